@@ -1,0 +1,36 @@
+#ifndef HA_API_BASE_H
+#define HA_API_BASE_H
+
+/* What every contract shares: status, reason, element types. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* WAIVED is neither passed nor failed: the machine, the device or the variant cannot do
+ * this case, and the reason says which. ERROR: the case could not be judged. */
+enum ha_status { HA_OK = 0, HA_FAIL = 1, HA_WAIVED = 2, HA_ERROR = 3 };
+
+/* Why a call did not return HA_OK: one line, no newline, names the cause and the fix. */
+struct ha_why {
+    char text[512];
+};
+
+/* Storage types of K and V. Arithmetic is binary32 whatever the storage. */
+enum ha_dtype { HA_F32 = 0, HA_F16 = 1, HA_BF16 = 2 };
+enum { HA_DTYPE_COUNT = 3 };
+
+static inline size_t ha_dtype_bytes(enum ha_dtype t) { return t == HA_F32 ? 4u : 2u; }
+static inline const char *ha_dtype_name(enum ha_dtype t)
+{
+    return t == HA_F32 ? "f32" : t == HA_F16 ? "f16" : "bf16";
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

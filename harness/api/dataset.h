@@ -1,0 +1,41 @@
+#ifndef HA_API_DATASET_H
+#define HA_API_DATASET_H
+
+/* Where queries, keys and values come from. A dataset answers for any token of any layer of
+ * any sequence, in any order, from its seed alone: the same bits on every machine. */
+
+#include "harness/api/base.h"
+#include "harness/api/shape.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ha_source;
+
+struct ha_dataset {
+    const char *name;
+    const char *doc;     /* one line */
+    const char *needs_file;  /* NULL, or what the text after "name/" in `dataset=name/FILE` names */
+    /* shape is complete except where the dataset fixes it (a trace): then it must agree or be 0
+     * in the input, and is filled in. file: text after the slash, or NULL. total_tokens: the
+     * longest sequence, new tokens included. The source keeps a copy of shape. */
+    enum ha_status (*open)(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
+                           const char *file, struct ha_why *why);
+    void (*close)(struct ha_source *src);
+    /* K and V of tokens [first, first+count) of KV head `head`, stored as shape.dtype:
+     * [count][head_dim] each; k or v may be NULL. Thread-safe. */
+    void (*kv)(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k, void *v);
+    /* the query of token `token`, query head `head`: [head_dim]; values are exact in shape.dtype */
+    void (*query)(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q);
+    /* the layer's input for a token: [model_dim]; NULL where the dataset has none */
+    void (*input)(struct ha_source *src, size_t seq, size_t layer, size_t token, float *x);
+    /* W_Q of a layer: [q_heads*head_dim][model_dim], such that query = W_Q x, before the rotary position where
+     * the dataset has one (a norm ahead of W_Q is in x and W_Q already); NULL where it has none */
+    const float *(*wq)(struct ha_source *src, size_t layer);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,140 @@
+#ifndef HA_API_DEVICE_H
+#define HA_API_DEVICE_H
+
+/* The device contract. A device is one const table. A plugin is a shared object that exports
+ * it as the data symbol `ha_device_api`; kernels/null is the annotated skeleton to copy.
+ * Fields are only ever appended; the program reads no further than struct_bytes.
+ *
+ * Rules. Streams run their operations in order; two streams run side by side. Every enqueue
+ * copies its argument struct (and the arrays that the struct says are copied) before it
+ * returns and does not block on earlier work. Pinned and mapped memory is addressed by the
+ * same pointer from both sides; only mapped memory may be read by a kernel (zero-copy).
+ * Any entry may be called from any thread; one stream is fed from one thread at a time.
+ * An operation that is NULL is not offered: the case is WAIVED with the operation's name. */
+
+#include "harness/api/base.h"
+#include "harness/api/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HA_DEVICE_ABI 1u
+#define HA_DEVICE_SYMBOL "ha_device_api"
+
+struct ha_device;
+struct ha_stream;
+struct ha_event;
+
+enum ha_memory { HA_MEM_DEVICE, HA_MEM_PINNED, HA_MEM_MAPPED };
+enum ha_direction { HA_H2D, HA_D2H, HA_D2D };
+
+/* What a lane did from begin to end; times are CLOCK_MONOTONIC_RAW nanoseconds. */
+enum ha_span_kind { HA_SPAN_KERNEL, HA_SPAN_H2D, HA_SPAN_D2H, HA_SPAN_D2D, HA_SPAN_WAIT, HA_SPAN_CPU, HA_SPAN_LAUNCH };
+struct ha_span {
+    uint64_t begin_ns, end_ns;
+    uint64_t bytes;        /* moved over the link by a copy, or by a kernel through mapped memory (H2D) */
+    uint64_t zero_copy_bytes;
+    enum ha_span_kind kind;
+    const char *lane;      /* stream, copy engine or worker; lives as long as the device */
+    const char *name;      /* operation; static */
+};
+/* Called from any thread, possibly concurrently. */
+struct ha_span_sink {
+    void *self;
+    void (*span)(void *self, const struct ha_span *span);
+};
+
+struct ha_device_config {
+    const struct ha_kernels *kernels;  /* for devices that compute on the host; others ignore it */
+    uint64_t wait_limit_ns;            /* a stream that waits longer on a flag ends the device with an
+                                        * error that names every waiting operation; 0: 30 s */
+};
+
+struct ha_device_info {
+    char name[96];
+    uint64_t memory_bytes, memory_free_bytes;
+    uint32_t compute_threads;   /* host threads that the device itself uses; 0 for a real one */
+    struct ha_profile profile;  /* of attend; see kernels.h */
+    double merge_exp_eps, merge_log_eps;
+};
+
+/* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. */
+struct ha_device_seq {
+    const float *q;         /* [q_len][q_heads][head_dim] */
+    struct ha_rows runs[HA_RUNS_MAX];  /* of KV head 0; head h starts h * k_head_bytes, h * v_head_bytes
+                                        * further on; index must be NULL */
+    size_t runs_count, k_head_bytes, v_head_bytes;
+    float *o;               /* [q_len][q_heads][head_dim] */
+    float *lse;             /* [q_len][q_heads] */
+    float *weights;         /* NULL or [q_heads][weights_stride], as ha_attend.weights */
+    size_t weights_stride;
+};
+struct ha_device_attend {
+    size_t batch, q_len, q_heads, kv_heads, head_dim;
+    enum ha_dtype dtype;
+    float scale;
+    bool causal;
+    const struct ha_device_seq *seqs;  /* [batch]; copied */
+};
+
+/* y = a * y + b * x over [rows][cols] floats; a = 0 does not read y */
+struct ha_device_blend {
+    float *y;
+    const float *x;
+    size_t rows, cols, y_stride, x_stride;
+    float a, b;
+};
+
+struct ha_device_api {
+    uint32_t abi;              /* HA_DEVICE_ABI this was compiled against */
+    uint32_t struct_bytes;     /* sizeof(struct ha_device_api) then */
+    const char *name;          /* "host", "null", "cuda", ... */
+    const char *kind;          /* column device_kind: host | null | cuda | plugin */
+    const char *built_with;    /* compiler and version */
+
+    /* HA_WAIVED with a reason where there is no such device */
+    enum ha_status (*open)(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why);
+    void (*close)(struct ha_device *dev);      /* after all streams are destroyed */
+    void (*info)(struct ha_device *dev, struct ha_device_info *info);
+    /* the first asynchronous failure, or NULL; every later sync returns HA_ERROR */
+    const char *(*failure)(struct ha_device *dev);
+    /* spans of everything enqueued from now on go to sink (which must outlive the tracing);
+     * NULL ends tracing and returns when the last span has been delivered */
+    void (*trace)(struct ha_device *dev, const struct ha_span_sink *sink);
+
+    enum ha_status (*mem_alloc)(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why);
+    void (*mem_free)(struct ha_device *dev, enum ha_memory kind, void *ptr);
+
+    enum ha_status (*stream_create)(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why);
+    void (*stream_destroy)(struct ha_stream *stream);  /* waits for its work */
+    enum ha_status (*stream_sync)(struct ha_stream *stream);
+    enum ha_status (*event_create)(struct ha_device *dev, struct ha_event **event, struct ha_why *why);
+    void (*event_destroy)(struct ha_event *event);
+    enum ha_status (*event_record)(struct ha_event *event, struct ha_stream *stream);
+    /* waits for the latest record enqueued before this call; none: no wait */
+    enum ha_status (*stream_wait)(struct ha_stream *stream, struct ha_event *event);
+    enum ha_status (*event_sync)(struct ha_event *event);
+
+    /* One contiguous copy. It runs on the link's engine for its direction, in stream order. */
+    enum ha_status (*copy)(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir);
+    /* rows of row_bytes, strides in bytes */
+    enum ha_status (*copy_2d)(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                              size_t row_bytes, size_t rows, enum ha_direction dir);
+
+    /* 32-bit flags in mapped memory. The host reads and writes them with acquire and release. */
+    enum ha_status (*flag_write)(struct ha_stream *stream, uint32_t *flag, uint32_t value);
+    enum ha_status (*flag_wait)(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
+    /* fn(arg) on a host thread, in stream order; it must not call the device */
+    enum ha_status (*host_fn)(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
+
+    enum ha_status (*attend)(struct ha_stream *stream, const struct ha_device_attend *args);
+    /* states may lie in mapped memory; the states array is copied; states_count <= 16 */
+    enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
+    enum ha_status (*blend)(struct ha_stream *stream, const struct ha_device_blend *args);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

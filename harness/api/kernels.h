@@ -1,0 +1,115 @@
+#ifndef HA_API_KERNELS_H
+#define HA_API_KERNELS_H
+
+/* The CPU kernels of one instruction set. A null pointer means "not written here": the
+ * registry fills it from the next table down, ending at kernels/c, which has everything.
+ * Kernels are single-threaded, allocate nothing, and touch only what the arguments name. */
+
+#include "harness/api/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ha_cpu_bit { HA_CPU_C = 1, HA_CPU_AVX2 = 2, HA_CPU_AVX512 = 4 };
+
+/* Keys per chunk at most: attend_chunk is two-pass over one chunk, attend joins chunks. */
+enum { HA_CHUNK_KEYS = 2048 };
+
+/* The numeric profile that the error bound is computed from. A sum of n terms is claimed
+ * to have at most ceil(n / lanes) + extra additions on its longest path. */
+struct ha_profile {
+    unsigned dot_lanes, dot_extra;  /* q.k over head_dim terms */
+    unsigned sum_lanes, sum_extra;  /* sums over the keys of one chunk: weights, weighted V */
+    double exp_eps, log_eps;        /* relative error of exp on [-104, 0], of log */
+};
+
+/* Rows that attention reads. Row i of K starts at (char *)k + (index ? index[i] : i) * k_stride_bytes. */
+struct ha_rows {
+    const void *k, *v;
+    size_t k_stride_bytes, v_stride_bytes;
+    const uint32_t *index;  /* [keys] or NULL: rows 0 .. keys-1 */
+    size_t keys;
+};
+
+/* Attention of the query rows that share one KV head, over one chunk of rows, not yet
+ * normalised: max = largest scaled score, sum = sum of exp(s - max), acc = sum of exp(s - max) v.
+ * A row that sees no key gives max = -inf, sum = 0, acc = 0. */
+struct ha_chunk {
+    const float *q;          /* [q_rows][head_dim], row stride q_stride floats */
+    size_t q_rows, q_stride, head_dim;
+    struct ha_rows rows;     /* rows.keys <= HA_CHUNK_KEYS */
+    enum ha_dtype dtype;
+    float scale;             /* of the scores: 1/sqrt(head_dim) unless a model says otherwise */
+    const uint32_t *visible; /* [q_rows] row r sees the first visible[r] keys; NULL: all */
+    float *weights;          /* [q_rows][weights_stride]: exp(s - max), 0 where not visible */
+    size_t weights_stride;   /* >= rows.keys */
+    float *max, *sum;        /* [q_rows] */
+    float *acc;              /* [q_rows][head_dim] */
+};
+
+enum { HA_RUNS_MAX = 4 };
+
+/* Attention of one KV head's group of query heads over several runs of rows, in order:
+ * o and LSE = ln sum exp(scale q.k), natural log, scaled scores.
+ * No visible key gives (0, -inf). With causal set, the last q_len keys of the last run are
+ * the query tokens themselves and query token t does not see those after itself. */
+struct ha_attend {
+    const float *q;         /* [q_len][group][head_dim] with the two strides below, in floats */
+    size_t q_len, group, head_dim, q_token_stride, q_head_stride;
+    const struct ha_rows *runs;
+    size_t runs_count;      /* <= HA_RUNS_MAX */
+    enum ha_dtype dtype;
+    float scale;
+    bool causal;
+    float *o;               /* [q_len][group][head_dim], strides as q */
+    float *lse;             /* [q_len][group], strides below, in floats */
+    size_t lse_token_stride, lse_head_stride;
+    float *weights;         /* NULL, or [group][weights_stride]: the softmax weight of each key in
+                             * run order, averaged over the q_len query tokens */
+    size_t weights_stride;  /* >= total keys */
+    void *scratch;          /* attend_scratch_bytes(), 64-byte aligned */
+};
+
+/* The merge of M attention states (o_m, L_m) over disjoint keys: weights exp(L_m - max L),
+ * divided by their own sum. A state with L = -inf is empty: its o is not read. All empty
+ * gives (0, -inf). L = NaN gives NaN. Source: FlashAttention's LSE identity; HGCA 3.3, with
+ * the max-shift that its printed formula lacks. */
+struct ha_merge_state {
+    const float *o, *lse;   /* row r at o + r * o_stride, lse + r * lse_stride */
+    size_t o_stride, lse_stride;
+};
+struct ha_merge {
+    const struct ha_merge_state *states;
+    size_t states_count, rows, dim;
+    float *o, *lse;         /* may be the o and lse of a state */
+    size_t o_stride, lse_stride;
+};
+
+/* s[i] = scale * q.k_i for every row. */
+struct ha_score {
+    const float *q;
+    size_t head_dim;
+    struct ha_rows rows;    /* v is not read */
+    enum ha_dtype dtype;
+    float scale;
+    float *s;               /* [rows.keys] */
+};
+
+struct ha_kernels {
+    const char *name;
+    const char *absent;     /* why this table is empty ("not compiled for this target"), or NULL */
+    unsigned cpu_bit;       /* the ha_cpu_bit it needs */
+    struct ha_profile profile;  /* of attend_chunk; goes with that pointer when tables are joined */
+    void (*attend_chunk)(const struct ha_chunk *);
+    void (*merge)(const struct ha_merge *);
+    void (*score)(const struct ha_score *);
+    /* joins chunks through self->attend_chunk; written once, in kernels/c */
+    void (*attend)(const struct ha_kernels *self, const struct ha_attend *);
+    size_t (*attend_scratch_bytes)(const struct ha_attend *);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,123 @@
+#ifndef HA_API_REFERENCE_H
+#define HA_API_REFERENCE_H
+
+/* The oracle: attention in binary64 with an error bound for each element, and one plain
+ * definition for each variant. It shares no arithmetic with the kernels but the
+ * number-format conversions. Bounds: docs/measurement.md. */
+
+#include "harness/api/base.h"
+#include "harness/api/kernels.h"
+#include "harness/api/shape.h"
+#include "harness/api/variant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the bound assumes of the implementation, for one row over `keys` keys. */
+struct ha_bound {
+    double h_dot, h_sum;       /* depths of the dot product and of the sums over keys */
+    double rescales;           /* R */
+    double exp_eps, log_eps;
+    double kappa_s, kappa_t;   /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined */
+    double u_p, eta_p;         /* unit and subnormal half of the type the weights are cast to; 0: binary32 */
+    double u_o, eta_o;         /* the same of the output type */
+};
+
+/* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs. */
+struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs);
+
+/* One attention state in binary64. o and bound are [dim], the caller's. */
+struct ha_ref_state {
+    double *o, *bound;         /* |got - o| <= bound for each element */
+    double lse, lse_bound;
+    double *v_min, *v_max;     /* [dim], over the keys, widened by the output's rounding; asserted instead where bound is infinite */
+    size_t dim, keys;
+};
+
+/* Largest head_dim of the oracle. */
+enum { HA_REF_DIM_MAX = 1024 };
+
+/* Attention of one query over rows (rows.index and rows.keys select them). No key, or scores of
+ * -inf only: (0, -inf) with bound 0. The scale is the float that the implementation uses. K and V
+ * must be finite; otherwise the result is NaN, whose ratio is infinite. It is assumed that no sum
+ * of an implementation overflows: keys * max|v| < FLT_MAX. work: [2 * keys] doubles. */
+void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
+                   const struct ha_bound *b, double *work, struct ha_ref_state *out);
+
+/* The same for queries that share rows, each of which is then converted once. Query i sees the first
+ * `visible` rows. The same bits as one at a time. work: [count * (2 * rows.keys + head_dim)]. */
+struct ha_ref_query {
+    const float *q;             /* [head_dim] */
+    size_t visible;             /* <= rows.keys */
+    const struct ha_bound *bound;
+    struct ha_ref_state *out;   /* dim and keys are set here */
+};
+void ha_ref_attend_group(const struct ha_ref_query *query, size_t count, size_t head_dim, double scale,
+                         const struct ha_rows *rows, enum ha_dtype dtype, double *work);
+
+/* The merge of M states with their own bounds: renormalised, natural log. out->dim is given; out's
+ * v_min and v_max may be NULL; so may a state's, then its o -+ bound stand for them. */
+void ha_ref_merge(const struct ha_ref_state *states, size_t count, double exp_eps, double log_eps, double u_o, double eta_o,
+                  struct ha_ref_state *out);
+
+/* Softmax weights p[keys] of one query over rows, binary64; returns the LSE. */
+double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype, double *p);
+
+/* Largest |got - want| / bound over the elements of o and the LSE (worst_dim = want->dim); worst_dim may be
+ * NULL. NaN in got, want or bound gives infinity; an LSE of -inf needs the same. Where
+ * the bound is infinite: 0 if got is finite and inside [v_min, v_max] (with 1e-3 slack), else infinity. */
+double ha_ref_ratio(const float *o, float lse, const struct ha_ref_state *want, size_t *worst_dim);
+
+/* Question 3 for one query: full attention (o) beside the attention over a key set (o_S). */
+struct ha_ref_quality {
+    double diff2, norm2;       /* |got - o|^2 and |o|^2: rel_l2 = sqrt(diff2/norm2) */
+    double mass;               /* full-attention mass on the key set */
+    double cert_slack;         /* largest component of |o_S - o| / certificate, at most 1: a mathematical fact, in
+                                * binary64, about the data. That got is o_S is question 1. */
+};
+/* token: [count] the key set, those after the query's own token and those named twice ignored; rows hold all
+ * keys (index NULL). got: the implementation's o. work: [2 * rows.keys]. */
+void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
+                    const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out);
+
+/* The same for queries that share rows; query i sees the first `visible`. work: [count * (2 * rows.keys + 6 * head_dim)]. */
+struct ha_ref_choice {
+    const float *q, *got;       /* [head_dim] */
+    size_t visible;             /* <= rows.keys */
+    const uint32_t *token;      /* [count] */
+    size_t count;
+    struct ha_ref_quality *out;
+};
+void ha_ref_quality_group(const struct ha_ref_choice *choice, size_t count, size_t head_dim, double scale,
+                          const struct ha_rows *rows, enum ha_dtype dtype, double *work);
+
+/* The plain definition of a variant's selection rule, from its paper, in binary64 (question 2).
+ * The check calls prefill, then step for each step and layer, then compares each head. */
+struct ha_def;
+struct ha_def_step {
+    size_t layer, q_len;
+    const float *q;         /* [batch][q_len][q_heads][head_dim] */
+    const void *const *k, *const *v;  /* [batch] -> [kv_heads][tokens_b][head_dim], all tokens so far, new ones included;
+                                       * head stride = kv_cap * head_dim elements */
+    const size_t *tokens;   /* [batch] */
+    size_t kv_cap;
+};
+struct ha_definition {
+    const char *variant;
+    enum ha_status (*create)(struct ha_def **def, const struct ha_shape *shape, const double *param, size_t threads, struct ha_why *why);
+    /* k, v as in ha_def_step (head stride kv_cap); q as in ha_prefill */
+    enum ha_status (*prefill)(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q, struct ha_why *why);
+    /* Judge the selection that the variant reports for this step, for every sequence and head;
+     * where the rule is within rounding of a tie either answer is allowed and the reported one is
+     * adopted. HA_FAIL with the first key that is wrong. Then advance to the next step. */
+    enum ha_status (*step)(struct ha_def *def, const struct ha_def_step *step,
+                           void (*reported)(void *arg, size_t seq, size_t q_head, struct ha_selection *out), void *arg,
+                           struct ha_why *why);
+    void (*destroy)(struct ha_def *def);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

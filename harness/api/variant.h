@@ -1,0 +1,120 @@
+#ifndef HA_API_VARIANT_H
+#define HA_API_VARIANT_H
+
+/* A variant: one way to do attention over a KV cache that is split between device and host.
+ * It gets everything as arguments, keeps no globals, and never names another variant, an
+ * instruction set or a device. One step calls attend once for each layer, in order.
+ *
+ * Memory: allocate from ctx->arena (host) and ctx->device_arena (device, pinned, mapped);
+ * both are released by the harness after destroy. destroy ends what create started
+ * (streams, events) and must cope with a half-made object. */
+
+#include "harness/api/base.h"
+#include "harness/api/device.h"
+#include "harness/api/kernels.h"
+#include "harness/api/shape.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ha_arena;         /* harness/base/arena.h */
+struct ha_device_arena;  /* harness/base/device_arena.h */
+struct ha_pool;          /* harness/base/pool.h */
+struct ha_worker;        /* harness/base/worker.h */
+
+/* An option of a variant: `key=value` in a case. */
+struct ha_param {
+    const char *name;
+    double value, min, max;  /* default and range */
+    const char *doc;
+};
+
+struct ha_context {
+    const struct ha_shape *shape;
+    const double *param;              /* in the order of ha_variant.params */
+    const struct ha_kernels *kernels; /* of the CPU side */
+    const struct ha_device_api *api;
+    struct ha_device *device;
+    struct ha_stream *stream;         /* the main stream: inputs are ready on it, outputs are expected on it */
+    struct ha_arena *arena;
+    struct ha_device_arena *device_arena;
+    struct ha_pool *pool;             /* the CPU side's threads; used from the calling thread only */
+    struct ha_worker *worker;         /* one background thread, for work off the critical path */
+    bool record_selection;            /* keep what selection() needs; false in timed passes */
+};
+
+/* Before the first step: the whole context of one layer, in host memory, valid during the call. */
+struct ha_prefill {
+    const void *const *k, *const *v;  /* [batch] -> [kv_heads][ctx[b]][head_dim] of shape.dtype */
+    const float *const *q;            /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
+                                       * observed_b = min(observed, ctx[b]) tokens, each of which sees the
+                                       * tokens up to and with itself */
+};
+
+/* One layer of one step. Everything lies in device memory and stays valid until the step ends.
+ * Query token t of sequence b is token ctx[b] + (tokens appended before) + t. */
+struct ha_step {
+    size_t step, layer, q_len;
+    const float *x;        /* [batch][q_len][model_dim], or NULL */
+    const float *q;        /* [batch][q_len][q_heads][head_dim] */
+    const void *k, *v;     /* [batch][q_len][kv_heads][head_dim] of shape.dtype: the new tokens */
+    float *o;              /* [batch][q_len][q_heads][head_dim] */
+    float *lse;            /* [batch][q_len][q_heads]: LSE over the keys used */
+};
+
+/* The keys that one query head of one sequence used in the last step, as disjoint parts, each
+ * the keys of one attention state that was merged. Query token t uses those of them that are
+ * not after itself. */
+enum { HA_PARTS_MAX = 4 };
+struct ha_part {
+    const uint32_t *token;  /* [count] positions in the sequence, in any order */
+    size_t count;
+    size_t padding;         /* the last so many were added to align work, not by the selection rule */
+    bool on_device;
+};
+struct ha_selection {
+    struct ha_part part[HA_PARTS_MAX];
+    size_t parts;
+};
+
+/* NaN: not measured by this variant. Cumulative since create. */
+struct ha_counters {
+    double hit_ratio, cpu_ratio, recalls, select_ns, manage_ns;
+    double cpu_tokens;      /* mean keys read by the CPU side, per query head and step */
+    uint64_t zero_copy_bytes;
+};
+
+enum ha_contract { HA_EXACT, HA_BOUNDED, HA_STATISTICAL };
+/* exact: all keys are used. bounded: the certificate bounds the deviation. statistical: keys are lost for good. */
+
+struct ha_instance;
+
+struct ha_variant {
+    const char *name, *family;
+    const char *doc;       /* one line */
+    const char *source;    /* paper and section */
+    enum ha_contract contract;
+    bool checked;          /* false: a bracketing arm whose output is not attention; said in every row */
+    const struct ha_param *params;
+    size_t params_count;
+
+    /* NULL, or why this case cannot be run */
+    const char *(*unsupported)(const struct ha_shape *shape, const double *param, const struct ha_device_api *api);
+    enum ha_status (*create)(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why);
+    enum ha_status (*prefill)(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why);
+    /* May return while work is under way on ctx->stream: o and lse are complete once that stream is. */
+    enum ha_status (*attend)(struct ha_instance *self, const struct ha_step *step, struct ha_why *why);
+    /* Only with record_selection, after the step's end and before the layer's next attend. The
+     * arrays belong to the instance. */
+    void (*selection)(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out);
+    void (*counters)(struct ha_instance *self, struct ha_counters *out);  /* may be NULL */
+    /* returns when nothing of the instance runs in the background any more */
+    enum ha_status (*drain)(struct ha_instance *self, struct ha_why *why);  /* may be NULL */
+    void (*destroy)(struct ha_instance *self);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,68 @@
+#!/bin/sh
+# check-layers.sh: the include graph, strictly layered, and who may name an implementer.
+#
+#   harness/api <- harness/base <- kernels/X, reference, datasets, suites/parts <- suites/FAMILY
+#
+# harness includes api, base and itself. kernels/null, the skeleton of a plugin, sees the api
+# alone. A variant never includes another variant, and nothing includes a .c. Only the registry
+# names implementers. Tests (test_*) and the stand-ins they share (fake_*) may include across.
+# Prints each violation; exit 1 if there is one.
+LC_ALL=C
+export LC_ALL
+
+sources=$(find harness kernels reference datasets suites -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' |
+    grep -v -E '/(test|fake)_[^/]*$' | sort)
+[ -n "$sources" ] || { echo "check-layers.sh: no sources here; run it in the root of the tree" >&2; exit 1; }
+
+# shellcheck disable=SC2086 # names without blanks
+grep -H -n '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' $sources | awk '
+function folder(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "" }
+function stem(path) { sub(/\.[a-z]*$/, "", path); return path }
+# The folders that a file in `from` may include from; "" for a folder that has no place in the graph.
+function allowed(from) {
+    if (from == "harness/api") return " harness/api "
+    if (from == "harness/base") return " harness/api harness/base "
+    if (from == "harness") return " harness/api harness/base harness "
+    if (from == "kernels/null") return " harness/api " from " "
+    if (from ~ /^kernels(\/[^\/]*)?$/) return " harness/api harness/base kernels " from " "
+    if (from == "reference" || from == "datasets" || from == "suites/parts") return " harness/api harness/base " from " "
+    if (from ~ /^suites\/[^\/]*$/) return " harness/api harness/base suites/parts " from " "
+    return ""
+}
+function exists(path,    line, found) { found = (getline line < path) >= 0; close(path); return found }
+{
+    split($0, at, ":")
+    file = at[1]
+    split($0, quoted, "\"")
+    target = quoted[2]
+    from = folder(file)
+    to = folder(target)
+    if (target ~ /\.(c|cu)$/) why = "nothing includes a .c"
+    else if (to == "") why = "names of headers start from the root"
+    else if (!index(allowed(from), " " to " ")) why = from " may not include from " to
+    else if (from ~ /^suites\// && from == to && from != "suites/parts" && stem(file) != stem(target) && exists(stem(target) ".c"))
+        why = "a variant never includes another variant"
+    else next
+    printf "%s:%s: \"%s\": %s\n", file, at[2], target, why
+    bad = 1
+}
+END { exit bad }' >&2
+bad=$?
+
+# A registered implementer's symbol stays in one folder; a variant's, in one file.
+for symbol in $(sed -n -E 's/^HA_(KERNELS|DEVICE|VARIANT|DEFINITION|DATASET)\(([a-z0-9_]+)\).*/ha_\1_\2/p' harness/registry.def |
+    sed -E 's/^ha_([A-Z]+)/ha_\L\1/'); do
+    # shellcheck disable=SC2086
+    users=$(grep -l -w "$symbol" $sources | grep -v -E '^harness/registry\.(c|def)$')
+    case $symbol in
+        ha_variant_*) homes=$users ;;
+        *) homes=$(echo "$users" | sed 's|/[^/]*$||' | uniq) ;;
+    esac
+    case $homes in
+        harness*) ;;
+        *) [ "$(echo "$homes" | wc -l)" -gt 1 ] || continue ;;
+    esac
+    echo "$symbol: only the registry and its own place may name it:" $users >&2
+    bad=1
+done
+exit $bad

@@ -1,0 +1,43 @@
+#!/bin/sh
+# check-lists.sh: nothing that was written is left out. Every source is built, every test runs,
+# every contract's header is compiled by itself, every implementer is registered.
+# Prints each omission; exit 1 if there is one.
+LC_ALL=C
+export LC_ALL
+bad=0
+say() { echo "$*" >&2; bad=1; }
+
+lists=$(find harness kernels reference datasets suites -name objects.ninja | sort)
+if [ -z "$lists" ] || [ ! -f harness/registry.def ]; then
+    echo "check-lists.sh: no lists here; run it in the root of the tree" >&2
+    exit 1
+fi
+# Continued lines joined, comments gone, each line between blanks.
+# shellcheck disable=SC2086
+text=$(cat build.ninja scripts/profile.ninja $lists | sed -e '/^[[:space:]]*#/d' | sed -e ':a' -e '/\$$/{N;s/\$\n[[:space:]]*/ /;ba' -e '}' -e 's/.*/ & /')
+listed() { printf '%s\n' "$text" | grep -q -F -- "$1"; }
+
+for list in $lists; do
+    listed " include $list " || say "$list: included nowhere"
+done
+for file in $(find harness kernels reference datasets suites -name '*.c' -o -name '*.cu' | sort); do
+    listed " $file " || say "$file: in no list of the build"
+done
+for header in $(find harness/api harness/base -name '*.h' | sort); do
+    printf '%s\n' "$text" | grep -q -E ": header $header( |\$)" || say "$header: not compiled by itself (rule header)"
+done
+for program in $(printf '%s\n' "$text" | sed -n -E 's/^ build (\$o\/t\/[^: ]*): link .*/\1/p'); do
+    printf '%s\n' "$text" | grep -E '^ tests = ' | grep -q -F -- " $program.log " || say "$program: built but not run: its log is not in tests"
+done
+
+# Definitions and declarations alike: a macro may have written the definition.
+for symbol in $(find kernels reference datasets suites -name '*.[ch]' ! -name 'test_*' ! -name 'fake_*' -exec cat {} + |
+    sed -n -E 's/^(extern )?const struct ha_(kernels|device_api|variant|definition|dataset) (ha_(kernels|device|variant|definition|dataset)_[^=;*]*).*/\3/p' |
+    tr ',' '\n' | sed 's/^ *//; s/[][ ].*//' | sort -u); do
+    kind=$(echo "$symbol" | sed -E 's/^ha_([a-z]+)_.*/\1/' | tr '[:lower:]' '[:upper:]')
+    name=$(echo "$symbol" | sed -E 's/^ha_[a-z]+_//')
+    # the symbol that a plugin exports, and that no list can name
+    [ "$symbol" = ha_device_api ] && continue
+    grep -q "^HA_$kind($name)" harness/registry.def || say "$symbol: not in harness/registry.def"
+done
+exit $bad

@@ -1,0 +1,131 @@
+#!/bin/sh
+# test-cli.sh PROGRAM: the command line from outside: exit codes, messages, what goes where.
+program=$1
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+small='resident:ctx=64,layers=1,steps=1'
+
+fail()
+{
+    failed=$((failed + 1))
+    echo "FAILED: habench $*"
+    sed 's/^/    stderr: /' "$dir/err" | head -5
+}
+
+# expect CODE TEXT ARG...: the exit code, and TEXT in what it prints
+expect()
+{
+    code=$1 text=$2
+    shift 2
+    "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
+    got=$?
+    if [ "$got" -ne "$code" ]; then fail "$@"; echo "    exit code $got, not $code"
+    elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "$@"; echo "    does not say: $text"
+    else passed=$((passed + 1)); fi
+}
+
+# holds TEXT CONDITION...: a condition on the latest command
+holds()
+{
+    text=$1
+    shift
+    if "$@"; then passed=$((passed + 1)); else fail "... $text"; fi
+}
+
+expect 0 'Usage: habench' --help
+expect 0 'habench COMMAND --help' --help
+expect 0 'habench ' --version
+expect 0 'Exit code: 0 everything right' run --help
+expect 0 '--mutants' check --help
+expect 0 'Usage: habench list' list --help
+expect 64 'Usage: habench'
+expect 64 "unknown command 'rnu'; did you mean 'run'?" rnu
+expect 64 'unrecognized option' --frobnicate
+expect 64 "unknown option '--thraeds'; did you mean '--threads'?" run --thraeds 3 smoke
+expect 64 "unknown option '--maxtime'; did you mean '--max-time'?" run -q --maxtime=3s smoke
+expect 64 "unknown option '--max-time'" list --max-time=3s suites
+expect 64 "unknown option '--mutants'" run --mutants smoke
+expect 64 'which SUITE or CASE?' run
+expect 64 "requires an argument" run -o
+expect 64 "not a time such as 90s" run --max-time 90 smoke
+expect 64 '--resume needs -o' run --resume smoke
+expect 64 'leave SUITE and CASE out' check --mutants smoke
+expect 64 'probe takes options only' probe smoke
+
+expect 64 "unknown suite 'smok'; did you mean 'smoke'?" run --dry-run smok
+expect 64 'no such suite file' run --dry-run "$dir/no.suite"
+expect 64 "unknown variant 'residnet'; did you mean 'resident'?" run --dry-run residnet:ctx=1
+expect 64 "unknown key 'thread'; did you mean 'threads'?" run --dry-run resident:thread=1
+expect 64 "unknown dtype 'fp16'; did you mean 'f16'?" run --dry-run resident:dtype=fp16
+expect 64 "unknown dataset 'sink'; did you mean 'sinks'?" run --dry-run resident:dataset=sink
+expect 64 "ctx: '99999999999999999999' is too large" run --dry-run resident:ctx=99999999999999999999
+expect 64 'head_dim: 60 is not a multiple of 8' run --dry-run resident:head_dim=60
+expect 64 "-f: unknown key 'dtyp'; did you mean 'dtype'?" run --dry-run smoke -f dtyp=f16
+expect 64 'none of the' run --dry-run smoke -f nonesuch
+expect 64 "--seed: seed: 'x' is not a whole number" run --dry-run smoke --seed x
+expect 64 "--threads: threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
+expect 64 "unknown device 'hots'; did you mean 'host'?" check "$small" --device hots
+expect 40 "quantum" check "$small" --device quantum
+expect 64 "unknown instruction set 'avx22'; did you mean 'avx2'?" check "$small" --isa avx22
+
+printf '[a]\nvariant = resident\nthread = 1\n' > "$dir/typo.suite"
+expect 64 "typo.suite:3: unknown key 'thread'; did you mean 'threads'?" run "$dir/typo.suite"
+printf '[a]\nvariant = resident\nctx = 64\nhead_dim 64\n' > "$dir/syntax.suite"
+expect 64 'syntax.suite:4: neither [section] nor key = value' check "$dir/syntax.suite"
+printf '[a]\nvariant = resident\nctx = 64 128\nsteps = 1\n' > "$dir/two.suite"
+
+# stdout has the ids and nothing else; stderr is empty; each id runs again as itself
+expect 0 'resident:dataset=sinks,ctx=128,steps=1,dtype=f16' run --dry-run "$dir/two.suite"
+holds 'two lines on stdout' test "$(wc -l < "$dir/out")" -eq 2
+holds 'nothing on stderr' test ! -s "$dir/err"
+expect 0 'ctx=128' list cases "$dir/two.suite" -f ctx=128
+holds 'one line on stdout' test "$(wc -l < "$dir/out")" -eq 1
+expect 0 "$(cat "$dir/out")" run --dry-run "$(cat "$dir/out")"
+expect 0 'device=./ha_x.so' run --dry-run "$small" --device ./ha_x.so
+
+expect 0 'smoke ' list suites
+expect 0 'resident ' list variants
+expect 0 'head_dim ' list keys
+expect 0 'host ' list devices
+expect 0 'used by default' list kernels
+expect 0 'sinks ' list datasets
+expect 0 'step_ns' list metrics
+expect 64 "unknown list 'variant'; did you mean 'variants'?" list variant
+expect 64 'list what?' list
+expect 64 'of which SUITE or CASE?' list cases
+expect 64 'takes no further word' list keys smoke
+
+# every suite of the tree can be read
+for suite in $("$program" list suites | awk '{print $1}'); do
+    expect 0 ':dataset=' list cases "$suite"
+done
+
+expect 0 '1 passed, 0 failed' check "$small"
+expect 0 '1 passed, 0 failed' check "$small" --isa c -q
+expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
+holds 'files are written' test -s "$dir/new/cases.csv"
+expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
+expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume
+mkdir "$dir/empty"
+expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/empty"
+: > "$dir/file"
+expect 64 'Not a directory' check "$small" -o "$dir/file"
+expect 20 'nonesuch' check resident:dataset=trace/nonesuch,ctx=64
+
+"$program" list variants > /dev/full 2> "$dir/err"
+code=$?
+holds 'a full disk is noticed' test "$code" -eq 40
+
+# the first signal ends the run after the step, with the rows that are complete
+"$program" run 'resident:ctx=4096,steps=1000000' -o "$dir/stopped" > "$dir/out" 2> "$dir/err" &
+pid=$!
+sleep 1
+kill -TERM "$pid"
+wait "$pid"
+code=$?
+holds 'SIGTERM gives 143' test "$code" -eq 143
+holds 'it says so' grep -q 'interrupted' "$dir/err"
+
+echo "$passed passed, $failed failed"
+test "$failed" -eq 0
