@@ -1,0 +1,29 @@
+#ifndef HA_BASE_ARENA_H
+#define HA_BASE_ARENA_H
+
+#include "harness/api/base.h"
+
+/* Host memory with one owner: every block lives until ha_arena_destroy. Blocks are 64-byte
+ * aligned, zeroed (poisoned when checks are on: 0xFF bytes, a NaN in every type), and have guard
+ * words at both ends that ha_free and ha_arena_check verify (with AddressSanitizer, touching one
+ * stops the program). Blocks of 2 MiB and more ask for huge pages, which the first thread to
+ * write them places. Thread-safe. */
+
+enum ha_tag { HA_TAG_KV, HA_TAG_META, HA_TAG_SCRATCH };
+enum { HA_TAG_COUNT = 3 };
+
+struct ha_arena;
+
+enum ha_status ha_arena_create(struct ha_arena **arena, bool checks, struct ha_why *why);
+/* NULL, with why filled in, when there is no memory; bytes = 0 gives a valid pointer */
+void *ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
+/* Grows a block to at least `bytes`, keeping its first `keep` bytes; may move it. ptr may be NULL. */
+void *ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why);
+/* gives one block back early; ptr may be NULL */
+void ha_free(struct ha_arena *arena, void *ptr);
+/* HA_FAIL with which block was overrun, on which side; blocks already freed included */
+enum ha_status ha_arena_check(const struct ha_arena *arena, struct ha_why *why);
+size_t ha_arena_peak_bytes(const struct ha_arena *arena, enum ha_tag tag);
+void ha_arena_destroy(struct ha_arena *arena);
+
+#endif

@@ -1,0 +1,121 @@
+#include "harness/base/device_arena.h"
+#include "harness/base/tally.h"
+#include "harness/base/why.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct block {
+    struct block *next;
+    void *ptr;
+    size_t bytes;
+    enum ha_memory kind;
+    enum ha_tag tag;
+};
+
+struct ha_device_arena {
+    struct ha_device_arena *self;  /* lets a const reader lock */
+    const struct ha_device_api *api;
+    struct ha_device *device;
+    pthread_mutex_t lock;
+    struct block *blocks;          /* newest first */
+    struct ha_tally on_device, on_host;
+};
+
+static const char *memory_name(enum ha_memory kind)
+{
+    return kind == HA_MEM_DEVICE ? "device" : kind == HA_MEM_PINNED ? "pinned" : "mapped";
+}
+
+static struct ha_tally *tally_of(struct ha_device_arena *arena, enum ha_memory kind)
+{
+    return kind == HA_MEM_DEVICE ? &arena->on_device : &arena->on_host;
+}
+
+enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const struct ha_device_api *api, struct ha_device *device,
+                                      struct ha_why *why)
+{
+    *arena = calloc(1, sizeof **arena);
+    if (!*arena)
+        return ha_why(why, HA_ERROR, "device arena: out of memory");
+    (*arena)->self = *arena;
+    (*arena)->api = api;
+    (*arena)->device = device;
+    pthread_mutex_init(&(*arena)->lock, NULL);
+    return HA_OK;
+}
+
+void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why)
+{
+    struct ha_why reason = { "" };
+    struct block *b = malloc(sizeof *b);
+    void *ptr = NULL;
+    /* one byte for none: a device may answer a request for nothing with a null pointer */
+    if (!b || arena->api->mem_alloc(arena->device, kind, bytes ? bytes : 1, &ptr, &reason) != HA_OK || !ptr) {
+        ha_why(why, HA_ERROR, "out of %s memory of device %s: %zu bytes (%s)%s%s", memory_name(kind), arena->api->name, bytes,
+               ha_tag_name(tag), *reason.text ? ": " : "", reason.text);
+        free(b);
+        return NULL;
+    }
+    pthread_mutex_lock(&arena->lock);
+    *b = (struct block){ .next = arena->blocks, .ptr = ptr, .bytes = bytes, .kind = kind, .tag = tag };
+    arena->blocks = b;
+    ha_tally_add(tally_of(arena, kind), tag, bytes);
+    pthread_mutex_unlock(&arena->lock);
+    return ptr;
+}
+
+static void block_release(struct ha_device_arena *arena, struct block *b)
+{
+    arena->api->mem_free(arena->device, b->kind, b->ptr);
+    free(b);
+}
+
+void ha_device_free(struct ha_device_arena *arena, void *ptr)
+{
+    if (!ptr)
+        return;
+    pthread_mutex_lock(&arena->lock);
+    struct block **link = &arena->blocks;
+    while (*link && (*link)->ptr != ptr)
+        link = &(*link)->next;
+    struct block *b = *link;
+    if (b) {
+        *link = b->next;
+        ha_tally_sub(tally_of(arena, b->kind), b->tag, b->bytes);
+    }
+    pthread_mutex_unlock(&arena->lock);
+    if (b)
+        block_release(arena, b);
+}
+
+static size_t peak_bytes(const struct ha_device_arena *arena, enum ha_memory kind, enum ha_tag tag)
+{
+    struct ha_device_arena *self = arena->self;
+    pthread_mutex_lock(&self->lock);
+    size_t peak = tally_of(self, kind)->peak[tag];
+    pthread_mutex_unlock(&self->lock);
+    return peak;
+}
+
+size_t ha_device_arena_peak_bytes(const struct ha_device_arena *arena, enum ha_tag tag)
+{
+    return peak_bytes(arena, HA_MEM_DEVICE, tag);
+}
+
+size_t ha_pinned_peak_bytes(const struct ha_device_arena *arena, enum ha_tag tag)
+{
+    return peak_bytes(arena, HA_MEM_PINNED, tag);
+}
+
+void ha_device_arena_destroy(struct ha_device_arena *arena)
+{
+    if (!arena)
+        return;
+    for (struct block *b = arena->blocks, *next; b; b = next) {
+        next = b->next;
+        block_release(arena, b);
+    }
+    pthread_mutex_destroy(&arena->lock);
+    free(arena);
+}

@@ -1,0 +1,99 @@
+#include "harness/base/rng.h"
+
+static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0, uint32_t k1)
+{
+    uint64_t a = (uint64_t)*c0 * 0xd2511f53u, b = (uint64_t)*c2 * 0xcd9e8d57u;
+    *c0 = (uint32_t)(b >> 32) ^ *c1 ^ k0;
+    *c1 = (uint32_t)b;
+    *c2 = (uint32_t)(a >> 32) ^ *c3 ^ k1;
+    *c3 = (uint32_t)a;
+}
+
+enum { ROUNDS = 10 };
+#define KEY0_STEP 0x9e3779b9u
+#define KEY1_STEP 0xbb67ae85u
+
+void ha_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    for (uint32_t r = 0; r < ROUNDS; r++)
+        philox_round(&c0, &c1, &c2, &c3, key[0] + r * KEY0_STEP, key[1] + r * KEY1_STEP);
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+static void draw(uint64_t seed, uint64_t stream, uint64_t i, uint32_t out[4])
+{
+    const uint32_t counter[4] = { (uint32_t)i, (uint32_t)(i >> 32), (uint32_t)stream, (uint32_t)(stream >> 32) };
+    const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    ha_philox4x32(counter, key, out);
+}
+
+uint64_t ha_rng_bits(uint64_t seed, uint64_t stream, uint64_t i)
+{
+    uint32_t w[4];
+    draw(seed, stream, i, w);
+    return (uint64_t)w[1] << 32 | w[0];
+}
+
+float ha_rng_uniform(uint64_t seed, uint64_t stream, uint64_t i)
+{
+    return (float)(ha_rng_bits(seed, stream, i) >> 40) * 0x1p-24f;
+}
+
+uint64_t ha_rng_below(uint64_t seed, uint64_t stream, uint64_t i, uint64_t n)
+{
+    __extension__ typedef unsigned __int128 u128;
+    return (uint64_t)((u128)ha_rng_bits(seed, stream, i) * n >> 64);
+}
+
+/* The sum of eight uniforms over 0..65535 has mean 8 * 65535 / 2 = 262140 and variance
+ * 8 * (2^32 - 1) / 12 = 2863311530. The difference is an exact float; one product rounds. */
+#define NORMAL_MEAN 262140
+#define NORMAL_SCALE 0x1.3988e2p-16f  /* 1 / sqrt(2863311530), to nearest */
+
+static inline float normal_from(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3)
+{
+    uint32_t sum = (w0 & 0xffffu) + (w0 >> 16) + (w1 & 0xffffu) + (w1 >> 16)
+                 + (w2 & 0xffffu) + (w2 >> 16) + (w3 & 0xffffu) + (w3 >> 16);
+    return (float)((int32_t)sum - NORMAL_MEAN) * NORMAL_SCALE;
+}
+
+float ha_rng_normal(uint64_t seed, uint64_t stream, uint64_t i)
+{
+    uint32_t w[4];
+    draw(seed, stream, i, w);
+    return normal_from(w[0], w[1], w[2], w[3]);
+}
+
+/* Eight counters at once: the loops over lanes become vector code. */
+enum { LANES = 8 };
+
+static void normals_at_once(uint64_t seed, uint64_t stream, uint64_t first, float out[LANES])
+{
+    uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
+    for (uint32_t j = 0; j < LANES; j++) {
+        c0[j] = (uint32_t)(first + j);
+        c1[j] = (uint32_t)((first + j) >> 32);
+        c2[j] = (uint32_t)stream;
+        c3[j] = (uint32_t)(stream >> 32);
+    }
+    for (uint32_t r = 0; r < ROUNDS; r++) {
+        uint32_t k0 = (uint32_t)seed + r * KEY0_STEP, k1 = (uint32_t)(seed >> 32) + r * KEY1_STEP;
+        for (size_t j = 0; j < LANES; j++)
+            philox_round(&c0[j], &c1[j], &c2[j], &c3[j], k0, k1);
+    }
+    for (size_t j = 0; j < LANES; j++)
+        out[j] = normal_from(c0[j], c1[j], c2[j], c3[j]);
+}
+
+void ha_rng_normals(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float *out)
+{
+    size_t done = 0;
+    for (; n - done >= LANES; done += LANES)
+        normals_at_once(seed, stream, first + done, out + done);
+    for (; done < n; done++)
+        out[done] = ha_rng_normal(seed, stream, first + done);
+}

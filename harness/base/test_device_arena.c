@@ -1,0 +1,94 @@
+#include "harness/base/device_arena.h"
+#include "harness/base/why.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A device that has memory and nothing else; it counts what is out. */
+struct ha_device {
+    size_t limit, given, blocks[3];
+};
+
+static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+{
+    assert_true(bytes > 0);
+    if (bytes > dev->limit)
+        return ha_why(why, HA_ERROR, "only %zu bytes", dev->limit);
+    *ptr = malloc(bytes);
+    dev->blocks[kind]++;
+    dev->given++;
+    return HA_OK;
+}
+
+static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
+{
+    assert_true(dev->blocks[kind] > 0);
+    dev->blocks[kind]--;
+    free(ptr);
+}
+
+static const struct ha_device_api api = { .name = "test", .mem_alloc = mem_alloc, .mem_free = mem_free };
+
+static void owns_and_counts(void **state)
+{
+    (void)state;
+    struct ha_device dev = { .limit = 5000 };
+    struct ha_device_arena *arena;
+    struct ha_why why;
+    assert_int_equal(ha_device_arena_create(&arena, &api, &dev, &why), HA_OK);
+    void *a = ha_device_alloc(arena, HA_MEM_DEVICE, 1000, HA_TAG_KV, &why);
+    void *b = ha_device_alloc(arena, HA_MEM_PINNED, 300, HA_TAG_KV, &why);
+    void *c = ha_device_alloc(arena, HA_MEM_MAPPED, 200, HA_TAG_KV, &why);
+    void *d = ha_device_alloc(arena, HA_MEM_DEVICE, 70, HA_TAG_META, &why);
+    void *e = ha_device_alloc(arena, HA_MEM_DEVICE, 0, HA_TAG_META, &why);
+    assert_true(a && b && c && d && e);
+    assert_int_equal(dev.blocks[HA_MEM_DEVICE], 3);
+    assert_int_equal(dev.blocks[HA_MEM_PINNED], 1);
+    assert_int_equal(dev.blocks[HA_MEM_MAPPED], 1);
+    assert_int_equal(ha_device_arena_peak_bytes(arena, HA_TAG_KV), 1000);
+    assert_int_equal(ha_device_arena_peak_bytes(arena, HA_TAG_META), 70);
+    assert_int_equal(ha_device_arena_peak_bytes(arena, HA_TAG_SCRATCH), 0);
+    assert_int_equal(ha_pinned_peak_bytes(arena, HA_TAG_KV), 500);
+    assert_int_equal(ha_pinned_peak_bytes(arena, HA_TAG_META), 0);
+
+    ha_device_free(arena, c);
+    ha_device_free(arena, NULL);
+    assert_int_equal(dev.blocks[HA_MEM_MAPPED], 0);
+    assert_non_null(ha_device_alloc(arena, HA_MEM_PINNED, 150, HA_TAG_KV, &why));
+    assert_int_equal(ha_pinned_peak_bytes(arena, HA_TAG_KV), 500);
+    assert_non_null(ha_device_alloc(arena, HA_MEM_PINNED, 60, HA_TAG_KV, &why));
+    assert_int_equal(ha_pinned_peak_bytes(arena, HA_TAG_KV), 510);
+
+    ha_device_arena_destroy(arena);
+    ha_device_arena_destroy(NULL);
+    assert_int_equal(dev.given, 7);
+    assert_int_equal(dev.blocks[HA_MEM_DEVICE] + dev.blocks[HA_MEM_PINNED] + dev.blocks[HA_MEM_MAPPED], 0);
+}
+
+static void a_refusal_says_what_was_asked_and_why(void **state)
+{
+    (void)state;
+    struct ha_device dev = { .limit = 10 };
+    struct ha_device_arena *arena;
+    struct ha_why why;
+    assert_int_equal(ha_device_arena_create(&arena, &api, &dev, &why), HA_OK);
+    assert_null(ha_device_alloc(arena, HA_MEM_PINNED, 4096, HA_TAG_SCRATCH, &why));
+    assert_string_equal(why.text, "out of pinned memory of device test: 4096 bytes (scratch): only 10 bytes");
+    assert_int_equal(ha_pinned_peak_bytes(arena, HA_TAG_SCRATCH), 0);
+    ha_device_arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(owns_and_counts),
+        cmocka_unit_test(a_refusal_says_what_was_asked_and_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

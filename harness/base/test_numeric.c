@@ -1,0 +1,226 @@
+#include "harness/base/numeric.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { HALVES = 1 << 16 };
+
+static uint32_t bits_of(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static float float_of(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* What 16 bits stand for, from the formats' definition: sign, exponent field of `bits`, fraction. */
+static double value_of(uint16_t h, int exponent_bits)
+{
+    int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
+    int exponent = h >> fraction_bits & ((1 << exponent_bits) - 1), fraction = h & ((1 << fraction_bits) - 1);
+    double sign = h & 0x8000 ? -1 : 1;
+    if (exponent == (1 << exponent_bits) - 1)
+        return fraction ? nan("") : sign * HUGE_VAL;
+    if (exponent == 0)
+        return sign * ldexp(fraction, 1 - bias - fraction_bits);
+    return sign * ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+}
+
+static const struct format {
+    enum ha_dtype dtype;
+    int exponent_bits;
+    uint16_t infinity;
+    uint16_t (*from)(float x);
+    float (*to)(uint16_t h);
+} formats[] = {
+    { HA_F16, 5, 0x7c00, ha_f16_from_f32, ha_f32_from_f16 },
+    { HA_BF16, 8, 0x7f80, ha_bf16_from_f32, ha_f32_from_bf16 },
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static void every_half_has_its_value(void **state)
+{
+    (void)state;
+    for (const struct format *f = formats; f < formats + FORMATS; f++)
+        for (uint32_t h = 0; h < HALVES; h++) {
+            double want = value_of((uint16_t)h, f->exponent_bits);
+            float got = f->to((uint16_t)h);
+            assert_true(isnan(want) ? isnan(got) : (double)got == want);
+            assert_int_equal(bits_of(got) >> 31, h >> 15);
+            if (f->dtype == HA_F16 && isnan(got))
+                assert_true(bits_of(got) & 0x00400000);
+        }
+}
+
+static void every_half_comes_back(void **state)
+{
+    (void)state;
+    for (const struct format *f = formats; f < formats + FORMATS; f++)
+        for (uint32_t h = 0; h < HALVES; h++) {
+            uint16_t back = f->from(f->to((uint16_t)h));
+            if (isnan(f->to((uint16_t)h)))  /* the same, made quiet */
+                assert_int_equal(back, h | 1u << (14 - f->exponent_bits));
+            else
+                assert_int_equal(back, h);
+        }
+}
+
+/* Between each neighbouring pair: the midpoint goes to the even one, a hair off it to the nearer one. */
+static void rounds_to_nearest_ties_to_even(void **state)
+{
+    (void)state;
+    for (const struct format *f = formats; f < formats + FORMATS; f++)
+        for (uint32_t sign = 0; sign <= 0x8000; sign += 0x8000)
+            for (uint32_t low = 0; low < f->infinity; low++) {
+                uint32_t high = low + 1, even = low & 1 ? high : low;
+                /* above the largest finite value lies infinity, where the next exponent would begin */
+                double top = high == f->infinity ? ldexp(1, f->exponent_bits == 5 ? 16 : 128)
+                                                 : value_of((uint16_t)high, f->exponent_bits);
+                double exact = (value_of((uint16_t)low, f->exponent_bits) + top) / 2;
+                float middle = (float)exact;
+                if ((double)middle != exact)  /* the last few of bf16's subnormals have no midpoint in binary32 */
+                    continue;
+                uint32_t m = bits_of(middle);
+                assert_int_equal(f->from(float_of(m | sign << 16)), even | sign);
+                assert_int_equal(f->from(float_of((m + 1) | sign << 16)), high | sign);
+                assert_int_equal(f->from(float_of((m - 1) | sign << 16)), low | sign);
+            }
+}
+
+static void the_ends_of_the_range(void **state)
+{
+    (void)state;
+    static const struct { float x; uint16_t f16, bf16; } cases[] = {
+        { 0.0f, 0, 0 }, { -0.0f, 0x8000, 0x8000 }, { 1.0f, 0x3c00, 0x3f80 }, { -2.0f, 0xc000, 0xc000 },
+        { 65504.0f, 0x7bff, 0x4780 }, { 65519.996f, 0x7bff, 0x4780 }, { 65520.0f, 0x7c00, 0x4780 },
+        { 1e5f, 0x7c00, 0x47c3 }, { -1e5f, 0xfc00, 0xc7c3 },
+        { HUGE_VALF, 0x7c00, 0x7f80 }, { -HUGE_VALF, 0xfc00, 0xff80 }, { 0x1.fffffep127f, 0x7c00, 0x7f80 },
+        { 0x1.fep127f, 0x7c00, 0x7f7f }, { 0x1.fefffep127f, 0x7c00, 0x7f7f }, { 0x1.ffp127f, 0x7c00, 0x7f80 },
+        { 0x1p-14f, 0x0400, 0x3880 }, { 0x1p-24f, 0x0001, 0x3380 }, { 0x1p-25f, 0x0000, 0x3300 },
+        { 0x1.000002p-25f, 0x0001, 0x3300 }, { 0x1.8p-24f, 0x0002, 0x33c0 }, { -0x1p-149f, 0x8000, 0x8000 },
+        { 0x1p-133f, 0x0000, 0x0001 }, { 0x1p-134f, 0x0000, 0x0000 }, { 0x1.8p-134f, 0x0000, 0x0001 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ha_f16_from_f32(cases[i].x), cases[i].f16);
+        assert_int_equal(ha_bf16_from_f32(cases[i].x), cases[i].bf16);
+    }
+}
+
+static void nan_stays_nan(void **state)
+{
+    (void)state;
+    for (uint32_t payload = 1; payload < 0x00800000; payload += 0x1001)
+        for (uint32_t sign = 0; sign <= 1; sign++) {
+            float x = float_of(sign << 31 | 0x7f800000 | payload);
+            uint16_t f16 = ha_f16_from_f32(x), bf16 = ha_bf16_from_f32(x);
+            assert_int_equal(f16 & 0x7e00, 0x7e00);
+            assert_int_equal(bf16 & 0x7fc0, 0x7fc0);
+            assert_int_equal(f16 >> 15, sign);
+            assert_int_equal(bf16 >> 15, sign);
+        }
+}
+
+#if defined __FLT16_MANT_DIG__ && !defined __clang__
+/* The compiler's own binary16, over numbers spread evenly over all of binary32's patterns. */
+static void agrees_with_the_compiler(void **state)
+{
+    (void)state;
+    __extension__ typedef _Float16 half;
+    for (uint32_t h = 0; h < HALVES; h++) {
+        uint16_t bits = (uint16_t)h;
+        half x;
+        memcpy(&x, &bits, sizeof x);
+        float want = (float)x, got = ha_f32_from_f16(bits);
+        assert_true(isnan(want) ? isnan(got) : bits_of(got) == bits_of(want));
+    }
+    for (uint64_t u = 0; u < UINT64_C(1) << 32; u += 1021) {
+        float x = float_of((uint32_t)u);
+        half y = (half)x;
+        uint16_t want, got = ha_f16_from_f32(x);
+        memcpy(&want, &y, sizeof want);
+        assert_true(isnan(x) ? (got & 0x7fff) > 0x7c00 : got == want);
+    }
+}
+#else
+static void agrees_with_the_compiler(void **state)
+{
+    (void)state;
+    skip();
+}
+#endif
+
+/* Each element of a row, at every length, alignment and type, and nothing beside it. */
+static void rows_are_their_elements(void **state)
+{
+    (void)state;
+    static const enum ha_dtype types[] = { HA_F32, HA_F16, HA_BF16 };
+    float in[41];
+    for (size_t i = 0; i < 41; i++)
+        in[i] = (float)i * 0.37f - 5 + (i % 7 == 0 ? 1e-6f : 0) + (i == 13 ? 1e6f : 0);
+    for (size_t t = 0; t < 3; t++)
+        for (size_t n = 0; n <= 40; n++)
+            for (size_t offset = 0; offset < 2; offset++) {
+                size_t size = ha_dtype_bytes(types[t]);
+                char data[4 * 41 + 2];
+                memset(data, 0x5a, sizeof data);
+                ha_store_row(data + offset, n, types[t], in);
+                assert_int_equal(data[offset + n * size], 0x5a);
+                float out[42];
+                for (size_t i = 0; i < 42; i++)
+                    out[i] = 77;
+                ha_load_row(data + offset, n, types[t], out);
+                for (size_t i = 0; i < n; i++) {
+                    assert_true(out[i] == ha_round(in[i], types[t]));
+                    assert_true(out[i] == ha_load(data + offset, i, types[t]));
+                }
+                assert_true(out[n] == 77);
+            }
+    uint16_t one[3] = { 1, 2, 3 };
+    ha_store(one, 1, HA_BF16, -1.0f);
+    assert_int_equal(one[1], 0xbf80);
+    assert_int_equal(one[0] + one[2], 4);
+    assert_true(ha_round(0.1f, HA_F32) == 0.1f);
+}
+
+/* The error bounds rest on these two numbers. */
+static void units_bound_the_rounding(void **state)
+{
+    (void)state;
+    assert_true(ha_dtype_unit(HA_F32) == 0 && ha_dtype_eta(HA_F32) == 0);
+    for (const struct format *f = formats; f < formats + FORMATS; f++) {
+        double unit = ha_dtype_unit(f->dtype), eta = ha_dtype_eta(f->dtype), worst = 0;
+        for (uint32_t u = 0x3f800000; u < 0x40000000; u += 0x101) {
+            double x = (double)float_of(u);
+            worst = fmax(worst, fabs((double)ha_round((float)x, f->dtype) - x) / x);
+        }
+        assert_true(worst <= unit && worst > 0.98 * unit);
+        assert_true(value_of(1, f->exponent_bits) == 2 * eta);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_half_has_its_value),
+        cmocka_unit_test(every_half_comes_back),
+        cmocka_unit_test(rounds_to_nearest_ties_to_even),
+        cmocka_unit_test(the_ends_of_the_range),
+        cmocka_unit_test(nan_stays_nan),
+        cmocka_unit_test(agrees_with_the_compiler),
+        cmocka_unit_test(rows_are_their_elements),
+        cmocka_unit_test(units_bound_the_rounding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+#include "harness/base/why.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void writes_and_returns(void **state)
+{
+    (void)state;
+    struct ha_why why;
+    assert_int_equal(ha_why(&why, HA_WAIVED, "no %s of %d", "device", 3), HA_WAIVED);
+    assert_string_equal(why.text, "no device of 3");
+    assert_int_equal(ha_why(NULL, HA_FAIL, "nobody asks"), HA_FAIL);
+}
+
+static void takes_its_own_text_as_argument(void **state)
+{
+    (void)state;
+    struct ha_why why = { "disk full" };
+    ha_why(&why, HA_ERROR, "cases.csv: %s (row %d)", why.text, 7);
+    assert_string_equal(why.text, "cases.csv: disk full (row 7)");
+}
+
+static void is_one_line_of_bounded_length(void **state)
+{
+    (void)state;
+    struct ha_why why;
+    ha_why(&why, HA_ERROR, "a\nb\r\nc");
+    assert_string_equal(why.text, "a b  c");
+    char longer[2 * sizeof why.text];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    ha_why(&why, HA_ERROR, "%s", longer);
+    assert_int_equal(strlen(why.text), sizeof why.text - 1);
+    assert_string_equal(why.text + sizeof why.text - 5, "x...");
+    longer[sizeof why.text] = '\0';
+    ha_why(&why, HA_ERROR, "%s", longer);
+    assert_string_equal(why.text + sizeof why.text - 5, "x...");
+    longer[sizeof why.text - 1] = '\0';
+    ha_why(&why, HA_ERROR, "%s", longer);
+    assert_string_equal(why.text, longer);
+}
+
+static void finds_the_nearest_word(void **state)
+{
+    (void)state;
+    const char *const words[] = { "threads", "dtype", "ctx", "head_dim", "heads", "dataset", "BF16", NULL };
+    static const struct { const char *word, *nearest; } cases[] = {
+        { "thread", "threads" }, { "threads", "threads" }, { "dytpe", "dtype" }, { "CTX", "ctx" }, { "ctz", "ctx" },
+        { "headdim", "head_dim" }, { "head", "heads" }, { "datset", "dataset" }, { "bf16", "BF16" }, { "tcx", "ctx" },
+        { "banana", NULL }, { "x", NULL }, { "", NULL }, { "abc", NULL }, { "cab", NULL }, { "dtypo", "dtype" }, { "dapyte", NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *got = ha_nearest(cases[i].word, words);
+        if (cases[i].nearest) {
+            assert_non_null(got);
+            assert_string_equal(got, cases[i].nearest);
+        } else {
+            assert_null(got);
+        }
+    }
+}
+
+static void survives_long_words(void **state)
+{
+    (void)state;
+    char longer[300];
+    memset(longer, 'a', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    const char *const words[] = { longer, "abc", NULL };
+    assert_null(ha_nearest(longer, words));
+    assert_string_equal(ha_nearest("abd", words), "abc");
+    const char *const none[] = { NULL };
+    assert_null(ha_nearest("abc", none));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_and_returns),
+        cmocka_unit_test(takes_its_own_text_as_argument),
+        cmocka_unit_test(is_one_line_of_bounded_length),
+        cmocka_unit_test(finds_the_nearest_word),
+        cmocka_unit_test(survives_long_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
