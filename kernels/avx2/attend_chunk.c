@@ -1,0 +1,15 @@
+#include "kernels/avx2/ops.h"
+
+#if defined(HA_ISA_AVX2)
+#include "kernels/avx2/simd.h"
+#include "kernels/attend_chunk.inc"
+
+void ha_avx2_attend_chunk(const struct ha_chunk *c)
+{
+    switch (c->dtype) {
+    case HA_F32: attend_chunk_f32(c); break;
+    case HA_F16: attend_chunk_f16(c); break;
+    case HA_BF16: attend_chunk_bf16(c); break;
+    }
+}
+#endif

@@ -1,0 +1,130 @@
+#ifndef HA_KERNELS_AVX2_SIMD_H
+#define HA_KERNELS_AVX2_SIMD_H
+
+/* The vector type that kernels/{attend_chunk,merge,score}.inc are written in: 8 floats. v_* is
+ * elementwise unless its name says otherwise; _part takes the first n lanes and does not touch
+ * memory past them. */
+
+#include "harness/api/base.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+typedef __m256 vec;
+
+/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
+#if defined(__AVX512VL__)
+enum { LANES = 8, KEYS = 4, COLS = 4 };  /* 32 registers */
+#else
+enum { LANES = 8, KEYS = 2, COLS = 2 };
+#endif
+
+static inline __m256i v_first(size_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static inline vec v_set(float x) { return _mm256_set1_ps(x); }
+static inline vec v_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline void v_store(float *p, vec x) { _mm256_storeu_ps(p, x); }
+/* lanes past n hold `rest` */
+static inline vec v_load_part(const float *p, size_t n, float rest)
+{
+    const __m256i m = v_first(n);
+    return _mm256_blendv_ps(v_set(rest), _mm256_maskload_ps(p, m), _mm256_castsi256_ps(m));
+}
+static inline void v_store_part(float *p, vec x, size_t n) { _mm256_maskstore_ps(p, v_first(n), x); }
+
+static inline vec v_add(vec a, vec b) { return _mm256_add_ps(a, b); }
+static inline vec v_sub(vec a, vec b) { return _mm256_sub_ps(a, b); }
+static inline vec v_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
+static inline vec v_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+/* b where either is NaN */
+static inline vec v_max(vec a, vec b) { return _mm256_max_ps(a, b); }
+/* nonzero if a lane is NaN */
+static inline unsigned v_has_nan(vec a) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
+static inline float v_max_lane(vec a)
+{
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+static inline float v_sum_lanes(vec a)
+{
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
+/* x in a register: gcc would load it again for every use */
+static inline vec v_hold(vec x)
+{
+    __asm__("" : "+x"(x));
+    return x;
+}
+
+/* LANES stored numbers as binary32 */
+static inline vec v_widen(const char *p, enum ha_dtype t)
+{
+    if (t == HA_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    const __m128i h = _mm_loadu_si128((const __m128i_u *)(const void *)p);
+    if (t == HA_F16) return _mm256_cvtph_ps(h);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+/* lanes past n are 0 */
+static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
+{
+    char whole[sizeof(vec)] = { 0 };
+    memcpy(whole, p, n * ha_dtype_bytes(t));
+    return v_widen(whole, t);
+}
+
+/* 2^n for integral n in [-126, 127] */
+static inline vec v_pow2(__m256i n)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+
+/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f, a minimax polynomial of degree 6 in f
+ * (3.7e-9 relative), 2^n in two products of which only the last rounds. Below -104 it is 0, in
+ * the subnormal range gradual. */
+static inline vec v_exp(vec x)
+{
+    x = v_max(v_set(-105.0f), x);
+    const vec n = _mm256_round_ps(v_mul(x, v_set(0x1.715476p+0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    /* the high part of ln 2 has 15 bits: the first step is exact */
+    vec f = _mm256_fnmadd_ps(n, v_set(0x1.62e4p-1f), x);
+    f = _mm256_fnmadd_ps(n, v_set(0x1.7f7d1cp-20f), f);
+    vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
+    p = v_fma(p, f, v_set(0x1.5558f2p-5f));
+    p = v_fma(p, f, v_set(0x1.555492p-3f));
+    p = v_fma(p, f, v_set(0x1.fffffcp-2f));
+    p = v_fma(p, f, v_set(1.0f));
+    p = v_fma(p, f, v_set(1.0f));
+    const __m256i i = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(i, 1);
+    return v_mul(v_mul(p, v_pow2(half)), v_pow2(_mm256_sub_epi32(i, half)));
+}
+
+/* lane i: the sum of the lanes of the i-th */
+static inline __m128 v_sum4(vec a, vec b, vec c, vec d)
+{
+    const vec x = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+}
+
+/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
+static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
+{
+    const __m128 by = _mm_set1_ps(scale);
+    for (int i = 0; i < rows * KEYS; i += 4) {
+        const bool more = i + 2 < rows * KEYS;
+        float four[4];
+        _mm_storeu_ps(four, _mm_mul_ps(by, v_sum4(a[i], a[i + 1], a[more ? i + 2 : i], a[more ? i + 3 : i + 1])));
+        for (int j = 0; j < 4 && i + j < rows * KEYS; j++) {
+            const int r = (i + j) / KEYS, k = (i + j) % KEYS;
+            if ((size_t)k < keys) s[(size_t)r * stride + (size_t)k] = four[j];
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,15 @@
+#ifndef HA_KERNELS_AVX512_OPS_H
+#define HA_KERNELS_AVX512_OPS_H
+
+#include "harness/api/kernels.h"
+
+/* The compiler may use the instructions; without them the table is absent. */
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define HA_ISA_AVX512 1
+#endif
+
+void ha_avx512_attend_chunk(const struct ha_chunk *c);
+void ha_avx512_merge(const struct ha_merge *m);
+void ha_avx512_score(const struct ha_score *s);
+
+#endif

@@ -1,0 +1,94 @@
+#ifndef HA_KERNELS_AVX512_SIMD_H
+#define HA_KERNELS_AVX512_SIMD_H
+
+/* The vector type that kernels/{attend_chunk,merge,score}.inc are written in: 16 floats and 32
+ * registers. v_* is elementwise unless its name says otherwise; _part takes the first n lanes
+ * and does not touch memory past them. */
+
+#include "harness/api/base.h"
+
+#include <immintrin.h>
+
+typedef __m512 vec;
+
+/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
+enum { LANES = 16, KEYS = 4, COLS = 4 };
+
+static inline __mmask16 v_first(size_t n) { return (__mmask16)((1u << n) - 1u); }
+
+static inline vec v_set(float x) { return _mm512_set1_ps(x); }
+static inline vec v_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void v_store(float *p, vec x) { _mm512_storeu_ps(p, x); }
+/* lanes past n hold `rest` */
+static inline vec v_load_part(const float *p, size_t n, float rest) { return _mm512_mask_loadu_ps(v_set(rest), v_first(n), p); }
+static inline void v_store_part(float *p, vec x, size_t n) { _mm512_mask_storeu_ps(p, v_first(n), x); }
+
+static inline vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
+static inline vec v_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
+static inline vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
+static inline vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+/* b where either is NaN */
+static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+/* nonzero if a lane is NaN */
+static inline unsigned v_has_nan(vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+static inline float v_max_lane(vec a) { return _mm512_reduce_max_ps(a); }
+static inline float v_sum_lanes(vec a) { return _mm512_reduce_add_ps(a); }
+
+/* x in a register: gcc would load it again for every use */
+static inline vec v_hold(vec x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
+/* LANES stored numbers as binary32 */
+static inline vec v_widen(const char *p, enum ha_dtype t)
+{
+    if (t == HA_F32) return _mm512_loadu_ps(p);
+    const __m256i h = _mm256_loadu_si256((const __m256i_u *)(const void *)p);
+    if (t == HA_F16) return _mm512_cvtph_ps(h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+/* lanes past n are 0 */
+static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
+{
+    if (t == HA_F32) return _mm512_maskz_loadu_ps(v_first(n), p);
+    const __m256i h = _mm256_maskz_loadu_epi16(v_first(n), p);
+    if (t == HA_F16) return _mm512_cvtph_ps(h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f, a minimax polynomial of degree 6 in f
+ * (3.7e-9 relative), 2^n in one rounding. Below -104 it is 0, in the subnormal range gradual. */
+static inline vec v_exp(vec x)
+{
+    x = v_max(v_set(-105.0f), x);
+    const vec n = _mm512_roundscale_ps(v_mul(x, v_set(0x1.715476p+0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    /* the high part of ln 2 has 15 bits: the first step is exact */
+    vec f = _mm512_fnmadd_ps(n, v_set(0x1.62e4p-1f), x);
+    f = _mm512_fnmadd_ps(n, v_set(0x1.7f7d1cp-20f), f);
+    vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
+    p = v_fma(p, f, v_set(0x1.5558f2p-5f));
+    p = v_fma(p, f, v_set(0x1.555492p-3f));
+    p = v_fma(p, f, v_set(0x1.fffffcp-2f));
+    p = v_fma(p, f, v_set(1.0f));
+    p = v_fma(p, f, v_set(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
+static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
+{
+    for (int r = 0; r < rows; r++) {
+        const vec *x = a + r * KEYS;
+        const vec u = v_add(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+        const vec v = v_add(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+        const __m512d ud = _mm512_castps_pd(u), vd = _mm512_castps_pd(v);
+        const vec four = v_add(_mm512_castpd_ps(_mm512_unpacklo_pd(ud, vd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ud, vd)));
+        const __m256 two = _mm256_add_ps(_mm512_castps512_ps256(four), _mm512_extractf32x8_ps(four, 1));
+        const __m128 one = _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1));
+        _mm_mask_storeu_ps(s + (size_t)r * stride, (__mmask8)((1u << keys) - 1u), _mm_mul_ps(one, _mm_set1_ps(scale)));
+    }
+}
+
+#endif

@@ -1,0 +1,192 @@
+#include "kernels/host/host.h"
+
+#include "harness/base/why.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum ha_status ha_host_fail(struct ha_device *dev, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&dev->lock);
+    if (!dev->failed) {
+        vsnprintf(dev->failure, sizeof dev->failure, format, args);
+        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&dev->lock);
+    va_end(args);
+    return HA_ERROR;
+}
+
+void ha_host_fail_deadlock(struct ha_device *dev)
+{
+    pthread_mutex_lock(&dev->lock);
+    if (!dev->failed) {
+        char wait[160];
+        size_t used = (size_t)snprintf(dev->failure, sizeof dev->failure, "deadlock: a flag was waited for longer than %.3g ms",
+                                       (double)dev->wait_limit_ns * 1e-6);
+        for (const struct ha_stream *s = dev->streams; s && used < sizeof dev->failure; s = s->next)
+            if (s->waiting) {
+                s->waiting->verb->describe(s->waiting, wait, sizeof wait);
+                used += (size_t)snprintf(dev->failure + used, sizeof dev->failure - used, "; %s: %s %s", s->lane,
+                                         s->waiting->verb->name, wait);
+            }
+        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&dev->lock);
+}
+
+void ha_host_waiting(struct ha_stream *s, const struct ha_host_op *op)
+{
+    pthread_mutex_lock(&s->device->lock);
+    s->waiting = op;
+    pthread_mutex_unlock(&s->device->lock);
+}
+
+void ha_host_link_take(struct ha_host_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    for (uint64_t ticket = link->next++; link->serving != ticket;) pthread_cond_wait(&link->turn, &link->lock);
+    pthread_mutex_unlock(&link->lock);
+}
+
+void ha_host_link_give(struct ha_host_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    link->serving++;
+    if (link->serving != link->next) pthread_cond_broadcast(&link->turn);
+    pthread_mutex_unlock(&link->lock);
+}
+
+const struct ha_span_sink *ha_host_span_due(struct ha_device *dev)
+{
+    if (!__atomic_load_n(&dev->sink, __ATOMIC_ACQUIRE)) return NULL;
+    pthread_mutex_lock(&dev->lock);
+    const struct ha_span_sink *sink = dev->sink;
+    if (sink) dev->spans_due++;
+    pthread_mutex_unlock(&dev->lock);
+    return sink;
+}
+
+void ha_host_span_done(struct ha_device *dev)
+{
+    pthread_mutex_lock(&dev->lock);
+    if (--dev->spans_due == 0) pthread_cond_broadcast(&dev->spans_done);
+    pthread_mutex_unlock(&dev->lock);
+}
+
+static enum ha_status no_kernels(const struct ha_kernels *k, struct ha_why *why)
+{
+    const char *missing = !k ? "kernel table" : !k->attend ? "attend" : !k->attend_chunk ? "attend_chunk"
+                        : !k->attend_scratch_bytes ? "attend_scratch_bytes" : !k->merge ? "merge" : NULL;
+    return missing ? ha_why(why, HA_ERROR, "host device: computes with the CPU's kernels and was given no %s", missing) : HA_OK;
+}
+
+static enum ha_status host_open(struct ha_device **out, const struct ha_device_config *config, struct ha_why *why)
+{
+    static const char *const lane[] = { [HA_H2D] = "link H2D", [HA_D2H] = "link D2H" };
+    enum ha_status status = no_kernels(config->kernels, why);
+    if (status != HA_OK) return status;
+    struct ha_device *dev = calloc(1, sizeof *dev);
+    if (!dev) return ha_why(why, HA_ERROR, "host device: no memory");
+    /* with checks: device memory starts as NaN in every type, as undefined as a GPU's */
+    status = ha_arena_create(&dev->memory.arena, true, why);
+    if (status != HA_OK) {
+        free(dev);
+        return status;
+    }
+    dev->kernels = *config->kernels;
+    dev->wait_limit_ns = config->wait_limit_ns ? config->wait_limit_ns : UINT64_C(30000000000);
+    pthread_mutex_init(&dev->lock, NULL);
+    pthread_cond_init(&dev->spans_done, NULL);
+    pthread_mutex_init(&dev->memory.lock, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        pthread_mutex_init(&dev->link[i].lock, NULL);
+        pthread_cond_init(&dev->link[i].turn, NULL);
+        dev->link[i].lane = lane[i];
+    }
+    *out = dev;
+    return HA_OK;
+}
+
+static void host_close(struct ha_device *dev)
+{
+    for (struct ha_stream *s = dev->streams, *next; s; s = next) {
+        next = s->next;
+        ha_host_stream_free(s);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        pthread_mutex_destroy(&dev->link[i].lock);
+        pthread_cond_destroy(&dev->link[i].turn);
+    }
+    pthread_mutex_destroy(&dev->memory.lock);
+    pthread_cond_destroy(&dev->spans_done);
+    pthread_mutex_destroy(&dev->lock);
+    ha_arena_destroy(dev->memory.arena);
+    free(dev->memory.regions);
+    free(dev);
+}
+
+static void host_info(struct ha_device *dev, struct ha_device_info *info)
+{
+    *info = (struct ha_device_info){ .profile = dev->kernels.profile, .merge_exp_eps = dev->kernels.profile.exp_eps,
+                                     .merge_log_eps = dev->kernels.profile.log_eps };
+    snprintf(info->name, sizeof info->name, "host memory, %s kernels", dev->kernels.name);
+    ha_host_memory_size(&info->memory_bytes, &info->memory_free_bytes);
+    pthread_mutex_lock(&dev->lock);
+    for (const struct ha_stream *s = dev->streams; s; s = s->next) info->compute_threads += s->live;
+    pthread_mutex_unlock(&dev->lock);
+    if (info->compute_threads == 0) info->compute_threads = 1;
+}
+
+static const char *host_failure(struct ha_device *dev)
+{
+    return ha_host_failed(dev) ? dev->failure : NULL;
+}
+
+static void host_trace(struct ha_device *dev, const struct ha_span_sink *sink)
+{
+    pthread_mutex_lock(&dev->lock);
+    __atomic_store_n(&dev->sink, sink, __ATOMIC_RELEASE);
+    while (!sink && dev->spans_due) pthread_cond_wait(&dev->spans_done, &dev->lock);
+    pthread_mutex_unlock(&dev->lock);
+}
+
+#ifdef __clang__
+#define COMPILER "clang "
+#else
+#define COMPILER "gcc "
+#endif
+
+const struct ha_device_api ha_device_host = {
+    .abi = HA_DEVICE_ABI,
+    .struct_bytes = sizeof(struct ha_device_api),
+    .name = "host",
+    .kind = "host",
+    .built_with = COMPILER __VERSION__,
+    .open = host_open,
+    .close = host_close,
+    .info = host_info,
+    .failure = host_failure,
+    .trace = host_trace,
+    .mem_alloc = ha_host_mem_alloc,
+    .mem_free = ha_host_mem_free,
+    .stream_create = ha_host_stream_create,
+    .stream_destroy = ha_host_stream_destroy,
+    .stream_sync = ha_host_stream_sync,
+    .event_create = ha_host_event_create,
+    .event_destroy = ha_host_event_destroy,
+    .event_record = ha_host_event_record,
+    .stream_wait = ha_host_stream_wait,
+    .event_sync = ha_host_event_sync,
+    .copy = ha_host_copy,
+    .copy_2d = ha_host_copy_2d,
+    .flag_write = ha_host_flag_write,
+    .flag_wait = ha_host_flag_wait,
+    .host_fn = ha_host_fn,
+    .attend = ha_host_attend,
+    .merge = ha_host_merge,
+    .blend = ha_host_blend,
+};

@@ -1,0 +1,177 @@
+#ifndef HA_KERNELS_HOST_H
+#define HA_KERNELS_HOST_H
+
+/* The embedded device, inside. A stream is a thread with a queue; the link is one lock for each
+ * direction, held by whichever stream copies; device memory is an arena of its own. Integers that
+ * two threads touch outside of a lock go through __atomic builtins. */
+
+#include "harness/api/device.h"
+#include "harness/base/arena.h"
+
+#include <pthread.h>
+
+/* Every wait starts with this much polling: most waits are shorter than a sleep and a wake-up. */
+enum { HA_HOST_SPIN_NS = 20000 };
+enum { HA_HOST_STATES_MAX = 16, HA_HOST_SCRATCH_MAX = 64 };
+
+/* ---- memory.c: what was allocated, and whether an operand lies in it */
+
+enum ha_host_place { HA_AT_DEVICE = 1, HA_AT_PINNED = 2, HA_AT_MAPPED = 4, HA_AT_PAGEABLE = 8 };
+
+struct ha_host_region {
+    char *base;
+    size_t bytes;
+    enum ha_memory kind;
+};
+struct ha_host_memory {
+    pthread_mutex_t lock;
+    struct ha_arena *arena;
+    struct ha_host_region *regions;  /* by address */
+    size_t count, capacity;
+};
+
+void ha_host_memory_size(uint64_t *total_bytes, uint64_t *free_bytes);
+enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why);
+void ha_host_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr);
+/* Where [ptr, ptr+bytes) lies. If that is not one of `allowed`, or the range leaves its allocation,
+ * the device fails with operation, stream and role, and the answer is 0. bytes = 0 is always right. */
+enum ha_host_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
+                                   size_t bytes, unsigned allowed);
+
+/* ---- operations */
+
+struct ha_host_op;
+
+/* What a kind of operation is. run gets the array that was copied with it. */
+struct ha_host_verb {
+    const char *name;
+    enum ha_span_kind kind;
+    bool on_link;            /* then kind is H2D or D2H and says which */
+    void (*run)(struct ha_stream *stream, const struct ha_host_op *op, const void *array);
+    /* of those that wait: for what, and how far that is */
+    void (*describe)(const struct ha_host_op *op, char *text, size_t bytes);
+};
+
+struct ha_host_op {
+    const struct ha_host_verb *verb;
+    uint64_t bytes, zero_copy_bytes;
+    union {
+        struct { char *dst; const char *src; size_t dst_stride, src_stride, row_bytes, rows; } copy;
+        struct { uint32_t *flag; uint32_t value; } write;
+        struct { const uint32_t *flag; uint32_t at_least; } wait;
+        struct { struct ha_stream *stream; uint64_t ticket; } event;
+        struct { void (*fn)(void *arg); void *arg; } host;
+        struct { struct ha_device_attend args; void *scratch; } attend;
+        struct ha_merge merge;
+        struct ha_device_blend blend;
+    } u;
+};
+
+/* ---- stream.c */
+
+struct ha_host_node;
+
+/* A destroyed stream stays in the device's list, because events and lanes may still name it, and is
+ * used again by the next stream of that name; its counters go on. */
+struct ha_stream {
+    struct ha_device *device;
+    struct ha_stream *next;
+    bool live;
+    char lane[96];           /* "stream NAME", or "stream NAME 2" while another is live */
+    char name[64];
+    pthread_t thread;
+
+    pthread_mutex_t lock;    /* of all below but `waiting` */
+    pthread_cond_t work, moved;
+    struct ha_host_node *head, **tail, *spare[2];  /* spare: without and with room for an array */
+    uint64_t enqueued, done; /* operations; atomic, written under the lock */
+    unsigned sleepers;       /* threads that wait for `moved` */
+    bool idle, stopping;
+    void *scratch[HA_HOST_SCRATCH_MAX];  /* of attend; the last is in use, queued work may use the others */
+    size_t scratch_count, scratch_bytes;
+
+    const struct ha_host_op *waiting;    /* under the device's lock: what it is held up by */
+};
+
+enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why);
+void ha_host_stream_destroy(struct ha_stream *stream);
+void ha_host_stream_free(struct ha_stream *stream);
+enum ha_status ha_host_stream_sync(struct ha_stream *stream);
+/* Copies op and array; both may die on return. */
+enum ha_status ha_host_enqueue(struct ha_stream *stream, const struct ha_host_op *op, const void *array, size_t array_bytes);
+/* At least bytes of scratch for an operation about to be enqueued, or NULL; lives as long as the stream. */
+void *ha_host_stream_scratch(struct ha_stream *stream, size_t bytes);
+/* Returns when the first `ticket` operations of the stream are done. */
+void ha_host_stream_await(struct ha_stream *stream, uint64_t ticket);
+uint64_t ha_host_stream_enqueued(struct ha_stream *stream);
+
+static inline void ha_host_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* ---- event.c */
+
+enum ha_status ha_host_event_create(struct ha_device *dev, struct ha_event **event, struct ha_why *why);
+void ha_host_event_destroy(struct ha_event *event);
+enum ha_status ha_host_event_record(struct ha_event *event, struct ha_stream *stream);
+enum ha_status ha_host_stream_wait(struct ha_stream *stream, struct ha_event *event);
+enum ha_status ha_host_event_sync(struct ha_event *event);
+enum ha_status ha_host_flag_write(struct ha_stream *stream, uint32_t *flag, uint32_t value);
+enum ha_status ha_host_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
+
+/* ---- launch.c */
+
+enum ha_status ha_host_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir);
+enum ha_status ha_host_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                               size_t row_bytes, size_t rows, enum ha_direction dir);
+enum ha_status ha_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
+enum ha_status ha_host_attend(struct ha_stream *stream, const struct ha_device_attend *args);
+enum ha_status ha_host_merge(struct ha_stream *stream, const struct ha_merge *args);
+enum ha_status ha_host_blend(struct ha_stream *stream, const struct ha_device_blend *args);
+
+/* ---- device.c */
+
+extern const struct ha_device_api ha_device_host;
+
+/* One direction of the link: copies take it in the order in which they arrive. */
+struct ha_host_link {
+    pthread_mutex_t lock;
+    pthread_cond_t turn;
+    uint64_t next, serving;
+    const char *lane;
+};
+
+struct ha_device {
+    struct ha_kernels kernels;
+    uint64_t wait_limit_ns;
+    struct ha_host_memory memory;
+    struct ha_host_link link[2];   /* HA_H2D, HA_D2H */
+
+    pthread_mutex_t lock;          /* of the streams' list and `waiting`, of the failure and of tracing */
+    struct ha_stream *streams;
+    bool failed;                   /* atomic; set after the text */
+    char failure[1024];
+
+    const struct ha_span_sink *sink;  /* atomic, written under the lock */
+    uint64_t spans_due;            /* operations enqueued with a sink and not done */
+    pthread_cond_t spans_done;
+};
+
+static inline bool ha_host_failed(const struct ha_device *dev) { return __atomic_load_n(&dev->failed, __ATOMIC_ACQUIRE); }
+
+/* Keeps the first failure. */
+enum ha_status ha_host_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same, with what every stream is waiting for. */
+void ha_host_fail_deadlock(struct ha_device *dev);
+/* op: what the stream's thread is about to wait for; NULL: it goes on */
+void ha_host_waiting(struct ha_stream *stream, const struct ha_host_op *op);
+void ha_host_link_take(struct ha_host_link *link);
+void ha_host_link_give(struct ha_host_link *link);
+/* The sink of an operation about to be enqueued, or NULL; each one given is owed a span. */
+const struct ha_span_sink *ha_host_span_due(struct ha_device *dev);
+void ha_host_span_done(struct ha_device *dev);
+
+#endif

@@ -1,0 +1,420 @@
+/* Order, independence, events, flags, deadlocks. */
+
+#include "kernels/host/test_support.h"
+
+#include "harness/base/clock.h"
+
+#include <time.h>
+
+#define SECOND UINT64_C(1000000000)
+
+static void nap(long ns)
+{
+    struct timespec t = { 0, ns };
+    nanosleep(&t, NULL);
+}
+
+/* A bell between a host function and the test. `given_up` ends a wait that a broken device would hang in. */
+struct bell {
+    uint32_t rung, given_up;
+    struct bell *other;
+};
+
+static void bell_ring(void *arg)
+{
+    __atomic_store_n(&((struct bell *)arg)->rung, 1, __ATOMIC_RELEASE);
+}
+
+static void bell_await(void *arg)
+{
+    struct bell *b = arg;
+    for (uint64_t end = ha_now_ns() + 10 * SECOND; !__atomic_load_n(&b->rung, __ATOMIC_ACQUIRE); nap(20000))
+        if (ha_now_ns() > end) {
+            __atomic_store_n(&b->given_up, 1, __ATOMIC_RELEASE);
+            return;
+        }
+}
+
+struct log {
+    size_t count;
+    int entry[1024];
+};
+struct entry {
+    struct log *log;
+    int value;
+};
+
+static void log_add(void *arg)
+{
+    struct entry *e = arg;
+    e->log->entry[e->log->count++] = e->value;
+}
+
+static void a_stream_keeps_order(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static struct log log;
+    static struct entry entry[N];
+    log.count = 0;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *s = device_stream(dev, "main");
+    for (int i = 0; i < N; i++) {
+        entry[i] = (struct entry){ &log, i };
+        ok(api->host_fn(s, log_add, &entry[i]));
+    }
+    ok(api->stream_sync(s));
+    assert_int_equal(log.count, N);
+    for (int i = 0; i < N; i++) assert_int_equal(log.entry[i], i);
+    api->stream_destroy(s);
+    api->close(dev);
+}
+
+static void await_then_ring_other(void *arg)
+{
+    struct bell *b = arg;
+    bell_ring(b->other);
+    bell_await(b);
+}
+
+/* Each waits, inside its operation, for the other to have begun: only side by side do both end. */
+static void two_streams_run_side_by_side(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
+    struct bell bell[2] = { { .other = &bell[1] }, { .other = &bell[0] } };
+    ok(api->host_fn(a, await_then_ring_other, &bell[0]));
+    ok(api->host_fn(b, await_then_ring_other, &bell[1]));
+    ok(api->stream_sync(a));
+    ok(api->stream_sync(b));
+    assert_int_equal(bell[0].given_up + bell[1].given_up, 0);
+    api->stream_destroy(a);
+    api->stream_destroy(b);
+    api->close(dev);
+}
+
+static void a_copy_overlaps_a_busy_stream(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *busy = device_stream(dev, "busy"), *link = device_stream(dev, "copy");
+    float *d = device_alloc(dev, HA_MEM_DEVICE, 4096), *h = device_alloc(dev, HA_MEM_PINNED, 4096);
+    struct bell bell = { 0 };
+    h[7] = 7.0f;
+    ok(api->host_fn(busy, bell_await, &bell));
+    ok(api->copy(link, d, h, 4096, HA_H2D));
+    ok(api->host_fn(link, bell_ring, &bell));
+    ok(api->stream_sync(busy));
+    assert_int_equal(bell.given_up, 0);
+    assert_true(d[7] == 7.0f);
+    api->stream_destroy(busy);
+    api->stream_destroy(link);
+    api->mem_free(dev, HA_MEM_DEVICE, d);
+    api->mem_free(dev, HA_MEM_PINNED, h);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+/* The test itself takes the link up: copies up wait for it, in the order in which they came; down goes on. */
+static void copies_of_one_direction_take_turns(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *up[2] = { device_stream(dev, "up"), device_stream(dev, "up") }, *down = device_stream(dev, "down");
+    char *d = device_alloc(dev, HA_MEM_DEVICE, 64), *h = device_alloc(dev, HA_MEM_PINNED, 64);
+    memset(h, 1, 64);
+    memset(d, 2, 64);
+    ha_host_link_take(&dev->link[HA_H2D]);
+    for (size_t i = 0; i < 2; i++) {
+        h[i] = (char)(10 + i);
+        ok(api->copy(up[i], d, h + i, 1, HA_H2D));
+        for (uint64_t end = ha_now_ns() + 10 * SECOND, waiting = 0; waiting < 2 + i; nap(20000)) {
+            assert_true(ha_now_ns() < end);
+            pthread_mutex_lock(&dev->link[HA_H2D].lock);
+            waiting = dev->link[HA_H2D].next - dev->link[HA_H2D].serving;
+            pthread_mutex_unlock(&dev->link[HA_H2D].lock);
+        }
+    }
+    ok(api->copy(down, h + 8, d + 8, 8, HA_D2H));
+    ok(api->stream_sync(down));
+    assert_int_equal(h[8], 2);
+    nap(2000000);
+    assert_int_equal(__atomic_load_n(&up[0]->done, __ATOMIC_ACQUIRE) + __atomic_load_n(&up[1]->done, __ATOMIC_ACQUIRE), 0);
+    ha_host_link_give(&dev->link[HA_H2D]);
+    ok(api->stream_sync(up[0]));
+    ok(api->stream_sync(up[1]));
+    assert_int_equal(d[0], 11);
+    api->stream_destroy(up[0]);
+    api->stream_destroy(up[1]);
+    api->stream_destroy(down);
+    api->mem_free(dev, HA_MEM_DEVICE, d);
+    api->mem_free(dev, HA_MEM_PINNED, h);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+static void an_event_orders_two_streams(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
+    struct ha_event *e = device_event(dev);
+    struct bell go = { 0 };
+    static struct log log;
+    log.count = 0;
+    struct entry entry[4] = { { &log, 0 }, { &log, 1 }, { &log, 2 }, { &log, 3 } };
+    ok(api->stream_wait(b, e));  /* never recorded: no wait */
+    ok(api->host_fn(b, log_add, &entry[0]));
+    ok(api->stream_sync(b));
+    assert_int_equal(log.count, 1);
+
+    ok(api->host_fn(a, bell_await, &go));
+    ok(api->host_fn(a, log_add, &entry[1]));
+    ok(api->event_record(e, a));
+    ok(api->host_fn(a, log_add, &entry[2]));
+    ok(api->stream_wait(a, e));  /* of its own past: no wait */
+    ok(api->stream_sync(b));
+    ok(api->stream_wait(b, e));
+    struct log after = { 0 };
+    struct entry late = { &after, 3 };
+    ok(api->host_fn(b, log_add, &late));
+    nap(3000000);
+    assert_int_equal(after.count, 0);
+    bell_ring(&go);
+    ok(api->event_sync(e));
+    assert_int_equal(log.entry[1], 1);
+    ok(api->stream_sync(b));
+    assert_int_equal(after.count, 1);
+    ok(api->stream_sync(a));
+    assert_int_equal(log.count, 3);
+    assert_int_equal(go.given_up, 0);
+    api->event_destroy(e);
+    api->stream_destroy(a);
+    api->stream_destroy(b);
+    api->close(dev);
+}
+
+/* The wait holds what was recorded before it: a later record, in a stream that is held up, does not delay it,
+ * and one in a stream that is ready does not release it early. */
+static void a_wait_takes_the_latest_record_before_it(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b"), *c = device_stream(dev, "c");
+    struct ha_event *e = device_event(dev);
+    struct bell go_a = { 0 }, go_c = { 0 }, passed = { 0 };
+
+    ok(api->event_record(e, b));  /* done at once */
+    ok(api->stream_wait(b, e));
+    ok(api->host_fn(a, bell_await, &go_a));
+    ok(api->event_record(e, a));  /* later and held up */
+    ok(api->stream_sync(b));      /* does not wait for it */
+
+    ok(api->stream_wait(b, e));
+    ok(api->host_fn(b, bell_ring, &passed));
+    ok(api->event_record(e, c));  /* later still and done: releases nobody */
+    ok(api->event_sync(e));
+    nap(3000000);
+    assert_int_equal(__atomic_load_n(&passed.rung, __ATOMIC_ACQUIRE), 0);
+    bell_ring(&go_a);
+    ok(api->stream_sync(b));
+    assert_int_equal(passed.rung, 1);
+
+    /* an event may be destroyed, and its stream too, while a wait for it is queued or it is still waited for */
+    ok(api->host_fn(c, bell_await, &go_c));
+    ok(api->event_record(e, c));
+    ok(api->stream_wait(b, e));
+    bell_ring(&go_c);
+    api->stream_destroy(c);
+    ok(api->event_sync(e));
+    api->event_destroy(e);
+    ok(api->stream_sync(b));
+    assert_int_equal(go_a.given_up + go_c.given_up, 0);
+    api->stream_destroy(a);
+    api->stream_destroy(b);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+static void flags_pass_data_both_ways(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 200 };
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *s = device_stream(dev, "main");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
+    float *in = device_alloc(dev, HA_MEM_MAPPED, sizeof *in), *out = device_alloc(dev, HA_MEM_MAPPED, sizeof *out);
+    flag[0] = flag[1] = 0;
+    for (uint32_t i = 1; i <= ROUNDS; i++) {
+        ok(api->flag_wait(s, &flag[0], i));
+        ok(api->blend(s, &(struct ha_device_blend){ .y = out, .x = in, .rows = 1, .cols = 1, .a = 0, .b = 2 }));
+        ok(api->flag_write(s, &flag[1], i));
+    }
+    for (uint32_t i = 1; i <= ROUNDS; i++) {
+        *in = (float)i;
+        __atomic_store_n(&flag[0], i, __ATOMIC_RELEASE);
+        for (uint64_t end = ha_now_ns() + 10 * SECOND; __atomic_load_n(&flag[1], __ATOMIC_ACQUIRE) < i;) {
+            assert_true(ha_now_ns() < end);
+            nap(1000);
+        }
+        assert_true(*out == 2 * (float)i);
+    }
+    ok(api->stream_sync(s));
+    api->stream_destroy(s);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->mem_free(dev, HA_MEM_MAPPED, in);
+    api->mem_free(dev, HA_MEM_MAPPED, out);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+static void a_flag_releases_another_stream(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+    *flag = 0;
+    static struct log log;
+    log.count = 0;
+    struct entry entry[2] = { { &log, 0 }, { &log, 1 } };
+    ok(api->flag_wait(a, flag, 3));
+    ok(api->host_fn(a, log_add, &entry[1]));
+    ok(api->host_fn(b, log_add, &entry[0]));
+    ok(api->flag_write(b, flag, 4));
+    ok(api->stream_sync(a));
+    assert_int_equal(log.entry[0], 0);
+    assert_int_equal(log.entry[1], 1);
+    api->stream_destroy(a);
+    api->stream_destroy(b);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->close(dev);
+}
+
+static void a_deadlock_is_named_and_ends(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        struct ha_device *dev = device_open(30000000);
+        struct ha_stream *a = device_stream(dev, "alpha"), *b = device_stream(dev, "beta"), *c = device_stream(dev, "gamma");
+        uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
+        struct ha_event *e = device_event(dev);
+        struct bell bell = { 0 };
+        flag[0] = 2, flag[1] = 0;
+        uint64_t begin = ha_now_ns();
+        ok(api->flag_wait(a, &flag[0], 5));
+        ok(api->flag_write(a, &flag[1], 1));
+        ok(api->event_record(e, a));
+        ok(api->flag_wait(b, &flag[1], 1));
+        ok(api->flag_write(b, &flag[0], 5));
+        ok(api->stream_wait(c, e));
+        ok(api->host_fn(c, bell_ring, &bell));
+        assert_int_equal(api->stream_sync(c), HA_ERROR);
+        assert_int_equal(api->stream_sync(a), HA_ERROR);
+        assert_int_equal(api->stream_sync(b), HA_ERROR);
+        assert_int_equal(api->event_sync(e), HA_ERROR);
+        assert_true(ha_now_ns() - begin < 10 * SECOND);
+        assert_failure_has(dev, "30 ms");
+        assert_failure_has(dev, "stream alpha: flag_wait");
+        assert_failure_has(dev, "at least 5, which is 2");
+        assert_failure_has(dev, "stream beta: flag_wait");
+        assert_failure_has(dev, "at least 1, which is 0");
+        assert_failure_has(dev, "stream gamma: stream_wait for operation 2 of stream alpha, which has done 0");
+        assert_null(strchr(api->failure(dev), '\n'));
+        /* nothing behind the failure ran, and nothing more is taken */
+        assert_int_equal(bell.rung, 0);
+        assert_int_equal(flag[0], 2);
+        assert_int_equal(api->host_fn(c, bell_ring, &bell), HA_ERROR);
+        assert_int_equal(api->event_record(e, c), HA_ERROR);
+        assert_int_equal(api->stream_wait(a, e), HA_ERROR);
+        api->event_destroy(e);
+        api->stream_destroy(a);
+        api->stream_destroy(b);
+        api->stream_destroy(c);
+        api->mem_free(dev, HA_MEM_MAPPED, flag);
+        api->close(dev);
+    }
+}
+
+static void destroy_finishes_queued_work(void **state)
+{
+    (void)state;
+    enum { N = 500 };
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *s = device_stream(dev, "main");
+    static struct log log;
+    log.count = 0;
+    struct entry entry = { &log, 1 };
+    struct bell go = { 0 };
+    ok(api->host_fn(s, bell_await, &go));
+    for (int i = 0; i < N; i++) ok(api->host_fn(s, log_add, &entry));
+    bell_ring(&go);
+    api->stream_destroy(s);
+    assert_int_equal(log.count, N);
+    api->stream_destroy(NULL);
+    api->event_destroy(NULL);
+    api->close(dev);
+}
+
+static void destroy_of_a_deadlocked_stream_returns(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(20000000);
+    struct ha_stream *s = device_stream(dev, "main");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+    *flag = 0;
+    ok(api->flag_wait(s, flag, 1));
+    api->stream_destroy(s);
+    assert_failure_has(dev, "stream main: flag_wait");
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->close(dev);
+}
+
+static void streams_come_and_go(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_device_info info;
+    static struct log log;
+    log.count = 0;
+    struct entry entry = { &log, 1 };
+    for (int i = 0; i < 20; i++) {
+        struct ha_stream *a = device_stream(dev, "same"), *b = device_stream(dev, "same");
+        assert_string_not_equal(a->lane, b->lane);
+        api->info(dev, &info);
+        assert_int_equal(info.compute_threads, 2);
+        ok(api->host_fn(a, log_add, &entry));
+        ok(api->stream_sync(a));
+        ok(api->host_fn(b, log_add, &entry));
+        api->stream_destroy(a);
+        api->info(dev, &info);
+        assert_int_equal(info.compute_threads, 1);
+        api->stream_destroy(b);
+    }
+    assert_int_equal(log.count, 40);
+    size_t kept = 0;
+    for (const struct ha_stream *s = dev->streams; s; s = s->next) kept++;
+    assert_int_equal(kept, 2);
+    api->close(dev);
+}
+
+int main(void)
+{
+    device_test_begin();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stream_keeps_order),
+        cmocka_unit_test(two_streams_run_side_by_side),
+        cmocka_unit_test(a_copy_overlaps_a_busy_stream),
+        cmocka_unit_test(copies_of_one_direction_take_turns),
+        cmocka_unit_test(an_event_orders_two_streams),
+        cmocka_unit_test(a_wait_takes_the_latest_record_before_it),
+        cmocka_unit_test(flags_pass_data_both_ways),
+        cmocka_unit_test(a_flag_releases_another_stream),
+        cmocka_unit_test(a_deadlock_is_named_and_ends),
+        cmocka_unit_test(destroy_finishes_queued_work),
+        cmocka_unit_test(destroy_of_a_deadlocked_stream_returns),
+        cmocka_unit_test(streams_come_and_go),
+    };
+    return cmocka_run_group_tests_name("host: streams", tests, NULL, NULL);
+}

@@ -1,0 +1,308 @@
+/* The null device, and the skeleton of every other: copy this file, keep its order, and put a device behind
+ * each function. It needs harness/api/{base,kernels,device}.h and a C (or C++) compiler, nothing else:
+ *
+ *     cc -std=c17 -O2 -fPIC -shared -I <habench> mine.c -o ha_mine.so
+ *     habench check --device ./ha_mine.so          or, with the file beside the program:  --device mine
+ *
+ * As it stands it accepts all work, does none of it, and says at once that it is done: what a run on it takes
+ * is what the harness and the CPU side take. Its results are whatever the memory held, so no output of it is
+ * ever judged.
+ *
+ * For all functions:
+ * - Threads. Any thread may call; calls for one stream or one event come from one thread at a time, calls for
+ *   different ones may be concurrent. A runtime with a "current device" must set it in each call.
+ * - Enqueueing (everything that takes a stream and is not a sync) returns without waiting for earlier work,
+ *   and copies its argument struct and the arrays behind it: the caller reuses them on return. The memory
+ *   that the operation works on stays the caller's and stays valid until the operation is done.
+ * - Errors. A call that can explain itself fills why: one line that names the cause and the fix. An enqueue
+ *   that fails returns HA_ERROR and makes failure() say why. A failure found later, while work runs, is
+ *   sticky: failure() keeps the first one, every later sync returns HA_ERROR, and nothing may hang: work still
+ *   queued is dropped. Never print, never exit.
+ * - Ownership. What a create function gave belongs to the caller until the destroy function of the same name.
+ * - Nothing is retried, rounded or replaced silently: an operation that the device cannot do well is left
+ *   NULL in the table, and the cases that need it are WAIVED with its name. */
+
+#include "harness/api/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The three handles are the device's own; the program only passes them back. */
+struct ha_device {
+    uint64_t allocated_bytes;
+};
+struct ha_stream {
+    struct ha_device *device;
+};
+struct ha_event {
+    struct ha_device *device;
+};
+
+static enum ha_status no_memory(struct ha_why *why, const char *what)
+{
+    snprintf(why->text, sizeof why->text, "null device: no host memory for %s", what);
+    return HA_ERROR;
+}
+
+/* ---- the device -----------------------------------------------------------------------------------------
+ * open: HA_WAIVED with a reason where the machine has no such device or no driver ("libcuda.so.1 is not
+ * installed"); HA_ERROR where it is there and does not work. config is valid during the call only; a device
+ * that computes on the host copies the kernel table. config->wait_limit_ns bounds every flag wait (below). */
+static enum ha_status null_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
+{
+    (void)config;
+    *dev = calloc(1, sizeof **dev);
+    return *dev ? HA_OK : no_memory(why, "the device");
+}
+
+/* Streams, events and memory are gone by now. */
+static void null_close(struct ha_device *dev)
+{
+    free(dev);
+}
+
+/* What the reports print and what the error bounds are computed from. name: the product's name, as the driver
+ * says it. memory_free_bytes: now. profile: how attend sums, see struct ha_profile: claim the true depth, a
+ * flat n hides real defects. eps: the relative error of the device's exp on [-104, 0] and of its log, measured
+ * over all floats there, not taken from a manual. May be called at any time after open. */
+static void null_info(struct ha_device *dev, struct ha_device_info *info)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    memset(info, 0, sizeof *info);
+    snprintf(info->name, sizeof info->name, "null (does nothing)");
+    info->memory_bytes = page * (uint64_t)sysconf(_SC_PHYS_PAGES);
+    info->memory_free_bytes = info->memory_bytes > dev->allocated_bytes ? info->memory_bytes - dev->allocated_bytes : 0;
+    info->compute_threads = 0;
+    info->profile = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
+}
+
+/* The first asynchronous failure, as one line that names the operation and the stream; it lives as long as the
+ * device. NULL: none. Called from any thread, often. */
+static const char *null_failure(struct ha_device *dev)
+{
+    (void)dev;
+    return NULL;
+}
+
+/* Optional. From this call on every operation enqueued gives one span to sink, before the sync that waits for
+ * it returns. Times are CLOCK_MONOTONIC_RAW nanoseconds, so a device's own clock is converted. A lane is what
+ * does one thing at a time: "stream NAME" for kernels, waits (HA_SPAN_WAIT: time in which a stream only
+ * polls) and host functions, "link H2D" and "link D2H" for the copy engines. Spans of one lane do not overlap.
+ * bytes and zero_copy_bytes count what really crossed the link. sink == NULL: wait until the last span has been
+ * delivered, then forget the old sink. Here nothing takes time, so there is no span to deliver. */
+static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink)
+{
+    (void)dev, (void)sink;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------
+ * DEVICE: fast for kernels; the host only passes such pointers on. PINNED: host memory that the copy engines
+ * reach at full speed, and MAPPED: host memory that kernels read and write in place; both are addressed by the
+ * same pointer from host and device. At least 256-byte aligned is kind to kernels; 64 is what is relied on.
+ * Contents are undefined (here zero, so that a CPU side which reads results that nobody wrote stays in
+ * bounds). bytes = 0 is valid and gives a pointer that can be freed. Too little memory is HA_ERROR, with the
+ * bytes asked for and the bytes free. mem_free gets the kind that was allocated, or NULL as ptr; work that uses
+ * the memory is done. */
+static enum ha_status null_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+{
+    (void)kind;
+    size_t room = 64 + (bytes + 63) / 64 * 64;
+    char *block = bytes < SIZE_MAX / 2 ? aligned_alloc(64, room) : NULL;
+    if (!block) {
+        snprintf(why->text, sizeof why->text, "null device: no memory for %zu bytes", bytes);
+        return HA_ERROR;
+    }
+    memset(block, 0, room);
+    memcpy(block, &room, sizeof room);
+    __atomic_fetch_add(&dev->allocated_bytes, room, __ATOMIC_RELAXED);
+    *ptr = block + 64;
+    return HA_OK;
+}
+
+static void null_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
+{
+    (void)kind;
+    if (!ptr) return;
+    char *block = (char *)ptr - 64;
+    size_t room;
+    memcpy(&room, block, sizeof room);
+    __atomic_fetch_sub(&dev->allocated_bytes, room, __ATOMIC_RELAXED);
+    free(block);
+}
+
+/* ---- streams --------------------------------------------------------------------------------------------
+ * An in-order queue. Different streams must make progress independently: habench runs work in one stream
+ * that waits, by flag, for work in another, so streams that share a hardware queue deadlock. name is for the
+ * trace ("stream NAME") and for messages; copy it, it lives as long as the device. */
+static enum ha_status null_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why)
+{
+    (void)name;
+    *stream = malloc(sizeof **stream);
+    if (!*stream) return no_memory(why, "a stream");
+    (*stream)->device = dev;
+    return HA_OK;
+}
+
+/* Waits for the work in the stream, then frees it. NULL is allowed, here and in event_destroy. */
+static void null_stream_destroy(struct ha_stream *stream)
+{
+    free(stream);
+}
+
+/* Returns when all work enqueued before the call is done and its memory effects are visible to the caller;
+ * HA_ERROR if the device has failed, even if this stream has no work. */
+static enum ha_status null_stream_sync(struct ha_stream *stream)
+{
+    (void)stream;
+    return HA_OK;
+}
+
+/* ---- events: a point in a stream, to wait for. Timing is not asked of them. ------------------------------ */
+static enum ha_status null_event_create(struct ha_device *dev, struct ha_event **event, struct ha_why *why)
+{
+    *event = malloc(sizeof **event);
+    if (!*event) return no_memory(why, "an event");
+    (*event)->device = dev;
+    return HA_OK;
+}
+
+static void null_event_destroy(struct ha_event *event)
+{
+    free(event);
+}
+
+/* Marks the end of what the stream holds now. A second record replaces the first for later waits, but not for
+ * those already enqueued. */
+static enum ha_status null_event_record(struct ha_event *event, struct ha_stream *stream)
+{
+    (void)event, (void)stream;
+    return HA_OK;
+}
+
+/* Later work of the stream starts after the latest record before this call; without one there is no wait. */
+static enum ha_status null_stream_wait(struct ha_stream *stream, struct ha_event *event)
+{
+    (void)stream, (void)event;
+    return HA_OK;
+}
+
+/* The same for the calling host thread. */
+static enum ha_status null_event_sync(struct ha_event *event)
+{
+    (void)event;
+    return HA_OK;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------
+ * H2D: dst is device memory, src pinned, mapped or pageable host memory (pageable may be slow, but not wrong:
+ * if the runtime stages it, it still must not block the caller); D2H the reverse; D2D both device. Each
+ * direction of the link has its own engine, in which copies of all streams queue up, beside running kernels.
+ * copy is mandatory. copy_2d is optional: rows of row_bytes, both strides at least that. */
+static enum ha_status null_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+{
+    (void)stream, (void)dst, (void)src, (void)bytes, (void)dir;
+    return HA_OK;
+}
+
+static enum ha_status null_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                                   size_t row_bytes, size_t rows, enum ha_direction dir)
+{
+    (void)stream, (void)dst, (void)dst_stride, (void)src, (void)src_stride, (void)row_bytes, (void)rows, (void)dir;
+    return HA_OK;
+}
+
+/* ---- flags and host functions: all optional -----------------------------------------------------------------
+ * A flag is an aligned 32-bit word of mapped memory. flag_write has release order: what the stream did before
+ * is visible, on both sides, to whoever reads the value with acquire order. flag_wait has acquire order, holds
+ * the stream (never the caller) until flag >= at_least, unsigned, and reads the word over the link each time:
+ * the host writes it with plain atomic stores and rings no bell. A wait longer than wait_limit_ns is a failure
+ * of the device whose text lists every waiting operation: stream, operation, value seen, value wanted; a hang
+ * says nothing to anybody.
+ * This device must write the flags, because the CPU side waits for them, and waits for none. */
+static enum ha_status null_flag_write(struct ha_stream *stream, uint32_t *flag, uint32_t value)
+{
+    (void)stream;
+    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+    return HA_OK;
+}
+
+static enum ha_status null_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least)
+{
+    (void)stream, (void)flag, (void)at_least;
+    return HA_OK;
+}
+
+/* fn runs on a thread of the host, in stream order, and may take as long as it likes without holding up other
+ * streams. It does not call the device. A runtime without such a thing keeps a thread for each stream. */
+static enum ha_status null_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg)
+{
+    (void)stream;
+    fn(arg);
+    return HA_OK;
+}
+
+/* ---- kernels: all optional ------------------------------------------------------------------------------
+ * The layouts are those of the structs in device.h; the mathematics, and what an empty set of keys and an
+ * empty state give, those of ha_attend and ha_merge in kernels.h. Operands lie in device or mapped memory. Sums
+ * are binary32 or better, LSE is the natural logarithm of scaled scores. Sequences of a batch differ in length,
+ * and runs may be empty. The array behind `seqs` and behind `states` is host memory that dies on return. */
+static enum ha_status null_attend(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    (void)stream, (void)args;
+    return HA_OK;
+}
+
+static enum ha_status null_merge(struct ha_stream *stream, const struct ha_merge *args)
+{
+    (void)stream, (void)args;
+    return HA_OK;
+}
+
+static enum ha_status null_blend(struct ha_stream *stream, const struct ha_device_blend *args)
+{
+    (void)stream, (void)args;
+    return HA_OK;
+}
+
+#ifdef __clang__
+#define COMPILER "clang "
+#else
+#define COMPILER "gcc "
+#endif
+
+/* The one symbol. The program finds it by this name with dlopen and dlsym and never unloads the library. A
+ * plugin's `kind` is "plugin". The order of initialisers is free; abi and struct_bytes are as here, always. C++
+ * puts extern "C" around it. */
+__attribute__((visibility("default"))) extern const struct ha_device_api ha_device_api;
+const struct ha_device_api ha_device_api = {
+    .abi = HA_DEVICE_ABI,
+    .struct_bytes = sizeof(struct ha_device_api),
+    .name = "null",
+    .kind = "null",
+    .built_with = COMPILER __VERSION__,
+    .open = null_open,
+    .close = null_close,
+    .info = null_info,
+    .failure = null_failure,
+    .trace = null_trace,
+    .mem_alloc = null_mem_alloc,
+    .mem_free = null_mem_free,
+    .stream_create = null_stream_create,
+    .stream_destroy = null_stream_destroy,
+    .stream_sync = null_stream_sync,
+    .event_create = null_event_create,
+    .event_destroy = null_event_destroy,
+    .event_record = null_event_record,
+    .stream_wait = null_stream_wait,
+    .event_sync = null_event_sync,
+    .copy = null_copy,
+    .copy_2d = null_copy_2d,
+    .flag_write = null_flag_write,
+    .flag_wait = null_flag_wait,
+    .host_fn = null_host_fn,
+    .attend = null_attend,
+    .merge = null_merge,
+    .blend = null_blend,
+};

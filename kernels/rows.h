@@ -1,0 +1,28 @@
+#ifndef HA_KERNELS_ROWS_H
+#define HA_KERNELS_ROWS_H
+
+/* Addresses and limits inside the arguments of harness/api/kernels.h. */
+
+#include "harness/api/kernels.h"
+
+static inline size_t ha_least(size_t a, size_t b) { return a < b ? a : b; }
+
+static inline size_t ha_row(const struct ha_rows *rows, size_t i) { return rows->index ? rows->index[i] : i; }
+
+static inline const char *ha_row_k(const struct ha_rows *rows, size_t i)
+{
+    return (const char *)rows->k + ha_row(rows, i) * rows->k_stride_bytes;
+}
+
+static inline const char *ha_row_v(const struct ha_rows *rows, size_t i)
+{
+    return (const char *)rows->v + ha_row(rows, i) * rows->v_stride_bytes;
+}
+
+/* how many keys query row r sees */
+static inline size_t ha_chunk_visible(const struct ha_chunk *c, size_t r)
+{
+    return c->visible ? ha_least(c->visible[r], c->rows.keys) : c->rows.keys;
+}
+
+#endif

@@ -1,0 +1,183 @@
+#include "kernels/test_data.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "kernels/rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern const struct ha_kernels ha_kernels_c, ha_kernels_avx2, ha_kernels_avx512;
+
+struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
+size_t ha_test_tables_count;
+
+static bool cpu_has(unsigned bit)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (bit == HA_CPU_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (bit == HA_CPU_AVX512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
+#endif
+    return bit == HA_CPU_C;
+}
+
+int ha_test_tables_setup(void **state)
+{
+    const struct ha_kernels *const all[] = { &ha_kernels_c, &ha_kernels_avx2, &ha_kernels_avx512 };
+    (void)state;
+    ha_test_tables_count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i]->absent || !cpu_has(all[i]->cpu_bit)) {
+            printf("%s: not tested: %s\n", all[i]->name, all[i]->absent ? all[i]->absent : "this CPU lacks it");
+            continue;
+        }
+        struct ha_kernels *t = &ha_test_tables[ha_test_tables_count++];
+        *t = *all[i];
+        t->attend = ha_kernels_c.attend;
+        t->attend_scratch_bytes = ha_kernels_c.attend_scratch_bytes;
+    }
+    return 0;
+}
+
+enum { BLOCKS = 64 };
+static struct { char *map, *data; size_t bytes; } block[BLOCKS];
+
+static void die(const char *what)
+{
+    fprintf(stderr, "test data: %s\n", what);
+    abort();
+}
+
+void *ha_guard_alloc(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + page - 1) / page * page;
+    size_t i = 0;
+    while (i < BLOCKS && block[i].map) i++;
+    if (i == BLOCKS) die("more blocks than it keeps");
+    char *map = mmap(NULL, used + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED || mprotect(map + used, page, PROT_NONE) != 0) die("no memory");
+    block[i].map = map;
+    block[i].data = map + used - bytes;
+    block[i].bytes = used + page;
+    memset(map, 0xFF, used);
+    return block[i].data;
+}
+
+void ha_guard_free(void *p)
+{
+    for (size_t i = 0; p && i < BLOCKS; i++)
+        if (block[i].map && block[i].data == p) {
+            munmap(block[i].map, block[i].bytes);
+            block[i].map = block[i].data = NULL;
+            return;
+        }
+    if (p) die("a block that it did not give");
+}
+
+static void *at(const void *data, size_t stride, const struct ha_rows *rows, size_t i)
+{
+    /* the test owns the memory that ha_rows promises only to read */
+    union { const void *from; char *to; } p = { .from = data };
+    return p.to + ha_row(rows, i) * stride;
+}
+
+void ha_test_kv_put_k(struct ha_test_kv *kv, size_t i, size_t d, float x)
+{
+    ha_store(at(kv->rows.k, kv->rows.k_stride_bytes, &kv->rows, i), d, kv->dtype, x);
+}
+
+void ha_test_kv_put_v(struct ha_test_kv *kv, size_t i, size_t d, float x)
+{
+    ha_store(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), d, kv->dtype, x);
+}
+
+struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size_t keys)
+{
+    struct ha_rows part = kv->rows;
+    part.keys = keys;
+    if (part.index) {
+        part.index += first;
+    } else {
+        part.k = (const char *)part.k + first * part.k_stride_bytes;
+        part.v = (const char *)part.v + first * part.v_stride_bytes;
+    }
+    return part;
+}
+
+enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM };
+
+/* each of [0, keys) once among twice as many rows, the last of them too */
+static uint32_t *scattered(size_t keys, uint64_t seed)
+{
+    const size_t pool = 2 * keys;
+    uint32_t *index = ha_guard_alloc(keys * sizeof *index), *all = malloc((pool + 1) * sizeof *all);
+    if (!all) die("no memory");
+    for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
+    for (size_t i = 0; i < keys; i++) {
+        const size_t j = i == keys / 2 ? pool - 1 : i + ha_rng_below(seed, INDEX_STREAM, i, pool - 1 - i);
+        const uint32_t take = all[j];
+        all[j] = all[i];
+        all[i] = index[i] = take;
+    }
+    free(all);
+    return index;
+}
+
+void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim, size_t keys,
+                     enum ha_dtype dtype, uint64_t seed)
+{
+    const size_t size = ha_dtype_bytes(dtype), row = dim * size, pool = layout == HA_TEST_GATHERED ? 2 * keys : keys;
+    *kv = (struct ha_test_kv){ .dtype = dtype, .dim = dim, .keys = keys };
+    kv->rows.keys = keys;
+    kv->rows.k_stride_bytes = row + (layout == HA_TEST_STRIDED ? 3 * size : 0);
+    kv->rows.v_stride_bytes = row + (layout == HA_TEST_STRIDED ? 17 * size : 0);
+    kv->rows.k = ha_guard_alloc(pool == 0 ? 0 : (pool - 1) * kv->rows.k_stride_bytes + row);
+    kv->rows.v = ha_guard_alloc(pool == 0 ? 0 : (pool - 1) * kv->rows.v_stride_bytes + row);
+    if (layout == HA_TEST_GATHERED) kv->rows.index = scattered(keys, seed);
+
+    float *k = malloc(2 * (dim + 1) * sizeof *k), *v = k + dim;
+    if (!k) die("no memory");
+    for (size_t i = 0; i < keys; i++) {
+        ha_rng_normals(seed, K_STREAM, (family == HA_TEST_TIES ? 0 : i) * dim, dim, k);
+        ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
+        const float rise = 40 * (float)i / (float)keys - 20;
+        for (size_t d = 0; d < dim; d++) {
+            if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING)
+                k[d] = (family == HA_TEST_INCREASING ? rise : -rise) / sqrtf((float)dim) + 0.1f * k[d];
+            if (family == HA_TEST_TIES) v[d] = 0.1f;
+        }
+        ha_store_row(at(kv->rows.k, kv->rows.k_stride_bytes, &kv->rows, i), dim, dtype, k);
+        ha_store_row(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), dim, dtype, v);
+    }
+    free(k);
+}
+
+static void *own(const void *p)
+{
+    union { const void *from; void *to; } c = { .from = p };
+    return c.to;
+}
+
+void ha_test_kv_free(struct ha_test_kv *kv)
+{
+    ha_guard_free(own(kv->rows.k));
+    ha_guard_free(own(kv->rows.v));
+    ha_guard_free(own(kv->rows.index));
+}
+
+void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed)
+{
+    ha_rng_normals(seed, Q_STREAM, 0, dim, q);
+    for (size_t d = 0; d < dim; d++) {
+        if (family == HA_TEST_PEAKED) q[d] *= 12;
+        if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING) q[d] = 1 + 0.1f * q[d];
+        q[d] = ha_round(q[d], dtype);
+    }
+}

@@ -1,0 +1,55 @@
+#ifndef HA_KERNELS_TEST_DATA_H
+#define HA_KERNELS_TEST_DATA_H
+
+/* Inputs for the kernel tests: every buffer ends at a page that must not be touched, and is full
+ * of NaN where nothing was put. */
+
+#include "harness/api/kernels.h"
+
+/* The tables that this build has and this CPU can run; attend comes from kernels/c. */
+enum { HA_TEST_TABLES_MAX = 3 };
+extern struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
+extern size_t ha_test_tables_count;
+int ha_test_tables_setup(void **state);
+
+/* bytes of 0xFF (NaN in every type); the byte after the last one faults. Ends the test on lack of memory. */
+void *ha_guard_alloc(size_t bytes);
+void ha_guard_free(void *p);
+
+/* Where row i of K and V lies. */
+enum ha_test_layout {
+    HA_TEST_DENSE,
+    HA_TEST_STRIDED,   /* rows apart by an odd number of elements, K and V by different ones */
+    HA_TEST_GATHERED,  /* any row of a larger pool, through an index */
+};
+enum { HA_TEST_LAYOUTS = 3 };
+
+/* What is hard about the values. */
+enum ha_test_family {
+    HA_TEST_NORMAL,
+    HA_TEST_PEAKED,      /* scores of large variance */
+    HA_TEST_TIES,        /* one key, one value 0.1: rounding errors all have one sign */
+    HA_TEST_INCREASING,  /* every chunk has a larger maximum than those before */
+    HA_TEST_DECREASING,
+};
+enum { HA_TEST_FAMILIES = 5 };
+
+struct ha_test_kv {
+    enum ha_dtype dtype;
+    size_t dim, keys;
+    struct ha_rows rows;  /* of all keys */
+};
+
+void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim, size_t keys,
+                     enum ha_dtype dtype, uint64_t seed);
+void ha_test_kv_free(struct ha_test_kv *kv);
+/* one element of key i */
+void ha_test_kv_put_k(struct ha_test_kv *kv, size_t i, size_t d, float x);
+void ha_test_kv_put_v(struct ha_test_kv *kv, size_t i, size_t d, float x);
+/* keys [first, first + keys) of the rows */
+struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size_t keys);
+
+/* a query that goes with the family; exact in dtype */
+void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed);
+
+#endif

@@ -1,0 +1,126 @@
+/* exp and log as the tables declare them. exp is reached through attend_chunk: a first key of
+ * score 0 is the maximum, and head dimension 8 with unit queries makes each element of a key a
+ * score of its own, so that its weight is exp of that element. */
+
+#include "kernels/test_data.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { DIM = 8, KEYS = HA_CHUNK_KEYS, BATCH = (KEYS - 1) * DIM };
+
+static bool small;
+
+static float float_of(uint32_t bits)
+{
+    union { uint32_t u; float f; } x = { .u = bits };
+    return x.f;
+}
+static uint32_t bits_of(float f)
+{
+    union { float f; uint32_t u; } x = { .f = f };
+    return x.u;
+}
+
+static float k[KEYS][DIM], weights[DIM][KEYS];
+
+static void exp_of_batch(const struct ha_kernels *t)
+{
+    static float q[DIM][DIM], max[DIM], sum[DIM], acc[DIM][DIM];
+    for (size_t r = 0; r < DIM; r++) q[r][r] = 1;
+    const struct ha_chunk c = {
+        .q = q[0], .q_rows = DIM, .q_stride = DIM, .head_dim = DIM, .dtype = HA_F32, .scale = 1,
+        .rows = { .k = k, .v = k, .k_stride_bytes = sizeof k[0], .v_stride_bytes = sizeof k[0], .keys = KEYS },
+        .weights = weights[0], .weights_stride = KEYS, .max = max, .sum = sum, .acc = acc[0],
+    };
+    t->attend_chunk(&c);
+}
+
+/* Every stride-th float from -least down to -most. Where the result is below the normal range,
+ * it may be off by one subnormal step: underflow is gradual. */
+static void sweep(float least, float most, uint32_t stride)
+{
+    static double want[BATCH];
+    double worst[HA_TEST_TABLES_MAX] = { 0 };
+    const uint32_t end = bits_of(most);
+    for (uint32_t at = bits_of(least); at <= end;) {
+        for (size_t i = 0; i < BATCH; i++) {
+            const float x = -float_of(at <= end ? at : end);
+            k[1 + i / DIM][i % DIM] = x;
+            /* below 2^-26 the next term is under 2^-53 */
+            want[i] = x > -0x1p-26f ? 1 + (double)x : exp((double)x);
+            if (at <= end) at += stride;
+        }
+        for (size_t t = 0; t < ha_test_tables_count; t++) {
+            exp_of_batch(&ha_test_tables[t]);
+            for (size_t r = 0; r < DIM; r++)
+                for (size_t j = 1; j < KEYS; j++) {
+                    const double y = want[(j - 1) * DIM + r], step = y < 0x1p-126 ? 0x1p-149 : 0;
+                    const double e = (fabs((double)weights[r][j] - y) - step) / y;
+                    worst[t] = e > worst[t] || isnan(e) ? e : worst[t];
+                }
+        }
+    }
+    for (size_t t = 0; t < ha_test_tables_count; t++) {
+        printf("%s: exp on [%g, %g]: error %.3f * 2^-24, declared %.3f\n", ha_test_tables[t].name, -(double)most, -(double)least,
+               worst[t] * 0x1p24, ha_test_tables[t].profile.exp_eps * 0x1p24);
+        assert_true(worst[t] <= ha_test_tables[t].profile.exp_eps);
+    }
+}
+
+static void exp_of_every_float(void **state)
+{
+    (void)state;
+    sweep(0x1p-25f, 104, small ? 65537 : 1);
+}
+
+static void exp_of_tiny_floats(void **state)
+{
+    (void)state;
+    sweep(0, 0x1p-25f, small ? 1000003 : 101);
+}
+
+static void exp_underflows_to_zero(void **state)
+{
+    (void)state;
+    const float far[] = { -104.5f, -105, -106, -150, -1e4f, -1e30f, -3.4e38f, -INFINITY };
+    for (size_t t = 0; t < ha_test_tables_count; t++) {
+        memset(k, 0, sizeof k);
+        for (size_t i = 0; i < sizeof far / sizeof *far; i++) k[i + 1][3] = far[i];
+        exp_of_batch(&ha_test_tables[t]);
+        for (size_t i = 0; i < sizeof far / sizeof *far; i++) assert_true(weights[3][i + 1] == 0);
+        assert_true(weights[3][0] == 1);
+    }
+}
+
+/* of the sums that attention and merges take the logarithm of; relative, also just above 1 */
+static void log_of_sums(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (uint32_t at = bits_of(1) + 1, end = bits_of(0x1p24f); at < end; at += small ? 100003 : 29) {
+        const volatile float x = float_of(at);
+        const double y = log((double)x), e = fabs((double)logf(x) - y) / y;
+        worst = e > worst || isnan(e) ? e : worst;
+    }
+    printf("logf on (1, 2^24): error %.3f * 2^-24\n", worst * 0x1p24);
+    for (size_t t = 0; t < ha_test_tables_count; t++) assert_true(worst <= ha_test_tables[t].profile.log_eps);
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp_of_every_float),
+        cmocka_unit_test(exp_of_tiny_floats),
+        cmocka_unit_test(exp_underflows_to_zero),
+        cmocka_unit_test(log_of_sums),
+    };
+    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+}

@@ -1,0 +1,95 @@
+/* score, through every table, against a sum in binary64: within the roundings that the declared
+ * depth of the dot product allows. */
+
+#include "harness/base/numeric.h"
+#include "kernels/rows.h"
+#include "kernels/test_data.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool small;
+
+static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_layout layout, uint64_t seed)
+{
+    struct ha_test_kv kv;
+    ha_test_kv_make(&kv, layout, HA_TEST_NORMAL, dim, keys, dtype, seed);
+    float *q = ha_guard_alloc(dim * sizeof *q), *s = ha_guard_alloc(keys * sizeof *s);
+    ha_test_query(q, HA_TEST_NORMAL, dim, dtype, seed);
+    const struct ha_score args = { .q = q, .head_dim = dim, .rows = kv.rows, .dtype = dtype, .scale = 0.3f, .s = s };
+    for (size_t t = 0; t < ha_test_tables_count; t++) {
+        const struct ha_profile *p = &ha_test_tables[t].profile;
+        const double h = (double)((dim + p->dot_lanes - 1) / p->dot_lanes + p->dot_extra) + 2;
+        memset(s, 0xFF, keys * sizeof *s);
+        ha_test_tables[t].score(&args);
+        for (size_t j = 0; j < keys; j++) {
+            double want = 0, size = 0;
+            for (size_t d = 0; d < dim; d++) {
+                const double x = (double)q[d] * (double)ha_load(ha_row_k(&kv.rows, j), d, dtype);
+                want += x;
+                size += fabs(x);
+            }
+            const double bound = h * 0x1p-24 * 1.001 * (double)args.scale * size;
+            assert_true(fabs((double)s[j] - (double)args.scale * want) <= bound);
+        }
+    }
+    ha_guard_free(q);
+    ha_guard_free(s);
+    ha_test_kv_free(&kv);
+}
+
+static void within_bound(void **state)
+{
+    (void)state;
+    static const size_t dims[] = { 8, 80, 128, 1, 9, 64, 96, 112, 256, 3, 17, 31, 33, 300, 520 };
+    static const size_t keys[] = { 0, 1, 33, 3, 4, 5, 31, 32, 129, 2100 };
+    uint64_t seed = 0;
+    for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
+        for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++)
+            for (size_t n = 0; n < (small ? 3 : sizeof keys / sizeof *keys); n++, seed++)
+                check((enum ha_dtype)dtype, dims[d], keys[n], (enum ha_test_layout)(seed % HA_TEST_LAYOUTS), seed);
+}
+
+/* NaN and infinities of one key stay in its score. */
+static void special_keys(void **state)
+{
+    (void)state;
+    enum { KEYS = 13, DIM = 20 };
+    for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
+        for (size_t j = 0; j < KEYS; j++) {
+            struct ha_test_kv kv;
+            float q[DIM], s[KEYS];
+            ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, DIM, KEYS, (enum ha_dtype)dtype, 5);
+            for (size_t d = 0; d < DIM; d++) q[d] = 1;
+            ha_test_kv_put_k(&kv, j, j, NAN);
+            ha_test_kv_put_k(&kv, (j + 1) % KEYS, 19, INFINITY);
+            ha_test_kv_put_k(&kv, (j + 2) % KEYS, 0, -INFINITY);
+            const struct ha_score args = { .q = q, .head_dim = DIM, .rows = kv.rows, .dtype = (enum ha_dtype)dtype, .scale = 1, .s = s };
+            for (size_t t = 0; t < ha_test_tables_count; t++) {
+                ha_test_tables[t].score(&args);
+                for (size_t i = 0; i < KEYS; i++) {
+                    if (i == j) assert_true(isnan(s[i]));
+                    else if (i == (j + 1) % KEYS) assert_true(s[i] == INFINITY);
+                    else if (i == (j + 2) % KEYS) assert_true(s[i] == -INFINITY);
+                    else assert_true(isfinite(s[i]));
+                }
+            }
+            ha_test_kv_free(&kv);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(within_bound),
+        cmocka_unit_test(special_keys),
+    };
+    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+}
