@@ -1,0 +1,142 @@
+#include "reference/error.h"
+#include "reference/rows.h"
+
+enum { QUERIES = 32 };  /* of one pass over the rows */
+
+/* lo and hi over the tile's first `rows` rows */
+static void range(const struct ha_ref_tile *tile, size_t rows, double *restrict lo, double *restrict hi)
+{
+    const size_t dim = tile->dim;
+    for (size_t r = 0; r < rows; r++) {
+        const float *restrict v = tile->data + r * dim;
+        for (size_t i = 0; i < dim; i++) {
+            const double x = (double)v[i];
+            lo[i] = x < lo[i] ? x : lo[i];
+            hi[i] = x > hi[i] ? x : hi[i];
+        }
+    }
+}
+
+/* spread[i] += sum of pt |v - o|, size[i] += sum of (p + pt) |v|: what B1 and A' are made of */
+static void deviate(const struct ha_ref_tile *tile, size_t rows, const double *w, const double *pt, double sum,
+                    const double *restrict o, double *restrict spread, double *restrict size)
+{
+    const size_t dim = tile->dim;
+    for (size_t r = 0; r < rows; r++) {
+        const float *restrict v = tile->data + r * dim;
+        const double t = pt[tile->first + r], p = w[tile->first + r] / sum + t;
+#pragma omp simd
+        for (size_t i = 0; i < dim; i++) {
+            const double x = (double)v[i];
+            spread[i] += t * fabs(x - o[i]);
+            size[i] += p * fabs(x);
+        }
+    }
+}
+
+static void empty(struct ha_ref_state *out, size_t dim)
+{
+    for (size_t i = 0; i < dim; i++) out->o[i] = out->bound[i] = out->v_min[i] = out->v_max[i] = 0;
+    out->lse = -HUGE_VAL;
+    out->lse_bound = 0;
+}
+
+/* out->bound holds the spread, size the size, of deviate */
+static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_bound *b, const double *size)
+{
+    const double g = ha_ref_gamma(b->h_sum + b->rescales), n = (double)out->keys, theta = pass->theta;
+    const double log_sum = log(pass->sum);
+    out->lse = pass->max + log_sum;
+    out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log_sum) + 1e-3) +
+                     HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
+    const bool bounded = theta < 1 && g < 1;
+    if (!bounded) out->lse_bound = HUGE_VAL;
+    for (size_t i = 0; i < out->dim; i++) {
+        const double o = fabs(out->o[i]), v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i]));
+        const double b1 = (out->bound[i] + pass->lost * (v + o)) / (1 - theta);
+        const double a = (size[i] + pass->lost * v) / (1 - theta);
+        const double b2 = ((g + b->u_p * (1 + g)) * a + (o + b1) * g) / (1 - g) + n * (b->eta_p * v + HA_REF_ETA) / pass->sum;
+        out->bound[i] = bounded ? ha_ref_stored(b1 + b2, o, b->u_o, b->eta_o) : HUGE_VAL;
+        out->v_min[i] -= ha_ref_overhang(out->v_min[i], b->u_o, b->eta_o);
+        out->v_max[i] += ha_ref_overhang(out->v_max[i], b->u_o, b->eta_o);
+    }
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* weight: [count][2][keys], size: [count][dim] */
+static void attend(const struct ha_ref_query *query, size_t count, size_t dim, double scale, const struct ha_rows *rows,
+                   enum ha_dtype dtype, double *weight, double *size)
+{
+    struct ha_ref_tile tile;
+    struct ha_ref_softmax pass[QUERIES];
+    const size_t keys = rows->keys;
+    size_t seen = 0;
+    for (size_t c = 0; c < count; c++) seen = query[c].visible > seen ? query[c].visible : seen;
+
+    for (size_t j = 0; j < seen; j += HA_REF_TILE) {
+        ha_ref_tile_load_k(&tile, rows, j, dim, dtype);
+        for (size_t c = 0; c < count; c++)
+            if (query[c].visible > j) {
+                double *w = weight + c * 2 * keys;
+                ha_ref_tile_score(&tile, smaller(query[c].visible - j, tile.rows), query[c].q, scale, w, w + keys);
+            }
+    }
+    for (size_t c = 0; c < count; c++) {
+        struct ha_ref_state *out = query[c].out;
+        double *w = weight + c * 2 * keys;
+        pass[c] = ha_ref_softmax(w, w + keys, query[c].visible, query[c].bound);
+        out->dim = dim;
+        out->keys = query[c].visible;
+        for (size_t i = 0; i < dim; i++) {
+            out->o[i] = out->bound[i] = size[c * dim + i] = 0;
+            out->v_min[i] = HUGE_VAL;
+            out->v_max[i] = -HUGE_VAL;
+        }
+    }
+    for (size_t j = 0; j < seen; j += HA_REF_TILE) {
+        ha_ref_tile_load_v(&tile, rows, j, dim, dtype);
+        for (size_t c = 0; c < count; c++)
+            if (query[c].visible > j) {
+                const size_t n = smaller(query[c].visible - j, tile.rows);
+                ha_ref_tile_weigh(&tile, n, weight + c * 2 * keys, query[c].out->o, query[c].out->bound);
+                range(&tile, n, query[c].out->v_min, query[c].out->v_max);
+            }
+    }
+    for (size_t c = 0; c < count; c++)
+        for (size_t i = 0; i < dim; i++) {
+            struct ha_ref_state *out = query[c].out;
+            out->o[i] = (out->o[i] + out->bound[i]) / pass[c].sum;
+            out->bound[i] = 0;
+        }
+    for (size_t j = 0; j < seen; j += HA_REF_TILE) {
+        ha_ref_tile_load_v(&tile, rows, j, dim, dtype);
+        for (size_t c = 0; c < count; c++)
+            if (query[c].visible > j && pass[c].theta < 1) {
+                const double *w = weight + c * 2 * keys;
+                deviate(&tile, smaller(query[c].visible - j, tile.rows), w, w + keys, pass[c].sum, query[c].out->o,
+                        query[c].out->bound, size + c * dim);
+            }
+    }
+    for (size_t c = 0; c < count; c++) {
+        if (pass[c].max == -HUGE_VAL) empty(query[c].out, dim);
+        else finish(query[c].out, &pass[c], query[c].bound, size + c * dim);
+    }
+}
+
+void ha_ref_attend_group(const struct ha_ref_query *query, size_t count, size_t head_dim, double scale,
+                         const struct ha_rows *rows, enum ha_dtype dtype, double *work)
+{
+    for (size_t c = 0; c < count; c += QUERIES) {
+        const size_t n = smaller(count - c, QUERIES);
+        attend(query + c, n, head_dim, scale, rows, dtype, work, work + n * 2 * rows->keys);
+    }
+}
+
+void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
+                   const struct ha_bound *b, double *work, struct ha_ref_state *out)
+{
+    const struct ha_ref_query query = { .q = q, .visible = rows->keys, .bound = b, .out = out };
+    double size[HA_REF_DIM_MAX];
+    attend(&query, 1, head_dim, scale, rows, dtype, work, size);
+}

@@ -1,0 +1,172 @@
+/* The bound holds for every honest binary32 implementation, and no wrong result is within it. */
+
+#include "reference/test_fp32.h"
+#include "reference/test_inputs.h"
+#include "reference/test_state.h"
+
+#include "harness/base/numeric.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { KEYS_MAX = 2 * HA_CHUNK_KEYS + 2000 };
+static bool reduced;
+
+static void natural_order(uint32_t *order, size_t n)
+{
+    for (size_t j = 0; j < n; j++) order[j] = (uint32_t)j;
+}
+
+struct tally {
+    size_t cases, infinite;
+    double worst;
+};
+
+static void check_methods(const struct ha_test_input *in, size_t family, size_t runs, struct tally *tally)
+{
+    static uint32_t order[KEYS_MAX];
+    natural_order(order, in->keys);
+    /* uneven: n/2, then n/4, ... */
+    size_t end[HA_RUNS_MAX];
+    for (size_t r = 0; r < runs; r++) end[r] = r + 1 == runs ? in->keys : in->keys - (in->keys >> (r + 1));
+    const struct ha_rows rows = ha_test_input_rows(in);
+    for (size_t i = 0; i < ha_test_methods; i++) {
+        struct ha_bound b = ha_bound_attend(&ha_test_method[i].profile, in->dim, in->keys, runs);
+        b.u_o = ha_dtype_unit(in->dtype);
+        b.eta_o = ha_dtype_eta(in->dtype);
+        if (ha_test_method[i].rounded) b.u_p = b.u_o, b.eta_p = b.eta_o;
+        struct ha_ref_state want = ha_test_attend(in->q, in->dim, in->scale, &rows, in->dtype, &b);
+        float o[HA_TEST_DIM_MAX];
+        const float lse = ha_test_fp32_attend(&ha_test_method[i], in, order, end, runs, o);
+        for (size_t d = 0; d < in->dim; d++) o[d] = ha_round(o[d], in->dtype);
+        size_t at;
+        const double ratio = ha_ref_ratio(o, lse, &want, &at);
+        tally->cases++;
+        tally->infinite += want.lse_bound == HUGE_VAL;
+        tally->worst = fmax(tally->worst, ratio);
+        const bool ok = ratio <= 1;
+        if (!ok)
+            fail_msg("%s, %s, n = %zu, d = %zu, %s, %zu runs, seed %llu: ratio %g at %zu", ha_test_method[i].name, ha_test_family_name(family),
+                     in->keys, in->dim, ha_dtype_name(in->dtype), runs, (unsigned long long)in->seed, ratio, at);
+        ha_test_state_free(&want);
+    }
+}
+
+static void test_bound_holds(void **unused)
+{
+    (void)unused;
+    static const struct { size_t keys, dim, seeds; } shape[] = {
+        { 1, 1, 2 }, { 2, 80, 4 }, { 17, 128, 4 }, { 129, 64, 4 }, { 1000, 128, 1 }, { 5000, 16, 1 }, { 6000, 4, 1 },
+    };
+    const size_t shapes = reduced ? 4 : sizeof shape / sizeof shape[0];
+    struct tally tally = { 0 };
+    for (size_t f = 0; f < ha_test_families; f++)
+        for (size_t s = 0; s < shapes; s++)
+            for (int type = 0; type < HA_DTYPE_COUNT; type++)
+                for (uint64_t seed = 0; seed < shape[s].seeds; seed++) {
+                    struct ha_test_input in;
+                    ha_test_input_make(&in, f, shape[s].keys, shape[s].dim, (enum ha_dtype)type, seed * 1000 + f);
+                    check_methods(&in, f, 1 + (seed + s) % HA_RUNS_MAX, &tally);
+                    ha_test_input_free(&in);
+                }
+    print_message("%zu cases, largest ratio %.3g, %zu bounds infinite\n", tally.cases, tally.worst, tally.infinite);
+    assert_true(tally.infinite * 8 < tally.cases);  /* they assert little: huge scores in two families */
+    assert_true(tally.worst > 0.05);                /* the bound is not idle */
+}
+
+/* A result that is not attention over these keys, with the bound of a 16-lane kernel. */
+static double ratio_of(const struct ha_test_input *in, const struct ha_test_input *wrong, const uint32_t *order, size_t n,
+                       double lse_factor)
+{
+    const struct ha_test_method *m = &ha_test_method[2];
+    const struct ha_rows rows = ha_test_input_rows(in);
+    const struct ha_bound b = ha_bound_attend(&m->profile, in->dim, in->keys, 1);
+    struct ha_ref_state want = ha_test_attend(in->q, in->dim, in->scale, &rows, in->dtype, &b);
+    float o[HA_TEST_DIM_MAX];
+    const size_t end[1] = { n };
+    const float lse = ha_test_fp32_attend(m, wrong, order, end, 1, o) * (float)lse_factor;
+    const double ratio = ha_ref_ratio(o, lse, &want, NULL);
+    ha_test_state_free(&want);
+    return ratio;
+}
+
+static void test_wrong_results(void **unused)
+{
+    (void)unused;
+    static uint32_t order[KEYS_MAX];
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct ha_test_input in, other;
+        ha_test_input_make(&in, 0, 4096, 64, HA_F16, seed);
+        natural_order(order, in.keys);
+        assert_true(ratio_of(&in, &in, order, in.keys, 1) <= 1);
+        assert_true(ratio_of(&in, &in, order + 1, in.keys - 1, 1) > 2);         /* first token dropped */
+        assert_true(ratio_of(&in, &in, order, in.keys - 1, 1) > 2);             /* last token dropped */
+        order[in.keys] = HA_CHUNK_KEYS;
+        assert_true(ratio_of(&in, &in, order, in.keys + 1, 1) > 2);             /* a token counted twice */
+        assert_true(ratio_of(&in, &in, order, in.keys, 1 / log(2)) > 2);        /* base-2 LSE */
+        other = in;
+        other.scale *= 1.01f;
+        assert_true(ratio_of(&in, &other, order, in.keys, 1) > 2);              /* scale off by 1% */
+        order[0] = 1;
+        assert_true(ratio_of(&in, &in, order, in.keys, 1) > 2);                 /* a row read twice, another never */
+        ha_test_input_free(&in);
+    }
+}
+
+static void test_ratio_rejects(void **unused)
+{
+    (void)unused;
+    double o[2] = { 1, 2 }, bound[2] = { 0.5, 0.5 }, lo[2] = { 0, 0 }, hi[2] = { 4, 4 };
+    struct ha_ref_state want = { .o = o, .bound = bound, .lse = 3, .lse_bound = 0.5, .v_min = lo, .v_max = hi, .dim = 2 };
+    size_t at = 9;
+    assert_true(ha_ref_ratio((float[]){ 1.25f, 2.125f }, 3, &want, &at) == 0.5 && at == 0);
+    assert_true(ha_ref_ratio((float[]){ 1, 2 }, 4, &want, &at) == 2 && at == 2);
+    assert_true(ha_ref_ratio((float[]){ 1, NAN }, 3, &want, &at) == HUGE_VAL && at == 1);
+    assert_true(ha_ref_ratio((float[]){ 1, 2 }, NAN, &want, &at) == HUGE_VAL && at == 2);
+    assert_true(ha_ref_ratio((float[]){ 1, INFINITY }, 3, &want, &at) == HUGE_VAL);
+    o[0] = (double)NAN;
+    assert_true(ha_ref_ratio((float[]){ 1, 2 }, 3, &want, &at) == HUGE_VAL && at == 0);
+    o[0] = 1;
+    bound[0] = bound[1] = HUGE_VAL;
+    assert_true(ha_ref_ratio((float[]){ 0, 4.003f }, 3, &want, &at) == 0);
+    assert_true(ha_ref_ratio((float[]){ 0, 4.005f }, 3, &want, &at) == HUGE_VAL && at == 1);
+    assert_true(ha_ref_ratio((float[]){ -0.005f, 4 }, 3, &want, &at) == HUGE_VAL && at == 0);
+    want.lse = -HUGE_VAL;
+    want.lse_bound = 0;
+    assert_true(ha_ref_ratio((float[]){ 1, 2 }, -INFINITY, &want, &at) == 0);
+    assert_true(ha_ref_ratio((float[]){ 1, 2 }, -5e4f, &want, &at) == HUGE_VAL && at == 2);
+    bound[0] = 0;
+    assert_true(ha_ref_ratio((float[]){ 1 + 0x1p-23f, 2 }, -INFINITY, &want, &at) == HUGE_VAL && at == 0);
+}
+
+/* the numbers of chunks and paths, by hand */
+static void test_bound_parameters(void **unused)
+{
+    (void)unused;
+    const struct ha_profile p = { 16, 4, 8, 3, 1e-7, 2e-7 };
+    const struct ha_bound one = ha_bound_attend(&p, 80, 2048, 1);
+    assert_true(one.h_dot == 9 && one.h_sum == 256 + 3 + 1 && one.rescales == 0 && one.kappa_s == 2 && one.kappa_t == 3);
+    assert_true(one.exp_eps == 1e-7 && one.log_eps == 2e-7 && one.u_p == 0 && one.u_o == 0);
+    const struct ha_bound two = ha_bound_attend(&p, 81, 2049, 1);
+    assert_true(two.h_dot == 10 && two.h_sum == 256 + 3 + 1 + 1 + 4 && two.rescales == 1 && two.kappa_s == 4 && two.kappa_t == 4);
+    assert_true(ha_bound_attend(&p, 64, 2, 4).rescales == 1);       /* a key in each of two runs */
+    assert_true(ha_bound_attend(&p, 64, 2048, 2).rescales == 1);
+    assert_true(ha_bound_attend(&p, 64, 2049, 2).rescales == 1);
+    assert_true(ha_bound_attend(&p, 64, 2050, 2).rescales == 2);    /* 1 + 2049 */
+    assert_true(ha_bound_attend(&p, 64, 131072, 1).rescales == 63);
+    assert_true(ha_bound_attend(&p, 64, 0, 3).rescales == 0 && ha_bound_attend(&p, 64, 1, 1).h_sum == 1 + 3 + 1);
+}
+
+int main(int argc, char **argv)
+{
+    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_wrong_results),
+        cmocka_unit_test(test_ratio_rejects), cmocka_unit_test(test_bound_parameters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

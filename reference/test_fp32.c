@@ -1,0 +1,95 @@
+#include "reference/test_fp32.h"
+
+#include "harness/base/numeric.h"
+
+#include <math.h>
+
+enum { LANES = 16 };
+
+/* glibc's expf and logf are within 1 ulp; 1 ulp is at most 2u */
+#define EXP 2.02 * 0x1p-24
+const struct ha_test_method ha_test_method[] = {
+    { "one lane", { 1, 0, 1, 0, EXP, EXP }, false, false, false },
+    { "one lane, fma", { 1, 0, 1, 0, EXP, EXP }, true, false, false },
+    { "16 lanes", { LANES, 4, LANES, 4, EXP, EXP }, false, false, false },
+    { "16 lanes, fma, normalised chunks", { LANES, 4, LANES, 4, EXP, EXP }, true, true, false },
+    { "16 lanes, fma, weights in 16 bits", { LANES, 4, LANES, 4, EXP, EXP }, true, false, true },
+};
+const size_t ha_test_methods = sizeof ha_test_method / sizeof ha_test_method[0];
+
+static float multiply_add(const struct ha_test_method *m, float a, float b, float c)
+{
+    const float product = a * b;
+    return m->fused ? fmaf(a, b, c) : product + c;
+}
+
+static float fold(float lane[LANES])
+{
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+static float dot(const struct ha_test_method *m, const float *q, const float *k, size_t dim)
+{
+    float lane[LANES] = { 0 };
+    for (size_t i = 0; i < dim; i++) lane[i % m->profile.dot_lanes] = multiply_add(m, q[i], k[i], lane[i % m->profile.dot_lanes]);
+    return fold(lane);
+}
+
+struct chunk {
+    float max, sum, acc[HA_TEST_DIM_MAX];
+};
+
+/* over the rows order[0 .. n) */
+static void attend_chunk(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order, size_t n, struct chunk *out)
+{
+    static float w[HA_CHUNK_KEYS];
+    out->max = -INFINITY;
+    for (size_t j = 0; j < n; j++) {
+        w[j] = dot(m, in->q, in->k + order[j] * in->dim, in->dim) * in->scale;
+        out->max = w[j] > out->max ? w[j] : out->max;
+    }
+    float lane[LANES] = { 0 };
+    for (size_t j = 0; j < n; j++) {
+        w[j] = expf(w[j] - out->max);
+        lane[j % m->profile.sum_lanes] += w[j];
+        if (m->rounded) w[j] = ha_round(w[j], in->dtype);
+    }
+    out->sum = fold(lane);
+    for (size_t i = 0; i < in->dim; i++) {
+        float acc[LANES] = { 0 };
+        for (size_t j = 0; j < n; j++) {
+            float *a = &acc[j % m->profile.sum_lanes];
+            *a = multiply_add(m, w[j], in->v[order[j] * in->dim + i], *a);
+        }
+        out->acc[i] = fold(acc);
+        if (m->normalised) out->acc[i] = out->acc[i] / out->sum * out->sum;
+    }
+}
+
+static void join(const struct ha_test_method *m, struct chunk *all, const struct chunk *next, size_t dim)
+{
+    const float max = all->max > next->max ? all->max : next->max;
+    const float a = expf(all->max - max), b = expf(next->max - max);
+    all->sum = multiply_add(m, all->sum, a, next->sum * b);
+    for (size_t i = 0; i < dim; i++) all->acc[i] = multiply_add(m, all->acc[i], a, next->acc[i] * b);
+    all->max = max;
+}
+
+float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order, const size_t *end,
+                          size_t runs, float *o)
+{
+    struct chunk all = { .max = -INFINITY }, next;
+    size_t at = 0;
+    for (size_t r = 0; r < runs; r++)
+        while (at < end[r]) {
+            const size_t n = end[r] - at < HA_CHUNK_KEYS ? end[r] - at : HA_CHUNK_KEYS;
+            attend_chunk(m, in, order + at, n, &next);
+            if (at == 0) all = next;
+            else join(m, &all, &next, in->dim);
+            at += n;
+        }
+    for (size_t i = 0; i < in->dim; i++) o[i] = all.acc[i] / all.sum;
+    return all.max + logf(all.sum);
+}

@@ -1,0 +1,202 @@
+/* The bound of a merge holds for honest merges in binary32, and wrong merges are outside it. */
+
+#include "reference/test_fp32.h"
+#include "reference/test_state.h"
+
+#include "harness/base/numeric.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STATES_MAX = 33, KEYS_MAX = 4096 };
+static const double EXP = 2.02 * 0x1p-24;
+static bool reduced;
+
+struct state {
+    float o[HA_TEST_DIM_MAX], lse;
+};
+
+/* States over the parts of a row, in binary32 and as the oracle has them. */
+struct split {
+    size_t count, dim;
+    struct state got[STATES_MAX];
+    struct ha_ref_state want[STATES_MAX];
+};
+
+static void split_make(struct split *s, const struct ha_test_input *in, const struct ha_test_method *m, const size_t *end, size_t count)
+{
+    static uint32_t order[KEYS_MAX];
+    for (size_t j = 0; j < in->keys; j++) order[j] = (uint32_t)j;
+    s->count = count;
+    s->dim = in->dim;
+    for (size_t k = 0; k < count; k++) {
+        const size_t first = k ? end[k - 1] : 0, n = end[k] - first;
+        struct ha_rows rows = ha_test_input_rows(in);
+        rows.index = order + first;
+        rows.keys = n;
+        const struct ha_bound b = ha_bound_attend(&m->profile, in->dim, n, 1);
+        s->want[k] = ha_test_attend(in->q, in->dim, in->scale, &rows, in->dtype, &b);
+        s->got[k] = (struct state){ .lse = -INFINITY };
+        if (n > 0) s->got[k].lse = ha_test_fp32_attend(m, in, order + first, &n, 1, s->got[k].o);
+    }
+}
+
+static void split_free(struct split *s)
+{
+    for (size_t k = 0; k < s->count; k++) ha_test_state_free(&s->want[k]);
+}
+
+static void merge(const struct state *state, size_t count, size_t dim, struct state *out)
+{
+    float max = -INFINITY, sum = 0, weight[STATES_MAX];
+    for (size_t k = 0; k < count; k++) max = state[k].lse > max ? state[k].lse : max;
+    for (size_t k = 0; k < count; k++) {
+        weight[k] = max == -INFINITY ? 0 : expf(state[k].lse - max);
+        sum += weight[k];
+    }
+    struct state merged = { .lse = max == -INFINITY ? max : max + logf(sum) };
+    for (size_t i = 0; i < dim; i++) {
+        for (size_t k = 0; k < count; k++) merged.o[i] = fmaf(weight[k], state[k].o[i], merged.o[i]);
+        merged.o[i] = max == -INFINITY ? 0 : merged.o[i] / sum;
+    }
+    *out = merged;
+}
+
+static double merged_ratio(const struct split *s, const struct state *got)
+{
+    struct ha_ref_state want = ha_test_state(s->dim);
+    ha_ref_merge(s->want, s->count, EXP, EXP, 0, 0, &want);
+    const double ratio = ha_ref_ratio(got->o, got->lse, &want, NULL);
+    ha_test_state_free(&want);
+    return ratio;
+}
+
+static double flat_ratio(const struct split *s)
+{
+    struct state got;
+    merge(s->got, s->count, s->dim, &got);
+    return merged_ratio(s, &got);
+}
+
+/* one state after the other, each result stored in dtype */
+static double chain_ratio(const struct split *s, enum ha_dtype dtype)
+{
+    struct ha_ref_state pair[2] = { ha_test_state(s->dim), { 0 } }, want = ha_test_state(s->dim);
+    struct state got = { .lse = -INFINITY };
+    ha_ref_merge(NULL, 0, 0, 0, 0, 0, &pair[0]);
+    for (size_t k = 0; k < s->count; k++) {
+        merge((const struct state[]){ got, s->got[k] }, 2, s->dim, &got);
+        for (size_t i = 0; i < s->dim; i++) got.o[i] = ha_round(got.o[i], dtype);
+        pair[1] = s->want[k];
+        ha_ref_merge(pair, 2, EXP, EXP, ha_dtype_unit(dtype), ha_dtype_eta(dtype), &want);
+        const struct ha_ref_state swap = pair[0];
+        pair[0] = want;
+        want = swap;
+    }
+    const double ratio = ha_ref_ratio(got.o, got.lse, &pair[0], NULL);
+    ha_test_state_free(&pair[0]);
+    ha_test_state_free(&want);
+    return ratio;
+}
+
+static void check(double ratio, const char *how, const struct ha_test_input *in, size_t family, size_t states)
+{
+    const bool ok = ratio <= 1;
+    if (!ok)
+        fail_msg("%s merge, %s, n = %zu, %s, %zu states, seed %llu: ratio %g", how, ha_test_family_name(family), in->keys,
+                 ha_dtype_name(in->dtype), states, (unsigned long long)in->seed, ratio);
+}
+
+static void test_bound_holds(void **unused)
+{
+    (void)unused;
+    static const struct { size_t keys, dim; } shape[] = { { 2, 16 }, { 40, 64 }, { 1000, 32 } };
+    static const size_t counts[] = { 1, 2, 7, STATES_MAX };
+    static struct split s;
+    size_t cases = 0;
+    for (size_t f = 0; f < ha_test_families; f++)
+        for (size_t x = 0; x < (reduced ? 2 : 3); x++)
+            for (int type = 0; type < HA_DTYPE_COUNT; type++)
+                for (size_t c = 0; c < 4; c++)
+                    for (size_t uneven = 0; uneven < 2; uneven++) {
+                        struct ha_test_input in;
+                        ha_test_input_make(&in, f, shape[x].keys, shape[x].dim, (enum ha_dtype)type, 17 * c + uneven);
+                        size_t end[STATES_MAX];
+                        for (size_t k = 0; k < counts[c]; k++)
+                            end[k] = uneven ? in.keys - (k + 1 == counts[c] ? 0 : in.keys >> (k + 1 < 60 ? k + 1 : 60))
+                                            : in.keys * (k + 1) / counts[c];  /* empty ones where n < M */
+                        split_make(&s, &in, &ha_test_method[2 * (c % 2)], end, counts[c]);
+                        check(flat_ratio(&s), "flat", &in, f, counts[c]);
+                        check(chain_ratio(&s, HA_F32), "chain", &in, f, counts[c]);
+                        check(chain_ratio(&s, in.dtype), "chain in the type of V", &in, f, counts[c]);
+                        cases += 3;
+                        split_free(&s);
+                        ha_test_input_free(&in);
+                    }
+    print_message("%zu cases\n", cases);
+}
+
+static void test_wrong_merges(void **unused)
+{
+    (void)unused;
+    static struct split s;
+    struct ha_test_input in;
+    ha_test_input_make(&in, 0, 4096, 64, HA_F16, 3);
+    split_make(&s, &in, &ha_test_method[2], (const size_t[]){ 1500, 3000, 3050, 4096 }, 4);
+    assert_true(flat_ratio(&s) <= 1);
+    struct state kept[STATES_MAX], got;
+    memcpy(kept, s.got, sizeof kept);
+
+    s.got[2].lse = -INFINITY;  /* a split dropped */
+    assert_true(flat_ratio(&s) > 2);
+    memcpy(s.got, kept, sizeof kept);
+    for (size_t k = 0; k < 4; k++) s.got[k].lse = ha_round(s.got[k].lse, HA_BF16);
+    assert_true(flat_ratio(&s) > 2);
+    memcpy(s.got, kept, sizeof kept);
+    for (size_t k = 0; k < 4; k++) s.got[k].lse = (float)((double)s.got[k].lse / log(2));
+    assert_true(flat_ratio(&s) > 2);
+    memcpy(s.got, kept, sizeof kept);
+    s.got[0] = kept[1];  /* a stale state */
+    assert_true(flat_ratio(&s) > 2);
+    memcpy(s.got, kept, sizeof kept);
+    merge(s.got, 4, s.dim, &got);
+    for (size_t i = 0; i < s.dim; i++) {  /* the mean of the states */
+        got.o[i] = 0;
+        for (size_t k = 0; k < 4; k++) got.o[i] += kept[k].o[i] / 4;
+    }
+    assert_true(merged_ratio(&s, &got) > 2);
+    split_free(&s);
+    ha_test_input_free(&in);
+}
+
+/* unbounded states: the result is asserted to lie between the values */
+static void test_unbounded(void **unused)
+{
+    (void)unused;
+    double o[2] = { 1, 3 }, bound[2] = { HUGE_VAL, 0 }, lo[2] = { -1, 2 }, hi[2] = { 2, 4 };
+    struct ha_ref_state state[2], out = ha_test_state(1);
+    for (size_t k = 0; k < 2; k++)
+        state[k] = (struct ha_ref_state){ .o = o + k, .bound = bound + k, .lse = 0, .lse_bound = 0, .v_min = lo + k, .v_max = hi + k, .dim = 1, .keys = 5 };
+    ha_ref_merge(state, 2, EXP, EXP, 0, 0, &out);
+    assert_true(out.o[0] == 2 && out.bound[0] == HUGE_VAL && out.v_min[0] == -1 && out.v_max[0] == 4 && out.keys == 10);
+    assert_true(out.lse_bound < 1e-6);
+    bound[0] = 0;
+    state[1].lse_bound = 1;  /* theta = e - 1: the weight of the state is not known */
+    ha_ref_merge(state, 2, EXP, EXP, 0, 0, &out);
+    assert_true(out.bound[0] < HUGE_VAL);
+    state[0].lse_bound = 1;
+    ha_ref_merge(state, 2, EXP, EXP, 0, 0, &out);
+    assert_true(out.bound[0] == HUGE_VAL && out.lse_bound == HUGE_VAL);
+    ha_test_state_free(&out);
+}
+
+int main(int argc, char **argv)
+{
+    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_wrong_merges), cmocka_unit_test(test_unbounded) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,237 @@
+/* The oracle against 200-bit arithmetic: its own error must vanish beside the bound. */
+
+#include "reference/test_inputs.h"
+#include "reference/test_state.h"
+
+#include "harness/base/rng.h"
+
+#include <math.h>
+#include <mpfr.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BITS = 200 };
+/* The oracle's own error, as a share of the bound. That of a merge may be as small as u|L|, and rounding L to
+ * binary64 alone costs 2^-29 of it. */
+static const double attend_error = 1e-9, merge_error = 2e-9;
+static bool reduced;
+
+/* the tightest profile that a kernel could claim, so that the bound is as small as it gets */
+static const struct ha_profile tight = { 16, 4, 16, 4, 0x1p-24, 0x1p-24 };
+
+struct exact {
+    mpfr_t *o, lse;
+    size_t dim;
+};
+
+static mpfr_t *mpfr_array(size_t n)
+{
+    mpfr_t *x = malloc((n ? n : 1) * sizeof *x);
+    if (!x) abort();
+    for (size_t i = 0; i < n; i++) {
+        mpfr_init2(x[i], BITS);
+        mpfr_set_zero(x[i], 1);
+    }
+    return x;
+}
+
+static void mpfr_array_free(mpfr_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) mpfr_clear(x[i]);
+    free(x);
+}
+
+/* o = sum exp(s_j - max) v_j / sum exp(s_j - max), for any logarithms s_j of weights */
+static void exact_average(struct exact *out, mpfr_t *s, size_t n, double (*value)(const void *arg, size_t j, size_t i), const void *arg)
+{
+    mpfr_t max, sum, w, t;
+    mpfr_inits2(BITS, max, sum, w, t, (mpfr_ptr)NULL);
+    mpfr_set(max, s[0], MPFR_RNDN);
+    for (size_t j = 1; j < n; j++) mpfr_max(max, max, s[j], MPFR_RNDN);
+    mpfr_set_zero(sum, 1);
+    for (size_t j = 0; j < n; j++) {
+        mpfr_sub(w, s[j], max, MPFR_RNDN);
+        mpfr_exp(w, w, MPFR_RNDN);
+        mpfr_add(sum, sum, w, MPFR_RNDN);
+        for (size_t i = 0; i < out->dim; i++) {
+            mpfr_mul_d(t, w, value(arg, j, i), MPFR_RNDN);
+            mpfr_add(out->o[i], out->o[i], t, MPFR_RNDN);
+        }
+    }
+    for (size_t i = 0; i < out->dim; i++) mpfr_div(out->o[i], out->o[i], sum, MPFR_RNDN);
+    mpfr_log(out->lse, sum, MPFR_RNDN);
+    mpfr_add(out->lse, out->lse, max, MPFR_RNDN);
+    mpfr_clears(max, sum, w, t, (mpfr_ptr)NULL);
+}
+
+static double row_value(const void *arg, size_t j, size_t i)
+{
+    const struct ha_test_input *in = arg;
+    return (double)in->v[j * in->dim + i];
+}
+
+static void exact_attend(struct exact *out, const struct ha_test_input *in)
+{
+    mpfr_t *s = mpfr_array(in->keys), t;
+    mpfr_init2(t, BITS);
+    for (size_t j = 0; j < in->keys; j++) {
+        for (size_t i = 0; i < in->dim; i++) {
+            mpfr_set_flt(t, in->q[i], MPFR_RNDN);
+            mpfr_mul_d(t, t, (double)in->k[j * in->dim + i], MPFR_RNDN);
+            mpfr_add(s[j], s[j], t, MPFR_RNDN);
+        }
+        mpfr_mul_d(s[j], s[j], (double)in->scale, MPFR_RNDN);
+    }
+    exact_average(out, s, in->keys, row_value, in);
+    mpfr_clear(t);
+    mpfr_array_free(s, in->keys);
+}
+
+static double state_value(const void *arg, size_t j, size_t i) { return ((const struct ha_ref_state *)arg)[j].o[i]; }
+
+static void exact_merge(struct exact *out, const struct ha_ref_state *states, size_t count)
+{
+    mpfr_t *s = mpfr_array(count);
+    for (size_t k = 0; k < count; k++) mpfr_set_d(s[k], states[k].lse, MPFR_RNDN);
+    exact_average(out, s, count, state_value, states);
+    mpfr_array_free(s, count);
+}
+
+static double error_of(double got, mpfr_t want, double bound)
+{
+    mpfr_t e;
+    mpfr_init2(e, BITS);
+    mpfr_d_sub(e, got, want, MPFR_RNDN);
+    const double error = fabs(mpfr_get_d(e, MPFR_RNDA));
+    mpfr_clear(e);
+    return bound == HUGE_VAL || error == 0 ? 0 : error / bound;
+}
+
+static double worst_error(const struct ha_ref_state *got, struct exact *want)
+{
+    double worst = error_of(got->lse, want->lse, got->lse_bound);
+    for (size_t i = 0; i < got->dim; i++) {
+        const double e = error_of(got->o[i], want->o[i], got->bound[i]);
+        const bool smaller = e <= worst;
+        if (!smaller) worst = e;
+    }
+    return worst;
+}
+
+static struct exact exact_new(size_t dim)
+{
+    struct exact x = { .o = mpfr_array(dim), .dim = dim };
+    mpfr_init2(x.lse, BITS);
+    return x;
+}
+
+static void exact_free(struct exact *x)
+{
+    mpfr_clear(x->lse);
+    mpfr_array_free(x->o, x->dim);
+}
+
+static void check(double worst, double limit, const char *what, size_t n, enum ha_dtype dtype, uint64_t seed)
+{
+    const bool ok = worst <= limit;
+    if (!ok) fail_msg("%s, n = %zu, %s, seed %llu: own error %g of the bound", what, n, ha_dtype_name(dtype), (unsigned long long)seed, worst);
+}
+
+static void test_attend(void **unused)
+{
+    (void)unused;
+    static const struct { size_t keys, dim; } shape[] = { { 1, 1 }, { 2, 3 }, { 17, 80 }, { 128, 128 }, { 1000, 128 }, { 5000, 16 } };
+    const size_t shapes = reduced ? 3 : sizeof shape / sizeof shape[0];
+    for (size_t f = 0; f < ha_test_families; f++)
+        for (size_t s = 0; s < shapes; s++)
+            for (int type = 0; type < HA_DTYPE_COUNT; type++) {
+                struct ha_test_input in;
+                ha_test_input_make(&in, f, shape[s].keys, shape[s].dim, (enum ha_dtype)type, 100 * s + f);
+                const struct ha_rows rows = ha_test_input_rows(&in);
+                const struct ha_bound b = ha_bound_attend(&tight, in.dim, in.keys, 1);
+                struct ha_ref_state got = ha_test_attend(in.q, in.dim, in.scale, &rows, in.dtype, &b);
+                struct exact want = exact_new(in.dim);
+                exact_attend(&want, &in);
+                check(worst_error(&got, &want), attend_error, ha_test_family_name(f), in.keys, in.dtype, in.seed);
+                exact_free(&want);
+                ha_test_state_free(&got);
+                ha_test_input_free(&in);
+            }
+}
+
+static void test_weights(void **unused)
+{
+    (void)unused;
+    struct ha_test_input in;
+    ha_test_input_make(&in, 0, 300, 64, HA_F16, 7);
+    const struct ha_rows rows = ha_test_input_rows(&in);
+    double p[300], sum = 0;
+    const double lse = ha_ref_weights(in.q, in.dim, (double)in.scale, &rows, in.dtype, p);
+    struct exact want = exact_new(in.dim);
+    exact_attend(&want, &in);
+    assert_true(error_of(lse, want.lse, 1) <= 1e-14);
+    for (size_t i = 0; i < in.dim; i++) {
+        double o = 0;
+        for (size_t j = 0; j < in.keys; j++) o += p[j] * (double)in.v[j * in.dim + i];
+        assert_true(error_of(o, want.o[i], 1) <= 1e-14);
+    }
+    for (size_t j = 0; j < in.keys; j++) sum += p[j];
+    assert_true(fabs(sum - 1) <= 1e-14);
+    exact_free(&want);
+    ha_test_input_free(&in);
+}
+
+/* Gaps and offsets between the LSEs that a merge meets; -inf is an empty state. */
+static const double lse_case[][4] = {
+    { 0, 0, 0, 0 }, { 0, 1e-7, -0.0, 1 }, { 100, 99, 98, 97 }, { 1000, 999, -1000, 0 }, { -120, -121, -HUGE_VAL, -122 },
+    { 88, 0, -94, -150 }, { 1e4, 1e4 + 1, 1e4 - 1, 1e4 }, { 3e5, 3e5 - 0.5, 3e5 + 0.25, 0 }, { -HUGE_VAL, -1e5, -1e5, -6e4 },
+    { 12.5, -HUGE_VAL, -HUGE_VAL, 20.1 }, { 0x1.fffffep127, -0x1.fffffep127, 0, 1e30 },
+};
+
+static void test_merge(void **unused)
+{
+    (void)unused;
+    enum { DIM = 8 };
+    for (size_t c = 0; c < sizeof lse_case / sizeof lse_case[0]; c++)
+        for (size_t count = 1; count <= 4; count++)
+            for (uint64_t seed = 0; seed < 8; seed++) {
+                struct ha_ref_state state[4], got = ha_test_state(DIM);
+                double first = -HUGE_VAL;
+                for (size_t k = 0; k < count; k++) {
+                    state[k] = ha_test_state(DIM);
+                    state[k].lse = lse_case[c][k];
+                    state[k].lse_bound = seed & 1 ? 1e-7 : 0;
+                    first = fmax(first, state[k].lse);
+                    for (size_t i = 0; i < DIM; i++) {
+                        state[k].o[i] = (double)ha_rng_normal(seed, k, i) * (seed & 2 ? pow(10, (double)i - 4) : 1);
+                        state[k].bound[i] = seed & 4 ? 1e-6 * fabs(state[k].o[i]) : 0;
+                    }
+                }
+                ha_ref_merge(state, count, 0x1p-24, 0x1p-24, 0, 0, &got);
+                if (first > -HUGE_VAL) {
+                    struct exact want = exact_new(DIM);
+                    size_t used = 0;
+                    for (size_t k = 0; k < count; k++)
+                        if (state[k].lse > -HUGE_VAL) {
+                            const struct ha_ref_state swap = state[used];
+                            state[used++] = state[k];
+                            state[k] = swap;
+                        }
+                    exact_merge(&want, state, used);
+                    check(worst_error(&got, &want), merge_error, "merge", count, HA_F32, seed);
+                    exact_free(&want);
+                }
+                for (size_t k = 0; k < count; k++) ha_test_state_free(&state[k]);
+                ha_test_state_free(&got);
+            }
+}
+
+int main(int argc, char **argv)
+{
+    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_attend), cmocka_unit_test(test_weights), cmocka_unit_test(test_merge) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
