@@ -1,0 +1,652 @@
+#include "harness/api/dataset.h"
+#include "harness/base/numeric.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+extern const struct ha_dataset ha_dataset_iid, ha_dataset_sinks, ha_dataset_needle, ha_dataset_drift,
+    ha_dataset_residual, ha_dataset_adversarial;
+
+static const struct ha_dataset *const all[] = {
+    &ha_dataset_iid, &ha_dataset_sinks, &ha_dataset_needle, &ha_dataset_drift, &ha_dataset_residual, &ha_dataset_adversarial,
+};
+enum { ALL = sizeof all / sizeof *all };
+static const enum ha_dtype dtypes[] = { HA_F32, HA_F16, HA_BF16 };
+
+/* ---- tools ---------------------------------------------------------------------------- */
+
+static struct ha_source *open_shape(const struct ha_dataset *d, struct ha_shape *shape, size_t total, uint64_t seed)
+{
+    struct ha_source *src;
+    struct ha_why why = { "" };
+    if (d->open(&src, shape, total, seed, NULL, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    return src;
+}
+
+static struct ha_shape shape_of(size_t tokens, size_t head_dim, enum ha_dtype dtype)
+{
+    return (struct ha_shape){ .layers = 8, .batch = 1, .q_heads = 8, .kv_heads = 4, .head_dim = head_dim, .dtype = dtype,
+                              .ctx = { tokens }, .q_len = 1, .steps = 1 };
+}
+
+/* K and V of one head and one query as floats, with binary64 scores and weights. */
+struct view {
+    size_t n, d;
+    float *k, *v, *q;
+    double *score, *weight;
+};
+
+static void *need(size_t bytes)
+{
+    void *p = malloc(bytes);
+    assert_non_null(p);
+    return p;
+}
+
+static void view_free(struct view *w)
+{
+    free(w->k);
+    free(w->v);
+    free(w->q);
+    free(w->score);
+    free(w->weight);
+}
+
+static struct view view_make(const struct ha_dataset *d, struct ha_source *src, const struct ha_shape *s, size_t layer,
+                             size_t q_head, size_t token)
+{
+    struct view w = { .n = s->ctx[0], .d = s->head_dim };
+    size_t values = w.n * w.d;
+    void *stored = need(values * 4);
+    w.k = need(values * sizeof *w.k);
+    w.v = need(values * sizeof *w.v);
+    w.q = need(w.d * sizeof *w.q);
+    w.score = need(w.n * sizeof *w.score);
+    w.weight = need(w.n * sizeof *w.weight);
+    d->kv(src, 0, layer, q_head / ha_shape_group(s), 0, w.n, stored, NULL);
+    ha_load_row(stored, values, s->dtype, w.k);
+    d->kv(src, 0, layer, q_head / ha_shape_group(s), 0, w.n, NULL, stored);
+    ha_load_row(stored, values, s->dtype, w.v);
+    d->query(src, 0, layer, q_head, token, w.q);
+    double max = -HUGE_VAL, sum = 0;
+    for (size_t t = 0; t < w.n; t++) {
+        w.score[t] = 0;
+        for (size_t j = 0; j < w.d; j++)
+            w.score[t] += (double)w.q[j] * (double)w.k[t * w.d + j];
+        w.score[t] *= (double)s->scale;
+        max = fmax(max, w.score[t]);
+    }
+    for (size_t t = 0; t < w.n; t++)
+        sum += w.weight[t] = exp(w.score[t] - max);
+    for (size_t t = 0; t < w.n; t++)
+        w.weight[t] /= sum;
+    free(stored);
+    return w;
+}
+
+static double mass(const struct view *w, size_t first, size_t end)
+{
+    double sum = 0;
+    for (size_t t = first; t < end; t++)
+        sum += w->weight[t];
+    return sum;
+}
+
+/* exp(entropy): how many equal keys would be as spread out */
+static double effective_keys(const struct view *w)
+{
+    double entropy = 0;
+    for (size_t t = 0; t < w->n; t++)
+        if (w->weight[t] > 0)
+            entropy -= w->weight[t] * log(w->weight[t]);
+    return exp(entropy);
+}
+
+static size_t top(const struct view *w)
+{
+    size_t best = 0;
+    for (size_t t = 1; t < w->n; t++)
+        if (w->score[t] > w->score[best])
+            best = t;
+    return best;
+}
+
+static double cosine(const float *a, const float *b, size_t n)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (size_t j = 0; j < n; j++) {
+        ab += (double)a[j] * (double)b[j];
+        aa += (double)a[j] * (double)a[j];
+        bb += (double)b[j] * (double)b[j];
+    }
+    return ab / sqrt(aa * bb);
+}
+
+static void expect_between(double lo, double x, double hi, const char *what)
+{
+    if (!(lo <= x && x <= hi))
+        fail_msg("%s is %g, expected %g to %g", what, x, lo, hi);
+}
+
+static void moments(const float *x, size_t n, double *mean, double *variance, double *kurtosis)
+{
+    double m1 = 0, m2 = 0, m4 = 0;
+    for (size_t i = 0; i < n; i++)
+        m1 += (double)x[i];
+    m1 /= (double)n;
+    for (size_t i = 0; i < n; i++) {
+        double y = (double)x[i] - m1;
+        m2 += y * y;
+        m4 += y * y * y * y;
+    }
+    *mean = m1;
+    *variance = m2 / (double)n;
+    *kurtosis = m4 / (double)n / (*variance * *variance);
+}
+
+/* ---- the same bits everywhere --------------------------------------------------------- */
+
+static uint64_t hash(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ p[i]) * 0x100000001b3;  /* FNV-1a */
+    return h;
+}
+
+enum { SOME = 37 };
+static const struct { size_t seq, layer, kv_head, first; } spots[] = {
+    { 0, 0, 0, 0 }, { 0, 0, 1, 1000 }, { 1, 5, 2, 4090 }, { 1, 6, 3, ((size_t)1 << 33) - 20 }, { 1, 7, 0, 77 }, { 0, 1, 3, 2222 },
+};
+
+static uint64_t fingerprint(const struct ha_dataset *d, struct ha_source *src, const struct ha_shape *s)
+{
+    uint64_t h = 0xcbf29ce484222325;
+    char k[SOME * 80 * 4], v[SOME * 80 * 4];
+    float q[80], x[96];
+    size_t bytes = SOME * s->head_dim * ha_dtype_bytes(s->dtype);
+    for (size_t i = 0; i < sizeof spots / sizeof *spots; i++) {
+        d->kv(src, spots[i].seq, spots[i].layer, spots[i].kv_head, spots[i].first, SOME, k, v);
+        h = hash(hash(h, k, bytes), v, bytes);
+        for (size_t t = 0; t < 3; t++) {
+            d->query(src, spots[i].seq, spots[i].layer, 2 * spots[i].kv_head + 1, spots[i].first + t, q);
+            h = hash(h, q, s->head_dim * sizeof *q);
+            if (!d->input)
+                continue;
+            d->input(src, spots[i].seq, spots[i].layer, spots[i].first + t, x);
+            h = hash(h, x, s->model_dim * sizeof *x);
+        }
+        if (d->wq)
+            h = hash(h, d->wq(src, spots[i].layer), s->q_heads * s->head_dim * s->model_dim * sizeof(float));
+    }
+    return h;
+}
+
+static struct ha_shape golden_shape(enum ha_dtype dtype)
+{
+    return (struct ha_shape){ .layers = 8, .batch = 2, .q_heads = 8, .kv_heads = 4, .head_dim = 80, .model_dim = 96,
+                              .dtype = dtype, .ctx = { 3000, 5000 }, .q_len = 1, .steps = 4 };
+}
+
+/* Made once by this program. A change here changes every published result: the data are not the same data. */
+static const uint64_t golden[ALL][3] = {
+    { 0x7f1c2d9a67d47dfc, 0x023e4c71dcd5cdfe, 0x6e5daa82c53e44b5 },
+    { 0x3b9fccdc38185462, 0xf52749301ebddb1f, 0x34f1c780a0738610 },
+    { 0xd4cbad37de4ff22b, 0x56c79ecb2ea39aa5, 0x2b1bcf3412ebb8f9 },
+    { 0x1bc99c11b7dcdbee, 0x18feb3bd7b0b1dbf, 0x5d11aabfd6af02f2 },
+    { 0xf688d1eb6c89c3b2, 0xc4c79dcf77d94ee0, 0x8d2db6aa097de3c3 },
+    { 0xa06a38acee8ba7e9, 0x767bdbe83cecd1ea, 0xfd68e9ff4fdd12bf },
+};
+
+static void test_golden(void **state)
+{
+    (void)state;
+    bool ok = true;
+    for (size_t i = 0; i < ALL; i++)
+        for (size_t j = 0; j < 3; j++) {
+            struct ha_shape s = golden_shape(dtypes[j]);
+            struct ha_source *src = open_shape(all[i], &s, (size_t)1 << 34, 0x123456789abcdef0);
+            uint64_t got = fingerprint(all[i], src, &s);
+            all[i]->close(src);
+            if (got != golden[i][j])
+                printf("%s %s: 0x%016llx\n", all[i]->name, ha_dtype_name(dtypes[j]), (unsigned long long)got);
+            ok = ok && got == golden[i][j];
+        }
+    assert_true(ok);
+}
+
+static void test_seed_and_place_matter(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ALL; i++) {
+        struct ha_shape s = golden_shape(HA_F16);
+        struct ha_source *a = open_shape(all[i], &s, 6000, 1), *b = open_shape(all[i], &s, 6000, 2);
+        assert_true(fingerprint(all[i], a, &s) != fingerprint(all[i], b, &s));
+        uint16_t row[5][80];
+        float q[5][80];
+        /* the last three are of one pattern of adversarial, the first */
+        static const size_t seq[5] = { 0, 1, 0, 0, 0 }, layer[5] = { 0, 0, 2, 4, 0 };
+        for (size_t j = 0; j < 5; j++) {
+            all[i]->kv(j == 4 ? b : a, seq[j], layer[j], 0, 100, 1, row[j], NULL);
+            all[i]->query(j == 4 ? b : a, seq[j], layer[j], 0, 2990, q[j]);
+            for (size_t other = 0; other < j; other++) {
+                assert_memory_not_equal(row[j], row[other], sizeof row[j]);
+                assert_memory_not_equal(q[j], q[other], sizeof q[j]);
+            }
+        }
+        all[i]->query(a, 0, 0, 1, 2990, q[1]);
+        assert_memory_not_equal(q[0], q[1], sizeof q[0]);
+        all[i]->close(a);
+        all[i]->close(b);
+    }
+}
+
+/* Any cut of the tokens gives the same rows. */
+static void test_random_access(void **state)
+{
+    (void)state;
+    enum { N = 200, D = 96 };
+    for (size_t i = 0; i < ALL; i++)
+        for (size_t layer = 0; layer < 2; layer++)
+            for (size_t head = 0; head < 4; head++) {
+                struct ha_shape s = shape_of(1200, D, HA_BF16);
+                struct ha_source *src = open_shape(all[i], &s, 1300, 7);
+                static uint16_t k[N][D], v[N][D], k1[N][D], v1[N][D];
+                all[i]->kv(src, 0, layer, head, 950, N, k, v);
+                for (size_t t = N; t-- > 0;) {
+                    all[i]->kv(src, 0, layer, head, 950 + t, 1, k1[t], NULL);
+                    all[i]->kv(src, 0, layer, head, 950 + t, 1, NULL, v1[t]);
+                }
+                assert_memory_equal(k, k1, sizeof k);
+                assert_memory_equal(v, v1, sizeof v);
+                all[i]->close(src);
+            }
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ALL; i++) {
+        struct ha_shape s = golden_shape(HA_F16);
+        struct ha_source *src = open_shape(all[i], &s, (size_t)1 << 34, 5);
+        uint64_t got[8], want = fingerprint(all[i], src, &s);
+#pragma omp parallel for num_threads(4)
+        for (size_t j = 0; j < 8; j++)
+            got[j] = fingerprint(all[i], src, &s);
+        for (size_t j = 0; j < 8; j++)
+            assert_true(got[j] == want);
+        all[i]->close(src);
+    }
+}
+
+/* Queries are exact in the dtype; nothing is infinite; scores are finite in binary32. */
+static void test_values_fit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ALL; i++)
+        for (size_t j = 0; j < 3; j++) {
+            struct ha_shape s = shape_of(300, 64, dtypes[j]);
+            struct ha_source *src = open_shape(all[i], &s, 301, 3);
+            assert_true(s.scale == 0.125f);
+            for (size_t layer = 0; layer < 2; layer++)
+                for (size_t head = 0; head < 8; head++) {
+                    struct view w = view_make(all[i], src, &s, layer, head, 300);
+                    for (size_t e = 0; e < w.d; e++)
+                        assert_true(w.q[e] == ha_round(w.q[e], s.dtype));
+                    for (size_t e = 0; e < w.n * w.d; e++)
+                        assert_true(isfinite(w.k[e]) && isfinite(w.v[e]));
+                    for (size_t t = 0; t < w.n; t++) {
+                        float sum = 0, squares = 0;
+                        for (size_t e = 0; e < w.d; e++) {
+                            sum += fabsf(w.q[e] * w.k[t * w.d + e]);
+                            squares += w.k[t * w.d + e] * w.k[t * w.d + e];
+                        }
+                        assert_true(isfinite(sum) && isfinite(squares) && sum > 0);
+                    }
+                    view_free(&w);
+                }
+            all[i]->close(src);
+        }
+}
+
+/* ---- what each promises --------------------------------------------------------------- */
+
+static void test_iid(void **state)
+{
+    (void)state;
+    struct ha_shape s = shape_of(4096, 128, HA_F32);
+    struct ha_source *src = open_shape(&ha_dataset_iid, &s, 4097, 11);
+    struct view w = view_make(&ha_dataset_iid, src, &s, 3, 5, 4096);
+    const float *const part[] = { w.k, w.v };
+    for (size_t i = 0; i < 2; i++) {
+        double mean, variance, kurtosis, lag[3] = { 0 };
+        size_t n = w.n * w.d;
+        moments(part[i], n, &mean, &variance, &kurtosis);
+        expect_between(-0.006, mean, 0.006, "mean");
+        expect_between(0.99, variance, 1.01, "variance");
+        expect_between(2.75, kurtosis, 3.05, "kurtosis");
+        for (size_t e = w.d; e < n; e++) {
+            lag[0] += (double)part[i][e] * (double)part[i][e - 1];
+            lag[1] += (double)part[i][e] * (double)part[i][e - w.d];
+            lag[2] += (double)w.k[e] * (double)w.v[e];
+        }
+        for (size_t l = 0; l < 3; l++)
+            expect_between(-0.008, lag[l] / (double)n, 0.008, "correlation");
+    }
+    double scores = 0;
+    for (size_t t = 0; t < w.n; t++)
+        scores += w.score[t] * w.score[t];
+    expect_between(0.6, scores / (double)w.n, 1.6, "score variance");
+    expect_between(1000, effective_keys(&w), 4096, "effective keys");
+    view_free(&w);
+    ha_dataset_iid.close(src);
+}
+
+static void test_sinks(void **state)
+{
+    (void)state;
+    enum { N = 4096, LAYERS = 8 };
+    double sink[4] = { 0 }, near[4] = { 0 }, heavy[4] = { 0 }, spread[4] = { 0 };
+    struct ha_shape s = shape_of(N, 128, HA_F16);
+    struct ha_source *src = open_shape(&ha_dataset_sinks, &s, N + 1, 21);
+    for (size_t layer = 0; layer < LAYERS; layer++)
+        for (size_t head = 0; head < 4; head++) {
+            struct view w = view_make(&ha_dataset_sinks, src, &s, layer, head, N - 1);
+            sink[head] += mass(&w, 0, 4) / LAYERS;
+            near[head] += mass(&w, N - 256, N) / LAYERS;
+            spread[head] += log(effective_keys(&w)) / LAYERS;
+            /* outside sinks and neighbours: the best 4 */
+            for (size_t i = 0; i < 4; i++) {
+                size_t best = 4;
+                for (size_t t = 5; t < N - 1024; t++)
+                    if (w.weight[t] > w.weight[best])
+                        best = t;
+                heavy[head] += w.weight[best] / LAYERS;
+                w.weight[best] = 0;
+            }
+            double small = 0, plain = 0;
+            for (size_t e = 0; e < 4 * w.d; e++) {
+                small += fabs((double)w.v[e]);
+                plain += fabs((double)w.v[e + 4 * w.d]);
+            }
+            expect_between(0.01, small / plain, 0.06, "size of the sinks' values");
+            view_free(&w);
+        }
+    for (size_t i = 0; i < 4; i++)
+        print_message("sinks: head kind %zu: sink %.3f, near %.3f, heavy %.3f, effective keys %.1f\n", i, sink[i], near[i],
+                      heavy[i], exp(spread[i]));
+    expect_between(0, sink[0], 0.2, "flat head: sink mass");
+    expect_between(1000, exp(spread[0]), N, "flat head: effective keys");
+    expect_between(0.7, sink[1], 0.995, "sink head: sink mass");
+    expect_between(0.5, near[2], 1, "local head: mass of the last 256 tokens");
+    expect_between(0, near[0], 0.2, "flat head: mass of the last 256 tokens");
+    expect_between(0.4, heavy[3], 1, "peaked head: mass of four tokens");
+    expect_between(1, exp(spread[3]), 60, "peaked head: effective keys");
+    ha_dataset_sinks.close(src);
+}
+
+static void test_needle(void **state)
+{
+    (void)state;
+    static const size_t dims[] = { 64, 80, 96, 128, 256 };
+    size_t depth[2][8], late = 0, differ = 0;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        for (size_t seed = 0; seed < 2; seed++) {
+            struct ha_shape s = shape_of(4096, dims[i], HA_F16);
+            struct ha_source *src = open_shape(&ha_dataset_needle, &s, 4100, 31 + seed);
+            for (size_t head = 0; head < 8; head++) {
+                struct view w = view_make(&ha_dataset_needle, src, &s, 2, head, 4098), again;
+                size_t best = depth[seed][head] = top(&w);
+                expect_between(0.95, w.weight[best], 1, "mass of the needle");
+                again = view_make(&ha_dataset_needle, src, &s, 2, head, 4099);
+                assert_int_equal(top(&again), best);
+                assert_memory_not_equal(w.q, again.q, w.d * sizeof *w.q);
+                late += best > 2048;
+                differ += seed && depth[1][head] != depth[0][head];
+                view_free(&w);
+                view_free(&again);
+            }
+            ha_dataset_needle.close(src);
+        }
+    expect_between(20, (double)late, 60, "needles in the second half, of 80");
+    assert_true(differ >= 38);
+}
+
+static void test_drift(void **state)
+{
+    (void)state;
+    enum { N = 500, D = 128 };
+    struct ha_shape s = shape_of(100, D, HA_F16);
+    struct ha_source *src = open_shape(&ha_dataset_drift, &s, 600, 41);
+    for (size_t head = 0; head < 8; head++) {
+        static float q[N][D];
+        double mean = 0, far = 0;
+        for (size_t t = 0; t < N; t++)
+            ha_dataset_drift.query(src, 0, 1, head, 100 + t, q[t]);
+        for (size_t t = 1; t < N; t++) {
+            double c = cosine(q[t], q[t - 1], D);
+            expect_between(0.98, c, 0.996, "cosine between neighbours");
+            mean += c / (N - 1);
+        }
+        for (size_t t = 22; t < N; t++)
+            far += cosine(q[t], q[t - 22], D) / (N - 22);
+        expect_between(0.987, mean, 0.993, "mean cosine");
+        expect_between(-0.1, far, 0.1, "cosine at 22 tokens");
+        expect_between(0.8, sqrt(cosine(q[0], q[0], D)), 1.2, "self cosine");
+        double norm = 0;
+        for (size_t j = 0; j < D; j++)
+            norm += (double)q[0][j] * (double)q[0][j];
+        expect_between(0.75, sqrt(norm / D) / (double)(1 + head % 4), 1.25, "length of the query");
+    }
+    ha_dataset_drift.close(src);
+}
+
+/* q = round(W_Q x) whatever the order of the sum, and the layer before predicts it. */
+static void test_residual(void **state)
+{
+    (void)state;
+    enum { D = 64, BIGGEST = 8192 };
+    static const size_t widths[] = { 0, 100, 1024, BIGGEST };
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 3; j++) {
+            struct ha_shape s = shape_of(100, D, dtypes[j]);
+            s.q_heads = 2;
+            s.kv_heads = 1;
+            s.layers = i == 3 ? 2 : 9;
+            s.model_dim = widths[i];
+            struct ha_source *src = open_shape(&ha_dataset_residual, &s, 200, 51);
+            size_t n = s.model_dim;
+            assert_int_equal(n, widths[i] ? widths[i] : 256);
+            static float x[BIGGEST], before[BIGGEST];
+            double spread = 0, predicted_cosine = 0;
+            for (size_t layer = 0; layer < s.layers; layer++) {
+                float q[D], ahead[D];
+                const float *w = ha_dataset_residual.wq(src, layer) + D * n;
+                ha_dataset_residual.input(src, 0, layer, 150, x);
+                ha_dataset_residual.query(src, 0, layer, 1, 150, q);
+                for (size_t r = 0; r < D; r++, w += n) {
+                    float forward = 0, backward = 0, predicted = 0;
+                    double exact = 0, magnitude = 0;
+                    for (size_t c = 0; c < n; c++) {
+                        forward += w[c] * x[c];
+                        backward += w[n - 1 - c] * x[n - 1 - c];
+                        predicted += w[c] * before[c];
+                        exact += (double)w[c] * (double)x[c];
+                        magnitude += fabs((double)w[c] * (double)x[c]);
+                    }
+                    assert_true(forward == backward && (double)forward == exact);
+                    assert_true(q[r] == ha_round(forward, s.dtype));
+                    assert_true(magnitude > 0);
+                    ahead[r] = predicted;
+                    spread += (double)q[r] * (double)q[r] / (double)(D * s.layers);
+                }
+                if (layer) {
+                    expect_between(0.92, cosine(x, before, n), 0.99, "cosine between layer inputs");
+                    double c = cosine(q, ahead, D);
+                    expect_between(0.88, c, 1, "cosine of the predicted query");
+                    predicted_cosine += c / (double)(s.layers - 1);
+                }
+                memcpy(before, x, sizeof x);
+            }
+            expect_between(1.2, sqrt(spread), 4, "deviation of the query");
+            expect_between(0.94, predicted_cosine, 0.98, "mean cosine of the predicted query");
+            ha_dataset_residual.close(src);
+        }
+}
+
+static void test_adversarial(void **state)
+{
+    (void)state;
+    enum { N = 1000, TIES = 0, RISING, FALLING, OFFSET, CANCELLING, DOMINANT, ZERO, LARGE };
+    for (size_t j = 0; j < 3; j++) {
+        struct ha_shape s = shape_of(N, 128, dtypes[j]);
+        struct ha_source *src = open_shape(&ha_dataset_adversarial, &s, N + 10, 61);
+        for (size_t place = 0; place < 16; place++) {
+            size_t pattern = place % 8;
+            struct view w = view_make(&ha_dataset_adversarial, src, &s, place / 4, place % 4 * 2 + 1, N);
+            double lo = HUGE_VAL, hi = -HUGE_VAL, largest_k = 0, largest_v = 0, ratio = 0, sum = 0;
+            size_t distinct = 1, turns = 0;
+            for (size_t t = 0; t < N; t++) {
+                lo = fmin(lo, w.score[t]);
+                hi = fmax(hi, w.score[t]);
+                sum += w.score[t];
+                if (t) {
+                    distinct += w.score[t] != w.score[t - 1];
+                    turns += pattern == RISING ? w.score[t] < w.score[t - 1] : w.score[t] > w.score[t - 1];
+                }
+            }
+            for (size_t e = 0; e < N * w.d; e++) {
+                largest_k = fmax(largest_k, fabs((double)w.k[e]));
+                largest_v = fmax(largest_v, fabs((double)w.v[e]));
+            }
+            for (size_t c = 0; c < w.d; c++) {
+                double o = 0, size = 0;
+                for (size_t t = 0; t < N; t++) {
+                    o += w.weight[t] * (double)w.v[t * w.d + c];
+                    size += w.weight[t] * fabs((double)w.v[t * w.d + c]);
+                }
+                ratio += size > 0 ? fabs(o) / size / (double)w.d : 0;
+            }
+            switch (pattern) {
+            case TIES:
+                assert_true(lo == hi);
+                for (size_t t = 1; t < N; t++)
+                    assert_memory_equal(w.k, w.k + t * w.d, w.d * sizeof *w.k);
+                break;
+            case RISING:
+            case FALLING:
+                assert_int_equal(turns, 0);
+                expect_between(76, hi - lo, 81, "rise of the scores");
+                expect_between(0.99 * N, (double)distinct, N, "distinct scores");
+                assert_int_equal(top(&w), pattern == RISING ? N - 1 : 0);
+                break;
+            case OFFSET:
+                expect_between(30000, lo, 36000, "least score");
+                expect_between(2, hi - lo, 40, "spread of the scores");
+                break;
+            case CANCELLING:
+                expect_between(0, ratio, 0.1, "what is left of V");
+                expect_between(100, largest_v, 400, "largest V");
+                break;
+            case DOMINANT:
+                expect_between(0.999, w.weight[top(&w)], 1, "mass of the dominant key");
+                expect_between(30, hi - sum / N, 1000, "its lead");
+                break;
+            case ZERO:
+                assert_true(largest_v == 0);
+                break;
+            case LARGE:
+                expect_between(s.dtype == HA_F16 ? 65000 : 0x1.f8p57, largest_k, s.dtype == HA_F16 ? 65504 : 0x1p58, "largest K");
+                expect_between(s.dtype == HA_F16 ? 65000 : 0x1.f8p109, largest_v, s.dtype == HA_F16 ? 65504 : 0x1p110, "largest V");
+                expect_between(2e4, fmax(hi, -lo), 1e6, "largest score");
+                break;
+            default:
+                fail();
+            }
+            view_free(&w);
+        }
+        ha_dataset_adversarial.close(src);
+    }
+}
+
+/* ---- what open refuses ---------------------------------------------------------------- */
+
+static void expect_refused(const struct ha_dataset *d, struct ha_shape shape, size_t total, const char *file, const char *reason)
+{
+    struct ha_source *src;
+    struct ha_why why = { "" };
+    assert_int_equal(d->open(&src, &shape, total, 1, file, &why), HA_ERROR);
+    assert_null(src);
+    if (!strstr(why.text, reason) || !strstr(why.text, d->name))
+        fail_msg("reason is '%s', expected '%s'", why.text, reason);
+}
+
+static void test_open_refuses(void **state)
+{
+    (void)state;
+    const struct ha_shape good = shape_of(100, 64, HA_F16);
+    for (size_t i = 0; i < ALL; i++) {
+        struct ha_shape s = good;
+        expect_refused(all[i], s, 200, "file", "reads no file");
+        expect_refused(all[i], s, 99, NULL, "more than the total of 99");
+        s.layers = 0;
+        expect_refused(all[i], s, 200, NULL, "layers is 0");
+        s = good;
+        s.batch = HA_BATCH_MAX + 1;
+        expect_refused(all[i], s, 200, NULL, "batch is 65");
+        s = good;
+        s.kv_heads = 3;
+        expect_refused(all[i], s, 200, NULL, "not a multiple of 3");
+        s.kv_heads = 0;
+        expect_refused(all[i], s, 200, NULL, "KV heads is 0");
+        s = good;
+        s.head_dim = 1025;
+        expect_refused(all[i], s, 200, NULL, "head_dim is 1025");
+        s = good;
+        s.scale = NAN;
+        expect_refused(all[i], s, 200, NULL, "scale");
+        s = good;
+        s.scale = 0.5f;
+        s.model_dim = 32;
+        struct ha_source *src = open_shape(all[i], &s, 200, 1);
+        assert_true(s.scale == 0.5f);
+        assert_int_equal(s.model_dim, all[i]->input ? 32 : 0);
+        all[i]->close(src);
+    }
+    struct ha_shape s = good;
+    s.model_dim = 8193;
+    expect_refused(&ha_dataset_residual, s, 200, NULL, "up to 8192");
+    s.model_dim = 8192;
+    s.layers = 1000;
+    expect_refused(&ha_dataset_residual, s, 200, NULL, "lower model_dim");
+    s.layers = SIZE_MAX / 2;
+    expect_refused(&ha_dataset_residual, s, 200, NULL, "lower model_dim");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_seed_and_place_matter),
+        cmocka_unit_test(test_random_access),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_values_fit),
+        cmocka_unit_test(test_iid),
+        cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_needle),
+        cmocka_unit_test(test_drift),
+        cmocka_unit_test(test_residual),
+        cmocka_unit_test(test_adversarial),
+        cmocka_unit_test(test_open_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,445 @@
+#include "datasets/trace.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The format is defined in datasets/README.md, section "Traces". */
+
+struct layer {
+    const char *k, *v, *q, *x;  /* in the mapped file, at any alignment; x may be NULL */
+    float *wq;                  /* [q_heads*head_dim][model_dim], columns multiplied by the norm's weight */
+};
+
+struct ha_source {
+    struct ha_shape shape;
+    struct ha_safetensors *file;
+    enum ha_dtype stored;
+    size_t tokens, q_first;  /* of the file */
+    double norm_eps;
+    struct layer *layer;     /* [shape.layers] */
+};
+
+/* What the metadata says. */
+struct facts {
+    size_t tokens, q_first, layers, q_heads, kv_heads, head_dim, model_dim;
+    double rope_theta, norm_eps, scale;
+    bool has_inputs;
+    enum ha_dtype stored;
+};
+
+struct reader {
+    const char *name;
+    const struct ha_safetensors *file;
+    struct facts facts;
+    struct ha_why *why;
+};
+
+#define SIZE_LIMIT ((size_t)1 << 40)
+
+/* ---- what the file says --------------------------------------------------------------- */
+
+static enum ha_status meta_text(const struct reader *r, const char *key, const char **text)
+{
+    *text = ha_safetensors_meta(r->file, key);
+    return *text ? HA_OK : ha_why(r->why, HA_ERROR, "trace %s: metadata key '%s' is missing", r->name, key);
+}
+
+static enum ha_status meta_size(const struct reader *r, const char *key, size_t least, size_t *out)
+{
+    const char *text;
+    enum ha_status status = meta_text(r, key, &text);
+    if (status != HA_OK)
+        return status;
+    unsigned long long value = strtoull(text, NULL, 10);  /* too large gives the largest */
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || text[digits] || value < least || value > SIZE_LIMIT)
+        return ha_why(r->why, HA_ERROR, "trace %s: metadata %s='%.40s' is not an integer from %zu to %zu", r->name, key,
+                      text, least, SIZE_LIMIT);
+    *out = (size_t)value;
+    return HA_OK;
+}
+
+static enum ha_status meta_number(const struct reader *r, const char *key, double *out)
+{
+    const char *text;
+    enum ha_status status = meta_text(r, key, &text);
+    if (status != HA_OK)
+        return status;
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || *end || !isfinite(*out))
+        return ha_why(r->why, HA_ERROR, "trace %s: metadata %s='%.40s' is not a finite number", r->name, key, text);
+    return HA_OK;
+}
+
+static enum ha_status facts_read(struct reader *r)
+{
+    struct facts *f = &r->facts;
+    const char *format, *version, *text;
+    const struct { const char *key; size_t least, *to; } sizes[] = {
+        { "tokens", 1, &f->tokens },     { "q_first", 0, &f->q_first },   { "layers", 1, &f->layers },
+        { "q_heads", 1, &f->q_heads },   { "kv_heads", 1, &f->kv_heads }, { "head_dim", 1, &f->head_dim },
+        { "model_dim", 1, &f->model_dim },
+    };
+    const struct { const char *key; double *to; } numbers[] = {
+        { "rope_theta", &f->rope_theta }, { "norm_eps", &f->norm_eps }, { "scale", &f->scale },
+    };
+    const char *const texts[] = { "model", "source", "licence" };
+
+    format = ha_safetensors_meta(r->file, "format");
+    if (!format || strcmp(format, "habench-trace") != 0)
+        return ha_why(r->why, HA_ERROR, "trace %s: not a trace: metadata format is '%.40s', not 'habench-trace'", r->name,
+                      format ? format : "");
+    enum ha_status status = meta_text(r, "version", &version);
+    if (status == HA_OK && strcmp(version, "1") != 0)
+        status = ha_why(r->why, HA_ERROR, "trace %s: version '%.40s'; this program reads version 1", r->name, version);
+    for (size_t i = 0; status == HA_OK && i < sizeof texts / sizeof *texts; i++)
+        status = meta_text(r, texts[i], &text);
+    for (size_t i = 0; status == HA_OK && i < sizeof sizes / sizeof *sizes; i++)
+        status = meta_size(r, sizes[i].key, sizes[i].least, sizes[i].to);
+    for (size_t i = 0; status == HA_OK && i < sizeof numbers / sizeof *numbers; i++)
+        status = meta_number(r, numbers[i].key, numbers[i].to);
+    if (status != HA_OK)
+        return status;
+    if (f->q_first >= f->tokens)
+        return ha_why(r->why, HA_ERROR, "trace %s: q_first=%zu leaves no query among %zu tokens", r->name, f->q_first, f->tokens);
+    if (f->q_heads % f->kv_heads)
+        return ha_why(r->why, HA_ERROR, "trace %s: %zu query heads are not a multiple of %zu KV heads", r->name, f->q_heads,
+                      f->kv_heads);
+    if (!((float)f->scale != 0 && isfinite((float)f->scale)))
+        return ha_why(r->why, HA_ERROR, "trace %s: scale=%g is 0 or too large", r->name, f->scale);
+    if (!(f->norm_eps >= 0 && f->rope_theta >= 0))
+        return ha_why(r->why, HA_ERROR, "trace %s: norm_eps=%g or rope_theta=%g is negative", r->name, f->norm_eps, f->rope_theta);
+    return HA_OK;
+}
+
+/* ---- its tensors ---------------------------------------------------------------------- */
+
+static const struct ha_tensor *tensor_find(const struct reader *r, size_t layer, const char *part)
+{
+    char name[64];
+    snprintf(name, sizeof name, "layers.%zu.%s", layer, part);
+    return ha_safetensors_find(r->file, name);
+}
+
+static bool dtype_of(const struct ha_tensor *t, enum ha_dtype *dtype)
+{
+    *dtype = t->type == HA_T_F16 ? HA_F16 : t->type == HA_T_BF16 ? HA_BF16 : HA_F32;
+    return t->type == HA_T_F16 || t->type == HA_T_BF16 || t->type == HA_T_F32;
+}
+
+/* "[1][17][3]" */
+struct place { char text[80]; };
+
+static struct place place(const size_t *dim, size_t dims)
+{
+    struct place p = { "" };
+    for (size_t i = 0, at = 0; i < dims && at < sizeof p.text; i++)
+        at += (size_t)snprintf(p.text + at, sizeof p.text - at, "[%zu]", dim[i]);
+    return p;
+}
+
+static struct place place_of(const struct ha_tensor *t, size_t element)
+{
+    size_t index[HA_TENSOR_DIMS_MAX];
+    for (size_t i = t->dims; i-- > 0; element /= t->dim[i])
+        index[i] = element % t->dim[i];
+    return place(index, t->dims);
+}
+
+/* Every number of the tensor, rounded to `dtype`, is finite. */
+static enum ha_status finite_check(const struct reader *r, const struct ha_tensor *t, enum ha_dtype dtype)
+{
+    float piece[1024];
+    const size_t most = sizeof piece / sizeof *piece, bytes = ha_dtype_bytes(r->facts.stored), count = t->bytes / bytes;
+    for (size_t done = 0, n; done < count; done += n) {
+        n = count - done < most ? count - done : most;
+        ha_load_row((const char *)t->data + done * bytes, n, r->facts.stored, piece);
+        for (size_t i = 0; i < n; i++) {
+            if (!isfinite(piece[i]))
+                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %s", r->name, t->name, place_of(t, done + i).text,
+                              isnan(piece[i]) ? "NaN" : "infinite");
+            if (!isfinite(ha_round(piece[i], dtype)))
+                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %g, too large for %s: use another dtype", r->name,
+                              t->name, place_of(t, done + i).text, (double)piece[i], ha_dtype_name(dtype));
+        }
+    }
+    return HA_OK;
+}
+
+/* Finds one tensor and checks all there is to check. dtype: what its numbers must fit. */
+static enum ha_status tensor_get(const struct reader *r, size_t layer, const char *part, size_t dims, const size_t *dim,
+                                 enum ha_dtype dtype, const struct ha_tensor **out)
+{
+    const struct ha_tensor *t = tensor_find(r, layer, part);
+    enum ha_dtype stored;
+    *out = t;
+    if (!t)
+        return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.%zu.%s is missing", r->name, layer, part);
+    if (!dtype_of(t, &stored) || stored != r->facts.stored)
+        return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has another dtype than layers.0.k", r->name, t->name);
+    if (t->dims != dims || memcmp(t->dim, dim, dims * sizeof *dim) != 0)
+        return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has shape %s, the metadata says %s", r->name, t->name,
+                      place(t->dim, t->dims).text, place(dim, dims).text);
+    return finite_check(r, t, dtype);
+}
+
+static enum ha_status tensors_check(struct reader *r, enum ha_dtype dtype)
+{
+    struct facts *f = &r->facts;
+    const struct ha_tensor *first = tensor_find(r, 0, "k");
+    size_t count = ha_safetensors_count(r->file), parts = 3;
+    if (!first)
+        return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is missing", r->name);
+    if (!dtype_of(first, &f->stored))
+        return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is not F16, BF16 or F32", r->name);
+    f->has_inputs = tensor_find(r, 0, "x") || tensor_find(r, 0, "wq") || tensor_find(r, 0, "norm");
+    if (f->has_inputs)
+        parts = 6;
+    for (size_t layer = 0; layer < f->layers; layer++) {
+        const size_t rows = f->tokens - f->q_first;
+        const size_t kv[] = { f->kv_heads, f->tokens, f->head_dim }, q[] = { f->q_heads, rows, f->head_dim };
+        const size_t x[] = { rows, f->model_dim }, wq[] = { f->q_heads * f->head_dim, f->model_dim }, norm[] = { f->model_dim };
+        const struct { const char *part; size_t dims; const size_t *dim; enum ha_dtype dtype; } wanted[] = {
+            { "k", 3, kv, dtype },   { "v", 3, kv, dtype },    { "q", 3, q, dtype },
+            { "x", 2, x, HA_F32 },   { "wq", 2, wq, HA_F32 },  { "norm", 1, norm, HA_F32 },
+        };
+        for (size_t i = 0; i < parts; i++) {
+            const struct ha_tensor *t;
+            enum ha_status status = tensor_get(r, layer, wanted[i].part, wanted[i].dims, wanted[i].dim, wanted[i].dtype, &t);
+            if (status != HA_OK)
+                return status;
+        }
+    }
+    if (count != f->layers * parts)
+        return ha_why(r->why, HA_ERROR, "trace %s: has %zu tensors; %zu layers with %zu each make %zu", r->name, count,
+                      f->layers, parts, f->layers * parts);
+    return HA_OK;
+}
+
+/* ---- what the case asks --------------------------------------------------------------- */
+
+static enum ha_status shape_fill(const struct reader *r, struct ha_shape *s)
+{
+    const struct facts *f = &r->facts;
+    const struct { const char *key; size_t *asked, has; } fixed[] = {
+        { "query heads", &s->q_heads, f->q_heads }, { "KV heads", &s->kv_heads, f->kv_heads },
+        { "head_dim", &s->head_dim, f->head_dim },  { "model_dim", &s->model_dim, f->has_inputs ? f->model_dim : 0 },
+    };
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        if (*fixed[i].asked && *fixed[i].asked != fixed[i].has)
+            return ha_why(r->why, HA_ERROR, "trace %s: %s is %zu here, the case asks for %zu: leave that key out", r->name,
+                          fixed[i].key, fixed[i].has, *fixed[i].asked);
+        *fixed[i].asked = fixed[i].has;
+    }
+    if (s->layers > f->layers)
+        return ha_why(r->why, HA_ERROR, "trace %s: has %zu layers, the case asks for %zu: lower layers or leave it out", r->name,
+                      f->layers, s->layers);
+    if (s->layers == 0)
+        s->layers = f->layers;
+    if (s->scale != 0 && !(s->scale == (float)f->scale))
+        return ha_why(r->why, HA_ERROR, "trace %s: scale is %g, the case asks for %g", r->name, f->scale, (double)s->scale);
+    s->scale = (float)f->scale;
+    return HA_OK;
+}
+
+static enum ha_status tokens_check(const struct reader *r, const struct ha_shape *s, size_t total_tokens)
+{
+    const struct facts *f = &r->facts;
+    char has[160];
+    snprintf(has, sizeof has, "trace %.60s: has %zu tokens, and queries of tokens %zu to %zu", r->name, f->tokens, f->q_first,
+             f->tokens - 1);
+    if (s->batch < 1 || s->batch > HA_BATCH_MAX)
+        return ha_why(r->why, HA_ERROR, "trace %s: batch is %zu; from 1 to %d is possible", r->name, s->batch, HA_BATCH_MAX);
+    for (size_t b = 0; b < s->batch; b++) {
+        size_t added, needed, context = s->ctx[b], observed = s->observed < context ? s->observed : context;
+        if (__builtin_mul_overflow(s->steps, s->q_len, &added) || __builtin_add_overflow(context, added, &needed)
+            || needed > f->tokens)
+            return ha_why(r->why, HA_ERROR, "%s; ctx=%zu and %zu steps of q_len %zu need more: lower ctx or steps", has,
+                          context, s->steps, s->q_len);
+        if (observed + added > 0 && context - observed < f->q_first)
+            return ha_why(r->why, HA_ERROR, "%s; ctx=%zu with observed=%zu needs that of token %zu: raise ctx to at least "
+                          "%zu or lower observed", has, context, s->observed, context - observed, f->q_first + observed);
+    }
+    if (total_tokens > f->tokens)
+        return ha_why(r->why, HA_ERROR, "%s; the case needs %zu tokens: lower ctx or steps", has, total_tokens);
+    return HA_OK;
+}
+
+/* ---- the source ----------------------------------------------------------------------- */
+
+static void trace_close(struct ha_source *src)
+{
+    if (!src)
+        return;
+    for (size_t i = 0; src->layer && i < src->shape.layers; i++)
+        free(src->layer[i].wq);
+    free(src->layer);
+    ha_safetensors_close(src->file);
+    free(src);
+}
+
+static enum ha_status layer_fill(const struct reader *r, size_t index, struct layer *l)
+{
+    l->k = tensor_find(r, index, "k")->data;
+    l->v = tensor_find(r, index, "v")->data;
+    l->q = tensor_find(r, index, "q")->data;
+    if (!r->facts.has_inputs)
+        return HA_OK;
+    const struct ha_tensor *wq = tensor_find(r, index, "wq"), *norm = tensor_find(r, index, "norm");
+    size_t rows = wq->dim[0], n = wq->dim[1];
+    float *weight = malloc(n * sizeof *weight);
+    bool finite = true;
+    l->x = tensor_find(r, index, "x")->data;
+    l->wq = malloc(rows * n * sizeof *l->wq);
+    if (weight && l->wq) {
+        ha_load_row(norm->data, n, r->facts.stored, weight);
+        ha_load_row(wq->data, rows * n, r->facts.stored, l->wq);
+        for (size_t i = 0; i < rows * n; i++) {
+            l->wq[i] *= weight[i % n];
+            finite = finite && isfinite(l->wq[i]);
+        }
+    }
+    bool memory = weight && l->wq;
+    free(weight);
+    if (!memory)
+        return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
+    return finite ? HA_OK : ha_why(r->why, HA_ERROR, "trace %s: layers.%zu.wq times layers.%zu.norm overflows", r->name, index, index);
+}
+
+static enum ha_status source_fill(const struct reader *r, struct ha_source *src)
+{
+    const struct facts *f = &r->facts;
+    src->stored = f->stored;
+    src->tokens = f->tokens;
+    src->q_first = f->q_first;
+    src->norm_eps = f->norm_eps;
+    src->layer = calloc(src->shape.layers, sizeof *src->layer);
+    if (!src->layer)
+        return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
+    enum ha_status status = HA_OK;
+    for (size_t i = 0; status == HA_OK && i < src->shape.layers; i++)
+        status = layer_fill(r, i, &src->layer[i]);
+    return status;
+}
+
+enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, const char *name,
+                             struct ha_safetensors *file, struct ha_why *why)
+{
+    size_t length = strlen(name);
+    struct reader r = { .name = length > 120 ? name + length - 120 : name, .file = file, .why = why };
+    struct ha_shape filled = *shape;
+    *src = NULL;
+    enum ha_status status = facts_read(&r);
+    if (status == HA_OK)
+        status = tensors_check(&r, shape->dtype);
+    if (status == HA_OK)
+        status = shape_fill(&r, &filled);
+    if (status == HA_OK)
+        status = tokens_check(&r, &filled, total_tokens);
+    struct ha_source *s = calloc(1, sizeof *s);
+    if (status == HA_OK && !s)
+        status = ha_why(why, HA_ERROR, "trace %s: out of memory", r.name);
+    if (!s) {
+        ha_safetensors_close(file);
+        return status;
+    }
+    s->file = file;
+    s->shape = filled;
+    if (status == HA_OK)
+        status = source_fill(&r, s);
+    if (status != HA_OK) {
+        trace_close(s);
+        return status;
+    }
+    *shape = filled;
+    *src = s;
+    return HA_OK;
+}
+
+static enum ha_status trace_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
+                                 const char *file, struct ha_why *why)
+{
+    char path[4096];
+    struct ha_safetensors *tensors;
+    (void)seed;
+    *src = NULL;
+    if (!file || !*file)
+        return ha_why(why, HA_ERROR, "dataset trace needs a file: dataset=trace/NAME or trace/PATH");
+    enum ha_status status = ha_trace_find(file, path, why);
+    if (status == HA_OK)
+        status = ha_safetensors_open(&tensors, path, why);
+    return status == HA_OK ? ha_trace_open(src, shape, total_tokens, file, tensors, why) : status;
+}
+
+/* n elements from element `first` of a tensor, stored as shape.dtype */
+static void convert(const struct ha_source *src, const char *data, size_t first, size_t n, void *out)
+{
+    size_t from = ha_dtype_bytes(src->stored), to = ha_dtype_bytes(src->shape.dtype);
+    data += first * from;
+    if (src->stored == src->shape.dtype) {
+        memcpy(out, data, n * to);
+        return;
+    }
+    float piece[1024];
+    const size_t most = sizeof piece / sizeof *piece;
+    for (size_t done = 0, some; done < n; done += some) {
+        some = n - done < most ? n - done : most;
+        ha_load_row(data + done * from, some, src->stored, piece);
+        ha_store_row((char *)out + done * to, some, src->shape.dtype, piece);
+    }
+}
+
+static void trace_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k, void *v)
+{
+    (void)seq;
+    size_t d = src->shape.head_dim, start = (head * src->tokens + first) * d;
+    if (k)
+        convert(src, src->layer[layer].k, start, count * d, k);
+    if (v)
+        convert(src, src->layer[layer].v, start, count * d, v);
+}
+
+static void trace_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
+{
+    (void)seq;
+    size_t d = src->shape.head_dim, rows = src->tokens - src->q_first;
+    size_t start = (head * rows + token - src->q_first) * d;
+    ha_load_row(src->layer[layer].q + start * ha_dtype_bytes(src->stored), d, src->stored, q);
+    for (size_t j = 0; j < d; j++)
+        q[j] = ha_round(q[j], src->shape.dtype);
+}
+
+static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t token, float *x)
+{
+    (void)seq;
+    size_t n = src->shape.model_dim;
+    const char *row = src->layer[layer].x + (token - src->q_first) * n * ha_dtype_bytes(src->stored);
+    double sum = 0;
+    ha_load_row(row, n, src->stored, x);
+    for (size_t j = 0; j < n; j++)
+        sum += (double)x[j] * (double)x[j];
+    double mean = sum / (double)n + src->norm_eps;
+    double factor = mean > 0 ? 1 / sqrt(mean) : 0;
+    for (size_t j = 0; j < n; j++)
+        x[j] = (float)((double)x[j] * factor);
+}
+
+static const float *trace_wq(struct ha_source *src, size_t layer) { return src->layer[layer].wq; }
+
+const struct ha_dataset ha_dataset_trace = {
+    .name = "trace",
+    .doc = "queries, keys and values of a real model, from a safetensors file; the file fixes heads, head_dim and scale",
+    .needs_file = "a path, or a name of datasets/traces: english, code",
+    .open = trace_open,
+    .close = trace_close,
+    .kv = trace_kv,
+    .query = trace_query,
+    .input = trace_input,
+    .wq = trace_wq,
+};
