@@ -1,0 +1,89 @@
+/* All KV on the device: the reference for quality and the ideal for latency. */
+
+#include "harness/base/arena.h"
+#include "suites/parts/kv.h"
+#include "suites/parts/needs.h"
+#include "suites/parts/tokens.h"
+#include "suites/parts/try.h"
+
+struct ha_instance {
+    struct ha_context ctx;
+    struct ha_kv *kv;          /* [layers][batch] */
+    size_t *tokens;            /* [layers][batch] */
+    struct ha_device_seq *seq; /* [batch] */
+    struct ha_tokens all;
+};
+
+static const char *unsupported(const struct ha_shape *shape, const double *param, const struct ha_device_api *api)
+{
+    (void)shape, (void)param;
+    return ha_needs(api, HA_NEEDS_ATTEND | HA_NEEDS_COPY_2D);
+}
+
+static enum ha_status create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    struct ha_instance *self = ha_alloc(ctx->arena, sizeof *self, HA_TAG_META, why);
+    if (!self) return HA_ERROR;
+    *self = (struct ha_instance){ .ctx = *ctx };
+    *out = self;
+    self->kv = ha_alloc(ctx->arena, s->layers * s->batch * sizeof *self->kv, HA_TAG_META, why);
+    self->tokens = ha_alloc(ctx->arena, s->layers * s->batch * sizeof *self->tokens, HA_TAG_META, why);
+    self->seq = ha_alloc(ctx->arena, s->batch * sizeof *self->seq, HA_TAG_META, why);
+    if (!self->kv || !self->tokens || !self->seq) return HA_ERROR;
+    size_t longest = 0;
+    for (size_t i = 0; i < s->layers * s->batch; i++) {
+        size_t cap = ha_kv_max_tokens(s, i % s->batch);
+        longest = cap > longest ? cap : longest;
+        HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, cap, &self->kv[i], why));
+    }
+    return ctx->record_selection ? ha_tokens_create(ctx, longest, &self->all, why) : HA_OK;
+}
+
+static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
+{
+    (void)why;
+    const struct ha_shape *s = self->ctx.shape;
+    for (size_t b = 0; b < s->batch; b++) {
+        size_t i = layer * s->batch + b;
+        HA_TRY(ha_kv_load(&self->ctx, HA_MEM_DEVICE, &self->kv[i], 0, in, b, 0, s->ctx[b]));
+        self->tokens[i] = s->ctx[b];
+    }
+    return HA_OK;
+}
+
+static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    (void)why;
+    const struct ha_context *ctx = &self->ctx;
+    const struct ha_shape *s = ctx->shape;
+    for (size_t b = 0; b < s->batch; b++) {
+        size_t i = step->layer * s->batch + b;
+        struct ha_kv fresh = ha_kv_of_step(s, step, b);
+        HA_TRY(ha_kv_copy(ctx, ctx->stream, &self->kv[i], self->tokens[i], &fresh, 0, step->q_len, HA_D2D));
+        self->tokens[i] += step->q_len;
+        self->seq[b] = ha_kv_device_seq(s, step, b, step->o, step->lse);
+        self->seq[b].runs[self->seq[b].runs_count++] = ha_kv_rows(s, &self->kv[i], 0, 0, self->tokens[i]);
+    }
+    struct ha_device_attend args = ha_kv_device_attend(s, step->q_len, self->seq);
+    return ctx->api->attend(ctx->stream, &args);
+}
+
+static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out)
+{
+    (void)q_head;
+    self->all.count = 0;
+    ha_tokens_add_range(&self->all, 0, self->tokens[layer * self->ctx.shape->batch + seq]);
+    *out = (struct ha_selection){ .parts = 1, .part = { { .token = self->all.token, .count = self->all.count, .on_device = true } } };
+}
+
+static void destroy(struct ha_instance *self) { (void)self; }
+
+extern const struct ha_variant ha_variant_resident;
+const struct ha_variant ha_variant_resident = {
+    .name = "resident", .family = "full",
+    .doc = "all KV on the device: the reference for quality, the ideal for latency",
+    .source = "Vaswani et al. 2017, section 3.2.1",
+    .contract = HA_EXACT, .checked = true,
+    .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
+};

@@ -1,0 +1,65 @@
+#include "suites/parts/cpu_attend.h"
+
+#include "harness/base/arena.h"
+#include "harness/base/pool.h"
+
+enum ha_status ha_cpu_attend_create(struct ha_cpu_attend *c, const struct ha_context *ctx, size_t units_max,
+                                    const struct ha_attend *worst, struct ha_why *why)
+{
+    size_t bytes = ctx->kernels->attend_scratch_bytes(worst);
+    *c = (struct ha_cpu_attend){ .ctx = ctx, .units_max = units_max, .units_per_task = 1, .scratch_bytes = (bytes + 63) / 64 * 64 };
+    c->unit = ha_alloc(ctx->arena, units_max * sizeof *c->unit, HA_TAG_META, why);
+    c->scratch = c->unit ? ha_alloc(ctx->arena, ha_pool_threads(ctx->pool) * c->scratch_bytes, HA_TAG_SCRATCH, why) : NULL;
+    return c->scratch ? HA_OK : HA_ERROR;
+}
+
+void ha_cpu_attend_release(struct ha_cpu_attend *c)
+{
+    ha_free(c->ctx->arena, c->unit);
+    ha_free(c->ctx->arena, c->scratch);
+}
+
+static void run_task(void *arg, size_t task, size_t worker)
+{
+    struct ha_cpu_attend *c = arg;
+    const struct ha_kernels *kernels = c->ctx->kernels;
+    size_t first = task * c->units_per_task, last = first + c->units_per_task;
+    for (size_t i = first; i < last && i < c->units; i++) {
+        struct ha_attend a = c->unit[i];
+        a.scratch = c->scratch + worker * c->scratch_bytes;
+        kernels->attend(kernels, &a);
+    }
+}
+
+void ha_cpu_attend_run(struct ha_cpu_attend *c, const char *name)
+{
+    size_t tasks = (c->units + c->units_per_task - 1) / c->units_per_task;
+    ha_pool_run(c->ctx->pool, name, tasks, run_task, c);
+}
+
+static struct ha_attend unit(const struct ha_shape *s, size_t q_head, size_t group, size_t q_len, bool causal, const float *q, float *o,
+                             float *lse, const struct ha_rows *runs, size_t runs_count)
+{
+    return (struct ha_attend){
+        .q = q + q_head * s->head_dim, .q_len = q_len, .group = group, .head_dim = s->head_dim,
+        .q_token_stride = s->q_heads * s->head_dim, .q_head_stride = s->head_dim,
+        .runs = runs, .runs_count = runs_count, .dtype = s->dtype, .scale = s->scale, .causal = causal,
+        .o = o + q_head * s->head_dim, .lse = lse + q_head, .lse_token_stride = s->q_heads, .lse_head_stride = 1,
+    };
+}
+
+struct ha_attend ha_cpu_attend_group(const struct ha_shape *shape, size_t kv_head, size_t q_len, bool causal, const float *q, float *o,
+                                     float *lse, const struct ha_rows *runs, size_t runs_count, float *weights, size_t weights_stride)
+{
+    size_t group = ha_shape_group(shape);
+    struct ha_attend a = unit(shape, kv_head * group, group, q_len, causal, q, o, lse, runs, runs_count);
+    a.weights = weights ? weights + kv_head * group * weights_stride : NULL;
+    a.weights_stride = weights_stride;
+    return a;
+}
+
+struct ha_attend ha_cpu_attend_head(const struct ha_shape *shape, size_t q_head, size_t q_len, bool causal, const float *q, float *o,
+                                    float *lse, const struct ha_rows *runs, size_t runs_count)
+{
+    return unit(shape, q_head, 1, q_len, causal, q, o, lse, runs, runs_count);
+}

@@ -1,0 +1,77 @@
+#include "suites/parts/kv.h"
+
+#include "harness/base/device_arena.h"
+#include "suites/parts/try.h"
+
+#include <string.h>
+
+size_t ha_kv_head_bytes(const struct ha_shape *shape) { return shape->head_dim * ha_dtype_bytes(shape->dtype); }
+size_t ha_kv_token_bytes(const struct ha_shape *shape) { return shape->kv_heads * ha_kv_head_bytes(shape); }
+size_t ha_kv_max_tokens(const struct ha_shape *shape, size_t b) { return shape->ctx[b] + shape->steps * shape->q_len; }
+
+enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv, struct ha_why *why)
+{
+    size_t bytes = cap * ha_kv_token_bytes(ctx->shape);
+    kv->cap = cap;
+    kv->k = ha_device_alloc(ctx->device_arena, memory, bytes, HA_TAG_KV, why);
+    kv->v = kv->k ? ha_device_alloc(ctx->device_arena, memory, bytes, HA_TAG_KV, why) : NULL;
+    return kv->v ? HA_OK : HA_ERROR;
+}
+
+struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first, size_t count)
+{
+    size_t token = ha_kv_token_bytes(shape), at = first * token + head * ha_kv_head_bytes(shape);
+    return (struct ha_rows){ .k = kv->k + at, .v = kv->v + at, .k_stride_bytes = token, .v_stride_bytes = token, .keys = count };
+}
+
+enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, const struct ha_kv *kv, size_t at,
+                          const struct ha_prefill *in, size_t b, size_t first, size_t count)
+{
+    const struct ha_shape *s = ctx->shape;
+    size_t token = ha_kv_token_bytes(s), head = ha_kv_head_bytes(s);
+    if (!count) return HA_OK;
+    for (size_t h = 0; h < s->kv_heads; h++) {
+        size_t from = (h * s->ctx[b] + first) * head, to = at * token + h * head;
+        const unsigned char *src[2] = { (const unsigned char *)in->k[b] + from, (const unsigned char *)in->v[b] + from };
+        unsigned char *dst[2] = { kv->k + to, kv->v + to };
+        for (int i = 0; i < 2; i++) {
+            if (memory == HA_MEM_DEVICE)
+                HA_TRY(ctx->api->copy_2d(ctx->stream, dst[i], token, src[i], head, head, count, HA_H2D));
+            else
+                for (size_t t = 0; t < count; t++) memcpy(dst[i] + t * token, src[i] + t * head, head);
+        }
+    }
+    /* the caller's host memory is only valid during prefill */
+    return memory == HA_MEM_DEVICE ? ctx->api->stream_sync(ctx->stream) : HA_OK;
+}
+
+struct ha_kv ha_kv_of_step(const struct ha_shape *shape, const struct ha_step *step, size_t b)
+{
+    size_t at = b * step->q_len * ha_kv_token_bytes(shape);
+    /* the ring and the stores copy out of it and never write: the cast only serves the shared struct */
+    return (struct ha_kv){ .k = (unsigned char *)(uintptr_t)step->k + at, .v = (unsigned char *)(uintptr_t)step->v + at,
+                           .cap = step->q_len };
+}
+
+enum ha_status ha_kv_copy(const struct ha_context *ctx, struct ha_stream *stream, const struct ha_kv *dst, size_t at,
+                          const struct ha_kv *src, size_t from, size_t count, enum ha_direction dir)
+{
+    size_t token = ha_kv_token_bytes(ctx->shape);
+    if (!count) return HA_OK;
+    HA_TRY(ctx->api->copy(stream, dst->k + at * token, src->k + from * token, count * token, dir));
+    return ctx->api->copy(stream, dst->v + at * token, src->v + from * token, count * token, dir);
+}
+
+struct ha_device_seq ha_kv_device_seq(const struct ha_shape *shape, const struct ha_step *step, size_t b, float *o, float *lse)
+{
+    size_t rows = b * step->q_len * shape->q_heads, head = ha_kv_head_bytes(shape);
+    return (struct ha_device_seq){ .q = step->q + rows * shape->head_dim, .o = o + rows * shape->head_dim, .lse = lse + rows,
+                                   .k_head_bytes = head, .v_head_bytes = head };
+}
+
+struct ha_device_attend ha_kv_device_attend(const struct ha_shape *shape, size_t q_len, const struct ha_device_seq *seqs)
+{
+    return (struct ha_device_attend){ .batch = shape->batch, .q_len = q_len, .q_heads = shape->q_heads, .kv_heads = shape->kv_heads,
+                                      .head_dim = shape->head_dim, .dtype = shape->dtype, .scale = shape->scale, .causal = true,
+                                      .seqs = seqs };
+}

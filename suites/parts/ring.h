@@ -1,0 +1,38 @@
+#ifndef HA_PARTS_RING_H
+#define HA_PARTS_RING_H
+
+/* The most recent tokens of one sequence and layer on the device, in a ring of `kv.cap` slots:
+ * token position p stands in slot p % cap. Positions [first, end) are present. */
+
+#include "suites/parts/kv.h"
+
+struct ha_ring {
+    struct ha_kv kv;
+    size_t first, end;
+};
+
+/* A stretch of positions that is contiguous in the ring; two cover any range. */
+struct ha_stretch {
+    size_t position, slot, count;
+};
+/* the stretches of positions [first, first + count); returns how many: 0, 1 or 2 */
+size_t ha_ring_stretches(const struct ha_ring *ring, size_t first, size_t count, struct ha_stretch out[2]);
+
+/* runs of all present tokens of KV head 0, in order; returns how many: 0, 1 or 2 */
+size_t ha_ring_runs(const struct ha_shape *shape, const struct ha_ring *ring, struct ha_rows *runs);
+
+/* appends `count` tokens from rows [from, ...) of src on the device */
+enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring, const struct ha_kv *src,
+                              size_t from, size_t count);
+/* fills the ring with tokens [first, ctx[b]) of a prefill */
+enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, const struct ha_prefill *in, size_t b, size_t first);
+/* copies the oldest `count` tokens to rows [at, ...) of dst in pinned memory; drops them from the ring */
+enum ha_status ha_ring_evict(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring, const struct ha_kv *dst,
+                             size_t at, size_t count);
+
+/* HGCA's eviction count for a ring of blk_num blocks that holds l_cur tokens, new ones included:
+ * 0 below l_max = blk_num * blk_size, else the least number of whole blocks that brings the ring
+ * into [l_max - blk_size, l_max - 1]. (Algorithm 1, line 12, whose printed sign is reversed.) */
+size_t ha_ring_evict_count(size_t l_cur, size_t blk_size, size_t blk_num);
+
+#endif
