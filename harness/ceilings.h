@@ -1,0 +1,36 @@
+#ifndef HA_CEILINGS_H
+#define HA_CEILINGS_H
+
+/* The ceilings of this machine: what floors, link shares and reports are measured against. */
+
+#include "harness/api/device.h"
+
+/* The median and the spread (smallest, largest) of repeated measurements. NaN: could not be measured. */
+struct ha_reading {
+    double median, lo, hi;
+    size_t samples;
+};
+
+enum ha_ceiling {
+    HA_CEIL_READ_1, HA_CEIL_READ_ALL,           /* host memory, GB/s, one thread and all */
+    HA_CEIL_COPY_ALL,                           /* memcpy, bytes copied per second, all threads */
+    HA_CEIL_H2D, HA_CEIL_D2H, HA_CEIL_BOTH,     /* the link, GB/s; both ways at once, summed */
+    HA_CEIL_D2D,                                /* inside the device, bytes copied per second */
+    HA_CEIL_LAUNCH,                             /* ns: enqueue of an empty operation until the host sees it done */
+    HA_CEIL_FLAG,                               /* ns: host writes a flag, the device answers with another */
+    HA_CEIL_POOL,                               /* ns: wake-up and join of all CPU threads */
+    HA_CEIL_CLOCK,                              /* ns: smallest step of the clock */
+};
+enum { HA_CEILINGS = 11 };
+
+struct ha_ceilings {
+    struct ha_reading of[HA_CEILINGS];
+};
+
+/* brief: about a second in all; else about five. */
+enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device, bool brief,
+                                   struct ha_why *why);
+const char *ha_ceiling_name(enum ha_ceiling which);
+const char *ha_ceiling_unit(enum ha_ceiling which);
+
+#endif

@@ -1,0 +1,48 @@
+/* For tests and the fuzz target: a registry of its own, so that they do not depend on what the real variants
+ * are called and take. registry_find.c finds these arrays instead of registry.c's. */
+#include "harness/registry.h"
+
+static void chunk_c(const struct ha_chunk *a) { (void)a; }
+static void chunk_fast(const struct ha_chunk *a) { (void)a; }
+static void merge_c(const struct ha_merge *a) { (void)a; }
+static void merge_best(const struct ha_merge *a) { (void)a; }
+static void score_c(const struct ha_score *a) { (void)a; }
+static void attend_c(const struct ha_kernels *self, const struct ha_attend *a) { (void)self, (void)a; }
+static size_t scratch_c(const struct ha_attend *a) { return a ? 1 : 0; }
+
+static const struct ha_kernels c = {
+    .name = "c", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 1 }, .attend_chunk = chunk_c, .merge = merge_c, .score = score_c,
+    .attend = attend_c, .attend_scratch_bytes = scratch_c,
+};
+static const struct ha_kernels fast = {
+    .name = "fast", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 8 }, .attend_chunk = chunk_fast,
+};
+static const struct ha_kernels gone = { .name = "gone", .absent = "not compiled for this target", .cpu_bit = HA_CPU_C };
+static const struct ha_kernels best = { .name = "best", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 99 }, .merge = merge_best };
+static const struct ha_kernels alien = { .name = "alien", .cpu_bit = 1u << 30, .merge = merge_c };
+const struct ha_kernels *const ha_kernels_all[] = { &c, &fast, &gone, &best, &alien };
+const size_t ha_kernels_count = 5;
+
+static const struct ha_device_api host = { .name = "host", .kind = "host" };
+const struct ha_device_api *const ha_devices_all[] = { &host };
+const size_t ha_devices_count = 1;
+
+static const struct ha_param ring_params[] = {
+    { "alpha", 0.3, 0.0, 1.0, "" }, { "beta", 1.0, -1.0, 1e300, "" }, { "size", 64.0, 1.0, 1e6, "" },
+};
+static const struct ha_param window_params[] = { { "window", 32.0, 0.0, 1e6, "" }, { "beta", 2.0, 0.0, 4.0, "" } };
+static const struct ha_variant plain = { .name = "plain", .family = "full" };
+static const struct ha_variant ring = { .name = "ring", .family = "split", .params = ring_params, .params_count = 3 };
+static const struct ha_variant window = { .name = "window", .family = "split", .params = window_params, .params_count = 2 };
+const struct ha_variant *const ha_variants_all[] = { &plain, &ring, &window };
+const size_t ha_variants_count = 3;
+
+static const struct ha_definition ring_definition = { .variant = "ring" };
+const struct ha_definition *const ha_definitions_all[] = { &ring_definition };
+const size_t ha_definitions_count = 1;
+
+static const struct ha_dataset sinks = { .name = "sinks" };
+static const struct ha_dataset noise = { .name = "noise" };
+static const struct ha_dataset tape = { .name = "tape", .needs_file = "a tape" };
+const struct ha_dataset *const ha_datasets_all[] = { &sinks, &noise, &tape };
+const size_t ha_datasets_count = 3;

@@ -1,0 +1,109 @@
+#include "harness/list.h"
+
+#include "harness/cpu.h"
+#include "harness/keys.h"
+#include "harness/list_devices.h"
+#include "harness/record.h"
+#include "harness/registry.h"
+#include "harness/select.h"
+#include "harness/suite_find.h"
+#include "harness/words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
+{
+    struct ha_case_list list = { 0 };
+    const enum ha_status st = ha_select(o, o->words + 1, o->words_count - 1, &list, why);
+    if (st == HA_OK) ha_case_list_print(&list);
+    ha_case_list_free(&list);
+    return st == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
+}
+
+static enum ha_exit list_suites(const struct ha_options *o, struct ha_why *why)
+{
+    (void)o;
+    return ha_suite_list(stdout, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_MISSING;
+}
+
+static enum ha_exit list_variants(const struct ha_options *o, struct ha_why *why)
+{
+    static const char *const contracts[] = { [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical" };
+    (void)o, (void)why;
+    for (size_t i = 0; i < ha_variants_count; i++) {
+        const struct ha_variant *v = ha_variants_all[i];
+        printf("%-12s %-14s %-11s %s (%s)\n", v->name, v->family, v->checked ? contracts[v->contract] : "unchecked", v->doc, v->source);
+        for (size_t p = 0; p < v->params_count; p++) {
+            char value[HA_VALUE_MAX], min[HA_VALUE_MAX], max[HA_VALUE_MAX];
+            ha_number_print(v->params[p].value, value);
+            ha_number_print(v->params[p].min, min);
+            ha_number_print(v->params[p].max, max);
+            printf("    %-14s %-6s %s (%s to %s)\n", v->params[p].name, value, v->params[p].doc, min, max);
+        }
+    }
+    return HA_EXIT_OK;
+}
+
+static enum ha_exit list_keys(const struct ha_options *o, struct ha_why *why)
+{
+    (void)o, (void)why;
+    for (size_t i = 0; i < HA_KEYS_COUNT; i++) printf("%-10s %-6s %s\n", ha_keys[i].name, ha_keys[i].value, ha_keys[i].doc);
+    return HA_EXIT_OK;
+}
+
+static enum ha_exit list_kernels(const struct ha_options *o, struct ha_why *why)
+{
+    struct ha_kernels best = { 0 };
+    (void)o;
+    const enum ha_status st = ha_kernels_resolve(NULL, &best, why);
+    for (size_t i = 0; st == HA_OK && i < ha_kernels_count; i++) {
+        const struct ha_kernels *k = ha_kernels_all[i];
+        printf("%-8s %s\n", k->name, k->absent ? k->absent : !(k->cpu_bit & ha_cpu_bits()) ? "this CPU lacks it"
+                                     : !strcmp(k->name, best.name) ? "available, used by default" : "available");
+    }
+    return st == HA_OK ? HA_EXIT_OK : HA_EXIT_ENVIRONMENT;
+}
+
+static enum ha_exit list_datasets(const struct ha_options *o, struct ha_why *why)
+{
+    (void)o, (void)why;
+    for (size_t i = 0; i < ha_datasets_count; i++) {
+        const struct ha_dataset *d = ha_datasets_all[i];
+        printf("%-12s %s%s%s\n", d->name, d->doc, d->needs_file ? "; needs a file: " : "", d->needs_file ? d->needs_file : "");
+    }
+    return HA_EXIT_OK;
+}
+
+static enum ha_exit list_metrics(const struct ha_options *o, struct ha_why *why)
+{
+    (void)o, (void)why;
+    ha_record_print_fields(stdout);
+    return HA_EXIT_OK;
+}
+
+static const struct topic {
+    const char *name;
+    bool takes_words;
+    enum ha_exit (*list)(const struct ha_options *o, struct ha_why *why);
+} topics[] = {
+    { "cases", true, list_cases },        { "suites", false, list_suites },   { "variants", false, list_variants },
+    { "keys", false, list_keys },         { "devices", false, ha_list_devices }, { "kernels", false, list_kernels },
+    { "datasets", false, list_datasets }, { "metrics", false, list_metrics },
+};
+enum { TOPICS_COUNT = sizeof topics / sizeof *topics };
+
+enum ha_exit ha_list(const struct ha_options *o, struct ha_why *why)
+{
+    const char *names[TOPICS_COUNT + 1] = { NULL };
+    for (size_t i = 0; i < TOPICS_COUNT; i++) {
+        names[i] = topics[i].name;
+        if (strcmp(o->words[0], names[i])) continue;
+        if (topics[i].takes_words == (o->words_count > 1)) return topics[i].list(o, why);
+        snprintf(why->text, sizeof why->text, topics[i].takes_words ? "list %s: of which SUITE or CASE?" : "list %s takes no further word",
+                 names[i]);
+        return HA_EXIT_USAGE;
+    }
+    ha_unknown(why, "list", o->words[0], names);
+    return HA_EXIT_USAGE;
+}

@@ -1,0 +1,37 @@
+#ifndef HA_OPTIONS_H
+#define HA_OPTIONS_H
+
+#include "harness/api/base.h"
+
+enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE };
+
+/* What the exit code of the program says (docs/measurement.md). */
+enum ha_exit {
+    HA_EXIT_OK = 0,
+    HA_EXIT_WRONG = 10,        /* a case failed its check */
+    HA_EXIT_MISSING = 20,      /* a case was not run, or its data is not there */
+    HA_EXIT_REGRESSION = 30,
+    HA_EXIT_ENVIRONMENT = 40,  /* a case or a meter could not be judged here */
+    HA_EXIT_USAGE = 64,
+    HA_EXIT_INTERNAL = 70,
+    HA_EXIT_WAIVED = 77,       /* everything was waived */
+};
+
+/* The command line. Texts point into argv; NULL: not given. */
+struct ha_options {
+    enum ha_command command;
+    char **words;              /* SUITE or CASE ..., or what to list */
+    size_t words_count;
+    const char *filter, *device, *seed, *threads, *isa, *out_dir, *dump_dir;
+    uint64_t max_time_ns;      /* 0: none */
+    bool dry_run, resume, mutants, quiet;
+};
+
+/* Ends the program as argp does: with 0 after --help and --version, with HA_EXIT_USAGE after a message
+ * that names the wrong word. */
+void ha_options_parse(int argc, char **argv, struct ha_options *out);
+
+/* "90s", "10m", "2h" */
+enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why);
+
+#endif

@@ -1,0 +1,18 @@
+#ifndef HA_PLUGIN_H
+#define HA_PLUGIN_H
+
+#include "harness/api/device.h"
+
+enum { HA_PLUGIN_PATH_MAX = 4096 };
+
+/* The file behind the device called `name`: a text with a '/' or ending in ".so" is the path itself, any
+ * other is ha_NAME.so beside the running program. HA_ERROR where there is no such file. */
+enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], struct ha_why *why);
+
+/* Loads the shared object and gives its table, in which the fields that the plugin is too old to have are
+ * NULL. HA_ERROR, never HA_WAIVED: a plugin that was asked for and is not one is a mistake; that the machine
+ * lacks the device is said later, by open(). Never unloaded: device runtimes keep threads and atexit hooks.
+ * Call it from one thread at a time. */
+enum ha_status ha_plugin_load(const char *path, const struct ha_device_api **out, struct ha_why *why);
+
+#endif

@@ -1,0 +1,26 @@
+#include "harness/signals.h"
+
+#include "harness/run.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+volatile sig_atomic_t ha_stop;
+
+static void stop(int number)
+{
+    if (ha_stop) _exit(128 + number);
+    ha_stop = number;
+}
+
+void ha_signals_catch(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = stop;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}

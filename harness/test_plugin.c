@@ -1,0 +1,214 @@
+#include "harness/plugin.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A file beside this program, where the build puts the plugins made wrong. */
+static const char *beside(const char *name)
+{
+    static char path[HA_PLUGIN_PATH_MAX + 64];
+    ssize_t length = readlink("/proc/self/exe", path, HA_PLUGIN_PATH_MAX - 1);
+    assert_true(length > 0);
+    path[length] = '\0';
+    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
+    return path;
+}
+
+/* Refused, with the path and the words in one line. */
+static void refused(const char *path, const char *words)
+{
+    const struct ha_device_api *api = NULL;
+    struct ha_why why = { "" };
+    assert_int_equal(ha_plugin_load(path, &api, &why), HA_ERROR);
+    assert_null(api);
+    if (!strstr(why.text, words) || !strstr(why.text, path) || strchr(why.text, '\n'))
+        fail_msg("'%s' lacks '%s' or the path, or is not one line", why.text, words);
+}
+
+static void loads_the_null_device(void **state)
+{
+    (void)state;
+    const struct ha_device_api *api, *again;
+    struct ha_why why;
+    char path[HA_PLUGIN_PATH_MAX + 64];
+    snprintf(path, sizeof path, "%s", beside("../ha_null.so"));
+    if (ha_plugin_load(path, &api, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_string_equal(api->name, "null");
+    assert_string_equal(api->kind, "null");
+    assert_int_equal(ha_plugin_load(path, &again, &why), HA_OK);
+    assert_ptr_equal(api, again);
+}
+
+static void refuses_what_is_no_plugin(void **state)
+{
+    (void)state;
+    refused("/nowhere/ha_mine.so", "No such file");
+    refused("/", "not a file");
+    refused(beside("test_plugin"), "cannot be loaded");  /* a program is an ELF file too */
+    refused(beside("wrong_library.so"), "ha_test_nowhere");
+    refused(beside("wrong_symbol.so"), "exports no symbol 'ha_device_api'");
+    refused(beside("wrong_abi.so"), "against device ABI 42, this program has ABI 1");
+    refused(beside("wrong_size.so"), "ends before 'event_sync'");
+    refused(beside("wrong_entry.so"), "'mem_free' is NULL");
+}
+
+/* Writes the first `bytes` of older.so (all: SIZE_MAX), with byte `at` set to `value`, to a file of its own. */
+static const char *damaged(size_t bytes, size_t at, int value)
+{
+    FILE *in = fopen(beside("older.so"), "rb"), *out = fopen(beside("damaged.so"), "wb");
+    assert_non_null(in);
+    assert_non_null(out);
+    int c;
+    for (size_t i = 0; i < bytes && (c = fgetc(in)) != EOF; i++) fputc(i == at ? value : c, out);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+    return beside("damaged.so");
+}
+
+static void refuses_damaged_files(void **state)
+{
+    (void)state;
+    enum { ELF_CLASS = 4, ELF_TYPE = 16 };
+    static const struct {
+        size_t bytes, at;
+        int value;
+        const char *words;
+    } damage[] = {
+        { 0, SIZE_MAX, 0, "no ELF header" },
+        { 20, SIZE_MAX, 0, "no ELF header" },
+        { 100, SIZE_MAX, 0, "cut short (100 bytes)" },
+        { 5000, SIZE_MAX, 0, "cut short (5000 bytes)" },
+        { SIZE_MAX, 0, '#', "no ELF header" },
+        { SIZE_MAX, ELF_CLASS, 9, "wrong ELF class" },
+        { SIZE_MAX, ELF_TYPE, 1, "not a shared object" },
+    };
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        const char *path = damaged(damage[i].bytes, damage[i].at, damage[i].value);
+        refused(path, damage[i].words);
+        unlink(path);
+    }
+}
+
+static void takes_an_older_table(void **state)
+{
+    (void)state;
+    const struct ha_device_api *api;
+    struct ha_why why;
+    if (ha_plugin_load(beside("older.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_non_null(api->copy);
+    assert_null(api->trace);
+    assert_null(api->merge);  /* set in the file, but beyond what it says its table has */
+    assert_null(api->blend);
+    struct ha_device *dev;
+    struct ha_device_config config = { 0 };
+    assert_int_equal(api->open(&dev, &config, &why), HA_WAIVED);
+}
+
+static void finds_a_device_by_name(void **state)
+{
+    (void)state;
+    char path[HA_PLUGIN_PATH_MAX];
+    struct ha_why why;
+    assert_int_equal(ha_plugin_find("dir/mine", path, &why), HA_OK);
+    assert_string_equal(path, "dir/mine");
+    assert_int_equal(ha_plugin_find("mine.so", path, &why), HA_OK);
+    assert_string_equal(path, "./mine.so");
+    assert_int_equal(ha_plugin_find("nosuch", path, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "'nosuch'"));
+    assert_non_null(strstr(why.text, beside("ha_nosuch.so")));
+
+    assert_int_equal(symlink("older.so", beside("ha_test_found.so")), 0);
+    enum ha_status status = ha_plugin_find("test_found", path, &why);
+    unlink(beside("ha_test_found.so"));
+    assert_int_equal(status, HA_OK);
+    assert_string_equal(path, beside("ha_test_found.so"));
+
+    char longer[2 * HA_PLUGIN_PATH_MAX];
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(ha_plugin_find(longer, path, &why), HA_ERROR);
+    longer[5] = '/';
+    assert_int_equal(ha_plugin_find(longer, path, &why), HA_ERROR);
+}
+
+static void set_flag(void *arg)
+{
+    *(int *)arg = 1;
+}
+
+/* The skeleton keeps every promise it can: whatever a variant waits for comes. */
+static void the_null_device_completes_everything(void **state)
+{
+    (void)state;
+    const struct ha_device_api *api;
+    struct ha_why why;
+    struct ha_device *dev;
+    struct ha_stream *stream;
+    struct ha_event *event;
+    struct ha_device_info info, after;
+    struct ha_device_config config = { 0 };
+    void *ptr[3];
+    assert_int_equal(ha_plugin_load(beside("../ha_null.so"), &api, &why), HA_OK);
+    assert_int_equal(api->open(&dev, &config, &why), HA_OK);
+    api->info(dev, &info);
+    assert_true(info.memory_bytes > 0 && info.memory_free_bytes <= info.memory_bytes && info.profile.dot_lanes > 0);
+    static const enum ha_memory kind[] = { HA_MEM_DEVICE, HA_MEM_PINNED, HA_MEM_MAPPED };
+    static const size_t bytes[] = { 0, 1000, 4 };
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(api->mem_alloc(dev, kind[i], bytes[i], &ptr[i], &why), HA_OK);
+        assert_int_equal((uintptr_t)ptr[i] % 64, 0);
+        memset(ptr[i], 1, bytes[i]);
+    }
+    assert_int_equal(api->mem_alloc(dev, HA_MEM_DEVICE, SIZE_MAX - 8, &ptr[0], &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "no memory"));
+    assert_int_equal(api->stream_create(dev, "main", &stream, &why), HA_OK);
+    assert_int_equal(api->event_create(dev, &event, &why), HA_OK);
+    int called = 0;
+    uint32_t *flag = ptr[2];
+    assert_int_equal(api->copy(stream, ptr[0], ptr[1], 0, HA_H2D), HA_OK);
+    assert_int_equal(api->copy_2d(stream, ptr[0], 0, ptr[1], 0, 0, 1, HA_H2D), HA_OK);
+    assert_int_equal(api->event_record(event, stream), HA_OK);
+    assert_int_equal(api->stream_wait(stream, event), HA_OK);
+    assert_int_equal(api->event_sync(event), HA_OK);
+    assert_int_equal(api->flag_write(stream, flag, 7), HA_OK);
+    assert_int_equal(api->flag_wait(stream, flag, 9), HA_OK);
+    assert_int_equal(api->host_fn(stream, set_flag, &called), HA_OK);
+    assert_int_equal(api->attend(stream, &(struct ha_device_attend){ 0 }), HA_OK);
+    assert_int_equal(api->merge(stream, &(struct ha_merge){ 0 }), HA_OK);
+    assert_int_equal(api->blend(stream, &(struct ha_device_blend){ 0 }), HA_OK);
+    assert_int_equal(api->stream_sync(stream), HA_OK);
+    assert_int_equal(*flag, 7);
+    assert_int_equal(called, 1);
+    api->trace(dev, NULL);
+    assert_null(api->failure(dev));
+    api->event_destroy(event);
+    api->event_destroy(NULL);
+    api->stream_destroy(stream);
+    api->stream_destroy(NULL);
+    for (size_t i = 0; i < 3; i++) api->mem_free(dev, kind[i], ptr[i]);
+    api->mem_free(dev, HA_MEM_DEVICE, NULL);
+    api->info(dev, &after);
+    assert_int_equal(after.memory_free_bytes, info.memory_free_bytes);
+    api->close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loads_the_null_device),
+        cmocka_unit_test(refuses_what_is_no_plugin),
+        cmocka_unit_test(refuses_damaged_files),
+        cmocka_unit_test(takes_an_older_table),
+        cmocka_unit_test(finds_a_device_by_name),
+        cmocka_unit_test(the_null_device_completes_everything),
+    };
+    return cmocka_run_group_tests_name("plugin", tests, NULL, NULL);
+}

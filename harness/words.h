@@ -1,0 +1,14 @@
+#ifndef HA_WORDS_H
+#define HA_WORDS_H
+
+#include "harness/api/base.h"
+
+/* HA_ERROR with "unknown KIND 'WORD'; did you mean 'NEAREST'?", or, where nothing is near, with the
+ * words that are valid (NULL-terminated list). */
+enum ha_status ha_unknown(struct ha_why *why, const char *kind, const char *word, const char *const *words);
+
+/* why becomes "PREFIX: why"; returns status */
+enum ha_status ha_why_prefix(struct ha_why *why, enum ha_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif
