@@ -164,8 +164,10 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes)
 }
 
 enum { SOME = 37 };
+/* every pattern of adversarial, every width of sinks, tokens beyond 2^32 */
 static const struct { size_t seq, layer, kv_head, first; } spots[] = {
     { 0, 0, 0, 0 }, { 0, 0, 1, 1000 }, { 1, 5, 2, 4090 }, { 1, 6, 3, ((size_t)1 << 33) - 20 }, { 1, 7, 0, 77 }, { 0, 1, 3, 2222 },
+    { 0, 0, 2, 620 /* 642 is a heavy hitter of sinks */ }, { 1, 1, 1, 127 },
 };
 
 static uint64_t fingerprint(const struct ha_dataset *d, struct ha_source *src, const struct ha_shape *s)
@@ -199,12 +201,12 @@ static struct ha_shape golden_shape(enum ha_dtype dtype)
 
 /* Made once by this program. A change here changes every published result: the data are not the same data. */
 static const uint64_t golden[ALL][3] = {
-    { 0x7f1c2d9a67d47dfc, 0x023e4c71dcd5cdfe, 0x6e5daa82c53e44b5 },
-    { 0x3b9fccdc38185462, 0xf52749301ebddb1f, 0x34f1c780a0738610 },
-    { 0xd4cbad37de4ff22b, 0x56c79ecb2ea39aa5, 0x2b1bcf3412ebb8f9 },
-    { 0x1bc99c11b7dcdbee, 0x18feb3bd7b0b1dbf, 0x5d11aabfd6af02f2 },
-    { 0xf688d1eb6c89c3b2, 0xc4c79dcf77d94ee0, 0x8d2db6aa097de3c3 },
-    { 0xa06a38acee8ba7e9, 0x767bdbe83cecd1ea, 0xfd68e9ff4fdd12bf },
+    { 0x35489502542dace4, 0x786c8b0abe46624b, 0x2f11308732fcf973 },
+    { 0x745ea8d4baf42d00, 0x476c869146beb229, 0x1841f5aec80bb813 },
+    { 0xa009606329e31145, 0xf94711099ccf5019, 0xac5843a929ac346d },
+    { 0x41a0ae76013562ff, 0xe5e3d4925a416458, 0x5ef784621cf469c6 },
+    { 0x7ad58a6d7cca3db1, 0xc41d6058f816e8ed, 0x1d69745e7b2a23d8 },
+    { 0xd7084e8d7e87c476, 0x4a8461676ce35393, 0x9fc23af3fea02d99 },
 };
 
 static void test_golden(void **state)
@@ -406,7 +408,8 @@ static void test_needle(void **state)
             for (size_t head = 0; head < 8; head++) {
                 struct view w = view_make(&ha_dataset_needle, src, &s, 2, head, 4098), again;
                 size_t best = depth[seed][head] = top(&w);
-                expect_between(0.95, w.weight[best], 1, "mass of the needle");
+                expect_between(0.99, w.weight[best], 1, "mass of the needle");
+                expect_between(16, w.score[best], 24, "score of the needle");
                 again = view_make(&ha_dataset_needle, src, &s, 2, head, 4099);
                 assert_int_equal(top(&again), best);
                 assert_memory_not_equal(w.q, again.q, w.d * sizeof *w.q);

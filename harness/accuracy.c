@@ -4,7 +4,7 @@
 
 void ha_accuracy_start(struct ha_accuracy *a)
 {
-    *a = (struct ha_accuracy){ .mass_min = INFINITY, .everything = true };
+    *a = (struct ha_accuracy){ .mass_min = (double)INFINITY, .everything = true };
 }
 
 void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *head, size_t count)

@@ -26,6 +26,8 @@ struct series {
 struct state {
     struct ha_bench *bench;
     struct series series[ARMS], warmup;
+    struct ha_usage *usage;      /* [usages], one for each traced step that counts */
+    size_t usages, usages_capacity;
     size_t blocks;
     uint64_t deadline_ns;
     bool measuring;    /* the warm-up is over */
@@ -109,6 +111,20 @@ static enum ha_status count(struct state *s, enum arm arm, size_t step, const st
     return counts || arm == UNTRACED ? b->sample(b->arg, &sample, why) : HA_OK;
 }
 
+static enum ha_status evaluate(struct state *s, struct ha_interval window, struct ha_why *why)
+{
+    if (s->usages == s->usages_capacity) {
+        size_t capacity = s->usages_capacity ? 2 * s->usages_capacity : 64;
+        struct ha_usage *grown = realloc(s->usage, capacity * sizeof *grown);
+        if (!grown) return ha_why(why, HA_ERROR, "no memory for traced steps");
+        s->usage = grown;
+        s->usages_capacity = capacity;
+    }
+    s->usage[s->usages] = (struct ha_usage){ 0 };
+    HA_TRY(ha_timeline_measure(s->bench->timeline, window, &s->usage[s->usages++], why));
+    return ha_timeline_measure(s->bench->timeline, window, &s->bench->usage, why);
+}
+
 static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
@@ -141,7 +157,7 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
         trace(b, false);
         b->dropped += ha_timeline_dropped(b->timeline);
         for (size_t step = 0; step < shape->steps && status == HA_OK && s->measuring; step++)
-            if (steady(shape, step)) status = ha_timeline_measure(b->timeline, window[step], &b->usage, why);
+            if (steady(shape, step)) status = evaluate(s, window[step], why);
         b->traced = window[shape->steps - 1];
         free(window);
     }
@@ -199,6 +215,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->warm = false;
     b->context_switches = b->page_faults = 0;
     b->usage = (struct ha_usage){ 0 };
+    b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan };
     b->moved = (struct ha_meter_count){ 0 };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
     b->timeline = NULL;
@@ -211,9 +228,11 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
         ha_median_interval(u->x, u->count, &b->lo_ns, &b->hi_ns);
         b->perturb = ha_median(t->x, t->count) / b->step_ns - 1;
         if (b->full) b->full_ns = ha_median(f->x, f->count);
+        status = ha_usage_medians(s.usage, s.usages, ha_pool_threads(b->session->pool), &b->ratios, why);
     }
     for (int arm = 0; arm < ARMS; arm++) free(s.series[arm].x);
     free(s.warmup.x);
+    free(s.usage);
     return status;
 }
 

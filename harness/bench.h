@@ -28,7 +28,8 @@ struct ha_bench {
     bool warm;
     double context_switches, page_faults;    /* sums over the samples */
     double perturb;
-    struct ha_usage usage;
+    struct ha_usage usage;                   /* sum over the traced steps */
+    struct ha_ratios ratios;                 /* medians over them */
     struct ha_meter_count moved;             /* over moved_steps steps */
     size_t moved_steps;
     struct ha_counters counters;             /* of the last untraced pass, over its steps */

@@ -162,6 +162,6 @@ void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_ap
                              strcmp(api->kind, "host") ? "" : ", a stand-in in host memory: its times are this host's");
     if (c)
         fprintf(out, "ceilings: memory read %.1f GB/s (1 thread %.1f), link %.1f up %.1f down GB/s, launch %.1f us\n",
-                c->of[HA_CEIL_READ_ALL].median, c->of[HA_CEIL_READ_1].median, c->of[HA_CEIL_H2D].median, c->of[HA_CEIL_D2H].median,
+                c->of[HA_CEIL_READ_ALL].hi, c->of[HA_CEIL_READ_1].hi, c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_D2H].hi,
                 c->of[HA_CEIL_LAUNCH].median / 1e3);
 }

@@ -7,6 +7,7 @@ static void chunk_fast(const struct ha_chunk *a) { (void)a; }
 static void merge_c(const struct ha_merge *a) { (void)a; }
 static void merge_best(const struct ha_merge *a) { (void)a; }
 static void score_c(const struct ha_score *a) { (void)a; }
+static void score_unusable(const struct ha_score *a) { (void)a; }
 static void attend_c(const struct ha_kernels *self, const struct ha_attend *a) { (void)self, (void)a; }
 static size_t scratch_c(const struct ha_attend *a) { return a ? 1 : 0; }
 
@@ -17,11 +18,13 @@ static const struct ha_kernels c = {
 static const struct ha_kernels fast = {
     .name = "fast", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 8 }, .attend_chunk = chunk_fast,
 };
-static const struct ha_kernels gone = { .name = "gone", .absent = "not compiled for this target", .cpu_bit = HA_CPU_C };
+static const struct ha_kernels gone = { .name = "gone", .absent = "not compiled for this target", .cpu_bit = HA_CPU_C,
+                                        .score = score_unusable };
 static const struct ha_kernels best = { .name = "best", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 99 }, .merge = merge_best };
-static const struct ha_kernels alien = { .name = "alien", .cpu_bit = 1u << 30, .merge = merge_c };
-const struct ha_kernels *const ha_kernels_all[] = { &c, &fast, &gone, &best, &alien };
-const size_t ha_kernels_count = 5;
+static const struct ha_kernels alien = { .name = "alien", .cpu_bit = 1u << 30, .score = score_unusable };
+static const struct ha_kernels beyond = { .name = "beyond", .cpu_bit = 1u << 30, .merge = merge_c };
+const struct ha_kernels *const ha_kernels_all[] = { &c, &fast, &gone, &alien, &best, &beyond };
+const size_t ha_kernels_count = 6;
 
 static const struct ha_device_api host = { .name = "host", .kind = "host" };
 const struct ha_device_api *const ha_devices_all[] = { &host };

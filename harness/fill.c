@@ -27,23 +27,27 @@ static void fill_shape(struct ha_row *row, const struct ha_shape *s)
     snprintf(row->kv_dtype, sizeof row->kv_dtype, "%s", ha_dtype_name(s->dtype));
 }
 
-void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *v)
+void ha_fill_case(struct ha_row *row, const struct ha_case *c)
 {
-    static const char *const contract[] = { [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical" };
-    size_t n = 0;
-
-    snprintf(row->variant, sizeof row->variant, "%s", v->name);
-    snprintf(row->family, sizeof row->family, "%s", v->family);
-    snprintf(row->contract, sizeof row->contract, "%s", v->checked ? contract[v->contract] : "unchecked");
-    for (size_t i = 0; i < v->params_count && n < sizeof row->params; i++)
-        if (c->param[i] < v->params[i].value || c->param[i] > v->params[i].value)
-            n += (size_t)snprintf(row->params + n, sizeof row->params - n, "%s%s=%.12g", n ? "," : "", v->params[i].name, c->param[i]);
+    snprintf(row->variant, sizeof row->variant, "%s", c->variant);
     snprintf(row->device, sizeof row->device, "%s", c->device);
     snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
     snprintf(row->acc_dtype, sizeof row->acc_dtype, "f32");
     row->seed = (double)c->seed;
     row->threads = (double)c->threads;
     fill_shape(row, &c->shape);
+}
+
+void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *v)
+{
+    static const char *const contract[] = { [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical" };
+    size_t n = 0;
+
+    snprintf(row->family, sizeof row->family, "%s", v->family);
+    snprintf(row->contract, sizeof row->contract, "%s", v->checked ? contract[v->contract] : "unchecked");
+    for (size_t i = 0; i < v->params_count && n < sizeof row->params; i++)
+        if (c->param[i] < v->params[i].value || c->param[i] > v->params[i].value)
+            n += (size_t)snprintf(row->params + n, sizeof row->params - n, "%s%s=%.12g", n ? "," : "", v->params[i].name, c->param[i]);
 }
 
 void ha_fill_session(struct ha_row *row, const struct ha_session *s, size_t threads)
@@ -96,10 +100,10 @@ void ha_fill_check(struct ha_row *row, const struct ha_check *c, bool checked)
 double ha_floor_ns(const struct ha_ceilings *c, bool in_host, double device_bytes, double host_bytes, double h2d_bytes, double d2h_bytes)
 {
     /* bytes over 10^9 bytes/s are nanoseconds; a copy inside the device reads and writes */
-    double read = c->of[HA_CEIL_READ_ALL].median, inside = 2 * c->of[HA_CEIL_D2D].median;
+    double read = c->of[HA_CEIL_READ_ALL].hi, inside = 2 * c->of[HA_CEIL_D2D].hi;
     double floor_ns = in_host ? (device_bytes + host_bytes) / read : fmax(device_bytes / inside, host_bytes / read);
 
-    return fmax(floor_ns, fmax(h2d_bytes / c->of[HA_CEIL_H2D].median, d2h_bytes / c->of[HA_CEIL_D2H].median));
+    return fmax(floor_ns, fmax(h2d_bytes / c->of[HA_CEIL_H2D].hi, d2h_bytes / c->of[HA_CEIL_D2H].hi));
 }
 
 void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_check *check, const struct ha_ceilings *ceilings,
@@ -128,7 +132,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->h2d_eff_GBps = row->h2d_bytes / b->step_ns;
     row->d2h_eff_GBps = row->d2h_bytes / b->step_ns;
     if (trusted) {
-        struct ha_ratios r = ha_usage_ratios(&b->usage, (size_t)row->threads);
+        struct ha_ratios r = b->ratios;
         snprintf(row->source, sizeof row->source, "%s spans", s->api->kind);
         row->gpu_kernel_idle = r.gpu_kernel_idle;
         row->gpu_idle = r.gpu_idle;
@@ -136,7 +140,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
         row->overlap = r.overlap;
         row->h2d_link_GBps = r.h2d_link_GBps;
         row->d2h_link_GBps = r.d2h_link_GBps;
-        row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].median;
+        row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
     }
     row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
     row->floor_ns = ha_floor_ns(ceilings, !strcmp(s->api->kind, "host"), check->device_key_bytes, check->host_key_bytes,

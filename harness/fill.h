@@ -7,6 +7,8 @@
 #include "harness/ceilings.h"
 #include "harness/row.h"
 
+/* what stands in the case; what a dataset fixes is 0 until the session */
+void ha_fill_case(struct ha_row *row, const struct ha_case *c);
 void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *variant);
 void ha_fill_session(struct ha_row *row, const struct ha_session *session, size_t threads);
 void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a);
@@ -15,7 +17,7 @@ void ha_fill_check(struct ha_row *row, const struct ha_check *check, bool checke
 void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struct ha_check *check, const struct ha_ceilings *ceilings,
                    double slowest_arm_ns);
 
-/* The slowest of bytes over ceiling. Where the device's memory is the host's, both sides' reads share one ceiling. */
+/* The slowest of bytes over ceiling, a ceiling being the best that was read: a disturbed probe only lowers it. Where the device's memory is the host's, both sides' reads share one ceiling. */
 double ha_floor_ns(const struct ha_ceilings *ceilings, bool in_host, double device_bytes, double host_bytes, double h2d_bytes,
                    double d2h_bytes);
 

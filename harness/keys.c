@@ -35,7 +35,7 @@ static enum ha_status parse_whole(const struct ha_key *key, const char *text, ch
 
 static enum ha_status set_size(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    uint64_t x;
+    uint64_t x = 0;
     const char *end;
     const enum ha_status st = parse_whole(key, value, 0, &x, &end, why);
     if (st == HA_OK) *field(c, key) = x;
@@ -132,7 +132,7 @@ static enum ha_status set_ctx(struct ha_case *c, const struct ha_key *key, const
 {
     size_t ctx[HA_BATCH_MAX] = { 0 }, n = 0;
     for (const char *p = value;; p++) {
-        uint64_t x;
+        uint64_t x = 0;
         if (n == HA_BATCH_MAX) return ha_why(why, HA_ERROR, "ctx: more than %d lengths", HA_BATCH_MAX);
         const enum ha_status st = parse_whole(key, p, '+', &x, &p, why);
         if (st != HA_OK) return st;
@@ -156,7 +156,7 @@ static void print_ctx(const struct ha_case *c, const struct ha_key *key, char ou
 /* batch=1 says nothing, so that it stands beside any ctx */
 static enum ha_status set_batch(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    uint64_t x;
+    uint64_t x = 0;
     const char *end;
     const enum ha_status st = parse_whole(key, value, 0, &x, &end, why);
     if (st != HA_OK) return st;
@@ -179,7 +179,7 @@ static void print_batch(const struct ha_case *c, const struct ha_key *key, char 
 /* "32/8", or "32" for as many KV heads */
 static enum ha_status set_heads(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    uint64_t q, kv;
+    uint64_t q = 0, kv = 0;
     const char *end;
     enum ha_status st = parse_whole(key, value, '/', &q, &end, why);
     if (st != HA_OK) return st;
@@ -203,7 +203,7 @@ static void print_heads(const struct ha_case *c, const struct ha_key *key, char 
 
 static enum ha_status set_head_dim(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    uint64_t x;
+    uint64_t x = 0;
     const char *end;
     const enum ha_status st = parse_whole(key, value, 0, &x, &end, why);
     if (st != HA_OK) return st;

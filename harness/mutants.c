@@ -191,6 +191,8 @@ static enum ha_status double_state(struct ha_stream *stream, const struct ha_mer
 #define SHAPE "ctx=300,heads=4/2,head_dim=64,layers=2,steps=3,seed=5"
 
 #define SPLIT "hgca:" SHAPE ",blk_size=16,blk_num=4"
+/* steps enough for two evictions */
+#define EVICT "hgca:ctx=300,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
 
 const struct ha_mutant ha_mutants[] = {
     { .name = "dropped_token", .breaks = "the CPU side leaves out its first key", .attend = drop_token, .id = "cpu:" SHAPE },
@@ -214,8 +216,8 @@ const struct ha_mutant ha_mutants[] = {
     { .name = "dropped_state", .breaks = "the merge leaves out the last state", .merge = drop_state, .id = SPLIT },
     { .name = "doubled_state", .breaks = "the merge counts the first state twice", .merge = double_state,
       .id = SPLIT },
-    { .name = "eviction_count", .breaks = "one block too many is evicted", .id = SPLIT,
-      .id_broken = SPLIT ",evict_error=1" },
+    { .name = "eviction_count", .breaks = "one token too many is evicted", .id = EVICT,
+      .id_broken = EVICT ",evict_error=1" },
 };
 enum { MUTANTS = sizeof ha_mutants / sizeof *ha_mutants };
 const size_t ha_mutants_count = MUTANTS;
@@ -235,6 +237,7 @@ enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, con
     near = m ? NULL : ha_nearest(name, names);
     if (!m) return ha_why(why, HA_ERROR, "mutant '%s': there is none of this name%s%s%s", name, near ? "; did you mean '" : "", near ? near : "",
                           near ? "'?" : "");
+    atomic_store(&step_now, 0);
     real = *kernels;
     if (m->attend) kernels->attend = m->attend;
     device = *api;

@@ -11,6 +11,8 @@
 #include "harness/env.h"
 #include "harness/fill.h"
 #include "harness/junit.h"
+#include "harness/known.h"
+#include "harness/memory.h"
 #include "harness/progress.h"
 #include "harness/record.h"
 #include "harness/registry.h"
@@ -28,13 +30,6 @@
 enum { CHECKED_STEPS_BENCH = 2 };
 static const uint64_t time_cap_ns = 4000000000, time_cap_smoke_ns = 500000000;
 
-/* Medians of this run that later cases are set beside. */
-struct known {
-    char variant[48], family[32], workload[1024];
-    bool arm;
-    double step_ns;
-};
-
 struct ha_run {
     struct ha_run_options options;
     struct ha_machine *machine;
@@ -46,10 +41,11 @@ struct ha_run {
     struct ha_record *record;
     struct ha_perfetto *trace;
     struct ha_progress progress;
+    uint64_t begin_ns;
     struct ha_row *rows;
     size_t count, capacity;
-    struct known *known;
-    size_t known_count, known_capacity;
+    struct ha_totals before;                            /* cases that a resumed folder held already */
+    struct ha_known known;
     char run_id[64];
     struct ha_why broken;                               /* why nothing more can be written, or "" */
     /* the case at hand */
@@ -77,6 +73,7 @@ enum ha_status ha_run_open(struct ha_run **run, const struct ha_run_options *opt
 
     if (!r) return ha_why(why, HA_ERROR, "no memory");
     r->options = *options;
+    r->begin_ns = ha_now_ns();
     ha_env_read(&r->env);
     snprintf(r->run_id, sizeof r->run_id, "%s.%ld", r->env.date, (long)getpid());
     enum ha_status status = ha_machine_create(&r->machine, why);
@@ -105,7 +102,7 @@ static enum ha_status write_last(struct ha_run *r, struct ha_why *why)
 
 enum ha_status ha_run_close(struct ha_run *r, struct ha_why *why)
 {
-    struct ha_totals totals = ha_table_totals(r->rows, r->count);
+    struct ha_totals totals = ha_table_totals(r->rows, r->count), *before = &r->before;
     struct ha_why later = { "" };
 
     ha_progress_end(&r->progress);
@@ -114,13 +111,18 @@ enum ha_status ha_run_close(struct ha_run *r, struct ha_why *why)
     if (ha_record_close(r->record, &later) != HA_OK) closed = HA_ERROR;
     if (status == HA_OK && closed != HA_OK) status = ha_why(why, closed, "%s", later.text);
     ha_table_print(stdout, r->rows, r->count, r->options.bench);
+    if (before->passed + before->failed + before->waived)
+        printf("\ndone before, in %s: %zu passed, %zu failed, %zu waived\n", r->options.out_dir, before->passed, before->failed, before->waived);
+    totals.passed += before->passed;
+    totals.failed += before->failed;
+    totals.waived += before->waived;
     putchar('\n');
     ha_env_print(stdout, &r->env, *r->probed ? r->api : NULL, &r->info, *r->probed && r->options.bench ? &r->ceilings : NULL);
     ha_table_print_totals(stdout, &totals);
     if (fflush(stdout) != 0 && status == HA_OK) status = ha_why(why, HA_ERROR, "cannot write to the standard output");
     ha_machine_destroy(r->machine);
     free(r->rows);
-    free(r->known);
+    ha_known_free(&r->known);
     free(r);
     return status;
 }
@@ -177,72 +179,37 @@ static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why
     return write_row(r, HA_FILE_SAMPLES, &row, why);
 }
 
-/* ---- figures of this run ---------------------------------------------------------------------- */
-
-static void workload_key(const struct ha_row *r, char *out, size_t size)
-{
-    snprintf(out, size, "%s|%s|%g %g %g %g %g %g %g %s|%s|%.17g|%.160s", r->device, r->isa, r->layers, r->batch, r->q_len, r->q_heads, r->kv_heads,
-             r->head_dim, r->threads, r->kv_dtype, r->dataset, r->seed, r->ctx_len);
-}
-
-static double known_step(const struct ha_run *r, const char *variant)
-{
-    char key[1024];
-
-    workload_key(&r->row, key, sizeof key);
-    for (size_t i = r->known_count; i-- > 0;)
-        if (!strcmp(r->known[i].variant, variant) && !strcmp(r->known[i].workload, key)) return r->known[i].step_ns;
-    return (double)NAN;
-}
-
-/* The slowest of the family's arms that this case has a part in; which parts, its own trace says. */
-static double slowest_arm(const struct ha_run *r, const struct ha_usage *u)
-{
-    const struct {
-        const char *variant;
-        bool part;
-    } arms[] = { { "copy_only", u->copy_ns > 0 }, { "device_only", u->kernel_ns > 0 }, { "cpu_only", u->pool_ns > 0 } };
-    char key[1024];
-    double slowest = (double)NAN;
-
-    workload_key(&r->row, key, sizeof key);
-    for (size_t a = 0; a < sizeof arms / sizeof *arms; a++)
-        for (size_t i = 0; arms[a].part && i < r->known_count; i++) {
-            const struct known *k = &r->known[i];
-            if (k->arm && !strcmp(k->variant, arms[a].variant) && !strcmp(k->family, r->row.family) && !strcmp(k->workload, key))
-                slowest = fmax(slowest, k->step_ns);   /* fmax drops the NaN */
-        }
-    return slowest;
-}
-
-static void learn(struct ha_run *r, const char *variant, const char *family, bool arm, double step_ns)
-{
-    if (isnan(step_ns)) return;
-    if (r->known_count == r->known_capacity) {
-        size_t capacity = r->known_capacity ? 2 * r->known_capacity : 64;
-        struct known *grown = realloc(r->known, capacity * sizeof *grown);
-        if (!grown) return;   /* then it is measured again */
-        r->known = grown;
-        r->known_capacity = capacity;
-    }
-    struct known *k = &r->known[r->known_count++];
-    *k = (struct known){ .arm = arm, .step_ns = step_ns };
-    snprintf(k->variant, sizeof k->variant, "%s", variant);
-    snprintf(k->family, sizeof k->family, "%s", family);
-    workload_key(&r->row, k->workload, sizeof k->workload);
-}
-
 /* ---- a case ---------------------------------------------------------------------------------- */
+
+/* Where the device cannot hold all of K and V there is nothing to set the case beside. */
+static bool can_hold_all(const struct ha_session *s, const struct ha_variant *full)
+{
+    const struct ha_shape *shape = &s->workload->shape;
+    struct ha_device_info info;
+
+    s->api->info(s->device, &info);
+    return !(full->unsupported && full->unsupported(shape, NULL, s->api))
+           && ha_memory_check(shape, true, !strcmp(s->api->kind, "host"), true, ha_memory_available(), info.memory_free_bytes, NULL) == HA_OK;
+}
+
+/* --max-time bounds the run, so the last case may not use its own time up. */
+static uint64_t time_cap(const struct ha_run *r)
+{
+    uint64_t cap = r->options.suite && !strcmp(r->options.suite, "smoke") ? time_cap_smoke_ns : time_cap_ns;
+    uint64_t used = ha_now_ns() - r->begin_ns, left = r->options.max_time_ns > used ? r->options.max_time_ns - used : 0;
+
+    return r->options.max_time_ns && left < cap ? left : cap;
+}
 
 static enum ha_status measure(struct ha_run *r, struct ha_session *s, const struct ha_check *check, struct ha_why *why)
 {
     const struct ha_variant *full = ha_variant_find("resident");
     struct ha_case full_case;
-    double full_ns = known_step(r, "resident");
+    double full_ns = ha_known_step(&r->known, &r->row, "resident");
     struct ha_bench b = { .session = s, .check = check, .sample = sample, .arg = r,
-                          .time_cap_ns = r->options.suite && !strcmp(r->options.suite, "smoke") ? time_cap_smoke_ns : time_cap_ns };
+                          .time_cap_ns = time_cap(r) };
 
-    if (full && isnan(full_ns) && full != s->variant && !(full->unsupported && full->unsupported(&s->workload->shape, NULL, s->api))) {
+    if (full && isnan(full_ns) && full != s->variant && can_hold_all(s, full)) {
         ha_case_defaults(&full_case, full);
         b.full = full;
         b.full_param = full_case.param;
@@ -251,9 +218,9 @@ static enum ha_status measure(struct ha_run *r, struct ha_session *s, const stru
     enum ha_status status = ha_bench_run(&b, why);
     if (status == HA_OK) {
         if (s->variant == full) b.full_ns = b.step_ns;
-        ha_fill_bench(&r->row, &b, check, &r->ceilings, slowest_arm(r, &b.usage));
-        learn(r, s->variant->name, s->variant->family, !s->variant->checked, b.step_ns);
-        if (b.full) learn(r, "resident", "full", false, b.full_ns);
+        ha_fill_bench(&r->row, &b, check, &r->ceilings, ha_known_slowest_arm(&r->known, &r->row, &b.usage));
+        ha_known_add(&r->known, &r->row, s->variant->name, s->variant->family, b.step_ns);
+        if (b.full) ha_known_add(&r->known, &r->row, b.full->name, b.full->family, b.full_ns);
         if (r->trace && ha_perfetto_case(r->trace, r->row.case_id, b.timeline, b.traced, why) != HA_OK) {
             status = HA_ERROR;
             ha_why(&r->broken, HA_ERROR, "%s; the rows so far are kept: make room and go on with --resume", why->text);
@@ -314,15 +281,30 @@ static enum ha_verdict verdict_of(enum ha_status status)
     return status == HA_OK ? HA_PASS : status == HA_FAIL ? HA_VERDICT_FAIL : status == HA_WAIVED ? HA_VERDICT_WAIVED : HA_VERDICT_ERROR;
 }
 
-static enum ha_verdict verdict_read(const char *text)
+/* A case that could not be judged is tried again. */
+static bool done_before(struct ha_run *r, enum ha_verdict *verdict)
 {
-    return !strcmp(text, "pass") ? HA_PASS : !strcmp(text, "fail") ? HA_VERDICT_FAIL : !strcmp(text, "waived") ? HA_VERDICT_WAIVED
-           : HA_VERDICT_ERROR;
+    const char *text = r->record ? ha_record_verdict(r->record, r->row.case_id) : "";
+    const struct {
+        const char *text;
+        enum ha_verdict verdict;
+        size_t *count;
+    } done[] = { { "pass", HA_PASS, &r->before.passed }, { "fail", HA_VERDICT_FAIL, &r->before.failed },
+                 { "waived", HA_VERDICT_WAIVED, &r->before.waived } };
+
+    for (size_t i = 0; i < sizeof done / sizeof *done; i++)
+        if (!strcmp(text, done[i].text)) {
+            (*done[i].count)++;
+            *verdict = done[i].verdict;
+            return true;
+        }
+    return false;
 }
 
 enum ha_verdict ha_run_case(struct ha_run *r, const struct ha_case *c, struct ha_why *why)
 {
     static const char *const name[] = { "pass", "fail", "waived", "error" };
+    enum ha_verdict verdict;
     enum ha_status status;
 
     why->text[0] = 0;
@@ -334,12 +316,12 @@ enum ha_verdict ha_run_case(struct ha_run *r, const struct ha_case *c, struct ha
     if (r->env.numa_node >= 0) r->row.numa_node = r->env.numa_node;
     r->row.process = r->record ? ha_record_process(r->record) : 0;
     ha_case_print(c, r->row.case_id);
+    ha_fill_case(&r->row, c);
     ha_progress_case(&r->progress, r->row.case_id);
-    const char *before = r->record ? ha_record_verdict(r->record, r->row.case_id) : "";
-    if (*before) {
+    if (done_before(r, &verdict)) {
         ha_progress_done(&r->progress);
-        ha_why(why, HA_OK, "done before: %s", before);
-        return verdict_read(before);
+        ha_why(why, HA_OK, "the same as before, see %s/cases.csv", r->options.out_dir);
+        return verdict;
     }
     status = run(r, c, why);
     ha_progress_done(&r->progress);

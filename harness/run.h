@@ -28,7 +28,8 @@ enum ha_status ha_run_open(struct ha_run **run, const struct ha_run_options *opt
 /* The verdict; why says the reason of anything but PASS: for FAIL the question (1, 2), element, got, want,
  * bound, and the command that runs it again. Never ends the run: an ERROR is a row too. */
 enum ha_verdict ha_run_case(struct ha_run *run, const struct ha_case *c, struct ha_why *why);
-/* Prints the table (stdout) and the closing lines `N passed, N failed, N waived, N errors`, writes what is left. */
+/* Prints the table (stdout) and, as the last line, `N passed, N failed, N skipped`, where an error has failed and
+ * waived is skipped; writes what is left. */
 enum ha_status ha_run_close(struct ha_run *run, struct ha_why *why);
 
 /* set by SIGINT and SIGTERM: finish the row, write what is complete, stop */

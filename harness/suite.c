@@ -254,7 +254,7 @@ static enum ha_status expand_variant(struct product *x, struct ha_case_list *lis
 
     size_t cases = 1;
     for (size_t i = 0; i < x->count && st == HA_OK; i++)
-        if (__builtin_mul_overflow(cases, x->axes[i].count, &cases) || cases > CASES_MAX)
+        if ((cases *= x->axes[i].count) > CASES_MAX)   /* before it can overflow */
             st = ha_why(x->parser->why, HA_ERROR, "%s:%zu: [%s] has more than %d cases", x->parser->name, x->section->line,
                         x->section->name, CASES_MAX);
     if (st == HA_OK) {

@@ -147,6 +147,21 @@ static void long_ids_are_refused(void **state)
     assert_string_equal(got, ctx);
 }
 
+/* one length goes for every sequence of the batch that is there */
+static void ctx_keeps_the_batch(void **state)
+{
+    (void)state;
+    struct ha_case c;
+    struct ha_why why;
+    assert_int_equal(ha_case_parse("plain:ctx=5,batch=3", &c, &why), HA_OK);
+    assert_int_equal(ha_case_set(&c, "ctx", "9", &why), HA_OK);
+    assert_int_equal(c.shape.batch, 3);
+    assert_int_equal(c.shape.ctx[2], 9);
+    assert_int_equal(c.shape.ctx[3], 0);
+    assert_int_equal(ha_case_set(&c, "ctx", "1+2", &why), HA_OK);
+    assert_int_equal(c.shape.batch, 2);
+}
+
 /* a wrong value leaves the case as it was */
 static void failing_set_changes_nothing(void **state)
 {
@@ -284,6 +299,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_print_as_expected),       cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(long_ids_are_refused),        cmocka_unit_test(failing_set_changes_nothing),
+        cmocka_unit_test(ctx_keeps_the_batch),
         cmocka_unit_test(a_file_fixes_the_shape),      cmocka_unit_test(random_cases_survive_printing),
         cmocka_unit_test(numbers_survive_printing),
     };

@@ -36,7 +36,7 @@ static void best_is_the_last_that_runs_here(void **state)
 static void gaps_are_filled_from_below(void **state)
 {
     (void)state;
-    const struct ha_kernels *c = ha_kernels_all[0], *fast = ha_kernels_all[1], *best = ha_kernels_all[3];
+    const struct ha_kernels *c = ha_kernels_all[0], *fast = ha_kernels_all[1], *best = ha_kernels_all[4];
     struct ha_kernels k;
     struct ha_why why;
     assert_int_equal(ha_kernels_resolve("best", &k, &why), HA_OK);

@@ -1,10 +1,12 @@
 #include "harness/timeline.h"
 
+#include "harness/base/stats.h"
 #include "harness/base/why.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A sink is one pointer, so each origin has its own. */
 struct inlet {
@@ -152,4 +154,25 @@ struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
         .h2d_link_GBps = over(u->h2d_bytes, (double)u->h2d_ns),
         .d2h_link_GBps = over(u->d2h_bytes, (double)u->d2h_ns),
     };
+}
+
+enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size_t threads, struct ha_ratios *out, struct ha_why *why)
+{
+    enum { RATIOS = sizeof(struct ha_ratios) / sizeof(double) };
+    double *x = malloc((count + 1) * sizeof *x);
+
+    if (!x) return ha_why(why, HA_ERROR, "no memory for medians");
+    for (size_t r = 0; r < RATIOS; r++) {
+        size_t n = 0;
+        for (size_t i = 0; i < count; i++) {
+            struct ha_ratios one = ha_usage_ratios(&steps[i], threads);
+            double value;
+            memcpy(&value, (const char *)&one + r * sizeof value, sizeof value);
+            if (!isnan(value)) x[n++] = value;
+        }
+        double median = ha_median(x, n);
+        memcpy((char *)out + r * sizeof median, &median, sizeof median);
+    }
+    free(x);
+    return HA_OK;
 }

@@ -47,5 +47,8 @@ struct ha_ratios {
     double gpu_kernel_idle, gpu_idle, cpu_idle, overlap, h2d_link_GBps, d2h_link_GBps;
 };
 struct ha_ratios ha_usage_ratios(const struct ha_usage *sum, size_t threads);
+/* The median of each over steps, as the step's time is one: a single step that was interrupted for long
+ * would outweigh all others in a ratio of sums. Steps without a value do not count. */
+enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size_t threads, struct ha_ratios *out, struct ha_why *why);
 
 #endif

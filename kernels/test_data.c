@@ -145,13 +145,13 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
     float *k = malloc(2 * (dim + 1) * sizeof *k), *v = k + dim;
     if (!k) die("no memory");
     for (size_t i = 0; i < keys; i++) {
-        ha_rng_normals(seed, K_STREAM, (family == HA_TEST_TIES ? 0 : i) * dim, dim, k);
+        ha_rng_normals(seed, K_STREAM, i * dim, dim, k);
         ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
         const float rise = 40 * (float)i / (float)keys - 20;
         for (size_t d = 0; d < dim; d++) {
             if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING)
                 k[d] = (family == HA_TEST_INCREASING ? rise : -rise) / sqrtf((float)dim) + 0.1f * k[d];
-            if (family == HA_TEST_TIES) v[d] = 0.1f;
+            if (family == HA_TEST_TIES) k[d] = 1.1f, v[d] = 0.1f;
         }
         ha_store_row(at(kv->rows.k, kv->rows.k_stride_bytes, &kv->rows, i), dim, dtype, k);
         ha_store_row(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), dim, dtype, v);
@@ -178,6 +178,7 @@ void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dty
     for (size_t d = 0; d < dim; d++) {
         if (family == HA_TEST_PEAKED) q[d] *= 12;
         if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING) q[d] = 1 + 0.1f * q[d];
+        if (family == HA_TEST_TIES) q[d] = 0.7f;
         q[d] = ha_round(q[d], dtype);
     }
 }

@@ -28,7 +28,7 @@ enum { HA_TEST_LAYOUTS = 3 };
 enum ha_test_family {
     HA_TEST_NORMAL,
     HA_TEST_PEAKED,      /* scores of large variance */
-    HA_TEST_TIES,        /* one key, one value 0.1: rounding errors all have one sign */
+    HA_TEST_TIES,        /* one number in all of K, one in V: rounding errors of a sum have one sign */
     HA_TEST_INCREASING,  /* every chunk has a larger maximum than those before */
     HA_TEST_DECREASING,
 };

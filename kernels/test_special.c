@@ -223,17 +223,20 @@ static void attend_over_nothing(void **state)
     ha_test_kv_free(&masked);
 }
 
-/* in the first, a middle and the last chunk; before and after chunks with a larger maximum */
+/* in the first, a middle and the last chunk; before and after chunks with a larger maximum, or with
+ * scores of -inf only */
 static void attend_keeps_nan(void **state)
 {
     (void)state;
     static const size_t at[] = { 0, 100, 2047, 2048, 3000, 4999 };
-    static const enum ha_test_family families[] = { HA_TEST_NORMAL, HA_TEST_INCREASING, HA_TEST_DECREASING };
+    static const enum ha_test_family families[] = { HA_TEST_NORMAL, HA_TEST_INCREASING, HA_TEST_DECREASING, HA_TEST_TIES };
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         for (size_t f = 0; f < sizeof families / sizeof *families; f++)
             for (int inf = 0; inf < 2; inf++) {
                 struct ha_test_kv kv;
                 ha_test_kv_make(&kv, HA_TEST_DENSE, families[f], DIM, 5000, HA_BF16, i);
+                for (size_t j = 0; families[f] == HA_TEST_TIES && j < kv.keys; j++) put_row(&kv, j, -INFINITY, 1);
+                put_row(&kv, at[i], 1, 1);
                 ha_test_kv_put_k(&kv, at[i], 1, inf ? INFINITY : NAN);
                 FOR_TABLES(t)
                     for (size_t runs = 1; runs <= 3; runs++) {

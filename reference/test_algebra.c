@@ -234,6 +234,11 @@ static void test_infinite_and_nan(void **unused)
         k[0] = bad[i];
         with = attend_rows(&in, &rows);
         assert_true(isnan(with.o[0]) && isnan(with.lse));
+        struct ha_rows alone = rows;
+        alone.keys = 1;
+        struct ha_ref_state only = attend_rows(&in, &alone);
+        assert_true(isnan(only.o[0]) && isnan(only.lse));
+        ha_test_state_free(&only);
         const float zero[DIM] = { 0 };
         assert_true(ha_ref_ratio(zero, 0, &with, NULL) == HUGE_VAL);
         struct ha_ref_state merged = ha_test_state(DIM);
@@ -327,6 +332,7 @@ static void test_quality(void **unused)
         for (size_t j = 0; j < 2 * KEYS; j++) twice[j] = token[j % KEYS];
         ha_ref_quality(in.q, DIM, (double)in.scale, &rows, in.dtype, got, twice, 2 * KEYS, work, &quality);
         assert_true(quality.mass == 1 && quality.cert_slack == 0 && quality.diff2 <= 1e-13 * norm2);
+        assert_true(near(quality.norm2, norm2, 1e-12) && (quality.norm2 > 0) == (norm2 > 0));
         ha_ref_quality(in.q, DIM, (double)in.scale, &rows, in.dtype, got, token, 0, work, &quality);
         assert_true(quality.mass == 0 && quality.cert_slack <= 1);
         ha_test_state_free(&all);

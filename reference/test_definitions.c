@@ -205,6 +205,57 @@ static void test_h2o_heads(void **unused)
     expect(h2o_run(w, param, seen, shared, 1), "head 1");
 }
 
+/* Two KV heads: each query head reads its own keys. */
+static void test_h2o_kv_heads(void **unused)
+{
+    (void)unused;
+    static const double param[] = { 0.1, 0.1 };
+    struct ha_test_world w = ha_test_world(1, 2, 2, 10, 1);
+    w.key[0][0][3] = w.key[0][1][6] = 1;
+    static const float seen[] = { 1, 1 };
+    const struct h2o_step right[] = { { { 0, 0 }, { DEVICE(3, 9, 10), DEVICE(6, 9, 10) } } };
+    assert_int_equal(h2o_run(w, param, seen, right, 1), HA_OK);
+}
+
+/* Twelve observed queries, more than one pass reads: tokens 8 to 19. Key 1 has ln 2 in 11 of them, key 2 in none but one. */
+static void test_h2o_many_queries(void **unused)
+{
+    (void)unused;
+    static const double param[] = { 0.05, 0.05 };
+    struct ha_test_world w = ha_test_world(1, 1, 1, 20, 12);
+    w.key[0][0][1] = 1;
+    w.key[0][0][2] = -1;
+    float seen[12];
+    for (size_t t = 0; t < 12; t++) seen[t] = t == 3 ? -0.7f : 0.1f;
+    const struct h2o_step right[] = { { { 0 }, { DEVICE(1, 19, 20) } } };
+    assert_int_equal(h2o_run(w, param, seen, right, 1), HA_OK);
+    for (size_t t = 0; t < 12; t++) seen[t] = t == 11 ? -2 : 0.1f;
+    const struct h2o_step last[] = { { { 0 }, { DEVICE(2, 19, 20) } } };
+    assert_int_equal(h2o_run(w, param, seen, last, 1), HA_OK);
+    /* key 17 is seen by the queries of 17 and 18 alone (and 19): large, but not before it exists */
+    w.key[0][0][17] = 1;
+    for (size_t t = 0; t < 12; t++) seen[t] = 1;
+    assert_int_equal(h2o_run(w, param, seen, right, 1), HA_OK);
+}
+
+/* Three weights so close that rounding may swap neighbours, not the first with the third. */
+static void test_h2o_near_tie(void **unused)
+{
+    (void)unused;
+    static const double param[] = { 0.2, 0.1 };  /* two heavy */
+    static const float seen[] = { 1 };
+    bool found = false;
+    for (double gap = 1e-7; gap < 1e-3 && !found; gap *= 1.1) {
+        struct ha_test_world w = ha_test_world(1, 1, 1, 10, 1);
+        for (int j = 0; j < 3; j++) w.key[0][0][2 + j] = (float)(1 - gap * j);
+        const struct h2o_step swapped[] = { { { 0 }, { DEVICE(2, 4, 9, 10) } } }, wrong[] = { { { 0 }, { DEVICE(3, 4, 9, 10) } } };
+        found = h2o_run(w, param, seen, swapped, 1) == HA_OK && h2o_run(w, param, seen, wrong, 1) == HA_FAIL;
+    }
+    assert_true(found);
+    assert_non_null(strstr(why.text, "key 4 (weight"));
+    assert_non_null(strstr(why.text, "key 2 (weight"));
+}
+
 /* Three new tokens at once: causal among themselves, weights averaged. */
 static void test_h2o_append(void **unused)
 {
@@ -235,7 +286,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full), cmocka_unit_test(test_parts_limit), cmocka_unit_test(test_streaming),
         cmocka_unit_test(test_h2o), cmocka_unit_test(test_h2o_causal), cmocka_unit_test(test_h2o_tie),
-        cmocka_unit_test(test_h2o_heads), cmocka_unit_test(test_h2o_append),
+        cmocka_unit_test(test_h2o_heads), cmocka_unit_test(test_h2o_kv_heads),
+        cmocka_unit_test(test_h2o_many_queries), cmocka_unit_test(test_h2o_near_tie), cmocka_unit_test(test_h2o_append),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

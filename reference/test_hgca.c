@@ -14,7 +14,7 @@
 #define PADDED(count, ...) { .token = { __VA_ARGS__, -1 }, .padding = count }
 #define NONE { .token = { -1 } }
 
-enum { STEPS = 5, UNITS = HA_TEST_BATCH * HA_TEST_HEADS };
+enum { UNITS = HA_TEST_BATCH * HA_TEST_HEADS };
 static const struct ha_definition *const hgca = &ha_definition_hgca;
 static struct ha_why why;
 
@@ -107,9 +107,10 @@ static void test_append_evicts_new_tokens(void **unused)
     (void)unused;
     static const double param[] = { 0.5, 1, 2, 1, 1, 0 };
     static const double weight[6] = { 3, 1, 1, 1, 1, 1 };
-    static const float seen[] = { 0, -1 };
-    struct ha_test_world w = ha_test_world(1, 1, 1, 2, 2);
+    static const float seen[] = { -1 };  /* selects 1, not 0 */
+    struct ha_test_world w = ha_test_world(1, 1, 1, 2, 1);
     ha_test_world_weights(&w, 0, weight, 6);
+    accept(w, param, 1, seen, (const struct step[]){ { 1, { 0 }, { { KEYS(2), KEYS(1) } } } }, 1);
     static const struct step run[] = {
         { 3, { 1, 1, 1 }, { { KEYS(2, 3, 4), KEYS(0, 1) } } },
         /* the host's weights were 3/4 and 1/4 against 1/2 */
@@ -160,6 +161,24 @@ static void test_prefill_blind_query(void **unused)
      * against 0.9/4 and 1.1/4 */
     accept(w, low, 1, seen, in, 2);
     accept(w, high, 1, seen, out, 2);
+}
+
+/* Two KV heads: each query head reads its own keys. 6 tokens, 4 leave: 5/8 and 1/8 against 1/4. */
+static void test_kv_heads(void **unused)
+{
+    (void)unused;
+    static const double param[] = { 0.5, 1, 2, 2, 1, 0 };
+    static const float seen[] = { 1, 1 };
+    struct ha_test_world w = ha_test_world(1, 2, 2, 6, 1);
+    for (size_t h = 0; h < 2; h++)
+        for (size_t j = 0; j < 8; j++) w.key[0][h][j] = j == h + 1 ? logf(5) : j == 6 + h ? logf(2) : 0;
+    static const struct step run[] = {
+        { 1, { 1, 1 }, { { KEYS(4, 5, 6), KEYS(1) }, { KEYS(4, 5, 6), KEYS(2) } } },
+        { 1, { 1, 1 }, { { KEYS(4, 5, 6, 7), KEYS(1) }, { KEYS(4, 5, 6, 7), KEYS(2) } } },
+        /* MAW of 4 and 5: head 0, weights 1 1 2 1: 1/2, then with 1/4, then with 1/5 = 0.288; head 1, 1 1 1 2: 1/2, 0.417, 0.308 */
+        { 1, { 1, 1 }, { { KEYS(6, 7, 8), KEYS(1, 4, 5) }, { KEYS(6, 7, 8), KEYS(2, 4, 5) } } },
+    };
+    for (size_t n = 1; n <= 3; n++) accept(w, param, 1, seen, run, n);
 }
 
 /* Equal weights are at the threshold: any choice will do, and is the one from then on. */
@@ -243,13 +262,16 @@ static void test_padding(void **unused)
                                          { 1, { 1, -1 }, { { KEYS(8, 9, 10), PADDED(4, 0, 4, 7, 6, 5, 3) }, { KEYS(8, 9, 10), KEYS(1, 2, 3, 5, 6, 7) } } } };
     /* head 1: A = (1 1 1/2 1/4)/2.75, MAW of 6 and 7 = (0.4 + 0.364)/2 > 1/4 */
     accept(w, pair, 1, seen, twice, 2);
+    static const struct ha_test_report stuck[] = { { KEYS(8, 9, 10), PADDED(3, 0, 4, 5, 7, 6, 3) }, { KEYS(8, 9, 10), KEYS(1, 2, 3, 5, 6, 7) } };
+    assert_int_equal(run_with(w, pair, 1, seen, twice, 2, stuck), HA_FAIL);
+    assert_non_null(strstr(why.text, "head 0: key 5 is below"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode), cmocka_unit_test(test_ignores_defect), cmocka_unit_test(test_append_evicts_new_tokens),
-        cmocka_unit_test(test_prefill_causal), cmocka_unit_test(test_prefill_blind_query), cmocka_unit_test(test_tie),
+        cmocka_unit_test(test_prefill_causal), cmocka_unit_test(test_prefill_blind_query), cmocka_unit_test(test_kv_heads), cmocka_unit_test(test_tie),
         cmocka_unit_test(test_everything), cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

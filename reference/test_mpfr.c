@@ -162,6 +162,26 @@ static void test_attend(void **unused)
             }
 }
 
+/* So many keys that plain sums would show: equal weights and values, whose roundings have one sign. */
+static void test_attend_long(void **unused)
+{
+    (void)unused;
+    for (size_t f = 0; f < ha_test_families; f++) {
+        if (strcmp(ha_test_family_name(f), "biased") != 0 && strcmp(ha_test_family_name(f), "ties") != 0) continue;
+        struct ha_test_input in;
+        ha_test_input_make(&in, f, reduced ? 20000 : 100000, 2, HA_F32, f);
+        const struct ha_rows rows = ha_test_input_rows(&in);
+        const struct ha_bound b = ha_bound_attend(&tight, in.dim, in.keys, 1);
+        struct ha_ref_state got = ha_test_attend(in.q, in.dim, in.scale, &rows, in.dtype, &b);
+        struct exact want = exact_new(in.dim);
+        exact_attend(&want, &in);
+        check(worst_error(&got, &want), attend_error, ha_test_family_name(f), in.keys, in.dtype, in.seed);
+        exact_free(&want);
+        ha_test_state_free(&got);
+        ha_test_input_free(&in);
+    }
+}
+
 static void test_weights(void **unused)
 {
     (void)unused;
@@ -232,6 +252,8 @@ static void test_merge(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_attend), cmocka_unit_test(test_weights), cmocka_unit_test(test_merge) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attend), cmocka_unit_test(test_attend_long), cmocka_unit_test(test_weights), cmocka_unit_test(test_merge),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@ export LC_ALL
 bad=0
 say() { echo "$*" >&2; bad=1; }
 
-lists=$(find harness kernels reference datasets suites -name objects.ninja | sort)
+lists=$(find harness kernels reference datasets suites -name '*.ninja' | sort)
 if [ -z "$lists" ] || [ ! -f harness/registry.def ]; then
     echo "check-lists.sh: no lists here; run it in the root of the tree" >&2
     exit 1
@@ -18,7 +18,7 @@ text=$(cat build.ninja scripts/profile.ninja $lists | sed -e '/^[[:space:]]*#/d'
 listed() { printf '%s\n' "$text" | grep -q -F -- "$1"; }
 
 for list in $lists; do
-    listed " include $list " || say "$list: included nowhere"
+    listed " include $list " || listed " subninja $list " || say "$list: included nowhere"
 done
 for file in $(find harness kernels reference datasets suites -name '*.c' -o -name '*.cu' | sort); do
     listed " $file " || say "$file: in no list of the build"
@@ -27,7 +27,7 @@ for header in $(find harness/api harness/base -name '*.h' | sort); do
     printf '%s\n' "$text" | grep -q -E ": header $header( |\$)" || say "$header: not compiled by itself (rule header)"
 done
 for program in $(printf '%s\n' "$text" | sed -n -E 's/^ build (\$o\/t\/[^: ]*): link .*/\1/p'); do
-    printf '%s\n' "$text" | grep -E '^ tests = ' | grep -q -F -- " $program.log " || say "$program: built but not run: its log is not in tests"
+    printf '%s\n' "$text" | grep -E '^ build \$o/check.log: ' | grep -q -F -- " $program.log " || say "$program: built but not run: its log is not in scripts/profile.ninja"
 done
 
 # Definitions and declarations alike: a macro may have written the definition.

@@ -1,16 +1,22 @@
 #!/bin/sh
-# summary.sh OUT PROFILE LOG...: adds up cmocka's "[  PASSED  ] N test(s)." lines and the
-# "N passed, N failed" lines of habench check; a log with neither is an error.
+# summary.sh OUT PROFILE LOG...: adds up what each log's runner says at its end: cmocka's
+# "[  PASSED  ] N test(s)." or the last "N passed, N failed" line. A log with neither is a failure.
 out=$1 profile=$2
 shift 2
 rm -f "$out"
 awk -v profile="$profile" '
-    FNR == 1 { files++ }
-    /^\[  PASSED  \] [0-9]+ test/ { passed += $4; seen[FILENAME] = 1 }
-    /^\[  FAILED  \] [0-9]+ test/ { failed += $4; seen[FILENAME] = 1 }
-    /^[0-9]+ passed, [0-9]+ failed/ { passed += $1; failed += $3; seen[FILENAME] = 1 }
+    function close_file() {
+        if (cmocka) { passed += cp; failed += cf }
+        else if (plain) { passed += pp; failed += pf }
+        else { print name ": reports no test" > "/dev/stderr"; failed++ }
+    }
+    FNR == 1 { if (files++) close_file(); name = FILENAME; cmocka = plain = cp = cf = 0 }
+    /^\[  PASSED  \] [0-9]+ test/ { cmocka = 1; cp += $4 }
+    /^\[  FAILED  \] [0-9]+ test/ { cmocka = 1; cf += $4 }
+    /^[0-9]+ passed, [0-9]+ failed/ { plain = 1; pp = $1; pf = $3 }
     END {
-        for (i = 1; i < ARGC; i++) if (!(ARGV[i] in seen)) { print ARGV[i] ": reports no test" > "/dev/stderr"; failed++ }
+        if (files) close_file()
+        for (i = files + 1; i < ARGC; i++) failed++   # empty logs have no first line
         printf "%s: %d test programs\n%d passed, %d failed\n", profile, files, passed, failed
         exit failed > 0 || passed == 0
     }' "$@" > "$out.part" || { cat "$out.part" >&2; exit 1; }

@@ -103,6 +103,8 @@ done
 
 expect 0 '1 passed, 0 failed' check "$small"
 expect 0 '1 passed, 0 failed' check "$small" --isa c -q
+expect 10 '0 passed, 1 failed' check "$small" --device null
+holds 'the case is named on stderr' grep -q '^fail: resident:device=null' "$dir/err"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"

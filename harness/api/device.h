@@ -33,8 +33,8 @@ enum ha_direction { HA_H2D, HA_D2H, HA_D2D };
 enum ha_span_kind { HA_SPAN_KERNEL, HA_SPAN_H2D, HA_SPAN_D2H, HA_SPAN_D2D, HA_SPAN_WAIT, HA_SPAN_CPU, HA_SPAN_LAUNCH };
 struct ha_span {
     uint64_t begin_ns, end_ns;
-    uint64_t bytes;        /* moved over the link by a copy, or by a kernel through mapped memory (H2D) */
-    uint64_t zero_copy_bytes;
+    uint64_t bytes;            /* moved by a copy; 0 for what is not one */
+    uint64_t zero_copy_bytes;  /* read by a kernel through mapped memory, over the link: not in bytes */
     enum ha_span_kind kind;
     const char *lane;      /* stream, copy engine or worker; lives as long as the device */
     const char *name;      /* operation; static */

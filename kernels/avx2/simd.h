@@ -13,11 +13,7 @@
 typedef __m256 vec;
 
 /* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
-#if defined(__AVX512VL__)
-enum { LANES = 8, KEYS = 4, COLS = 4 };  /* 32 registers */
-#else
 enum { LANES = 8, KEYS = 2, COLS = 2 };
-#endif
 
 static inline __m256i v_first(size_t n)
 {

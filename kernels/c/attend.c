@@ -83,11 +83,10 @@ static void blend(float *restrict acc, const float *restrict part, size_t n, flo
     for (size_t i = 0; i < n; i++) acc[i] = acc[i] * x + part[i] * y;
 }
 
-/* The side with the smaller max is scaled, the other multiplied by 1. An empty side is left out,
- * because -inf - -inf is NaN; a NaN max is not empty and makes both factors, so all, NaN. */
+/* The side with the smaller max is scaled, the other multiplied by 1. Nothing is scaled while all
+ * that came before is empty, because -inf - -inf is NaN; a NaN max is not empty and makes all NaN. */
 static void join(const struct block *b, size_t r, size_t dim, float max)
 {
-    if (max == -INFINITY) return;
     float *acc = b->acc + r * dim, *part = b->chunk_acc + r * dim;
     if (b->max[r] == -INFINITY) {
         b->max[r] = max;

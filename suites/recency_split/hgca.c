@@ -129,8 +129,8 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
         .evict_error = (size_t)ctx->param[EVICT_ERROR],
     };
     *out = self;
-    size_t per_task = self->heads_per_task ? self->heads_per_task : s->batch * s->q_heads / ha_pool_threads(ctx->pool);
-    self->heads_per_task = per_task < 1 ? 1 : per_task > s->q_heads ? s->q_heads : per_task;
+    size_t share = s->batch * s->q_heads / ha_pool_threads(ctx->pool);
+    if (!self->heads_per_task) self->heads_per_task = share < 1 ? 1 : share > s->q_heads ? s->q_heads : share;
 
     size_t rows = s->batch * s->q_len * s->q_heads, o_bytes = rows * s->head_dim * sizeof(float), longest = 0;
     struct layer *layer = ha_alloc(ctx->arena, s->layers * sizeof *layer, HA_TAG_META, why);
@@ -422,18 +422,24 @@ static void selection(struct ha_instance *self, size_t layer, size_t b, size_t q
     };
 }
 
+/* returns when no job of any layer is left, whatever became of it; self may be half-made */
+static void settle_all(struct ha_instance *self)
+{
+    for (size_t l = 0; self->layer && l < self->ctx.shape->layers; l++) ha_worker_wait(self->ctx.worker, self->layer[l].ticket);
+}
+
 static enum ha_status drain(struct ha_instance *self, struct ha_why *why)
 {
     const struct ha_context *ctx = &self->ctx;
-    for (size_t l = 0; l < ctx->shape->layers; l++) {
-        ha_worker_wait(ctx->worker, self->layer[l].ticket);
+    settle_all(self);
+    for (size_t l = 0; self->layer && l < ctx->shape->layers; l++)
         if (self->layer[l].status != HA_OK) return ha_why(why, self->layer[l].status, "%s", self->layer[l].why.text);
-    }
-    return ctx->api->stream_sync(self->post);
+    return self->post ? ctx->api->stream_sync(self->post) : HA_OK;
 }
 
 static void counters(struct ha_instance *self, struct ha_counters *out)
 {
+    settle_all(self);  /* the background counts too */
     double unmeasured = __builtin_nan(""), heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
     *out = self->counters;
     out->hit_ratio = out->recalls = out->manage_ns = unmeasured;
@@ -445,7 +451,7 @@ static void destroy(struct ha_instance *self)
 {
     if (!self) return;
     const struct ha_device_api *api = self->ctx.api;
-    for (size_t l = 0; self->layer && l < self->ctx.shape->layers; l++) ha_worker_wait(self->ctx.worker, self->layer[l].ticket);
+    settle_all(self);
     if (self->post) api->stream_destroy(self->post);
     if (self->arrived) api->event_destroy(self->arrived);
     for (size_t l = 0; self->layer && l < self->ctx.shape->layers; l++) {

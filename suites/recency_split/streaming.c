@@ -51,7 +51,7 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
         *seq = (struct sequence){ .recent = { .first = 0 } };
         HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, sinks, &seq->sink, why));
         HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, cap, &seq->recent.kv, why));
-        if (ctx->record_selection) HA_TRY(ha_tokens_create(ctx, sinks + self->window, &self->used[i], why));
+        if (ctx->record_selection) HA_TRY(ha_tokens_create(ctx, most, &self->used[i], why));
     }
     return HA_OK;
 }
