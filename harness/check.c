@@ -181,7 +181,7 @@ static enum ha_status make_expected(struct ha_check *c, struct ha_why *why)
 static enum ha_status run_steps(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
-    bool checked = c->session->variant->checked;
+    bool checked = ha_session_checked(c->session);
     size_t steps = c->steps && c->steps < shape(c)->steps ? c->steps : shape(c)->steps;
 
     if (checked) HA_TRY(prefill_definition(s, why));
@@ -224,7 +224,7 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
     c->kv_device_bytes = c->kv_host_bytes = c->meta_device_bytes = c->meta_host_bytes = nan;
     if (!s.tokens || !s.judged) {
         status = ha_why(why, HA_ERROR, "no memory for the check");
-    } else if (session->variant->checked && (!s.definition || !session->variant->selection)) {
+    } else if (ha_session_checked(session) && (!s.definition || !session->variant->selection)) {
         status = ha_why(why, HA_ERROR, "variant %s has no %s, so it cannot be checked", session->variant->name,
                         s.definition ? "selection" : "definition in reference/");
     } else {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const double perturb_most = 0.05;   /* above it, what the trace says is not what the untraced step does */
 
@@ -54,6 +55,7 @@ void ha_fill_session(struct ha_row *row, const struct ha_session *s, size_t thre
 {
     fill_shape(row, &s->workload->shape);
     snprintf(row->device_kind, sizeof row->device_kind, "%s", s->api->kind);
+    if (!ha_session_checked(s)) snprintf(row->contract, sizeof row->contract, "unchecked");
     snprintf(row->device_name, sizeof row->device_name, "%s", s->info.name);
     snprintf(row->isa, sizeof row->isa, "%s", s->kernels.name);
     row->threads = (double)threads;
@@ -106,6 +108,13 @@ double ha_floor_ns(const struct ha_ceilings *c, bool in_host, double device_byte
     return fmax(floor_ns, fmax(h2d_bytes / c->of[HA_CEIL_H2D].hi, d2h_bytes / c->of[HA_CEIL_D2H].hi));
 }
 
+static double last_level_cache_bytes(void)
+{
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes <= 0) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? (double)bytes : 0;
+}
+
 void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_check *check, const struct ha_ceilings *ceilings,
                    double slowest_arm_ns)
 {
@@ -143,8 +152,12 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
         row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
     }
     row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
-    row->floor_ns = ha_floor_ns(ceilings, !strcmp(s->api->kind, "host"), check->device_key_bytes, check->host_key_bytes,
-                                row->h2d_bytes + (isnan(zero_copy) ? 0 : zero_copy), row->d2h_bytes);
+    bool in_host = !strcmp(s->api->kind, "host");
+    double key_bytes = check->device_key_bytes + check->host_key_bytes;
+    /* what fits into the cache is not read from memory, and an arm that reads no keys of its own has no floor */
+    if (key_bytes > (in_host ? last_level_cache_bytes() : 0))
+        row->floor_ns = ha_floor_ns(ceilings, in_host, check->device_key_bytes, check->host_key_bytes,
+                                    row->h2d_bytes + (isnan(zero_copy) ? 0 : zero_copy), row->d2h_bytes);
     row->floor_ratio = row->floor_ns / b->step_ns;
     fill_counters(row, &b->counters, (double)s->workload->shape.steps);
 }

@@ -236,7 +236,7 @@ static enum ha_status check_and_measure(struct ha_run *r, struct ha_session *s, 
                               .steps = r->options.bench ? CHECKED_STEPS_BENCH : 0, .keep_expected = r->options.bench };
     enum ha_status status = ha_check_run(&check, why);
 
-    ha_fill_check(&r->row, &check, s->variant->checked);
+    ha_fill_check(&r->row, &check, ha_session_checked(s));
     if (status == HA_OK && r->options.bench) status = measure(r, s, &check, why);
     ha_check_free(&check);
     return status;
@@ -262,7 +262,7 @@ static enum ha_status run(struct ha_run *r, const struct ha_case *c, struct ha_w
     HA_TRY(ha_session_open(&s, r->machine, c, variant, r->options.isa, r->options.mutant, why));
     ha_fill_session(&r->row, &s, ha_pool_threads(s.pool));
     enum ha_status status = probe_once(r, &s, why);
-    if (status == HA_OK && r->options.dump_dir && variant->checked) status = ha_dump_create(&r->dump, why);
+    if (status == HA_OK && r->options.dump_dir && ha_session_checked(&s)) status = ha_dump_create(&r->dump, why);
     if (status == HA_OK) {
         status = check_and_measure(r, &s, why);
         struct ha_why dumped;

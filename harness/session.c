@@ -161,3 +161,8 @@ const float *ha_session_lse(const struct ha_session *s, size_t layer)
 {
     return (const float *)(const void *)(s->host_out + layer * s->io.out_bytes + s->io.lse);
 }
+
+bool ha_session_checked(const struct ha_session *session)
+{
+    return session->variant->checked && strcmp(session->api->kind, "null");
+}

@@ -45,6 +45,9 @@ struct ha_session {
 enum ha_status ha_session_open(struct ha_session *session, struct ha_machine *machine, const struct ha_case *c,
                                const struct ha_variant *variant, const char *isa, const char *mutant, struct ha_why *why);
 void ha_session_close(struct ha_session *session);
+/* Whether the output is attention: not of a bracketing arm, nor on a device of the kind "null", which
+ * computes nothing and only shows what the harness itself costs. */
+bool ha_session_checked(const struct ha_session *session);
 
 struct ha_pass {
     struct ha_session *session;

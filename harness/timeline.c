@@ -91,7 +91,8 @@ static void classify(const struct ha_timeline_span *s, bool in[SETS])
     in[D2H] = kind == HA_SPAN_D2H;
     in[COPY] = in[H2D] || in[D2H];
     in[DEVICE] = in[KERNEL] || in[COPY];
-    in[CPU] = kind == HA_SPAN_CPU;
+    /* selection in the background and host functions are not attention */
+    in[CPU] = kind == HA_SPAN_CPU && s->origin == HA_FROM_POOL;
 }
 
 enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interval w, struct ha_usage *sum, struct ha_why *why)
