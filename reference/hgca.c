@@ -80,7 +80,8 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
 {
     struct ha_def *def = calloc(1, sizeof *def);
     if (!def) return no_memory(why);
-    *def = (struct ha_def){ .shape = *shape, .alpha = param[ALPHA], .beta = param[BETA], .block = (size_t)param[BLK_SIZE] };
+    /* alpha as binary32 holds it: near 1 the rounding of 1 - alpha would exceed the tolerance */
+    *def = (struct ha_def){ .shape = *shape, .alpha = (double)(float)param[ALPHA], .beta = param[BETA], .block = (size_t)param[BLK_SIZE] };
     def->most = def->block * (size_t)param[BLK_NUM];
     def->task = (size_t)param[HEADS_PER_TASK];
     if (def->task == 0) {

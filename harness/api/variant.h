@@ -6,8 +6,9 @@
  * instruction set or a device. One step calls attend once for each layer, in order.
  *
  * Memory: allocate from ctx->arena (host) and ctx->device_arena (device, pinned, mapped);
- * both are released by the harness after destroy. destroy ends what create started
- * (streams, events) and must cope with a half-made object. */
+ * both are released by the harness after destroy. destroy ends what create started (streams,
+ * events); it and drain are called after a create that failed, too, and must cope with a
+ * half-made object. */
 
 #include "harness/api/base.h"
 #include "harness/api/device.h"
