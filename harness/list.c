@@ -1,13 +1,13 @@
 #include "harness/list.h"
 
 #include "harness/cpu.h"
-#include "harness/keys.h"
+#include "harness/case/keys.h"
 #include "harness/list_devices.h"
-#include "harness/record.h"
+#include "harness/report/record.h"
 #include "harness/registry.h"
 #include "harness/select.h"
-#include "harness/suite_find.h"
-#include "harness/words.h"
+#include "harness/case/suite_find.h"
+#include "harness/case/words.h"
 
 #include <stdio.h>
 #include <string.h>

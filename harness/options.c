@@ -2,7 +2,7 @@
 
 #include "harness/base/why.h"
 #include "harness/version.h"
-#include "harness/words.h"
+#include "harness/case/words.h"
 
 #include <argp.h>
 #include <stdio.h>

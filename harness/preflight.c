@@ -1,7 +1,7 @@
 #include "harness/preflight.h"
 
 #include "harness/base/why.h"
-#include "harness/keys.h"
+#include "harness/case/keys.h"
 #include "harness/plugin.h"
 #include "harness/registry.h"
 

@@ -2,7 +2,7 @@
 #define HA_PREFLIGHT_H
 
 #include "harness/options.h"
-#include "harness/suite.h"
+#include "harness/case/suite.h"
 
 /* What can be refused before the first case: the instruction set, the devices, the files of datasets, the output
  * folder. HA_EXIT_OK, or the exit code of the program with the reason. */

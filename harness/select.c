@@ -1,10 +1,10 @@
 #include "harness/select.h"
 
 #include "harness/base/why.h"
-#include "harness/case.h"
-#include "harness/keys.h"
+#include "harness/case/case.h"
+#include "harness/case/keys.h"
 #include "harness/registry.h"
-#include "harness/words.h"
+#include "harness/case/words.h"
 
 #include <stdio.h>
 #include <stdlib.h>

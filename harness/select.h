@@ -2,7 +2,7 @@
 #define HA_SELECT_H
 
 #include "harness/options.h"
-#include "harness/suite.h"
+#include "harness/case/suite.h"
 
 /* A filter: terms joined by commas, all of which a case must fit. key=value and key!=value compare the value
  * of a key of the case, of a param of its variant (a variant without it never fits = and always fits !=),

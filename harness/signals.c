@@ -1,6 +1,6 @@
 #include "harness/signals.h"
 
-#include "harness/run.h"
+#include "harness/run/run.h"
 
 #include <signal.h>
 #include <string.h>

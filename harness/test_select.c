@@ -1,5 +1,5 @@
 /* Filters and the choice of cases, over fake_registry.c. */
-#include "harness/case.h"
+#include "harness/case/case.h"
 #include "harness/select.h"
 
 #include <setjmp.h>

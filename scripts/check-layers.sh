@@ -3,7 +3,8 @@
 #
 #   harness/api <- harness/base <- kernels/X, reference, datasets, suites/parts <- suites/FAMILY
 #
-# harness includes api, base and itself. kernels/null, the skeleton of a plugin, sees the api
+# The program: case and measure <- report <- run <- harness; all of them may use the registry, the
+# plugin loader and the version, which stand in harness/ itself. kernels/null, the skeleton of a plugin, sees the api
 # alone. A variant never includes another variant, and nothing includes a .c. Only the registry
 # names implementers. Tests (test_*) and the stand-ins they share (fake_*) may include across.
 # Prints each violation; exit 1 if there is one.
@@ -22,7 +23,11 @@ function stem(path) { sub(/\.[a-z]*$/, "", path); return path }
 function allowed(from) {
     if (from == "harness/api") return " harness/api "
     if (from == "harness/base") return " harness/api harness/base "
-    if (from == "harness") return " harness/api harness/base harness "
+    if (from == "harness/case") return " harness/api harness/base harness " from " "
+    if (from == "harness/measure") return " harness/api harness/base " from " "
+    if (from == "harness/report") return " harness/api harness/base harness harness/measure " from " "
+    if (from == "harness/run") return " harness/api harness/base harness harness/case harness/measure harness/report " from " "
+    if (from == "harness") return " harness/api harness/base harness/case harness/measure harness/report harness/run harness "
     if (from == "kernels/null") return " harness/api " from " "
     if (from ~ /^kernels(\/[^\/]*)?$/) return " harness/api harness/base kernels " from " "
     if (from == "reference" || from == "datasets" || from == "suites/parts") return " harness/api harness/base " from " "

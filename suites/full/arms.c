@@ -6,7 +6,7 @@
 #include "harness/base/device_arena.h"
 #include "suites/parts/cpu_attend.h"
 #include "suites/parts/needs.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 enum arm { ARM_COPY, ARM_DEVICE, ARM_CPU };
 enum { BUFFERS = 2 };

@@ -4,7 +4,7 @@
 #include "harness/base/device_arena.h"
 #include "suites/parts/cpu_attend.h"
 #include "suites/parts/tokens.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 struct ha_instance {
     struct ha_context ctx;

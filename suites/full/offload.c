@@ -5,7 +5,7 @@
 #include "suites/parts/kv.h"
 #include "suites/parts/needs.h"
 #include "suites/parts/tokens.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 enum { BUFFERS = 2 };
 

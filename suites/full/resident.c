@@ -4,7 +4,7 @@
 #include "suites/parts/kv.h"
 #include "suites/parts/needs.h"
 #include "suites/parts/tokens.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 struct ha_instance {
     struct ha_context ctx;

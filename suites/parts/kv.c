@@ -1,7 +1,7 @@
 #include "suites/parts/kv.h"
 
 #include "harness/base/device_arena.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "suites/parts/kv.h"
 #include "suites/parts/needs.h"
 #include "suites/parts/observe.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 #include <stdlib.h>
 

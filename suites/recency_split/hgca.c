@@ -23,7 +23,7 @@
 #include "suites/parts/observe.h"
 #include "suites/parts/ring.h"
 #include "suites/parts/tokens.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, EVICT_ERROR };
 static const struct ha_param params[] = {

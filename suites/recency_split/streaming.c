@@ -5,7 +5,7 @@
 #include "suites/parts/needs.h"
 #include "suites/parts/ring.h"
 #include "suites/parts/tokens.h"
-#include "suites/parts/try.h"
+#include "harness/base/try.h"
 
 enum { SINK, WINDOW };
 static const struct ha_param params[] = {

@@ -1,0 +1,208 @@
+#include "harness/measure/interval.h"
+#include "harness/measure/timeline.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+/* written so that a NaN fails */
+#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+
+/* ---- intervals --------------------------------------------------------------------------- */
+
+static void union_joins_and_sorts(void **state)
+{
+    struct ha_interval x[] = { { 50, 60 }, { 0, 10 }, { 10, 20 }, { 5, 12 }, { 30, 30 }, { 58, 70 }, { 40, 35 } };
+
+    (void)state;
+    assert_int_equal(ha_interval_union(x, 7), 2);
+    assert_int_equal(x[0].begin_ns, 0);
+    assert_int_equal(x[0].end_ns, 20);
+    assert_int_equal(x[1].begin_ns, 50);
+    assert_int_equal(x[1].end_ns, 70);
+    assert_int_equal(ha_interval_length(x, 2), 40);
+    assert_int_equal(ha_interval_union(x, 0), 0);
+}
+
+static void union_keeps_what_contains(void **state)
+{
+    struct ha_interval x[] = { { 0, 100 }, { 10, 20 }, { 90, 95 } }, touching[] = { { 5, 9 }, { 0, 5 } };
+
+    (void)state;
+    assert_int_equal(ha_interval_union(x, 3), 1);
+    assert_int_equal(ha_interval_length(x, 1), 100);
+    assert_int_equal(ha_interval_union(touching, 2), 1);
+}
+
+static void common_counts_each_moment_once(void **state)
+{
+    const struct ha_interval a[] = { { 0, 10 }, { 20, 30 }, { 40, 50 } }, b[] = { { 5, 25 }, { 28, 45 } };
+
+    (void)state;
+    assert_int_equal(ha_interval_common(a, 3, b, 2), 5 + 5 + 2 + 5);
+    assert_int_equal(ha_interval_common(b, 2, a, 3), 17);
+    assert_int_equal(ha_interval_common(a, 3, b, 0), 0);
+}
+
+/* Against counting moments one by one. */
+static void intervals_agree_with_counting(void **state)
+{
+    unsigned seed = 7;
+
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        struct ha_interval x[2][8];
+        unsigned char in[2][128] = { { 0 } };
+        uint64_t length[2] = { 0 }, common = 0;
+        size_t n[2];
+        for (int s = 0; s < 2; s++) {
+            for (int i = 0; i < 8; i++) {
+                seed = seed * 1664525u + 1013904223u;
+                uint64_t begin = seed >> 8 & 63, end = begin + (seed >> 20 & 31);
+                x[s][i] = (struct ha_interval){ begin, end };
+                for (uint64_t t = begin; t < end; t++) in[s][t] = 1;
+            }
+            n[s] = ha_interval_union(x[s], 8);
+        }
+        for (int t = 0; t < 128; t++) {
+            length[0] += in[0][t];
+            length[1] += in[1][t];
+            common += in[0][t] & in[1][t];
+        }
+        assert_int_equal(ha_interval_length(x[0], n[0]), length[0]);
+        assert_int_equal(ha_interval_length(x[1], n[1]), length[1]);
+        assert_int_equal(ha_interval_common(x[0], n[0], x[1], n[1]), common);
+    }
+}
+
+/* ---- spans ------------------------------------------------------------------------------- */
+
+static struct ha_timeline *timeline;
+
+static int open_timeline(void **state)
+{
+    (void)state;
+    return ha_timeline_create(&timeline, NULL) != HA_OK;
+}
+static int close_timeline(void **state)
+{
+    (void)state;
+    ha_timeline_destroy(timeline);
+    return 0;
+}
+
+static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, uint64_t end, uint64_t bytes)
+{
+    const struct ha_span_sink *sink = ha_timeline_sink(timeline, origin);
+
+    sink->span(sink->self, &(struct ha_span){ .begin_ns = begin, .end_ns = end, .bytes = bytes, .kind = kind, .lane = "a", .name = "b" });
+}
+
+/* W = [1000, 2000): kernels 1100-1300 and 1200-1500 on two streams, a copy up 1400-1600, one down 1900-2100 (half of it
+ * inside), polling 1600-1900, CPU work of two threads 1250-1450. */
+static void a_step_by_hand(void **state)
+{
+    struct ha_usage u = { 0 };
+
+    (void)state;
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 1100, 1300, 0);
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 1200, 1500, 0);
+    put(HA_FROM_DEVICE, HA_SPAN_H2D, 1400, 1600, 4000);
+    put(HA_FROM_DEVICE, HA_SPAN_D2H, 1900, 2100, 1000);
+    put(HA_FROM_DEVICE, HA_SPAN_WAIT, 1600, 1900, 0);
+    put(HA_FROM_DEVICE, HA_SPAN_LAUNCH, 1000, 2000, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 1250, 1450, 0);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 1300, 1400, 0);
+    put(HA_FROM_WORKER, HA_SPAN_CPU, 1700, 1750, 0);
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 500, 900, 0);   /* of the step before */
+    assert_int_equal(ha_timeline_measure(timeline, (struct ha_interval){ 1000, 2000 }, &u, NULL), HA_OK);
+    assert_int_equal(u.wall_ns, 1000);
+    assert_int_equal(u.kernel_ns, 400);
+    assert_int_equal(u.copy_ns, 300);
+    assert_int_equal(u.device_ns, 600);
+    assert_int_equal(u.cpu_ns, 250);
+    assert_int_equal(u.overlap_ns, 200);
+    assert_int_equal(u.pool_ns, 300);
+    assert_near(u.h2d_bytes, 4000, 1e-9);
+    assert_near(u.d2h_bytes, 500, 1e-9);
+    assert_int_equal(u.windows, 1);
+    struct ha_ratios r = ha_usage_ratios(&u, 2);
+    assert_near(r.gpu_kernel_idle, 0.6, 1e-12);
+    assert_near(r.gpu_idle, 0.4, 1e-12);
+    assert_near(r.cpu_idle, 1 - 300.0 / 2000, 1e-12);
+    assert_near(r.overlap, 200.0 / 250, 1e-12);
+    assert_near(r.h2d_link_GBps, 4000.0 / 200, 1e-12);
+    assert_near(r.d2h_link_GBps, 500.0 / 100, 1e-12);
+}
+
+static void windows_add_up(void **state)
+{
+    struct ha_usage u = { 0 };
+
+    (void)state;
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 100, 0);
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 200, 250, 0);
+    ha_timeline_measure(timeline, (struct ha_interval){ 0, 100 }, &u, NULL);
+    ha_timeline_measure(timeline, (struct ha_interval){ 200, 300 }, &u, NULL);
+    assert_int_equal(u.windows, 2);
+    assert_near(ha_usage_ratios(&u, 1).gpu_kernel_idle, 0.25, 1e-12);
+}
+
+/* What did not run has no ratio: empty, not 0. */
+static void nothing_is_not_zero(void **state)
+{
+    struct ha_usage u = { 0 };
+
+    (void)state;
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 10, 20, 0);
+    ha_timeline_measure(timeline, (struct ha_interval){ 0, 100 }, &u, NULL);
+    struct ha_ratios r = ha_usage_ratios(&u, 1);
+    assert_true(isnan(r.overlap));
+    assert_true(isnan(r.h2d_link_GBps));
+    assert_near(r.cpu_idle, 1, 0);
+}
+
+static void one_long_step_does_not_speak_for_all(void **state)
+{
+    const struct ha_usage steps[] = { { .wall_ns = 100, .kernel_ns = 50, .device_ns = 50, .h2d_ns = 10, .h2d_bytes = 40 },
+                                      { .wall_ns = 100, .kernel_ns = 60, .device_ns = 60 },
+                                      { .wall_ns = 100000, .kernel_ns = 70, .device_ns = 70 } };
+    struct ha_ratios r;
+
+    (void)state;
+    assert_int_equal(ha_usage_medians(steps, 3, 1, &r, NULL), HA_OK);
+    assert_near(r.gpu_kernel_idle, 0.5, 1e-12);
+    assert_near(r.h2d_link_GBps, 4, 1e-12);
+    assert_true(isnan(r.d2h_link_GBps) && isnan(r.overlap));
+    assert_int_equal(ha_usage_medians(steps, 0, 1, &r, NULL), HA_OK);
+    assert_true(isnan(r.gpu_idle));
+}
+
+static void clear_forgets(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10000; i++) put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 1, 0);
+    assert_int_equal(ha_timeline_count(timeline), 10000);
+    assert_int_equal(ha_timeline_dropped(timeline), 0);
+    ha_timeline_clear(timeline);
+    assert_int_equal(ha_timeline_count(timeline), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(union_joins_and_sorts),
+        cmocka_unit_test(union_keeps_what_contains),
+        cmocka_unit_test(common_counts_each_moment_once),
+        cmocka_unit_test(intervals_agree_with_counting),
+        cmocka_unit_test_setup_teardown(a_step_by_hand, open_timeline, close_timeline),
+        cmocka_unit_test_setup_teardown(windows_add_up, open_timeline, close_timeline),
+        cmocka_unit_test_setup_teardown(nothing_is_not_zero, open_timeline, close_timeline),
+        cmocka_unit_test(one_long_step_does_not_speak_for_all),
+        cmocka_unit_test_setup_teardown(clear_forgets, open_timeline, close_timeline),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+#include "harness/measure/timeline.h"
+
+#include "harness/base/stats.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A sink is one pointer, so each origin has its own. */
+struct inlet {
+    struct ha_timeline *timeline;
+    enum ha_origin origin;
+    struct ha_span_sink sink;
+};
+
+struct ha_timeline {
+    pthread_mutex_t lock;
+    struct ha_timeline_span *spans;
+    size_t count, capacity, dropped;
+    struct inlet inlets[HA_ORIGIN_COUNT];
+};
+
+static void keep(void *self, const struct ha_span *span)
+{
+    const struct inlet *in = self;
+    struct ha_timeline *t = in->timeline;
+
+    pthread_mutex_lock(&t->lock);
+    if (t->count == t->capacity) {
+        size_t capacity = t->capacity ? 2 * t->capacity : 4096;
+        struct ha_timeline_span *grown = realloc(t->spans, capacity * sizeof *grown);
+        if (grown) {
+            t->spans = grown;
+            t->capacity = capacity;
+        }
+    }
+    if (t->count < t->capacity)
+        t->spans[t->count++] = (struct ha_timeline_span){ *span, in->origin };
+    else
+        t->dropped++;
+    pthread_mutex_unlock(&t->lock);
+}
+
+enum ha_status ha_timeline_create(struct ha_timeline **timeline, struct ha_why *why)
+{
+    struct ha_timeline *t = calloc(1, sizeof *t);
+
+    if (!t)
+        return ha_why(why, HA_ERROR, "no memory for a timeline");
+    pthread_mutex_init(&t->lock, NULL);
+    for (int i = 0; i < HA_ORIGIN_COUNT; i++)
+        t->inlets[i] = (struct inlet){ t, (enum ha_origin)i, { &t->inlets[i], keep } };
+    *timeline = t;
+    return HA_OK;
+}
+
+const struct ha_span_sink *ha_timeline_sink(struct ha_timeline *t, enum ha_origin origin) { return &t->inlets[origin].sink; }
+
+void ha_timeline_clear(struct ha_timeline *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->count = t->dropped = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+size_t ha_timeline_count(const struct ha_timeline *t) { return t->count; }
+const struct ha_timeline_span *ha_timeline_at(const struct ha_timeline *t, size_t i) { return &t->spans[i]; }
+size_t ha_timeline_dropped(const struct ha_timeline *t) { return t->dropped; }
+
+void ha_timeline_destroy(struct ha_timeline *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_destroy(&t->lock);
+    free(t->spans);
+    free(t);
+}
+
+/* ---- what a window holds ------------------------------------------------------------ */
+
+enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, SETS };
+
+static void classify(const struct ha_timeline_span *s, bool in[SETS])
+{
+    enum ha_span_kind kind = s->span.kind;
+
+    in[KERNEL] = kind == HA_SPAN_KERNEL || kind == HA_SPAN_D2D;
+    in[H2D] = kind == HA_SPAN_H2D;
+    in[D2H] = kind == HA_SPAN_D2H;
+    in[COPY] = in[H2D] || in[D2H];
+    in[DEVICE] = in[KERNEL] || in[COPY];
+    /* selection in the background and host functions are not attention */
+    in[CPU] = kind == HA_SPAN_CPU && s->origin == HA_FROM_POOL;
+}
+
+enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interval w, struct ha_usage *sum, struct ha_why *why)
+{
+    struct ha_interval *x = malloc(SETS * (t->count + 1) * sizeof *x), *set[SETS];
+    size_t n[SETS] = { 0 };
+
+    if (!x)
+        return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
+    for (int i = 0; i < SETS; i++)
+        set[i] = x + (size_t)i * (t->count + 1);
+    for (size_t i = 0; i < t->count; i++) {
+        const struct ha_span *s = &t->spans[i].span;
+        struct ha_interval c = { s->begin_ns > w.begin_ns ? s->begin_ns : w.begin_ns, s->end_ns < w.end_ns ? s->end_ns : w.end_ns };
+        bool in[SETS];
+        double share;
+
+        if (c.end_ns <= c.begin_ns)
+            continue;
+        share = (double)(c.end_ns - c.begin_ns) / (double)(s->end_ns - s->begin_ns);
+        classify(&t->spans[i], in);
+        for (int j = 0; j < SETS; j++)
+            if (in[j])
+                set[j][n[j]++] = c;
+        if (in[H2D])
+            sum->h2d_bytes += share * (double)s->bytes;
+        if (in[D2H])
+            sum->d2h_bytes += share * (double)s->bytes;
+        sum->zero_copy_bytes += share * (double)s->zero_copy_bytes;
+        if (t->spans[i].origin == HA_FROM_POOL)
+            sum->pool_ns += c.end_ns - c.begin_ns;
+    }
+    for (int j = 0; j < SETS; j++)
+        n[j] = ha_interval_union(set[j], n[j]);
+    sum->wall_ns += w.end_ns - w.begin_ns;
+    sum->kernel_ns += ha_interval_length(set[KERNEL], n[KERNEL]);
+    sum->copy_ns += ha_interval_length(set[COPY], n[COPY]);
+    sum->device_ns += ha_interval_length(set[DEVICE], n[DEVICE]);
+    sum->cpu_ns += ha_interval_length(set[CPU], n[CPU]);
+    sum->overlap_ns += ha_interval_common(set[CPU], n[CPU], set[DEVICE], n[DEVICE]);
+    sum->h2d_ns += ha_interval_length(set[H2D], n[H2D]);
+    sum->d2h_ns += ha_interval_length(set[D2H], n[D2H]);
+    sum->windows++;
+    free(x);
+    return HA_OK;
+}
+
+static double over(double a, double b) { return b > 0 ? a / b : (double)NAN; }
+
+struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
+{
+    double wall = (double)u->wall_ns, less = (double)(u->cpu_ns < u->device_ns ? u->cpu_ns : u->device_ns);
+
+    return (struct ha_ratios){
+        .gpu_kernel_idle = 1 - over((double)u->kernel_ns, wall),
+        .gpu_idle = 1 - over((double)u->device_ns, wall),
+        .cpu_idle = 1 - over((double)u->pool_ns, wall * (double)threads),
+        .overlap = over((double)u->overlap_ns, less),
+        /* bytes per nanosecond are 10^9 bytes per second */
+        .h2d_link_GBps = over(u->h2d_bytes, (double)u->h2d_ns),
+        .d2h_link_GBps = over(u->d2h_bytes, (double)u->d2h_ns),
+    };
+}
+
+enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size_t threads, struct ha_ratios *out, struct ha_why *why)
+{
+    enum { RATIOS = sizeof(struct ha_ratios) / sizeof(double) };
+    double *x = malloc((count + 1) * sizeof *x);
+
+    if (!x) return ha_why(why, HA_ERROR, "no memory for medians");
+    for (size_t r = 0; r < RATIOS; r++) {
+        size_t n = 0;
+        for (size_t i = 0; i < count; i++) {
+            struct ha_ratios one = ha_usage_ratios(&steps[i], threads);
+            double value;
+            memcpy(&value, (const char *)&one + r * sizeof value, sizeof value);
+            if (!isnan(value)) x[n++] = value;
+        }
+        double median = ha_median(x, n);
+        memcpy((char *)out + r * sizeof median, &median, sizeof median);
+    }
+    free(x);
+    return HA_OK;
+}

@@ -1,0 +1,116 @@
+#include "harness/report/perfetto.h"
+
+#include "harness/base/why.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES_MAX = 512 };
+static const char tail[] = "\n]}\n";
+
+struct ha_perfetto {
+    FILE *file;
+    char *path;
+    int cases;
+    bool any;          /* an event has been written: the next needs a comma */
+};
+
+static void put_string(FILE *f, const char *s)
+{
+    putc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
+        else if (c < 0x20) fprintf(f, "\\u%04x", c);
+        else putc(c, f);
+    }
+    putc('"', f);
+}
+
+static void next(struct ha_perfetto *t)
+{
+    fputs(t->any ? ",\n" : "\n", t->file);
+    t->any = true;
+}
+
+static enum ha_status done(struct ha_perfetto *t, struct ha_why *why)
+{
+    fputs(tail, t->file);
+    if (fflush(t->file) == 0 && !ferror(t->file)) return HA_OK;
+    return ha_why(why, HA_ERROR, "%s: cannot write: %s", t->path, strerror(errno));
+}
+
+enum ha_status ha_perfetto_open(struct ha_perfetto **file, const char *path, struct ha_why *why)
+{
+    struct ha_perfetto *t = calloc(1, sizeof *t);
+
+    if (t) t->path = strdup(path);
+    if (t && t->path) t->file = fopen(path, "we");
+    if (!t || !t->path || !t->file) {
+        ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
+        if (t) free(t->path);
+        free(t);
+        return HA_ERROR;
+    }
+    *file = t;
+    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", t->file);
+    return done(t, why);
+}
+
+static const char *lane_of(const struct ha_timeline_span *s)
+{
+    return s->span.kind == HA_SPAN_H2D ? "link host to device" : s->span.kind == HA_SPAN_D2H ? "link device to host"
+           : s->span.lane ? s->span.lane : "device";
+}
+
+static const char *kind_name(enum ha_span_kind kind)
+{
+    static const char *const name[] = { [HA_SPAN_KERNEL] = "kernel", [HA_SPAN_H2D] = "h2d", [HA_SPAN_D2H] = "d2h", [HA_SPAN_D2D] = "d2d",
+                                        [HA_SPAN_WAIT] = "wait", [HA_SPAN_CPU] = "cpu", [HA_SPAN_LAUNCH] = "launch" };
+    return name[kind];
+}
+
+enum ha_status ha_perfetto_case(struct ha_perfetto *t, const char *id, const struct ha_timeline *timeline, struct ha_interval window,
+                             struct ha_why *why)
+{
+    const char *lane[LANES_MAX];
+    int pid = ++t->cases, lanes = 0;
+
+    fseek(t->file, -(long)(sizeof tail - 1), SEEK_END);
+    next(t);
+    fprintf(t->file, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":", pid);
+    put_string(t->file, id);
+    fputs("}}", t->file);
+    for (size_t i = 0; i < ha_timeline_count(timeline); i++) {
+        const struct ha_timeline_span *s = ha_timeline_at(timeline, i);
+        int tid = 0;
+        if (s->span.end_ns <= window.begin_ns || s->span.begin_ns >= window.end_ns) continue;
+        while (tid < lanes && strcmp(lane[tid], lane_of(s))) tid++;
+        if (tid == lanes && lanes == LANES_MAX) continue;
+        if (tid == lanes) {
+            lane[lanes++] = lane_of(s);
+            next(t);
+            fprintf(t->file, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", pid, tid + 1);
+            put_string(t->file, lane[tid]);
+            fputs("}}", t->file);
+        }
+        next(t);
+        fprintf(t->file, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", pid, tid + 1,
+                ((double)s->span.begin_ns - (double)window.begin_ns) / 1e3, (double)(s->span.end_ns - s->span.begin_ns) / 1e3,
+                kind_name(s->span.kind));
+        put_string(t->file, s->span.name ? s->span.name : "");
+        fprintf(t->file, ",\"args\":{\"bytes\":%llu}}", (unsigned long long)(s->span.bytes + s->span.zero_copy_bytes));
+    }
+    return done(t, why);
+}
+
+enum ha_status ha_perfetto_close(struct ha_perfetto *t, struct ha_why *why)
+{
+    if (!t) return HA_OK;
+    enum ha_status status = fclose(t->file) == 0 ? HA_OK : ha_why(why, HA_ERROR, "%s: cannot write: %s", t->path, strerror(errno));
+    free(t->path);
+    free(t);
+    return status;
+}

@@ -1,0 +1,48 @@
+#ifndef HA_ROW_H
+#define HA_ROW_H
+
+/* One line of results. Numbers that were not measured are NaN, texts empty; both are written
+ * as an empty field, never as 0. What each means stands in the field table, record.c. */
+
+#include "harness/api/case.h"
+
+enum { HA_SCHEMA_VERSION = 1 };
+
+enum ha_verdict { HA_PASS, HA_VERDICT_FAIL, HA_VERDICT_WAIVED, HA_VERDICT_ERROR };
+
+struct ha_row {
+    double schema_version;
+    char run_id[64], case_id[HA_CASE_ID_MAX];
+    double process, block, iter, step, layer;
+    char role[16];
+    /* independents */
+    char suite[64], family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96], isa[32];
+    double layers, batch, q_len;
+    char ctx_len[160];
+    double q_heads, kv_heads, head_dim;
+    char kv_dtype[8], acc_dtype[8], dataset[256];
+    double seed, threads, numa_node;
+    char host_mem[16];
+    /* outcome */
+    char verdict[16], reason[512];
+    double question;
+    /* questions 1 and 3 */
+    double err_over_bound, rel_l2, rel_l2_head_max, mass_min, mass_mean, cert_slack, recall, keys_mean;
+    /* time */
+    double step_ns, step_lo_ns, step_hi_ns, layer_ns, samples, warmup_samples, warm, vs_full, full_step_ns;
+    double context_switches, page_faults;
+    /* idle, overlap, link */
+    double gpu_kernel_idle, gpu_idle, cpu_idle, overlap, overlap_eff, perturb, spans_dropped;
+    char source[32];
+    double h2d_bytes, d2h_bytes, zero_copy_bytes, h2d_link_GBps, d2h_link_GBps, h2d_eff_GBps, d2h_eff_GBps, link_share;
+    double floor_ns, floor_ratio;
+    /* memory */
+    double kv_gpu_bytes, kv_cpu_bytes, meta_gpu_bytes, meta_cpu_bytes;
+    /* what the variant counts */
+    double hit_ratio, cpu_ratio, recalls, select_ns, manage_ns, cpu_tokens;
+};
+
+/* everything empty */
+void ha_row_clear(struct ha_row *row);
+
+#endif

@@ -1,0 +1,153 @@
+#include "harness/report/table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELL = 256 };
+
+/* ---- cells ------------------------------------------------------------------------------ */
+
+static void number(char *out, const char *format, double x)
+{
+    #pragma GCC diagnostic push
+    #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    if (isnan(x)) strcpy(out, "-");
+    else snprintf(out, CELL, format, x);
+    #pragma GCC diagnostic pop
+}
+
+static void name(const struct ha_row *r, char *out)
+{
+    snprintf(out, CELL, "%s%s%s", r->variant, *r->params ? " " : "", r->params);
+}
+static void verdict(const struct ha_row *r, char *out) { snprintf(out, CELL, "%s", r->verdict); }
+static void error(const struct ha_row *r, char *out)
+{
+    if (!strcmp(r->contract, "unchecked")) strcpy(out, "unchecked");
+    else number(out, "%.3g", r->err_over_bound);
+}
+static void rel_l2(const struct ha_row *r, char *out) { number(out, "%.2e", r->rel_l2); }
+static void head_max(const struct ha_row *r, char *out) { number(out, "%.2e", r->rel_l2_head_max); }
+static void mass(const struct ha_row *r, char *out) { number(out, "%.4f", r->mass_mean); }
+static void mass_min(const struct ha_row *r, char *out) { number(out, "%.4f", r->mass_min); }
+static void recall(const struct ha_row *r, char *out) { number(out, "%.4f", r->recall); }
+static void certificate(const struct ha_row *r, char *out) { number(out, "%.3f", r->cert_slack); }
+static void keys(const struct ha_row *r, char *out) { number(out, "%.1f", r->keys_mean); }
+static void step(const struct ha_row *r, char *out) { number(out, "%.4g", r->step_ns / 1e6); }
+static void spread(const struct ha_row *r, char *out) { number(out, "%.1f", 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns); }
+static void full(const struct ha_row *r, char *out) { number(out, "%.2f", r->vs_full); }
+static void device_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->gpu_idle); }
+static void cpu_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->cpu_idle); }
+static void overlap(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->overlap); }
+static void moved(const struct ha_row *r, char *out) { number(out, "%.4g", (r->h2d_bytes + r->d2h_bytes) / 1e6); }
+static void rate(const struct ha_row *r, char *out) { number(out, "%.2f", r->h2d_link_GBps); }
+static void floor_ratio(const struct ha_row *r, char *out) { number(out, "%.2f", r->floor_ratio); }
+
+enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3 };
+
+static const struct column {
+    const char *title;
+    int width;              /* negative: to the left */
+    unsigned where;
+    void (*cell)(const struct ha_row *r, char *out);
+} columns[] = {
+    { "variant", -34, BOTH, name },       { "verdict", -7, BOTH, verdict },    { "err/bound", 9, BOTH, error },
+    { "rel L2", 9, BOTH, rel_l2 },        { "head max", 9, IN_CHECK, head_max }, { "mass", 7, BOTH, mass },
+    { "least", 7, IN_CHECK, mass_min },   { "recall", 7, IN_CHECK, recall },   { "cert", 6, IN_CHECK, certificate },
+    { "keys", 9, IN_CHECK, keys },        { "step ms", 9, IN_BENCH, step },    { "+-%", 5, IN_BENCH, spread },
+    { "x full", 7, IN_BENCH, full },      { "idle%", 6, IN_BENCH, device_idle }, { "CPU id%", 7, IN_BENCH, cpu_idle },
+    { "ovl%", 6, IN_BENCH, overlap },     { "MB/step", 9, IN_BENCH, moved },   { "up GB/s", 7, IN_BENCH, rate },
+    { "floor", 6, IN_BENCH, floor_ratio },
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* ---- groups ------------------------------------------------------------------------------ */
+
+static void workload(const struct ha_row *r, char *out, size_t size)
+{
+    snprintf(out, size, "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers, %s seed %.0f, device %s (%s), %.0f threads",
+             r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers, r->dataset, r->seed, r->device,
+             r->device_kind, r->threads);
+}
+
+static bool same_workload(const struct ha_row *a, const struct ha_row *b)
+{
+    char x[1024], y[1024];
+
+    workload(a, x, sizeof x);
+    workload(b, y, sizeof y);
+    return !strcmp(x, y);
+}
+
+/* a waived case measured nothing: it has its own list */
+static bool listed(const struct ha_row *r) { return strcmp(r->verdict, "waived") != 0; }
+
+static void print_row(FILE *out, const struct ha_row *r, unsigned where)
+{
+    for (size_t i = 0; i < COLUMNS; i++) {
+        char cell[CELL];
+        if (!(columns[i].where & where)) continue;
+        if (r) columns[i].cell(r, cell);
+        else snprintf(cell, sizeof cell, "%s", columns[i].title);
+        int most = abs(columns[i].width);
+        if ((int)strlen(cell) > most) strcpy(cell + most - 2, "..");
+        fprintf(out, "%s%*s", i ? " " : "", columns[i].width, cell);
+    }
+    putc('\n', out);
+}
+
+static void print_groups(FILE *out, const struct ha_row *rows, size_t count, unsigned where)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t before = 0;
+        char text[1024];
+        while (before < i && !(listed(&rows[before]) && same_workload(&rows[before], &rows[i]))) before++;
+        if (before < i || !listed(&rows[i])) continue;
+        workload(&rows[i], text, sizeof text);
+        fprintf(out, "\n%.150s\n", text);
+        print_row(out, NULL, where);
+        for (size_t j = i; j < count; j++)
+            if (listed(&rows[j]) && same_workload(&rows[i], &rows[j])) print_row(out, &rows[j], where);
+    }
+}
+
+static bool bad(const struct ha_row *r) { return !strcmp(r->verdict, "fail") || !strcmp(r->verdict, "error"); }
+
+static void print_reasons(FILE *out, const struct ha_row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bad(&rows[i])) fprintf(out, "\n%s: %s\n    %s\n", rows[i].verdict, rows[i].case_id, rows[i].reason);
+    for (size_t i = 0; i < count; i++) {
+        size_t before = 0, n = 0;
+        if (strcmp(rows[i].verdict, "waived")) continue;
+        while (before < i && (strcmp(rows[before].verdict, "waived") || strcmp(rows[before].reason, rows[i].reason))) before++;
+        if (before < i) continue;
+        for (size_t j = i; j < count; j++) n += !strcmp(rows[j].verdict, "waived") && !strcmp(rows[j].reason, rows[i].reason);
+        fprintf(out, "\nwaived: %zu x %s\n", n, rows[i].reason);
+    }
+}
+
+void ha_table_print(FILE *out, const struct ha_row *rows, size_t count, bool bench)
+{
+    print_groups(out, rows, count, bench ? IN_BENCH : IN_CHECK);
+    print_reasons(out, rows, count);
+}
+
+struct ha_totals ha_table_totals(const struct ha_row *rows, size_t count)
+{
+    struct ha_totals t = { 0 };
+
+    for (size_t i = 0; i < count; i++) {
+        t.passed += !strcmp(rows[i].verdict, "pass");
+        t.failed += !strcmp(rows[i].verdict, "fail");
+        t.waived += !strcmp(rows[i].verdict, "waived");
+        t.errors += !strcmp(rows[i].verdict, "error");
+    }
+    return t;
+}
+
+void ha_table_print_totals(FILE *out, const struct ha_totals *t)
+{
+    fprintf(out, "%zu passed, %zu failed, %zu skipped\n", t->passed, t->failed + t->errors, t->waived);
+}
