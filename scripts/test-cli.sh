@@ -103,8 +103,9 @@ done
 
 expect 0 '1 passed, 0 failed' check "$small"
 expect 0 '1 passed, 0 failed' check "$small" --isa c -q
-expect 10 '0 passed, 1 failed' check "$small" --device null
-holds 'the case is named on stderr' grep -q '^fail: resident:device=null' "$dir/err"
+expect 10 '0 passed, 1 failed' check 'hgca:ctx=64,layers=1,steps=12,blk_size=8,blk_num=4,evict_error=8'
+holds 'the case is named on stderr' grep -q '^fail: hgca:' "$dir/err"
+expect 0 'unchecked' check "$small" --device null
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
