@@ -137,11 +137,11 @@ static enum ha_exit probe(const struct ha_options *o, struct ha_why *why)
 /* Idle OpenMP threads spin by default and take the cores that the embedded device's own threads need:
  * on 2 cores no device work overlapped with the CPU's. Its runtime reads the policy while it is
  * loaded, so the program starts itself once more; a policy that the user chose stands. */
-static void let_idle_threads_sleep(const struct ha_options *o, char **argv)
+static void let_idle_threads_sleep(const struct ha_options *o, char *const *words)
 {
     const bool embedded = !o->device || !strcmp(o->device, "host");
     if (!embedded || o->command == HA_CMD_LIST || getenv("OMP_WAIT_POLICY")) return;
-    if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0) execv("/proc/self/exe", argv);
+    if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0) execv("/proc/self/exe", words);
     /* where that fails the runs go on, only slower */
 }
 
@@ -150,8 +150,11 @@ int main(int argc, char **argv)
     struct ha_options o;
     struct ha_why why = { "" };
     enum ha_exit code = HA_EXIT_INTERNAL;
+    char **words = calloc((size_t)argc + 1, sizeof *words);  /* argp reorders and renames argv */
+    if (words) memcpy(words, argv, (size_t)argc * sizeof *words);
     ha_options_parse(argc, argv, &o);
-    let_idle_threads_sleep(&o, argv);
+    if (words) let_idle_threads_sleep(&o, words);
+    free(words);
     ha_signals_catch();
     switch (o.command) {
     case HA_CMD_RUN:
