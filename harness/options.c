@@ -21,7 +21,7 @@ static const struct {
       "key=value, key!=value (a key of the case, variant or family), or a part of the id", 0 } },
     { RUN | CHECK | LIST | PROBE, { "device", DEVICE, "NAME", 0, "host, cuda, or the path of a plugin (.so)", 0 } },
     { RUN | CHECK | LIST, { "seed", SEED, "N", 0, "Seed of the datasets, in every case", 0 } },
-    { RUN | CHECK | LIST, { "threads", THREADS, "N", 0, "Threads of the CPU side, in every case; 0: all cores", 0 } },
+    { RUN | CHECK | LIST, { "threads", THREADS, "N", 0, "Threads of the CPU side, in every case; 0: the cores that the device leaves free", 0 } },
     { RUN | CHECK, { "isa", ISA, "NAME", 0, "CPU kernels: see `habench list kernels`; the best by default", 0 } },
     { RUN | CHECK | PROBE, { "output", 'o', "DIR", 0, "Write the result files there; without it there are none", 0 } },
     { RUN | CHECK, { "resume", RESUME, NULL, 0, "Go on in DIR: cases that are complete there are skipped", 0 } },

@@ -17,7 +17,7 @@ struct ha_case {
     char variant[48], device[256], dataset[256];
     struct ha_shape shape;
     uint64_t seed;
-    size_t threads;                 /* of the CPU side; 0: all cores */
+    size_t threads;                 /* of the CPU side; 0: the cores that the device leaves free */
     double param[HA_PARAMS_MAX];    /* of the variant, in its order */
 };
 

@@ -256,6 +256,6 @@ const struct ha_key ha_keys[] = {
     { "model_dim", "0", "dimension of a layer's input, where the dataset has one", AT(shape.model_dim), .max = 65536, SIZE },
     { "dtype", "f16", "of keys and values: f32, f16, bf16", .always = true, .set = set_dtype, .print = print_dtype },
     { "seed", "1", "of the dataset", AT(seed), .max = UINT64_MAX, SIZE },
-    { "threads", "0", "of the CPU side; 0: all cores", AT(threads), .max = 1024, SIZE },
+    { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", AT(threads), .max = 1024, SIZE },
 };
 _Static_assert(sizeof ha_keys / sizeof *ha_keys == HA_KEYS_COUNT, "HA_KEYS_COUNT");

@@ -10,6 +10,7 @@
 #include "harness/registry.h"
 #include "harness/base/try.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,16 @@ static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
     return s->in && s->out && s->host_in && s->host_out ? HA_OK : HA_ERROR;
 }
 
+/* A device that computes on the host keeps one core: CPU threads on all of them would time how the
+ * two sides get in each other's way. */
+static size_t free_cores(const struct ha_device_info *info)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;   /* all, as the pool counts them */
+    size_t cores = (size_t)CPU_COUNT(&allowed);
+    return info->compute_threads > 0 && cores > 1 ? cores - 1 : cores;
+}
+
 static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const char *isa, const char *mutant, struct ha_why *why)
 {
     struct ha_machine *m = s->machine;
@@ -116,7 +127,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
                            !strcmp(s->variant->name, "resident"), ha_memory_available(), s->info.memory_free_bytes, why));
     s->variant_api = ha_meter_wrap(s->api);
     HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));
-    HA_TRY(ha_pool_create(&s->pool, c->threads, why));
+    HA_TRY(ha_pool_create(&s->pool, c->threads ? c->threads : free_cores(&s->info), why));
     HA_TRY(ha_worker_create(&s->worker, why));
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
