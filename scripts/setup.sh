@@ -2,7 +2,7 @@
 # setup.sh: installs what the build and the tests need, from the packages of Debian or Ubuntu.
 set -eu
 
-packages="git ninja-build gcc libc6-dev clang libomp-dev libclang-rt-dev \
+packages="git ninja-build gcc g++ libc6-dev clang libomp-dev libclang-rt-dev \
 libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev"
 
 usage() {
@@ -22,11 +22,11 @@ EOF
 elsewhere() {
     cat >&2 <<'EOF'
 setup.sh: there is no apt-get here; install these by hand (names as far as we know them):
-  Fedora      dnf install git ninja-build gcc clang libomp-devel compiler-rt libcsv-devel hwloc-devel
+  Fedora      dnf install git ninja-build gcc gcc-c++ clang libomp-devel compiler-rt libcsv-devel hwloc-devel
               jansson-devel inih-devel libcmocka-devel mpfr-devel
   Arch        pacman -S git ninja gcc clang openmp compiler-rt hwloc jansson libinih cmocka mpfr
               and libcsv from the AUR
-  openSUSE    zypper install git ninja gcc clang libomp-devel hwloc-devel libjansson-devel inih-devel
+  openSUSE    zypper install git ninja gcc gcc-c++ clang libomp-devel hwloc-devel libjansson-devel inih-devel
               libcmocka-devel mpfr-devel, and libcsv from its source
   macOS       habench needs Linux (CPU pinning, /proc, huge pages): use a Linux container or virtual machine
 Needed: gcc 12 or clang 14 or later, and ninja 1.11 or later.
