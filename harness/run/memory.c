@@ -1,7 +1,6 @@
 #include "harness/run/memory.h"
 
 #include "harness/base/why.h"
-#include "harness/run/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,13 +27,6 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
         /* q, o and x in binary32, on the device and as its host side */
         .io_bytes = 2 * rows * ((2 * s->q_heads * s->head_dim + s->q_heads + s->model_dim) * sizeof(float) + row),
     };
-}
-
-uint64_t ha_case_memory_bytes(const struct ha_case *c)
-{
-    struct ha_memory_need need = ha_memory_estimate(&c->shape);
-
-    return need.data_bytes + need.variant_bytes + need.io_bytes;
 }
 
 static uint64_t read_number(const char *path)

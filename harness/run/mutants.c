@@ -222,7 +222,6 @@ const struct ha_mutant ha_mutants[] = {
 enum { MUTANTS = sizeof ha_mutants / sizeof *ha_mutants };
 const size_t ha_mutants_count = MUTANTS;
 
-const char *ha_mutant_name(size_t i) { return i < MUTANTS ? ha_mutants[i].name : NULL; }
 
 enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, const struct ha_device_api **api, struct ha_why *why)
 {

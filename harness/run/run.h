@@ -34,11 +34,6 @@ enum ha_status ha_run_close(struct ha_run *run, struct ha_why *why);
 /* set by SIGINT and SIGTERM: finish the row, write what is complete, stop */
 extern volatile sig_atomic_t ha_stop;
 
-/* bytes of host and device memory that a case needs at its peak, roughly (within a factor 1.5) */
-uint64_t ha_case_memory_bytes(const struct ha_case *c);
-
-struct ha_mutant;
-const char *ha_mutant_name(size_t i);   /* NULL after the last */
 /* every mutant over the cases that can expose it; prints a table; HA_FAIL if one survives */
 enum ha_status ha_mutants_run(const struct ha_run_options *options, struct ha_why *why);
 
