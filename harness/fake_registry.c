@@ -12,15 +12,17 @@ static void attend_c(const struct ha_kernels *self, const struct ha_attend *a) {
 static size_t scratch_c(const struct ha_attend *a) { return a ? 1 : 0; }
 
 static const struct ha_kernels c = {
-    .name = "c", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 1 }, .attend_chunk = chunk_c, .merge = merge_c, .score = score_c,
-    .attend = attend_c, .attend_scratch_bytes = scratch_c,
+    .name = "c", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 1 }, .traits = { .forms = 1 }, .attend_chunk = chunk_c, .merge = merge_c,
+    .score = score_c, .attend = attend_c, .attend_scratch_bytes = scratch_c,
 };
 static const struct ha_kernels fast = {
-    .name = "fast", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 8 }, .attend_chunk = chunk_fast,
+    .name = "fast", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 8 }, .traits = { .forms = 99 }, .attend_chunk = chunk_fast,
 };
 static const struct ha_kernels gone = { .name = "gone", .absent = "not compiled for this target", .cpu_bit = HA_CPU_C,
                                         .score = score_unusable };
-static const struct ha_kernels best = { .name = "best", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 99 }, .merge = merge_best };
+static const struct ha_kernels best = {
+    .name = "best", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 99 }, .traits = { .forms = 8 }, .merge = merge_best,
+};
 static const struct ha_kernels alien = { .name = "alien", .cpu_bit = 1u << 30, .score = score_unusable };
 static const struct ha_kernels beyond = { .name = "beyond", .cpu_bit = 1u << 30, .merge = merge_c };
 const struct ha_kernels *const ha_kernels_all[] = { &c, &fast, &gone, &alien, &best, &beyond };

@@ -17,6 +17,11 @@ static void print_device(const char *name, const struct ha_device_api *api, cons
     struct ha_why why;
     memset(&info, 0, sizeof info);
     printf("%-10s %-7s ", name, api->kind);
+    if (ha_plugin_merges_only(api)) {
+        api->info(NULL, &info);
+        printf("%.*s: a library; habench check lse_merge --device %s\n", (int)sizeof info.name, info.name, name);
+        return;
+    }
     if (api->open(&device, &config, &why) != HA_OK) {
         printf("not here: %s\n", why.text);
         return;

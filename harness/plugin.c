@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a device must have; all the rest is optional, and its absence waives cases. */
+/* What a device must have; all the rest is optional, and its absence waives cases. Of these, a library has
+ * info alone and needs no names. */
 static const struct {
     const char *name;
     size_t offset;
@@ -30,6 +31,7 @@ struct plugin {
     struct plugin *next;
     const struct ha_device_api *exported;
     struct ha_device_api api;
+    char name[64];           /* of a library that does not say */
 };
 static struct plugin *plugins;
 
@@ -97,21 +99,52 @@ done:
     return status;
 }
 
-static enum ha_status table_check(const char *path, const struct ha_device_api *api, struct ha_why *why)
+static bool has_entry(const struct ha_device_api *api, size_t i)
 {
-    if (api->abi != HA_DEVICE_ABI)
-        return ha_why(why, HA_ERROR, "%s: compiled against device ABI %u, this program has ABI %u; compile it again", path,
-                      api->abi, HA_DEVICE_ABI);
+    void (*entry)(void);
+    _Static_assert(sizeof entry == sizeof(const char *), "a table entry is one word");
+    memcpy(&entry, (const char *)api + mandatory[i].offset, sizeof entry);
+    return entry != NULL;
+}
+
+/* api: the table as far as the plugin says that it goes, and NULL from there on. */
+static enum ha_status device_check(const char *path, const struct ha_device_api *api, struct ha_why *why)
+{
     for (size_t i = 0; i < MANDATORY_COUNT; i++) {
-        void (*entry)(void);
-        _Static_assert(sizeof entry == sizeof(const char *), "a table entry is one word");
-        if (api->struct_bytes < mandatory[i].offset + sizeof entry)
+        if (api->struct_bytes < mandatory[i].offset + sizeof(void *))
             return ha_why(why, HA_ERROR, "%s: struct_bytes is %u: the table ends before '%s', which a device must have", path,
                           api->struct_bytes, mandatory[i].name);
-        memcpy(&entry, (const char *)api + mandatory[i].offset, sizeof entry);
-        if (!entry) return ha_why(why, HA_ERROR, "%s: '%s' is NULL, and a device must have it", path, mandatory[i].name);
+        if (!has_entry(api, i)) return ha_why(why, HA_ERROR, "%s: '%s' is NULL, and a device must have it", path, mandatory[i].name);
     }
     return HA_OK;
+}
+
+bool ha_plugin_merges_only(const struct ha_device_api *api)
+{
+    if (!api->info || !(api->merge || api->attend)) return false;
+    for (size_t i = 0; i < MANDATORY_COUNT; i++)
+        if (mandatory[i].offset >= offsetof(struct ha_device_api, open) && mandatory[i].offset != offsetof(struct ha_device_api, info)
+            && has_entry(api, i))
+            return false;
+    return true;
+}
+
+static enum ha_status table_check(const char *path, const struct ha_device_api *api, struct ha_why *why)
+{
+    if (ha_plugin_merges_only(api)) return HA_OK;
+    if (!api->open && !api->mem_alloc && !api->stream_create)
+        return ha_why(why, HA_ERROR, "%s: neither a device, which has 'open', nor a library, which has 'info' and 'merge' or 'attend'", path);
+    return device_check(path, api, why);
+}
+
+/* What the reports say of a library that does not introduce itself. */
+static void name_library(struct plugin *plugin, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(plugin->name, sizeof plugin->name, "%s", slash ? slash + 1 : path);
+    if (!plugin->api.name) plugin->api.name = plugin->name;
+    if (!plugin->api.kind) plugin->api.kind = "plugin";
+    if (!plugin->api.built_with) plugin->api.built_with = "unknown";
 }
 
 enum ha_status ha_plugin_load(const char *path, const struct ha_device_api **out, struct ha_why *why)
@@ -129,11 +162,18 @@ enum ha_status ha_plugin_load(const char *path, const struct ha_device_api **out
             *out = &p->api;
             return HA_OK;
         }
-    status = table_check(path, exported, why);
-    if (status != HA_OK) return status;
+    if (exported->abi != HA_DEVICE_ABI)
+        return ha_why(why, HA_ERROR, "%s: compiled against device ABI %u, this program has ABI %u; compile it again", path,
+                      exported->abi, HA_DEVICE_ABI);
     struct plugin *plugin = calloc(1, sizeof *plugin);
     if (!plugin) return ha_why(why, HA_ERROR, "%s: no memory for its table", path);
     memcpy(&plugin->api, exported, exported->struct_bytes < sizeof plugin->api ? exported->struct_bytes : sizeof plugin->api);
+    status = table_check(path, &plugin->api, why);
+    if (status != HA_OK) {
+        free(plugin);
+        return status;
+    }
+    name_library(plugin, path);
     plugin->exported = exported;
     plugin->next = plugins;
     plugins = plugin;

@@ -15,4 +15,9 @@ enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], s
  * Call it from one thread at a time. */
 enum ha_status ha_plugin_load(const char *path, const struct ha_device_api **out, struct ha_why *why);
 
+/* True of a library: its table has info and merge or attend (or both) and is no device: no open, memory or
+ * streams. Its entries are called with dev and stream NULL on host memory, and info tells its traits. name,
+ * kind and built_with of a loaded table are never NULL. */
+bool ha_plugin_merges_only(const struct ha_device_api *api);
+
 #endif

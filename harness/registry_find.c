@@ -38,7 +38,10 @@ static void fill(struct ha_kernels *out, const struct ha_kernels *below)
         out->attend_chunk = below->attend_chunk;
         out->profile = below->profile;
     }
-    if (!out->merge) out->merge = below->merge;
+    if (!out->merge) {
+        out->merge = below->merge;
+        out->traits = below->traits;
+    }
     if (!out->score) out->score = below->score;
     if (!out->attend) out->attend = below->attend;
     if (!out->attend_scratch_bytes) out->attend_scratch_bytes = below->attend_scratch_bytes;

@@ -1,12 +1,10 @@
 #include "harness/signals.h"
 
-#include "harness/run/run.h"
+#include "harness/base/stop.h"
 
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
-
-volatile sig_atomic_t ha_stop;
 
 static void stop(int number)
 {

@@ -55,9 +55,11 @@ static void refuses_what_is_no_plugin(void **state)
     refused(beside("test_plugin"), "cannot be loaded");  /* a program is an ELF file too */
     refused(beside("wrong_library.so"), "ha_test_nowhere");
     refused(beside("wrong_symbol.so"), "exports no symbol 'ha_device_api'");
-    refused(beside("wrong_abi.so"), "against device ABI 42, this program has ABI 1");
+    refused(beside("wrong_abi.so"), "against device ABI 43, this program has ABI 2");
     refused(beside("wrong_size.so"), "ends before 'event_sync'");
     refused(beside("wrong_entry.so"), "'mem_free' is NULL");
+    refused(beside("wrong_merger.so"), "neither a device, which has 'open', nor a library");
+    refused(beside("wrong_nothing.so"), "neither a device, which has 'open', nor a library");
 }
 
 /* Writes the first `bytes` of older.so (all: SIZE_MAX), with byte `at` set to `value`, to a file of its own. */
@@ -107,9 +109,40 @@ static void takes_an_older_table(void **state)
     assert_null(api->trace);
     assert_null(api->merge);  /* set in the file, but beyond what it says its table has */
     assert_null(api->blend);
+    assert_null(api->graph_begin);
+    assert_false(ha_plugin_merges_only(api));
     struct ha_device *dev;
     struct ha_device_config config = { 0 };
     assert_int_equal(api->open(&dev, &config, &why), HA_WAIVED);
+}
+
+static void takes_a_library(void **state)
+{
+    (void)state;
+    const struct ha_device_api *api;
+    struct ha_device_info info;
+    struct ha_why why;
+    float in = 3, out = 0;
+    if (ha_plugin_load(beside("merger.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_true(ha_plugin_merges_only(api));
+    assert_string_equal(api->name, "merger.so");  /* it has none */
+    assert_string_equal(api->kind, "plugin");
+    assert_string_equal(api->built_with, "unknown");
+    api->info(NULL, &info);
+    assert_true(info.memory_bytes == 0 && info.merge.forms == 1u << HA_FORM_NATURAL);
+    const struct ha_merge_state one = { .lse = &in };
+    assert_int_equal(api->merge(NULL, &(struct ha_merge){ .states = &one, .states_count = 1, .out = { .lse = &out } }), HA_OK);
+    assert_true(out == in);
+
+    if (ha_plugin_load(beside("attender.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_true(ha_plugin_merges_only(api));
+    assert_string_equal(api->name, "attender");
+    assert_null(api->merge);
+    if (ha_plugin_load(beside("../ha_null.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_false(ha_plugin_merges_only(api));
+    assert_false(ha_plugin_merges_only(&(struct ha_device_api){ .info = api->info }));
+    assert_false(ha_plugin_merges_only(&(struct ha_device_api){ .merge = api->merge }));
+    assert_false(ha_plugin_merges_only(&(struct ha_device_api){ .info = api->info, .merge = api->merge, .copy = api->copy }));
 }
 
 static void finds_a_device_by_name(void **state)
@@ -187,6 +220,26 @@ static void the_null_device_completes_everything(void **state)
     assert_int_equal(api->stream_sync(stream), HA_OK);
     assert_int_equal(*flag, 7);
     assert_int_equal(called, 1);
+    struct ha_graph *graph;
+    assert_int_equal(api->graph_end(stream, &graph, &why), HA_ERROR);
+    assert_int_equal(api->graph_begin(stream), HA_OK);
+    assert_int_equal(api->merge(stream, &(struct ha_merge){ 0 }), HA_OK);
+    assert_int_equal(api->flag_write(stream, flag, 8), HA_OK);
+    assert_int_equal(api->host_fn(stream, set_flag, &called), HA_OK);
+    assert_int_equal(api->flag_write(stream, flag, 9), HA_OK);
+    called = 0;
+    assert_int_equal(api->graph_end(stream, &graph, &why), HA_OK);
+    assert_true(*flag == 7 && called == 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        called = 0;
+        *flag = i;
+        assert_int_equal(api->graph_launch(graph, stream), HA_OK);
+        assert_true(*flag == 9 && called == 1);
+    }
+    api->graph_destroy(graph);
+    api->graph_destroy(NULL);
+    assert_int_equal(api->graph_begin(stream), HA_OK);  /* and the stream goes */
+    assert_int_equal(api->flag_write(stream, flag, 1), HA_OK);
     api->trace(dev, NULL);
     assert_null(api->failure(dev));
     api->event_destroy(event);
@@ -197,6 +250,12 @@ static void the_null_device_completes_everything(void **state)
     api->mem_free(dev, HA_MEM_DEVICE, NULL);
     api->info(dev, &after);
     assert_int_equal(after.memory_free_bytes, info.memory_free_bytes);
+    assert_int_equal(api->stream_create(dev, "main", &stream, &why), HA_OK);
+    assert_int_equal(api->graph_begin(stream), HA_OK);
+    assert_int_equal(api->graph_begin(stream), HA_ERROR);
+    assert_non_null(strstr(api->failure(dev), "begun one already"));
+    assert_int_equal(api->stream_sync(stream), HA_ERROR);
+    api->stream_destroy(stream);
     api->close(dev);
 }
 
@@ -207,6 +266,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_no_plugin),
         cmocka_unit_test(refuses_damaged_files),
         cmocka_unit_test(takes_an_older_table),
+        cmocka_unit_test(takes_a_library),
         cmocka_unit_test(finds_a_device_by_name),
         cmocka_unit_test(the_null_device_completes_everything),
     };

@@ -32,7 +32,7 @@ static void best_is_the_last_that_runs_here(void **state)
     assert_string_equal(k.name, "best");
 }
 
-/* what a table lacks comes from the next one below; the profile comes with attend_chunk */
+/* what a table lacks comes from the next one below; the profile comes with attend_chunk, the traits with merge */
 static void gaps_are_filled_from_below(void **state)
 {
     (void)state;
@@ -43,6 +43,7 @@ static void gaps_are_filled_from_below(void **state)
     assert_ptr_equal(k.merge, best->merge);
     assert_ptr_equal(k.attend_chunk, fast->attend_chunk);
     assert_int_equal(k.profile.dot_lanes, 8);
+    assert_int_equal(k.traits.forms, 8);
     assert_ptr_equal(k.score, c->score);
     assert_ptr_equal(k.attend, c->attend);
     assert_ptr_equal(k.attend_scratch_bytes, c->attend_scratch_bytes);
@@ -50,6 +51,10 @@ static void gaps_are_filled_from_below(void **state)
     assert_int_equal(ha_kernels_resolve("c", &k, &why), HA_OK);
     assert_ptr_equal(k.merge, c->merge);
     assert_int_equal(k.profile.dot_lanes, 1);
+
+    assert_int_equal(ha_kernels_resolve("fast", &k, &why), HA_OK);
+    assert_ptr_equal(k.merge, c->merge);
+    assert_int_equal(k.traits.forms, 1);
 }
 
 static void what_is_not_here_is_waived(void **state)

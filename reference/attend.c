@@ -37,8 +37,8 @@ static void deviate(const struct ha_ref_tile *tile, size_t rows, const double *w
 static void empty(struct ha_ref_state *out, size_t dim)
 {
     for (size_t i = 0; i < dim; i++) out->o[i] = out->bound[i] = out->v_min[i] = out->v_max[i] = 0;
-    out->lse = -HUGE_VAL;
-    out->lse_bound = 0;
+    out->lse = out->max = -HUGE_VAL;
+    out->lse_bound = out->sum = 0;
 }
 
 /* out->bound holds the spread, size the size, of deviate */
@@ -47,6 +47,8 @@ static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, 
     const double g = ha_ref_gamma(b->h_sum + b->rescales), n = (double)out->keys, theta = pass->theta;
     const double log_sum = log(pass->sum);
     out->lse = pass->max + log_sum;
+    out->max = pass->max;
+    out->sum = pass->sum;
     out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log_sum) + 1e-3) +
                      HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
     const bool bounded = theta < 1 && g < 1;

@@ -1,5 +1,7 @@
 #include "harness/api/reference.h"
 
+#include "harness/base/numeric.h"
+
 static double longest_path(size_t terms, unsigned lanes, unsigned extra)
 {
     return (double)((terms + lanes - 1) / lanes + extra);
@@ -42,5 +44,18 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
         .log_eps = p->log_eps,
         .kappa_s = joined ? 4 : 2,
         .kappa_t = joined ? 4 : 3,
+    };
+}
+
+struct ha_merge_bound ha_bound_merge(const struct ha_merge_traits *traits, enum ha_form form, enum ha_dtype dtype)
+{
+    return (struct ha_merge_bound){
+        .form = form,
+        .exp_eps = traits->exp_eps,
+        .log_eps = traits->log_eps,
+        .depth_extra = traits->depth_extra,
+        .rescales = traits->rescales,
+        .u_o = ha_dtype_unit(dtype),
+        .eta_o = ha_dtype_eta(dtype),
     };
 }

@@ -8,6 +8,7 @@
 
 #define HA_REF_U 0x1p-24
 #define HA_REF_ETA 0x1p-126
+#define HA_REF_KAPPA_T 3.0
 #define HA_REF_KAPPA_Q 3.0
 #define HA_REF_KAPPA_L 3.0
 
@@ -19,18 +20,26 @@ static inline double ha_ref_gamma(double h)
 }
 
 /* p * expm1(eps) for p = exp(log_p), without overflow of the factor where p is tiny */
-static inline double ha_ref_spread(double log_p, double eps)
+static inline double ha_ref_spread_of(double p, double log_p, double eps)
 {
-    if (log_p == -HUGE_VAL) return 0;
-    const double p = exp(log_p);
     return eps < 1 ? p * expm1(eps) : exp(log_p + eps) - p;
 }
+static inline double ha_ref_spread(double log_p, double eps)
+{
+    return log_p == -HUGE_VAL ? 0 : ha_ref_spread_of(exp(log_p), log_p, eps);
+}
 
-/* the last two steps of every bound: the quotient's roundings and the output's */
+/* what rounding to the output's type adds */
+static inline double ha_ref_rounded(double bound, double o, double u_o, double eta_o)
+{
+    return bound + u_o * (fabs(o) + bound) + eta_o;
+}
+
+/* the last two steps where o is a quotient: its roundings and the output's */
 static inline double ha_ref_stored(double bound, double o, double u_o, double eta_o)
 {
     bound += HA_REF_KAPPA_Q * HA_REF_U * (fabs(o) + bound) + HA_REF_ETA;
-    return bound + u_o * (fabs(o) + bound) + eta_o;
+    return ha_ref_rounded(bound, o, u_o, eta_o);
 }
 
 /* how far the output's rounding can take a value at the edge of the range of V out of it */

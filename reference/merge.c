@@ -2,85 +2,200 @@
 
 #include "harness/api/reference.h"
 
-/* A state's weight exp(L_k - max L), and how far an implementation's may be from it. */
+enum { KEPT = 64 };  /* states whose weights are kept between the passes; those of others are computed twice */
+
+/* A weight, and how far an implementation's may be from it. */
 struct weight {
     double value, spread;
 };
 
-static struct weight weigh(const struct ha_ref_state *s, double max, double exp_eps)
+struct merge {
+    const struct ha_merge_bound *b;
+    const struct ha_ref_state *states;
+    size_t count;
+    double used, max, sum, log_sum;  /* of the states that are not empty; weights are relative to exp(max) */
+    double exp_eps;                  /* of a weight, with all rescalings and products in it */
+    double flush;                    /* the most that one underflow takes */
+    double theta, g, g_dot;          /* of all weights; of their sum; of the weighted sum */
+    double lse_bound;
+    struct weight *kept;             /* [KEPT] */
+};
+
+/* What a state weighs is sum exp(max). */
+static double max_of(const struct ha_ref_state *s, enum ha_form form) { return form == HA_FORM_MAX_SUM ? s->max : s->lse; }
+static double sum_of(const struct ha_ref_state *s, enum ha_form form) { return form == HA_FORM_MAX_SUM ? s->sum : 1; }
+static bool is_empty(const struct ha_ref_state *s, enum ha_form form) { return max_of(s, form) == -HUGE_VAL; }
+
+static struct weight weigh(const struct merge *m, const struct ha_ref_state *s)
 {
-    const double below = max - s->lse;
-    const double eps = s->lse_bound + 3 * HA_REF_U * (below + s->lse_bound) + exp_eps;
-    return (struct weight){ exp(-below), ha_ref_spread(-below, eps) };
+    const double below = m->max - max_of(s, m->b->form), sum = sum_of(s, m->b->form), p = exp(-below);
+    const double eps = s->lse_bound + HA_REF_KAPPA_T * HA_REF_U * (below + s->lse_bound) + m->exp_eps;
+    /* one underflow in exp, one in the product with the sum */
+    return (struct weight){ sum * p, sum * (ha_ref_spread_of(p, -below, eps) + m->flush) + m->flush };
+}
+
+/* State k's weight as a share of all. A direct merge subtracts the merged LSE in the exponent; what that one is off
+ * by is one factor of all weights, and bound() has it. */
+static struct weight share(const struct merge *m, size_t k)
+{
+    const struct ha_ref_state *s = &m->states[k];
+    const struct weight w = k < KEPT ? m->kept[k] : weigh(m, s);
+    const double p = w.value / m->sum;
+    if (m->b->form != HA_FORM_DIRECT) return (struct weight){ p, w.spread / m->sum + m->flush };
+    const double below = m->max - s->lse + m->log_sum;
+    const double eps = s->lse_bound + HA_REF_KAPPA_T * HA_REF_U * (below + s->lse_bound + m->lse_bound) + m->exp_eps;
+    return (struct weight){ p, ha_ref_spread_of(p, -below, eps) + m->flush };
+}
+
+/* An LSE to base 2 is the natural one over ln 2, and each of its roundings is relative to an LSE, to a difference of
+ * two or to the logarithm of the sum: the natural bound holds as it is. In (max, sum) states the maximum is exact and
+ * the logarithm the judge's: what is left of L is 2^-52, of two numbers of the judge's. The product with the sum is
+ * one rounding more in each weight. */
+static void measure(struct merge *m)
+{
+    const bool logs = m->b->form != HA_FORM_MAX_SUM;
+    const double rescales = m->b->rescales * (m->used - 1), depth = m->used + m->b->depth_extra + rescales;
+    m->g = ha_ref_gamma(depth);
+    m->g_dot = ha_ref_gamma(depth + 2);
+    m->flush = (1 + m->b->rescales) * HA_REF_ETA;
+    m->exp_eps = (1 + rescales) * m->b->exp_eps + (logs ? 0 : HA_REF_U);
+    for (size_t k = 0; k < m->count; k++) {
+        if (is_empty(&m->states[k], m->b->form)) continue;
+        const struct weight w = weigh(m, &m->states[k]);
+        m->sum += w.value;
+        m->theta += w.spread;
+        if (k < KEPT) m->kept[k] = w;
+    }
+    m->theta /= m->sum;
+    m->log_sum = log(m->sum);
+    const double lse = fabs(m->max + m->log_sum);
+    m->lse_bound = -log1p(-m->theta) - log1p(-m->g);
+    m->lse_bound += logs ? m->b->log_eps * (fabs(m->log_sum) + 1e-3) + HA_REF_U * lse : 0x1p-52 * lse;
+    const bool bounded = m->theta < 1 && m->g_dot < 1 && m->lse_bound < HUGE_VAL;
+    if (!bounded) m->lse_bound = HUGE_VAL;
+}
+
+static void average(const struct merge *m, struct ha_ref_state *out)
+{
+    double *restrict o = out->o;
+    for (size_t i = 0; i < out->dim; i++) o[i] = 0;
+    for (size_t k = 0; k < m->count; k++) {
+        if (is_empty(&m->states[k], m->b->form)) continue;
+        const double *restrict x = m->states[k].o, p = (k < KEPT ? m->kept[k] : weigh(m, &m->states[k])).value / m->sum;
+        for (size_t i = 0; i < out->dim; i++) o[i] += p * x[i];
+    }
+}
+
+/* B1 and gamma A' in one sum, then what is common to all weights, then the quotient, then the output's rounding. A
+ * direct merge has no quotient, and the weights' own errors do not cancel: they count against |x|, not |x - o|. */
+static void bound(const struct merge *m, struct ha_ref_state *out)
+{
+    const bool direct = m->b->form == HA_FORM_DIRECT, bounded = m->lse_bound < HUGE_VAL;
+    double *restrict to = out->bound;
+    const double *restrict o = out->o;
+    const size_t dim = out->dim;
+    for (size_t i = 0; i < dim; i++) to[i] = bounded ? 0 : HUGE_VAL;
+    if (!bounded) return;
+    for (size_t k = 0; k < m->count; k++) {
+        if (is_empty(&m->states[k], m->b->form)) continue;
+        const double *restrict x = m->states[k].o, *restrict own = m->states[k].bound;
+        const struct weight w = share(m, k);
+        const double most = w.value + w.spread, deviation = direct ? 0 : w.spread;
+        const double size = m->g_dot * most + (direct ? w.spread : 0), inherited = most + m->g_dot * most;
+        for (size_t i = 0; i < dim; i++) to[i] += deviation * fabs(x[i] - o[i]) + size * fabs(x[i]) + inherited * own[i];
+    }
+    const double scale = direct ? exp(m->lse_bound) : 1 / ((1 - m->theta) * (1 - m->g));
+    const double common = direct ? expm1(m->lse_bound) : m->g / (1 - m->g);
+    const double kappa = direct ? 0 : HA_REF_KAPPA_Q, lost = m->used * m->flush * (1 + 1 / m->sum);
+    for (size_t i = 0; i < dim; i++) {
+        double all = to[i] * scale + common * fabs(o[i]) + lost;
+        all = ha_ref_rounded(all, o[i], kappa * HA_REF_U, HA_REF_ETA);
+        all = ha_ref_rounded(all, o[i], m->b->u_o, m->b->eta_o);
+        to[i] = all < HUGE_VAL ? all : HUGE_VAL;  /* NaN in a state: nothing is promised */
+    }
+}
+
+/* A convex combination stays between the values; weights that are used as they are reach from 0 to 1 each. */
+static void widen(double *lo, double *hi, double x_lo, double x_hi, bool direct)
+{
+    if (direct) {
+        *lo += x_lo < 0 ? x_lo : 0;
+        *hi += x_hi > 0 ? x_hi : 0;
+    } else {
+        *lo = x_lo < *lo ? x_lo : *lo;
+        *hi = x_hi > *hi ? x_hi : *hi;
+    }
 }
 
 static double value_min(const struct ha_ref_state *s, size_t i) { return s->v_min ? s->v_min[i] : s->o[i] - s->bound[i]; }
 static double value_max(const struct ha_ref_state *s, size_t i) { return s->v_max ? s->v_max[i] : s->o[i] + s->bound[i]; }
 
-static void clear(struct ha_ref_state *out, double lo, double hi)
+static void range(const struct merge *m, struct ha_ref_state *out)
 {
+    const bool direct = m->b->form == HA_FORM_DIRECT;
     for (size_t i = 0; i < out->dim; i++) {
-        out->o[i] = out->bound[i] = 0;
-        if (out->v_min) out->v_min[i] = lo;
-        if (out->v_max) out->v_max[i] = hi;
+        double lo = direct ? 0 : HUGE_VAL, hi = -lo;
+        for (size_t k = 0; k < m->count; k++)
+            if (!is_empty(&m->states[k], m->b->form))
+                widen(&lo, &hi, value_min(&m->states[k], i), value_max(&m->states[k], i), direct);
+        if (out->v_min) out->v_min[i] = lo - ha_ref_overhang(lo, m->b->u_o, m->b->eta_o);
+        if (out->v_max) out->v_max[i] = hi + ha_ref_overhang(hi, m->b->u_o, m->b->eta_o);
     }
 }
 
-void ha_ref_merge(const struct ha_ref_state *states, size_t count, double exp_eps, double log_eps, double u_o, double eta_o,
-                  struct ha_ref_state *out)
+/* no keys, or NaN */
+static void fill(struct ha_ref_state *out, double value, double lse, double sum)
 {
-    double max = -HUGE_VAL, sum = 0, theta = 0, used = 0;
+    for (size_t i = 0; i < out->dim; i++) {
+        out->o[i] = out->bound[i] = value;
+        if (out->v_min) out->v_min[i] = value;
+        if (out->v_max) out->v_max[i] = value;
+    }
+    out->lse = out->max = lse;
+    out->lse_bound = value;
+    out->sum = sum;
+}
+
+/* a state that is alone is not rounded: it is stored in the output's type already */
+static void copy(const struct ha_ref_state *s, enum ha_form form, struct ha_ref_state *out)
+{
+    for (size_t i = 0; i < out->dim; i++) {
+        out->o[i] = s->o[i];
+        out->bound[i] = s->bound[i];
+        if (out->v_min) out->v_min[i] = value_min(s, i);
+        if (out->v_max) out->v_max[i] = value_max(s, i);
+    }
+    out->max = max_of(s, form);
+    out->sum = sum_of(s, form);
+    out->lse = out->max + log(out->sum);
+    out->lse_bound = s->lse_bound;
+}
+
+void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct ha_merge_bound *b, struct ha_ref_state *out)
+{
+    struct weight kept[KEPT];
+    struct merge m = { .b = b, .states = states, .count = count, .max = -HUGE_VAL, .kept = kept };
+    const struct ha_ref_state *last = NULL;
     out->keys = 0;
     for (size_t k = 0; k < count; k++) {
         out->keys += states[k].keys;
-        max = states[k].lse > max || isnan(states[k].lse) ? states[k].lse : max;
+        if (is_empty(&states[k], b->form)) continue;
+        const double max = isfinite(sum_of(&states[k], b->form)) ? max_of(&states[k], b->form) : (double)NAN;
+        m.max = max > m.max || isnan(max) ? max : m.max;
+        m.used++;
+        last = &states[k];
     }
-    out->lse = max;
-    out->lse_bound = 0;
-    if (max == -HUGE_VAL) {
-        clear(out, 0, 0);
-        return;
+    if (!last) fill(out, 0, -HUGE_VAL, 0);
+    else if (!isfinite(m.max)) fill(out, (double)NAN, (double)NAN, (double)NAN);
+    else if (m.used <= 1) copy(last, b->form, out);
+    else {
+        measure(&m);
+        average(&m, out);
+        bound(&m, out);
+        if (out->v_min || out->v_max) range(&m, out);
+        out->lse = m.max + m.log_sum;
+        out->lse_bound = m.lse_bound;
+        out->max = m.max;
+        out->sum = m.sum;
     }
-    clear(out, HUGE_VAL, -HUGE_VAL);
-    for (size_t k = 0; k < count; k++) {
-        if (states[k].lse == -HUGE_VAL) continue;  /* weighs exactly 0 and is not read: costs no rounding */
-        const struct weight w = weigh(&states[k], max, exp_eps);
-        sum += w.value;
-        theta += w.spread;
-        used++;
-        for (size_t i = 0; i < out->dim; i++) {
-            out->o[i] += w.value * states[k].o[i];
-            if (out->v_min) out->v_min[i] = fmin(out->v_min[i], value_min(&states[k], i));
-            if (out->v_max) out->v_max[i] = fmax(out->v_max[i], value_max(&states[k], i));
-        }
-    }
-    for (size_t i = 0; i < out->dim; i++) out->o[i] /= sum;
-
-    double size[HA_REF_DIM_MAX] = { 0 }, most[HA_REF_DIM_MAX] = { 0 };
-    for (size_t k = 0; k < count; k++) {
-        if (states[k].lse == -HUGE_VAL) continue;
-        const struct weight w = weigh(&states[k], max, exp_eps);
-        const double p = (w.value + w.spread) / sum;
-        for (size_t i = 0; i < out->dim; i++) {
-            const double reach = fabs(states[k].o[i]) + states[k].bound[i];
-            out->bound[i] += w.spread / sum * fabs(states[k].o[i] - out->o[i]) + p * states[k].bound[i];
-            size[i] += p * reach;
-            most[i] = fmax(most[i], reach);
-        }
-    }
-    const double lost = used * HA_REF_ETA / sum, g = ha_ref_gamma(used), g2 = ha_ref_gamma(used + 2);
-    theta = theta / sum + lost;
-    const bool bounded = theta < 1 && g2 < 1;
-    for (size_t i = 0; i < out->dim; i++) {
-        const double o = fabs(out->o[i]), b1 = (out->bound[i] + lost * (most[i] + o)) / (1 - theta);
-        const double a = (size[i] + lost * most[i]) / (1 - theta);
-        const double b = b1 + (g2 * a + (o + b1) * g) / (1 - g) + lost;
-        out->bound[i] = bounded && b < HUGE_VAL ? ha_ref_stored(b, o, u_o, eta_o) : HUGE_VAL;
-        if (out->v_min) out->v_min[i] -= ha_ref_overhang(out->v_min[i], u_o, eta_o);
-        if (out->v_max) out->v_max[i] += ha_ref_overhang(out->v_max[i], u_o, eta_o);
-    }
-    const double log_sum = log(sum);
-    out->lse = max + log_sum;
-    out->lse_bound = -log1p(-theta) - log1p(-g) + log_eps * (fabs(log_sum) + 1e-3) + HA_REF_U * fabs(out->lse);
-    if (!bounded) out->lse_bound = HUGE_VAL;
 }

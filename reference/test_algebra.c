@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 static const struct ha_profile profile = { 16, 4, 16, 4, 0x1p-23, 0x1p-23 };
+static const struct ha_merge_bound natural = { .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
 static const size_t sizes[] = { 1, 2, 7, 8, 9, 100, 2500 };
 enum { SIZES = sizeof sizes / sizeof sizes[0], DIM = 20 };
 
@@ -111,7 +112,7 @@ static void test_parts_merge_to_whole(void **unused)
                     rows.keys = end - begin;
                     part[p] = attend_rows(&in, &rows);
                 }
-                ha_ref_merge(part, parts, 0x1p-23, 0x1p-23, 0, 0, &merged);
+                ha_ref_merge(part, parts, &natural, &merged);
                 /* the ulps of a large LSE are relative errors of the weights */
                 const double slack = 1e-13 + 0x1p-50 * fabs(whole.lse);
                 assert_true(near(merged.lse, whole.lse, 1e-14) && merged.keys == in.keys);
@@ -191,12 +192,12 @@ static void test_no_keys(void **unused)
 
     struct ha_ref_state empty[3] = { none, none, none }, merged = ha_test_state(DIM);
     empty[1].o = (double[DIM]){ (double)NAN };  /* of an empty state nothing is read */
-    ha_ref_merge(empty, 3, 0, 0, 0, 0, &merged);
+    ha_ref_merge(empty, 3, &natural, &merged);
     assert_true(ha_ref_ratio(zero, -INFINITY, &merged, NULL) == 0);
     rows.keys = 3;
     struct ha_ref_state some = attend_rows(&in, &rows);
     empty[2] = some;
-    ha_ref_merge(empty, 3, 0, 0, 0, 0, &merged);
+    ha_ref_merge(empty, 3, &natural, &merged);
     assert_true(merged.lse == some.lse);
     for (size_t i = 0; i < DIM; i++) assert_true(merged.o[i] == some.o[i]);
     ha_test_state_free(&none);
@@ -242,7 +243,7 @@ static void test_infinite_and_nan(void **unused)
         const float zero[DIM] = { 0 };
         assert_true(ha_ref_ratio(zero, 0, &with, NULL) == HUGE_VAL);
         struct ha_ref_state merged = ha_test_state(DIM);
-        ha_ref_merge(&with, 1, 0, 0, 0, 0, &merged);
+        ha_ref_merge(&with, 1, &natural, &merged);
         assert_true(isnan(merged.lse) && isnan(merged.o[0]));
         ha_test_state_free(&merged);
         ha_test_state_free(&with);

@@ -112,55 +112,105 @@ static void test_spread(void **unused)
     assert_true(ha_ref_spread(-HUGE_VAL, 1) == 0 && ha_ref_spread(-HUGE_VAL, HUGE_VAL) == 0);
 }
 
+enum { M = 5 };
+
+/* o and LSE beside their bounds */
+struct formula {
+    long double o[DIM], bound[DIM], lse, lse_bound;
+};
+
+static void merge_formula(const struct ha_ref_state *state, const struct ha_merge_bound *b, struct formula *f)
+{
+    const bool direct = b->form == HA_FORM_DIRECT, logs = b->form != HA_FORM_MAX_SUM;
+    const long double rescales = (long double)b->rescales * (M - 1), depth = M + (long double)b->depth_extra + rescales;
+    const long double g = gamma_of(depth), g2 = gamma_of(depth + 2), flush = (1 + (long double)b->rescales) * eta;
+    const long double exp_eps = (1 + rescales) * (long double)b->exp_eps + (logs ? 0 : u);
+    long double max[M], number[M], pi[M], theta[M], top = -HUGE_VALL, sum = 0, big_theta = 0;
+    for (size_t k = 0; k < M; k++) {
+        max[k] = (long double)(logs ? state[k].lse : state[k].max);
+        number[k] = logs ? 1 : (long double)state[k].sum;
+        top = fmaxl(top, max[k]);
+    }
+    for (size_t k = 0; k < M; k++) sum += number[k] * expl(max[k] - top);
+    for (size_t k = 0; k < M; k++) {
+        const long double lambda = (long double)state[k].lse_bound, w = number[k] * expl(max[k] - top);
+        pi[k] = w / sum;
+        theta[k] = pi[k] * expm1l(lambda + 3 * u * (top - max[k] + lambda) + exp_eps) + flush * (1 + number[k]) / sum + flush;
+        big_theta += theta[k];
+    }
+    f->lse = top + logl(sum);
+    f->lse_bound = -log1pl(-big_theta) - log1pl(-g);
+    f->lse_bound += logs ? (long double)b->log_eps * (fabsl(logl(sum)) + 1e-3L) + u * fabsl(f->lse) : 0x1p-52L * fabsl(f->lse);
+    for (size_t k = 0; k < M && direct; k++) {
+        const long double lambda = (long double)state[k].lse_bound;
+        theta[k] = pi[k] * expm1l(lambda + 3 * u * (f->lse - max[k] + lambda + f->lse_bound) + exp_eps) + flush;
+    }
+    for (size_t i = 0; i < DIM; i++) {
+        long double deviation = 0, inherited = 0, size = 0, own = 0, o = 0;
+        for (size_t k = 0; k < M; k++) o += pi[k] * (long double)state[k].o[i];
+        for (size_t k = 0; k < M; k++) {
+            const long double x = (long double)state[k].o[i], bound = (long double)state[k].bound[i];
+            deviation += theta[k] * fabsl(x - o);
+            own += theta[k] * fabsl(x);
+            inherited += (pi[k] + theta[k]) * bound;
+            size += (pi[k] + theta[k]) * (fabsl(x) + bound);
+        }
+        const long double lost = M * flush * (1 + 1 / sum);
+        long double all;
+        if (direct) {
+            all = expm1l(f->lse_bound) * fabsl(o) + expl(f->lse_bound) * (own + inherited + g2 * size) + lost;
+        } else {
+            const long double b1 = (deviation + inherited) / (1 - big_theta);
+            all = b1 + (g2 * size / (1 - big_theta) + (fabsl(o) + b1) * g) / (1 - g) + lost;
+            all += 3 * u * (fabsl(o) + all);
+        }
+        all += eta;
+        f->o[i] = o;
+        f->bound[i] = all + (long double)b->u_o * (fabsl(o) + all) + (long double)b->eta_o;
+    }
+}
+
+static void state_make(struct ha_ref_state *s, uint64_t seed, size_t k)
+{
+    const double tiny = seed % 6 ? 1 : 1e-37;  /* where underflow matters */
+    s->max = (double)ha_rng_normal(seed, k, 0) * (seed % 7 ? 3 : 300) - (seed % 6 || k == 0 ? 0 : 87);
+    s->sum = 1 + 100 * (double)ha_rng_uniform(seed, k, 99);
+    s->lse = s->max + (seed % 2 ? log(s->sum) : 0);
+    s->lse_bound = seed % 4 ? (double)ha_rng_uniform(seed, k, 1) * 1e-5 : 0.3;
+    for (size_t i = 0; i < DIM; i++) {
+        const bool zero = seed % 8 == 0 && i % 2 == 0;  /* the bound is what underflow takes */
+        s->o[i] = zero ? 0 : (double)ha_rng_normal(seed, k, 2 + i) * (k ? 1 / tiny : tiny);
+        s->bound[i] = zero ? 0 : (double)ha_rng_uniform(seed, k, 50 + i) * 1e-5 * tiny;
+    }
+}
+
 static void test_merge(void **unused)
 {
     (void)unused;
-    enum { M = 5 };
-    for (uint64_t seed = 0; seed < 50; seed++) {
-        struct ha_ref_state state[M], got = ha_test_state(DIM);
-        const double exp_eps = seed % 2 ? 0x1p-22 : 0, log_eps = seed % 3 ? 0x1p-21 : 0;
-        const double u_o = seed % 5 ? 0x1p-11 : 0, eta_o = seed % 5 ? 0x1p-25 : 0;
-        long double max = -HUGE_VALL, sum = 0, big_theta = 0, pi[M], theta[M];
-        for (size_t k = 0; k < M; k++) {
-            state[k] = ha_test_state(DIM);
-            state[k].lse = (double)ha_rng_normal(seed, k, 0) * (seed % 7 ? 3 : 300);
-            state[k].lse_bound = seed % 4 ? (double)ha_rng_uniform(seed, k, 1) * 1e-5 : 0.3;
-            for (size_t i = 0; i < DIM; i++) {
-                state[k].o[i] = (double)ha_rng_normal(seed, k, 2 + i);
-                state[k].bound[i] = (double)ha_rng_uniform(seed, k, 50 + i) * 1e-5;
-            }
-            max = fmaxl(max, (long double)state[k].lse);
-        }
-        for (size_t k = 0; k < M; k++) sum += expl((long double)state[k].lse - max);
-        for (size_t k = 0; k < M; k++) {
-            const long double lambda = (long double)state[k].lse_bound;
-            pi[k] = expl((long double)state[k].lse - max) / sum;
-            theta[k] = expm1l(lambda + 3 * u * (max - (long double)state[k].lse + lambda) + (long double)exp_eps);
-            big_theta += pi[k] * theta[k];
-        }
-        big_theta += M * eta / sum;
-        const long double lse = max + logl(sum);
-        const long double lse_bound = -log1pl(-big_theta) - log1pl(-gamma_of(M)) + (long double)log_eps * (fabsl(logl(sum)) + 1e-3L) + u * fabsl(lse);
-        ha_ref_merge(state, M, exp_eps, log_eps, u_o, eta_o, &got);
-        assert_true(same(got.lse, lse) && same(got.lse_bound, lse_bound));
-        for (size_t i = 0; i < DIM; i++) {
-            long double o = 0, b1 = 0, size = 0;
-            for (size_t k = 0; k < M; k++) o += pi[k] * (long double)state[k].o[i];
+    for (int form = 0; form < HA_FORM_COUNT; form++)
+        for (uint64_t seed = 0; seed < 100; seed++) {
+            struct ha_ref_state state[M], got = ha_test_state(DIM);
+            const struct ha_merge_traits traits = {
+                .exp_eps = seed % 2 ? 0x1p-22 : 0, .log_eps = seed % 3 ? 0x1p-21 : 0, .depth_extra = (double)(seed % 3), .rescales = seed % 5 ? 0 : 1,
+            };
+            const struct ha_merge_bound b = ha_bound_merge(&traits, (enum ha_form)form, (enum ha_dtype)(seed % HA_DTYPE_COUNT));
+            struct formula want;
             for (size_t k = 0; k < M; k++) {
-                const long double ok = (long double)state[k].o[i], bk = (long double)state[k].bound[i];
-                b1 += pi[k] * theta[k] * fabsl(ok - o) + pi[k] * (1 + theta[k]) * bk;
-                size += pi[k] * (1 + theta[k]) * (fabsl(ok) + bk);
+                state[k] = ha_test_state(DIM);
+                state_make(&state[k], seed, k);
             }
-            b1 /= 1 - big_theta;
-            size /= 1 - big_theta;
-            long double all = b1 + (gamma_of(M + 2) * size + (fabsl(o) + b1) * gamma_of(M)) / (1 - gamma_of(M));
-            all += 3 * u * (fabsl(o) + all);
-            all += (long double)u_o * (fabsl(o) + all) + (long double)eta_o;
-            if (!same(got.bound[i], all)) fail_msg("seed %llu: bound %g, by the formula %Lg", (unsigned long long)seed, got.bound[i], all);
+            merge_formula(state, &b, &want);
+            ha_ref_merge(state, M, &b, &got);
+            if (!same(got.lse, want.lse) || !same(got.lse_bound, want.lse_bound))
+                fail_msg("%s, seed %llu: LSE %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form), (unsigned long long)seed, got.lse,
+                         got.lse_bound, want.lse, want.lse_bound);
+            for (size_t i = 0; i < DIM; i++)
+                if (!same(got.o[i], want.o[i]) || !same(got.bound[i], want.bound[i]))
+                    fail_msg("%s, seed %llu: %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form), (unsigned long long)seed, got.o[i],
+                             got.bound[i], want.o[i], want.bound[i]);
+            for (size_t k = 0; k < M; k++) ha_test_state_free(&state[k]);
+            ha_test_state_free(&got);
         }
-        for (size_t k = 0; k < M; k++) ha_test_state_free(&state[k]);
-        ha_test_state_free(&got);
-    }
 }
 
 int main(void)

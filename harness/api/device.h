@@ -10,7 +10,11 @@
  * returns and does not block on earlier work. Pinned and mapped memory is addressed by the
  * same pointer from both sides; only mapped memory may be read by a kernel (zero-copy).
  * Any entry may be called from any thread; one stream is fed from one thread at a time.
- * An operation that is NULL is not offered: the case is WAIVED with the operation's name. */
+ * An operation that is NULL is not offered: the case is WAIVED with the operation's name.
+ *
+ * A library that only merges (or only attends) fills in info and merge (attend) and leaves every
+ * other entry NULL: it is called with dev and stream NULL, on host memory, and is done when it
+ * returns. `habench check lse_merge --device ./it.so` judges it; docs/merging.md. */
 
 #include "harness/api/base.h"
 #include "harness/api/kernels.h"
@@ -19,12 +23,13 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI 1u
+#define HA_DEVICE_ABI 2u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
 struct ha_stream;
 struct ha_event;
+struct ha_graph;
 
 enum ha_memory { HA_MEM_DEVICE, HA_MEM_PINNED, HA_MEM_MAPPED };
 enum ha_direction { HA_H2D, HA_D2H, HA_D2D };
@@ -56,7 +61,7 @@ struct ha_device_info {
     uint64_t memory_bytes, memory_free_bytes;
     uint32_t compute_threads;   /* host threads that the device itself uses; 0 for a real one */
     struct ha_profile profile;  /* of attend; see kernels.h */
-    double merge_exp_eps, merge_log_eps;
+    struct ha_merge_traits merge;   /* see merge.h */
 };
 
 /* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. */
@@ -129,9 +134,16 @@ struct ha_device_api {
     enum ha_status (*host_fn)(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
 
     enum ha_status (*attend)(struct ha_stream *stream, const struct ha_device_attend *args);
-    /* states may lie in mapped memory; the states array is copied; states_count <= 16 */
+    /* states may lie in mapped memory; the states array is copied */
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
     enum ha_status (*blend)(struct ha_stream *stream, const struct ha_device_blend *args);
+
+    /* What is enqueued on the stream between begin and end is kept and not run; launch enqueues all of it again,
+     * on any stream, as often as wanted: the same arguments, and memory as it is then. */
+    enum ha_status (*graph_begin)(struct ha_stream *stream);
+    enum ha_status (*graph_end)(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
+    enum ha_status (*graph_launch)(struct ha_graph *graph, struct ha_stream *stream);
+    void (*graph_destroy)(struct ha_graph *graph);  /* after its launches are done */
 };
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
  * Kernels are single-threaded, allocate nothing, and touch only what the arguments name. */
 
 #include "harness/api/base.h"
+#include "harness/api/merge.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -71,21 +72,6 @@ struct ha_attend {
     void *scratch;          /* attend_scratch_bytes(), 64-byte aligned */
 };
 
-/* The merge of M attention states (o_m, L_m) over disjoint keys: weights exp(L_m - max L),
- * divided by their own sum. A state with L = -inf is empty: its o is not read. All empty
- * gives (0, -inf). L = NaN gives NaN. Source: FlashAttention's LSE identity; HGCA 3.3, with
- * the max-shift that its printed formula lacks. */
-struct ha_merge_state {
-    const float *o, *lse;   /* row r at o + r * o_stride, lse + r * lse_stride */
-    size_t o_stride, lse_stride;
-};
-struct ha_merge {
-    const struct ha_merge_state *states;
-    size_t states_count, rows, dim;
-    float *o, *lse;         /* may be the o and lse of a state */
-    size_t o_stride, lse_stride;
-};
-
 /* s[i] = scale * q.k_i for every row. */
 struct ha_score {
     const float *q;
@@ -101,6 +87,7 @@ struct ha_kernels {
     const char *absent;     /* why this table is empty ("not compiled for this target"), or NULL */
     unsigned cpu_bit;       /* the ha_cpu_bit it needs */
     struct ha_profile profile;  /* of attend_chunk; goes with that pointer when tables are joined */
+    struct ha_merge_traits traits;  /* of merge; likewise */
     void (*attend_chunk)(const struct ha_chunk *);
     void (*merge)(const struct ha_merge *);
     void (*score)(const struct ha_score *);

@@ -31,6 +31,8 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
 struct ha_ref_state {
     double *o, *bound;         /* |got - o| <= bound for each element */
     double lse, lse_bound;
+    double max, sum;           /* lse = max + ln sum, which lse cannot hold where max is huge. The oracle sets them; of
+                                * the states of a merge they are read, instead of lse, in HA_FORM_MAX_SUM alone */
     double *v_min, *v_max;     /* [dim], over the keys, widened by the output's rounding; asserted instead where bound is infinite */
     size_t dim, keys;
 };
@@ -56,10 +58,20 @@ struct ha_ref_query {
 void ha_ref_attend_group(const struct ha_ref_query *query, size_t count, size_t head_dim, double scale,
                          const struct ha_rows *rows, enum ha_dtype dtype, double *work);
 
-/* The merge of M states with their own bounds: renormalised, natural log. out->dim is given; out's
- * v_min and v_max may be NULL; so may a state's, then its o -+ bound stand for them. */
-void ha_ref_merge(const struct ha_ref_state *states, size_t count, double exp_eps, double log_eps, double u_o, double eta_o,
-                  struct ha_ref_state *out);
+/* What the bound assumes of a merge. */
+struct ha_merge_bound {
+    enum ha_form form;
+    double exp_eps, log_eps, depth_extra, rescales;  /* as in ha_merge_traits */
+    double u_o, eta_o;         /* of the output type */
+};
+struct ha_merge_bound ha_bound_merge(const struct ha_merge_traits *traits, enum ha_form form, enum ha_dtype dtype);
+
+/* The merge of M states, out none of them, with their own bounds. Every LSE is natural, whatever the form: the form
+ * says which roundings an implementation has. In HA_FORM_MAX_SUM lse_bound holds for
+ * (max - want max) + ln(sum / want sum) in binary64. Empty states are not read. NaN or inf in an LSE or sum: all
+ * NaN. NaN or inf in an o: in that component of o what IEEE gives in binary64, and no finite bound there.
+ * out->dim is given; out's v_min and v_max may be NULL; so may a state's, then its o -+ bound stand for them. */
+void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct ha_merge_bound *b, struct ha_ref_state *out);
 
 /* Softmax weights p[keys] of one query over rows, binary64; returns the LSE. */
 double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype, double *p);

@@ -3,8 +3,9 @@
 
 #include "harness/api/device.h"
 
-/* Counts the bytes of every copy that a variant asks for, traced or not. A device table has
- * no pointer to itself, so there is one meter: one case runs at a time. */
+/* Counts the bytes of every copy that a variant asks for, traced or not; one that a graph keeps counts
+ * where it is captured, however often it is launched. A device table has no pointer to itself, so there is
+ * one meter: one case runs at a time. */
 
 struct ha_meter_count {
     uint64_t h2d_bytes, d2h_bytes, copies;

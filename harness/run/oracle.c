@@ -131,15 +131,18 @@ static void attend_part(const struct task *t, const struct job *job, size_t part
 /* The output over all parts of query n, merged where there is something to merge. */
 static const struct ha_ref_state *join(const struct task *t, size_t parts, size_t n, size_t queries, struct scratch *m)
 {
-    const struct ha_session *session = t->pass->session;
-    const struct ha_profile *a = &session->kernels.profile, *b = &session->info.profile;
+    const struct ha_merge_traits *a = &t->pass->session->kernels.traits, *b = &t->pass->session->info.merge;
+    /* either side may have merged */
+    const struct ha_merge_traits either = {
+        .exp_eps = fmax(a->exp_eps, b->exp_eps), .log_eps = fmax(a->log_eps, b->log_eps),
+        .depth_extra = fmax(a->depth_extra, b->depth_extra), .rescales = fmax(a->rescales, b->rescales),
+    };
+    const struct ha_merge_bound bound = ha_bound_merge(&either, HA_FORM_NATURAL, HA_F32);
     struct ha_ref_state states[HA_PARTS_MAX], *out = &m->state[parts * queries + n];
 
     if (parts == 1) return &m->state[n];
     for (size_t p = 0; p < parts; p++) states[p] = m->state[p * queries + n];
-    /* either side may have merged */
-    ha_ref_merge(states, parts, fmax(session->info.merge_exp_eps, fmax(a->exp_eps, b->exp_eps)),
-                 fmax(session->info.merge_log_eps, fmax(a->log_eps, b->log_eps)), 0, 0, out);
+    ha_ref_merge(states, parts, &bound, out);
     return out;
 }
 

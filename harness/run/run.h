@@ -4,9 +4,8 @@
 /* Runs cases: the engine behind `habench run` and `habench check`. */
 
 #include "harness/api/case.h"
+#include "harness/base/stop.h"
 #include "harness/report/row.h"
-
-#include <signal.h>
 
 struct ha_run_options {
     bool bench;               /* run: check, then measure; else check only */
@@ -30,9 +29,6 @@ enum ha_verdict ha_run_case(struct ha_run *run, const struct ha_case *c, struct 
 /* Prints the table (stdout) and, as the last line, `N passed, N failed, N skipped`, where an error has failed and
  * waived is skipped; writes what is left. */
 enum ha_status ha_run_close(struct ha_run *run, struct ha_why *why);
-
-/* set by SIGINT and SIGTERM: finish the row, write what is complete, stop */
-extern volatile sig_atomic_t ha_stop;
 
 /* every mutant over the cases that can expose it; prints a table; HA_FAIL if one survives */
 enum ha_status ha_mutants_run(const struct ha_run_options *options, struct ha_why *why);

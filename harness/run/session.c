@@ -64,6 +64,9 @@ static enum ha_status use_device(struct ha_machine *m, const char *name, const c
     close_device(m);
     HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
     HA_TRY(find_device(name, &m->api, why));
+    if (ha_plugin_merges_only(m->api))
+        return ha_why(why, HA_WAIVED, "device %s is a library of kernels, without memory and streams to run a variant on; "
+                      "habench check lse_merge --device %s judges its merge", name, name);
     snprintf(m->device_name, sizeof m->device_name, "%s", name);
     snprintf(m->isa, sizeof m->isa, "%s", isa);
     return m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why);

@@ -11,8 +11,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
@@ -100,6 +102,49 @@ static const struct ha_variant mine = {
     .name = "mine", .family = "test", .doc = "", .source = "", .contract = HA_BOUNDED, .checked = false, .create = create,
     .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
 };
+
+/* ---- the device ---------------------------------------------------------------------------- */
+
+/* A library of kernels has nothing to run a variant on, and says what judges it. */
+static void a_library_is_waived(void **state)
+{
+    char path[512], id[700];
+    struct ha_why why = { "" };
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
+
+    (void)state;
+    assert_true(length > 0);
+    path[length] = '\0';
+    snprintf(strrchr(path, '/') + 1, 32, "merger.so");
+    snprintf(id, sizeof id, "cpu:ctx=20,device=%s", path);
+    if (ha_case_parse(id, &the_case, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK) fail_msg("%s", why.text);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ha_session_open(&session, machine, &the_case, ha_variant_find("cpu"), NULL, NULL, &why), HA_WAIVED);
+        if (!strstr(why.text, "habench check lse_merge --device /")) fail_msg("%s", why.text);
+    }
+    ha_machine_destroy(machine);
+}
+
+/* What stands between a variant and its device lets through what it does not know. */
+static void shims_pass_the_rest_of_the_table_on(void **state)
+{
+    static const char *const mutant[] = { NULL, "dropped_state" };
+    struct ha_why why = { "" };
+
+    (void)state;
+    assert_int_equal(ha_case_parse("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=1", &the_case, &why), HA_OK);
+    assert_int_equal(ha_machine_create(&machine, &why), HA_OK);
+    for (size_t i = 0; i < 2; i++) {
+        if (ha_session_open(&session, machine, &the_case, ha_variant_find("cpu"), NULL, mutant[i], &why) != HA_OK) fail_msg("%s", why.text);
+        const struct ha_device_api *a = session.api, *b = session.variant_api;
+        assert_ptr_not_equal(a, b);
+        assert_true(a->graph_begin && a->graph_begin == b->graph_begin && a->graph_end == b->graph_end
+                    && a->graph_launch == b->graph_launch && a->graph_destroy == b->graph_destroy && a->blend == b->blend);
+        assert_true((a->merge == b->merge) == (i == 0));
+        ha_session_close(&session);
+    }
+    ha_machine_destroy(machine);
+}
 
 #define SMALL "cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=2,threads=1"
 
@@ -404,6 +449,8 @@ static void an_error_that_is_not_a_number_is_the_largest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_library_is_waived),
+        cmocka_unit_test(shims_pass_the_rest_of_the_table_on),
         cmocka_unit_test(a_write_past_the_end_fails),
         cmocka_unit_test(a_silent_failure_gets_a_reason),
         cmocka_unit_test(what_cannot_be_checked_is_an_error),

@@ -75,22 +75,41 @@ static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
     return v_widen(whole, t);
 }
 
+/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
+static inline __m128i v_half(vec x, enum ha_dtype t)
+{
+    if (t == HA_F16) return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256i u = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
+    const __m256i h = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+    return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+}
+/* LANES binary32 numbers as stored ones */
+static inline void v_narrow(char *p, vec x, enum ha_dtype t)
+{
+    if (t == HA_F32) _mm256_storeu_ps((float *)(void *)p, x);
+    else _mm_storeu_si128((__m128i_u *)(void *)p, v_half(x, t));
+}
+static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
+{
+    char whole[sizeof(vec)];
+    v_narrow(whole, x, t);
+    memcpy(p, whole, n * ha_dtype_bytes(t));
+}
+
 /* 2^n for integral n in [-126, 127] */
 static inline vec v_pow2(__m256i n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
-/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f, a minimax polynomial of degree 6 in f
- * (3.7e-9 relative), 2^n in two products of which only the last rounds. Below -104 it is 0, in
- * the subnormal range gradual. */
-static inline vec v_exp(vec x)
+static inline vec v_round(vec x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+/* 2^n e^f for integral n and |f| <= ln 2 / 2: a minimax polynomial of degree 6 in f (3.7e-9
+ * relative), 2^n in two products of which only the last rounds. In the subnormal range it is gradual. */
+static inline vec v_exp_parts(vec n, vec f)
 {
-    x = v_max(v_set(-105.0f), x);
-    const vec n = _mm256_round_ps(v_mul(x, v_set(0x1.715476p+0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    /* the high part of ln 2 has 15 bits: the first step is exact */
-    vec f = _mm256_fnmadd_ps(n, v_set(0x1.62e4p-1f), x);
-    f = _mm256_fnmadd_ps(n, v_set(0x1.7f7d1cp-20f), f);
     vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
     p = v_fma(p, f, v_set(0x1.5558f2p-5f));
     p = v_fma(p, f, v_set(0x1.555492p-3f));
@@ -99,6 +118,24 @@ static inline vec v_exp(vec x)
     p = v_fma(p, f, v_set(1.0f));
     const __m256i i = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(i, 1);
     return v_mul(v_mul(p, v_pow2(half)), v_pow2(_mm256_sub_epi32(i, half)));
+}
+
+/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */
+static inline vec v_exp(vec x)
+{
+    x = v_max(v_set(-105.0f), x);
+    const vec n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
+    /* the high part of ln 2 has 15 bits: the first step is exact */
+    const vec f = _mm256_fnmadd_ps(n, v_set(0x1.62e4p-1f), x);
+    return v_exp_parts(n, _mm256_fnmadd_ps(n, v_set(0x1.7f7d1cp-20f), f));
+}
+
+/* 2^x of x <= 0, -inf and NaN included. 0 from -150 on. */
+static inline vec v_exp2(vec x)
+{
+    x = v_max(v_set(-151.0f), x);
+    const vec n = v_round(x);
+    return v_exp_parts(n, v_mul(v_sub(x, n), v_set(0x1.62e430p-1f)));
 }
 
 /* lane i: the sum of the lanes of the i-th */

@@ -59,15 +59,33 @@ static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f, a minimax polynomial of degree 6 in f
- * (3.7e-9 relative), 2^n in one rounding. Below -104 it is 0, in the subnormal range gradual. */
-static inline vec v_exp(vec x)
+/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
+static inline __m256i v_half(vec x, enum ha_dtype t)
 {
-    x = v_max(v_set(-105.0f), x);
-    const vec n = _mm512_roundscale_ps(v_mul(x, v_set(0x1.715476p+0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    /* the high part of ln 2 has 15 bits: the first step is exact */
-    vec f = _mm512_fnmadd_ps(n, v_set(0x1.62e4p-1f), x);
-    f = _mm512_fnmadd_ps(n, v_set(0x1.7f7d1cp-20f), f);
+    if (t == HA_F16) return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet));
+}
+/* LANES binary32 numbers as stored ones */
+static inline void v_narrow(char *p, vec x, enum ha_dtype t)
+{
+    if (t == HA_F32) _mm512_storeu_ps(p, x);
+    else _mm256_storeu_si256((__m256i_u *)(void *)p, v_half(x, t));
+}
+static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
+{
+    if (t == HA_F32) _mm512_mask_storeu_ps(p, v_first(n), x);
+    else _mm256_mask_storeu_epi16(p, v_first(n), v_half(x, t));
+}
+
+static inline vec v_round(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+/* 2^n e^f for integral n and |f| <= ln 2 / 2: a minimax polynomial of degree 6 in f (3.7e-9
+ * relative), 2^n in one rounding. In the subnormal range it is gradual. */
+static inline vec v_exp_parts(vec n, vec f)
+{
     vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
     p = v_fma(p, f, v_set(0x1.5558f2p-5f));
     p = v_fma(p, f, v_set(0x1.555492p-3f));
@@ -75,6 +93,24 @@ static inline vec v_exp(vec x)
     p = v_fma(p, f, v_set(1.0f));
     p = v_fma(p, f, v_set(1.0f));
     return _mm512_scalef_ps(p, n);
+}
+
+/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */
+static inline vec v_exp(vec x)
+{
+    x = v_max(v_set(-105.0f), x);
+    const vec n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
+    /* the high part of ln 2 has 15 bits: the first step is exact */
+    const vec f = _mm512_fnmadd_ps(n, v_set(0x1.62e4p-1f), x);
+    return v_exp_parts(n, _mm512_fnmadd_ps(n, v_set(0x1.7f7d1cp-20f), f));
+}
+
+/* 2^x of x <= 0, -inf and NaN included. 0 from -150 on. */
+static inline vec v_exp2(vec x)
+{
+    x = v_max(v_set(-151.0f), x);
+    const vec n = v_round(x);
+    return v_exp_parts(n, v_mul(v_sub(x, n), v_set(0x1.62e430p-1f)));
 }
 
 /* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */

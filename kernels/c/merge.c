@@ -1,61 +1,94 @@
+#include "harness/base/numeric.h"
 #include "kernels/c/ops.h"
 #include "kernels/rows.h"
+#include "kernels/states.h"
 
 #include <math.h>
 
 enum { STATES = 64, DIM = 256 };
 
-static float lse_of(const struct ha_merge *m, size_t state, size_t r)
+struct row {
+    const struct ha_merge *m;
+    size_t t, h;
+};
+
+/* Those of the states [first, first + STATES) that have keys: w = exp(level - from), times the sum in HA_FORM_MAX_SUM. */
+struct batch {
+    size_t first, count;
+    float from, w[STATES];
+    const struct ha_merge_state *state[STATES];
+};
+
+static inline void weigh(const struct row *r, size_t first, float from, struct batch *b)
 {
-    return m->states[state].lse[r * m->states[state].lse_stride];
+    const struct ha_merge *m = r->m;
+    if (b->first == first && b->from == from) return;
+    b->first = first;
+    b->from = from;
+    b->count = 0;
+    for (size_t i = first; i < first + ha_least(STATES, m->states_count - first); i++) {
+        const struct ha_merge_state *s = &m->states[i];
+        const float level = ha_merge_level(m, s, r->t, r->h);
+        if (level == -INFINITY) continue;
+        const float w = m->form == HA_FORM_BASE2 ? exp2f(level - from) : expf(level - from);
+        b->w[b->count] = m->form == HA_FORM_MAX_SUM ? w * s->sum[ha_merge_at(s, r->t, r->h)] : w;
+        b->state[b->count++] = s;
+    }
 }
 
-/* w[i] = exp(L - max) of states first + i; returns how many */
-static size_t weigh(const struct ha_merge *m, size_t r, size_t first, float max, float *w)
+/* acc[n] = or += share * elements d.. of a state's row; product and sum are rounded apart, so that two states commute bitwise */
+static void add(const struct row *r, const struct ha_merge_state *s, float share, size_t d, size_t n, bool is_first, float *restrict acc)
 {
-    const size_t n = ha_least(STATES, m->states_count - first);
-    for (size_t i = 0; i < n; i++) w[i] = expf(lse_of(m, first + i, r) - max);
-    return n;
+    float wide[DIM];
+    const float *x = ha_merge_o(r->m, s, r->t, r->h, d);
+    if (r->m->dtype != HA_F32) {
+        ha_load_row(x, n, r->m->dtype, wide);
+        x = wide;
+    }
+    if (is_first)
+        for (size_t i = 0; i < n; i++) acc[i] = share * x[i];
+    else
+        for (size_t i = 0; i < n; i++) acc[i] += share * x[i];
 }
 
 /* The weights are divided by their sum before they are used, so that states near FLT_MAX do not
- * overflow; products are added uncontracted, so that two states commute bitwise. The accumulator
- * starts at -0, the neutral element: one state alone is copied, its -0 too. */
-static void merge_row(const struct ha_merge *m, size_t r)
+ * overflow. The first state is not added to 0, which would turn its -0 into 0: one alone is copied. */
+static void merge_row(const struct row *r)
 {
-    float *o = m->o + r * m->o_stride, *lse = m->lse + r * m->lse_stride, max = -INFINITY, sum = 0, w[STATES];
-    for (size_t s = 0; s < m->states_count; s++) {
-        const float l = lse_of(m, s, r);
-        max = l > max || isnan(l) ? l : max;
-    }
-    if (max == -INFINITY) {
-        for (size_t i = 0; i < m->dim; i++) o[i] = 0;
-        *lse = -INFINITY;
-        return;
-    }
+    const struct ha_merge *m = r->m;
+    const float max = ha_merge_max(m, r->t, r->h);
+    struct batch b;
+    b.first = SIZE_MAX;  /* holds nothing yet */
+    b.count = 0;
+    b.from = max;
+    float sum = 0;
     for (size_t first = 0; first < m->states_count; first += STATES) {
-        const size_t n = weigh(m, r, first, max, w);
-        for (size_t s = 0; s < n; s++) sum += w[s];
+        weigh(r, first, max, &b);
+        for (size_t i = 0; i < b.count; i++) sum += b.w[i];
     }
-    for (size_t d = 0; d < m->dim; d += DIM) {
-        const size_t dim = ha_least(DIM, m->dim - d);
-        float acc[DIM];
-        for (size_t i = 0; i < dim; i++) acc[i] = -0.0f;
-        for (size_t first = 0; first < m->states_count; first += STATES) {
-            const size_t n = m->states_count <= STATES ? m->states_count : weigh(m, r, first, max, w);
-            for (size_t s = 0; s < n; s++) {
-                if (lse_of(m, first + s, r) == -INFINITY) continue;
-                const float share = w[s] / sum, *x = m->states[first + s].o + r * m->states[first + s].o_stride + d;
-                for (size_t i = 0; i < dim; i++) acc[i] += share * x[i];
-            }
-        }
-        for (size_t i = 0; i < dim; i++) o[d + i] = acc[i];
-    }
+    float lse = max;
     /* log 1 is not added: it would turn -0 into 0 */
-    *lse = sum == 1 ? max : max + logf(sum);
+    if (m->form != HA_FORM_MAX_SUM && sum != 1) lse += m->form == HA_FORM_BASE2 ? log2f(sum) : logf(sum);
+
+    const float from = m->form == HA_FORM_DIRECT ? lse : max, divisor = m->form == HA_FORM_DIRECT ? 1 : sum;
+    for (size_t d = 0; d < m->dim; d += DIM) {
+        const size_t n = ha_least(DIM, m->dim - d);
+        float acc[DIM];
+        size_t used = 0;
+        for (size_t first = 0; first < m->states_count; first += STATES) {
+            weigh(r, first, from, &b);
+            for (size_t i = 0; i < b.count; i++) add(r, b.state[i], b.w[i] / divisor, d, n, used++ == 0, acc);
+        }
+        for (size_t i = 0; used == 0 && i < n; i++) acc[i] = 0;
+        ha_store_row(ha_merge_o(m, &m->out, r->t, r->h, d), n, m->dtype, acc);
+    }
+    const size_t at = ha_merge_at(&m->out, r->t, r->h);
+    m->out.lse[at] = lse;
+    if (m->form == HA_FORM_MAX_SUM) m->out.sum[at] = sum;
 }
 
 void ha_c_merge(const struct ha_merge *m)
 {
-    for (size_t r = 0; r < m->rows; r++) merge_row(m, r);
+    for (size_t t = 0; t < m->tokens; t++)
+        for (size_t h = 0; h < m->heads; h++) merge_row(&(struct row){ m, t, h });
 }

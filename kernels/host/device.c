@@ -124,6 +124,7 @@ static void host_close(struct ha_device *dev)
     pthread_mutex_destroy(&dev->memory.lock);
     pthread_cond_destroy(&dev->spans_done);
     pthread_mutex_destroy(&dev->lock);
+    ha_host_graphs_free(dev);
     ha_arena_destroy(dev->memory.arena);
     free(dev->memory.regions);
     free(dev);
@@ -131,8 +132,8 @@ static void host_close(struct ha_device *dev)
 
 static void host_info(struct ha_device *dev, struct ha_device_info *info)
 {
-    *info = (struct ha_device_info){ .profile = dev->kernels.profile, .merge_exp_eps = dev->kernels.profile.exp_eps,
-                                     .merge_log_eps = dev->kernels.profile.log_eps };
+    *info = (struct ha_device_info){ .profile = dev->kernels.profile, .merge = dev->kernels.traits };
+    if (info->merge.states_max == 0 || info->merge.states_max > HA_HOST_STATES_MAX) info->merge.states_max = HA_HOST_STATES_MAX;
     snprintf(info->name, sizeof info->name, "host memory, %s kernels", dev->kernels.name);
     ha_host_memory_size(&info->memory_bytes, &info->memory_free_bytes);
     pthread_mutex_lock(&dev->lock);
@@ -189,4 +190,8 @@ const struct ha_device_api ha_device_host = {
     .attend = ha_host_attend,
     .merge = ha_host_merge,
     .blend = ha_host_blend,
+    .graph_begin = ha_host_graph_begin,
+    .graph_end = ha_host_graph_end,
+    .graph_launch = ha_host_graph_launch,
+    .graph_destroy = ha_host_graph_destroy,
 };

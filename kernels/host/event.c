@@ -34,9 +34,16 @@ void ha_host_event_destroy(struct ha_event *e)
     free(e);
 }
 
+static enum ha_status not_in_a_graph(const struct ha_stream *s, const char *operation)
+{
+    return ha_host_fail(s->device, "%s on %s: between graph_begin and graph_end, and a graph of this device holds no events",
+                        operation, s->lane);
+}
+
 enum ha_status ha_host_event_record(struct ha_event *e, struct ha_stream *s)
 {
     if (ha_host_failed(e->device)) return HA_ERROR;
+    if (s->capture) return not_in_a_graph(s, "event_record");
     pthread_mutex_lock(&e->lock);
     e->stream = s;
     e->ticket = ha_host_stream_enqueued(s);
@@ -63,6 +70,7 @@ enum ha_status ha_host_stream_wait(struct ha_stream *s, struct ha_event *e)
 {
     static const struct ha_host_verb verb = { .name = "stream_wait", .kind = HA_SPAN_WAIT, .run = run_event_wait,
                                               .describe = describe_event_wait };
+    if (s->capture) return not_in_a_graph(s, verb.name);
     pthread_mutex_lock(&e->lock);
     struct ha_host_op op = { .verb = &verb, .u.event = { e->stream, e->ticket } };
     pthread_mutex_unlock(&e->lock);

@@ -12,7 +12,7 @@
 
 /* Every wait starts with this much polling: most waits are shorter than a sleep and a wake-up. */
 enum { HA_HOST_SPIN_NS = 20000 };
-enum { HA_HOST_STATES_MAX = 16, HA_HOST_SCRATCH_MAX = 64 };
+enum { HA_HOST_STATES_MAX = 4096, HA_HOST_SCRATCH_MAX = 64 };
 
 /* ---- memory.c: what was allocated, and whether an operand lies in it */
 
@@ -55,13 +55,15 @@ struct ha_host_verb {
 struct ha_host_op {
     const struct ha_host_verb *verb;
     uint64_t bytes, zero_copy_bytes;
+    size_t scratch_bytes;    /* what run needs; the stream that queues it puts as much at scratch */
+    void *scratch;
     union {
         struct { char *dst; const char *src; size_t dst_stride, src_stride, row_bytes, rows; } copy;
         struct { uint32_t *flag; uint32_t value; } write;
         struct { const uint32_t *flag; uint32_t at_least; } wait;
         struct { struct ha_stream *stream; uint64_t ticket; } event;
         struct { void (*fn)(void *arg); void *arg; } host;
-        struct { struct ha_device_attend args; void *scratch; } attend;
+        struct ha_device_attend attend;
         struct ha_merge merge;
         struct ha_device_blend blend;
     } u;
@@ -80,6 +82,7 @@ struct ha_stream {
     char lane[96];           /* "stream NAME", or "stream NAME 2" while another is live */
     char name[64];
     pthread_t thread;
+    struct ha_graph *capture;  /* what is enqueued goes there, or NULL; of the thread that feeds the stream */
 
     pthread_mutex_t lock;    /* of all below but `waiting` */
     pthread_cond_t work, moved;
@@ -97,10 +100,8 @@ enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, st
 void ha_host_stream_destroy(struct ha_stream *stream);
 void ha_host_stream_free(struct ha_stream *stream);
 enum ha_status ha_host_stream_sync(struct ha_stream *stream);
-/* Copies op and array; both may die on return. */
+/* Queues the operation, or keeps it in the graph that the stream captures. Copies op and array; both may die on return. */
 enum ha_status ha_host_enqueue(struct ha_stream *stream, const struct ha_host_op *op, const void *array, size_t array_bytes);
-/* At least bytes of scratch for an operation about to be enqueued, or NULL; lives as long as the stream. */
-void *ha_host_stream_scratch(struct ha_stream *stream, size_t bytes);
 /* Returns when the first `ticket` operations of the stream are done. */
 void ha_host_stream_await(struct ha_stream *stream, uint64_t ticket);
 uint64_t ha_host_stream_enqueued(struct ha_stream *stream);
@@ -121,6 +122,19 @@ enum ha_status ha_host_stream_wait(struct ha_stream *stream, struct ha_event *ev
 enum ha_status ha_host_event_sync(struct ha_event *event);
 enum ha_status ha_host_flag_write(struct ha_stream *stream, uint32_t *flag, uint32_t value);
 enum ha_status ha_host_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
+
+/* ---- graph.c: operations kept, each with its array. A destroyed graph stays in the device's list, empty, so
+ * that launching it is an error and not an accident. An event is a point in a queue, which a graph has none of:
+ * event_record and stream_wait are refused while a stream captures. Flags and host functions are kept. */
+
+enum ha_status ha_host_graph_begin(struct ha_stream *stream);
+enum ha_status ha_host_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
+enum ha_status ha_host_graph_launch(struct ha_graph *graph, struct ha_stream *stream);
+void ha_host_graph_destroy(struct ha_graph *graph);
+enum ha_status ha_host_graph_keep(struct ha_stream *stream, const struct ha_host_op *op, const void *array, size_t array_bytes);
+/* Forgets what the stream has captured so far. */
+void ha_host_graph_drop(struct ha_stream *stream);
+void ha_host_graphs_free(struct ha_device *dev);
 
 /* ---- launch.c */
 
@@ -150,8 +164,9 @@ struct ha_device {
     struct ha_host_memory memory;
     struct ha_host_link link[2];   /* HA_H2D, HA_D2H */
 
-    pthread_mutex_t lock;          /* of the streams' list and `waiting`, of the failure and of tracing */
+    pthread_mutex_t lock;          /* of the lists, of `waiting`, of the failure and of tracing */
     struct ha_stream *streams;
+    struct ha_graph *graphs;
     bool failed;                   /* atomic; set after the text */
     char failure[1024];
 

@@ -117,12 +117,12 @@ static struct ha_attend head_attend(const struct ha_device_attend *a, const stru
 static void run_attend(struct ha_stream *s, const struct ha_host_op *op, const void *array)
 {
     const struct ha_kernels *kernels = &s->device->kernels;
-    const struct ha_device_attend *a = &op->u.attend.args;
+    const struct ha_device_attend *a = &op->u.attend;
     const struct ha_device_seq *seqs = array;
     for (size_t b = 0; b < a->batch; b++)
         for (size_t head = 0; head < a->kv_heads; head++) {
             struct ha_rows runs[HA_RUNS_MAX];
-            struct ha_attend part = head_attend(a, &seqs[b], head, runs, op->u.attend.scratch);
+            struct ha_attend part = head_attend(a, &seqs[b], head, runs, op->scratch);
             kernels->attend(kernels, &part);
         }
 }
@@ -162,22 +162,18 @@ static bool seq_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha
 enum ha_status ha_host_attend(struct ha_stream *s, const struct ha_device_attend *args)
 {
     static const struct ha_host_verb verb = { .name = "attend", .kind = HA_SPAN_KERNEL, .run = run_attend };
-    struct ha_host_op op = { .verb = &verb, .u.attend.args = *args };
+    struct ha_host_op op = { .verb = &verb, .scratch_bytes = 1, .u.attend = *args };
     if (args->kv_heads == 0 || args->q_heads % args->kv_heads != 0)
         return ha_host_fail(s->device, "attend on %s: %zu query heads are no multiple of %zu KV heads", s->lane, args->q_heads,
                             args->kv_heads);
-    size_t scratch_bytes = 1;
     for (size_t b = 0; b < args->batch; b++) {
         if (!seq_fits(s, &op, args, &args->seqs[b])) return HA_ERROR;
         struct ha_rows runs[HA_RUNS_MAX];
         struct ha_attend part = head_attend(args, &args->seqs[b], 0, runs, NULL);
         size_t bytes = s->device->kernels.attend_scratch_bytes(&part);
-        if (bytes > scratch_bytes) scratch_bytes = bytes;
+        if (bytes > op.scratch_bytes) op.scratch_bytes = bytes;
     }
-    op.u.attend.args.seqs = NULL;  /* run_attend gets the copy */
-    op.u.attend.scratch = ha_host_stream_scratch(s, scratch_bytes);
-    if (!op.u.attend.scratch)
-        return ha_host_fail(s->device, "attend on %s: no memory for %zu bytes of scratch", s->lane, scratch_bytes);
+    op.u.attend.seqs = NULL;  /* run_attend gets the copy */
     return ha_host_enqueue(s, &op, args->seqs, args->batch * sizeof *args->seqs);
 }
 
@@ -188,23 +184,32 @@ static void run_merge(struct ha_stream *s, const struct ha_host_op *op, const vo
     s->device->kernels.merge(&merge);
 }
 
+/* One state, or where the result goes: read is then false. */
+static bool state_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha_merge *m, const struct ha_merge_state *state, bool read)
+{
+    static const char *const role[2][3] = { { "o", "lse", "sum" }, { "o of a state", "lse of a state", "sum of a state" } };
+    const size_t rows = m->tokens * m->heads, element = ha_dtype_bytes(m->dtype), f = sizeof(float);
+    const size_t o = extent(m->tokens, state->o_token_stride, extent(m->heads, state->o_head_stride, m->dim)) * element;
+    const size_t lse = extent(m->tokens, state->lse_token_stride, extent(m->heads, state->lse_head_stride, 1)) * f;
+    return operand(s, op, role[read][0], state->o, rows && m->dim ? o : 0, read ? rows * m->dim * element : 0)
+           && operand(s, op, role[read][1], state->lse, rows ? lse : 0, read ? rows * f : 0)
+           && (m->form != HA_FORM_MAX_SUM || operand(s, op, role[read][2], state->sum, rows ? lse : 0, read ? rows * f : 0));
+}
+
 enum ha_status ha_host_merge(struct ha_stream *s, const struct ha_merge *args)
 {
     static const struct ha_host_verb verb = { .name = "merge", .kind = HA_SPAN_KERNEL, .run = run_merge };
+    const struct ha_merge_traits *traits = &s->device->kernels.traits;
     struct ha_host_op op = { .verb = &verb, .u.merge = *args };
-    const size_t f = sizeof(float);
     if (args->states_count > HA_HOST_STATES_MAX)
         return ha_host_fail(s->device, "merge on %s: %zu states, at most %d", s->lane, args->states_count, HA_HOST_STATES_MAX);
-    const size_t rows = args->rows, dim = args->dim;
-    for (size_t i = 0; i < args->states_count; i++) {
-        const struct ha_merge_state *state = &args->states[i];
-        if (!operand(s, &op, "o of a state", state->o, extent(rows, state->o_stride, dim) * f, rows * dim * f)
-            || !operand(s, &op, "lse of a state", state->lse, extent(rows, state->lse_stride, 1) * f, rows * f))
-            return HA_ERROR;
-    }
-    if (!operand(s, &op, "o", args->o, extent(rows, args->o_stride, dim) * f, 0)
-        || !operand(s, &op, "lse", args->lse, extent(rows, args->lse_stride, 1) * f, 0))
-        return HA_ERROR;
+    if ((unsigned)args->form >= HA_FORM_COUNT || (unsigned)args->dtype >= HA_DTYPE_COUNT || !(traits->forms >> args->form & 1)
+        || !(traits->dtypes >> args->dtype & 1))
+        return ha_host_fail(s->device, "merge on %s: the kernels do not merge form %d of type %d", s->lane, (int)args->form,
+                            (int)args->dtype);
+    for (size_t i = 0; i < args->states_count; i++)
+        if (!state_fits(s, &op, args, &args->states[i], true)) return HA_ERROR;
+    if (!state_fits(s, &op, args, &args->out, false)) return HA_ERROR;
     op.u.merge.states = NULL;  /* run_merge gets the copy */
     return ha_host_enqueue(s, &op, args->states, args->states_count * sizeof *args->states);
 }

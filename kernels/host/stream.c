@@ -104,16 +104,35 @@ static struct ha_host_node *node_take(struct ha_stream *s, size_t array_bytes)
     return node;
 }
 
+/* At least `bytes`, used by the stream's operations one after the other; lives as long as the stream. */
+static void *scratch_take(struct ha_stream *s, size_t bytes)
+{
+    if (s->scratch_count && bytes <= s->scratch_bytes) return s->scratch[s->scratch_count - 1];
+    if (s->scratch_count == HA_HOST_SCRATCH_MAX) return NULL;
+    struct ha_why why;
+    /* doubling: the outgrown ones together are no larger than the last */
+    size_t size = 2 * s->scratch_bytes > bytes ? 2 * s->scratch_bytes : bytes;
+    void *scratch = ha_alloc(s->device->memory.arena, size, HA_TAG_SCRATCH, &why);
+    if (!scratch) return NULL;
+    s->scratch[s->scratch_count++] = scratch;
+    s->scratch_bytes = size;
+    return scratch;
+}
+
 enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op, const void *array, size_t array_bytes)
 {
     if (ha_host_failed(s->device)) return HA_ERROR;
+    if (s->capture) return ha_host_graph_keep(s, op, array, array_bytes);
     pthread_mutex_lock(&s->lock);
-    struct ha_host_node *node = node_take(s, array_bytes);
+    void *scratch = op->scratch_bytes ? scratch_take(s, op->scratch_bytes) : NULL;
+    struct ha_host_node *node = scratch || !op->scratch_bytes ? node_take(s, array_bytes) : NULL;
     if (!node) {
         pthread_mutex_unlock(&s->lock);
-        return ha_host_fail(s->device, "%s on %s: no memory to queue it", op->verb->name, s->lane);
+        return ha_host_fail(s->device, "%s on %s: no memory to queue it with %zu bytes of scratch", op->verb->name, s->lane,
+                            op->scratch_bytes);
     }
     node->op = *op;
+    node->op.scratch = scratch;
     node->next = NULL;
     node->sink = ha_host_span_due(s->device);
     if (array_bytes) memcpy(node->array, array, array_bytes);
@@ -124,26 +143,6 @@ enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op,
     pthread_mutex_unlock(&s->lock);
     if (wake) pthread_cond_signal(&s->work);
     return HA_OK;
-}
-
-void *ha_host_stream_scratch(struct ha_stream *s, size_t bytes)
-{
-    struct ha_why why;
-    void *scratch = NULL;
-    pthread_mutex_lock(&s->lock);
-    if (s->scratch_count && bytes <= s->scratch_bytes) {
-        scratch = s->scratch[s->scratch_count - 1];
-    } else if (s->scratch_count < HA_HOST_SCRATCH_MAX) {
-        /* doubling: the outgrown ones together are no larger than the last */
-        size_t size = 2 * s->scratch_bytes > bytes ? 2 * s->scratch_bytes : bytes;
-        scratch = ha_alloc(s->device->memory.arena, size, HA_TAG_SCRATCH, &why);
-        if (scratch) {
-            s->scratch[s->scratch_count++] = scratch;
-            s->scratch_bytes = size;
-        }
-    }
-    pthread_mutex_unlock(&s->lock);
-    return scratch;
 }
 
 void ha_host_stream_await(struct ha_stream *s, uint64_t ticket)
@@ -223,6 +222,7 @@ enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, st
 void ha_host_stream_destroy(struct ha_stream *s)
 {
     if (!s) return;
+    ha_host_graph_drop(s);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
     pthread_cond_signal(&s->work);

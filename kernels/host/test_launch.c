@@ -2,6 +2,7 @@
 
 #include "kernels/host/test_support.h"
 
+#include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 
 #include <math.h>
@@ -156,42 +157,121 @@ static void attends_with_growing_scratch(void **state)
     api->close(dev);
 }
 
+/* A state with rows of [TOKENS][HEADS], strided, its numbers behind it. */
+enum { TOKENS = 3, HEADS = 2, M = 3 };
+static const size_t o_head[M] = { DIM, DIM + 2, DIM + 5 }, lse_token[M] = { HEADS, 1, 7 }, lse_head[M] = { 1, TOKENS, 2 };
+
+static struct ha_merge_state state_make(struct ha_device *dev, enum ha_memory kind, size_t i, enum ha_dtype dtype)
+{
+    const size_t o_floats = TOKENS * HEADS * (DIM + 5) + 3 * TOKENS, lse_floats = 7 * TOKENS;
+    struct ha_merge_state s = {
+        .o = device_alloc(dev, kind, o_floats * ha_dtype_bytes(dtype)), .lse = device_alloc(dev, kind, lse_floats * sizeof(float)),
+        .sum = device_alloc(dev, kind, lse_floats * sizeof(float)), .o_token_stride = HEADS * o_head[i] + 3 * i, .o_head_stride = o_head[i],
+        .lse_token_stride = lse_token[i], .lse_head_stride = lse_head[i],
+    };
+    float x[TOKENS * HEADS * (DIM + 5) + 3 * TOKENS];
+    fill(x, o_floats, i);
+    ha_store_row(s.o, o_floats, dtype, x);
+    fill(s.lse, lse_floats, 10 + i);
+    for (size_t k = 0; k < lse_floats; k++) s.sum[k] = 1 + (float)k;
+    return s;
+}
+
+static void state_free(struct ha_device *dev, enum ha_memory kind, struct ha_merge_state *s)
+{
+    api->mem_free(dev, kind, s->o);
+    api->mem_free(dev, kind, s->lse);
+    api->mem_free(dev, kind, s->sum);
+}
+
+/* What row (t, h) of the states merges to: o, and exp of its LSE. */
+static double merged(const struct ha_merge *m, const struct ha_merge_state *s, size_t t, size_t h, double o[DIM])
+{
+    double sum = 0;
+    for (size_t d = 0; d < DIM; d++) o[d] = 0;
+    for (size_t i = 0; i < M; i++) {
+        const size_t at = t * s[i].lse_token_stride + h * s[i].lse_head_stride;
+        const double w = exp((double)s[i].lse[at]) * (m->form == HA_FORM_MAX_SUM ? (double)s[i].sum[at] : 1);
+        sum += w;
+        for (size_t d = 0; d < DIM; d++)
+            o[d] += w * (double)ha_load(s[i].o, t * s[i].o_token_stride + h * s[i].o_head_stride + d, m->dtype);
+    }
+    for (size_t d = 0; d < DIM; d++) o[d] /= sum;
+    return sum;
+}
+
 static void merges_states(void **state)
 {
     (void)state;
-    enum { ROWS = 5, M = 3, O_STRIDE = DIM + 2, L_STRIDE = 3 };
+    static const struct {
+        enum ha_form form;
+        enum ha_dtype dtype;
+        double tolerance;
+        bool in_place;          /* into the second state, which lies in mapped memory */
+    } kind[] = {
+        { HA_FORM_NATURAL, HA_F32, 1e-5, false }, { HA_FORM_NATURAL, HA_BF16, 1e-2, false },
+        { HA_FORM_MAX_SUM, HA_F32, 1e-5, false }, { HA_FORM_NATURAL, HA_F32, 1e-5, true },
+    };
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
-    float *o[M], *lse[M], *out = device_alloc(dev, HA_MEM_DEVICE, ROWS * DIM * sizeof(float));
-    float *out_lse = device_alloc(dev, HA_MEM_DEVICE, ROWS * sizeof(float));
-    struct ha_merge_state states[M];
-    for (size_t i = 0; i < M; i++) {
-        enum ha_memory kind = i == 1 ? HA_MEM_MAPPED : HA_MEM_DEVICE;
-        o[i] = device_alloc(dev, kind, ROWS * O_STRIDE * sizeof(float));
-        lse[i] = device_alloc(dev, kind, ROWS * L_STRIDE * sizeof(float));
-        fill(o[i], ROWS * O_STRIDE, i);
-        fill(lse[i], ROWS * L_STRIDE, 10 + i);
-        states[i] = (struct ha_merge_state){ o[i], lse[i], O_STRIDE, L_STRIDE };
+    for (size_t n = 0; n < sizeof kind / sizeof *kind; n++) {
+        static const enum ha_memory memory[M] = { HA_MEM_DEVICE, HA_MEM_MAPPED, HA_MEM_DEVICE };
+        struct ha_merge_state s[M], sent[M], out = state_make(dev, HA_MEM_DEVICE, 2, kind[n].dtype);
+        double want[TOKENS][HEADS][DIM], sum[TOKENS][HEADS];
+        for (size_t i = 0; i < M; i++) sent[i] = s[i] = state_make(dev, memory[i], i, kind[n].dtype);
+        struct ha_merge m = { .form = kind[n].form, .dtype = kind[n].dtype, .states = sent, .states_count = M, .tokens = TOKENS,
+                              .heads = HEADS, .dim = DIM, .out = kind[n].in_place ? s[1] : out };
+        const struct ha_merge_state to = m.out;
+        for (size_t t = 0; t < TOKENS; t++)
+            for (size_t h = 0; h < HEADS; h++) sum[t][h] = merged(&m, s, t, h, want[t][h]);
+        ok(api->merge(stream, &m));
+        memset(sent, 0, sizeof sent);  /* the call has its copy */
+        memset(&m.out, 0, sizeof m.out);
+        if (api->stream_sync(stream) != HA_OK) fail_msg("%s", api->failure(dev));
+        for (size_t t = 0; t < TOKENS; t++)
+            for (size_t h = 0; h < HEADS; h++) {
+                const size_t at = t * to.lse_token_stride + h * to.lse_head_stride;
+                const double of_max = exp((double)to.lse[at]);
+                assert_near((float)(kind[n].form == HA_FORM_MAX_SUM ? of_max * (double)to.sum[at] : of_max), sum[t][h]);
+                for (size_t d = 0; d < DIM; d++) {
+                    double got = (double)ha_load(to.o, t * to.o_token_stride + h * to.o_head_stride + d, kind[n].dtype);
+                    if (!(fabs(got - want[t][h][d]) <= kind[n].tolerance)) fail_msg("kind %zu: got %g, want %g", n, got, want[t][h][d]);
+                }
+            }
+        for (size_t i = 0; i < M; i++) state_free(dev, memory[i], &s[i]);
+        state_free(dev, HA_MEM_DEVICE, &out);
     }
-    ok(api->merge(stream, &(struct ha_merge){ states, M, ROWS, DIM, out, out_lse, DIM, 1 }));
-    memset(states, 0, sizeof states);
+    /* no rows: no operand is looked at */
+    ok(api->merge(stream, &(struct ha_merge){ .states = (struct ha_merge_state[1]){ { 0 } }, .states_count = 1, .tokens = 4, .dim = DIM }));
+    api->stream_destroy(stream);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+static void merges_as_many_states_as_it_says(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *stream = device_stream(dev, "main");
+    struct ha_device_info info;
+    api->info(dev, &info);
+    const size_t most = info.merge.states_max;
+    assert_int_equal(most, 4096);
+    float *o = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *o), *lse = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *lse);
+    struct ha_merge_state *s = calloc(most, sizeof *s);
+    for (size_t i = 0; i < most; i++) {
+        s[i] = (struct ha_merge_state){ .o = o + i, .lse = lse + i, .o_token_stride = 1, .o_head_stride = 1, .lse_token_stride = 1,
+                                        .lse_head_stride = 1 };
+        o[i] = (float)i;
+        lse[i] = 0;
+    }
+    ok(api->merge(stream, &(struct ha_merge){ .states = s, .states_count = most, .tokens = 1, .heads = 1, .dim = 1, .out = s[0] }));
+    free(s);
     ok(api->stream_sync(stream));
-    for (size_t r = 0; r < ROWS; r++) {
-        double sum = 0;
-        for (size_t i = 0; i < M; i++) sum += exp((double)lse[i][r * L_STRIDE]);
-        assert_near(out_lse[r], log(sum));
-        for (size_t d = 0; d < DIM; d++) {
-            double acc = 0;
-            for (size_t i = 0; i < M; i++) acc += exp((double)lse[i][r * L_STRIDE]) / sum * (double)o[i][r * O_STRIDE + d];
-            assert_near(out[r * DIM + d], acc);
-        }
-    }
-    for (size_t i = 0; i < M; i++) {
-        api->mem_free(dev, i == 1 ? HA_MEM_MAPPED : HA_MEM_DEVICE, o[i]);
-        api->mem_free(dev, i == 1 ? HA_MEM_MAPPED : HA_MEM_DEVICE, lse[i]);
-    }
-    api->mem_free(dev, HA_MEM_DEVICE, out);
-    api->mem_free(dev, HA_MEM_DEVICE, out_lse);
+    assert_near(o[0], (double)(most - 1) / 2);
+    assert_near(lse[0], log((double)most));
+    api->mem_free(dev, HA_MEM_DEVICE, o);
+    api->mem_free(dev, HA_MEM_DEVICE, lse);
     api->stream_destroy(stream);
     assert_no_failure(dev);
     api->close(dev);
@@ -238,7 +318,9 @@ static void info_is_that_of_the_kernels(void **state)
     assert_int_equal(info.compute_threads, 1);
     assert_int_equal(info.profile.dot_lanes, 3);
     assert_int_equal(info.profile.sum_lanes, 5);
-    assert_true(info.merge_exp_eps == 1e-7 && info.merge_log_eps == 2e-7);
+    const struct ha_merge_traits *of = &test_kernels.traits, *merge = &info.merge;
+    assert_true(merge->exp_eps == of->exp_eps && merge->log_eps == of->log_eps && merge->depth_extra == of->depth_extra);
+    assert_true(merge->forms == of->forms && merge->dtypes == of->dtypes && merge->o_strides == of->o_strides);
     api->close(dev);
 }
 
@@ -249,6 +331,7 @@ int main(void)
         cmocka_unit_test(attends_to_a_batch),
         cmocka_unit_test(attends_with_growing_scratch),
         cmocka_unit_test(merges_states),
+        cmocka_unit_test(merges_as_many_states_as_it_says),
         cmocka_unit_test(blends),
         cmocka_unit_test(info_is_that_of_the_kernels),
     };

@@ -156,16 +156,69 @@ F(blend_of_pinned)
     return api->blend(f->stream, &(struct ha_device_blend){ .y = (float *)(void *)f->device, .x = (float *)(void *)f->pinned,
                                                             .rows = 1, .cols = 4, .b = 1 });
 }
+/* one state of 2 tokens and 3 heads, and the same as the output, each as the caller wants it */
+static enum ha_status merge_with(struct fixture *f, struct ha_merge m, struct ha_merge_state state, struct ha_merge_state out)
+{
+    m.states = &state;
+    m.out = out;
+    m.states_count = 1;
+    m.tokens = 2;
+    m.heads = 3;
+    m.dim = 4;
+    return api->merge(f->stream, &m);
+}
+static struct ha_merge_state state_at(char *o, char *lse, char *sum)
+{
+    return (struct ha_merge_state){ .o = o, .lse = (float *)(void *)lse, .sum = (float *)(void *)sum, .o_token_stride = 12,
+                                    .o_head_stride = 4, .lse_token_stride = 3, .lse_head_stride = 1 };
+}
 F(merge_into_pageable)
 {
-    float *x = (float *)(void *)f->mapped;
-    struct ha_merge_state state = { x, x, 4, 1 };
-    return api->merge(f->stream, &(struct ha_merge){ &state, 1, 2, 4, (float *)(void *)f->pageable, x, 4, 1 });
+    return merge_with(f, (struct ha_merge){ 0 }, state_at(f->mapped, f->mapped, NULL), state_at(f->pageable, f->mapped, NULL));
+}
+F(merge_past_the_end_by_head)
+{
+    struct ha_merge_state s = state_at(f->mapped, f->mapped, NULL);
+    s.o_head_stride = BYTES / 8 - 7;  /* the last head of the last token ends two elements beyond */
+    return merge_with(f, (struct ha_merge){ 0 }, s, state_at(f->device, f->device, NULL));
+}
+F(merge_past_the_end_by_token)
+{
+    struct ha_merge_state s = state_at(f->mapped, f->mapped, NULL);
+    s.lse_token_stride = BYTES / 4 - 2;
+    return merge_with(f, (struct ha_merge){ 0 }, s, state_at(f->device, f->device, NULL));
+}
+/* what is within for 16-bit elements is beyond for 32-bit ones */
+F(merge_of_wide_elements)
+{
+    struct ha_merge_state s = state_at(f->device + BYTES - 48, f->device, NULL);
+    if (merge_with(f, (struct ha_merge){ .dtype = HA_BF16 }, s, s) != HA_OK) return HA_OK;
+    return merge_with(f, (struct ha_merge){ .dtype = HA_F32 }, s, s);
+}
+F(merge_without_sum)
+{
+    struct ha_merge_state s = state_at(f->device, f->device, NULL);
+    return merge_with(f, (struct ha_merge){ .form = HA_FORM_MAX_SUM }, s, s);
+}
+F(merge_into_no_sum)
+{
+    return merge_with(f, (struct ha_merge){ .form = HA_FORM_MAX_SUM }, state_at(f->device, f->device, f->device),
+                      state_at(f->device, f->device, f->pageable));
+}
+F(merge_of_unknown_form)
+{
+    struct ha_merge_state s = state_at(f->device, f->device, f->device);
+    return merge_with(f, (struct ha_merge){ .form = HA_FORM_BASE2 }, s, s);
+}
+F(merge_of_unknown_type)
+{
+    struct ha_merge_state s = state_at(f->device, f->device, f->device);
+    return merge_with(f, (struct ha_merge){ .dtype = (enum ha_dtype)3 }, s, s);
 }
 F(merge_of_many)
 {
-    struct ha_merge_state state[17] = { { 0 } };
-    return api->merge(f->stream, &(struct ha_merge){ .states = state, .states_count = 17 });
+    static struct ha_merge_state state[4097];
+    return api->merge(f->stream, &(struct ha_merge){ .states = state, .states_count = 4097 });
 }
 static enum ha_status attend_with(struct fixture *f, struct ha_rows run, size_t kv_heads, size_t k_head_bytes, bool causal)
 {
@@ -232,7 +285,14 @@ static void wrong_operands_are_caught(void **state)
         { flag_past_the_end, "flag_wait on stream main: flag" },
         { blend_of_pinned, "blend on stream main: x" },
         { merge_into_pageable, "merge on stream main: o " },
-        { merge_of_many, "17 states, at most 16" },
+        { merge_past_the_end_by_head, "merge on stream main: o of a state" },
+        { merge_past_the_end_by_token, "merge on stream main: lse of a state" },
+        { merge_of_wide_elements, "merge on stream main: o of a state" },
+        { merge_without_sum, "merge on stream main: sum of a state is NULL" },
+        { merge_into_no_sum, "merge on stream main: sum 0x" },
+        { merge_of_unknown_form, "do not merge form 1 of type 0" },
+        { merge_of_unknown_type, "do not merge form 0 of type 3" },
+        { merge_of_many, "4097 states, at most 4096" },
         { attend_of_pinned, "attend on stream main: K" },
         { attend_of_pageable, "attend on stream main: V" },
         { attend_past_the_end, "leaves the allocation of device memory" },

@@ -1,5 +1,7 @@
 #include "kernels/host/test_support.h"
 
+#include "harness/base/numeric.h"
+
 #include <math.h>
 
 static void chunk_unused(const struct ha_chunk *c)
@@ -58,29 +60,45 @@ static void attend(const struct ha_kernels *self, const struct ha_attend *a)
     }
 }
 
-static double weight(const struct ha_merge_state *state, size_t row)
+/* sum exp(s) over the keys of the state */
+static double weight(const struct ha_merge *m, const struct ha_merge_state *state, size_t at)
 {
-    return exp((double)state->lse[row * state->lse_stride]);
+    double of_max = exp((double)state->lse[at]);
+    return m->form == HA_FORM_MAX_SUM ? of_max * (double)state->sum[at] : of_max;
+}
+
+static void merge_row(const struct ha_merge *m, size_t t, size_t h)
+{
+    const struct ha_merge_state *s = m->states, *out = &m->out;
+    double sum = 0, max = -HUGE_VAL;
+    for (size_t i = 0; i < m->states_count; i++) {
+        size_t at = t * s[i].lse_token_stride + h * s[i].lse_head_stride;
+        sum += weight(m, &s[i], at);
+        max = fmax(max, (double)s[i].lse[at]);
+    }
+    for (size_t d = 0; d < m->dim; d++) {
+        double acc = 0;
+        for (size_t i = 0; i < m->states_count; i++)
+            acc += weight(m, &s[i], t * s[i].lse_token_stride + h * s[i].lse_head_stride)
+                   * (double)ha_load(s[i].o, t * s[i].o_token_stride + h * s[i].o_head_stride + d, m->dtype);
+        ha_store(out->o, t * out->o_token_stride + h * out->o_head_stride + d, m->dtype, (float)(acc / sum));
+    }
+    const size_t at = t * out->lse_token_stride + h * out->lse_head_stride;
+    out->lse[at] = (float)(m->form == HA_FORM_MAX_SUM ? max : log(sum));
+    if (m->form == HA_FORM_MAX_SUM) out->sum[at] = (float)(sum / exp(max));
 }
 
 static void merge(const struct ha_merge *m)
 {
-    for (size_t row = 0; row < m->rows; row++) {
-        double sum = 0;
-        for (size_t i = 0; i < m->states_count; i++) sum += weight(&m->states[i], row);
-        for (size_t d = 0; d < m->dim; d++) {
-            double acc = 0;
-            for (size_t i = 0; i < m->states_count; i++)
-                acc += weight(&m->states[i], row) * (double)m->states[i].o[row * m->states[i].o_stride + d];
-            m->o[row * m->o_stride + d] = (float)(acc / sum);
-        }
-        m->lse[row * m->lse_stride] = (float)log(sum);
-    }
+    for (size_t t = 0; t < m->tokens; t++)
+        for (size_t h = 0; h < m->heads; h++) merge_row(m, t, h);
 }
 
 const struct ha_kernels test_kernels = {
     .name = "test",
     .profile = { .dot_lanes = 3, .sum_lanes = 5, .exp_eps = 1e-7, .log_eps = 2e-7 },
+    .traits = { .forms = 1u << HA_FORM_NATURAL | 1u << HA_FORM_MAX_SUM, .dtypes = 1u << HA_F32 | 1u << HA_BF16, .o_strides = true,
+                .exp_eps = 3e-7, .log_eps = 4e-7, .depth_extra = 5 },
     .attend_chunk = chunk_unused,
     .attend = attend,
     .attend_scratch_bytes = scratch_bytes,

@@ -84,8 +84,13 @@ static void every_operation_gives_its_span(void **state)
     ok(api->flag_wait(a, flag, 1));
     ok(api->blend(a, &(struct ha_device_blend){ d, m, 2, 5, 8, 8, 0, 1 }));
     ok(api->blend(a, &(struct ha_device_blend){ m, d, 2, 5, 8, 8, 1, 1 }));
-    struct ha_merge_state states[] = { { d, d + 64, DIM, 1 }, { m, m + 64, DIM, 1 } };
-    ok(api->merge(a, &(struct ha_merge){ states, 2, 6, DIM, d + 128, d + 192, DIM, 1 }));
+    struct ha_merge_state states[] = {
+        { .o = d, .lse = d + 64, .o_token_stride = 2 * DIM, .o_head_stride = DIM, .lse_token_stride = 2, .lse_head_stride = 1 },
+        { .o = m, .lse = m + 64, .o_token_stride = 2 * DIM, .o_head_stride = DIM, .lse_token_stride = 2, .lse_head_stride = 1 },
+    }, out = states[0];
+    out.o = d + 128;
+    out.lse = d + 192;
+    ok(api->merge(a, &(struct ha_merge){ .states = states, .states_count = 2, .tokens = 3, .heads = 2, .dim = DIM, .out = out }));
     struct ha_device_seq seq = { .q = d, .runs = { { d, m, 16, 16, NULL, KEYS }, { m, m, 16, 16, NULL, 1 } }, .runs_count = 2,
                                  .o = d + 32, .lse = m + 128 };
     ok(api->attend(a, &(struct ha_device_attend){ .batch = 1, .q_len = 1, .q_heads = 2, .kv_heads = 1, .head_dim = DIM, .scale = 1,

@@ -1,5 +1,5 @@
 /* The null device, and the skeleton of every other: copy this file, keep its order, and put a device behind
- * each function. It needs harness/api/{base,kernels,device}.h and a C (or C++) compiler, nothing else:
+ * each function. It needs harness/api/{base,kernels,merge,device}.h and a C (or C++) compiler, nothing else:
  *
  *     cc -std=c17 -O2 -fPIC -shared -I <habench> mine.c -o ha_mine.so
  *     habench check --device ./ha_mine.so          or, with the file beside the program:  --device mine
@@ -7,6 +7,10 @@
  * As it stands it accepts all work, does none of it, and says at once that it is done: what a run on it takes
  * is what the harness and the CPU side take. Its results are whatever the memory held, so no output of it is
  * ever judged.
+ *
+ * A library that only merges, or only attends, is no device and far shorter: null_info and null_merge (or
+ * null_attend) of this file, and every other entry NULL. It is called with dev and stream NULL on ordinary host
+ * memory, and is done when it returns; docs/merging.md.
  *
  * For all functions:
  * - Threads. Any thread may call; calls for one stream or one event come from one thread at a time, calls for
@@ -29,15 +33,29 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The three handles are the device's own; the program only passes them back. */
+/* The four handles are the device's own; the program only passes them back. */
 struct ha_device {
     uint64_t allocated_bytes;
+    const char *failure;
 };
 struct ha_stream {
     struct ha_device *device;
+    struct ha_graph *graph;  /* begun and not ended, or NULL */
 };
 struct ha_event {
     struct ha_device *device;
+};
+
+/* What of a graph does something here. */
+struct kept {
+    uint32_t *flag;
+    uint32_t value;
+    void (*fn)(void *arg);   /* instead of a flag, or NULL */
+    void *arg;
+};
+struct ha_graph {
+    struct kept *kept;
+    size_t count;
 };
 
 static enum ha_status no_memory(struct ha_why *why, const char *what)
@@ -65,8 +83,10 @@ static void null_close(struct ha_device *dev)
 
 /* What the reports print and what the error bounds are computed from. name: the product's name, as the driver
  * says it. memory_free_bytes: now. profile: how attend sums, see struct ha_profile: claim the true depth, a
- * flat n hides real defects. eps: the relative error of the device's exp on [-104, 0] and of its log, measured
- * over all floats there, not taken from a manual. May be called at any time after open. */
+ * flat n hides real defects. merge: what merge promises (which forms, types, strides and aliases it takes; what
+ * it does not promise it is not asked for) and how it rounds, see struct ha_merge_traits; here one plain loop over
+ * the states. eps: the relative error of the device's exp on [-104, 0] and of its log, measured over all floats
+ * there, not taken from a manual. May be called at any time after open. */
 static void null_info(struct ha_device *dev, struct ha_device_info *info)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -76,14 +96,26 @@ static void null_info(struct ha_device *dev, struct ha_device_info *info)
     info->memory_free_bytes = info->memory_bytes > dev->allocated_bytes ? info->memory_bytes - dev->allocated_bytes : 0;
     info->compute_threads = 0;
     info->profile = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
+    info->merge = (struct ha_merge_traits){
+        .forms = 1u << HA_FORM_NATURAL, .dtypes = 1u << HA_F32, .aliases = 1u << HA_ALIAS_NONE, .states_max = 0,
+        .lse_order = HA_LSE_TOKENS_HEADS, .o_strides = false, .plus_inf = false, .commutes = false,
+        .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .depth_extra = 0, .rescales = 0,
+    };
 }
 
 /* The first asynchronous failure, as one line that names the operation and the stream; it lives as long as the
  * device. NULL: none. Called from any thread, often. */
 static const char *null_failure(struct ha_device *dev)
 {
-    (void)dev;
-    return NULL;
+    return __atomic_load_n(&dev->failure, __ATOMIC_ACQUIRE);
+}
+
+/* For calls that cannot explain themselves. The first one stays. */
+static enum ha_status fail(struct ha_device *dev, const char *text)
+{
+    const char *none = NULL;
+    __atomic_compare_exchange_n(&dev->failure, &none, text, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return HA_ERROR;
 }
 
 /* Optional. From this call on every operation enqueued gives one span to sink, before the sync that waits for
@@ -139,15 +171,18 @@ static void null_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 static enum ha_status null_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why)
 {
     (void)name;
-    *stream = malloc(sizeof **stream);
+    *stream = calloc(1, sizeof **stream);
     if (!*stream) return no_memory(why, "a stream");
     (*stream)->device = dev;
     return HA_OK;
 }
 
-/* Waits for the work in the stream, then frees it. NULL is allowed, here and in event_destroy. */
+/* Waits for the work in the stream, then frees it, with a graph that was begun and not ended. NULL is allowed,
+ * here and in event_destroy and graph_destroy. */
+static void null_graph_destroy(struct ha_graph *graph);
 static void null_stream_destroy(struct ha_stream *stream)
 {
+    if (stream) null_graph_destroy(stream->graph);
     free(stream);
 }
 
@@ -155,8 +190,7 @@ static void null_stream_destroy(struct ha_stream *stream)
  * HA_ERROR if the device has failed, even if this stream has no work. */
 static enum ha_status null_stream_sync(struct ha_stream *stream)
 {
-    (void)stream;
-    return HA_OK;
+    return null_failure(stream->device) ? HA_ERROR : HA_OK;
 }
 
 /* ---- events: a point in a stream, to wait for. Timing is not asked of them. ------------------------------ */
@@ -191,8 +225,7 @@ static enum ha_status null_stream_wait(struct ha_stream *stream, struct ha_event
 /* The same for the calling host thread. */
 static enum ha_status null_event_sync(struct ha_event *event)
 {
-    (void)event;
-    return HA_OK;
+    return null_failure(event->device) ? HA_ERROR : HA_OK;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------------
@@ -221,11 +254,30 @@ static enum ha_status null_copy_2d(struct ha_stream *stream, void *dst, size_t d
  * of the device whose text lists every waiting operation: stream, operation, value seen, value wanted; a hang
  * says nothing to anybody.
  * This device must write the flags, because the CPU side waits for them, and waits for none. */
+static void run(const struct kept *k)
+{
+    if (k->fn) k->fn(k->arg);
+    else __atomic_store_n(k->flag, k->value, __ATOMIC_RELEASE);
+}
+
+/* Runs it, or keeps it in the graph that the stream captures. */
+static enum ha_status enqueue(struct ha_stream *stream, struct kept what)
+{
+    struct ha_graph *g = stream->graph;
+    if (!g) {
+        run(&what);
+        return HA_OK;
+    }
+    struct kept *kept = realloc(g->kept, (g->count + 1) * sizeof *kept);
+    if (!kept) return fail(stream->device, "null device: no host memory to keep an operation in a graph");
+    g->kept = kept;
+    g->kept[g->count++] = what;
+    return HA_OK;
+}
+
 static enum ha_status null_flag_write(struct ha_stream *stream, uint32_t *flag, uint32_t value)
 {
-    (void)stream;
-    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
-    return HA_OK;
+    return enqueue(stream, (struct kept){ .flag = flag, .value = value });
 }
 
 static enum ha_status null_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least)
@@ -238,16 +290,16 @@ static enum ha_status null_flag_wait(struct ha_stream *stream, const uint32_t *f
  * streams. It does not call the device. A runtime without such a thing keeps a thread for each stream. */
 static enum ha_status null_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg)
 {
-    (void)stream;
-    fn(arg);
-    return HA_OK;
+    return enqueue(stream, (struct kept){ .fn = fn, .arg = arg });
 }
 
 /* ---- kernels: all optional ------------------------------------------------------------------------------
- * The layouts are those of the structs in device.h; the mathematics, and what an empty set of keys and an
- * empty state give, those of ha_attend and ha_merge in kernels.h. Operands lie in device or mapped memory. Sums
- * are binary32 or better, LSE is the natural logarithm of scaled scores. Sequences of a batch differ in length,
- * and runs may be empty. The array behind `seqs` and behind `states` is host memory that dies on return. */
+ * The layouts are those of the structs in device.h and merge.h; the mathematics, and what an empty set of keys
+ * and an empty state give, those of ha_attend in kernels.h and of ha_merge in merge.h. Operands lie in device or
+ * mapped memory. Sums are binary32 or better; the LSE of attend is the natural logarithm of scaled scores, that of
+ * merge what the form says. Sequences of a batch differ in length, and runs may be empty. The array behind `seqs`
+ * and behind `states` is host memory that dies on return. Indices are 64 bits wide: operands of more than 2^32
+ * elements occur. merge gets only what info promises. */
 static enum ha_status null_attend(struct ha_stream *stream, const struct ha_device_attend *args)
 {
     (void)stream, (void)args;
@@ -264,6 +316,45 @@ static enum ha_status null_blend(struct ha_stream *stream, const struct ha_devic
 {
     (void)stream, (void)args;
     return HA_OK;
+}
+
+/* ---- graphs: all optional, and all four or none ----------------------------------------------------------
+ * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
+ * structs and the arrays behind them, but not of the memory that they work on. An operation that a graph of this
+ * device cannot hold fails there; event_record and stream_wait are not asked for. end: HA_ERROR with the reason
+ * where nothing was begun or something kept has failed; the capture is over then, too. launch enqueues all of it
+ * in the order of the capture, on any stream, while earlier launches may still be running; scratch that kernels
+ * share is the launching stream's. A destroyed stream drops what it was capturing. */
+static enum ha_status null_graph_begin(struct ha_stream *stream)
+{
+    if (stream->graph) return fail(stream->device, "null device: graph_begin on a stream that has begun one already");
+    stream->graph = calloc(1, sizeof *stream->graph);
+    return stream->graph ? HA_OK : fail(stream->device, "null device: no host memory for a graph");
+}
+
+static enum ha_status null_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why)
+{
+    if (!stream->graph) {
+        snprintf(why->text, sizeof why->text, "null device: graph_end without graph_begin");
+        return HA_ERROR;
+    }
+    *graph = stream->graph;
+    stream->graph = NULL;
+    return HA_OK;
+}
+
+static enum ha_status null_graph_launch(struct ha_graph *graph, struct ha_stream *stream)
+{
+    for (size_t i = 0; i < graph->count; i++)
+        if (enqueue(stream, graph->kept[i]) != HA_OK) return HA_ERROR;
+    return HA_OK;
+}
+
+/* Its launches are done. */
+static void null_graph_destroy(struct ha_graph *graph)
+{
+    if (graph) free(graph->kept);
+    free(graph);
 }
 
 #ifdef __clang__
@@ -305,4 +396,8 @@ const struct ha_device_api ha_device_api = {
     .attend = null_attend,
     .merge = null_merge,
     .blend = null_blend,
+    .graph_begin = null_graph_begin,
+    .graph_end = null_graph_end,
+    .graph_launch = null_graph_launch,
+    .graph_destroy = null_graph_destroy,
 };

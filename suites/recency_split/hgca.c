@@ -364,6 +364,12 @@ static enum ha_status age(struct ha_instance *self, struct sequence *seq, size_t
     return ha_ring_evict(ctx, self->post, ring, &seq->store, first, seq->evicted);
 }
 
+static struct ha_merge_state packed(float *o, float *lse, size_t dim)
+{
+    return (struct ha_merge_state){ .o = o, .lse = lse, .o_token_stride = dim, .o_head_stride = dim, .lse_token_stride = 1,
+                                    .lse_head_stride = 1 };
+}
+
 static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = &self->ctx;
@@ -385,12 +391,10 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
     HA_TRY(api->event_sync(self->arrived));
     attend_cpu(self, layer, step);
 
-    struct ha_merge_state state[2] = {
-        { .o = self->o_gpu, .lse = self->lse_gpu, .o_stride = s->head_dim, .lse_stride = 1 },
-        { .o = self->o_cpu, .lse = self->lse_cpu, .o_stride = s->head_dim, .lse_stride = 1 },
-    };
-    HA_TRY(api->merge(ctx->stream, &(struct ha_merge){ .states = state, .states_count = 2, .rows = rows, .dim = s->head_dim, .o = step->o,
-                                                       .lse = step->lse, .o_stride = s->head_dim, .lse_stride = 1 }));
+    const struct ha_merge_state state[2] = { packed(self->o_gpu, self->lse_gpu, s->head_dim), packed(self->o_cpu, self->lse_cpu, s->head_dim) };
+    HA_TRY(api->merge(ctx->stream, &(struct ha_merge){ .form = HA_FORM_NATURAL, .dtype = HA_F32, .states = state, .states_count = 2,
+                                                       .tokens = rows, .heads = 1, .dim = s->head_dim,
+                                                       .out = packed(step->o, step->lse, s->head_dim) }));
     self->counters.zero_copy_bytes += rows * (s->head_dim + 1) * sizeof(float);
 
     bool work = layer->append;

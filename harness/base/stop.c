@@ -1,0 +1,3 @@
+#include "harness/base/stop.h"
+
+volatile sig_atomic_t ha_stop;

@@ -1,0 +1,9 @@
+#ifndef HA_BASE_STOP_H
+#define HA_BASE_STOP_H
+
+#include <signal.h>
+
+/* Set by SIGINT and SIGTERM to the signal: finish what is begun, write what is complete, end. */
+extern volatile sig_atomic_t ha_stop;
+
+#endif

@@ -1,0 +1,176 @@
+#include "kernels/test_merge_data.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static size_t rows_of(const struct ha_test_merge *p) { return p->tokens * p->heads; }
+
+float *ha_test_merge_o(const struct ha_test_merge *p, size_t i, size_t r) { return p->o + (i * rows_of(p) + r) * p->dim; }
+float *ha_test_merge_level(const struct ha_test_merge *p, size_t i, size_t r) { return p->level + i * rows_of(p) + r; }
+float *ha_test_merge_sum(const struct ha_test_merge *p, size_t i, size_t r) { return p->sum + i * rows_of(p) + r; }
+
+bool ha_test_merge_is_empty(const struct ha_test_merge *p, size_t i, size_t r)
+{
+    const float level = *ha_test_merge_level(p, i, r);
+    return level == -INFINITY || (level == INFINITY && p->plus_inf_is_empty);
+}
+
+static void *numbers(size_t n)
+{
+    void *p = calloc(n + 1, sizeof(float));
+    assert_non_null(p);
+    return p;
+}
+
+void ha_test_merge_make(struct ha_test_merge *p, uint64_t seed)
+{
+    const size_t rows = rows_of(p), all = p->count * rows;
+    p->o = numbers(all * p->dim);
+    p->level = numbers(all);
+    p->sum = numbers(all);
+    p->got_o = numbers(rows * p->dim);
+    p->got_level = numbers(rows);
+    p->got_sum = numbers(rows);
+    ha_rng_normals(seed, 1, 0, all * p->dim, p->o);
+    for (size_t i = 0; i < all * p->dim; i++) p->o[i] = ha_round(p->o[i], p->dtype);
+    for (size_t i = 0; i < all; i++) p->sum[i] = 1;
+}
+
+void ha_test_merge_free(struct ha_test_merge *p)
+{
+    float *all[] = { p->o, p->level, p->sum, p->got_o, p->got_level, p->got_sum };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* the strides of state i; the output's is state `count` */
+static struct ha_merge_state strides(const struct ha_test_merge *p, size_t i)
+{
+    struct ha_merge_state s = { .o_token_stride = p->heads * p->dim, .o_head_stride = p->dim, .lse_token_stride = p->heads, .lse_head_stride = 1 };
+    switch (p->rows == HA_TEST_MIXED ? (enum ha_test_rows)(i % HA_TEST_MIXED) : p->rows) {
+    case HA_TEST_HEADS_TOKENS:
+        s = (struct ha_merge_state){
+            .o_token_stride = p->dim, .o_head_stride = p->tokens * p->dim, .lse_token_stride = 1, .lse_head_stride = p->tokens,
+        };
+        break;
+    case HA_TEST_ODD_STRIDES:
+        s.o_head_stride = p->dim + 1 + 2 * (i % 7);
+        s.o_token_stride = p->heads * s.o_head_stride + i % 3;
+        s.lse_head_stride = 1 + i % 3;
+        s.lse_token_stride = p->heads * s.lse_head_stride + i % 5;
+        break;
+    default: break;
+    }
+    return s;
+}
+
+static size_t o_extent(const struct ha_test_merge *p, const struct ha_merge_state *s)
+{
+    return (p->tokens - 1) * s->o_token_stride + (p->heads - 1) * s->o_head_stride + p->dim;
+}
+
+static size_t lse_extent(const struct ha_test_merge *p, const struct ha_merge_state *s)
+{
+    return (p->tokens - 1) * s->lse_token_stride + (p->heads - 1) * s->lse_head_stride + 1;
+}
+
+static void *row_o(const struct ha_test_merge *p, const struct ha_merge_state *s, size_t r)
+{
+    return (char *)s->o + (r / p->heads * s->o_token_stride + r % p->heads * s->o_head_stride) * ha_dtype_bytes(p->dtype);
+}
+
+static size_t row_lse(const struct ha_test_merge *p, const struct ha_merge_state *s, size_t r)
+{
+    return r / p->heads * s->lse_token_stride + r % p->heads * s->lse_head_stride;
+}
+
+static void put(const struct ha_test_merge *p, const struct ha_merge_state *s, size_t i)
+{
+    for (size_t r = 0; r < rows_of(p); r++) {
+        s->lse[row_lse(p, s, r)] = *ha_test_merge_level(p, i, r);
+        if (ha_test_merge_is_empty(p, i, r)) continue;
+        ha_store_row(row_o(p, s, r), p->dim, p->dtype, ha_test_merge_o(p, i, r));
+        if (s->sum) s->sum[row_lse(p, s, r)] = *ha_test_merge_sum(p, i, r);
+    }
+}
+
+/* what lies in memory, beside what lay there before the merge */
+struct region {
+    char *now, *before;
+    size_t bytes;
+};
+
+static struct region region_of(size_t bytes)
+{
+    return (struct region){ .now = ha_guard_alloc(bytes), .before = NULL, .bytes = bytes };
+}
+
+static void keep(struct region *g)
+{
+    g->before = malloc(g->bytes + 1);
+    assert_non_null(g->before);
+    memcpy(g->before, g->now, g->bytes);
+}
+
+static void take_back(const struct region *g, void *at, size_t bytes)
+{
+    memcpy(at, g->before + ((char *)at - g->now), bytes);
+}
+
+static void end(struct region *g)
+{
+    assert_memory_equal(g->now, g->before, g->bytes);
+    free(g->before);
+    ha_guard_free(g->now);
+}
+
+void ha_test_merge_run(struct ha_test_merge *p, const struct ha_kernels *t)
+{
+    const size_t size = ha_dtype_bytes(p->dtype), count = p->count;
+    struct ha_merge_state *s = calloc(count + 1, sizeof *s);
+    assert_non_null(s);
+    size_t o_size = 0, lse_size = 0;
+    for (size_t i = 0; i <= count; i++) {
+        s[i] = strides(p, i);
+        o_size += o_extent(p, &s[i]);
+        lse_size += lse_extent(p, &s[i]);
+    }
+    struct region o = region_of(o_size * size), lse = region_of(lse_size * sizeof(float)), sum = region_of(lse_size * sizeof(float));
+    /* the output first, so that the last state ends at the guard */
+    size_t o_at = 0, lse_at = 0;
+    for (size_t n = 0; n <= count; n++) {
+        struct ha_merge_state *x = &s[n == 0 ? count : n - 1];
+        x->o = o.now + o_at * size;
+        x->lse = (float *)(void *)lse.now + lse_at;
+        x->sum = p->form == HA_FORM_MAX_SUM ? (float *)(void *)sum.now + lse_at : NULL;
+        o_at += o_extent(p, x);
+        lse_at += lse_extent(p, x);
+        if (n > 0) put(p, x, n - 1);
+    }
+    const struct ha_merge_state out = s[p->alias == HA_ALIAS_FIRST ? 0 : p->alias == HA_ALIAS_LAST ? count - 1 : count];
+    const struct ha_merge m = {
+        .form = p->form, .dtype = p->dtype, .plus_inf_is_empty = p->plus_inf_is_empty, .states = s, .states_count = count,
+        .tokens = p->tokens, .heads = p->heads, .dim = p->dim, .out = out,
+    };
+    keep(&o), keep(&lse), keep(&sum);
+    t->merge(&m);
+    for (size_t r = 0; r < rows_of(p); r++) {
+        ha_load_row(row_o(p, &out, r), p->dim, p->dtype, p->got_o + r * p->dim);
+        take_back(&o, row_o(p, &out, r), p->dim * size);
+        p->got_level[r] = out.lse[row_lse(p, &out, r)];
+        take_back(&lse, &out.lse[row_lse(p, &out, r)], sizeof(float));
+        if (!out.sum) continue;
+        p->got_sum[r] = out.sum[row_lse(p, &out, r)];
+        take_back(&sum, &out.sum[row_lse(p, &out, r)], sizeof(float));
+    }
+    end(&o), end(&lse), end(&sum);
+    free(s);
+}

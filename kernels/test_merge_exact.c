@@ -1,0 +1,354 @@
+/* merge, through every table: what is not a matter of rounding. */
+
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "kernels/test_merge_data.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define FOR_TABLES(t) for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+/* without the last, largest one in a small run */
+#define COUNT_SCOPED(array) (COUNT(array) - (small ? 1 : 0))
+
+enum { DIM = 45, LAST = DIM - 1 };
+
+static bool small;
+
+/* the largest finite number */
+static float most(enum ha_dtype t) { return t == HA_F32 ? FLT_MAX : t == HA_F16 ? 65504 : 0x1.fep127f; }
+
+/* a problem of every form and type, n < KINDS; one row unless that is changed */
+enum { KINDS = 12 };
+static struct ha_test_merge kind(size_t n, size_t count)
+{
+    return (struct ha_test_merge){
+        .form = (enum ha_form)(n % 4), .dtype = (enum ha_dtype)(n / 4), .plus_inf_is_empty = true,
+        .count = count, .tokens = 1, .heads = 1, .dim = DIM,
+    };
+}
+
+static void assert_same(const float *a, const float *b, size_t n) { assert_memory_equal(a, b, n * sizeof *a); }
+
+/* One state alone, or among empty ones whose o is NaN, is copied bit for bit: the signs of its zeros, its largest
+ * number, its subnormal ones. */
+static void a_single_state_is_copied(void **state)
+{
+    (void)state;
+    static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, 88, FLT_MAX, -FLT_MAX };
+    static const size_t counts[] = { 1, 2, 3, 16, 17, 64, 65, 200, 600 };
+    for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
+        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS]);
+        ha_test_merge_make(&p, n);
+        for (size_t at = 0; at < p.count; at += 1 + at / 2) {
+            for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 3 ? -INFINITY : INFINITY;
+            float *o = ha_test_merge_o(&p, at, 0), *level = ha_test_merge_level(&p, at, 0), *sum = ha_test_merge_sum(&p, at, 0);
+            o[3] = -0.0f;
+            o[4] = 0;
+            o[5] = p.dtype == HA_F16 ? -0x1p-24f : p.dtype == HA_BF16 ? -0x1p-133f : -0x1p-149f;
+            o[LAST] = most(p.dtype);
+            *sum = 1.7f;
+            for (size_t l = 0; l < COUNT(levels); l++) {
+                *level = levels[l];
+                FOR_TABLES(t) {
+                    ha_test_merge_run(&p, t);
+                    assert_same(p.got_o, o, DIM);
+                    assert_same(p.got_level, level, 1);
+                    if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, sum, 1);
+                }
+            }
+        }
+        ha_test_merge_free(&p);
+    }
+}
+
+static void empties_only(void **state)
+{
+    (void)state;
+    static const float zeros[DIM], none = -INFINITY;
+    for (size_t n = 0; n < KINDS; n++)
+        for (size_t count = 0; count <= 600; count += 1 + count / 2) {
+            struct ha_test_merge p = kind(n, count);
+            ha_test_merge_make(&p, n);
+            for (size_t i = 0; i < count; i++) *ha_test_merge_level(&p, i, 0) = i % 2 ? -INFINITY : INFINITY;
+            FOR_TABLES(t) {
+                ha_test_merge_run(&p, t);
+                assert_same(p.got_o, zeros, DIM);
+                assert_same(p.got_level, &none, 1);
+                if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, zeros, 1);
+            }
+            ha_test_merge_free(&p);
+        }
+}
+
+/* a,b = b,a, bit for bit, zeros of both signs included; and o and -o of one level cancel */
+static void two_states_commute(void **state)
+{
+    (void)state;
+    static const float zeros[] = { 0, -0.0f, -INFINITY };
+    for (size_t n = 0; n < KINDS * 100; n += small ? 7 : 1) {
+        struct ha_test_merge a = kind(n % KINDS, 2), b = a;
+        ha_test_merge_make(&a, n);
+        ha_test_merge_make(&b, n);
+        for (size_t i = 0; i < 2; i++) {
+            const float x = 3 * ha_rng_normal(n, 5, i);
+            a.o[i * DIM] = i ? 0 : -0.0f;
+            *ha_test_merge_level(&a, i, 0) = n % 5 ? x : zeros[(n / 5 + i * (n / 15)) % 3];
+            *ha_test_merge_sum(&a, i, 0) = 1 + x * x;
+            *ha_test_merge_level(&b, !i, 0) = *ha_test_merge_level(&a, i, 0);
+            *ha_test_merge_sum(&b, !i, 0) = *ha_test_merge_sum(&a, i, 0);
+            memcpy(ha_test_merge_o(&b, !i, 0), ha_test_merge_o(&a, i, 0), DIM * sizeof *a.o);
+        }
+        FOR_TABLES(t) {
+            assert_true(t->traits.commutes);
+            ha_test_merge_run(&a, t);
+            ha_test_merge_run(&b, t);
+            assert_same(a.got_o, b.got_o, DIM);
+            assert_same(a.got_level, b.got_level, 1);
+            assert_same(a.got_sum, b.got_sum, 1);
+        }
+        for (size_t d = 0; d < DIM; d++) a.o[DIM + d] = -(a.o[d] = ha_round((a.dtype == HA_F16 ? 1e4f : 1e30f) * a.o[d], a.dtype));
+        for (size_t i = 0; i < 2; i++) a.level[i] = 7, a.sum[i] = 3;
+        FOR_TABLES(t) {
+            ha_test_merge_run(&a, t);
+            for (size_t d = 0; d < DIM; d++) assert_true(a.got_o[d] == 0);
+        }
+        ha_test_merge_free(&a);
+        ha_test_merge_free(&b);
+    }
+}
+
+/* Shares of 1/4 are exact. Others, and the weights of the form that does not divide, add up to 1 + a few 2^-24: binary32
+ * needs that much room, 16 bits have it. */
+static void no_overflow_of_a_convex_combination(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < KINDS; n++) {
+        struct ha_test_merge p = kind(n, 4);
+        ha_test_merge_make(&p, n);
+        for (int equal = 0; equal < 2; equal++) {
+            const bool exact = equal && p.form != HA_FORM_DIRECT;
+            const float top = exact || p.dtype != HA_F32 ? most(p.dtype) : 3.4e38f;
+            for (size_t i = 0; i < 4 * DIM; i++) p.o[i] = i % DIM % 2 ? top : -top;
+            for (size_t i = 0; i < 4; i++) *ha_test_merge_level(&p, i, 0) = equal ? 1 : (float[]){ 1, 1.5f, 0.3f, -2 }[i];
+            FOR_TABLES(t) {
+                ha_test_merge_run(&p, t);
+                for (size_t d = 0; d < DIM; d++) {
+                    if (exact) assert_true(fabsf(p.got_o[d]) == top);
+                    assert_true(fabsf(fabsf(p.got_o[d]) - top) <= 1e-6f * top);
+                }
+            }
+        }
+        ha_test_merge_free(&p);
+    }
+}
+
+/* ---- not a number ---------------------------------------------------------------------------- */
+
+static void assert_nan(const struct ha_test_merge *p)
+{
+    assert_true(isnan(p->got_level[0]));
+    if (p->form == HA_FORM_MAX_SUM) assert_true(isnan(p->got_sum[0]));
+    for (size_t d = 0; d < DIM; d++) assert_true(isnan(p->got_o[d]));
+}
+
+/* NaN, and +inf where that does not mean empty */
+static void bad_level_is_never_silent(void **state)
+{
+    (void)state;
+    static const size_t counts[] = { 1, 2, 3, 17, 65, 600 };
+    for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
+        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS]);
+        ha_test_merge_make(&p, n);
+        for (size_t at = 0; at < p.count; at += 1 + at / 2)
+            for (int others_empty = 0; others_empty < 2; others_empty++)
+                for (int inf = 0; inf < 2; inf++) {
+                    p.plus_inf_is_empty = !inf;
+                    for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = others_empty ? -INFINITY : (float)i;
+                    *ha_test_merge_level(&p, at, 0) = inf ? INFINITY : NAN;
+                    FOR_TABLES(t) {
+                        ha_test_merge_run(&p, t);
+                        assert_nan(&p);
+                    }
+                }
+        ha_test_merge_free(&p);
+    }
+}
+
+/* in o of a state that has keys, however little it weighs: in that component; in the sum: in o and the sum */
+static void nan_in_a_state(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < KINDS; n++)
+        for (size_t at = 0; at < DIM; at++)
+            for (size_t bad = 0; bad < 3; bad++) {
+                struct ha_test_merge p = kind(n, 3);
+                ha_test_merge_make(&p, n);
+                for (size_t i = 0; i < 3; i++) *ha_test_merge_level(&p, i, 0) = (float[]){ 1, 2, -3e3f }[i];
+                ha_test_merge_o(&p, bad, 0)[at] = NAN;
+                FOR_TABLES(t) {
+                    ha_test_merge_run(&p, t);
+                    for (size_t d = 0; d < DIM; d++) assert_true(isnan(p.got_o[d]) == (d == at));
+                    assert_true(isfinite(p.got_level[0]));
+                }
+                *ha_test_merge_sum(&p, bad, 0) = NAN;
+                FOR_TABLES(t) {
+                    ha_test_merge_run(&p, t);
+                    assert_true(isfinite(p.got_level[0]));
+                    assert_true(isnan(p.got_sum[0]) == (p.form == HA_FORM_MAX_SUM));
+                    for (size_t d = 0; d < DIM; d++) assert_true(isnan(p.got_o[d]) == (d == at || p.form == HA_FORM_MAX_SUM));
+                }
+                ha_test_merge_free(&p);
+            }
+}
+
+/* ---- the same in another way ------------------------------------------------------------------ */
+
+/* a copy of p's numbers with other rows, alias or type */
+static struct ha_test_merge like(const struct ha_test_merge *p, size_t n)
+{
+    struct ha_test_merge q = *p;
+    ha_test_merge_make(&q, n);
+    const size_t all = p->count * p->tokens * p->heads;
+    memcpy(q.o, p->o, all * p->dim * sizeof *p->o);
+    memcpy(q.level, p->level, all * sizeof *p->level);
+    memcpy(q.sum, p->sum, all * sizeof *p->sum);
+    return q;
+}
+
+static void random_levels(struct ha_test_merge *p, size_t n)
+{
+    for (size_t i = 0; i < p->count; i++)
+        for (size_t r = 0; r < p->tokens * p->heads; r++) {
+            const float x = ha_rng_normal(n, 4 + i, r);
+            *ha_test_merge_level(p, i, r) = x > 1 ? -INFINITY : 4 * x;
+            *ha_test_merge_sum(p, i, r) = 1 + 50 * ha_rng_uniform(n, 7000 + i, r);
+        }
+}
+
+static void assert_same_output(const struct ha_test_merge *a, const struct ha_test_merge *b)
+{
+    const size_t rows = a->tokens * a->heads;
+    assert_same(a->got_o, b->got_o, rows * a->dim);
+    assert_same(a->got_level, b->got_level, rows);
+    assert_same(a->got_sum, b->got_sum, rows);
+}
+
+/* nor does it matter which rows are merged in one call */
+static void strides_and_aliases_do_not_matter(void **state)
+{
+    (void)state;
+    static const size_t counts[] = { 1, 2, 5, 70, 530 }, dims[] = { 45, 270, 128 };
+    for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
+        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS]);
+        p.tokens = 3;
+        p.heads = 2;
+        p.dim = dims[n % 5 % 3];
+        ha_test_merge_make(&p, n);
+        random_levels(&p, n);
+        struct ha_test_merge q = like(&p, n), one = p;
+        one.tokens = one.heads = 1;
+        ha_test_merge_make(&one, n);
+        FOR_TABLES(t) {
+            p.rows = HA_TEST_TOKENS_HEADS;
+            p.alias = HA_ALIAS_NONE;
+            ha_test_merge_run(&p, t);
+            for (int rows = 0; rows < HA_TEST_ROWS; rows++)
+                for (int alias = HA_ALIAS_NONE; alias <= HA_ALIAS_LAST; alias++) {
+                    q.rows = (enum ha_test_rows)rows;
+                    q.alias = (enum ha_alias)alias;
+                    ha_test_merge_run(&q, t);
+                    assert_same_output(&p, &q);
+                }
+            for (size_t r = 0; r < 6; r += 5) {
+                for (size_t i = 0; i < p.count; i++) {
+                    memcpy(ha_test_merge_o(&one, i, 0), ha_test_merge_o(&p, i, r), p.dim * sizeof *p.o);
+                    *ha_test_merge_level(&one, i, 0) = *ha_test_merge_level(&p, i, r);
+                    *ha_test_merge_sum(&one, i, 0) = *ha_test_merge_sum(&p, i, r);
+                }
+                ha_test_merge_run(&one, t);
+                assert_same(one.got_o, p.got_o + r * p.dim, p.dim);
+            }
+        }
+        ha_test_merge_free(&p);
+        ha_test_merge_free(&q);
+        ha_test_merge_free(&one);
+    }
+}
+
+/* 16 bits are read, summed in binary32 and rounded once: what the merge of the same numbers in binary32 gives, rounded */
+static void halves_are_rounded_once(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < 4 * 2 * 60; n += small ? 7 : 1) {
+        struct ha_test_merge wide = kind(n % 4, 2 + n / 4 % 4), half;
+        wide.tokens = 5;
+        wide.dim = 100;
+        wide.dtype = n / 240 ? HA_BF16 : HA_F16;
+        ha_test_merge_make(&wide, n);
+        random_levels(&wide, n);
+        /* equal levels give ties; small numbers subnormal results, large ones those that overflow */
+        for (size_t i = 0; n % 3 == 0 && i < wide.count * 5; i++) wide.level[i] = 2, wide.sum[i] = 1;
+        const float by = (float[]){ 1, 0x1p-14f, 0x1p-18f, 0x1p14f, 0x1p-130f }[n % 5];
+        for (size_t i = 0; i < wide.count * 500; i++) wide.o[i] = ha_round(by * wide.o[i], wide.dtype);
+        wide.o[7] = NAN;
+        wide.o[9] = -INFINITY;
+        half = like(&wide, n);
+        wide.dtype = HA_F32;
+        FOR_TABLES(t) {
+            ha_test_merge_run(&wide, t);
+            ha_test_merge_run(&half, t);
+            for (size_t i = 0; i < 500; i++) wide.got_o[i] = ha_round(wide.got_o[i], half.dtype);
+            assert_same_output(&half, &wide);
+        }
+        ha_test_merge_free(&wide);
+        ha_test_merge_free(&half);
+    }
+}
+
+/* a common offset that is exact costs (max, sum, o) nothing */
+static void max_sum_is_shift_invariant(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < 50; n++) {
+        struct ha_test_merge p = kind(HA_FORM_MAX_SUM, 5);
+        ha_test_merge_make(&p, n);
+        for (size_t i = 0; i < 5; i++) p.level[i] = (float)ha_rng_below(n, 3, i, 4096) / 256;
+        struct ha_test_merge q = like(&p, n);
+        for (size_t i = 0; i < 5; i++) q.level[i] += 0x1p15f;
+        FOR_TABLES(t) {
+            ha_test_merge_run(&p, t);
+            ha_test_merge_run(&q, t);
+            q.got_level[0] -= 0x1p15f;
+            assert_same_output(&p, &q);
+        }
+        ha_test_merge_free(&p);
+        ha_test_merge_free(&q);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_single_state_is_copied),
+        cmocka_unit_test(empties_only),
+        cmocka_unit_test(two_states_commute),
+        cmocka_unit_test(no_overflow_of_a_convex_combination),
+        cmocka_unit_test(bad_level_is_never_silent),
+        cmocka_unit_test(nan_in_a_state),
+        cmocka_unit_test(strides_and_aliases_do_not_matter),
+        cmocka_unit_test(halves_are_rounded_once),
+        cmocka_unit_test(max_sum_is_shift_invariant),
+    };
+    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+}
