@@ -3,6 +3,7 @@
 #include "harness/cpu.h"
 #include "harness/case/keys.h"
 #include "harness/list_devices.h"
+#include "harness/merge/run.h"
 #include "harness/report/record.h"
 #include "harness/registry.h"
 #include "harness/select.h"
@@ -15,10 +16,21 @@
 static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
 {
     struct ha_case_list list = { 0 };
+    if (o->words_count == 2 && !strcmp(o->words[1], "lse_merge")) {
+        ha_merge_list_cases();
+        return HA_EXIT_OK;
+    }
     const enum ha_status st = ha_select(o, o->words + 1, o->words_count - 1, &list, why);
     if (st == HA_OK) ha_case_list_print(&list);
     ha_case_list_free(&list);
     return st == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
+}
+
+static enum ha_exit list_defects(const struct ha_options *o, struct ha_why *why)
+{
+    (void)o, (void)why;
+    ha_merge_list_defects();
+    return HA_EXIT_OK;
 }
 
 static enum ha_exit list_suites(const struct ha_options *o, struct ha_why *why)
@@ -89,7 +101,7 @@ static const struct topic {
 } topics[] = {
     { "cases", true, list_cases },        { "suites", false, list_suites },   { "variants", false, list_variants },
     { "keys", false, list_keys },         { "devices", false, ha_list_devices }, { "kernels", false, list_kernels },
-    { "datasets", false, list_datasets }, { "metrics", false, list_metrics },
+    { "datasets", false, list_datasets }, { "metrics", false, list_metrics }, { "defects", false, list_defects },
 };
 enum { TOPICS_COUNT = sizeof topics / sizeof *topics };
 

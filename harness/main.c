@@ -2,6 +2,7 @@
 #include "harness/base/why.h"
 #include "harness/case/case.h"
 #include "harness/list.h"
+#include "harness/merge/run.h"
 #include "harness/options.h"
 #include "harness/preflight.h"
 #include "harness/run/probe.h"
@@ -100,8 +101,39 @@ static enum ha_exit run_mutants(const struct ha_options *o, const struct ha_run_
     }
 }
 
+static enum ha_exit run_merges(const struct ha_options *o, struct ha_why *why)
+{
+    const struct ha_case_list none = { 0 };
+    const enum ha_exit code = ha_preflight(o, &none, why);
+    if (code != HA_EXIT_OK) return code;
+    uint64_t seed = 1;
+    char *end = NULL;
+    if (o->seed) seed = strtoull(o->seed, &end, 10);
+    if (o->seed && (*end || o->seed[0] < '0' || o->seed[0] > '9')) {
+        ha_why(why, HA_ERROR, "--seed %.80s: not a number", o->seed);
+        return HA_EXIT_USAGE;
+    }
+    const struct ha_merge_options how = {
+        .words = o->words,
+        .words_count = o->words_count,
+        .filter = o->filter,
+        .isa = o->isa,
+        .device = o->device,
+        .exec = o->exec,
+        .replay = o->replay,
+        .out_dir = o->out_dir,
+        .seed = seed,
+        .max_time_ns = o->max_time_ns,
+        .exhaustive = o->exhaustive,
+        .dry_run = o->dry_run,
+        .progress = !o->quiet && isatty(STDERR_FILENO),
+    };
+    return ha_merge_run(&how, why);
+}
+
 static enum ha_exit run(struct ha_options *o, struct ha_why *why)
 {
+    if (ha_options_merge(o)) return run_merges(o, why);
     static char check[] = "check", *check_words[] = { check };
     char suite[64];
     if (!o->words_count && !o->mutants) {

@@ -11,7 +11,7 @@
 
 enum { RUN = 1 << HA_CMD_RUN, CHECK = 1 << HA_CMD_CHECK, LIST = 1 << HA_CMD_LIST, PROBE = 1 << HA_CMD_PROBE };
 /* options without a letter */
-enum { DEVICE = 256, MAX_TIME, SEED, THREADS, ISA, DUMP, DRY_RUN, RESUME, MUTANTS };
+enum { DEVICE = 256, MAX_TIME, SEED, THREADS, ISA, DUMP, DRY_RUN, RESUME, MUTANTS, EXHAUSTIVE, REPLAY, EXEC };
 
 static const struct {
     unsigned commands;
@@ -29,6 +29,10 @@ static const struct {
     { RUN | CHECK, { "max-time", MAX_TIME, "TIME", 0, "Stop after 90s, 10m or 2h; cases not run give exit code 20", 0 } },
     { RUN | CHECK, { "dry-run", DRY_RUN, NULL, 0, "Print the ids of the cases, one a line, and run none", 0 } },
     { CHECK, { "mutants", MUTANTS, NULL, 0, "Plant each known defect in turn; one that no check finds is a failure", 0 } },
+    { CHECK, { "exhaustive", EXHAUSTIVE, NULL, 0, "lse_merge: ten million random merges of each form and type, or as many as --max-time "
+      "allows", 0 } },
+    { CHECK, { "replay", REPLAY, "FILE", 0, "lse_merge: judge the merge in this safetensors file (docs/merging.md)", 0 } },
+    { CHECK, { "exec", EXEC, "CMD", 0, "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", 0 } },
     { RUN | CHECK | PROBE, { "quiet", 'q', NULL, 0, "No progress on stderr", 0 } },
 };
 enum { TABLE_COUNT = sizeof table / sizeof *table };
@@ -40,10 +44,11 @@ static const struct command {
       "Checks each case, measures it on the same buffers, and prints a table.\v"
       "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run, 40 a case could not be judged here, "
       "64 usage, 70 internal, 77 everything waived." },
-    [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]",
-      "Checks each case and measures nothing. The suite `check` by default.\v"
+    [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]\nlse_merge[:KEY=VALUE,...]",
+      "Checks each case and measures nothing. The suite `check` by default. lse_merge judges merges of attention states: ours, "
+      "a plugin's (--device ./it.so), a command's (--exec), a file's (--replay).\v"
       "Exit code: as for `habench run`." },
-    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics",
+    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...|lse_merge\ndefects\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics",
       "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
@@ -81,6 +86,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case DRY_RUN: o->dry_run = true; break;
     case RESUME: o->resume = true; break;
     case MUTANTS: o->mutants = true; break;
+    case EXHAUSTIVE: o->exhaustive = true; break;
+    case REPLAY: o->replay = arg; break;
+    case EXEC: o->exec = arg; break;
     case MAX_TIME:
         if (ha_duration_parse(arg, &o->max_time_ns, &why) != HA_OK) argp_error(state, "--max-time: %s", why.text);
         break;
@@ -142,12 +150,24 @@ static void refuse_unknown_option(const char *program, const char *given, const 
     refuse(program, why.text);
 }
 
+static bool is_merge(const char *word) { return !strncmp(word, "lse_merge", 9) && (!word[9] || word[9] == ':'); }
+
+bool ha_options_merge(const struct ha_options *o) { return o->words_count && is_merge(o->words[0]); }
+
 static void check_options(const char *program, const struct ha_options *o)
 {
+    size_t merges = 0;
+    for (size_t i = 0; o->command != HA_CMD_LIST && i < o->words_count; i++) merges += is_merge(o->words[i]);
+    if (merges && o->command == HA_CMD_RUN) refuse(program, "lse_merge is judged and not measured; say `habench check lse_merge`");
+    if (merges && merges < o->words_count) refuse(program, "lse_merge has cases of its own; check it and the other suites one after the other");
+    if (!merges && (o->exhaustive || o->replay || o->exec))
+        refuse(program, "--exhaustive, --replay and --exec are of the merge suite; say `habench check lse_merge ...`");
+    if (o->replay && o->exec) refuse(program, "--replay judges a file, --exec a command: one of them");
+    if (merges && (o->resume || o->dump_dir || o->mutants || o->threads)) refuse(program, "lse_merge takes no --resume, --dump, --mutants or --threads");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count) refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");
-    if (o->command == HA_CMD_LIST && !o->words_count) refuse(program, "list what? suites, cases SUITE, variants, keys, devices, kernels, datasets or metrics");
+    if (o->command == HA_CMD_LIST && !o->words_count) refuse(program, "list what? suites, cases SUITE, defects, variants, keys, devices, kernels, datasets or metrics");
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
 }
 

@@ -23,13 +23,17 @@ struct ha_options {
     char **words;              /* SUITE or CASE ..., or what to list */
     size_t words_count;
     const char *filter, *device, *seed, *threads, *isa, *out_dir, *dump_dir;
+    const char *replay, *exec; /* of the merge suite */
     uint64_t max_time_ns;      /* 0: none */
-    bool dry_run, resume, mutants, quiet;
+    bool dry_run, resume, mutants, exhaustive, quiet;
 };
 
 /* Ends the program as argp does: with 0 after --help and --version, with HA_EXIT_USAGE after a message
  * that names the wrong word. */
 void ha_options_parse(int argc, char **argv, struct ha_options *out);
+
+/* true where the words name the merge suite: lse_merge, or its ids */
+bool ha_options_merge(const struct ha_options *o);
 
 /* "90s", "10m", "2h" */
 enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why);

@@ -6,6 +6,7 @@
 #include "harness/api/dataset.h"
 #include "harness/api/device.h"
 #include "harness/api/kernels.h"
+#include "harness/api/merge_suite.h"
 #include "harness/api/reference.h"
 #include "harness/api/variant.h"
 
@@ -19,6 +20,7 @@ extern const struct ha_definition *const ha_definitions_all[];
 extern const size_t ha_definitions_count;
 extern const struct ha_dataset *const ha_datasets_all[];
 extern const size_t ha_datasets_count;
+extern const struct ha_merge_suite ha_merge_suite;           /* suites/lse_merge */
 
 const struct ha_variant *ha_variant_find(const char *name);
 const struct ha_definition *ha_definition_find(const char *variant);
