@@ -76,7 +76,7 @@ def run_exec(args):
     with safe_open(args.files[0], framework="pt") as given:
         meta = given.metadata()
         o, lse, total = (given.get_tensor(name) if name in given.keys() else None for name in ("o", "lse", "sum"))
-    if meta["empty"] == "+inf":
+    if args.careful and meta["empty"] == "+inf":
         lse = torch.where(lse == INF, -INF, lse)
     merged = (merge_careful if args.careful else merge_naive)(meta["form"], o, lse, total)
     names = ("merged_o", "merged_lse") + (("merged_sum",) if meta["form"] == "max_sum" else ())

@@ -395,6 +395,10 @@ static enum ha_exit finish(struct merge_run *run, struct ha_why *why)
     printf("%.1f s\n", (double)(ha_now_ns() - run->begin_ns) / 1e9);
     ha_table_print_totals(stdout, t);
     if (st != HA_OK) return HA_EXIT_ENVIRONMENT;
+    if (!run->results.count && !cut) {
+        ha_why(why, HA_ERROR, "no case allows what the id says; `habench check lse_merge --dry-run` prints what there is");
+        return HA_EXIT_USAGE;
+    }
     if (t->failed) ha_why(why, HA_FAIL, "%zu of %zu are wrong", t->failed, run->results.count);
     else if (t->errors) ha_why(why, HA_ERROR, "%zu of %zu could not be judged", t->errors, run->results.count);
     else if (cut) ha_why(why, HA_ERROR, "%s: what is above is right, the rest was not run", ha_stop ? "interrupted" : "--max-time is over");
