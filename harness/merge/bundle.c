@@ -1,5 +1,6 @@
 #include "harness/merge/bundle.h"
 
+#include "harness/base/clock.h"
 #include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -77,9 +78,27 @@ static void judge(const struct bundle *b, struct ha_merge_cell *cell, struct ha_
     ha_merge_cell_enter(cell, cell->runs, &t, st, st == HA_FAIL && !planted, &j, &reason);
 }
 
-static enum ha_status run(const struct ha_merge_job *job, struct ha_merge_cell *cells, struct ha_subject *subject, const struct bundle *b,
-                          struct ha_why *why)
+struct hunt {
+    const struct ha_merge_job *job;
+    const struct ha_merge_id *only;
+    struct ha_merge_cell *random;
+    struct ha_subject subject;
+    uint64_t seed, lost_ns;         /* lost on errors */
+};
+
+/* Asks once, or, where patience has ended, not at all. */
+static enum ha_status ask(struct hunt *h, struct ha_batch *batch, struct ha_why *why)
 {
+    if (h->lost_ns > ha_merge_patience_ns) return ha_why(why, HA_ERROR, "given up: it has not answered for %.0f s in all", (double)h->lost_ns / 1e9);
+    const uint64_t begin_ns = ha_now_ns();
+    const enum ha_status st = h->subject.run(&h->subject, batch, why);
+    if (st == HA_ERROR) h->lost_ns += ha_now_ns() - begin_ns;
+    return st;
+}
+
+static enum ha_status run(struct hunt *h, const struct bundle *b, struct ha_why *why)
+{
+    struct ha_merge_cell *cells = b->cases ? h->job->cell : h->random;
     struct ha_merge_rows rows = { 0 };
     struct ha_room room = { 0 };
     struct ha_batch *batch = NULL;
@@ -90,10 +109,10 @@ static enum ha_status run(const struct ha_merge_job *job, struct ha_merge_cell *
     for (size_t i = 0; i < b->cases; i++) plants |= b->c[i]->plant != NULL;
     for (int planted = 0; planted <= (int)plants && st == HA_OK && !ha_stop; planted++) {
         struct ha_why reason = { "" };
-        fill(b, &rows, batch, job->suite, planted);
-        const enum ha_status ran = subject->run(subject, batch, &reason);
+        fill(b, &rows, batch, h->job->suite, planted);
+        const enum ha_status ran = ask(h, batch, &reason);
         for (size_t i = 0; i < (b->cases ? b->cases : 1); i++)
-            if (!planted || b->c[i]->plant) judge(b, &cells[b->item[i]], batch, &rows, subject, i, planted, ran, &reason);
+            if (!planted || b->c[i]->plant) judge(b, &cells[b->item[i]], batch, &rows, &h->subject, i, planted, ran, &reason);
     }
     ha_batch_free(batch);
     ha_room_unmap(&room);
@@ -101,54 +120,61 @@ static enum ha_status run(const struct ha_merge_job *job, struct ha_merge_cell *
     return st;
 }
 
-static bool left_out(const struct ha_merge_id *only, enum ha_merge_key key, size_t value, size_t wanted)
+enum { COUNTS = sizeof state_counts / sizeof *state_counts, SETS = 3, BUNDLES = SETS * COUNTS };
+
+/* Bundle k of cases: plain ones, then those that may be refused, then those of them that mark empty states with +inf. */
+static void compose_cases(const struct hunt *h, struct bundle *b, size_t k)
 {
-    return only->set >> key & 1u && value != wanted;
+    const struct ha_merge_suite *suite = h->job->suite;
+    struct ha_merge_shape *s = &b->shape;
+    s->plus_inf = k / COUNTS == 2;
+    s->states = state_counts[k % COUNTS];
+    for (size_t i = 0; i < suite->cases_count && b->cases < CASES_MAX; i++) {
+        const struct ha_merge_case *c = &suite->cases[i];
+        if ((h->only->what[0] && strcmp(h->only->what, c->name)) || !fits(c, s, k / COUNTS > 0)) continue;
+        b->item[b->cases] = i;
+        b->c[b->cases++] = c;
+    }
+    s->tokens = b->cases;
+    s->heads = ROWS_EACH;
+}
+
+static void compose_random(const struct hunt *h, struct bundle *b, size_t k)
+{
+    const struct ha_merge_task t = ha_merge_random_task(h->job->suite, b->shape.form, b->shape.dtype, h->only, h->seed, k);
+    b->shape = t.shape;
+    b->shape.order = HA_ORDER_FLAT;
+    b->shape.alias = HA_ALIAS_NONE;
+    b->shape.layout = HA_LAYOUT_PACKED;
+    b->seed = t.seed;
+    b->item[0] = t.item;
+}
+
+/* false: nothing to ask here */
+static bool compose(const struct hunt *h, struct bundle *b, enum ha_form form, enum ha_dtype dtype, size_t k)
+{
+    const struct ha_merge_id *only = h->only;
+    if (only->set >> HA_KEY_FORM & 1u && only->shape.form != form) return false;
+    if (only->set >> HA_KEY_DTYPE & 1u && only->shape.dtype != dtype) return false;
+    *b = (struct bundle){ .shape = { .form = form, .dtype = dtype, .dim = dims[k % 3] }, .seed = h->seed * 1000003 + k };
+    if (k < BUNDLES) compose_cases(h, b, k);
+    else if (!only->what[0] || !strcmp(only->what, "random")) compose_random(h, b, k - BUNDLES);
+    if (h->subject.traits.lse_order == HA_LSE_HEADS_TOKENS) b->shape.layout = HA_LAYOUT_HEADS_FIRST;
+    return b->shape.tokens && !ha_subject_unfit(&h->subject, &b->shape);
 }
 
 enum ha_status ha_merge_bundle_run(const struct ha_merge_job *job, struct ha_merge_cell *random, const struct ha_merge_id *only, size_t batches,
                                    uint64_t seed, struct ha_why *why)
 {
-    enum { COUNTS = sizeof state_counts / sizeof *state_counts, SETS = 3 };
-    struct ha_subject subject;
-    size_t done = 0;
-    const size_t all = HA_FORM_COUNT * HA_DTYPE_COUNT * (SETS * COUNTS + batches);
-    HA_TRY(ha_merge_source_open(job->source, &subject, why));
+    struct hunt h = { .job = job, .only = only, .random = random, .seed = seed };
+    const size_t each = BUNDLES + batches, all = HA_FORM_COUNT * HA_DTYPE_COUNT * each;
     enum ha_status st = HA_OK;
-    for (unsigned form = 0; form < HA_FORM_COUNT; form++)
-        for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-            for (size_t k = 0; k < SETS * COUNTS + batches && st == HA_OK && !ha_stop; k++) {
-                struct bundle b = { .shape = { .form = (enum ha_form)form, .dtype = (enum ha_dtype)dtype }, .seed = seed * 1000003 + k };
-                struct ha_merge_shape *s = &b.shape;
-                if (job->progress) job->progress(job->arg, ++done, all);
-                if (left_out(only, HA_KEY_FORM, form, only->shape.form) || left_out(only, HA_KEY_DTYPE, dtype, only->shape.dtype)) continue;
-                s->dim = dims[k % 3];
-                if (k < SETS * COUNTS) {
-                    s->plus_inf = k / COUNTS == 2;
-                    s->states = state_counts[k % COUNTS];
-                    for (size_t i = 0; i < job->suite->cases_count && b.cases < CASES_MAX; i++) {
-                        const struct ha_merge_case *c = &job->suite->cases[i];
-                        if ((only->what[0] && strcmp(only->what, c->name)) || !fits(c, s, k / COUNTS > 0)) continue;
-                        b.item[b.cases] = i;
-                        b.c[b.cases++] = c;
-                    }
-                    if (!b.cases) continue;
-                    s->tokens = b.cases;
-                    s->heads = ROWS_EACH;
-                } else {
-                    if (only->what[0] && strcmp(only->what, "random")) continue;
-                    const struct ha_merge_task t = ha_merge_random_task(job->suite, form, s->dtype, only, seed, k - SETS * COUNTS);
-                    b.shape = t.shape;
-                    b.shape.order = HA_ORDER_FLAT;
-                    b.shape.alias = HA_ALIAS_NONE;
-                    b.shape.layout = HA_LAYOUT_PACKED;
-                    b.seed = t.seed;
-                    b.item[0] = t.item;
-                }
-                if (subject.traits.lse_order == HA_LSE_HEADS_TOKENS) s->layout = HA_LAYOUT_HEADS_FIRST;
-                if (ha_subject_unfit(&subject, s)) continue;
-                st = run(job, b.cases ? job->cell : random, &subject, &b, why);
-            }
-    ha_subject_close(&subject);
+    HA_TRY(ha_merge_source_open(job->source, &h.subject, why));
+    for (size_t i = 0; i < all && st == HA_OK && !ha_stop && !(job->deadline_ns && ha_now_ns() >= job->deadline_ns); i++) {
+        struct bundle b;
+        if (job->progress) job->progress(job->arg, i, all);
+        if (compose(&h, &b, (enum ha_form)(i / each / HA_DTYPE_COUNT), (enum ha_dtype)(i / each % HA_DTYPE_COUNT), i % each)) st = run(&h, &b, why);
+    }
+    ha_subject_close(&h.subject);
     return st;
 }

@@ -27,9 +27,6 @@
 enum {
     PIECES_MAX = 16,
     PAGE = 4096,            /* as in batch.c */
-    PATIENCE = 2,           /* limits that calls in a row may lose; then the RETRY-th after that is tried, and then half as often each time */
-    RETRY = 20,
-    SHORTEST = 3,           /* the limit is halved at most so often: the first call of a process includes loading */
     LINGER_MS = 200,        /* between the end of its connection and its death */
     FAULT_STACK = 64 << 10,
 };
@@ -39,10 +36,6 @@ struct ha_child {
     struct ha_room room;
     pid_t pid;              /* 0: none */
     int socket;
-    unsigned deaths, late;  /* deaths in a row, and how many of them for time */
-    uint64_t lost_ns;       /* by them */
-    unsigned refused, retry;  /* calls since the last that was tried, and how many they will be */
-    char last[160];         /* how it died last */
 };
 
 /* Messages, one packet each. */
@@ -196,17 +189,17 @@ void ha_child_end(struct ha_child *c)
     c->pid = 0;
 }
 
-/* How the process ended, in c->last, and no process is left. */
+/* Says how the process ended; none is left. */
 __attribute__((format(printf, 3, 4)))
 static enum ha_status died(struct ha_child *c, struct ha_why *why, const char *format, ...)
 {
+    char how[160];
     va_list args;
     va_start(args, format);
-    vsnprintf(c->last, sizeof c->last, format, args);
+    vsnprintf(how, sizeof how, format, args);
     va_end(args);
     ha_child_end(c);
-    c->deaths++;
-    return ha_why(why, HA_ERROR, "%s", c->last);
+    return ha_why(why, HA_ERROR, "%s", how);
 }
 
 struct place {
@@ -265,11 +258,8 @@ static bool take(struct ha_child *c, struct reply *reply, struct fault *fault, b
     }
 }
 
-static enum ha_status answer(struct ha_child *c, const struct reply *reply, struct ha_why *why)
+static enum ha_status answer(const struct reply *reply, struct ha_why *why)
 {
-    c->deaths = c->late = 0;
-    c->lost_ns = 0;
-    c->retry = RETRY;
     if (reply->status < HA_OK || reply->status > HA_ERROR) return ha_why(why, HA_ERROR, "answered with %d, which is no status", reply->status);
     if (reply->status != HA_OK) ha_why(why, HA_OK, "%.*s", (int)sizeof reply->why.text - 1, reply->why.text);
     return (enum ha_status)reply->status;
@@ -277,7 +267,7 @@ static enum ha_status answer(struct ha_child *c, const struct reply *reply, stru
 
 static enum ha_status await(struct ha_child *c, const struct call *call, const char *const *names, struct ha_why *why)
 {
-    const uint64_t limit = c->work.limit_ns >> (c->late < SHORTEST ? c->late : SHORTEST), begun = ha_now_ns();
+    const uint64_t limit = c->work.limit_ns, begun = ha_now_ns();
     struct reply reply;
     struct fault fault = { .known = false };
     bool hung_up = false;
@@ -285,7 +275,7 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
     for (;;) {
         siginfo_t how;
         const bool gone = ha_process_gone(c->pid, &how);  /* asked before the last packets are taken */
-        if (take(c, &reply, &fault, &hung_up)) return answer(c, &reply, why);
+        if (take(c, &reply, &fault, &hung_up)) return answer(&reply, why);
         if (gone) return died(c, why, "%s%s", ha_process_text(&how).text, place_of(c, &fault, call, names).text);
         if (ha_stop) {
             ha_child_end(c);
@@ -295,7 +285,6 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
         if (hung_up && end == limit && end > spent + LINGER_MS * UINT64_C(1000000)) end = spent + LINGER_MS * UINT64_C(1000000);
         if (spent >= end) {
             if (hung_up) return died(c, why, "closed its connection to the program and lives on");
-            c->late++;
             return died(c, why, "no answer in %.3g s", (double)limit * 1e-9);
         }
         const uint64_t left_ms = (end - spent) / 1000000 + 1;
@@ -311,20 +300,11 @@ enum ha_status ha_child_call(struct ha_child *c, void *arg, const struct ha_piec
     siginfo_t how;
     if (call.count > PIECES_MAX) return ha_why(why, HA_ERROR, "%zu buffers, and %d can be guarded", count, PIECES_MAX);
     if (call.count) memcpy(call.piece, pieces, count * sizeof *pieces);
-    if (c->lost_ns > PATIENCE * c->work.limit_ns) {
-        if (++c->refused < c->retry) return ha_why(why, HA_ERROR, "not called: it died %u times in a row, at last: %s", c->deaths, c->last);
-        c->refused = 0;
-        c->retry *= 2;
-    }
-    const unsigned deaths = c->deaths;
-    const uint64_t begun = ha_now_ns();
     if (c->pid && ha_process_gone(c->pid, &how)) return died(c, why, "%s, after the answer to the last call", ha_process_text(&how).text);
     if (!c->pid) HA_TRY(begin(c, why));
     /* where this fails the process is about to be gone, and await says how */
     while (send(c->socket, &call, sizeof call, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;
-    const enum ha_status st = await(c, &call, names, why);
-    if (c->deaths > deaths) c->lost_ns += ha_now_ns() - begun;
-    return st;
+    return await(c, &call, names, why);
 }
 
 enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_work *work, size_t room_bytes, struct ha_why *why)
@@ -340,7 +320,6 @@ enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_wo
     madvise(p, room_bytes, MADV_DONTDUMP);
     c->work = *work;
     c->room = (struct ha_room){ p, room_bytes };
-    c->retry = RETRY;
     return HA_OK;
 }
 

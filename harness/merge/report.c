@@ -25,7 +25,8 @@ enum ha_status ha_merge_results_add(struct ha_merge_results *r, const char *part
     snprintf(row->suite, sizeof row->suite, "lse_merge");
     snprintf(row->family, sizeof row->family, "lse_merge");
     snprintf(row->variant, sizeof row->variant, "%s", part);
-    snprintf(row->case_id, sizeof row->case_id, "lse_merge:case=%s,by=%s", item, by);
+    const bool id = !strcmp(part, "case") || !strcmp(part, "random");   /* then it runs again */
+    snprintf(row->case_id, sizeof row->case_id, id ? "lse_merge:case=%s,by=%s" : "%s by %s", item, by);
     snprintf(row->device, sizeof row->device, "%s", by);
     snprintf(row->verdict, sizeof row->verdict, "%s", word[status]);
     snprintf(row->reason, sizeof row->reason, "%s", status == HA_OK ? "" : reason);

@@ -4,9 +4,10 @@
 #include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/merge/attention.h"
+#include "harness/merge/attention_run.h"
 #include "harness/merge/bundle.h"
 #include "harness/merge/failure.h"
+#include "harness/merge/plugin.h"
 #include "harness/merge/replay.h"
 #include "harness/merge/report.h"
 #include "harness/merge/sources.h"
@@ -32,7 +33,7 @@ struct merge_run {
     size_t ids;
     struct ha_merge_sources by;
     size_t threads;
-    bool everything;                            /* no id, no filter, no stranger: also the gallery and attention */
+    bool plain, everything;                     /* no id and no filter; and no stranger */
     struct ha_merge_results results;
     struct ha_progress progress;
     const char *part;
@@ -249,33 +250,23 @@ static enum ha_status print_gallery(struct merge_run *run, const struct ha_merge
 
 static enum ha_status run_attention(struct merge_run *run, struct ha_why *why)
 {
-    printf("attention's own LSE        rows");
-    for (size_t s = 0; s < run->by.count; s++) printf(" %8s", run->by.source[s].name);
-    printf("\n");
-    for (size_t i = 0; i < ha_attention_cases_count && !over(run); i++) {
-        struct ha_why reason[HA_SOURCES_MAX];
-        enum ha_status st[HA_SOURCES_MAX];
-        char line[HA_SOURCES_MAX * 24] = "";
-        uint64_t rows = 0;
-        draw(run, i, ha_attention_cases_count);
-        for (size_t s = 0; s < run->by.count; s++) {
-            const struct ha_merge_source *x = &run->by.source[s];
-            const struct ha_attention_subject subject = { .name = x->name, .kernels = x->api ? NULL : &run->by.kernels[s], .api = x->api, .device = x->device };
-            struct ha_attention_result got = { 0 };
-            reason[s].text[0] = 0;
-            st[s] = ha_attention_check(&subject, i, run->options->seed, &got, &reason[s]);
-            rows = got.rows > rows ? got.rows : rows;
-            const size_t used = strlen(line);
-            if (st[s] == HA_OK) snprintf(line + used, sizeof line - used, " %8.3f", got.ratio);
-            else snprintf(line + used, sizeof line - used, " %8s", st[s] == HA_WAIVED ? "waived" : st[s] == HA_FAIL ? "FAIL" : "ERROR");
-            HA_TRY(ha_merge_results_add(&run->results, "attention", ha_attention_cases[i].name, x->name, st[s], got.ratio, reason[s].text, why));
-        }
-        printf("    %-18s %8llu%s\n", ha_attention_cases[i].name, (unsigned long long)rows, line);
-        for (size_t s = 0; s < run->by.count; s++)
-            if (st[s] == HA_FAIL || st[s] == HA_ERROR) printf("      %s: %s\n", run->by.source[s].name, reason[s].text);
+    struct ha_attention_subject subject[HA_SOURCES_MAX];
+    struct ha_subject plugin = { 0 };
+    size_t count = 0;
+    run->part = "attention";
+    for (size_t s = 0; s < run->by.count && !run->by.stranger; s++) {
+        const struct ha_merge_source *x = &run->by.source[s];
+        subject[count++] = (struct ha_attention_subject){ x->name, x->api ? NULL : &run->by.kernels[s], x->api, x->device };
     }
-    printf("\n");
-    return HA_OK;
+    if (run->by.stranger && !run->options->exec) {
+        HA_TRY(ha_merge_source_open(&run->by.source[0], &plugin, why));
+        const struct ha_device_api *api = ha_plugin_attend(&plugin);
+        if (api) subject[count++] = (struct ha_attention_subject){ run->by.source[0].name, NULL, api, NULL };
+    }
+    const struct ha_attention_run how = { subject, count, run->options->seed, draw, run };
+    const enum ha_status st = count ? ha_attention_run(&how, &run->results, why) : HA_OK;
+    ha_subject_close(&plugin);
+    return st;
 }
 
 /* ---- replay ------------------------------------------------------------------------------ */
@@ -313,7 +304,7 @@ static enum ha_status parse(struct merge_run *run, struct ha_why *why)
         else snprintf(word, sizeof word, "%s", o->words[i]);
         HA_TRY(ha_merge_id_parse(word, &run->only[run->ids], why));
         struct ha_merge_id *id = &run->only[run->ids++];
-        run->everything &= !id->set && !id->what[0] && !id->by[0];
+        run->plain &= !id->set && !id->what[0] && !id->by[0];
         bool known = !id->what[0] || !strcmp(id->what, "random");
         for (size_t k = 0; k < run->suite->cases_count; k++) known |= !strcmp(id->what, run->suite->cases[k].name);
         if (!known) return ha_why(why, HA_ERROR, "case=%s: there is none of this name; `habench list cases lse_merge` shows them", id->what);
@@ -364,10 +355,7 @@ static enum ha_status sections(struct merge_run *run, struct ha_merge_cell *case
         if (!over(run)) HA_TRY(print_gallery(run, defect, gallery, why));
         fflush(stdout);
     }
-    if (run->everything && !over(run)) {
-        run->part = "attention";
-        HA_TRY(run_attention(run, why));
-    }
+    if (run->plain && !over(run)) HA_TRY(run_attention(run, why));
     ha_progress_end(&run->progress);
     shown = print_failures(run, cases, run->suite->cases_count, 0);
     shown = print_failures(run, random, ITEMS_RANDOM, shown);
@@ -445,7 +433,7 @@ enum ha_exit ha_merge_run(const struct ha_merge_options *options, struct ha_why 
         ha_why(why, HA_ERROR, "out of memory");
         return HA_EXIT_ENVIRONMENT;
     }
-    *run = (struct merge_run){ .options = options, .suite = &ha_merge_suite, .everything = true, .begin_ns = ha_now_ns() };
+    *run = (struct merge_run){ .options = options, .suite = &ha_merge_suite, .plain = true, .begin_ns = ha_now_ns() };
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     enum ha_exit code = parse(run, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
     if (code == HA_EXIT_OK && options->dry_run) code = dry_run(run, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_ENVIRONMENT;
@@ -454,7 +442,7 @@ enum ha_exit ha_merge_run(const struct ha_merge_options *options, struct ha_why 
         if (options->out_dir && mkdir(options->out_dir, 0777) != 0 && access(options->out_dir, W_OK) != 0)
             st = ha_why(why, HA_ERROR, "-o %s: cannot be made or written", options->out_dir);
         if (st == HA_OK) st = ha_merge_sources_open(&run->by, options, run->suite, run->only, run->ids, &run->results, why);
-        run->everything &= !run->by.stranger;
+        run->everything = run->plain && !run->by.stranger;
         run->threads = run->by.stranger || cores < 1 ? 1 : (size_t)cores;
         code = st == HA_OK ? run_all(run, why) : st == HA_WAIVED ? HA_EXIT_WAIVED : HA_EXIT_ENVIRONMENT;
         ha_merge_sources_close(&run->by);

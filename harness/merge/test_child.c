@@ -186,19 +186,12 @@ static void a_stack_that_is_full(void **state)
 
 static void hangs(void **state)
 {
-    const struct ha_child_work work = { serve, NULL, SECOND / 2 };
+    const struct ha_child_work work = { serve, NULL, SECOND };
     (void)state;
     ha_child_destroy(child);
     assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
     wish = (void *)ha_child_room(child).base;
-    const uint64_t begun = ha_now_ns();
-    dies(HANG, "no answer in 0.5 s");
-    /* again and again: each costs less */
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(ask(HANG), HA_ERROR);
-        says(i == 0 ? "no answer in 0.5 s" : i == 1 ? "no answer in 0.25 s" : i == 2 ? "no answer in 0.125 s" : "no answer in 0.0625 s");
-    }
-    assert_true(ha_now_ns() - begun < 6 * (uint64_t)SECOND);
+    dies(HANG, "no answer in 1 s");
     assert_int_equal(ask(ANSWER), HA_OK);
 }
 
@@ -223,28 +216,11 @@ static void interrupted(void **state)
 static void many_deaths(void **state)
 {
     (void)state;
-    for (int i = 0; i < 50; i++) {  /* that costs nothing */
+    for (int i = 0; i < 50; i++) {
         assert_int_equal(ask(EXIT), HA_ERROR);
         assert_string_equal(why.text, "exited with 3");
     }
-    const struct ha_child_work work = { serve, NULL, SECOND / 3 };
-    ha_child_destroy(child);
-    assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
-    wish = (void *)ha_child_room(child).base;
-    unsigned tried = 0, at[16] = { 0 };
-    for (unsigned i = 0; i < 200; i++) {
-        assert_int_equal(ask(HANG), HA_ERROR);
-        if (strstr(why.text, "not called: it died ") && strstr(why.text, " times in a row, at last: no answer in 0.0417 s")) continue;
-        assert_true(tried < 16);
-        at[tried++] = i;
-    }
-    /* 1/3 + 1/6 + 1/12 + 1/24 + 1/24 s are twice the limit, or the first four and what they cost besides; then the 20th is
-     * tried, the 40th after that, the 80th */
-    const unsigned first = at[4] == 4 ? 5 : 4, last = first - 1;
-    assert_int_equal(tried, first + 3);
-    assert_true(at[last] == last && at[first] == last + 20 && at[first + 1] == last + 60 && at[first + 2] == last + 140);
-    for (int i = 0; i < 110 && ask(ANSWER) != HA_OK; i++) continue;
-    assert_int_equal(ask(ANSWER), HA_OK);  /* all is well again */
+    assert_int_equal(ask(ANSWER), HA_OK);
 }
 
 /* pages: 0 the wish, 1-2 input of 5000 bytes, 3 guard, 4 output of 128 bytes, 5 guard */

@@ -88,8 +88,7 @@ void ha_merge_cell_enter(struct ha_merge_cell *cell, size_t index, const struct 
 
 /* ---- a task ------------------------------------------------------------------------------ */
 
-/* Without an answer: an item is not asked again, and after so long the subject is given up. */
-static const uint64_t PATIENCE_NS = 60000000000u;
+const uint64_t ha_merge_patience_ns = 60000000000u;
 
 struct worker {
     uint64_t *lost_ns;              /* [sources] spent on runs that ended in an error */
@@ -159,6 +158,7 @@ static void run_planted(const struct ha_merge_job *job, struct worker *w, size_t
 static bool due(const struct ha_merge_job *job, const struct worker *w, size_t source, const struct ha_merge_task *t)
 {
     const struct ha_merge_cell *cell = &w->cell[t->item * job->sources + source];
+    /* what crashes or hangs on an item once is not asked again */
     if (cell->errors || (job->stop_at_first && cell->first_bad != SIZE_MAX)) return false;
     return !job->skip || !job->skip(job->arg, t, source);
 }
@@ -173,7 +173,7 @@ static void run_subject(const struct ha_merge_job *job, struct worker *w, size_t
     enum ha_status st;
     if (unfit) st = ha_why(&why, HA_WAIVED, "%s", unfit);
     else if (t->row != SIZE_MAX && t->row >= t->shape.tokens * t->shape.heads) st = ha_why(&why, HA_WAIVED, "there is no row %zu", t->row);
-    else if (w->lost_ns[source] > PATIENCE_NS) st = ha_why(&why, HA_ERROR, "given up: it has not answered for %.0f s in all", (double)w->lost_ns[source] / 1e9);
+    else if (w->lost_ns[source] > ha_merge_patience_ns) st = ha_why(&why, HA_ERROR, "given up: it has not answered for %.0f s in all", (double)w->lost_ns[source] / 1e9);
     else if (t->c && t->c->stage != HA_STAGE_PLAIN) st = ha_merge_stage(t->c, &w->subject[source], t->shape.form, t->shape.dtype, t->seed, &j, &why);
     else st = merge_rows(w, source, t, t->c ? t->c->must == HA_MUST_FAIL ? HA_MUST_BOUND : t->c->must : HA_MUST_BOUND, &j, &refused, &why);
     ha_merge_cell_enter(cell, index, t, st, refused, &j, &why);

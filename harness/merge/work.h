@@ -47,6 +47,8 @@ struct ha_merge_job {
     uint64_t deadline_ns;               /* no task begins after it; 0: none */
     size_t *done;                       /* NULL, or where to say how many were run: the first so many */
 };
+/* After so long without an answer, added up over its errors, a subject is given up. */
+extern const uint64_t ha_merge_patience_ns;
 void ha_merge_cells_clear(struct ha_merge_cell *cell, size_t count);
 /* Runs task(arg, i) for i < count on `threads` threads (1: this one), adding to job->cell. HA_ERROR: no subject could be opened, or there
  * is no memory; `ha_stop` and the deadline end it early. */
