@@ -20,10 +20,14 @@ struct ha_merge_want {
 /* a row's o, lse, sum, whole_o, full_o, full_slack */
 static size_t row_doubles(const struct ha_merge_shape *s) { return s->states * s->dim + 2 * s->states + 3 * s->dim; }
 
+enum { NUMBERS_MOST = 1 << 26 };   /* in some gigabytes */
+
 enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_merge_shape *s, struct ha_why *why)
 {
     const size_t n = s->tokens * s->heads, each = 2 * row_doubles(s) + 2 * s->dim;
     *rows = (struct ha_merge_rows){ .count = n, .states = s->states, .dim = s->dim };
+    if (n * s->states * s->dim > NUMBERS_MOST)
+        return ha_why(why, HA_ERROR, "%zu rows of %zu states of %zu are more than %d numbers: ask for fewer rows", n, s->states, s->dim, NUMBERS_MOST);
     const size_t nodes = 2 * s->states, doubles = n * each + nodes * 2 * s->dim + 3 * s->dim;
     rows->row = calloc(n, sizeof *rows->row);
     rows->handed = calloc(n, sizeof *rows->handed);

@@ -59,6 +59,14 @@ static size_t rows_of(const struct ha_merge_case *c, size_t states)
 
 static bool allows(unsigned bits, unsigned i) { return !bits || bits >> i & 1u; }
 
+/* Fewer rows where each is large. */
+static void shorten(struct ha_merge_shape *s)
+{
+    enum { MOST = 1 << 22 };
+    while (s->tokens > 1 && s->tokens * s->heads * s->states * s->dim > MOST) s->tokens /= 2;
+    while (s->heads > 1 && s->tokens * s->heads * s->states * s->dim > MOST) s->heads /= 2;
+}
+
 /* One case, form, type and number of states, in each order. */
 static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_task t, const struct ha_merge_id *only, uint64_t seed,
                                  size_t *turns, struct ha_why *why)
@@ -76,6 +84,7 @@ static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_t
         s->layout = (enum ha_layout)turn(c->layouts, HA_LAYOUT_COUNT, k, only, HA_KEY_LAYOUT, only->shape.layout);
         s->heads = named(only, HA_KEY_ROWS) ? only->shape.heads : rows % 4 ? rows : 4;
         s->tokens = named(only, HA_KEY_ROWS) ? only->shape.tokens : rows / s->heads;
+        if (!named(only, HA_KEY_ROWS)) shorten(s);
         t.seed = named(only, HA_KEY_SEED) ? only->seed : seed * 1000003 + k;
         st = add(tasks, &t, why);
     }
@@ -154,7 +163,7 @@ struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, si
     if (named(only, HA_KEY_ROWS)) {
         s->tokens = only->shape.tokens;
         s->heads = only->shape.heads;
-    }
+    } else shorten(s);
     return t;
 }
 
