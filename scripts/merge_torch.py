@@ -5,7 +5,7 @@
     habench check lse_merge --exec 'python3 scripts/merge_torch.py exec --careful'    with the ends of the range taken care of
     python3 scripts/merge_torch.py attention DIR [--habench PROGRAM]
 
-The first two take about seven minutes, as every run of the command starts Python anew, and longer where failures are made smaller;
+The first two take about ten minutes, as every run of the command starts Python anew, and longer where failures are made smaller;
 `lse_merge:dtype=f16` in place of lse_merge is a third of it. The last one lets PyTorch's flash attention for CPUs, which returns its
 log-sum-exp, attend to the parts of a context, merges the parts and writes each merge to DIR, for `habench check lse_merge --replay`; with
 --habench it asks for the verdicts. Beside them it prints how far the merged result, and PyTorch's attention over the whole context, are

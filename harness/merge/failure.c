@@ -1,6 +1,7 @@
 #include "harness/merge/failure.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/merge/replay.h"
 #include "harness/merge/shrink.h"
@@ -15,8 +16,9 @@ static const uint64_t SHRINK_NS = 3000000000u;   /* a command takes long to answ
 void ha_judgement_say(const struct ha_judgement *j, size_t dim, char *out, size_t size)
 {
     char element[32] = "LSE";
+    const double got = isnan(j->got) ? (double)NAN : j->got;   /* its sign says nothing */
     if (j->element < dim) snprintf(element, sizeof element, "o[%zu]", j->element);
-    snprintf(out, size, "row %zu, %s: got %.9g, want %.9g +- %.3g (err/bound %.3g), by %s", j->row, element, j->got, j->want, j->bound, j->ratio,
+    snprintf(out, size, "row %zu, %s: got %.9g, want %.9g +- %.3g (err/bound %.3g), by %s", j->row, element, got, j->want, j->bound, j->ratio,
              j->against);
 }
 
@@ -141,6 +143,8 @@ static bool print_smallest(FILE *out, struct trial *t, size_t r)
         char said[512];
         ha_judgement_say(&t->j, row.dim, said, sizeof said);
         fprintf(out, "    smallest: %zu states of %zu, %s\n", row.states, row.dim, t->j.against ? said : t->why.text);
+        for (size_t m = 0; m < row.states && t->shape.plus_inf; m++)   /* as it was handed over */
+            if (row.lse[m] == -HUGE_VAL) row.lse[m] = HUGE_VAL;
         print_numbers(out, "LSE", row.lse, row.states);
         if (t->shape.form == HA_FORM_MAX_SUM) print_numbers(out, "sum", row.sum, row.states);
         print_numbers(out, "o", row.o, row.states * row.dim);
@@ -163,7 +167,7 @@ void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const
     fprintf(out, "%s on %s: %s\n    again: habench check '%s'%s%s%s\n", c ? c->name : "random", source->name,
             cell->bad.against && !cell->why.text[0] ? said : safe(cell->why.text), id, source->text ? source->kind == HA_FROM_EXEC ? " --exec '" : " --device '" : "",
             source->text ? source->text : "", source->text ? "'" : "");
-    if (!plain || planted || cell->j.status != HA_FAIL) return;
+    if (ha_stop || !plain || planted || cell->j.status != HA_FAIL) return;
 
     struct trial t = { .shape = task->shape, .must = c ? c->must == HA_MUST_COMMUTE ? HA_MUST_BOUND : c->must : HA_MUST_BOUND };
     struct { const struct ha_merge_task *task; void (*fill)(struct ha_merge_row *); } how = { task, c ? c->fill : suite->random_fill };
