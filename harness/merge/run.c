@@ -341,6 +341,13 @@ static enum ha_status sections(struct merge_run *run, struct ha_merge_cell *case
         fflush(stdout);
         HA_TRY(enter(run, "case", cases, run->suite->cases_count, why));
     }
+    if (run->everything && !over(run)) {
+        HA_TRY(run_gallery(run, defect, gallery, why));
+        if (!over(run)) HA_TRY(print_gallery(run, defect, gallery, why));
+        fflush(stdout);
+    }
+    if (run->plain && !over(run)) HA_TRY(run_attention(run, why));
+    /* last, because it can go on for hours */
     if (asks_for(run, true) && !over(run)) {
         if (!bundled) HA_TRY(run_random(run, random, why));
         ha_merge_print_random(stdout, &of_random);
@@ -350,12 +357,6 @@ static enum ha_status sections(struct merge_run *run, struct ha_merge_cell *case
         else printf("\n");
         fflush(stdout);
     }
-    if (run->everything && !over(run)) {
-        HA_TRY(run_gallery(run, defect, gallery, why));
-        if (!over(run)) HA_TRY(print_gallery(run, defect, gallery, why));
-        fflush(stdout);
-    }
-    if (run->plain && !over(run)) HA_TRY(run_attention(run, why));
     ha_progress_end(&run->progress);
     shown = print_failures(run, cases, run->suite->cases_count, 0);
     shown = print_failures(run, random, ITEMS_RANDOM, shown);
