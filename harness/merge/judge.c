@@ -200,6 +200,7 @@ static double ratio_of(double got, double want, double bound)
 
 struct answer {
     enum ha_form form;
+    enum ha_dtype dtype;
     const float *o;
     float raw_lse, raw_sum;
     double lse;
@@ -227,6 +228,15 @@ static void keep(struct ha_judgement *j, size_t r, size_t element, double ratio,
     j->against = against;
 }
 
+/* An element as it is compared. Weights that are not divided by their sum may take a result that fits beyond the type's
+ * range: there infinity stands for the least number that rounds to it, which the bound reaches or does not. */
+static double element_of(const struct answer *got, size_t i, double want, double bound)
+{
+    static const double overflows[] = { [HA_F32] = 0x1.ffffffp127, [HA_F16] = 65520, [HA_BF16] = 0x1.ffp127 };
+    const double x = (double)got->o[i];
+    return isinf(x) && isfinite(want) && bound < HUGE_VAL && got->form == HA_FORM_DIRECT ? copysign(overflows[got->dtype], x) : x;
+}
+
 /* the worst element of the row */
 static double compare(struct ha_judgement *j, size_t r, const struct answer *got, const struct ha_ref_state *want, const double *slack,
                       bool with_lse, const char *against)
@@ -236,9 +246,10 @@ static double compare(struct ha_judgement *j, size_t r, const struct answer *got
     if (with_lse) worst = lse_ratio(got, want);
     for (size_t i = 0; i < want->dim; i++) {
         const double bound = want->bound[i] + (slack ? slack[i] : 0);
+        const double o = element_of(got, i, want->o[i], bound);
         /* no worse, and no NaN or infinity anywhere */
-        if (fabs((double)got->o[i] - want->o[i]) <= worst * bound && bound < HUGE_VAL) continue;
-        const double x = ratio_of((double)got->o[i], want->o[i], bound);
+        if (fabs(o - want->o[i]) <= worst * bound && bound < HUGE_VAL) continue;
+        const double x = ratio_of(o, want->o[i], bound);
         if (x > worst) {
             worst = x;
             at = i;
@@ -335,7 +346,7 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     const struct ha_merge_bound bound = ha_bound_merge(traits, s->form, s->dtype);
     const struct ha_merge_row *row = &rows->row[r];
     struct ha_merge_want *want = &rows->want[r];
-    struct answer got = { .form = s->form, .o = rows->got };
+    struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
     double worst = 0;
 
     ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);

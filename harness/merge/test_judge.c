@@ -341,6 +341,45 @@ static void commuting_is_asked_of_those_that_promise_it(void **state)
     close_batch();
 }
 
+/* two states near the top of binary16; far from 0 direct's weights add up to more than 1 by as much as L is rounded */
+static void near_top(struct ha_merge_row *row)
+{
+    for (size_t m = 0; m < 2; m++) {
+        row->lse[m] = m ? -268344.40625 : -268349;
+        for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = m ? 65024 : 49152;
+    }
+}
+static void near_top_at_zero(struct ha_merge_row *row)
+{
+    near_top(row);
+    row->lse[0] = -4;
+    row->lse[1] = 0;
+}
+
+static void infinity_is_within_some_bounds(void **state)
+{
+    static const struct {
+        enum ha_form form;
+        void (*fill)(struct ha_merge_row *);
+        float got;
+        enum ha_status status;
+    } table[] = {
+        { HA_FORM_DIRECT, near_top, INFINITY, HA_OK },           { HA_FORM_DIRECT, near_top, -INFINITY, HA_FAIL },
+        { HA_FORM_DIRECT, near_top, (float)NAN, HA_FAIL },       { HA_FORM_DIRECT, near_top_at_zero, INFINITY, HA_FAIL },
+        { HA_FORM_NATURAL, near_top, INFINITY, HA_FAIL },        { HA_FORM_BASE2, near_top, INFINITY, HA_FAIL },
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        struct ha_merge_shape s = shape_of(table[k].form, HA_F16);
+        s.states = 2;
+        open_batch(&s, table[k].fill, false);
+        assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);
+        put(0, 0, table[k].got);
+        assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, table[k].status);
+        close_batch();
+    }
+}
+
 static void the_worse_is_kept(void **state)
 {
     (void)state;
@@ -367,6 +406,7 @@ int main(void)
         cmocka_unit_test(planted_errors_are_judged_by_the_truth),
         cmocka_unit_test(an_answer_holds_for_its_traits_and_rows),
         cmocka_unit_test(commuting_is_asked_of_those_that_promise_it),
+        cmocka_unit_test(infinity_is_within_some_bounds),
         cmocka_unit_test(the_worse_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
