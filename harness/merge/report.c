@@ -113,6 +113,7 @@ static bool asked(const struct ha_merge_view *v, size_t item)
 void ha_merge_print_cases(FILE *out, const struct ha_merge_view *v)
 {
     static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
+    double least = HUGE_VAL;
     char n[32];
     print_head(out, v, " no case                    must          merges");
     for (size_t i = 0; i < v->suite->cases_count; i++) {
@@ -120,7 +121,9 @@ void ha_merge_print_cases(FILE *out, const struct ha_merge_view *v)
         if (!asked(v, i)) continue;
         fprintf(out, "%3u %-23s %-9s %10s", c->number, c->name, must[c->must], grouped(most_rows(v->cell + i * v->sources, v->sources), n));
         print_cells(out, v, i);
+        for (size_t k = 0; k < v->sources; k++) least = fmin(least, v->cell[i * v->sources + k].worst_planted);
     }
+    if (least < HUGE_VAL) fprintf(out, "must fail: above without its planted error; with it err/bound is at least %.3g\n", least);
 }
 
 void ha_merge_print_random(FILE *out, const struct ha_merge_view *v)

@@ -13,7 +13,6 @@ struct ha_subject {
     unsigned orders;            /* bits of enum ha_order that it can be driven in */
     unsigned layouts;           /* bits of enum ha_layout */
     bool elsewhere;             /* run copies the batch: a state cannot lie outside of [begin, end) */
-    size_t rows_max;            /* in one batch; 0: any number */
     /* Memory for a batch, the subject's, valid until its next call or close; NULL: any memory will do. */
     enum ha_status (*room)(struct ha_subject *self, size_t bytes, struct ha_room *room, struct ha_why *why);
     /* Merges in place of the batch's pieces. HA_FAIL: it refused (an answer). HA_WAIVED: it does not do such a
