@@ -55,7 +55,7 @@ static void refuses_what_is_no_plugin(void **state)
     refused(beside("test_plugin"), "cannot be loaded");  /* a program is an ELF file too */
     refused(beside("wrong_library.so"), "ha_test_nowhere");
     refused(beside("wrong_symbol.so"), "exports no symbol 'ha_device_api'");
-    refused(beside("wrong_abi.so"), "against device ABI 43, this program has ABI 2");
+    refused(beside("wrong_abi.so"), "against device ABI 44, this program has ABI 3");
     refused(beside("wrong_size.so"), "ends before 'event_sync'");
     refused(beside("wrong_entry.so"), "'mem_free' is NULL");
     refused(beside("wrong_merger.so"), "neither a device, which has 'open', nor a library");
@@ -192,7 +192,7 @@ static void the_null_device_completes_everything(void **state)
     assert_int_equal(ha_plugin_load(beside("../ha_null.so"), &api, &why), HA_OK);
     assert_int_equal(api->open(&dev, &config, &why), HA_OK);
     api->info(dev, &info);
-    assert_true(info.memory_bytes > 0 && info.memory_free_bytes <= info.memory_bytes && info.profile.dot_lanes > 0);
+    assert_true(info.memory_bytes > 0 && info.memory_free_bytes <= info.memory_bytes && info.profile[HA_F16].dot_lanes > 0);
     static const enum ha_memory kind[] = { HA_MEM_DEVICE, HA_MEM_PINNED, HA_MEM_MAPPED };
     static const size_t bytes[] = { 0, 1000, 4 };
     for (size_t i = 0; i < 3; i++) {

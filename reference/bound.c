@@ -27,23 +27,28 @@ static double longest_path(size_t terms, unsigned lanes, unsigned extra)
  * h_sum allow a chunk to be normalised before it is joined (a division and a product, in sum and
  * acc). A join with an empty state is exact. With one chunk nothing is joined.
  *
- * Every run starts new chunks, so n keys in r runs are in at most r' + (n - r') / HA_CHUNK_KEYS
- * chunks, r' = min(r, n): each run but for its full chunks ends in one that holds a key at least.
+ * Every run starts new chunks, so n keys in r runs are in at most r' + (n - r') / chunk
+ * chunks, r' = min(r, n): each run but for its full chunks ends in one that holds a key at least. A chunk is
+ * HA_CHUNK_KEYS keys, or the profile's join_keys: a GPU's warps join every few keys, but side by side, so that a
+ * weight passes no more joins than the profile's joins_max.
  */
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs)
 {
-    const size_t used = runs == 0 ? 1 : runs, ends = used < keys ? used : keys;
-    const size_t chunks = keys == 0 ? 0 : ends + (keys - ends) / HA_CHUNK_KEYS;
-    const double joins = chunks > 1 ? (double)(chunks - 1) : 0;
+    const size_t used = runs == 0 ? 1 : runs, ends = used < keys ? used : keys, chunk = p->join_keys ? p->join_keys : HA_CHUNK_KEYS;
+    const size_t chunks = keys == 0 ? 0 : ends + (keys - ends) / chunk;
+    const size_t most = p->joins_max ? p->joins_max : SIZE_MAX;
+    const double joins = chunks > 1 ? (double)(chunks - 1 < most ? chunks - 1 : most) : 0;
     const bool joined = chunks > 1;
     return (struct ha_bound){
         .h_dot = longest_path(head_dim, p->dot_lanes, p->dot_extra),
-        .h_sum = longest_path(keys < HA_CHUNK_KEYS ? keys : HA_CHUNK_KEYS, p->sum_lanes, p->sum_extra) + 1 + (joined ? joins + 4 : 0),
+        .h_sum = longest_path(keys < chunk ? keys : chunk, p->sum_lanes, p->sum_extra) + 1 + (joined ? joins + 4 : 0),
         .rescales = joins,
         .exp_eps = p->exp_eps,
         .log_eps = p->log_eps,
         .kappa_s = joined ? 4 : 2,
         .kappa_t = joined ? 4 : 3,
+        .u_p = p->weight_u,
+        .eta_p = p->weight_eta,
     };
 }
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static const struct ha_profile profile = { 16, 4, 16, 4, 0x1p-23, 0x1p-23 };
+static const struct ha_profile profile = { .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 16, .sum_extra = 4, .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
 static const struct ha_merge_bound natural = { .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
 static const size_t sizes[] = { 1, 2, 7, 8, 9, 100, 2500 };
 enum { SIZES = sizeof sizes / sizeof sizes[0], DIM = 20 };

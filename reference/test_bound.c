@@ -147,7 +147,7 @@ static void test_ratio_rejects(void **unused)
 static void test_bound_parameters(void **unused)
 {
     (void)unused;
-    const struct ha_profile p = { 16, 4, 8, 3, 1e-7, 2e-7 };
+    const struct ha_profile p = { .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 8, .sum_extra = 3, .exp_eps = 1e-7, .log_eps = 2e-7 };
     const struct ha_bound one = ha_bound_attend(&p, 80, 2048, 1);
     assert_true(one.h_dot == 9 && one.h_sum == 256 + 3 + 1 && one.rescales == 0 && one.kappa_s == 2 && one.kappa_t == 3);
     assert_true(one.exp_eps == 1e-7 && one.log_eps == 2e-7 && one.u_p == 0 && one.u_o == 0);
@@ -159,6 +159,17 @@ static void test_bound_parameters(void **unused)
     assert_true(ha_bound_attend(&p, 64, 2050, 2).rescales == 2);    /* 1 + 2049 */
     assert_true(ha_bound_attend(&p, 64, 131072, 1).rescales == 63);
     assert_true(ha_bound_attend(&p, 64, 0, 3).rescales == 0 && ha_bound_attend(&p, 64, 1, 1).h_sum == 1 + 3 + 1);
+
+    struct ha_profile gpu = p;   /* joins every 16 keys, at most 40 on any path; weights in f16 */
+    gpu.join_keys = 16;
+    gpu.joins_max = 40;
+    gpu.weight_u = ha_dtype_unit(HA_F16);
+    gpu.weight_eta = ha_dtype_eta(HA_F16);
+    const struct ha_bound few = ha_bound_attend(&gpu, 64, 33, 1), many = ha_bound_attend(&gpu, 64, 131072, 2);
+    assert_true(few.rescales == 2 && few.h_sum == 2 + 3 + 1 + 2 + 4 && few.kappa_s == 4);
+    assert_true(many.rescales == 40 && many.h_sum == 2 + 3 + 1 + 40 + 4);
+    assert_true(ha_bound_attend(&gpu, 64, 16, 1).rescales == 0 && ha_bound_attend(&gpu, 64, 16, 1).kappa_t == 3);
+    assert_true(many.u_p == ha_dtype_unit(HA_F16) && many.eta_p == ha_dtype_eta(HA_F16));
 }
 
 int main(int argc, char **argv)

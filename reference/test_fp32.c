@@ -8,12 +8,13 @@ enum { LANES = 16 };
 
 /* glibc's expf and logf are within 1 ulp; 1 ulp is at most 2u */
 #define EXP 2.02 * 0x1p-24
+#define SUMS(lanes, extra) { .dot_lanes = lanes, .dot_extra = extra, .sum_lanes = lanes, .sum_extra = extra, .exp_eps = EXP, .log_eps = EXP }
 const struct ha_test_method ha_test_method[] = {
-    { "one lane", { 1, 0, 1, 0, EXP, EXP }, false, false, false },
-    { "one lane, fma", { 1, 0, 1, 0, EXP, EXP }, true, false, false },
-    { "16 lanes", { LANES, 4, LANES, 4, EXP, EXP }, false, false, false },
-    { "16 lanes, fma, normalised chunks", { LANES, 4, LANES, 4, EXP, EXP }, true, true, false },
-    { "16 lanes, fma, weights in 16 bits", { LANES, 4, LANES, 4, EXP, EXP }, true, false, true },
+    { "one lane", SUMS(1, 0), false, false, false },
+    { "one lane, fma", SUMS(1, 0), true, false, false },
+    { "16 lanes", SUMS(LANES, 4), false, false, false },
+    { "16 lanes, fma, normalised chunks", SUMS(LANES, 4), true, true, false },
+    { "16 lanes, fma, weights in 16 bits", SUMS(LANES, 4), true, false, true },
 };
 const size_t ha_test_methods = sizeof ha_test_method / sizeof ha_test_method[0];
 

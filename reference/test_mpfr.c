@@ -20,7 +20,7 @@ static const double attend_error = 1e-9, merge_error = 2e-9;
 static bool reduced;
 
 /* the tightest profile that a kernel could claim, so that the bound is as small as it gets */
-static const struct ha_profile tight = { 16, 4, 16, 4, 0x1p-24, 0x1p-24 };
+static const struct ha_profile tight = { .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 16, .sum_extra = 4, .exp_eps = 0x1p-24, .log_eps = 0x1p-24 };
 
 struct exact {
     mpfr_t *o, lse;

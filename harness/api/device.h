@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI 2u
+#define HA_DEVICE_ABI 3u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -60,15 +60,19 @@ struct ha_device_info {
     char name[96];
     uint64_t memory_bytes, memory_free_bytes;
     uint32_t compute_threads;   /* host threads that the device itself uses; 0 for a real one */
-    struct ha_profile profile;  /* of attend; see kernels.h */
+    struct ha_profile profile[HA_DTYPE_COUNT];   /* of attend, by the type of K and V; see kernels.h */
+    struct ha_profile products[HA_DTYPE_COUNT];  /* of attend_products */
     struct ha_merge_traits merge;   /* see merge.h */
+    char no_products[160];      /* why attend_products and product are not to be had on this machine; empty: they are */
+    char driver[64];            /* driver and runtime, or empty */
+    char spans[32];             /* what spans are stamped by: "CUPTI", "CUDA events", "the device"; may change with tracing */
 };
 
 /* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. */
 struct ha_device_seq {
     const float *q;         /* [q_len][q_heads][head_dim] */
     struct ha_rows runs[HA_RUNS_MAX];  /* of KV head 0; head h starts h * k_head_bytes, h * v_head_bytes
-                                        * further on; index must be NULL */
+                                        * further on, and reads the same rows; index in device or mapped memory */
     size_t runs_count, k_head_bytes, v_head_bytes;
     float *o;               /* [q_len][q_heads][head_dim] */
     float *lse;             /* [q_len][q_heads] */
@@ -81,6 +85,8 @@ struct ha_device_attend {
     float scale;
     bool causal;
     const struct ha_device_seq *seqs;  /* [batch]; copied */
+    size_t block;              /* an index names blocks of so many rows: key i is row index[i / block] * block + i % block;
+                                * 0 as 1: rows */
 };
 
 /* y = a * y + b * x over [rows][cols] floats; a = 0 does not read y */
@@ -89,6 +95,42 @@ struct ha_device_blend {
     const float *x;
     size_t rows, cols, y_stride, x_stride;
     float a, b;
+};
+
+/* Rows of row_bytes from src to dst, by a kernel: row i goes from row src_index[i] (NULL: i) to row dst_index[i]
+ * (NULL: i). Either side may be device or mapped memory, the indices too; dst rows differ. Appends tokens to
+ * their slots, evicts blocks, gathers over the link. */
+struct ha_device_move {
+    void *dst;
+    const void *src;
+    const uint32_t *dst_index, *src_index;   /* [rows] */
+    size_t rows, row_bytes, dst_stride_bytes, src_stride_bytes;
+};
+
+/* y = x w^T: x [m][k], w [n][k], y [m][n], dense, all of one type, in device memory; sums in binary32. */
+struct ha_device_product {
+    void *y;
+    const void *x, *w;
+    size_t m, n, k;
+    enum ha_dtype dtype;
+};
+
+/* Copies that are handed over in one call: piece i has bytes[i] bytes. The arrays are copied. */
+struct ha_device_pieces {
+    void *const *dst;
+    const void *const *src;
+    const size_t *bytes;
+    size_t count;
+};
+
+/* What can be read of the device's state now, without disturbing it. NaN, or an empty text: not readable. */
+struct ha_device_meters {
+    double sm_clock_MHz, sm_clock_max_MHz, memory_clock_MHz, memory_clock_max_MHz;
+    double temperature_C, power_W, energy_J;      /* energy: since some point in the past */
+    double link_gen, link_gen_max, link_width, link_width_max;
+    double link_rx_GBps, link_tx_GBps;            /* hardware counters, over the driver's own window */
+    char throttle[96];     /* why clocks are held down now, comma separated; "none" */
+    char bus_id[32];
 };
 
 struct ha_device_api {
@@ -144,6 +186,23 @@ struct ha_device_api {
     enum ha_status (*graph_end)(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
     enum ha_status (*graph_launch)(struct ha_graph *graph, struct ha_stream *stream);
     void (*graph_destroy)(struct ha_graph *graph);  /* after its launches are done */
+
+    /* attention as batched products with a softmax between, by the vendor's library: what attend is compared with */
+    enum ha_status (*attend_products)(struct ha_stream *stream, const struct ha_device_attend *args);
+    enum ha_status (*product)(struct ha_stream *stream, const struct ha_device_product *args);
+    enum ha_status (*move)(struct ha_stream *stream, const struct ha_device_move *args);
+    enum ha_status (*copy_pieces)(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
+
+    /* for measuring: a kernel that reads device or mapped memory once, as fast as it can, and adds the 32-bit
+     * words up (wrapping) into *sum; one that keeps one multiprocessor busy for so long */
+    enum ha_status (*read)(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
+    enum ha_status (*spin)(struct ha_stream *stream, uint64_t ns);
+    void (*meters)(struct ha_device *dev, struct ha_device_meters *out);
+
+    /* Makes device memory from mem_alloc writable by CPU stores at *host, until unmapped: GDRCopy and its like.
+     * HA_WAIVED with a reason where the machine has none. Stores are seen by work enqueued afterwards. */
+    enum ha_status (*map_device)(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
+    void (*unmap_device)(struct ha_device *dev, void *host);
 };
 
 #ifdef __cplusplus

@@ -23,6 +23,9 @@ struct ha_profile {
     unsigned dot_lanes, dot_extra;  /* q.k over head_dim terms */
     unsigned sum_lanes, sum_extra;  /* sums over the keys of one chunk: weights, weighted V */
     double exp_eps, log_eps;        /* relative error of exp on [-104, 0], of log */
+    unsigned join_keys, joins_max;  /* keys of a chunk, 0: HA_CHUNK_KEYS; a weight takes part in at most so many
+                                     * joins of chunks, however many keys there are, 0: no such limit */
+    double weight_u, weight_eta;    /* unit and subnormal half of the type that weights are rounded to before they meet V; 0: binary32 */
 };
 
 /* Rows that attention reads. Row i of K starts at (char *)k + (index ? index[i] : i) * k_stride_bytes. */

@@ -28,7 +28,7 @@ static enum ha_status ask(struct ha_problem *p, struct ha_bench *bench, const st
     HA_TRY(ha_bench_push(bench, 0, p->end_at, why));
     HA_TRY(ha_bench_attend(bench, p, 0, why));
     HA_TRY(ha_bench_pull(bench, p->out_at, p->end_at, why));
-    return ha_problem_judge(p, want, &bench->profile, out, why);
+    return ha_problem_judge(p, want, &bench->profile[p->dtype], out, why);
 }
 
 /* The same, and what it only reads is compared with what it was. */
@@ -56,7 +56,7 @@ static enum ha_status solve(const struct ha_attention_recipe *recipe, struct ha_
     if (recipe->split) return ha_problem_split(p, bench, out, why);
     p->exact = p->exact || (bench->subject->kernels && p->exact_kernels);
     struct ha_wanted want;
-    HA_TRY(ha_wanted_make(&want, p, &bench->profile, why));
+    HA_TRY(ha_wanted_make(&want, p, &bench->profile[p->dtype], why));
     if (recipe->spoil) recipe->spoil(p);
     const enum ha_status status = (p->sealed ? ask_sealed : ask)(p, bench, &want, out, why);
     ha_wanted_free(&want);

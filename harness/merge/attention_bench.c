@@ -23,7 +23,7 @@ static enum ha_status open_api(struct ha_bench *b, struct ha_why *why)
     if (!s->api->info) return ha_why(why, HA_ERROR, "%s: no info, which names the profile that the bound is computed from", s->name);
     struct ha_device_info info = { 0 };
     s->api->info(s->device, &info);
-    b->profile = info.profile;
+    memcpy(b->profile, info.profile, sizeof b->profile);
     b->traits = info.merge;
     if (!s->device) return HA_OK;
     if (lacks(s->api)) return ha_why(why, HA_WAIVED, "%s: %s is not offered", s->name, lacks(s->api));
@@ -32,8 +32,9 @@ static enum ha_status open_api(struct ha_bench *b, struct ha_why *why)
 
 static enum ha_status prepare(struct ha_bench *b, uint64_t seed, struct ha_why *why)
 {
-    if (b->profile.dot_lanes == 0 || b->profile.sum_lanes == 0)
-        return ha_why(why, HA_ERROR, "%s: 0 lanes in its profile: it must say how it sums (struct ha_profile)", b->subject->name);
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
+        if (b->profile[t].dot_lanes == 0 || b->profile[t].sum_lanes == 0)
+            return ha_why(why, HA_ERROR, "%s: 0 lanes in its profile: it must say how it sums (struct ha_profile)", b->subject->name);
     b->pool = malloc(HA_POOL_FLOATS * sizeof *b->pool);
     if (!b->pool) return ha_why(why, HA_ERROR, "no memory");
     ha_rng_normals(seed, POOL_STREAM, 0, HA_POOL_FLOATS, b->pool);
@@ -44,7 +45,7 @@ enum ha_status ha_bench_open(struct ha_bench *bench, const struct ha_attention_s
 {
     *bench = (struct ha_bench){ .subject = subject };
     if (subject->kernels) {
-        bench->profile = subject->kernels->profile;
+        for (size_t t = 0; t < HA_DTYPE_COUNT; t++) bench->profile[t] = subject->kernels->profile;
         bench->traits = subject->kernels->traits;
     } else {
         HA_TRY(open_api(bench, why));

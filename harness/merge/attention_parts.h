@@ -10,7 +10,7 @@
 
 struct ha_bench {
     const struct ha_attention_subject *subject;
-    struct ha_profile profile;
+    struct ha_profile profile[HA_DTYPE_COUNT];
     struct ha_merge_traits traits;
     struct ha_stream *stream;   /* of an open device, else NULL */
     char *host, *there;         /* the block, and its counterpart where the subject computes: the same in host memory */

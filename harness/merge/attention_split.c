@@ -37,10 +37,10 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
     const size_t heads = ha_problem_heads(p), rows = p->q_len * heads;
     for (size_t i = 0; i < p->runs_count; i++) {
         const struct ha_problem part = part_of(p, i);
-        HA_TRY(ha_wanted_make(&s->wanted[i], &part, &s->bench->profile, why));
+        HA_TRY(ha_wanted_make(&s->wanted[i], &part, &s->bench->profile[part.dtype], why));
         HA_TRY(ha_bench_attend(s->bench, &part, i, why));
     }
-    HA_TRY(ha_wanted_make(&s->wanted[p->runs_count], p, &s->bench->profile, why));
+    HA_TRY(ha_wanted_make(&s->wanted[p->runs_count], p, &s->bench->profile[p->dtype], why));
     HA_TRY(ha_bench_pull(s->bench, p->out_at, p->end_at, why));
     for (size_t i = 0; i < p->runs_count; i++) {
         const struct ha_problem part = part_of(p, i);

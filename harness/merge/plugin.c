@@ -73,7 +73,7 @@ static enum ha_status introduce(struct ha_subject *out, struct ha_plugin *p, str
         HA_TRY(ha_traits_check(&p->info.merge, why));
         traits = p->info.merge;
     }
-    if (r->attends) HA_TRY(profile_check(&p->info.profile, why));
+    for (size_t t = 0; r->attends && t < HA_DTYPE_COUNT; t++) HA_TRY(profile_check(&p->info.profile[t], why));
     ha_subject_name(r->name, name);
     ha_subject_describe(out, name, &traits);
     out->room = room_plugin;

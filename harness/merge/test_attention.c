@@ -97,7 +97,7 @@ static void host_device_passes(void **state)
 static void library_info(struct ha_device *device, struct ha_device_info *info)
 {
     assert_null(device);
-    info->profile = best_kernels().profile;
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = best_kernels().profile;
 }
 
 static enum ha_status library_attend(struct ha_stream *stream, const struct ha_device_attend *a)

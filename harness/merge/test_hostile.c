@@ -124,7 +124,8 @@ HA_AS_IS static void info(struct ha_device *dev, struct ha_device_info *out)
     const char *how = text ? text : "";
     (void)dev;
     strcpy(out->name, "hostile");
-    out->profile = (struct ha_profile){ 1, 0, 1, 0, 0x1p-23, 0x1p-23 };
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
+        out->profile[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1, .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
     out->merge = (struct ha_merge_traits){ .forms = 1, .dtypes = 1, .aliases = 7, .o_strides = true, .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
     if (!strcmp(how, "no forms")) out->merge.forms = 0;
     if (!strcmp(how, "other forms")) out->merge.forms = 0xA5;
@@ -140,7 +141,7 @@ HA_AS_IS static void info(struct ha_device *dev, struct ha_device_info *out)
     if (!strcmp(how, "name")) memset(out->name, 'x', sizeof out->name);
     if (!strcmp(how, "fill")) memset(out, 0xA5, sizeof *out);
     if (!strcmp(how, "bool")) memset(&out->merge.commutes, 0xA5, 1);
-    if (!strcmp(how, "lanes")) out->profile.dot_lanes = 0;
+    if (!strcmp(how, "lanes")) out->profile[HA_F16].dot_lanes = 0;
     if (!strcmp(how, "crash")) *(volatile int *)(uintptr_t)(zero + 4) = 1;
     if (!strcmp(how, "hang")) while (!zero) continue;
     if (!strcmp(how, "exit")) exit(9);

@@ -255,7 +255,8 @@ struct attention {
 static void attention_make(struct attention *a)
 {
     memset(a, 0, sizeof *a);
-    a->args = (struct ha_device_attend){ BATCH, Q_LEN, Q_HEADS, KV_HEADS, DIM, HA_F32, 1, false, a->seqs };
+    a->args = (struct ha_device_attend){ .batch = BATCH, .q_len = Q_LEN, .q_heads = Q_HEADS, .kv_heads = KV_HEADS, .head_dim = DIM,
+                                         .dtype = HA_F32, .scale = 1, .seqs = a->seqs };
     for (size_t b = 0; b < BATCH; b++) {
         struct ha_device_seq *s = &a->seqs[b];
         *s = (struct ha_device_seq){ .q = a->q[b], .o = a->o[b], .lse = a->lse[b], .runs_count = b + 1, .k_head_bytes = sizeof a->k[0][0][0],
@@ -297,7 +298,7 @@ static void its_attention(void **state)
     struct ha_device_info info;
     api->info(NULL, &info);
     assert_string_equal(info.name, "hostile");
-    assert_int_equal(info.profile.dot_lanes, 1);
+    assert_int_equal(info.profile[HA_BF16].dot_lanes, 1);
     attention_make(&a);
     assert_int_equal(api->attend(NULL, &a.args), HA_OK);
     for (size_t b = 0; b < BATCH; b++)
@@ -352,7 +353,8 @@ static void attention_of_a_device(void **state)
     for (int i = 0; i < 64; i++) v[i] = (float)i;
     const struct ha_device_seq seq = { .q = q, .runs = { { k, v, 256, 256, NULL, 1 } }, .runs_count = 1, .k_head_bytes = 256, .v_head_bytes = 256,
                                        .o = o, .lse = &lse };
-    const struct ha_device_attend args = { 1, 1, 1, 1, 64, HA_F32, 0.5f, false, &seq };
+    const struct ha_device_attend args = { .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 64, .dtype = HA_F32, .scale = 0.5f,
+                                           .seqs = &seq };
     if (api->attend(NULL, &args) != HA_OK) fail_msg("%s", api->failure(NULL));
     assert_memory_equal(o, v, sizeof o);
     assert_true(fabsf(lse - 1) < 1e-6f);

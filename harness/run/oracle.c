@@ -109,7 +109,8 @@ static void attend_part(const struct task *t, const struct job *job, size_t part
     const size_t *offset = t->chosen->offset + job->h0 * STRIDE;
     const uint32_t *token = t->chosen->token + offset[part];
     bool on_device = t->chosen->on_device[job->h0 * HA_PARTS_MAX + part];
-    const struct ha_profile *profile = on_device ? &session->info.profile : &session->kernels.profile;
+    const struct ha_profile *profile = !on_device ? &session->kernels.profile
+                                     : session->variant->products ? &session->info.products[s->dtype] : &session->info.profile[s->dtype];
     struct ha_rows rows = head_rows(t, job->h0);
     size_t n = 0, count = offset[part + 1] - offset[part];
 

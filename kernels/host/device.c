@@ -132,7 +132,8 @@ static void host_close(struct ha_device *dev)
 
 static void host_info(struct ha_device *dev, struct ha_device_info *info)
 {
-    *info = (struct ha_device_info){ .profile = dev->kernels.profile, .merge = dev->kernels.traits };
+    *info = (struct ha_device_info){ .merge = dev->kernels.traits, .spans = "the device" };
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = dev->kernels.profile;
     if (info->merge.states_max == 0 || info->merge.states_max > HA_HOST_STATES_MAX) info->merge.states_max = HA_HOST_STATES_MAX;
     snprintf(info->name, sizeof info->name, "host memory, %s kernels", dev->kernels.name);
     ha_host_memory_size(&info->memory_bytes, &info->memory_free_bytes);

@@ -316,8 +316,8 @@ static void info_is_that_of_the_kernels(void **state)
     api->info(dev, &info);
     assert_non_null(strstr(info.name, "test"));
     assert_int_equal(info.compute_threads, 1);
-    assert_int_equal(info.profile.dot_lanes, 3);
-    assert_int_equal(info.profile.sum_lanes, 5);
+    assert_int_equal(info.profile[HA_F32].dot_lanes, 3);
+    assert_int_equal(info.profile[HA_BF16].sum_lanes, 5);
     const struct ha_merge_traits *of = &test_kernels.traits, *merge = &info.merge;
     assert_true(merge->exp_eps == of->exp_eps && merge->log_eps == of->log_eps && merge->depth_extra == of->depth_extra);
     assert_true(merge->forms == of->forms && merge->dtypes == of->dtypes && merge->o_strides == of->o_strides);

@@ -95,7 +95,7 @@ static void null_info(struct ha_device *dev, struct ha_device_info *info)
     info->memory_bytes = page * (uint64_t)sysconf(_SC_PHYS_PAGES);
     info->memory_free_bytes = info->memory_bytes > dev->allocated_bytes ? info->memory_bytes - dev->allocated_bytes : 0;
     info->compute_threads = 0;
-    info->profile = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
     info->merge = (struct ha_merge_traits){
         .forms = 1u << HA_FORM_NATURAL, .dtypes = 1u << HA_F32, .aliases = 1u << HA_ALIAS_NONE, .states_max = 0,
         .lse_order = HA_LSE_TOKENS_HEADS, .o_strides = false, .plus_inf = false, .commutes = false,
