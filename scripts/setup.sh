@@ -1,22 +1,61 @@
 #!/bin/sh
-# setup.sh: installs what the build and the tests need, from the packages of Debian or Ubuntu.
+# setup.sh: installs what the build and the tests need, from the packages of Debian or Ubuntu; with --cuda also
+# the CUDA compiler and its libraries, from NVIDIA's wheels on PyPI, into build/cuda.
 set -eu
+cd "$(dirname "$0")/.."
 
 packages="git ninja-build gcc g++ libc6-dev clang libomp-dev libclang-rt-dev \
 libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev"
 
 usage() {
     cat <<EOF
-usage: scripts/setup.sh [--dry-run]
+usage: scripts/setup.sh [--cuda] [--dry-run]
 
 Installs what building and testing habench needs, with apt-get: as root, or through sudo.
 What is installed already is left as it is; run it as often as you like.
 
+  --cuda      also gets what \`ninja cuda\` needs, unless an nvcc is here: compiler, runtime, cuBLAS and CUPTI
+              (CUDA $cuda_release, about 530 MB) from NVIDIA's wheels on PyPI into build/cuda, with pip
   --dry-run   only says what is missing
   --help      this text
 
 Packages: $packages
 EOF
+}
+
+# The wheels of one release go together; a driver of that release or later runs what they build.
+cuda_release=13.0
+cuda_wheels="nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl nvidia-nvvm nvidia-cuda-cupti nvidia-cublas"
+
+nvcc_here() {
+    for nvcc in "${HABENCH_CUDA:-/usr/local/cuda}/bin/nvcc" build/cuda/bin/nvcc "$(command -v nvcc)"; do
+        if [ -x "$nvcc" ]; then return 0; fi
+    done
+    return 1
+}
+
+# The wheels unpack to nvidia/cu13/{bin,include,lib,nvvm}: moved into place at the end, so that a broken download leaves nothing.
+get_cuda() {
+    wheels=
+    for wheel in $cuda_wheels; do wheels="$wheels $wheel==$cuda_release.*"; done
+    rm -rf build/cuda.part
+    mkdir -p build/cuda.part
+    echo "setup.sh: CUDA $cuda_release from PyPI into build/cuda"
+    # shellcheck disable=SC2086
+    if ! PIP_ROOT_USER_ACTION=ignore python3 -m pip install -q --no-deps --disable-pip-version-check --only-binary=:all: --target build/cuda.part $wheels; then
+        rm -rf build/cuda.part
+        echo "setup.sh: the download failed (above); behind a proxy, see \`pip config\`; or install CUDA $cuda_release and set HABENCH_CUDA" >&2
+        exit 1
+    fi
+    rm -rf build/cuda
+    mv build/cuda.part/nvidia/cu13 build/cuda
+    rm -rf build/cuda.part
+    # compilers are linked against libraries by names without a version
+    for library in build/cuda/lib/*.so.*; do
+        ln -sf "$(basename "$library")" "${library%.so.*}.so"
+    done
+    chmod +x build/cuda/bin/* build/cuda/nvvm/bin/*
+    build/cuda/bin/nvcc --version >/dev/null
 }
 
 elsewhere() {
@@ -34,17 +73,29 @@ EOF
     exit 1
 }
 
-dry_run=false
+dry_run=false cuda=false
 for argument in "$@"; do
     case $argument in
         -h|--help) usage; exit 0 ;;
         -n|--dry-run) dry_run=true ;;
+        --cuda) cuda=true ;;
         *) echo "setup.sh: unknown argument: $argument" >&2; usage >&2; exit 64 ;;
     esac
 done
-if ! command -v apt-get || ! command -v dpkg-query; then elsewhere; fi >/dev/null
-
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+if $cuda && nvcc_here; then
+    echo "setup.sh: nvcc is $nvcc"
+    cuda=false
+fi
+if $cuda && $dry_run; then
+    echo "setup.sh: to be downloaded: CUDA $cuda_release into build/cuda"
+fi
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    if $cuda && ! $dry_run && command -v python3 >/dev/null; then get_cuda; fi
+    elsewhere
+fi
+if $cuda; then packages="$packages python3 python3-pip"; fi
 
 missing=
 for package in $packages; do
@@ -70,6 +121,8 @@ else
     # shellcheck disable=SC2086
     $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
 fi
+
+if $cuda && ! $dry_run; then get_cuda; fi
 
 need=1.11 have=$(ninja --version)
 if [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n 1)" != "$need" ]; then

@@ -1,0 +1,48 @@
+#!/bin/sh
+# bundle.sh OUT.tar.gz PROGRAM PLUGIN...: one tar that runs on a bare GPU machine: the program and its plugins, which
+# need glibc alone, the suites, the traces and the docs. Fails where one of them needs a glibc younger than 2.31.
+set -eu
+
+oldest=2.31
+out=$1
+shift
+name=$(basename "$out" .tar.gz)
+work=${out%.tar.gz}.d
+
+for file in "$@"; do
+    needs=$(readelf -V "$file" | sed -n 's/.*Name: GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
+    if [ "$(printf '%s\n' "$needs" "$oldest" | sort -V | tail -n 1)" != "$oldest" ]; then
+        echo "bundle.sh: $file needs glibc $needs, not $oldest: give these symbols an older version in scripts/bundle/glibc.c:" >&2
+        readelf --dyn-syms -W "$file" | grep -o '[^ ]*@GLIBC_[0-9.]*' | sort -u | while read -r symbol; do
+            version=${symbol##*_}
+            [ "$(printf '%s\n' "$version" "$oldest" | sort -V | tail -n 1)" = "$oldest" ] || echo "    $symbol" >&2
+        done
+        exit 1
+    fi
+    foreign=$(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+        grep -v -E '^(libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1|ld-linux-x86-64\.so\.2)$' || true)
+    if [ -n "$foreign" ]; then
+        echo "bundle.sh: $file needs $foreign, which a bare machine lacks" >&2
+        exit 1
+    fi
+done
+
+rm -rf "$work"
+mkdir -p "$work/$name/datasets" "$work/$name/docs"
+for file in "$@"; do strip -o "$work/$name/$(basename "$file")" "$file"; done
+find suites -name '*.suite' | while read -r suite; do
+    mkdir -p "$work/$name/$(dirname "$suite")"
+    cp "$suite" "$work/$name/$suite"
+done
+cp -r datasets/traces "$work/$name/datasets/"
+cp -r docs README.md LICENSE "$work/$name/"
+# what is linked statically keeps its licence
+mkdir "$work/$name/licenses"
+for package in libcsv-dev libjansson-dev libhwloc-dev libinih-dev libgomp1; do
+    cp "/usr/share/doc/$package/copyright" "$work/$name/licenses/$package" 2>/dev/null ||
+        echo "bundle.sh: no licence of $package in /usr/share/doc: add it before you hand the bundle on" >&2
+done
+tar -C "$work" --sort=name --owner=0 --group=0 -czf "$out.part" "$name"
+rm -rf "$work"
+mv "$out.part" "$out"
+echo "bundle.sh: $out, $(($(wc -c <"$out") / 1000000)) MB: glibc $oldest or later, and the driver for the GPU"
