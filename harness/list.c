@@ -2,6 +2,7 @@
 
 #include "harness/cpu.h"
 #include "harness/case/keys.h"
+#include "harness/link/run.h"
 #include "harness/list_devices.h"
 #include "harness/merge/run.h"
 #include "harness/report/record.h"
@@ -20,6 +21,8 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
         ha_merge_list_cases();
         return HA_EXIT_OK;
     }
+    if (!strncmp(o->words[1], "link", 4) && (!o->words[1][4] || o->words[1][4] == ':'))
+        return ha_link_list_cases(&(struct ha_link_options){ .words = o->words + 1, .words_count = o->words_count - 1, .filter = o->filter }, why);
     const enum ha_status st = ha_select(o, o->words + 1, o->words_count - 1, &list, why);
     if (st == HA_OK) ha_case_list_print(&list);
     ha_case_list_free(&list);
@@ -64,6 +67,17 @@ static enum ha_exit list_keys(const struct ha_options *o, struct ha_why *why)
     return HA_EXIT_OK;
 }
 
+static enum ha_exit list_models(const struct ha_options *o, struct ha_why *why)
+{
+    (void)o, (void)why;
+    for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
+        const struct ha_model *m = &ha_models[i];
+        printf("%-13s %2zu layers, heads %zu/%zu x %zu, hidden %zu, feed-forward %zu%s (%s)\n", m->name, m->layers, m->q_heads, m->kv_heads,
+               m->head_dim, m->hidden, m->feed_forward, m->gated ? " gated" : "", m->source);
+    }
+    return HA_EXIT_OK;
+}
+
 static enum ha_exit list_kernels(const struct ha_options *o, struct ha_why *why)
 {
     struct ha_kernels best = { 0 };
@@ -102,6 +116,7 @@ static const struct topic {
     { "cases", true, list_cases },        { "suites", false, list_suites },   { "variants", false, list_variants },
     { "keys", false, list_keys },         { "devices", false, ha_list_devices }, { "kernels", false, list_kernels },
     { "datasets", false, list_datasets }, { "metrics", false, list_metrics }, { "defects", false, list_defects },
+    { "models", false, list_models },
 };
 enum { TOPICS_COUNT = sizeof topics / sizeof *topics };
 

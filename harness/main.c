@@ -1,6 +1,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/why.h"
 #include "harness/case/case.h"
+#include "harness/link/run.h"
 #include "harness/list.h"
 #include "harness/merge/run.h"
 #include "harness/options.h"
@@ -101,18 +102,43 @@ static enum ha_exit run_mutants(const struct ha_options *o, const struct ha_run_
     }
 }
 
+static enum ha_status seed_of(const struct ha_options *o, uint64_t *seed, struct ha_why *why)
+{
+    char *end = NULL;
+    *seed = 1;
+    if (!o->seed) return HA_OK;
+    *seed = strtoull(o->seed, &end, 10);
+    return *end || o->seed[0] < '0' || o->seed[0] > '9' ? ha_why(why, HA_ERROR, "--seed %.80s: not a number", o->seed) : HA_OK;
+}
+
+static enum ha_exit run_link(const struct ha_options *o, struct ha_why *why)
+{
+    const struct ha_case_list none = { 0 };
+    enum ha_exit code = o->dry_run ? HA_EXIT_OK : ha_preflight(o, &none, why);
+    if (code == HA_EXIT_OK && o->device && !o->dry_run) code = ha_preflight_device(o->device, why);
+    if (code != HA_EXIT_OK) return code;
+    struct ha_link_options how = {
+        .words = o->words,
+        .words_count = o->words_count,
+        .filter = o->filter,
+        .device = o->device,
+        .isa = o->isa,
+        .out_dir = o->out_dir,
+        .max_time_ns = o->max_time_ns,
+        .measure = o->command == HA_CMD_RUN,
+        .dry_run = o->dry_run,
+        .progress = !o->quiet && isatty(STDERR_FILENO),
+    };
+    return seed_of(o, &how.seed, why) == HA_OK ? ha_link_run(&how, why) : HA_EXIT_USAGE;
+}
+
 static enum ha_exit run_merges(const struct ha_options *o, struct ha_why *why)
 {
     const struct ha_case_list none = { 0 };
     const enum ha_exit code = ha_preflight(o, &none, why);
     if (code != HA_EXIT_OK) return code;
-    uint64_t seed = 1;
-    char *end = NULL;
-    if (o->seed) seed = strtoull(o->seed, &end, 10);
-    if (o->seed && (*end || o->seed[0] < '0' || o->seed[0] > '9')) {
-        ha_why(why, HA_ERROR, "--seed %.80s: not a number", o->seed);
-        return HA_EXIT_USAGE;
-    }
+    uint64_t seed;
+    if (seed_of(o, &seed, why) != HA_OK) return HA_EXIT_USAGE;
     const struct ha_merge_options how = {
         .words = o->words,
         .words_count = o->words_count,
@@ -134,6 +160,7 @@ static enum ha_exit run_merges(const struct ha_options *o, struct ha_why *why)
 static enum ha_exit run(struct ha_options *o, struct ha_why *why)
 {
     if (ha_options_merge(o)) return run_merges(o, why);
+    if (ha_options_link(o)) return run_link(o, why);
     static char check[] = "check", *check_words[] = { check };
     char suite[64];
     if (!o->words_count && !o->mutants) {

@@ -40,15 +40,16 @@ enum { TABLE_COUNT = sizeof table / sizeof *table };
 static const struct command {
     const char *name, *args, *doc;
 } commands[] = {
-    [HA_CMD_RUN] = { "run", "SUITE|CASE...",
-      "Checks each case, measures it on the same buffers, and prints a table.\v"
+    [HA_CMD_RUN] = { "run", "SUITE|CASE...\nlink[:KEY=VALUE,...]",
+      "Checks each case, measures it on the same buffers, and prints a table. link measures the ways to move bytes to the device "
+      "and back.\v"
       "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run, 40 a case could not be judged here, "
       "64 usage, 70 internal, 77 everything waived." },
-    [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]\nlse_merge[:KEY=VALUE,...]",
+    [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]\nlse_merge[:KEY=VALUE,...]\nlink[:KEY=VALUE,...]",
       "Checks each case and measures nothing. The suite `check` by default. lse_merge judges merges of attention states: ours, "
       "a plugin's (--device ./it.so), a command's (--exec), a file's (--replay).\v"
       "Exit code: as for `habench run`." },
-    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...|lse_merge\ndefects\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics",
+    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...|lse_merge|link\ndefects\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics",
       "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
@@ -154,6 +155,10 @@ static bool is_merge(const char *word) { return !strncmp(word, "lse_merge", 9) &
 
 bool ha_options_merge(const struct ha_options *o) { return o->words_count && is_merge(o->words[0]); }
 
+static bool is_link(const char *word) { return !strncmp(word, "link", 4) && (!word[4] || word[4] == ':'); }
+
+bool ha_options_link(const struct ha_options *o) { return o->words_count && is_link(o->words[0]); }
+
 static void check_options(const char *program, const struct ha_options *o)
 {
     size_t merges = 0;
@@ -164,6 +169,10 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "--exhaustive, --replay and --exec are of the merge suite; say `habench check lse_merge ...`");
     if (o->replay && o->exec) refuse(program, "--replay judges a file, --exec a command: one of them");
     if (merges && (o->resume || o->dump_dir || o->mutants || o->threads)) refuse(program, "lse_merge takes no --resume, --dump, --mutants or --threads");
+    size_t links = 0;
+    for (size_t i = 0; o->command != HA_CMD_LIST && i < o->words_count; i++) links += is_link(o->words[i]);
+    if (links && links < o->words_count) refuse(program, "link has figures of its own; run it and the other suites one after the other");
+    if (links && (o->resume || o->dump_dir || o->mutants || o->threads)) refuse(program, "link takes no --resume, --dump, --mutants or --threads");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count) refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");

@@ -34,6 +34,8 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out);
 
 /* true where the words name the merge suite: lse_merge, or its ids */
 bool ha_options_merge(const struct ha_options *o);
+/* true where they name the link suite: link, or its ids */
+bool ha_options_link(const struct ha_options *o);
 
 /* "90s", "10m", "2h" */
 enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why);

@@ -19,7 +19,7 @@ static enum ha_exit check_isa(const char *isa, struct ha_why *why)
     }
 }
 
-static enum ha_exit check_device(const char *name, struct ha_why *why)
+enum ha_exit ha_preflight_device(const char *name, struct ha_why *why)
 {
     const char *names[32] = { NULL };
     char path[HA_PLUGIN_PATH_MAX];
@@ -71,7 +71,7 @@ enum ha_exit ha_preflight(const struct ha_options *o, const struct ha_case_list 
     if (code == HA_EXIT_OK) code = check_output(o, why);
     for (size_t i = 0; i < list->count && code == HA_EXIT_OK; i++) {
         const struct ha_case *c = &list->cases[i], *last = i ? c - 1 : NULL;
-        if (!last || strcmp(c->device, last->device)) code = check_device(c->device, why);
+        if (!last || strcmp(c->device, last->device)) code = ha_preflight_device(c->device, why);
         if (code == HA_EXIT_OK && (!last || strcmp(c->dataset, last->dataset))) code = check_dataset(c, why);
     }
     return code;

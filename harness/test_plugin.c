@@ -1,5 +1,6 @@
 #include "harness/plugin.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -217,6 +218,20 @@ static void the_null_device_completes_everything(void **state)
     assert_int_equal(api->attend(stream, &(struct ha_device_attend){ 0 }), HA_OK);
     assert_int_equal(api->merge(stream, &(struct ha_merge){ 0 }), HA_OK);
     assert_int_equal(api->blend(stream, &(struct ha_device_blend){ 0 }), HA_OK);
+    assert_int_equal(api->attend_products(stream, &(struct ha_device_attend){ 0 }), HA_OK);
+    assert_int_equal(api->product(stream, &(struct ha_device_product){ 0 }), HA_OK);
+    assert_int_equal(api->move(stream, &(struct ha_device_move){ 0 }), HA_OK);
+    assert_int_equal(api->copy_pieces(stream, &(struct ha_device_pieces){ 0 }, HA_H2D), HA_OK);
+    assert_int_equal(api->read(stream, ptr[1], 4, ptr[2]), HA_OK);
+    assert_int_equal(api->spin(stream, 1), HA_OK);
+    struct ha_device_meters meters = { 0 };
+    api->meters(dev, &meters);
+    assert_true(isnan(meters.power_W) && isnan(meters.link_tx_GBps) && !meters.throttle[0] && !meters.bus_id[0]);
+    void *window = dev;
+    assert_int_equal(api->map_device(dev, ptr[1], 1000, &window, &why), HA_WAIVED);
+    assert_null(window);
+    assert_non_null(strstr(why.text, "no window for CPU stores"));
+    api->unmap_device(dev, NULL);
     assert_int_equal(api->stream_sync(stream), HA_OK);
     assert_int_equal(*flag, 7);
     assert_int_equal(called, 1);

@@ -30,7 +30,7 @@ static double longest_path(size_t terms, unsigned lanes, unsigned extra)
  * Every run starts new chunks, so n keys in r runs are in at most r' + (n - r') / chunk
  * chunks, r' = min(r, n): each run but for its full chunks ends in one that holds a key at least. A chunk is
  * HA_CHUNK_KEYS keys, or the profile's join_keys: a GPU's warps join every few keys, but side by side, so that a
- * weight passes no more joins than the profile's joins_max.
+ * weight passes no more joins than the profile's joins_max. An addition that truncates is off by 2 u.
  */
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs)
 {
@@ -39,9 +39,10 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
     const size_t most = p->joins_max ? p->joins_max : SIZE_MAX;
     const double joins = chunks > 1 ? (double)(chunks - 1 < most ? chunks - 1 : most) : 0;
     const bool joined = chunks > 1;
+    const double each = p->truncates ? 2 : 1;
     return (struct ha_bound){
-        .h_dot = longest_path(head_dim, p->dot_lanes, p->dot_extra),
-        .h_sum = longest_path(keys < chunk ? keys : chunk, p->sum_lanes, p->sum_extra) + 1 + (joined ? joins + 4 : 0),
+        .h_dot = each * longest_path(head_dim, p->dot_lanes, p->dot_extra),
+        .h_sum = each * longest_path(keys < chunk ? keys : chunk, p->sum_lanes, p->sum_extra) + 1 + (joined ? joins + 4 : 0),
         .rescales = joins,
         .exp_eps = p->exp_eps,
         .log_eps = p->log_eps,

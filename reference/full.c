@@ -1,5 +1,5 @@
 /* Full attention: every token so far is used by every head, once, wherever it lies; nothing is
- * padded. One rule for the three placements: all on the device (resident), all on the host and
+ * padded. One rule for the placements: all on the device (resident, bmm), all on the host and
  * fetched (offload; FlexGen), all on the host and computed there (cpu). */
 
 #include "reference/definitions.h"
@@ -71,5 +71,6 @@ static void destroy(struct ha_def *def) { free(def); }
     const struct ha_definition ha_definition_##name = { #name, create_##name, prefill, step, destroy };
 
 FULL(resident)
+FULL(bmm)
 FULL(offload)
 FULL(cpu)

@@ -170,6 +170,9 @@ static void test_bound_parameters(void **unused)
     assert_true(many.rescales == 40 && many.h_sum == 2 + 3 + 1 + 40 + 4);
     assert_true(ha_bound_attend(&gpu, 64, 16, 1).rescales == 0 && ha_bound_attend(&gpu, 64, 16, 1).kappa_t == 3);
     assert_true(many.u_p == ha_dtype_unit(HA_F16) && many.eta_p == ha_dtype_eta(HA_F16));
+    gpu.truncates = true;
+    const struct ha_bound cut = ha_bound_attend(&gpu, 64, 33, 1);
+    assert_true(cut.h_dot == 2 * few.h_dot && cut.h_sum == 2 * (2 + 3) + 1 + 2 + 4 && cut.rescales == 2);
 }
 
 int main(int argc, char **argv)

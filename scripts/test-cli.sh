@@ -140,6 +140,28 @@ expect 40 'cannot run' check -q lse_merge --exec no_such_command
 expect 20 '--max-time is over' check -q lse_merge --max-time 1s
 expect 40 'No such file' check -q lse_merge --device ./nonesuch.so
 
+expect 0 'link:method=kernel,piece=4K,layout=scattered' list cases link
+expect 0 'link:method=stores_4,piece=256,layout=scattered' list cases link -f stores_4,piece=256
+holds 'both layouts, one a line' test "$(wc -l < "$dir/out")" -eq 2
+expect 0 "$(tail -1 "$dir/out")" run --dry-run "$(tail -1 "$dir/out")"
+expect 64 "unknown method 'kernal'; did you mean 'kernel'?" run link:method=kernal
+expect 64 "-f: unknown key 'peice'; did you mean 'piece'?" run link -f peice=4K
+expect 64 'none of the figures fits' check link -f method=kernel,method=pinned
+expect 64 'link has figures of its own' run link smoke
+expect 64 'link takes no --resume' run link --threads 3
+expect 64 "unknown device 'hots'; did you mean 'host'?" check link --device hots
+expect 40 'quantum' check link --device quantum
+expect 64 '--seed x: not a number' check link --seed x
+expect 0 '18 passed, 0 failed, 0 skipped' check -q link -f piece=64K,method!=stores_2,method!=stores_4,method!=stores_all,method!=gather_2,method!=gather_4,method!=gather_all
+expect 0 'There is no link here' run -q link:piece=64K,method=pinned -o "$dir/link"
+holds 'the first column is the schema' grep -q '^"schema_version","method"' "$dir/link/link.csv"
+holds 'a row for each layout' test "$(wc -l < "$dir/link/link.csv")" -eq 3
+holds 'the verdicts are in junit.xml' grep -q 'link:method=pinned,piece=64K,layout=scattered' "$dir/link/junit.xml"
+holds 'the ceilings are in env.json' grep -q '"link, host to device"' "$dir/link/env.json"
+expect 64 'the folder is not empty' run link:piece=64K -o "$dir/link"
+expect 20 '--max-time is over' run -q link --max-time 1s -f method=pinned
+expect 0 'unchecked' check -q link:piece=64K,method=pinned --device null
+
 "$program" list variants > /dev/full 2> "$dir/err"
 code=$?
 holds 'a full disk is noticed' test "$code" -eq 40

@@ -13,8 +13,21 @@ extern "C" {
 
 enum { HA_PARAMS_MAX = 16, HA_CASE_ID_MAX = 512 };
 
+/* The sizes of a model's layer. Feed-forward: two products (up, down), or three where it is gated. */
+struct ha_model {
+    const char *name;
+    size_t layers, q_heads, kv_heads, head_dim, hidden, feed_forward;
+    bool gated;
+    const char *source;
+};
+
+/* What runs in a step: attention alone, or the products of each layer around it. */
+enum ha_load_kind { HA_LOAD_ATTENTION, HA_LOAD_LAYER };
+
 struct ha_case {
     char variant[48], device[256], dataset[256];
+    const struct ha_model *model;   /* NULL: none is named */
+    enum ha_load_kind load;
     struct ha_shape shape;
     uint64_t seed;
     size_t threads;                 /* of the CPU side; 0: the cores that the device leaves free */

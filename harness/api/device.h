@@ -39,7 +39,7 @@ enum ha_span_kind { HA_SPAN_KERNEL, HA_SPAN_H2D, HA_SPAN_D2H, HA_SPAN_D2D, HA_SP
 struct ha_span {
     uint64_t begin_ns, end_ns;
     uint64_t bytes;            /* moved by a copy; 0 for what is not one */
-    uint64_t zero_copy_bytes;  /* read by a kernel through mapped memory, over the link: not in bytes */
+    uint64_t zero_copy_bytes;  /* read by a kernel through mapped memory, over the link, or moved there: not in bytes */
     enum ha_span_kind kind;
     const char *lane;      /* stream, copy engine or worker; lives as long as the device */
     const char *name;      /* operation; static */
@@ -66,6 +66,7 @@ struct ha_device_info {
     char no_products[160];      /* why attend_products and product are not to be had on this machine; empty: they are */
     char driver[64];            /* driver and runtime, or empty */
     char spans[32];             /* what spans are stamped by: "CUPTI", "CUDA events", "the device"; may change with tracing */
+    uint64_t spans_lost;        /* since open: spans that were owed to a sink and could not be delivered */
 };
 
 /* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. */
@@ -125,6 +126,7 @@ struct ha_device_pieces {
 
 /* What can be read of the device's state now, without disturbing it. NaN, or an empty text: not readable. */
 struct ha_device_meters {
+    bool want_link_GBps;   /* in: read link_rx and link_tx too, which takes the driver some 40 ms; otherwise they are NaN */
     double sm_clock_MHz, sm_clock_max_MHz, memory_clock_MHz, memory_clock_max_MHz;
     double temperature_C, power_W, energy_J;      /* energy: since some point in the past */
     double link_gen, link_gen_max, link_width, link_width_max;
@@ -194,13 +196,15 @@ struct ha_device_api {
     enum ha_status (*copy_pieces)(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
 
     /* for measuring: a kernel that reads device or mapped memory once, as fast as it can, and adds the 32-bit
-     * words up (wrapping) into *sum; one that keeps one multiprocessor busy for so long */
+     * words up (wrapping) into *sum; one that keeps one multiprocessor busy for so long, and is work, not waiting: its span
+     * is a KERNEL */
     enum ha_status (*read)(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
     enum ha_status (*spin)(struct ha_stream *stream, uint64_t ns);
     void (*meters)(struct ha_device *dev, struct ha_device_meters *out);
 
     /* Makes device memory from mem_alloc writable by CPU stores at *host, until unmapped: GDRCopy and its like.
-     * HA_WAIVED with a reason where the machine has none. Stores are seen by work enqueued afterwards. */
+     * HA_WAIVED with a reason where the machine has none. Stores are seen by work enqueued after the thread that stored
+     * has fenced them (write-combining memory). */
     enum ha_status (*map_device)(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
     void (*unmap_device)(struct ha_device *dev, void *host);
 };

@@ -26,6 +26,7 @@ struct ha_profile {
     unsigned join_keys, joins_max;  /* keys of a chunk, 0: HA_CHUNK_KEYS; a weight takes part in at most so many
                                      * joins of chunks, however many keys there are, 0: no such limit */
     double weight_u, weight_eta;    /* unit and subnormal half of the type that weights are rounded to before they meet V; 0: binary32 */
+    bool truncates;                 /* products are summed without rounding to nearest, as by tensor cores: each addition counts twice */
 };
 
 /* Rows that attention reads. Row i of K starts at (char *)k + (index ? index[i] : i) * k_stride_bytes. */

@@ -65,13 +65,13 @@ bool ha_case_get(const struct ha_case *c, const char *key, char out[HA_VALUE_MAX
 size_t ha_case_format(const struct ha_case *c, char *out, size_t size)
 {
     const struct ha_variant *variant = ha_variant_find(c->variant);
-    char value[HA_VALUE_MAX];
+    char value[HA_VALUE_MAX], normal[HA_VALUE_MAX];
     size_t n = (size_t)snprintf(out, size, "%s", c->variant);
     char separator = ':';
     for (size_t i = 0; i < HA_KEYS_COUNT; i++) {
         const struct ha_key *k = &ha_keys[i];
         k->print(c, k, value);
-        if (!k->always && !strcmp(value, ha_key_default(k, c))) continue;
+        if (!k->always && !strcmp(value, ha_key_default(k, c, normal))) continue;
         n += (size_t)snprintf(n < size ? out + n : NULL, n < size ? size - n : 0, "%c%s=%s", separator, k->name, value);
         separator = ',';
     }
@@ -100,6 +100,12 @@ enum ha_status ha_case_validate(const struct ha_case *c, struct ha_why *why)
         if (ha_keys[i].from_file && !strcmp(value, "0") && !(dataset && dataset->needs_file))
             return ha_why(why, HA_ERROR, "%s: 0 is for datasets that are read from a file", ha_keys[i].name);
     }
+
+    const struct ha_model *m = c->model;
+    if (c->load == HA_LOAD_LAYER && !m) return ha_why(why, HA_ERROR, "load: whose layers? load=layer goes with model=NAME");
+    if (m && ((s->q_heads && (s->q_heads != m->q_heads || s->kv_heads != m->kv_heads)) || (s->head_dim && s->head_dim != m->head_dim)))
+        return ha_why(why, HA_ERROR, "model: %s has heads %zu/%zu of %zu, not %zu/%zu of %zu", m->name, m->q_heads, m->kv_heads, m->head_dim,
+                      s->q_heads, s->kv_heads, s->head_dim);
 
     const uint64_t new_tokens = (uint64_t)s->q_len * s->steps;   /* < 2^37 by the limits of the keys */
     for (size_t b = 0; b < s->batch; b++)

@@ -86,9 +86,26 @@ static bool reads_file(const struct ha_case *c)
     return d && d->needs_file;
 }
 
-const char *ha_key_default(const struct ha_key *key, const struct ha_case *c)
+const char *ha_key_default(const struct ha_key *key, const struct ha_case *c, char out[HA_VALUE_MAX])
 {
-    return key->from_file && reads_file(c) ? "0" : key->value;
+    if (!key->from_file) return key->value;
+    if (reads_file(c)) return "0";
+    if (!c->model) return key->value;
+    struct ha_case like = *c;
+    like.shape.layers = c->model->layers;
+    like.shape.q_heads = c->model->q_heads;
+    like.shape.kv_heads = c->model->kv_heads;
+    like.shape.head_dim = c->model->head_dim;
+    key->print(&like, key, out);
+    return out;
+}
+
+/* Dataset or model is another one: what they say takes the place of what was there. */
+static void set_shape(struct ha_case *c, struct ha_why *why)
+{
+    char value[HA_VALUE_MAX];
+    for (size_t i = 0; i < HA_KEYS_COUNT; i++)
+        if (ha_keys[i].from_file) ha_keys[i].set(c, &ha_keys[i], ha_key_default(&ha_keys[i], c, value), why);
 }
 
 static enum ha_status set_dataset(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
@@ -109,8 +126,7 @@ static enum ha_status set_dataset(struct ha_case *c, const struct ha_key *key, c
 
     const bool changed = reads_file(c) != reads_file(&next);
     *c = next;
-    for (size_t i = 0; changed && i < HA_KEYS_COUNT; i++)
-        if (ha_keys[i].from_file) ha_keys[i].set(c, &ha_keys[i], ha_key_default(&ha_keys[i], c), why);
+    if (changed) set_shape(c, why);
     return HA_OK;
 }
 
@@ -118,6 +134,45 @@ static void print_dataset(const struct ha_case *c, const struct ha_key *key, cha
 {
     (void)key;
     snprintf(out, HA_VALUE_MAX, "%s", c->dataset);
+}
+
+static enum ha_status set_model(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    const char *names[HA_MODELS_COUNT + 2] = { "none" };
+    const struct ha_model *model = NULL;
+    for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
+        names[i + 1] = ha_models[i].name;
+        if (!strcmp(value, ha_models[i].name)) model = &ha_models[i];
+    }
+    if (!model && strcmp(value, "none")) return ha_unknown(why, key->name, value, names);
+    const bool changed = c->model != model;
+    c->model = model;
+    if (changed) set_shape(c, why);
+    return HA_OK;
+}
+
+static void print_model(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    (void)key;
+    snprintf(out, HA_VALUE_MAX, "%s", c->model ? c->model->name : "none");
+}
+
+static const char *const loads[] = { [HA_LOAD_ATTENTION] = "attention", [HA_LOAD_LAYER] = "layer", NULL };
+
+static enum ha_status set_load(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    for (int i = 0; loads[i]; i++) {
+        if (strcmp(loads[i], value)) continue;
+        c->load = (enum ha_load_kind)i;
+        return HA_OK;
+    }
+    return ha_unknown(why, key->name, value, loads);
+}
+
+static void print_load(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    (void)key;
+    snprintf(out, HA_VALUE_MAX, "%s", loads[c->load]);
 }
 
 static bool same_ctx(const struct ha_shape *s)
@@ -241,6 +296,8 @@ const struct ha_key ha_keys[] = {
     { "device", "host", "host, cuda, or the path of a plugin (.so)", .set = set_device, .print = print_device },
     { "dataset", "sinks", "where queries, keys and values come from; trace/FILE reads a trace", .always = true,
       .set = set_dataset, .print = print_dataset },
+    { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", .set = set_model, .print = print_model },
+    { "load", "attention", "layer: the products of the model's layer run around its attention", .set = set_load, .print = print_load },
     { "ctx", "4096", "tokens before the first step; lengths joined by + make a batch of them: 1000+3000", .always = true,
       .max = TOKENS_MAX, .set = set_ctx, .print = print_ctx },
     { "batch", "1", "sequences of the same ctx", .min = 1, .max = HA_BATCH_MAX, .set = set_batch, .print = print_batch },

@@ -3,6 +3,7 @@
 #include "harness/case/case.h"
 #include "harness/case/keys.h"
 #include "harness/registry.h"
+#include "harness/report/row.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -42,6 +43,13 @@ static void ids_print_as_expected(void **state)
         { "plain:dataset=tape/a.b", "plain:dataset=tape/a.b,ctx=4096,dtype=f16" },
         { "plain:heads=8/2,dataset=tape/d/f", "plain:dataset=tape/d/f,ctx=4096,heads=8/2,dtype=f16" },
         { "plain:dataset=tape/f,heads=0,layers=0", "plain:dataset=tape/f,ctx=4096,dtype=f16" },
+        { "plain:model=none,load=attention", "plain:dataset=sinks,ctx=4096,dtype=f16" },
+        { "plain:model=llama-3.1-8b", "plain:dataset=sinks,model=llama-3.1-8b,ctx=4096,dtype=f16" },
+        { "plain:layers=32,heads=32/8,load=layer,head_dim=128,model=llama-3.1-8b",
+          "plain:dataset=sinks,model=llama-3.1-8b,load=layer,ctx=4096,dtype=f16" },
+        { "plain:layers=2,model=opt-6.7b", "plain:dataset=sinks,model=opt-6.7b,ctx=4096,layers=2,dtype=f16" },
+        { "plain:model=small,dataset=tape/f", "plain:dataset=tape/f,model=small,ctx=4096,dtype=f16" },
+        { "plain:model=small,dataset=tape/f,heads=8/2", "plain:dataset=tape/f,model=small,ctx=4096,heads=8/2,dtype=f16" },
     };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         struct ha_case c;
@@ -105,6 +113,15 @@ static void mistakes_are_named(void **state)
         { "plain:dataset=noise/x", "noise takes no file" },
         { "plain:device=", "a value is missing" },
         { "plain:device=a b", "a blank" },
+        { "plain:model=llama-3.1-9b", "unknown model 'llama-3.1-9b'; did you mean 'llama-3.1-8b'?" },
+        { "plain:model=quixotic", "it is one of: none llama-3.1-8b qwen2.5-7b qwen3-14b opt-6.7b small" },
+        { "plain:model=", "unknown model ''" },
+        { "plain:load=layers,model=small", "unknown load 'layers'; did you mean 'layer'?" },
+        { "plain:load=layer", "load=layer goes with model=NAME" },
+        { "plain:model=small,heads=8/4", "model: small has heads 8/2 of 64, not 8/4 of 64" },
+        { "plain:model=small,head_dim=128", "model: small has heads 8/2 of 64, not 8/2 of 128" },
+        { "plain:model=small,dataset=tape/f,heads=4/2", "model: small has heads 8/2 of 64" },
+        { "plain:mdel=small", "unknown key 'mdel'; did you mean 'model'?" },
         { "ring:alpha=nan", "alpha: 'nan' is not a finite number" },
         { "ring:beta=inf", "is not a finite number" },
         { "ring:beta=1e999", "is not a finite number" },
@@ -169,6 +186,7 @@ static void failing_set_changes_nothing(void **state)
     static const char *const wrong[][2] = {
         { "ctx", "5+x" }, { "batch", "99" }, { "heads", "4/x" }, { "head_dim", "12" }, { "dtype", "f8" },
         { "dataset", "tape" }, { "device", "a,b" }, { "seed", "-1" }, { "alpha", "2" },
+        { "model", "smal" }, { "load", "x" },
     };
     struct ha_case before, c;
     struct ha_why why;
@@ -196,6 +214,38 @@ static void a_file_fixes_the_shape(void **state)
     assert_int_equal(c.shape.layers, 3);
     assert_int_equal(ha_case_set(&c, "dataset", "sinks", &why), HA_OK);
     assert_memory_equal(&c, &again, sizeof c);
+}
+
+static void a_model_fixes_the_shape(void **state)
+{
+    (void)state;
+    struct ha_case c, plain;
+    struct ha_why why;
+    ha_case_defaults(&plain, ha_variant_find("plain"));
+    c = plain;
+    for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
+        const struct ha_model *m = &ha_models[i];
+        assert_int_equal(ha_case_set(&c, "model", m->name, &why), HA_OK);
+        assert_true(c.model == m && c.shape.layers == m->layers && c.shape.q_heads == m->q_heads && c.shape.kv_heads == m->kv_heads);
+        assert_true(c.shape.head_dim == m->head_dim && c.shape.scale == 1 / sqrtf((float)m->head_dim));
+        assert_true(m->hidden % 8 == 0 && m->feed_forward % 8 == 0 && *m->source && strlen(m->name) < sizeof ((struct ha_row *)0)->model);
+        assert_int_equal(ha_case_validate(&c, &why), HA_OK);
+    }
+    /* layers are the case's own; what is named again stays, what is another one takes its place */
+    assert_int_equal(ha_case_set(&c, "model", "small", &why), HA_OK);
+    assert_int_equal(ha_case_set(&c, "layers", "3", &why), HA_OK);
+    assert_int_equal(ha_case_set(&c, "model", "small", &why), HA_OK);
+    assert_int_equal(c.shape.layers, 3);
+    assert_int_equal(ha_case_set(&c, "model", "qwen3-14b", &why), HA_OK);
+    assert_int_equal(c.shape.layers, 40);
+    /* a file's word counts for more, until there is none */
+    assert_int_equal(ha_case_set(&c, "dataset", "tape/x", &why), HA_OK);
+    assert_int_equal(c.shape.layers + c.shape.q_heads + c.shape.kv_heads + c.shape.head_dim, 0);
+    assert_int_equal(ha_case_validate(&c, &why), HA_OK);
+    assert_int_equal(ha_case_set(&c, "dataset", "sinks", &why), HA_OK);
+    assert_int_equal(c.shape.q_heads, 40);
+    assert_int_equal(ha_case_set(&c, "model", "none", &why), HA_OK);
+    assert_memory_equal(&c, &plain, sizeof c);
 }
 
 /* ---- every case prints as an id that parses to the same case ------------------------------- */
@@ -228,7 +278,9 @@ static void draw_value(const struct ha_key *key, char out[HA_VALUE_MAX])
     static const char *const datasets[] = { "sinks", "noise", "tape/english", "tape/a=b:c/d" };
     static const char *const dtypes[] = { "f32", "f16", "bf16" };
     size_t n = 0;
-    if (!strcmp(key->name, "device")) snprintf(out, HA_VALUE_MAX, "%s", devices[draw(4)]);
+    if (!strcmp(key->name, "model")) snprintf(out, HA_VALUE_MAX, "%s", draw(2) ? ha_models[draw(HA_MODELS_COUNT)].name : "none");
+    else if (!strcmp(key->name, "load")) snprintf(out, HA_VALUE_MAX, "%s", draw(2) ? "layer" : "attention");
+    else if (!strcmp(key->name, "device")) snprintf(out, HA_VALUE_MAX, "%s", devices[draw(4)]);
     else if (!strcmp(key->name, "dataset")) snprintf(out, HA_VALUE_MAX, "%s", datasets[draw(4)]);
     else if (!strcmp(key->name, "dtype")) snprintf(out, HA_VALUE_MAX, "%s", dtypes[draw(3)]);
     else if (!strcmp(key->name, "head_dim")) snprintf(out, HA_VALUE_MAX, "%zu", (size_t)(8 * (1 + draw(32))));
@@ -300,7 +352,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(ids_print_as_expected),       cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(long_ids_are_refused),        cmocka_unit_test(failing_set_changes_nothing),
         cmocka_unit_test(ctx_keeps_the_batch),
-        cmocka_unit_test(a_file_fixes_the_shape),      cmocka_unit_test(random_cases_survive_printing),
+        cmocka_unit_test(a_file_fixes_the_shape),      cmocka_unit_test(a_model_fixes_the_shape),
+        cmocka_unit_test(random_cases_survive_printing),
         cmocka_unit_test(numbers_survive_printing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,13 @@
 #include "harness/measure/meter.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct ha_device_api metered;
 static const struct ha_device_api *real;
-static atomic_uint_fast64_t counted[3], copies;
+static atomic_uint_fast64_t counted[3], copies, zero_copy;
 
 static void count(enum ha_direction dir, size_t bytes)
 {
@@ -26,20 +28,90 @@ static enum ha_status copy_2d(struct ha_stream *stream, void *dst, size_t dst_st
     return real->copy_2d(stream, dst, dst_stride, src, src_stride, row_bytes, rows, dir);
 }
 
+static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
+{
+    for (size_t i = 0; i < pieces->count; i++) count(dir, pieces->bytes[i]);
+    return real->copy_pieces(stream, pieces, dir);
+}
+
+/* ---- mapped memory: a pointer does not say what it points to */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct region {
+    uintptr_t begin;
+    size_t bytes;
+} *regions;
+static size_t regions_count, regions_room;
+
+static void remember(const void *ptr, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    if (regions_count == regions_room) {
+        const size_t room = regions_room ? 2 * regions_room : 16;
+        struct region *grown = realloc(regions, room * sizeof *grown);
+        if (grown) {
+            regions = grown;
+            regions_room = room;
+        }
+    }
+    if (regions_count < regions_room) regions[regions_count++] = (struct region){ (uintptr_t)ptr, bytes };
+    pthread_mutex_unlock(&lock);
+}
+
+static void forget(const void *ptr)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < regions_count; i++)
+        if (regions[i].begin == (uintptr_t)ptr) regions[i] = regions[--regions_count];
+    pthread_mutex_unlock(&lock);
+}
+
+static bool is_mapped(const void *ptr)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < regions_count && !found; i++) found = (uintptr_t)ptr - regions[i].begin < regions[i].bytes;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+{
+    const enum ha_status status = real->mem_alloc(dev, kind, bytes, ptr, why);
+    if (status == HA_OK && kind == HA_MEM_MAPPED && bytes) remember(*ptr, bytes);
+    return status;
+}
+
+static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
+{
+    if (kind == HA_MEM_MAPPED) forget(ptr);
+    real->mem_free(dev, kind, ptr);
+}
+
+static enum ha_status move(struct ha_stream *stream, const struct ha_device_move *args)
+{
+    const size_t sides = (size_t)is_mapped(args->src) + (size_t)is_mapped(args->dst);
+    atomic_fetch_add_explicit(&zero_copy, sides * args->rows * args->row_bytes, memory_order_relaxed);
+    return real->move(stream, args);
+}
+
 const struct ha_device_api *ha_meter_wrap(const struct ha_device_api *api)
 {
     memset(&metered, 0, sizeof metered);
     memcpy(&metered, api, api->struct_bytes < sizeof metered ? api->struct_bytes : sizeof metered);
     real = api;
-    if (metered.copy)
-        metered.copy = copy;
-    if (metered.copy_2d)
-        metered.copy_2d = copy_2d;
+    regions_count = 0;
+    if (metered.copy) metered.copy = copy;
+    if (metered.copy_2d) metered.copy_2d = copy_2d;
+    if (metered.copy_pieces) metered.copy_pieces = copy_pieces;
+    if (metered.move) metered.move = move;
+    if (metered.mem_alloc) metered.mem_alloc = mem_alloc;
+    if (metered.mem_free) metered.mem_free = mem_free;
     return &metered;
 }
 
 struct ha_meter_count ha_meter_take(void)
 {
     return (struct ha_meter_count){ atomic_exchange(&counted[HA_H2D], 0), atomic_exchange(&counted[HA_D2H], 0),
-                                    atomic_exchange(&copies, 0) };
+                                    atomic_exchange(&copies, 0), atomic_exchange(&zero_copy, 0) };
 }

@@ -137,6 +137,20 @@ static void a_step_by_hand(void **state)
     assert_near(r.d2h_link_GBps, 500.0 / 100, 1e-12);
 }
 
+/* the link is the device's side as well */
+static void work_beside_a_copy_overlaps(void **state)
+{
+    struct ha_usage u = { 0 };
+
+    (void)state;
+    put(HA_FROM_DEVICE, HA_SPAN_D2H, 100, 200, 64);
+    put(HA_FROM_POOL, HA_SPAN_CPU, 150, 350, 0);
+    ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
+    assert_int_equal(u.kernel_ns, 0);
+    assert_int_equal(u.overlap_ns, 50);
+    assert_near(ha_usage_ratios(&u, 1).overlap, 0.5, 1e-12);
+}
+
 static void windows_add_up(void **state)
 {
     struct ha_usage u = { 0 };
@@ -198,6 +212,7 @@ int main(void)
         cmocka_unit_test(common_counts_each_moment_once),
         cmocka_unit_test(intervals_agree_with_counting),
         cmocka_unit_test_setup_teardown(a_step_by_hand, open_timeline, close_timeline),
+        cmocka_unit_test_setup_teardown(work_beside_a_copy_overlaps, open_timeline, close_timeline),
         cmocka_unit_test_setup_teardown(windows_add_up, open_timeline, close_timeline),
         cmocka_unit_test_setup_teardown(nothing_is_not_zero, open_timeline, close_timeline),
         cmocka_unit_test(one_long_step_does_not_speak_for_all),

@@ -119,6 +119,30 @@ static json_t *ceilings_json(const struct ha_ceilings *c)
     return all;
 }
 
+/* what was not readable is left out */
+static json_t *meters_json(const struct ha_device_meters *m)
+{
+    const struct {
+        const char *name;
+        double value;
+    } number[] = {
+        { "sm_clock_MHz", m->sm_clock_MHz }, { "sm_clock_max_MHz", m->sm_clock_max_MHz }, { "memory_clock_MHz", m->memory_clock_MHz },
+        { "memory_clock_max_MHz", m->memory_clock_max_MHz }, { "temperature_C", m->temperature_C }, { "power_W", m->power_W },
+        { "link_gen", m->link_gen }, { "link_gen_max", m->link_gen_max }, { "link_width", m->link_width },
+        { "link_width_max", m->link_width_max },
+    };
+    const struct {
+        const char *name, *value;
+    } text[] = { { "throttle", m->throttle }, { "bus_id", m->bus_id } };
+    json_t *all = json_object();
+
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (!isnan(number[i].value)) json_object_set_new(all, number[i].name, json_real(number[i].value));
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
+        if (*text[i].value) json_object_set_new(all, text[i].name, json_string(text[i].value));
+    return all;
+}
+
 /* text that is not UTF-8 has no place in JSON */
 static json_t *text_json(const char *text)
 {
@@ -141,11 +165,15 @@ enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const 
                           text_json(env->libc), "governor", text_json(env->governor), "huge_pages", text_json(env->huge_pages), "compiler",
                           text_json(compiler()), "version", text_json(ha_version()));
     if (j && api && info)
-        json_object_set_new(j, "device", json_pack("{s:s, s:s, s:o, s:I, s:I, s:o}", "driver", api->name, "kind", api->kind, "name",
+        json_object_set_new(j, "device", json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:o}", "driver", api->name, "kind", api->kind, "name",
                                                    text_json(info->name), "memory_bytes", (json_int_t)info->memory_bytes, "compute_threads",
                                                    (json_int_t)info->compute_threads, "built_with",
-                                                   text_json(api->built_with ? api->built_with : "")));
-    if (j && ceilings) json_object_set_new(j, "ceilings", ceilings_json(ceilings));
+                                                   text_json(api->built_with ? api->built_with : ""), "driver_version", text_json(info->driver),
+                                                   "spans", text_json(info->spans)));
+    if (j && ceilings) {
+        json_object_set_new(j, "ceilings", ceilings_json(ceilings));
+        json_object_set_new(j, "device_meters", meters_json(&ceilings->meters));
+    }
     enum ha_status status = HA_OK;
     if (!j) status = ha_why(why, HA_ERROR, "%s: no memory", path);
     else if (json_dump_file(j, path, JSON_INDENT(2)) != 0) status = ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
@@ -158,8 +186,11 @@ void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_ap
 {
     fprintf(out, "machine: %s, %zu cores, %.1f GiB; %s; habench %s\n", *env->cpu ? env->cpu : "unknown CPU", env->cores,
             (double)env->memory_bytes / 1073741824.0, env->kernel, ha_version());
-    if (api && info) fprintf(out, "device: %s (%s)%s\n", info->name, api->kind,
-                             strcmp(api->kind, "host") ? "" : ", a stand-in in host memory: its times are this host's");
+    if (api && info) {
+        const char *means = !info->compute_threads ? "" : strcmp(api->kind, "emulated") ? ", a stand-in in host memory: its times are this host's"
+                          : ", its kernels emulated on this CPU: its times are no GPU's";
+        fprintf(out, "device: %s (%s)%s\n", info->name, api->kind, means);
+    }
     if (c)
         fprintf(out, "ceilings: memory read %.1f GB/s (1 thread %.1f), link %.1f up %.1f down GB/s, launch %.1f us\n",
                 c->of[HA_CEIL_READ_ALL].hi, c->of[HA_CEIL_READ_1].hi, c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_D2H].hi,

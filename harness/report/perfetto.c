@@ -72,36 +72,47 @@ static const char *kind_name(enum ha_span_kind kind)
     return name[kind];
 }
 
+/* names a thread or a process */
+static void put_name(struct ha_perfetto *t, const char *what, int pid, int tid, const char *name)
+{
+    next(t);
+    fprintf(t->file, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":", pid, tid, what);
+    put_string(t->file, name);
+    fputs("}}", t->file);
+}
+
+static void put_span(struct ha_perfetto *t, int pid, int tid, const char *kind, const struct ha_span *s, uint64_t from_ns)
+{
+    next(t);
+    fprintf(t->file, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", pid, tid,
+            ((double)s->begin_ns - (double)from_ns) / 1e3, (double)(s->end_ns - s->begin_ns) / 1e3, kind);
+    put_string(t->file, s->name ? s->name : "");
+    fprintf(t->file, ",\"args\":{\"bytes\":%llu,\"zero_copy_bytes\":%llu}}", (unsigned long long)s->bytes,
+            (unsigned long long)s->zero_copy_bytes);
+}
+
 enum ha_status ha_perfetto_case(struct ha_perfetto *t, const char *id, const struct ha_timeline *timeline, struct ha_interval window,
                              struct ha_why *why)
 {
-    const char *lane[LANES_MAX];
-    int pid = ++t->cases, lanes = 0;
+    const struct ha_span step = { .begin_ns = window.begin_ns, .end_ns = window.end_ns, .name = "step" };
+    const char *lane[LANES_MAX] = { "step" };
+    int pid = ++t->cases, lanes = 1;
 
     fseek(t->file, -(long)(sizeof tail - 1), SEEK_END);
-    next(t);
-    fprintf(t->file, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":", pid);
-    put_string(t->file, id);
-    fputs("}}", t->file);
+    put_name(t, "process_name", pid, 0, id);
+    put_name(t, "thread_name", pid, 1, lane[0]);
+    put_span(t, pid, 1, "step", &step, window.begin_ns);
     for (size_t i = 0; i < ha_timeline_count(timeline); i++) {
         const struct ha_timeline_span *s = ha_timeline_at(timeline, i);
-        int tid = 0;
+        int at = 0;
         if (s->span.end_ns <= window.begin_ns || s->span.begin_ns >= window.end_ns) continue;
-        while (tid < lanes && strcmp(lane[tid], lane_of(s))) tid++;
-        if (tid == lanes && lanes == LANES_MAX) continue;
-        if (tid == lanes) {
+        while (at < lanes && strcmp(lane[at], lane_of(s))) at++;
+        if (at == lanes && lanes == LANES_MAX) continue;
+        if (at == lanes) {
             lane[lanes++] = lane_of(s);
-            next(t);
-            fprintf(t->file, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", pid, tid + 1);
-            put_string(t->file, lane[tid]);
-            fputs("}}", t->file);
+            put_name(t, "thread_name", pid, at + 1, lane[at]);
         }
-        next(t);
-        fprintf(t->file, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", pid, tid + 1,
-                ((double)s->span.begin_ns - (double)window.begin_ns) / 1e3, (double)(s->span.end_ns - s->span.begin_ns) / 1e3,
-                kind_name(s->span.kind));
-        put_string(t->file, s->span.name ? s->span.name : "");
-        fprintf(t->file, ",\"args\":{\"bytes\":%llu}}", (unsigned long long)(s->span.bytes + s->span.zero_copy_bytes));
+        put_span(t, pid, at + 1, kind_name(s->span.kind), &s->span, window.begin_ns);
     }
     return done(t, why);
 }

@@ -2,8 +2,9 @@
 #define HA_PERFETTO_H
 
 /* OUT/trace.json: one traced step of each case for Perfetto or chrome://tracing. A case is a
- * process; its lanes are the streams, the link each way, the CPU workers, the background
- * worker and the launch thread. The file is complete after every case. */
+ * process; its lanes are the step itself, the streams, the link each way, the CPU workers, the background
+ * worker and the launch thread, all on one clock, so that the ratios of that step can be had from the
+ * file alone. The file is complete after every case. */
 
 #include "harness/measure/timeline.h"
 

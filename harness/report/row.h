@@ -40,6 +40,11 @@ struct ha_row {
     double kv_gpu_bytes, kv_cpu_bytes, meta_gpu_bytes, meta_cpu_bytes;
     /* what the variant counts */
     double hit_ratio, cpu_ratio, recalls, select_ns, manage_ns, cpu_tokens;
+    /* what runs around the attention */
+    char load[16], model[32];
+    /* the device's meters */
+    double sm_clock_MHz, memory_clock_MHz, temperature_C, power_W, energy_step_J, link_gen, link_width;
+    char throttle[96];
 };
 
 /* everything empty */

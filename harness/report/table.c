@@ -66,8 +66,9 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static void workload(const struct ha_row *r, char *out, size_t size)
 {
-    snprintf(out, size, "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers, %s seed %.0f, device %s (%s), %.0f threads",
-             r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers, r->dataset, r->seed, r->device,
+    snprintf(out, size, "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers%s%s%s, %s seed %.0f, device %s (%s), %.0f threads",
+             r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
+             *r->model ? " of " : "", r->model, !strcmp(r->load, "layer") ? " with their products" : "", r->dataset, r->seed, r->device,
              r->device_kind, r->threads);
 }
 

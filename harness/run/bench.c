@@ -9,6 +9,7 @@
 #include "harness/base/try.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -73,6 +74,16 @@ static void trace(struct ha_bench *b, bool on)
     ha_worker_trace(s->worker, on ? ha_timeline_sink(b->timeline, HA_FROM_WORKER) : NULL);
 }
 
+/* What the device itself lost, and what stamped its spans, which may turn out only when a trace has begun. */
+static uint64_t spans_lost(struct ha_bench *b)
+{
+    struct ha_device_info info;
+
+    b->session->api->info(b->session->device, &info);
+    snprintf(b->source, sizeof b->source, "%s", info.spans);
+    return info.spans_lost;
+}
+
 /* The first step after a prefill finds caches and workers as no other step does. */
 static bool steady(const struct ha_shape *shape, size_t step) { return step > 0 || shape->steps == 1; }
 
@@ -92,6 +103,7 @@ static enum ha_status count(struct state *s, enum arm arm, size_t step, const st
         b->moved.h2d_bytes += p->moved.h2d_bytes;
         b->moved.d2h_bytes += p->moved.d2h_bytes;
         b->moved.copies += p->moved.copies;
+        b->moved.zero_copy_bytes += p->moved.zero_copy_bytes;
         b->moved_steps++;
     }
     if (counts) {
@@ -130,13 +142,17 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     struct ha_bench *b = s->bench;
     const struct ha_shape *shape = &b->session->workload->shape;
     struct ha_interval *window = arm == TRACED ? calloc(shape->steps, sizeof *window) : NULL;
+    const bool metered = arm == UNTRACED && s->measuring;
     enum ha_status status = HA_OK;
+    uint64_t lost_before = 0;
 
     if (arm == TRACED && !window) return ha_why(why, HA_ERROR, "no memory for windows");
     if (arm == TRACED) {
         ha_timeline_clear(b->timeline);
+        lost_before = spans_lost(b);
         trace(b, true);
     }
+    if (metered) ha_condition_begin(&b->condition, b->session->api, b->session->device);
     for (size_t step = 0; step < shape->steps && status == HA_OK; step++) {
         struct rusage before, after;
         if (ha_stop) {
@@ -153,9 +169,10 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
             if (status == HA_OK) status = ha_check_again(b->check, why);
         }
     }
+    if (metered) ha_condition_end(&b->condition, b->session->api, b->session->device, shape->steps);
     if (arm == TRACED) {
         trace(b, false);
-        b->dropped += ha_timeline_dropped(b->timeline);
+        b->dropped += ha_timeline_dropped(b->timeline) + (size_t)(spans_lost(b) - lost_before);
         for (size_t step = 0; step < shape->steps && status == HA_OK && s->measuring; step++)
             if (steady(shape, step)) status = evaluate(s, window[step], why);
         b->traced = window[shape->steps - 1];
@@ -218,6 +235,8 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan };
     b->moved = (struct ha_meter_count){ 0 };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
+    b->condition = ha_condition_none();
+    b->source[0] = 0;
     b->timeline = NULL;
     status = ha_timeline_create(&b->timeline, why);
     if (status == HA_OK) status = passes(&s, why);

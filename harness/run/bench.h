@@ -5,6 +5,7 @@
  * alternate, and with passes of the resident companion. Only after a check in this run. */
 
 #include "harness/run/check.h"
+#include "harness/measure/condition.h"
 #include "harness/measure/timeline.h"
 
 struct ha_sample {
@@ -35,7 +36,9 @@ struct ha_bench {
     struct ha_counters counters;             /* of the last untraced pass, over its steps */
     struct ha_timeline *timeline;            /* of the last traced pass, for trace.json */
     struct ha_interval traced;               /* its last step */
-    size_t dropped;                          /* spans */
+    size_t dropped;                          /* spans, by the timeline and by the device */
+    char source[32];                         /* of the device's spans */
+    struct ha_condition condition;                   /* over the untraced passes that count */
 };
 
 /* The fields under `out` are set; free them with ha_bench_free, also after a failure. HA_FAIL: a timed output

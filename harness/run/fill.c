@@ -35,6 +35,8 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c)
     snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
     snprintf(row->acc_dtype, sizeof row->acc_dtype, "f32");
     row->seed = (double)c->seed;
+    snprintf(row->load, sizeof row->load, "%s", c->load == HA_LOAD_LAYER ? "layer" : "attention");
+    snprintf(row->model, sizeof row->model, "%s", c->model ? c->model->name : "");
     row->threads = (double)c->threads;
     fill_shape(row, &c->shape);
 }
@@ -101,11 +103,13 @@ void ha_fill_check(struct ha_row *row, const struct ha_check *c, bool checked)
 
 double ha_floor_ns(const struct ha_ceilings *c, bool in_host, double device_bytes, double host_bytes, double h2d_bytes, double d2h_bytes)
 {
-    /* bytes over 10^9 bytes/s are nanoseconds; a copy inside the device reads and writes */
-    double read = c->of[HA_CEIL_READ_ALL].hi, inside = 2 * c->of[HA_CEIL_D2D].hi;
+    /* bytes over 10^9 bytes/s are nanoseconds; a copy inside the device reads and writes; what was not measured is NaN, and
+     * fmax then gives the other */
+    double read = c->of[HA_CEIL_READ_ALL].hi, inside = fmax(c->of[HA_CEIL_DEVICE_READ].hi, 2 * c->of[HA_CEIL_D2D].hi);
+    double up = fmax(c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_KERNEL_H2D].hi), down = fmax(c->of[HA_CEIL_D2H].hi, c->of[HA_CEIL_KERNEL_D2H].hi);
     double floor_ns = in_host ? (device_bytes + host_bytes) / read : fmax(device_bytes / inside, host_bytes / read);
 
-    return fmax(floor_ns, fmax(h2d_bytes / c->of[HA_CEIL_H2D].hi, d2h_bytes / c->of[HA_CEIL_D2H].hi));
+    return fmax(floor_ns, fmax(h2d_bytes / up, d2h_bytes / down));
 }
 
 static double last_level_cache_bytes(void)
@@ -115,12 +119,24 @@ static double last_level_cache_bytes(void)
     return bytes > 0 ? (double)bytes : 0;
 }
 
+static void fill_condition(struct ha_row *row, const struct ha_condition *c)
+{
+    row->sm_clock_MHz = c->sm_clock_MHz;
+    row->memory_clock_MHz = c->memory_clock_MHz;
+    row->temperature_C = c->temperature_C;
+    row->power_W = c->power_W;
+    row->energy_step_J = c->energy_step_J;
+    row->link_gen = c->link_gen;
+    row->link_width = c->link_width;
+    snprintf(row->throttle, sizeof row->throttle, "%s", c->throttle);
+}
+
 void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_check *check, const struct ha_ceilings *ceilings,
                    double slowest_arm_ns)
 {
     const struct ha_session *s = b->session;
     double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->usage.windows);
-    bool trusted = b->perturb <= perturb_most;
+    bool trusted = b->perturb <= perturb_most && b->dropped == 0;
 
     row->step_ns = b->step_ns;
     row->step_lo_ns = b->lo_ns;
@@ -135,6 +151,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->page_faults = b->page_faults;
     row->perturb = b->perturb;
     row->spans_dropped = (double)b->dropped;
+    snprintf(row->source, sizeof row->source, "%s", *b->source ? b->source : s->api->kind);
     row->h2d_bytes = (double)b->moved.h2d_bytes / steps;
     row->d2h_bytes = (double)b->moved.d2h_bytes / steps;
     row->zero_copy_bytes = zero_copy;
@@ -142,7 +159,6 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->d2h_eff_GBps = row->d2h_bytes / b->step_ns;
     if (trusted) {
         struct ha_ratios r = b->ratios;
-        snprintf(row->source, sizeof row->source, "%s spans", s->api->kind);
         row->gpu_kernel_idle = r.gpu_kernel_idle;
         row->gpu_idle = r.gpu_idle;
         row->cpu_idle = r.cpu_idle;
@@ -152,12 +168,14 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
         row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
     }
     row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
-    bool in_host = !strcmp(s->api->kind, "host");
-    double key_bytes = check->device_key_bytes + check->host_key_bytes;
+    bool in_host = s->info.compute_threads > 0;   /* then device memory is host memory, too */
+    double weights = (double)(s->load.layer_bytes * s->workload->shape.layers);
+    double key_bytes = check->device_key_bytes + check->host_key_bytes + weights;
     /* what fits into the cache is not read from memory, and an arm that reads no keys of its own has no floor */
     if (key_bytes > (in_host ? last_level_cache_bytes() : 0))
-        row->floor_ns = ha_floor_ns(ceilings, in_host, check->device_key_bytes, check->host_key_bytes,
+        row->floor_ns = ha_floor_ns(ceilings, in_host, check->device_key_bytes + weights, check->host_key_bytes,
                                     row->h2d_bytes + (isnan(zero_copy) ? 0 : zero_copy), row->d2h_bytes);
     row->floor_ratio = row->floor_ns / b->step_ns;
     fill_counters(row, &b->counters, (double)s->workload->shape.steps);
+    fill_condition(row, &b->condition);
 }

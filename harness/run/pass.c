@@ -24,7 +24,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
     struct ha_session *s = p->session;
 
     HA_TRY(ha_arena_create(&p->arena, p->checks, why));
-    HA_TRY(ha_device_arena_create(&p->device_arena, s->api, s->device, why));
+    HA_TRY(ha_device_arena_create(&p->device_arena, s->variant_api, s->device, why));
     p->context = (struct ha_context){
         .shape = &s->workload->shape, .param = param, .kernels = &s->cpu, .api = s->variant_api, .device = s->device,
         .stream = s->stream, .arena = p->arena, .device_arena = p->device_arena, .pool = s->pool, .worker = s->worker,
@@ -94,7 +94,9 @@ enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
             .q = (const float *)(void *)(in + s->io.q), .k = in + s->io.k, .v = in + s->io.v,
             .o = (float *)(void *)(out + s->io.o), .lse = (float *)(void *)(out + s->io.lse),
         };
-        status = p->variant->attend(p->instance, &args, why);
+        status = ha_load_before(&s->load, s->api, s->stream, layer);
+        if (status == HA_OK) status = p->variant->attend(p->instance, &args, why);
+        if (status == HA_OK) status = ha_load_after(&s->load, s->api, s->stream, layer);
     }
     enum ha_status synced = s->api->stream_sync(s->stream);
     p->window.end_ns = ha_now_ns();

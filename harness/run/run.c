@@ -189,7 +189,7 @@ static bool can_hold_all(const struct ha_session *s, const struct ha_variant *fu
 
     s->api->info(s->device, &info);
     return !(full->unsupported && full->unsupported(shape, NULL, s->api))
-           && ha_memory_check(shape, true, !strcmp(s->api->kind, "host"), true, ha_memory_available(), info.memory_free_bytes, NULL) == HA_OK;
+           && ha_memory_check(shape, true, info.compute_threads > 0, true, ha_memory_available(), info.memory_free_bytes, NULL) == HA_OK;
 }
 
 /* --max-time bounds the run, so the last case may not use its own time up. */

@@ -112,6 +112,14 @@ static size_t free_cores(const struct ha_device_info *info)
     return info->compute_threads > 0 && cores > 1 ? cores - 1 : cores;
 }
 
+/* A trace says itself what its heads are. */
+static enum ha_status same_model(const struct ha_model *m, const struct ha_shape *s, struct ha_why *why)
+{
+    if (!m || (m->q_heads == s->q_heads && m->kv_heads == s->kv_heads && m->head_dim == s->head_dim)) return HA_OK;
+    return ha_why(why, HA_ERROR, "model %s has heads %zu/%zu of %zu, the data %zu/%zu of %zu", m->name, m->q_heads, m->kv_heads, m->head_dim,
+                  s->q_heads, s->kv_heads, s->head_dim);
+}
+
 static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const char *isa, const char *mutant, struct ha_why *why)
 {
     struct ha_machine *m = s->machine;
@@ -124,9 +132,12 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     s->api->info(s->device, &s->info);
     HA_TRY(use_workload(m, c, why));
     s->workload = m->workload;
+    HA_TRY(same_model(c->model, &s->workload->shape, why));
     reason = s->variant->unsupported ? s->variant->unsupported(&s->workload->shape, s->param, s->api) : NULL;
+    if (!reason && s->variant->products && *s->info.no_products) reason = s->info.no_products;
+    if (!reason && c->load == HA_LOAD_LAYER) reason = ha_load_unsupported(s->api, &s->info);
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
-    HA_TRY(ha_memory_check(&s->workload->shape, s->workload->arena != NULL, !strcmp(s->api->kind, "host"),
+    HA_TRY(ha_memory_check(&s->workload->shape, s->workload->arena != NULL, s->info.compute_threads > 0,
                            !strcmp(s->variant->name, "resident"), ha_memory_available(), s->info.memory_free_bytes, why));
     s->variant_api = ha_meter_wrap(s->api);
     HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));
@@ -134,7 +145,8 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(ha_worker_create(&s->worker, why));
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
-    return make_buffers(s, why);
+    HA_TRY(make_buffers(s, why));
+    return c->load == HA_LOAD_LAYER ? ha_load_create(&s->load, c->model, &s->workload->shape, s->api, s->stream, s->arena, why) : HA_OK;
 }
 
 enum ha_status ha_session_open(struct ha_session *s, struct ha_machine *machine, const struct ha_case *c, const struct ha_variant *variant,

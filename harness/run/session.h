@@ -10,6 +10,7 @@
 #include "harness/api/variant.h"
 #include "harness/measure/interval.h"
 #include "harness/measure/meter.h"
+#include "harness/run/load.h"
 #include "harness/run/workload.h"
 
 struct ha_machine;   /* devices and data that outlive a case */
@@ -38,6 +39,7 @@ struct ha_session {
     struct ha_io io;                       /* of one layer */
     unsigned char *in, *out;               /* device: [layers][in_bytes], [layers][out_bytes] */
     unsigned char *host_in, *host_out;     /* pinned, the same */
+    struct ha_load load;                   /* what runs around the attention of each layer */
 };
 
 /* HA_WAIVED where the machine or the variant cannot do it, HA_ERROR where it does not fit. mutant: NULL, or

@@ -55,6 +55,7 @@ static struct ha_ceilings ceilings(void)
     for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 1, 1, 1, 1 };
     c.of[HA_CEIL_READ_ALL].hi = 20;
     c.of[HA_CEIL_D2D].hi = 50;
+    c.of[HA_CEIL_DEVICE_READ].hi = c.of[HA_CEIL_KERNEL_H2D].hi = c.of[HA_CEIL_KERNEL_D2H].hi = (double)NAN;
     c.of[HA_CEIL_H2D].hi = 10;
     c.of[HA_CEIL_D2H].hi = 5;
     return c;
@@ -70,15 +71,27 @@ static void the_floor_is_the_slowest_part(void **state)
     assert_near(ha_floor_ns(&c, true, 1000, 1000, 0, 0), 100, 1e-9);    /* one memory serves both */
     assert_near(ha_floor_ns(&c, false, 1000, 1000, 2000, 0), 200, 1e-9);
     assert_near(ha_floor_ns(&c, false, 0, 0, 10, 1000), 200, 1e-9);
+    /* what is measured by kernels counts where it is faster */
+    c.of[HA_CEIL_DEVICE_READ].hi = 200;
+    c.of[HA_CEIL_KERNEL_H2D].hi = 20;
+    c.of[HA_CEIL_KERNEL_D2H].hi = 4;
+    assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
+    assert_near(ha_floor_ns(&c, false, 0, 0, 2000, 0), 100, 1e-9);
+    assert_near(ha_floor_ns(&c, false, 0, 0, 0, 1000), 200, 1e-9);
+    c.of[HA_CEIL_D2D].hi = (double)NAN;
+    assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
 }
 
-static void bench_row(struct ha_row *row, double perturb)
+static void bench_row(struct ha_row *row, double perturb, size_t dropped)
 {
     static struct ha_device_api api = { .kind = "host" };
     static struct ha_workload workload = { .shape = { .steps = 4 } };
-    static struct ha_session session = { .api = &api, .workload = &workload };
+    static struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = 1 } };
     struct ha_check check = { .session = &session };
     struct ha_bench b = { .session = &session, .step_ns = 100, .full_ns = 50, .perturb = perturb, .moved_steps = 2,
+                          .dropped = dropped, .source = "CUPTI",
+                          .condition = { .sm_clock_MHz = 1700, .memory_clock_MHz = 3200, .temperature_C = 60, .power_W = 400,
+                                    .energy_step_J = 0.5, .link_gen = 5, .link_width = 16, .throttle = "power cap" },
                           .moved = { .h2d_bytes = 4000 },
                           .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
                           .counters = { .select_ns = 8 } };
@@ -95,14 +108,25 @@ static void ratios_of_a_disturbed_trace_are_left_empty(void **state)
     struct ha_row row;
 
     (void)state;
-    bench_row(&row, 0.04);
+    bench_row(&row, 0.04, 1);   /* or of one that is not whole */
+    assert_true(isnan(row.gpu_kernel_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps));
+    assert_near(row.spans_dropped, 1, 0);
+    bench_row(&row, 0.04, 0);
     assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.h2d_link_GBps, 200, 1e-9);
-    assert_string_equal(row.source, "host spans");
-    bench_row(&row, 0.06);
+    assert_string_equal(row.source, "CUPTI");
+    assert_near(row.sm_clock_MHz, 1700, 0);
+    assert_near(row.memory_clock_MHz, 3200, 0);
+    assert_near(row.temperature_C, 60, 0);
+    assert_near(row.power_W, 400, 0);
+    assert_near(row.energy_step_J, 0.5, 0);
+    assert_near(row.link_gen, 5, 0);
+    assert_near(row.link_width, 16, 0);
+    assert_string_equal(row.throttle, "power cap");
+    bench_row(&row, 0.06, 0);
     assert_true(isnan(row.gpu_kernel_idle) && isnan(row.gpu_idle) && isnan(row.cpu_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps)
                 && isnan(row.link_share));
-    bench_row(&row, (double)NAN);
+    bench_row(&row, (double)NAN, 0);
     assert_true(isnan(row.gpu_idle));
     /* what does not rest on spans stays */
     assert_near(row.step_ns, 100, 0);

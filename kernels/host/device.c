@@ -133,7 +133,11 @@ static void host_close(struct ha_device *dev)
 static void host_info(struct ha_device *dev, struct ha_device_info *info)
 {
     *info = (struct ha_device_info){ .merge = dev->kernels.traits, .spans = "the device" };
-    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = dev->kernels.profile;
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
+        info->profile[t] = dev->kernels.profile;
+        info->products[t] = ha_host_products_profile();
+    }
+    if (ha_host_products_absent()) snprintf(info->no_products, sizeof info->no_products, "%s", ha_host_products_absent());
     if (info->merge.states_max == 0 || info->merge.states_max > HA_HOST_STATES_MAX) info->merge.states_max = HA_HOST_STATES_MAX;
     snprintf(info->name, sizeof info->name, "host memory, %s kernels", dev->kernels.name);
     ha_host_memory_size(&info->memory_bytes, &info->memory_free_bytes);
@@ -195,4 +199,12 @@ const struct ha_device_api ha_device_host = {
     .graph_end = ha_host_graph_end,
     .graph_launch = ha_host_graph_launch,
     .graph_destroy = ha_host_graph_destroy,
+    .attend_products = ha_host_attend_products,
+    .product = ha_host_product,
+    .move = ha_host_move,
+    .copy_pieces = ha_host_copy_pieces,
+    .read = ha_host_read,
+    .spin = ha_host_spin,
+    .map_device = ha_host_map_device,
+    .unmap_device = ha_host_unmap_device,
 };

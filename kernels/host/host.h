@@ -38,6 +38,9 @@ void ha_host_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr);
 enum ha_host_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
                                    size_t bytes, unsigned allowed);
 
+/* Bytes from ptr to the end of its allocation, and the kind of that (may be NULL); 0: it lies in none. */
+size_t ha_host_room(struct ha_device *dev, const void *ptr, enum ha_memory *kind);
+
 /* ---- operations */
 
 struct ha_host_op;
@@ -64,8 +67,13 @@ struct ha_host_op {
         struct { struct ha_stream *stream; uint64_t ticket; } event;
         struct { void (*fn)(void *arg); void *arg; } host;
         struct ha_device_attend attend;
+        struct ha_device_product product;
         struct ha_merge merge;
         struct ha_device_blend blend;
+        struct { struct ha_device_move args; size_t dst_room, src_room; } move;
+        struct { size_t count; } pieces;
+        struct { const uint32_t *word; size_t words; uint32_t *sum; } read;
+        uint64_t spin_ns;
     } u;
 };
 
@@ -143,8 +151,28 @@ enum ha_status ha_host_copy_2d(struct ha_stream *stream, void *dst, size_t dst_s
                                size_t row_bytes, size_t rows, enum ha_direction dir);
 enum ha_status ha_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
 enum ha_status ha_host_attend(struct ha_stream *stream, const struct ha_device_attend *args);
+/* Whether the operands of an attention are as they must be; counts what it reads over the link into op. */
+bool ha_host_attend_fits(struct ha_stream *stream, struct ha_host_op *op, const struct ha_device_attend *args);
 enum ha_status ha_host_merge(struct ha_stream *stream, const struct ha_merge *args);
 enum ha_status ha_host_blend(struct ha_stream *stream, const struct ha_device_blend *args);
+
+/* ---- move.c */
+
+enum ha_status ha_host_move(struct ha_stream *stream, const struct ha_device_move *args);
+enum ha_status ha_host_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
+enum ha_status ha_host_read(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
+enum ha_status ha_host_spin(struct ha_stream *stream, uint64_t ns);
+/* A stand-in for GDRCopy: device memory is the host's already. */
+enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
+void ha_host_unmap_device(struct ha_device *dev, void *host);
+
+/* ---- products.c: a BLAS of the system, loaded when first asked for. HABENCH_BLAS names another library. */
+
+/* NULL, or why there are no products here */
+const char *ha_host_products_absent(void);
+struct ha_profile ha_host_products_profile(void);
+enum ha_status ha_host_product(struct ha_stream *stream, const struct ha_device_product *args);
+enum ha_status ha_host_attend_products(struct ha_stream *stream, const struct ha_device_attend *args);
 
 /* ---- device.c */
 

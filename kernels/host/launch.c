@@ -133,7 +133,7 @@ static bool seq_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha
     const size_t rows = a->q_len * a->q_heads, q_bytes = rows * a->head_dim * sizeof(float);
     size_t keys = 0;
     if (seq->runs_count > HA_RUNS_MAX) {
-        ha_host_fail(s->device, "attend on %s: %zu runs, at most %d", s->lane, seq->runs_count, HA_RUNS_MAX);
+        ha_host_fail(s->device, "%s on %s: %zu runs, at most %d", op->verb->name, s->lane, seq->runs_count, HA_RUNS_MAX);
         return false;
     }
     for (size_t r = 0; r < seq->runs_count; r++) {
@@ -141,7 +141,7 @@ static bool seq_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha
         const size_t read = heads * run->keys * key_bytes;
         keys += run->keys;
         if (run->index) {
-            ha_host_fail(s->device, "attend on %s: run %zu has an index, which a device does not follow", s->lane, r);
+            ha_host_fail(s->device, "%s on %s: run %zu has an index, which a device does not follow", op->verb->name, s->lane, r);
             return false;
         }
         if (run->keys == 0) continue;
@@ -150,7 +150,7 @@ static bool seq_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha
             return false;
     }
     if (a->causal && (seq->runs_count == 0 || seq->runs[seq->runs_count - 1].keys < a->q_len)) {
-        ha_host_fail(s->device, "attend on %s: causal, and the last run is shorter than the %zu query tokens", s->lane, a->q_len);
+        ha_host_fail(s->device, "%s on %s: causal, and the last run is shorter than the %zu query tokens", op->verb->name, s->lane, a->q_len);
         return false;
     }
     return operand(s, op, "q", seq->q, q_bytes, q_bytes) && operand(s, op, "o", seq->o, q_bytes, 0)
@@ -159,15 +159,24 @@ static bool seq_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha
                || operand(s, op, "weights", seq->weights, sizeof(float) * extent(a->q_heads, seq->weights_stride, keys), 0));
 }
 
+bool ha_host_attend_fits(struct ha_stream *s, struct ha_host_op *op, const struct ha_device_attend *args)
+{
+    if (args->kv_heads == 0 || args->q_heads % args->kv_heads != 0) {
+        ha_host_fail(s->device, "%s on %s: %zu query heads are no multiple of %zu KV heads", op->verb->name, s->lane, args->q_heads,
+                     args->kv_heads);
+        return false;
+    }
+    for (size_t b = 0; b < args->batch; b++)
+        if (!seq_fits(s, op, args, &args->seqs[b])) return false;
+    return true;
+}
+
 enum ha_status ha_host_attend(struct ha_stream *s, const struct ha_device_attend *args)
 {
     static const struct ha_host_verb verb = { .name = "attend", .kind = HA_SPAN_KERNEL, .run = run_attend };
     struct ha_host_op op = { .verb = &verb, .scratch_bytes = 1, .u.attend = *args };
-    if (args->kv_heads == 0 || args->q_heads % args->kv_heads != 0)
-        return ha_host_fail(s->device, "attend on %s: %zu query heads are no multiple of %zu KV heads", s->lane, args->q_heads,
-                            args->kv_heads);
+    if (!ha_host_attend_fits(s, &op, args)) return HA_ERROR;
     for (size_t b = 0; b < args->batch; b++) {
-        if (!seq_fits(s, &op, args, &args->seqs[b])) return HA_ERROR;
         struct ha_rows runs[HA_RUNS_MAX];
         struct ha_attend part = head_attend(args, &args->seqs[b], 0, runs, NULL);
         size_t bytes = s->device->kernels.attend_scratch_bytes(&part);

@@ -90,6 +90,21 @@ void ha_host_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
     if (ha_arena_check(m->arena, &why) != HA_OK) ha_host_fail(dev, "device memory is damaged: %s", why.text);
 }
 
+size_t ha_host_room(struct ha_device *dev, const void *ptr, enum ha_memory *kind)
+{
+    struct ha_host_memory *m = &dev->memory;
+    size_t room = 0;
+    pthread_mutex_lock(&m->lock);
+    const size_t at = after(m, ptr);
+    const struct ha_host_region *hit = at > 0 ? &m->regions[at - 1] : NULL;
+    if (hit && (uintptr_t)ptr - (uintptr_t)hit->base < hit->bytes) {
+        room = hit->bytes - ((uintptr_t)ptr - (uintptr_t)hit->base);
+        if (kind) *kind = hit->kind;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return room;
+}
+
 enum ha_host_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
                                    size_t bytes, unsigned allowed)
 {

@@ -256,7 +256,7 @@ static void merges_as_many_states_as_it_says(void **state)
     struct ha_device_info info;
     api->info(dev, &info);
     const size_t most = info.merge.states_max;
-    assert_int_equal(most, 4096);
+    assert_true(most > 0);
     float *o = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *o), *lse = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *lse);
     struct ha_merge_state *s = calloc(most, sizeof *s);
     for (size_t i = 0; i < most; i++) {
@@ -308,22 +308,6 @@ static void blends(void **state)
     api->close(dev);
 }
 
-static void info_is_that_of_the_kernels(void **state)
-{
-    (void)state;
-    struct ha_device *dev = device_open(0);
-    struct ha_device_info info;
-    api->info(dev, &info);
-    assert_non_null(strstr(info.name, "test"));
-    assert_int_equal(info.compute_threads, 1);
-    assert_int_equal(info.profile[HA_F32].dot_lanes, 3);
-    assert_int_equal(info.profile[HA_BF16].sum_lanes, 5);
-    const struct ha_merge_traits *of = &test_kernels.traits, *merge = &info.merge;
-    assert_true(merge->exp_eps == of->exp_eps && merge->log_eps == of->log_eps && merge->depth_extra == of->depth_extra);
-    assert_true(merge->forms == of->forms && merge->dtypes == of->dtypes && merge->o_strides == of->o_strides);
-    api->close(dev);
-}
-
 int main(void)
 {
     device_test_begin();
@@ -333,7 +317,6 @@ int main(void)
         cmocka_unit_test(merges_states),
         cmocka_unit_test(merges_as_many_states_as_it_says),
         cmocka_unit_test(blends),
-        cmocka_unit_test(info_is_that_of_the_kernels),
     };
-    return cmocka_run_group_tests_name("host: kernels", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("device: kernels", tests, NULL, NULL);
 }

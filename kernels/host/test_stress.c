@@ -193,5 +193,5 @@ int main(int argc, char **argv)
     device_test_begin();
     if (argc > 1 && !strcmp(argv[1], "small")) graphs = 10;
     const struct CMUnitTest tests[] = { cmocka_unit_test(random_graphs_equal_sequential_execution) };
-    return cmocka_run_group_tests_name("host: stress", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("device: stress", tests, NULL, NULL);
 }

@@ -1,10 +1,13 @@
 #ifndef HA_KERNELS_HOST_TEST_SUPPORT_H
 #define HA_KERNELS_HOST_TEST_SUPPORT_H
 
-/* What the tests of the embedded device share: a device with the plainest kernels, and a clean-up. */
+/* What the tests of a device share. Those of memory, moves, streams, launches, graphs and the random ones name no device: the
+ * same objects are linked with the embedded one, which computes with the plainest kernels (test_support.c), and with the
+ * emulated CUDA device (kernels/cuda/test_support.c). What is particular to the embedded one is in test_host.c. */
 
-#include "kernels/host/host.h"
+#include "harness/api/device.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,10 +19,11 @@
 
 #include <cmocka.h>
 
-/* binary64 loops over f32 rows; scratch is used, so that a wrong size shows */
+/* The device that the test is linked with, what it is given, and whether it is the embedded one, which does more than
+ * is asked of a device: it nests graphs, and looks at indices and guards. */
+extern const struct ha_device_api *const api;
 extern const struct ha_kernels test_kernels;
-
-static const struct ha_device_api *const api = &ha_device_host;
+extern const bool embedded;
 
 static inline struct ha_device *device_open(uint64_t wait_limit_ns)
 {

@@ -28,6 +28,7 @@
 
 #include "harness/api/device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,8 @@ static void null_close(struct ha_device *dev)
  * flat n hides real defects. merge: what merge promises (which forms, types, strides and aliases it takes; what
  * it does not promise it is not asked for) and how it rounds, see struct ha_merge_traits; here one plain loop over
  * the states. eps: the relative error of the device's exp on [-104, 0] and of its log, measured over all floats
- * there, not taken from a manual. May be called at any time after open. */
+ * there, not taken from a manual. products: how attend_products sums, the same; no_products: why there are none on
+ * this machine, although the table has the entries. spans: what stamps them. May be called at any time after open. */
 static void null_info(struct ha_device *dev, struct ha_device_info *info)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -95,7 +97,7 @@ static void null_info(struct ha_device *dev, struct ha_device_info *info)
     info->memory_bytes = page * (uint64_t)sysconf(_SC_PHYS_PAGES);
     info->memory_free_bytes = info->memory_bytes > dev->allocated_bytes ? info->memory_bytes - dev->allocated_bytes : 0;
     info->compute_threads = 0;
-    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = info->products[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
     info->merge = (struct ha_merge_traits){
         .forms = 1u << HA_FORM_NATURAL, .dtypes = 1u << HA_F32, .aliases = 1u << HA_ALIAS_NONE, .states_max = 0,
         .lse_order = HA_LSE_TOKENS_HEADS, .o_strides = false, .plus_inf = false, .commutes = false,
@@ -318,6 +320,89 @@ static enum ha_status null_blend(struct ha_stream *stream, const struct ha_devic
     return HA_OK;
 }
 
+/* Attention as batched matrix products with a softmax between, and one product y = x w^T, both by the library that the
+ * vendor ships: what attend is compared with, and what fills the time between attentions where a whole layer is run.
+ * A library that is not on this machine is no reason to leave them NULL: info says so in no_products, and a call fails
+ * with that reason. */
+static enum ha_status null_attend_products(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    (void)stream, (void)args;
+    return HA_OK;
+}
+
+static enum ha_status null_product(struct ha_stream *stream, const struct ha_device_product *args)
+{
+    (void)stream, (void)args;
+    return HA_OK;
+}
+
+/* Rows gathered, scattered or both, by a kernel: each side is device or mapped memory, and so is each index, which is
+ * read when the kernel runs. Rows of any size at any alignment occur, 256 bytes at multiples of 256 above
+ * all; enough loads must be under way to cover the link's latency. Where a side is mapped its bytes count as
+ * zero_copy_bytes of the span. */
+static enum ha_status null_move(struct ha_stream *stream, const struct ha_device_move *args)
+{
+    (void)stream, (void)args;
+    return HA_OK;
+}
+
+/* Many copies in one call, of one direction, each as copy would do it: what a runtime charges for a call is paid once.
+ * The three arrays are host memory that dies on return; empty pieces are allowed, and pieces do not overlap. One span
+ * for all. Leave it NULL where each piece would be a call of its own. */
+static enum ha_status null_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
+{
+    (void)stream, (void)pieces, (void)dir;
+    return HA_OK;
+}
+
+/* ---- for measuring: all optional --------------------------------------------------------------------------
+ * read: every byte of device or mapped memory once, in whatever order is fastest, and the wrapping sum of its 32-bit
+ * words added to *sum, in device or mapped memory, which the caller has set: the sum proves that nothing was skipped.
+ * It gives the read ceiling that kernels are held against. bytes and ptr are multiples of 4. */
+static enum ha_status null_read(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum)
+{
+    (void)stream, (void)ptr, (void)bytes, (void)sum;
+    return HA_OK;
+}
+
+/* A kernel that is busy for so long and does nothing: known duty cycles to calibrate the spans with. */
+static enum ha_status null_spin(struct ha_stream *stream, uint64_t ns)
+{
+    (void)stream, (void)ns;
+    return HA_OK;
+}
+
+/* Called between measurements, from any thread; it must not disturb work in the streams. What cannot be read is NaN, and
+ * a text that cannot be read is empty: a zero is a measurement. */
+static void null_meters(struct ha_device *dev, struct ha_device_meters *out)
+{
+    const double none = (double)NAN;
+    (void)dev;
+    *out = (struct ha_device_meters){
+        .sm_clock_MHz = none, .sm_clock_max_MHz = none, .memory_clock_MHz = none, .memory_clock_max_MHz = none, .temperature_C = none,
+        .power_W = none, .energy_J = none, .link_gen = none, .link_gen_max = none, .link_width = none, .link_width_max = none,
+        .link_rx_GBps = none, .link_tx_GBps = none,
+    };
+}
+
+/* ---- CPU stores into device memory: optional, both or neither -------------------------------------------------
+ * A window through which the CPU writes device memory in place (GDRCopy, a large BAR, a coherent link). Such memory may
+ * be write-combining: reads through it are slow, and a thread that stored ends with a store fence. Work enqueued after
+ * that sees the stores. [ptr, ptr+bytes) lies within one mem_alloc; *host is ptr's own counterpart, also where the window
+ * has larger pages. HA_WAIVED where the machine cannot, with what is missing, as here. */
+static enum ha_status null_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why)
+{
+    (void)dev, (void)ptr, (void)bytes;
+    *host = NULL;
+    snprintf(why->text, sizeof why->text, "null device: its memory has no window for CPU stores");
+    return HA_WAIVED;
+}
+
+static void null_unmap_device(struct ha_device *dev, void *host)
+{
+    (void)dev, (void)host;
+}
+
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
  * structs and the arrays behind them, but not of the memory that they work on. An operation that a graph of this
@@ -400,4 +485,13 @@ const struct ha_device_api ha_device_api = {
     .graph_end = null_graph_end,
     .graph_launch = null_graph_launch,
     .graph_destroy = null_graph_destroy,
+    .attend_products = null_attend_products,
+    .product = null_product,
+    .move = null_move,
+    .copy_pieces = null_copy_pieces,
+    .read = null_read,
+    .spin = null_spin,
+    .meters = null_meters,
+    .map_device = null_map_device,
+    .unmap_device = null_unmap_device,
 };

@@ -1,4 +1,5 @@
-/* All KV on the device: the reference for quality and the ideal for latency. */
+/* All KV on the device: the reference for quality and the ideal for latency. `bmm` is the same with attention made of
+ * the vendor library's products, what a fast kernel is compared with. */
 
 #include "harness/base/arena.h"
 #include "suites/parts/kv.h"
@@ -8,6 +9,7 @@
 
 struct ha_instance {
     struct ha_context ctx;
+    bool products;             /* attention by attend_products */
     struct ha_kv *kv;          /* [layers][batch] */
     size_t *tokens;            /* [layers][batch] */
     struct ha_device_seq *seq; /* [batch] */
@@ -18,6 +20,12 @@ static const char *unsupported(const struct ha_shape *shape, const double *param
 {
     (void)shape, (void)param;
     return ha_needs(api, HA_NEEDS_ATTEND | HA_NEEDS_COPY_2D);
+}
+
+static const char *unsupported_bmm(const struct ha_shape *shape, const double *param, const struct ha_device_api *api)
+{
+    (void)shape, (void)param;
+    return ha_needs(api, HA_NEEDS_PRODUCTS | HA_NEEDS_COPY_2D);
 }
 
 static enum ha_status create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why)
@@ -38,6 +46,13 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
         HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, cap, &self->kv[i], why));
     }
     return ctx->record_selection ? ha_tokens_create(ctx, longest, &self->all, why) : HA_OK;
+}
+
+static enum ha_status create_bmm(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why)
+{
+    HA_TRY(create(out, ctx, why));
+    (*out)->products = true;
+    return HA_OK;
 }
 
 static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
@@ -66,7 +81,7 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
         self->seq[b].runs[self->seq[b].runs_count++] = ha_kv_rows(s, &self->kv[i], 0, 0, self->tokens[i]);
     }
     struct ha_device_attend args = ha_kv_device_attend(s, step->q_len, self->seq);
-    return ctx->api->attend(ctx->stream, &args);
+    return (self->products ? ctx->api->attend_products : ctx->api->attend)(ctx->stream, &args);
 }
 
 static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out)
@@ -86,4 +101,13 @@ const struct ha_variant ha_variant_resident = {
     .source = "Vaswani et al. 2017, section 3.2.1",
     .contract = HA_EXACT, .checked = true,
     .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
+};
+
+extern const struct ha_variant ha_variant_bmm;
+const struct ha_variant ha_variant_bmm = {
+    .name = "bmm", .family = "full",
+    .doc = "all KV on the device, attention as batched products with a softmax between, by the vendor's library",
+    .source = "Vaswani et al. 2017, section 3.2.1",
+    .contract = HA_EXACT, .products = true, .checked = true,
+    .unsupported = unsupported_bmm, .create = create_bmm, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
 };

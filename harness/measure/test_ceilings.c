@@ -1,0 +1,125 @@
+/* Ceilings of the embedded device: what it lacks is not measured, what is slow is measured on less, and the meters are
+ * read while it works. */
+
+#include "harness/measure/ceilings.h"
+#include "harness/registry.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+static const struct ha_device_api *host;
+static struct ha_device *device;
+static struct ha_kernels kernels;
+
+static int open_host(void **state)
+{
+    struct ha_why why;
+    (void)state;
+    for (size_t i = 0; i < ha_devices_count; i++)
+        if (!strcmp(ha_devices_all[i]->name, "host")) host = ha_devices_all[i];
+    if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK || host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    return 0;
+}
+
+static int close_host(void **state)
+{
+    (void)state;
+    host->close(device);
+    return 0;
+}
+
+static struct ha_ceilings measure(const struct ha_device_api *api)
+{
+    struct ha_ceilings c;
+    struct ha_why why;
+    if (ha_ceilings_measure(&c, api, device, true, &why) != HA_OK) fail_msg("%s", why.text);
+    return c;
+}
+
+static bool measured(const struct ha_reading *r)
+{
+    assert_int_equal(isnan(r->median), r->samples == 0);
+    return r->samples && r->lo > 0 && r->lo <= r->median && r->median <= r->hi;
+}
+
+/* ---- a device that sleeps for as long as its memory would take ------------------------------------ */
+
+enum { SLOW_NS_A_BYTE = 40 };   /* 0.025 GB/s: 64 MB in 2.7 s */
+static size_t reads, largest;
+static int reading;             /* atomic: enqueued and not done */
+static bool busy_when_asked;
+
+static void nap(void *arg)
+{
+    const uint64_t ns = (uint64_t)(uintptr_t)arg * SLOW_NS_A_BYTE;
+    nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
+    __atomic_fetch_sub(&reading, 1, __ATOMIC_RELAXED);
+}
+
+static enum ha_status slow_read(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum)
+{
+    assert_non_null(ptr);
+    assert_non_null(sum);
+    reads++;
+    if (bytes > largest) largest = bytes;
+    __atomic_fetch_add(&reading, 1, __ATOMIC_RELAXED);
+    return host->host_fn(stream, nap, (void *)(uintptr_t)bytes);
+}
+
+static void meters(struct ha_device *dev, struct ha_device_meters *out)
+{
+    (void)dev;
+    busy_when_asked = __atomic_load_n(&reading, __ATOMIC_RELAXED) > 0;
+    out->sm_clock_MHz = 1755;
+}
+
+static void slow_and_poor(void **state)
+{
+    struct ha_device_api api = *host;
+
+    (void)state;
+    api.move = NULL;
+    api.blend = NULL;
+    api.flag_wait = NULL;
+    api.read = slow_read;
+    api.meters = meters;
+    const struct ha_ceilings c = measure(&api);
+    static const enum ha_ceiling without[] = { HA_CEIL_KERNEL_H2D, HA_CEIL_KERNEL_D2H, HA_CEIL_KERNEL_BOTH, HA_CEIL_LAUNCH, HA_CEIL_ENQUEUE,
+                                               HA_CEIL_FLAG };
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) assert_int_equal(c.of[without[i]].samples, 0);
+    assert_true(measured(&c.of[HA_CEIL_H2D]) && measured(&c.of[HA_CEIL_D2D]) && measured(&c.of[HA_CEIL_SYNC]));
+    const struct ha_reading *read = &c.of[HA_CEIL_DEVICE_READ];
+    assert_true(measured(read));
+    /* naps last longer, never less */
+    assert_true(read->hi <= 1.0 / SLOW_NS_A_BYTE * 1.001 && read->median > 0.5 / SLOW_NS_A_BYTE);
+    assert_true(largest < 8u << 20);
+    assert_true(busy_when_asked);
+    assert_true(c.meters.sm_clock_MHz > 1754 && isnan(c.meters.power_W));
+}
+
+static void all_that_the_device_offers(void **state)
+{
+    const struct ha_ceilings c = measure(host);
+
+    (void)state;
+    for (int i = 0; i < HA_CEILINGS; i++)
+        if (!measured(&c.of[i])) fail_msg("%s: not measured", ha_ceiling_name((enum ha_ceiling)i));
+    assert_true(isnan(c.meters.sm_clock_MHz) && !*c.meters.throttle);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(slow_and_poor, open_host, close_host),
+        cmocka_unit_test_setup_teardown(all_that_the_device_offers, open_host, close_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

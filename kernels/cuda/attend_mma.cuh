@@ -1,0 +1,364 @@
+#ifndef HA_KERNELS_CUDA_ATTEND_MMA_CUH
+#define HA_KERNELS_CUDA_ATTEND_MMA_CUH
+
+/* Attention on tensor cores, for K and V of 16 bits in rows of 16-byte pieces and two query rows or more.
+ *
+ * Numbers of 16 bits are exact in tf32; the binary32 numbers that meet them, queries and weights, are cut in two: of the
+ * 16 rows of m16n8k8, 0-7 are the high parts of 8 query rows and 8-15 their low parts, added when a product is done.
+ *
+ * Fragments come straight from memory. Lane 4 g + t reads 16 bytes at a time:
+ *   K: of key g, dims 32 j + 8 t .. + 7. Product m of the four that consume them sums over k = t: dim 32 j + 8 t + 2 m, and
+ *      k = t + 4: the next one; the queries' fragments are put together likewise.
+ *   V: of keys 2 t and 2 t + 1, dims 64 j + 8 g .. + 7: component e of them is column g of n-tile e. Key 2 t is k = t and
+ *      key 2 t + 1 is k = t + 4, which is how the scores (c: row g, keys 2 t and 2 t + 1) lie already.
+ * Loads of one step are issued before the arithmetic of the step before. */
+
+#include "kernels/cuda/attend.cuh"
+
+namespace {
+
+enum { ROWS = 8 };
+
+/* NV: head_dim / 64, rounded up. MANY: the warps of a block take tiles of their own and the same keys; else one tile
+ * and every WARPS-th step. */
+template <unsigned NV, bool MANY> struct shape {
+    static constexpr unsigned WARPS = NV <= 2 ? 4 : 2;
+    static constexpr unsigned KEYS = NV <= 2 ? 16 : 8, EIGHTS = KEYS / 8;
+    static constexpr unsigned FOLD = 32 / KEYS;      /* steps whose products are added up on the tensor cores */
+    static constexpr unsigned TILES = MANY ? WARPS : 1;
+    static constexpr unsigned BLOCKS = NV == 1 ? 4 : NV == 2 ? 2 : 4;
+};
+
+template <unsigned NV, bool MANY> struct shared {
+    using S = shape<NV, MANY>;
+    struct ha_cuda_seq seq;
+    float2 q[S::TILES][2 * NV][4][32];      /* fragments before they are cut */
+    float4 total[S::WARPS][NV][4][32];      /* of what has been folded: [f][4 g + t]: row g, dims 64 j + 16 t + 4 f .. + 3 */
+    float2 state[S::WARPS][ROWS];
+};
+
+/* of a warp's tile; what has a row is of row g */
+template <unsigned NV, unsigned EIGHTS> struct warp {
+    uint4 k[EIGHTS][2 * NV], v[EIGHTS][2][NV];
+    float acc[NV][8][4];                    /* since the last fold, times 2^-m */
+    float m, sum;                           /* sum: of this lane's keys */
+    float total_m, total_sum;
+};
+
+template <enum ha_dtype T> __device__ __forceinline__ float2 pair(uint32_t x)
+{
+    return T == HA_F16 ? ha_f16x2_to_f32(x) : ha_bf16x2_to_f32(x);
+}
+
+/* tiles that share what they read share it in the first-level cache */
+template <bool MANY> __device__ __forceinline__ uint4 load16(const char *p)
+{
+    return MANY ? *reinterpret_cast<const uint4 *>(p) : ha_load16(p);
+}
+
+__device__ __forceinline__ unsigned long long row_of(const struct ha_cuda_stretch &at, unsigned long long ahead, unsigned key)
+{
+    return at.run->index ? __shfl_sync(HA_ALL_LANES, ahead, int(key)) : at.first + key;
+}
+
+template <bool MANY, unsigned NV, unsigned E>
+__device__ __forceinline__ void load_k(struct warp<NV, E> &w, const struct ha_cuda_stretch &at, unsigned long long ahead, size_t head,
+                                       unsigned dim)
+{
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+HA_UNROLL
+    for (unsigned e = 0; e < E; e++) {
+        const bool real = at.first + 8 * e + g < at.run->keys;
+        const char *p = at.run->k + head + row_of(at, ahead, 8 * e + g) * at.run->k_stride + 16 * t;
+HA_UNROLL
+        for (unsigned j = 0; j < 2 * NV; j++)
+            w.k[e][j] = real && 32 * j + 8 * t < dim ? load16<MANY>(p + 64 * j) : make_uint4(0, 0, 0, 0);
+    }
+}
+
+template <bool MANY, unsigned NV, unsigned E>
+__device__ __forceinline__ void load_v(struct warp<NV, E> &w, const struct ha_cuda_stretch &at, unsigned long long ahead, size_t head,
+                                       unsigned dim)
+{
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+HA_UNROLL
+    for (unsigned e = 0; e < E; e++)
+HA_UNROLL
+        for (unsigned i = 0; i < 2; i++) {
+            const unsigned key = 8 * e + 2 * t + i;
+            const bool real = at.first + key < at.run->keys;
+            const char *p = at.run->v + head + row_of(at, ahead, key) * at.run->v_stride + 16 * g;
+HA_UNROLL
+            for (unsigned j = 0; j < NV; j++)
+                w.v[e][i][j] = real && 64 * j + 8 * g < dim ? load16<MANY>(p + 128 * j) : make_uint4(0, 0, 0, 0);
+        }
+}
+
+/* s[e]: of row g and keys 8 e + 2 t, 8 e + 2 t + 1, not yet scaled. 32 dims are added up on the tensor cores, two such sums
+ * side by side, and the sums in binary32. */
+template <enum ha_dtype T, unsigned NV, unsigned E>
+__device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 (&q)[2 * NV][4][32], float (&s)[E][2])
+{
+    HA_UNROLL
+    for (unsigned e = 0; e < E; e++) s[e][0] = s[e][1] = 0;
+    HA_UNROLL
+    for (unsigned j = 0; j < 2 * NV; j += 2) {
+        float c[2][E][4] = {};
+        HA_UNROLL
+        for (unsigned m = 0; m < 4; m++)
+            HA_UNROLL
+            for (unsigned i = 0; i < 2; i++) {
+                const float2 x = q[j + i][m][threadIdx.x % 32];
+                const float hi0 = ha_tf32_hi(x.x), hi1 = ha_tf32_hi(x.y);
+                const float a[4] = { hi0, ha_tf32_hi(x.x - hi0), hi1, ha_tf32_hi(x.y - hi1) };
+                HA_UNROLL
+                for (unsigned e = 0; e < E; e++) {
+                    const uint4 &k = w.k[e][j + i];
+                    const uint32_t word[4] = { k.x, k.y, k.z, k.w };
+                    const float2 key = pair<T>(word[m]);
+                    const float b[2] = { key.x, key.y };
+                    ha_mma_tf32(c[i][e], a, b);
+                }
+            }
+        HA_UNROLL
+        for (unsigned i = 0; i < 2; i++)
+            HA_UNROLL
+            for (unsigned e = 0; e < E; e++) {
+                s[e][0] += c[i][e][0] + c[i][e][2];
+                s[e][1] += c[i][e][1] + c[i][e][3];
+            }
+    }
+}
+
+/* Scores become weights 2^(s - m), m and what was summed up before following the largest. */
+template <unsigned NV, unsigned E> __device__ __forceinline__ void soften(struct warp<NV, E> &w, float (&s)[E][2])
+{
+    float top = s[0][0];
+HA_UNROLL
+    for (unsigned e = 0; e < E; e++) top = fmaxf(top, fmaxf(s[e][0], s[e][1]));
+    top = fmaxf(top, __shfl_xor_sync(HA_ALL_LANES, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(HA_ALL_LANES, top, 2));
+    const float m = fmaxf(w.m, ha_cuda_ceil(top));
+    if (__any_sync(HA_ALL_LANES, m != w.m)) {
+        const float x = ha_cuda_shift(w.m, m);
+        w.sum *= x;
+HA_UNROLL
+        for (unsigned j = 0; j < NV; j++)
+HA_UNROLL
+            for (unsigned e = 0; e < 8; e++)
+HA_UNROLL
+                for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] *= x;
+        w.m = m;
+    }
+    const float reference = m == -INFINITY ? 0 : m;
+    float sum = 0;
+HA_UNROLL
+    for (unsigned e = 0; e < E; e++) {
+        s[e][0] = ha_exp2(s[e][0] - reference);
+        s[e][1] = ha_exp2(s[e][1] - reference);
+        sum += s[e][0] + s[e][1];
+    }
+    w.sum += sum;
+}
+
+template <enum ha_dtype T, unsigned NV, unsigned E>
+__device__ __forceinline__ void weigh(struct warp<NV, E> &w, const float (&p)[E][2])
+{
+HA_UNROLL
+    for (unsigned e = 0; e < E; e++) {
+        const float hi0 = ha_tf32_hi(p[e][0]), hi1 = ha_tf32_hi(p[e][1]);
+        const float a[4] = { hi0, ha_tf32_hi(p[e][0] - hi0), hi1, ha_tf32_hi(p[e][1] - hi1) };
+HA_UNROLL
+        for (unsigned j = 0; j < NV; j++) {
+            const uint4 &even = w.v[e][0][j], &odd = w.v[e][1][j];
+            const uint32_t x[4] = { even.x, even.y, even.z, even.w }, y[4] = { odd.x, odd.y, odd.z, odd.w };
+HA_UNROLL
+            for (unsigned i = 0; i < 4; i++) {
+                const float2 v0 = pair<T>(x[i]), v1 = pair<T>(y[i]);
+                const float low[2] = { v0.x, v1.x }, high[2] = { v0.y, v1.y };
+                ha_mma_tf32(w.acc[j][2 * i], a, low);
+                ha_mma_tf32(w.acc[j][2 * i + 1], a, high);
+            }
+        }
+    }
+}
+
+/* What the tensor cores added up goes to the totals, and they begin anew: their sums lose bits on the way, and all in
+ * one direction, so that long ones are not left to them. */
+template <unsigned NV, unsigned E> __device__ __forceinline__ void fold(struct warp<NV, E> &w, float4 (&total)[NV][4][32])
+{
+    const float x = ha_cuda_shift(w.total_m, w.m);
+HA_UNROLL
+    for (unsigned j = 0; j < NV; j++)
+HA_UNROLL
+        for (unsigned f = 0; f < 4; f++) {
+            float4 &to = total[j][f][threadIdx.x % 32];
+            float(&from)[8][4] = w.acc[j];
+            const unsigned e = 4 * (f % 2), i = f / 2;
+            to.x = fmaf(to.x, x, from[e][i] + from[e][i + 2]);
+            to.y = fmaf(to.y, x, from[e + 1][i] + from[e + 1][i + 2]);
+            to.z = fmaf(to.z, x, from[e + 2][i] + from[e + 2][i + 2]);
+            to.w = fmaf(to.w, x, from[e + 3][i] + from[e + 3][i + 2]);
+        }
+HA_UNROLL
+    for (unsigned j = 0; j < NV; j++)
+HA_UNROLL
+        for (unsigned e = 0; e < 8; e++)
+HA_UNROLL
+            for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
+    w.total_sum = fmaf(w.total_sum, x, w.sum);
+    w.total_m = w.m;
+    w.sum = 0;
+}
+
+template <unsigned NV>
+__device__ __forceinline__ void load_q(float2 (&to)[2 * NV][4][32], const struct ha_cuda_call &a, const struct ha_cuda_seq &seq,
+                                       unsigned head, unsigned tile, unsigned thread, unsigned threads)
+{
+    for (unsigned i = thread; i < 2 * NV * 4 * 32; i += threads) {
+        const unsigned lane = i % 32, m = i / 32 % 4, j = i / 128, row = tile * ROWS + lane / 4, dim = 32 * j + 8 * (lane % 4) + 2 * m;
+        const bool real = row < a.rows && dim < a.dim;
+        const float *q = seq.q + (real ? ha_cuda_q_row(a, head, row) * a.dim + dim : 0);
+        to[j][m][lane] = real ? make_float2(q[0], q[1]) : make_float2(0, 0);
+    }
+}
+
+/* the tile's result from `warps` totals and states */
+template <unsigned NV>
+__device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struct ha_cuda_seq &seq, const struct ha_cuda_target &to,
+                                       const float4 (*total)[NV][4][32], const float2 (*state)[ROWS], unsigned warps, unsigned thread,
+                                       unsigned threads)
+{
+    for (unsigned i = thread; i < NV * 4 * 32; i += threads) {
+        const unsigned lane = i % 32, f = i / 32 % 4, j = i / 128, g = lane / 4, dim = 64 * j + 16 * (lane % 4) + 4 * f;
+        if (to.tile * ROWS + g >= a.rows || dim >= a.dim) continue;
+        float m = -INFINITY, sum = 0;
+        for (unsigned w = 0; w < warps; w++) m = fmaxf(m, state[w][g].x);
+        float4 x = make_float4(0, 0, 0, 0);
+        for (unsigned w = 0; w < warps; w++) {
+            const float by = ha_cuda_shift(state[w][g].x, m);
+            const float4 y = total[w][j][f][lane];
+            sum = fmaf(state[w][g].y, by, sum);
+            x = make_float4(fmaf(y.x, by, x.x), fmaf(y.y, by, x.y), fmaf(y.z, by, x.z), fmaf(y.w, by, x.w));
+        }
+        ha_cuda_put(a, seq, to, g, dim, m, sum, x);
+    }
+}
+
+template <enum ha_dtype T, unsigned NV, bool MANY>
+__global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::BLOCKS) ha_attend_mma(HA_ARGS(struct ha_cuda_call) a)
+{
+    using S = shape<NV, MANY>;
+    using block_shared = shared<NV, MANY>;
+    HA_SHARED(block_shared, sh);
+    unsigned within;
+    const unsigned b = ha_cuda_find(a, &within);
+    if (threadIdx.x == 0) sh.seq = a.table ? a.table[b] : a.seq[b];
+    __syncthreads();
+
+    const struct ha_cuda_seq &seq = sh.seq;
+    const unsigned lane = threadIdx.x % 32, number = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    const unsigned head = within % a.kv_heads, stack = within / a.kv_heads % a.stacks, split = within / a.kv_heads / a.stacks;
+    const unsigned tile = MANY ? stack * S::WARPS + number : stack;
+    if (MANY) {
+        load_q<NV>(sh.q[number % S::TILES], a, seq, head, tile, lane, 32);
+        __syncwarp();
+    } else {
+        load_q<NV>(sh.q[0], a, seq, head, tile, threadIdx.x, S::WARPS * 32);
+        __syncthreads();
+    }
+    const float2(&q)[2 * NV][4][32] = sh.q[number % S::TILES];
+    float4(&total)[NV][4][32] = sh.total[number];
+    for (unsigned j = 0; j < NV; j++)
+        for (unsigned f = 0; f < 4; f++) total[j][f][lane] = make_float4(0, 0, 0, 0);
+
+    struct warp<NV, S::EIGHTS> w;
+    w.m = w.total_m = -INFINITY;
+    w.sum = w.total_sum = 0;
+HA_UNROLL
+    for (unsigned j = 0; j < NV; j++)
+HA_UNROLL
+        for (unsigned e = 0; e < 8; e++)
+HA_UNROLL
+            for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
+
+    /* keys that no row of the tile sees are not read */
+    const unsigned last = a.rows - 1, row = tile * ROWS;
+    const unsigned seen = row <= last ? ha_cuda_visible(a, seq.keys, min(row + ROWS - 1, last)) : 0;
+    const unsigned own = ha_cuda_visible(a, seq.keys, min(row + g, last));
+    const size_t k_head = head * seq.k_head_bytes, v_head = head * seq.v_head_bytes;
+    const unsigned end = min(seq.steps, (split + 1) * seq.split_steps), by = MANY ? 1 : S::WARPS;
+
+    unsigned step = split * seq.split_steps + (MANY ? 0 : number);
+    struct ha_cuda_stretch at = ha_cuda_stretch_at(seq, step, S::KEYS), next = at;
+    bool more = step < end && at.run->first + at.first < seen;
+    unsigned long long ahead = 0;
+    if (more) {
+        ahead = ha_cuda_row_ahead<S::KEYS>(at, a.block);
+        load_k<MANY>(w, at, ahead, k_head, a.dim);
+        load_v<MANY>(w, at, ahead, v_head, a.dim);
+        step += by;
+        next = ha_cuda_stretch_at(seq, step, S::KEYS);
+        if (step < end) ahead = ha_cuda_row_ahead<S::KEYS>(next, a.block);
+    }
+    for (unsigned count = 1; more; count++) {
+        const bool go_on = step < end && next.run->first + next.first < seen;
+        float s[S::EIGHTS][2];
+        score<T>(w, q, s);
+        if (go_on) load_k<MANY>(w, next, ahead, k_head, a.dim);
+        step += by;
+        const struct ha_cuda_stretch after = ha_cuda_stretch_at(seq, step, S::KEYS);
+        const unsigned long long ahead_after = step < end ? ha_cuda_row_ahead<S::KEYS>(after, a.block) : 0;
+
+        const unsigned shown = ha_cuda_shown(at, own);
+HA_UNROLL
+        for (unsigned e = 0; e < S::EIGHTS; e++)
+HA_UNROLL
+            for (unsigned i = 0; i < 2; i++) s[e][i] = 8 * e + 2 * t + i < shown ? s[e][i] * a.scale : -INFINITY;
+        soften(w, s);
+        weigh<T>(w, s);
+        if (go_on) load_v<MANY>(w, next, ahead, v_head, a.dim);
+        if (count % S::FOLD == 0) fold(w, total);
+        at = next;
+        next = after;
+        ahead = ahead_after;
+        more = go_on;
+    }
+    fold(w, total);
+    w.total_sum += __shfl_xor_sync(HA_ALL_LANES, w.total_sum, 1);
+    w.total_sum += __shfl_xor_sync(HA_ALL_LANES, w.total_sum, 2);
+    if (t == 0) sh.state[number][g] = make_float2(w.total_m, w.total_sum);
+
+    const struct ha_cuda_target to = { b, head, split, tile, ROWS };
+    if (MANY) {
+        __syncwarp();
+        finish<NV>(a, seq, to, &sh.total[number], &sh.state[number], 1, lane, 32);
+    } else {
+        __syncthreads();
+        finish<NV>(a, seq, to, sh.total, sh.state, S::WARPS, threadIdx.x, S::WARPS * 32);
+    }
+}
+
+template <enum ha_dtype T, unsigned NV, bool MANY>
+cudaError_t launch_mma(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream)
+{
+    return ha_launch(ha_attend_mma<T, NV, MANY>, dim3(blocks), dim3(shape<NV, MANY>::WARPS * 32), stream, *call);
+}
+
+template <enum ha_dtype T, unsigned NV, bool MANY> struct ha_cuda_path path_of()
+{
+    using S = shape<NV, MANY>;
+    return ha_cuda_path{ ROWS, S::TILES, MANY ? 1 : S::WARPS, S::KEYS, S::BLOCKS, launch_mma<T, NV, MANY> };
+}
+
+template <enum ha_dtype T> struct ha_cuda_path path_mma(size_t dim, bool many)
+{
+    return dim <= 64  ? many ? path_of<T, 1, true>() : path_of<T, 1, false>()
+         : dim <= 128 ? many ? path_of<T, 2, true>() : path_of<T, 2, false>()
+         : dim <= 192 ? many ? path_of<T, 3, true>() : path_of<T, 3, false>()
+                      : many ? path_of<T, 4, true>() : path_of<T, 4, false>();
+}
+
+}
+
+#endif

@@ -1,0 +1,322 @@
+#include "kernels/cuda/cuda.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The emulated build computes on the host: its name says so, threads do its work, and what a GPU does for every float
+ * it does for some. */
+#ifdef HA_CUDA_EMULATED
+#define NAME "cuda_emulated"
+#define KIND "emulated"
+enum { EMULATED = 1, ACCURACY_STEP = 4096 };
+#else
+#define NAME "cuda"
+#define KIND "cuda"
+enum { EMULATED = 0, ACCURACY_STEP = 1 };
+#endif
+
+enum { COMPUTE_LEAST = 8 };   /* major version of the oldest architecture that the kernels are compiled for */
+
+static struct {
+    pthread_mutex_t lock;
+    size_t open;              /* devices; they share the runtime's context */
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* ---- failure */
+
+static enum ha_status keep_failure(struct ha_device *dev, const char *text)
+{
+    pthread_mutex_lock(&dev->lock);
+    if (!dev->failed) {
+        snprintf(dev->failure, sizeof dev->failure, "%s", text);
+        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&dev->lock);
+    return HA_ERROR;
+}
+
+enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
+{
+    char text[sizeof dev->failure];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return keep_failure(dev, text);
+}
+
+/* "what: cudaMalloc: error 2 (cudaErrorMemoryAllocation): out of memory"; the thread's last error is forgotten, or a later
+ * launch would find it. */
+static void describe(char text[512], cudaError_t error, const char *call, const char *what)
+{
+    (void)cudaGetLastError();
+    snprintf(text, 512, "%s: %.*s: error %d (%s): %s", what, (int)strcspn(call, "("), call, (int)error, cudaGetErrorName(error),
+             cudaGetErrorString(error));
+}
+
+enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what)
+{
+    char text[512];
+    if (error == cudaSuccess) return HA_OK;
+    describe(text, error, call, what);
+    return keep_failure(dev, text);
+}
+
+enum ha_status ha_cuda_check_on(struct ha_stream *s, cudaError_t error, const char *call, const char *operation)
+{
+    char what[192];
+    if (error == cudaSuccess) return HA_OK;
+    snprintf(what, sizeof what, "%s on %s", operation, s->lane);
+    return ha_cuda_check(s->device, error, call, what);
+}
+
+enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *call, const char *what)
+{
+    char text[512];
+    describe(text, error, call, what);
+    return ha_why(why, HA_ERROR, "cuda device: %.480s", text);
+}
+
+void ha_cuda_enter(const struct ha_device *dev)
+{
+    cudaSetDevice(dev->ordinal);
+}
+
+/* ---- open */
+
+static enum ha_status find_gpu(struct ha_device *dev, struct ha_why *why)
+{
+    int driver = 0, runtime = 0, count = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    if (error == cudaErrorInsufficientDriver)
+        return ha_why(why, HA_WAIVED, "cuda device: the NVIDIA driver here is of CUDA %d.%d, and this plugin needs CUDA %d.%d: install a newer driver",
+                      driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+        return ha_why(why, HA_WAIVED, "cuda device: there is a driver, and no GPU that CUDA can use (CUDA_VISIBLE_DEVICES says which it may)");
+    if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaGetDeviceCount", "looking for a GPU");
+
+    char kernel[24] = "";
+    FILE *file = EMULATED ? NULL : fopen("/sys/module/nvidia/version", "re");
+    if (file) {
+        if (!fgets(kernel, sizeof kernel, file)) kernel[0] = 0;
+        kernel[strcspn(kernel, "\n")] = 0;
+        fclose(file);
+    }
+    char text[128];
+    if (EMULATED) snprintf(text, sizeof text, "none: CUDA %d.%d emulated on the CPU", runtime / 1000, runtime % 1000 / 10);
+    else
+        snprintf(text, sizeof text, "driver %s%sCUDA %d.%d, runtime %d.%d", kernel, *kernel ? ", " : "", driver / 1000, driver % 1000 / 10,
+                 runtime / 1000, runtime % 1000 / 10);
+    snprintf(dev->driver_text, sizeof dev->driver_text, "%.63s", text);
+    return HA_OK;
+}
+
+#define TRY_CUDA(why, call) \
+    do { \
+        cudaError_t error_ = (call); \
+        if (error_ != cudaSuccess) return ha_cuda_why((why), error_, #call, "open"); \
+    } while (0)
+
+static enum ha_status ask_gpu(struct ha_device *dev, struct ha_why *why)
+{
+    struct cudaDeviceProp properties;
+    int multiprocessors = 0, major = 0, minor = 0;
+    TRY_CUDA(why, cudaSetDevice(dev->ordinal));
+    TRY_CUDA(why, cudaGetDeviceProperties(&properties, dev->ordinal));
+    TRY_CUDA(why, cudaDeviceGetPCIBusId(dev->bus_id, (int)sizeof dev->bus_id, dev->ordinal));
+    TRY_CUDA(why, cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, dev->ordinal));
+    TRY_CUDA(why, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dev->ordinal));
+    TRY_CUDA(why, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, dev->ordinal));
+    snprintf(dev->name, sizeof dev->name, "%.95s", properties.name);
+    dev->gpu = (struct ha_cuda_gpu){ (unsigned)multiprocessors, (unsigned)major, (unsigned)minor };
+    if (major < COMPUTE_LEAST)
+        return ha_why(why, HA_WAIVED, "cuda device: %s has compute capability %d.%d, and the kernels need %d.0", dev->name, major, minor,
+                      COMPUTE_LEAST);
+    return HA_OK;
+}
+
+/* worst: [HA_CUDA_FUNCTIONS] in device memory */
+static enum ha_status measure_with(struct ha_device *dev, double *worst, struct ha_why *why)
+{
+    static const char *const function[] = { [HA_CUDA_EXP] = "exp", [HA_CUDA_EXP2] = "exp2", [HA_CUDA_LOG] = "log", [HA_CUDA_LOG2] = "log2" };
+    TRY_CUDA(why, cudaMemset(worst, 0, sizeof dev->eps));
+    TRY_CUDA(why, ha_cuda_accuracy(&dev->gpu, NULL, ACCURACY_STEP, worst));
+    TRY_CUDA(why, cudaMemcpy(dev->eps, worst, sizeof dev->eps, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < HA_CUDA_FUNCTIONS; i++)
+        if (!(dev->eps[i] > 0 && dev->eps[i] < 1e-5))
+            return ha_why(why, HA_ERROR, "cuda device: the largest relative error of %s on this GPU was measured as %g: not what it is built for",
+                          function[i], dev->eps[i]);
+    return HA_OK;
+}
+
+static enum ha_status measure(struct ha_device *dev, struct ha_why *why)
+{
+    void *worst = NULL;
+    TRY_CUDA(why, cudaMalloc(&worst, sizeof dev->eps));
+    enum ha_status status = measure_with(dev, worst, why);
+    if (cudaFree(worst) != cudaSuccess) (void)cudaGetLastError();
+    return status;
+}
+
+static enum ha_status bring_up(struct ha_device *dev, struct ha_why *why)
+{
+    HA_TRY(find_gpu(dev, why));
+    HA_TRY(ask_gpu(dev, why));
+    HA_TRY(measure(dev, why));
+    HA_TRY(ha_cuda_watch_start(dev, why));
+    HA_TRY(ha_cuda_trace_create(&dev->trace, dev, why));
+    dev->meters = ha_cuda_meters_open(dev->bus_id);
+    return HA_OK;
+}
+
+static void cuda_close(struct ha_device *dev)
+{
+    ha_cuda_enter(dev);
+    ha_cuda_trace_destroy(dev->trace);
+    ha_cuda_graphs_free(dev);
+    ha_cuda_blas_close(dev->blas);
+    ha_cuda_gdr_close(dev);
+    ha_cuda_meters_close(dev->meters);
+    ha_cuda_watch_stop(dev);
+    ha_cuda_memory_close(dev);
+    ha_cuda_streams_free(dev);
+    ha_cuda_calls_free(dev->calls);
+    pthread_mutex_lock(&process.lock);
+    /* a context that is broken stays so, and the next open would find it */
+    if (--process.open == 0 && (cudaDeviceSynchronize() != cudaSuccess || cudaGetLastError() != cudaSuccess)) {
+        cudaDeviceReset();
+        (void)cudaGetLastError();
+    }
+    pthread_mutex_unlock(&process.lock);
+    pthread_mutex_destroy(&dev->lock);
+    free(dev);
+}
+
+static enum ha_status cuda_open(struct ha_device **out, const struct ha_device_config *config, struct ha_why *why)
+{
+    const char *huge = getenv("HABENCH_HUGE_PAGES");
+    struct ha_cuda_driver driver;
+    HA_TRY(ha_cuda_driver_load(&driver, why));
+    struct ha_device *dev = calloc(1, sizeof *dev);
+    if (!dev) return ha_why(why, HA_ERROR, "cuda device: no host memory");
+    dev->driver = driver;
+    dev->wait_limit_ns = config->wait_limit_ns ? config->wait_limit_ns : UINT64_C(30000000000);
+    dev->memory.huge_pages = huge && !strcmp(huge, "1");
+    pthread_mutex_init(&dev->lock, NULL);
+    pthread_mutex_init(&dev->memory.lock, NULL);
+    pthread_mutex_lock(&process.lock);
+    process.open++;
+    pthread_mutex_unlock(&process.lock);
+    enum ha_status status = bring_up(dev, why);
+    if (status == HA_OK) *out = dev;
+    else cuda_close(dev);
+    return status;
+}
+
+/* ---- what it is */
+
+static uint32_t threads(struct ha_device *dev)
+{
+    uint32_t live = 0;
+    if (!EMULATED) return 0;
+    pthread_mutex_lock(&dev->lock);
+    for (const struct ha_stream *s = dev->streams; s; s = s->next) live += s->live;
+    pthread_mutex_unlock(&dev->lock);
+    return live ? live : 1;
+}
+
+static void cuda_info(struct ha_device *dev, struct ha_device_info *info)
+{
+    const double exp_eps = fmax(dev->eps[HA_CUDA_EXP], dev->eps[HA_CUDA_EXP2]), log_eps = fmax(dev->eps[HA_CUDA_LOG], dev->eps[HA_CUDA_LOG2]);
+    const char *absent = ha_cuda_blas_absent(dev);
+    size_t free_bytes = 0, total = 0;
+    ha_cuda_enter(dev);
+    if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) (void)cudaGetLastError();
+    *info = (struct ha_device_info){ .memory_bytes = total, .memory_free_bytes = free_bytes, .compute_threads = threads(dev),
+                                     .merge = ha_cuda_merge_traits(), .spans_lost = ha_cuda_trace_lost(dev) };
+    info->merge.exp_eps = exp_eps;
+    info->merge.log_eps = log_eps;
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
+        info->profile[t] = ha_cuda_attend_profile((enum ha_dtype)t);
+        info->products[t] = ha_cuda_products_profile(dev, (enum ha_dtype)t);
+        info->profile[t].exp_eps = info->products[t].exp_eps = exp_eps;
+        info->profile[t].log_eps = info->products[t].log_eps = log_eps;
+    }
+    snprintf(info->name, sizeof info->name, "%s", dev->name);
+    snprintf(info->driver, sizeof info->driver, "%s", dev->driver_text);
+    snprintf(info->spans, sizeof info->spans, "%s", ha_cuda_trace_source(dev));
+    snprintf(info->no_products, sizeof info->no_products, "%s", absent ? absent : "");
+}
+
+static const char *cuda_failure(struct ha_device *dev)
+{
+    return ha_cuda_failed(dev) ? dev->failure : NULL;
+}
+
+static void cuda_meters(struct ha_device *dev, struct ha_device_meters *out)
+{
+    ha_cuda_meters_read(dev->meters, out);
+}
+
+#ifdef __clang__
+#define COMPILER "clang "
+#else
+#define COMPILER "gcc "
+#endif
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+#define RUNTIME ", CUDA runtime " TEXT(CUDART_VERSION)
+
+__attribute__((visibility("default"))) extern const struct ha_device_api ha_device_api;
+const struct ha_device_api ha_device_api = {
+    .abi = HA_DEVICE_ABI,
+    .struct_bytes = sizeof(struct ha_device_api),
+    .name = NAME,
+    .kind = KIND,
+    .built_with = COMPILER __VERSION__ RUNTIME,
+    .open = cuda_open,
+    .close = cuda_close,
+    .info = cuda_info,
+    .failure = cuda_failure,
+    .trace = ha_cuda_trace_set,
+    .mem_alloc = ha_cuda_mem_alloc,
+    .mem_free = ha_cuda_mem_free,
+    .stream_create = ha_cuda_stream_create,
+    .stream_destroy = ha_cuda_stream_destroy,
+    .stream_sync = ha_cuda_stream_sync,
+    .event_create = ha_cuda_event_create,
+    .event_destroy = ha_cuda_event_destroy,
+    .event_record = ha_cuda_event_record,
+    .stream_wait = ha_cuda_stream_wait,
+    .event_sync = ha_cuda_event_sync,
+    .copy = ha_cuda_copy,
+    .copy_2d = ha_cuda_copy_2d,
+    .flag_write = ha_cuda_flag_write_enqueue,
+    .flag_wait = ha_cuda_flag_wait_enqueue,
+    .host_fn = ha_cuda_host_fn,
+    .attend = ha_cuda_attend_enqueue,
+    .merge = ha_cuda_merge_enqueue,
+    .blend = ha_cuda_blend_enqueue,
+    .graph_begin = ha_cuda_graph_begin,
+    .graph_end = ha_cuda_graph_end,
+    .graph_launch = ha_cuda_graph_launch,
+    .graph_destroy = ha_cuda_graph_destroy,
+    .attend_products = ha_cuda_attend_products_enqueue,
+    .product = ha_cuda_product_enqueue,
+    .move = ha_cuda_move_enqueue,
+    .copy_pieces = ha_cuda_copy_pieces_enqueue,
+    .read = ha_cuda_read_enqueue,
+    .spin = ha_cuda_spin_enqueue,
+    .meters = cuda_meters,
+    .map_device = ha_cuda_map_device,
+    .unmap_device = ha_cuda_unmap_device,
+};

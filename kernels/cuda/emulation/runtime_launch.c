@@ -1,0 +1,179 @@
+#include "kernels/cuda/emulation/runtime_inside.h"
+
+#include "harness/base/clock.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Kernels, host functions and memory operations. */
+
+/* ---- kernels */
+
+enum { THREADS_MAX = 1024, BLOCK_Z_MAX = 64, GRID_X_MAX = INT32_MAX, GRID_YZ_MAX = 65535, ARGS_MAX = 32764 };
+
+static void kernel_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+{
+    ha_runtime_lock();
+    bool lost = ha_runtime_kernel_loses();
+    if (lost) ha_runtime_lose_now(s->device, cudaErrorLaunchFailure);
+    ha_runtime_unlock();
+    if (!lost) ha_emulated_run(op->u.kernel.name, op->u.kernel.run, op->data, op->u.kernel.grid, op->u.kernel.block);
+}
+
+static const struct ha_runtime_verb kernel_verb = { .run = kernel_run };
+
+static bool within(dim3 d, unsigned x, unsigned y, unsigned z)
+{
+    return d.x >= 1 && d.y >= 1 && d.z >= 1 && d.x <= x && d.y <= y && d.z <= z;
+}
+
+cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid, dim3 block,
+                               cudaStream_t stream)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaLaunchKernel);
+    bool fits = within(grid, GRID_X_MAX, GRID_YZ_MAX, GRID_YZ_MAX) && within(block, THREADS_MAX, THREADS_MAX, BLOCK_Z_MAX) &&
+                block.x * block.y * block.z <= THREADS_MAX;
+    if (!error && !fits) error = cudaErrorInvalidConfiguration;
+    if (!error && (bytes > ARGS_MAX || (bytes && !args))) error = cudaErrorInvalidValue;
+    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
+    if (s && s->device != ha_runtime_current()) error = cudaErrorInvalidResourceHandle;
+    if (error) return ha_runtime_leave(error);
+    struct ha_runtime_op *op = ha_runtime_op_new(&kernel_verb, bytes);
+    if (op) {
+        op->u.kernel.name = name;
+        op->u.kernel.run = run;
+        memcpy(op->u.kernel.grid, (unsigned[]){ grid.x, grid.y, grid.z }, sizeof op->u.kernel.grid);
+        memcpy(op->u.kernel.block, (unsigned[]){ block.x, block.y, block.z }, sizeof op->u.kernel.block);
+        if (bytes) memcpy(op->data, args, bytes);
+    }
+    return ha_runtime_leave(ha_runtime_submit(s, op));
+}
+
+/* ---- host functions */
+
+static void host_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+{
+    (void)s;
+    ha_runtime_in_host_fn(true);
+    op->u.host.fn(op->u.host.arg);
+    ha_runtime_in_host_fn(false);
+}
+
+static const struct ha_runtime_verb host_verb = { .run = host_run };
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaLaunchHostFunc);
+    if (!error && !fn) error = cudaErrorInvalidValue;
+    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
+    if (!s) return ha_runtime_leave(error);
+    struct ha_runtime_op *op = ha_runtime_op_new(&host_verb, 0);
+    if (op) {
+        op->u.host.fn = fn;
+        op->u.host.arg = arg;
+    }
+    return ha_runtime_leave(ha_runtime_submit(s, op));
+}
+
+/* ---- memory operations, and the driver's library that has them */
+
+enum { SPIN_NS = 20000, NAP_NS = 20000 };
+
+static bool holds(uint32_t now, uint32_t value, unsigned condition)
+{
+    if (condition == CU_STREAM_WAIT_VALUE_EQ) return now == value;
+    if (condition == CU_STREAM_WAIT_VALUE_AND) return now & value;
+    return now - value <= INT32_MAX;   /* cyclic: CU_STREAM_WAIT_VALUE_GEQ */
+}
+
+static void flag_wait_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+{
+    uint64_t spin_end = ha_now_ns() + SPIN_NS;
+    while (!holds(__atomic_load_n(op->u.flag.address, __ATOMIC_ACQUIRE), op->u.flag.value, op->u.flag.condition)) {
+        if (ha_runtime_lost(s->device)) return;
+        if (ha_now_ns() < spin_end) sched_yield();
+        else nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+    }
+}
+
+static void flag_write_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+{
+    (void)s;
+    __atomic_store_n(op->u.flag.address, op->u.flag.value, __ATOMIC_RELEASE);
+}
+
+static const struct ha_runtime_verb flag_wait_verb = { .run = flag_wait_run }, flag_write_verb = { .run = flag_write_run };
+
+static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned condition,
+                            unsigned condition_max, const struct ha_runtime_verb *verb)
+{
+    cudaError_t error = ha_runtime_enter(call);
+    uint32_t *flag = (uint32_t *)(uintptr_t)address;
+    enum ha_runtime_place place = ha_runtime_place(flag, sizeof *flag);
+    bool good = address % sizeof *flag == 0 && (place == HA_PLACE_DEVICE || place == HA_PLACE_HOST) && condition <= condition_max;
+    if (!error && !ha_runtime.settings.memory_operations) error = cudaErrorNotSupported;
+    if (!error && !good) error = cudaErrorInvalidValue;
+    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
+    if (s) {
+        struct ha_runtime_op *op = ha_runtime_op_new(verb, 0);
+        if (op) {
+            op->u.flag.address = flag;
+            op->u.flag.value = value;
+            op->u.flag.condition = condition;
+        }
+        error = ha_runtime_submit(s, op);
+    }
+    ha_runtime_unlock();
+    return (CUresult)error;   /* the codes used here are the same in both APIs */
+}
+
+static CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, CU_STREAM_WAIT_VALUE_AND, &flag_wait_verb);
+}
+
+static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
+{
+    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, CU_STREAM_WRITE_VALUE_DEFAULT, &flag_write_verb);
+}
+
+static const struct {
+    const char *name;
+    CUresult (*function)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+} symbols[] = { { "cuStreamWaitValue32_v2", wait_value }, { "cuStreamWriteValue32_v2", write_value } };
+
+static _Thread_local char reason[160];   /* of the last failure; empty: none */
+
+void *ha_emulated_dlopen(const char *name, int mode)
+{
+    (void)ha_runtime_environment();
+    ha_runtime_lock();
+    bool present = ha_runtime.settings.devices >= 0;
+    ha_runtime_unlock();
+    present = present && strcmp(name, "libcuda.so.1") == 0 && (mode & (RTLD_NOW | RTLD_LAZY));
+    if (!present) snprintf(reason, sizeof reason, "%s: no such library on the emulated machine", name);
+    return present ? &ha_runtime : NULL;
+}
+
+void *ha_emulated_dlsym(void *library, const char *symbol)
+{
+    void *address = NULL;
+    ha_runtime_lock();
+    bool present = library == &ha_runtime && ha_runtime.settings.memory_operations;
+    ha_runtime_unlock();
+    for (size_t i = 0; present && i < sizeof symbols / sizeof *symbols; i++)
+        if (strcmp(symbols[i].name, symbol) == 0) memcpy(&address, &symbols[i].function, sizeof address);
+    if (!address) snprintf(reason, sizeof reason, "undefined symbol: %s", symbol);
+    return address;
+}
+
+char *ha_emulated_dlerror(void)
+{
+    static _Thread_local char told[sizeof reason];
+    memcpy(told, reason, sizeof told);
+    reason[0] = '\0';
+    return told[0] ? told : NULL;
+}

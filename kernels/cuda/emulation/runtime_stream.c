@@ -1,0 +1,296 @@
+#include "kernels/cuda/emulation/runtime_inside.h"
+
+#include "harness/base/clock.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { POLL_NS = 50000 };
+
+struct ha_runtime_stream *ha_runtime_streams;
+static uint64_t serial;
+
+struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_verb *verb, size_t data_bytes)
+{
+    struct ha_runtime_op *op = data_bytes <= PTRDIFF_MAX - sizeof *op ? malloc(sizeof *op + data_bytes) : NULL;
+    if (op) *op = (struct ha_runtime_op){ .verb = verb, .data_bytes = data_bytes };
+    return op;
+}
+
+void ha_runtime_op_free(struct ha_runtime_op *op)
+{
+    if (op) ha_runtime_mark_drop(op->mark);
+    free(op);
+}
+
+/* Gives the lock to others for a moment, POLL_NS long; false when that is over. */
+static bool poll_on(uint64_t *end)
+{
+    uint64_t now = ha_now_ns();
+    if (!*end) *end = now + POLL_NS;
+    if (now >= *end) return false;
+    ha_runtime_unlock();
+    sched_yield();
+    ha_runtime_lock();
+    return true;
+}
+
+void ha_runtime_await(bool (*over)(const void *arg), const void *arg)
+{
+    uint64_t end = 0;
+    while (!over(arg)) {
+        if (poll_on(&end)) continue;
+        ha_runtime.sleepers++;
+        pthread_cond_wait(&ha_runtime.moved, &ha_runtime.lock);
+        ha_runtime.sleepers--;
+    }
+}
+
+static void await_work(struct ha_runtime_stream *s)
+{
+    uint64_t end = 0;
+    while (!s->head && !s->ending) {
+        if (poll_on(&end)) continue;
+        s->idle = true;
+        pthread_cond_wait(&s->work, &ha_runtime.lock);
+        s->idle = false;
+    }
+}
+
+static void *worker(void *arg)
+{
+    struct ha_runtime_stream *s = arg;
+    prctl(PR_SET_TIMERSLACK, 1000ul);   /* naps between polls of a flag would all be 50 us longer */
+    ha_runtime_lock();
+    ha_runtime_see(s);
+    for (;;) {
+        await_work(s);
+        struct ha_runtime_op *op = s->head;
+        if (!op) break;
+        ha_runtime_see(op);
+        ha_runtime_unlock();
+        if (op->verb->always || !ha_runtime_lost(s->device)) op->verb->run(s, op);
+        ha_runtime_lock();
+        ha_runtime_publish(s);
+        s->head = op->next;
+        if (!s->head) s->tail = &s->head;
+        ha_runtime_op_free(op);
+        if (ha_runtime.sleepers) pthread_cond_broadcast(&ha_runtime.moved);
+    }
+    s->ended = true;
+    ha_runtime_publish(&ha_runtime.device[s->device]);
+    pthread_cond_broadcast(&ha_runtime.moved);
+    ha_runtime_unlock();
+    return NULL;
+}
+
+cudaError_t ha_runtime_submit(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+{
+    if (!op) return cudaErrorMemoryAllocation;
+    if (s->capture) {
+        if (s->capture->invalid) {
+            ha_runtime_op_free(op);
+            return cudaErrorStreamCaptureInvalidated;
+        }
+        *s->capture->graph->tail = op;
+        s->capture->graph->tail = &op->next;
+        return cudaSuccess;
+    }
+    if (op->verb->prepare && !op->verb->prepare(op)) {
+        ha_runtime_op_free(op);
+        return cudaErrorMemoryAllocation;
+    }
+    op->serial = ++serial;
+    ha_runtime_publish(op);
+    *s->tail = op;
+    s->tail = &op->next;
+    if (s->idle) pthread_cond_signal(&s->work);
+    return cudaSuccess;
+}
+
+/* ---- waiting for streams: for the operations up to a serial number; who waits longer than a stream lives is done */
+
+struct until {
+    cudaStream_t handle;       /* NULL: all of the device */
+    int device;
+    uint64_t serial;
+};
+
+static bool until_over(const void *arg)
+{
+    const struct until *u = arg;
+    for (const struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next) {
+        bool asked = u->handle ? s->handle == u->handle : s->device == u->device;
+        if (asked && s->head && s->head->serial <= u->serial) return false;
+        if (asked) ha_runtime_see(s);
+    }
+    if (!u->handle) ha_runtime_see(&ha_runtime.device[u->device]);
+    return true;
+}
+
+void ha_runtime_await_stream(cudaStream_t handle)
+{
+    ha_runtime_await(until_over, &(struct until){ .handle = handle, .serial = serial });
+}
+
+void ha_runtime_await_device(int device)
+{
+    ha_runtime_await(until_over, &(struct until){ .device = device, .serial = serial });
+}
+
+/* ---- making and ending them */
+
+static cudaError_t stream_make(int device, cudaStream_t *handle)
+{
+    struct ha_runtime_stream *s = calloc(1, sizeof *s);
+    if (!s) return cudaErrorMemoryAllocation;
+    s->handle = ha_runtime_handle_make(HA_HANDLE_STREAM, device, s);
+    if (!s->handle) {
+        free(s);
+        return cudaErrorMemoryAllocation;
+    }
+    s->device = device;
+    s->process = getpid();
+    s->tail = &s->head;
+    pthread_cond_init(&s->work, NULL);
+    ha_runtime_publish(s);
+    /* signals belong to the program's own threads */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&s->thread, NULL, worker, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        ha_runtime_handle_drop(s->handle);
+        pthread_cond_destroy(&s->work);
+        free(s);
+        return cudaErrorOperatingSystem;
+    }
+    s->next = ha_runtime_streams;
+    ha_runtime_streams = s;
+    *handle = s->handle;
+    return cudaSuccess;
+}
+
+void ha_runtime_stream_end(struct ha_runtime_stream *s)
+{
+    ha_runtime_handle_drop(s->handle);
+    ha_runtime_capture_drop(s);
+    s->ending = true;
+    pthread_cond_signal(&s->work);
+}
+
+void ha_runtime_streams_reap(void)
+{
+    for (struct ha_runtime_stream **at = &ha_runtime_streams, *s; (s = *at);) {
+        if (!s->ended) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        pthread_join(s->thread, NULL);   /* it has released the lock for the last time */
+        pthread_cond_destroy(&s->work);
+        free(s);
+    }
+}
+
+static bool all_ended(const void *arg)
+{
+    for (const struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next)
+        if (s->device == *(const int *)arg && !s->ended) return false;
+    return true;
+}
+
+void ha_runtime_streams_finish(int device)
+{
+    for (struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next)
+        if (s->device == device && !s->ending) ha_runtime_stream_end(s);
+    ha_runtime.device[device].null_stream = NULL;
+    ha_runtime_await(all_ended, &device);
+    ha_runtime_streams_reap();
+}
+
+struct ha_runtime_stream *ha_runtime_stream_find(cudaStream_t handle, cudaError_t *error)
+{
+    cudaStream_t *null = &ha_runtime.device[ha_runtime_current()].null_stream;
+    if (*error) return NULL;
+    if (!handle && !*null && (*error = stream_make(ha_runtime_current(), null))) return NULL;
+    struct ha_runtime_stream *s = ha_runtime_handle_find(HA_HANDLE_STREAM, handle ? handle : *null);
+    if (!s) *error = cudaErrorInvalidResourceHandle;
+    else if ((*error = ha_runtime_lost(s->device))) s = NULL;
+    return s;
+}
+
+/* ---- the API */
+
+static cudaError_t create(cudaError_t error, cudaStream_t *stream, unsigned flags)
+{
+    if (!error && (!stream || flags & ~(unsigned)cudaStreamNonBlocking)) error = cudaErrorInvalidValue;
+    if (error) return error;
+    ha_runtime_streams_reap();
+    return stream_make(ha_runtime_current(), stream);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamCreateWithFlags);
+    return ha_runtime_leave(create(error, stream, flags));
+}
+
+/* priorities out of range are cut, and here there is one */
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    (void)priority;
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamCreateWithPriority);
+    return ha_runtime_leave(create(error, stream, flags));
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaDeviceGetStreamPriorityRange);
+    if (!error && least) *least = 0;
+    if (!error && greatest) *greatest = 0;
+    return ha_runtime_leave(error);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamDestroy);
+    if (ha_runtime_may_release(error)) {
+        struct ha_runtime_stream *s = ha_runtime_handle_find(HA_HANDLE_STREAM, stream);
+        if (s) ha_runtime_stream_end(s);
+        else if (!error) error = cudaErrorInvalidResourceHandle;
+        ha_runtime_streams_reap();
+    }
+    return ha_runtime_leave(error);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamSynchronize);
+    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
+    if (s && s->capture) {
+        s->capture->invalid = true;
+        error = cudaErrorStreamCaptureUnsupported;
+    } else if (s) {
+        int device = s->device;
+        ha_runtime_await_stream(s->handle);
+        error = ha_runtime_lost(device);
+    }
+    return ha_runtime_leave(error);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamQuery);
+    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
+    if (s && s->capture) {
+        s->capture->invalid = true;
+        error = cudaErrorStreamCaptureUnsupported;
+    } else if (s && s->head) error = cudaErrorNotReady;
+    else if (s) ha_runtime_see(s);
+    return ha_runtime_leave(error);
+}

@@ -1,0 +1,83 @@
+#ifndef HA_KERNELS_CUDA_EMULATION_SIMT_H
+#define HA_KERNELS_CUDA_EMULATION_SIMT_H
+
+/* CUDA's names for kernels that run on this machine: kernels/cuda/simt.h without nvcc.
+ *
+ * A block runs on the thread that calls ha_emulated_run, the blocks of a launch one after another; the threads of a
+ * block are fibers, each running until it has to wait for others. Wrong use ends the process with a line that names
+ * kernel, block, thread and what the others wait at:
+ *   __syncthreads while a thread of the block has returned, or waits at another __syncthreads;
+ *   a warp operation whose mask lacks the caller, or names a lane that has returned or does not exist;
+ *   a shuffle that reads a lane outside the mask;
+ *   threads that wait for each other.
+ * With AddressSanitizer, shared memory and arguments end where they end. With ThreadSanitizer, two threads of a block
+ * that touch the same memory without a __syncthreads or __syncwarp between are reported: shuffles and votes do not
+ * order memory, here as on a GPU. */
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cuda/emulation/simt_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Queues a copy of the arguments on the stream, whose thread will call ha_emulated_run. The name is static and ends at
+ * its first comma outside of brackets. (runtime.c) */
+cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid,
+                               dim3 block, cudaStream_t stream);
+/* Runs all of a launch, whose grid and block are such as a GPU takes. Any thread may call it, several at once. */
+void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
+                     const unsigned block[3]);
+
+/* In which order threads and blocks take their turns, in launches that begin from now on: "forward", "backward", or a
+ * number that seeds a shuffle. At first, as the environment's HA_EMULATION_ORDER says, else forward. A barrier
+ * that is missing changes the results of one order or another. false: not understood, nothing changed. */
+bool ha_emulated_order(const char *order);
+
+/* ---- below here: what kernels reach through CUDA's names */
+
+enum { HA_EMULATED_WARP = 32, HA_EMULATED_BLOCK_MAX = 1024 };
+
+struct ha_emulated_place {
+    uint3 thread, block;
+    dim3 block_dim, grid_dim;
+    void *crew;   /* who runs the block here */
+};
+/* initial-exec: the kernels read it all the time; it is small enough for a library that is loaded late */
+extern __thread struct ha_emulated_place ha_emulated __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* Where a thread waits: the operation and the source line. */
+struct ha_emulated_site {
+    const char *operation, *file;
+    int line;
+};
+struct ha_emulated_votes {
+    unsigned count;
+    bool any, all;
+};
+struct ha_emulated_votes ha_emulated_barrier(const struct ha_emulated_site *site, bool vote);
+void ha_emulated_sync_warp(const struct ha_emulated_site *site, unsigned mask);
+uint64_t ha_emulated_shuffle(const struct ha_emulated_site *site, unsigned mask, uint64_t value, unsigned source_lane);
+unsigned ha_emulated_ballot(const struct ha_emulated_site *site, unsigned mask, bool vote);
+void ha_emulated_mma(const struct ha_emulated_site *site, float *c, const float *a, const float *b);
+/* the block's own, the same for all its threads; 0xFF at first */
+void *ha_emulated_shared(const struct ha_emulated_site *site, size_t bytes, size_t alignment);
+/* lets the other threads run, of the block and of this machine */
+void ha_emulated_pause(void);
+uint64_t ha_emulated_clock_ns(void);
+/* ends the process: kernel, block, thread, and this */
+void ha_emulated_stop(const struct ha_emulated_site *site, const char *why) __attribute__((noreturn));
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+#include "kernels/cuda/emulation/simt_names.h"
+#endif
+
+#endif

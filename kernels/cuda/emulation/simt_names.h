@@ -1,0 +1,274 @@
+#ifndef HA_KERNELS_CUDA_EMULATION_SIMT_NAMES_H
+#define HA_KERNELS_CUDA_EMULATION_SIMT_NAMES_H
+
+/* CUDA's names, for emulation/simt.h: what each of them means stands in CUDA's own manual. */
+
+#include <math.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+
+#define threadIdx (const_cast<const uint3 &>(ha_emulated.thread))
+#define blockIdx (const_cast<const uint3 &>(ha_emulated.block))
+#define blockDim (const_cast<const dim3 &>(ha_emulated.block_dim))
+#define gridDim (const_cast<const dim3 &>(ha_emulated.grid_dim))
+
+#define HA_SHARED(type, name) \
+    const ha_emulated_site name##_site = { "HA_SHARED(" #type ", " #name ")", __FILE__, __LINE__ }; \
+    type &name = *static_cast<type *>(ha_emulated_shared(&name##_site, sizeof(type), alignof(type)))
+
+#define HA_ARGS(type) const type &
+
+/* ---- launch */
+
+template <class A> struct ha_emulated_by_value {
+    void (*kernel)(A);
+    A args;
+    static void run(const void *call)
+    {
+        const ha_emulated_by_value *c = static_cast<const ha_emulated_by_value *>(call);
+        c->kernel(c->args);
+    }
+};
+template <class A> struct ha_emulated_by_reference {
+    void (*kernel)(const A &);
+    A args;
+    static void run(const void *call)
+    {
+        const ha_emulated_by_reference *c = static_cast<const ha_emulated_by_reference *>(call);
+        c->kernel(c->args);
+    }
+};
+
+template <class A, class Call> static inline cudaError_t ha_emulated_queue(const char *name, const Call &call, dim3 grid, dim3 block,
+                                                                           cudaStream_t stream)
+{
+    static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A), "arguments are one plain struct");
+    return ha_emulated_launch(name, Call::run, &call, sizeof call, grid, block, stream);
+}
+template <class A> static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(A), dim3 grid, dim3 block,
+                                                                   cudaStream_t stream, const A &args)
+{
+    return ha_emulated_queue<A>(name, ha_emulated_by_value<A>{ kernel, args }, grid, block, stream);
+}
+template <class A> static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(const A &), dim3 grid, dim3 block,
+                                                                   cudaStream_t stream, const A &args)
+{
+    return ha_emulated_queue<A>(name, ha_emulated_by_reference<A>{ kernel, args }, grid, block, stream);
+}
+#define ha_launch(...) ha_emulated_launch_as(#__VA_ARGS__, __VA_ARGS__)
+
+/* ---- barriers, votes and shuffles; the last two parameters are where the call stands */
+
+#define HA_EMULATED_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#define HA_EMULATED_SITE(name) const ha_emulated_site site = { name, file, line }
+
+static inline void __syncthreads(HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__syncthreads");
+    ha_emulated_barrier(&site, false);
+}
+static inline int __syncthreads_or(int vote, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__syncthreads_or");
+    return ha_emulated_barrier(&site, vote != 0).any;
+}
+static inline int __syncthreads_and(int vote, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__syncthreads_and");
+    return ha_emulated_barrier(&site, vote != 0).all;
+}
+static inline int __syncthreads_count(int vote, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__syncthreads_count");
+    return int(ha_emulated_barrier(&site, vote != 0).count);
+}
+static inline void __syncwarp(unsigned mask = 0xffffffffu, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__syncwarp");
+    ha_emulated_sync_warp(&site, mask);
+}
+static inline unsigned __ballot_sync(unsigned mask, int vote, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__ballot_sync");
+    return ha_emulated_ballot(&site, mask, vote != 0);
+}
+static inline int __any_sync(unsigned mask, int vote, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__any_sync");
+    return ha_emulated_ballot(&site, mask, vote != 0) != 0;
+}
+static inline int __all_sync(unsigned mask, int vote, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__all_sync");
+    return ha_emulated_ballot(&site, mask, vote != 0) == mask;
+}
+
+static inline unsigned ha_emulated_lane(void)
+{
+    const uint3 &t = ha_emulated.thread;
+    const dim3 &d = ha_emulated.block_dim;
+    return (t.x + d.x * (t.y + d.y * t.z)) % HA_EMULATED_WARP;
+}
+template <class T> static inline T ha_emulated_exchange(const ha_emulated_site *site, unsigned mask, T value, unsigned source)
+{
+    static_assert(sizeof(T) <= sizeof(uint64_t), "");
+    uint64_t got = 0;
+    memcpy(&got, &value, sizeof value);
+    got = ha_emulated_shuffle(site, mask, got, source);
+    memcpy(&value, &got, sizeof value);
+    return value;
+}
+
+/* The source lanes, by the lane, its segment of `width` lanes, and the operand; what leaves the segment reads itself. */
+#define HA_EMULATED_SHUFFLES(T) \
+    static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32, HA_EMULATED_WHERE) \
+    { \
+        HA_EMULATED_SITE("__shfl_sync"); \
+        const unsigned w = unsigned(width), first = ha_emulated_lane() & ~(w - 1); \
+        return ha_emulated_exchange(&site, mask, value, first + (unsigned(from) & (w - 1))); \
+    } \
+    static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, HA_EMULATED_WHERE) \
+    { \
+        HA_EMULATED_SITE("__shfl_xor_sync"); \
+        const unsigned w = unsigned(width), lane = ha_emulated_lane(), to = lane ^ unsigned(bits); \
+        return ha_emulated_exchange(&site, mask, value, to < (lane & ~(w - 1)) + w ? to : lane); \
+    } \
+    static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, HA_EMULATED_WHERE) \
+    { \
+        HA_EMULATED_SITE("__shfl_down_sync"); \
+        const unsigned w = unsigned(width), lane = ha_emulated_lane(); \
+        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) + by < w ? lane + by : lane); \
+    } \
+    static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, HA_EMULATED_WHERE) \
+    { \
+        HA_EMULATED_SITE("__shfl_up_sync"); \
+        const unsigned w = unsigned(width), lane = ha_emulated_lane(); \
+        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) >= by ? lane - by : lane); \
+    }
+HA_EMULATED_SHUFFLES(int)
+HA_EMULATED_SHUFFLES(unsigned)
+HA_EMULATED_SHUFFLES(float)
+HA_EMULATED_SHUFFLES(unsigned long long)
+HA_EMULATED_SHUFFLES(double)
+#undef HA_EMULATED_SHUFFLES
+
+/* ---- atomics: of the whole machine, since mapped memory is shared with the host; relaxed, as CUDA's */
+
+#define HA_EMULATED_UPDATE(name, T, update) \
+    static inline T name(T *p, T value) \
+    { \
+        T old, wanted; \
+        __atomic_load(p, &old, __ATOMIC_RELAXED); \
+        do wanted = (update); \
+        while (!__atomic_compare_exchange(p, &old, &wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)); \
+        return old; \
+    }
+HA_EMULATED_UPDATE(atomicAdd, float, old + value)
+HA_EMULATED_UPDATE(atomicMax, int, old > value ? old : value)
+HA_EMULATED_UPDATE(atomicMax, unsigned, old > value ? old : value)
+HA_EMULATED_UPDATE(atomicMax, unsigned long long, old > value ? old : value)
+#undef HA_EMULATED_UPDATE
+
+#define HA_EMULATED_ATOMICS(T) \
+    static inline T atomicAdd(T *p, T value) { return __atomic_fetch_add(p, value, __ATOMIC_RELAXED); } \
+    static inline T atomicCAS(T *p, T old, T value) \
+    { \
+        __atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
+        return old; \
+    }
+HA_EMULATED_ATOMICS(int)
+HA_EMULATED_ATOMICS(unsigned)
+HA_EMULATED_ATOMICS(unsigned long long)
+#undef HA_EMULATED_ATOMICS
+
+static inline void __threadfence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+/* ---- numbers */
+
+static inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
+static inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
+static inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
+static inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+
+#define HA_EMULATED_ORDERED(T) \
+    static inline T min(T a, T b) { return b < a ? b : a; } \
+    static inline T max(T a, T b) { return a < b ? b : a; }
+HA_EMULATED_ORDERED(int)
+HA_EMULATED_ORDERED(unsigned)
+HA_EMULATED_ORDERED(long)
+HA_EMULATED_ORDERED(unsigned long)
+HA_EMULATED_ORDERED(long long)
+HA_EMULATED_ORDERED(unsigned long long)
+#undef HA_EMULATED_ORDERED
+
+/* ---- the names of kernels/cuda/simt.h that are instructions of a GPU */
+
+static inline uint4 ha_load16(const void *p, HA_EMULATED_WHERE)
+{
+    if (reinterpret_cast<uintptr_t>(p) % 16) {
+        HA_EMULATED_SITE("ha_load16");
+        ha_emulated_stop(&site, "the address is not a multiple of 16");
+    }
+    uint4 x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* Selects over integers; float arithmetic only where it is exact or is the wanted rounding. */
+static inline float ha_f16_to_f32(uint16_t h)
+{
+    const uint32_t rest = uint32_t(h & 0x7fffu) << 13;
+    const uint32_t normal = rest + ((127u - 15u) << 23);
+    /* m * 2^-24 = (1 + m/1024) * 2^-14 - 2^-14 */
+    const uint32_t small = __float_as_uint(__uint_as_float(rest + ((127u - 14u) << 23)) - 0x1p-14f);
+    const uint32_t huge = rest | 0x7f800000u | (rest & 0x007fffffu ? 0x00400000u : 0u);
+    const uint32_t magnitude = rest < 0x00800000u ? small : rest < 0x0f800000u ? normal : huge;
+    return __uint_as_float(magnitude | uint32_t(h & 0x8000u) << 16);
+}
+static inline uint16_t ha_f32_to_f16(float x)
+{
+    const uint32_t u = __float_as_uint(x), rest = u & 0x7fffffffu;
+    const uint32_t normal = (rest - ((127u - 15u) << 23) + 0x0fffu + (rest >> 13 & 1u)) >> 13;
+    /* the ulp of [0.5, 1) is 2^-24, the smallest subnormal: the addition rounds to it */
+    const uint32_t small = __float_as_uint(__uint_as_float(rest < 0x38800000u ? rest : 0u) + 0.5f) - __float_as_uint(0.5f);
+    const uint32_t huge = rest > 0x7f800000u ? 0x7e00u | (rest >> 13 & 0x03ffu) : 0x7c00u;
+    /* from 65520 on, normal carries into infinity by itself */
+    const uint32_t magnitude = rest < 0x38800000u ? small : rest < 0x47800000u ? normal : huge;
+    return uint16_t(magnitude | (u >> 16 & 0x8000u));
+}
+static inline float ha_bf16_to_f32(uint16_t h) { return __uint_as_float(uint32_t(h) << 16); }
+static inline uint16_t ha_f32_to_bf16(float x)
+{
+    const uint32_t u = __float_as_uint(x), rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+    return uint16_t((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x0040u : rounded);
+}
+static inline float2 ha_f16x2_to_f32(uint32_t h)
+{
+    return make_float2(ha_f16_to_f32(uint16_t(h & 0xffffu)), ha_f16_to_f32(uint16_t(h >> 16)));
+}
+
+static inline void ha_mma_tf32(float c[4], const float a[4], const float b[2], HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("ha_mma_tf32");
+    ha_emulated_mma(&site, c, a, b);
+}
+
+static inline uint64_t ha_clock_ns(void) { return ha_emulated_clock_ns(); }
+static inline void ha_pause(void) { ha_emulated_pause(); }
+static inline uint32_t ha_load_system(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void ha_store_system(uint32_t *p, uint32_t value) { __atomic_store_n(p, value, __ATOMIC_RELEASE); }
+
+#undef HA_EMULATED_SITE
+#undef HA_EMULATED_WHERE
+
+#endif

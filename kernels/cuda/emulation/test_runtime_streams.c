@@ -1,0 +1,355 @@
+#include "kernels/cuda/emulation/test_runtime.h"
+
+#include <sched.h>
+#include <time.h>
+
+/* Streams, events, host functions and flags. */
+
+static struct ha_emulated_alive none;
+
+static void streams_run_in_order(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    uint32_t *word = pinned_new(sizeof *word), expected = 7;
+    *word = 7;
+    for (uint32_t i = 0; i < 2000; i++) {
+        ok(mix(word, 31, i, stream));
+        expected = expected * 31 + i;
+    }
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(*word, expected);
+    ok(cudaStreamQuery(stream));
+    ok(cudaStreamDestroy(stream));
+    ok(cudaFreeHost(word));
+    struct ha_emulated_alive alive = ha_emulated_alive();
+    assert_memory_equal(&alive, &none, sizeof none);
+}
+
+static void arguments_are_copied(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    struct gate gate = { 0 };
+    uint32_t *word = pinned_new(sizeof *word), other = 0;
+    *word = 1;
+    ok(gate_enqueue(&gate, stream));
+    struct mix m = { word, 2, 3 };
+    ok(ha_emulated_launch("mix", mix_run, &m, sizeof m, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
+    m = (struct mix){ &other, 9, 9 };
+    gate_open(&gate);
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(*word, 5);
+    assert_int_equal(other, 0);
+}
+
+static void the_default_stream_runs_too(void **state)
+{
+    (void)state;
+    uint32_t *word = pinned_new(sizeof *word);
+    *word = 1;
+    ok(mix(word, 2, 3, NULL));
+    ok(cudaStreamSynchronize(NULL));
+    assert_int_equal(*word, 5);
+    assert_int_equal(ha_emulated_alive().streams, 0);
+}
+
+/* each waits for what the other does */
+static void streams_run_side_by_side(void **state)
+{
+    (void)state;
+    cudaStream_t a = stream_new(), b = stream_new();
+    struct gate first = { 0 }, second = { 0 };
+    ok(gate_enqueue(&first, a));
+    ok(gate_enqueue(&second, b));
+    gate_await(&first);
+    gate_await(&second);
+    gives(cudaErrorNotReady, cudaStreamQuery(a));
+    gives(cudaErrorNotReady, cudaStreamQuery(b));
+    gate_open(&second);
+    ok(cudaStreamSynchronize(b));
+    gives(cudaErrorNotReady, cudaStreamQuery(a));
+    gate_open(&first);
+    ok(cudaDeviceSynchronize());
+    ok(cudaStreamQuery(a));
+}
+
+struct driver {
+    CUresult (*wait)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+    CUresult (*write)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+};
+
+static struct driver driver_load(void)
+{
+    struct driver driver;
+    void *library = ha_emulated_dlopen("libcuda.so.1", 2);
+    assert_non_null(library);
+    void *wait = ha_emulated_dlsym(library, "cuStreamWaitValue32_v2"), *write = ha_emulated_dlsym(library, "cuStreamWriteValue32_v2");
+    assert_true(wait && write);
+    memcpy(&driver.wait, &wait, sizeof wait);
+    memcpy(&driver.write, &write, sizeof write);
+    return driver;
+}
+
+static CUdeviceptr address(const uint32_t *flag)
+{
+    return (CUdeviceptr)(uintptr_t)flag;
+}
+
+static void streams_meet_through_flags(void **state)
+{
+    (void)state;
+    struct driver driver = driver_load();
+    cudaStream_t a = stream_new(), b = stream_new();
+    uint32_t *flags = pinned_new(4 * sizeof *flags), *words = device_new(2 * sizeof *words);
+    memset(flags, 0, 4 * sizeof *flags);
+    ok(cudaMemsetAsync(words, 0, sizeof *words, a));
+    ok(cudaMemsetAsync(words + 1, 0, sizeof *words, b));
+    for (uint32_t i = 1; i <= 50; i++) {
+        ok(mix(&words[0], 1, 1, a));
+        ok(driver.write(a, address(&flags[0]), i, CU_STREAM_WRITE_VALUE_DEFAULT));
+        ok(driver.wait(b, address(&flags[0]), i, CU_STREAM_WAIT_VALUE_GEQ));
+        ok(mix(&words[1], 1, 1, b));
+        ok(driver.write(b, address(&flags[1]), i, CU_STREAM_WRITE_VALUE_DEFAULT));
+        ok(driver.wait(a, address(&flags[1]), i, CU_STREAM_WAIT_VALUE_GEQ));
+    }
+    ok(driver.write(a, address(&flags[2]), 1, 0));
+    while (!__atomic_load_n(&flags[2], __ATOMIC_ACQUIRE)) sched_yield();
+    uint32_t back[2];
+    ok(cudaMemcpyAsync(back, words, sizeof back, cudaMemcpyDeviceToHost, a));
+    assert_int_equal(back[0], 50);
+    assert_int_equal(back[1], 50);
+}
+
+static void flags_are_compared_as_asked(void **state)
+{
+    (void)state;
+    struct driver driver = driver_load();
+    static const struct {
+        uint32_t flag, value;
+        unsigned condition;
+        bool holds;
+    } table[] = {
+        { 5, 5, CU_STREAM_WAIT_VALUE_GEQ, true },          { 4, 5, CU_STREAM_WAIT_VALUE_GEQ, false },
+        { 6, 5, CU_STREAM_WAIT_VALUE_GEQ, true },          { 2, UINT32_MAX, CU_STREAM_WAIT_VALUE_GEQ, true },   /* cyclic */
+        { UINT32_MAX, 2, CU_STREAM_WAIT_VALUE_GEQ, false }, { 5, 5, CU_STREAM_WAIT_VALUE_EQ, true },
+        { 6, 5, CU_STREAM_WAIT_VALUE_EQ, false },          { 6, 2, CU_STREAM_WAIT_VALUE_AND, true },
+        { 5, 2, CU_STREAM_WAIT_VALUE_AND, false },
+    };
+    uint32_t *flag = pinned_new(2 * sizeof *flag);
+    cudaStream_t stream = stream_new();
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        __atomic_store_n(flag, table[i].flag, __ATOMIC_RELEASE);
+        ok(driver.wait(stream, address(flag), table[i].value, table[i].condition));
+        if (!table[i].holds) {
+            nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+            gives(cudaErrorNotReady, cudaStreamQuery(stream));
+            __atomic_store_n(flag, table[i].value, __ATOMIC_RELEASE);
+        }
+        ok(cudaStreamSynchronize(stream));
+    }
+    static uint32_t pageable;
+    gives(CUDA_ERROR_INVALID_VALUE, driver.wait(stream, address(&pageable), 1, CU_STREAM_WAIT_VALUE_GEQ));
+    gives(CUDA_ERROR_INVALID_VALUE, driver.write(stream, address(&pageable), 1, 0));
+    gives(CUDA_ERROR_INVALID_VALUE, driver.write(stream, address(flag) + 1, 1, 0));
+    gives(CUDA_ERROR_INVALID_VALUE, driver.write(stream, address(flag) + 8, 1, 0));
+    gives(CUDA_ERROR_INVALID_VALUE, driver.wait(stream, address(flag), 1, 3));
+    ok(cudaStreamDestroy(stream));
+    gives(CUDA_ERROR_INVALID_HANDLE, driver.wait(stream, address(flag), 0, 0));
+}
+
+static void streams_wait_for_events(void **state)
+{
+    (void)state;
+    cudaStream_t a = stream_new(), b = stream_new();
+    cudaEvent_t event = event_new();
+    struct gate gate = { 0 };
+    uint32_t *word = pinned_new(sizeof *word);
+    *word = 1;
+    ok(gate_enqueue(&gate, a));
+    ok(mix(word, 3, 0, a));
+    ok(cudaEventRecord(event, a));
+    ok(cudaStreamWaitEvent(b, event, 0));
+    ok(mix(word, 1, 1, b));
+    gives(cudaErrorNotReady, cudaEventQuery(event));
+    gives(cudaErrorNotReady, cudaStreamQuery(b));
+    gate_open(&gate);
+    ok(cudaEventSynchronize(event));
+    ok(cudaEventQuery(event));
+    ok(cudaStreamSynchronize(b));
+    assert_int_equal(*word, 4);
+}
+
+static void an_event_that_was_never_recorded_holds_nobody(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    cudaEvent_t event = event_new();
+    ok(cudaStreamWaitEvent(stream, event, 0));
+    ok(cudaStreamSynchronize(stream));
+    ok(cudaEventSynchronize(event));
+    ok(cudaEventQuery(event));
+}
+
+/* The wait is for the record of that time: not for a later one, and not done by a later one. */
+static void waits_keep_to_their_record(void **state)
+{
+    (void)state;
+    cudaStream_t a = stream_new(), b = stream_new(), c = stream_new(), d = stream_new();
+    cudaEvent_t event = event_new();
+    struct gate first = { 0 }, second = { 0 };
+    ok(gate_enqueue(&first, a));
+    ok(cudaEventRecord(event, a));
+    ok(cudaStreamWaitEvent(b, event, 0));
+    ok(gate_enqueue(&second, d));
+    ok(cudaEventRecord(event, d));
+    ok(cudaStreamWaitEvent(c, event, 0));
+    ok(cudaEventDestroy(event));   /* waits that are queued go on */
+    gate_open(&second);
+    ok(cudaStreamSynchronize(c));
+    gives(cudaErrorNotReady, cudaStreamQuery(b));
+    gate_open(&first);
+    ok(cudaStreamSynchronize(b));
+}
+
+static void events_have_the_time(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    cudaEvent_t start = event_new(), end = event_new(), mute;
+    struct gate gate = { 0 };
+    float ms = -1;
+    ok(cudaEventCreateWithFlags(&mute, cudaEventDisableTiming));
+    gives(cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&ms, start, end));
+    ok(cudaEventRecord(start, stream));
+    ok(gate_enqueue(&gate, stream));
+    ok(cudaEventRecord(end, stream));
+    ok(cudaEventRecord(mute, stream));
+    gate_await(&gate);
+    gives(cudaErrorNotReady, cudaEventElapsedTime(&ms, start, end));
+    nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    gate_open(&gate);
+    ok(cudaEventSynchronize(end));
+    ok(cudaEventElapsedTime(&ms, start, end));
+    assert_true(ms >= 5.0f && ms < 5000.0f);
+    ok(cudaEventElapsedTime(&ms, end, start));
+    assert_true(ms <= -5.0f);
+    ok(cudaEventSynchronize(mute));
+    gives(cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&ms, start, mute));
+    gives(cudaErrorInvalidValue, cudaEventElapsedTime(NULL, start, end));
+}
+
+static void destroyed_handles_are_known_as_such(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new(), same;
+    cudaEvent_t event = event_new(), other = event_new();
+    ok(cudaStreamDestroy(stream));
+    ok(cudaEventDestroy(event));
+    same = stream_new();
+    assert_ptr_not_equal(stream, same);
+    gives(cudaErrorInvalidResourceHandle, cudaStreamDestroy(stream));
+    gives(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(stream));
+    gives(cudaErrorInvalidResourceHandle, cudaStreamQuery(stream));
+    gives(cudaErrorInvalidResourceHandle, cudaEventRecord(other, stream));
+    gives(cudaErrorInvalidResourceHandle, mix(NULL, 0, 0, stream));
+    gives(cudaErrorInvalidResourceHandle, cudaEventDestroy(event));
+    gives(cudaErrorInvalidResourceHandle, cudaEventRecord(event, same));
+    gives(cudaErrorInvalidResourceHandle, cudaStreamWaitEvent(same, event, 0));
+    gives(cudaErrorInvalidResourceHandle, cudaEventSynchronize(event));
+    gives(cudaErrorInvalidResourceHandle, cudaEventQuery(event));
+    gives(cudaErrorInvalidResourceHandle, cudaStreamSynchronize((cudaStream_t)(void *)other));
+    gives(cudaErrorInvalidResourceHandle, cudaStreamDestroy(NULL));
+}
+
+/* as on a GPU: destroying a stream does not wait, and does not drop its work */
+static void a_destroyed_stream_ends_its_work(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    cudaEvent_t event = event_new();
+    struct gate gate = { 0 };
+    uint32_t *word = pinned_new(sizeof *word);
+    *word = 1;
+    ok(gate_enqueue(&gate, stream));
+    ok(mix(word, 2, 3, stream));
+    ok(cudaEventRecord(event, stream));
+    ok(cudaStreamDestroy(stream));
+    gives(cudaErrorNotReady, cudaEventQuery(event));
+    gate_open(&gate);
+    ok(cudaDeviceSynchronize());
+    ok(cudaEventQuery(event));
+    assert_int_equal(*word, 5);
+}
+
+/* who waits for the device has seen the work of streams that are no more */
+static void work_of_a_stream_that_is_gone_is_seen(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    uint32_t *word = pinned_new(sizeof *word);
+    *word = 1;
+    ok(mix(word, 2, 3, stream));
+    ok(cudaStreamDestroy(stream));
+    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+    stream_new();   /* what has ended is cleared away */
+    ok(cudaDeviceSynchronize());
+    assert_int_equal(*word, 5);
+}
+
+static cudaError_t from_inside;
+static void calls_back(void *arg)
+{
+    from_inside = cudaStreamQuery(arg);
+}
+
+static void host_functions_must_not_call_back(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    ok(cudaLaunchHostFunc(stream, calls_back, stream));
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(from_inside, cudaErrorNotPermitted);
+    gives(cudaErrorInvalidValue, cudaLaunchHostFunc(stream, NULL, NULL));
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    (void)state;
+    cudaStream_t stream = stream_new();
+    cudaEvent_t event = event_new();
+    gives(cudaErrorInvalidValue, cudaStreamCreateWithFlags(NULL, 0));
+    gives(cudaErrorInvalidValue, cudaStreamCreateWithFlags(&stream, 2));
+    gives(cudaErrorInvalidValue, cudaEventCreateWithFlags(NULL, 0));
+    gives(cudaErrorInvalidValue, cudaEventCreateWithFlags(&event, 8));
+    gives(cudaErrorInvalidValue, cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));   /* outside of a capture */
+    gives(cudaErrorInvalidValue, cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
+    int least = 1, greatest = 1;
+    ok(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    ok(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    ok(cudaEventCreate(&event));
+    ok(cudaEventRecord(event, stream));
+    ok(cudaEventSynchronize(event));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(streams_run_in_order, fresh, spent),
+        cmocka_unit_test_setup_teardown(arguments_are_copied, fresh, spent),
+        cmocka_unit_test_setup_teardown(the_default_stream_runs_too, fresh, spent),
+        cmocka_unit_test_setup_teardown(streams_run_side_by_side, fresh, spent),
+        cmocka_unit_test_setup_teardown(streams_meet_through_flags, fresh, spent),
+        cmocka_unit_test_setup_teardown(flags_are_compared_as_asked, fresh, spent),
+        cmocka_unit_test_setup_teardown(streams_wait_for_events, fresh, spent),
+        cmocka_unit_test_setup_teardown(an_event_that_was_never_recorded_holds_nobody, fresh, spent),
+        cmocka_unit_test_setup_teardown(waits_keep_to_their_record, fresh, spent),
+        cmocka_unit_test_setup_teardown(events_have_the_time, fresh, spent),
+        cmocka_unit_test_setup_teardown(destroyed_handles_are_known_as_such, fresh, spent),
+        cmocka_unit_test_setup_teardown(a_destroyed_stream_ends_its_work, fresh, spent),
+        cmocka_unit_test_setup_teardown(work_of_a_stream_that_is_gone_is_seen, fresh_sharp, spent),
+        cmocka_unit_test_setup_teardown(host_functions_must_not_call_back, fresh, spent),
+        cmocka_unit_test_setup_teardown(wrong_arguments_are_refused, fresh, spent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

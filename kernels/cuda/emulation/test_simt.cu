@@ -1,0 +1,432 @@
+/* Threads, blocks, barriers, warps, shared memory and atomics of the emulation, in every order. */
+
+#include "kernels/cuda/emulation/test_simt.h"
+
+enum { ALL = 1024 };
+static const unsigned FULL = 0xffffffffu;
+
+/* ---- who is who */
+
+struct places {
+    unsigned *seen;        /* [blocks][threads] */
+    unsigned *order;       /* threads and blocks as they ran */
+    unsigned *ran;
+};
+
+__global__ void __launch_bounds__(24) places_kernel(HA_ARGS(struct places) a)
+{
+    const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const unsigned threads = blockDim.x * blockDim.y * blockDim.z, at = block * threads + thread;
+    const bool inside = threadIdx.x < blockDim.x && threadIdx.y < blockDim.y && threadIdx.z < blockDim.z && blockIdx.x < gridDim.x &&
+                        blockIdx.y < gridDim.y && blockIdx.z < gridDim.z;
+    const unsigned sizes = gridDim.x * 100 + gridDim.y * 10 + gridDim.z + blockDim.x * 100000 + blockDim.y * 10000 + blockDim.z * 1000;
+    if (inside) atomicAdd(&a.seen[at], 1 + sizes);
+    a.order[atomicAdd(a.ran, 1u)] = at;
+}
+
+enum { PLACES_BLOCKS = 3 * 2 * 5, PLACES_THREADS = 4 * 3 * 2, PLACES = PLACES_BLOCKS * PLACES_THREADS };
+
+static void run_places(unsigned seen[PLACES], unsigned order[PLACES])
+{
+    unsigned ran = 0;
+    memset(seen, 0, PLACES * sizeof *seen);
+    const struct places a = { seen, order, &ran };
+    assert_int_equal(ha_launch(places_kernel, dim3(3, 2, 5), dim3(4, 3, 2), NULL, a), cudaSuccess);
+    assert_int_equal(ran, PLACES);
+}
+
+static void every_thread_once(void **)
+{
+    static unsigned seen[PLACES], order[PLACES];
+    FOR_EACH_ORDER {
+        run_places(seen, order);
+        for (unsigned i = 0; i < PLACES; i++) assert_int_equal(seen[i], 1 + 325 + 432000);
+    }
+}
+
+static void orders(void **)
+{
+    static unsigned seen[PLACES], order[PLACES], again[PLACES];
+    assert_true(ha_emulated_order("forward"));
+    run_places(seen, order);
+    for (unsigned i = 0; i < PLACES; i++) assert_int_equal(order[i], i);
+    assert_true(ha_emulated_order("backward"));
+    run_places(seen, order);
+    for (unsigned i = 0; i < PLACES; i++) assert_int_equal(order[i], PLACES - 1 - i);
+    assert_true(ha_emulated_order("7"));
+    run_places(seen, order);
+    assert_true(ha_emulated_order("7"));
+    run_places(seen, again);
+    assert_memory_equal(order, again, sizeof order);
+    assert_true(ha_emulated_order("8"));
+    run_places(seen, again);
+    assert_memory_not_equal(order, again, sizeof order);
+    unsigned threads_moved = 0, blocks_moved = 0;
+    for (unsigned i = 0; i < PLACES; i++) {
+        threads_moved += order[i] % PLACES_THREADS != i % PLACES_THREADS;
+        blocks_moved += order[i] / PLACES_THREADS != i / PLACES_THREADS;
+    }
+    assert_true(threads_moved > PLACES / 2 && blocks_moved > PLACES / 2);
+
+    static const char *const wrong[] = { "", "forwards", "7 ", "-1", "0x7", "99999999999999999999999" };
+    for (const char *text : wrong) assert_false(ha_emulated_order(text));
+}
+
+/* ---- arguments by value, from templates */
+
+struct numbers {
+    unsigned value[1000];
+    unsigned *out;
+};
+template <unsigned N, class T> __global__ void by_value(const struct numbers a) { a.out[threadIdx.x] = T(a.value[threadIdx.x] + N); }
+
+static void arguments_by_value(void **)
+{
+    static unsigned out[ALL];
+    static struct numbers a;
+    for (unsigned i = 0; i < 1000; i++) a.value[i] = i * i;
+    a.out = out;
+    assert_int_equal(ha_launch(by_value<7, unsigned>, dim3(1), dim3(1000), NULL, a), cudaSuccess);
+    for (unsigned i = 0; i < 1000; i++) assert_int_equal(out[i], i * i + 7);
+}
+
+/* ---- shuffles: CUDA's manual, lane by lane */
+
+enum shuffle { DIRECT, XOR, DOWN, UP };
+
+static unsigned source_of(enum shuffle kind, unsigned lane, unsigned width, unsigned operand)
+{
+    const unsigned first = lane / width * width, last = first + width - 1;
+    switch (kind) {
+    case DIRECT: return first + operand % width;
+    case XOR: return (lane ^ operand) <= last ? lane ^ operand : lane;
+    case DOWN: return lane + operand <= last ? lane + operand : lane;
+    case UP: return lane >= first + operand ? lane - operand : lane;
+    }
+    return ~0u;
+}
+
+struct shuffles {
+    enum shuffle kind;
+    int width;
+    unsigned operand;
+    const double *in;   /* [32] */
+    double *out;        /* [5 types][64 threads] */
+};
+
+template <class T> __device__ __forceinline__ T shuffled(const struct shuffles &a, T x)
+{
+    switch (a.kind) {
+    case DIRECT: return __shfl_sync(FULL, x, int(a.operand), a.width);
+    case XOR: return __shfl_xor_sync(FULL, x, int(a.operand), a.width);
+    case DOWN: return __shfl_down_sync(FULL, x, a.operand, a.width);
+    case UP: return __shfl_up_sync(FULL, x, a.operand, a.width);
+    }
+    return x;
+}
+
+__global__ void shuffles_kernel(HA_ARGS(struct shuffles) a)
+{
+    const unsigned t = threadIdx.x;
+    const double x = a.in[t];
+    a.out[t] = double(shuffled(a, int(x)));
+    a.out[64 + t] = double(shuffled(a, unsigned(int(x))));
+    a.out[128 + t] = double(shuffled(a, float(x)));
+    a.out[192 + t] = shuffled(a, x + 0.1);
+    a.out[256 + t] = double(shuffled(a, (unsigned long long)(int(x)) << 20));
+}
+
+static void shuffle_sources(void **)
+{
+    double in[64], out[5 * 64];
+    for (unsigned i = 0; i < 64; i++) in[i] = (i % 2 ? -1. : 1.) * (1000 + i);
+    FOR_EACH_ORDER
+        for (int kind = DIRECT; kind <= UP; kind++)
+            for (int width = 1; width <= 32; width *= 2)
+                for (unsigned operand = 0; operand < 32; operand += 1 + operand / 4) {
+                    const struct shuffles a = { (enum shuffle)kind, width, operand, in, out };
+                    assert_int_equal(ha_launch(shuffles_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
+                    for (unsigned t = 0; t < 64; t++) {
+                        const double x = in[t / 32 * 32 + source_of(a.kind, t % 32, unsigned(width), operand)];
+                        assert_true(out[t] == x);
+                        assert_true(out[64 + t] == double(unsigned(int(x))));
+                        assert_true(out[128 + t] == x);
+                        assert_true(out[192 + t] == x + 0.1);
+                        assert_true(out[256 + t] == double((unsigned long long)(int(x)) << 20));
+                    }
+                }
+}
+
+/* ---- lanes that part and meet again */
+
+struct words {
+    unsigned *out;
+    unsigned n;
+};
+
+__global__ void parted_kernel(HA_ARGS(struct words) a)
+{
+    const unsigned lane = threadIdx.x % 32;
+    unsigned x = threadIdx.x + 1;
+    /* even lanes among themselves, as often as odd ones do another thing thrice */
+    if (lane % 2 == 0) {
+        for (unsigned i = 0; i < 3; i++) x = __shfl_sync(0x55555555u, x, int((lane + 2) % 32));
+    } else {
+        for (unsigned i = 0; i < 9; i++) x += unsigned(__popc(__ballot_sync(0xaaaaaaaau, lane < i)));
+    }
+    /* nested: the first 16, the first 8 of them, then all */
+    if (lane < 16) {
+        x += __shfl_xor_sync(0xffffu, x, 8);
+        if (lane < 8) x += __shfl_xor_sync(0xffu, x, 4);
+    }
+    a.out[threadIdx.x] = x + __shfl_down_sync(FULL, x, 16);
+    __syncwarp();
+}
+
+static unsigned parted_want(unsigned thread)
+{
+    unsigned x[32], y[32];
+    for (unsigned lane = 0; lane < 32; lane++) {
+        x[lane] = thread / 32 * 32 + lane + 1;
+        if (lane % 2) for (unsigned i = 0; i < 9; i++) x[lane] += i / 2;
+    }
+    for (unsigned lane = 0; lane < 32; lane++) y[lane] = lane % 2 ? x[lane] : x[(lane + 6) % 32];
+    memcpy(x, y, sizeof x);
+    for (unsigned lane = 0; lane < 16; lane++) y[lane] = x[lane] + x[lane ^ 8];
+    memcpy(x, y, sizeof x);
+    for (unsigned lane = 0; lane < 8; lane++) y[lane] = x[lane] + x[lane ^ 4];
+    const unsigned lane = thread % 32;
+    return y[lane] + y[lane + 16 < 32 ? lane + 16 : lane];
+}
+
+static void parted_lanes(void **)
+{
+    static unsigned out[256];
+    FOR_EACH_ORDER {
+        memset(out, 0, sizeof out);
+        const struct words a = { out, 0 };
+        assert_int_equal(ha_launch(parted_kernel, dim3(1), dim3(256), NULL, a), cudaSuccess);
+        for (unsigned t = 0; t < 256; t++) assert_int_equal(out[t], parted_want(t));
+    }
+}
+
+/* ---- votes */
+
+__global__ void votes_kernel(HA_ARGS(struct words) a)
+{
+    const unsigned t = threadIdx.x, lane = t % 32;
+    unsigned bits = 0;
+    bits |= __ballot_sync(FULL, (a.n >> lane & 1) != 0) == a.n ? 1u : 0u;
+    bits |= __any_sync(FULL, int(a.n >> lane & 1)) ? 2u : 0u;
+    bits |= __all_sync(FULL, int(a.n >> lane & 1)) ? 4u : 0u;
+    bits |= __any_sync(1u << lane, int(a.n >> lane & 1)) ? 8u : 0u;
+    bits |= __syncthreads_or(t == a.n % 97) ? 16u : 0u;
+    bits |= __syncthreads_and(t >= a.n % 3) ? 32u : 0u;
+    a.out[t] = bits | unsigned(__syncthreads_count(t < a.n % 97)) << 8;
+}
+
+static void votes(void **)
+{
+    static unsigned out[96];
+    static const unsigned values[] = { 0, 1, FULL, 0x80000000u, 0x12345678u, 96, 97, 3, 5 };
+    FOR_EACH_ORDER
+        for (const unsigned n : values) {
+            const struct words a = { out, n };
+            assert_int_equal(ha_launch(votes_kernel, dim3(1), dim3(96), NULL, a), cudaSuccess);
+            for (unsigned t = 0; t < 96; t++)
+                assert_int_equal(out[t], (1u | (n ? 2u : 0u) | (n == FULL ? 4u : 0u) | (n >> t % 32 & 1 ? 8u : 0u) | (n % 97 < 96 ? 16u : 0u) |
+                                          (n % 3 == 0 ? 32u : 0u) | n % 97 << 8));
+        }
+}
+
+/* ---- barriers, with work of different length between them */
+
+struct scan {
+    const unsigned *in;
+    unsigned *out;      /* [blocks][1024] */
+};
+struct scan_shared {
+    unsigned x[ALL];
+};
+
+template <bool BARRIER> __global__ void scan_kernel(HA_ARGS(struct scan) a)
+{
+    HA_SHARED(struct scan_shared, s);
+    const unsigned t = threadIdx.x;
+    s.x[t] = a.in[t] + blockIdx.x;
+    for (unsigned by = 1; by < blockDim.x; by *= 2) {
+        if (BARRIER) __syncthreads();
+        unsigned add = 0;
+        if (t >= by) add = s.x[t - by];
+        /* nothing but a different way for each thread and warp */
+        for (unsigned i = 0; i < t % 5; i++) add += i - i;
+        for (unsigned i = 0; i < t / 32 % 3; i++) add += __shfl_sync(FULL, i, 0) - i;
+        __syncthreads();
+        s.x[t] += add;
+    }
+    a.out[blockIdx.x * ALL + t] = s.x[t];
+}
+
+static unsigned scan_errors(bool barrier, unsigned threads)
+{
+    static unsigned in[ALL], out[3 * ALL];
+    for (unsigned i = 0; i < threads; i++) in[i] = i * i % 101;
+    memset(out, 0, sizeof out);
+    const struct scan a = { in, out };
+    assert_int_equal(barrier ? ha_launch(scan_kernel<true>, dim3(3), dim3(threads), NULL, a)
+                             : ha_launch(scan_kernel<false>, dim3(3), dim3(threads), NULL, a), cudaSuccess);
+    unsigned errors = 0;
+    for (unsigned block = 0; block < 3; block++)
+        for (unsigned i = 0, sum = 0; i < threads; i++) {
+            sum += in[i] + block;
+            errors += out[block * ALL + i] != sum;
+        }
+    return errors;
+}
+
+static void barriers(void **)
+{
+    FOR_EACH_ORDER
+        for (unsigned threads = 32; threads <= ALL; threads *= 2) assert_int_equal(scan_errors(true, threads), 0);
+}
+
+static void missing_barrier_changes_results(void **)
+{
+    if (THREAD_SANITIZER) skip();   /* which ends the process: test_simt_errors.cu */
+    /* each thread reads what threads before it have written: forward is the one order that hides it */
+    FOR_EACH_ORDER
+        if (order_ > 0) assert_true(scan_errors(false, 256) > 0);
+}
+
+/* ---- shared memory */
+
+struct guarded {
+    uint64_t words[100];
+    char odd[3];
+};
+__global__ void shared_kernel(HA_ARGS(struct words) a)
+{
+    HA_SHARED(struct guarded, s);
+    bool poisoned = true;
+    for (unsigned i = 0; i < 100; i++) poisoned = poisoned && s.words[i] == ~uint64_t(0);
+    for (unsigned i = 0; i < 3; i++) poisoned = poisoned && s.odd[i] == char(0xFF);
+    __syncthreads();
+    s.words[threadIdx.x] = s.odd[threadIdx.x % 3] = 0;
+    if (!poisoned) atomicAdd(a.out, 1u);
+}
+
+static void shared_memory_is_fresh(void **)
+{
+    unsigned clean = 0;
+    const struct words a = { &clean, 0 };
+    assert_int_equal(ha_launch(shared_kernel, dim3(10), dim3(3), NULL, a), cudaSuccess);
+    assert_int_equal(clean, 0);
+}
+
+/* ---- atomics, and the block that comes last */
+
+struct atomics {
+    unsigned *u;
+    int *i;
+    unsigned long long *l;
+    float *f;
+    unsigned *partial, *tickets, *total;
+};
+struct last_shared {
+    unsigned ticket;
+};
+
+__global__ void atomics_kernel(HA_ARGS(struct atomics) a)
+{
+    HA_SHARED(struct last_shared, s);
+    const unsigned id = blockIdx.x * blockDim.x + threadIdx.x;
+    atomicAdd(&a.u[0], id);
+    atomicAdd(&a.i[0], -int(id));
+    atomicAdd(&a.l[0], (unsigned long long)(id) << 32);
+    atomicAdd(&a.f[0], 0.5f);
+    atomicMax(&a.u[1], id ^ 0x55u);
+    atomicMax(&a.i[1], int(id) - 1000);
+    atomicMax(&a.l[1], (unsigned long long)(id) << 40);
+    for (unsigned old = 0, seen;; old = seen) {
+        seen = atomicCAS(&a.u[2], old, old + 2);
+        if (seen == old) break;
+    }
+    atomicCAS(&a.i[2], -1, int(id));
+    atomicCAS(&a.l[2], 5ull, 6ull);
+    if (threadIdx.x == 0) {
+        a.partial[blockIdx.x] = blockIdx.x * blockIdx.x;
+        __threadfence();
+        s.ticket = atomicAdd(a.tickets, 1u);
+    }
+    __syncthreads();
+    if (s.ticket != gridDim.x - 1) return;
+    if (threadIdx.x < 32) {
+        unsigned sum = 0;
+        for (unsigned i = threadIdx.x; i < gridDim.x; i += 32) sum += a.partial[i];
+        for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(FULL, sum, i);
+        if (threadIdx.x == 0) *a.total = sum;
+    }
+}
+
+static void atomics_of_all_types(void **)
+{
+    FOR_EACH_ORDER {
+        unsigned u[3] = {}, partial[20], tickets = 0, total = 0;
+        int i[3] = { 0, -5000, -1 };
+        unsigned long long l[3] = { 0, 0, 5 };
+        float f = 0;
+        const struct atomics a = { u, i, l, &f, partial, &tickets, &total };
+        assert_int_equal(ha_launch(atomics_kernel, dim3(20), dim3(64), NULL, a), cudaSuccess);
+        const unsigned n = 20 * 64, sum = n * (n - 1) / 2;
+        assert_int_equal(u[0], sum);
+        assert_int_equal(i[0], -int(sum));
+        assert_int_equal(l[0], (unsigned long long)(sum) << 32);
+        assert_true(f == 0.5f * float(n));
+        assert_int_equal(u[1], n - 1);
+        assert_int_equal(i[1], int(n) - 1 - 1000);
+        assert_int_equal(l[1], (unsigned long long)(n - 1) << 40);
+        assert_int_equal(u[2], 2 * n);
+        assert_in_range(i[2], 0, n - 1);
+        assert_int_equal(l[2], 6);
+        assert_int_equal(total, 19 * 20 * 39 / 6);
+    }
+}
+
+/* ---- waiting for a flag */
+
+__global__ void pause_kernel(HA_ARGS(struct words) a)
+{
+    if (threadIdx.x == a.n) ha_store_system(a.out, 1u);
+    while (ha_load_system(a.out) == 0) ha_pause();
+    atomicAdd(a.out + 1, 1u);
+}
+
+static void pauses(void **)
+{
+    FOR_EACH_ORDER
+        for (unsigned who = 0; who < 64; who += 21) {
+            unsigned out[2] = {};
+            const struct words a = { out, who };
+            assert_int_equal(ha_launch(pause_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
+            assert_int_equal(out[1], 64);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_thread_once),
+        cmocka_unit_test(orders),
+        cmocka_unit_test(arguments_by_value),
+        cmocka_unit_test(shuffle_sources),
+        cmocka_unit_test(parted_lanes),
+        cmocka_unit_test(votes),
+        cmocka_unit_test(barriers),
+        cmocka_unit_test(missing_barrier_changes_results),
+        cmocka_unit_test(shared_memory_is_fresh),
+        cmocka_unit_test(atomics_of_all_types),
+        cmocka_unit_test(pauses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

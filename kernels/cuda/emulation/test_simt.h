@@ -1,0 +1,56 @@
+#ifndef HA_KERNELS_CUDA_EMULATION_TEST_SIMT_H
+#define HA_KERNELS_CUDA_EMULATION_TEST_SIMT_H
+
+/* For the tests of the emulation: launches run at once, on the calling thread. One .cu file is one program. */
+
+#include "kernels/cuda/simt.h"
+
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+}
+
+#ifdef __SANITIZE_ADDRESS__
+#define ADDRESS_SANITIZER 1
+#else
+#define ADDRESS_SANITIZER 0
+#endif
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#define THREAD_SANITIZER __has_feature(thread_sanitizer)
+
+/* in place of runtime.c's: the arguments are in memory of their exact size, as there */
+extern "C" cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid,
+                                          dim3 block, cudaStream_t stream)
+{
+    (void)stream;
+    void *copy = malloc(bytes);
+    if (!copy) return cudaErrorMemoryAllocation;
+    memcpy(copy, args, bytes);
+    const unsigned g[3] = { grid.x, grid.y, grid.z }, b[3] = { block.x, block.y, block.z };
+    ha_emulated_run(name, run, copy, g, b);
+    free(copy);
+    return cudaSuccess;
+}
+
+static inline uint64_t test_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static const char *const test_orders[] = { "forward", "backward", "1", "2", "3" };
+enum { TEST_ORDERS = 5 };
+#define FOR_EACH_ORDER \
+    for (unsigned order_ = 0; order_ < TEST_ORDERS && ha_emulated_order(test_orders[order_]); order_++)
+
+#endif

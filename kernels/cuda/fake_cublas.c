@@ -1,0 +1,244 @@
+/* A stand-in for libcublas, for the emulated device: the entries that blas.c asks for, which compute with plain loops, in
+ * stream order. It is strict about what a library may be lenient about: leading dimensions, types that go together,
+ * stream and workspace set before each call, the workspace not too small; matrices of 16-bit types that do not begin at
+ * multiples of 16 bytes give NaN. Sums of what is stored in 16 bits are truncated
+ * at every addition, as tensor cores may do. What it was asked for is counted, and it fails when told to:
+ *   HA_FAKE_CUBLAS_FAIL=cublasGemmEx:13    every such call gives that status */
+
+#include "harness/base/numeric.h"
+
+#include <cuda_runtime_api.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { SUCCESS = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
+enum { WORKSPACE_LEAST = 4 << 20 };
+
+struct call {
+    struct call *next;
+    int trans_a, trans_b, m, n, k, lda, ldb, ldc, count;
+    enum ha_dtype type, type_c;
+    float alpha, beta;
+    const void *a, *b;        /* the matrix, or an array of them in device memory */
+    void *c;
+};
+struct handle {
+    cudaStream_t stream;
+    bool has_stream;
+    void *workspace, *own;    /* own: what the library allocates for itself */
+    size_t workspace_bytes;
+    struct call *calls;       /* a graph may run them again */
+    pthread_mutex_t lock;
+};
+
+/* ---- what tests look at: dlsym */
+
+EXPORT extern int fake_cublas_handles;            /* made and not destroyed */
+EXPORT extern unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
+EXPORT extern int fake_cublas_compute[3];         /* of the last call, by type of A: f32, f16, bf16 */
+EXPORT extern int fake_cublas_math_mode;
+int fake_cublas_handles, fake_cublas_compute[3], fake_cublas_math_mode;
+unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
+
+typedef cudaError_t host_fn(cudaStream_t stream, cudaHostFn_t fn, void *arg);
+typedef cudaError_t alloc_fn(void **ptr, size_t bytes);
+typedef cudaError_t free_fn(void *ptr);
+static struct {
+    host_fn *host_fn;
+    alloc_fn *alloc;
+    free_fn *free;
+} runtime;
+
+EXPORT void ha_emulated_cublas_use(host_fn *launch, alloc_fn *alloc, free_fn *give);
+void ha_emulated_cublas_use(host_fn *launch, alloc_fn *alloc, free_fn *give)
+{
+    runtime.host_fn = launch;
+    runtime.alloc = alloc;
+    runtime.free = give;
+}
+
+static int told_to_fail(const char *name)
+{
+    const char *told = getenv("HA_FAKE_CUBLAS_FAIL");
+    const size_t n = strlen(name);
+    return told && !strncmp(told, name, n) && told[n] == ':' ? atoi(told + n + 1) : SUCCESS;
+}
+
+/* ---- the handle */
+
+EXPORT int cublasCreate_v2(void **out);
+int cublasCreate_v2(void **out)
+{
+    const int told = told_to_fail("cublasCreate");
+    if (told) return told;
+    struct handle *h = calloc(1, sizeof *h);
+    if (!h) abort();
+    if (runtime.alloc(&h->own, 4096) != cudaSuccess) {   /* as where a stream is being captured */
+        free(h);
+        return ALLOC_FAILED;
+    }
+    pthread_mutex_init(&h->lock, NULL);
+    __atomic_add_fetch(&fake_cublas_handles, 1, __ATOMIC_RELAXED);
+    *out = h;
+    return SUCCESS;
+}
+
+EXPORT int cublasDestroy_v2(void *handle);
+int cublasDestroy_v2(void *handle)
+{
+    struct handle *h = handle;
+    for (struct call *c = h->calls, *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    pthread_mutex_destroy(&h->lock);
+    runtime.free(h->own);
+    free(h);
+    __atomic_sub_fetch(&fake_cublas_handles, 1, __ATOMIC_RELAXED);
+    return SUCCESS;
+}
+
+EXPORT int cublasSetStream_v2(void *handle, cudaStream_t stream);
+int cublasSetStream_v2(void *handle, cudaStream_t stream)
+{
+    struct handle *h = handle;
+    h->stream = stream;
+    h->has_stream = true;
+    h->workspace = NULL;   /* as the library does */
+    return told_to_fail("cublasSetStream");
+}
+
+EXPORT int cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes);
+int cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes)
+{
+    struct handle *h = handle;
+    if ((uintptr_t)workspace % 256) return INVALID_VALUE;
+    h->workspace = workspace;
+    h->workspace_bytes = bytes;
+    return told_to_fail("cublasSetWorkspace");
+}
+
+EXPORT int cublasSetMathMode(void *handle, int mode);
+int cublasSetMathMode(void *handle, int mode)
+{
+    (void)handle;
+    fake_cublas_math_mode = mode;
+    return SUCCESS;
+}
+
+EXPORT const char *cublasGetStatusName(int status);
+const char *cublasGetStatusName(int status)
+{
+    return status == NOT_INITIALIZED ? "CUBLAS_STATUS_NOT_INITIALIZED" : status == INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
+         : status == EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED" : status == NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                                                                                    : "unknown cuBLAS status";
+}
+
+/* ---- products, column-major */
+
+static bool type_of(int cuda_type, enum ha_dtype *out)
+{
+    static const int types[] = { [HA_F32] = 0, [HA_F16] = 2, [HA_BF16] = 14 };
+    for (int t = 0; t < HA_DTYPE_COUNT; t++)
+        if (types[t] == cuda_type) {
+            *out = (enum ha_dtype)t;
+            return true;
+        }
+    return false;
+}
+
+/* x + y with 24 bits, the rest cut off */
+static float truncated(double sum)
+{
+    float f = (float)sum;
+    if (fabs((double)f) > fabs(sum)) f = nextafterf(f, 0);
+    return f;
+}
+
+static void multiply(const struct call *c, const void *a, const void *b, void *out)
+{
+    const bool aligned = c->type == HA_F32 || ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
+    for (int j = 0; j < c->n; j++)
+        for (int i = 0; i < c->m; i++) {
+            float sum = aligned ? 0 : NAN;
+            for (int l = 0; l < c->k; l++) {
+                const size_t at_a = c->trans_a ? (size_t)i * (size_t)c->lda + (size_t)l : (size_t)l * (size_t)c->lda + (size_t)i;
+                const size_t at_b = c->trans_b ? (size_t)l * (size_t)c->ldb + (size_t)j : (size_t)j * (size_t)c->ldb + (size_t)l;
+                const float x = ha_load(a, at_a, c->type), y = ha_load(b, at_b, c->type);
+                sum = c->type == HA_F32 ? fmaf(x, y, sum) : truncated((double)sum + (double)x * (double)y);
+            }
+            const size_t at = (size_t)j * (size_t)c->ldc + (size_t)i;
+            const float before = c->beta < 0.0f || c->beta > 0.0f ? c->beta * ha_load(out, at, c->type_c) : 0;
+            ha_store(out, at, c->type_c, c->alpha * sum + before);
+        }
+}
+
+static void run(void *arg)
+{
+    const struct call *c = arg;
+    if (!c->count) multiply(c, c->a, c->b, c->c);
+    for (int i = 0; i < c->count; i++) multiply(c, ((void *const *)c->a)[i], ((void *const *)c->b)[i], ((void *const *)c->c)[i]);
+}
+
+static bool fits(const struct call *c)
+{
+    const int rows_a = c->trans_a ? c->k : c->m, rows_b = c->trans_b ? c->n : c->k;
+    return c->m >= 0 && c->n >= 0 && c->k >= 0 && c->lda >= (rows_a ? rows_a : 1) && c->ldb >= (rows_b ? rows_b : 1)
+           && c->ldc >= (c->m ? c->m : 1) && c->trans_a >= 0 && c->trans_a <= 1 && c->trans_b >= 0 && c->trans_b <= 1;
+}
+
+static int enqueue(struct handle *h, struct call call, const void *alpha, const void *beta, int type_a, int type_b, int type_c, int compute)
+{
+    enum ha_dtype type_of_b;
+    if (!h || !h->has_stream || !h->workspace || h->workspace_bytes < WORKSPACE_LEAST) return NOT_INITIALIZED;
+    if (!type_of(type_a, &call.type) || !type_of(type_b, &type_of_b) || !type_of(type_c, &call.type_c)) return INVALID_VALUE;
+    if (type_of_b != call.type || (call.type_c != HA_F32 && call.type_c != call.type)) return NOT_SUPPORTED;
+    if (compute != 68 && compute != 69) return NOT_SUPPORTED;
+    if (!fits(&call)) return INVALID_VALUE;
+    memcpy(&call.alpha, alpha, sizeof call.alpha);
+    memcpy(&call.beta, beta, sizeof call.beta);
+    fake_cublas_compute[call.type] = compute;
+    struct call *kept = malloc(sizeof *kept);
+    if (!kept) abort();
+    *kept = call;
+    pthread_mutex_lock(&h->lock);
+    kept->next = h->calls;
+    h->calls = kept;
+    pthread_mutex_unlock(&h->lock);
+    return runtime.host_fn(h->stream, run, kept) == cudaSuccess ? SUCCESS : EXECUTION_FAILED;
+}
+
+EXPORT int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda,
+                        const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm);
+int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, const void *b,
+                 int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm)
+{
+    const int told = told_to_fail("cublasGemmEx");
+    if (told) return told;
+    if (algorithm != -1) return NOT_SUPPORTED;
+    fake_cublas_gemm++;
+    return enqueue(handle, (struct call){ .trans_a = op_a, .trans_b = op_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc,
+                                          .a = a, .b = b, .c = c }, alpha, beta, type_a, type_b, type_c, compute);
+}
+
+EXPORT int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a, int type_a, int lda,
+                               void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc, int count,
+                               int compute, int algorithm);
+int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a, int type_a, int lda,
+                        void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc, int count, int compute,
+                        int algorithm)
+{
+    const int told = told_to_fail("cublasGemmBatchedEx");
+    if (told) return told;
+    if (algorithm != -1 || count <= 0) return INVALID_VALUE;
+    fake_cublas_gemm_batched++;
+    fake_cublas_problems += (unsigned)count;
+    return enqueue(handle, (struct call){ .trans_a = op_a, .trans_b = op_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc,
+                                          .count = count, .a = a, .b = b, .c = (void *)(uintptr_t)c },
+                   alpha, beta, type_a, type_b, type_c, compute);
+}

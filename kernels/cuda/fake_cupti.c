@@ -1,0 +1,254 @@
+#include "kernels/cuda/fake_cupti.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { SUCCESS = 0, ERROR_LIMIT = 12, ERROR_EMPTY = 18, ERROR_STREAM = 20, ERROR_PRIVILEGES = 35 };
+enum { KIND_MEMCPY = 1, KIND_MEMSET = 2, KIND_DRIVER = 4, KIND_RUNTIME = 5, KIND_KERNEL = 10, KIND_EXTERNAL = 39 };
+
+/* sizes of CUpti_ActivityKernel10, Memcpy6, Memset4, API and ExternalCorrelation */
+static size_t bytes_of(uint32_t kind)
+{
+    return kind == KIND_KERNEL ? 216 : kind == KIND_MEMCPY ? 96 : kind == KIND_MEMSET ? 88 : kind == KIND_EXTERNAL ? 24 : 40;
+}
+
+static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
+static void copy(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
+static void set(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
+static void late(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
+
+extern struct fake_cupti fake_cupti;
+EXPORT struct fake_cupti fake_cupti = { .kernel = kernel, .copy = copy, .set = set, .late = late };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*buffer_requested)(uint8_t **, size_t *, size_t *);
+static void (*buffer_completed)(void *, uint32_t, uint8_t *, size_t, size_t);
+static uint8_t *buffer;
+static size_t buffer_bytes, used, in_buffer;
+static size_t dropped;
+static uint32_t correlation = 1u << 30;
+static _Thread_local uint64_t pushed[16];
+static _Thread_local size_t depth;
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+static void complete(void)
+{
+    uint8_t *full = buffer;
+
+    buffer = NULL;
+    if (!full) return;
+    fake_cupti.buffers++;
+    buffer_completed(NULL, 0, full, buffer_bytes, used);
+}
+
+static void put(const void *record, size_t bytes)
+{
+    size_t most = fake_cupti.records_in_buffer;
+
+    if (buffer && (used + bytes > buffer_bytes || (most && in_buffer >= most))) complete();
+    if (!buffer && !fake_cupti.no_room) {
+        size_t max_records = 1;
+        buffer_requested(&buffer, &buffer_bytes, &max_records);
+        used = in_buffer = 0;
+    }
+    if (!buffer) {
+        dropped++;
+        return;
+    }
+    memcpy(buffer + used, record, bytes);
+    used += bytes;
+    in_buffer++;
+}
+
+static void put32(uint8_t *record, size_t at, uint32_t value) { memcpy(record + at, &value, sizeof value); }
+static void put64(uint8_t *record, size_t at, uint64_t value) { memcpy(record + at, &value, sizeof value); }
+static bool on(uint32_t kind) { return fake_cupti.enabled >> kind & 1; }
+
+/* The records of the call: external ids stand before it, and only if calls are recorded. */
+static void put_call(void)
+{
+    uint8_t record[40] = { 0 };
+
+    correlation += fake_cupti.backwards ? UINT32_MAX : 1;
+    if (fake_cupti.no_calls || (!on(KIND_RUNTIME) && !on(KIND_DRIVER))) return;
+    if (on(KIND_EXTERNAL) && depth) {
+        put32(record, 0, KIND_EXTERNAL);
+        put32(record, 4, 3);
+        put64(record, 8, pushed[depth - 1]);
+        put32(record, 16, correlation);
+        put(record, bytes_of(KIND_EXTERNAL));
+        memset(record, 0, sizeof record);
+    }
+    put32(record, 0, on(KIND_RUNTIME) ? KIND_RUNTIME : KIND_DRIVER);
+    put(record, bytes_of(KIND_RUNTIME));
+}
+
+static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns)
+{
+    uint8_t record[216] = { 0 };
+
+    pthread_mutex_lock(&lock);
+    put_call();
+    put32(record, 0, KIND_KERNEL);
+    put64(record, 16, begin_ns);
+    put64(record, 24, end_ns);
+    put32(record, 48, stream);
+    put32(record, 92, correlation);
+    put64(record, 104, (uint64_t)(uintptr_t)function);
+    if (on(KIND_KERNEL)) put(record, sizeof record);
+    pthread_mutex_unlock(&lock);
+}
+
+static void memory(uint32_t kind, unsigned copy_kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns)
+{
+    uint8_t record[96] = { 0 };
+
+    pthread_mutex_lock(&lock);
+    put_call();
+    put32(record, 0, kind);
+    record[4] = (uint8_t)copy_kind;
+    put64(record, 8, bytes);
+    put64(record, 16, begin_ns);
+    put64(record, 24, end_ns);
+    put32(record, 40, stream);
+    put32(record, 44, correlation);
+    if (on(kind)) put(record, bytes_of(kind));
+    pthread_mutex_unlock(&lock);
+}
+
+static void copy(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns)
+{
+    memory(KIND_MEMCPY, kind, stream, bytes, begin_ns, end_ns);
+}
+static void set(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns) { memory(KIND_MEMSET, 0, stream, bytes, begin_ns, end_ns); }
+
+static void late(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns)
+{
+    pushed[depth++] = id;
+    kernel("_Z4latev", stream, begin_ns, end_ns);
+    depth--;
+}
+
+/* ---- CUPTI's entries ------------------------------------------------------------------------ */
+
+EXPORT int cuptiActivityRegisterCallbacks(void (*requested)(uint8_t **, size_t *, size_t *),
+                                          void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t));
+EXPORT int cuptiActivityRegisterTimestampCallback(uint64_t (*now)(void));
+EXPORT int cuptiActivityEnable(uint32_t kind);
+EXPORT int cuptiActivityDisable(uint32_t kind);
+EXPORT int cuptiActivityFlushAll(uint32_t flag);
+EXPORT int cuptiActivityGetNextRecord(uint8_t *from, size_t valid_bytes, void **record);
+EXPORT int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count);
+EXPORT int cuptiActivityPushExternalCorrelationId(uint32_t kind, uint64_t id);
+EXPORT int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *id);
+EXPORT int cuptiGetResultString(int result, const char **text);
+#ifndef FAKE_CUPTI_OLD
+EXPORT int cuptiActivityPopExternalCorrelationId(uint32_t kind, uint64_t *last);
+#endif
+
+int cuptiActivityRegisterCallbacks(void (*requested)(uint8_t **, size_t *, size_t *),
+                                   void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t))
+{
+    buffer_requested = requested;
+    buffer_completed = completed;
+    return SUCCESS;
+}
+
+int cuptiActivityRegisterTimestampCallback(uint64_t (*now)(void))
+{
+    fake_cupti.now = now;
+    return SUCCESS;
+}
+
+int cuptiActivityEnable(uint32_t kind)
+{
+    if (kind == fake_cupti.fail_kind) return ERROR_PRIVILEGES;
+    if (!fake_cupti.now) fake_cupti.kinds_before_clock = true;
+    fake_cupti.enabled |= UINT64_C(1) << kind;
+    fake_cupti.ever |= UINT64_C(1) << kind;
+    return SUCCESS;
+}
+
+int cuptiActivityDisable(uint32_t kind)
+{
+    fake_cupti.enabled &= ~(UINT64_C(1) << kind);
+    return SUCCESS;
+}
+
+static void *flusher(void *arg)
+{
+    (void)arg;
+    complete();
+    return NULL;
+}
+
+/* on a thread of its own, as CUPTI does where it likes */
+int cuptiActivityFlushAll(uint32_t flag)
+{
+    pthread_t thread;
+
+    (void)flag;
+    pthread_mutex_lock(&lock);
+    if (pthread_create(&thread, NULL, flusher, NULL) == 0) pthread_join(thread, NULL);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int cuptiActivityGetNextRecord(uint8_t *from, size_t valid_bytes, void **record)
+{
+    uint8_t *next = from;
+    uint32_t kind;
+
+    if (*record) {
+        memcpy(&kind, *record, sizeof kind);
+        next = (uint8_t *)*record + bytes_of(kind);
+    }
+    if (next >= from + valid_bytes) return ERROR_LIMIT;
+    *record = next;
+    return SUCCESS;
+}
+
+int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count)
+{
+    (void)context, (void)stream;
+    *count = dropped;
+    dropped = 0;
+    return SUCCESS;
+}
+
+int cuptiActivityPushExternalCorrelationId(uint32_t kind, uint64_t id)
+{
+    (void)kind;
+    pushed[depth++ % 16] = id;
+    __atomic_fetch_add(&fake_cupti.depth, 1, __ATOMIC_RELAXED);
+    return SUCCESS;
+}
+
+#ifndef FAKE_CUPTI_OLD
+int cuptiActivityPopExternalCorrelationId(uint32_t kind, uint64_t *last)
+{
+    (void)kind;
+    if (!depth) return ERROR_EMPTY;
+    *last = pushed[--depth];
+    __atomic_fetch_sub(&fake_cupti.depth, 1, __ATOMIC_RELAXED);
+    return SUCCESS;
+}
+#endif
+
+int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *id)
+{
+    (void)context, (void)per_thread;
+    if ((uintptr_t)stream < 0x1000) return ERROR_STREAM;
+    *id = (uint32_t)((uintptr_t)stream - 0x1000);
+    return SUCCESS;
+}
+
+int cuptiGetResultString(int result, const char **text)
+{
+    if (result != ERROR_PRIVILEGES) return 1;
+    *text = "insufficient privileges";
+    return SUCCESS;
+}

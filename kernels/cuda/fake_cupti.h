@@ -1,0 +1,35 @@
+#ifndef HA_KERNELS_CUDA_FAKE_CUPTI_H
+#define HA_KERNELS_CUDA_FAKE_CUPTI_H
+
+/* A library with CUPTI's entries that a test steers: it says what ran, and the library makes records of it, laid out as
+ * CUPTI lays them out, in the buffers it asked for. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct fake_cupti {
+    /* in */
+    uint32_t fail_kind;            /* enabling it fails, with error 35 */
+    size_t records_in_buffer;      /* 0: as many as fit */
+    bool no_room;                  /* every buffer that it is given counts as none */
+    bool backwards;                /* calls are numbered downwards: records of threads come in no order of their calls */
+    bool no_calls;                 /* as if an enqueue's call were not recorded: no external record */
+    /* out */
+    uint64_t enabled, ever;        /* bits: 1 << kind */
+    bool kinds_before_clock;       /* a kind was enabled before the clock was set */
+    size_t depth, buffers;         /* ids pushed and not popped; buffers delivered */
+
+    /* Something ran: its records belong to the calling thread's innermost id. */
+    void (*kernel)(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
+    void (*copy)(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
+    void (*set)(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
+    void (*late)(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);   /* a kernel that belongs to that id */
+    uint64_t (*now)(void);         /* the clock that it was given */
+};
+#define FAKE_CUPTI_SYMBOL "fake_cupti"
+
+/* The number of a stream: the fake reads it off the handle. */
+static inline void *fake_cupti_stream(uint32_t id) { return (void *)(uintptr_t)(0x1000u + id); }
+
+#endif

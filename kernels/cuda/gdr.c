@@ -1,0 +1,176 @@
+/* CPU stores into device memory through GDRCopy: libgdrapi.so.2 and its kernel module gdrdrv, found at run time. Whole
+ * GPU pages of 64 KiB are pinned and mapped around what was asked for. */
+
+#include "kernels/cuda/cuda.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIBRARY "libgdrapi.so.2"
+static const uintptr_t PAGE = 65536;
+
+/* ABI 2 of the library; what can fail gives an errno */
+struct handle {
+    unsigned long h;
+};
+struct entries {
+    void *(*open)(void);
+    int (*close)(void *gdr);
+    int (*pin)(void *gdr, unsigned long address, size_t bytes, uint64_t token, uint32_t space, struct handle *handle);
+    int (*unpin)(void *gdr, struct handle handle);
+    int (*map)(void *gdr, struct handle handle, void **at, size_t bytes);
+    int (*unmap)(void *gdr, struct handle handle, void *at, size_t bytes);
+};
+
+struct mapping {
+    struct mapping *next;
+    struct handle handle;
+    void *at, *host;          /* of the first page; of what was asked for */
+    size_t bytes;             /* whole pages */
+};
+struct gdr {
+    struct entries call;
+    void *library, *gdr;
+    struct mapping *mappings;
+};
+
+static enum ha_status load(struct entries *call, void *library, struct ha_why *why)
+{
+    const struct {
+        const char *name;
+        void *entry;
+    } wanted[] = {
+        { "gdr_open", &call->open },           { "gdr_close", &call->close }, { "gdr_pin_buffer", &call->pin },
+        { "gdr_unpin_buffer", &call->unpin },  { "gdr_map", &call->map },     { "gdr_unmap", &call->unmap },
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *found = dlsym(library, wanted[i].name);
+        if (!found) return ha_why(why, HA_WAIVED, "GDRCopy: " LIBRARY " has no %s", wanted[i].name);
+        memcpy(wanted[i].entry, &found, sizeof found);
+    }
+    return HA_OK;
+}
+
+static enum ha_status gdr_start(struct gdr *g, struct ha_why *why)
+{
+    HA_TRY(load(&g->call, g->library, why));
+    g->gdr = g->call.open();
+    if (g->gdr) return HA_OK;
+    return ha_why(why, HA_WAIVED, "GDRCopy: gdr_open failed: is the kernel module gdrdrv loaded, and /dev/gdrdrv there to be opened?");
+}
+
+/* Once for a device; where there is none, every call looks again. */
+static enum ha_status gdr_make(struct gdr **out, struct ha_why *why)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW);
+    if (!library) return ha_why(why, HA_WAIVED, "GDRCopy: %s", dlerror());
+    struct gdr *g = calloc(1, sizeof *g);
+    enum ha_status status = g ? HA_OK : ha_why(why, HA_ERROR, "GDRCopy: no host memory");
+    if (g) {
+        g->library = library;
+        status = gdr_start(g, why);
+    }
+    if (status != HA_OK) {
+        dlclose(library);
+        free(g);
+        return status;
+    }
+    *out = g;
+    return HA_OK;
+}
+
+/* Pinning fails where the window that the GPU shows on the bus is too small. */
+static enum ha_status refused(struct ha_why *why, const char *call, int error, size_t bytes)
+{
+    return ha_why(why, HA_WAIVED, "GDRCopy: %s of %zu bytes: %s (%d); the GPU's BAR1 may be too small", call, bytes, strerror(error), error);
+}
+
+static enum ha_status map_pages(struct gdr *g, struct mapping *m, uintptr_t first, struct ha_why *why)
+{
+    int error = g->call.pin(g->gdr, first, m->bytes, 0, 0, &m->handle);
+    if (error) return refused(why, "gdr_pin_buffer", error, m->bytes);
+    error = g->call.map(g->gdr, m->handle, &m->at, m->bytes);
+    if (!error) return HA_OK;
+    g->call.unpin(g->gdr, m->handle);
+    return refused(why, "gdr_map", error, m->bytes);
+}
+
+static enum ha_status map(struct gdr *g, uintptr_t ptr, size_t bytes, void **host, struct ha_why *why)
+{
+    const uintptr_t first = ptr & ~(PAGE - 1);
+    struct mapping *m = calloc(1, sizeof *m);
+    if (!m) return ha_why(why, HA_ERROR, "GDRCopy: no host memory");
+    m->bytes = ((ptr + bytes + PAGE - 1) & ~(PAGE - 1)) - first;
+    const enum ha_status status = map_pages(g, m, first, why);
+    if (status != HA_OK) {
+        free(m);
+        return status;
+    }
+    m->host = *host = (char *)m->at + (ptr - first);
+    m->next = g->mappings;
+    g->mappings = m;
+    return HA_OK;
+}
+
+static bool in_device_memory(struct ha_cuda_memory *memory, const void *ptr, size_t bytes)
+{
+    bool within = false;
+    pthread_mutex_lock(&memory->lock);
+    for (size_t i = 0; i < memory->count && !within; i++) {
+        const struct ha_cuda_region *r = &memory->regions[i];
+        const uintptr_t at = (uintptr_t)ptr - (uintptr_t)r->base;
+        within = r->kind == HA_MEM_DEVICE && bytes > 0 && at < r->bytes && bytes <= r->bytes - at;
+    }
+    pthread_mutex_unlock(&memory->lock);
+    return within;
+}
+
+enum ha_status ha_cuda_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why)
+{
+    if (!in_device_memory(&dev->memory, ptr, bytes))
+        return ha_why(why, HA_ERROR, "map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr, bytes);
+    pthread_mutex_lock(&dev->lock);
+    struct gdr *g = dev->gdr;
+    enum ha_status status = g ? HA_OK : gdr_make(&g, why);
+    dev->gdr = g;
+    if (status == HA_OK) status = map(g, (uintptr_t)ptr, bytes, host, why);
+    pthread_mutex_unlock(&dev->lock);
+    return status;
+}
+
+static void drop(struct gdr *g, struct mapping **link)
+{
+    struct mapping *m = *link;
+    *link = m->next;
+    g->call.unmap(g->gdr, m->handle, m->at, m->bytes);
+    g->call.unpin(g->gdr, m->handle);
+    free(m);
+}
+
+void ha_cuda_unmap_device(struct ha_device *dev, void *host)
+{
+    if (!host) return;
+    pthread_mutex_lock(&dev->lock);
+    struct gdr *g = dev->gdr;
+    struct mapping **link = g ? &g->mappings : NULL;
+    while (link && *link && (*link)->host != host) link = &(*link)->next;
+    const bool known = link && *link;
+    if (known) drop(g, link);
+    pthread_mutex_unlock(&dev->lock);
+    if (!known) ha_cuda_fail(dev, "unmap_device: %p was not mapped", host);
+}
+
+void ha_cuda_gdr_close(struct ha_device *dev)
+{
+    struct gdr *g = dev->gdr;
+    if (!g) return;
+    while (g->mappings) drop(g, &g->mappings);
+    g->call.close(g->gdr);
+    dlclose(g->library);
+    free(g);
+    dev->gdr = NULL;
+}

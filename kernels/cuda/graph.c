@@ -1,0 +1,128 @@
+#include "kernels/cuda/cuda.h"
+
+#include "harness/base/why.h"
+
+#include <stdlib.h>
+
+enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
+{
+    struct ha_device *dev = s->device;
+    if (ha_cuda_failed(dev)) return HA_ERROR;
+    if (s->capturing) return ha_cuda_fail(dev, "graph_begin on %s: begun already, and not ended", s->lane);
+    struct ha_graph *g = calloc(1, sizeof *g);
+    if (!g) return ha_cuda_fail(dev, "graph_begin on %s: no host memory for a graph", s->lane);
+    g->device = dev;
+    g->waits.kept = true;
+    ha_cuda_enter(dev);
+    /* relaxed: other threads, and the workspace of this graph, may allocate meanwhile */
+    cudaError_t error = cudaStreamBeginCapture(s->cuda, cudaStreamCaptureModeRelaxed);
+    if (error != cudaSuccess) {
+        free(g);
+        return ha_cuda_check_on(s, error, "cudaStreamBeginCapture", "graph_begin");
+    }
+    s->graph = g;
+    s->capturing = true;
+    return HA_OK;
+}
+
+static void contents_free(struct ha_graph *g)
+{
+    struct ha_device *dev = g->device;
+    ha_cuda_enter(dev);
+    if (g->exec) ha_cuda_check(dev, cudaGraphExecDestroy(g->exec), "cudaGraphExecDestroy", "graph_destroy");
+    g->exec = NULL;
+    ha_cuda_workspace_give(dev, &g->workspace);
+    ha_cuda_waits_end(dev, &g->waits);
+    ha_cuda_calls_free(g->calls);
+    g->calls = NULL;
+}
+
+/* The capture is over; what it gave, or NULL. */
+static cudaGraph_t capture_end(struct ha_stream *s, struct ha_graph **g, cudaError_t *error)
+{
+    cudaGraph_t captured = NULL;
+    ha_cuda_enter(s->device);
+    *error = cudaStreamEndCapture(s->cuda, &captured);
+    *g = s->graph;
+    s->graph = NULL;
+    s->capturing = false;
+    return captured;
+}
+
+void ha_cuda_graph_drop(struct ha_stream *s)
+{
+    struct ha_graph *g;
+    cudaError_t error;
+    if (!s->capturing) return;
+    cudaGraph_t captured = capture_end(s, &g, &error);
+    if (captured) cudaGraphDestroy(captured);
+    if (error != cudaSuccess) (void)cudaGetLastError();   /* nobody wanted it */
+    contents_free(g);
+    free(g);
+}
+
+enum ha_status ha_cuda_graph_end(struct ha_stream *s, struct ha_graph **graph, struct ha_why *why)
+{
+    struct ha_device *dev = s->device;
+    struct ha_graph *g;
+    cudaError_t error;
+    const char *call = "cudaStreamEndCapture";
+    if (!s->capturing) return ha_why(why, HA_ERROR, "graph_end on %s: there was no graph_begin", s->lane);
+    if (ha_cuda_failed(dev)) {
+        ha_cuda_graph_drop(s);
+        return ha_why(why, HA_ERROR, "graph_end on %s: %.400s", s->lane, dev->failure);
+    }
+    cudaGraph_t captured = capture_end(s, &g, &error);
+    if (error == cudaSuccess) {
+        call = "cudaGraphInstantiateWithFlags";
+        error = cudaGraphInstantiateWithFlags(&g->exec, captured, 0);
+    }
+    if (captured) cudaGraphDestroy(captured);
+    if (error != cudaSuccess) {
+        g->exec = NULL;
+        contents_free(g);
+        free(g);
+        return ha_cuda_why(why, error, call, "graph_end");
+    }
+    __atomic_store_n(&g->live, true, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&dev->lock);
+    g->next = dev->graphs;
+    dev->graphs = g;
+    pthread_mutex_unlock(&dev->lock);
+    *graph = g;
+    return HA_OK;
+}
+
+enum ha_status ha_cuda_graph_launch(struct ha_graph *g, struct ha_stream *s)
+{
+    if (g->device != s->device) return ha_cuda_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
+    if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
+        return ha_cuda_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (s->capturing)
+        return ha_cuda_fail(s->device, "graph_launch on %s: between graph_begin and graph_end, and a graph of this device holds no other",
+                            s->lane);
+    const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "graph_launch", .zero_copy_bytes = g->zero_copy_bytes };
+    ha_cuda_waits_launched(s->device, &g->waits, s);
+    HA_CUDA_ENQUEUE(s, &span, cudaGraphLaunch(g->exec, s->cuda));
+}
+
+void ha_cuda_graph_destroy(struct ha_graph *g)
+{
+    if (!g) return;
+    if (!__atomic_exchange_n(&g->live, false, __ATOMIC_ACQ_REL)) {
+        ha_cuda_fail(g->device, "graph_destroy: the graph was destroyed before");
+        return;
+    }
+    contents_free(g);
+}
+
+void ha_cuda_graphs_free(struct ha_device *dev)
+{
+    for (struct ha_graph *g = dev->graphs, *next; g; g = next) {
+        next = g->next;
+        contents_free(g);
+        free(g);
+    }
+    dev->graphs = NULL;
+}

@@ -1,0 +1,182 @@
+#include "kernels/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the interface of NVML, as far as it is used ------------------------------------------------ */
+
+enum { SUCCESS = 0 };
+enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0, LINK_TX = 0, LINK_RX = 1 };
+
+struct entries {
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*find)(const char *bus_id, void **device);
+    int (*clock)(void *device, unsigned which, unsigned *MHz);
+    int (*clock_max)(void *device, unsigned which, unsigned *MHz);
+    int (*temperature)(void *device, unsigned sensor, unsigned *C);
+    int (*power)(void *device, unsigned *mW);
+    int (*energy)(void *device, unsigned long long *mJ);
+    int (*link_gen)(void *device, unsigned *gen);
+    int (*link_gen_max)(void *device, unsigned *gen);
+    int (*link_width)(void *device, unsigned *lanes);
+    int (*link_width_max)(void *device, unsigned *lanes);
+    int (*link_rate)(void *device, unsigned which, unsigned *KBps);   /* of the last 20 ms, which it waits for */
+    int (*reasons)(void *device, unsigned long long *bits);
+    int (*reasons_older)(void *device, unsigned long long *bits);
+};
+/* what a driver lacks is not readable; without the first three nothing is */
+static const struct {
+    const char *symbol;
+    size_t offset;
+} entry[] = {
+    { "nvmlInit_v2", offsetof(struct entries, init) },
+    { "nvmlShutdown", offsetof(struct entries, shutdown) },
+    { "nvmlDeviceGetHandleByPciBusId_v2", offsetof(struct entries, find) },
+    { "nvmlDeviceGetClockInfo", offsetof(struct entries, clock) },
+    { "nvmlDeviceGetMaxClockInfo", offsetof(struct entries, clock_max) },
+    { "nvmlDeviceGetTemperature", offsetof(struct entries, temperature) },
+    { "nvmlDeviceGetPowerUsage", offsetof(struct entries, power) },
+    { "nvmlDeviceGetTotalEnergyConsumption", offsetof(struct entries, energy) },
+    { "nvmlDeviceGetCurrPcieLinkGeneration", offsetof(struct entries, link_gen) },
+    { "nvmlDeviceGetMaxPcieLinkGeneration", offsetof(struct entries, link_gen_max) },
+    { "nvmlDeviceGetCurrPcieLinkWidth", offsetof(struct entries, link_width) },
+    { "nvmlDeviceGetMaxPcieLinkWidth", offsetof(struct entries, link_width_max) },
+    { "nvmlDeviceGetPcieThroughput", offsetof(struct entries, link_rate) },
+    { "nvmlDeviceGetCurrentClocksEventReasons", offsetof(struct entries, reasons) },
+    { "nvmlDeviceGetCurrentClocksThrottleReasons", offsetof(struct entries, reasons_older) },   /* its name before CUDA 12.2 */
+};
+enum { ENTRIES = sizeof entry / sizeof *entry, NEEDED = 3 };
+
+/* An idle GPU (bit 0) is not held down. */
+static const struct {
+    unsigned long long bit;
+    const char *text;
+} reason[] = {
+    { 0x2, "application clocks" }, { 0x4, "power cap" }, { 0x8, "hardware slowdown" }, { 0x10, "sync boost" },
+    { 0x20, "software thermal" }, { 0x40, "hardware thermal" }, { 0x80, "power brake" }, { 0x100, "display clocks" },
+};
+static const unsigned long long idle = 0x1;
+
+struct ha_cuda_meters {
+    void *library;
+    struct entries at;
+    void *device;
+    char bus_id[32];
+};
+
+/* ---- open and close ----------------------------------------------------------------------------- */
+
+/* HABENCH_NVML: a path, "off", or unset: the driver's own. */
+static void *load(void)
+{
+    const char *path = getenv("HABENCH_NVML");
+
+    if (path && !strcmp(path, "off")) return NULL;
+    if (path && *path) return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+#ifdef HA_CUDA_EMULATED
+    return NULL;   /* a GPU that may be here is not this device */
+#else
+    return dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+#endif
+}
+
+struct ha_cuda_meters *ha_cuda_meters_open(const char *bus_id)
+{
+    void *library = load();
+    struct ha_cuda_meters *m = library ? calloc(1, sizeof *m) : NULL;
+    bool whole = m;
+
+    for (size_t i = 0; i < ENTRIES && whole; i++) {
+        void *symbol = dlsym(library, entry[i].symbol);
+        memcpy((char *)&m->at + entry[i].offset, &symbol, sizeof symbol);
+        whole = symbol || i >= NEEDED;
+    }
+    if (whole && m->at.init() == SUCCESS) {
+        m->library = library;
+        snprintf(m->bus_id, sizeof m->bus_id, "%s", bus_id);
+        if (m->at.find(bus_id, &m->device) == SUCCESS) return m;
+        m->at.shutdown();
+    }
+    free(m);
+    if (library) dlclose(library);
+    return NULL;
+}
+
+void ha_cuda_meters_close(struct ha_cuda_meters *m)
+{
+    if (!m) return;
+    m->at.shutdown();
+    dlclose(m->library);
+    free(m);
+}
+
+/* ---- read --------------------------------------------------------------------------------------- */
+
+typedef int reads_one(void *device, unsigned *value);
+typedef int reads_which(void *device, unsigned which, unsigned *value);
+
+static double one(const struct ha_cuda_meters *m, reads_one *read, double unit)
+{
+    unsigned value;
+    return read && read(m->device, &value) == SUCCESS ? (double)value * unit : (double)NAN;
+}
+
+static double which(const struct ha_cuda_meters *m, reads_which *read, unsigned of, double unit)
+{
+    unsigned value;
+    return read && read(m->device, of, &value) == SUCCESS ? (double)value * unit : (double)NAN;
+}
+
+static void throttle(const struct ha_cuda_meters *m, char *text, size_t size)
+{
+    int (*read)(void *, unsigned long long *) = m->at.reasons ? m->at.reasons : m->at.reasons_older;
+    unsigned long long bits;
+    size_t n = 0;
+
+    if (!read || read(m->device, &bits) != SUCCESS) return;
+    bits &= ~idle;
+    for (size_t i = 0; i < sizeof reason / sizeof *reason && n < size; i++) {
+        if (!(bits & reason[i].bit)) continue;
+        bits &= ~reason[i].bit;
+        n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "", reason[i].text);
+    }
+    if (bits && n < size) n += (size_t)snprintf(text + n, size - n, "%sreasons 0x%llx", n ? ", " : "", bits);
+    if (!n) snprintf(text, size, "none");
+}
+
+void ha_cuda_meters_read(struct ha_cuda_meters *m, struct ha_device_meters *out)
+{
+    const bool want_link = out->want_link_GBps;
+    const double nan = (double)NAN;
+    unsigned long long mJ;
+
+    *out = (struct ha_device_meters){
+        .want_link_GBps = want_link, .sm_clock_MHz = nan, .sm_clock_max_MHz = nan, .memory_clock_MHz = nan, .memory_clock_max_MHz = nan,
+        .temperature_C = nan, .power_W = nan, .energy_J = nan, .link_gen = nan, .link_gen_max = nan, .link_width = nan,
+        .link_width_max = nan, .link_rx_GBps = nan, .link_tx_GBps = nan,
+    };
+    if (!m) return;
+    /* what falls soonest once the work has ended goes first */
+    out->sm_clock_MHz = which(m, m->at.clock, CLOCK_SM, 1);
+    throttle(m, out->throttle, sizeof out->throttle);
+    out->memory_clock_MHz = which(m, m->at.clock, CLOCK_MEMORY, 1);
+    out->link_gen = one(m, m->at.link_gen, 1);
+    out->link_width = one(m, m->at.link_width, 1);
+    out->power_W = one(m, m->at.power, 1e-3);
+    if (m->at.energy && m->at.energy(m->device, &mJ) == SUCCESS) out->energy_J = (double)mJ * 1e-3;
+    if (want_link) {
+        out->link_rx_GBps = which(m, m->at.link_rate, LINK_RX, 1e-6);
+        out->link_tx_GBps = which(m, m->at.link_rate, LINK_TX, 1e-6);
+    }
+    out->temperature_C = which(m, m->at.temperature, SENSOR_GPU, 1);
+    out->sm_clock_max_MHz = which(m, m->at.clock_max, CLOCK_SM, 1);
+    out->memory_clock_max_MHz = which(m, m->at.clock_max, CLOCK_MEMORY, 1);
+    out->link_gen_max = one(m, m->at.link_gen_max, 1);
+    out->link_width_max = one(m, m->at.link_width_max, 1);
+    snprintf(out->bus_id, sizeof out->bus_id, "%s", m->bus_id);
+}

@@ -1,0 +1,176 @@
+#include "kernels/cuda/cuda.h"
+
+#include "harness/base/why.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *ha_cuda_begin(struct ha_stream *s, const struct ha_cuda_span *span)
+{
+    ha_cuda_enter(s->device);
+    if (!s->graph) return ha_cuda_span_begin(s, span);
+    s->graph->zero_copy_bytes += span->zero_copy_bytes;
+    return NULL;
+}
+
+enum ha_status ha_cuda_end(struct ha_stream *s, void *ticket, cudaError_t error, const char *call, const struct ha_cuda_span *span)
+{
+    if (ticket) ha_cuda_span_end(s, ticket);
+    return ha_cuda_check_on(s, error, call, span->name);
+}
+
+/* a decode step's splits, and room for what most cases ask for, so that nothing grows while it is timed */
+static const size_t room_least_bytes = (size_t)8 << 20;
+
+/* One of those that nobody uses, or new memory. */
+static struct ha_cuda_room *room_take(struct ha_stream *s, size_t bytes)
+{
+    struct ha_device *dev = s->device;
+    pthread_mutex_lock(&dev->lock);
+    struct ha_cuda_room **link = &dev->spare_rooms;
+    while (*link && (*link)->bytes < bytes) link = &(*link)->next;
+    struct ha_cuda_room *room = *link;
+    if (room) *link = room->next;
+    pthread_mutex_unlock(&dev->lock);
+    if (room) return room;
+
+    char what[64];
+    snprintf(what, sizeof what, "a workspace of %zu bytes", bytes);
+    room = calloc(1, sizeof *room);
+    if (!room) {
+        ha_cuda_fail(dev, "%s on %s: no host memory", what, s->lane);
+        return NULL;
+    }
+    cudaError_t error = cudaMalloc(&room->ptr, bytes);
+    if (error == cudaErrorMemoryAllocation && ha_cuda_workspaces_free(dev)) error = cudaMalloc(&room->ptr, bytes);
+    if (error != cudaSuccess) {
+        ha_cuda_check_on(s, error, "cudaMalloc", what);
+        free(room);
+        return NULL;
+    }
+    room->bytes = bytes;
+    return room;
+}
+
+void *ha_cuda_workspace(struct ha_stream *s, size_t bytes)
+{
+    struct ha_cuda_workspace *w = s->graph ? &s->graph->workspace : &s->workspace;
+    if (w->rooms && bytes <= w->rooms->bytes) return w->rooms->ptr;
+    /* doubling: the outgrown ones together are no larger than the last */
+    size_t size = w->rooms ? 2 * w->rooms->bytes : room_least_bytes;
+    struct ha_cuda_room *room = room_take(s, size > bytes ? size : bytes);
+    if (!room) return NULL;
+    room->next = w->rooms;
+    w->rooms = room;
+    return room->ptr;
+}
+
+void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_workspace *w)
+{
+    pthread_mutex_lock(&dev->lock);
+    for (struct ha_cuda_room *room; (room = w->rooms);) {
+        w->rooms = room->next;
+        struct ha_cuda_room **link = &dev->spare_rooms;   /* the smallest first */
+        while (*link && (*link)->bytes < room->bytes) link = &(*link)->next;
+        room->next = *link;
+        *link = room;
+    }
+    pthread_mutex_unlock(&dev->lock);
+}
+
+bool ha_cuda_workspaces_free(struct ha_device *dev)
+{
+    pthread_mutex_lock(&dev->lock);
+    struct ha_cuda_room *rooms = dev->spare_rooms, *next;
+    dev->spare_rooms = NULL;
+    pthread_mutex_unlock(&dev->lock);
+    const bool some = rooms;
+    for (; rooms; rooms = next) {
+        next = rooms->next;
+        ha_cuda_check(dev, cudaFree(rooms->ptr), "cudaFree", "a workspace");
+        free(rooms);
+    }
+    return some;
+}
+
+/* A stream of this name that is not live any more, or a new one in the device's list. */
+static struct ha_stream *stream_take(struct ha_device *dev, const char *name)
+{
+    size_t alike = 0;
+    for (struct ha_stream *s = dev->streams; s; s = s->next) {
+        if (strncmp(s->name, name, sizeof s->name - 1) != 0) continue;
+        if (!s->live) return s;
+        alike++;
+    }
+    struct ha_stream *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    snprintf(s->name, sizeof s->name, "%s", name);
+    if (alike) snprintf(s->lane, sizeof s->lane, "stream %s %zu", s->name, alike + 1);
+    else snprintf(s->lane, sizeof s->lane, "stream %s", s->name);
+    s->device = dev;
+    s->waits.stream = s;
+    s->next = dev->streams;
+    dev->streams = s;
+    return s;
+}
+
+enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why)
+{
+    cudaStream_t cuda;
+    if (ha_cuda_failed(dev)) return ha_why(why, HA_ERROR, "cuda device: it has failed before: %.400s", dev->failure);
+    ha_cuda_enter(dev);
+    /* non-blocking: whoever uses the default stream in this process does not order ours */
+    cudaError_t error = cudaStreamCreateWithFlags(&cuda, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaStreamCreateWithFlags", name);
+    pthread_mutex_lock(&dev->lock);
+    struct ha_stream *s = stream_take(dev, name);
+    if (s) {
+        s->cuda = cuda;
+        s->behind = NULL;
+        s->live = true;
+    }
+    pthread_mutex_unlock(&dev->lock);
+    if (!s) {
+        cudaStreamDestroy(cuda);
+        return ha_why(why, HA_ERROR, "cuda device: no host memory for stream '%s'", name);
+    }
+    *stream = s;
+    return HA_OK;
+}
+
+enum ha_status ha_cuda_stream_sync(struct ha_stream *s)
+{
+    struct ha_device *dev = s->device;
+    if (s->capturing) return ha_cuda_fail(dev, "stream_sync on %s: between graph_begin and graph_end", s->lane);
+    ha_cuda_enter(dev);
+    /* after a failure too: what was enqueued before it may still use memory that the caller is about to free */
+    ha_cuda_check_on(s, cudaStreamSynchronize(s->cuda), "cudaStreamSynchronize", "stream_sync");
+    return ha_cuda_failed(dev) ? HA_ERROR : HA_OK;
+}
+
+void ha_cuda_stream_destroy(struct ha_stream *s)
+{
+    if (!s) return;
+    struct ha_device *dev = s->device;
+    ha_cuda_graph_drop(s);
+    ha_cuda_enter(dev);
+    ha_cuda_check_on(s, cudaStreamSynchronize(s->cuda), "cudaStreamSynchronize", "stream_destroy");
+    ha_cuda_waits_end(dev, &s->waits);
+    ha_cuda_workspace_give(dev, &s->workspace);
+    pthread_mutex_lock(&dev->lock);
+    cudaStream_t cuda = s->cuda;
+    s->cuda = NULL;
+    s->live = false;
+    pthread_mutex_unlock(&dev->lock);
+    ha_cuda_check_on(s, cudaStreamDestroy(cuda), "cudaStreamDestroy", "stream_destroy");
+}
+
+void ha_cuda_streams_free(struct ha_device *dev)
+{
+    for (struct ha_stream *s = dev->streams, *next; s; s = next) {
+        next = s->next;
+        free(s);
+    }
+    dev->streams = NULL;
+}

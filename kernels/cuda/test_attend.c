@@ -1,0 +1,275 @@
+/* The attention kernels, on the emulation, against the binary64 reference and its bound. */
+
+#include "kernels/cuda/emulation/simt.h"
+#include "kernels/cuda/test_attend_data.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static bool small;
+
+static const struct { size_t group, q_len; } asks[] = {
+    { 1, 1 }, { 4, 1 }, { 8, 1 }, { 16, 1 }, { 2, 2 }, { 5, 1 }, { 4, 5 }, { 1, 2 }, { 2, 1 }, { 1, 5 }, { 8, 5 }, { 2, 16 }, { 5, 5 },
+};
+
+static struct problem problem_of(size_t id)
+{
+    static const unsigned splits[] = { 0, 1, 2, 7, 64 };
+    static const size_t blocks[] = { 0, 16, 1, 5, 64 };
+    struct problem p = {
+        .dtype = (enum ha_dtype)(id % HA_DTYPE_COUNT), .dim = 64, .kv_heads = 1 + id / 2 % 2, .group = asks[id % COUNT(asks)].group,
+        .q_len = asks[id % COUNT(asks)].q_len, .batch = 1, .keys = { 100 }, .runs = 1 + id / 3 % HA_RUNS_MAX, .block = blocks[id / 4 % 5],
+        .indexed = (unsigned)(id % 3 == 0 ? 0 : id), .weights = id % 5 < 2, .empty_run = id % 7 == 0,
+        .layout = (enum problem_layout)(id / 5 % 7 < LAYOUTS ? id / 5 % 7 : id % 2), .family = (enum problem_family)(id / 2 % FAMILIES),
+        .seed = id + 1, .splits = splits[id / 3 % 5],
+    };
+    return p;
+}
+
+/* a query token is a key, too */
+static void causal_where_it_can_be(struct problem *p, size_t id)
+{
+    p->causal = id % 3 != 0;
+    for (size_t b = 0; b < p->batch; b++) p->causal = p->causal && p->keys[b] >= p->q_len;
+}
+
+static void every_length_dimension_and_type(void **state)
+{
+    (void)state;
+    static const size_t dims[] = { 8, 64, 80, 96, 128, 192, 256 }, keys[] = { 0, 1, 7, 8, 9, 31, 33, 100, 300 };
+    size_t id = 0;
+    for (size_t d = 0; d < COUNT(dims); d++)
+        for (size_t n = 0; n < COUNT(keys); n++)
+            for (size_t i = 0; i < (small ? 1 : 3); i++, id++) {
+                struct problem p = problem_of(id);
+                p.dtype = (enum ha_dtype)((n + d + i) % HA_DTYPE_COUNT);
+                p.dim = dims[d];
+                p.keys[0] = keys[n];
+                causal_where_it_can_be(&p, id);
+                problem_check(&p);
+            }
+}
+
+/* Every number of rows of a head, with and without tensor cores, in tiles that are full and not. */
+static void every_number_of_rows(void **state)
+{
+    (void)state;
+    for (size_t rows = 1; rows <= 36; rows += small ? 7 : 1)
+        for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
+            struct problem p = problem_of(rows);
+            p.family = FAMILY_NORMAL;
+            p.dtype = (enum ha_dtype)dtype;
+            p.layout = (enum problem_layout)(rows % 3);
+            p.group = rows % 2 ? rows : 1;
+            p.q_len = rows / p.group;
+            p.keys[0] = 45;
+            p.causal = true;
+            p.dim = rows % 4 == 1 ? 200 : 72;
+            problem_check(&p);
+        }
+}
+
+/* What is hard on the arithmetic, for each type, with and without tensor cores. */
+static void every_family(void **state)
+{
+    (void)state;
+    for (int family = 0; family < FAMILIES; family++)
+        for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
+            for (size_t rows = 1; rows <= 4; rows += 3)
+                for (size_t n = 0; n < (small ? 1 : 3); n++) {
+                    static const size_t keys[] = { 200, 17, 1 };
+                    const struct problem p = {
+                        .dtype = (enum ha_dtype)dtype, .dim = 128, .kv_heads = 1, .group = rows, .q_len = 1, .batch = 1, .keys = { keys[n] },
+                        .runs = 1, .weights = true, .layout = LAYOUT_TOKENS, .family = (enum problem_family)family, .seed = 50 + n,
+                        .splits = n == 0 ? 1 : 0,
+                    };
+                    problem_check(&p);
+                }
+}
+
+static void long_contexts(void **state)
+{
+    (void)state;
+    static const struct { enum ha_dtype dtype; size_t dim, keys, group; enum problem_family family; unsigned splits; } set[] = {
+        { HA_F16, 128, 1000, 4, FAMILY_TIES, 1 }, { HA_BF16, 64, 1000, 8, FAMILY_INCREASING, 2 }, { HA_F32, 64, 1000, 4, FAMILY_TIES, 1 },
+        { HA_F16, 64, 5000, 2, FAMILY_TIES, 1 }, { HA_BF16, 128, 5000, 4, FAMILY_NORMAL, 0 }, { HA_F32, 128, 5000, 1, FAMILY_TIES, 1 },
+        { HA_F16, 256, 3000, 2, FAMILY_TIES, 1 }, { HA_F32, 256, 3000, 4, FAMILY_TIES, 1 }, { HA_F16, 128, 5000, 1, FAMILY_TIES, 1 },
+        { HA_BF16, 8, 40000, 3, FAMILY_TIES, 1 }, { HA_F32, 8, 40000, 2, FAMILY_TIES, 1 }, { HA_F16, 8, 20000, 24, FAMILY_TIES, 1 },
+    };
+    for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++) {
+        const struct problem p = {
+            .dtype = set[i].dtype, .dim = set[i].dim, .kv_heads = 1, .group = set[i].group, .q_len = 1, .batch = 1, .keys = { set[i].keys },
+            .runs = 1 + i % 2, .layout = LAYOUT_TOKENS, .family = set[i].family, .seed = 300 + i, .splits = set[i].splits,
+        };
+        problem_check(&p);
+    }
+}
+
+static void appends(void **state)
+{
+    (void)state;
+    static const struct { enum ha_dtype dtype; size_t dim, keys, q_len, group, runs; } set[] = {
+        { HA_F16, 64, 64, 64, 2, 1 }, { HA_BF16, 128, 150, 16, 4, 3 }, { HA_F32, 64, 100, 64, 1, 2 }, { HA_F16, 256, 70, 20, 2, 2 },
+        { HA_BF16, 80, 300, 64, 1, 4 }, { HA_F32, 200, 40, 40, 2, 1 },
+    };
+    for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++)
+        for (unsigned splits = 0; splits <= 3; splits += 3) {
+            const struct problem p = {
+                .dtype = set[i].dtype, .dim = set[i].dim, .kv_heads = 1 + i % 2, .group = set[i].group, .q_len = set[i].q_len, .batch = 1,
+                .keys = { set[i].keys }, .runs = set[i].runs, .causal = true, .weights = i % 2 == 0, .layout = LAYOUT_TOKENS, .seed = 400 + i,
+                .splits = splits, .indexed = (unsigned)i,
+            };
+            problem_check(&p);
+        }
+}
+
+/* Mixed lengths; more sequences than the arguments hold, than one launch takes; few multiprocessors, many splits. */
+static void batches(void **state)
+{
+    (void)state;
+    static const struct { size_t batch, most; unsigned multiprocessors; } set[] = { { 3, 400, 132 }, { 17, 70, 4 }, { 70, 30, 16 }, { 150, 9, 1 } };
+    for (size_t i = 0; i < COUNT(set); i++)
+        for (int dtype = 0; dtype < (small ? 2 : HA_DTYPE_COUNT); dtype++) {
+            struct problem p = problem_of(3 * i + (size_t)dtype);
+            p.family = FAMILY_NORMAL;
+            p.dtype = (enum ha_dtype)dtype;
+            p.dim = 32;
+            p.group = 2;
+            p.q_len = 1 + i % 2;
+            p.batch = set[i].batch;
+            p.multiprocessors = set[i].multiprocessors;
+            p.splits = i % 2 ? 0 : p.splits;
+            for (size_t b = 0; b < p.batch; b++) p.keys[b] = 2 + (b * b * 37 + b) % set[i].most;
+            if (!(i % 2)) p.keys[1] = 0;
+            causal_where_it_can_be(&p, i + 1);
+            problem_check(&p);
+        }
+}
+
+/* The same bits in every order of threads and blocks. */
+static void orders(void **state)
+{
+    (void)state;
+    static const char *const order[] = { "forward", "backward", "7" };
+    for (size_t id = 0; id < (small ? 6 : 18); id++) {
+        struct problem p = problem_of(id);
+        p.dim = id % 2 ? 128 : 160;
+        p.keys[0] = 90;
+        p.batch = 2;
+        p.keys[1] = 33;
+        p.splits = 1 + (unsigned)id % 4;
+        p.weights = true;
+        causal_where_it_can_be(&p, id);
+        struct problem_run run;
+        problem_make(&run, &p);
+        const size_t heads = p.kv_heads * p.group, bytes = p.q_len * heads * p.dim * sizeof(float);
+        char *first = malloc(p.batch * bytes);
+        assert_non_null(first);
+        for (size_t i = 0; i < COUNT(order); i++) {
+            assert_true(ha_emulated_order(order[i]));
+            problem_attend(&run, &p, p.splits);
+            for (size_t b = 0; b < p.batch; b++) {
+                if (i == 0) memcpy(first + b * bytes, run.seq[b].o, bytes);
+                assert_memory_equal(first + b * bytes, run.seq[b].o, bytes);
+            }
+        }
+        assert_true(ha_emulated_order("forward"));
+        problem_judge(&run, &p);
+        free(first);
+        problem_free(&run);
+    }
+}
+
+/* However the keys are split, each result is within the bound of the one that is right. */
+static void splits_agree(void **state)
+{
+    (void)state;
+    for (size_t id = 0; id < (small ? 3 : 9); id++) {
+        static const unsigned splits[] = { 0, 1, 2, 7, 64, 1000 };
+        struct problem p = problem_of(id);
+        p.dim = 128;
+        p.family = FAMILY_PEAKED;
+        p.keys[0] = 500;
+        p.weights = false;
+        causal_where_it_can_be(&p, id);
+        struct problem_run run;
+        problem_make(&run, &p);
+        for (size_t i = 0; i < COUNT(splits); i++) {
+            p.splits = splits[i];
+            problem_attend(&run, &p, splits[i]);
+            problem_judge(&run, &p);
+        }
+        problem_free(&run);
+    }
+}
+
+/* NaN in a key or a value comes out; it is not taken for a key that is not there. */
+static void nan_stays(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
+        for (size_t keys = 1; keys <= 200; keys += 199)
+            for (int in_v = 0; in_v < 2; in_v++) {
+                const struct problem p = { .dtype = (enum ha_dtype)dtype, .dim = 64, .kv_heads = 1, .group = 3, .q_len = 1, .batch = 1, .keys = { keys },
+                                           .runs = 1, .seed = 9, .splits = 2 };
+                struct problem_run run;
+                problem_make(&run, &p);
+                union { const void *from; char *to; } at = { .from = in_v ? run.seq[0].runs[0].v : run.seq[0].runs[0].k };
+                memset(at.to + (keys - 1) * run.seq[0].runs[0].k_stride_bytes, 0xFF, ha_dtype_bytes(p.dtype));
+                problem_attend(&run, &p, p.splits);
+                for (size_t h = 0; h < p.group; h++) {
+                    assert_true(isnan(run.seq[0].o[h * p.dim]));
+                    assert_true(in_v || isnan(run.seq[0].lse[h]));
+                }
+                problem_free(&run);
+            }
+}
+
+static void wrong_sizes_are_refused(void **state)
+{
+    (void)state;
+    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
+    const struct ha_device_attend args[] = {
+        { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 12, .batch = 1 },
+        { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 264, .batch = 1 },
+        { .q_len = 1, .q_heads = 3, .kv_heads = 2, .head_dim = 64, .batch = 1 },
+        { .q_len = 1, .q_heads = 1, .kv_heads = 0, .head_dim = 64, .batch = 1 },
+    };
+    for (size_t i = 0; i < COUNT(args); i++) {
+        assert_int_equal(ha_cuda_attend_workspace(&gpu, &args[i]), 0);
+        assert_int_equal(ha_cuda_attend(&gpu, NULL, &args[i], NULL, 0), cudaErrorInvalidValue);
+    }
+}
+
+static int report(void **state)
+{
+    (void)state;
+    problem_report();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_length_dimension_and_type),
+        cmocka_unit_test(every_number_of_rows),
+        cmocka_unit_test(every_family),
+        cmocka_unit_test(long_contexts),
+        cmocka_unit_test(appends),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(orders),
+        cmocka_unit_test(splits_agree),
+        cmocka_unit_test(nan_stays),
+        cmocka_unit_test(wrong_sizes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, report);
+}

@@ -1,0 +1,276 @@
+/* CUPTI's records: read from buffers in any order, on our clock, each with the id that was pushed around its enqueue. */
+
+#include "kernels/cuda/fake_cupti.h"
+#include "kernels/cuda/trace.h"
+
+#include "harness/base/clock.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct fake_cupti *fake;
+static struct ha_cupti *cupti;
+
+static const char *beside(const char *name)
+{
+    static char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    assert_true(length > 0);
+    path[length] = 0;
+    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
+    return path;
+}
+
+static int open_fake(void **state)
+{
+    struct ha_why why;
+    (void)state;
+    setenv("HABENCH_CUPTI", beside("fake_cupti.so"), 1);
+    void *library = dlopen(beside("fake_cupti.so"), RTLD_NOW);
+    fake = library ? dlsym(library, FAKE_CUPTI_SYMBOL) : NULL;
+    if (!fake) fail_msg("%s", dlerror());
+    fake->fail_kind = 0;
+    fake->records_in_buffer = 0;
+    fake->no_room = fake->no_calls = fake->backwards = fake->kinds_before_clock = false;
+    fake->enabled = fake->ever = fake->buffers = 0;
+    fake->now = NULL;
+    if (ha_cupti_open(&cupti, &why) != HA_OK) fail_msg("%s", why.text);
+    return 0;
+}
+
+static int close_fake(void **state)
+{
+    (void)state;
+    ha_cupti_close(cupti);
+    cupti = NULL;
+    return 0;
+}
+
+static void start(void)
+{
+    struct ha_why why;
+    if (ha_cupti_start(cupti, &why) != HA_OK) fail_msg("%s", why.text);
+}
+
+static void the_clock_is_ours_and_kernels_stay_concurrent(void **state)
+{
+    enum { SERIALISING_KERNEL = 3 };
+    static const unsigned wanted[] = { 1, 2, 10, 39 };
+    size_t count;
+    uint64_t lost;
+
+    (void)state;
+    start();
+    assert_false(fake->kinds_before_clock);
+    assert_true(fake->now == ha_now_ns);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) assert_true(fake->enabled >> wanted[i] & 1);
+    ha_cupti_stop(cupti, &count, &lost);
+    assert_true(fake->enabled == 0);
+    assert_false(fake->ever >> SERIALISING_KERNEL & 1);
+    assert_true(count == 0 && lost == 0);
+}
+
+static void records_carry_what_was_pushed(void **state)
+{
+    size_t count;
+    uint64_t lost;
+
+    (void)state;
+    for (size_t in_buffer = 0; in_buffer < 6; in_buffer++) {
+        fake->records_in_buffer = in_buffer;
+        fake->backwards = in_buffer % 2;
+        start();
+        ha_cupti_push(cupti, 41);
+        fake->kernel("_Z13ha_attend_fmaILi4EEv12ha_cuda_call", 7, 3000, 3500);
+        fake->kernel("_Z17ha_attend_combine7joining", 7, 3600, 3700);
+        ha_cupti_pop(cupti);
+        ha_cupti_push(cupti, 42);
+        fake->copy(1, 8, 4096, 1000, 1200);
+        ha_cupti_pop(cupti);
+        fake->copy(2, 8, 64, 2000, 2100);
+        fake->copy(8, 8, 32, 2200, 2300);
+        fake->set(8, 16, 2400, 2500);
+        const struct ha_cupti_record *r = ha_cupti_stop(cupti, &count, &lost);
+        static const struct ha_cupti_record want[] = {
+            { .begin_ns = 1000, .end_ns = 1200, .bytes = 4096, .id = 42, .kind = HA_SPAN_H2D, .stream = 8 },
+            { .begin_ns = 2000, .end_ns = 2100, .bytes = 64, .kind = HA_SPAN_D2H, .stream = 8 },
+            { .begin_ns = 2200, .end_ns = 2300, .bytes = 32, .kind = HA_SPAN_D2D, .stream = 8 },
+            { .begin_ns = 2400, .end_ns = 2500, .bytes = 0, .kind = HA_SPAN_D2D, .stream = 8 },
+            { .begin_ns = 3000, .end_ns = 3500, .id = 41, .kind = HA_SPAN_KERNEL, .stream = 7, .name = "attend" },
+            { .begin_ns = 3600, .end_ns = 3700, .id = 41, .kind = HA_SPAN_KERNEL, .stream = 7, .name = "attend" },
+        };
+        assert_int_equal(count, 6);
+        assert_int_equal(lost, 0);
+        for (size_t i = 0; i < count; i++) {
+            assert_true(r[i].begin_ns == want[i].begin_ns && r[i].end_ns == want[i].end_ns && r[i].bytes == want[i].bytes);
+            assert_true(r[i].id == want[i].id && r[i].kind == want[i].kind && r[i].stream == want[i].stream);
+            if (want[i].name) assert_string_equal(r[i].name, want[i].name);
+            else assert_null(r[i].name);
+        }
+        if (in_buffer) assert_true(fake->buffers > 1);
+    }
+    assert_int_equal(fake->depth, 0);
+}
+
+static void names_are_those_of_our_kernels_alone(void **state)
+{
+    static const struct {
+        const char *function, *name;
+        enum ha_span_kind kind;
+    } of[] = {
+        { "_Z9flag_wait9flag_args", "flag_wait", HA_SPAN_WAIT },
+        { "_Z10merge_manyILi512EL8ha_dtype0ELb0EEv10merge_argsIXT_EE", "merge", HA_SPAN_KERNEL },
+        { "_Z4spin9spin_args", "spin", HA_SPAN_KERNEL },
+        { "_Z10read_words9read_args", "read", HA_SPAN_KERNEL },
+        { "ampere_sgemm_128x64_tn", NULL, HA_SPAN_KERNEL },
+        { "_Z15thread_and_spinv", NULL, HA_SPAN_KERNEL },
+        { "_ZN4spin5outerEv", NULL, HA_SPAN_KERNEL },
+        { "spin", NULL, HA_SPAN_KERNEL },
+        { "_Z", NULL, HA_SPAN_KERNEL },
+        { "", NULL, HA_SPAN_KERNEL },
+        { NULL, NULL, HA_SPAN_KERNEL },
+    };
+    enum { COUNT = sizeof of / sizeof *of };
+    size_t count;
+    uint64_t lost;
+
+    (void)state;
+    start();
+    for (uint64_t i = 0; i < COUNT; i++) fake->kernel(of[i].function, 7, 100 * i + 1, 100 * i + 50);
+    const struct ha_cupti_record *r = ha_cupti_stop(cupti, &count, &lost);
+    assert_int_equal(count, COUNT);
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(r[i].kind, of[i].kind);
+        if (of[i].name) assert_string_equal(r[i].name, of[i].name);
+        else assert_null(r[i].name);
+    }
+}
+
+static void what_is_lost_is_counted(void **state)
+{
+    size_t count;
+    uint64_t lost;
+
+    (void)state;
+    start();
+    fake->kernel("_Z1av", 7, 0, 0);        /* not stamped */
+    fake->kernel("_Z1av", 7, 500, 400);
+    fake->kernel("_Z1av", 7, 500, 600);
+    ha_cupti_stop(cupti, &count, &lost);
+    assert_int_equal(count, 1);
+    assert_int_equal(lost, 2);
+
+    start();
+    fake->kernel("_Z1av", 7, 500, 600);    /* a call's record and a kernel's */
+    fake->no_room = true;
+    fake->records_in_buffer = 2;
+    fake->kernel("_Z1av", 7, 700, 800);
+    ha_cupti_stop(cupti, &count, &lost);
+    assert_int_equal(count, 1);
+    assert_true(lost >= 1);
+
+    fake->no_room = false;
+    start();                               /* what was lost before is not lost again */
+    ha_cupti_stop(cupti, &count, &lost);
+    assert_true(count == 0 && lost == 0);
+}
+
+static void many_records(void **state)
+{
+    enum { MANY = 30000 };
+    size_t count;
+    uint64_t lost;
+
+    (void)state;
+    start();
+    for (uint64_t i = 0; i < MANY; i++) {
+        ha_cupti_push(cupti, i + 1);
+        fake->kernel("_Z1av", 7, 1000 * (MANY - i), 1000 * (MANY - i) + 500);
+        ha_cupti_pop(cupti);
+    }
+    const struct ha_cupti_record *r = ha_cupti_stop(cupti, &count, &lost);
+    assert_int_equal(count, MANY);
+    assert_int_equal(lost, 0);
+    for (uint64_t i = 0; i < MANY; i++) assert_true(r[i].begin_ns == 1000 * (i + 1) && r[i].id == MANY - i);
+    assert_true(fake->buffers > 1);
+}
+
+static void one_device_at_a_time(void **state)
+{
+    struct ha_cupti *again;
+    struct ha_why why;
+    size_t count;
+    uint64_t lost;
+
+    (void)state;
+    assert_int_equal(ha_cupti_open(&again, &why), HA_OK);
+    start();
+    assert_int_equal(ha_cupti_start(again, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "another device"));
+    ha_cupti_stop(cupti, &count, &lost);
+    assert_int_equal(ha_cupti_start(again, &why), HA_OK);
+    ha_cupti_stop(again, &count, &lost);
+    ha_cupti_close(again);
+}
+
+static void a_kind_that_is_refused(void **state)
+{
+    struct ha_why why;
+
+    (void)state;
+    fake->fail_kind = 10;
+    assert_int_equal(ha_cupti_start(cupti, &why), HA_ERROR);
+    assert_string_equal(why.text, "CUPTI: cuptiActivityEnable(10): error 35, insufficient privileges");
+    assert_true(fake->enabled == 0);
+    fake->fail_kind = 0;
+    start();
+    size_t count;
+    uint64_t lost;
+    ha_cupti_stop(cupti, &count, &lost);
+}
+
+static void what_cannot_be_opened(void **state)
+{
+    static const struct {
+        const char *path, *says;
+        enum ha_status status;
+    } cases[] = {
+        { "off", "off (HABENCH_CUPTI)", HA_WAIVED },
+        { "/nowhere/libcupti.so", "No such file", HA_ERROR },
+        { "fake_cupti_old.so", "too old: it has no cuptiActivityPopExternalCorrelationId", HA_ERROR },
+#ifdef HA_CUDA_EMULATED
+        { "", "an emulated device has none", HA_WAIVED },
+#endif
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ha_why why = { "" };
+        struct ha_cupti *none = NULL;
+        setenv("HABENCH_CUPTI", strncmp(cases[i].path, "fake", 4) ? cases[i].path : beside(cases[i].path), 1);
+        assert_int_equal(ha_cupti_open(&none, &why), cases[i].status);
+        if (!strstr(why.text, cases[i].says)) fail_msg("'%s' lacks '%s'", why.text, cases[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_clock_is_ours_and_kernels_stay_concurrent, open_fake, close_fake),
+        cmocka_unit_test_setup_teardown(records_carry_what_was_pushed, open_fake, close_fake),
+        cmocka_unit_test_setup_teardown(names_are_those_of_our_kernels_alone, open_fake, close_fake),
+        cmocka_unit_test_setup_teardown(what_is_lost_is_counted, open_fake, close_fake),
+        cmocka_unit_test_setup_teardown(many_records, open_fake, close_fake),
+        cmocka_unit_test_setup_teardown(one_device_at_a_time, open_fake, close_fake),
+        cmocka_unit_test_setup_teardown(a_kind_that_is_refused, open_fake, close_fake),
+        cmocka_unit_test(what_cannot_be_opened),
+    };
+    return cmocka_run_group_tests_name("cuda: CUPTI", tests, NULL, NULL);
+}

@@ -1,0 +1,409 @@
+/* What the CUDA device does beside the tests that it shares with the embedded one: what it says of itself, memory with
+ * huge pages, workspaces, and the thread that watches waits. */
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "kernels/host/test_support.h"
+
+#include "harness/base/clock.h"
+
+#include <time.h>
+
+#define SECOND UINT64_C(1000000000)
+
+static void nap(long ns)
+{
+    struct timespec t = { 0, ns };
+    nanosleep(&t, NULL);
+}
+
+static void it_says_what_it_is(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_device_info info;
+    api->info(dev, &info);
+    assert_string_equal(api->name, "cuda_emulated");
+    assert_string_equal(api->kind, "emulated");
+    assert_non_null(strstr(info.name, "emulated"));
+    assert_non_null(strstr(info.driver, "emulated"));
+    assert_true(info.memory_bytes >= info.memory_free_bytes && info.memory_free_bytes > 0);
+    assert_int_equal(info.compute_threads, 1);
+    /* measured, and no worse than a few ulp */
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
+        const struct ha_profile *p = &info.profile[t];
+        assert_true(p->dot_lanes > 0 && p->sum_lanes > 0);
+        assert_true(p->exp_eps > 1e-8 && p->exp_eps < 1e-6 && p->log_eps > 1e-8 && p->log_eps < 1e-6);
+    }
+    assert_true(info.merge.exp_eps > 1e-8 && info.merge.exp_eps < 1e-6 && info.merge.states_max == HA_CUDA_STATES_MAX);
+    struct ha_stream *a = device_stream(dev, "same"), *b = device_stream(dev, "same"), *c = device_stream(dev, "other");
+    api->info(dev, &info);
+    assert_int_equal(info.compute_threads, 3);
+    assert_string_equal(a->lane, "stream same");
+    assert_string_equal(b->lane, "stream same 2");
+    assert_string_equal(c->lane, "stream other");
+    api->stream_destroy(b);
+    assert_ptr_equal(device_stream(dev, "same"), b);   /* its lane lives on */
+    api->stream_destroy(a);
+    api->stream_destroy(b);
+    api->stream_destroy(c);
+    api->close(dev);
+}
+
+static void several_are_open_at_a_time(void **state)
+{
+    (void)state;
+    struct ha_device *first = device_open(0), *second = device_open(0);
+    struct ha_stream *stream = device_stream(second, "main");
+    assert_int_equal(api->graph_begin(stream), HA_OK);
+    assert_int_equal(api->graph_begin(stream), HA_ERROR);   /* its failure is not the other's */
+    assert_no_failure(first);
+    api->stream_destroy(stream);
+    api->close(second);
+    stream = device_stream(first, "main");
+    ok(api->stream_sync(stream));
+    api->stream_destroy(stream);
+    api->close(first);
+}
+
+static void host_memory_may_have_huge_pages(void **state)
+{
+    (void)state;
+    const size_t huge = (size_t)2 << 20;
+    assert_int_equal(setenv("HABENCH_HUGE_PAGES", "1", 1), 0);
+    struct ha_device *dev = device_open(0);
+    unsetenv("HABENCH_HUGE_PAGES");
+    struct ha_stream *stream = device_stream(dev, "main");
+    char *device = device_alloc(dev, HA_MEM_DEVICE, 3 * huge);
+    const uint64_t registered = ha_emulated_calls("cudaHostRegister");
+    for (int kind = HA_MEM_PINNED; kind <= HA_MEM_MAPPED; kind++) {
+        char *large = device_alloc(dev, (enum ha_memory)kind, 2 * huge + 1), *small = device_alloc(dev, (enum ha_memory)kind, 100);
+        assert_int_equal((uintptr_t)large % huge, 0);
+        memset(large, 7, 2 * huge + 1);
+        ok(api->copy(stream, device, large, 2 * huge + 1, HA_H2D));
+        ok(api->stream_sync(stream));
+        memset(large, 0, 2 * huge + 1);
+        ok(api->copy(stream, large, device, 2 * huge + 1, HA_D2H));
+        ok(api->stream_sync(stream));
+        assert_int_equal(large[0] + large[2 * huge], 14);
+        api->mem_free(dev, (enum ha_memory)kind, large);
+        api->mem_free(dev, (enum ha_memory)kind, small);
+    }
+    assert_int_equal(ha_emulated_calls("cudaHostRegister") - registered, 2);
+    /* the allocation ends where it was asked to, not where its last page does */
+    char *large = device_alloc(dev, HA_MEM_PINNED, 2 * huge - 1);
+    assert_int_equal(api->copy(stream, device, large, 2 * huge, HA_H2D), HA_ERROR);
+    assert_failure_has(dev, "leaves the allocation of pinned memory");
+    api->stream_destroy(stream);
+    api->close(dev);   /* frees the rest */
+    assert_int_equal(ha_emulated_alive().host_blocks, 0);
+}
+
+static void workspaces_outlive_who_used_them(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
+    char *small = ha_cuda_workspace(a, 1), *again = ha_cuda_workspace(a, 8 * MIB);
+    assert_true(small && small == again);
+    char *large = ha_cuda_workspace(a, 8 * MIB + 1);
+    assert_true(large && large != small);
+    memset(small, 1, 8 * MIB);     /* what is enqueued may still use it */
+    memset(large, 1, 16 * MIB);    /* doubled */
+    assert_ptr_equal(ha_cuda_workspace(a, 3), large);
+    char *of_b = ha_cuda_workspace(b, 1);
+    assert_true(of_b && of_b != small && of_b != large);
+    const uint64_t allocated = ha_emulated_calls("cudaMalloc"), freed = ha_emulated_calls("cudaFree");
+    api->stream_destroy(a);
+    struct ha_stream *c = device_stream(dev, "c");
+    assert_ptr_equal(ha_cuda_workspace(c, 9 * MIB), large);   /* the smallest that serves */
+    struct ha_stream *d = device_stream(dev, "d");
+    assert_ptr_equal(ha_cuda_workspace(d, 9), small);
+    ok(api->graph_begin(d));
+    char *of_graph = ha_cuda_workspace(d, 1);
+    assert_true(of_graph && of_graph != small && of_graph != of_b && of_graph != large);
+    struct ha_graph *graph;
+    struct ha_why why;
+    ok(api->graph_end(d, &graph, &why));
+    assert_ptr_equal(ha_cuda_workspace(d, 1), small);
+    api->graph_destroy(graph);
+    assert_int_equal(ha_emulated_calls("cudaMalloc") - allocated, 1);
+    assert_int_equal(ha_emulated_calls("cudaFree"), freed);
+    api->stream_destroy(b);
+    api->stream_destroy(c);
+    api->stream_destroy(d);
+    assert_true(ha_cuda_workspaces_free(dev));
+    assert_false(ha_cuda_workspaces_free(dev));
+    assert_int_equal(ha_emulated_alive().device_blocks, 0);
+    api->close(dev);
+}
+
+static void a_workspace_takes_the_room_of_spare_ones(void **state)
+{
+    (void)state;
+    struct ha_emulated_settings settings = ha_emulated_defaults();
+    settings.memory_bytes = (size_t)20 << 20;
+    ha_emulated_set(&settings);
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
+    assert_non_null(ha_cuda_workspace(a, 1));
+    api->stream_destroy(a);
+    assert_non_null(ha_cuda_workspace(b, (size_t)16 << 20));
+    api->stream_destroy(b);
+    api->close(dev);
+    ha_emulated_set(NULL);
+}
+
+static void add_one(void *arg)
+{
+    ++*(int *)arg;
+}
+
+/* What a graph calls stays its own, whatever the stream calls between its launches. */
+static void calls_of_graphs_and_streams_are_apart(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *s = device_stream(dev, "main");
+    struct ha_graph *graph;
+    struct ha_why why;
+    int of_graph = 0, of_stream = 0;
+    ok(api->graph_begin(s));
+    ok(api->host_fn(s, add_one, &of_graph));
+    ok(api->graph_end(s, &graph, &why));
+    for (int i = 1; i <= 5; i++) {
+        ok(api->graph_launch(graph, s));
+        ok(api->stream_sync(s));
+        ok(api->host_fn(s, add_one, &of_stream));
+        ok(api->host_fn(s, add_one, &of_stream));
+        ok(api->stream_sync(s));
+        assert_int_equal(of_graph, i);
+        assert_int_equal(of_stream, 2 * i);
+    }
+    api->graph_destroy(graph);
+    ok(api->host_fn(s, add_one, &of_stream));
+    ok(api->stream_sync(s));
+    assert_int_equal(of_stream, 11);
+    api->stream_destroy(s);
+    api->close(dev);
+}
+
+/* ---- waits */
+
+/* Many waits, each far shorter than the limit, together far longer: none is too long. by_graph: always the same wait. */
+static void short_waits(bool by_graph, bool by_driver)
+{
+    struct ha_emulated_settings settings = ha_emulated_defaults();
+    enum { ROUNDS = 60 };
+    settings.memory_operations = by_driver;
+    ha_emulated_set(&settings);
+    struct ha_device *dev = device_open(120000000);
+    struct ha_stream *s = device_stream(dev, "main");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
+    struct ha_graph *graph = NULL;
+    struct ha_why why;
+    flag[0] = flag[1] = 0;
+    ok(api->graph_begin(s));
+    ok(api->flag_write(s, &flag[1], 1));
+    ok(api->flag_wait(s, &flag[0], 1));
+    ok(api->graph_end(s, &graph, &why));
+    for (uint32_t i = 1; i <= ROUNDS; i++) {
+        const uint32_t value = by_graph ? 1 : i;
+        if (by_graph) ok(api->graph_launch(graph, s));
+        else {
+            ok(api->flag_write(s, &flag[1], value));
+            ok(api->flag_wait(s, &flag[0], value));
+        }
+        while (__atomic_load_n(&flag[1], __ATOMIC_ACQUIRE) != value) nap(1000);
+        nap(8000000);
+        __atomic_store_n(&flag[0], value, __ATOMIC_RELEASE);
+        if (api->stream_sync(s) != HA_OK) fail_msg("round %u: %s", i, api->failure(dev));
+        if (by_graph) {
+            __atomic_store_n(&flag[0], 0, __ATOMIC_RELEASE);
+            __atomic_store_n(&flag[1], 0, __ATOMIC_RELEASE);
+        }
+    }
+    api->graph_destroy(graph);
+    api->stream_destroy(s);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    assert_no_failure(dev);
+    api->close(dev);
+    ha_emulated_set(NULL);
+}
+
+static void many_short_waits_are_no_deadlock(void **state)
+{
+    (void)state;
+    short_waits(false, true);
+    short_waits(false, false);
+    short_waits(true, true);
+}
+
+/* What a stream does before it comes to its wait is no part of the wait. */
+static void work_before_a_wait_does_not_count(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(60000000);
+    struct ha_stream *s = device_stream(dev, "main");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+    *flag = 0;
+    ok(api->spin(s, 300000000));
+    ok(api->flag_wait(s, flag, 1));
+    nap(250000000);
+    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+    ok(api->stream_sync(s));
+    api->stream_destroy(s);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->close(dev);
+}
+
+/* The same, between two launches of a graph that were enqueued at once: to the watch, one state. */
+static void work_between_launches_does_not_count(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(200000000);
+    struct ha_stream *s = device_stream(dev, "main");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+    struct ha_graph *graph;
+    struct ha_why why;
+    *flag = 0;
+    ok(api->graph_begin(s));
+    ok(api->flag_wait(s, flag, 1));
+    ok(api->spin(s, 120000000));
+    ok(api->graph_end(s, &graph, &why));
+    for (int i = 0; i < 2; i++) ok(api->graph_launch(graph, s));
+    for (int i = 0; i < 2; i++) {
+        nap(130000000);
+        __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+        nap(60000000);
+        __atomic_store_n(flag, 0, __ATOMIC_RELEASE);
+        nap(40000000);
+    }
+    if (api->stream_sync(s) != HA_OK) fail_msg("%s", api->failure(dev));
+    api->graph_destroy(graph);
+    api->stream_destroy(s);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->close(dev);
+}
+
+static void a_deadlock_in_a_graph_is_named(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(40000000);
+    struct ha_stream *s = device_stream(dev, "main"), *other = device_stream(dev, "other");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+    struct ha_graph *graph;
+    struct ha_why why;
+    *flag = 3;
+    ok(api->graph_begin(s));
+    ok(api->flag_wait(s, flag, 2));
+    ok(api->flag_wait(s, flag, 4));
+    ok(api->graph_end(s, &graph, &why));
+    ok(api->graph_launch(graph, other));
+    assert_int_equal(api->stream_sync(other), HA_ERROR);
+    assert_failure_has(dev, "deadlock: a flag was waited for longer than 40 ms; stream other: flag_wait for flag 0x");
+    assert_failure_has(dev, "to be at least 4, which is 3");
+    api->graph_destroy(graph);
+    api->stream_destroy(s);
+    api->stream_destroy(other);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->close(dev);
+}
+
+/* More waits than any ring holds at first, all enqueued before the first is over. */
+static void waits_are_queued_without_end(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *s = device_stream(dev, "main");
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
+    flag[0] = flag[1] = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 1; i <= N; i++) ok(api->flag_wait(s, &flag[0], (uint32_t)turn * N + i));
+        ok(api->flag_write(s, &flag[1], (uint32_t)turn + 1));
+        for (uint32_t i = 1; i <= N; i++) {
+            assert_int_equal(__atomic_load_n(&flag[1], __ATOMIC_ACQUIRE), turn);
+            __atomic_store_n(&flag[0], (uint32_t)turn * N + i, __ATOMIC_RELEASE);
+        }
+        ok(api->stream_sync(s));
+        assert_int_equal(flag[1], turn + 1);
+    }
+    api->stream_destroy(s);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+/* Words of mapped memory come back: streams and graphs with waits may come and go more often than there are words. */
+static void waits_come_and_go(void **state)
+{
+    (void)state;
+    enum { N = 1500 };
+    struct ha_device *dev = device_open(0);
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+    *flag = 1;
+    struct ha_stream *s = device_stream(dev, "main");
+    for (int i = 0; i < N; i++) {
+        struct ha_graph *graph;
+        struct ha_why why;
+        ok(api->graph_begin(s));
+        ok(api->flag_wait(s, flag, 1));
+        ok(api->graph_end(s, &graph, &why));
+        if (i % 100 == 0) {
+            ok(api->graph_launch(graph, s));
+            ok(api->stream_sync(s));
+        }
+        api->graph_destroy(graph);
+        if (i % 50) continue;
+        api->stream_destroy(s);
+        s = device_stream(dev, "main");
+        ok(api->flag_wait(s, flag, 1));
+    }
+    api->stream_destroy(s);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+/* A wait that is over is not looked at again: its flag may be freed at once. */
+static void flags_are_freed_behind_the_watch(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(8000000);   /* looked at every millisecond */
+    struct ha_stream *s = device_stream(dev, "main");
+    for (uint64_t end = ha_now_ns() + SECOND / 3; ha_now_ns() < end;) {
+        uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+        *flag = 0;
+        ok(api->flag_wait(s, flag, 1));
+        nap(500000);
+        __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+        ok(api->stream_sync(s));
+        api->mem_free(dev, HA_MEM_MAPPED, flag);
+    }
+    api->stream_destroy(s);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+int main(void)
+{
+    device_test_begin();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_says_what_it_is),
+        cmocka_unit_test(several_are_open_at_a_time),
+        cmocka_unit_test(host_memory_may_have_huge_pages),
+        cmocka_unit_test(workspaces_outlive_who_used_them),
+        cmocka_unit_test(a_workspace_takes_the_room_of_spare_ones),
+        cmocka_unit_test(calls_of_graphs_and_streams_are_apart),
+        cmocka_unit_test(many_short_waits_are_no_deadlock),
+        cmocka_unit_test(work_before_a_wait_does_not_count),
+        cmocka_unit_test(work_between_launches_does_not_count),
+        cmocka_unit_test(a_deadlock_in_a_graph_is_named),
+        cmocka_unit_test(waits_are_queued_without_end),
+        cmocka_unit_test(waits_come_and_go),
+        cmocka_unit_test(flags_are_freed_behind_the_watch),
+    };
+    return cmocka_run_group_tests_name("cuda: device", tests, NULL, NULL);
+}

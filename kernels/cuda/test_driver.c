@@ -1,0 +1,197 @@
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/emulation/test_runtime.h"
+
+/* driver.c over the emulation, compiled for the toolkit that CUDART_VERSION says: 12.0 (no batches), 12.8, 13.0. */
+
+enum { PIECES = 40, BYTES = 100 };
+static const bool has_batches = CUDART_VERSION >= 12080;
+
+struct world {
+    cudaStream_t stream;
+    char *device, *pinned;
+    void *dst[PIECES];
+    const void *src[PIECES];
+    size_t bytes[PIECES];
+    struct ha_device_pieces pieces;
+};
+
+static struct world world_new(void)
+{
+    struct world w = { .stream = stream_new(), .device = device_new(PIECES * BYTES), .pinned = pinned_new(PIECES * BYTES) };
+    for (size_t i = 0; i < PIECES * BYTES; i++) w.pinned[i] = (char)(i * 11 + i / 100);
+    return w;
+}
+
+static void pieces_up(struct world *w)
+{
+    for (size_t i = 0; i < PIECES; i++) {
+        w->dst[i] = w->device + BYTES * i;
+        w->src[i] = w->pinned + BYTES * (PIECES - 1 - i);
+        w->bytes[i] = BYTES - i;
+    }
+    w->pieces = (struct ha_device_pieces){ w->dst, w->src, w->bytes, PIECES };
+}
+
+/* copies, and says by how many calls; the device's memory is as it should be, before and behind each piece too */
+static void copied(struct world *w, cudaStream_t stream, size_t batches, size_t singles)
+{
+    char back[PIECES * BYTES], clear[BYTES] = { 0 };
+    const uint64_t batches_before = ha_emulated_calls("cudaMemcpyBatchAsync"), singles_before = ha_emulated_calls("cudaMemcpyAsync");
+    ok(cudaMemsetAsync(w->device, 0, PIECES * BYTES, stream));
+    ok(ha_cuda_copy_pieces(stream, &w->pieces, HA_H2D));
+    assert_int_equal(ha_emulated_calls("cudaMemcpyBatchAsync") - batches_before, batches);
+    assert_int_equal(ha_emulated_calls("cudaMemcpyAsync") - singles_before, singles);
+    ok(cudaMemcpyAsync(back, w->device, sizeof back, cudaMemcpyDeviceToHost, stream));
+    for (size_t i = 0; i < PIECES; i++) {
+        size_t bytes = i < w->pieces.count ? w->bytes[i] : 0;
+        assert_memory_equal(back + BYTES * i, w->src[i], bytes);
+        assert_memory_equal(back + BYTES * i + bytes, clear, BYTES - bytes);
+    }
+}
+
+static void toolkit(int driver_version)
+{
+    struct ha_emulated_settings settings = ha_emulated_defaults();
+    settings.runtime_version = CUDART_VERSION;
+    settings.driver_version = driver_version;
+    ha_emulated_set(&settings);
+}
+
+static void pieces_are_one_call(void **state)
+{
+    (void)state;
+    toolkit(13000);
+    struct world w = world_new();
+    pieces_up(&w);
+    copied(&w, w.stream, has_batches, has_batches ? 0 : PIECES);
+    w.pieces.count = 2;
+    copied(&w, w.stream, has_batches, has_batches ? 0 : 2);
+    w.pieces.count = 1;
+    copied(&w, w.stream, 0, 1);
+    w.pieces.count = 0;
+    copied(&w, w.stream, 0, 0);
+}
+
+static void what_a_batch_does_not_take_goes_one_by_one(void **state)
+{
+    (void)state;
+    toolkit(13000);
+    struct world w = world_new();
+    pieces_up(&w);
+    w.bytes[7] = 0;
+    copied(&w, w.stream, 0, PIECES);
+    pieces_up(&w);
+    copied(&w, NULL, 0, PIECES);   /* the default stream */
+    ok(cudaGetLastError());
+}
+
+static void drivers_without_batches_are_no_failure(void **state)
+{
+    (void)state;
+    toolkit(CUDART_VERSION >= 13000 ? 13000 : 12040);
+    struct world w = world_new();
+    pieces_up(&w);
+    if (CUDART_VERSION < 13000) copied(&w, w.stream, 0, PIECES);
+    toolkit(13000);
+    ha_emulated_fail("cudaMemcpyBatchAsync", 1, cudaErrorNotSupported, HA_EMULATED_ONCE);
+    copied(&w, w.stream, has_batches, PIECES);
+    ok(cudaGetLastError());
+    toolkit(13000);
+    ha_emulated_fail("cudaMemcpyBatchAsync", 1, cudaErrorCallRequiresNewerDriver, HA_EMULATED_ONCE);
+    copied(&w, w.stream, has_batches, PIECES);
+}
+
+static void failures_are_passed_on(void **state)
+{
+    (void)state;
+    toolkit(13000);
+    struct world w = world_new();
+    pieces_up(&w);
+    w.bytes[20] = PIECES * BYTES;   /* leaves its allocation */
+    gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
+    pieces_up(&w);
+    ha_emulated_fail(has_batches ? "cudaMemcpyBatchAsync" : "cudaMemcpyAsync", 1, cudaErrorUnknown, HA_EMULATED_ONCE);
+    gives(cudaErrorUnknown, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
+    w.pieces.count = 1;
+    gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H));   /* the wrong way round */
+}
+
+static void pieces_are_captured(void **state)
+{
+    (void)state;
+    toolkit(13000);
+    struct world w = world_new();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    char back[PIECES * BYTES];
+    pieces_up(&w);
+    ok(cudaStreamBeginCapture(w.stream, cudaStreamCaptureModeRelaxed));
+    ok(ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
+    ok(cudaStreamEndCapture(w.stream, &graph));
+    ok(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    ok(cudaGraphLaunch(exec, w.stream));
+    ok(cudaMemcpyAsync(back, w.device, sizeof back, cudaMemcpyDeviceToHost, w.stream));
+    for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.src[i], w.bytes[i]);
+}
+
+static void pieces_go_every_way(void **state)
+{
+    (void)state;
+    toolkit(13000);
+    struct world w = world_new();
+    pieces_up(&w);
+    char *other = device_new(PIECES * BYTES), *back = pinned_new(PIECES * BYTES);
+    ok(cudaMemcpyAsync(w.device, w.pinned, PIECES * BYTES, cudaMemcpyHostToDevice, w.stream));
+    for (size_t i = 0; i < PIECES; i++) {
+        w.src[i] = w.device + BYTES * i;
+        w.dst[i] = other + BYTES * i;
+    }
+    ok(ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2D));
+    for (size_t i = 0; i < PIECES; i++) {
+        w.src[i] = other + BYTES * i;
+        w.dst[i] = back + BYTES * i;
+    }
+    ok(ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H));
+    ok(cudaStreamSynchronize(w.stream));
+    for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.pinned + BYTES * i, w.bytes[i]);
+}
+
+static void the_driver_is_loaded(void **state)
+{
+    (void)state;
+    struct ha_cuda_driver driver;
+    struct ha_why why;
+    toolkit(13000);
+    assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK);
+    assert_true(driver.wait_value && driver.write_value);
+    cudaStream_t stream = stream_new();
+    uint32_t *flag = pinned_new(sizeof *flag);
+    ok(driver.write_value(stream, (CUdeviceptr)(uintptr_t)flag, 3, CU_STREAM_WRITE_VALUE_DEFAULT));
+    ok(driver.wait_value(stream, (CUdeviceptr)(uintptr_t)flag, 3, CU_STREAM_WAIT_VALUE_GEQ));
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(*flag, 3);
+
+    struct ha_emulated_settings settings = ha_emulated_defaults();
+    settings.memory_operations = false;
+    ha_emulated_set(&settings);
+    assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK);
+    assert_true(!driver.wait_value && !driver.write_value);
+    settings.devices = -1;
+    ha_emulated_set(&settings);
+    assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_WAIVED);
+    assert_non_null(strstr(why.text, "no NVIDIA driver: libcuda.so.1: "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(pieces_are_one_call, fresh, spent),
+        cmocka_unit_test_setup_teardown(what_a_batch_does_not_take_goes_one_by_one, fresh, spent),
+        cmocka_unit_test_setup_teardown(drivers_without_batches_are_no_failure, fresh, spent),
+        cmocka_unit_test_setup_teardown(failures_are_passed_on, fresh, spent),
+        cmocka_unit_test_setup_teardown(pieces_are_captured, fresh, spent),
+        cmocka_unit_test_setup_teardown(pieces_go_every_way, fresh, spent),
+        cmocka_unit_test_setup_teardown(the_driver_is_loaded, fresh, spent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

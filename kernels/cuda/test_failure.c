@@ -1,0 +1,366 @@
+/* What goes wrong on machines: no driver, no GPU, calls that fail, memory that runs out, a GPU that is lost. Each is said
+ * with the operation, the call, the code and its text; nothing hangs, nothing leaks, and the next open works. */
+
+#include "kernels/cuda/emulation/runtime.h"
+#include "kernels/host/test_support.h"
+
+#include "harness/base/clock.h"
+
+#define SECOND UINT64_C(1000000000)
+enum { FLOATS = 64 };
+
+/* A device with something of everything. */
+struct fixture {
+    struct ha_device *dev;
+    struct ha_stream *stream;
+    struct ha_event *event;
+    struct ha_graph *graph;
+    float *device, *pinned;
+    uint32_t *flag;
+    int calls;
+};
+
+static void call(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static struct ha_device_blend blend_of(struct fixture *f)
+{
+    return (struct ha_device_blend){ .y = f->device, .x = f->device + FLOATS, .rows = 1, .cols = FLOATS, .y_stride = FLOATS, .x_stride = FLOATS, .b = 2 };
+}
+
+static enum ha_status attend(struct fixture *f)
+{
+    float *x = f->device;
+    struct ha_device_seq seq = { .q = x, .runs = { { x, x, 32, 32, NULL, 4 } }, .runs_count = 1, .o = x + FLOATS, .lse = x + FLOATS + 8 };
+    return api->attend(f->stream, &(struct ha_device_attend){ .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .scale = 1,
+                                                              .seqs = &seq });
+}
+
+static void fixture_open(struct fixture *f, uint64_t wait_limit_ns)
+{
+    struct ha_why why;
+    *f = (struct fixture){ .dev = device_open(wait_limit_ns) };
+    f->stream = device_stream(f->dev, "main");
+    f->event = device_event(f->dev);
+    f->device = device_alloc(f->dev, HA_MEM_DEVICE, 2 * FLOATS * sizeof(float));
+    f->pinned = device_alloc(f->dev, HA_MEM_PINNED, 2 * FLOATS * sizeof(float));
+    f->flag = device_alloc(f->dev, HA_MEM_MAPPED, sizeof *f->flag);
+    *f->flag = 0;
+    for (size_t i = 0; i < 2 * FLOATS; i++) f->pinned[i] = (float)i;
+    const struct ha_device_blend blend = blend_of(f);
+    ok(api->graph_begin(f->stream));
+    ok(api->copy(f->stream, f->device, f->pinned, 2 * FLOATS * sizeof(float), HA_H2D));
+    ok(api->blend(f->stream, &blend));
+    ok(api->host_fn(f->stream, call, &f->calls));
+    ok(attend(f));
+    ok(api->graph_end(f->stream, &f->graph, &why));
+}
+
+static void fixture_close(struct fixture *f)
+{
+    api->graph_destroy(f->graph);
+    api->event_destroy(f->event);
+    api->stream_destroy(f->stream);
+    api->mem_free(f->dev, HA_MEM_DEVICE, f->device);
+    api->mem_free(f->dev, HA_MEM_PINNED, f->pinned);
+    api->mem_free(f->dev, HA_MEM_MAPPED, f->flag);
+    api->close(f->dev);
+}
+
+static void assert_nothing_left(void)
+{
+    const struct ha_emulated_alive left = ha_emulated_alive();
+    if (left.device_blocks + left.host_blocks + left.streams + left.events + left.graphs)
+        fail_msg("left: %zu blocks of device memory, %zu of the host, %zu streams, %zu events, %zu graphs", left.device_blocks, left.host_blocks,
+                 left.streams, left.events, left.graphs);
+}
+
+static int nothing_left(void **state)
+{
+    (void)state;
+    assert_nothing_left();
+    ha_emulated_set(NULL);
+    return 0;
+}
+
+/* It computes, as if nothing had been. */
+static void assert_works(void)
+{
+    struct fixture f;
+    fixture_open(&f, 0);
+    ok(api->graph_launch(f.graph, f.stream));
+    ok(api->copy(f.stream, f.pinned, f.device, FLOATS * sizeof(float), HA_D2H));
+    if (api->stream_sync(f.stream) != HA_OK) fail_msg("%s", api->failure(f.dev));
+    assert_true(f.pinned[3] == 2 * (float)(FLOATS + 3));
+    assert_int_equal(f.calls, 1);
+    fixture_close(&f);
+    assert_nothing_left();
+}
+
+static void a_machine_without_is_waived(void **state)
+{
+    (void)state;
+    static const struct { int devices, driver; const char *words; } machine[] = {
+        { -1, 13000, "no NVIDIA driver" },
+        { 0, 13000, "no GPU that CUDA can use" },
+        { 1, 12040, "driver here is of CUDA 12.4, and this plugin needs CUDA 13.0" },
+    };
+    for (size_t i = 0; i < sizeof machine / sizeof *machine; i++) {
+        struct ha_emulated_settings settings = ha_emulated_defaults();
+        struct ha_device *dev = NULL;
+        struct ha_why why = { "" };
+        settings.devices = machine[i].devices;
+        settings.driver_version = machine[i].driver;
+        ha_emulated_set(&settings);
+        assert_int_equal(api->open(&dev, &(struct ha_device_config){ &test_kernels, 0 }, &why), HA_WAIVED);
+        if (!strstr(why.text, machine[i].words)) fail_msg("'%s' lacks '%s'", why.text, machine[i].words);
+        assert_null(dev);
+        assert_nothing_left();
+    }
+    ha_emulated_set(NULL);
+    assert_works();
+}
+
+/* Every call of a good open fails once. What is asked of the driver for the report alone may. */
+static void an_open_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    static const char *const function[] = {
+        "cudaGetDeviceCount", "cudaSetDevice", "cudaGetDeviceProperties", "cudaDeviceGetPCIBusId", "cudaDeviceGetAttribute", "cudaMalloc",
+        "cudaMemset", "cudaLaunchKernel", "cudaMemcpy", "cudaHostAlloc",
+    };
+    for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
+        const uint64_t before = ha_emulated_calls(function[i]);
+        struct ha_device *dev = device_open(0);
+        const uint64_t calls = ha_emulated_calls(function[i]) - before;
+        api->close(dev);
+        assert_true(calls > 0);
+        for (unsigned n = 1; n <= calls; n++) {
+            struct ha_why why = { "" };
+            assert_true(ha_emulated_fail(function[i], n, cudaErrorUnknown, HA_EMULATED_ONCE));
+            const enum ha_status status = api->open(&dev, &(struct ha_device_config){ &test_kernels, 0 }, &why);
+            if (status == HA_OK && !strcmp(function[i], "cudaSetDevice")) api->close(dev);   /* the next one finds it */
+            else {
+                assert_int_equal(status, HA_ERROR);
+                if (!strstr(why.text, "error 999 (cudaErrorUnknown): unknown error") || strncmp(why.text, "cuda device: ", 13) != 0)
+                    fail_msg("%s: '%s'", function[i], why.text);
+            }
+            assert_nothing_left();
+            ha_emulated_set(NULL);
+        }
+    }
+    assert_works();
+}
+
+/* ---- each operation, with the runtime's call for it failing */
+
+#define F(name) static enum ha_status name(struct fixture *f)
+F(copy_up) { return api->copy(f->stream, f->device, f->pinned, 8, HA_H2D); }
+F(copy_rows) { return api->copy_2d(f->stream, f->device, 32, f->pinned, 16, 8, 2, HA_H2D); }
+F(record) { return api->event_record(f->event, f->stream); }
+F(wait)
+{
+    ok(api->event_record(f->event, f->stream));
+    return api->stream_wait(f->stream, f->event);
+}
+F(await) { return api->event_sync(f->event); }
+F(sync_stream) { return api->stream_sync(f->stream); }
+F(call_host) { return api->host_fn(f->stream, call, &f->calls); }
+F(blend)
+{
+    const struct ha_device_blend args = blend_of(f);
+    return api->blend(f->stream, &args);
+}
+F(read_all) { return api->read(f->stream, f->device, 64, (uint32_t *)(void *)f->device); }
+F(spin) { return api->spin(f->stream, 10); }
+F(move)
+{
+    return api->move(f->stream, &(struct ha_device_move){ .dst = f->device, .src = f->flag, .rows = 1, .row_bytes = 4, .dst_stride_bytes = 4,
+                                                          .src_stride_bytes = 4 });
+}
+F(launch) { return api->graph_launch(f->graph, f->stream); }
+F(begin) { return api->graph_begin(f->stream); }
+F(pieces)
+{
+    void *dst[2] = { f->device, f->device + 8 };
+    const void *src[2] = { f->pinned, f->pinned + 8 };
+    return api->copy_pieces(f->stream, &(struct ha_device_pieces){ dst, src, (size_t[2]){ 8, 8 }, 2 }, HA_H2D);
+}
+
+static void a_call_that_fails_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        enum ha_status (*enqueue)(struct fixture *f);
+        const char *function, *words;
+    } cases[] = {
+        { copy_up, "cudaMemcpyAsync", "copy H2D on stream main: cudaMemcpyAsync: error 715 (cudaErrorIllegalInstruction): the device met" },
+        { copy_rows, "cudaMemcpy2DAsync", "copy_2d H2D on stream main: cudaMemcpy2DAsync: error 715" },
+        { pieces, "cudaMemcpyBatchAsync", "copy_pieces H2D on stream main: ha_cuda_copy_pieces: error 715" },
+        { record, "cudaEventRecord", "event_record on stream main: cudaEventRecord: error 715" },
+        { wait, "cudaStreamWaitEvent", "stream_wait on stream main: cudaStreamWaitEvent: error 715" },
+        { await, "cudaEventSynchronize", "event_sync: cudaEventSynchronize: error 715" },
+        { sync_stream, "cudaStreamSynchronize", "stream_sync on stream main: cudaStreamSynchronize: error 715" },
+        { call_host, "cudaLaunchHostFunc", "host_fn on stream main: cudaLaunchHostFunc: error 715" },
+        { blend, "cudaLaunchKernel", "blend on stream main: ha_cuda_blend: error 715" },
+        { attend, "cudaLaunchKernel", "attend on stream main: ha_cuda_attend: error 715" },
+        { move, "cudaLaunchKernel", "move on stream main: ha_cuda_move: error 715" },
+        { read_all, "cudaLaunchKernel", "read on stream main: ha_cuda_read: error 715" },
+        { spin, "cudaLaunchKernel", "spin on stream main: ha_cuda_spin: error 715" },
+        { begin, "cudaStreamBeginCapture", "graph_begin on stream main: cudaStreamBeginCapture: error 715" },
+        { launch, "cudaGraphLaunch", "graph_launch on stream main: cudaGraphLaunch: error 715" },
+    };
+    static const enum ha_emulated_fault how[] = { HA_EMULATED_ONCE, HA_EMULATED_STICKY };
+    for (size_t h = 0; h < sizeof how / sizeof *how; h++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct fixture f;
+            fixture_open(&f, 0);
+            assert_true(ha_emulated_fail(cases[i].function, 1, cudaErrorIllegalInstruction, how[h]));
+            assert_int_equal(cases[i].enqueue(&f), HA_ERROR);
+            assert_failure_has(f.dev, cases[i].words);
+            assert_null(strchr(api->failure(f.dev), '\n'));
+            /* sticky on our side, whatever it was on theirs: the first failure stays and nothing runs */
+            const uint64_t begin_ns = ha_now_ns();
+            for (size_t j = 0; j < sizeof cases / sizeof *cases; j++)
+                if (cases[j].enqueue != wait) assert_int_equal(cases[j].enqueue(&f), HA_ERROR);
+            assert_true(ha_now_ns() - begin_ns < 5 * SECOND);
+            assert_failure_has(f.dev, cases[i].words);
+            assert_int_equal(f.calls, 0);
+            fixture_close(&f);
+            assert_nothing_left();
+            ha_emulated_set(NULL);
+        }
+    assert_works();
+}
+
+/* What explains itself is no failure of the device. */
+static void what_cannot_be_made_is_no_failure(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ha_why why = { "" };
+    struct ha_stream *stream = NULL;
+    struct ha_event *event = NULL;
+    struct ha_graph *graph = NULL;
+    void *ptr = NULL;
+    fixture_open(&f, 0);
+    assert_true(ha_emulated_fail("cudaMalloc", 1, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
+    assert_int_equal(api->mem_alloc(f.dev, HA_MEM_DEVICE, 100, &ptr, &why), HA_ERROR);
+    assert_string_equal(why.text, "cuda device: 100 bytes of device memory asked for: cudaMalloc: error 2 (cudaErrorMemoryAllocation): out of memory");
+    assert_true(ha_emulated_fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
+    assert_int_equal(api->mem_alloc(f.dev, HA_MEM_MAPPED, 100, &ptr, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "100 bytes of mapped memory asked for: cudaHostAlloc: error 2"));
+    assert_null(ptr);
+    assert_true(ha_emulated_fail("cudaStreamCreateWithFlags", 1, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
+    assert_int_equal(api->stream_create(f.dev, "more", &stream, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "more: cudaStreamCreateWithFlags: error 2"));
+    assert_true(ha_emulated_fail("cudaEventCreateWithFlags", 1, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
+    assert_int_equal(api->event_create(f.dev, &event, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "cudaEventCreateWithFlags: error 2"));
+    static const char *const ends[] = { "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags" };
+    for (size_t i = 0; i < 2; i++) {
+        ok(api->graph_begin(f.stream));
+        ok(attend(&f));
+        assert_true(ha_emulated_fail(ends[i], 1, cudaErrorNotSupported, HA_EMULATED_ONCE));
+        assert_int_equal(api->graph_end(f.stream, &graph, &why), HA_ERROR);
+        assert_non_null(strstr(why.text, ends[i]));
+        assert_true(!stream && !event && !graph);
+        if (i == 0) break;   /* the runtime that did not end it still captures: no stream to go on with */
+    }
+    assert_no_failure(f.dev);
+    fixture_close(&f);
+}
+
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    struct ha_emulated_settings settings = ha_emulated_defaults();
+    struct fixture f;
+    struct ha_why why = { "" };
+    void *most, *more = NULL;
+    settings.memory_bytes = (size_t)12 << 20;   /* a workspace and a little */
+    ha_emulated_set(&settings);
+    fixture_open(&f, 0);
+    assert_int_equal(api->mem_alloc(f.dev, HA_MEM_DEVICE, (size_t)8 << 20, &more, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "8388608 bytes of device memory asked for, "));
+    assert_non_null(strstr(why.text, "free; use a smaller case"));
+    /* what a graph that is gone worked with is given back to who needs it */
+    api->graph_destroy(f.graph);
+    ok(api->mem_alloc(f.dev, HA_MEM_DEVICE, (size_t)8 << 20, &most, &why));
+    ok(copy_up(&f));
+    ok(api->stream_sync(f.stream));
+    /* and where there is nothing to give back, the device says what it wanted it for */
+    assert_int_equal(attend(&f), HA_ERROR);
+    assert_failure_has(f.dev, "a workspace of 8388608 bytes on stream main: cudaMalloc: error 2 (cudaErrorMemoryAllocation)");
+    api->mem_free(f.dev, HA_MEM_DEVICE, most);
+    f.graph = NULL;
+    fixture_close(&f);
+}
+
+static void a_lost_device_is_left_behind(void **state)
+{
+    (void)state;
+    for (int in_graph = 0; in_graph < 2; in_graph++) {
+        struct fixture f;
+        struct ha_why why = { "" };
+        void *ptr;
+        fixture_open(&f, 0);
+        ha_emulated_lose(1);
+        if (in_graph) ok(launch(&f));
+        else ok(blend(&f));
+        ok(call_host(&f));
+        assert_int_equal(api->stream_sync(f.stream), HA_ERROR);
+        assert_failure_has(f.dev, "stream_sync on stream main: cudaStreamSynchronize: error 719 (cudaErrorLaunchFailure): the device failed");
+        assert_int_equal(f.calls, 0);
+        const uint64_t begin_ns = ha_now_ns();
+        struct ha_stream *stream;
+        assert_int_equal(copy_up(&f), HA_ERROR);
+        assert_int_equal(launch(&f), HA_ERROR);
+        assert_int_equal(api->event_sync(f.event), HA_ERROR);
+        assert_int_equal(api->flag_wait(f.stream, f.flag, 1), HA_ERROR);
+        assert_int_equal(api->mem_alloc(f.dev, HA_MEM_DEVICE, 8, &ptr, &why), HA_ERROR);
+        assert_non_null(strstr(why.text, "error 719"));
+        assert_int_equal(api->stream_create(f.dev, "more", &stream, &why), HA_ERROR);
+        assert_non_null(strstr(why.text, "error 719"));
+        fixture_close(&f);
+        assert_true(ha_now_ns() - begin_ns < 5 * SECOND);
+        assert_nothing_left();
+        assert_works();
+    }
+}
+
+/* A stream waits for a flag, and the device fails otherwise: nothing waits on. */
+static void a_failure_ends_waits(void **state)
+{
+    (void)state;
+    for (int by_driver = 0; by_driver < 2; by_driver++) {
+        struct ha_emulated_settings settings = ha_emulated_defaults();
+        struct fixture f;
+        settings.memory_operations = by_driver;
+        ha_emulated_set(&settings);
+        fixture_open(&f, 100 * SECOND);
+        const uint64_t begin_ns = ha_now_ns();
+        ok(api->flag_wait(f.stream, f.flag, 1));
+        ok(call_host(&f));
+        ok(api->flag_wait(f.stream, f.flag, 2));   /* the end of the one leads into the other */
+        assert_int_equal(api->copy(f.stream, f.pinned, f.pinned, 8, HA_H2D), HA_ERROR);
+        assert_int_equal(api->stream_sync(f.stream), HA_ERROR);
+        assert_true(ha_now_ns() - begin_ns < 5 * SECOND);
+        assert_int_equal(f.calls, 0);
+        assert_failure_has(f.dev, "copy H2D on stream main: destination");
+        fixture_close(&f);
+    }
+}
+
+int main(void)
+{
+    device_test_begin();
+#define T(name) cmocka_unit_test_teardown(name, nothing_left)
+    const struct CMUnitTest tests[] = {
+        T(a_machine_without_is_waived), T(an_open_that_fails_leaves_nothing), T(a_call_that_fails_is_named), T(what_cannot_be_made_is_no_failure),
+        T(memory_runs_out), T(a_lost_device_is_left_behind), T(a_failure_ends_waits),
+    };
+    return cmocka_run_group_tests_name("cuda: failures", tests, NULL, NULL);
+}

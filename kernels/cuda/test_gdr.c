@@ -1,0 +1,170 @@
+/* map_device over a stand-in for libgdrapi.so.2 (test_gdrapi.c), which the build puts beside this program. */
+
+#include "kernels/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
+
+/* of device.c, which is not linked here */
+enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
+{
+    dev->failed = true;
+    snprintf(dev->failure, sizeof dev->failure, "%s", format);
+    return HA_ERROR;
+}
+
+static struct ha_cuda_region regions[2];
+static struct ha_device device = { .lock = PTHREAD_MUTEX_INITIALIZER,
+                                   .memory = { .lock = PTHREAD_MUTEX_INITIALIZER, .regions = regions, .count = 2 } };
+static char *pages, *memory;   /* an allocation of device memory that begins and ends within pages */
+static int *fails, *opened, *pinned, *mapped, *misused;
+
+static int load(void)
+{
+    char path[4096 + 32];
+    ssize_t length = readlink("/proc/self/exe", path, 4096);
+    if (length <= 0) return -1;
+    path[length] = '\0';
+    strcpy(strrchr(path, '/') + 1, "gdrapi.so");
+    void *library = dlopen(path, RTLD_NOW);   /* from now on it is what the name libgdrapi.so.2 finds */
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        return -1;
+    }
+    fails = dlsym(library, "gdr_test_fails");
+    opened = dlsym(library, "gdr_test_opened");
+    pinned = dlsym(library, "gdr_test_pinned");
+    mapped = dlsym(library, "gdr_test_mapped");
+    misused = dlsym(library, "gdr_test_misused");
+    return fails && opened && pinned && mapped && misused ? 0 : -1;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    if (!fails && load() != 0) return -1;
+    *fails = 0;
+    memset(pages, 0x55, BYTES);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    *fails = 0;
+    ha_cuda_gdr_close(&device);
+    return *opened || *pinned || *mapped || *misused || device.gdr || device.failed;
+}
+
+static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *words)
+{
+    void *host = &device;
+    struct ha_why why = { "" };
+    assert_int_equal(ha_cuda_map_device(&device, ptr, bytes, &host, &why), want);
+    if (!strstr(why.text, words)) fail_msg("'%s' lacks '%s'", why.text, words);
+    assert_ptr_equal(host, &device);
+}
+
+static void no_library_is_waived(void **state)
+{
+    (void)state;
+    refuse(HA_WAIVED, memory, 8, "libgdrapi.so.2");
+    assert_null(device.gdr);
+    ha_cuda_gdr_close(&device);
+}
+
+static void stores_arrive_at_their_place(void **state)
+{
+    (void)state;
+    static const struct { size_t at, bytes; } part[] = {
+        { 0, ROOM }, { 1, 1 }, { PAGE - 100, 1 }, { PAGE - 101, 3 }, { 5000, 2 * PAGE }, { ROOM - 1, 1 },
+    };
+    enum { PARTS = sizeof part / sizeof *part };
+    struct ha_why why = { "" };
+    for (size_t i = 0; i < PARTS; i++) {
+        void *host;
+        memset(pages, 0x55, BYTES);
+        assert_int_equal(ha_cuda_map_device(&device, memory + part[i].at, part[i].bytes, &host, &why), HA_OK);
+        assert_int_equal(((uintptr_t)host ^ (uintptr_t)(memory + part[i].at)) % PAGE, 0);
+        memset(host, (int)i, part[i].bytes);
+        ha_cuda_unmap_device(&device, host);
+        const size_t first = (size_t)(memory - pages) + part[i].at;
+        for (size_t b = 0; b < BYTES; b++)
+            if (pages[b] != (b >= first && b - first < part[i].bytes ? (char)i : 0x55)) fail_msg("part %zu: byte %zu is wrong", i, b);
+    }
+}
+
+static void several_at_once_and_what_is_left(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    void *host[N];
+    struct ha_why why = { "" };
+    for (size_t i = 0; i < N; i++) assert_int_equal(ha_cuda_map_device(&device, memory + i * 1000, 1000, &host[i], &why), HA_OK);
+    assert_int_equal(*pinned, N);
+    assert_int_equal(*opened, 1);
+    ha_cuda_unmap_device(&device, host[2]);
+    ha_cuda_unmap_device(&device, host[0]);
+    assert_int_equal(*mapped, N - 2);
+    ha_cuda_unmap_device(&device, NULL);
+    assert_false(device.failed);
+    ha_cuda_unmap_device(&device, host[2]);
+    assert_true(device.failed);
+    device.failed = false;
+    ha_cuda_gdr_close(&device);   /* with two still there */
+    assert_int_equal(*pinned + *mapped + *opened, 0);
+    ha_cuda_unmap_device(&device, host[1]);
+    assert_true(device.failed);
+    device.failed = false;
+}
+
+static void what_the_machine_lacks_is_waived(void **state)
+{
+    (void)state;
+    *fails = 1;
+    refuse(HA_WAIVED, memory, 8, "gdrdrv");
+    *fails = 2;
+    refuse(HA_WAIVED, memory, 8, "gdr_pin_buffer of 65536 bytes: Cannot allocate memory (12); the GPU's BAR1");
+    *fails = 3;
+    refuse(HA_WAIVED, memory, PAGE, "gdr_map of 131072 bytes");
+    assert_int_equal(*pinned, 0);
+}
+
+static void only_device_memory_is_mapped(void **state)
+{
+    (void)state;
+    refuse(HA_ERROR, memory - 1, 8, "not within an allocation of device memory");
+    refuse(HA_ERROR, memory, ROOM + 1, "not within");
+    refuse(HA_ERROR, memory + ROOM, 0, "not within");
+    refuse(HA_ERROR, memory, 0, "not within");
+    refuse(HA_ERROR, regions[1].base, 8, "not within");
+    refuse(HA_ERROR, NULL, 8, "not within");
+}
+
+int main(void)
+{
+    pages = aligned_alloc(PAGE, BYTES);
+    if (!pages) return 1;
+    memset(pages, 0x55, BYTES);
+    memory = pages + PAGE + 100;
+    regions[0] = (struct ha_cuda_region){ .base = memory, .bytes = ROOM, .kind = HA_MEM_DEVICE };
+    regions[1] = (struct ha_cuda_region){ .base = memory + ROOM + 64, .bytes = 64, .kind = HA_MEM_PINNED };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_library_is_waived),   /* before the stand-in is there */
+        cmocka_unit_test_setup_teardown(stores_arrive_at_their_place, begin, end),
+        cmocka_unit_test_setup_teardown(several_at_once_and_what_is_left, begin, end),
+        cmocka_unit_test_setup_teardown(what_the_machine_lacks_is_waived, begin, end),
+        cmocka_unit_test_setup_teardown(only_device_memory_is_mapped, begin, end),
+    };
+    const int bad = cmocka_run_group_tests_name("cuda: GDRCopy", tests, NULL, NULL);
+    free(pages);
+    return bad;
+}

@@ -1,0 +1,577 @@
+/* merge: against the bound of ha_ref_merge, and what is not a matter of rounding. */
+
+#include "harness/api/reference.h"
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/test_stream.h"
+#include "kernels/test_merge_data.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define LN2 0.693147180559945309417232121458
+
+enum { KINDS = 12 };   /* forms x types */
+
+static bool small;
+static double worst[HA_FORM_COUNT];
+static struct ha_kernels device;   /* merge and its traits alone */
+
+static void merge_on_stream(const struct ha_merge *m) { test_done(ha_cuda_merge(test_stream, m)); }
+
+static int open_device(void **state)
+{
+    device.merge = merge_on_stream;
+    device.traits = ha_cuda_merge_traits();
+    device.traits.exp_eps = device.traits.log_eps = 0x1p-23;   /* test_accuracy.c measures them */
+    return test_stream_open(state);
+}
+
+static struct ha_test_merge kind(size_t n, size_t count, size_t dim)
+{
+    return (struct ha_test_merge){ .form = (enum ha_form)(n % 4), .dtype = (enum ha_dtype)(n / 4 % 3), .plus_inf_is_empty = true,
+                                   .count = count, .tokens = 1, .heads = 1, .dim = dim };
+}
+
+static void assert_same(const float *a, const float *b, size_t n) { assert_memory_equal(a, b, n * sizeof *a); }
+
+/* ---- the bound */
+
+static double natural(const struct ha_test_merge *p, double level, double sum)
+{
+    return p->form == HA_FORM_BASE2 ? level * LN2 : p->form == HA_FORM_MAX_SUM ? level + log(sum) : level;
+}
+
+static double lse_ratio(const struct ha_test_merge *p, size_t r, const struct ha_ref_state *want)
+{
+    const double level = (double)p->got_level[r], sum = (double)p->got_sum[r];
+    if (want->lse == -HUGE_VAL) return level == want->lse ? 0 : HUGE_VAL;
+    const double off = p->form == HA_FORM_MAX_SUM ? level - want->max + log(sum / want->sum) : natural(p, level, sum) - want->lse;
+    return off == 0 ? 0 : fabs(off) / want->lse_bound;
+}
+
+static void check_row(const struct ha_test_merge *p, size_t r, double *work)
+{
+    static struct ha_ref_state states[HA_CUDA_STATES_MAX];
+    const struct ha_merge_bound b = ha_bound_merge(&device.traits, p->form, p->dtype);
+    double *o = work, *bound = work + p->dim;
+    work += 2 * p->dim;
+    for (size_t i = 0; i < p->count; i++, work += 2 * p->dim) {
+        const bool empty = ha_test_merge_is_empty(p, i, r);
+        const double level = (double)*ha_test_merge_level(p, i, r), sum = (double)*ha_test_merge_sum(p, i, r);
+        states[i] = (struct ha_ref_state){ .o = work, .bound = work + p->dim, .lse = empty ? -HUGE_VAL : natural(p, level, sum), .dim = p->dim,
+                                           .max = empty ? -HUGE_VAL : level, .sum = sum, .keys = 1 };
+        for (size_t d = 0; d < p->dim; d++) states[i].o[d] = (double)ha_test_merge_o(p, i, r)[d], states[i].bound[d] = 0;
+    }
+    struct ha_ref_state want = { .o = o, .bound = bound, .dim = p->dim };
+    ha_ref_merge(states, p->count, &b, &want);
+    const double off = lse_ratio(p, r, &want);
+    want.lse = want.lse_bound = 0;   /* it is judged */
+    const double ratio = ha_ref_ratio(p->got_o + r * p->dim, 0, &want, NULL);
+    if (!(ratio <= 1 && off <= 1)) {
+        print_message("%s %s: %zu states, %zu x %zu rows, dim %zu, layout %d, alias %d: row %zu: %g and %g of the bound\n", ha_form_name(p->form),
+                      ha_dtype_name(p->dtype), p->count, p->tokens, p->heads, p->dim, p->rows, p->alias, r, ratio, off);
+        fail();
+    }
+    if (p->dtype == HA_F32) worst[p->form] = fmax(worst[p->form], fmax(ratio, off));
+}
+
+static void check(struct ha_test_merge *p)
+{
+    double *work = test_alloc(2 * (p->count + 1) * p->dim * sizeof *work);
+    ha_test_merge_run(p, &device);
+    for (size_t r = 0; r < p->tokens * p->heads; r++) check_row(p, r, work);
+    free(work);
+}
+
+enum spread { EQUAL, NEAR, FAR, OFFSET, SOME_EMPTY, MOST_EMPTY, SPREADS };
+
+static float level_for(enum spread spread, uint64_t seed, size_t i, size_t r)
+{
+    const float x = ha_rng_normal(seed, 2 + i, r);
+    const uint64_t bits = ha_rng_bits(seed, 3000 + i, r);
+    switch (spread) {
+    case EQUAL: return 3.5f;
+    case NEAR: return x;
+    case FAR: return 40 * x;
+    case OFFSET: return 3e5f + 2 * x;
+    default: return (spread == SOME_EMPTY ? bits & 1 : bits & 7) ? bits & 8 ? INFINITY : -INFINITY : x;
+    }
+}
+
+static void make(struct ha_test_merge *p, enum spread spread, uint64_t seed)
+{
+    p->plus_inf_is_empty = true;
+    ha_test_merge_make(p, seed);
+    for (size_t i = 0; i < p->count; i++)
+        for (size_t r = 0; r < p->tokens * p->heads; r++) {
+            *ha_test_merge_level(p, i, r) = level_for(spread, seed, i, r);
+            *ha_test_merge_sum(p, i, r) = 1 + 1000 * ha_rng_uniform(seed, 9000 + i, r);
+        }
+}
+
+static const size_t counts[] = { 0, 1, 2, 3, 8, 9, 64, 65, 512 }, dims[] = { 1, 8, 64, 80, 128, 256, 19, 300 };
+
+/* every form and type with every number of states and dim; layouts, aliases and levels take turns */
+static void every_size(void **state)
+{
+    (void)state;
+    size_t turn = 0;
+    for (size_t n = 0; n < KINDS * COUNT(counts) * COUNT(dims); n++) {
+        const size_t count = counts[n / KINDS % COUNT(counts)], dim = dims[n / KINDS / COUNT(counts)];
+        if (small && (count > 3 ? n % 11 : n % 3)) continue;
+        for (size_t again = 0; again < (small || count > 64 ? 1 : 3); again++, turn++) {
+            struct ha_test_merge p = kind(n, count, dim);
+            p.rows = (enum ha_test_rows)(turn % HA_TEST_ROWS);
+            p.alias = count ? (enum ha_alias)(turn / 4 % 3) : HA_ALIAS_NONE;
+            p.tokens = 1 + turn % 2;
+            p.heads = count > 64 ? 1 : 1 + turn % 3;
+            make(&p, (enum spread)(turn % 7 % SPREADS), turn);
+            test_order(turn);
+            check(&p);
+            ha_test_merge_free(&p);
+        }
+    }
+}
+
+/* more rows than a block has room for, and a last block that is not full */
+static void many_rows(void **state)
+{
+    (void)state;
+    static const size_t rows[] = { 32, 5, 333 };
+    for (size_t n = 0; n < KINDS * COUNT(rows); n++) {
+        struct ha_test_merge p = kind(n, n % 5 == 4 ? 5 : 2, n % 2 ? 128 : 64);
+        p.tokens = rows[n / KINDS];
+        p.heads = n / KINDS == 2 ? 1 : 3;
+        p.rows = (enum ha_test_rows)(n % 3);
+        make(&p, SOME_EMPTY, n);
+        check(&p);
+        ha_test_merge_free(&p);
+    }
+}
+
+static int report(void **state)
+{
+    for (int f = 0; f < HA_FORM_COUNT; f++) printf("%s: worst error / bound of f32 %.3f\n", ha_form_name((enum ha_form)f), worst[f]);
+    return test_stream_close(state);
+}
+
+/* ---- bits */
+
+static void a_single_state_is_copied(void **state)
+{
+    (void)state;
+    enum { DIM = 48 };
+    static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, FLT_MAX, -FLT_MAX };
+    static const size_t of[] = { 1, 2, 8, 9, 64, 65, 512 };
+    for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
+        struct ha_test_merge p = kind(n % KINDS, of[n / KINDS], DIM);
+        ha_test_merge_make(&p, n);
+        for (size_t at = 0; at < p.count; at += 1 + at) {
+            for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 3 ? -INFINITY : INFINITY;
+            float *o = ha_test_merge_o(&p, at, 0), *level = ha_test_merge_level(&p, at, 0), *sum = ha_test_merge_sum(&p, at, 0);
+            o[3] = -0.0f;
+            o[4] = 0;
+            o[5] = p.dtype == HA_F16 ? -0x1p-24f : p.dtype == HA_BF16 ? -0x1p-133f : -0x1p-149f;
+            o[DIM - 1] = p.dtype == HA_F32 ? FLT_MAX : p.dtype == HA_F16 ? 65504 : 0x1.fep127f;
+            o[DIM - 2] = INFINITY;
+            /* a NaN that any arithmetic would change, a conversion too */
+            memcpy(&o[DIM - 3], &(const uint32_t){ p.dtype == HA_F32 ? 0x7fa00001 : 0x7fc00000 }, sizeof *o);
+            *sum = 1.7f;
+            *level = levels[(n + at) % COUNT(levels)];
+            ha_test_merge_run(&p, &device);
+            assert_same(p.got_o, o, DIM);
+            assert_same(p.got_level, level, 1);
+            if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, sum, 1);
+        }
+        ha_test_merge_free(&p);
+    }
+}
+
+static void empties_only(void **state)
+{
+    (void)state;
+    static const float zeros[300], none = -INFINITY;
+    for (size_t n = 0; n < KINDS * (COUNT(counts) - small); n++) {
+        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS], n % 2 ? 300 : 64);
+        ha_test_merge_make(&p, n);
+        for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 2 ? -INFINITY : INFINITY;
+        ha_test_merge_run(&p, &device);
+        assert_same(p.got_o, zeros, p.dim);
+        assert_same(p.got_level, &none, 1);
+        if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, zeros, 1);
+        ha_test_merge_free(&p);
+    }
+}
+
+/* what they point to is not even there */
+static void o_of_an_empty_state_is_not_read(void **state)
+{
+    (void)state;
+    static const size_t of[] = { 2, 5, 40, 300 };
+    void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(nowhere != MAP_FAILED);
+    for (size_t n = 0; n < COUNT(of); n++) {
+        const size_t count = of[n];
+        struct ha_merge_state *s = calloc(count, sizeof *s);
+        float *o = test_alloc(2 * 64 * sizeof *o), *lse = test_alloc(count * sizeof *lse), *out = test_alloc(65 * sizeof *out);
+        assert_non_null(s);
+        for (size_t i = 0; i < 128; i++) o[i] = (float)i;
+        for (size_t i = 0; i < count; i++) {
+            s[i] = (struct ha_merge_state){ .o = nowhere, .lse = &lse[i], .sum = nowhere };
+            lse[i] = i % 2 ? INFINITY : -INFINITY;
+        }
+        for (size_t one = 0; one < 2; one++) {
+            s[count - 1 - one].o = o;
+            s[count - 1 - one].sum = out;   /* of HA_FORM_MAX_SUM alone */
+            lse[count - 1 - one] = 2;
+            merge_on_stream(&(struct ha_merge){ .form = HA_FORM_NATURAL, .dtype = HA_F32, .plus_inf_is_empty = true, .states = s,
+                                                .states_count = count, .tokens = 1, .heads = 1, .dim = 64, .out = { .o = out, .lse = out + 64 } });
+            assert_same(out, o, 64);
+        }
+        free(s), free(o), free(lse), free(out);
+    }
+    munmap(nowhere, 4096);
+}
+
+static void two_states_commute(void **state)
+{
+    (void)state;
+    enum { DIM = 40 };
+    static const float zeros[] = { 0, -0.0f, -INFINITY };
+    for (size_t n = 0; n < KINDS * 60; n += small ? 7 : 1) {
+        struct ha_test_merge a = kind(n % KINDS, 2, DIM), b = a;
+        ha_test_merge_make(&a, n);
+        ha_test_merge_make(&b, n);
+        for (size_t i = 0; i < 2; i++) {
+            const float x = 3 * ha_rng_normal(n, 5, i);
+            a.o[i * DIM] = i ? 0 : -0.0f;
+            *ha_test_merge_level(&a, i, 0) = n % 5 ? x : zeros[(n / 5 + i * (n / 15)) % 3];
+            *ha_test_merge_sum(&a, i, 0) = 1 + x * x;
+            *ha_test_merge_level(&b, !i, 0) = *ha_test_merge_level(&a, i, 0);
+            *ha_test_merge_sum(&b, !i, 0) = *ha_test_merge_sum(&a, i, 0);
+            memcpy(ha_test_merge_o(&b, !i, 0), ha_test_merge_o(&a, i, 0), DIM * sizeof *a.o);
+        }
+        ha_test_merge_run(&a, &device);
+        ha_test_merge_run(&b, &device);
+        assert_same(a.got_o, b.got_o, DIM);
+        assert_same(a.got_level, b.got_level, 1);
+        assert_same(a.got_sum, b.got_sum, 1);
+        ha_test_merge_free(&a);
+        ha_test_merge_free(&b);
+    }
+}
+
+/* equal weights and integers: exact in every order, and near the largest number without overflow */
+static void equal_weights_are_exact(void **state)
+{
+    (void)state;
+    static const size_t of[] = { 2, 4, 8, 16, 64, 128, 512 };
+    for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
+        struct ha_test_merge p = kind(n % KINDS, of[n / KINDS], 64);
+        if (p.form == HA_FORM_DIRECT) continue;   /* exp(-ln M) is not exactly 1/M */
+        ha_test_merge_make(&p, n);
+        const float top = p.dtype == HA_F32 ? FLT_MAX : p.dtype == HA_F16 ? 65504 : 0x1.fep127f;
+        for (size_t i = 0; i < p.count; i++) {
+            *ha_test_merge_level(&p, i, 0) = 3;
+            for (size_t d = 0; d < p.dim; d++) ha_test_merge_o(&p, i, 0)[d] = (float[]){ top, -top, -0.0f, (float)(i % 2 * 2) }[d % 4];
+        }
+        ha_test_merge_run(&p, &device);
+        for (size_t d = 0; d < p.dim; d++) assert_same(&p.got_o[d], &(const float[]){ top, -top, -0.0f, 1 }[d % 4], 1);
+        ha_test_merge_free(&p);
+    }
+}
+
+/* the form that does not divide: where L is coarse the weights do not add up to 1, and stay so */
+static void direct_weights_are_taken_as_they_are(void **state)
+{
+    (void)state;
+    static const size_t of[] = { 2, 6, 20 };
+    for (size_t n = 0; n < COUNT(of); n++) {
+        struct ha_test_merge p = kind(HA_FORM_DIRECT, of[n], 8);
+        ha_test_merge_make(&p, n);
+        for (size_t i = 0; i < p.count; i++) {
+            *ha_test_merge_level(&p, i, 0) = 3e5f;
+            for (size_t d = 0; d < p.dim; d++) ha_test_merge_o(&p, i, 0)[d] = 1;
+        }
+        ha_test_merge_run(&p, &device);
+        const double all = (double)p.count * exp(3e5 - (double)p.got_level[0]);
+        assert_true(fabs(all - 1) > 1e-3);
+        for (size_t d = 0; d < p.dim; d++) assert_true(fabs((double)p.got_o[d] - all) < 1e-5);
+        ha_test_merge_free(&p);
+    }
+}
+
+/* ---- not a number */
+
+static void bad_level_is_never_silent(void **state)
+{
+    (void)state;
+    static const size_t of[] = { 1, 2, 3, 17, 65, 512 };
+    for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
+        struct ha_test_merge p = kind(n % KINDS, of[n / KINDS], 40);
+        ha_test_merge_make(&p, n);
+        for (size_t at = 0; at < p.count; at += 1 + at * 3)
+            for (int variant = 0; variant < 4; variant++) {
+                const bool inf = variant & 1, others_empty = variant & 2;
+                p.plus_inf_is_empty = !inf;
+                for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = others_empty ? -INFINITY : (float)i;
+                *ha_test_merge_level(&p, at, 0) = inf ? INFINITY : (at + n / 4) % 2 ? NAN : -NAN;
+                ha_test_merge_run(&p, &device);
+                assert_true(isnan(p.got_level[0]));
+                if (p.form == HA_FORM_MAX_SUM) assert_true(isnan(p.got_sum[0]));
+                for (size_t d = 0; d < p.dim; d++) assert_true(isnan(p.got_o[d]));
+            }
+        ha_test_merge_free(&p);
+    }
+}
+
+/* in o of a state that has keys, however little it weighs: in that component; in the sum: in all, and the sum */
+static void nan_in_a_state(void **state)
+{
+    (void)state;
+    enum { DIM = 24 };
+    for (size_t n = 0; n < KINDS * 2; n++)
+        for (size_t at = 0; at < DIM; at += small ? 7 : 1) {
+            const size_t count = n / KINDS ? 30 : 3, bad = at % count;
+            struct ha_test_merge p = kind(n, count, DIM);
+            ha_test_merge_make(&p, n);
+            for (size_t i = 0; i < count; i++) *ha_test_merge_level(&p, i, 0) = i == bad ? -3e3f : (float)(i % 3);
+            ha_test_merge_o(&p, bad, 0)[at] = NAN;
+            ha_test_merge_run(&p, &device);
+            for (size_t d = 0; d < DIM; d++) assert_true(isnan(p.got_o[d]) == (d == at));
+            assert_true(isfinite(p.got_level[0]));
+            *ha_test_merge_sum(&p, bad, 0) = NAN;
+            ha_test_merge_run(&p, &device);
+            assert_true(isfinite(p.got_level[0]));
+            for (size_t d = 0; d < DIM; d++) assert_true(isnan(p.got_o[d]) == (d == at || p.form == HA_FORM_MAX_SUM));
+            ha_test_merge_free(&p);
+        }
+}
+
+/* ---- the same in another way */
+
+static struct ha_test_merge like(const struct ha_test_merge *p, size_t n)
+{
+    struct ha_test_merge q = *p;
+    ha_test_merge_make(&q, n);
+    const size_t all = p->count * p->tokens * p->heads;
+    memcpy(q.o, p->o, all * p->dim * sizeof *p->o);
+    memcpy(q.level, p->level, all * sizeof *p->level);
+    memcpy(q.sum, p->sum, all * sizeof *p->sum);
+    return q;
+}
+
+static void assert_same_output(const struct ha_test_merge *a, const struct ha_test_merge *b)
+{
+    const size_t rows = a->tokens * a->heads;
+    assert_same(a->got_o, b->got_o, rows * a->dim);
+    assert_same(a->got_level, b->got_level, rows);
+    assert_same(a->got_sum, b->got_sum, rows);
+}
+
+/* layouts, pieces of 16 bytes or single elements, in place or not, the threads' order: the same bits */
+static void layouts_and_orders_do_not_matter(void **state)
+{
+    (void)state;
+    static const size_t of[] = { 1, 2, 7, 20, 100 };
+    for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
+        struct ha_test_merge p = kind(n, of[n / KINDS], n % 2 ? 80 : 128);
+        p.tokens = 3;
+        p.heads = 2;
+        make(&p, (enum spread)(1 + n % 5), n);
+        struct ha_test_merge q = like(&p, n);
+        test_order(0);
+        ha_test_merge_run(&p, &device);
+        for (size_t i = 0; i < HA_TEST_ROWS * 3 * TEST_ORDERS; i += small ? 5 : 1) {
+            q.rows = (enum ha_test_rows)(i % HA_TEST_ROWS);
+            q.alias = (enum ha_alias)(i / HA_TEST_ROWS % 3);
+            test_order(i / HA_TEST_ROWS / 3);
+            ha_test_merge_run(&q, &device);
+            assert_same_output(&p, &q);
+        }
+        ha_test_merge_free(&p);
+        ha_test_merge_free(&q);
+    }
+}
+
+/* Rows of `dim` elements every 24, so that all begin at 16 bytes, but for one thing that is an element more: of state 1 its
+ * o (0), token stride (1) or head stride (2), or those of the output (3, 4, 5); 6: none. got: the rows, packed. What lies
+ * between and behind them is left alone. */
+static void padded(enum ha_dtype t, size_t count, size_t dim, size_t thing, char *got)
+{
+    enum { TOKENS = 2, HEADS = 2, ROWS = TOKENS * HEADS, PADDED = 24, ROOM = ROWS * PADDED + 8, STATES = 10 };
+    const size_t size = ha_dtype_bytes(t), last = count;   /* the output */
+    struct ha_merge_state s[STATES];
+    char *memory[STATES];
+    float lse[STATES * ROWS];
+    for (size_t i = 0; i <= last; i++) {
+        size_t more[3] = { 0 };
+        if (thing < 6 && i == (thing < 3 ? 1 : last)) more[thing % 3] = 1;
+        memory[i] = test_alloc(ROOM * size);
+        s[i] = (struct ha_merge_state){ .o = memory[i] + more[0] * size, .o_token_stride = HEADS * PADDED + more[1],
+                                        .o_head_stride = PADDED + more[2], .lse = lse + i * ROWS, .lse_token_stride = HEADS, .lse_head_stride = 1 };
+        if (i == last) break;
+        memset(memory[i], 0x11, ROOM * size);   /* numbers, which show where they are written */
+        for (size_t r = 0; r < ROWS; r++) {
+            s[i].lse[r] = ha_rng_normal(count, i, r);
+            char *row = (char *)s[i].o + (r / HEADS * s[i].o_token_stride + r % HEADS * s[i].o_head_stride) * size;
+            for (size_t d = 0; d < dim; d++) ha_store(row, d, t, ha_rng_normal(dim, 10 + i, r * dim + d));
+        }
+    }
+    const struct ha_merge_state out = s[last];
+    merge_on_stream(&(struct ha_merge){ .form = HA_FORM_NATURAL, .dtype = t, .states = s, .states_count = count, .tokens = TOKENS,
+                                        .heads = HEADS, .dim = dim, .out = out });
+    for (size_t r = 0; r < ROWS; r++) {
+        char *row = (char *)out.o + (r / HEADS * out.o_token_stride + r % HEADS * out.o_head_stride) * size;
+        memcpy(got + r * dim * size, row, dim * size);
+        memset(row, 0xff, dim * size);
+    }
+    for (size_t i = 0; i < ROOM * size; i++) assert_int_equal((uint8_t)memory[last][i], 0xff);
+    for (size_t i = 0; i <= last; i++) free(memory[i]);
+}
+
+/* the sanitizers see what is accessed in too large pieces */
+static void padded_rows_and_one_thing_unaligned(void **state)
+{
+    (void)state;
+    static const size_t of[] = { 2, 7, 9 }, dim[] = { 16, 19 };
+    for (size_t n = 0; n < HA_DTYPE_COUNT * COUNT(of) * COUNT(dim); n++) {
+        char want[4 * 24 * sizeof(float)] = { 0 }, got[sizeof want] = { 0 };
+        for (size_t thing = 7; thing-- > 0;) {
+            padded((enum ha_dtype)(n % 3), of[n / 3 % 3], dim[n / 9], thing, thing == 6 ? want : got);
+            if (thing < 6) assert_memory_equal(got, want, sizeof want);
+        }
+    }
+}
+
+/* the result over a state in the middle */
+static void any_state_may_be_the_output(void **state)
+{
+    (void)state;
+    static const size_t of[] = { 3, 12 };
+    for (size_t n = 0; n < COUNT(of); n++)
+        for (size_t place = 0; place < of[n]; place++) {
+            enum { DIM = 64 };
+            struct ha_merge_state s[12];
+            float *o = test_alloc(of[n] * DIM * sizeof *o), *lse = test_alloc(of[n] * sizeof *lse), want[DIM], level;
+            for (size_t i = 0; i < of[n]; i++) {
+                s[i] = (struct ha_merge_state){ .o = o + i * DIM, .lse = lse + i };
+                lse[i] = ha_rng_normal(n, 1, i);
+                for (size_t d = 0; d < DIM; d++) o[i * DIM + d] = ha_rng_normal(n, 2 + i, d);
+            }
+            struct ha_merge m = { .form = HA_FORM_NATURAL, .dtype = HA_F32, .states = s, .states_count = of[n], .tokens = 1, .heads = 1,
+                                  .dim = DIM, .out = { .o = want, .lse = &level } };
+            merge_on_stream(&m);
+            m.out = s[place];
+            merge_on_stream(&m);
+            assert_same(o + place * DIM, want, DIM);
+            assert_same(lse + place, &level, 1);
+            free(o), free(lse);
+        }
+}
+
+/* 16 bits are read, summed in binary32 and rounded once */
+static void halves_are_rounded_once(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < 4 * 2 * 30; n += small ? 7 : 1) {
+        struct ha_test_merge wide = kind(n % 4, n % 9 == 8 ? 11 : 2 + n / 4 % 4, 104), half;
+        wide.tokens = 3;
+        wide.dtype = n / 120 ? HA_BF16 : HA_F16;
+        make(&wide, n % 3 ? NEAR : EQUAL, n);
+        /* subnormal results, and those that overflow */
+        const float by = (float[]){ 1, 0x1p-14f, 0x1p-18f, 0x1p14f, 0x1p-130f }[n % 5];
+        for (size_t i = 0; i < wide.count * wide.tokens * wide.dim; i++) wide.o[i] = ha_round(by * wide.o[i], wide.dtype);
+        wide.o[9] = -INFINITY;
+        half = like(&wide, n);
+        wide.dtype = HA_F32;
+        ha_test_merge_run(&wide, &device);
+        ha_test_merge_run(&half, &device);
+        for (size_t i = 0; i < wide.tokens * wide.dim; i++) wide.got_o[i] = ha_round(wide.got_o[i], half.dtype);
+        assert_same_output(&half, &wide);
+        ha_test_merge_free(&wide);
+        ha_test_merge_free(&half);
+    }
+}
+
+/* address space, of which only the pages that are touched take memory */
+static void *sparse(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
+
+/* rows of o and LSE that lie further apart than 32 bits count */
+static void far_rows(void **state)
+{
+    (void)state;
+    enum { DIM = 8, ROWS = 2, COUNT_MAX = 9 };
+    static const size_t of[] = { 2, COUNT_MAX };
+    const size_t stride = ((size_t)1 << 32) + DIM, lse_stride = ((size_t)1 << 32) + 1, bytes = stride * 2 + 4096, lse_bytes = lse_stride * 4 + 4096;
+    uint16_t *o = sparse(bytes);
+    float *lse = sparse(lse_bytes);
+    for (size_t n = 0; n < 2 * COUNT(of); n++) {
+        const bool heads = n % 2;
+        const size_t count = of[n / 2];
+        struct ha_merge_state s[COUNT_MAX + 1];   /* the last is the output */
+        for (size_t i = 0; i <= COUNT_MAX; i++) {
+            s[i] = (struct ha_merge_state){ .o = o + 2 * DIM * i, .lse = lse + 2 * i };
+            *(heads ? &s[i].o_head_stride : &s[i].o_token_stride) = stride;
+            *(heads ? &s[i].lse_head_stride : &s[i].lse_token_stride) = lse_stride;
+            for (size_t r = 0; r < ROWS; r++) {
+                s[i].lse[r * lse_stride] = (float)r;
+                for (size_t d = 0; d < DIM; d++) ha_store(s[i].o, r * stride + d, HA_F16, (float)(20 * r + d + i));
+            }
+        }
+        merge_on_stream(&(struct ha_merge){ .form = HA_FORM_BASE2, .dtype = HA_F16, .states = s, .states_count = count, .tokens = heads ? 1 : ROWS,
+                                            .heads = heads ? ROWS : 1, .dim = DIM, .out = s[COUNT_MAX] });
+        for (size_t r = 0; r < ROWS; r++) {
+            assert_true(s[COUNT_MAX].lse[r * lse_stride] == (float)r + log2f((float)count));
+            for (size_t d = 0; d < DIM; d++)
+                assert_true(ha_load(s[COUNT_MAX].o, r * stride + d, HA_F16) == (float)(20 * r + d) + (float)(count - 1) / 2);
+        }
+    }
+    munmap(o, bytes);
+    munmap(lse, lse_bytes);
+}
+
+static void calls_without_rows(void **state)
+{
+    (void)state;
+    float lse = 7;
+    merge_on_stream(&(struct ha_merge){ .heads = 4, .dim = 8 });
+    merge_on_stream(&(struct ha_merge){ .tokens = 4, .dim = 8 });
+    merge_on_stream(&(struct ha_merge){ .tokens = 1, .heads = 1, .out.lse = &lse });   /* rows without elements have an LSE */
+    assert_true(lse == -INFINITY);
+    assert_int_equal(ha_cuda_merge(test_stream, &(struct ha_merge){ .states_count = HA_CUDA_STATES_MAX + 1 }), cudaErrorInvalidValue);
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_size),
+        cmocka_unit_test(many_rows),
+        cmocka_unit_test(a_single_state_is_copied),
+        cmocka_unit_test(empties_only),
+        cmocka_unit_test(o_of_an_empty_state_is_not_read),
+        cmocka_unit_test(two_states_commute),
+        cmocka_unit_test(equal_weights_are_exact),
+        cmocka_unit_test(direct_weights_are_taken_as_they_are),
+        cmocka_unit_test(bad_level_is_never_silent),
+        cmocka_unit_test(nan_in_a_state),
+        cmocka_unit_test(layouts_and_orders_do_not_matter),
+        cmocka_unit_test(padded_rows_and_one_thing_unaligned),
+        cmocka_unit_test(any_state_may_be_the_output),
+        cmocka_unit_test(halves_are_rounded_once),
+        cmocka_unit_test(far_rows),
+        cmocka_unit_test(calls_without_rows),
+    };
+    return cmocka_run_group_tests(tests, open_device, report);
+}

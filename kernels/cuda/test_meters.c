@@ -1,0 +1,173 @@
+/* What NVML says, in our units; what it does not say is NaN or an empty text. */
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fake_nvml.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char bus_id[] = "0000:1B:00.0";
+
+static const char *beside(const char *name)
+{
+    static char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    assert_true(length > 0);
+    path[length] = 0;
+    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
+    return path;
+}
+
+static struct fake_nvml *use(const char *name)
+{
+    const char *path = beside(name);
+    setenv("HABENCH_NVML", path, 1);
+    void *library = dlopen(path, RTLD_NOW);
+    struct fake_nvml *fake = library ? dlsym(library, FAKE_NVML_SYMBOL) : NULL;
+    if (!fake) fail_msg("%s", dlerror());
+    *fake = (struct fake_nvml){ 0 };
+    return fake;
+}
+
+#define assert_near(x, want) assert_true(fabs((x) - (want)) <= 1e-9 * fabs(want))
+
+static void everything_that_can_be_read(void **state)
+{
+    struct fake_nvml *fake = use("fake_nvml.so");
+    struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+    struct ha_device_meters r = { .want_link_GBps = true };
+
+    (void)state;
+    assert_non_null(m);
+    assert_int_equal(fake->users, 1);
+    ha_cuda_meters_read(m, &r);
+    assert_near(r.sm_clock_MHz, 1755.0);
+    assert_near(r.sm_clock_max_MHz, 1980.0);
+    assert_near(r.memory_clock_MHz, 3201.0);
+    assert_near(r.memory_clock_max_MHz, 3202.0);
+    assert_near(r.temperature_C, 61.0);
+    assert_near(r.power_W, 412.5);
+    assert_near(r.energy_J, 5000000123.456);
+    assert_near(r.link_gen, 4.0);
+    assert_near(r.link_gen_max, 5.0);
+    assert_near(r.link_width, 8.0);
+    assert_near(r.link_width_max, 16.0);
+    assert_near(r.link_rx_GBps, 52.0);
+    assert_near(r.link_tx_GBps, 1.25);
+    assert_string_equal(r.throttle, "none");
+    assert_string_equal(r.bus_id, bus_id);
+    ha_cuda_meters_close(m);
+    assert_int_equal(fake->users, 0);
+}
+
+/* Reading them takes 40 ms: only where that was asked for. */
+static void link_counters_are_left_alone(void **state)
+{
+    struct fake_nvml *fake = use("fake_nvml.so");
+    struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+    struct ha_device_meters r = { .want_link_GBps = false };
+
+    (void)state;
+    ha_cuda_meters_read(m, &r);
+    assert_int_equal(fake->link_reads, 0);
+    assert_true(isnan(r.link_rx_GBps) && isnan(r.link_tx_GBps));
+    assert_near(r.sm_clock_MHz, 1755.0);
+    ha_cuda_meters_close(m);
+}
+
+static void throttling_has_reasons(void **state)
+{
+    static const struct {
+        unsigned long long bits;
+        const char *text;
+    } of[] = {
+        { 0x1, "none" }, { 0x5, "power cap" }, { 0x4c, "power cap, hardware slowdown, hardware thermal" }, { 0x20, "software thermal" },
+        { 0x1080, "power brake, reasons 0x1000" }, { 0x112, "application clocks, sync boost, display clocks" },
+    };
+    static const char *const library[] = { "fake_nvml.so", "fake_nvml_older.so" };
+
+    (void)state;
+    for (size_t l = 0; l < 2; l++) {
+        struct fake_nvml *fake = use(library[l]);
+        struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+        for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+            struct ha_device_meters r = { .want_link_GBps = false };
+            fake->reasons = of[i].bits;
+            ha_cuda_meters_read(m, &r);
+            assert_string_equal(r.throttle, of[i].text);
+            assert_int_equal(isnan(r.energy_J), l == 1);
+        }
+        struct ha_device_meters all = { .want_link_GBps = false };
+        fake->reasons = ~0ull;
+        ha_cuda_meters_read(m, &all);
+        assert_true(strlen(all.throttle) < sizeof all.throttle);
+        ha_cuda_meters_close(m);
+    }
+}
+
+static void assert_nothing(const struct ha_device_meters *r)
+{
+    const double value[] = { r->sm_clock_MHz, r->sm_clock_max_MHz, r->memory_clock_MHz, r->memory_clock_max_MHz, r->temperature_C, r->power_W,
+                             r->energy_J, r->link_gen, r->link_gen_max, r->link_width, r->link_width_max, r->link_rx_GBps, r->link_tx_GBps };
+    for (size_t i = 0; i < sizeof value / sizeof *value; i++) assert_true(isnan(value[i]));
+    assert_string_equal(r->throttle, "");
+}
+
+static void what_is_not_readable_is_empty(void **state)
+{
+    struct fake_nvml *fake = use("fake_nvml.so");
+    struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
+    struct ha_device_meters r = { .want_link_GBps = true };
+
+    (void)state;
+    fake->unsupported = true;
+    ha_cuda_meters_read(m, &r);
+    assert_nothing(&r);
+    assert_string_equal(r.bus_id, bus_id);
+    ha_cuda_meters_close(m);
+    memset(&r, 0, sizeof r);
+    ha_cuda_meters_read(NULL, &r);
+    assert_nothing(&r);
+    assert_string_equal(r.bus_id, "");
+}
+
+static void none_here(void **state)
+{
+    (void)state;
+    struct fake_nvml *fake = use("fake_nvml.so");
+    assert_null(ha_cuda_meters_open("0000:2C:00.0"));   /* another GPU than the device */
+    assert_int_equal(fake->users, 0);
+    fake->init_fails = true;
+    assert_null(ha_cuda_meters_open(bus_id));
+    setenv("HABENCH_NVML", "/nowhere/libnvidia-ml.so.1", 1);
+    assert_null(ha_cuda_meters_open(bus_id));
+    setenv("HABENCH_NVML", beside("fake_cupti.so"), 1);   /* a library, but not this one */
+    assert_null(ha_cuda_meters_open(bus_id));
+    setenv("HABENCH_NVML", "off", 1);
+    assert_null(ha_cuda_meters_open(bus_id));
+#ifdef HA_CUDA_EMULATED
+    unsetenv("HABENCH_NVML");
+    assert_null(ha_cuda_meters_open(bus_id));
+#endif
+    ha_cuda_meters_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_that_can_be_read),
+        cmocka_unit_test(link_counters_are_left_alone),
+        cmocka_unit_test(throttling_has_reasons),
+        cmocka_unit_test(what_is_not_readable_is_empty),
+        cmocka_unit_test(none_here),
+    };
+    return cmocka_run_group_tests_name("cuda: meters", tests, NULL, NULL);
+}

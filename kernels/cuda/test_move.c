@@ -1,0 +1,222 @@
+/* move and blend, beside plain loops: every byte of the destination, those between the rows too. */
+
+#include "harness/base/rng.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/test_stream.h"
+
+#include <math.h>
+#include <sys/mman.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static bool small;
+
+/* ---- move */
+
+struct problem {
+    struct ha_device_move m;
+    size_t pool;                 /* rows on a side that has an index */
+    char *dst, *src, *want;
+    size_t dst_bytes, src_bytes;
+    uint32_t *index[2];          /* or NULL */
+};
+
+/* so many of the pool, each once, in random order; exactly [rows] */
+static uint32_t *make_index(uint64_t seed, size_t rows, size_t pool)
+{
+    uint32_t *all = test_alloc(pool * sizeof *all), *index = test_alloc(rows * sizeof *index);
+    for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
+    for (size_t i = 0; i < rows; i++) {
+        const size_t at = i + ha_rng_below(seed, 5, i, pool - i);
+        index[i] = all[at];
+        all[at] = all[i];
+    }
+    free(all);
+    return index;
+}
+
+/* with_index: 1 the destination has one, 2 the source, 3 both */
+static void make(struct problem *p, size_t rows, size_t row_bytes, size_t gap, unsigned with_index, size_t shift, uint64_t seed)
+{
+    p->pool = rows + rows / 2 + 1;
+    const size_t dst_rows = with_index & 1 ? p->pool : rows, src_rows = with_index & 2 ? p->pool : rows;
+    p->m = (struct ha_device_move){ .rows = rows, .row_bytes = row_bytes, .dst_stride_bytes = row_bytes + gap,
+                                    .src_stride_bytes = row_bytes + 2 * gap };
+    /* the last row ends where the memory does */
+    p->dst_bytes = shift + (dst_rows - 1) * p->m.dst_stride_bytes + row_bytes;
+    p->src_bytes = shift + (src_rows - 1) * p->m.src_stride_bytes + row_bytes;
+    p->dst = test_alloc(p->dst_bytes);
+    p->want = test_alloc(p->dst_bytes);
+    p->src = test_alloc(p->src_bytes);
+    for (size_t i = 0; i < p->src_bytes; i++) p->src[i] = (char)ha_rng_bits(seed, 1, i);
+    for (unsigned side = 0; side < 2; side++)
+        p->index[side] = with_index >> side & 1 ? make_index(seed + side, rows, p->pool) : NULL;
+    p->m.dst = p->dst + shift;
+    p->m.src = p->src + shift;
+    p->m.dst_index = p->index[0];
+    p->m.src_index = p->index[1];
+    for (size_t i = 0; i < rows; i++)
+        memcpy(p->want + shift + (p->index[0] ? p->index[0][i] : i) * p->m.dst_stride_bytes,
+               p->src + shift + (p->index[1] ? p->index[1][i] : i) * p->m.src_stride_bytes, row_bytes);
+}
+
+static void drop(struct problem *p)
+{
+    free(p->dst), free(p->src), free(p->want), free(p->index[0]), free(p->index[1]);
+}
+
+static void moved(const struct problem *p, unsigned multiprocessors)
+{
+    const struct ha_cuda_gpu gpu = { .multiprocessors = multiprocessors, .compute_major = 9 };
+    memset(p->dst, 0xff, p->dst_bytes);
+    test_done(ha_cuda_move(&gpu, test_stream, &p->m));
+    assert_memory_equal(p->dst, p->want, p->dst_bytes);
+}
+
+/* sizes that 16, 8, 4, 2 and 1 byte divide; strides and pointers that spoil it; one piece a thread, and eight */
+static void every_shape(void **state)
+{
+    (void)state;
+    static const size_t bytes[] = { 1, 16, 6, 256, 3, 8, 2, 4, 12, 24, 48, 80, 100, 1000, 4112 }, rows[] = { 1, 2, 7, 300, 2100 };
+    static const size_t gaps[] = { 0, 16, 8, 4, 2, 1 }, shifts[] = { 0, 8, 1, 4, 2 };
+    size_t n = 0;
+    for (size_t b = 0; b < COUNT(bytes); b++)
+        for (size_t r = 0; r < COUNT(rows) && bytes[b] * rows[r] < 700000; r++)
+            for (unsigned with_index = 0; with_index < 4; with_index++, n++) {
+                if (small && n % 3) continue;
+                struct problem p;
+                make(&p, rows[r], bytes[b], gaps[n % COUNT(gaps)], with_index, shifts[n / 2 % COUNT(shifts)], n);
+                test_order(n);
+                moved(&p, n % 2 ? 132 : 1);
+                drop(&p);
+            }
+}
+
+/* of five things that must be aligned, one at a time is not: the sanitizers see what is accessed in too large pieces */
+static void one_thing_unaligned(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, BYTES = 32, STRIDE = 64, ROOM = 1024 };
+    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
+    for (size_t thing = 0; thing < 5; thing++)
+        for (size_t by = 1; by <= 16; by *= 2) {
+            char *dst = test_alloc(ROOM), *src = test_alloc(ROOM);
+            size_t add[5] = { 0 };
+            add[thing] = by;
+            const struct ha_device_move m = { .dst = dst + add[0], .src = src + add[1], .rows = ROWS, .row_bytes = BYTES + add[2],
+                                              .dst_stride_bytes = STRIDE + add[3], .src_stride_bytes = STRIDE + add[4] };
+            for (size_t i = 0; i < ROOM; i++) src[i] = (char)ha_rng_bits(thing, by, i);
+            test_done(ha_cuda_move(&gpu, test_stream, &m));
+            for (size_t i = 0; i < ROWS; i++)
+                assert_memory_equal((char *)m.dst + i * m.dst_stride_bytes, (const char *)m.src + i * m.src_stride_bytes, m.row_bytes);
+            free(dst), free(src);
+        }
+}
+
+/* of every width, whatever way the threads take turns */
+static void deep_and_shallow_agree(void **state)
+{
+    (void)state;
+    for (size_t width = 1; width <= 16; width *= 2)
+        for (size_t order = 0; order < TEST_ORDERS; order++) {
+            struct problem p;
+            make(&p, 2333, 3 * width, 2 * width, 3, width, width);
+            test_order(order);
+            moved(&p, 1);      /* 6999 pieces: more than 2048 */
+            moved(&p, 1000);
+            drop(&p);
+        }
+}
+
+static void nothing_to_move(void **state)
+{
+    (void)state;
+    const struct ha_cuda_gpu gpu = { .multiprocessors = 2 };
+    test_done(ha_cuda_move(&gpu, test_stream, &(struct ha_device_move){ .row_bytes = 16 }));
+    test_done(ha_cuda_move(&gpu, test_stream, &(struct ha_device_move){ .rows = 16 }));
+}
+
+/* address space, of which only the pages that are touched take memory */
+static char *sparse(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
+
+/* rows that lie further apart, and further on, than 32 bits count */
+static void far_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, BYTES = 32 };
+    const size_t stride = ((size_t)5 << 30) + 16, bytes = ROWS * stride;
+    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
+    char *dst = sparse(bytes), *src = sparse(bytes);
+    static const uint32_t back[ROWS] = { 2, 1, 0 };
+    const struct ha_device_move m = { .dst = dst, .src = src, .dst_index = back, .rows = ROWS, .row_bytes = BYTES, .dst_stride_bytes = stride,
+                                      .src_stride_bytes = stride };
+    for (size_t i = 0; i < ROWS * BYTES; i++) src[i / BYTES * stride + i % BYTES] = (char)(i + 1);
+    test_done(ha_cuda_move(&gpu, test_stream, &m));
+    for (size_t i = 0; i < ROWS; i++) assert_memory_equal(dst + back[i] * stride, src + i * stride, BYTES);
+    munmap(dst, bytes);
+    munmap(src, bytes);
+}
+
+/* ---- blend */
+
+static void blended(struct ha_device_blend *b, float *want, const float *before, size_t y_floats)
+{
+    memcpy(want, before, y_floats * sizeof *want);
+    for (size_t r = 0; r < b->rows; r++)
+        for (size_t i = 0; i < b->cols; i++) {
+            float *y = want + r * b->y_stride + i;
+            const float x = b->x[r * b->x_stride + i];
+            if (b->a != 0.0f) {
+                const float kept = b->a * *y, added = b->b * x;
+                *y = kept + added;
+            } else *y = b->b * x;
+        }
+    test_done(ha_cuda_blend(test_stream, b));
+    assert_memory_equal(b->y, want, y_floats * sizeof *want);
+}
+
+static void blend(void **state)
+{
+    (void)state;
+    static const size_t cols[] = { 1, 3, 4, 64, 130, 1028 }, rows[] = { 1, 2, 33 }, gaps[] = { 0, 4, 1 };
+    static const float factors[][2] = { { 0.3f, 0.7f }, { 0, 1.1f }, { -0.0f, 3 }, { 1, -1 } };
+    for (size_t n = 0; n < COUNT(cols) * COUNT(rows) * COUNT(gaps) * COUNT(factors) * 2; n++) {
+        const size_t shift = n % 2, x_shift = n / 3 % 2;   /* off 16 bytes */
+        const float *f = factors[n / 2 % 4];
+        struct ha_device_blend b = { .cols = cols[n / 8 % 6], .rows = rows[n / 48 % 3], .a = f[0], .b = f[1] };
+        b.y_stride = b.cols + gaps[n / 144];
+        b.x_stride = b.cols + 2 * gaps[n / 144];
+        const size_t y_floats = (b.rows - 1) * b.y_stride + b.cols, x_floats = (b.rows - 1) * b.x_stride + b.cols;
+        float *y = test_alloc((y_floats + shift) * sizeof *y), *x = test_alloc((x_floats + x_shift) * sizeof *x);
+        float *want = test_alloc(y_floats * sizeof *want), *before = test_alloc(y_floats * sizeof *before);
+        for (size_t i = 0; i < x_floats; i++) x[x_shift + i] = ha_rng_normal(n, 1, i);
+        /* a = 0 does not read y: it is NaN then */
+        for (size_t i = 0; i < y_floats && b.a != 0.0f; i++) y[shift + i] = ha_rng_normal(n, 2, i);
+        memcpy(before, y + shift, y_floats * sizeof *before);
+        b.y = y + shift;
+        b.x = x + x_shift;
+        test_order(n);
+        blended(&b, want, before, y_floats);
+        free(y), free(x), free(want), free(before);
+    }
+    test_done(ha_cuda_blend(test_stream, &(struct ha_device_blend){ .rows = 3 }));
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_shape),
+        cmocka_unit_test(one_thing_unaligned),
+        cmocka_unit_test(deep_and_shallow_agree),
+        cmocka_unit_test(nothing_to_move),
+        cmocka_unit_test(far_rows),
+        cmocka_unit_test(blend),
+    };
+    return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
+}

@@ -1,0 +1,53 @@
+#ifndef HA_KERNELS_CUDA_TEST_STREAM_H
+#define HA_KERNELS_CUDA_TEST_STREAM_H
+
+/* A stream for tests of kernels: one for the program, and every launch waited for. */
+
+#include "kernels/cuda/emulation/simt.h"
+
+#include <cuda_runtime_api.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* orders in which the threads of a block take their turns: no result depends on it */
+static const char *const test_orders[] = { "forward", "backward", "12345" };
+enum { TEST_ORDERS = 3 };
+
+static cudaStream_t test_stream;
+
+static inline int test_stream_open(void **state)
+{
+    (void)state;
+    return cudaStreamCreateWithFlags(&test_stream, cudaStreamNonBlocking) != cudaSuccess;
+}
+
+static inline int test_stream_close(void **state)
+{
+    (void)state;
+    return cudaStreamDestroy(test_stream) != cudaSuccess || cudaDeviceReset() != cudaSuccess;
+}
+
+static inline void test_done(cudaError_t error)
+{
+    assert_int_equal(error, cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(test_stream), cudaSuccess);
+}
+
+static inline void test_order(size_t i) { assert_true(ha_emulated_order(test_orders[i % TEST_ORDERS])); }
+
+/* exactly so many bytes of 0xFF, NaN in every type */
+static inline void *test_alloc(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    assert_non_null(p);
+    memset(p, 0xff, bytes ? bytes : 1);
+    return p;
+}
+
+#endif

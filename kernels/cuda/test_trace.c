@@ -1,0 +1,600 @@
+/* Spans from events, against a runtime whose clock is known, and from CUPTI's records. The host's clock is the test's:
+ * it moves with every look at it, and the device's clock runs beside it, from another zero and a little faster. */
+
+#include "kernels/cuda/fake_cupti.h"
+#include "kernels/cuda/trace.h"
+
+#include "harness/base/clock.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- the clocks --------------------------------------------------------------------------------- */
+
+enum { LOOK_NS = 20 };
+static const double faster = 20e-6, zero_ns = 7.5e9;
+static uint64_t host_now;   /* atomic */
+
+uint64_t ha_now_ns(void) { return __atomic_add_fetch(&host_now, LOOK_NS, __ATOMIC_RELAXED); }
+static void pass(double ns) { __atomic_fetch_add(&host_now, (uint64_t)ns, __ATOMIC_RELAXED); }
+static double host(void) { return (double)__atomic_load_n(&host_now, __ATOMIC_RELAXED); }
+static double device_of(double host_ns) { return (host_ns - zero_ns) * (1 + faster); }
+static double host_of(double device_ns) { return device_ns / (1 + faster) + zero_ns; }
+
+/* ---- the runtime -------------------------------------------------------------------------------- */
+
+struct CUstream_st {
+    double until;   /* device time at which what is enqueued ends */
+};
+struct CUevent_st {
+    double stamp;
+    bool recorded;
+};
+enum { RECORD_NS = 300, REACH_NS = 700 };
+static int events_made, events_live, streams_live, fail_records, fail_elapsed, fail_creates;
+static bool synchronised;
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    (void)flags;
+    *stream = calloc(1, sizeof **stream);
+    streams_live++;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free(stream);
+    streams_live--;
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    if (flags != cudaEventDefault || (fail_creates && fail_creates-- == 1)) return cudaErrorMemoryAllocation;
+    *event = calloc(1, sizeof **event);
+    __atomic_fetch_add(&events_made, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&events_live, 1, __ATOMIC_RELAXED);
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    events_live--;
+    return cudaSuccess;
+}
+/* stamped when the stream comes to it */
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    if (fail_records && fail_records-- == 1) return cudaErrorLaunchFailure;
+    pass(RECORD_NS);
+    double reached = device_of(host() + REACH_NS);
+    if (stream->until < reached) stream->until = reached;
+    *event = (struct CUevent_st){ stream->until, true };
+    return cudaSuccess;
+}
+static unsigned jitter = 1;
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    double at = host_of(event->stamp);
+    if (host() < at) __atomic_store_n(&host_now, (uint64_t)at, __ATOMIC_RELAXED);
+    jitter = jitter * 1103515245u + 12345u;
+    pass(800 + jitter % 30000);   /* until the host notices */
+    return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    if (fail_elapsed && fail_elapsed-- == 1) return cudaErrorInvalidResourceHandle;
+    if (!start->recorded || !end->recorded) return cudaErrorInvalidResourceHandle;
+    *ms = (float)((end->stamp - start->stamp) / 1e6);
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+    synchronised = true;
+    return cudaSuccess;
+}
+
+/* ---- device.c ----------------------------------------------------------------------------------- */
+
+enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(dev->failure, sizeof dev->failure, format, args);
+    va_end(args);
+    dev->failed = true;
+    return HA_ERROR;
+}
+enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what)
+{
+    return error == cudaSuccess ? HA_OK : ha_cuda_fail(dev, "%s: %s: %d", what, call, (int)error);
+}
+void ha_cuda_enter(const struct ha_device *dev) { (void)dev; }
+
+/* ---- what the tests share ----------------------------------------------------------------------- */
+
+enum { SPANS_MAX = 8192 };
+struct spans {
+    pthread_mutex_t lock;
+    size_t count;
+    struct ha_span span[SPANS_MAX];
+};
+static void add(void *self, const struct ha_span *span)
+{
+    struct spans *s = self;
+    pthread_mutex_lock(&s->lock);
+    if (s->count < SPANS_MAX) s->span[s->count++] = *span;
+    pthread_mutex_unlock(&s->lock);
+}
+static struct spans spans = { .lock = PTHREAD_MUTEX_INITIALIZER }, others = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static const struct ha_span_sink sink = { &spans, add }, other_sink = { &others, add };
+
+static struct ha_device device;
+static struct CUstream_st queue[2];
+static struct ha_stream stream[2];
+static struct fake_cupti *fake;
+
+static const char *beside(const char *name)
+{
+    static char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    assert_true(length > 0);
+    path[length] = 0;
+    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
+    return path;
+}
+
+static void open_trace(void)
+{
+    struct ha_why why = { "" };
+
+    host_now = UINT64_C(10000000000);
+    device = (struct ha_device){ .lock = PTHREAD_MUTEX_INITIALIZER };
+    for (size_t i = 0; i < 2; i++) {
+        queue[i] = (struct CUstream_st){ 0 };
+        stream[i] = (struct ha_stream){ .device = &device, .cuda = &queue[i] };
+        snprintf(stream[i].lane, sizeof stream[i].lane, "stream %c", 'a' + (int)i);
+    }
+    events_made = events_live = streams_live = fail_records = fail_elapsed = fail_creates = 0;
+    spans.count = others.count = 0;
+    if (ha_cuda_trace_create(&device.trace, &device, &why) != HA_OK) fail_msg("%s", why.text);
+}
+
+static int with_events(void **state)
+{
+    (void)state;
+    setenv("HABENCH_TRACE", "events", 1);
+    open_trace();
+    return 0;
+}
+
+static int with_cupti(void **state)
+{
+    (void)state;
+    setenv("HABENCH_CUPTI", beside("fake_cupti.so"), 1);
+    unsetenv("HABENCH_TRACE");
+    void *library = dlopen(beside("fake_cupti.so"), RTLD_NOW);
+    fake = library ? dlsym(library, FAKE_CUPTI_SYMBOL) : NULL;
+    if (!fake) fail_msg("%s", dlerror());
+    fake->fail_kind = 0;
+    fake->records_in_buffer = 2;
+    fake->no_room = fake->no_calls = false;
+    open_trace();
+    for (size_t i = 0; i < 2; i++) stream[i].cuda = fake_cupti_stream(7 + (uint32_t)i);
+    return 0;
+}
+
+static int close_trace(void **state)
+{
+    (void)state;
+    ha_cuda_trace_destroy(device.trace);
+    assert_true(events_live == 0 && streams_live == 0);
+    return 0;
+}
+
+static const struct ha_cuda_span attend = { HA_SPAN_KERNEL, "attend", 0, 640 }, merge = { HA_SPAN_KERNEL, "merge", 0, 0 },
+                                 up = { HA_SPAN_H2D, "copy H2D", 4096, 0 }, wait = { HA_SPAN_WAIT, "flag_wait", 0, 0 };
+
+/* An operation that takes so long on the device; where it ran, in host time. */
+static struct ha_span run(struct ha_stream *s, const struct ha_cuda_span *what, double ns)
+{
+    void *ticket = ha_cuda_span_begin(s, what);
+    pass(1000);   /* the enqueue */
+    double begin = fmax(s->cuda->until, device_of(host()));
+    s->cuda->until = begin + ns * (1 + faster);
+    double end = s->cuda->until;
+    ha_cuda_span_end(s, ticket);
+    return (struct ha_span){ .begin_ns = (uint64_t)host_of(begin), .end_ns = (uint64_t)host_of(end) };
+}
+
+static const struct ha_span *nth_of(const char *lane, size_t n)
+{
+    for (size_t i = 0; i < spans.count; i++)
+        if (!strcmp(spans.span[i].lane, lane) && n-- == 0) return &spans.span[i];
+    fail_msg("no such span in lane '%s'", lane);
+    return NULL;
+}
+
+static double apart(uint64_t a, uint64_t b) { return fabs((double)a - (double)b); }
+
+/* ---- events --------------------------------------------------------------------------------------- */
+
+static void nothing_is_recorded_untraced_or_while_capturing(void **state)
+{
+    (void)state;
+    assert_null(ha_cuda_span_begin(&stream[0], &attend));
+    ha_cuda_span_end(&stream[0], NULL);
+    assert_int_equal(events_made, 0);
+    ha_cuda_trace_set(&device, &sink);
+    int before = events_made;
+    stream[0].capturing = true;
+    assert_null(ha_cuda_span_begin(&stream[0], &attend));
+    stream[0].capturing = false;
+    assert_int_equal(events_made, before);
+    ha_cuda_trace_set(&device, NULL);
+    assert_null(ha_cuda_span_begin(&stream[0], &attend));
+    ha_cuda_trace_set(&device, NULL);   /* once more: nothing to end */
+    assert_int_equal(spans.count, 0);
+    assert_string_equal(ha_cuda_trace_source(&device), "CUDA events, +-2 us");
+}
+
+static void operations_are_stamped(void **state)
+{
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    struct ha_span copied = run(&stream[0], &up, 50000), attended = run(&stream[0], &attend, 20000);
+    struct ha_span beside_it = run(&stream[1], &wait, 90000), merged = run(&stream[0], &merge, 5000);
+    assert_int_equal(spans.count, 4);   /* launches at once, the others once they are known */
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 8);
+
+    const struct {
+        struct ha_span ran;
+        const char *lane;
+        size_t nth;
+        const struct ha_cuda_span *what;
+    } want[] = {
+        { copied, "link H2D", 0, &up }, { attended, "stream a", 0, &attend }, { merged, "stream a", 1, &merge }, { beside_it, "stream b", 0, &wait },
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const struct ha_span *s = nth_of(want[i].lane, want[i].nth);
+        assert_string_equal(s->name, want[i].what->name);
+        assert_true(s->kind == want[i].what->kind && s->bytes == want[i].what->bytes && s->zero_copy_bytes == want[i].what->zero_copy_bytes);
+        /* from the event before it, which an idle stream comes to at once */
+        assert_true(apart(s->begin_ns, want[i].ran.begin_ns) < 4000);
+        assert_true(apart(s->end_ns, want[i].ran.end_ns) < 3000);
+    }
+    static const char *const name[] = { "copy H2D", "attend", "flag_wait", "merge" };
+    for (size_t i = 0; i < 4; i++) {
+        const struct ha_span *s = nth_of("launch", i);
+        assert_string_equal(s->name, name[i]);
+        assert_int_equal(s->kind, HA_SPAN_LAUNCH);
+        assert_true(s->end_ns - s->begin_ns >= 1000 && s->end_ns - s->begin_ns <= 1000 + 4 * LOOK_NS);
+        assert_true(s->bytes == 0 && s->zero_copy_bytes == 0);
+        if (i) assert_true(s->begin_ns > nth_of("launch", i - 1)->end_ns);
+    }
+    assert_int_equal(ha_cuda_trace_lost(&device), 0);
+}
+
+/* The differences that the runtime gives are floats of milliseconds: after ten minutes they step by 61 us. And the
+ * clocks have drifted apart by 12 ms. */
+static void a_long_trace_stays_exact(void **state)
+{
+    enum { OPERATIONS = 3000 };
+    static struct ha_span ran[OPERATIONS];
+
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    for (size_t i = 0; i < OPERATIONS; i++) {
+        ran[i] = run(&stream[i % 2], &merge, 3000 + (double)(i % 7) * 100);
+        pass(i % 100 == 99 ? 5e9 : 17e6);
+    }
+    ha_cuda_trace_set(&device, NULL);
+    assert_true(host() > 1.9e11);
+    size_t seen[2] = { 0 };
+    for (size_t i = 0; i < OPERATIONS; i++) {
+        const struct ha_span *s = nth_of(i % 2 ? "stream b" : "stream a", seen[i % 2]++);
+        double took = (double)(s->end_ns - s->begin_ns), want = (double)(ran[i].end_ns - ran[i].begin_ns);
+        assert_true(apart(s->end_ns, ran[i].end_ns) < 2500);
+        assert_true(took >= want - 10 && took <= want + 1500);
+    }
+    assert_int_equal(ha_cuda_trace_lost(&device), 0);
+}
+
+static void events_are_used_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        spans.count = 0;
+        ha_cuda_trace_set(&device, &sink);
+        for (int n = 0; n < 300; n++) run(&stream[0], &merge, 1000);
+        ha_cuda_trace_set(&device, NULL);
+        assert_int_equal(spans.count, 600);
+        for (size_t n = 1; n < 300; n++) assert_true(nth_of("stream a", n)->begin_ns >= nth_of("stream a", n - 1)->end_ns);
+    }
+    assert_int_equal(events_made, 600 + 4);
+}
+
+static void spans_go_to_the_sink_of_their_time(void **state)
+{
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    run(&stream[0], &attend, 1000);
+    ha_cuda_trace_set(&device, &other_sink);
+    run(&stream[0], &merge, 1000);
+    run(&stream[0], &merge, 1000);
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 2);
+    assert_int_equal(others.count, 4);
+    assert_string_equal(spans.span[1].name, "attend");
+}
+
+static void what_cannot_be_stamped_is_counted(void **state)
+{
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    run(&stream[0], &merge, 1000);
+    fail_records = 1;
+    run(&stream[0], &merge, 1000);
+    fail_records = 2;
+    run(&stream[0], &merge, 1000);
+    fail_creates = 1;
+    run(&stream[0], &merge, 1000);
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 4 + 1);
+    assert_int_equal(ha_cuda_trace_lost(&device), 3);
+    ha_cuda_trace_set(&device, &sink);
+    for (int i = 0; i < 4; i++) run(&stream[0], &merge, 1000);
+    fail_elapsed = 6;
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(ha_cuda_trace_lost(&device), 4);
+}
+
+static void *late(void *arg)
+{
+    void *ticket = ha_cuda_span_begin(&stream[1], &attend);
+    __atomic_store_n((bool *)arg, ticket != NULL, __ATOMIC_RELEASE);
+    nanosleep(&(struct timespec){ 0, 30000000 }, NULL);
+    ha_cuda_span_end(&stream[1], ticket);
+    return NULL;
+}
+
+static void the_end_waits_for_what_is_being_enqueued(void **state)
+{
+    pthread_t thread;
+    bool begun = false;
+
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    assert_int_equal(pthread_create(&thread, NULL, late, &begun), 0);
+    while (!__atomic_load_n(&begun, __ATOMIC_ACQUIRE)) continue;
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 2);
+    nth_of("stream b", 0);
+    pthread_join(thread, NULL);
+}
+
+enum { THREADS = 4, EACH = 500 };
+static void *feed(void *arg)
+{
+    struct ha_stream *s = arg;
+    for (int i = 0; i < EACH; i++) ha_cuda_span_end(s, ha_cuda_span_begin(s, &merge));
+    return NULL;
+}
+
+static void streams_are_fed_from_threads_of_their_own(void **state)
+{
+    pthread_t thread[THREADS];
+    static struct CUstream_st queues[THREADS];
+    static struct ha_stream streams[THREADS];
+
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    for (size_t i = 0; i < THREADS; i++) {
+        streams[i] = (struct ha_stream){ .device = &device, .cuda = &queues[i], .lane = "stream x" };
+        assert_int_equal(pthread_create(&thread[i], NULL, feed, &streams[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 2 * THREADS * EACH);
+}
+
+/* ---- CUPTI ---------------------------------------------------------------------------------------- */
+
+static void records_become_spans(void **state)
+{
+    void *ticket;
+
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    synchronised = false;
+    ticket = ha_cuda_span_begin(&stream[0], &attend);
+    fake->kernel("_Z13ha_attend_fmaILi4EEv12ha_cuda_call", 7, 1000, 1500);
+    fake->kernel("_Z17ha_attend_combine7joining", 7, 1600, 1700);
+    ha_cuda_span_end(&stream[0], ticket);
+    ticket = ha_cuda_span_begin(&stream[1], &up);
+    fake->copy(1, 8, 4096, 900, 1200);
+    ha_cuda_span_end(&stream[1], ticket);
+    ticket = ha_cuda_span_begin(&stream[0], &(struct ha_cuda_span){ HA_SPAN_KERNEL, "product", 0, 0 });
+    fake->kernel("ampere_sgemm_128x64_tn", 7, 2000, 2100);
+    fake->set(7, 64, 1950, 1990);
+    ha_cuda_span_end(&stream[0], ticket);
+    ticket = ha_cuda_span_begin(&stream[1], &wait);
+    fake->kernel("_Z7somehowv", 8, 2200, 2300);
+    ha_cuda_span_end(&stream[1], ticket);
+    ticket = ha_cuda_span_begin(&stream[1], &(struct ha_cuda_span){ HA_SPAN_KERNEL, "graph", 0, 0 });
+    fake->kernel("_Z9flag_wait9flag_args", 55, 2400, 2500);   /* a graph's kernels run on streams of its own */
+    fake->kernel("_Z9merge_few10merge_args", 55, 2500, 2600);
+    ha_cuda_span_end(&stream[1], ticket);
+    fake->kernel("_Z9merge_few10merge_args", 7, 2700, 2800);         /* without an id, on a stream of ours */
+    fake->kernel("_Z9merge_few10merge_args", 99, 2900, 3000);        /* somebody else's */
+    size_t launches = spans.count;
+    ha_cuda_trace_set(&device, NULL);
+    assert_true(synchronised);
+    assert_int_equal(launches, 5);
+
+    static const struct ha_span want[] = {
+        { 900, 1200, 4096, 0, HA_SPAN_H2D, "link H2D", "copy H2D" },
+        { 1000, 1500, 0, 640, HA_SPAN_KERNEL, "stream a", "attend" },
+        { 1600, 1700, 0, 0, HA_SPAN_KERNEL, "stream a", "attend" },
+        { 1950, 1990, 0, 0, HA_SPAN_D2D, "stream a", "product" },
+        { 2000, 2100, 0, 0, HA_SPAN_KERNEL, "stream a", "product" },
+        { 2200, 2300, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait" },
+        { 2400, 2500, 0, 0, HA_SPAN_WAIT, "stream b", "flag_wait" },
+        { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge" },
+        { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge" },
+    };
+    enum { WANT = sizeof want / sizeof *want };
+    assert_int_equal(spans.count, launches + WANT);
+    for (size_t i = 0; i < WANT; i++) {
+        const struct ha_span *s = &spans.span[launches + i], *w = &want[i];
+        assert_true(s->begin_ns == w->begin_ns && s->end_ns == w->end_ns && s->bytes == w->bytes);
+        assert_true(s->zero_copy_bytes == w->zero_copy_bytes && s->kind == w->kind);
+        assert_string_equal(s->lane, w->lane);
+        assert_string_equal(s->name, w->name);
+    }
+    assert_int_equal(ha_cuda_trace_lost(&device), 0);
+    assert_int_equal(events_made, 0);
+    assert_string_equal(ha_cuda_trace_source(&device), "CUPTI");
+    assert_int_equal(fake->depth, 0);
+}
+
+static void ids_do_not_outlive_their_trace(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        spans.count = 0;
+        ha_cuda_trace_set(&device, &sink);
+        void *ticket = ha_cuda_span_begin(&stream[i % 2], i % 2 ? &merge : &attend);
+        fake->kernel("_Z1av", 7 + (uint32_t)i % 2, 1000, 1500);
+        ha_cuda_span_end(&stream[i % 2], ticket);
+        fake->late(1, 99, 1200, 1300);   /* of the first trace, in every one: elsewhere than on our streams */
+        ha_cuda_trace_set(&device, NULL);
+        assert_int_equal(spans.count, i ? 2 : 3);
+        assert_string_equal(spans.span[1].name, i % 2 ? "merge" : "attend");
+        assert_string_equal(spans.span[1].lane, stream[i % 2].lane);
+        assert_true(spans.span[1].zero_copy_bytes == (i % 2 ? 0 : 640));
+    }
+    assert_int_equal(ha_cuda_trace_lost(&device), 0);
+}
+
+static void what_cupti_lost_is_counted(void **state)
+{
+    void *ticket;
+
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    ticket = ha_cuda_span_begin(&stream[0], &up);
+    ha_cuda_span_end(&stream[0], ticket);                  /* bytes that no record tells of */
+    ticket = ha_cuda_span_begin(&stream[0], &attend);
+    fake->kernel("_Z1av", 7, 0, 0);                        /* a record without a stamp, and so its zero-copy bytes */
+    ha_cuda_span_end(&stream[0], ticket);
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(ha_cuda_trace_lost(&device), 3);
+    ha_cuda_trace_set(&device, &sink);
+    fake->no_calls = true;
+    ticket = ha_cuda_span_begin(&stream[0], &attend);
+    fake->kernel("_Z17ha_attend_combine7joining", 7, 100, 200);   /* seen, but not whose bytes */
+    ha_cuda_span_end(&stream[0], ticket);
+    spans.count = 0;
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 1);
+    assert_string_equal(spans.span[0].name, "attend");
+    assert_int_equal(ha_cuda_trace_lost(&device), 4);
+}
+
+/* A declared fallback where CUPTI was not asked for; where it was, an error. */
+static void a_meter_that_fails(void **state)
+{
+    (void)state;
+    fake->fail_kind = 10;
+    ha_cuda_trace_set(&device, &sink);
+    assert_string_equal(ha_cuda_trace_source(&device), "CUDA events");
+    for (size_t i = 0; i < 2; i++) stream[i].cuda = &queue[i];
+    run(&stream[0], &merge, 1000);
+    ha_cuda_trace_set(&device, NULL);
+    assert_int_equal(spans.count, 2);
+    assert_false(device.failed);
+    ha_cuda_trace_destroy(device.trace);
+
+    fake->fail_kind = 0;
+    setenv("HABENCH_TRACE", "cupti", 1);
+    open_trace();
+    fake->fail_kind = 10;
+    ha_cuda_trace_set(&device, &sink);
+    assert_true(device.failed);
+    assert_non_null(strstr(device.failure, "error 35, insufficient privileges"));
+    assert_null(ha_cuda_span_begin(&stream[0], &merge));
+    ha_cuda_trace_set(&device, NULL);
+}
+
+static void what_is_asked_for(void **state)
+{
+    static const struct {
+        const char *trace, *cupti, *says;
+        enum ha_status status;
+    } cases[] = {
+        { "cupit", "off", "neither cupti nor events", HA_ERROR },
+        { "cupti", "off", "off (HABENCH_CUPTI)", HA_ERROR },
+        { "cupti", "/nowhere/libcupti.so", "No such file", HA_ERROR },
+        { "", "/nowhere/libcupti.so", "No such file", HA_ERROR },
+        { "events", "/nowhere/libcupti.so", "CUDA events", HA_OK },
+        { "", "off", "CUDA events", HA_OK },
+#ifdef HA_CUDA_EMULATED
+        { "", "", "CUDA events", HA_OK },
+        { "cupti", "", "an emulated device has none", HA_ERROR },
+#endif
+        { "cupti", "fake_cupti.so", "CUPTI", HA_OK },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ha_why why = { "" };
+        setenv("HABENCH_TRACE", cases[i].trace, 1);
+        setenv("HABENCH_CUPTI", strncmp(cases[i].cupti, "fake", 4) ? cases[i].cupti : beside(cases[i].cupti), 1);
+        device = (struct ha_device){ .lock = PTHREAD_MUTEX_INITIALIZER };
+        assert_int_equal(ha_cuda_trace_create(&device.trace, &device, &why), cases[i].status);
+        const char *text = cases[i].status == HA_OK ? ha_cuda_trace_source(&device) : why.text;
+        if (!strstr(text, cases[i].says)) fail_msg("'%s' lacks '%s'", text, cases[i].says);
+        if (cases[i].status == HA_OK) ha_cuda_trace_destroy(device.trace);
+    }
+}
+
+static void a_trace_that_is_on_at_the_end(void **state)
+{
+    (void)state;
+    ha_cuda_trace_set(&device, &sink);
+    ha_cuda_trace_destroy(device.trace);
+    assert_true(fake->enabled == 0);
+    open_trace();
+}
+
+int main(void)
+{
+    alarm(300);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nothing_is_recorded_untraced_or_while_capturing, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(operations_are_stamped, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(a_long_trace_stays_exact, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(events_are_used_again, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(spans_go_to_the_sink_of_their_time, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(what_cannot_be_stamped_is_counted, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(the_end_waits_for_what_is_being_enqueued, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(streams_are_fed_from_threads_of_their_own, with_events, close_trace),
+        cmocka_unit_test_setup_teardown(records_become_spans, with_cupti, close_trace),
+        cmocka_unit_test_setup_teardown(ids_do_not_outlive_their_trace, with_cupti, close_trace),
+        cmocka_unit_test_setup_teardown(what_cupti_lost_is_counted, with_cupti, close_trace),
+        cmocka_unit_test_setup_teardown(a_meter_that_fails, with_cupti, close_trace),
+        cmocka_unit_test_setup_teardown(a_trace_that_is_on_at_the_end, with_cupti, close_trace),
+        cmocka_unit_test(what_is_asked_for),
+    };
+    return cmocka_run_group_tests_name("cuda: trace", tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* Rows that a kernel moves, copies handed over in one call, CPU stores into device memory, and the two kernels that
+ * measure. Where memory is mapped, what a move reads and writes there crosses the link. */
+
+#include "kernels/host/host.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/why.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- move */
+
+/* One side of a move: device or mapped memory, rows that stay within their allocation. Rows that an index chooses
+ * are only known when the move runs; until then `room`, what the allocation has behind ptr, is kept. */
+static bool side(struct ha_stream *s, struct ha_host_op *op, const char *role, const void *ptr, size_t stride, const uint32_t *index,
+                 size_t *room)
+{
+    const struct ha_device_move *m = &op->u.move.args;
+    size_t span;
+    if (__builtin_mul_overflow(m->rows - 1, stride, &span) || __builtin_add_overflow(span, m->row_bytes, &span)) span = SIZE_MAX;
+    const enum ha_host_place place = ha_host_operand(s, op->verb->name, role, ptr, index ? 1 : span, HA_AT_DEVICE | HA_AT_MAPPED);
+    if (place == HA_AT_MAPPED) op->zero_copy_bytes += m->rows * m->row_bytes;
+    *room = place && index ? ha_host_room(s->device, ptr, NULL) : SIZE_MAX;
+    return place != 0;
+}
+
+static bool index_fits(struct ha_stream *s, struct ha_host_op *op, const char *role, const uint32_t *index)
+{
+    const size_t bytes = index ? op->u.move.args.rows * sizeof *index : 0;
+    const enum ha_host_place place = ha_host_operand(s, op->verb->name, role, index, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
+    if (place == HA_AT_MAPPED) op->zero_copy_bytes += bytes;
+    return place != 0;
+}
+
+/* Where row i of a side begins, or SIZE_MAX and the device has failed. */
+static size_t row_at(struct ha_stream *s, const char *role, const uint32_t *index, size_t i, size_t stride, size_t row_bytes, size_t room)
+{
+    const size_t row = index ? index[i] : i;
+    size_t at;
+    if (!__builtin_mul_overflow(row, stride, &at) && at <= room && row_bytes <= room - at) return at;
+    ha_host_fail(s->device, "move on %s: row %zu of %zu bytes, which the %s index names at %zu, leaves its allocation", s->lane, row,
+                 row_bytes, role, i);
+    return SIZE_MAX;
+}
+
+static void run_move(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+{
+    (void)array;
+    const struct ha_device_move *m = &op->u.move.args;
+    for (size_t i = 0; i < m->rows; i++) {
+        const size_t to = row_at(s, "destination", m->dst_index, i, m->dst_stride_bytes, m->row_bytes, op->u.move.dst_room);
+        const size_t from = row_at(s, "source", m->src_index, i, m->src_stride_bytes, m->row_bytes, op->u.move.src_room);
+        if (to == SIZE_MAX || from == SIZE_MAX) return;
+        char *dst = (char *)m->dst + to;
+        const char *src = (const char *)m->src + from;
+        if ((uintptr_t)dst < (uintptr_t)src + m->row_bytes && (uintptr_t)src < (uintptr_t)dst + m->row_bytes) {
+            ha_host_fail(s->device, "move on %s: row %zu comes from %p and goes to %p, which overlap", s->lane, i, (const void *)src, (void *)dst);
+            return;
+        }
+        memcpy(dst, src, m->row_bytes);
+    }
+}
+
+enum ha_status ha_host_move(struct ha_stream *s, const struct ha_device_move *args)
+{
+    static const struct ha_host_verb verb = { .name = "move", .kind = HA_SPAN_KERNEL, .run = run_move };
+    struct ha_host_op op = { .verb = &verb, .u.move.args = *args };
+    size_t bytes;
+    if (__builtin_mul_overflow(args->rows, args->row_bytes, &bytes))
+        return ha_host_fail(s->device, "move on %s: %zu rows of %zu bytes", s->lane, args->rows, args->row_bytes);
+    if (bytes == 0) op.u.move.args.rows = 0;
+    else if (!index_fits(s, &op, "destination index", args->dst_index) || !index_fits(s, &op, "source index", args->src_index)
+             || !side(s, &op, "destination", args->dst, args->dst_stride_bytes, args->dst_index, &op.u.move.dst_room)
+             || !side(s, &op, "source", args->src, args->src_stride_bytes, args->src_index, &op.u.move.src_room))
+        return HA_ERROR;
+    if (op.u.move.args.rows > 1 && args->dst_stride_bytes < args->row_bytes)
+        return ha_host_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, args->row_bytes, args->dst_stride_bytes);
+    return ha_host_enqueue(s, &op, NULL, 0);
+}
+
+/* ---- copies handed over in one call */
+
+struct piece {
+    char *dst;
+    const char *src;
+    size_t bytes;
+};
+
+static void run_pieces(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+{
+    (void)s;
+    const struct piece *piece = array;
+    for (size_t i = 0; i < op->u.pieces.count; i++) memcpy(piece[i].dst, piece[i].src, piece[i].bytes);
+}
+
+static bool piece_fits(struct ha_stream *s, const char *name, const struct piece *p, enum ha_direction dir)
+{
+    const unsigned host = HA_AT_PINNED | HA_AT_MAPPED | HA_AT_PAGEABLE;
+    if (!ha_host_operand(s, name, "destination", p->dst, p->bytes, dir == HA_D2H ? host : HA_AT_DEVICE)
+        || !ha_host_operand(s, name, "source", p->src, p->bytes, dir == HA_H2D ? host : HA_AT_DEVICE))
+        return false;
+    if ((uintptr_t)p->dst >= (uintptr_t)p->src + p->bytes || (uintptr_t)p->src >= (uintptr_t)p->dst + p->bytes) return true;
+    ha_host_fail(s->device, "%s on %s: source %p and destination %p overlap", name, s->lane, (const void *)p->src, (void *)p->dst);
+    return false;
+}
+
+enum ha_status ha_host_copy_pieces(struct ha_stream *s, const struct ha_device_pieces *pieces, enum ha_direction dir)
+{
+    static const struct ha_host_verb verb[] = {
+        [HA_H2D] = { .name = "copy_pieces H2D", .kind = HA_SPAN_H2D, .on_link = true, .run = run_pieces },
+        [HA_D2H] = { .name = "copy_pieces D2H", .kind = HA_SPAN_D2H, .on_link = true, .run = run_pieces },
+        [HA_D2D] = { .name = "copy_pieces D2D", .kind = HA_SPAN_D2D, .run = run_pieces },
+    };
+    struct ha_host_op op = { .verb = &verb[dir] };
+    struct piece *array = calloc(pieces->count ? pieces->count : 1, sizeof *array);
+    if (!array) return ha_host_fail(s->device, "%s on %s: no memory for %zu pieces", op.verb->name, s->lane, pieces->count);
+    bool fits = true;
+    for (size_t i = 0; i < pieces->count && fits; i++) {
+        const struct piece p = { pieces->dst[i], pieces->src[i], pieces->bytes[i] };
+        if (p.bytes == 0) continue;
+        fits = piece_fits(s, op.verb->name, &p, dir);
+        array[op.u.pieces.count++] = p;
+        op.bytes += p.bytes;
+    }
+    const enum ha_status status = fits ? ha_host_enqueue(s, &op, array, op.u.pieces.count * sizeof *array) : HA_ERROR;
+    free(array);
+    return status;
+}
+
+/* ---- for measuring */
+
+static void run_read(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+{
+    (void)s, (void)array;
+    enum { LANES = 16 };
+    const uint32_t *word = op->u.read.word;
+    uint32_t sum[LANES] = { 0 }, total = 0;
+    size_t i = 0;
+    for (; i + LANES <= op->u.read.words; i += LANES)
+        for (size_t lane = 0; lane < LANES; lane++) sum[lane] += word[i + lane];
+    for (; i < op->u.read.words; i++) total += word[i];
+    for (size_t lane = 0; lane < LANES; lane++) total += sum[lane];
+    *op->u.read.sum += total;
+}
+
+enum ha_status ha_host_read(struct ha_stream *s, const void *ptr, size_t bytes, uint32_t *sum)
+{
+    static const struct ha_host_verb verb = { .name = "read", .kind = HA_SPAN_KERNEL, .run = run_read };
+    const unsigned allowed = HA_AT_DEVICE | HA_AT_MAPPED;
+    struct ha_host_op op = { .verb = &verb, .u.read = { ptr, bytes / sizeof(uint32_t), sum } };
+    const enum ha_host_place place = ha_host_operand(s, verb.name, "source", ptr, bytes, allowed);
+    if (!place || !ha_host_operand(s, verb.name, "sum", sum, sizeof *sum, allowed)) return HA_ERROR;
+    if (bytes % sizeof(uint32_t) || (uintptr_t)ptr % sizeof(uint32_t))
+        return ha_host_fail(s->device, "read on %s: %zu bytes at %p are no array of 32-bit words", s->lane, bytes, ptr);
+    if (place == HA_AT_MAPPED) op.zero_copy_bytes = bytes;
+    return ha_host_enqueue(s, &op, NULL, 0);
+}
+
+static void run_spin(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+{
+    (void)array;
+    const uint64_t begin = ha_now_ns();
+    while (ha_now_ns() - begin < op->u.spin_ns && !ha_host_failed(s->device)) ha_host_relax();
+}
+
+enum ha_status ha_host_spin(struct ha_stream *s, uint64_t ns)
+{
+    static const struct ha_host_verb verb = { .name = "spin", .kind = HA_SPAN_KERNEL, .run = run_spin };
+    struct ha_host_op op = { .verb = &verb, .u.spin_ns = ns };
+    return ha_host_enqueue(s, &op, NULL, 0);
+}
+
+/* ---- CPU stores: this device's memory is the host's */
+
+enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why)
+{
+    enum ha_memory kind = HA_MEM_PINNED;
+    const size_t room = ha_host_room(dev, ptr, &kind);
+    if (room == 0 || kind != HA_MEM_DEVICE || bytes > room)
+        return ha_why(why, HA_ERROR, "host device: map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr, bytes);
+    *host = ptr;
+    return HA_OK;
+}
+
+void ha_host_unmap_device(struct ha_device *dev, void *host)
+{
+    enum ha_memory kind = HA_MEM_PINNED;
+    if (host && (ha_host_room(dev, host, &kind) == 0 || kind != HA_MEM_DEVICE))
+        ha_host_fail(dev, "unmap_device: %p was not mapped, or its memory is freed", host);
+}

@@ -1,0 +1,254 @@
+/* Products by a BLAS of the system, through its CBLAS, and attention made of them: scores, softmax, weighted values.
+ * A BLAS knows binary32: what is stored in 16 bits is converted before, some rows at a time. */
+
+#include "kernels/host/host.h"
+
+#include "harness/base/numeric.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the library: looked for once, kept */
+
+enum { CBLAS_ROWS = 101, CBLAS_AS_IS = 111, CBLAS_TRANSPOSED = 112 };
+typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
+                      float beta, float *c, int ldc);
+
+static struct {
+    sgemm_fn *sgemm;
+    char absent[160];
+} blas;
+
+/* what a pointer to an object is, C does not turn into one to a function */
+static void look_up(void *library, const char *name, void *fn)
+{
+    void *found = dlsym(library, name);
+    memcpy(fn, &found, sizeof found);
+}
+
+static void load(void)
+{
+    const char *named = getenv("HABENCH_BLAS"), *names[] = { named && *named ? named : "libopenblas.so.0", "libblas.so.3" };
+    const size_t count = named && *named ? 1 : sizeof names / sizeof *names;
+    for (size_t i = 0; i < count && !blas.sgemm; i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (!library) continue;
+        void (*set_threads)(int);
+        look_up(library, "cblas_sgemm", &blas.sgemm);
+        look_up(library, "openblas_set_num_threads", &set_threads);
+        /* a stream is one thread: more would take the CPU side's cores */
+        if (blas.sgemm && set_threads) set_threads(1);
+        if (!blas.sgemm) dlclose(library);
+    }
+    if (blas.sgemm) return;
+    if (count == 1) snprintf(blas.absent, sizeof blas.absent, "no CBLAS in HABENCH_BLAS=%.100s", named);
+    else snprintf(blas.absent, sizeof blas.absent, "no BLAS: neither libopenblas.so.0 nor libblas.so.3; install libopenblas0-pthread");
+}
+
+const char *ha_host_products_absent(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load);
+    return blas.sgemm ? NULL : blas.absent;
+}
+
+/* c [m][n] = a [m][k] b [k][n], or b [n][k] transposed; add: c +=. A BLAS that is given a stride of 0 ends the process. */
+static void multiply(const float *a, size_t lda, const float *b, size_t ldb, bool transposed, float *c, size_t ldc, size_t m, size_t n,
+                     size_t k, bool add)
+{
+    blas.sgemm(CBLAS_ROWS, CBLAS_AS_IS, transposed ? CBLAS_TRANSPOSED : CBLAS_AS_IS, (int)m, (int)n, (int)k, 1.0f, a, (int)(lda ? lda : 1),
+               b, (int)(ldb ? ldb : 1), add ? 1.0f : 0.0f, c, (int)ldc);
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* ---- y = x w^T */
+
+enum { PRODUCT_ROWS = 256, PRODUCT_COLUMNS = 256 };
+
+static void load_rows(const void *from, size_t first, size_t rows, size_t cols, enum ha_dtype dtype, float *out)
+{
+    ha_load_row((const char *)from + first * cols * ha_dtype_bytes(dtype), rows * cols, dtype, out);
+}
+
+static void run_product(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+{
+    (void)s, (void)array;
+    const struct ha_device_product *p = &op->u.product;
+    if (p->dtype == HA_F32) {
+        multiply(p->x, p->k, p->w, p->k, true, p->y, p->n, p->m, p->n, p->k, false);
+        return;
+    }
+    float *x = op->scratch, *w = x + smaller(p->m, PRODUCT_ROWS) * p->k, *y = w + smaller(p->n, PRODUCT_COLUMNS) * p->k;
+    for (size_t i = 0; i < p->m; i += PRODUCT_ROWS) {
+        const size_t rows = smaller(p->m - i, PRODUCT_ROWS);
+        load_rows(p->x, i, rows, p->k, p->dtype, x);
+        for (size_t j = 0; j < p->n; j += PRODUCT_COLUMNS) {
+            const size_t cols = smaller(p->n - j, PRODUCT_COLUMNS);
+            load_rows(p->w, j, cols, p->k, p->dtype, w);
+            multiply(x, p->k, w, p->k, true, y, cols, rows, cols, p->k, false);
+            for (size_t r = 0; r < rows; r++)
+                ha_store_row((char *)p->y + ((i + r) * p->n + j) * ha_dtype_bytes(p->dtype), cols, p->dtype, y + r * cols);
+        }
+    }
+}
+
+enum ha_status ha_host_product(struct ha_stream *s, const struct ha_device_product *args)
+{
+    static const struct ha_host_verb verb = { .name = "product", .kind = HA_SPAN_KERNEL, .run = run_product };
+    const size_t rows = smaller(args->m, PRODUCT_ROWS), cols = smaller(args->n, PRODUCT_COLUMNS), bytes = ha_dtype_bytes(args->dtype);
+    struct ha_host_op op = { .verb = &verb, .u.product = *args };
+    if (ha_host_products_absent()) return ha_host_fail(s->device, "product on %s: %s", s->lane, ha_host_products_absent());
+    if (args->m > INT_MAX || args->n > INT_MAX || args->k > INT_MAX)
+        return ha_host_fail(s->device, "product on %s: %zu x %zu x %zu is beyond a BLAS of 32-bit integers", s->lane, args->m, args->n, args->k);
+    if (!ha_host_operand(s, verb.name, "x", args->x, args->m * args->k * bytes, HA_AT_DEVICE)
+        || !ha_host_operand(s, verb.name, "w", args->w, args->n * args->k * bytes, HA_AT_DEVICE)
+        || !ha_host_operand(s, verb.name, "y", args->y, args->m * args->n * bytes, HA_AT_DEVICE))
+        return HA_ERROR;
+    if (args->m == 0 || args->n == 0) return HA_OK;
+    if (args->dtype != HA_F32) op.scratch_bytes = sizeof(float) * ((rows + cols) * args->k + rows * cols);
+    return ha_host_enqueue(s, &op, NULL, 0);
+}
+
+/* ---- attention */
+
+enum { BLOCK_KEYS = 1024 };   /* converted at a time */
+/* kept at a time, where one row is not more */
+#ifndef HA_HOST_SCORES
+#define HA_HOST_SCORES ((size_t)4 << 20)
+#endif
+
+/* Of one sequence: how its query rows (t, g) are cut, and what of the scratch is what. */
+struct plan {
+    size_t keys, rows, group;      /* rows: at a time */
+    float *q, *score, *acc, *converted, *sum, *max;
+    size_t floats;
+};
+
+static struct plan plan_of(const struct ha_device_attend *a, const struct ha_device_seq *seq, float *scratch)
+{
+    struct plan p = { .group = a->q_heads / a->kv_heads };
+    for (size_t r = 0; r < seq->runs_count; r++) p.keys += seq->runs[r].keys;
+    p.rows = smaller(a->q_len * p.group, p.keys && HA_HOST_SCORES / p.keys ? HA_HOST_SCORES / p.keys : 1);
+    const struct { float **at; size_t floats; } parts[] = {
+        { &p.q, p.rows * a->head_dim }, { &p.score, p.rows * p.keys }, { &p.acc, p.rows * a->head_dim },
+        { &p.converted, BLOCK_KEYS * a->head_dim }, { &p.sum, p.rows }, { &p.max, p.rows },
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        *parts[i].at = scratch ? scratch + p.floats : NULL;
+        p.floats += parts[i].floats;
+    }
+    return p;
+}
+
+/* Rows [first, first + count) of K or V of one head, as floats. */
+static const float *block(const char *rows, size_t stride, size_t first, size_t count, const struct ha_device_attend *a, float *out)
+{
+    for (size_t i = 0; i < count; i++) ha_load_row(rows + (first + i) * stride, a->head_dim, a->dtype, out + i * a->head_dim);
+    return out;
+}
+
+/* scaled scores become exp(s - max), 0 where not visible */
+static void softmax(float *s, size_t visible, size_t keys, float scale, float *max_out, float *sum_out)
+{
+    float max = -INFINITY, sum = 0;
+    for (size_t j = 0; j < visible; j++) {
+        s[j] *= scale;
+        max = fmaxf(max, s[j]);
+    }
+    for (size_t j = 0; j < visible; j++) {
+        s[j] = expf(s[j] - max);
+        sum += s[j];
+    }
+    for (size_t j = visible; j < keys; j++) s[j] = 0;
+    *max_out = max;
+    *sum_out = sum;
+}
+
+/* Query rows [first, first + rows) of one KV head. */
+static void attend_rows(const struct ha_device_attend *a, const struct ha_device_seq *seq, size_t head, size_t first, size_t rows,
+                        const struct plan *p)
+{
+    const size_t dim = a->head_dim;
+    for (size_t i = 0; i < rows; i++) {
+        const size_t t = (first + i) / p->group, h = head * p->group + (first + i) % p->group;
+        memcpy(p->q + i * dim, seq->q + (t * a->q_heads + h) * dim, dim * sizeof(float));
+    }
+    float *score = p->score;
+    for (size_t r = 0; r < seq->runs_count; r++) {
+        const struct ha_rows *run = &seq->runs[r];
+        for (size_t j = 0; j < run->keys; j += BLOCK_KEYS) {
+            const size_t keys = smaller(run->keys - j, BLOCK_KEYS);
+            const float *k = block((const char *)run->k + head * seq->k_head_bytes, run->k_stride_bytes, j, keys, a, p->converted);
+            multiply(p->q, dim, k, dim, true, score, p->keys, rows, keys, dim, false);
+            score += keys;
+        }
+    }
+    for (size_t i = 0; i < rows; i++) {
+        const size_t after = a->causal ? a->q_len - 1 - (first + i) / p->group : 0;
+        softmax(p->score + i * p->keys, p->keys - after, p->keys, a->scale, &p->max[i], &p->sum[i]);
+    }
+    memset(p->acc, 0, rows * dim * sizeof(float));
+    score = p->score;
+    for (size_t r = 0; r < seq->runs_count; r++) {
+        const struct ha_rows *run = &seq->runs[r];
+        for (size_t j = 0; j < run->keys; j += BLOCK_KEYS) {
+            const size_t keys = smaller(run->keys - j, BLOCK_KEYS);
+            const float *v = block((const char *)run->v + head * seq->v_head_bytes, run->v_stride_bytes, j, keys, a, p->converted);
+            multiply(score, p->keys, v, dim, false, p->acc, dim, rows, dim, keys, true);
+            score += keys;
+        }
+    }
+    for (size_t i = 0; i < rows; i++) {
+        const size_t at = (first + i) / p->group * a->q_heads + head * p->group + (first + i) % p->group;
+        const bool empty = p->keys == 0;
+        for (size_t d = 0; d < dim; d++) seq->o[at * dim + d] = empty ? 0 : p->acc[i * dim + d] / p->sum[i];
+        seq->lse[at] = empty ? -INFINITY : p->max[i] + logf(p->sum[i]);
+    }
+}
+
+static void run_attend(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+{
+    (void)s;
+    const struct ha_device_attend *a = &op->u.attend;
+    const struct ha_device_seq *seqs = array;
+    for (size_t b = 0; b < a->batch; b++) {
+        const struct plan p = plan_of(a, &seqs[b], op->scratch);
+        const size_t rows = a->q_len * p.group;
+        for (size_t head = 0; head < a->kv_heads; head++)
+            for (size_t first = 0; first < rows; first += p.rows)
+                attend_rows(a, &seqs[b], head, first, smaller(rows - first, p.rows), &p);
+    }
+}
+
+enum ha_status ha_host_attend_products(struct ha_stream *s, const struct ha_device_attend *args)
+{
+    static const struct ha_host_verb verb = { .name = "attend_products", .kind = HA_SPAN_KERNEL, .run = run_attend };
+    struct ha_host_op op = { .verb = &verb, .u.attend = *args };
+    if (ha_host_products_absent()) return ha_host_fail(s->device, "attend_products on %s: %s", s->lane, ha_host_products_absent());
+    if (!ha_host_attend_fits(s, &op, args)) return HA_ERROR;
+    for (size_t b = 0; b < args->batch; b++) {
+        const struct ha_device_seq *seq = &args->seqs[b];
+        if (seq->weights) return ha_host_fail(s->device, "attend_products on %s: gives no weights", s->lane);
+        for (size_t r = 0; r < seq->runs_count; r++)
+            if (seq->runs[r].index)
+                return ha_host_fail(s->device, "attend_products on %s: run %zu has an index, and a product reads rows in order", s->lane, r);
+        const struct plan p = plan_of(args, seq, NULL);
+        if (p.keys > INT_MAX) return ha_host_fail(s->device, "attend_products on %s: %zu keys are beyond a BLAS of 32-bit integers", s->lane, p.keys);
+        if (sizeof(float) * p.floats > op.scratch_bytes) op.scratch_bytes = sizeof(float) * p.floats;
+    }
+    op.u.attend.seqs = NULL;  /* run_attend gets the copy */
+    return ha_host_enqueue(s, &op, args->seqs, args->batch * sizeof *args->seqs);
+}
+
+struct ha_profile ha_host_products_profile(void)
+{
+    /* Whatever the library's blocks: no sum is longer than its terms one after the other, and a block's sum is added to
+     * what came before. expf and logf of a C library are within 1 ulp. */
+    return (struct ha_profile){ .dot_lanes = 1, .dot_extra = 1, .sum_lanes = 1, .sum_extra = 1, .exp_eps = 0x1p-23, .log_eps = 0x1p-23,
+                                .join_keys = UINT_MAX };
+}

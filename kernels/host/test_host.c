@@ -1,0 +1,146 @@
+/* What is the embedded device's own: turns on its link, streams that stay, the kernels it is given, the guards. */
+
+#include "kernels/host/host.h"
+#include "kernels/host/test_support.h"
+
+#include "harness/base/clock.h"
+
+#include <time.h>
+
+#define SECOND UINT64_C(1000000000)
+
+static void nap(long ns)
+{
+    struct timespec t = { 0, ns };
+    nanosleep(&t, NULL);
+}
+
+/* The test itself takes the link up: copies up wait for it, in the order in which they came; down goes on. */
+static void copies_of_one_direction_take_turns(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *up[2] = { device_stream(dev, "up"), device_stream(dev, "up") }, *down = device_stream(dev, "down");
+    char *d = device_alloc(dev, HA_MEM_DEVICE, 64), *h = device_alloc(dev, HA_MEM_PINNED, 64);
+    memset(h, 1, 64);
+    memset(d, 2, 64);
+    ha_host_link_take(&dev->link[HA_H2D]);
+    for (size_t i = 0; i < 2; i++) {
+        h[i] = (char)(10 + i);
+        ok(api->copy(up[i], d, h + i, 1, HA_H2D));
+        for (uint64_t end = ha_now_ns() + 10 * SECOND, waiting = 0; waiting < 2 + i; nap(20000)) {
+            assert_true(ha_now_ns() < end);
+            pthread_mutex_lock(&dev->link[HA_H2D].lock);
+            waiting = dev->link[HA_H2D].next - dev->link[HA_H2D].serving;
+            pthread_mutex_unlock(&dev->link[HA_H2D].lock);
+        }
+    }
+    ok(api->copy(down, h + 8, d + 8, 8, HA_D2H));
+    ok(api->stream_sync(down));
+    assert_int_equal(h[8], 2);
+    nap(2000000);
+    assert_int_equal(__atomic_load_n(&up[0]->done, __ATOMIC_ACQUIRE) + __atomic_load_n(&up[1]->done, __ATOMIC_ACQUIRE), 0);
+    ha_host_link_give(&dev->link[HA_H2D]);
+    ok(api->stream_sync(up[0]));
+    ok(api->stream_sync(up[1]));
+    assert_int_equal(d[0], 11);
+    api->stream_destroy(up[0]);
+    api->stream_destroy(up[1]);
+    api->stream_destroy(down);
+    api->mem_free(dev, HA_MEM_DEVICE, d);
+    api->mem_free(dev, HA_MEM_PINNED, h);
+    assert_no_failure(dev);
+    api->close(dev);
+}
+
+static void streams_stay_for_the_next_of_their_name(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    size_t kept = 0;
+    for (int i = 0; i < 20; i++) {
+        struct ha_stream *a = device_stream(dev, "same"), *b = device_stream(dev, "same");
+        assert_string_not_equal(a->lane, b->lane);
+        api->stream_destroy(a);
+        api->stream_destroy(b);
+    }
+    for (const struct ha_stream *s = dev->streams; s; s = s->next) kept++;
+    assert_int_equal(kept, 2);
+    api->close(dev);
+}
+
+static void what_is_freed_is_forgotten(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    for (size_t i = 0; i < 3; i++) api->mem_free(dev, (enum ha_memory)i, device_alloc(dev, (enum ha_memory)i, 64));
+    assert_int_equal(dev->memory.count, 0);
+    api->close(dev);
+}
+
+static void a_deadlock_says_how_far_a_stream_is(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(20000000);
+    struct ha_stream *a = device_stream(dev, "alpha"), *b = device_stream(dev, "beta");
+    struct ha_event *e = device_event(dev);
+    uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
+    *flag = 2;
+    ok(api->flag_wait(a, flag, 5));
+    ok(api->flag_write(a, flag, 9));
+    ok(api->event_record(e, a));
+    ok(api->stream_wait(b, e));
+    assert_int_equal(api->stream_sync(b), HA_ERROR);
+    assert_int_equal(api->stream_sync(a), HA_ERROR);
+    assert_failure_has(dev, "stream beta: stream_wait for operation 2 of stream alpha, which has done 0");
+    assert_int_equal(*flag, 2);   /* nothing behind the failure ran */
+    api->event_destroy(e);
+    api->stream_destroy(a);
+    api->stream_destroy(b);
+    api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->close(dev);
+}
+
+static void a_device_without_kernels_is_refused(void **state)
+{
+    (void)state;
+    struct ha_device *dev;
+    struct ha_why why;
+    struct ha_kernels half = test_kernels;
+    half.merge = NULL;
+    assert_int_equal(api->open(&dev, &(struct ha_device_config){ NULL, 0 }, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "no kernel table"));
+    assert_int_equal(api->open(&dev, &(struct ha_device_config){ &half, 0 }, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "no merge"));
+}
+
+static void info_is_that_of_the_kernels(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_device_info info;
+    api->info(dev, &info);
+    assert_int_equal(info.merge.states_max, HA_HOST_STATES_MAX);
+    assert_non_null(strstr(info.name, "test"));
+    assert_int_equal(info.compute_threads, 1);
+    assert_int_equal(info.profile[HA_F32].dot_lanes, 3);
+    assert_int_equal(info.profile[HA_BF16].sum_lanes, 5);
+    const struct ha_merge_traits *of = &test_kernels.traits, *merge = &info.merge;
+    assert_true(merge->exp_eps == of->exp_eps && merge->log_eps == of->log_eps && merge->depth_extra == of->depth_extra);
+    assert_true(merge->forms == of->forms && merge->dtypes == of->dtypes && merge->o_strides == of->o_strides);
+    api->close(dev);
+}
+
+int main(void)
+{
+    device_test_begin();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_of_one_direction_take_turns),
+        cmocka_unit_test(streams_stay_for_the_next_of_their_name),
+        cmocka_unit_test(what_is_freed_is_forgotten),
+        cmocka_unit_test(a_deadlock_says_how_far_a_stream_is),
+        cmocka_unit_test(a_device_without_kernels_is_refused),
+        cmocka_unit_test(info_is_that_of_the_kernels),
+    };
+    return cmocka_run_group_tests_name("host: its own", tests, NULL, NULL);
+}

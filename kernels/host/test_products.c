@@ -1,0 +1,177 @@
+/* attend_products and product of the embedded device, by whichever BLAS this machine has; without one they are skipped, and
+ * what is said then is tested all the same. Compiled a second time with products.c in pieces of a few rows (HA_HOST_SCORES). */
+
+#include "kernels/host/host.h"
+#include "kernels/host/test_support.h"
+#include "kernels/test_products.h"
+
+#include <sys/wait.h>
+
+static void *on_device(void *self, size_t bytes) { return device_alloc(self, HA_MEM_DEVICE, bytes); }
+static void off_device(void *self, void *ptr) { api->mem_free(self, HA_MEM_DEVICE, ptr); }
+static struct test_memory memory_of(struct ha_device *dev) { return (struct test_memory){ dev, on_device, off_device }; }
+
+static void needs_a_blas(void)
+{
+    if (ha_host_products_absent()) skip();
+}
+
+static void multiplies(void **state)
+{
+    (void)state;
+    needs_a_blas();
+    static const size_t shapes[][3] = { { 1, 1, 1 },     { 1, 300, 64 }, { 5, 7, 33 }, { 260, 9, 8 },
+                                        { 257, 513, 2 }, { 3, 4, 0 },    { 0, 4, 8 },  { 4, 0, 8 } };
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *stream = device_stream(dev, "main");
+    const struct test_memory m = memory_of(dev);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes * HA_DTYPE_COUNT; i++) {
+        const size_t *shape = shapes[i / HA_DTYPE_COUNT];
+        const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
+        struct ha_device_product p = { .m = shape[0], .n = shape[1], .k = shape[2], .dtype = dtype };
+        void *x = test_draw(&m, p.m * p.k, dtype, 1), *w = test_draw(&m, p.n * p.k, dtype, 2), *y = on_device(dev, p.m * p.n * ha_dtype_bytes(dtype));
+        p.x = x, p.w = w, p.y = y;
+        ok(api->product(stream, &p));
+        ok(api->stream_sync(stream));
+        test_product_check(&p);
+        off_device(dev, x), off_device(dev, w), off_device(dev, y);
+    }
+    assert_no_failure(dev);
+    api->stream_destroy(stream);
+    api->close(dev);
+}
+
+static void attends(void **state)
+{
+    (void)state;
+    needs_a_blas();
+    /* more keys than are converted at a time */
+    static const struct test_recipe large = { 1, 3, 2, 1, 8, 2, { { 1025, 2100 } }, true, 0 };
+    const struct ha_profile profile = ha_host_products_profile();
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *stream = device_stream(dev, "main");
+    const struct test_memory m = memory_of(dev);
+    for (size_t i = 0; i < (TEST_RECIPES + 1) * HA_DTYPE_COUNT; i++) {
+        const size_t recipe = i / HA_DTYPE_COUNT;
+        struct test_problem *p = test_problem_make(recipe < TEST_RECIPES ? &test_recipes[recipe] : &large, (enum ha_dtype)(i % HA_DTYPE_COUNT), &m);
+        ok(api->attend_products(stream, &p->a));
+        ok(api->stream_sync(stream));
+        test_problem_check(p, &profile);
+        test_problem_free(p);
+    }
+    assert_no_failure(dev);
+    api->stream_destroy(stream);
+    api->close(dev);
+}
+
+static void graphs_hold_them(void **state)
+{
+    (void)state;
+    needs_a_blas();
+    const struct ha_profile profile = ha_host_products_profile();
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *stream = device_stream(dev, "main");
+    const struct test_memory m = memory_of(dev);
+    struct test_problem *p = test_problem_make(&test_recipes[5], HA_BF16, &m);
+    void *x = test_draw(&m, 8, HA_F16, 1), *y = on_device(dev, 2);
+    const struct ha_device_product product = { .y = y, .x = x, .w = x, .m = 1, .n = 1, .k = 8, .dtype = HA_F16 };
+    struct ha_graph *graph;
+    struct ha_why why;
+    ok(api->graph_begin(stream));
+    ok(api->attend_products(stream, &p->a));
+    ok(api->product(stream, &product));
+    ok(api->graph_end(stream, &graph, &why));
+    for (uint64_t i = 0; i < 2; i++) {
+        for (size_t b = 0; b < p->r.batch; b++) test_query(p, b, 7000 + 10 * i + b);
+        memset(y, 0xff, 2);
+        ok(api->graph_launch(graph, stream));
+        ok(api->stream_sync(stream));
+        test_problem_check(p, &profile);
+        test_product_check(&product);
+    }
+    api->graph_destroy(graph);
+    test_problem_free(p);
+    off_device(dev, x), off_device(dev, y);
+    api->stream_destroy(stream);
+    api->close(dev);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    needs_a_blas();
+    static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS", "product on stream main" };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct ha_device *dev = device_open(0);
+        struct ha_stream *stream = device_stream(dev, "main");
+        const struct test_memory m = memory_of(dev);
+        struct test_problem *p = test_problem_make(&test_recipes[2], HA_F32, &m);
+        struct ha_device_product product = { .m = 1, .n = 1, .k = 1 };
+        uint32_t *index = on_device(dev, 64 * sizeof *index);
+        float *weights = on_device(dev, 6 * 64 * sizeof *weights), here = 0;
+        memset(index, 0, 64 * sizeof *index);
+        if (i == 0) p->seq[0].runs[0].index = index;
+        if (i == 1) p->seq[0].weights = weights, p->seq[0].weights_stride = 64;
+        if (i == 2) p->seq[0].o = &here;
+        if (i == 3) product.k = (size_t)1 << 31;
+        if (i == 4) product.y = &here;
+        assert_int_equal(i < 3 ? api->attend_products(stream, &p->a) : api->product(stream, &product), HA_ERROR);
+        assert_failure_has(dev, words[i]);
+        api->stream_destroy(stream);
+        api->close(dev);
+        free(p);
+    }
+}
+
+/* In a process of its own, where no library has been loaded yet. */
+static void absence_is_explained(void **state)
+{
+    (void)state;
+    static const char *const named[] = { "./no such library.so", "libm.so.6" };
+    for (size_t i = 0; i < 2; i++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            char text[160];
+            struct ha_device_info info;
+            struct ha_device *dev;
+            struct ha_why why;
+            setenv("HABENCH_BLAS", named[i], 1);
+            snprintf(text, sizeof text, "no CBLAS in HABENCH_BLAS=%s", named[i]);
+            struct ha_device_config config = { &test_kernels, 0 };
+            if (api->open(&dev, &config, &why) != HA_OK) _exit(1);
+            api->info(dev, &info);
+            if (strcmp(info.no_products, text)) _exit(2);
+            struct ha_stream *stream = device_stream(dev, "main");
+            const struct ha_device_product product = { .m = 0 };
+            if (api->product(stream, &product) != HA_ERROR || !strstr(api->failure(dev), text)) _exit(3);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
+static void info_has_the_profile(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_device_info info;
+    api->info(dev, &info);
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
+        assert_true(info.products[t].dot_lanes == 1 && info.products[t].sum_lanes == 1 && info.products[t].weight_u == 0);
+    assert_int_equal(*info.no_products != 0, ha_host_products_absent() != NULL);
+    api->close(dev);
+}
+
+int main(void)
+{
+    device_test_begin();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absence_is_explained), cmocka_unit_test(multiplies), cmocka_unit_test(attends),
+        cmocka_unit_test(graphs_hold_them),     cmocka_unit_test(refuses),    cmocka_unit_test(info_has_the_profile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
