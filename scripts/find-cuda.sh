@@ -18,7 +18,10 @@ put() { [ -f "$2" ] && [ "$(cat "$2")" = "$1" ] || echo "$1" > "$2"; }
 
 if [ -n "$HABENCH_CUDA" ]; then
     usable "$HABENCH_CUDA" && root=$HABENCH_CUDA
-    [ -n "$root" ] || { echo "ninja cuda: HABENCH_CUDA=$HABENCH_CUDA has no bin/nvcc, include/cuda_runtime_api.h and libcudart_static.a" >&2; exit 1; }
+    [ -n "$root" ] || {
+        echo "ninja cuda: HABENCH_CUDA=$HABENCH_CUDA has no bin/nvcc, include/cuda_runtime_api.h and libcudart_static.a" >&2
+        exit 1
+    }
 else
     path=$(command -v nvcc) && path=$(dirname "$(dirname "$(readlink -f "$path")")")
     for root in /usr/local/cuda "$path" build/cuda ''; do

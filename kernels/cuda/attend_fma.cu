@@ -106,6 +106,7 @@ __device__ __forceinline__ void weigh(struct warp<T, C, R> &w, const float (&p)[
         for (unsigned key = 0; key < S::KEYS; key++) {
             const unsigned lane = (r * S::GROUP + key % S::GROUP) * S::COPIES;
             const float x = __shfl_sync(HA_ALL_LANES, p[key / S::GROUP], int(lane));
+            if (x == 0) continue;   /* a key that the row does not see, and whose V may be NaN */
             HA_UNROLL
             for (unsigned c = 0; c < C; c++) {
                 const float4 v = widen<T>(w.v[key][c]);

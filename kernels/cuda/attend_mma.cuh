@@ -66,11 +66,11 @@ __device__ __forceinline__ void load_k(struct warp<NV, E> &w, const struct ha_cu
                                        unsigned dim)
 {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-HA_UNROLL
+    HA_UNROLL
     for (unsigned e = 0; e < E; e++) {
         const bool real = at.first + 8 * e + g < at.run->keys;
         const char *p = at.run->k + head + row_of(at, ahead, 8 * e + g) * at.run->k_stride + 16 * t;
-HA_UNROLL
+        HA_UNROLL
         for (unsigned j = 0; j < 2 * NV; j++)
             w.k[e][j] = real && 32 * j + 8 * t < dim ? load16<MANY>(p + 64 * j) : make_uint4(0, 0, 0, 0);
     }
@@ -81,18 +81,21 @@ __device__ __forceinline__ void load_v(struct warp<NV, E> &w, const struct ha_cu
                                        unsigned dim)
 {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-HA_UNROLL
+    HA_UNROLL
     for (unsigned e = 0; e < E; e++)
-HA_UNROLL
+        HA_UNROLL
         for (unsigned i = 0; i < 2; i++) {
             const unsigned key = 8 * e + 2 * t + i;
             const bool real = at.first + key < at.run->keys;
             const char *p = at.run->v + head + row_of(at, ahead, key) * at.run->v_stride + 16 * g;
-HA_UNROLL
+            HA_UNROLL
             for (unsigned j = 0; j < NV; j++)
                 w.v[e][i][j] = real && 64 * j + 8 * g < dim ? load16<MANY>(p + 128 * j) : make_uint4(0, 0, 0, 0);
         }
 }
+
+/* What the high and the low parts of a row gave. A score that is infinite, because a key is, has no low part: 0 inf is NaN. */
+__device__ __forceinline__ float whole(float high, float low) { return fabsf(high) == INFINITY ? high : high + low; }
 
 /* s[e]: of row g and keys 8 e + 2 t, 8 e + 2 t + 1, not yet scaled. 32 dims are added up on the tensor cores, two such sums
  * side by side, and the sums in binary32. */
@@ -124,8 +127,8 @@ __device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 
         for (unsigned i = 0; i < 2; i++)
             HA_UNROLL
             for (unsigned e = 0; e < E; e++) {
-                s[e][0] += c[i][e][0] + c[i][e][2];
-                s[e][1] += c[i][e][1] + c[i][e][3];
+                s[e][0] += whole(c[i][e][0], c[i][e][2]);
+                s[e][1] += whole(c[i][e][1], c[i][e][3]);
             }
     }
 }
@@ -134,7 +137,7 @@ __device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 
 template <unsigned NV, unsigned E> __device__ __forceinline__ void soften(struct warp<NV, E> &w, float (&s)[E][2])
 {
     float top = s[0][0];
-HA_UNROLL
+    HA_UNROLL
     for (unsigned e = 0; e < E; e++) top = fmaxf(top, fmaxf(s[e][0], s[e][1]));
     top = fmaxf(top, __shfl_xor_sync(HA_ALL_LANES, top, 1));
     top = fmaxf(top, __shfl_xor_sync(HA_ALL_LANES, top, 2));
@@ -142,17 +145,17 @@ HA_UNROLL
     if (__any_sync(HA_ALL_LANES, m != w.m)) {
         const float x = ha_cuda_shift(w.m, m);
         w.sum *= x;
-HA_UNROLL
+        HA_UNROLL
         for (unsigned j = 0; j < NV; j++)
-HA_UNROLL
+            HA_UNROLL
             for (unsigned e = 0; e < 8; e++)
-HA_UNROLL
+                HA_UNROLL
                 for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] *= x;
         w.m = m;
     }
     const float reference = m == -INFINITY ? 0 : m;
     float sum = 0;
-HA_UNROLL
+    HA_UNROLL
     for (unsigned e = 0; e < E; e++) {
         s[e][0] = ha_exp2(s[e][0] - reference);
         s[e][1] = ha_exp2(s[e][1] - reference);
@@ -164,15 +167,15 @@ HA_UNROLL
 template <enum ha_dtype T, unsigned NV, unsigned E>
 __device__ __forceinline__ void weigh(struct warp<NV, E> &w, const float (&p)[E][2])
 {
-HA_UNROLL
+    HA_UNROLL
     for (unsigned e = 0; e < E; e++) {
         const float hi0 = ha_tf32_hi(p[e][0]), hi1 = ha_tf32_hi(p[e][1]);
         const float a[4] = { hi0, ha_tf32_hi(p[e][0] - hi0), hi1, ha_tf32_hi(p[e][1] - hi1) };
-HA_UNROLL
+        HA_UNROLL
         for (unsigned j = 0; j < NV; j++) {
             const uint4 &even = w.v[e][0][j], &odd = w.v[e][1][j];
             const uint32_t x[4] = { even.x, even.y, even.z, even.w }, y[4] = { odd.x, odd.y, odd.z, odd.w };
-HA_UNROLL
+            HA_UNROLL
             for (unsigned i = 0; i < 4; i++) {
                 const float2 v0 = pair<T>(x[i]), v1 = pair<T>(y[i]);
                 const float low[2] = { v0.x, v1.x }, high[2] = { v0.y, v1.y };
@@ -183,14 +186,62 @@ HA_UNROLL
     }
 }
 
+/* True if some V of the step is not finite. */
+template <enum ha_dtype T, unsigned NV, unsigned E> __device__ __forceinline__ bool spoiled(const struct warp<NV, E> &w)
+{
+    constexpr uint32_t ones = T == HA_F16 ? 0x7c00 : 0x7f80;
+    bool found = false;
+    HA_UNROLL
+    for (unsigned e = 0; e < E; e++)
+        HA_UNROLL
+        for (unsigned i = 0; i < 2; i++)
+            HA_UNROLL
+            for (unsigned j = 0; j < NV; j++) {
+                const uint4 &v = w.v[e][i][j];
+                const uint32_t x[4] = { v.x, v.y, v.z, v.w };
+                HA_UNROLL
+                for (unsigned n = 0; n < 4; n++) found = found || (x[n] & ones) == ones || (x[n] >> 16 & ones) == ones;
+            }
+    return __any_sync(HA_ALL_LANES, found);
+}
+
+/* The same as weigh, a key at a time and only for the rows that see it: in a product of the whole tile, a V that is not
+ * finite would spoil the others, too, as 0 times it is NaN. */
+template <enum ha_dtype T, unsigned NV, unsigned E>
+__device__ __forceinline__ void weigh_apart(struct warp<NV, E> &w, const float (&p)[E][2], const struct ha_cuda_stretch &at, size_t head,
+                                            const struct ha_cuda_call &a)
+{
+    const unsigned lane = threadIdx.x % 32, t = lane % 4;
+    HA_UNROLL
+    for (unsigned e = 0; e < E; e++)
+        HA_UNROLL
+        for (unsigned i = 0; i < 2; i++)
+            for (unsigned of = 0; of < 4; of++) {
+                const unsigned key = 8 * e + 2 * of + i;
+                const float x = __shfl_sync(HA_ALL_LANES, p[e][i], int(lane - t + of));
+                if (x == 0 || at.first + key >= at.run->keys) continue;
+                const char *row = at.run->v + head + ha_cuda_row(*at.run, at.first + key, a.block) * at.run->v_stride;
+                const uint16_t *v = reinterpret_cast<const uint16_t *>(row);
+                HA_UNROLL
+                for (unsigned j = 0; j < NV; j++)
+                    HA_UNROLL
+                    for (unsigned n = 0; n < 8; n++)
+                        HA_UNROLL
+                        for (unsigned half = 0; half < 2; half++) {
+                            const unsigned d = 64 * j + 16 * t + 8 * half + n;
+                            if (d < a.dim) w.acc[j][n][half] = fmaf(x, pair<T>(v[d]).x, w.acc[j][n][half]);
+                        }
+            }
+}
+
 /* What the tensor cores added up goes to the totals, and they begin anew: their sums lose bits on the way, and all in
  * one direction, so that long ones are not left to them. */
 template <unsigned NV, unsigned E> __device__ __forceinline__ void fold(struct warp<NV, E> &w, float4 (&total)[NV][4][32])
 {
     const float x = ha_cuda_shift(w.total_m, w.m);
-HA_UNROLL
+    HA_UNROLL
     for (unsigned j = 0; j < NV; j++)
-HA_UNROLL
+        HA_UNROLL
         for (unsigned f = 0; f < 4; f++) {
             float4 &to = total[j][f][threadIdx.x % 32];
             float(&from)[8][4] = w.acc[j];
@@ -200,11 +251,11 @@ HA_UNROLL
             to.z = fmaf(to.z, x, from[e + 2][i] + from[e + 2][i + 2]);
             to.w = fmaf(to.w, x, from[e + 3][i] + from[e + 3][i + 2]);
         }
-HA_UNROLL
+    HA_UNROLL
     for (unsigned j = 0; j < NV; j++)
-HA_UNROLL
+        HA_UNROLL
         for (unsigned e = 0; e < 8; e++)
-HA_UNROLL
+            HA_UNROLL
             for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
     w.total_sum = fmaf(w.total_sum, x, w.sum);
     w.total_m = w.m;
@@ -275,11 +326,11 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     struct warp<NV, S::EIGHTS> w;
     w.m = w.total_m = -INFINITY;
     w.sum = w.total_sum = 0;
-HA_UNROLL
+    HA_UNROLL
     for (unsigned j = 0; j < NV; j++)
-HA_UNROLL
+        HA_UNROLL
         for (unsigned e = 0; e < 8; e++)
-HA_UNROLL
+            HA_UNROLL
             for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
 
     /* keys that no row of the tile sees are not read */
@@ -311,12 +362,13 @@ HA_UNROLL
         const unsigned long long ahead_after = step < end ? ha_cuda_row_ahead<S::KEYS>(after, a.block) : 0;
 
         const unsigned shown = ha_cuda_shown(at, own);
-HA_UNROLL
+        HA_UNROLL
         for (unsigned e = 0; e < S::EIGHTS; e++)
-HA_UNROLL
+            HA_UNROLL
             for (unsigned i = 0; i < 2; i++) s[e][i] = 8 * e + 2 * t + i < shown ? s[e][i] * a.scale : -INFINITY;
         soften(w, s);
-        weigh<T>(w, s);
+        if (__any_sync(HA_ALL_LANES, shown < S::KEYS) && spoiled<T>(w)) weigh_apart<T>(w, s, at, v_head, a);
+        else weigh<T>(w, s);
         if (go_on) load_v<MANY>(w, next, ahead, v_head, a.dim);
         if (count % S::FOLD == 0) fold(w, total);
         at = next;

@@ -19,10 +19,10 @@
  * one after another, at most n / 32 + 3 if one warp has all n keys in 4 runs; 4 warps, 4. Without: the 8 keys of a step and
  * their addition to those before, 9; a warp has a step of 8 keys (4 from dim 129 on) of every 8, n / 32 + 2 steps; or the
  * weights alone, 2 additions a step of 8 keys, n / 32 + 2, and 3 over the lanes; 8 warps, 8. Splits: a joining thread has
- * four sums, S / 4 + 2, where S is at most one for each step of a warp (two, with 4 tiles in a block): the more splits,
- * the fewer additions before, and together they are at most n / 32 + 4 + 2. The LSE takes the sum apart into 2^e and
+ * four sums, S / 4 + 2, where no more of the S are other than empty than a warp that had all keys would take steps: the
+ * more splits, the fewer additions before, and both together are at most n / 32 + 6 besides the 3 above. The LSE takes the sum apart into 2^e and
  * [0.75, 1.5]: its logarithm and the sum with e ln 2 err by u |LSE|, which the bound has, and 2 u. */
-enum { TENSOR = 20, CUT = 6, SMALL = 1, SCALE = 1, REFERENCE = 1, SPLITS = 6, LSE = 2 };
+enum { TENSOR = 20, CUT = 6, SMALL = 1, SCALE = 1, REFERENCE = 1, STEPS = 3, SPLITS = 6, LSE = 2 };
 
 struct ha_profile ha_cuda_attend_profile(enum ha_dtype dtype)
 {
@@ -31,7 +31,7 @@ struct ha_profile ha_cuda_attend_profile(enum ha_dtype dtype)
     p.dot_lanes = 32;
     p.dot_extra = (tensor ? 4 * TENSOR + CUT + 1 + SMALL : 8) + SCALE;
     p.sum_lanes = 32;
-    p.sum_extra = (tensor ? 4 * TENSOR + CUT + 1 + SMALL + 4 : 9 + 8) + REFERENCE + SPLITS + LSE;
+    p.sum_extra = (tensor ? 4 * TENSOR + CUT + 1 + SMALL + 4 : 9 + 8) + REFERENCE + STEPS + SPLITS + LSE;
     p.join_keys = UINT32_MAX;
     p.joins_max = 1;
     return p;

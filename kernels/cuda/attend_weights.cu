@@ -52,7 +52,8 @@ template <enum ha_dtype T, unsigned C> __global__ void __launch_bounds__(WARPS *
             const float2 whole = a.whole[size_t(b) * a.rows * a.kv_heads + to];
             /* rounded otherwise than the first time, a score may come out above its reference */
             const float above = lane_sums<KEYS>(x) * a.scale - whole.x, weight = ha_exp2(above > 0 ? 0 : above);
-            if (position < ha_cuda_visible(a, seq.keys, row)) mean += weight / (whole.y * float(a.q_len));
+            /* no sum: every score is -inf, and nothing weighs anything */
+            if (position < ha_cuda_visible(a, seq.keys, row) && whole.y != 0) mean += weight / (whole.y * float(a.q_len));
         }
         if (lane % COPIES == 0 && own < at.run->keys) seq.weights[(size_t(head) * a.group + g) * seq.weights_stride + position] = mean;
     }

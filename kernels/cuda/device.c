@@ -98,7 +98,7 @@ static enum ha_status find_gpu(struct ha_device *dev, struct ha_why *why)
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) (void)cudaGetLastError();
     if (error == cudaErrorInsufficientDriver)
-        return ha_why(why, HA_WAIVED, "cuda device: the NVIDIA driver here is of CUDA %d.%d, and this plugin needs CUDA %d.%d: install a newer driver",
+        return ha_why(why, HA_WAIVED, "cuda device: the NVIDIA driver here is of CUDA %d.%d, and this plugin needs CUDA %d.%d: install a newer one",
                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
         return ha_why(why, HA_WAIVED, "cuda device: there is a driver, and no GPU that CUDA can use (CUDA_VISIBLE_DEVICES says which it may)");

