@@ -10,8 +10,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #if !defined __x86_64__
@@ -57,6 +59,31 @@ OLD(void *, dlvsym, "2.2.5", (void *so, const char *name, const char *version), 
 OLD(int, dlclose, "2.2.5", (void *so), (so))
 OLD(char *, dlerror, "2.2.5", (void), ())
 OLD(int, dladdr, "2.2.5", (const void *at, Dl_info *info), (at, info))
+OLD(void *, dlmopen, "2.3.4", (Lmid_t space, const char *path, int flags), (space, path, flags))
+
+/* of the CUDA runtime */
+OLD(int, pthread_condattr_setclock, "2.3.3", (pthread_condattr_t *a, clockid_t c), (a, c))
+OLD(int, pthread_condattr_setpshared, "2.2.5", (pthread_condattr_t *a, int s), (a, s))
+OLD(int, pthread_mutexattr_init, "2.2.5", (pthread_mutexattr_t *a), (a))
+OLD(int, pthread_mutexattr_destroy, "2.2.5", (pthread_mutexattr_t *a), (a))
+OLD(int, pthread_mutexattr_setpshared, "2.2.5", (pthread_mutexattr_t *a, int s), (a, s))
+OLD(int, pthread_rwlock_init, "2.2.5", (pthread_rwlock_t *l, const pthread_rwlockattr_t *a), (l, a))
+OLD(int, pthread_rwlock_destroy, "2.2.5", (pthread_rwlock_t *l), (l))
+OLD(int, pthread_rwlock_tryrdlock, "2.2.5", (pthread_rwlock_t *l), (l))
+OLD(int, pthread_rwlock_trywrlock, "2.2.5", (pthread_rwlock_t *l), (l))
+OLD(int, pthread_rwlock_timedrdlock, "2.2.5", (pthread_rwlock_t *l, const struct timespec *t), (l, t))
+OLD(int, pthread_rwlock_timedwrlock, "2.2.5", (pthread_rwlock_t *l, const struct timespec *t), (l, t))
+OLD(int, pthread_rwlockattr_init, "2.2.5", (pthread_rwlockattr_t *a), (a))
+OLD(int, pthread_rwlockattr_destroy, "2.2.5", (pthread_rwlockattr_t *a), (a))
+OLD(int, pthread_rwlockattr_setpshared, "2.2.5", (pthread_rwlockattr_t *a, int s), (a, s))
+OLD(int, pthread_spin_init, "2.2.5", (pthread_spinlock_t *l, int s), (l, s))
+OLD(int, pthread_spin_destroy, "2.2.5", (pthread_spinlock_t *l), (l))
+OLD(int, pthread_spin_lock, "2.2.5", (pthread_spinlock_t *l), (l))
+OLD(int, pthread_spin_trylock, "2.2.5", (pthread_spinlock_t *l), (l))
+OLD(int, pthread_spin_unlock, "2.2.5", (pthread_spinlock_t *l), (l))
+OLD(int, sem_trywait, "2.2.5", (sem_t *s), (s))
+OLD(int, shm_open, "2.2.5", (const char *name, int flags, mode_t mode), (name, flags, mode))
+OLD(int, shm_unlink, "2.2.5", (const char *name), (name))
 
 /* Before 2.33 a program called stat and its kin by other names, with the version of the struct. */
 extern int __xstat(int version, const char *path, struct stat *st);
