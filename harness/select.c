@@ -12,33 +12,11 @@
 
 /* ---- filter ------------------------------------------------------------------------------ */
 
-struct term {
-    char text[HA_CASE_ID_MAX];   /* key, or the part of the id */
-    const char *value;       /* NULL: a part of the id */
-    bool negated;
-};
-
-/* Cuts the next term off *rest; false where none is left. */
-static bool next_term(const char **rest, struct term *t)
-{
-    while (**rest == ',') ++*rest;
-    if (!**rest) return false;
-    const size_t n = strcspn(*rest, ",");
-    snprintf(t->text, sizeof t->text, "%.*s", (int)n, *rest);
-    *rest += n;
-
-    char *equals = strchr(t->text, '=');
-    t->value = equals ? equals + 1 : NULL;
-    t->negated = equals > t->text && equals[-1] == '!';
-    if (equals) equals[t->negated ? -1 : 0] = 0;
-    return true;
-}
-
 enum ha_status ha_filter_check(const char *filter, struct ha_why *why)
 {
     static const char *const more[] = { "variant", "family", NULL };
-    struct term t;
-    for (const char *rest = filter; next_term(&rest, &t);)
+    struct ha_term t;
+    for (const char *rest = filter; ha_term_next(&rest, &t);)
         if (t.value && strcmp(t.text, "variant") && strcmp(t.text, "family") && !ha_key_known(t.text))
             return ha_why_prefix(why, ha_key_unknown(why, t.text, NULL, more), "-f");
     return HA_OK;
@@ -52,7 +30,7 @@ static void normalise(const struct ha_case *c, const char *key, const char *valu
     if (ha_case_set(&copy, key, value, &why) != HA_OK || !ha_case_get(&copy, key, out)) snprintf(out, HA_VALUE_MAX, "%s", value);
 }
 
-static bool fits(const struct term *t, const struct ha_case *c)
+static bool fits(const struct ha_term *t, const struct ha_case *c)
 {
     char id[HA_CASE_ID_MAX], got[HA_VALUE_MAX], want[HA_VALUE_MAX];
     if (!t->value) {
@@ -72,8 +50,8 @@ static bool fits(const struct term *t, const struct ha_case *c)
 
 bool ha_filter_fits(const char *filter, const struct ha_case *c)
 {
-    struct term t;
-    for (const char *rest = filter; next_term(&rest, &t);)
+    struct ha_term t;
+    for (const char *rest = filter; ha_term_next(&rest, &t);)
         if (!fits(&t, c)) return false;
     return true;
 }

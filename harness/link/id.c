@@ -31,28 +31,6 @@ void ha_link_id_print(const struct ha_link_point *p, char out[HA_LINK_ID_MAX])
 
 /* ---- terms -------------------------------------------------------------------------------------- */
 
-enum { TERM = 64 };
-struct term {
-    char text[TERM];     /* the key, or a part of the id */
-    const char *value;   /* NULL: a part of the id */
-    bool negated;
-};
-
-/* Cuts the next term off *rest; false where none is left. */
-static bool next_term(const char **rest, struct term *t)
-{
-    while (**rest == ',') ++*rest;
-    if (!**rest) return false;
-    const size_t n = strcspn(*rest, ",");
-    snprintf(t->text, sizeof t->text, "%.*s", (int)n, *rest);
-    *rest += n;
-    char *equals = strchr(t->text, '=');
-    t->value = equals ? equals + 1 : NULL;
-    t->negated = equals > t->text && equals[-1] == '!';
-    if (equals) equals[t->negated ? -1 : 0] = 0;
-    return true;
-}
-
 /* bytes of "4096", "4K" and the like, or 0 */
 static size_t piece_of(const char *text)
 {
@@ -111,9 +89,9 @@ static const struct key *find(const char *name)
 enum ha_status ha_link_terms_check(const char *terms, bool filter, struct ha_why *why)
 {
     const char *names[KEYS + 1] = { NULL };
-    struct term t;
+    struct ha_term t;
     for (size_t i = 0; i < KEYS; i++) names[i] = keys[i].name;
-    for (const char *rest = terms; next_term(&rest, &t);) {
+    for (const char *rest = terms; ha_term_next(&rest, &t);) {
         const struct key *key = find(t.text);
         if (!t.value && filter) continue;
         if (!t.value) return ha_why(why, HA_ERROR, "link: '%s': not key=value", t.text);
@@ -126,9 +104,9 @@ enum ha_status ha_link_terms_check(const char *terms, bool filter, struct ha_why
 bool ha_link_terms_fit(const char *terms, const struct ha_link_point *p)
 {
     char id[HA_LINK_ID_MAX];
-    struct term t;
+    struct ha_term t;
     ha_link_id_print(p, id);
-    for (const char *rest = terms; next_term(&rest, &t);) {
+    for (const char *rest = terms; ha_term_next(&rest, &t);) {
         const struct key *key = t.value ? find(t.text) : NULL;
         if (t.value ? !key || key->is(p, t.value) == t.negated : !strstr(id, t.text)) return false;
     }
