@@ -7,6 +7,9 @@
 
 static inline size_t ha_least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* scores times this are exponents of two */
+static inline float ha_scale_log2(float scale) { return (float)((double)scale * 0x1.71547652b82fep+0); }
+
 static inline size_t ha_row(const struct ha_rows *rows, size_t i) { return rows->index ? rows->index[i] : i; }
 
 static inline const char *ha_row_k(const struct ha_rows *rows, size_t i)

@@ -37,7 +37,7 @@ static void exp_of_batch(const struct ha_kernels *t)
     const struct ha_chunk c = {
         .q = q[0], .q_rows = DIM, .q_stride = DIM, .head_dim = DIM, .dtype = HA_F32, .scale = 1,
         .rows = { .k = k, .v = k, .k_stride_bytes = sizeof k[0], .v_stride_bytes = sizeof k[0], .keys = KEYS },
-        .weights = weights[0], .weights_stride = KEYS, .max = max, .sum = sum, .acc = acc[0],
+        .weights = weights[0], .weights_stride = KEYS, .level = max, .sum = sum, .acc = acc[0],
     };
     t->attend_chunk(&c);
 }

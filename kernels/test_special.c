@@ -29,7 +29,7 @@ static struct result chunk(const struct ha_kernels *t, const struct ha_test_kv *
         for (size_t d = 0; d < DIM; d++) q[r][d] = 0.25f;
     const struct ha_chunk c = {
         .q = q[0], .q_rows = ROWS, .q_stride = DIM, .head_dim = DIM, .rows = kv->rows, .dtype = kv->dtype, .scale = 1,
-        .visible = visible, .weights = x.weights[0], .weights_stride = KEYS, .max = x.max, .sum = x.sum, .acc = x.acc[0],
+        .visible = visible, .weights = x.weights[0], .weights_stride = KEYS, .level = x.max, .sum = x.sum, .acc = x.acc[0],
     };
     t->attend_chunk(&c);
     return x;

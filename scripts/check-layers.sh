@@ -3,7 +3,7 @@
 #
 #   harness/api <- harness/base <- kernels/X, reference, datasets, suites/parts <- suites/FAMILY
 #
-# The program: case and measure <- report <- run, merge, link <- harness; all of them may use the registry, the
+# The program: case and measure <- report <- run, merge, link, cpu <- harness; all of them may use the registry, the
 # plugin loader and the version, which stand in harness/ itself. kernels/null, the skeleton of a plugin, sees the api
 # alone. A variant never includes another variant, and nothing includes a .c. Only the registry
 # names implementers. Tests (test_*) and the stand-ins they share (fake_*) may include across.
@@ -28,8 +28,9 @@ function allowed(from) {
     if (from == "harness/report") return " harness/api harness/base harness harness/measure " from " "
     if (from == "harness/run") return " harness/api harness/base harness harness/case harness/measure harness/report " from " "
     if (from == "harness/link") return " harness/api harness/base harness harness/case harness/measure harness/report " from " "
+    if (from == "harness/cpu") return " harness/api harness/base harness harness/case harness/measure harness/report " from " "
     if (from == "harness/merge") return " harness/api harness/base harness harness/case harness/report " from " "
-    if (from == "harness") return " harness/api harness/base harness/case harness/measure harness/report harness/run harness/merge harness/link harness "
+    if (from == "harness") return " harness/api harness/base harness/case harness/measure harness/report harness/run harness/merge harness/link harness/cpu harness "
     if (from ~ /^kernels\/cuda/) return " harness/api harness/base kernels kernels/cuda kernels/cuda/emulation "
     if (from == "kernels/null") return " harness/api " from " "
     if (from ~ /^kernels(\/[^\/]*)?$/) return " harness/api harness/base kernels " from " "

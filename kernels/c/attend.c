@@ -83,8 +83,8 @@ static void blend(float *restrict acc, const float *restrict part, size_t n, flo
     for (size_t i = 0; i < n; i++) acc[i] = acc[i] * x + part[i] * y;
 }
 
-/* The side with the smaller max is scaled, the other multiplied by 1. Nothing is scaled while all
- * that came before is empty, because -inf - -inf is NaN; a NaN max is not empty and makes all NaN. */
+/* The side with the smaller level is scaled by a power of two, the other multiplied by 1. Nothing is scaled while all
+ * that came before is empty, because -inf - -inf is NaN; a NaN level is not empty and makes all NaN. */
 static void join(const struct block *b, size_t r, size_t dim, float max)
 {
     float *acc = b->acc + r * dim, *part = b->chunk_acc + r * dim;
@@ -95,7 +95,7 @@ static void join(const struct block *b, size_t r, size_t dim, float max)
         return;
     }
     const float top = max <= b->max[r] ? b->max[r] : isnan(b->max[r]) ? b->max[r] : max;
-    const float x = b->max[r] == top ? 1 : expf(b->max[r] - top), y = max == top ? 1 : expf(max - top);
+    const float x = b->max[r] == top ? 1 : exp2f(b->max[r] - top), y = max == top ? 1 : exp2f(max - top);
     blend(acc, part, dim, x, y);
     b->sum[r] = b->sum[r] * x + b->chunk_sum[r] * y;
     b->max[r] = top;
@@ -137,10 +137,10 @@ static void attend_block(const struct ha_kernels *self, const struct ha_attend *
             float *weights = p->direct ? a->weights : b->weights;
             struct ha_chunk c = {
                 .q = b->q, .q_rows = rows, .q_stride = dim, .head_dim = dim,
-                .rows = *run, .dtype = a->dtype, .scale = a->scale,
+                .rows = *run, .block = a->block, .dtype = a->dtype, .scale = a->scale,
                 .visible = masked ? b->visible : NULL,
                 .weights = weights + (a->weights ? base + first : 0), .weights_stride = p->weights_stride,
-                .max = max, .sum = b->chunk_sum, .acc = b->chunk_acc,
+                .level = max, .sum = b->chunk_sum, .acc = b->chunk_acc,
             };
             c.rows.keys = keys;
             if (run->index) {
@@ -169,7 +169,7 @@ static void put_output(const struct ha_attend *a, const struct block *b, size_t 
         const float *acc = b->acc + r * dim;
         const bool none = b->max[r] == -INFINITY;
         for (size_t i = 0; i < dim; i++) o[i] = none ? 0 : acc[i] / b->sum[r];
-        a->lse[t * a->lse_token_stride + g * a->lse_head_stride] = none ? -INFINITY : b->max[r] + logf(b->sum[r]);
+        a->lse[t * a->lse_token_stride + g * a->lse_head_stride] = none ? -INFINITY : (float)((double)b->max[r] * 0x1.62e42fefa39efp-1 + log((double)b->sum[r]));
     }
 }
 
@@ -185,7 +185,7 @@ static void put_weights(const struct ha_attend *a, const struct plan *p, const s
             for (size_t first = 0; first < a->runs[i].keys; first += HA_CHUNK_KEYS, chunk++) {
                 const size_t keys = ha_least(HA_CHUNK_KEYS, a->runs[i].keys - first);
                 const float max = b->chunk_max[chunk * p->rows + r];
-                const float x = max == b->max[r] ? 1 : expf(max - b->max[r]), n = b->sum[r] * (float)a->q_len;
+                const float x = max == b->max[r] ? 1 : exp2f(max - b->max[r]), n = b->sum[r] * (float)a->q_len;
                 for (size_t j = 0; max != -INFINITY && j < keys; j++) {
                     const float share = w[j] * x / n;
                     to[j] = p->direct ? share : to[j] + share;

@@ -20,21 +20,25 @@ static void scores(const struct ha_chunk *c)
                 }
             }
         }
+    const float scale = ha_scale_log2(c->scale);
+    for (size_t r = 0; r < c->q_rows; r++)
+        for (size_t j = 0; j < c->rows.keys; j++) c->weights[r * c->weights_stride + j] *= scale;
 }
 
-/* scores to weights; returns their sum */
-static float softmax(float *s, size_t keys, float scale, float *max)
+/* scores, as powers of two, to weights; returns their sum */
+static float softmax(float *s, size_t keys, float *level)
 {
     float m = -INFINITY, sum = 0;
+    bool nan = false;
     for (size_t j = 0; j < keys; j++) {
-        s[j] *= scale;
-        m = s[j] > m || isnan(s[j]) ? s[j] : m;
+        m = s[j] > m ? s[j] : m;
+        nan |= isnan(s[j]);
     }
-    *max = m;
+    *level = m = nan && m == -INFINITY ? 0 : rintf(m);
     for (size_t j = 0; j < keys; j += HA_TILE_KEYS) {
         float part = 0;
         for (size_t i = j; i < keys && i < j + HA_TILE_KEYS; i++) {
-            s[i] = m == -INFINITY ? 0 : expf(s[i] - m);
+            s[i] = m == -INFINITY ? 0 : exp2f(s[i] - m);
             part += s[i];
         }
         sum += part;
@@ -52,7 +56,7 @@ static void weigh(const struct ha_chunk *c)
             ha_tile_load(&tile, &c->rows, ha_row_v, c->dtype);
             for (size_t r = 0; r < c->q_rows; r++) {
                 /* a row that r does not see may hold anything, NaN too */
-                const size_t visible = c->max[r] == -INFINITY ? 0 : ha_chunk_visible(c, r);
+                const size_t visible = c->level[r] == -INFINITY ? 0 : ha_chunk_visible(c, r);
                 const float *w = c->weights + r * c->weights_stride + tile.first;
                 float *acc = c->acc + r * c->head_dim + tile.d, part[HA_TILE_DIM] = { 0 };
                 for (size_t j = 0; j < tile.keys && tile.first + j < visible; j++)
@@ -68,7 +72,7 @@ void ha_c_attend_chunk(const struct ha_chunk *c)
     for (size_t r = 0; r < c->q_rows; r++) {
         const size_t visible = ha_chunk_visible(c, r);
         float *w = c->weights + r * c->weights_stride;
-        c->sum[r] = softmax(w, visible, c->scale, &c->max[r]);
+        c->sum[r] = softmax(w, visible, &c->level[r]);
         memset(w + visible, 0, (c->rows.keys - visible) * sizeof *w);
     }
     memset(c->acc, 0, c->q_rows * c->head_dim * sizeof *c->acc);
