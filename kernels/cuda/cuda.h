@@ -7,6 +7,7 @@
 
 #include "harness/api/device.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/regions.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -23,17 +24,8 @@ enum ha_status ha_cuda_driver_load(struct ha_cuda_driver *driver, struct ha_why 
 cudaError_t ha_cuda_copy_pieces(cudaStream_t stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
 
 /* ---- memory.c: what was allocated, and whether an operand lies in it */
-enum ha_cuda_place { HA_AT_DEVICE = 1, HA_AT_PINNED = 2, HA_AT_MAPPED = 4, HA_AT_PAGEABLE = 8 };
-struct ha_cuda_region {
-    char *base;
-    size_t bytes;
-    enum ha_memory kind;
-    size_t mapping_bytes;   /* of memory that was mapped here and registered, for huge pages; 0: from the runtime */
-};
 struct ha_cuda_memory {
-    pthread_mutex_t lock;
-    struct ha_cuda_region *regions;   /* by address */
-    size_t count, capacity;
+    struct ha_regions regions;        /* mapping_bytes: of memory that was mapped here and registered, for huge pages; 0: from the runtime */
     bool huge_pages;                  /* HABENCH_HUGE_PAGES=1: pinned and mapped memory asks for them */
 };
 enum ha_status ha_cuda_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why);
@@ -41,8 +33,8 @@ void ha_cuda_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr);   
 void ha_cuda_memory_close(struct ha_device *dev);   /* what nobody freed, too */
 /* Where [ptr, ptr+bytes) lies. If that is not one of `allowed`, or the range leaves its allocation, the device fails
  * with operation, stream and role, and the answer is 0. bytes = 0 is always right. */
-enum ha_cuda_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr, size_t bytes,
-                                   unsigned allowed);
+enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr, size_t bytes,
+                              unsigned allowed);
 
 /* ---- flag.c: flags, and the thread that watches who waits for one. A stream writes to a word of its own, in mapped
  * memory, 2 n + 1 before its wait number n (from 1) and 2 n after it; that is what the thread looks at. The waits of a graph have a

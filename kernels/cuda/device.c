@@ -212,7 +212,7 @@ static enum ha_status cuda_open(struct ha_device **out, const struct ha_device_c
     dev->wait_limit_ns = config->wait_limit_ns ? config->wait_limit_ns : UINT64_C(30000000000);
     dev->memory.huge_pages = huge && !strcmp(huge, "1");
     pthread_mutex_init(&dev->lock, NULL);
-    pthread_mutex_init(&dev->memory.lock, NULL);
+    ha_regions_init(&dev->memory.regions);
     pthread_mutex_lock(&process.lock);
     process.open++;
     pthread_mutex_unlock(&process.lock);

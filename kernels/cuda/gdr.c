@@ -116,22 +116,11 @@ static enum ha_status map(struct gdr *g, uintptr_t ptr, size_t bytes, void **hos
     return HA_OK;
 }
 
-static bool in_device_memory(struct ha_cuda_memory *memory, const void *ptr, size_t bytes)
-{
-    bool within = false;
-    pthread_mutex_lock(&memory->lock);
-    for (size_t i = 0; i < memory->count && !within; i++) {
-        const struct ha_cuda_region *r = &memory->regions[i];
-        const uintptr_t at = (uintptr_t)ptr - (uintptr_t)r->base;
-        within = r->kind == HA_MEM_DEVICE && bytes > 0 && at < r->bytes && bytes <= r->bytes - at;
-    }
-    pthread_mutex_unlock(&memory->lock);
-    return within;
-}
-
 enum ha_status ha_cuda_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why)
 {
-    if (!in_device_memory(&dev->memory, ptr, bytes))
+    enum ha_memory kind;
+    const size_t room = ha_regions_room(&dev->memory.regions, ptr, &kind);
+    if (!(room > 0 && kind == HA_MEM_DEVICE && bytes > 0 && bytes <= room))
         return ha_why(why, HA_ERROR, "map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr, bytes);
     pthread_mutex_lock(&dev->lock);
     struct gdr *g = dev->gdr;

@@ -157,7 +157,7 @@ enum ha_status ha_cuda_host_fn(struct ha_stream *s, void (*fn)(void *arg), void 
  * is mapped memory. */
 static bool operand(struct ha_stream *s, struct ha_cuda_span *span, const char *role, const void *ptr, size_t bytes, size_t moved_bytes)
 {
-    enum ha_cuda_place place = ha_cuda_operand(s, span->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
+    enum ha_place place = ha_cuda_operand(s, span->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
     if (place == HA_AT_MAPPED) span->zero_copy_bytes += moved_bytes;
     return place != 0;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const char *const kind_name[] = { "device", "pinned", "mapped" };
 static const size_t huge_page = (size_t)2 << 20;
 
 /* what Linux could give without pushing anything out; UINT64_MAX where it does not say */
@@ -25,46 +24,13 @@ static uint64_t host_available(void)
     return found ? kib * 1024 : UINT64_MAX;
 }
 
-/* index of the first region that starts after ptr */
-static size_t after(const struct ha_cuda_memory *m, const char *ptr)
-{
-    size_t lo = 0, hi = m->count;
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if ((uintptr_t)m->regions[mid].base > (uintptr_t)ptr) hi = mid;
-        else lo = mid + 1;
-    }
-    return lo;
-}
-
-static bool region_add(struct ha_cuda_memory *m, struct ha_cuda_region region)
-{
-    pthread_mutex_lock(&m->lock);
-    if (m->count == m->capacity) {
-        size_t capacity = m->capacity ? 2 * m->capacity : 64;
-        struct ha_cuda_region *grown = realloc(m->regions, capacity * sizeof *grown);
-        if (!grown) {
-            pthread_mutex_unlock(&m->lock);
-            return false;
-        }
-        m->regions = grown;
-        m->capacity = capacity;
-    }
-    size_t at = after(m, region.base);
-    memmove(m->regions + at + 1, m->regions + at, (m->count - at) * sizeof *m->regions);
-    m->regions[at] = region;
-    m->count++;
-    pthread_mutex_unlock(&m->lock);
-    return true;
-}
-
 /* ---- the four ways to memory */
 
-static enum ha_status region_huge(struct ha_cuda_region *r, struct ha_why *why)
+static enum ha_status region_huge(struct ha_region *r, struct ha_why *why)
 {
     r->mapping_bytes = (r->bytes + huge_page - 1) / huge_page * huge_page;
     char *all = mmap(NULL, r->mapping_bytes + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED) return ha_why(why, HA_ERROR, "cuda device: no address space for %zu bytes of %s memory", r->bytes, kind_name[r->kind]);
+    if (all == MAP_FAILED) return ha_why(why, HA_ERROR, "cuda device: no address space for %zu bytes of %s memory", r->bytes, ha_memory_name(r->kind));
     size_t before = (huge_page - (uintptr_t)all % huge_page) % huge_page;
     if (before) munmap(all, before);
     munmap(all + before + r->mapping_bytes, huge_page - before);
@@ -76,12 +42,12 @@ static enum ha_status region_huge(struct ha_cuda_region *r, struct ha_why *why)
     return ha_cuda_why(why, error, "cudaHostRegister", "memory with huge pages");
 }
 
-static enum ha_status region_make(struct ha_device *dev, struct ha_cuda_region *r, struct ha_why *why)
+static enum ha_status region_make(struct ha_device *dev, struct ha_region *r, struct ha_why *why)
 {
     const size_t bytes = r->bytes ? r->bytes : 1;
     char what[96];
     void *ptr = NULL;
-    snprintf(what, sizeof what, "%zu bytes of %s memory asked for", r->bytes, kind_name[r->kind]);
+    snprintf(what, sizeof what, "%zu bytes of %s memory asked for", r->bytes, ha_memory_name(r->kind));
     if (r->kind == HA_MEM_DEVICE) {
         size_t free_bytes, total;
         cudaError_t error = cudaMemGetInfo(&free_bytes, &total);
@@ -103,7 +69,7 @@ static enum ha_status region_make(struct ha_device *dev, struct ha_cuda_region *
     return HA_OK;
 }
 
-static void region_end(struct ha_device *dev, const struct ha_cuda_region *r, const char *what)
+static void region_end(struct ha_device *dev, const struct ha_region *r, const char *what)
 {
     if (r->kind == HA_MEM_DEVICE) ha_cuda_check(dev, cudaFree(r->base), "cudaFree", what);
     else if (!r->mapping_bytes) ha_cuda_check(dev, cudaFreeHost(r->base), "cudaFreeHost", what);
@@ -115,11 +81,11 @@ static void region_end(struct ha_device *dev, const struct ha_cuda_region *r, co
 
 enum ha_status ha_cuda_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
 {
-    struct ha_cuda_region region = { .bytes = bytes, .kind = kind };
+    struct ha_region region = { .bytes = bytes, .kind = kind };
     if (ha_cuda_failed(dev)) return ha_why(why, HA_ERROR, "cuda device: it has failed before: %.400s", dev->failure);
     ha_cuda_enter(dev);
     HA_TRY(region_make(dev, &region, why));
-    if (!region_add(&dev->memory, region)) {
+    if (!ha_regions_add(&dev->memory.regions, region)) {
         region_end(dev, &region, "mem_alloc");
         return ha_why(why, HA_ERROR, "cuda device: no host memory for the list of allocations");
     }
@@ -129,20 +95,10 @@ enum ha_status ha_cuda_mem_alloc(struct ha_device *dev, enum ha_memory kind, siz
 
 void ha_cuda_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 {
-    struct ha_cuda_memory *m = &dev->memory;
-    struct ha_cuda_region region = { 0 };
+    struct ha_region region;
     if (!ptr) return;
-    pthread_mutex_lock(&m->lock);
-    size_t at = after(m, ptr);
-    bool known = at > 0 && m->regions[at - 1].base == ptr && m->regions[at - 1].kind == kind;
-    if (known) {
-        region = m->regions[at - 1];
-        memmove(m->regions + at - 1, m->regions + at, (m->count - at) * sizeof *m->regions);
-        m->count--;
-    }
-    pthread_mutex_unlock(&m->lock);
-    if (!known) {
-        ha_cuda_fail(dev, "mem_free: %p is not an allocation of %s memory", ptr, kind_name[kind]);
+    if (!ha_regions_take(&dev->memory.regions, kind, ptr, &region)) {
+        ha_cuda_fail(dev, "mem_free: %p is not an allocation of %s memory", ptr, ha_memory_name(kind));
         return;
     }
     ha_cuda_enter(dev);
@@ -153,49 +109,15 @@ void ha_cuda_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 void ha_cuda_memory_close(struct ha_device *dev)
 {
     ha_cuda_workspaces_free(dev);
-    for (size_t i = 0; i < dev->memory.count; i++) region_end(dev, &dev->memory.regions[i], "close");
-    free(dev->memory.regions);
-    pthread_mutex_destroy(&dev->memory.lock);
+    for (size_t i = 0; i < dev->memory.regions.count; i++) region_end(dev, &dev->memory.regions.list[i], "close");
+    ha_regions_end(&dev->memory.regions);
 }
 
-enum ha_cuda_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr, size_t bytes,
-                                   unsigned allowed)
+enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr, size_t bytes,
+                              unsigned allowed)
 {
-    static const char *const wanted[16] = {
-        [HA_AT_DEVICE] = "device memory", [HA_AT_MAPPED] = "mapped memory",
-        [HA_AT_DEVICE | HA_AT_MAPPED] = "device or mapped memory",
-        [HA_AT_PINNED | HA_AT_MAPPED | HA_AT_PAGEABLE] = "host memory",
-    };
-    struct ha_cuda_memory *m = &stream->device->memory;
-    if (bytes == 0) return HA_AT_DEVICE;
-    if (!ptr) {
-        ha_cuda_fail(stream->device, "%s on %s: %s is NULL", operation, stream->lane, role);
-        return 0;
-    }
-    enum ha_cuda_place place = HA_AT_PAGEABLE;
-    struct ha_cuda_region hit = { 0 };
-    bool out = false;
-    const uintptr_t begin = (uintptr_t)ptr;
-    pthread_mutex_lock(&m->lock);
-    size_t at = after(m, ptr);
-    if (at > 0 && begin - (uintptr_t)m->regions[at - 1].base < m->regions[at - 1].bytes) {
-        hit = m->regions[at - 1];
-        place = (enum ha_cuda_place)(1 << hit.kind);
-        out = bytes > hit.bytes - (begin - (uintptr_t)hit.base);
-    } else if (at < m->count && (uintptr_t)m->regions[at].base - begin < bytes) {
-        hit = m->regions[at];
-        out = true;
-    }
-    pthread_mutex_unlock(&m->lock);
-    if (out) {
-        ha_cuda_fail(stream->device, "%s on %s: %s [%p, +%zu bytes) leaves the allocation of %s memory [%p, +%zu bytes)",
-                     operation, stream->lane, role, ptr, bytes, kind_name[hit.kind], (void *)hit.base, hit.bytes);
-        return 0;
-    }
-    if (!(place & allowed)) {
-        ha_cuda_fail(stream->device, "%s on %s: %s %p is %s memory and must be %s", operation, stream->lane, role, ptr,
-                     place == HA_AT_PAGEABLE ? "pageable host" : kind_name[hit.kind], wanted[allowed]);
-        return 0;
-    }
+    struct ha_why why;
+    const enum ha_place place = ha_regions_place(&stream->device->memory.regions, role, ptr, bytes, allowed, &why);
+    if (!place) ha_cuda_fail(stream->device, "%s on %s: %s", operation, stream->lane, why.text);
     return place;
 }

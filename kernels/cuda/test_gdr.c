@@ -21,9 +21,9 @@ enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
     return HA_ERROR;
 }
 
-static struct ha_cuda_region regions[2];
+static struct ha_region regions[2];
 static struct ha_device device = { .lock = PTHREAD_MUTEX_INITIALIZER,
-                                   .memory = { .lock = PTHREAD_MUTEX_INITIALIZER, .regions = regions, .count = 2 } };
+                                   .memory.regions = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = regions, .count = 2 } };
 static char *pages, *memory;   /* an allocation of device memory that begins and ends within pages */
 static int *fails, *opened, *pinned, *mapped, *misused;
 
@@ -155,8 +155,8 @@ int main(void)
     if (!pages) return 1;
     memset(pages, 0x55, BYTES);
     memory = pages + PAGE + 100;
-    regions[0] = (struct ha_cuda_region){ .base = memory, .bytes = ROOM, .kind = HA_MEM_DEVICE };
-    regions[1] = (struct ha_cuda_region){ .base = memory + ROOM + 64, .bytes = 64, .kind = HA_MEM_PINNED };
+    regions[0] = (struct ha_region){ .base = memory, .bytes = ROOM, .kind = HA_MEM_DEVICE };
+    regions[1] = (struct ha_region){ .base = memory + ROOM + 64, .bytes = 64, .kind = HA_MEM_PINNED };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_library_is_waived),   /* before the stand-in is there */
         cmocka_unit_test_setup_teardown(stores_arrive_at_their_place, begin, end),

@@ -101,7 +101,7 @@ static enum ha_status host_open(struct ha_device **out, const struct ha_device_c
     dev->wait_limit_ns = config->wait_limit_ns ? config->wait_limit_ns : UINT64_C(30000000000);
     pthread_mutex_init(&dev->lock, NULL);
     pthread_cond_init(&dev->spans_done, NULL);
-    pthread_mutex_init(&dev->memory.lock, NULL);
+    ha_regions_init(&dev->memory.regions);
     for (size_t i = 0; i < 2; i++) {
         pthread_mutex_init(&dev->link[i].lock, NULL);
         pthread_cond_init(&dev->link[i].turn, NULL);
@@ -121,12 +121,11 @@ static void host_close(struct ha_device *dev)
         pthread_mutex_destroy(&dev->link[i].lock);
         pthread_cond_destroy(&dev->link[i].turn);
     }
-    pthread_mutex_destroy(&dev->memory.lock);
+    ha_regions_end(&dev->memory.regions);
     pthread_cond_destroy(&dev->spans_done);
     pthread_mutex_destroy(&dev->lock);
     ha_host_graphs_free(dev);
     ha_arena_destroy(dev->memory.arena);
-    free(dev->memory.regions);
     free(dev);
 }
 

@@ -7,6 +7,7 @@
 
 #include "harness/api/device.h"
 #include "harness/base/arena.h"
+#include "kernels/regions.h"
 
 #include <pthread.h>
 
@@ -16,18 +17,9 @@ enum { HA_HOST_STATES_MAX = 4096, HA_HOST_SCRATCH_MAX = 64 };
 
 /* ---- memory.c: what was allocated, and whether an operand lies in it */
 
-enum ha_host_place { HA_AT_DEVICE = 1, HA_AT_PINNED = 2, HA_AT_MAPPED = 4, HA_AT_PAGEABLE = 8 };
-
-struct ha_host_region {
-    char *base;
-    size_t bytes;
-    enum ha_memory kind;
-};
 struct ha_host_memory {
-    pthread_mutex_t lock;
     struct ha_arena *arena;
-    struct ha_host_region *regions;  /* by address */
-    size_t count, capacity;
+    struct ha_regions regions;
 };
 
 void ha_host_memory_size(uint64_t *total_bytes, uint64_t *free_bytes);
@@ -35,11 +27,8 @@ enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, siz
 void ha_host_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr);
 /* Where [ptr, ptr+bytes) lies. If that is not one of `allowed`, or the range leaves its allocation,
  * the device fails with operation, stream and role, and the answer is 0. bytes = 0 is always right. */
-enum ha_host_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
+enum ha_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
                                    size_t bytes, unsigned allowed);
-
-/* Bytes from ptr to the end of its allocation, and the kind of that (may be NULL); 0: it lies in none. */
-size_t ha_host_room(struct ha_device *dev, const void *ptr, enum ha_memory *kind);
 
 /* ---- operations */
 

@@ -89,7 +89,7 @@ enum ha_status ha_host_fn(struct ha_stream *s, void (*fn)(void *arg), void *arg)
  * mapped memory. */
 static bool operand(struct ha_stream *s, struct ha_host_op *op, const char *role, const void *ptr, size_t bytes, size_t read_bytes)
 {
-    enum ha_host_place place = ha_host_operand(s, op->verb->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
+    enum ha_place place = ha_host_operand(s, op->verb->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
     if (place == HA_AT_MAPPED) op->zero_copy_bytes += read_bytes;
     return place != 0;
 }

@@ -19,16 +19,16 @@ static bool side(struct ha_stream *s, struct ha_host_op *op, const char *role, c
     const struct ha_device_move *m = &op->u.move.args;
     size_t span;
     if (__builtin_mul_overflow(m->rows - 1, stride, &span) || __builtin_add_overflow(span, m->row_bytes, &span)) span = SIZE_MAX;
-    const enum ha_host_place place = ha_host_operand(s, op->verb->name, role, ptr, index ? 1 : span, HA_AT_DEVICE | HA_AT_MAPPED);
+    const enum ha_place place = ha_host_operand(s, op->verb->name, role, ptr, index ? 1 : span, HA_AT_DEVICE | HA_AT_MAPPED);
     if (place == HA_AT_MAPPED) op->zero_copy_bytes += m->rows * m->row_bytes;
-    *room = place && index ? ha_host_room(s->device, ptr, NULL) : SIZE_MAX;
+    *room = place && index ? ha_regions_room(&s->device->memory.regions, ptr, NULL) : SIZE_MAX;
     return place != 0;
 }
 
 static bool index_fits(struct ha_stream *s, struct ha_host_op *op, const char *role, const uint32_t *index)
 {
     const size_t bytes = index ? op->u.move.args.rows * sizeof *index : 0;
-    const enum ha_host_place place = ha_host_operand(s, op->verb->name, role, index, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
+    const enum ha_place place = ha_host_operand(s, op->verb->name, role, index, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
     if (place == HA_AT_MAPPED) op->zero_copy_bytes += bytes;
     return place != 0;
 }
@@ -149,7 +149,7 @@ enum ha_status ha_host_read(struct ha_stream *s, const void *ptr, size_t bytes, 
     static const struct ha_host_verb verb = { .name = "read", .kind = HA_SPAN_KERNEL, .run = run_read };
     const unsigned allowed = HA_AT_DEVICE | HA_AT_MAPPED;
     struct ha_host_op op = { .verb = &verb, .u.read = { ptr, bytes / sizeof(uint32_t), sum } };
-    const enum ha_host_place place = ha_host_operand(s, verb.name, "source", ptr, bytes, allowed);
+    const enum ha_place place = ha_host_operand(s, verb.name, "source", ptr, bytes, allowed);
     if (!place || !ha_host_operand(s, verb.name, "sum", sum, sizeof *sum, allowed)) return HA_ERROR;
     if (bytes % sizeof(uint32_t) || (uintptr_t)ptr % sizeof(uint32_t))
         return ha_host_fail(s->device, "read on %s: %zu bytes at %p are no array of 32-bit words", s->lane, bytes, ptr);
@@ -176,7 +176,7 @@ enum ha_status ha_host_spin(struct ha_stream *s, uint64_t ns)
 enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why)
 {
     enum ha_memory kind = HA_MEM_PINNED;
-    const size_t room = ha_host_room(dev, ptr, &kind);
+    const size_t room = ha_regions_room(&dev->memory.regions, ptr, &kind);
     if (room == 0 || kind != HA_MEM_DEVICE || bytes > room)
         return ha_why(why, HA_ERROR, "host device: map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr, bytes);
     *host = ptr;
@@ -186,6 +186,6 @@ enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes
 void ha_host_unmap_device(struct ha_device *dev, void *host)
 {
     enum ha_memory kind = HA_MEM_PINNED;
-    if (host && (ha_host_room(dev, host, &kind) == 0 || kind != HA_MEM_DEVICE))
+    if (host && (ha_regions_room(&dev->memory.regions, host, &kind) == 0 || kind != HA_MEM_DEVICE))
         ha_host_fail(dev, "unmap_device: %p was not mapped, or its memory is freed", host);
 }

@@ -74,7 +74,7 @@ static void what_is_freed_is_forgotten(void **state)
     (void)state;
     struct ha_device *dev = device_open(0);
     for (size_t i = 0; i < 3; i++) api->mem_free(dev, (enum ha_memory)i, device_alloc(dev, (enum ha_memory)i, 64));
-    assert_int_equal(dev->memory.count, 0);
+    assert_int_equal(dev->memory.regions.count, 0);
     api->close(dev);
 }
 
