@@ -13,7 +13,7 @@ enum { PATH_BYTES = 4096, SUITES_MAX = 256 };
 
 /* Suite files found, by the name without folder and ".suite". */
 struct found {
-    char *name[SUITES_MAX + 1], *path[SUITES_MAX];   /* name: NULL after the last */
+    char *name[SUITES_MAX + 3], *path[SUITES_MAX];   /* name: NULL after the last */
     size_t count;
 };
 
@@ -105,6 +105,9 @@ enum ha_status ha_suite_find(const char *name, char path[PATH_BYTES], struct ha_
         snprintf(path, PATH_BYTES, "%s", f.path[i]);
         st = HA_OK;
     }
+    static char lse_merge[] = "lse_merge", link[] = "link";   /* no files: their cases are in the program */
+    f.name[f.count] = lse_merge;
+    f.name[f.count + 1] = link;
     if (st != HA_OK && f.count == 0)
         ha_why(why, st, "suite '%.80s': there is no folder suites here nor beside the program; give the path of a file", name);
     else if (st != HA_OK) ha_unknown(why, "suite", name, (const char *const *)f.name);
