@@ -1,5 +1,6 @@
 #include "harness/api/dataset.h"
 #include "harness/base/numeric.h"
+#include "harness/base/pool.h"
 
 #include <float.h>
 #include <math.h>
@@ -274,20 +275,36 @@ static void test_random_access(void **state)
             }
 }
 
+struct reading {
+    const struct ha_dataset *dataset;
+    struct ha_source *source;
+    const struct ha_shape *shape;
+    uint64_t got[8];
+};
+
+static void read_task(void *arg, size_t task, size_t worker)
+{
+    struct reading *r = arg;
+    (void)worker;
+    r->got[task] = fingerprint(r->dataset, r->source, r->shape);
+}
+
 static void test_threads(void **state)
 {
+    struct ha_pool *pool;
     (void)state;
+    assert_int_equal(ha_pool_create(&pool, 4, NULL), HA_OK);
     for (size_t i = 0; i < ALL; i++) {
         struct ha_shape s = golden_shape(HA_F16);
         struct ha_source *src = open_shape(all[i], &s, (size_t)1 << 34, 5);
-        uint64_t got[8], want = fingerprint(all[i], src, &s);
-#pragma omp parallel for num_threads(4)
+        struct reading r = { .dataset = all[i], .source = src, .shape = &s };
+        const uint64_t want = fingerprint(all[i], src, &s);
+        ha_pool_run(pool, "read", 8, read_task, &r);
         for (size_t j = 0; j < 8; j++)
-            got[j] = fingerprint(all[i], src, &s);
-        for (size_t j = 0; j < 8; j++)
-            assert_true(got[j] == want);
+            assert_true(r.got[j] == want);
         all[i]->close(src);
     }
+    ha_pool_destroy(pool);
 }
 
 /* Queries are exact in the dtype; nothing is infinite; scores are finite in binary32. */

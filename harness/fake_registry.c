@@ -11,9 +11,29 @@ static void score_unusable(const struct ha_score *a) { (void)a; }
 static void attend_c(const struct ha_kernels *self, const struct ha_attend *a) { (void)self, (void)a; }
 static size_t scratch_c(const struct ha_attend *a) { return a ? 1 : 0; }
 
+static void packed_c(const struct ha_packed_chunk *a) { (void)a; }
+static void packed_best(const struct ha_packed_chunk *a) { (void)a; }
+static void pack_c(const struct ha_pack *a) { (void)a; }
+static void unpack_c(const struct ha_unpack *a) { (void)a; }
+static void topk_c(const struct ha_topk *a) { (void)a; }
+static void digest_c(const struct ha_digest *a) { (void)a; }
+static void digest_score_c(const struct ha_digest_score *a) { (void)a; }
+static void softmax_c(const struct ha_softmax *a) { (void)a; }
+static uint64_t read_c(const void *p, size_t bytes) { return p ? bytes : 0; }
+static double flops_c(size_t rounds) { return (double)rounds; }
+static void part_c(const struct ha_kernels *self, const struct ha_attend_part *a) { (void)self, (void)a; }
+static void join_c(const struct ha_kernels *self, const struct ha_attend_join *a) { (void)self, (void)a; }
+static bool splits_c(const struct ha_attend *a) { return a; }
+static void all_c(const struct ha_kernels *self, const struct ha_attend_all *a) { (void)self, (void)a; }
+static size_t all_bytes_c(const struct ha_attend *a, size_t count, size_t threads) { return a ? count * threads : 0; }
+
 static const struct ha_kernels c = {
     .name = "c", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 1 }, .traits = { .forms = 1 }, .attend_chunk = chunk_c, .merge = merge_c,
-    .score = score_c, .attend = attend_c, .attend_scratch_bytes = scratch_c,
+    .packed_profile = { { .dot_lanes = 1 }, { .dot_lanes = 1 }, { .dot_lanes = 1 } }, .attend_packed = { packed_c, packed_c, packed_c },
+    .score = score_c, .pack = pack_c, .unpack = unpack_c, .topk = topk_c, .digest = digest_c, .digest_score = digest_score_c,
+    .softmax = softmax_c, .read = read_c, .flops = flops_c, .attend = attend_c, .attend_part = part_c, .attend_join = join_c,
+    .attend_scratch_bytes = scratch_c, .attend_state_bytes = scratch_c, .attend_splits = splits_c, .attend_all = all_c,
+    .attend_all_bytes = all_bytes_c,
 };
 static const struct ha_kernels fast = {
     .name = "fast", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 8 }, .traits = { .forms = 99 }, .attend_chunk = chunk_fast,
@@ -22,6 +42,7 @@ static const struct ha_kernels gone = { .name = "gone", .absent = "not compiled 
                                         .score = score_unusable };
 static const struct ha_kernels best = {
     .name = "best", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 99 }, .traits = { .forms = 8 }, .merge = merge_best,
+    .packed_profile = { { .dot_lanes = 98 }, { .dot_lanes = 97 }, { .dot_lanes = 16 } }, .attend_packed = { [HA_BF16] = packed_best },
 };
 static const struct ha_kernels alien = { .name = "alien", .cpu_bit = 1u << 30, .score = score_unusable };
 static const struct ha_kernels beyond = { .name = "beyond", .cpu_bit = 1u << 30, .merge = merge_c };

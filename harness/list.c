@@ -1,9 +1,10 @@
 #include "harness/list.h"
 
-#include "harness/cpu.h"
 #include "harness/case/keys.h"
+#include "harness/cpu/run.h"
 #include "harness/link/run.h"
 #include "harness/list_devices.h"
+#include "harness/list_kernels.h"
 #include "harness/merge/run.h"
 #include "harness/report/record.h"
 #include "harness/registry.h"
@@ -23,6 +24,9 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
     }
     if (!strncmp(o->words[1], "link", 4) && (!o->words[1][4] || o->words[1][4] == ':'))
         return ha_link_list_cases(&(struct ha_link_options){ .words = o->words + 1, .words_count = o->words_count - 1, .filter = o->filter }, why);
+    if (ha_options_word_cpu(o->words[1]))
+        return ha_cpu_list_cases(&(struct ha_cpu_options){ .words = o->words + 1, .words_count = o->words_count - 1, .filter = o->filter, .threads = o->threads,
+                                                           .measure = true }, why);
     const enum ha_status st = ha_select(o, o->words + 1, o->words_count - 1, &list, why);
     if (st == HA_OK) ha_case_list_print(&list);
     ha_case_list_free(&list);
@@ -78,19 +82,6 @@ static enum ha_exit list_models(const struct ha_options *o, struct ha_why *why)
     return HA_EXIT_OK;
 }
 
-static enum ha_exit list_kernels(const struct ha_options *o, struct ha_why *why)
-{
-    struct ha_kernels best = { 0 };
-    (void)o;
-    const enum ha_status st = ha_kernels_resolve(NULL, &best, why);
-    for (size_t i = 0; st == HA_OK && i < ha_kernels_count; i++) {
-        const struct ha_kernels *k = ha_kernels_all[i];
-        printf("%-8s %s\n", k->name, k->absent ? k->absent : !(k->cpu_bit & ha_cpu_bits()) ? "this CPU lacks it"
-                                     : !strcmp(k->name, best.name) ? "available, used by default" : "available");
-    }
-    return st == HA_OK ? HA_EXIT_OK : HA_EXIT_ENVIRONMENT;
-}
-
 static enum ha_exit list_datasets(const struct ha_options *o, struct ha_why *why)
 {
     (void)o, (void)why;
@@ -114,7 +105,7 @@ static const struct topic {
     enum ha_exit (*list)(const struct ha_options *o, struct ha_why *why);
 } topics[] = {
     { "cases", true, list_cases },        { "suites", false, list_suites },   { "variants", false, list_variants },
-    { "keys", false, list_keys },         { "devices", false, ha_list_devices }, { "kernels", false, list_kernels },
+    { "keys", false, list_keys },         { "devices", false, ha_list_devices }, { "kernels", false, ha_list_kernels },
     { "datasets", false, list_datasets }, { "metrics", false, list_metrics }, { "defects", false, list_defects },
     { "models", false, list_models },
 };

@@ -1,6 +1,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/why.h"
 #include "harness/case/case.h"
+#include "harness/cpu/run.h"
 #include "harness/link/run.h"
 #include "harness/list.h"
 #include "harness/merge/run.h"
@@ -132,6 +133,26 @@ static enum ha_exit run_link(const struct ha_options *o, struct ha_why *why)
     return seed_of(o, &how.seed, why) == HA_OK ? ha_link_run(&how, why) : HA_EXIT_USAGE;
 }
 
+static enum ha_exit run_cpu(const struct ha_options *o, struct ha_why *why)
+{
+    const struct ha_case_list none = { 0 };
+    const enum ha_exit code = o->dry_run ? HA_EXIT_OK : ha_preflight(o, &none, why);
+    if (code != HA_EXIT_OK) return code;
+    struct ha_cpu_options how = {
+        .words = o->words,
+        .words_count = o->words_count,
+        .filter = o->filter,
+        .isa = o->isa,
+        .threads = o->threads,
+        .out_dir = o->out_dir,
+        .max_time_ns = o->max_time_ns,
+        .measure = o->command == HA_CMD_RUN,
+        .dry_run = o->dry_run,
+        .progress = !o->quiet && isatty(STDERR_FILENO),
+    };
+    return seed_of(o, &how.seed, why) == HA_OK ? ha_cpu_run(&how, why) : HA_EXIT_USAGE;
+}
+
 static enum ha_exit run_merges(const struct ha_options *o, struct ha_why *why)
 {
     const struct ha_case_list none = { 0 };
@@ -161,6 +182,7 @@ static enum ha_exit run(struct ha_options *o, struct ha_why *why)
 {
     if (ha_options_merge(o)) return run_merges(o, why);
     if (ha_options_link(o)) return run_link(o, why);
+    if (ha_options_cpu(o)) return run_cpu(o, why);
     static char check[] = "check", *check_words[] = { check };
     char suite[64];
     if (!o->words_count && !o->mutants) {
@@ -193,27 +215,12 @@ static enum ha_exit probe(const struct ha_options *o, struct ha_why *why)
     }
 }
 
-/* Idle OpenMP threads spin by default and take the cores that the embedded device's own threads need:
- * on 2 cores no device work overlapped with the CPU's. Its runtime reads the policy while it is
- * loaded, so the program starts itself once more; a policy that the user chose stands. */
-static void let_idle_threads_sleep(const struct ha_options *o, char *const *words)
-{
-    const bool embedded = !o->device || !strcmp(o->device, "host");
-    if (!embedded || o->command == HA_CMD_LIST || getenv("OMP_WAIT_POLICY")) return;
-    if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0) execv("/proc/self/exe", words);
-    /* where that fails the runs go on, only slower */
-}
-
 int main(int argc, char **argv)
 {
     struct ha_options o;
     struct ha_why why = { "" };
     enum ha_exit code = HA_EXIT_INTERNAL;
-    char **words = calloc((size_t)argc + 1, sizeof *words);  /* argp reorders and renames argv */
-    if (words) memcpy(words, argv, (size_t)argc * sizeof *words);
     ha_options_parse(argc, argv, &o);
-    if (words) let_idle_threads_sleep(&o, words);
-    free(words);
     ha_signals_catch();
     switch (o.command) {
     case HA_CMD_RUN:

@@ -1,6 +1,7 @@
 #include "harness/options.h"
 
 #include "harness/base/why.h"
+#include "harness/registry.h"
 #include "harness/version.h"
 #include "harness/case/words.h"
 
@@ -11,7 +12,7 @@
 
 enum { RUN = 1 << HA_CMD_RUN, CHECK = 1 << HA_CMD_CHECK, LIST = 1 << HA_CMD_LIST, PROBE = 1 << HA_CMD_PROBE };
 /* options without a letter */
-enum { DEVICE = 256, MAX_TIME, SEED, THREADS, ISA, DUMP, DRY_RUN, RESUME, MUTANTS, EXHAUSTIVE, REPLAY, EXEC };
+enum { DEVICE = 256, MAX_TIME, SEED, THREADS, ISA, WITHOUT, DUMP, DRY_RUN, RESUME, MUTANTS, EXHAUSTIVE, REPLAY, EXEC };
 
 static const struct {
     unsigned commands;
@@ -23,6 +24,8 @@ static const struct {
     { RUN | CHECK | LIST, { "seed", SEED, "N", 0, "Seed of the datasets, in every case", 0 } },
     { RUN | CHECK | LIST, { "threads", THREADS, "N", 0, "Threads of the CPU side, in every case; 0: the cores that the device leaves free", 0 } },
     { RUN | CHECK, { "isa", ISA, "NAME", 0, "CPU kernels: see `habench list kernels`; the best by default", 0 } },
+    { RUN | CHECK | LIST | PROBE, { "without", WITHOUT, "ISA[,ISA...]", 0, "As on a CPU that lacks these instruction sets, and so those that build "
+      "on them", 0 } },
     { RUN | CHECK | PROBE, { "output", 'o', "DIR", 0, "Write the result files there; without it there are none", 0 } },
     { RUN | CHECK, { "resume", RESUME, NULL, 0, "Go on in DIR: cases that are complete there are skipped", 0 } },
     { RUN | CHECK, { "dump", DUMP, "DIR", 0, "Write the inputs and outputs of each case there, as safetensors", 0 } },
@@ -40,16 +43,16 @@ enum { TABLE_COUNT = sizeof table / sizeof *table };
 static const struct command {
     const char *name, *args, *doc;
 } commands[] = {
-    [HA_CMD_RUN] = { "run", "SUITE|CASE...\nlink[:KEY=VALUE,...]",
+    [HA_CMD_RUN] = { "run", "SUITE|CASE...\nlink[:KEY=VALUE,...]\ncpu_kernels[:KEY=VALUE,...]",
       "Checks each case, measures it on the same buffers, and prints a table. link measures the ways to move bytes to the device "
-      "and back.\v"
+      "and back, cpu_kernels the CPU kernels against what memory gives.\v"
       "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run, 40 a case could not be judged here, "
       "64 usage, 70 internal, 77 everything waived." },
-    [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]\nlse_merge[:KEY=VALUE,...]\nlink[:KEY=VALUE,...]",
+    [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]\nlse_merge[:KEY=VALUE,...]\nlink[:KEY=VALUE,...]\ncpu_kernels[:KEY=VALUE,...]",
       "Checks each case and measures nothing. The suite `check` by default. lse_merge judges merges of attention states: ours, "
       "a plugin's (--device ./it.so), a command's (--exec), a file's (--replay).\v"
       "Exit code: as for `habench run`." },
-    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...|lse_merge|link\ndefects\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics",
+    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...|lse_merge|link|cpu_kernels\ndefects\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics",
       "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
@@ -83,6 +86,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case SEED: o->seed = arg; break;
     case THREADS: o->threads = arg; break;
     case ISA: o->isa = arg; break;
+    case WITHOUT:
+        if (o->without) argp_error(state, "--without: name them all at once, joined by commas");
+        o->without = arg;
+        if (ha_kernels_mask(arg, &why) != HA_OK) argp_error(state, "--without: %s", why.text);
+        break;
     case DUMP: o->dump_dir = arg; break;
     case DRY_RUN: o->dry_run = true; break;
     case RESUME: o->resume = true; break;
@@ -159,6 +167,14 @@ static bool is_link(const char *word) { return !strncmp(word, "link", 4) && (!wo
 
 bool ha_options_link(const struct ha_options *o) { return o->words_count && is_link(o->words[0]); }
 
+bool ha_options_word_cpu(const char *word)
+{
+    const char *slash = strrchr(word, '/');
+    return (!strncmp(word, "cpu_kernels", 11) && (!word[11] || word[11] == ':')) || !strcmp(slash ? slash + 1 : word, "cpu_kernels.suite");
+}
+
+bool ha_options_cpu(const struct ha_options *o) { return o->words_count && ha_options_word_cpu(o->words[0]); }
+
 static void check_options(const char *program, const struct ha_options *o)
 {
     size_t merges = 0;
@@ -173,6 +189,10 @@ static void check_options(const char *program, const struct ha_options *o)
     for (size_t i = 0; o->command != HA_CMD_LIST && i < o->words_count; i++) links += is_link(o->words[i]);
     if (links && links < o->words_count) refuse(program, "link has figures of its own; run it and the other suites one after the other");
     if (links && (o->resume || o->dump_dir || o->mutants || o->threads)) refuse(program, "link takes no --resume, --dump, --mutants or --threads");
+    size_t cpu = 0;
+    for (size_t i = 0; o->command != HA_CMD_LIST && i < o->words_count; i++) cpu += ha_options_word_cpu(o->words[i]);
+    if (cpu && cpu < o->words_count) refuse(program, "cpu_kernels has figures of its own; run it and the other suites one after the other");
+    if (cpu && (o->resume || o->dump_dir || o->mutants || o->device)) refuse(program, "cpu_kernels takes no --resume, --dump, --mutants or --device");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count) refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");

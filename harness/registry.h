@@ -29,5 +29,13 @@ const struct ha_dataset *ha_dataset_find(const char *name, size_t name_length);
 /* The table of `isa` ("c", "avx2", ...; NULL: the best this CPU has) with its gaps filled from
  * the tables below it. Asking for one that this CPU or this build lacks is HA_WAIVED, and says so. */
 enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struct ha_why *why);
+/* why this table is not used here, or NULL where it may be */
+const char *ha_kernels_lack(const struct ha_kernels *k);
+/* Masks the instruction sets of these tables, "avx512,amx", and those that build on them (harness/base/cpu.h). */
+enum ha_status ha_kernels_mask(const char *list, struct ha_why *why);
+/* The kernels of a table, for as long as `part` has a name: what ha_kernels_resolve joins one by one. */
+const char *ha_kernels_part(size_t part);
+/* the table that has this kernel for `isa`: the highest up to it that may be used */
+const struct ha_kernels *ha_kernels_origin(const char *isa, size_t part);
 
 #endif

@@ -1,9 +1,11 @@
 #include "harness/registry.h"
 
+#include "harness/base/cpu.h"
 #include "harness/base/why.h"
-#include "harness/cpu.h"
 #include "harness/case/words.h"
 
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 const struct ha_variant *ha_variant_find(const char *name)
@@ -29,22 +31,66 @@ const struct ha_dataset *ha_dataset_find(const char *name, size_t name_length)
     return NULL;
 }
 
-static bool usable(const struct ha_kernels *k) { return !k->absent && (k->cpu_bit & ha_cpu_bits()); }
+const char *ha_kernels_lack(const struct ha_kernels *k)
+{
+    if (k->absent) return k->absent;
+    if (k->cpu_bit & ha_cpu_bits()) return NULL;
+    return k->cpu_bit & ha_cpu_detected() ? "masked by --without" : "this CPU lacks it";
+}
+
+/* a pointer of the table, and what goes with it when tables are joined */
+static const struct part {
+    const char *name;
+    size_t at, with_at, with_bytes;
+} parts[] = {
+#define ALONE(member) { #member, offsetof(struct ha_kernels, member), 0, 0 }
+#define WITH(member, other) { #member, offsetof(struct ha_kernels, member), offsetof(struct ha_kernels, other), \
+                              sizeof ((struct ha_kernels *)0)->other }
+#define PACKED(type, t) { "attend_packed " type, offsetof(struct ha_kernels, attend_packed[t]), offsetof(struct ha_kernels, packed_profile[t]), \
+                          sizeof(struct ha_profile) }
+    WITH(attend_chunk, profile), PACKED("f32", HA_F32), PACKED("f16", HA_F16), PACKED("bf16", HA_BF16), ALONE(pack), ALONE(unpack),
+    WITH(merge, traits), ALONE(score), ALONE(topk), ALONE(digest), ALONE(digest_score), ALONE(softmax), ALONE(read), ALONE(flops),
+    ALONE(attend), ALONE(attend_part), ALONE(attend_join), ALONE(attend_scratch_bytes), ALONE(attend_state_bytes), ALONE(attend_splits),
+    ALONE(attend_all), ALONE(attend_all_bytes),
+};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+/* pointers to functions have one size here, and NULL is zeros */
+typedef void (*function)(void);
+_Static_assert(sizeof(function) == sizeof ((struct ha_kernels *)0)->attend && HA_DTYPE_COUNT == 3, "the list of parts is about another table");
+
+static bool has(const struct ha_kernels *k, size_t part)
+{
+    function f;
+    memcpy(&f, (const char *)k + parts[part].at, sizeof f);
+    return f != NULL;
+}
 
 /* gaps of *out are filled from `below` */
 static void fill(struct ha_kernels *out, const struct ha_kernels *below)
 {
-    if (!out->attend_chunk) {
-        out->attend_chunk = below->attend_chunk;
-        out->profile = below->profile;
+    for (size_t i = 0; i < PARTS; i++) {
+        if (has(out, i)) continue;
+        memcpy((char *)out + parts[i].at, (const char *)below + parts[i].at, sizeof(function));
+        memcpy((char *)out + parts[i].with_at, (const char *)below + parts[i].with_at, parts[i].with_bytes);
     }
-    if (!out->merge) {
-        out->merge = below->merge;
-        out->traits = below->traits;
-    }
-    if (!out->score) out->score = below->score;
-    if (!out->attend) out->attend = below->attend;
-    if (!out->attend_scratch_bytes) out->attend_scratch_bytes = below->attend_scratch_bytes;
+}
+
+const char *ha_kernels_part(size_t part) { return part < PARTS ? parts[part].name : NULL; }
+
+static size_t index_of(const char *isa)
+{
+    size_t i = 0;
+    while (i < ha_kernels_count && strcmp(ha_kernels_all[i]->name, isa) != 0) i++;
+    return i;
+}
+
+const struct ha_kernels *ha_kernels_origin(const char *isa, size_t part)
+{
+    const size_t top = index_of(isa);
+    for (size_t i = top < ha_kernels_count ? top + 1 : 0; i-- > 0;)
+        if (!ha_kernels_lack(ha_kernels_all[i]) && has(ha_kernels_all[i], part)) return ha_kernels_all[i];
+    return NULL;
 }
 
 static enum ha_status unknown_isa(const char *isa, struct ha_why *why)
@@ -54,24 +100,37 @@ static enum ha_status unknown_isa(const char *isa, struct ha_why *why)
     return ha_unknown(why, "instruction set", isa, names);
 }
 
+enum ha_status ha_kernels_mask(const char *list, struct ha_why *why)
+{
+    unsigned bits = 0;
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        char name[32];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, ","), p);
+        const size_t i = index_of(name);
+        if (i == ha_kernels_count) return unknown_isa(name, why);
+        if (ha_kernels_all[i]->cpu_bit == HA_CPU_C) return ha_why(why, HA_ERROR, "%s needs no extension and cannot be masked", name);
+        bits |= ha_kernels_all[i]->cpu_bit;
+    }
+    ha_cpu_mask(bits);
+    return HA_OK;
+}
+
 enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struct ha_why *why)
 {
     size_t top = ha_kernels_count;
     if (isa) {
-        for (size_t i = 0; i < ha_kernels_count; i++)
-            if (!strcmp(ha_kernels_all[i]->name, isa)) top = i;
+        top = index_of(isa);
         if (top == ha_kernels_count) return unknown_isa(isa, why);
-        const struct ha_kernels *k = ha_kernels_all[top];
-        if (k->absent) return ha_why(why, HA_WAIVED, "instruction set %s: %s", isa, k->absent);
-        if (!usable(k)) return ha_why(why, HA_WAIVED, "instruction set %s: this CPU lacks it", isa);
+        const char *lack = ha_kernels_lack(ha_kernels_all[top]);
+        if (lack) return ha_why(why, HA_WAIVED, "instruction set %s: %s", isa, lack);
     } else {
         for (size_t i = 0; i < ha_kernels_count; i++)
-            if (usable(ha_kernels_all[i])) top = i;
+            if (!ha_kernels_lack(ha_kernels_all[i])) top = i;
         if (top == ha_kernels_count) return ha_why(why, HA_ERROR, "no kernels for this CPU");
     }
 
     *out = *ha_kernels_all[top];
     for (size_t i = top; i-- > 0;)
-        if (usable(ha_kernels_all[i])) fill(out, ha_kernels_all[i]);
+        if (!ha_kernels_lack(ha_kernels_all[i])) fill(out, ha_kernels_all[i]);
     return HA_OK;
 }

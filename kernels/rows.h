@@ -22,6 +22,13 @@ static inline const char *ha_row_v(const struct ha_rows *rows, size_t i)
     return (const char *)rows->v + ha_row(rows, i) * rows->v_stride_bytes;
 }
 
+/* of key i of a chunk */
+static inline size_t ha_chunk_row(const struct ha_chunk *c, size_t i)
+{
+    if (!c->rows.index || c->block <= 1) return ha_row(&c->rows, i);
+    return c->rows.index[(c->skip + i) / c->block] * c->block + (c->skip + i) % c->block;
+}
+
 /* how many keys query row r sees */
 static inline size_t ha_chunk_visible(const struct ha_chunk *c, size_t r)
 {

@@ -1,5 +1,6 @@
 #include "kernels/test_data.h"
 
+#include "harness/base/cpu.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "kernels/rows.h"
@@ -11,43 +12,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-extern const struct ha_kernels ha_kernels_c, ha_kernels_avx2, ha_kernels_avx512;
+#define HA_KERNELS(name) extern const struct ha_kernels ha_kernels_##name;
+#include "harness/registry.def"
+
+#if defined(HA_AMX_TWIN)
+extern const struct ha_kernels ha_kernels_amx_twin;   /* kernels/amx/tile.h */
+#endif
 
 struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
 size_t ha_test_tables_count;
-
-static bool cpu_has(unsigned bit)
-{
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (bit == HA_CPU_AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (bit == HA_CPU_AVX512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vl");
-#endif
-    return bit == HA_CPU_C;
-}
-
-int ha_test_tables_setup(void **state)
-{
-    const struct ha_kernels *const all[] = { &ha_kernels_c, &ha_kernels_avx2, &ha_kernels_avx512 };
-    (void)state;
-    ha_test_tables_count = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (all[i]->absent || !cpu_has(all[i]->cpu_bit)) {
-            printf("%s: not tested: %s\n", all[i]->name, all[i]->absent ? all[i]->absent : "this CPU lacks it");
-            continue;
-        }
-        struct ha_kernels *t = &ha_test_tables[ha_test_tables_count++];
-        *t = *all[i];
-        t->attend = ha_kernels_c.attend;
-        t->attend_scratch_bytes = ha_kernels_c.attend_scratch_bytes;
-    }
-    return 0;
-}
-
-enum { BLOCKS = 64 };
-static struct { char *map, *data; size_t bytes; } block[BLOCKS];
 
 static void die(const char *what)
 {
@@ -55,27 +28,101 @@ static void die(const char *what)
     abort();
 }
 
+/* as harness/registry_find.c does it */
+static void fill(struct ha_kernels *out, const struct ha_kernels *below)
+{
+    if (!out->attend_chunk) out->attend_chunk = below->attend_chunk, out->profile = below->profile;
+    if (!out->merge) out->merge = below->merge, out->traits = below->traits;
+    for (size_t d = 0; d < HA_DTYPE_COUNT; d++)
+        if (!out->attend_packed[d]) out->attend_packed[d] = below->attend_packed[d], out->packed_profile[d] = below->packed_profile[d];
+#define FILL(op) out->op = out->op ? out->op : below->op
+    FILL(pack);
+    FILL(unpack);
+    FILL(score);
+    FILL(topk);
+    FILL(digest);
+    FILL(digest_score);
+    FILL(softmax);
+    FILL(read);
+    FILL(flops);
+    FILL(attend);
+    FILL(attend_part);
+    FILL(attend_join);
+    FILL(attend_scratch_bytes);
+    FILL(attend_state_bytes);
+    FILL(attend_splits);
+    FILL(attend_all);
+    FILL(attend_all_bytes);
+}
+
+int ha_test_tables_setup(void **state)
+{
+#define HA_KERNELS(name) &ha_kernels_##name,
+    const struct ha_kernels *const all[] = {
+#include "harness/registry.def"
+    };
+    (void)state;
+    ha_test_tables_count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i]->absent || !(all[i]->cpu_bit & ha_cpu_bits())) {
+            printf("%s: not tested: %s\n", all[i]->name, all[i]->absent ? all[i]->absent : "this CPU lacks it");
+            continue;
+        }
+        if (ha_test_tables_count == HA_TEST_TABLES_MAX) die("more tables than it keeps");
+        struct ha_kernels *t = &ha_test_tables[ha_test_tables_count++];
+        *t = *all[i];
+        if (ha_test_tables_count > 1) fill(t, t - 1);
+    }
+#if defined(HA_AMX_TWIN)
+    /* that one alone, where the rest of it can run */
+    const bool runs = ha_cpu_bits() & HA_CPU_AVX512_BF16;
+    struct ha_kernels twin = ha_kernels_amx_twin;
+    if (runs) fill(&twin, &ha_test_tables[ha_test_tables_count - 1]);
+    ha_test_tables[0] = twin;
+    ha_test_tables_count = runs && !twin.absent ? 1 : 0;
+#endif
+    return 0;
+}
+
+enum { BLOCKS = 64 };
+static struct { unsigned char *map, *data; size_t bytes; } block[BLOCKS];
+
+/* Mappings are kept for the next block of their size. */
+static size_t slot(size_t bytes)
+{
+    size_t take = BLOCKS;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        if (block[i].data) continue;
+        if (block[i].bytes == bytes) return i;
+        if (take == BLOCKS || !block[i].map) take = i;
+    }
+    if (take == BLOCKS) die("more blocks than it keeps");
+    if (block[take].map) munmap(block[take].map, block[take].bytes);
+    block[take].map = NULL;
+    block[take].bytes = bytes;
+    return take;
+}
+
 void *ha_guard_alloc(size_t bytes)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + page - 1) / page * page;
-    size_t i = 0;
-    while (i < BLOCKS && block[i].map) i++;
-    if (i == BLOCKS) die("more blocks than it keeps");
-    char *map = mmap(NULL, used + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED || mprotect(map + used, page, PROT_NONE) != 0) die("no memory");
-    block[i].map = map;
-    block[i].data = map + used - bytes;
-    block[i].bytes = used + page;
-    memset(map, 0xFF, used);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = page + (bytes + page - 1) / page * page, i = slot(used + page);
+    if (!block[i].map) {
+        unsigned char *map = mmap(NULL, used + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED || mprotect(map + used, page, PROT_NONE) != 0) die("no memory");
+        block[i].map = map;
+    }
+    memset(block[i].map, 0xFF, used);
+    block[i].data = block[i].map + used - bytes;
     return block[i].data;
 }
 
 void ha_guard_free(void *p)
 {
     for (size_t i = 0; p && i < BLOCKS; i++)
-        if (block[i].map && block[i].data == p) {
-            munmap(block[i].map, block[i].bytes);
-            block[i].map = block[i].data = NULL;
+        if (block[i].data == p) {
+            for (const unsigned char *c = block[i].map; c < block[i].data; c++)
+                if (*c != 0xFF) die("written before a block");
+            block[i].data = NULL;
             return;
         }
     if (p) die("a block that it did not give");

@@ -6,14 +6,20 @@
 
 #include "harness/api/kernels.h"
 
-/* The tables that this build has and this CPU can run; attend comes from kernels/c. */
-enum { HA_TEST_TABLES_MAX = 3 };
+/* The tables that this build has and this CPU can run, worst first, each filled from the one before as the registry does it. */
+enum { HA_TEST_TABLES_MAX = 8 };
 extern struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
 extern size_t ha_test_tables_count;
 int ha_test_tables_setup(void **state);
 
+/* The tables whose `op` is their own. */
+#define HA_TEST_EACH(t, op) \
+    for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++) \
+        if (t == ha_test_tables || t->op != t[-1].op)
+
 /* bytes of 0xFF (NaN in every type); the byte after the last one faults. Ends the test on lack of memory. */
 void *ha_guard_alloc(size_t bytes);
+/* Ends the test if something was written before the block. */
 void ha_guard_free(void *p);
 
 /* Where row i of K and V lies. */

@@ -1,7 +1,7 @@
 /* Values that are not numbers, keys that are not seen, sums that are exact: every table must say
  * the same. */
 
-#include "kernels/test_data.h"
+#include "kernels/test_lay.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,9 +15,14 @@
 
 enum { DIM = 24, KEYS = 71, ROWS = 9 };
 
+static bool small;
+
+/* With it the exponents of two are the products of queries and keys, exactly. */
+static const float LN2 = 0x1.62e43p-1f;
+
 /* the results of attend_chunk for ROWS equal positive queries */
 struct result {
-    float max[ROWS], sum[ROWS], acc[ROWS][DIM], weights[ROWS][KEYS];
+    float level[ROWS], sum[ROWS], acc[ROWS][DIM], weights[ROWS][KEYS];
 };
 
 static struct result chunk(const struct ha_kernels *t, const struct ha_test_kv *kv, const uint32_t *visible)
@@ -28,8 +33,8 @@ static struct result chunk(const struct ha_kernels *t, const struct ha_test_kv *
     for (size_t r = 0; r < ROWS; r++)
         for (size_t d = 0; d < DIM; d++) q[r][d] = 0.25f;
     const struct ha_chunk c = {
-        .q = q[0], .q_rows = ROWS, .q_stride = DIM, .head_dim = DIM, .rows = kv->rows, .dtype = kv->dtype, .scale = 1,
-        .visible = visible, .weights = x.weights[0], .weights_stride = KEYS, .level = x.max, .sum = x.sum, .acc = x.acc[0],
+        .q = q[0], .q_rows = ROWS, .q_stride = DIM, .head_dim = DIM, .rows = kv->rows, .dtype = kv->dtype, .scale = LN2,
+        .visible = visible, .weights = x.weights[0], .weights_stride = KEYS, .level = x.level, .sum = x.sum, .acc = x.acc[0],
     };
     t->attend_chunk(&c);
     return x;
@@ -37,16 +42,13 @@ static struct result chunk(const struct ha_kernels *t, const struct ha_test_kv *
 
 static void assert_empty(const struct result *x, size_t r, size_t keys)
 {
-    assert_true(x->max[r] == -INFINITY && x->sum[r] == 0);
+    assert_true(x->level[r] == -INFINITY && x->sum[r] == 0);
     for (size_t d = 0; d < DIM; d++) assert_true(x->acc[r][d] == 0);
     for (size_t j = 0; j < keys; j++) assert_true(x->weights[r][j] == 0);
 }
 
-static void assert_nan(const struct result *x, size_t r)
-{
-    assert_true(isnan(x->max[r]) && isnan(x->sum[r]));
-    for (size_t d = 0; d < DIM; d++) assert_true(isnan(x->acc[r][d]));
-}
+/* acc and the level may then be anything */
+static void assert_nan(const struct result *x, size_t r) { assert_true(isnan(x->sum[r])); }
 
 #define FOR_TABLES(t) for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++)
 #define FOR_DTYPES(d) for (enum ha_dtype d = HA_F32; d <= HA_BF16; d++)
@@ -82,7 +84,7 @@ static void what_is_not_seen_does_not_leak(void **state)
     };
     FOR_DTYPES(dtype)
         for (size_t i = 0; i < sizeof visible / sizeof *visible; i++)
-            for (size_t cut = 0; cut <= KEYS; cut += 1 + cut % 7) {
+            for (size_t cut = 0; cut <= KEYS; cut += (small ? 9 : 1) + cut % 7) {
                 struct ha_test_kv clean, dirty;
                 ha_test_kv_make(&clean, (enum ha_test_layout)(i % HA_TEST_LAYOUTS), HA_TEST_NORMAL, DIM, KEYS, dtype, i);
                 ha_test_kv_make(&dirty, (enum ha_test_layout)(i % HA_TEST_LAYOUTS), HA_TEST_NORMAL, DIM, KEYS, dtype, i);
@@ -97,7 +99,7 @@ static void what_is_not_seen_does_not_leak(void **state)
                             assert_nan(&b, r);
                             continue;
                         }
-                        assert_memory_equal(&a.max[r], &b.max[r], sizeof b.max[r]);
+                        assert_memory_equal(&a.level[r], &b.level[r], sizeof b.level[r]);
                         assert_memory_equal(&a.sum[r], &b.sum[r], sizeof b.sum[r]);
                         assert_memory_equal(a.acc[r], b.acc[r], sizeof b.acc[r]);
                         assert_memory_equal(a.weights[r], b.weights[r], sizeof b.weights[r]);
@@ -123,10 +125,7 @@ static void one_bad_score(void **state)
                     ha_test_kv_put_k(&kv, j, j % DIM, inf ? INFINITY : NAN);
                     FOR_TABLES(t) {
                         const struct result x = chunk(t, &kv, NULL);
-                        for (size_t r = 0; r < ROWS; r++) {
-                            if (!inf) assert_nan(&x, r);
-                            else assert_true(x.max[r] == INFINITY && isnan(x.sum[r]) && isnan(x.acc[r][0]) && isnan(x.acc[r][DIM - 1]));
-                        }
+                        for (size_t r = 0; r < ROWS; r++) assert_nan(&x, r);
                     }
                     ha_test_kv_free(&kv);
                 }
@@ -150,7 +149,7 @@ static void scores_of_minus_infinity(void **state)
         FOR_TABLES(t) {
             const struct result x = chunk(t, &kv, NULL);
             for (size_t r = 0; r < ROWS; r++) {
-                assert_true(x.max[r] == 2 * 0.25f * DIM && x.sum[r] == 1);
+                assert_true(x.level[r] == 2 * 0.25f * DIM && x.sum[r] == 1);
                 for (size_t d = 0; d < DIM; d++) assert_true(x.acc[r][d] == 7);
                 for (size_t j = 0; j < KEYS; j++) assert_true(x.weights[r][j] == (j == 40 ? 1 : 0));
             }
@@ -176,30 +175,42 @@ static void nan_in_one_component_of_v(void **state)
         }
 }
 
-/* attend over a context of several chunks and runs; results of one query token */
+/* attend over a context of several chunks, packed keys and runs; results of one query token */
 struct output {
     float o[DIM], lse;
     float *weights;
 };
 
-static struct output attend(const struct ha_kernels *t, const struct ha_test_kv *kv, size_t runs_count, bool weights)
+struct how {
+    size_t packed, unit, runs, block;   /* packed keys, in a list of units; runs of the others, in blocks */
+    size_t parts;                       /* > 0: by parts of at most so many HA_SPLIT_KEYS */
+};
+
+static struct output attend(const struct ha_kernels *t, const struct ha_test_kv *kv, struct how how, bool weights)
 {
     struct output out;
     float q[DIM];
-    struct ha_rows runs[HA_RUNS_MAX];
+    size_t run[HA_RUNS_MAX];
+    struct ha_test_lay lay;
     memset(&out, 0xFF, sizeof out);
     out.weights = weights ? ha_guard_alloc(kv->keys * sizeof *out.weights) : NULL;
     for (size_t d = 0; d < DIM; d++) q[d] = 0.25f;
-    for (size_t i = 0, n = kv->keys / (runs_count + !runs_count); i < runs_count; i++)
-        runs[i] = ha_test_rows_part(kv, i * n, i + 1 == runs_count ? kv->keys - i * n : n);
+    const size_t left = kv->keys - how.packed, each = left / (how.runs + !how.runs);
+    for (size_t i = 0; i < how.runs; i++) run[i] = i + 1 == how.runs ? left - i * each : each;
+    ha_test_lay_make(&lay, kv, how.packed, how.unit, run, how.runs, how.block, how.packed + how.runs);
     struct ha_attend a = {
-        .q = q, .q_len = 1, .group = 1, .head_dim = DIM, .q_token_stride = DIM, .q_head_stride = DIM,
-        .runs = runs, .runs_count = runs_count, .dtype = kv->dtype, .scale = 1, .o = out.o, .lse = &out.lse,
-        .lse_token_stride = 1, .lse_head_stride = 1, .weights = out.weights, .weights_stride = kv->keys,
+        .q = q, .q_len = 1, .group = 1, .head_dim = DIM, .q_token_stride = DIM, .q_head_stride = DIM, .dtype = kv->dtype, .scale = LN2,
+        .o = out.o, .lse = &out.lse, .lse_token_stride = 1, .lse_head_stride = 1, .weights = out.weights, .weights_stride = kv->keys,
     };
-    a.scratch = ha_guard_alloc(t->attend_scratch_bytes(&a));
-    t->attend(t, &a);
-    ha_guard_free(a.scratch);
+    ha_test_lay_use(&lay, &a);
+    if (how.parts > 0) {
+        ha_test_attend_parts(t, &a, kv->keys, how.parts, kv->keys + how.parts);
+    } else {
+        a.scratch = ha_guard_alloc(t->attend_scratch_bytes(&a));
+        t->attend(t, &a);
+        ha_guard_free(a.scratch);
+    }
+    ha_test_lay_free(&lay);
     return out;
 }
 
@@ -213,7 +224,7 @@ static void attend_over_nothing(void **state)
     FOR_TABLES(t)
         for (size_t runs = 0; runs <= HA_RUNS_MAX; runs++)
             for (int full = 0; full < 2; full++) {
-                const struct output x = attend(t, runs > 0 && full ? &masked : &none, runs, true);
+                const struct output x = attend(t, runs > 0 && full ? &masked : &none, (struct how){ .runs = runs, .parts = 8 * (size_t)full }, true);
                 assert_true(x.lse == -INFINITY);
                 for (size_t d = 0; d < DIM; d++) assert_true(x.o[d] == 0);
                 for (size_t j = 0; runs > 0 && full && j < masked.keys; j++) assert_true(x.weights[j] == 0);
@@ -229,8 +240,12 @@ static void attend_keeps_nan(void **state)
 {
     (void)state;
     static const size_t at[] = { 0, 100, 2047, 2048, 3000, 4999 };
+    static const struct how ways[] = {
+        { .runs = 1 }, { .runs = 3 }, { .packed = 5000 }, { .packed = 2900, .runs = 2, .block = 16 },
+        { .packed = 2500, .unit = 64, .runs = 1, .parts = 9 },
+    };
     static const enum ha_test_family families[] = { HA_TEST_NORMAL, HA_TEST_INCREASING, HA_TEST_DECREASING, HA_TEST_TIES };
-    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+    for (size_t i = 0; i < sizeof at / sizeof *at; i += small ? 3 : 1)
         for (size_t f = 0; f < sizeof families / sizeof *families; f++)
             for (int inf = 0; inf < 2; inf++) {
                 struct ha_test_kv kv;
@@ -239,13 +254,31 @@ static void attend_keeps_nan(void **state)
                 put_row(&kv, at[i], 1, 1);
                 ha_test_kv_put_k(&kv, at[i], 1, inf ? INFINITY : NAN);
                 FOR_TABLES(t)
-                    for (size_t runs = 1; runs <= 3; runs++) {
-                        const struct output x = attend(t, &kv, runs, false);
+                    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+                        const struct output x = attend(t, &kv, ways[w], true);
                         assert_true(isnan(x.lse));
                         for (size_t d = 0; d < DIM; d++) assert_true(isnan(x.o[d]));
+                        for (size_t j = 0; j < kv.keys; j++) assert_true(isnan(x.weights[j]));
+                        ha_guard_free(x.weights);
                     }
                 ha_test_kv_free(&kv);
             }
+}
+
+static const struct how splits[] = {
+    { .runs = 1 }, { .runs = HA_RUNS_MAX }, { .runs = 3, .block = 16 }, { .runs = 1, .parts = 1 }, { .runs = 2, .block = 100, .parts = 7 },
+    { .packed = 1 }, { .packed = 4 }, { .packed = 4, .unit = 32, .parts = 3 }, { .packed = 2, .runs = 3, .parts = 5 },
+    { .packed = 3, .unit = 16, .runs = HA_RUNS_MAX, .block = 32, .parts = 2 }, { .packed = 1, .unit = 128, .runs = 1, .parts = 20 },
+};
+enum { SPLITS = sizeof splits / sizeof *splits };
+
+/* .packed of `splits` is in quarters of the keys */
+static struct how split_of(size_t i, size_t keys)
+{
+    struct how how = splits[i];
+    how.packed = how.packed * keys / 4;
+    if (how.packed < keys && how.runs == 0) how.runs = 1;
+    return how;
 }
 
 /* 1. Equal scores, a power of two of keys, small integers in V: no rounding happens anywhere. */
@@ -253,7 +286,7 @@ static void exact_means(void **state)
 {
     (void)state;
     FOR_DTYPES(dtype)
-        for (size_t keys = 1; keys <= 8192; keys *= 2) {
+        for (size_t keys = 1; keys <= (small ? 512 : 8192); keys *= small ? 8 : 2) {
             struct ha_test_kv kv;
             double sum[DIM] = { 0 };
             ha_test_kv_make(&kv, HA_TEST_GATHERED, HA_TEST_NORMAL, DIM, keys, dtype, keys);
@@ -265,19 +298,63 @@ static void exact_means(void **state)
                     sum[d] += v;
                 }
             FOR_TABLES(t)
-                for (size_t runs = 1; runs <= HA_RUNS_MAX; runs++) {
-                    const struct output x = attend(t, &kv, runs, true);
+                for (size_t i = 0; i < SPLITS; i++) {
+                    const struct output x = attend(t, &kv, split_of(i, keys), true);
                     for (size_t d = 0; d < DIM; d++) assert_true((double)x.o[d] == sum[d] / (double)keys);
                     for (size_t j = 0; j < keys; j++) assert_true((double)x.weights[j] == 1 / (double)keys);
-                    assert_true(x.lse == 0.25f * DIM + logf((float)keys));
+                    assert_true(x.lse == (float)(0.25 * DIM * M_LN2 + log((double)keys)));
                     ha_guard_free(x.weights);
                 }
             ha_test_kv_free(&kv);
         }
 }
 
-int main(void)
+static int score_of(size_t j)
 {
+    const int s = (int)(j / HA_SPLIT_KEYS * 5 % 7);
+    return s - 3 - (j % 3 == 0 && s > 0);
+}
+
+/* Scores that are integers from -3 to 3 and small integers in V: every sum fits, whatever its level, so that all kinds of keys, lists and
+ * parts give the same bits, and joins that round nothing are what they say. The levels of parts differ. */
+static void exact_however_split(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 129, 1000, 5000 };
+    FOR_DTYPES(dtype)
+        for (size_t n = 0; n < sizeof sizes / sizeof *sizes - small; n++) {
+            const size_t keys = sizes[n];
+            struct ha_test_kv kv;
+            double sum = 0, acc[DIM] = { 0 };
+            ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_NORMAL, DIM, keys, dtype, n);
+            for (size_t j = 0; j < keys; j++) {
+                const int s = score_of(j);
+                sum += ldexp(1, s);
+                for (size_t d = 0; d < DIM; d++) {
+                    const int v = (int)((j * 7 + d * 3) % 17) - 8;
+                    ha_test_kv_put_k(&kv, j, d, d == 0 ? 4 * (float)s : 0);
+                    ha_test_kv_put_v(&kv, j, d, (float)v);
+                    acc[d] += ldexp(v, s);
+                }
+            }
+            FOR_TABLES(t)
+                for (size_t i = 0; i < SPLITS; i++) {
+                    const struct output x = attend(t, &kv, split_of(i, keys), true);
+                    for (size_t d = 0; d < DIM; d++) assert_true(x.o[d] == (float)acc[d] / (float)sum);
+                    for (size_t j = 0; j < keys; j++) {
+                        const int s = score_of(j);
+                        assert_true(x.weights[j] == (float)ldexp(1, s) / (float)sum);
+                    }
+                    assert_true(fabs((double)x.lse - log(sum)) <= 0x1p-23 * fabs(log(sum)));
+                    ha_guard_free(x.weights);
+                }
+            ha_test_kv_free(&kv);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_keys),
         cmocka_unit_test(what_is_not_seen_does_not_leak),
@@ -287,6 +364,7 @@ int main(void)
         cmocka_unit_test(attend_over_nothing),
         cmocka_unit_test(attend_keeps_nan),
         cmocka_unit_test(exact_means),
+        cmocka_unit_test(exact_however_split),
     };
     return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
 }

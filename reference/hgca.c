@@ -18,13 +18,13 @@
  *   evict(l), l counting the new tokens; an evicted entry is selected iff MAW > beta / l.
  * beta < 0 selects everything. Renormalising MAW, in the paper's text, feeds no equation and is left out.
  *
- * Padding: the units sequence * q_heads + head are cut into tasks of heads_per_task in a row (0: batch * q_heads /
- * threads, at least 1, at most q_heads; a task may span two sequences). In a decode step a head is padded to the largest
- * selected count of its task with its unselected host entries, newest first, as far as it has any.
+ * Padding: the units sequence * q_heads + head are cut into tasks of heads_per_task in a row, which may span two
+ * sequences. In a decode step a head is padded to the largest selected count of its task with its unselected host
+ * entries, newest first, as far as it has any. heads_per_task = 0: no tasks, hence no padding.
  *
  * A weight within rounding of its threshold may be decided either way; what the next decode step reports is
- * adopted. Params: alpha, beta, blk_size, blk_num, heads_per_task, evict_error (a defect that the
- * variant can be given; the rule ignores it). */
+ * adopted. Params: alpha, beta, blk_size, blk_num, heads_per_task; the rule ignores the others, evict_error (a defect
+ * that the variant can be given) and layout. */
 
 #include "reference/definitions.h"
 #include "reference/observe.h"
@@ -78,17 +78,13 @@ static void destroy(struct ha_def *def)
 
 static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, size_t threads, struct ha_why *why)
 {
+    (void)threads;
     struct ha_def *def = calloc(1, sizeof *def);
     if (!def) return no_memory(why);
     /* alpha as binary32 holds it: near 1 the rounding of 1 - alpha would exceed the tolerance */
     *def = (struct ha_def){ .shape = *shape, .alpha = (double)(float)param[ALPHA], .beta = param[BETA], .block = (size_t)param[BLK_SIZE] };
     def->most = def->block * (size_t)param[BLK_NUM];
-    def->task = (size_t)param[HEADS_PER_TASK];
-    if (def->task == 0) {
-        def->task = shape->batch * shape->q_heads / (threads ? threads : 1);
-        if (def->task < 1) def->task = 1;
-        if (def->task > shape->q_heads) def->task = shape->q_heads;
-    }
+    def->task = param[HEADS_PER_TASK] > 0 ? (size_t)param[HEADS_PER_TASK] : 1;   /* one head alone is not padded */
     def->sequence = calloc(shape->layers * shape->batch, sizeof *def->sequence);
     bool ok = def->sequence != NULL;
     for (size_t i = 0; ok && i < shape->layers * shape->batch; i++)

@@ -175,12 +175,72 @@ static void test_bound_parameters(void **unused)
     assert_true(cut.h_dot == 2 * few.h_dot && cut.h_sum == 2 * (2 + 3) + 1 + 2 + 4 && cut.rescales == 2);
 }
 
+/* joins that round nothing but an addition, and parts of 128 keys and more, joined pairwise */
+static void test_exact_joins(void **unused)
+{
+    (void)unused;
+    const struct ha_profile p = {
+        .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 8, .sum_extra = 3, .exp_eps = 0x1p-23, .log_eps = 2e-7, .exact_joins = true,
+    };
+    const struct ha_bound one = ha_bound_attend(&p, 80, 128, 1), two = ha_bound_attend(&p, 80, 129, 1), many = ha_bound_attend(&p, 80, 131072, 3);
+    assert_true(one.h_sum == 16 + 3 + 1 && one.exp_eps == 5 * 0x1p-24 && one.log_eps == 2e-7 && one.h_dot == 9);
+    assert_true(two.h_sum == 17 + 3 + 1 + 1);                       /* two parts */
+    assert_true(many.h_sum == 256 + 3 + 1 + 65 + 10);               /* 66 chunks, 1024 parts */
+    assert_true(ha_bound_attend(&p, 80, 131073, 3).h_sum == many.h_sum + 1);
+    assert_true(many.rescales == 0 && many.kappa_s == 2 && many.kappa_t == 3);
+    assert_true(ha_bound_attend(&p, 80, 0, 0).h_sum == 3 + 1);
+}
+
+/* of two kernels the weaker, in each respect */
+static void no_kernel(const struct ha_packed_chunk *c) { (void)c; }
+
+static void test_profile_of_both(void **unused)
+{
+    (void)unused;
+    const struct ha_profile rows = {
+        .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 1, .log_eps = 4, .exact_joins = true,
+    };
+    struct ha_profile packed = {
+        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 30, .exp_eps = 2, .log_eps = 3, .exact_joins = true,
+    };
+    struct ha_kernels k = { .profile = rows, .packed_profile = { [HA_F16] = packed }, .attend_packed = { [HA_F16] = no_kernel } };
+    struct ha_profile both = ha_profile_attend(&k, HA_F16);
+    assert_true(both.dot_lanes == 8 && both.dot_extra == 31 && both.sum_lanes == 32 && both.sum_extra == 31 && both.exact_joins);
+    assert_true(both.exp_eps == 2 && both.log_eps == 4 && both.join_keys == 0 && both.weight_u == 0 && !both.truncates);
+    both = ha_profile_attend(&k, HA_F32);   /* no packed kernel */
+    assert_true(both.dot_extra == 3 && both.exp_eps == 1 && both.log_eps == 4);
+
+    /* chunks of 128 keys: with each length of context at least what either kernel has by itself */
+    packed.join_keys = 128;
+    packed.sum_lanes = 64;
+    packed.weight_u = 0x1p-9;
+    packed.weight_eta = 0x1p-134;
+    packed.truncates = true;
+    packed.exact_joins = false;
+    k.packed_profile[HA_F16] = packed;
+    both = ha_profile_attend(&k, HA_F16);
+    assert_true(both.join_keys == 128 && both.weight_u == 0x1p-9 && both.weight_eta == 0x1p-134 && both.truncates && !both.exact_joins);
+    for (int exact = 0; exact < 2; exact++) {
+        k.packed_profile[HA_F16].truncates = false;
+        k.packed_profile[HA_F16].exact_joins = exact;
+        both = ha_profile_attend(&k, HA_F16);
+        for (size_t keys = 0; keys < 10000; keys += 1 + keys / 9)
+            for (size_t runs = 1; runs <= HA_RUNS_MAX; runs++) {
+                const struct ha_bound b = ha_bound_attend(&both, 64, keys, runs);
+                const struct ha_bound x = ha_bound_attend(&rows, 64, keys, runs), y = ha_bound_attend(&k.packed_profile[HA_F16], 64, keys, runs);
+                assert_true(b.h_sum >= x.h_sum && b.h_sum >= y.h_sum && b.h_dot >= x.h_dot && b.h_dot >= y.h_dot);
+                assert_true(b.rescales >= x.rescales && b.rescales >= y.rescales && b.kappa_s >= y.kappa_s && b.u_p == y.u_p);
+            }
+    }
+}
+
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_wrong_results),
         cmocka_unit_test(test_ratio_rejects), cmocka_unit_test(test_bound_parameters),
+        cmocka_unit_test(test_exact_joins), cmocka_unit_test(test_profile_of_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

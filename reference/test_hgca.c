@@ -230,13 +230,14 @@ static void test_padding(void **unused)
     ha_test_world_weights(&both, 1, weight, 11);
 
     static const double alone[] = { 0.5, 1, 2, 2, 1, 0 }, pair[] = { 0.5, 1, 2, 2, 2, 0 }, three[] = { 0.5, 1, 2, 2, 3, 0 };
-    static const double automatic[] = { 0.5, 1, 2, 2, 0, 0 };
+    static const double none[] = { 0.5, 1, 2, 2, 0, 0 };
     static const struct step plain[] = { { 1, { 1, -1 }, { TWO, FOUR } } }, padded[] = { { 1, { 1, -1 }, { TWO_PADDED, FOUR } } };
     accept(w, alone, 1, seen, plain, 1);
     accept(w, pair, 1, seen, padded, 1);
-    accept(w, automatic, 2, seen, plain, 1);   /* 2 heads, 2 threads */
-    accept(w, automatic, 9, seen, plain, 1);
-    accept(w, automatic, 1, seen, padded, 1);
+    accept(w, none, 1, seen, plain, 1);
+    accept(w, none, 9, seen, plain, 1);
+    assert_int_equal(run_with(w, none, 1, seen, plain, 1, padded[0].report), HA_FAIL);
+    assert_non_null(strstr(why.text, "head 0: key 5 is padding that the task does not need"));
     assert_int_equal(run_with(w, pair, 1, seen, plain, 1, plain[0].report), HA_FAIL);
     assert_non_null(strstr(why.text, "head 0: key 5 must pad"));
     static const struct ha_test_report older[] = { { KEYS(6, 7, 8, 9), PADDED(2, 0, 4, 5, 2) }, FOUR };
@@ -249,11 +250,9 @@ static void test_padding(void **unused)
     /* units 0 1 2 | 3: the task spans two sequences, the last unit is alone */
     static const struct step spanning[] = { { 1, { 1, -1, 1, 1 }, { TWO_PADDED, FOUR, TWO_PADDED, FOUR } } };
     accept(both, three, 1, seen, spanning, 1);
-    /* 4 heads, 1 thread: a task would be 4 heads, but at most q_heads = 2 */
-    accept(both, automatic, 1, seen, spanning, 1);
     static const float other[] = { -1, -1, 1, 1 };
     static const struct step split[] = { { 1, { 1, 1, 1, 1 }, { FOUR, FOUR, TWO, TWO } } };
-    accept(both, automatic, 1, other, split, 1);
+    accept(both, none, 1, other, split, 1);
     static const struct step joined[] = { { 1, { 1, 1, 1, 1 }, { FOUR, FOUR, TWO_PADDED, TWO } } };
     accept(both, three, 1, other, joined, 1);
 

@@ -5,7 +5,8 @@
 #
 # The program: case and measure <- report <- run, merge, link, cpu <- harness; all of them may use the registry, the
 # plugin loader and the version, which stand in harness/ itself. kernels/null, the skeleton of a plugin, sees the api
-# alone. A variant never includes another variant, and nothing includes a .c. Only the registry
+# alone. Tables of CPU kernels use kernels/c and those that they extend. A variant never includes
+# another variant, and nothing includes a .c. Only the registry
 # names implementers. Tests (test_*) and the stand-ins they share (fake_*) may include across.
 # Prints each violation; exit 1 if there is one.
 LC_ALL=C
@@ -33,7 +34,9 @@ function allowed(from) {
     if (from == "harness") return " harness/api harness/base harness/case harness/measure harness/report harness/run harness/merge harness/link harness/cpu harness "
     if (from ~ /^kernels\/cuda/) return " harness/api harness/base kernels kernels/cuda kernels/cuda/emulation "
     if (from == "kernels/null") return " harness/api " from " "
-    if (from ~ /^kernels(\/[^\/]*)?$/) return " harness/api harness/base kernels " from " "
+    if (from == "kernels/avx512") return " harness/api harness/base kernels kernels/c kernels/avx2 " from " "
+    if (from ~ /^kernels\/(avx512_bf16|amx)$/) return " harness/api harness/base kernels kernels/c kernels/avx512 kernels/avx512_bf16 " from " "
+    if (from ~ /^kernels(\/[^\/]*)?$/) return " harness/api harness/base kernels kernels/c " from " "
     if (from == "reference" || from == "datasets" || from == "suites/parts") return " harness/api harness/base " from " "
     if (from ~ /^suites\/[^\/]*$/) return " harness/api harness/base suites/parts " from " "
     return ""

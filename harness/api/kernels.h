@@ -89,7 +89,8 @@ struct ha_chunk {
     const float *q;          /* [q_rows][head_dim], row stride q_stride floats */
     size_t q_rows, q_stride, head_dim;
     struct ha_rows rows;     /* rows.keys <= HA_CHUNK_KEYS */
-    size_t block;            /* rows.index names blocks of so many rows, the last may have fewer; 0 as 1: rows */
+    size_t block, skip;      /* rows.index names blocks of so many rows; 0 as 1: rows. Key i is row (skip + i) % block of block
+                              * index[(skip + i) / block]; skip < block, and 0 without an index */
     enum ha_dtype dtype;
     float scale;             /* of the scores: 1/sqrt(head_dim) unless a model says otherwise */
     const uint32_t *visible; /* [q_rows] row r sees the first visible[r] keys; NULL: all */
@@ -104,7 +105,8 @@ struct ha_packed_chunk {
     const float *q;          /* [q_rows][head_dim], row stride q_stride floats */
     size_t q_rows, q_stride, head_dim;   /* q_rows <= HA_CHUNK_ROWS, ha_packs(head_dim) */
     struct ha_packed packed;
-    size_t first, keys;      /* of the list, by position; first is a multiple of HA_SPLIT_KEYS; so is keys, or the list ends there */
+    size_t first, keys;      /* of the list, by position; first is a multiple of HA_SPLIT_KEYS; so is keys, or the list ends there.
+                              * attend asks for at most HA_CHUNK_KEYS at once, and joins; packed_profile speaks of such calls */
     float scale;
     float *weights;          /* NULL, or [q_rows][weights_stride]: w by position from first, all at the level returned */
     size_t weights_stride;   /* >= keys */
@@ -146,7 +148,7 @@ struct ha_attend {
     struct ha_packed packed;   /* .keys = 0: none */
     const struct ha_rows *runs;
     size_t runs_count;      /* <= HA_RUNS_MAX */
-    size_t block;           /* of the runs' indices, as ha_chunk.block */
+    size_t block;           /* the runs' indices name blocks of so many rows: key i is row index[i / block] * block + i % block; 0 as 1 */
     enum ha_dtype dtype;
     float scale;
     bool causal;
@@ -182,7 +184,7 @@ struct ha_score {
     float *s;               /* [rows.keys] */
 };
 
-/* The k largest of x, ties to the smaller index: their indices in increasing order. NaN is smaller than everything. */
+/* The k largest of x, ties to the smaller index: their indices in increasing order. NaN is smaller than everything, -0 equals 0. */
 struct ha_topk {
     const float *x;         /* [n], n < 2^32 */
     size_t n, k;
@@ -191,7 +193,8 @@ struct ha_topk {
 
 /* Summaries of logical blocks of keys, per dimension the smallest and the largest value of a block, as Quest has them. They are kept
  * as [blocks / HA_PACK_KEYS][head_dim][2][HA_PACK_KEYS] numbers of the type of K: of each dimension the minima of so many blocks,
- * then their maxima; zeros behind the last block. A NaN in a block makes both NaN. */
+ * then their maxima; zeros behind the last block, which first + blocks says anew each time.
+ * A NaN in a block makes both NaN; a block without rows is zeros. */
 struct ha_digest {
     void *digests;          /* 64-byte aligned */
     size_t first, blocks;   /* block first + i is made of rows [i * unit, (i + 1) * unit) as far as there are any */
@@ -205,7 +208,9 @@ static inline size_t ha_digest_bytes(size_t blocks, size_t head_dim, enum ha_dty
     return (blocks + HA_PACK_KEYS - 1) / HA_PACK_KEYS * HA_PACK_KEYS * 2 * head_dim * ha_dtype_bytes(t);
 }
 
-/* s[r][b] = scale * sum over d of max(q_d min_d, q_d max_d): not less than the score of any key of the block, but for rounding. */
+/* s[r][b] = scale * sum over d of max(q_d min_d, q_d max_d): not less than the score of any key of the block, but for rounding: 32 terms
+ * are summed at a time, and these sums one after the other. A NaN in a digest makes its scores NaN, whatever q; an infinity adds
+ * nothing where q_d is 0, and nothing where the other of the two is meant. */
 struct ha_digest_score {
     const float *q;         /* [q_rows][head_dim], row stride q_stride floats */
     size_t q_rows, q_stride, head_dim;
@@ -217,7 +222,8 @@ struct ha_digest_score {
     size_t s_stride;
 };
 
-/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros. NaN and +inf make a row NaN. */
+/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and +inf make a row NaN,
+ * and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
 struct ha_softmax {
     float *x;               /* [rows][n], row stride in floats */
     size_t rows, n, stride;

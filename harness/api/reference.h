@@ -19,13 +19,17 @@ struct ha_bound {
     double h_dot, h_sum;       /* depths of the dot product and of the sums over keys */
     double rescales;           /* R */
     double exp_eps, log_eps;
-    double kappa_s, kappa_t;   /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined */
+    double kappa_s, kappa_t;   /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined with rounding */
     double u_p, eta_p;         /* unit and subnormal half of the type the weights are cast to; 0: binary32 */
     double u_o, eta_o;         /* the same of the output type */
 };
 
-/* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs. */
+/* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs; packed keys count as one run. Whether and
+ * where the work on them is split makes no difference. */
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs);
+
+/* The profile of ha_kernels.attend over packed keys and runs of type t: of both kernels the weaker in each respect. */
+struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t);
 
 /* One attention state in binary64. o and bound are [dim], the caller's. */
 struct ha_ref_state {
@@ -43,7 +47,7 @@ enum { HA_REF_DIM_MAX = 1024 };
 /* Attention of one query over rows (rows.index and rows.keys select them). No key, or scores of
  * -inf only: (0, -inf) with bound 0. The scale is the float that the implementation uses. K and V
  * must be finite; otherwise the result is NaN, whose ratio is infinite. It is assumed that no sum
- * of an implementation overflows: keys * max|v| < FLT_MAX. work: [2 * keys] doubles. */
+ * of an implementation overflows: 2^8 keys * max|v| < FLT_MAX (a level may be 8 too low). work: [2 * keys] doubles. */
 void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                    const struct ha_bound *b, double *work, struct ha_ref_state *out);
 

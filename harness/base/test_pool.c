@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -302,6 +303,165 @@ static void spans_tell_who_ran_what(void **state)
     assert_true(sum == busy);
 }
 
+/* ---- start and join --------------------------------------------------------------------------- */
+
+/* Runs as small as there can be: a wake-up that was lost would hang, a worker that came late would be missed in the sum. */
+static void tiny_runs(struct ha_pool *pool, size_t runs, struct work *w)
+{
+    memset(w, 0, sizeof *w);
+    w->threads = ha_pool_threads(pool);
+    for (size_t run = 1; run <= runs; run++) {
+        const size_t tasks = run % 4;
+        ha_pool_run(pool, "tiny", tasks, count, w);
+    }
+    for (size_t t = 0; t < 3; t++) assert_int_equal(w->times[t], runs / 4 * (3 - t));
+}
+
+static void thousands_of_tiny_runs(void **state)
+{
+    static const size_t teams[] = { 2, 3, 8 };
+    (void)state;
+    for (size_t i = 0; i < sizeof teams / sizeof *teams; i++) {
+        struct ha_pool *pool = make(teams[i]);
+        struct work w;
+        tiny_runs(pool, teams[i] > 2 ? 400 : 8000, &w);
+        ha_pool_share(pool);   /* now every run finds the workers asleep, or on their way */
+        tiny_runs(pool, 400, &w);
+        ha_pool_destroy(pool);
+    }
+}
+
+/* Pauses around the time that workers stay awake: runs come while they go to sleep, and long after. */
+static void runs_after_pauses(void **state)
+{
+    (void)state;
+    struct ha_pool *pool = make(2);
+    struct work w = { .threads = 2 };
+    size_t runs = 0;
+    for (uint64_t pause_ns = 90000; pause_ns < 115000; pause_ns += 100, runs++) {
+        const uint64_t begin = ha_now_ns();
+        while (ha_now_ns() - begin < pause_ns) continue;
+        ha_pool_run(pool, "late", 2, count, &w);
+    }
+    pause_ms(20);
+    ha_pool_run(pool, "late", 2, count, &w);
+    assert_true(w.times[0] == runs + 1 && w.times[1] == runs + 1);
+    ha_pool_destroy(pool);
+    ha_pool_destroy(make(8));   /* that never ran */
+}
+
+/* One caller at a time, each another thread, on several pools that take turns. */
+struct turns {
+    struct ha_pool *pool[3];
+    struct work work;
+};
+
+static void *call(void *arg)
+{
+    struct turns *t = arg;
+    for (size_t i = 0; i < 30; i++) ha_pool_run(t->pool[i % 3], "turn", 3, count, &t->work);
+    return NULL;
+}
+
+static void callers_and_pools_take_turns(void **state)
+{
+    (void)state;
+    enum { CALLERS = 20 };
+    struct turns t = { .pool = { make(2), make(3), make(8) }, .work = { .threads = 8 } };
+    for (size_t i = 0; i < CALLERS; i++) {
+        pthread_t caller;
+        assert_int_equal(pthread_create(&caller, NULL, call, &t), 0);
+        pthread_join(caller, NULL);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(t.work.times[i], CALLERS * 30);
+        ha_pool_destroy(t.pool[i]);
+    }
+    assert_mask_kept();
+}
+
+static void *run_own(void *arg)
+{
+    struct turns *t = arg;
+    for (size_t i = 0; i < 100; i++) ha_pool_run(t->pool[0], "own", 3, count, &t->work);
+    return NULL;
+}
+
+static void many_pools_at_once(void **state)
+{
+    (void)state;
+    enum { CALLERS = 4 };
+    static struct turns t[CALLERS];
+    pthread_t caller[CALLERS];
+    for (size_t i = 0; i < CALLERS; i++) {
+        t[i] = (struct turns){ .pool = { make(1 + i) }, .work = { .threads = 1 + i } };
+        assert_int_equal(pthread_create(&caller[i], NULL, run_own, &t[i]), 0);
+    }
+    for (size_t i = 0; i < CALLERS; i++) {
+        pthread_join(caller[i], NULL);
+        for (size_t task = 0; task < 3; task++) assert_int_equal(t[i].work.times[task], 100);
+        ha_pool_destroy(t[i].pool[0]);
+    }
+}
+
+/* Each worker once, whoever is slow. */
+static void each_worker_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TEAMS; i++) {
+        struct ha_pool *pool = make(team_sizes[i]);
+        struct work w = { .threads = team_sizes[i] };
+        for (size_t run = 0; run < 20; run++) ha_pool_each(pool, "each", count, &w);
+        for (size_t t = 0; t < team_sizes[i]; t++) {
+            assert_int_equal(w.times[t], 20);
+            assert_int_equal(w.sum[t], 20 * t);
+        }
+        assert_int_equal(w.times[team_sizes[i]], 0);
+        ha_pool_destroy(pool);
+    }
+}
+
+static double cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* what the process takes of the CPU around runs that are a moment apart */
+static double taken_ns(struct ha_pool *pool)
+{
+    struct work w = { .threads = 8 };
+    const double begin = cpu_ns();
+    for (size_t i = 0; i < 50; i++) {
+        ha_pool_run(pool, "count", 2, count, &w);
+        nanosleep(&(struct timespec){ .tv_nsec = 250000 }, NULL);
+    }
+    return cpu_ns() - begin;
+}
+
+/* Workers stay awake for a moment, unless the cores are shared, and sleep after it. */
+static void who_waits_sleeps(void **state)
+{
+    (void)state;
+    struct ha_pool *pool = make(0), *two = make(2), *eight = make(8);
+    const size_t cores = ha_pool_threads(pool);
+    ha_pool_destroy(pool);
+    const double many = taken_ns(eight), awake = taken_ns(two);
+    pause_ms(2);
+    const double begin = cpu_ns();
+    pause_ms(40);
+    const double idle = cpu_ns() - begin;
+    ha_pool_share(two);
+    const double asleep = taken_ns(two);
+    ha_pool_destroy(two);
+    ha_pool_destroy(eight);
+    assert_true(idle < 10e6);
+    if (cores < 2) skip();
+    assert_true(asleep < 0.75 * awake);
+    if (cores < 8) assert_true(many < awake);
+}
+
 static void too_many_threads_are_refused(void **state)
 {
     (void)state;
@@ -322,7 +482,14 @@ int main(void)
         cmocka_unit_test(a_restriction_is_respected),
         cmocka_unit_test(busy_time_is_the_sum_over_workers),
         cmocka_unit_test(spans_tell_who_ran_what),
+        cmocka_unit_test(thousands_of_tiny_runs),
+        cmocka_unit_test(runs_after_pauses),
+        cmocka_unit_test(callers_and_pools_take_turns),
+        cmocka_unit_test(many_pools_at_once),
+        cmocka_unit_test(each_worker_once),
+        cmocka_unit_test(who_waits_sleeps),
         cmocka_unit_test(too_many_threads_are_refused),
     };
+    alarm(300);   /* a wake-up that is lost hangs */
     return cmocka_run_group_tests(tests, keep_mask, NULL);
 }

@@ -162,6 +162,13 @@ static struct ha_link_limits limits_here(const struct ha_link_options *o)
     return l;
 }
 
+static enum ha_status measure_ceilings(struct link_run *run, struct ha_why *why)
+{
+    struct ha_kernels best;   /* whatever the link is held to */
+    HA_TRY(ha_kernels_resolve(NULL, &best, why));
+    return ha_ceilings_measure(&run->ceilings, run->api, run->device, &best, true, why);
+}
+
 static enum ha_status prepare(struct link_run *run, struct ha_why *why)
 {
     const struct ha_link_options *o = run->options;
@@ -172,7 +179,7 @@ static enum ha_status prepare(struct link_run *run, struct ha_why *why)
     for (size_t i = 0; i < HA_CEILINGS; i++) run->ceilings.of[i].hi = run->ceilings.of[i].median = (double)NAN;
     HA_TRY(run->api->open(&run->device, &(struct ha_device_config){ .kernels = &run->kernels }, why));
     if (o->ceilings) run->ceilings = *o->ceilings;
-    else if (o->measure) HA_TRY(ha_ceilings_measure(&run->ceilings, run->api, run->device, true, why));
+    else if (o->measure) HA_TRY(measure_ceilings(run, why));
     HA_TRY(ha_link_bench_open(&run->bench, run->api, run->device, &run->limits, why));
     run->results.link = strcmp(run->api->kind, "host") && strcmp(run->api->kind, "emulated") && strcmp(run->api->kind, "null");
     run->results.ceiling[HA_H2D] = run->ceilings.of[HA_CEIL_H2D].hi;
@@ -181,6 +188,7 @@ static enum ha_status prepare(struct link_run *run, struct ha_why *why)
     run->origin = (struct ha_link_origin){ .api = run->api, .source_bytes = run->limits.source_bytes, .seed = o->seed };
     run->api->info(run->device, &run->origin.info);
     ha_env_read(&run->env);
+    snprintf(run->env.isa, sizeof run->env.isa, "%s", run->kernels.name);
     return HA_OK;
 }
 

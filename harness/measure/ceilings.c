@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SAMPLES_MAX = 200, PAST_THE_END = 4096 };
+enum { SAMPLES_MAX = 200, SAMPLES_SLOW = 40 };
 
 /* Each is sampled, or the rate of work; of a latency more samples are taken. */
 static const struct {
@@ -18,6 +18,8 @@ static const struct {
     [HA_CEIL_READ_1] = { "host memory read, 1 thread", "GB/s", .sample = ha_ceiling_read_one },
     [HA_CEIL_READ_ALL] = { "host memory read, all threads", "GB/s", .sample = ha_ceiling_read_all },
     [HA_CEIL_COPY_ALL] = { "host memory copy, all threads", "GB/s", .sample = ha_ceiling_copy_all },
+    [HA_CEIL_FLOPS_1] = { "multiply-adds, 1 thread", "GFLOP/s", .sample = ha_ceiling_flops_one },
+    [HA_CEIL_FLOPS_ALL] = { "multiply-adds, all threads", "GFLOP/s", .sample = ha_ceiling_flops_all },
     [HA_CEIL_H2D] = { "link, host to device", "GB/s", .work = ha_ceiling_h2d },
     [HA_CEIL_D2H] = { "link, device to host", "GB/s", .work = ha_ceiling_d2h },
     [HA_CEIL_BOTH] = { "link, both ways at once, sum", "GB/s", .work = ha_ceiling_both },
@@ -30,7 +32,9 @@ static const struct {
     [HA_CEIL_ENQUEUE] = { "launch alone", "ns", .sample = ha_ceiling_enqueue },
     [HA_CEIL_SYNC] = { "synchronise alone", "ns", .sample = ha_ceiling_sync },
     [HA_CEIL_FLAG] = { "flag round trip", "ns", .sample = ha_ceiling_flag },
+    [HA_CEIL_CORES] = { "cache line, core to core", "ns", .sample = ha_ceiling_cores },
     [HA_CEIL_POOL] = { "CPU threads, wake-up and join", "ns", .sample = ha_ceiling_wake },
+    [HA_CEIL_POOL_IDLE] = { "the same after an idle millisecond", "ns", .sample = ha_ceiling_wake_idle },
     [HA_CEIL_CLOCK] = { "clock resolution", "ns", .sample = ha_ceiling_tick },
 };
 
@@ -71,9 +75,10 @@ static size_t device_bytes(const struct ha_ceiling_bench *b, bool brief)
 static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
 {
     HA_TRY(ha_pool_create(&b->pool, 0, why));
+    HA_TRY(ha_paired_create(&b->memory_read, b->pool, b->kernels, why));
     HA_TRY(ha_arena_create(&b->host, false, why));
     HA_TRY(ha_device_arena_create(&b->arena, b->api, b->device, why));
-    b->buffer = ha_alloc(b->host, b->buffer_bytes + PAST_THE_END, HA_TAG_SCRATCH, why);
+    b->buffer = ha_alloc(b->host, b->buffer_bytes, HA_TAG_SCRATCH, why);
     b->pinned = ha_device_alloc(b->arena, HA_MEM_PINNED, 2 * b->link_bytes, HA_TAG_SCRATCH, why);
     b->memory = ha_device_alloc(b->arena, HA_MEM_DEVICE, 2 * b->device_bytes, HA_TAG_SCRATCH, why);
     if (!b->buffer || !b->pinned || !b->memory) return HA_ERROR;
@@ -90,19 +95,19 @@ static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
     return HA_OK;
 }
 
-enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device, bool brief,
-                                   struct ha_why *why)
+enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,
+                                   const struct ha_kernels *kernels, bool brief, struct ha_why *why)
 {
     const bool emulated = !strcmp(api->kind, "emulated");   /* nobody waits for figures that mean nothing */
     brief = brief || emulated;
-    struct ha_ceiling_bench b = { .api = api, .device = device, .buffer_bytes = (size_t)(brief ? 128 : 512) << 20,
+    struct ha_ceiling_bench b = { .api = api, .device = device, .kernels = kernels, .buffer_bytes = (size_t)(brief ? 128 : 512) << 20,
                                   .link_bytes = (size_t)(brief ? 32 : 128) << 20, .work_ns = emulated ? 10e6 : brief ? 20e6 : 50e6 };
     b.device_bytes = device_bytes(&b, brief);
     enum ha_status status = open_bench(&b, why);
 
     for (int i = 0; i < HA_CEILINGS && status == HA_OK; i++) {
         bool latency = !strcmp(ceiling[i].unit, "ns");
-        out->of[i] = measure(&b, (enum ha_ceiling)i, latency ? SAMPLES_MAX : brief ? 5 : 15);
+        out->of[i] = measure(&b, (enum ha_ceiling)i, i == HA_CEIL_POOL_IDLE ? SAMPLES_SLOW : latency ? SAMPLES_MAX : brief ? 5 : 15);
     }
     if (status == HA_OK) out->meters = ha_ceiling_meters(&b);
     const char *failure = api->failure(device);
@@ -111,6 +116,7 @@ enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_devi
         if (b.stream[i]) api->stream_destroy(b.stream[i]);
     ha_device_arena_destroy(b.arena);
     ha_arena_destroy(b.host);
+    ha_paired_destroy(b.memory_read);
     ha_pool_destroy(b.pool);
     return status;
 }

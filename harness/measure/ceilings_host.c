@@ -1,51 +1,20 @@
 #include "harness/base/clock.h"
 #include "harness/measure/ceilings_parts.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-enum { BLOCK = 4 << 20, PREFETCH_AHEAD = 4096 };
+enum { BLOCK = 4 << 20 };
 
-static double rate(size_t bytes, uint64_t begin_ns) { return (double)bytes / (double)(ha_now_ns() - begin_ns); }
-
-/* A core sustains about ten lines in flight unless lines are asked for ahead of the loads. The prefetch of the last block
- * runs past it: into the buffer's end, or where no load follows. */
-static uint64_t read_block(const uint64_t *p, size_t words)
+bool ha_ceiling_read_one(struct ha_ceiling_bench *b, double *GBps)
 {
-    uint64_t sum[8] = { 0 };
-
-    for (size_t i = 0; i < words; i += 16) {
-        __builtin_prefetch((const char *)(p + i) + PREFETCH_AHEAD, 0, 2);
-        __builtin_prefetch((const char *)(p + i + 8) + PREFETCH_AHEAD, 0, 2);
-        for (size_t j = 0; j < 8; j++) sum[j] += p[i + j];
-        for (size_t j = 0; j < 8; j++) sum[j] += p[i + 8 + j];
-    }
-    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
-}
-
-static void read_task(void *arg, size_t task, size_t worker)
-{
-    struct ha_ceiling_bench *b = arg;
-    uint64_t sum = read_block((const uint64_t *)(const void *)(b->buffer + task * BLOCK), BLOCK / sizeof(uint64_t));
-
-    (void)worker;
-    __atomic_fetch_add(&b->kept, sum, __ATOMIC_RELAXED);
-}
-
-bool ha_ceiling_read_one(struct ha_ceiling_bench *b, double *gbps)
-{
-    uint64_t begin = ha_now_ns();
-
-    for (size_t task = 0; task < b->buffer_bytes / BLOCK; task++) read_task(b, task, 0);
-    *gbps = rate(b->buffer_bytes, begin);
+    *GBps = ha_paired_read_alone(b->memory_read);
     return true;
 }
 
-bool ha_ceiling_read_all(struct ha_ceiling_bench *b, double *gbps)
+bool ha_ceiling_read_all(struct ha_ceiling_bench *b, double *GBps)
 {
-    uint64_t begin = ha_now_ns();
-
-    ha_pool_run(b->pool, "probe", b->buffer_bytes / BLOCK, read_task, b);
-    *gbps = rate(b->buffer_bytes, begin);
+    *GBps = ha_paired_read_all(b->memory_read);
     return true;
 }
 
@@ -57,23 +26,59 @@ static void copy_task(void *arg, size_t task, size_t worker)
     memcpy(b->buffer + b->buffer_bytes / 2 + task * BLOCK, b->buffer + task * BLOCK, BLOCK);
 }
 
-bool ha_ceiling_copy_all(struct ha_ceiling_bench *b, double *gbps)
+bool ha_ceiling_copy_all(struct ha_ceiling_bench *b, double *GBps)
 {
-    uint64_t begin = ha_now_ns();
+    const uint64_t begin_ns = ha_now_ns();
 
     ha_pool_run(b->pool, "probe", b->buffer_bytes / 2 / BLOCK, copy_task, b);
-    *gbps = rate(b->buffer_bytes / 2, begin);
+    *GBps = (double)(b->buffer_bytes / 2) / (double)(ha_now_ns() - begin_ns);
     return true;
 }
 
-static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)task, (void)worker; }
-
-bool ha_ceiling_wake(struct ha_ceiling_bench *b, double *ns)
+/* GFLOP/s while the time lasts */
+static double spin(const struct ha_kernels *kernels)
 {
-    uint64_t begin = ha_now_ns();
+    enum { ROUNDS = 2000, LAST_NS = 2000000 };
+    const uint64_t begin_ns = ha_now_ns();
+    double flop = 0;
+    uint64_t ns;
 
-    ha_pool_run(b->pool, "probe", ha_pool_threads(b->pool), nothing, NULL);
-    *ns = (double)(ha_now_ns() - begin);
+    do flop += kernels->flops(ROUNDS);
+    while ((ns = ha_now_ns() - begin_ns) < LAST_NS);
+    return flop / (double)ns;
+}
+
+struct spins {
+    const struct ha_kernels *kernels;
+    atomic_size_t missing;   /* workers that have not come yet */
+    _Atomic double sum;
+};
+
+static void spin_task(void *arg, size_t task, size_t worker)
+{
+    struct spins *s = arg;
+
+    (void)task, (void)worker;
+    /* the clock of one core depends on what the others do */
+    atomic_fetch_sub(&s->missing, 1);
+    while (atomic_load(&s->missing)) continue;
+    const double GFLOPps = spin(s->kernels);
+    double sum = atomic_load(&s->sum);
+    while (!atomic_compare_exchange_weak(&s->sum, &sum, sum + GFLOPps)) continue;
+}
+
+bool ha_ceiling_flops_one(struct ha_ceiling_bench *b, double *GFLOPps)
+{
+    *GFLOPps = spin(b->kernels);
+    return true;
+}
+
+bool ha_ceiling_flops_all(struct ha_ceiling_bench *b, double *GFLOPps)
+{
+    struct spins s = { .kernels = b->kernels, .missing = ha_pool_threads(b->pool) };
+
+    ha_pool_each(b->pool, "probe", spin_task, &s);
+    *GFLOPps = atomic_load(&s.sum);
     return true;
 }
 

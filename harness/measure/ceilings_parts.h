@@ -7,27 +7,32 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/pool.h"
 #include "harness/measure/ceilings.h"
+#include "harness/measure/paired.h"
 
 struct ha_ceiling_bench {
     const struct ha_device_api *api;
     struct ha_device *device;
+    const struct ha_kernels *kernels;
     struct ha_pool *pool;
+    struct ha_paired *memory_read;
     struct ha_arena *host;
     struct ha_device_arena *arena;
     struct ha_stream *stream[2];
-    unsigned char *buffer;              /* [buffer_bytes] of the host */
+    unsigned char *buffer;              /* [buffer_bytes] of the host, for copies */
     unsigned char *pinned, *mapped;     /* [2][link_bytes]; mapped: NULL where it is of no use */
     unsigned char *memory;              /* [2][device_bytes] of the device */
     uint32_t *sum;                      /* of the device */
     uint32_t *flag;                     /* [2] mapped: to the device, and back; or NULL */
     size_t buffer_bytes, link_bytes, device_bytes;
     double work_ns;                     /* what one sample may take */
-    uint64_t kept;                      /* atomic; keeps the reads alive */
+    size_t pair;                        /* of cores, the next to be measured */
 };
 
 /* One sample; false: this device cannot. */
 typedef bool ha_ceiling_sample(struct ha_ceiling_bench *b, double *value);
-ha_ceiling_sample ha_ceiling_read_one, ha_ceiling_read_all, ha_ceiling_copy_all, ha_ceiling_wake, ha_ceiling_tick;   /* ceilings_host.c */
+ha_ceiling_sample ha_ceiling_read_one, ha_ceiling_read_all, ha_ceiling_copy_all, ha_ceiling_flops_one, ha_ceiling_flops_all,
+                  ha_ceiling_tick;                                                                                   /* ceilings_host.c */
+ha_ceiling_sample ha_ceiling_cores, ha_ceiling_wake, ha_ceiling_wake_idle;                                           /* ceilings_threads.c */
 ha_ceiling_sample ha_ceiling_launch, ha_ceiling_enqueue, ha_ceiling_sync, ha_ceiling_flag;                           /* ceilings_device.c */
 
 /* Work for the device: enqueues the transfer of so many bytes. */

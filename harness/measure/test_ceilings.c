@@ -1,6 +1,7 @@
 /* Ceilings of the embedded device: what it lacks is not measured, what is slow is measured on less, and the meters are
  * read while it works. */
 
+#include "harness/base/pool.h"
 #include "harness/measure/ceilings.h"
 #include "harness/registry.h"
 
@@ -36,11 +37,11 @@ static int close_host(void **state)
     return 0;
 }
 
-static struct ha_ceilings measure(const struct ha_device_api *api)
+static struct ha_ceilings measure(const struct ha_device_api *api, const struct ha_kernels *k)
 {
     struct ha_ceilings c;
     struct ha_why why;
-    if (ha_ceilings_measure(&c, api, device, true, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_ceilings_measure(&c, api, device, k, true, &why) != HA_OK) fail_msg("%s", why.text);
     return c;
 }
 
@@ -57,10 +58,11 @@ static size_t reads, largest;
 static int reading;             /* atomic: enqueued and not done */
 static bool busy_when_asked;
 
+static void sleep_ns(uint64_t ns) { nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL); }
+
 static void nap(void *arg)
 {
-    const uint64_t ns = (uint64_t)(uintptr_t)arg * SLOW_NS_A_BYTE;
-    nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
+    sleep_ns((uint64_t)(uintptr_t)arg * SLOW_NS_A_BYTE);
     __atomic_fetch_sub(&reading, 1, __ATOMIC_RELAXED);
 }
 
@@ -81,9 +83,42 @@ static void meters(struct ha_device *dev, struct ha_device_meters *out)
     out->sm_clock_MHz = 1755;
 }
 
+/* ---- kernels that sleep: of known speed, at most ---------------------------------------------------- */
+
+enum { READ_GBPS = 20 };
+
+static uint64_t sleepy_read(const void *p, size_t bytes)
+{
+    assert_non_null(p);
+    sleep_ns(bytes / READ_GBPS);
+    return 0;
+}
+
+static double sleepy_flops(size_t rounds)
+{
+    assert_true(rounds > 0);
+    sleep_ns(500000);
+    return 1.5e6;   /* 3 GFLOP/s */
+}
+
+static size_t cores(void)
+{
+    struct ha_pool *pool;
+    struct ha_why why;
+    assert_int_equal(ha_pool_create(&pool, 0, &why), HA_OK);
+    const size_t n = ha_pool_threads(pool);
+    ha_pool_destroy(pool);
+    return n;
+}
+
+/* not more than that; how much less is up to the machine */
+static void assert_rate(const struct ha_reading *r, double most) { assert_true(measured(r) && r->hi <= 1.001 * most); }
+
 static void slow_and_poor(void **state)
 {
     struct ha_device_api api = *host;
+    struct ha_kernels k = kernels;
+    const double n = (double)cores();
 
     (void)state;
     api.move = NULL;
@@ -91,7 +126,13 @@ static void slow_and_poor(void **state)
     api.flag_wait = NULL;
     api.read = slow_read;
     api.meters = meters;
-    const struct ha_ceilings c = measure(&api);
+    k.read = sleepy_read;
+    k.flops = sleepy_flops;
+    const struct ha_ceilings c = measure(&api, &k);
+    assert_rate(&c.of[HA_CEIL_READ_1], READ_GBPS);
+    assert_rate(&c.of[HA_CEIL_READ_ALL], n * READ_GBPS);
+    assert_rate(&c.of[HA_CEIL_FLOPS_1], 3);
+    assert_rate(&c.of[HA_CEIL_FLOPS_ALL], n * 3);
     static const enum ha_ceiling without[] = { HA_CEIL_KERNEL_H2D, HA_CEIL_KERNEL_D2H, HA_CEIL_KERNEL_BOTH, HA_CEIL_LAUNCH, HA_CEIL_ENQUEUE,
                                                HA_CEIL_FLAG };
     for (size_t i = 0; i < sizeof without / sizeof *without; i++) assert_int_equal(c.of[without[i]].samples, 0);
@@ -107,11 +148,13 @@ static void slow_and_poor(void **state)
 
 static void all_that_the_device_offers(void **state)
 {
-    const struct ha_ceilings c = measure(host);
+    const struct ha_ceilings c = measure(host, &kernels);
 
     (void)state;
     for (int i = 0; i < HA_CEILINGS; i++)
-        if (!measured(&c.of[i])) fail_msg("%s: not measured", ha_ceiling_name((enum ha_ceiling)i));
+        if ((i != HA_CEIL_CORES || cores() > 1) && !measured(&c.of[i])) fail_msg("%s: not measured", ha_ceiling_name((enum ha_ceiling)i));
+    /* after a pause nobody is awake; before it, somebody now and then */
+    if (cores() > 1) assert_true(c.of[HA_CEIL_POOL].lo < c.of[HA_CEIL_POOL_IDLE].lo);
     assert_true(isnan(c.meters.sm_clock_MHz) && !*c.meters.throttle);
 }
 

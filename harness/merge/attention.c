@@ -54,7 +54,6 @@ static enum ha_status solve(const struct ha_attention_recipe *recipe, struct ha_
     HA_TRY(ha_problem_lay(p, bench, why));
     if (recipe->fill) recipe->fill(p);
     if (recipe->split) return ha_problem_split(p, bench, out, why);
-    p->exact = p->exact || (bench->subject->kernels && p->exact_kernels);
     struct ha_wanted want;
     HA_TRY(ha_wanted_make(&want, p, &bench->profile[p->dtype], why));
     if (recipe->spoil) recipe->spoil(p);

@@ -82,7 +82,6 @@ static void shape_one_key(struct ha_problem *p)
     p->q_len = 1 + draw(p, 5, 3);
     p->weights = true;
     p->exact = p->indexed = p->id % 2 == 0;
-    p->exact_kernels = true;
     widen(p, 1);
 }
 
@@ -185,7 +184,6 @@ static void shape_equal_scores(struct ha_problem *p)
 {
     one_run(p, (size_t)1 << p->id / 3 % 13);
     p->exact = p->id % 2;
-    p->exact_kernels = true;
 }
 
 static void fill_equal_scores(const struct ha_problem *p)

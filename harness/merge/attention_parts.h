@@ -50,8 +50,6 @@ struct ha_problem {
     bool indexed;               /* rows of K and V anywhere in a larger pool; kernels only */
     bool padded;                /* KV heads interleaved, gaps behind rows; with kernels heads outermost in q, o and LSE */
     bool exact;                 /* o and the weights have no rounding error */
-    bool exact_kernels;         /* with kernels, whose contract makes the weight of the largest score exp(0); a device may
-                                 * round a score other than 0 in the exponent */
     bool sealed;                /* what it only reads is compared, too */
     size_t copies;              /* of o and LSE; with more than one, each has a sum */
     float scale;

@@ -36,8 +36,10 @@ static enum ha_status add_kernels(struct ha_merge_sources *all, const char *isa,
 {
     for (size_t i = 0; i < ha_kernels_count; i++) {
         const char *name = ha_kernels_all[i]->name;
+        /* a table with no merge of its own has that of another, which is judged as the other's */
+        const bool own = ha_kernels_all[i]->merge || isa;
         struct ha_kernels k;
-        if (!wants(w, name, true) || (isa && strcmp(isa, name))) continue;
+        if (!wants(w, name, own) || (isa && strcmp(isa, name))) continue;
         const enum ha_status st = ha_kernels_resolve(name, &k, why);
         if (st == HA_WAIVED) HA_TRY(ha_merge_results_add(results, "subject", name, name, st, (double)NAN, why->text, why));
         if (st != HA_OK) continue;

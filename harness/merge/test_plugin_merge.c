@@ -356,7 +356,7 @@ static void attention_of_a_device(void **state)
     const struct ha_device_attend args = { .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 64, .dtype = HA_F32, .scale = 0.5f,
                                            .seqs = &seq };
     if (api->attend(NULL, &args) != HA_OK) fail_msg("%s", api->failure(NULL));
-    assert_memory_equal(o, v, sizeof o);
+    for (int i = 0; i < 64; i++) assert_true(fabsf(o[i] - v[i]) <= 0x1p-22f * v[i]);   /* multiplied by its weight and divided again */
     assert_true(fabsf(lse - 1) < 1e-6f);
     ha_subject_close(&x);
 }

@@ -1,6 +1,7 @@
 #include "harness/report/env.h"
 
 #include "harness/base/why.h"
+#include "harness/registry.h"
 #include "harness/version.h"
 
 #include <errno.h>
@@ -72,7 +73,11 @@ void ha_env_read(struct ha_env *env)
     time_t now = time(NULL);
     struct tm utc;
 
+    struct ha_kernels kernels;
+    struct ha_why why;
+
     memset(env, 0, sizeof *env);
+    if (ha_kernels_resolve(NULL, &kernels, &why) == HA_OK) snprintf(env->isa, sizeof env->isa, "%s", kernels.name);
     read_line("/proc/cpuinfo", "model name", env->cpu, sizeof env->cpu);
     read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "", env->governor, sizeof env->governor);
     read_line("/sys/kernel/mm/transparent_hugepage/enabled", "", text, sizeof text);
@@ -158,9 +163,10 @@ enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const 
 
     if (snprintf(path, sizeof path, "%s/env.json", folder) >= (int)sizeof path) return ha_why(why, HA_ERROR, "%s: the path is too long", folder);
     command_line(command, sizeof command);
-    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema_version", 1, "date_utc",
-                          text_json(env->date), "command", text_json(command), "cpu", text_json(env->cpu), "cores", (json_int_t)env->cores,
-                          "memory_bytes", (json_int_t)env->memory_bytes, "numa_nodes", (json_int_t)env->numa_nodes, "numa_node",
+    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema_version", 1, "date_utc",
+                          text_json(env->date), "command", text_json(command), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "cores",
+                          (json_int_t)env->cores, "memory_bytes", (json_int_t)env->memory_bytes, "numa_nodes",
+                          (json_int_t)env->numa_nodes, "numa_node",
                           env->numa_node < 0 ? json_null() : json_integer(env->numa_node), "kernel", text_json(env->kernel), "libc",
                           text_json(env->libc), "governor", text_json(env->governor), "huge_pages", text_json(env->huge_pages), "compiler",
                           text_json(compiler()), "version", text_json(ha_version()));
@@ -184,8 +190,8 @@ enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const 
 void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api, const struct ha_device_info *info,
                   const struct ha_ceilings *c)
 {
-    fprintf(out, "machine: %s, %zu cores, %.1f GiB; %s; habench %s\n", *env->cpu ? env->cpu : "unknown CPU", env->cores,
-            (double)env->memory_bytes / 1073741824.0, env->kernel, ha_version());
+    fprintf(out, "machine: %s, %zu cores, %.1f GiB; %s; %s kernels; habench %s\n", *env->cpu ? env->cpu : "unknown CPU", env->cores,
+            (double)env->memory_bytes / 1073741824.0, env->kernel, *env->isa ? env->isa : "no", ha_version());
     if (api && info) {
         const char *means = !info->compute_threads ? "" : strcmp(api->kind, "emulated") ? ", a stand-in in host memory: its times are this host's"
                           : ", its kernels emulated on this CPU: its times are no GPU's";

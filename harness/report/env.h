@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 struct ha_env {
+    char isa[32];              /* CPU kernels: the best here, unless the caller was told of another */
     char cpu[128], kernel[160], governor[32], huge_pages[16], date[32], libc[32];
     size_t cores, numa_nodes;
     uint64_t memory_bytes;

@@ -9,10 +9,14 @@
 #include "harness/api/variant.h"
 #include "harness/run/run.h"
 
+struct ha_mutant_room;
+
 struct ha_mutant {
     const char *name, *breaks;
-    /* NULL: as it was */
-    void (*attend)(const struct ha_kernels *self, const struct ha_attend *a);
+    /* NULL: as it was. What the CPU's attention is asked, and what it answered. */
+    void (*ask)(struct ha_attend *a, struct ha_mutant_room *room);
+    void (*answer)(const struct ha_attend *a);
+    void (*pack)(const struct ha_pack *p);
     enum ha_status (*device_attend)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
     const char *id;          /* the case that exposes it */

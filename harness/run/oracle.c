@@ -1,6 +1,7 @@
 #include "harness/run/oracle.h"
 
 #include "harness/api/reference.h"
+#include "harness/base/pool.h"
 #include "harness/base/why.h"
 
 #include <math.h>
@@ -24,6 +25,7 @@ struct task {
     const struct ha_expected *expected;
     struct job *job;
     size_t jobs;
+    atomic_bool ok;   /* of all jobs */
 };
 
 static const struct ha_workload *data(const struct task *t) { return t->pass->session->workload; }
@@ -109,8 +111,10 @@ static void attend_part(const struct task *t, const struct job *job, size_t part
     const size_t *offset = t->chosen->offset + job->h0 * STRIDE;
     const uint32_t *token = t->chosen->token + offset[part];
     bool on_device = t->chosen->on_device[job->h0 * HA_PARTS_MAX + part];
-    const struct ha_profile *profile = !on_device ? &session->kernels.profile
+    const struct ha_profile of_cpu = ha_profile_attend(&session->kernels, s->dtype);
+    const struct ha_profile *profile = !on_device ? &of_cpu
                                      : session->variant->products ? &session->info.products[s->dtype] : &session->info.profile[s->dtype];
+    const size_t runs = HA_RUNS_MAX + (on_device ? 0 : 1);   /* packed keys are one more */
     struct ha_rows rows = head_rows(t, job->h0);
     size_t n = 0, count = offset[part + 1] - offset[part];
 
@@ -121,7 +125,7 @@ static void attend_part(const struct task *t, const struct job *job, size_t part
         rows.keys = visible > rows.keys ? visible : rows.keys;
         for (size_t h = 0; h < job->heads; h++, n++) {
             size_t row = (t->seq * s->q_len + at) * s->q_heads + job->h0 + h;
-            m->bound[n] = ha_bound_attend(profile, s->head_dim, visible, HA_RUNS_MAX);
+            m->bound[n] = ha_bound_attend(profile, s->head_dim, visible, runs);
             m->query[n] = (struct ha_ref_query){ .q = ha_session_q(session, t->layer) + row * s->head_dim, .visible = visible,
                                                  .bound = &m->bound[n], .out = &m->state[part * job->tokens * job->heads + n] };
         }
@@ -266,19 +270,25 @@ static void plan(struct task *t)
     }
 }
 
+static void judge_task(void *arg, size_t task, size_t worker)
+{
+    struct task *t = arg;
+
+    (void)worker;
+    if (!run_job(t, &t->job[task])) atomic_store(&t->ok, false);
+}
+
 enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer, size_t seq,
                                bool quality, struct ha_judged *judged, const struct ha_expected *expected, struct ha_why *why)
 {
     const struct ha_shape *s = &pass->session->workload->shape;
-    struct task t = { pass, chosen, step, layer, seq, quality, judged, expected, malloc(s->q_heads * s->q_len * sizeof *t.job), 0 };
-    atomic_bool ok = t.job != NULL;
+    struct task t = { pass, chosen, step, layer, seq, quality, judged, expected, malloc(s->q_heads * s->q_len * sizeof *t.job), 0, false };
 
     if (t.job) {
+        atomic_store(&t.ok, true);
         plan(&t);
-        #pragma omp parallel for schedule(dynamic)
-        for (size_t i = 0; i < t.jobs; i++)
-            if (!run_job(&t, &t.job[i])) atomic_store(&ok, false);
+        ha_pool_run(pass->session->judges, "judge", t.jobs, judge_task, &t);
     }
     free(t.job);
-    return atomic_load(&ok) ? HA_OK : ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
+    return atomic_load(&t.ok) ? HA_OK : ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
 }

@@ -4,6 +4,7 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
+#include "harness/registry.h"
 #include "harness/report/env.h"
 #include "harness/run/calibrate.h"
 #include "harness/run/session.h"
@@ -61,6 +62,7 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
 {
     struct ha_device_info info;
     struct ha_ceilings ceilings;
+    struct ha_kernels kernels;
     const struct ha_device_api *api;
     struct ha_device *dev;
     struct ha_env env;
@@ -68,7 +70,8 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     HA_TRY(ha_machine_device(machine, device, NULL, &api, &dev, why));
     api->info(dev, &info);
     ha_env_read(&env);
-    HA_TRY(ha_ceilings_measure(&ceilings, api, dev, false, why));
+    HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
+    HA_TRY(ha_ceilings_measure(&ceilings, api, dev, &kernels, false, why));
     ha_env_print(stdout, &env, api, &info, NULL);
     putchar('\n');
     print(&ceilings);

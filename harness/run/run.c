@@ -75,6 +75,7 @@ enum ha_status ha_run_open(struct ha_run **run, const struct ha_run_options *opt
     r->options = *options;
     r->begin_ns = ha_now_ns();
     ha_env_read(&r->env);
+    if (options->isa) snprintf(r->env.isa, sizeof r->env.isa, "%s", options->isa);
     snprintf(r->run_id, sizeof r->run_id, "%s.%ld", r->env.date, (long)getpid());
     enum ha_status status = ha_machine_create(&r->machine, why);
     if (status == HA_OK) status = open_files(r, why);
@@ -247,7 +248,11 @@ static enum ha_status probe_once(struct ha_run *r, const struct ha_session *s, s
     if (!strcmp(r->probed, r->row.device)) return HA_OK;
     r->api = s->api;
     r->info = s->info;
-    if (r->options.bench) HA_TRY(ha_ceilings_measure(&r->ceilings, s->api, s->device, true, why));
+    if (r->options.bench) {
+        struct ha_kernels best;   /* whatever the case is held to */
+        HA_TRY(ha_kernels_resolve(NULL, &best, why));
+        HA_TRY(ha_ceilings_measure(&r->ceilings, s->api, s->device, &best, true, why));
+    }
     snprintf(r->probed, sizeof r->probed, "%s", r->row.device);
     return HA_OK;
 }

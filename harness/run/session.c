@@ -22,12 +22,20 @@ struct ha_machine {
     struct ha_device *device;      /* NULL: none open */
     struct ha_kernels kernels;     /* an open device points here */
     struct ha_workload *workload;  /* of the last case, or NULL */
+    struct ha_pool *judges;
 };
 
 enum ha_status ha_machine_create(struct ha_machine **machine, struct ha_why *why)
 {
-    *machine = calloc(1, sizeof **machine);
-    return *machine ? HA_OK : ha_why(why, HA_ERROR, "no memory");
+    struct ha_machine *m = *machine = calloc(1, sizeof *m);
+    if (!m) return ha_why(why, HA_ERROR, "no memory");
+    if (ha_pool_create(&m->judges, 0, why) == HA_OK) {
+        ha_pool_share(m->judges);
+        return HA_OK;
+    }
+    ha_machine_destroy(m);
+    *machine = NULL;
+    return HA_ERROR;
 }
 
 static void close_device(struct ha_machine *m)
@@ -41,6 +49,7 @@ void ha_machine_destroy(struct ha_machine *m)
     if (!m) return;
     ha_workload_close(m->workload);
     close_device(m);
+    ha_pool_destroy(m->judges);
     free(m);
 }
 
@@ -142,6 +151,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     s->variant_api = ha_meter_wrap(s->api);
     HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));
     HA_TRY(ha_pool_create(&s->pool, c->threads ? c->threads : free_cores(&s->info), why));
+    if (s->info.compute_threads > 0) ha_pool_share(s->pool);
     HA_TRY(ha_worker_create(&s->worker, why));
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
@@ -152,7 +162,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
 enum ha_status ha_session_open(struct ha_session *s, struct ha_machine *machine, const struct ha_case *c, const struct ha_variant *variant,
                                const char *isa, const char *mutant, struct ha_why *why)
 {
-    *s = (struct ha_session){ .machine = machine, .variant = variant, .param = c->param };
+    *s = (struct ha_session){ .machine = machine, .variant = variant, .param = c->param, .judges = machine->judges };
     enum ha_status status = open_session(s, c, isa, mutant, why);
     if (status != HA_OK) ha_session_close(s);
     return status;

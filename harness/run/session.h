@@ -33,6 +33,7 @@ struct ha_session {
     struct ha_device_info info;
     struct ha_workload *workload;
     struct ha_pool *pool;                  /* the case's threads */
+    struct ha_pool *judges;                /* a thread for each core, for what is not timed; the machine's */
     struct ha_worker *worker;
     struct ha_stream *stream;
     struct ha_device_arena *arena;         /* the buffers below */

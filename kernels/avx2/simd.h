@@ -37,6 +37,10 @@ static inline vec v_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 /* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return _mm256_max_ps(a, b); }
+/* b where either is NaN */
+static inline vec v_min(vec a, vec b) { return _mm256_min_ps(a, b); }
+/* bit i: lane i of a is at least that of b, neither is NaN */
+static inline unsigned v_ge(vec a, vec b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
 /* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
 static inline float v_max_lane(vec a)
@@ -51,6 +55,22 @@ static inline float v_sum_lanes(vec a)
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
+
+/* first + i for every bit i set, in order; LANES numbers are written */
+static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+{
+    /* the bits set in 4, a byte each */
+    static const uint32_t set[16] = { 0, 0, 1, 0x100, 2, 0x200, 0x201, 0x20100, 3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
+    for (uint32_t i = 0; i < LANES; i += 4) {
+        const unsigned four = bits >> i & 15;
+        const __m128i at = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)set[four]));
+        _mm_storeu_si128((__m128i_u *)(void *)p, _mm_add_epi32(at, _mm_set1_epi32((int)(first + i))));
+        p += __builtin_popcount(four);
+    }
+}
+
+/* lane i: of b where that of s is negative, -0 included, else of a */
+static inline vec v_pick(vec a, vec b, vec s) { return _mm256_blendv_ps(a, b, s); }
 
 /* x in a register: gcc would load it again for every use */
 static inline vec v_hold(vec x)
@@ -96,6 +116,32 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
     char whole[sizeof(vec)];
     v_narrow(whole, x, t);
     memcpy(p, whole, n * ha_dtype_bytes(t));
+}
+
+/* What attend_packed.inc asks for is said there. */
+enum { ROW_VECS = 2 };
+static inline unsigned v_above(vec a, vec b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)); }
+static inline vec v_set_pair(const float *p)
+{
+    double two;
+    memcpy(&two, p, sizeof two);
+    return _mm256_castpd_ps(_mm256_set1_pd(two));
+}
+static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
+{
+    if (t == HA_F16) {
+        x[0] = v_widen(p, t);
+        x[1] = v_widen(p + 16, t);
+    } else {
+        const __m256i u = _mm256_loadu_si256((const __m256i_u *)(const void *)p);
+        x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
+        x[1] = _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000)));
+    }
+}
+static inline vec v_sum_pairs(vec a, vec b)
+{
+    const __m256d x = _mm256_castps_pd(_mm256_hadd_ps(a, b));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(x, 0xd8));
 }
 
 /* 2^n for integral n in [-126, 127] */

@@ -9,7 +9,16 @@
 #endif
 
 void ha_avx512_attend_chunk(const struct ha_chunk *c);
+void ha_avx512_attend_packed_f32(const struct ha_packed_chunk *c);
+void ha_avx512_attend_packed_f16(const struct ha_packed_chunk *c);
+void ha_avx512_attend_packed_bf16(const struct ha_packed_chunk *c);
 void ha_avx512_merge(const struct ha_merge *m);
 void ha_avx512_score(const struct ha_score *s);
+void ha_avx512_topk(const struct ha_topk *t);
+void ha_avx512_digest(const struct ha_digest *g);
+void ha_avx512_digest_score(const struct ha_digest_score *s);
+void ha_avx512_softmax(const struct ha_softmax *s);
+uint64_t ha_avx512_read(const void *p, size_t bytes);
+double ha_avx512_flops(size_t rounds);
 
 #endif

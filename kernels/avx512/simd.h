@@ -8,6 +8,7 @@
 #include "harness/api/base.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 typedef __m512 vec;
 
@@ -30,10 +31,22 @@ static inline vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 /* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+/* b where either is NaN */
+static inline vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
+/* bit i: lane i of a is at least that of b, neither is NaN */
+static inline unsigned v_ge(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 /* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 static inline float v_max_lane(vec a) { return _mm512_reduce_max_ps(a); }
 static inline float v_sum_lanes(vec a) { return _mm512_reduce_add_ps(a); }
+
+/* first + i for every bit i set, in order; LANES numbers are written. Not compressed in memory: that is slow on many CPUs. */
+static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+{
+    const __m512i i = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i all = _mm512_add_epi32(i, _mm512_set1_epi32((int)first));
+    _mm512_storeu_si512(p, _mm512_maskz_compress_epi32((__mmask16)bits, all));
+}
 
 /* x in a register: gcc would load it again for every use */
 static inline vec v_hold(vec x)
@@ -78,6 +91,33 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
 {
     if (t == HA_F32) _mm512_mask_storeu_ps(p, v_first(n), x);
     else _mm256_mask_storeu_epi16(p, v_first(n), v_half(x, t));
+}
+
+/* What attend_packed.inc asks for is said there. */
+enum { ROW_VECS = 4 };
+static inline unsigned v_above(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
+static inline vec v_set_pair(const float *p)
+{
+    double two;
+    memcpy(&two, p, sizeof two);
+    return _mm512_castpd_ps(_mm512_set1_pd(two));
+}
+static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
+{
+    if (t == HA_F16) {
+        x[0] = v_widen(p, t);
+        x[1] = v_widen(p + 32, t);
+    } else {
+        const __m512i u = _mm512_loadu_si512(p);
+        x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+        x[1] = _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
+    }
+}
+static inline vec v_sum_pairs(vec a, vec b)
+{
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    return _mm512_add_ps(_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b));
 }
 
 static inline vec v_round(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }

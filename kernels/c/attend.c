@@ -1,210 +1,217 @@
+#include "kernels/c/attend.h"
 #include "kernels/c/ops.h"
 #include "kernels/rows.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Query tokens are taken in blocks, so that K and V are read once for many query rows while the
- * weights of a chunk still fit into the cache. Where the caller wants the weights of several query
- * tokens, those of all keys are kept until the block's maxima are known. */
-enum { BLOCK_ROWS = 64, KEPT_WEIGHTS = 1 << 20, ALIGN = 64 };
+/* Rows are taken in blocks, so that K and V are read once for many while the weights of a chunk still fit into the cache. */
+enum { KEPT_WEIGHTS = 1 << 20, ALIGN = 64 };
 
 /* Rows of weights start in different cache sets. */
 enum { PAD = 16 };
 
-struct plan {
-    size_t tokens, rows;        /* of a block */
-    size_t keys, chunks;        /* over all runs */
-    bool keep, direct;          /* weights of all keys, in scratch or where the caller wants them */
-    size_t weights_stride;
-};
-
-static size_t chunks_of(size_t keys) { return (keys + HA_CHUNK_KEYS - 1) / HA_CHUNK_KEYS; }
-
-static struct plan plan_of(const struct ha_attend *a)
+struct ha_attend_plan ha_attend_plan(const struct ha_attend *a)
 {
-    struct plan p = { 0 };
-    for (size_t i = 0; i < a->runs_count; i++) {
-        p.keys += a->runs[i].keys;
-        p.chunks += chunks_of(a->runs[i].keys);
-    }
+    struct ha_attend_plan p = { .packed = a->packed.keys > 0 ? ha_packed_listed(&a->packed) : 0 };
+    p.keys = p.packed;
+    for (size_t i = 0; i < a->runs_count; i++) p.keys += a->runs[i].keys;
+    p.pieces = p.keys / HA_CHUNK_KEYS + HA_RUNS_MAX + 1;
     p.direct = a->weights && a->q_len == 1;
     p.keep = a->weights && !p.direct;
     p.weights_stride = p.direct ? a->weights_stride : (p.keep ? p.keys : HA_CHUNK_KEYS) + PAD;
-    size_t rows = BLOCK_ROWS;
-    if (p.keep) rows = ha_least(rows, KEPT_WEIGHTS / p.weights_stride);
-    p.tokens = rows < 2 * a->group ? 1 : ha_least(rows / a->group, a->q_len);
-    p.rows = p.tokens * a->group;
+    p.rows = ha_least(HA_CHUNK_ROWS, a->q_len * a->group);
+    if (p.keep && p.rows * p.weights_stride > KEPT_WEIGHTS)
+        p.rows = KEPT_WEIGHTS / p.weights_stride > 0 ? KEPT_WEIGHTS / p.weights_stride : 1;
     return p;
 }
 
-/* The block's part of the scratch; [rows] each unless said otherwise. */
-struct block {
-    float *q;                   /* [rows][head_dim] */
-    float *max, *sum, *acc;     /* of all chunks so far; acc [rows][head_dim] */
-    float *chunk_max, *chunk_sum, *chunk_acc;  /* chunk_max [chunks][rows] where weights are wanted, else [1][rows] */
-    float *weights;             /* [rows][weights_stride]; not with plan.direct */
-    uint32_t *visible;
-    size_t bytes;
-};
-
-static void *carve(char *scratch, size_t *bytes, size_t count, size_t size)
+void *ha_attend_carve(char *memory, size_t *bytes, size_t count, size_t size)
 {
-    void *at = scratch ? scratch + *bytes : NULL;
+    void *at = memory ? memory + *bytes : NULL;
     *bytes += (count * size + ALIGN - 1) / ALIGN * ALIGN;
     return at;
 }
 
-static struct block block_of(const struct ha_attend *a, const struct plan *p, char *scratch)
+struct ha_attend_state ha_attend_state(const struct ha_attend *a, const struct ha_attend_plan *p, size_t rows, char *memory, size_t *bytes)
+{
+    const size_t f = sizeof(float);
+    struct ha_attend_state s = { .rows = rows };
+    s.level = ha_attend_carve(memory, bytes, rows, f);
+    s.sum = ha_attend_carve(memory, bytes, rows, f);
+    s.acc = ha_attend_carve(memory, bytes, rows * a->head_dim, f);
+    if (a->weights) s.pieces = ha_attend_carve(memory, bytes, p->pieces * rows, f);
+    return s;
+}
+
+struct ha_attend_state ha_attend_state_from(const struct ha_attend *a, const struct ha_attend_state *s, size_t r)
+{
+    return (struct ha_attend_state){
+        .level = s->level + r, .sum = s->sum + r, .acc = s->acc + r * a->head_dim, .pieces = s->pieces ? s->pieces + r : NULL, .rows = s->rows,
+    };
+}
+
+/* What a block needs besides its state. */
+struct block {
+    float *q;                      /* [rows][head_dim] */
+    uint32_t *visible;             /* [rows] */
+    struct ha_attend_state part;   /* of one piece */
+    struct ha_attend_state whole;  /* of all, where no part's memory is given */
+    float *weights;                /* [rows][weights_stride]; not used with plan.direct */
+    void *packed;
+    size_t bytes;
+};
+
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+
+static struct block block_of(const struct ha_attend *a, const struct ha_attend_plan *p, char *scratch)
 {
     struct block b = { 0 };
-    const size_t all = p->rows * a->head_dim, f = sizeof(float);
-    b.q = carve(scratch, &b.bytes, all, f);
-    b.max = carve(scratch, &b.bytes, p->rows, f);
-    b.sum = carve(scratch, &b.bytes, p->rows, f);
-    b.acc = carve(scratch, &b.bytes, all, f);
-    b.chunk_max = carve(scratch, &b.bytes, p->rows * (a->weights && p->chunks > 0 ? p->chunks : 1), f);
-    b.chunk_sum = carve(scratch, &b.bytes, p->rows, f);
-    b.chunk_acc = carve(scratch, &b.bytes, all, f);
-    b.visible = carve(scratch, &b.bytes, p->rows, sizeof(uint32_t));
-    b.weights = carve(scratch, &b.bytes, p->direct ? 0 : p->rows * p->weights_stride, f);
+    /* never less for more keys, though a block may then have fewer rows, nor with weights than without */
+    const size_t rows = ha_least(HA_CHUNK_ROWS, a->q_len * a->group), chunks = rows * (HA_CHUNK_KEYS + PAD);
+    const size_t kept = p->keep ? most(p->weights_stride, ha_least(KEPT_WEIGHTS, rows * p->weights_stride)) : 0;
+    b.q = ha_attend_carve(scratch, &b.bytes, rows * a->head_dim, sizeof *b.q);
+    b.visible = ha_attend_carve(scratch, &b.bytes, rows, sizeof *b.visible);
+    b.part = ha_attend_state(a, p, rows, scratch, &b.bytes);
+    b.whole = ha_attend_state(a, p, rows, scratch, &b.bytes);
+    b.weights = ha_attend_carve(scratch, &b.bytes, most(kept, chunks), sizeof(float));
+    if (p->packed > 0) b.packed = ha_attend_carve(scratch, &b.bytes, 1, HA_PACKED_SCRATCH);
     return b;
 }
 
 size_t ha_c_attend_scratch_bytes(const struct ha_attend *a)
 {
-    const struct plan p = plan_of(a);
+    const struct ha_attend_plan p = ha_attend_plan(a);
     return block_of(a, &p, NULL).bytes;
 }
 
-/* acc = acc * x + part * y */
-static void blend(float *restrict acc, const float *restrict part, size_t n, float x, float y)
+bool ha_attend_next(const struct ha_attend *a, const struct ha_attend_plan *p, size_t end, struct ha_attend_piece *x)
 {
-    for (size_t i = 0; i < n; i++) acc[i] = acc[i] * x + part[i] * y;
-}
-
-/* The side with the smaller level is scaled by a power of two, the other multiplied by 1. Nothing is scaled while all
- * that came before is empty, because -inf - -inf is NaN; a NaN level is not empty and makes all NaN. */
-static void join(const struct block *b, size_t r, size_t dim, float max)
-{
-    float *acc = b->acc + r * dim, *part = b->chunk_acc + r * dim;
-    if (b->max[r] == -INFINITY) {
-        b->max[r] = max;
-        b->sum[r] = b->chunk_sum[r];
-        memcpy(acc, part, dim * sizeof *acc);
-        return;
+    x->first += x->keys;
+    if (x->first >= end) return false;
+    if (x->first < p->packed) {
+        x->at = x->first;
+        x->keys = ha_least(HA_CHUNK_KEYS, ha_least(p->packed, end) - x->first);
+        return true;
     }
-    const float top = max <= b->max[r] ? b->max[r] : isnan(b->max[r]) ? b->max[r] : max;
-    const float x = b->max[r] == top ? 1 : exp2f(b->max[r] - top), y = max == top ? 1 : exp2f(max - top);
-    blend(acc, part, dim, x, y);
-    b->sum[r] = b->sum[r] * x + b->chunk_sum[r] * y;
-    b->max[r] = top;
+    size_t base = p->packed;
+    for (x->run = a->runs; x->first - base >= x->run->keys; x->run++) base += x->run->keys;
+    x->at = x->first - base;
+    x->keys = ha_least(HA_CHUNK_KEYS, ha_least(x->run->keys - x->at, end - x->first));
+    return true;
 }
 
-/* What each row of the block sees of keys [first, first + keys) of the last run; the largest. */
-static size_t see(const struct ha_attend *a, const struct block *b, size_t token, size_t tokens, size_t run_keys, size_t first,
-                  size_t keys)
+/* What each row of the block, which begins with row `first`, sees of a piece of the last run; the largest. */
+static size_t see(const struct ha_attend *a, const struct ha_attend_piece *x, size_t first, size_t rows, uint32_t *visible)
 {
-    size_t most = 0;
-    for (size_t t = 0; t < tokens; t++) {
-        const size_t later = a->q_len - 1 - (token + t), end = run_keys > later ? run_keys - later : 0;
-        const size_t sees = end > first ? ha_least(end - first, keys) : 0;
-        for (size_t g = 0; g < a->group; g++) b->visible[t * a->group + g] = (uint32_t)sees;
-        most = sees > most ? sees : most;
-    }
-    return most;
-}
-
-static void attend_block(const struct ha_kernels *self, const struct ha_attend *a, const struct plan *p, const struct block *b,
-                         size_t token, size_t tokens)
-{
-    const size_t rows = tokens * a->group, dim = a->head_dim;
+    size_t seen = 0;
     for (size_t r = 0; r < rows; r++) {
-        const size_t t = token + r / a->group, g = r % a->group;
-        memcpy(b->q + r * dim, a->q + t * a->q_token_stride + g * a->q_head_stride, dim * sizeof *b->q);
-        b->max[r] = -INFINITY;
-        b->sum[r] = 0;
+        const size_t later = a->q_len - 1 - (first + r) / a->group, end = x->run->keys > later ? x->run->keys - later : 0;
+        const size_t sees = end > x->at ? ha_least(end - x->at, x->keys) : 0;
+        visible[r] = (uint32_t)sees;
+        seen = most(seen, sees);
     }
-    memset(b->acc, 0, rows * dim * sizeof *b->acc);
-
-    size_t base = 0, chunk = 0;
-    for (size_t i = 0; i < a->runs_count; i++) {
-        const struct ha_rows *run = &a->runs[i];
-        const bool masked = a->causal && i + 1 == a->runs_count;
-        for (size_t first = 0; first < run->keys; first += HA_CHUNK_KEYS, chunk++) {
-            const size_t keys = ha_least(HA_CHUNK_KEYS, run->keys - first);
-            float *max = b->chunk_max + (a->weights ? chunk * p->rows : 0);
-            float *weights = p->direct ? a->weights : b->weights;
-            struct ha_chunk c = {
-                .q = b->q, .q_rows = rows, .q_stride = dim, .head_dim = dim,
-                .rows = *run, .block = a->block, .dtype = a->dtype, .scale = a->scale,
-                .visible = masked ? b->visible : NULL,
-                .weights = weights + (a->weights ? base + first : 0), .weights_stride = p->weights_stride,
-                .level = max, .sum = b->chunk_sum, .acc = b->chunk_acc,
-            };
-            c.rows.keys = keys;
-            if (run->index) {
-                c.rows.index = run->index + first;
-            } else {
-                c.rows.k = (const char *)run->k + first * run->k_stride_bytes;
-                c.rows.v = (const char *)run->v + first * run->v_stride_bytes;
-            }
-            if (masked && see(a, b, token, tokens, run->keys, first, keys) == 0) {
-                for (size_t r = 0; r < rows; r++) max[r] = -INFINITY;
-                continue;
-            }
-            self->attend_chunk(&c);
-            for (size_t r = 0; r < rows; r++) join(b, r, dim, max[r]);
-        }
-        base += run->keys;
-    }
+    return seen;
 }
 
-static void put_output(const struct ha_attend *a, const struct block *b, size_t token, size_t tokens)
+static void attend_run(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_piece *x, const struct block *b, size_t rows,
+                       const uint32_t *visible, float *weights, size_t weights_stride, const struct ha_attend_state *to)
+{
+    struct ha_chunk c = {
+        .q = b->q, .q_rows = rows, .q_stride = a->head_dim, .head_dim = a->head_dim,
+        .rows = *x->run, .block = a->block, .dtype = a->dtype, .scale = a->scale, .visible = visible,
+        .weights = weights, .weights_stride = weights_stride, .level = to->level, .sum = to->sum, .acc = to->acc,
+    };
+    c.rows.keys = x->keys;
+    if (x->run->index) {
+        const size_t block = a->block > 0 ? a->block : 1;
+        c.rows.index += x->at / block;
+        c.skip = x->at % block;
+    } else {
+        c.rows.k = (const char *)x->run->k + x->at * x->run->k_stride_bytes;
+        c.rows.v = (const char *)x->run->v + x->at * x->run->v_stride_bytes;
+    }
+    self->attend_chunk(&c);
+}
+
+static void attend_packed(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_piece *x, const struct block *b,
+                          size_t rows, float *weights, size_t weights_stride, const struct ha_attend_state *to)
+{
+    const struct ha_packed_chunk c = {
+        .q = b->q, .q_rows = rows, .q_stride = a->head_dim, .head_dim = a->head_dim, .packed = a->packed, .first = x->at, .keys = x->keys,
+        .scale = a->scale, .weights = a->weights ? weights : NULL, .weights_stride = weights_stride,
+        .level = to->level, .sum = to->sum, .acc = to->acc, .scratch = b->packed,
+    };
+    self->attend_packed[a->dtype](&c);
+}
+
+/* The state of `rows` rows from `row` on over keys [first, end). */
+static void attend_block(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_plan *p, const struct block *b,
+                         size_t row, size_t rows, size_t first, size_t end, const struct ha_attend_state *s)
 {
     const size_t dim = a->head_dim;
-    for (size_t r = 0; r < tokens * a->group; r++) {
-        const size_t t = token + r / a->group, g = r % a->group;
-        float *o = a->o + t * a->q_token_stride + g * a->q_head_stride;
-        const float *acc = b->acc + r * dim;
-        const bool none = b->max[r] == -INFINITY;
-        for (size_t i = 0; i < dim; i++) o[i] = none ? 0 : acc[i] / b->sum[r];
-        a->lse[t * a->lse_token_stride + g * a->lse_head_stride] = none ? -INFINITY : (float)((double)b->max[r] * 0x1.62e42fefa39efp-1 + log((double)b->sum[r]));
+    for (size_t r = 0; r < rows; r++) {
+        const size_t t = (row + r) / a->group, g = (row + r) % a->group;
+        memcpy(b->q + r * dim, a->q + t * a->q_token_stride + g * a->q_head_stride, dim * sizeof *b->q);
+    }
+    size_t pieces = 0;
+    bool any = false;
+    for (struct ha_attend_piece x = { .first = first }; ha_attend_next(a, p, end, &x); pieces++) {
+        const struct ha_attend_state *to = any ? &b->part : s;
+        const bool masked = a->causal && x.run == a->runs + a->runs_count - 1;
+        float *weights = p->direct ? a->weights + row * a->weights_stride + x.first : b->weights + (p->keep ? x.first : 0);
+        float *level = s->pieces ? s->pieces + pieces * s->rows : NULL;
+        if (masked && see(a, &x, row, rows, b->visible) == 0) {
+            for (size_t r = 0; level && r < rows; r++) level[r] = -INFINITY;
+            continue;
+        }
+        if (x.run) attend_run(self, a, &x, b, rows, masked ? b->visible : NULL, weights, p->weights_stride, to);
+        else attend_packed(self, a, &x, b, rows, weights, p->weights_stride, to);
+        if (level) memcpy(level, to->level, rows * sizeof *level);
+        for (size_t r = 0; any && r < rows; r++) ha_attend_blend(s, to, r, dim);
+        any = true;
+    }
+    for (size_t r = 0; !any && r < rows; r++) {
+        s->level[r] = -INFINITY;
+        s->sum[r] = 0;
+        memset(s->acc + r * dim, 0, dim * sizeof *s->acc);
     }
 }
 
-/* a chunk's weights to softmax weights over all keys, divided by q_len, and added up over the tokens */
-static void put_weights(const struct ha_attend *a, const struct plan *p, const struct block *b, size_t tokens)
+/* Where weights are averaged over query tokens, all keys are in this part: what its blocks weigh is final. */
+static void average(const struct ha_attend *a, const struct ha_attend_plan *p, const struct block *b, size_t row, size_t rows,
+                    const struct ha_attend_state *s)
 {
-    const float *from = p->direct ? a->weights : b->weights;
-    for (size_t r = 0; r < tokens * a->group; r++) {
-        float *to = a->weights + r % a->group * a->weights_stride;
-        const float *w = from + r * p->weights_stride;
-        size_t chunk = 0;
-        for (size_t i = 0; i < a->runs_count; i++)
-            for (size_t first = 0; first < a->runs[i].keys; first += HA_CHUNK_KEYS, chunk++) {
-                const size_t keys = ha_least(HA_CHUNK_KEYS, a->runs[i].keys - first);
-                const float max = b->chunk_max[chunk * p->rows + r];
-                const float x = max == b->max[r] ? 1 : exp2f(max - b->max[r]), n = b->sum[r] * (float)a->q_len;
-                for (size_t j = 0; max != -INFINITY && j < keys; j++) {
-                    const float share = w[j] * x / n;
-                    to[j] = p->direct ? share : to[j] + share;
-                }
-                to += keys;
-                w += keys;
-            }
-    }
+    for (size_t r = 0; r < rows; r++)
+        ha_attend_share(a, p, 0, p->keys, s, r, s->level[r], s->sum[r] * (float)a->q_len, b->weights + r * p->weights_stride,
+                        a->weights + (row + r) % a->group * a->weights_stride);
 }
 
-void ha_c_attend(const struct ha_kernels *self, const struct ha_attend *a)
+static void attend_keys(const struct ha_kernels *self, const struct ha_attend *a, size_t first, size_t end, void *state, void *scratch)
 {
-    const struct plan p = plan_of(a);
-    const struct block b = block_of(a, &p, a->scratch);
+    const struct ha_attend_plan p = ha_attend_plan(a);
+    const struct block b = block_of(a, &p, scratch);
+    const size_t all = a->q_len * a->group;
+    size_t bytes = 0;
+    const struct ha_attend_state part = state ? ha_attend_state(a, &p, all, state, &bytes) : b.whole;
     for (size_t g = 0; p.keep && g < a->group; g++) memset(a->weights + g * a->weights_stride, 0, p.keys * sizeof *a->weights);
-    for (size_t token = 0; token < a->q_len; token += p.tokens) {
-        const size_t tokens = ha_least(p.tokens, a->q_len - token);
-        attend_block(self, a, &p, &b, token, tokens);
-        put_output(a, &b, token, tokens);
-        if (a->weights) put_weights(a, &p, &b, tokens);
+    for (size_t row = 0; row < all; row += p.rows) {
+        const size_t rows = ha_least(p.rows, all - row);
+        const struct ha_attend_state s = state ? ha_attend_state_from(a, &part, row) : part;
+        attend_block(self, a, &p, &b, row, rows, first, ha_least(end, p.keys), &s);
+        if (p.keep) average(a, &p, &b, row, rows, &s);
+        if (state) continue;
+        ha_attend_finish(a, &s, row, rows);
+        for (size_t r = 0; p.direct && r < rows; r++) {
+            float *w = a->weights + (row + r) * a->weights_stride;
+            ha_attend_share(a, &p, 0, p.keys, &s, r, s.level[r], s.sum[r], w, w);
+        }
     }
+}
+
+void ha_c_attend(const struct ha_kernels *self, const struct ha_attend *a) { attend_keys(self, a, 0, SIZE_MAX, NULL, a->scratch); }
+
+void ha_c_attend_part(const struct ha_kernels *self, const struct ha_attend_part *p)
+{
+    attend_keys(self, p->attend, p->first, p->first + p->keys, p->state, p->scratch);
 }

@@ -4,6 +4,13 @@
 #include <math.h>
 #include <string.h>
 
+static void load(struct ha_tile *tile, const struct ha_chunk *c, const void *base, size_t stride)
+{
+    for (size_t j = 0; j < tile->keys; j++)
+        ha_load_row((const char *)base + ha_chunk_row(c, tile->first + j) * stride + tile->d * ha_dtype_bytes(c->dtype), tile->dim, c->dtype,
+                    tile->x[j]);
+}
+
 static void scores(const struct ha_chunk *c)
 {
     struct ha_tile tile;
@@ -11,7 +18,7 @@ static void scores(const struct ha_chunk *c)
         for (tile.d = 0; tile.d < c->head_dim; tile.d += HA_TILE_DIM) {
             tile.keys = ha_least(HA_TILE_KEYS, c->rows.keys - tile.first);
             tile.dim = ha_least(HA_TILE_DIM, c->head_dim - tile.d);
-            ha_tile_load(&tile, &c->rows, ha_row_k, c->dtype);
+            load(&tile, c, c->rows.k, c->rows.k_stride_bytes);
             for (size_t r = 0; r < c->q_rows; r++) {
                 float *s = c->weights + r * c->weights_stride + tile.first;
                 for (size_t j = 0; j < tile.keys; j++) {
@@ -53,7 +60,7 @@ static void weigh(const struct ha_chunk *c)
         for (tile.d = 0; tile.d < c->head_dim; tile.d += HA_TILE_DIM) {
             tile.keys = ha_least(HA_TILE_KEYS, c->rows.keys - tile.first);
             tile.dim = ha_least(HA_TILE_DIM, c->head_dim - tile.d);
-            ha_tile_load(&tile, &c->rows, ha_row_v, c->dtype);
+            load(&tile, c, c->rows.v, c->rows.v_stride_bytes);
             for (size_t r = 0; r < c->q_rows; r++) {
                 /* a row that r does not see may hold anything, NaN too */
                 const size_t visible = c->level[r] == -INFINITY ? 0 : ha_chunk_visible(c, r);

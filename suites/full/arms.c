@@ -6,6 +6,7 @@
 #include "harness/base/device_arena.h"
 #include "suites/parts/cpu_attend.h"
 #include "suites/parts/needs.h"
+#include "suites/parts/store.h"
 #include "harness/base/try.h"
 
 enum arm { ARM_COPY, ARM_DEVICE, ARM_CPU };
@@ -14,7 +15,8 @@ enum { BUFFERS = 2 };
 struct ha_instance {
     struct ha_context ctx;
     enum arm arm;
-    struct ha_kv *store;            /* [layers][batch] pinned: copy and CPU */
+    struct ha_kv *store;            /* [layers][batch] pinned: copy */
+    struct ha_kv_store_layer *layer;   /* [layers]: CPU */
     struct ha_kv *buffer[BUFFERS];  /* [batch] device: copy (both), device (the first) */
     size_t copied;                  /* layers copied so far */
     struct ha_stream *link;
@@ -50,8 +52,10 @@ static enum ha_status create_cpu(struct ha_instance *self, struct ha_why *why)
     /* any finite query costs the same */
     for (size_t i = 0; i < rows * s->head_dim; i++) self->q[i] = 1.0f;
     for (size_t b = 0; b < s->batch; b++) longest = ha_kv_max_tokens(s, b) > longest ? ha_kv_max_tokens(s, b) : longest;
-    struct ha_rows run = { .keys = longest };
-    struct ha_attend worst = ha_cpu_attend_group(s, 0, s->q_len, true, self->q, self->o, self->lse, &run, 1, NULL, 0);
+    HA_TRY(ha_kv_store_layers_create(&self->ctx, true, s->layers, &self->layer, why));
+    struct ha_rows run;
+    struct ha_attend worst = ha_cpu_attend_group(s, 0, s->q_len, false, self->q, self->o, self->lse, &run, 1, NULL, 0);
+    ha_kv_store_worst(s, &self->layer[0].seq[0], longest, &worst.packed, &run);
     return ha_cpu_attend_create(&self->cpu, ctx, s->batch * s->kv_heads, &worst, why);
 }
 
@@ -64,7 +68,7 @@ static enum ha_status create(enum arm arm, struct ha_instance **out, const struc
     *out = self;
     self->seq = ha_alloc(ctx->arena, s->batch * sizeof *self->seq, HA_TAG_META, why);
     if (!self->seq) return HA_ERROR;
-    if (arm != ARM_DEVICE) {
+    if (arm == ARM_COPY) {
         self->store = ha_alloc(ctx->arena, s->layers * s->batch * sizeof *self->store, HA_TAG_META, why);
         if (!self->store) return HA_ERROR;
         for (size_t i = 0; i < s->layers * s->batch; i++)
@@ -99,6 +103,7 @@ static enum ha_status prefill(struct ha_instance *self, size_t layer, const stru
 {
     (void)why;
     const struct ha_shape *s = self->ctx.shape;
+    if (self->layer) HA_TRY(ha_kv_store_layer_load(&self->layer[layer], in));
     for (size_t b = 0; b < s->batch; b++) {
         if (self->store)
             HA_TRY(ha_kv_load(&self->ctx, HA_MEM_PINNED, &self->store[layer * s->batch + b], 0, in, b, 0, s->ctx[b]));
@@ -141,10 +146,13 @@ static enum ha_status compute_cpu(struct ha_instance *self, const struct ha_step
     for (size_t b = 0; b < s->batch; b++)
         for (size_t h = 0; h < s->kv_heads; h++) {
             size_t at = b * per_seq;
+            const struct ha_kv_store *store = &self->layer[step->layer].seq[b];
             struct ha_rows *run = &self->rows[b * s->kv_heads + h];
-            *run = ha_kv_rows(s, &self->store[step->layer * s->batch + b], h, 0, s->ctx[b]);
-            self->cpu.unit[self->cpu.units++] = ha_cpu_attend_group(s, h, step->q_len, false, self->q + at * s->head_dim,
-                                                                    self->o + at * s->head_dim, self->lse + at, run, 1, NULL, 0);
+            struct ha_attend *unit = &self->cpu.unit[self->cpu.units++];
+            *run = ha_kv_store_open(s, store, h);
+            *unit = ha_cpu_attend_group(s, h, step->q_len, false, self->q + at * s->head_dim, self->o + at * s->head_dim, self->lse + at,
+                                        run, 1, NULL, 0);
+            unit->packed = ha_kv_store_packed(store, h);
         }
     ha_cpu_attend_run(&self->cpu, "attend");
     return HA_OK;

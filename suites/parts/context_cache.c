@@ -5,64 +5,110 @@
 
 #include <string.h>
 
-void ha_context_clear(struct ha_context_head *head) { head->selected = head->padding = 0; }
+static size_t entries(const struct ha_context_head *head) { return head->selected + head->padding; }
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t blocks_of(size_t count) { return (count + HA_PACK_KEYS - 1) / HA_PACK_KEYS; }
 
-static enum ha_status grow(const struct ha_context *ctx, struct ha_context_head *head, size_t cap, struct ha_why *why)
+void ha_context_clear(struct ha_context_head *head) { head->selected = head->padding = head->copied = 0; }
+
+static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why)
 {
-    size_t used = head->selected + head->padding, row = ha_kv_head_bytes(ctx->shape);
-    unsigned char *k = ha_grow(ctx->arena, head->k, used * row, cap * row, HA_TAG_KV, why);
-    if (!k) return HA_ERROR;
-    head->k = k;
-    unsigned char *v = ha_grow(ctx->arena, head->v, used * row, cap * row, HA_TAG_KV, why);
-    if (!v) return HA_ERROR;
-    head->v = v;
-    uint32_t *token = ha_grow(ctx->arena, head->token, used * sizeof *token, cap * sizeof *token, HA_TAG_META, why);
+    void *to = ha_grow(ctx->arena, *at, keep, bytes, tag, why);
+    if (!to) return HA_ERROR;
+    *at = to;
+    return HA_OK;
+}
+
+static enum ha_status grow_names(const struct ha_context *ctx, struct ha_context_head *head, size_t cap, struct ha_why *why)
+{
+    uint32_t *token = ha_grow(ctx->arena, head->token, entries(head) * sizeof *token, cap * sizeof *token, HA_TAG_META, why);
     if (!token) return HA_ERROR;
     head->token = token;
     head->cap = cap;
     return HA_OK;
 }
 
-static enum ha_status put(const struct ha_context *ctx, struct ha_context_head *head, const struct ha_rows *rows, uint32_t token,
-                          struct ha_why *why)
+static enum ha_status grow_copies(const struct ha_context *ctx, struct ha_context_head *head, size_t count, struct ha_why *why)
 {
-    size_t at = head->selected + head->padding, row = ha_kv_head_bytes(ctx->shape);
-    if (at == head->cap) HA_TRY(grow(ctx, head, at ? 2 * at : 64, why));
-    memcpy(head->k + at * row, (const unsigned char *)rows->k + token * rows->k_stride_bytes, row);
-    memcpy(head->v + at * row, (const unsigned char *)rows->v + token * rows->v_stride_bytes, row);
+    const struct ha_shape *s = ctx->shape;
+    size_t row = ha_kv_head_bytes(s), block = ha_packed_block_bytes(s->head_dim, s->dtype), blocks = blocks_of(count);
+    if (head->packed) {
+        HA_TRY(grow(ctx, &head->blocks, blocks_of(head->copied) * block, blocks * block, HA_TAG_KV, why));
+    } else {
+        HA_TRY(grow(ctx, &head->k, head->copied * row, blocks * HA_PACK_KEYS * row, HA_TAG_KV, why));
+        HA_TRY(grow(ctx, &head->v, head->copied * row, blocks * HA_PACK_KEYS * row, HA_TAG_KV, why));
+    }
+    head->room = blocks * HA_PACK_KEYS;
+    return HA_OK;
+}
+
+enum ha_status ha_context_reserve(const struct ha_context *ctx, struct ha_context_head *head, size_t count, struct ha_why *why)
+{
+    if (count > head->cap) HA_TRY(grow_names(ctx, head, count, why));
+    return count > head->room ? grow_copies(ctx, head, count, why) : HA_OK;
+}
+
+static enum ha_status put(const struct ha_context *ctx, struct ha_context_head *head, uint32_t token, struct ha_why *why)
+{
+    size_t at = entries(head);
+    if (at == head->cap) HA_TRY(grow_names(ctx, head, at ? 2 * at : 64, why));
     head->token[at] = token;
     return HA_OK;
 }
 
-enum ha_status ha_context_add(const struct ha_context *ctx, struct ha_context_head *head, const struct ha_rows *rows, uint32_t token,
-                              struct ha_why *why)
+enum ha_status ha_context_add(const struct ha_context *ctx, struct ha_context_head *head, uint32_t token, struct ha_why *why)
 {
     head->padding = 0;
-    HA_TRY(put(ctx, head, rows, token, why));
+    head->copied = least(head->copied, head->selected);
+    HA_TRY(put(ctx, head, token, why));
     head->selected++;
     return HA_OK;
 }
 
-enum ha_status ha_context_pad(const struct ha_context *ctx, struct ha_context_head *head, const struct ha_rows *rows, size_t tokens,
-                              size_t count, struct ha_why *why)
+enum ha_status ha_context_pad(const struct ha_context *ctx, struct ha_context_head *head, size_t tokens, size_t count, struct ha_why *why)
 {
     size_t next = head->selected;
     head->padding = 0;
-    while (head->selected + head->padding < count && tokens > 0) {
+    head->copied = least(head->copied, head->selected);
+    while (entries(head) < count && tokens > 0) {
         tokens--;
         if (next > 0 && head->token[next - 1] == tokens) {
             next--;
             continue;
         }
-        HA_TRY(put(ctx, head, rows, (uint32_t)tokens, why));
+        HA_TRY(put(ctx, head, (uint32_t)tokens, why));
         head->padding++;
     }
     return HA_OK;
+}
+
+enum ha_status ha_context_copy(const struct ha_context *ctx, struct ha_context_head *head, const struct ha_rows *rows, struct ha_why *why)
+{
+    size_t row = ha_kv_head_bytes(ctx->shape), count = entries(head);
+    struct ha_rows named = *rows;
+    named.index = head->token + head->copied;
+    named.keys = count - head->copied;
+    if (!named.keys) return HA_OK;
+    if (count > head->room) HA_TRY(grow_copies(ctx, head, head->cap, why));
+    if (head->blocks)
+        ctx->kernels->pack(&(struct ha_pack){ .blocks = head->blocks, .at = head->copied, .rows = named,
+                                              .head_dim = ctx->shape->head_dim, .dtype = ctx->shape->dtype });
+    for (size_t i = head->copied; !head->blocks && i < count; i++) {
+        memcpy(head->k + i * row, (const unsigned char *)rows->k + head->token[i] * rows->k_stride_bytes, row);
+        memcpy(head->v + i * row, (const unsigned char *)rows->v + head->token[i] * rows->v_stride_bytes, row);
+    }
+    head->copied = count;
+    return HA_OK;
+}
+
+struct ha_packed ha_context_packed(const struct ha_context_head *head)
+{
+    return (struct ha_packed){ .blocks = head->blocks, .keys = head->blocks ? entries(head) : 0 };
 }
 
 struct ha_rows ha_context_rows(const struct ha_context *ctx, const struct ha_context_head *head)
 {
     size_t row = ha_kv_head_bytes(ctx->shape);
     return (struct ha_rows){ .k = head->k, .v = head->v, .k_stride_bytes = row, .v_stride_bytes = row,
-                             .keys = head->selected + head->padding };
+                             .keys = head->blocks ? 0 : entries(head) };
 }

@@ -1,6 +1,7 @@
 #include "suites/parts/kv.h"
 
 #include "harness/base/device_arena.h"
+#include "harness/base/pool.h"
 #include "harness/base/try.h"
 
 #include <string.h>
@@ -24,25 +25,44 @@ struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, 
     return (struct ha_rows){ .k = kv->k + at, .v = kv->v + at, .k_stride_bytes = token, .v_stride_bytes = token, .keys = count };
 }
 
+/* tokens of one task of a load */
+enum { LOAD_TOKENS = 1024 };
+
+struct load {
+    const struct ha_shape *shape;
+    const unsigned char *src[2];  /* K, V: [kv_heads][tokens][head_dim], from the first token on */
+    unsigned char *dst[2];
+    size_t tokens, count;
+};
+
+static void load_task(void *arg, size_t task, size_t worker)
+{
+    const struct load *l = arg;
+    size_t token = ha_kv_token_bytes(l->shape), head = ha_kv_head_bytes(l->shape), first = task * LOAD_TOKENS;
+    size_t end = first + LOAD_TOKENS < l->count ? first + LOAD_TOKENS : l->count;
+    (void)worker;
+    for (int i = 0; i < 2; i++)
+        for (size_t h = 0; h < l->shape->kv_heads; h++)
+            for (size_t t = first; t < end; t++) memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->tokens + t) * head, head);
+}
+
 enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, const struct ha_kv *kv, size_t at,
                           const struct ha_prefill *in, size_t b, size_t first, size_t count)
 {
     const struct ha_shape *s = ctx->shape;
     size_t token = ha_kv_token_bytes(s), head = ha_kv_head_bytes(s);
+    struct load l = { .shape = s, .src = { (const unsigned char *)in->k[b] + first * head, (const unsigned char *)in->v[b] + first * head },
+                      .dst = { kv->k + at * token, kv->v + at * token }, .tokens = s->ctx[b], .count = count };
     if (!count) return HA_OK;
-    for (size_t h = 0; h < s->kv_heads; h++) {
-        size_t from = (h * s->ctx[b] + first) * head, to = at * token + h * head;
-        const unsigned char *src[2] = { (const unsigned char *)in->k[b] + from, (const unsigned char *)in->v[b] + from };
-        unsigned char *dst[2] = { kv->k + to, kv->v + to };
-        for (int i = 0; i < 2; i++) {
-            if (memory == HA_MEM_DEVICE)
-                HA_TRY(ctx->api->copy_2d(ctx->stream, dst[i], token, src[i], head, head, count, HA_H2D));
-            else
-                for (size_t t = 0; t < count; t++) memcpy(dst[i] + t * token, src[i] + t * head, head);
-        }
+    if (memory != HA_MEM_DEVICE) {
+        ha_pool_run(ctx->pool, "load", (count + LOAD_TOKENS - 1) / LOAD_TOKENS, load_task, &l);
+        return HA_OK;
     }
+    for (size_t h = 0; h < s->kv_heads; h++)
+        for (int i = 0; i < 2; i++)
+            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.tokens * head, head, head, count, HA_H2D));
     /* the caller's host memory is only valid during prefill */
-    return memory == HA_MEM_DEVICE ? ctx->api->stream_sync(ctx->stream) : HA_OK;
+    return ctx->api->stream_sync(ctx->stream);
 }
 
 struct ha_kv ha_kv_of_step(const struct ha_shape *shape, const struct ha_step *step, size_t b)

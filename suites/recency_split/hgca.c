@@ -25,13 +25,14 @@
 #include "suites/parts/tokens.h"
 #include "harness/base/try.h"
 
-enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, EVICT_ERROR };
+enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, EVICT_ERROR, LAYOUT };
 static const struct ha_param params[] = {
     [ALPHA] = { "alpha", 0.25, 0, 1, "weight of the newest attention in the moving average (MAW)" },
     [BETA] = { "beta", 1, -1, 1e6, "an entry is salient iff its weight > beta / entries; negative: all are" },
     [BLK_SIZE] = { "blk_size", 32, 1, 1 << 20, "tokens in a block of the ring" },
     [BLK_NUM] = { "blk_num", 32, 1, 1 << 20, "blocks in the ring" },
-    [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20, "query heads in a CPU task; 0: batch * q_heads / threads" },
+    [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20, "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding" },
+    [LAYOUT] = { "layout", 1, 0, 1, "of KV_ctx: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256" },
     [EVICT_ERROR] = { "evict_error", 0, 0, 1 << 20, "a planted defect: so many tokens are evicted beyond the rule" },
 };
 
@@ -67,6 +68,7 @@ struct ha_instance {
     float alpha;
     double beta;
     size_t blk_size, blk_num, heads_per_task, evict_error;
+    bool packed;               /* KV_ctx */
     struct layer *layer;       /* [layers] */
     struct ha_stream *post;
     struct ha_event *arrived;
@@ -103,7 +105,7 @@ static enum ha_status create_sequence(struct ha_instance *self, struct sequence 
     seq->maw_evicted = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_META, why);
     seq->head = ha_alloc(ctx->arena, s->q_heads * sizeof *seq->head, HA_TAG_META, why);
     if (!seq->maw || !seq->weights || !seq->maw_evicted || !seq->head) return HA_ERROR;
-    for (size_t h = 0; h < s->q_heads; h++) seq->head[h] = (struct ha_context_head){ .cap = 0 };
+    for (size_t h = 0; h < s->q_heads; h++) seq->head[h] = (struct ha_context_head){ .packed = self->packed };
     if (s->q_len > 1) {
         seq->weights_cpu = ha_alloc(ctx->arena, s->q_heads * most * sizeof(float), HA_TAG_META, why);
         if (!seq->weights_cpu) return HA_ERROR;
@@ -126,11 +128,9 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
     *self = (struct ha_instance){
         .ctx = *ctx, .alpha = (float)ctx->param[ALPHA], .beta = ctx->param[BETA], .blk_size = (size_t)ctx->param[BLK_SIZE],
         .blk_num = (size_t)ctx->param[BLK_NUM], .heads_per_task = (size_t)ctx->param[HEADS_PER_TASK],
-        .evict_error = (size_t)ctx->param[EVICT_ERROR],
+        .evict_error = (size_t)ctx->param[EVICT_ERROR], .packed = ctx->param[LAYOUT] > 0 && ha_packs(s->head_dim),
     };
     *out = self;
-    size_t share = s->batch * s->q_heads / ha_pool_threads(ctx->pool);
-    if (!self->heads_per_task) self->heads_per_task = share < 1 ? 1 : share > s->q_heads ? s->q_heads : share;
 
     size_t rows = s->batch * s->q_len * s->q_heads, o_bytes = rows * s->head_dim * sizeof(float), longest = 0;
     struct layer *layer = ha_alloc(ctx->arena, s->layers * sizeof *layer, HA_TAG_META, why);
@@ -156,8 +156,13 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
     }
     for (size_t b = 0; b < s->batch; b++) longest = ha_kv_max_tokens(s, b) > longest ? ha_kv_max_tokens(s, b) : longest;
     struct ha_rows run = { .keys = longest };
-    struct ha_attend worst = ha_cpu_attend_group(s, 0, s->q_len, false, self->q, self->o_cpu, self->lse_cpu, &run, 1,
-                                                 s->q_len > 1 ? layer[0].seq[0].weights_cpu : NULL, longest);
+    struct ha_attend worst = ha_cpu_attend_head(s, 0, s->q_len, false, self->q, self->o_cpu, self->lse_cpu, &run, 1);
+    if (s->q_len > 1)
+        worst = ha_cpu_attend_group(s, 0, s->q_len, false, self->q, self->o_cpu, self->lse_cpu, &run, 1, layer[0].seq[0].weights_cpu, longest);
+    else if (self->packed) {
+        worst.packed.keys = longest;
+        worst.runs_count = 0;
+    }
     return ha_cpu_attend_create(&self->cpu, ctx, s->batch * s->q_heads, &worst, why);
 }
 
@@ -167,21 +172,19 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
 static enum ha_status select_entries(struct ha_instance *self, struct sequence *seq, size_t q_head, const float *weights, size_t first,
                                      size_t count, size_t entries, struct ha_why *why)
 {
-    const struct ha_shape *s = self->ctx.shape;
-    struct ha_rows rows = ha_kv_rows(s, &seq->store, q_head / ha_shape_group(s), 0, first + count);
     double threshold = self->beta / (double)entries;
     for (size_t j = 0; j < count; j++)
         if ((double)weights[j] > threshold)
-            HA_TRY(ha_context_add(&self->ctx, &seq->head[q_head], &rows, (uint32_t)(first + j), why));
+            HA_TRY(ha_context_add(&self->ctx, &seq->head[q_head], (uint32_t)(first + j), why));
     return HA_OK;
 }
 
-/* Adjacent heads form a task and are padded to its largest count. */
+/* Adjacent heads form a task and are padded to its largest count; without tasks none is. */
 static enum ha_status pad_tasks(struct ha_instance *self, struct layer *layer, struct ha_why *why)
 {
     const struct ha_shape *s = self->ctx.shape;
     size_t units = s->batch * s->q_heads;
-    for (size_t first = 0; first < units; first += self->heads_per_task) {
+    for (size_t first = 0; self->heads_per_task && first < units; first += self->heads_per_task) {
         size_t last = first + self->heads_per_task < units ? first + self->heads_per_task : units, largest = 0;
         for (size_t u = first; u < last; u++) {
             size_t count = layer->seq[u / s->q_heads].head[u % s->q_heads].selected;
@@ -189,12 +192,27 @@ static enum ha_status pad_tasks(struct ha_instance *self, struct layer *layer, s
         }
         for (size_t u = first; u < last; u++) {
             struct sequence *seq = &layer->seq[u / s->q_heads];
-            size_t h = u % s->q_heads;
-            struct ha_rows rows = ha_kv_rows(s, &seq->store, h / ha_shape_group(s), 0, seq->stored);
-            HA_TRY(ha_context_pad(&self->ctx, &seq->head[h], &rows, seq->stored, largest, why));
+            HA_TRY(ha_context_pad(&self->ctx, &seq->head[u % s->q_heads], seq->stored, largest, why));
         }
     }
     return HA_OK;
+}
+
+/* the entries of a head that were named, out of KV_cpu; unit: sequence * q_heads + head */
+static enum ha_status copy_entries(struct layer *layer, size_t unit, struct ha_why *why)
+{
+    const struct ha_context *ctx = &layer->owner->ctx;
+    struct sequence *seq = &layer->seq[unit / ctx->shape->q_heads];
+    size_t h = unit % ctx->shape->q_heads;
+    struct ha_rows rows = ha_kv_rows(ctx->shape, &seq->store, h / ha_shape_group(ctx->shape), 0, seq->stored);
+    return ha_context_copy(ctx, &seq->head[h], &rows, why);
+}
+
+/* for heads that have the memory */
+static void copy_task(void *arg, size_t task, size_t worker)
+{
+    (void)worker;
+    copy_entries(arg, task, NULL);
 }
 
 static enum ha_status settle(struct ha_instance *self, struct layer *layer, struct ha_why *why)
@@ -213,7 +231,9 @@ static enum ha_status settle(struct ha_instance *self, struct layer *layer, stru
         }
         seq->stored += seq->evicted;
     }
-    return pad_tasks(self, layer, why);
+    HA_TRY(pad_tasks(self, layer, why));
+    for (size_t u = 0; u < s->batch * s->q_heads; u++) HA_TRY(copy_entries(layer, u, why));
+    return HA_OK;
 }
 
 static void settle_job(void *arg)
@@ -260,8 +280,19 @@ static enum ha_status prefill_sequence(struct ha_instance *self, struct sequence
 
 static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
 {
-    for (size_t b = 0; b < self->ctx.shape->batch; b++) HA_TRY(prefill_sequence(self, &self->layer[layer].seq[b], in, b, why));
-    return pad_tasks(self, &self->layer[layer], why);
+    const struct ha_shape *s = self->ctx.shape;
+    struct layer *to = &self->layer[layer];
+    for (size_t b = 0; b < s->batch; b++) HA_TRY(prefill_sequence(self, &to->seq[b], in, b, why));
+    HA_TRY(pad_tasks(self, to, why));
+    /* room for all that decode steps can evict, which may all be salient */
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t h = 0; h < s->q_heads; h++) {
+            struct ha_context_head *head = &to->seq[b].head[h];
+            size_t count = head->selected + head->padding + s->steps * s->q_len + self->blk_size, most = ha_kv_max_tokens(s, b);
+            HA_TRY(ha_context_reserve(&self->ctx, head, count < most ? count : most, why));
+        }
+    ha_pool_run(self->ctx.pool, "copy", s->batch * s->q_heads, copy_task, to);
+    return HA_OK;
 }
 
 /* ---- one step --------------------------------------------------------------------------- */
@@ -308,7 +339,7 @@ static void attend_cpu(struct ha_instance *self, struct layer *layer, const stru
     const struct ha_shape *s = self->ctx.shape;
     size_t per_seq = step->q_len * s->q_heads;
     self->cpu.units = 0;
-    self->cpu.units_per_task = layer->append ? 1 : self->heads_per_task;
+    self->cpu.units_per_task = layer->append ? 0 : self->heads_per_task;
     for (size_t b = 0; b < s->batch; b++) {
         struct sequence *seq = &layer->seq[b];
         const float *q = self->q + b * per_seq * s->head_dim;
@@ -316,10 +347,11 @@ static void attend_cpu(struct ha_instance *self, struct layer *layer, const stru
         for (size_t h = 0; h < (layer->append ? s->kv_heads : s->q_heads); h++) {
             struct ha_rows *run = &self->runs[self->cpu.units];
             *run = layer->append ? ha_kv_rows(s, &seq->store, h, 0, seq->stored) : ha_context_rows(&self->ctx, &seq->head[h]);
-            self->keys_cpu += (double)(run->keys * (layer->append ? ha_shape_group(s) : 1));
-            self->cpu.unit[self->cpu.units++] =
-                layer->append ? ha_cpu_attend_group(s, h, step->q_len, false, q, o, lse, run, 1, seq->weights_cpu, seq->store.cap)
-                              : ha_cpu_attend_head(s, h, step->q_len, false, q, o, lse, run, 1);
+            struct ha_attend *unit = &self->cpu.unit[self->cpu.units++];
+            *unit = layer->append ? ha_cpu_attend_group(s, h, step->q_len, false, q, o, lse, run, 1, seq->weights_cpu, seq->store.cap)
+                                  : ha_cpu_attend_head(s, h, step->q_len, false, q, o, lse, run, 1);
+            if (!layer->append) unit->packed = ha_context_packed(&seq->head[h]);
+            self->keys_cpu += (double)((unit->packed.keys + run->keys) * unit->group);
         }
         self->keys_all += (double)((seq->ring.end + step->q_len - seq->ring.first) * s->q_heads);
     }

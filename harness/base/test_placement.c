@@ -1,0 +1,100 @@
+#include "harness/base/arena.h"
+#include "harness/base/placement.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+enum { MIB = 1 << 20, HUGE_BYTES = 2 * MIB };
+
+static bool near(double x, double y) { return fabs(x - y) < 1e-9; }
+
+static double on_nodes(const struct ha_placement *p)
+{
+    double sum = 0;
+    for (size_t i = 0; i < HA_PLACEMENT_NODES; i++) sum += p->node[i];
+    return sum;
+}
+
+/* Memory of 16 MiB that starts with a huge page, in a mapping of its own. */
+static unsigned char *map(int advice)
+{
+    unsigned char *p = mmap(NULL, 20 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    p += HUGE_BYTES - (uintptr_t)p % HUGE_BYTES;
+    assert_int_equal(mprotect(p, 16 * MIB, PROT_READ | PROT_WRITE), 0);
+    assert_int_equal(madvise(p, 16 * MIB, advice), 0);
+    return p;
+}
+
+static void small_pages_in_part(void **state)
+{
+    (void)state;
+    struct ha_placement p;
+    unsigned char *m = map(MADV_NOHUGEPAGE);
+    ha_placement_read(&p, m, 16 * MIB);
+    assert_true(isnan(p.huge) && p.no_huge.text[0]);
+    memset(m, 1, 4 * MIB);
+    ha_placement_read(&p, m + 1, 16 * MIB - 2);
+    assert_true(near(p.huge, 0) && !p.no_huge.text[0]);
+    if (p.no_nodes.text[0]) assert_true(isnan(p.absent) && isnan(p.node[0]));
+    else assert_true(near(p.absent, 0.75) && near(on_nodes(&p), 0.25));
+    ha_placement_read(&p, m + 4 * MIB - 1, 2);   /* a page written, and one not */
+    if (!p.no_nodes.text[0]) assert_true(near(p.absent, 0.5) && near(on_nodes(&p), 0.5));
+    assert_int_equal(munmap(m, 16 * MIB), 0);
+}
+
+static void huge_pages_in_part(void **state)
+{
+    (void)state;
+    struct ha_placement p;
+    unsigned char *m = map(MADV_NOHUGEPAGE);
+    memset(m, 1, 16 * MIB);
+    /* one mapping, whose first half is made huge by force where the kernel knows how */
+    bool got = madvise(m, 16 * MIB, MADV_HUGEPAGE) == 0 && madvise(m, 8 * MIB, MADV_COLLAPSE) == 0;
+    if (got) {
+        ha_placement_read(&p, m, 16 * MIB);
+        assert_true(near(p.huge, 0.5));
+        if (!p.no_nodes.text[0]) assert_true(near(p.absent, 0) && near(on_nodes(&p), 1));
+    }
+    assert_int_equal(munmap(m, 16 * MIB), 0);
+    if (!got) skip();
+}
+
+/* more pages than are looked at */
+static void arena_memory(void **state)
+{
+    (void)state;
+    enum { BYTES = 600 * MIB, WRITTEN = 60 * MIB };
+    struct ha_arena *arena;
+    struct ha_placement p;
+    struct ha_why why;
+    assert_int_equal(ha_arena_create(&arena, false, &why), HA_OK);
+    unsigned char *m = ha_alloc(arena, BYTES, HA_TAG_KV, &why);
+    assert_non_null(m);
+    memset(m, 1, WRITTEN);
+    ha_placement_read(&p, m, BYTES);
+    assert_true(p.huge >= 0 && p.huge <= 1);
+    /* a huge page reaches beyond what was written */
+    if (!p.no_nodes.text[0]) assert_true(fabs(p.absent - 0.9) < 0.005 && near(on_nodes(&p) + p.absent, 1));
+    ha_arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_pages_in_part),
+        cmocka_unit_test(huge_pages_in_part),
+        cmocka_unit_test(arena_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

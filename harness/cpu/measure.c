@@ -1,0 +1,162 @@
+#include "harness/cpu/measure.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/stats.h"
+#include "harness/base/stop.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, WARM_RUNS = 2, RUNS_MOST = 32 };
+static const double sample_ns = 2e6;        /* so long at least, where there are turns enough */
+static const double interval_most = 0.01;   /* half of it, of the median */
+
+struct sample {
+    double part_ns[HA_CPU_PARTS], GBps, GBps_1, scale;
+};
+
+struct series {
+    struct sample kept[SAMPLES_MOST], lost[SAMPLES_MOST];   /* lost: a thread lost its core */
+    size_t kept_count, lost_count, lost_all;
+};
+
+/* of all threads of the process */
+static long lost_cores(void)
+{
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_nivcsw : 0;
+}
+
+static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats, size_t *turn)
+{
+    double ns = 0;
+    for (size_t i = 0; i < repeats; i++) {
+        if (part == HA_CPU_WHOLE) w->subject->turn(w, ++*turn);
+        const uint64_t begin = ha_now_ns();
+        w->subject->part[part].run(w);
+        ns += (double)(ha_now_ns() - begin);
+    }
+    return ns / (double)repeats;
+}
+
+/* Runs of a sample: several where one is short and each finds other keys, which no cache holds. */
+static size_t repeats_of(const struct ha_cpu_work *w, double run_ns)
+{
+    const size_t most = w->turns < RUNS_MOST ? w->turns : RUNS_MOST;
+    const size_t wanted = run_ns > sample_ns / RUNS_MOST ? (size_t)(sample_ns / run_ns) : RUNS_MOST;
+    const bool rotates = w->turns > 1 && !w->subject->part[HA_CPU_WHOLE].cold;
+    return rotates && wanted > 1 ? wanted < most ? wanted : most : w->subject->repeats;
+}
+
+static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series *s, size_t repeats, size_t *turn)
+{
+    struct ha_paired_sample ceiling, other;
+    struct sample x = { { 0 }, 0, 0, 0 };
+    const long before = lost_cores();
+    ha_paired_read(team->paired, &ceiling);
+    for (size_t p = 0; p < HA_CPU_PARTS; p++) {
+        if (!w->subject->part[p].run) continue;
+        if (p != HA_CPU_WHOLE && w->subject->part[p].cold) ha_paired_read(team->paired, &other);
+        x.part_ns[p] = run_part(w, p, repeats, turn);
+    }
+    x.GBps = ceiling.GBps;
+    x.GBps_1 = ceiling.GBps_1;
+    x.scale = ceiling.scale;
+    if (lost_cores() == before) {
+        s->kept[s->kept_count++] = x;
+        return;
+    }
+    s->lost_all++;
+    if (s->lost_count < SAMPLES_MOST) s->lost[s->lost_count++] = x;
+}
+
+static double ratio_of(const struct ha_cpu_work *w, const struct sample *x) { return w->bytes / x->part_ns[HA_CPU_WHOLE] / x->GBps; }
+
+static bool precise(const struct ha_cpu_work *w, const struct series *s)
+{
+    double x[SAMPLES_MOST], lo, hi;
+    if (s->kept_count < SAMPLES_LEAST) return false;
+    for (size_t i = 0; i < s->kept_count; i++) x[i] = ratio_of(w, &s->kept[i]);
+    ha_median_interval(x, s->kept_count, &lo, &hi);
+    return (hi - lo) / 2 <= interval_most * ha_median(x, s->kept_count);
+}
+
+/* ---- what the samples say -------------------------------------------------------------------------------- */
+
+enum { PART = 0, RATIO = HA_CPU_PARTS, FLOOR, OVER_DENSE, CHOICE_SHARE, CEILING, CEILING_1, SCALE, RATE };
+
+static double value(const struct ha_cpu_work *w, const struct sample *x, int what, double peak)
+{
+    const double ns = x->part_ns[HA_CPU_WHOLE];
+    switch (what) {
+    case RATIO: return ratio_of(w, x);
+    case FLOOR: return fmax(w->bytes / x->GBps, w->flop / peak) / ns;   /* a peak that is not known counts for nothing */
+    case OVER_DENSE: return ns / x->part_ns[HA_CPU_DENSE];
+    case CHOICE_SHARE: return x->part_ns[HA_CPU_CHOICE] / ns;
+    case CEILING: return x->GBps;
+    case CEILING_1: return x->GBps_1;
+    case SCALE: return x->scale;
+    case RATE: return w->bytes / ns;
+    default: return x->part_ns[what];
+    }
+}
+
+static struct ha_cpu_figure figure(const struct ha_cpu_work *w, const struct sample *sample, size_t count, int what, double peak)
+{
+    double x[SAMPLES_MOST];
+    struct ha_cpu_figure f;
+    for (size_t i = 0; i < count; i++) x[i] = value(w, &sample[i], what, peak);
+    f.median = ha_median(x, count);
+    ha_median_interval(x, count, &f.lo, &f.hi);
+    return f;
+}
+
+static void conclude(const struct ha_cpu_work *w, const struct sample *s, size_t count, double peak, struct ha_cpu_result *r)
+{
+    for (int p = 0; p < HA_CPU_PARTS; p++)
+        if (w->subject->part[p].run) r->part_ns[p] = figure(w, s, count, PART + p, peak);
+    r->samples = count;
+    r->ratio = figure(w, s, count, RATIO, peak);
+    r->floor = figure(w, s, count, FLOOR, peak);
+    r->GBps = figure(w, s, count, RATE, peak).median;
+    r->ceiling_GBps = figure(w, s, count, CEILING, peak).median;
+    r->ceiling_1_GBps = figure(w, s, count, CEILING_1, peak).median;
+    r->scale = figure(w, s, count, SCALE, peak).median;
+    r->peak_GFLOPps = peak;
+    if (w->subject->part[HA_CPU_DENSE].run) r->whole_over_dense = figure(w, s, count, OVER_DENSE, peak);
+    if (w->subject->part[HA_CPU_CHOICE].run) r->choice_share = figure(w, s, count, CHOICE_SHARE, peak);
+    r->state = HA_CPU_MEASURED;
+}
+
+/* Where too few samples kept their cores the others count too, and the result says so. */
+static void settle(const struct ha_cpu_work *w, struct series *s, double peak, struct ha_cpu_result *r)
+{
+    r->retried = s->lost_all;
+    r->disturbed = s->kept_count < SAMPLES_LEAST && s->lost_count > 0;
+    for (size_t i = 0; r->disturbed && i < s->lost_count && s->kept_count < SAMPLES_MOST; i++) s->kept[s->kept_count++] = s->lost[i];
+    conclude(w, s->kept, s->kept_count, peak, r);
+}
+
+enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, uint64_t cap_ns, struct ha_cpu_result *r, struct ha_why *why)
+{
+    struct series *s = calloc(1, sizeof *s);
+    if (!s) return ha_why(why, HA_ERROR, "out of memory");
+    const double peak = ha_cpu_team_peak(team, w->kernels);
+    const uint64_t begin = ha_now_ns();
+    size_t turn = 0;
+    double warm_ns = 0;
+    for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1, &turn);
+    const size_t repeats = repeats_of(w, warm_ns);
+    for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < SAMPLES_MOST && !ha_stop; took = ha_now_ns() - begin) {
+        if (precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
+        take(w, team, s, repeats, &turn);
+    }
+    const bool enough = s->kept_count + s->lost_count > 0 && !ha_stop;
+    if (enough) settle(w, s, peak, r);
+    r->wake_ns = team->wake_ns;
+    free(s);
+    return enough ? HA_OK : ha_why(why, HA_WAIVED, "stopped");
+}

@@ -1,0 +1,13 @@
+#ifndef HA_CPU_MEASURE_H
+#define HA_CPU_MEASURE_H
+
+/* Samples of one point: each is the ceiling of that moment, then runs of the kernel. What counts is their ratio. */
+
+#include "harness/cpu/team.h"
+#include "harness/cpu/work.h"
+
+/* Fills in the figures of what was checked. Until the ratio is known to 1%, or cap_ns are over, at least 15 samples where four
+ * times as long suffices. Samples in which a thread lost its core are taken again. HA_WAIVED: stopped before there were enough. */
+enum ha_status ha_cpu_measure(struct ha_cpu_work *work, struct ha_cpu_team *team, uint64_t cap_ns, struct ha_cpu_result *result, struct ha_why *why);
+
+#endif

@@ -1,0 +1,124 @@
+/* Paired readings, of a kernel that keeps a record and sleeps instead of reading. */
+
+#include "harness/measure/ceilings_parts.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { READS_MAX = 20000, NAP_NS = 50000 };
+static const size_t reading_bytes = (size_t)128 << 20;
+
+static struct {
+    pthread_mutex_t lock;
+    size_t count;
+    struct record {
+        uintptr_t at;
+        size_t bytes, reading;
+        pthread_t by;
+    } of[READS_MAX];
+} read_ = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static size_t reading;
+static bool unwritten;
+
+static uint64_t keep_and_nap(const void *p, size_t bytes)
+{
+    const unsigned char *first = p;
+    pthread_mutex_lock(&read_.lock);
+    unwritten = unwritten || !first[0] || !first[bytes - 1];
+    if (read_.count < READS_MAX) read_.of[read_.count++] = (struct record){ (uintptr_t)p, bytes, reading, pthread_self() };
+    pthread_mutex_unlock(&read_.lock);
+    nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+    return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct record *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* No byte twice among the reads of two readings in a row. */
+static void assert_disjoint(size_t from)
+{
+    static struct record some[READS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < read_.count; i++)
+        if (read_.of[i].reading >= from && read_.of[i].reading < from + 2) some[n++] = read_.of[i];
+    qsort(some, n, sizeof *some, by_place);
+    for (size_t i = 1; i < n; i++) assert_true(some[i - 1].at + some[i - 1].bytes <= some[i].at);
+}
+
+static size_t bytes_of(size_t which, bool alone)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < read_.count; i++) {
+        if (read_.of[i].reading != which) continue;
+        bytes += read_.of[i].bytes;
+        if (alone) assert_true(pthread_equal(read_.of[i].by, pthread_self()));
+    }
+    return bytes;
+}
+
+static void read_in_turn(size_t threads)
+{
+    static const struct ha_kernels kernels = { .read = keep_and_nap };
+    struct ha_pool *pool;
+    struct ha_paired *p;
+    struct ha_why why;
+    if (ha_pool_create(&pool, threads, &why) != HA_OK || ha_paired_create(&p, pool, &kernels, &why) != HA_OK) fail_msg("%s", why.text);
+    read_.count = reading = 0;
+    bool others = false;   /* than the caller */
+    while (reading < 4) {
+        const bool alone = reading % 2;
+        const double GBps = alone ? ha_paired_read_alone(p) : ha_paired_read_all(p);
+        const size_t bytes = bytes_of(reading, alone);
+        const double nap_GBps = (double)read_.of[0].bytes / NAP_NS;
+        assert_true(bytes >= reading_bytes);
+        /* naps last longer, never less; several may nap at once */
+        assert_true(GBps > 0 && GBps <= nap_GBps * (alone ? 1 : (double)threads));
+        reading++;
+    }
+    for (size_t i = 0; i + 2 <= reading; i++) assert_disjoint(i);
+    for (size_t i = 0; i < read_.count; i++) others = others || !pthread_equal(read_.of[i].by, pthread_self());
+    struct ha_paired_sample s;
+    ha_paired_read(p, &s);
+    assert_true(fabs(s.scale - s.GBps / ((double)threads * s.GBps_1)) < 1e-12);
+    if (threads == 1) assert_true(fabs(s.scale - 1) < 1e-12);
+    else assert_true(others);
+    assert_false(unwritten);
+    ha_paired_destroy(p);
+    ha_pool_destroy(pool);
+}
+
+static void one_thread(void **state) { (void)state, read_in_turn(1); }
+static void three_threads(void **state) { (void)state, read_in_turn(3); }
+
+/* also where the two share a core */
+static void every_pair_of_cores(void **state)
+{
+    (void)state;
+    struct ha_ceiling_bench b = { 0 };
+    struct ha_why why;
+    double ns = 0;
+    assert_int_equal(ha_pool_create(&b.pool, 3, &why), HA_OK);
+    for (size_t i = 0; i < 3; i++) assert_true(ha_ceiling_cores(&b, &ns) && ns > 1);
+    ha_pool_destroy(b.pool);
+    assert_int_equal(ha_pool_create(&b.pool, 1, &why), HA_OK);
+    assert_false(ha_ceiling_cores(&b, &ns));
+    ha_pool_destroy(b.pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(one_thread), cmocka_unit_test(three_threads), cmocka_unit_test(every_pair_of_cores) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

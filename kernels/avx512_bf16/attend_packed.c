@@ -1,0 +1,31 @@
+#include "kernels/avx512_bf16/ops.h"
+
+#if defined(HA_ISA_AVX512_BF16)
+#include "harness/base/numeric.h"
+#include "kernels/avx512/simd.h"
+
+/* a + x y over pairs of bfloat16 */
+#define V_DOT
+static inline vec v_dot(vec x, vec y, vec a) { return _mm512_dpbf16_ps(a, (__m512bh)x, (__m512bh)y); }
+static inline void v_dot_store(char *to, vec x) { _mm256_storeu_si256((__m256i_u *)(void *)to, (__m256i)_mm512_cvtneps_pbh(x)); }
+
+#include "kernels/attend_packed.inc"
+
+static bool exact(const struct ha_packed_chunk *c)
+{
+    bool all = true;
+    for (size_t r = 0; r < c->q_rows; r++)
+        for (size_t d = 0; d < c->head_dim; d++) {
+            uint32_t u;
+            memcpy(&u, c->q + r * c->q_stride + d, sizeof u);
+            all &= (u & 0xffff) == 0;
+        }
+    return all;
+}
+
+void ha_avx512_bf16_attend_packed(const struct ha_packed_chunk *c)
+{
+    if (exact(c)) attend_packed(c, HA_BF16, DOT, DOT);
+    else attend_packed(c, HA_BF16, SPLIT, DOT);
+}
+#endif

@@ -1,0 +1,240 @@
+#ifndef HA_KERNELS_NEON_SIMD_H
+#define HA_KERNELS_NEON_SIMD_H
+
+/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: 8 floats in two of the 32 registers, so that
+ * a register full of 16-bit numbers makes one vector. v_* is elementwise unless its name says otherwise; _part takes the
+ * first n lanes and does not touch memory past them. */
+
+#include "harness/api/base.h"
+
+#include <arm_neon.h>
+#include <string.h>
+
+typedef float32x4x2_t vec;
+
+/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
+enum { LANES = 8, KEYS = 2, COLS = 2 };
+
+static inline vec v_pair(float32x4_t low, float32x4_t high) { return (vec){ { low, high } }; }
+
+static inline vec v_set(float x) { return v_pair(vdupq_n_f32(x), vdupq_n_f32(x)); }
+static inline vec v_load(const float *p) { return v_pair(vld1q_f32(p), vld1q_f32(p + 4)); }
+static inline void v_store(float *p, vec x)
+{
+    vst1q_f32(p, x.val[0]);
+    vst1q_f32(p + 4, x.val[1]);
+}
+/* lanes past n hold `rest` */
+static inline vec v_load_part(const float *p, size_t n, float rest)
+{
+    float whole[LANES];
+    v_store(whole, v_set(rest));
+    memcpy(whole, p, n * sizeof *p);
+    return v_load(whole);
+}
+static inline void v_store_part(float *p, vec x, size_t n)
+{
+    float whole[LANES];
+    v_store(whole, x);
+    memcpy(p, whole, n * sizeof *p);
+}
+
+static inline vec v_add(vec a, vec b) { return v_pair(vaddq_f32(a.val[0], b.val[0]), vaddq_f32(a.val[1], b.val[1])); }
+static inline vec v_sub(vec a, vec b) { return v_pair(vsubq_f32(a.val[0], b.val[0]), vsubq_f32(a.val[1], b.val[1])); }
+static inline vec v_mul(vec a, vec b) { return v_pair(vmulq_f32(a.val[0], b.val[0]), vmulq_f32(a.val[1], b.val[1])); }
+static inline vec v_fma(vec a, vec b, vec c)
+{
+    return v_pair(vfmaq_f32(c.val[0], a.val[0], b.val[0]), vfmaq_f32(c.val[1], a.val[1], b.val[1]));
+}
+/* c - a b */
+static inline vec v_fnma(vec a, vec b, vec c)
+{
+    return v_pair(vfmsq_f32(c.val[0], a.val[0], b.val[0]), vfmsq_f32(c.val[1], a.val[1], b.val[1]));
+}
+static inline float32x4_t v_max4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+/* b where either is NaN */
+static inline vec v_max(vec a, vec b) { return v_pair(v_max4(a.val[0], b.val[0]), v_max4(a.val[1], b.val[1])); }
+static inline float32x4_t v_min4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+/* b where either is NaN */
+static inline vec v_min(vec a, vec b) { return v_pair(v_min4(a.val[0], b.val[0]), v_min4(a.val[1], b.val[1])); }
+/* bit i: lane i of a is at least that of b, neither is NaN */
+static inline unsigned v_ge(vec a, vec b)
+{
+    static const uint32_t bit[LANES] = { 1, 2, 4, 8, 16, 32, 64, 128 };
+    const uint32x4_t low = vandq_u32(vcgeq_f32(a.val[0], b.val[0]), vld1q_u32(bit));
+    return vaddvq_u32(vorrq_u32(low, vandq_u32(vcgeq_f32(a.val[1], b.val[1]), vld1q_u32(bit + 4))));
+}
+/* b where s is negative, -0 included, a elsewhere */
+static inline float32x4_t v_pick4(float32x4_t a, float32x4_t b, float32x4_t s)
+{
+    return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(s)), b, a);
+}
+static inline vec v_pick(vec a, vec b, vec s)
+{
+    return v_pair(v_pick4(a.val[0], b.val[0], s.val[0]), v_pick4(a.val[1], b.val[1], s.val[1]));
+}
+/* nonzero if a lane is NaN */
+static inline unsigned v_has_nan(vec a)
+{
+    return vminvq_u32(vandq_u32(vceqq_f32(a.val[0], a.val[0]), vceqq_f32(a.val[1], a.val[1]))) == 0;
+}
+static inline float v_max_lane(vec a) { return vmaxvq_f32(v_max4(a.val[0], a.val[1])); }
+static inline float v_sum_lanes(vec a) { return vaddvq_f32(vaddq_f32(a.val[0], a.val[1])); }
+
+/* first + i for every bit i set, in order; LANES numbers are written */
+static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+{
+    /* the bits set in 4, a byte each */
+    static const uint32_t set[16] = { 0, 0, 1, 0x100, 2, 0x200, 0x201, 0x20100, 3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
+    for (uint32_t i = 0; i < LANES; i += 4) {
+        const unsigned four = bits >> i & 15;
+        const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set[four]))));
+        vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first + i)));
+        p += __builtin_popcount(four);
+    }
+}
+
+/* x in registers: gcc would load it again for every use */
+static inline vec v_hold(vec x)
+{
+    __asm__("" : "+w"(x.val[0]), "+w"(x.val[1]));
+    return x;
+}
+
+static inline vec v_f16(uint16x8_t h)
+{
+    const float16x8_t x = vreinterpretq_f16_u16(h);
+    return v_pair(vcvt_f32_f16(vget_low_f16(x)), vcvt_high_f32_f16(x));
+}
+/* LANES stored numbers as binary32 */
+static inline vec v_widen(const char *p, enum ha_dtype t)
+{
+    if (t == HA_F32) return v_load((const float *)(const void *)p);
+    const uint16x8_t h = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)p));
+    if (t == HA_F16) return v_f16(h);
+    const uint16x8_t zero = vdupq_n_u16(0);
+    return v_pair(vreinterpretq_f32_u16(vzip1q_u16(zero, h)), vreinterpretq_f32_u16(vzip2q_u16(zero, h)));
+}
+/* lanes past n are 0 */
+static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
+{
+    char whole[sizeof(vec)] = { 0 };
+    memcpy(whole, p, n * ha_dtype_bytes(t));
+    return v_widen(whole, t);
+}
+
+static inline uint16x4_t v_bf16(float32x4_t x)
+{
+    const uint32x4_t u = vreinterpretq_u32_f32(x), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+    const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))), quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
+}
+/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
+static inline uint16x8_t v_half(vec x, enum ha_dtype t)
+{
+    if (t == HA_F16) return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x.val[0]), x.val[1]));
+    return vcombine_u16(v_bf16(x.val[0]), v_bf16(x.val[1]));
+}
+/* LANES binary32 numbers as stored ones */
+static inline void v_narrow(char *p, vec x, enum ha_dtype t)
+{
+    if (t == HA_F32) v_store((float *)(void *)p, x);
+    else vst1q_u8((uint8_t *)p, vreinterpretq_u8_u16(v_half(x, t)));
+}
+static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
+{
+    char whole[sizeof(vec)];
+    v_narrow(whole, x, t);
+    memcpy(p, whole, n * ha_dtype_bytes(t));
+}
+
+/* What attend_packed.inc asks for is said there. */
+enum { ROW_VECS = 2, F16_ADJACENT = 0 };
+static inline unsigned v_above(vec a, vec b)
+{
+    return vminvq_u32(vandq_u32(vcleq_f32(a.val[0], b.val[0]), vcleq_f32(a.val[1], b.val[1]))) == 0;
+}
+static inline vec v_set_pair(const float *p)
+{
+    const float32x2_t two = vld1_f32(p);
+    return v_pair(vcombine_f32(two, two), vcombine_f32(two, two));
+}
+static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
+{
+    const uint32x4_t low = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p)), high = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p + 16));
+    if (t == HA_F16) {
+        x[0] = v_f16(vuzp1q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high)));
+        x[1] = v_f16(vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high)));
+    } else {
+        const uint32x4_t odd = vdupq_n_u32(0xffff0000);
+        x[0] = v_pair(vreinterpretq_f32_u32(vshlq_n_u32(low, 16)), vreinterpretq_f32_u32(vshlq_n_u32(high, 16)));
+        x[1] = v_pair(vreinterpretq_f32_u32(vandq_u32(low, odd)), vreinterpretq_f32_u32(vandq_u32(high, odd)));
+    }
+}
+static inline vec v_sum_pairs(vec a, vec b) { return v_pair(vpaddq_f32(a.val[0], a.val[1]), vpaddq_f32(b.val[0], b.val[1])); }
+
+static inline vec v_round(vec x) { return v_pair(vrndnq_f32(x.val[0]), vrndnq_f32(x.val[1])); }
+
+/* 2^n for integral n in [-126, 127] */
+static inline float32x4_t v_pow2(int32x4_t n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
+/* p 2^n in two products of which only the last rounds; n may have all of v_exp_parts */
+static inline float32x4_t v_scale4(float32x4_t p, float32x4_t n)
+{
+    const int32x4_t i = vcvtnq_s32_f32(n), half = vshrq_n_s32(i, 1);
+    return vmulq_f32(vmulq_f32(p, v_pow2(half)), v_pow2(vsubq_s32(i, half)));
+}
+
+/* 2^n e^f for integral n and |f| <= ln 2 / 2: a minimax polynomial of degree 6 in f (3.7e-9
+ * relative). In the subnormal range it is gradual. */
+static inline vec v_exp_parts(vec n, vec f)
+{
+    vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
+    p = v_fma(p, f, v_set(0x1.5558f2p-5f));
+    p = v_fma(p, f, v_set(0x1.555492p-3f));
+    p = v_fma(p, f, v_set(0x1.fffffcp-2f));
+    p = v_fma(p, f, v_set(1.0f));
+    p = v_fma(p, f, v_set(1.0f));
+    return v_pair(v_scale4(p.val[0], n.val[0]), v_scale4(p.val[1], n.val[1]));
+}
+
+/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */
+static inline vec v_exp(vec x)
+{
+    x = v_max(v_set(-105.0f), x);
+    const vec n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
+    /* the high part of ln 2 has 15 bits: the first step is exact */
+    const vec f = v_fnma(n, v_set(0x1.62e4p-1f), x);
+    return v_exp_parts(n, v_fnma(n, v_set(0x1.7f7d1cp-20f), f));
+}
+
+/* 2^x of x <= 0, -inf and NaN included. 0 from -150 on. */
+static inline vec v_exp2(vec x)
+{
+    x = v_max(v_set(-151.0f), x);
+    const vec n = v_round(x);
+    return v_exp_parts(n, v_mul(v_sub(x, n), v_set(0x1.62e430p-1f)));
+}
+
+/* lane i: the sum of the lanes of the i-th */
+static inline float32x4_t v_sum4(vec a, vec b, vec c, vec d)
+{
+    const float32x4_t ab = vpaddq_f32(vaddq_f32(a.val[0], a.val[1]), vaddq_f32(b.val[0], b.val[1]));
+    const float32x4_t cd = vpaddq_f32(vaddq_f32(c.val[0], c.val[1]), vaddq_f32(d.val[0], d.val[1]));
+    return vpaddq_f32(ab, cd);
+}
+
+/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
+static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
+{
+    for (int i = 0; i < rows * KEYS; i += 4) {
+        const bool more = i + 2 < rows * KEYS;
+        float four[4];
+        vst1q_f32(four, vmulq_n_f32(v_sum4(a[i], a[i + 1], a[more ? i + 2 : i], a[more ? i + 3 : i + 1]), scale));
+        for (int j = 0; j < 4 && i + j < rows * KEYS; j++) {
+            const int r = (i + j) / KEYS, k = (i + j) % KEYS;
+            if ((size_t)k < keys) s[(size_t)r * stride + (size_t)k] = four[j];
+        }
+    }
+}
+
+#endif

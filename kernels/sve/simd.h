@@ -1,0 +1,157 @@
+#ifndef HA_KERNELS_SVE_SIMD_H
+#define HA_KERNELS_SVE_SIMD_H
+
+/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: a register of HA_SVE_BITS, of which there
+ * are 32. v_* is elementwise unless its name says otherwise; _part takes the first n lanes and does not touch memory past
+ * them. */
+
+#include "harness/api/base.h"
+
+#include <arm_sve.h>
+#include <string.h>
+
+typedef svfloat32_t vec __attribute__((arm_sve_vector_bits(HA_SVE_BITS)));
+typedef svuint32_t v_bits __attribute__((arm_sve_vector_bits(HA_SVE_BITS)));
+
+/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
+enum { LANES = HA_SVE_BITS / 32, KEYS = 4, COLS = 32 / LANES };
+
+#define V_ALL svptrue_b32()
+
+static inline svbool_t v_first(size_t n) { return svwhilelt_b32_u64(0, n); }
+
+static inline vec v_set(float x) { return svdup_n_f32(x); }
+static inline vec v_load(const float *p) { return svld1_f32(V_ALL, p); }
+static inline void v_store(float *p, vec x) { svst1_f32(V_ALL, p, x); }
+/* lanes past n hold `rest` */
+static inline vec v_load_part(const float *p, size_t n, float rest) { return svsel_f32(v_first(n), svld1_f32(v_first(n), p), v_set(rest)); }
+static inline void v_store_part(float *p, vec x, size_t n) { svst1_f32(v_first(n), p, x); }
+
+static inline vec v_add(vec a, vec b) { return svadd_f32_x(V_ALL, a, b); }
+static inline vec v_sub(vec a, vec b) { return svsub_f32_x(V_ALL, a, b); }
+static inline vec v_mul(vec a, vec b) { return svmul_f32_x(V_ALL, a, b); }
+static inline vec v_fma(vec a, vec b, vec c) { return svmla_f32_x(V_ALL, c, a, b); }
+/* c - a b */
+static inline vec v_fnma(vec a, vec b, vec c) { return svmls_f32_x(V_ALL, c, a, b); }
+/* b where either is NaN */
+static inline vec v_max(vec a, vec b) { return svsel_f32(svcmpgt_f32(V_ALL, a, b), a, b); }
+/* b where either is NaN */
+static inline vec v_min(vec a, vec b) { return svsel_f32(svcmplt_f32(V_ALL, a, b), a, b); }
+/* bit i: lane i of a is at least that of b, neither is NaN */
+static inline unsigned v_ge(vec a, vec b)
+{
+    return (unsigned)svaddv_u32(svcmpge_f32(V_ALL, a, b), svlsl_u32_x(V_ALL, svdup_n_u32(1), svindex_u32(0, 1)));
+}
+/* b where s is negative, -0 included, a elsewhere */
+static inline vec v_pick(vec a, vec b, vec s) { return svsel_f32(svcmplt_n_s32(V_ALL, svreinterpret_s32_f32(s), 0), b, a); }
+/* nonzero if a lane is NaN */
+static inline unsigned v_has_nan(vec a) { return svptest_any(V_ALL, svcmpuo_f32(V_ALL, a, a)); }
+static inline float v_max_lane(vec a) { return svmaxv_f32(V_ALL, a); }
+static inline float v_sum_lanes(vec a) { return svaddv_f32(V_ALL, a); }
+
+/* first + i for every bit i set, in order; LANES numbers are written */
+static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+{
+    const v_bits bit = svlsl_u32_x(V_ALL, svdup_n_u32(1), svindex_u32(0, 1));
+    svst1_u32(V_ALL, p, svcompact_u32(svcmpne_n_u32(V_ALL, svand_n_u32_x(V_ALL, bit, bits), 0), svindex_u32(first, 1)));
+}
+
+/* x in a register: gcc would load it again for every use */
+static inline vec v_hold(vec x)
+{
+    __asm__("" : "+w"(x));
+    return x;
+}
+
+static inline vec v_widen_of(svbool_t lanes, const char *p, enum ha_dtype t)
+{
+    if (t == HA_F32) return svld1_f32(lanes, (const float *)(const void *)p);
+    const v_bits h = svld1uh_u32(lanes, (const uint16_t *)(const void *)p);
+    if (t == HA_F16) return svcvt_f32_f16_x(V_ALL, svreinterpret_f16_u32(h));
+    return svreinterpret_f32_u32(svlsl_n_u32_x(V_ALL, h, 16));
+}
+/* LANES stored numbers as binary32 */
+static inline vec v_widen(const char *p, enum ha_dtype t) { return v_widen_of(V_ALL, p, t); }
+/* lanes past n are 0 */
+static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t) { return v_widen_of(v_first(n), p, t); }
+
+/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h, in the low halves */
+static inline v_bits v_half(vec x, enum ha_dtype t)
+{
+    if (t == HA_F16) return svreinterpret_u32_f16(svcvt_f16_f32_x(V_ALL, x));
+    const v_bits u = svreinterpret_u32_f32(x), odd = svand_n_u32_x(V_ALL, svlsr_n_u32_x(V_ALL, u, 16), 1);
+    const v_bits rounded = svadd_u32_x(V_ALL, u, svadd_n_u32_x(V_ALL, odd, 0x7fff)), quiet = svorr_n_u32_x(V_ALL, u, 0x400000);
+    return svlsr_n_u32_x(V_ALL, svsel_u32(svcmpuo_f32(V_ALL, x, x), quiet, rounded), 16);
+}
+static inline void v_narrow_of(svbool_t lanes, char *p, vec x, enum ha_dtype t)
+{
+    if (t == HA_F32) svst1_f32(lanes, (float *)(void *)p, x);
+    else svst1h_u32(lanes, (uint16_t *)(void *)p, v_half(x, t));
+}
+/* LANES binary32 numbers as stored ones */
+static inline void v_narrow(char *p, vec x, enum ha_dtype t) { v_narrow_of(V_ALL, p, x, t); }
+static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t) { v_narrow_of(v_first(n), p, x, t); }
+
+/* What attend_packed.inc asks for is said there. */
+enum { ROW_VECS = 4, F16_ADJACENT = 0 };
+static inline unsigned v_above(vec a, vec b) { return svptest_any(V_ALL, svnot_b_z(V_ALL, svcmple_f32(V_ALL, a, b))); }
+static inline vec v_set_pair(const float *p)
+{
+    uint64_t two;
+    memcpy(&two, p, sizeof two);
+    return svreinterpret_f32_u64(svdup_n_u64(two));
+}
+static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
+{
+    const v_bits u = svld1_u32(V_ALL, (const uint32_t *)(const void *)p), odd = svlsr_n_u32_x(V_ALL, u, 16);
+    if (t == HA_F16) {
+        x[0] = svcvt_f32_f16_x(V_ALL, svreinterpret_f16_u32(u));
+        x[1] = svcvt_f32_f16_x(V_ALL, svreinterpret_f16_u32(odd));
+    } else {
+        x[0] = svreinterpret_f32_u32(svlsl_n_u32_x(V_ALL, u, 16));
+        x[1] = svreinterpret_f32_u32(svand_n_u32_x(V_ALL, u, 0xffff0000));
+    }
+}
+static inline vec v_sum_pairs(vec a, vec b) { return v_add(svuzp1_f32(a, b), svuzp2_f32(a, b)); }
+
+static inline vec v_round(vec x) { return svrintn_f32_x(V_ALL, x); }
+
+/* 2^n e^f for integral n and |f| <= ln 2 / 2: a minimax polynomial of degree 6 in f (3.7e-9
+ * relative), 2^n in one rounding. In the subnormal range it is gradual. */
+static inline vec v_exp_parts(vec n, vec f)
+{
+    vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
+    p = v_fma(p, f, v_set(0x1.5558f2p-5f));
+    p = v_fma(p, f, v_set(0x1.555492p-3f));
+    p = v_fma(p, f, v_set(0x1.fffffcp-2f));
+    p = v_fma(p, f, v_set(1.0f));
+    p = v_fma(p, f, v_set(1.0f));
+    return svscale_f32_x(V_ALL, p, svcvt_s32_f32_x(V_ALL, n));
+}
+
+/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */
+static inline vec v_exp(vec x)
+{
+    x = v_max(v_set(-105.0f), x);
+    const vec n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
+    /* the high part of ln 2 has 15 bits: the first step is exact */
+    const vec f = v_fnma(n, v_set(0x1.62e4p-1f), x);
+    return v_exp_parts(n, v_fnma(n, v_set(0x1.7f7d1cp-20f), f));
+}
+
+/* 2^x of x <= 0, -inf and NaN included. 0 from -150 on. */
+static inline vec v_exp2(vec x)
+{
+    x = v_max(v_set(-151.0f), x);
+    const vec n = v_round(x);
+    return v_exp_parts(n, v_mul(v_sub(x, n), v_set(0x1.62e430p-1f)));
+}
+
+/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
+static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
+{
+    for (size_t r = 0; r < (size_t)rows; r++)
+        for (size_t k = 0; k < keys; k++) s[r * stride + k] = scale * v_sum_lanes(a[r * KEYS + k]);
+}
+
+#endif

@@ -1,0 +1,190 @@
+#include "kernels/test_packed_data.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LIST_STREAM = 101 };
+
+static size_t block_at(size_t dim, size_t key) { return key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim; }
+
+size_t ha_test_k_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
+{
+    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_F32 ? 1 : 2;
+    return block_at(dim, key) + (d / pair * HA_PACK_KEYS + j) * pair + d % pair;
+}
+
+size_t ha_test_v_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
+{
+    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_F32 ? 1 : 2, panel = d / HA_PACK_COLS * HA_PACK_COLS;
+    const size_t columns = dim - panel < HA_PACK_COLS ? dim - panel : HA_PACK_COLS;
+    return block_at(dim, key) + HA_PACK_KEYS * (dim + panel) + (j / pair * columns + d - panel) * pair + j % pair;
+}
+
+size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys)
+{
+    return (keys + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(dim, dtype);
+}
+
+static void *own(const void *p)
+{
+    union { const void *from; void *to; } c = { .from = p };
+    return c.to;
+}
+
+void ha_test_packed_put_k(struct ha_test_packed *p, size_t key, size_t d, float x)
+{
+    ha_test_kv_put_k(&p->kv, key, d, x);
+    ha_store(own(p->packed.blocks), ha_test_k_at(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
+}
+
+void ha_test_packed_put_v(struct ha_test_packed *p, size_t key, size_t d, float x)
+{
+    ha_test_kv_put_v(&p->kv, key, d, x);
+    ha_store(own(p->packed.blocks), ha_test_v_at(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
+}
+
+/* the bits of key i of dense rows */
+static void put(void *blocks, const struct ha_test_kv *kv, size_t i)
+{
+    const size_t size = ha_dtype_bytes(kv->dtype);
+    const char *k = (const char *)kv->rows.k + i * kv->rows.k_stride_bytes, *v = (const char *)kv->rows.v + i * kv->rows.v_stride_bytes;
+    for (size_t d = 0; d < kv->dim; d++) {
+        memcpy((char *)blocks + ha_test_k_at(kv->dtype, kv->dim, i, d) * size, k + d * size, size);
+        memcpy((char *)blocks + ha_test_v_at(kv->dtype, kv->dim, i, d) * size, v + d * size, size);
+    }
+}
+
+static void list(struct ha_test_packed *p, size_t unit, size_t units, uint64_t seed)
+{
+    const size_t keys = p->kv.keys, all = (keys + unit - 1) / unit;
+    units = units < all ? units : all;
+    uint32_t *index = ha_guard_alloc(units * sizeof *index), *left = malloc((all + 1) * sizeof *left);
+    assert_non_null(left);
+    for (size_t i = 0; i < all; i++) left[i] = (uint32_t)i;
+    for (size_t i = 0; i < units; i++) {
+        const size_t j = i + ha_rng_below(seed, LIST_STREAM, i, all - i);
+        index[i] = left[j];
+        left[j] = left[i];
+        for (size_t k = index[i] * unit; k < (index[i] + 1) * unit && k < keys; k++) p->order[p->listed++] = (uint32_t)k;
+    }
+    free(left);
+    p->packed.index = index;
+    p->packed.unit = unit;
+    p->packed.units = units;
+}
+
+void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, size_t dim, size_t keys, enum ha_dtype dtype,
+                         size_t unit, size_t units, uint64_t seed)
+{
+    const size_t bytes = ha_test_blocks_bytes(dtype, dim, keys);
+    void *blocks = ha_guard_alloc(bytes);
+    *p = (struct ha_test_packed){ .packed = { .blocks = blocks, .keys = keys }, .order = malloc((keys + 1) * sizeof *p->order) };
+    assert_non_null(p->order);
+    ha_test_kv_make(&p->kv, HA_TEST_DENSE, family, dim, keys, dtype, seed);
+    memset(blocks, 0, bytes);
+    for (size_t i = 0; i < keys; i++) put(blocks, &p->kv, i);
+    if (unit) list(p, unit, units, seed);
+    else
+        for (; p->listed < keys; p->listed++) p->order[p->listed] = (uint32_t)p->listed;
+    assert_int_equal(ha_packed_listed(&p->packed), p->listed);
+}
+
+void ha_test_packed_free(struct ha_test_packed *p)
+{
+    ha_guard_free(own(p->packed.blocks));
+    ha_guard_free(own(p->packed.index));
+    ha_test_kv_free(&p->kv);
+    free(p->order);
+}
+
+void ha_test_packed_scale(struct ha_test_packed *p, float k, float v)
+{
+    const enum ha_dtype t = p->kv.dtype;
+    for (size_t i = 0; i < p->kv.keys; i++)
+        for (size_t d = 0; d < p->kv.dim; d++) {
+            ha_test_packed_put_k(p, i, d, k * ha_load(p->packed.blocks, ha_test_k_at(t, p->kv.dim, i, d), t));
+            ha_test_packed_put_v(p, i, d, v * ha_load(p->packed.blocks, ha_test_v_at(t, p->kv.dim, i, d), t));
+        }
+}
+
+void ha_test_packed_hide(struct ha_test_packed *p, size_t first, size_t keys)
+{
+    bool *seen = calloc(p->kv.keys + 1, sizeof *seen);
+    assert_non_null(seen);
+    for (size_t i = 0; i < keys; i++) seen[p->order[first + i]] = true;
+    const size_t size = ha_dtype_bytes(p->kv.dtype);
+    for (size_t i = 0; i < p->kv.keys; i++)
+        for (size_t d = 0; !seen[i] && d < p->kv.dim; d++) {
+            memset((char *)own(p->packed.blocks) + ha_test_k_at(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
+            memset((char *)own(p->packed.blocks) + ha_test_v_at(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
+        }
+    free(seen);
+}
+
+static float *floats(float **p, size_t n, size_t shift)
+{
+    if (!*p) *p = ha_guard_alloc((n + shift) * sizeof **p);
+    memset(*p, 0xFF, n * sizeof **p);
+    return *p;
+}
+
+void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p, struct ha_test_states *s)
+{
+    static void *scratch;
+    if (!scratch) scratch = ha_guard_alloc(HA_PACKED_SCRATCH);
+    memset(scratch, 0xFF, HA_PACKED_SCRATCH);
+    const size_t dim = p->kv.dim, stride = s->keys + s->gap;
+    struct ha_packed_chunk c = {
+        .q = s->q, .q_rows = s->rows, .q_stride = s->q_stride, .head_dim = dim, .packed = p->packed, .first = s->first, .keys = s->keys,
+        .scale = s->scale, .weights_stride = stride, .scratch = scratch,
+        .level = floats(&s->level, s->rows, s->shift), .sum = floats(&s->sum, s->rows, s->shift),
+        .acc = floats(&s->acc, s->rows * dim, s->shift),
+    };
+    if (s->with_weights) c.weights = floats(&s->weights, s->rows * stride - s->gap, s->shift);
+    attend(&c);
+    for (size_t r = 0; s->with_weights && r + 1 < s->rows; r++) {
+        const unsigned char *gap = (const void *)(s->weights + r * stride + s->keys);
+        for (size_t i = 0; i < s->gap * sizeof(float); i++) assert_int_equal(gap[i], 0xFF);
+    }
+}
+
+void ha_test_states_free(struct ha_test_states *s)
+{
+    ha_guard_free(s->q);
+    ha_guard_free(s->level);
+    ha_guard_free(s->sum);
+    ha_guard_free(s->acc);
+    ha_guard_free(s->weights);
+    s->q = s->level = s->sum = s->acc = s->weights = NULL;
+}
+
+bool ha_test_states_equal(const struct ha_test_states *a, const struct ha_test_states *b, size_t rows, size_t dim)
+{
+    bool same = !memcmp(a->level, b->level, rows * sizeof *a->level) && !memcmp(a->sum, b->sum, rows * sizeof *a->sum) &&
+                !memcmp(a->acc, b->acc, rows * dim * sizeof *a->acc);
+    for (size_t r = 0; r < rows && a->weights && b->weights; r++)
+        same &= !memcmp(a->weights + r * (a->keys + a->gap), b->weights + r * (b->keys + b->gap), a->keys * sizeof *a->weights);
+    return same;
+}
+
+float *ha_test_packed_queries(enum ha_test_family family, size_t dim, size_t rows, size_t gap, int bf16, uint64_t seed)
+{
+    float *q = ha_guard_alloc((rows * (dim + gap) - gap) * sizeof *q);
+    for (size_t r = 0; r < rows; r++)
+        ha_test_query(q + r * (dim + gap), family, dim, bf16 == 1 || (bf16 == 2 && r % 3 != 1) ? HA_BF16 : HA_F32, seed * 1000 + r);
+    for (size_t i = 0; bf16 == 0 && seed % 4 == 3 && i < rows * (dim + gap) - gap; i++) {
+        uint32_t u;
+        memcpy(&u, q + i, sizeof u);
+        u = (u & 0xffff0000u) | 0x8000u;
+        memcpy(q + i, &u, sizeof u);
+    }
+    return q;
+}

@@ -1,0 +1,67 @@
+/* The kernels that ceilings are measured with: read looks at every byte and at none past the end, flops does what it says. */
+
+#include "harness/base/clock.h"
+#include "kernels/test_data.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void every_byte_counts(void **state)
+{
+    (void)state;
+    static const size_t pages[] = { 1, 3, 16 };
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+        const size_t bytes = pages[i] * 4096;
+        unsigned char *p = ha_guard_alloc(bytes);
+        uint64_t want = 0, word;
+        for (size_t j = 0; j < bytes; j++) p[j] = (unsigned char)(j * 167 + j / 251);
+        for (size_t j = 0; j < bytes; j += sizeof word) want += (memcpy(&word, p + j, sizeof word), word);
+        for (size_t t = 0; t < ha_test_tables_count; t++) {
+            const struct ha_kernels *k = &ha_test_tables[t];
+            assert_true(k->read(p, bytes) == want);
+            /* lines of the first page, each place in a line, and the end */
+            for (size_t j = 0; j < bytes; j += j < 4096 ? 65 : bytes - 4096) {
+                p[j] ^= 0x10;
+                assert_true(k->read(p, bytes) != want);
+                p[j] ^= 0x10;
+            }
+            p[bytes - 1] ^= 0x10;
+            assert_true(k->read(p, bytes) != want);
+            p[bytes - 1] ^= 0x10;
+            assert_true(k->read(p, 0) == 0);
+        }
+        ha_guard_free(p);
+    }
+}
+
+/* What was left out would have taken no time: no core does so many operations in a nanosecond. */
+static void operations_are_done(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 5000, TRIES = 20 };
+    const double most_in_a_ns = 500;
+    for (size_t t = 0; t < ha_test_tables_count; t++) {
+        const struct ha_kernels *k = &ha_test_tables[t];
+        const double one = k->flops(1), none = k->flops(0);
+        assert_true(one >= 2 && !(none > 0));
+        double least_ns = HUGE_VAL;
+        for (int i = 0; i < TRIES; i++) {
+            const uint64_t begin_ns = ha_now_ns();
+            const double all = k->flops(ROUNDS);
+            least_ns = fmin(least_ns, (double)(ha_now_ns() - begin_ns));
+            assert_true(all >= ROUNDS * one && all <= ROUNDS * one);
+        }
+        assert_true(ROUNDS * one / least_ns < most_in_a_ns);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_byte_counts), cmocka_unit_test(operations_are_done) };
+    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+}

@@ -1,0 +1,175 @@
+/* topk, through every table, against a sort of the indices: the same indices, in increasing order. */
+
+#include "harness/base/rng.h"
+#include "kernels/test_data.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool small;
+
+enum family {
+    NORMAL, EQUAL, TWO_VALUES, FEW_VALUES, ZEROS_OF_BOTH_SIGNS, DENORMAL, INCREASING, DECREASING, PERIODIC, WIDE, INFINITE, SOME_NAN, MOSTLY_NAN,
+    ALL_NAN, LOWEST_AND_NAN, OUTLIERS, ANY_BITS, FAMILIES
+};
+
+static float any_bits(uint64_t r)
+{
+    union { uint32_t u; float f; } c = { .u = (uint32_t)r };
+    return c.f;
+}
+
+static void fill(float *x, size_t n, enum family family, uint64_t seed)
+{
+    ha_rng_normals(seed, 1, 0, n, x);
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t r = ha_rng_below(seed, 2, i, UINT64_C(1) << 32);
+        const float nan = r & 1 ? NAN : -NAN;
+        switch (family) {
+        case NORMAL: break;
+        case EQUAL: x[i] = -1.5f; break;
+        case TWO_VALUES: x[i] = r % 3 == 0 ? 1 : any_bits(0x3f800001); break;
+        case FEW_VALUES: x[i] = rintf(2 * x[i]); break;
+        case ZEROS_OF_BOTH_SIGNS: x[i] = r % 10 == 0 ? 1 : r & 16 ? 0.0f : -0.0f; break;
+        case DENORMAL: x[i] = any_bits((r & 0x80000007) | (r >> 4 & 3)); break;
+        case INCREASING: x[i] = (float)i; break;
+        case DECREASING: x[i] = -(float)i; break;
+        case PERIODIC: x[i] = i % 32 == 0 ? -x[i] : 10 + x[i]; break;
+        case WIDE: x[i] = expf(20 * x[i]) * (r & 1 ? 1 : -1); break;
+        case INFINITE: x[i] = r % 3 == 0 ? INFINITY : r % 3 == 1 ? -INFINITY : x[i]; break;
+        case SOME_NAN: x[i] = r % 7 == 0 ? nan : x[i]; break;
+        case MOSTLY_NAN: x[i] = r % 50 != 0 ? nan : x[i]; break;
+        case ALL_NAN: x[i] = nan; break;
+        case LOWEST_AND_NAN: x[i] = r % 3 == 0 ? nan : -INFINITY; break;
+        case OUTLIERS: x[i] = i + 9 > n ? 1e30f + 1e25f * x[i] : 1; break;
+        case ANY_BITS: x[i] = any_bits(r); break;
+        case FAMILIES: break;
+        }
+    }
+}
+
+static const float *sorted;
+
+/* a NaN after everything */
+static int by_value(const void *a, const void *b)
+{
+    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    const float x = sorted[i], y = sorted[j];
+    if (!isnan(x) && (isnan(y) || x > y)) return -1;
+    if (!isnan(y) && (isnan(x) || y > x)) return 1;
+    return i < j ? -1 : i > j;
+}
+
+struct numbers {
+    size_t n;
+    float *x;
+    uint32_t *rank;  /* [n] how many come before it */
+    uint32_t *want;  /* [n] */
+    uint32_t *out;   /* [1 + n], the first and what is behind the last must not be written */
+};
+
+static struct numbers make(size_t n)
+{
+    struct numbers a = { .n = n, .rank = malloc((2 * n + 1) * sizeof *a.rank) };
+    assert_non_null(a.rank);
+    a.x = ha_guard_alloc(n * sizeof *a.x);
+    a.out = ha_guard_alloc((n + 1) * sizeof *a.out);
+    a.want = a.rank + n;
+    return a;
+}
+
+static void rank(struct numbers *a)
+{
+    for (size_t i = 0; i < a->n; i++) a->want[i] = (uint32_t)i;
+    sorted = a->x;
+    qsort(a->want, a->n, sizeof *a->want, by_value);
+    for (size_t i = 0; i < a->n; i++) a->rank[a->want[i]] = (uint32_t)i;
+}
+
+static void release(struct numbers *a)
+{
+    ha_guard_free(a->x);
+    free(a->rank);
+    ha_guard_free(a->out);
+}
+
+static void check(const struct numbers *a, size_t k)
+{
+    const size_t taken = k < a->n ? k : a->n;
+    uint32_t *got = a->out + 1 + a->n - taken, *want = a->want;
+    for (size_t i = 0; i < a->n; i++)
+        if (a->rank[i] < k) *want++ = (uint32_t)i;
+    HA_TEST_EACH(t, topk) {
+        memset(got - 1, 0xFF, (1 + taken) * sizeof *got);
+        t->topk(&(struct ha_topk){ .x = a->x, .n = a->n, .k = k, .index = got });
+        if (got[-1] != UINT32_MAX || memcmp(got, a->want, taken * sizeof *got) != 0) fail_msg("%s: n = %zu, k = %zu", t->name, a->n, k);
+    }
+}
+
+static void check_all(size_t n, enum family family, const size_t *ks, size_t count)
+{
+    struct numbers a = make(n);
+    fill(a.x, n, family, 100 * n + family);
+    rank(&a);
+    for (size_t i = 0; i < count; i++) check(&a, ks[i]);
+    release(&a);
+}
+
+/* every k of every small n */
+static void small_sizes(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    size_t ks[N + 2];
+    for (size_t k = 0; k < N + 2; k++) ks[k] = k;
+    for (size_t n = 0; n <= N; n += small ? 7 : n < 40 ? 1 : 3)
+        for (int family = 0; family < FAMILIES; family++) check_all(n, (enum family)family, ks, n + 2);
+}
+
+/* around where numbers begin to be sampled, and where what lies between two samples is more than is kept */
+static void large_sizes(void **state)
+{
+    (void)state;
+    static const size_t ns[] = { 512, 513, 2049, 8191, 1024, 40000 };
+    for (size_t i = 0; i < (small ? 3 : sizeof ns / sizeof *ns); i++)
+        for (int family = 0; family < FAMILIES; family++) {
+            const size_t n = ns[i], ks[] = { 1, 51, n / 20, n / 3, n - n / 20, n - 1 };
+            check_all(n, (enum family)family, ks, sizeof ks / sizeof *ks);
+        }
+    static const size_t some[] = { 6553, 65536 };
+    for (int family = 0; !small && family < FAMILIES; family += 5) check_all(131072, (enum family)family, some, 2);
+}
+
+/* Every 16th number, or 18th, or 32nd, is above or below all the others: a sample of only those says nothing about the rest. Every k,
+ * so that each count that a step compares with k is once just enough and once not. */
+static void misleading_samples(void **state)
+{
+    (void)state;
+    static const struct { size_t n, every, step, seed; } cases[] = { { 2100, 16, 1, 1 }, { 2338, 18, 1, 7 }, { 65536, 32, 9001, 1 } };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int shift = -1; shift <= 1; shift++) {
+            struct numbers a = make(cases[c].n);
+            fill(a.x, a.n, NORMAL, cases[c].seed);
+            for (size_t i = 0; i < a.n; i += cases[c].every) a.x[i] += 10 * (float)shift;
+            rank(&a);
+            for (size_t k = 1; k < a.n; k += small ? 7 * cases[c].step : cases[c].step) check(&a, k);
+            release(&a);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_sizes),
+        cmocka_unit_test(large_sizes),
+        cmocka_unit_test(misleading_samples),
+    };
+    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+}

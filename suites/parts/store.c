@@ -1,0 +1,174 @@
+#include "suites/parts/store.h"
+
+#include "harness/base/arena.h"
+#include "harness/base/clock.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/pool.h"
+#include "harness/base/try.h"
+#include "harness/base/worker.h"
+
+#include <string.h>
+
+/* Tokens of one task of a load: of one head some MiB at most. */
+enum { LOAD_TOKENS = 128 * HA_PACK_KEYS };
+
+static size_t whole(size_t tokens) { return tokens / HA_PACK_KEYS * HA_PACK_KEYS; }
+/* a packed store's rows at most: a block not yet whole, and what a step appends */
+static size_t rows_most(const struct ha_shape *shape) { return HA_PACK_KEYS - 1 + shape->q_len; }
+static size_t held(const struct ha_kv_store *store) { return store->tokens - store->packed; }
+
+enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    size_t most = ha_kv_max_tokens(s, b), rows = rows_most(s);
+    *store = (struct ha_kv_store){ .blocks = NULL };
+    if (!packed || !ha_packs(s->head_dim)) return ha_kv_create(ctx, HA_MEM_PINNED, most, &store->open, why);
+    store->head_bytes = most / HA_PACK_KEYS * ha_packed_block_bytes(s->head_dim, s->dtype);
+    store->blocks = ha_alloc(ctx->arena, s->kv_heads * store->head_bytes, HA_TAG_KV, why);
+    if (!store->blocks) return HA_ERROR;
+    return ha_kv_create(ctx, HA_MEM_PINNED, rows < most ? rows : most, &store->open, why);
+}
+
+static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t at, const struct ha_rows *rows)
+{
+    ctx->kernels->pack(&(struct ha_pack){ .blocks = store->blocks + head * store->head_bytes, .at = at, .rows = *rows,
+                                          .head_dim = ctx->shape->head_dim, .dtype = ctx->shape->dtype });
+}
+
+struct load {
+    const struct ha_context *ctx;
+    const struct ha_kv_store *store;
+    const unsigned char *k, *v;   /* [kv_heads][tokens][head_dim] */
+    size_t tokens, slices;
+};
+
+static void load_task(void *arg, size_t task, size_t worker)
+{
+    const struct load *l = arg;
+    size_t row = ha_kv_head_bytes(l->ctx->shape), head = task / l->slices, first = task % l->slices * LOAD_TOKENS;
+    size_t left = whole(l->tokens) - first, at = (head * l->tokens + first) * row;
+    (void)worker;
+    pack(l->ctx, l->store, head, first, &(struct ha_rows){ .k = l->k + at, .v = l->v + at, .k_stride_bytes = row, .v_stride_bytes = row,
+                                                           .keys = left < LOAD_TOKENS ? left : LOAD_TOKENS });
+}
+
+enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in, size_t b)
+{
+    const struct ha_shape *s = ctx->shape;
+    size_t n = s->ctx[b];
+    store->tokens = n;
+    store->packed = store->blocks ? whole(n) : 0;
+    if (store->packed) {
+        struct load l = { ctx, store, in->k[b], in->v[b], n, (store->packed + LOAD_TOKENS - 1) / LOAD_TOKENS };
+        ha_pool_run(ctx->pool, "pack", s->kv_heads * l.slices, load_task, &l);
+    }
+    return ha_kv_load(ctx, HA_MEM_PINNED, &store->open, 0, in, b, store->packed, held(store));
+}
+
+enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store, const struct ha_kv *src,
+                               size_t from, size_t count, enum ha_direction dir)
+{
+    HA_TRY(ha_kv_copy(ctx, stream, &store->open, held(store), src, from, count, dir));
+    store->tokens += count;
+    return HA_OK;
+}
+
+bool ha_kv_store_due(const struct ha_kv_store *store) { return store->blocks && held(store) >= HA_PACK_KEYS; }
+
+void ha_kv_store_pack(const struct ha_context *ctx, struct ha_kv_store *store)
+{
+    size_t count = whole(held(store)), left = held(store) - count, token = ha_kv_token_bytes(ctx->shape);
+    if (!ha_kv_store_due(store)) return;
+    for (size_t h = 0; h < ctx->shape->kv_heads; h++) {
+        struct ha_rows rows = ha_kv_rows(ctx->shape, &store->open, h, 0, count);
+        pack(ctx, store, h, store->packed, &rows);
+    }
+    memmove(store->open.k, store->open.k + count * token, left * token);
+    memmove(store->open.v, store->open.v + count * token, left * token);
+    store->packed += count;
+}
+
+struct ha_packed ha_kv_store_packed(const struct ha_kv_store *store, size_t head)
+{
+    if (!store->blocks) return (struct ha_packed){ .keys = 0 };
+    return (struct ha_packed){ .blocks = store->blocks + head * store->head_bytes, .keys = store->packed };
+}
+
+struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index, size_t units)
+{
+    struct ha_packed p = ha_kv_store_packed(store, head);
+    p.index = index;
+    p.unit = unit;
+    p.units = units;
+    return p;
+}
+
+struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head)
+{
+    return ha_kv_rows(shape, &store->open, head, 0, held(store));
+}
+
+void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest, struct ha_packed *packed, struct ha_rows *open)
+{
+    *packed = (struct ha_packed){ .blocks = store->blocks, .keys = store->blocks ? longest : 0 };
+    *open = (struct ha_rows){ .k = store->open.k, .v = store->open.v, .keys = store->blocks ? rows_most(shape) : longest };
+}
+
+void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first, size_t count, void *k, void *v,
+                   size_t stride_bytes)
+{
+    const struct ha_shape *s = ctx->shape;
+    size_t packed = first >= store->packed ? 0 : store->packed - first < count ? store->packed - first : count;
+    unsigned char *to_k = k, *to_v = v;
+    if (packed)
+        ctx->kernels->unpack(&(struct ha_unpack){ .blocks = store->blocks + head * store->head_bytes, .first = first, .keys = packed,
+                                                  .head_dim = s->head_dim, .dtype = s->dtype, .k = k, .v = v,
+                                                  .k_stride_bytes = stride_bytes, .v_stride_bytes = stride_bytes });
+    struct ha_rows rows = ha_kv_rows(s, &store->open, head, first + packed - store->packed, count - packed);
+    for (size_t i = 0; i < rows.keys; i++) {
+        memcpy(to_k + (packed + i) * stride_bytes, (const unsigned char *)rows.k + i * rows.k_stride_bytes, ha_kv_head_bytes(s));
+        memcpy(to_v + (packed + i) * stride_bytes, (const unsigned char *)rows.v + i * rows.v_stride_bytes, ha_kv_head_bytes(s));
+    }
+}
+
+/* ---- layers ----------------------------------------------------------------------------- */
+
+enum ha_status ha_kv_store_layers_create(const struct ha_context *ctx, bool packed, size_t count, struct ha_kv_store_layer **out,
+                                      struct ha_why *why)
+{
+    size_t batch = ctx->shape->batch;
+    struct ha_kv_store_layer *layer = ha_alloc(ctx->arena, count * sizeof *layer, HA_TAG_META, why);
+    struct ha_kv_store *store = layer ? ha_alloc(ctx->arena, count * batch * sizeof *store, HA_TAG_META, why) : NULL;
+    if (!store) return HA_ERROR;
+    for (size_t l = 0; l < count; l++) layer[l] = (struct ha_kv_store_layer){ .ctx = ctx, .seq = store + l * batch };
+    *out = layer;
+    for (size_t i = 0; i < count * batch; i++) HA_TRY(ha_kv_store_create(ctx, packed, i % batch, &store[i], why));
+    return HA_OK;
+}
+
+enum ha_status ha_kv_store_layer_load(struct ha_kv_store_layer *layer, const struct ha_prefill *in)
+{
+    for (size_t b = 0; b < layer->ctx->shape->batch; b++) HA_TRY(ha_kv_store_load(layer->ctx, &layer->seq[b], in, b));
+    return HA_OK;
+}
+
+static void pack_job(void *arg)
+{
+    struct ha_kv_store_layer *layer = arg;
+    uint64_t begin = ha_now_ns();
+    for (size_t b = 0; b < layer->ctx->shape->batch; b++) ha_kv_store_pack(layer->ctx, &layer->seq[b]);
+    layer->pack_ns += ha_now_ns() - begin;
+}
+
+void ha_kv_store_layer_settle(struct ha_kv_store_layer *layer)
+{
+    bool due = false;
+    for (size_t b = 0; b < layer->ctx->shape->batch; b++) due |= ha_kv_store_due(&layer->seq[b]);
+    if (due) layer->ticket = ha_worker_submit(layer->ctx->worker, "pack", pack_job, layer);
+}
+
+void ha_kv_store_layer_wait(struct ha_kv_store_layer *layer)
+{
+    ha_worker_wait(layer->ctx->worker, layer->ticket);
+    layer->ticket = 0;
+}

@@ -1,0 +1,88 @@
+/* A step allocates nothing: what a variant needs it has from create and prefill. Linked with the arenas' functions
+ * wrapped, so that each call is counted, on whatever thread. What a device allocates for itself is its own. */
+
+#include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
+#include "harness/case/case.h"
+#include "harness/registry.h"
+#include "harness/run/session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+void *__real_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
+void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
+void *__real_ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why);
+void *__wrap_ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why);
+
+void *__real_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why);
+void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why);
+
+static struct ha_pass pass;
+static atomic_size_t allocations;   /* from its arenas */
+
+void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why)
+{
+    atomic_fetch_add(&allocations, arena == pass.arena);
+    return __real_ha_alloc(arena, bytes, tag, why);
+}
+
+void *__wrap_ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why)
+{
+    atomic_fetch_add(&allocations, arena == pass.arena);
+    return __real_ha_grow(arena, ptr, keep, bytes, tag, why);
+}
+
+void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why)
+{
+    atomic_fetch_add(&allocations, arena == pass.device_arena);
+    return __real_ha_device_alloc(arena, kind, bytes, tag, why);
+}
+
+#define SHAPE "heads=4/2,head_dim=64,layers=2,steps=41,threads=2,ctx="
+#define RING ",blk_size=4,blk_num=3"
+
+static const char *const ids[] = {
+    "cpu:" SHAPE "100", "cpu:" SHAPE "100,q_len=5", "cpu:" SHAPE "100+31,layout=0",
+    "cpu_only:" SHAPE "100", "copy_only:" SHAPE "100", "device_only:" SHAPE "100", "offload:" SHAPE "100", "resident:" SHAPE "100",
+    "streaming:" SHAPE "100", "h2o:" SHAPE "100",
+    "hgca:" SHAPE "100" RING, "hgca:" SHAPE "103" RING ",beta=-1", "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",
+};
+
+static void allocates_nothing(const char *id)
+{
+    struct ha_machine *machine;
+    struct ha_session session;
+    struct ha_case c;
+    struct ha_why why = { "" };
+
+    if (ha_case_parse(id, &c, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
+        || ha_session_open(&session, machine, &c, ha_variant_find(c.variant), NULL, NULL, &why) != HA_OK
+        || ha_pass_begin(&pass, &session, session.variant, session.param, false, &why) != HA_OK)
+        fail_msg("%s: %s", id, why.text);
+    size_t before = atomic_load(&allocations);
+    assert_true(before > 1);
+    for (size_t step = 0; step < c.shape.steps; step++)
+        if (ha_pass_step(&pass, step, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
+    if (pass.variant->drain && pass.variant->drain(pass.instance, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
+    size_t made = atomic_load(&allocations) - before;
+    if (made) fail_msg("%s: %zu allocations in %zu steps", id, made, c.shape.steps);
+    assert_int_equal(ha_pass_end(&pass, &why), HA_OK);
+    ha_session_close(&session);
+    ha_machine_destroy(machine);
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) allocates_nothing(ids[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_steps) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
