@@ -81,8 +81,8 @@ static void put_block(struct amx *a, struct ha_packed_tile *tile)
     a->k = half[0].block;
     a->v = a->k + dim * HA_PACK_KEYS * size;
     memcpy(a->k_end, a->k + dim / WIDE * WIDE * HA_PACK_KEYS * size, dim % WIDE * HA_PACK_KEYS * size);
-    const char *panel = a->v + dim / HA_PACK_COLS * HA_PACK_COLS * HA_PACK_KEYS * size;
-    for (size_t i = 0; i < HA_PACK_HALF && dim % HA_PACK_COLS > 0; i++) memcpy(a->v_end + i * LINE, panel + i * LINE / 2, LINE / 2);
+    const size_t panels = dim / HA_PACK_COLS * HA_PACK_COLS, row = (dim - panels) * 2 * size;
+    for (size_t i = 0; i < HA_PACK_HALF; i++) memcpy(a->v_end + i * 2 * LINE, a->v + panels * HA_PACK_KEYS * size + i * row, row);
 }
 
 /* s of 16 or 32 query rows from r on: tiles 0 to 3 are [rows / 16][keys / 16] */
@@ -136,30 +136,27 @@ static void mend(const struct amx *a, size_t r)
     }
 }
 
-/* two panels of the sums, or one, of 16 or 32 query rows; the weights are in tiles 4 and 5 */
-ALWAYS void tiles_panels(const struct amx *a, size_t r, size_t d, bool both, bool two)
+/* a panel of the sums, of 16 or 32 query rows; the weights are in tiles 4 and 5 */
+ALWAYS void tiles_panel(const struct amx *a, size_t r, size_t d, bool both)
 {
     const size_t bytes = a->job.acc_stride * sizeof(float), panel = HA_PACK_COLS * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16);
     float *acc = a->job.work->acc + r * a->job.acc_stride + d, *more = acc + TILE_ROWS * a->job.acc_stride;
     const char *v = d + HA_PACK_COLS <= a->job.c->head_dim ? a->v + d / HA_PACK_COLS * panel : a->v_end;
-    amx_load(6, v, LINE);
+    amx_load(6, v, 2 * LINE);
+    amx_load(7, v + LINE, 2 * LINE);
     amx_load(0, acc, bytes);
+    amx_load(1, acc + WIDE / 2, bytes);
     amx_dot(0, 4, 6);
+    amx_dot(1, 4, 7);
     amx_store(0, acc, bytes);
-    if (two) {
-        amx_load(7, v + panel, LINE);
-        amx_load(1, acc + HA_PACK_COLS, bytes);
-        amx_dot(1, 4, 7);
-        amx_store(1, acc + HA_PACK_COLS, bytes);
-    }
+    amx_store(1, acc + WIDE / 2, bytes);
     if (!both) return;
     amx_load(2, more, bytes);
     amx_dot(2, 5, 6);
     amx_store(2, more, bytes);
-    if (!two) return;
-    amx_load(3, more + HA_PACK_COLS, bytes);
+    amx_load(3, more + WIDE / 2, bytes);
     amx_dot(3, 5, 7);
-    amx_store(3, more + HA_PACK_COLS, bytes);
+    amx_store(3, more + WIDE / 2, bytes);
 }
 
 ALWAYS void tiles_weigh(const struct amx *a, size_t r, bool both)
@@ -168,9 +165,7 @@ ALWAYS void tiles_weigh(const struct amx *a, size_t r, bool both)
     const size_t bytes = HA_PACK_KEYS * sizeof *w, dim = a->job.c->head_dim;
     amx_load(4, w, bytes);
     if (both) amx_load(5, w + TILE_ROWS * HA_PACK_KEYS, bytes);
-    size_t d = 0;
-    for (; d + 2 * HA_PACK_COLS <= dim; d += 2 * HA_PACK_COLS) tiles_panels(a, r, d, both, true);
-    for (; d < dim; d += HA_PACK_COLS) tiles_panels(a, r, d, both, false);
+    for (size_t d = 0; d < dim; d += HA_PACK_COLS) tiles_panel(a, r, d, both);
 }
 
 #define FOR_ROWS(pass, a) \
@@ -184,7 +179,7 @@ static void start(struct amx *a)
     const struct ha_packed_chunk *c = a->job.c;
     struct work *work = a->job.work;
     char *behind = work->spare + ha_packed_block_bytes(c->head_dim, HA_BF16);
-    const size_t k_bytes = WIDE * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16), v_bytes = HA_PACK_HALF * LINE;
+    const size_t k_bytes = WIDE * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16), v_bytes = HA_PACK_HALF * 2 * LINE;
     a->q[0] = (uint16_t *)(void *)work->q;
     a->q[1] = a->q[0] + HA_CHUNK_ROWS * HA_PACK_DIM_MAX;
     a->q[2] = (uint16_t *)(void *)(work->acc + HA_CHUNK_ROWS * HA_PACK_DIM_MAX);   /* sums of pairs go there, which are none here */
@@ -205,7 +200,7 @@ void ha_amx_attend_packed(const struct ha_packed_chunk *c)
         return;
     }
     struct amx a = {
-        .job = { .c = c, .work = c->scratch, .t = HA_BF16, .acc_stride = (c->head_dim + 15) / 16 * 16, .scale = ha_scale_log2(c->scale) },
+        .job = { .c = c, .work = c->scratch, .t = HA_BF16, .acc_stride = (c->head_dim + WIDE - 1) / WIDE * WIDE, .scale = ha_scale_log2(c->scale) },
         .dim = (c->head_dim + WIDE - 1) / WIDE * WIDE,
         .rows = (c->q_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS,
     };
