@@ -93,7 +93,7 @@ static inline void v_narrow(char *p, vec x, enum ha_dtype t) { v_narrow_of(V_ALL
 static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t) { v_narrow_of(v_first(n), p, x, t); }
 
 /* What attend_packed.inc asks for is said there. */
-enum { ROW_VECS = 4, F16_ADJACENT = 0 };
+enum { ROW_VECS = 4 };
 static inline unsigned v_above(vec a, vec b) { return svptest_any(V_ALL, svnot_b_z(V_ALL, svcmple_f32(V_ALL, a, b))); }
 static inline vec v_set_pair(const float *p)
 {
