@@ -70,7 +70,6 @@ enum ha_status ha_cpu_csv_row(struct ha_csv *csv, const struct ha_cpu_result *r,
 
 enum ha_status ha_cpu_junit(const char *folder, const struct ha_cpu_plan *plan, struct ha_why *why)
 {
-    char path[4096];
     struct ha_row *rows = calloc(plan->results + 1, sizeof *rows);
     size_t count = 0;
     if (!rows) return ha_why(why, HA_ERROR, "out of memory");
@@ -86,9 +85,7 @@ enum ha_status ha_cpu_junit(const char *folder, const struct ha_cpu_plan *plan, 
         strcpy(row->reason, r->reason);
         count++;
     }
-    enum ha_status status = HA_ERROR;
-    if (snprintf(path, sizeof path, "%s/junit.xml", folder) >= (int)sizeof path) ha_why(why, HA_ERROR, "%.200s: the path is too long", folder);
-    else status = ha_junit_write(path, rows, count, false, why);
+    const enum ha_status status = ha_junit_write(folder, rows, count, false, why);
     free(rows);
     return status;
 }

@@ -191,7 +191,6 @@ enum ha_status ha_link_csv_row(struct ha_csv *csv, const struct ha_link_results 
 
 enum ha_status ha_link_junit(const char *folder, const struct ha_link_results *r, struct ha_why *why)
 {
-    char path[4096];
     struct ha_row *rows = calloc(r->count + 1, sizeof *rows);
     size_t count = 0;
     if (!rows) return ha_why(why, HA_ERROR, "link: out of memory");
@@ -207,9 +206,7 @@ enum ha_status ha_link_junit(const char *folder, const struct ha_link_results *r
         strcpy(row->reason, x->state == HA_LINK_UNCHECKED ? "a device that moves nothing" : x->reason);
         count++;
     }
-    enum ha_status status = HA_ERROR;
-    if (snprintf(path, sizeof path, "%s/junit.xml", folder) >= (int)sizeof path) ha_why(why, HA_ERROR, "%.200s: the path is too long", folder);
-    else status = ha_junit_write(path, rows, count, false, why);
+    const enum ha_status status = ha_junit_write(folder, rows, count, false, why);
     free(rows);
     return status;
 }

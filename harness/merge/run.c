@@ -375,9 +375,7 @@ static enum ha_exit finish(struct merge_run *run, struct ha_why *why)
     ha_env_read(&env);
     if (run->by.api) run->by.api->info(run->by.device, &info);
     if (run->options->out_dir) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/junit.xml", run->options->out_dir);
-        st = ha_junit_write(path, run->results.row, run->results.count, false, why);
+        st = ha_junit_write(run->options->out_dir, run->results.row, run->results.count, false, why);
         if (st == HA_OK) st = ha_env_write(run->options->out_dir, &env, run->by.api, run->by.api ? &info : NULL, NULL, why);
     }
     ha_env_print(stdout, &env, run->by.api, &info, NULL);

@@ -74,10 +74,12 @@ static void put_suite(FILE *f, const struct ha_row *rows, size_t count, size_t f
     fputs("  </testsuite>\n", f);
 }
 
-enum ha_status ha_junit_write(const char *path, const struct ha_row *rows, size_t count, bool bench, struct ha_why *why)
+enum ha_status ha_junit_write(const char *folder, const struct ha_row *rows, size_t count, bool bench, struct ha_why *why)
 {
-    FILE *f = fopen(path, "we");
+    char path[4096];
 
+    if (snprintf(path, sizeof path, "%s/junit.xml", folder) >= (int)sizeof path) return ha_why(why, HA_ERROR, "%.200s: the path is too long", folder);
+    FILE *f = fopen(path, "we");
     if (!f) return ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
     fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"habench\">\n", f);
     for (size_t i = 0; i < count; i++) {

@@ -241,8 +241,8 @@ static void junit_is_escaped(void **state)
     snprintf(rows[1].reason, sizeof rows[1].reason, "got 1 < \"2\" & so on");
     snprintf(rows[1].variant, sizeof rows[1].variant, "resident");
     snprintf(rows[0].variant, sizeof rows[0].variant, "cpu");
-    assert_int_equal(ha_junit_write(file("junit.xml"), rows, 2, true, &why), HA_OK);
-    f = fopen(path, "r");
+    assert_int_equal(ha_junit_write(folder, rows, 2, true, &why), HA_OK);
+    f = fopen(file("junit.xml"), "r");
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
     assert_non_null(strstr(text, "message=\"got 1 &lt; &quot;2&quot; &amp; so on\""));

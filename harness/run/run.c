@@ -93,12 +93,9 @@ enum ha_status ha_run_open(struct ha_run **run, const struct ha_run_options *opt
 
 static enum ha_status write_last(struct ha_run *r, struct ha_why *why)
 {
-    char path[4096];
-
     if (!r->options.out_dir) return HA_OK;
     HA_TRY(ha_env_write(r->options.out_dir, &r->env, r->api, &r->info, *r->probed && r->options.bench ? &r->ceilings : NULL, why));
-    snprintf(path, sizeof path, "%s/junit.xml", r->options.out_dir);
-    return ha_junit_write(path, r->rows, r->count, r->options.bench, why);
+    return ha_junit_write(r->options.out_dir, r->rows, r->count, r->options.bench, why);
 }
 
 enum ha_status ha_run_close(struct ha_run *r, struct ha_why *why)
