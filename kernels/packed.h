@@ -19,12 +19,14 @@ static inline size_t ha_packed_cols(size_t dim, size_t d) { return ha_least(HA_P
 /* Element d of the block's key j, as an index into the block: of K, of V. */
 static inline size_t ha_packed_k(size_t j, size_t d, enum ha_dtype t)
 {
-    return t == HA_F32 ? d * HA_PACK_KEYS + j : (d / 2 * HA_PACK_KEYS + j) * 2 + d % 2;
+    if (t == HA_F32) return d * HA_PACK_KEYS + j;
+    if (t == HA_F16) return d / 2 * 2 * HA_PACK_KEYS + j / HA_PACK_HALF * HA_PACK_KEYS + d % 2 * HA_PACK_HALF + j % HA_PACK_HALF;
+    return (d / 2 * HA_PACK_KEYS + j) * 2 + d % 2;
 }
 static inline size_t ha_packed_v(size_t dim, size_t j, size_t d, enum ha_dtype t)
 {
     const size_t col = d % HA_PACK_COLS, panel = d - col, cols = ha_packed_cols(dim, panel);
-    return (dim + panel) * HA_PACK_KEYS + (t == HA_F32 ? j * cols + col : (j / 2 * cols + col) * 2 + j % 2);
+    return (dim + panel) * HA_PACK_KEYS + (t == HA_BF16 ? (j / 2 * cols + col) * 2 + j % 2 : j * cols + col);
 }
 
 /* Keys [first, first + keys) of a block, all in one half of it. What the half has besides is zeros, or other keys if `cut`. */

@@ -17,13 +17,14 @@ static size_t block_at(size_t dim, size_t key) { return key / HA_PACK_KEYS * 2 *
 
 size_t ha_test_k_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
 {
-    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_F32 ? 1 : 2;
+    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_BF16 ? 2 : 1;
+    if (dtype == HA_F16) return block_at(dim, key) + ((d / 2 * 2 + j / 16) * 2 + d % 2) * 16 + j % 16;
     return block_at(dim, key) + (d / pair * HA_PACK_KEYS + j) * pair + d % pair;
 }
 
 size_t ha_test_v_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
 {
-    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_F32 ? 1 : 2, panel = d / HA_PACK_COLS * HA_PACK_COLS;
+    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_BF16 ? 2 : 1, panel = d / HA_PACK_COLS * HA_PACK_COLS;
     const size_t columns = dim - panel < HA_PACK_COLS ? dim - panel : HA_PACK_COLS;
     return block_at(dim, key) + HA_PACK_KEYS * (dim + panel) + (j / pair * columns + d - panel) * pair + j % pair;
 }

@@ -48,8 +48,11 @@ struct ha_rows {
 
 /* The packed layout of one KV head's keys: blocks of HA_PACK_KEYS keys, one after the other without gaps, each K then V,
  * HA_PACK_KEYS * head_dim elements both, so that a head is one linear stream. head_dim is a multiple of 8, at most 256.
- *   f32:       K is [head_dim][HA_PACK_KEYS]; V is panels of HA_PACK_COLS columns (the last one may have fewer), [HA_PACK_KEYS][columns].
- *   f16, bf16: the same with pairs in 32 bits: K is [head_dim / 2][HA_PACK_KEYS][2], a panel of V [HA_PACK_KEYS / 2][columns][2].
+ *   f32:  K is [head_dim][HA_PACK_KEYS]; V is panels of HA_PACK_COLS columns (the last one may have fewer), [HA_PACK_KEYS][columns].
+ *   f16:  K is [head_dim / 2][2][2][HA_PACK_KEYS / 2]: of two elements, for each half of the keys, all of the first and then all of the
+ *         second; V is as in f32.
+ *   bf16: pairs in 32 bits: K is [head_dim / 2][HA_PACK_KEYS][2], a panel of V [HA_PACK_KEYS / 2][columns][2].
+ * So no cache line has keys of both halves of a block, and two elements of K take 128 bytes (f32: 256).
  * The last block may hold fewer keys: the rest of it is zeros. */
 enum { HA_PACK_KEYS = 32, HA_PACK_COLS = 32, HA_PACK_DIM_MAX = 256 };
 
@@ -115,7 +118,7 @@ struct ha_packed_chunk {
     void *scratch;           /* HA_PACKED_SCRATCH bytes, 64-byte aligned */
 };
 /* queries prepared, scores and weights of a block, sums: each [HA_CHUNK_ROWS] of at most this many floats */
-enum { HA_PACKED_SCRATCH = HA_CHUNK_ROWS * (4 * HA_PACK_DIM_MAX + 5 * HA_PACK_KEYS) * 4 };
+enum { HA_PACKED_SCRATCH = HA_CHUNK_ROWS * (4 * HA_PACK_DIM_MAX + 2 * HA_PACK_KEYS) * 4 };
 
 /* Rows into a packed store: they become its keys [at, at + rows.keys). What the last block had behind them becomes zeros. */
 struct ha_pack {

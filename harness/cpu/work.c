@@ -191,14 +191,20 @@ struct ha_rows ha_cpu_rows(const struct ha_cpu_work *w, const char *unit, size_t
 size_t ha_cpu_packed_k(size_t dim, enum ha_dtype dtype, size_t key, size_t d)
 {
     const size_t block = key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim, i = key % HA_PACK_KEYS;
-    return block + (dtype == HA_F32 ? d * HA_PACK_KEYS + i : (d / 2 * HA_PACK_KEYS + i) * 2 + d % 2);
+    enum { HALF = HA_PACK_KEYS / 2 };
+    const size_t by_type[] = {
+        [HA_F32] = d * HA_PACK_KEYS + i,
+        [HA_F16] = ((d / 2 * 2 + i / HALF) * 2 + d % 2) * HALF + i % HALF,
+        [HA_BF16] = (d / 2 * HA_PACK_KEYS + i) * 2 + d % 2,
+    };
+    return block + by_type[dtype];
 }
 
 size_t ha_cpu_packed_v(size_t dim, enum ha_dtype dtype, size_t key, size_t d)
 {
     const size_t block = key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim + HA_PACK_KEYS * dim, i = key % HA_PACK_KEYS;
     const size_t panel = d / HA_PACK_COLS * HA_PACK_COLS, column = d - panel, columns = dim - panel < HA_PACK_COLS ? dim - panel : HA_PACK_COLS;
-    return block + panel * HA_PACK_KEYS + (dtype == HA_F32 ? i * columns + column : (i / 2 * columns + column) * 2 + i % 2);
+    return block + panel * HA_PACK_KEYS + (dtype == HA_BF16 ? (i / 2 * columns + column) * 2 + i % 2 : i * columns + column);
 }
 
 void ha_cpu_unpack_row(const void *blocks, size_t dim, enum ha_dtype dtype, size_t key, void *k, void *v)

@@ -27,6 +27,12 @@ static const struct amx_config config = {
     .rows = { TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS },
 };
 
+struct scratch {
+    struct work work;
+    uint16_t q[HA_CHUNK_ROWS * HA_PACK_DIM_MAX];   /* the third part of the queries; the others have the place of binary32 ones */
+};
+_Static_assert(sizeof(struct scratch) <= HA_PACKED_SCRATCH, "scratch");
+
 struct amx {
     struct job job;
     size_t dim, rows, parts;       /* of the queries, with zeros up to multiples of 32 and 16 */
@@ -139,8 +145,8 @@ static void mend(const struct amx *a, size_t r)
 /* a panel of the sums, of 16 or 32 query rows; the weights are in tiles 4 and 5 */
 ALWAYS void tiles_panel(const struct amx *a, size_t r, size_t d, bool both)
 {
-    const size_t bytes = a->job.acc_stride * sizeof(float), panel = HA_PACK_COLS * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16);
-    float *acc = a->job.work->acc + r * a->job.acc_stride + d, *more = acc + TILE_ROWS * a->job.acc_stride;
+    const size_t bytes = ACC_STRIDE * sizeof(float), panel = HA_PACK_COLS * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16);
+    float *acc = a->job.work->acc + r * ACC_STRIDE + d, *more = acc + TILE_ROWS * ACC_STRIDE;
     const char *v = d + HA_PACK_COLS <= a->job.c->head_dim ? a->v + d / HA_PACK_COLS * panel : a->v_end;
     amx_load(6, v, 2 * LINE);
     amx_load(7, v + LINE, 2 * LINE);
@@ -177,17 +183,18 @@ ALWAYS void tiles_weigh(const struct amx *a, size_t r, bool both)
 static void start(struct amx *a)
 {
     const struct ha_packed_chunk *c = a->job.c;
+    struct scratch *scratch = c->scratch;
     struct work *work = a->job.work;
     char *behind = work->spare + ha_packed_block_bytes(c->head_dim, HA_BF16);
     const size_t k_bytes = WIDE * HA_PACK_KEYS * ha_dtype_bytes(HA_BF16), v_bytes = HA_PACK_HALF * 2 * LINE;
     a->q[0] = (uint16_t *)(void *)work->q;
     a->q[1] = a->q[0] + HA_CHUNK_ROWS * HA_PACK_DIM_MAX;
-    a->q[2] = (uint16_t *)(void *)(work->acc + HA_CHUNK_ROWS * HA_PACK_DIM_MAX);   /* sums of pairs go there, which are none here */
+    a->q[2] = scratch->q;
     a->k_end = behind;
     a->v_end = behind + k_bytes;
     memset(behind, 0, k_bytes + v_bytes);
     memset(work->w, 0, a->rows * HA_PACK_KEYS * sizeof *work->w);
-    memset(work->acc, 0, a->rows * a->job.acc_stride * sizeof *work->acc);
+    memset(work->acc, 0, a->rows * ACC_STRIDE * sizeof *work->acc);
     memset(work->sum, 0, c->q_rows * LANES * sizeof *work->sum);
     for (size_t r = 0; r < c->q_rows; r++) c->level[r] = -INFINITY;
     put_queries(a);
@@ -200,7 +207,7 @@ void ha_amx_attend_packed(const struct ha_packed_chunk *c)
         return;
     }
     struct amx a = {
-        .job = { .c = c, .work = c->scratch, .t = HA_BF16, .acc_stride = (c->head_dim + WIDE - 1) / WIDE * WIDE, .scale = ha_scale_log2(c->scale) },
+        .job = { .c = c, .work = c->scratch, .t = HA_BF16, .scale = ha_scale_log2(c->scale) },
         .dim = (c->head_dim + WIDE - 1) / WIDE * WIDE,
         .rows = (c->q_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS,
     };
@@ -218,6 +225,6 @@ void ha_amx_attend_packed(const struct ha_packed_chunk *c)
         a.job.at += a.job.half[0].keys + a.job.half[1].keys;
     }
     amx_release();
-    put_sums(&a.job, DOT);
+    put_sums(&a.job);
 }
 #endif

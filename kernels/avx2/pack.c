@@ -5,8 +5,8 @@
 
 #include <immintrin.h>
 
-/* K of a block is the transpose of its keys' rows of 32-bit words, whatever the type: 4 keys go at once where they begin at
- * a multiple of 4. Words and numbers are moved 8 columns at a time elsewhere: a head dimension is a multiple of 8. */
+/* K of a block is the transpose of its keys' rows, of 16-bit numbers in f16 and of 32-bit words else: 4 keys go at once where they
+ * begin at a multiple of 4. Words and numbers are moved 8 columns at a time elsewhere: a head dimension is a multiple of 8. */
 enum { GROUP = 4, COLS = 8, WORD = 4 };
 
 static inline __m256i load(const char *p) { return _mm256_loadu_si256((const __m256i_u *)(const void *)p); }
@@ -29,13 +29,46 @@ static inline void transpose(char *const *to, const char *const *from)
 static inline size_t words(size_t dim, enum ha_dtype t) { return dim * ha_dtype_bytes(t) / WORD; }
 static inline size_t word_at(size_t word, size_t key) { return (word * HA_PACK_KEYS + key) * WORD; }
 
+/* 4 keys of 8 elements, rows of f16, to where K has them, and back */
+static inline void transpose_f16(char *block, size_t j, size_t d, const char *const *from)
+{
+    const __m128i ab = _mm_unpacklo_epi16(load_half(from[0]), load_half(from[1])), ab2 = _mm_unpackhi_epi16(load_half(from[0]), load_half(from[1]));
+    const __m128i cd = _mm_unpacklo_epi16(load_half(from[2]), load_half(from[3])), cd2 = _mm_unpackhi_epi16(load_half(from[2]), load_half(from[3]));
+    const __m128i two[] = { _mm_unpacklo_epi32(ab, cd), _mm_unpackhi_epi32(ab, cd), _mm_unpacklo_epi32(ab2, cd2), _mm_unpackhi_epi32(ab2, cd2) };
+    for (size_t i = 0; i < COLS; i++) {
+        const __m128i x = i % 2 == 0 ? two[i / 2] : _mm_unpackhi_epi64(two[i / 2], two[i / 2]);
+        _mm_storel_epi64((__m128i_u *)(void *)(block + ha_packed_k(j, d + i, HA_F16) * 2), x);
+    }
+}
+static inline void transpose_back_f16(char *const *to, const char *block, size_t j, size_t d)
+{
+    __m128i low[4], high[4];   /* two elements of 4 keys, then 4 of two */
+    for (size_t i = 0; i < COLS; i += 2) {
+        const __m128i a = _mm_loadl_epi64((const __m128i_u *)(const void *)(block + ha_packed_k(j, d + i, HA_F16) * 2));
+        const __m128i b = _mm_loadl_epi64((const __m128i_u *)(const void *)(block + ha_packed_k(j, d + i + 1, HA_F16) * 2));
+        low[i / 2] = _mm_unpacklo_epi16(a, b);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        high[i] = _mm_unpacklo_epi32(low[2 * i], low[2 * i + 1]);
+        high[2 + i] = _mm_unpackhi_epi32(low[2 * i], low[2 * i + 1]);
+    }
+    for (size_t i = 0; i < GROUP; i += 2) {
+        store_half(to[i], _mm_unpacklo_epi64(high[i], high[i + 1]));
+        store_half(to[i + 1], _mm_unpackhi_epi64(high[i], high[i + 1]));
+    }
+}
+
 /* key j of a block */
 static void put_k(char *block, size_t j, const char *row, size_t dim, enum ha_dtype t)
 {
+    for (size_t d = 0; t == HA_F16 && d < dim; d++) memcpy(block + ha_packed_k(j, d, t) * 2, row + d * 2, 2);
+    if (t == HA_F16) return;
     for (size_t w = 0; w < words(dim, t); w++) memcpy(block + word_at(w, j), row + w * WORD, WORD);
 }
 static void get_k(const char *block, size_t j, char *row, size_t dim, enum ha_dtype t)
 {
+    for (size_t d = 0; t == HA_F16 && d < dim; d++) memcpy(row + d * 2, block + ha_packed_k(j, d, t) * 2, 2);
+    if (t == HA_F16) return;
     for (size_t w = 0; w < words(dim, t); w++) memcpy(row + w * WORD, block + word_at(w, j), WORD);
 }
 
@@ -44,8 +77,8 @@ static void put_v(char *block, size_t j, const char *row, size_t dim, enum ha_dt
     const size_t size = ha_dtype_bytes(t);
     for (size_t d = 0; d < dim; d += COLS) {
         const char *from = row + d * size;
-        if (t == HA_F32) {
-            store(block + ha_packed_v(dim, j, d, t) * size, load(from));
+        if (t != HA_BF16) {
+            memcpy(block + ha_packed_v(dim, j, d, t) * size, from, COLS * size);
             continue;
         }
         char *pair = block + ha_packed_v(dim, j / 2 * 2, d, t) * size;
@@ -59,8 +92,8 @@ static void get_v(const char *block, size_t j, char *row, size_t dim, enum ha_dt
     const size_t size = ha_dtype_bytes(t);
     for (size_t d = 0; d < dim; d += COLS) {
         char *to = row + d * size;
-        if (t == HA_F32) {
-            store(to, load(block + ha_packed_v(dim, j, d, t) * size));
+        if (t != HA_BF16) {
+            memcpy(to, block + ha_packed_v(dim, j, d, t) * size, COLS * size);
             continue;
         }
         const __m256i pair = load(block + ha_packed_v(dim, j / 2 * 2, d, t) * size);
@@ -72,12 +105,16 @@ static void get_v(const char *block, size_t j, char *row, size_t dim, enum ha_dt
 /* keys [j, j + 4) of a block */
 static void put_group(char *block, size_t j, const char *const *k, const char *const *v, size_t dim, enum ha_dtype t)
 {
-    for (size_t w = 0; w < words(dim, t); w += 4) {
+    for (size_t d = 0; t == HA_F16 && d < dim; d += COLS) {
+        const char *const from[] = { k[0] + d * 2, k[1] + d * 2, k[2] + d * 2, k[3] + d * 2 };
+        transpose_f16(block, j, d, from);
+    }
+    for (size_t w = 0; t != HA_F16 && w < words(dim, t); w += 4) {
         char *const to[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j), block + word_at(w + 3, j) };
         const char *const from[] = { k[0] + w * WORD, k[1] + w * WORD, k[2] + w * WORD, k[3] + w * WORD };
         transpose(to, from);
     }
-    if (t == HA_F32) {
+    if (t != HA_BF16) {
         for (size_t i = 0; i < GROUP; i++) put_v(block, j + i, v[i], dim, t);
         return;
     }
@@ -89,7 +126,11 @@ static void put_group(char *block, size_t j, const char *const *k, const char *c
 }
 static void get_group(const char *block, size_t j, char *const *k, char *const *v, size_t dim, enum ha_dtype t)
 {
-    for (size_t w = 0; w < words(dim, t); w += 4) {
+    for (size_t d = 0; t == HA_F16 && d < dim; d += COLS) {
+        char *const to[] = { k[0] + d * 2, k[1] + d * 2, k[2] + d * 2, k[3] + d * 2 };
+        transpose_back_f16(to, block, j, d);
+    }
+    for (size_t w = 0; t != HA_F16 && w < words(dim, t); w += 4) {
         const char *const from[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j), block + word_at(w + 3, j) };
         char *const to[] = { k[0] + w * WORD, k[1] + w * WORD, k[2] + w * WORD, k[3] + w * WORD };
         transpose(to, from);
@@ -106,7 +147,9 @@ static void clear(char *block, size_t j, size_t dim, enum ha_dtype t)
         put_v(block, j, zeros, dim, t);
     }
     if (j == HA_PACK_KEYS) return;
-    for (size_t w = 0; w < words(dim, t); w++)
+    for (size_t d = 0; t == HA_F16 && d < dim; d++)
+        for (size_t i = j; i < HA_PACK_KEYS; i += GROUP) memset(block + ha_packed_k(i, d, t) * 2, 0, GROUP * 2);
+    for (size_t w = 0; t != HA_F16 && w < words(dim, t); w++)
         for (size_t i = j; i < HA_PACK_KEYS; i += GROUP) store_half(block + word_at(w, i), _mm_setzero_si128());
     for (size_t d = 0; d < dim; d += HA_PACK_COLS)
         memset(block + ha_packed_v(dim, j, d, t) * ha_dtype_bytes(t), 0, (HA_PACK_KEYS - j) * ha_packed_cols(dim, d) * ha_dtype_bytes(t));

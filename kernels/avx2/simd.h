@@ -75,7 +75,7 @@ static inline vec v_pick(vec a, vec b, vec s) { return _mm256_blendv_ps(a, b, s)
 /* x in a register: gcc would load it again for every use */
 static inline vec v_hold(vec x)
 {
-    __asm__("" : "+x"(x));
+    __asm__("" : "+v"(x));
     return x;
 }
 
@@ -119,29 +119,19 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
 }
 
 /* What attend_packed.inc asks for is said there. */
+#if defined(__AVX512VL__)
+enum { ROW_VECS = 4 };   /* twice as many registers */
+#else
 enum { ROW_VECS = 2 };
+#endif
 static inline unsigned v_above(vec a, vec b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)); }
-static inline vec v_set_pair(const float *p)
+static inline vec v_first_bf16(const char *p)
 {
-    double two;
-    memcpy(&two, p, sizeof two);
-    return _mm256_castpd_ps(_mm256_set1_pd(two));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i_u *)(const void *)p), 16));
 }
-static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
+static inline vec v_second_bf16(const char *p)
 {
-    if (t == HA_F16) {
-        x[0] = v_widen(p, t);
-        x[1] = v_widen(p + 16, t);
-    } else {
-        const __m256i u = _mm256_loadu_si256((const __m256i_u *)(const void *)p);
-        x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
-        x[1] = _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000)));
-    }
-}
-static inline vec v_sum_pairs(vec a, vec b)
-{
-    const __m256d x = _mm256_castps_pd(_mm256_hadd_ps(a, b));
-    return _mm256_castpd_ps(_mm256_permute4x64_pd(x, 0xd8));
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i_u *)(const void *)p), _mm256_set1_epi32((int)0xffff0000)));
 }
 
 /* 2^n for integral n in [-126, 127] */
@@ -162,8 +152,12 @@ static inline vec v_exp_parts(vec n, vec f)
     p = v_fma(p, f, v_set(0x1.fffffcp-2f));
     p = v_fma(p, f, v_set(1.0f));
     p = v_fma(p, f, v_set(1.0f));
+#if defined(__AVX512VL__)
+    return _mm256_scalef_ps(p, n);
+#else
     const __m256i i = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(i, 1);
     return v_mul(v_mul(p, v_pow2(half)), v_pow2(_mm256_sub_epi32(i, half)));
+#endif
 }
 
 /* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */

@@ -4,7 +4,5 @@
 #include "kernels/avx512/simd.h"
 #include "kernels/attend_packed.inc"
 
-void ha_avx512_attend_packed_f32(const struct ha_packed_chunk *c) { attend_packed(c, HA_F32, WHOLE, WHOLE); }
-void ha_avx512_attend_packed_f16(const struct ha_packed_chunk *c) { attend_packed(c, HA_F16, ADJACENT, ADJACENT); }
-void ha_avx512_attend_packed_bf16(const struct ha_packed_chunk *c) { attend_packed(c, HA_BF16, SPLIT, SPLIT); }
+void ha_avx512_attend_packed_f32(const struct ha_packed_chunk *c) { attend_packed(c, HA_F32, SINGLE, SINGLE); }
 #endif

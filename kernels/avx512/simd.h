@@ -96,28 +96,10 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
 /* What attend_packed.inc asks for is said there. */
 enum { ROW_VECS = 4 };
 static inline unsigned v_above(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
-static inline vec v_set_pair(const float *p)
+static inline vec v_first_bf16(const char *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+static inline vec v_second_bf16(const char *p)
 {
-    double two;
-    memcpy(&two, p, sizeof two);
-    return _mm512_castpd_ps(_mm512_set1_pd(two));
-}
-static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
-{
-    if (t == HA_F16) {
-        x[0] = v_widen(p, t);
-        x[1] = v_widen(p + 32, t);
-    } else {
-        const __m512i u = _mm512_loadu_si512(p);
-        x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
-        x[1] = _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
-    }
-}
-static inline vec v_sum_pairs(vec a, vec b)
-{
-    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-    return _mm512_add_ps(_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b));
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
 }
 
 static inline vec v_round(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }

@@ -26,6 +26,6 @@ static bool exact(const struct ha_packed_chunk *c)
 void ha_avx512_bf16_attend_packed(const struct ha_packed_chunk *c)
 {
     if (exact(c)) attend_packed(c, HA_BF16, DOT, DOT);
-    else attend_packed(c, HA_BF16, SPLIT, DOT);
+    else attend_packed(c, HA_BF16, SINGLE, DOT);
 }
 #endif

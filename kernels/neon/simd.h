@@ -154,24 +154,16 @@ static inline unsigned v_above(vec a, vec b)
 {
     return vminvq_u32(vandq_u32(vcleq_f32(a.val[0], b.val[0]), vcleq_f32(a.val[1], b.val[1]))) == 0;
 }
-static inline vec v_set_pair(const float *p)
+static inline uint32x4_t v_words(const char *p) { return vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p)); }
+static inline vec v_first_bf16(const char *p)
 {
-    const float32x2_t two = vld1_f32(p);
-    return v_pair(vcombine_f32(two, two), vcombine_f32(two, two));
+    return v_pair(vreinterpretq_f32_u32(vshlq_n_u32(v_words(p), 16)), vreinterpretq_f32_u32(vshlq_n_u32(v_words(p + 16), 16)));
 }
-static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
+static inline vec v_second_bf16(const char *p)
 {
-    const uint32x4_t low = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p)), high = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p + 16));
-    if (t == HA_F16) {
-        x[0] = v_f16(vuzp1q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high)));
-        x[1] = v_f16(vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high)));
-    } else {
-        const uint32x4_t odd = vdupq_n_u32(0xffff0000);
-        x[0] = v_pair(vreinterpretq_f32_u32(vshlq_n_u32(low, 16)), vreinterpretq_f32_u32(vshlq_n_u32(high, 16)));
-        x[1] = v_pair(vreinterpretq_f32_u32(vandq_u32(low, odd)), vreinterpretq_f32_u32(vandq_u32(high, odd)));
-    }
+    const uint32x4_t high = vdupq_n_u32(0xffff0000);
+    return v_pair(vreinterpretq_f32_u32(vandq_u32(v_words(p), high)), vreinterpretq_f32_u32(vandq_u32(v_words(p + 16), high)));
 }
-static inline vec v_sum_pairs(vec a, vec b) { return v_pair(vpaddq_f32(a.val[0], a.val[1]), vpaddq_f32(b.val[0], b.val[1])); }
 
 static inline vec v_round(vec x) { return v_pair(vrndnq_f32(x.val[0]), vrndnq_f32(x.val[1])); }
 

@@ -95,24 +95,9 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t) { v_
 /* What attend_packed.inc asks for is said there. */
 enum { ROW_VECS = 4 };
 static inline unsigned v_above(vec a, vec b) { return svptest_any(V_ALL, svnot_b_z(V_ALL, svcmple_f32(V_ALL, a, b))); }
-static inline vec v_set_pair(const float *p)
-{
-    uint64_t two;
-    memcpy(&two, p, sizeof two);
-    return svreinterpret_f32_u64(svdup_n_u64(two));
-}
-static inline void v_pairs(const char *p, enum ha_dtype t, vec *x)
-{
-    const v_bits u = svld1_u32(V_ALL, (const uint32_t *)(const void *)p), odd = svlsr_n_u32_x(V_ALL, u, 16);
-    if (t == HA_F16) {
-        x[0] = svcvt_f32_f16_x(V_ALL, svreinterpret_f16_u32(u));
-        x[1] = svcvt_f32_f16_x(V_ALL, svreinterpret_f16_u32(odd));
-    } else {
-        x[0] = svreinterpret_f32_u32(svlsl_n_u32_x(V_ALL, u, 16));
-        x[1] = svreinterpret_f32_u32(svand_n_u32_x(V_ALL, u, 0xffff0000));
-    }
-}
-static inline vec v_sum_pairs(vec a, vec b) { return v_add(svuzp1_f32(a, b), svuzp2_f32(a, b)); }
+static inline v_bits v_words(const char *p) { return svld1_u32(V_ALL, (const uint32_t *)(const void *)p); }
+static inline vec v_first_bf16(const char *p) { return svreinterpret_f32_u32(svlsl_n_u32_x(V_ALL, v_words(p), 16)); }
+static inline vec v_second_bf16(const char *p) { return svreinterpret_f32_u32(svand_n_u32_x(V_ALL, v_words(p), 0xffff0000)); }
 
 static inline vec v_round(vec x) { return svrintn_f32_x(V_ALL, x); }
 

@@ -1,0 +1,10 @@
+#include "kernels/avx512/ops.h"
+
+#if defined(HA_ISA_AVX512)
+/* 256-bit vectors, of which AVX-512 has 32: the 512-bit conversion takes slots of the multipliers, and arithmetic is the limit here. */
+#include "kernels/avx2/simd.h"
+#include "kernels/attend_packed.inc"
+
+void ha_avx512_attend_packed_f16(const struct ha_packed_chunk *c) { attend_packed(c, HA_F16, SINGLE, SINGLE); }
+void ha_avx512_attend_packed_bf16(const struct ha_packed_chunk *c) { attend_packed(c, HA_BF16, SINGLE, SINGLE); }
+#endif
