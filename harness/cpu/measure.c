@@ -9,17 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
-enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, WARM_RUNS = 2, RUNS_MOST = 32 };
+enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32 };
 static const double sample_ns = 2e6;        /* so long at least, where there are turns enough */
 static const double interval_most = 0.01;   /* half of it, of the median */
+static const double speed_least = 0.85;     /* of a core, before the sample, before the kernel and after it */
+static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000;   /* so long a sample waits for that */
 
 struct sample {
     double part_ns[HA_CPU_PARTS], GBps, GBps_1, scale;
 };
 
 struct series {
-    struct sample kept[SAMPLES_MOST], lost[SAMPLES_MOST];   /* lost: a thread lost its core */
+    struct sample kept[SAMPLES_MOST], lost[SAMPLES_MOST];   /* lost: a thread lost its core, or half of it */
     size_t kept_count, lost_count, lost_all;
 };
 
@@ -28,6 +31,13 @@ static long lost_cores(void)
 {
     struct rusage use;
     return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_nivcsw : 0;
+}
+
+static void await_quiet(struct ha_cpu_team *team)
+{
+    const uint64_t begin = ha_now_ns();
+    while (ha_cpu_team_speed(team) < speed_least && ha_now_ns() - begin < quiet_most_ns && !ha_stop)
+        nanosleep(&(struct timespec){ .tv_nsec = (long)quiet_step_ns }, NULL);
 }
 
 static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats, size_t *turn)
@@ -55,8 +65,10 @@ static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series 
 {
     struct ha_paired_sample ceiling, other;
     struct sample x = { { 0 }, 0, 0, 0 };
+    await_quiet(team);
     const long before = lost_cores();
     ha_paired_read(team->paired, &ceiling);
+    const double speed = ha_cpu_team_speed(team);
     for (size_t p = 0; p < HA_CPU_PARTS; p++) {
         if (!w->subject->part[p].run) continue;
         if (p != HA_CPU_WHOLE && w->subject->part[p].cold) ha_paired_read(team->paired, &other);
@@ -65,7 +77,7 @@ static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series 
     x.GBps = ceiling.GBps;
     x.GBps_1 = ceiling.GBps_1;
     x.scale = ceiling.scale;
-    if (lost_cores() == before) {
+    if (lost_cores() == before && fmin(speed, ha_cpu_team_speed(team)) >= speed_least) {
         s->kept[s->kept_count++] = x;
         return;
     }
@@ -150,7 +162,7 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
     double warm_ns = 0;
     for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1, &turn);
     const size_t repeats = repeats_of(w, warm_ns);
-    for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < SAMPLES_MOST && !ha_stop; took = ha_now_ns() - begin) {
+    for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop; took = ha_now_ns() - begin) {
         if (precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
         take(w, team, s, repeats, &turn);
     }

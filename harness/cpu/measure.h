@@ -7,7 +7,8 @@
 #include "harness/cpu/work.h"
 
 /* Fills in the figures of what was checked. Until the ratio is known to 1%, or cap_ns are over, at least 15 samples where four
- * times as long suffices. Samples in which a thread lost its core are taken again. HA_WAIVED: stopped before there were enough. */
+ * times as long suffices. Samples in which a thread lost its core are taken again, and those after which one has lost half of it (see
+ * ha_cpu_team_speed). HA_WAIVED: stopped before there were enough. */
 enum ha_status ha_cpu_measure(struct ha_cpu_work *work, struct ha_cpu_team *team, uint64_t cap_ns, struct ha_cpu_result *result, struct ha_why *why);
 
 #endif

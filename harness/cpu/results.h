@@ -27,7 +27,7 @@ struct ha_cpu_result {
     char isa[24];                      /* the table that `best` was */
     unsigned cpu_bit;                  /* and what it needs */
     double err_over_bound;             /* NaN: not checked */
-    size_t threads, samples, retried;  /* retried: samples thrown away because a thread lost its core */
+    size_t threads, samples, retried;  /* retried: samples thrown away because a thread lost its core or half of it */
     double bytes, flop;                /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
     struct ha_cpu_figure part_ns[HA_CPU_PARTS], ratio, floor, whole_over_dense, choice_share;
     double GBps, ceiling_GBps, ceiling_1_GBps, peak_GFLOPps;   /* medians */

@@ -114,3 +114,25 @@ double ha_cpu_team_peak(struct ha_cpu_team *t, const struct ha_kernels *k)
     }
     return t->peak[i].GFLOPps;
 }
+
+static void slots(void *arg, size_t task, size_t worker)
+{
+    enum { ROUNDS = 4000 };
+    double *rate = arg;
+    (void)task;
+    const uint64_t begin = ha_now_ns();
+    for (size_t i = 0; i < ROUNDS; i++) __asm__ volatile(".rept 64\n\tnop\n\t.endr");
+    rate[worker] = ROUNDS / (double)(ha_now_ns() - begin);
+}
+
+double ha_cpu_team_speed(struct ha_cpu_team *t)
+{
+    static double now[HA_POOL_THREADS_MAX];
+    double least = 1;
+    ha_pool_each(t->pool, "speed", slots, now);
+    for (size_t i = 0; i < ha_pool_threads(t->pool); i++) {
+        t->rate[i] = fmax(t->rate[i], now[i]);
+        least = fmin(least, now[i] / t->rate[i]);
+    }
+    return least;
+}

@@ -16,6 +16,7 @@ struct ha_cpu_team {
         const char *isa;
         double GFLOPps;
     } peak[HA_CPU_PEAKS];
+    double rate[HA_POOL_THREADS_MAX];   /* the best of each thread that ha_cpu_team_speed saw */
 };
 
 struct ha_cpu_teams {
@@ -31,5 +32,8 @@ enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *teams, size_t threads, stru
 enum ha_status ha_cpu_team_ready(struct ha_cpu_team *team, const struct ha_kernels *best, struct ha_why *why);
 /* binary32 multiply-adds of this instruction set in registers on all threads; NaN where the table has none */
 double ha_cpu_team_peak(struct ha_cpu_team *team, const struct ha_kernels *kernels);
+/* How fast cores take empty instructions now, as a share of the fastest seen so far, of the slowest thread; in some 30 us. About a half
+ * where another guest of the machine runs on the other half of a core. Arithmetic alone does not show that. */
+double ha_cpu_team_speed(struct ha_cpu_team *team);
 
 #endif

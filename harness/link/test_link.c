@@ -115,20 +115,6 @@ static enum ha_status counting_open(struct ha_device **dev, const struct ha_devi
 static char folder[64], printed[TEXT];
 static struct ha_why why;
 
-static int begin(void **state)
-{
-    (void)state;
-    host = ha_devices_all[0];
-    fake = *host;
-    fake.open = counting_open;
-    fake.kind = "plugin";
-    opened = 0;
-    opens_at_most = 100;
-    ha_stop = 0;
-    strcpy(folder, "link_test_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
 static int end(void **state)
 {
     static const char *const files[] = { "link.csv", "env.json", "junit.xml" };
@@ -139,7 +125,23 @@ static int end(void **state)
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         unlink(path);
     }
-    return rmdir(folder);
+    const int status = rmdir(folder);
+    *folder = 0;
+    return status;
+}
+
+static int begin(void **state)
+{
+    if (*folder) end(state);   /* of the same test */
+    host = ha_devices_all[0];
+    fake = *host;
+    fake.open = counting_open;
+    fake.kind = "plugin";
+    opened = 0;
+    opens_at_most = 100;
+    ha_stop = 0;
+    strcpy(folder, "link_test_XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
 }
 
 static struct ha_link_options small(const char *filter, bool measure)

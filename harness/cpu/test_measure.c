@@ -1,0 +1,79 @@
+/* Samples count where cores kept their speed, and are taken again where one lost half of it. */
+
+#include "harness/cpu/measure.h"
+#include "harness/registry.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static const uint64_t cap_ns = 20000000;
+static struct ha_cpu_teams teams;
+static struct ha_cpu_team *team;
+static struct ha_cpu_store store;
+static struct ha_kernels kernels;
+
+static int open_all(void **state)
+{
+    struct ha_why why;
+    (void)state;
+    if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK) return -1;
+    if (ha_cpu_teams_open(&teams, &why) != HA_OK || ha_cpu_teams_get(&teams, 1, &team, &why) != HA_OK) return -1;
+    return ha_cpu_store_open(&store, 1, &why) == HA_OK && ha_cpu_team_ready(team, &kernels, &why) == HA_OK ? 0 : -1;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    ha_cpu_store_close(&store);
+    ha_cpu_teams_close(&teams);
+    return 0;
+}
+
+static struct ha_cpu_result measure(void)
+{
+    struct ha_cpu_result r = { 0 };
+    struct ha_cpu_work work;
+    struct ha_why why;
+    ha_cpu_point_default(&r.point);
+    assert_int_equal(ha_cpu_point_parse("kernel=softmax,ctx=300,heads=2/1,threads=1", &r.point, &why), HA_OK);
+    assert_int_equal(ha_cpu_work_open(&work, &r.point, &kernels, team->pool, &store, 1, &why), HA_OK);
+    assert_int_equal(ha_cpu_measure(&work, team, cap_ns, &r, &why), HA_OK);
+    ha_cpu_work_close(&work);
+    return r;
+}
+
+static void speed_is_a_share_of_the_best(void **state)
+{
+    (void)state;
+    double best = 0;
+    team->rate[0] = 0;
+    for (int i = 0; i < 200; i++) {
+        const double x = ha_cpu_team_speed(team);
+        assert_true(x > 0 && x <= 1);
+        best = x > best ? x : best;
+    }
+    assert_true(best == 1 && team->rate[0] > 0);
+
+    team->rate[0] *= 4;
+    for (int i = 0; i < 20; i++) assert_true(ha_cpu_team_speed(team) < 0.3);
+}
+
+static void slow_samples_are_taken_again_and_named(void **state)
+{
+    (void)state;
+    team->rate[0] = 1e9;
+    const struct ha_cpu_result r = measure();
+    assert_true(r.disturbed && r.retried > 0 && r.samples == r.retried);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(speed_is_a_share_of_the_best),
+        cmocka_unit_test(slow_samples_are_taken_again_and_named),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
