@@ -31,7 +31,7 @@ static const struct ha_kernels c = {
     .name = "c", .cpu_bit = HA_CPU_C, .profile = { .dot_lanes = 1 }, .traits = { .forms = 1 }, .attend_chunk = chunk_c, .merge = merge_c,
     .packed_profile = { { .dot_lanes = 1 }, { .dot_lanes = 1 }, { .dot_lanes = 1 } }, .attend_packed = { packed_c, packed_c, packed_c },
     .score = score_c, .pack = pack_c, .unpack = unpack_c, .topk = topk_c, .digest = digest_c, .digest_score = digest_score_c,
-    .softmax = softmax_c, .read = read_c, .flops = flops_c, .attend = attend_c, .attend_part = part_c, .attend_join = join_c,
+    .softmax = softmax_c, .read = read_c, .flops = flops_c, .flops_bf16 = flops_c, .attend = attend_c, .attend_part = part_c, .attend_join = join_c,
     .attend_scratch_bytes = scratch_c, .attend_state_bytes = scratch_c, .attend_splits = splits_c, .attend_all = all_c,
     .attend_all_bytes = all_bytes_c,
 };

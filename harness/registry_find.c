@@ -49,7 +49,7 @@ static const struct part {
 #define PACKED(type, t) { "attend_packed " type, offsetof(struct ha_kernels, attend_packed[t]), offsetof(struct ha_kernels, packed_profile[t]), \
                           sizeof(struct ha_profile) }
     WITH(attend_chunk, profile), PACKED("f32", HA_F32), PACKED("f16", HA_F16), PACKED("bf16", HA_BF16), ALONE(pack), ALONE(unpack),
-    WITH(merge, traits), ALONE(score), ALONE(topk), ALONE(digest), ALONE(digest_score), ALONE(softmax), ALONE(read), ALONE(flops),
+    WITH(merge, traits), ALONE(score), ALONE(topk), ALONE(digest), ALONE(digest_score), ALONE(softmax), ALONE(read), ALONE(flops), ALONE(flops_bf16),
     ALONE(attend), ALONE(attend_part), ALONE(attend_join), ALONE(attend_scratch_bytes), ALONE(attend_state_bytes), ALONE(attend_splits),
     ALONE(attend_all), ALONE(attend_all_bytes),
 };

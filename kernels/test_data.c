@@ -45,6 +45,7 @@ static void fill(struct ha_kernels *out, const struct ha_kernels *below)
     FILL(softmax);
     FILL(read);
     FILL(flops);
+    FILL(flops_bf16);
     FILL(attend);
     FILL(attend_part);
     FILL(attend_join);

@@ -45,14 +45,15 @@ static void operations_are_done(void **state)
     (void)state;
     enum { ROUNDS = 5000, TRIES = 20 };
     const double most_in_a_ns = 500;
-    for (size_t t = 0; t < ha_test_tables_count; t++) {
-        const struct ha_kernels *k = &ha_test_tables[t];
-        const double one = k->flops(1), none = k->flops(0);
+    for (size_t i = 0; i < 2 * ha_test_tables_count; i++) {
+        const struct ha_kernels *k = &ha_test_tables[i / 2];
+        double (*const flops)(size_t rounds) = i % 2 ? k->flops_bf16 : k->flops;
+        const double one = flops(1), none = flops(0);
         assert_true(one >= 2 && !(none > 0));
         double least_ns = HUGE_VAL;
-        for (int i = 0; i < TRIES; i++) {
+        for (int j = 0; j < TRIES; j++) {
             const uint64_t begin_ns = ha_now_ns();
-            const double all = k->flops(ROUNDS);
+            const double all = flops(ROUNDS);
             least_ns = fmin(least_ns, (double)(ha_now_ns() - begin_ns));
             assert_true(all >= ROUNDS * one && all <= ROUNDS * one);
         }

@@ -261,9 +261,10 @@ struct ha_kernels {
     void (*digest_score)(const struct ha_digest_score *);
     void (*softmax)(const struct ha_softmax *);
     /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that depends on it;
-     * spins through so many rounds of independent multiply-adds in registers and gives the number of floating-point operations */
+     * spins through so many rounds of independent multiply-adds in registers and gives the number of floating-point operations: of
+     * binary32, and such as packed bf16 keys are multiplied with, which may be of pairs */
     uint64_t (*read)(const void *p, size_t bytes);
-    double (*flops)(size_t rounds);
+    double (*flops)(size_t rounds), (*flops_bf16)(size_t rounds);
     /* joins chunks through self->attend_chunk and attend_packed; written once, in kernels/c */
     void (*attend)(const struct ha_kernels *self, const struct ha_attend *);
     void (*attend_part)(const struct ha_kernels *self, const struct ha_attend_part *);

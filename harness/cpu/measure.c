@@ -156,7 +156,8 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
 {
     struct series *s = calloc(1, sizeof *s);
     if (!s) return ha_why(why, HA_ERROR, "out of memory");
-    const double peak = ha_cpu_team_peak(team, w->kernels);
+    const bool bf16 = w->dtype == HA_BF16 && w->point.layout == HA_CPU_PACKED;
+    const double peak = ha_cpu_team_peak(team, bf16 ? w->kernels->flops_bf16 : w->kernels->flops);
     const uint64_t begin = ha_now_ns();
     size_t turn = 0;
     double warm_ns = 0;

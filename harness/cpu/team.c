@@ -6,7 +6,6 @@
 #include "harness/base/why.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { WAKES = 31, PEAKS = 5, PEAK_NS = 3000000 };
 
@@ -66,7 +65,7 @@ enum ha_status ha_cpu_team_ready(struct ha_cpu_team *t, const struct ha_kernels 
 }
 
 struct spin {
-    const struct ha_kernels *kernels;
+    double (*flops)(size_t rounds);
     size_t rounds;
     double flop[HA_POOL_THREADS_MAX];
 };
@@ -75,20 +74,20 @@ static void spin_task(void *arg, size_t task, size_t worker)
 {
     struct spin *s = arg;
     (void)worker;
-    s->flop[task] = s->kernels->flops(s->rounds);
+    s->flop[task] = s->flops(s->rounds);
 }
 
 /* Floating-point operations per ns; the best of a few, since what disturbs it only slows it. */
-static double measure_peak(struct ha_pool *pool, const struct ha_kernels *k)
+static double measure_peak(struct ha_pool *pool, double (*flops)(size_t rounds))
 {
     static struct spin s;
     const size_t threads = ha_pool_threads(pool);
     double best = 0;
-    s.kernels = k;
+    s.flops = flops;
     s.rounds = 1000;
     for (uint64_t took = 0; took < PEAK_NS && s.rounds < (size_t)1 << 40; s.rounds *= 2) {
         const uint64_t begin = ha_now_ns();
-        k->flops(s.rounds);
+        flops(s.rounds);
         took = ha_now_ns() - begin;
     }
     for (size_t i = 0; i < PEAKS; i++) {
@@ -102,15 +101,15 @@ static double measure_peak(struct ha_pool *pool, const struct ha_kernels *k)
     return best;
 }
 
-double ha_cpu_team_peak(struct ha_cpu_team *t, const struct ha_kernels *k)
+double ha_cpu_team_peak(struct ha_cpu_team *t, double (*flops)(size_t rounds))
 {
-    if (!k->flops) return (double)NAN;
+    if (!flops) return (double)NAN;
     size_t i = 0;
-    while (i < HA_CPU_PEAKS && t->peak[i].isa && strcmp(t->peak[i].isa, k->name)) i++;
-    if (i == HA_CPU_PEAKS) return measure_peak(t->pool, k);
-    if (!t->peak[i].isa) {
-        t->peak[i].isa = k->name;
-        t->peak[i].GFLOPps = measure_peak(t->pool, k);
+    while (i < HA_CPU_PEAKS && t->peak[i].flops && t->peak[i].flops != flops) i++;
+    if (i == HA_CPU_PEAKS) return measure_peak(t->pool, flops);
+    if (!t->peak[i].flops) {
+        t->peak[i].flops = flops;
+        t->peak[i].GFLOPps = measure_peak(t->pool, flops);
     }
     return t->peak[i].GFLOPps;
 }

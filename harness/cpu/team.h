@@ -13,7 +13,7 @@ struct ha_cpu_team {
     struct ha_paired *paired;      /* NULL until something is measured */
     double wake_ns;                /* median of empty runs; NaN until then */
     struct {
-        const char *isa;
+        double (*flops)(size_t rounds);
         double GFLOPps;
     } peak[HA_CPU_PEAKS];
     double rate[HA_POOL_THREADS_MAX];   /* the best of each thread that ha_cpu_team_speed saw */
@@ -30,8 +30,8 @@ void ha_cpu_teams_close(struct ha_cpu_teams *teams);
 enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *teams, size_t threads, struct ha_cpu_team **team, struct ha_why *why);
 /* Its ceiling, by the best kernels of this CPU whatever is measured against it, and its wake-up. */
 enum ha_status ha_cpu_team_ready(struct ha_cpu_team *team, const struct ha_kernels *best, struct ha_why *why);
-/* binary32 multiply-adds of this instruction set in registers on all threads; NaN where the table has none */
-double ha_cpu_team_peak(struct ha_cpu_team *team, const struct ha_kernels *kernels);
+/* Multiply-adds in registers on all threads, by flops or flops_bf16 of a table; NaN for NULL. */
+double ha_cpu_team_peak(struct ha_cpu_team *team, double (*flops)(size_t rounds));
 /* How fast cores take empty instructions now, as a share of the fastest seen so far, of the slowest thread; in some 30 us. About a half
  * where another guest of the machine runs on the other half of a core. Arithmetic alone does not show that. */
 double ha_cpu_team_speed(struct ha_cpu_team *team);

@@ -33,7 +33,7 @@ const struct ha_kernels ha_kernels_avx2 = {
     .digest_score = ha_avx2_digest_score,
     .softmax = ha_avx2_softmax,
     .read = ha_avx2_read,
-    .flops = ha_avx2_flops,
+    .flops = ha_avx2_flops, .flops_bf16 = ha_avx2_flops,
 };
 #else
 const struct ha_kernels ha_kernels_avx2 = { .name = "avx2", .cpu_bit = HA_CPU_AVX2, .absent = "not compiled for this target" };

@@ -31,7 +31,7 @@ const struct ha_kernels ha_kernels_avx512 = {
     .digest_score = ha_avx512_digest_score,
     .softmax = ha_avx512_softmax,
     .read = ha_avx512_read,
-    .flops = ha_avx512_flops,
+    .flops = ha_avx512_flops, .flops_bf16 = ha_avx512_flops,
 };
 #else
 const struct ha_kernels ha_kernels_avx512 = { .name = "avx512", .cpu_bit = HA_CPU_AVX512, .absent = "not compiled for this target" };

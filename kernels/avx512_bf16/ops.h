@@ -9,5 +9,6 @@
 #endif
 
 void ha_avx512_bf16_attend_packed(const struct ha_packed_chunk *c);
+double ha_avx512_bf16_flops(size_t rounds);
 
 #endif

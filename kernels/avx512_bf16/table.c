@@ -13,6 +13,7 @@ const struct ha_kernels ha_kernels_avx512_bf16 = {
         .weight_u = 0x1p-8, .weight_eta = 0x1p-126, .exact_joins = true,
     } },
     .attend_packed = { [HA_BF16] = ha_avx512_bf16_attend_packed },
+    .flops_bf16 = ha_avx512_bf16_flops,
 };
 #else
 const struct ha_kernels ha_kernels_avx512_bf16 = {

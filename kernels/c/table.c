@@ -25,7 +25,7 @@ const struct ha_kernels ha_kernels_c = {
     .merge = ha_c_merge,
     .score = ha_c_score,
     .read = ha_c_read,
-    .flops = ha_c_flops,
+    .flops = ha_c_flops, .flops_bf16 = ha_c_flops,
     .topk = ha_c_topk,
     .digest = ha_c_digest,
     .digest_score = ha_c_digest_score,

@@ -31,7 +31,7 @@ const struct ha_kernels ha_kernels_neon = {
     .digest_score = ha_neon_digest_score,
     .softmax = ha_neon_softmax,
     .read = ha_neon_read,
-    .flops = ha_neon_flops,
+    .flops = ha_neon_flops, .flops_bf16 = ha_neon_flops,
 };
 #else
 const struct ha_kernels ha_kernels_neon = { .name = "neon", .cpu_bit = HA_CPU_NEON, .absent = "not compiled for this target" };

@@ -41,7 +41,7 @@ const struct ha_kernels HA_SVE_TABLE = {
     .digest_score = HA_SVE(digest_score),
     .softmax = HA_SVE(softmax),
     .read = HA_SVE(read),
-    .flops = HA_SVE(flops),
+    .flops = HA_SVE(flops), .flops_bf16 = HA_SVE(flops),
 };
 #else
 const struct ha_kernels HA_SVE_TABLE = { .name = NAME, .cpu_bit = CPU_BIT, .absent = "not compiled for this target" };
