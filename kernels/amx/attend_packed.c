@@ -194,9 +194,7 @@ static void start(struct amx *a)
     a->v_end = behind + k_bytes;
     memset(behind, 0, k_bytes + v_bytes);
     memset(work->w, 0, a->rows * HA_PACK_KEYS * sizeof *work->w);
-    memset(work->acc, 0, a->rows * ACC_STRIDE * sizeof *work->acc);
-    memset(work->sum, 0, c->q_rows * LANES * sizeof *work->sum);
-    for (size_t r = 0; r < c->q_rows; r++) c->level[r] = -INFINITY;
+    no_sums(&a->job, a->rows);
     put_queries(a);
 }
 
@@ -207,7 +205,7 @@ void ha_amx_attend_packed(const struct ha_packed_chunk *c)
         return;
     }
     struct amx a = {
-        .job = { .c = c, .work = c->scratch, .t = HA_BF16, .scale = ha_scale_log2(c->scale) },
+        .job = { .c = c, .work = c->scratch, .t = HA_BF16 },
         .dim = (c->head_dim + WIDE - 1) / WIDE * WIDE,
         .rows = (c->q_rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS,
     };
@@ -217,10 +215,8 @@ void ha_amx_attend_packed(const struct ha_packed_chunk *c)
     for (struct ha_packed_tile tile; (tile = ha_packed_next(&walk)).halves > 0;) {
         put_block(&a, &tile);
         FOR_ROWS(tiles_scores, &a)
-        for (size_t r = 0; r < c->q_rows; r++) {
-            if (a.parts > 1) mend(&a, r);
-            soften(&a.job, r, DOT, DOT);
-        }
+        for (size_t r = 0; a.parts > 1 && r < c->q_rows; r++) mend(&a, r);
+        soften(&a.job, ha_scale_log2(c->scale), DOT, DOT, false);
         FOR_ROWS(tiles_weigh, &a)
         a.job.at += a.job.half[0].keys + a.job.half[1].keys;
     }

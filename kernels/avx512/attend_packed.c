@@ -4,5 +4,5 @@
 #include "kernels/avx512/simd.h"
 #include "kernels/attend_packed.inc"
 
-void ha_avx512_attend_packed_f32(const struct ha_packed_chunk *c) { attend_packed(c, HA_F32, SINGLE, SINGLE); }
+ATTEND_PACKED(ha_avx512_attend_packed_f32, HA_F32, SINGLE, SINGLE)
 #endif

@@ -5,6 +5,6 @@
 #include "kernels/avx2/simd.h"
 #include "kernels/attend_packed.inc"
 
-void ha_avx512_attend_packed_f16(const struct ha_packed_chunk *c) { attend_packed(c, HA_F16, SINGLE, SINGLE); }
-void ha_avx512_attend_packed_bf16(const struct ha_packed_chunk *c) { attend_packed(c, HA_BF16, SINGLE, SINGLE); }
+ATTEND_PACKED(ha_avx512_attend_packed_f16, HA_F16, SINGLE, SINGLE)
+ATTEND_PACKED(ha_avx512_attend_packed_bf16, HA_BF16, SINGLE, SINGLE)
 #endif

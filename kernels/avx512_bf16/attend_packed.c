@@ -11,6 +11,10 @@ static inline void v_dot_store(char *to, vec x) { _mm256_storeu_si256((__m256i_u
 
 #include "kernels/attend_packed.inc"
 
+static void by_pairs(const struct ha_packed_chunk *c), v_by_pairs(const struct ha_packed_chunk *c);
+ATTEND_PACKED(by_pairs, HA_BF16, DOT, DOT)
+ATTEND_PACKED(v_by_pairs, HA_BF16, SINGLE, DOT)
+
 static bool exact(const struct ha_packed_chunk *c)
 {
     bool all = true;
@@ -25,7 +29,7 @@ static bool exact(const struct ha_packed_chunk *c)
 
 void ha_avx512_bf16_attend_packed(const struct ha_packed_chunk *c)
 {
-    if (exact(c)) attend_packed(c, HA_BF16, DOT, DOT);
-    else attend_packed(c, HA_BF16, SINGLE, DOT);
+    if (exact(c)) by_pairs(c);
+    else v_by_pairs(c);
 }
 #endif
