@@ -15,6 +15,7 @@ enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RU
 static const double sample_ns = 2e6;        /* so long at least, where there are turns enough */
 static const double interval_most = 0.01;   /* half of it, of the median */
 static const double speed_least = 0.85;     /* of a core, before the sample, before the kernel and after it */
+static const double ceilings_apart_most = 0.1;   /* before the sample and after it, of their mean */
 static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000;   /* so long a sample waits for that */
 
 struct sample {
@@ -22,8 +23,9 @@ struct sample {
 };
 
 struct series {
-    struct sample kept[SAMPLES_MOST], lost[SAMPLES_MOST];   /* lost: a thread lost its core, or half of it */
+    struct sample kept[SAMPLES_MOST], lost[SAMPLES_MOST];   /* lost: a thread lost its core or half of it, or memory changed its pace */
     size_t kept_count, lost_count, lost_all;
+    struct ha_paired_sample ceiling;                        /* read after the last sample */
 };
 
 /* of all threads of the process */
@@ -63,21 +65,24 @@ static size_t repeats_of(const struct ha_cpu_work *w, double run_ns)
 
 static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series *s, size_t repeats, size_t *turn)
 {
-    struct ha_paired_sample ceiling, other;
+    const struct ha_paired_sample before = s->ceiling;
+    struct ha_paired_sample *after = &s->ceiling, other;
     struct sample x = { { 0 }, 0, 0, 0 };
     await_quiet(team);
-    const long before = lost_cores();
-    ha_paired_read(team->paired, &ceiling);
+    const long losses = lost_cores();
     const double speed = ha_cpu_team_speed(team);
     for (size_t p = 0; p < HA_CPU_PARTS; p++) {
         if (!w->subject->part[p].run) continue;
         if (p != HA_CPU_WHOLE && w->subject->part[p].cold) ha_paired_read(team->paired, &other);
         x.part_ns[p] = run_part(w, p, repeats, turn);
     }
-    x.GBps = ceiling.GBps;
-    x.GBps_1 = ceiling.GBps_1;
-    x.scale = ceiling.scale;
-    if (lost_cores() == before && fmin(speed, ha_cpu_team_speed(team)) >= speed_least) {
+    const double least = fmin(speed, ha_cpu_team_speed(team));
+    ha_paired_read(team->paired, after);
+    x.GBps = (before.GBps + after->GBps) / 2;
+    x.GBps_1 = (before.GBps_1 + after->GBps_1) / 2;
+    x.scale = (before.scale + after->scale) / 2;
+    const bool steady = fabs(before.GBps - after->GBps) <= ceilings_apart_most * x.GBps;
+    if (lost_cores() == losses && least >= speed_least && steady) {
         s->kept[s->kept_count++] = x;
         return;
     }
@@ -163,6 +168,7 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
     double warm_ns = 0;
     for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1, &turn);
     const size_t repeats = repeats_of(w, warm_ns);
+    ha_paired_read(team->paired, &s->ceiling);
     for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop; took = ha_now_ns() - begin) {
         if (precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
         take(w, team, s, repeats, &turn);

@@ -1,6 +1,8 @@
-/* Samples count where cores kept their speed, and are taken again where one lost half of it. */
+/* Samples count where cores and memory kept their pace; others are taken again. */
 
 #include "harness/cpu/measure.h"
+
+#include "harness/base/clock.h"
 #include "harness/registry.h"
 
 #include <setjmp.h>
@@ -29,6 +31,19 @@ static int close_all(void **state)
     (void)state;
     ha_cpu_store_close(&store);
     ha_cpu_teams_close(&teams);
+    return 0;
+}
+
+/* Reads half of the memory of a ceiling much faster than the other half: readings take turns with them. */
+static uint64_t uneven(const void *p, size_t bytes)
+{
+    static const void *first;
+    static size_t calls, all;
+    if (!first) first = p;
+    if (p == first) calls = 0;
+    const uint64_t begin = ha_now_ns(), ns = 2 * calls++ < all ? 2000 : 40000;
+    while (ha_now_ns() - begin < ns) (void)bytes;
+    all = calls > all ? calls : all;
     return 0;
 }
 
@@ -69,10 +84,29 @@ static void slow_samples_are_taken_again_and_named(void **state)
     assert_true(r.disturbed && r.retried > 0 && r.samples == r.retried);
 }
 
+static void samples_between_ceilings_that_differ_too(void **state)
+{
+    (void)state;
+    struct ha_cpu_teams uneven_teams;
+    struct ha_cpu_team *before = team;
+    struct ha_kernels k = kernels;
+    struct ha_why why;
+    k.read = uneven;
+    assert_int_equal(ha_cpu_teams_open(&uneven_teams, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&uneven_teams, 1, &team, &why), HA_OK);
+    assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
+    for (int i = 0; i < 2; i++) ha_paired_read_all(team->paired);   /* now it knows the halves */
+    const struct ha_cpu_result r = measure();
+    team = before;
+    ha_cpu_teams_close(&uneven_teams);
+    assert_true(r.disturbed && r.retried > r.samples / 2);   /* not of all: a host that stops for a while makes readings alike */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(speed_is_a_share_of_the_best),
+        cmocka_unit_test(samples_between_ceilings_that_differ_too),
         cmocka_unit_test(slow_samples_are_taken_again_and_named),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
