@@ -53,21 +53,26 @@ static void small_pages_in_part(void **state)
     assert_int_equal(munmap(m, 16 * MIB), 0);
 }
 
-static void huge_pages_in_part(void **state)
+/* One mapping, whose first half is made huge by force where the kernel knows how. Its daemon may do so to the rest at any time: then again. */
+static bool half_huge(struct ha_placement *p)
 {
-    (void)state;
-    struct ha_placement p;
     unsigned char *m = map(MADV_NOHUGEPAGE);
     memset(m, 1, 16 * MIB);
-    /* one mapping, whose first half is made huge by force where the kernel knows how */
-    bool got = madvise(m, 16 * MIB, MADV_HUGEPAGE) == 0 && madvise(m, 8 * MIB, MADV_COLLAPSE) == 0;
-    if (got) {
-        ha_placement_read(&p, m, 16 * MIB);
-        assert_true(near(p.huge, 0.5));
-        if (!p.no_nodes.text[0]) assert_true(near(p.absent, 0) && near(on_nodes(&p), 1));
-    }
+    const bool got = madvise(m, 16 * MIB, MADV_HUGEPAGE) == 0 && madvise(m, 8 * MIB, MADV_COLLAPSE) == 0;
+    if (got) ha_placement_read(p, m, 16 * MIB);
     assert_int_equal(munmap(m, 16 * MIB), 0);
-    if (!got) skip();
+    return got;
+}
+
+static void huge_pages_in_part(void **state)
+{
+    enum { ATTEMPTS = 5 };
+    struct ha_placement p = { 0 };
+    (void)state;
+    for (int i = 0; i < ATTEMPTS && !near(p.huge, 0.5); i++)
+        if (!half_huge(&p)) skip();
+    assert_true(near(p.huge, 0.5));
+    if (!p.no_nodes.text[0]) assert_true(near(p.absent, 0) && near(on_nodes(&p), 1));
 }
 
 /* more pages than are looked at */
