@@ -53,7 +53,8 @@ static void small_pages_in_part(void **state)
     assert_int_equal(munmap(m, 16 * MIB), 0);
 }
 
-/* One mapping, whose first half is made huge by force where the kernel knows how. Its daemon may do so to the rest at any time: then again. */
+/* One mapping, whose first half is made huge by force where the kernel knows how. Its daemon may do so to the rest at any time:
+ * then it is made once more. */
 static bool half_huge(struct ha_placement *p)
 {
     unsigned char *m = map(MADV_NOHUGEPAGE);
