@@ -120,9 +120,9 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
 
 /* What attend_packed.inc asks for is said there. */
 #if defined(__AVX512VL__)
-enum { ROW_VECS = 4 };   /* twice as many registers */
+enum { VECTORS = 32 };
 #else
-enum { ROW_VECS = 2 };
+enum { VECTORS = 16 };
 #endif
 static inline unsigned v_above(vec a, vec b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)); }
 static inline vec v_first_bf16(const char *p)

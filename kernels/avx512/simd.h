@@ -94,7 +94,7 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
 }
 
 /* What attend_packed.inc asks for is said there. */
-enum { ROW_VECS = 4 };
+enum { VECTORS = 32 };
 static inline unsigned v_above(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
 static inline vec v_first_bf16(const char *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
 static inline vec v_second_bf16(const char *p)

@@ -149,7 +149,7 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
 }
 
 /* What attend_packed.inc asks for is said there. */
-enum { ROW_VECS = 2 };
+enum { VECTORS = 16 };
 static inline unsigned v_above(vec a, vec b)
 {
     return vminvq_u32(vandq_u32(vcleq_f32(a.val[0], b.val[0]), vcleq_f32(a.val[1], b.val[1]))) == 0;

@@ -93,7 +93,7 @@ static inline void v_narrow(char *p, vec x, enum ha_dtype t) { v_narrow_of(V_ALL
 static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t) { v_narrow_of(v_first(n), p, x, t); }
 
 /* What attend_packed.inc asks for is said there. */
-enum { ROW_VECS = 4 };
+enum { VECTORS = 32 };
 static inline unsigned v_above(vec a, vec b) { return svptest_any(V_ALL, svnot_b_z(V_ALL, svcmple_f32(V_ALL, a, b))); }
 static inline v_bits v_words(const char *p) { return svld1_u32(V_ALL, (const uint32_t *)(const void *)p); }
 static inline vec v_first_bf16(const char *p) { return svreinterpret_f32_u32(svlsl_n_u32_x(V_ALL, v_words(p), 16)); }
