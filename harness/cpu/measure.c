@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32 };
+enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32, READINGS_MOST = 8 };
 static const double sample_ns = 2e6;        /* so long at least, where there are turns enough */
 static const double interval_most = 0.01;   /* half of it, of the median */
 static const double speed_least = 0.85;     /* of a core, before the sample, before the kernel and after it */
@@ -26,6 +26,7 @@ struct series {
     struct sample kept[SAMPLES_MOST], lost[SAMPLES_MOST];   /* lost: a thread lost its core or half of it, or memory changed its pace */
     size_t kept_count, lost_count, lost_all;
     struct ha_paired_sample ceiling;                        /* read after the last sample */
+    size_t readings;                                        /* of memory, between two samples */
 };
 
 /* of all threads of the process */
@@ -40,6 +41,30 @@ static void await_quiet(struct ha_cpu_team *team)
     const uint64_t begin = ha_now_ns();
     while (ha_cpu_team_speed(team) < speed_least && ha_now_ns() - begin < quiet_most_ns && !ha_stop)
         nanosleep(&(struct timespec){ .tv_nsec = (long)quiet_step_ns }, NULL);
+}
+
+/* So many readings of memory as one: bytes over time. */
+static void read_ceiling(struct ha_cpu_team *team, size_t readings, struct ha_paired_sample *c)
+{
+    double s = 0, s_1 = 0;   /* seconds for as many gigabytes */
+    for (size_t i = 0; i < readings; i++) {
+        ha_paired_read(team->paired, c);
+        s += 1 / c->GBps;
+        s_1 += 1 / c->GBps_1;
+    }
+    c->GBps = (double)readings / s;
+    c->GBps_1 = (double)readings / s_1;
+    c->scale = c->GBps / ((double)team->threads * c->GBps_1);
+}
+
+/* Before and after a sample memory is read as long as the sample takes, together: what takes half of a core for moments meets both alike,
+ * while readings much shorter than the sample would be those that it spared, because others do not count. */
+static size_t readings_for(struct ha_cpu_team *team, double ns, struct ha_paired_sample *c)
+{
+    const uint64_t begin = ha_now_ns();
+    ha_paired_read(team->paired, c);
+    const double n = ns / 2 / (double)(ha_now_ns() - begin);
+    return n < 1 ? 1 : n > READINGS_MOST ? READINGS_MOST : (size_t)(n + 0.5);
 }
 
 static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats, size_t *turn)
@@ -77,7 +102,7 @@ static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series 
         x.part_ns[p] = run_part(w, p, repeats, turn);
     }
     const double least = fmin(speed, ha_cpu_team_speed(team));
-    ha_paired_read(team->paired, after);
+    read_ceiling(team, s->readings, after);
     x.GBps = (before.GBps + after->GBps) / 2;
     x.GBps_1 = (before.GBps_1 + after->GBps_1) / 2;
     x.scale = (before.scale + after->scale) / 2;
@@ -168,7 +193,8 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
     double warm_ns = 0;
     for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1, &turn);
     const size_t repeats = repeats_of(w, warm_ns);
-    ha_paired_read(team->paired, &s->ceiling);
+    s->readings = readings_for(team, warm_ns * (double)repeats, &s->ceiling);
+    read_ceiling(team, s->readings, &s->ceiling);
     for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop; took = ha_now_ns() - begin) {
         if (precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
         take(w, team, s, repeats, &turn);

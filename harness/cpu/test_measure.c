@@ -47,13 +47,25 @@ static uint64_t uneven(const void *p, size_t bytes)
     return 0;
 }
 
-static struct ha_cpu_result measure(void)
+/* Counts what is read of memory, and takes so long for it. */
+static size_t reads;
+static uint64_t read_ns;
+static uint64_t counted(const void *p, size_t bytes)
+{
+    const uint64_t begin = ha_now_ns();
+    (void)p, (void)bytes;
+    reads++;
+    while (ha_now_ns() - begin < read_ns) {}
+    return 0;
+}
+
+static struct ha_cpu_result measure(const char *point)
 {
     struct ha_cpu_result r = { 0 };
     struct ha_cpu_work work;
     struct ha_why why;
     ha_cpu_point_default(&r.point);
-    assert_int_equal(ha_cpu_point_parse("kernel=softmax,ctx=300,heads=2/1,threads=1", &r.point, &why), HA_OK);
+    assert_int_equal(ha_cpu_point_parse(point, &r.point, &why), HA_OK);
     assert_int_equal(ha_cpu_work_open(&work, &r.point, &kernels, team->pool, &store, 1, &why), HA_OK);
     assert_int_equal(ha_cpu_measure(&work, team, cap_ns, &r, &why), HA_OK);
     ha_cpu_work_close(&work);
@@ -80,7 +92,7 @@ static void slow_samples_are_taken_again_and_named(void **state)
 {
     (void)state;
     team->rate[0] = 1e9;
-    const struct ha_cpu_result r = measure();
+    const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
     assert_true(r.disturbed && r.retried > 0 && r.samples == r.retried);
 }
 
@@ -96,10 +108,44 @@ static void samples_between_ceilings_that_differ_too(void **state)
     assert_int_equal(ha_cpu_teams_get(&uneven_teams, 1, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
     for (int i = 0; i < 2; i++) ha_paired_read_all(team->paired);   /* now it knows the halves */
-    const struct ha_cpu_result r = measure();
+    const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
     team = before;
     ha_cpu_teams_close(&uneven_teams);
     assert_true(r.disturbed && r.retried > r.samples / 2);   /* not of all: a host that stops for a while makes readings alike */
+}
+
+/* of one reading */
+static size_t blocks_read(void)
+{
+    reads = 0;
+    ha_paired_read_all(team->paired);
+    return reads;
+}
+
+static size_t readings_each(uint64_t ns)
+{
+    reads = 0;
+    read_ns = ns;
+    const struct ha_cpu_result r = measure("kernel=softmax,ctx=200000,heads=32/8,threads=1");
+    return reads / (r.samples + r.retried);
+}
+
+static void memory_is_read_as_long_as_a_sample_takes(void **state)
+{
+    (void)state;
+    struct ha_cpu_teams own;
+    struct ha_cpu_team *before = team;
+    struct ha_kernels k = kernels;
+    struct ha_why why;
+    k.read = counted;
+    assert_int_equal(ha_cpu_teams_open(&own, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&own, 1, &team, &why), HA_OK);
+    assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
+    const size_t one = blocks_read(), many = readings_each(1000), few = readings_each(1000000);
+    team = before;
+    ha_cpu_teams_close(&own);
+    print_message("readings for a sample: %.1f short ones, %.1f long ones\n", (double)many / (double)one, (double)few / (double)one);
+    assert_true(many > 4 * one && few < 2 * one);
 }
 
 int main(void)
@@ -107,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(speed_is_a_share_of_the_best),
         cmocka_unit_test(samples_between_ceilings_that_differ_too),
+        cmocka_unit_test(memory_is_read_as_long_as_a_sample_takes),
         cmocka_unit_test(slow_samples_are_taken_again_and_named),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
