@@ -54,7 +54,7 @@ static void read_ceiling(struct ha_cpu_team *team, size_t readings, struct ha_pa
     }
     c->GBps = (double)readings / s;
     c->GBps_1 = (double)readings / s_1;
-    c->scale = c->GBps / ((double)team->threads * c->GBps_1);
+    c->scale = c->GBps / ((double)ha_pool_threads(team->pool) * c->GBps_1);
 }
 
 /* Before and after a sample memory is read as long as the sample takes, together: what takes half of a core for moments meets both alike,

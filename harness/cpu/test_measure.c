@@ -88,6 +88,21 @@ static void speed_is_a_share_of_the_best(void **state)
     for (int i = 0; i < 20; i++) assert_true(ha_cpu_team_speed(team) < 0.3);
 }
 
+/* A team of 0 threads is one of all. */
+static void scale_is_that_of_the_threads(void **state)
+{
+    (void)state;
+    struct ha_cpu_team *before = team;
+    struct ha_why why;
+    assert_int_equal(ha_cpu_teams_get(&teams, 0, &team, &why), HA_OK);
+    assert_int_equal(ha_cpu_team_ready(team, &kernels, &why), HA_OK);
+    const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=all");
+    const double scale = r.ceiling_GBps / ((double)ha_pool_threads(team->pool) * r.ceiling_1_GBps);
+    team = before;
+    print_message("scale %.2f, of the medians %.2f\n", r.scale, scale);
+    assert_true(r.scale > scale / 2 && r.scale < 2 * scale);
+}
+
 static void slow_samples_are_taken_again_and_named(void **state)
 {
     (void)state;
@@ -153,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(speed_is_a_share_of_the_best),
         cmocka_unit_test(samples_between_ceilings_that_differ_too),
+        cmocka_unit_test(scale_is_that_of_the_threads),
         cmocka_unit_test(memory_is_read_as_long_as_a_sample_takes),
         cmocka_unit_test(slow_samples_are_taken_again_and_named),
     };
