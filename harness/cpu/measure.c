@@ -57,14 +57,21 @@ static void read_ceiling(struct ha_cpu_team *team, size_t readings, struct ha_pa
     c->scale = c->GBps / ((double)ha_pool_threads(team->pool) * c->GBps_1);
 }
 
-/* Before and after a sample memory is read as long as the sample takes, together: what takes half of a core for moments meets both alike,
- * while readings much shorter than the sample would be those that it spared, because others do not count. */
-static size_t readings_for(struct ha_cpu_team *team, double ns, struct ha_paired_sample *c)
+size_t ha_cpu_readings_for(double ns, double reading_ns)
 {
-    const uint64_t begin = ha_now_ns();
-    ha_paired_read(team->paired, c);
-    const double n = ns / 2 / (double)(ha_now_ns() - begin);
+    const double n = ns / 2 / reading_ns;
     return n < 1 ? 1 : n > READINGS_MOST ? READINGS_MOST : (size_t)(n + 0.5);
+}
+
+static double reading_ns(struct ha_cpu_team *team, struct ha_paired_sample *c)
+{
+    double shortest = (double)INFINITY;
+    for (int i = 0; i < HA_CPU_FIRST_READINGS; i++) {
+        const uint64_t begin = ha_now_ns();
+        ha_paired_read(team->paired, c);
+        shortest = fmin(shortest, (double)(ha_now_ns() - begin));
+    }
+    return shortest;
 }
 
 static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats, size_t *turn)
@@ -193,7 +200,7 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
     double warm_ns = 0;
     for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1, &turn);
     const size_t repeats = repeats_of(w, warm_ns);
-    s->readings = readings_for(team, warm_ns * (double)repeats, &s->ceiling);
+    s->readings = ha_cpu_readings_for(warm_ns * (double)repeats, reading_ns(team, &s->ceiling));
     read_ceiling(team, s->readings, &s->ceiling);
     for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop; took = ha_now_ns() - begin) {
         if (precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
@@ -201,6 +208,7 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
     }
     const bool enough = s->kept_count + s->lost_count > 0 && !ha_stop;
     if (enough) settle(w, s, peak, r);
+    r->readings = s->readings;
     r->wake_ns = team->wake_ns;
     free(s);
     return enough ? HA_OK : ha_why(why, HA_WAIVED, "stopped");

@@ -11,4 +11,9 @@
  * ha_cpu_team_speed). HA_WAIVED: stopped before there were enough. */
 enum ha_status ha_cpu_measure(struct ha_cpu_work *work, struct ha_cpu_team *team, uint64_t cap_ns, struct ha_cpu_result *result, struct ha_why *why);
 
+/* Before each sample and after it memory is read so many times, 1 to 8: together as long as the sample takes. What takes half of a core
+ * for moments then meets both alike; much shorter readings would be those that it spared, because others do not count. */
+enum { HA_CPU_FIRST_READINGS = 3 };   /* by which the time of one is known */
+size_t ha_cpu_readings_for(double sample_ns, double reading_ns);
+
 #endif

@@ -34,6 +34,7 @@ struct ha_cpu_result {
     double scale;                      /* ceiling with all threads / (threads x with one): 1 with one thread */
     double huge_share, node_share;     /* of the KV: on huge pages; on the NUMA node that has most of it */
     double wake_ns;                    /* an empty run of the pool */
+    size_t readings;                   /* of memory between two samples */
     bool disturbed;                    /* fewer samples than wanted kept their cores: the others are in it too */
 };
 

@@ -47,15 +47,12 @@ static uint64_t uneven(const void *p, size_t bytes)
     return 0;
 }
 
-/* Counts what is read of memory, and takes so long for it. */
+/* Counts what is read of memory. */
 static size_t reads;
-static uint64_t read_ns;
 static uint64_t counted(const void *p, size_t bytes)
 {
-    const uint64_t begin = ha_now_ns();
     (void)p, (void)bytes;
     reads++;
-    while (ha_now_ns() - begin < read_ns) {}
     return 0;
 }
 
@@ -129,23 +126,16 @@ static void samples_between_ceilings_that_differ_too(void **state)
     assert_true(r.disturbed && r.retried > r.samples / 2);   /* not of all: a host that stops for a while makes readings alike */
 }
 
-/* of one reading */
-static size_t blocks_read(void)
+static void readings_take_as_long_as_a_sample(void **state)
 {
-    reads = 0;
-    ha_paired_read_all(team->paired);
-    return reads;
+    (void)state;
+    assert_int_equal(ha_cpu_readings_for(38e6, 4e6), 5);
+    assert_int_equal(ha_cpu_readings_for(10e6, 4e6), 1);
+    assert_int_equal(ha_cpu_readings_for(1e3, 4e6), 1);
+    assert_int_equal(ha_cpu_readings_for(1e9, 4e6), 8);
 }
 
-static size_t readings_each(uint64_t ns)
-{
-    reads = 0;
-    read_ns = ns;
-    const struct ha_cpu_result r = measure("kernel=softmax,ctx=200000,heads=32/8,threads=1");
-    return reads / (r.samples + r.retried);
-}
-
-static void memory_is_read_as_long_as_a_sample_takes(void **state)
+static void memory_is_read_so_often(void **state)
 {
     (void)state;
     struct ha_cpu_teams own;
@@ -156,11 +146,16 @@ static void memory_is_read_as_long_as_a_sample_takes(void **state)
     assert_int_equal(ha_cpu_teams_open(&own, &why), HA_OK);
     assert_int_equal(ha_cpu_teams_get(&own, 1, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
-    const size_t one = blocks_read(), many = readings_each(1000), few = readings_each(1000000);
+    reads = 0;
+    ha_paired_read_all(team->paired);
+    const size_t one = reads;
+    reads = 0;
+    const struct ha_cpu_result r = measure("kernel=softmax,ctx=200000,heads=32/8,threads=1");
     team = before;
     ha_cpu_teams_close(&own);
-    print_message("readings for a sample: %.1f short ones, %.1f long ones\n", (double)many / (double)one, (double)few / (double)one);
-    assert_true(many > 4 * one && few < 2 * one);
+    const size_t taken = r.disturbed ? r.samples : r.samples + r.retried;
+    assert_int_equal(r.readings, 8);   /* they take no time */
+    assert_int_equal(reads, one * (HA_CPU_FIRST_READINGS + (1 + taken) * r.readings));
 }
 
 int main(void)
@@ -169,7 +164,8 @@ int main(void)
         cmocka_unit_test(speed_is_a_share_of_the_best),
         cmocka_unit_test(samples_between_ceilings_that_differ_too),
         cmocka_unit_test(scale_is_that_of_the_threads),
-        cmocka_unit_test(memory_is_read_as_long_as_a_sample_takes),
+        cmocka_unit_test(readings_take_as_long_as_a_sample),
+        cmocka_unit_test(memory_is_read_so_often),
         cmocka_unit_test(slow_samples_are_taken_again_and_named),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
