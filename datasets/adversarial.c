@@ -10,7 +10,7 @@
 struct place {
     const struct ha_source *src;
     size_t seq, layer, kv_head;
-    size_t head;  /* of the query */
+    size_t head; /* of the query */
 };
 
 static uint64_t stream(const struct place *p, enum ha_purpose purpose)
@@ -21,8 +21,7 @@ static uint64_t stream(const struct place *p, enum ha_purpose purpose)
 static void noise(const struct place *p, enum ha_purpose purpose, size_t row, float gain, float *out)
 {
     ha_noise_row(p->src, stream(p, purpose), row, out);
-    for (size_t j = 0; j < p->src->shape.head_dim; j++)
-        out[j] *= gain;
+    for (size_t j = 0; j < p->src->shape.head_dim; j++) out[j] *= gain;
 }
 
 /* [head_dim] of -1 and 1, the same for every token */
@@ -30,8 +29,7 @@ static void signs(const struct place *p, float *out)
 {
     uint64_t bits = 0;
     for (size_t j = 0; j < p->src->shape.head_dim; j++, bits >>= 1) {
-        if (j % 64 == 0)
-            bits = ha_rng_bits(p->src->seed, stream(p, HA_FOR_SIGN), j / 64);
+        if (j % 64 == 0) bits = ha_rng_bits(p->src->seed, stream(p, HA_FOR_SIGN), j / 64);
         out[j] = bits & 1 ? -1.0f : 1.0f;
     }
 }
@@ -53,8 +51,7 @@ static void ramp(const struct place *p, size_t step, float *row)
     size_t d = p->src->shape.head_dim;
     double base = 7.9 * ((double)step / (double)p->src->total_tokens);
     signs(p, row);
-    for (size_t j = 0; j < d; j++)
-        row[j] *= (float)(base + (double)j / (double)(16 * d));
+    for (size_t j = 0; j < d; j++) row[j] *= (float)(base + (double)j / (double)(16 * d));
 }
 
 static void rising_key(const struct place *p, size_t token, float *row) { ramp(p, token, row); }
@@ -70,8 +67,7 @@ static void ramp_query(const struct place *p, size_t token, float *row)
     (void)token;
     size_t d = p->src->shape.head_dim;
     signs(p, row);
-    for (size_t j = 0; j < d; j++)
-        row[j] *= 10 / sqrtf((float)d);
+    for (size_t j = 0; j < d; j++) row[j] *= 10 / sqrtf((float)d);
 }
 
 /* Scores of 32 * 96 * sqrt(d), a few units more or less. The noise comes as +a and -a in pairs, inside
@@ -87,8 +83,7 @@ static void offset_key(const struct place *p, size_t token, float *row)
         row[j] = sign[j] * (96 + a);
         row[j + 1] = sign[j + 1] * (96 - a);
     }
-    if (d % 2)
-        row[d - 1] = sign[d - 1] * 96;
+    if (d % 2) row[d - 1] = sign[d - 1] * 96;
 }
 
 static void offset_query(const struct place *p, size_t token, float *row)
@@ -96,8 +91,7 @@ static void offset_query(const struct place *p, size_t token, float *row)
     float sign[HA_HEAD_DIM_MAX];
     noise(p, HA_FOR_QUERY, token, 1, row);
     signs(p, sign);
-    for (size_t j = 0; j < p->src->shape.head_dim; j++)
-        row[j] += 32 * sign[j];
+    for (size_t j = 0; j < p->src->shape.head_dim; j++) row[j] += 32 * sign[j];
 }
 
 /* +w, -w in turn, w 64 times the noise */
@@ -106,8 +100,7 @@ static void cancelling_value(const struct place *p, size_t token, float *row)
     float w[HA_HEAD_DIM_MAX];
     noise(p, HA_FOR_PATTERN, 0, token % 2 ? -64.0f : 64.0f, w);
     noise(p, HA_FOR_VALUE, token, 1, row);
-    for (size_t j = 0; j < p->src->shape.head_dim; j++)
-        row[j] += w[j];
+    for (size_t j = 0; j < p->src->shape.head_dim; j++) row[j] += w[j];
 }
 
 /* 16 times one key of the context, which so scores 16 sqrt(d); the others 0 +- 16 */
@@ -117,15 +110,13 @@ static void dominant_query(const struct place *p, size_t token, float *row)
     float key[HA_HEAD_DIM_MAX];
     noise(p, HA_FOR_KEY, ha_rng_below(p->src->seed, stream(p, HA_FOR_PLACE), 0, context ? context : 1), 16, key);
     noise(p, HA_FOR_QUERY, token, 1, row);
-    for (size_t j = 0; j < p->src->shape.head_dim; j++)
-        row[j] += key[j];
+    for (size_t j = 0; j < p->src->shape.head_dim; j++) row[j] += key[j];
 }
 
 static void zero_value(const struct place *p, size_t token, float *row)
 {
     (void)token;
-    for (size_t j = 0; j < p->src->shape.head_dim; j++)
-        row[j] = 0;
+    for (size_t j = 0; j < p->src->shape.head_dim; j++) row[j] = 0;
 }
 
 /* Either sign, magnitudes in (top / 2, top]. Scores are about 2^16. */
@@ -162,12 +153,12 @@ static const struct pattern {
     void (*value)(const struct place *p, size_t token, float *row);
     void (*query)(const struct place *p, size_t token, float *row);
 } PATTERN[] = {
-    { same_key, noise_value, noise_query },        /* ties */
-    { rising_key, noise_value, ramp_query },       /* each key beats all before it */
+    { same_key, noise_value, noise_query },  /* ties */
+    { rising_key, noise_value, ramp_query }, /* each key beats all before it */
     { falling_key, noise_value, ramp_query },
-    { offset_key, noise_value, offset_query },     /* huge common offset */
+    { offset_key, noise_value, offset_query }, /* huge common offset */
     { noise_key, cancelling_value, noise_query },
-    { noise_key, noise_value, dominant_query },    /* one key has all the mass */
+    { noise_key, noise_value, dominant_query }, /* one key has all the mass */
     { noise_key, zero_value, noise_query },
     { huge_key, huge_value, huge_query },
 };
@@ -203,14 +194,17 @@ static void adversarial_kv(struct ha_source *src, size_t seq, size_t layer, size
 
 static void adversarial_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
 {
-    struct place p = { .src = src, .seq = seq, .layer = layer, .kv_head = head / ha_shape_group(&src->shape), .head = head };
+    struct place p = {
+        .src = src, .seq = seq, .layer = layer, .kv_head = head / ha_shape_group(&src->shape), .head = head
+    };
     pattern_of(&p)->query(&p, token, q);
     ha_row_round(src, q);
 }
 
 const struct ha_dataset ha_dataset_adversarial = {
     .name = "adversarial",
-    .doc = "by layer and KV head in turn: ties, rising, falling and offset scores, cancelling V, one dominant key, zero V, huge values",
+    .doc = "by layer and KV head in turn: ties, rising, falling and offset scores, cancelling V, one dominant key, "
+           "zero V, huge values",
     .open = adversarial_open,
     .close = ha_source_close,
     .kv = adversarial_kv,

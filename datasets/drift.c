@@ -27,8 +27,7 @@ static void drift_query(struct ha_source *src, size_t seq, size_t layer, size_t 
     float a = gain * quarter_sine(1 - x), b = gain * quarter_sine(x);
     ha_noise_row(src, stream, token / STEPS, q);
     ha_noise_row(src, stream, token / STEPS + 1, next);
-    for (size_t j = 0; j < src->shape.head_dim; j++)
-        q[j] = a * q[j] + b * next[j];
+    for (size_t j = 0; j < src->shape.head_dim; j++) q[j] = a * q[j] + b * next[j];
     ha_row_round(src, q);
 }
 

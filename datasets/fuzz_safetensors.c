@@ -14,8 +14,7 @@ static volatile unsigned char seen;
 
 static void touch(const void *data, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++)
-        seen = (unsigned char)(seen ^ ((const unsigned char *)data)[i]);
+    for (size_t i = 0; i < bytes; i++) seen = (unsigned char)(seen ^ ((const unsigned char *)data)[i]);
 }
 
 static size_t meta_size(const struct ha_safetensors *file, const char *key)
@@ -36,8 +35,7 @@ static void read_all(struct ha_source *src, const struct ha_shape *s, size_t fir
         for (size_t token = first_query; token < tokens; token++) {
             for (size_t head = 0; head < s->q_heads && s->head_dim <= 4096; head++)
                 ha_dataset_trace.query(src, 0, layer, head, token, q);
-            if (s->model_dim && s->model_dim <= 4096)
-                ha_dataset_trace.input(src, 0, layer, token, q);
+            if (s->model_dim && s->model_dim <= 4096) ha_dataset_trace.input(src, 0, layer, token, q);
         }
         if (s->model_dim)
             touch(ha_dataset_trace.wq(src, layer), s->q_heads * s->head_dim * s->model_dim * sizeof(float));
@@ -50,20 +48,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct ha_safetensors *file;
     struct ha_source *src;
     struct ha_why why;
-    if (ha_safetensors_parse(&file, "input", data, bytes, &why) != HA_OK)
-        return 0;
+    if (ha_safetensors_parse(&file, "input", data, bytes, &why) != HA_OK) return 0;
     for (size_t i = 0; i < ha_safetensors_count(file); i++) {
         const struct ha_tensor *t = ha_safetensors_at(file, i);
-        if (ha_safetensors_find(file, t->name) != t)
-            abort();
+        if (ha_safetensors_find(file, t->name) != t) abort();
         touch(t->data, t->bytes);
     }
     size_t tokens = meta_size(file, "tokens"), first_query = meta_size(file, "q_first");
     struct ha_shape shape = { .batch = 1, .dtype = (enum ha_dtype)(bytes % HA_DTYPE_COUNT), .q_len = 1 };
     shape.ctx[0] = tokens;
     shape.observed = tokens - first_query;
-    if (ha_trace_open(&src, &shape, tokens, "input", file, &why) != HA_OK)
-        return 0;
+    if (ha_trace_open(&src, &shape, tokens, "input", file, &why) != HA_OK) return 0;
     read_all(src, &shape, first_query, tokens);
     ha_dataset_trace.close(src);
     return 0;

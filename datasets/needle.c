@@ -24,11 +24,9 @@ static void needle_query(struct ha_source *src, size_t seq, size_t layer, size_t
     double squares = 0;
     ha_noise_row(src, ha_stream(HA_FOR_KEY, seq, layer, head / ha_shape_group(&src->shape)), depth, key);
     ha_noise_row(src, ha_stream(HA_FOR_QUERY, seq, layer, head), token, q);
-    for (size_t j = 0; j < d; j++)
-        squares += (double)key[j] * (double)key[j];
+    for (size_t j = 0; j < d; j++) squares += (double)key[j] * (double)key[j];
     float gain = squares > 0 ? (float)((double)(SCORE * sqrtf((float)d)) / squares) : 0;
-    for (size_t j = 0; j < d; j++)
-        q[j] = gain * key[j] + 0.5f * q[j];
+    for (size_t j = 0; j < d; j++) q[j] = gain * key[j] + 0.5f * q[j];
     ha_row_round(src, q);
 }
 

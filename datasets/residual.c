@@ -15,7 +15,7 @@
  * them stay below 2^24. */
 
 enum { STEPS = 6, MODEL_DIM_DEFAULT = 256, MODEL_DIM_MAX = 8192, LANES = 16 };
-#define X_UNIT 0x1p-6f
+#define X_UNIT       0x1p-6f
 #define WQ_BYTES_MAX ((size_t)4 << 30)
 
 /* 1024 cos(15 i degrees); the sine is the same table backwards */
@@ -24,7 +24,7 @@ static const int32_t COSINE[STEPS + 1] = { 1024, 989, 887, 724, 512, 265, 0 };
 struct residual {
     struct ha_source base;
     size_t layer_floats;
-    float wq[];  /* [layers][q_heads*head_dim][model_dim] */
+    float wq[]; /* [layers][q_heads*head_dim][model_dim] */
 };
 
 static struct residual *of(struct ha_source *src) { return (struct residual *)(void *)src; }
@@ -36,8 +36,7 @@ static int32_t nearest(float x) { return (int32_t)(x + 512.5f) - 512; }
 static float wq_unit(size_t model_dim)
 {
     float unit = 1;
-    for (size_t n = 16; n < model_dim; n *= 4)
-        unit *= 0.5f;
+    for (size_t n = 16; n < model_dim; n *= 4) unit *= 0.5f;
     return unit;
 }
 
@@ -47,7 +46,8 @@ static enum ha_status residual_open(struct ha_source **src, struct ha_shape *sha
     *src = NULL;
     size_t model_dim = shape->model_dim ? shape->model_dim : MODEL_DIM_DEFAULT, floats, bytes;
     if (model_dim > MODEL_DIM_MAX)
-        return ha_why(why, HA_ERROR, "dataset residual: model_dim is %zu; up to %d is possible", model_dim, MODEL_DIM_MAX);
+        return ha_why(why, HA_ERROR, "dataset residual: model_dim is %zu; up to %d is possible", model_dim,
+                      MODEL_DIM_MAX);
     if (__builtin_mul_overflow(shape->q_heads, shape->head_dim, &floats)
         || __builtin_mul_overflow(floats, model_dim, &floats) || __builtin_mul_overflow(floats, shape->layers, &bytes)
         || __builtin_mul_overflow(bytes, sizeof(float), &bytes) || bytes > WQ_BYTES_MAX)
@@ -57,8 +57,7 @@ static enum ha_status residual_open(struct ha_source **src, struct ha_shape *sha
                       shape->layers, shape->q_heads, shape->head_dim, model_dim, WQ_BYTES_MAX);
     enum ha_status status = ha_source_open(src, sizeof(struct residual) + bytes, "residual", shape, total_tokens, seed,
                                            file, why);
-    if (status != HA_OK)
-        return status;
+    if (status != HA_OK) return status;
     struct residual *r = of(*src);
     shape->model_dim = r->base.shape.model_dim = model_dim;
     r->layer_floats = floats;
@@ -66,8 +65,7 @@ static enum ha_status residual_open(struct ha_source **src, struct ha_shape *sha
     for (size_t layer = 0; layer < shape->layers; layer++) {
         float *w = r->wq + layer * floats;
         ha_rng_normals(seed, ha_stream(HA_FOR_WQ, 0, layer, 0), 0, floats, w);
-        for (size_t i = 0; i < floats; i++)
-            w[i] = (float)nearest(0.9f * w[i]) * unit;
+        for (size_t i = 0; i < floats; i++) w[i] = (float)nearest(0.9f * w[i]) * unit;
     }
     return HA_OK;
 }
@@ -85,7 +83,10 @@ static void residual_input(struct ha_source *src, size_t seq, size_t layer, size
     }
 }
 
-static const float *residual_wq(struct ha_source *src, size_t layer) { return of(src)->wq + layer * of(src)->layer_floats; }
+static const float *residual_wq(struct ha_source *src, size_t layer)
+{
+    return of(src)->wq + layer * of(src)->layer_floats;
+}
 
 static void residual_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
 {
@@ -97,12 +98,9 @@ static void residual_query(struct ha_source *src, size_t seq, size_t layer, size
         float lane[LANES] = { 0 }, sum = 0;
         size_t j = 0;
         for (; j + LANES <= n; j += LANES)
-            for (size_t l = 0; l < LANES; l++)
-                lane[l] += w[j + l] * x[j + l];
-        for (; j < n; j++)
-            sum += w[j] * x[j];
-        for (size_t l = 0; l < LANES; l++)
-            sum += lane[l];
+            for (size_t l = 0; l < LANES; l++) lane[l] += w[j + l] * x[j + l];
+        for (; j < n; j++) sum += w[j] * x[j];
+        for (size_t l = 0; l < LANES; l++) sum += lane[l];
         q[i] = sum;
     }
     ha_row_round(src, q);

@@ -16,20 +16,27 @@
 enum { SINKS = 4, SEGMENT = 1024, LEVELS = 3 };
 #define SINK_SCORE  10.0f
 #define SINK_VALUE  (1.0f / 32)
-#define HEAVY_SCORE 9.0f   /* one token of each SEGMENT */
-#define NEAR_SCORE  2.5f   /* at each level */
+#define HEAVY_SCORE 9.0f /* one token of each SEGMENT */
+#define NEAR_SCORE  2.5f /* at each level */
 #define KEY_NOISE   0.5f
 
-static const struct { size_t width; enum ha_purpose purpose; } LEVEL[LEVELS] = {
-    { 16, HA_FOR_NEAR_16 }, { 128, HA_FOR_NEAR_128 }, { 1024, HA_FOR_NEAR_1024 },
+static const struct {
+    size_t width;
+    enum ha_purpose purpose;
+} LEVEL[LEVELS] = {
+    { 16, HA_FOR_NEAR_16 },
+    { 128, HA_FOR_NEAR_128 },
+    { 1024, HA_FOR_NEAR_1024 },
 };
 
 /* How much a query of a kind of head holds of each. */
-static const struct kind { float noise, sink, heavy, near; } KIND[4] = {
-    { 0.5f, 0.3f, 0.1f, 0.1f },  /* flat */
-    { 0.5f, 1.0f, 0.3f, 0.3f },  /* sink */
-    { 0.5f, 0.5f, 0.3f, 1.2f },  /* local */
-    { 3.0f, 0.5f, 1.0f, 0.3f },  /* peaked */
+static const struct kind {
+    float noise, sink, heavy, near;
+} KIND[4] = {
+    { 0.5f, 0.3f, 0.1f, 0.1f }, /* flat */
+    { 0.5f, 1.0f, 0.3f, 0.3f }, /* sink */
+    { 0.5f, 0.5f, 0.3f, 1.2f }, /* local */
+    { 3.0f, 0.5f, 1.0f, 0.3f }, /* peaked */
 };
 
 /* A direction that moves from knot to knot: both ends of the current piece. */
@@ -41,8 +48,7 @@ struct path {
 
 static void path_move(const struct ha_source *src, uint64_t stream, size_t knot, struct path *p)
 {
-    if (p->valid && p->knot == knot)
-        return;
+    if (p->valid && p->knot == knot) return;
     p->valid = true;
     p->knot = knot;
     ha_noise_row(src, stream, knot, p->from);
@@ -57,8 +63,7 @@ static void near_add(const struct ha_source *src, size_t seq, size_t layer, size
         size_t width = LEVEL[l].width;
         path_move(src, ha_stream(LEVEL[l].purpose, seq, layer, head), token / width, &path[l]);
         float x = (float)(token % width) / (float)width, a = gain * (1 - x), b = gain * x;
-        for (size_t j = 0; j < src->shape.head_dim; j++)
-            row[j] += a * path[l].from[j] + b * path[l].to[j];
+        for (size_t j = 0; j < src->shape.head_dim; j++) row[j] += a * path[l].from[j] + b * path[l].to[j];
     }
 }
 
@@ -76,11 +81,11 @@ static enum ha_status sinks_open(struct ha_source **src, struct ha_shape *shape,
 
 static void add(size_t n, float gain, const float *from, float *row)
 {
-    for (size_t j = 0; j < n; j++)
-        row[j] += gain * from[j];
+    for (size_t j = 0; j < n; j++) row[j] += gain * from[j];
 }
 
-static void sinks_keys(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k)
+static void sinks_keys(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count,
+                       void *k)
 {
     size_t d = src->shape.head_dim;
     struct path path[LEVELS] = { 0 };
@@ -90,36 +95,32 @@ static void sinks_keys(struct ha_source *src, size_t seq, size_t layer, size_t h
     for (size_t i = 0; i < count; i++) {
         size_t token = first + i;
         ha_noise_row(src, ha_stream(HA_FOR_KEY, seq, layer, head), token, row);
-        for (size_t j = 0; j < d; j++)
-            row[j] *= KEY_NOISE;
+        for (size_t j = 0; j < d; j++) row[j] *= KEY_NOISE;
         near_add(src, seq, layer, head, token, NEAR_SCORE * unit, path, row);
-        if (token < SINKS)
-            add(d, SINK_SCORE * unit, sink, row);
-        else if (is_heavy(src, seq, layer, head, token))
-            add(d, HEAVY_SCORE * unit, heavy, row);
+        if (token < SINKS) add(d, SINK_SCORE * unit, sink, row);
+        else if (is_heavy(src, seq, layer, head, token)) add(d, HEAVY_SCORE * unit, heavy, row);
         ha_row_store(src, k, i, row);
     }
 }
 
-static void sinks_values(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *v)
+static void sinks_values(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count,
+                         void *v)
 {
     uint64_t stream = ha_stream(HA_FOR_VALUE, seq, layer, head);
     float row[HA_HEAD_DIM_MAX];
     ha_noise_store(src, stream, first, count, v);
     for (size_t token = first; token < first + count && token < SINKS; token++) {
         ha_noise_row(src, stream, token, row);
-        for (size_t j = 0; j < src->shape.head_dim; j++)
-            row[j] *= SINK_VALUE;
+        for (size_t j = 0; j < src->shape.head_dim; j++) row[j] *= SINK_VALUE;
         ha_row_store(src, v, token - first, row);
     }
 }
 
-static void sinks_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k, void *v)
+static void sinks_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
+                     void *v)
 {
-    if (k)
-        sinks_keys(src, seq, layer, head, first, count, k);
-    if (v)
-        sinks_values(src, seq, layer, head, first, count, v);
+    if (k) sinks_keys(src, seq, layer, head, first, count, k);
+    if (v) sinks_values(src, seq, layer, head, first, count, v);
 }
 
 static void sinks_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
@@ -129,8 +130,7 @@ static void sinks_query(struct ha_source *src, size_t seq, size_t layer, size_t 
     struct path path[LEVELS] = { 0 };
     float direction[HA_HEAD_DIM_MAX];
     ha_noise_row(src, ha_stream(HA_FOR_QUERY, seq, layer, head), token, q);
-    for (size_t j = 0; j < d; j++)
-        q[j] *= kind->noise;
+    for (size_t j = 0; j < d; j++) q[j] *= kind->noise;
     ha_noise_row(src, ha_stream(HA_FOR_SINK, seq, layer, kv_head), 0, direction);
     add(d, kind->sink, direction, q);
     ha_noise_row(src, ha_stream(HA_FOR_HEAVY, seq, layer, kv_head), 0, direction);

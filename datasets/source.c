@@ -20,13 +20,13 @@ uint64_t ha_stream(enum ha_purpose purpose, size_t seq, size_t layer, size_t hea
 
 static enum ha_status shape_check(const char *name, const struct ha_shape *s, size_t total_tokens, struct ha_why *why)
 {
-    const struct { const char *key; size_t value, max; } limits[] = {
-        { "layers", s->layers, LAYERS_MAX },
-        { "batch", s->batch, HA_BATCH_MAX },
-        { "query heads", s->q_heads, HEADS_MAX },
-        { "KV heads", s->kv_heads, HEADS_MAX },
-        { "head_dim", s->head_dim, HA_HEAD_DIM_MAX },
-        { "tokens", total_tokens, TOKENS_MAX },
+    const struct {
+        const char *key;
+        size_t value, max;
+    } limits[] = {
+        { "layers", s->layers, LAYERS_MAX },          { "batch", s->batch, HA_BATCH_MAX },
+        { "query heads", s->q_heads, HEADS_MAX },     { "KV heads", s->kv_heads, HEADS_MAX },
+        { "head_dim", s->head_dim, HA_HEAD_DIM_MAX }, { "tokens", total_tokens, TOKENS_MAX },
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (limits[i].value < 1 || limits[i].value > limits[i].max)
@@ -39,8 +39,7 @@ static enum ha_status shape_check(const char *name, const struct ha_shape *s, si
         if (s->ctx[b] > total_tokens)
             return ha_why(why, HA_ERROR, "dataset %s: sequence %zu has %zu tokens, more than the total of %zu", name, b,
                           s->ctx[b], total_tokens);
-    if (!isfinite(s->scale))
-        return ha_why(why, HA_ERROR, "dataset %s: the scale is not finite", name);
+    if (!isfinite(s->scale)) return ha_why(why, HA_ERROR, "dataset %s: the scale is not finite", name);
     return HA_OK;
 }
 
@@ -48,17 +47,13 @@ enum ha_status ha_source_open(struct ha_source **src, size_t bytes, const char *
                               size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why)
 {
     *src = NULL;
-    if (file)
-        return ha_why(why, HA_ERROR, "dataset %s reads no file: leave out '/%s'", name, file);
+    if (file) return ha_why(why, HA_ERROR, "dataset %s reads no file: leave out '/%s'", name, file);
     enum ha_status status = shape_check(name, shape, total_tokens, why);
-    if (status != HA_OK)
-        return status;
+    if (status != HA_OK) return status;
     struct ha_source *s = calloc(1, bytes);
-    if (!s)
-        return ha_why(why, HA_ERROR, "dataset %s: out of memory (%zu bytes)", name, bytes);
+    if (!s) return ha_why(why, HA_ERROR, "dataset %s: out of memory (%zu bytes)", name, bytes);
     shape->model_dim = 0;
-    if (!(shape->scale != 0))
-        shape->scale = 1 / sqrtf((float)shape->head_dim);
+    if (!(shape->scale != 0)) shape->scale = 1 / sqrtf((float)shape->head_dim);
     s->shape = *shape;
     s->total_tokens = total_tokens;
     s->seed = seed;
@@ -86,12 +81,11 @@ void ha_noise_store(const struct ha_source *src, uint64_t stream, size_t first, 
     }
 }
 
-void ha_noise_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k, void *v)
+void ha_noise_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
+                 void *v)
 {
-    if (k)
-        ha_noise_store(src, ha_stream(HA_FOR_KEY, seq, layer, head), first, count, k);
-    if (v)
-        ha_noise_store(src, ha_stream(HA_FOR_VALUE, seq, layer, head), first, count, v);
+    if (k) ha_noise_store(src, ha_stream(HA_FOR_KEY, seq, layer, head), first, count, k);
+    if (v) ha_noise_store(src, ha_stream(HA_FOR_VALUE, seq, layer, head), first, count, v);
 }
 
 void ha_row_store(const struct ha_source *src, void *out, size_t row, const float *in)
@@ -102,6 +96,5 @@ void ha_row_store(const struct ha_source *src, void *out, size_t row, const floa
 
 void ha_row_round(const struct ha_source *src, float *row)
 {
-    for (size_t j = 0; j < src->shape.head_dim; j++)
-        row[j] = ha_round(row[j], src->shape.dtype);
+    for (size_t j = 0; j < src->shape.head_dim; j++) row[j] = ha_round(row[j], src->shape.dtype);
 }

@@ -17,9 +17,19 @@ struct ha_source {
 /* Every number has a purpose, and every (purpose, seq, layer, head) a stream of its own. The values are
  * part of the data's identity: append only. */
 enum ha_purpose {
-    HA_FOR_KEY, HA_FOR_VALUE, HA_FOR_QUERY, HA_FOR_PLACE, HA_FOR_SIGN,
-    HA_FOR_SINK, HA_FOR_HEAVY, HA_FOR_NEAR_16, HA_FOR_NEAR_128, HA_FOR_NEAR_1024,
-    HA_FOR_INPUT, HA_FOR_WQ, HA_FOR_PATTERN,
+    HA_FOR_KEY,
+    HA_FOR_VALUE,
+    HA_FOR_QUERY,
+    HA_FOR_PLACE,
+    HA_FOR_SIGN,
+    HA_FOR_SINK,
+    HA_FOR_HEAVY,
+    HA_FOR_NEAR_16,
+    HA_FOR_NEAR_128,
+    HA_FOR_NEAR_1024,
+    HA_FOR_INPUT,
+    HA_FOR_WQ,
+    HA_FOR_PATTERN,
 };
 uint64_t ha_stream(enum ha_purpose purpose, size_t seq, size_t layer, size_t head);
 
@@ -32,7 +42,8 @@ void ha_source_close(struct ha_source *src);
 /* Row `row` of the noise of a stream: [head_dim], mean 0, variance 1. */
 void ha_noise_row(const struct ha_source *src, uint64_t stream, size_t row, float *out);
 /* ha_dataset.kv with K and V noise, each value independent of all others */
-void ha_noise_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k, void *v);
+void ha_noise_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
+                 void *v);
 /* the noise rows [first, first+count) of one stream, stored as shape.dtype */
 void ha_noise_store(const struct ha_source *src, uint64_t stream, size_t first, size_t count, void *out);
 /* one token's row among `out`'s rows */

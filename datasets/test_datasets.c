@@ -17,7 +17,8 @@ extern const struct ha_dataset ha_dataset_iid, ha_dataset_sinks, ha_dataset_need
     ha_dataset_residual, ha_dataset_adversarial;
 
 static const struct ha_dataset *const all[] = {
-    &ha_dataset_iid, &ha_dataset_sinks, &ha_dataset_needle, &ha_dataset_drift, &ha_dataset_residual, &ha_dataset_adversarial,
+    &ha_dataset_iid,   &ha_dataset_sinks,    &ha_dataset_needle,
+    &ha_dataset_drift, &ha_dataset_residual, &ha_dataset_adversarial,
 };
 enum { ALL = sizeof all / sizeof *all };
 static const enum ha_dtype dtypes[] = { HA_F32, HA_F16, HA_BF16 };
@@ -28,15 +29,21 @@ static struct ha_source *open_shape(const struct ha_dataset *d, struct ha_shape 
 {
     struct ha_source *src;
     struct ha_why why = { "" };
-    if (d->open(&src, shape, total, seed, NULL, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    if (d->open(&src, shape, total, seed, NULL, &why) != HA_OK) fail_msg("%s", why.text);
     return src;
 }
 
 static struct ha_shape shape_of(size_t tokens, size_t head_dim, enum ha_dtype dtype)
 {
-    return (struct ha_shape){ .layers = 8, .batch = 1, .q_heads = 8, .kv_heads = 4, .head_dim = head_dim, .dtype = dtype,
-                              .ctx = { tokens }, .q_len = 1, .steps = 1 };
+    return (struct ha_shape){ .layers = 8,
+                              .batch = 1,
+                              .q_heads = 8,
+                              .kv_heads = 4,
+                              .head_dim = head_dim,
+                              .dtype = dtype,
+                              .ctx = { tokens },
+                              .q_len = 1,
+                              .steps = 1 };
 }
 
 /* K and V of one head and one query as floats, with binary64 scores and weights. */
@@ -81,15 +88,12 @@ static struct view view_make(const struct ha_dataset *d, struct ha_source *src, 
     double max = -HUGE_VAL, sum = 0;
     for (size_t t = 0; t < w.n; t++) {
         w.score[t] = 0;
-        for (size_t j = 0; j < w.d; j++)
-            w.score[t] += (double)w.q[j] * (double)w.k[t * w.d + j];
+        for (size_t j = 0; j < w.d; j++) w.score[t] += (double)w.q[j] * (double)w.k[t * w.d + j];
         w.score[t] *= (double)s->scale;
         max = fmax(max, w.score[t]);
     }
-    for (size_t t = 0; t < w.n; t++)
-        sum += w.weight[t] = exp(w.score[t] - max);
-    for (size_t t = 0; t < w.n; t++)
-        w.weight[t] /= sum;
+    for (size_t t = 0; t < w.n; t++) sum += w.weight[t] = exp(w.score[t] - max);
+    for (size_t t = 0; t < w.n; t++) w.weight[t] /= sum;
     free(stored);
     return w;
 }
@@ -97,8 +101,7 @@ static struct view view_make(const struct ha_dataset *d, struct ha_source *src, 
 static double mass(const struct view *w, size_t first, size_t end)
 {
     double sum = 0;
-    for (size_t t = first; t < end; t++)
-        sum += w->weight[t];
+    for (size_t t = first; t < end; t++) sum += w->weight[t];
     return sum;
 }
 
@@ -107,8 +110,7 @@ static double effective_keys(const struct view *w)
 {
     double entropy = 0;
     for (size_t t = 0; t < w->n; t++)
-        if (w->weight[t] > 0)
-            entropy -= w->weight[t] * log(w->weight[t]);
+        if (w->weight[t] > 0) entropy -= w->weight[t] * log(w->weight[t]);
     return exp(entropy);
 }
 
@@ -116,8 +118,7 @@ static size_t top(const struct view *w)
 {
     size_t best = 0;
     for (size_t t = 1; t < w->n; t++)
-        if (w->score[t] > w->score[best])
-            best = t;
+        if (w->score[t] > w->score[best]) best = t;
     return best;
 }
 
@@ -134,15 +135,13 @@ static double cosine(const float *a, const float *b, size_t n)
 
 static void expect_between(double lo, double x, double hi, const char *what)
 {
-    if (!(lo <= x && x <= hi))
-        fail_msg("%s is %g, expected %g to %g", what, x, lo, hi);
+    if (!(lo <= x && x <= hi)) fail_msg("%s is %g, expected %g to %g", what, x, lo, hi);
 }
 
 static void moments(const float *x, size_t n, double *mean, double *variance, double *kurtosis)
 {
     double m1 = 0, m2 = 0, m4 = 0;
-    for (size_t i = 0; i < n; i++)
-        m1 += (double)x[i];
+    for (size_t i = 0; i < n; i++) m1 += (double)x[i];
     m1 /= (double)n;
     for (size_t i = 0; i < n; i++) {
         double y = (double)x[i] - m1;
@@ -159,16 +158,23 @@ static void moments(const float *x, size_t n, double *mean, double *variance, do
 static uint64_t hash(uint64_t h, const void *data, size_t bytes)
 {
     const unsigned char *p = data;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ p[i]) * 0x100000001b3;  /* FNV-1a */
+    for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001b3; /* FNV-1a */
     return h;
 }
 
 enum { SOME = 37 };
 /* every pattern of adversarial, every width of sinks, tokens beyond 2^32 */
-static const struct { size_t seq, layer, kv_head, first; } spots[] = {
-    { 0, 0, 0, 0 }, { 0, 0, 1, 1000 }, { 1, 5, 2, 4090 }, { 1, 6, 3, ((size_t)1 << 33) - 20 }, { 1, 7, 0, 77 }, { 0, 1, 3, 2222 },
-    { 0, 0, 2, 620 /* 642 is a heavy hitter of sinks */ }, { 1, 1, 1, 127 },
+static const struct {
+    size_t seq, layer, kv_head, first;
+} spots[] = {
+    { 0, 0, 0, 0 },
+    { 0, 0, 1, 1000 },
+    { 1, 5, 2, 4090 },
+    { 1, 6, 3, ((size_t)1 << 33) - 20 },
+    { 1, 7, 0, 77 },
+    { 0, 1, 3, 2222 },
+    { 0, 0, 2, 620 /* 642 is a heavy hitter of sinks */ },
+    { 1, 1, 1, 127 },
 };
 
 static uint64_t fingerprint(const struct ha_dataset *d, struct ha_source *src, const struct ha_shape *s)
@@ -183,21 +189,27 @@ static uint64_t fingerprint(const struct ha_dataset *d, struct ha_source *src, c
         for (size_t t = 0; t < 3; t++) {
             d->query(src, spots[i].seq, spots[i].layer, 2 * spots[i].kv_head + 1, spots[i].first + t, q);
             h = hash(h, q, s->head_dim * sizeof *q);
-            if (!d->input)
-                continue;
+            if (!d->input) continue;
             d->input(src, spots[i].seq, spots[i].layer, spots[i].first + t, x);
             h = hash(h, x, s->model_dim * sizeof *x);
         }
-        if (d->wq)
-            h = hash(h, d->wq(src, spots[i].layer), s->q_heads * s->head_dim * s->model_dim * sizeof(float));
+        if (d->wq) h = hash(h, d->wq(src, spots[i].layer), s->q_heads * s->head_dim * s->model_dim * sizeof(float));
     }
     return h;
 }
 
 static struct ha_shape golden_shape(enum ha_dtype dtype)
 {
-    return (struct ha_shape){ .layers = 8, .batch = 2, .q_heads = 8, .kv_heads = 4, .head_dim = 80, .model_dim = 96,
-                              .dtype = dtype, .ctx = { 3000, 5000 }, .q_len = 1, .steps = 4 };
+    return (struct ha_shape){ .layers = 8,
+                              .batch = 2,
+                              .q_heads = 8,
+                              .kv_heads = 4,
+                              .head_dim = 80,
+                              .model_dim = 96,
+                              .dtype = dtype,
+                              .ctx = { 3000, 5000 },
+                              .q_len = 1,
+                              .steps = 4 };
 }
 
 /* Made once by this program. A change here changes every published result: the data are not the same data. */
@@ -300,8 +312,7 @@ static void test_threads(void **state)
         struct reading r = { .dataset = all[i], .source = src, .shape = &s };
         const uint64_t want = fingerprint(all[i], src, &s);
         ha_pool_run(pool, "read", 8, read_task, &r);
-        for (size_t j = 0; j < 8; j++)
-            assert_true(r.got[j] == want);
+        for (size_t j = 0; j < 8; j++) assert_true(r.got[j] == want);
         all[i]->close(src);
     }
     ha_pool_destroy(pool);
@@ -319,10 +330,8 @@ static void test_values_fit(void **state)
             for (size_t layer = 0; layer < 2; layer++)
                 for (size_t head = 0; head < 8; head++) {
                     struct view w = view_make(all[i], src, &s, layer, head, 300);
-                    for (size_t e = 0; e < w.d; e++)
-                        assert_true(w.q[e] == ha_round(w.q[e], s.dtype));
-                    for (size_t e = 0; e < w.n * w.d; e++)
-                        assert_true(isfinite(w.k[e]) && isfinite(w.v[e]));
+                    for (size_t e = 0; e < w.d; e++) assert_true(w.q[e] == ha_round(w.q[e], s.dtype));
+                    for (size_t e = 0; e < w.n * w.d; e++) assert_true(isfinite(w.k[e]) && isfinite(w.v[e]));
                     for (size_t t = 0; t < w.n; t++) {
                         float sum = 0, squares = 0;
                         for (size_t e = 0; e < w.d; e++) {
@@ -358,12 +367,10 @@ static void test_iid(void **state)
             lag[1] += (double)part[i][e] * (double)part[i][e - w.d];
             lag[2] += (double)w.k[e] * (double)w.v[e];
         }
-        for (size_t l = 0; l < 3; l++)
-            expect_between(-0.008, lag[l] / (double)n, 0.008, "correlation");
+        for (size_t l = 0; l < 3; l++) expect_between(-0.008, lag[l] / (double)n, 0.008, "correlation");
     }
     double scores = 0;
-    for (size_t t = 0; t < w.n; t++)
-        scores += w.score[t] * w.score[t];
+    for (size_t t = 0; t < w.n; t++) scores += w.score[t] * w.score[t];
     expect_between(0.6, scores / (double)w.n, 1.6, "score variance");
     expect_between(1000, effective_keys(&w), 4096, "effective keys");
     view_free(&w);
@@ -387,8 +394,7 @@ static void test_sinks(void **state)
             for (size_t i = 0; i < 4; i++) {
                 size_t best = 4;
                 for (size_t t = 5; t < N - 1024; t++)
-                    if (w.weight[t] > w.weight[best])
-                        best = t;
+                    if (w.weight[t] > w.weight[best]) best = t;
                 heavy[head] += w.weight[best] / LAYERS;
                 w.weight[best] = 0;
             }
@@ -401,8 +407,8 @@ static void test_sinks(void **state)
             view_free(&w);
         }
     for (size_t i = 0; i < 4; i++)
-        print_message("sinks: head kind %zu: sink %.3f, near %.3f, heavy %.3f, effective keys %.1f\n", i, sink[i], near[i],
-                      heavy[i], exp(spread[i]));
+        print_message("sinks: head kind %zu: sink %.3f, near %.3f, heavy %.3f, effective keys %.1f\n", i, sink[i],
+                      near[i], heavy[i], exp(spread[i]));
     expect_between(0, sink[0], 0.2, "flat head: sink mass");
     expect_between(1000, exp(spread[0]), N, "flat head: effective keys");
     expect_between(0.7, sink[1], 0.995, "sink head: sink mass");
@@ -450,21 +456,18 @@ static void test_drift(void **state)
     for (size_t head = 0; head < 8; head++) {
         static float q[N][D];
         double mean = 0, far = 0;
-        for (size_t t = 0; t < N; t++)
-            ha_dataset_drift.query(src, 0, 1, head, 100 + t, q[t]);
+        for (size_t t = 0; t < N; t++) ha_dataset_drift.query(src, 0, 1, head, 100 + t, q[t]);
         for (size_t t = 1; t < N; t++) {
             double c = cosine(q[t], q[t - 1], D);
             expect_between(0.98, c, 0.996, "cosine between neighbours");
             mean += c / (N - 1);
         }
-        for (size_t t = 22; t < N; t++)
-            far += cosine(q[t], q[t - 22], D) / (N - 22);
+        for (size_t t = 22; t < N; t++) far += cosine(q[t], q[t - 22], D) / (N - 22);
         expect_between(0.987, mean, 0.993, "mean cosine");
         expect_between(-0.1, far, 0.1, "cosine at 22 tokens");
         expect_between(0.8, sqrt(cosine(q[0], q[0], D)), 1.2, "self cosine");
         double norm = 0;
-        for (size_t j = 0; j < D; j++)
-            norm += (double)q[0][j] * (double)q[0][j];
+        for (size_t j = 0; j < D; j++) norm += (double)q[0][j] * (double)q[0][j];
         expect_between(0.75, sqrt(norm / D) / (double)(1 + head % 4), 1.25, "length of the query");
     }
     ha_dataset_drift.close(src);
@@ -559,8 +562,7 @@ static void test_adversarial(void **state)
             switch (pattern) {
             case TIES:
                 assert_true(lo == hi);
-                for (size_t t = 1; t < N; t++)
-                    assert_memory_equal(w.k, w.k + t * w.d, w.d * sizeof *w.k);
+                for (size_t t = 1; t < N; t++) assert_memory_equal(w.k, w.k + t * w.d, w.d * sizeof *w.k);
                 break;
             case RISING:
             case FALLING:
@@ -581,16 +583,15 @@ static void test_adversarial(void **state)
                 expect_between(0.999, w.weight[top(&w)], 1, "mass of the dominant key");
                 expect_between(30, hi - sum / N, 1000, "its lead");
                 break;
-            case ZERO:
-                assert_true(largest_v == 0);
-                break;
+            case ZERO: assert_true(largest_v == 0); break;
             case LARGE:
-                expect_between(s.dtype == HA_F16 ? 65000 : 0x1.f8p57, largest_k, s.dtype == HA_F16 ? 65504 : 0x1p58, "largest K");
-                expect_between(s.dtype == HA_F16 ? 65000 : 0x1.f8p109, largest_v, s.dtype == HA_F16 ? 65504 : 0x1p110, "largest V");
+                expect_between(s.dtype == HA_F16 ? 65000 : 0x1.f8p57, largest_k, s.dtype == HA_F16 ? 65504 : 0x1p58,
+                               "largest K");
+                expect_between(s.dtype == HA_F16 ? 65000 : 0x1.f8p109, largest_v, s.dtype == HA_F16 ? 65504 : 0x1p110,
+                               "largest V");
                 expect_between(2e4, fmax(hi, -lo), 1e6, "largest score");
                 break;
-            default:
-                fail();
+            default: fail();
             }
             view_free(&w);
         }
@@ -600,7 +601,8 @@ static void test_adversarial(void **state)
 
 /* ---- what open refuses ---------------------------------------------------------------- */
 
-static void expect_refused(const struct ha_dataset *d, struct ha_shape shape, size_t total, const char *file, const char *reason)
+static void expect_refused(const struct ha_dataset *d, struct ha_shape shape, size_t total, const char *file,
+                           const char *reason)
 {
     struct ha_source *src;
     struct ha_why why = { "" };
@@ -655,18 +657,12 @@ static void test_open_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_seed_and_place_matter),
-        cmocka_unit_test(test_random_access),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_values_fit),
-        cmocka_unit_test(test_iid),
-        cmocka_unit_test(test_sinks),
-        cmocka_unit_test(test_needle),
-        cmocka_unit_test(test_drift),
-        cmocka_unit_test(test_residual),
-        cmocka_unit_test(test_adversarial),
-        cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_golden),        cmocka_unit_test(test_seed_and_place_matter),
+        cmocka_unit_test(test_random_access), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_values_fit),    cmocka_unit_test(test_iid),
+        cmocka_unit_test(test_sinks),         cmocka_unit_test(test_needle),
+        cmocka_unit_test(test_drift),         cmocka_unit_test(test_residual),
+        cmocka_unit_test(test_adversarial),   cmocka_unit_test(test_open_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

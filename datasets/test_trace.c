@@ -18,21 +18,36 @@ extern const struct ha_dataset ha_dataset_trace;
 
 /* ---- a trace to write, and to spoil --------------------------------------------------- */
 
-enum { LAYERS = 2, Q_HEADS = 4, KV_HEADS = 2, HEAD_DIM = 30, MODEL_DIM = 10, TOKENS = 40, Q_FIRST = 24, ROWS = TOKENS - Q_FIRST,
-       PARTS = 6, TENSORS = LAYERS * PARTS, META = 15, VALUES_MAX = KV_HEADS * TOKENS * HEAD_DIM };
+enum {
+    LAYERS = 2,
+    Q_HEADS = 4,
+    KV_HEADS = 2,
+    HEAD_DIM = 30,
+    MODEL_DIM = 10,
+    TOKENS = 40,
+    Q_FIRST = 24,
+    ROWS = TOKENS - Q_FIRST,
+    PARTS = 6,
+    TENSORS = LAYERS * PARTS,
+    META = 15,
+    VALUES_MAX = KV_HEADS * TOKENS * HEAD_DIM
+};
 
 struct trace {
     char key[META][16], text[META][32];
     size_t meta, tensors;
     char name[TENSORS][24];
     struct ha_tensor tensor[TENSORS];
-    float value[TENSORS][VALUES_MAX];  /* rounded to the file's type */
+    float value[TENSORS][VALUES_MAX]; /* rounded to the file's type */
     char stored[TENSORS][VALUES_MAX * 4];
 };
 
 static char folder[64], path[96];
 
-static enum ha_dtype dtype_of(enum ha_tensor_type type) { return type == HA_T_F16 ? HA_F16 : type == HA_T_BF16 ? HA_BF16 : HA_F32; }
+static enum ha_dtype dtype_of(enum ha_tensor_type type)
+{
+    return type == HA_T_F16 ? HA_F16 : type == HA_T_BF16 ? HA_BF16 : HA_F32;
+}
 
 static void store(struct trace *t, size_t i)
 {
@@ -42,13 +57,28 @@ static void store(struct trace *t, size_t i)
 static struct trace *trace_make(enum ha_tensor_type type, bool inputs)
 {
     static const char *const meta[META][2] = {
-        { "format", "habench-trace" }, { "version", "1" }, { "model", "none" }, { "source", "noise" }, { "tokens", "40" },
-        { "q_first", "24" }, { "layers", "2" }, { "q_heads", "4" }, { "kv_heads", "2" }, { "head_dim", "30" },
-        { "model_dim", "10" }, { "rope_theta", "10000.0" }, { "norm_eps", "1e-05" }, { "scale", "0.25" }, { "licence", "none" },
+        { "format", "habench-trace" },
+        { "version", "1" },
+        { "model", "none" },
+        { "source", "noise" },
+        { "tokens", "40" },
+        { "q_first", "24" },
+        { "layers", "2" },
+        { "q_heads", "4" },
+        { "kv_heads", "2" },
+        { "head_dim", "30" },
+        { "model_dim", "10" },
+        { "rope_theta", "10000.0" },
+        { "norm_eps", "1e-05" },
+        { "scale", "0.25" },
+        { "licence", "none" },
     };
-    static const struct { const char *part; size_t dims, dim[3]; } parts[PARTS] = {
-        { "k", 3, { KV_HEADS, TOKENS, HEAD_DIM } }, { "v", 3, { KV_HEADS, TOKENS, HEAD_DIM } },
-        { "q", 3, { Q_HEADS, ROWS, HEAD_DIM } },    { "x", 2, { ROWS, MODEL_DIM } },
+    static const struct {
+        const char *part;
+        size_t dims, dim[3];
+    } parts[PARTS] = {
+        { "k", 3, { KV_HEADS, TOKENS, HEAD_DIM } },     { "v", 3, { KV_HEADS, TOKENS, HEAD_DIM } },
+        { "q", 3, { Q_HEADS, ROWS, HEAD_DIM } },        { "x", 2, { ROWS, MODEL_DIM } },
         { "wq", 2, { Q_HEADS * HEAD_DIM, MODEL_DIM } }, { "norm", 1, { MODEL_DIM } },
     };
     struct trace *t = calloc(1, sizeof *t);
@@ -63,12 +93,10 @@ static struct trace *trace_make(enum ha_tensor_type type, bool inputs)
             struct ha_tensor *x = &t->tensor[i];
             snprintf(t->name[i], sizeof t->name[i], "layers.%zu.%s", layer, parts[p].part);
             *x = (struct ha_tensor){ .name = t->name[i], .type = type, .dims = parts[p].dims, .data = t->stored[i] };
-            for (size_t j = 0; j < x->dims; j++)
-                n *= x->dim[j] = parts[p].dim[j];
+            for (size_t j = 0; j < x->dims; j++) n *= x->dim[j] = parts[p].dim[j];
             x->bytes = n * ha_dtype_bytes(dtype_of(type));
             ha_rng_normals(1, i, 0, VALUES_MAX, t->value[i]);
-            for (size_t j = 0; j < VALUES_MAX; j++)
-                t->value[i][j] = ha_round(t->value[i][j], dtype_of(type));
+            for (size_t j = 0; j < VALUES_MAX; j++) t->value[i][j] = ha_round(t->value[i][j], dtype_of(type));
             store(t, i);
         }
     return t;
@@ -82,8 +110,7 @@ static void trace_write(struct trace *t)
         meta[2 * i] = t->key[i];
         meta[2 * i + 1] = t->text[i];
     }
-    if (ha_safetensors_write(path, t->tensor, t->tensors, meta, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    if (ha_safetensors_write(path, t->tensor, t->tensors, meta, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
 /* Moves everything behind the header by n bytes. */
@@ -101,8 +128,7 @@ static void misalign(size_t n)
     rewind(f);
     assert_int_equal(fwrite(&length, sizeof length, 1, f), 1);
     assert_int_equal(fwrite(rest, 1, header, f), header);
-    for (size_t i = 0; i < n; i++)
-        fputc(' ', f);
+    for (size_t i = 0; i < n; i++) fputc(' ', f);
     assert_int_equal(fwrite(rest + header, 1, got - header, f), got - header);
     assert_int_equal(fclose(f), 0);
     free(rest);
@@ -121,15 +147,13 @@ static void expect_refused(struct ha_shape shape, const char *reason)
     assert_int_equal(ha_dataset_trace.open(&src, &shape, shape.ctx[0], 1, path, &why), HA_ERROR);
     assert_null(src);
     assert_memory_equal(&shape, &before, sizeof shape);
-    if (!strstr(why.text, reason))
-        fail_msg("reason is '%s', expected '%s'", why.text, reason);
+    if (!strstr(why.text, reason)) fail_msg("reason is '%s', expected '%s'", why.text, reason);
 }
 
 static size_t index_of(const struct trace *t, const char *name)
 {
     for (size_t i = 0; i < t->tensors; i++)
-        if (strcmp(t->name[i], name) == 0)
-            return i;
+        if (strcmp(t->name[i], name) == 0) return i;
     fail_msg("no tensor %s", name);
     return 0;
 }
@@ -140,13 +164,11 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
 {
     struct trace *t = trace_make(type, inputs);
     trace_write(t);
-    if (shift)
-        misalign(shift);
+    if (shift) misalign(shift);
     struct ha_shape s = shape_of(dtype);
     struct ha_source *src;
     struct ha_why why = { "" };
-    if (ha_dataset_trace.open(&src, &s, 40, 1, path, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    if (ha_dataset_trace.open(&src, &s, 40, 1, path, &why) != HA_OK) fail_msg("%s", why.text);
     assert_int_equal(s.layers, LAYERS);
     assert_int_equal(s.q_heads, Q_HEADS);
     assert_int_equal(s.kv_heads, KV_HEADS);
@@ -170,13 +192,11 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
                 const float *want = t->value[index_of(t, name)] + (head * ROWS + row) * HEAD_DIM;
                 float got[HEAD_DIM];
                 ha_dataset_trace.query(src, 0, layer, head, Q_FIRST + row, got);
-                for (size_t i = 0; i < HEAD_DIM; i++)
-                    assert_true(got[i] == ha_round(want[i], dtype));
+                for (size_t i = 0; i < HEAD_DIM; i++) assert_true(got[i] == ha_round(want[i], dtype));
             }
         const float *wq = ha_dataset_trace.wq(src, layer);
         assert_int_equal(wq != NULL, inputs);
-        if (!inputs)
-            continue;
+        if (!inputs) continue;
         /* W_Q x from the API against wq (x / rms * norm) from the tensors */
         snprintf(name, sizeof name, "layers.%zu.x", layer);
         const float *x = t->value[index_of(t, name)] + 5 * MODEL_DIM;
@@ -187,8 +207,7 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
         float got_x[MODEL_DIM];
         double squares = 0;
         ha_dataset_trace.input(src, 0, layer, Q_FIRST + 5, got_x);
-        for (size_t j = 0; j < MODEL_DIM; j++)
-            squares += (double)x[j] * (double)x[j] / MODEL_DIM;
+        for (size_t j = 0; j < MODEL_DIM; j++) squares += (double)x[j] * (double)x[j] / MODEL_DIM;
         for (size_t i = 0; i < (size_t)Q_HEADS * HEAD_DIM; i++) {
             double want = 0, got = 0;
             for (size_t j = 0; j < MODEL_DIM; j++) {
@@ -209,8 +228,7 @@ static void test_round_trip(void **state)
     static const enum ha_dtype dtypes[] = { HA_F32, HA_F16, HA_BF16 };
     for (size_t i = 0; i < 3; i++)
         for (size_t j = 0; j < 3; j++)
-            for (size_t shift = 0; shift < 4; shift++)
-                round_trip(types[i], dtypes[j], shift != 2, shift);
+            for (size_t shift = 0; shift < 4; shift++) round_trip(types[i], dtypes[j], shift != 2, shift);
 }
 
 static void test_fewer_layers(void **state)
@@ -261,7 +279,9 @@ static void test_what_the_case_asks(void **state)
     expect_refused(s, "scale is 0.25, the case asks for 0.125");
     s = good;
     s.steps = 5;
-    expect_refused(s, "has 40 tokens, and queries of tokens 24 to 39; ctx=32 and 5 steps of q_len 2 need more: lower ctx or steps");
+    expect_refused(
+        s,
+        "has 40 tokens, and queries of tokens 24 to 39; ctx=32 and 5 steps of q_len 2 need more: lower ctx or steps");
     s.steps = SIZE_MAX;
     expect_refused(s, "lower ctx or steps");
     s.steps = SIZE_MAX / 2 + 1;
@@ -271,8 +291,9 @@ static void test_what_the_case_asks(void **state)
     expect_refused(s, "lower ctx or steps");
     s = good;
     s.ctx[1] = 29;
-    expect_refused(s, "has 40 tokens, and queries of tokens 24 to 39; ctx=29 with observed=6 needs that of token 23: raise ctx to "
-                      "at least 30 or lower observed");
+    expect_refused(
+        s, "has 40 tokens, and queries of tokens 24 to 39; ctx=29 with observed=6 needs that of token 23: raise ctx to "
+           "at least 30 or lower observed");
     s.ctx[1] = 3;
     expect_refused(s, "needs that of token 0");
     s = good;
@@ -286,7 +307,9 @@ static void test_what_the_case_asks(void **state)
 static void test_metadata(void **state)
 {
     (void)state;
-    static const struct { const char *key, *text, *reason; } bad[] = {
+    static const struct {
+        const char *key, *text, *reason;
+    } bad[] = {
         { "format", "something", "not a trace: metadata format is 'something'" },
         { "version", "2", "version '2'" },
         { "tokens", "0", "tokens='0' is not an integer from 1" },
@@ -320,8 +343,7 @@ static void test_metadata(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct trace *t = trace_make(HA_T_F16, true);
         for (size_t j = 0; j < t->meta; j++)
-            if (strcmp(t->key[j], bad[i].key) == 0)
-                strcpy(t->text[j], bad[i].text);
+            if (strcmp(t->key[j], bad[i].key) == 0) strcpy(t->text[j], bad[i].text);
         trace_write(t);
         expect_refused(shape_of(HA_F16), bad[i].reason);
         free(t);
@@ -329,10 +351,8 @@ static void test_metadata(void **state)
     for (size_t gone = 0; gone < META; gone++) {
         struct trace *t = trace_make(HA_T_F16, true);
         char reason[64];
-        if (strcmp(t->key[gone], "format") == 0)
-            strcpy(reason, "not a trace");
-        else
-            snprintf(reason, sizeof reason, "metadata key '%s' is missing", t->key[gone]);
+        if (strcmp(t->key[gone], "format") == 0) strcpy(reason, "not a trace");
+        else snprintf(reason, sizeof reason, "metadata key '%s' is missing", t->key[gone]);
         strcpy(t->key[gone], "other");
         trace_write(t);
         expect_refused(shape_of(HA_F16), reason);
@@ -369,8 +389,7 @@ static void test_tensors(void **state)
         free(t);
     }
     t = trace_make(HA_T_F32, true);
-    for (size_t i = 0; i < TENSORS; i++)
-        t->tensor[i].type = HA_T_I32;
+    for (size_t i = 0; i < TENSORS; i++) t->tensor[i].type = HA_T_I32;
     trace_write(t);
     expect_refused(shape_of(HA_F16), "layers.0.k is not F16, BF16 or F32");
     free(t);
@@ -440,7 +459,8 @@ static void test_find(void **state)
     assert_string_equal(found, "datasets/traces/short.safetensors");
     assert_int_equal(ha_trace_find("short.safetensors", found, &why), HA_OK);
     assert_string_equal(found, "datasets/traces/short.safetensors");
-    assert_int_equal(remove("datasets/traces/short.safetensors") | rmdir("datasets/traces") | rmdir("datasets") | rmdir("short"), 0);
+    assert_int_equal(
+        remove("datasets/traces/short.safetensors") | rmdir("datasets/traces") | rmdir("datasets") | rmdir("short"), 0);
     assert_int_equal(chdir(here), 0);
 
     struct ha_source *src;
@@ -467,24 +487,20 @@ static void test_published(void **state)
         struct ha_source *src;
         struct ha_why why = { "" };
         struct ha_shape s = { .batch = 1, .dtype = HA_F16, .ctx = { 1920 }, .q_len = 1, .steps = 128, .observed = 64 };
-        if (ha_trace_find(names[i], found, &why) != HA_OK)
-            continue;
-        if (ha_dataset_trace.open(&src, &s, 2048, 1, names[i], &why) != HA_OK)
-            fail_msg("%s", why.text);
+        if (ha_trace_find(names[i], found, &why) != HA_OK) continue;
+        if (ha_dataset_trace.open(&src, &s, 2048, 1, names[i], &why) != HA_OK) fail_msg("%s", why.text);
         ha_dataset_trace.close(src);
         opened++;
     }
     assert_int_equal(chdir(here), 0);
-    if (opened == 0)
-        skip();
+    if (opened == 0) skip();
 }
 
 static int files_setup(void **state)
 {
     (void)state;
     strcpy(folder, "/tmp/habench-XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/t.safetensors", folder);
     return 0;
 }

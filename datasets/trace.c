@@ -11,17 +11,17 @@
 /* The format is defined in datasets/README.md, section "Traces". */
 
 struct layer {
-    const char *k, *v, *q, *x;  /* in the mapped file, at any alignment; x may be NULL */
-    float *wq;                  /* [q_heads*head_dim][model_dim], columns multiplied by the norm's weight */
+    const char *k, *v, *q, *x; /* in the mapped file, at any alignment; x may be NULL */
+    float *wq;                 /* [q_heads*head_dim][model_dim], columns multiplied by the norm's weight */
 };
 
 struct ha_source {
     struct ha_shape shape;
     struct ha_safetensors *file;
     enum ha_dtype stored;
-    size_t tokens, q_first;  /* of the file */
+    size_t tokens, q_first; /* of the file */
     double norm_eps;
-    struct layer *layer;     /* [shape.layers] */
+    struct layer *layer; /* [shape.layers] */
 };
 
 /* What the metadata says. */
@@ -53,9 +53,8 @@ static enum ha_status meta_size(const struct reader *r, const char *key, size_t 
 {
     const char *text;
     enum ha_status status = meta_text(r, key, &text);
-    if (status != HA_OK)
-        return status;
-    unsigned long long value = strtoull(text, NULL, 10);  /* too large gives the largest */
+    if (status != HA_OK) return status;
+    unsigned long long value = strtoull(text, NULL, 10); /* too large gives the largest */
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || text[digits] || value < least || value > SIZE_LIMIT)
         return ha_why(r->why, HA_ERROR, "trace %s: metadata %s='%.40s' is not an integer from %zu to %zu", r->name, key,
@@ -68,8 +67,7 @@ static enum ha_status meta_number(const struct reader *r, const char *key, doubl
 {
     const char *text;
     enum ha_status status = meta_text(r, key, &text);
-    if (status != HA_OK)
-        return status;
+    if (status != HA_OK) return status;
     char *end;
     *out = strtod(text, &end);
     if (end == text || *end || !isfinite(*out))
@@ -81,40 +79,48 @@ static enum ha_status facts_read(struct reader *r)
 {
     struct facts *f = &r->facts;
     const char *format, *version, *text;
-    const struct { const char *key; size_t least, *to; } sizes[] = {
-        { "tokens", 1, &f->tokens },     { "q_first", 0, &f->q_first },   { "layers", 1, &f->layers },
-        { "q_heads", 1, &f->q_heads },   { "kv_heads", 1, &f->kv_heads }, { "head_dim", 1, &f->head_dim },
+    const struct {
+        const char *key;
+        size_t least, *to;
+    } sizes[] = {
+        { "tokens", 1, &f->tokens },       { "q_first", 0, &f->q_first },   { "layers", 1, &f->layers },
+        { "q_heads", 1, &f->q_heads },     { "kv_heads", 1, &f->kv_heads }, { "head_dim", 1, &f->head_dim },
         { "model_dim", 1, &f->model_dim },
     };
-    const struct { const char *key; double *to; } numbers[] = {
-        { "rope_theta", &f->rope_theta }, { "norm_eps", &f->norm_eps }, { "scale", &f->scale },
+    const struct {
+        const char *key;
+        double *to;
+    } numbers[] = {
+        { "rope_theta", &f->rope_theta },
+        { "norm_eps", &f->norm_eps },
+        { "scale", &f->scale },
     };
     const char *const texts[] = { "model", "source", "licence" };
 
     format = ha_safetensors_meta(r->file, "format");
     if (!format || strcmp(format, "habench-trace") != 0)
-        return ha_why(r->why, HA_ERROR, "trace %s: not a trace: metadata format is '%.40s', not 'habench-trace'", r->name,
-                      format ? format : "");
+        return ha_why(r->why, HA_ERROR, "trace %s: not a trace: metadata format is '%.40s', not 'habench-trace'",
+                      r->name, format ? format : "");
     enum ha_status status = meta_text(r, "version", &version);
     if (status == HA_OK && strcmp(version, "1") != 0)
         status = ha_why(r->why, HA_ERROR, "trace %s: version '%.40s'; this program reads version 1", r->name, version);
-    for (size_t i = 0; status == HA_OK && i < sizeof texts / sizeof *texts; i++)
-        status = meta_text(r, texts[i], &text);
+    for (size_t i = 0; status == HA_OK && i < sizeof texts / sizeof *texts; i++) status = meta_text(r, texts[i], &text);
     for (size_t i = 0; status == HA_OK && i < sizeof sizes / sizeof *sizes; i++)
         status = meta_size(r, sizes[i].key, sizes[i].least, sizes[i].to);
     for (size_t i = 0; status == HA_OK && i < sizeof numbers / sizeof *numbers; i++)
         status = meta_number(r, numbers[i].key, numbers[i].to);
-    if (status != HA_OK)
-        return status;
+    if (status != HA_OK) return status;
     if (f->q_first >= f->tokens)
-        return ha_why(r->why, HA_ERROR, "trace %s: q_first=%zu leaves no query among %zu tokens", r->name, f->q_first, f->tokens);
+        return ha_why(r->why, HA_ERROR, "trace %s: q_first=%zu leaves no query among %zu tokens", r->name, f->q_first,
+                      f->tokens);
     if (f->q_heads % f->kv_heads)
-        return ha_why(r->why, HA_ERROR, "trace %s: %zu query heads are not a multiple of %zu KV heads", r->name, f->q_heads,
-                      f->kv_heads);
+        return ha_why(r->why, HA_ERROR, "trace %s: %zu query heads are not a multiple of %zu KV heads", r->name,
+                      f->q_heads, f->kv_heads);
     if (!((float)f->scale != 0 && isfinite((float)f->scale)))
         return ha_why(r->why, HA_ERROR, "trace %s: scale=%g is 0 or too large", r->name, f->scale);
     if (!(f->norm_eps >= 0 && f->rope_theta >= 0))
-        return ha_why(r->why, HA_ERROR, "trace %s: norm_eps=%g or rope_theta=%g is negative", r->name, f->norm_eps, f->rope_theta);
+        return ha_why(r->why, HA_ERROR, "trace %s: norm_eps=%g or rope_theta=%g is negative", r->name, f->norm_eps,
+                      f->rope_theta);
     return HA_OK;
 }
 
@@ -134,7 +140,9 @@ static bool dtype_of(const struct ha_tensor *t, enum ha_dtype *dtype)
 }
 
 /* "[1][17][3]" */
-struct place { char text[80]; };
+struct place {
+    char text[80];
+};
 
 static struct place place(const size_t *dim, size_t dims)
 {
@@ -147,8 +155,7 @@ static struct place place(const size_t *dim, size_t dims)
 static struct place place_of(const struct ha_tensor *t, size_t element)
 {
     size_t index[HA_TENSOR_DIMS_MAX];
-    for (size_t i = t->dims; i-- > 0; element /= t->dim[i])
-        index[i] = element % t->dim[i];
+    for (size_t i = t->dims; i-- > 0; element /= t->dim[i]) index[i] = element % t->dim[i];
     return place(index, t->dims);
 }
 
@@ -162,11 +169,11 @@ static enum ha_status finite_check(const struct reader *r, const struct ha_tenso
         ha_load_row((const char *)t->data + done * bytes, n, r->facts.stored, piece);
         for (size_t i = 0; i < n; i++) {
             if (!isfinite(piece[i]))
-                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %s", r->name, t->name, place_of(t, done + i).text,
-                              isnan(piece[i]) ? "NaN" : "infinite");
+                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %s", r->name, t->name,
+                              place_of(t, done + i).text, isnan(piece[i]) ? "NaN" : "infinite");
             if (!isfinite(ha_round(piece[i], dtype)))
-                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %g, too large for %s: use another dtype", r->name,
-                              t->name, place_of(t, done + i).text, (double)piece[i], ha_dtype_name(dtype));
+                return ha_why(r->why, HA_ERROR, "trace %s: tensor %s%s is %g, too large for %s: use another dtype",
+                              r->name, t->name, place_of(t, done + i).text, (double)piece[i], ha_dtype_name(dtype));
         }
     }
     return HA_OK;
@@ -179,8 +186,7 @@ static enum ha_status tensor_get(const struct reader *r, size_t layer, const cha
     const struct ha_tensor *t = tensor_find(r, layer, part);
     enum ha_dtype stored;
     *out = t;
-    if (!t)
-        return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.%zu.%s is missing", r->name, layer, part);
+    if (!t) return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.%zu.%s is missing", r->name, layer, part);
     if (!dtype_of(t, &stored) || stored != r->facts.stored)
         return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has another dtype than layers.0.k", r->name, t->name);
     if (t->dims != dims || memcmp(t->dim, dim, dims * sizeof *dim) != 0)
@@ -194,26 +200,30 @@ static enum ha_status tensors_check(struct reader *r, enum ha_dtype dtype)
     struct facts *f = &r->facts;
     const struct ha_tensor *first = tensor_find(r, 0, "k");
     size_t count = ha_safetensors_count(r->file), parts = 3;
-    if (!first)
-        return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is missing", r->name);
+    if (!first) return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is missing", r->name);
     if (!dtype_of(first, &f->stored))
         return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is not F16, BF16 or F32", r->name);
     f->has_inputs = tensor_find(r, 0, "x") || tensor_find(r, 0, "wq") || tensor_find(r, 0, "norm");
-    if (f->has_inputs)
-        parts = 6;
+    if (f->has_inputs) parts = 6;
     for (size_t layer = 0; layer < f->layers; layer++) {
         const size_t rows = f->tokens - f->q_first;
         const size_t kv[] = { f->kv_heads, f->tokens, f->head_dim }, q[] = { f->q_heads, rows, f->head_dim };
-        const size_t x[] = { rows, f->model_dim }, wq[] = { f->q_heads * f->head_dim, f->model_dim }, norm[] = { f->model_dim };
-        const struct { const char *part; size_t dims; const size_t *dim; enum ha_dtype dtype; } wanted[] = {
-            { "k", 3, kv, dtype },   { "v", 3, kv, dtype },    { "q", 3, q, dtype },
-            { "x", 2, x, HA_F32 },   { "wq", 2, wq, HA_F32 },  { "norm", 1, norm, HA_F32 },
+        const size_t x[] = { rows, f->model_dim }, wq[] = { f->q_heads * f->head_dim, f->model_dim },
+                     norm[] = { f->model_dim };
+        const struct {
+            const char *part;
+            size_t dims;
+            const size_t *dim;
+            enum ha_dtype dtype;
+        } wanted[] = {
+            { "k", 3, kv, dtype }, { "v", 3, kv, dtype },   { "q", 3, q, dtype },
+            { "x", 2, x, HA_F32 }, { "wq", 2, wq, HA_F32 }, { "norm", 1, norm, HA_F32 },
         };
         for (size_t i = 0; i < parts; i++) {
             const struct ha_tensor *t;
-            enum ha_status status = tensor_get(r, layer, wanted[i].part, wanted[i].dims, wanted[i].dim, wanted[i].dtype, &t);
-            if (status != HA_OK)
-                return status;
+            enum ha_status status = tensor_get(r, layer, wanted[i].part, wanted[i].dims, wanted[i].dim, wanted[i].dtype,
+                                               &t);
+            if (status != HA_OK) return status;
         }
     }
     if (count != f->layers * parts)
@@ -227,23 +237,28 @@ static enum ha_status tensors_check(struct reader *r, enum ha_dtype dtype)
 static enum ha_status shape_fill(const struct reader *r, struct ha_shape *s)
 {
     const struct facts *f = &r->facts;
-    const struct { const char *key; size_t *asked, has; } fixed[] = {
-        { "query heads", &s->q_heads, f->q_heads }, { "KV heads", &s->kv_heads, f->kv_heads },
-        { "head_dim", &s->head_dim, f->head_dim },  { "model_dim", &s->model_dim, f->has_inputs ? f->model_dim : 0 },
+    const struct {
+        const char *key;
+        size_t *asked, has;
+    } fixed[] = {
+        { "query heads", &s->q_heads, f->q_heads },
+        { "KV heads", &s->kv_heads, f->kv_heads },
+        { "head_dim", &s->head_dim, f->head_dim },
+        { "model_dim", &s->model_dim, f->has_inputs ? f->model_dim : 0 },
     };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         if (*fixed[i].asked && *fixed[i].asked != fixed[i].has)
-            return ha_why(r->why, HA_ERROR, "trace %s: %s is %zu here, the case asks for %zu: leave that key out", r->name,
-                          fixed[i].key, fixed[i].has, *fixed[i].asked);
+            return ha_why(r->why, HA_ERROR, "trace %s: %s is %zu here, the case asks for %zu: leave that key out",
+                          r->name, fixed[i].key, fixed[i].has, *fixed[i].asked);
         *fixed[i].asked = fixed[i].has;
     }
     if (s->layers > f->layers)
-        return ha_why(r->why, HA_ERROR, "trace %s: has %zu layers, the case asks for %zu: lower layers or leave it out", r->name,
-                      f->layers, s->layers);
-    if (s->layers == 0)
-        s->layers = f->layers;
+        return ha_why(r->why, HA_ERROR, "trace %s: has %zu layers, the case asks for %zu: lower layers or leave it out",
+                      r->name, f->layers, s->layers);
+    if (s->layers == 0) s->layers = f->layers;
     if (s->scale != 0 && !(s->scale == (float)f->scale))
-        return ha_why(r->why, HA_ERROR, "trace %s: scale is %g, the case asks for %g", r->name, f->scale, (double)s->scale);
+        return ha_why(r->why, HA_ERROR, "trace %s: scale is %g, the case asks for %g", r->name, f->scale,
+                      (double)s->scale);
     s->scale = (float)f->scale;
     return HA_OK;
 }
@@ -252,10 +267,11 @@ static enum ha_status tokens_check(const struct reader *r, const struct ha_shape
 {
     const struct facts *f = &r->facts;
     char has[160];
-    snprintf(has, sizeof has, "trace %.60s: has %zu tokens, and queries of tokens %zu to %zu", r->name, f->tokens, f->q_first,
-             f->tokens - 1);
+    snprintf(has, sizeof has, "trace %.60s: has %zu tokens, and queries of tokens %zu to %zu", r->name, f->tokens,
+             f->q_first, f->tokens - 1);
     if (s->batch < 1 || s->batch > HA_BATCH_MAX)
-        return ha_why(r->why, HA_ERROR, "trace %s: batch is %zu; from 1 to %d is possible", r->name, s->batch, HA_BATCH_MAX);
+        return ha_why(r->why, HA_ERROR, "trace %s: batch is %zu; from 1 to %d is possible", r->name, s->batch,
+                      HA_BATCH_MAX);
     for (size_t b = 0; b < s->batch; b++) {
         size_t added, needed, context = s->ctx[b], observed = s->observed < context ? s->observed : context;
         if (__builtin_mul_overflow(s->steps, s->q_len, &added) || __builtin_add_overflow(context, added, &needed)
@@ -263,8 +279,10 @@ static enum ha_status tokens_check(const struct reader *r, const struct ha_shape
             return ha_why(r->why, HA_ERROR, "%s; ctx=%zu and %zu steps of q_len %zu need more: lower ctx or steps", has,
                           context, s->steps, s->q_len);
         if (observed + added > 0 && context - observed < f->q_first)
-            return ha_why(r->why, HA_ERROR, "%s; ctx=%zu with observed=%zu needs that of token %zu: raise ctx to at least "
-                          "%zu or lower observed", has, context, s->observed, context - observed, f->q_first + observed);
+            return ha_why(r->why, HA_ERROR,
+                          "%s; ctx=%zu with observed=%zu needs that of token %zu: raise ctx to at least "
+                          "%zu or lower observed",
+                          has, context, s->observed, context - observed, f->q_first + observed);
     }
     if (total_tokens > f->tokens)
         return ha_why(r->why, HA_ERROR, "%s; the case needs %zu tokens: lower ctx or steps", has, total_tokens);
@@ -275,10 +293,8 @@ static enum ha_status tokens_check(const struct reader *r, const struct ha_shape
 
 static void trace_close(struct ha_source *src)
 {
-    if (!src)
-        return;
-    for (size_t i = 0; src->layer && i < src->shape.layers; i++)
-        free(src->layer[i].wq);
+    if (!src) return;
+    for (size_t i = 0; src->layer && i < src->shape.layers; i++) free(src->layer[i].wq);
     free(src->layer);
     ha_safetensors_close(src->file);
     free(src);
@@ -289,8 +305,7 @@ static enum ha_status layer_fill(const struct reader *r, size_t index, struct la
     l->k = tensor_find(r, index, "k")->data;
     l->v = tensor_find(r, index, "v")->data;
     l->q = tensor_find(r, index, "q")->data;
-    if (!r->facts.has_inputs)
-        return HA_OK;
+    if (!r->facts.has_inputs) return HA_OK;
     const struct ha_tensor *wq = tensor_find(r, index, "wq"), *norm = tensor_find(r, index, "norm");
     size_t rows = wq->dim[0], n = wq->dim[1];
     float *weight = malloc(n * sizeof *weight);
@@ -307,9 +322,10 @@ static enum ha_status layer_fill(const struct reader *r, size_t index, struct la
     }
     bool memory = weight && l->wq;
     free(weight);
-    if (!memory)
-        return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
-    return finite ? HA_OK : ha_why(r->why, HA_ERROR, "trace %s: layers.%zu.wq times layers.%zu.norm overflows", r->name, index, index);
+    if (!memory) return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
+    return finite ? HA_OK
+                  : ha_why(r->why, HA_ERROR, "trace %s: layers.%zu.wq times layers.%zu.norm overflows", r->name, index,
+                           index);
 }
 
 static enum ha_status source_fill(const struct reader *r, struct ha_source *src)
@@ -320,11 +336,9 @@ static enum ha_status source_fill(const struct reader *r, struct ha_source *src)
     src->q_first = f->q_first;
     src->norm_eps = f->norm_eps;
     src->layer = calloc(src->shape.layers, sizeof *src->layer);
-    if (!src->layer)
-        return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
+    if (!src->layer) return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
     enum ha_status status = HA_OK;
-    for (size_t i = 0; status == HA_OK && i < src->shape.layers; i++)
-        status = layer_fill(r, i, &src->layer[i]);
+    for (size_t i = 0; status == HA_OK && i < src->shape.layers; i++) status = layer_fill(r, i, &src->layer[i]);
     return status;
 }
 
@@ -336,23 +350,18 @@ enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, siz
     struct ha_shape filled = *shape;
     *src = NULL;
     enum ha_status status = facts_read(&r);
-    if (status == HA_OK)
-        status = tensors_check(&r, shape->dtype);
-    if (status == HA_OK)
-        status = shape_fill(&r, &filled);
-    if (status == HA_OK)
-        status = tokens_check(&r, &filled, total_tokens);
+    if (status == HA_OK) status = tensors_check(&r, shape->dtype);
+    if (status == HA_OK) status = shape_fill(&r, &filled);
+    if (status == HA_OK) status = tokens_check(&r, &filled, total_tokens);
     struct ha_source *s = calloc(1, sizeof *s);
-    if (status == HA_OK && !s)
-        status = ha_why(why, HA_ERROR, "trace %s: out of memory", r.name);
+    if (status == HA_OK && !s) status = ha_why(why, HA_ERROR, "trace %s: out of memory", r.name);
     if (!s) {
         ha_safetensors_close(file);
         return status;
     }
     s->file = file;
     s->shape = filled;
-    if (status == HA_OK)
-        status = source_fill(&r, s);
+    if (status == HA_OK) status = source_fill(&r, s);
     if (status != HA_OK) {
         trace_close(s);
         return status;
@@ -369,11 +378,9 @@ static enum ha_status trace_open(struct ha_source **src, struct ha_shape *shape,
     struct ha_safetensors *tensors;
     (void)seed;
     *src = NULL;
-    if (!file || !*file)
-        return ha_why(why, HA_ERROR, "dataset trace needs a file: dataset=trace/NAME or trace/PATH");
+    if (!file || !*file) return ha_why(why, HA_ERROR, "dataset trace needs a file: dataset=trace/NAME or trace/PATH");
     enum ha_status status = ha_trace_find(file, path, why);
-    if (status == HA_OK)
-        status = ha_safetensors_open(&tensors, path, why);
+    if (status == HA_OK) status = ha_safetensors_open(&tensors, path, why);
     return status == HA_OK ? ha_trace_open(src, shape, total_tokens, file, tensors, why) : status;
 }
 
@@ -395,14 +402,13 @@ static void convert(const struct ha_source *src, const char *data, size_t first,
     }
 }
 
-static void trace_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k, void *v)
+static void trace_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
+                     void *v)
 {
     (void)seq;
     size_t d = src->shape.head_dim, start = (head * src->tokens + first) * d;
-    if (k)
-        convert(src, src->layer[layer].k, start, count * d, k);
-    if (v)
-        convert(src, src->layer[layer].v, start, count * d, v);
+    if (k) convert(src, src->layer[layer].k, start, count * d, k);
+    if (v) convert(src, src->layer[layer].v, start, count * d, v);
 }
 
 static void trace_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
@@ -411,8 +417,7 @@ static void trace_query(struct ha_source *src, size_t seq, size_t layer, size_t 
     size_t d = src->shape.head_dim, rows = src->tokens - src->q_first;
     size_t start = (head * rows + token - src->q_first) * d;
     ha_load_row(src->layer[layer].q + start * ha_dtype_bytes(src->stored), d, src->stored, q);
-    for (size_t j = 0; j < d; j++)
-        q[j] = ha_round(q[j], src->shape.dtype);
+    for (size_t j = 0; j < d; j++) q[j] = ha_round(q[j], src->shape.dtype);
 }
 
 static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t token, float *x)
@@ -422,19 +427,18 @@ static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t 
     const char *row = src->layer[layer].x + (token - src->q_first) * n * ha_dtype_bytes(src->stored);
     double sum = 0;
     ha_load_row(row, n, src->stored, x);
-    for (size_t j = 0; j < n; j++)
-        sum += (double)x[j] * (double)x[j];
+    for (size_t j = 0; j < n; j++) sum += (double)x[j] * (double)x[j];
     double mean = sum / (double)n + src->norm_eps;
     double factor = mean > 0 ? 1 / sqrt(mean) : 0;
-    for (size_t j = 0; j < n; j++)
-        x[j] = (float)((double)x[j] * factor);
+    for (size_t j = 0; j < n; j++) x[j] = (float)((double)x[j] * factor);
 }
 
 static const float *trace_wq(struct ha_source *src, size_t layer) { return src->layer[layer].wq; }
 
 const struct ha_dataset ha_dataset_trace = {
     .name = "trace",
-    .doc = "queries, keys and values of a real model, from a safetensors file; the file fixes heads, head_dim and scale",
+    .doc =
+        "queries, keys and values of a real model, from a safetensors file; the file fixes heads, head_dim and scale",
     .needs_file = "a path, or a name of datasets/traces: english, code",
     .open = trace_open,
     .close = trace_close,

@@ -28,19 +28,17 @@ enum ha_status ha_trace_find(const char *name, char path[PATH_BYTES], struct ha_
     if (strlen(name) >= PATH_BYTES)
         return ha_why(why, HA_ERROR, "trace: the path is longer than %d bytes", PATH_BYTES - 1);
     snprintf(path, PATH_BYTES, "%s", name);
-    if (is_file(path) || strchr(name, '/'))
-        return HA_OK;  /* open says what is wrong with a path */
+    if (is_file(path) || strchr(name, '/')) return HA_OK; /* open says what is wrong with a path */
     snprintf(path, PATH_BYTES, "datasets/traces/%.1024s%s", name, end);
-    if (is_file(path))
-        return HA_OK;
+    if (is_file(path)) return HA_OK;
     ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
     folder[length > 0 ? length : 0] = '\0';
     for (char *cut; (cut = strrchr(folder, '/')) != NULL;) {
         *cut = '\0';
         int n = snprintf(path, PATH_BYTES, "%s/datasets/traces/%.1024s%s", folder, name, end);
-        if (n > 0 && n < PATH_BYTES && is_file(path))
-            return HA_OK;
+        if (n > 0 && n < PATH_BYTES && is_file(path)) return HA_OK;
     }
-    return ha_why(why, HA_ERROR, "trace %.128s: no such file, and no datasets/traces/%.128s%s here or beside the program", name,
-                  name, end);
+    return ha_why(why, HA_ERROR,
+                  "trace %.128s: no such file, and no datasets/traces/%.128s%s here or beside the program", name, name,
+                  end);
 }

@@ -12,10 +12,13 @@
 enum { HA_DIGEST_TERMS = 32 };
 
 /* which number the minimum of dimension d is, of the first block of b's group; the maxima follow HA_PACK_KEYS later */
-static inline size_t ha_digest_at(size_t b, size_t d, size_t head_dim) { return (b / HA_PACK_KEYS * head_dim + d) * 2 * HA_PACK_KEYS; }
+static inline size_t ha_digest_at(size_t b, size_t d, size_t head_dim)
+{
+    return (b / HA_PACK_KEYS * head_dim + d) * 2 * HA_PACK_KEYS;
+}
 
-/* The score of block b and query row r. For scores that came out as NaN: only a NaN, or infinities of both signs, make this one NaN,
- * an infinity whose factor is 0 does not. */
+/* The score of block b and query row r. For scores that came out as NaN: only a NaN, or infinities of both signs, make
+ * this one NaN, an infinity whose factor is 0 does not. */
 static inline float ha_digest_score_one(const struct ha_digest_score *s, size_t r, size_t b)
 {
     const float *q = s->q + r * s->q_stride;

@@ -11,7 +11,10 @@
 enum { HA_PACK_HALF = HA_PACK_KEYS / 2 };
 
 /* a query element whose products with keys are exponents of two, rounded once */
-static inline float ha_query_log2(float q, float scale) { return (float)((double)q * ((double)scale * 0x1.71547652b82fep+0)); }
+static inline float ha_query_log2(float q, float scale)
+{
+    return (float)((double)q * ((double)scale * 0x1.71547652b82fep+0));
+}
 
 /* columns of the panel that starts at column d */
 static inline size_t ha_packed_cols(size_t dim, size_t d) { return ha_least(HA_PACK_COLS, dim - d); }
@@ -20,7 +23,8 @@ static inline size_t ha_packed_cols(size_t dim, size_t d) { return ha_least(HA_P
 static inline size_t ha_packed_k(size_t j, size_t d, enum ha_dtype t)
 {
     if (t == HA_F32) return d * HA_PACK_KEYS + j;
-    if (t == HA_F16) return d / 2 * 2 * HA_PACK_KEYS + j / HA_PACK_HALF * HA_PACK_KEYS + d % 2 * HA_PACK_HALF + j % HA_PACK_HALF;
+    if (t == HA_F16)
+        return d / 2 * 2 * HA_PACK_KEYS + j / HA_PACK_HALF * HA_PACK_KEYS + d % 2 * HA_PACK_HALF + j % HA_PACK_HALF;
     return (d / 2 * HA_PACK_KEYS + j) * 2 + d % 2;
 }
 static inline size_t ha_packed_v(size_t dim, size_t j, size_t d, enum ha_dtype t)
@@ -29,7 +33,8 @@ static inline size_t ha_packed_v(size_t dim, size_t j, size_t d, enum ha_dtype t
     return (dim + panel) * HA_PACK_KEYS + (t == HA_BF16 ? (j / 2 * cols + col) * 2 + j % 2 : j * cols + col);
 }
 
-/* Keys [first, first + keys) of a block, all in one half of it. What the half has besides is zeros, or other keys if `cut`. */
+/* Keys [first, first + keys) of a block, all in one half of it. What the half has besides is zeros, or other keys if
+ * `cut`. */
 struct ha_packed_half {
     const char *block;
     size_t first, keys;
@@ -45,9 +50,9 @@ struct ha_packed_tile {
 struct ha_packed_walk {
     const struct ha_packed *packed;
     size_t block_bytes;
-    size_t next;         /* of the list, after the present unit */
-    size_t key, end;     /* what is left of the present unit */
-    size_t left;         /* keys in all */
+    size_t next;     /* of the list, after the present unit */
+    size_t key, end; /* what is left of the present unit */
+    size_t left;     /* keys in all */
 };
 
 static inline void ha_packed_unit(struct ha_packed_walk *w)
@@ -58,7 +63,8 @@ static inline void ha_packed_unit(struct ha_packed_walk *w)
 }
 
 /* keys [first, first + keys) of the list */
-static inline struct ha_packed_walk ha_packed_start(const struct ha_packed *p, size_t first, size_t keys, size_t dim, enum ha_dtype t)
+static inline struct ha_packed_walk ha_packed_start(const struct ha_packed *p, size_t first, size_t keys, size_t dim,
+                                                    enum ha_dtype t)
 {
     struct ha_packed_walk w = { p, ha_packed_block_bytes(dim, t), 0, first, p->keys, keys };
     if (!p->index || keys == 0) return w;
@@ -69,8 +75,9 @@ static inline struct ha_packed_walk ha_packed_start(const struct ha_packed *p, s
     }
     for (ha_packed_unit(&w); first >= w.end - w.key; ha_packed_unit(&w)) first -= w.end - w.key;
     w.key += first;
-    /* What is listed lies in pages anywhere, and the first prefetch into each waits until its address is translated, with all that comes
-     * after it. Here they are translated together: attention over 5% of 32768 keys takes 0.87 of the time. */
+    /* What is listed lies in pages anywhere, and the first prefetch into each waits until its address is translated,
+     * with all that comes after it. Here they are translated together: attention over 5% of 32768 keys takes 0.87 of
+     * the time. */
     for (size_t i = w.next, end = ha_least(p->units, i + keys / p->unit + 1); i < end; i++)
         __builtin_prefetch((const char *)p->blocks + p->index[i] * p->unit / HA_PACK_KEYS * w.block_bytes, 0, 2);
     return w;

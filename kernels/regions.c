@@ -7,7 +7,9 @@
 
 const char *ha_memory_name(enum ha_memory kind)
 {
-    static const char *const name[] = { [HA_MEM_DEVICE] = "device", [HA_MEM_PINNED] = "pinned", [HA_MEM_MAPPED] = "mapped" };
+    static const char *const name[] = {
+        [HA_MEM_DEVICE] = "device", [HA_MEM_PINNED] = "pinned", [HA_MEM_MAPPED] = "mapped"
+    };
     return name[kind];
 }
 
@@ -95,10 +97,12 @@ size_t ha_regions_room(struct ha_regions *r, const void *ptr, enum ha_memory *ki
     return hit.bytes - ((uintptr_t)ptr - (uintptr_t)hit.base);
 }
 
-enum ha_place ha_regions_place(struct ha_regions *r, const char *role, const void *ptr, size_t bytes, unsigned allowed, struct ha_why *why)
+enum ha_place ha_regions_place(struct ha_regions *r, const char *role, const void *ptr, size_t bytes, unsigned allowed,
+                               struct ha_why *why)
 {
     static const char *const wanted[16] = {
-        [HA_AT_DEVICE] = "device memory", [HA_AT_MAPPED] = "mapped memory",
+        [HA_AT_DEVICE] = "device memory",
+        [HA_AT_MAPPED] = "mapped memory",
         [HA_AT_DEVICE | HA_AT_MAPPED] = "device or mapped memory",
         [HA_AT_PINNED | HA_AT_MAPPED | HA_AT_PAGEABLE] = "host memory",
     };
@@ -109,16 +113,17 @@ enum ha_place ha_regions_place(struct ha_regions *r, const char *role, const voi
         return 0;
     }
     const bool allocated = find(r, ptr, bytes, &hit);
-    const size_t offset = allocated ? (uintptr_t)ptr - (uintptr_t)hit.base : 0;   /* wraps where the range begins before it */
+    const size_t offset = allocated ? (uintptr_t)ptr - (uintptr_t)hit.base
+                                    : 0; /* wraps where the range begins before it */
     if (allocated && !(offset < hit.bytes && bytes <= hit.bytes - offset)) {
-        ha_why(why, HA_ERROR, "%s [%p, +%zu bytes) leaves the allocation of %s memory [%p, +%zu bytes)", role, ptr, bytes,
-               ha_memory_name(hit.kind), (void *)hit.base, hit.bytes);
+        ha_why(why, HA_ERROR, "%s [%p, +%zu bytes) leaves the allocation of %s memory [%p, +%zu bytes)", role, ptr,
+               bytes, ha_memory_name(hit.kind), (void *)hit.base, hit.bytes);
         return 0;
     }
     const enum ha_place place = allocated ? (enum ha_place)(1 << hit.kind) : HA_AT_PAGEABLE;
     if (!(place & allowed)) {
-        ha_why(why, HA_ERROR, "%s %p is %s memory and must be %s", role, ptr, allocated ? ha_memory_name(hit.kind) : "pageable host",
-               wanted[allowed]);
+        ha_why(why, HA_ERROR, "%s %p is %s memory and must be %s", role, ptr,
+               allocated ? ha_memory_name(hit.kind) : "pageable host", wanted[allowed]);
         return 0;
     }
     return place;

@@ -16,9 +16,9 @@
 struct problem {
     enum ha_dtype dtype;
     size_t dim, keys, group, q_len;
-    size_t packed, unit;                  /* keys packed, in a list of such units or in order */
-    size_t runs_count, run[HA_RUNS_MAX];  /* keys of each */
-    size_t block;                         /* of the runs' indices */
+    size_t packed, unit;                 /* keys packed, in a list of such units or in order */
+    size_t runs_count, run[HA_RUNS_MAX]; /* keys of each */
+    size_t block;                        /* of the runs' indices */
     bool causal, weights;
     enum ha_test_layout layout;
     enum ha_test_family family;
@@ -32,9 +32,9 @@ static bool small;
 
 /* what the reference says of one problem */
 struct answer {
-    struct ha_ref_state *state;  /* [q_len][group] */
-    double *weights;             /* [group][keys], or NULL */
-    double weights_eps;          /* relative error allowed of a weight */
+    struct ha_ref_state *state; /* [q_len][group] */
+    double *weights;            /* [group][keys], or NULL */
+    double weights_eps;         /* relative error allowed of a weight */
     double *block;
 };
 
@@ -45,14 +45,18 @@ static void *need(size_t bytes)
     return p;
 }
 
-static size_t visible(const struct problem *p, size_t token) { return p->keys - (p->causal ? p->q_len - 1 - token : 0); }
+static size_t visible(const struct problem *p, size_t token)
+{
+    return p->keys - (p->causal ? p->q_len - 1 - token : 0);
+}
 
 static struct ha_profile profile_of(const struct problem *p, const struct ha_kernels *t)
 {
     return p->packed > 0 ? ha_profile_attend(t, p->dtype) : t->profile;
 }
 
-static struct answer answer_of(const struct problem *p, const struct ha_profile *profile, const float *q, const struct ha_test_kv *kv, float scale)
+static struct answer answer_of(const struct problem *p, const struct ha_profile *profile, const float *q,
+                               const struct ha_test_kv *kv, float scale)
 {
     const size_t rows = p->q_len * p->group;
     struct answer a = { .state = need(rows * sizeof *a.state), .block = need(rows * 4 * p->dim * sizeof *a.block) };
@@ -63,8 +67,12 @@ static struct answer answer_of(const struct problem *p, const struct ha_profile 
         double *d = a.block + r * 4 * p->dim;
         const size_t t = r / p->group, sees = visible(p, t);
         bound[t] = ha_bound_attend(profile, p->dim, sees, p->runs_count + (p->packed > 0));
-        a.state[r] = (struct ha_ref_state){ .o = d, .bound = d + p->dim, .v_min = d + 2 * p->dim, .v_max = d + 3 * p->dim, .dim = p->dim };
-        query[r] = (struct ha_ref_query){ .q = q + r * p->dim, .visible = sees, .bound = &bound[t], .out = &a.state[r] };
+        a.state[r] = (struct ha_ref_state){
+            .o = d, .bound = d + p->dim, .v_min = d + 2 * p->dim, .v_max = d + 3 * p->dim, .dim = p->dim
+        };
+        query[r] = (struct ha_ref_query){
+            .q = q + r * p->dim, .visible = sees, .bound = &bound[t], .out = &a.state[r]
+        };
     }
     ha_ref_attend_group(query, rows, p->dim, (double)scale, &kv->rows, p->dtype, work);
 
@@ -101,11 +109,14 @@ static void answer_free(struct answer *a)
     free(a->weights);
 }
 
-static void fail_at(const struct problem *p, const struct ha_kernels *t, const char *what, size_t row, size_t column, double ratio)
+static void fail_at(const struct problem *p, const struct ha_kernels *t, const char *what, size_t row, size_t column,
+                    double ratio)
 {
-    printf("%s %s d=%zu keys=%zu packed=%zu unit=%zu runs=%zu block=%zu group=%zu q_len=%zu causal=%d layout=%d family=%d seed=%llu: %s row %zu, "
-           "%zu: ratio %g\n", t->name, ha_dtype_name(p->dtype), p->dim, p->keys, p->packed, p->unit, p->runs_count, p->block, p->group, p->q_len,
-           p->causal, p->layout, p->family, (unsigned long long)p->seed, what, row, column, ratio);
+    printf("%s %s d=%zu keys=%zu packed=%zu unit=%zu runs=%zu block=%zu group=%zu q_len=%zu causal=%d layout=%d "
+           "family=%d seed=%llu: %s row %zu, "
+           "%zu: ratio %g\n",
+           t->name, ha_dtype_name(p->dtype), p->dim, p->keys, p->packed, p->unit, p->runs_count, p->block, p->group,
+           p->q_len, p->causal, p->layout, p->family, (unsigned long long)p->seed, what, row, column, ratio);
     fail();
 }
 
@@ -148,19 +159,33 @@ static void check(const struct problem *p)
     struct ha_test_lay lay;
     ha_test_lay_make(&lay, &kv, p->packed, p->unit, p->run, p->runs_count, p->block, p->seed);
     struct ha_attend args = {
-        .q = q, .q_len = p->q_len, .group = p->group, .head_dim = p->dim, .q_token_stride = stride, .q_head_stride = stride * p->q_len,
-        .dtype = p->dtype, .scale = scale, .causal = p->causal, .o = o, .lse = lse, .lse_token_stride = 1, .lse_head_stride = p->q_len,
-        .weights = p->weights ? weights : NULL, .weights_stride = p->keys,
+        .q = q,
+        .q_len = p->q_len,
+        .group = p->group,
+        .head_dim = p->dim,
+        .q_token_stride = stride,
+        .q_head_stride = stride * p->q_len,
+        .dtype = p->dtype,
+        .scale = scale,
+        .causal = p->causal,
+        .o = o,
+        .lse = lse,
+        .lse_token_stride = 1,
+        .lse_head_stride = p->q_len,
+        .weights = p->weights ? weights : NULL,
+        .weights_stride = p->keys,
     };
     ha_test_lay_use(&lay, &args);
     struct answer want = { 0 };
     for (size_t t = 0; t < ha_test_tables_count; t++) {
         const struct ha_kernels *table = &ha_test_tables[t];
-        if (t > 0 && table->attend_chunk == table[-1].attend_chunk &&
-            (p->packed == 0 || table->attend_packed[p->dtype] == table[-1].attend_packed[p->dtype])) continue;
+        if (t > 0 && table->attend_chunk == table[-1].attend_chunk
+            && (p->packed == 0 || table->attend_packed[p->dtype] == table[-1].attend_packed[p->dtype]))
+            continue;
         const struct ha_profile profile = profile_of(p, table), before = t > 0 ? profile_of(p, table - 1) : profile;
         /* most tables claim one bound: one answer serves them all */
-        const struct ha_bound bound = ha_bound_attend(&profile, p->dim, p->keys, 2), last = ha_bound_attend(&before, p->dim, p->keys, 2);
+        const struct ha_bound bound = ha_bound_attend(&profile, p->dim, p->keys, 2),
+                              last = ha_bound_attend(&before, p->dim, p->keys, 2);
         if (t == 0 || memcmp(&bound, &last, sizeof bound) != 0) {
             answer_free(&want);
             want = answer_of(p, &profile, plain, &kv, scale);
@@ -214,8 +239,11 @@ static void pack_first(struct problem *p, size_t id)
     memmove(p->run, p->run + 1, p->runs_count * sizeof *p->run);
 }
 
-static const struct { size_t group, q_len; } asks[] = {
-    { 1, 1 }, { 4, 1 }, { 8, 1 }, { 7, 1 }, { 3, 2 }, { 4, 5 }, { 1, 9 }, { 5, 1 }, { 2, 33 }, { 1, 70 }, { 16, 4 }, { 6, 1 },
+static const struct {
+    size_t group, q_len;
+} asks[] = {
+    { 1, 1 }, { 4, 1 }, { 8, 1 },  { 7, 1 },  { 3, 2 },  { 4, 5 },
+    { 1, 9 }, { 5, 1 }, { 2, 33 }, { 1, 70 }, { 16, 4 }, { 6, 1 },
 };
 enum { ASKS = sizeof asks / sizeof *asks };
 
@@ -227,9 +255,15 @@ static void grid(const size_t *dims, size_t dims_count, const size_t *keys, size
             for (size_t n = 0; n < keys_count; n++)
                 for (size_t i = 0; i < repeats; i++, id++) {
                     struct problem p = {
-                        .dtype = (enum ha_dtype)dtype, .dim = dims[d], .keys = keys[n],
-                        .group = asks[id % ASKS].group, .q_len = asks[id % ASKS].q_len, .seed = id + 1, .weights = id % 5 < 2,
-                        .layout = (enum ha_test_layout)(id / 2 % HA_TEST_LAYOUTS), .family = (enum ha_test_family)(id / 3 % HA_TEST_FAMILIES),
+                        .dtype = (enum ha_dtype)dtype,
+                        .dim = dims[d],
+                        .keys = keys[n],
+                        .group = asks[id % ASKS].group,
+                        .q_len = asks[id % ASKS].q_len,
+                        .seed = id + 1,
+                        .weights = id % 5 < 2,
+                        .layout = (enum ha_test_layout)(id / 2 % HA_TEST_LAYOUTS),
+                        .family = (enum ha_test_family)(id / 3 % HA_TEST_FAMILIES),
                     };
                     p.causal = id % 3 != 0 && p.keys >= p.q_len;
                     cut(&p, 1 + id / 5 % HA_RUNS_MAX, id % 7 == 0);
@@ -261,7 +295,12 @@ static void every_number_of_rows(void **state)
 {
     (void)state;
     for (size_t rows = 1; rows <= 256; rows += small ? 51 : 1) {
-        struct problem p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT), .dim = 24, .keys = 70, .group = rows, .q_len = 1, .seed = rows };
+        struct problem p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
+                             .dim = 24,
+                             .keys = 70,
+                             .group = rows,
+                             .q_len = 1,
+                             .seed = rows };
         cut(&p, 1, false);
         pack_first(&p, rows);
         check(&p);
@@ -279,14 +318,24 @@ static void every_number_of_rows(void **state)
 static void appends_longer_than_the_context(void **state)
 {
     (void)state;
-    static const struct { size_t keys, q_len, group; } set[] = {
-        { 1, 1, 2 }, { 40, 40, 3 }, { 41, 40, 1 }, { 150, 130, 2 }, { 150, 20, 4 }, { 2060, 30, 1 }, { 2048, 3, 4 }, { 2100, 2100, 1 },
+    static const struct {
+        size_t keys, q_len, group;
+    } set[] = {
+        { 1, 1, 2 },    { 40, 40, 3 },   { 41, 40, 1 },  { 150, 130, 2 },
+        { 150, 20, 4 }, { 2060, 30, 1 }, { 2048, 3, 4 }, { 2100, 2100, 1 },
     };
     for (size_t i = 0; i < sizeof set / sizeof *set - (small ? 1 : 0); i++)
         for (size_t runs = 1; runs <= 2; runs++) {
             struct problem p = {
-                .dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT), .dim = 16, .keys = set[i].keys, .q_len = set[i].q_len, .group = set[i].group,
-                .causal = true, .weights = set[i].q_len < 1000, .layout = (enum ha_test_layout)(i % HA_TEST_LAYOUTS), .seed = 77 + i,
+                .dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT),
+                .dim = 16,
+                .keys = set[i].keys,
+                .q_len = set[i].q_len,
+                .group = set[i].group,
+                .causal = true,
+                .weights = set[i].q_len < 1000,
+                .layout = (enum ha_test_layout)(i % HA_TEST_LAYOUTS),
+                .seed = 77 + i,
             };
             cut(&p, runs, false);
             pack_first(&p, i + runs);
@@ -298,8 +347,8 @@ static int report(void **state)
 {
     (void)state;
     for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", ha_test_tables[t].name, worst[t][HA_F32], worst[t][HA_F16],
-               worst[t][HA_BF16]);
+        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", ha_test_tables[t].name, worst[t][HA_F32],
+               worst[t][HA_F16], worst[t][HA_BF16]);
     printf("%zu outputs; worst weight / bound: %.3f\n", judged, worst_weight);
     return 0;
 }

@@ -50,7 +50,7 @@ struct unit {
     struct ha_test_lay lay;
     struct ha_attend attend;
     size_t keys, rows;
-    float *q, *plain;        /* outputs of attend by itself */
+    float *q, *plain; /* outputs of attend by itself */
     double *bound, lse_bound[ROWS_MAX];
 };
 
@@ -67,7 +67,10 @@ static void *need(size_t bytes)
     return p;
 }
 
-static size_t floats_of(const struct unit *u) { return u->rows * (DIM + 1) + (u->attend.weights ? u->attend.group * u->keys : 0); }
+static size_t floats_of(const struct unit *u)
+{
+    return u->rows * (DIM + 1) + (u->attend.weights ? u->attend.group * u->keys : 0);
+}
 
 static void unit_make(struct unit *u, const struct want *want, enum ha_dtype dtype, uint64_t seed)
 {
@@ -79,8 +82,18 @@ static void unit_make(struct unit *u, const struct want *want, enum ha_dtype dty
     u->q = need(u->rows * DIM * sizeof *u->q);
     for (size_t r = 0; r < u->rows; r++) ha_test_query(u->q + r * DIM, HA_TEST_NORMAL, DIM, dtype, seed * 100 + r);
     u->attend = (struct ha_attend){
-        .q = u->q, .q_len = want->q_len, .group = want->group, .head_dim = DIM, .q_token_stride = want->group * DIM, .q_head_stride = DIM,
-        .dtype = dtype, .scale = 0.2f, .causal = want->causal, .lse_token_stride = want->group, .lse_head_stride = 1, .weights_stride = want->keys,
+        .q = u->q,
+        .q_len = want->q_len,
+        .group = want->group,
+        .head_dim = DIM,
+        .q_token_stride = want->group * DIM,
+        .q_head_stride = DIM,
+        .dtype = dtype,
+        .scale = 0.2f,
+        .causal = want->causal,
+        .lse_token_stride = want->group,
+        .lse_head_stride = 1,
+        .weights_stride = want->keys,
     };
     ha_test_lay_use(&u->lay, &u->attend);
     static float some;
@@ -132,7 +145,8 @@ static void unit_judge(const struct unit *u)
 {
     for (size_t r = 0; r < u->rows; r++) {
         for (size_t d = 0; d < DIM; d++)
-            assert_true(fabs((double)u->attend.o[r * DIM + d] - (double)u->plain[r * DIM + d]) <= 2 * u->bound[r * DIM + d]);
+            assert_true(fabs((double)u->attend.o[r * DIM + d] - (double)u->plain[r * DIM + d])
+                        <= 2 * u->bound[r * DIM + d]);
         const float lse = u->attend.lse[r], plain = u->plain[u->rows * DIM + r];
         assert_true(lse == plain || fabs((double)lse - (double)plain) <= 2 * u->lse_bound[r]);
     }
@@ -184,7 +198,11 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
             struct ha_rows run;
             const struct ha_attend most = largest(unit, count, &run);
             const struct ha_attend_all all = {
-                .units = args, .count = count, .pool = pool, .name = "attend", .work = ha_guard_alloc(t->attend_all_bytes(&most, count, threads)),
+                .units = args,
+                .count = count,
+                .pool = pool,
+                .name = "attend",
+                .work = ha_guard_alloc(t->attend_all_bytes(&most, count, threads)),
             };
             /* the first run of a pool may start its threads */
             const size_t before = atomic_load(&allocations);
@@ -201,11 +219,12 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
     for (size_t i = 0; i < count; i++) unit_free(&unit[i]);
 }
 
-#define CHECK(...) \
-    do { \
-        static const struct want want[] = { __VA_ARGS__ }; \
-        for (size_t t_ = small ? ha_test_tables_count - 1 : 0; t_ < ha_test_tables_count; t_++) \
-            check(&ha_test_tables[t_], (enum ha_dtype)(t_ % HA_DTYPE_COUNT), want, sizeof want / sizeof *want, 1 + t_); \
+#define CHECK(...)                                                                                             \
+    do {                                                                                                       \
+        static const struct want want[] = { __VA_ARGS__ };                                                     \
+        for (size_t t_ = small ? ha_test_tables_count - 1 : 0; t_ < ha_test_tables_count; t_++)                \
+            check(&ha_test_tables[t_], (enum ha_dtype)(t_ % HA_DTYPE_COUNT), want, sizeof want / sizeof *want, \
+                  1 + t_);                                                                                     \
     } while (0)
 
 static void one_long_unit(void **state)
@@ -225,15 +244,16 @@ static void equal_units(void **state)
 #undef THREE
 }
 
-/* one is long, some have nothing, some several query tokens, some more rows than a block, some weights that cannot be cut */
+/* one is long, some have nothing, some several query tokens, some more rows than a block, some weights that cannot be
+ * cut */
 static void mixed_units(void **state)
 {
     (void)state;
     CHECK({ 12000, 11000, 0, 4, 1, false, false }, { 0, 0, 0, 4, 1, false, false }, { 37, 32, 0, 4, 1, false, false },
-          { 3000, 1500, 32, 1, 1, false, true },
-          { 2500, 2400, 0, 4, 16, true, false }, { 1300, 1000, 64, 4, 40, true, false }, { 1800, 1700, 0, 2, 5, true, true },
-          { 700, 0, 0, GROUP_MAX, 7, true, false }, { 5000, 5000, 128, 1, 1, false, true }, { 1, 0, 0, 1, 1, true, false },
-          { 2049, 0, 0, 70, 1, false, true });
+          { 3000, 1500, 32, 1, 1, false, true }, { 2500, 2400, 0, 4, 16, true, false },
+          { 1300, 1000, 64, 4, 40, true, false }, { 1800, 1700, 0, 2, 5, true, true },
+          { 700, 0, 0, GROUP_MAX, 7, true, false }, { 5000, 5000, 128, 1, 1, false, true },
+          { 1, 0, 0, 1, 1, true, false }, { 2049, 0, 0, 70, 1, false, true });
 }
 
 static void nothing_to_do(void **state)
@@ -264,8 +284,15 @@ static void random_batches(void **state)
             const size_t keys = ha_rng_below(seed, 2, i, seed % 2 ? 3000 : 900), kind = ha_rng_below(seed, 3, i, 4);
             const size_t q_len = kind == 0 ? 1 + ha_rng_below(seed, 4, i, 8) : 1;
             want[i] = (struct want){
-                .keys = keys + q_len, .packed = kind == 1 ? keys : kind == 2 ? keys / 2 : 0, .unit = seed % 3 == 0 && kind == 2 ? 16 : 0,
-                .group = 1 + ha_rng_below(seed, 5, i, 8), .q_len = q_len, .causal = kind == 0, .weights = seed % 4 == 0 && i % 2,
+                .keys = keys + q_len,
+                .packed = kind == 1   ? keys
+                          : kind == 2 ? keys / 2
+                                      : 0,
+                .unit = seed % 3 == 0 && kind == 2 ? 16 : 0,
+                .group = 1 + ha_rng_below(seed, 5, i, 8),
+                .q_len = q_len,
+                .causal = kind == 0,
+                .weights = seed % 4 == 0 && i % 2,
             };
         }
         const size_t t = seed % ha_test_tables_count;

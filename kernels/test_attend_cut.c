@@ -21,7 +21,7 @@ static bool small;
 enum { NOTES_MAX = 4096 };
 static struct {
     atomic_size_t turns, wholes, joins;
-    size_t cost[NOTES_MAX], part[NOTES_MAX];   /* [turns], as they began; keys of a part, 0 of a whole unit */
+    size_t cost[NOTES_MAX], part[NOTES_MAX]; /* [turns], as they began; keys of a part, 0 of a whole unit */
 } notes;
 
 static size_t keys_of(const struct ha_attend *a) { return a->runs[0].keys; }
@@ -103,14 +103,22 @@ static double take_note(size_t (*want)[2], size_t count, size_t threads)
     memset(&notes, 0, sizeof notes);
     for (size_t i = 0; i < count; i++) {
         run[i] = (struct ha_rows){ .keys = want[i][0] };
-        unit[i] = (struct ha_attend){ .q_len = 1, .group = want[i][1], .head_dim = 128, .runs = &run[i], .runs_count = 1, .dtype = HA_F16 };
+        unit[i] = (struct ha_attend){
+            .q_len = 1, .group = want[i][1], .head_dim = 128, .runs = &run[i], .runs_count = 1, .dtype = HA_F16
+        };
         longest.keys = want[i][0] > longest.keys ? want[i][0] : longest.keys;
         keys += want[i][0] * want[i][1];
     }
-    const struct ha_attend most = { .q_len = 1, .group = 8, .head_dim = 128, .runs = &longest, .runs_count = 1, .dtype = HA_F16 };
+    const struct ha_attend most = {
+        .q_len = 1, .group = 8, .head_dim = 128, .runs = &longest, .runs_count = 1, .dtype = HA_F16
+    };
     assert_int_equal(ha_pool_create(&pool, threads, &why), HA_OK);
     const struct ha_attend_all all = {
-        .units = unit, .count = count, .pool = pool, .name = "notes", .work = ha_guard_alloc(noting.attend_all_bytes(&most, count, threads)),
+        .units = unit,
+        .count = count,
+        .pool = pool,
+        .name = "notes",
+        .work = ha_guard_alloc(noting.attend_all_bytes(&most, count, threads)),
     };
     noting.attend_all(&noting, &all);
     ha_guard_free(all.work);

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #define HA_KERNELS(name) extern const struct ha_kernels ha_kernels_##name;
-#include "harness/registry.def"
+#include "harness/program/registry.def"
 
 #if defined(HA_AMX_TWIN)
-extern const struct ha_kernels ha_kernels_amx_twin;   /* kernels/amx/tile.h */
+extern const struct ha_kernels ha_kernels_amx_twin; /* kernels/amx/tile.h */
 #endif
 
 struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
@@ -28,13 +28,14 @@ static void die(const char *what)
     abort();
 }
 
-/* as harness/registry_find.c does it */
+/* as harness/base/registry_find.c does it */
 static void fill(struct ha_kernels *out, const struct ha_kernels *below)
 {
     if (!out->attend_chunk) out->attend_chunk = below->attend_chunk, out->profile = below->profile;
     if (!out->merge) out->merge = below->merge, out->traits = below->traits;
     for (size_t d = 0; d < HA_DTYPE_COUNT; d++)
-        if (!out->attend_packed[d]) out->attend_packed[d] = below->attend_packed[d], out->packed_profile[d] = below->packed_profile[d];
+        if (!out->attend_packed[d])
+            out->attend_packed[d] = below->attend_packed[d], out->packed_profile[d] = below->packed_profile[d];
 #define FILL(op) out->op = out->op ? out->op : below->op
     FILL(pack);
     FILL(unpack);
@@ -60,7 +61,7 @@ int ha_test_tables_setup(void **state)
 {
 #define HA_KERNELS(name) &ha_kernels_##name,
     const struct ha_kernels *const all[] = {
-#include "harness/registry.def"
+#include "harness/program/registry.def"
     };
     (void)state;
     ha_test_tables_count = 0;
@@ -86,7 +87,10 @@ int ha_test_tables_setup(void **state)
 }
 
 enum { BLOCKS = 64 };
-static struct { unsigned char *map, *data; size_t bytes; } block[BLOCKS];
+static struct {
+    unsigned char *map, *data;
+    size_t bytes;
+} block[BLOCKS];
 
 /* Mappings are kept for the next block of their size. */
 static size_t slot(size_t bytes)
@@ -106,7 +110,8 @@ static size_t slot(size_t bytes)
 
 void *ha_guard_alloc(size_t bytes)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = page + (bytes + page - 1) / page * page, i = slot(used + page);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = page + (bytes + page - 1) / page * page,
+                 i = slot(used + page);
     if (!block[i].map) {
         unsigned char *map = mmap(NULL, used + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (map == MAP_FAILED || mprotect(map + used, page, PROT_NONE) != 0) die("no memory");
@@ -132,7 +137,10 @@ void ha_guard_free(void *p)
 static void *at(const void *data, size_t stride, const struct ha_rows *rows, size_t i)
 {
     /* the test owns the memory that ha_rows promises only to read */
-    union { const void *from; char *to; } p = { .from = data };
+    union {
+        const void *from;
+        char *to;
+    } p = { .from = data };
     return p.to + ha_row(rows, i) * stride;
 }
 
@@ -178,8 +186,8 @@ static uint32_t *scattered(size_t keys, uint64_t seed)
     return index;
 }
 
-void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim, size_t keys,
-                     enum ha_dtype dtype, uint64_t seed)
+void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim,
+                     size_t keys, enum ha_dtype dtype, uint64_t seed)
 {
     const size_t size = ha_dtype_bytes(dtype), row = dim * size, pool = layout == HA_TEST_GATHERED ? 2 * keys : keys;
     *kv = (struct ha_test_kv){ .dtype = dtype, .dim = dim, .keys = keys };
@@ -209,7 +217,10 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
 
 static void *own(const void *p)
 {
-    union { const void *from; void *to; } c = { .from = p };
+    union {
+        const void *from;
+        void *to;
+    } c = { .from = p };
     return c.to;
 }
 

@@ -6,14 +6,15 @@
 
 #include "harness/api/kernels.h"
 
-/* The tables that this build has and this CPU can run, worst first, each filled from the one before as the registry does it. */
+/* The tables that this build has and this CPU can run, worst first, each filled from the one before as the registry
+ * does it. */
 enum { HA_TEST_TABLES_MAX = 8 };
 extern struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
 extern size_t ha_test_tables_count;
 int ha_test_tables_setup(void **state);
 
 /* The tables whose `op` is their own. */
-#define HA_TEST_EACH(t, op) \
+#define HA_TEST_EACH(t, op)                                                                           \
     for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++) \
         if (t == ha_test_tables || t->op != t[-1].op)
 
@@ -25,17 +26,17 @@ void ha_guard_free(void *p);
 /* Where row i of K and V lies. */
 enum ha_test_layout {
     HA_TEST_DENSE,
-    HA_TEST_STRIDED,   /* rows apart by an odd number of elements, K and V by different ones */
-    HA_TEST_GATHERED,  /* any row of a larger pool, through an index */
+    HA_TEST_STRIDED,  /* rows apart by an odd number of elements, K and V by different ones */
+    HA_TEST_GATHERED, /* any row of a larger pool, through an index */
 };
 enum { HA_TEST_LAYOUTS = 3 };
 
 /* What is hard about the values. */
 enum ha_test_family {
     HA_TEST_NORMAL,
-    HA_TEST_PEAKED,      /* scores of large variance */
-    HA_TEST_TIES,        /* one number in all of K, one in V: rounding errors of a sum have one sign */
-    HA_TEST_INCREASING,  /* every chunk has a larger maximum than those before */
+    HA_TEST_PEAKED,     /* scores of large variance */
+    HA_TEST_TIES,       /* one number in all of K, one in V: rounding errors of a sum have one sign */
+    HA_TEST_INCREASING, /* every chunk has a larger maximum than those before */
     HA_TEST_DECREASING,
 };
 enum { HA_TEST_FAMILIES = 5 };
@@ -43,11 +44,11 @@ enum { HA_TEST_FAMILIES = 5 };
 struct ha_test_kv {
     enum ha_dtype dtype;
     size_t dim, keys;
-    struct ha_rows rows;  /* of all keys */
+    struct ha_rows rows; /* of all keys */
 };
 
-void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim, size_t keys,
-                     enum ha_dtype dtype, uint64_t seed);
+void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim,
+                     size_t keys, enum ha_dtype dtype, uint64_t seed);
 void ha_test_kv_free(struct ha_test_kv *kv);
 /* one element of key i */
 void ha_test_kv_put_k(struct ha_test_kv *kv, size_t i, size_t d, float x);

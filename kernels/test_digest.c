@@ -1,5 +1,5 @@
-/* digest and digest_score, through every table: minima and maxima exactly, scores within what sums of 32 terms round, and not below
- * that of any key. */
+/* digest and digest_score, through every table: minima and maxima exactly, scores within what sums of 32 terms round,
+ * and not below that of any key. */
 
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
@@ -20,7 +20,10 @@ static bool small;
 static double worst[HA_TEST_TABLES_MAX];
 
 /* of harness/api/kernels.h: [blocks / 32][head_dim][2][32] */
-static size_t at(size_t block, size_t d, size_t dim, bool most) { return ((block / 32 * dim + d) * 2 + most) * 32 + block % 32; }
+static size_t at(size_t block, size_t d, size_t dim, bool most)
+{
+    return ((block / 32 * dim + d) * 2 + most) * 32 + block % 32;
+}
 
 static bool same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
 
@@ -34,15 +37,22 @@ static float extreme(const struct ha_test_kv *kv, size_t unit, size_t block, siz
     return x;
 }
 
-/* the digests of [first, first + blocks) are those of the keys; what was before them is left alone, what was behind is zeros */
+/* the digests of [first, first + blocks) are those of the keys; what was before them is left alone, what was behind is
+ * zeros */
 static void check_digest(const struct ha_test_kv *kv, size_t first, size_t blocks, size_t unit)
 {
     const size_t bytes = ha_digest_bytes(first + blocks, kv->dim, kv->dtype), size = ha_dtype_bytes(kv->dtype);
     char *got = ha_guard_alloc(bytes);
-    HA_TEST_EACH(t, digest) {
+    HA_TEST_EACH(t, digest)
+    {
         memset(got, 0x5A, bytes);
-        t->digest(&(struct ha_digest){ .digests = got, .first = first, .blocks = blocks, .unit = unit, .rows = kv->rows,
-                                       .head_dim = kv->dim, .dtype = kv->dtype });
+        t->digest(&(struct ha_digest){ .digests = got,
+                                       .first = first,
+                                       .blocks = blocks,
+                                       .unit = unit,
+                                       .rows = kv->rows,
+                                       .head_dim = kv->dim,
+                                       .dtype = kv->dtype });
         for (size_t b = 0; b < bytes / size / kv->dim / 2; b++)
             for (size_t d = 0; d < kv->dim; d++)
                 for (int most = 0; most < 2; most++) {
@@ -61,7 +71,9 @@ static void digests_are_exact(void **state)
 {
     (void)state;
     static const size_t dims[] = { 8, 80, 128, 1, 15, 16, 33, 64, 256, 300 }, units[] = { 32, 16, 128, 5, 1 };
-    static const struct { size_t first, keys; } runs[] = { { 0, 100 }, { 31, 70 }, { 64, 128 }, { 3, 1 }, { 7, 0 } };
+    static const struct {
+        size_t first, keys;
+    } runs[] = { { 0, 100 }, { 31, 70 }, { 64, 128 }, { 3, 1 }, { 7, 0 } };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++)
@@ -83,7 +95,8 @@ static void special_keys(void **state)
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t i = 0; i < KEYS; i++) {
             struct ha_test_kv kv;
-            ha_test_kv_make(&kv, (enum ha_test_layout)(i % HA_TEST_LAYOUTS), HA_TEST_NORMAL, DIM, KEYS, (enum ha_dtype)dtype, 3);
+            ha_test_kv_make(&kv, (enum ha_test_layout)(i % HA_TEST_LAYOUTS), HA_TEST_NORMAL, DIM, KEYS,
+                            (enum ha_dtype)dtype, 3);
             if (i % 4 != 3) ha_test_kv_put_k(&kv, i, i % DIM, i % 4 == 1 ? -NAN : NAN);
             ha_test_kv_put_k(&kv, (i + 1) % KEYS, 39, INFINITY);
             ha_test_kv_put_k(&kv, (i + 2) % KEYS, 0, -INFINITY);
@@ -119,7 +132,12 @@ struct scores {
 
 static struct scores make(size_t rows, size_t blocks, size_t dim, enum ha_dtype dtype)
 {
-    struct scores s = { .rows = rows, .blocks = blocks, .dim = dim, .q_stride = dim + rows % 3, .s_stride = blocks + rows % 2, .dtype = dtype };
+    struct scores s = { .rows = rows,
+                        .blocks = blocks,
+                        .dim = dim,
+                        .q_stride = dim + rows % 3,
+                        .s_stride = blocks + rows % 2,
+                        .dtype = dtype };
     s.q = ha_guard_alloc(((rows - 1) * s.q_stride + dim) * sizeof *s.q);
     s.s = ha_guard_alloc(((rows - 1) * s.s_stride + blocks) * sizeof *s.s);
     s.digests = aligned_alloc(64, ha_digest_bytes(blocks, dim, dtype) + 64);
@@ -145,8 +163,16 @@ static void put(const struct scores *s, size_t b, size_t d, float least, float m
 static void run(const struct ha_kernels *t, const struct scores *s, float scale)
 {
     memset(s->s, 0xFF, ((s->rows - 1) * s->s_stride + s->blocks) * sizeof *s->s);
-    t->digest_score(&(struct ha_digest_score){ .q = s->q, .q_rows = s->rows, .q_stride = s->q_stride, .head_dim = s->dim, .digests = s->digests,
-                                               .blocks = s->blocks, .dtype = s->dtype, .scale = scale, .s = s->s, .s_stride = s->s_stride });
+    t->digest_score(&(struct ha_digest_score){ .q = s->q,
+                                               .q_rows = s->rows,
+                                               .q_stride = s->q_stride,
+                                               .head_dim = s->dim,
+                                               .digests = s->digests,
+                                               .blocks = s->blocks,
+                                               .dtype = s->dtype,
+                                               .scale = scale,
+                                               .s = s->s,
+                                               .s_stride = s->s_stride });
 }
 
 /* a sum of n terms as harness/api/kernels.h declares it, its scale and products */
@@ -167,7 +193,9 @@ static void judge(const struct ha_kernels *t, const struct scores *s, float scal
             }
             const double bound = depth(s->dim) * 0x1p-24 * 1.001 * (double)scale * size + 0x1p-149;
             const double ratio = fabs((double)s->s[r * s->s_stride + b] - (double)scale * want) / bound;
-            if (!(ratio <= 1)) fail_msg("%s: row %zu, block %zu of %zu, dim %zu, %s", t->name, r, b, s->blocks, s->dim, ha_dtype_name(s->dtype));
+            if (!(ratio <= 1))
+                fail_msg("%s: row %zu, block %zu of %zu, dim %zu, %s", t->name, r, b, s->blocks, s->dim,
+                         ha_dtype_name(s->dtype));
             worst[t - ha_test_tables] = fmax(worst[t - ha_test_tables], ratio);
         }
         for (size_t b = s->blocks; b < s->s_stride && r + 1 < s->rows; b++) {
@@ -182,7 +210,8 @@ static void judge(const struct ha_kernels *t, const struct scores *s, float scal
 static void scores_within_bound(void **state)
 {
     (void)state;
-    static const size_t dims[] = { 8, 80, 128, 1, 31, 32, 33, 64, 65, 256, 300 }, blocks[] = { 33, 1, 70, 8, 16, 31, 32, 7 };
+    static const size_t dims[] = { 8, 80, 128, 1, 31, 32, 33, 64, 65, 256, 300 },
+                        blocks[] = { 33, 1, 70, 8, 16, 31, 32, 7 };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++)
@@ -191,7 +220,8 @@ static void scores_within_bound(void **state)
                     struct scores s = make(rows, blocks[n], dims[d], (enum ha_dtype)dtype);
                     for (size_t b = 0; b < s.blocks; b++)
                         for (size_t i = 0; i < s.dim; i++) {
-                            const float x = seed % 2 ? 1.1f : ha_rng_normal(seed, 2, b * s.dim + i), width = ha_rng_uniform(seed, 3, b * s.dim + i);
+                            const float x = seed % 2 ? 1.1f : ha_rng_normal(seed, 2, b * s.dim + i),
+                                        width = ha_rng_uniform(seed, 3, b * s.dim + i);
                             put(&s, b, i, x - width, x + width);
                         }
                     for (size_t r = 0; seed % 2 && r < s.rows; r++)
@@ -213,12 +243,20 @@ static void scores_bound_keys(void **state)
             struct ha_test_kv kv;
             struct scores s = make(ROWS, BLOCKS, DIM, (enum ha_dtype)dtype);
             ha_test_kv_make(&kv, HA_TEST_GATHERED, (enum ha_test_family)family, DIM, KEYS, (enum ha_dtype)dtype, 9);
-            for (size_t r = 0; r < ROWS; r++) ha_test_query(s.q + r * s.q_stride, (enum ha_test_family)family, DIM, HA_F32, r);
+            for (size_t r = 0; r < ROWS; r++)
+                ha_test_query(s.q + r * s.q_stride, (enum ha_test_family)family, DIM, HA_F32, r);
             for (size_t b = 0; b < BLOCKS; b++)
-                for (size_t d = 0; d < DIM; d++) largest[b][d] = fmaxf(fabsf(extreme(&kv, UNIT, b, d, false)), fabsf(extreme(&kv, UNIT, b, d, true)));
-            HA_TEST_EACH(t, digest_score) {
-                t->digest(&(struct ha_digest){ .digests = s.digests, .blocks = BLOCKS, .unit = UNIT, .rows = kv.rows,
-                                               .head_dim = DIM, .dtype = s.dtype });
+                for (size_t d = 0; d < DIM; d++)
+                    largest[b][d] = fmaxf(fabsf(extreme(&kv, UNIT, b, d, false)),
+                                          fabsf(extreme(&kv, UNIT, b, d, true)));
+            HA_TEST_EACH(t, digest_score)
+            {
+                t->digest(&(struct ha_digest){ .digests = s.digests,
+                                               .blocks = BLOCKS,
+                                               .unit = UNIT,
+                                               .rows = kv.rows,
+                                               .head_dim = DIM,
+                                               .dtype = s.dtype });
                 run(t, &s, scale);
                 for (size_t i = 0; i < KEYS; i++) {
                     float k[DIM];
@@ -230,7 +268,8 @@ static void scores_bound_keys(void **state)
                             dot += q * (double)k[d];
                             size += fabs(q) * (double)largest[i / UNIT][d];
                         }
-                        assert_true((double)s.s[r * s.s_stride + i / UNIT] >= (double)scale * (dot - 1.001 * depth(DIM) * 0x1p-24 * size));
+                        assert_true((double)s.s[r * s.s_stride + i / UNIT]
+                                    >= (double)scale * (dot - 1.001 * depth(DIM) * 0x1p-24 * size));
                     }
                 }
             }
@@ -244,11 +283,22 @@ static void special_digests(void **state)
 {
     (void)state;
     enum { DIM = 70, BLOCKS = 37 };
-    static const struct { float q, least, most, want; } cases[] = {
-        { 1, NAN, NAN, NAN }, { 0, NAN, NAN, NAN }, { -1, NAN, NAN, NAN },
-        { 1, -INFINITY, 2, 2 }, { 1, 2, INFINITY, INFINITY }, { 1, -INFINITY, -INFINITY, -INFINITY },
-        { -1, 2, INFINITY, -2 }, { -1, -INFINITY, 2, INFINITY }, { -1, INFINITY, INFINITY, -INFINITY },
-        { 0, -INFINITY, INFINITY, 0 }, { -0.0f, -INFINITY, INFINITY, 0 }, { 0, INFINITY, INFINITY, 0 }, { 0, 1, 2, 0 },
+    static const struct {
+        float q, least, most, want;
+    } cases[] = {
+        { 1, NAN, NAN, NAN },
+        { 0, NAN, NAN, NAN },
+        { -1, NAN, NAN, NAN },
+        { 1, -INFINITY, 2, 2 },
+        { 1, 2, INFINITY, INFINITY },
+        { 1, -INFINITY, -INFINITY, -INFINITY },
+        { -1, 2, INFINITY, -2 },
+        { -1, -INFINITY, 2, INFINITY },
+        { -1, INFINITY, INFINITY, -INFINITY },
+        { 0, -INFINITY, INFINITY, 0 },
+        { -0.0f, -INFINITY, INFINITY, 0 },
+        { 0, INFINITY, INFINITY, 0 },
+        { 0, 1, 2, 0 },
     };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t rows = 1; rows <= 5; rows += 2)
@@ -259,9 +309,11 @@ static void special_digests(void **state)
                     for (size_t d = 0; d < DIM; d++) put(&s, b, d, 0, 0);
                 put(&s, odd, dim, cases[c].least, cases[c].most);
                 for (size_t r = 0; r < rows; r++) s.q[r * s.q_stride + dim] = r == row ? cases[c].q : 1;
-                HA_TEST_EACH(t, digest_score) {
+                HA_TEST_EACH(t, digest_score)
+                {
                     run(t, &s, 0.5f);
-                    for (size_t b = 0; b < BLOCKS; b++) assert_true(same(s.s[row * s.s_stride + b], b == odd ? 0.5f * cases[c].want : 0));
+                    for (size_t b = 0; b < BLOCKS; b++)
+                        assert_true(same(s.s[row * s.s_stride + b], b == odd ? 0.5f * cases[c].want : 0));
                 }
                 release(&s);
             }
@@ -270,7 +322,8 @@ static void special_digests(void **state)
     for (size_t d = 0; d < DIM; d++) s.q[d] = 1;
     put(&s, 0, 3, 0, INFINITY);
     put(&s, 0, 40, -INFINITY, -INFINITY);
-    HA_TEST_EACH(t, digest_score) {
+    HA_TEST_EACH(t, digest_score)
+    {
         run(t, &s, 1);
         assert_true(isnan(s.s[0]));
     }
@@ -280,7 +333,8 @@ static void special_digests(void **state)
 static int report(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < ha_test_tables_count; t++) printf("%s: worst error / bound of a score %.3f\n", ha_test_tables[t].name, worst[t]);
+    for (size_t t = 0; t < ha_test_tables_count; t++)
+        printf("%s: worst error / bound of a score %.3f\n", ha_test_tables[t].name, worst[t]);
     return 0;
 }
 
@@ -288,7 +342,7 @@ int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_are_exact), cmocka_unit_test(special_keys), cmocka_unit_test(nan_among_equal),
+        cmocka_unit_test(digests_are_exact),   cmocka_unit_test(special_keys),      cmocka_unit_test(nan_among_equal),
         cmocka_unit_test(scores_within_bound), cmocka_unit_test(scores_bound_keys), cmocka_unit_test(special_digests),
     };
     return cmocka_run_group_tests(tests, ha_test_tables_setup, report);

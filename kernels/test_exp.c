@@ -1,7 +1,8 @@
-/* exp and log as the tables declare them. Kernels take 2^x, x = s log2 e; a scale of ln 2, rounded, makes x the product q.k itself. It
- * is reached through the kernels: a first key of score 0 is the maximum, and head dimension 8 with unit queries makes each
- * element of a key a score of its own, so that its weight is 2^ that element. (The rounding of x where the scale is any is
- * kappa_s of reference/bound.c, the rounding of x - level there counts with exp: here both are exact.) test_simd.c has every float. */
+/* exp and log as the tables declare them. Kernels take 2^x, x = s log2 e; a scale of ln 2, rounded, makes x the product
+ * q.k itself. It is reached through the kernels: a first key of score 0 is the maximum, and head dimension 8 with unit
+ * queries makes each element of a key a score of its own, so that its weight is 2^ that element. (The rounding of x
+ * where the scale is any is kappa_s of reference/bound.c, the rounding of x - level there counts with exp: here both
+ * are exact.) test_simd.c has every float. */
 
 #include "kernels/rows.h"
 #include "kernels/test_data.h"
@@ -23,24 +24,42 @@ static bool small;
 
 static float float_of(uint32_t bits)
 {
-    union { uint32_t u; float f; } x = { .u = bits };
+    union {
+        uint32_t u;
+        float f;
+    } x = { .u = bits };
     return x.f;
 }
 static uint32_t bits_of(float f)
 {
-    union { float f; uint32_t u; } x = { .f = f };
+    union {
+        float f;
+        uint32_t u;
+    } x = { .f = f };
     return x.u;
 }
 
 static float k[KEYS][DIM], weights[DIM][KEYS], q[DIM][DIM], level[DIM], sum[DIM], acc[DIM][DIM];
 
-static const struct ha_rows rows = { .k = k, .v = k, .k_stride_bytes = sizeof k[0], .v_stride_bytes = sizeof k[0], .keys = KEYS };
+static const struct ha_rows rows = {
+    .k = k, .v = k, .k_stride_bytes = sizeof k[0], .v_stride_bytes = sizeof k[0], .keys = KEYS
+};
 
 static void exp_of_chunk(const struct ha_kernels *t)
 {
     const struct ha_chunk c = {
-        .q = q[0], .q_rows = DIM, .q_stride = DIM, .head_dim = DIM, .dtype = HA_F32, .scale = ln2, .rows = rows,
-        .weights = weights[0], .weights_stride = KEYS, .level = level, .sum = sum, .acc = acc[0],
+        .q = q[0],
+        .q_rows = DIM,
+        .q_stride = DIM,
+        .head_dim = DIM,
+        .dtype = HA_F32,
+        .scale = ln2,
+        .rows = rows,
+        .weights = weights[0],
+        .weights_stride = KEYS,
+        .level = level,
+        .sum = sum,
+        .acc = acc[0],
     };
     t->attend_chunk(&c);
 }
@@ -50,8 +69,19 @@ static void exp_of_packed(const struct ha_kernels *t)
     static _Alignas(64) char blocks[2 * sizeof k], scratch[HA_PACKED_SCRATCH];
     const struct ha_pack p = { .blocks = blocks, .rows = rows, .head_dim = DIM, .dtype = HA_F32 };
     const struct ha_packed_chunk c = {
-        .q = q[0], .q_rows = DIM, .q_stride = DIM, .head_dim = DIM, .packed = { .blocks = blocks, .keys = KEYS }, .keys = KEYS, .scale = ln2,
-        .weights = weights[0], .weights_stride = KEYS, .level = level, .sum = sum, .acc = acc[0], .scratch = scratch,
+        .q = q[0],
+        .q_rows = DIM,
+        .q_stride = DIM,
+        .head_dim = DIM,
+        .packed = { .blocks = blocks, .keys = KEYS },
+        .keys = KEYS,
+        .scale = ln2,
+        .weights = weights[0],
+        .weights_stride = KEYS,
+        .level = level,
+        .sum = sum,
+        .acc = acc[0],
+        .scratch = scratch,
     };
     t->pack(&p);
     t->attend_packed[HA_F32](&c);
@@ -63,7 +93,10 @@ static const struct {
 } ways[] = { { "chunk", exp_of_chunk }, { "packed", exp_of_packed } };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-static double declared(const struct ha_kernels *t, size_t way) { return (way ? &t->packed_profile[HA_F32] : &t->profile)->exp_eps; }
+static double declared(const struct ha_kernels *t, size_t way)
+{
+    return (way ? &t->packed_profile[HA_F32] : &t->profile)->exp_eps;
+}
 
 static void batch(const struct ha_kernels *t, size_t way)
 {
@@ -101,8 +134,8 @@ static void sweep(float least, float most, uint32_t stride)
     for (size_t t = 0; t < ha_test_tables_count; t++)
         for (size_t way = 0; way < WAYS; way++) {
             const double eps = declared(&ha_test_tables[t], way);
-            printf("%s, %s: 2^x on [%g, %g]: error %.3f * 2^-24, declared %.3f\n", ha_test_tables[t].name, ways[way].name, -(double)most,
-                   -(double)least, worst[t][way] * 0x1p24, eps * 0x1p24);
+            printf("%s, %s: 2^x on [%g, %g]: error %.3f * 2^-24, declared %.3f\n", ha_test_tables[t].name,
+                   ways[way].name, -(double)most, -(double)least, worst[t][way] * 0x1p24, eps * 0x1p24);
             assert_true(worst[t][way] <= eps);
         }
 }

@@ -28,7 +28,8 @@ static void choose(uint32_t *out, size_t count, size_t of, uint64_t seed, uint64
 static void pack(struct ha_test_lay *lay, const struct ha_test_kv *kv, size_t keys, size_t unit, uint64_t seed)
 {
     const struct ha_kernels *t = ha_test_tables;
-    const size_t listed = unit ? blocks_of(keys, unit) : 0, in_store = listed + listed / 2, ragged = unit ? keys % unit : 0;
+    const size_t listed = unit ? blocks_of(keys, unit) : 0, in_store = listed + listed / 2,
+                 ragged = unit ? keys % unit : 0;
     const size_t stored = unit ? in_store * unit - (ragged ? unit - ragged : 0) : keys;
     lay->blocks = ha_guard_alloc(blocks_of(stored, HA_PACK_KEYS) * ha_packed_block_bytes(kv->dim, kv->dtype));
     lay->packed = (struct ha_packed){ .blocks = lay->blocks, .keys = stored };
@@ -59,7 +60,8 @@ static void pack(struct ha_test_lay *lay, const struct ha_test_kv *kv, size_t ke
     ha_guard_free(k);
 }
 
-static void lay_run(struct ha_test_lay *lay, const struct ha_test_kv *kv, size_t r, size_t first, size_t keys, size_t *used)
+static void lay_run(struct ha_test_lay *lay, const struct ha_test_kv *kv, size_t r, size_t first, size_t keys,
+                    size_t *used)
 {
     struct ha_rows *run = &lay->runs[r];
     *run = ha_test_rows_part(kv, first, keys);
@@ -76,8 +78,8 @@ static void lay_run(struct ha_test_lay *lay, const struct ha_test_kv *kv, size_t
     run->index = list;
 }
 
-void ha_test_lay_make(struct ha_test_lay *lay, const struct ha_test_kv *kv, size_t packed, size_t unit, const size_t *run, size_t runs_count,
-                      size_t block, uint64_t seed)
+void ha_test_lay_make(struct ha_test_lay *lay, const struct ha_test_kv *kv, size_t packed, size_t unit,
+                      const size_t *run, size_t runs_count, size_t block, uint64_t seed)
 {
     *lay = (struct ha_test_lay){ .runs_count = runs_count, .block = block };
     if (packed > 0) pack(lay, kv, packed, unit, seed);
@@ -109,7 +111,8 @@ void ha_test_lay_use(const struct ha_test_lay *lay, struct ha_attend *a)
     a->block = lay->block;
 }
 
-void ha_test_attend_parts(const struct ha_kernels *t, const struct ha_attend *a, size_t keys, size_t most, uint64_t seed)
+void ha_test_attend_parts(const struct ha_kernels *t, const struct ha_attend *a, size_t keys, size_t most,
+                          uint64_t seed)
 {
     enum { MOST = 16 };
     struct ha_attend_part part[MOST];
@@ -118,8 +121,11 @@ void ha_test_attend_parts(const struct ha_kernels *t, const struct ha_attend *a,
     for (size_t first = 0; first < keys || count == 0; count++) {
         const size_t n = count + 1 == MOST ? keys : HA_SPLIT_KEYS * (1 + ha_rng_below(seed, PARTS, count, most));
         part[count] = (struct ha_attend_part){
-            .attend = a, .first = first, .keys = ha_least(n, keys - first),
-            .state = ha_guard_alloc(t->attend_state_bytes(a)), .scratch = scratch,
+            .attend = a,
+            .first = first,
+            .keys = ha_least(n, keys - first),
+            .state = ha_guard_alloc(t->attend_state_bytes(a)),
+            .scratch = scratch,
         };
         first += part[count].keys;
         if (keys == 0) first = 1;

@@ -36,10 +36,12 @@ static double lse_of(const struct ha_test_merge *p, size_t i, size_t r)
     return natural(p, (double)*ha_test_merge_level(p, i, r), (double)*ha_test_merge_sum(p, i, r));
 }
 
-static void say(const struct ha_test_merge *p, const struct ha_kernels *t, size_t r, double got, double want, double allowed)
+static void say(const struct ha_test_merge *p, const struct ha_kernels *t, size_t r, double got, double want,
+                double allowed)
 {
-    printf("%s %s %s: %zu states, %zu x %zu rows, dim %zu, layout %d, alias %d: row %zu: %.9g, not %.9g +- %g\n", t->name, ha_form_name(p->form),
-           ha_dtype_name(p->dtype), p->count, p->tokens, p->heads, p->dim, p->rows, p->alias, r, got, want, allowed);
+    printf("%s %s %s: %zu states, %zu x %zu rows, dim %zu, layout %d, alias %d: row %zu: %.9g, not %.9g +- %g\n",
+           t->name, ha_form_name(p->form), ha_dtype_name(p->dtype), p->count, p->tokens, p->heads, p->dim, p->rows,
+           p->alias, r, got, want, allowed);
     fail();
 }
 
@@ -73,7 +75,8 @@ static double lse_ratio(const struct ha_test_merge *p, size_t r, const struct ha
 {
     const double level = (double)p->got_level[r], sum = (double)p->got_sum[r];
     if (want->lse == -HUGE_VAL) return level == want->lse ? 0 : HUGE_VAL;
-    const double off = p->form == HA_FORM_MAX_SUM ? level - want->max + log(sum / want->sum) : natural(p, level, sum) - want->lse;
+    const double off = p->form == HA_FORM_MAX_SUM ? level - want->max + log(sum / want->sum)
+                                                  : natural(p, level, sum) - want->lse;
     return off == 0 ? 0 : fabs(off) / want->lse_bound;
 }
 
@@ -82,7 +85,9 @@ static void check_bound(const struct ha_test_merge *p, const struct ha_kernels *
     static struct ha_ref_state states[COUNT_MAX];
     const struct ha_merge_bound b = ha_bound_merge(&t->traits, p->form, p->dtype);
     for (size_t i = 0; i < p->count; i++, work += p->dim) {
-        states[i] = (struct ha_ref_state){ .o = work, .bound = work + p->count * p->dim, .lse = lse_of(p, i, r), .dim = p->dim, .keys = 1 };
+        states[i] = (struct ha_ref_state){
+            .o = work, .bound = work + p->count * p->dim, .lse = lse_of(p, i, r), .dim = p->dim, .keys = 1
+        };
         states[i].max = ha_test_merge_is_empty(p, i, r) ? -HUGE_VAL : (double)*ha_test_merge_level(p, i, r);
         states[i].sum = (double)*ha_test_merge_sum(p, i, r);
         for (size_t d = 0; d < p->dim; d++) {
@@ -100,14 +105,15 @@ static void check_bound(const struct ha_test_merge *p, const struct ha_kernels *
     if (!(ratio <= 1)) say(p, t, r, ratio, 0, 1);
     if (!(off <= 1)) say(p, t, r, off, 0, 1);
     double *most = &worst[t - ha_test_tables][p->form];
-    if (p->dtype == HA_F32) *most = fmax(*most, fmax(ratio, off));  /* in 16 bits it is the output's rounding */
+    if (p->dtype == HA_F32) *most = fmax(*most, fmax(ratio, off)); /* in 16 bits it is the output's rounding */
 }
 
 static void check(struct ha_test_merge *p)
 {
     double *work = calloc(2 * p->count * p->dim + 1, sizeof *work);
     assert_non_null(work);
-    FOR_TABLES(t) {
+    FOR_TABLES(t)
+    {
         ha_test_merge_run(p, t);
         for (size_t r = 0; r < p->tokens * p->heads; r++) {
             check_plain(p, t, r);
@@ -153,8 +159,14 @@ static void every_form_and_type(void **state)
     static const size_t counts[] = { 1, 2, 3, 17 }, dims[] = { 80, 19, 300 };
     for (size_t n = 0; n < 4 * 3 * 4 * 3 * 4; n++) {
         struct ha_test_merge p = {
-            .form = (enum ha_form)(n % 4), .dtype = (enum ha_dtype)(n / 4 % 3), .rows = (enum ha_test_rows)(n / 12 % 4),
-            .alias = (enum ha_alias)(n / 48 % 3), .count = counts[n / 144], .tokens = 2, .heads = 3, .dim = dims[n % 5 % 3],
+            .form = (enum ha_form)(n % 4),
+            .dtype = (enum ha_dtype)(n / 4 % 3),
+            .rows = (enum ha_test_rows)(n / 12 % 4),
+            .alias = (enum ha_alias)(n / 48 % 3),
+            .count = counts[n / 144],
+            .tokens = 2,
+            .heads = 3,
+            .dim = dims[n % 5 % 3],
         };
         make(&p, (enum spread)(n % 7 % SPREADS), n);
         check(&p);
@@ -172,8 +184,13 @@ static void every_size(void **state)
         for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++, seed++)
             for (enum spread spread = EQUAL; spread < SPREADS; spread++) {
                 if (counts[c] > 100 && (seed + spread) % 4) continue;
-                struct ha_test_merge p = { .form = (enum ha_form)((seed + spread) % HA_FORM_COUNT), .count = counts[c], .tokens = 1, .heads = 2,
-                                           .dim = dims[d], .rows = HA_TEST_ODD_STRIDES, .dtype = (enum ha_dtype)(seed % HA_DTYPE_COUNT) };
+                struct ha_test_merge p = { .form = (enum ha_form)((seed + spread) % HA_FORM_COUNT),
+                                           .count = counts[c],
+                                           .tokens = 1,
+                                           .heads = 2,
+                                           .dim = dims[d],
+                                           .rows = HA_TEST_ODD_STRIDES,
+                                           .dtype = (enum ha_dtype)(seed % HA_DTYPE_COUNT) };
                 make(&p, spread, seed);
                 check(&p);
                 ha_test_merge_free(&p);
@@ -187,8 +204,14 @@ static void any_problem(void **state)
         static const uint64_t below[] = { HA_FORM_COUNT, HA_DTYPE_COUNT, HA_TEST_ROWS, 3, SPREADS, 12, 4, 5, 280 };
         size_t x[9];
         for (size_t i = 0; i < 9; i++) x[i] = (size_t)ha_rng_below(seed, 77, i, below[i]);
-        struct ha_test_merge p = { .form = (enum ha_form)x[0], .dtype = (enum ha_dtype)x[1], .rows = (enum ha_test_rows)x[2],
-                                   .alias = (enum ha_alias)x[3], .count = 1 + x[5], .tokens = 1 + x[6], .heads = 1 + x[7], .dim = 1 + x[8] };
+        struct ha_test_merge p = { .form = (enum ha_form)x[0],
+                                   .dtype = (enum ha_dtype)x[1],
+                                   .rows = (enum ha_test_rows)x[2],
+                                   .alias = (enum ha_alias)x[3],
+                                   .count = 1 + x[5],
+                                   .tokens = 1 + x[6],
+                                   .heads = 1 + x[7],
+                                   .dim = 1 + x[8] };
         make(&p, (enum spread)x[4], seed);
         check(&p);
         ha_test_merge_free(&p);
@@ -200,8 +223,9 @@ static void wide_gaps(void **state)
 {
     (void)state;
     static const float pairs[][2] = {
-        { 0, 0 }, { 0, -0.0f }, { 1e-7f, -0.0f }, { 100, 99 }, { 1000, 999 }, { -120, -121 }, { -1000, -1001 }, { -6e4f, -6e4f },
-        { -1e5f, -1e5f }, { 88, 0 }, { 94, 0 }, { 104, 0 }, { 150, 0 }, { FLT_MAX, -FLT_MAX }, { 1e30f, -1e30f },
+        { 0, 0 },       { 0, -0.0f },     { 1e-7f, -0.0f }, { 100, 99 },           { 1000, 999 },
+        { -120, -121 }, { -1000, -1001 }, { -6e4f, -6e4f }, { -1e5f, -1e5f },      { 88, 0 },
+        { 94, 0 },      { 104, 0 },       { 150, 0 },       { FLT_MAX, -FLT_MAX }, { 1e30f, -1e30f },
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         for (int form = HA_FORM_NATURAL; form < HA_FORM_COUNT; form++)
@@ -209,17 +233,22 @@ static void wide_gaps(void **state)
                 struct ha_test_merge p = { .form = (enum ha_form)form, .count = 2, .tokens = 1, .heads = 1, .dim = 19 };
                 ha_test_merge_make(&p, i);
                 for (size_t k = 0; k < 2; k++) *ha_test_merge_level(&p, k, 0) = pairs[i][k ^ (size_t)swap];
-                const double unit = form == HA_FORM_BASE2 ? LN2 : 1, a = (double)pairs[i][0], b = (double)pairs[i][1], w = exp((b - a) * unit);
+                const double unit = form == HA_FORM_BASE2 ? LN2 : 1, a = (double)pairs[i][0], b = (double)pairs[i][1],
+                             w = exp((b - a) * unit);
                 const double slack = form == HA_FORM_DIRECT ? 4 * fabs(a) + 8 : 2;
-                FOR_TABLES(t) {
+                FOR_TABLES(t)
+                {
                     ha_test_merge_run(&p, t);
                     const double sum = form == HA_FORM_MAX_SUM ? log((double)p.got_sum[0]) : 0;
-                    assert_true(fabs((double)p.got_level[0] + sum - (a + log1p(w) / unit)) <= 4 * 0x1p-24 * (fabs(a) + 1));
+                    assert_true(fabs((double)p.got_level[0] + sum - (a + log1p(w) / unit))
+                                <= 4 * 0x1p-24 * (fabs(a) + 1));
                     for (size_t d = 0; d < p.dim; d++) {
-                        const double x = (double)ha_test_merge_o(&p, (size_t)swap, 0)[d], y = (double)ha_test_merge_o(&p, (size_t)!swap, 0)[d];
+                        const double x = (double)ha_test_merge_o(&p, (size_t)swap, 0)[d],
+                                     y = (double)ha_test_merge_o(&p, (size_t)!swap, 0)[d];
                         const double want = (x + w * y) / (1 + w);
                         const double allowed = 0x1p-24 * (8 + slack) * (fabs(x) + w * fabs(y));
-                        if (!(fabs((double)p.got_o[d] - want) <= allowed)) say(&p, t, 0, (double)p.got_o[d], want, allowed);
+                        if (!(fabs((double)p.got_o[d] - want) <= allowed))
+                            say(&p, t, 0, (double)p.got_o[d], want, allowed);
                     }
                 }
                 ha_test_merge_free(&p);
@@ -230,8 +259,9 @@ static int report(void **state)
 {
     (void)state;
     FOR_TABLES(t)
-        for (int f = 0; f < HA_FORM_COUNT; f++)
-            printf("%s %s: worst error / bound of f32 %.3f\n", t->name, ha_form_name((enum ha_form)f), worst[t - ha_test_tables][f]);
+    for (int f = 0; f < HA_FORM_COUNT; f++)
+        printf("%s %s: worst error / bound of f32 %.3f\n", t->name, ha_form_name((enum ha_form)f),
+               worst[t - ha_test_tables][f]);
     return 0;
 }
 

@@ -14,7 +14,10 @@
 
 static size_t rows_of(const struct ha_test_merge *p) { return p->tokens * p->heads; }
 
-float *ha_test_merge_o(const struct ha_test_merge *p, size_t i, size_t r) { return p->o + (i * rows_of(p) + r) * p->dim; }
+float *ha_test_merge_o(const struct ha_test_merge *p, size_t i, size_t r)
+{
+    return p->o + (i * rows_of(p) + r) * p->dim;
+}
 float *ha_test_merge_level(const struct ha_test_merge *p, size_t i, size_t r) { return p->level + i * rows_of(p) + r; }
 float *ha_test_merge_sum(const struct ha_test_merge *p, size_t i, size_t r) { return p->sum + i * rows_of(p) + r; }
 
@@ -54,11 +57,16 @@ void ha_test_merge_free(struct ha_test_merge *p)
 /* the strides of state i; the output's is state `count` */
 static struct ha_merge_state strides(const struct ha_test_merge *p, size_t i)
 {
-    struct ha_merge_state s = { .o_token_stride = p->heads * p->dim, .o_head_stride = p->dim, .lse_token_stride = p->heads, .lse_head_stride = 1 };
+    struct ha_merge_state s = {
+        .o_token_stride = p->heads * p->dim, .o_head_stride = p->dim, .lse_token_stride = p->heads, .lse_head_stride = 1
+    };
     switch (p->rows == HA_TEST_MIXED ? (enum ha_test_rows)(i % HA_TEST_MIXED) : p->rows) {
     case HA_TEST_HEADS_TOKENS:
         s = (struct ha_merge_state){
-            .o_token_stride = p->dim, .o_head_stride = p->tokens * p->dim, .lse_token_stride = 1, .lse_head_stride = p->tokens,
+            .o_token_stride = p->dim,
+            .o_head_stride = p->tokens * p->dim,
+            .lse_token_stride = 1,
+            .lse_head_stride = p->tokens,
         };
         break;
     case HA_TEST_ODD_STRIDES:
@@ -84,7 +92,8 @@ static size_t lse_extent(const struct ha_test_merge *p, const struct ha_merge_st
 
 static void *row_o(const struct ha_test_merge *p, const struct ha_merge_state *s, size_t r)
 {
-    return (char *)s->o + (r / p->heads * s->o_token_stride + r % p->heads * s->o_head_stride) * ha_dtype_bytes(p->dtype);
+    return (char *)s->o
+           + (r / p->heads * s->o_token_stride + r % p->heads * s->o_head_stride) * ha_dtype_bytes(p->dtype);
 }
 
 static size_t row_lse(const struct ha_test_merge *p, const struct ha_merge_state *s, size_t r)
@@ -143,7 +152,8 @@ void ha_test_merge_run(struct ha_test_merge *p, const struct ha_kernels *t)
         o_size += o_extent(p, &s[i]);
         lse_size += lse_extent(p, &s[i]);
     }
-    struct region o = region_of(o_size * size), lse = region_of(lse_size * sizeof(float)), sum = region_of(lse_size * sizeof(float));
+    struct region o = region_of(o_size * size), lse = region_of(lse_size * sizeof(float)),
+                  sum = region_of(lse_size * sizeof(float));
     /* the output first, so that the last state ends at the guard */
     size_t o_at = 0, lse_at = 0;
     for (size_t n = 0; n <= count; n++) {
@@ -157,8 +167,15 @@ void ha_test_merge_run(struct ha_test_merge *p, const struct ha_kernels *t)
     }
     const struct ha_merge_state out = s[p->alias == HA_ALIAS_FIRST ? 0 : p->alias == HA_ALIAS_LAST ? count - 1 : count];
     const struct ha_merge m = {
-        .form = p->form, .dtype = p->dtype, .plus_inf_is_empty = p->plus_inf_is_empty, .states = s, .states_count = count,
-        .tokens = p->tokens, .heads = p->heads, .dim = p->dim, .out = out,
+        .form = p->form,
+        .dtype = p->dtype,
+        .plus_inf_is_empty = p->plus_inf_is_empty,
+        .states = s,
+        .states_count = count,
+        .tokens = p->tokens,
+        .heads = p->heads,
+        .dim = p->dim,
+        .out = out,
     };
     keep(&o), keep(&lse), keep(&sum);
     t->merge(&m);

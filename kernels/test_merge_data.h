@@ -7,10 +7,10 @@
 
 /* Where the rows of a state and of the output lie. */
 enum ha_test_rows {
-    HA_TEST_TOKENS_HEADS,  /* contiguous */
-    HA_TEST_HEADS_TOKENS,  /* contiguous, tokens inside */
-    HA_TEST_ODD_STRIDES,   /* gaps after rows and tokens, others in each state */
-    HA_TEST_MIXED,         /* each state as one of these */
+    HA_TEST_TOKENS_HEADS, /* contiguous */
+    HA_TEST_HEADS_TOKENS, /* contiguous, tokens inside */
+    HA_TEST_ODD_STRIDES,  /* gaps after rows and tokens, others in each state */
+    HA_TEST_MIXED,        /* each state as one of these */
 };
 enum { HA_TEST_ROWS = 4 };
 
@@ -21,8 +21,8 @@ struct ha_test_merge {
     size_t count, tokens, heads, dim;
     enum ha_test_rows rows;
     enum ha_alias alias;
-    float *o, *level, *sum;  /* [count][tokens * heads][dim], [count][tokens * heads]: exact in dtype */
-    float *got_o, *got_level, *got_sum;  /* [tokens * heads][dim], [tokens * heads] */
+    float *o, *level, *sum;             /* [count][tokens * heads][dim], [count][tokens * heads]: exact in dtype */
+    float *got_o, *got_level, *got_sum; /* [tokens * heads][dim], [tokens * heads] */
 };
 
 /* the sizes are given: o becomes normal numbers, level 0, sum 1 */

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #define FOR_TABLES(t) for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++)
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array)  (sizeof(array) / sizeof *(array))
 /* without the last, largest one in a small run */
 #define COUNT_SCOPED(array) (COUNT(array) - (small ? 1 : 0))
 
@@ -32,8 +32,13 @@ enum { KINDS = 12 };
 static struct ha_test_merge kind(size_t n, size_t count)
 {
     return (struct ha_test_merge){
-        .form = (enum ha_form)(n % 4), .dtype = (enum ha_dtype)(n / 4), .plus_inf_is_empty = true,
-        .count = count, .tokens = 1, .heads = 1, .dim = DIM,
+        .form = (enum ha_form)(n % 4),
+        .dtype = (enum ha_dtype)(n / 4),
+        .plus_inf_is_empty = true,
+        .count = count,
+        .tokens = 1,
+        .heads = 1,
+        .dim = DIM,
     };
 }
 
@@ -51,7 +56,8 @@ static void a_single_state_is_copied(void **state)
         ha_test_merge_make(&p, n);
         for (size_t at = 0; at < p.count; at += 1 + at / 2) {
             for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 3 ? -INFINITY : INFINITY;
-            float *o = ha_test_merge_o(&p, at, 0), *level = ha_test_merge_level(&p, at, 0), *sum = ha_test_merge_sum(&p, at, 0);
+            float *o = ha_test_merge_o(&p, at, 0), *level = ha_test_merge_level(&p, at, 0),
+                  *sum = ha_test_merge_sum(&p, at, 0);
             o[3] = -0.0f;
             o[4] = 0;
             o[5] = p.dtype == HA_F16 ? -0x1p-24f : p.dtype == HA_BF16 ? -0x1p-133f : -0x1p-149f;
@@ -59,7 +65,8 @@ static void a_single_state_is_copied(void **state)
             *sum = 1.7f;
             for (size_t l = 0; l < COUNT(levels); l++) {
                 *level = levels[l];
-                FOR_TABLES(t) {
+                FOR_TABLES(t)
+                {
                     ha_test_merge_run(&p, t);
                     assert_same(p.got_o, o, DIM);
                     assert_same(p.got_level, level, 1);
@@ -80,7 +87,8 @@ static void empties_only(void **state)
             struct ha_test_merge p = kind(n, count);
             ha_test_merge_make(&p, n);
             for (size_t i = 0; i < count; i++) *ha_test_merge_level(&p, i, 0) = i % 2 ? -INFINITY : INFINITY;
-            FOR_TABLES(t) {
+            FOR_TABLES(t)
+            {
                 ha_test_merge_run(&p, t);
                 assert_same(p.got_o, zeros, DIM);
                 assert_same(p.got_level, &none, 1);
@@ -108,7 +116,8 @@ static void two_states_commute(void **state)
             *ha_test_merge_sum(&b, !i, 0) = *ha_test_merge_sum(&a, i, 0);
             memcpy(ha_test_merge_o(&b, !i, 0), ha_test_merge_o(&a, i, 0), DIM * sizeof *a.o);
         }
-        FOR_TABLES(t) {
+        FOR_TABLES(t)
+        {
             assert_true(t->traits.commutes);
             ha_test_merge_run(&a, t);
             ha_test_merge_run(&b, t);
@@ -116,9 +125,11 @@ static void two_states_commute(void **state)
             assert_same(a.got_level, b.got_level, 1);
             assert_same(a.got_sum, b.got_sum, 1);
         }
-        for (size_t d = 0; d < DIM; d++) a.o[DIM + d] = -(a.o[d] = ha_round((a.dtype == HA_F16 ? 1e4f : 1e30f) * a.o[d], a.dtype));
+        for (size_t d = 0; d < DIM; d++)
+            a.o[DIM + d] = -(a.o[d] = ha_round((a.dtype == HA_F16 ? 1e4f : 1e30f) * a.o[d], a.dtype));
         for (size_t i = 0; i < 2; i++) a.level[i] = 7, a.sum[i] = 3;
-        FOR_TABLES(t) {
+        FOR_TABLES(t)
+        {
             ha_test_merge_run(&a, t);
             for (size_t d = 0; d < DIM; d++) assert_true(a.got_o[d] == 0);
         }
@@ -127,8 +138,8 @@ static void two_states_commute(void **state)
     }
 }
 
-/* Shares of 1/4 are exact. Others, and the weights of the form that does not divide, add up to 1 + a few 2^-24: binary32
- * needs that much room, 16 bits have it. */
+/* Shares of 1/4 are exact. Others, and the weights of the form that does not divide, add up to 1 + a few 2^-24:
+ * binary32 needs that much room, 16 bits have it. */
 static void no_overflow_of_a_convex_combination(void **state)
 {
     (void)state;
@@ -139,8 +150,10 @@ static void no_overflow_of_a_convex_combination(void **state)
             const bool exact = equal && p.form != HA_FORM_DIRECT;
             const float top = exact || p.dtype != HA_F32 ? most(p.dtype) : 3.4e38f;
             for (size_t i = 0; i < 4 * DIM; i++) p.o[i] = i % DIM % 2 ? top : -top;
-            for (size_t i = 0; i < 4; i++) *ha_test_merge_level(&p, i, 0) = equal ? 1 : (float[]){ 1, 1.5f, 0.3f, -2 }[i];
-            FOR_TABLES(t) {
+            for (size_t i = 0; i < 4; i++)
+                *ha_test_merge_level(&p, i, 0) = equal ? 1 : (float[]){ 1, 1.5f, 0.3f, -2 }[i];
+            FOR_TABLES(t)
+            {
                 ha_test_merge_run(&p, t);
                 for (size_t d = 0; d < DIM; d++) {
                     if (exact) assert_true(fabsf(p.got_o[d]) == top);
@@ -173,9 +186,11 @@ static void bad_level_is_never_silent(void **state)
             for (int others_empty = 0; others_empty < 2; others_empty++)
                 for (int inf = 0; inf < 2; inf++) {
                     p.plus_inf_is_empty = !inf;
-                    for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = others_empty ? -INFINITY : (float)i;
+                    for (size_t i = 0; i < p.count; i++)
+                        *ha_test_merge_level(&p, i, 0) = others_empty ? -INFINITY : (float)i;
                     *ha_test_merge_level(&p, at, 0) = inf ? INFINITY : NAN;
-                    FOR_TABLES(t) {
+                    FOR_TABLES(t)
+                    {
                         ha_test_merge_run(&p, t);
                         assert_nan(&p);
                     }
@@ -195,17 +210,20 @@ static void nan_in_a_state(void **state)
                 ha_test_merge_make(&p, n);
                 for (size_t i = 0; i < 3; i++) *ha_test_merge_level(&p, i, 0) = (float[]){ 1, 2, -3e3f }[i];
                 ha_test_merge_o(&p, bad, 0)[at] = NAN;
-                FOR_TABLES(t) {
+                FOR_TABLES(t)
+                {
                     ha_test_merge_run(&p, t);
                     for (size_t d = 0; d < DIM; d++) assert_true(isnan(p.got_o[d]) == (d == at));
                     assert_true(isfinite(p.got_level[0]));
                 }
                 *ha_test_merge_sum(&p, bad, 0) = NAN;
-                FOR_TABLES(t) {
+                FOR_TABLES(t)
+                {
                     ha_test_merge_run(&p, t);
                     assert_true(isfinite(p.got_level[0]));
                     assert_true(isnan(p.got_sum[0]) == (p.form == HA_FORM_MAX_SUM));
-                    for (size_t d = 0; d < DIM; d++) assert_true(isnan(p.got_o[d]) == (d == at || p.form == HA_FORM_MAX_SUM));
+                    for (size_t d = 0; d < DIM; d++)
+                        assert_true(isnan(p.got_o[d]) == (d == at || p.form == HA_FORM_MAX_SUM));
                 }
                 ha_test_merge_free(&p);
             }
@@ -258,7 +276,8 @@ static void strides_and_aliases_do_not_matter(void **state)
         struct ha_test_merge q = like(&p, n), one = p;
         one.tokens = one.heads = 1;
         ha_test_merge_make(&one, n);
-        FOR_TABLES(t) {
+        FOR_TABLES(t)
+        {
             p.rows = HA_TEST_TOKENS_HEADS;
             p.alias = HA_ALIAS_NONE;
             ha_test_merge_run(&p, t);
@@ -285,7 +304,8 @@ static void strides_and_aliases_do_not_matter(void **state)
     }
 }
 
-/* 16 bits are read, summed in binary32 and rounded once: what the merge of the same numbers in binary32 gives, rounded */
+/* 16 bits are read, summed in binary32 and rounded once: what the merge of the same numbers in binary32 gives, rounded
+ */
 static void halves_are_rounded_once(void **state)
 {
     (void)state;
@@ -304,7 +324,8 @@ static void halves_are_rounded_once(void **state)
         wide.o[9] = -INFINITY;
         half = like(&wide, n);
         wide.dtype = HA_F32;
-        FOR_TABLES(t) {
+        FOR_TABLES(t)
+        {
             ha_test_merge_run(&wide, t);
             ha_test_merge_run(&half, t);
             for (size_t i = 0; i < 500; i++) wide.got_o[i] = ha_round(wide.got_o[i], half.dtype);
@@ -325,7 +346,8 @@ static void max_sum_is_shift_invariant(void **state)
         for (size_t i = 0; i < 5; i++) p.level[i] = (float)ha_rng_below(n, 3, i, 4096) / 256;
         struct ha_test_merge q = like(&p, n);
         for (size_t i = 0; i < 5; i++) q.level[i] += 0x1p15f;
-        FOR_TABLES(t) {
+        FOR_TABLES(t)
+        {
             ha_test_merge_run(&p, t);
             ha_test_merge_run(&q, t);
             q.got_level[0] -= 0x1p15f;

@@ -1,5 +1,5 @@
-/* attend_packed of every table against the binary64 reference and the bound of its profile. Each key that a call must not
- * see is NaN. Argument `small`: fewer; `full`: every combination of rows, dimension and type, minutes. */
+/* attend_packed of every table against the binary64 reference and the bound of its profile. Each key that a call must
+ * not see is NaN. Argument `small`: fewer; `full`: every combination of rows, dimension and type, minutes. */
 
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
@@ -20,31 +20,32 @@
 struct problem {
     enum ha_dtype dtype;
     size_t dim, keys, rows;
-    size_t unit, units;          /* unit 0: no list */
-    size_t first, count;         /* parts of HA_SPLIT_KEYS, as far as the list has them; count 0: to its end */
+    size_t unit, units;  /* unit 0: no list */
+    size_t first, count; /* parts of HA_SPLIT_KEYS, as far as the list has them; count 0: to its end */
     enum ha_test_family family;
-    float scale;                 /* 0: 1 / sqrt(dim) */
-    int bf16;                    /* of the queries, as ha_test_packed_queries takes it */
+    float scale; /* 0: 1 / sqrt(dim) */
+    int bf16;    /* of the queries, as ha_test_packed_queries takes it */
     bool weights;
     size_t gap;
-    float q_by, k_by, v_by;      /* everything times these; 0: as it is */
+    float q_by, k_by, v_by; /* everything times these; 0: as it is */
     uint64_t seed;
 };
 
 static enum { ALL, SMALL, FULL } scope;
-static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight[HA_TEST_TABLES_MAX], worst_sum[HA_TEST_TABLES_MAX];
+static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight[HA_TEST_TABLES_MAX],
+    worst_sum[HA_TEST_TABLES_MAX];
 static double lowest_level, highest_level;
 static size_t judged, problems;
 
 #define LOG2_E 0x1.71547652b82fep+0
-#define LN_2 0x1.62e42fefa39efp-1
-#define U 0x1p-24
+#define LN_2   0x1.62e42fefa39efp-1
+#define U      0x1p-24
 
 /* what is true of a problem, in binary64 */
 struct truth {
-    double *x, *a;               /* [rows][keys] scores as powers of two; and the sums of their terms' magnitudes */
-    float *v;                    /* [keys][dim] */
-    struct ha_ref_state *state;  /* [rows] */
+    double *x, *a;              /* [rows][keys] scores as powers of two; and the sums of their terms' magnitudes */
+    float *v;                   /* [keys][dim] */
+    struct ha_ref_state *state; /* [rows] */
     double *of_state;
 };
 
@@ -59,8 +60,11 @@ static struct truth truth_of(const struct ha_test_packed *p, const struct ha_tes
 {
     const size_t dim = p->kv.dim, n = s->keys;
     struct truth t = {
-        .x = need(s->rows * n * sizeof *t.x), .a = need(s->rows * n * sizeof *t.a), .v = need(n * dim * sizeof *t.v),
-        .state = need(s->rows * sizeof *t.state), .of_state = need(s->rows * 4 * dim * sizeof *t.of_state),
+        .x = need(s->rows * n * sizeof *t.x),
+        .a = need(s->rows * n * sizeof *t.a),
+        .v = need(n * dim * sizeof *t.v),
+        .state = need(s->rows * sizeof *t.state),
+        .of_state = need(s->rows * 4 * dim * sizeof *t.of_state),
     };
     const double scale = (double)s->scale * LOG2_E;
     float k[HA_PACK_DIM_MAX];
@@ -93,7 +97,8 @@ static void truth_free(struct truth *t)
 }
 
 /* the states of the reference with this bound */
-static void refer(const struct ha_test_packed *p, const struct ha_test_states *s, const struct ha_bound *b, struct truth *t)
+static void refer(const struct ha_test_packed *p, const struct ha_test_states *s, const struct ha_bound *b,
+                  struct truth *t)
 {
     const size_t dim = p->kv.dim;
     struct ha_rows rows = p->kv.rows;
@@ -103,8 +108,12 @@ static void refer(const struct ha_test_packed *p, const struct ha_test_states *s
     double *work = need(HA_CHUNK_ROWS * 2 * (s->keys + dim) * sizeof *work);
     for (size_t r = 0; r < s->rows; r++) {
         double *d = t->of_state + r * 4 * dim;
-        t->state[r] = (struct ha_ref_state){ .o = d, .bound = d + dim, .v_min = d + 2 * dim, .v_max = d + 3 * dim, .dim = dim };
-        query[r] = (struct ha_ref_query){ .q = s->q + r * s->q_stride, .visible = s->keys, .bound = b, .out = &t->state[r] };
+        t->state[r] = (struct ha_ref_state){
+            .o = d, .bound = d + dim, .v_min = d + 2 * dim, .v_max = d + 3 * dim, .dim = dim
+        };
+        query[r] = (struct ha_ref_query){
+            .q = s->q + r * s->q_stride, .visible = s->keys, .bound = b, .out = &t->state[r]
+        };
     }
     ha_ref_attend_group(query, s->rows, dim, (double)s->scale, &rows, p->kv.dtype, work);
     free(work);
@@ -112,13 +121,15 @@ static void refer(const struct ha_test_packed *p, const struct ha_test_states *s
 
 static void fail_at(const struct problem *p, size_t table, const char *what, size_t row, size_t at, double ratio)
 {
-    printf("%s %s d=%zu keys=%zu [%zu, +%zu) unit=%zu units=%zu rows=%zu family=%d bf16=%d scale=%g seed=%zu: %s, row %zu, %zu: %g\n",
-           ha_test_tables[table].name, ha_dtype_name(p->dtype), p->dim, p->keys, p->first, p->count, p->unit, p->units, p->rows, p->family,
-           p->bf16, (double)p->scale, (size_t)p->seed, what, row, at, ratio);
+    printf("%s %s d=%zu keys=%zu [%zu, +%zu) unit=%zu units=%zu rows=%zu family=%d bf16=%d scale=%g seed=%zu: %s, row "
+           "%zu, %zu: %g\n",
+           ha_test_tables[table].name, ha_dtype_name(p->dtype), p->dim, p->keys, p->first, p->count, p->unit, p->units,
+           p->rows, p->family, p->bf16, (double)p->scale, (size_t)p->seed, what, row, at, ratio);
     fail();
 }
 
-static void at_most(double ratio, double limit, double *most, const struct problem *p, size_t table, const char *what, size_t row, size_t at)
+static void at_most(double ratio, double limit, double *most, const struct problem *p, size_t table, const char *what,
+                    size_t row, size_t at)
 {
     if (!(ratio <= limit)) fail_at(p, table, what, row, at, ratio);
     if (ratio > *most) *most = ratio;
@@ -131,17 +142,18 @@ static double weight_eps(const struct ha_bound *b, double a, double below)
     return expm1(((h + b->kappa_s * U) * a + b->kappa_t * U * below) * LN_2 + (1 + b->rescales) * b->exp_eps) + b->u_p;
 }
 
-/* row r: its level, its sum beside the weights that are true at that level, and where weights were wanted those, and the
- * sums beside what the weights say that they are */
-static void judge_row(const struct problem *p, size_t table, const struct ha_test_states *s, const struct truth *t, const struct ha_bound *b,
-                      size_t r)
+/* row r: its level, its sum beside the weights that are true at that level, and where weights were wanted those, and
+ * the sums beside what the weights say that they are */
+static void judge_row(const struct problem *p, size_t table, const struct ha_test_states *s, const struct truth *t,
+                      const struct ha_bound *b, size_t r)
 {
     const size_t n = s->keys, dim = p->dim;
     const double *x = t->x + r * n, *a = t->a + r * n, level = (double)s->level[r];
     double top = -HUGE_VAL, size = 0, sum = 0, said = 0;
     for (size_t j = 0; j < n; j++) top = fmax(top, x[j]), size = fmax(size, a[j]);
     const double slack = (b->h_dot + b->kappa_s) * 1.01 * U * size;
-    if (!(level == floor(level) && level >= top - 8 - slack && level < top + 1 + slack)) fail_at(p, table, "level", r, 0, level - top);
+    if (!(level == floor(level) && level >= top - 8 - slack && level < top + 1 + slack))
+        fail_at(p, table, "level", r, 0, level - top);
     if (slack < 0.01) lowest_level = fmin(lowest_level, level - top), highest_level = fmax(highest_level, level - top);
 
     for (size_t j = 0; j < n; j++) sum += exp2(x[j] - level);
@@ -149,26 +161,36 @@ static void judge_row(const struct problem *p, size_t table, const struct ha_tes
     /* without what the LSE's own rounding costs */
     const double allowed = want->lse_bound - 3 * U * fabs(want->max) - U * fabs(want->lse);
     const double off = fabs(log((double)s->sum[r] / sum)) / allowed;
-    at_most(isfinite(allowed) ? off : isfinite(s->sum[r]) && s->sum[r] > 0 ? 0 : HUGE_VAL, 1, &worst_sum[table], p, table, "sum", r, 0);
+    at_most(isfinite(allowed)                      ? off
+            : isfinite(s->sum[r]) && s->sum[r] > 0 ? 0
+                                                   : HUGE_VAL,
+            1, &worst_sum[table], p, table, "sum", r, 0);
     if (!s->weights) return;
 
     const float *w = s->weights + r * (n + s->gap);
     for (size_t j = 0; j < n; j++) {
         const double true_w = exp2(x[j] - level), eps = weight_eps(b, a[j], top - x[j]);
-        if (eps < HUGE_VAL) at_most(fabs((double)w[j] - true_w) / (true_w * eps + 0x1p-126), 1, &worst_weight[table], p, table, "weight", r, j);
+        if (eps < HUGE_VAL)
+            at_most(fabs((double)w[j] - true_w) / (true_w * eps + 0x1p-126), 1, &worst_weight[table], p, table,
+                    "weight", r, j);
         said += (double)w[j];
     }
     const double g = (b->h_sum + 1) * U + b->u_p, lost = 0x1p-126 * ((double)n + said);
-    if (!(fabs((double)s->sum[r] - said) <= g * said + lost)) fail_at(p, table, "sum of its weights", r, 0, (double)s->sum[r] / said - 1);
+    if (!(fabs((double)s->sum[r] - said) <= g * said + lost))
+        fail_at(p, table, "sum of its weights", r, 0, (double)s->sum[r] / said - 1);
     for (size_t d = 0; d < dim; d++) {
         double acc = 0, magnitude = 0;
-        for (size_t j = 0; j < n; j++) acc += (double)w[j] * (double)t->v[j * dim + d], magnitude += fabs((double)w[j] * (double)t->v[j * dim + d]);
+        for (size_t j = 0; j < n; j++)
+            acc += (double)w[j] * (double)t->v[j * dim + d],
+                magnitude += fabs((double)w[j] * (double)t->v[j * dim + d]);
         const double got = (double)s->acc[r * dim + d];
-        if (!(fabs(got - acc) <= g * magnitude + lost)) fail_at(p, table, "values by its weights", r, d, fabs(got - acc) / magnitude);
+        if (!(fabs(got - acc) <= g * magnitude + lost))
+            fail_at(p, table, "values by its weights", r, d, fabs(got - acc) / magnitude);
     }
 }
 
-static void judge(const struct problem *p, size_t table, const struct ha_test_states *s, const struct truth *t, const struct ha_bound *b)
+static void judge(const struct problem *p, size_t table, const struct ha_test_states *s, const struct truth *t,
+                  const struct ha_bound *b)
 {
     float o[HA_PACK_DIM_MAX];
     for (size_t r = 0; r < s->rows; r++) {
@@ -187,10 +209,13 @@ static void check(const struct problem *p)
     struct ha_test_packed keys;
     ha_test_packed_make(&keys, p->family, p->dim, p->keys, p->dtype, p->unit, p->units, p->seed);
     struct ha_test_states s = {
-        .q = ha_test_packed_queries(p->family, p->dim, p->rows, p->gap, p->bf16, p->seed), .rows = p->rows, .q_stride = p->dim + p->gap,
+        .q = ha_test_packed_queries(p->family, p->dim, p->rows, p->gap, p->bf16, p->seed),
+        .rows = p->rows,
+        .q_stride = p->dim + p->gap,
         .first = p->first * HA_SPLIT_KEYS < keys.listed ? p->first * HA_SPLIT_KEYS : 0,
         .scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)p->dim),
-        .with_weights = p->weights, .gap = p->gap,
+        .with_weights = p->weights,
+        .gap = p->gap,
     };
     s.keys = keys.listed - s.first;
     if (p->count && p->count * HA_SPLIT_KEYS < s.keys) s.keys = p->count * HA_SPLIT_KEYS;
@@ -206,7 +231,7 @@ static void check(const struct problem *p)
         const struct ha_kernels *table = &ha_test_tables[i];
         if (i > 0 && table->attend_packed[p->dtype] == table[-1].attend_packed[p->dtype]) continue;
         struct ha_profile profile = table->packed_profile[p->dtype];
-        profile.join_keys = UINT_MAX;   /* a call is one chunk, however long */
+        profile.join_keys = UINT_MAX; /* a call is one chunk, however long */
         const struct ha_bound b = ha_bound_attend(&profile, p->dim, s.keys, 1);
         if (memcmp(&b, &last, sizeof b) != 0) refer(&keys, &s, &b, &t);
         last = b;
@@ -229,7 +254,7 @@ static struct problem draw(uint64_t seed)
     static const float scales[] = { 0, 0, 1, -0.3f, 0.01f };
     static const size_t gaps[] = { 0, 1, 5, 24 };
     size_t i = 0;
-#define BELOW(n) (size_t)ha_rng_below(seed, DRAW_STREAM, i++, n)
+#define BELOW(n) (size_t) ha_rng_below(seed, DRAW_STREAM, i++, n)
     enum { DRAW_STREAM = 102 };
     struct problem p = { .dtype = (enum ha_dtype)(seed % HA_DTYPE_COUNT), .seed = seed };
     p.dim = dims[BELOW(COUNT(dims))];
@@ -317,10 +342,22 @@ static void long_contexts(void **state)
 static void extreme_values(void **state)
 {
     (void)state;
-    static const struct { unsigned dtypes; float q, k, v; } by[] = {
-        { 7, 1000, 1, 1 }, { 7, 0x1p-100f, 1, 1 }, { 7, 1e30f, 1, 1 }, { 7, 1e-30f, 1, 1 },
-        { 7, 1e4f, 1e-4f, 1e-7f }, { 7, 1e6f, 1e-6f, 0x1p-23f }, { 7, 1e-4f, 1.3e4f, 1.3e4f },
-        { 5, 1e-30f, 1e30f, 1e33f }, { 5, 1e30f, 1e-30f, 1e-38f }, { 5, 1, 1e-39f, 1e-39f }, { 5, 1e-30f, 6e37f, 1 }, { 5, 1e35f, 1, 1 },
+    static const struct {
+        unsigned dtypes;
+        float q, k, v;
+    } by[] = {
+        { 7, 1000, 1, 1 },
+        { 7, 0x1p-100f, 1, 1 },
+        { 7, 1e30f, 1, 1 },
+        { 7, 1e-30f, 1, 1 },
+        { 7, 1e4f, 1e-4f, 1e-7f },
+        { 7, 1e6f, 1e-6f, 0x1p-23f },
+        { 7, 1e-4f, 1.3e4f, 1.3e4f },
+        { 5, 1e-30f, 1e30f, 1e33f },
+        { 5, 1e30f, 1e-30f, 1e-38f },
+        { 5, 1, 1e-39f, 1e-39f },
+        { 5, 1e-30f, 6e37f, 1 },
+        { 5, 1e35f, 1, 1 },
     };
     uint64_t id = 30000;
     for (size_t i = 0; i < COUNT(by); i++)
@@ -346,7 +383,8 @@ static void reproducible(void **state)
     for (uint64_t id = 20000; id < 20000 + (scope == FULL ? 1500u : scope == SMALL ? 15u : 90u); id++) {
         const struct problem p = draw(id);
         struct ha_test_packed keys;
-        ha_test_packed_make(&keys, p.family, p.dim, p.keys + 300 * (id % 2), p.dtype, id % 4 ? 16u << id % 4 : 0, 99, id);
+        ha_test_packed_make(&keys, p.family, p.dim, p.keys + 300 * (id % 2), p.dtype, id % 4 ? 16u << id % 4 : 0, 99,
+                            id);
         for (size_t t = 0; t < ha_test_tables_count; t++) {
             struct ha_test_states s[3];
             uint32_t moved[64];
@@ -354,10 +392,17 @@ static void reproducible(void **state)
                 struct ha_test_packed again = keys;
                 const size_t shift = i == 2 ? 1 + id % 13 : 0, gap = p.gap + shift;
                 s[i] = (struct ha_test_states){
-                    .q = ha_test_packed_queries(p.family, p.dim, p.rows, gap, p.bf16, id), .rows = p.rows, .q_stride = p.dim + gap,
-                    .keys = keys.listed, .scale = 0.1f, .with_weights = p.weights, .gap = shift, .shift = shift,
+                    .q = ha_test_packed_queries(p.family, p.dim, p.rows, gap, p.bf16, id),
+                    .rows = p.rows,
+                    .q_stride = p.dim + gap,
+                    .keys = keys.listed,
+                    .scale = 0.1f,
+                    .with_weights = p.weights,
+                    .gap = shift,
+                    .shift = shift,
                 };
-                if (i == 2 && keys.packed.index) again.packed.index = memcpy(moved + id % 15, keys.packed.index, keys.packed.units * sizeof *moved);
+                if (i == 2 && keys.packed.index)
+                    again.packed.index = memcpy(moved + id % 15, keys.packed.index, keys.packed.units * sizeof *moved);
                 ha_test_packed_attend(ha_test_tables[t].attend_packed[p.dtype], &again, &s[i]);
                 assert_true(ha_test_states_equal(&s[0], &s[i], p.rows, p.dim));
             }
@@ -371,9 +416,11 @@ static int report(void **state)
 {
     (void)state;
     for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f; of a sum %.3f, of a weight %.3f\n", ha_test_tables[t].name,
-               worst[t][HA_F32], worst[t][HA_F16], worst[t][HA_BF16], worst_sum[t], worst_weight[t]);
-    printf("%zu problems, %zu rows; levels from %.2f below the largest exponent to %.2f above\n", problems, judged, -lowest_level, highest_level);
+        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f; of a sum %.3f, of a weight %.3f\n",
+               ha_test_tables[t].name, worst[t][HA_F32], worst[t][HA_F16], worst[t][HA_BF16], worst_sum[t],
+               worst_weight[t]);
+    printf("%zu problems, %zu rows; levels from %.2f below the largest exponent to %.2f above\n", problems, judged,
+           -lowest_level, highest_level);
     return 0;
 }
 
@@ -381,12 +428,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1) scope = strcmp(argv[1], "small") == 0 ? SMALL : strcmp(argv[1], "full") == 0 ? FULL : ALL;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length),
-        cmocka_unit_test(every_number_of_rows),
-        cmocka_unit_test(lists_and_parts),
-        cmocka_unit_test(long_contexts),
-        cmocka_unit_test(extreme_values),
-        cmocka_unit_test(reproducible),
+        cmocka_unit_test(every_length),  cmocka_unit_test(every_number_of_rows), cmocka_unit_test(lists_and_parts),
+        cmocka_unit_test(long_contexts), cmocka_unit_test(extreme_values),       cmocka_unit_test(reproducible),
     };
     return cmocka_run_group_tests(tests, ha_test_tables_setup, report);
 }

@@ -36,7 +36,10 @@ size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys)
 
 static void *own(const void *p)
 {
-    union { const void *from; void *to; } c = { .from = p };
+    union {
+        const void *from;
+        void *to;
+    } c = { .from = p };
     return c.to;
 }
 
@@ -56,7 +59,8 @@ void ha_test_packed_put_v(struct ha_test_packed *p, size_t key, size_t d, float 
 static void put(void *blocks, const struct ha_test_kv *kv, size_t i)
 {
     const size_t size = ha_dtype_bytes(kv->dtype);
-    const char *k = (const char *)kv->rows.k + i * kv->rows.k_stride_bytes, *v = (const char *)kv->rows.v + i * kv->rows.v_stride_bytes;
+    const char *k = (const char *)kv->rows.k + i * kv->rows.k_stride_bytes,
+               *v = (const char *)kv->rows.v + i * kv->rows.v_stride_bytes;
     for (size_t d = 0; d < kv->dim; d++) {
         memcpy((char *)blocks + ha_test_k_at(kv->dtype, kv->dim, i, d) * size, k + d * size, size);
         memcpy((char *)blocks + ha_test_v_at(kv->dtype, kv->dim, i, d) * size, v + d * size, size);
@@ -74,7 +78,8 @@ static void list(struct ha_test_packed *p, size_t unit, size_t units, uint64_t s
         const size_t j = i + ha_rng_below(seed, LIST_STREAM, i, all - i);
         index[i] = left[j];
         left[j] = left[i];
-        for (size_t k = index[i] * unit; k < (index[i] + 1) * unit && k < keys; k++) p->order[p->listed++] = (uint32_t)k;
+        for (size_t k = index[i] * unit; k < (index[i] + 1) * unit && k < keys; k++)
+            p->order[p->listed++] = (uint32_t)k;
     }
     free(left);
     p->packed.index = index;
@@ -82,12 +87,13 @@ static void list(struct ha_test_packed *p, size_t unit, size_t units, uint64_t s
     p->packed.units = units;
 }
 
-void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, size_t dim, size_t keys, enum ha_dtype dtype,
-                         size_t unit, size_t units, uint64_t seed)
+void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, size_t dim, size_t keys,
+                         enum ha_dtype dtype, size_t unit, size_t units, uint64_t seed)
 {
     const size_t bytes = ha_test_blocks_bytes(dtype, dim, keys);
     void *blocks = ha_guard_alloc(bytes);
-    *p = (struct ha_test_packed){ .packed = { .blocks = blocks, .keys = keys }, .order = malloc((keys + 1) * sizeof *p->order) };
+    *p = (struct ha_test_packed){ .packed = { .blocks = blocks, .keys = keys },
+                                  .order = malloc((keys + 1) * sizeof *p->order) };
     assert_non_null(p->order);
     ha_test_kv_make(&p->kv, HA_TEST_DENSE, family, dim, keys, dtype, seed);
     memset(blocks, 0, bytes);
@@ -137,16 +143,26 @@ static float *floats(float **p, size_t n, size_t shift)
     return *p;
 }
 
-void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p, struct ha_test_states *s)
+void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p,
+                           struct ha_test_states *s)
 {
     static void *scratch;
     if (!scratch) scratch = ha_guard_alloc(HA_PACKED_SCRATCH);
     memset(scratch, 0xFF, HA_PACKED_SCRATCH);
     const size_t dim = p->kv.dim, stride = s->keys + s->gap;
     struct ha_packed_chunk c = {
-        .q = s->q, .q_rows = s->rows, .q_stride = s->q_stride, .head_dim = dim, .packed = p->packed, .first = s->first, .keys = s->keys,
-        .scale = s->scale, .weights_stride = stride, .scratch = scratch,
-        .level = floats(&s->level, s->rows, s->shift), .sum = floats(&s->sum, s->rows, s->shift),
+        .q = s->q,
+        .q_rows = s->rows,
+        .q_stride = s->q_stride,
+        .head_dim = dim,
+        .packed = p->packed,
+        .first = s->first,
+        .keys = s->keys,
+        .scale = s->scale,
+        .weights_stride = stride,
+        .scratch = scratch,
+        .level = floats(&s->level, s->rows, s->shift),
+        .sum = floats(&s->sum, s->rows, s->shift),
         .acc = floats(&s->acc, s->rows * dim, s->shift),
     };
     if (s->with_weights) c.weights = floats(&s->weights, s->rows * stride - s->gap, s->shift);
@@ -169,10 +185,11 @@ void ha_test_states_free(struct ha_test_states *s)
 
 bool ha_test_states_equal(const struct ha_test_states *a, const struct ha_test_states *b, size_t rows, size_t dim)
 {
-    bool same = !memcmp(a->level, b->level, rows * sizeof *a->level) && !memcmp(a->sum, b->sum, rows * sizeof *a->sum) &&
-                !memcmp(a->acc, b->acc, rows * dim * sizeof *a->acc);
+    bool same = !memcmp(a->level, b->level, rows * sizeof *a->level) && !memcmp(a->sum, b->sum, rows * sizeof *a->sum)
+                && !memcmp(a->acc, b->acc, rows * dim * sizeof *a->acc);
     for (size_t r = 0; r < rows && a->weights && b->weights; r++)
-        same &= !memcmp(a->weights + r * (a->keys + a->gap), b->weights + r * (b->keys + b->gap), a->keys * sizeof *a->weights);
+        same &= !memcmp(a->weights + r * (a->keys + a->gap), b->weights + r * (b->keys + b->gap),
+                        a->keys * sizeof *a->weights);
     return same;
 }
 
@@ -180,7 +197,8 @@ float *ha_test_packed_queries(enum ha_test_family family, size_t dim, size_t row
 {
     float *q = ha_guard_alloc((rows * (dim + gap) - gap) * sizeof *q);
     for (size_t r = 0; r < rows; r++)
-        ha_test_query(q + r * (dim + gap), family, dim, bf16 == 1 || (bf16 == 2 && r % 3 != 1) ? HA_BF16 : HA_F32, seed * 1000 + r);
+        ha_test_query(q + r * (dim + gap), family, dim, bf16 == 1 || (bf16 == 2 && r % 3 != 1) ? HA_BF16 : HA_F32,
+                      seed * 1000 + r);
     for (size_t i = 0; bf16 == 0 && seed % 4 == 3 && i < rows * (dim + gap) - gap; i++) {
         uint32_t u;
         memcpy(&u, q + i, sizeof u);

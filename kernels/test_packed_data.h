@@ -12,15 +12,15 @@ size_t ha_test_v_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d);
 size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys);
 
 struct ha_test_packed {
-    struct ha_test_kv kv;       /* all keys, as rows */
+    struct ha_test_kv kv; /* all keys, as rows */
     struct ha_packed packed;
-    uint32_t *order;            /* [listed] the key at each position of the list */
+    uint32_t *order; /* [listed] the key at each position of the list */
     size_t listed;
 };
 
 /* unit 0: no list; otherwise `units` of the store's units, at most as many as there are, in any order. */
-void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, size_t dim, size_t keys, enum ha_dtype dtype,
-                         size_t unit, size_t units, uint64_t seed);
+void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, size_t dim, size_t keys,
+                         enum ha_dtype dtype, size_t unit, size_t units, uint64_t seed);
 void ha_test_packed_free(struct ha_test_packed *p);
 /* one element of a key, in the rows and in the blocks */
 void ha_test_packed_put_k(struct ha_test_packed *p, size_t key, size_t d, float x);
@@ -32,17 +32,18 @@ void ha_test_packed_hide(struct ha_test_packed *p, size_t first, size_t keys);
 
 /* What is asked of attend_packed, and what it answered. */
 struct ha_test_states {
-    float *q;                   /* [rows][q_stride]; freed with the rest */
+    float *q; /* [rows][q_stride]; freed with the rest */
     size_t rows, q_stride, first, keys;
     float scale;
     bool with_weights;
-    size_t gap;                 /* the weights' stride is keys + gap */
-    size_t shift;               /* all outputs start so many floats before they would */
-    float *level, *sum, *acc, *weights;   /* allocated by the first call */
+    size_t gap;                         /* the weights' stride is keys + gap */
+    size_t shift;                       /* all outputs start so many floats before they would */
+    float *level, *sum, *acc, *weights; /* allocated by the first call */
 };
 
 /* Everything is poisoned first. What it must not write, between the rows of weights, is checked. */
-void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p, struct ha_test_states *s);
+void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p,
+                           struct ha_test_states *s);
 void ha_test_states_free(struct ha_test_states *s);
 bool ha_test_states_equal(const struct ha_test_states *a, const struct ha_test_states *b, size_t rows, size_t dim);
 

@@ -27,14 +27,15 @@ static void random_bits(unsigned char *p, size_t bytes, uint64_t seed, uint64_t 
 
 /* Rows of random bits. Byte offsets and strides are odd where `odd` is set. */
 struct rows {
-    unsigned char *k, *v;       /* end at guards */
+    unsigned char *k, *v; /* end at guards */
     uint32_t *index;
     struct ha_rows rows;
 };
 
 static struct rows rows_make(enum ha_dtype dtype, size_t dim, size_t keys, bool gathered, bool odd, uint64_t seed)
 {
-    const size_t row = dim * ha_dtype_bytes(dtype), pool = gathered ? 2 * keys + 1 : keys, k_stride = row + 7 * odd, v_stride = row + 33 * odd;
+    const size_t row = dim * ha_dtype_bytes(dtype), pool = gathered ? 2 * keys + 1 : keys, k_stride = row + 7 * odd,
+                 v_stride = row + 33 * odd;
     const size_t k_bytes = pool ? (pool - 1) * k_stride + row : 0, v_bytes = pool ? (pool - 1) * v_stride + row : 0;
     struct rows x = { .k = ha_guard_alloc(k_bytes + odd), .v = ha_guard_alloc(v_bytes + odd) };
     random_bits(x.k, k_bytes, seed, 1);
@@ -44,7 +45,9 @@ static struct rows rows_make(enum ha_dtype dtype, size_t dim, size_t keys, bool 
         for (size_t i = 0; i < keys; i++) x.index[i] = (uint32_t)ha_rng_below(seed, 3, i, pool);
         if (keys > 0) x.index[keys / 2] = (uint32_t)(pool - 1);
     }
-    x.rows = (struct ha_rows){ .k = x.k, .v = x.v, .k_stride_bytes = k_stride, .v_stride_bytes = v_stride, .index = x.index, .keys = keys };
+    x.rows = (struct ha_rows){
+        .k = x.k, .v = x.v, .k_stride_bytes = k_stride, .v_stride_bytes = v_stride, .index = x.index, .keys = keys
+    };
     return x;
 }
 
@@ -62,7 +65,8 @@ static void expect(unsigned char *blocks, enum ha_dtype dtype, size_t dim, size_
     for (size_t key = at; x->rows.keys && key < (end + HA_PACK_KEYS - 1) / HA_PACK_KEYS * HA_PACK_KEYS; key++) {
         const size_t row = key >= end ? 0 : x->index ? x->index[key - at] : key - at;
         for (size_t d = 0; d < dim; d++) {
-            unsigned char *k = blocks + ha_test_k_at(dtype, dim, key, d) * size, *v = blocks + ha_test_v_at(dtype, dim, key, d) * size;
+            unsigned char *k = blocks + ha_test_k_at(dtype, dim, key, d) * size,
+                          *v = blocks + ha_test_v_at(dtype, dim, key, d) * size;
             memset(k, 0, size);
             memset(v, 0, size);
             if (key >= end) continue;
@@ -73,7 +77,8 @@ static void expect(unsigned char *blocks, enum ha_dtype dtype, size_t dim, size_
 }
 
 /* keys [0, capacity) whatever they are, then `runs` of rows one after the other from `at` on */
-static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t *run, size_t runs, size_t spare_blocks, uint64_t seed)
+static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t *run, size_t runs, size_t spare_blocks,
+                       uint64_t seed)
 {
     size_t end = at;
     for (size_t i = 0; i < runs; i++) end += run[i];
@@ -81,7 +86,8 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
     unsigned char *before = malloc(bytes + 1), *want = malloc(bytes + 1);
     assert_true(before && want);
     random_bits(before, bytes, seed, 4);
-    HA_TEST_EACH(t, pack) {
+    HA_TEST_EACH(t, pack)
+    {
         unsigned char *blocks = ha_guard_alloc(bytes);
         memcpy(blocks, before, bytes);
         memcpy(want, before, bytes);
@@ -105,7 +111,8 @@ static void runs_of_rows(void **state)
     uint64_t seed = 0;
     for (size_t at = 0; at <= 33; at += small ? 5 : 1)
         for (size_t keys = 0; keys <= 66; keys += small ? 11 : 1 + keys % 3, seed++)
-            check_pack((enum ha_dtype)(seed % HA_DTYPE_COUNT), dims[(seed + seed / 7) % (small ? 6 : 10) ], at, &keys, 1, seed % 2, seed);
+            check_pack((enum ha_dtype)(seed % HA_DTYPE_COUNT), dims[(seed + seed / 7) % (small ? 6 : 10)], at, &keys, 1,
+                       seed % 2, seed);
 }
 
 static void every_dimension(void **state)
@@ -129,7 +136,8 @@ static void key_by_key(void **state)
 }
 
 /* from blocks, which end at a guard, into rows that end at one, with what lies between them untouched */
-static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_t first, size_t keys, bool listed, bool odd, uint64_t seed)
+static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_t first, size_t keys, bool listed,
+                         bool odd, uint64_t seed)
 {
     const size_t size = ha_dtype_bytes(dtype), row = dim * size, bytes = ha_test_blocks_bytes(dtype, dim, capacity);
     const size_t stride[2] = { row + 5 * odd, row + 39 * odd };
@@ -142,7 +150,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
         want[x] = malloc(all + 1);
         assert_non_null(want[x]);
         memset(want[x], 0xFF, all);
-        got[x] = ha_guard_alloc(all + odd);   /* of an odd start, the last byte stays free */
+        got[x] = ha_guard_alloc(all + odd); /* of an odd start, the last byte stays free */
         for (size_t i = 0; i < keys; i++)
             for (size_t d = 0; d < dim; d++) {
                 const size_t key = listed ? index[i] : first + i;
@@ -150,11 +158,20 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
                 memcpy(want[x] + i * stride[x] + d * size, blocks + at * size, size);
             }
     }
-    HA_TEST_EACH(t, unpack) {
+    HA_TEST_EACH(t, unpack)
+    {
         for (size_t x = 0; x < 2; x++) memset(got[x], 0xFF, keys ? (keys - 1) * stride[x] + row : 0);
         t->unpack(&(struct ha_unpack){
-            .blocks = blocks, .index = index, .first = first, .keys = keys, .head_dim = dim, .dtype = dtype,
-            .k = got[0], .v = got[1], .k_stride_bytes = stride[0], .v_stride_bytes = stride[1],
+            .blocks = blocks,
+            .index = index,
+            .first = first,
+            .keys = keys,
+            .head_dim = dim,
+            .dtype = dtype,
+            .k = got[0],
+            .v = got[1],
+            .k_stride_bytes = stride[0],
+            .v_stride_bytes = stride[1],
         });
         for (size_t x = 0; x < 2; x++) assert_memory_equal(got[x], want[x], keys ? (keys - 1) * stride[x] + row : 0);
     }
@@ -174,7 +191,8 @@ static void out_of_blocks(void **state)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
             for (size_t i = 0; i < (small ? 2u : 6u); i++, seed++) {
                 const size_t first = ha_rng_below(seed, 7, 0, 70), keys = ha_rng_below(seed, 7, 1, 80);
-                check_unpack((enum ha_dtype)dtype, dims[d], first + keys + (keys == 0), first, keys, false, i % 2, seed);
+                check_unpack((enum ha_dtype)dtype, dims[d], first + keys + (keys == 0), first, keys, false, i % 2,
+                             seed);
                 check_unpack((enum ha_dtype)dtype, dims[d], 1 + first, 3, keys, true, i % 2, seed);
             }
     for (size_t first = 0; first < 34; first++)

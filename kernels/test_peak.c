@@ -1,4 +1,5 @@
-/* The kernels that ceilings are measured with: read looks at every byte and at none past the end, flops does what it says. */
+/* The kernels that ceilings are measured with: read looks at every byte and at none past the end, flops does what it
+ * says. */
 
 #include "harness/base/clock.h"
 #include "kernels/test_data.h"

@@ -1,8 +1,8 @@
 #ifndef HA_KERNELS_TEST_PRODUCTS_H
 #define HA_KERNELS_TEST_PRODUCTS_H
 
-/* Attention and products for the tests of attend_products and product on any device: shapes that have been wrong somewhere,
- * memory as the device wants it, and the judge. */
+/* Attention and products for the tests of attend_products and product on any device: shapes that have been wrong
+ * somewhere, memory as the device wants it, and the judge. */
 
 #include "harness/api/device.h"
 #include "harness/api/reference.h"
@@ -48,13 +48,15 @@ static inline void test_product_check(const struct ha_device_product *p)
         for (size_t c = 0; c < p->n; c++) {
             double want = 0, size = 0;
             for (size_t l = 0; l < p->k; l++) {
-                const double term = (double)ha_load(p->x, r * p->k + l, p->dtype) * (double)ha_load(p->w, c * p->k + l, p->dtype);
+                const double term = (double)ha_load(p->x, r * p->k + l, p->dtype)
+                                    * (double)ha_load(p->w, c * p->k + l, p->dtype);
                 want += term;
                 size += fabs(term);
             }
             const double got = (double)ha_load(p->y, r * p->n + c, p->dtype);
             if (!(fabs(got - want) <= unit * size))
-                fail_msg("%zu x %zu x %zu %s (%zu, %zu): got %.9g, want %.9g", p->m, p->n, p->k, ha_dtype_name(p->dtype), r, c, got, want);
+                fail_msg("%zu x %zu x %zu %s (%zu, %zu): got %.9g, want %.9g", p->m, p->n, p->k,
+                         ha_dtype_name(p->dtype), r, c, got, want);
         }
 }
 
@@ -64,19 +66,19 @@ struct test_recipe {
     size_t batch, q_len, q_heads, kv_heads, dim, runs;
     size_t keys[TEST_BATCH][HA_RUNS_MAX];
     bool causal;
-    size_t pad;                /* elements between the rows of two tokens */
+    size_t pad; /* elements between the rows of two tokens */
 };
 
 static const struct test_recipe test_recipes[] = {
     { 1, 1, 4, 1, 64, 1, { { 200 } }, true, 0 },
     { 1, 1, 1, 1, 8, 1, { { 1 } }, true, 0 },
     { 1, 5, 6, 2, 24, 1, { { 37 } }, true, 3 },
-    { 1, 5, 6, 2, 24, 2, { { 37, 5 } }, true, 0 },           /* the last run holds the query tokens and no more */
+    { 1, 5, 6, 2, 24, 2, { { 37, 5 } }, true, 0 }, /* the last run holds the query tokens and no more */
     { 2, 3, 8, 8, 16, 3, { { 4, 0, 30 }, { 4, 0, 30 } }, true, 1 },
     { 5, 2, 4, 2, 40, 2, { { 9, 20 }, { 9, 20 }, { 9, 21 }, { 0, 20 }, { 0, 20 } }, true, 0 },
     { 3, 4, 2, 1, 8, 4, { { 1, 2, 3, 4 }, { 1, 2, 3, 4 }, { 1, 2, 3, 4 } }, false, 0 },
-    { 2, 1, 4, 2, 8, 1, { { 0 }, { 0 } }, false, 0 },        /* no keys */
-    { 2, 1, 4, 2, 8, 0, { { 0 } }, false, 0 },               /* no runs */
+    { 2, 1, 4, 2, 8, 1, { { 0 }, { 0 } }, false, 0 }, /* no keys */
+    { 2, 1, 4, 2, 8, 0, { { 0 } }, false, 0 },        /* no runs */
     { 0, 1, 4, 2, 8, 0, { { 0 } }, false, 0 },
 };
 enum { TEST_RECIPES = sizeof test_recipes / sizeof *test_recipes };
@@ -97,24 +99,40 @@ static inline void test_query(struct test_problem *p, size_t b, uint64_t stream)
     for (size_t i = 0; i < n; i++) p->q[b][i] = ha_round(p->q[b][i], p->a.dtype);
 }
 
-static inline struct test_problem *test_problem_make(const struct test_recipe *r, enum ha_dtype dtype, const struct test_memory *m)
+static inline struct test_problem *test_problem_make(const struct test_recipe *r, enum ha_dtype dtype,
+                                                     const struct test_memory *m)
 {
     struct test_problem *p = calloc(1, sizeof *p);
     assert_non_null(p);
-    const size_t bytes = ha_dtype_bytes(dtype), token = (r->kv_heads * r->dim + r->pad) * bytes, rows = r->q_len * r->q_heads;
+    const size_t bytes = ha_dtype_bytes(dtype), token = (r->kv_heads * r->dim + r->pad) * bytes,
+                 rows = r->q_len * r->q_heads;
     p->r = *r;
     p->memory = *m;
-    p->a = (struct ha_device_attend){ .batch = r->batch, .q_len = r->q_len, .q_heads = r->q_heads, .kv_heads = r->kv_heads,
-                                      .head_dim = r->dim, .dtype = dtype, .scale = 1 / sqrtf((float)r->dim), .causal = r->causal, .seqs = p->seq };
+    p->a = (struct ha_device_attend){ .batch = r->batch,
+                                      .q_len = r->q_len,
+                                      .q_heads = r->q_heads,
+                                      .kv_heads = r->kv_heads,
+                                      .head_dim = r->dim,
+                                      .dtype = dtype,
+                                      .scale = 1 / sqrtf((float)r->dim),
+                                      .causal = r->causal,
+                                      .seqs = p->seq };
     for (size_t b = 0; b < r->batch; b++) {
         p->q[b] = m->alloc(m->self, rows * r->dim * sizeof(float));
         test_query(p, b, 100 + b);
-        p->seq[b] = (struct ha_device_seq){ .q = p->q[b], .runs_count = r->runs, .k_head_bytes = r->dim * bytes, .v_head_bytes = r->dim * bytes,
-                                            .o = m->alloc(m->self, rows * r->dim * sizeof(float)), .lse = m->alloc(m->self, rows * sizeof(float)) };
+        p->seq[b] = (struct ha_device_seq){ .q = p->q[b],
+                                            .runs_count = r->runs,
+                                            .k_head_bytes = r->dim * bytes,
+                                            .v_head_bytes = r->dim * bytes,
+                                            .o = m->alloc(m->self, rows * r->dim * sizeof(float)),
+                                            .lse = m->alloc(m->self, rows * sizeof(float)) };
         for (size_t i = 0; i < r->runs; i++) {
             p->k[b][i] = test_draw(m, r->keys[b][i] * token / bytes, dtype, 1000 + 10 * b + i);
             p->v[b][i] = test_draw(m, r->keys[b][i] * token / bytes, dtype, 2000 + 10 * b + i);
-            p->seq[b].runs[i] = (struct ha_rows){ .k = p->k[b][i], .v = p->v[b][i], .k_stride_bytes = token, .v_stride_bytes = token,
+            p->seq[b].runs[i] = (struct ha_rows){ .k = p->k[b][i],
+                                                  .v = p->v[b][i],
+                                                  .k_stride_bytes = token,
+                                                  .v_stride_bytes = token,
                                                   .keys = r->keys[b][i] };
         }
     }
@@ -137,15 +155,18 @@ static inline void test_problem_free(struct test_problem *p)
 }
 
 /* The rows of one head, all runs one after the other. */
-static inline void *test_joined(const struct test_problem *p, void *const part[HA_RUNS_MAX], size_t b, size_t head, size_t *keys)
+static inline void *test_joined(const struct test_problem *p, void *const part[HA_RUNS_MAX], size_t b, size_t head,
+                                size_t *keys)
 {
-    const size_t bytes = ha_dtype_bytes(p->a.dtype), row = p->r.dim * bytes, token = (p->r.kv_heads * p->r.dim + p->r.pad) * bytes;
+    const size_t bytes = ha_dtype_bytes(p->a.dtype), row = p->r.dim * bytes,
+                 token = (p->r.kv_heads * p->r.dim + p->r.pad) * bytes;
     *keys = 0;
     for (size_t i = 0; i < p->r.runs; i++) *keys += p->r.keys[b][i];
     char *rows = malloc(*keys * row + 1), *to = rows;
     assert_non_null(rows);
     for (size_t i = 0; i < p->r.runs; i++)
-        for (size_t j = 0; j < p->r.keys[b][i]; j++, to += row) memcpy(to, (char *)part[i] + j * token + head * row, row);
+        for (size_t j = 0; j < p->r.keys[b][i]; j++, to += row)
+            memcpy(to, (char *)part[i] + j * token + head * row, row);
     return rows;
 }
 
@@ -163,7 +184,9 @@ static inline void test_head_check(const struct test_problem *p, const struct ha
         struct ha_ref_state want = { .o = x, .bound = x + dim, .v_min = x + 2 * dim, .v_max = x + 3 * dim, .dim = dim };
         ha_ref_attend(p->q[b] + at * dim, dim, (double)p->a.scale, &rows, p->a.dtype, &bound, x + 4 * dim, &want);
         const double ratio = ha_ref_ratio(p->seq[b].o + at * dim, p->seq[b].lse[at], &want, &worst);
-        if (!(ratio <= 1)) fail_msg("%s: seq %zu token %zu head %zu element %zu: error/bound %g", ha_dtype_name(p->a.dtype), b, t, h, worst, ratio);
+        if (!(ratio <= 1))
+            fail_msg("%s: seq %zu token %zu head %zu element %zu: error/bound %g", ha_dtype_name(p->a.dtype), b, t, h,
+                     worst, ratio);
     }
     free(k);
     free(v);

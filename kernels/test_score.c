@@ -17,7 +17,8 @@
 static bool small;
 static double worst[HA_TEST_TABLES_MAX];
 
-static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_layout layout, enum ha_test_family family, uint64_t seed)
+static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_layout layout, enum ha_test_family family,
+                  uint64_t seed)
 {
     struct ha_test_kv kv;
     ha_test_kv_make(&kv, layout, family, dim, keys, dtype, seed);
@@ -75,7 +76,9 @@ static void special_keys(void **state)
             ha_test_kv_put_k(&kv, j, j, NAN);
             ha_test_kv_put_k(&kv, (j + 1) % KEYS, 19, INFINITY);
             ha_test_kv_put_k(&kv, (j + 2) % KEYS, 0, -INFINITY);
-            const struct ha_score args = { .q = q, .head_dim = DIM, .rows = kv.rows, .dtype = (enum ha_dtype)dtype, .scale = 1, .s = s };
+            const struct ha_score args = {
+                .q = q, .head_dim = DIM, .rows = kv.rows, .dtype = (enum ha_dtype)dtype, .scale = 1, .s = s
+            };
             for (size_t t = 0; t < ha_test_tables_count; t++) {
                 ha_test_tables[t].score(&args);
                 for (size_t i = 0; i < KEYS; i++) {
@@ -92,7 +95,8 @@ static void special_keys(void **state)
 static int report(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < ha_test_tables_count; t++) printf("%s: worst error / bound %.3f\n", ha_test_tables[t].name, worst[t]);
+    for (size_t t = 0; t < ha_test_tables_count; t++)
+        printf("%s: worst error / bound %.3f\n", ha_test_tables[t].name, worst[t]);
     return 0;
 }
 

@@ -14,18 +14,24 @@
 
 #include <cmocka.h>
 
-enum { BATCH = 4096 + 5 };  /* not a multiple of the lanes */
+enum { BATCH = 4096 + 5 }; /* not a multiple of the lanes */
 
 static bool small;
 
 static float float_of(uint32_t bits)
 {
-    union { uint32_t u; float f; } x = { .u = bits };
+    union {
+        uint32_t u;
+        float f;
+    } x = { .u = bits };
     return x.f;
 }
 static uint32_t bits_of(float f)
 {
-    union { float f; uint32_t u; } x = { .f = f };
+    union {
+        float f;
+        uint32_t u;
+    } x = { .f = f };
     return x.u;
 }
 
@@ -47,7 +53,12 @@ static const struct ha_test_simd simd_none;
 static const struct ha_test_simd *simd_of(const struct ha_kernels *t)
 {
     const struct ha_test_simd *const all[] = {
-        &simd_c, &ha_test_simd_avx2, &ha_test_simd_avx512, &ha_test_simd_neon, &ha_test_simd_sve256, &ha_test_simd_sve512,
+        &simd_c,
+        &ha_test_simd_avx2,
+        &ha_test_simd_avx512,
+        &ha_test_simd_neon,
+        &ha_test_simd_sve256,
+        &ha_test_simd_sve512,
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i]->name, t->name)) return all[i];
@@ -56,7 +67,10 @@ static const struct ha_test_simd *simd_of(const struct ha_kernels *t)
 
 enum { EXP2, EXP };
 
-static void (*of(const struct ha_kernels *t, int which))(float *, size_t) { return which == EXP2 ? simd_of(t)->exp2 : simd_of(t)->exp; }
+static void (*of(const struct ha_kernels *t, int which))(float *, size_t)
+{
+    return which == EXP2 ? simd_of(t)->exp2 : simd_of(t)->exp;
+}
 
 /* Every stride-th float from least to most, times `sign`. Where the result is below the normal range,
  * it may be off by one subnormal step: underflow is gradual. */
@@ -77,15 +91,17 @@ static void sweep(int which, float least, float most, float sign, uint32_t strid
             memcpy(y, x, sizeof y);
             of(&ha_test_tables[t], which)(y, BATCH);
             for (size_t i = 0; i < BATCH; i++) {
-                const double step = want[i] < 0x1p-126 ? 0x1p-149 : 0, e = (fabs((double)y[i] - want[i]) - step) / want[i];
+                const double step = want[i] < 0x1p-126 ? 0x1p-149 : 0,
+                             e = (fabs((double)y[i] - want[i]) - step) / want[i];
                 worst[t] = e > worst[t] || isnan(e) ? e : worst[t];
             }
         }
     }
     for (size_t t = 0; t < ha_test_tables_count; t++) {
         if (!of(&ha_test_tables[t], which)) continue;
-        printf("%s: %s of %g to %g: error %.3f * 2^-24, declared %.3f\n", ha_test_tables[t].name, which == EXP2 ? "exp2" : "exp",
-               (double)(sign * least), (double)(sign * most), worst[t] * 0x1p24, ha_test_tables[t].traits.exp_eps * 0x1p24);
+        printf("%s: %s of %g to %g: error %.3f * 2^-24, declared %.3f\n", ha_test_tables[t].name,
+               which == EXP2 ? "exp2" : "exp", (double)(sign * least), (double)(sign * most), worst[t] * 0x1p24,
+               ha_test_tables[t].traits.exp_eps * 0x1p24);
         assert_true(worst[t] <= ha_test_tables[t].traits.exp_eps);
         assert_true(which == EXP || worst[t] <= ha_test_tables[t].profile.exp_eps);
     }
@@ -171,10 +187,8 @@ int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp2_of_every_float),
-        cmocka_unit_test(exp_of_every_float),
-        cmocka_unit_test(exp2_at_the_ends),
-        cmocka_unit_test(narrowing_rounds_once),
+        cmocka_unit_test(exp2_of_every_float), cmocka_unit_test(exp_of_every_float),
+        cmocka_unit_test(exp2_at_the_ends),    cmocka_unit_test(narrowing_rounds_once),
         cmocka_unit_test(narrowing_of_ties),
     };
     return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);

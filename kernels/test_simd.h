@@ -7,12 +7,13 @@
 
 struct ha_test_simd {
     const char *name;
-    void (*exp2)(float *x, size_t n);  /* of each, in place; so is exp */
+    void (*exp2)(float *x, size_t n); /* of each, in place; so is exp */
     /* x[n] rounded to a type of 16 bits */
     void (*narrow)(uint16_t *out, const float *x, size_t n, enum ha_dtype t);
     void (*exp)(float *x, size_t n);
 };
 
-extern const struct ha_test_simd ha_test_simd_avx2, ha_test_simd_avx512, ha_test_simd_neon, ha_test_simd_sve256, ha_test_simd_sve512;
+extern const struct ha_test_simd ha_test_simd_avx2, ha_test_simd_avx512, ha_test_simd_neon, ha_test_simd_sve256,
+    ha_test_simd_sve512;
 
 #endif

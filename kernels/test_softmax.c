@@ -38,7 +38,8 @@ static void fill(float *x, size_t n, enum family family, uint64_t seed)
     }
 }
 
-/* what `got` may differ from the softmax of x by; the sum of n terms has at most n, and 320 + n / 1024, additions on a path */
+/* what `got` may differ from the softmax of x by; the sum of n terms has at most n, and 320 + n / 1024, additions on a
+ * path */
 static void judge(const struct ha_kernels *t, const float *x, const float *got, size_t n, float lse)
 {
     const double u = 0x1p-24, h = fmin((double)n, 320 + (double)n / 1024), eps = t->traits.exp_eps;
@@ -65,10 +66,12 @@ static void judge(const struct ha_kernels *t, const float *x, const float *got, 
 static void check(size_t rows, size_t n, size_t stride, enum family family)
 {
     const size_t count = (rows - 1) * stride + n;
-    float *x = ha_guard_alloc(count * sizeof *x), *y = ha_guard_alloc(count * sizeof *y), *lse = ha_guard_alloc(rows * sizeof *lse);
+    float *x = ha_guard_alloc(count * sizeof *x), *y = ha_guard_alloc(count * sizeof *y),
+          *lse = ha_guard_alloc(rows * sizeof *lse);
     memset(x, 0xFF, count * sizeof *x);
     for (size_t r = 0; r < rows; r++) fill(x + r * stride, n, family, n + r);
-    HA_TEST_EACH(t, softmax) {
+    HA_TEST_EACH(t, softmax)
+    {
         memcpy(y, x, count * sizeof *y);
         t->softmax(&(struct ha_softmax){ .x = y, .rows = rows, .n = n, .stride = stride, .lse = lse });
         for (size_t r = 0; r < rows; r++) {
@@ -112,7 +115,8 @@ static void long_rows(void **state)
 static void nothing_to_weigh(void **state)
 {
     (void)state;
-    HA_TEST_EACH(t, softmax) {
+    HA_TEST_EACH(t, softmax)
+    {
         float lse[2] = { 1, 1 };
         t->softmax(&(struct ha_softmax){ .x = NULL, .rows = 2, .n = 0, .stride = 0, .lse = lse });
         assert_true(lse[0] == -INFINITY && lse[1] == -INFINITY);
@@ -137,17 +141,17 @@ static void spoiled_rows(void **state)
     static const float bad[] = { NAN, INFINITY }, rest[] = { 0.5f, -INFINITY, 3e38f };
     static const size_t ns[] = { 1, 2, 15, 16, 17, 64, 65, 4096, 4097, N };
     HA_TEST_EACH(t, softmax)
-        for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
-            for (size_t at = 0; at < ns[i]; at += ns[i] < 70 ? 1 : ns[i] / 7 + 1)
-                for (size_t c = 0; c < 6; c++) {
-                    float lse[ROWS];
-                    for (size_t r = 0; r < ROWS; r++)
-                        for (size_t j = 0; j < ns[i]; j++) x[r][j] = rest[c / 2];
-                    x[1][at] = bad[c % 2];
-                    t->softmax(&(struct ha_softmax){ .x = x[0], .rows = ROWS, .n = ns[i], .stride = N, .lse = lse });
-                    assert_true(!isnan(lse[0]) && isnan(lse[1]) && !isnan(lse[2]));
-                    for (size_t j = 0; j < ns[i]; j++) assert_true(!isnan(x[0][j]) && isnan(x[1][j]) && !isnan(x[2][j]));
-                }
+    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+        for (size_t at = 0; at < ns[i]; at += ns[i] < 70 ? 1 : ns[i] / 7 + 1)
+            for (size_t c = 0; c < 6; c++) {
+                float lse[ROWS];
+                for (size_t r = 0; r < ROWS; r++)
+                    for (size_t j = 0; j < ns[i]; j++) x[r][j] = rest[c / 2];
+                x[1][at] = bad[c % 2];
+                t->softmax(&(struct ha_softmax){ .x = x[0], .rows = ROWS, .n = ns[i], .stride = N, .lse = lse });
+                assert_true(!isnan(lse[0]) && isnan(lse[1]) && !isnan(lse[2]));
+                for (size_t j = 0; j < ns[i]; j++) assert_true(!isnan(x[0][j]) && isnan(x[1][j]) && !isnan(x[2][j]));
+            }
 }
 
 static int report(void **state)

@@ -15,13 +15,32 @@
 static bool small;
 
 enum family {
-    NORMAL, EQUAL, TWO_VALUES, FEW_VALUES, ZEROS_OF_BOTH_SIGNS, DENORMAL, INCREASING, DECREASING, PERIODIC, WIDE, INFINITE, SOME_NAN, MOSTLY_NAN,
-    ALL_NAN, LOWEST_AND_NAN, OUTLIERS, ANY_BITS, FAMILIES
+    NORMAL,
+    EQUAL,
+    TWO_VALUES,
+    FEW_VALUES,
+    ZEROS_OF_BOTH_SIGNS,
+    DENORMAL,
+    INCREASING,
+    DECREASING,
+    PERIODIC,
+    WIDE,
+    INFINITE,
+    SOME_NAN,
+    MOSTLY_NAN,
+    ALL_NAN,
+    LOWEST_AND_NAN,
+    OUTLIERS,
+    ANY_BITS,
+    FAMILIES
 };
 
 static float any_bits(uint64_t r)
 {
-    union { uint32_t u; float f; } c = { .u = (uint32_t)r };
+    union {
+        uint32_t u;
+        float f;
+    } c = { .u = (uint32_t)r };
     return c.f;
 }
 
@@ -69,9 +88,9 @@ static int by_value(const void *a, const void *b)
 struct numbers {
     size_t n;
     float *x;
-    uint32_t *rank;  /* [n] how many come before it */
-    uint32_t *want;  /* [n] */
-    uint32_t *out;   /* [1 + n], the first and what is behind the last must not be written */
+    uint32_t *rank; /* [n] how many come before it */
+    uint32_t *want; /* [n] */
+    uint32_t *out;  /* [1 + n], the first and what is behind the last must not be written */
 };
 
 static struct numbers make(size_t n)
@@ -105,10 +124,12 @@ static void check(const struct numbers *a, size_t k)
     uint32_t *got = a->out + 1 + a->n - taken, *want = a->want;
     for (size_t i = 0; i < a->n; i++)
         if (a->rank[i] < k) *want++ = (uint32_t)i;
-    HA_TEST_EACH(t, topk) {
+    HA_TEST_EACH(t, topk)
+    {
         memset(got - 1, 0xFF, (1 + taken) * sizeof *got);
         t->topk(&(struct ha_topk){ .x = a->x, .n = a->n, .k = k, .index = got });
-        if (got[-1] != UINT32_MAX || memcmp(got, a->want, taken * sizeof *got) != 0) fail_msg("%s: n = %zu, k = %zu", t->name, a->n, k);
+        if (got[-1] != UINT32_MAX || memcmp(got, a->want, taken * sizeof *got) != 0)
+            fail_msg("%s: n = %zu, k = %zu", t->name, a->n, k);
     }
 }
 
@@ -146,12 +167,14 @@ static void large_sizes(void **state)
     for (int family = 0; !small && family < FAMILIES; family += 5) check_all(131072, (enum family)family, some, 2);
 }
 
-/* Every 16th number, or 18th, or 32nd, is above or below all the others: a sample of only those says nothing about the rest. Every k,
- * so that each count that a step compares with k is once just enough and once not. */
+/* Every 16th number, or 18th, or 32nd, is above or below all the others: a sample of only those says nothing about the
+ * rest. Every k, so that each count that a step compares with k is once just enough and once not. */
 static void misleading_samples(void **state)
 {
     (void)state;
-    static const struct { size_t n, every, step, seed; } cases[] = { { 2100, 16, 1, 1 }, { 2338, 18, 1, 7 }, { 65536, 32, 9001, 1 } };
+    static const struct {
+        size_t n, every, step, seed;
+    } cases[] = { { 2100, 16, 1, 1 }, { 2338, 18, 1, 7 }, { 65536, 32, 9001, 1 } };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int shift = -1; shift <= 1; shift++) {
             struct numbers a = make(cases[c].n);

@@ -1,7 +1,7 @@
 #include "reference/error.h"
 #include "reference/rows.h"
 
-enum { QUERIES = 32 };  /* of one pass over the rows */
+enum { QUERIES = 32 }; /* of one pass over the rows */
 
 /* lo and hi over the tile's first `rows` rows */
 static void range(const struct ha_ref_tile *tile, size_t rows, double *restrict lo, double *restrict hi)
@@ -42,22 +42,24 @@ static void empty(struct ha_ref_state *out, size_t dim)
 }
 
 /* out->bound holds the spread, size the size, of deviate */
-static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_bound *b, const double *size)
+static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_bound *b,
+                   const double *size)
 {
     const double g = ha_ref_gamma(b->h_sum + b->rescales), n = (double)out->keys, theta = pass->theta;
     const double log_sum = log(pass->sum);
     out->lse = pass->max + log_sum;
     out->max = pass->max;
     out->sum = pass->sum;
-    out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log_sum) + 1e-3) +
-                     HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
+    out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log_sum) + 1e-3)
+                     + HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
     const bool bounded = theta < 1 && g < 1;
     if (!bounded) out->lse_bound = HUGE_VAL;
     for (size_t i = 0; i < out->dim; i++) {
         const double o = fabs(out->o[i]), v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i]));
         const double b1 = (out->bound[i] + pass->lost * (v + o)) / (1 - theta);
         const double a = (size[i] + pass->lost * v) / (1 - theta);
-        const double b2 = ((g + b->u_p * (1 + g)) * a + (o + b1) * g) / (1 - g) + n * (b->eta_p * v + HA_REF_ETA) / pass->sum;
+        const double b2 = ((g + b->u_p * (1 + g)) * a + (o + b1) * g) / (1 - g)
+                          + n * (b->eta_p * v + HA_REF_ETA) / pass->sum;
         out->bound[i] = bounded ? ha_ref_stored(b1 + b2, o, b->u_o, b->eta_o) : HUGE_VAL;
         out->v_min[i] -= ha_ref_overhang(out->v_min[i], b->u_o, b->eta_o);
         out->v_max[i] += ha_ref_overhang(out->v_max[i], b->u_o, b->eta_o);

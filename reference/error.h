@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-#define HA_REF_U 0x1p-24
-#define HA_REF_ETA 0x1p-126
+#define HA_REF_U       0x1p-24
+#define HA_REF_ETA     0x1p-126
 #define HA_REF_KAPPA_T 3.0
 #define HA_REF_KAPPA_Q 3.0
 #define HA_REF_KAPPA_L 3.0

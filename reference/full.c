@@ -23,19 +23,22 @@ static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, 
     return HA_OK;
 }
 
-static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q, struct ha_why *why)
+static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
+                              struct ha_why *why)
 {
     (void)def, (void)layer, (void)kv, (void)q, (void)why;
     return HA_OK;
 }
 
-static enum ha_status judge(const struct ha_selection *s, size_t tokens, uint8_t *mark, const struct ha_place *at, struct ha_why *why)
+static enum ha_status judge(const struct ha_selection *s, size_t tokens, uint8_t *mark, const struct ha_place *at,
+                            struct ha_why *why)
 {
     const enum ha_status status = ha_selection_mark(s, tokens, mark, at, why);
     if (status != HA_OK) return status;
     for (size_t j = 0; j < tokens; j++) {
         if (mark[j] == HA_MARK_NONE) return ha_selection_wrong(at, j, "is missing", why);
-        if (mark[j] & HA_MARK_PADDING) return ha_selection_wrong(at, j, "is called padding; nothing is padded here", why);
+        if (mark[j] & HA_MARK_PADDING)
+            return ha_selection_wrong(at, j, "is called padding; nothing is padded here", why);
     }
     return HA_OK;
 }
@@ -61,13 +64,13 @@ static enum ha_status step(struct ha_def *def, const struct ha_def_step *in,
 
 static void destroy(struct ha_def *def) { free(def); }
 
-#define FULL(name)                                                                                                          \
-    static enum ha_status create_##name(struct ha_def **def, const struct ha_shape *shape, const double *param, size_t threads, \
-                                        struct ha_why *why)                                                                 \
-    {                                                                                                                       \
-        (void)param, (void)threads;                                                                                         \
-        return create(def, shape, #name, why);                                                                              \
-    }                                                                                                                       \
+#define FULL(name)                                                                                              \
+    static enum ha_status create_##name(struct ha_def **def, const struct ha_shape *shape, const double *param, \
+                                        size_t threads, struct ha_why *why)                                     \
+    {                                                                                                           \
+        (void)param, (void)threads;                                                                             \
+        return create(def, shape, #name, why);                                                                  \
+    }                                                                                                           \
     const struct ha_definition ha_definition_##name = { #name, create_##name, prefill, step, destroy };
 
 FULL(resident)

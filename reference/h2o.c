@@ -34,13 +34,13 @@ struct head {
 
 struct sequence {
     size_t tokens, heavy, recent;
-    struct head *head;  /* [q_heads] */
+    struct head *head; /* [q_heads] */
 };
 
 struct ha_def {
     struct ha_shape shape;
     double heavy, recent;
-    struct sequence *sequence;  /* [layers][batch] */
+    struct sequence *sequence; /* [layers][batch] */
 };
 
 static void destroy(struct ha_def *def)
@@ -58,7 +58,8 @@ static void destroy(struct ha_def *def)
     free(def);
 }
 
-static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, size_t threads, struct ha_why *why)
+static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, size_t threads,
+                             struct ha_why *why)
 {
     (void)threads;
     struct ha_def *def = calloc(1, sizeof *def);
@@ -132,44 +133,52 @@ static enum ha_status forget(struct head *head, const struct sequence *seq, stru
 
 static struct ha_rows rows_of(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head)
 {
-    const size_t row = def->shape.head_dim * ha_dtype_bytes(def->shape.dtype), kv_head = q_head / ha_shape_group(&def->shape);
+    const size_t row = def->shape.head_dim * ha_dtype_bytes(def->shape.dtype),
+                 kv_head = q_head / ha_shape_group(&def->shape);
     return (struct ha_rows){ .k = (const char *)in->k[seq] + kv_head * in->kv_cap * row, .k_stride_bytes = row };
 }
 
 /* Weights of the head's keys by `count` queries, the last being that of the last key. */
-static enum ha_status observe(const struct ha_def *def, const struct ha_rows *rows, const float *q, size_t count, size_t q_stride,
-                              double *mean, double *tol, struct ha_why *why)
+static enum ha_status observe(const struct ha_def *def, const struct ha_rows *rows, const float *q, size_t count,
+                              size_t q_stride, double *mean, double *tol, struct ha_why *why)
 {
     size_t *visible = malloc((count + 1) * sizeof *visible);
     if (!visible) return ha_why(why, HA_ERROR, "h2o: no memory");
     for (size_t t = 0; t < count; t++) visible[t] = rows->keys - count + t + 1;
     const struct ha_ref_observed in = {
-        .q = q, .count = count, .q_stride = q_stride, .head_dim = def->shape.head_dim, .scale = (double)def->shape.scale,
-        .visible = visible, .rows = *rows, .dtype = def->shape.dtype,
+        .q = q,
+        .count = count,
+        .q_stride = q_stride,
+        .head_dim = def->shape.head_dim,
+        .scale = (double)def->shape.scale,
+        .visible = visible,
+        .rows = *rows,
+        .dtype = def->shape.dtype,
     };
     const enum ha_status status = ha_ref_observe(&in, mean, tol, why);
     free(visible);
     return status;
 }
 
-static enum ha_status prefill_head(struct ha_def *def, struct sequence *seq, struct head *head, struct ha_rows rows, const float *q,
-                                   size_t observed, struct ha_why *why)
+static enum ha_status prefill_head(struct ha_def *def, struct sequence *seq, struct head *head, struct ha_rows rows,
+                                   const float *q, size_t observed, struct ha_why *why)
 {
     head->count = rows.keys = seq->tokens;
     if (!resize(head, head->count)) return ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", head->count);
-    const enum ha_status status =
-        observe(def, &rows, q, observed, def->shape.q_heads * def->shape.head_dim, head->acc, head->tol, why);
+    const enum ha_status status = observe(def, &rows, q, observed, def->shape.q_heads * def->shape.head_dim, head->acc,
+                                          head->tol, why);
     if (status != HA_OK) return status;
     const double n = (double)observed;
     for (size_t j = 0; j < head->count; j++) {
         head->token[j] = (uint32_t)j;
-        head->acc[j] *= n;  /* the sum; adding up in binary32 costs n roundings more */
+        head->acc[j] *= n; /* the sum; adding up in binary32 costs n roundings more */
         head->tol[j] = n * head->tol[j] + ha_ref_gamma(n + 1) * head->acc[j];
     }
     return forget(head, seq, why);
 }
 
-static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q, struct ha_why *why)
+static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
+                              struct ha_why *why)
 {
     const struct ha_shape *shape = &def->shape;
     for (size_t b = 0; b < shape->batch; b++) {
@@ -188,8 +197,8 @@ static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_
 }
 
 /* The head's keys become those that were reported, if they are a right choice. */
-static enum ha_status adopt(struct head *head, const struct sequence *seq, const uint8_t *mark, const struct ha_place *at,
-                            struct ha_why *why)
+static enum ha_status adopt(struct head *head, const struct sequence *seq, const uint8_t *mark,
+                            const struct ha_place *at, struct ha_why *why)
 {
     const size_t early = earlier(head, seq), want = early < seq->heavy ? early : seq->heavy;
     size_t kept = 0, chosen = 0, weakest = 0, strongest = 0;
@@ -203,10 +212,11 @@ static enum ha_status adopt(struct head *head, const struct sequence *seq, const
         } else if (j < early && head->acc[j] - head->tol[j] > most) most = head->acc[strongest = j] - head->tol[j];
     }
     if (chosen != want)
-        return ha_why(why, HA_FAIL, "%s layer %zu seq %zu head %zu: %zu heavy hitters kept, the rule keeps %zu", at->variant,
-                      at->layer, at->seq, at->head, chosen, want);
+        return ha_why(why, HA_FAIL, "%s layer %zu seq %zu head %zu: %zu heavy hitters kept, the rule keeps %zu",
+                      at->variant, at->layer, at->seq, at->head, chosen, want);
     if (!(least >= most))
-        return ha_why(why, HA_FAIL, "%s layer %zu seq %zu head %zu: key %u (weight %.9g) was kept, key %u (weight %.9g) was not",
+        return ha_why(why, HA_FAIL,
+                      "%s layer %zu seq %zu head %zu: key %u (weight %.9g) was kept, key %u (weight %.9g) was not",
                       at->variant, at->layer, at->seq, at->head, (unsigned)head->token[weakest], head->acc[weakest],
                       (unsigned)head->token[strongest], head->acc[strongest]);
     for (size_t j = 0; j < head->count; j++)
@@ -227,16 +237,18 @@ static enum ha_status judge(struct head *head, const struct sequence *seq, size_
     for (size_t j = 0; j < tokens; j++) {
         const bool here = next < head->count && head->token[next] == j;
         if (here) next++;
-        if (j < seq->tokens && !here && mark[j] != HA_MARK_NONE) return ha_selection_wrong(at, j, "was evicted for good", why);
+        if (j < seq->tokens && !here && mark[j] != HA_MARK_NONE)
+            return ha_selection_wrong(at, j, "was evicted for good", why);
         if (j >= seq->tokens && mark[j] == HA_MARK_NONE) return ha_selection_wrong(at, j, "is missing: it is new", why);
-        if (mark[j] & HA_MARK_PADDING) return ha_selection_wrong(at, j, "is called padding; nothing is padded here", why);
+        if (mark[j] & HA_MARK_PADDING)
+            return ha_selection_wrong(at, j, "is called padding; nothing is padded here", why);
     }
     return adopt(head, seq, mark, at, why);
 }
 
 /* seq->tokens is already that of after the step. */
-static enum ha_status advance(struct ha_def *def, const struct sequence *seq, struct head *head, struct ha_rows rows, const float *q,
-                              size_t q_len, struct ha_why *why)
+static enum ha_status advance(struct ha_def *def, const struct sequence *seq, struct head *head, struct ha_rows rows,
+                              const float *q, size_t q_len, struct ha_why *why)
 {
     const size_t old = head->count, count = old + q_len;
     double *mean = malloc(2 * count * sizeof *mean);
@@ -251,7 +263,8 @@ static enum ha_status advance(struct ha_def *def, const struct sequence *seq, st
     }
     rows.index = head->token;
     rows.keys = count;
-    const enum ha_status status = observe(def, &rows, q, q_len, def->shape.q_heads * def->shape.head_dim, mean, mean + count, why);
+    const enum ha_status status = observe(def, &rows, q, q_len, def->shape.q_heads * def->shape.head_dim, mean,
+                                          mean + count, why);
     for (size_t j = 0; j < count && status == HA_OK; j++) {
         head->acc[j] += mean[j];
         head->tol[j] += mean[count + j] + HA_REF_U * head->acc[j];

@@ -43,20 +43,20 @@ enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK };
 enum { NO = 0, YES = 1, EITHER = 2, PADDED = 4 };
 
 struct head {
-    double *maw, *tol;   /* [device entries]: |got - maw| <= tol */
-    uint8_t *selected;   /* [host entries] */
+    double *maw, *tol; /* [device entries]: |got - maw| <= tol */
+    uint8_t *selected; /* [host entries] */
 };
 
 struct sequence {
-    size_t first, tokens;  /* device entries: [first, tokens) */
-    struct head *head;     /* [q_heads] */
+    size_t first, tokens; /* device entries: [first, tokens) */
+    struct head *head;    /* [q_heads] */
 };
 
 struct ha_def {
     struct ha_shape shape;
     double alpha, beta;
-    size_t block, most, task;   /* blk_size, l_max, heads_per_task */
-    struct sequence *sequence;  /* [layers][batch] */
+    size_t block, most, task;  /* blk_size, l_max, heads_per_task */
+    struct sequence *sequence; /* [layers][batch] */
 };
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "hgca: no memory"); }
@@ -76,15 +76,18 @@ static void destroy(struct ha_def *def)
     free(def);
 }
 
-static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, size_t threads, struct ha_why *why)
+static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, size_t threads,
+                             struct ha_why *why)
 {
     (void)threads;
     struct ha_def *def = calloc(1, sizeof *def);
     if (!def) return no_memory(why);
     /* alpha as binary32 holds it: near 1 the rounding of 1 - alpha would exceed the tolerance */
-    *def = (struct ha_def){ .shape = *shape, .alpha = (double)(float)param[ALPHA], .beta = param[BETA], .block = (size_t)param[BLK_SIZE] };
+    *def = (struct ha_def){
+        .shape = *shape, .alpha = (double)(float)param[ALPHA], .beta = param[BETA], .block = (size_t)param[BLK_SIZE]
+    };
     def->most = def->block * (size_t)param[BLK_NUM];
-    def->task = param[HEADS_PER_TASK] > 0 ? (size_t)param[HEADS_PER_TASK] : 1;   /* one head alone is not padded */
+    def->task = param[HEADS_PER_TASK] > 0 ? (size_t)param[HEADS_PER_TASK] : 1; /* one head alone is not padded */
     def->sequence = calloc(shape->layers * shape->batch, sizeof *def->sequence);
     bool ok = def->sequence != NULL;
     for (size_t i = 0; ok && i < shape->layers * shape->batch; i++)
@@ -100,7 +103,8 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
 static size_t to_evict(const struct ha_def *def, size_t entries)
 {
     if (entries < def->most) return 0;
-    return (entries - def->most + def->block) / def->block * def->block;  /* ceil((entries - most + 1) / block) * block */
+    return (entries - def->most + def->block) / def->block
+           * def->block; /* ceil((entries - most + 1) / block) * block */
 }
 
 /* weight > threshold, as far as binary32 can tell; the threshold costs two roundings */
@@ -111,21 +115,28 @@ static uint8_t decide(double weight, double tol, double threshold)
 }
 
 /* Weights over the entries [begin, end) by `count` queries, the last being that of token `last`. */
-static enum ha_status observe(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head, const float *q,
-                              size_t count, size_t last, size_t begin, size_t end, double *mean, double *tol, struct ha_why *why)
+static enum ha_status observe(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head,
+                              const float *q, size_t count, size_t last, size_t begin, size_t end, double *mean,
+                              double *tol, struct ha_why *why)
 {
     const struct ha_shape *shape = &def->shape;
     const size_t row = shape->head_dim * ha_dtype_bytes(shape->dtype), kv_head = q_head / ha_shape_group(shape);
     size_t *visible = malloc((count + 1) * sizeof *visible);
     if (!visible) return no_memory(why);
     for (size_t t = 0; t < count; t++) {
-        const size_t seen = last + 1 - (count - 1 - t);  /* tokens up to and with the query's */
+        const size_t seen = last + 1 - (count - 1 - t); /* tokens up to and with the query's */
         visible[t] = seen <= begin ? 0 : (seen < end ? seen : end) - begin;
     }
     const struct ha_ref_observed observed = {
-        .q = q, .count = count, .q_stride = shape->q_heads * shape->head_dim, .head_dim = shape->head_dim,
-        .scale = (double)shape->scale, .visible = visible,
-        .rows = { .k = (const char *)in->k[seq] + (kv_head * in->kv_cap + begin) * row, .k_stride_bytes = row, .keys = end - begin },
+        .q = q,
+        .count = count,
+        .q_stride = shape->q_heads * shape->head_dim,
+        .head_dim = shape->head_dim,
+        .scale = (double)shape->scale,
+        .visible = visible,
+        .rows = { .k = (const char *)in->k[seq] + (kv_head * in->kv_cap + begin) * row,
+                  .k_stride_bytes = row,
+                  .keys = end - begin },
         .dtype = shape->dtype,
     };
     const enum ha_status status = ha_ref_observe(&observed, mean, tol, why);
@@ -134,8 +145,9 @@ static enum ha_status observe(const struct ha_def *def, const struct ha_def_step
 }
 
 /* Selects the host entries [0, entries) by their weights in `count` queries. */
-static enum ha_status select_anew(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head, const float *q,
-                                  size_t count, size_t last, size_t entries, uint8_t *selected, struct ha_why *why)
+static enum ha_status select_anew(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head,
+                                  const float *q, size_t count, size_t last, size_t entries, uint8_t *selected,
+                                  struct ha_why *why)
 {
     if (entries == 0) return HA_OK;
     double *mean = malloc(2 * entries * sizeof *mean);
@@ -158,7 +170,8 @@ static bool grow(struct head *head, size_t device, size_t host)
     return maw && tol && selected;
 }
 
-static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q, struct ha_why *why)
+static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
+                              struct ha_why *why)
 {
     const struct ha_shape *shape = &def->shape;
     for (size_t b = 0; b < shape->batch; b++) {
@@ -170,8 +183,10 @@ static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_
             struct head *head = &seq->head[h];
             const float *q_head = q[b] + h * shape->head_dim;
             if (!grow(head, n - seq->first, seq->first)) return no_memory(why);
-            enum ha_status status = observe(def, kv, b, h, q_head, observed, n - 1, seq->first, n, head->maw, head->tol, why);
-            if (status == HA_OK) status = select_anew(def, kv, b, h, q_head, observed, n - 1, seq->first, head->selected, why);
+            enum ha_status status = observe(def, kv, b, h, q_head, observed, n - 1, seq->first, n, head->maw, head->tol,
+                                            why);
+            if (status == HA_OK)
+                status = select_anew(def, kv, b, h, q_head, observed, n - 1, seq->first, head->selected, why);
             if (status != HA_OK) return status;
         }
     }
@@ -179,22 +194,25 @@ static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_
 }
 
 /* One head's report: the device part, the selected entries, what is called padding. Adopts. */
-static enum ha_status judge(const struct sequence *seq, struct head *head, size_t tokens, bool append, const uint8_t *mark,
-                            const struct ha_place *at, struct ha_why *why)
+static enum ha_status judge(const struct sequence *seq, struct head *head, size_t tokens, bool append,
+                            const uint8_t *mark, const struct ha_place *at, struct ha_why *why)
 {
     for (size_t j = seq->first; j < tokens; j++) {
         if (mark[j] == HA_MARK_NONE) return ha_selection_wrong(at, j, "is missing: it is on the device", why);
-        if (mark[j] != HA_MARK_DEVICE) return ha_selection_wrong(at, j, "must be in a device part and not padding", why);
+        if (mark[j] != HA_MARK_DEVICE)
+            return ha_selection_wrong(at, j, "must be in a device part and not padding", why);
     }
     for (size_t j = 0; j < seq->first; j++) {
         if (mark[j] & HA_MARK_DEVICE) return ha_selection_wrong(at, j, "was evicted from the device", why);
         if (append) {
-            if (mark[j] != HA_MARK_HOST) return ha_selection_wrong(at, j, "must be used: an append reads all host entries", why);
+            if (mark[j] != HA_MARK_HOST)
+                return ha_selection_wrong(at, j, "must be used: an append reads all host entries", why);
         } else if (mark[j] == HA_MARK_HOST) {
             if (head->selected[j] == NO) return ha_selection_wrong(at, j, "is below the threshold", why);
             head->selected[j] = YES;
         } else {
-            if (head->selected[j] == YES) return ha_selection_wrong(at, j, "is missing: its weight is above the threshold", why);
+            if (head->selected[j] == YES)
+                return ha_selection_wrong(at, j, "is missing: its weight is above the threshold", why);
             head->selected[j] = mark[j] & HA_MARK_PADDING ? NO | PADDED : NO;
         }
     }
@@ -226,7 +244,10 @@ static enum ha_status judge_padding(struct ha_def *def, size_t layer, size_t beg
             if (head->selected[j] == YES) continue;
             const bool want = missing > 0, padded = head->selected[j] & PADDED;
             if (want != padded)
-                return ha_selection_wrong(&at, j, want ? "must pad this head to its task's largest count" : "is padding that the task does not need", why);
+                return ha_selection_wrong(&at, j,
+                                          want ? "must pad this head to its task's largest count"
+                                               : "is padding that the task does not need",
+                                          why);
             head->selected[j] = NO;
             if (want) missing--;
         }
@@ -235,8 +256,8 @@ static enum ha_status judge_padding(struct ha_def *def, size_t layer, size_t beg
 }
 
 /* MAW, selection and eviction of one head; `entries` are on the device with the new tokens, `gone` of them leave. */
-static enum ha_status advance(const struct ha_def *def, const struct ha_def_step *in, const struct sequence *seq, size_t b, size_t h,
-                              size_t gone, struct ha_why *why)
+static enum ha_status advance(const struct ha_def *def, const struct ha_def_step *in, const struct sequence *seq,
+                              size_t b, size_t h, size_t gone, struct ha_why *why)
 {
     struct head *head = &seq->head[h];
     const size_t tokens = in->tokens[b], entries = tokens - seq->first, old = seq->tokens - seq->first;
@@ -248,7 +269,8 @@ static enum ha_status advance(const struct ha_def *def, const struct ha_def_step
     }
     enum ha_status status = observe(def, in, b, h, q, in->q_len, tokens - 1, seq->first, tokens, mean, tol, why);
     for (size_t j = 0; j < entries; j++) {
-        const double alpha = j < old ? def->alpha : 1, maw = j < old ? head->maw[j] : 0, maw_tol = j < old ? head->tol[j] : 0;
+        const double alpha = j < old ? def->alpha : 1, maw = j < old ? head->maw[j] : 0,
+                     maw_tol = j < old ? head->tol[j] : 0;
         head->maw[j] = (1 - alpha) * maw + alpha * mean[j];
         head->tol[j] = (1 - alpha) * maw_tol + alpha * tol[j] + ha_ref_gamma(4) * head->maw[j];
     }
@@ -278,7 +300,8 @@ static enum ha_status step(struct ha_def *def, const struct ha_def_step *in,
             struct ha_selection s = { 0 };
             reported(arg, b, h, &s);
             status = ha_selection_mark(&s, in->tokens[b], mark, &at, why);
-            if (status == HA_OK) status = judge(&sequence[b], &sequence[b].head[h], in->tokens[b], append, mark, &at, why);
+            if (status == HA_OK)
+                status = judge(&sequence[b], &sequence[b].head[h], in->tokens[b], append, mark, &at, why);
         }
         free(mark);
     }

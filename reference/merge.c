@@ -2,7 +2,7 @@
 
 #include "harness/api/reference.h"
 
-enum { KEPT = 64 };  /* states whose weights are kept between the passes; those of others are computed twice */
+enum { KEPT = 64 }; /* states whose weights are kept between the passes; those of others are computed twice */
 
 /* A weight, and how far an implementation's may be from it. */
 struct weight {
@@ -13,16 +13,19 @@ struct merge {
     const struct ha_merge_bound *b;
     const struct ha_ref_state *states;
     size_t count;
-    double used, max, sum, log_sum;  /* of the states that are not empty; weights are relative to exp(max) */
-    double exp_eps;                  /* of a weight, with all rescalings and products in it */
-    double flush;                    /* the most that one underflow takes */
-    double theta, g, g_dot;          /* of all weights; of their sum; of the weighted sum */
+    double used, max, sum, log_sum; /* of the states that are not empty; weights are relative to exp(max) */
+    double exp_eps;                 /* of a weight, with all rescalings and products in it */
+    double flush;                   /* the most that one underflow takes */
+    double theta, g, g_dot;         /* of all weights; of their sum; of the weighted sum */
     double lse_bound;
-    struct weight *kept;             /* [KEPT] */
+    struct weight *kept; /* [KEPT] */
 };
 
 /* What a state weighs is sum exp(max). */
-static double max_of(const struct ha_ref_state *s, enum ha_form form) { return form == HA_FORM_MAX_SUM ? s->max : s->lse; }
+static double max_of(const struct ha_ref_state *s, enum ha_form form)
+{
+    return form == HA_FORM_MAX_SUM ? s->max : s->lse;
+}
 static double sum_of(const struct ha_ref_state *s, enum ha_form form) { return form == HA_FORM_MAX_SUM ? s->sum : 1; }
 static bool is_empty(const struct ha_ref_state *s, enum ha_form form) { return max_of(s, form) == -HUGE_VAL; }
 
@@ -102,7 +105,8 @@ static void bound(const struct merge *m, struct ha_ref_state *out)
         const struct weight w = share(m, k);
         const double most = w.value + w.spread, deviation = direct ? 0 : w.spread;
         const double size = m->g_dot * most + (direct ? w.spread : 0), inherited = most + m->g_dot * most;
-        for (size_t i = 0; i < dim; i++) to[i] += deviation * fabs(x[i] - o[i]) + size * fabs(x[i]) + inherited * own[i];
+        for (size_t i = 0; i < dim; i++)
+            to[i] += deviation * fabs(x[i] - o[i]) + size * fabs(x[i]) + inherited * own[i];
     }
     const double scale = direct ? exp(m->lse_bound) : 1 / ((1 - m->theta) * (1 - m->g));
     const double common = direct ? expm1(m->lse_bound) : m->g / (1 - m->g);
@@ -111,7 +115,7 @@ static void bound(const struct merge *m, struct ha_ref_state *out)
         double all = to[i] * scale + common * fabs(o[i]) + lost;
         all = ha_ref_rounded(all, o[i], kappa * HA_REF_U, HA_REF_ETA);
         all = ha_ref_rounded(all, o[i], m->b->u_o, m->b->eta_o);
-        to[i] = all < HUGE_VAL ? all : HUGE_VAL;  /* NaN in a state: nothing is promised */
+        to[i] = all < HUGE_VAL ? all : HUGE_VAL; /* NaN in a state: nothing is promised */
     }
 }
 
@@ -127,8 +131,14 @@ static void widen(double *lo, double *hi, double x_lo, double x_hi, bool direct)
     }
 }
 
-static double value_min(const struct ha_ref_state *s, size_t i) { return s->v_min ? s->v_min[i] : s->o[i] - s->bound[i]; }
-static double value_max(const struct ha_ref_state *s, size_t i) { return s->v_max ? s->v_max[i] : s->o[i] + s->bound[i]; }
+static double value_min(const struct ha_ref_state *s, size_t i)
+{
+    return s->v_min ? s->v_min[i] : s->o[i] - s->bound[i];
+}
+static double value_max(const struct ha_ref_state *s, size_t i)
+{
+    return s->v_max ? s->v_max[i] : s->o[i] + s->bound[i];
+}
 
 static void range(const struct merge *m, struct ha_ref_state *out)
 {
@@ -171,7 +181,8 @@ static void copy(const struct ha_ref_state *s, enum ha_form form, struct ha_ref_
     out->lse_bound = s->lse_bound;
 }
 
-void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct ha_merge_bound *b, struct ha_ref_state *out)
+void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct ha_merge_bound *b,
+                  struct ha_ref_state *out)
 {
     struct weight kept[KEPT];
     struct merge m = { .b = b, .states = states, .count = count, .max = -HUGE_VAL, .kept = kept };

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { QUERIES = 8 };  /* of one pass over the rows */
+enum { QUERIES = 8 }; /* of one pass over the rows */
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -16,7 +16,7 @@ static struct ha_bound loosest(size_t dim, size_t keys)
 {
     const double joins = (double)(keys / HA_CHUNK_KEYS + HA_RUNS_MAX);
     return (struct ha_bound){
-        .h_dot = 2 * (double)dim,  /* 2: u = 2^-23 */
+        .h_dot = 2 * (double)dim, /* 2: u = 2^-23 */
         .h_sum = (double)smaller(keys, HA_CHUNK_KEYS) + joins + 4,
         .rescales = joins,
         .exp_eps = 0x1p-22,
@@ -28,8 +28,8 @@ static struct ha_bound loosest(size_t dim, size_t keys)
 
 /* A computed weight lies between (p - p theta)/((1 + Theta)(1 + g)) and (p + p theta)/((1 - Theta)(1 - g)); the
  * latter is the farther from p. It is never outside [0, 1] by more than rounding. */
-static void add_weights(const double *w, const double *spread, size_t keys, const struct ha_ref_softmax *s, double g, double share,
-                        double *mean, double *tol)
+static void add_weights(const double *w, const double *spread, size_t keys, const struct ha_ref_softmax *s, double g,
+                        double share, double *mean, double *tol)
 {
     const double kept = (1 - s->theta) * (1 - g);
     for (size_t j = 0; j < keys; j++) {
@@ -57,7 +57,8 @@ enum ha_status ha_ref_observe(const struct ha_ref_observed *in, double *mean, do
             for (size_t c = 0; c < n; c++)
                 if (visible[c] > j) {
                     double *s = work + c * 2 * keys;
-                    ha_ref_tile_score(&tile, smaller(visible[c] - j, tile.rows), in->q + (first + c) * in->q_stride, in->scale, s, s + keys);
+                    ha_ref_tile_score(&tile, smaller(visible[c] - j, tile.rows), in->q + (first + c) * in->q_stride,
+                                      in->scale, s, s + keys);
                 }
         }
         for (size_t c = 0; c < n; c++) {

@@ -8,11 +8,11 @@
 
 /* Queries over the rows of one KV head; query c sees the first visible[c] rows. */
 struct ha_ref_observed {
-    const float *q;           /* [count], q_stride floats apart */
+    const float *q; /* [count], q_stride floats apart */
     size_t count, q_stride, head_dim;
     double scale;
-    const size_t *visible;    /* [count] */
-    struct ha_rows rows;      /* v is not read */
+    const size_t *visible; /* [count] */
+    struct ha_rows rows;   /* v is not read */
     enum ha_dtype dtype;
 };
 

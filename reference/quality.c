@@ -1,6 +1,6 @@
 #include "reference/rows.h"
 
-enum { SUMS = 6 };  /* arrays of head_dim doubles for each query */
+enum { SUMS = 6 }; /* arrays of head_dim doubles for each query */
 
 /* w: [2][keys], the weights of the key set and those of the rest; sums: [SUMS][dim] */
 struct pass {
@@ -12,8 +12,14 @@ struct pass {
 static struct pass begin(double *w, size_t keys, double *sums, size_t dim)
 {
     struct pass p = {
-        .inside = w, .outside = w + keys, .o_inside = sums, .o_outside = sums + dim, .rest_inside = sums + 2 * dim,
-        .rest_outside = sums + 3 * dim, .lo = sums + 4 * dim, .hi = sums + 5 * dim,
+        .inside = w,
+        .outside = w + keys,
+        .o_inside = sums,
+        .o_outside = sums + dim,
+        .rest_inside = sums + 2 * dim,
+        .rest_outside = sums + 3 * dim,
+        .lo = sums + 4 * dim,
+        .hi = sums + 5 * dim,
     };
     for (size_t i = 0; i < dim; i++) {
         p.o_inside[i] = p.o_outside[i] = p.rest_inside[i] = p.rest_outside[i] = 0;
@@ -81,8 +87,8 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 enum { QUERIES = 32 };
 
 /* weight: [count][2][keys], sums: [count][SUMS][dim] */
-static void judge(const struct ha_ref_choice *choice, size_t count, size_t dim, double scale, const struct ha_rows *rows,
-                  enum ha_dtype dtype, double *weight, double *sums)
+static void judge(const struct ha_ref_choice *choice, size_t count, size_t dim, double scale,
+                  const struct ha_rows *rows, enum ha_dtype dtype, double *weight, double *sums)
 {
     struct ha_ref_tile tile;
     struct pass pass[QUERIES];
@@ -95,7 +101,8 @@ static void judge(const struct ha_ref_choice *choice, size_t count, size_t dim, 
         ha_ref_tile_load_k(&tile, rows, j, dim, dtype);
         for (size_t c = 0; c < count; c++)
             if (choice[c].visible > j)
-                ha_ref_tile_score(&tile, smaller(choice[c].visible - j, tile.rows), choice[c].q, scale, pass[c].outside, pass[c].inside);
+                ha_ref_tile_score(&tile, smaller(choice[c].visible - j, tile.rows), choice[c].q, scale, pass[c].outside,
+                                  pass[c].inside);
     }
     for (size_t c = 0; c < count; c++) split(&pass[c], &choice[c]);
     for (size_t j = 0; j < seen; j += HA_REF_TILE) {
@@ -123,7 +130,9 @@ void ha_ref_quality_group(const struct ha_ref_choice *choice, size_t count, size
 void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out)
 {
-    const struct ha_ref_choice choice = { .q = q, .visible = rows->keys, .got = got, .token = token, .count = count, .out = out };
+    const struct ha_ref_choice choice = {
+        .q = q, .visible = rows->keys, .got = got, .token = token, .count = count, .out = out
+    };
     double sums[SUMS * HA_REF_DIM_MAX];
     judge(&choice, 1, head_dim, scale, rows, dtype, work, sums);
 }

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-static void load(struct ha_ref_tile *tile, const void *data, size_t stride_bytes, const struct ha_rows *rows, size_t first,
-                 size_t dim, enum ha_dtype dtype)
+static void load(struct ha_ref_tile *tile, const void *data, size_t stride_bytes, const struct ha_rows *rows,
+                 size_t first, size_t dim, enum ha_dtype dtype)
 {
     const size_t left = rows->keys - first;
     tile->first = first;
@@ -20,12 +20,14 @@ static void load(struct ha_ref_tile *tile, const void *data, size_t stride_bytes
     memset(tile->data + tile->rows * dim, 0, (HA_REF_TILE - tile->rows) * dim * sizeof tile->data[0]);
 }
 
-void ha_ref_tile_load_k(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim, enum ha_dtype dtype)
+void ha_ref_tile_load_k(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
+                        enum ha_dtype dtype)
 {
     load(tile, rows->k, rows->k_stride_bytes, rows, first, dim, dtype);
 }
 
-void ha_ref_tile_load_v(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim, enum ha_dtype dtype)
+void ha_ref_tile_load_v(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
+                        enum ha_dtype dtype)
 {
     load(tile, rows->v, rows->v_stride_bytes, rows, first, dim, dtype);
 }
@@ -65,7 +67,8 @@ void ha_ref_tile_score(const struct ha_ref_tile *tile, size_t rows, const float 
     }
 }
 
-void ha_ref_tile_weigh(const struct ha_ref_tile *tile, size_t rows, const double *w, double *restrict sum, double *restrict rest)
+void ha_ref_tile_weigh(const struct ha_ref_tile *tile, size_t rows, const double *w, double *restrict sum,
+                       double *restrict rest)
 {
     double weight[HA_REF_TILE] = { 0 };
     memcpy(weight, w + tile->first, rows * sizeof weight[0]);

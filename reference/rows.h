@@ -13,12 +13,14 @@
 enum { HA_REF_TILE = 8 };
 
 struct ha_ref_tile {
-    size_t first, rows, dim;                     /* rows past `rows` are zero */
-    float data[HA_REF_TILE * HA_REF_DIM_MAX];    /* [HA_REF_TILE][dim] */
+    size_t first, rows, dim;                  /* rows past `rows` are zero */
+    float data[HA_REF_TILE * HA_REF_DIM_MAX]; /* [HA_REF_TILE][dim] */
 };
 
-void ha_ref_tile_load_k(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim, enum ha_dtype dtype);
-void ha_ref_tile_load_v(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim, enum ha_dtype dtype);
+void ha_ref_tile_load_k(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
+                        enum ha_dtype dtype);
+void ha_ref_tile_load_v(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
+                        enum ha_dtype dtype);
 
 /* s[first + r] = scale q.k and a[first + r] = |scale| sum |q_l k_l|, of the tile's first `rows` rows */
 void ha_ref_tile_score(const struct ha_ref_tile *tile, size_t rows, const float *q, double scale, double *s, double *a);
@@ -29,8 +31,8 @@ void ha_ref_tile_weigh(const struct ha_ref_tile *tile, size_t rows, const double
 
 /* A softmax beside what an implementation with the bound's parameters may make of it. */
 struct ha_ref_softmax {
-    double sum, max;     /* D = sum of exp(s - max), and max */
-    double theta, lost;  /* Theta, and its part n eta / D */
+    double sum, max;    /* D = sum of exp(s - max), and max */
+    double theta, lost; /* Theta, and its part n eta / D */
 };
 
 /* Scores and magnitudes become weights w_j = exp(s_j - max) and spreads p_j theta_j, p_j = w_j / D, in

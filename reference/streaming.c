@@ -18,7 +18,8 @@ struct ha_def {
     size_t batch, q_heads, sink, window;
 };
 
-static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param, size_t threads, struct ha_why *why)
+static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param, size_t threads,
+                             struct ha_why *why)
 {
     (void)threads;
     *def = calloc(1, sizeof **def);
@@ -27,14 +28,15 @@ static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, 
     return HA_OK;
 }
 
-static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q, struct ha_why *why)
+static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
+                              struct ha_why *why)
 {
     (void)def, (void)layer, (void)kv, (void)q, (void)why;
     return HA_OK;
 }
 
-static enum ha_status judge(const struct ha_def *def, const struct ha_selection *s, size_t tokens, size_t q_len, uint8_t *mark,
-                            const struct ha_place *at, struct ha_why *why)
+static enum ha_status judge(const struct ha_def *def, const struct ha_selection *s, size_t tokens, size_t q_len,
+                            uint8_t *mark, const struct ha_place *at, struct ha_why *why)
 {
     const enum ha_status status = ha_selection_mark(s, tokens, mark, at, why);
     if (status != HA_OK) return status;
@@ -42,8 +44,10 @@ static enum ha_status judge(const struct ha_def *def, const struct ha_selection 
     for (size_t j = 0; j < tokens; j++) {
         const bool want = j < def->sink || j + window >= tokens;
         if (want != (mark[j] != HA_MARK_NONE))
-            return ha_selection_wrong(at, j, want ? "is missing: a sink or in the window" : "is neither a sink nor in the window", why);
-        if (mark[j] & HA_MARK_PADDING) return ha_selection_wrong(at, j, "is called padding; nothing is padded here", why);
+            return ha_selection_wrong(
+                at, j, want ? "is missing: a sink or in the window" : "is neither a sink nor in the window", why);
+        if (mark[j] & HA_MARK_PADDING)
+            return ha_selection_wrong(at, j, "is called padding; nothing is padded here", why);
     }
     return HA_OK;
 }

@@ -13,12 +13,17 @@
 
 #include <cmocka.h>
 
-static const struct ha_profile profile = { .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 16, .sum_extra = 4, .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
+static const struct ha_profile profile = {
+    .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 16, .sum_extra = 4, .exp_eps = 0x1p-23, .log_eps = 0x1p-23
+};
 static const struct ha_merge_bound natural = { .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
 static const size_t sizes[] = { 1, 2, 7, 8, 9, 100, 2500 };
 enum { SIZES = sizeof sizes / sizeof sizes[0], DIM = 20 };
 
-static bool near(double a, double b, double tolerance) { return fabs(a - b) <= tolerance * fmax(1, fmax(fabs(a), fabs(b))); }
+static bool near(double a, double b, double tolerance)
+{
+    return fabs(a - b) <= tolerance * fmax(1, fmax(fabs(a), fabs(b)));
+}
 
 static struct ha_ref_state attend_rows(const struct ha_test_input *in, const struct ha_rows *rows)
 {
@@ -67,7 +72,8 @@ static void test_permutation(void **unused)
         rows.index = order;
         struct ha_ref_state turned = attend_rows(&in, &rows);
         assert_true(near(plain.lse, turned.lse, 1e-15));
-        for (size_t i = 0; i < DIM; i++) assert_true(near(plain.o[i], turned.o[i], 1e-14) && near(plain.bound[i], turned.bound[i], 1e-12));
+        for (size_t i = 0; i < DIM; i++)
+            assert_true(near(plain.o[i], turned.o[i], 1e-14) && near(plain.bound[i], turned.bound[i], 1e-12));
         ha_test_state_free(&plain);
         ha_test_state_free(&turned);
         ha_test_input_free(&in);
@@ -106,7 +112,7 @@ static void test_parts_merge_to_whole(void **unused)
                 struct ha_ref_state whole = attend(&in), merged = ha_test_state(DIM), part[4];
                 for (size_t p = 0; p < parts; p++) {
                     struct ha_rows rows = ha_test_input_rows(&in);
-                    const size_t begin = in.keys * p / parts, end = in.keys * (p + 1) / parts;  /* may be empty */
+                    const size_t begin = in.keys * p / parts, end = in.keys * (p + 1) / parts; /* may be empty */
                     rows.k = (const char *)rows.k + begin * rows.k_stride_bytes;
                     rows.v = (const char *)rows.v + begin * rows.v_stride_bytes;
                     rows.keys = end - begin;
@@ -191,7 +197,7 @@ static void test_no_keys(void **unused)
     assert_true(ha_ref_ratio(zero, INFINITY, &none, NULL) == HUGE_VAL);
 
     struct ha_ref_state empty[3] = { none, none, none }, merged = ha_test_state(DIM);
-    empty[1].o = (double[DIM]){ (double)NAN };  /* of an empty state nothing is read */
+    empty[1].o = (double[DIM]){ (double)NAN }; /* of an empty state nothing is read */
     ha_ref_merge(empty, 3, &natural, &merged);
     assert_true(ha_ref_ratio(zero, -INFINITY, &merged, NULL) == 0);
     rows.keys = 3;
@@ -217,7 +223,7 @@ static void test_infinite_and_nan(void **unused)
     rest.k = k + DIM;
     rest.v = (const float *)in.v_stored + DIM;
     rest.keys = 8;
-    k[0] = -INFINITY;  /* key 0 scores -inf: as if it were not there */
+    k[0] = -INFINITY; /* key 0 scores -inf: as if it were not there */
     struct ha_ref_state with = attend_rows(&in, &rows), without = attend_rows(&in, &rest);
     assert_true(with.lse == without.lse);
     for (size_t i = 0; i < DIM; i++) assert_true(near(with.o[i], without.o[i], 1e-15) && with.bound[i] < 1e-5);
@@ -281,7 +287,7 @@ static void test_group(void **unused)
         seen.keys = query[c].visible;
         struct ha_ref_state one = ha_test_attend(q[c], DIM, in.scale, &seen, in.dtype, &bound[c]);
         assert_true(one.lse == state[c].lse && one.lse_bound == state[c].lse_bound && one.keys == state[c].keys);
-        assert_memory_equal(one.o, state[c].o, 4 * DIM * sizeof *one.o);  /* o, bound, v_min, v_max */
+        assert_memory_equal(one.o, state[c].o, 4 * DIM * sizeof *one.o); /* o, bound, v_min, v_max */
         ha_test_state_free(&one);
         ha_test_state_free(&state[c]);
     }
@@ -317,7 +323,8 @@ static void test_quality(void **unused)
                 if (p[token[j]] > 0) reach = fmax(reach, fabs((double)in.v[token[j] * DIM + i] - part.o[i]));
             }
             /* relative to the certificate only where the deviation is more than rounding */
-            if (dropped * reach > 1e-9 * fabs(all.o[i])) slack = fmax(slack, fabs(all.o[i] - part.o[i]) / (dropped * reach));
+            if (dropped * reach > 1e-9 * fabs(all.o[i]))
+                slack = fmax(slack, fabs(all.o[i] - part.o[i]) / (dropped * reach));
         }
         struct ha_ref_quality quality;
         ha_ref_quality(in.q, DIM, (double)in.scale, &rows, in.dtype, got, token, CHOSEN, work, &quality);
@@ -357,7 +364,8 @@ static void test_quality_group(void **unused)
     for (size_t c = 0; c < QUERIES; c++) {
         ha_rng_normals(c, 1, 0, DIM, q[c]);
         ha_rng_normals(c, 2, 0, DIM, got[c]);
-        choice[c] = (struct ha_ref_choice){ q[c], got[c], 1 + c % KEYS, token, sizeof token / sizeof token[0], &quality[c] };
+        choice[c] = (struct ha_ref_choice){ q[c],       got[c], 1 + c % KEYS, token, sizeof token / sizeof token[0],
+                                            &quality[c] };
     }
     ha_ref_quality_group(choice, QUERIES, DIM, (double)in.scale, &rows, in.dtype, work);
     for (size_t c = 0; c < QUERIES; c++) {
@@ -365,8 +373,8 @@ static void test_quality_group(void **unused)
         seen.keys = choice[c].visible;
         struct ha_ref_quality one;
         ha_ref_quality(q[c], DIM, (double)in.scale, &seen, in.dtype, got[c], token, choice[c].count, work, &one);
-        assert_true(one.diff2 == quality[c].diff2 && one.norm2 == quality[c].norm2 && one.mass == quality[c].mass &&
-                    one.cert_slack == quality[c].cert_slack);
+        assert_true(one.diff2 == quality[c].diff2 && one.norm2 == quality[c].norm2 && one.mass == quality[c].mass
+                    && one.cert_slack == quality[c].cert_slack);
     }
     ha_test_input_free(&in);
 }
@@ -374,10 +382,12 @@ static void test_quality_group(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_constant_values), cmocka_unit_test(test_permutation), cmocka_unit_test(test_shifted_scores),
-        cmocka_unit_test(test_parts_merge_to_whole), cmocka_unit_test(test_exact_inputs), cmocka_unit_test(test_one_hot),
-        cmocka_unit_test(test_no_keys), cmocka_unit_test(test_infinite_and_nan), cmocka_unit_test(test_group),
-        cmocka_unit_test(test_quality), cmocka_unit_test(test_quality_group),
+        cmocka_unit_test(test_constant_values), cmocka_unit_test(test_permutation),
+        cmocka_unit_test(test_shifted_scores),  cmocka_unit_test(test_parts_merge_to_whole),
+        cmocka_unit_test(test_exact_inputs),    cmocka_unit_test(test_one_hot),
+        cmocka_unit_test(test_no_keys),         cmocka_unit_test(test_infinite_and_nan),
+        cmocka_unit_test(test_group),           cmocka_unit_test(test_quality),
+        cmocka_unit_test(test_quality_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

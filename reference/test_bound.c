@@ -50,8 +50,9 @@ static void check_methods(const struct ha_test_input *in, size_t family, size_t 
         tally->worst = fmax(tally->worst, ratio);
         const bool ok = ratio <= 1;
         if (!ok)
-            fail_msg("%s, %s, n = %zu, d = %zu, %s, %zu runs, seed %llu: ratio %g at %zu", ha_test_method[i].name, ha_test_family_name(family),
-                     in->keys, in->dim, ha_dtype_name(in->dtype), runs, (unsigned long long)in->seed, ratio, at);
+            fail_msg("%s, %s, n = %zu, d = %zu, %s, %zu runs, seed %llu: ratio %g at %zu", ha_test_method[i].name,
+                     ha_test_family_name(family), in->keys, in->dim, ha_dtype_name(in->dtype), runs,
+                     (unsigned long long)in->seed, ratio, at);
         ha_test_state_free(&want);
     }
 }
@@ -59,7 +60,9 @@ static void check_methods(const struct ha_test_input *in, size_t family, size_t 
 static void test_bound_holds(void **unused)
 {
     (void)unused;
-    static const struct { size_t keys, dim, seeds; } shape[] = {
+    static const struct {
+        size_t keys, dim, seeds;
+    } shape[] = {
         { 1, 1, 2 }, { 2, 80, 4 }, { 17, 128, 4 }, { 129, 64, 4 }, { 1000, 128, 1 }, { 5000, 16, 1 }, { 6000, 4, 1 },
     };
     const size_t shapes = reduced ? 4 : sizeof shape / sizeof shape[0];
@@ -74,13 +77,13 @@ static void test_bound_holds(void **unused)
                     ha_test_input_free(&in);
                 }
     print_message("%zu cases, largest ratio %.3g, %zu bounds infinite\n", tally.cases, tally.worst, tally.infinite);
-    assert_true(tally.infinite * 8 < tally.cases);  /* they assert little: huge scores in two families */
-    assert_true(tally.worst > 0.05);                /* the bound is not idle */
+    assert_true(tally.infinite * 8 < tally.cases); /* they assert little: huge scores in two families */
+    assert_true(tally.worst > 0.05);               /* the bound is not idle */
 }
 
 /* A result that is not attention over these keys, with the bound of a 16-lane kernel. */
-static double ratio_of(const struct ha_test_input *in, const struct ha_test_input *wrong, const uint32_t *order, size_t n,
-                       double lse_factor)
+static double ratio_of(const struct ha_test_input *in, const struct ha_test_input *wrong, const uint32_t *order,
+                       size_t n, double lse_factor)
 {
     const struct ha_test_method *m = &ha_test_method[2];
     const struct ha_rows rows = ha_test_input_rows(in);
@@ -103,16 +106,16 @@ static void test_wrong_results(void **unused)
         ha_test_input_make(&in, 0, 4096, 64, HA_F16, seed);
         natural_order(order, in.keys);
         assert_true(ratio_of(&in, &in, order, in.keys, 1) <= 1);
-        assert_true(ratio_of(&in, &in, order + 1, in.keys - 1, 1) > 2);         /* first token dropped */
-        assert_true(ratio_of(&in, &in, order, in.keys - 1, 1) > 2);             /* last token dropped */
+        assert_true(ratio_of(&in, &in, order + 1, in.keys - 1, 1) > 2); /* first token dropped */
+        assert_true(ratio_of(&in, &in, order, in.keys - 1, 1) > 2);     /* last token dropped */
         order[in.keys] = HA_CHUNK_KEYS;
-        assert_true(ratio_of(&in, &in, order, in.keys + 1, 1) > 2);             /* a token counted twice */
-        assert_true(ratio_of(&in, &in, order, in.keys, 1 / log(2)) > 2);        /* base-2 LSE */
+        assert_true(ratio_of(&in, &in, order, in.keys + 1, 1) > 2);      /* a token counted twice */
+        assert_true(ratio_of(&in, &in, order, in.keys, 1 / log(2)) > 2); /* base-2 LSE */
         other = in;
         other.scale *= 1.01f;
-        assert_true(ratio_of(&in, &other, order, in.keys, 1) > 2);              /* scale off by 1% */
+        assert_true(ratio_of(&in, &other, order, in.keys, 1) > 2); /* scale off by 1% */
         order[0] = 1;
-        assert_true(ratio_of(&in, &in, order, in.keys, 1) > 2);                 /* a row read twice, another never */
+        assert_true(ratio_of(&in, &in, order, in.keys, 1) > 2); /* a row read twice, another never */
         ha_test_input_free(&in);
     }
 }
@@ -121,7 +124,9 @@ static void test_ratio_rejects(void **unused)
 {
     (void)unused;
     double o[2] = { 1, 2 }, bound[2] = { 0.5, 0.5 }, lo[2] = { 0, 0 }, hi[2] = { 4, 4 };
-    struct ha_ref_state want = { .o = o, .bound = bound, .lse = 3, .lse_bound = 0.5, .v_min = lo, .v_max = hi, .dim = 2 };
+    struct ha_ref_state want = {
+        .o = o, .bound = bound, .lse = 3, .lse_bound = 0.5, .v_min = lo, .v_max = hi, .dim = 2
+    };
     size_t at = 9;
     assert_true(ha_ref_ratio((float[]){ 1.25f, 2.125f }, 3, &want, &at) == 0.5 && at == 0);
     assert_true(ha_ref_ratio((float[]){ 1, 2 }, 4, &want, &at) == 2 && at == 2);
@@ -147,20 +152,24 @@ static void test_ratio_rejects(void **unused)
 static void test_bound_parameters(void **unused)
 {
     (void)unused;
-    const struct ha_profile p = { .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 8, .sum_extra = 3, .exp_eps = 1e-7, .log_eps = 2e-7 };
+    const struct ha_profile p = {
+        .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 8, .sum_extra = 3, .exp_eps = 1e-7, .log_eps = 2e-7
+    };
     const struct ha_bound one = ha_bound_attend(&p, 80, 2048, 1);
-    assert_true(one.h_dot == 9 && one.h_sum == 256 + 3 + 1 && one.rescales == 0 && one.kappa_s == 2 && one.kappa_t == 3);
+    assert_true(one.h_dot == 9 && one.h_sum == 256 + 3 + 1 && one.rescales == 0 && one.kappa_s == 2
+                && one.kappa_t == 3);
     assert_true(one.exp_eps == 1e-7 && one.log_eps == 2e-7 && one.u_p == 0 && one.u_o == 0);
     const struct ha_bound two = ha_bound_attend(&p, 81, 2049, 1);
-    assert_true(two.h_dot == 10 && two.h_sum == 256 + 3 + 1 + 1 + 4 && two.rescales == 1 && two.kappa_s == 4 && two.kappa_t == 4);
-    assert_true(ha_bound_attend(&p, 64, 2, 4).rescales == 1);       /* a key in each of two runs */
+    assert_true(two.h_dot == 10 && two.h_sum == 256 + 3 + 1 + 1 + 4 && two.rescales == 1 && two.kappa_s == 4
+                && two.kappa_t == 4);
+    assert_true(ha_bound_attend(&p, 64, 2, 4).rescales == 1); /* a key in each of two runs */
     assert_true(ha_bound_attend(&p, 64, 2048, 2).rescales == 1);
     assert_true(ha_bound_attend(&p, 64, 2049, 2).rescales == 1);
-    assert_true(ha_bound_attend(&p, 64, 2050, 2).rescales == 2);    /* 1 + 2049 */
+    assert_true(ha_bound_attend(&p, 64, 2050, 2).rescales == 2); /* 1 + 2049 */
     assert_true(ha_bound_attend(&p, 64, 131072, 1).rescales == 63);
     assert_true(ha_bound_attend(&p, 64, 0, 3).rescales == 0 && ha_bound_attend(&p, 64, 1, 1).h_sum == 1 + 3 + 1);
 
-    struct ha_profile gpu = p;   /* joins every 16 keys, at most 40 on any path; weights in f16 */
+    struct ha_profile gpu = p; /* joins every 16 keys, at most 40 on any path; weights in f16 */
     gpu.join_keys = 16;
     gpu.joins_max = 40;
     gpu.weight_u = ha_dtype_unit(HA_F16);
@@ -180,12 +189,19 @@ static void test_exact_joins(void **unused)
 {
     (void)unused;
     const struct ha_profile p = {
-        .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 8, .sum_extra = 3, .exp_eps = 0x1p-23, .log_eps = 2e-7, .exact_joins = true,
+        .dot_lanes = 16,
+        .dot_extra = 4,
+        .sum_lanes = 8,
+        .sum_extra = 3,
+        .exp_eps = 0x1p-23,
+        .log_eps = 2e-7,
+        .exact_joins = true,
     };
-    const struct ha_bound one = ha_bound_attend(&p, 80, 128, 1), two = ha_bound_attend(&p, 80, 129, 1), many = ha_bound_attend(&p, 80, 131072, 3);
+    const struct ha_bound one = ha_bound_attend(&p, 80, 128, 1), two = ha_bound_attend(&p, 80, 129, 1),
+                          many = ha_bound_attend(&p, 80, 131072, 3);
     assert_true(one.h_sum == 16 + 3 + 1 && one.exp_eps == 5 * 0x1p-24 && one.log_eps == 2e-7 && one.h_dot == 9);
-    assert_true(two.h_sum == 17 + 3 + 1 + 1);                       /* two parts */
-    assert_true(many.h_sum == 256 + 3 + 1 + 65 + 10);               /* 66 chunks, 1024 parts */
+    assert_true(two.h_sum == 17 + 3 + 1 + 1);         /* two parts */
+    assert_true(many.h_sum == 256 + 3 + 1 + 65 + 10); /* 66 chunks, 1024 parts */
     assert_true(ha_bound_attend(&p, 80, 131073, 3).h_sum == many.h_sum + 1);
     assert_true(many.rescales == 0 && many.kappa_s == 2 && many.kappa_t == 3);
     assert_true(ha_bound_attend(&p, 80, 0, 0).h_sum == 3 + 1);
@@ -198,16 +214,31 @@ static void test_profile_of_both(void **unused)
 {
     (void)unused;
     const struct ha_profile rows = {
-        .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 1, .log_eps = 4, .exact_joins = true,
+        .dot_lanes = 8,
+        .dot_extra = 3,
+        .sum_lanes = 32,
+        .sum_extra = 31,
+        .exp_eps = 1,
+        .log_eps = 4,
+        .exact_joins = true,
     };
     struct ha_profile packed = {
-        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 30, .exp_eps = 2, .log_eps = 3, .exact_joins = true,
+        .dot_lanes = 32,
+        .dot_extra = 31,
+        .sum_lanes = 32,
+        .sum_extra = 30,
+        .exp_eps = 2,
+        .log_eps = 3,
+        .exact_joins = true,
     };
-    struct ha_kernels k = { .profile = rows, .packed_profile = { [HA_F16] = packed }, .attend_packed = { [HA_F16] = no_kernel } };
+    struct ha_kernels k = { .profile = rows,
+                            .packed_profile = { [HA_F16] = packed },
+                            .attend_packed = { [HA_F16] = no_kernel } };
     struct ha_profile both = ha_profile_attend(&k, HA_F16);
-    assert_true(both.dot_lanes == 8 && both.dot_extra == 31 && both.sum_lanes == 32 && both.sum_extra == 31 && both.exact_joins);
+    assert_true(both.dot_lanes == 8 && both.dot_extra == 31 && both.sum_lanes == 32 && both.sum_extra == 31
+                && both.exact_joins);
     assert_true(both.exp_eps == 2 && both.log_eps == 4 && both.join_keys == 0 && both.weight_u == 0 && !both.truncates);
-    both = ha_profile_attend(&k, HA_F32);   /* no packed kernel */
+    both = ha_profile_attend(&k, HA_F32); /* no packed kernel */
     assert_true(both.dot_extra == 3 && both.exp_eps == 1 && both.log_eps == 4);
 
     /* chunks of 128 keys: with each length of context at least what either kernel has by itself */
@@ -219,7 +250,8 @@ static void test_profile_of_both(void **unused)
     packed.exact_joins = false;
     k.packed_profile[HA_F16] = packed;
     both = ha_profile_attend(&k, HA_F16);
-    assert_true(both.join_keys == 128 && both.weight_u == 0x1p-9 && both.weight_eta == 0x1p-134 && both.truncates && !both.exact_joins);
+    assert_true(both.join_keys == 128 && both.weight_u == 0x1p-9 && both.weight_eta == 0x1p-134 && both.truncates
+                && !both.exact_joins);
     for (int exact = 0; exact < 2; exact++) {
         k.packed_profile[HA_F16].truncates = false;
         k.packed_profile[HA_F16].exact_joins = exact;
@@ -227,9 +259,11 @@ static void test_profile_of_both(void **unused)
         for (size_t keys = 0; keys < 10000; keys += 1 + keys / 9)
             for (size_t runs = 1; runs <= HA_RUNS_MAX; runs++) {
                 const struct ha_bound b = ha_bound_attend(&both, 64, keys, runs);
-                const struct ha_bound x = ha_bound_attend(&rows, 64, keys, runs), y = ha_bound_attend(&k.packed_profile[HA_F16], 64, keys, runs);
+                const struct ha_bound x = ha_bound_attend(&rows, 64, keys, runs),
+                                      y = ha_bound_attend(&k.packed_profile[HA_F16], 64, keys, runs);
                 assert_true(b.h_sum >= x.h_sum && b.h_sum >= y.h_sum && b.h_dot >= x.h_dot && b.h_dot >= y.h_dot);
-                assert_true(b.rescales >= x.rescales && b.rescales >= y.rescales && b.kappa_s >= y.kappa_s && b.u_p == y.u_p);
+                assert_true(b.rescales >= x.rescales && b.rescales >= y.rescales && b.kappa_s >= y.kappa_s
+                            && b.u_p == y.u_p);
             }
     }
 }
@@ -238,9 +272,9 @@ int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_wrong_results),
+        cmocka_unit_test(test_bound_holds),   cmocka_unit_test(test_wrong_results),
         cmocka_unit_test(test_ratio_rejects), cmocka_unit_test(test_bound_parameters),
-        cmocka_unit_test(test_exact_joins), cmocka_unit_test(test_profile_of_both),
+        cmocka_unit_test(test_exact_joins),   cmocka_unit_test(test_profile_of_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

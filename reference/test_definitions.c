@@ -10,10 +10,22 @@
 
 #include <cmocka.h>
 
-#define KEYS(...) { .token = { __VA_ARGS__, -1 } }
-#define NONE { .token = { -1 } }
-#define DEVICE(...) { KEYS(__VA_ARGS__), NONE }
-#define SPLIT(device, host) { device, host }
+#define KEYS(...)                    \
+    {                                \
+        .token = { __VA_ARGS__, -1 } \
+    }
+#define NONE            \
+    {                   \
+        .token = { -1 } \
+    }
+#define DEVICE(...)             \
+    {                           \
+        KEYS(__VA_ARGS__), NONE \
+    }
+#define SPLIT(device, host) \
+    {                       \
+        device, host        \
+    }
 
 static struct ha_why why;
 
@@ -37,7 +49,8 @@ static void expect(enum ha_status status, const char *text)
 static void test_full(void **unused)
 {
     (void)unused;
-    static const struct ha_definition *const all[] = { &ha_definition_resident, &ha_definition_offload, &ha_definition_cpu };
+    static const struct ha_definition *const all[] = { &ha_definition_resident, &ha_definition_offload,
+                                                       &ha_definition_cpu };
     static const char *const name[] = { "resident", "offload", "cpu" };
     const struct ha_test_world w = ha_test_world(1, 2, 1, 4, 1);
     for (size_t i = 0; i < 3; i++) {
@@ -83,8 +96,9 @@ static void test_streaming(void **unused)
 {
     (void)unused;
     const struct ha_definition *d = &ha_definition_streaming;
-    static const double param[] = { 2, 3 };  /* sink, window */
-    const struct ha_test_world w = ha_test_world(1, 1, 1, 9, 1), young = ha_test_world(1, 1, 1, 3, 1), new = ha_test_world(1, 1, 1, 1, 1);
+    static const double param[] = { 2, 3 }; /* sink, window */
+    const struct ha_test_world w = ha_test_world(1, 1, 1, 9, 1), young = ha_test_world(1, 1, 1, 3, 1),
+                               new = ha_test_world(1, 1, 1, 1, 1);
 
     assert_int_equal(one_step(d, w, param, 1, &(struct ha_test_report)DEVICE(0, 1, 7, 8, 9)), HA_OK);
     expect(one_step(d, w, param, 1, &(struct ha_test_report)DEVICE(0, 1, 6, 7, 8, 9)), "key 6 is neither");
@@ -108,7 +122,8 @@ struct h2o_step {
     struct ha_test_report report[HA_TEST_HEADS];
 };
 
-static enum ha_status h2o_run(struct ha_test_world w, const double *param, const float *observed, const struct h2o_step *step, size_t steps)
+static enum ha_status h2o_run(struct ha_test_world w, const double *param, const float *observed,
+                              const struct h2o_step *step, size_t steps)
 {
     const struct ha_definition *d = &ha_definition_h2o;
     struct ha_def *def = ha_test_create(d, &w, param, 1);
@@ -125,7 +140,7 @@ static enum ha_status h2o_run(struct ha_test_world w, const double *param, const
 static void test_h2o(void **unused)
 {
     (void)unused;
-    static const double param[] = { 0.25, 0.2 };  /* of 10: 2 heavy, 2 recent */
+    static const double param[] = { 0.25, 0.2 }; /* of 10: 2 heavy, 2 recent */
     static const double weight[12] = { 5, 1, 1, 4, 1, 1, 3, 1, 1, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(1, 1, 1, 10, 1);
     ha_test_world_weights(&w, 0, weight, 12);
@@ -161,7 +176,7 @@ static void test_h2o(void **unused)
 static void test_h2o_causal(void **unused)
 {
     (void)unused;
-    static const double param[] = { 0.1, 0.1 };  /* one heavy, one recent */
+    static const double param[] = { 0.1, 0.1 }; /* one heavy, one recent */
     static const double weight[11] = { 1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.2, 0.1, 1 };
     struct ha_test_world w = ha_test_world(1, 1, 1, 10, 3);
     ha_test_world_weights(&w, 0, weight, 11);
@@ -217,7 +232,8 @@ static void test_h2o_kv_heads(void **unused)
     assert_int_equal(h2o_run(w, param, seen, right, 1), HA_OK);
 }
 
-/* Twelve observed queries, more than one pass reads: tokens 8 to 19. Key 1 has ln 2 in 11 of them, key 2 in none but one. */
+/* Twelve observed queries, more than one pass reads: tokens 8 to 19. Key 1 has ln 2 in 11 of them, key 2 in none but
+ * one. */
 static void test_h2o_many_queries(void **unused)
 {
     (void)unused;
@@ -242,13 +258,14 @@ static void test_h2o_many_queries(void **unused)
 static void test_h2o_near_tie(void **unused)
 {
     (void)unused;
-    static const double param[] = { 0.2, 0.1 };  /* two heavy */
+    static const double param[] = { 0.2, 0.1 }; /* two heavy */
     static const float seen[] = { 1 };
     bool found = false;
     for (double gap = 1e-7; gap < 1e-3 && !found; gap *= 1.1) {
         struct ha_test_world w = ha_test_world(1, 1, 1, 10, 1);
         for (int j = 0; j < 3; j++) w.key[0][0][2 + j] = (float)(1 - gap * j);
-        const struct h2o_step swapped[] = { { { 0 }, { DEVICE(2, 4, 9, 10) } } }, wrong[] = { { { 0 }, { DEVICE(3, 4, 9, 10) } } };
+        const struct h2o_step swapped[] = { { { 0 }, { DEVICE(2, 4, 9, 10) } } },
+                              wrong[] = { { { 0 }, { DEVICE(3, 4, 9, 10) } } };
         found = h2o_run(w, param, seen, swapped, 1) == HA_OK && h2o_run(w, param, seen, wrong, 1) == HA_FAIL;
     }
     assert_true(found);
@@ -261,7 +278,7 @@ static void test_h2o_append(void **unused)
 {
     (void)unused;
     const struct ha_definition *d = &ha_definition_h2o;
-    static const double param[] = { 0.25, 0.25 };  /* of 4: one heavy, one recent */
+    static const double param[] = { 0.25, 0.25 }; /* of 4: one heavy, one recent */
     static const double weight[8] = { 3, 1, 1, 1, 2, 1, 1, 1 };
     for (int wrong = 0; wrong < 2; wrong++) {
         struct ha_test_world w = ha_test_world(1, 1, 1, 4, 1);
@@ -284,10 +301,17 @@ static void test_h2o_append(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full), cmocka_unit_test(test_parts_limit), cmocka_unit_test(test_streaming),
-        cmocka_unit_test(test_h2o), cmocka_unit_test(test_h2o_causal), cmocka_unit_test(test_h2o_tie),
-        cmocka_unit_test(test_h2o_heads), cmocka_unit_test(test_h2o_kv_heads),
-        cmocka_unit_test(test_h2o_many_queries), cmocka_unit_test(test_h2o_near_tie), cmocka_unit_test(test_h2o_append),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_parts_limit),
+        cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_h2o),
+        cmocka_unit_test(test_h2o_causal),
+        cmocka_unit_test(test_h2o_tie),
+        cmocka_unit_test(test_h2o_heads),
+        cmocka_unit_test(test_h2o_kv_heads),
+        cmocka_unit_test(test_h2o_many_queries),
+        cmocka_unit_test(test_h2o_near_tie),
+        cmocka_unit_test(test_h2o_append),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

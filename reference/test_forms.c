@@ -31,7 +31,7 @@ struct draw {
 static float normal(const struct draw *d, size_t i) { return ha_rng_normal(d->seed, d->k, i); }
 static size_t below(const struct draw *d, size_t i, size_t n) { return ha_rng_below(d->seed, d->k, i, n); }
 
-enum { LSE = 1000, SIZE = 2000 };  /* of the numbers of a state, those not of o */
+enum { LSE = 1000, SIZE = 2000 }; /* of the numbers of a state, those not of o */
 
 static float equal(const struct draw *d) { return 3.5f + 0 * (float)d->k; }
 static float close(const struct draw *d) { return normal(d, LSE); }
@@ -58,8 +58,9 @@ static const struct {
     const char *name;
     float (*lse)(const struct draw *d);
 } lse_family[] = {
-    { "equal", equal }, { "close", close }, { "apart", apart }, { "positive", positive }, { "negative", negative }, { "masked", masked },
-    { "shifted", shifted }, { "gap", gap }, { "sink", sink }, { "tiny", tiny }, { "extreme", extreme }, { "some empty", some },
+    { "equal", equal },       { "close", close },   { "apart", apart },     { "positive", positive },
+    { "negative", negative }, { "masked", masked }, { "shifted", shifted }, { "gap", gap },
+    { "sink", sink },         { "tiny", tiny },     { "extreme", extreme }, { "some empty", some },
 };
 enum { EQUAL, CLOSE, LSES = sizeof lse_family / sizeof lse_family[0] };
 
@@ -82,19 +83,26 @@ static float inverse(const struct draw *d, size_t i)
 {
     return normal(d, i) * (d->k == 0 ? (d->dtype == HA_F16 ? 1e-6f : 1e-30f) : 0.1f * largest(d->dtype));
 }
-static float subnormal(const struct draw *d, size_t i) { return normal(d, i) * (d->dtype == HA_F16 ? 0x1p-20f : 0x1p-135f); }
-static float full(const struct draw *d, size_t i) { return largest(d->dtype) * (i % 2 ? -1.0f : 1.0f) * (0.25f + 0 * (float)d->k); }
+static float subnormal(const struct draw *d, size_t i)
+{
+    return normal(d, i) * (d->dtype == HA_F16 ? 0x1p-20f : 0x1p-135f);
+}
+static float full(const struct draw *d, size_t i)
+{
+    return largest(d->dtype) * (i % 2 ? -1.0f : 1.0f) * (0.25f + 0 * (float)d->k);
+}
 
 static const struct {
     const char *name;
     float (*o)(const struct draw *d, size_t i);
 } o_family[] = {
-    { "any", any }, { "one sign", one_sign }, { "one value", one_value }, { "opposed", opposed }, { "wide", wide }, { "inverse", inverse },
-    { "subnormal", subnormal }, { "full", full },
+    { "any", any },   { "one sign", one_sign }, { "one value", one_value }, { "opposed", opposed },
+    { "wide", wide }, { "inverse", inverse },   { "subnormal", subnormal }, { "full", full },
 };
 enum { ANY, ONE_SIGN, ONE_VALUE, OPPOSED, OS = sizeof o_family / sizeof o_family[0] };
 
-static void make(struct ha_test_stored *s, size_t count, enum ha_form form, enum ha_dtype dtype, size_t lse, size_t o, uint64_t seed)
+static void make(struct ha_test_stored *s, size_t count, enum ha_form form, enum ha_dtype dtype, size_t lse, size_t o,
+                 uint64_t seed)
 {
     for (size_t k = 0; k < count; k++) {
         const struct draw d = { seed, k, count, dtype };
@@ -104,7 +112,7 @@ static void make(struct ha_test_stored *s, size_t count, enum ha_form form, enum
         s[k].sum = 0;
         if (form == HA_FORM_BASE2) s[k].lse = natural * (fabsf(natural) < 1e38f ? 1.44269504f : 1);
         if (form == HA_FORM_MAX_SUM && natural != -INFINITY) {
-            s[k].sum = expf(12 * ha_rng_uniform(seed, seed % 2 ? k : 0, LSE + 5));  /* 1 to 10^5 keys */
+            s[k].sum = expf(12 * ha_rng_uniform(seed, seed % 2 ? k : 0, LSE + 5)); /* 1 to 10^5 keys */
             if (fabsf(natural) < 1e6f) s[k].lse -= logf(s[k].sum);
         }
     }
@@ -116,7 +124,7 @@ enum shape { FLAT, CHAIN, TREE, SHAPES };
 static const char *const shape_name[] = { "flat", "chain", "tree" };
 
 struct pair {
-    double o[2][DIM], bound[2][DIM];  /* the oracle's arrays: of a state, and of the merge that replaces it */
+    double o[2][DIM], bound[2][DIM]; /* the oracle's arrays: of a state, and of the merge that replaces it */
     struct ha_ref_state want;
     struct ha_test_stored got;
 };
@@ -128,9 +136,10 @@ static void leaf(struct pair *p, const struct ha_test_stored *s, enum ha_form fo
     p->want = ha_test_merge_state(s, form, DIM, p->o[0], p->bound[0]);
 }
 
-static bool flush;  /* subnormal numbers are zero, as on devices */
+static bool flush; /* subnormal numbers are zero, as on devices */
 
-static void honest(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, enum ha_dtype dtype, struct ha_test_stored *out)
+static void honest(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, enum ha_dtype dtype,
+                   struct ha_test_stored *out)
 {
 #if defined(__SSE__)
     const unsigned mode = _mm_getcsr();
@@ -143,7 +152,8 @@ static void honest(const struct ha_test_merge *way, const struct ha_test_stored 
 }
 
 /* a becomes the merge of a and b */
-static void join(const struct ha_test_merge *way, const struct ha_merge_bound *bound, enum ha_dtype dtype, struct pair *a, const struct pair *b)
+static void join(const struct ha_test_merge *way, const struct ha_merge_bound *bound, enum ha_dtype dtype,
+                 struct pair *a, const struct pair *b)
 {
     const size_t to = a->want.o == a->o[0];
     struct ha_ref_state out = { .o = a->o[to], .bound = a->bound[to], .dim = DIM };
@@ -154,7 +164,8 @@ static void join(const struct ha_test_merge *way, const struct ha_merge_bound *b
 }
 
 /* the oracle's merge of states that are exact as stored */
-static struct ha_ref_state oracle(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, enum ha_dtype dtype)
+static struct ha_ref_state oracle(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count,
+                                  enum ha_dtype dtype)
 {
     static struct ha_ref_state state[MOST];
     static double o[DIM], own[DIM];
@@ -168,7 +179,8 @@ static struct ha_ref_state oracle(const struct ha_test_merge *way, const struct 
     return out;
 }
 
-static struct ha_test_ratio run(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, enum ha_dtype dtype, enum shape shape)
+static struct ha_test_ratio run(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count,
+                                enum ha_dtype dtype, enum shape shape)
 {
     const struct ha_merge_bound bound = ha_test_merge_bound(way, dtype);
     if (shape == FLAT) {
@@ -194,7 +206,8 @@ static struct ha_test_ratio worst[HA_FORM_COUNT][HA_DTYPE_COUNT];
  * not. That is theirs, and not the bound's. */
 static bool overflows(const struct ha_test_merge *way, size_t o, size_t count)
 {
-    const bool large = strcmp(o_family[o].name, "full") == 0 || strcmp(o_family[o].name, "inverse") == 0 || strcmp(o_family[o].name, "opposed") == 0;
+    const bool large = strcmp(o_family[o].name, "full") == 0 || strcmp(o_family[o].name, "inverse") == 0
+                       || strcmp(o_family[o].name, "opposed") == 0;
     return large && (way->form == HA_FORM_MAX_SUM || count > 2) && way->way != HA_TEST_SHARES;
 }
 
@@ -214,8 +227,8 @@ static size_t hold(size_t count, uint64_t seeds, size_t shapes)
                             const struct ha_test_ratio r = run(way, s, count, (enum ha_dtype)type, (enum shape)shape);
                             const bool ok = r.o <= 1 && r.lse <= 1;
                             if (!ok)
-                                fail_msg("%s, %s, %s LSE, %s o, %zu states, %s, seed %llu: ratio %g, of the LSE %g", way->name,
-                                         shape_name[shape], lse_family[l].name, o_family[o].name, count,
+                                fail_msg("%s, %s, %s LSE, %s o, %zu states, %s, seed %llu: ratio %g, of the LSE %g",
+                                         way->name, shape_name[shape], lse_family[l].name, o_family[o].name, count,
                                          ha_dtype_name((enum ha_dtype)type), (unsigned long long)seed, r.o, r.lse);
                             struct ha_test_ratio *most = &worst[way->form][type];
                             *most = (struct ha_test_ratio){ fmax(most->o, r.o), fmax(most->lse, r.lse) };
@@ -229,18 +242,20 @@ static void test_bound_holds(void **unused)
 {
     (void)unused;
     flush = false;
-    size_t cases = hold(2, reduced ? 2 : 30, SHAPES) + hold(3, reduced ? 1 : 10, SHAPES) + hold(8, reduced ? 1 : 5, SHAPES);
+    size_t cases = hold(2, reduced ? 2 : 30, SHAPES) + hold(3, reduced ? 1 : 10, SHAPES)
+                   + hold(8, reduced ? 1 : 5, SHAPES);
     cases += hold(33, 2, SHAPES) + (reduced ? 0 : hold(MOST, 1, SHAPES));
     for (size_t f = 0; f < HA_FORM_COUNT; f++)
         for (int type = 0; type < HA_DTYPE_COUNT; type++) {
             const struct ha_test_ratio *most = &worst[f][type];
             print_message("%s %s: worst ratio of o %.3f, of the LSE %.3f\n", ha_form_name((enum ha_form)f),
                           ha_dtype_name((enum ha_dtype)type), most->o, most->lse);
-            assert_true(reduced || (most->o > 0.5 && most->lse > 0.3));  /* half the bound would not do */
+            assert_true(reduced || (most->o > 0.5 && most->lse > 0.3)); /* half the bound would not do */
         }
     print_message("%zu cases\n", cases);
     flush = true;
-    print_message("%zu cases with subnormal numbers flushed\n", hold(2, reduced ? 2 : 20, SHAPES) + hold(8, reduced ? 1 : 5, SHAPES));
+    print_message("%zu cases with subnormal numbers flushed\n",
+                  hold(2, reduced ? 2 : 20, SHAPES) + hold(8, reduced ? 1 : 5, SHAPES));
     flush = false;
 }
 
@@ -263,7 +278,8 @@ static void test_precision_lost(void **unused)
                     const struct ha_test_ratio r = ha_test_merge_ratio(&got, way->form, &want);
                     const bool out = fmax(r.o, r.lse) > 1;
                     if (!out)
-                        fail_msg("%s, %zu states, seed %llu, flaw %zu: ratio %g, %g", way->name, count, (unsigned long long)seed, f, r.o, r.lse);
+                        fail_msg("%s, %zu states, seed %llu, flaw %zu: ratio %g, %g", way->name, count,
+                                 (unsigned long long)seed, f, r.o, r.lse);
                 }
     }
 }

@@ -24,7 +24,8 @@ static bool same(double got, long double want)
     return fabsl((long double)got - want) <= 1e-9L * fabsl(want);
 }
 
-static void attend_formula(const struct ha_test_input *in, const struct ha_bound *b, long double *bound, long double *lse_bound)
+static void attend_formula(const struct ha_test_input *in, const struct ha_bound *b, long double *bound,
+                           long double *lse_bound)
 {
     long double s[N], a[N], p[N], theta[N], m = -HUGE_VALL, d = 0, big_theta = 0;
     for (size_t j = 0; j < N; j++) {
@@ -41,8 +42,9 @@ static void attend_formula(const struct ha_test_input *in, const struct ha_bound
     for (size_t j = 0; j < N; j++) d += expl(s[j] - m);
     const long double lost = N * eta / d, g = gamma_of((long double)(b->h_sum + b->rescales));
     for (size_t j = 0; j < N; j++) {
-        const long double eps = (gamma_of((long double)b->h_dot) + (long double)b->kappa_s * u) * a[j] + (long double)b->kappa_t * u * (m - s[j]) +
-                                (1 + (long double)b->rescales) * (long double)b->exp_eps;
+        const long double eps = (gamma_of((long double)b->h_dot) + (long double)b->kappa_s * u) * a[j]
+                                + (long double)b->kappa_t * u * (m - s[j])
+                                + (1 + (long double)b->rescales) * (long double)b->exp_eps;
         p[j] = expl(s[j] - m) / d;
         theta[j] = expm1l(eps);
         big_theta += p[j] * theta[j];
@@ -63,13 +65,15 @@ static void attend_formula(const struct ha_test_input *in, const struct ha_bound
         b1 = (b1 + lost * (v + fabsl(o))) / (1 - big_theta);
         size = (size + lost * v) / (1 - big_theta);
         const long double u_p = (long double)b->u_p;
-        const long double b2 = ((g + u_p * (1 + g)) * size + (fabsl(o) + b1) * g) / (1 - g) + N * ((long double)b->eta_p * v + eta) / d;
+        const long double b2 = ((g + u_p * (1 + g)) * size + (fabsl(o) + b1) * g) / (1 - g)
+                               + N * ((long double)b->eta_p * v + eta) / d;
         long double all = b1 + b2;
         all += 3 * u * (fabsl(o) + all) + eta;
         all += (long double)b->u_o * (fabsl(o) + all) + (long double)b->eta_o;
         bound[i] = big_theta < 1 ? all : HUGE_VALL;
     }
-    *lse_bound = -log1pl(-big_theta) - log1pl(-g) + (long double)b->log_eps * (fabsl(logl(d)) + 1e-3L) + 3 * u * fabsl(m) + u * fabsl(m + logl(d));
+    *lse_bound = -log1pl(-big_theta) - log1pl(-g) + (long double)b->log_eps * (fabsl(logl(d)) + 1e-3L)
+                 + 3 * u * fabsl(m) + u * fabsl(m + logl(d));
     if (!(big_theta < 1)) *lse_bound = HUGE_VALL;
 }
 
@@ -92,9 +96,11 @@ static void test_attend(void **unused)
             long double want[DIM], lse_bound;
             attend_formula(&in, &bound[c], want, &lse_bound);
             finite += got.lse_bound < HUGE_VAL;
-            if (!same(got.lse_bound, lse_bound)) fail_msg("%s: LSE bound %g, by the formula %Lg", ha_test_family_name(f), got.lse_bound, lse_bound);
+            if (!same(got.lse_bound, lse_bound))
+                fail_msg("%s: LSE bound %g, by the formula %Lg", ha_test_family_name(f), got.lse_bound, lse_bound);
             for (size_t i = 0; i < DIM; i++)
-                if (!same(got.bound[i], want[i])) fail_msg("%s: bound %g, by the formula %Lg", ha_test_family_name(f), got.bound[i], want[i]);
+                if (!same(got.bound[i], want[i]))
+                    fail_msg("%s: bound %g, by the formula %Lg", ha_test_family_name(f), got.bound[i], want[i]);
             ha_test_state_free(&got);
             ha_test_input_free(&in);
         }
@@ -135,12 +141,14 @@ static void merge_formula(const struct ha_ref_state *state, const struct ha_merg
     for (size_t k = 0; k < M; k++) {
         const long double lambda = (long double)state[k].lse_bound, w = number[k] * expl(max[k] - top);
         pi[k] = w / sum;
-        theta[k] = pi[k] * expm1l(lambda + 3 * u * (top - max[k] + lambda) + exp_eps) + flush * (1 + number[k]) / sum + flush;
+        theta[k] = pi[k] * expm1l(lambda + 3 * u * (top - max[k] + lambda) + exp_eps) + flush * (1 + number[k]) / sum
+                   + flush;
         big_theta += theta[k];
     }
     f->lse = top + logl(sum);
     f->lse_bound = -log1pl(-big_theta) - log1pl(-g);
-    f->lse_bound += logs ? (long double)b->log_eps * (fabsl(logl(sum)) + 1e-3L) + u * fabsl(f->lse) : 0x1p-52L * fabsl(f->lse);
+    f->lse_bound += logs ? (long double)b->log_eps * (fabsl(logl(sum)) + 1e-3L) + u * fabsl(f->lse)
+                         : 0x1p-52L * fabsl(f->lse);
     for (size_t k = 0; k < M && direct; k++) {
         const long double lambda = (long double)state[k].lse_bound;
         theta[k] = pi[k] * expm1l(lambda + 3 * u * (f->lse - max[k] + lambda + f->lse_bound) + exp_eps) + flush;
@@ -172,13 +180,13 @@ static void merge_formula(const struct ha_ref_state *state, const struct ha_merg
 
 static void state_make(struct ha_ref_state *s, uint64_t seed, size_t k)
 {
-    const double tiny = seed % 6 ? 1 : 1e-37;  /* where underflow matters */
+    const double tiny = seed % 6 ? 1 : 1e-37; /* where underflow matters */
     s->max = (double)ha_rng_normal(seed, k, 0) * (seed % 7 ? 3 : 300) - (seed % 6 || k == 0 ? 0 : 87);
     s->sum = 1 + 100 * (double)ha_rng_uniform(seed, k, 99);
     s->lse = s->max + (seed % 2 ? log(s->sum) : 0);
     s->lse_bound = seed % 4 ? (double)ha_rng_uniform(seed, k, 1) * 1e-5 : 0.3;
     for (size_t i = 0; i < DIM; i++) {
-        const bool zero = seed % 8 == 0 && i % 2 == 0;  /* the bound is what underflow takes */
+        const bool zero = seed % 8 == 0 && i % 2 == 0; /* the bound is what underflow takes */
         s->o[i] = zero ? 0 : (double)ha_rng_normal(seed, k, 2 + i) * (k ? 1 / tiny : tiny);
         s->bound[i] = zero ? 0 : (double)ha_rng_uniform(seed, k, 50 + i) * 1e-5 * tiny;
     }
@@ -191,9 +199,13 @@ static void test_merge(void **unused)
         for (uint64_t seed = 0; seed < 100; seed++) {
             struct ha_ref_state state[M], got = ha_test_state(DIM);
             const struct ha_merge_traits traits = {
-                .exp_eps = seed % 2 ? 0x1p-22 : 0, .log_eps = seed % 3 ? 0x1p-21 : 0, .depth_extra = (double)(seed % 3), .rescales = seed % 5 ? 0 : 1,
+                .exp_eps = seed % 2 ? 0x1p-22 : 0,
+                .log_eps = seed % 3 ? 0x1p-21 : 0,
+                .depth_extra = (double)(seed % 3),
+                .rescales = seed % 5 ? 0 : 1,
             };
-            const struct ha_merge_bound b = ha_bound_merge(&traits, (enum ha_form)form, (enum ha_dtype)(seed % HA_DTYPE_COUNT));
+            const struct ha_merge_bound b = ha_bound_merge(&traits, (enum ha_form)form,
+                                                           (enum ha_dtype)(seed % HA_DTYPE_COUNT));
             struct formula want;
             for (size_t k = 0; k < M; k++) {
                 state[k] = ha_test_state(DIM);
@@ -202,12 +214,12 @@ static void test_merge(void **unused)
             merge_formula(state, &b, &want);
             ha_ref_merge(state, M, &b, &got);
             if (!same(got.lse, want.lse) || !same(got.lse_bound, want.lse_bound))
-                fail_msg("%s, seed %llu: LSE %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form), (unsigned long long)seed, got.lse,
-                         got.lse_bound, want.lse, want.lse_bound);
+                fail_msg("%s, seed %llu: LSE %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form),
+                         (unsigned long long)seed, got.lse, got.lse_bound, want.lse, want.lse_bound);
             for (size_t i = 0; i < DIM; i++)
                 if (!same(got.o[i], want.o[i]) || !same(got.bound[i], want.bound[i]))
-                    fail_msg("%s, seed %llu: %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form), (unsigned long long)seed, got.o[i],
-                             got.bound[i], want.o[i], want.bound[i]);
+                    fail_msg("%s, seed %llu: %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form),
+                             (unsigned long long)seed, got.o[i], got.bound[i], want.o[i], want.bound[i]);
             for (size_t k = 0; k < M; k++) ha_test_state_free(&state[k]);
             ha_test_state_free(&got);
         }
@@ -215,6 +227,7 @@ static void test_merge(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_attend), cmocka_unit_test(test_spread), cmocka_unit_test(test_merge) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_attend), cmocka_unit_test(test_spread),
+                                        cmocka_unit_test(test_merge) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

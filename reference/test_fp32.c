@@ -8,9 +8,15 @@ enum { LANES = 16 };
 
 /* glibc's expf and logf are within 1 ulp; 1 ulp is at most 2u */
 #define EXP 2.02 * 0x1p-24
-#define SUMS(lanes, extra) { .dot_lanes = lanes, .dot_extra = extra, .sum_lanes = lanes, .sum_extra = extra, .exp_eps = EXP, .log_eps = EXP }
-#define EXACT(lanes, extra) \
-    { .dot_lanes = lanes, .dot_extra = extra, .sum_lanes = lanes, .sum_extra = extra, .exp_eps = EXP, .log_eps = EXP, .exact_joins = true }
+#define SUMS(lanes, extra)                                                                                             \
+    {                                                                                                                  \
+        .dot_lanes = lanes, .dot_extra = extra, .sum_lanes = lanes, .sum_extra = extra, .exp_eps = EXP, .log_eps = EXP \
+    }
+#define EXACT(lanes, extra)                                                                             \
+    {                                                                                                   \
+        .dot_lanes = lanes, .dot_extra = extra, .sum_lanes = lanes, .sum_extra = extra, .exp_eps = EXP, \
+        .log_eps = EXP, .exact_joins = true                                                             \
+    }
 const struct ha_test_method ha_test_method[] = {
     { "one lane", SUMS(1, 0), false, false, false, false },
     { "one lane, fma", SUMS(1, 0), true, false, false, false },
@@ -38,16 +44,18 @@ static float fold(float lane[LANES])
 static float dot(const struct ha_test_method *m, const float *q, const float *k, size_t dim)
 {
     float lane[LANES] = { 0 };
-    for (size_t i = 0; i < dim; i++) lane[i % m->profile.dot_lanes] = multiply_add(m, q[i], k[i], lane[i % m->profile.dot_lanes]);
+    for (size_t i = 0; i < dim; i++)
+        lane[i % m->profile.dot_lanes] = multiply_add(m, q[i], k[i], lane[i % m->profile.dot_lanes]);
     return fold(lane);
 }
 
 struct chunk {
-    float max, sum, acc[HA_TEST_DIM_MAX];   /* max: the level, with levels */
+    float max, sum, acc[HA_TEST_DIM_MAX]; /* max: the level, with levels */
 };
 
 /* over the rows order[0 .. n) */
-static void attend_chunk(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order, size_t n, struct chunk *out)
+static void attend_chunk(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order,
+                         size_t n, struct chunk *out)
 {
     static float w[HA_CHUNK_KEYS];
     const float scale = m->levels ? (float)((double)in->scale * 0x1.71547652b82fep+0) : in->scale;
@@ -79,15 +87,16 @@ static void attend_chunk(const struct ha_test_method *m, const struct ha_test_in
 static void join(const struct ha_test_method *m, struct chunk *all, const struct chunk *next, size_t dim)
 {
     const float max = all->max > next->max ? all->max : next->max;
-    const float a = m->levels ? exp2f(all->max - max) : expf(all->max - max), b = m->levels ? exp2f(next->max - max) : expf(next->max - max);
+    const float a = m->levels ? exp2f(all->max - max) : expf(all->max - max),
+                b = m->levels ? exp2f(next->max - max) : expf(next->max - max);
     all->sum = multiply_add(m, all->sum, a, next->sum * b);
     for (size_t i = 0; i < dim; i++) all->acc[i] = multiply_add(m, all->acc[i], a, next->acc[i] * b);
     all->max = max;
 }
 
 /* rows order[at .. last), a chunk at a time; runs end where end says */
-static void attend_keys(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order, const size_t *end, size_t at,
-                        size_t last, struct chunk *all)
+static void attend_keys(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order,
+                        const size_t *end, size_t at, size_t last, struct chunk *all)
 {
     struct chunk next;
     for (bool any = false; at < last; any = true) {
@@ -99,8 +108,8 @@ static void attend_keys(const struct ha_test_method *m, const struct ha_test_inp
     }
 }
 
-float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order, const size_t *end,
-                          size_t runs, float *o)
+float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_input *in, const uint32_t *order,
+                          const size_t *end, size_t runs, float *o)
 {
     enum { PARTS = 64 };
     static struct chunk part[PARTS];
@@ -109,7 +118,8 @@ float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_i
     if (!m->levels) attend_keys(m, in, order, end, 0, keys, &part[0]);
     for (size_t at = 0; m->levels && at < keys; parts++) {
         /* one long part and short ones, here or there, have the longest paths */
-        const size_t n = parts == keys % 3 ? 12 * HA_SPLIT_KEYS : HA_SPLIT_KEYS, stop = at + n < keys && parts + 1 < PARTS ? at + n : keys;
+        const size_t n = parts == keys % 3 ? 12 * HA_SPLIT_KEYS : HA_SPLIT_KEYS,
+                     stop = at + n < keys && parts + 1 < PARTS ? at + n : keys;
         attend_keys(m, in, order, end, at, stop, &part[parts]);
         at = stop;
     }
@@ -117,5 +127,6 @@ float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_i
         for (size_t i = 0; i + step < parts; i += 2 * step) join(m, &part[i], &part[i + step], in->dim);
     const struct chunk *all = &part[0];
     for (size_t i = 0; i < in->dim; i++) o[i] = all->acc[i] / all->sum;
-    return m->levels ? (float)((double)all->max * 0x1.62e42fefa39efp-1 + log((double)all->sum)) : all->max + logf(all->sum);
+    return m->levels ? (float)((double)all->max * 0x1.62e42fefa39efp-1 + log((double)all->sum))
+                     : all->max + logf(all->sum);
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #define NATURAL HA_FORM_NATURAL
-#define BASE2 HA_FORM_BASE2
+#define BASE2   HA_FORM_BASE2
 #define MAX_SUM HA_FORM_MAX_SUM
 const struct ha_test_merge ha_test_merge[] = {
     { "natural, quotient", NATURAL, HA_TEST_QUOTIENT, false, 0 },
@@ -35,7 +35,8 @@ static float multiply_add(bool fused, float a, float b, float c)
 
 static float off(float x, float ulps) { return x * (1 + ulps * 0x1p-23f); }
 
-static void merge_online(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, size_t dim, struct ha_test_stored *all)
+static void merge_online(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, size_t dim,
+                         struct ha_test_stored *all)
 {
     for (size_t k = 0; k < count; k++) {
         if (s[k].lse == -INFINITY) continue;
@@ -49,8 +50,8 @@ static void merge_online(const struct ha_test_merge *way, const struct ha_test_s
     for (size_t i = 0; i < dim; i++) all->o[i] /= all->sum;
 }
 
-static void merge_flat(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, size_t dim, const struct ha_test_flaw *flaw,
-                       struct ha_test_stored *all)
+static void merge_flat(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, size_t dim,
+                       const struct ha_test_flaw *flaw, struct ha_test_stored *all)
 {
     static _Thread_local float w[HA_TEST_MERGE_STATES];
     for (size_t k = 0; k < count; k++) all->lse = s[k].lse > all->lse ? s[k].lse : all->lse;
@@ -65,7 +66,8 @@ static void merge_flat(const struct ha_test_merge *way, const struct ha_test_sto
     for (size_t k = 0; k < count; k++) {
         if (s[k].lse == -INFINITY) continue;
         if (way->way == HA_TEST_SHARES) w[k] /= all->sum;
-        if (way->way == HA_TEST_AS_THEY_ARE) w[k] = off(power(way->form, s[k].lse - lse), k % 2 ? -flaw->weight : flaw->weight);
+        if (way->way == HA_TEST_AS_THEY_ARE)
+            w[k] = off(power(way->form, s[k].lse - lse), k % 2 ? -flaw->weight : flaw->weight);
         for (size_t i = 0; i < dim; i++) all->o[i] = multiply_add(way->fused, w[k], s[k].o[i], all->o[i]);
     }
     for (size_t i = 0; i < dim; i++) {
@@ -74,8 +76,8 @@ static void merge_flat(const struct ha_test_merge *way, const struct ha_test_sto
     }
 }
 
-void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_stored *states, size_t count, size_t dim, enum ha_dtype dtype,
-                       const struct ha_test_flaw *flaw, struct ha_test_stored *out)
+void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_stored *states, size_t count, size_t dim,
+                       enum ha_dtype dtype, const struct ha_test_flaw *flaw, struct ha_test_stored *out)
 {
     struct ha_test_stored all = { .lse = -INFINITY };
     size_t used = 0, last = 0;
@@ -94,17 +96,22 @@ void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_sto
 /* glibc's expf and exp2f are within 0.51 ulp, logf and log2f within 0.82; an ulp is at most 2u */
 struct ha_merge_bound ha_test_merge_bound(const struct ha_test_merge *way, enum ha_dtype dtype)
 {
-    const struct ha_merge_traits traits = { .exp_eps = 1.02 * 0x1p-24, .log_eps = 1.64 * 0x1p-24, .rescales = way->rescales };
+    const struct ha_merge_traits traits = { .exp_eps = 1.02 * 0x1p-24,
+                                            .log_eps = 1.64 * 0x1p-24,
+                                            .rescales = way->rescales };
     return ha_bound_merge(&traits, way->form, dtype);
 }
 
-struct ha_ref_state ha_test_merge_state(const struct ha_test_stored *s, enum ha_form form, size_t dim, double *o, double *bound)
+struct ha_ref_state ha_test_merge_state(const struct ha_test_stored *s, enum ha_form form, size_t dim, double *o,
+                                        double *bound)
 {
     for (size_t i = 0; i < dim; i++) {
         o[i] = (double)s->o[i];
         bound[i] = 0;
     }
-    struct ha_ref_state out = { .o = o, .bound = bound, .lse = (double)s->lse, .dim = dim, .keys = s->lse == -INFINITY ? 0u : 1u };
+    struct ha_ref_state out = {
+        .o = o, .bound = bound, .lse = (double)s->lse, .dim = dim, .keys = s->lse == -INFINITY ? 0u : 1u
+    };
     if (form == BASE2) out.lse *= log(2);
     out.max = out.lse;
     out.sum = form == MAX_SUM ? (double)s->sum : 1;
@@ -117,12 +124,14 @@ static double ratio(double error, double bound)
     return error == 0 || bound == HUGE_VAL ? 0 : error / bound >= 0 ? error / bound : HUGE_VAL;
 }
 
-struct ha_test_ratio ha_test_merge_ratio(const struct ha_test_stored *got, enum ha_form form, const struct ha_ref_state *want)
+struct ha_test_ratio ha_test_merge_ratio(const struct ha_test_stored *got, enum ha_form form,
+                                         const struct ha_ref_state *want)
 {
     struct ha_test_ratio r = { 0, 0 };
     for (size_t i = 0; i < want->dim; i++) r.o = fmax(r.o, ratio(fabs((double)got->o[i] - want->o[i]), want->bound[i]));
     if (want->lse == -HUGE_VAL) r.lse = got->lse == -INFINITY ? 0 : HUGE_VAL;
-    else if (form == MAX_SUM) r.lse = ratio(fabs((double)got->lse - want->max + log((double)got->sum / want->sum)), want->lse_bound);
+    else if (form == MAX_SUM)
+        r.lse = ratio(fabs((double)got->lse - want->max + log((double)got->sum / want->sum)), want->lse_bound);
     else r.lse = ratio(fabs((double)got->lse * (form == BASE2 ? log(2) : 1) - want->lse), want->lse_bound);
     return r;
 }

@@ -33,18 +33,19 @@ struct ha_test_stored {
 
 /* What a merge may be made to do wrong, by so many ulp. */
 struct ha_test_flaw {
-    float weight;  /* weight k is off by this times 2^-23, up for even k and down for odd */
-    float sum;     /* the sum of the weights */
+    float weight; /* weight k is off by this times 2^-23, up for even k and down for odd */
+    float sum;    /* the sum of the weights */
 };
 
 /* dim components, o rounded to dtype once. out may be one of the states. flaw may be NULL. */
-void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_stored *states, size_t count, size_t dim, enum ha_dtype dtype,
-                       const struct ha_test_flaw *flaw, struct ha_test_stored *out);
+void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_stored *states, size_t count, size_t dim,
+                       enum ha_dtype dtype, const struct ha_test_flaw *flaw, struct ha_test_stored *out);
 
 struct ha_merge_bound ha_test_merge_bound(const struct ha_test_merge *way, enum ha_dtype dtype);
 
 /* The oracle's state, o and bound in the caller's arrays [dim], with own bounds of 0. */
-struct ha_ref_state ha_test_merge_state(const struct ha_test_stored *s, enum ha_form form, size_t dim, double *o, double *bound);
+struct ha_ref_state ha_test_merge_state(const struct ha_test_stored *s, enum ha_form form, size_t dim, double *o,
+                                        double *bound);
 
 /* Largest |got - want| / bound, of o and of the LSE apart. NaN gives infinity, an infinite bound 0. */
 struct ha_test_ratio {

@@ -10,9 +10,18 @@
 
 #include <cmocka.h>
 
-#define KEYS(...) { .token = { __VA_ARGS__, -1 } }
-#define PADDED(count, ...) { .token = { __VA_ARGS__, -1 }, .padding = count }
-#define NONE { .token = { -1 } }
+#define KEYS(...)                    \
+    {                                \
+        .token = { __VA_ARGS__, -1 } \
+    }
+#define PADDED(count, ...)                             \
+    {                                                  \
+        .token = { __VA_ARGS__, -1 }, .padding = count \
+    }
+#define NONE            \
+    {                   \
+        .token = { -1 } \
+    }
 
 enum { UNITS = HA_TEST_BATCH * HA_TEST_HEADS };
 static const struct ha_definition *const hgca = &ha_definition_hgca;
@@ -39,19 +48,21 @@ static enum ha_status run_with(struct ha_test_world w, const double *param, size
     return status;
 }
 
-static void accept(struct ha_test_world w, const double *param, size_t threads, const float *observed, const struct step *step, size_t steps)
+static void accept(struct ha_test_world w, const double *param, size_t threads, const float *observed,
+                   const struct step *step, size_t steps)
 {
     if (run_with(w, param, threads, observed, step, steps, step[steps - 1].report) != HA_OK) fail_msg("%s", why.text);
 }
 
-static void reject(struct ha_test_world w, const double *param, const float *observed, const struct step *step, size_t steps,
-                   struct ha_test_report wrong, const char *text)
+static void reject(struct ha_test_world w, const double *param, const float *observed, const struct step *step,
+                   size_t steps, struct ha_test_report wrong, const char *text)
 {
     assert_int_equal(run_with(w, param, 1, observed, step, steps, &wrong), HA_FAIL);
     if (!strstr(why.text, text)) fail_msg("\"%s\" does not say \"%s\"", why.text, text);
 }
 
-#define WRONG(device, host) (struct ha_test_report) { device, host }
+#define WRONG(device, host) \
+    (struct ha_test_report) { device, host }
 
 /* alpha 1/2, blocks of 2, l_max 4. 9 tokens: ceil((9 - 4 + 1)/2) * 2 = 6 are evicted. The host's weights 4 1 1 1 4 1 of
  * 12 against 1/6 select 0 and 4. On the device 6 7 8 weigh 1 1 2 of 4: MAW 0.25 0.25 0.5. */
@@ -77,10 +88,12 @@ static void test_decode(void **unused)
     reject(w, param, seen, run, 1, WRONG(KEYS(7, 8, 9), KEYS(0, 4)), "key 6 is missing: it is on the device");
     reject(w, param, seen, run, 1, WRONG(KEYS(4, 6, 7, 8, 9), KEYS(0)), "key 4 was evicted");
     reject(w, param, seen, run, 1, WRONG(KEYS(6, 7, 8), KEYS(0, 4, 9)), "key 9 must be in a device part");
-    reject(w, param, seen, run, 1, WRONG(PADDED(1, 6, 7, 8, 9), KEYS(0, 4)), "key 9 must be in a device part and not padding");
+    reject(w, param, seen, run, 1, WRONG(PADDED(1, 6, 7, 8, 9), KEYS(0, 4)),
+           "key 9 must be in a device part and not padding");
     reject(w, param, seen, run, 1, WRONG(KEYS(6, 7, 8, 9), KEYS(0)), "key 4 is missing: its weight");
     reject(w, param, seen, run, 1, WRONG(KEYS(6, 7, 8, 9), KEYS(0, 4, 5)), "key 5 is below the threshold");
-    reject(w, param, seen, run, 1, WRONG(KEYS(6, 7, 8, 9), PADDED(1, 0, 4, 5)), "key 5 is padding that the task does not need");
+    reject(w, param, seen, run, 1, WRONG(KEYS(6, 7, 8, 9), PADDED(1, 0, 4, 5)),
+           "key 5 is padding that the task does not need");
     reject(w, param, seen, run, 2, WRONG(KEYS(6, 7, 8, 9, 10), KEYS(0, 4)), "key 6 was evicted");
     reject(w, param, seen, run, 2, WRONG(KEYS(8, 9, 10), KEYS(0, 4, 7)), "key 7 is below");
     reject(w, param, seen, run, 4, WRONG(KEYS(10, 11, 12), KEYS(0, 4, 9)), "key 8 is missing: its weight");
@@ -107,7 +120,7 @@ static void test_append_evicts_new_tokens(void **unused)
     (void)unused;
     static const double param[] = { 0.5, 1, 2, 1, 1, 0 };
     static const double weight[6] = { 3, 1, 1, 1, 1, 1 };
-    static const float seen[] = { -1 };  /* selects 1, not 0 */
+    static const float seen[] = { -1 }; /* selects 1, not 0 */
     struct ha_test_world w = ha_test_world(1, 1, 1, 2, 1);
     ha_test_world_weights(&w, 0, weight, 6);
     accept(w, param, 1, seen, (const struct step[]){ { 1, { 0 }, { { KEYS(2), KEYS(1) } } } }, 1);
@@ -155,10 +168,11 @@ static void test_prefill_blind_query(void **unused)
     struct ha_test_world w = ha_test_world(1, 1, 1, 5, 2);
     ha_test_world_weights(&w, 0, (const double[]){ 1, 1, 1, 1, 1, 1, 1 }, 7);
     /* 5 tokens, l_max 2: 4 leave; the decoded one makes 2: both leave */
-    static const struct step in[] = { { 1, { 0 }, { { KEYS(4, 5), KEYS(0, 1, 2, 3) } } }, { 1, { 0 }, { { KEYS(6), KEYS(0, 1, 2, 3, 4, 5) } } } };
+    static const struct step in[] = { { 1, { 0 }, { { KEYS(4, 5), KEYS(0, 1, 2, 3) } } },
+                                      { 1, { 0 }, { { KEYS(6), KEYS(0, 1, 2, 3, 4, 5) } } } };
     static const struct step out[] = { { 1, { 0 }, { { KEYS(4, 5), NONE } } }, { 1, { 0 }, { { KEYS(6), NONE } } } };
-    /* 5's own weight was 1/2: above 0.9/2, below 1.1/2. Host weights at prefill: token 3's query 1/4 each, 4's the same,
-     * against 0.9/4 and 1.1/4 */
+    /* 5's own weight was 1/2: above 0.9/2, below 1.1/2. Host weights at prefill: token 3's query 1/4 each, 4's the
+     * same, against 0.9/4 and 1.1/4 */
     accept(w, low, 1, seen, in, 2);
     accept(w, high, 1, seen, out, 2);
 }
@@ -175,7 +189,8 @@ static void test_kv_heads(void **unused)
     static const struct step run[] = {
         { 1, { 1, 1 }, { { KEYS(4, 5, 6), KEYS(1) }, { KEYS(4, 5, 6), KEYS(2) } } },
         { 1, { 1, 1 }, { { KEYS(4, 5, 6, 7), KEYS(1) }, { KEYS(4, 5, 6, 7), KEYS(2) } } },
-        /* MAW of 4 and 5: head 0, weights 1 1 2 1: 1/2, then with 1/4, then with 1/5 = 0.288; head 1, 1 1 1 2: 1/2, 0.417, 0.308 */
+        /* MAW of 4 and 5: head 0, weights 1 1 2 1: 1/2, then with 1/4, then with 1/5 = 0.288; head 1, 1 1 1 2: 1/2,
+           0.417, 0.308 */
         { 1, { 1, 1 }, { { KEYS(6, 7, 8), KEYS(1, 4, 5) }, { KEYS(6, 7, 8), KEYS(2, 4, 5) } } },
     };
     for (size_t n = 1; n <= 3; n++) accept(w, param, 1, seen, run, n);
@@ -190,8 +205,10 @@ static void test_tie(void **unused)
     struct ha_test_world w = ha_test_world(1, 1, 1, 8, 1);
     for (size_t j = 0; j < HA_TEST_TOKENS; j++) w.key[0][0][j] = 1.25f;
     /* 8 tokens, l_max 4: 6 leave, 1/6 each */
-    const struct step some[] = { { 1, { 0 }, { { KEYS(6, 7, 8), KEYS(1, 3) } } }, { 1, { 0 }, { { KEYS(6, 7, 8, 9), KEYS(3, 1) } } } };
-    const struct step none[] = { { 1, { 0 }, { { KEYS(6, 7, 8), NONE } } }, { 1, { 0 }, { { KEYS(6, 7, 8, 9), NONE } } } };
+    const struct step some[] = { { 1, { 0 }, { { KEYS(6, 7, 8), KEYS(1, 3) } } },
+                                 { 1, { 0 }, { { KEYS(6, 7, 8, 9), KEYS(3, 1) } } } };
+    const struct step none[] = { { 1, { 0 }, { { KEYS(6, 7, 8), NONE } } },
+                                 { 1, { 0 }, { { KEYS(6, 7, 8, 9), NONE } } } };
     accept(w, param, 1, seen, some, 2);
     accept(w, param, 1, seen, none, 2);
     reject(w, param, seen, some, 2, WRONG(KEYS(6, 7, 8, 9), KEYS(1, 2, 3)), "key 2 is below");
@@ -215,9 +232,18 @@ static void test_everything(void **unused)
 }
 
 /* Host weights 4 1 1 1 4 1: a query of 1 selects 0 and 4, one of -1 the other four. */
-#define TWO_PADDED { KEYS(6, 7, 8, 9), PADDED(2, 0, 4, 5, 3) }
-#define TWO { KEYS(6, 7, 8, 9), KEYS(0, 4) }
-#define FOUR { KEYS(6, 7, 8, 9), KEYS(1, 2, 3, 5) }
+#define TWO_PADDED                              \
+    {                                           \
+        KEYS(6, 7, 8, 9), PADDED(2, 0, 4, 5, 3) \
+    }
+#define TWO                          \
+    {                                \
+        KEYS(6, 7, 8, 9), KEYS(0, 4) \
+    }
+#define FOUR                               \
+    {                                      \
+        KEYS(6, 7, 8, 9), KEYS(1, 2, 3, 5) \
+    }
 
 static void test_padding(void **unused)
 {
@@ -229,9 +255,11 @@ static void test_padding(void **unused)
     ha_test_world_weights(&both, 0, weight, 11);
     ha_test_world_weights(&both, 1, weight, 11);
 
-    static const double alone[] = { 0.5, 1, 2, 2, 1, 0 }, pair[] = { 0.5, 1, 2, 2, 2, 0 }, three[] = { 0.5, 1, 2, 2, 3, 0 };
+    static const double alone[] = { 0.5, 1, 2, 2, 1, 0 }, pair[] = { 0.5, 1, 2, 2, 2, 0 },
+                        three[] = { 0.5, 1, 2, 2, 3, 0 };
     static const double none[] = { 0.5, 1, 2, 2, 0, 0 };
-    static const struct step plain[] = { { 1, { 1, -1 }, { TWO, FOUR } } }, padded[] = { { 1, { 1, -1 }, { TWO_PADDED, FOUR } } };
+    static const struct step plain[] = { { 1, { 1, -1 }, { TWO, FOUR } } },
+                             padded[] = { { 1, { 1, -1 }, { TWO_PADDED, FOUR } } };
     accept(w, alone, 1, seen, plain, 1);
     accept(w, pair, 1, seen, padded, 1);
     accept(w, none, 1, seen, plain, 1);
@@ -258,10 +286,14 @@ static void test_padding(void **unused)
 
     /* padding is not selection: it is chosen anew in the next step */
     static const struct step twice[] = { { 1, { 1, -1 }, { TWO_PADDED, FOUR } },
-                                         { 1, { 1, -1 }, { { KEYS(8, 9, 10), PADDED(4, 0, 4, 7, 6, 5, 3) }, { KEYS(8, 9, 10), KEYS(1, 2, 3, 5, 6, 7) } } } };
+                                         { 1,
+                                           { 1, -1 },
+                                           { { KEYS(8, 9, 10), PADDED(4, 0, 4, 7, 6, 5, 3) },
+                                             { KEYS(8, 9, 10), KEYS(1, 2, 3, 5, 6, 7) } } } };
     /* head 1: A = (1 1 1/2 1/4)/2.75, MAW of 6 and 7 = (0.4 + 0.364)/2 > 1/4 */
     accept(w, pair, 1, seen, twice, 2);
-    static const struct ha_test_report stuck[] = { { KEYS(8, 9, 10), PADDED(3, 0, 4, 5, 7, 6, 3) }, { KEYS(8, 9, 10), KEYS(1, 2, 3, 5, 6, 7) } };
+    static const struct ha_test_report stuck[] = { { KEYS(8, 9, 10), PADDED(3, 0, 4, 5, 7, 6, 3) },
+                                                   { KEYS(8, 9, 10), KEYS(1, 2, 3, 5, 6, 7) } };
     assert_int_equal(run_with(w, pair, 1, seen, twice, 2, stuck), HA_FAIL);
     assert_non_null(strstr(why.text, "head 0: key 5 is below"));
 }
@@ -269,9 +301,15 @@ static void test_padding(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_ignores_defect), cmocka_unit_test(test_append_evicts_new_tokens),
-        cmocka_unit_test(test_prefill_causal), cmocka_unit_test(test_prefill_blind_query), cmocka_unit_test(test_kv_heads), cmocka_unit_test(test_tie),
-        cmocka_unit_test(test_everything), cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_ignores_defect),
+        cmocka_unit_test(test_append_evicts_new_tokens),
+        cmocka_unit_test(test_prefill_causal),
+        cmocka_unit_test(test_prefill_blind_query),
+        cmocka_unit_test(test_kv_heads),
+        cmocka_unit_test(test_tie),
+        cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

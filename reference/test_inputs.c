@@ -84,13 +84,15 @@ static void decreasing(struct ha_test_input *in)
 
 static void two_levels(struct ha_test_input *in)
 {
-    for (size_t j = 0; j < in->keys; j++) aim(in, j, (uniform(in, j) < 0.5f ? 0 : -8) + 1e-2 * (double)normal(in, EXTRA, j));
+    for (size_t j = 0; j < in->keys; j++)
+        aim(in, j, (uniform(in, j) < 0.5f ? 0 : -8) + 1e-2 * (double)normal(in, EXTRA, j));
 }
 
 static void wide_values(struct ha_test_input *in)
 {
     const double decades = half(in) ? 6 : 30;
-    for (size_t x = 0; x < in->keys * in->dim; x++) in->v[x] *= (float)pow(10, decades * ((double)uniform(in, x) - 0.5));
+    for (size_t x = 0; x < in->keys * in->dim; x++)
+        in->v[x] *= (float)pow(10, decades * ((double)uniform(in, x) - 0.5));
 }
 
 static void underflowing_weights(struct ha_test_input *in)
@@ -173,13 +175,21 @@ static void settle(float *x, void *stored, size_t n, enum ha_dtype dtype)
     ha_load_row(stored, n, dtype, x);
 }
 
-void ha_test_input_make(struct ha_test_input *in, size_t which, size_t keys, size_t dim, enum ha_dtype dtype, uint64_t seed)
+void ha_test_input_make(struct ha_test_input *in, size_t which, size_t keys, size_t dim, enum ha_dtype dtype,
+                        uint64_t seed)
 {
     const size_t n = keys * dim;
     *in = (struct ha_test_input){
-        .keys = keys, .dim = dim, .dtype = dtype, .scale = (float)(1 / sqrt((double)dim)), .seed = seed,
-        .q = take(dim * sizeof(float)), .k = take(n * sizeof(float)), .v = take(n * sizeof(float)),
-        .k_stored = take(n * ha_dtype_bytes(dtype)), .v_stored = take(n * ha_dtype_bytes(dtype)),
+        .keys = keys,
+        .dim = dim,
+        .dtype = dtype,
+        .scale = (float)(1 / sqrt((double)dim)),
+        .seed = seed,
+        .q = take(dim * sizeof(float)),
+        .k = take(n * sizeof(float)),
+        .v = take(n * sizeof(float)),
+        .k_stored = take(n * ha_dtype_bytes(dtype)),
+        .v_stored = take(n * ha_dtype_bytes(dtype)),
     };
     ha_rng_normals(seed, Q, 0, dim, in->q);
     ha_rng_normals(seed, K, 0, n, in->k);
@@ -194,7 +204,9 @@ void ha_test_input_make(struct ha_test_input *in, size_t which, size_t keys, siz
 struct ha_rows ha_test_input_rows(const struct ha_test_input *in)
 {
     const size_t stride = in->dim * ha_dtype_bytes(in->dtype);
-    return (struct ha_rows){ .k = in->k_stored, .v = in->v_stored, .k_stride_bytes = stride, .v_stride_bytes = stride, .keys = in->keys };
+    return (struct ha_rows){
+        .k = in->k_stored, .v = in->v_stored, .k_stride_bytes = stride, .v_stride_bytes = stride, .keys = in->keys
+    };
 }
 
 void ha_test_input_free(struct ha_test_input *in)

@@ -10,8 +10,8 @@ struct ha_test_input {
     enum ha_dtype dtype;
     float scale;
     uint64_t seed;
-    float *q;            /* [dim] */
-    float *k, *v;        /* [keys][dim], values exact in dtype */
+    float *q;     /* [dim] */
+    float *k, *v; /* [keys][dim], values exact in dtype */
     void *k_stored, *v_stored;
 };
 
@@ -19,7 +19,8 @@ const char *ha_test_family_name(size_t family);
 extern const size_t ha_test_families;
 
 /* Exits the test on lack of memory. */
-void ha_test_input_make(struct ha_test_input *in, size_t family, size_t keys, size_t dim, enum ha_dtype dtype, uint64_t seed);
+void ha_test_input_make(struct ha_test_input *in, size_t family, size_t keys, size_t dim, enum ha_dtype dtype,
+                        uint64_t seed);
 struct ha_rows ha_test_input_rows(const struct ha_test_input *in);
 void ha_test_input_free(struct ha_test_input *in);
 

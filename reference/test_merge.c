@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 enum { STATES_MAX = 33, KEYS_MAX = 4096 };
-#define EXP (2.02 * 0x1p-24)  /* glibc's expf and logf are within 1 ulp */
+#define EXP (2.02 * 0x1p-24) /* glibc's expf and logf are within 1 ulp */
 static const struct ha_merge_bound f32 = { .exp_eps = EXP, .log_eps = EXP };
 static bool reduced;
 
@@ -29,7 +29,8 @@ struct split {
     struct ha_ref_state want[STATES_MAX];
 };
 
-static void split_make(struct split *s, const struct ha_test_input *in, const struct ha_test_method *m, const size_t *end, size_t count)
+static void split_make(struct split *s, const struct ha_test_input *in, const struct ha_test_method *m,
+                       const size_t *end, size_t count)
 {
     static uint32_t order[KEYS_MAX];
     for (size_t j = 0; j < in->keys; j++) order[j] = (uint32_t)j;
@@ -96,7 +97,8 @@ static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct s
         got->o[i] = ha_round(s->got[k].o[i], dtype);
         want->o[i] = from->o[i];
         want->bound[i] = from->bound[i];
-        if (from->bound[i] < HUGE_VAL) want->bound[i] = ha_ref_rounded(from->bound[i], from->o[i], ha_dtype_unit(dtype), ha_dtype_eta(dtype));
+        if (from->bound[i] < HUGE_VAL)
+            want->bound[i] = ha_ref_rounded(from->bound[i], from->o[i], ha_dtype_unit(dtype), ha_dtype_eta(dtype));
         want->v_min[i] = from->v_min[i] - ha_ref_overhang(from->v_min[i], ha_dtype_unit(dtype), ha_dtype_eta(dtype));
         want->v_max[i] = from->v_max[i] + ha_ref_overhang(from->v_max[i], ha_dtype_unit(dtype), ha_dtype_eta(dtype));
     }
@@ -105,7 +107,8 @@ static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct s
 /* one state after the other, each and each result stored in dtype */
 static double chain_ratio(const struct split *s, enum ha_dtype dtype)
 {
-    const struct ha_merge_bound bound = ha_bound_merge(&(struct ha_merge_traits){ .exp_eps = EXP, .log_eps = EXP }, HA_FORM_NATURAL, dtype);
+    const struct ha_merge_bound bound = ha_bound_merge(&(struct ha_merge_traits){ .exp_eps = EXP, .log_eps = EXP },
+                                                       HA_FORM_NATURAL, dtype);
     struct ha_ref_state pair[2] = { ha_test_state(s->dim), ha_test_state(s->dim) }, want = ha_test_state(s->dim);
     struct state got[2] = { { .lse = -INFINITY } };
     ha_ref_merge(NULL, 0, &bound, &pair[0]);
@@ -128,14 +131,16 @@ static void check(double ratio, const char *how, const struct ha_test_input *in,
 {
     const bool ok = ratio <= 1;
     if (!ok)
-        fail_msg("%s merge, %s, n = %zu, %s, %zu states, seed %llu: ratio %g", how, ha_test_family_name(family), in->keys,
-                 ha_dtype_name(in->dtype), states, (unsigned long long)in->seed, ratio);
+        fail_msg("%s merge, %s, n = %zu, %s, %zu states, seed %llu: ratio %g", how, ha_test_family_name(family),
+                 in->keys, ha_dtype_name(in->dtype), states, (unsigned long long)in->seed, ratio);
 }
 
 static void test_bound_holds(void **unused)
 {
     (void)unused;
-    static const struct { size_t keys, dim; } shape[] = { { 2, 16 }, { 40, 64 }, { 1000, 32 } };
+    static const struct {
+        size_t keys, dim;
+    } shape[] = { { 2, 16 }, { 40, 64 }, { 1000, 32 } };
     static const size_t counts[] = { 1, 2, 7, STATES_MAX };
     static struct split s;
     size_t cases = 0;
@@ -149,7 +154,7 @@ static void test_bound_holds(void **unused)
                         size_t end[STATES_MAX];
                         for (size_t k = 0; k < counts[c]; k++)
                             end[k] = uneven ? in.keys - (k + 1 == counts[c] ? 0 : in.keys >> (k + 1 < 60 ? k + 1 : 60))
-                                            : in.keys * (k + 1) / counts[c];  /* empty ones where n < M */
+                                            : in.keys * (k + 1) / counts[c]; /* empty ones where n < M */
                         split_make(&s, &in, &ha_test_method[2 * (c % 2)], end, counts[c]);
                         check(flat_ratio(&s), "flat", &in, f, counts[c]);
                         check(chain_ratio(&s, HA_F32), "chain", &in, f, counts[c]);
@@ -172,7 +177,7 @@ static void test_wrong_merges(void **unused)
     struct state kept[STATES_MAX], got;
     memcpy(kept, s.got, sizeof kept);
 
-    s.got[2].lse = -INFINITY;  /* a split dropped */
+    s.got[2].lse = -INFINITY; /* a split dropped */
     assert_true(flat_ratio(&s) > 2);
     memcpy(s.got, kept, sizeof kept);
     for (size_t k = 0; k < 4; k++) s.got[k].lse = ha_round(s.got[k].lse, HA_BF16);
@@ -181,11 +186,11 @@ static void test_wrong_merges(void **unused)
     for (size_t k = 0; k < 4; k++) s.got[k].lse = (float)((double)s.got[k].lse / log(2));
     assert_true(flat_ratio(&s) > 2);
     memcpy(s.got, kept, sizeof kept);
-    s.got[0] = kept[1];  /* a stale state */
+    s.got[0] = kept[1]; /* a stale state */
     assert_true(flat_ratio(&s) > 2);
     memcpy(s.got, kept, sizeof kept);
     merge(s.got, 4, s.dim, &got);
-    for (size_t i = 0; i < s.dim; i++) {  /* the mean of the states */
+    for (size_t i = 0; i < s.dim; i++) { /* the mean of the states */
         got.o[i] = 0;
         for (size_t k = 0; k < 4; k++) got.o[i] += kept[k].o[i] / 4;
     }
@@ -201,12 +206,14 @@ static void test_unbounded(void **unused)
     double o[2] = { 1, 3 }, bound[2] = { HUGE_VAL, 0 }, lo[2] = { -1, 2 }, hi[2] = { 2, 4 };
     struct ha_ref_state state[2], out = ha_test_state(1);
     for (size_t k = 0; k < 2; k++)
-        state[k] = (struct ha_ref_state){ .o = o + k, .bound = bound + k, .v_min = lo + k, .v_max = hi + k, .dim = 1, .keys = 5 };
+        state[k] = (struct ha_ref_state){
+            .o = o + k, .bound = bound + k, .v_min = lo + k, .v_max = hi + k, .dim = 1, .keys = 5
+        };
     ha_ref_merge(state, 2, &f32, &out);
     assert_true(out.o[0] == 2 && out.bound[0] == HUGE_VAL && out.v_min[0] == -1 && out.v_max[0] == 4 && out.keys == 10);
     assert_true(out.lse_bound < 1e-6);
     bound[0] = 0;
-    state[1].lse_bound = 1;  /* theta = e - 1: the weight of the state is not known */
+    state[1].lse_bound = 1; /* theta = e - 1: the weight of the state is not known */
     ha_ref_merge(state, 2, &f32, &out);
     assert_true(out.bound[0] < HUGE_VAL);
     state[0].lse_bound = 1;
@@ -218,6 +225,7 @@ static void test_unbounded(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_wrong_merges), cmocka_unit_test(test_unbounded) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_wrong_merges),
+                                        cmocka_unit_test(test_unbounded) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 enum { DIM = 5, MOST = 200 };
 #define FOR_FORMS(f) for (enum ha_form f = 0; (int)f < HA_FORM_COUNT; f++)
-#define FOR_DIM(i) for (size_t i = 0; i < DIM; i++)
+#define FOR_DIM(i)   for (size_t i = 0; i < DIM; i++)
 
 static struct ha_ref_state state[MOST], out;
 
@@ -42,7 +42,8 @@ static void make(size_t k, enum ha_form form, double lse)
     s->lse = s->max + log(s->sum);
     s->lse_bound = 1e-7;
     s->keys = 1 + k;
-    FOR_DIM(i) {
+    FOR_DIM(i)
+    {
         s->o[i] = (double)ha_rng_normal(3, k, i);
         s->bound[i] = 1e-7;
         s->v_min[i] = s->o[i] - 1;
@@ -58,7 +59,9 @@ static void make_empty(size_t k)
     FOR_DIM(i) state[k].o[i] = state[k].bound[i] = state[k].v_min[i] = i % 2 ? (double)NAN : HUGE_VAL;
 }
 
-static const struct ha_merge_traits traits = { .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .depth_extra = 1, .rescales = 1 };
+static const struct ha_merge_traits traits = {
+    .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .depth_extra = 1, .rescales = 1
+};
 
 static void merge(enum ha_form form, size_t count)
 {
@@ -80,29 +83,32 @@ static void test_alone(void **unused)
 {
     (void)unused;
     FOR_FORMS(form)
-        for (size_t count = 1; count <= 3; count++)
-            for (size_t alone = 0; alone < count; alone++) {
-                for (size_t k = 0; k < count; k++) make_empty(k);
-                make(alone, form, -0.7);
-                merge(form, count);
-                const struct ha_ref_state *s = &state[alone];
-                assert_true(out.lse == s->lse && out.lse_bound == s->lse_bound && out.keys == s->keys && out.max == s->max && out.sum == s->sum);
-                assert_memory_equal(out.o, s->o, 4 * DIM * sizeof *out.o);  /* bound, v_min and v_max too */
-            }
+    for (size_t count = 1; count <= 3; count++)
+        for (size_t alone = 0; alone < count; alone++) {
+            for (size_t k = 0; k < count; k++) make_empty(k);
+            make(alone, form, -0.7);
+            merge(form, count);
+            const struct ha_ref_state *s = &state[alone];
+            assert_true(out.lse == s->lse && out.lse_bound == s->lse_bound && out.keys == s->keys && out.max == s->max
+                        && out.sum == s->sum);
+            assert_memory_equal(out.o, s->o, 4 * DIM * sizeof *out.o); /* bound, v_min and v_max too */
+        }
 }
 
 static void test_empty(void **unused)
 {
     (void)unused;
     FOR_FORMS(form)
-        for (size_t count = 0; count <= 3; count++) {
-            for (size_t k = 0; k < count; k++) make_empty(k);
-            merge(form, count);
-            assert_true(out.lse == -HUGE_VAL && out.max == -HUGE_VAL && out.sum == 0 && out.lse_bound == 0 && out.keys == 0);
-            FOR_DIM(i) assert_true(out.o[i] == 0 && out.bound[i] == 0 && out.v_min[i] == 0 && out.v_max[i] == 0);
-        }
+    for (size_t count = 0; count <= 3; count++) {
+        for (size_t k = 0; k < count; k++) make_empty(k);
+        merge(form, count);
+        assert_true(out.lse == -HUGE_VAL && out.max == -HUGE_VAL && out.sum == 0 && out.lse_bound == 0
+                    && out.keys == 0);
+        FOR_DIM(i) assert_true(out.o[i] == 0 && out.bound[i] == 0 && out.v_min[i] == 0 && out.v_max[i] == 0);
+    }
     /* among others an empty state costs nothing */
-    FOR_FORMS(form) {
+    FOR_FORMS(form)
+    {
         make(0, form, 1);
         make(1, form, 2);
         merge(form, 2);
@@ -118,18 +124,18 @@ static void test_bad_lse(void **unused)
     (void)unused;
     const double bad[] = { (double)NAN, HUGE_VAL };
     FOR_FORMS(form)
-        for (size_t x = 0; x < 2; x++)
-            for (size_t count = 1; count <= 3; count++)
-                for (size_t at = 0; at < count; at++)
-                    for (size_t in_sum = 0; in_sum <= (form == HA_FORM_MAX_SUM); in_sum++) {
-                        for (size_t k = 0; k < count; k++) make(k, form, 1);
-                        if (in_sum) state[at].sum = bad[x];
-                        else state[at].max = bad[x];
-                        state[at].lse = state[at].max + log(state[at].sum);
-                        merge(form, count);
-                        assert_true(isnan(out.lse) && isnan(out.max) && isnan(out.sum));
-                        FOR_DIM(i) assert_true(isnan(out.o[i]));
-                    }
+    for (size_t x = 0; x < 2; x++)
+        for (size_t count = 1; count <= 3; count++)
+            for (size_t at = 0; at < count; at++)
+                for (size_t in_sum = 0; in_sum <= (form == HA_FORM_MAX_SUM); in_sum++) {
+                    for (size_t k = 0; k < count; k++) make(k, form, 1);
+                    if (in_sum) state[at].sum = bad[x];
+                    else state[at].max = bad[x];
+                    state[at].lse = state[at].max + log(state[at].sum);
+                    merge(form, count);
+                    assert_true(isnan(out.lse) && isnan(out.max) && isnan(out.sum));
+                    FOR_DIM(i) assert_true(isnan(out.o[i]));
+                }
 }
 
 static void test_bad_component(void **unused)
@@ -137,21 +143,21 @@ static void test_bad_component(void **unused)
     (void)unused;
     const double bad[] = { (double)NAN, HUGE_VAL, -HUGE_VAL };
     FOR_FORMS(form)
-        for (size_t x = 0; x < 3; x++) {
-            double bound[DIM], o[DIM];
-            for (size_t k = 0; k < 3; k++) make(k, form, (double)k);
-            merge(form, 3);
-            memcpy(bound, out.bound, sizeof bound);
-            memcpy(o, out.o, sizeof o);
-            state[1].o[2] = bad[x];
-            merge(form, 3);
-            FOR_DIM(i) assert_true(i == 2 || (out.o[i] == o[i] && out.bound[i] == bound[i]));
-            assert_true(isfinite(out.lse) && isfinite(out.lse_bound) && !(out.bound[2] < HUGE_VAL));
-            assert_true(isnan(bad[x]) ? isnan(out.o[2]) : out.o[2] == bad[x]);
-            state[2].o[2] = -bad[x];
-            merge(form, 3);
-            assert_true(isnan(out.o[2]));
-        }
+    for (size_t x = 0; x < 3; x++) {
+        double bound[DIM], o[DIM];
+        for (size_t k = 0; k < 3; k++) make(k, form, (double)k);
+        merge(form, 3);
+        memcpy(bound, out.bound, sizeof bound);
+        memcpy(o, out.o, sizeof o);
+        state[1].o[2] = bad[x];
+        merge(form, 3);
+        FOR_DIM(i) assert_true(i == 2 || (out.o[i] == o[i] && out.bound[i] == bound[i]));
+        assert_true(isfinite(out.lse) && isfinite(out.lse_bound) && !(out.bound[2] < HUGE_VAL));
+        assert_true(isnan(bad[x]) ? isnan(out.o[2]) : out.o[2] == bad[x]);
+        state[2].o[2] = -bad[x];
+        merge(form, 3);
+        assert_true(isnan(out.o[2]));
+    }
 }
 
 /* LSEs as far apart and as large as binary32 has them; results are merged again */
@@ -159,37 +165,43 @@ static void test_extreme(void **unused)
 {
     (void)unused;
     static const double big = (double)FLT_MAX;
-    const double lse[][2] = { { big, -big }, { big, big }, { -big, -big }, { 1e30, -1e30 }, { 1e30, 0 }, { 0, -big }, { 1e10, 1e10 } };
+    const double lse[][2] = { { big, -big }, { big, big }, { -big, -big }, { 1e30, -1e30 },
+                              { 1e30, 0 },   { 0, -big },  { 1e10, 1e10 } };
     FOR_FORMS(form)
-        for (size_t x = 0; x < sizeof lse / sizeof lse[0]; x++) {
-            for (size_t k = 0; k < 2; k++) {
-                make(k, form, lse[x][k]);
-                state[k].lse_bound = 0;
-                FOR_DIM(i) state[k].o[i] = state[k].v_min[i] = state[k].v_max[i] = (i % 2 ? -big : big) / (1 + (double)k);
-            }
-            merge(form, 2);
-            for (size_t again = 0; again < 3; again++) {
-                assert_true(isfinite(out.lse) && out.lse_bound >= 0 && out.max >= fmax(lse[x][0], lse[x][1]));
-                FOR_DIM(i) {
-                    assert_true(isfinite(out.o[i]) && out.bound[i] > 0);
-                    assert_true(out.v_min[i] <= out.o[i] && out.o[i] <= out.v_max[i] && isfinite(out.v_min[i]) && isfinite(out.v_max[i]));
-                }
-                const struct ha_ref_state swap = state[0];
-                state[0] = out;
-                out = swap;
-                merge(form, 2);
-            }
+    for (size_t x = 0; x < sizeof lse / sizeof lse[0]; x++) {
+        for (size_t k = 0; k < 2; k++) {
+            make(k, form, lse[x][k]);
+            state[k].lse_bound = 0;
+            FOR_DIM(i) state[k].o[i] = state[k].v_min[i] = state[k].v_max[i] = (i % 2 ? -big : big) / (1 + (double)k);
         }
+        merge(form, 2);
+        for (size_t again = 0; again < 3; again++) {
+            assert_true(isfinite(out.lse) && out.lse_bound >= 0 && out.max >= fmax(lse[x][0], lse[x][1]));
+            FOR_DIM(i)
+            {
+                assert_true(isfinite(out.o[i]) && out.bound[i] > 0);
+                assert_true(out.v_min[i] <= out.o[i] && out.o[i] <= out.v_max[i] && isfinite(out.v_min[i])
+                            && isfinite(out.v_max[i]));
+            }
+            const struct ha_ref_state swap = state[0];
+            state[0] = out;
+            out = swap;
+            merge(form, 2);
+        }
+    }
 }
 
-/* where no bound is known, weights that are divided by their sum still keep o between the values, and others each in [0, 1] */
+/* where no bound is known, weights that are divided by their sum still keep o between the values, and others each in
+ * [0, 1] */
 static void test_range(void **unused)
 {
     (void)unused;
-    FOR_FORMS(form) {
+    FOR_FORMS(form)
+    {
         for (size_t k = 0; k < 3; k++) {
             make(k, form, 0);
-            FOR_DIM(i) {
+            FOR_DIM(i)
+            {
                 state[k].v_min[i] = k == 0 ? -2 : k == 1 ? -1 : 3;
                 state[k].v_max[i] = k == 0 ? -1 : k == 1 ? 1 : 4;
             }
@@ -198,7 +210,8 @@ static void test_range(void **unused)
         const struct ha_merge_bound b = ha_bound_merge(&traits, form, HA_F32);
         ha_ref_merge(state, 3, &b, &out);
         const bool direct = form == HA_FORM_DIRECT;
-        FOR_DIM(i) assert_true(out.bound[i] == HUGE_VAL && out.v_min[i] == (direct ? -3 : -2) && out.v_max[i] == (direct ? 5 : 4));
+        FOR_DIM(i)
+        assert_true(out.bound[i] == HUGE_VAL && out.v_min[i] == (direct ? -3 : -2) && out.v_max[i] == (direct ? 5 : 4));
         /* the range of a state that does not say is o -+ bound */
         struct ha_ref_state silent[3];
         memcpy(silent, state, sizeof silent);
@@ -222,7 +235,8 @@ static bool near(double a, double b) { return near_to(a, b, 1e-12); }
 static void test_many(void **unused)
 {
     (void)unused;
-    FOR_FORMS(form) {
+    FOR_FORMS(form)
+    {
         for (size_t k = 0; k < MOST; k++) make(k, form, (double)ha_rng_normal(1, k, 9));
         merge(form, MOST);
         struct ha_ref_state first = out;
@@ -239,11 +253,13 @@ static void test_many(void **unused)
     }
 }
 
-/* What an offset of all scores costs: nothing where (max, sum) is stored, else u|L|, which a direct merge has in o, too. */
+/* What an offset of all scores costs: nothing where (max, sum) is stored, else u|L|, which a direct merge has in o,
+ * too. */
 static void test_offset(void **unused)
 {
     (void)unused;
-    FOR_FORMS(form) {
+    FOR_FORMS(form)
+    {
         double bound[2], lse_bound[2];
         for (size_t x = 0; x < 2; x++) {
             for (size_t k = 0; k < 3; k++) make(k, form, (double)k + (x ? 0x1p20 : 0));
@@ -260,9 +276,9 @@ static void test_offset(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_alone), cmocka_unit_test(test_empty), cmocka_unit_test(test_bad_lse),
-        cmocka_unit_test(test_bad_component), cmocka_unit_test(test_extreme), cmocka_unit_test(test_range), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_offset),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_alone),         cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_bad_lse),    cmocka_unit_test(test_bad_component), cmocka_unit_test(test_extreme),
+        cmocka_unit_test(test_range),      cmocka_unit_test(test_many),          cmocka_unit_test(test_offset),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -20,7 +20,9 @@ static const double attend_error = 1e-9, merge_error = 2e-9;
 static bool reduced;
 
 /* the tightest profile that a kernel could claim, so that the bound is as small as it gets */
-static const struct ha_profile tight = { .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 16, .sum_extra = 4, .exp_eps = 0x1p-24, .log_eps = 0x1p-24 };
+static const struct ha_profile tight = {
+    .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 16, .sum_extra = 4, .exp_eps = 0x1p-24, .log_eps = 0x1p-24
+};
 
 struct exact {
     mpfr_t *o, lse;
@@ -45,7 +47,8 @@ static void mpfr_array_free(mpfr_t *x, size_t n)
 }
 
 /* o = sum exp(s_j - max) v_j / sum exp(s_j - max), for any logarithms s_j of weights */
-static void exact_average(struct exact *out, mpfr_t *s, size_t n, double (*value)(const void *arg, size_t j, size_t i), const void *arg)
+static void exact_average(struct exact *out, mpfr_t *s, size_t n, double (*value)(const void *arg, size_t j, size_t i),
+                          const void *arg)
 {
     mpfr_t max, sum, w, t;
     mpfr_inits2(BITS, max, sum, w, t, (mpfr_ptr)NULL);
@@ -148,13 +151,17 @@ static void exact_free(struct exact *x)
 static void check(double worst, double limit, const char *what, size_t n, enum ha_dtype dtype, uint64_t seed)
 {
     const bool ok = worst <= limit;
-    if (!ok) fail_msg("%s, n = %zu, %s, seed %llu: own error %g of the bound", what, n, ha_dtype_name(dtype), (unsigned long long)seed, worst);
+    if (!ok)
+        fail_msg("%s, n = %zu, %s, seed %llu: own error %g of the bound", what, n, ha_dtype_name(dtype),
+                 (unsigned long long)seed, worst);
 }
 
 static void test_attend(void **unused)
 {
     (void)unused;
-    static const struct { size_t keys, dim; } shape[] = { { 1, 1 }, { 2, 3 }, { 17, 80 }, { 128, 128 }, { 1000, 128 }, { 5000, 16 } };
+    static const struct {
+        size_t keys, dim;
+    } shape[] = { { 1, 1 }, { 2, 3 }, { 17, 80 }, { 128, 128 }, { 1000, 128 }, { 5000, 16 } };
     const size_t shapes = reduced ? 3 : sizeof shape / sizeof shape[0];
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < shapes; s++)
@@ -217,10 +224,22 @@ static void test_weights(void **unused)
 
 /* Gaps and offsets between the LSEs that a merge meets; -inf is an empty state. */
 static const double lse_case[][4] = {
-    { 0, 0, 0, 0 }, { 0, 1e-7, -0.0, 1 }, { 100, 99, 98, 97 }, { 1000, 999, -1000, 0 }, { -120, -121, -HUGE_VAL, -122 },
-    { 88, 0, -94, -150 }, { 0, -87.5, -104, -60 }, { 104, 0, 0, 150 }, { 1e4, 1e4 + 1, 1e4 - 1, 1e4 },
-    { 3e5, 3e5 - 0.5, 3e5 + 0.25, 0 }, { -HUGE_VAL, -1e5, -1e5, -6e4 }, { -6e4, -6e4, -1.1e4, -1e5 }, { 12.5, -HUGE_VAL, -HUGE_VAL, 20.1 },
-    { 20.1, 13.8, 13.8, 13.8 }, { 0x1.fffffep127, -0x1.fffffep127, 0, 1e30 }, { 1e30, 1e30, -1e30, 0 },
+    { 0, 0, 0, 0 },
+    { 0, 1e-7, -0.0, 1 },
+    { 100, 99, 98, 97 },
+    { 1000, 999, -1000, 0 },
+    { -120, -121, -HUGE_VAL, -122 },
+    { 88, 0, -94, -150 },
+    { 0, -87.5, -104, -60 },
+    { 104, 0, 0, 150 },
+    { 1e4, 1e4 + 1, 1e4 - 1, 1e4 },
+    { 3e5, 3e5 - 0.5, 3e5 + 0.25, 0 },
+    { -HUGE_VAL, -1e5, -1e5, -6e4 },
+    { -6e4, -6e4, -1.1e4, -1e5 },
+    { 12.5, -HUGE_VAL, -HUGE_VAL, 20.1 },
+    { 20.1, 13.8, 13.8, 13.8 },
+    { 0x1.fffffep127, -0x1.fffffep127, 0, 1e30 },
+    { 1e30, 1e30, -1e30, 0 },
 };
 
 /* the LSE that (max, sum) stand for becomes got's own, whose error binary64 cannot hide then */
@@ -234,7 +253,8 @@ static void use_pair(struct ha_ref_state *got, struct exact *want)
     got->lse = 0;
 }
 
-static void check_merge(const struct ha_ref_state *state, size_t count, size_t dim, enum ha_form form, const char *what, uint64_t seed)
+static void check_merge(const struct ha_ref_state *state, size_t count, size_t dim, enum ha_form form, const char *what,
+                        uint64_t seed)
 {
     static struct ha_ref_state used[600];
     size_t n = 0;
@@ -244,7 +264,7 @@ static void check_merge(const struct ha_ref_state *state, size_t count, size_t d
     const struct ha_merge_traits traits = { .exp_eps = 0x1p-24, .log_eps = 0x1p-24 };
     const struct ha_merge_bound b = ha_bound_merge(&traits, form, HA_F32);
     ha_ref_merge(state, count, &b, &got);
-    if (n > 1) {  /* one alone is copied: test_algebra.c */
+    if (n > 1) { /* one alone is copied: test_algebra.c */
         struct exact want = exact_new(dim);
         exact_merge(&want, used, n, form);
         if (form == HA_FORM_MAX_SUM) use_pair(&got, &want);
@@ -276,14 +296,16 @@ static void test_merge(void **unused)
         for (size_t c = 0; c < sizeof lse_case / sizeof lse_case[0]; c++)
             for (size_t count = 2; count <= 4; count++)
                 for (uint64_t seed = 0; seed < 16; seed++) {
-                    for (size_t k = 0; k < count; k++) state_make(&state[k], (enum ha_form)form, lse_case[c][k], seed, k);
+                    for (size_t k = 0; k < count; k++)
+                        state_make(&state[k], (enum ha_form)form, lse_case[c][k], seed, k);
                     check_merge(state, count, DIM, (enum ha_form)form, ha_form_name((enum ha_form)form), seed);
                 }
         for (uint64_t seed = 0; seed < 16; seed++)
             for (size_t many = 0; many < 2; many++) {
                 const size_t count = reduced || !many ? 70 : MOST;
                 for (size_t k = 0; k < count; k++)
-                    state_make(&state[k], (enum ha_form)form, (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
+                    state_make(&state[k], (enum ha_form)form,
+                               (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
                 check_merge(state, count, DIM, (enum ha_form)form, ha_form_name((enum ha_form)form), seed);
             }
     }
@@ -294,7 +316,10 @@ int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attend), cmocka_unit_test(test_attend_long), cmocka_unit_test(test_weights), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_attend_long),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_merge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,9 @@ static void weigh(const struct ha_test_input *in, const float *q, const size_t *
 static void test_tolerance(void **unused)
 {
     (void)unused;
-    static const struct { size_t keys, dim; } shape[] = { { 1, 8 }, { 30, 128 }, { 500, 64 }, { 2000, 16 } };
+    static const struct {
+        size_t keys, dim;
+    } shape[] = { { 1, 8 }, { 30, 128 }, { 500, 64 }, { 2000, 16 } };
     static float got[KEYS_MAX];
     static double mean[KEYS_MAX], tol[KEYS_MAX];
     struct ha_why why;
@@ -53,8 +55,14 @@ static void test_tolerance(void **unused)
                     visible[c] = c == 0 ? 0 : in.keys - in.keys * c / 40;
                 }
                 const struct ha_ref_observed observed = {
-                    .q = q, .count = QUERIES, .q_stride = in.dim, .head_dim = in.dim, .scale = (double)in.scale,
-                    .visible = visible, .rows = ha_test_input_rows(&in), .dtype = in.dtype,
+                    .q = q,
+                    .count = QUERIES,
+                    .q_stride = in.dim,
+                    .head_dim = in.dim,
+                    .scale = (double)in.scale,
+                    .visible = visible,
+                    .rows = ha_test_input_rows(&in),
+                    .dtype = in.dtype,
                 };
                 assert_int_equal(ha_ref_observe(&observed, mean, tol, &why), HA_OK);
                 weigh(&in, q, visible, got);
@@ -63,11 +71,12 @@ static void test_tolerance(void **unused)
                     sum += mean[j];
                     const bool ok = fabs((double)got[j] - mean[j]) <= tol[j];
                     if (!ok)
-                        fail_msg("%s, n = %zu, d = %zu, %s: weight %zu is %g, computed %g, tolerance %g", ha_test_family_name(f), in.keys,
-                                 in.dim, ha_dtype_name(in.dtype), j, mean[j], (double)got[j], tol[j]);
+                        fail_msg("%s, n = %zu, d = %zu, %s: weight %zu is %g, computed %g, tolerance %g",
+                                 ha_test_family_name(f), in.keys, in.dim, ha_dtype_name(in.dtype), j, mean[j],
+                                 (double)got[j], tol[j]);
                     if (f == 0) assert_true(tol[j] <= 1e-3 * mean[j]);
                 }
-                assert_true(fabs(sum - (QUERIES - 1.0) / QUERIES) < 1e-12);  /* the query that sees nothing adds 0 */
+                assert_true(fabs(sum - (QUERIES - 1.0) / QUERIES) < 1e-12); /* the query that sees nothing adds 0 */
                 free(q);
                 ha_test_input_free(&in);
             }
@@ -80,7 +89,13 @@ static void test_nothing(void **unused)
     const float q[1] = { 1 }, k[1] = { 1 };
     const size_t none = 0;
     struct ha_why why;
-    struct ha_ref_observed in = { .q = q, .count = 0, .q_stride = 1, .head_dim = 1, .scale = 1, .visible = &none, .rows = { .k = k, .k_stride_bytes = 4, .keys = 1 } };
+    struct ha_ref_observed in = { .q = q,
+                                  .count = 0,
+                                  .q_stride = 1,
+                                  .head_dim = 1,
+                                  .scale = 1,
+                                  .visible = &none,
+                                  .rows = { .k = k, .k_stride_bytes = 4, .keys = 1 } };
     assert_int_equal(ha_ref_observe(&in, mean, tol, &why), HA_OK);
     assert_true(mean[0] == 0 && tol[0] == 0);
     in.count = 1;

@@ -10,8 +10,16 @@
 
 struct ha_test_world ha_test_world(size_t batch, size_t q_heads, size_t kv_heads, size_t ctx, size_t observed)
 {
-    struct ha_test_world w = { .shape = { .layers = 1, .batch = batch, .q_heads = q_heads, .kv_heads = kv_heads, .head_dim = 1,
-                                          .dtype = HA_F32, .scale = 1, .q_len = 1, .steps = 8, .observed = observed } };
+    struct ha_test_world w = { .shape = { .layers = 1,
+                                          .batch = batch,
+                                          .q_heads = q_heads,
+                                          .kv_heads = kv_heads,
+                                          .head_dim = 1,
+                                          .dtype = HA_F32,
+                                          .scale = 1,
+                                          .q_len = 1,
+                                          .steps = 8,
+                                          .observed = observed } };
     for (size_t b = 0; b < batch; b++) w.shape.ctx[b] = w.tokens[b] = ctx;
     return w;
 }
@@ -22,7 +30,8 @@ void ha_test_world_weights(struct ha_test_world *w, size_t seq, const double *we
         for (size_t j = 0; j < count; j++) w->key[seq][h][j] = (float)log(weight[j]);
 }
 
-struct ha_def *ha_test_create(const struct ha_definition *d, const struct ha_test_world *w, const double *param, size_t threads)
+struct ha_def *ha_test_create(const struct ha_definition *d, const struct ha_test_world *w, const double *param,
+                              size_t threads)
 {
     struct ha_def *def = NULL;
     struct ha_why why = { "" };
@@ -69,8 +78,8 @@ static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *
     out->part[1] = (struct ha_part){ r->token[1], host, report->host.padding, false };
 }
 
-enum ha_status ha_test_step(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, size_t q_len, const float *q,
-                            const struct ha_test_report *report, struct ha_why *why)
+enum ha_status ha_test_step(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, size_t q_len,
+                            const float *q, const struct ha_test_report *report, struct ha_why *why)
 {
     struct reporter r = { .report = report, .q_heads = w->shape.q_heads };
     for (size_t b = 0; b < w->shape.batch; b++) w->tokens[b] += q_len;

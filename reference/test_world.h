@@ -10,7 +10,7 @@
 enum { HA_TEST_TOKENS = 32, HA_TEST_HEADS = 4, HA_TEST_BATCH = 2 };
 
 struct ha_test_world {
-    struct ha_shape shape;    /* layers, batch, q_heads, kv_heads, ctx, observed are the test's */
+    struct ha_shape shape; /* layers, batch, q_heads, kv_heads, ctx, observed are the test's */
     float key[HA_TEST_BATCH][HA_TEST_HEADS][HA_TEST_TOKENS];
     size_t tokens[HA_TEST_BATCH];
 };
@@ -28,11 +28,12 @@ struct ha_test_world ha_test_world(size_t batch, size_t q_heads, size_t kv_heads
 /* weights of all tokens of a sequence, for every KV head */
 void ha_test_world_weights(struct ha_test_world *w, size_t seq, const double *weight, size_t count);
 
-struct ha_def *ha_test_create(const struct ha_definition *d, const struct ha_test_world *w, const double *param, size_t threads);
+struct ha_def *ha_test_create(const struct ha_definition *d, const struct ha_test_world *w, const double *param,
+                              size_t threads);
 /* q: [batch][observed][q_heads], one observed count for all sequences */
 void ha_test_prefill(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, const float *q);
 /* Adds q_len tokens to each sequence and asks for the verdict. q: [batch][q_len][q_heads]; report: [batch][q_heads] */
-enum ha_status ha_test_step(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, size_t q_len, const float *q,
-                            const struct ha_test_report *report, struct ha_why *why);
+enum ha_status ha_test_step(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, size_t q_len,
+                            const float *q, const struct ha_test_report *report, struct ha_why *why);
 
 #endif

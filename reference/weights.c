@@ -1,8 +1,8 @@
 #include "reference/error.h"
 #include "reference/rows.h"
 
-
-double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype, double *p)
+double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
+                      double *p)
 {
     struct ha_ref_tile tile;
     double unused[HA_REF_TILE];

@@ -1,13 +1,13 @@
 #!/bin/sh
 # check-layers.sh: the include graph, strictly layered, and who may name an implementer.
 #
-#   harness/api <- harness/base <- kernels/X, reference, datasets, suites/parts <- suites/FAMILY
+#   harness/api <- harness/base <- kernels/X, reference, datasets, harness/measure <- harness/report <- harness/engine
+#   <- suites/X <- harness/program
 #
-# The program: case and measure <- report <- run, merge, link, cpu <- harness; all of them may use the registry, the
-# plugin loader and the version, which stand in harness/ itself. kernels/null, the skeleton of a plugin, sees the api
-# alone. Tables of CPU kernels use kernels/c and those that they extend. A variant never includes
-# another variant, and nothing includes a .c. Only the registry
-# names implementers. Tests (test_*) and the stand-ins they share (fake_*) may include across.
+# A family of variants sees the api, base and suites/parts alone. kernels/null, the skeleton of a plugin, sees the api
+# alone. Tables of CPU kernels use kernels/c and those that they extend. A variant never includes another variant, and
+# nothing includes a .c. Only the registry names implementers. Tests (test_*) and the stand-ins they share (fake_*) may
+# include across.
 # Prints each violation; exit 1 if there is one.
 LC_ALL=C
 export LC_ALL
@@ -22,23 +22,22 @@ function folder(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/
 function stem(path) { sub(/\.[a-z]*$/, "", path); return path }
 # The folders that a file in `from` may include from; "" for a folder that has no place in the graph.
 function allowed(from) {
-    if (from == "harness/api") return " harness/api "
-    if (from == "harness/base") return " harness/api harness/base "
-    if (from == "harness/case") return " harness/api harness/base harness " from " "
-    if (from == "harness/measure") return " harness/api harness/base " from " "
-    if (from == "harness/report") return " harness/api harness/base harness harness/measure " from " "
-    if (from == "harness/run") return " harness/api harness/base harness harness/case harness/measure harness/report " from " "
-    if (from == "harness/link") return " harness/api harness/base harness harness/case harness/measure harness/report " from " "
-    if (from == "harness/cpu") return " harness/api harness/base harness harness/case harness/measure harness/report " from " "
-    if (from == "harness/merge") return " harness/api harness/base harness harness/case harness/report " from " "
-    if (from == "harness") return " harness/api harness/base harness/case harness/measure harness/report harness/run harness/merge harness/link harness/cpu harness "
-    if (from ~ /^kernels\/cuda/) return " harness/api harness/base kernels kernels/cuda kernels/cuda/emulation "
-    if (from == "kernels/null") return " harness/api " from " "
-    if (from == "kernels/avx512") return " harness/api harness/base kernels kernels/c kernels/avx2 " from " "
-    if (from ~ /^kernels\/(avx512_bf16|amx)$/) return " harness/api harness/base kernels kernels/c kernels/avx512 kernels/avx512_bf16 " from " "
-    if (from ~ /^kernels(\/[^\/]*)?$/) return " harness/api harness/base kernels kernels/c " from " "
-    if (from == "reference" || from == "datasets" || from == "suites/parts") return " harness/api harness/base " from " "
-    if (from ~ /^suites\/[^\/]*$/) return " harness/api harness/base suites/parts " from " "
+    api = " harness/api "; base = api "harness/base "; measure = base "harness/measure "
+    report = measure "harness/report "; engine = report "harness/engine "
+    if (from == "harness/api") return api
+    if (from == "harness/base") return base
+    if (from == "harness/measure") return measure
+    if (from == "harness/report") return report
+    if (from == "harness/engine") return engine
+    if (from == "harness/program") return engine "suites/variants suites/kernels suites/link suites/merge " from " "
+    if (from ~ /^kernels\/cuda/) return base "kernels kernels/cuda kernels/cuda/emulation "
+    if (from == "kernels/null") return api from " "
+    if (from == "kernels/avx512") return base "kernels kernels/c kernels/avx2 " from " "
+    if (from ~ /^kernels\/(avx512_bf16|amx)$/) return base "kernels kernels/c kernels/avx512 kernels/avx512_bf16 " from " "
+    if (from ~ /^kernels(\/[^\/]*)?$/) return base "kernels kernels/c " from " "
+    if (from == "reference" || from == "datasets" || from == "suites/parts") return base from " "
+    if (from ~ /^suites\/(variants|kernels|link|merge)$/) return engine from " "
+    if (from ~ /^suites\/[^\/]*$/) return base "suites/parts " from " "
     return ""
 }
 function exists(path,    line, found) { found = (getline line < path) >= 0; close(path); return found }
@@ -52,7 +51,7 @@ function exists(path,    line, found) { found = (getline line < path) >= 0; clos
     if (target ~ /\.(c|cu)$/) why = "nothing includes a .c"
     else if (to == "") why = "names of headers start from the root"
     else if (!index(allowed(from), " " to " ")) why = from " may not include from " to
-    else if (from ~ /^suites\// && from == to && from != "suites/parts" && from != "suites/lse_merge" && stem(file) != stem(target) && exists(stem(target) ".c"))
+    else if (from ~ /^suites\// && from == to && from !~ /^suites\/(parts|variants|kernels|link|merge)$/ && stem(file) != stem(target) && exists(stem(target) ".c"))
         why = "a variant never includes another variant"
     else next
     printf "%s:%s: \"%s\": %s\n", file, at[2], target, why
@@ -62,10 +61,10 @@ END { exit bad }' >&2
 bad=$?
 
 # A registered implementer's symbol stays in one folder; a variant's, in one file.
-for symbol in $(sed -n -E 's/^HA_(KERNELS|DEVICE|VARIANT|DEFINITION|DATASET)\(([a-z0-9_]+)\).*/ha_\1_\2/p' harness/registry.def |
+for symbol in $(sed -n -E 's/^HA_(KERNELS|DEVICE|VARIANT|DEFINITION|DATASET)\(([a-z0-9_]+)\).*/ha_\1_\2/p' harness/program/registry.def |
     sed -E 's/^ha_([A-Z]+)/ha_\L\1/'); do
     # shellcheck disable=SC2086
-    users=$(grep -l -w "$symbol" $sources | grep -v -E '^harness/registry\.(c|def)$')
+    users=$(grep -l -w "$symbol" $sources | grep -v -E '^harness/program/registry\.(c|def)$')
     case $symbol in
         ha_variant_*) homes=$users ;;
         *) homes=$(echo "$users" | sed 's|/[^/]*$||' | uniq) ;;

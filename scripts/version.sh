@@ -3,7 +3,7 @@
 out=$1
 version=$(git describe --always --dirty 2>/dev/null) || version=unknown
 {
-    echo '#include "harness/version.h"'
+    echo '#include "harness/base/version.h"'
     echo
     echo "const char *ha_version(void) { return \"$version\"; }"
 } > "$out.part"

@@ -3,9 +3,9 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
-#include "harness/case/case.h"
-#include "harness/registry.h"
-#include "harness/run/session.h"
+#include "suites/variants/case.h"
+#include "harness/base/registry.h"
+#include "suites/variants/session.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,11 +18,13 @@ void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, str
 void *__real_ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why);
 void *__wrap_ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why);
 
-void *__real_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why);
-void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why);
+void *__real_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
+                             struct ha_why *why);
+void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
+                             struct ha_why *why);
 
 static struct ha_pass pass;
-static atomic_size_t allocations;   /* from its arenas */
+static atomic_size_t allocations; /* from its arenas */
 
 void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why)
 {
@@ -36,20 +38,30 @@ void *__wrap_ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t byte
     return __real_ha_grow(arena, ptr, keep, bytes, tag, why);
 }
 
-void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why)
+void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
+                             struct ha_why *why)
 {
     atomic_fetch_add(&allocations, arena == pass.device_arena);
     return __real_ha_device_alloc(arena, kind, bytes, tag, why);
 }
 
 #define SHAPE "heads=4/2,head_dim=64,layers=2,steps=41,threads=2,ctx="
-#define RING ",blk_size=4,blk_num=3"
+#define RING  ",blk_size=4,blk_num=3"
 
 static const char *const ids[] = {
-    "cpu:" SHAPE "100", "cpu:" SHAPE "100,q_len=5", "cpu:" SHAPE "100+31,layout=0",
-    "cpu_only:" SHAPE "100", "copy_only:" SHAPE "100", "device_only:" SHAPE "100", "offload:" SHAPE "100", "resident:" SHAPE "100",
-    "streaming:" SHAPE "100", "h2o:" SHAPE "100",
-    "hgca:" SHAPE "100" RING, "hgca:" SHAPE "103" RING ",beta=-1", "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",
+    "cpu:" SHAPE "100",
+    "cpu:" SHAPE "100,q_len=5",
+    "cpu:" SHAPE "100+31,layout=0",
+    "cpu_only:" SHAPE "100",
+    "copy_only:" SHAPE "100",
+    "device_only:" SHAPE "100",
+    "offload:" SHAPE "100",
+    "resident:" SHAPE "100",
+    "streaming:" SHAPE "100",
+    "h2o:" SHAPE "100",
+    "hgca:" SHAPE "100" RING,
+    "hgca:" SHAPE "103" RING ",beta=-1",
+    "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",
 };
 
 static void allocates_nothing(const char *id)

@@ -25,10 +25,7 @@ enum ha_dtype { HA_F32 = 0, HA_F16 = 1, HA_BF16 = 2 };
 enum { HA_DTYPE_COUNT = 3 };
 
 static inline size_t ha_dtype_bytes(enum ha_dtype t) { return t == HA_F32 ? 4u : 2u; }
-static inline const char *ha_dtype_name(enum ha_dtype t)
-{
-    return t == HA_F32 ? "f32" : t == HA_F16 ? "f16" : "bf16";
-}
+static inline const char *ha_dtype_name(enum ha_dtype t) { return t == HA_F32 ? "f32" : t == HA_F16 ? "f16" : "bf16"; }
 
 #ifdef __cplusplus
 }

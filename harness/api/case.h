@@ -26,12 +26,12 @@ enum ha_load_kind { HA_LOAD_ATTENTION, HA_LOAD_LAYER };
 
 struct ha_case {
     char variant[48], device[256], dataset[256];
-    const struct ha_model *model;   /* NULL: none is named */
+    const struct ha_model *model; /* NULL: none is named */
     enum ha_load_kind load;
     struct ha_shape shape;
     uint64_t seed;
-    size_t threads;                 /* of the CPU side; 0: the cores that the device leaves free */
-    double param[HA_PARAMS_MAX];    /* of the variant, in its order */
+    size_t threads;              /* of the CPU side; 0: the cores that the device leaves free */
+    double param[HA_PARAMS_MAX]; /* of the variant, in its order */
 };
 
 #ifdef __cplusplus

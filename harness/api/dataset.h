@@ -15,8 +15,8 @@ struct ha_source;
 
 struct ha_dataset {
     const char *name;
-    const char *doc;     /* one line */
-    const char *needs_file;  /* NULL, or what the text after "name/" in `dataset=name/FILE` names */
+    const char *doc;        /* one line */
+    const char *needs_file; /* NULL, or what the text after "name/" in `dataset=name/FILE` names */
     /* shape is complete except where the dataset fixes it (a trace): then it must agree or be 0
      * in the input, and is filled in. file: text after the slash, or NULL. total_tokens: the
      * longest sequence, new tokens included. The source keeps a copy of shape. */
@@ -25,7 +25,8 @@ struct ha_dataset {
     void (*close)(struct ha_source *src);
     /* K and V of tokens [first, first+count) of KV head `head`, stored as shape.dtype:
      * [count][head_dim] each; k or v may be NULL. Thread-safe. */
-    void (*kv)(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k, void *v);
+    void (*kv)(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
+               void *v);
     /* the query of token `token`, query head `head`: [head_dim]; values are exact in shape.dtype */
     void (*query)(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q);
     /* the layer's input for a token: [model_dim]; NULL where the dataset has none */

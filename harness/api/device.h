@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI 3u
+#define HA_DEVICE_ABI    3u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;
@@ -38,11 +38,11 @@ enum ha_direction { HA_H2D, HA_D2H, HA_D2D };
 enum ha_span_kind { HA_SPAN_KERNEL, HA_SPAN_H2D, HA_SPAN_D2H, HA_SPAN_D2D, HA_SPAN_WAIT, HA_SPAN_CPU, HA_SPAN_LAUNCH };
 struct ha_span {
     uint64_t begin_ns, end_ns;
-    uint64_t bytes;            /* moved by a copy; 0 for what is not one */
-    uint64_t zero_copy_bytes;  /* read by a kernel through mapped memory, over the link, or moved there: not in bytes */
+    uint64_t bytes;           /* moved by a copy; 0 for what is not one */
+    uint64_t zero_copy_bytes; /* read by a kernel through mapped memory, over the link, or moved there: not in bytes */
     enum ha_span_kind kind;
-    const char *lane;      /* stream, copy engine or worker; lives as long as the device */
-    const char *name;      /* operation; static */
+    const char *lane; /* stream, copy engine or worker; lives as long as the device */
+    const char *name; /* operation; static */
 };
 /* Called from any thread, possibly concurrently. */
 struct ha_span_sink {
@@ -51,33 +51,33 @@ struct ha_span_sink {
 };
 
 struct ha_device_config {
-    const struct ha_kernels *kernels;  /* for devices that compute on the host; others ignore it */
-    uint64_t wait_limit_ns;            /* a stream that waits longer on a flag ends the device with an
-                                        * error that names every waiting operation; 0: 30 s */
+    const struct ha_kernels *kernels; /* for devices that compute on the host; others ignore it */
+    uint64_t wait_limit_ns;           /* a stream that waits longer on a flag ends the device with an
+                                       * error that names every waiting operation; 0: 30 s */
 };
 
 struct ha_device_info {
     char name[96];
     uint64_t memory_bytes, memory_free_bytes;
-    uint32_t compute_threads;   /* host threads that the device itself uses; 0 for a real one */
-    struct ha_profile profile[HA_DTYPE_COUNT];   /* of attend, by the type of K and V; see kernels.h */
-    struct ha_profile products[HA_DTYPE_COUNT];  /* of attend_products */
-    struct ha_merge_traits merge;   /* see merge.h */
-    char no_products[160];      /* why attend_products and product are not to be had on this machine; empty: they are */
-    char driver[64];            /* driver and runtime, or empty */
-    char spans[32];             /* what spans are stamped by: "CUPTI", "CUDA events", "the device"; may change with tracing */
-    uint64_t spans_lost;        /* since open: spans that were owed to a sink and could not be delivered */
+    uint32_t compute_threads;                   /* host threads that the device itself uses; 0 for a real one */
+    struct ha_profile profile[HA_DTYPE_COUNT];  /* of attend, by the type of K and V; see kernels.h */
+    struct ha_profile products[HA_DTYPE_COUNT]; /* of attend_products */
+    struct ha_merge_traits merge;               /* see merge.h */
+    char no_products[160]; /* why attend_products and product are not to be had on this machine; empty: they are */
+    char driver[64];       /* driver and runtime, or empty */
+    char spans[32];      /* what spans are stamped by: "CUPTI", "CUDA events", "the device"; may change with tracing */
+    uint64_t spans_lost; /* since open: spans that were owed to a sink and could not be delivered */
 };
 
 /* Attention of one sequence of a batch; arrays in device (or mapped) memory, layouts as below. */
 struct ha_device_seq {
-    const float *q;         /* [q_len][q_heads][head_dim] */
-    struct ha_rows runs[HA_RUNS_MAX];  /* of KV head 0; head h starts h * k_head_bytes, h * v_head_bytes
-                                        * further on, and reads the same rows; index in device or mapped memory */
+    const float *q;                   /* [q_len][q_heads][head_dim] */
+    struct ha_rows runs[HA_RUNS_MAX]; /* of KV head 0; head h starts h * k_head_bytes, h * v_head_bytes
+                                       * further on, and reads the same rows; index in device or mapped memory */
     size_t runs_count, k_head_bytes, v_head_bytes;
-    float *o;               /* [q_len][q_heads][head_dim] */
-    float *lse;             /* [q_len][q_heads] */
-    float *weights;         /* NULL or [q_heads][weights_stride], as ha_attend.weights */
+    float *o;       /* [q_len][q_heads][head_dim] */
+    float *lse;     /* [q_len][q_heads] */
+    float *weights; /* NULL or [q_heads][weights_stride], as ha_attend.weights */
     size_t weights_stride;
 };
 struct ha_device_attend {
@@ -85,9 +85,9 @@ struct ha_device_attend {
     enum ha_dtype dtype;
     float scale;
     bool causal;
-    const struct ha_device_seq *seqs;  /* [batch]; copied */
-    size_t block;              /* an index names blocks of so many rows: key i is row index[i / block] * block + i % block;
-                                * 0 as 1: rows */
+    const struct ha_device_seq *seqs; /* [batch]; copied */
+    size_t block; /* an index names blocks of so many rows: key i is row index[i / block] * block + i % block;
+                   * 0 as 1: rows */
 };
 
 /* y = a * y + b * x over [rows][cols] floats; a = 0 does not read y */
@@ -104,7 +104,7 @@ struct ha_device_blend {
 struct ha_device_move {
     void *dst;
     const void *src;
-    const uint32_t *dst_index, *src_index;   /* [rows] */
+    const uint32_t *dst_index, *src_index; /* [rows] */
     size_t rows, row_bytes, dst_stride_bytes, src_stride_bytes;
 };
 
@@ -126,25 +126,26 @@ struct ha_device_pieces {
 
 /* What can be read of the device's state now, without disturbing it. NaN, or an empty text: not readable. */
 struct ha_device_meters {
-    bool want_link_GBps;   /* in: read link_rx and link_tx too, which takes the driver some 40 ms; otherwise they are NaN */
+    bool want_link_GBps; /* in: read link_rx and link_tx too, which takes the driver some 40 ms; otherwise they are NaN
+                          */
     double sm_clock_MHz, sm_clock_max_MHz, memory_clock_MHz, memory_clock_max_MHz;
-    double temperature_C, power_W, energy_J;      /* energy: since some point in the past */
+    double temperature_C, power_W, energy_J; /* energy: since some point in the past */
     double link_gen, link_gen_max, link_width, link_width_max;
-    double link_rx_GBps, link_tx_GBps;            /* hardware counters, over the driver's own window */
-    char throttle[96];     /* why clocks are held down now, comma separated; "none" */
+    double link_rx_GBps, link_tx_GBps; /* hardware counters, over the driver's own window */
+    char throttle[96];                 /* why clocks are held down now, comma separated; "none" */
     char bus_id[32];
 };
 
 struct ha_device_api {
-    uint32_t abi;              /* HA_DEVICE_ABI this was compiled against */
-    uint32_t struct_bytes;     /* sizeof(struct ha_device_api) then */
-    const char *name;          /* "host", "null", "cuda", ... */
-    const char *kind;          /* column device_kind: host | null | cuda | plugin */
-    const char *built_with;    /* compiler and version */
+    uint32_t abi;           /* HA_DEVICE_ABI this was compiled against */
+    uint32_t struct_bytes;  /* sizeof(struct ha_device_api) then */
+    const char *name;       /* "host", "null", "cuda", ... */
+    const char *kind;       /* column device_kind: host | null | cuda | plugin */
+    const char *built_with; /* compiler and version */
 
     /* HA_WAIVED with a reason where there is no such device */
     enum ha_status (*open)(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why);
-    void (*close)(struct ha_device *dev);      /* after all streams are destroyed */
+    void (*close)(struct ha_device *dev); /* after all streams are destroyed */
     void (*info)(struct ha_device *dev, struct ha_device_info *info);
     /* the first asynchronous failure, or NULL; every later sync returns HA_ERROR */
     const char *(*failure)(struct ha_device *dev);
@@ -152,11 +153,13 @@ struct ha_device_api {
      * NULL ends tracing and returns when the last span has been delivered */
     void (*trace)(struct ha_device *dev, const struct ha_span_sink *sink);
 
-    enum ha_status (*mem_alloc)(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why);
+    enum ha_status (*mem_alloc)(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                struct ha_why *why);
     void (*mem_free)(struct ha_device *dev, enum ha_memory kind, void *ptr);
 
-    enum ha_status (*stream_create)(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why);
-    void (*stream_destroy)(struct ha_stream *stream);  /* waits for its work */
+    enum ha_status (*stream_create)(struct ha_device *dev, const char *name, struct ha_stream **stream,
+                                    struct ha_why *why);
+    void (*stream_destroy)(struct ha_stream *stream); /* waits for its work */
     enum ha_status (*stream_sync)(struct ha_stream *stream);
     enum ha_status (*event_create)(struct ha_device *dev, struct ha_event **event, struct ha_why *why);
     void (*event_destroy)(struct ha_event *event);
@@ -168,8 +171,8 @@ struct ha_device_api {
     /* One contiguous copy. It runs on the link's engine for its direction, in stream order. */
     enum ha_status (*copy)(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir);
     /* rows of row_bytes, strides in bytes */
-    enum ha_status (*copy_2d)(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src, size_t src_stride,
-                              size_t row_bytes, size_t rows, enum ha_direction dir);
+    enum ha_status (*copy_2d)(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
+                              size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir);
 
     /* 32-bit flags in mapped memory. The host reads and writes them with acquire and release. */
     enum ha_status (*flag_write)(struct ha_stream *stream, uint32_t *flag, uint32_t value);
@@ -187,17 +190,18 @@ struct ha_device_api {
     enum ha_status (*graph_begin)(struct ha_stream *stream);
     enum ha_status (*graph_end)(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
     enum ha_status (*graph_launch)(struct ha_graph *graph, struct ha_stream *stream);
-    void (*graph_destroy)(struct ha_graph *graph);  /* after its launches are done */
+    void (*graph_destroy)(struct ha_graph *graph); /* after its launches are done */
 
     /* attention as batched products with a softmax between, by the vendor's library: what attend is compared with */
     enum ha_status (*attend_products)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*product)(struct ha_stream *stream, const struct ha_device_product *args);
     enum ha_status (*move)(struct ha_stream *stream, const struct ha_device_move *args);
-    enum ha_status (*copy_pieces)(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
+    enum ha_status (*copy_pieces)(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                  enum ha_direction dir);
 
     /* for measuring: a kernel that reads device or mapped memory once, as fast as it can, and adds the 32-bit
-     * words up (wrapping) into *sum; one that keeps one multiprocessor busy for so long, and is work, not waiting: its span
-     * is a KERNEL */
+     * words up (wrapping) into *sum; one that keeps one multiprocessor busy for so long, and is work, not waiting: its
+     * span is a KERNEL */
     enum ha_status (*read)(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
     enum ha_status (*spin)(struct ha_stream *stream, uint64_t ns);
     void (*meters)(struct ha_device *dev, struct ha_device_meters *out);

@@ -12,12 +12,17 @@
 extern "C" {
 #endif
 
-struct ha_pool;   /* harness/base/pool.h */
+struct ha_pool; /* harness/base/pool.h */
 
 enum ha_cpu_bit {
     HA_CPU_C = 1,
-    HA_CPU_AVX2 = 2, HA_CPU_AVX512 = 4, HA_CPU_AVX512_BF16 = 8, HA_CPU_AMX = 16,   /* x86-64; avx2 stands for FMA and F16C too */
-    HA_CPU_NEON = 32, HA_CPU_SVE256 = 64, HA_CPU_SVE512 = 128,                     /* AArch64 */
+    HA_CPU_AVX2 = 2,
+    HA_CPU_AVX512 = 4,
+    HA_CPU_AVX512_BF16 = 8,
+    HA_CPU_AMX = 16, /* x86-64; avx2 stands for FMA and F16C too */
+    HA_CPU_NEON = 32,
+    HA_CPU_SVE256 = 64,
+    HA_CPU_SVE512 = 128, /* AArch64 */
 };
 
 /* Keys per chunk at most: attend_chunk is two-pass over one chunk, attend joins chunks. */
@@ -28,28 +33,34 @@ enum { HA_CHUNK_ROWS = 64 };
 /* The numeric profile that the error bound is computed from. A sum of n terms is claimed
  * to have at most ceil(n / lanes) + extra additions on its longest path. */
 struct ha_profile {
-    unsigned dot_lanes, dot_extra;  /* q.k over head_dim terms */
-    unsigned sum_lanes, sum_extra;  /* sums over the keys of one chunk: weights, weighted V */
-    double exp_eps, log_eps;        /* relative error of exp on [-104, 0], of log */
-    unsigned join_keys, joins_max;  /* keys of a chunk, 0: HA_CHUNK_KEYS; a weight takes part in at most so many
-                                     * joins of chunks, however many keys there are, 0: no such limit */
-    double weight_u, weight_eta;    /* unit and subnormal half of the type that weights are rounded to before they meet V; 0: binary32 */
-    bool truncates;                 /* products are summed without rounding to nearest, as by tensor cores: each addition counts twice */
-    bool exact_joins;               /* what joins chunks scales by powers of two: a join costs an addition and no rounding besides */
+    unsigned dot_lanes, dot_extra; /* q.k over head_dim terms */
+    unsigned sum_lanes, sum_extra; /* sums over the keys of one chunk: weights, weighted V */
+    double exp_eps, log_eps;       /* relative error of exp on [-104, 0], of log */
+    unsigned join_keys, joins_max; /* keys of a chunk, 0: HA_CHUNK_KEYS; a weight takes part in at most so many
+                                    * joins of chunks, however many keys there are, 0: no such limit */
+    double weight_u, weight_eta; /* unit and subnormal half of the type that weights are rounded to before they meet V;
+                                    0: binary32 */
+    bool
+        truncates; /* products are summed without rounding to nearest, as by tensor cores: each addition counts twice */
+    bool exact_joins; /* what joins chunks scales by powers of two: a join costs an addition and no rounding besides */
 };
 
 /* Rows that attention reads. Row i of K starts at (char *)k + (index ? index[i] : i) * k_stride_bytes. */
 struct ha_rows {
     const void *k, *v;
     size_t k_stride_bytes, v_stride_bytes;
-    const uint32_t *index;  /* [keys] or NULL: rows 0 .. keys-1 */
+    const uint32_t *index; /* [keys] or NULL: rows 0 .. keys-1 */
     size_t keys;
 };
 
-/* The packed layout of one KV head's keys: blocks of HA_PACK_KEYS keys, one after the other without gaps, each K then V,
- * HA_PACK_KEYS * head_dim elements both, so that a head is one linear stream. head_dim is a multiple of 8, at most 256.
- *   f32:  K is [head_dim][HA_PACK_KEYS]; V is panels of HA_PACK_COLS columns (the last one may have fewer), [HA_PACK_KEYS][columns].
- *   f16:  K is [head_dim / 2][2][2][HA_PACK_KEYS / 2]: of two elements, for each half of the keys, all of the first and then all of the
+/* The packed layout of one KV head's keys: blocks of HA_PACK_KEYS keys, one after the other without gaps, each K
+ * then V,
+ * HA_PACK_KEYS * head_dim elements both, so that a head is one linear stream. head_dim is a multiple of 8, at most
+ * 256.
+ *   f32:  K is [head_dim][HA_PACK_KEYS]; V is panels of HA_PACK_COLS columns (the last one may have fewer),
+ *     [HA_PACK_KEYS][columns].
+ *   f16:  K is [head_dim / 2][2][2][HA_PACK_KEYS / 2]: of two elements, for each half of the keys, all of the first
+ *     and then all of the
  *         second; V is as in f32.
  *   bf16: pairs in 32 bits: K is [head_dim / 2][HA_PACK_KEYS][2], a panel of V [HA_PACK_KEYS / 2][columns][2].
  * So no cache line has keys of both halves of a block, and two elements of K take 128 bytes (f32: 256).
@@ -60,14 +71,18 @@ static inline size_t ha_packed_block_bytes(size_t head_dim, enum ha_dtype t)
 {
     return 2 * HA_PACK_KEYS * head_dim * ha_dtype_bytes(t);
 }
-static inline bool ha_packs(size_t head_dim) { return head_dim % 8 == 0 && head_dim > 0 && head_dim <= HA_PACK_DIM_MAX; }
+static inline bool ha_packs(size_t head_dim)
+{
+    return head_dim % 8 == 0 && head_dim > 0 && head_dim <= HA_PACK_DIM_MAX;
+}
 
 /* Packed keys that attention reads: all of them, or a list of logical blocks. */
 struct ha_packed {
-    const void *blocks;     /* 64-byte aligned */
-    size_t keys;            /* that the blocks hold */
-    const uint32_t *index;  /* NULL, or [units]: unit u is keys [u * unit, (u + 1) * unit) as far as there are any; each at most once */
-    size_t unit, units;     /* unit: 16, 32, 64 or 128 */
+    const void *blocks;    /* 64-byte aligned */
+    size_t keys;           /* that the blocks hold */
+    const uint32_t *index; /* NULL, or [units]: unit u is keys [u * unit, (u + 1) * unit) as far as there are any; each
+                              at most once */
+    size_t unit, units;    /* unit: 16, 32, 64 or 128 */
 };
 
 /* Where work may be cut: positions in the order of the keys' list that are multiples of this. */
@@ -83,17 +98,20 @@ static inline size_t ha_packed_listed(const struct ha_packed *p)
     return keys;
 }
 
-/* The state of some keys, not yet normalised: sum = sum of w, acc = sum of w v with w = 2^(s log2 e - level), s the scaled score.
- * The level is an integer, at most 8 below the largest s log2 e and less than 1 above it, so that states are joined by powers of two,
- * exactly. No visible key: level = -inf, sum = 0, acc = 0. A NaN or +inf among the scores: sum is NaN, acc and the level anything. */
+/* The state of some keys, not yet normalised: sum = sum of w, acc = sum of w v with w = 2^(s log2 e - level), s the
+ * scaled score.
+ * The level is an integer, at most 8 below the largest s log2 e and less than 1 above it, so that states are joined
+ * by powers of two,
+ * exactly. No visible key: level = -inf, sum = 0, acc = 0. A NaN or +inf among the scores: sum is NaN, acc and the
+ * level anything. */
 
 /* The query rows that share one KV head, over one chunk of rows. */
 struct ha_chunk {
-    const float *q;          /* [q_rows][head_dim], row stride q_stride floats */
+    const float *q; /* [q_rows][head_dim], row stride q_stride floats */
     size_t q_rows, q_stride, head_dim;
-    struct ha_rows rows;     /* rows.keys <= HA_CHUNK_KEYS */
-    size_t block, skip;      /* rows.index names blocks of so many rows; 0 as 1: rows. Key i is row (skip + i) % block of block
-                              * index[(skip + i) / block]; skip < block, and 0 without an index */
+    struct ha_rows rows; /* rows.keys <= HA_CHUNK_KEYS */
+    size_t block, skip;  /* rows.index names blocks of so many rows; 0 as 1: rows. Key i is row (skip + i) % block of
+                          * block  index[(skip + i) / block]; skip < block, and 0 without an index */
     enum ha_dtype dtype;
     float scale;             /* of the scores: 1/sqrt(head_dim) unless a model says otherwise */
     const uint32_t *visible; /* [q_rows] row r sees the first visible[r] keys; NULL: all */
@@ -105,26 +123,28 @@ struct ha_chunk {
 
 /* The same over packed keys; every row sees all of them. */
 struct ha_packed_chunk {
-    const float *q;          /* [q_rows][head_dim], row stride q_stride floats */
-    size_t q_rows, q_stride, head_dim;   /* q_rows <= HA_CHUNK_ROWS, ha_packs(head_dim) */
+    const float *q;                    /* [q_rows][head_dim], row stride q_stride floats */
+    size_t q_rows, q_stride, head_dim; /* q_rows <= HA_CHUNK_ROWS, ha_packs(head_dim) */
     struct ha_packed packed;
-    size_t first, keys;      /* of the list, by position; first is a multiple of HA_SPLIT_KEYS; so is keys, or the list ends there.
-                              * attend asks for at most HA_CHUNK_KEYS at once, and joins; packed_profile speaks of such calls */
+    size_t first, keys; /* of the list, by position; first is a multiple of HA_SPLIT_KEYS; so is keys, or the list ends
+                         * there. attend asks for at most HA_CHUNK_KEYS at once, and joins; packed_profile speaks of
+                         * such calls */
     float scale;
-    float *weights;          /* NULL, or [q_rows][weights_stride]: w by position from first, all at the level returned */
-    size_t weights_stride;   /* >= keys */
-    float *level, *sum;      /* [q_rows] */
-    float *acc;              /* [q_rows][head_dim] */
-    void *scratch;           /* HA_PACKED_SCRATCH bytes, 64-byte aligned */
+    float *weights;        /* NULL, or [q_rows][weights_stride]: w by position from first, all at the level returned */
+    size_t weights_stride; /* >= keys */
+    float *level, *sum;    /* [q_rows] */
+    float *acc;            /* [q_rows][head_dim] */
+    void *scratch;         /* HA_PACKED_SCRATCH bytes, 64-byte aligned */
 };
 /* queries prepared, scores and weights of a block, sums: each [HA_CHUNK_ROWS] of at most this many floats */
 enum { HA_PACKED_SCRATCH = HA_CHUNK_ROWS * (4 * HA_PACK_DIM_MAX + 2 * HA_PACK_KEYS) * 4 };
 
-/* Rows into a packed store: they become its keys [at, at + rows.keys). What the last block had behind them becomes zeros. */
+/* Rows into a packed store: they become its keys [at, at + rows.keys). What the last block had behind them becomes
+ * zeros. */
 struct ha_pack {
     void *blocks;
     size_t at;
-    struct ha_rows rows;     /* index: rows */
+    struct ha_rows rows; /* index: rows */
     size_t head_dim;
     enum ha_dtype dtype;
 };
@@ -146,34 +166,36 @@ enum { HA_RUNS_MAX = 4 };
  * No visible key gives (0, -inf). With causal set, the last q_len keys of the last run are
  * the query tokens themselves and query token t does not see those after itself; there is such a run. */
 struct ha_attend {
-    const float *q;         /* [q_len][group][head_dim] with the two strides below, in floats */
+    const float *q; /* [q_len][group][head_dim] with the two strides below, in floats */
     size_t q_len, group, head_dim, q_token_stride, q_head_stride;
-    struct ha_packed packed;   /* .keys = 0: none */
+    struct ha_packed packed; /* .keys = 0: none */
     const struct ha_rows *runs;
-    size_t runs_count;      /* <= HA_RUNS_MAX */
-    size_t block;           /* the runs' indices name blocks of so many rows: key i is row index[i / block] * block + i % block; 0 as 1 */
+    size_t runs_count; /* <= HA_RUNS_MAX */
+    size_t block; /* the runs' indices name blocks of so many rows: key i is row index[i / block] * block + i % block; 0
+                     as 1 */
     enum ha_dtype dtype;
     float scale;
     bool causal;
-    float *o;               /* [q_len][group][head_dim], strides as q */
-    float *lse;             /* [q_len][group], strides below, in floats */
+    float *o;   /* [q_len][group][head_dim], strides as q */
+    float *lse; /* [q_len][group], strides below, in floats */
     size_t lse_token_stride, lse_head_stride;
-    float *weights;         /* NULL, or [group][weights_stride]: the softmax weight of each key in
-                             * list order (packed, then runs), averaged over the q_len query tokens */
-    size_t weights_stride;  /* >= total keys */
-    void *scratch;          /* attend_scratch_bytes(), 64-byte aligned */
+    float *weights;        /* NULL, or [group][weights_stride]: the softmax weight of each key in
+                            * list order (packed, then runs), averaged over the q_len query tokens */
+    size_t weights_stride; /* >= total keys */
+    void *scratch;         /* attend_scratch_bytes(), 64-byte aligned */
 };
 
 /* Work on one attention by several threads: parts of its keys, each into a state of its own, then one join. */
 struct ha_attend_part {
-    const struct ha_attend *attend;   /* its scratch is not used */
-    size_t first, keys;      /* of all keys in list order; cut at multiples of HA_SPLIT_KEYS of that order, and anywhere at the end */
-    void *state;             /* attend_state_bytes(), 64-byte aligned */
-    void *scratch;           /* attend_scratch_bytes() */
+    const struct ha_attend *attend; /* its scratch is not used */
+    size_t first,
+        keys; /* of all keys in list order; cut at multiples of HA_SPLIT_KEYS of that order, and anywhere at the end */
+    void *state;   /* attend_state_bytes(), 64-byte aligned */
+    void *scratch; /* attend_scratch_bytes() */
 };
 struct ha_attend_join {
     const struct ha_attend *attend;
-    const struct ha_attend_part *parts;   /* [count], in order, all keys; their scratch is not used */
+    const struct ha_attend_part *parts; /* [count], in order, all keys; their scratch is not used */
     size_t count;
 };
 
@@ -181,28 +203,31 @@ struct ha_attend_join {
 struct ha_score {
     const float *q;
     size_t head_dim;
-    struct ha_rows rows;    /* v is not read */
+    struct ha_rows rows; /* v is not read */
     enum ha_dtype dtype;
     float scale;
-    float *s;               /* [rows.keys] */
+    float *s; /* [rows.keys] */
 };
 
-/* The k largest of x, ties to the smaller index: their indices in increasing order. NaN is smaller than everything, -0 equals 0. */
+/* The k largest of x, ties to the smaller index: their indices in increasing order. NaN is smaller than everything,
+ * -0 equals 0. */
 struct ha_topk {
-    const float *x;         /* [n], n < 2^32 */
+    const float *x; /* [n], n < 2^32 */
     size_t n, k;
-    uint32_t *index;        /* [min(n, k)] */
+    uint32_t *index; /* [min(n, k)] */
 };
 
-/* Summaries of logical blocks of keys, per dimension the smallest and the largest value of a block, as Quest has them. They are kept
- * as [blocks / HA_PACK_KEYS][head_dim][2][HA_PACK_KEYS] numbers of the type of K: of each dimension the minima of so many blocks,
+/* Summaries of logical blocks of keys, per dimension the smallest and the largest value of a block, as Quest has
+ * them. They are kept
+ * as [blocks / HA_PACK_KEYS][head_dim][2][HA_PACK_KEYS] numbers of the type of K: of each dimension the minima of
+ * so many blocks,
  * then their maxima; zeros behind the last block, which first + blocks says anew each time.
  * A NaN in a block makes both NaN; a block without rows is zeros. */
 struct ha_digest {
-    void *digests;          /* 64-byte aligned */
-    size_t first, blocks;   /* block first + i is made of rows [i * unit, (i + 1) * unit) as far as there are any */
+    void *digests;        /* 64-byte aligned */
+    size_t first, blocks; /* block first + i is made of rows [i * unit, (i + 1) * unit) as far as there are any */
     size_t unit;
-    struct ha_rows rows;    /* v is not read */
+    struct ha_rows rows; /* v is not read */
     size_t head_dim;
     enum ha_dtype dtype;
 };
@@ -211,47 +236,52 @@ static inline size_t ha_digest_bytes(size_t blocks, size_t head_dim, enum ha_dty
     return (blocks + HA_PACK_KEYS - 1) / HA_PACK_KEYS * HA_PACK_KEYS * 2 * head_dim * ha_dtype_bytes(t);
 }
 
-/* s[r][b] = scale * sum over d of max(q_d min_d, q_d max_d): not less than the score of any key of the block, but for rounding: 32 terms
- * are summed at a time, and these sums one after the other. A NaN in a digest makes its scores NaN, whatever q; an infinity adds
+/* s[r][b] = scale * sum over d of max(q_d min_d, q_d max_d): not less than the score of any key of the block, but
+ * for rounding: 32 terms
+ * are summed at a time, and these sums one after the other. A NaN in a digest makes its scores NaN, whatever q; an
+ * infinity adds
  * nothing where q_d is 0, and nothing where the other of the two is meant. */
 struct ha_digest_score {
-    const float *q;         /* [q_rows][head_dim], row stride q_stride floats */
+    const float *q; /* [q_rows][head_dim], row stride q_stride floats */
     size_t q_rows, q_stride, head_dim;
     const void *digests;
     size_t blocks;
     enum ha_dtype dtype;
     float scale;
-    float *s;               /* [q_rows][s_stride] */
+    float *s; /* [q_rows][s_stride] */
     size_t s_stride;
 };
 
-/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and +inf make a row NaN,
+/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and
+ * +inf make a row NaN,
  * and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
 struct ha_softmax {
-    float *x;               /* [rows][n], row stride in floats */
+    float *x; /* [rows][n], row stride in floats */
     size_t rows, n, stride;
-    float *lse;             /* [rows], or NULL */
+    float *lse; /* [rows], or NULL */
 };
 
-/* Several attentions at once, on the workers of a pool (harness/base/pool.h): cut over context where there are fewer than keep the
- * workers busy, the largest part first. The same units on as many workers give the same bits. Nothing is allocated. */
+/* Several attentions at once, on the workers of a pool (harness/base/pool.h): cut over context where there are
+ * fewer than keep the
+ * workers busy, the largest part first. The same units on as many workers give the same bits. Nothing is allocated.
+ * */
 struct ha_attend_all {
-    const struct ha_attend *units;   /* [count]; their scratch is not used */
+    const struct ha_attend *units; /* [count]; their scratch is not used */
     size_t count;
     struct ha_pool *pool;
-    const char *name;        /* of the spans; static */
-    void *work;              /* attend_all_bytes() of these units and threads, 64-byte aligned */
+    const char *name; /* of the spans; static */
+    void *work;       /* attend_all_bytes() of these units and threads, 64-byte aligned */
 };
 
 struct ha_kernels {
     const char *name;
-    const char *absent;     /* why this table is empty ("not compiled for this target"), or NULL */
-    unsigned cpu_bit;       /* the ha_cpu_bit it needs */
-    struct ha_profile profile;  /* of attend_chunk; goes with that pointer when tables are joined */
-    struct ha_profile packed_profile[HA_DTYPE_COUNT];   /* of attend_packed; likewise */
-    struct ha_merge_traits traits;  /* of merge; likewise */
+    const char *absent;        /* why this table is empty ("not compiled for this target"), or NULL */
+    unsigned cpu_bit;          /* the ha_cpu_bit it needs */
+    struct ha_profile profile; /* of attend_chunk; goes with that pointer when tables are joined */
+    struct ha_profile packed_profile[HA_DTYPE_COUNT]; /* of attend_packed; likewise */
+    struct ha_merge_traits traits;                    /* of merge; likewise */
     void (*attend_chunk)(const struct ha_chunk *);
-    void (*attend_packed[HA_DTYPE_COUNT])(const struct ha_packed_chunk *);   /* by the type of K and V */
+    void (*attend_packed[HA_DTYPE_COUNT])(const struct ha_packed_chunk *); /* by the type of K and V */
     void (*pack)(const struct ha_pack *);
     void (*unpack)(const struct ha_unpack *);
     void (*merge)(const struct ha_merge *);
@@ -260,8 +290,10 @@ struct ha_kernels {
     void (*digest)(const struct ha_digest *);
     void (*digest_score)(const struct ha_digest_score *);
     void (*softmax)(const struct ha_softmax *);
-    /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that depends on it;
-     * spins through so many rounds of independent multiply-adds in registers and gives the number of floating-point operations: of
+    /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that
+     * depends on it;
+     * spins through so many rounds of independent multiply-adds in registers and gives the number of floating-point
+     * operations: of
      * binary32, and such as packed bf16 keys are multiplied with, which may be of pairs */
     uint64_t (*read)(const void *p, size_t bytes);
     double (*flops)(size_t rounds), (*flops_bf16)(size_t rounds);
@@ -269,9 +301,11 @@ struct ha_kernels {
     void (*attend)(const struct ha_kernels *self, const struct ha_attend *);
     void (*attend_part)(const struct ha_kernels *self, const struct ha_attend_part *);
     void (*attend_join)(const struct ha_kernels *self, const struct ha_attend_join *);
-    size_t (*attend_scratch_bytes)(const struct ha_attend *);   /* grows with q_len, group and keys; of the list for keys only */
+    size_t (*attend_scratch_bytes)(
+        const struct ha_attend *); /* grows with q_len, group and keys; of the list for keys only */
     size_t (*attend_state_bytes)(const struct ha_attend *);
-    bool (*attend_splits)(const struct ha_attend *);   /* false: one part only (weights averaged over several query tokens) */
+    bool (*attend_splits)(
+        const struct ha_attend *); /* false: one part only (weights averaged over several query tokens) */
     void (*attend_all)(const struct ha_kernels *self, const struct ha_attend_all *);
     /* enough for so many units each no larger than `largest`, whatever their lengths */
     size_t (*attend_all_bytes)(const struct ha_attend *largest, size_t count, size_t threads);

@@ -16,16 +16,16 @@ extern "C" {
 
 /* What the bound assumes of the implementation, for one row over `keys` keys. */
 struct ha_bound {
-    double h_dot, h_sum;       /* depths of the dot product and of the sums over keys */
-    double rescales;           /* R */
+    double h_dot, h_sum; /* depths of the dot product and of the sums over keys */
+    double rescales;     /* R */
     double exp_eps, log_eps;
-    double kappa_s, kappa_t;   /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined with rounding */
-    double u_p, eta_p;         /* unit and subnormal half of the type the weights are cast to; 0: binary32 */
-    double u_o, eta_o;         /* the same of the output type */
+    double kappa_s, kappa_t; /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined with rounding */
+    double u_p, eta_p;       /* unit and subnormal half of the type the weights are cast to; 0: binary32 */
+    double u_o, eta_o;       /* the same of the output type */
 };
 
-/* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs; packed keys count as one run. Whether and
- * where the work on them is split makes no difference. */
+/* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs; packed keys count as one run.
+ * Whether and where the work on them is split makes no difference. */
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs);
 
 /* The profile of ha_kernels.attend over packed keys and runs of type t: of both kernels the weaker in each respect. */
@@ -33,11 +33,12 @@ struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
 
 /* One attention state in binary64. o and bound are [dim], the caller's. */
 struct ha_ref_state {
-    double *o, *bound;         /* |got - o| <= bound for each element */
+    double *o, *bound; /* |got - o| <= bound for each element */
     double lse, lse_bound;
-    double max, sum;           /* lse = max + ln sum, which lse cannot hold where max is huge. The oracle sets them; of
-                                * the states of a merge they are read, instead of lse, in HA_FORM_MAX_SUM alone */
-    double *v_min, *v_max;     /* [dim], over the keys, widened by the output's rounding; asserted instead where bound is infinite */
+    double max, sum; /* lse = max + ln sum, which lse cannot hold where max is huge. The oracle sets them; of
+                      * the states of a merge they are read, instead of lse, in HA_FORM_MAX_SUM alone */
+    double *v_min,
+        *v_max; /* [dim], over the keys, widened by the output's rounding; asserted instead where bound is infinite */
     size_t dim, keys;
 };
 
@@ -54,10 +55,10 @@ void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct h
 /* The same for queries that share rows, each of which is then converted once. Query i sees the first
  * `visible` rows. The same bits as one at a time. work: [count * (2 * rows.keys + head_dim)]. */
 struct ha_ref_query {
-    const float *q;             /* [head_dim] */
-    size_t visible;             /* <= rows.keys */
+    const float *q; /* [head_dim] */
+    size_t visible; /* <= rows.keys */
     const struct ha_bound *bound;
-    struct ha_ref_state *out;   /* dim and keys are set here */
+    struct ha_ref_state *out; /* dim and keys are set here */
 };
 void ha_ref_attend_group(const struct ha_ref_query *query, size_t count, size_t head_dim, double scale,
                          const struct ha_rows *rows, enum ha_dtype dtype, double *work);
@@ -65,8 +66,8 @@ void ha_ref_attend_group(const struct ha_ref_query *query, size_t count, size_t 
 /* What the bound assumes of a merge. */
 struct ha_merge_bound {
     enum ha_form form;
-    double exp_eps, log_eps, depth_extra, rescales;  /* as in ha_merge_traits */
-    double u_o, eta_o;         /* of the output type */
+    double exp_eps, log_eps, depth_extra, rescales; /* as in ha_merge_traits */
+    double u_o, eta_o;                              /* of the output type */
 };
 struct ha_merge_bound ha_bound_merge(const struct ha_merge_traits *traits, enum ha_form form, enum ha_dtype dtype);
 
@@ -75,10 +76,12 @@ struct ha_merge_bound ha_bound_merge(const struct ha_merge_traits *traits, enum 
  * (max - want max) + ln(sum / want sum) in binary64. Empty states are not read. NaN or inf in an LSE or sum: all
  * NaN. NaN or inf in an o: in that component of o what IEEE gives in binary64, and no finite bound there.
  * out->dim is given; out's v_min and v_max may be NULL; so may a state's, then its o -+ bound stand for them. */
-void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct ha_merge_bound *b, struct ha_ref_state *out);
+void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct ha_merge_bound *b,
+                  struct ha_ref_state *out);
 
 /* Softmax weights p[keys] of one query over rows, binary64; returns the LSE. */
-double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype, double *p);
+double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
+                      double *p);
 
 /* Largest |got - want| / bound over the elements of o and the LSE (worst_dim = want->dim); worst_dim may be
  * NULL. NaN in got, want or bound gives infinity; an LSE of -inf needs the same. Where
@@ -87,21 +90,22 @@ double ha_ref_ratio(const float *o, float lse, const struct ha_ref_state *want, 
 
 /* Question 3 for one query: full attention (o) beside the attention over a key set (o_S). */
 struct ha_ref_quality {
-    double diff2, norm2;       /* |got - o|^2 and |o|^2: rel_l2 = sqrt(diff2/norm2) */
-    double mass;               /* full-attention mass on the key set */
-    double cert_slack;         /* largest component of |o_S - o| / certificate, at most 1: a mathematical fact, in
-                                * binary64, about the data. That got is o_S is question 1. */
+    double diff2, norm2; /* |got - o|^2 and |o|^2: rel_l2 = sqrt(diff2/norm2) */
+    double mass;         /* full-attention mass on the key set */
+    double cert_slack;   /* largest component of |o_S - o| / certificate, at most 1: a mathematical fact, in
+                          * binary64, about the data. That got is o_S is question 1. */
 };
 /* token: [count] the key set, those after the query's own token and those named twice ignored; rows hold all
  * keys (index NULL). got: the implementation's o. work: [2 * rows.keys]. */
 void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out);
 
-/* The same for queries that share rows; query i sees the first `visible`. work: [count * (2 * rows.keys + 6 * head_dim)]. */
+/* The same for queries that share rows; query i sees the first `visible`. work: [count * (2 * rows.keys + 6 *
+ * head_dim)]. */
 struct ha_ref_choice {
-    const float *q, *got;       /* [head_dim] */
-    size_t visible;             /* <= rows.keys */
-    const uint32_t *token;      /* [count] */
+    const float *q, *got;  /* [head_dim] */
+    size_t visible;        /* <= rows.keys */
+    const uint32_t *token; /* [count] */
     size_t count;
     struct ha_ref_quality *out;
 };
@@ -113,17 +117,19 @@ void ha_ref_quality_group(const struct ha_ref_choice *choice, size_t count, size
 struct ha_def;
 struct ha_def_step {
     size_t layer, q_len;
-    const float *q;         /* [batch][q_len][q_heads][head_dim] */
-    const void *const *k, *const *v;  /* [batch] -> [kv_heads][tokens_b][head_dim], all tokens so far, new ones included;
-                                       * head stride = kv_cap * head_dim elements */
-    const size_t *tokens;   /* [batch] */
+    const float *q;                  /* [batch][q_len][q_heads][head_dim] */
+    const void *const *k, *const *v; /* [batch] -> [kv_heads][tokens_b][head_dim], all tokens so far, new ones included;
+                                      * head stride = kv_cap * head_dim elements */
+    const size_t *tokens;            /* [batch] */
     size_t kv_cap;
 };
 struct ha_definition {
     const char *variant;
-    enum ha_status (*create)(struct ha_def **def, const struct ha_shape *shape, const double *param, size_t threads, struct ha_why *why);
+    enum ha_status (*create)(struct ha_def **def, const struct ha_shape *shape, const double *param, size_t threads,
+                             struct ha_why *why);
     /* k, v as in ha_def_step (head stride kv_cap); q as in ha_prefill */
-    enum ha_status (*prefill)(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q, struct ha_why *why);
+    enum ha_status (*prefill)(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
+                              struct ha_why *why);
     /* Judge the selection that the variant reports for this step, for every sequence and head;
      * where the rule is within rounding of a tie either answer is allowed and the reported one is
      * adopted. HA_FAIL with the first key that is wrong. Then advance to the next step. */

@@ -19,15 +19,15 @@
 extern "C" {
 #endif
 
-struct ha_arena;         /* harness/base/arena.h */
-struct ha_device_arena;  /* harness/base/device_arena.h */
-struct ha_pool;          /* harness/base/pool.h */
-struct ha_worker;        /* harness/base/worker.h */
+struct ha_arena;        /* harness/base/arena.h */
+struct ha_device_arena; /* harness/base/device_arena.h */
+struct ha_pool;         /* harness/base/pool.h */
+struct ha_worker;       /* harness/base/worker.h */
 
 /* An option of a variant: `key=value` in a case. */
 struct ha_param {
     const char *name;
-    double value, min, max;  /* default and range */
+    double value, min, max; /* default and range */
     const char *doc;
 };
 
@@ -37,31 +37,31 @@ struct ha_context {
     const struct ha_kernels *kernels; /* of the CPU side */
     const struct ha_device_api *api;
     struct ha_device *device;
-    struct ha_stream *stream;         /* the main stream: inputs are ready on it, outputs are expected on it */
+    struct ha_stream *stream; /* the main stream: inputs are ready on it, outputs are expected on it */
     struct ha_arena *arena;
     struct ha_device_arena *device_arena;
-    struct ha_pool *pool;             /* the CPU side's threads; used from the calling thread only */
-    struct ha_worker *worker;         /* one background thread, for work off the critical path */
-    bool record_selection;            /* keep what selection() needs; false in timed passes */
+    struct ha_pool *pool;     /* the CPU side's threads; used from the calling thread only */
+    struct ha_worker *worker; /* one background thread, for work off the critical path */
+    bool record_selection;    /* keep what selection() needs; false in timed passes */
 };
 
 /* Before the first step: the whole context of one layer, in host memory, valid during the call. */
 struct ha_prefill {
-    const void *const *k, *const *v;  /* [batch] -> [kv_heads][ctx[b]][head_dim] of shape.dtype */
-    const float *const *q;            /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
-                                       * observed_b = min(observed, ctx[b]) tokens, each of which sees the
-                                       * tokens up to and with itself */
+    const void *const *k, *const *v; /* [batch] -> [kv_heads][ctx[b]][head_dim] of shape.dtype */
+    const float *const *q;           /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
+                                      * observed_b = min(observed, ctx[b]) tokens, each of which sees the
+                                      * tokens up to and with itself */
 };
 
 /* One layer of one step. Everything lies in device memory and stays valid until the step ends.
  * Query token t of sequence b is token ctx[b] + (tokens appended before) + t. */
 struct ha_step {
     size_t step, layer, q_len;
-    const float *x;        /* [batch][q_len][model_dim], or NULL */
-    const float *q;        /* [batch][q_len][q_heads][head_dim] */
-    const void *k, *v;     /* [batch][q_len][kv_heads][head_dim] of shape.dtype: the new tokens */
-    float *o;              /* [batch][q_len][q_heads][head_dim] */
-    float *lse;            /* [batch][q_len][q_heads]: LSE over the keys used */
+    const float *x;    /* [batch][q_len][model_dim], or NULL */
+    const float *q;    /* [batch][q_len][q_heads][head_dim] */
+    const void *k, *v; /* [batch][q_len][kv_heads][head_dim] of shape.dtype: the new tokens */
+    float *o;          /* [batch][q_len][q_heads][head_dim] */
+    float *lse;        /* [batch][q_len][q_heads]: LSE over the keys used */
 };
 
 /* The keys that one query head of one sequence used in the last step, as disjoint parts, each
@@ -69,9 +69,9 @@ struct ha_step {
  * not after itself. */
 enum { HA_PARTS_MAX = 4 };
 struct ha_part {
-    const uint32_t *token;  /* [count] positions in the sequence, in any order */
+    const uint32_t *token; /* [count] positions in the sequence, in any order */
     size_t count;
-    size_t padding;         /* the last so many were added to align work, not by the selection rule */
+    size_t padding; /* the last so many were added to align work, not by the selection rule */
     bool on_device;
 };
 struct ha_selection {
@@ -82,7 +82,7 @@ struct ha_selection {
 /* NaN: not measured by this variant. Cumulative since create. */
 struct ha_counters {
     double hit_ratio, cpu_ratio, recalls, select_ns, manage_ns;
-    double cpu_tokens;      /* mean keys read by the CPU side, per query head and step */
+    double cpu_tokens; /* mean keys read by the CPU side, per query head and step */
     uint64_t zero_copy_bytes;
 };
 
@@ -93,11 +93,11 @@ struct ha_instance;
 
 struct ha_variant {
     const char *name, *family;
-    const char *doc;       /* one line */
-    const char *source;    /* paper and section */
+    const char *doc;    /* one line */
+    const char *source; /* paper and section */
     enum ha_contract contract;
-    bool products;         /* its attention on the device is attend_products, and judged by that profile */
-    bool checked;          /* false: a bracketing arm whose output is not attention; said in every row */
+    bool products; /* its attention on the device is attend_products, and judged by that profile */
+    bool checked;  /* false: a bracketing arm whose output is not attention; said in every row */
     const struct ha_param *params;
     size_t params_count;
 
@@ -110,9 +110,9 @@ struct ha_variant {
     /* Only with record_selection, after the step's end and before the layer's next attend. The
      * arrays belong to the instance. */
     void (*selection)(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out);
-    void (*counters)(struct ha_instance *self, struct ha_counters *out);  /* may be NULL */
+    void (*counters)(struct ha_instance *self, struct ha_counters *out); /* may be NULL */
     /* returns when nothing of the instance runs in the background any more */
-    enum ha_status (*drain)(struct ha_instance *self, struct ha_why *why);  /* may be NULL */
+    enum ha_status (*drain)(struct ha_instance *self, struct ha_why *why); /* may be NULL */
     void (*destroy)(struct ha_instance *self);
 };
 

@@ -16,10 +16,10 @@
 #endif
 #if defined __SANITIZE_ADDRESS__ || defined HA_ASAN
 #include <sanitizer/asan_interface.h>
-#define FENCE(ptr, bytes) ASAN_POISON_MEMORY_REGION(ptr, bytes)
+#define FENCE(ptr, bytes)   ASAN_POISON_MEMORY_REGION(ptr, bytes)
 #define UNFENCE(ptr, bytes) ASAN_UNPOISON_MEMORY_REGION(ptr, bytes)
 #else
-#define FENCE(ptr, bytes) ((void)0)
+#define FENCE(ptr, bytes)   ((void)0)
 #define UNFENCE(ptr, bytes) ((void)0)
 #endif
 
@@ -30,29 +30,28 @@ enum { ALIGN = 64, PAGE = 4096, GUARD_BYTE = 0xa5, POISON_BYTE = 0xff };
  * overrun cannot reach it. */
 struct block {
     struct block *next;
-    char *map, *ptr;       /* ptr = map + the front guard */
+    char *map, *ptr; /* ptr = map + the front guard */
     size_t map_bytes, bytes;
-    size_t order;          /* the how manyeth ha_alloc of its arena, from 1 */
+    size_t order; /* the how manyeth ha_alloc of its arena, from 1 */
     enum ha_tag tag;
-    bool mapped;           /* by mmap, not aligned_alloc */
+    bool mapped; /* by mmap, not aligned_alloc */
 };
 
 struct ha_arena {
-    struct ha_arena *self;  /* lets a const reader lock */
+    struct ha_arena *self; /* lets a const reader lock */
     pthread_mutex_t lock;
-    struct block *blocks;   /* newest first */
+    struct block *blocks; /* newest first */
     size_t orders;
     struct ha_tally tally;
     bool checks;
-    bool broken;            /* a block was found damaged, or a pointer unknown, when it was freed */
+    bool broken; /* a block was found damaged, or a pointer unknown, when it was freed */
     struct ha_why broken_why;
 };
 
 enum ha_status ha_arena_create(struct ha_arena **arena, bool checks, struct ha_why *why)
 {
     *arena = calloc(1, sizeof **arena);
-    if (!*arena)
-        return ha_why(why, HA_ERROR, "arena: out of memory");
+    if (!*arena) return ha_why(why, HA_ERROR, "arena: out of memory");
     (*arena)->self = *arena;
     (*arena)->checks = checks;
     pthread_mutex_init(&(*arena)->lock, NULL);
@@ -73,34 +72,27 @@ static bool block_map(struct block *b)
     b->mapped = b->bytes >= HUGE_BYTES;
     if (!b->mapped) {
         b->map = aligned_alloc(ALIGN, b->map_bytes);
-        if (!b->map)
-            return false;
+        if (!b->map) return false;
         memset(b->map, 0, b->map_bytes);
         b->ptr = b->map + front;
         return true;
     }
     /* fresh pages are zero, and belong to the NUMA node of the thread that first writes them */
     b->map = mmap(NULL, b->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (b->map == MAP_FAILED)
-        return false;
+    if (b->map == MAP_FAILED) return false;
     char *aligned = b->map + (HUGE_BYTES - (uintptr_t)b->map % HUGE_BYTES) % HUGE_BYTES;
     madvise(aligned, b->map_bytes - (size_t)(aligned - b->map), MADV_HUGEPAGE);
     b->ptr = aligned + front;
     return true;
 }
 
-static char *back_end(const struct block *b)
-{
-    return b->ptr + (b->bytes + 2 * ALIGN - 1) / ALIGN * ALIGN;
-}
+static char *back_end(const struct block *b) { return b->ptr + (b->bytes + 2 * ALIGN - 1) / ALIGN * ALIGN; }
 
 static void block_unmap(struct block *b)
 {
     UNFENCE(b->ptr - ALIGN, (size_t)(back_end(b) - b->ptr) + ALIGN);
-    if (b->mapped)
-        munmap(b->map, b->map_bytes);
-    else
-        free(b->map);
+    if (b->mapped) munmap(b->map, b->map_bytes);
+    else free(b->map);
     free(b);
 }
 
@@ -108,26 +100,24 @@ static void block_unmap(struct block *b)
 __attribute__((no_sanitize("address"))) static const char *guard_damage(const char *from, const char *to)
 {
     for (; from < to; from++)
-        if ((unsigned char)*from != GUARD_BYTE)
-            return from;
+        if ((unsigned char)*from != GUARD_BYTE) return from;
     return NULL;
 }
 
 static enum ha_status block_check(const struct block *b, struct ha_why *why)
 {
     const char *below = guard_damage(b->ptr - ALIGN, b->ptr), *above = guard_damage(b->ptr + b->bytes, back_end(b));
-    if (!below && !above)
-        return HA_OK;
-    return ha_why(why, HA_FAIL, "block %zu of the arena (%s, %zu bytes) was overrun %s: at byte %td", b->order, ha_tag_name(b->tag),
-                  b->bytes, below ? "before its start" : "after its end", (below ? below : above) - b->ptr);
+    if (!below && !above) return HA_OK;
+    return ha_why(why, HA_FAIL, "block %zu of the arena (%s, %zu bytes) was overrun %s: at byte %td", b->order,
+                  ha_tag_name(b->tag), b->bytes, below ? "before its start" : "after its end",
+                  (below ? below : above) - b->ptr);
 }
 
 /* The link that points at the block of ptr, or NULL. */
 static struct block **block_find(struct ha_arena *arena, const void *ptr)
 {
     for (struct block **b = &arena->blocks; *b; b = &(*b)->next)
-        if ((*b)->ptr == ptr)
-            return b;
+        if ((*b)->ptr == ptr) return b;
     return NULL;
 }
 
@@ -145,8 +135,7 @@ void *ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_
     }
     memset(b->ptr - ALIGN, GUARD_BYTE, ALIGN);
     memset(b->ptr + bytes, GUARD_BYTE, (size_t)(back_end(b) - b->ptr) - bytes);
-    if (arena->checks)
-        memset(b->ptr, POISON_BYTE, bytes);
+    if (arena->checks) memset(b->ptr, POISON_BYTE, bytes);
     FENCE(b->ptr - ALIGN, ALIGN);
     FENCE(b->ptr + bytes, (size_t)(back_end(b) - b->ptr) - bytes);
     void *ptr = b->ptr;
@@ -162,12 +151,12 @@ void *ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_
 
 void ha_free(struct ha_arena *arena, void *ptr)
 {
-    if (!ptr)
-        return;
+    if (!ptr) return;
     pthread_mutex_lock(&arena->lock);
     struct ha_why why;
     struct block **link = block_find(arena, ptr), *b = link ? *link : NULL;
-    enum ha_status status = b ? block_check(b, &why) : ha_why(&why, HA_FAIL, "ha_free of %p, which is no block of this arena", ptr);
+    enum ha_status status = b ? block_check(b, &why)
+                              : ha_why(&why, HA_FAIL, "ha_free of %p, which is no block of this arena", ptr);
     if (status != HA_OK && !arena->broken) {
         arena->broken = true;
         arena->broken_why = why;
@@ -177,8 +166,7 @@ void ha_free(struct ha_arena *arena, void *ptr)
         ha_tally_sub(&arena->tally, b->tag, b->bytes);
     }
     pthread_mutex_unlock(&arena->lock);
-    if (b)
-        block_unmap(b);
+    if (b) block_unmap(b);
 }
 
 void *ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why)
@@ -193,14 +181,11 @@ void *ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum
             ha_why(why, HA_ERROR, "ha_grow of %p, which is no block of this arena", ptr);
             return NULL;
         }
-        if (bytes <= had)
-            return ptr;
+        if (bytes <= had) return ptr;
     }
     void *next = ha_alloc(arena, bytes, tag, why);
-    if (!next)
-        return NULL;
-    if (ptr)
-        memcpy(next, ptr, keep < had ? keep : had);
+    if (!next) return NULL;
+    if (ptr) memcpy(next, ptr, keep < had ? keep : had);
     ha_free(arena, ptr);
     return next;
 }
@@ -210,10 +195,8 @@ enum ha_status ha_arena_check(const struct ha_arena *arena, struct ha_why *why)
     struct ha_arena *self = arena->self;
     pthread_mutex_lock(&self->lock);
     enum ha_status status = HA_OK;
-    if (self->broken)
-        status = ha_why(why, HA_FAIL, "%s", self->broken_why.text);
-    for (const struct block *b = self->blocks; b && status == HA_OK; b = b->next)
-        status = block_check(b, why);
+    if (self->broken) status = ha_why(why, HA_FAIL, "%s", self->broken_why.text);
+    for (const struct block *b = self->blocks; b && status == HA_OK; b = b->next) status = block_check(b, why);
     pthread_mutex_unlock(&self->lock);
     return status;
 }
@@ -229,8 +212,7 @@ size_t ha_arena_peak_bytes(const struct ha_arena *arena, enum ha_tag tag)
 
 void ha_arena_destroy(struct ha_arena *arena)
 {
-    if (!arena)
-        return;
+    if (!arena) return;
     for (struct block *b = arena->blocks, *next; b; b = next) {
         next = b->next;
         block_unmap(b);

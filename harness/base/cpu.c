@@ -3,7 +3,9 @@
 #include "harness/api/kernels.h"
 
 /* in such an order that what one builds on stands before it */
-static const struct { unsigned bit, needs; } levels[] = {
+static const struct {
+    unsigned bit, needs;
+} levels[] = {
     { HA_CPU_C, 0 },
     { HA_CPU_AVX2, HA_CPU_C },
     { HA_CPU_AVX512, HA_CPU_AVX2 },
@@ -26,13 +28,20 @@ static unsigned nested(unsigned bits)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* of arch_prctl, <asm/prctl.h> in newer systems: permission to use the state component, for this process and all its threads */
+/* of arch_prctl, <asm/prctl.h> in newer systems: permission to use the state component, for this process and all its
+ * threads */
 enum { REQUEST_COMPONENT = 0x1023, TILE_DATA = 18 };
 /* in XCR0: tile configuration and tile data */
 enum { TILE_STATE = 3 << 17 };
 
-/* clang 14 does not know "f16c" and the later ones as arguments of __builtin_cpu_supports; that one asks for the saved registers */
-enum { LEAF_1_C_F16C = 1u << 29, LEAF_7_D_AMX_BF16 = 1u << 22, LEAF_7_D_AMX_TILE = 1u << 24, LEAF_7_1_A_AVX512_BF16 = 1u << 5 };
+/* clang 14 does not know "f16c" and the later ones as arguments of __builtin_cpu_supports; that one asks for the saved
+ * registers */
+enum {
+    LEAF_1_C_F16C = 1u << 29,
+    LEAF_7_D_AMX_BF16 = 1u << 22,
+    LEAF_7_D_AMX_TILE = 1u << 24,
+    LEAF_7_1_A_AVX512_BF16 = 1u << 5
+};
 
 static unsigned saved_state(void)
 {
@@ -47,14 +56,14 @@ static unsigned detect(void)
     __builtin_cpu_init();
     __get_cpuid(1, &a, &b, &c, &d);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (c & LEAF_1_C_F16C)) bits |= HA_CPU_AVX2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512vl"))
         bits |= HA_CPU_AVX512;
     if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & LEAF_7_1_A_AVX512_BF16)) bits |= HA_CPU_AVX512_BF16;
     const unsigned amx = LEAF_7_D_AMX_TILE | LEAF_7_D_AMX_BF16;
-    bits = nested(bits);   /* with AVX-512 there is xgetbv */
-    if ((bits & HA_CPU_AVX512_BF16) && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx) == amx &&
-        (saved_state() & TILE_STATE) == TILE_STATE && syscall(SYS_arch_prctl, REQUEST_COMPONENT, TILE_DATA) == 0)
+    bits = nested(bits); /* with AVX-512 there is xgetbv */
+    if ((bits & HA_CPU_AVX512_BF16) && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx) == amx
+        && (saved_state() & TILE_STATE) == TILE_STATE && syscall(SYS_arch_prctl, REQUEST_COMPONENT, TILE_DATA) == 0)
         bits |= HA_CPU_AMX;
     return bits;
 }
@@ -80,7 +89,7 @@ static unsigned detect(void)
 static unsigned detect(void) { return HA_CPU_C; }
 #endif
 
-static _Atomic unsigned detected;   /* 0: not asked yet; two threads that ask find the same */
+static _Atomic unsigned detected; /* 0: not asked yet; two threads that ask find the same */
 static unsigned masked;
 
 unsigned ha_cpu_detected(void)

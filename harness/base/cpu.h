@@ -2,7 +2,8 @@
 #define HA_BASE_CPU_H
 
 /* The ha_cpu_bit set of the CPU this runs on; a bit is set only where the system saves the registers too, and where
- * those that it builds on are set. On the first call the system is asked for AMX's registers: it gives them on request only. */
+ * those that it builds on are set. On the first call the system is asked for AMX's registers: it gives them on request
+ * only. */
 unsigned ha_cpu_detected(void);
 
 /* the same less what is masked: the instruction sets that may be used */

@@ -16,9 +16,9 @@
 struct ha_csv {
     int fd;
     char *path, *line;
-    size_t line_bytes;       /* of the buffer */
-    enum ha_status status;   /* the first failure ... */
-    struct ha_why failure;   /* ... and its reason */
+    size_t line_bytes;     /* of the buffer */
+    enum ha_status status; /* the first failure ... */
+    struct ha_why failure; /* ... and its reason */
 };
 
 enum ha_status ha_csv_open(struct ha_csv **out, const char *path, struct ha_why *why)
@@ -49,12 +49,10 @@ static bool write_row(int fd, const char *line, size_t bytes)
     size_t done = 0;
     while (done < bytes) {
         ssize_t n = write(fd, line + done, bytes - done);
-        if (n < 0 && errno != EINTR)
-            break;
+        if (n < 0 && errno != EINTR) break;
         done += n > 0 ? (size_t)n : 0;
     }
-    if (done == bytes)
-        return true;
+    if (done == bytes) return true;
     int error = errno;
     struct stat file;
     if (done && fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && ftruncate(fd, file.st_size - (off_t)done) != 0)
@@ -65,11 +63,9 @@ static bool write_row(int fd, const char *line, size_t bytes)
 
 enum ha_status ha_csv_row(struct ha_csv *csv, const char *const *fields, size_t count, struct ha_why *why)
 {
-    if (csv->status != HA_OK)
-        return ha_why(why, csv->status, "%s", csv->failure.text);
+    if (csv->status != HA_OK) return ha_why(why, csv->status, "%s", csv->failure.text);
     size_t need = 2;
-    for (size_t i = 0; i < count; i++)
-        need += 2 * strlen(fields[i] ? fields[i] : "") + 3;
+    for (size_t i = 0; i < count; i++) need += 2 * strlen(fields[i] ? fields[i] : "") + 3;
     if (need > csv->line_bytes) {
         char *line = realloc(csv->line, need);
         if (!line) {
@@ -82,30 +78,25 @@ enum ha_status ha_csv_row(struct ha_csv *csv, const char *const *fields, size_t 
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
         const char *field = fields[i] ? fields[i] : "";
-        if (i)
-            csv->line[used++] = ',';
+        if (i) csv->line[used++] = ',';
         /* a single empty field is quoted, or the row would be an empty line */
-        if (*field || count == 1)
-            used += csv_write(csv->line + used, csv->line_bytes - used, field, strlen(field));
+        if (*field || count == 1) used += csv_write(csv->line + used, csv->line_bytes - used, field, strlen(field));
     }
     csv->line[used++] = '\r';
     csv->line[used++] = '\n';
-    if (write_row(csv->fd, csv->line, used))
-        return HA_OK;
+    if (write_row(csv->fd, csv->line, used)) return HA_OK;
     csv->status = ha_why(&csv->failure, HA_ERROR, "%s: cannot write a row: %s", csv->path, strerror(errno));
     return ha_why(why, csv->status, "%s", csv->failure.text);
 }
 
 enum ha_status ha_csv_close(struct ha_csv *csv, struct ha_why *why)
 {
-    if (!csv)
-        return HA_OK;
+    if (!csv) return HA_OK;
     /* some file systems report a full disk only here */
     if (close(csv->fd) != 0 && csv->status == HA_OK)
         csv->status = ha_why(&csv->failure, HA_ERROR, "%s: cannot close: %s", csv->path, strerror(errno));
     enum ha_status status = csv->status;
-    if (status != HA_OK)
-        ha_why(why, status, "%s", csv->failure.text);
+    if (status != HA_OK) ha_why(why, status, "%s", csv->failure.text);
     free(csv->line);
     free(csv->path);
     free(csv);
@@ -115,7 +106,7 @@ enum ha_status ha_csv_close(struct ha_csv *csv, struct ha_why *why)
 struct reader {
     enum ha_status (*row)(void *arg, size_t line, char **fields, size_t count);
     void *arg;
-    size_t line, row_line;   /* being parsed, and where its row began; from 1 */
+    size_t line, row_line; /* being parsed, and where its row began; from 1 */
     char **fields;
     size_t count, capacity;
     enum ha_status status;
@@ -125,8 +116,7 @@ struct reader {
 static void end_field(void *text, size_t bytes, void *self)
 {
     struct reader *r = self;
-    if (r->status != HA_OK || r->out_of_memory)
-        return;
+    if (r->status != HA_OK || r->out_of_memory) return;
     if (r->count == r->capacity) {
         size_t more = r->capacity ? 2 * r->capacity : 64;
         char **fields = realloc(r->fields, more * sizeof *fields);
@@ -142,16 +132,14 @@ static void end_field(void *text, size_t bytes, void *self)
         r->out_of_memory = true;
         return;
     }
-    if (bytes)
-        memcpy(copy, text, bytes);
+    if (bytes) memcpy(copy, text, bytes);
     copy[bytes] = '\0';
     r->fields[r->count++] = copy;
 }
 
 static void drop_fields(struct reader *r)
 {
-    for (size_t i = 0; i < r->count; i++)
-        free(r->fields[i]);
+    for (size_t i = 0; i < r->count; i++) free(r->fields[i]);
     r->count = 0;
 }
 
@@ -159,14 +147,14 @@ static void end_row(int terminator, void *self)
 {
     (void)terminator;
     struct reader *r = self;
-    if (r->status == HA_OK && !r->out_of_memory)
-        r->status = r->row(r->arg, r->row_line, r->fields, r->count);
+    if (r->status == HA_OK && !r->out_of_memory) r->status = r->row(r->arg, r->row_line, r->fields, r->count);
     drop_fields(r);
     r->row_line = r->line + 1;
 }
 
 /* One line, or the last part of one, at a time, so that a row knows its line. */
-static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FILE *file, const char *path, struct ha_why *why)
+static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FILE *file, const char *path,
+                                 struct ha_why *why)
 {
     char *text = NULL;
     size_t capacity = 0;
@@ -178,17 +166,13 @@ static enum ha_status read_lines(struct reader *r, struct csv_parser *parser, FI
             status = ha_why(why, HA_ERROR, "%s:%zu: not a CSV file: a zero byte", path, r->line);
         else if (csv_parse(parser, text, (size_t)bytes, end_field, end_row, r) != (size_t)bytes)
             status = ha_why(why, HA_ERROR, "%s:%zu: %s", path, r->line, csv_strerror(csv_error(parser)));
-        else if (r->out_of_memory)
-            status = ha_why(why, HA_ERROR, "%s:%zu: out of memory", path, r->line);
-        else
-            status = r->status;
+        else if (r->out_of_memory) status = ha_why(why, HA_ERROR, "%s:%zu: out of memory", path, r->line);
+        else status = r->status;
         /* an empty line is no row */
-        if (r->row_line == r->line && !r->count && (text[0] == '\n' || text[0] == '\r'))
-            r->row_line++;
+        if (r->row_line == r->line && !r->count && (text[0] == '\n' || text[0] == '\r')) r->row_line++;
         r->line++;
     }
-    if (status == HA_OK && ferror(file))
-        status = ha_why(why, HA_ERROR, "%s: cannot read: %s", path, strerror(errno));
+    if (status == HA_OK && ferror(file)) status = ha_why(why, HA_ERROR, "%s: cannot read: %s", path, strerror(errno));
     if (status == HA_OK && csv_fini(parser, end_field, end_row, r) != 0)
         status = ha_why(why, HA_ERROR, "%s:%zu: a quoted field does not end", path, r->row_line);
     free(text);
@@ -199,8 +183,7 @@ enum ha_status ha_csv_read(const char *path, enum ha_status (*row)(void *arg, si
                            void *arg, struct ha_why *why)
 {
     FILE *file = fopen(path, "re");
-    if (!file)
-        return ha_why(why, HA_ERROR, "%s: cannot open: %s", path, strerror(errno));
+    if (!file) return ha_why(why, HA_ERROR, "%s: cannot open: %s", path, strerror(errno));
     struct csv_parser parser;
     csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI);
     struct reader r = { .row = row, .arg = arg };
@@ -221,8 +204,7 @@ void ha_csv_number(char out[32], double x)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_c_locale);
     out[0] = '\0';
-    if (isnan(x))
-        return;
+    if (isnan(x)) return;
     locale_t before = uselocale(c_locale);
     snprintf(out, 32, "%.17g", x);
     uselocale(before);

@@ -14,11 +14,11 @@ struct block {
 };
 
 struct ha_device_arena {
-    struct ha_device_arena *self;  /* lets a const reader lock */
+    struct ha_device_arena *self; /* lets a const reader lock */
     const struct ha_device_api *api;
     struct ha_device *device;
     pthread_mutex_t lock;
-    struct block *blocks;          /* newest first */
+    struct block *blocks; /* newest first */
     struct ha_tally on_device, on_host;
 };
 
@@ -32,12 +32,11 @@ static struct ha_tally *tally_of(struct ha_device_arena *arena, enum ha_memory k
     return kind == HA_MEM_DEVICE ? &arena->on_device : &arena->on_host;
 }
 
-enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const struct ha_device_api *api, struct ha_device *device,
-                                      struct ha_why *why)
+enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const struct ha_device_api *api,
+                                      struct ha_device *device, struct ha_why *why)
 {
     *arena = calloc(1, sizeof **arena);
-    if (!*arena)
-        return ha_why(why, HA_ERROR, "device arena: out of memory");
+    if (!*arena) return ha_why(why, HA_ERROR, "device arena: out of memory");
     (*arena)->self = *arena;
     (*arena)->api = api;
     (*arena)->device = device;
@@ -45,15 +44,16 @@ enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const stru
     return HA_OK;
 }
 
-void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag, struct ha_why *why)
+void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
+                      struct ha_why *why)
 {
     struct ha_why reason = { "" };
     struct block *b = malloc(sizeof *b);
     void *ptr = NULL;
     /* one byte for none: a device may answer a request for nothing with a null pointer */
     if (!b || arena->api->mem_alloc(arena->device, kind, bytes ? bytes : 1, &ptr, &reason) != HA_OK || !ptr) {
-        ha_why(why, HA_ERROR, "out of %s memory of device %s: %zu bytes (%s)%s%s", memory_name(kind), arena->api->name, bytes,
-               ha_tag_name(tag), *reason.text ? ": " : "", reason.text);
+        ha_why(why, HA_ERROR, "out of %s memory of device %s: %zu bytes (%s)%s%s", memory_name(kind), arena->api->name,
+               bytes, ha_tag_name(tag), *reason.text ? ": " : "", reason.text);
         free(b);
         return NULL;
     }
@@ -73,20 +73,17 @@ static void block_release(struct ha_device_arena *arena, struct block *b)
 
 void ha_device_free(struct ha_device_arena *arena, void *ptr)
 {
-    if (!ptr)
-        return;
+    if (!ptr) return;
     pthread_mutex_lock(&arena->lock);
     struct block **link = &arena->blocks;
-    while (*link && (*link)->ptr != ptr)
-        link = &(*link)->next;
+    while (*link && (*link)->ptr != ptr) link = &(*link)->next;
     struct block *b = *link;
     if (b) {
         *link = b->next;
         ha_tally_sub(tally_of(arena, b->kind), b->tag, b->bytes);
     }
     pthread_mutex_unlock(&arena->lock);
-    if (b)
-        block_release(arena, b);
+    if (b) block_release(arena, b);
 }
 
 static size_t peak_bytes(const struct ha_device_arena *arena, enum ha_memory kind, enum ha_tag tag)
@@ -110,8 +107,7 @@ size_t ha_pinned_peak_bytes(const struct ha_device_arena *arena, enum ha_tag tag
 
 void ha_device_arena_destroy(struct ha_device_arena *arena)
 {
-    if (!arena)
-        return;
+    if (!arena) return;
     for (struct block *b = arena->blocks, *next; b; b = next) {
         next = b->next;
         block_release(arena, b);

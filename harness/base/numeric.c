@@ -7,13 +7,19 @@
 
 static inline uint32_t bits_of(float x)
 {
-    union { float f; uint32_t u; } c = { .f = x };
+    union {
+        float f;
+        uint32_t u;
+    } c = { .f = x };
     return c.u;
 }
 
 static inline float float_of(uint32_t u)
 {
-    union { uint32_t u; float f; } c = { .u = u };
+    union {
+        uint32_t u;
+        float f;
+    } c = { .u = u };
     return c.f;
 }
 
@@ -59,10 +65,7 @@ static inline uint16_t half_at(const void *data, size_t i)
     return h;
 }
 
-static inline void half_put(void *data, size_t i, uint16_t h)
-{
-    memcpy((char *)data + 2 * i, &h, sizeof h);
-}
+static inline void half_put(void *data, size_t i, uint16_t h) { memcpy((char *)data + 2 * i, &h, sizeof h); }
 
 float ha_load(const void *data, size_t i, enum ha_dtype dtype)
 {
@@ -79,16 +82,12 @@ void ha_store(void *data, size_t i, enum ha_dtype dtype, float x)
 void ha_load_row(const void *data, size_t n, enum ha_dtype dtype, float *restrict out)
 {
     switch (dtype) {
-    case HA_F32:
-        memcpy(out, data, n * sizeof *out);
-        break;
+    case HA_F32: memcpy(out, data, n * sizeof *out); break;
     case HA_F16:
-        for (size_t i = 0; i < n; i++)
-            out[i] = f32_from_f16(half_at(data, i));
+        for (size_t i = 0; i < n; i++) out[i] = f32_from_f16(half_at(data, i));
         break;
     case HA_BF16:
-        for (size_t i = 0; i < n; i++)
-            out[i] = ha_f32_from_bf16(half_at(data, i));
+        for (size_t i = 0; i < n; i++) out[i] = ha_f32_from_bf16(half_at(data, i));
         break;
     }
 }
@@ -96,16 +95,12 @@ void ha_load_row(const void *data, size_t n, enum ha_dtype dtype, float *restric
 void ha_store_row(void *restrict data, size_t n, enum ha_dtype dtype, const float *restrict in)
 {
     switch (dtype) {
-    case HA_F32:
-        memcpy(data, in, n * sizeof *in);
-        break;
+    case HA_F32: memcpy(data, in, n * sizeof *in); break;
     case HA_F16:
-        for (size_t i = 0; i < n; i++)
-            half_put(data, i, f16_from_f32(in[i]));
+        for (size_t i = 0; i < n; i++) half_put(data, i, f16_from_f32(in[i]));
         break;
     case HA_BF16:
-        for (size_t i = 0; i < n; i++)
-            half_put(data, i, bf16_from_f32(in[i]));
+        for (size_t i = 0; i < n; i++) half_put(data, i, bf16_from_f32(in[i]));
         break;
     }
 }
@@ -115,12 +110,6 @@ float ha_round(float x, enum ha_dtype dtype)
     return dtype == HA_F32 ? x : dtype == HA_F16 ? f32_from_f16(f16_from_f32(x)) : ha_f32_from_bf16(bf16_from_f32(x));
 }
 
-double ha_dtype_unit(enum ha_dtype dtype)
-{
-    return dtype == HA_F32 ? 0 : dtype == HA_F16 ? 0x1p-11 : 0x1p-8;
-}
+double ha_dtype_unit(enum ha_dtype dtype) { return dtype == HA_F32 ? 0 : dtype == HA_F16 ? 0x1p-11 : 0x1p-8; }
 
-double ha_dtype_eta(enum ha_dtype dtype)
-{
-    return dtype == HA_F32 ? 0 : dtype == HA_F16 ? 0x1p-25 : 0x1p-134;
-}
+double ha_dtype_eta(enum ha_dtype dtype) { return dtype == HA_F32 ? 0 : dtype == HA_F16 ? 0x1p-25 : 0x1p-134; }

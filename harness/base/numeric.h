@@ -10,7 +10,10 @@ uint16_t ha_bf16_from_f32(float x);
 
 static inline float ha_f32_from_bf16(uint16_t h)
 {
-    union { uint32_t u; float f; } x = { .u = (uint32_t)h << 16 };
+    union {
+        uint32_t u;
+        float f;
+    } x = { .u = (uint32_t)h << 16 };
     return x.f;
 }
 float ha_f32_from_f16(uint16_t h);

@@ -18,7 +18,7 @@ static const struct {
     bool huge, present;
 } count[] = {
     { "Rss:", false, true },
-    { "AnonHugePages:", true, false },     /* part of Rss, as the next two */
+    { "AnonHugePages:", true, false }, /* part of Rss, as the next two */
     { "ShmemPmdMapped:", true, false },
     { "FilePmdMapped:", true, false },
     { "Shared_Hugetlb:", true, true },
@@ -73,7 +73,8 @@ static bool read_batch(struct ha_placement *p, uintptr_t first, size_t step, siz
         memcpy(&page[i], &at, sizeof at);
     }
     if (syscall(SYS_move_pages, 0, pages, page, NULL, node, 0) < 0) return false;
-    for (size_t i = 0; i < pages; i++) *(node[i] >= 0 && node[i] < HA_PLACEMENT_NODES ? &p->node[node[i]] : &p->absent) += share;
+    for (size_t i = 0; i < pages; i++)
+        *(node[i] >= 0 && node[i] < HA_PLACEMENT_NODES ? &p->node[node[i]] : &p->absent) += share;
     return true;
 }
 
@@ -82,10 +83,12 @@ static void read_nodes(struct ha_placement *p, uintptr_t first, uintptr_t end)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
     first -= first % page;
-    const size_t all = (end - first + page - 1) / page, apart = (all + PAGES_MOST - 1) / PAGES_MOST, pages = (all + apart - 1) / apart;
+    const size_t all = (end - first + page - 1) / page, apart = (all + PAGES_MOST - 1) / PAGES_MOST,
+                 pages = (all + apart - 1) / apart;
     bool ok = true;
     for (size_t i = 0; i < pages && ok; i += BATCH)
-        ok = read_batch(p, first + i * apart * page, apart * page, pages - i < BATCH ? pages - i : BATCH, 1 / (double)pages);
+        ok = read_batch(p, first + i * apart * page, apart * page, pages - i < BATCH ? pages - i : BATCH,
+                        1 / (double)pages);
     if (ok) return;
     ha_why(&p->no_nodes, HA_WAIVED, "move_pages: %s", strerror(errno));
     p->absent = (double)NAN;

@@ -3,10 +3,11 @@
 
 #include "harness/api/device.h"
 
-/* The CPU side's threads, each pinned to a core of its own (hwloc) where the process is allowed to and has as many; tasks are
- * pulled from one counter, lowest index first. The caller is worker 0: it is moved to its core but keeps its affinity. One caller
- * at a time, whichever thread it is. Workers that have a core each stay awake for a moment after a run, so that the next one
- * starts and ends within a few cache misses; then they sleep, as do workers that share cores at once. */
+/* The CPU side's threads, each pinned to a core of its own (hwloc) where the process is allowed to and has as many;
+ * tasks are pulled from one counter, lowest index first. The caller is worker 0: it is moved to its core but keeps its
+ * affinity. One caller at a time, whichever thread it is. Workers that have a core each stay awake for a moment after a
+ * run, so that the next one starts and ends within a few cache misses; then they sleep, as do workers that share cores
+ * at once. */
 
 enum { HA_POOL_THREADS_MAX = 1024 };
 
@@ -15,10 +16,12 @@ struct ha_pool;
 /* threads = 0: one for each core that the process may use */
 enum ha_status ha_pool_create(struct ha_pool **pool, size_t threads, struct ha_why *why);
 size_t ha_pool_threads(const struct ha_pool *pool);
-/* Others need the cores between runs, as a device does that computes on this host: from now on workers sleep at once. */
+/* Others need the cores between runs, as a device does that computes on this host: from now on workers sleep at once.
+ */
 void ha_pool_share(struct ha_pool *pool);
 /* fn(arg, task, worker) for every task in [0, tasks); worker in [0, threads). Returns when all are done. */
-void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks, void (*fn)(void *arg, size_t task, size_t worker), void *arg);
+void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
+                 void (*fn)(void *arg, size_t task, size_t worker), void *arg);
 /* fn(arg, worker, worker) once on every worker, however long one of them takes: for memory that each touches first */
 void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, size_t task, size_t worker), void *arg);
 /* Spans (HA_SPAN_CPU, lanes "cpu 0", "cpu 1", ..., one for each worker and run that did work) go to

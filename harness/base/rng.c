@@ -51,13 +51,13 @@ uint64_t ha_rng_below(uint64_t seed, uint64_t stream, uint64_t i, uint64_t n)
 
 /* The sum of eight uniforms over 0..65535 has mean 8 * 65535 / 2 = 262140 and variance
  * 8 * (2^32 - 1) / 12 = 2863311530. The difference is an exact float; one product rounds. */
-#define NORMAL_MEAN 262140
-#define NORMAL_SCALE 0x1.3988e2p-16f  /* 1 / sqrt(2863311530), to nearest */
+#define NORMAL_MEAN  262140
+#define NORMAL_SCALE 0x1.3988e2p-16f /* 1 / sqrt(2863311530), to nearest */
 
 static inline float normal_from(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3)
 {
-    uint32_t sum = (w0 & 0xffffu) + (w0 >> 16) + (w1 & 0xffffu) + (w1 >> 16)
-                 + (w2 & 0xffffu) + (w2 >> 16) + (w3 & 0xffffu) + (w3 >> 16);
+    uint32_t sum = (w0 & 0xffffu) + (w0 >> 16) + (w1 & 0xffffu) + (w1 >> 16) + (w2 & 0xffffu) + (w2 >> 16)
+                   + (w3 & 0xffffu) + (w3 >> 16);
     return (float)((int32_t)sum - NORMAL_MEAN) * NORMAL_SCALE;
 }
 
@@ -82,18 +82,14 @@ static void normals_at_once(uint64_t seed, uint64_t stream, uint64_t first, floa
     }
     for (uint32_t r = 0; r < ROUNDS; r++) {
         uint32_t k0 = (uint32_t)seed + r * KEY0_STEP, k1 = (uint32_t)(seed >> 32) + r * KEY1_STEP;
-        for (size_t j = 0; j < LANES; j++)
-            philox_round(&c0[j], &c1[j], &c2[j], &c3[j], k0, k1);
+        for (size_t j = 0; j < LANES; j++) philox_round(&c0[j], &c1[j], &c2[j], &c3[j], k0, k1);
     }
-    for (size_t j = 0; j < LANES; j++)
-        out[j] = normal_from(c0[j], c1[j], c2[j], c3[j]);
+    for (size_t j = 0; j < LANES; j++) out[j] = normal_from(c0[j], c1[j], c2[j], c3[j]);
 }
 
 void ha_rng_normals(uint64_t seed, uint64_t stream, uint64_t first, size_t n, float *out)
 {
     size_t done = 0;
-    for (; n - done >= LANES; done += LANES)
-        normals_at_once(seed, stream, first + done, out + done);
-    for (; done < n; done++)
-        out[done] = ha_rng_normal(seed, stream, first + done);
+    for (; n - done >= LANES; done += LANES) normals_at_once(seed, stream, first + done, out + done);
+    for (; done < n; done++) out[done] = ha_rng_normal(seed, stream, first + done);
 }

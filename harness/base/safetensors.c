@@ -16,36 +16,40 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are handed ou
 
 enum { PREFIX_BYTES = 8, DATA_ALIGN = 64 };
 #define HEADER_BYTES_MAX ((uint64_t)100 << 20)
-#define METADATA "__metadata__"
+#define METADATA         "__metadata__"
 
-static const struct type { const char *name; enum ha_tensor_type type; size_t bytes; } TYPES[] = {
-    { "F64", HA_T_F64, 8 },  { "F32", HA_T_F32, 4 }, { "F16", HA_T_F16, 2 }, { "BF16", HA_T_BF16, 2 },
-    { "I64", HA_T_I64, 8 },  { "I32", HA_T_I32, 4 }, { "U32", HA_T_U32, 4 }, { "U8", HA_T_U8, 1 },
-    { "U64", HA_T_OTHER, 8 }, { "I16", HA_T_OTHER, 2 }, { "U16", HA_T_OTHER, 2 }, { "I8", HA_T_OTHER, 1 },
+static const struct type {
+    const char *name;
+    enum ha_tensor_type type;
+    size_t bytes;
+} TYPES[] = {
+    { "F64", HA_T_F64, 8 },    { "F32", HA_T_F32, 4 },       { "F16", HA_T_F16, 2 },       { "BF16", HA_T_BF16, 2 },
+    { "I64", HA_T_I64, 8 },    { "I32", HA_T_I32, 4 },       { "U32", HA_T_U32, 4 },       { "U8", HA_T_U8, 1 },
+    { "U64", HA_T_OTHER, 8 },  { "I16", HA_T_OTHER, 2 },     { "U16", HA_T_OTHER, 2 },     { "I8", HA_T_OTHER, 1 },
     { "BOOL", HA_T_OTHER, 1 }, { "F8_E4M3", HA_T_OTHER, 1 }, { "F8_E5M2", HA_T_OTHER, 1 }, { "C64", HA_T_OTHER, 8 },
 };
 enum { TYPES_COUNT = sizeof TYPES / sizeof *TYPES };
 
 struct ha_safetensors {
-    void *map;  /* NULL where the bytes are the caller's */
+    void *map; /* NULL where the bytes are the caller's */
     size_t map_bytes;
-    json_t *header;  /* owns the names and the metadata */
+    json_t *header; /* owns the names and the metadata */
     const json_t *meta;
-    struct ha_tensor *tensor;  /* in the order of their data */
+    struct ha_tensor *tensor; /* in the order of their data */
     size_t count;
 };
 
 /* What a reason quotes from a file or a path: one line, of printable characters, the end if it is long. */
-struct quote { char text[128]; };
+struct quote {
+    char text[128];
+};
 
 static struct quote quote(const char *s)
 {
     struct quote q = { "..." };
     size_t length = strlen(s), room = sizeof q.text - 1, at = length > room ? 3 : 0;
-    if (at)
-        s += length - (room - at);
-    for (; *s; s++)
-        q.text[at++] = (unsigned char)*s < ' ' || *s == 0x7f ? '?' : *s;
+    if (at) s += length - (room - at);
+    for (; *s; s++) q.text[at++] = (unsigned char)*s < ' ' || *s == 0x7f ? '?' : *s;
     q.text[at] = '\0';
     return q;
 }
@@ -53,7 +57,7 @@ static struct quote quote(const char *s)
 /* ---- reading -------------------------------------------------------------------------- */
 
 struct parser {
-    struct quote name;  /* of the file */
+    struct quote name; /* of the file */
     const unsigned char *data;
     uint64_t data_bytes;
     struct ha_why *why;
@@ -61,8 +65,7 @@ struct parser {
 
 static bool dim_read(const json_t *value, size_t *out)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < 0)
-        return false;
+    if (!json_is_integer(value) || json_integer_value(value) < 0) return false;
     *out = (size_t)json_integer_value(value);
     return true;
 }
@@ -78,8 +81,7 @@ static enum ha_status tensor_read(const struct parser *p, const char *key, const
     if (!json_is_string(dtype))
         return ha_why(p->why, HA_ERROR, "%s: tensor '%s': dtype is missing or not a string", file, name.text);
     const struct type *type = TYPES;
-    while (type < TYPES + TYPES_COUNT && strcmp(type->name, json_string_value(dtype)) != 0)
-        type++;
+    while (type < TYPES + TYPES_COUNT && strcmp(type->name, json_string_value(dtype)) != 0) type++;
     if (type == TYPES + TYPES_COUNT)
         return ha_why(p->why, HA_ERROR, "%s: tensor '%s': unknown dtype '%s'", file, name.text,
                       quote(json_string_value(dtype)).text);
@@ -96,12 +98,16 @@ static enum ha_status tensor_read(const struct parser *p, const char *key, const
     size_t begin, end;
     if (json_array_size(offsets) != 2 || !dim_read(json_array_get(offsets, 0), &begin)
         || !dim_read(json_array_get(offsets, 1), &end))
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': data_offsets is missing or not two integers >= 0", file, name.text);
+        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': data_offsets is missing or not two integers >= 0", file,
+                      name.text);
     if (begin > end)
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': data_offsets [%zu, %zu] run backwards", file, name.text, begin, end);
+        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': data_offsets [%zu, %zu] run backwards", file, name.text,
+                      begin, end);
     if (end > p->data_bytes)
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': data_offsets [%zu, %zu] are past the end of the data (%llu bytes): "
-                      "is the file complete?", file, name.text, begin, end, (unsigned long long)p->data_bytes);
+        return ha_why(p->why, HA_ERROR,
+                      "%s: tensor '%s': data_offsets [%zu, %zu] are past the end of the data (%llu bytes): "
+                      "is the file complete?",
+                      file, name.text, begin, end, (unsigned long long)p->data_bytes);
     if (end - begin != t->bytes)
         return ha_why(p->why, HA_ERROR, "%s: tensor '%s': shape and dtype need %zu bytes, data_offsets hold %zu", file,
                       name.text, t->bytes, end - begin);
@@ -113,10 +119,8 @@ static int by_place(const void *left, const void *right)
 {
     const struct ha_tensor *a = left, *b = right;
     const char *pa = a->data, *pb = b->data;
-    if (pa != pb)
-        return pa < pb ? -1 : 1;
-    if (a->bytes != b->bytes)
-        return a->bytes < b->bytes ? -1 : 1;
+    if (pa != pb) return pa < pb ? -1 : 1;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
@@ -136,23 +140,21 @@ static enum ha_status layout_check(const struct parser *p, const struct ha_safet
         next = begin + t->bytes;
     }
     size_t left = (size_t)(p->data + p->data_bytes - next);
-    if (left)
-        return ha_why(p->why, HA_ERROR, "%s: %zu bytes at the end belong to no tensor", p->name.text, left);
+    if (left) return ha_why(p->why, HA_ERROR, "%s: %zu bytes at the end belong to no tensor", p->name.text, left);
     return HA_OK;
 }
 
 static enum ha_status header_read(const struct parser *p, struct ha_safetensors *f)
 {
     f->tensor = malloc((json_object_size(f->header) + 1) * sizeof *f->tensor);
-    if (!f->tensor)
-        return ha_why(p->why, HA_ERROR, "%s: out of memory", p->name.text);
+    if (!f->tensor) return ha_why(p->why, HA_ERROR, "%s: out of memory", p->name.text);
     const char *key;
     json_t *value;
-    json_object_foreach(f->header, key, value) {
+    json_object_foreach(f->header, key, value)
+    {
         if (strcmp(key, METADATA) != 0) {
             enum ha_status status = tensor_read(p, key, value, &f->tensor[f->count]);
-            if (status != HA_OK)
-                return status;
+            if (status != HA_OK) return status;
             f->count++;
             continue;
         }
@@ -161,9 +163,8 @@ static enum ha_status header_read(const struct parser *p, struct ha_safetensors 
         f->meta = value;
         const char *name;
         json_t *text;
-        json_object_foreach(value, name, text)
-            if (!json_is_string(text))
-                return ha_why(p->why, HA_ERROR, "%s: " METADATA " '%s' is not a string", p->name.text, quote(name).text);
+        json_object_foreach(value, name, text) if (!json_is_string(text)) return ha_why(
+            p->why, HA_ERROR, "%s: " METADATA " '%s' is not a string", p->name.text, quote(name).text);
     }
     qsort(f->tensor, f->count, sizeof *f->tensor, by_place);
     return layout_check(p, f);
@@ -174,15 +175,15 @@ enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *na
 {
     struct parser p = { .name = quote(name), .why = why };
     *file = NULL;
-    if (bytes == 0)
-        return ha_why(why, HA_ERROR, "%s: empty file", p.name.text);
+    if (bytes == 0) return ha_why(why, HA_ERROR, "%s: empty file", p.name.text);
     if (bytes < PREFIX_BYTES)
-        return ha_why(why, HA_ERROR, "%s: truncated: %zu bytes, a safetensors file starts with 8 bytes of length", p.name.text, bytes);
+        return ha_why(why, HA_ERROR, "%s: truncated: %zu bytes, a safetensors file starts with 8 bytes of length",
+                      p.name.text, bytes);
     uint64_t length;
     memcpy(&length, data, sizeof length);
     if (length > HEADER_BYTES_MAX)
-        return ha_why(why, HA_ERROR, "%s: not a safetensors file: header length %llu is over the limit of %llu", p.name.text,
-                      (unsigned long long)length, (unsigned long long)HEADER_BYTES_MAX);
+        return ha_why(why, HA_ERROR, "%s: not a safetensors file: header length %llu is over the limit of %llu",
+                      p.name.text, (unsigned long long)length, (unsigned long long)HEADER_BYTES_MAX);
     if (length > bytes - PREFIX_BYTES)
         return ha_why(why, HA_ERROR, "%s: truncated: the header has %llu bytes, the file only %zu", p.name.text,
                       (unsigned long long)length, bytes);
@@ -191,8 +192,7 @@ enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *na
     p.data_bytes = bytes - PREFIX_BYTES - length;
 
     struct ha_safetensors *f = calloc(1, sizeof *f);
-    if (!f)
-        return ha_why(why, HA_ERROR, "%s: out of memory", p.name.text);
+    if (!f) return ha_why(why, HA_ERROR, "%s: out of memory", p.name.text);
     json_error_t error;
     enum ha_status status = HA_OK;
     f->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
@@ -201,8 +201,7 @@ enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *na
                         quote(error.text).text);
     else if (!json_is_object(f->header))
         status = ha_why(why, HA_ERROR, "%s: the header is not a JSON object", p.name.text);
-    else
-        status = header_read(&p, f);
+    else status = header_read(&p, f);
     if (status != HA_OK) {
         ha_safetensors_close(f);
         return status;
@@ -219,16 +218,11 @@ static enum ha_status file_map(const char *path, void **map, size_t *bytes, stru
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     *map = NULL;
     *bytes = 0;
-    if (fd < 0)
-        return ha_why(why, HA_ERROR, "%s: cannot open: %s", name.text, strerror(errno));
-    if (fstat(fd, &st) != 0)
-        status = ha_why(why, HA_ERROR, "%s: %s", name.text, strerror(errno));
-    else if (S_ISDIR(st.st_mode))
-        status = ha_why(why, HA_ERROR, "%s: is a directory", name.text);
-    else if (!S_ISREG(st.st_mode))
-        status = ha_why(why, HA_ERROR, "%s: not a regular file", name.text);
-    else if (st.st_size == 0)
-        status = ha_why(why, HA_ERROR, "%s: empty file", name.text);
+    if (fd < 0) return ha_why(why, HA_ERROR, "%s: cannot open: %s", name.text, strerror(errno));
+    if (fstat(fd, &st) != 0) status = ha_why(why, HA_ERROR, "%s: %s", name.text, strerror(errno));
+    else if (S_ISDIR(st.st_mode)) status = ha_why(why, HA_ERROR, "%s: is a directory", name.text);
+    else if (!S_ISREG(st.st_mode)) status = ha_why(why, HA_ERROR, "%s: not a regular file", name.text);
+    else if (st.st_size == 0) status = ha_why(why, HA_ERROR, "%s: empty file", name.text);
     else {
         *bytes = (size_t)st.st_size;
         *map = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -247,8 +241,7 @@ enum ha_status ha_safetensors_open(struct ha_safetensors **file, const char *pat
     size_t bytes;
     *file = NULL;
     enum ha_status status = file_map(path, &map, &bytes, why);
-    if (status != HA_OK)
-        return status;
+    if (status != HA_OK) return status;
     status = ha_safetensors_parse(file, path, map, bytes, why);
     if (status != HA_OK) {
         munmap(map, bytes);
@@ -262,8 +255,7 @@ enum ha_status ha_safetensors_open(struct ha_safetensors **file, const char *pat
 const struct ha_tensor *ha_safetensors_find(const struct ha_safetensors *file, const char *name)
 {
     for (size_t i = 0; i < file->count; i++)
-        if (strcmp(file->tensor[i].name, name) == 0)
-            return &file->tensor[i];
+        if (strcmp(file->tensor[i].name, name) == 0) return &file->tensor[i];
     return NULL;
 }
 
@@ -277,12 +269,10 @@ const char *ha_safetensors_meta(const struct ha_safetensors *file, const char *k
 
 void ha_safetensors_close(struct ha_safetensors *file)
 {
-    if (!file)
-        return;
+    if (!file) return;
     free(file->tensor);
     json_decref(file->header);
-    if (file->map)
-        munmap(file->map, file->map_bytes);
+    if (file->map) munmap(file->map, file->map_bytes);
     free(file);
 }
 
@@ -291,18 +281,19 @@ void ha_safetensors_close(struct ha_safetensors *file)
 static const struct type *type_of(enum ha_tensor_type type)
 {
     for (size_t i = 0; i < TYPES_COUNT; i++)
-        if (TYPES[i].type == type && type != HA_T_OTHER)
-            return &TYPES[i];
+        if (TYPES[i].type == type && type != HA_T_OTHER) return &TYPES[i];
     return NULL;
 }
 
 /* Adds one tensor to the header; its data starts at *offset, which moves on. */
-static enum ha_status describe(json_t *header, const char *file, const struct ha_tensor *t, size_t *offset, struct ha_why *why)
+static enum ha_status describe(json_t *header, const char *file, const struct ha_tensor *t, size_t *offset,
+                               struct ha_why *why)
 {
     struct quote name = quote(t->name);
     const struct type *type = type_of(t->type);
     if (!type || t->dims > HA_TENSOR_DIMS_MAX)
-        return ha_why(why, HA_ERROR, "%s: tensor '%s': its type or its number of dimensions cannot be written", file, name.text);
+        return ha_why(why, HA_ERROR, "%s: tensor '%s': its type or its number of dimensions cannot be written", file,
+                      name.text);
     if (!strcmp(t->name, METADATA) || json_object_get(header, t->name))
         return ha_why(why, HA_ERROR, "%s: tensor '%s': the name is taken", file, name.text);
     size_t bytes = type->bytes, begin = *offset;
@@ -323,38 +314,33 @@ static enum ha_status describe(json_t *header, const char *file, const struct ha
     return HA_OK;
 }
 
-static enum ha_status header_make(const char *file, const struct ha_tensor *tensors, size_t count, const char *const *meta,
-                                  char **text, struct ha_why *why)
+static enum ha_status header_make(const char *file, const struct ha_tensor *tensors, size_t count,
+                                  const char *const *meta, char **text, struct ha_why *why)
 {
     json_t *header = json_object(), *map = json_object();
     enum ha_status status = HA_OK;
     size_t offset = 0;
     bool ok = header && map;
-    for (; ok && meta && *meta; meta += 2)
-        ok = json_object_set_new(map, meta[0], json_string(meta[1])) == 0;
+    for (; ok && meta && *meta; meta += 2) ok = json_object_set_new(map, meta[0], json_string(meta[1])) == 0;
     ok = json_object_set_new(header, METADATA, map) == 0 && ok;
-    if (!ok)
-        status = ha_why(why, HA_ERROR, "%s: the metadata is not UTF-8, or there is no memory", file);
-    for (size_t i = 0; status == HA_OK && i < count; i++)
-        status = describe(header, file, &tensors[i], &offset, why);
+    if (!ok) status = ha_why(why, HA_ERROR, "%s: the metadata is not UTF-8, or there is no memory", file);
+    for (size_t i = 0; status == HA_OK && i < count; i++) status = describe(header, file, &tensors[i], &offset, why);
     *text = status == HA_OK ? json_dumps(header, JSON_COMPACT) : NULL;
-    if (status == HA_OK && !*text)
-        status = ha_why(why, HA_ERROR, "%s: out of memory", file);
+    if (status == HA_OK && !*text) status = ha_why(why, HA_ERROR, "%s: out of memory", file);
     json_decref(header);
     return status;
 }
 
 static bool put(FILE *out, const void *data, size_t bytes) { return bytes == 0 || fwrite(data, bytes, 1, out) == 1; }
 
-enum ha_status ha_safetensors_write(const char *path, const struct ha_tensor *tensors, size_t count, const char *const *meta,
-                                    struct ha_why *why)
+enum ha_status ha_safetensors_write(const char *path, const struct ha_tensor *tensors, size_t count,
+                                    const char *const *meta, struct ha_why *why)
 {
     static const char spaces[DATA_ALIGN + 1] = "                                                                ";
     struct quote name = quote(path);
     char *text;
     enum ha_status status = header_make(name.text, tensors, count, meta, &text, why);
-    if (status != HA_OK)
-        return status;
+    if (status != HA_OK) return status;
     size_t length = strlen(text), padding = (DATA_ALIGN - (PREFIX_BYTES + length) % DATA_ALIGN) % DATA_ALIGN;
     uint64_t prefix = length + padding;
     FILE *out = fopen(path, "wb");
@@ -362,15 +348,15 @@ enum ha_status ha_safetensors_write(const char *path, const struct ha_tensor *te
         status = ha_why(why, HA_ERROR, "%s: cannot create: %s", name.text, strerror(errno));
     } else {
         bool ok = put(out, &prefix, sizeof prefix) && put(out, text, length) && put(out, spaces, padding);
-        for (size_t i = 0; ok && i < count; i++)
-            ok = put(out, tensors[i].data, tensors[i].bytes);
+        for (size_t i = 0; ok && i < count; i++) ok = put(out, tensors[i].data, tensors[i].bytes);
         int cause = errno;
         if (fclose(out) != 0 && ok) {
             ok = false;
             cause = errno;
         }
         if (!ok)
-            status = ha_why(why, HA_ERROR, "%s: cannot write: %s; what is there is incomplete", name.text, strerror(cause));
+            status = ha_why(why, HA_ERROR, "%s: cannot write: %s; what is there is incomplete", name.text,
+                            strerror(cause));
     }
     free(text);
     return status;

@@ -15,7 +15,8 @@ struct ha_tensor {
     const char *name;
     enum ha_tensor_type type;
     size_t dims, dim[HA_TENSOR_DIMS_MAX];
-    const void *data;  /* row-major; aligned to 8 at least relative to the data's start, NOT guaranteed aligned in memory */
+    const void
+        *data; /* row-major; aligned to 8 at least relative to the data's start, NOT guaranteed aligned in memory */
     size_t bytes;
 };
 
@@ -23,7 +24,8 @@ struct ha_safetensors;
 
 enum ha_status ha_safetensors_open(struct ha_safetensors **file, const char *path, struct ha_why *why);
 /* the same from memory that outlives the reader, for the fuzzer */
-enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *name, const void *data, size_t bytes, struct ha_why *why);
+enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *name, const void *data, size_t bytes,
+                                    struct ha_why *why);
 const struct ha_tensor *ha_safetensors_find(const struct ha_safetensors *file, const char *name);
 size_t ha_safetensors_count(const struct ha_safetensors *file);
 const struct ha_tensor *ha_safetensors_at(const struct ha_safetensors *file, size_t i);
@@ -32,7 +34,7 @@ const char *ha_safetensors_meta(const struct ha_safetensors *file, const char *k
 void ha_safetensors_close(struct ha_safetensors *file);
 
 /* Writes all tensors at once; data starts 64-byte aligned in the file. meta: pairs key, value, ..., NULL. */
-enum ha_status ha_safetensors_write(const char *path, const struct ha_tensor *tensors, size_t count, const char *const *meta,
-                                    struct ha_why *why);
+enum ha_status ha_safetensors_write(const char *path, const struct ha_tensor *tensors, size_t count,
+                                    const char *const *meta, struct ha_why *why);
 
 #endif

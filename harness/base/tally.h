@@ -11,8 +11,7 @@ struct ha_tally {
 static inline void ha_tally_add(struct ha_tally *t, enum ha_tag tag, size_t bytes)
 {
     t->now[tag] += bytes;
-    if (t->peak[tag] < t->now[tag])
-        t->peak[tag] = t->now[tag];
+    if (t->peak[tag] < t->now[tag]) t->peak[tag] = t->now[tag];
 }
 
 static inline void ha_tally_sub(struct ha_tally *t, enum ha_tag tag, size_t bytes) { t->now[tag] -= bytes; }

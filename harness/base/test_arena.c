@@ -38,8 +38,7 @@ static void blocks_are_aligned_zero_or_poisoned(void **state)
             unsigned char *p = ha_alloc(arena, sizes[i], HA_TAG_KV, &why);
             assert_non_null(p);
             assert_int_equal((uintptr_t)p % 64, 0);
-            for (size_t j = 0; j < sizes[i]; j += j < 5000 ? 1 : 997)
-                assert_int_equal(p[j], checks ? 0xff : 0);
+            for (size_t j = 0; j < sizes[i]; j += j < 5000 ? 1 : 997) assert_int_equal(p[j], checks ? 0xff : 0);
             if (sizes[i]) {
                 assert_int_equal(p[sizes[i] - 1], checks ? 0xff : 0);
                 memset(p, 1, sizes[i]);
@@ -153,13 +152,11 @@ static void grow_keeps_what_it_is_told(void **state)
     struct ha_why why;
     unsigned char *p = ha_grow(arena, NULL, 0, 100, HA_TAG_KV, &why);
     assert_non_null(p);
-    for (unsigned char i = 0; i < 100; i++)
-        p[i] = i;
+    for (unsigned char i = 0; i < 100; i++) p[i] = i;
     assert_ptr_equal(ha_grow(arena, p, 100, 60, HA_TAG_KV, &why), p);
     p = ha_grow(arena, p, 70, HUGE_BLOCK, HA_TAG_KV, &why);
     assert_non_null(p);
-    for (unsigned char i = 0; i < 70; i++)
-        assert_int_equal(p[i], i);
+    for (unsigned char i = 0; i < 70; i++) assert_int_equal(p[i], i);
     assert_int_equal(p[70], 0xff);
     p = ha_grow(arena, p, SIZE_MAX, HUGE_BLOCK + 1000, HA_TAG_KV, &why);
     assert_non_null(p);
@@ -195,8 +192,7 @@ static void *allocate_and_free(void *arena)
         char *p = ha_alloc(arena, i, HA_TAG_META, &why);
         memset(p, 1, i);
         p = ha_grow(arena, p, i, 2 * i, HA_TAG_META, &why);
-        if (i % 3)
-            ha_free(arena, p);
+        if (i % 3) ha_free(arena, p);
     }
     return NULL;
 }
@@ -207,17 +203,14 @@ static void threads_share_an_arena(void **state)
     struct ha_arena *arena = make(true);
     struct ha_why why;
     pthread_t thread[4];
-    for (size_t t = 0; t < 4; t++)
-        assert_int_equal(pthread_create(&thread[t], NULL, allocate_and_free, arena), 0);
+    for (size_t t = 0; t < 4; t++) assert_int_equal(pthread_create(&thread[t], NULL, allocate_and_free, arena), 0);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(ha_arena_check(arena, &why), HA_OK);
         ha_arena_peak_bytes(arena, HA_TAG_META);
     }
-    for (size_t t = 0; t < 4; t++)
-        pthread_join(thread[t], NULL);
+    for (size_t t = 0; t < 4; t++) pthread_join(thread[t], NULL);
     size_t left = 0;
-    for (size_t i = 0; i < 500; i += 3)
-        left += 4 * 2 * i;
+    for (size_t i = 0; i < 500; i += 3) left += 4 * 2 * i;
     assert_true(ha_arena_peak_bytes(arena, HA_TAG_META) >= left);
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
     ha_arena_destroy(arena);

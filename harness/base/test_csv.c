@@ -89,14 +89,11 @@ static void awkward_fields_come_back(void **state)
     struct ha_csv *csv = open_csv();
     struct ha_why why;
     const char *const rows[][4] = {
-        { "name", "a,b", "say \"hi\"", "\"" },
-        { "two\nlines", "", " spaces  ", "x" },
-        { NULL, "tab\there", "1.5", NULL },
-        { "", "", "", "" },
+        { "name", "a,b", "say \"hi\"", "\"" },    { "two\nlines", "", " spaces  ", "x" },
+        { NULL, "tab\there", "1.5", NULL },       { "", "", "", "" },
         { "cr\rlf\r\n", "\xc3\xa9", ",", "end" },
     };
-    for (size_t i = 0; i < 5; i++)
-        assert_int_equal(ha_csv_row(csv, rows[i], 4, &why), HA_OK);
+    for (size_t i = 0; i < 5; i++) assert_int_equal(ha_csv_row(csv, rows[i], 4, &why), HA_OK);
     const char *const empty[] = { NULL };
     assert_int_equal(ha_csv_row(csv, empty, 1, &why), HA_OK);
     assert_int_equal(ha_csv_close(csv, &why), HA_OK);
@@ -135,8 +132,7 @@ static void a_row_is_there_at_once(void **state)
     (void)state;
     struct ha_csv *csv = open_csv();
     struct ha_why why;
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(ha_csv_row(csv, (const char *const[]){ "x", "y" }, 2, &why), HA_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(ha_csv_row(csv, (const char *const[]){ "x", "y" }, 2, &why), HA_OK);
     reads_as("1:x|y|\n2:x|y|\n3:x|y|\n");
     assert_int_equal(ha_csv_close(csv, &why), HA_OK);
     assert_int_equal(ha_csv_close(NULL, &why), HA_OK);
@@ -168,12 +164,11 @@ static void a_cut_row_is_taken_back(void **state)
     low.rlim_max = before.rlim_max;
     struct ha_csv *csv = open_csv();
     struct ha_why why;
-    const char *const row[] = { "0123456", "x" };  /* 15 bytes with quotes, comma and line end */
+    const char *const row[] = { "0123456", "x" }; /* 15 bytes with quotes, comma and line end */
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
     enum ha_status status[3];
-    for (int i = 0; i < 3; i++)
-        status[i] = ha_csv_row(csv, row, 2, &why);
+    for (int i = 0; i < 3; i++) status[i] = ha_csv_row(csv, row, 2, &why);
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, handler);
     /* there is room again, but a gap would go unnoticed */
@@ -289,12 +284,12 @@ static void numbers_come_back(void **state)
 static void numbers_ignore_the_locale(void **state)
 {
     (void)state;
-    static const char *const with_comma[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "pl_PL.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8" };
+    static const char *const with_comma[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "pl_PL.UTF-8", "pt_BR.UTF-8",
+                                              "ru_RU.UTF-8" };
     const char *found = NULL;
     for (size_t i = 0; !found && i < sizeof with_comma / sizeof *with_comma; i++)
         found = setlocale(LC_ALL, with_comma[i]);
-    if (!found)
-        skip();
+    if (!found) skip();
     char text[32], mine[8];
     snprintf(mine, sizeof mine, "%.1f", 0.5);
     ha_csv_number(text, 0.5);

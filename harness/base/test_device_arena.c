@@ -15,11 +15,11 @@ struct ha_device {
     size_t limit, given, blocks[3];
 };
 
-static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                struct ha_why *why)
 {
     assert_true(bytes > 0);
-    if (bytes > dev->limit)
-        return ha_why(why, HA_ERROR, "only %zu bytes", dev->limit);
+    if (bytes > dev->limit) return ha_why(why, HA_ERROR, "only %zu bytes", dev->limit);
     *ptr = malloc(bytes);
     dev->blocks[kind]++;
     dev->given++;

@@ -31,10 +31,8 @@ static double value_of(uint16_t h, int exponent_bits)
     int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
     int exponent = h >> fraction_bits & ((1 << exponent_bits) - 1), fraction = h & ((1 << fraction_bits) - 1);
     double sign = h & 0x8000 ? -1 : 1;
-    if (exponent == (1 << exponent_bits) - 1)
-        return fraction ? nan("") : sign * HUGE_VAL;
-    if (exponent == 0)
-        return sign * ldexp(fraction, 1 - bias - fraction_bits);
+    if (exponent == (1 << exponent_bits) - 1) return fraction ? nan("") : sign * HUGE_VAL;
+    if (exponent == 0) return sign * ldexp(fraction, 1 - bias - fraction_bits);
     return sign * ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
 }
 
@@ -59,8 +57,7 @@ static void every_half_has_its_value(void **state)
             float got = f->to((uint16_t)h);
             assert_true(isnan(want) ? isnan(got) : (double)got == want);
             assert_int_equal(bits_of(got) >> 31, h >> 15);
-            if (f->dtype == HA_F16 && isnan(got))
-                assert_true(bits_of(got) & 0x00400000);
+            if (f->dtype == HA_F16 && isnan(got)) assert_true(bits_of(got) & 0x00400000);
         }
 }
 
@@ -70,10 +67,9 @@ static void every_half_comes_back(void **state)
     for (const struct format *f = formats; f < formats + FORMATS; f++)
         for (uint32_t h = 0; h < HALVES; h++) {
             uint16_t back = f->from(f->to((uint16_t)h));
-            if (isnan(f->to((uint16_t)h)))  /* the same, made quiet */
+            if (isnan(f->to((uint16_t)h))) /* the same, made quiet */
                 assert_int_equal(back, h | 1u << (14 - f->exponent_bits));
-            else
-                assert_int_equal(back, h);
+            else assert_int_equal(back, h);
         }
 }
 
@@ -90,7 +86,7 @@ static void rounds_to_nearest_ties_to_even(void **state)
                                                  : value_of((uint16_t)high, f->exponent_bits);
                 double exact = (value_of((uint16_t)low, f->exponent_bits) + top) / 2;
                 float middle = (float)exact;
-                if ((double)middle != exact)  /* the last few of bf16's subnormals have no midpoint in binary32 */
+                if ((double)middle != exact) /* the last few of bf16's subnormals have no midpoint in binary32 */
                     continue;
                 uint32_t m = bits_of(middle);
                 assert_int_equal(f->from(float_of(m | sign << 16)), even | sign);
@@ -102,15 +98,34 @@ static void rounds_to_nearest_ties_to_even(void **state)
 static void the_ends_of_the_range(void **state)
 {
     (void)state;
-    static const struct { float x; uint16_t f16, bf16; } cases[] = {
-        { 0.0f, 0, 0 }, { -0.0f, 0x8000, 0x8000 }, { 1.0f, 0x3c00, 0x3f80 }, { -2.0f, 0xc000, 0xc000 },
-        { 65504.0f, 0x7bff, 0x4780 }, { 65519.996f, 0x7bff, 0x4780 }, { 65520.0f, 0x7c00, 0x4780 },
-        { 1e5f, 0x7c00, 0x47c3 }, { -1e5f, 0xfc00, 0xc7c3 },
-        { HUGE_VALF, 0x7c00, 0x7f80 }, { -HUGE_VALF, 0xfc00, 0xff80 }, { 0x1.fffffep127f, 0x7c00, 0x7f80 },
-        { 0x1.fep127f, 0x7c00, 0x7f7f }, { 0x1.fefffep127f, 0x7c00, 0x7f7f }, { 0x1.ffp127f, 0x7c00, 0x7f80 },
-        { 0x1p-14f, 0x0400, 0x3880 }, { 0x1p-24f, 0x0001, 0x3380 }, { 0x1p-25f, 0x0000, 0x3300 },
-        { 0x1.000002p-25f, 0x0001, 0x3300 }, { 0x1.8p-24f, 0x0002, 0x33c0 }, { -0x1p-149f, 0x8000, 0x8000 },
-        { 0x1p-133f, 0x0000, 0x0001 }, { 0x1p-134f, 0x0000, 0x0000 }, { 0x1.8p-134f, 0x0000, 0x0001 },
+    static const struct {
+        float x;
+        uint16_t f16, bf16;
+    } cases[] = {
+        { 0.0f, 0, 0 },
+        { -0.0f, 0x8000, 0x8000 },
+        { 1.0f, 0x3c00, 0x3f80 },
+        { -2.0f, 0xc000, 0xc000 },
+        { 65504.0f, 0x7bff, 0x4780 },
+        { 65519.996f, 0x7bff, 0x4780 },
+        { 65520.0f, 0x7c00, 0x4780 },
+        { 1e5f, 0x7c00, 0x47c3 },
+        { -1e5f, 0xfc00, 0xc7c3 },
+        { HUGE_VALF, 0x7c00, 0x7f80 },
+        { -HUGE_VALF, 0xfc00, 0xff80 },
+        { 0x1.fffffep127f, 0x7c00, 0x7f80 },
+        { 0x1.fep127f, 0x7c00, 0x7f7f },
+        { 0x1.fefffep127f, 0x7c00, 0x7f7f },
+        { 0x1.ffp127f, 0x7c00, 0x7f80 },
+        { 0x1p-14f, 0x0400, 0x3880 },
+        { 0x1p-24f, 0x0001, 0x3380 },
+        { 0x1p-25f, 0x0000, 0x3300 },
+        { 0x1.000002p-25f, 0x0001, 0x3300 },
+        { 0x1.8p-24f, 0x0002, 0x33c0 },
+        { -0x1p-149f, 0x8000, 0x8000 },
+        { 0x1p-133f, 0x0000, 0x0001 },
+        { 0x1p-134f, 0x0000, 0x0000 },
+        { 0x1.8p-134f, 0x0000, 0x0001 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(ha_f16_from_f32(cases[i].x), cases[i].f16);
@@ -167,8 +182,7 @@ static void rows_are_their_elements(void **state)
     (void)state;
     static const enum ha_dtype types[] = { HA_F32, HA_F16, HA_BF16 };
     float in[41];
-    for (size_t i = 0; i < 41; i++)
-        in[i] = (float)i * 0.37f - 5 + (i % 7 == 0 ? 1e-6f : 0) + (i == 13 ? 1e6f : 0);
+    for (size_t i = 0; i < 41; i++) in[i] = (float)i * 0.37f - 5 + (i % 7 == 0 ? 1e-6f : 0) + (i == 13 ? 1e6f : 0);
     for (size_t t = 0; t < 3; t++)
         for (size_t n = 0; n <= 40; n++)
             for (size_t offset = 0; offset < 2; offset++) {
@@ -178,8 +192,7 @@ static void rows_are_their_elements(void **state)
                 ha_store_row(data + offset, n, types[t], in);
                 assert_int_equal(data[offset + n * size], 0x5a);
                 float out[42];
-                for (size_t i = 0; i < 42; i++)
-                    out[i] = 77;
+                for (size_t i = 0; i < 42; i++) out[i] = 77;
                 ha_load_row(data + offset, n, types[t], out);
                 for (size_t i = 0; i < n; i++) {
                     assert_true(out[i] == ha_round(in[i], types[t]));

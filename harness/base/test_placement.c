@@ -48,13 +48,13 @@ static void small_pages_in_part(void **state)
     assert_true(near(p.huge, 0) && !p.no_huge.text[0]);
     if (p.no_nodes.text[0]) assert_true(isnan(p.absent) && isnan(p.node[0]));
     else assert_true(near(p.absent, 0.75) && near(on_nodes(&p), 0.25));
-    ha_placement_read(&p, m + 4 * MIB - 1, 2);   /* a page written, and one not */
+    ha_placement_read(&p, m + 4 * MIB - 1, 2); /* a page written, and one not */
     if (!p.no_nodes.text[0]) assert_true(near(p.absent, 0.5) && near(on_nodes(&p), 0.5));
     assert_int_equal(munmap(m, 16 * MIB), 0);
 }
 
-/* One mapping, whose first half is made huge by force where the kernel knows how. Its daemon may do so to the rest at any time:
- * then it is made once more. */
+/* One mapping, whose first half is made huge by force where the kernel knows how. Its daemon may do so to the rest at
+ * any time: then it is made once more. */
 static bool half_huge(struct ha_placement *p)
 {
     unsigned char *m = map(MADV_NOHUGEPAGE);

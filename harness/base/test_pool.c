@@ -55,8 +55,7 @@ struct work {
 static void count(void *arg, size_t task, size_t worker)
 {
     struct work *w = arg;
-    if (worker >= w->threads)
-        abort();
+    if (worker >= w->threads) abort();
     w->sum[worker] += task;
     w->times[task]++;
 }
@@ -70,12 +69,10 @@ static void every_task_runs_once(void **state)
         struct work w = { .threads = team_sizes[i] };
         for (size_t run = 1; run <= 5; run++) {
             ha_pool_run(pool, "count", TASKS, count, &w);
-            for (size_t t = 0; t < TASKS; t++)
-                assert_int_equal(w.times[t], run);
+            for (size_t t = 0; t < TASKS; t++) assert_int_equal(w.times[t], run);
         }
         size_t sum = 0;
-        for (size_t t = 0; t < 8; t++)
-            sum += w.sum[t];
+        for (size_t t = 0; t < 8; t++) sum += w.sum[t];
         assert_int_equal(sum, (size_t)5 * TASKS * (TASKS - 1) / 2);
         ha_pool_run(pool, "none", 0, count, NULL);
         ha_pool_run(pool, "one", 1, count, &w);
@@ -136,8 +133,7 @@ static void look(void *arg, size_t task, size_t worker)
     (void)task;
     struct places *p = arg;
     sched_getaffinity(0, sizeof p->of[worker], &p->of[worker]);
-    if (worker == 0)
-        p->caller_cpu = sched_getcpu();
+    if (worker == 0) p->caller_cpu = sched_getcpu();
     pthread_barrier_wait(&p->all);
 }
 
@@ -171,14 +167,12 @@ static void workers_are_pinned_apart(void **state)
     size_t cores = ha_pool_threads(pool), apart = 0;
     ha_pool_destroy(pool);
     assert_true(cores >= 1 && cores <= (size_t)CPU_COUNT(&before));
-    if (cores < 2 || cores >= 8)
-        skip();
+    if (cores < 2 || cores >= 8) skip();
 
     struct places p;
     for (size_t run = 0; run < RUNS; run++) {
         size_t from = run;
-        while (!CPU_ISSET(from % CPU_SETSIZE, &before))
-            from++;
+        while (!CPU_ISSET(from % CPU_SETSIZE, &before)) from++;
         go_to(from % CPU_SETSIZE, &before);
         look_at_places(cores, &p);
         assert_true(CPU_EQUAL(&p.of[0], &before));
@@ -200,8 +194,7 @@ static void workers_are_pinned_apart(void **state)
     assert_true(apart > RUNS / 2);
 
     look_at_places(cores + 1, &p);
-    for (size_t a = 0; a <= cores; a++)
-        assert_true(CPU_EQUAL(&p.of[a], &before));
+    for (size_t a = 0; a <= cores; a++) assert_true(CPU_EQUAL(&p.of[a], &before));
 }
 
 /* In a process that is held on one CPU, no worker leaves it. */
@@ -212,8 +205,7 @@ static void a_restriction_is_respected(void **state)
     cpu_set_t one;
     CPU_ZERO(&one);
     for (size_t cpu = CPU_SETSIZE; cpu-- > 0 && CPU_COUNT(&one) == 0;)
-        if (CPU_ISSET(cpu, &before))
-            CPU_SET(cpu, &one);
+        if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     struct ha_pool *pool = make(0);
     size_t cores = ha_pool_threads(pool);
@@ -222,8 +214,7 @@ static void a_restriction_is_respected(void **state)
     look_at_places(3, &p);
     sched_setaffinity(0, sizeof before, &before);
     assert_int_equal(cores, 1);
-    for (size_t a = 0; a < 3; a++)
-        assert_true(CPU_EQUAL(&p.of[a], &one));
+    for (size_t a = 0; a < 3; a++) assert_true(CPU_EQUAL(&p.of[a], &one));
 }
 
 static void nap(void *arg, size_t task, size_t worker)
@@ -296,8 +287,7 @@ static void spans_tell_who_ran_what(void **state)
         assert_string_equal(s->name, i < 3 ? "meet" : "one");
         assert_true(s->begin_ns >= begin && s->end_ns <= end && s->end_ns > s->begin_ns);
         sum += s->end_ns - s->begin_ns;
-        for (size_t l = 0; l < 3; l++)
-            seen[l] += i < 3 && strcmp(s->lane, lanes[l]) == 0;
+        for (size_t l = 0; l < 3; l++) seen[l] += i < 3 && strcmp(s->lane, lanes[l]) == 0;
     }
     assert_true(seen[0] == 1 && seen[1] == 1 && seen[2] == 1);
     assert_true(sum == busy);
@@ -305,7 +295,8 @@ static void spans_tell_who_ran_what(void **state)
 
 /* ---- start and join --------------------------------------------------------------------------- */
 
-/* Runs as small as there can be: a wake-up that was lost would hang, a worker that came late would be missed in the sum. */
+/* Runs as small as there can be: a wake-up that was lost would hang, a worker that came late would be missed in the
+ * sum. */
 static void tiny_runs(struct ha_pool *pool, size_t runs, struct work *w)
 {
     memset(w, 0, sizeof *w);
@@ -325,7 +316,7 @@ static void thousands_of_tiny_runs(void **state)
         struct ha_pool *pool = make(teams[i]);
         struct work w;
         tiny_runs(pool, teams[i] > 2 ? 400 : 8000, &w);
-        ha_pool_share(pool);   /* now every run finds the workers asleep, or on their way */
+        ha_pool_share(pool); /* now every run finds the workers asleep, or on their way */
         tiny_runs(pool, 400, &w);
         ha_pool_destroy(pool);
     }
@@ -347,7 +338,7 @@ static void runs_after_pauses(void **state)
     ha_pool_run(pool, "late", 2, count, &w);
     assert_true(w.times[0] == runs + 1 && w.times[1] == runs + 1);
     ha_pool_destroy(pool);
-    ha_pool_destroy(make(8));   /* that never ran */
+    ha_pool_destroy(make(8)); /* that never ran */
 }
 
 /* One caller at a time, each another thread, on several pools that take turns. */
@@ -490,6 +481,6 @@ int main(void)
         cmocka_unit_test(who_waits_sleeps),
         cmocka_unit_test(too_many_threads_are_refused),
     };
-    alarm(300);   /* a wake-up that is lost hangs */
+    alarm(300); /* a wake-up that is lost hangs */
     return cmocka_run_group_tests(tests, keep_mask, NULL);
 }

@@ -14,11 +14,15 @@
 static void known_answers(void **state)
 {
     (void)state;
-    static const struct { uint32_t counter[4], key[2], out[4]; } vectors[] = {
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
+    } vectors[] = {
         { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
-        { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff }, { 0xffffffff, 0xffffffff },
+        { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
+          { 0xffffffff, 0xffffffff },
           { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, { 0xa4093822, 0x299f31d0 },
+        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+          { 0xa4093822, 0x299f31d0 },
           { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
@@ -78,8 +82,7 @@ static void counter_and_key_are_as_documented(void **state)
     assert_true(ha_rng_bits(seed, stream, i) == ((uint64_t)w[1] << 32 | w[0]));
     assert_true(ha_rng_uniform(seed, stream, i) == (float)(w[1] >> 8) / 16777216.0f);
     int sum = 0;
-    for (int j = 0; j < 4; j++)
-        sum += (int)(w[j] & 0xffff) + (int)(w[j] >> 16);
+    for (int j = 0; j < 4; j++) sum += (int)(w[j] & 0xffff) + (int)(w[j] >> 16);
     double exact = (sum - 262140) / sqrt(2863311530.0);
     assert_true(fabs((double)ha_rng_normal(seed, stream, i) - exact) <= 2e-7 * fabs(exact));
 }
@@ -95,8 +98,7 @@ static void uniforms_are_uniform(void **state)
         bins[(size_t)(u * BINS)]++;
     }
     double chi2 = 0, want = (double)N / BINS;
-    for (size_t b = 0; b < BINS; b++)
-        chi2 += ((double)bins[b] - want) * ((double)bins[b] - want) / want;
+    for (size_t b = 0; b < BINS; b++) chi2 += ((double)bins[b] - want) * ((double)bins[b] - want) / want;
     /* 63 degrees of freedom: beyond 110 with probability 2e-4, below 30 with 2e-4 */
     assert_true(chi2 > 30 && chi2 < 110);
 }
@@ -112,14 +114,11 @@ static void below_stays_below_and_reaches_all(void **state)
             assert_true(x < limits[l]);
             halves[x >= limits[l] / 2 + limits[l] % 2]++;
         }
-        if (limits[l] % 2 == 0)
-            assert_true(halves[0] > 850 && halves[1] > 850);
+        if (limits[l] % 2 == 0) assert_true(halves[0] > 850 && halves[1] > 850);
     }
     size_t seen[10] = { 0 };
-    for (uint64_t i = 0; i < 2000; i++)
-        seen[ha_rng_below(3, 99, i, 10)]++;
-    for (size_t d = 0; d < 10; d++)
-        assert_true(seen[d] > 140 && seen[d] < 260);
+    for (uint64_t i = 0; i < 2000; i++) seen[ha_rng_below(3, 99, i, 10)]++;
+    for (size_t d = 0; d < 10; d++) assert_true(seen[d] > 140 && seen[d] < 260);
 }
 
 /* Mean 0, variance 1, skewness 0, kurtosis 2.85, each within five standard errors. */
@@ -133,8 +132,7 @@ static void normals_have_their_moments(void **state)
     double m[5] = { 0 }, largest = 0;
     for (size_t i = 0; i < N; i++) {
         double p = 1;
-        for (int k = 1; k <= 4; k++)
-            m[k] += (p *= (double)x[i]);
+        for (int k = 1; k <= 4; k++) m[k] += (p *= (double)x[i]);
         largest = fmax(largest, fabs((double)x[i]));
     }
     free(x);
@@ -156,8 +154,7 @@ static void a_row_is_its_elements(void **state)
             float row[40];
             memset(row, 0xff, sizeof row);
             ha_rng_normals(123456789012345, s, starts[s], n, row);
-            for (size_t j = 0; j < n; j++)
-                assert_true(row[j] == ha_rng_normal(123456789012345, s, starts[s] + j));
+            for (size_t j = 0; j < n; j++) assert_true(row[j] == ha_rng_normal(123456789012345, s, starts[s] + j));
             assert_true(isnan(row[n]));
         }
 }
@@ -168,7 +165,10 @@ static void the_bits_are_pinned(void **state)
     (void)state;
     uint64_t hash = 0xcbf29ce484222325;
     for (uint64_t i = 0; i < 1000; i++) {
-        union { float f; uint32_t u; } x = { .f = ha_rng_normal(1, 2, i) };
+        union {
+            float f;
+            uint32_t u;
+        } x = { .f = ha_rng_normal(1, 2, i) };
         hash = (hash ^ x.u) * 0x100000001b3;
     }
     assert_true(hash == 0xd68b451acabc4aea);

@@ -22,15 +22,13 @@ static unsigned char *image(const char *header, size_t data_bytes, size_t *bytes
     assert_non_null(p);
     memcpy(p, &length, sizeof length);
     memcpy(p + sizeof length, header, (size_t)length);
-    for (size_t i = 0; i < data_bytes; i++)
-        p[sizeof length + (size_t)length + i] = (unsigned char)i;
+    for (size_t i = 0; i < data_bytes; i++) p[sizeof length + (size_t)length + i] = (unsigned char)i;
     return p;
 }
 
 static void expect_reason(const struct ha_why *why, const char *reason)
 {
-    if (!strstr(why->text, reason))
-        fail_msg("reason is '%s', expected '%s'", why->text, reason);
+    if (!strstr(why->text, reason)) fail_msg("reason is '%s', expected '%s'", why->text, reason);
     assert_null(strchr(why->text, '\n'));
 }
 
@@ -44,12 +42,17 @@ static void expect_refused(const void *data, size_t bytes, const char *reason)
     expect_reason(&why, reason);
 }
 
-#define T(name, shape, begin, end) "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define T(name, shape, begin, end) \
+    "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
 
 static void test_hostile_headers(void **state)
 {
     (void)state;
-    static const struct { const char *header; size_t data; const char *reason; } bad[] = {
+    static const struct {
+        const char *header;
+        size_t data;
+        const char *reason;
+    } bad[] = {
         { "", 0, "not JSON" },
         { "{", 0, "not JSON" },
         { "{} x", 0, "not JSON" },
@@ -120,9 +123,16 @@ static void test_lengths(void **state)
     expect_refused(seven, 7, "truncated: 7 bytes");
     size_t bytes;
     unsigned char *p = image("{}", 0, &bytes);
-    const struct { uint64_t length; const char *reason; } bad[] = {
-        { 0, "not JSON" },  { 3, "truncated: the header has 3 bytes" }, { (uint64_t)100 << 20, "truncated" },
-        { ((uint64_t)100 << 20) + 1, "over the limit" }, { UINT64_MAX, "over the limit" }, { UINT64_MAX - 7, "over the limit" },
+    const struct {
+        uint64_t length;
+        const char *reason;
+    } bad[] = {
+        { 0, "not JSON" },
+        { 3, "truncated: the header has 3 bytes" },
+        { (uint64_t)100 << 20, "truncated" },
+        { ((uint64_t)100 << 20) + 1, "over the limit" },
+        { UINT64_MAX, "over the limit" },
+        { UINT64_MAX - 7, "over the limit" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memcpy(p, &bad[i].length, sizeof bad[i].length);
@@ -155,17 +165,16 @@ static void test_good_header(void **state)
 {
     (void)state;
     size_t bytes;
-    unsigned char *p = image("{" T("later", "[2,3]", "4", "28") "," T("scalar", "[]", "0", "4") "," T("none", "[0,7]", "28", "28")
-                             ",\"bytes\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[28,31]},\"__metadata__\":{\"k\":\"v\"}}   ",
+    unsigned char *p = image("{" T("later", "[2,3]", "4", "28") "," T("scalar", "[]", "0", "4") "," T(
+                                 "none", "[0,7]", "28", "28") ",\"bytes\":{\"dtype\":\"U8\",\"shape\":[3],\"data_"
+                                                              "offsets\":[28,31]},\"__metadata__\":{\"k\":\"v\"}}   ",
                              31, &bytes);
     struct ha_safetensors *f;
     struct ha_why why;
-    if (ha_safetensors_parse(&f, "x", p, bytes, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    if (ha_safetensors_parse(&f, "x", p, bytes, &why) != HA_OK) fail_msg("%s", why.text);
     assert_int_equal(ha_safetensors_count(f), 4);
     static const char *const order[] = { "scalar", "later", "none", "bytes" };
-    for (size_t i = 0; i < 4; i++)
-        assert_string_equal(ha_safetensors_at(f, i)->name, order[i]);
+    for (size_t i = 0; i < 4; i++) assert_string_equal(ha_safetensors_at(f, i)->name, order[i]);
     const struct ha_tensor *t = ha_safetensors_find(f, "later");
     assert_int_equal(t->type, HA_T_F32);
     assert_int_equal(t->dims, 2);
@@ -198,8 +207,7 @@ static int files_setup(void **state)
 {
     (void)state;
     strcpy(folder, "/tmp/habench-XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/t.safetensors", folder);
     return 0;
 }
@@ -236,10 +244,9 @@ static void test_not_a_file(void **state)
     fclose(f);
     expect_cannot_open(path, "not a safetensors file");
     char line[4096];
-    FILE *maps = fopen("/proc/self/maps", "r");  /* a file that was refused is not left mapped */
+    FILE *maps = fopen("/proc/self/maps", "r"); /* a file that was refused is not left mapped */
     assert_non_null(maps);
-    while (fgets(line, sizeof line, maps))
-        assert_null(strstr(line, path));
+    while (fgets(line, sizeof line, maps)) assert_null(strstr(line, path));
     fclose(maps);
     char name[3000];
     memset(name, 'x', sizeof name - 1);
@@ -265,14 +272,12 @@ static void test_round_trip(void **state)
         char filler[80] = "";
         memset(filler, 'p', pad);
         const char *const padded[] = { "format", "x", "text", meta[3], "filler", filler, NULL };
-        if (ha_safetensors_write(path, out, 4, padded, &why) != HA_OK)
-            fail_msg("%s", why.text);
+        if (ha_safetensors_write(path, out, 4, padded, &why) != HA_OK) fail_msg("%s", why.text);
         struct stat st;
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal((size_t)st.st_size % 64, (sizeof a + sizeof b + 1) % 64);
         struct ha_safetensors *f;
-        if (ha_safetensors_open(&f, path, &why) != HA_OK)
-            fail_msg("%s", why.text);
+        if (ha_safetensors_open(&f, path, &why) != HA_OK) fail_msg("%s", why.text);
         assert_int_equal(ha_safetensors_count(f), 4);
         for (size_t i = 0; i < 4; i++) {
             const struct ha_tensor *t = ha_safetensors_find(f, out[i].name);
@@ -281,8 +286,7 @@ static void test_round_trip(void **state)
             assert_int_equal(t->dims, out[i].dims);
             assert_memory_equal(t->dim, out[i].dim, sizeof t->dim);
             assert_int_equal(t->bytes, out[i].bytes);
-            if (t->bytes)
-                assert_memory_equal(t->data, out[i].data, t->bytes);
+            if (t->bytes) assert_memory_equal(t->data, out[i].data, t->bytes);
         }
         assert_int_equal((uintptr_t)ha_safetensors_find(f, "layers.0.a")->data % 64, 0);
         assert_string_equal(ha_safetensors_meta(f, "text"), "two\nlines");
@@ -306,13 +310,14 @@ static void test_write_errors(void **state)
     const struct ha_tensor good[] = { { "a", HA_T_F32, 1, { 1 }, a, 4 }, { "a", HA_T_F32, 1, { 1 }, a, 4 } };
     expect_not_written(path, good, 2, NULL, "tensor 'a': the name is taken");
     const struct ha_tensor bad[] = {
-        { "__metadata__", HA_T_F32, 1, { 1 }, a, 4 }, { "a", HA_T_F32, 1, { 2 }, a, 4 },
-        { "a", HA_T_F32, 2, { SIZE_MAX / 2, 8 }, a, 4 }, { "a", HA_T_OTHER, 1, { 1 }, a, 4 },
+        { "__metadata__", HA_T_F32, 1, { 1 }, a, 4 },
+        { "a", HA_T_F32, 1, { 2 }, a, 4 },
+        { "a", HA_T_F32, 2, { SIZE_MAX / 2, 8 }, a, 4 },
+        { "a", HA_T_OTHER, 1, { 1 }, a, 4 },
         { "\xff", HA_T_F32, 1, { 1 }, a, 4 },
     };
     static const char *const reason[] = { "taken", "does not make 4", "does not make 4", "cannot be written", "UTF-8" };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect_not_written(path, &bad[i], 1, NULL, reason[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_not_written(path, &bad[i], 1, NULL, reason[i]);
     const char *const meta[] = { "k", "\xff", NULL };
     expect_not_written(path, good, 1, meta, "UTF-8");
     expect_not_written("/no/such/folder/t", good, 1, NULL, "cannot create: No such file");
@@ -327,14 +332,10 @@ static void test_write_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hostile_headers),
-        cmocka_unit_test(test_deep_nesting_is_refused),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_truncations),
-        cmocka_unit_test(test_good_header),
-        cmocka_unit_test(test_not_a_file),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_write_errors),
+        cmocka_unit_test(test_hostile_headers), cmocka_unit_test(test_deep_nesting_is_refused),
+        cmocka_unit_test(test_lengths),         cmocka_unit_test(test_truncations),
+        cmocka_unit_test(test_good_header),     cmocka_unit_test(test_not_a_file),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_write_errors),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

@@ -79,17 +79,17 @@ static void nan_or_nothing_gives_nan(void **state)
 static void interval_has_the_tabled_ranks(void **state)
 {
     (void)state;
-    static const struct { size_t n, rank; } table[] = {
-        { 1, 1 }, { 2, 1 }, { 5, 1 }, { 6, 1 }, { 8, 1 }, { 9, 2 }, { 11, 2 }, { 12, 3 }, { 15, 4 }, { 20, 6 }, { 25, 8 },
-        { 30, 10 }, { 40, 14 }, { 50, 18 }, { 100, 40 },
+    static const struct {
+        size_t n, rank;
+    } table[] = {
+        { 1, 1 },  { 2, 1 },  { 5, 1 },  { 6, 1 },   { 8, 1 },   { 9, 2 },   { 11, 2 },   { 12, 3 },
+        { 15, 4 }, { 20, 6 }, { 25, 8 }, { 30, 10 }, { 40, 14 }, { 50, 18 }, { 100, 40 },
     };
     double x[100];
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         size_t n = table[i].n;
-        for (size_t j = 0; j < n; j++)
-            x[j] = (double)((j * 37) % n + 1);
-        if (n % 37 == 0)
-            continue;
+        for (size_t j = 0; j < n; j++) x[j] = (double)((j * 37) % n + 1);
+        if (n % 37 == 0) continue;
         double lo, hi;
         ha_median_interval(x, n, &lo, &hi);
         assert_true(lo == (double)table[i].rank);
@@ -103,17 +103,14 @@ static void interval_is_the_tightest(void **state)
     (void)state;
     double row[201] = { 1 }, x[200];
     for (size_t n = 1; n <= 200; n++) {
-        for (size_t k = n; k > 0; k--)
-            row[k] += row[k - 1];
+        for (size_t k = n; k > 0; k--) row[k] += row[k - 1];
         x[n - 1] = (double)n;
         double lo, hi, below = 0;
         ha_median_interval(x, n, &lo, &hi);
         assert_true(hi == (double)n + 1 - lo);
         size_t rank = (size_t)lo;
-        for (size_t k = 0; k < rank; k++)
-            below += ldexp(row[k], -(int)n);
-        if (n >= 6)
-            assert_true(2 * below <= 0.05);
+        for (size_t k = 0; k < rank; k++) below += ldexp(row[k], -(int)n);
+        if (n >= 6) assert_true(2 * below <= 0.05);
         assert_true(2 * (below + ldexp(row[rank], -(int)n)) > 0.05);
     }
 }
@@ -124,8 +121,7 @@ static void interval_of_many_samples(void **state)
     (void)state;
     enum { N = 20000 };
     static double x[N];
-    for (size_t i = 0; i < N; i++)
-        x[i] = (double)(i + 1);
+    for (size_t i = 0; i < N; i++) x[i] = (double)(i + 1);
     double lo, hi;
     ha_median_interval(x, N, &lo, &hi);
     assert_true(fabs(lo - (N / 2 - 0.98 * sqrt(N))) < 2);

@@ -49,10 +49,26 @@ static void finds_the_nearest_word(void **state)
 {
     (void)state;
     const char *const words[] = { "threads", "dtype", "ctx", "head_dim", "heads", "dataset", "BF16", NULL };
-    static const struct { const char *word, *nearest; } cases[] = {
-        { "thread", "threads" }, { "threads", "threads" }, { "dytpe", "dtype" }, { "CTX", "ctx" }, { "ctz", "ctx" },
-        { "headdim", "head_dim" }, { "head", "heads" }, { "datset", "dataset" }, { "bf16", "BF16" }, { "tcx", "ctx" },
-        { "banana", NULL }, { "x", NULL }, { "", NULL }, { "abc", NULL }, { "cab", NULL }, { "dtypo", "dtype" }, { "dapyte", NULL },
+    static const struct {
+        const char *word, *nearest;
+    } cases[] = {
+        { "thread", "threads" },
+        { "threads", "threads" },
+        { "dytpe", "dtype" },
+        { "CTX", "ctx" },
+        { "ctz", "ctx" },
+        { "headdim", "head_dim" },
+        { "head", "heads" },
+        { "datset", "dataset" },
+        { "bf16", "BF16" },
+        { "tcx", "ctx" },
+        { "banana", NULL },
+        { "x", NULL },
+        { "", NULL },
+        { "abc", NULL },
+        { "cab", NULL },
+        { "dtypo", "dtype" },
+        { "dapyte", NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = ha_nearest(cases[i].word, words);

@@ -21,7 +21,9 @@ static struct ha_worker *make(void)
 }
 
 /* Not atomic on purpose: the queue must order all of it. */
-static struct { size_t count, log[4000]; } done;
+static struct {
+    size_t count, log[4000];
+} done;
 
 static void add(void *arg) { done.log[done.count++] = (size_t)(uintptr_t)arg; }
 
@@ -50,8 +52,7 @@ static void jobs_run_in_order(void **state)
     }
     ha_worker_wait(worker, ticket);
     assert_int_equal(done.count, 3000);
-    for (size_t i = 0; i < 3000; i++)
-        assert_int_equal(done.log[i], i);
+    for (size_t i = 0; i < 3000; i++) assert_int_equal(done.log[i], i);
     ha_worker_destroy(worker);
 }
 
@@ -74,8 +75,7 @@ static void destroy_finishes_the_queue(void **state)
     (void)state;
     struct ha_worker *worker = make();
     done.count = 0;
-    for (uintptr_t i = 0; i < 5; i++)
-        ha_worker_submit(worker, "nap", nap, (void *)i);
+    for (uintptr_t i = 0; i < 5; i++) ha_worker_submit(worker, "nap", nap, (void *)i);
     ha_worker_destroy(worker);
     assert_int_equal(done.count, 5);
     ha_worker_destroy(NULL);
@@ -112,8 +112,7 @@ static void only_a_full_queue_blocks(void **state)
     ha_worker_submit(worker, "gate", pass_the_gate, NULL);
     pause_ms(20);
     assert_int_equal(pthread_create(&filler, NULL, fill, worker), 0);
-    for (int i = 0; i < 1000 && atomic_load(&queued) < 1024; i++)
-        pause_ms(2);
+    for (int i = 0; i < 1000 && atomic_load(&queued) < 1024; i++) pause_ms(2);
     pause_ms(20);
     assert_int_equal(atomic_load(&queued), 1024);
     pthread_mutex_unlock(&gate);
@@ -122,7 +121,10 @@ static void only_a_full_queue_blocks(void **state)
     assert_int_equal(done.count, 1100);
 }
 
-static struct { size_t count; struct ha_span span[16]; } trace;
+static struct {
+    size_t count;
+    struct ha_span span[16];
+} trace;
 
 static void keep(void *self, const struct ha_span *span)
 {
@@ -178,12 +180,9 @@ static void ended_tracing_is_silent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_run_in_order),
-        cmocka_unit_test(wait_covers_all_earlier_jobs),
-        cmocka_unit_test(destroy_finishes_the_queue),
-        cmocka_unit_test(only_a_full_queue_blocks),
-        cmocka_unit_test(spans_tell_what_ran),
-        cmocka_unit_test(ended_tracing_is_silent),
+        cmocka_unit_test(jobs_run_in_order),          cmocka_unit_test(wait_covers_all_earlier_jobs),
+        cmocka_unit_test(destroy_finishes_the_queue), cmocka_unit_test(only_a_full_queue_blocks),
+        cmocka_unit_test(spans_tell_what_ran),        cmocka_unit_test(ended_tracing_is_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,21 +7,17 @@
 
 enum ha_status ha_why(struct ha_why *why, enum ha_status status, const char *format, ...)
 {
-    if (!why)
-        return status;
+    if (!why) return status;
     /* not in place: an argument may be why->text, to put words before a reason */
     struct ha_why next;
     va_list args;
     va_start(args, format);
     int length = vsnprintf(next.text, sizeof next.text, format, args);
     va_end(args);
-    if (length < 0)
-        snprintf(next.text, sizeof next.text, "unprintable reason: %s", format);
-    if (length >= (int)sizeof next.text)
-        memcpy(next.text + sizeof next.text - 4, "...", 4);
+    if (length < 0) snprintf(next.text, sizeof next.text, "unprintable reason: %s", format);
+    if (length >= (int)sizeof next.text) memcpy(next.text + sizeof next.text - 4, "...", 4);
     for (char *c = next.text; *c; c++)
-        if (*c == '\n' || *c == '\r')
-            *c = ' ';
+        if (*c == '\n' || *c == '\r') *c = ' ';
     *why = next;
     return status;
 }
@@ -35,8 +31,7 @@ static size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][WORD_MAX + 1], *before = rows[0], *last = rows[1], *row = rows[2];
     size_t columns = strlen(b);
-    for (size_t j = 0; j <= columns; j++)
-        last[j] = j;
+    for (size_t j = 0; j <= columns; j++) last[j] = j;
     for (size_t i = 1; a[i - 1]; i++) {
         row[0] = i;
         for (size_t j = 1; j <= columns; j++) {
@@ -56,14 +51,12 @@ static size_t edit_distance(const char *a, const char *b)
 const char *ha_nearest(const char *word, const char *const *words)
 {
     size_t length = strlen(word);
-    if (length > WORD_MAX)
-        return NULL;
+    if (length > WORD_MAX) return NULL;
     /* near: at most a third of the letters wrong, or one, but never all */
     size_t best = least(length, 1 + (length < 3 ? 1 : length / 3));
     const char *nearest = NULL;
     for (; *words; words++) {
-        if (strlen(*words) > WORD_MAX)
-            continue;
+        if (strlen(*words) > WORD_MAX) continue;
         size_t distance = edit_distance(word, *words);
         if (distance < best) {
             best = distance;

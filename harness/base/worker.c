@@ -17,10 +17,10 @@ struct job {
 struct ha_worker {
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t to_do;    /* a job came, or the end */
-    pthread_cond_t progress; /* a job was taken from the queue, or done */
-    struct job queue[QUEUE]; /* ticket t lies in queue[t % QUEUE] */
-    uint64_t submitted, taken, done;  /* tickets */
+    pthread_cond_t to_do;            /* a job came, or the end */
+    pthread_cond_t progress;         /* a job was taken from the queue, or done */
+    struct job queue[QUEUE];         /* ticket t lies in queue[t % QUEUE] */
+    uint64_t submitted, taken, done; /* tickets */
     bool ending;
     const struct ha_span_sink *sink;
 };
@@ -30,10 +30,8 @@ static void *worker_main(void *self)
     struct ha_worker *w = self;
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        while (w->taken == w->submitted && !w->ending)
-            pthread_cond_wait(&w->to_do, &w->lock);
-        if (w->taken == w->submitted)
-            break;
+        while (w->taken == w->submitted && !w->ending) pthread_cond_wait(&w->to_do, &w->lock);
+        if (w->taken == w->submitted) break;
         struct job job = w->queue[++w->taken % QUEUE];
         const struct ha_span_sink *sink = w->sink;
         pthread_cond_broadcast(&w->progress);
@@ -45,8 +43,7 @@ static void *worker_main(void *self)
 
         pthread_mutex_lock(&w->lock);
         /* under the lock, so that none comes after ha_worker_trace(w, NULL) has returned */
-        if (sink && sink == w->sink)
-            sink->span(sink->self, &span);
+        if (sink && sink == w->sink) sink->span(sink->self, &span);
         w->done = w->taken;
         pthread_cond_broadcast(&w->progress);
     }
@@ -57,14 +54,12 @@ static void *worker_main(void *self)
 enum ha_status ha_worker_create(struct ha_worker **worker, struct ha_why *why)
 {
     struct ha_worker *w = *worker = calloc(1, sizeof *w);
-    if (!w)
-        return ha_why(why, HA_ERROR, "background thread: out of memory");
+    if (!w) return ha_why(why, HA_ERROR, "background thread: out of memory");
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->to_do, NULL);
     pthread_cond_init(&w->progress, NULL);
     int error = pthread_create(&w->thread, NULL, worker_main, w);
-    if (!error)
-        return HA_OK;
+    if (!error) return HA_OK;
     free(w);
     *worker = NULL;
     return ha_why(why, HA_ERROR, "background thread: cannot start: %s", strerror(error));
@@ -73,8 +68,7 @@ enum ha_status ha_worker_create(struct ha_worker **worker, struct ha_why *why)
 uint64_t ha_worker_submit(struct ha_worker *w, const char *name, void (*fn)(void *arg), void *arg)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->submitted - w->taken == QUEUE)
-        pthread_cond_wait(&w->progress, &w->lock);
+    while (w->submitted - w->taken == QUEUE) pthread_cond_wait(&w->progress, &w->lock);
     uint64_t ticket = ++w->submitted;
     w->queue[ticket % QUEUE] = (struct job){ .name = name, .fn = fn, .arg = arg };
     pthread_cond_signal(&w->to_do);
@@ -85,8 +79,7 @@ uint64_t ha_worker_submit(struct ha_worker *w, const char *name, void (*fn)(void
 void ha_worker_wait(struct ha_worker *w, uint64_t ticket)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->done < ticket)
-        pthread_cond_wait(&w->progress, &w->lock);
+    while (w->done < ticket) pthread_cond_wait(&w->progress, &w->lock);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -99,8 +92,7 @@ void ha_worker_trace(struct ha_worker *w, const struct ha_span_sink *sink)
 
 void ha_worker_destroy(struct ha_worker *w)
 {
-    if (!w)
-        return;
+    if (!w) return;
     pthread_mutex_lock(&w->lock);
     w->ending = true;
     pthread_cond_signal(&w->to_do);

@@ -14,6 +14,6 @@ uint64_t ha_worker_submit(struct ha_worker *worker, const char *name, void (*fn)
 void ha_worker_wait(struct ha_worker *worker, uint64_t ticket);
 /* Spans (HA_SPAN_CPU, lane "background") go to sink; NULL ends it. */
 void ha_worker_trace(struct ha_worker *worker, const struct ha_span_sink *sink);
-void ha_worker_destroy(struct ha_worker *worker);  /* finishes the queue */
+void ha_worker_destroy(struct ha_worker *worker); /* finishes the queue */
 
 #endif

@@ -45,7 +45,9 @@ static bool on_link(enum ha_ceiling which) { return which >= HA_CEIL_H2D && whic
 
 static struct ha_reading measure(struct ha_ceiling_bench *b, enum ha_ceiling which, size_t samples)
 {
-    const size_t limit = on_link(which) ? b->link_bytes : which == HA_CEIL_DEVICE_READ ? 2 * b->device_bytes : b->device_bytes;
+    const size_t limit = on_link(which)                 ? b->link_bytes
+                         : which == HA_CEIL_DEVICE_READ ? 2 * b->device_bytes
+                                                        : b->device_bytes;
     ha_ceiling_work *work = ceiling[which].work;
     ha_ceiling_sample *sample = ceiling[which].sample;
     double x[SAMPLES_MAX], nan = (double)NAN, discarded;
@@ -98,16 +100,26 @@ static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
 enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,
                                    const struct ha_kernels *kernels, bool brief, struct ha_why *why)
 {
-    const bool emulated = !strcmp(api->kind, "emulated");   /* nobody waits for figures that mean nothing */
+    const bool emulated = !strcmp(api->kind, "emulated"); /* nobody waits for figures that mean nothing */
     brief = brief || emulated;
-    struct ha_ceiling_bench b = { .api = api, .device = device, .kernels = kernels, .buffer_bytes = (size_t)(brief ? 128 : 512) << 20,
-                                  .link_bytes = (size_t)(brief ? 32 : 128) << 20, .work_ns = emulated ? 10e6 : brief ? 20e6 : 50e6 };
+    struct ha_ceiling_bench b = { .api = api,
+                                  .device = device,
+                                  .kernels = kernels,
+                                  .buffer_bytes = (size_t)(brief ? 128 : 512) << 20,
+                                  .link_bytes = (size_t)(brief ? 32 : 128) << 20,
+                                  .work_ns = emulated ? 10e6
+                                             : brief  ? 20e6
+                                                      : 50e6 };
     b.device_bytes = device_bytes(&b, brief);
     enum ha_status status = open_bench(&b, why);
 
     for (int i = 0; i < HA_CEILINGS && status == HA_OK; i++) {
         bool latency = !strcmp(ceiling[i].unit, "ns");
-        out->of[i] = measure(&b, (enum ha_ceiling)i, i == HA_CEIL_POOL_IDLE ? SAMPLES_SLOW : latency ? SAMPLES_MAX : brief ? 5 : 15);
+        out->of[i] = measure(&b, (enum ha_ceiling)i,
+                             i == HA_CEIL_POOL_IDLE ? SAMPLES_SLOW
+                             : latency              ? SAMPLES_MAX
+                             : brief                ? 5
+                                                    : 15);
     }
     if (status == HA_OK) out->meters = ha_ceiling_meters(&b);
     const char *failure = api->failure(device);

@@ -13,31 +13,38 @@ struct ha_reading {
 };
 
 enum ha_ceiling {
-    HA_CEIL_READ_1, HA_CEIL_READ_ALL,           /* host memory, GB/s, one thread and all */
-    HA_CEIL_COPY_ALL,                           /* memcpy, bytes copied per second, all threads */
-    HA_CEIL_FLOPS_1, HA_CEIL_FLOPS_ALL,         /* multiply-adds of floats in registers, GFLOP/s, one thread and all */
-    HA_CEIL_H2D, HA_CEIL_D2H, HA_CEIL_BOTH,     /* the link, GB/s, by its copy engines; both ways at once, summed */
-    HA_CEIL_KERNEL_H2D, HA_CEIL_KERNEL_D2H, HA_CEIL_KERNEL_BOTH,   /* the link, by kernels that read or write mapped memory */
-    HA_CEIL_DEVICE_READ,                        /* device memory, GB/s, by a kernel */
-    HA_CEIL_D2D,                                /* inside the device, bytes copied per second */
-    HA_CEIL_LAUNCH,                             /* ns: enqueue of an empty operation until the host sees it done */
-    HA_CEIL_ENQUEUE,                            /* ns: the enqueue alone, until it returns */
-    HA_CEIL_SYNC,                               /* ns: waiting for a stream that has nothing to do */
-    HA_CEIL_FLAG,                               /* ns: host writes a flag, the device answers with another */
-    HA_CEIL_CORES,                              /* ns: a line of cache from one core to another, one way; the median pair, the nearest, the farthest */
-    HA_CEIL_POOL,                               /* ns: wake-up and join of all CPU threads, right after another */
-    HA_CEIL_POOL_IDLE,                          /* the same after a millisecond without work */
-    HA_CEIL_CLOCK,                              /* ns: smallest step of the clock */
+    HA_CEIL_READ_1,
+    HA_CEIL_READ_ALL, /* host memory, GB/s, one thread and all */
+    HA_CEIL_COPY_ALL, /* memcpy, bytes copied per second, all threads */
+    HA_CEIL_FLOPS_1,
+    HA_CEIL_FLOPS_ALL, /* multiply-adds of floats in registers, GFLOP/s, one thread and all */
+    HA_CEIL_H2D,
+    HA_CEIL_D2H,
+    HA_CEIL_BOTH, /* the link, GB/s, by its copy engines; both ways at once, summed */
+    HA_CEIL_KERNEL_H2D,
+    HA_CEIL_KERNEL_D2H,
+    HA_CEIL_KERNEL_BOTH, /* the link, by kernels that read or write mapped memory */
+    HA_CEIL_DEVICE_READ, /* device memory, GB/s, by a kernel */
+    HA_CEIL_D2D,         /* inside the device, bytes copied per second */
+    HA_CEIL_LAUNCH,      /* ns: enqueue of an empty operation until the host sees it done */
+    HA_CEIL_ENQUEUE,     /* ns: the enqueue alone, until it returns */
+    HA_CEIL_SYNC,        /* ns: waiting for a stream that has nothing to do */
+    HA_CEIL_FLAG,        /* ns: host writes a flag, the device answers with another */
+    HA_CEIL_CORES, /* ns: a line of cache from one core to another, one way; the median pair, the nearest, the farthest
+                    */
+    HA_CEIL_POOL,  /* ns: wake-up and join of all CPU threads, right after another */
+    HA_CEIL_POOL_IDLE, /* the same after a millisecond without work */
+    HA_CEIL_CLOCK,     /* ns: smallest step of the clock */
 };
 enum { HA_CEILINGS = HA_CEIL_CLOCK + 1 };
 
 struct ha_ceilings {
     struct ha_reading of[HA_CEILINGS];
-    struct ha_device_meters meters;             /* read while the device read its memory; NaN and "" where it has none */
+    struct ha_device_meters meters; /* read while the device read its memory; NaN and "" where it has none */
 };
 
-/* The host's by these kernels' read and flops: the best that this CPU has. brief: about a second in all; else about five. An
- * emulated device is always measured briefly. */
+/* The host's by these kernels' read and flops: the best that this CPU has. brief: about a second in all; else about
+ * five. An emulated device is always measured briefly. */
 enum ha_status ha_ceilings_measure(struct ha_ceilings *out, const struct ha_device_api *api, struct ha_device *device,
                                    const struct ha_kernels *kernels, bool brief, struct ha_why *why);
 const char *ha_ceiling_name(enum ha_ceiling which);

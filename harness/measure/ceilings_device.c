@@ -5,18 +5,29 @@
 
 /* ---- the link and the device's memory ----------------------------------------------------------- */
 
-static bool copy(struct ha_ceiling_bench *b, int stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+static bool copy(struct ha_ceiling_bench *b, int stream, void *dst, const void *src, size_t bytes,
+                 enum ha_direction dir)
 {
     return b->api->copy(b->stream[stream], dst, src, bytes, dir) == HA_OK;
 }
 
-bool ha_ceiling_h2d(struct ha_ceiling_bench *b, size_t bytes) { return copy(b, 0, b->memory, b->pinned, bytes, HA_H2D); }
-bool ha_ceiling_d2h(struct ha_ceiling_bench *b, size_t bytes) { return copy(b, 0, b->pinned, b->memory, bytes, HA_D2H); }
-bool ha_ceiling_d2d(struct ha_ceiling_bench *b, size_t bytes) { return copy(b, 0, b->memory + b->device_bytes, b->memory, bytes, HA_D2D); }
+bool ha_ceiling_h2d(struct ha_ceiling_bench *b, size_t bytes)
+{
+    return copy(b, 0, b->memory, b->pinned, bytes, HA_H2D);
+}
+bool ha_ceiling_d2h(struct ha_ceiling_bench *b, size_t bytes)
+{
+    return copy(b, 0, b->pinned, b->memory, bytes, HA_D2H);
+}
+bool ha_ceiling_d2d(struct ha_ceiling_bench *b, size_t bytes)
+{
+    return copy(b, 0, b->memory + b->device_bytes, b->memory, bytes, HA_D2D);
+}
 
 bool ha_ceiling_both(struct ha_ceiling_bench *b, size_t bytes)
 {
-    return ha_ceiling_h2d(b, bytes) && copy(b, 1, b->pinned + b->link_bytes, b->memory + b->device_bytes, bytes, HA_D2H);
+    return ha_ceiling_h2d(b, bytes)
+           && copy(b, 1, b->pinned + b->link_bytes, b->memory + b->device_bytes, bytes, HA_D2H);
 }
 
 /* by a kernel, on pages one after the other */
@@ -25,7 +36,11 @@ static bool move(struct ha_ceiling_bench *b, int stream, void *dst, const void *
     enum { PAGE = 4096 };
 
     if (!b->api->move || !b->mapped) return false;
-    const struct ha_device_move pages = { .dst = dst, .src = src, .rows = bytes / PAGE, .row_bytes = PAGE, .dst_stride_bytes = PAGE,
+    const struct ha_device_move pages = { .dst = dst,
+                                          .src = src,
+                                          .rows = bytes / PAGE,
+                                          .row_bytes = PAGE,
+                                          .dst_stride_bytes = PAGE,
                                           .src_stride_bytes = PAGE };
     return b->api->move(b->stream[stream], &pages) == HA_OK;
 }
@@ -72,11 +87,11 @@ static bool timed(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load
 bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t limit, struct ha_ceiling_load *load)
 {
     enum { FIRST_BYTES = 256 << 10, STEP = 4096, TIMES_MOST = 64, TRIES = 3 };
-    const double much = 10, short_share = 0.1;   /* of work_ns: not to be waited for; where launch and end would count */
+    const double much = 10, short_share = 0.1; /* of work_ns: not to be waited for; where launch and end would count */
     double ns, least_ns = (double)INFINITY;
 
     *load = (struct ha_ceiling_load){ work, FIRST_BYTES < limit ? FIRST_BYTES : limit, 1 };
-    for (int i = 0; i < TRIES; i++) {   /* the first one finds everything cold */
+    for (int i = 0; i < TRIES; i++) { /* the first one finds everything cold */
         if (!timed(b, load, &ns)) return false;
         least_ns = fmin(least_ns, ns);
     }
@@ -103,9 +118,20 @@ struct ha_device_meters ha_meters_read(const struct ha_device_api *api, struct h
 {
     const double nan = (double)NAN;
     struct ha_device_meters m = {
-        .want_link_GBps = want_link_GBps, .sm_clock_MHz = nan, .sm_clock_max_MHz = nan, .memory_clock_MHz = nan, .memory_clock_max_MHz = nan,
-        .temperature_C = nan, .power_W = nan, .energy_J = nan, .link_gen = nan, .link_gen_max = nan, .link_width = nan,
-        .link_width_max = nan, .link_rx_GBps = nan, .link_tx_GBps = nan,
+        .want_link_GBps = want_link_GBps,
+        .sm_clock_MHz = nan,
+        .sm_clock_max_MHz = nan,
+        .memory_clock_MHz = nan,
+        .memory_clock_max_MHz = nan,
+        .temperature_C = nan,
+        .power_W = nan,
+        .energy_J = nan,
+        .link_gen = nan,
+        .link_gen_max = nan,
+        .link_width = nan,
+        .link_width_max = nan,
+        .link_rx_GBps = nan,
+        .link_tx_GBps = nan,
     };
 
     if (api->meters) api->meters(device, &m);
@@ -118,7 +144,8 @@ struct ha_device_meters ha_ceiling_meters(struct ha_ceiling_bench *b)
     struct ha_ceiling_load load;
     double ns;
 
-    if (!b->api->meters || !ha_ceiling_fit(b, ha_ceiling_device_read, 2 * b->device_bytes, &load) || !timed(b, &load, &ns))
+    if (!b->api->meters || !ha_ceiling_fit(b, ha_ceiling_device_read, 2 * b->device_bytes, &load)
+        || !timed(b, &load, &ns))
         return ha_meters_read(b->api, b->device, false);
     for (double queued_ns = 0; queued_ns < MEANWHILE_NS && enqueue(b, &load);) queued_ns += ns;
     struct ha_device_meters m = ha_meters_read(b->api, b->device, false);
@@ -131,7 +158,9 @@ struct ha_device_meters ha_ceiling_meters(struct ha_ceiling_bench *b)
 static bool blend_one(struct ha_ceiling_bench *b)
 {
     float *y = (float *)(void *)b->memory;
-    const struct ha_device_blend one = { .y = y, .x = y, .rows = 1, .cols = 1, .y_stride = 1, .x_stride = 1, .a = 0, .b = 1 };
+    const struct ha_device_blend one = {
+        .y = y, .x = y, .rows = 1, .cols = 1, .y_stride = 1, .x_stride = 1, .a = 0, .b = 1
+    };
 
     return b->api->blend && b->api->blend(b->stream[0], &one) == HA_OK;
 }
@@ -169,7 +198,8 @@ bool ha_ceiling_flag(struct ha_ceiling_bench *b, double *ns)
 
     if (!b->api->flag_wait || !b->api->flag_write || !b->flag) return false;
     uint32_t next = __atomic_load_n(&b->flag[1], __ATOMIC_ACQUIRE) + 1;
-    if (b->api->flag_wait(b->stream[0], &b->flag[0], next) != HA_OK || b->api->flag_write(b->stream[0], &b->flag[1], next) != HA_OK)
+    if (b->api->flag_wait(b->stream[0], &b->flag[0], next) != HA_OK
+        || b->api->flag_write(b->stream[0], &b->flag[1], next) != HA_OK)
         return false;
     uint64_t begin = ha_now_ns(), now = begin;
     __atomic_store_n(&b->flag[0], next, __ATOMIC_RELEASE);

@@ -50,7 +50,7 @@ static double spin(const struct ha_kernels *kernels)
 
 struct spins {
     const struct ha_kernels *kernels;
-    atomic_size_t missing;   /* workers that have not come yet */
+    atomic_size_t missing; /* workers that have not come yet */
     _Atomic double sum;
 };
 

@@ -18,33 +18,33 @@ struct ha_ceiling_bench {
     struct ha_arena *host;
     struct ha_device_arena *arena;
     struct ha_stream *stream[2];
-    unsigned char *buffer;              /* [buffer_bytes] of the host, for copies */
-    unsigned char *pinned, *mapped;     /* [2][link_bytes]; mapped: NULL where it is of no use */
-    unsigned char *memory;              /* [2][device_bytes] of the device */
-    uint32_t *sum;                      /* of the device */
-    uint32_t *flag;                     /* [2] mapped: to the device, and back; or NULL */
+    unsigned char *buffer;          /* [buffer_bytes] of the host, for copies */
+    unsigned char *pinned, *mapped; /* [2][link_bytes]; mapped: NULL where it is of no use */
+    unsigned char *memory;          /* [2][device_bytes] of the device */
+    uint32_t *sum;                  /* of the device */
+    uint32_t *flag;                 /* [2] mapped: to the device, and back; or NULL */
     size_t buffer_bytes, link_bytes, device_bytes;
-    double work_ns;                     /* what one sample may take */
-    size_t pair;                        /* of cores, the next to be measured */
+    double work_ns; /* what one sample may take */
+    size_t pair;    /* of cores, the next to be measured */
 };
 
 /* One sample; false: this device cannot. */
 typedef bool ha_ceiling_sample(struct ha_ceiling_bench *b, double *value);
-ha_ceiling_sample ha_ceiling_read_one, ha_ceiling_read_all, ha_ceiling_copy_all, ha_ceiling_flops_one, ha_ceiling_flops_all,
-                  ha_ceiling_tick;                                                                                   /* ceilings_host.c */
-ha_ceiling_sample ha_ceiling_cores, ha_ceiling_wake, ha_ceiling_wake_idle;                                           /* ceilings_threads.c */
-ha_ceiling_sample ha_ceiling_launch, ha_ceiling_enqueue, ha_ceiling_sync, ha_ceiling_flag;                           /* ceilings_device.c */
+ha_ceiling_sample ha_ceiling_read_one, ha_ceiling_read_all, ha_ceiling_copy_all, ha_ceiling_flops_one,
+    ha_ceiling_flops_all, ha_ceiling_tick;                                                 /* ceilings_host.c */
+ha_ceiling_sample ha_ceiling_cores, ha_ceiling_wake, ha_ceiling_wake_idle;                 /* ceilings_threads.c */
+ha_ceiling_sample ha_ceiling_launch, ha_ceiling_enqueue, ha_ceiling_sync, ha_ceiling_flag; /* ceilings_device.c */
 
 /* Work for the device: enqueues the transfer of so many bytes. */
 typedef bool ha_ceiling_work(struct ha_ceiling_bench *b, size_t bytes);
-ha_ceiling_work ha_ceiling_h2d, ha_ceiling_d2h, ha_ceiling_both, ha_ceiling_kernel_h2d, ha_ceiling_kernel_d2h, ha_ceiling_kernel_both,
-                ha_ceiling_device_read, ha_ceiling_d2d;
+ha_ceiling_work ha_ceiling_h2d, ha_ceiling_d2h, ha_ceiling_both, ha_ceiling_kernel_h2d, ha_ceiling_kernel_d2h,
+    ha_ceiling_kernel_both, ha_ceiling_device_read, ha_ceiling_d2d;
 struct ha_ceiling_load {
     ha_ceiling_work *work;
     size_t bytes, times;
 };
-/* limit bytes, or fewer where they took much longer than work_ns, and more than once where they took much less; false: this
- * device cannot. */
+/* limit bytes, or fewer where they took much longer than work_ns, and more than once where they took much less; false:
+ * this device cannot. */
 bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t limit, struct ha_ceiling_load *load);
 /* bytes per nanosecond */
 bool ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load, double *GBps);

@@ -10,8 +10,8 @@
 /* Two workers in turn add one to a number, so that its line goes from core to core and back. */
 struct ping {
     _Alignas(64) atomic_uint number;
-    _Alignas(64) size_t of[2];   /* the workers */
-    double ns;                   /* one way; the first writes it */
+    _Alignas(64) size_t of[2]; /* the workers */
+    double ns;                 /* one way; the first writes it */
 };
 
 /* The partner may have been given no core, or be on this one. */
@@ -32,7 +32,7 @@ static void ping(void *arg, size_t task, size_t worker)
     (void)task;
     if (worker != p->of[0] && !odd) return;
     uint64_t begin_ns = 0;
-    for (unsigned i = 0; i <= ROUNDS; i++) {   /* the first round waits until both are here */
+    for (unsigned i = 0; i <= ROUNDS; i++) { /* the first round waits until both are here */
         if (i == 1) begin_ns = ha_now_ns();
         await(&p->number, 2 * i + odd);
         atomic_store_explicit(&p->number, 2 * i + odd + 1, memory_order_release);
@@ -49,7 +49,8 @@ static bool next_pair(struct ha_ceiling_bench *b, size_t of[2])
     const size_t workers = ha_pool_threads(b->pool), pairs = workers * (workers - 1) / 2;
 
     if (!pairs) return false;
-    size_t i = b->pair++ % (pairs < PAIRS_MOST ? pairs : PAIRS_MOST) * (pairs < PAIRS_MOST ? 1 : pairs / PAIRS_MOST), first = 0;
+    size_t i = b->pair++ % (pairs < PAIRS_MOST ? pairs : PAIRS_MOST) * (pairs < PAIRS_MOST ? 1 : pairs / PAIRS_MOST),
+           first = 0;
     for (; i >= workers - 1 - first; first++) i -= workers - 1 - first;
     of[0] = first;
     of[1] = first + 1 + i;

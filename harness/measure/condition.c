@@ -10,8 +10,14 @@ struct ha_condition ha_condition_none(void)
 {
     const double nan = (double)NAN;
 
-    return (struct ha_condition){ .sm_clock_MHz = nan, .memory_clock_MHz = nan, .link_gen = nan, .link_width = nan, .temperature_C = nan,
-                             .power_W = nan, .energy_step_J = nan, .before_J = nan };
+    return (struct ha_condition){ .sm_clock_MHz = nan,
+                                  .memory_clock_MHz = nan,
+                                  .link_gen = nan,
+                                  .link_width = nan,
+                                  .temperature_C = nan,
+                                  .power_W = nan,
+                                  .energy_step_J = nan,
+                                  .before_J = nan };
 }
 
 static bool has(const char *reasons, const char *reason, size_t length)

@@ -21,14 +21,15 @@ static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src,
     return real->copy(stream, dst, src, bytes, dir);
 }
 
-static enum ha_status copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src, size_t src_stride,
-                              size_t row_bytes, size_t rows, enum ha_direction dir)
+static enum ha_status copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
+                              size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir)
 {
     count(dir, row_bytes * rows);
     return real->copy_2d(stream, dst, dst_stride, src, src_stride, row_bytes, rows, dir);
 }
 
-static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
+static enum ha_status copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                  enum ha_direction dir)
 {
     for (size_t i = 0; i < pieces->count; i++) count(dir, pieces->bytes[i]);
     return real->copy_pieces(stream, pieces, dir);
@@ -40,7 +41,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region {
     uintptr_t begin;
     size_t bytes;
-} *regions;
+} * regions;
 static size_t regions_count, regions_room;
 
 static void remember(const void *ptr, size_t bytes)
@@ -75,7 +76,8 @@ static bool is_mapped(const void *ptr)
     return found;
 }
 
-static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                struct ha_why *why)
 {
     const enum ha_status status = real->mem_alloc(dev, kind, bytes, ptr, why);
     if (status == HA_OK && kind == HA_MEM_MAPPED && bytes) remember(*ptr, bytes);

@@ -8,12 +8,12 @@
  * device table has no pointer to itself, so there is one meter: one case runs at a time. */
 
 struct ha_meter_count {
-    uint64_t h2d_bytes, d2h_bytes, copies;   /* a piece of copy_pieces is a copy */
-    uint64_t zero_copy_bytes;                /* of moves: rows read from mapped memory and rows written there */
+    uint64_t h2d_bytes, d2h_bytes, copies; /* a piece of copy_pieces is a copy */
+    uint64_t zero_copy_bytes;              /* of moves: rows read from mapped memory and rows written there */
 };
 
-/* The table to hand to a variant: that of `api`, with counted copies. Valid until the next call, and so is what it knows
- * of memory: what was allocated through it is freed through it, before. */
+/* The table to hand to a variant: that of `api`, with counted copies. Valid until the next call, and so is what it
+ * knows of memory: what was allocated through it is freed through it, before. */
 const struct ha_device_api *ha_meter_wrap(const struct ha_device_api *api);
 /* since the last call */
 struct ha_meter_count ha_meter_take(void);

@@ -9,22 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A block is a huge page. Each worker has PARTS x blocks of them; a reading takes one part of every worker's, the next one the
- * other, so that what caches hold is never what a reading begins with. */
+/* A block is a huge page. Each worker has PARTS x blocks of them; a reading takes one part of every worker's, the next
+ * one the other, so that what caches hold is never what a reading begins with. */
 enum { BLOCK_BYTES = 2 << 20, PARTS = 2, BLOCKS_LEAST = 4, LINE = 64 };
 static const size_t reading_bytes = (size_t)128 << 20;
 
 struct turn {
-    _Alignas(LINE) atomic_size_t next;   /* block to be read of a worker's part */
+    _Alignas(LINE) atomic_size_t next; /* block to be read of a worker's part */
 };
 
 struct ha_paired {
     struct ha_pool *pool;
     uint64_t (*read)(const void *p, size_t bytes);
     struct ha_arena *arena;
-    unsigned char *bytes;   /* [workers][PARTS][blocks][BLOCK_BYTES] */
+    unsigned char *bytes; /* [workers][PARTS][blocks][BLOCK_BYTES] */
     size_t workers, blocks, part;
-    struct turn *turn;      /* [workers] */
+    struct turn *turn; /* [workers] */
 };
 
 static unsigned char *block(const struct ha_paired *p, size_t worker, size_t part, size_t i)
@@ -59,7 +59,7 @@ static void read_blocks(void *arg, size_t task, size_t worker)
 double ha_paired_read_all(struct ha_paired *p)
 {
     for (size_t w = 0; w < p->workers; w++) atomic_store_explicit(&p->turn[w].next, 0, memory_order_relaxed);
-    ha_pool_each(p->pool, "ceiling", nothing, NULL);   /* awake */
+    ha_pool_each(p->pool, "ceiling", nothing, NULL); /* awake */
     const uint64_t begin_ns = ha_now_ns();
     ha_pool_each(p->pool, "ceiling", read_blocks, p);
     const uint64_t ns = ha_now_ns() - begin_ns;
@@ -74,7 +74,8 @@ double ha_paired_read_alone(struct ha_paired *p)
     const uint64_t begin_ns = ha_now_ns();
 
     for (size_t w = 0; w < p->workers && bytes < reading_bytes; w++)
-        for (size_t i = 0; i < p->blocks && bytes < reading_bytes; i++, bytes += BLOCK_BYTES) p->read(block(p, w, p->part, i), BLOCK_BYTES);
+        for (size_t i = 0; i < p->blocks && bytes < reading_bytes; i++, bytes += BLOCK_BYTES)
+            p->read(block(p, w, p->part, i), BLOCK_BYTES);
     const uint64_t ns = ha_now_ns() - begin_ns;
     p->part = (p->part + 1) % PARTS;
     return (double)bytes / (double)ns;
@@ -107,7 +108,8 @@ static size_t blocks_for(size_t workers)
     return blocks > BLOCKS_LEAST ? blocks : BLOCKS_LEAST;
 }
 
-enum ha_status ha_paired_create(struct ha_paired **out, struct ha_pool *pool, const struct ha_kernels *kernels, struct ha_why *why)
+enum ha_status ha_paired_create(struct ha_paired **out, struct ha_pool *pool, const struct ha_kernels *kernels,
+                                struct ha_why *why)
 {
     struct ha_paired *p = *out = calloc(1, sizeof *p);
 

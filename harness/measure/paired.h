@@ -1,8 +1,8 @@
 #ifndef HA_PAIRED_H
 #define HA_PAIRED_H
 
-/* What the machine reads from memory right now: taken next to every sample of a kernel, because two threads' ceiling changes
- * with where a hypervisor puts their cores, also within a run. */
+/* What the machine reads from memory right now: taken next to every sample of a kernel, because two threads' ceiling
+ * changes with where a hypervisor puts their cores, also within a run. */
 
 #include "harness/api/kernels.h"
 #include "harness/base/pool.h"
@@ -10,20 +10,21 @@
 struct ha_paired;
 
 struct ha_paired_sample {
-    double GBps;      /* all workers of the pool together */
-    double GBps_1;    /* the caller alone */
-    double scale;     /* GBps / (threads x GBps_1); of one thread 1 */
+    double GBps;   /* all workers of the pool together */
+    double GBps_1; /* the caller alone */
+    double scale;  /* GBps / (threads x GBps_1); of one thread 1 */
 };
 
-/* A buffer on huge pages that the workers of this pool fill, each what it will read: at least 256 MiB, 16 MiB for each worker and
- * four times the last cache. Uses kernels->read. The pool outlives it. */
-enum ha_status ha_paired_create(struct ha_paired **paired, struct ha_pool *pool, const struct ha_kernels *kernels, struct ha_why *why);
-/* Reads at least 128 MiB, others than the last reading; not while the pool runs. With several workers, one reading by all and one
- * by the caller alone. */
+/* A buffer on huge pages that the workers of this pool fill, each what it will read: at least 256 MiB, 16 MiB for each
+ * worker and four times the last cache. Uses kernels->read. The pool outlives it. */
+enum ha_status ha_paired_create(struct ha_paired **paired, struct ha_pool *pool, const struct ha_kernels *kernels,
+                                struct ha_why *why);
+/* Reads at least 128 MiB, others than the last reading; not while the pool runs. With several workers, one reading by
+ * all and one by the caller alone. */
 void ha_paired_read(struct ha_paired *paired, struct ha_paired_sample *sample);
 /* One reading, GB/s. */
 double ha_paired_read_all(struct ha_paired *paired);
 double ha_paired_read_alone(struct ha_paired *paired);
-void ha_paired_destroy(struct ha_paired *paired);   /* NULL: nothing */
+void ha_paired_destroy(struct ha_paired *paired); /* NULL: nothing */
 
 #endif

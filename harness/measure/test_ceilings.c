@@ -3,7 +3,7 @@
 
 #include "harness/base/pool.h"
 #include "harness/measure/ceilings.h"
-#include "harness/registry.h"
+#include "harness/base/registry.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -25,7 +25,8 @@ static int open_host(void **state)
     (void)state;
     for (size_t i = 0; i < ha_devices_count; i++)
         if (!strcmp(ha_devices_all[i]->name, "host")) host = ha_devices_all[i];
-    if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK || host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK)
+    if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK
+        || host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK)
         fail_msg("%s", why.text);
     return 0;
 }
@@ -53,12 +54,15 @@ static bool measured(const struct ha_reading *r)
 
 /* ---- a device that sleeps for as long as its memory would take ------------------------------------ */
 
-enum { SLOW_NS_A_BYTE = 40 };   /* 0.025 GB/s: 64 MB in 2.7 s */
+enum { SLOW_NS_A_BYTE = 40 }; /* 0.025 GB/s: 64 MB in 2.7 s */
 static size_t reads, largest;
-static int reading;             /* atomic: enqueued and not done */
+static int reading; /* atomic: enqueued and not done */
 static bool busy_when_asked;
 
-static void sleep_ns(uint64_t ns) { nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL); }
+static void sleep_ns(uint64_t ns)
+{
+    nanosleep(&(struct timespec){ (time_t)(ns / 1000000000), (long)(ns % 1000000000) }, NULL);
+}
 
 static void nap(void *arg)
 {
@@ -98,7 +102,7 @@ static double sleepy_flops(size_t rounds)
 {
     assert_true(rounds > 0);
     sleep_ns(500000);
-    return 1.5e6;   /* 3 GFLOP/s */
+    return 1.5e6; /* 3 GFLOP/s */
 }
 
 static size_t cores(void)
@@ -133,8 +137,8 @@ static void slow_and_poor(void **state)
     assert_rate(&c.of[HA_CEIL_READ_ALL], n * READ_GBPS);
     assert_rate(&c.of[HA_CEIL_FLOPS_1], 3);
     assert_rate(&c.of[HA_CEIL_FLOPS_ALL], n * 3);
-    static const enum ha_ceiling without[] = { HA_CEIL_KERNEL_H2D, HA_CEIL_KERNEL_D2H, HA_CEIL_KERNEL_BOTH, HA_CEIL_LAUNCH, HA_CEIL_ENQUEUE,
-                                               HA_CEIL_FLAG };
+    static const enum ha_ceiling without[] = { HA_CEIL_KERNEL_H2D, HA_CEIL_KERNEL_D2H, HA_CEIL_KERNEL_BOTH,
+                                               HA_CEIL_LAUNCH,     HA_CEIL_ENQUEUE,    HA_CEIL_FLAG };
     for (size_t i = 0; i < sizeof without / sizeof *without; i++) assert_int_equal(c.of[without[i]].samples, 0);
     assert_true(measured(&c.of[HA_CEIL_H2D]) && measured(&c.of[HA_CEIL_D2D]) && measured(&c.of[HA_CEIL_SYNC]));
     const struct ha_reading *read = &c.of[HA_CEIL_DEVICE_READ];
@@ -152,7 +156,8 @@ static void all_that_the_device_offers(void **state)
 
     (void)state;
     for (int i = 0; i < HA_CEILINGS; i++)
-        if ((i != HA_CEIL_CORES || cores() > 1) && !measured(&c.of[i])) fail_msg("%s: not measured", ha_ceiling_name((enum ha_ceiling)i));
+        if ((i != HA_CEIL_CORES || cores() > 1) && !measured(&c.of[i]))
+            fail_msg("%s: not measured", ha_ceiling_name((enum ha_ceiling)i));
     /* after a pause nobody is awake; before it, somebody now and then */
     if (cores() > 1) assert_true(c.of[HA_CEIL_POOL].lo < c.of[HA_CEIL_POOL_IDLE].lo);
     assert_true(isnan(c.meters.sm_clock_MHz) && !*c.meters.throttle);

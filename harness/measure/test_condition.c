@@ -19,7 +19,7 @@ static int reads;
 static void read_now(struct ha_device *device, struct ha_device_meters *out)
 {
     (void)device;
-    assert_false(out->want_link_GBps);   /* it takes 40 ms */
+    assert_false(out->want_link_GBps); /* it takes 40 ms */
     *out = now;
     reads++;
 }
@@ -28,8 +28,13 @@ static const struct ha_device_api metered = { .meters = read_now }, without = { 
 
 static void turn(double clock, double temperature, double power, double energy, double gen, const char *throttle)
 {
-    now = (struct ha_device_meters){ .sm_clock_MHz = clock, .memory_clock_MHz = 2 * clock, .temperature_C = temperature, .power_W = power,
-                                     .energy_J = energy, .link_gen = gen, .link_width = 4 * gen };
+    now = (struct ha_device_meters){ .sm_clock_MHz = clock,
+                                     .memory_clock_MHz = 2 * clock,
+                                     .temperature_C = temperature,
+                                     .power_W = power,
+                                     .energy_J = energy,
+                                     .link_gen = gen,
+                                     .link_width = 4 * gen };
     snprintf(now.throttle, sizeof now.throttle, "%s", throttle);
 }
 
@@ -65,7 +70,7 @@ static void the_worst_of_all_readings_stands(void **state)
     assert_string_equal(c.throttle, "power cap, software thermal");
     turn(1800, 60, 400, 0, 5, "none");
     pass(&c, 400, 440);
-    assert_string_equal(c.throttle, "power cap, software thermal");   /* it was held down, whatever came later */
+    assert_string_equal(c.throttle, "power cap, software thermal"); /* it was held down, whatever came later */
 }
 
 static void energy_needs_a_counter_that_moves(void **state)
@@ -75,7 +80,7 @@ static void energy_needs_a_counter_that_moves(void **state)
     (void)state;
     turn(1900, 50, 300, 0, 5, "none");
     pass(&c, 100, 130);
-    pass(&c, 130, 130);   /* too short to be seen */
+    pass(&c, 130, 130); /* too short to be seen */
     pass(&c, 130, 190);
     assert_true(isnan(c.energy_step_J));
     c = ha_condition_none();
@@ -92,8 +97,8 @@ static void without_meters_everything_is_empty(void **state)
     (void)state;
     ha_condition_begin(&c, &without, NULL);
     ha_condition_end(&c, &without, NULL, 10);
-    assert_true(isnan(c.sm_clock_MHz) && isnan(c.memory_clock_MHz) && isnan(c.temperature_C) && isnan(c.power_W) && isnan(c.energy_step_J)
-                && isnan(c.link_gen) && isnan(c.link_width));
+    assert_true(isnan(c.sm_clock_MHz) && isnan(c.memory_clock_MHz) && isnan(c.temperature_C) && isnan(c.power_W)
+                && isnan(c.energy_step_J) && isnan(c.link_gen) && isnan(c.link_width));
     assert_string_equal(c.throttle, "");
     assert_true(isnan(m.sm_clock_MHz) && isnan(m.link_rx_GBps) && isnan(m.energy_J) && !*m.throttle && !*m.bus_id);
 }
@@ -105,10 +110,10 @@ static void reasons_are_told_apart(void **state)
     (void)state;
     turn(1, 1, 1, 0, 1, "hardware thermal");
     pass(&c, 0, 1);
-    turn(1, 1, 1, 0, 1, "thermal, hardware");   /* words that stand within others */
+    turn(1, 1, 1, 0, 1, "thermal, hardware"); /* words that stand within others */
     pass(&c, 0, 1);
     assert_string_equal(c.throttle, "hardware thermal, thermal, hardware");
-    for (int i = 0; i < 40; i++) {              /* more than there is room for */
+    for (int i = 0; i < 40; i++) { /* more than there is room for */
         char reason[32];
         snprintf(reason, sizeof reason, "reason %d", i);
         turn(1, 1, 1, 0, 1, reason);

@@ -1,7 +1,7 @@
 /* What the meter counts, over the embedded device. */
 
 #include "harness/measure/meter.h"
-#include "harness/registry.h"
+#include "harness/base/registry.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@ enum { BYTES = 4096 };
 static const struct ha_device_api *api;
 static struct ha_device *device;
 static struct ha_stream *stream;
-static char *memory[3], *unknown;   /* by kind; unknown: mapped, and not allocated through the meter */
+static char *memory[3], *unknown; /* by kind; unknown: mapped, and not allocated through the meter */
 static bool is_to_fail;
 
 static int begin(void **state)
@@ -66,7 +66,8 @@ static void copies_and_pieces(void **state)
     char *up[3] = { memory[0], memory[0] + 100, memory[0] + 200 };
     const char *down[3] = { memory[1], memory[2], memory[1] + 100 };
     const size_t bytes[3] = { 10, 0, 7 };
-    const struct ha_device_pieces pieces = { (void *const *)(void *)up, (const void *const *)(const void *)down, bytes, 3 };
+    const struct ha_device_pieces pieces = { (void *const *)(void *)up, (const void *const *)(const void *)down, bytes,
+                                             3 };
     assert_int_equal(api->copy(stream, memory[0], memory[1], 100, HA_H2D), HA_OK);
     counted(100, 0, 1, 0);
     assert_int_equal(api->copy_2d(stream, memory[1], 64, memory[0], 32, 16, 4, HA_D2H), HA_OK);
@@ -78,8 +79,12 @@ static void copies_and_pieces(void **state)
 
 static void move(char *dst, const char *src)
 {
-    assert_int_equal(api->move(stream, &(struct ha_device_move){ .dst = dst, .src = src, .rows = 5, .row_bytes = 20, .dst_stride_bytes = 32,
-                                                                .src_stride_bytes = 24 }), HA_OK);
+    assert_int_equal(
+        api->move(
+            stream,
+            &(struct ha_device_move){
+                .dst = dst, .src = src, .rows = 5, .row_bytes = 20, .dst_stride_bytes = 32, .src_stride_bytes = 24 }),
+        HA_OK);
 }
 
 static void moves_over_the_link(void **state)
@@ -104,7 +109,8 @@ static void freed_memory_is_forgotten(void **state)
     struct ha_why why;
     void *block[40];
     for (int round = 0; round < 2; round++) {
-        for (size_t i = 0; i < 40; i++) assert_int_equal(api->mem_alloc(device, HA_MEM_MAPPED, 256, &block[i], &why), HA_OK);
+        for (size_t i = 0; i < 40; i++)
+            assert_int_equal(api->mem_alloc(device, HA_MEM_MAPPED, 256, &block[i], &why), HA_OK);
         memset(block[17], 0, 256);
         move(memory[HA_MEM_DEVICE], block[17]);
         counted(0, 0, 0, 100);

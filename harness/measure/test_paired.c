@@ -34,7 +34,8 @@ static uint64_t keep_and_nap(const void *p, size_t bytes)
     const unsigned char *first = p;
     pthread_mutex_lock(&read_.lock);
     unwritten = unwritten || !first[0] || !first[bytes - 1];
-    if (read_.count < READS_MAX) read_.of[read_.count++] = (struct record){ (uintptr_t)p, bytes, reading, pthread_self() };
+    if (read_.count < READS_MAX)
+        read_.of[read_.count++] = (struct record){ (uintptr_t)p, bytes, reading, pthread_self() };
     pthread_mutex_unlock(&read_.lock);
     nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
     return 0;
@@ -74,9 +75,10 @@ static void read_in_turn(size_t threads)
     struct ha_pool *pool;
     struct ha_paired *p;
     struct ha_why why;
-    if (ha_pool_create(&pool, threads, &why) != HA_OK || ha_paired_create(&p, pool, &kernels, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_pool_create(&pool, threads, &why) != HA_OK || ha_paired_create(&p, pool, &kernels, &why) != HA_OK)
+        fail_msg("%s", why.text);
     read_.count = reading = 0;
-    bool others = false;   /* than the caller */
+    bool others = false; /* than the caller */
     while (reading < 4) {
         const bool alone = reading % 2;
         const double GBps = alone ? ha_paired_read_alone(p) : ha_paired_read_all(p);
@@ -119,6 +121,7 @@ static void every_pair_of_cores(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(one_thread), cmocka_unit_test(three_threads), cmocka_unit_test(every_pair_of_cores) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(one_thread), cmocka_unit_test(three_threads),
+                                        cmocka_unit_test(every_pair_of_cores) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

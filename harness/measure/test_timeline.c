@@ -97,11 +97,14 @@ static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, u
 {
     const struct ha_span_sink *sink = ha_timeline_sink(timeline, origin);
 
-    sink->span(sink->self, &(struct ha_span){ .begin_ns = begin, .end_ns = end, .bytes = bytes, .kind = kind, .lane = "a", .name = "b" });
+    sink->span(
+        sink->self,
+        &(struct ha_span){ .begin_ns = begin, .end_ns = end, .bytes = bytes, .kind = kind, .lane = "a", .name = "b" });
 }
 
 /* W = [1000, 2000): kernels 1100-1300 and 1200-1500 on two streams, a copy up 1400-1600, one down 1900-2100 (half of it
- * inside), polling 1600-1900, CPU work of two threads 1250-1450; selection in the background, 1700-1750, is no attention. */
+ * inside), polling 1600-1900, CPU work of two threads 1250-1450; selection in the background, 1700-1750, is no
+ * attention. */
 static void a_step_by_hand(void **state)
 {
     struct ha_usage u = { 0 };
@@ -116,7 +119,7 @@ static void a_step_by_hand(void **state)
     put(HA_FROM_POOL, HA_SPAN_CPU, 1250, 1450, 0);
     put(HA_FROM_POOL, HA_SPAN_CPU, 1300, 1400, 0);
     put(HA_FROM_WORKER, HA_SPAN_CPU, 1700, 1750, 0);
-    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 500, 900, 0);   /* of the step before */
+    put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 500, 900, 0); /* of the step before */
     assert_int_equal(ha_timeline_measure(timeline, (struct ha_interval){ 1000, 2000 }, &u, NULL), HA_OK);
     assert_int_equal(u.wall_ns, 1000);
     assert_int_equal(u.kernel_ns, 400);
@@ -180,9 +183,11 @@ static void nothing_is_not_zero(void **state)
 
 static void one_long_step_does_not_speak_for_all(void **state)
 {
-    const struct ha_usage steps[] = { { .wall_ns = 100, .kernel_ns = 50, .device_ns = 50, .h2d_ns = 10, .h2d_bytes = 40 },
-                                      { .wall_ns = 100, .kernel_ns = 60, .device_ns = 60 },
-                                      { .wall_ns = 100000, .kernel_ns = 70, .device_ns = 70 } };
+    const struct ha_usage steps[] = {
+        { .wall_ns = 100, .kernel_ns = 50, .device_ns = 50, .h2d_ns = 10, .h2d_bytes = 40 },
+        { .wall_ns = 100, .kernel_ns = 60, .device_ns = 60 },
+        { .wall_ns = 100000, .kernel_ns = 70, .device_ns = 70 }
+    };
     struct ha_ratios r;
 
     (void)state;

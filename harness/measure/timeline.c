@@ -36,10 +36,8 @@ static void keep(void *self, const struct ha_span *span)
             t->capacity = capacity;
         }
     }
-    if (t->count < t->capacity)
-        t->spans[t->count++] = (struct ha_timeline_span){ *span, in->origin };
-    else
-        t->dropped++;
+    if (t->count < t->capacity) t->spans[t->count++] = (struct ha_timeline_span){ *span, in->origin };
+    else t->dropped++;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -47,8 +45,7 @@ enum ha_status ha_timeline_create(struct ha_timeline **timeline, struct ha_why *
 {
     struct ha_timeline *t = calloc(1, sizeof *t);
 
-    if (!t)
-        return ha_why(why, HA_ERROR, "no memory for a timeline");
+    if (!t) return ha_why(why, HA_ERROR, "no memory for a timeline");
     pthread_mutex_init(&t->lock, NULL);
     for (int i = 0; i < HA_ORIGIN_COUNT; i++)
         t->inlets[i] = (struct inlet){ t, (enum ha_origin)i, { &t->inlets[i], keep } };
@@ -56,7 +53,10 @@ enum ha_status ha_timeline_create(struct ha_timeline **timeline, struct ha_why *
     return HA_OK;
 }
 
-const struct ha_span_sink *ha_timeline_sink(struct ha_timeline *t, enum ha_origin origin) { return &t->inlets[origin].sink; }
+const struct ha_span_sink *ha_timeline_sink(struct ha_timeline *t, enum ha_origin origin)
+{
+    return &t->inlets[origin].sink;
+}
 
 void ha_timeline_clear(struct ha_timeline *t)
 {
@@ -71,8 +71,7 @@ size_t ha_timeline_dropped(const struct ha_timeline *t) { return t->dropped; }
 
 void ha_timeline_destroy(struct ha_timeline *t)
 {
-    if (!t)
-        return;
+    if (!t) return;
     pthread_mutex_destroy(&t->lock);
     free(t->spans);
     free(t);
@@ -95,38 +94,32 @@ static void classify(const struct ha_timeline_span *s, bool in[SETS])
     in[CPU] = kind == HA_SPAN_CPU && s->origin == HA_FROM_POOL;
 }
 
-enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interval w, struct ha_usage *sum, struct ha_why *why)
+enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interval w, struct ha_usage *sum,
+                                   struct ha_why *why)
 {
     struct ha_interval *x = malloc(SETS * (t->count + 1) * sizeof *x), *set[SETS];
     size_t n[SETS] = { 0 };
 
-    if (!x)
-        return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
-    for (int i = 0; i < SETS; i++)
-        set[i] = x + (size_t)i * (t->count + 1);
+    if (!x) return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
+    for (int i = 0; i < SETS; i++) set[i] = x + (size_t)i * (t->count + 1);
     for (size_t i = 0; i < t->count; i++) {
         const struct ha_span *s = &t->spans[i].span;
-        struct ha_interval c = { s->begin_ns > w.begin_ns ? s->begin_ns : w.begin_ns, s->end_ns < w.end_ns ? s->end_ns : w.end_ns };
+        struct ha_interval c = { s->begin_ns > w.begin_ns ? s->begin_ns : w.begin_ns,
+                                 s->end_ns < w.end_ns ? s->end_ns : w.end_ns };
         bool in[SETS];
         double share;
 
-        if (c.end_ns <= c.begin_ns)
-            continue;
+        if (c.end_ns <= c.begin_ns) continue;
         share = (double)(c.end_ns - c.begin_ns) / (double)(s->end_ns - s->begin_ns);
         classify(&t->spans[i], in);
         for (int j = 0; j < SETS; j++)
-            if (in[j])
-                set[j][n[j]++] = c;
-        if (in[H2D])
-            sum->h2d_bytes += share * (double)s->bytes;
-        if (in[D2H])
-            sum->d2h_bytes += share * (double)s->bytes;
+            if (in[j]) set[j][n[j]++] = c;
+        if (in[H2D]) sum->h2d_bytes += share * (double)s->bytes;
+        if (in[D2H]) sum->d2h_bytes += share * (double)s->bytes;
         sum->zero_copy_bytes += share * (double)s->zero_copy_bytes;
-        if (t->spans[i].origin == HA_FROM_POOL)
-            sum->pool_ns += c.end_ns - c.begin_ns;
+        if (t->spans[i].origin == HA_FROM_POOL) sum->pool_ns += c.end_ns - c.begin_ns;
     }
-    for (int j = 0; j < SETS; j++)
-        n[j] = ha_interval_union(set[j], n[j]);
+    for (int j = 0; j < SETS; j++) n[j] = ha_interval_union(set[j], n[j]);
     sum->wall_ns += w.end_ns - w.begin_ns;
     sum->kernel_ns += ha_interval_length(set[KERNEL], n[KERNEL]);
     sum->copy_ns += ha_interval_length(set[COPY], n[COPY]);
@@ -157,7 +150,8 @@ struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
     };
 }
 
-enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size_t threads, struct ha_ratios *out, struct ha_why *why)
+enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size_t threads, struct ha_ratios *out,
+                                struct ha_why *why)
 {
     enum { RATIOS = sizeof(struct ha_ratios) / sizeof(double) };
     double *x = malloc((count + 1) * sizeof *x);

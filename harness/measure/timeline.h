@@ -35,12 +35,13 @@ void ha_timeline_destroy(struct ha_timeline *timeline);
 struct ha_usage {
     uint64_t wall_ns, kernel_ns, copy_ns, device_ns /* |K u C| */, cpu_ns /* |P| */, overlap_ns /* |P n (K u C)| */;
     uint64_t h2d_ns, d2h_ns;
-    uint64_t pool_ns;                 /* over all threads of the pool */
+    uint64_t pool_ns; /* over all threads of the pool */
     double h2d_bytes, d2h_bytes, zero_copy_bytes;
     size_t windows;
 };
 
-enum ha_status ha_timeline_measure(const struct ha_timeline *timeline, struct ha_interval window, struct ha_usage *sum, struct ha_why *why);
+enum ha_status ha_timeline_measure(const struct ha_timeline *timeline, struct ha_interval window, struct ha_usage *sum,
+                                   struct ha_why *why);
 
 /* The columns. NaN where there is nothing to divide by. */
 struct ha_ratios {
@@ -49,6 +50,7 @@ struct ha_ratios {
 struct ha_ratios ha_usage_ratios(const struct ha_usage *sum, size_t threads);
 /* The median of each over steps, as the step's time is one: a single step that was interrupted for long
  * would outweigh all others in a ratio of sums. Steps without a value do not count. */
-enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size_t threads, struct ha_ratios *out, struct ha_why *why);
+enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size_t threads, struct ha_ratios *out,
+                                struct ha_why *why);
 
 #endif

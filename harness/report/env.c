@@ -1,8 +1,8 @@
 #include "harness/report/env.h"
 
 #include "harness/base/why.h"
-#include "harness/registry.h"
-#include "harness/version.h"
+#include "harness/base/registry.h"
+#include "harness/base/version.h"
 
 #include <errno.h>
 #include <gnu/libc-version.h>
@@ -52,7 +52,8 @@ static void read_topology(struct ha_env *env)
     env->numa_node = -1;
     if (mine && hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0) {
-            int cores = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE), nodes = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_NUMANODE);
+            int cores = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE),
+                nodes = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_NUMANODE);
             env->cores = cores > 0 ? (size_t)cores : 0;
             env->numa_nodes = nodes > 0 ? (size_t)nodes : 0;
             if (nodes > 1 && hwloc_get_cpubind(t, mine, HWLOC_CPUBIND_PROCESS) == 0)
@@ -119,8 +120,9 @@ static json_t *ceilings_json(const struct ha_ceilings *c)
     for (int i = 0; c && i < HA_CEILINGS; i++)
         if (!isnan(c->of[i].median))
             json_object_set_new(all, ha_ceiling_name((enum ha_ceiling)i),
-                                json_pack("{s:f, s:f, s:f, s:I, s:s}", "median", c->of[i].median, "lo", c->of[i].lo, "hi", c->of[i].hi, "samples",
-                                          (json_int_t)c->of[i].samples, "unit", ha_ceiling_unit((enum ha_ceiling)i)));
+                                json_pack("{s:f, s:f, s:f, s:I, s:s}", "median", c->of[i].median, "lo", c->of[i].lo,
+                                          "hi", c->of[i].hi, "samples", (json_int_t)c->of[i].samples, "unit",
+                                          ha_ceiling_unit((enum ha_ceiling)i)));
     return all;
 }
 
@@ -131,9 +133,15 @@ static json_t *meters_json(const struct ha_device_meters *m)
         const char *name;
         double value;
     } number[] = {
-        { "sm_clock_MHz", m->sm_clock_MHz }, { "sm_clock_max_MHz", m->sm_clock_max_MHz }, { "memory_clock_MHz", m->memory_clock_MHz },
-        { "memory_clock_max_MHz", m->memory_clock_max_MHz }, { "temperature_C", m->temperature_C }, { "power_W", m->power_W },
-        { "link_gen", m->link_gen }, { "link_gen_max", m->link_gen_max }, { "link_width", m->link_width },
+        { "sm_clock_MHz", m->sm_clock_MHz },
+        { "sm_clock_max_MHz", m->sm_clock_max_MHz },
+        { "memory_clock_MHz", m->memory_clock_MHz },
+        { "memory_clock_max_MHz", m->memory_clock_max_MHz },
+        { "temperature_C", m->temperature_C },
+        { "power_W", m->power_W },
+        { "link_gen", m->link_gen },
+        { "link_gen_max", m->link_gen_max },
+        { "link_width", m->link_width },
         { "link_width_max", m->link_width_max },
     };
     const struct {
@@ -156,45 +164,53 @@ static json_t *text_json(const char *text)
     return s ? s : json_null();
 }
 
-enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api, const struct ha_device_info *info,
-                            const struct ha_ceilings *ceilings, struct ha_why *why)
+enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
+                            const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why)
 {
     char path[4096], command[4096];
 
-    if (snprintf(path, sizeof path, "%s/env.json", folder) >= (int)sizeof path) return ha_why(why, HA_ERROR, "%s: the path is too long", folder);
+    if (snprintf(path, sizeof path, "%s/env.json", folder) >= (int)sizeof path)
+        return ha_why(why, HA_ERROR, "%s: the path is too long", folder);
     command_line(command, sizeof command);
-    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema_version", 1, "date_utc",
-                          text_json(env->date), "command", text_json(command), "cpu", text_json(env->cpu), "isa", text_json(env->isa), "cores",
-                          (json_int_t)env->cores, "memory_bytes", (json_int_t)env->memory_bytes, "numa_nodes",
-                          (json_int_t)env->numa_nodes, "numa_node",
-                          env->numa_node < 0 ? json_null() : json_integer(env->numa_node), "kernel", text_json(env->kernel), "libc",
-                          text_json(env->libc), "governor", text_json(env->governor), "huge_pages", text_json(env->huge_pages), "compiler",
-                          text_json(compiler()), "version", text_json(ha_version()));
+    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                          "schema_version", 1, "date_utc", text_json(env->date), "command", text_json(command), "cpu",
+                          text_json(env->cpu), "isa", text_json(env->isa), "cores", (json_int_t)env->cores,
+                          "memory_bytes", (json_int_t)env->memory_bytes, "numa_nodes", (json_int_t)env->numa_nodes,
+                          "numa_node", env->numa_node < 0 ? json_null() : json_integer(env->numa_node), "kernel",
+                          text_json(env->kernel), "libc", text_json(env->libc), "governor", text_json(env->governor),
+                          "huge_pages", text_json(env->huge_pages), "compiler", text_json(compiler()), "version",
+                          text_json(ha_version()));
     if (j && api && info)
-        json_object_set_new(j, "device", json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:o}", "driver", api->name, "kind", api->kind, "name",
-                                                   text_json(info->name), "memory_bytes", (json_int_t)info->memory_bytes, "compute_threads",
-                                                   (json_int_t)info->compute_threads, "built_with",
-                                                   text_json(api->built_with ? api->built_with : ""), "driver_version", text_json(info->driver),
-                                                   "spans", text_json(info->spans)));
+        json_object_set_new(j, "device",
+                            json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:o}", "driver", api->name, "kind",
+                                      api->kind, "name", text_json(info->name), "memory_bytes",
+                                      (json_int_t)info->memory_bytes, "compute_threads",
+                                      (json_int_t)info->compute_threads, "built_with",
+                                      text_json(api->built_with ? api->built_with : ""), "driver_version",
+                                      text_json(info->driver), "spans", text_json(info->spans)));
     if (j && ceilings) {
         json_object_set_new(j, "ceilings", ceilings_json(ceilings));
         json_object_set_new(j, "device_meters", meters_json(&ceilings->meters));
     }
     enum ha_status status = HA_OK;
     if (!j) status = ha_why(why, HA_ERROR, "%s: no memory", path);
-    else if (json_dump_file(j, path, JSON_INDENT(2)) != 0) status = ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
+    else if (json_dump_file(j, path, JSON_INDENT(2)) != 0)
+        status = ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
     json_decref(j);
     return status;
 }
 
-void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api, const struct ha_device_info *info,
-                  const struct ha_ceilings *c)
+void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api,
+                  const struct ha_device_info *info, const struct ha_ceilings *c)
 {
-    fprintf(out, "machine: %s, %zu cores, %.1f GiB; %s; %s kernels; habench %s\n", *env->cpu ? env->cpu : "unknown CPU", env->cores,
-            (double)env->memory_bytes / 1073741824.0, env->kernel, *env->isa ? env->isa : "no", ha_version());
+    fprintf(out, "machine: %s, %zu cores, %.1f GiB; %s; %s kernels; habench %s\n", *env->cpu ? env->cpu : "unknown CPU",
+            env->cores, (double)env->memory_bytes / 1073741824.0, env->kernel, *env->isa ? env->isa : "no",
+            ha_version());
     if (api && info) {
-        const char *means = !info->compute_threads ? "" : strcmp(api->kind, "emulated") ? ", a stand-in in host memory: its times are this host's"
-                          : ", its kernels emulated on this CPU: its times are no GPU's";
+        const char *means = !info->compute_threads ? ""
+                            : strcmp(api->kind, "emulated")
+                                ? ", a stand-in in host memory: its times are this host's"
+                                : ", its kernels emulated on this CPU: its times are no GPU's";
         fprintf(out, "device: %s (%s)%s\n", info->name, api->kind, means);
     }
     if (c)

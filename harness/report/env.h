@@ -9,19 +9,19 @@
 #include <stdio.h>
 
 struct ha_env {
-    char isa[32];              /* CPU kernels: the best here, unless the caller was told of another */
+    char isa[32]; /* CPU kernels: the best here, unless the caller was told of another */
     char cpu[128], kernel[160], governor[32], huge_pages[16], date[32], libc[32];
     size_t cores, numa_nodes;
     uint64_t memory_bytes;
-    int numa_node;             /* that this process is held to, or -1 */
+    int numa_node; /* that this process is held to, or -1 */
 };
 void ha_env_read(struct ha_env *env);
 
 /* Writes FOLDER/env.json. api and ceilings may be NULL. */
-enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api, const struct ha_device_info *info,
-                            const struct ha_ceilings *ceilings, struct ha_why *why);
+enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
+                            const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why);
 /* one or two lines for the end of a report */
-void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api, const struct ha_device_info *info,
-                  const struct ha_ceilings *ceilings);
+void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api,
+                  const struct ha_device_info *info, const struct ha_ceilings *ceilings);
 
 #endif

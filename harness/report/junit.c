@@ -14,8 +14,8 @@ static void put(FILE *f, const char *s)
         case '<': fputs("&lt;", f); break;
         case '>': fputs("&gt;", f); break;
         case '"': fputs("&quot;", f); break;
-        default: putc((unsigned char)*s < 0x20 ? ' ' : *s, f);   /* XML 1.0 has no other control characters */
-    }
+        default: putc((unsigned char)*s < 0x20 ? ' ' : *s, f); /* XML 1.0 has no other control characters */
+        }
 }
 
 static void put_case(FILE *f, const struct ha_row *r, const char *class, double seconds)
@@ -48,7 +48,10 @@ static void put_timing(FILE *f, const struct ha_row *r)
     fputs(isnan(r->step_ns) ? "><skipped message=\"not measured\"/></testcase>\n" : "/>\n", f);
 }
 
-static bool same(const struct ha_row *a, const struct ha_row *b) { return !strcmp(a->suite, b->suite) && !strcmp(a->variant, b->variant); }
+static bool same(const struct ha_row *a, const struct ha_row *b)
+{
+    return !strcmp(a->suite, b->suite) && !strcmp(a->variant, b->variant);
+}
 
 static void put_suite(FILE *f, const struct ha_row *rows, size_t count, size_t first, bool bench)
 {
@@ -74,11 +77,13 @@ static void put_suite(FILE *f, const struct ha_row *rows, size_t count, size_t f
     fputs("  </testsuite>\n", f);
 }
 
-enum ha_status ha_junit_write(const char *folder, const struct ha_row *rows, size_t count, bool bench, struct ha_why *why)
+enum ha_status ha_junit_write(const char *folder, const struct ha_row *rows, size_t count, bool bench,
+                              struct ha_why *why)
 {
     char path[4096];
 
-    if (snprintf(path, sizeof path, "%s/junit.xml", folder) >= (int)sizeof path) return ha_why(why, HA_ERROR, "%.200s: the path is too long", folder);
+    if (snprintf(path, sizeof path, "%s/junit.xml", folder) >= (int)sizeof path)
+        return ha_why(why, HA_ERROR, "%.200s: the path is too long", folder);
     FILE *f = fopen(path, "we");
     if (!f) return ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
     fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"habench\">\n", f);

@@ -14,7 +14,7 @@ struct ha_perfetto {
     FILE *file;
     char *path;
     int cases;
-    bool any;          /* an event has been written: the next needs a comma */
+    bool any; /* an event has been written: the next needs a comma */
 };
 
 static void put_string(FILE *f, const char *s)
@@ -61,14 +61,18 @@ enum ha_status ha_perfetto_open(struct ha_perfetto **file, const char *path, str
 
 static const char *lane_of(const struct ha_timeline_span *s)
 {
-    return s->span.kind == HA_SPAN_H2D ? "link host to device" : s->span.kind == HA_SPAN_D2H ? "link device to host"
-           : s->span.lane ? s->span.lane : "device";
+    return s->span.kind == HA_SPAN_H2D   ? "link host to device"
+           : s->span.kind == HA_SPAN_D2H ? "link device to host"
+           : s->span.lane                ? s->span.lane
+                                         : "device";
 }
 
 static const char *kind_name(enum ha_span_kind kind)
 {
-    static const char *const name[] = { [HA_SPAN_KERNEL] = "kernel", [HA_SPAN_H2D] = "h2d", [HA_SPAN_D2H] = "d2h", [HA_SPAN_D2D] = "d2d",
-                                        [HA_SPAN_WAIT] = "wait", [HA_SPAN_CPU] = "cpu", [HA_SPAN_LAUNCH] = "launch" };
+    static const char *const name[] = {
+        [HA_SPAN_KERNEL] = "kernel", [HA_SPAN_H2D] = "h2d", [HA_SPAN_D2H] = "d2h",      [HA_SPAN_D2D] = "d2d",
+        [HA_SPAN_WAIT] = "wait",     [HA_SPAN_CPU] = "cpu", [HA_SPAN_LAUNCH] = "launch"
+    };
     return name[kind];
 }
 
@@ -81,7 +85,8 @@ static void put_name(struct ha_perfetto *t, const char *what, int pid, int tid, 
     fputs("}}", t->file);
 }
 
-static void put_span(struct ha_perfetto *t, int pid, int tid, const char *kind, const struct ha_span *s, uint64_t from_ns)
+static void put_span(struct ha_perfetto *t, int pid, int tid, const char *kind, const struct ha_span *s,
+                     uint64_t from_ns)
 {
     next(t);
     fprintf(t->file, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", pid, tid,
@@ -91,8 +96,8 @@ static void put_span(struct ha_perfetto *t, int pid, int tid, const char *kind, 
             (unsigned long long)s->zero_copy_bytes);
 }
 
-enum ha_status ha_perfetto_case(struct ha_perfetto *t, const char *id, const struct ha_timeline *timeline, struct ha_interval window,
-                             struct ha_why *why)
+enum ha_status ha_perfetto_case(struct ha_perfetto *t, const char *id, const struct ha_timeline *timeline,
+                                struct ha_interval window, struct ha_why *why)
 {
     const struct ha_span step = { .begin_ns = window.begin_ns, .end_ns = window.end_ns, .name = "step" };
     const char *lane[LANES_MAX] = { "step" };
@@ -120,7 +125,9 @@ enum ha_status ha_perfetto_case(struct ha_perfetto *t, const char *id, const str
 enum ha_status ha_perfetto_close(struct ha_perfetto *t, struct ha_why *why)
 {
     if (!t) return HA_OK;
-    enum ha_status status = fclose(t->file) == 0 ? HA_OK : ha_why(why, HA_ERROR, "%s: cannot write: %s", t->path, strerror(errno));
+    enum ha_status status = fclose(t->file) == 0
+                                ? HA_OK
+                                : ha_why(why, HA_ERROR, "%s: cannot write: %s", t->path, strerror(errno));
     free(t->path);
     free(t);
     return status;

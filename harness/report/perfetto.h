@@ -13,8 +13,8 @@ struct ha_perfetto;
 /* A file that is there is replaced. */
 enum ha_status ha_perfetto_open(struct ha_perfetto **file, const char *path, struct ha_why *why);
 /* the spans that touch the window, times from its begin */
-enum ha_status ha_perfetto_case(struct ha_perfetto *trace, const char *id, const struct ha_timeline *timeline, struct ha_interval window,
-                             struct ha_why *why);
+enum ha_status ha_perfetto_case(struct ha_perfetto *trace, const char *id, const struct ha_timeline *timeline,
+                                struct ha_interval window, struct ha_why *why);
 enum ha_status ha_perfetto_close(struct ha_perfetto *trace, struct ha_why *why);
 
 #endif

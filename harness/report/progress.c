@@ -20,7 +20,8 @@ void ha_progress_case(struct ha_progress *p, const char *id)
     p->drawn_ns = now;
     fprintf(stderr, "\r\033[K%zu of %zu", p->done + 1, p->cases > p->done ? p->cases : p->done + 1);
     if (p->done && p->cases > p->done)
-        fprintf(stderr, ", about %.0f s left", (double)(now - p->begin_ns) / 1e9 / (double)p->done * (double)(p->cases - p->done));
+        fprintf(stderr, ", about %.0f s left",
+                (double)(now - p->begin_ns) / 1e9 / (double)p->done * (double)(p->cases - p->done));
     fprintf(stderr, ": %.*s", ID_SHOWN, id);
     fflush(stderr);
 }
@@ -28,7 +29,7 @@ void ha_progress_case(struct ha_progress *p, const char *id)
 void ha_progress_done(struct ha_progress *p)
 {
     p->done++;
-    if (p->on) fputs("\r\033[K", stderr);   /* what is logged next begins on a clean line */
+    if (p->on) fputs("\r\033[K", stderr); /* what is logged next begins on a clean line */
 }
 
 void ha_progress_end(struct ha_progress *p)

@@ -16,7 +16,8 @@ struct ha_row {
     double process, block, iter, step, layer;
     char role[16];
     /* independents */
-    char suite[64], family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96], isa[32];
+    char suite[64], family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96],
+        isa[32];
     double layers, batch, q_len;
     char ctx_len[160];
     double q_heads, kv_heads, head_dim;

@@ -10,11 +10,11 @@ enum { CELL = 256 };
 
 static void number(char *out, const char *format, double x)
 {
-    #pragma GCC diagnostic push
-    #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
     if (isnan(x)) strcpy(out, "-");
     else snprintf(out, CELL, format, x);
-    #pragma GCC diagnostic pop
+#pragma GCC diagnostic pop
 }
 
 static void name(const struct ha_row *r, char *out)
@@ -35,7 +35,10 @@ static void recall(const struct ha_row *r, char *out) { number(out, "%.4f", r->r
 static void certificate(const struct ha_row *r, char *out) { number(out, "%.3f", r->cert_slack); }
 static void keys(const struct ha_row *r, char *out) { number(out, "%.1f", r->keys_mean); }
 static void step(const struct ha_row *r, char *out) { number(out, "%.4g", r->step_ns / 1e6); }
-static void spread(const struct ha_row *r, char *out) { number(out, "%.1f", 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns); }
+static void spread(const struct ha_row *r, char *out)
+{
+    number(out, "%.1f", 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns);
+}
 static void full(const struct ha_row *r, char *out) { number(out, "%.2f", r->vs_full); }
 static void device_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->gpu_idle); }
 static void cpu_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->cpu_idle); }
@@ -48,16 +51,16 @@ enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3 };
 
 static const struct column {
     const char *title;
-    int width;              /* negative: to the left */
+    int width; /* negative: to the left */
     unsigned where;
     void (*cell)(const struct ha_row *r, char *out);
 } columns[] = {
-    { "variant", -34, BOTH, name },       { "verdict", -7, BOTH, verdict },    { "err/bound", 9, BOTH, error },
-    { "rel L2", 9, BOTH, rel_l2 },        { "head max", 9, IN_CHECK, head_max }, { "mass", 7, BOTH, mass },
-    { "least", 7, IN_CHECK, mass_min },   { "recall", 7, IN_CHECK, recall },   { "cert", 6, IN_CHECK, certificate },
-    { "keys", 9, IN_CHECK, keys },        { "step ms", 9, IN_BENCH, step },    { "+-%", 5, IN_BENCH, spread },
-    { "x full", 7, IN_BENCH, full },      { "idle%", 6, IN_BENCH, device_idle }, { "CPU id%", 7, IN_BENCH, cpu_idle },
-    { "ovl%", 6, IN_BENCH, overlap },     { "MB/step", 9, IN_BENCH, moved },   { "up GB/s", 7, IN_BENCH, rate },
+    { "variant", -34, BOTH, name },        { "verdict", -7, BOTH, verdict },      { "err/bound", 9, BOTH, error },
+    { "rel L2", 9, BOTH, rel_l2 },         { "head max", 9, IN_CHECK, head_max }, { "mass", 7, BOTH, mass },
+    { "least", 7, IN_CHECK, mass_min },    { "recall", 7, IN_CHECK, recall },     { "cert", 6, IN_CHECK, certificate },
+    { "keys", 9, IN_CHECK, keys },         { "step ms", 9, IN_BENCH, step },      { "+-%", 5, IN_BENCH, spread },
+    { "x full", 7, IN_BENCH, full },       { "idle%", 6, IN_BENCH, device_idle }, { "CPU id%", 7, IN_BENCH, cpu_idle },
+    { "ovl%", 6, IN_BENCH, overlap },      { "MB/step", 9, IN_BENCH, moved },     { "up GB/s", 7, IN_BENCH, rate },
     { "floor", 6, IN_BENCH, floor_ratio },
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
@@ -66,10 +69,12 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static void workload(const struct ha_row *r, char *out, size_t size)
 {
-    snprintf(out, size, "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers%s%s%s, %s seed %.0f, device %s (%s), %.0f threads",
+    snprintf(out, size,
+             "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers%s%s%s, %s seed %.0f, device %s "
+             "(%s), %.0f threads",
              r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
-             *r->model ? " of " : "", r->model, !strcmp(r->load, "layer") ? " with their products" : "", r->dataset, r->seed, r->device,
-             r->device_kind, r->threads);
+             *r->model ? " of " : "", r->model, !strcmp(r->load, "layer") ? " with their products" : "", r->dataset,
+             r->seed, r->device, r->device_kind, r->threads);
 }
 
 static bool same_workload(const struct ha_row *a, const struct ha_row *b)
@@ -122,9 +127,11 @@ static void print_reasons(FILE *out, const struct ha_row *rows, size_t count)
     for (size_t i = 0; i < count; i++) {
         size_t before = 0, n = 0;
         if (strcmp(rows[i].verdict, "waived")) continue;
-        while (before < i && (strcmp(rows[before].verdict, "waived") || strcmp(rows[before].reason, rows[i].reason))) before++;
+        while (before < i && (strcmp(rows[before].verdict, "waived") || strcmp(rows[before].reason, rows[i].reason)))
+            before++;
         if (before < i) continue;
-        for (size_t j = i; j < count; j++) n += !strcmp(rows[j].verdict, "waived") && !strcmp(rows[j].reason, rows[i].reason);
+        for (size_t j = i; j < count; j++)
+            n += !strcmp(rows[j].verdict, "waived") && !strcmp(rows[j].reason, rows[i].reason);
         fprintf(out, "\nwaived: %zu x %s\n", n, rows[i].reason);
     }
 }

@@ -94,7 +94,7 @@ static void read_back(const char *name)
 {
     struct ha_why why = { "" };
 
-    forget();   /* another file has other columns */
+    forget(); /* another file has other columns */
     assert_int_equal(ha_csv_read(file(name), read_row, NULL, &why), HA_OK);
 }
 
@@ -128,10 +128,10 @@ static void a_row_reads_back(void **state)
     assert_string_equal(seen.header[0], "schema_version");
     assert_string_equal(cell("case_id"), "cpu:ctx=1");
     assert_string_equal(cell("reason"), "with, comma and \"quotes\"");
-    assert_true(strtod(cell("step_ns"), NULL) == 1234567.890123456789);   /* %.17g loses nothing */
+    assert_true(strtod(cell("step_ns"), NULL) == 1234567.890123456789); /* %.17g loses nothing */
     assert_true(strtod(cell("err_over_bound"), NULL) == 0.1);
-    assert_string_equal(cell("cert_slack"), "0");     /* measured */
-    assert_string_equal(cell("recall"), "");          /* not measured: empty, never 0 */
+    assert_string_equal(cell("cert_slack"), "0"); /* measured */
+    assert_string_equal(cell("recall"), "");      /* not measured: empty, never 0 */
     assert_string_equal(cell("overlap"), "");
     read_back("samples.csv");
     assert_string_equal(seen.header[0], "schema_version");
@@ -145,7 +145,8 @@ static void every_column_has_one_name(void **state)
     for (int f = 0; f < HA_FILE_COUNT; f++)
         for (size_t i = 0; i < ha_record_fields((enum ha_file)f); i++)
             for (size_t j = 0; j < i; j++)
-                assert_string_not_equal(ha_record_field_name((enum ha_file)f, i), ha_record_field_name((enum ha_file)f, j));
+                assert_string_not_equal(ha_record_field_name((enum ha_file)f, i),
+                                        ha_record_field_name((enum ha_file)f, j));
 }
 
 static void cleared_rows_are_empty(void **state)
@@ -246,7 +247,8 @@ static void junit_is_escaped(void **state)
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
     assert_non_null(strstr(text, "message=\"got 1 &lt; &quot;2&quot; &amp; so on\""));
-    assert_non_null(strstr(text, "<testsuite name=\".resident\" tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"0\">"));
+    assert_non_null(
+        strstr(text, "<testsuite name=\".resident\" tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"0\">"));
     assert_non_null(strstr(text, "classname=\"timing\""));
 }
 

@@ -9,17 +9,20 @@
 /* weights as pairs of bfloat16 */
 #define V_DOT
 static inline vec v_dot(vec x, vec y, vec a) { return _mm512_dpbf16_ps(a, (__m512bh)x, (__m512bh)y); }
-static inline void v_dot_store(char *to, vec x) { _mm256_storeu_si256((__m256i_u *)(void *)to, (__m256i)_mm512_cvtneps_pbh(x)); }
+static inline void v_dot_store(char *to, vec x)
+{
+    _mm256_storeu_si256((__m256i_u *)(void *)to, (__m256i)_mm512_cvtneps_pbh(x));
+}
 
 #include "kernels/attend_packed.inc"
 
-/* With 16 query rows a tile of the products is full: pairs of bfloat16, as K and V are packed, are what tiles multiply. Scores,
- * weights and the walk are those of attend_packed.inc. With fewer rows the keys are what takes the time, and avx512_bf16 reads
- * them as fast.
+/* With 16 query rows a tile of the products is full: pairs of bfloat16, as K and V are packed, are what tiles multiply.
+ * Scores, weights and the walk are those of attend_packed.inc. With fewer rows the keys are what takes the time, and
+ * avx512_bf16 reads them as fast.
  *
  * Queries that are no bfloat16 numbers are cut into three that are, 24 bits in all: nothing is rounded. */
 
-enum { WIDE = 32, PARTS = 3 };   /* elements of a tile's row, keys of a block alike */
+enum { WIDE = 32, PARTS = 3 }; /* elements of a tile's row, keys of a block alike */
 
 static const struct amx_config config = {
     .palette = 1,
@@ -29,16 +32,17 @@ static const struct amx_config config = {
 
 struct scratch {
     struct work work;
-    uint16_t q[HA_CHUNK_ROWS * HA_PACK_DIM_MAX];   /* the third part of the queries; the others have the place of binary32 ones */
+    uint16_t q[HA_CHUNK_ROWS
+               * HA_PACK_DIM_MAX]; /* the third part of the queries; the others have the place of binary32 ones */
 };
 _Static_assert(sizeof(struct scratch) <= HA_PACKED_SCRATCH, "scratch");
 
 struct amx {
     struct job job;
-    size_t dim, rows, parts;       /* of the queries, with zeros up to multiples of 32 and 16 */
-    uint16_t *q[PARTS];            /* [rows][dim] */
-    const char *k, *v;             /* of the block */
-    char *k_end, *v_end;           /* what is behind the last whole tile of each, with zeros */
+    size_t dim, rows, parts; /* of the queries, with zeros up to multiples of 32 and 16 */
+    uint16_t *q[PARTS];      /* [rows][dim] */
+    const char *k, *v;       /* of the block */
+    char *k_end, *v_end;     /* what is behind the last whole tile of each, with zeros */
 };
 
 static uint16_t high_half(float x)
@@ -74,7 +78,8 @@ static void put_block(struct amx *a, struct ha_packed_tile *tile)
     struct ha_packed_half *half = tile->half;
     char *spare = a->job.work->spare;
     const size_t dim = a->job.c->head_dim, size = ha_dtype_bytes(HA_BF16);
-    const bool two = tile->halves == 2 && half[0].block == half[1].block && half[0].first == 0 && half[1].first == HA_PACK_HALF;
+    const bool two = tile->halves == 2 && half[0].block == half[1].block && half[0].first == 0
+                     && half[1].first == HA_PACK_HALF;
     /* the second half of the store's last block is zeros */
     const size_t last = (p->keys - 1) / HA_PACK_KEYS * ha_packed_block_bytes(dim, HA_BF16);
     const bool ends = p->keys % HA_PACK_KEYS > 0 && p->keys % HA_PACK_KEYS <= HA_PACK_HALF;
@@ -88,7 +93,8 @@ static void put_block(struct amx *a, struct ha_packed_tile *tile)
     a->v = a->k + dim * HA_PACK_KEYS * size;
     memcpy(a->k_end, a->k + dim / WIDE * WIDE * HA_PACK_KEYS * size, dim % WIDE * HA_PACK_KEYS * size);
     const size_t panels = dim / HA_PACK_COLS * HA_PACK_COLS, row = (dim - panels) * 2 * size;
-    for (size_t i = 0; i < HA_PACK_HALF; i++) memcpy(a->v_end + i * 2 * LINE, a->v + panels * HA_PACK_KEYS * size + i * row, row);
+    for (size_t i = 0; i < HA_PACK_HALF; i++)
+        memcpy(a->v_end + i * 2 * LINE, a->v + panels * HA_PACK_KEYS * size + i * row, row);
 }
 
 /* s of 16 or 32 query rows from r on: tiles 0 to 3 are [rows / 16][keys / 16] */
@@ -174,10 +180,10 @@ ALWAYS void tiles_weigh(const struct amx *a, size_t r, bool both)
     for (size_t d = 0; d < dim; d += HA_PACK_COLS) tiles_panel(a, r, d, both);
 }
 
-#define FOR_ROWS(pass, a) \
+#define FOR_ROWS(pass, a)                                   \
     for (size_t r = 0; r < (a)->rows; r += 2 * TILE_ROWS) { \
-        if ((a)->rows - r > TILE_ROWS) pass(a, r, true); \
-        else pass(a, r, false); \
+        if ((a)->rows - r > TILE_ROWS) pass(a, r, true);    \
+        else pass(a, r, false);                             \
     }
 
 static void start(struct amx *a)

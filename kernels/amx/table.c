@@ -3,8 +3,9 @@
 extern const struct ha_kernels ha_kernels_amx;
 
 #if defined(HA_ISA_AMX)
-/* dot: a tile adds 16 even and 16 odd products, one after the other, and their sum to the score; three parts of a query make that
- * 3 ceil(n / 32) + 17 additions; few rows are avx512_bf16's. Sums of weighted V: 16 and 16 of 32 keys alike. */
+/* dot: a tile adds 16 even and 16 odd products, one after the other, and their sum to the score; three parts of a query
+ * make that 3 ceil(n / 32) + 17 additions; few rows are avx512_bf16's. Sums of weighted V: 16 and 16 of 32 keys alike.
+ */
 const struct ha_kernels ha_kernels_amx = {
     .name = "amx",
     .cpu_bit = HA_CPU_AMX,
@@ -15,5 +16,7 @@ const struct ha_kernels ha_kernels_amx = {
     .attend_packed = { [HA_BF16] = ha_amx_attend_packed },
 };
 #else
-const struct ha_kernels ha_kernels_amx = { .name = "amx", .cpu_bit = HA_CPU_AMX, .absent = "not compiled for this target" };
+const struct ha_kernels ha_kernels_amx = { .name = "amx",
+                                           .cpu_bit = HA_CPU_AMX,
+                                           .absent = "not compiled for this target" };
 #endif

@@ -18,7 +18,9 @@ static void infinite_keys(void **state)
             struct ha_test_packed p;
             ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, KEYS, HA_BF16, 0, 0, 1);
             ha_test_packed_put_k(&p, AT, 3, (float)sign * INFINITY);
-            struct ha_test_states s = { .rows = ROWS, .q_stride = DIM, .keys = KEYS, .scale = 0.3f, .with_weights = true };
+            struct ha_test_states s = {
+                .rows = ROWS, .q_stride = DIM, .keys = KEYS, .scale = 0.3f, .with_weights = true
+            };
             s.q = ha_guard_alloc(ROWS * DIM * sizeof *s.q);
             for (size_t i = 0; i < ROWS * DIM; i++) s.q[i] = i % 2 ? 0.5f : 0.3f;
             ha_test_packed_attend(ha_test_tables[t].attend_packed[HA_BF16], &p, &s);

@@ -19,7 +19,9 @@ struct amx_config {
 #include <string.h>
 
 /* The plain C twin of the instructions, for tests on CPUs without them, after their description in Intel's manual. */
-static _Thread_local struct { float f[TILE_ROWS][TILE_BYTES / 4]; } amx_twin[8];
+static _Thread_local struct {
+    float f[TILE_ROWS][TILE_BYTES / 4];
+} amx_twin[8];
 
 static inline void amx_configure(const struct amx_config *c)
 {
@@ -48,8 +50,8 @@ static inline float amx_half(float pair, unsigned which)
     return amx_flush(pair);
 }
 
-/* c += a b over pairs of bfloat16: the even and the odd products are summed by themselves from 0, by fused multiply-adds that round
- * to nearest even; then both sums are added, and then to c */
+/* c += a b over pairs of bfloat16: the even and the odd products are summed by themselves from 0, by fused
+ * multiply-adds that round to nearest even; then both sums are added, and then to c */
 static inline void amx_dot(int c, int a, int b)
 {
     enum { N = TILE_BYTES / 4 };
@@ -74,12 +76,12 @@ static inline void amx_dot(int c, int a, int b)
 #include <immintrin.h>
 
 /* gcc writes the names of the tiles into the instructions: no brackets */
-#define amx_configure(c) _tile_loadconfig(c)
-#define amx_release() _tile_release()
-#define amx_zero(t) _tile_zero(t)
-#define amx_load(t, p, stride) _tile_loadd(t, p, stride)
+#define amx_configure(c)        _tile_loadconfig(c)
+#define amx_release()           _tile_release()
+#define amx_zero(t)             _tile_zero(t)
+#define amx_load(t, p, stride)  _tile_loadd(t, p, stride)
 #define amx_store(t, p, stride) _tile_stored(t, p, stride)
-#define amx_dot(c, a, b) _tile_dpbf16ps(c, a, b)
+#define amx_dot(c, a, b)        _tile_dpbf16ps(c, a, b)
 #endif
 
 #endif

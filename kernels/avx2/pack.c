@@ -5,8 +5,9 @@
 
 #include <immintrin.h>
 
-/* K of a block is the transpose of its keys' rows, of 16-bit numbers in f16 and of 32-bit words else: 4 keys go at once where they
- * begin at a multiple of 4. Words and numbers are moved 8 columns at a time elsewhere: a head dimension is a multiple of 8. */
+/* K of a block is the transpose of its keys' rows, of 16-bit numbers in f16 and of 32-bit words else: 4 keys go at once
+ * where they begin at a multiple of 4. Words and numbers are moved 8 columns at a time elsewhere: a head dimension is a
+ * multiple of 8. */
 enum { GROUP = 4, COLS = 8, WORD = 4 };
 
 static inline __m256i load(const char *p) { return _mm256_loadu_si256((const __m256i_u *)(const void *)p); }
@@ -32,9 +33,12 @@ static inline size_t word_at(size_t word, size_t key) { return (word * HA_PACK_K
 /* 4 keys of 8 elements, rows of f16, to where K has them, and back */
 static inline void transpose_f16(char *block, size_t j, size_t d, const char *const *from)
 {
-    const __m128i ab = _mm_unpacklo_epi16(load_half(from[0]), load_half(from[1])), ab2 = _mm_unpackhi_epi16(load_half(from[0]), load_half(from[1]));
-    const __m128i cd = _mm_unpacklo_epi16(load_half(from[2]), load_half(from[3])), cd2 = _mm_unpackhi_epi16(load_half(from[2]), load_half(from[3]));
-    const __m128i two[] = { _mm_unpacklo_epi32(ab, cd), _mm_unpackhi_epi32(ab, cd), _mm_unpacklo_epi32(ab2, cd2), _mm_unpackhi_epi32(ab2, cd2) };
+    const __m128i ab = _mm_unpacklo_epi16(load_half(from[0]), load_half(from[1])),
+                  ab2 = _mm_unpackhi_epi16(load_half(from[0]), load_half(from[1]));
+    const __m128i cd = _mm_unpacklo_epi16(load_half(from[2]), load_half(from[3])),
+                  cd2 = _mm_unpackhi_epi16(load_half(from[2]), load_half(from[3]));
+    const __m128i two[] = { _mm_unpacklo_epi32(ab, cd), _mm_unpackhi_epi32(ab, cd), _mm_unpacklo_epi32(ab2, cd2),
+                            _mm_unpackhi_epi32(ab2, cd2) };
     for (size_t i = 0; i < COLS; i++) {
         const __m128i x = i % 2 == 0 ? two[i / 2] : _mm_unpackhi_epi64(two[i / 2], two[i / 2]);
         _mm_storel_epi64((__m128i_u *)(void *)(block + ha_packed_k(j, d + i, HA_F16) * 2), x);
@@ -42,10 +46,11 @@ static inline void transpose_f16(char *block, size_t j, size_t d, const char *co
 }
 static inline void transpose_back_f16(char *const *to, const char *block, size_t j, size_t d)
 {
-    __m128i low[4], high[4];   /* two elements of 4 keys, then 4 of two */
+    __m128i low[4], high[4]; /* two elements of 4 keys, then 4 of two */
     for (size_t i = 0; i < COLS; i += 2) {
         const __m128i a = _mm_loadl_epi64((const __m128i_u *)(const void *)(block + ha_packed_k(j, d + i, HA_F16) * 2));
-        const __m128i b = _mm_loadl_epi64((const __m128i_u *)(const void *)(block + ha_packed_k(j, d + i + 1, HA_F16) * 2));
+        const __m128i b = _mm_loadl_epi64(
+            (const __m128i_u *)(const void *)(block + ha_packed_k(j, d + i + 1, HA_F16) * 2));
         low[i / 2] = _mm_unpacklo_epi16(a, b);
     }
     for (size_t i = 0; i < 2; i++) {
@@ -110,7 +115,8 @@ static void put_group(char *block, size_t j, const char *const *k, const char *c
         transpose_f16(block, j, d, from);
     }
     for (size_t w = 0; t != HA_F16 && w < words(dim, t); w += 4) {
-        char *const to[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j), block + word_at(w + 3, j) };
+        char *const to[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j),
+                             block + word_at(w + 3, j) };
         const char *const from[] = { k[0] + w * WORD, k[1] + w * WORD, k[2] + w * WORD, k[3] + w * WORD };
         transpose(to, from);
     }
@@ -120,7 +126,8 @@ static void put_group(char *block, size_t j, const char *const *k, const char *c
     }
     for (size_t i = 0; i < GROUP; i += 2)
         for (size_t d = 0; d < dim; d += COLS) {
-            const __m256i even = _mm256_cvtepu16_epi32(load_half(v[i] + d * 2)), odd = _mm256_cvtepu16_epi32(load_half(v[i + 1] + d * 2));
+            const __m256i even = _mm256_cvtepu16_epi32(load_half(v[i] + d * 2)),
+                          odd = _mm256_cvtepu16_epi32(load_half(v[i + 1] + d * 2));
             store(block + ha_packed_v(dim, j + i, d, t) * 2, _mm256_or_si256(even, _mm256_slli_epi32(odd, 16)));
         }
 }
@@ -131,7 +138,8 @@ static void get_group(const char *block, size_t j, char *const *k, char *const *
         transpose_back_f16(to, block, j, d);
     }
     for (size_t w = 0; t != HA_F16 && w < words(dim, t); w += 4) {
-        const char *const from[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j), block + word_at(w + 3, j) };
+        const char *const from[] = { block + word_at(w, j), block + word_at(w + 1, j), block + word_at(w + 2, j),
+                                     block + word_at(w + 3, j) };
         char *const to[] = { k[0] + w * WORD, k[1] + w * WORD, k[2] + w * WORD, k[3] + w * WORD };
         transpose(to, from);
     }
@@ -152,7 +160,8 @@ static void clear(char *block, size_t j, size_t dim, enum ha_dtype t)
     for (size_t w = 0; t != HA_F16 && w < words(dim, t); w++)
         for (size_t i = j; i < HA_PACK_KEYS; i += GROUP) store_half(block + word_at(w, i), _mm_setzero_si128());
     for (size_t d = 0; d < dim; d += HA_PACK_COLS)
-        memset(block + ha_packed_v(dim, j, d, t) * ha_dtype_bytes(t), 0, (HA_PACK_KEYS - j) * ha_packed_cols(dim, d) * ha_dtype_bytes(t));
+        memset(block + ha_packed_v(dim, j, d, t) * ha_dtype_bytes(t), 0,
+               (HA_PACK_KEYS - j) * ha_packed_cols(dim, d) * ha_dtype_bytes(t));
 }
 
 void ha_avx2_pack(const struct ha_pack *p)

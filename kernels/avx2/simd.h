@@ -60,7 +60,8 @@ static inline float v_sum_lanes(vec a)
 static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
 {
     /* the bits set in 4, a byte each */
-    static const uint32_t set[16] = { 0, 0, 1, 0x100, 2, 0x200, 0x201, 0x20100, 3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
+    static const uint32_t set[16] = { 0, 0,     1,     0x100,   2,     0x200,   0x201,   0x20100,
+                                      3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
     for (uint32_t i = 0; i < LANES; i += 4) {
         const unsigned four = bits >> i & 15;
         const __m128i at = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)set[four]));
@@ -100,7 +101,8 @@ static inline __m128i v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m256i u = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))),
+                                              16);
     const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
     const __m256i h = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
     return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
@@ -131,7 +133,8 @@ static inline vec v_first_bf16(const char *p)
 }
 static inline vec v_second_bf16(const char *p)
 {
-    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256((const __m256i_u *)(const void *)p), _mm256_set1_epi32((int)0xffff0000)));
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_loadu_si256((const __m256i_u *)(const void *)p), _mm256_set1_epi32((int)0xffff0000)));
 }
 
 /* 2^n for integral n in [-126, 127] */

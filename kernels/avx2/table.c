@@ -3,7 +3,11 @@
 extern const struct ha_kernels ha_kernels_avx2;
 
 /* packed keys: partial sums over 32 elements, over 32 keys, start at 0 and are added one after the other */
-#define PACKED { .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true }
+#define PACKED                                                                                                      \
+    {                                                                                                               \
+        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, \
+        .exact_joins = true                                                                                         \
+    }
 
 #if defined(HA_ISA_AVX2)
 /* dot: 8 lanes, joined by 3 additions.
@@ -36,5 +40,7 @@ const struct ha_kernels ha_kernels_avx2 = {
     .flops = ha_avx2_flops, .flops_bf16 = ha_avx2_flops,
 };
 #else
-const struct ha_kernels ha_kernels_avx2 = { .name = "avx2", .cpu_bit = HA_CPU_AVX2, .absent = "not compiled for this target" };
+const struct ha_kernels ha_kernels_avx2 = { .name = "avx2",
+                                            .cpu_bit = HA_CPU_AVX2,
+                                            .absent = "not compiled for this target" };
 #endif

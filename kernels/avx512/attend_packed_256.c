@@ -1,7 +1,8 @@
 #include "kernels/avx512/ops.h"
 
 #if defined(HA_ISA_AVX512)
-/* 256-bit vectors, of which AVX-512 has 32: the 512-bit conversion takes slots of the multipliers, and arithmetic is the limit here. */
+/* 256-bit vectors, of which AVX-512 has 32: the 512-bit conversion takes slots of the multipliers, and arithmetic is
+ * the limit here. */
 #include "kernels/avx2/simd.h"
 #include "kernels/attend_packed.inc"
 

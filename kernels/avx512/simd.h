@@ -22,7 +22,10 @@ static inline vec v_set(float x) { return _mm512_set1_ps(x); }
 static inline vec v_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v_store(float *p, vec x) { _mm512_storeu_ps(p, x); }
 /* lanes past n hold `rest` */
-static inline vec v_load_part(const float *p, size_t n, float rest) { return _mm512_mask_loadu_ps(v_set(rest), v_first(n), p); }
+static inline vec v_load_part(const float *p, size_t n, float rest)
+{
+    return _mm512_mask_loadu_ps(v_set(rest), v_first(n), p);
+}
 static inline void v_store_part(float *p, vec x, size_t n) { _mm512_mask_storeu_ps(p, v_first(n), x); }
 
 static inline vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
@@ -40,7 +43,8 @@ static inline unsigned v_has_nan(vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_U
 static inline float v_max_lane(vec a) { return _mm512_reduce_max_ps(a); }
 static inline float v_sum_lanes(vec a) { return _mm512_reduce_add_ps(a); }
 
-/* first + i for every bit i set, in order; LANES numbers are written. Not compressed in memory: that is slow on many CPUs. */
+/* first + i for every bit i set, in order; LANES numbers are written. Not compressed in memory: that is slow on many
+ * CPUs. */
 static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
 {
     const __m512i i = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -77,7 +81,8 @@ static inline __m256i v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))),
+                                              16);
     const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
     return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet));
 }
@@ -96,7 +101,10 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
 /* What attend_packed.inc asks for is said there. */
 enum { VECTORS = 32 };
 static inline unsigned v_above(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
-static inline vec v_first_bf16(const char *p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
+static inline vec v_first_bf16(const char *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
 static inline vec v_second_bf16(const char *p)
 {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32((int)0xffff0000)));
@@ -143,7 +151,8 @@ static inline void tile_store(const vec *a, int rows, size_t keys, float scale, 
         const vec u = v_add(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
         const vec v = v_add(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
         const __m512d ud = _mm512_castps_pd(u), vd = _mm512_castps_pd(v);
-        const vec four = v_add(_mm512_castpd_ps(_mm512_unpacklo_pd(ud, vd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ud, vd)));
+        const vec four = v_add(_mm512_castpd_ps(_mm512_unpacklo_pd(ud, vd)),
+                               _mm512_castpd_ps(_mm512_unpackhi_pd(ud, vd)));
         const __m256 two = _mm256_add_ps(_mm512_castps512_ps256(four), _mm512_extractf32x8_ps(four, 1));
         const __m128 one = _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1));
         _mm_mask_storeu_ps(s + (size_t)r * stride, (__mmask8)((1u << keys) - 1u), _mm_mul_ps(one, _mm_set1_ps(scale)));

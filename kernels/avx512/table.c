@@ -3,7 +3,11 @@
 extern const struct ha_kernels ha_kernels_avx512;
 
 /* packed keys: partial sums over 32 elements, over 32 keys, start at 0 and are added one after the other */
-#define PACKED { .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true }
+#define PACKED                                                                                                      \
+    {                                                                                                               \
+        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, \
+        .exact_joins = true                                                                                         \
+    }
 
 #if defined(HA_ISA_AVX512)
 /* dot: 16 lanes, joined by 4 additions; 8 and 3 cover that for every length.
@@ -34,5 +38,7 @@ const struct ha_kernels ha_kernels_avx512 = {
     .flops = ha_avx512_flops, .flops_bf16 = ha_avx512_flops,
 };
 #else
-const struct ha_kernels ha_kernels_avx512 = { .name = "avx512", .cpu_bit = HA_CPU_AVX512, .absent = "not compiled for this target" };
+const struct ha_kernels ha_kernels_avx512 = { .name = "avx512",
+                                              .cpu_bit = HA_CPU_AVX512,
+                                              .absent = "not compiled for this target" };
 #endif

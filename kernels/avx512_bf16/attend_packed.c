@@ -7,7 +7,10 @@
 /* a + x y over pairs of bfloat16 */
 #define V_DOT
 static inline vec v_dot(vec x, vec y, vec a) { return _mm512_dpbf16_ps(a, (__m512bh)x, (__m512bh)y); }
-static inline void v_dot_store(char *to, vec x) { _mm256_storeu_si256((__m256i_u *)(void *)to, (__m256i)_mm512_cvtneps_pbh(x)); }
+static inline void v_dot_store(char *to, vec x)
+{
+    _mm256_storeu_si256((__m256i_u *)(void *)to, (__m256i)_mm512_cvtneps_pbh(x));
+}
 
 #include "kernels/attend_packed.inc"
 

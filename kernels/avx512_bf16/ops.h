@@ -4,7 +4,8 @@
 #include "harness/api/kernels.h"
 
 /* The compiler may use the instructions; without them the table is absent. */
-#if defined(__AVX512BF16__) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if defined(__AVX512BF16__) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) \
+    && defined(__AVX512VL__)
 #define HA_ISA_AVX512_BF16 1
 #endif
 

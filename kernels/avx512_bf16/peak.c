@@ -11,7 +11,7 @@ double ha_avx512_bf16_flops(size_t rounds)
     const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(half), _mm512_set1_ps(half));
     __m512 x[CHAINS];
 
-    for (int j = 0; j < CHAINS; j++) x[j] = _mm512_set1_ps((float)j);   /* else they were one chain */
+    for (int j = 0; j < CHAINS; j++) x[j] = _mm512_set1_ps((float)j); /* else they were one chain */
     for (size_t i = 0; i < rounds; i++)
         for (int j = 0; j < CHAINS; j++) x[j] = _mm512_dpbf16_ps(x[j], a, a);
     for (int j = 1; j < CHAINS; j++) x[0] = _mm512_add_ps(x[0], x[j]);

@@ -3,8 +3,9 @@
 extern const struct ha_kernels ha_kernels_avx512_bf16;
 
 #if defined(HA_ISA_AVX512_BF16)
-/* packed keys: partial sums as in avx512. Weights are rounded to bfloat16 before they meet V. Products that VDPBF16PS takes are exact
- * but for subnormal bfloat16 numbers, below 2^-126, which it treats as zero: of V and of weights, and of K where the query is bfloat16 too. */
+/* packed keys: partial sums as in avx512. Weights are rounded to bfloat16 before they meet V. Products that VDPBF16PS
+ * takes are exact but for subnormal bfloat16 numbers, below 2^-126, which it treats as zero: of V and of weights, and
+ * of K where the query is bfloat16 too. */
 const struct ha_kernels ha_kernels_avx512_bf16 = {
     .name = "avx512_bf16",
     .cpu_bit = HA_CPU_AVX512_BF16,
@@ -16,7 +17,7 @@ const struct ha_kernels ha_kernels_avx512_bf16 = {
     .flops_bf16 = ha_avx512_bf16_flops,
 };
 #else
-const struct ha_kernels ha_kernels_avx512_bf16 = {
-    .name = "avx512_bf16", .cpu_bit = HA_CPU_AVX512_BF16, .absent = "not compiled for this target"
-};
+const struct ha_kernels ha_kernels_avx512_bf16 = { .name = "avx512_bf16",
+                                                   .cpu_bit = HA_CPU_AVX512_BF16,
+                                                   .absent = "not compiled for this target" };
 #endif

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows are taken in blocks, so that K and V are read once for many while the weights of a chunk still fit into the cache. */
+/* Rows are taken in blocks, so that K and V are read once for many while the weights of a chunk still fit into the
+ * cache. */
 enum { KEPT_WEIGHTS = 1 << 20, ALIGN = 64 };
 
 /* Rows of weights start in different cache sets. */
@@ -33,7 +34,8 @@ void *ha_attend_carve(char *memory, size_t *bytes, size_t count, size_t size)
     return at;
 }
 
-struct ha_attend_state ha_attend_state(const struct ha_attend *a, const struct ha_attend_plan *p, size_t rows, char *memory, size_t *bytes)
+struct ha_attend_state ha_attend_state(const struct ha_attend *a, const struct ha_attend_plan *p, size_t rows,
+                                       char *memory, size_t *bytes)
 {
     const size_t f = sizeof(float);
     struct ha_attend_state s = { .rows = rows };
@@ -47,17 +49,21 @@ struct ha_attend_state ha_attend_state(const struct ha_attend *a, const struct h
 struct ha_attend_state ha_attend_state_from(const struct ha_attend *a, const struct ha_attend_state *s, size_t r)
 {
     return (struct ha_attend_state){
-        .level = s->level + r, .sum = s->sum + r, .acc = s->acc + r * a->head_dim, .pieces = s->pieces ? s->pieces + r : NULL, .rows = s->rows,
+        .level = s->level + r,
+        .sum = s->sum + r,
+        .acc = s->acc + r * a->head_dim,
+        .pieces = s->pieces ? s->pieces + r : NULL,
+        .rows = s->rows,
     };
 }
 
 /* What a block needs besides its state. */
 struct block {
-    float *q;                      /* [rows][head_dim] */
-    uint32_t *visible;             /* [rows] */
-    struct ha_attend_state part;   /* of one piece */
-    struct ha_attend_state whole;  /* of all, where no part's memory is given */
-    float *weights;                /* [rows][weights_stride]; not used with plan.direct */
+    float *q;                     /* [rows][head_dim] */
+    uint32_t *visible;            /* [rows] */
+    struct ha_attend_state part;  /* of one piece */
+    struct ha_attend_state whole; /* of all, where no part's memory is given */
+    float *weights;               /* [rows][weights_stride]; not used with plan.direct */
     void *packed;
     size_t bytes;
 };
@@ -102,11 +108,13 @@ bool ha_attend_next(const struct ha_attend *a, const struct ha_attend_plan *p, s
 }
 
 /* What each row of the block, which begins with row `first`, sees of a piece of the last run; the largest. */
-static size_t see(const struct ha_attend *a, const struct ha_attend_piece *x, size_t first, size_t rows, uint32_t *visible)
+static size_t see(const struct ha_attend *a, const struct ha_attend_piece *x, size_t first, size_t rows,
+                  uint32_t *visible)
 {
     size_t seen = 0;
     for (size_t r = 0; r < rows; r++) {
-        const size_t later = a->q_len - 1 - (first + r) / a->group, end = x->run->keys > later ? x->run->keys - later : 0;
+        const size_t later = a->q_len - 1 - (first + r) / a->group,
+                     end = x->run->keys > later ? x->run->keys - later : 0;
         const size_t sees = end > x->at ? ha_least(end - x->at, x->keys) : 0;
         visible[r] = (uint32_t)sees;
         seen = most(seen, sees);
@@ -114,13 +122,25 @@ static size_t see(const struct ha_attend *a, const struct ha_attend_piece *x, si
     return seen;
 }
 
-static void attend_run(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_piece *x, const struct block *b, size_t rows,
-                       const uint32_t *visible, float *weights, size_t weights_stride, const struct ha_attend_state *to)
+static void attend_run(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_piece *x,
+                       const struct block *b, size_t rows, const uint32_t *visible, float *weights,
+                       size_t weights_stride, const struct ha_attend_state *to)
 {
     struct ha_chunk c = {
-        .q = b->q, .q_rows = rows, .q_stride = a->head_dim, .head_dim = a->head_dim,
-        .rows = *x->run, .block = a->block, .dtype = a->dtype, .scale = a->scale, .visible = visible,
-        .weights = weights, .weights_stride = weights_stride, .level = to->level, .sum = to->sum, .acc = to->acc,
+        .q = b->q,
+        .q_rows = rows,
+        .q_stride = a->head_dim,
+        .head_dim = a->head_dim,
+        .rows = *x->run,
+        .block = a->block,
+        .dtype = a->dtype,
+        .scale = a->scale,
+        .visible = visible,
+        .weights = weights,
+        .weights_stride = weights_stride,
+        .level = to->level,
+        .sum = to->sum,
+        .acc = to->acc,
     };
     c.rows.keys = x->keys;
     if (x->run->index) {
@@ -140,20 +160,33 @@ static void attend_run(const struct ha_kernels *self, const struct ha_attend *a,
     self->attend_chunk(&c);
 }
 
-static void attend_packed(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_piece *x, const struct block *b,
-                          size_t rows, float *weights, size_t weights_stride, const struct ha_attend_state *to)
+static void attend_packed(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_piece *x,
+                          const struct block *b, size_t rows, float *weights, size_t weights_stride,
+                          const struct ha_attend_state *to)
 {
     const struct ha_packed_chunk c = {
-        .q = b->q, .q_rows = rows, .q_stride = a->head_dim, .head_dim = a->head_dim, .packed = a->packed, .first = x->at, .keys = x->keys,
-        .scale = a->scale, .weights = a->weights ? weights : NULL, .weights_stride = weights_stride,
-        .level = to->level, .sum = to->sum, .acc = to->acc, .scratch = b->packed,
+        .q = b->q,
+        .q_rows = rows,
+        .q_stride = a->head_dim,
+        .head_dim = a->head_dim,
+        .packed = a->packed,
+        .first = x->at,
+        .keys = x->keys,
+        .scale = a->scale,
+        .weights = a->weights ? weights : NULL,
+        .weights_stride = weights_stride,
+        .level = to->level,
+        .sum = to->sum,
+        .acc = to->acc,
+        .scratch = b->packed,
     };
     self->attend_packed[a->dtype](&c);
 }
 
 /* The state of `rows` rows from `row` on over keys [first, end). */
-static void attend_block(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_plan *p, const struct block *b,
-                         size_t row, size_t rows, size_t first, size_t end, const struct ha_attend_state *s)
+static void attend_block(const struct ha_kernels *self, const struct ha_attend *a, const struct ha_attend_plan *p,
+                         const struct block *b, size_t row, size_t rows, size_t first, size_t end,
+                         const struct ha_attend_state *s)
 {
     const size_t dim = a->head_dim;
     for (size_t r = 0; r < rows; r++) {
@@ -165,7 +198,8 @@ static void attend_block(const struct ha_kernels *self, const struct ha_attend *
     for (struct ha_attend_piece x = { .first = first }; ha_attend_next(a, p, end, &x); pieces++) {
         const struct ha_attend_state *to = any ? &b->part : s;
         const bool masked = a->causal && x.run == a->runs + a->runs_count - 1;
-        float *weights = p->direct ? a->weights + row * a->weights_stride + x.first : b->weights + (p->keep ? x.first : 0);
+        float *weights = p->direct ? a->weights + row * a->weights_stride + x.first
+                                   : b->weights + (p->keep ? x.first : 0);
         float *level = s->pieces ? s->pieces + pieces * s->rows : NULL;
         if (masked && see(a, &x, row, rows, b->visible) == 0) {
             for (size_t r = 0; level && r < rows; r++) level[r] = -INFINITY;
@@ -185,22 +219,24 @@ static void attend_block(const struct ha_kernels *self, const struct ha_attend *
 }
 
 /* Where weights are averaged over query tokens, all keys are in this part: what its blocks weigh is final. */
-static void average(const struct ha_attend *a, const struct ha_attend_plan *p, const struct block *b, size_t row, size_t rows,
-                    const struct ha_attend_state *s)
+static void average(const struct ha_attend *a, const struct ha_attend_plan *p, const struct block *b, size_t row,
+                    size_t rows, const struct ha_attend_state *s)
 {
     for (size_t r = 0; r < rows; r++)
-        ha_attend_share(a, p, 0, p->keys, s, r, s->level[r], s->sum[r] * (float)a->q_len, b->weights + r * p->weights_stride,
-                        a->weights + (row + r) % a->group * a->weights_stride);
+        ha_attend_share(a, p, 0, p->keys, s, r, s->level[r], s->sum[r] * (float)a->q_len,
+                        b->weights + r * p->weights_stride, a->weights + (row + r) % a->group * a->weights_stride);
 }
 
-static void attend_keys(const struct ha_kernels *self, const struct ha_attend *a, size_t first, size_t end, void *state, void *scratch)
+static void attend_keys(const struct ha_kernels *self, const struct ha_attend *a, size_t first, size_t end, void *state,
+                        void *scratch)
 {
     const struct ha_attend_plan p = ha_attend_plan(a);
     const struct block b = block_of(a, &p, scratch);
     const size_t all = a->q_len * a->group;
     size_t bytes = 0;
     const struct ha_attend_state part = state ? ha_attend_state(a, &p, all, state, &bytes) : b.whole;
-    for (size_t g = 0; p.keep && g < a->group; g++) memset(a->weights + g * a->weights_stride, 0, p.keys * sizeof *a->weights);
+    for (size_t g = 0; p.keep && g < a->group; g++)
+        memset(a->weights + g * a->weights_stride, 0, p.keys * sizeof *a->weights);
     for (size_t row = 0; row < all; row += p.rows) {
         const size_t rows = ha_least(p.rows, all - row);
         const struct ha_attend_state s = state ? ha_attend_state_from(a, &part, row) : part;
@@ -215,7 +251,10 @@ static void attend_keys(const struct ha_kernels *self, const struct ha_attend *a
     }
 }
 
-void ha_c_attend(const struct ha_kernels *self, const struct ha_attend *a) { attend_keys(self, a, 0, SIZE_MAX, NULL, a->scratch); }
+void ha_c_attend(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    attend_keys(self, a, 0, SIZE_MAX, NULL, a->scratch);
+}
 
 void ha_c_attend_part(const struct ha_kernels *self, const struct ha_attend_part *p)
 {

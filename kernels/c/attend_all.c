@@ -9,16 +9,17 @@
  * Parts for each worker: where they are equal and come out even; where they do not. */
 enum { PART_LEAST = 512, PART_MOST = 8192, EVEN_PARTS = 4, ODD_PARTS = 8, ENOUGH_PARTS = 16 };
 
-/* A unit of more rows reads its keys several times, and states of so many rows cost more than they gain: it stays whole. */
+/* A unit of more rows reads its keys several times, and states of so many rows cost more than they gain: it stays
+ * whole. */
 enum { CUT_ROWS = HA_CHUNK_ROWS };
 
 /* What the calling thread does alone sooner than with others. */
 enum { SMALL_NS = 20000 };
 
 struct unit {
-    size_t keys, first, count;   /* the parts are [first, first + count) */
-    uint64_t cost;               /* of them all: keys times rows */
-    atomic_size_t left;          /* parts that are not done */
+    size_t keys, first, count; /* the parts are [first, first + count) */
+    uint64_t cost;             /* of them all: keys times rows */
+    atomic_size_t left;        /* parts that are not done */
 };
 
 struct turn {
@@ -29,11 +30,11 @@ struct turn {
 struct work {
     const struct ha_kernels *self;
     const struct ha_attend_all *all;
-    struct unit *unit;            /* [count] */
-    struct ha_attend_part *part;  /* [parts], those of a unit together; a unit of one part has no state */
-    struct turn *turn;            /* [parts], the largest first */
+    struct unit *unit;           /* [count] */
+    struct ha_attend_part *part; /* [parts], those of a unit together; a unit of one part has no state */
+    struct turn *turn;           /* [parts], the largest first */
     size_t parts, scratch_bytes;
-    char *scratch;                /* [threads][scratch_bytes] */
+    char *scratch; /* [threads][scratch_bytes] */
     char *states;
     size_t bytes;
 };
@@ -54,10 +55,12 @@ static size_t common_divisor(size_t a, size_t b)
 /* of one core, by and large: 16 bytes and 64 operations in a nanosecond */
 static double time_ns(const struct ha_attend *a, size_t keys)
 {
-    return 2 * (double)keys * (double)a->head_dim * ((double)ha_dtype_bytes(a->dtype) / 16 + 2 * (double)(a->q_len * a->group) / 64);
+    return 2 * (double)keys * (double)a->head_dim
+           * ((double)ha_dtype_bytes(a->dtype) / 16 + 2 * (double)(a->q_len * a->group) / 64);
 }
 
-static struct work lay(const struct ha_attend_all *all, size_t count, size_t threads, size_t parts, size_t scratch_bytes, char *memory)
+static struct work lay(const struct ha_attend_all *all, size_t count, size_t threads, size_t parts,
+                       size_t scratch_bytes, char *memory)
 {
     struct work w = { .all = all, .parts = parts, .scratch_bytes = quotient_up(scratch_bytes, 64) * 64 };
     w.unit = ha_attend_carve(memory, &w.bytes, count, sizeof *w.unit);
@@ -74,8 +77,10 @@ size_t ha_c_attend_all_bytes(const struct ha_attend *largest, size_t count, size
     cut.group = most(cut.group, ha_least(CUT_ROWS, cut.q_len * cut.group));
     cut.q_len = 1;
     const size_t keys = ha_attend_plan(largest).keys;
-    const size_t parts = ha_least(count * most(1, keys / PART_LEAST), (ENOUGH_PARTS + EVEN_PARTS) * threads + count * (keys / PART_MOST + 2));
-    return lay(NULL, count, threads, parts, ha_c_attend_scratch_bytes(largest), NULL).bytes + parts * ha_c_attend_state_bytes(&cut);
+    const size_t parts = ha_least(count * most(1, keys / PART_LEAST),
+                                  (ENOUGH_PARTS + EVEN_PARTS) * threads + count * (keys / PART_MOST + 2));
+    return lay(NULL, count, threads, parts, ha_c_attend_scratch_bytes(largest), NULL).bytes
+           + parts * ha_c_attend_state_bytes(&cut);
 }
 
 /* What all units together say about how to cut them. */
@@ -104,12 +109,13 @@ static struct sum sum_of(const struct ha_attend_all *all, struct unit *unit)
     return s;
 }
 
-/* How many parts to make of a unit. Equal units get so many that each worker has as many parts as the others, if that takes few;
- * of others none is larger than a fraction of a worker's share. */
+/* How many parts to make of a unit. Equal units get so many that each worker has as many parts as the others, if that
+ * takes few; of others none is larger than a fraction of a worker's share. */
 static size_t parts_of(const struct sum *s, const struct ha_attend *a, const struct unit *u)
 {
     const size_t rows = a->q_len * a->group, keys = u->keys, step = s->threads / common_divisor(s->count, s->threads);
-    if (s->threads == 1 || !ha_c_attend_splits(a) || (a->q_len > 1 && rows > CUT_ROWS) || s->largest * s->threads * ENOUGH_PARTS <= s->cost)
+    if (s->threads == 1 || !ha_c_attend_splits(a) || (a->q_len > 1 && rows > CUT_ROWS)
+        || s->largest * s->threads * ENOUGH_PARTS <= s->cost)
         return 1;
     size_t parts;
     if (s->largest - s->least <= s->largest / 32 && s->count * step <= ENOUGH_PARTS * s->threads) {
@@ -131,15 +137,23 @@ static void cut(struct work *w, size_t i)
     u->first = w->parts;
     atomic_init(&u->left, u->count);
     for (size_t p = 0; p < u->count; p++, w->parts++) {
-        const size_t first = blocks * p / u->count * HA_SPLIT_KEYS, end = ha_least(blocks * (p + 1) / u->count * HA_SPLIT_KEYS, u->keys);
-        w->part[w->parts] = (struct ha_attend_part){ .attend = a, .first = first, .keys = end - first, .state = u->count > 1 ? w->states : NULL };
-        w->turn[w->parts] = (struct turn){ .cost = (uint64_t)(end - first) * a->q_len * a->group, .unit = i, .part = w->parts };
+        const size_t first = blocks * p / u->count * HA_SPLIT_KEYS,
+                     end = ha_least(blocks * (p + 1) / u->count * HA_SPLIT_KEYS, u->keys);
+        w->part[w->parts] = (struct ha_attend_part){
+            .attend = a, .first = first, .keys = end - first, .state = u->count > 1 ? w->states : NULL
+        };
+        w->turn[w->parts] = (struct turn){ .cost = (uint64_t)(end - first) * a->q_len * a->group,
+                                           .unit = i,
+                                           .part = w->parts };
         if (u->count > 1) w->states += state_bytes;
     }
 }
 
 /* a comes later than b */
-static bool later(const struct turn *a, const struct turn *b) { return a->cost < b->cost || (a->cost == b->cost && a->part > b->part); }
+static bool later(const struct turn *a, const struct turn *b)
+{
+    return a->cost < b->cost || (a->cost == b->cost && a->part > b->part);
+}
 
 static void sink(struct turn *x, size_t at, size_t n)
 {
@@ -204,7 +218,7 @@ void ha_c_attend_all(const struct ha_kernels *self, const struct ha_attend_all *
     struct work w = lay(all, all->count, s.threads, parts, s.scratch_bytes, all->work);
     w.self = self;
     if (s.threads == 1 || !(s.ns > SMALL_NS)) {
-        ha_pool_run(all->pool, all->name, all->count > 0, run_units, &w);   /* one task stays on this thread */
+        ha_pool_run(all->pool, all->name, all->count > 0, run_units, &w); /* one task stays on this thread */
         return;
     }
     w.parts = 0;

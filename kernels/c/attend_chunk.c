@@ -7,8 +7,8 @@
 static void load(struct ha_tile *tile, const struct ha_chunk *c, const void *base, size_t stride)
 {
     for (size_t j = 0; j < tile->keys; j++)
-        ha_load_row((const char *)base + ha_chunk_row(c, tile->first + j) * stride + tile->d * ha_dtype_bytes(c->dtype), tile->dim, c->dtype,
-                    tile->x[j]);
+        ha_load_row((const char *)base + ha_chunk_row(c, tile->first + j) * stride + tile->d * ha_dtype_bytes(c->dtype),
+                    tile->dim, c->dtype, tile->x[j]);
 }
 
 static void scores(const struct ha_chunk *c)

@@ -13,8 +13,8 @@ static void scale(float *acc, const float *part, size_t n, float x, float y)
     for (size_t i = 0; i < n; i++) acc[i] = acc[i] * x + part[i] * y;
 }
 
-/* The side with the smaller level is scaled by a power of two, the other not. A NaN in a sum stays, and what its level and acc say
- * matters to nobody; an empty side changes nothing. */
+/* The side with the smaller level is scaled by a power of two, the other not. A NaN in a sum stays, and what its level
+ * and acc say matters to nobody; an empty side changes nothing. */
 void ha_attend_blend(const struct ha_attend_state *to, const struct ha_attend_state *from, size_t r, size_t dim)
 {
     float *level = &to->level[r], *sum = &to->sum[r], *acc = to->acc + r * dim;
@@ -46,13 +46,13 @@ void ha_attend_finish(const struct ha_attend *a, const struct ha_attend_state *s
     }
 }
 
-void ha_attend_share(const struct ha_attend *a, const struct ha_attend_plan *p, size_t first, size_t end, const struct ha_attend_state *s,
-                     size_t r, float level, float sum, const float *from, float *to)
+void ha_attend_share(const struct ha_attend *a, const struct ha_attend_plan *p, size_t first, size_t end,
+                     const struct ha_attend_state *s, size_t r, float level, float sum, const float *from, float *to)
 {
     size_t piece = 0;
     for (struct ha_attend_piece x = { .first = first }; ha_attend_next(a, p, end, &x); piece++) {
         const float of = s->pieces[piece * s->rows + r];
-        if (of == -INFINITY && !isnan(sum)) continue;   /* zeros already, or not even written */
+        if (of == -INFINITY && !isnan(sum)) continue; /* zeros already, or not even written */
         const float by = isnan(sum) ? sum : power(of - level);
         const bool add = from != to;
         for (size_t j = x.first; j < x.first + x.keys; j++) {
@@ -78,7 +78,8 @@ static struct ha_attend_state state_of(const struct ha_attend_join *j, const str
     return ha_attend_state(j->attend, p, j->attend->q_len * j->attend->group, j->parts[part].state, &bytes);
 }
 
-/* Neighbours first, then pairs of them: a key's path through `count` parts is log2 count additions (reference/bound.c). */
+/* Neighbours first, then pairs of them: a key's path through `count` parts is log2 count additions (reference/bound.c).
+ */
 void ha_c_attend_join(const struct ha_kernels *self, const struct ha_attend_join *j)
 {
     (void)self;

@@ -7,7 +7,7 @@
 
 /* A tile converted to binary32: keys as columns of K, as rows of V. What is no key is not looked at. */
 struct tile {
-    size_t first[2], end[2];   /* of each half, among the 32 */
+    size_t first[2], end[2]; /* of each half, among the 32 */
     float k[HA_PACK_DIM_MAX][HA_PACK_KEYS], v[HA_PACK_KEYS][HA_PACK_DIM_MAX];
 };
 

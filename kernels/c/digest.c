@@ -33,11 +33,13 @@ void ha_c_digest(const struct ha_digest *g)
     const size_t end = g->first + g->blocks, used = end % HA_PACK_KEYS, size = ha_dtype_bytes(g->dtype);
     for (size_t d = 0; used > 0 && d < g->head_dim; d++)
         for (size_t half = 0; half < 2; half++)
-            memset((char *)g->digests + (ha_digest_at(end, d, g->head_dim) + half * HA_PACK_KEYS + used) * size, 0, (HA_PACK_KEYS - used) * size);
+            memset((char *)g->digests + (ha_digest_at(end, d, g->head_dim) + half * HA_PACK_KEYS + used) * size, 0,
+                   (HA_PACK_KEYS - used) * size);
 }
 
 /* part[r] = the sums of dimensions [d, end) for the group of block b, `rows` rows from r on */
-static void sum_terms(const struct ha_digest_score *s, size_t b, size_t d, size_t end, size_t r, size_t rows, float part[ROWS][HA_PACK_KEYS])
+static void sum_terms(const struct ha_digest_score *s, size_t b, size_t d, size_t end, size_t r, size_t rows,
+                      float part[ROWS][HA_PACK_KEYS])
 {
     memset(part, 0, rows * sizeof *part);
     for (; d < end; d++) {

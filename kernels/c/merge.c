@@ -12,7 +12,8 @@ struct row {
     size_t t, h;
 };
 
-/* Those of the states [first, first + STATES) that have keys: w = exp(level - from), times the sum in HA_FORM_MAX_SUM. */
+/* Those of the states [first, first + STATES) that have keys: w = exp(level - from), times the sum in HA_FORM_MAX_SUM.
+ */
 struct batch {
     size_t first, count;
     float from, w[STATES];
@@ -36,8 +37,10 @@ static inline void weigh(const struct row *r, size_t first, float from, struct b
     }
 }
 
-/* acc[n] = or += share * elements d.. of a state's row; product and sum are rounded apart, so that two states commute bitwise */
-static void add(const struct row *r, const struct ha_merge_state *s, float share, size_t d, size_t n, bool is_first, float *restrict acc)
+/* acc[n] = or += share * elements d.. of a state's row; product and sum are rounded apart, so that two states commute
+ * bitwise */
+static void add(const struct row *r, const struct ha_merge_state *s, float share, size_t d, size_t n, bool is_first,
+                float *restrict acc)
 {
     float wide[DIM];
     const float *x = ha_merge_o(r->m, s, r->t, r->h, d);
@@ -58,7 +61,7 @@ static void merge_row(const struct row *r)
     const struct ha_merge *m = r->m;
     const float max = ha_merge_max(m, r->t, r->h);
     struct batch b;
-    b.first = SIZE_MAX;  /* holds nothing yet */
+    b.first = SIZE_MAX; /* holds nothing yet */
     b.count = 0;
     b.from = max;
     float sum = 0;

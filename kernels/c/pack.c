@@ -15,7 +15,8 @@ void ha_c_pack(const struct ha_pack *p)
     for (size_t key = p->at; key < (p->rows.keys ? whole : end); key++) {
         char *block = (char *)p->blocks + key / HA_PACK_KEYS * ha_packed_block_bytes(dim, p->dtype);
         static const char zeros[HA_PACK_DIM_MAX * 4];
-        const char *k = key < end ? ha_row_k(&p->rows, key - p->at) : zeros, *v = key < end ? ha_row_v(&p->rows, key - p->at) : zeros;
+        const char *k = key < end ? ha_row_k(&p->rows, key - p->at) : zeros,
+                   *v = key < end ? ha_row_v(&p->rows, key - p->at) : zeros;
         for (size_t d = 0; d < dim; d++) {
             move(block + ha_packed_k(key % HA_PACK_KEYS, d, p->dtype) * size, k + d * size, size);
             move(block + ha_packed_v(dim, key % HA_PACK_KEYS, d, p->dtype) * size, v + d * size, size);

@@ -1,6 +1,7 @@
 #include "kernels/c/ops.h"
 
-/* A core sustains about ten lines in flight unless lines are asked for ahead of the loads. The last prefetches run past the end. */
+/* A core sustains about ten lines in flight unless lines are asked for ahead of the loads. The last prefetches run past
+ * the end. */
 enum { AHEAD_BYTES = 4096, LINE_WORDS = 8 };
 
 uint64_t ha_c_read(const void *p, size_t bytes)
@@ -16,7 +17,8 @@ uint64_t ha_c_read(const void *p, size_t bytes)
     return all;
 }
 
-/* Eight vectors of four floats, wherever the compiler knows such; without an instruction for both, a multiplication and an addition. */
+/* Eight vectors of four floats, wherever the compiler knows such; without an instruction for both, a multiplication and
+ * an addition. */
 double ha_c_flops(size_t rounds)
 {
     enum { CHAINS = 32 };

@@ -3,7 +3,11 @@
 extern const struct ha_kernels ha_kernels_c;
 
 /* packed keys: partial sums over 32 elements, over 32 keys, start at 0 and are added one after the other */
-#define PACKED { .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true }
+#define PACKED                                                                                                      \
+    {                                                                                                               \
+        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, \
+        .exact_joins = true                                                                                         \
+    }
 
 /* dot: 8 lanes in blocks of 256, joined by 3 additions. sum: tiles of 32 keys, whose sums are
  * added one after the other. exp, exp2, log, log2: the C library's; the tests measure them. */

@@ -9,8 +9,8 @@
 enum { HA_TILE_KEYS = 32, HA_TILE_DIM = 256 };
 
 struct ha_tile {
-    size_t first, keys;  /* keys [first, first + keys) of the rows */
-    size_t d, dim;       /* elements [d, d + dim) of each */
+    size_t first, keys; /* keys [first, first + keys) of the rows */
+    size_t d, dim;      /* elements [d, d + dim) of each */
     float x[HA_TILE_KEYS][HA_TILE_DIM];
 };
 

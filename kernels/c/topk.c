@@ -7,12 +7,16 @@ enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
 /* Integers in the order of the floats: NaN is 0, -0 is +0. */
 static inline uint32_t key_of(float x)
 {
-    union { float f; uint32_t u; } c = { .f = x + 0.0f };
+    union {
+        float f;
+        uint32_t u;
+    } c = { .f = x + 0.0f };
     if (isnan(x)) return 0;
     return c.u >> 31 ? ~c.u : c.u | 0x80000000u;
 }
 
-/* The k-th largest key by its digits, the highest first: each pass counts the digits of the keys that have those found so far. */
+/* The k-th largest key by its digits, the highest first: each pass counts the digits of the keys that have those found
+ * so far. */
 void ha_c_topk(const struct ha_topk *t)
 {
     if (t->k >= t->n) {

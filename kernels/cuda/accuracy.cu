@@ -3,12 +3,12 @@
 
 #include <float.h>
 
-enum { THREADS = 256, BLOCKS = 8 };  /* blocks of a multiprocessor */
+enum { THREADS = 256, BLOCKS = 8 }; /* blocks of a multiprocessor */
 
 struct accuracy_args {
-    uint32_t first, last;         /* the bits of the range's floats, which count up */
+    uint32_t first, last; /* the bits of the range's floats, which count up */
     uint32_t step;
-    unsigned long long *worst;    /* a double's bits: those that are not negative are ordered as integers are */
+    unsigned long long *worst; /* a double's bits: those that are not negative are ordered as integers are */
 };
 
 template <int F> static __device__ __forceinline__ float measured(float x)
@@ -61,8 +61,10 @@ cudaError_t ha_cuda_accuracy(const struct ha_cuda_gpu *gpu, cudaStream_t stream,
     cudaError_t error = cudaSuccess;
     for (int f = 0; f < HA_CUDA_FUNCTIONS && error == cudaSuccess; f++) {
         const struct accuracy_args a = { function[f].first, function[f].last, step, (unsigned long long *)worst + f };
-        const uint64_t blocks = ((a.last - a.first) / step + THREADS) / THREADS, most = (uint64_t)gpu->multiprocessors * BLOCKS;
-        error = ha_launch(function[f].kernel, dim3((unsigned)(blocks < most ? blocks : most)), dim3(THREADS), stream, a);
+        const uint64_t blocks = ((a.last - a.first) / step + THREADS) / THREADS,
+                       most = (uint64_t)gpu->multiprocessors * BLOCKS;
+        error = ha_launch(function[f].kernel, dim3((unsigned)(blocks < most ? blocks : most)), dim3(THREADS), stream,
+                          a);
     }
     return error;
 }

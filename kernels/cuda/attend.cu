@@ -2,15 +2,16 @@
 
 #include "kernels/cuda/attend.cuh"
 
-namespace {
+namespace
+{
 
 constexpr float LOG2_E = 0x1.715476p+0f;
 
 /* partials of as many blocks as run at once, so many times over */
 constexpr size_t ROUNDS_MAX = 8;
 
-/* What a block takes besides its keys, and each split in the joining kernel, in steps' time: guesses that a measurement may
- * correct. */
+/* What a block takes besides its keys, and each split in the joining kernel, in steps' time: guesses that a measurement
+ * may correct. */
 constexpr uint64_t BLOCK_COST = 4, SPLITS_PER_STEP = 2;
 
 bool multiples(const struct ha_device_attend *a, size_t first, size_t count, size_t of)
@@ -22,7 +23,8 @@ bool multiples(const struct ha_device_attend *a, size_t first, size_t count, siz
         for (size_t r = 0; r < seq.runs_count; r++) {
             const struct ha_rows &run = seq.runs[r];
             if (run.keys == 0) continue;
-            bits |= reinterpret_cast<uintptr_t>(run.k) | reinterpret_cast<uintptr_t>(run.v) | run.k_stride_bytes | run.v_stride_bytes;
+            bits |= reinterpret_cast<uintptr_t>(run.k) | reinterpret_cast<uintptr_t>(run.v) | run.k_stride_bytes
+                    | run.v_stride_bytes;
         }
     }
     return bits % of == 0;
@@ -31,8 +33,10 @@ bool multiples(const struct ha_device_attend *a, size_t first, size_t count, siz
 struct ha_cuda_path path_for(const struct ha_device_attend *a, size_t first, size_t count)
 {
     const size_t rows = a->q_len * (a->q_heads / a->kv_heads);
-    if (a->dtype == HA_F32 || rows == 1 || !multiples(a, first, count, 16)) return ha_cuda_path_fma(a->dtype, a->head_dim, rows);
-    return a->dtype == HA_F16 ? ha_cuda_path_mma_f16(a->head_dim, rows > 16) : ha_cuda_path_mma_bf16(a->head_dim, rows > 16);
+    if (a->dtype == HA_F32 || rows == 1 || !multiples(a, first, count, 16))
+        return ha_cuda_path_fma(a->dtype, a->head_dim, rows);
+    return a->dtype == HA_F16 ? ha_cuda_path_mma_f16(a->head_dim, rows > 16)
+                              : ha_cuda_path_mma_bf16(a->head_dim, rows > 16);
 }
 
 size_t up(size_t n, size_t of) { return (n + of - 1) / of; }
@@ -45,7 +49,7 @@ size_t at_once(const struct ha_cuda_gpu *gpu, const struct ha_cuda_path *path)
 /* ---- the workspace: its parts one after another */
 
 struct parts {
-    size_t table, whole, state, partial, bytes;   /* offsets, and all of it */
+    size_t table, whole, state, partial, bytes; /* offsets, and all of it */
 };
 
 struct parts parts_of(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *a, const struct ha_cuda_path *path)
@@ -90,7 +94,8 @@ struct blocks blocks_at(const struct ha_cuda_call *call, const struct ha_cuda_se
 /* Steps of a split. Tried are cuts of the longest sequence into more and more splits; the time of each is the lesser of
  * two estimates: every block as long as the longest, in rounds; or all blocks dealt out evenly, and the longest at the
  * end. */
-uint64_t split_steps_for(const struct ha_cuda_call *call, const struct ha_cuda_seq *seq, const struct ha_cuda_path *path, uint64_t slots)
+uint64_t split_steps_for(const struct ha_cuda_call *call, const struct ha_cuda_seq *seq,
+                         const struct ha_cuda_path *path, uint64_t slots)
 {
     uint64_t longest = 1, best = 0, best_cost = UINT64_MAX;
     for (unsigned b = 0; b < call->batch; b++) longest = max(longest, uint64_t(seq[b].steps));
@@ -108,10 +113,12 @@ uint64_t split_steps_for(const struct ha_cuda_call *call, const struct ha_cuda_s
 }
 
 /* forced: 0, or splits of each sequence, as far as the partials fit; those of short sequences may stay empty */
-uint64_t split(struct ha_cuda_call *call, struct ha_cuda_seq *seq, const struct ha_cuda_path *path, uint64_t slots, uint64_t forced)
+uint64_t split(struct ha_cuda_call *call, struct ha_cuda_seq *seq, const struct ha_cuda_path *path, uint64_t slots,
+               uint64_t forced)
 {
     const uint64_t each = uint64_t(call->stacks) * call->kv_heads;
-    const uint64_t most = min(uint64_t(HA_CUDA_SPLITS_MAX), max(uint64_t(1), ROUNDS_MAX * slots / (each * call->batch)));
+    const uint64_t most = min(uint64_t(HA_CUDA_SPLITS_MAX),
+                              max(uint64_t(1), ROUNDS_MAX * slots / (each * call->batch)));
     const uint64_t steps = forced ? 0 : split_steps_for(call, seq, path, slots);
     uint64_t blocks = 0, partials = 0;
     for (unsigned b = 0; b < call->batch; b++) {
@@ -146,8 +153,13 @@ bool sequence(struct ha_cuda_seq *to, const struct ha_device_seq *from, unsigned
         const struct ha_rows &run = from->runs[r];
         if (run.keys == 0) continue;
         if (run.keys >= KEYS_MAX - keys) return false;
-        to->run[to->runs++] = { static_cast<const char *>(run.k), static_cast<const char *>(run.v), run.index, run.k_stride_bytes,
-                                run.v_stride_bytes, unsigned(run.keys), unsigned(keys) };
+        to->run[to->runs++] = { static_cast<const char *>(run.k),
+                                static_cast<const char *>(run.v),
+                                run.index,
+                                run.k_stride_bytes,
+                                run.v_stride_bytes,
+                                unsigned(run.keys),
+                                unsigned(keys) };
         to->steps += unsigned(up(run.keys, step_keys));
         keys += run.keys;
     }
@@ -162,8 +174,8 @@ struct table {
 
 __global__ void ha_attend_table(HA_ARGS(struct table) a) { a.to[threadIdx.x] = a.seq[threadIdx.x]; }
 
-cudaError_t attend_some(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *a, size_t first,
-                        size_t count, char *workspace, unsigned forced)
+cudaError_t attend_some(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *a,
+                        size_t first, size_t count, char *workspace, unsigned forced)
 {
     const struct ha_cuda_path path = path_for(a, first, count);
     const struct parts parts = parts_of(gpu, a, &path);
@@ -212,11 +224,12 @@ cudaError_t attend_some(const struct ha_cuda_gpu *gpu, cudaStream_t stream, cons
 bool fits(const struct ha_device_attend *a)
 {
     const size_t limit = KEYS_MAX;
-    return a->kv_heads && a->q_heads % a->kv_heads == 0 && a->head_dim && a->head_dim % 8 == 0 && a->head_dim <= 256 && a->kv_heads < 65536 &&
-           a->q_len < limit && a->q_heads < limit && a->q_len * a->q_heads < limit && a->block < limit;
+    return a->kv_heads && a->q_heads % a->kv_heads == 0 && a->head_dim && a->head_dim % 8 == 0 && a->head_dim <= 256
+           && a->kv_heads < 65536 && a->q_len < limit && a->q_heads < limit && a->q_len * a->q_heads < limit
+           && a->block < limit;
 }
 
-}
+} // namespace
 
 size_t ha_cuda_attend_workspace(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *args)
 {
@@ -224,20 +237,22 @@ size_t ha_cuda_attend_workspace(const struct ha_cuda_gpu *gpu, const struct ha_d
     size_t most = 0;
     for (size_t first = 0; first < args->batch; first += HA_CUDA_SEQS_MAX) {
         const size_t left = args->batch - first;
-        const struct ha_cuda_path path = path_for(args, first, left < HA_CUDA_SEQS_MAX ? left : size_t(HA_CUDA_SEQS_MAX));
+        const struct ha_cuda_path path = path_for(args, first,
+                                                  left < HA_CUDA_SEQS_MAX ? left : size_t(HA_CUDA_SEQS_MAX));
         most = max(most, parts_of(gpu, args, &path).bytes);
     }
     return most;
 }
 
-cudaError_t ha_cuda_attend(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *args, void *workspace,
-                           unsigned splits)
+cudaError_t ha_cuda_attend(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *args,
+                           void *workspace, unsigned splits)
 {
     if (!fits(args)) return cudaErrorInvalidValue;
     if (args->q_len * args->q_heads == 0) return cudaSuccess;
     for (size_t first = 0; first < args->batch; first += HA_CUDA_SEQS_MAX) {
         const size_t left = args->batch - first;
-        const cudaError_t error = attend_some(gpu, stream, args, first, left < HA_CUDA_SEQS_MAX ? left : size_t(HA_CUDA_SEQS_MAX),
+        const cudaError_t error = attend_some(gpu, stream, args, first,
+                                              left < HA_CUDA_SEQS_MAX ? left : size_t(HA_CUDA_SEQS_MAX),
                                               static_cast<char *>(workspace), splits);
         if (error != cudaSuccess) return error;
     }

@@ -1,9 +1,9 @@
 #ifndef HA_KERNELS_CUDA_ATTEND_CUH
 #define HA_KERNELS_CUDA_ATTEND_CUH
 
-/* What the kernels of attention share. Flash-decoding without shared-memory staging: a block takes one KV head, one tile
- * of query rows and one split of the keys; its warps read keys straight into registers, keep (reference, sum, sum of
- * weighted V) and merge them at the end. A second kernel joins the splits.
+/* What the kernels of attention share. Flash-decoding without shared-memory staging: a block takes one KV head, one
+ * tile of query rows and one split of the keys; its warps read keys straight into registers, keep (reference, sum, sum
+ * of weighted V) and merge them at the end. A second kernel joins the splits.
  *
  * Scores are in units of ln 2: s = (scale log2 e) q.k, weights are 2^(s - M). The reference M of a row is the smallest
  * integer not below any score so far, so that every change of reference is a product with a power of two: exact. */
@@ -17,10 +17,10 @@
 enum { HA_CUDA_SEQS_INLINE = 16, HA_CUDA_SPLITS_MAX = 128 };
 
 struct ha_cuda_run {
-    const char *k, *v;               /* row 0 of KV head 0 */
-    const uint32_t *index;           /* or NULL */
+    const char *k, *v;     /* row 0 of KV head 0 */
+    const uint32_t *index; /* or NULL */
     size_t k_stride, v_stride;
-    unsigned keys, first;            /* first: position of its first key in run order */
+    unsigned keys, first; /* first: position of its first key in run order */
 };
 
 struct ha_cuda_seq {
@@ -29,16 +29,16 @@ struct ha_cuda_seq {
     size_t weights_stride, k_head_bytes, v_head_bytes;
     struct ha_cuda_run run[HA_RUNS_MAX];
     unsigned runs, keys;
-    unsigned steps;                  /* each run is cut into steps of so many keys as the path says, the last shorter */
+    unsigned steps; /* each run is cut into steps of so many keys as the path says, the last shorter */
     unsigned splits, split_steps;
-    unsigned partial;                /* number of its first partial; of no meaning where there is one split */
+    unsigned partial; /* number of its first partial; of no meaning where there is one split */
 };
 
 struct ha_cuda_call {
     unsigned batch, q_len, group, kv_heads, dim, block;
-    unsigned rows;                   /* q_len * group: row r is query head r % group of token r / group */
-    unsigned tiles;                  /* of rows, and so many partials for each split and KV head */
-    unsigned stacks;                 /* blocks that the tiles of one split and KV head take */
+    unsigned rows;   /* q_len * group: row r is query head r % group of token r / group */
+    unsigned tiles;  /* of rows, and so many partials for each split and KV head */
+    unsigned stacks; /* blocks that the tiles of one split and KV head take */
     bool causal;
     bool vectors;                    /* rows of K and V begin at multiples of four elements */
     float scale;                     /* to units of ln 2 */
@@ -52,10 +52,10 @@ struct ha_cuda_call {
 
 /* A kernel and what the host must know of it. */
 struct ha_cuda_path {
-    unsigned rows;                   /* of a tile */
-    unsigned tiles;                  /* of a block */
-    unsigned warps;                  /* that share a tile's keys */
-    unsigned keys;                   /* of a step */
+    unsigned rows;  /* of a tile */
+    unsigned tiles; /* of a block */
+    unsigned warps; /* that share a tile's keys */
+    unsigned keys;  /* of a step */
     unsigned blocks_per_multiprocessor;
     cudaError_t (*launch)(const struct ha_cuda_call *call, unsigned blocks, cudaStream_t stream);
 };
@@ -66,7 +66,8 @@ struct ha_cuda_path ha_cuda_path_mma_bf16(size_t dim, bool many);
 struct ha_cuda_path ha_cuda_path_fma(enum ha_dtype dtype, size_t dim, size_t rows);
 cudaError_t ha_cuda_attend_combine(const struct ha_cuda_call *call, unsigned tile_rows, cudaStream_t stream);
 /* for the sequences that want weights; longest: keys of the longest sequence */
-cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtype dtype, unsigned longest, cudaStream_t stream);
+cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtype dtype, unsigned longest,
+                                   cudaStream_t stream);
 
 /* ---- inside the kernels */
 
@@ -89,9 +90,10 @@ static __device__ __forceinline__ unsigned ha_cuda_find(const struct ha_cuda_cal
 /* where a step's keys are */
 struct ha_cuda_stretch {
     const struct ha_cuda_run *run;
-    unsigned first;                  /* key of the run */
+    unsigned first; /* key of the run */
 };
-static __device__ __forceinline__ struct ha_cuda_stretch ha_cuda_stretch_at(const struct ha_cuda_seq &seq, unsigned step, unsigned keys)
+static __device__ __forceinline__ struct ha_cuda_stretch ha_cuda_stretch_at(const struct ha_cuda_seq &seq,
+                                                                            unsigned step, unsigned keys)
 {
     unsigned r = 0;
     for (; r + 1 < seq.runs; r++) {
@@ -102,7 +104,8 @@ static __device__ __forceinline__ struct ha_cuda_stretch ha_cuda_stretch_at(cons
     return ha_cuda_stretch{ &seq.run[r], step * keys };
 }
 
-static __device__ __forceinline__ unsigned long long ha_cuda_row(const struct ha_cuda_run &run, unsigned key, unsigned block)
+static __device__ __forceinline__ unsigned long long ha_cuda_row(const struct ha_cuda_run &run, unsigned key,
+                                                                 unsigned block)
 {
     return run.index ? (unsigned long long)(run.index[key / block]) * block + key % block : key;
 }
@@ -171,8 +174,8 @@ struct ha_cuda_target {
 
 /* sum, and components dim .. dim + 3 of the sum of weighted V, of row `within` of the tile */
 static __device__ __forceinline__ void ha_cuda_put(const struct ha_cuda_call &a, const struct ha_cuda_seq &seq,
-                                                   const struct ha_cuda_target &to, unsigned within, unsigned dim, float m, float sum,
-                                                   const float4 &x)
+                                                   const struct ha_cuda_target &to, unsigned within, unsigned dim,
+                                                   float m, float sum, const float4 &x)
 {
     if (seq.splits > 1) {
         const size_t partial = seq.partial + (size_t(to.split) * a.tiles + to.tile) * a.kv_heads + to.head;

@@ -2,7 +2,8 @@
 
 #include "kernels/cuda/attend.cuh"
 
-namespace {
+namespace
+{
 
 enum { THREADS = 128, SUMS = 4 };
 
@@ -25,8 +26,9 @@ __global__ void __launch_bounds__(THREADS) ha_attend_combine(HA_ARGS(struct join
     const struct ha_cuda_seq &seq = call.table ? call.table[b] : call.seq[b % HA_CUDA_SEQS_INLINE];
     if (seq.splits == 1) return;
 
-    const size_t stride = size_t(call.tiles) * call.kv_heads * a.tile_rows;    /* rows from a split to the next */
-    const size_t first = ((seq.partial + size_t(row / a.tile_rows) * call.kv_heads + head) * a.tile_rows) + row % a.tile_rows;
+    const size_t stride = size_t(call.tiles) * call.kv_heads * a.tile_rows; /* rows from a split to the next */
+    const size_t first = ((seq.partial + size_t(row / a.tile_rows) * call.kv_heads + head) * a.tile_rows)
+                         + row % a.tile_rows;
     for (unsigned s = threadIdx.x; s < seq.splits; s += THREADS) sh.state[s] = call.state[first + s * stride];
     __syncthreads();
     float m = -INFINITY;
@@ -34,19 +36,18 @@ __global__ void __launch_bounds__(THREADS) ha_attend_combine(HA_ARGS(struct join
     for (unsigned s = threadIdx.x; s < seq.splits; s += THREADS) sh.by[s] = ha_cuda_shift(sh.state[s].x, m);
     __syncthreads();
     float sum[SUMS] = {};
-    for (unsigned s = 0; s < seq.splits; s += SUMS)
-        HA_UNROLL
-        for (unsigned i = 0; i < SUMS; i++)
-            if (s + i < seq.splits) sum[i] = fmaf(sh.state[s + i].y, sh.by[s + i], sum[i]);
+    for (unsigned s = 0; s < seq.splits; s += SUMS) HA_UNROLL
+    for (unsigned i = 0; i < SUMS; i++)
+        if (s + i < seq.splits) sum[i] = fmaf(sh.state[s + i].y, sh.by[s + i], sum[i]);
     const float all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 
     const size_t to = ha_cuda_q_row(call, head, row);
     for (unsigned d = threadIdx.x; d < call.dim; d += THREADS) {
         float x[SUMS] = {};
-        for (unsigned s = 0; s < seq.splits; s += SUMS)
-            HA_UNROLL
-            for (unsigned i = 0; i < SUMS; i++)
-                if (s + i < seq.splits) x[i] = fmaf(call.partial[(first + (s + i) * stride) * call.dim + d], sh.by[s + i], x[i]);
+        for (unsigned s = 0; s < seq.splits; s += SUMS) HA_UNROLL
+        for (unsigned i = 0; i < SUMS; i++)
+            if (s + i < seq.splits)
+                x[i] = fmaf(call.partial[(first + (s + i) * stride) * call.dim + d], sh.by[s + i], x[i]);
         seq.o[to * call.dim + d] = all == 0 ? 0 : ((x[0] + x[1]) + (x[2] + x[3])) / all;
     }
     if (threadIdx.x) return;
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(THREADS) ha_attend_combine(HA_ARGS(struct join
     if (call.whole) call.whole[size_t(b) * call.rows * call.kv_heads + to] = make_float2(m, all);
 }
 
-}
+} // namespace
 
 cudaError_t ha_cuda_attend_combine(const struct ha_cuda_call *call, unsigned tile_rows, cudaStream_t stream)
 {

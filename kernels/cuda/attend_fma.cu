@@ -2,7 +2,8 @@
 
 #include "kernels/cuda/attend_fma.cuh"
 
-namespace {
+namespace
+{
 
 /* C: head_dim / 128, rounded up; R: query rows of a tile. A step's scores are taken PARTS times, N of them at once: the
  * score of row r and key k of a part is number r GROUP + k, and lane l has number l / COPIES. */
@@ -25,12 +26,13 @@ template <enum ha_dtype T, unsigned C, unsigned R> struct warp {
     using S = shape<C, R>;
     typename stored<T>::type k[S::KEYS][C], v[S::KEYS][C];
     float4 q[R][C], acc[R][C];
-    float m, sum;               /* of this lane's row; sum: of this lane's keys */
+    float m, sum; /* of this lane's row; sum: of this lane's keys */
 };
 
 template <enum ha_dtype T, unsigned C, unsigned KEYS>
-__device__ __forceinline__ void load_step(typename stored<T>::type (&to)[KEYS][C], const struct ha_cuda_stretch &at, const char *base,
-                                          size_t stride, unsigned long long ahead, unsigned dim, bool vectors)
+__device__ __forceinline__ void load_step(typename stored<T>::type (&to)[KEYS][C], const struct ha_cuda_stretch &at,
+                                          const char *base, size_t stride, unsigned long long ahead, unsigned dim,
+                                          bool vectors)
 {
     HA_UNROLL
     for (unsigned key = 0; key < KEYS; key++) {
@@ -70,7 +72,8 @@ __device__ __forceinline__ void soften(struct warp<T, C, R> &w, float (&s)[shape
     HA_UNROLL
     for (unsigned part = 1; part < S::PARTS; part++) top = fmaxf(top, s[part]);
     HA_UNROLL
-    for (unsigned bit = S::COPIES; bit < S::COPIES * S::GROUP; bit *= 2) top = fmaxf(top, __shfl_xor_sync(HA_ALL_LANES, top, int(bit)));
+    for (unsigned bit = S::COPIES; bit < S::COPIES * S::GROUP; bit *= 2)
+        top = fmaxf(top, __shfl_xor_sync(HA_ALL_LANES, top, int(bit)));
     const float m = fmaxf(w.m, ha_cuda_ceil(top));
     if (__any_sync(HA_ALL_LANES, m != w.m)) {
         const float own = ha_cuda_shift(w.m, m);
@@ -106,11 +109,12 @@ __device__ __forceinline__ void weigh(struct warp<T, C, R> &w, const float (&p)[
         for (unsigned key = 0; key < S::KEYS; key++) {
             const unsigned lane = (r * S::GROUP + key % S::GROUP) * S::COPIES;
             const float x = __shfl_sync(HA_ALL_LANES, p[key / S::GROUP], int(lane));
-            if (x == 0) continue;   /* a key that the row does not see, and whose V may be NaN */
+            if (x == 0) continue; /* a key that the row does not see, and whose V may be NaN */
             HA_UNROLL
             for (unsigned c = 0; c < C; c++) {
                 const float4 v = widen<T>(w.v[key][c]);
-                sum[c] = make_float4(fmaf(x, v.x, sum[c].x), fmaf(x, v.y, sum[c].y), fmaf(x, v.z, sum[c].z), fmaf(x, v.w, sum[c].w));
+                sum[c] = make_float4(fmaf(x, v.x, sum[c].x), fmaf(x, v.y, sum[c].y), fmaf(x, v.z, sum[c].z),
+                                     fmaf(x, v.w, sum[c].w));
             }
         }
         HA_UNROLL
@@ -122,7 +126,8 @@ __device__ __forceinline__ void weigh(struct warp<T, C, R> &w, const float (&p)[
 }
 
 template <unsigned C, unsigned R>
-__device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struct shared<C, R> &sh, const struct ha_cuda_target &to)
+__device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struct shared<C, R> &sh,
+                                       const struct ha_cuda_target &to)
 {
     using S = shape<C, R>;
     for (unsigned i = threadIdx.x; i < R * C * 32; i += S::WARPS * 32) {
@@ -142,7 +147,8 @@ __device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struc
 }
 
 template <enum ha_dtype T, unsigned C, unsigned R>
-__global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS) ha_attend_fma(HA_ARGS(struct ha_cuda_call) a)
+__global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS)
+    ha_attend_fma(HA_ARGS(struct ha_cuda_call) a)
 {
     using S = shape<C, R>;
     using block_shared = shared<C, R>;
@@ -154,7 +160,8 @@ __global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS) 
 
     const struct ha_cuda_seq &seq = sh.seq;
     const unsigned lane = threadIdx.x % 32, number = threadIdx.x / 32;
-    const unsigned head = within % a.kv_heads, tile = within / a.kv_heads % a.stacks, split = within / a.kv_heads / a.stacks;
+    const unsigned head = within % a.kv_heads, tile = within / a.kv_heads % a.stacks,
+                   split = within / a.kv_heads / a.stacks;
     const unsigned last = a.rows - 1, row = tile * R;
     struct warp<T, C, R> w;
     w.m = -INFINITY;
@@ -196,7 +203,8 @@ __global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS) 
 
         const unsigned shown = ha_cuda_shown(at, own);
         HA_UNROLL
-        for (unsigned part = 0; part < S::PARTS; part++) s[part] = part * S::GROUP + key < shown ? s[part] * a.scale : -INFINITY;
+        for (unsigned part = 0; part < S::PARTS; part++)
+            s[part] = part * S::GROUP + key < shown ? s[part] * a.scale : -INFINITY;
         soften(w, s);
         weigh(w, s);
         if (go_on) load_step<T, C>(w.v, next, next.run->v + v_head, next.run->v_stride, ahead, a.dim, a.vectors);
@@ -207,12 +215,12 @@ __global__ void __launch_bounds__(shape<C, R>::WARPS * 32, shape<C, R>::BLOCKS) 
     }
 
     HA_UNROLL
-    for (unsigned bit = S::COPIES; bit < S::COPIES * S::GROUP; bit *= 2) w.sum += __shfl_xor_sync(HA_ALL_LANES, w.sum, int(bit));
+    for (unsigned bit = S::COPIES; bit < S::COPIES * S::GROUP; bit *= 2)
+        w.sum += __shfl_xor_sync(HA_ALL_LANES, w.sum, int(bit));
     if (lane % (S::COPIES * S::GROUP) == 0) sh.state[number][mine] = make_float2(w.m, w.sum);
     HA_UNROLL
-    for (unsigned r = 0; r < R; r++)
-        HA_UNROLL
-        for (unsigned c = 0; c < C; c++) sh.total[number][r][c][lane] = w.acc[r][c];
+    for (unsigned r = 0; r < R; r++) HA_UNROLL
+    for (unsigned c = 0; c < C; c++) sh.total[number][r][c][lane] = w.acc[r][c];
     __syncthreads();
     finish<C, R>(a, sh, ha_cuda_target{ b, head, split, tile, R });
 }
@@ -232,12 +240,17 @@ template <enum ha_dtype T, unsigned C, unsigned R> struct ha_cuda_path path_of()
 template <enum ha_dtype T> struct ha_cuda_path path_for(size_t dim, size_t rows)
 {
     if (dim > 128) return rows == 1 ? path_of<T, 2, 1>() : rows == 2 ? path_of<T, 2, 2>() : path_of<T, 2, 4>();
-    return rows == 1 ? path_of<T, 1, 1>() : rows == 2 ? path_of<T, 1, 2>() : rows <= 4 ? path_of<T, 1, 4>() : path_of<T, 1, 8>();
+    return rows == 1   ? path_of<T, 1, 1>()
+           : rows == 2 ? path_of<T, 1, 2>()
+           : rows <= 4 ? path_of<T, 1, 4>()
+                       : path_of<T, 1, 8>();
 }
 
-}
+} // namespace
 
 struct ha_cuda_path ha_cuda_path_fma(enum ha_dtype dtype, size_t dim, size_t rows)
 {
-    return dtype == HA_F32 ? path_for<HA_F32>(dim, rows) : dtype == HA_F16 ? path_for<HA_F16>(dim, rows) : path_for<HA_BF16>(dim, rows);
+    return dtype == HA_F32   ? path_for<HA_F32>(dim, rows)
+           : dtype == HA_F16 ? path_for<HA_F16>(dim, rows)
+                             : path_for<HA_BF16>(dim, rows);
 }

@@ -5,11 +5,16 @@
 
 #include "kernels/cuda/attend.cuh"
 
-namespace {
+namespace
+{
 
 /* four elements as stored */
-template <enum ha_dtype T> struct stored { using type = uint2; };
-template <> struct stored<HA_F32> { using type = uint4; };
+template <enum ha_dtype T> struct stored {
+    using type = uint2;
+};
+template <> struct stored<HA_F32> {
+    using type = uint4;
+};
 
 __device__ __forceinline__ uint4 load4(const char *p, bool vectors, uint4)
 {
@@ -44,7 +49,8 @@ __device__ __forceinline__ float dot4(const float4 &a, const float4 &b, float su
 
 /* dims 4 lane + 128 c .. + 3 of one row */
 template <enum ha_dtype T, unsigned C>
-__device__ __forceinline__ void load_row(typename stored<T>::type (&to)[C], const char *row, bool real, unsigned dim, bool vectors)
+__device__ __forceinline__ void load_row(typename stored<T>::type (&to)[C], const char *row, bool real, unsigned dim,
+                                         bool vectors)
 {
     HA_UNROLL
     for (unsigned c = 0; c < C; c++) {
@@ -54,7 +60,8 @@ __device__ __forceinline__ void load_row(typename stored<T>::type (&to)[C], cons
     }
 }
 
-template <unsigned C> __device__ __forceinline__ void load_query(float4 (&to)[C], const float *q, bool real, unsigned dim)
+template <unsigned C>
+__device__ __forceinline__ void load_query(float4 (&to)[C], const float *q, bool real, unsigned dim)
 {
     HA_UNROLL
     for (unsigned c = 0; c < C; c++) {
@@ -63,8 +70,8 @@ template <unsigned C> __device__ __forceinline__ void load_query(float4 (&to)[C]
     }
 }
 
-/* N sums over the 32 lanes, N <= 32 a power of two: lane l ends with the one of number l N / 32. As long as there are several,
- * a lane gives half of them away and is given the other lane's part of the rest. */
+/* N sums over the 32 lanes, N <= 32 a power of two: lane l ends with the one of number l N / 32. As long as there are
+ * several, a lane gives half of them away and is given the other lane's part of the rest. */
 template <unsigned N, unsigned BIT = 16> __device__ __forceinline__ float lane_sums(float *x)
 {
     if constexpr (N > 1) {
@@ -81,6 +88,6 @@ template <unsigned N, unsigned BIT = 16> __device__ __forceinline__ float lane_s
     } else return x[0];
 }
 
-}
+} // namespace
 
 #endif

@@ -3,19 +3,23 @@
 
 /* Attention on tensor cores, for K and V of 16 bits in rows of 16-byte pieces and two query rows or more.
  *
- * Numbers of 16 bits are exact in tf32; the binary32 numbers that meet them, queries and weights, are cut in two: of the
+ * Numbers of 16 bits are exact in tf32; the binary32 numbers that meet them, queries and weights, are cut in two:
+ * of the
  * 16 rows of m16n8k8, 0-7 are the high parts of 8 query rows and 8-15 their low parts, added when a product is done.
  *
  * Fragments come straight from memory. Lane 4 g + t reads 16 bytes at a time:
- *   K: of key g, dims 32 j + 8 t .. + 7. Product m of the four that consume them sums over k = t: dim 32 j + 8 t + 2 m, and
+ *   K: of key g, dims 32 j + 8 t .. + 7. Product m of the four that consume them sums over k = t: dim 32 j + 8 t +
+ *     2 m, and
  *      k = t + 4: the next one; the queries' fragments are put together likewise.
- *   V: of keys 2 t and 2 t + 1, dims 64 j + 8 g .. + 7: component e of them is column g of n-tile e. Key 2 t is k = t and
+ *   V: of keys 2 t and 2 t + 1, dims 64 j + 8 g .. + 7: component e of them is column g of n-tile e. Key 2 t is k =
+ *     t and
  *      key 2 t + 1 is k = t + 4, which is how the scores (c: row g, keys 2 t and 2 t + 1) lie already.
  * Loads of one step are issued before the arithmetic of the step before. */
 
 #include "kernels/cuda/attend.cuh"
 
-namespace {
+namespace
+{
 
 enum { ROWS = 8 };
 
@@ -24,7 +28,7 @@ enum { ROWS = 8 };
 template <unsigned NV, bool MANY> struct shape {
     static constexpr unsigned WARPS = NV <= 2 ? 4 : 2;
     static constexpr unsigned KEYS = NV <= 2 ? 16 : 8, EIGHTS = KEYS / 8;
-    static constexpr unsigned FOLD = 32 / KEYS;      /* steps whose products are added up on the tensor cores */
+    static constexpr unsigned FOLD = 32 / KEYS; /* steps whose products are added up on the tensor cores */
     static constexpr unsigned TILES = MANY ? WARPS : 1;
     static constexpr unsigned BLOCKS = NV == 1 ? 4 : NV == 2 ? 2 : 4;
 };
@@ -32,16 +36,16 @@ template <unsigned NV, bool MANY> struct shape {
 template <unsigned NV, bool MANY> struct shared {
     using S = shape<NV, MANY>;
     struct ha_cuda_seq seq;
-    float2 q[S::TILES][2 * NV][4][32];      /* fragments before they are cut */
-    float4 total[S::WARPS][NV][4][32];      /* of what has been folded: [f][4 g + t]: row g, dims 64 j + 16 t + 4 f .. + 3 */
+    float2 q[S::TILES][2 * NV][4][32]; /* fragments before they are cut */
+    float4 total[S::WARPS][NV][4][32]; /* of what has been folded: [f][4 g + t]: row g, dims 64 j + 16 t + 4 f .. + 3 */
     float2 state[S::WARPS][ROWS];
 };
 
 /* of a warp's tile; what has a row is of row g */
 template <unsigned NV, unsigned EIGHTS> struct warp {
     uint4 k[EIGHTS][2 * NV], v[EIGHTS][2][NV];
-    float acc[NV][8][4];                    /* since the last fold, times 2^-m */
-    float m, sum;                           /* sum: of this lane's keys */
+    float acc[NV][8][4]; /* since the last fold, times 2^-m */
+    float m, sum;        /* sum: of this lane's keys */
     float total_m, total_sum;
 };
 
@@ -56,14 +60,15 @@ template <bool MANY> __device__ __forceinline__ uint4 load16(const char *p)
     return MANY ? *reinterpret_cast<const uint4 *>(p) : ha_load16(p);
 }
 
-__device__ __forceinline__ unsigned long long row_of(const struct ha_cuda_stretch &at, unsigned long long ahead, unsigned key)
+__device__ __forceinline__ unsigned long long row_of(const struct ha_cuda_stretch &at, unsigned long long ahead,
+                                                     unsigned key)
 {
     return at.run->index ? __shfl_sync(HA_ALL_LANES, ahead, int(key)) : at.first + key;
 }
 
 template <bool MANY, unsigned NV, unsigned E>
-__device__ __forceinline__ void load_k(struct warp<NV, E> &w, const struct ha_cuda_stretch &at, unsigned long long ahead, size_t head,
-                                       unsigned dim)
+__device__ __forceinline__ void load_k(struct warp<NV, E> &w, const struct ha_cuda_stretch &at,
+                                       unsigned long long ahead, size_t head, unsigned dim)
 {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     HA_UNROLL
@@ -77,27 +82,28 @@ __device__ __forceinline__ void load_k(struct warp<NV, E> &w, const struct ha_cu
 }
 
 template <bool MANY, unsigned NV, unsigned E>
-__device__ __forceinline__ void load_v(struct warp<NV, E> &w, const struct ha_cuda_stretch &at, unsigned long long ahead, size_t head,
-                                       unsigned dim)
+__device__ __forceinline__ void load_v(struct warp<NV, E> &w, const struct ha_cuda_stretch &at,
+                                       unsigned long long ahead, size_t head, unsigned dim)
 {
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     HA_UNROLL
-    for (unsigned e = 0; e < E; e++)
+    for (unsigned e = 0; e < E; e++) HA_UNROLL
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned key = 8 * e + 2 * t + i;
+        const bool real = at.first + key < at.run->keys;
+        const char *p = at.run->v + head + row_of(at, ahead, key) * at.run->v_stride + 16 * g;
         HA_UNROLL
-        for (unsigned i = 0; i < 2; i++) {
-            const unsigned key = 8 * e + 2 * t + i;
-            const bool real = at.first + key < at.run->keys;
-            const char *p = at.run->v + head + row_of(at, ahead, key) * at.run->v_stride + 16 * g;
-            HA_UNROLL
-            for (unsigned j = 0; j < NV; j++)
-                w.v[e][i][j] = real && 64 * j + 8 * g < dim ? load16<MANY>(p + 128 * j) : make_uint4(0, 0, 0, 0);
-        }
+        for (unsigned j = 0; j < NV; j++)
+            w.v[e][i][j] = real && 64 * j + 8 * g < dim ? load16<MANY>(p + 128 * j) : make_uint4(0, 0, 0, 0);
+    }
 }
 
-/* What the high and the low parts of a row gave. A score that is infinite, because a key is, has no low part: 0 inf is NaN. */
+/* What the high and the low parts of a row gave. A score that is infinite, because a key is, has no low part: 0 inf
+ * is NaN. */
 __device__ __forceinline__ float whole(float high, float low) { return fabsf(high) == INFINITY ? high : high + low; }
 
-/* s[e]: of row g and keys 8 e + 2 t, 8 e + 2 t + 1, not yet scaled. 32 dims are added up on the tensor cores, two such sums
+/* s[e]: of row g and keys 8 e + 2 t, 8 e + 2 t + 1, not yet scaled. 32 dims are added up on the tensor cores, two
+ * such sums
  * side by side, and the sums in binary32. */
 template <enum ha_dtype T, unsigned NV, unsigned E>
 __device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 (&q)[2 * NV][4][32], float (&s)[E][2])
@@ -108,28 +114,26 @@ __device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 
     for (unsigned j = 0; j < 2 * NV; j += 2) {
         float c[2][E][4] = {};
         HA_UNROLL
-        for (unsigned m = 0; m < 4; m++)
-            HA_UNROLL
-            for (unsigned i = 0; i < 2; i++) {
-                const float2 x = q[j + i][m][threadIdx.x % 32];
-                const float hi0 = ha_tf32_hi(x.x), hi1 = ha_tf32_hi(x.y);
-                const float a[4] = { hi0, ha_tf32_hi(x.x - hi0), hi1, ha_tf32_hi(x.y - hi1) };
-                HA_UNROLL
-                for (unsigned e = 0; e < E; e++) {
-                    const uint4 &k = w.k[e][j + i];
-                    const uint32_t word[4] = { k.x, k.y, k.z, k.w };
-                    const float2 key = pair<T>(word[m]);
-                    const float b[2] = { key.x, key.y };
-                    ha_mma_tf32(c[i][e], a, b);
-                }
-            }
-        HA_UNROLL
-        for (unsigned i = 0; i < 2; i++)
+        for (unsigned m = 0; m < 4; m++) HA_UNROLL
+        for (unsigned i = 0; i < 2; i++) {
+            const float2 x = q[j + i][m][threadIdx.x % 32];
+            const float hi0 = ha_tf32_hi(x.x), hi1 = ha_tf32_hi(x.y);
+            const float a[4] = { hi0, ha_tf32_hi(x.x - hi0), hi1, ha_tf32_hi(x.y - hi1) };
             HA_UNROLL
             for (unsigned e = 0; e < E; e++) {
-                s[e][0] += whole(c[i][e][0], c[i][e][2]);
-                s[e][1] += whole(c[i][e][1], c[i][e][3]);
+                const uint4 &k = w.k[e][j + i];
+                const uint32_t word[4] = { k.x, k.y, k.z, k.w };
+                const float2 key = pair<T>(word[m]);
+                const float b[2] = { key.x, key.y };
+                ha_mma_tf32(c[i][e], a, b);
             }
+        }
+        HA_UNROLL
+        for (unsigned i = 0; i < 2; i++) HA_UNROLL
+        for (unsigned e = 0; e < E; e++) {
+            s[e][0] += whole(c[i][e][0], c[i][e][2]);
+            s[e][1] += whole(c[i][e][1], c[i][e][3]);
+        }
     }
 }
 
@@ -146,11 +150,9 @@ template <unsigned NV, unsigned E> __device__ __forceinline__ void soften(struct
         const float x = ha_cuda_shift(w.m, m);
         w.sum *= x;
         HA_UNROLL
-        for (unsigned j = 0; j < NV; j++)
-            HA_UNROLL
-            for (unsigned e = 0; e < 8; e++)
-                HA_UNROLL
-                for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] *= x;
+        for (unsigned j = 0; j < NV; j++) HA_UNROLL
+        for (unsigned e = 0; e < 8; e++) HA_UNROLL
+        for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] *= x;
         w.m = m;
     }
     const float reference = m == -INFINITY ? 0 : m;
@@ -192,82 +194,78 @@ template <enum ha_dtype T, unsigned NV, unsigned E> __device__ __forceinline__ b
     constexpr uint32_t ones = T == HA_F16 ? 0x7c00 : 0x7f80;
     bool found = false;
     HA_UNROLL
-    for (unsigned e = 0; e < E; e++)
+    for (unsigned e = 0; e < E; e++) HA_UNROLL
+    for (unsigned i = 0; i < 2; i++) HA_UNROLL
+    for (unsigned j = 0; j < NV; j++) {
+        const uint4 &v = w.v[e][i][j];
+        const uint32_t x[4] = { v.x, v.y, v.z, v.w };
         HA_UNROLL
-        for (unsigned i = 0; i < 2; i++)
-            HA_UNROLL
-            for (unsigned j = 0; j < NV; j++) {
-                const uint4 &v = w.v[e][i][j];
-                const uint32_t x[4] = { v.x, v.y, v.z, v.w };
-                HA_UNROLL
-                for (unsigned n = 0; n < 4; n++) found = found || (x[n] & ones) == ones || (x[n] >> 16 & ones) == ones;
-            }
+        for (unsigned n = 0; n < 4; n++) found = found || (x[n] & ones) == ones || (x[n] >> 16 & ones) == ones;
+    }
     return __any_sync(HA_ALL_LANES, found);
 }
 
-/* The same as weigh, a key at a time and only for the rows that see it: in a product of the whole tile, a V that is not
+/* The same as weigh, a key at a time and only for the rows that see it: in a product of the whole tile, a V that is
+ * not
  * finite would spoil the others, too, as 0 times it is NaN. */
 template <enum ha_dtype T, unsigned NV, unsigned E>
-__device__ __forceinline__ void weigh_apart(struct warp<NV, E> &w, const float (&p)[E][2], const struct ha_cuda_stretch &at, size_t head,
-                                            const struct ha_cuda_call &a)
+__device__ __forceinline__ void weigh_apart(struct warp<NV, E> &w, const float (&p)[E][2],
+                                            const struct ha_cuda_stretch &at, size_t head, const struct ha_cuda_call &a)
 {
     const unsigned lane = threadIdx.x % 32, t = lane % 4;
     HA_UNROLL
-    for (unsigned e = 0; e < E; e++)
-        HA_UNROLL
-        for (unsigned i = 0; i < 2; i++)
-            for (unsigned of = 0; of < 4; of++) {
-                const unsigned key = 8 * e + 2 * of + i;
-                const float x = __shfl_sync(HA_ALL_LANES, p[e][i], int(lane - t + of));
-                if (x == 0 || at.first + key >= at.run->keys) continue;
-                const char *row = at.run->v + head + ha_cuda_row(*at.run, at.first + key, a.block) * at.run->v_stride;
-                const uint16_t *v = reinterpret_cast<const uint16_t *>(row);
-                HA_UNROLL
-                for (unsigned j = 0; j < NV; j++)
-                    HA_UNROLL
-                    for (unsigned n = 0; n < 8; n++)
-                        HA_UNROLL
-                        for (unsigned half = 0; half < 2; half++) {
-                            const unsigned d = 64 * j + 16 * t + 8 * half + n;
-                            if (d < a.dim) w.acc[j][n][half] = fmaf(x, pair<T>(v[d]).x, w.acc[j][n][half]);
-                        }
+    for (unsigned e = 0; e < E; e++) HA_UNROLL
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned of = 0; of < 4; of++) {
+            const unsigned key = 8 * e + 2 * of + i;
+            const float x = __shfl_sync(HA_ALL_LANES, p[e][i], int(lane - t + of));
+            if (x == 0 || at.first + key >= at.run->keys) continue;
+            const char *row = at.run->v + head + ha_cuda_row(*at.run, at.first + key, a.block) * at.run->v_stride;
+            const uint16_t *v = reinterpret_cast<const uint16_t *>(row);
+            HA_UNROLL
+            for (unsigned j = 0; j < NV; j++) HA_UNROLL
+            for (unsigned n = 0; n < 8; n++) HA_UNROLL
+            for (unsigned half = 0; half < 2; half++) {
+                const unsigned d = 64 * j + 16 * t + 8 * half + n;
+                if (d < a.dim) w.acc[j][n][half] = fmaf(x, pair<T>(v[d]).x, w.acc[j][n][half]);
             }
+        }
 }
 
 /* What the tensor cores added up goes to the totals, and they begin anew: their sums lose bits on the way, and all in
  * one direction, so that long ones are not left to them. */
-template <unsigned NV, unsigned E> __device__ __forceinline__ void fold(struct warp<NV, E> &w, float4 (&total)[NV][4][32])
+template <unsigned NV, unsigned E>
+__device__ __forceinline__ void fold(struct warp<NV, E> &w, float4 (&total)[NV][4][32])
 {
     const float x = ha_cuda_shift(w.total_m, w.m);
     HA_UNROLL
-    for (unsigned j = 0; j < NV; j++)
-        HA_UNROLL
-        for (unsigned f = 0; f < 4; f++) {
-            float4 &to = total[j][f][threadIdx.x % 32];
-            float(&from)[8][4] = w.acc[j];
-            const unsigned e = 4 * (f % 2), i = f / 2;
-            to.x = fmaf(to.x, x, from[e][i] + from[e][i + 2]);
-            to.y = fmaf(to.y, x, from[e + 1][i] + from[e + 1][i + 2]);
-            to.z = fmaf(to.z, x, from[e + 2][i] + from[e + 2][i + 2]);
-            to.w = fmaf(to.w, x, from[e + 3][i] + from[e + 3][i + 2]);
-        }
+    for (unsigned j = 0; j < NV; j++) HA_UNROLL
+    for (unsigned f = 0; f < 4; f++) {
+        float4 &to = total[j][f][threadIdx.x % 32];
+        float(&from)[8][4] = w.acc[j];
+        const unsigned e = 4 * (f % 2), i = f / 2;
+        to.x = fmaf(to.x, x, from[e][i] + from[e][i + 2]);
+        to.y = fmaf(to.y, x, from[e + 1][i] + from[e + 1][i + 2]);
+        to.z = fmaf(to.z, x, from[e + 2][i] + from[e + 2][i + 2]);
+        to.w = fmaf(to.w, x, from[e + 3][i] + from[e + 3][i + 2]);
+    }
     HA_UNROLL
-    for (unsigned j = 0; j < NV; j++)
-        HA_UNROLL
-        for (unsigned e = 0; e < 8; e++)
-            HA_UNROLL
-            for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
+    for (unsigned j = 0; j < NV; j++) HA_UNROLL
+    for (unsigned e = 0; e < 8; e++) HA_UNROLL
+    for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
     w.total_sum = fmaf(w.total_sum, x, w.sum);
     w.total_m = w.m;
     w.sum = 0;
 }
 
 template <unsigned NV>
-__device__ __forceinline__ void load_q(float2 (&to)[2 * NV][4][32], const struct ha_cuda_call &a, const struct ha_cuda_seq &seq,
-                                       unsigned head, unsigned tile, unsigned thread, unsigned threads)
+__device__ __forceinline__ void load_q(float2 (&to)[2 * NV][4][32], const struct ha_cuda_call &a,
+                                       const struct ha_cuda_seq &seq, unsigned head, unsigned tile, unsigned thread,
+                                       unsigned threads)
 {
     for (unsigned i = thread; i < 2 * NV * 4 * 32; i += threads) {
-        const unsigned lane = i % 32, m = i / 32 % 4, j = i / 128, row = tile * ROWS + lane / 4, dim = 32 * j + 8 * (lane % 4) + 2 * m;
+        const unsigned lane = i % 32, m = i / 32 % 4, j = i / 128, row = tile * ROWS + lane / 4,
+                       dim = 32 * j + 8 * (lane % 4) + 2 * m;
         const bool real = row < a.rows && dim < a.dim;
         const float *q = seq.q + (real ? ha_cuda_q_row(a, head, row) * a.dim + dim : 0);
         to[j][m][lane] = real ? make_float2(q[0], q[1]) : make_float2(0, 0);
@@ -276,9 +274,9 @@ __device__ __forceinline__ void load_q(float2 (&to)[2 * NV][4][32], const struct
 
 /* the tile's result from `warps` totals and states */
 template <unsigned NV>
-__device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struct ha_cuda_seq &seq, const struct ha_cuda_target &to,
-                                       const float4 (*total)[NV][4][32], const float2 (*state)[ROWS], unsigned warps, unsigned thread,
-                                       unsigned threads)
+__device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struct ha_cuda_seq &seq,
+                                       const struct ha_cuda_target &to, const float4 (*total)[NV][4][32],
+                                       const float2 (*state)[ROWS], unsigned warps, unsigned thread, unsigned threads)
 {
     for (unsigned i = thread; i < NV * 4 * 32; i += threads) {
         const unsigned lane = i % 32, f = i / 32 % 4, j = i / 128, g = lane / 4, dim = 64 * j + 16 * (lane % 4) + 4 * f;
@@ -297,7 +295,8 @@ __device__ __forceinline__ void finish(const struct ha_cuda_call &a, const struc
 }
 
 template <enum ha_dtype T, unsigned NV, bool MANY>
-__global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::BLOCKS) ha_attend_mma(HA_ARGS(struct ha_cuda_call) a)
+__global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::BLOCKS)
+    ha_attend_mma(HA_ARGS(struct ha_cuda_call) a)
 {
     using S = shape<NV, MANY>;
     using block_shared = shared<NV, MANY>;
@@ -309,7 +308,8 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
 
     const struct ha_cuda_seq &seq = sh.seq;
     const unsigned lane = threadIdx.x % 32, number = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const unsigned head = within % a.kv_heads, stack = within / a.kv_heads % a.stacks, split = within / a.kv_heads / a.stacks;
+    const unsigned head = within % a.kv_heads, stack = within / a.kv_heads % a.stacks,
+                   split = within / a.kv_heads / a.stacks;
     const unsigned tile = MANY ? stack * S::WARPS + number : stack;
     if (MANY) {
         load_q<NV>(sh.q[number % S::TILES], a, seq, head, tile, lane, 32);
@@ -327,11 +327,9 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
     w.m = w.total_m = -INFINITY;
     w.sum = w.total_sum = 0;
     HA_UNROLL
-    for (unsigned j = 0; j < NV; j++)
-        HA_UNROLL
-        for (unsigned e = 0; e < 8; e++)
-            HA_UNROLL
-            for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
+    for (unsigned j = 0; j < NV; j++) HA_UNROLL
+    for (unsigned e = 0; e < 8; e++) HA_UNROLL
+    for (unsigned i = 0; i < 4; i++) w.acc[j][e][i] = 0;
 
     /* keys that no row of the tile sees are not read */
     const unsigned last = a.rows - 1, row = tile * ROWS;
@@ -363,9 +361,8 @@ __global__ void __launch_bounds__(shape<NV, MANY>::WARPS * 32, shape<NV, MANY>::
 
         const unsigned shown = ha_cuda_shown(at, own);
         HA_UNROLL
-        for (unsigned e = 0; e < S::EIGHTS; e++)
-            HA_UNROLL
-            for (unsigned i = 0; i < 2; i++) s[e][i] = 8 * e + 2 * t + i < shown ? s[e][i] * a.scale : -INFINITY;
+        for (unsigned e = 0; e < S::EIGHTS; e++) HA_UNROLL
+        for (unsigned i = 0; i < 2; i++) s[e][i] = 8 * e + 2 * t + i < shown ? s[e][i] * a.scale : -INFINITY;
         soften(w, s);
         if (__any_sync(HA_ALL_LANES, shown < S::KEYS) && spoiled<T>(w)) weigh_apart<T>(w, s, at, v_head, a);
         else weigh<T>(w, s);
@@ -405,12 +402,13 @@ template <enum ha_dtype T, unsigned NV, bool MANY> struct ha_cuda_path path_of()
 
 template <enum ha_dtype T> struct ha_cuda_path path_mma(size_t dim, bool many)
 {
-    return dim <= 64  ? many ? path_of<T, 1, true>() : path_of<T, 1, false>()
-         : dim <= 128 ? many ? path_of<T, 2, true>() : path_of<T, 2, false>()
-         : dim <= 192 ? many ? path_of<T, 3, true>() : path_of<T, 3, false>()
-                      : many ? path_of<T, 4, true>() : path_of<T, 4, false>();
+    return dim <= 64    ? many ? path_of<T, 1, true>() : path_of<T, 1, false>()
+              : dim <= 128 ? many ? path_of<T, 2, true>() : path_of<T, 2, false>()
+              : dim <= 192 ? many ? path_of<T, 3, true>() : path_of<T, 3, false>()
+              : many ? path_of<T, 4, true>()
+                        : path_of<T, 4, false>();
 }
 
-}
+} // namespace
 
 #endif

@@ -1,9 +1,10 @@
-/* The softmax weights of all keys, averaged over the query tokens: scores once more, against the references and sums that
- * attention left behind. */
+/* The softmax weights of all keys, averaged over the query tokens: scores once more, against the references and sums
+ * that attention left behind. */
 
 #include "kernels/cuda/attend_fma.cuh"
 
-namespace {
+namespace
+{
 
 enum { WARPS = 8 };
 
@@ -12,7 +13,8 @@ struct block_shared {
 };
 
 /* a warp takes one step of keys; C: head_dim / 128, rounded up */
-template <enum ha_dtype T, unsigned C> __global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct ha_cuda_call) a)
+template <enum ha_dtype T, unsigned C>
+__global__ void __launch_bounds__(WARPS * 32) ha_attend_weights(HA_ARGS(struct ha_cuda_call) a)
 {
     constexpr unsigned KEYS = 8 / C, COPIES = 32 / KEYS;
     HA_SHARED(struct block_shared, sh);
@@ -53,9 +55,11 @@ template <enum ha_dtype T, unsigned C> __global__ void __launch_bounds__(WARPS *
             /* rounded otherwise than the first time, a score may come out above its reference */
             const float above = lane_sums<KEYS>(x) * a.scale - whole.x, weight = ha_exp2(above > 0 ? 0 : above);
             /* no sum: every score is -inf, and nothing weighs anything */
-            if (position < ha_cuda_visible(a, seq.keys, row) && whole.y != 0) mean += weight / (whole.y * float(a.q_len));
+            if (position < ha_cuda_visible(a, seq.keys, row) && whole.y != 0)
+                mean += weight / (whole.y * float(a.q_len));
         }
-        if (lane % COPIES == 0 && own < at.run->keys) seq.weights[(size_t(head) * a.group + g) * seq.weights_stride + position] = mean;
+        if (lane % COPIES == 0 && own < at.run->keys)
+            seq.weights[(size_t(head) * a.group + g) * seq.weights_stride + position] = mean;
     }
 }
 
@@ -67,10 +71,12 @@ template <enum ha_dtype T> cudaError_t launch(const struct ha_cuda_call *call, u
                            : ha_launch(ha_attend_weights<T, 1>, grid, dim3(WARPS * 32), stream, *call);
 }
 
-}
+} // namespace
 
-cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtype dtype, unsigned longest, cudaStream_t stream)
+cudaError_t ha_cuda_attend_weights(const struct ha_cuda_call *call, enum ha_dtype dtype, unsigned longest,
+                                   cudaStream_t stream)
 {
-    return dtype == HA_F32 ? launch<HA_F32>(call, longest, stream) : dtype == HA_F16 ? launch<HA_F16>(call, longest, stream)
-                                                                                     : launch<HA_BF16>(call, longest, stream);
+    return dtype == HA_F32   ? launch<HA_F32>(call, longest, stream)
+           : dtype == HA_F16 ? launch<HA_F16>(call, longest, stream)
+                             : launch<HA_BF16>(call, longest, stream);
 }

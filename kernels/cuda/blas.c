@@ -1,5 +1,5 @@
-/* cuBLAS: the products of a layer, and attention made of batched products. The library is found at run time, of any of its
- * versions with these entries; a handle for the device, which one call at a time lends to its stream. */
+/* cuBLAS: the products of a layer, and attention made of batched products. The library is found at run time, of any of
+ * its versions with these entries; a handle for the device, which one call at a time lends to its stream. */
 
 #include "kernels/cuda/cuda.h"
 
@@ -17,25 +17,26 @@ enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_GEMM_DEFAULT = -1 };
 enum { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_PEDANTIC = 69 };
 enum { CUBLAS_DEFAULT_MATH = 0, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
-typedef int gemm_fn(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda,
-                    const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm);
-typedef int gemm_batched_fn(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a, int type_a,
-                            int lda, void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc,
-                            int count, int compute, int algorithm);
+typedef int gemm_fn(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a,
+                    int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc,
+                    int compute, int algorithm);
+typedef int gemm_batched_fn(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a,
+                            int type_a, int lda, void *const *b, int type_b, int ldb, const void *beta, void *const *c,
+                            int type_c, int ldc, int count, int compute, int algorithm);
 
 struct ha_cuda_blas {
-    pthread_mutex_t lock;       /* stream, workspace and call go together */
-    void *handle;               /* or NULL, until the first product */
+    pthread_mutex_t lock; /* stream, workspace and call go together */
+    void *handle;         /* or NULL, until the first product */
     char absent[160];
     int (*create)(void **handle), (*destroy)(void *handle), (*set_stream)(void *handle, cudaStream_t stream);
     int (*set_workspace)(void *handle, void *workspace, size_t bytes), (*set_math_mode)(void *handle, int mode);
     gemm_fn *gemm;
     gemm_batched_fn *gemm_batched;
-    const char *(*status_name)(int status);   /* or NULL: before 11.4 */
+    const char *(*status_name)(int status); /* or NULL: before 11.4 */
 };
 
-/* What the library is given to work in: with it, it allocates nothing, so that streams do not wait for each other and calls
- * can be captured. NVIDIA's advice for sm_90; 4 MiB for others. */
+/* What the library is given to work in: with it, it allocates nothing, so that streams do not wait for each other and
+ * calls can be captured. NVIDIA's advice for sm_90; 4 MiB for others. */
 static const size_t library_bytes = (size_t)32 << 20;
 /* scores and weights kept at a time, where a query token's are not more */
 #ifndef HA_CUDA_SCORES_BYTES
@@ -53,14 +54,10 @@ static const char *look_up(struct ha_cuda_blas *blas, void *library)
         void *entry;
         bool needed;
     } wanted[] = {
-        { "cublasCreate_v2", &blas->create, true },
-        { "cublasDestroy_v2", &blas->destroy, true },
-        { "cublasSetStream_v2", &blas->set_stream, true },
-        { "cublasSetWorkspace_v2", &blas->set_workspace, true },
-        { "cublasSetMathMode", &blas->set_math_mode, true },
-        { "cublasGemmEx", &blas->gemm, true },
-        { "cublasGemmBatchedEx", &blas->gemm_batched, true },
-        { "cublasGetStatusName", &blas->status_name, false },
+        { "cublasCreate_v2", &blas->create, true },           { "cublasDestroy_v2", &blas->destroy, true },
+        { "cublasSetStream_v2", &blas->set_stream, true },    { "cublasSetWorkspace_v2", &blas->set_workspace, true },
+        { "cublasSetMathMode", &blas->set_math_mode, true },  { "cublasGemmEx", &blas->gemm, true },
+        { "cublasGemmBatchedEx", &blas->gemm_batched, true }, { "cublasGetStatusName", &blas->status_name, false },
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *found = dlsym(library, wanted[i].name);
@@ -69,8 +66,8 @@ static const char *look_up(struct ha_cuda_blas *blas, void *library)
     }
 #ifdef HA_CUDA_EMULATED
     /* a library for the emulation has no runtime of its own */
-    void (*use)(cudaError_t (*host_fn)(cudaStream_t, cudaHostFn_t, void *), cudaError_t (*alloc)(void **, size_t),
-                cudaError_t (*free)(void *));
+    void (*use)(cudaError_t(*host_fn)(cudaStream_t, cudaHostFn_t, void *), cudaError_t(*alloc)(void **, size_t),
+                cudaError_t(*free)(void *));
     void *found = dlsym(library, "ha_emulated_cublas_use");
     if (!found) return "ha_emulated_cublas_use (it is for GPUs)";
     memcpy(&use, &found, sizeof use);
@@ -87,20 +84,24 @@ static void load(struct ha_cuda_blas *blas)
     const char *lacks = NULL;
 #ifdef HA_CUDA_EMULATED
     if (!named || !*named) {
-        snprintf(blas->absent, sizeof blas->absent, "an emulated GPU has no cuBLAS, unless HABENCH_CUBLAS names one for the emulation");
+        snprintf(blas->absent, sizeof blas->absent,
+                 "an emulated GPU has no cuBLAS, unless HABENCH_CUBLAS names one for the emulation");
         return;
     }
 #endif
     for (size_t i = 0; i < count; i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);   /* for good: it leaves threads and exit handlers */
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL); /* for good: it leaves threads and exit handlers */
         if (!library) continue;
         lacks = look_up(blas, library);
         if (!lacks) return;
     }
     if (lacks) snprintf(blas->absent, sizeof blas->absent, "cuBLAS: the library has no %s", lacks);
-    else if (count == 1) snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: HABENCH_CUBLAS=%.100s cannot be loaded", names[0]);
-    else snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: libcublas.so.13, .12 or .11 is not to be found; "
-                  "scripts/setup.sh --cuda gets it, HABENCH_CUBLAS names it");
+    else if (count == 1)
+        snprintf(blas->absent, sizeof blas->absent, "no cuBLAS: HABENCH_CUBLAS=%.100s cannot be loaded", names[0]);
+    else
+        snprintf(blas->absent, sizeof blas->absent,
+                 "no cuBLAS: libcublas.so.13, .12 or .11 is not to be found; "
+                 "scripts/setup.sh --cuda gets it, HABENCH_CUBLAS names it");
 }
 
 static struct ha_cuda_blas *blas_of(struct ha_device *dev)
@@ -133,43 +134,56 @@ static enum ha_status check(struct ha_stream *s, int status, const char *call, c
     const struct ha_cuda_blas *blas = s->device->blas;
     if (status == 0) return HA_OK;
     const char *name = blas->status_name ? blas->status_name(status) : NULL;
-    return ha_cuda_fail(s->device, "%s on %s: %s: %s (%d)", operation, s->lane, call, name ? name : "cuBLAS status", status);
+    return ha_cuda_fail(s->device, "%s on %s: %s: %s (%d)", operation, s->lane, call, name ? name : "cuBLAS status",
+                        status);
 }
 
 static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, const char *operation)
 {
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;   /* it allocates, and this thread may be capturing */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* it allocates, and this thread may be capturing */
     if (blas->handle) return HA_OK;
-    HA_TRY(ha_cuda_check_on(s, cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode", operation));
+    HA_TRY(ha_cuda_check_on(s, cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode",
+                            operation));
     const int status = blas->create(&blas->handle);
     cudaThreadExchangeStreamCaptureMode(&mode);
     if (status != 0) blas->handle = NULL;
     HA_TRY(check(s, status, "cublasCreate", operation));
-    return check(s, blas->set_math_mode(blas->handle, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
-                 "cublasSetMathMode", operation);
+    return check(
+        s, blas->set_math_mode(blas->handle, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+        "cublasSetMathMode", operation);
 }
 
 /* The handle, on this stream and in this memory; the lock is the caller's. */
 static enum ha_status lend(struct ha_stream *s, struct ha_cuda_blas *blas, void *workspace, const char *operation)
 {
     HA_TRY(create(s, blas, operation));
-    HA_TRY(check(s, blas->set_stream(blas->handle, s->cuda), "cublasSetStream", operation));   /* takes the workspace away */
+    HA_TRY(
+        check(s, blas->set_stream(blas->handle, s->cuda), "cublasSetStream", operation)); /* takes the workspace away */
     return check(s, blas->set_workspace(blas->handle, workspace, library_bytes), "cublasSetWorkspace", operation);
 }
 
-static int type_of(enum ha_dtype dtype) { return dtype == HA_F32 ? CUDA_R_32F : dtype == HA_F16 ? CUDA_R_16F : CUDA_R_16BF; }
+static int type_of(enum ha_dtype dtype)
+{
+    return dtype == HA_F32 ? CUDA_R_32F : dtype == HA_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
 /* binary32 all the way: no TF32 for what is stored in binary32 */
-static int compute_of(enum ha_dtype dtype) { return dtype == HA_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F; }
+static int compute_of(enum ha_dtype dtype)
+{
+    return dtype == HA_F32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
+}
 static const float one = 1.0f, zero = 0.0f;
 
 /* ---- y = x w^T. The library's matrices are column-major: it is asked for y^T = w x^T. */
 
-static enum ha_status multiply(struct ha_stream *s, struct ha_cuda_blas *blas, const struct ha_device_product *p, void *workspace)
+static enum ha_status multiply(struct ha_stream *s, struct ha_cuda_blas *blas, const struct ha_device_product *p,
+                               void *workspace)
 {
     const int type = type_of(p->dtype), m = (int)p->m, n = (int)p->n, k = (int)p->k;
     HA_TRY(lend(s, blas, workspace, "product"));
-    return check(s, blas->gemm(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, p->w, type, k, p->x, type, k, &zero, p->y, type, n,
-                               compute_of(p->dtype), CUBLAS_GEMM_DEFAULT), "cublasGemmEx", "product");
+    return check(s,
+                 blas->gemm(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, p->w, type, k, p->x, type, k, &zero,
+                            p->y, type, n, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT),
+                 "cublasGemmEx", "product");
 }
 
 enum ha_status ha_cuda_product(struct ha_stream *s, const struct ha_device_product *p)
@@ -180,7 +194,8 @@ enum ha_status ha_cuda_product(struct ha_stream *s, const struct ha_device_produ
         return ha_cuda_fail(s->device, "product on %s: %zu x %zu x %zu is beyond 32 bits", s->lane, p->m, p->n, p->k);
     if (p->m == 0 || p->n == 0) return HA_OK;
     if (p->k == 0)
-        return ha_cuda_check_on(s, cudaMemsetAsync(p->y, 0, p->m * p->n * ha_dtype_bytes(p->dtype), s->cuda), "cudaMemsetAsync", "product");
+        return ha_cuda_check_on(s, cudaMemsetAsync(p->y, 0, p->m * p->n * ha_dtype_bytes(p->dtype), s->cuda),
+                                "cudaMemsetAsync", "product");
     void *workspace = ha_cuda_workspace(s, library_bytes);
     if (!workspace) return HA_ERROR;
     struct ha_cuda_blas *blas = s->device->blas;
@@ -235,9 +250,11 @@ static const char *refused(const struct ha_device_attend *a, const struct ha_dev
     for (size_t r = 0; r < seq->runs_count; r++) {
         const struct ha_rows *run = &seq->runs[r];
         if (run->index) return "a run has an index, and a product reads rows in order";
-        if (run->keys && bytes == 2 && ((uintptr_t)run->k | (uintptr_t)run->v | seq->k_head_bytes | seq->v_head_bytes) % 16)
+        if (run->keys && bytes == 2
+            && ((uintptr_t)run->k | (uintptr_t)run->v | seq->k_head_bytes | seq->v_head_bytes) % 16)
             return "the heads of K or V do not begin at multiples of 16 bytes";
-        if (run->keys > 1 && (run->k_stride_bytes % bytes || run->v_stride_bytes % bytes)) return "rows are not whole elements apart";
+        if (run->keys > 1 && (run->k_stride_bytes % bytes || run->v_stride_bytes % bytes))
+            return "rows are not whole elements apart";
         if (leading(a, run, run->k_stride_bytes) < a->head_dim || leading(a, run, run->v_stride_bytes) < a->head_dim)
             return "rows overlap";
         if (leading(a, run, run->k_stride_bytes) > INT_MAX || leading(a, run, run->v_stride_bytes) > INT_MAX)
@@ -250,21 +267,26 @@ static const char *refused(const struct ha_device_attend *a, const struct ha_dev
 struct batch {
     const struct ha_device_attend *a;
     struct ha_cuda_products products;
-    size_t group, problems;          /* problems at a time: products.count at most */
-    char *workspace;                 /* the library's, then what products points to */
+    size_t group, problems; /* problems at a time: products.count at most */
+    char *workspace;        /* the library's, then what products points to */
     size_t bytes;
 };
 
 static size_t whole(size_t bytes) { return (bytes + 255) / 256 * 256; }
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-static struct batch batch_of(const struct ha_device_attend *a, const struct ha_device_seq *seqs, size_t count, char *workspace)
+static struct batch batch_of(const struct ha_device_attend *a, const struct ha_device_seq *seqs, size_t count,
+                             char *workspace)
 {
     const size_t bytes = ha_dtype_bytes(a->dtype);
     struct batch b = { .a = a, .group = a->q_heads / a->kv_heads, .workspace = workspace, .bytes = library_bytes };
     struct ha_cuda_products *p = &b.products;
-    *p = (struct ha_cuda_products){ .seqs = seqs, .seqs_count = count, .q_heads = a->q_heads, .kv_heads = a->kv_heads,
-                                    .head_dim = a->head_dim, .dtype = a->dtype };
+    *p = (struct ha_cuda_products){ .seqs = seqs,
+                                    .seqs_count = count,
+                                    .q_heads = a->q_heads,
+                                    .kv_heads = a->kv_heads,
+                                    .head_dim = a->head_dim,
+                                    .dtype = a->dtype };
     p->stride = columns_of(seqs, p->run_at);
     const size_t token_bytes = b.group * (p->stride * (bytes + sizeof(float)) + 1);
     p->tokens = smaller(a->q_len, HA_CUDA_SCORES_BYTES / token_bytes ? HA_CUDA_SCORES_BYTES / token_bytes : 1);
@@ -275,9 +297,12 @@ static struct batch batch_of(const struct ha_device_attend *a, const struct ha_d
         void *at;
         size_t bytes;
     } parts[] = {
-        { &p->q, rows * p->head_dim * bytes },         { &p->s, rows * p->stride * sizeof(float) },
-        { &p->p, rows * p->stride * bytes },           { &p->o, rows * p->head_dim * sizeof(float) },
-        { &p->max, rows * sizeof(float) },             { &p->sum, rows * sizeof(float) },
+        { &p->q, rows * p->head_dim * bytes },
+        { &p->s, rows * p->stride * sizeof(float) },
+        { &p->p, rows * p->stride * bytes },
+        { &p->o, rows * p->head_dim * sizeof(float) },
+        { &p->max, rows * sizeof(float) },
+        { &p->sum, rows * sizeof(float) },
         { &p->operands, seqs->runs_count * 6 * b.problems * sizeof(void *) },
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -302,14 +327,16 @@ static enum ha_status multiply_run(struct ha_stream *s, const struct batch *b, s
     struct ha_cuda_blas *blas = s->device->blas;
     const struct ha_cuda_products *p = &b->products;
     const struct ha_rows *rows = &p->seqs->runs[run];
-    const int type = type_of(p->dtype), n = (int)(p->tokens * b->group), dim = (int)p->head_dim, keys = (int)visible(b, run);
-    const int ld = (int)leading(b->a, rows, which ? rows->v_stride_bytes : rows->k_stride_bytes), stride = (int)p->stride;
+    const int type = type_of(p->dtype), n = (int)(p->tokens * b->group), dim = (int)p->head_dim,
+              keys = (int)visible(b, run);
+    const int ld = (int)leading(b->a, rows, which ? rows->v_stride_bytes : rows->k_stride_bytes),
+              stride = (int)p->stride;
     void **x = p->operands + (2 * run + (size_t)which) * 3 * p->count, **y = x + p->count, **z = y + p->count;
-    const int status = which ? blas->gemm_batched(blas->handle, CUBLAS_OP_N, CUBLAS_OP_N, dim, n, keys, &one, x, type, ld, y, type, stride,
-                                                  add ? &one : &zero, z, CUDA_R_32F, dim, (int)p->count,
-                                                  compute_of(p->dtype), CUBLAS_GEMM_DEFAULT)
-                             : blas->gemm_batched(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, keys, n, dim, &one, x, type, ld, y, type, dim,
-                                                  &zero, z, CUDA_R_32F, stride, (int)p->count,
+    const int status = which ? blas->gemm_batched(blas->handle, CUBLAS_OP_N, CUBLAS_OP_N, dim, n, keys, &one, x, type,
+                                                  ld, y, type, stride, add ? &one : &zero, z, CUDA_R_32F, dim,
+                                                  (int)p->count, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT)
+                             : blas->gemm_batched(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, keys, n, dim, &one, x, type,
+                                                  ld, y, type, dim, &zero, z, CUDA_R_32F, stride, (int)p->count,
                                                   compute_of(p->dtype), CUBLAS_GEMM_DEFAULT);
     return check(s, status, "cublasGemmBatchedEx", operation);
 }
@@ -321,9 +348,19 @@ static enum ha_status attend_problems(struct ha_stream *s, struct batch *b, size
     const size_t runs = p->seqs->runs_count, columns = runs ? p->run_at[runs - 1] + visible(b, runs - 1) : 0;
     p->first = first;
     p->count = count;
-    const struct ha_cuda_scores softmax = { .s = p->s, .p = p->p, .max = p->max, .sum = p->sum, .rows = count * p->tokens * b->group,
-                                             .group = b->group, .keys = columns, .stride = p->stride, .p_stride = p->stride,
-                                             .q_len = p->tokens, .causal = b->a->causal, .scale = b->a->scale, .dtype = p->dtype };
+    const struct ha_cuda_scores softmax = { .s = p->s,
+                                            .p = p->p,
+                                            .max = p->max,
+                                            .sum = p->sum,
+                                            .rows = count * p->tokens * b->group,
+                                            .group = b->group,
+                                            .keys = columns,
+                                            .stride = p->stride,
+                                            .p_stride = p->stride,
+                                            .q_len = p->tokens,
+                                            .causal = b->a->causal,
+                                            .scale = b->a->scale,
+                                            .dtype = p->dtype };
     HA_TRY(ha_cuda_check_on(s, ha_cuda_products_begin(s->cuda, p), "ha_cuda_products_begin", operation));
     for (size_t r = 0; r < p->seqs->runs_count; r++)
         if (visible(b, r)) HA_TRY(multiply_run(s, b, r, 0, false));
@@ -372,10 +409,17 @@ enum ha_status ha_cuda_attend_products(struct ha_stream *s, const struct ha_devi
 
 struct ha_profile ha_cuda_products_profile(const struct ha_device *dev, enum ha_dtype dtype)
 {
-    /* However the library cuts a sum: at worst its terms one after the other, then a few parts joined. What is stored in
-     * 16 bits goes through tensor cores, whose sums are not rounded to nearest; the weights are rounded to that type before
-     * they meet V. Queries are taken to be exact in it (ha_shape.dtype): they are converted. */
-    return (struct ha_profile){ .dot_lanes = 1, .dot_extra = 16, .sum_lanes = 1, .sum_extra = 64, .exp_eps = dev->eps[HA_CUDA_EXP],
-                                .log_eps = dev->eps[HA_CUDA_LOG], .join_keys = UINT_MAX, .weight_u = ha_dtype_unit(dtype),
-                                .weight_eta = ha_dtype_eta(dtype), .truncates = dtype != HA_F32 };
+    /* However the library cuts a sum: at worst its terms one after the other, then a few parts joined. What is stored
+     * in 16 bits goes through tensor cores, whose sums are not rounded to nearest; the weights are rounded to that type
+     * before they meet V. Queries are taken to be exact in it (ha_shape.dtype): they are converted. */
+    return (struct ha_profile){ .dot_lanes = 1,
+                                .dot_extra = 16,
+                                .sum_lanes = 1,
+                                .sum_extra = 64,
+                                .exp_eps = dev->eps[HA_CUDA_EXP],
+                                .log_eps = dev->eps[HA_CUDA_LOG],
+                                .join_keys = UINT_MAX,
+                                .weight_u = ha_dtype_unit(dtype),
+                                .weight_eta = ha_dtype_eta(dtype),
+                                .truncates = dtype != HA_F32 };
 }

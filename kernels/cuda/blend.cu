@@ -14,7 +14,10 @@ static __device__ __forceinline__ float4 blend(float a, float4 y, float b, float
     return make_float4(blend(a, y.x, b, x.x), blend(a, y.y, b, x.y), blend(a, y.z, b, x.z), blend(a, y.w, b, x.w));
 }
 static __device__ __forceinline__ float scaled(float b, float x) { return b * x; }
-static __device__ __forceinline__ float4 scaled(float b, float4 x) { return make_float4(b * x.x, b * x.y, b * x.z, b * x.w); }
+static __device__ __forceinline__ float4 scaled(float b, float4 x)
+{
+    return make_float4(b * x.x, b * x.y, b * x.z, b * x.w);
+}
 
 template <class T> static __global__ void __launch_bounds__(HA_WALK_THREADS) blend_rows(const struct blend_args a)
 {
@@ -38,5 +41,6 @@ cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *arg
     const uint64_t blocks = ha_cuda_walk_blocks(&a.walk, 1);
     if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
     const dim3 grid((unsigned)blocks), block(HA_WALK_THREADS);
-    return wide ? ha_launch(blend_rows<float4>, grid, block, stream, a) : ha_launch(blend_rows<float>, grid, block, stream, a);
+    return wide ? ha_launch(blend_rows<float4>, grid, block, stream, a)
+                : ha_launch(blend_rows<float>, grid, block, stream, a);
 }

@@ -25,7 +25,7 @@ struct kernel_record {
     uint64_t grid;
     const char *name;
 };
-struct copy_record {       /* and of a memset, which has no copy_kind */
+struct copy_record { /* and of a memset, which has no copy_kind */
     uint32_t kind;
     uint8_t copy_kind, places_and_flags[3];
     uint64_t bytes, start, end;
@@ -78,12 +78,18 @@ enum { ENTRIES = sizeof entry / sizeof *entry };
 #pragma GCC diagnostic pop
 #define SAME(type, field, own, own_field) \
     _Static_assert(offsetof(type, field) == offsetof(struct own, own_field), #type "." #field " has moved")
-#define SAME_KERNEL(type) \
-    SAME(type, start, kernel_record, start); SAME(type, end, kernel_record, end); SAME(type, streamId, kernel_record, stream); \
-    SAME(type, correlationId, kernel_record, correlation); SAME(type, name, kernel_record, name)
-#define SAME_MEMORY(type) \
-    SAME(type, start, copy_record, start); SAME(type, end, copy_record, end); SAME(type, bytes, copy_record, bytes); \
-    SAME(type, streamId, copy_record, stream); SAME(type, correlationId, copy_record, correlation)
+#define SAME_KERNEL(type)                                  \
+    SAME(type, start, kernel_record, start);               \
+    SAME(type, end, kernel_record, end);                   \
+    SAME(type, streamId, kernel_record, stream);           \
+    SAME(type, correlationId, kernel_record, correlation); \
+    SAME(type, name, kernel_record, name)
+#define SAME_MEMORY(type)                      \
+    SAME(type, start, copy_record, start);     \
+    SAME(type, end, copy_record, end);         \
+    SAME(type, bytes, copy_record, bytes);     \
+    SAME(type, streamId, copy_record, stream); \
+    SAME(type, correlationId, copy_record, correlation)
 SAME_KERNEL(CUpti_ActivityKernel9);
 SAME_MEMORY(CUpti_ActivityMemcpy5);
 SAME(CUpti_ActivityMemcpy5, copyKind, copy_record, copy_kind);
@@ -96,12 +102,13 @@ SAME(CUpti_ActivityMemcpy6, copyKind, copy_record, copy_kind);
 SAME(CUpti_ActivityExternalCorrelation, externalId, external_record, id);
 SAME(CUpti_ActivityExternalCorrelation, correlationId, external_record, correlation);
 _Static_assert(MEMCPY == (int)CUPTI_ACTIVITY_KIND_MEMCPY && MEMSET == (int)CUPTI_ACTIVITY_KIND_MEMSET
-               && DRIVER == (int)CUPTI_ACTIVITY_KIND_DRIVER && RUNTIME == (int)CUPTI_ACTIVITY_KIND_RUNTIME
-               && CONCURRENT_KERNEL == (int)CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
-               && EXTERNAL_CORRELATION == (int)CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION
-               && EXTERNAL_CUSTOM == (int)CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
-               && FLUSH_FORCED == (int)CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
-               && HOST_TO_DEVICE == (int)CUPTI_ACTIVITY_MEMCPY_KIND_HTOD && DEVICE_TO_HOST == (int)CUPTI_ACTIVITY_MEMCPY_KIND_DTOH,
+                   && DRIVER == (int)CUPTI_ACTIVITY_KIND_DRIVER && RUNTIME == (int)CUPTI_ACTIVITY_KIND_RUNTIME
+                   && CONCURRENT_KERNEL == (int)CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
+                   && EXTERNAL_CORRELATION == (int)CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION
+                   && EXTERNAL_CUSTOM == (int)CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
+                   && FLUSH_FORCED == (int)CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+                   && HOST_TO_DEVICE == (int)CUPTI_ACTIVITY_MEMCPY_KIND_HTOD
+                   && DEVICE_TO_HOST == (int)CUPTI_ACTIVITY_MEMCPY_KIND_DTOH,
                "an enumeration has moved");
 #endif
 
@@ -133,14 +140,17 @@ struct ha_cupti {
 static struct ha_cupti the_cupti;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Our kernels, by how their names begin, and the operation each belongs to: what a graph launches is known by that alone. */
+/* Our kernels, by how their names begin, and the operation each belongs to: what a graph launches is known by that
+ * alone. */
 static const struct {
     const char *word, *operation;
     enum ha_span_kind kind;
 } kernels[] = {
-    { "ha_attend", "attend", HA_SPAN_KERNEL }, { "softmax", "softmax", HA_SPAN_KERNEL }, { "merge", "merge", HA_SPAN_KERNEL },
-    { "move_rows", "move", HA_SPAN_KERNEL }, { "blend_rows", "blend", HA_SPAN_KERNEL }, { "read_words", "read", HA_SPAN_KERNEL },
-    { "spin", "spin", HA_SPAN_KERNEL }, { "flag_wait", "flag_wait", HA_SPAN_WAIT }, { "flag_write", "flag_write", HA_SPAN_WAIT },
+    { "ha_attend", "attend", HA_SPAN_KERNEL },    { "softmax", "softmax", HA_SPAN_KERNEL },
+    { "merge", "merge", HA_SPAN_KERNEL },         { "move_rows", "move", HA_SPAN_KERNEL },
+    { "blend_rows", "blend", HA_SPAN_KERNEL },    { "read_words", "read", HA_SPAN_KERNEL },
+    { "spin", "spin", HA_SPAN_KERNEL },           { "flag_wait", "flag_wait", HA_SPAN_WAIT },
+    { "flag_write", "flag_write", HA_SPAN_WAIT },
 };
 
 /* function: as the object file has it, _Z, the length of the name, and the name */
@@ -167,7 +177,9 @@ static void *room(void *array, size_t count, size_t *capacity, size_t size)
 
 static void keep(struct ha_cupti *c, const struct ha_cupti_record *r)
 {
-    struct ha_cupti_record *grown = r->begin_ns && r->end_ns >= r->begin_ns ? room(c->records, c->count, &c->capacity, sizeof *grown) : NULL;
+    struct ha_cupti_record *grown = r->begin_ns && r->end_ns >= r->begin_ns
+                                        ? room(c->records, c->count, &c->capacity, sizeof *grown)
+                                        : NULL;
 
     if (!grown) {
         c->lost++;
@@ -184,20 +196,29 @@ static void take(struct ha_cupti *c, const void *record)
     memcpy(&kind, record, sizeof kind);
     if (kind == CONCURRENT_KERNEL) {
         const struct kernel_record *k = record;
-        struct ha_cupti_record r = { .begin_ns = k->start, .end_ns = k->end, .kind = HA_SPAN_KERNEL, .stream = k->stream,
+        struct ha_cupti_record r = { .begin_ns = k->start,
+                                     .end_ns = k->end,
+                                     .kind = HA_SPAN_KERNEL,
+                                     .stream = k->stream,
                                      .correlation = k->correlation };
         name_kernel(&r, k->name);
         keep(c, &r);
     } else if (kind == MEMCPY || kind == MEMSET) {
         const struct copy_record *m = record;
         bool copy = kind == MEMCPY;
-        keep(c, &(struct ha_cupti_record){ .begin_ns = m->start, .end_ns = m->end, .bytes = copy ? m->bytes : 0, .stream = m->stream,
-                                           .kind = copy && m->copy_kind == HOST_TO_DEVICE ? HA_SPAN_H2D
-                                                 : copy && m->copy_kind == DEVICE_TO_HOST ? HA_SPAN_D2H : HA_SPAN_D2D,
+        keep(c, &(struct ha_cupti_record){ .begin_ns = m->start,
+                                           .end_ns = m->end,
+                                           .bytes = copy ? m->bytes : 0,
+                                           .stream = m->stream,
+                                           .kind = copy && m->copy_kind == HOST_TO_DEVICE   ? HA_SPAN_H2D
+                                                   : copy && m->copy_kind == DEVICE_TO_HOST ? HA_SPAN_D2H
+                                                                                            : HA_SPAN_D2D,
                                            .correlation = m->correlation });
     } else if (kind == EXTERNAL_CORRELATION) {
         const struct external_record *e = record;
-        struct link *grown = e->external_kind == EXTERNAL_CUSTOM ? room(c->links, c->links_count, &c->links_capacity, sizeof *grown) : NULL;
+        struct link *grown = e->external_kind == EXTERNAL_CUSTOM
+                                 ? room(c->links, c->links_count, &c->links_capacity, sizeof *grown)
+                                 : NULL;
         if (!grown) return;
         c->links = grown;
         c->links[c->links_count++] = (struct link){ e->correlation, e->id };
@@ -293,13 +314,13 @@ const struct ha_cupti_record *ha_cupti_stop(struct ha_cupti *c, size_t *count, u
     c->at.flush(0);
     disable(c, WANTED);
     c->at.flush(FLUSH_FORCED);
-    if (c->at.dropped(NULL, 0, &dropped) != SUCCESS) dropped = 1;   /* nobody knows how many */
+    if (c->at.dropped(NULL, 0, &dropped) != SUCCESS) dropped = 1; /* nobody knows how many */
     pthread_mutex_lock(&lock);
     c->lost += dropped;
     if (c->links_count) qsort(c->links, c->links_count, sizeof *c->links, by_correlation);
     for (size_t i = 0; i < c->count && c->links_count; i++) {
-        const struct link *of = bsearch(&(struct link){ .correlation = c->records[i].correlation }, c->links, c->links_count,
-                                        sizeof *c->links, by_correlation);
+        const struct link *of = bsearch(&(struct link){ .correlation = c->records[i].correlation }, c->links,
+                                        c->links_count, sizeof *c->links, by_correlation);
         if (of) c->records[i].id = of->id;
     }
     if (c->count) qsort(c->records, c->count, sizeof *c->records, by_time);

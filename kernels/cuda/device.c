@@ -21,11 +21,11 @@ enum { EMULATED = 1, ACCURACY_STEP = 4096 };
 enum { EMULATED = 0, ACCURACY_STEP = 1 };
 #endif
 
-enum { COMPUTE_LEAST = 8 };   /* major version of the oldest architecture that the kernels are compiled for */
+enum { COMPUTE_LEAST = 8 }; /* major version of the oldest architecture that the kernels are compiled for */
 
 static struct {
     pthread_mutex_t lock;
-    size_t open;              /* devices; they share the runtime's context */
+    size_t open; /* devices; they share the runtime's context */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- failure */
@@ -51,13 +51,13 @@ enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
     return keep_failure(dev, text);
 }
 
-/* "what: cudaMalloc: error 2 (cudaErrorMemoryAllocation): out of memory"; the thread's last error is forgotten, or a later
- * launch would find it. */
+/* "what: cudaMalloc: error 2 (cudaErrorMemoryAllocation): out of memory"; the thread's last error is forgotten, or a
+ * later launch would find it. */
 static void describe(char text[512], cudaError_t error, const char *call, const char *what)
 {
     (void)cudaGetLastError();
-    snprintf(text, 512, "%s: %.*s: error %d (%s): %s", what, (int)strcspn(call, "("), call, (int)error, cudaGetErrorName(error),
-             cudaGetErrorString(error));
+    snprintf(text, 512, "%s: %.*s: error %d (%s): %s", what, (int)strcspn(call, "("), call, (int)error,
+             cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
 enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what)
@@ -83,10 +83,7 @@ enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *ca
     return ha_why(why, HA_ERROR, "cuda device: %.480s", text);
 }
 
-void ha_cuda_enter(const struct ha_device *dev)
-{
-    cudaSetDevice(dev->ordinal);
-}
+void ha_cuda_enter(const struct ha_device *dev) { cudaSetDevice(dev->ordinal); }
 
 /* ---- open */
 
@@ -98,10 +95,14 @@ static enum ha_status find_gpu(struct ha_device *dev, struct ha_why *why)
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) (void)cudaGetLastError();
     if (error == cudaErrorInsufficientDriver)
-        return ha_why(why, HA_WAIVED, "cuda device: the NVIDIA driver here is of CUDA %d.%d, and this plugin needs CUDA %d.%d: install a newer one",
+        return ha_why(why, HA_WAIVED,
+                      "cuda device: the NVIDIA driver here is of CUDA %d.%d, and this plugin needs CUDA %d.%d: install "
+                      "a newer one",
                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
-        return ha_why(why, HA_WAIVED, "cuda device: there is a driver, and no GPU that CUDA can use (CUDA_VISIBLE_DEVICES says which it may)");
+        return ha_why(
+            why, HA_WAIVED,
+            "cuda device: there is a driver, and no GPU that CUDA can use (CUDA_VISIBLE_DEVICES says which it may)");
     if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaGetDeviceCount", "looking for a GPU");
 
     char kernel[24] = "";
@@ -112,17 +113,18 @@ static enum ha_status find_gpu(struct ha_device *dev, struct ha_why *why)
         fclose(file);
     }
     char text[128];
-    if (EMULATED) snprintf(text, sizeof text, "none: CUDA %d.%d emulated on the CPU", runtime / 1000, runtime % 1000 / 10);
+    if (EMULATED)
+        snprintf(text, sizeof text, "none: CUDA %d.%d emulated on the CPU", runtime / 1000, runtime % 1000 / 10);
     else
-        snprintf(text, sizeof text, "driver %s%sCUDA %d.%d, runtime %d.%d", kernel, *kernel ? ", " : "", driver / 1000, driver % 1000 / 10,
-                 runtime / 1000, runtime % 1000 / 10);
+        snprintf(text, sizeof text, "driver %s%sCUDA %d.%d, runtime %d.%d", kernel, *kernel ? ", " : "", driver / 1000,
+                 driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     snprintf(dev->driver_text, sizeof dev->driver_text, "%.63s", text);
     return HA_OK;
 }
 
-#define TRY_CUDA(why, call) \
-    do { \
-        cudaError_t error_ = (call); \
+#define TRY_CUDA(why, call)                                                          \
+    do {                                                                             \
+        cudaError_t error_ = (call);                                                 \
         if (error_ != cudaSuccess) return ha_cuda_why((why), error_, #call, "open"); \
     } while (0)
 
@@ -139,21 +141,25 @@ static enum ha_status ask_gpu(struct ha_device *dev, struct ha_why *why)
     snprintf(dev->name, sizeof dev->name, "%.95s", properties.name);
     dev->gpu = (struct ha_cuda_gpu){ (unsigned)multiprocessors, (unsigned)major, (unsigned)minor };
     if (major < COMPUTE_LEAST)
-        return ha_why(why, HA_WAIVED, "cuda device: %s has compute capability %d.%d, and the kernels need %d.0", dev->name, major, minor,
-                      COMPUTE_LEAST);
+        return ha_why(why, HA_WAIVED, "cuda device: %s has compute capability %d.%d, and the kernels need %d.0",
+                      dev->name, major, minor, COMPUTE_LEAST);
     return HA_OK;
 }
 
 /* worst: [HA_CUDA_FUNCTIONS] in device memory */
 static enum ha_status measure_with(struct ha_device *dev, double *worst, struct ha_why *why)
 {
-    static const char *const function[] = { [HA_CUDA_EXP] = "exp", [HA_CUDA_EXP2] = "exp2", [HA_CUDA_LOG] = "log", [HA_CUDA_LOG2] = "log2" };
+    static const char *const function[] = {
+        [HA_CUDA_EXP] = "exp", [HA_CUDA_EXP2] = "exp2", [HA_CUDA_LOG] = "log", [HA_CUDA_LOG2] = "log2"
+    };
     TRY_CUDA(why, cudaMemset(worst, 0, sizeof dev->eps));
     TRY_CUDA(why, ha_cuda_accuracy(&dev->gpu, NULL, ACCURACY_STEP, worst));
     TRY_CUDA(why, cudaMemcpy(dev->eps, worst, sizeof dev->eps, cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < HA_CUDA_FUNCTIONS; i++)
         if (!(dev->eps[i] > 0 && dev->eps[i] < 1e-5))
-            return ha_why(why, HA_ERROR, "cuda device: the largest relative error of %s on this GPU was measured as %g: not what it is built for",
+            return ha_why(why, HA_ERROR,
+                          "cuda device: the largest relative error of %s on this GPU was measured as %g: not what it "
+                          "is built for",
                           function[i], dev->eps[i]);
     return HA_OK;
 }
@@ -236,13 +242,17 @@ static uint32_t threads(struct ha_device *dev)
 
 static void cuda_info(struct ha_device *dev, struct ha_device_info *info)
 {
-    const double exp_eps = fmax(dev->eps[HA_CUDA_EXP], dev->eps[HA_CUDA_EXP2]), log_eps = fmax(dev->eps[HA_CUDA_LOG], dev->eps[HA_CUDA_LOG2]);
+    const double exp_eps = fmax(dev->eps[HA_CUDA_EXP], dev->eps[HA_CUDA_EXP2]),
+                 log_eps = fmax(dev->eps[HA_CUDA_LOG], dev->eps[HA_CUDA_LOG2]);
     const char *absent = ha_cuda_blas_absent(dev);
     size_t free_bytes = 0, total = 0;
     ha_cuda_enter(dev);
     if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) (void)cudaGetLastError();
-    *info = (struct ha_device_info){ .memory_bytes = total, .memory_free_bytes = free_bytes, .compute_threads = threads(dev),
-                                     .merge = ha_cuda_merge_traits(), .spans_lost = ha_cuda_trace_lost(dev) };
+    *info = (struct ha_device_info){ .memory_bytes = total,
+                                     .memory_free_bytes = free_bytes,
+                                     .compute_threads = threads(dev),
+                                     .merge = ha_cuda_merge_traits(),
+                                     .spans_lost = ha_cuda_trace_lost(dev) };
     info->merge.exp_eps = exp_eps;
     info->merge.log_eps = log_eps;
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++) {
@@ -257,15 +267,9 @@ static void cuda_info(struct ha_device *dev, struct ha_device_info *info)
     snprintf(info->no_products, sizeof info->no_products, "%s", absent ? absent : "");
 }
 
-static const char *cuda_failure(struct ha_device *dev)
-{
-    return ha_cuda_failed(dev) ? dev->failure : NULL;
-}
+static const char *cuda_failure(struct ha_device *dev) { return ha_cuda_failed(dev) ? dev->failure : NULL; }
 
-static void cuda_meters(struct ha_device *dev, struct ha_device_meters *out)
-{
-    ha_cuda_meters_read(dev->meters, out);
-}
+static void cuda_meters(struct ha_device *dev, struct ha_device_meters *out) { ha_cuda_meters_read(dev->meters, out); }
 
 #ifdef __clang__
 #define COMPILER "clang "
@@ -273,8 +277,8 @@ static void cuda_meters(struct ha_device *dev, struct ha_device_meters *out)
 #define COMPILER "gcc "
 #endif
 #define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
-#define RUNTIME ", CUDA runtime " TEXT(CUDART_VERSION)
+#define TEXT(number)    TEXT_OF(number)
+#define RUNTIME         ", CUDA runtime " TEXT(CUDART_VERSION)
 
 __attribute__((visibility("default"))) extern const struct ha_device_api ha_device_api;
 const struct ha_device_api ha_device_api = {

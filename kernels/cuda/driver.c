@@ -7,8 +7,8 @@
 
 #ifdef HA_CUDA_EMULATED
 #include "kernels/cuda/emulation/runtime.h"
-#define dlopen ha_emulated_dlopen
-#define dlsym ha_emulated_dlsym
+#define dlopen  ha_emulated_dlopen
+#define dlsym   ha_emulated_dlsym
 #define dlerror ha_emulated_dlerror
 #endif
 
@@ -23,7 +23,7 @@ enum ha_status ha_cuda_driver_load(struct ha_cuda_driver *driver, struct ha_why 
     }
     /* the second version of both: on every GPU since drivers 11.7, and no option of the kernel module in the way */
     void *wait = dlsym(library, "cuStreamWaitValue32_v2"), *write = dlsym(library, "cuStreamWriteValue32_v2");
-    memcpy(&driver->wait_value, &wait, sizeof wait);   /* ISO C has no cast from void * to a function */
+    memcpy(&driver->wait_value, &wait, sizeof wait); /* ISO C has no cast from void * to a function */
     memcpy(&driver->write_value, &write, sizeof write);
     return HA_OK;
 }
@@ -53,7 +53,8 @@ static cudaError_t batch(cudaStream_t stream, const struct ha_device_pieces *pie
 #else
     size_t failed;
     /* declared without const, and with it in some versions of 12: void * becomes either */
-    void *dst = (void *)(uintptr_t)pieces->dst, *src = (void *)(uintptr_t)pieces->src, *bytes = (void *)(uintptr_t)pieces->bytes;
+    void *dst = (void *)(uintptr_t)pieces->dst, *src = (void *)(uintptr_t)pieces->src,
+         *bytes = (void *)(uintptr_t)pieces->bytes;
     return cudaMemcpyBatchAsync(dst, src, bytes, pieces->count, &attributes, &first, 1, &failed, stream);
 #endif
 }
@@ -61,13 +62,14 @@ static cudaError_t batch(cudaStream_t stream, const struct ha_device_pieces *pie
 
 cudaError_t ha_cuda_copy_pieces(cudaStream_t stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
 {
-    static const enum cudaMemcpyKind kinds[] = { [HA_H2D] = cudaMemcpyHostToDevice, [HA_D2H] = cudaMemcpyDeviceToHost,
-                                                 [HA_D2D] = cudaMemcpyDeviceToDevice };
+    static const enum cudaMemcpyKind kinds[] = {
+        [HA_H2D] = cudaMemcpyHostToDevice, [HA_D2H] = cudaMemcpyDeviceToHost, [HA_D2D] = cudaMemcpyDeviceToDevice
+    };
 #if CUDART_VERSION >= 12080
     if (batch_takes(stream, pieces)) {
         cudaError_t error = batch(stream, pieces);
         if (error != cudaErrorNotSupported && error != cudaErrorCallRequiresNewerDriver) return error;
-        (void)cudaGetLastError();   /* not a failure: the pieces go one by one */
+        (void)cudaGetLastError(); /* not a failure: the pieces go one by one */
     }
 #endif
     for (size_t i = 0; i < pieces->count; i++) {

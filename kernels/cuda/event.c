@@ -7,7 +7,7 @@
 struct ha_event {
     struct ha_device *device;
     cudaEvent_t cuda;
-    const char *lane;    /* of the stream of the latest record, or NULL */
+    const char *lane; /* of the stream of the latest record, or NULL */
 };
 
 enum ha_status ha_cuda_event_create(struct ha_device *dev, struct ha_event **event, struct ha_why *why)
@@ -36,7 +36,8 @@ void ha_cuda_event_destroy(struct ha_event *e)
 
 static enum ha_status not_in_a_graph(const struct ha_stream *s, const char *operation)
 {
-    return ha_cuda_fail(s->device, "%s on %s: between graph_begin and graph_end, and a graph of this device holds no events",
+    return ha_cuda_fail(s->device,
+                        "%s on %s: between graph_begin and graph_end, and a graph of this device holds no events",
                         operation, s->lane);
 }
 

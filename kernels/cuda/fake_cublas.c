@@ -1,6 +1,8 @@
-/* A stand-in for libcublas, for the emulated device: the entries that blas.c asks for, which compute with plain loops, in
+/* A stand-in for libcublas, for the emulated device: the entries that blas.c asks for, which compute with plain
+ * loops, in
  * stream order. It is strict about what a library may be lenient about: leading dimensions, types that go together,
- * stream and workspace set before each call, the workspace not too small; matrices of 16-bit types that do not begin at
+ * stream and workspace set before each call, the workspace not too small; matrices of 16-bit types that do not
+ * begin at
  * multiples of 16 bytes give NaN. Sums of what is stored in 16 bits are truncated
  * at every addition, as tensor cores may do. What it was asked for is counted, and it fails when told to:
  *   HA_FAKE_CUBLAS_FAIL=cublasGemmEx:13    every such call gives that status */
@@ -16,7 +18,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { SUCCESS = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
+enum {
+    SUCCESS = 0,
+    NOT_INITIALIZED = 1,
+    ALLOC_FAILED = 3,
+    INVALID_VALUE = 7,
+    EXECUTION_FAILED = 13,
+    NOT_SUPPORTED = 15
+};
 enum { WORKSPACE_LEAST = 4 << 20 };
 
 struct call {
@@ -24,23 +33,23 @@ struct call {
     int trans_a, trans_b, m, n, k, lda, ldb, ldc, count;
     enum ha_dtype type, type_c;
     float alpha, beta;
-    const void *a, *b;        /* the matrix, or an array of them in device memory */
+    const void *a, *b; /* the matrix, or an array of them in device memory */
     void *c;
 };
 struct handle {
     cudaStream_t stream;
     bool has_stream;
-    void *workspace, *own;    /* own: what the library allocates for itself */
+    void *workspace, *own; /* own: what the library allocates for itself */
     size_t workspace_bytes;
-    struct call *calls;       /* a graph may run them again */
+    struct call *calls; /* a graph may run them again */
     pthread_mutex_t lock;
 };
 
 /* ---- what tests look at: dlsym */
 
-EXPORT extern int fake_cublas_handles;            /* made and not destroyed */
+EXPORT extern int fake_cublas_handles; /* made and not destroyed */
 EXPORT extern unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
-EXPORT extern int fake_cublas_compute[3];         /* of the last call, by type of A: f32, f16, bf16 */
+EXPORT extern int fake_cublas_compute[3]; /* of the last call, by type of A: f32, f16, bf16 */
 EXPORT extern int fake_cublas_math_mode;
 int fake_cublas_handles, fake_cublas_compute[3], fake_cublas_math_mode;
 unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
@@ -78,7 +87,7 @@ int cublasCreate_v2(void **out)
     if (told) return told;
     struct handle *h = calloc(1, sizeof *h);
     if (!h) abort();
-    if (runtime.alloc(&h->own, 4096) != cudaSuccess) {   /* as where a stream is being captured */
+    if (runtime.alloc(&h->own, 4096) != cudaSuccess) { /* as where a stream is being captured */
         free(h);
         return ALLOC_FAILED;
     }
@@ -109,7 +118,7 @@ int cublasSetStream_v2(void *handle, cudaStream_t stream)
     struct handle *h = handle;
     h->stream = stream;
     h->has_stream = true;
-    h->workspace = NULL;   /* as the library does */
+    h->workspace = NULL; /* as the library does */
     return told_to_fail("cublasSetStream");
 }
 
@@ -134,9 +143,11 @@ int cublasSetMathMode(void *handle, int mode)
 EXPORT const char *cublasGetStatusName(int status);
 const char *cublasGetStatusName(int status)
 {
-    return status == NOT_INITIALIZED ? "CUBLAS_STATUS_NOT_INITIALIZED" : status == INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
-         : status == EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED" : status == NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
-                                                                                                    : "unknown cuBLAS status";
+    return status == NOT_INITIALIZED    ? "CUBLAS_STATUS_NOT_INITIALIZED"
+           : status == INVALID_VALUE    ? "CUBLAS_STATUS_INVALID_VALUE"
+           : status == EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED"
+           : status == NOT_SUPPORTED    ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                        : "unknown cuBLAS status";
 }
 
 /* ---- products, column-major */
@@ -167,8 +178,10 @@ static void multiply(const struct call *c, const void *a, const void *b, void *o
         for (int i = 0; i < c->m; i++) {
             float sum = aligned ? 0 : NAN;
             for (int l = 0; l < c->k; l++) {
-                const size_t at_a = c->trans_a ? (size_t)i * (size_t)c->lda + (size_t)l : (size_t)l * (size_t)c->lda + (size_t)i;
-                const size_t at_b = c->trans_b ? (size_t)l * (size_t)c->ldb + (size_t)j : (size_t)j * (size_t)c->ldb + (size_t)l;
+                const size_t at_a = c->trans_a ? (size_t)i * (size_t)c->lda + (size_t)l
+                                               : (size_t)l * (size_t)c->lda + (size_t)i;
+                const size_t at_b = c->trans_b ? (size_t)l * (size_t)c->ldb + (size_t)j
+                                               : (size_t)j * (size_t)c->ldb + (size_t)l;
                 const float x = ha_load(a, at_a, c->type), y = ha_load(b, at_b, c->type);
                 sum = c->type == HA_F32 ? fmaf(x, y, sum) : truncated((double)sum + (double)x * (double)y);
             }
@@ -182,7 +195,8 @@ static void run(void *arg)
 {
     const struct call *c = arg;
     if (!c->count) multiply(c, c->a, c->b, c->c);
-    for (int i = 0; i < c->count; i++) multiply(c, ((void *const *)c->a)[i], ((void *const *)c->b)[i], ((void *const *)c->c)[i]);
+    for (int i = 0; i < c->count; i++)
+        multiply(c, ((void *const *)c->a)[i], ((void *const *)c->b)[i], ((void *const *)c->c)[i]);
 }
 
 static bool fits(const struct call *c)
@@ -192,11 +206,13 @@ static bool fits(const struct call *c)
            && c->ldc >= (c->m ? c->m : 1) && c->trans_a >= 0 && c->trans_a <= 1 && c->trans_b >= 0 && c->trans_b <= 1;
 }
 
-static int enqueue(struct handle *h, struct call call, const void *alpha, const void *beta, int type_a, int type_b, int type_c, int compute)
+static int enqueue(struct handle *h, struct call call, const void *alpha, const void *beta, int type_a, int type_b,
+                   int type_c, int compute)
 {
     enum ha_dtype type_of_b;
     if (!h || !h->has_stream || !h->workspace || h->workspace_bytes < WORKSPACE_LEAST) return NOT_INITIALIZED;
-    if (!type_of(type_a, &call.type) || !type_of(type_b, &type_of_b) || !type_of(type_c, &call.type_c)) return INVALID_VALUE;
+    if (!type_of(type_a, &call.type) || !type_of(type_b, &type_of_b) || !type_of(type_c, &call.type_c))
+        return INVALID_VALUE;
     if (type_of_b != call.type || (call.type_c != HA_F32 && call.type_c != call.type)) return NOT_SUPPORTED;
     if (compute != 68 && compute != 69) return NOT_SUPPORTED;
     if (!fits(&call)) return INVALID_VALUE;
@@ -213,32 +229,56 @@ static int enqueue(struct handle *h, struct call call, const void *alpha, const 
     return runtime.host_fn(h->stream, run, kept) == cudaSuccess ? SUCCESS : EXECUTION_FAILED;
 }
 
-EXPORT int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda,
-                        const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm);
-int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, const void *b,
-                 int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm)
+EXPORT int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a,
+                        int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c,
+                        int ldc, int compute, int algorithm);
+int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a,
+                 int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc,
+                 int compute, int algorithm)
 {
     const int told = told_to_fail("cublasGemmEx");
     if (told) return told;
     if (algorithm != -1) return NOT_SUPPORTED;
     fake_cublas_gemm++;
-    return enqueue(handle, (struct call){ .trans_a = op_a, .trans_b = op_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc,
-                                          .a = a, .b = b, .c = c }, alpha, beta, type_a, type_b, type_c, compute);
+    return enqueue(handle,
+                   (struct call){ .trans_a = op_a,
+                                  .trans_b = op_b,
+                                  .m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .lda = lda,
+                                  .ldb = ldb,
+                                  .ldc = ldc,
+                                  .a = a,
+                                  .b = b,
+                                  .c = c },
+                   alpha, beta, type_a, type_b, type_c, compute);
 }
 
-EXPORT int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a, int type_a, int lda,
-                               void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc, int count,
-                               int compute, int algorithm);
-int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a, int type_a, int lda,
-                        void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc, int count, int compute,
-                        int algorithm)
+EXPORT int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a,
+                               int type_a, int lda, void *const *b, int type_b, int ldb, const void *beta,
+                               void *const *c, int type_c, int ldc, int count, int compute, int algorithm);
+int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a,
+                        int type_a, int lda, void *const *b, int type_b, int ldb, const void *beta, void *const *c,
+                        int type_c, int ldc, int count, int compute, int algorithm)
 {
     const int told = told_to_fail("cublasGemmBatchedEx");
     if (told) return told;
     if (algorithm != -1 || count <= 0) return INVALID_VALUE;
     fake_cublas_gemm_batched++;
     fake_cublas_problems += (unsigned)count;
-    return enqueue(handle, (struct call){ .trans_a = op_a, .trans_b = op_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc,
-                                          .count = count, .a = a, .b = b, .c = (void *)(uintptr_t)c },
+    return enqueue(handle,
+                   (struct call){ .trans_a = op_a,
+                                  .trans_b = op_b,
+                                  .m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .lda = lda,
+                                  .ldb = ldb,
+                                  .ldc = ldc,
+                                  .count = count,
+                                  .a = a,
+                                  .b = b,
+                                  .c = (void *)(uintptr_t)c },
                    alpha, beta, type_a, type_b, type_c, compute);
 }

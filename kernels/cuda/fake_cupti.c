@@ -11,7 +11,11 @@ enum { KIND_MEMCPY = 1, KIND_MEMSET = 2, KIND_DRIVER = 4, KIND_RUNTIME = 5, KIND
 /* sizes of CUpti_ActivityKernel10, Memcpy6, Memset4, API and ExternalCorrelation */
 static size_t bytes_of(uint32_t kind)
 {
-    return kind == KIND_KERNEL ? 216 : kind == KIND_MEMCPY ? 96 : kind == KIND_MEMSET ? 88 : kind == KIND_EXTERNAL ? 24 : 40;
+    return kind == KIND_KERNEL     ? 216
+           : kind == KIND_MEMCPY   ? 96
+           : kind == KIND_MEMSET   ? 88
+           : kind == KIND_EXTERNAL ? 24
+                                   : 40;
 }
 
 static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
@@ -102,7 +106,8 @@ static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uin
     pthread_mutex_unlock(&lock);
 }
 
-static void memory(uint32_t kind, unsigned copy_kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns)
+static void memory(uint32_t kind, unsigned copy_kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns,
+                   uint64_t end_ns)
 {
     uint8_t record[96] = { 0 };
 
@@ -123,7 +128,10 @@ static void copy(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_
 {
     memory(KIND_MEMCPY, kind, stream, bytes, begin_ns, end_ns);
 }
-static void set(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns) { memory(KIND_MEMSET, 0, stream, bytes, begin_ns, end_ns); }
+static void set(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns)
+{
+    memory(KIND_MEMSET, 0, stream, bytes, begin_ns, end_ns);
+}
 
 static void late(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns)
 {

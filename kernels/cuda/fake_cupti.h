@@ -10,21 +10,22 @@
 
 struct fake_cupti {
     /* in */
-    uint32_t fail_kind;            /* enabling it fails, with error 35 */
-    size_t records_in_buffer;      /* 0: as many as fit */
-    bool no_room;                  /* every buffer that it is given counts as none */
-    bool backwards;                /* calls are numbered downwards: records of threads come in no order of their calls */
-    bool no_calls;                 /* as if an enqueue's call were not recorded: no external record */
+    uint32_t fail_kind;       /* enabling it fails, with error 35 */
+    size_t records_in_buffer; /* 0: as many as fit */
+    bool no_room;             /* every buffer that it is given counts as none */
+    bool backwards;           /* calls are numbered downwards: records of threads come in no order of their calls */
+    bool no_calls;            /* as if an enqueue's call were not recorded: no external record */
     /* out */
-    uint64_t enabled, ever;        /* bits: 1 << kind */
-    bool kinds_before_clock;       /* a kind was enabled before the clock was set */
-    size_t depth, buffers;         /* ids pushed and not popped; buffers delivered */
+    uint64_t enabled, ever;  /* bits: 1 << kind */
+    bool kinds_before_clock; /* a kind was enabled before the clock was set */
+    size_t depth, buffers;   /* ids pushed and not popped; buffers delivered */
 
     /* Something ran: its records belong to the calling thread's innermost id. */
     void (*kernel)(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
     void (*copy)(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
     void (*set)(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
-    void (*late)(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);   /* a kernel that belongs to that id */
+    void (*late)(uint64_t id, uint32_t stream, uint64_t begin_ns,
+                 uint64_t end_ns); /* a kernel that belongs to that id */
     uint64_t (*now)(void);         /* the clock that it was given */
 };
 #define FAKE_CUPTI_SYMBOL "fake_cupti"

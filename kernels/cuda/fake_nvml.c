@@ -11,7 +11,7 @@ extern struct fake_nvml fake_nvml;
 EXPORT struct fake_nvml fake_nvml;
 static int device;
 
-#define ENTRY(name, ...) \
+#define ENTRY(name, ...)          \
     EXPORT int name(__VA_ARGS__); \
     int name(__VA_ARGS__)
 
@@ -37,7 +37,10 @@ ENTRY(nvmlDeviceGetMaxClockInfo, void *d, unsigned which, unsigned *out)
 {
     return d == &device && (which == 1 || which == 2) ? give(out, which == 1 ? 1980 : 3202) : NOT_FOUND;
 }
-ENTRY(nvmlDeviceGetTemperature, void *d, unsigned sensor, unsigned *out) { return d == &device && sensor == 0 ? give(out, 61) : NOT_FOUND; }
+ENTRY(nvmlDeviceGetTemperature, void *d, unsigned sensor, unsigned *out)
+{
+    return d == &device && sensor == 0 ? give(out, 61) : NOT_FOUND;
+}
 ENTRY(nvmlDeviceGetPowerUsage, void *d, unsigned *out) { return d == &device ? give(out, 412500) : NOT_FOUND; }
 ENTRY(nvmlDeviceGetCurrPcieLinkGeneration, void *d, unsigned *out) { return d == &device ? give(out, 4) : NOT_FOUND; }
 ENTRY(nvmlDeviceGetMaxPcieLinkGeneration, void *d, unsigned *out) { return d == &device ? give(out, 5) : NOT_FOUND; }

@@ -18,17 +18,14 @@ struct ha_cuda_watch {
     struct ha_device *device;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t news;         /* there is a wait, or an end */
+    pthread_cond_t news; /* there is a wait, or an end */
     bool stopping;
     struct ha_cuda_waits *waits; /* all that have a word */
     uint32_t *words;
     bool taken[WORDS];
 };
 
-static struct ha_cuda_wait *at(const struct ha_cuda_waits *w, uint32_t n)
-{
-    return &w->ring[n % w->capacity];
-}
+static struct ha_cuda_wait *at(const struct ha_cuda_waits *w, uint32_t n) { return &w->ring[n % w->capacity]; }
 
 static uint32_t load(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
@@ -63,15 +60,18 @@ static bool overdue(struct ha_cuda_waits *w, uint64_t now, uint64_t limit_ns)
 static size_t add(char *text, size_t used, size_t bytes, const char *lane, const struct ha_cuda_wait *wait)
 {
     if (used >= bytes) return used;
-    return used + (size_t)snprintf(text + used, bytes - used, "; %s: flag_wait for flag %p to be at least %" PRIu32 ", which is %" PRIu32, lane,
-                                   (const void *)wait->flag, wait->at_least, load(wait->flag));
+    return used
+           + (size_t)snprintf(text + used, bytes - used,
+                              "; %s: flag_wait for flag %p to be at least %" PRIu32 ", which is %" PRIu32, lane,
+                              (const void *)wait->flag, wait->at_least, load(wait->flag));
 }
 
 static void fail_deadlock(struct ha_cuda_watch *watch)
 {
     struct ha_device *dev = watch->device;
     char text[sizeof dev->failure];
-    size_t used = (size_t)snprintf(text, sizeof text, "deadlock: a flag was waited for longer than %.3g ms", (double)dev->wait_limit_ns * 1e-6);
+    size_t used = (size_t)snprintf(text, sizeof text, "deadlock: a flag was waited for longer than %.3g ms",
+                                   (double)dev->wait_limit_ns * 1e-6);
     for (const struct ha_cuda_waits *w = watch->waits; w; w = w->next) {
         const struct ha_cuda_wait *wait = going_on(w);
         if (wait && load(wait->flag) < wait->at_least) used = add(text, used, sizeof text, w->stream->lane, wait);
@@ -79,8 +79,11 @@ static void fail_deadlock(struct ha_cuda_watch *watch)
     pthread_mutex_lock(&dev->lock);
     for (const struct ha_stream *s = dev->streams; s && used < sizeof text; s = s->next) {
         const char *behind = __atomic_load_n(&s->behind, __ATOMIC_RELAXED);
-        if (!s->live || !behind || (s->waits.state && going_on(&s->waits)) || cudaStreamQuery(s->cuda) != cudaErrorNotReady) continue;
-        used += (size_t)snprintf(text + used, sizeof text - used, "; %s: stream_wait for %s, or what is behind it", s->lane, behind);
+        if (!s->live || !behind || (s->waits.state && going_on(&s->waits))
+            || cudaStreamQuery(s->cuda) != cudaErrorNotReady)
+            continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "; %s: stream_wait for %s, or what is behind it",
+                                 s->lane, behind);
     }
     pthread_mutex_unlock(&dev->lock);
     ha_cuda_fail(dev, "%s", text);
@@ -93,7 +96,7 @@ static void release(struct ha_cuda_watch *watch)
     for (const struct ha_cuda_waits *w = watch->waits; w; w = w->next) {
         const struct ha_cuda_wait *wait = going_on(w);
         if (!wait) continue;
-        uint32_t *flag = (uint32_t *)(uintptr_t)wait->flag;   /* the caller's, who has lost the device that it was for */
+        uint32_t *flag = (uint32_t *)(uintptr_t)wait->flag; /* the caller's, who has lost the device that it was for */
         if (load(flag) < wait->at_least) __atomic_store_n(flag, wait->at_least, __ATOMIC_RELEASE);
     }
 }
@@ -249,17 +252,21 @@ static cudaError_t flag_write(struct ha_stream *s, uint32_t *word, uint32_t valu
 {
     const struct ha_cuda_driver *driver = &s->device->driver;
     if (!driver->write_value || s->capturing) return ha_cuda_flag_write(s->cuda, word, value);
-    return (cudaError_t)driver->write_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    return (cudaError_t)driver->write_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, value,
+                                            CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 static cudaError_t flag_wait(struct ha_stream *s, const uint32_t *word, uint32_t at_least)
 {
     const struct ha_cuda_driver *driver = &s->device->driver;
-    if (!driver->wait_value || s->capturing) return ha_cuda_flag_wait(s->cuda, word, at_least, &s->device->watch->words[0]);
-    return (cudaError_t)driver->wait_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, at_least, CU_STREAM_WAIT_VALUE_GEQ);
+    if (!driver->wait_value || s->capturing)
+        return ha_cuda_flag_wait(s->cuda, word, at_least, &s->device->watch->words[0]);
+    return (cudaError_t)driver->wait_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, at_least,
+                                           CU_STREAM_WAIT_VALUE_GEQ);
 }
 
-static cudaError_t wait_between(struct ha_stream *s, uint32_t *state, uint32_t n, const uint32_t *flag, uint32_t at_least)
+static cudaError_t wait_between(struct ha_stream *s, uint32_t *state, uint32_t n, const uint32_t *flag,
+                                uint32_t at_least)
 {
     cudaError_t error = flag_write(s, state, 2 * n + 1);
     if (error == cudaSuccess) error = flag_wait(s, flag, at_least);
@@ -270,7 +277,8 @@ enum ha_status ha_cuda_flag_write_enqueue(struct ha_stream *s, uint32_t *flag, u
 {
     /* no work, so it is not a kernel; its time is spent on keeping order */
     static const struct ha_cuda_span span = { .kind = HA_SPAN_WAIT, .name = "flag_write" };
-    if (ha_cuda_failed(s->device) || !ha_cuda_operand(s, span.name, "flag", flag, sizeof *flag, HA_AT_MAPPED)) return HA_ERROR;
+    if (ha_cuda_failed(s->device) || !ha_cuda_operand(s, span.name, "flag", flag, sizeof *flag, HA_AT_MAPPED))
+        return HA_ERROR;
     HA_CUDA_ENQUEUE(s, &span, flag_write(s, flag, value));
 }
 
@@ -278,7 +286,8 @@ enum ha_status ha_cuda_flag_wait_enqueue(struct ha_stream *s, const uint32_t *fl
 {
     static const struct ha_cuda_span span = { .kind = HA_SPAN_WAIT, .name = "flag_wait" };
     struct ha_device *dev = s->device;
-    if (ha_cuda_failed(dev) || !ha_cuda_operand(s, span.name, "flag", flag, sizeof *flag, HA_AT_MAPPED)) return HA_ERROR;
+    if (ha_cuda_failed(dev) || !ha_cuda_operand(s, span.name, "flag", flag, sizeof *flag, HA_AT_MAPPED))
+        return HA_ERROR;
     struct ha_cuda_waits *w = s->graph ? &s->graph->waits : &s->waits;
     pthread_mutex_lock(&dev->watch->lock);
     const char *wrong = make_room(dev->watch, w, s);

@@ -29,8 +29,8 @@ struct entries {
 struct mapping {
     struct mapping *next;
     struct handle handle;
-    void *at, *host;          /* of the first page; of what was asked for */
-    size_t bytes;             /* whole pages */
+    void *at, *host; /* of the first page; of what was asked for */
+    size_t bytes;    /* whole pages */
 };
 struct gdr {
     struct entries call;
@@ -44,8 +44,8 @@ static enum ha_status load(struct entries *call, void *library, struct ha_why *w
         const char *name;
         void *entry;
     } wanted[] = {
-        { "gdr_open", &call->open },           { "gdr_close", &call->close }, { "gdr_pin_buffer", &call->pin },
-        { "gdr_unpin_buffer", &call->unpin },  { "gdr_map", &call->map },     { "gdr_unmap", &call->unmap },
+        { "gdr_open", &call->open },          { "gdr_close", &call->close }, { "gdr_pin_buffer", &call->pin },
+        { "gdr_unpin_buffer", &call->unpin }, { "gdr_map", &call->map },     { "gdr_unmap", &call->unmap },
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *found = dlsym(library, wanted[i].name);
@@ -60,7 +60,8 @@ static enum ha_status gdr_start(struct gdr *g, struct ha_why *why)
     HA_TRY(load(&g->call, g->library, why));
     g->gdr = g->call.open();
     if (g->gdr) return HA_OK;
-    return ha_why(why, HA_WAIVED, "GDRCopy: gdr_open failed: is the kernel module gdrdrv loaded, and /dev/gdrdrv there to be opened?");
+    return ha_why(why, HA_WAIVED,
+                  "GDRCopy: gdr_open failed: is the kernel module gdrdrv loaded, and /dev/gdrdrv there to be opened?");
 }
 
 /* Once for a device; where there is none, every call looks again. */
@@ -86,7 +87,8 @@ static enum ha_status gdr_make(struct gdr **out, struct ha_why *why)
 /* Pinning fails where the window that the GPU shows on the bus is too small. */
 static enum ha_status refused(struct ha_why *why, const char *call, int error, size_t bytes)
 {
-    return ha_why(why, HA_WAIVED, "GDRCopy: %s of %zu bytes: %s (%d); the GPU's BAR1 may be too small", call, bytes, strerror(error), error);
+    return ha_why(why, HA_WAIVED, "GDRCopy: %s of %zu bytes: %s (%d); the GPU's BAR1 may be too small", call, bytes,
+                  strerror(error), error);
 }
 
 static enum ha_status map_pages(struct gdr *g, struct mapping *m, uintptr_t first, struct ha_why *why)
@@ -121,7 +123,8 @@ enum ha_status ha_cuda_map_device(struct ha_device *dev, void *ptr, size_t bytes
     enum ha_memory kind;
     const size_t room = ha_regions_room(&dev->memory.regions, ptr, &kind);
     if (!(room > 0 && kind == HA_MEM_DEVICE && bytes > 0 && bytes <= room))
-        return ha_why(why, HA_ERROR, "map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr, bytes);
+        return ha_why(why, HA_ERROR, "map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr,
+                      bytes);
     pthread_mutex_lock(&dev->lock);
     struct gdr *g = dev->gdr;
     enum ha_status status = g ? HA_OK : gdr_make(&g, why);

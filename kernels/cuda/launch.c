@@ -5,12 +5,14 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* from the first element of the first row to the last of the last; SIZE_MAX, which lies nowhere, where that overflows */
+/* from the first element of the first row to the last of the last; SIZE_MAX, which lies nowhere, where that overflows
+ */
 static size_t extent(size_t rows, size_t stride, size_t row_size)
 {
     size_t all;
     if (rows == 0) return 0;
-    return __builtin_mul_overflow(rows - 1, stride, &all) || __builtin_add_overflow(all, row_size, &all) ? SIZE_MAX : all;
+    return __builtin_mul_overflow(rows - 1, stride, &all) || __builtin_add_overflow(all, row_size, &all) ? SIZE_MAX
+                                                                                                         : all;
 }
 
 static size_t times(size_t count, size_t size)
@@ -23,11 +25,13 @@ static size_t times(size_t count, size_t size)
 
 static const enum ha_span_kind copy_kind[] = { [HA_H2D] = HA_SPAN_H2D, [HA_D2H] = HA_SPAN_D2H, [HA_D2D] = HA_SPAN_D2D };
 static const enum cudaMemcpyKind cuda_kind[] = {
-    [HA_H2D] = cudaMemcpyHostToDevice, [HA_D2H] = cudaMemcpyDeviceToHost, [HA_D2D] = cudaMemcpyDeviceToDevice,
+    [HA_H2D] = cudaMemcpyHostToDevice,
+    [HA_D2H] = cudaMemcpyDeviceToHost,
+    [HA_D2D] = cudaMemcpyDeviceToDevice,
 };
 
-static bool copy_fits(struct ha_stream *s, const char *name, const void *dst, size_t dst_bytes, const void *src, size_t src_bytes,
-                      enum ha_direction dir)
+static bool copy_fits(struct ha_stream *s, const char *name, const void *dst, size_t dst_bytes, const void *src,
+                      size_t src_bytes, enum ha_direction dir)
 {
     const unsigned host = HA_AT_PINNED | HA_AT_MAPPED | HA_AT_PAGEABLE;
     return !ha_cuda_failed(s->device)
@@ -40,7 +44,8 @@ static bool overlap(const void *a, const void *b, size_t bytes)
     return (uintptr_t)a < (uintptr_t)b + bytes && (uintptr_t)b < (uintptr_t)a + bytes;
 }
 
-static enum ha_status copy_row(struct ha_stream *s, const char *name, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+static enum ha_status copy_row(struct ha_stream *s, const char *name, void *dst, const void *src, size_t bytes,
+                               enum ha_direction dir)
 {
     const struct ha_cuda_span span = { .kind = copy_kind[dir], .name = name, .bytes = bytes };
     if (!copy_fits(s, name, dst, bytes, src, bytes, dir)) return HA_ERROR;
@@ -62,29 +67,38 @@ enum ha_status ha_cuda_copy_2d(struct ha_stream *s, void *dst, size_t dst_stride
     static const char *const name[] = { [HA_H2D] = "copy_2d H2D", [HA_D2H] = "copy_2d D2H", [HA_D2D] = "copy_2d D2D" };
     const struct ha_cuda_span span = { .kind = copy_kind[dir], .name = name[dir], .bytes = row_bytes * rows };
     if (rows > 1 && (dst_stride < row_bytes || src_stride < row_bytes))
-        return ha_cuda_fail(s->device, "%s on %s: rows of %zu bytes at strides %zu and %zu overlap", span.name, s->lane, row_bytes,
-                            dst_stride, src_stride);
-    if (!copy_fits(s, span.name, dst, extent(rows, dst_stride, row_bytes), src, extent(rows, src_stride, row_bytes), dir)) return HA_ERROR;
+        return ha_cuda_fail(s->device, "%s on %s: rows of %zu bytes at strides %zu and %zu overlap", span.name, s->lane,
+                            row_bytes, dst_stride, src_stride);
+    if (!copy_fits(s, span.name, dst, extent(rows, dst_stride, row_bytes), src, extent(rows, src_stride, row_bytes),
+                   dir))
+        return HA_ERROR;
     if (rows == 0 || row_bytes == 0) return HA_OK;
-    if (rows == 1 || (dst_stride == row_bytes && src_stride == row_bytes)) return copy_row(s, span.name, dst, src, row_bytes * rows, dir);
-    if (dst_stride <= INT_MAX && src_stride <= INT_MAX)   /* the largest pitch there is */
-        HA_CUDA_ENQUEUE(s, &span, cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, row_bytes, rows, cuda_kind[dir], s->cuda));
+    if (rows == 1 || (dst_stride == row_bytes && src_stride == row_bytes))
+        return copy_row(s, span.name, dst, src, row_bytes * rows, dir);
+    if (dst_stride <= INT_MAX && src_stride <= INT_MAX) /* the largest pitch there is */
+        HA_CUDA_ENQUEUE(s, &span,
+                        cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, row_bytes, rows, cuda_kind[dir], s->cuda));
     for (size_t r = 0; r < rows; r++)
-        if (copy_row(s, span.name, (char *)dst + r * dst_stride, (const char *)src + r * src_stride, row_bytes, dir) != HA_OK)
+        if (copy_row(s, span.name, (char *)dst + r * dst_stride, (const char *)src + r * src_stride, row_bytes, dir)
+            != HA_OK)
             return HA_ERROR;
     return HA_OK;
 }
 
-enum ha_status ha_cuda_copy_pieces_enqueue(struct ha_stream *s, const struct ha_device_pieces *pieces, enum ha_direction dir)
+enum ha_status ha_cuda_copy_pieces_enqueue(struct ha_stream *s, const struct ha_device_pieces *pieces,
+                                           enum ha_direction dir)
 {
-    static const char *const name[] = { [HA_H2D] = "copy_pieces H2D", [HA_D2H] = "copy_pieces D2H", [HA_D2D] = "copy_pieces D2D" };
+    static const char *const name[] = {
+        [HA_H2D] = "copy_pieces H2D", [HA_D2H] = "copy_pieces D2H", [HA_D2D] = "copy_pieces D2D"
+    };
     struct ha_cuda_span span = { .kind = copy_kind[dir], .name = name[dir] };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     for (size_t i = 0; i < pieces->count; i++) {
-        if (!copy_fits(s, span.name, pieces->dst[i], pieces->bytes[i], pieces->src[i], pieces->bytes[i], dir)) return HA_ERROR;
+        if (!copy_fits(s, span.name, pieces->dst[i], pieces->bytes[i], pieces->src[i], pieces->bytes[i], dir))
+            return HA_ERROR;
         if (dir == HA_D2D && pieces->bytes[i] && overlap(pieces->dst[i], pieces->src[i], pieces->bytes[i]))
-            return ha_cuda_fail(s->device, "%s on %s: source %p and destination %p overlap", span.name, s->lane, pieces->src[i],
-                                pieces->dst[i]);
+            return ha_cuda_fail(s->device, "%s on %s: source %p and destination %p overlap", span.name, s->lane,
+                                pieces->src[i], pieces->dst[i]);
         span.bytes += pieces->bytes[i];
     }
     if (span.bytes == 0) return HA_OK;
@@ -153,9 +167,10 @@ enum ha_status ha_cuda_host_fn(struct ha_stream *s, void (*fn)(void *arg), void 
 
 /* ---- kernels: operands in device or mapped memory */
 
-/* True if the kernel may use [ptr, ptr+bytes), of which `moved_bytes` are to be counted: they cross the link, where that
- * is mapped memory. */
-static bool operand(struct ha_stream *s, struct ha_cuda_span *span, const char *role, const void *ptr, size_t bytes, size_t moved_bytes)
+/* True if the kernel may use [ptr, ptr+bytes), of which `moved_bytes` are to be counted: they cross the link, where
+ * that is mapped memory. */
+static bool operand(struct ha_stream *s, struct ha_cuda_span *span, const char *role, const void *ptr, size_t bytes,
+                    size_t moved_bytes)
 {
     enum ha_place place = ha_cuda_operand(s, span->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
     if (place == HA_AT_MAPPED) span->zero_copy_bytes += moved_bytes;
@@ -171,18 +186,24 @@ static bool refuse(struct ha_stream *s, const struct ha_cuda_span *span, const c
 enum { DIM_STEP = 8, DIM_MAX = 256 };
 
 /* Where the rows of an index lie is known to the kernel alone: of them, the first possible one is looked at. */
-static bool run_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a, const struct ha_device_seq *seq,
-                     const struct ha_rows *run)
+static bool run_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
+                     const struct ha_device_seq *seq, const struct ha_rows *run)
 {
-    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads, read = heads * run->keys * key_bytes;
-    const size_t block = a->block ? a->block : 1, indices = (run->keys + block - 1) / block, rows = run->index ? 1 : run->keys;
-    return operand(s, span, "K", run->k, extent(heads, seq->k_head_bytes, extent(rows, run->k_stride_bytes, key_bytes)), read)
-           && operand(s, span, "V", run->v, extent(heads, seq->v_head_bytes, extent(rows, run->v_stride_bytes, key_bytes)), read)
+    const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads,
+                 read = heads * run->keys * key_bytes;
+    const size_t block = a->block ? a->block : 1, indices = (run->keys + block - 1) / block,
+                 rows = run->index ? 1 : run->keys;
+    return operand(s, span, "K", run->k, extent(heads, seq->k_head_bytes, extent(rows, run->k_stride_bytes, key_bytes)),
+                   read)
+           && operand(s, span, "V", run->v,
+                      extent(heads, seq->v_head_bytes, extent(rows, run->v_stride_bytes, key_bytes)), read)
            && (!run->index
-               || operand(s, span, "index", run->index, indices * sizeof *run->index, heads * indices * sizeof *run->index));
+               || operand(s, span, "index", run->index, indices * sizeof *run->index,
+                          heads * indices * sizeof *run->index));
 }
 
-static bool seq_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a, const struct ha_device_seq *seq)
+static bool seq_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
+                     const struct ha_device_seq *seq)
 {
     const size_t rows = a->q_len * a->q_heads, q_bytes = rows * a->head_dim * sizeof(float);
     size_t keys = 0;
@@ -195,27 +216,31 @@ static bool seq_fits(struct ha_stream *s, struct ha_cuda_span *span, const struc
         if (seq->runs[r].keys && !run_fits(s, span, a, seq, &seq->runs[r])) return false;
     }
     if (a->causal && (seq->runs_count == 0 || seq->runs[seq->runs_count - 1].keys < a->q_len)) {
-        ha_cuda_fail(s->device, "%s on %s: causal, and the last run is shorter than the %zu query tokens", span->name, s->lane, a->q_len);
+        ha_cuda_fail(s->device, "%s on %s: causal, and the last run is shorter than the %zu query tokens", span->name,
+                     s->lane, a->q_len);
         return false;
     }
-    if (seq->weights && seq->weights_stride < keys) return refuse(s, span, "the weights of a head are further apart than weights_stride");
+    if (seq->weights && seq->weights_stride < keys)
+        return refuse(s, span, "the weights of a head are further apart than weights_stride");
     return operand(s, span, "q", seq->q, q_bytes, q_bytes) && operand(s, span, "o", seq->o, q_bytes, 0)
            && operand(s, span, "lse", seq->lse, rows * sizeof(float), 0)
            && (!seq->weights
-               || operand(s, span, "weights", seq->weights, times(extent(a->q_heads, seq->weights_stride, keys), sizeof(float)), 0));
+               || operand(s, span, "weights", seq->weights,
+                          times(extent(a->q_heads, seq->weights_stride, keys), sizeof(float)), 0));
 }
 
 static bool attend_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a)
 {
     if (ha_cuda_failed(s->device)) return false;
     if (a->kv_heads == 0 || a->q_heads % a->kv_heads != 0) {
-        ha_cuda_fail(s->device, "%s on %s: %zu query heads are no multiple of %zu KV heads", span->name, s->lane, a->q_heads, a->kv_heads);
+        ha_cuda_fail(s->device, "%s on %s: %zu query heads are no multiple of %zu KV heads", span->name, s->lane,
+                     a->q_heads, a->kv_heads);
         return false;
     }
     if ((unsigned)a->dtype >= HA_DTYPE_COUNT) return refuse(s, span, "K and V of an unknown type");
     if (a->head_dim == 0 || a->head_dim > DIM_MAX || a->head_dim % DIM_STEP) {
-        ha_cuda_fail(s->device, "%s on %s: heads of %zu elements; the kernels take multiples of %d, up to %d", span->name, s->lane, a->head_dim,
-                     DIM_STEP, DIM_MAX);
+        ha_cuda_fail(s->device, "%s on %s: heads of %zu elements; the kernels take multiples of %d, up to %d",
+                     span->name, s->lane, a->head_dim, DIM_STEP, DIM_MAX);
         return false;
     }
     for (size_t b = 0; b < a->batch; b++)
@@ -265,15 +290,20 @@ enum ha_status ha_cuda_product_enqueue(struct ha_stream *s, const struct ha_devi
 }
 
 /* One state, or where the result goes: read is then false. */
-static bool state_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_merge *m, const struct ha_merge_state *state, bool read)
+static bool state_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_merge *m,
+                       const struct ha_merge_state *state, bool read)
 {
-    static const char *const role[2][3] = { { "o", "lse", "sum" }, { "o of a state", "lse of a state", "sum of a state" } };
+    static const char *const role[2][3] = { { "o", "lse", "sum" },
+                                            { "o of a state", "lse of a state", "sum of a state" } };
     const size_t rows = m->tokens * m->heads, element = ha_dtype_bytes(m->dtype), f = sizeof(float);
-    const size_t o = times(extent(m->tokens, state->o_token_stride, extent(m->heads, state->o_head_stride, m->dim)), element);
-    const size_t lse = times(extent(m->tokens, state->lse_token_stride, extent(m->heads, state->lse_head_stride, 1)), f);
+    const size_t o = times(extent(m->tokens, state->o_token_stride, extent(m->heads, state->o_head_stride, m->dim)),
+                           element);
+    const size_t lse = times(extent(m->tokens, state->lse_token_stride, extent(m->heads, state->lse_head_stride, 1)),
+                             f);
     return operand(s, span, role[read][0], state->o, rows && m->dim ? o : 0, read ? rows * m->dim * element : 0)
            && operand(s, span, role[read][1], state->lse, rows ? lse : 0, read ? rows * f : 0)
-           && (m->form != HA_FORM_MAX_SUM || operand(s, span, role[read][2], state->sum, rows ? lse : 0, read ? rows * f : 0));
+           && (m->form != HA_FORM_MAX_SUM
+               || operand(s, span, role[read][2], state->sum, rows ? lse : 0, read ? rows * f : 0));
 }
 
 enum ha_status ha_cuda_merge_enqueue(struct ha_stream *s, const struct ha_merge *m)
@@ -282,10 +312,12 @@ enum ha_status ha_cuda_merge_enqueue(struct ha_stream *s, const struct ha_merge 
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "merge" };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     if (m->states_count > HA_CUDA_STATES_MAX)
-        return ha_cuda_fail(s->device, "merge on %s: %zu states, at most %d", s->lane, m->states_count, HA_CUDA_STATES_MAX);
+        return ha_cuda_fail(s->device, "merge on %s: %zu states, at most %d", s->lane, m->states_count,
+                            HA_CUDA_STATES_MAX);
     if ((unsigned)m->form >= HA_FORM_COUNT || (unsigned)m->dtype >= HA_DTYPE_COUNT || !(traits.forms >> m->form & 1)
         || !(traits.dtypes >> m->dtype & 1))
-        return ha_cuda_fail(s->device, "merge on %s: the kernels do not merge form %d of type %d", s->lane, (int)m->form, (int)m->dtype);
+        return ha_cuda_fail(s->device, "merge on %s: the kernels do not merge form %d of type %d", s->lane,
+                            (int)m->form, (int)m->dtype);
     for (size_t i = 0; i < m->states_count; i++)
         if (!state_fits(s, &span, m, &m->states[i], true)) return HA_ERROR;
     if (!state_fits(s, &span, m, &m->out, false)) return HA_ERROR;
@@ -298,7 +330,8 @@ enum ha_status ha_cuda_blend_enqueue(struct ha_stream *s, const struct ha_device
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "blend" };
     const size_t f = sizeof(float), bytes = b->rows * b->cols * f;
     if (ha_cuda_failed(s->device)) return HA_ERROR;
-    if (!operand(s, &span, "y", b->y, bytes ? times(extent(b->rows, b->y_stride, b->cols), f) : 0, b->a != 0.0f ? bytes : 0)
+    if (!operand(s, &span, "y", b->y, bytes ? times(extent(b->rows, b->y_stride, b->cols), f) : 0,
+                 b->a != 0.0f ? bytes : 0)
         || !operand(s, &span, "x", b->x, bytes ? times(extent(b->rows, b->x_stride, b->cols), f) : 0, bytes))
         return HA_ERROR;
     if (bytes == 0) return HA_OK;
@@ -312,14 +345,18 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *s, const struct ha_device_
     const size_t bytes = times(m->rows, m->row_bytes), index_bytes = times(m->rows, sizeof *m->dst_index);
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     if (bytes == 0) return HA_OK;
-    if (bytes == SIZE_MAX) return ha_cuda_fail(s->device, "move on %s: %zu rows of %zu bytes", s->lane, m->rows, m->row_bytes);
+    if (bytes == SIZE_MAX)
+        return ha_cuda_fail(s->device, "move on %s: %zu rows of %zu bytes", s->lane, m->rows, m->row_bytes);
     if ((m->dst_index && !operand(s, &span, "destination index", m->dst_index, index_bytes, index_bytes))
         || (m->src_index && !operand(s, &span, "source index", m->src_index, index_bytes, index_bytes))
-        || !operand(s, &span, "destination", m->dst, extent(m->dst_index ? 1 : m->rows, m->dst_stride_bytes, m->row_bytes), bytes)
-        || !operand(s, &span, "source", m->src, extent(m->src_index ? 1 : m->rows, m->src_stride_bytes, m->row_bytes), bytes))
+        || !operand(s, &span, "destination", m->dst,
+                    extent(m->dst_index ? 1 : m->rows, m->dst_stride_bytes, m->row_bytes), bytes)
+        || !operand(s, &span, "source", m->src, extent(m->src_index ? 1 : m->rows, m->src_stride_bytes, m->row_bytes),
+                    bytes))
         return HA_ERROR;
     if (m->rows > 1 && m->dst_stride_bytes < m->row_bytes)
-        return ha_cuda_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, m->row_bytes, m->dst_stride_bytes);
+        return ha_cuda_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, m->row_bytes,
+                            m->dst_stride_bytes);
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_move(&s->device->gpu, s->cuda, m));
 }
 
@@ -328,7 +365,8 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *s, const struct ha_device_
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *s, const void *ptr, size_t bytes, uint32_t *sum)
 {
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "read" };
-    if (ha_cuda_failed(s->device) || !operand(s, &span, "source", ptr, bytes, bytes) || !operand(s, &span, "sum", sum, sizeof *sum, 0))
+    if (ha_cuda_failed(s->device) || !operand(s, &span, "source", ptr, bytes, bytes)
+        || !operand(s, &span, "sum", sum, sizeof *sum, 0))
         return HA_ERROR;
     if (bytes % sizeof(uint32_t) || (uintptr_t)ptr % sizeof(uint32_t))
         return ha_cuda_fail(s->device, "read on %s: %zu bytes at %p are no array of 32-bit words", s->lane, bytes, ptr);

@@ -25,47 +25,48 @@ struct ha_cuda_gpu {
 /* more sequences are several launches */
 enum { HA_CUDA_SEQS_MAX = 64 };
 
-/* bytes of workspace that such a call needs, at most; grows with batch, heads, q_len and multiprocessors, not with the keys */
+/* bytes of workspace that such a call needs, at most; grows with batch, heads, q_len and multiprocessors, not with the
+ * keys */
 size_t ha_cuda_attend_workspace(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *args);
-/* splits: 0: as the GPU and the lengths want it; else so many for each sequence, as far as the workspace holds them, for
- * tests: results differ within the bound */
-cudaError_t ha_cuda_attend(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *args, void *workspace,
-                           unsigned splits);
+/* splits: 0: as the GPU and the lengths want it; else so many for each sequence, as far as the workspace holds them,
+ * for tests: results differ within the bound */
+cudaError_t ha_cuda_attend(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *args,
+                           void *workspace, unsigned splits);
 /* of these kernels for K and V of that type; exp_eps and log_eps are measured (accuracy.cu) and left 0 */
 struct ha_profile ha_cuda_attend_profile(enum ha_dtype dtype);
 
 /* ---- the softmax of attention by products (softmax.cu): rows [rows][stride] of scores s (binary32) become
- * exp(scale s - max) in dtype, in place of nothing: to p [rows][p_stride]; row r is of query token t = r / group % q_len,
- * the keys that it does not see become 0. sum [rows], max [rows]: of the row; no key: 0 and -inf. The sum is of the weights
- * before they are rounded, so that the LSE does not carry that rounding; its longest path has at most
+ * exp(scale s - max) in dtype, in place of nothing: to p [rows][p_stride]; row r is of query token t = r / group %
+ * q_len, the keys that it does not see become 0. sum [rows], max [rows]: of the row; no key: 0 and -inf. The sum is of
+ * the weights before they are rounded, so that the LSE does not carry that rounding; its longest path has at most
  * ceil(keys / 128) + 7 additions. */
 struct ha_cuda_scores {
     const float *s;
     void *p;
     float *max, *sum;
     size_t rows, group, keys, stride, p_stride;
-    size_t q_len;           /* causal: token t sees keys - (q_len - 1 - t) */
+    size_t q_len; /* causal: token t sees keys - (q_len - 1 - t) */
     bool causal;
     float scale;
     enum ha_dtype dtype;
 };
 cudaError_t ha_cuda_softmax(cudaStream_t stream, const struct ha_cuda_scores *args);
 
-/* ---- what else goes around the library's calls (products.cu). A problem is one KV head of one sequence: problem i is head
- * i % kv_heads of sequence i / kv_heads. At hand are problems [first, first + count) of query tokens [token, token + tokens),
- * rows [count][tokens][group]; the sequences have runs of the same lengths. */
+/* ---- what else goes around the library's calls (products.cu). A problem is one KV head of one sequence: problem i is
+ * head i % kv_heads of sequence i / kv_heads. At hand are problems [first, first + count) of query tokens [token, token
+ * + tokens), rows [count][tokens][group]; the sequences have runs of the same lengths. */
 struct ha_cuda_products {
-    const struct ha_device_seq *seqs;   /* [seqs_count], at most HA_CUDA_SEQS_MAX; copied */
+    const struct ha_device_seq *seqs; /* [seqs_count], at most HA_CUDA_SEQS_MAX; copied */
     size_t seqs_count, q_heads, kv_heads, head_dim;
     enum ha_dtype dtype;
     size_t first, count, token, tokens;
-    size_t stride;               /* of a row of s and p, in elements */
-    size_t run_at[HA_RUNS_MAX];  /* where a run's keys begin in a row */
-    void *q;                     /* [rows][head_dim] of dtype */
-    float *s;                    /* [rows][stride] */
-    void *p;                     /* [rows][stride] of dtype */
-    float *o, *max, *sum;        /* [rows][head_dim], of weights not normalised; [rows], [rows] */
-    void **operands;             /* [runs][scores, values][3][count]: K, q, s; V, p, o */
+    size_t stride;              /* of a row of s and p, in elements */
+    size_t run_at[HA_RUNS_MAX]; /* where a run's keys begin in a row */
+    void *q;                    /* [rows][head_dim] of dtype */
+    float *s;                   /* [rows][stride] */
+    void *p;                    /* [rows][stride] of dtype */
+    float *o, *max, *sum;       /* [rows][head_dim], of weights not normalised; [rows], [rows] */
+    void **operands;            /* [runs][scores, values][3][count]: K, q, s; V, p, o */
 };
 /* gathers q, writes down the operands, and -inf between the runs of s */
 cudaError_t ha_cuda_products_begin(cudaStream_t stream, const struct ha_cuda_products *args);
@@ -75,22 +76,24 @@ cudaError_t ha_cuda_products_end(cudaStream_t stream, const struct ha_cuda_produ
 /* ---- merge.cu: every form, type and stride; states in device or mapped memory, at most so many */
 enum { HA_CUDA_STATES_MAX = 512 };
 cudaError_t ha_cuda_merge(cudaStream_t stream, const struct ha_merge *args);
-struct ha_merge_traits ha_cuda_merge_traits(void);   /* exp_eps and log_eps are measured and left 0 */
+struct ha_merge_traits ha_cuda_merge_traits(void); /* exp_eps and log_eps are measured and left 0 */
 
 /* ---- move.cu, blend.cu */
 cudaError_t ha_cuda_move(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_move *args);
 cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *args);
 
 /* ---- measure.cu */
-cudaError_t ha_cuda_read(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);
+cudaError_t ha_cuda_read(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const void *ptr, size_t bytes,
+                         uint32_t *sum);
 cudaError_t ha_cuda_spin(cudaStream_t stream, uint64_t ns);
 /* waits until *flag >= value, or until *give_up is not 0: where the driver has no memory operations */
 cudaError_t ha_cuda_flag_wait(cudaStream_t stream, const uint32_t *flag, uint32_t value, const uint32_t *give_up);
 cudaError_t ha_cuda_flag_write(cudaStream_t stream, uint32_t *flag, uint32_t value);
 
-/* ---- accuracy.cu: largest relative error of the kernels' exp over every step-th float of [-104, 0], of their exp2 over
- * [-150, 0], of their log over [1, 2^40] and of log2, against binary64. step 1: all of them. worst: [4] in device memory,
- * zeroed by the caller. */
+/* ---- accuracy.cu: largest relative error of the kernels' exp over every step-th float of [-104, 0], of their exp2
+ * over
+ * [-150, 0], of their log over [1, 2^40] and of log2, against binary64. step 1: all of them. worst: [4] in device
+ * memory, zeroed by the caller. */
 enum { HA_CUDA_EXP, HA_CUDA_EXP2, HA_CUDA_LOG, HA_CUDA_LOG2, HA_CUDA_FUNCTIONS };
 cudaError_t ha_cuda_accuracy(const struct ha_cuda_gpu *gpu, cudaStream_t stream, uint32_t step, double *worst);
 

@@ -8,7 +8,7 @@
  * the low bits of the sum; 25 more, so that p(r) 2^(n + 25) is a normal number for every n that counts, made by adding
  * to the exponent of p(r), and one product scales it back and rounds it once. */
 
-#define HA_EXP_ROUND 12582937.f   /* 1.5 * 2^23 + 25 */
+#define HA_EXP_ROUND 12582937.f /* 1.5 * 2^23 + 25 */
 
 /* p 2^n, n + 25 in the low bits of shifted, which was n + HA_EXP_ROUND */
 static __device__ __forceinline__ float ha_exp_scale(float p, float shifted, float n)

@@ -3,11 +3,11 @@
 
 /* ---- read */
 
-enum { READ_THREADS = 256, READ_DEPTH = 8, READ_BLOCKS = 8 };  /* blocks of a multiprocessor */
+enum { READ_THREADS = 256, READ_DEPTH = 8, READ_BLOCKS = 8 }; /* blocks of a multiprocessor */
 
 struct read_args {
-    const uint32_t *word;          /* [words] */
-    uint64_t words, head, pieces;  /* words before the first 16-byte boundary; pieces of 16 bytes from there on */
+    const uint32_t *word;         /* [words] */
+    uint64_t words, head, pieces; /* words before the first 16-byte boundary; pieces of 16 bytes from there on */
     uint32_t *sum;
 };
 
@@ -45,7 +45,8 @@ static __global__ void __launch_bounds__(READ_THREADS) read_words(const struct r
     if (sum) atomicAdd(a.sum, sum);
 }
 
-cudaError_t ha_cuda_read(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum)
+cudaError_t ha_cuda_read(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const void *ptr, size_t bytes,
+                         uint32_t *sum)
 {
     const uint64_t words = bytes / sizeof(uint32_t);
     if (words == 0) return cudaSuccess;
@@ -66,7 +67,8 @@ struct spin_args {
 static __global__ void spin(const struct spin_args a)
 {
     const uint64_t begin = ha_clock_ns();
-    while (ha_clock_ns() - begin < a.ns) {}
+    while (ha_clock_ns() - begin < a.ns) {
+    }
 }
 
 cudaError_t ha_cuda_spin(cudaStream_t stream, uint64_t ns)

@@ -30,12 +30,14 @@ static enum ha_status region_huge(struct ha_region *r, struct ha_why *why)
 {
     r->mapping_bytes = (r->bytes + huge_page - 1) / huge_page * huge_page;
     char *all = mmap(NULL, r->mapping_bytes + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED) return ha_why(why, HA_ERROR, "cuda device: no address space for %zu bytes of %s memory", r->bytes, ha_memory_name(r->kind));
+    if (all == MAP_FAILED)
+        return ha_why(why, HA_ERROR, "cuda device: no address space for %zu bytes of %s memory", r->bytes,
+                      ha_memory_name(r->kind));
     size_t before = (huge_page - (uintptr_t)all % huge_page) % huge_page;
     if (before) munmap(all, before);
     munmap(all + before + r->mapping_bytes, huge_page - before);
     r->base = all + before;
-    madvise(r->base, r->mapping_bytes, MADV_HUGEPAGE);   /* advice: without it the pages are small ones */
+    madvise(r->base, r->mapping_bytes, MADV_HUGEPAGE); /* advice: without it the pages are small ones */
     cudaError_t error = cudaHostRegister(r->base, r->mapping_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (error == cudaSuccess) return HA_OK;
     munmap(r->base, r->mapping_bytes);
@@ -53,7 +55,8 @@ static enum ha_status region_make(struct ha_device *dev, struct ha_region *r, st
         cudaError_t error = cudaMemGetInfo(&free_bytes, &total);
         if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaMemGetInfo", what);
         if (bytes > free_bytes && ha_cuda_workspaces_free(dev)) cudaMemGetInfo(&free_bytes, &total);
-        if (bytes > free_bytes) return ha_why(why, HA_ERROR, "cuda device: %s, %zu free; use a smaller case", what, free_bytes);
+        if (bytes > free_bytes)
+            return ha_why(why, HA_ERROR, "cuda device: %s, %zu free; use a smaller case", what, free_bytes);
         error = cudaMalloc(&ptr, bytes);
         if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaMalloc", what);
     } else {
@@ -62,7 +65,8 @@ static enum ha_status region_make(struct ha_device *dev, struct ha_region *r, st
         if (bytes > available - available / 16)
             return ha_why(why, HA_ERROR, "cuda device: %s, %" PRIu64 " available; use a smaller case", what, available);
         if (dev->memory.huge_pages && bytes >= huge_page) return region_huge(r, why);
-        cudaError_t error = cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable | (r->kind == HA_MEM_MAPPED ? cudaHostAllocMapped : 0u));
+        cudaError_t error = cudaHostAlloc(
+            &ptr, bytes, cudaHostAllocPortable | (r->kind == HA_MEM_MAPPED ? cudaHostAllocMapped : 0u));
         if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaHostAlloc", what);
     }
     r->base = ptr;
@@ -79,7 +83,8 @@ static void region_end(struct ha_device *dev, const struct ha_region *r, const c
     }
 }
 
-enum ha_status ha_cuda_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+enum ha_status ha_cuda_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                 struct ha_why *why)
 {
     struct ha_region region = { .bytes = bytes, .kind = kind };
     if (ha_cuda_failed(dev)) return ha_why(why, HA_ERROR, "cuda device: it has failed before: %.400s", dev->failure);
@@ -113,8 +118,8 @@ void ha_cuda_memory_close(struct ha_device *dev)
     ha_regions_end(&dev->memory.regions);
 }
 
-enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr, size_t bytes,
-                              unsigned allowed)
+enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
+                              size_t bytes, unsigned allowed)
 {
     struct ha_why why;
     const enum ha_place place = ha_regions_place(&stream->device->memory.regions, role, ptr, bytes, allowed, &why);

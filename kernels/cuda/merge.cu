@@ -10,8 +10,8 @@ struct common {
     size_t tokens, heads, dim;
     enum ha_form form;
     bool plus_inf_is_empty;
-    unsigned count;                    /* of states */
-    unsigned team_bits;                /* merge_few: 2 to this power lanes share a row, at least FEW */
+    unsigned count;     /* of states */
+    unsigned team_bits; /* merge_few: 2 to this power lanes share a row, at least FEW */
     struct ha_merge_state out;
 };
 template <int MOST> struct merge_args {
@@ -23,10 +23,14 @@ struct row {
     size_t t, h;
 };
 
-static __device__ __forceinline__ struct row row_at(const struct common &c, uint64_t n) { return { n / c.heads, n % c.heads }; }
+static __device__ __forceinline__ struct row row_at(const struct common &c, uint64_t n)
+{
+    return { n / c.heads, n % c.heads };
+}
 
 /* element d of the row of o */
-template <enum ha_dtype T> static __device__ __forceinline__ char *o_at(const struct ha_merge_state &s, struct row r, size_t d)
+template <enum ha_dtype T>
+static __device__ __forceinline__ char *o_at(const struct ha_merge_state &s, struct row r, size_t d)
 {
     return (char *)s.o + (r.t * s.o_token_stride + r.h * s.o_head_stride + d) * (T == HA_F32 ? 4 : 2);
 }
@@ -49,7 +53,8 @@ static __device__ __forceinline__ float weight_of(const struct common &c, float 
 }
 
 /* of a state that has keys, relative to the largest level */
-static __device__ __forceinline__ float weigh(const struct common &c, const struct ha_merge_state &s, struct row r, float below)
+static __device__ __forceinline__ float weigh(const struct common &c, const struct ha_merge_state &s, struct row r,
+                                              float below)
 {
     const float w = weight_of(c, below);
     return c.form == HA_FORM_MAX_SUM ? w * s.sum[lse_at(s, r)] : w;
@@ -62,7 +67,8 @@ static __device__ __forceinline__ float merged_level(const struct common &c, flo
     return max + (c.form == HA_FORM_BASE2 ? ha_log2(sum) : ha_log(sum));
 }
 
-static __device__ __forceinline__ float share_of(const struct common &c, float level, float weight, float merged, float sum)
+static __device__ __forceinline__ float share_of(const struct common &c, float level, float weight, float merged,
+                                                 float sum)
 {
     return c.form == HA_FORM_DIRECT ? weight_of(c, level - merged) : weight / sum;
 }
@@ -83,7 +89,8 @@ static __global__ void __launch_bounds__(FEW_THREADS) merge_few(HA_ARGS(struct m
 {
     typedef struct ha_cuda_piece<T, WIDE> piece;
     const struct common &c = a.c;
-    const unsigned team = 1u << c.team_bits, lane = threadIdx.x % HA_WARP, member = lane & (team - 1), first = lane - member;
+    const unsigned team = 1u << c.team_bits, lane = threadIdx.x % HA_WARP, member = lane & (team - 1),
+                   first = lane - member;
     const uint64_t n = ((uint64_t)blockIdx.x * FEW_THREADS + threadIdx.x) >> c.team_bits;
     const bool live = n < (uint64_t)c.tokens * c.heads;
     const struct row r = row_at(c, n);
@@ -100,13 +107,13 @@ static __global__ void __launch_bounds__(FEW_THREADS) merge_few(HA_ARGS(struct m
     const float merged = merged_level(c, top, sum), mine = share_of(c, level, weight, merged, sum);
     float share[MOST];
     for (unsigned i = 0; i < MOST; i++) share[i] = __shfl_sync(HA_ALL_LANES, mine, (int)(first + i));
-    __syncwarp();   /* the levels have been read: the result may take the place of one */
+    __syncwarp(); /* the levels have been read: the result may take the place of one */
     if (!live) return;
 
     for (size_t d = (size_t)member * piece::ELEMENTS; d < c.dim; d += (size_t)team * piece::ELEMENTS) {
         piece x[MOST], sole;
         float acc[piece::ELEMENTS];
-        bool alone = false;   /* then the state is copied, NaN included */
+        bool alone = false; /* then the state is copied, NaN included */
         for (unsigned i = 0; i < MOST; i++)
             if (having >> i & 1) x[i].load(o_at<T>(a.state[i], r, d));
         for (int k = 0; k < piece::ELEMENTS; k++) acc[k] = having ? -0.0f : 0;
@@ -129,16 +136,17 @@ static_assert(MANY_WARPS * MANY_DEPTH == HA_WARP, "a warp's turn never leaves a 
 
 template <int MOST> struct many {
     float share[MOST];
-    uint32_t having[MOST / HA_WARP];   /* a bit for each state */
-    unsigned sole;                     /* the state that has keys, where that is one alone */
+    uint32_t having[MOST / HA_WARP]; /* a bit for each state */
+    unsigned sole;                   /* the state that has keys, where that is one alone */
     int rank[MANY_WARPS];
     float sum[MANY_WARPS];
     float part[MANY_WARPS][ELEMENTS_MAX][HA_WARP];
 };
 
 /* the row's level, from all states; share and having of each */
-template <int MOST> static __device__ __forceinline__ float weigh_many(const struct merge_args<MOST> &a, struct many<MOST> &s, struct row r,
-                                                                       unsigned *used, float *sum)
+template <int MOST>
+static __device__ __forceinline__ float weigh_many(const struct merge_args<MOST> &a, struct many<MOST> &s, struct row r,
+                                                   unsigned *used, float *sum)
 {
     enum { EACH = (MOST + MANY_THREADS - 1) / MANY_THREADS };
     const struct common &c = a.c;
@@ -180,7 +188,8 @@ template <int MOST> static __device__ __forceinline__ float weigh_many(const str
 
 /* this warp's states, times their shares: the lane's elements, from d on */
 template <int MOST, enum ha_dtype T, bool WIDE>
-static __device__ __forceinline__ void add_many(const struct merge_args<MOST> &a, const struct many<MOST> &s, struct row r, size_t d, float *acc)
+static __device__ __forceinline__ void add_many(const struct merge_args<MOST> &a, const struct many<MOST> &s,
+                                                struct row r, size_t d, float *acc)
 {
     typedef struct ha_cuda_piece<T, WIDE> piece;
     for (unsigned i = threadIdx.x / HA_WARP; i < a.c.count; i += MANY_WARPS * MANY_DEPTH) {
@@ -199,7 +208,8 @@ static __device__ __forceinline__ void add_many(const struct merge_args<MOST> &a
     }
 }
 
-template <int MOST, enum ha_dtype T, bool WIDE> static __global__ void __launch_bounds__(MANY_THREADS) merge_many(HA_ARGS(struct merge_args<MOST>) a)
+template <int MOST, enum ha_dtype T, bool WIDE>
+static __global__ void __launch_bounds__(MANY_THREADS) merge_many(HA_ARGS(struct merge_args<MOST>) a)
 {
     typedef struct ha_cuda_piece<T, false> element;
     enum { ELEMENTS = ha_cuda_piece<T, WIDE>::ELEMENTS, CHUNK = ELEMENTS * HA_WARP };
@@ -210,7 +220,7 @@ template <int MOST, enum ha_dtype T, bool WIDE> static __global__ void __launch_
     unsigned used;
     float sum;
     const float merged = weigh_many<MOST>(a, s, r, &used, &sum);
-    const bool alone = used == 1 && s.share[s.sole] == 1;   /* then the state is copied, NaN included */
+    const bool alone = used == 1 && s.share[s.sole] == 1; /* then the state is copied, NaN included */
     for (size_t d = threadIdx.x; alone && d < c.dim; d += MANY_THREADS) {
         element x;
         x.load(o_at<T>(a.state[s.sole], r, d));
@@ -268,7 +278,8 @@ static unsigned team_bits(size_t pieces)
     return bits;
 }
 
-template <int MOST, enum ha_dtype T, bool WIDE> static cudaError_t launch_few(cudaStream_t stream, const struct ha_merge *m)
+template <int MOST, enum ha_dtype T, bool WIDE>
+static cudaError_t launch_few(cudaStream_t stream, const struct ha_merge *m)
 {
     struct merge_args<MOST> a;
     fill(&a, m);
@@ -278,7 +289,8 @@ template <int MOST, enum ha_dtype T, bool WIDE> static cudaError_t launch_few(cu
     return ha_launch(merge_few<MOST, T, WIDE>, dim3((unsigned)blocks), dim3(FEW_THREADS), stream, a);
 }
 
-template <int MOST, enum ha_dtype T, bool WIDE> static cudaError_t launch_many(cudaStream_t stream, const struct ha_merge *m)
+template <int MOST, enum ha_dtype T, bool WIDE>
+static cudaError_t launch_many(cudaStream_t stream, const struct ha_merge *m)
 {
     struct merge_args<MOST> a;
     fill(&a, m);

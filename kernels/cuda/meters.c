@@ -25,7 +25,7 @@ struct entries {
     int (*link_gen_max)(void *device, unsigned *gen);
     int (*link_width)(void *device, unsigned *lanes);
     int (*link_width_max)(void *device, unsigned *lanes);
-    int (*link_rate)(void *device, unsigned which, unsigned *KBps);   /* of the last 20 ms, which it waits for */
+    int (*link_rate)(void *device, unsigned which, unsigned *KBps); /* of the last 20 ms, which it waits for */
     int (*reasons)(void *device, unsigned long long *bits);
     int (*reasons_older)(void *device, unsigned long long *bits);
 };
@@ -48,7 +48,8 @@ static const struct {
     { "nvmlDeviceGetMaxPcieLinkWidth", offsetof(struct entries, link_width_max) },
     { "nvmlDeviceGetPcieThroughput", offsetof(struct entries, link_rate) },
     { "nvmlDeviceGetCurrentClocksEventReasons", offsetof(struct entries, reasons) },
-    { "nvmlDeviceGetCurrentClocksThrottleReasons", offsetof(struct entries, reasons_older) },   /* its name before CUDA 12.2 */
+    { "nvmlDeviceGetCurrentClocksThrottleReasons",
+      offsetof(struct entries, reasons_older) }, /* its name before CUDA 12.2 */
 };
 enum { ENTRIES = sizeof entry / sizeof *entry, NEEDED = 3 };
 
@@ -57,8 +58,9 @@ static const struct {
     unsigned long long bit;
     const char *text;
 } reason[] = {
-    { 0x2, "application clocks" }, { 0x4, "power cap" }, { 0x8, "hardware slowdown" }, { 0x10, "sync boost" },
-    { 0x20, "software thermal" }, { 0x40, "hardware thermal" }, { 0x80, "power brake" }, { 0x100, "display clocks" },
+    { 0x2, "application clocks" }, { 0x4, "power cap" },         { 0x8, "hardware slowdown" },
+    { 0x10, "sync boost" },        { 0x20, "software thermal" }, { 0x40, "hardware thermal" },
+    { 0x80, "power brake" },       { 0x100, "display clocks" },
 };
 static const unsigned long long idle = 0x1;
 
@@ -79,7 +81,7 @@ static void *load(void)
     if (path && !strcmp(path, "off")) return NULL;
     if (path && *path) return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 #ifdef HA_CUDA_EMULATED
-    return NULL;   /* a GPU that may be here is not this device */
+    return NULL; /* a GPU that may be here is not this device */
 #else
     return dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
 #endif
@@ -156,9 +158,20 @@ void ha_cuda_meters_read(struct ha_cuda_meters *m, struct ha_device_meters *out)
     unsigned long long mJ;
 
     *out = (struct ha_device_meters){
-        .want_link_GBps = want_link, .sm_clock_MHz = nan, .sm_clock_max_MHz = nan, .memory_clock_MHz = nan, .memory_clock_max_MHz = nan,
-        .temperature_C = nan, .power_W = nan, .energy_J = nan, .link_gen = nan, .link_gen_max = nan, .link_width = nan,
-        .link_width_max = nan, .link_rx_GBps = nan, .link_tx_GBps = nan,
+        .want_link_GBps = want_link,
+        .sm_clock_MHz = nan,
+        .sm_clock_max_MHz = nan,
+        .memory_clock_MHz = nan,
+        .memory_clock_max_MHz = nan,
+        .temperature_C = nan,
+        .power_W = nan,
+        .energy_J = nan,
+        .link_gen = nan,
+        .link_gen_max = nan,
+        .link_width = nan,
+        .link_width_max = nan,
+        .link_rx_GBps = nan,
+        .link_tx_GBps = nan,
     };
     if (!m) return;
     /* what falls soonest once the work has ended goes first */

@@ -10,12 +10,13 @@ struct move_args {
 template <class T> static __device__ __forceinline__ T load(const char *p) { return *(const T *)p; }
 template <> __device__ __forceinline__ uint4 load<uint4>(const char *p) { return ha_load16(p); }
 
-template <class T, int DEPTH> static __global__ void __launch_bounds__(HA_WALK_THREADS) move_rows(const struct move_args a)
+template <class T, int DEPTH>
+static __global__ void __launch_bounds__(HA_WALK_THREADS) move_rows(const struct move_args a)
 {
     const struct ha_device_move &m = a.move;
     uint64_t at;
     struct ha_cuda_step step = ha_cuda_walk_begin(&a.walk, DEPTH, &at);
-    const uint64_t left = at < a.walk.pieces ? a.walk.pieces - at : 0;   /* so many pieces from this thread's first on */
+    const uint64_t left = at < a.walk.pieces ? a.walk.pieces - at : 0; /* so many pieces from this thread's first on */
     uint64_t from[DEPTH], to[DEPTH];
     T piece[DEPTH];
     /* all indices, then all rows, then the stores: nothing is waited for before everything has been asked for */
@@ -33,7 +34,8 @@ template <class T, int DEPTH> static __global__ void __launch_bounds__(HA_WALK_T
         if ((uint64_t)i * HA_WALK_THREADS < left) *(T *)((char *)m.dst + to[i]) = piece[i];
 }
 
-template <class T> static cudaError_t move(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_move *m)
+template <class T>
+static cudaError_t move(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_move *m)
 {
     const struct move_args a = { *m, ha_cuda_walk_over(m->rows, m->row_bytes / sizeof(T)) };
     const bool deep = ha_cuda_walk_is_deep(&a.walk, gpu->multiprocessors);

@@ -19,7 +19,10 @@ __device__ __forceinline__ int ha_cuda_rank(float x)
     return bits < 0 ? bits ^ 0x7fffffff : bits;
 }
 
-__device__ __forceinline__ float ha_cuda_ranked(int rank) { return __int_as_float(rank < 0 ? rank ^ 0x7fffffff : rank); }
+__device__ __forceinline__ float ha_cuda_ranked(int rank)
+{
+    return __int_as_float(rank < 0 ? rank ^ 0x7fffffff : rank);
+}
 
 /* of a whole warp; the same bits in every lane */
 __device__ __forceinline__ int ha_cuda_warp_max(int x)
@@ -37,7 +40,9 @@ __device__ __forceinline__ float ha_cuda_warp_sum(float x)
 /* An element in the low bits of a word: read as a float, and rounded to it. */
 template <enum ha_dtype T> __device__ __forceinline__ float ha_cuda_widen(uint32_t bits)
 {
-    return T == HA_F32 ? __uint_as_float(bits) : T == HA_F16 ? ha_f16_to_f32((uint16_t)bits) : ha_bf16_to_f32((uint16_t)bits);
+    return T == HA_F32   ? __uint_as_float(bits)
+           : T == HA_F16 ? ha_f16_to_f32((uint16_t)bits)
+                         : ha_bf16_to_f32((uint16_t)bits);
 }
 
 template <enum ha_dtype T> __device__ __forceinline__ uint32_t ha_cuda_narrow(float x)
@@ -64,7 +69,10 @@ template <enum ha_dtype T, bool WIDE> struct ha_cuda_piece {
         else if constexpr (T == HA_F32) *(uint32_t *)p = word[0];
         else *(uint16_t *)p = (uint16_t)word[0];
     }
-    __device__ __forceinline__ float get(int i) const { return ha_cuda_widen<T>(word[i / IN_WORD] >> 16 * (i % IN_WORD)); }
+    __device__ __forceinline__ float get(int i) const
+    {
+        return ha_cuda_widen<T>(word[i / IN_WORD] >> 16 * (i % IN_WORD));
+    }
     __device__ __forceinline__ void set(const float x[ELEMENTS])
     {
         for (int w = 0; w < WORDS; w++) {

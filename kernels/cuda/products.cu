@@ -4,7 +4,8 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/simt.h"
 
-namespace {
+namespace
+{
 
 enum { THREADS = 128 };
 
@@ -15,14 +16,15 @@ struct job {
 
 struct place {
     const struct ha_device_seq *seq;
-    size_t at;   /* row of q, o and lse in it */
+    size_t at; /* row of q, o and lse in it */
 };
 
 /* of row r of the rows at hand */
 __device__ place place_of(const job &j, size_t r)
 {
     const ha_cuda_products &p = j.p;
-    const size_t group = p.q_heads / p.kv_heads, g = r % group, t = r / group % p.tokens, i = p.first + r / group / p.tokens;
+    const size_t group = p.q_heads / p.kv_heads, g = r % group, t = r / group % p.tokens,
+                 i = p.first + r / group / p.tokens;
     return { &j.seq[i / p.kv_heads], (p.token + t) * p.q_heads + i % p.kv_heads * group + g };
 }
 
@@ -44,14 +46,18 @@ __global__ void gather(HA_ARGS(struct job) j)
 }
 
 /* the library's arrays are of pointers that may be written through */
-__device__ void *moved(const void *base, size_t bytes) { return const_cast<char *>(static_cast<const char *>(base)) + bytes; }
+__device__ void *moved(const void *base, size_t bytes)
+{
+    return const_cast<char *>(static_cast<const char *>(base)) + bytes;
+}
 
 __global__ void list_operands(HA_ARGS(struct job) j)
 {
     const ha_cuda_products &p = j.p;
     const size_t n = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= p.count) return;
-    const size_t i = p.first + n, head = i % p.kv_heads, element = p.dtype == HA_F32 ? 4 : 2, rows = p.tokens * (p.q_heads / p.kv_heads);
+    const size_t i = p.first + n, head = i % p.kv_heads, element = p.dtype == HA_F32 ? 4 : 2,
+                 rows = p.tokens * (p.q_heads / p.kv_heads);
     const ha_device_seq &seq = j.seq[i / p.kv_heads];
     const size_t dims = n * rows * p.head_dim;
     void **operand = p.operands + n;
@@ -89,14 +95,15 @@ job job_of(const ha_cuda_products *p)
     return j;
 }
 
-}  // namespace
+} // namespace
 
 cudaError_t ha_cuda_products_begin(cudaStream_t stream, const struct ha_cuda_products *p)
 {
     const job j = job_of(p);
     const cudaError_t error = ha_launch(gather, dim3(static_cast<unsigned>(rows_of(p))), dim3(THREADS), stream, j);
     if (error != cudaSuccess) return error;
-    return ha_launch(list_operands, dim3(static_cast<unsigned>((p->count + THREADS - 1) / THREADS)), dim3(THREADS), stream, j);
+    return ha_launch(list_operands, dim3(static_cast<unsigned>((p->count + THREADS - 1) / THREADS)), dim3(THREADS),
+                     stream, j);
 }
 
 cudaError_t ha_cuda_products_end(cudaStream_t stream, const struct ha_cuda_products *p)

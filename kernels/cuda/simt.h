@@ -32,11 +32,13 @@
 #include <math.h>
 
 #define HA_SHARED(type, name) __shared__ type name
-#define HA_ARGS(type) const __grid_constant__ type
+#define HA_ARGS(type)         const __grid_constant__ type
 
-template <class A> static inline cudaError_t ha_launch(void (*kernel)(A), dim3 grid, dim3 block, cudaStream_t stream, const A &args)
+template <class A>
+static inline cudaError_t ha_launch(void (*kernel)(A), dim3 grid, dim3 block, cudaStream_t stream, const A &args)
 {
-    static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A), "arguments are one plain struct");
+    static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A),
+                  "arguments are one plain struct");
     void *list[] = { const_cast<A *>(&args) };
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, list, 0, stream);
 }
@@ -44,7 +46,9 @@ template <class A> static inline cudaError_t ha_launch(void (*kernel)(A), dim3 g
 static __device__ __forceinline__ uint4 ha_load16(const void *p)
 {
     uint4 x;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+        : "l"(p));
     return x;
 }
 
@@ -71,16 +75,18 @@ static __device__ __forceinline__ float2 ha_f16x2_to_f32(uint32_t h)
 {
     float2 x;
     asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
-        : "=f"(x.x), "=f"(x.y) : "r"(h));
+        : "=f"(x.x), "=f"(x.y)
+        : "r"(h));
     return x;
 }
 
 static __device__ __forceinline__ void ha_mma_tf32(float c[4], const float a[4], const float b[2])
 {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-                   "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
 
 static __device__ __forceinline__ uint64_t ha_clock_ns(void)
@@ -108,7 +114,10 @@ static __device__ __forceinline__ float2 ha_bf16x2_to_f32(uint32_t h)
 {
     return make_float2(__uint_as_float(h << 16), __uint_as_float(h & 0xffff0000u));
 }
-static __device__ __forceinline__ float ha_tf32_hi(float x) { return __uint_as_float(__float_as_uint(x) & 0xffffe000u); }
+static __device__ __forceinline__ float ha_tf32_hi(float x)
+{
+    return __uint_as_float(__float_as_uint(x) & 0xffffe000u);
+}
 
 #include "kernels/cuda/math.cuh"
 

@@ -11,12 +11,14 @@ template <int THREADS> struct softmax_shared {
 };
 
 /* Two passes over the scores: the largest, then the weights. Each thread takes every THREADS-th key. */
-template <int THREADS, enum ha_dtype T> static __global__ void __launch_bounds__(THREADS) softmax_row(const struct ha_cuda_scores a)
+template <int THREADS, enum ha_dtype T>
+static __global__ void __launch_bounds__(THREADS) softmax_row(const struct ha_cuda_scores a)
 {
     typedef struct ha_cuda_piece<T, false> element;
     HA_SHARED(struct softmax_shared<THREADS>, s);
     const unsigned lane = threadIdx.x % HA_WARP, warp = threadIdx.x / HA_WARP;
-    const size_t row = blockIdx.x, after = a.causal ? a.q_len - 1 - row / a.group % a.q_len : 0;   /* keys behind the row's own */
+    const size_t row = blockIdx.x,
+                 after = a.causal ? a.q_len - 1 - row / a.group % a.q_len : 0; /* keys behind the row's own */
     const size_t visible = a.keys > after ? a.keys - after : 0;
     const float *score = a.s + row * a.stride;
     char *p = (char *)a.p + row * a.p_stride * (T == HA_F32 ? 4 : 2);
@@ -24,7 +26,8 @@ template <int THREADS, enum ha_dtype T> static __global__ void __launch_bounds__
     int rank = ha_cuda_rank(-INFINITY);
     for (size_t i = threadIdx.x; i < visible; i += THREADS * DEPTH) {
         float x[DEPTH];
-        for (unsigned j = 0; j < DEPTH; j++) x[j] = i + j * THREADS < visible ? a.scale * score[i + j * THREADS] : -INFINITY;
+        for (unsigned j = 0; j < DEPTH; j++)
+            x[j] = i + j * THREADS < visible ? a.scale * score[i + j * THREADS] : -INFINITY;
         for (unsigned j = 0; j < DEPTH; j++) rank = max(rank, ha_cuda_rank(x[j]));
     }
     rank = ha_cuda_warp_max(rank);
@@ -36,7 +39,8 @@ template <int THREADS, enum ha_dtype T> static __global__ void __launch_bounds__
     float sum = 0;
     for (size_t i = threadIdx.x; i < a.keys; i += THREADS * DEPTH) {
         float x[DEPTH];
-        for (unsigned j = 0; j < DEPTH; j++) x[j] = i + j * THREADS < visible ? a.scale * score[i + j * THREADS] : -INFINITY;
+        for (unsigned j = 0; j < DEPTH; j++)
+            x[j] = i + j * THREADS < visible ? a.scale * score[i + j * THREADS] : -INFINITY;
         for (unsigned j = 0; j < DEPTH; j++) {
             /* where all scores are -inf nothing is subtracted from them */
             const float w = top != -INFINITY ? ha_exp(x[j] - top) : 0;

@@ -14,7 +14,8 @@ void *ha_cuda_begin(struct ha_stream *s, const struct ha_cuda_span *span)
     return NULL;
 }
 
-enum ha_status ha_cuda_end(struct ha_stream *s, void *ticket, cudaError_t error, const char *call, const struct ha_cuda_span *span)
+enum ha_status ha_cuda_end(struct ha_stream *s, void *ticket, cudaError_t error, const char *call,
+                           const struct ha_cuda_span *span)
 {
     if (ticket) ha_cuda_span_end(s, ticket);
     return ha_cuda_check_on(s, error, call, span->name);
@@ -71,7 +72,7 @@ void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_workspace *w)
     pthread_mutex_lock(&dev->lock);
     for (struct ha_cuda_room *room; (room = w->rooms);) {
         w->rooms = room->next;
-        struct ha_cuda_room **link = &dev->spare_rooms;   /* the smallest first */
+        struct ha_cuda_room **link = &dev->spare_rooms; /* the smallest first */
         while (*link && (*link)->bytes < room->bytes) link = &(*link)->next;
         room->next = *link;
         *link = room;
@@ -115,7 +116,8 @@ static struct ha_stream *stream_take(struct ha_device *dev, const char *name)
     return s;
 }
 
-enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why)
+enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
+                                     struct ha_why *why)
 {
     cudaStream_t cuda;
     if (ha_cuda_failed(dev)) return ha_why(why, HA_ERROR, "cuda device: it has failed before: %.400s", dev->failure);

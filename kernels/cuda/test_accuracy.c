@@ -1,5 +1,5 @@
-/* What accuracy.cu measures, measured again: the logarithms are this machine's own; the kernels' exp and exp2 are read off a
- * softmax and a merge. */
+/* What accuracy.cu measures, measured again: the logarithms are this machine's own; the kernels' exp and exp2 are read
+ * off a softmax and a merge. */
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/test_stream.h"
@@ -20,10 +20,7 @@ static float float_of(uint32_t bits)
 }
 
 /* relative, to the smallest normal float where the result is below it */
-static double error_of(float got, double want)
-{
-    return fabs((double)got - want) / fmax(fabs(want), (double)FLT_MIN);
-}
+static double error_of(float got, double want) { return fabs((double)got - want) / fmax(fabs(want), (double)FLT_MIN); }
 
 static void measure(uint32_t step, unsigned multiprocessors, double worst[HA_CUDA_FUNCTIONS])
 {
@@ -62,8 +59,8 @@ static void the_same_again(void **state)
     for (int f = 0; f < HA_CUDA_FUNCTIONS; f++) assert_true(b[f] <= a[f]);
 }
 
-/* with a step of a range's length the floats looked at are the first, whose result is exact, and the last; with a longer
- * one the first alone */
+/* with a step of a range's length the floats looked at are the first, whose result is exact, and the last; with a
+ * longer one the first alone */
 static void ranges_end_where_they_should(void **state)
 {
     (void)state;
@@ -72,8 +69,8 @@ static void ranges_end_where_they_should(void **state)
         uint32_t length;
         double want;
     } range[] = {
-        { HA_CUDA_EXP, 0x42d00000u, exp(-104) / (double)FLT_MIN },   /* it is rounded to 0 */
-        { HA_CUDA_EXP2, 0x43160000u, 0x1p-24 },                      /* 2^-150 too */
+        { HA_CUDA_EXP, 0x42d00000u, exp(-104) / (double)FLT_MIN }, /* it is rounded to 0 */
+        { HA_CUDA_EXP2, 0x43160000u, 0x1p-24 },                    /* 2^-150 too */
         { HA_CUDA_LOG, 0x14000000u, error_of(logf(0x1p40f), log(0x1p40)) },
         { HA_CUDA_LOG2, 0x14000000u, 0 },
     };
@@ -107,11 +104,22 @@ static void exponential(void **state)
     (void)state;
     const uint32_t step = small ? 4000037 : 40009;
     const size_t rows = (0xc2d00000u - 0x80000000u) / step + 1;
-    float *s = test_alloc(2 * rows * sizeof *s), *p = test_alloc(2 * rows * sizeof *p), *top = test_alloc(rows * sizeof *top);
+    float *s = test_alloc(2 * rows * sizeof *s), *p = test_alloc(2 * rows * sizeof *p),
+          *top = test_alloc(rows * sizeof *top);
     float *sum = test_alloc(rows * sizeof *sum);
     for (size_t i = 0; i < rows; i++) s[2 * i] = 0, s[2 * i + 1] = float_of(0x80000000u + (uint32_t)i * step);
-    test_done(ha_cuda_softmax(test_stream, &(struct ha_cuda_scores){ .s = s, .p = p, .max = top, .sum = sum, .rows = rows, .group = 1, .keys = 2,
-                                                                     .stride = 2, .p_stride = 2, .q_len = 1, .scale = 1, .dtype = HA_F32 }));
+    test_done(ha_cuda_softmax(test_stream, &(struct ha_cuda_scores){ .s = s,
+                                                                     .p = p,
+                                                                     .max = top,
+                                                                     .sum = sum,
+                                                                     .rows = rows,
+                                                                     .group = 1,
+                                                                     .keys = 2,
+                                                                     .stride = 2,
+                                                                     .p_stride = 2,
+                                                                     .q_len = 1,
+                                                                     .scale = 1,
+                                                                     .dtype = HA_F32 }));
     double worst[HA_CUDA_FUNCTIONS], mine = 0;
     for (size_t i = 0; i < rows; i++) mine = fmax(mine, error_of(p[2 * i + 1], exp((double)s[2 * i + 1])));
     measure(step, 2, worst);
@@ -119,13 +127,15 @@ static void exponential(void **state)
     free(s), free(p), free(top), free(sum);
 }
 
-/* merged with a state of level 0 and o = 0, one of level x < -25 and o = 1 gives exp2(x), as the weights' sum is 1 then */
+/* merged with a state of level 0 and o = 0, one of level x < -25 and o = 1 gives exp2(x), as the weights' sum is 1 then
+ */
 static void exponential_to_base_2(void **state)
 {
     (void)state;
     const uint32_t step = small ? 500009 : 40009;
     const size_t all = (0xc3160000u - 0x80000000u) / step + 1;
-    float *lse = test_alloc(2 * all * sizeof *lse), *o = test_alloc(2 * all * sizeof *o), *got = test_alloc(all * sizeof *got);
+    float *lse = test_alloc(2 * all * sizeof *lse), *o = test_alloc(2 * all * sizeof *o),
+          *got = test_alloc(all * sizeof *got);
     float *level = test_alloc(all * sizeof *level);
     size_t rows = 0;
     for (size_t i = 0; i < all; i++) {
@@ -136,9 +146,16 @@ static void exponential_to_base_2(void **state)
         { .o = o, .lse = lse, .o_token_stride = 2, .lse_token_stride = 2 },
         { .o = o + 1, .lse = lse + 1, .o_token_stride = 2, .lse_token_stride = 2 },
     };
-    test_done(ha_cuda_merge(test_stream, &(struct ha_merge){ .form = HA_FORM_BASE2, .dtype = HA_F32, .states = states, .states_count = 2,
-                                                             .tokens = rows, .heads = 1, .dim = 1,
-                                                             .out = { .o = got, .lse = level, .o_token_stride = 1, .lse_token_stride = 1 } }));
+    test_done(ha_cuda_merge(
+        test_stream,
+        &(struct ha_merge){ .form = HA_FORM_BASE2,
+                            .dtype = HA_F32,
+                            .states = states,
+                            .states_count = 2,
+                            .tokens = rows,
+                            .heads = 1,
+                            .dim = 1,
+                            .out = { .o = got, .lse = level, .o_token_stride = 1, .lse_token_stride = 1 } }));
     double worst[HA_CUDA_FUNCTIONS], mine = 0;
     for (size_t i = 0; i < rows; i++) mine = fmax(mine, error_of(got[i], exp2((double)lse[2 * i + 1])));
     measure(step, 2, worst);

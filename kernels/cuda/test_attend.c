@@ -16,8 +16,11 @@
 
 static bool small;
 
-static const struct { size_t group, q_len; } asks[] = {
-    { 1, 1 }, { 4, 1 }, { 8, 1 }, { 16, 1 }, { 2, 2 }, { 5, 1 }, { 4, 5 }, { 1, 2 }, { 2, 1 }, { 1, 5 }, { 8, 5 }, { 2, 16 }, { 5, 5 },
+static const struct {
+    size_t group, q_len;
+} asks[] = {
+    { 1, 1 }, { 4, 1 }, { 8, 1 }, { 16, 1 }, { 2, 2 },  { 5, 1 }, { 4, 5 },
+    { 1, 2 }, { 2, 1 }, { 1, 5 }, { 8, 5 },  { 2, 16 }, { 5, 5 },
 };
 
 static struct problem problem_of(size_t id)
@@ -25,11 +28,22 @@ static struct problem problem_of(size_t id)
     static const unsigned splits[] = { 0, 1, 2, 7, 64 };
     static const size_t blocks[] = { 0, 16, 1, 5, 64 };
     struct problem p = {
-        .dtype = (enum ha_dtype)(id % HA_DTYPE_COUNT), .dim = 64, .kv_heads = 1 + id / 2 % 2, .group = asks[id % COUNT(asks)].group,
-        .q_len = asks[id % COUNT(asks)].q_len, .batch = 1, .keys = { 100 }, .runs = 1 + id / 3 % HA_RUNS_MAX, .block = blocks[id / 4 % 5],
-        .indexed = (unsigned)(id % 3 == 0 ? 0 : id), .weights = id % 5 < 2, .empty_run = id % 7 == 0,
-        .layout = (enum problem_layout)(id / 5 % 7 < LAYOUTS ? id / 5 % 7 : id % 2), .family = (enum problem_family)(id / 2 % FAMILIES),
-        .seed = id + 1, .splits = splits[id / 3 % 5],
+        .dtype = (enum ha_dtype)(id % HA_DTYPE_COUNT),
+        .dim = 64,
+        .kv_heads = 1 + id / 2 % 2,
+        .group = asks[id % COUNT(asks)].group,
+        .q_len = asks[id % COUNT(asks)].q_len,
+        .batch = 1,
+        .keys = { 100 },
+        .runs = 1 + id / 3 % HA_RUNS_MAX,
+        .block = blocks[id / 4 % 5],
+        .indexed = (unsigned)(id % 3 == 0 ? 0 : id),
+        .weights = id % 5 < 2,
+        .empty_run = id % 7 == 0,
+        .layout = (enum problem_layout)(id / 5 % 7 < LAYOUTS ? id / 5 % 7 : id % 2),
+        .family = (enum problem_family)(id / 2 % FAMILIES),
+        .seed = id + 1,
+        .splits = splits[id / 3 % 5],
     };
     return p;
 }
@@ -87,8 +101,18 @@ static void every_family(void **state)
                 for (size_t n = 0; n < (small ? 1 : 3); n++) {
                     static const size_t keys[] = { 200, 17, 1 };
                     const struct problem p = {
-                        .dtype = (enum ha_dtype)dtype, .dim = 128, .kv_heads = 1, .group = rows, .q_len = 1, .batch = 1, .keys = { keys[n] },
-                        .runs = 1, .weights = true, .layout = LAYOUT_TOKENS, .family = (enum problem_family)family, .seed = 50 + n,
+                        .dtype = (enum ha_dtype)dtype,
+                        .dim = 128,
+                        .kv_heads = 1,
+                        .group = rows,
+                        .q_len = 1,
+                        .batch = 1,
+                        .keys = { keys[n] },
+                        .runs = 1,
+                        .weights = true,
+                        .layout = LAYOUT_TOKENS,
+                        .family = (enum problem_family)family,
+                        .seed = 50 + n,
                         .splits = n == 0 ? 1 : 0,
                     };
                     problem_check(&p);
@@ -98,16 +122,33 @@ static void every_family(void **state)
 static void long_contexts(void **state)
 {
     (void)state;
-    static const struct { enum ha_dtype dtype; size_t dim, keys, group; enum problem_family family; unsigned splits; } set[] = {
-        { HA_F16, 128, 1000, 4, FAMILY_TIES, 1 }, { HA_BF16, 64, 1000, 8, FAMILY_INCREASING, 2 }, { HA_F32, 64, 1000, 4, FAMILY_TIES, 1 },
-        { HA_F16, 64, 5000, 2, FAMILY_TIES, 1 }, { HA_BF16, 128, 5000, 4, FAMILY_NORMAL, 0 }, { HA_F32, 128, 5000, 1, FAMILY_TIES, 1 },
-        { HA_F16, 256, 3000, 2, FAMILY_TIES, 1 }, { HA_F32, 256, 3000, 4, FAMILY_TIES, 1 }, { HA_F16, 128, 5000, 1, FAMILY_TIES, 1 },
-        { HA_BF16, 8, 40000, 3, FAMILY_TIES, 1 }, { HA_F32, 8, 40000, 2, FAMILY_TIES, 1 }, { HA_F16, 8, 20000, 24, FAMILY_TIES, 1 },
+    static const struct {
+        enum ha_dtype dtype;
+        size_t dim, keys, group;
+        enum problem_family family;
+        unsigned splits;
+    } set[] = {
+        { HA_F16, 128, 1000, 4, FAMILY_TIES, 1 },    { HA_BF16, 64, 1000, 8, FAMILY_INCREASING, 2 },
+        { HA_F32, 64, 1000, 4, FAMILY_TIES, 1 },     { HA_F16, 64, 5000, 2, FAMILY_TIES, 1 },
+        { HA_BF16, 128, 5000, 4, FAMILY_NORMAL, 0 }, { HA_F32, 128, 5000, 1, FAMILY_TIES, 1 },
+        { HA_F16, 256, 3000, 2, FAMILY_TIES, 1 },    { HA_F32, 256, 3000, 4, FAMILY_TIES, 1 },
+        { HA_F16, 128, 5000, 1, FAMILY_TIES, 1 },    { HA_BF16, 8, 40000, 3, FAMILY_TIES, 1 },
+        { HA_F32, 8, 40000, 2, FAMILY_TIES, 1 },     { HA_F16, 8, 20000, 24, FAMILY_TIES, 1 },
     };
     for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++) {
         const struct problem p = {
-            .dtype = set[i].dtype, .dim = set[i].dim, .kv_heads = 1, .group = set[i].group, .q_len = 1, .batch = 1, .keys = { set[i].keys },
-            .runs = 1 + i % 2, .layout = LAYOUT_TOKENS, .family = set[i].family, .seed = 300 + i, .splits = set[i].splits,
+            .dtype = set[i].dtype,
+            .dim = set[i].dim,
+            .kv_heads = 1,
+            .group = set[i].group,
+            .q_len = 1,
+            .batch = 1,
+            .keys = { set[i].keys },
+            .runs = 1 + i % 2,
+            .layout = LAYOUT_TOKENS,
+            .family = set[i].family,
+            .seed = 300 + i,
+            .splits = set[i].splits,
         };
         problem_check(&p);
     }
@@ -116,16 +157,30 @@ static void long_contexts(void **state)
 static void appends(void **state)
 {
     (void)state;
-    static const struct { enum ha_dtype dtype; size_t dim, keys, q_len, group, runs; } set[] = {
-        { HA_F16, 64, 64, 64, 2, 1 }, { HA_BF16, 128, 150, 16, 4, 3 }, { HA_F32, 64, 100, 64, 1, 2 }, { HA_F16, 256, 70, 20, 2, 2 },
-        { HA_BF16, 80, 300, 64, 1, 4 }, { HA_F32, 200, 40, 40, 2, 1 },
+    static const struct {
+        enum ha_dtype dtype;
+        size_t dim, keys, q_len, group, runs;
+    } set[] = {
+        { HA_F16, 64, 64, 64, 2, 1 },  { HA_BF16, 128, 150, 16, 4, 3 }, { HA_F32, 64, 100, 64, 1, 2 },
+        { HA_F16, 256, 70, 20, 2, 2 }, { HA_BF16, 80, 300, 64, 1, 4 },  { HA_F32, 200, 40, 40, 2, 1 },
     };
     for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++)
         for (unsigned splits = 0; splits <= 3; splits += 3) {
             const struct problem p = {
-                .dtype = set[i].dtype, .dim = set[i].dim, .kv_heads = 1 + i % 2, .group = set[i].group, .q_len = set[i].q_len, .batch = 1,
-                .keys = { set[i].keys }, .runs = set[i].runs, .causal = true, .weights = i % 2 == 0, .layout = LAYOUT_TOKENS, .seed = 400 + i,
-                .splits = splits, .indexed = (unsigned)i,
+                .dtype = set[i].dtype,
+                .dim = set[i].dim,
+                .kv_heads = 1 + i % 2,
+                .group = set[i].group,
+                .q_len = set[i].q_len,
+                .batch = 1,
+                .keys = { set[i].keys },
+                .runs = set[i].runs,
+                .causal = true,
+                .weights = i % 2 == 0,
+                .layout = LAYOUT_TOKENS,
+                .seed = 400 + i,
+                .splits = splits,
+                .indexed = (unsigned)i,
             };
             problem_check(&p);
         }
@@ -135,7 +190,10 @@ static void appends(void **state)
 static void batches(void **state)
 {
     (void)state;
-    static const struct { size_t batch, most; unsigned multiprocessors; } set[] = { { 3, 400, 132 }, { 17, 70, 4 }, { 70, 30, 16 }, { 150, 9, 1 } };
+    static const struct {
+        size_t batch, most;
+        unsigned multiprocessors;
+    } set[] = { { 3, 400, 132 }, { 17, 70, 4 }, { 70, 30, 16 }, { 150, 9, 1 } };
     for (size_t i = 0; i < COUNT(set); i++)
         for (int dtype = 0; dtype < (small ? 2 : HA_DTYPE_COUNT); dtype++) {
             struct problem p = problem_of(3 * i + (size_t)dtype);
@@ -198,7 +256,7 @@ static void splits_agree(void **state)
         p.dim = 128;
         p.family = FAMILY_PEAKED;
         p.keys[0] = 500;
-        p.multiprocessors = id % 2 ? 132 : 1;   /* of one, many splits fill the workspace */
+        p.multiprocessors = id % 2 ? 132 : 1; /* of one, many splits fill the workspace */
         p.weights = false;
         causal_where_it_can_be(&p, id);
         struct problem_run run;
@@ -220,12 +278,23 @@ static void nan_stays(void **state)
         for (size_t keys = 1; keys <= 200; keys += 199)
             for (int in_v = 0; in_v < 2; in_v++) {
                 const struct problem p = {
-                    .dtype = (enum ha_dtype)dtype, .dim = 64, .kv_heads = 1, .group = 3, .q_len = 1, .batch = 1, .keys = { keys }, .runs = 1,
-                    .seed = 9, .splits = 2,
+                    .dtype = (enum ha_dtype)dtype,
+                    .dim = 64,
+                    .kv_heads = 1,
+                    .group = 3,
+                    .q_len = 1,
+                    .batch = 1,
+                    .keys = { keys },
+                    .runs = 1,
+                    .seed = 9,
+                    .splits = 2,
                 };
                 struct problem_run run;
                 problem_make(&run, &p);
-                union { const void *from; char *to; } at = { .from = in_v ? run.seq[0].runs[0].v : run.seq[0].runs[0].k };
+                union {
+                    const void *from;
+                    char *to;
+                } at = { .from = in_v ? run.seq[0].runs[0].v : run.seq[0].runs[0].k };
                 memset(at.to + (keys - 1) * run.seq[0].runs[0].k_stride_bytes, 0xFF, ha_dtype_bytes(p.dtype));
                 problem_attend(&run, &p, p.splits);
                 for (size_t h = 0; h < p.group; h++) {
@@ -236,8 +305,8 @@ static void nan_stays(void **state)
             }
 }
 
-/* Splits are chosen so that no round of blocks is nearly empty: of 132 multiprocessors with 2 blocks each, a tenth idle at
- * most, a fifth where contexts are short; and a long sequence does not keep them waiting for it alone. */
+/* Splits are chosen so that no round of blocks is nearly empty: of 132 multiprocessors with 2 blocks each, a tenth idle
+ * at most, a fifth where contexts are short; and a long sequence does not keep them waiting for it alone. */
 static void splits_fill_the_machine(void **state)
 {
     (void)state;
@@ -246,13 +315,17 @@ static void splits_fill_the_machine(void **state)
     const struct ha_cuda_gpu gpu = { .multiprocessors = SLOTS / 2, .compute_major = 9 };
     static char row[16] __attribute__((aligned(16)));
     struct ha_device_seq seq[64] = { 0 };
-    struct ha_device_attend args = { .q_len = 1, .q_heads = 4 * HEADS, .kv_heads = HEADS, .head_dim = 128, .dtype = HA_F16, .scale = 1, .seqs = seq };
+    struct ha_device_attend args = {
+        .q_len = 1, .q_heads = 4 * HEADS, .kv_heads = HEADS, .head_dim = 128, .dtype = HA_F16, .scale = 1, .seqs = seq
+    };
     for (size_t n = 0; n < COUNT(keys); n++)
         for (size_t i = 0; i < COUNT(batch); i++) {
             args.batch = batch[i];
             for (size_t b = 0; b < batch[i]; b++) {
                 seq[b].runs_count = 1;
-                seq[b].runs[0] = (struct ha_rows){ .k = row, .v = row, .k_stride_bytes = 256, .v_stride_bytes = 256, .keys = keys[n] };
+                seq[b].runs[0] = (struct ha_rows){
+                    .k = row, .v = row, .k_stride_bytes = 256, .v_stride_bytes = 256, .keys = keys[n]
+                };
             }
             const unsigned blocks = problem_blocks(&gpu, &args), rounds = (blocks + SLOTS - 1) / SLOTS;
             if (!(blocks >= (keys[n] < 10000 ? 0.8 : 0.9) * rounds * SLOTS)) {

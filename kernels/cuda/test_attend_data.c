@@ -17,8 +17,8 @@ static bool only_counted;
 static unsigned counted;
 
 /* A launch runs at once. */
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid,
-                               dim3 block, cudaStream_t stream)
+cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
+                               dim3 grid, dim3 block, cudaStream_t stream)
 {
     (void)bytes, (void)stream;
     if (only_counted) {
@@ -52,8 +52,7 @@ enum stream { Q, K, V, PICK };
 static void query(const struct problem *p, float *q, uint64_t seed)
 {
     ha_rng_normals(seed, Q, 0, p->dim, q);
-    for (size_t d = 0; d < p->dim; d++)
-        switch (p->family) {
+    for (size_t d = 0; d < p->dim; d++) switch (p->family) {
         case FAMILY_PEAKED: q[d] *= 12; break;
         case FAMILY_TIES: q[d] = 0.7f; break;
         case FAMILY_INCREASING:
@@ -72,8 +71,7 @@ static void key(const struct problem *p, size_t keys, size_t i, uint64_t seed, f
     ha_rng_normals(seed, K, i * p->dim, p->dim, k);
     ha_rng_normals(seed, V, i * p->dim, p->dim, v);
     const float root = sqrtf((float)p->dim), rise = (40 * (float)i / (float)keys - 20) / root;
-    for (size_t d = 0; d < p->dim; d++)
-        switch (p->family) {
+    for (size_t d = 0; d < p->dim; d++) switch (p->family) {
         case FAMILY_TIES: k[d] = 1.1f, v[d] = 0.1f; break;
         case FAMILY_INCREASING: k[d] = rise + 0.1f * k[d]; break;
         case FAMILY_DECREASING: k[d] = -rise + 0.1f * k[d]; break;
@@ -84,8 +82,9 @@ static void key(const struct problem *p, size_t keys, size_t i, uint64_t seed, f
         case FAMILY_FINE: k[d] = d % 2 ? 1 : 1 + (d == 0 ? 0.05f * k[d] : 0); break;
         default: break;
         }
-    if (p->family == FAMILY_FINE)   /* each pair alike, so that only the queries' differences are seen */
-        for (size_t d = 0; d + 1 < p->dim; d += 2) k[d] = k[d + 1] = ha_rng_uniform(seed, K, i * p->dim + d) < 0.5f ? 1 : 0.5f;
+    if (p->family == FAMILY_FINE) /* each pair alike, so that only the queries' differences are seen */
+        for (size_t d = 0; d + 1 < p->dim; d += 2)
+            k[d] = k[d + 1] = ha_rng_uniform(seed, K, i * p->dim + d) < 0.5f ? 1 : 0.5f;
 }
 
 /* ---- where they lie */
@@ -110,9 +109,12 @@ static struct pool pool_of(struct problem_run *run, const struct problem *p, siz
 {
     const size_t size = ha_dtype_bytes(p->dtype), row = p->dim * size, stride = stride_of(p, odd);
     const size_t shift = p->layout == LAYOUT_OFF_BY_EIGHT ? 8 : p->layout == LAYOUT_ODD ? size : 0;
-    const size_t within = p->layout == LAYOUT_HEADS ? row : p->kv_heads * row, copies = p->layout == LAYOUT_HEADS ? p->kv_heads : 1;
+    const size_t within = p->layout == LAYOUT_HEADS ? row : p->kv_heads * row,
+                 copies = p->layout == LAYOUT_HEADS ? p->kv_heads : 1;
     const size_t bytes = rows ? (copies * rows - 1) * stride + within : 0;
-    struct pool pool = { .rows = rows, .stride = stride, .head_bytes = p->layout == LAYOUT_HEADS ? rows * stride : row };
+    struct pool pool = { .rows = rows,
+                         .stride = stride,
+                         .head_bytes = p->layout == LAYOUT_HEADS ? rows * stride : row };
     pool.base = (char *)keep(run, bytes + shift) + shift;
     return pool;
 }
@@ -125,7 +127,8 @@ static uint32_t *pick(struct problem_run *run, const struct problem *p, size_t k
     if (!all) abort();
     for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
     for (size_t i = 0; i < count; i++) {
-        const size_t j = i == count / 2 ? pool - 1 : i + ha_rng_below(p->seed, PICK, i + run->buffers * 100000, pool - 1 - i);
+        const size_t j = i == count / 2 ? pool - 1
+                                        : i + ha_rng_below(p->seed, PICK, i + run->buffers * 100000, pool - 1 - i);
         const uint32_t take = all[j];
         all[j] = all[i];
         all[i] = index[i] = take;
@@ -144,26 +147,32 @@ static void place(struct problem_run *run, const struct problem *p, size_t b, si
     /* the distance of heads is one for all runs of a sequence */
     if (p->layout == LAYOUT_HEADS) rows = 2 * (p->keys[b] + block);
     const struct pool k = pool_of(run, p, rows, 3), v = pool_of(run, p, rows + (p->layout == LAYOUT_HEADS), 17);
-    seq->runs[r] = (struct ha_rows){ .k = k.base, .v = v.base, .k_stride_bytes = k.stride, .v_stride_bytes = v.stride, .index = index, .keys = keys };
+    seq->runs[r] = (struct ha_rows){
+        .k = k.base, .v = v.base, .k_stride_bytes = k.stride, .v_stride_bytes = v.stride, .index = index, .keys = keys
+    };
     seq->k_head_bytes = k.head_bytes;
     seq->v_head_bytes = v.head_bytes;
     for (size_t h = 0; h < p->kv_heads; h++) {
         const struct ha_rows *plain = &run->plain[b * p->kv_heads + h];
         for (size_t i = 0; i < keys; i++) {
             const size_t row = index ? index[i / block] * block + i % block : i;
-            memcpy(k.base + h * k.head_bytes + row * k.stride, (const char *)plain->k + (first + i) * row_bytes, row_bytes);
-            memcpy(v.base + h * v.head_bytes + row * v.stride, (const char *)plain->v + (first + i) * row_bytes, row_bytes);
+            memcpy(k.base + h * k.head_bytes + row * k.stride, (const char *)plain->k + (first + i) * row_bytes,
+                   row_bytes);
+            memcpy(v.base + h * v.head_bytes + row * v.stride, (const char *)plain->v + (first + i) * row_bytes,
+                   row_bytes);
         }
     }
 }
 
 static void cut(struct problem_run *run, const struct problem *p, size_t b)
 {
-    const size_t last = p->causal ? p->q_len : p->keys[b] / 2;   /* of the last run, at least */
+    const size_t last = p->causal ? p->q_len : p->keys[b] / 2; /* of the last run, at least */
     size_t left = p->keys[b], first = 0;
     run->seq[b].runs_count = p->runs;
     for (size_t r = 0; r < p->runs; r++) {
-        const size_t keys = r + 1 == p->runs ? left : p->empty_run && r == 0 ? 0 : (left - last) / (r + 2 == p->runs ? 1 : 3);
+        const size_t keys = r + 1 == p->runs         ? left
+                            : p->empty_run && r == 0 ? 0
+                                                     : (left - last) / (r + 2 == p->runs ? 1 : 3);
         place(run, p, b, r, first, keys);
         first += keys;
         left -= keys;
@@ -175,7 +184,8 @@ static uint64_t seed_of(const struct problem *p, size_t b, size_t h) { return p-
 void problem_make(struct problem_run *run, const struct problem *p)
 {
     const size_t heads = p->kv_heads * p->group, row_bytes = p->dim * ha_dtype_bytes(p->dtype);
-    *run = (struct problem_run){ .seq = calloc(p->batch, sizeof *run->seq), .plain = calloc(p->batch * p->kv_heads, sizeof *run->plain) };
+    *run = (struct problem_run){ .seq = calloc(p->batch, sizeof *run->seq),
+                                 .plain = calloc(p->batch * p->kv_heads, sizeof *run->plain) };
     float *x = malloc(2 * p->dim * sizeof *x);
     if (!run->seq || !run->plain || !x) abort();
     for (size_t b = 0; b < p->batch; b++) {
@@ -195,8 +205,9 @@ void problem_make(struct problem_run *run, const struct problem *p)
                 ha_store_row(k + i * row_bytes, p->dim, p->dtype, x);
                 ha_store_row(v + i * row_bytes, p->dim, p->dtype, x + p->dim);
             }
-            run->plain[b * p->kv_heads + h] =
-                (struct ha_rows){ .k = k, .v = v, .k_stride_bytes = row_bytes, .v_stride_bytes = row_bytes, .keys = p->keys[b] };
+            run->plain[b * p->kv_heads + h] = (struct ha_rows){
+                .k = k, .v = v, .k_stride_bytes = row_bytes, .v_stride_bytes = row_bytes, .keys = p->keys[b]
+            };
         }
         cut(run, p, b);
     }
@@ -218,10 +229,19 @@ static float scale_of(const struct problem *p) { return 1 / sqrtf((float)p->dim)
 void problem_attend(const struct problem_run *run, const struct problem *p, unsigned splits)
 {
     const size_t heads = p->kv_heads * p->group;
-    const struct ha_cuda_gpu gpu = { .multiprocessors = p->multiprocessors ? p->multiprocessors : 132, .compute_major = 9 };
+    const struct ha_cuda_gpu gpu = { .multiprocessors = p->multiprocessors ? p->multiprocessors : 132,
+                                     .compute_major = 9 };
     const struct ha_device_attend args = {
-        .batch = p->batch, .q_len = p->q_len, .q_heads = heads, .kv_heads = p->kv_heads, .head_dim = p->dim, .dtype = p->dtype,
-        .scale = scale_of(p), .causal = p->causal, .seqs = run->seq, .block = p->block,
+        .batch = p->batch,
+        .q_len = p->q_len,
+        .q_heads = heads,
+        .kv_heads = p->kv_heads,
+        .head_dim = p->dim,
+        .dtype = p->dtype,
+        .scale = scale_of(p),
+        .causal = p->causal,
+        .seqs = run->seq,
+        .block = p->block,
     };
     for (size_t b = 0; b < p->batch; b++) {
         const struct ha_device_seq *seq = &run->seq[b];
@@ -256,10 +276,12 @@ static int path_of(const struct problem *p)
 
 static void wrong(const struct problem *p, const char *what, size_t b, size_t row, size_t column, double ratio)
 {
-    printf("%s %s d=%zu kv_heads=%zu group=%zu q_len=%zu batch=%zu keys=%zu runs=%zu block=%zu indexed=%u causal=%d layout=%d family=%d "
-           "splits=%u seed=%lu: %s of sequence %zu, row %zu, %zu: ratio %g\n", path_of(p) == PATH_MMA ? "mma" : "fma",
-           ha_dtype_name(p->dtype), p->dim, p->kv_heads, p->group, p->q_len, p->batch, p->keys[b], p->runs, p->block, p->indexed, p->causal,
-           (int)p->layout, (int)p->family, p->splits, (unsigned long)p->seed, what, b, row, column, ratio);
+    printf("%s %s d=%zu kv_heads=%zu group=%zu q_len=%zu batch=%zu keys=%zu runs=%zu block=%zu indexed=%u causal=%d "
+           "layout=%d family=%d "
+           "splits=%u seed=%lu: %s of sequence %zu, row %zu, %zu: ratio %g\n",
+           path_of(p) == PATH_MMA ? "mma" : "fma", ha_dtype_name(p->dtype), p->dim, p->kv_heads, p->group, p->q_len,
+           p->batch, p->keys[b], p->runs, p->block, p->indexed, p->causal, (int)p->layout, (int)p->family, p->splits,
+           (unsigned long)p->seed, what, b, row, column, ratio);
     fail();
 }
 
@@ -276,8 +298,8 @@ static size_t visible(const struct problem *p, size_t b, size_t token)
     return p->keys[b] > hidden ? p->keys[b] - hidden : 0;
 }
 
-/* One query head's weights: each the mean of exact ones over the tokens, and all together one for each token that sees a
- * key. A score is within (h_dot + kappa) u scale sum |q k|, and a weight as if every score were off by the most. */
+/* One query head's weights: each the mean of exact ones over the tokens, and all together one for each token that sees
+ * a key. A score is within (h_dot + kappa) u scale sum |q k|, and a weight as if every score were off by the most. */
 static void judge_weights(const struct problem_run *run, const struct problem *p, size_t b, size_t head)
 {
     const size_t heads = p->kv_heads * p->group, keys = p->keys[b];
@@ -315,7 +337,8 @@ static void judge_weights(const struct problem_run *run, const struct problem *p
         sum += (double)got[i];
     }
     const double all = seeing / (double)p->q_len;
-    if (eps < 1 && !(fabs(sum - all) <= all * eps)) wrong(p, "sum of the weights", b, head, 0, fabs(sum - all) / (all * eps));
+    if (eps < 1 && !(fabs(sum - all) <= all * eps))
+        wrong(p, "sum of the weights", b, head, 0, fabs(sum - all) / (all * eps));
     free(mean);
 }
 
@@ -326,14 +349,19 @@ static void judge_head(const struct problem_run *run, const struct problem *p, s
     struct ha_ref_query *ask = calloc(rows, sizeof *ask);
     struct ha_ref_state *state = calloc(rows, sizeof *state);
     struct ha_bound *bound = calloc(rows, sizeof *bound);
-    double *space = calloc(rows * 4 * p->dim, sizeof *space), *work = malloc((rows < 32 ? rows : 32) * (2 * keys + p->dim) * sizeof *work);
+    double *space = calloc(rows * 4 * p->dim, sizeof *space),
+           *work = malloc((rows < 32 ? rows : 32) * (2 * keys + p->dim) * sizeof *work);
     if (!ask || !state || !bound || !space || !work) abort();
     for (size_t r = 0; r < rows; r++) {
         const size_t t = r / p->group, at = t * heads + h * p->group + r % p->group;
         double *x = space + r * 4 * p->dim;
         bound[r] = bound_of(p, visible(p, b, t));
-        state[r] = (struct ha_ref_state){ .o = x, .bound = x + p->dim, .v_min = x + 2 * p->dim, .v_max = x + 3 * p->dim, .dim = p->dim };
-        ask[r] = (struct ha_ref_query){ .q = seq->q + at * p->dim, .visible = visible(p, b, t), .bound = &bound[r], .out = &state[r] };
+        state[r] = (struct ha_ref_state){
+            .o = x, .bound = x + p->dim, .v_min = x + 2 * p->dim, .v_max = x + 3 * p->dim, .dim = p->dim
+        };
+        ask[r] = (struct ha_ref_query){
+            .q = seq->q + at * p->dim, .visible = visible(p, b, t), .bound = &bound[r], .out = &state[r]
+        };
     }
     ha_ref_attend_group(ask, rows, p->dim, (double)scale_of(p), &run->plain[b * p->kv_heads + h], p->dtype, work);
     for (size_t r = 0; r < rows; r++) {
@@ -368,7 +396,7 @@ void problem_report(void)
 {
     static const char *const name[PATHS] = { "fma", "mma" };
     for (int path = 0; path < PATHS; path++)
-        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", name[path], worst[path][HA_F32], worst[path][HA_F16],
-               worst[path][HA_BF16]);
+        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", name[path], worst[path][HA_F32],
+               worst[path][HA_F16], worst[path][HA_BF16]);
     printf("%zu outputs; %zu weights, worst / bound: %.3f\n", judged, judged_weights, worst_weight);
 }

@@ -17,16 +17,16 @@ enum { LAYOUTS = 4 };
 
 enum problem_family {
     FAMILY_NORMAL,
-    FAMILY_PEAKED,       /* scores of large variance */
-    FAMILY_TIES,         /* one number in all of K, one in V: rounding errors of a sum have one sign */
-    FAMILY_INCREASING,   /* the reference of every step is above the last one's */
+    FAMILY_PEAKED,     /* scores of large variance */
+    FAMILY_TIES,       /* one number in all of K, one in V: rounding errors of a sum have one sign */
+    FAMILY_INCREASING, /* the reference of every step is above the last one's */
     FAMILY_DECREASING,
-    FAMILY_DOMINANT,     /* one key has nearly all weight */
-    FAMILY_OFFSET,       /* scores of about 1000, differences of about 1 */
-    FAMILY_HUGE,         /* scores of about 10^5 */
-    FAMILY_CANCELLING,   /* scores are small differences of large products */
-    FAMILY_SMALL,        /* V among the smallest numbers of its type */
-    FAMILY_FINE,         /* queries of 24 bits whose low halves decide: the high ones cancel */
+    FAMILY_DOMINANT,   /* one key has nearly all weight */
+    FAMILY_OFFSET,     /* scores of about 1000, differences of about 1 */
+    FAMILY_HUGE,       /* scores of about 10^5 */
+    FAMILY_CANCELLING, /* scores are small differences of large products */
+    FAMILY_SMALL,      /* V among the smallest numbers of its type */
+    FAMILY_FINE,       /* queries of 24 bits whose low halves decide: the high ones cancel */
     FAMILIES
 };
 
@@ -36,9 +36,9 @@ struct problem {
     enum ha_dtype dtype;
     size_t dim, kv_heads, group, q_len, batch;
     size_t keys[PROBLEM_SEQS];
-    size_t runs;           /* of each sequence; the keys before the query tokens are cut into them */
-    size_t block;          /* of index lists; 0: rows */
-    unsigned indexed;      /* bit r: run r has an index */
+    size_t runs;      /* of each sequence; the keys before the query tokens are cut into them */
+    size_t block;     /* of index lists; 0: rows */
+    unsigned indexed; /* bit r: run r has an index */
     bool causal, weights, empty_run;
     enum problem_layout layout;
     enum problem_family family;
@@ -51,7 +51,7 @@ struct problem_run {
     struct ha_device_seq *seq;
     void **buffer;
     size_t buffers;
-    struct ha_rows *plain;          /* [batch][kv_heads]: the same keys, one after another */
+    struct ha_rows *plain; /* [batch][kv_heads]: the same keys, one after another */
 };
 void problem_make(struct problem_run *run, const struct problem *p);
 void problem_free(struct problem_run *run);

@@ -1,6 +1,7 @@
-/* blas.c over the emulated runtime and a stand-in for the library (fake_cublas.c, HABENCH_CUBLAS): what it computes, what it
- * asks the library for, what it refuses. A device of three functions stands behind it; its workspace is exactly as large
- * as was asked for. Compiled a second time with HA_CUDA_SCORES_BYTES so small that everything is done in pieces. */
+/* blas.c over the emulated runtime and a stand-in for the library (fake_cublas.c, HABENCH_CUBLAS): what it computes,
+ * what it asks the library for, what it refuses. A device of three functions stands behind it; its workspace is exactly
+ * as large as was asked for. Compiled a second time with HA_CUDA_SCORES_BYTES so small that everything is done in
+ * pieces. */
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/test_stream.h"
@@ -27,7 +28,9 @@ enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
 
 enum ha_status ha_cuda_check_on(struct ha_stream *s, cudaError_t error, const char *call, const char *operation)
 {
-    return error == cudaSuccess ? HA_OK : ha_cuda_fail(s->device, "%s on %s: %s: %s", operation, s->lane, call, cudaGetErrorName(error));
+    return error == cudaSuccess
+               ? HA_OK
+               : ha_cuda_fail(s->device, "%s on %s: %s: %s", operation, s->lane, call, cudaGetErrorName(error));
 }
 
 static struct ha_cuda_room *room_new(size_t bytes)
@@ -75,7 +78,7 @@ static struct bench *bench_open(void)
     struct bench *b = calloc(1, sizeof *b);
     assert_non_null(b);
     pthread_mutex_init(&b->dev.lock, NULL);
-    b->dev.eps[HA_CUDA_EXP] = b->dev.eps[HA_CUDA_LOG] = 0x1p-22;   /* test_accuracy.c */
+    b->dev.eps[HA_CUDA_EXP] = b->dev.eps[HA_CUDA_LOG] = 0x1p-22; /* test_accuracy.c */
     stream_open(&b->stream, &b->dev);
     return b;
 }
@@ -105,7 +108,8 @@ static void fails_with(struct bench *b, enum ha_status status, const char *words
 /* a variable of the stand-in */
 static void *of_fake(const char *name)
 {
-    void *library = dlopen(getenv("HABENCH_CUBLAS"), RTLD_NOW | RTLD_NOLOAD), *found = library ? dlsym(library, name) : NULL;
+    void *library = dlopen(getenv("HABENCH_CUBLAS"), RTLD_NOW | RTLD_NOLOAD),
+         *found = library ? dlsym(library, name) : NULL;
     assert_non_null(found);
     dlclose(library);
     return found;
@@ -129,13 +133,14 @@ static const struct test_memory memory = { NULL, heap, give };
 static void multiplies(void **state)
 {
     (void)state;
-    static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 40, 64 }, { 5, 7, 33 }, { 16, 96, 24 }, { 3, 4, 0 }, { 0, 4, 8 }, { 4, 0, 8 } };
+    static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 40, 64 }, { 5, 7, 33 }, { 16, 96, 24 },
+                                        { 3, 4, 0 }, { 0, 4, 8 },   { 4, 0, 8 } };
     struct bench *b = bench_open();
     for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT], m = shape[0], n = shape[1], k = shape[2];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
         void *x = test_draw(&memory, m * k, dtype, 1), *w = test_draw(&memory, n * k, dtype, 2), *y;
-        assert_int_equal(cudaMalloc(&y, m * n * ha_dtype_bytes(dtype) + 1), cudaSuccess);   /* bytes of 0xff */
+        assert_int_equal(cudaMalloc(&y, m * n * ha_dtype_bytes(dtype) + 1), cudaSuccess); /* bytes of 0xff */
         const struct ha_device_product p = { .y = y, .x = x, .w = w, .m = m, .n = n, .k = k, .dtype = dtype };
         done(b, ha_cuda_product(&b->stream, &p));
         test_product_check(&p);
@@ -166,7 +171,8 @@ static void attends(void **state)
     for (size_t i = 0; i < TEST_RECIPES * HA_DTYPE_COUNT; i++) {
         test_order(i);
         struct bench *b = bench_open();
-        struct test_problem *p = test_problem_make(&test_recipes[i / HA_DTYPE_COUNT], (enum ha_dtype)(i % HA_DTYPE_COUNT), &memory);
+        struct test_problem *p = test_problem_make(&test_recipes[i / HA_DTYPE_COUNT],
+                                                   (enum ha_dtype)(i % HA_DTYPE_COUNT), &memory);
         done(b, ha_cuda_attend_products(&b->stream, &p->a));
         check(p, &b->dev);
         test_problem_free(p);
@@ -187,7 +193,7 @@ static void batches(void **state)
 #endif
     struct bench *b = bench_open();
     struct test_problem *p = test_problem_make(&test_recipes[5], HA_F16, &memory);
-    done(b, ha_cuda_attend_products(&b->stream, &p->a));   /* loads the library */
+    done(b, ha_cuda_attend_products(&b->stream, &p->a)); /* loads the library */
     const unsigned calls_before = count_of("fake_cublas_gemm_batched"), before = count_of("fake_cublas_problems");
     done(b, ha_cuda_attend_products(&b->stream, &p->a));
     assert_int_equal(count_of("fake_cublas_gemm_batched") - calls_before, calls);
@@ -269,9 +275,11 @@ static void streams_share_the_handle(void **state)
 static void refuses(void **state)
 {
     (void)state;
-    static const char *const words[] = { "multiples of 16 bytes", "multiples of 16 bytes", "scale is not positive", "an index",
-                                         "weights are not given", "whole elements", "rows overlap", "more than 32 bits apart",
-                                         "more than 32 bits of keys" };
+    static const char *const words[] = {
+        "multiples of 16 bytes",    "multiples of 16 bytes", "scale is not positive", "an index",
+        "weights are not given",    "whole elements",        "rows overlap",          "more than 32 bits apart",
+        "more than 32 bits of keys"
+    };
     for (size_t i = 0; i < COUNT(words); i++) {
         struct bench *b = bench_open();
         struct test_problem *p = test_problem_make(&test_recipes[2], HA_F16, &memory);
@@ -311,7 +319,8 @@ static void errors_are_named(void **state)
         struct test_problem *p = test_problem_make(&test_recipes[0], HA_F16, &memory);
         setenv("HA_FAKE_CUBLAS_FAIL", cases[i].fails, 1);
         const bool attention = !strstr(cases[i].words, "product on");
-        const enum ha_status status = attention ? ha_cuda_attend_products(&b->stream, &p->a) : ha_cuda_product(&b->stream, &product);
+        const enum ha_status status = attention ? ha_cuda_attend_products(&b->stream, &p->a)
+                                                : ha_cuda_product(&b->stream, &product);
         unsetenv("HA_FAKE_CUBLAS_FAIL");
         fails_with(b, status, cases[i].words);
         test_problem_free(p);
@@ -375,9 +384,15 @@ int main(int argc, char **argv)
     snprintf(path, sizeof path, "%.*s/fake_cublas.so", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
     setenv("HABENCH_CUBLAS", path, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_captured),     cmocka_unit_test(multiplies),           cmocka_unit_test(attends),
-        cmocka_unit_test(batches),         cmocka_unit_test(streams_share_the_handle), cmocka_unit_test(refuses),
-        cmocka_unit_test(errors_are_named), cmocka_unit_test(absence_is_explained), cmocka_unit_test(the_profile_says_what_is_rounded),
+        cmocka_unit_test(is_captured),
+        cmocka_unit_test(multiplies),
+        cmocka_unit_test(attends),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(streams_share_the_handle),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(errors_are_named),
+        cmocka_unit_test(absence_is_explained),
+        cmocka_unit_test(the_profile_says_what_is_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, reset);
 }

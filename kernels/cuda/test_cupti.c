@@ -1,4 +1,5 @@
-/* CUPTI's records: read from buffers in any order, on our clock, each with the id that was pushed around its enqueue. */
+/* CUPTI's records: read from buffers in any order, on our clock, each with the id that was pushed around its enqueue.
+ */
 
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
@@ -109,7 +110,8 @@ static void records_carry_what_was_pushed(void **state)
         assert_int_equal(count, 6);
         assert_int_equal(lost, 0);
         for (size_t i = 0; i < count; i++) {
-            assert_true(r[i].begin_ns == want[i].begin_ns && r[i].end_ns == want[i].end_ns && r[i].bytes == want[i].bytes);
+            assert_true(r[i].begin_ns == want[i].begin_ns && r[i].end_ns == want[i].end_ns
+                        && r[i].bytes == want[i].bytes);
             assert_true(r[i].id == want[i].id && r[i].kind == want[i].kind && r[i].stream == want[i].stream);
             if (want[i].name) assert_string_equal(r[i].name, want[i].name);
             else assert_null(r[i].name);
@@ -160,7 +162,7 @@ static void what_is_lost_is_counted(void **state)
 
     (void)state;
     start();
-    fake->kernel("_Z1av", 7, 0, 0);        /* not stamped */
+    fake->kernel("_Z1av", 7, 0, 0); /* not stamped */
     fake->kernel("_Z1av", 7, 500, 400);
     fake->kernel("_Z1av", 7, 500, 600);
     ha_cupti_stop(cupti, &count, &lost);
@@ -168,7 +170,7 @@ static void what_is_lost_is_counted(void **state)
     assert_int_equal(lost, 2);
 
     start();
-    fake->kernel("_Z1av", 7, 500, 600);    /* a call's record and a kernel's */
+    fake->kernel("_Z1av", 7, 500, 600); /* a call's record and a kernel's */
     fake->no_room = true;
     fake->records_in_buffer = 2;
     fake->kernel("_Z1av", 7, 700, 800);
@@ -177,7 +179,7 @@ static void what_is_lost_is_counted(void **state)
     assert_true(lost >= 1);
 
     fake->no_room = false;
-    start();                               /* what was lost before is not lost again */
+    start(); /* what was lost before is not lost again */
     ha_cupti_stop(cupti, &count, &lost);
     assert_true(count == 0 && lost == 0);
 }

@@ -43,7 +43,7 @@ static void it_says_what_it_is(void **state)
     assert_string_equal(b->lane, "stream same 2");
     assert_string_equal(c->lane, "stream other");
     api->stream_destroy(b);
-    assert_ptr_equal(device_stream(dev, "same"), b);   /* its lane lives on */
+    assert_ptr_equal(device_stream(dev, "same"), b); /* its lane lives on */
     api->stream_destroy(a);
     api->stream_destroy(b);
     api->stream_destroy(c);
@@ -56,7 +56,7 @@ static void several_are_open_at_a_time(void **state)
     struct ha_device *first = device_open(0), *second = device_open(0);
     struct ha_stream *stream = device_stream(second, "main");
     assert_int_equal(api->graph_begin(stream), HA_OK);
-    assert_int_equal(api->graph_begin(stream), HA_ERROR);   /* its failure is not the other's */
+    assert_int_equal(api->graph_begin(stream), HA_ERROR); /* its failure is not the other's */
     assert_no_failure(first);
     api->stream_destroy(stream);
     api->close(second);
@@ -77,7 +77,8 @@ static void host_memory_may_have_huge_pages(void **state)
     char *device = device_alloc(dev, HA_MEM_DEVICE, 3 * huge);
     const uint64_t registered = ha_emulated_calls("cudaHostRegister");
     for (int kind = HA_MEM_PINNED; kind <= HA_MEM_MAPPED; kind++) {
-        char *large = device_alloc(dev, (enum ha_memory)kind, 2 * huge + 1), *small = device_alloc(dev, (enum ha_memory)kind, 100);
+        char *large = device_alloc(dev, (enum ha_memory)kind, 2 * huge + 1),
+             *small = device_alloc(dev, (enum ha_memory)kind, 100);
         assert_int_equal((uintptr_t)large % huge, 0);
         memset(large, 7, 2 * huge + 1);
         ok(api->copy(stream, device, large, 2 * huge + 1, HA_H2D));
@@ -95,7 +96,7 @@ static void host_memory_may_have_huge_pages(void **state)
     assert_int_equal(api->copy(stream, device, large, 2 * huge, HA_H2D), HA_ERROR);
     assert_failure_has(dev, "leaves the allocation of pinned memory");
     api->stream_destroy(stream);
-    api->close(dev);   /* frees the rest */
+    api->close(dev); /* frees the rest */
     assert_int_equal(ha_emulated_alive().host_blocks, 0);
 }
 
@@ -109,15 +110,15 @@ static void workspaces_outlive_who_used_them(void **state)
     assert_true(small && small == again);
     char *large = ha_cuda_workspace(a, 8 * MIB + 1);
     assert_true(large && large != small);
-    memset(small, 1, 8 * MIB);     /* what is enqueued may still use it */
-    memset(large, 1, 16 * MIB);    /* doubled */
+    memset(small, 1, 8 * MIB);  /* what is enqueued may still use it */
+    memset(large, 1, 16 * MIB); /* doubled */
     assert_ptr_equal(ha_cuda_workspace(a, 3), large);
     char *of_b = ha_cuda_workspace(b, 1);
     assert_true(of_b && of_b != small && of_b != large);
     const uint64_t allocated = ha_emulated_calls("cudaMalloc"), freed = ha_emulated_calls("cudaFree");
     api->stream_destroy(a);
     struct ha_stream *c = device_stream(dev, "c");
-    assert_ptr_equal(ha_cuda_workspace(c, 9 * MIB), large);   /* the smallest that serves */
+    assert_ptr_equal(ha_cuda_workspace(c, 9 * MIB), large); /* the smallest that serves */
     struct ha_stream *d = device_stream(dev, "d");
     assert_ptr_equal(ha_cuda_workspace(d, 9), small);
     ok(api->graph_begin(d));
@@ -155,10 +156,7 @@ static void a_workspace_takes_the_room_of_spare_ones(void **state)
     ha_emulated_set(NULL);
 }
 
-static void add_one(void *arg)
-{
-    ++*(int *)arg;
-}
+static void add_one(void *arg) { ++*(int *)arg; }
 
 /* What a graph calls stays its own, whatever the stream calls between its launches. */
 static void calls_of_graphs_and_streams_are_apart(void **state)
@@ -191,7 +189,8 @@ static void calls_of_graphs_and_streams_are_apart(void **state)
 
 /* ---- waits */
 
-/* Many waits, each far shorter than the limit, together far longer: none is too long. by_graph: always the same wait. */
+/* Many waits, each far shorter than the limit, together far longer: none is too long. by_graph: always the same wait.
+ */
 static void short_waits(bool by_graph, bool by_driver)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
@@ -371,7 +370,7 @@ static void waits_come_and_go(void **state)
 static void flags_are_freed_behind_the_watch(void **state)
 {
     (void)state;
-    struct ha_device *dev = device_open(8000000);   /* looked at every millisecond */
+    struct ha_device *dev = device_open(8000000); /* looked at every millisecond */
     struct ha_stream *s = device_stream(dev, "main");
     for (uint64_t end = ha_now_ns() + SECOND / 3; ha_now_ns() < end;) {
         uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);

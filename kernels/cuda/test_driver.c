@@ -17,7 +17,9 @@ struct world {
 
 static struct world world_new(void)
 {
-    struct world w = { .stream = stream_new(), .device = device_new(PIECES * BYTES), .pinned = pinned_new(PIECES * BYTES) };
+    struct world w = { .stream = stream_new(),
+                       .device = device_new(PIECES * BYTES),
+                       .pinned = pinned_new(PIECES * BYTES) };
     for (size_t i = 0; i < PIECES * BYTES; i++) w.pinned[i] = (char)(i * 11 + i / 100);
     return w;
 }
@@ -36,7 +38,8 @@ static void pieces_up(struct world *w)
 static void copied(struct world *w, cudaStream_t stream, size_t batches, size_t singles)
 {
     char back[PIECES * BYTES], clear[BYTES] = { 0 };
-    const uint64_t batches_before = ha_emulated_calls("cudaMemcpyBatchAsync"), singles_before = ha_emulated_calls("cudaMemcpyAsync");
+    const uint64_t batches_before = ha_emulated_calls("cudaMemcpyBatchAsync"),
+                   singles_before = ha_emulated_calls("cudaMemcpyAsync");
     ok(cudaMemsetAsync(w->device, 0, PIECES * BYTES, stream));
     ok(ha_cuda_copy_pieces(stream, &w->pieces, HA_H2D));
     assert_int_equal(ha_emulated_calls("cudaMemcpyBatchAsync") - batches_before, batches);
@@ -81,7 +84,7 @@ static void what_a_batch_does_not_take_goes_one_by_one(void **state)
     w.bytes[7] = 0;
     copied(&w, w.stream, 0, PIECES);
     pieces_up(&w);
-    copied(&w, NULL, 0, PIECES);   /* the default stream */
+    copied(&w, NULL, 0, PIECES); /* the default stream */
     ok(cudaGetLastError());
 }
 
@@ -107,13 +110,13 @@ static void failures_are_passed_on(void **state)
     toolkit(13000);
     struct world w = world_new();
     pieces_up(&w);
-    w.bytes[20] = PIECES * BYTES;   /* leaves its allocation */
+    w.bytes[20] = PIECES * BYTES; /* leaves its allocation */
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
     pieces_up(&w);
     ha_emulated_fail(has_batches ? "cudaMemcpyBatchAsync" : "cudaMemcpyAsync", 1, cudaErrorUnknown, HA_EMULATED_ONCE);
     gives(cudaErrorUnknown, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
     w.pieces.count = 1;
-    gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H));   /* the wrong way round */
+    gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H)); /* the wrong way round */
 }
 
 static void pieces_are_captured(void **state)

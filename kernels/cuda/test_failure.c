@@ -1,5 +1,5 @@
-/* What goes wrong on machines: no driver, no GPU, calls that fail, memory that runs out, a GPU that is lost. Each is said
- * with the operation, the call, the code and its text; nothing hangs, nothing leaks, and the next open works. */
+/* What goes wrong on machines: no driver, no GPU, calls that fail, memory that runs out, a GPU that is lost. Each is
+ * said with the operation, the call, the code and its text; nothing hangs, nothing leaks, and the next open works. */
 
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/host/test_support.h"
@@ -20,23 +20,28 @@ struct fixture {
     int calls;
 };
 
-static void call(void *arg)
-{
-    ++*(int *)arg;
-}
+static void call(void *arg) { ++*(int *)arg; }
 
 static struct ha_device_blend blend_of(struct fixture *f)
 {
-    return (struct ha_device_blend){ .y = f->device, .x = f->device + FLOATS, .rows = 1, .cols = FLOATS, .y_stride = FLOATS,
-                                      .x_stride = FLOATS, .b = 2 };
+    return (struct ha_device_blend){ .y = f->device,
+                                     .x = f->device + FLOATS,
+                                     .rows = 1,
+                                     .cols = FLOATS,
+                                     .y_stride = FLOATS,
+                                     .x_stride = FLOATS,
+                                     .b = 2 };
 }
 
 static enum ha_status attend(struct fixture *f)
 {
     float *x = f->device;
-    struct ha_device_seq seq = { .q = x, .runs = { { x, x, 32, 32, NULL, 4 } }, .runs_count = 1, .o = x + FLOATS, .lse = x + FLOATS + 8 };
-    return api->attend(f->stream, &(struct ha_device_attend){ .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .scale = 1,
-                                                              .seqs = &seq });
+    struct ha_device_seq seq = {
+        .q = x, .runs = { { x, x, 32, 32, NULL, 4 } }, .runs_count = 1, .o = x + FLOATS, .lse = x + FLOATS + 8
+    };
+    return api->attend(
+        f->stream, &(struct ha_device_attend){
+                       .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8, .scale = 1, .seqs = &seq });
 }
 
 static void fixture_open(struct fixture *f, uint64_t wait_limit_ns)
@@ -74,8 +79,8 @@ static void assert_nothing_left(void)
 {
     const struct ha_emulated_alive left = ha_emulated_alive();
     if (left.device_blocks + left.host_blocks + left.streams + left.events + left.graphs)
-        fail_msg("left: %zu blocks of device memory, %zu of the host, %zu streams, %zu events, %zu graphs", left.device_blocks, left.host_blocks,
-                 left.streams, left.events, left.graphs);
+        fail_msg("left: %zu blocks of device memory, %zu of the host, %zu streams, %zu events, %zu graphs",
+                 left.device_blocks, left.host_blocks, left.streams, left.events, left.graphs);
 }
 
 static int nothing_left(void **state)
@@ -103,7 +108,10 @@ static void assert_works(void)
 static void a_machine_without_is_waived(void **state)
 {
     (void)state;
-    static const struct { int devices, driver; const char *words; } machine[] = {
+    static const struct {
+        int devices, driver;
+        const char *words;
+    } machine[] = {
         { -1, 13000, "no NVIDIA driver" },
         { 0, 13000, "no GPU that CUDA can use" },
         { 1, 12040, "driver here is of CUDA 12.4, and this plugin needs CUDA 13.0" },
@@ -129,8 +137,16 @@ static void an_open_that_fails_leaves_nothing(void **state)
 {
     (void)state;
     static const char *const function[] = {
-        "cudaGetDeviceCount", "cudaSetDevice", "cudaGetDeviceProperties", "cudaDeviceGetPCIBusId", "cudaDeviceGetAttribute", "cudaMalloc",
-        "cudaMemset", "cudaLaunchKernel", "cudaMemcpy", "cudaHostAlloc",
+        "cudaGetDeviceCount",
+        "cudaSetDevice",
+        "cudaGetDeviceProperties",
+        "cudaDeviceGetPCIBusId",
+        "cudaDeviceGetAttribute",
+        "cudaMalloc",
+        "cudaMemset",
+        "cudaLaunchKernel",
+        "cudaMemcpy",
+        "cudaHostAlloc",
     };
     for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
         const uint64_t before = ha_emulated_calls(function[i]);
@@ -142,10 +158,11 @@ static void an_open_that_fails_leaves_nothing(void **state)
             struct ha_why why = { "" };
             assert_true(ha_emulated_fail(function[i], n, cudaErrorUnknown, HA_EMULATED_ONCE));
             const enum ha_status status = api->open(&dev, &(struct ha_device_config){ &test_kernels, 0 }, &why);
-            if (status == HA_OK && !strcmp(function[i], "cudaSetDevice")) api->close(dev);   /* the next one finds it */
+            if (status == HA_OK && !strcmp(function[i], "cudaSetDevice")) api->close(dev); /* the next one finds it */
             else {
                 assert_int_equal(status, HA_ERROR);
-                if (!strstr(why.text, "error 999 (cudaErrorUnknown): unknown error") || strncmp(why.text, "cuda device: ", 13) != 0)
+                if (!strstr(why.text, "error 999 (cudaErrorUnknown): unknown error")
+                    || strncmp(why.text, "cuda device: ", 13) != 0)
                     fail_msg("%s: '%s'", function[i], why.text);
             }
             assert_nothing_left();
@@ -178,7 +195,11 @@ F(read_all) { return api->read(f->stream, f->device, 64, (uint32_t *)(void *)f->
 F(spin) { return api->spin(f->stream, 10); }
 F(move)
 {
-    return api->move(f->stream, &(struct ha_device_move){ .dst = f->device, .src = f->flag, .rows = 1, .row_bytes = 4, .dst_stride_bytes = 4,
+    return api->move(f->stream, &(struct ha_device_move){ .dst = f->device,
+                                                          .src = f->flag,
+                                                          .rows = 1,
+                                                          .row_bytes = 4,
+                                                          .dst_stride_bytes = 4,
                                                           .src_stride_bytes = 4 });
 }
 F(launch) { return api->graph_launch(f->graph, f->stream); }
@@ -197,7 +218,8 @@ static void a_call_that_fails_is_named(void **state)
         enum ha_status (*enqueue)(struct fixture *f);
         const char *function, *words;
     } cases[] = {
-        { copy_up, "cudaMemcpyAsync", "copy H2D on stream main: cudaMemcpyAsync: error 715 (cudaErrorIllegalInstruction): the device met" },
+        { copy_up, "cudaMemcpyAsync",
+          "copy H2D on stream main: cudaMemcpyAsync: error 715 (cudaErrorIllegalInstruction): the device met" },
         { copy_rows, "cudaMemcpy2DAsync", "copy_2d H2D on stream main: cudaMemcpy2DAsync: error 715" },
         { pieces, "cudaMemcpyBatchAsync", "copy_pieces H2D on stream main: ha_cuda_copy_pieces: error 715" },
         { record, "cudaEventRecord", "event_record on stream main: cudaEventRecord: error 715" },
@@ -249,8 +271,9 @@ static void what_cannot_be_made_is_no_failure(void **state)
     fixture_open(&f, 0);
     assert_true(ha_emulated_fail("cudaMalloc", 1, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
     assert_int_equal(api->mem_alloc(f.dev, HA_MEM_DEVICE, 100, &ptr, &why), HA_ERROR);
-    assert_string_equal(why.text, "cuda device: 100 bytes of device memory asked for: cudaMalloc: error 2 (cudaErrorMemoryAllocation): "
-                                  "out of memory");
+    assert_string_equal(
+        why.text, "cuda device: 100 bytes of device memory asked for: cudaMalloc: error 2 (cudaErrorMemoryAllocation): "
+                  "out of memory");
     assert_true(ha_emulated_fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
     assert_int_equal(api->mem_alloc(f.dev, HA_MEM_MAPPED, 100, &ptr, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "100 bytes of mapped memory asked for: cudaHostAlloc: error 2"));
@@ -269,7 +292,7 @@ static void what_cannot_be_made_is_no_failure(void **state)
         assert_int_equal(api->graph_end(f.stream, &graph, &why), HA_ERROR);
         assert_non_null(strstr(why.text, ends[i]));
         assert_true(!stream && !event && !graph);
-        if (i == 0) break;   /* the runtime that did not end it still captures: no stream to go on with */
+        if (i == 0) break; /* the runtime that did not end it still captures: no stream to go on with */
     }
     assert_no_failure(f.dev);
     fixture_close(&f);
@@ -282,7 +305,7 @@ static void memory_runs_out(void **state)
     struct fixture f;
     struct ha_why why = { "" };
     void *most, *more = NULL;
-    settings.memory_bytes = (size_t)12 << 20;   /* a workspace and a little */
+    settings.memory_bytes = (size_t)12 << 20; /* a workspace and a little */
     ha_emulated_set(&settings);
     fixture_open(&f, 0);
     assert_int_equal(api->mem_alloc(f.dev, HA_MEM_DEVICE, (size_t)8 << 20, &more, &why), HA_ERROR);
@@ -295,7 +318,8 @@ static void memory_runs_out(void **state)
     ok(api->stream_sync(f.stream));
     /* and where there is nothing to give back, the device says what it wanted it for */
     assert_int_equal(attend(&f), HA_ERROR);
-    assert_failure_has(f.dev, "a workspace of 8388608 bytes on stream main: cudaMalloc: error 2 (cudaErrorMemoryAllocation)");
+    assert_failure_has(f.dev,
+                       "a workspace of 8388608 bytes on stream main: cudaMalloc: error 2 (cudaErrorMemoryAllocation)");
     api->mem_free(f.dev, HA_MEM_DEVICE, most);
     f.graph = NULL;
     fixture_close(&f);
@@ -310,13 +334,14 @@ static void a_lost_device_is_left_behind(void **state)
         void *ptr;
         fixture_open(&f, 0);
         ha_emulated_lose(1);
-        ok(api->flag_wait(f.stream, f.flag, 1));   /* all is enqueued before any of it runs */
+        ok(api->flag_wait(f.stream, f.flag, 1)); /* all is enqueued before any of it runs */
         if (in_graph) ok(launch(&f));
         else ok(blend(&f));
         ok(call_host(&f));
         __atomic_store_n(f.flag, 1, __ATOMIC_RELEASE);
         assert_int_equal(api->stream_sync(f.stream), HA_ERROR);
-        assert_failure_has(f.dev, ": error 719 (cudaErrorLaunchFailure): the device failed");   /* who met it first varies */
+        assert_failure_has(f.dev,
+                           ": error 719 (cudaErrorLaunchFailure): the device failed"); /* who met it first varies */
         assert_int_equal(f.calls, 0);
         const uint64_t begin_ns = ha_now_ns();
         struct ha_stream *stream;
@@ -348,7 +373,7 @@ static void a_failure_ends_waits(void **state)
         const uint64_t begin_ns = ha_now_ns();
         ok(api->flag_wait(f.stream, f.flag, 1));
         ok(call_host(&f));
-        ok(api->flag_wait(f.stream, f.flag, 2));   /* the end of the one leads into the other */
+        ok(api->flag_wait(f.stream, f.flag, 2)); /* the end of the one leads into the other */
         assert_int_equal(api->copy(f.stream, f.pinned, f.pinned, 8, HA_H2D), HA_ERROR);
         assert_int_equal(api->stream_sync(f.stream), HA_ERROR);
         assert_true(ha_now_ns() - begin_ns < 5 * SECOND);
@@ -363,8 +388,13 @@ int main(void)
     device_test_begin();
 #define T(name) cmocka_unit_test_teardown(name, nothing_left)
     const struct CMUnitTest tests[] = {
-        T(a_machine_without_is_waived), T(an_open_that_fails_leaves_nothing), T(a_call_that_fails_is_named), T(what_cannot_be_made_is_no_failure),
-        T(memory_runs_out), T(a_lost_device_is_left_behind), T(a_failure_ends_waits),
+        T(a_machine_without_is_waived),
+        T(an_open_that_fails_leaves_nothing),
+        T(a_call_that_fails_is_named),
+        T(what_cannot_be_made_is_no_failure),
+        T(memory_runs_out),
+        T(a_lost_device_is_left_behind),
+        T(a_failure_ends_waits),
     };
     return cmocka_run_group_tests_name("cuda: failures", tests, NULL, NULL);
 }

@@ -23,8 +23,9 @@ enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
 
 static struct ha_region regions[2];
 static struct ha_device device = { .lock = PTHREAD_MUTEX_INITIALIZER,
-                                   .memory.regions = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = regions, .count = 2 } };
-static char *pages, *memory;   /* an allocation of device memory that begins and ends within pages */
+                                   .memory.regions = {
+                                       .lock = PTHREAD_MUTEX_INITIALIZER, .list = regions, .count = 2 } };
+static char *pages, *memory; /* an allocation of device memory that begins and ends within pages */
 static int *fails, *opened, *pinned, *mapped, *misused;
 
 static int load(void)
@@ -34,7 +35,7 @@ static int load(void)
     if (length <= 0) return -1;
     path[length] = '\0';
     strcpy(strrchr(path, '/') + 1, "gdrapi.so");
-    void *library = dlopen(path, RTLD_NOW);   /* from now on it is what the name libgdrapi.so.2 finds */
+    void *library = dlopen(path, RTLD_NOW); /* from now on it is what the name libgdrapi.so.2 finds */
     if (!library) {
         fprintf(stderr, "%s\n", dlerror());
         return -1;
@@ -84,7 +85,9 @@ static void no_library_is_waived(void **state)
 static void stores_arrive_at_their_place(void **state)
 {
     (void)state;
-    static const struct { size_t at, bytes; } part[] = {
+    static const struct {
+        size_t at, bytes;
+    } part[] = {
         { 0, ROOM }, { 1, 1 }, { PAGE - 100, 1 }, { PAGE - 101, 3 }, { 5000, 2 * PAGE }, { ROOM - 1, 1 },
     };
     enum { PARTS = sizeof part / sizeof *part };
@@ -98,7 +101,8 @@ static void stores_arrive_at_their_place(void **state)
         ha_cuda_unmap_device(&device, host);
         const size_t first = (size_t)(memory - pages) + part[i].at;
         for (size_t b = 0; b < BYTES; b++)
-            if (pages[b] != (b >= first && b - first < part[i].bytes ? (char)i : 0x55)) fail_msg("part %zu: byte %zu is wrong", i, b);
+            if (pages[b] != (b >= first && b - first < part[i].bytes ? (char)i : 0x55))
+                fail_msg("part %zu: byte %zu is wrong", i, b);
     }
 }
 
@@ -108,7 +112,8 @@ static void several_at_once_and_what_is_left(void **state)
     enum { N = 4 };
     void *host[N];
     struct ha_why why = { "" };
-    for (size_t i = 0; i < N; i++) assert_int_equal(ha_cuda_map_device(&device, memory + i * 1000, 1000, &host[i], &why), HA_OK);
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(ha_cuda_map_device(&device, memory + i * 1000, 1000, &host[i], &why), HA_OK);
     assert_int_equal(*pinned, N);
     assert_int_equal(*opened, 1);
     ha_cuda_unmap_device(&device, host[2]);
@@ -119,7 +124,7 @@ static void several_at_once_and_what_is_left(void **state)
     ha_cuda_unmap_device(&device, host[2]);
     assert_true(device.failed);
     device.failed = false;
-    ha_cuda_gdr_close(&device);   /* with two still there */
+    ha_cuda_gdr_close(&device); /* with two still there */
     assert_int_equal(*pinned + *mapped + *opened, 0);
     ha_cuda_unmap_device(&device, host[1]);
     assert_true(device.failed);
@@ -158,7 +163,7 @@ int main(void)
     regions[0] = (struct ha_region){ .base = memory, .bytes = ROOM, .kind = HA_MEM_DEVICE };
     regions[1] = (struct ha_region){ .base = memory + ROOM + 64, .bytes = 64, .kind = HA_MEM_PINNED };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_library_is_waived),   /* before the stand-in is there */
+        cmocka_unit_test(no_library_is_waived), /* before the stand-in is there */
         cmocka_unit_test_setup_teardown(stores_arrive_at_their_place, begin, end),
         cmocka_unit_test_setup_teardown(several_at_once_and_what_is_left, begin, end),
         cmocka_unit_test_setup_teardown(what_the_machine_lacks_is_waived, begin, end),

@@ -1,5 +1,5 @@
-/* A stand-in for libgdrapi.so.2. A mapping is a copy of the pages elsewhere, which goes back when it is unmapped, so that
- * a wrong offset or size shows. */
+/* A stand-in for libgdrapi.so.2. A mapping is a copy of the pages elsewhere, which goes back when it is unmapped, so
+ * that a wrong offset or size shows. */
 
 #include <errno.h>
 #include <stddef.h>
@@ -27,7 +27,8 @@ static struct pin {
 
 extern ENTRY void *gdr_open(void);
 extern ENTRY int gdr_close(void *g);
-extern ENTRY int gdr_pin_buffer(void *g, unsigned long address, size_t bytes, uint64_t token, uint32_t space, struct gdr_mh_s *handle);
+extern ENTRY int gdr_pin_buffer(void *g, unsigned long address, size_t bytes, uint64_t token, uint32_t space,
+                                struct gdr_mh_s *handle);
 extern ENTRY int gdr_unpin_buffer(void *g, struct gdr_mh_s handle);
 extern ENTRY int gdr_map(void *g, struct gdr_mh_s handle, void **at, size_t bytes);
 extern ENTRY int gdr_unmap(void *g, struct gdr_mh_s handle, void *at, size_t bytes);
@@ -46,7 +47,8 @@ int gdr_close(void *g)
     return 0;
 }
 
-int gdr_pin_buffer(void *g, unsigned long address, size_t bytes, uint64_t token, uint32_t space, struct gdr_mh_s *handle)
+int gdr_pin_buffer(void *g, unsigned long address, size_t bytes, uint64_t token, uint32_t space,
+                   struct gdr_mh_s *handle)
 {
     if (gdr_test_fails == 2) return ENOMEM;
     gdr_test_misused += g != pins || address % PAGE || bytes % PAGE || !bytes || token || space;

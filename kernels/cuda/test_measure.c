@@ -13,7 +13,7 @@ static bool small;
 static void read_at(const uint32_t *word, size_t words, unsigned multiprocessors)
 {
     const struct ha_cuda_gpu gpu = { .multiprocessors = multiprocessors };
-    uint32_t *sum = test_alloc(sizeof *sum), want = *sum = 0xfffffff0u;   /* it is added to */
+    uint32_t *sum = test_alloc(sizeof *sum), want = *sum = 0xfffffff0u; /* it is added to */
     for (size_t i = 0; i < words; i++) want += word[i];
     test_done(ha_cuda_read(&gpu, test_stream, word, words * sizeof *word, sum));
     assert_int_equal(*sum, want);
@@ -42,7 +42,7 @@ static void spin_lasts(void **state)
 {
     (void)state;
     for (uint64_t ns = 0; ns < 2000000; ns = 2 * ns + 100000)
-        for (int again = 0; again < 5; again++) {   /* some of them on time */
+        for (int again = 0; again < 5; again++) { /* some of them on time */
             const uint64_t begin = ha_now_ns();
             test_done(ha_cuda_spin(test_stream, ns));
             assert_true(ha_now_ns() - begin >= ns);
@@ -71,11 +71,12 @@ static void a_flag_that_is_up_is_not_waited_for(void **state)
     test_done(ha_cuda_flag_wait(test_stream, &f.flag, 7, &f.give_up));
     test_done(ha_cuda_flag_wait(test_stream, &f.flag, 6, &f.give_up));
     test_done(ha_cuda_flag_wait(test_stream, &f.flag, 0, &f.give_up));
-    f.flag = 0x80000001u;   /* not a negative number */
+    f.flag = 0x80000001u; /* not a negative number */
     test_done(ha_cuda_flag_wait(test_stream, &f.flag, 1, &f.give_up));
 }
 
-/* the host writes data, then the flag; the device waits for the flag and reads the data. Below the value it goes on waiting. */
+/* the host writes data, then the flag; the device waits for the flag and reads the data. Below the value it goes on
+ * waiting. */
 static void the_host_raises_a_flag(void **state)
 {
     (void)state;
@@ -129,12 +130,9 @@ int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(read_sums_every_word),
-        cmocka_unit_test(spin_lasts),
-        cmocka_unit_test(flag_is_written),
-        cmocka_unit_test(a_flag_that_is_up_is_not_waited_for),
-        cmocka_unit_test(the_host_raises_a_flag),
-        cmocka_unit_test(the_device_raises_a_flag),
+        cmocka_unit_test(read_sums_every_word),   cmocka_unit_test(spin_lasts),
+        cmocka_unit_test(flag_is_written),        cmocka_unit_test(a_flag_that_is_up_is_not_waited_for),
+        cmocka_unit_test(the_host_raises_a_flag), cmocka_unit_test(the_device_raises_a_flag),
         cmocka_unit_test(a_wait_gives_up),
     };
     return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);

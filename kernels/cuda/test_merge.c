@@ -13,13 +13,13 @@
 #include <sys/mman.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-#define LN2 0.693147180559945309417232121458
+#define LN2          0.693147180559945309417232121458
 
-enum { KINDS = 12 };   /* forms x types */
+enum { KINDS = 12 }; /* forms x types */
 
 static bool small;
 static double worst[HA_FORM_COUNT];
-static struct ha_kernels device;   /* merge and its traits alone */
+static struct ha_kernels device; /* merge and its traits alone */
 
 static void merge_on_stream(const struct ha_merge *m) { test_done(ha_cuda_merge(test_stream, m)); }
 
@@ -27,14 +27,19 @@ static int open_device(void **state)
 {
     device.merge = merge_on_stream;
     device.traits = ha_cuda_merge_traits();
-    device.traits.exp_eps = device.traits.log_eps = 0x1p-23;   /* test_accuracy.c measures them */
+    device.traits.exp_eps = device.traits.log_eps = 0x1p-23; /* test_accuracy.c measures them */
     return test_stream_open(state);
 }
 
 static struct ha_test_merge kind(size_t n, size_t count, size_t dim)
 {
-    return (struct ha_test_merge){ .form = (enum ha_form)(n % 4), .dtype = (enum ha_dtype)(n / 4 % 3), .plus_inf_is_empty = true,
-                                   .count = count, .tokens = 1, .heads = 1, .dim = dim };
+    return (struct ha_test_merge){ .form = (enum ha_form)(n % 4),
+                                   .dtype = (enum ha_dtype)(n / 4 % 3),
+                                   .plus_inf_is_empty = true,
+                                   .count = count,
+                                   .tokens = 1,
+                                   .heads = 1,
+                                   .dim = dim };
 }
 
 static void assert_same(const float *a, const float *b, size_t n) { assert_memory_equal(a, b, n * sizeof *a); }
@@ -50,7 +55,8 @@ static double lse_ratio(const struct ha_test_merge *p, size_t r, const struct ha
 {
     const double level = (double)p->got_level[r], sum = (double)p->got_sum[r];
     if (want->lse == -HUGE_VAL) return level == want->lse ? 0 : HUGE_VAL;
-    const double off = p->form == HA_FORM_MAX_SUM ? level - want->max + log(sum / want->sum) : natural(p, level, sum) - want->lse;
+    const double off = p->form == HA_FORM_MAX_SUM ? level - want->max + log(sum / want->sum)
+                                                  : natural(p, level, sum) - want->lse;
     return off == 0 ? 0 : fabs(off) / want->lse_bound;
 }
 
@@ -63,18 +69,26 @@ static void check_row(const struct ha_test_merge *p, size_t r, double *work)
     for (size_t i = 0; i < p->count; i++, work += 2 * p->dim) {
         const bool empty = ha_test_merge_is_empty(p, i, r);
         const double level = (double)*ha_test_merge_level(p, i, r), sum = (double)*ha_test_merge_sum(p, i, r);
-        states[i] = (struct ha_ref_state){ .o = work, .bound = work + p->dim, .lse = empty ? -HUGE_VAL : natural(p, level, sum), .dim = p->dim,
-                                           .max = empty ? -HUGE_VAL : level, .sum = sum, .keys = 1 };
-        for (size_t d = 0; d < p->dim; d++) states[i].o[d] = (double)ha_test_merge_o(p, i, r)[d], states[i].bound[d] = 0;
+        states[i] = (struct ha_ref_state){ .o = work,
+                                           .bound = work + p->dim,
+                                           .lse = empty ? -HUGE_VAL : natural(p, level, sum),
+                                           .dim = p->dim,
+                                           .max = empty ? -HUGE_VAL : level,
+                                           .sum = sum,
+                                           .keys = 1 };
+        for (size_t d = 0; d < p->dim; d++)
+            states[i].o[d] = (double)ha_test_merge_o(p, i, r)[d], states[i].bound[d] = 0;
     }
     struct ha_ref_state want = { .o = o, .bound = bound, .dim = p->dim };
     ha_ref_merge(states, p->count, &b, &want);
     const double off = lse_ratio(p, r, &want);
-    want.lse = want.lse_bound = 0;   /* it is judged */
+    want.lse = want.lse_bound = 0; /* it is judged */
     const double ratio = ha_ref_ratio(p->got_o + r * p->dim, 0, &want, NULL);
     if (!(ratio <= 1 && off <= 1)) {
-        print_message("%s %s: %zu states, %zu x %zu rows, dim %zu, layout %d, alias %d: row %zu: %g and %g of the bound\n", ha_form_name(p->form),
-                      ha_dtype_name(p->dtype), p->count, p->tokens, p->heads, p->dim, p->rows, p->alias, r, ratio, off);
+        print_message(
+            "%s %s: %zu states, %zu x %zu rows, dim %zu, layout %d, alias %d: row %zu: %g and %g of the bound\n",
+            ha_form_name(p->form), ha_dtype_name(p->dtype), p->count, p->tokens, p->heads, p->dim, p->rows, p->alias, r,
+            ratio, off);
         fail();
     }
     if (p->dtype == HA_F32) worst[p->form] = fmax(worst[p->form], fmax(ratio, off));
@@ -156,7 +170,8 @@ static void many_rows(void **state)
 
 static int report(void **state)
 {
-    for (int f = 0; f < HA_FORM_COUNT; f++) printf("%s: worst error / bound of f32 %.3f\n", ha_form_name((enum ha_form)f), worst[f]);
+    for (int f = 0; f < HA_FORM_COUNT; f++)
+        printf("%s: worst error / bound of f32 %.3f\n", ha_form_name((enum ha_form)f), worst[f]);
     return test_stream_close(state);
 }
 
@@ -173,7 +188,8 @@ static void a_single_state_is_copied(void **state)
         ha_test_merge_make(&p, n);
         for (size_t at = 0; at < p.count; at += 1 + at) {
             for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 3 ? -INFINITY : INFINITY;
-            float *o = ha_test_merge_o(&p, at, 0), *level = ha_test_merge_level(&p, at, 0), *sum = ha_test_merge_sum(&p, at, 0);
+            float *o = ha_test_merge_o(&p, at, 0), *level = ha_test_merge_level(&p, at, 0),
+                  *sum = ha_test_merge_sum(&p, at, 0);
             o[3] = -0.0f;
             o[4] = 0;
             o[5] = p.dtype == HA_F16 ? -0x1p-24f : p.dtype == HA_BF16 ? -0x1p-133f : -0x1p-149f;
@@ -218,7 +234,8 @@ static void o_of_an_empty_state_is_not_read(void **state)
     for (size_t n = 0; n < COUNT(of); n++) {
         const size_t count = of[n];
         struct ha_merge_state *s = calloc(count, sizeof *s);
-        float *o = test_alloc(2 * 64 * sizeof *o), *lse = test_alloc(count * sizeof *lse), *out = test_alloc(65 * sizeof *out);
+        float *o = test_alloc(2 * 64 * sizeof *o), *lse = test_alloc(count * sizeof *lse),
+              *out = test_alloc(65 * sizeof *out);
         assert_non_null(s);
         for (size_t i = 0; i < 128; i++) o[i] = (float)i;
         for (size_t i = 0; i < count; i++) {
@@ -227,10 +244,17 @@ static void o_of_an_empty_state_is_not_read(void **state)
         }
         for (size_t one = 0; one < 2; one++) {
             s[count - 1 - one].o = o;
-            s[count - 1 - one].sum = out;   /* of HA_FORM_MAX_SUM alone */
+            s[count - 1 - one].sum = out; /* of HA_FORM_MAX_SUM alone */
             lse[count - 1 - one] = 2;
-            merge_on_stream(&(struct ha_merge){ .form = HA_FORM_NATURAL, .dtype = HA_F32, .plus_inf_is_empty = true, .states = s,
-                                                .states_count = count, .tokens = 1, .heads = 1, .dim = 64, .out = { .o = out, .lse = out + 64 } });
+            merge_on_stream(&(struct ha_merge){ .form = HA_FORM_NATURAL,
+                                                .dtype = HA_F32,
+                                                .plus_inf_is_empty = true,
+                                                .states = s,
+                                                .states_count = count,
+                                                .tokens = 1,
+                                                .heads = 1,
+                                                .dim = 64,
+                                                .out = { .o = out, .lse = out + 64 } });
             assert_same(out, o, 64);
         }
         free(s), free(o), free(lse), free(out);
@@ -273,12 +297,13 @@ static void equal_weights_are_exact(void **state)
     static const size_t of[] = { 2, 4, 8, 16, 64, 128, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
         struct ha_test_merge p = kind(n % KINDS, of[n / KINDS], 64);
-        if (p.form == HA_FORM_DIRECT) continue;   /* exp(-ln M) is not exactly 1/M */
+        if (p.form == HA_FORM_DIRECT) continue; /* exp(-ln M) is not exactly 1/M */
         ha_test_merge_make(&p, n);
         const float top = p.dtype == HA_F32 ? FLT_MAX : p.dtype == HA_F16 ? 65504 : 0x1.fep127f;
         for (size_t i = 0; i < p.count; i++) {
             *ha_test_merge_level(&p, i, 0) = 3;
-            for (size_t d = 0; d < p.dim; d++) ha_test_merge_o(&p, i, 0)[d] = (float[]){ top, -top, -0.0f, (float)(i % 2 * 2) }[d % 4];
+            for (size_t d = 0; d < p.dim; d++)
+                ha_test_merge_o(&p, i, 0)[d] = (float[]){ top, -top, -0.0f, (float)(i % 2 * 2) }[d % 4];
         }
         ha_test_merge_run(&p, &device);
         for (size_t d = 0; d < p.dim; d++) assert_same(&p.got_o[d], &(const float[]){ top, -top, -0.0f, 1 }[d % 4], 1);
@@ -319,7 +344,8 @@ static void bad_level_is_never_silent(void **state)
             for (int variant = 0; variant < 4; variant++) {
                 const bool inf = variant & 1, others_empty = variant & 2;
                 p.plus_inf_is_empty = !inf;
-                for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = others_empty ? -INFINITY : (float)i;
+                for (size_t i = 0; i < p.count; i++)
+                    *ha_test_merge_level(&p, i, 0) = others_empty ? -INFINITY : (float)i;
                 *ha_test_merge_level(&p, at, 0) = inf ? INFINITY : (at + n / 4) % 2 ? NAN : -NAN;
                 ha_test_merge_run(&p, &device);
                 assert_true(isnan(p.got_level[0]));
@@ -399,13 +425,13 @@ static void layouts_and_orders_do_not_matter(void **state)
     }
 }
 
-/* Rows of `dim` elements every 24, so that all begin at 16 bytes, but for one thing that is an element more: of state 1 its
- * o (0), token stride (1) or head stride (2), or those of the output (3, 4, 5); 6: none. got: the rows, packed. What lies
- * between and behind them is left alone. */
+/* Rows of `dim` elements every 24, so that all begin at 16 bytes, but for one thing that is an element more: of state 1
+ * its o (0), token stride (1) or head stride (2), or those of the output (3, 4, 5); 6: none. got: the rows, packed.
+ * What lies between and behind them is left alone. */
 static void padded(enum ha_dtype t, size_t count, size_t dim, size_t thing, char *got)
 {
     enum { TOKENS = 2, HEADS = 2, ROWS = TOKENS * HEADS, PADDED = 24, ROOM = ROWS * PADDED + 8, STATES = 10 };
-    const size_t size = ha_dtype_bytes(t), last = count;   /* the output */
+    const size_t size = ha_dtype_bytes(t), last = count; /* the output */
     struct ha_merge_state s[STATES];
     char *memory[STATES];
     float lse[STATES * ROWS];
@@ -413,10 +439,14 @@ static void padded(enum ha_dtype t, size_t count, size_t dim, size_t thing, char
         size_t more[3] = { 0 };
         if (thing < 6 && i == (thing < 3 ? 1 : last)) more[thing % 3] = 1;
         memory[i] = test_alloc(ROOM * size);
-        s[i] = (struct ha_merge_state){ .o = memory[i] + more[0] * size, .o_token_stride = HEADS * PADDED + more[1],
-                                        .o_head_stride = PADDED + more[2], .lse = lse + i * ROWS, .lse_token_stride = HEADS, .lse_head_stride = 1 };
+        s[i] = (struct ha_merge_state){ .o = memory[i] + more[0] * size,
+                                        .o_token_stride = HEADS * PADDED + more[1],
+                                        .o_head_stride = PADDED + more[2],
+                                        .lse = lse + i * ROWS,
+                                        .lse_token_stride = HEADS,
+                                        .lse_head_stride = 1 };
         if (i == last) break;
-        memset(memory[i], 0x11, ROOM * size);   /* numbers, which show where they are written */
+        memset(memory[i], 0x11, ROOM * size); /* numbers, which show where they are written */
         for (size_t r = 0; r < ROWS; r++) {
             s[i].lse[r] = ha_rng_normal(count, i, r);
             char *row = (char *)s[i].o + (r / HEADS * s[i].o_token_stride + r % HEADS * s[i].o_head_stride) * size;
@@ -424,8 +454,14 @@ static void padded(enum ha_dtype t, size_t count, size_t dim, size_t thing, char
         }
     }
     const struct ha_merge_state out = s[last];
-    merge_on_stream(&(struct ha_merge){ .form = HA_FORM_NATURAL, .dtype = t, .states = s, .states_count = count, .tokens = TOKENS,
-                                        .heads = HEADS, .dim = dim, .out = out });
+    merge_on_stream(&(struct ha_merge){ .form = HA_FORM_NATURAL,
+                                        .dtype = t,
+                                        .states = s,
+                                        .states_count = count,
+                                        .tokens = TOKENS,
+                                        .heads = HEADS,
+                                        .dim = dim,
+                                        .out = out });
     for (size_t r = 0; r < ROWS; r++) {
         char *row = (char *)out.o + (r / HEADS * out.o_token_stride + r % HEADS * out.o_head_stride) * size;
         memcpy(got + r * dim * size, row, dim * size);
@@ -464,8 +500,14 @@ static void any_state_may_be_the_output(void **state)
                 lse[i] = ha_rng_normal(n, 1, i);
                 for (size_t d = 0; d < DIM; d++) o[i * DIM + d] = ha_rng_normal(n, 2 + i, d);
             }
-            struct ha_merge m = { .form = HA_FORM_NATURAL, .dtype = HA_F32, .states = s, .states_count = of[n], .tokens = 1, .heads = 1,
-                                  .dim = DIM, .out = { .o = want, .lse = &level } };
+            struct ha_merge m = { .form = HA_FORM_NATURAL,
+                                  .dtype = HA_F32,
+                                  .states = s,
+                                  .states_count = of[n],
+                                  .tokens = 1,
+                                  .heads = 1,
+                                  .dim = DIM,
+                                  .out = { .o = want, .lse = &level } };
             merge_on_stream(&m);
             m.out = s[place];
             merge_on_stream(&m);
@@ -486,7 +528,8 @@ static void halves_are_rounded_once(void **state)
         make(&wide, n % 3 ? NEAR : EQUAL, n);
         /* subnormal results, and those that overflow */
         const float by = (float[]){ 1, 0x1p-14f, 0x1p-18f, 0x1p14f, 0x1p-130f }[n % 5];
-        for (size_t i = 0; i < wide.count * wide.tokens * wide.dim; i++) wide.o[i] = ha_round(by * wide.o[i], wide.dtype);
+        for (size_t i = 0; i < wide.count * wide.tokens * wide.dim; i++)
+            wide.o[i] = ha_round(by * wide.o[i], wide.dtype);
         wide.o[9] = -INFINITY;
         half = like(&wide, n);
         wide.dtype = HA_F32;
@@ -513,13 +556,14 @@ static void far_rows(void **state)
     (void)state;
     enum { DIM = 8, ROWS = 2, COUNT_MAX = 9 };
     static const size_t of[] = { 2, COUNT_MAX };
-    const size_t stride = ((size_t)1 << 32) + DIM, lse_stride = ((size_t)1 << 32) + 1, bytes = stride * 2 + 4096, lse_bytes = lse_stride * 4 + 4096;
+    const size_t stride = ((size_t)1 << 32) + DIM, lse_stride = ((size_t)1 << 32) + 1, bytes = stride * 2 + 4096,
+                 lse_bytes = lse_stride * 4 + 4096;
     uint16_t *o = sparse(bytes);
     float *lse = sparse(lse_bytes);
     for (size_t n = 0; n < 2 * COUNT(of); n++) {
         const bool heads = n % 2;
         const size_t count = of[n / 2];
-        struct ha_merge_state s[COUNT_MAX + 1];   /* the last is the output */
+        struct ha_merge_state s[COUNT_MAX + 1]; /* the last is the output */
         for (size_t i = 0; i <= COUNT_MAX; i++) {
             s[i] = (struct ha_merge_state){ .o = o + 2 * DIM * i, .lse = lse + 2 * i };
             *(heads ? &s[i].o_head_stride : &s[i].o_token_stride) = stride;
@@ -529,12 +573,19 @@ static void far_rows(void **state)
                 for (size_t d = 0; d < DIM; d++) ha_store(s[i].o, r * stride + d, HA_F16, (float)(20 * r + d + i));
             }
         }
-        merge_on_stream(&(struct ha_merge){ .form = HA_FORM_BASE2, .dtype = HA_F16, .states = s, .states_count = count, .tokens = heads ? 1 : ROWS,
-                                            .heads = heads ? ROWS : 1, .dim = DIM, .out = s[COUNT_MAX] });
+        merge_on_stream(&(struct ha_merge){ .form = HA_FORM_BASE2,
+                                            .dtype = HA_F16,
+                                            .states = s,
+                                            .states_count = count,
+                                            .tokens = heads ? 1 : ROWS,
+                                            .heads = heads ? ROWS : 1,
+                                            .dim = DIM,
+                                            .out = s[COUNT_MAX] });
         for (size_t r = 0; r < ROWS; r++) {
             assert_true(s[COUNT_MAX].lse[r * lse_stride] == (float)r + log2f((float)count));
             for (size_t d = 0; d < DIM; d++)
-                assert_true(ha_load(s[COUNT_MAX].o, r * stride + d, HA_F16) == (float)(20 * r + d) + (float)(count - 1) / 2);
+                assert_true(ha_load(s[COUNT_MAX].o, r * stride + d, HA_F16)
+                            == (float)(20 * r + d) + (float)(count - 1) / 2);
         }
     }
     munmap(o, bytes);
@@ -547,9 +598,11 @@ static void calls_without_rows(void **state)
     float lse = 7;
     merge_on_stream(&(struct ha_merge){ .heads = 4, .dim = 8 });
     merge_on_stream(&(struct ha_merge){ .tokens = 4, .dim = 8 });
-    merge_on_stream(&(struct ha_merge){ .tokens = 1, .heads = 1, .out.lse = &lse });   /* rows without elements have an LSE */
+    merge_on_stream(
+        &(struct ha_merge){ .tokens = 1, .heads = 1, .out.lse = &lse }); /* rows without elements have an LSE */
     assert_true(lse == -INFINITY);
-    assert_int_equal(ha_cuda_merge(test_stream, &(struct ha_merge){ .states_count = HA_CUDA_STATES_MAX + 1 }), cudaErrorInvalidValue);
+    assert_int_equal(ha_cuda_merge(test_stream, &(struct ha_merge){ .states_count = HA_CUDA_STATES_MAX + 1 }),
+                     cudaErrorInvalidValue);
 }
 
 int main(int argc, char **argv)

@@ -89,8 +89,12 @@ static void throttling_has_reasons(void **state)
         unsigned long long bits;
         const char *text;
     } of[] = {
-        { 0x1, "none" }, { 0x5, "power cap" }, { 0x4c, "power cap, hardware slowdown, hardware thermal" }, { 0x20, "software thermal" },
-        { 0x1080, "power brake, reasons 0x1000" }, { 0x112, "application clocks, sync boost, display clocks" },
+        { 0x1, "none" },
+        { 0x5, "power cap" },
+        { 0x4c, "power cap, hardware slowdown, hardware thermal" },
+        { 0x20, "software thermal" },
+        { 0x1080, "power brake, reasons 0x1000" },
+        { 0x112, "application clocks, sync boost, display clocks" },
     };
     static const char *const library[] = { "fake_nvml.so", "fake_nvml_older.so" };
 
@@ -115,8 +119,10 @@ static void throttling_has_reasons(void **state)
 
 static void assert_nothing(const struct ha_device_meters *r)
 {
-    const double value[] = { r->sm_clock_MHz, r->sm_clock_max_MHz, r->memory_clock_MHz, r->memory_clock_max_MHz, r->temperature_C, r->power_W,
-                             r->energy_J, r->link_gen, r->link_gen_max, r->link_width, r->link_width_max, r->link_rx_GBps, r->link_tx_GBps };
+    const double value[] = { r->sm_clock_MHz,  r->sm_clock_max_MHz, r->memory_clock_MHz, r->memory_clock_max_MHz,
+                             r->temperature_C, r->power_W,          r->energy_J,         r->link_gen,
+                             r->link_gen_max,  r->link_width,       r->link_width_max,   r->link_rx_GBps,
+                             r->link_tx_GBps };
     for (size_t i = 0; i < sizeof value / sizeof *value; i++) assert_true(isnan(value[i]));
     assert_string_equal(r->throttle, "");
 }
@@ -143,13 +149,13 @@ static void none_here(void **state)
 {
     (void)state;
     struct fake_nvml *fake = use("fake_nvml.so");
-    assert_null(ha_cuda_meters_open("0000:2C:00.0"));   /* another GPU than the device */
+    assert_null(ha_cuda_meters_open("0000:2C:00.0")); /* another GPU than the device */
     assert_int_equal(fake->users, 0);
     fake->init_fails = true;
     assert_null(ha_cuda_meters_open(bus_id));
     setenv("HABENCH_NVML", "/nowhere/libnvidia-ml.so.1", 1);
     assert_null(ha_cuda_meters_open(bus_id));
-    setenv("HABENCH_NVML", beside("fake_cupti.so"), 1);   /* a library, but not this one */
+    setenv("HABENCH_NVML", beside("fake_cupti.so"), 1); /* a library, but not this one */
     assert_null(ha_cuda_meters_open(bus_id));
     setenv("HABENCH_NVML", "off", 1);
     assert_null(ha_cuda_meters_open(bus_id));

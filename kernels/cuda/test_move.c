@@ -15,10 +15,10 @@ static bool small;
 
 struct problem {
     struct ha_device_move m;
-    size_t pool;                 /* rows on a side that has an index */
+    size_t pool; /* rows on a side that has an index */
     char *dst, *src, *want;
     size_t dst_bytes, src_bytes;
-    uint32_t *index[2];          /* or NULL */
+    uint32_t *index[2]; /* or NULL */
 };
 
 /* so many of the pool, each once, in random order; exactly [rows] */
@@ -36,11 +36,14 @@ static uint32_t *make_index(uint64_t seed, size_t rows, size_t pool)
 }
 
 /* with_index: 1 the destination has one, 2 the source, 3 both */
-static void make(struct problem *p, size_t rows, size_t row_bytes, size_t gap, unsigned with_index, size_t shift, uint64_t seed)
+static void make(struct problem *p, size_t rows, size_t row_bytes, size_t gap, unsigned with_index, size_t shift,
+                 uint64_t seed)
 {
     p->pool = rows + rows / 2 + 1;
     const size_t dst_rows = with_index & 1 ? p->pool : rows, src_rows = with_index & 2 ? p->pool : rows;
-    p->m = (struct ha_device_move){ .rows = rows, .row_bytes = row_bytes, .dst_stride_bytes = row_bytes + gap,
+    p->m = (struct ha_device_move){ .rows = rows,
+                                    .row_bytes = row_bytes,
+                                    .dst_stride_bytes = row_bytes + gap,
                                     .src_stride_bytes = row_bytes + 2 * gap };
     /* the last row ends where the memory does */
     p->dst_bytes = shift + (dst_rows - 1) * p->m.dst_stride_bytes + row_bytes;
@@ -60,10 +63,7 @@ static void make(struct problem *p, size_t rows, size_t row_bytes, size_t gap, u
                p->src + shift + (p->index[1] ? p->index[1][i] : i) * p->m.src_stride_bytes, row_bytes);
 }
 
-static void drop(struct problem *p)
-{
-    free(p->dst), free(p->src), free(p->want), free(p->index[0]), free(p->index[1]);
-}
+static void drop(struct problem *p) { free(p->dst), free(p->src), free(p->want), free(p->index[0]), free(p->index[1]); }
 
 static void moved(const struct problem *p, unsigned multiprocessors)
 {
@@ -77,7 +77,8 @@ static void moved(const struct problem *p, unsigned multiprocessors)
 static void every_shape(void **state)
 {
     (void)state;
-    static const size_t bytes[] = { 1, 16, 6, 256, 3, 8, 2, 4, 12, 24, 48, 80, 100, 1000, 4112 }, rows[] = { 1, 2, 7, 300, 2100 };
+    static const size_t bytes[] = { 1, 16, 6, 256, 3, 8, 2, 4, 12, 24, 48, 80, 100, 1000, 4112 },
+                        rows[] = { 1, 2, 7, 300, 2100 };
     static const size_t gaps[] = { 0, 16, 8, 4, 2, 1 }, shifts[] = { 0, 8, 1, 4, 2 };
     size_t n = 0;
     for (size_t b = 0; b < COUNT(bytes); b++)
@@ -103,12 +104,17 @@ static void one_thing_unaligned(void **state)
             char *dst = test_alloc(ROOM), *src = test_alloc(ROOM);
             size_t add[5] = { 0 };
             add[thing] = by;
-            const struct ha_device_move m = { .dst = dst + add[0], .src = src + add[1], .rows = ROWS, .row_bytes = BYTES + add[2],
-                                              .dst_stride_bytes = STRIDE + add[3], .src_stride_bytes = STRIDE + add[4] };
+            const struct ha_device_move m = { .dst = dst + add[0],
+                                              .src = src + add[1],
+                                              .rows = ROWS,
+                                              .row_bytes = BYTES + add[2],
+                                              .dst_stride_bytes = STRIDE + add[3],
+                                              .src_stride_bytes = STRIDE + add[4] };
             for (size_t i = 0; i < ROOM; i++) src[i] = (char)ha_rng_bits(thing, by, i);
             test_done(ha_cuda_move(&gpu, test_stream, &m));
             for (size_t i = 0; i < ROWS; i++)
-                assert_memory_equal((char *)m.dst + i * m.dst_stride_bytes, (const char *)m.src + i * m.src_stride_bytes, m.row_bytes);
+                assert_memory_equal((char *)m.dst + i * m.dst_stride_bytes,
+                                    (const char *)m.src + i * m.src_stride_bytes, m.row_bytes);
             free(dst), free(src);
         }
 }
@@ -122,7 +128,7 @@ static void deep_and_shallow_agree(void **state)
             struct problem p;
             make(&p, 2333, 3 * width, 2 * width, 3, width, width);
             test_order(order);
-            moved(&p, 1);      /* 6999 pieces: more than 2048 */
+            moved(&p, 1); /* 6999 pieces: more than 2048 */
             moved(&p, 1000);
             drop(&p);
         }
@@ -153,7 +159,12 @@ static void far_rows(void **state)
     const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
     char *dst = sparse(bytes), *src = sparse(bytes);
     static const uint32_t back[ROWS] = { 2, 1, 0 };
-    const struct ha_device_move m = { .dst = dst, .src = src, .dst_index = back, .rows = ROWS, .row_bytes = BYTES, .dst_stride_bytes = stride,
+    const struct ha_device_move m = { .dst = dst,
+                                      .src = src,
+                                      .dst_index = back,
+                                      .rows = ROWS,
+                                      .row_bytes = BYTES,
+                                      .dst_stride_bytes = stride,
                                       .src_stride_bytes = stride };
     for (size_t i = 0; i < ROWS * BYTES; i++) src[i / BYTES * stride + i % BYTES] = (char)(i + 1);
     test_done(ha_cuda_move(&gpu, test_stream, &m));
@@ -186,7 +197,7 @@ static void blend(void **state)
     static const size_t cols[] = { 1, 3, 4, 64, 130, 1028 }, rows[] = { 1, 2, 33 }, gaps[] = { 0, 4, 1 };
     static const float factors[][2] = { { 0.3f, 0.7f }, { 0, 1.1f }, { -0.0f, 3 }, { 1, -1 } };
     for (size_t n = 0; n < COUNT(cols) * COUNT(rows) * COUNT(gaps) * COUNT(factors) * 2; n++) {
-        const size_t shift = n % 2, x_shift = n / 3 % 2;   /* off 16 bytes */
+        const size_t shift = n % 2, x_shift = n / 3 % 2; /* off 16 bytes */
         const float *f = factors[n / 2 % 4];
         struct ha_device_blend b = { .cols = cols[n / 8 % 6], .rows = rows[n / 48 % 3], .a = f[0], .b = f[1] };
         b.y_stride = b.cols + gaps[n / 144];

@@ -22,8 +22,14 @@ struct problem {
 
 static void make(struct problem *x, size_t keys, size_t rows, size_t gap)
 {
-    x->a = (struct ha_cuda_scores){ .rows = rows, .group = 1, .keys = keys, .stride = keys + gap, .p_stride = keys + 2 * gap, .q_len = 1,
-                                    .scale = 0.25f, .dtype = HA_F32 };
+    x->a = (struct ha_cuda_scores){ .rows = rows,
+                                    .group = 1,
+                                    .keys = keys,
+                                    .stride = keys + gap,
+                                    .p_stride = keys + 2 * gap,
+                                    .q_len = 1,
+                                    .scale = 0.25f,
+                                    .dtype = HA_F32 };
     x->s = test_alloc((rows ? (rows - 1) * x->a.stride + keys : 0) * sizeof *x->s);
     x->max = test_alloc(rows * sizeof *x->max);
     x->sum = test_alloc(rows * sizeof *x->sum);
@@ -59,7 +65,8 @@ static void check_row(const struct problem *x, size_t row)
     for (size_t i = 0; i < seen; i++) top = fmaxf(top, a->scale * s[i]);
     assert_true(x->max[row] == top);
     for (size_t i = 0; i < a->keys; i++) {
-        const float below = i < seen ? a->scale * s[i] - top : -INFINITY, got = ha_load(x->p, row * a->p_stride + i, a->dtype);
+        const float below = i < seen ? a->scale * s[i] - top : -INFINITY,
+                    got = ha_load(x->p, row * a->p_stride + i, a->dtype);
         const double want = exp((double)below), unit = ha_dtype_unit(a->dtype) + 0x1p-22;
         sum += want;
         if (i >= seen) assert_true(got == 0);
@@ -68,22 +75,25 @@ static void check_row(const struct problem *x, size_t row)
     assert_true(fabs((double)x->sum[row] - sum) <= sum * (0x1p-22 + 0x1p-24 * depth(seen)));
     /* what lies behind a row */
     const uint8_t *gap = (const uint8_t *)x->p + (row * a->p_stride + a->keys) * ha_dtype_bytes(a->dtype);
-    for (size_t i = 0; row + 1 < a->rows && i < (a->p_stride - a->keys) * ha_dtype_bytes(a->dtype); i++) assert_int_equal(gap[i], 0xff);
+    for (size_t i = 0; row + 1 < a->rows && i < (a->p_stride - a->keys) * ha_dtype_bytes(a->dtype); i++)
+        assert_int_equal(gap[i], 0xff);
 }
 
 static void every_shape(void **state)
 {
     (void)state;
-    static const size_t keys[] = { 6, 33, 127, 129, 700, 2048, 2049, 5001 }, rows[] = { 1, 6, 12 }, gaps[] = { 0, 1, 8 };
+    static const size_t keys[] = { 6, 33, 127, 129, 700, 2048, 2049, 5001 }, rows[] = { 1, 6, 12 },
+                        gaps[] = { 0, 1, 8 };
     for (size_t n = 0; n < COUNT(keys) * 3 * 2 * 3; n++) {
         if (small && n % 5) continue;
         struct problem x;
         make(&x, keys[n % COUNT(keys)], rows[n / 8 % 3], gaps[n / 48]);
         x.a.causal = n / 24 % 2;
         x.a.q_len = x.a.rows == 12 ? 3 : x.a.rows;
-        x.a.group = x.a.rows == 12 ? 2 : 1;   /* 12 rows: two problems of three tokens of two heads */
+        x.a.group = x.a.rows == 12 ? 2 : 1; /* 12 rows: two problems of three tokens of two heads */
         for (size_t r = 0; r < x.a.rows; r++)
-            for (size_t i = 0; i < x.a.keys; i++) x.s[r * x.a.stride + i] = (n % 3 ? 4.f : 200.f) * ha_rng_normal(n, r, i) - 30 * (float)(n % 2);
+            for (size_t i = 0; i < x.a.keys; i++)
+                x.s[r * x.a.stride + i] = (n % 3 ? 4.f : 200.f) * ha_rng_normal(n, r, i) - 30 * (float)(n % 2);
         for (int t = 0; t < HA_DTYPE_COUNT; t++) {
             x.a.dtype = (enum ha_dtype)t;
             test_order(n + (size_t)t);
@@ -159,7 +169,7 @@ static void nothing_seen(void **state)
         x.a.dtype = (enum ha_dtype)t;
         x.a.q_len = 4;
         x.a.causal = true;
-        for (size_t i = 0; i < 3 * x.a.stride + 4; i++) x.s[i] = -INFINITY;   /* and where scores are -inf */
+        for (size_t i = 0; i < 3 * x.a.stride + 4; i++) x.s[i] = -INFINITY; /* and where scores are -inf */
         run(&x);
         for (size_t r = 0; r < 4; r++) {
             assert_true(x.max[r] == -INFINITY && x.sum[r] == 0);
@@ -184,7 +194,7 @@ static void not_a_number(void **state)
     x.a.q_len = 2;
     x.a.causal = true;
     for (size_t i = 0; i < 600; i++) x.s[i] = (float)(i % 7);
-    x.s[299] = NAN;   /* row 0 sees 299 keys */
+    x.s[299] = NAN; /* row 0 sees 299 keys */
     run(&x);
     for (size_t r = 0; r < 2; r++) check_row(&x, r);
     for (size_t at = 0; at < 299; at += 37) {

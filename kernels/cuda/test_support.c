@@ -4,5 +4,5 @@
 
 extern const struct ha_device_api ha_device_api;
 const struct ha_device_api *const api = &ha_device_api;
-const struct ha_kernels test_kernels;   /* it has its own */
+const struct ha_kernels test_kernels; /* it has its own */
 const bool embedded = false;

@@ -22,7 +22,7 @@
 
 enum { LOOK_NS = 20 };
 static const double faster = 20e-6, zero_ns = 7.5e9;
-static uint64_t host_now;   /* atomic */
+static uint64_t host_now; /* atomic */
 
 uint64_t ha_now_ns(void) { return __atomic_add_fetch(&host_now, LOOK_NS, __ATOMIC_RELAXED); }
 static void pass(double ns) { __atomic_fetch_add(&host_now, (uint64_t)ns, __ATOMIC_RELAXED); }
@@ -33,7 +33,7 @@ static double host_of(double device_ns) { return device_ns / (1 + faster) + zero
 /* ---- the runtime -------------------------------------------------------------------------------- */
 
 struct CUstream_st {
-    double until;   /* device time at which what is enqueued ends */
+    double until; /* device time at which what is enqueued ends */
 };
 struct CUevent_st {
     double stamp;
@@ -86,7 +86,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     double at = host_of(event->stamp);
     if (host() < at) __atomic_store_n(&host_now, (uint64_t)at, __ATOMIC_RELAXED);
     jitter = jitter * 1103515245u + 12345u;
-    pass(800 + jitter % 30000);   /* until the host notices */
+    pass(800 + jitter % 30000); /* until the host notices */
     return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
@@ -200,14 +200,15 @@ static int close_trace(void **state)
     return 0;
 }
 
-static const struct ha_cuda_span attend = { HA_SPAN_KERNEL, "attend", 0, 640 }, merge = { HA_SPAN_KERNEL, "merge", 0, 0 },
-                                 up = { HA_SPAN_H2D, "copy H2D", 4096, 0 }, wait = { HA_SPAN_WAIT, "flag_wait", 0, 0 };
+static const struct ha_cuda_span attend = { HA_SPAN_KERNEL, "attend", 0, 640 },
+                                 merge = { HA_SPAN_KERNEL, "merge", 0, 0 }, up = { HA_SPAN_H2D, "copy H2D", 4096, 0 },
+                                 wait = { HA_SPAN_WAIT, "flag_wait", 0, 0 };
 
 /* An operation that takes so long on the device; where it ran, in host time. */
 static struct ha_span run(struct ha_stream *s, const struct ha_cuda_span *what, double ns)
 {
     void *ticket = ha_cuda_span_begin(s, what);
-    pass(1000);   /* the enqueue */
+    pass(1000); /* the enqueue */
     double begin = fmax(s->cuda->until, device_of(host()));
     s->cuda->until = begin + ns * (1 + faster);
     double end = s->cuda->until;
@@ -241,7 +242,7 @@ static void nothing_is_recorded_untraced_or_while_capturing(void **state)
     assert_int_equal(events_made, before);
     ha_cuda_trace_set(&device, NULL);
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
-    ha_cuda_trace_set(&device, NULL);   /* once more: nothing to end */
+    ha_cuda_trace_set(&device, NULL); /* once more: nothing to end */
     assert_int_equal(spans.count, 0);
     assert_string_equal(ha_cuda_trace_source(&device), "CUDA events, +-2 us");
 }
@@ -252,7 +253,7 @@ static void operations_are_stamped(void **state)
     ha_cuda_trace_set(&device, &sink);
     struct ha_span copied = run(&stream[0], &up, 50000), attended = run(&stream[0], &attend, 20000);
     struct ha_span beside_it = run(&stream[1], &wait, 90000), merged = run(&stream[0], &merge, 5000);
-    assert_int_equal(spans.count, 4);   /* launches at once, the others once they are known */
+    assert_int_equal(spans.count, 4); /* launches at once, the others once they are known */
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(spans.count, 8);
 
@@ -262,12 +263,16 @@ static void operations_are_stamped(void **state)
         size_t nth;
         const struct ha_cuda_span *what;
     } want[] = {
-        { copied, "link H2D", 0, &up }, { attended, "stream a", 0, &attend }, { merged, "stream a", 1, &merge }, { beside_it, "stream b", 0, &wait },
+        { copied, "link H2D", 0, &up },
+        { attended, "stream a", 0, &attend },
+        { merged, "stream a", 1, &merge },
+        { beside_it, "stream b", 0, &wait },
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         const struct ha_span *s = nth_of(want[i].lane, want[i].nth);
         assert_string_equal(s->name, want[i].what->name);
-        assert_true(s->kind == want[i].what->kind && s->bytes == want[i].what->bytes && s->zero_copy_bytes == want[i].what->zero_copy_bytes);
+        assert_true(s->kind == want[i].what->kind && s->bytes == want[i].what->bytes
+                    && s->zero_copy_bytes == want[i].what->zero_copy_bytes);
         /* from the event before it, which an idle stream comes to at once */
         assert_true(apart(s->begin_ns, want[i].ran.begin_ns) < 4000);
         assert_true(apart(s->end_ns, want[i].ran.end_ns) < 3000);
@@ -318,7 +323,8 @@ static void events_are_used_again(void **state)
         for (int n = 0; n < 300; n++) run(&stream[0], &merge, 1000);
         ha_cuda_trace_set(&device, NULL);
         assert_int_equal(spans.count, 600);
-        for (size_t n = 1; n < 300; n++) assert_true(nth_of("stream a", n)->begin_ns >= nth_of("stream a", n - 1)->end_ns);
+        for (size_t n = 1; n < 300; n++)
+            assert_true(nth_of("stream a", n)->begin_ns >= nth_of("stream a", n - 1)->end_ns);
     }
     assert_int_equal(events_made, 600 + 4);
 }
@@ -431,11 +437,11 @@ static void records_become_spans(void **state)
     fake->kernel("_Z7somehowv", 8, 2200, 2300);
     ha_cuda_span_end(&stream[1], ticket);
     ticket = ha_cuda_span_begin(&stream[1], &(struct ha_cuda_span){ HA_SPAN_KERNEL, "graph", 0, 0 });
-    fake->kernel("_Z9flag_wait9flag_args", 55, 2400, 2500);   /* a graph's kernels run on streams of its own */
+    fake->kernel("_Z9flag_wait9flag_args", 55, 2400, 2500); /* a graph's kernels run on streams of its own */
     fake->kernel("_Z9merge_few10merge_args", 55, 2500, 2600);
     ha_cuda_span_end(&stream[1], ticket);
-    fake->kernel("_Z9merge_few10merge_args", 7, 2700, 2800);         /* without an id, on a stream of ours */
-    fake->kernel("_Z9merge_few10merge_args", 99, 2900, 3000);        /* somebody else's */
+    fake->kernel("_Z9merge_few10merge_args", 7, 2700, 2800);  /* without an id, on a stream of ours */
+    fake->kernel("_Z9merge_few10merge_args", 99, 2900, 3000); /* somebody else's */
     size_t launches = spans.count;
     ha_cuda_trace_set(&device, NULL);
     assert_true(synchronised);
@@ -476,7 +482,7 @@ static void ids_do_not_outlive_their_trace(void **state)
         void *ticket = ha_cuda_span_begin(&stream[i % 2], i % 2 ? &merge : &attend);
         fake->kernel("_Z1av", 7 + (uint32_t)i % 2, 1000, 1500);
         ha_cuda_span_end(&stream[i % 2], ticket);
-        fake->late(1, 99, 1200, 1300);   /* of the first trace, in every one: elsewhere than on our streams */
+        fake->late(1, 99, 1200, 1300); /* of the first trace, in every one: elsewhere than on our streams */
         ha_cuda_trace_set(&device, NULL);
         assert_int_equal(spans.count, i ? 2 : 3);
         assert_string_equal(spans.span[1].name, i % 2 ? "merge" : "attend");
@@ -493,16 +499,16 @@ static void what_cupti_lost_is_counted(void **state)
     (void)state;
     ha_cuda_trace_set(&device, &sink);
     ticket = ha_cuda_span_begin(&stream[0], &up);
-    ha_cuda_span_end(&stream[0], ticket);                  /* bytes that no record tells of */
+    ha_cuda_span_end(&stream[0], ticket); /* bytes that no record tells of */
     ticket = ha_cuda_span_begin(&stream[0], &attend);
-    fake->kernel("_Z1av", 7, 0, 0);                        /* a record without a stamp, and so its zero-copy bytes */
+    fake->kernel("_Z1av", 7, 0, 0); /* a record without a stamp, and so its zero-copy bytes */
     ha_cuda_span_end(&stream[0], ticket);
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(ha_cuda_trace_lost(&device), 3);
     ha_cuda_trace_set(&device, &sink);
     fake->no_calls = true;
     ticket = ha_cuda_span_begin(&stream[0], &attend);
-    fake->kernel("_Z17ha_attend_combine7joining", 7, 100, 200);   /* seen, but not whose bytes */
+    fake->kernel("_Z17ha_attend_combine7joining", 7, 100, 200); /* seen, but not whose bytes */
     ha_cuda_span_end(&stream[0], ticket);
     spans.count = 0;
     ha_cuda_trace_set(&device, NULL);

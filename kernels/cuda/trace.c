@@ -14,8 +14,8 @@ struct ticket {
     struct ha_cuda_span span;
     const char *lane;
     uint64_t id, launch_ns;
-    cudaEvent_t begin, end;    /* of the events' source */
-    uint32_t stream;           /* of CUPTI's */
+    cudaEvent_t begin, end; /* of the events' source */
+    uint32_t stream;        /* of CUPTI's */
     bool recorded, delivered;
 };
 enum { BLOCK = 256 };
@@ -28,29 +28,32 @@ struct tie {
 
 struct ha_cuda_trace {
     struct ha_device *device;
-    struct ha_cupti *cupti;              /* NULL: events */
-    bool forced;                         /* CUPTI was asked for: without it there is no trace */
+    struct ha_cupti *cupti; /* NULL: events */
+    bool forced;            /* CUPTI was asked for: without it there is no trace */
     char source[32];
-    pthread_mutex_t switching;           /* held through a call of trace */
+    pthread_mutex_t switching; /* held through a call of trace */
     bool tracing;
 
-    pthread_mutex_t lock;                /* of all below */
+    pthread_mutex_t lock; /* of all below */
     pthread_cond_t closed;
-    const struct ha_span_sink *sink;     /* atomic, written under the lock */
+    const struct ha_span_sink *sink; /* atomic, written under the lock */
     struct ticket **blocks;
-    size_t blocks_count, used, open;     /* open: between begin and end */
-    uint64_t first_id;                   /* of this trace's tickets */
-    uint64_t lost;                       /* atomic, written under the lock */
+    size_t blocks_count, used, open; /* open: between begin and end */
+    uint64_t first_id;               /* of this trace's tickets */
+    uint64_t lost;                   /* atomic, written under the lock */
 
     cudaStream_t tie_stream;
-    struct tie tie[2];                   /* at the beginning and at the end */
+    struct tie tie[2]; /* at the beginning and at the end */
 };
 
 static struct ticket *nth(const struct ha_cuda_trace *t, size_t i) { return &t->blocks[i / BLOCK][i % BLOCK]; }
 
 static void lose(struct ha_cuda_trace *t, uint64_t spans) { __atomic_fetch_add(&t->lost, spans, __ATOMIC_RELAXED); }
 
-uint64_t ha_cuda_trace_lost(const struct ha_device *dev) { return __atomic_load_n(&dev->trace->lost, __ATOMIC_RELAXED); }
+uint64_t ha_cuda_trace_lost(const struct ha_device *dev)
+{
+    return __atomic_load_n(&dev->trace->lost, __ATOMIC_RELAXED);
+}
 
 const char *ha_cuda_trace_source(const struct ha_device *dev) { return dev->trace->source; }
 
@@ -63,7 +66,8 @@ static const char *lane_of(enum ha_span_kind kind, const char *stream)
 
 enum { TIES = 16 };
 
-/* An event on an idle stream is stamped between its record and the moment the host sees it: the narrowest of some tries. */
+/* An event on an idle stream is stamped between its record and the moment the host sees it: the narrowest of some
+ * tries. */
 static cudaError_t tie(struct ha_cuda_trace *t, struct tie *tie)
 {
     cudaError_t error = cudaSuccess;
@@ -114,12 +118,15 @@ static uint64_t on_host(const struct ha_cuda_trace *t, double device_ns, double 
     return (uint64_t)(first + (last - first) * share + device_ns);
 }
 
-static bool stamp(const struct ha_cuda_trace *t, const struct ticket *k, struct axis *axis, double last_ns, struct ha_span *span)
+static bool stamp(const struct ha_cuda_trace *t, const struct ticket *k, struct axis *axis, double last_ns,
+                  struct ha_span *span)
 {
     double begin_ns;
     float ms;
 
-    if (!k->recorded || !position(axis, k->begin, &begin_ns) || cudaEventElapsedTime(&ms, k->begin, k->end) != cudaSuccess) return false;
+    if (!k->recorded || !position(axis, k->begin, &begin_ns)
+        || cudaEventElapsedTime(&ms, k->begin, k->end) != cudaSuccess)
+        return false;
     span->begin_ns = on_host(t, begin_ns, last_ns);
     span->end_ns = on_host(t, begin_ns + fmax(0, (double)ms * 1e6), last_ns);
     return true;
@@ -135,19 +142,24 @@ static void finish_events(struct ha_cuda_trace *t)
         if (nth(t, i)->recorded && cudaEventSynchronize(nth(t, i)->end) != cudaSuccess) nth(t, i)->recorded = false;
     tied = tie(t, &t->tie[1]) == cudaSuccess;
     for (size_t i = 0; i < t->used && tied; i++) {
-        double ns;   /* hand the position on, so that the last tie is near an anchor */
+        double ns; /* hand the position on, so that the last tie is near an anchor */
         if (nth(t, i)->recorded) position(&axis, nth(t, i)->begin, &ns);
     }
     tied = tied && position(&axis, t->tie[1].event, &last_ns);
     axis = (struct axis){ t->tie[0].event, 0 };
     for (size_t i = 0; i < t->used; i++) {
         struct ticket *k = nth(t, i);
-        struct ha_span span = { .bytes = k->span.bytes, .zero_copy_bytes = k->span.zero_copy_bytes, .kind = k->span.kind,
-                                .lane = lane_of(k->span.kind, k->lane), .name = k->span.name };
+        struct ha_span span = { .bytes = k->span.bytes,
+                                .zero_copy_bytes = k->span.zero_copy_bytes,
+                                .kind = k->span.kind,
+                                .lane = lane_of(k->span.kind, k->lane),
+                                .name = k->span.name };
         if (tied && stamp(t, k, &axis, last_ns, &span)) k->sink->span(k->sink->self, &span);
         else lose(t, 1);
     }
-    if (tied) snprintf(t->source, sizeof t->source, "CUDA events, +-%.0f us", ceil(fmax(t->tie[0].off_ns, t->tie[1].off_ns) / 1e3));
+    if (tied)
+        snprintf(t->source, sizeof t->source, "CUDA events, +-%.0f us",
+                 ceil(fmax(t->tie[0].off_ns, t->tie[1].off_ns) / 1e3));
 }
 
 /* ---- CUPTI -------------------------------------------------------------------------------------- */
@@ -165,16 +177,24 @@ static const char *lane_by_stream(const struct ha_cuda_trace *t, uint32_t stream
 
 static void deliver(const struct ha_cuda_trace *t, const struct ha_cupti_record *r)
 {
-    struct ticket *k = r->id > t->first_id && r->id - t->first_id <= t->used ? nth(t, (size_t)(r->id - t->first_id - 1)) : NULL;
+    struct ticket *k = r->id > t->first_id && r->id - t->first_id <= t->used ? nth(t, (size_t)(r->id - t->first_id - 1))
+                                                                             : NULL;
     const struct ha_span_sink *sink = k ? k->sink : NULL;
     const char *stream = k ? k->lane : lane_by_stream(t, r->stream, &sink);
 
-    if (!stream) return;   /* not ours */
+    if (!stream) return; /* not ours */
     bool on_link = r->kind == HA_SPAN_H2D || r->kind == HA_SPAN_D2H;
     bool waits = r->kind == HA_SPAN_KERNEL && k && k->span.kind == HA_SPAN_WAIT;
     struct ha_span span = {
-        .begin_ns = r->begin_ns, .end_ns = r->end_ns, .bytes = r->bytes, .kind = waits ? HA_SPAN_WAIT : r->kind,
-        .lane = lane_of(r->kind, stream), .name = r->name ? r->name : k ? k->span.name : on_link ? "copy" : "kernel",
+        .begin_ns = r->begin_ns,
+        .end_ns = r->end_ns,
+        .bytes = r->bytes,
+        .kind = waits ? HA_SPAN_WAIT : r->kind,
+        .lane = lane_of(r->kind, stream),
+        .name = r->name   ? r->name
+                : k       ? k->span.name
+                : on_link ? "copy"
+                          : "kernel",
     };
     /* what kernels read over the link CUPTI does not see: the operation's own count, with its first kernel */
     if (k && r->kind == HA_SPAN_KERNEL) {
@@ -211,7 +231,7 @@ static bool start(struct ha_cuda_trace *t)
         ha_cuda_fail(t->device, "tracing: %s", why.text);
         return false;
     }
-    if (t->cupti) {   /* events from now on, and info says so */
+    if (t->cupti) { /* events from now on, and info says so */
         ha_cupti_close(t->cupti);
         t->cupti = NULL;
         snprintf(t->source, sizeof t->source, "CUDA events");
@@ -279,7 +299,8 @@ static struct ticket *open_ticket(struct ha_cuda_trace *t)
 static bool record_begin(struct ticket *k, cudaStream_t stream)
 {
     return (k->begin || cudaEventCreateWithFlags(&k->begin, cudaEventDefault) == cudaSuccess)
-           && (k->end || cudaEventCreateWithFlags(&k->end, cudaEventDefault) == cudaSuccess) && cudaEventRecord(k->begin, stream) == cudaSuccess;
+           && (k->end || cudaEventCreateWithFlags(&k->end, cudaEventDefault) == cudaSuccess)
+           && cudaEventRecord(k->begin, stream) == cudaSuccess;
 }
 
 void *ha_cuda_span_begin(struct ha_stream *stream, const struct ha_cuda_span *span)
@@ -306,7 +327,9 @@ void ha_cuda_span_end(struct ha_stream *stream, void *ticket)
     struct ticket *k = ticket;
 
     if (!k) return;
-    struct ha_span span = { .begin_ns = k->launch_ns, .end_ns = ha_now_ns(), .kind = HA_SPAN_LAUNCH, .lane = "launch", .name = k->span.name };
+    struct ha_span span = {
+        .begin_ns = k->launch_ns, .end_ns = ha_now_ns(), .kind = HA_SPAN_LAUNCH, .lane = "launch", .name = k->span.name
+    };
     if (t->cupti) ha_cupti_pop(t->cupti);
     else k->recorded = k->recorded && cudaEventRecord(k->end, stream->cuda) == cudaSuccess;
     k->sink->span(k->sink->self, &span);
@@ -334,7 +357,7 @@ static enum ha_status choose(struct ha_cuda_trace *t, struct ha_why *why)
     if (status != HA_OK) return HA_ERROR;
     snprintf(t->source, sizeof t->source, "CUPTI");
     if (!t->forced) return HA_OK;
-    status = ha_cupti_start(t->cupti, why);   /* rather now than in the middle of a run */
+    status = ha_cupti_start(t->cupti, why); /* rather now than in the middle of a run */
     if (status == HA_OK) ha_cupti_stop(t->cupti, &count, &lost);
     return status;
 }

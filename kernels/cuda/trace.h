@@ -9,24 +9,24 @@
 
 /* What ran on the device. */
 struct ha_cupti_record {
-    uint64_t begin_ns, end_ns;    /* CLOCK_MONOTONIC_RAW */
-    uint64_t bytes;               /* of a copy */
-    uint64_t id;                  /* that was pushed by the thread that enqueued it; 0: none */
-    enum ha_span_kind kind;       /* KERNEL, WAIT, H2D, D2H, D2D */
+    uint64_t begin_ns, end_ns; /* CLOCK_MONOTONIC_RAW */
+    uint64_t bytes;            /* of a copy */
+    uint64_t id;               /* that was pushed by the thread that enqueued it; 0: none */
+    enum ha_span_kind kind;    /* KERNEL, WAIT, H2D, D2H, D2D */
     uint32_t stream, correlation;
-    const char *name;             /* of the operation that the kernel belongs to, static; NULL: not one of ours */
+    const char *name; /* of the operation that the kernel belongs to, static; NULL: not one of ours */
 };
 
 struct ha_cupti;
 
-/* HABENCH_CUPTI: a path, "off", or unset: wherever the loader and the usual places of the toolkit have it. HA_WAIVED: there
- * is none; HA_ERROR: the one that was named is of no use. Loading it measures nothing yet. */
+/* HABENCH_CUPTI: a path, "off", or unset: wherever the loader and the usual places of the toolkit have it. HA_WAIVED:
+ * there is none; HA_ERROR: the one that was named is of no use. Loading it measures nothing yet. */
 enum ha_status ha_cupti_open(struct ha_cupti **cupti, struct ha_why *why);
 void ha_cupti_close(struct ha_cupti *cupti);
 
 enum ha_status ha_cupti_start(struct ha_cupti *cupti, struct ha_why *why);
-/* Ends it and gives what was recorded since, in order of time; valid until the next start. The device has to be synchronised
- * before. lost: records that CUPTI dropped, or could not stamp. */
+/* Ends it and gives what was recorded since, in order of time; valid until the next start. The device has to be
+ * synchronised before. lost: records that CUPTI dropped, or could not stamp. */
 const struct ha_cupti_record *ha_cupti_stop(struct ha_cupti *cupti, size_t *count, uint64_t *lost);
 
 /* What the calling thread enqueues from push to pop carries the id, not 0. */

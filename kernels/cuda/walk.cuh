@@ -12,8 +12,8 @@
 enum { HA_WALK_THREADS = 256, HA_WALK_DEPTH = 8 };
 
 struct ha_cuda_walk {
-    uint64_t pieces, in_row;           /* all of them; of one row */
-    uint64_t step_rows, step_pieces;   /* from a thread's piece to its next one */
+    uint64_t pieces, in_row;         /* all of them; of one row */
+    uint64_t step_rows, step_pieces; /* from a thread's piece to its next one */
 };
 
 struct ha_cuda_step {
@@ -30,7 +30,7 @@ static inline struct ha_cuda_walk ha_cuda_walk_over(uint64_t rows, uint64_t in_r
 /* Little work is spread over as many blocks as there is room for, at one piece a thread. */
 static inline bool ha_cuda_walk_is_deep(const struct ha_cuda_walk *w, unsigned multiprocessors)
 {
-    enum { RESIDENT = 8 };  /* blocks of a multiprocessor that holds 2048 threads */
+    enum { RESIDENT = 8 }; /* blocks of a multiprocessor that holds 2048 threads */
     return w->pieces > (uint64_t)multiprocessors * RESIDENT * HA_WALK_THREADS;
 }
 
@@ -41,7 +41,8 @@ static inline uint64_t ha_cuda_walk_blocks(const struct ha_cuda_walk *w, unsigne
 }
 
 /* the thread's first piece; its index among all is *at */
-__device__ __forceinline__ struct ha_cuda_step ha_cuda_walk_begin(const struct ha_cuda_walk *w, unsigned depth, uint64_t *at)
+__device__ __forceinline__ struct ha_cuda_step ha_cuda_walk_begin(const struct ha_cuda_walk *w, unsigned depth,
+                                                                  uint64_t *at)
 {
     *at = (uint64_t)blockIdx.x * HA_WALK_THREADS * depth + threadIdx.x;
     return { *at / w->in_row, *at % w->in_row };

@@ -25,7 +25,8 @@ void ha_host_fail_deadlock(struct ha_device *dev)
     pthread_mutex_lock(&dev->lock);
     if (!dev->failed) {
         char wait[160];
-        size_t used = (size_t)snprintf(dev->failure, sizeof dev->failure, "deadlock: a flag was waited for longer than %.3g ms",
+        size_t used = (size_t)snprintf(dev->failure, sizeof dev->failure,
+                                       "deadlock: a flag was waited for longer than %.3g ms",
                                        (double)dev->wait_limit_ns * 1e-6);
         for (const struct ha_stream *s = dev->streams; s && used < sizeof dev->failure; s = s->next)
             if (s->waiting) {
@@ -79,9 +80,14 @@ void ha_host_span_done(struct ha_device *dev)
 
 static enum ha_status no_kernels(const struct ha_kernels *k, struct ha_why *why)
 {
-    const char *missing = !k ? "kernel table" : !k->attend ? "attend" : !k->attend_chunk ? "attend_chunk"
-                        : !k->attend_scratch_bytes ? "attend_scratch_bytes" : !k->merge ? "merge" : NULL;
-    return missing ? ha_why(why, HA_ERROR, "host device: computes with the CPU's kernels and was given no %s", missing) : HA_OK;
+    const char *missing = !k                         ? "kernel table"
+                          : !k->attend               ? "attend"
+                          : !k->attend_chunk         ? "attend_chunk"
+                          : !k->attend_scratch_bytes ? "attend_scratch_bytes"
+                          : !k->merge                ? "merge"
+                                                     : NULL;
+    return missing ? ha_why(why, HA_ERROR, "host device: computes with the CPU's kernels and was given no %s", missing)
+                   : HA_OK;
 }
 
 static enum ha_status host_open(struct ha_device **out, const struct ha_device_config *config, struct ha_why *why)
@@ -136,8 +142,10 @@ static void host_info(struct ha_device *dev, struct ha_device_info *info)
         info->profile[t] = dev->kernels.profile;
         info->products[t] = ha_host_products_profile();
     }
-    if (ha_host_products_absent()) snprintf(info->no_products, sizeof info->no_products, "%s", ha_host_products_absent());
-    if (info->merge.states_max == 0 || info->merge.states_max > HA_HOST_STATES_MAX) info->merge.states_max = HA_HOST_STATES_MAX;
+    if (ha_host_products_absent())
+        snprintf(info->no_products, sizeof info->no_products, "%s", ha_host_products_absent());
+    if (info->merge.states_max == 0 || info->merge.states_max > HA_HOST_STATES_MAX)
+        info->merge.states_max = HA_HOST_STATES_MAX;
     snprintf(info->name, sizeof info->name, "host memory, %s kernels", dev->kernels.name);
     ha_host_memory_size(&info->memory_bytes, &info->memory_free_bytes);
     pthread_mutex_lock(&dev->lock);
@@ -146,10 +154,7 @@ static void host_info(struct ha_device *dev, struct ha_device_info *info)
     if (info->compute_threads == 0) info->compute_threads = 1;
 }
 
-static const char *host_failure(struct ha_device *dev)
-{
-    return ha_host_failed(dev) ? dev->failure : NULL;
-}
+static const char *host_failure(struct ha_device *dev) { return ha_host_failed(dev) ? dev->failure : NULL; }
 
 static void host_trace(struct ha_device *dev, const struct ha_span_sink *sink)
 {

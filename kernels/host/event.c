@@ -13,7 +13,7 @@
 struct ha_event {
     struct ha_device *device;
     pthread_mutex_t lock;
-    struct ha_stream *stream;  /* of the latest record, or NULL */
+    struct ha_stream *stream; /* of the latest record, or NULL */
     uint64_t ticket;
 };
 
@@ -36,7 +36,8 @@ void ha_host_event_destroy(struct ha_event *e)
 
 static enum ha_status not_in_a_graph(const struct ha_stream *s, const char *operation)
 {
-    return ha_host_fail(s->device, "%s on %s: between graph_begin and graph_end, and a graph of this device holds no events",
+    return ha_host_fail(s->device,
+                        "%s on %s: between graph_begin and graph_end, and a graph of this device holds no events",
                         operation, s->lane);
 }
 
@@ -68,8 +69,9 @@ static void describe_event_wait(const struct ha_host_op *op, char *text, size_t 
 
 enum ha_status ha_host_stream_wait(struct ha_stream *s, struct ha_event *e)
 {
-    static const struct ha_host_verb verb = { .name = "stream_wait", .kind = HA_SPAN_WAIT, .run = run_event_wait,
-                                              .describe = describe_event_wait };
+    static const struct ha_host_verb verb = {
+        .name = "stream_wait", .kind = HA_SPAN_WAIT, .run = run_event_wait, .describe = describe_event_wait
+    };
     if (s->capture) return not_in_a_graph(s, verb.name);
     pthread_mutex_lock(&e->lock);
     struct ha_host_op op = { .verb = &verb, .u.event = { e->stream, e->ticket } };
@@ -142,8 +144,9 @@ static void describe_flag_wait(const struct ha_host_op *op, char *text, size_t b
 
 enum ha_status ha_host_flag_wait(struct ha_stream *s, const uint32_t *flag, uint32_t at_least)
 {
-    static const struct ha_host_verb verb = { .name = "flag_wait", .kind = HA_SPAN_WAIT, .run = run_flag_wait,
-                                              .describe = describe_flag_wait };
+    static const struct ha_host_verb verb = {
+        .name = "flag_wait", .kind = HA_SPAN_WAIT, .run = run_flag_wait, .describe = describe_flag_wait
+    };
     if (!ha_host_operand(s, verb.name, "flag", flag, sizeof *flag, HA_AT_MAPPED)) return HA_ERROR;
     struct ha_host_op op = { .verb = &verb, .u.wait = { flag, at_least } };
     return ha_host_enqueue(s, &op, NULL, 0);

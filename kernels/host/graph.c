@@ -17,7 +17,7 @@ struct ha_graph {
     struct ha_device *device;
     struct ha_graph *next;
     struct kept *head, **tail;
-    bool live;               /* atomic; false once destroyed */
+    bool live; /* atomic; false once destroyed */
 };
 
 static void kept_free(struct ha_graph *g)
@@ -42,7 +42,8 @@ enum ha_status ha_host_graph_begin(struct ha_stream *s)
     return HA_OK;
 }
 
-enum ha_status ha_host_graph_keep(struct ha_stream *s, const struct ha_host_op *op, const void *array, size_t array_bytes)
+enum ha_status ha_host_graph_keep(struct ha_stream *s, const struct ha_host_op *op, const void *array,
+                                  size_t array_bytes)
 {
     struct kept *k = calloc(1, sizeof *k);
     void *copy = k && array_bytes ? malloc(array_bytes) : NULL;
@@ -86,7 +87,8 @@ enum ha_status ha_host_graph_end(struct ha_stream *s, struct ha_graph **graph, s
 
 enum ha_status ha_host_graph_launch(struct ha_graph *g, struct ha_stream *s)
 {
-    if (g->device != s->device) return ha_host_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
+    if (g->device != s->device)
+        return ha_host_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
     if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
         return ha_host_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
     for (const struct kept *k = g->head; k; k = k->next) {

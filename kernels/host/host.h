@@ -23,12 +23,13 @@ struct ha_host_memory {
 };
 
 void ha_host_memory_size(uint64_t *total_bytes, uint64_t *free_bytes);
-enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why);
+enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                 struct ha_why *why);
 void ha_host_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr);
 /* Where [ptr, ptr+bytes) lies. If that is not one of `allowed`, or the range leaves its allocation,
  * the device fails with operation, stream and role, and the answer is 0. bytes = 0 is always right. */
 enum ha_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
-                                   size_t bytes, unsigned allowed);
+                              size_t bytes, unsigned allowed);
 
 /* ---- operations */
 
@@ -38,7 +39,7 @@ struct ha_host_op;
 struct ha_host_verb {
     const char *name;
     enum ha_span_kind kind;
-    bool on_link;            /* then kind is H2D or D2H and says which */
+    bool on_link; /* then kind is H2D or D2H and says which */
     void (*run)(struct ha_stream *stream, const struct ha_host_op *op, const void *array);
     /* of those that wait: for what, and how far that is */
     void (*describe)(const struct ha_host_op *op, char *text, size_t bytes);
@@ -47,21 +48,46 @@ struct ha_host_verb {
 struct ha_host_op {
     const struct ha_host_verb *verb;
     uint64_t bytes, zero_copy_bytes;
-    size_t scratch_bytes;    /* what run needs; the stream that queues it puts as much at scratch */
+    size_t scratch_bytes; /* what run needs; the stream that queues it puts as much at scratch */
     void *scratch;
     union {
-        struct { char *dst; const char *src; size_t dst_stride, src_stride, row_bytes, rows; } copy;
-        struct { uint32_t *flag; uint32_t value; } write;
-        struct { const uint32_t *flag; uint32_t at_least; } wait;
-        struct { struct ha_stream *stream; uint64_t ticket; } event;
-        struct { void (*fn)(void *arg); void *arg; } host;
+        struct {
+            char *dst;
+            const char *src;
+            size_t dst_stride, src_stride, row_bytes, rows;
+        } copy;
+        struct {
+            uint32_t *flag;
+            uint32_t value;
+        } write;
+        struct {
+            const uint32_t *flag;
+            uint32_t at_least;
+        } wait;
+        struct {
+            struct ha_stream *stream;
+            uint64_t ticket;
+        } event;
+        struct {
+            void (*fn)(void *arg);
+            void *arg;
+        } host;
         struct ha_device_attend attend;
         struct ha_device_product product;
         struct ha_merge merge;
         struct ha_device_blend blend;
-        struct { struct ha_device_move args; size_t dst_room, src_room; } move;
-        struct { size_t count; } pieces;
-        struct { const uint32_t *word; size_t words; uint32_t *sum; } read;
+        struct {
+            struct ha_device_move args;
+            size_t dst_room, src_room;
+        } move;
+        struct {
+            size_t count;
+        } pieces;
+        struct {
+            const uint32_t *word;
+            size_t words;
+            uint32_t *sum;
+        } read;
         uint64_t spin_ns;
     } u;
 };
@@ -76,29 +102,32 @@ struct ha_stream {
     struct ha_device *device;
     struct ha_stream *next;
     bool live;
-    char lane[96];           /* "stream NAME", or "stream NAME 2" while another is live */
+    char lane[96]; /* "stream NAME", or "stream NAME 2" while another is live */
     char name[64];
     pthread_t thread;
-    struct ha_graph *capture;  /* what is enqueued goes there, or NULL; of the thread that feeds the stream */
+    struct ha_graph *capture; /* what is enqueued goes there, or NULL; of the thread that feeds the stream */
 
-    pthread_mutex_t lock;    /* of all below but `waiting` */
+    pthread_mutex_t lock; /* of all below but `waiting` */
     pthread_cond_t work, moved;
-    struct ha_host_node *head, **tail, *spare[2];  /* spare: without and with room for an array */
-    uint64_t enqueued, done; /* operations; atomic, written under the lock */
-    unsigned sleepers;       /* threads that wait for `moved` */
+    struct ha_host_node *head, **tail, *spare[2]; /* spare: without and with room for an array */
+    uint64_t enqueued, done;                      /* operations; atomic, written under the lock */
+    unsigned sleepers;                            /* threads that wait for `moved` */
     bool idle, stopping;
-    void *scratch[HA_HOST_SCRATCH_MAX];  /* of attend; the last is in use, queued work may use the others */
+    void *scratch[HA_HOST_SCRATCH_MAX]; /* of attend; the last is in use, queued work may use the others */
     size_t scratch_count, scratch_bytes;
 
-    const struct ha_host_op *waiting;    /* under the device's lock: what it is held up by */
+    const struct ha_host_op *waiting; /* under the device's lock: what it is held up by */
 };
 
-enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why);
+enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
+                                     struct ha_why *why);
 void ha_host_stream_destroy(struct ha_stream *stream);
 void ha_host_stream_free(struct ha_stream *stream);
 enum ha_status ha_host_stream_sync(struct ha_stream *stream);
-/* Queues the operation, or keeps it in the graph that the stream captures. Copies op and array; both may die on return. */
-enum ha_status ha_host_enqueue(struct ha_stream *stream, const struct ha_host_op *op, const void *array, size_t array_bytes);
+/* Queues the operation, or keeps it in the graph that the stream captures. Copies op and array; both may die on return.
+ */
+enum ha_status ha_host_enqueue(struct ha_stream *stream, const struct ha_host_op *op, const void *array,
+                               size_t array_bytes);
 /* Returns when the first `ticket` operations of the stream are done. */
 void ha_host_stream_await(struct ha_stream *stream, uint64_t ticket);
 uint64_t ha_host_stream_enqueued(struct ha_stream *stream);
@@ -128,7 +157,8 @@ enum ha_status ha_host_graph_begin(struct ha_stream *stream);
 enum ha_status ha_host_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
 enum ha_status ha_host_graph_launch(struct ha_graph *graph, struct ha_stream *stream);
 void ha_host_graph_destroy(struct ha_graph *graph);
-enum ha_status ha_host_graph_keep(struct ha_stream *stream, const struct ha_host_op *op, const void *array, size_t array_bytes);
+enum ha_status ha_host_graph_keep(struct ha_stream *stream, const struct ha_host_op *op, const void *array,
+                                  size_t array_bytes);
 /* Forgets what the stream has captured so far. */
 void ha_host_graph_drop(struct ha_stream *stream);
 void ha_host_graphs_free(struct ha_device *dev);
@@ -136,8 +166,8 @@ void ha_host_graphs_free(struct ha_device *dev);
 /* ---- launch.c */
 
 enum ha_status ha_host_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir);
-enum ha_status ha_host_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src, size_t src_stride,
-                               size_t row_bytes, size_t rows, enum ha_direction dir);
+enum ha_status ha_host_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
+                               size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir);
 enum ha_status ha_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
 enum ha_status ha_host_attend(struct ha_stream *stream, const struct ha_device_attend *args);
 /* Whether the operands of an attention are as they must be; counts what it reads over the link into op. */
@@ -148,7 +178,8 @@ enum ha_status ha_host_blend(struct ha_stream *stream, const struct ha_device_bl
 /* ---- move.c */
 
 enum ha_status ha_host_move(struct ha_stream *stream, const struct ha_device_move *args);
-enum ha_status ha_host_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
+enum ha_status ha_host_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                   enum ha_direction dir);
 enum ha_status ha_host_read(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
 enum ha_status ha_host_spin(struct ha_stream *stream, uint64_t ns);
 /* A stand-in for GDRCopy: device memory is the host's already. */
@@ -179,20 +210,23 @@ struct ha_device {
     struct ha_kernels kernels;
     uint64_t wait_limit_ns;
     struct ha_host_memory memory;
-    struct ha_host_link link[2];   /* HA_H2D, HA_D2H */
+    struct ha_host_link link[2]; /* HA_H2D, HA_D2H */
 
-    pthread_mutex_t lock;          /* of the lists, of `waiting`, of the failure and of tracing */
+    pthread_mutex_t lock; /* of the lists, of `waiting`, of the failure and of tracing */
     struct ha_stream *streams;
     struct ha_graph *graphs;
-    bool failed;                   /* atomic; set after the text */
+    bool failed; /* atomic; set after the text */
     char failure[1024];
 
-    const struct ha_span_sink *sink;  /* atomic, written under the lock */
-    uint64_t spans_due;            /* operations enqueued with a sink and not done */
+    const struct ha_span_sink *sink; /* atomic, written under the lock */
+    uint64_t spans_due;              /* operations enqueued with a sink and not done */
     pthread_cond_t spans_done;
 };
 
-static inline bool ha_host_failed(const struct ha_device *dev) { return __atomic_load_n(&dev->failed, __ATOMIC_ACQUIRE); }
+static inline bool ha_host_failed(const struct ha_device *dev)
+{
+    return __atomic_load_n(&dev->failed, __ATOMIC_ACQUIRE);
+}
 
 /* Keeps the first failure. */
 enum ha_status ha_host_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -18,14 +18,16 @@ void ha_host_memory_size(uint64_t *total_bytes, uint64_t *free_bytes)
     fclose(file);
 }
 
-enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                 struct ha_why *why)
 {
     struct ha_host_memory *m = &dev->memory;
     uint64_t total, available;
     ha_host_memory_size(&total, &available);
     /* Linux would grant it and kill the process at first touch */
     if (bytes > available - available / 16)
-        return ha_why(why, HA_ERROR, "host device: %zu bytes of %s memory asked for, %llu available; use a smaller case", bytes,
+        return ha_why(why, HA_ERROR,
+                      "host device: %zu bytes of %s memory asked for, %llu available; use a smaller case", bytes,
                       ha_memory_name(kind), (unsigned long long)available);
     void *block = ha_alloc(m->arena, bytes, HA_TAG_SCRATCH, why);
     if (!block) return HA_ERROR;
@@ -49,8 +51,8 @@ void ha_host_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
     if (ha_arena_check(m->arena, &why) != HA_OK) ha_host_fail(dev, "device memory is damaged: %s", why.text);
 }
 
-enum ha_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr, size_t bytes,
-                              unsigned allowed)
+enum ha_place ha_host_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
+                              size_t bytes, unsigned allowed)
 {
     struct ha_why why;
     const enum ha_place place = ha_regions_place(&stream->device->memory.regions, role, ptr, bytes, allowed, &why);

@@ -13,13 +13,15 @@
 
 /* One side of a move: device or mapped memory, rows that stay within their allocation. Rows that an index chooses
  * are only known when the move runs; until then `room`, what the allocation has behind ptr, is kept. */
-static bool side(struct ha_stream *s, struct ha_host_op *op, const char *role, const void *ptr, size_t stride, const uint32_t *index,
-                 size_t *room)
+static bool side(struct ha_stream *s, struct ha_host_op *op, const char *role, const void *ptr, size_t stride,
+                 const uint32_t *index, size_t *room)
 {
     const struct ha_device_move *m = &op->u.move.args;
     size_t span;
-    if (__builtin_mul_overflow(m->rows - 1, stride, &span) || __builtin_add_overflow(span, m->row_bytes, &span)) span = SIZE_MAX;
-    const enum ha_place place = ha_host_operand(s, op->verb->name, role, ptr, index ? 1 : span, HA_AT_DEVICE | HA_AT_MAPPED);
+    if (__builtin_mul_overflow(m->rows - 1, stride, &span) || __builtin_add_overflow(span, m->row_bytes, &span))
+        span = SIZE_MAX;
+    const enum ha_place place = ha_host_operand(s, op->verb->name, role, ptr, index ? 1 : span,
+                                                HA_AT_DEVICE | HA_AT_MAPPED);
     if (place == HA_AT_MAPPED) op->zero_copy_bytes += m->rows * m->row_bytes;
     *room = place && index ? ha_regions_room(&s->device->memory.regions, ptr, NULL) : SIZE_MAX;
     return place != 0;
@@ -34,13 +36,14 @@ static bool index_fits(struct ha_stream *s, struct ha_host_op *op, const char *r
 }
 
 /* Where row i of a side begins, or SIZE_MAX and the device has failed. */
-static size_t row_at(struct ha_stream *s, const char *role, const uint32_t *index, size_t i, size_t stride, size_t row_bytes, size_t room)
+static size_t row_at(struct ha_stream *s, const char *role, const uint32_t *index, size_t i, size_t stride,
+                     size_t row_bytes, size_t room)
 {
     const size_t row = index ? index[i] : i;
     size_t at;
     if (!__builtin_mul_overflow(row, stride, &at) && at <= room && row_bytes <= room - at) return at;
-    ha_host_fail(s->device, "move on %s: row %zu of %zu bytes, which the %s index names at %zu, leaves its allocation", s->lane, row,
-                 row_bytes, role, i);
+    ha_host_fail(s->device, "move on %s: row %zu of %zu bytes, which the %s index names at %zu, leaves its allocation",
+                 s->lane, row, row_bytes, role, i);
     return SIZE_MAX;
 }
 
@@ -49,13 +52,16 @@ static void run_move(struct ha_stream *s, const struct ha_host_op *op, const voi
     (void)array;
     const struct ha_device_move *m = &op->u.move.args;
     for (size_t i = 0; i < m->rows; i++) {
-        const size_t to = row_at(s, "destination", m->dst_index, i, m->dst_stride_bytes, m->row_bytes, op->u.move.dst_room);
-        const size_t from = row_at(s, "source", m->src_index, i, m->src_stride_bytes, m->row_bytes, op->u.move.src_room);
+        const size_t to = row_at(s, "destination", m->dst_index, i, m->dst_stride_bytes, m->row_bytes,
+                                 op->u.move.dst_room);
+        const size_t from = row_at(s, "source", m->src_index, i, m->src_stride_bytes, m->row_bytes,
+                                   op->u.move.src_room);
         if (to == SIZE_MAX || from == SIZE_MAX) return;
         char *dst = (char *)m->dst + to;
         const char *src = (const char *)m->src + from;
         if ((uintptr_t)dst < (uintptr_t)src + m->row_bytes && (uintptr_t)src < (uintptr_t)dst + m->row_bytes) {
-            ha_host_fail(s->device, "move on %s: row %zu comes from %p and goes to %p, which overlap", s->lane, i, (const void *)src, (void *)dst);
+            ha_host_fail(s->device, "move on %s: row %zu comes from %p and goes to %p, which overlap", s->lane, i,
+                         (const void *)src, (void *)dst);
             return;
         }
         memcpy(dst, src, m->row_bytes);
@@ -70,12 +76,14 @@ enum ha_status ha_host_move(struct ha_stream *s, const struct ha_device_move *ar
     if (__builtin_mul_overflow(args->rows, args->row_bytes, &bytes))
         return ha_host_fail(s->device, "move on %s: %zu rows of %zu bytes", s->lane, args->rows, args->row_bytes);
     if (bytes == 0) op.u.move.args.rows = 0;
-    else if (!index_fits(s, &op, "destination index", args->dst_index) || !index_fits(s, &op, "source index", args->src_index)
+    else if (!index_fits(s, &op, "destination index", args->dst_index)
+             || !index_fits(s, &op, "source index", args->src_index)
              || !side(s, &op, "destination", args->dst, args->dst_stride_bytes, args->dst_index, &op.u.move.dst_room)
              || !side(s, &op, "source", args->src, args->src_stride_bytes, args->src_index, &op.u.move.src_room))
         return HA_ERROR;
     if (op.u.move.args.rows > 1 && args->dst_stride_bytes < args->row_bytes)
-        return ha_host_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, args->row_bytes, args->dst_stride_bytes);
+        return ha_host_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, args->row_bytes,
+                            args->dst_stride_bytes);
     return ha_host_enqueue(s, &op, NULL, 0);
 }
 
@@ -100,8 +108,10 @@ static bool piece_fits(struct ha_stream *s, const char *name, const struct piece
     if (!ha_host_operand(s, name, "destination", p->dst, p->bytes, dir == HA_D2H ? host : HA_AT_DEVICE)
         || !ha_host_operand(s, name, "source", p->src, p->bytes, dir == HA_H2D ? host : HA_AT_DEVICE))
         return false;
-    if ((uintptr_t)p->dst >= (uintptr_t)p->src + p->bytes || (uintptr_t)p->src >= (uintptr_t)p->dst + p->bytes) return true;
-    ha_host_fail(s->device, "%s on %s: source %p and destination %p overlap", name, s->lane, (const void *)p->src, (void *)p->dst);
+    if ((uintptr_t)p->dst >= (uintptr_t)p->src + p->bytes || (uintptr_t)p->src >= (uintptr_t)p->dst + p->bytes)
+        return true;
+    ha_host_fail(s->device, "%s on %s: source %p and destination %p overlap", name, s->lane, (const void *)p->src,
+                 (void *)p->dst);
     return false;
 }
 
@@ -114,7 +124,8 @@ enum ha_status ha_host_copy_pieces(struct ha_stream *s, const struct ha_device_p
     };
     struct ha_host_op op = { .verb = &verb[dir] };
     struct piece *array = calloc(pieces->count ? pieces->count : 1, sizeof *array);
-    if (!array) return ha_host_fail(s->device, "%s on %s: no memory for %zu pieces", op.verb->name, s->lane, pieces->count);
+    if (!array)
+        return ha_host_fail(s->device, "%s on %s: no memory for %zu pieces", op.verb->name, s->lane, pieces->count);
     bool fits = true;
     for (size_t i = 0; i < pieces->count && fits; i++) {
         const struct piece p = { pieces->dst[i], pieces->src[i], pieces->bytes[i] };
@@ -178,7 +189,9 @@ enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes
     enum ha_memory kind = HA_MEM_PINNED;
     const size_t room = ha_regions_room(&dev->memory.regions, ptr, &kind);
     if (room == 0 || kind != HA_MEM_DEVICE || bytes > room)
-        return ha_why(why, HA_ERROR, "host device: map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr, bytes);
+        return ha_why(why, HA_ERROR,
+                      "host device: map_device: [%p, +%zu bytes) is not within an allocation of device memory", ptr,
+                      bytes);
     *host = ptr;
     return HA_OK;
 }

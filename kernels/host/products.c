@@ -15,8 +15,8 @@
 /* ---- the library: looked for once, kept */
 
 enum { CBLAS_ROWS = 101, CBLAS_AS_IS = 111, CBLAS_TRANSPOSED = 112 };
-typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
-                      float beta, float *c, int ldc);
+typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
+                      const float *b, int ldb, float beta, float *c, int ldc);
 
 static struct {
     sgemm_fn *sgemm;
@@ -32,7 +32,8 @@ static void look_up(void *library, const char *name, void *fn)
 
 static void load(void)
 {
-    const char *named = getenv("HABENCH_BLAS"), *names[] = { named && *named ? named : "libopenblas.so.0", "libblas.so.3" };
+    const char *named = getenv("HABENCH_BLAS"),
+               *names[] = { named && *named ? named : "libopenblas.so.0", "libblas.so.3" };
     const size_t count = named && *named ? 1 : sizeof names / sizeof *names;
     for (size_t i = 0; i < count && !blas.sgemm; i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -46,7 +47,9 @@ static void load(void)
     }
     if (blas.sgemm) return;
     if (count == 1) snprintf(blas.absent, sizeof blas.absent, "no CBLAS in HABENCH_BLAS=%.100s", named);
-    else snprintf(blas.absent, sizeof blas.absent, "no BLAS: neither libopenblas.so.0 nor libblas.so.3; install libopenblas0-pthread");
+    else
+        snprintf(blas.absent, sizeof blas.absent,
+                 "no BLAS: neither libopenblas.so.0 nor libblas.so.3; install libopenblas0-pthread");
 }
 
 const char *ha_host_products_absent(void)
@@ -56,12 +59,13 @@ const char *ha_host_products_absent(void)
     return blas.sgemm ? NULL : blas.absent;
 }
 
-/* c [m][n] = a [m][k] b [k][n], or b [n][k] transposed; add: c +=. A BLAS that is given a stride of 0 ends the process. */
-static void multiply(const float *a, size_t lda, const float *b, size_t ldb, bool transposed, float *c, size_t ldc, size_t m, size_t n,
-                     size_t k, bool add)
+/* c [m][n] = a [m][k] b [k][n], or b [n][k] transposed; add: c +=. A BLAS that is given a stride of 0 ends the process.
+ */
+static void multiply(const float *a, size_t lda, const float *b, size_t ldb, bool transposed, float *c, size_t ldc,
+                     size_t m, size_t n, size_t k, bool add)
 {
-    blas.sgemm(CBLAS_ROWS, CBLAS_AS_IS, transposed ? CBLAS_TRANSPOSED : CBLAS_AS_IS, (int)m, (int)n, (int)k, 1.0f, a, (int)(lda ? lda : 1),
-               b, (int)(ldb ? ldb : 1), add ? 1.0f : 0.0f, c, (int)ldc);
+    blas.sgemm(CBLAS_ROWS, CBLAS_AS_IS, transposed ? CBLAS_TRANSPOSED : CBLAS_AS_IS, (int)m, (int)n, (int)k, 1.0f, a,
+               (int)(lda ? lda : 1), b, (int)(ldb ? ldb : 1), add ? 1.0f : 0.0f, c, (int)ldc);
 }
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -92,7 +96,8 @@ static void run_product(struct ha_stream *s, const struct ha_host_op *op, const 
             load_rows(p->w, j, cols, p->k, p->dtype, w);
             multiply(x, p->k, w, p->k, true, y, cols, rows, cols, p->k, false);
             for (size_t r = 0; r < rows; r++)
-                ha_store_row((char *)p->y + ((i + r) * p->n + j) * ha_dtype_bytes(p->dtype), cols, p->dtype, y + r * cols);
+                ha_store_row((char *)p->y + ((i + r) * p->n + j) * ha_dtype_bytes(p->dtype), cols, p->dtype,
+                             y + r * cols);
         }
     }
 }
@@ -100,11 +105,14 @@ static void run_product(struct ha_stream *s, const struct ha_host_op *op, const 
 enum ha_status ha_host_product(struct ha_stream *s, const struct ha_device_product *args)
 {
     static const struct ha_host_verb verb = { .name = "product", .kind = HA_SPAN_KERNEL, .run = run_product };
-    const size_t rows = smaller(args->m, PRODUCT_ROWS), cols = smaller(args->n, PRODUCT_COLUMNS), bytes = ha_dtype_bytes(args->dtype);
+    const size_t rows = smaller(args->m, PRODUCT_ROWS), cols = smaller(args->n, PRODUCT_COLUMNS),
+                 bytes = ha_dtype_bytes(args->dtype);
     struct ha_host_op op = { .verb = &verb, .u.product = *args };
-    if (ha_host_products_absent()) return ha_host_fail(s->device, "product on %s: %s", s->lane, ha_host_products_absent());
+    if (ha_host_products_absent())
+        return ha_host_fail(s->device, "product on %s: %s", s->lane, ha_host_products_absent());
     if (args->m > INT_MAX || args->n > INT_MAX || args->k > INT_MAX)
-        return ha_host_fail(s->device, "product on %s: %zu x %zu x %zu is beyond a BLAS of 32-bit integers", s->lane, args->m, args->n, args->k);
+        return ha_host_fail(s->device, "product on %s: %zu x %zu x %zu is beyond a BLAS of 32-bit integers", s->lane,
+                            args->m, args->n, args->k);
     if (!ha_host_operand(s, verb.name, "x", args->x, args->m * args->k * bytes, HA_AT_DEVICE)
         || !ha_host_operand(s, verb.name, "w", args->w, args->n * args->k * bytes, HA_AT_DEVICE)
         || !ha_host_operand(s, verb.name, "y", args->y, args->m * args->n * bytes, HA_AT_DEVICE))
@@ -116,7 +124,7 @@ enum ha_status ha_host_product(struct ha_stream *s, const struct ha_device_produ
 
 /* ---- attention */
 
-enum { BLOCK_KEYS = 1024 };   /* converted at a time */
+enum { BLOCK_KEYS = 1024 }; /* converted at a time */
 /* kept at a time, where one row is not more */
 #ifndef HA_HOST_SCORES
 #define HA_HOST_SCORES ((size_t)4 << 20)
@@ -124,7 +132,7 @@ enum { BLOCK_KEYS = 1024 };   /* converted at a time */
 
 /* Of one sequence: how its query rows (t, g) are cut, and what of the scratch is what. */
 struct plan {
-    size_t keys, rows, group;      /* rows: at a time */
+    size_t keys, rows, group; /* rows: at a time */
     float *q, *score, *acc, *converted, *sum, *max;
     size_t floats;
 };
@@ -134,9 +142,16 @@ static struct plan plan_of(const struct ha_device_attend *a, const struct ha_dev
     struct plan p = { .group = a->q_heads / a->kv_heads };
     for (size_t r = 0; r < seq->runs_count; r++) p.keys += seq->runs[r].keys;
     p.rows = smaller(a->q_len * p.group, p.keys && HA_HOST_SCORES / p.keys ? HA_HOST_SCORES / p.keys : 1);
-    const struct { float **at; size_t floats; } parts[] = {
-        { &p.q, p.rows * a->head_dim }, { &p.score, p.rows * p.keys }, { &p.acc, p.rows * a->head_dim },
-        { &p.converted, BLOCK_KEYS * a->head_dim }, { &p.sum, p.rows }, { &p.max, p.rows },
+    const struct {
+        float **at;
+        size_t floats;
+    } parts[] = {
+        { &p.q, p.rows * a->head_dim },
+        { &p.score, p.rows * p.keys },
+        { &p.acc, p.rows * a->head_dim },
+        { &p.converted, BLOCK_KEYS * a->head_dim },
+        { &p.sum, p.rows },
+        { &p.max, p.rows },
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         *parts[i].at = scratch ? scratch + p.floats : NULL;
@@ -146,9 +161,11 @@ static struct plan plan_of(const struct ha_device_attend *a, const struct ha_dev
 }
 
 /* Rows [first, first + count) of K or V of one head, as floats. */
-static const float *block(const char *rows, size_t stride, size_t first, size_t count, const struct ha_device_attend *a, float *out)
+static const float *block(const char *rows, size_t stride, size_t first, size_t count, const struct ha_device_attend *a,
+                          float *out)
 {
-    for (size_t i = 0; i < count; i++) ha_load_row(rows + (first + i) * stride, a->head_dim, a->dtype, out + i * a->head_dim);
+    for (size_t i = 0; i < count; i++)
+        ha_load_row(rows + (first + i) * stride, a->head_dim, a->dtype, out + i * a->head_dim);
     return out;
 }
 
@@ -170,8 +187,8 @@ static void softmax(float *s, size_t visible, size_t keys, float scale, float *m
 }
 
 /* Query rows [first, first + rows) of one KV head. */
-static void attend_rows(const struct ha_device_attend *a, const struct ha_device_seq *seq, size_t head, size_t first, size_t rows,
-                        const struct plan *p)
+static void attend_rows(const struct ha_device_attend *a, const struct ha_device_seq *seq, size_t head, size_t first,
+                        size_t rows, const struct plan *p)
 {
     const size_t dim = a->head_dim;
     for (size_t i = 0; i < rows; i++) {
@@ -183,7 +200,8 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
         const struct ha_rows *run = &seq->runs[r];
         for (size_t j = 0; j < run->keys; j += BLOCK_KEYS) {
             const size_t keys = smaller(run->keys - j, BLOCK_KEYS);
-            const float *k = block((const char *)run->k + head * seq->k_head_bytes, run->k_stride_bytes, j, keys, a, p->converted);
+            const float *k = block((const char *)run->k + head * seq->k_head_bytes, run->k_stride_bytes, j, keys, a,
+                                   p->converted);
             multiply(p->q, dim, k, dim, true, score, p->keys, rows, keys, dim, false);
             score += keys;
         }
@@ -198,7 +216,8 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
         const struct ha_rows *run = &seq->runs[r];
         for (size_t j = 0; j < run->keys; j += BLOCK_KEYS) {
             const size_t keys = smaller(run->keys - j, BLOCK_KEYS);
-            const float *v = block((const char *)run->v + head * seq->v_head_bytes, run->v_stride_bytes, j, keys, a, p->converted);
+            const float *v = block((const char *)run->v + head * seq->v_head_bytes, run->v_stride_bytes, j, keys, a,
+                                   p->converted);
             multiply(score, p->keys, v, dim, false, p->acc, dim, rows, dim, keys, true);
             score += keys;
         }
@@ -229,19 +248,24 @@ enum ha_status ha_host_attend_products(struct ha_stream *s, const struct ha_devi
 {
     static const struct ha_host_verb verb = { .name = "attend_products", .kind = HA_SPAN_KERNEL, .run = run_attend };
     struct ha_host_op op = { .verb = &verb, .u.attend = *args };
-    if (ha_host_products_absent()) return ha_host_fail(s->device, "attend_products on %s: %s", s->lane, ha_host_products_absent());
+    if (ha_host_products_absent())
+        return ha_host_fail(s->device, "attend_products on %s: %s", s->lane, ha_host_products_absent());
     if (!ha_host_attend_fits(s, &op, args)) return HA_ERROR;
     for (size_t b = 0; b < args->batch; b++) {
         const struct ha_device_seq *seq = &args->seqs[b];
         if (seq->weights) return ha_host_fail(s->device, "attend_products on %s: gives no weights", s->lane);
         for (size_t r = 0; r < seq->runs_count; r++)
             if (seq->runs[r].index)
-                return ha_host_fail(s->device, "attend_products on %s: run %zu has an index, and a product reads rows in order", s->lane, r);
+                return ha_host_fail(s->device,
+                                    "attend_products on %s: run %zu has an index, and a product reads rows in order",
+                                    s->lane, r);
         const struct plan p = plan_of(args, seq, NULL);
-        if (p.keys > INT_MAX) return ha_host_fail(s->device, "attend_products on %s: %zu keys are beyond a BLAS of 32-bit integers", s->lane, p.keys);
+        if (p.keys > INT_MAX)
+            return ha_host_fail(s->device, "attend_products on %s: %zu keys are beyond a BLAS of 32-bit integers",
+                                s->lane, p.keys);
         if (sizeof(float) * p.floats > op.scratch_bytes) op.scratch_bytes = sizeof(float) * p.floats;
     }
-    op.u.attend.seqs = NULL;  /* run_attend gets the copy */
+    op.u.attend.seqs = NULL; /* run_attend gets the copy */
     return ha_host_enqueue(s, &op, args->seqs, args->batch * sizeof *args->seqs);
 }
 
@@ -249,6 +273,11 @@ struct ha_profile ha_host_products_profile(void)
 {
     /* Whatever the library's blocks: no sum is longer than its terms one after the other, and a block's sum is added to
      * what came before. expf and logf of a C library are within 1 ulp. */
-    return (struct ha_profile){ .dot_lanes = 1, .dot_extra = 1, .sum_lanes = 1, .sum_extra = 1, .exp_eps = 0x1p-23, .log_eps = 0x1p-23,
+    return (struct ha_profile){ .dot_lanes = 1,
+                                .dot_extra = 1,
+                                .sum_lanes = 1,
+                                .sum_extra = 1,
+                                .exp_eps = 0x1p-23,
+                                .log_eps = 0x1p-23,
                                 .join_keys = UINT_MAX };
 }

@@ -27,9 +27,13 @@ static void run(struct ha_stream *s, const struct ha_host_node *node)
     uint64_t begin = node->sink ? ha_now_ns() : 0;
     verb->run(s, &node->op, node->array);
     if (node->sink) {
-        struct ha_span span = { .begin_ns = begin, .end_ns = ha_now_ns(), .bytes = node->op.bytes,
-                                .zero_copy_bytes = node->op.zero_copy_bytes, .kind = verb->kind,
-                                .lane = link ? link->lane : s->lane, .name = verb->name };
+        struct ha_span span = { .begin_ns = begin,
+                                .end_ns = ha_now_ns(),
+                                .bytes = node->op.bytes,
+                                .zero_copy_bytes = node->op.zero_copy_bytes,
+                                .kind = verb->kind,
+                                .lane = link ? link->lane : s->lane,
+                                .name = verb->name };
         node->sink->span(node->sink->self, &span);
     }
     if (link) ha_host_link_give(link);
@@ -49,7 +53,7 @@ static bool moved_on(const uint64_t *counter, uint64_t seen)
 static void *worker(void *arg)
 {
     struct ha_stream *s = arg;
-    prctl(PR_SET_TIMERSLACK, 1000ul);  /* naps between polls of a flag would all be 50 us longer */
+    prctl(PR_SET_TIMERSLACK, 1000ul); /* naps between polls of a flag would all be 50 us longer */
     pthread_mutex_lock(&s->lock);
     for (;;) {
         if (!s->head && !s->stopping) {
@@ -128,8 +132,8 @@ enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op,
     struct ha_host_node *node = scratch || !op->scratch_bytes ? node_take(s, array_bytes) : NULL;
     if (!node) {
         pthread_mutex_unlock(&s->lock);
-        return ha_host_fail(s->device, "%s on %s: no memory to queue it with %zu bytes of scratch", op->verb->name, s->lane,
-                            op->scratch_bytes);
+        return ha_host_fail(s->device, "%s on %s: no memory to queue it with %zu bytes of scratch", op->verb->name,
+                            s->lane, op->scratch_bytes);
     }
     node->op = *op;
     node->op.scratch = scratch;
@@ -159,10 +163,7 @@ void ha_host_stream_await(struct ha_stream *s, uint64_t ticket)
     pthread_mutex_unlock(&s->lock);
 }
 
-uint64_t ha_host_stream_enqueued(struct ha_stream *s)
-{
-    return __atomic_load_n(&s->enqueued, __ATOMIC_ACQUIRE);
-}
+uint64_t ha_host_stream_enqueued(struct ha_stream *s) { return __atomic_load_n(&s->enqueued, __ATOMIC_ACQUIRE); }
 
 enum ha_status ha_host_stream_sync(struct ha_stream *s)
 {
@@ -194,7 +195,8 @@ static struct ha_stream *stream_take(struct ha_device *dev, const char *name)
     return s;
 }
 
-enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why)
+enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
+                                     struct ha_why *why)
 {
     pthread_mutex_lock(&dev->lock);
     struct ha_stream *s = stream_take(dev, name);

@@ -57,10 +57,7 @@ static int close_all(void **state)
     return 0;
 }
 
-static void count_call(void *arg)
-{
-    ++*(int *)arg;
-}
+static void count_call(void *arg) { ++*(int *)arg; }
 
 /* Copies up, merge, copy down, and a call; the arrays behind the arguments are gone when this returns. */
 static void enqueue_all(struct fixture *f, struct ha_stream *stream)
@@ -68,13 +65,18 @@ static void enqueue_all(struct fixture *f, struct ha_stream *stream)
     struct ha_merge_state s[2];
     for (size_t i = 0; i < 2; i++) {
         ok(api->copy(stream, f->device[i], f->in[i], FLOATS * sizeof(float), HA_H2D));
-        s[i] = (struct ha_merge_state){ .o = f->device[i], .lse = f->lse[i], .o_token_stride = DIM, .o_head_stride = DIM,
-                                        .lse_token_stride = 1, .lse_head_stride = 1 };
+        s[i] = (struct ha_merge_state){ .o = f->device[i],
+                                        .lse = f->lse[i],
+                                        .o_token_stride = DIM,
+                                        .o_head_stride = DIM,
+                                        .lse_token_stride = 1,
+                                        .lse_head_stride = 1 };
     }
     struct ha_merge_state out = s[0];
     out.o = f->o;
     out.lse = f->out_lse;
-    ok(api->merge(stream, &(struct ha_merge){ .states = s, .states_count = 2, .tokens = ROWS, .heads = 1, .dim = DIM, .out = out }));
+    ok(api->merge(stream, &(struct ha_merge){
+                              .states = s, .states_count = 2, .tokens = ROWS, .heads = 1, .dim = DIM, .out = out }));
     memset(s, 0, sizeof s);
     ok(api->copy(stream, f->out, f->o, FLOATS * sizeof(float), HA_D2H));
     ok(api->host_fn(stream, count_call, &f->calls));
@@ -141,7 +143,8 @@ static void a_launch_uses_memory_as_it_is_then(void **state)
     }
     set_inputs(f, 9);
     ok(api->graph_launch(graph, f->other));
-    if (!embedded) ok(api->stream_sync(f->other));   /* the embedded device copies what it launches, more than the contract asks */
+    if (!embedded)
+        ok(api->stream_sync(f->other)); /* the embedded device copies what it launches, more than the contract asks */
     api->graph_destroy(graph);
     ok(api->stream_sync(f->other));
     assert_merged(f);
@@ -186,11 +189,16 @@ static void kernels_use_scratch_of_the_launching_stream(void **state)
     ha_rng_normals(4, 0, 0, FLOATS, f->device[0]);
     memcpy(f->device[1], f->device[0], FLOATS * sizeof(float));
     for (size_t i = 0; i < 2; i++) {
-        struct ha_device_seq seq = { .q = f->device[i], .runs = { { kv, kv, DIM * sizeof *kv, DIM * sizeof *kv, NULL, KEYS } },
-                                     .runs_count = 1, .o = f->device[i] + DIM, .lse = f->lse[i] };
+        struct ha_device_seq seq = { .q = f->device[i],
+                                     .runs = { { kv, kv, DIM * sizeof *kv, DIM * sizeof *kv, NULL, KEYS } },
+                                     .runs_count = 1,
+                                     .o = f->device[i] + DIM,
+                                     .lse = f->lse[i] };
         ok(api->graph_begin(f->stream));
-        ok(api->attend(f->stream, &(struct ha_device_attend){ .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = DIM,
-                                                              .scale = 1, .seqs = &seq }));
+        ok(api->attend(
+            f->stream,
+            &(struct ha_device_attend){
+                .batch = 1, .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = DIM, .scale = 1, .seqs = &seq }));
         ok(api->graph_end(f->stream, &graph[i], &why));
     }
     for (size_t n = 0; n < LAUNCHES; n++) {
@@ -293,7 +301,7 @@ F(launches_on_another_device)
     assert_failure_has(dev, "a graph of another device");
     api->stream_destroy(stream);
     api->close(dev);
-    captures_a_wrong_operand(f);  /* the other one has not failed before */
+    captures_a_wrong_operand(f); /* the other one has not failed before */
     return status;
 }
 
@@ -336,10 +344,10 @@ static void an_end_without_a_begin_is_refused(void **state)
     assert_int_equal(api->graph_end(f->stream, &graph, &why), HA_ERROR);
     assert_string_equal(why.text, "graph_end on stream main: there was no graph_begin");
     assert_null(graph);
-    assert_no_failure(f->dev);  /* it explained itself */
+    assert_no_failure(f->dev); /* it explained itself */
     ok(api->graph_begin(f->stream));
     ok(api->graph_end(f->stream, &graph, &why));
-    ok(api->graph_launch(graph, f->other));  /* of nothing */
+    ok(api->graph_launch(graph, f->other)); /* of nothing */
     ok(api->stream_sync(f->other));
 }
 

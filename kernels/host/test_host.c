@@ -20,7 +20,8 @@ static void copies_of_one_direction_take_turns(void **state)
 {
     (void)state;
     struct ha_device *dev = device_open(0);
-    struct ha_stream *up[2] = { device_stream(dev, "up"), device_stream(dev, "up") }, *down = device_stream(dev, "down");
+    struct ha_stream *up[2] = { device_stream(dev, "up"), device_stream(dev, "up") },
+                     *down = device_stream(dev, "down");
     char *d = device_alloc(dev, HA_MEM_DEVICE, 64), *h = device_alloc(dev, HA_MEM_PINNED, 64);
     memset(h, 1, 64);
     memset(d, 2, 64);
@@ -39,7 +40,8 @@ static void copies_of_one_direction_take_turns(void **state)
     ok(api->stream_sync(down));
     assert_int_equal(h[8], 2);
     nap(2000000);
-    assert_int_equal(__atomic_load_n(&up[0]->done, __ATOMIC_ACQUIRE) + __atomic_load_n(&up[1]->done, __ATOMIC_ACQUIRE), 0);
+    assert_int_equal(__atomic_load_n(&up[0]->done, __ATOMIC_ACQUIRE) + __atomic_load_n(&up[1]->done, __ATOMIC_ACQUIRE),
+                     0);
     ha_host_link_give(&dev->link[HA_H2D]);
     ok(api->stream_sync(up[0]));
     ok(api->stream_sync(up[1]));
@@ -93,7 +95,7 @@ static void a_deadlock_says_how_far_a_stream_is(void **state)
     assert_int_equal(api->stream_sync(b), HA_ERROR);
     assert_int_equal(api->stream_sync(a), HA_ERROR);
     assert_failure_has(dev, "stream beta: stream_wait for operation 2 of stream alpha, which has done 0");
-    assert_int_equal(*flag, 2);   /* nothing behind the failure ran */
+    assert_int_equal(*flag, 2); /* nothing behind the failure ran */
     api->event_destroy(e);
     api->stream_destroy(a);
     api->stream_destroy(b);
@@ -126,7 +128,8 @@ static void info_is_that_of_the_kernels(void **state)
     assert_int_equal(info.profile[HA_F32].dot_lanes, 3);
     assert_int_equal(info.profile[HA_BF16].sum_lanes, 5);
     const struct ha_merge_traits *of = &test_kernels.traits, *merge = &info.merge;
-    assert_true(merge->exp_eps == of->exp_eps && merge->log_eps == of->log_eps && merge->depth_extra == of->depth_extra);
+    assert_true(merge->exp_eps == of->exp_eps && merge->log_eps == of->log_eps
+                && merge->depth_extra == of->depth_extra);
     assert_true(merge->forms == of->forms && merge->dtypes == of->dtypes && merge->o_strides == of->o_strides);
     api->close(dev);
 }

@@ -9,10 +9,7 @@
 
 enum { Q_HEADS = 6, KV_HEADS = 2, GROUP = Q_HEADS / KV_HEADS, DIM = 8, BATCH = 3, SEED = 7 };
 
-static void fill(float *x, size_t n, uint64_t stream)
-{
-    ha_rng_normals(SEED, stream, 0, n, x);
-}
+static void fill(float *x, size_t n, uint64_t stream) { ha_rng_normals(SEED, stream, 0, n, x); }
 
 static void assert_near(float got, double want)
 {
@@ -28,7 +25,9 @@ struct sequence {
 
 static struct sequence sequence_make(struct ha_device *dev, size_t q_len, size_t keys0, size_t keys1, uint64_t stream)
 {
-    struct sequence s = { .keys = { keys0, keys1 }, .token_floats = DIM + 3, .head_floats = 40 * (DIM + 3),
+    struct sequence s = { .keys = { keys0, keys1 },
+                          .token_floats = DIM + 3,
+                          .head_floats = 40 * (DIM + 3),
                           .weights_stride = keys0 + keys1 + 2 };
     for (size_t r = 0; r < 2; r++) {
         enum ha_memory kind = r ? HA_MEM_MAPPED : HA_MEM_DEVICE;
@@ -104,17 +103,31 @@ static void attends_to_a_batch(void **state)
             struct ha_device_seq seq[BATCH];
             for (size_t b = 0; b < BATCH; b++) {
                 s[b] = sequence_make(dev, q_len, keys[b][0], keys[b][1], 100 * b);
-                seq[b] = (struct ha_device_seq){ .q = s[b].q, .runs_count = 2, .k_head_bytes = s[b].head_floats * sizeof(float),
-                                                 .v_head_bytes = s[b].head_floats * sizeof(float), .o = s[b].o, .lse = s[b].lse,
-                                                 .weights = weights ? s[b].weights : NULL, .weights_stride = s[b].weights_stride };
+                seq[b] = (struct ha_device_seq){ .q = s[b].q,
+                                                 .runs_count = 2,
+                                                 .k_head_bytes = s[b].head_floats * sizeof(float),
+                                                 .v_head_bytes = s[b].head_floats * sizeof(float),
+                                                 .o = s[b].o,
+                                                 .lse = s[b].lse,
+                                                 .weights = weights ? s[b].weights : NULL,
+                                                 .weights_stride = s[b].weights_stride };
                 for (size_t r = 0; r < 2; r++)
-                    seq[b].runs[r] = (struct ha_rows){ s[b].k[r], s[b].v[r], s[b].token_floats * sizeof(float),
-                                                       s[b].token_floats * sizeof(float), NULL, s[b].keys[r] };
+                    seq[b].runs[r] = (struct ha_rows){
+                        s[b].k[r], s[b].v[r],   s[b].token_floats * sizeof(float), s[b].token_floats * sizeof(float),
+                        NULL,      s[b].keys[r]
+                    };
             }
-            struct ha_device_attend args = { .batch = BATCH, .q_len = q_len, .q_heads = Q_HEADS, .kv_heads = KV_HEADS, .head_dim = DIM,
-                                             .dtype = HA_F32, .scale = 0.3f, .causal = causal, .seqs = seq };
+            struct ha_device_attend args = { .batch = BATCH,
+                                             .q_len = q_len,
+                                             .q_heads = Q_HEADS,
+                                             .kv_heads = KV_HEADS,
+                                             .head_dim = DIM,
+                                             .dtype = HA_F32,
+                                             .scale = 0.3f,
+                                             .causal = causal,
+                                             .seqs = seq };
             ok(api->attend(stream, &args));
-            memset(seq, 0, sizeof seq);  /* the call has its copy */
+            memset(seq, 0, sizeof seq); /* the call has its copy */
             memset(&args, 0, sizeof args);
             if (api->stream_sync(stream) != HA_OK) fail_msg("%s", api->failure(dev));
             for (size_t b = 0; b < BATCH; b++) {
@@ -139,13 +152,24 @@ static void attends_with_growing_scratch(void **state)
     struct sequence s[N];
     for (size_t i = 0; i < N; i++) {
         s[i] = sequence_make(dev, 1, 3 * i + 1, 2, 10 * i);
-        struct ha_device_seq seq = { .q = s[i].q, .runs_count = 2, .k_head_bytes = s[i].head_floats * sizeof(float),
-                                     .v_head_bytes = s[i].head_floats * sizeof(float), .o = s[i].o, .lse = s[i].lse };
+        struct ha_device_seq seq = { .q = s[i].q,
+                                     .runs_count = 2,
+                                     .k_head_bytes = s[i].head_floats * sizeof(float),
+                                     .v_head_bytes = s[i].head_floats * sizeof(float),
+                                     .o = s[i].o,
+                                     .lse = s[i].lse };
         for (size_t r = 0; r < 2; r++)
-            seq.runs[r] = (struct ha_rows){ s[i].k[r], s[i].v[r], s[i].token_floats * sizeof(float), s[i].token_floats * sizeof(float),
-                                            NULL, s[i].keys[r] };
-        ok(api->attend(stream, &(struct ha_device_attend){ .batch = 1, .q_len = 1, .q_heads = Q_HEADS, .kv_heads = KV_HEADS,
-                                                           .head_dim = DIM, .scale = 1, .seqs = &seq }));
+            seq.runs[r] = (struct ha_rows){
+                s[i].k[r], s[i].v[r],   s[i].token_floats * sizeof(float), s[i].token_floats * sizeof(float),
+                NULL,      s[i].keys[r]
+            };
+        ok(api->attend(stream, &(struct ha_device_attend){ .batch = 1,
+                                                           .q_len = 1,
+                                                           .q_heads = Q_HEADS,
+                                                           .kv_heads = KV_HEADS,
+                                                           .head_dim = DIM,
+                                                           .scale = 1,
+                                                           .seqs = &seq }));
     }
     ok(api->stream_sync(stream));
     for (size_t i = 0; i < N; i++) {
@@ -159,15 +183,20 @@ static void attends_with_growing_scratch(void **state)
 
 /* A state with rows of [TOKENS][HEADS], strided, its numbers behind it. */
 enum { TOKENS = 3, HEADS = 2, M = 3 };
-static const size_t o_head[M] = { DIM, DIM + 2, DIM + 5 }, lse_token[M] = { HEADS, 1, 7 }, lse_head[M] = { 1, TOKENS, 2 };
+static const size_t o_head[M] = { DIM, DIM + 2, DIM + 5 }, lse_token[M] = { HEADS, 1, 7 },
+                    lse_head[M] = { 1, TOKENS, 2 };
 
 static struct ha_merge_state state_make(struct ha_device *dev, enum ha_memory kind, size_t i, enum ha_dtype dtype)
 {
     const size_t o_floats = TOKENS * HEADS * (DIM + 5) + 3 * TOKENS, lse_floats = 7 * TOKENS;
     struct ha_merge_state s = {
-        .o = device_alloc(dev, kind, o_floats * ha_dtype_bytes(dtype)), .lse = device_alloc(dev, kind, lse_floats * sizeof(float)),
-        .sum = device_alloc(dev, kind, lse_floats * sizeof(float)), .o_token_stride = HEADS * o_head[i] + 3 * i, .o_head_stride = o_head[i],
-        .lse_token_stride = lse_token[i], .lse_head_stride = lse_head[i],
+        .o = device_alloc(dev, kind, o_floats * ha_dtype_bytes(dtype)),
+        .lse = device_alloc(dev, kind, lse_floats * sizeof(float)),
+        .sum = device_alloc(dev, kind, lse_floats * sizeof(float)),
+        .o_token_stride = HEADS * o_head[i] + 3 * i,
+        .o_head_stride = o_head[i],
+        .lse_token_stride = lse_token[i],
+        .lse_head_stride = lse_head[i],
     };
     float x[TOKENS * HEADS * (DIM + 5) + 3 * TOKENS];
     fill(x, o_floats, i);
@@ -207,10 +236,12 @@ static void merges_states(void **state)
         enum ha_form form;
         enum ha_dtype dtype;
         double tolerance;
-        bool in_place;          /* into the second state, which lies in mapped memory */
+        bool in_place; /* into the second state, which lies in mapped memory */
     } kind[] = {
-        { HA_FORM_NATURAL, HA_F32, 1e-5, false }, { HA_FORM_NATURAL, HA_BF16, 1e-2, false },
-        { HA_FORM_MAX_SUM, HA_F32, 1e-5, false }, { HA_FORM_NATURAL, HA_F32, 1e-5, true },
+        { HA_FORM_NATURAL, HA_F32, 1e-5, false },
+        { HA_FORM_NATURAL, HA_BF16, 1e-2, false },
+        { HA_FORM_MAX_SUM, HA_F32, 1e-5, false },
+        { HA_FORM_NATURAL, HA_F32, 1e-5, true },
     };
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
@@ -219,13 +250,19 @@ static void merges_states(void **state)
         struct ha_merge_state s[M], sent[M], out = state_make(dev, HA_MEM_DEVICE, 2, kind[n].dtype);
         double want[TOKENS][HEADS][DIM], sum[TOKENS][HEADS];
         for (size_t i = 0; i < M; i++) sent[i] = s[i] = state_make(dev, memory[i], i, kind[n].dtype);
-        struct ha_merge m = { .form = kind[n].form, .dtype = kind[n].dtype, .states = sent, .states_count = M, .tokens = TOKENS,
-                              .heads = HEADS, .dim = DIM, .out = kind[n].in_place ? s[1] : out };
+        struct ha_merge m = { .form = kind[n].form,
+                              .dtype = kind[n].dtype,
+                              .states = sent,
+                              .states_count = M,
+                              .tokens = TOKENS,
+                              .heads = HEADS,
+                              .dim = DIM,
+                              .out = kind[n].in_place ? s[1] : out };
         const struct ha_merge_state to = m.out;
         for (size_t t = 0; t < TOKENS; t++)
             for (size_t h = 0; h < HEADS; h++) sum[t][h] = merged(&m, s, t, h, want[t][h]);
         ok(api->merge(stream, &m));
-        memset(sent, 0, sizeof sent);  /* the call has its copy */
+        memset(sent, 0, sizeof sent); /* the call has its copy */
         memset(&m.out, 0, sizeof m.out);
         if (api->stream_sync(stream) != HA_OK) fail_msg("%s", api->failure(dev));
         for (size_t t = 0; t < TOKENS; t++)
@@ -235,14 +272,17 @@ static void merges_states(void **state)
                 assert_near((float)(kind[n].form == HA_FORM_MAX_SUM ? of_max * (double)to.sum[at] : of_max), sum[t][h]);
                 for (size_t d = 0; d < DIM; d++) {
                     double got = (double)ha_load(to.o, t * to.o_token_stride + h * to.o_head_stride + d, kind[n].dtype);
-                    if (!(fabs(got - want[t][h][d]) <= kind[n].tolerance)) fail_msg("kind %zu: got %g, want %g", n, got, want[t][h][d]);
+                    if (!(fabs(got - want[t][h][d]) <= kind[n].tolerance))
+                        fail_msg("kind %zu: got %g, want %g", n, got, want[t][h][d]);
                 }
             }
         for (size_t i = 0; i < M; i++) state_free(dev, memory[i], &s[i]);
         state_free(dev, HA_MEM_DEVICE, &out);
     }
     /* no rows: no operand is looked at */
-    ok(api->merge(stream, &(struct ha_merge){ .states = (struct ha_merge_state[1]){ { 0 } }, .states_count = 1, .tokens = 4, .dim = DIM }));
+    ok(api->merge(stream,
+                  &(struct ha_merge){
+                      .states = (struct ha_merge_state[1]){ { 0 } }, .states_count = 1, .tokens = 4, .dim = DIM }));
     api->stream_destroy(stream);
     assert_no_failure(dev);
     api->close(dev);
@@ -257,15 +297,21 @@ static void merges_as_many_states_as_it_says(void **state)
     api->info(dev, &info);
     const size_t most = info.merge.states_max;
     assert_true(most > 0);
-    float *o = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *o), *lse = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *lse);
+    float *o = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *o),
+          *lse = device_alloc(dev, HA_MEM_DEVICE, most * sizeof *lse);
     struct ha_merge_state *s = calloc(most, sizeof *s);
     for (size_t i = 0; i < most; i++) {
-        s[i] = (struct ha_merge_state){ .o = o + i, .lse = lse + i, .o_token_stride = 1, .o_head_stride = 1, .lse_token_stride = 1,
+        s[i] = (struct ha_merge_state){ .o = o + i,
+                                        .lse = lse + i,
+                                        .o_token_stride = 1,
+                                        .o_head_stride = 1,
+                                        .lse_token_stride = 1,
                                         .lse_head_stride = 1 };
         o[i] = (float)i;
         lse[i] = 0;
     }
-    ok(api->merge(stream, &(struct ha_merge){ .states = s, .states_count = most, .tokens = 1, .heads = 1, .dim = 1, .out = s[0] }));
+    ok(api->merge(stream, &(struct ha_merge){
+                              .states = s, .states_count = most, .tokens = 1, .heads = 1, .dim = 1, .out = s[0] }));
     free(s);
     ok(api->stream_sync(stream));
     assert_near(o[0], (double)(most - 1) / 2);
@@ -285,7 +331,7 @@ static void blends(void **state)
     struct ha_stream *stream = device_stream(dev, "main");
     float *y = device_alloc(dev, HA_MEM_DEVICE, ROWS * Y_STRIDE * sizeof(float)), want[ROWS * Y_STRIDE];
     float *x = device_alloc(dev, HA_MEM_DEVICE, ROWS * X_STRIDE * sizeof(float));
-    static const float factor[][2] = { { 0, 2 }, { 0.5f, -3 }, { 1, 0.25f } };  /* the first: y is NaN and is not read */
+    static const float factor[][2] = { { 0, 2 }, { 0.5f, -3 }, { 1, 0.25f } }; /* the first: y is NaN and is not read */
     fill(x, ROWS * X_STRIDE, 1);
     for (size_t i = 0; i < sizeof factor / sizeof *factor; i++) {
         const float a = factor[i][0], b = factor[i][1];

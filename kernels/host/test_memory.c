@@ -9,7 +9,7 @@ enum { BYTES = 1 << 16 };
 struct fixture {
     struct ha_device *dev;
     struct ha_stream *stream;
-    char *device, *other, *pinned, *mapped, *pageable;  /* BYTES each */
+    char *device, *other, *pinned, *mapped, *pageable; /* BYTES each */
     uint32_t *flag;
 };
 
@@ -46,13 +46,18 @@ static int close_all(void **state)
 static void memory_is_aligned_and_undefined(void **state)
 {
     struct fixture *f = *state;
-    const struct { enum ha_memory kind; size_t bytes; } block[] = {
-        { HA_MEM_DEVICE, 0 }, { HA_MEM_DEVICE, 4 }, { HA_MEM_PINNED, 1000 }, { HA_MEM_MAPPED, 5000 }, { HA_MEM_DEVICE, 5u << 20 },
+    const struct {
+        enum ha_memory kind;
+        size_t bytes;
+    } block[] = {
+        { HA_MEM_DEVICE, 0 },    { HA_MEM_DEVICE, 4 },        { HA_MEM_PINNED, 1000 },
+        { HA_MEM_MAPPED, 5000 }, { HA_MEM_DEVICE, 5u << 20 },
     };
     for (size_t i = 0; i < sizeof block / sizeof *block; i++) {
         float *x = device_alloc(f->dev, block[i].kind, block[i].bytes);
         assert_int_equal((uintptr_t)x % 64, 0);
-        for (size_t j = 0; j < block[i].bytes / sizeof *x && block[i].kind == HA_MEM_DEVICE; j++) assert_true(isnan(x[j]));
+        for (size_t j = 0; j < block[i].bytes / sizeof *x && block[i].kind == HA_MEM_DEVICE; j++)
+            assert_true(isnan(x[j]));
         memset(x, 0, block[i].bytes);
         api->mem_free(f->dev, block[i].kind, x);
     }
@@ -113,9 +118,11 @@ static void copies_in_each_direction(void **state)
 static void copies_rows(void **state)
 {
     struct fixture *f = *state;
-    const struct { size_t dst_stride, src_stride, row_bytes, rows; } shape[] = {
+    const struct {
+        size_t dst_stride, src_stride, row_bytes, rows;
+    } shape[] = {
         { 100, 64, 64, 20 }, { 64, 100, 64, 20 }, { 64, 64, 64, 20 }, { 96, 80, 1, 3 },
-        { 10, 10, 0, 7 }, { 10, 10, 10, 0 }, { 0, 0, 99, 1 },
+        { 10, 10, 0, 7 },    { 10, 10, 10, 0 },   { 0, 0, 99, 1 },
     };
     static char want[BYTES];
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
@@ -145,7 +152,10 @@ F(past_the_end) { return api->copy(f->stream, f->device + 9, f->pinned, BYTES - 
 F(past_the_source) { return api->copy(f->stream, f->device, f->pinned + 9, BYTES - 8, HA_H2D); }
 F(before_the_start) { return api->copy(f->stream, f->pageable, f->device - 8, 16, HA_D2H); }
 F(from_null) { return api->copy(f->stream, f->device, NULL, 8, HA_H2D); }
-F(last_row_past_the_end) { return api->copy_2d(f->stream, f->device, BYTES / 4, f->pageable, 8, 8 + BYTES / 4, 4, HA_H2D); }
+F(last_row_past_the_end)
+{
+    return api->copy_2d(f->stream, f->device, BYTES / 4, f->pageable, 8, 8 + BYTES / 4, 4, HA_H2D);
+}
 F(rows_past_the_end) { return api->copy_2d(f->stream, f->device, BYTES / 3, f->pinned, 8, 8, 4, HA_H2D); }
 F(onto_itself) { return api->copy(f->stream, f->device, f->device + 8, 16, HA_D2D); }
 F(flag_in_pinned) { return api->flag_write(f->stream, (uint32_t *)(void *)f->pinned, 1); }
@@ -153,11 +163,14 @@ F(flag_in_device) { return api->flag_wait(f->stream, (uint32_t *)(void *)f->devi
 F(flag_past_the_end) { return api->flag_wait(f->stream, f->flag + 1, 0); }
 F(blend_of_pinned)
 {
-    return api->blend(f->stream, &(struct ha_device_blend){ .y = (float *)(void *)f->device, .x = (float *)(void *)f->pinned,
-                                                            .rows = 1, .cols = 4, .b = 1 });
+    return api->blend(
+        f->stream,
+        &(struct ha_device_blend){
+            .y = (float *)(void *)f->device, .x = (float *)(void *)f->pinned, .rows = 1, .cols = 4, .b = 1 });
 }
 /* one state of 2 tokens and 3 heads, and the same as the output, each as the caller wants it */
-static enum ha_status merge_with(struct fixture *f, struct ha_merge m, struct ha_merge_state state, struct ha_merge_state out)
+static enum ha_status merge_with(struct fixture *f, struct ha_merge m, struct ha_merge_state state,
+                                 struct ha_merge_state out)
 {
     m.states = &state;
     m.out = out;
@@ -169,17 +182,23 @@ static enum ha_status merge_with(struct fixture *f, struct ha_merge m, struct ha
 }
 static struct ha_merge_state state_at(char *o, char *lse, char *sum)
 {
-    return (struct ha_merge_state){ .o = o, .lse = (float *)(void *)lse, .sum = (float *)(void *)sum, .o_token_stride = 12,
-                                    .o_head_stride = 4, .lse_token_stride = 3, .lse_head_stride = 1 };
+    return (struct ha_merge_state){ .o = o,
+                                    .lse = (float *)(void *)lse,
+                                    .sum = (float *)(void *)sum,
+                                    .o_token_stride = 12,
+                                    .o_head_stride = 4,
+                                    .lse_token_stride = 3,
+                                    .lse_head_stride = 1 };
 }
 F(merge_into_pageable)
 {
-    return merge_with(f, (struct ha_merge){ 0 }, state_at(f->mapped, f->mapped, NULL), state_at(f->pageable, f->mapped, NULL));
+    return merge_with(f, (struct ha_merge){ 0 }, state_at(f->mapped, f->mapped, NULL),
+                      state_at(f->pageable, f->mapped, NULL));
 }
 F(merge_past_the_end_by_head)
 {
     struct ha_merge_state s = state_at(f->mapped, f->mapped, NULL);
-    s.o_head_stride = BYTES / 8 - 7;  /* the last head of the last token ends two elements beyond */
+    s.o_head_stride = BYTES / 8 - 7; /* the last head of the last token ends two elements beyond */
     return merge_with(f, (struct ha_merge){ 0 }, s, state_at(f->device, f->device, NULL));
 }
 F(merge_past_the_end_by_token)
@@ -223,21 +242,47 @@ F(merge_of_many)
     assert_true(info.merge.states_max < 4097);
     return api->merge(f->stream, &(struct ha_merge){ .states = state, .states_count = info.merge.states_max + 1 });
 }
-static enum ha_status attend_with(struct fixture *f, struct ha_rows run, size_t kv_heads, size_t k_head_bytes, bool causal)
+static enum ha_status attend_with(struct fixture *f, struct ha_rows run, size_t kv_heads, size_t k_head_bytes,
+                                  bool causal)
 {
     float *x = (float *)(void *)f->device;
-    struct ha_device_seq seq = { .q = x, .runs = { run }, .runs_count = 1, .k_head_bytes = k_head_bytes, .v_head_bytes = 512,
-                                 .o = x + 64, .lse = x + 128 };
-    return api->attend(f->stream, &(struct ha_device_attend){ .batch = 1, .q_len = 2, .q_heads = 2, .kv_heads = kv_heads,
-                                                              .head_dim = 8, .causal = causal, .seqs = &seq });
+    struct ha_device_seq seq = { .q = x,
+                                 .runs = { run },
+                                 .runs_count = 1,
+                                 .k_head_bytes = k_head_bytes,
+                                 .v_head_bytes = 512,
+                                 .o = x + 64,
+                                 .lse = x + 128 };
+    return api->attend(f->stream, &(struct ha_device_attend){ .batch = 1,
+                                                              .q_len = 2,
+                                                              .q_heads = 2,
+                                                              .kv_heads = kv_heads,
+                                                              .head_dim = 8,
+                                                              .causal = causal,
+                                                              .seqs = &seq });
 }
 F(attend_of_pinned) { return attend_with(f, (struct ha_rows){ f->pinned, f->other, 32, 32, NULL, 4 }, 1, 512, false); }
-F(attend_of_pageable) { return attend_with(f, (struct ha_rows){ f->other, f->pageable, 32, 32, NULL, 4 }, 1, 512, false); }
-F(attend_past_the_end) { return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, NULL, 4 }, 2, BYTES - 32, false); }
+F(attend_of_pageable)
+{
+    return attend_with(f, (struct ha_rows){ f->other, f->pageable, 32, 32, NULL, 4 }, 1, 512, false);
+}
+F(attend_past_the_end)
+{
+    return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, NULL, 4 }, 2, BYTES - 32, false);
+}
 /* too short for four rows, where indices are followed at all */
-F(attend_with_index) { return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, f->flag, 4 }, 1, 512, false); }
-F(attend_of_odd_heads) { return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, NULL, 4 }, 3, 512, false); }
-F(attend_of_no_new_tokens) { return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, NULL, 1 }, 1, 512, true); }
+F(attend_with_index)
+{
+    return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, f->flag, 4 }, 1, 512, false);
+}
+F(attend_of_odd_heads)
+{
+    return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, NULL, 4 }, 3, 512, false);
+}
+F(attend_of_no_new_tokens)
+{
+    return attend_with(f, (struct ha_rows){ f->other, f->other, 32, 32, NULL, 1 }, 1, 512, true);
+}
 F(free_of_another_kind)
 {
     char *x = device_alloc(f->dev, HA_MEM_PINNED, 8);
@@ -259,10 +304,7 @@ F(write_past_the_end)
 }
 #endif
 
-static void nothing(void *arg)
-{
-    *(int *)arg = 1;
-}
+static void nothing(void *arg) { *(int *)arg = 1; }
 
 static void wrong_operands_are_caught(void **state)
 {
@@ -339,7 +381,8 @@ static void a_freed_address_is_host_memory_again(void **state)
         for (size_t j = 0; j < 8; j++) {
             size_t at = (j * 5 + i) % 8;
             enum ha_direction dir = at % 3 == HA_MEM_DEVICE ? HA_H2D : HA_D2H;
-            ok(dir == HA_H2D ? api->copy(f->stream, block[at], f->pageable, 64, dir) : api->copy(f->stream, block[at], f->device, 64, dir));
+            ok(dir == HA_H2D ? api->copy(f->stream, block[at], f->pageable, 64, dir)
+                             : api->copy(f->stream, block[at], f->device, 64, dir));
             ok(api->stream_sync(f->stream));
             api->mem_free(f->dev, (enum ha_memory)(at % 3), block[at]);
         }

@@ -9,8 +9,8 @@ enum { ROWS = 40, ROW = 24, STRIDE = 32, BYTES = ROWS * STRIDE };
 struct fixture {
     struct ha_device *dev;
     struct ha_stream *stream;
-    char *device, *other, *pinned, *mapped, *pageable;   /* [ROWS][STRIDE] */
-    uint32_t *up, *down;                                 /* [ROWS] indices, mapped and in device memory */
+    char *device, *other, *pinned, *mapped, *pageable; /* [ROWS][STRIDE] */
+    uint32_t *up, *down;                               /* [ROWS] indices, mapped and in device memory */
 };
 
 static int open_all(void **state)
@@ -55,8 +55,14 @@ static void keep(void *self, const struct ha_span *span)
 
 static struct ha_device_move whole(const struct fixture *f, const uint32_t *to, const uint32_t *from)
 {
-    return (struct ha_device_move){ .dst = f->device, .src = f->mapped, .dst_index = to, .src_index = from, .rows = ROWS, .row_bytes = ROW,
-                                    .dst_stride_bytes = STRIDE, .src_stride_bytes = STRIDE };
+    return (struct ha_device_move){ .dst = f->device,
+                                    .src = f->mapped,
+                                    .dst_index = to,
+                                    .src_index = from,
+                                    .rows = ROWS,
+                                    .row_bytes = ROW,
+                                    .dst_stride_bytes = STRIDE,
+                                    .src_stride_bytes = STRIDE };
 }
 
 static void moves_rows(void **state)
@@ -68,7 +74,7 @@ static void moves_rows(void **state)
             struct ha_device_move m = whole(f, index[to], index[from]);
             memset(f->device, 0x55, BYTES);
             ok(api->move(f->stream, &m));
-            memset(&m, 0, sizeof m);   /* the call has its copy */
+            memset(&m, 0, sizeof m); /* the call has its copy */
             ok(api->stream_sync(f->stream));
             for (size_t i = 0; i < ROWS; i++) {
                 const size_t at = (to ? index[to][i] : i) * STRIDE;
@@ -103,8 +109,12 @@ static void copies_pieces(void **state)
     void *dst[N];
     const void *src[N];
     size_t bytes[N];
-    static const struct { enum ha_direction dir; int to, from; } way[] = {
-        { HA_H2D, 0, 2 }, { HA_H2D, 0, 3 }, { HA_H2D, 0, 4 }, { HA_D2H, 2, 1 }, { HA_D2H, 3, 1 }, { HA_D2H, 4, 1 }, { HA_D2D, 0, 1 },
+    static const struct {
+        enum ha_direction dir;
+        int to, from;
+    } way[] = {
+        { HA_H2D, 0, 2 }, { HA_H2D, 0, 3 }, { HA_H2D, 0, 4 }, { HA_D2H, 2, 1 },
+        { HA_D2H, 3, 1 }, { HA_D2H, 4, 1 }, { HA_D2D, 0, 1 },
     };
     char *const place[] = { f->device, f->other, f->pinned, f->mapped, f->pageable };
     for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
@@ -112,12 +122,12 @@ static void copies_pieces(void **state)
         for (size_t i = 0; i < BYTES; i++) from[i] = (char)(i * 13 + w);
         memset(to, 0x55, BYTES);
         for (size_t i = 0; i < N; i++) {
-            bytes[i] = i % 5 * 7;   /* some are empty */
+            bytes[i] = i % 5 * 7; /* some are empty */
             dst[i] = bytes[i] ? to + i * STRIDE : NULL;
             src[i] = bytes[i] ? from + (N - i) * STRIDE + i : NULL;
         }
         ok(api->copy_pieces(f->stream, &(struct ha_device_pieces){ dst, src, bytes, N }, way[w].dir));
-        memset(dst, 0, sizeof dst);   /* the call has its copy */
+        memset(dst, 0, sizeof dst); /* the call has its copy */
         memset(src, 0, sizeof src);
         memset(bytes, 0, sizeof bytes);
         ok(api->stream_sync(f->stream));
@@ -162,7 +172,7 @@ static void spins(void **state)
 static void a_failed_device_stops_spinning(void **state)
 {
     struct fixture *f = *state;
-    if (!embedded) skip();   /* nobody stops a kernel of a GPU */
+    if (!embedded) skip(); /* nobody stops a kernel of a GPU */
     ok(api->spin(f->stream, UINT64_C(200000000000)));
     assert_int_equal(api->copy(f->stream, f->pinned, f->device, 8, HA_H2D), HA_ERROR);
     assert_int_equal(api->stream_sync(f->stream), HA_ERROR);
@@ -176,7 +186,7 @@ static void spans_count_what_crosses_the_link(void **state)
     void *dst[2] = { f->device, f->device + 100 };
     const void *src[2] = { f->pinned, f->pageable };
     const size_t bytes[2] = { 100, 23 };
-    if (!embedded) skip();   /* it tests its spans itself */
+    if (!embedded) skip(); /* it tests its spans itself */
     struct ha_device_move down = whole(f, f->down, NULL);
     down.dst = f->mapped;
     down.src = f->device;
@@ -193,9 +203,17 @@ static void spans_count_what_crosses_the_link(void **state)
     ok(api->spin(f->stream, 1000));
     ok(api->stream_sync(f->stream));
     api->trace(f->dev, NULL);
-    static const struct { const char *name; enum ha_span_kind kind; uint64_t bytes, zero_copy; } want[] = {
-        { "move", HA_SPAN_KERNEL, 0, ROWS * ROW + ROWS * 4 }, { "move", HA_SPAN_KERNEL, 0, ROWS * ROW }, { "move", HA_SPAN_KERNEL, 0, 0 },
-        { "copy_pieces H2D", HA_SPAN_H2D, 123, 0 }, { "read", HA_SPAN_KERNEL, 0, 64 }, { "read", HA_SPAN_KERNEL, 0, 0 },
+    static const struct {
+        const char *name;
+        enum ha_span_kind kind;
+        uint64_t bytes, zero_copy;
+    } want[] = {
+        { "move", HA_SPAN_KERNEL, 0, ROWS * ROW + ROWS * 4 },
+        { "move", HA_SPAN_KERNEL, 0, ROWS * ROW },
+        { "move", HA_SPAN_KERNEL, 0, 0 },
+        { "copy_pieces H2D", HA_SPAN_H2D, 123, 0 },
+        { "read", HA_SPAN_KERNEL, 0, 64 },
+        { "read", HA_SPAN_KERNEL, 0, 0 },
         { "spin", HA_SPAN_KERNEL, 0, 0 },
     };
     assert_int_equal(log.count, sizeof want / sizeof *want);
@@ -225,7 +243,8 @@ static void a_graph_keeps_moves_and_pieces(void **state)
         for (size_t i = 0; i < BYTES; i++) f->pinned[i] = (char)(i * 3 + (size_t)turn);
         ok(api->graph_launch(graph, f->stream));
         ok(api->stream_sync(f->stream));
-        for (size_t i = 0; i < ROWS; i++) assert_memory_equal(f->device + i * STRIDE, f->pinned + f->up[i] * STRIDE, ROW);
+        for (size_t i = 0; i < ROWS; i++)
+            assert_memory_equal(f->device + i * STRIDE, f->pinned + f->up[i] * STRIDE, ROW);
     }
     api->graph_destroy(graph);
 }
@@ -235,7 +254,7 @@ static void stores_through_a_mapping(void **state)
     struct fixture *f = *state;
     struct ha_why why = { "" };
     void *host;
-    if (!embedded) skip();   /* a library that its own test stands in for */
+    if (!embedded) skip(); /* a library that its own test stands in for */
     ok(api->map_device(f->dev, f->device + 64, BYTES - 64, &host, &why));
     memset(host, 0x11, BYTES - 64);
     ok(api->copy(f->stream, f->pageable, f->device + 64, BYTES - 64, HA_D2H));
@@ -255,23 +274,33 @@ static void stores_through_a_mapping(void **state)
 
 /* Each does one wrong thing, which the call refuses or, where an index is to blame, the device finds as it runs. */
 #define F(name) static enum ha_status name(struct fixture *f)
-#define MOVE(change) { struct ha_device_move m = whole(f, NULL, f->up); change; return api->move(f->stream, &m); }
-F(move_of_pinned) MOVE(m.src = f->pinned)
-F(move_to_pageable) MOVE(m.dst = f->pageable)
-F(move_by_pinned_index) MOVE(m.src_index = (const uint32_t *)(const void *)f->pinned)
-F(move_by_index_of_host) { static uint32_t index[ROWS]; MOVE(m.dst_index = index) }
-F(move_past_the_end) MOVE(m.dst_stride_bytes = STRIDE + 1)
-F(move_past_the_source) MOVE(m.src_index = NULL; m.src = f->mapped + STRIDE)
-F(move_of_rows_that_overlap) MOVE(m.dst_stride_bytes = ROW - 1)
-F(move_of_too_much) MOVE(m.rows = SIZE_MAX / 8)
-F(move_by_stride_beyond) MOVE(m.dst_stride_bytes = SIZE_MAX / 4)
-F(index_past_the_end) MOVE(m.rows = ROWS + 1)
-F(index_past_the_source) MOVE(f->up[7] = ROWS)
-F(index_half_past_the_source) MOVE(m.src = f->mapped + (STRIDE - ROW) + 1)
-F(index_of_large_stride) MOVE(m.src_stride_bytes = SIZE_MAX / 4)
-F(index_past_the_destination) MOVE(m.dst_index = f->down; f->down[ROWS - 1] = UINT32_MAX)
-F(move_onto_itself) MOVE(m.src_index = NULL; m.src = f->device + 8; m.rows = ROWS - 1)
-static enum ha_status pieces_with(struct fixture *f, void *to, const void *from, size_t bytes, enum ha_direction dir)
+#define MOVE(change)                                     \
+    {                                                    \
+        struct ha_device_move m = whole(f, NULL, f->up); \
+        change;                                          \
+        return api->move(f->stream, &m);                 \
+    }
+F(move_of_pinned)
+MOVE(m.src = f->pinned)
+F(move_to_pageable)
+MOVE(m.dst = f->pageable)
+F(move_by_pinned_index) MOVE(m.src_index = (const uint32_t *)(const void *)f->pinned) F(move_by_index_of_host)
+{
+    static uint32_t index[ROWS];
+    MOVE(m.dst_index = index)
+}
+F(move_past_the_end)
+MOVE(m.dst_stride_bytes = STRIDE + 1)
+F(move_past_the_source)
+MOVE(m.src_index = NULL; m.src = f->mapped + STRIDE)
+F(move_of_rows_that_overlap)
+MOVE(m.dst_stride_bytes = ROW - 1) F(move_of_too_much) MOVE(m.rows = SIZE_MAX / 8) F(move_by_stride_beyond)
+    MOVE(m.dst_stride_bytes = SIZE_MAX / 4) F(index_past_the_end) MOVE(m.rows = ROWS + 1) F(index_past_the_source)
+        MOVE(f->up[7] = ROWS) F(index_half_past_the_source) MOVE(m.src = f->mapped + (STRIDE - ROW) + 1)
+            F(index_of_large_stride) MOVE(m.src_stride_bytes = SIZE_MAX / 4) F(index_past_the_destination)
+                MOVE(m.dst_index = f->down; f->down[ROWS - 1] = UINT32_MAX) F(move_onto_itself)
+                    MOVE(m.src_index = NULL; m.src = f->device + 8; m.rows = ROWS - 1) static enum ha_status
+    pieces_with(struct fixture *f, void *to, const void *from, size_t bytes, enum ha_direction dir)
 {
     void *dst[3] = { f->device, to, f->device };
     const void *src[3] = { f->pinned, from, f->pinned };
@@ -286,7 +315,11 @@ F(piece_from_null) { return pieces_with(f, f->device, NULL, 8, HA_H2D); }
 F(piece_onto_itself) { return pieces_with(f, f->device, f->device + 8, 16, HA_D2D); }
 F(read_of_pinned) { return api->read(f->stream, f->pinned, 8, f->down); }
 F(read_past_the_end) { return api->read(f->stream, f->mapped, BYTES + 4, f->down); }
-F(read_into_host) { static uint32_t sum; return api->read(f->stream, f->mapped, 8, &sum); }
+F(read_into_host)
+{
+    static uint32_t sum;
+    return api->read(f->stream, f->mapped, 8, &sum);
+}
 F(read_of_bytes) { return api->read(f->stream, f->mapped, 7, f->down); }
 F(read_of_shifted_words) { return api->read(f->stream, f->mapped + 2, 8, f->down); }
 

@@ -1,5 +1,6 @@
-/* attend_products and product of the embedded device, by whichever BLAS this machine has; without one they are skipped, and
- * what is said then is tested all the same. Compiled a second time with products.c in pieces of a few rows (HA_HOST_SCORES). */
+/* attend_products and product of the embedded device, by whichever BLAS this machine has; without one they are skipped,
+ * and what is said then is tested all the same. Compiled a second time with products.c in pieces of a few rows
+ * (HA_HOST_SCORES). */
 
 #include "kernels/host/host.h"
 #include "kernels/host/test_support.h"
@@ -9,7 +10,10 @@
 
 static void *on_device(void *self, size_t bytes) { return device_alloc(self, HA_MEM_DEVICE, bytes); }
 static void off_device(void *self, void *ptr) { api->mem_free(self, HA_MEM_DEVICE, ptr); }
-static struct test_memory memory_of(struct ha_device *dev) { return (struct test_memory){ dev, on_device, off_device }; }
+static struct test_memory memory_of(struct ha_device *dev)
+{
+    return (struct test_memory){ dev, on_device, off_device };
+}
 
 static void needs_a_blas(void)
 {
@@ -29,7 +33,8 @@ static void multiplies(void **state)
         const size_t *shape = shapes[i / HA_DTYPE_COUNT];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
         struct ha_device_product p = { .m = shape[0], .n = shape[1], .k = shape[2], .dtype = dtype };
-        void *x = test_draw(&m, p.m * p.k, dtype, 1), *w = test_draw(&m, p.n * p.k, dtype, 2), *y = on_device(dev, p.m * p.n * ha_dtype_bytes(dtype));
+        void *x = test_draw(&m, p.m * p.k, dtype, 1), *w = test_draw(&m, p.n * p.k, dtype, 2),
+             *y = on_device(dev, p.m * p.n * ha_dtype_bytes(dtype));
         p.x = x, p.w = w, p.y = y;
         ok(api->product(stream, &p));
         ok(api->stream_sync(stream));
@@ -53,7 +58,8 @@ static void attends(void **state)
     const struct test_memory m = memory_of(dev);
     for (size_t i = 0; i < (TEST_RECIPES + 1) * HA_DTYPE_COUNT; i++) {
         const size_t recipe = i / HA_DTYPE_COUNT;
-        struct test_problem *p = test_problem_make(recipe < TEST_RECIPES ? &test_recipes[recipe] : &large, (enum ha_dtype)(i % HA_DTYPE_COUNT), &m);
+        struct test_problem *p = test_problem_make(recipe < TEST_RECIPES ? &test_recipes[recipe] : &large,
+                                                   (enum ha_dtype)(i % HA_DTYPE_COUNT), &m);
         ok(api->attend_products(stream, &p->a));
         ok(api->stream_sync(stream));
         test_problem_check(p, &profile);
@@ -100,7 +106,8 @@ static void refuses(void **state)
 {
     (void)state;
     needs_a_blas();
-    static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS", "product on stream main" };
+    static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS",
+                                         "product on stream main" };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         struct ha_device *dev = device_open(0);
         struct ha_stream *stream = device_stream(dev, "main");
@@ -161,7 +168,8 @@ static void info_has_the_profile(void **state)
     struct ha_device_info info;
     api->info(dev, &info);
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
-        assert_true(info.products[t].dot_lanes == 1 && info.products[t].sum_lanes == 1 && info.products[t].weight_u == 0);
+        assert_true(info.products[t].dot_lanes == 1 && info.products[t].sum_lanes == 1
+                    && info.products[t].weight_u == 0);
     assert_int_equal(*info.no_products != 0, ha_host_products_absent() != NULL);
     api->close(dev);
 }

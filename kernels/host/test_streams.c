@@ -20,10 +20,7 @@ struct bell {
     struct bell *other;
 };
 
-static void bell_ring(void *arg)
-{
-    __atomic_store_n(&((struct bell *)arg)->rung, 1, __ATOMIC_RELEASE);
-}
+static void bell_ring(void *arg) { __atomic_store_n(&((struct bell *)arg)->rung, 1, __ATOMIC_RELEASE); }
 
 static void bell_await(void *arg)
 {
@@ -126,7 +123,7 @@ static void an_event_orders_two_streams(void **state)
     static struct log log;
     log.count = 0;
     struct entry entry[4] = { { &log, 0 }, { &log, 1 }, { &log, 2 }, { &log, 3 } };
-    ok(api->stream_wait(b, e));  /* never recorded: no wait */
+    ok(api->stream_wait(b, e)); /* never recorded: no wait */
     ok(api->host_fn(b, log_add, &entry[0]));
     ok(api->stream_sync(b));
     assert_int_equal(log.count, 1);
@@ -135,7 +132,7 @@ static void an_event_orders_two_streams(void **state)
     ok(api->host_fn(a, log_add, &entry[1]));
     ok(api->event_record(e, a));
     ok(api->host_fn(a, log_add, &entry[2]));
-    ok(api->stream_wait(a, e));  /* of its own past: no wait */
+    ok(api->stream_wait(a, e)); /* of its own past: no wait */
     ok(api->stream_sync(b));
     ok(api->stream_wait(b, e));
     struct log after = { 0 };
@@ -167,15 +164,15 @@ static void a_wait_takes_the_latest_record_before_it(void **state)
     struct ha_event *e = device_event(dev);
     struct bell go_a = { 0 }, go_c = { 0 }, passed = { 0 };
 
-    ok(api->event_record(e, b));  /* done at once */
+    ok(api->event_record(e, b)); /* done at once */
     ok(api->stream_wait(b, e));
     ok(api->host_fn(a, bell_await, &go_a));
-    ok(api->event_record(e, a));  /* later and held up */
-    ok(api->stream_sync(b));      /* does not wait for it */
+    ok(api->event_record(e, a)); /* later and held up */
+    ok(api->stream_sync(b));     /* does not wait for it */
 
     ok(api->stream_wait(b, e));
     ok(api->host_fn(b, bell_ring, &passed));
-    ok(api->event_record(e, c));  /* later still and done: releases nobody */
+    ok(api->event_record(e, c)); /* later still and done: releases nobody */
     ok(api->event_sync(e));
     nap(3000000);
     assert_int_equal(__atomic_load_n(&passed.rung, __ATOMIC_ACQUIRE), 0);
@@ -259,7 +256,8 @@ static void a_deadlock_is_named_and_ends(void **state)
     (void)state;
     for (int again = 0; again < 2; again++) {
         struct ha_device *dev = device_open(150000000);
-        struct ha_stream *a = device_stream(dev, "alpha"), *b = device_stream(dev, "beta"), *c = device_stream(dev, "gamma");
+        struct ha_stream *a = device_stream(dev, "alpha"), *b = device_stream(dev, "beta"),
+                         *c = device_stream(dev, "gamma");
         uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
         struct ha_event *e = device_event(dev);
         struct bell bell = { 0 };

@@ -61,7 +61,9 @@ static void enqueue(struct ha_stream *stream, struct world *w, struct step *s)
     case UP: ok(api->copy(stream, y, w->host[s->from], bytes, HA_H2D)); break;
     case DOWN: ok(api->copy(stream, w->host[s->to], x, bytes, HA_D2H)); break;
     case ACROSS: ok(api->copy(stream, y, x, bytes, HA_D2D)); break;
-    case ROWS_UP: ok(api->copy_2d(stream, y, 24 * sizeof *y, w->host[s->from], 20 * sizeof *y, 16 * sizeof *y, 4, HA_H2D)); break;
+    case ROWS_UP:
+        ok(api->copy_2d(stream, y, 24 * sizeof *y, w->host[s->from], 20 * sizeof *y, 16 * sizeof *y, 4, HA_H2D));
+        break;
     case BLEND: ok(api->blend(stream, &(struct ha_device_blend){ y, x, 1, FLOATS, FLOATS, FLOATS, s->a, s->b })); break;
     case CALL:
         s->call_y = w->host[s->to];
@@ -83,7 +85,7 @@ struct crew {
     struct ha_device *dev;
     struct ha_stream *stream[STREAMS];
     struct ha_event *event;
-    uint32_t *flag, value;  /* [STREAMS] */
+    uint32_t *flag, value; /* [STREAMS] */
 };
 
 /* Work enqueued on `after` from now on waits for what `before` holds, by an event or by a flag. */
@@ -104,19 +106,16 @@ struct dice {
     uint64_t seed, thrown;
 };
 
-static size_t throw(struct dice *d, size_t sides)
-{
-    return (size_t)ha_rng_below(d->seed, 99, d->thrown++, sides);
-}
+static size_t throw(struct dice * d, size_t sides) { return (size_t)ha_rng_below(d->seed, 99, d->thrown++, sides); }
 
 static struct step step_make(struct dice *d)
 {
     struct step s = { .a = 0.5f };
-    s.what = (enum what)throw(d, WHAT_COUNT);
+    s.what = (enum what) throw(d, WHAT_COUNT);
     s.stream = throw(d, STREAMS);
     s.to = throw(d, BUFFERS);
     s.from = throw(d, BUFFERS);
-    s.b = 0.25f * (float)throw(d, 4);
+    s.b = 0.25f * (float) throw(d, 4);
     if (s.what == ACROSS && s.to == s.from) s.from = (s.to + 1) % BUFFERS;
     return s;
 }
@@ -125,7 +124,7 @@ static void run_graph(struct crew *c, struct world *w, struct world *plain, uint
 {
     static struct step steps[OPS];
     struct dice dice = { graph, 0 };
-    size_t last[2 * BUFFERS];  /* stream that touched a buffer last */
+    size_t last[2 * BUFFERS]; /* stream that touched a buffer last */
     for (size_t i = 0; i < 2 * BUFFERS; i++) last[i] = STREAMS;
     for (size_t i = 0; i < BUFFERS; i++) {
         ha_rng_normals(graph, i, 0, FLOATS, plain->device[i]);
@@ -139,7 +138,8 @@ static void run_graph(struct crew *c, struct world *w, struct world *plain, uint
         *s = step_make(&dice);
         touches(s, buffer);
         for (size_t j = 0; j < 2; j++)
-            if (last[buffer[j]] != STREAMS && last[buffer[j]] != s->stream) order(c, last[buffer[j]], s->stream, throw(&dice, 2));
+            if (last[buffer[j]] != STREAMS && last[buffer[j]] != s->stream)
+                order(c, last[buffer[j]], s->stream, throw(&dice, 2));
         last[buffer[0]] = last[buffer[1]] = s->stream;
         enqueue(c->stream[s->stream], w, s);
         if (throw(&dice, 100) == 0) ok(api->stream_sync(c->stream[throw(&dice, STREAMS)]));
@@ -147,7 +147,8 @@ static void run_graph(struct crew *c, struct world *w, struct world *plain, uint
     for (size_t i = 0; i < STREAMS; i++) ok(api->stream_sync(c->stream[i]));
     for (size_t i = 0; i < OPS; i++) run_plain(plain, &steps[i]);
     for (size_t i = 0; i < BUFFERS; i++) {
-        if (memcmp(w->device[i], plain->device[i], FLOATS * sizeof(float)) || memcmp(w->host[i], plain->host[i], FLOATS * sizeof(float)))
+        if (memcmp(w->device[i], plain->device[i], FLOATS * sizeof(float))
+            || memcmp(w->host[i], plain->host[i], FLOATS * sizeof(float)))
             fail_msg("graph %llu: buffer %zu differs", (unsigned long long)graph, i);
     }
 }

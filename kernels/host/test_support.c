@@ -10,10 +10,7 @@
 const struct ha_device_api *const api = &ha_device_host;
 const bool embedded = true;
 
-static void chunk_unused(const struct ha_chunk *c)
-{
-    (void)c;
-}
+static void chunk_unused(const struct ha_chunk *c) { (void)c; }
 
 static size_t scratch_bytes(const struct ha_attend *a)
 {
@@ -103,8 +100,12 @@ static void merge(const struct ha_merge *m)
 const struct ha_kernels test_kernels = {
     .name = "test",
     .profile = { .dot_lanes = 3, .sum_lanes = 5, .exp_eps = 1e-7, .log_eps = 2e-7 },
-    .traits = { .forms = 1u << HA_FORM_NATURAL | 1u << HA_FORM_MAX_SUM, .dtypes = 1u << HA_F32 | 1u << HA_BF16, .o_strides = true,
-                .exp_eps = 3e-7, .log_eps = 4e-7, .depth_extra = 5 },
+    .traits = { .forms = 1u << HA_FORM_NATURAL | 1u << HA_FORM_MAX_SUM,
+                .dtypes = 1u << HA_F32 | 1u << HA_BF16,
+                .o_strides = true,
+                .exp_eps = 3e-7,
+                .log_eps = 4e-7,
+                .depth_extra = 5 },
     .attend_chunk = chunk_unused,
     .attend = attend,
     .attend_scratch_bytes = scratch_bytes,

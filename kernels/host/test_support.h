@@ -1,9 +1,10 @@
 #ifndef HA_KERNELS_HOST_TEST_SUPPORT_H
 #define HA_KERNELS_HOST_TEST_SUPPORT_H
 
-/* What the tests of a device share. Those of memory, moves, streams, launches, graphs and the random ones name no device: the
- * same objects are linked with the embedded one, which computes with the plainest kernels (test_support.c), and with the
- * emulated CUDA device (kernels/cuda/test_support.c). What is particular to the embedded one is in test_host.c. */
+/* What the tests of a device share. Those of memory, moves, streams, launches, graphs and the random ones name no
+ * device: the same objects are linked with the embedded one, which computes with the plainest kernels (test_support.c),
+ * and with the emulated CUDA device (kernels/cuda/test_support.c). What is particular to the embedded one is in
+ * test_host.c. */
 
 #include "harness/api/device.h"
 
@@ -59,10 +60,7 @@ static inline struct ha_event *device_event(struct ha_device *dev)
 }
 
 /* A device that hangs is a failed test, not a stopped build. */
-static inline void device_test_begin(void)
-{
-    alarm(300);
-}
+static inline void device_test_begin(void) { alarm(300); }
 
 #define ok(call) assert_int_equal((call), HA_OK)
 

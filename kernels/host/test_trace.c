@@ -51,10 +51,7 @@ static const struct ha_span *find(const char *lane, const char *name)
     return NULL;
 }
 
-static void nap(void *arg)
-{
-    nanosleep(&(struct timespec){ 0, *(long *)arg }, NULL);
-}
+static void nap(void *arg) { nanosleep(&(struct timespec){ 0, *(long *)arg }, NULL); }
 
 static void every_operation_gives_its_span(void **state)
 {
@@ -70,7 +67,7 @@ static void every_operation_gives_its_span(void **state)
     for (size_t i = 0; i < N; i++) h[i] = m[i] = (float)i / N;
     *flag = 0;
 
-    ok(api->copy(a, d, h, 64, HA_H2D));  /* before tracing: no span */
+    ok(api->copy(a, d, h, 64, HA_H2D)); /* before tracing: no span */
     spans.count = 0;
     uint64_t from = ha_now_ns();
     api->trace(dev, &sink);
@@ -90,16 +87,21 @@ static void every_operation_gives_its_span(void **state)
     }, out = states[0];
     out.o = d + 128;
     out.lse = d + 192;
-    ok(api->merge(a, &(struct ha_merge){ .states = states, .states_count = 2, .tokens = 3, .heads = 2, .dim = DIM, .out = out }));
-    struct ha_device_seq seq = { .q = d, .runs = { { d, m, 16, 16, NULL, KEYS }, { m, m, 16, 16, NULL, 1 } }, .runs_count = 2,
-                                 .o = d + 32, .lse = m + 128 };
-    ok(api->attend(a, &(struct ha_device_attend){ .batch = 1, .q_len = 1, .q_heads = 2, .kv_heads = 1, .head_dim = DIM, .scale = 1,
-                                                  .seqs = &seq }));
+    ok(api->merge(
+        a, &(struct ha_merge){ .states = states, .states_count = 2, .tokens = 3, .heads = 2, .dim = DIM, .out = out }));
+    struct ha_device_seq seq = { .q = d,
+                                 .runs = { { d, m, 16, 16, NULL, KEYS }, { m, m, 16, 16, NULL, 1 } },
+                                 .runs_count = 2,
+                                 .o = d + 32,
+                                 .lse = m + 128 };
+    ok(api->attend(
+        a, &(struct ha_device_attend){
+               .batch = 1, .q_len = 1, .q_heads = 2, .kv_heads = 1, .head_dim = DIM, .scale = 1, .seqs = &seq }));
     ok(api->stream_sync(a));
     ok(api->stream_sync(b));
     uint64_t to = ha_now_ns();
     api->trace(dev, NULL);
-    ok(api->copy(a, d, h, 64, HA_H2D));  /* after tracing */
+    ok(api->copy(a, d, h, 64, HA_H2D)); /* after tracing */
     ok(api->stream_sync(a));
 
     assert_int_equal(spans.count, 11);
@@ -164,7 +166,7 @@ static void the_link_is_one_for_each_direction(void **state)
             ok(api->copy(s[i], d[i], h[i], BYTES, HA_H2D));
             ok(api->copy(s[i], h[i] + BYTES, d[i] + BYTES, BYTES, HA_D2H));
         }
-    api->trace(dev, NULL);  /* returns with the last span */
+    api->trace(dev, NULL); /* returns with the last span */
     assert_int_equal(spans.count, 2 * STREAMS * EACH);
     assert_well_formed(from, ha_now_ns());
     size_t up = 0, down = 0;
@@ -199,7 +201,7 @@ static void tracing_ends_on_a_failed_device(void **state)
     ok(api->flag_wait(s, flag, 1));
     for (int i = 0; i < 10; i++) ok(api->host_fn(s, nap, &one_us));
     api->trace(dev, NULL);
-    assert_int_equal(spans.count, 1);  /* what was dropped did not happen */
+    assert_int_equal(spans.count, 1); /* what was dropped did not happen */
     assert_string_equal(spans.span[0].name, "flag_wait");
     api->stream_destroy(s);
     api->mem_free(dev, HA_MEM_MAPPED, flag);

@@ -13,7 +13,8 @@ uint64_t ha_neon_read(const void *p, size_t bytes)
     for (size_t j = 0; j < PARTS; j++) sum[j] = vdupq_n_u64(0);
     for (size_t i = 0; i < bytes; i += LINE) {
         __builtin_prefetch(at + i + AHEAD_BYTES, 0, 2);
-        for (size_t j = 0; j < PARTS; j++) sum[j] = vaddq_u64(sum[j], vreinterpretq_u64_u8(vld1q_u8(at + i + j * LINE / PARTS)));
+        for (size_t j = 0; j < PARTS; j++)
+            sum[j] = vaddq_u64(sum[j], vreinterpretq_u64_u8(vld1q_u8(at + i + j * LINE / PARTS)));
     }
     return vaddvq_u64(vaddq_u64(vaddq_u64(sum[0], sum[1]), vaddq_u64(sum[2], sum[3])));
 }

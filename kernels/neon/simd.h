@@ -1,9 +1,9 @@
 #ifndef HA_KERNELS_NEON_SIMD_H
 #define HA_KERNELS_NEON_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: 8 floats in two of the 32 registers, so that
- * a register full of 16-bit numbers makes one vector. v_* is elementwise unless its name says otherwise; _part takes the
- * first n lanes and does not touch memory past them. */
+/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: 8 floats in two of the 32 registers,
+ * so that a register full of 16-bit numbers makes one vector. v_* is elementwise unless its name says otherwise; _part
+ * takes the first n lanes and does not touch memory past them. */
 
 #include "harness/api/base.h"
 
@@ -85,7 +85,8 @@ static inline float v_sum_lanes(vec a) { return vaddvq_f32(vaddq_f32(a.val[0], a
 static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
 {
     /* the bits set in 4, a byte each */
-    static const uint32_t set[16] = { 0, 0, 1, 0x100, 2, 0x200, 0x201, 0x20100, 3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
+    static const uint32_t set[16] = { 0, 0,     1,     0x100,   2,     0x200,   0x201,   0x20100,
+                                      3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
     for (uint32_t i = 0; i < LANES; i += 4) {
         const unsigned four = bits >> i & 15;
         const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set[four]))));
@@ -126,7 +127,8 @@ static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
 static inline uint16x4_t v_bf16(float32x4_t x)
 {
     const uint32x4_t u = vreinterpretq_u32_f32(x), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
-    const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))), quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+    const uint32x4_t rounded = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))),
+                     quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
     return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
 }
 /* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
@@ -157,18 +159,23 @@ static inline unsigned v_above(vec a, vec b)
 static inline uint32x4_t v_words(const char *p) { return vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p)); }
 static inline vec v_first_bf16(const char *p)
 {
-    return v_pair(vreinterpretq_f32_u32(vshlq_n_u32(v_words(p), 16)), vreinterpretq_f32_u32(vshlq_n_u32(v_words(p + 16), 16)));
+    return v_pair(vreinterpretq_f32_u32(vshlq_n_u32(v_words(p), 16)),
+                  vreinterpretq_f32_u32(vshlq_n_u32(v_words(p + 16), 16)));
 }
 static inline vec v_second_bf16(const char *p)
 {
     const uint32x4_t high = vdupq_n_u32(0xffff0000);
-    return v_pair(vreinterpretq_f32_u32(vandq_u32(v_words(p), high)), vreinterpretq_f32_u32(vandq_u32(v_words(p + 16), high)));
+    return v_pair(vreinterpretq_f32_u32(vandq_u32(v_words(p), high)),
+                  vreinterpretq_f32_u32(vandq_u32(v_words(p + 16), high)));
 }
 
 static inline vec v_round(vec x) { return v_pair(vrndnq_f32(x.val[0]), vrndnq_f32(x.val[1])); }
 
 /* 2^n for integral n in [-126, 127] */
-static inline float32x4_t v_pow2(int32x4_t n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
+static inline float32x4_t v_pow2(int32x4_t n)
+{
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+}
 /* p 2^n in two products of which only the last rounds; n may have all of v_exp_parts */
 static inline float32x4_t v_scale4(float32x4_t p, float32x4_t n)
 {

@@ -4,7 +4,11 @@ extern const struct ha_kernels ha_kernels_neon;
 
 #if defined(HA_ISA_NEON)
 /* packed keys: partial sums over 32 elements, over 32 keys, start at 0 and are added one after the other */
-#define PACKED { .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true }
+#define PACKED                                                                                                      \
+    {                                                                                                               \
+        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, \
+        .exact_joins = true                                                                                         \
+    }
 
 /* dot: 8 lanes, joined by 3 additions.
  * sum: tiles of 32 keys, of which one may come in two parts, added one after the other.
@@ -34,5 +38,7 @@ const struct ha_kernels ha_kernels_neon = {
     .flops = ha_neon_flops, .flops_bf16 = ha_neon_flops,
 };
 #else
-const struct ha_kernels ha_kernels_neon = { .name = "neon", .cpu_bit = HA_CPU_NEON, .absent = "not compiled for this target" };
+const struct ha_kernels ha_kernels_neon = { .name = "neon",
+                                            .cpu_bit = HA_CPU_NEON,
+                                            .absent = "not compiled for this target" };
 #endif

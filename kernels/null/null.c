@@ -41,7 +41,7 @@ struct ha_device {
 };
 struct ha_stream {
     struct ha_device *device;
-    struct ha_graph *graph;  /* begun and not ended, or NULL */
+    struct ha_graph *graph; /* begun and not ended, or NULL */
 };
 struct ha_event {
     struct ha_device *device;
@@ -51,7 +51,7 @@ struct ha_event {
 struct kept {
     uint32_t *flag;
     uint32_t value;
-    void (*fn)(void *arg);   /* instead of a flag, or NULL */
+    void (*fn)(void *arg); /* instead of a flag, or NULL */
     void *arg;
 };
 struct ha_graph {
@@ -77,10 +77,7 @@ static enum ha_status null_open(struct ha_device **dev, const struct ha_device_c
 }
 
 /* Streams, events and memory are gone by now. */
-static void null_close(struct ha_device *dev)
-{
-    free(dev);
-}
+static void null_close(struct ha_device *dev) { free(dev); }
 
 /* What the reports print and what the error bounds are computed from. name: the product's name, as the driver
  * says it. memory_free_bytes: now. profile: how attend sums, see struct ha_profile: claim the true depth, a
@@ -97,20 +94,27 @@ static void null_info(struct ha_device *dev, struct ha_device_info *info)
     info->memory_bytes = page * (uint64_t)sysconf(_SC_PHYS_PAGES);
     info->memory_free_bytes = info->memory_bytes > dev->allocated_bytes ? info->memory_bytes - dev->allocated_bytes : 0;
     info->compute_threads = 0;
-    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = info->products[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
+        info->profile[t] = info->products[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
     info->merge = (struct ha_merge_traits){
-        .forms = 1u << HA_FORM_NATURAL, .dtypes = 1u << HA_F32, .aliases = 1u << HA_ALIAS_NONE, .states_max = 0,
-        .lse_order = HA_LSE_TOKENS_HEADS, .o_strides = false, .plus_inf = false, .commutes = false,
-        .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .depth_extra = 0, .rescales = 0,
+        .forms = 1u << HA_FORM_NATURAL,
+        .dtypes = 1u << HA_F32,
+        .aliases = 1u << HA_ALIAS_NONE,
+        .states_max = 0,
+        .lse_order = HA_LSE_TOKENS_HEADS,
+        .o_strides = false,
+        .plus_inf = false,
+        .commutes = false,
+        .exp_eps = 0x1p-23,
+        .log_eps = 0x1p-23,
+        .depth_extra = 0,
+        .rescales = 0,
     };
 }
 
 /* The first asynchronous failure, as one line that names the operation and the stream; it lives as long as the
  * device. NULL: none. Called from any thread, often. */
-static const char *null_failure(struct ha_device *dev)
-{
-    return __atomic_load_n(&dev->failure, __ATOMIC_ACQUIRE);
-}
+static const char *null_failure(struct ha_device *dev) { return __atomic_load_n(&dev->failure, __ATOMIC_ACQUIRE); }
 
 /* For calls that cannot explain themselves. The first one stays. */
 static enum ha_status fail(struct ha_device *dev, const char *text)
@@ -126,10 +130,7 @@ static enum ha_status fail(struct ha_device *dev, const char *text)
  * polls) and host functions, "link H2D" and "link D2H" for the copy engines. Spans of one lane do not overlap.
  * bytes and zero_copy_bytes count what really moved. sink == NULL: wait until the last span has been
  * delivered, then forget the old sink. Here nothing takes time, so there is no span to deliver. */
-static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink)
-{
-    (void)dev, (void)sink;
-}
+static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink) { (void)dev, (void)sink; }
 
 /* ---- memory ---------------------------------------------------------------------------------------------
  * DEVICE: fast for kernels; the host only passes such pointers on. PINNED: host memory that the copy engines
@@ -139,7 +140,8 @@ static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink)
  * bounds). bytes = 0 is valid and gives a pointer that can be freed. Too little memory is HA_ERROR, with the
  * bytes asked for and the bytes free. mem_free gets the kind that was allocated, or NULL as ptr; work that uses
  * the memory is done. */
-static enum ha_status null_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+static enum ha_status null_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                     struct ha_why *why)
 {
     (void)kind;
     size_t room = 64 + (bytes + 63) / 64 * 64;
@@ -170,7 +172,8 @@ static void null_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
  * An in-order queue. Different streams must make progress independently: habench runs work in one stream
  * that waits, by flag, for work in another, so streams that share a hardware queue deadlock. name is for the
  * trace ("stream NAME") and for messages; copy it, it lives as long as the device. */
-static enum ha_status null_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why)
+static enum ha_status null_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
+                                         struct ha_why *why)
 {
     (void)name;
     *stream = calloc(1, sizeof **stream);
@@ -204,10 +207,7 @@ static enum ha_status null_event_create(struct ha_device *dev, struct ha_event *
     return HA_OK;
 }
 
-static void null_event_destroy(struct ha_event *event)
-{
-    free(event);
-}
+static void null_event_destroy(struct ha_event *event) { free(event); }
 
 /* Marks the end of what the stream holds now. A second record replaces the first for later waits, but not for
  * those already enqueued. */
@@ -225,24 +225,22 @@ static enum ha_status null_stream_wait(struct ha_stream *stream, struct ha_event
 }
 
 /* The same for the calling host thread. */
-static enum ha_status null_event_sync(struct ha_event *event)
-{
-    return null_failure(event->device) ? HA_ERROR : HA_OK;
-}
+static enum ha_status null_event_sync(struct ha_event *event) { return null_failure(event->device) ? HA_ERROR : HA_OK; }
 
 /* ---- copies ---------------------------------------------------------------------------------------------
  * H2D: dst is device memory, src pinned, mapped or pageable host memory (pageable may be slow, but not wrong:
  * if the runtime stages it, it still must not block the caller); D2H the reverse; D2D both device. Each
  * direction of the link has its own engine, in which copies of all streams queue up, beside running kernels.
  * copy is mandatory. copy_2d is optional: rows of row_bytes, both strides at least that. */
-static enum ha_status null_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+static enum ha_status null_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                enum ha_direction dir)
 {
     (void)stream, (void)dst, (void)src, (void)bytes, (void)dir;
     return HA_OK;
 }
 
-static enum ha_status null_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src, size_t src_stride,
-                                   size_t row_bytes, size_t rows, enum ha_direction dir)
+static enum ha_status null_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
+                                   size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir)
 {
     (void)stream, (void)dst, (void)dst_stride, (void)src, (void)src_stride, (void)row_bytes, (void)rows, (void)dir;
     return HA_OK;
@@ -349,7 +347,8 @@ static enum ha_status null_move(struct ha_stream *stream, const struct ha_device
 /* Many copies in one call, of one direction, each as copy would do it: what a runtime charges for a call is paid once.
  * The three arrays are host memory that dies on return; empty pieces are allowed, and pieces do not overlap. One span
  * for all. Leave it NULL where each piece would be a call of its own. */
-static enum ha_status null_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
+static enum ha_status null_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
+                                       enum ha_direction dir)
 {
     (void)stream, (void)pieces, (void)dir;
     return HA_OK;
@@ -372,24 +371,34 @@ static enum ha_status null_spin(struct ha_stream *stream, uint64_t ns)
     return HA_OK;
 }
 
-/* Called between measurements, from any thread; it must not disturb work in the streams. What cannot be read is NaN, and
- * a text that cannot be read is empty: a zero is a measurement. */
+/* Called between measurements, from any thread; it must not disturb work in the streams. What cannot be read is NaN,
+ * and a text that cannot be read is empty: a zero is a measurement. */
 static void null_meters(struct ha_device *dev, struct ha_device_meters *out)
 {
     const double none = (double)NAN;
     (void)dev;
     *out = (struct ha_device_meters){
-        .sm_clock_MHz = none, .sm_clock_max_MHz = none, .memory_clock_MHz = none, .memory_clock_max_MHz = none, .temperature_C = none,
-        .power_W = none, .energy_J = none, .link_gen = none, .link_gen_max = none, .link_width = none, .link_width_max = none,
-        .link_rx_GBps = none, .link_tx_GBps = none,
+        .sm_clock_MHz = none,
+        .sm_clock_max_MHz = none,
+        .memory_clock_MHz = none,
+        .memory_clock_max_MHz = none,
+        .temperature_C = none,
+        .power_W = none,
+        .energy_J = none,
+        .link_gen = none,
+        .link_gen_max = none,
+        .link_width = none,
+        .link_width_max = none,
+        .link_rx_GBps = none,
+        .link_tx_GBps = none,
     };
 }
 
 /* ---- CPU stores into device memory: optional, both or neither -------------------------------------------------
  * A window through which the CPU writes device memory in place (GDRCopy, a large BAR, a coherent link). Such memory may
  * be write-combining: reads through it are slow, and a thread that stored ends with a store fence. Work enqueued after
- * that sees the stores. [ptr, ptr+bytes) lies within one mem_alloc; *host is ptr's own counterpart, also where the window
- * has larger pages. HA_WAIVED where the machine cannot, with what is missing, as here. */
+ * that sees the stores. [ptr, ptr+bytes) lies within one mem_alloc; *host is ptr's own counterpart, also where the
+ * window has larger pages. HA_WAIVED where the machine cannot, with what is missing, as here. */
 static enum ha_status null_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why)
 {
     (void)dev, (void)ptr, (void)bytes;
@@ -398,10 +407,7 @@ static enum ha_status null_map_device(struct ha_device *dev, void *ptr, size_t b
     return HA_WAIVED;
 }
 
-static void null_unmap_device(struct ha_device *dev, void *host)
-{
-    (void)dev, (void)host;
-}
+static void null_unmap_device(struct ha_device *dev, void *host) { (void)dev, (void)host; }
 
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument

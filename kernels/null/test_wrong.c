@@ -6,10 +6,7 @@
 #if defined WRONG_LIBRARY
 extern int ha_test_nowhere(void);
 int (*ha_test_use(void))(void);
-__attribute__((visibility("default"))) int (*ha_test_use(void))(void)
-{
-    return ha_test_nowhere;
-}
+__attribute__((visibility("default"))) int (*ha_test_use(void))(void) { return ha_test_nowhere; }
 #elif defined WRONG_SYMBOL
 extern const int ha_device_apis;
 __attribute__((visibility("default"))) const int ha_device_apis = 1;
@@ -18,7 +15,9 @@ __attribute__((visibility("default"))) const int ha_device_apis = 1;
 #ifndef WRONG_MERGER
 static void its_info(struct ha_device *dev, struct ha_device_info *info)
 {
-    *info = (struct ha_device_info){ .name = "the first state", .memory_bytes = dev != NULL, .merge = { .forms = 1u << HA_FORM_NATURAL } };
+    *info = (struct ha_device_info){ .name = "the first state",
+                                     .memory_bytes = dev != NULL,
+                                     .merge = { .forms = 1u << HA_FORM_NATURAL } };
 }
 #endif
 #if defined MERGER || defined WRONG_MERGER
@@ -29,7 +28,10 @@ static enum ha_status its_merge(struct ha_stream *stream, const struct ha_merge 
 }
 #endif
 #ifdef ATTENDER
-static enum ha_status its_attend(struct ha_stream *stream, const struct ha_device_attend *args) { return (void)args, stream ? HA_ERROR : HA_OK; }
+static enum ha_status its_attend(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    return (void)args, stream ? HA_ERROR : HA_OK;
+}
 #endif
 
 __attribute__((visibility("default"))) extern const struct ha_device_api ha_device_api;
@@ -60,7 +62,8 @@ static enum ha_status no_open(struct ha_device **dev, const struct ha_device_con
 static void no_close(struct ha_device *dev) { (void)dev; }
 static void no_info(struct ha_device *dev, struct ha_device_info *info) { (void)dev, (void)info; }
 static const char *no_failure(struct ha_device *dev) { return (void)dev, NULL; }
-static enum ha_status no_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+static enum ha_status no_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                   struct ha_why *why)
 {
     (void)dev, (void)kind, (void)bytes, (void)ptr, (void)why;
     return HA_ERROR;
@@ -68,7 +71,8 @@ static enum ha_status no_mem_alloc(struct ha_device *dev, enum ha_memory kind, s
 #ifndef WRONG_ENTRY
 static void no_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { (void)dev, (void)kind, (void)ptr; }
 #endif
-static enum ha_status no_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream, struct ha_why *why)
+static enum ha_status no_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
+                                       struct ha_why *why)
 {
     (void)dev, (void)name, (void)stream, (void)why;
     return HA_ERROR;
@@ -81,15 +85,24 @@ static enum ha_status no_event_create(struct ha_device *dev, struct ha_event **e
     return HA_ERROR;
 }
 static void no_event_destroy(struct ha_event *event) { (void)event; }
-static enum ha_status no_event_record(struct ha_event *event, struct ha_stream *stream) { return (void)event, (void)stream, HA_ERROR; }
-static enum ha_status no_stream_wait(struct ha_stream *stream, struct ha_event *event) { return (void)event, (void)stream, HA_ERROR; }
+static enum ha_status no_event_record(struct ha_event *event, struct ha_stream *stream)
+{
+    return (void)event, (void)stream, HA_ERROR;
+}
+static enum ha_status no_stream_wait(struct ha_stream *stream, struct ha_event *event)
+{
+    return (void)event, (void)stream, HA_ERROR;
+}
 static enum ha_status no_event_sync(struct ha_event *event) { return (void)event, HA_ERROR; }
 static enum ha_status no_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
     (void)stream, (void)dst, (void)src, (void)bytes, (void)dir;
     return HA_ERROR;
 }
-static enum ha_status no_merge(struct ha_stream *stream, const struct ha_merge *args) { return (void)stream, (void)args, HA_ERROR; }
+static enum ha_status no_merge(struct ha_stream *stream, const struct ha_merge *args)
+{
+    return (void)stream, (void)args, HA_ERROR;
+}
 
 __attribute__((visibility("default"))) extern const struct ha_device_api ha_device_api;
 const struct ha_device_api ha_device_api = {
@@ -101,7 +114,7 @@ const struct ha_device_api ha_device_api = {
 #if defined WRONG_SIZE
     .struct_bytes = offsetof(struct ha_device_api, event_sync),
 #elif defined OLDER
-    .struct_bytes = offsetof(struct ha_device_api, merge),  /* what lies beyond is not the program's to read */
+    .struct_bytes = offsetof(struct ha_device_api, merge), /* what lies beyond is not the program's to read */
 #else
     .struct_bytes = sizeof(struct ha_device_api),
 #endif

@@ -14,7 +14,8 @@ uint64_t HA_SVE(read)(const void *p, size_t bytes)
 
     for (size_t i = 0; i < bytes / sizeof *at; i += LINE / sizeof *at) {
         __builtin_prefetch((const char *)(at + i) + AHEAD_BYTES, 0, 2);
-        for (size_t j = 0; j < LINE / sizeof *at; j += STEP) sum = svadd_u64_x(svptrue_b64(), sum, svld1_u64(svptrue_b64(), at + i + j));
+        for (size_t j = 0; j < LINE / sizeof *at; j += STEP)
+            sum = svadd_u64_x(svptrue_b64(), sum, svld1_u64(svptrue_b64(), at + i + j));
     }
     return svaddv_u64(svptrue_b64(), sum);
 }

@@ -1,9 +1,9 @@
 #ifndef HA_KERNELS_SVE_SIMD_H
 #define HA_KERNELS_SVE_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: a register of HA_SVE_BITS, of which there
- * are 32. v_* is elementwise unless its name says otherwise; _part takes the first n lanes and does not touch memory past
- * them. */
+/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: a register of HA_SVE_BITS, of which
+ * there are 32. v_* is elementwise unless its name says otherwise; _part takes the first n lanes and does not touch
+ * memory past them. */
 
 #include "harness/api/base.h"
 
@@ -24,7 +24,10 @@ static inline vec v_set(float x) { return svdup_n_f32(x); }
 static inline vec v_load(const float *p) { return svld1_f32(V_ALL, p); }
 static inline void v_store(float *p, vec x) { svst1_f32(V_ALL, p, x); }
 /* lanes past n hold `rest` */
-static inline vec v_load_part(const float *p, size_t n, float rest) { return svsel_f32(v_first(n), svld1_f32(v_first(n), p), v_set(rest)); }
+static inline vec v_load_part(const float *p, size_t n, float rest)
+{
+    return svsel_f32(v_first(n), svld1_f32(v_first(n), p), v_set(rest));
+}
 static inline void v_store_part(float *p, vec x, size_t n) { svst1_f32(v_first(n), p, x); }
 
 static inline vec v_add(vec a, vec b) { return svadd_f32_x(V_ALL, a, b); }
@@ -43,7 +46,10 @@ static inline unsigned v_ge(vec a, vec b)
     return (unsigned)svaddv_u32(svcmpge_f32(V_ALL, a, b), svlsl_u32_x(V_ALL, svdup_n_u32(1), svindex_u32(0, 1)));
 }
 /* b where s is negative, -0 included, a elsewhere */
-static inline vec v_pick(vec a, vec b, vec s) { return svsel_f32(svcmplt_n_s32(V_ALL, svreinterpret_s32_f32(s), 0), b, a); }
+static inline vec v_pick(vec a, vec b, vec s)
+{
+    return svsel_f32(svcmplt_n_s32(V_ALL, svreinterpret_s32_f32(s), 0), b, a);
+}
 /* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a) { return svptest_any(V_ALL, svcmpuo_f32(V_ALL, a, a)); }
 static inline float v_max_lane(vec a) { return svmaxv_f32(V_ALL, a); }
@@ -80,7 +86,8 @@ static inline v_bits v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return svreinterpret_u32_f16(svcvt_f16_f32_x(V_ALL, x));
     const v_bits u = svreinterpret_u32_f32(x), odd = svand_n_u32_x(V_ALL, svlsr_n_u32_x(V_ALL, u, 16), 1);
-    const v_bits rounded = svadd_u32_x(V_ALL, u, svadd_n_u32_x(V_ALL, odd, 0x7fff)), quiet = svorr_n_u32_x(V_ALL, u, 0x400000);
+    const v_bits rounded = svadd_u32_x(V_ALL, u, svadd_n_u32_x(V_ALL, odd, 0x7fff)),
+                 quiet = svorr_n_u32_x(V_ALL, u, 0x400000);
     return svlsr_n_u32_x(V_ALL, svsel_u32(svcmpuo_f32(V_ALL, x, x), quiet, rounded), 16);
 }
 static inline void v_narrow_of(svbool_t lanes, char *p, vec x, enum ha_dtype t)
@@ -97,7 +104,10 @@ enum { VECTORS = 32 };
 static inline unsigned v_above(vec a, vec b) { return svptest_any(V_ALL, svnot_b_z(V_ALL, svcmple_f32(V_ALL, a, b))); }
 static inline v_bits v_words(const char *p) { return svld1_u32(V_ALL, (const uint32_t *)(const void *)p); }
 static inline vec v_first_bf16(const char *p) { return svreinterpret_f32_u32(svlsl_n_u32_x(V_ALL, v_words(p), 16)); }
-static inline vec v_second_bf16(const char *p) { return svreinterpret_f32_u32(svand_n_u32_x(V_ALL, v_words(p), 0xffff0000)); }
+static inline vec v_second_bf16(const char *p)
+{
+    return svreinterpret_f32_u32(svand_n_u32_x(V_ALL, v_words(p), 0xffff0000));
+}
 
 static inline vec v_round(vec x) { return svrintn_f32_x(V_ALL, x); }
 

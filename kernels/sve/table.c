@@ -4,17 +4,21 @@ extern const struct ha_kernels ha_kernels_sve256, ha_kernels_sve512;
 
 #if HA_SVE_BITS == 256
 #define HA_SVE_TABLE ha_kernels_sve256
-#define NAME "sve256"
-#define CPU_BIT HA_CPU_SVE256
+#define NAME         "sve256"
+#define CPU_BIT      HA_CPU_SVE256
 #else
 #define HA_SVE_TABLE ha_kernels_sve512
-#define NAME "sve512"
-#define CPU_BIT HA_CPU_SVE512
+#define NAME         "sve512"
+#define CPU_BIT      HA_CPU_SVE512
 #endif
 
 #if defined(HA_ISA_SVE)
 /* packed keys: partial sums over 32 elements, over 32 keys, start at 0 and are added one after the other */
-#define PACKED { .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true }
+#define PACKED                                                                                                      \
+    {                                                                                                               \
+        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, \
+        .exact_joins = true                                                                                         \
+    }
 
 /* dot: 8 or 16 lanes, joined by 3 or 4 additions; 8 and 3 cover both for every length.
  * sum: tiles of 32 keys, of which one may come in two parts, added one after the other.

@@ -3,10 +3,10 @@
 
 #if HA_SVE_BITS == 256
 #define HA_SVE_SIMD ha_test_simd_sve256
-#define NAME "sve256"
+#define NAME        "sve256"
 #else
 #define HA_SVE_SIMD ha_test_simd_sve512
-#define NAME "sve512"
+#define NAME        "sve512"
 #endif
 
 #if defined(HA_ISA_SVE)

@@ -15,14 +15,14 @@ enum { BUFFERS = 2 };
 struct ha_instance {
     struct ha_context ctx;
     enum arm arm;
-    struct ha_kv *store;            /* [layers][batch] pinned: copy */
-    struct ha_kv_store_layer *layer;   /* [layers]: CPU */
-    struct ha_kv *buffer[BUFFERS];  /* [batch] device: copy (both), device (the first) */
-    size_t copied;                  /* layers copied so far */
+    struct ha_kv *store;             /* [layers][batch] pinned: copy */
+    struct ha_kv_store_layer *layer; /* [layers]: CPU */
+    struct ha_kv *buffer[BUFFERS];   /* [batch] device: copy (both), device (the first) */
+    size_t copied;                   /* layers copied so far */
     struct ha_stream *link;
     struct ha_event *loaded;
-    struct ha_device_seq *seq;      /* [batch] */
-    struct ha_rows *rows;           /* [batch][kv_heads] */
+    struct ha_device_seq *seq; /* [batch] */
+    struct ha_rows *rows;      /* [batch][kv_heads] */
     struct ha_cpu_attend cpu;
     float *q, *o, *lse;
 };
@@ -118,7 +118,8 @@ static enum ha_status copy_layer(struct ha_instance *self, const struct ha_step 
     const struct ha_context *ctx = &self->ctx;
     struct ha_kv *to = self->buffer[self->copied++ % BUFFERS];
     for (size_t b = 0; b < ctx->shape->batch; b++)
-        HA_TRY(ha_kv_copy(ctx, self->link, &to[b], 0, &self->store[step->layer * ctx->shape->batch + b], 0, ctx->shape->ctx[b], HA_H2D));
+        HA_TRY(ha_kv_copy(ctx, self->link, &to[b], 0, &self->store[step->layer * ctx->shape->batch + b], 0,
+                          ctx->shape->ctx[b], HA_H2D));
     HA_TRY(ctx->api->event_record(self->loaded, self->link));
     return ctx->api->stream_wait(ctx->stream, self->loaded);
 }
@@ -150,8 +151,8 @@ static enum ha_status compute_cpu(struct ha_instance *self, const struct ha_step
             struct ha_rows *run = &self->rows[b * s->kv_heads + h];
             struct ha_attend *unit = &self->cpu.unit[self->cpu.units++];
             *run = ha_kv_store_open(s, store, h);
-            *unit = ha_cpu_attend_group(s, h, step->q_len, false, self->q + at * s->head_dim, self->o + at * s->head_dim, self->lse + at,
-                                        run, 1, NULL, 0);
+            *unit = ha_cpu_attend_group(s, h, step->q_len, false, self->q + at * s->head_dim,
+                                        self->o + at * s->head_dim, self->lse + at, run, 1, NULL, 0);
             unit->packed = ha_kv_store_packed(store, h);
         }
     ha_cpu_attend_run(&self->cpu, "attend");
@@ -161,7 +162,9 @@ static enum ha_status compute_cpu(struct ha_instance *self, const struct ha_step
 static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
     (void)why;
-    return self->arm == ARM_COPY ? copy_layer(self, step) : self->arm == ARM_DEVICE ? compute_device(self, step) : compute_cpu(self, step);
+    return self->arm == ARM_COPY     ? copy_layer(self, step)
+           : self->arm == ARM_DEVICE ? compute_device(self, step)
+                                     : compute_cpu(self, step);
 }
 
 static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out)
@@ -180,20 +183,44 @@ static void destroy(struct ha_instance *self)
 extern const struct ha_variant ha_variant_copy_only, ha_variant_device_only, ha_variant_cpu_only;
 
 const struct ha_variant ha_variant_copy_only = {
-    .name = "copy_only", .family = "full", .doc = "bracketing arm: the loads of offload, no attention; output not checked",
-    .source = "bracketing arm", .contract = HA_EXACT, .checked = false,
-    .unsupported = needs_nothing, .create = create_copy_only, .prefill = prefill, .attend = attend, .selection = selection,
+    .name = "copy_only",
+    .family = "full",
+    .doc = "bracketing arm: the loads of offload, no attention; output not checked",
+    .source = "bracketing arm",
+    .contract = HA_EXACT,
+    .checked = false,
+    .unsupported = needs_nothing,
+    .create = create_copy_only,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
     .destroy = destroy,
 };
 const struct ha_variant ha_variant_device_only = {
-    .name = "device_only", .family = "full", .doc = "bracketing arm: device attention over one resident layer, no loads; output not checked",
-    .source = "bracketing arm", .contract = HA_EXACT, .checked = false,
-    .unsupported = needs_attend, .create = create_device_only, .prefill = prefill, .attend = attend, .selection = selection,
+    .name = "device_only",
+    .family = "full",
+    .doc = "bracketing arm: device attention over one resident layer, no loads; output not checked",
+    .source = "bracketing arm",
+    .contract = HA_EXACT,
+    .checked = false,
+    .unsupported = needs_attend,
+    .create = create_device_only,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
     .destroy = destroy,
 };
 const struct ha_variant ha_variant_cpu_only = {
-    .name = "cpu_only", .family = "full", .doc = "bracketing arm: CPU attention, nothing over the link; output not checked",
-    .source = "bracketing arm", .contract = HA_EXACT, .checked = false,
-    .unsupported = needs_nothing, .create = create_cpu_only, .prefill = prefill, .attend = attend, .selection = selection,
+    .name = "cpu_only",
+    .family = "full",
+    .doc = "bracketing arm: CPU attention, nothing over the link; output not checked",
+    .source = "bracketing arm",
+    .contract = HA_EXACT,
+    .checked = false,
+    .unsupported = needs_nothing,
+    .create = create_cpu_only,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
     .destroy = destroy,
 };

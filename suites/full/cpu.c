@@ -9,15 +9,16 @@
 
 enum { LAYOUT };
 static const struct ha_param params[] = {
-    [LAYOUT] = { "layout", 1, 0, 1, "of K and V: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256" },
+    [LAYOUT] = { "layout", 1, 0, 1,
+                 "of K and V: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256" },
 };
 
 struct ha_instance {
     struct ha_context ctx;
-    struct ha_kv_store_layer *layer;  /* [layers] */
-    struct ha_rows *rows;   /* [batch][kv_heads] */
+    struct ha_kv_store_layer *layer; /* [layers] */
+    struct ha_rows *rows;            /* [batch][kv_heads] */
     struct ha_cpu_attend cpu;
-    float *q, *o, *lse;     /* pinned; [batch][q_len][q_heads][head_dim], lse without the last */
+    float *q, *o, *lse; /* pinned; [batch][q_len][q_heads][head_dim], lse without the last */
     struct ha_event *arrived;
     struct ha_tokens all;
 };
@@ -37,8 +38,10 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
     *out = self;
     size_t rows = s->batch * s->q_len * s->q_heads, longest = 0;
     self->rows = ha_alloc(ctx->arena, s->batch * s->kv_heads * sizeof *self->rows, HA_TAG_META, why);
-    self->q = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, rows * s->head_dim * sizeof *self->q, HA_TAG_SCRATCH, why);
-    self->o = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, rows * s->head_dim * sizeof *self->o, HA_TAG_SCRATCH, why);
+    self->q = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, rows * s->head_dim * sizeof *self->q, HA_TAG_SCRATCH,
+                              why);
+    self->o = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, rows * s->head_dim * sizeof *self->o, HA_TAG_SCRATCH,
+                              why);
     self->lse = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, rows * sizeof *self->lse, HA_TAG_SCRATCH, why);
     if (!self->rows || !self->q || !self->o || !self->lse) return HA_ERROR;
     for (size_t b = 0; b < s->batch; b++) longest = ha_kv_max_tokens(s, b) > longest ? ha_kv_max_tokens(s, b) : longest;
@@ -82,8 +85,8 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
             struct ha_rows *run = &self->rows[b * s->kv_heads + h];
             struct ha_attend *unit = &self->cpu.unit[self->cpu.units++];
             *run = ha_kv_store_open(s, &layer->seq[b], h);
-            *unit = ha_cpu_attend_group(s, h, step->q_len, true, self->q + at * s->head_dim, self->o + at * s->head_dim, self->lse + at,
-                                        run, 1, NULL, 0);
+            *unit = ha_cpu_attend_group(s, h, step->q_len, true, self->q + at * s->head_dim, self->o + at * s->head_dim,
+                                        self->lse + at, run, 1, NULL, 0);
             unit->packed = ha_kv_store_packed(&layer->seq[b], h);
         }
     ha_cpu_attend_run(&self->cpu, "attend");
@@ -131,11 +134,20 @@ static void destroy(struct ha_instance *self)
 
 extern const struct ha_variant ha_variant_cpu;
 const struct ha_variant ha_variant_cpu = {
-    .name = "cpu", .family = "full",
+    .name = "cpu",
+    .family = "full",
     .doc = "all KV in host memory, all attention on the CPU",
     .source = "Vaswani et al. 2017, section 3.2.1",
-    .contract = HA_EXACT, .checked = true,
-    .params = params, .params_count = sizeof params / sizeof *params,
-    .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .counters = counters,
-    .drain = drain, .destroy = destroy,
+    .contract = HA_EXACT,
+    .checked = true,
+    .params = params,
+    .params_count = sizeof params / sizeof *params,
+    .unsupported = unsupported,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .counters = counters,
+    .drain = drain,
+    .destroy = destroy,
 };

@@ -16,8 +16,8 @@ struct buffer {
 
 struct ha_instance {
     struct ha_context ctx;
-    struct ha_kv *store;       /* [layers][batch], pinned */
-    size_t *tokens;            /* [layers][batch] */
+    struct ha_kv *store; /* [layers][batch], pinned */
+    size_t *tokens;      /* [layers][batch] */
     struct buffer buffer[BUFFERS];
     struct ha_stream *link;
     struct ha_event **stored;  /* [layers]: the new tokens have reached the store */
@@ -134,7 +134,9 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
     (void)q_head;
     self->all.count = 0;
     ha_tokens_add_range(&self->all, 0, self->tokens[layer * self->ctx.shape->batch + seq]);
-    *out = (struct ha_selection){ .parts = 1, .part = { { .token = self->all.token, .count = self->all.count, .on_device = true } } };
+    *out = (struct ha_selection){
+        .parts = 1, .part = { { .token = self->all.token, .count = self->all.count, .on_device = true } }
+    };
 }
 
 static void destroy(struct ha_instance *self)
@@ -152,9 +154,16 @@ static void destroy(struct ha_instance *self)
 
 extern const struct ha_variant ha_variant_offload;
 const struct ha_variant ha_variant_offload = {
-    .name = "offload", .family = "full",
+    .name = "offload",
+    .family = "full",
     .doc = "all KV in host memory, each layer loaded to the device while the layer before it computes",
     .source = "FlexGen (Sheng et al. 2023), section 4",
-    .contract = HA_EXACT, .checked = true,
-    .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
+    .contract = HA_EXACT,
+    .checked = true,
+    .unsupported = unsupported,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .destroy = destroy,
 };

@@ -89,25 +89,42 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
     (void)q_head;
     self->all.count = 0;
     ha_tokens_add_range(&self->all, 0, self->tokens[layer * self->ctx.shape->batch + seq]);
-    *out = (struct ha_selection){ .parts = 1, .part = { { .token = self->all.token, .count = self->all.count, .on_device = true } } };
+    *out = (struct ha_selection){
+        .parts = 1, .part = { { .token = self->all.token, .count = self->all.count, .on_device = true } }
+    };
 }
 
 static void destroy(struct ha_instance *self) { (void)self; }
 
 extern const struct ha_variant ha_variant_resident;
 const struct ha_variant ha_variant_resident = {
-    .name = "resident", .family = "full",
+    .name = "resident",
+    .family = "full",
     .doc = "all KV on the device: the reference for quality, the ideal for latency",
     .source = "Vaswani et al. 2017, section 3.2.1",
-    .contract = HA_EXACT, .checked = true,
-    .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
+    .contract = HA_EXACT,
+    .checked = true,
+    .unsupported = unsupported,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .destroy = destroy,
 };
 
 extern const struct ha_variant ha_variant_bmm;
 const struct ha_variant ha_variant_bmm = {
-    .name = "bmm", .family = "full",
+    .name = "bmm",
+    .family = "full",
     .doc = "all KV on the device, attention as batched products with a softmax between, by the vendor's library",
     .source = "Vaswani et al. 2017, section 3.2.1",
-    .contract = HA_EXACT, .products = true, .checked = true,
-    .unsupported = unsupported_bmm, .create = create_bmm, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
+    .contract = HA_EXACT,
+    .products = true,
+    .checked = true,
+    .unsupported = unsupported_bmm,
+    .create = create_bmm,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .destroy = destroy,
 };

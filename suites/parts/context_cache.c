@@ -11,7 +11,8 @@ static size_t blocks_of(size_t count) { return (count + HA_PACK_KEYS - 1) / HA_P
 
 void ha_context_clear(struct ha_context_head *head) { head->selected = head->padding = head->copied = 0; }
 
-static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why)
+static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, size_t keep, size_t bytes, enum ha_tag tag,
+                           struct ha_why *why)
 {
     void *to = ha_grow(ctx->arena, *at, keep, bytes, tag, why);
     if (!to) return HA_ERROR;
@@ -19,16 +20,19 @@ static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, siz
     return HA_OK;
 }
 
-static enum ha_status grow_names(const struct ha_context *ctx, struct ha_context_head *head, size_t cap, struct ha_why *why)
+static enum ha_status grow_names(const struct ha_context *ctx, struct ha_context_head *head, size_t cap,
+                                 struct ha_why *why)
 {
-    uint32_t *token = ha_grow(ctx->arena, head->token, entries(head) * sizeof *token, cap * sizeof *token, HA_TAG_META, why);
+    uint32_t *token = ha_grow(ctx->arena, head->token, entries(head) * sizeof *token, cap * sizeof *token, HA_TAG_META,
+                              why);
     if (!token) return HA_ERROR;
     head->token = token;
     head->cap = cap;
     return HA_OK;
 }
 
-static enum ha_status grow_copies(const struct ha_context *ctx, struct ha_context_head *head, size_t count, struct ha_why *why)
+static enum ha_status grow_copies(const struct ha_context *ctx, struct ha_context_head *head, size_t count,
+                                  struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     size_t row = ha_kv_head_bytes(s), block = ha_packed_block_bytes(s->head_dim, s->dtype), blocks = blocks_of(count);
@@ -42,13 +46,15 @@ static enum ha_status grow_copies(const struct ha_context *ctx, struct ha_contex
     return HA_OK;
 }
 
-enum ha_status ha_context_reserve(const struct ha_context *ctx, struct ha_context_head *head, size_t count, struct ha_why *why)
+enum ha_status ha_context_reserve(const struct ha_context *ctx, struct ha_context_head *head, size_t count,
+                                  struct ha_why *why)
 {
     if (count > head->cap) HA_TRY(grow_names(ctx, head, count, why));
     return count > head->room ? grow_copies(ctx, head, count, why) : HA_OK;
 }
 
-static enum ha_status put(const struct ha_context *ctx, struct ha_context_head *head, uint32_t token, struct ha_why *why)
+static enum ha_status put(const struct ha_context *ctx, struct ha_context_head *head, uint32_t token,
+                          struct ha_why *why)
 {
     size_t at = entries(head);
     if (at == head->cap) HA_TRY(grow_names(ctx, head, at ? 2 * at : 64, why));
@@ -56,7 +62,8 @@ static enum ha_status put(const struct ha_context *ctx, struct ha_context_head *
     return HA_OK;
 }
 
-enum ha_status ha_context_add(const struct ha_context *ctx, struct ha_context_head *head, uint32_t token, struct ha_why *why)
+enum ha_status ha_context_add(const struct ha_context *ctx, struct ha_context_head *head, uint32_t token,
+                              struct ha_why *why)
 {
     head->padding = 0;
     head->copied = least(head->copied, head->selected);
@@ -65,7 +72,8 @@ enum ha_status ha_context_add(const struct ha_context *ctx, struct ha_context_he
     return HA_OK;
 }
 
-enum ha_status ha_context_pad(const struct ha_context *ctx, struct ha_context_head *head, size_t tokens, size_t count, struct ha_why *why)
+enum ha_status ha_context_pad(const struct ha_context *ctx, struct ha_context_head *head, size_t tokens, size_t count,
+                              struct ha_why *why)
 {
     size_t next = head->selected;
     head->padding = 0;
@@ -82,7 +90,8 @@ enum ha_status ha_context_pad(const struct ha_context *ctx, struct ha_context_he
     return HA_OK;
 }
 
-enum ha_status ha_context_copy(const struct ha_context *ctx, struct ha_context_head *head, const struct ha_rows *rows, struct ha_why *why)
+enum ha_status ha_context_copy(const struct ha_context *ctx, struct ha_context_head *head, const struct ha_rows *rows,
+                               struct ha_why *why)
 {
     size_t row = ha_kv_head_bytes(ctx->shape), count = entries(head);
     struct ha_rows named = *rows;
@@ -91,8 +100,11 @@ enum ha_status ha_context_copy(const struct ha_context *ctx, struct ha_context_h
     if (!named.keys) return HA_OK;
     if (count > head->room) HA_TRY(grow_copies(ctx, head, head->cap, why));
     if (head->blocks)
-        ctx->kernels->pack(&(struct ha_pack){ .blocks = head->blocks, .at = head->copied, .rows = named,
-                                              .head_dim = ctx->shape->head_dim, .dtype = ctx->shape->dtype });
+        ctx->kernels->pack(&(struct ha_pack){ .blocks = head->blocks,
+                                              .at = head->copied,
+                                              .rows = named,
+                                              .head_dim = ctx->shape->head_dim,
+                                              .dtype = ctx->shape->dtype });
     for (size_t i = head->copied; !head->blocks && i < count; i++) {
         memcpy(head->k + i * row, (const unsigned char *)rows->k + head->token[i] * rows->k_stride_bytes, row);
         memcpy(head->v + i * row, (const unsigned char *)rows->v + head->token[i] * rows->v_stride_bytes, row);
@@ -109,6 +121,9 @@ struct ha_packed ha_context_packed(const struct ha_context_head *head)
 struct ha_rows ha_context_rows(const struct ha_context *ctx, const struct ha_context_head *head)
 {
     size_t row = ha_kv_head_bytes(ctx->shape);
-    return (struct ha_rows){ .k = head->k, .v = head->v, .k_stride_bytes = row, .v_stride_bytes = row,
+    return (struct ha_rows){ .k = head->k,
+                             .v = head->v,
+                             .k_stride_bytes = row,
+                             .v_stride_bytes = row,
                              .keys = head->blocks ? 0 : entries(head) };
 }

@@ -9,27 +9,29 @@
 
 struct ha_cpu_attend {
     const struct ha_context *ctx;
-    struct ha_attend *unit;      /* [units_max]; scratch is filled in by the run */
+    struct ha_attend *unit; /* [units_max]; scratch is filled in by the run */
     size_t units, units_max;
-    size_t units_per_task;       /* the last task may have fewer; 0: no tasks, the kernels schedule */
-    unsigned char *work;         /* of the kernels, or [threads][scratch_bytes] */
+    size_t units_per_task; /* the last task may have fewer; 0: no tasks, the kernels schedule */
+    unsigned char *work;   /* of the kernels, or [threads][scratch_bytes] */
     size_t scratch_bytes;
 };
 
 /* worst: a unit at its largest (keys, q_len, weights not NULL if any unit has them) */
 enum ha_status ha_cpu_attend_create(struct ha_cpu_attend *c, const struct ha_context *ctx, size_t units_max,
                                     const struct ha_attend *worst, struct ha_why *why);
-void ha_cpu_attend_release(struct ha_cpu_attend *c);  /* gives its memory back early */
+void ha_cpu_attend_release(struct ha_cpu_attend *c); /* gives its memory back early */
 /* Runs units [0, units) and returns when all are done. name: of the spans; static. */
 void ha_cpu_attend_run(struct ha_cpu_attend *c, const char *name);
 
 /* A unit over the rows of one KV head's group: q and o are [q_len][q_heads][head_dim], lse is
  * [q_len][q_heads], all of one sequence in host memory. weights: [q_heads][weights_stride] or NULL.
  * runs: the caller's, valid until the run. Packed keys before them are the caller's to set. */
-struct ha_attend ha_cpu_attend_group(const struct ha_shape *shape, size_t kv_head, size_t q_len, bool causal, const float *q, float *o,
-                                     float *lse, const struct ha_rows *runs, size_t runs_count, float *weights, size_t weights_stride);
+struct ha_attend ha_cpu_attend_group(const struct ha_shape *shape, size_t kv_head, size_t q_len, bool causal,
+                                     const float *q, float *o, float *lse, const struct ha_rows *runs,
+                                     size_t runs_count, float *weights, size_t weights_stride);
 /* the same for one query head */
-struct ha_attend ha_cpu_attend_head(const struct ha_shape *shape, size_t q_head, size_t q_len, bool causal, const float *q, float *o,
-                                    float *lse, const struct ha_rows *runs, size_t runs_count);
+struct ha_attend ha_cpu_attend_head(const struct ha_shape *shape, size_t q_head, size_t q_len, bool causal,
+                                    const float *q, float *o, float *lse, const struct ha_rows *runs,
+                                    size_t runs_count);
 
 #endif

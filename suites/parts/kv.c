@@ -10,7 +10,8 @@ size_t ha_kv_head_bytes(const struct ha_shape *shape) { return shape->head_dim *
 size_t ha_kv_token_bytes(const struct ha_shape *shape) { return shape->kv_heads * ha_kv_head_bytes(shape); }
 size_t ha_kv_max_tokens(const struct ha_shape *shape, size_t b) { return shape->ctx[b] + shape->steps * shape->q_len; }
 
-enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv, struct ha_why *why)
+enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv,
+                            struct ha_why *why)
 {
     size_t bytes = cap * ha_kv_token_bytes(ctx->shape);
     kv->cap = cap;
@@ -22,7 +23,9 @@ enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory,
 struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first, size_t count)
 {
     size_t token = ha_kv_token_bytes(shape), at = first * token + head * ha_kv_head_bytes(shape);
-    return (struct ha_rows){ .k = kv->k + at, .v = kv->v + at, .k_stride_bytes = token, .v_stride_bytes = token, .keys = count };
+    return (struct ha_rows){
+        .k = kv->k + at, .v = kv->v + at, .k_stride_bytes = token, .v_stride_bytes = token, .keys = count
+    };
 }
 
 /* tokens of one task of a load */
@@ -30,7 +33,7 @@ enum { LOAD_TOKENS = 1024 };
 
 struct load {
     const struct ha_shape *shape;
-    const unsigned char *src[2];  /* K, V: [kv_heads][tokens][head_dim], from the first token on */
+    const unsigned char *src[2]; /* K, V: [kv_heads][tokens][head_dim], from the first token on */
     unsigned char *dst[2];
     size_t tokens, count;
 };
@@ -43,7 +46,8 @@ static void load_task(void *arg, size_t task, size_t worker)
     (void)worker;
     for (int i = 0; i < 2; i++)
         for (size_t h = 0; h < l->shape->kv_heads; h++)
-            for (size_t t = first; t < end; t++) memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->tokens + t) * head, head);
+            for (size_t t = first; t < end; t++)
+                memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->tokens + t) * head, head);
 }
 
 enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, const struct ha_kv *kv, size_t at,
@@ -51,8 +55,12 @@ enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, c
 {
     const struct ha_shape *s = ctx->shape;
     size_t token = ha_kv_token_bytes(s), head = ha_kv_head_bytes(s);
-    struct load l = { .shape = s, .src = { (const unsigned char *)in->k[b] + first * head, (const unsigned char *)in->v[b] + first * head },
-                      .dst = { kv->k + at * token, kv->v + at * token }, .tokens = s->ctx[b], .count = count };
+    struct load l = { .shape = s,
+                      .src = { (const unsigned char *)in->k[b] + first * head,
+                               (const unsigned char *)in->v[b] + first * head },
+                      .dst = { kv->k + at * token, kv->v + at * token },
+                      .tokens = s->ctx[b],
+                      .count = count };
     if (!count) return HA_OK;
     if (memory != HA_MEM_DEVICE) {
         ha_pool_run(ctx->pool, "load", (count + LOAD_TOKENS - 1) / LOAD_TOKENS, load_task, &l);
@@ -60,7 +68,8 @@ enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, c
     }
     for (size_t h = 0; h < s->kv_heads; h++)
         for (int i = 0; i < 2; i++)
-            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.tokens * head, head, head, count, HA_H2D));
+            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.tokens * head, head,
+                                     head, count, HA_H2D));
     /* the caller's host memory is only valid during prefill */
     return ctx->api->stream_sync(ctx->stream);
 }
@@ -69,7 +78,8 @@ struct ha_kv ha_kv_of_step(const struct ha_shape *shape, const struct ha_step *s
 {
     size_t at = b * step->q_len * ha_kv_token_bytes(shape);
     /* the ring and the stores copy out of it and never write: the cast only serves the shared struct */
-    return (struct ha_kv){ .k = (unsigned char *)(uintptr_t)step->k + at, .v = (unsigned char *)(uintptr_t)step->v + at,
+    return (struct ha_kv){ .k = (unsigned char *)(uintptr_t)step->k + at,
+                           .v = (unsigned char *)(uintptr_t)step->v + at,
                            .cap = step->q_len };
 }
 
@@ -82,16 +92,27 @@ enum ha_status ha_kv_copy(const struct ha_context *ctx, struct ha_stream *stream
     return ctx->api->copy(stream, dst->v + at * token, src->v + from * token, count * token, dir);
 }
 
-struct ha_device_seq ha_kv_device_seq(const struct ha_shape *shape, const struct ha_step *step, size_t b, float *o, float *lse)
+struct ha_device_seq ha_kv_device_seq(const struct ha_shape *shape, const struct ha_step *step, size_t b, float *o,
+                                      float *lse)
 {
     size_t rows = b * step->q_len * shape->q_heads, head = ha_kv_head_bytes(shape);
-    return (struct ha_device_seq){ .q = step->q + rows * shape->head_dim, .o = o + rows * shape->head_dim, .lse = lse + rows,
-                                   .k_head_bytes = head, .v_head_bytes = head };
+    return (struct ha_device_seq){ .q = step->q + rows * shape->head_dim,
+                                   .o = o + rows * shape->head_dim,
+                                   .lse = lse + rows,
+                                   .k_head_bytes = head,
+                                   .v_head_bytes = head };
 }
 
-struct ha_device_attend ha_kv_device_attend(const struct ha_shape *shape, size_t q_len, const struct ha_device_seq *seqs)
+struct ha_device_attend ha_kv_device_attend(const struct ha_shape *shape, size_t q_len,
+                                            const struct ha_device_seq *seqs)
 {
-    return (struct ha_device_attend){ .batch = shape->batch, .q_len = q_len, .q_heads = shape->q_heads, .kv_heads = shape->kv_heads,
-                                      .head_dim = shape->head_dim, .dtype = shape->dtype, .scale = shape->scale, .causal = true,
+    return (struct ha_device_attend){ .batch = shape->batch,
+                                      .q_len = q_len,
+                                      .q_heads = shape->q_heads,
+                                      .kv_heads = shape->kv_heads,
+                                      .head_dim = shape->head_dim,
+                                      .dtype = shape->dtype,
+                                      .scale = shape->scale,
+                                      .causal = true,
                                       .seqs = seqs };
 }

@@ -18,10 +18,12 @@ size_t ha_kv_head_bytes(const struct ha_shape *shape);
 /* the most tokens that sequence b can reach */
 size_t ha_kv_max_tokens(const struct ha_shape *shape, size_t b);
 
-enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv, struct ha_why *why);
+enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory, size_t cap, struct ha_kv *kv,
+                            struct ha_why *why);
 
 /* rows [first, first + count) of KV head `head` */
-struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first, size_t count);
+struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first,
+                          size_t count);
 
 /* Tokens [first, first + count) of a prefill, [kv_heads][tokens][head_dim] in host memory, to rows
  * [at, at + count): by the device's link if kv is device memory, else by the pool's workers. */
@@ -37,8 +39,10 @@ enum ha_status ha_kv_copy(const struct ha_context *ctx, struct ha_stream *stream
 
 /* The part of a device attention that every variant fills alike: q, o, lse of sequence b, and the
  * head strides of token-major KV. o and lse may point elsewhere than into the step. */
-struct ha_device_seq ha_kv_device_seq(const struct ha_shape *shape, const struct ha_step *step, size_t b, float *o, float *lse);
+struct ha_device_seq ha_kv_device_seq(const struct ha_shape *shape, const struct ha_step *step, size_t b, float *o,
+                                      float *lse);
 /* the shape's part of the batched operation */
-struct ha_device_attend ha_kv_device_attend(const struct ha_shape *shape, size_t q_len, const struct ha_device_seq *seqs);
+struct ha_device_attend ha_kv_device_attend(const struct ha_shape *shape, size_t q_len,
+                                            const struct ha_device_seq *seqs);
 
 #endif

@@ -7,11 +7,12 @@
 /* a block of consecutive observed queries that see the keys in the same way */
 struct block {
     size_t first, count;
-    bool causal;  /* the queries are the last of the keys; else they come after all of them */
+    bool causal; /* the queries are the last of the keys; else they come after all of them */
 };
 
-static enum ha_status weigh(const struct ha_context *ctx, const struct ha_prefill *in, size_t b, const struct ha_rows *run,
-                            struct block block, float *weights, size_t stride, struct ha_why *why)
+static enum ha_status weigh(const struct ha_context *ctx, const struct ha_prefill *in, size_t b,
+                            const struct ha_rows *run, struct block block, float *weights, size_t stride,
+                            struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     size_t rows = block.count * s->q_heads;
@@ -21,11 +22,13 @@ static enum ha_status weigh(const struct ha_context *ctx, const struct ha_prefil
     float *lse = ha_alloc(ctx->arena, rows * sizeof *lse, HA_TAG_SCRATCH, why);
     if (o && lse) {
         struct ha_cpu_attend cpu;
-        struct ha_attend worst = ha_cpu_attend_group(s, 0, block.count, block.causal, q, o, lse, run, 1, weights, stride);
+        struct ha_attend worst = ha_cpu_attend_group(s, 0, block.count, block.causal, q, o, lse, run, 1, weights,
+                                                     stride);
         status = ha_cpu_attend_create(&cpu, ctx, s->kv_heads, &worst, why);
         if (status == HA_OK) {
             for (size_t h = 0; h < s->kv_heads; h++)
-                cpu.unit[cpu.units++] = ha_cpu_attend_group(s, h, block.count, block.causal, q, o, lse, run + h, 1, weights, stride);
+                cpu.unit[cpu.units++] = ha_cpu_attend_group(s, h, block.count, block.causal, q, o, lse, run + h, 1,
+                                                            weights, stride);
             ha_cpu_attend_run(&cpu, "observe");
             ha_cpu_attend_release(&cpu);
         }
@@ -35,8 +38,8 @@ static enum ha_status weigh(const struct ha_context *ctx, const struct ha_prefil
     return status;
 }
 
-enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill *in, size_t b, size_t first, size_t count,
-                          float *weights, size_t weights_stride, struct ha_why *why)
+enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill *in, size_t b, size_t first,
+                          size_t count, float *weights, size_t weights_stride, struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     size_t n = s->ctx[b], end = first + count, observed = s->observed < n ? s->observed : n, row = ha_kv_head_bytes(s);
@@ -55,7 +58,9 @@ enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill 
     for (size_t h = 0; status == HA_OK && h < s->kv_heads; h++)
         run[h] = (struct ha_rows){ .k = (const unsigned char *)in->k[b] + (h * n + first) * row,
                                    .v = (const unsigned char *)in->v[b] + (h * n + first) * row,
-                                   .k_stride_bytes = row, .v_stride_bytes = row, .keys = count };
+                                   .k_stride_bytes = row,
+                                   .v_stride_bytes = row,
+                                   .keys = count };
     for (size_t i = 0; status == HA_OK && i < 2; i++) {
         if (!block[i].count) continue;
         status = weigh(ctx, in, b, run, block[i], part, count, why);

@@ -9,7 +9,7 @@
  * alone, averaged over the observed queries: [q_heads][weights_stride]. A query sees the keys up
  * to its own position; one that sees none adds 0. Source: HGCA Algorithm 1 (A_gpu, A_cpu of the
  * prefill's last tokens). */
-enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill *in, size_t b, size_t first, size_t count,
-                          float *weights, size_t weights_stride, struct ha_why *why);
+enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill *in, size_t b, size_t first,
+                          size_t count, float *weights, size_t weights_stride, struct ha_why *why);
 
 #endif

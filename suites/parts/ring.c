@@ -22,18 +22,20 @@ size_t ha_ring_runs(const struct ha_shape *shape, const struct ha_ring *ring, st
     return n;
 }
 
-enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring, const struct ha_kv *src,
-                              size_t from, size_t count)
+enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring,
+                              const struct ha_kv *src, size_t from, size_t count)
 {
     struct ha_stretch part[2];
     size_t n = ha_ring_stretches(ring, ring->end, count, part);
     for (size_t i = 0; i < n; i++)
-        HA_TRY(ha_kv_copy(ctx, stream, &ring->kv, part[i].slot, src, from + part[i].position - ring->end, part[i].count, HA_D2D));
+        HA_TRY(ha_kv_copy(ctx, stream, &ring->kv, part[i].slot, src, from + part[i].position - ring->end, part[i].count,
+                          HA_D2D));
     ring->end += count;
     return HA_OK;
 }
 
-enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, const struct ha_prefill *in, size_t b, size_t first)
+enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, const struct ha_prefill *in, size_t b,
+                            size_t first)
 {
     struct ha_stretch part[2];
     size_t end = ctx->shape->ctx[b], n = ha_ring_stretches(ring, first, end - first, part);
@@ -44,13 +46,14 @@ enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, 
     return HA_OK;
 }
 
-enum ha_status ha_ring_evict(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring, const struct ha_kv *dst,
-                             size_t at, size_t count)
+enum ha_status ha_ring_evict(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring,
+                             const struct ha_kv *dst, size_t at, size_t count)
 {
     struct ha_stretch part[2];
     size_t n = ha_ring_stretches(ring, ring->first, count, part);
     for (size_t i = 0; i < n; i++)
-        HA_TRY(ha_kv_copy(ctx, stream, dst, at + part[i].position - ring->first, &ring->kv, part[i].slot, part[i].count, HA_D2H));
+        HA_TRY(ha_kv_copy(ctx, stream, dst, at + part[i].position - ring->first, &ring->kv, part[i].slot, part[i].count,
+                          HA_D2H));
     ring->first += count;
     return HA_OK;
 }

@@ -17,7 +17,8 @@ static size_t whole(size_t tokens) { return tokens / HA_PACK_KEYS * HA_PACK_KEYS
 static size_t rows_most(const struct ha_shape *shape) { return HA_PACK_KEYS - 1 + shape->q_len; }
 static size_t held(const struct ha_kv_store *store) { return store->tokens - store->packed; }
 
-enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store, struct ha_why *why)
+enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store,
+                                  struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
     size_t most = ha_kv_max_tokens(s, b), rows = rows_most(s);
@@ -29,16 +30,20 @@ enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, siz
     return ha_kv_create(ctx, HA_MEM_PINNED, rows < most ? rows : most, &store->open, why);
 }
 
-static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t at, const struct ha_rows *rows)
+static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t at,
+                 const struct ha_rows *rows)
 {
-    ctx->kernels->pack(&(struct ha_pack){ .blocks = store->blocks + head * store->head_bytes, .at = at, .rows = *rows,
-                                          .head_dim = ctx->shape->head_dim, .dtype = ctx->shape->dtype });
+    ctx->kernels->pack(&(struct ha_pack){ .blocks = store->blocks + head * store->head_bytes,
+                                          .at = at,
+                                          .rows = *rows,
+                                          .head_dim = ctx->shape->head_dim,
+                                          .dtype = ctx->shape->dtype });
 }
 
 struct load {
     const struct ha_context *ctx;
     const struct ha_kv_store *store;
-    const unsigned char *k, *v;   /* [kv_heads][tokens][head_dim] */
+    const unsigned char *k, *v; /* [kv_heads][tokens][head_dim] */
     size_t tokens, slices;
 };
 
@@ -48,11 +53,16 @@ static void load_task(void *arg, size_t task, size_t worker)
     size_t row = ha_kv_head_bytes(l->ctx->shape), head = task / l->slices, first = task % l->slices * LOAD_TOKENS;
     size_t left = whole(l->tokens) - first, at = (head * l->tokens + first) * row;
     (void)worker;
-    pack(l->ctx, l->store, head, first, &(struct ha_rows){ .k = l->k + at, .v = l->v + at, .k_stride_bytes = row, .v_stride_bytes = row,
-                                                           .keys = left < LOAD_TOKENS ? left : LOAD_TOKENS });
+    pack(l->ctx, l->store, head, first,
+         &(struct ha_rows){ .k = l->k + at,
+                            .v = l->v + at,
+                            .k_stride_bytes = row,
+                            .v_stride_bytes = row,
+                            .keys = left < LOAD_TOKENS ? left : LOAD_TOKENS });
 }
 
-enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in, size_t b)
+enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in,
+                                size_t b)
 {
     const struct ha_shape *s = ctx->shape;
     size_t n = s->ctx[b];
@@ -65,8 +75,8 @@ enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store
     return ha_kv_load(ctx, HA_MEM_PINNED, &store->open, 0, in, b, store->packed, held(store));
 }
 
-enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store, const struct ha_kv *src,
-                               size_t from, size_t count, enum ha_direction dir)
+enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store,
+                                  const struct ha_kv *src, size_t from, size_t count, enum ha_direction dir)
 {
     HA_TRY(ha_kv_copy(ctx, stream, &store->open, held(store), src, from, count, dir));
     store->tokens += count;
@@ -94,7 +104,8 @@ struct ha_packed ha_kv_store_packed(const struct ha_kv_store *store, size_t head
     return (struct ha_packed){ .blocks = store->blocks + head * store->head_bytes, .keys = store->packed };
 }
 
-struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index, size_t units)
+struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index,
+                                   size_t units)
 {
     struct ha_packed p = ha_kv_store_packed(store, head);
     p.index = index;
@@ -108,33 +119,44 @@ struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv
     return ha_kv_rows(shape, &store->open, head, 0, held(store));
 }
 
-void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest, struct ha_packed *packed, struct ha_rows *open)
+void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest,
+                       struct ha_packed *packed, struct ha_rows *open)
 {
     *packed = (struct ha_packed){ .blocks = store->blocks, .keys = store->blocks ? longest : 0 };
-    *open = (struct ha_rows){ .k = store->open.k, .v = store->open.v, .keys = store->blocks ? rows_most(shape) : longest };
+    *open = (struct ha_rows){ .k = store->open.k,
+                              .v = store->open.v,
+                              .keys = store->blocks ? rows_most(shape) : longest };
 }
 
-void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first, size_t count, void *k, void *v,
-                   size_t stride_bytes)
+void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
+                      size_t count, void *k, void *v, size_t stride_bytes)
 {
     const struct ha_shape *s = ctx->shape;
     size_t packed = first >= store->packed ? 0 : store->packed - first < count ? store->packed - first : count;
     unsigned char *to_k = k, *to_v = v;
     if (packed)
-        ctx->kernels->unpack(&(struct ha_unpack){ .blocks = store->blocks + head * store->head_bytes, .first = first, .keys = packed,
-                                                  .head_dim = s->head_dim, .dtype = s->dtype, .k = k, .v = v,
-                                                  .k_stride_bytes = stride_bytes, .v_stride_bytes = stride_bytes });
+        ctx->kernels->unpack(&(struct ha_unpack){ .blocks = store->blocks + head * store->head_bytes,
+                                                  .first = first,
+                                                  .keys = packed,
+                                                  .head_dim = s->head_dim,
+                                                  .dtype = s->dtype,
+                                                  .k = k,
+                                                  .v = v,
+                                                  .k_stride_bytes = stride_bytes,
+                                                  .v_stride_bytes = stride_bytes });
     struct ha_rows rows = ha_kv_rows(s, &store->open, head, first + packed - store->packed, count - packed);
     for (size_t i = 0; i < rows.keys; i++) {
-        memcpy(to_k + (packed + i) * stride_bytes, (const unsigned char *)rows.k + i * rows.k_stride_bytes, ha_kv_head_bytes(s));
-        memcpy(to_v + (packed + i) * stride_bytes, (const unsigned char *)rows.v + i * rows.v_stride_bytes, ha_kv_head_bytes(s));
+        memcpy(to_k + (packed + i) * stride_bytes, (const unsigned char *)rows.k + i * rows.k_stride_bytes,
+               ha_kv_head_bytes(s));
+        memcpy(to_v + (packed + i) * stride_bytes, (const unsigned char *)rows.v + i * rows.v_stride_bytes,
+               ha_kv_head_bytes(s));
     }
 }
 
 /* ---- layers ----------------------------------------------------------------------------- */
 
-enum ha_status ha_kv_store_layers_create(const struct ha_context *ctx, bool packed, size_t count, struct ha_kv_store_layer **out,
-                                      struct ha_why *why)
+enum ha_status ha_kv_store_layers_create(const struct ha_context *ctx, bool packed, size_t count,
+                                         struct ha_kv_store_layer **out, struct ha_why *why)
 {
     size_t batch = ctx->shape->batch;
     struct ha_kv_store_layer *layer = ha_alloc(ctx->arena, count * sizeof *layer, HA_TAG_META, why);

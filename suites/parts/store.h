@@ -9,20 +9,22 @@
 #include "suites/parts/kv.h"
 
 struct ha_kv_store {
-    unsigned char *blocks;   /* [kv_heads][head_bytes], host memory; NULL: rows alone */
+    unsigned char *blocks; /* [kv_heads][head_bytes], host memory; NULL: rows alone */
     size_t head_bytes;
-    size_t packed, tokens;   /* tokens in blocks, a multiple of HA_PACK_KEYS; in all */
-    struct ha_kv open;       /* pinned; tokens [packed, tokens) in rows 0, 1, ... */
+    size_t packed, tokens; /* tokens in blocks, a multiple of HA_PACK_KEYS; in all */
+    struct ha_kv open;     /* pinned; tokens [packed, tokens) in rows 0, 1, ... */
 };
 
 /* for all that sequence b can reach; packed: if the shape packs */
-enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store, struct ha_why *why);
+enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store,
+                                  struct ha_why *why);
 /* The whole prefill of sequence b, packed by the pool's workers, who so are the first to touch the blocks. */
-enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in, size_t b);
+enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in,
+                                size_t b);
 /* Appends at most shape.q_len tokens, rows [from, from + count) of src, enqueued on stream. What stood there before was
  * packed. */
-enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store, const struct ha_kv *src,
-                               size_t from, size_t count, enum ha_direction dir);
+enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store,
+                                  const struct ha_kv *src, size_t from, size_t count, enum ha_direction dir);
 /* whether there are rows to pack */
 bool ha_kv_store_due(const struct ha_kv_store *store);
 /* Packs the whole blocks among the rows. Nothing else may use the store. */
@@ -33,23 +35,26 @@ struct ha_packed ha_kv_store_packed(const struct ha_kv_store *store, size_t head
 struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head);
 /* Logical blocks of what is packed: index[i] is tokens [index[i] * unit, ...), as struct ha_packed has them. The rows
  * behind are in none of them. */
-struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index, size_t units);
-/* What a store of `longest` tokens that is made like this one gives at most: of one head as packed keys, and as rows. */
-void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest, struct ha_packed *packed, struct ha_rows *open);
+struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index,
+                                   size_t units);
+/* What a store of `longest` tokens that is made like this one gives at most: of one head as packed keys, and as rows.
+ */
+void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest,
+                       struct ha_packed *packed, struct ha_rows *open);
 /* tokens [first, first + count) of one KV head to rows of k and v, stride_bytes apart */
-void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first, size_t count, void *k, void *v,
-                   size_t stride_bytes);
+void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
+                      size_t count, void *k, void *v, size_t stride_bytes);
 
 /* The stores of one layer, and their packing in the background. */
 struct ha_kv_store_layer {
     const struct ha_context *ctx;
-    struct ha_kv_store *seq;    /* [batch] */
+    struct ha_kv_store *seq; /* [batch] */
     uint64_t ticket;         /* of the packing that may be under way; 0: none */
     uint64_t pack_ns;        /* it took so far */
 };
 /* count layers: [count] at *out, from the context's arena; ctx stays valid */
-enum ha_status ha_kv_store_layers_create(const struct ha_context *ctx, bool packed, size_t count, struct ha_kv_store_layer **out,
-                                      struct ha_why *why);
+enum ha_status ha_kv_store_layers_create(const struct ha_context *ctx, bool packed, size_t count,
+                                         struct ha_kv_store_layer **out, struct ha_why *why);
 enum ha_status ha_kv_store_layer_load(struct ha_kv_store_layer *layer, const struct ha_prefill *in);
 /* After a step's attention: starts the packing of what is whole. */
 void ha_kv_store_layer_settle(struct ha_kv_store_layer *layer);

@@ -53,7 +53,8 @@ static void test_stretches(void **state)
 }
 
 /* entries in order, as they are read */
-static void assert_entries(const struct ha_context *ctx, const struct ha_context_head *head, const uint32_t *want, size_t count)
+static void assert_entries(const struct ha_context *ctx, const struct ha_context_head *head, const uint32_t *want,
+                           size_t count)
 {
     const size_t dim = ctx->shape->head_dim;
     struct ha_packed packed = ha_context_packed(head);
@@ -65,8 +66,14 @@ static void assert_entries(const struct ha_context *ctx, const struct ha_context
     assert_int_equal(packed.keys, head->packed ? count : 0);
     assert_int_equal(packed.keys + rows.keys, count);
     if (packed.keys) {
-        ctx->kernels->unpack(&(struct ha_unpack){ .blocks = packed.blocks, .keys = count, .head_dim = dim, .dtype = HA_F32, .k = k, .v = v,
-                                                  .k_stride_bytes = dim * sizeof *k, .v_stride_bytes = dim * sizeof *v });
+        ctx->kernels->unpack(&(struct ha_unpack){ .blocks = packed.blocks,
+                                                  .keys = count,
+                                                  .head_dim = dim,
+                                                  .dtype = HA_F32,
+                                                  .k = k,
+                                                  .v = v,
+                                                  .k_stride_bytes = dim * sizeof *k,
+                                                  .v_stride_bytes = dim * sizeof *v });
     } else if (rows.keys) {
         memcpy(k, rows.k, count * dim * sizeof *k);
         memcpy(v, rows.v, count * dim * sizeof *v);
@@ -89,7 +96,9 @@ static void context_of(size_t dim, bool packed)
     struct ha_shape shape = { .q_heads = 1, .kv_heads = 1, .head_dim = dim, .dtype = HA_F32 };
     struct ha_context ctx = { .shape = &shape, .kernels = &ha_kernels_c };
     assert_int_equal(ha_arena_create(&ctx.arena, true, &why), HA_OK);
-    struct ha_rows rows = { .k = k, .v = v, .k_stride_bytes = dim * sizeof *k, .v_stride_bytes = dim * sizeof *v, .keys = TOKENS };
+    struct ha_rows rows = {
+        .k = k, .v = v, .k_stride_bytes = dim * sizeof *k, .v_stride_bytes = dim * sizeof *v, .keys = TOKENS
+    };
     struct ha_context_head head = { .packed = packed };
     assert_entries(&ctx, &head, NULL, 0);
 

@@ -23,7 +23,8 @@ extern const struct ha_kernels ha_kernels_c;
 
 /* ---- a device that is memory, at once ------------------------------------------------------ */
 
-static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why)
+static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                struct ha_why *why)
 {
     (void)dev, (void)kind, (void)why;
     *ptr = malloc(bytes);
@@ -44,16 +45,18 @@ static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src,
     return HA_OK;
 }
 
-static const struct ha_device_api memory = { .name = "memory", .mem_alloc = mem_alloc, .mem_free = mem_free, .copy = copy };
+static const struct ha_device_api memory = {
+    .name = "memory", .mem_alloc = mem_alloc, .mem_free = mem_free, .copy = copy
+};
 
 /* ---- a sequence of each length, all its tokens known in advance ------------------------------ */
 
 struct world {
     struct ha_shape shape;
     struct ha_context ctx;
-    size_t tokens[HA_BATCH_MAX];             /* at the end */
-    unsigned char *k[HA_BATCH_MAX], *v[HA_BATCH_MAX];  /* [tokens][kv_heads][head_dim] */
-    float *q;                                /* [q_len][q_heads][head_dim] */
+    size_t tokens[HA_BATCH_MAX];                      /* at the end */
+    unsigned char *k[HA_BATCH_MAX], *v[HA_BATCH_MAX]; /* [tokens][kv_heads][head_dim] */
+    float *q;                                         /* [q_len][q_heads][head_dim] */
 };
 
 static void ok(enum ha_status status) { assert_int_equal(status, HA_OK); }
@@ -100,7 +103,10 @@ static void close_world(struct world *w)
 }
 
 /* sequence b as a source of steps */
-static struct ha_kv source(const struct world *w, size_t b) { return (struct ha_kv){ .k = w->k[b], .v = w->v[b], .cap = w->tokens[b] }; }
+static struct ha_kv source(const struct world *w, size_t b)
+{
+    return (struct ha_kv){ .k = w->k[b], .v = w->v[b], .cap = w->tokens[b] };
+}
 
 /* the layer after its prefill, which comes as [kv_heads][tokens][head_dim] */
 static struct ha_kv_store_layer *load(struct world *w, bool packed)
@@ -119,8 +125,10 @@ static struct ha_kv_store_layer *load(struct world *w, bool packed)
         for (size_t h = 0; h < s->kv_heads; h++) {
             struct ha_rows rows = ha_kv_rows(s, &from, h, 0, s->ctx[b]);
             for (size_t t = 0; t < rows.keys; t++) {
-                memcpy(turned[0][b] + (h * s->ctx[b] + t) * row, (const unsigned char *)rows.k + t * rows.k_stride_bytes, row);
-                memcpy(turned[1][b] + (h * s->ctx[b] + t) * row, (const unsigned char *)rows.v + t * rows.v_stride_bytes, row);
+                memcpy(turned[0][b] + (h * s->ctx[b] + t) * row,
+                       (const unsigned char *)rows.k + t * rows.k_stride_bytes, row);
+                memcpy(turned[1][b] + (h * s->ctx[b] + t) * row,
+                       (const unsigned char *)rows.v + t * rows.v_stride_bytes, row);
             }
         }
         k[b] = turned[0][b];
@@ -159,8 +167,9 @@ static void assert_reads(const struct world *w, const struct ha_kv_store *store,
 static void assert_attends(const struct world *w, struct ha_attend *unit, const struct ha_rows *rows, size_t h)
 {
     const struct ha_shape *s = &w->shape;
-    static float o[2][32768], lse[2][512];   /* of the largest shape */
-    struct ha_attend plain = ha_cpu_attend_group(s, h, s->q_len, unit->causal, w->q, o[1], lse[1], rows, 1, NULL, 0), *of[2] = { unit, &plain };
+    static float o[2][32768], lse[2][512]; /* of the largest shape */
+    struct ha_attend plain = ha_cpu_attend_group(s, h, s->q_len, unit->causal, w->q, o[1], lse[1], rows, 1, NULL, 0),
+                     *of[2] = { unit, &plain };
 
     for (int i = 0; i < 2; i++) {
         assert_non_null(of[i]->scratch = aligned_alloc(64, (ha_kernels_c.attend_scratch_bytes(of[i]) + 63) / 64 * 64));
@@ -182,8 +191,10 @@ static void assert_all_attended(const struct world *w, const struct ha_kv_store 
 {
     struct ha_kv from = source(w, b);
     for (size_t h = 0; h < w->shape.kv_heads; h++) {
-        struct ha_rows open = ha_kv_store_open(&w->shape, store, h), all = ha_kv_rows(&w->shape, &from, h, 0, store->tokens);
-        struct ha_attend unit = ha_cpu_attend_group(&w->shape, h, w->shape.q_len, true, w->q, NULL, NULL, &open, 1, NULL, 0);
+        struct ha_rows open = ha_kv_store_open(&w->shape, store, h),
+                       all = ha_kv_rows(&w->shape, &from, h, 0, store->tokens);
+        struct ha_attend unit = ha_cpu_attend_group(&w->shape, h, w->shape.q_len, true, w->q, NULL, NULL, &open, 1,
+                                                    NULL, 0);
         unit.packed = ha_kv_store_packed(store, h);
         assert_int_equal(unit.packed.keys + open.keys, store->tokens);
         assert_attends(w, &unit, &all, h);
@@ -198,14 +209,16 @@ static void assert_units_attended(const struct world *w, const struct ha_kv_stor
     struct ha_kv from = source(w, b);
 
     for (size_t u = (store->packed + unit_tokens - 1) / unit_tokens; u-- > 0;) {
-        if (u % 2 == store->packed / unit_tokens % 2 && u > 0) continue;   /* the last one, which may be ragged, is in */
+        if (u % 2 == store->packed / unit_tokens % 2 && u > 0) continue; /* the last one, which may be ragged, is in */
         unit_of[units++] = (uint32_t)u;
-        for (size_t t = u * unit_tokens; t < (u + 1) * unit_tokens && t < store->packed; t++) row_of[rows++] = (uint32_t)t;
+        for (size_t t = u * unit_tokens; t < (u + 1) * unit_tokens && t < store->packed; t++)
+            row_of[rows++] = (uint32_t)t;
     }
     for (size_t t = store->packed; t < store->tokens; t++) row_of[rows++] = (uint32_t)t;
     for (size_t h = 0; h < w->shape.kv_heads; h++) {
         struct ha_rows open = ha_kv_store_open(&w->shape, store, h), list = ha_kv_rows(&w->shape, &from, h, 0, rows);
-        struct ha_attend unit = ha_cpu_attend_group(&w->shape, h, w->shape.q_len, true, w->q, NULL, NULL, &open, 1, NULL, 0);
+        struct ha_attend unit = ha_cpu_attend_group(&w->shape, h, w->shape.q_len, true, w->q, NULL, NULL, &open, 1,
+                                                    NULL, 0);
         unit.packed = ha_kv_store_units(store, h, unit_tokens, unit_of, units);
         list.index = row_of;
         assert_int_equal(ha_packed_listed(&unit.packed) + open.keys, rows);
@@ -215,19 +228,23 @@ static void assert_units_attended(const struct world *w, const struct ha_kv_stor
 
 /* ---- the tests ----------------------------------------------------------------------------------- */
 
-#define SHAPE(dim, type, new, many, ...) \
-    { .layers = 1, .batch = sizeof (size_t[]){ __VA_ARGS__ } / sizeof(size_t), .q_heads = 4, .kv_heads = 2, .head_dim = dim, .dtype = type, \
-      .q_len = new, .steps = many, .ctx = { __VA_ARGS__ } }
+#define SHAPE(dim, type, new, many, ...)                                                                     \
+    {                                                                                                        \
+        .layers = 1, .batch = sizeof(size_t[]){ __VA_ARGS__ } / sizeof(size_t), .q_heads = 4, .kv_heads = 2, \
+        .head_dim = dim, .dtype = type, .q_len = new, .steps = many, .ctx = {                                \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    }
 
 static const struct ha_shape shapes[] = {
-    SHAPE(64, HA_F16, 1, 70, 0),          /* from nothing, over two borders, one at a time */
+    SHAPE(64, HA_F16, 1, 70, 0), /* from nothing, over two borders, one at a time */
     SHAPE(128, HA_BF16, 1, 3, 31),
-    SHAPE(72, HA_F32, 1, 34, 96, 33, 1),  /* a batch; the last panel of V has 8 columns */
+    SHAPE(72, HA_F32, 1, 34, 96, 33, 1), /* a batch; the last panel of V has 8 columns */
     SHAPE(8, HA_F16, 5, 14, 30, 0),
     SHAPE(256, HA_F16, 31, 4, 65),
-    SHAPE(64, HA_BF16, 33, 3, 40, 31),    /* more than a block at once */
+    SHAPE(64, HA_BF16, 33, 3, 40, 31), /* more than a block at once */
     SHAPE(64, HA_F32, 100, 2, 5),
-    SHAPE(20, HA_F16, 3, 12, 40),         /* do not pack */
+    SHAPE(20, HA_F16, 3, 12, 40), /* do not pack */
     SHAPE(100, HA_F32, 1, 2, 64, 3),
     SHAPE(264, HA_BF16, 1, 2, 33),
 };
@@ -253,7 +270,8 @@ static void grows(const struct ha_shape *shape, bool packed)
             assert_all_attended(&w, store, b);
             assert_reads(&w, store, b, 0, store->tokens);
             for (size_t i = 0; i < 4; i++) {
-                size_t first = ha_rng_below(step, b, 2 * i, store->tokens), count = ha_rng_below(step, b, 2 * i + 1, store->tokens - first + 1);
+                size_t first = ha_rng_below(step, b, 2 * i, store->tokens),
+                       count = ha_rng_below(step, b, 2 * i + 1, store->tokens - first + 1);
                 assert_reads(&w, store, b, first, count);
             }
             packings += ha_kv_store_due(store);
@@ -316,7 +334,10 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grows), cmocka_unit_test(test_units), cmocka_unit_test(test_loads), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_grows),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_loads),
+        cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,8 @@
 
 enum ha_status ha_tokens_create(const struct ha_context *ctx, size_t cap, struct ha_tokens *out, struct ha_why *why)
 {
-    *out = (struct ha_tokens){ .cap = cap, .token = ha_alloc(ctx->arena, cap * sizeof *out->token, HA_TAG_SCRATCH, why) };
+    *out = (struct ha_tokens){ .cap = cap,
+                               .token = ha_alloc(ctx->arena, cap * sizeof *out->token, HA_TAG_SCRATCH, why) };
     return out->token ? HA_OK : HA_ERROR;
 }
 

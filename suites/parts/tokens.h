@@ -6,7 +6,7 @@
 #include "harness/api/variant.h"
 
 struct ha_tokens {
-    uint32_t *token;  /* [cap], from the context's arena */
+    uint32_t *token; /* [cap], from the context's arena */
     size_t count, cap;
 };
 

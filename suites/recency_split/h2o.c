@@ -19,26 +19,26 @@ static const struct ha_param params[] = {
 
 struct entry {
     uint32_t token;
-    double weight;     /* accumulated */
+    double weight; /* accumulated */
 };
 
 struct sequence {
-    unsigned char *k, *v;      /* device: [q_heads][cap][head_dim] */
-    struct entry *entry;       /* [q_heads][cap], by slot */
-    size_t cap, kept;          /* the same number in every head */
-    size_t tokens;             /* of the sequence so far */
+    unsigned char *k, *v; /* device: [q_heads][cap][head_dim] */
+    struct entry *entry;  /* [q_heads][cap], by slot */
+    size_t cap, kept;     /* the same number in every head */
+    size_t tokens;        /* of the sequence so far */
     size_t heavy, recent;
-    float *weights;            /* pinned: [q_heads][cap], of the last step */
+    float *weights; /* pinned: [q_heads][cap], of the last step */
     float *weights_device;
-    uint32_t *used;            /* [q_heads][cap], for selection() */
+    uint32_t *used; /* [q_heads][cap], for selection() */
     size_t used_count;
 };
 
 struct ha_instance {
     struct ha_context ctx;
-    struct sequence *seq;          /* [layers][batch] */
-    struct ha_device_seq *device;  /* [batch] */
-    struct entry *order;           /* the entries of one head, for the ranking */
+    struct sequence *seq;         /* [layers][batch] */
+    struct ha_device_seq *device; /* [batch] */
+    struct entry *order;          /* the entries of one head, for the ranking */
     struct ha_event *weighed;
 };
 
@@ -102,7 +102,8 @@ static bool stays(const struct sequence *seq, const struct entry *e, const struc
 }
 
 /* the least of the `heavy` heaviest among the older of `count` entries, or NULL if there are none */
-static const struct entry *least_heavy(const struct sequence *seq, struct entry *order, const struct entry *entry, size_t count)
+static const struct entry *least_heavy(const struct sequence *seq, struct entry *order, const struct entry *entry,
+                                       size_t count)
 {
     size_t older = 0;
     for (size_t i = 0; i < count; i++)
@@ -111,8 +112,8 @@ static const struct entry *least_heavy(const struct sequence *seq, struct entry 
     return older ? &order[(older < seq->heavy ? older : seq->heavy) - 1] : NULL;
 }
 
-static enum ha_status keep(struct ha_instance *self, struct sequence *seq, size_t q_head, const struct ha_prefill *in, size_t b,
-                           const float *weights, struct entry *entry, struct entry *order)
+static enum ha_status keep(struct ha_instance *self, struct sequence *seq, size_t q_head, const struct ha_prefill *in,
+                           size_t b, const float *weights, struct entry *entry, struct entry *order)
 {
     const struct ha_context *ctx = &self->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -124,8 +125,10 @@ static enum ha_status keep(struct ha_instance *self, struct sequence *seq, size_
         if (!stays(seq, &entry[t], last)) continue;
         size_t slot = q_head * seq->cap + kept++;
         seq->entry[slot] = entry[t];
-        HA_TRY(ctx->api->copy(ctx->stream, seq->k + slot * row, (const unsigned char *)in->k[b] + (from + t) * row, row, HA_H2D));
-        HA_TRY(ctx->api->copy(ctx->stream, seq->v + slot * row, (const unsigned char *)in->v[b] + (from + t) * row, row, HA_H2D));
+        HA_TRY(ctx->api->copy(ctx->stream, seq->k + slot * row, (const unsigned char *)in->k[b] + (from + t) * row, row,
+                              HA_H2D));
+        HA_TRY(ctx->api->copy(ctx->stream, seq->v + slot * row, (const unsigned char *)in->v[b] + (from + t) * row, row,
+                              HA_H2D));
     }
     seq->kept = kept;
     return HA_OK;
@@ -200,18 +203,21 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
         seq->used_count = count;
         struct ha_device_seq *d = &self->device[b];
         *d = ha_kv_device_seq(s, step, b, step->o, step->lse);
-        d->runs[d->runs_count++] = (struct ha_rows){ .k = seq->k, .v = seq->v, .k_stride_bytes = head, .v_stride_bytes = head, .keys = count };
+        d->runs[d->runs_count++] = (struct ha_rows){
+            .k = seq->k, .v = seq->v, .k_stride_bytes = head, .v_stride_bytes = head, .keys = count
+        };
         d->k_head_bytes = d->v_head_bytes = seq->cap * head;
         d->weights = seq->weights_device;
         d->weights_stride = seq->cap;
     }
     struct ha_device_attend args = ha_kv_device_attend(s, step->q_len, self->device);
-    args.kv_heads = s->q_heads;  /* each query head has tokens of its own */
+    args.kv_heads = s->q_heads; /* each query head has tokens of its own */
     HA_TRY(api->attend(ctx->stream, &args));
 
     for (size_t b = 0; b < s->batch; b++) {
         struct sequence *seq = &self->seq[step->layer * s->batch + b];
-        HA_TRY(api->copy(ctx->stream, seq->weights, seq->weights_device, s->q_heads * seq->cap * sizeof(float), HA_D2H));
+        HA_TRY(
+            api->copy(ctx->stream, seq->weights, seq->weights_device, s->q_heads * seq->cap * sizeof(float), HA_D2H));
     }
     HA_TRY(api->event_record(self->weighed, ctx->stream));
     HA_TRY(api->event_sync(self->weighed));
@@ -220,7 +226,8 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
         size_t count = seq->used_count;
         seq->tokens += step->q_len;
         for (size_t h = 0; h < s->q_heads; h++) {
-            for (size_t i = 0; i < count; i++) seq->entry[h * seq->cap + i].weight += (double)seq->weights[h * seq->cap + i];
+            for (size_t i = 0; i < count; i++)
+                seq->entry[h * seq->cap + i].weight += (double)seq->weights[h * seq->cap + i];
             HA_TRY(evict(self, seq, h, count));
         }
     }
@@ -242,10 +249,18 @@ static void destroy(struct ha_instance *self)
 
 extern const struct ha_variant ha_variant_h2o;
 const struct ha_variant ha_variant_h2o = {
-    .name = "h2o", .family = "recency_split",
+    .name = "h2o",
+    .family = "recency_split",
     .doc = "each query head keeps its heaviest and its most recent tokens on the device, the rest dropped",
     .source = "H2O (Zhang et al. 2023), section 4",
-    .contract = HA_STATISTICAL, .checked = true,
-    .params = params, .params_count = sizeof params / sizeof *params,
-    .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
+    .contract = HA_STATISTICAL,
+    .checked = true,
+    .params = params,
+    .params_count = sizeof params / sizeof *params,
+    .unsupported = unsupported,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .destroy = destroy,
 };

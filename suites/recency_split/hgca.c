@@ -31,35 +31,37 @@ static const struct ha_param params[] = {
     [BETA] = { "beta", 1, -1, 1e6, "an entry is salient iff its weight > beta / entries; negative: all are" },
     [BLK_SIZE] = { "blk_size", 32, 1, 1 << 20, "tokens in a block of the ring" },
     [BLK_NUM] = { "blk_num", 32, 1, 1 << 20, "blocks in the ring" },
-    [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20, "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding" },
-    [LAYOUT] = { "layout", 1, 0, 1, "of KV_ctx: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256" },
+    [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20,
+                         "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding" },
+    [LAYOUT] = { "layout", 1, 0, 1,
+                 "of KV_ctx: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256" },
     [EVICT_ERROR] = { "evict_error", 0, 0, 1 << 20, "a planted defect: so many tokens are evicted beyond the rule" },
 };
 
 struct sequence {
     struct ha_ring ring;
-    float *maw;                /* device: [q_heads][ring.kv.cap], by slot */
-    float *weights;            /* device: [q_heads][ring.kv.cap], by position from ring.first */
-    struct ha_kv store;        /* KV_cpu, pinned: token p in row p */
-    size_t stored;             /* tokens of KV_cpu that the next step may read */
-    struct ha_context_head *head;  /* KV_ctx: [q_heads] */
+    float *maw;                   /* device: [q_heads][ring.kv.cap], by slot */
+    float *weights;               /* device: [q_heads][ring.kv.cap], by position from ring.first */
+    struct ha_kv store;           /* KV_cpu, pinned: token p in row p */
+    size_t stored;                /* tokens of KV_cpu that the next step may read */
+    struct ha_context_head *head; /* KV_ctx: [q_heads] */
 
     /* for the background: what the last step left to do */
-    size_t evicted, entries;   /* tokens evicted; |A_gpu|, device entries before that */
-    float *maw_evicted;        /* pinned: [q_heads][ring.kv.cap] */
-    float *weights_cpu;        /* A_cpu of an append: [q_heads][store.cap], or NULL */
+    size_t evicted, entries; /* tokens evicted; |A_gpu|, device entries before that */
+    float *maw_evicted;      /* pinned: [q_heads][ring.kv.cap] */
+    float *weights_cpu;      /* A_cpu of an append: [q_heads][store.cap], or NULL */
 
-    struct ha_tokens on_device, *on_cpu;  /* for selection(); [q_heads] */
-    size_t *padding;                      /* [q_heads] */
+    struct ha_tokens on_device, *on_cpu; /* for selection(); [q_heads] */
+    size_t *padding;                     /* [q_heads] */
 };
 
 struct layer {
     struct ha_instance *owner;
-    struct sequence *seq;      /* [batch] */
-    struct ha_event *attended, *settled;  /* main stream: ring and weights are ready; post stream: all is over */
-    uint64_t ticket;           /* of the background job, 0: none */
+    struct sequence *seq;                /* [batch] */
+    struct ha_event *attended, *settled; /* main stream: ring and weights are ready; post stream: all is over */
+    uint64_t ticket;                     /* of the background job, 0: none */
     bool append;
-    enum ha_status status;     /* of that job */
+    enum ha_status status; /* of that job */
     struct ha_why why;
 };
 
@@ -68,16 +70,16 @@ struct ha_instance {
     float alpha;
     double beta;
     size_t blk_size, blk_num, heads_per_task, evict_error;
-    bool packed;               /* KV_ctx */
-    struct layer *layer;       /* [layers] */
+    bool packed;         /* KV_ctx */
+    struct layer *layer; /* [layers] */
     struct ha_stream *post;
     struct ha_event *arrived;
-    struct ha_device_seq *device;  /* [batch] */
+    struct ha_device_seq *device; /* [batch] */
     struct ha_cpu_attend cpu;
-    struct ha_rows *runs;      /* [batch * q_heads] */
-    float *q;                  /* pinned */
-    float *o_cpu, *lse_cpu;    /* mapped: the device reads them in the merge */
-    float *o_gpu, *lse_gpu;    /* device */
+    struct ha_rows *runs;   /* [batch * q_heads] */
+    float *q;               /* pinned */
+    float *o_cpu, *lse_cpu; /* mapped: the device reads them in the merge */
+    float *o_gpu, *lse_gpu; /* device */
     struct ha_counters counters;
     double steps, keys_cpu, keys_all;
 };
@@ -126,9 +128,14 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
     struct ha_instance *self = ha_alloc(ctx->arena, sizeof *self, HA_TAG_META, why);
     if (!self) return HA_ERROR;
     *self = (struct ha_instance){
-        .ctx = *ctx, .alpha = (float)ctx->param[ALPHA], .beta = ctx->param[BETA], .blk_size = (size_t)ctx->param[BLK_SIZE],
-        .blk_num = (size_t)ctx->param[BLK_NUM], .heads_per_task = (size_t)ctx->param[HEADS_PER_TASK],
-        .evict_error = (size_t)ctx->param[EVICT_ERROR], .packed = ctx->param[LAYOUT] > 0 && ha_packs(s->head_dim),
+        .ctx = *ctx,
+        .alpha = (float)ctx->param[ALPHA],
+        .beta = ctx->param[BETA],
+        .blk_size = (size_t)ctx->param[BLK_SIZE],
+        .blk_num = (size_t)ctx->param[BLK_NUM],
+        .heads_per_task = (size_t)ctx->param[HEADS_PER_TASK],
+        .evict_error = (size_t)ctx->param[EVICT_ERROR],
+        .packed = ctx->param[LAYOUT] > 0 && ha_packs(s->head_dim),
     };
     *out = self;
 
@@ -141,7 +148,8 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
     self->lse_cpu = ha_device_alloc(ctx->device_arena, HA_MEM_MAPPED, rows * sizeof(float), HA_TAG_SCRATCH, why);
     self->o_gpu = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, o_bytes, HA_TAG_SCRATCH, why);
     self->lse_gpu = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, rows * sizeof(float), HA_TAG_SCRATCH, why);
-    if (!layer || !self->device || !self->runs || !self->q || !self->o_cpu || !self->lse_cpu || !self->o_gpu || !self->lse_gpu)
+    if (!layer || !self->device || !self->runs || !self->q || !self->o_cpu || !self->lse_cpu || !self->o_gpu
+        || !self->lse_gpu)
         return HA_ERROR;
     for (size_t l = 0; l < s->layers; l++) layer[l] = (struct layer){ .owner = self };
     self->layer = layer;
@@ -158,7 +166,8 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
     struct ha_rows run = { .keys = longest };
     struct ha_attend worst = ha_cpu_attend_head(s, 0, s->q_len, false, self->q, self->o_cpu, self->lse_cpu, &run, 1);
     if (s->q_len > 1)
-        worst = ha_cpu_attend_group(s, 0, s->q_len, false, self->q, self->o_cpu, self->lse_cpu, &run, 1, layer[0].seq[0].weights_cpu, longest);
+        worst = ha_cpu_attend_group(s, 0, s->q_len, false, self->q, self->o_cpu, self->lse_cpu, &run, 1,
+                                    layer[0].seq[0].weights_cpu, longest);
     else if (self->packed) {
         worst.packed.keys = longest;
         worst.runs_count = 0;
@@ -169,8 +178,9 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
 /* ---- selection, off the critical path --------------------------------------------------- */
 
 /* weights of consecutive positions from `first`: those above beta / entries are salient */
-static enum ha_status select_entries(struct ha_instance *self, struct sequence *seq, size_t q_head, const float *weights, size_t first,
-                                     size_t count, size_t entries, struct ha_why *why)
+static enum ha_status select_entries(struct ha_instance *self, struct sequence *seq, size_t q_head,
+                                     const float *weights, size_t first, size_t count, size_t entries,
+                                     struct ha_why *why)
 {
     double threshold = self->beta / (double)entries;
     for (size_t j = 0; j < count; j++)
@@ -224,10 +234,12 @@ static enum ha_status settle(struct ha_instance *self, struct layer *layer, stru
             if (layer->append) {
                 ha_context_clear(&seq->head[h]);
                 if (seq->stored)
-                    HA_TRY(select_entries(self, seq, h, seq->weights_cpu + h * seq->store.cap, 0, seq->stored, seq->stored, why));
+                    HA_TRY(select_entries(self, seq, h, seq->weights_cpu + h * seq->store.cap, 0, seq->stored,
+                                          seq->stored, why));
             }
             if (seq->evicted)
-                HA_TRY(select_entries(self, seq, h, seq->maw_evicted + h * seq->ring.kv.cap, seq->stored, seq->evicted, seq->entries, why));
+                HA_TRY(select_entries(self, seq, h, seq->maw_evicted + h * seq->ring.kv.cap, seq->stored, seq->evicted,
+                                      seq->entries, why));
         }
         seq->stored += seq->evicted;
     }
@@ -250,8 +262,8 @@ static void settle_job(void *arg)
 
 /* MAW starts as the attention of the observed queries over the ring; KV_ctx is what their attention
  * over KV_cpu finds salient (the re-evaluation of Algorithm 1, line 21). */
-static enum ha_status prefill_sequence(struct ha_instance *self, struct sequence *seq, const struct ha_prefill *in, size_t b,
-                                       struct ha_why *why)
+static enum ha_status prefill_sequence(struct ha_instance *self, struct sequence *seq, const struct ha_prefill *in,
+                                       size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = &self->ctx;
     const struct ha_shape *s = ctx->shape;
@@ -267,8 +279,9 @@ static enum ha_status prefill_sequence(struct ha_instance *self, struct sequence
     struct ha_stretch part[2];
     size_t parts = ha_ring_stretches(&seq->ring, first, n - first, part);
     for (size_t i = 0; i < parts; i++)
-        HA_TRY(ctx->api->copy_2d(ctx->stream, seq->maw + part[i].slot, cap * sizeof(float), weights + part[i].position - first,
-                                 widest * sizeof(float), part[i].count * sizeof(float), s->q_heads, HA_H2D));
+        HA_TRY(ctx->api->copy_2d(ctx->stream, seq->maw + part[i].slot, cap * sizeof(float),
+                                 weights + part[i].position - first, widest * sizeof(float),
+                                 part[i].count * sizeof(float), s->q_heads, HA_H2D));
     HA_TRY(ctx->api->stream_sync(ctx->stream));
 
     HA_TRY(ha_observe(ctx, in, b, 0, first, weights, widest, why));
@@ -288,7 +301,8 @@ static enum ha_status prefill(struct ha_instance *self, size_t layer, const stru
     for (size_t b = 0; b < s->batch; b++)
         for (size_t h = 0; h < s->q_heads; h++) {
             struct ha_context_head *head = &to->seq[b].head[h];
-            size_t count = head->selected + head->padding + s->steps * s->q_len + self->blk_size, most = ha_kv_max_tokens(s, b);
+            size_t count = head->selected + head->padding + s->steps * s->q_len + self->blk_size,
+                   most = ha_kv_max_tokens(s, b);
             HA_TRY(ha_context_reserve(&self->ctx, head, count < most ? count : most, why));
         }
     ha_pool_run(self->ctx.pool, "copy", s->batch * s->q_heads, copy_task, to);
@@ -346,9 +360,11 @@ static void attend_cpu(struct ha_instance *self, struct layer *layer, const stru
         float *o = self->o_cpu + b * per_seq * s->head_dim, *lse = self->lse_cpu + b * per_seq;
         for (size_t h = 0; h < (layer->append ? s->kv_heads : s->q_heads); h++) {
             struct ha_rows *run = &self->runs[self->cpu.units];
-            *run = layer->append ? ha_kv_rows(s, &seq->store, h, 0, seq->stored) : ha_context_rows(&self->ctx, &seq->head[h]);
+            *run = layer->append ? ha_kv_rows(s, &seq->store, h, 0, seq->stored)
+                                 : ha_context_rows(&self->ctx, &seq->head[h]);
             struct ha_attend *unit = &self->cpu.unit[self->cpu.units++];
-            *unit = layer->append ? ha_cpu_attend_group(s, h, step->q_len, false, q, o, lse, run, 1, seq->weights_cpu, seq->store.cap)
+            *unit = layer->append ? ha_cpu_attend_group(s, h, step->q_len, false, q, o, lse, run, 1, seq->weights_cpu,
+                                                        seq->store.cap)
                                   : ha_cpu_attend_head(s, h, step->q_len, false, q, o, lse, run, 1);
             if (!layer->append) unit->packed = ha_context_packed(&seq->head[h]);
             self->keys_cpu += (double)((unit->packed.keys + run->keys) * unit->group);
@@ -359,15 +375,21 @@ static void attend_cpu(struct ha_instance *self, struct layer *layer, const stru
 }
 
 /* new = a * old + b * weights for the positions [first, first + count) */
-static enum ha_status blend(struct ha_instance *self, struct sequence *seq, size_t origin, size_t first, size_t count, float a, float b)
+static enum ha_status blend(struct ha_instance *self, struct sequence *seq, size_t origin, size_t first, size_t count,
+                            float a, float b)
 {
     const struct ha_context *ctx = &self->ctx;
     struct ha_stretch part[2];
     size_t parts = ha_ring_stretches(&seq->ring, first, count, part);
     for (size_t i = 0; i < parts; i++)
-        HA_TRY(ctx->api->blend(self->post, &(struct ha_device_blend){
-            .y = seq->maw + part[i].slot, .x = seq->weights + part[i].position - origin, .rows = ctx->shape->q_heads, .cols = part[i].count,
-            .y_stride = seq->ring.kv.cap, .x_stride = seq->ring.kv.cap, .a = a, .b = b }));
+        HA_TRY(ctx->api->blend(self->post, &(struct ha_device_blend){ .y = seq->maw + part[i].slot,
+                                                                      .x = seq->weights + part[i].position - origin,
+                                                                      .rows = ctx->shape->q_heads,
+                                                                      .cols = part[i].count,
+                                                                      .y_stride = seq->ring.kv.cap,
+                                                                      .x_stride = seq->ring.kv.cap,
+                                                                      .a = a,
+                                                                      .b = b }));
     return HA_OK;
 }
 
@@ -385,21 +407,24 @@ static enum ha_status age(struct ha_instance *self, struct sequence *seq, size_t
     seq->evicted = ha_ring_evict_count(seq->entries, self->blk_size, self->blk_num);
     size_t left = seq->entries - seq->evicted;
     if (!(left < l_max && (seq->evicted == 0 || left + self->blk_size >= l_max)))
-        return ha_why(why, HA_FAIL, "hgca: the ring holds %zu tokens after eviction, want %zu to %zu", left, l_max - self->blk_size, l_max - 1);
+        return ha_why(why, HA_FAIL, "hgca: the ring holds %zu tokens after eviction, want %zu to %zu", left,
+                      l_max - self->blk_size, l_max - 1);
     if (seq->evicted && self->evict_error) seq->evicted += self->evict_error < left ? self->evict_error : left;
 
     struct ha_stretch part[2];
     size_t parts = ha_ring_stretches(ring, first, seq->evicted, part);
     for (size_t i = 0; i < parts; i++)
-        HA_TRY(ctx->api->copy_2d(self->post, seq->maw_evicted + part[i].position - first, cap * sizeof(float), seq->maw + part[i].slot,
-                                 cap * sizeof(float), part[i].count * sizeof(float), ctx->shape->q_heads, HA_D2H));
+        HA_TRY(ctx->api->copy_2d(self->post, seq->maw_evicted + part[i].position - first, cap * sizeof(float),
+                                 seq->maw + part[i].slot, cap * sizeof(float), part[i].count * sizeof(float),
+                                 ctx->shape->q_heads, HA_D2H));
     return ha_ring_evict(ctx, self->post, ring, &seq->store, first, seq->evicted);
 }
 
 static struct ha_merge_state packed(float *o, float *lse, size_t dim)
 {
-    return (struct ha_merge_state){ .o = o, .lse = lse, .o_token_stride = dim, .o_head_stride = dim, .lse_token_stride = 1,
-                                    .lse_head_stride = 1 };
+    return (struct ha_merge_state){
+        .o = o, .lse = lse, .o_token_stride = dim, .o_head_stride = dim, .lse_token_stride = 1, .lse_head_stride = 1
+    };
 }
 
 static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
@@ -423,9 +448,15 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
     HA_TRY(api->event_sync(self->arrived));
     attend_cpu(self, layer, step);
 
-    const struct ha_merge_state state[2] = { packed(self->o_gpu, self->lse_gpu, s->head_dim), packed(self->o_cpu, self->lse_cpu, s->head_dim) };
-    HA_TRY(api->merge(ctx->stream, &(struct ha_merge){ .form = HA_FORM_NATURAL, .dtype = HA_F32, .states = state, .states_count = 2,
-                                                       .tokens = rows, .heads = 1, .dim = s->head_dim,
+    const struct ha_merge_state state[2] = { packed(self->o_gpu, self->lse_gpu, s->head_dim),
+                                             packed(self->o_cpu, self->lse_cpu, s->head_dim) };
+    HA_TRY(api->merge(ctx->stream, &(struct ha_merge){ .form = HA_FORM_NATURAL,
+                                                       .dtype = HA_F32,
+                                                       .states = state,
+                                                       .states_count = 2,
+                                                       .tokens = rows,
+                                                       .heads = 1,
+                                                       .dim = s->head_dim,
                                                        .out = packed(step->o, step->lse, s->head_dim) }));
     self->counters.zero_copy_bytes += rows * (s->head_dim + 1) * sizeof(float);
 
@@ -454,14 +485,17 @@ static void selection(struct ha_instance *self, size_t layer, size_t b, size_t q
     *out = (struct ha_selection){
         .parts = 2,
         .part = { { .token = seq->on_device.token, .count = seq->on_device.count, .on_device = true },
-                  { .token = seq->on_cpu[q_head].token, .count = seq->on_cpu[q_head].count, .padding = seq->padding[q_head] } },
+                  { .token = seq->on_cpu[q_head].token,
+                    .count = seq->on_cpu[q_head].count,
+                    .padding = seq->padding[q_head] } },
     };
 }
 
 /* returns when no job of any layer is left, whatever became of it; self may be half-made */
 static void settle_all(struct ha_instance *self)
 {
-    for (size_t l = 0; self->layer && l < self->ctx.shape->layers; l++) ha_worker_wait(self->ctx.worker, self->layer[l].ticket);
+    for (size_t l = 0; self->layer && l < self->ctx.shape->layers; l++)
+        ha_worker_wait(self->ctx.worker, self->layer[l].ticket);
 }
 
 static enum ha_status drain(struct ha_instance *self, struct ha_why *why)
@@ -475,7 +509,7 @@ static enum ha_status drain(struct ha_instance *self, struct ha_why *why)
 
 static void counters(struct ha_instance *self, struct ha_counters *out)
 {
-    settle_all(self);  /* the background counts too */
+    settle_all(self); /* the background counts too */
     double unmeasured = __builtin_nan(""), heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
     *out = self->counters;
     out->hit_ratio = out->recalls = out->manage_ns = unmeasured;
@@ -498,11 +532,20 @@ static void destroy(struct ha_instance *self)
 
 extern const struct ha_variant ha_variant_hgca;
 const struct ha_variant ha_variant_hgca = {
-    .name = "hgca", .family = "recency_split",
+    .name = "hgca",
+    .family = "recency_split",
     .doc = "recent tokens on the device, salient older ones per head on the CPU, both at once, merged on the device",
     .source = "HGCA, algorithms 1 and 2, sections 3.2 and 3.3",
-    .contract = HA_BOUNDED, .checked = true,
-    .params = params, .params_count = sizeof params / sizeof *params,
-    .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .counters = counters,
-    .drain = drain, .destroy = destroy,
+    .contract = HA_BOUNDED,
+    .checked = true,
+    .params = params,
+    .params_count = sizeof params / sizeof *params,
+    .unsupported = unsupported,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .counters = counters,
+    .drain = drain,
+    .destroy = destroy,
 };

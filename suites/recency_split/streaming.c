@@ -15,15 +15,15 @@ static const struct ha_param params[] = {
 
 struct sequence {
     struct ha_kv sink;
-    struct ha_ring recent;  /* of the tokens from position `sinks` on */
+    struct ha_ring recent; /* of the tokens from position `sinks` on */
 };
 
 struct ha_instance {
     struct ha_context ctx;
     size_t sinks, window;
-    struct sequence *seq;          /* [layers][batch] */
-    struct ha_device_seq *device;  /* [batch] */
-    struct ha_tokens *used;        /* [layers][batch] */
+    struct sequence *seq;         /* [layers][batch] */
+    struct ha_device_seq *device; /* [batch] */
+    struct ha_tokens *used;       /* [layers][batch] */
 };
 
 static const char *unsupported(const struct ha_shape *shape, const double *param, const struct ha_device_api *api)
@@ -38,7 +38,9 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
     size_t count = s->layers * s->batch, window = (size_t)ctx->param[WINDOW];
     struct ha_instance *self = ha_alloc(ctx->arena, sizeof *self, HA_TAG_META, why);
     if (!self) return HA_ERROR;
-    *self = (struct ha_instance){ .ctx = *ctx, .sinks = (size_t)ctx->param[SINK], .window = window > s->q_len ? window : s->q_len };
+    *self = (struct ha_instance){ .ctx = *ctx,
+                                  .sinks = (size_t)ctx->param[SINK],
+                                  .window = window > s->q_len ? window : s->q_len };
     *out = self;
     self->seq = ha_alloc(ctx->arena, count * sizeof *self->seq, HA_TAG_META, why);
     self->device = ha_alloc(ctx->arena, s->batch * sizeof *self->device, HA_TAG_META, why);
@@ -116,17 +118,26 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
 {
     (void)q_head;
     const struct ha_tokens *used = &self->used[layer * self->ctx.shape->batch + seq];
-    *out = (struct ha_selection){ .parts = 1, .part = { { .token = used->token, .count = used->count, .on_device = true } } };
+    *out = (struct ha_selection){ .parts = 1,
+                                  .part = { { .token = used->token, .count = used->count, .on_device = true } } };
 }
 
 static void destroy(struct ha_instance *self) { (void)self; }
 
 extern const struct ha_variant ha_variant_streaming;
 const struct ha_variant ha_variant_streaming = {
-    .name = "streaming", .family = "recency_split",
+    .name = "streaming",
+    .family = "recency_split",
     .doc = "attention sinks and a recent window on the device, the rest dropped",
     .source = "StreamingLLM (Xiao et al. 2024), section 3",
-    .contract = HA_STATISTICAL, .checked = true,
-    .params = params, .params_count = sizeof params / sizeof *params,
-    .unsupported = unsupported, .create = create, .prefill = prefill, .attend = attend, .selection = selection, .destroy = destroy,
+    .contract = HA_STATISTICAL,
+    .checked = true,
+    .params = params,
+    .params_count = sizeof params / sizeof *params,
+    .unsupported = unsupported,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .destroy = destroy,
 };

@@ -38,7 +38,7 @@ typedef enum cudaError_enum {
 } CUresult;
 
 typedef enum CUstreamWaitValue_flags_enum {
-    CU_STREAM_WAIT_VALUE_GEQ = 0,   /* cyclic: (int32_t)(*address - value) >= 0 */
+    CU_STREAM_WAIT_VALUE_GEQ = 0, /* cyclic: (int32_t)(*address - value) >= 0 */
     CU_STREAM_WAIT_VALUE_EQ = 1,
     CU_STREAM_WAIT_VALUE_AND = 2
 } CUstreamWaitValue_flags;

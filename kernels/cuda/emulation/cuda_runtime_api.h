@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HA_CUDA_EMULATED 1   /* for what has to say so: a device's name, its kind */
+#define HA_CUDA_EMULATED 1 /* for what has to say so: a device's name, its kind */
 
 /* a test compiles driver.c for older toolkits too */
 #ifndef CUDART_VERSION
@@ -81,7 +81,7 @@ typedef enum cudaError cudaError_t;
 
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
-cudaError_t cudaGetLastError(void);      /* of this thread; forgets it, unless the device is lost */
+cudaError_t cudaGetLastError(void); /* of this thread; forgets it, unless the device is lost */
 cudaError_t cudaPeekAtLastError(void);
 
 /* ---- devices */
@@ -121,10 +121,10 @@ struct cudaDeviceProp {
     int l2CacheSize;
 };
 
-cudaError_t cudaDriverGetVersion(int *version);    /* 0 where there is no driver */
+cudaError_t cudaDriverGetVersion(int *version); /* 0 where there is no driver */
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
-cudaError_t cudaSetDevice(int device);             /* of the calling thread */
+cudaError_t cudaSetDevice(int device); /* of the calling thread */
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
@@ -135,13 +135,13 @@ cudaError_t cudaDeviceReset(void);
 
 /* ---- memory */
 
-#define cudaHostAllocDefault 0
-#define cudaHostAllocPortable 1
-#define cudaHostAllocMapped 2
+#define cudaHostAllocDefault       0
+#define cudaHostAllocPortable      1
+#define cudaHostAllocMapped        2
 #define cudaHostAllocWriteCombined 4
-#define cudaHostRegisterDefault 0
-#define cudaHostRegisterPortable 1
-#define cudaHostRegisterMapped 2
+#define cudaHostRegisterDefault    0
+#define cudaHostRegisterPortable   1
+#define cudaHostRegisterMapped     2
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
 struct cudaPointerAttributes {
     enum cudaMemoryType type;
@@ -165,21 +165,21 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
-#define cudaStreamDefault 0
-#define cudaStreamNonBlocking 1
-#define cudaEventDefault 0
-#define cudaEventBlockingSync 1
+#define cudaStreamDefault      0
+#define cudaStreamNonBlocking  1
+#define cudaEventDefault       0
+#define cudaEventBlockingSync  1
 #define cudaEventDisableTiming 2
 /* while capturing: the graph's launches record the event, or wait for it; else only the order within the capture */
-#define cudaEventRecordDefault 0
+#define cudaEventRecordDefault  0
 #define cudaEventRecordExternal 1
-#define cudaEventWaitDefault 0
-#define cudaEventWaitExternal 1
+#define cudaEventWaitDefault    0
+#define cudaEventWaitExternal   1
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);      /* returns at once; what is enqueued still runs */
+cudaError_t cudaStreamDestroy(cudaStream_t stream); /* returns at once; what is enqueued still runs */
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
@@ -207,8 +207,8 @@ enum cudaMemcpyKind {
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
-                              enum cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemset(void *ptr, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes, cudaStream_t stream);
 
@@ -232,20 +232,29 @@ struct cudaMemcpyAttributes {
 #endif
 #if CUDART_VERSION >= 13000
 cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes, size_t count,
-                                 struct cudaMemcpyAttributes *attributes, size_t *attribute_indices, size_t attribute_count,
-                                 cudaStream_t stream);
+                                 struct cudaMemcpyAttributes *attributes, size_t *attribute_indices,
+                                 size_t attribute_count, cudaStream_t stream);
 #elif CUDART_VERSION >= 12080
 #define cudaMemcpyBatchAsync ha_emulated_memcpy_batch_12
-cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attributes,
-                                 size_t *attribute_indices, size_t attribute_count, size_t *failed, cudaStream_t stream);
+cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t count,
+                                 struct cudaMemcpyAttributes *attributes, size_t *attribute_indices,
+                                 size_t attribute_count, size_t *failed, cudaStream_t stream);
 #endif
 
 /* ---- graphs, by capture of one stream */
 
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
+enum cudaStreamCaptureStatus {
+    cudaStreamCaptureStatusNone,
+    cudaStreamCaptureStatusActive,
+    cudaStreamCaptureStatusInvalidated
+};
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
@@ -254,7 +263,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);   /* after its earlier launches, as on a GPU */
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream); /* after its earlier launches, as on a GPU */
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 

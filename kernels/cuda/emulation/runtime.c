@@ -16,12 +16,12 @@ static struct call calls[HA_CALLS] = { HA_EMULATED_CALLS(ROW) };
 
 struct fault {
     enum ha_runtime_call call;
-    uint64_t at;               /* the call's count then; 0: no fault */
+    uint64_t at; /* the call's count then; 0: no fault */
     cudaError_t error;
     enum ha_emulated_fault how;
 };
 static struct fault faults[HA_EMULATED_FAULTS_MAX];
-static uint64_t lose_in;       /* kernels; 0: never */
+static uint64_t lose_in; /* kernels; 0: never */
 
 static _Thread_local struct {
     int device;
@@ -73,20 +73,11 @@ cudaError_t ha_runtime_leave(cudaError_t error)
     return error;
 }
 
-int ha_runtime_current(void)
-{
-    return own.device;
-}
+int ha_runtime_current(void) { return own.device; }
 
-void ha_runtime_in_host_fn(bool in)
-{
-    own.in_host_fn = in;
-}
+void ha_runtime_in_host_fn(bool in) { own.in_host_fn = in; }
 
-cudaError_t ha_runtime_lost(int device)
-{
-    return __atomic_load_n(&ha_runtime.device[device].lost, __ATOMIC_ACQUIRE);
-}
+cudaError_t ha_runtime_lost(int device) { return __atomic_load_n(&ha_runtime.device[device].lost, __ATOMIC_ACQUIRE); }
 
 void ha_runtime_lose_now(int device, cudaError_t error)
 {
@@ -94,15 +85,9 @@ void ha_runtime_lose_now(int device, cudaError_t error)
     pthread_cond_broadcast(&ha_runtime.moved);
 }
 
-bool ha_runtime_kernel_loses(void)
-{
-    return lose_in && --lose_in == 0;
-}
+bool ha_runtime_kernel_loses(void) { return lose_in && --lose_in == 0; }
 
-bool ha_runtime_may_release(cudaError_t error)
-{
-    return !error || error == ha_runtime_lost(own.device);
-}
+bool ha_runtime_may_release(cudaError_t error) { return !error || error == ha_runtime_lost(own.device); }
 
 /* ---- from here on without the lock: the API's own functions about errors, and the knobs */
 

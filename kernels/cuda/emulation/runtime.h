@@ -20,8 +20,8 @@ extern "C" {
 
 /* ---- kernels: the launch is queued with a copy of args (at most 32764 bytes); on the stream's thread it becomes
  * ha_emulated_run, which simt provides. name is static. */
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid,
-                               dim3 block, cudaStream_t stream);
+cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
+                               dim3 grid, dim3 block, cudaStream_t stream);
 void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
                      const unsigned block[3]);
 
@@ -33,10 +33,10 @@ char *ha_emulated_dlerror(void);
 /* ---- knobs */
 
 struct ha_emulated_settings {
-    int devices;               /* 0: cudaErrorNoDevice; -1: no driver; at most 8 */
-    size_t memory_bytes;       /* of each device; a cudaMalloc beyond is cudaErrorMemoryAllocation */
-    int driver_version;        /* below 12080 there are no batches of copies */
-    int runtime_version;       /* CUDART_VERSION */
+    int devices;         /* 0: cudaErrorNoDevice; -1: no driver; at most 8 */
+    size_t memory_bytes; /* of each device; a cudaMalloc beyond is cudaErrorMemoryAllocation */
+    int driver_version;  /* below 12080 there are no batches of copies */
+    int runtime_version; /* CUDART_VERSION */
     bool memory_operations;
 };
 /* one device of 8 GiB, and what the environment says */
@@ -45,12 +45,12 @@ struct ha_emulated_settings ha_emulated_defaults(void);
 void ha_emulated_set(const struct ha_emulated_settings *settings);
 
 enum ha_emulated_fault {
-    HA_EMULATED_ONCE,     /* that call only */
-    HA_EMULATED_EVER,     /* that call and every later one of the function */
-    HA_EMULATED_STICKY    /* that call, and the current device is lost: every call gives the error until cudaDeviceReset */
+    HA_EMULATED_ONCE,  /* that call only */
+    HA_EMULATED_EVER,  /* that call and every later one of the function */
+    HA_EMULATED_STICKY /* that call, and the current device is lost: every call gives the error until cudaDeviceReset */
 };
-/* The nth call from now (1: the next) of a function gives error and does nothing; kernel launches are "cudaLaunchKernel".
- * False: there is no such function here, or no room for more faults. */
+/* The nth call from now (1: the next) of a function gives error and does nothing; kernel launches are
+ * "cudaLaunchKernel". False: there is no such function here, or no room for more faults. */
 bool ha_emulated_fail(const char *function, unsigned nth, cudaError_t error, enum ha_emulated_fault how);
 /* The nth kernel from now does not run: its device is lost, with cudaErrorLaunchFailure. 0: never. */
 void ha_emulated_lose(uint64_t nth);

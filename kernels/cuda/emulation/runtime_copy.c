@@ -7,20 +7,18 @@
 
 static void copy_rows(const struct ha_runtime_copy *c)
 {
-    for (size_t row = 0; row < c->height; row++) memmove(c->dst + row * c->dst_pitch, c->src + row * c->src_pitch, c->width);
+    for (size_t row = 0; row < c->height; row++)
+        memmove(c->dst + row * c->dst_pitch, c->src + row * c->src_pitch, c->width);
 }
 
-static size_t extent(const struct ha_runtime_copy *c, size_t pitch)
-{
-    return (c->height - 1) * pitch + c->width;
-}
+static size_t extent(const struct ha_runtime_copy *c, size_t pitch) { return (c->height - 1) * pitch + c->width; }
 
 /* Freed since it was queued, or captured: what a GPU would read or write is no longer its own. */
 static bool still_there(const struct ha_runtime_stream *s, const struct ha_runtime_copy *c)
 {
     ha_runtime_lock();
-    bool there = ha_runtime_place(c->dst, extent(c, c->dst_pitch)) == c->dst_place &&
-                 ha_runtime_place(c->src, extent(c, c->src_pitch)) == c->src_place;
+    bool there = ha_runtime_place(c->dst, extent(c, c->dst_pitch)) == c->dst_place
+                 && ha_runtime_place(c->src, extent(c, c->src_pitch)) == c->src_place;
     if (!there) ha_runtime_lose_now(s->device, cudaErrorIllegalAddress);
     ha_runtime_unlock();
     return there;
@@ -62,14 +60,11 @@ static void set_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
 }
 
 static const struct ha_runtime_verb copy_verb = { .run = copy_run }, staged_verb = { .run = staged_run },
-                                     batch_verb = { .run = batch_run }, set_verb = { .run = set_run };
+                                    batch_verb = { .run = batch_run }, set_verb = { .run = set_run };
 
 /* ---- checking */
 
-static bool on_device(enum ha_runtime_place place)
-{
-    return place == HA_PLACE_DEVICE;
-}
+static bool on_device(enum ha_runtime_place place) { return place == HA_PLACE_DEVICE; }
 
 /* Fills in the places. width and height are not 0. */
 static cudaError_t copy_check(struct ha_runtime_copy *c, enum cudaMemcpyKind kind)
@@ -88,7 +83,8 @@ static cudaError_t copy_check(struct ha_runtime_copy *c, enum cudaMemcpyKind kin
 }
 
 /* Pageable memory: a source is read before the call returns, a destination is written before. In a graph neither. */
-static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum cudaMemcpyKind kind, cudaStream_t stream)
+static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum cudaMemcpyKind kind,
+                               cudaStream_t stream)
 {
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s || !c.width || !c.height) return error;
@@ -97,8 +93,12 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
     if (staged && c.width > SIZE_MAX / c.height) return cudaErrorMemoryAllocation;
     struct ha_runtime_op *op = ha_runtime_op_new(staged ? &staged_verb : &copy_verb, staged ? c.width * c.height : 0);
     if (op && staged)
-        copy_rows(&(struct ha_runtime_copy){ .dst = (char *)op->data, .src = c.src, .dst_pitch = c.width, .src_pitch = c.src_pitch,
-                                              .width = c.width, .height = c.height });
+        copy_rows(&(struct ha_runtime_copy){ .dst = (char *)op->data,
+                                             .src = c.src,
+                                             .dst_pitch = c.width,
+                                             .src_pitch = c.src_pitch,
+                                             .width = c.width,
+                                             .height = c.height });
     if (op) op->u.copy = c;
     bool waits = c.dst_place == HA_PLACE_PAGEABLE && !s->capture;
     int device = s->device;
@@ -112,23 +112,28 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaMemcpyAsync);
-    struct ha_runtime_copy c = { .dst = dst, .src = src, .dst_pitch = bytes, .src_pitch = bytes, .width = bytes, .height = 1 };
+    struct ha_runtime_copy c = {
+        .dst = dst, .src = src, .dst_pitch = bytes, .src_pitch = bytes, .width = bytes, .height = 1
+    };
     return ha_runtime_leave(copy_submit(error, c, kind, stream));
 }
 
-cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
-                              enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaMemcpy2DAsync);
-    struct ha_runtime_copy c = { .dst = dst, .src = src, .dst_pitch = dst_pitch, .src_pitch = src_pitch, .width = width,
-                                  .height = height };
+    struct ha_runtime_copy c = {
+        .dst = dst, .src = src, .dst_pitch = dst_pitch, .src_pitch = src_pitch, .width = width, .height = height
+    };
     return ha_runtime_leave(copy_submit(error, c, kind, stream));
 }
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaMemcpy);
-    struct ha_runtime_copy c = { .dst = dst, .src = src, .dst_pitch = bytes, .src_pitch = bytes, .width = bytes, .height = 1 };
+    struct ha_runtime_copy c = {
+        .dst = dst, .src = src, .dst_pitch = bytes, .src_pitch = bytes, .width = bytes, .height = 1
+    };
     error = copy_submit(error, c, kind, NULL);
     int device = ha_runtime_current();
     if (!error) {
@@ -168,29 +173,32 @@ cudaError_t cudaMemset(void *ptr, int value, size_t bytes)
 
 /* *failed: the piece that is wrong, or SIZE_MAX */
 static cudaError_t batch_submit(void *const *dsts, const void *const *srcs, const size_t *sizes, size_t count,
-                                const struct cudaMemcpyAttributes *attributes, const size_t *indices, size_t attribute_count,
-                                size_t *failed, cudaStream_t stream)
+                                const struct cudaMemcpyAttributes *attributes, const size_t *indices,
+                                size_t attribute_count, size_t *failed, cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaMemcpyBatchAsync);
     *failed = SIZE_MAX;
     if (!error && ha_runtime.settings.driver_version < 12080) error = cudaErrorCallRequiresNewerDriver;
-    if (!error && !(stream && dsts && srcs && sizes && count && attributes && indices && attribute_count)) error = cudaErrorInvalidValue;
+    if (!error && !(stream && dsts && srcs && sizes && count && attributes && indices && attribute_count))
+        error = cudaErrorInvalidValue;
     if (!error && attribute_count > count) error = cudaErrorInvalidValue;
     for (size_t i = 0; !error && i < attribute_count; i++) {
         bool ordered = i ? indices[i] > indices[i - 1] && indices[i] < count : indices[i] == 0;
         unsigned order = attributes[i].srcAccessOrder;
-        if (!ordered || !(order >= cudaMemcpySrcAccessOrderStream && order <= cudaMemcpySrcAccessOrderAny) || attributes[i].flags > 1)
+        if (!ordered || !(order >= cudaMemcpySrcAccessOrderStream && order <= cudaMemcpySrcAccessOrderAny)
+            || attributes[i].flags > 1)
             error = cudaErrorInvalidValue;
     }
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
-    if (s && s->capture) error = cudaErrorStreamCaptureUnsupported;   /* and the capture goes on */
+    if (s && s->capture) error = cudaErrorStreamCaptureUnsupported; /* and the capture goes on */
     if (error) return ha_runtime_leave(error);
 
     struct ha_runtime_op *op = ha_runtime_op_new(&batch_verb, count * sizeof(struct ha_runtime_copy));
     if (op) op->u.pieces = count;
     for (size_t i = 0; op && i < count; i++) {
-        struct ha_runtime_copy c = { .dst = dsts[i], .src = srcs[i], .dst_pitch = sizes[i], .src_pitch = sizes[i], .width = sizes[i],
-                                      .height = 1 };
+        struct ha_runtime_copy c = {
+            .dst = dsts[i], .src = srcs[i], .dst_pitch = sizes[i], .src_pitch = sizes[i], .width = sizes[i], .height = 1
+        };
         if (!sizes[i]) error = cudaErrorInvalidValue;
         if (!error) error = copy_check(&c, cudaMemcpyDefault);
         if (error) {
@@ -204,15 +212,16 @@ static cudaError_t batch_submit(void *const *dsts, const void *const *srcs, cons
 }
 
 cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes, size_t count,
-                                 struct cudaMemcpyAttributes *attributes, size_t *attribute_indices, size_t attribute_count,
-                                 cudaStream_t stream)
+                                 struct cudaMemcpyAttributes *attributes, size_t *attribute_indices,
+                                 size_t attribute_count, cudaStream_t stream)
 {
     size_t failed;
     return batch_submit(dsts, srcs, sizes, count, attributes, attribute_indices, attribute_count, &failed, stream);
 }
 
-cudaError_t ha_emulated_memcpy_batch_12(void **dsts, void **srcs, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attributes,
-                                        size_t *attribute_indices, size_t attribute_count, size_t *failed, cudaStream_t stream)
+cudaError_t ha_emulated_memcpy_batch_12(void **dsts, void **srcs, size_t *sizes, size_t count,
+                                        struct cudaMemcpyAttributes *attributes, size_t *attribute_indices,
+                                        size_t attribute_count, size_t *failed, cudaStream_t stream)
 {
     size_t ignored;
     return batch_submit(dsts, (const void *const *)srcs, sizes, count, attributes, attribute_indices, attribute_count,

@@ -6,10 +6,7 @@
 
 enum { MULTIPROCESSORS = 4, MAJOR = 9, MINOR = 0, SHARED_BYTES = 48 << 10, NO_DOMAIN = 0xFFFF };
 
-static bool exists(int device)
-{
-    return device >= 0 && device < ha_runtime.settings.devices;
-}
+static bool exists(int device) { return device >= 0 && device < ha_runtime.settings.devices; }
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
@@ -42,11 +39,20 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     if (!error && !exists(device)) error = cudaErrorInvalidDevice;
     if (!error)
         *properties = (struct cudaDeviceProp){ .name = "CUDA kernels on this CPU (emulated)",
-                                               .totalGlobalMem = ha_runtime.settings.memory_bytes, .sharedMemPerBlock = SHARED_BYTES,
-                                               .warpSize = 32, .maxThreadsPerBlock = 1024, .maxThreadsPerMultiProcessor = 2048,
-                                               .major = MAJOR, .minor = MINOR, .multiProcessorCount = MULTIPROCESSORS,
-                                               .canMapHostMemory = 1, .unifiedAddressing = 1, .concurrentKernels = 1,
-                                               .asyncEngineCount = 2, .pciDomainID = NO_DOMAIN, .pciBusID = device };
+                                               .totalGlobalMem = ha_runtime.settings.memory_bytes,
+                                               .sharedMemPerBlock = SHARED_BYTES,
+                                               .warpSize = 32,
+                                               .maxThreadsPerBlock = 1024,
+                                               .maxThreadsPerMultiProcessor = 2048,
+                                               .major = MAJOR,
+                                               .minor = MINOR,
+                                               .multiProcessorCount = MULTIPROCESSORS,
+                                               .canMapHostMemory = 1,
+                                               .unifiedAddressing = 1,
+                                               .concurrentKernels = 1,
+                                               .asyncEngineCount = 2,
+                                               .pciDomainID = NO_DOMAIN,
+                                               .pciBusID = device };
     return ha_runtime_leave(error);
 }
 
@@ -56,14 +62,28 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         enum cudaDeviceAttr attribute;
         int value;
     } table[] = {
-        { cudaDevAttrMaxThreadsPerBlock, 1024 }, { cudaDevAttrMaxBlockDimX, 1024 }, { cudaDevAttrMaxBlockDimY, 1024 },
-        { cudaDevAttrMaxBlockDimZ, 64 }, { cudaDevAttrMaxGridDimX, INT32_MAX }, { cudaDevAttrMaxGridDimY, 65535 },
-        { cudaDevAttrMaxGridDimZ, 65535 }, { cudaDevAttrMaxSharedMemoryPerBlock, SHARED_BYTES }, { cudaDevAttrWarpSize, 32 },
-        { cudaDevAttrMultiProcessorCount, MULTIPROCESSORS }, { cudaDevAttrIntegrated, 0 }, { cudaDevAttrCanMapHostMemory, 1 },
-        { cudaDevAttrConcurrentKernels, 1 }, { cudaDevAttrL2CacheSize, 0 }, { cudaDevAttrMaxThreadsPerMultiProcessor, 2048 },
-        { cudaDevAttrAsyncEngineCount, 2 }, { cudaDevAttrUnifiedAddressing, 1 }, { cudaDevAttrComputeCapabilityMajor, MAJOR },
-        { cudaDevAttrComputeCapabilityMinor, MINOR }, { cudaDevAttrPageableMemoryAccess, 0 },
-        { cudaDevAttrCanUseHostPointerForRegisteredMem, 1 }, { cudaDevAttrHostRegisterSupported, 1 },
+        { cudaDevAttrMaxThreadsPerBlock, 1024 },
+        { cudaDevAttrMaxBlockDimX, 1024 },
+        { cudaDevAttrMaxBlockDimY, 1024 },
+        { cudaDevAttrMaxBlockDimZ, 64 },
+        { cudaDevAttrMaxGridDimX, INT32_MAX },
+        { cudaDevAttrMaxGridDimY, 65535 },
+        { cudaDevAttrMaxGridDimZ, 65535 },
+        { cudaDevAttrMaxSharedMemoryPerBlock, SHARED_BYTES },
+        { cudaDevAttrWarpSize, 32 },
+        { cudaDevAttrMultiProcessorCount, MULTIPROCESSORS },
+        { cudaDevAttrIntegrated, 0 },
+        { cudaDevAttrCanMapHostMemory, 1 },
+        { cudaDevAttrConcurrentKernels, 1 },
+        { cudaDevAttrL2CacheSize, 0 },
+        { cudaDevAttrMaxThreadsPerMultiProcessor, 2048 },
+        { cudaDevAttrAsyncEngineCount, 2 },
+        { cudaDevAttrUnifiedAddressing, 1 },
+        { cudaDevAttrComputeCapabilityMajor, MAJOR },
+        { cudaDevAttrComputeCapabilityMinor, MINOR },
+        { cudaDevAttrPageableMemoryAccess, 0 },
+        { cudaDevAttrCanUseHostPointerForRegisteredMem, 1 },
+        { cudaDevAttrHostRegisterSupported, 1 },
     };
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaDeviceGetAttribute);
     if (!error && !exists(device)) error = cudaErrorInvalidDevice;
@@ -125,6 +145,6 @@ cudaError_t cudaDeviceReset(void)
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaDeviceReset);
     if (!error) reset(ha_runtime_current());
     error = ha_runtime_leave(error);
-    if (!error) (void)cudaGetLastError();   /* the context is gone, and its errors with it */
+    if (!error) (void)cudaGetLastError(); /* the context is gone, and its errors with it */
     return error;
 }

@@ -7,8 +7,11 @@
 
 /* Settings from the environment; see runtime.h. */
 
-static const struct ha_emulated_settings modest = { .devices = 1, .memory_bytes = (size_t)8 << 30, .driver_version = CUDART_VERSION,
-                                                    .runtime_version = CUDART_VERSION, .memory_operations = true };
+static const struct ha_emulated_settings modest = { .devices = 1,
+                                                    .memory_bytes = (size_t)8 << 30,
+                                                    .driver_version = CUDART_VERSION,
+                                                    .runtime_version = CUDART_VERSION,
+                                                    .memory_operations = true };
 static struct ha_emulated_settings defaults;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool readable = true;
@@ -68,7 +71,9 @@ static bool lose(const char *text)
 /* call:nth:code[:how] */
 static bool fault(char *text)
 {
-    static const char *const hows[] = { [HA_EMULATED_ONCE] = "once", [HA_EMULATED_EVER] = "ever", [HA_EMULATED_STICKY] = "sticky" };
+    static const char *const hows[] = {
+        [HA_EMULATED_ONCE] = "once", [HA_EMULATED_EVER] = "ever", [HA_EMULATED_STICKY] = "sticky"
+    };
     char *rest = text, *call = strsep(&rest, ":"), *nth = strsep(&rest, ":"), *code = strsep(&rest, ":");
     uint64_t n, error;
     unsigned how = 0;
@@ -91,8 +96,8 @@ static const struct {
     const char *name;
     bool (*set)(const char *text);
 } variables[] = {
-    { "HA_EMULATED_DEVICES", devices }, { "HA_EMULATED_MEMORY", memory }, { "HA_EMULATED_DRIVER", driver },
-    { "HA_EMULATED_MEMOPS", memory_operations }, { "HA_EMULATED_LOSE", lose }, { "HA_EMULATED_FAIL", fail },
+    { "HA_EMULATED_DEVICES", devices },          { "HA_EMULATED_MEMORY", memory }, { "HA_EMULATED_DRIVER", driver },
+    { "HA_EMULATED_MEMOPS", memory_operations }, { "HA_EMULATED_LOSE", lose },     { "HA_EMULATED_FAIL", fail },
 };
 
 static void read_all(void)

@@ -4,7 +4,10 @@ static const struct {
     cudaError_t code;
     const char *name, *text;
 } errors[] = {
-#define E(name, text) { name, #name, text }
+#define E(name, text)     \
+    {                     \
+        name, #name, text \
+    }
     E(cudaSuccess, "no error"),
     E(cudaErrorInvalidValue, "an argument is not valid"),
     E(cudaErrorMemoryAllocation, "out of memory"),

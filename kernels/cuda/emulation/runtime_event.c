@@ -9,7 +9,7 @@ struct event {
     int device;
     unsigned flags;
     struct ha_runtime_mark *latest;
-    uint64_t capture;             /* in which it was last recorded; 0: in none */
+    uint64_t capture; /* in which it was last recorded; 0: in none */
 };
 
 void ha_runtime_mark_drop(struct ha_runtime_mark *mark)
@@ -23,10 +23,7 @@ static struct ha_runtime_mark *mark_share(struct ha_runtime_mark *mark)
     return mark;
 }
 
-static struct event *event_find(cudaEvent_t handle)
-{
-    return ha_runtime_handle_find(HA_HANDLE_EVENT, handle);
-}
+static struct event *event_find(cudaEvent_t handle) { return ha_runtime_handle_find(HA_HANDLE_EVENT, handle); }
 
 void ha_runtime_event_free(void *event)
 {
@@ -186,7 +183,7 @@ static cudaError_t wait_captured(struct ha_runtime_stream *s, const struct event
 {
     struct ha_runtime_capture *c = s->capture;
     if (c->invalid) return cudaErrorStreamCaptureInvalidated;
-    if (e->capture == c->id || (!e->capture && !e->latest)) return cudaSuccess;   /* in order already; never recorded */
+    if (e->capture == c->id || (!e->capture && !e->latest)) return cudaSuccess; /* in order already; never recorded */
     c->invalid = true;
     return e->capture && capture_going_on(e->capture) ? cudaErrorStreamCaptureMerge : cudaErrorStreamCaptureIsolation;
 }
@@ -200,7 +197,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!e) error = cudaErrorInvalidResourceHandle;
     else if (flags & ~(unsigned)cudaEventWaitExternal || (flags && !s->capture)) error = cudaErrorInvalidValue;
     else if (s->capture && !flags) error = wait_captured(s, e);
-    else if (!s->capture && e->capture) error = capture_going_on(e->capture) ? cudaErrorNotSupported : cudaErrorCapturedEvent;
+    else if (!s->capture && e->capture)
+        error = capture_going_on(e->capture) ? cudaErrorNotSupported : cudaErrorCapturedEvent;
     else if (s->capture || e->latest) error = ha_runtime_submit(s, event_op(event, &wait_verb));
     return ha_runtime_leave(error);
 }

@@ -103,7 +103,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     if (error) return ha_runtime_leave(error);
     *graph = NULL;
     if (c->invalid) error = cudaErrorStreamCaptureInvalidated;
-    else if (!(*graph = ha_runtime_handle_make(HA_HANDLE_GRAPH, s->device, c->graph))) error = cudaErrorMemoryAllocation;
+    else if (!(*graph = ha_runtime_handle_make(HA_HANDLE_GRAPH, s->device, c->graph)))
+        error = cudaErrorMemoryAllocation;
     else c->graph = NULL;
     if (c->graph) ha_runtime_graph_free(c->graph);
     free(c);

@@ -6,16 +6,17 @@
 enum { SLOT_BITS = 24, KIND_SHIFT = 56 };
 
 static struct slot {
-    void *object;           /* NULL: free */
+    void *object; /* NULL: free */
     uint32_t generation;
     int device;
     enum ha_runtime_kind kind;
-} *slots;
-static size_t count, capacity, free_from;   /* below free_from none is free */
+} * slots;
+static size_t count, capacity, free_from; /* below free_from none is free */
 
 static void *handle_of(size_t i)
 {
-    return (void *)((uintptr_t)slots[i].kind << KIND_SHIFT | (uintptr_t)slots[i].generation << SLOT_BITS | (uintptr_t)i);
+    return (void *)((uintptr_t)slots[i].kind << KIND_SHIFT | (uintptr_t)slots[i].generation << SLOT_BITS
+                    | (uintptr_t)i);
 }
 
 static struct slot *slot_of(const void *handle)

@@ -17,65 +17,65 @@ enum { HA_EMULATED_DEVICES_MAX = 8, HA_EMULATED_FAULTS_MAX = 16 };
 
 enum ha_runtime_needs {
     HA_NEEDS_NOTHING,
-    HA_NEEDS_DEVICE,      /* a driver with devices */
-    HA_NEEDS_CONTEXT      /* and one that is not lost */
+    HA_NEEDS_DEVICE, /* a driver with devices */
+    HA_NEEDS_CONTEXT /* and one that is not lost */
 };
 
 /* function, what it needs, whether a capture forbids it ("unsafe" in CUDA's words: it may wait for other streams) */
-#define HA_EMULATED_CALLS(X) \
-    X(cudaDriverGetVersion, HA_NEEDS_NOTHING, false) \
-    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING, false) \
-    X(cudaGetDeviceCount, HA_NEEDS_DEVICE, false) \
-    X(cudaSetDevice, HA_NEEDS_DEVICE, false) \
-    X(cudaGetDevice, HA_NEEDS_DEVICE, false) \
-    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE, false) \
-    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE, false) \
-    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE, false) \
-    X(cudaDeviceReset, HA_NEEDS_DEVICE, false) \
-    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT, true) \
-    X(cudaMemGetInfo, HA_NEEDS_CONTEXT, false) \
-    X(cudaMalloc, HA_NEEDS_CONTEXT, true) \
-    X(cudaFree, HA_NEEDS_CONTEXT, true) \
-    X(cudaHostAlloc, HA_NEEDS_CONTEXT, true) \
-    X(cudaMallocHost, HA_NEEDS_CONTEXT, true) \
-    X(cudaFreeHost, HA_NEEDS_CONTEXT, true) \
-    X(cudaHostRegister, HA_NEEDS_CONTEXT, true) \
-    X(cudaHostUnregister, HA_NEEDS_CONTEXT, true) \
-    X(cudaHostGetDevicePointer, HA_NEEDS_CONTEXT, false) \
-    X(cudaPointerGetAttributes, HA_NEEDS_CONTEXT, false) \
-    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT, false) \
-    X(cudaStreamCreateWithPriority, HA_NEEDS_CONTEXT, false)\
-    X(cudaDeviceGetStreamPriorityRange, HA_NEEDS_DEVICE, false) \
-    X(cudaStreamDestroy, HA_NEEDS_CONTEXT, false) \
-    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT, true) \
-    X(cudaStreamQuery, HA_NEEDS_CONTEXT, true) \
-    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT, false) \
-    X(cudaEventCreate, HA_NEEDS_CONTEXT, false) \
-    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT, false) \
-    X(cudaEventDestroy, HA_NEEDS_CONTEXT, false) \
-    X(cudaEventRecord, HA_NEEDS_CONTEXT, false) \
-    X(cudaEventRecordWithFlags, HA_NEEDS_CONTEXT, false) \
-    X(cudaEventSynchronize, HA_NEEDS_CONTEXT, true) \
-    X(cudaEventQuery, HA_NEEDS_CONTEXT, true) \
-    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT, false) \
-    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT, false) \
-    X(cudaLaunchKernel, HA_NEEDS_CONTEXT, false) \
-    X(cudaMemcpy, HA_NEEDS_CONTEXT, true) \
-    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT, false) \
-    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT, false) \
-    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT, false) \
-    X(cudaMemset, HA_NEEDS_CONTEXT, true) \
-    X(cudaMemsetAsync, HA_NEEDS_CONTEXT, false) \
-    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT, false) \
-    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT, false) \
-    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT, false) \
+#define HA_EMULATED_CALLS(X)                                       \
+    X(cudaDriverGetVersion, HA_NEEDS_NOTHING, false)               \
+    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING, false)              \
+    X(cudaGetDeviceCount, HA_NEEDS_DEVICE, false)                  \
+    X(cudaSetDevice, HA_NEEDS_DEVICE, false)                       \
+    X(cudaGetDevice, HA_NEEDS_DEVICE, false)                       \
+    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE, false)             \
+    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE, false)              \
+    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE, false)               \
+    X(cudaDeviceReset, HA_NEEDS_DEVICE, false)                     \
+    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT, true)               \
+    X(cudaMemGetInfo, HA_NEEDS_CONTEXT, false)                     \
+    X(cudaMalloc, HA_NEEDS_CONTEXT, true)                          \
+    X(cudaFree, HA_NEEDS_CONTEXT, true)                            \
+    X(cudaHostAlloc, HA_NEEDS_CONTEXT, true)                       \
+    X(cudaMallocHost, HA_NEEDS_CONTEXT, true)                      \
+    X(cudaFreeHost, HA_NEEDS_CONTEXT, true)                        \
+    X(cudaHostRegister, HA_NEEDS_CONTEXT, true)                    \
+    X(cudaHostUnregister, HA_NEEDS_CONTEXT, true)                  \
+    X(cudaHostGetDevicePointer, HA_NEEDS_CONTEXT, false)           \
+    X(cudaPointerGetAttributes, HA_NEEDS_CONTEXT, false)           \
+    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT, false)          \
+    X(cudaStreamCreateWithPriority, HA_NEEDS_CONTEXT, false)       \
+    X(cudaDeviceGetStreamPriorityRange, HA_NEEDS_DEVICE, false)    \
+    X(cudaStreamDestroy, HA_NEEDS_CONTEXT, false)                  \
+    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT, true)               \
+    X(cudaStreamQuery, HA_NEEDS_CONTEXT, true)                     \
+    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT, false)                \
+    X(cudaEventCreate, HA_NEEDS_CONTEXT, false)                    \
+    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT, false)           \
+    X(cudaEventDestroy, HA_NEEDS_CONTEXT, false)                   \
+    X(cudaEventRecord, HA_NEEDS_CONTEXT, false)                    \
+    X(cudaEventRecordWithFlags, HA_NEEDS_CONTEXT, false)           \
+    X(cudaEventSynchronize, HA_NEEDS_CONTEXT, true)                \
+    X(cudaEventQuery, HA_NEEDS_CONTEXT, true)                      \
+    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT, false)               \
+    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT, false)                 \
+    X(cudaLaunchKernel, HA_NEEDS_CONTEXT, false)                   \
+    X(cudaMemcpy, HA_NEEDS_CONTEXT, true)                          \
+    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT, false)                    \
+    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT, false)                  \
+    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT, false)               \
+    X(cudaMemset, HA_NEEDS_CONTEXT, true)                          \
+    X(cudaMemsetAsync, HA_NEEDS_CONTEXT, false)                    \
+    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT, false)             \
+    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT, false)               \
+    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT, false)              \
     X(cudaThreadExchangeStreamCaptureMode, HA_NEEDS_DEVICE, false) \
-    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT, false) \
-    X(cudaGraphUpload, HA_NEEDS_CONTEXT, false) \
-    X(cudaGraphLaunch, HA_NEEDS_CONTEXT, false) \
-    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT, false) \
-    X(cudaGraphDestroy, HA_NEEDS_CONTEXT, false) \
-    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT, false) \
+    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT, false)      \
+    X(cudaGraphUpload, HA_NEEDS_CONTEXT, false)                    \
+    X(cudaGraphLaunch, HA_NEEDS_CONTEXT, false)                    \
+    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT, false)               \
+    X(cudaGraphDestroy, HA_NEEDS_CONTEXT, false)                   \
+    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT, false)             \
     X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT, false)
 #define HA_EMULATED_CALL_ID(name, needs, unsafe) HA_CALL_##name,
 enum ha_runtime_call { HA_EMULATED_CALLS(HA_EMULATED_CALL_ID) HA_CALLS };
@@ -85,27 +85,27 @@ enum ha_runtime_call { HA_EMULATED_CALLS(HA_EMULATED_CALL_ID) HA_CALLS };
 cudaError_t ha_runtime_enter(enum ha_runtime_call call);
 /* Releases the lock; the error becomes the thread's last. */
 cudaError_t ha_runtime_leave(cudaError_t error);
-bool ha_runtime_environment(void);  /* runtime_environment.c: read once, before the lock; false: it cannot be read */
-int ha_runtime_current(void);       /* the thread's device */
-void ha_runtime_in_host_fn(bool in);      /* from now on this thread may not, or may again, call the API */
+bool ha_runtime_environment(void);   /* runtime_environment.c: read once, before the lock; false: it cannot be read */
+int ha_runtime_current(void);        /* the thread's device */
+void ha_runtime_in_host_fn(bool in); /* from now on this thread may not, or may again, call the API */
 
 /* What needs no lock. */
 cudaError_t ha_runtime_lost(int device);
 /* Under the lock. */
 void ha_runtime_lose_now(int device, cudaError_t error);
-bool ha_runtime_kernel_loses(void);       /* counts a kernel; true: the device is lost in this one */
+bool ha_runtime_kernel_loses(void); /* counts a kernel; true: the device is lost in this one */
 /* The call was refused for nothing else than the device being lost: things are still taken back. */
 bool ha_runtime_may_release(cudaError_t error);
 
 struct ha_runtime_device {
-    cudaError_t lost;                      /* atomic */
+    cudaError_t lost; /* atomic */
     size_t memory_used;
     cudaStream_t null_stream;
 };
 struct ha_runtime {
     pthread_mutex_t lock;
-    pthread_cond_t moved;                  /* an operation ended, a device was lost */
-    unsigned sleepers;                     /* on moved */
+    pthread_cond_t moved; /* an operation ended, a device was lost */
+    unsigned sleepers;    /* on moved */
     struct ha_emulated_settings settings;
     struct ha_runtime_device device[HA_EMULATED_DEVICES_MAX];
 };
@@ -116,13 +116,13 @@ void ha_runtime_lock(void);
 void ha_runtime_unlock(void);
 void ha_runtime_publish(const void *what);
 void ha_runtime_see(const void *what);
-void ha_runtime_show_lock(bool show);    /* to ThreadSanitizer; while no stream is there */
+void ha_runtime_show_lock(bool show); /* to ThreadSanitizer; while no stream is there */
 
 /* ---- runtime_handle.c: handles are numbers that are never used again, so that what was destroyed is known as such */
 
 enum ha_runtime_kind { HA_HANDLE_STREAM = 1, HA_HANDLE_EVENT, HA_HANDLE_GRAPH, HA_HANDLE_EXEC };
-void *ha_runtime_handle_make(enum ha_runtime_kind kind, int device, void *object);   /* NULL: no memory */
-void *ha_runtime_handle_find(enum ha_runtime_kind kind, const void *handle);         /* the object, or NULL */
+void *ha_runtime_handle_make(enum ha_runtime_kind kind, int device, void *object); /* NULL: no memory */
+void *ha_runtime_handle_find(enum ha_runtime_kind kind, const void *handle);       /* the object, or NULL */
 void ha_runtime_handle_drop(const void *handle);
 /* the first handle at or after *at of that device (-1: any), or NULL; moves *at behind it */
 void *ha_runtime_handle_next(size_t *at, int device, enum ha_runtime_kind *kind);
@@ -133,11 +133,12 @@ void ha_runtime_handles_free(void);
 enum ha_runtime_place { HA_PLACE_PAGEABLE, HA_PLACE_HOST, HA_PLACE_DEVICE, HA_PLACE_WRONG /* leaves its allocation */ };
 enum ha_runtime_place ha_runtime_place(const void *ptr, size_t bytes);
 void ha_runtime_memory_reset(int device);
-void ha_runtime_regions_free(void);    /* the table, not what it names */
+void ha_runtime_regions_free(void); /* the table, not what it names */
 /* cudaMemcpyBatchAsync as the toolkits 12.8 and 12.9 have it */
 struct cudaMemcpyAttributes;
-cudaError_t ha_emulated_memcpy_batch_12(void **dsts, void **srcs, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attributes,
-                                        size_t *attribute_indices, size_t attribute_count, size_t *failed, cudaStream_t stream);
+cudaError_t ha_emulated_memcpy_batch_12(void **dsts, void **srcs, size_t *sizes, size_t count,
+                                        struct cudaMemcpyAttributes *attributes, size_t *attribute_indices,
+                                        size_t attribute_count, size_t *failed, cudaStream_t stream);
 
 /* ---- runtime_stream.c */
 
@@ -147,15 +148,15 @@ struct ha_runtime_mark {
     bool done;
     uint64_t ns;
 };
-struct ha_runtime_mark *ha_runtime_mark_new(void);          /* with one reference; or NULL */
-void ha_runtime_mark_drop(struct ha_runtime_mark *mark);    /* NULL: nothing */
+struct ha_runtime_mark *ha_runtime_mark_new(void);       /* with one reference; or NULL */
+void ha_runtime_mark_drop(struct ha_runtime_mark *mark); /* NULL: nothing */
 
 struct ha_runtime_op;
 struct ha_runtime_stream;
 struct ha_runtime_verb {
-    bool (*prepare)(struct ha_runtime_op *op);     /* under the lock, when it is queued; false: no memory; or NULL */
-    void (*run)(struct ha_runtime_stream *stream, struct ha_runtime_op *op);   /* without the lock */
-    bool always;                                    /* runs on a lost device, too */
+    bool (*prepare)(struct ha_runtime_op *op); /* under the lock, when it is queued; false: no memory; or NULL */
+    void (*run)(struct ha_runtime_stream *stream, struct ha_runtime_op *op); /* without the lock */
+    bool always;                                                             /* runs on a lost device, too */
 };
 struct ha_runtime_copy {
     char *dst;
@@ -166,26 +167,40 @@ struct ha_runtime_copy {
 struct ha_runtime_op {
     struct ha_runtime_op *next;
     const struct ha_runtime_verb *verb;
-    uint64_t serial;                 /* of all streams' operations, in the order of queueing */
-    cudaEvent_t event;               /* recorded or waited for; NULL: the mark is all there is */
+    uint64_t serial;   /* of all streams' operations, in the order of queueing */
+    cudaEvent_t event; /* recorded or waited for; NULL: the mark is all there is */
     struct ha_runtime_mark *mark;
     union {
         struct ha_runtime_copy copy;
-        size_t pieces;               /* copies, in data */
-        struct { char *ptr; int value; size_t bytes; } set;
-        struct { cudaHostFn_t fn; void *arg; } host;
-        struct { uint32_t *address, value; unsigned condition; } flag;
-        struct { const char *name; void (*run)(const void *args); unsigned grid[3], block[3]; } kernel;
+        size_t pieces; /* copies, in data */
+        struct {
+            char *ptr;
+            int value;
+            size_t bytes;
+        } set;
+        struct {
+            cudaHostFn_t fn;
+            void *arg;
+        } host;
+        struct {
+            uint32_t *address, value;
+            unsigned condition;
+        } flag;
+        struct {
+            const char *name;
+            void (*run)(const void *args);
+            unsigned grid[3], block[3];
+        } kernel;
     } u;
     size_t data_bytes;
     _Alignas(16) unsigned char data[];
 };
-struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_verb *verb, size_t data_bytes);   /* zeroed; or NULL */
+struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_verb *verb, size_t data_bytes); /* zeroed; or NULL */
 void ha_runtime_op_free(struct ha_runtime_op *op);
 
 struct ha_runtime_graph {
     struct ha_runtime_op *head, **tail;
-    struct ha_runtime_mark *last;   /* of the latest launch */
+    struct ha_runtime_mark *last; /* of the latest launch */
     int device;
 };
 struct ha_runtime_capture {
@@ -202,11 +217,11 @@ struct ha_runtime_stream {
     pid_t process;
     pthread_t thread;
     pthread_cond_t work;
-    struct ha_runtime_op *head, **tail;     /* the head is what runs */
+    struct ha_runtime_op *head, **tail; /* the head is what runs */
     bool idle, ending, ended;
     struct ha_runtime_capture *capture;
 };
-extern struct ha_runtime_stream *ha_runtime_streams;   /* with those that were destroyed and have work left */
+extern struct ha_runtime_stream *ha_runtime_streams; /* with those that were destroyed and have work left */
 
 /* NULL with the error; the handle NULL is the current device's default stream */
 struct ha_runtime_stream *ha_runtime_stream_find(cudaStream_t handle, cudaError_t *error);
@@ -217,9 +232,9 @@ void ha_runtime_await(bool (*over)(const void *arg), const void *arg);
 /* until all that is queued on the stream, or (NULL) on all streams of the device, has ended */
 void ha_runtime_await_stream(cudaStream_t handle);
 void ha_runtime_await_device(int device);
-void ha_runtime_stream_end(struct ha_runtime_stream *stream);     /* its thread ends when the queue is empty */
-void ha_runtime_streams_reap(void);                                /* those whose threads have ended */
-void ha_runtime_streams_finish(int device);                        /* all of the device; waits */
+void ha_runtime_stream_end(struct ha_runtime_stream *stream); /* its thread ends when the queue is empty */
+void ha_runtime_streams_reap(void);                           /* those whose threads have ended */
+void ha_runtime_streams_finish(int device);                   /* all of the device; waits */
 
 /* ---- runtime_event.c, runtime_graph.c */
 void ha_runtime_event_free(void *event);

@@ -30,12 +30,12 @@ static bool within(dim3 d, unsigned x, unsigned y, unsigned z)
     return d.x >= 1 && d.y >= 1 && d.z >= 1 && d.x <= x && d.y <= y && d.z <= z;
 }
 
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid, dim3 block,
-                               cudaStream_t stream)
+cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
+                               dim3 grid, dim3 block, cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaLaunchKernel);
-    bool fits = within(grid, GRID_X_MAX, GRID_YZ_MAX, GRID_YZ_MAX) && within(block, THREADS_MAX, THREADS_MAX, BLOCK_Z_MAX) &&
-                block.x * block.y * block.z <= THREADS_MAX;
+    bool fits = within(grid, GRID_X_MAX, GRID_YZ_MAX, GRID_YZ_MAX)
+                && within(block, THREADS_MAX, THREADS_MAX, BLOCK_Z_MAX) && block.x * block.y * block.z <= THREADS_MAX;
     if (!error && !fits) error = cudaErrorInvalidConfiguration;
     if (!error && (bytes > ARGS_MAX || (bytes && !args))) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
@@ -86,7 +86,7 @@ static bool holds(uint32_t now, uint32_t value, unsigned condition)
 {
     if (condition == CU_STREAM_WAIT_VALUE_EQ) return now == value;
     if (condition == CU_STREAM_WAIT_VALUE_AND) return now & value;
-    return now - value <= INT32_MAX;   /* cyclic: CU_STREAM_WAIT_VALUE_GEQ */
+    return now - value <= INT32_MAX; /* cyclic: CU_STREAM_WAIT_VALUE_GEQ */
 }
 
 static void flag_wait_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
@@ -105,15 +105,17 @@ static void flag_write_run(struct ha_runtime_stream *s, struct ha_runtime_op *op
     __atomic_store_n(op->u.flag.address, op->u.flag.value, __ATOMIC_RELEASE);
 }
 
-static const struct ha_runtime_verb flag_wait_verb = { .run = flag_wait_run }, flag_write_verb = { .run = flag_write_run };
+static const struct ha_runtime_verb flag_wait_verb = { .run = flag_wait_run },
+                                    flag_write_verb = { .run = flag_write_run };
 
-static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned condition,
-                            unsigned condition_max, const struct ha_runtime_verb *verb)
+static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdeviceptr address, cuuint32_t value,
+                            unsigned condition, unsigned condition_max, const struct ha_runtime_verb *verb)
 {
     cudaError_t error = ha_runtime_enter(call);
     uint32_t *flag = (uint32_t *)(uintptr_t)address;
     enum ha_runtime_place place = ha_runtime_place(flag, sizeof *flag);
-    bool good = address % sizeof *flag == 0 && (place == HA_PLACE_DEVICE || place == HA_PLACE_HOST) && condition <= condition_max;
+    bool good = address % sizeof *flag == 0 && (place == HA_PLACE_DEVICE || place == HA_PLACE_HOST)
+                && condition <= condition_max;
     if (!error && !ha_runtime.settings.memory_operations) error = cudaErrorNotSupported;
     if (!error && !good) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
@@ -127,17 +129,19 @@ static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdevice
         error = ha_runtime_submit(s, op);
     }
     ha_runtime_unlock();
-    return (CUresult)error;   /* the codes used here are the same in both APIs */
+    return (CUresult)error; /* the codes used here are the same in both APIs */
 }
 
 static CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, CU_STREAM_WAIT_VALUE_AND, &flag_wait_verb);
+    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, CU_STREAM_WAIT_VALUE_AND,
+                       &flag_wait_verb);
 }
 
 static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, CU_STREAM_WRITE_VALUE_DEFAULT, &flag_write_verb);
+    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, CU_STREAM_WRITE_VALUE_DEFAULT,
+                       &flag_write_verb);
 }
 
 static const struct {
@@ -145,7 +149,7 @@ static const struct {
     CUresult (*function)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
 } symbols[] = { { "cuStreamWaitValue32_v2", wait_value }, { "cuStreamWriteValue32_v2", write_value } };
 
-static _Thread_local char reason[160];   /* of the last failure; empty: none */
+static _Thread_local char reason[160]; /* of the last failure; empty: none */
 
 void *ha_emulated_dlopen(const char *name, int mode)
 {

@@ -25,12 +25,9 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
 
-static bool shown;   /* atomic */
+static bool shown; /* atomic */
 
-void ha_runtime_show_lock(bool show)
-{
-    __atomic_store_n(&shown, show, __ATOMIC_RELAXED);
-}
+void ha_runtime_show_lock(bool show) { __atomic_store_n(&shown, show, __ATOMIC_RELAXED); }
 
 static void look_away(void)
 {
@@ -62,28 +59,15 @@ void ha_runtime_see(const void *what)
     look_away();
 }
 #else
-void ha_runtime_show_lock(bool show)
-{
-    (void)show;
-}
+void ha_runtime_show_lock(bool show) { (void)show; }
 
-static void look_away(void)
-{
-}
+static void look_away(void) {}
 
-static void look_again(void)
-{
-}
+static void look_again(void) {}
 
-void ha_runtime_publish(const void *what)
-{
-    (void)what;
-}
+void ha_runtime_publish(const void *what) { (void)what; }
 
-void ha_runtime_see(const void *what)
-{
-    (void)what;
-}
+void ha_runtime_see(const void *what) { (void)what; }
 #endif
 
 void ha_runtime_lock(void)

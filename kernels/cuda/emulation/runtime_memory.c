@@ -11,13 +11,10 @@ static struct region {
     size_t bytes;
     int device;
     enum region_kind { REGION_DEVICE, REGION_HOST, REGION_REGISTERED } kind;
-} *regions;                        /* by address */
+} * regions; /* by address */
 static size_t count, capacity;
 
-static uintptr_t base_of(const struct region *r)
-{
-    return ~r->not_base;
-}
+static uintptr_t base_of(const struct region *r) { return ~r->not_base; }
 
 /* the first region that ends behind the address */
 static size_t region_at(uintptr_t address)
@@ -57,7 +54,9 @@ static bool region_add(void *base, size_t bytes, enum region_kind kind)
     }
     size_t i = region_at((uintptr_t)base);
     memmove(&regions[i + 1], &regions[i], (count - i) * sizeof *regions);
-    regions[i] = (struct region){ .not_base = ~(uintptr_t)base, .bytes = bytes, .device = ha_runtime_current(), .kind = kind };
+    regions[i] = (struct region){
+        .not_base = ~(uintptr_t)base, .bytes = bytes, .device = ha_runtime_current(), .kind = kind
+    };
     count++;
     return true;
 }
@@ -95,7 +94,8 @@ static cudaError_t allocate(void **ptr, size_t bytes, enum region_kind kind)
     return cudaSuccess;
 }
 
-/* Waits for all work first, as drivers do: who frees while a stream waits for a flag that comes later, hangs here too. */
+/* Waits for all work first, as drivers do: who frees while a stream waits for a flag that comes later, hangs here too.
+ */
 static cudaError_t release(cudaError_t error, void *ptr, enum region_kind kind, cudaError_t unknown)
 {
     if (!ptr || !ha_runtime_may_release(error)) return error;
@@ -217,12 +217,15 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaPointerGetAttributes);
     if (!error && !attributes) error = cudaErrorInvalidValue;
     if (!error) {
-        static const enum cudaMemoryType types[] = { [REGION_DEVICE] = cudaMemoryTypeDevice, [REGION_HOST] = cudaMemoryTypeHost,
+        static const enum cudaMemoryType types[] = { [REGION_DEVICE] = cudaMemoryTypeDevice,
+                                                     [REGION_HOST] = cudaMemoryTypeHost,
                                                      [REGION_REGISTERED] = cudaMemoryTypeHost };
         size_t i = region_at((uintptr_t)ptr);
         bool known = i < count && within(&regions[i], (uintptr_t)ptr, 1);
         void *same = (void *)(uintptr_t)ptr;
-        *attributes = (struct cudaPointerAttributes){ .type = cudaMemoryTypeUnregistered, .device = -2, .hostPointer = same };
+        *attributes = (struct cudaPointerAttributes){ .type = cudaMemoryTypeUnregistered,
+                                                      .device = -2,
+                                                      .hostPointer = same };
         if (known) {
             attributes->type = types[regions[i].kind];
             attributes->device = regions[i].device;

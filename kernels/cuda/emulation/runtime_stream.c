@@ -63,7 +63,7 @@ static void await_work(struct ha_runtime_stream *s)
 static void *worker(void *arg)
 {
     struct ha_runtime_stream *s = arg;
-    prctl(PR_SET_TIMERSLACK, 1000ul);   /* naps between polls of a flag would all be 50 us longer */
+    prctl(PR_SET_TIMERSLACK, 1000ul); /* naps between polls of a flag would all be 50 us longer */
     ha_runtime_lock();
     ha_runtime_see(s);
     for (;;) {
@@ -114,7 +114,7 @@ cudaError_t ha_runtime_submit(struct ha_runtime_stream *s, struct ha_runtime_op 
 /* ---- waiting for streams: for the operations up to a serial number; who waits longer than a stream lives is done */
 
 struct until {
-    cudaStream_t handle;       /* NULL: all of the device */
+    cudaStream_t handle; /* NULL: all of the device */
     int device;
     uint64_t serial;
 };
@@ -191,7 +191,7 @@ void ha_runtime_streams_reap(void)
             continue;
         }
         *at = s->next;
-        pthread_join(s->thread, NULL);   /* it has released the lock for the last time */
+        pthread_join(s->thread, NULL); /* it has released the lock for the last time */
         pthread_cond_destroy(&s->work);
         free(s);
     }

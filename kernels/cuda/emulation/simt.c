@@ -236,11 +236,13 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3], const unsigned block[3])
+void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
+                     const unsigned block[3])
 {
     struct ha_crew *crew = crew_take();
     struct ha_emulated_place *place = crew->place = &ha_emulated;
-    *place = (struct ha_emulated_place){ .block_dim = { block[0], block[1], block[2] }, .grid_dim = { grid[0], grid[1], grid[2] },
+    *place = (struct ha_emulated_place){ .block_dim = { block[0], block[1], block[2] },
+                                         .grid_dim = { grid[0], grid[1], grid[2] },
                                          .crew = crew };
     crew->name = name;
     crew->run = run;
@@ -260,7 +262,8 @@ void ha_emulated_run(const char *name, void (*run)(const void *args), const void
         while (common_divisor(step, count) != 1);
     }
     for (uint64_t i = 0; i < count; i++) {
-        place->block = (uint3){ (unsigned)(at % grid[0]), (unsigned)(at / grid[0] % grid[1]), (unsigned)(at / grid[0] / grid[1]) };
+        place->block = (uint3){ (unsigned)(at % grid[0]), (unsigned)(at / grid[0] % grid[1]),
+                                (unsigned)(at / grid[0] / grid[1]) };
         block_run(crew);
         at = (at + step) % count;
     }
@@ -275,14 +278,17 @@ struct ha_emulated_votes ha_emulated_barrier(const struct ha_emulated_site *site
 {
     struct ha_crew *crew = here();
     const struct ha_crew_wait wait = { .site = site };
-    if (crew->returned) ha_crew_stop(crew, site, "it waits for threads of the block that have returned (%u)", crew->returned);
+    if (crew->returned)
+        ha_crew_stop(crew, site, "it waits for threads of the block that have returned (%u)", crew->returned);
     if (!crew->waiting) crew->barrier = site;
     else if (!ha_crew_same_site(site, crew->barrier)) ha_crew_stop(crew, site, "others wait for it at another barrier");
     ha_fiber_release(&crew->barrier);
     crew->threads[crew->current].wait = &wait;
     crew->yes += vote;
     if (++crew->waiting == crew->threads_count) {
-        crew->votes = (struct ha_emulated_votes){ .count = crew->yes, .any = crew->yes > 0, .all = crew->yes == crew->threads_count };
+        crew->votes = (struct ha_emulated_votes){ .count = crew->yes,
+                                                  .any = crew->yes > 0,
+                                                  .all = crew->yes == crew->threads_count };
         crew->waiting = crew->yes = 0;
         release_all(crew);
     }

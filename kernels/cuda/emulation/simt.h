@@ -27,8 +27,8 @@ extern "C" {
 
 /* Queues a copy of the arguments on the stream, whose thread will call ha_emulated_run. The name is static and ends at
  * its first comma outside of brackets. (runtime.c) */
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid,
-                               dim3 block, cudaStream_t stream);
+cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
+                               dim3 grid, dim3 block, cudaStream_t stream);
 /* Runs all of a launch, whose grid and block are such as a GPU takes. Any thread may call it, several at once. */
 void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
                      const unsigned block[3]);
@@ -45,7 +45,7 @@ enum { HA_EMULATED_WARP = 32, HA_EMULATED_BLOCK_MAX = 1024 };
 struct ha_emulated_place {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
-    void *crew;   /* who runs the block here */
+    void *crew; /* who runs the block here */
 };
 /* initial-exec: the kernels read it all the time; it is small enough for a library that is loaded late */
 extern __thread struct ha_emulated_place ha_emulated __attribute__((tls_model("initial-exec"), visibility("hidden")));

@@ -11,7 +11,7 @@ enum { HA_CREW_WARPS = HA_EMULATED_BLOCK_MAX / HA_EMULATED_WARP };
 /* what a thread waits at, on its stack */
 struct ha_crew_wait {
     const struct ha_emulated_site *site;
-    unsigned mask;                   /* of a warp operation; 0: the whole block */
+    unsigned mask; /* of a warp operation; 0: the whole block */
 };
 
 struct ha_crew_thread {
@@ -22,12 +22,12 @@ struct ha_crew_thread {
 
 /* lanes of a warp at one operation */
 struct ha_crew_meeting {
-    const struct ha_emulated_site *site;   /* the first comer's */
+    const struct ha_emulated_site *site; /* the first comer's */
     unsigned mask, arrived;
 };
 
 struct ha_crew_warp {
-    unsigned absent;                 /* lanes that have returned or do not exist */
+    unsigned absent; /* lanes that have returned or do not exist */
     unsigned meetings_count;
     struct ha_crew_meeting meetings[HA_EMULATED_WARP];
 };
@@ -43,15 +43,15 @@ struct ha_crew {
     const char *name;
     void (*run)(const void *args);
     const void *args;
-    struct ha_crew_order order;      /* the seed moves on */
-    bool watched;                    /* by ThreadSanitizer */
-    bool flat;                       /* a block of one dimension */
+    struct ha_crew_order order; /* the seed moves on */
+    bool watched;               /* by ThreadSanitizer */
+    bool flat;                  /* a block of one dimension */
 
     /* of the block */
     unsigned threads_count, returned, current, pauses;
     unsigned runnable_first, runnable_count;
-    unsigned waiting, yes;           /* at the barrier */
-    struct ha_emulated_votes votes;  /* of the last barrier */
+    unsigned waiting, yes;          /* at the barrier */
+    struct ha_emulated_votes votes; /* of the last barrier */
     const struct ha_emulated_site *barrier;
     struct ha_emulated_site shared_where;
     void *shared;
@@ -59,7 +59,7 @@ struct ha_crew {
 
     struct ha_fiber host;
     unsigned fibers_count, idle_count;
-    uint16_t runnable[HA_EMULATED_BLOCK_MAX];          /* a ring; the last one is next */
+    uint16_t runnable[HA_EMULATED_BLOCK_MAX]; /* a ring; the last one is next */
     struct ha_fiber *idle[HA_EMULATED_BLOCK_MAX];
     struct ha_crew_thread threads[HA_EMULATED_BLOCK_MAX];
     struct ha_crew_warp warps[HA_CREW_WARPS];
@@ -74,7 +74,8 @@ bool ha_crew_same_site(const struct ha_emulated_site *a, const struct ha_emulate
 uint64_t ha_crew_random(struct ha_crew *crew);
 
 /* the work of a meeting, for all lanes in mask at once; records[lane] is theirs */
-typedef void ha_crew_join(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask, void *const records[]);
+typedef void ha_crew_join(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask,
+                          void *const records[]);
 
 /* ---- simt_mma.c */
 struct ha_crew_fragments {
@@ -84,7 +85,8 @@ struct ha_crew_fragments {
 ha_crew_join ha_crew_mma;
 
 /* ---- simt_report.c: the end of the process. site may be NULL. */
-__attribute__((noreturn, format(printf, 3, 4))) void ha_crew_stop(const struct ha_crew *crew, const struct ha_emulated_site *site,
+__attribute__((noreturn, format(printf, 3, 4))) void ha_crew_stop(const struct ha_crew *crew,
+                                                                  const struct ha_emulated_site *site,
                                                                   const char *format, ...);
 uint3 ha_crew_index(const struct ha_crew *crew, unsigned thread);
 

@@ -20,7 +20,7 @@ enum { TSAN_NO_SYNC = 1 };
 void ha_fiber_swap(void **from_sp, void *to_sp);
 
 #if defined __x86_64__
-enum { RETURN = 6, FRAME = 8 };   /* rbp rbx r12-r15, return address, and one for the alignment of a call */
+enum { RETURN = 6, FRAME = 8 }; /* rbp rbx r12-r15, return address, and one for the alignment of a call */
 __asm__(".text\n"
         ".p2align 4\n"
         ".globl ha_fiber_swap\n"
@@ -34,7 +34,7 @@ __asm__(".text\n"
         "  ret\n"
         ".size ha_fiber_swap, .-ha_fiber_swap\n");
 #elif defined __aarch64__
-enum { RETURN = 1, FRAME = 20 };                 /* x29 x30 x19-x28 d8-d15 */
+enum { RETURN = 1, FRAME = 20 }; /* x29 x30 x19-x28 d8-d15 */
 __asm__(".text\n"
         ".p2align 4\n"
         ".globl ha_fiber_swap\n"
@@ -64,7 +64,7 @@ static size_t stack_bytes(void)
     return __sanitizer_start_switch_fiber || __tsan_create_fiber ? (size_t)512 << 10 : (size_t)128 << 10;
 }
 
-enum { GUARD = 1 << 16, COLOURS = 64, LINE = 64 };   /* a multiple of every page size in use */
+enum { GUARD = 1 << 16, COLOURS = 64, LINE = 64 }; /* a multiple of every page size in use */
 
 void ha_fiber_thread(struct ha_fiber *fiber)
 {
@@ -82,7 +82,10 @@ bool ha_fiber_make(struct ha_fiber *fiber, unsigned colour, void (*entry)(void))
     }
     uintptr_t *sp = (uintptr_t *)(void *)(map + GUARD + bytes - colour % COLOURS * LINE) - FRAME;
     sp[RETURN] = (uintptr_t)entry;
-    *fiber = (struct ha_fiber){ .sp = sp, .bottom = map + GUARD, .bytes = bytes, .map = map,
+    *fiber = (struct ha_fiber){ .sp = sp,
+                                .bottom = map + GUARD,
+                                .bytes = bytes,
+                                .map = map,
                                 .tsan = __tsan_create_fiber ? __tsan_create_fiber(0) : NULL };
     return true;
 }
@@ -95,7 +98,8 @@ void ha_fiber_destroy(struct ha_fiber *fiber)
 
 void ha_fiber_entered(struct ha_fiber *self)
 {
-    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(self->fake, &self->from->bottom, &self->from->bytes);
+    if (__sanitizer_finish_switch_fiber)
+        __sanitizer_finish_switch_fiber(self->fake, &self->from->bottom, &self->from->bytes);
 }
 
 void ha_fiber_switch(struct ha_fiber *from, struct ha_fiber *to)

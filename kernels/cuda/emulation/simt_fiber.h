@@ -8,12 +8,12 @@
 #include <stddef.h>
 
 struct ha_fiber {
-    void *sp;               /* while it does not run */
-    const void *bottom;     /* its stack; of a thread, once AddressSanitizer has said so */
+    void *sp;           /* while it does not run */
+    const void *bottom; /* its stack; of a thread, once AddressSanitizer has said so */
     size_t bytes;
-    void *map;              /* NULL: a thread's */
-    void *fake, *tsan;      /* the sanitizers' own */
-    struct ha_fiber *from;  /* who switched to it last */
+    void *map;             /* NULL: a thread's */
+    void *fake, *tsan;     /* the sanitizers' own */
+    struct ha_fiber *from; /* who switched to it last */
 };
 
 /* The calling thread itself, to switch from and back to. */

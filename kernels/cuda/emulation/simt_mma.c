@@ -1,6 +1,6 @@
-/* mma.m16n8k8 for tf32: a cautious model of tensor cores. Four products at a time and c are cut to 24 bits of the largest
- * one's exponent, and what they add up to is cut to binary32. (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of
- * NVIDIA tensor cores, 2021, found one to three bits more in the newer ones.) */
+/* mma.m16n8k8 for tf32: a cautious model of tensor cores. Four products at a time and c are cut to 24 bits of the
+ * largest one's exponent, and what they add up to is cut to binary32. (Fasi, Higham, Mikaitis and Pranesh, Numerical
+ * behavior of NVIDIA tensor cores, 2021, found one to three bits more in the newer ones.) */
 
 #include "kernels/cuda/emulation/simt_crew.h"
 
@@ -31,7 +31,8 @@ static double cut(float x)
 
 static inline double larger(double x, double y) { return x > y ? x : y; }
 
-/* c[col] += the sum over k of a[k] b[k][col] (b [4][8]), all of them finite. Loops over the columns, for the compiler's vectors. */
+/* c[col] += the sum over k of a[k] b[k][col] (b [4][8]), all of them finite. Loops over the columns, for the compiler's
+ * vectors. */
 static void add_slice(double *restrict c, const double *restrict a, const double *restrict b)
 {
     const uint64_t field = (uint64_t)0x7ff << 52, one = (uint64_t)1 << 52;
@@ -39,7 +40,7 @@ static void add_slice(double *restrict c, const double *restrict a, const double
     int32_t units[N] = { 0 };
     for (unsigned col = 0; col < N; col++) {
         addend[SLICE][col] = c[col];
-        largest[col] = larger(fabs(c[col]), 0x1p-320);   /* under every product */
+        largest[col] = larger(fabs(c[col]), 0x1p-320); /* under every product */
     }
     for (unsigned k = 0; k < SLICE; k++)
         for (unsigned col = 0; col < N; col++) {
@@ -78,7 +79,7 @@ void ha_crew_mma(const struct ha_crew *crew, const struct ha_emulated_site *site
         }
         for (unsigned i = 0; i < 2; i++) b[t + i * 4][g] = cut(f->b[i]);
     }
-    double finite = 0;   /* NaN if one of b is not */
+    double finite = 0; /* NaN if one of b is not */
     for (unsigned k = 0; k < K; k++)
         for (unsigned col = 0; col < N; col++) finite += b[k][col] * 0;
     for (unsigned row = 0; row < M; row++)

@@ -14,11 +14,11 @@
 #define __launch_bounds__(...)
 
 #define threadIdx (const_cast<const uint3 &>(ha_emulated.thread))
-#define blockIdx (const_cast<const uint3 &>(ha_emulated.block))
-#define blockDim (const_cast<const dim3 &>(ha_emulated.block_dim))
-#define gridDim (const_cast<const dim3 &>(ha_emulated.grid_dim))
+#define blockIdx  (const_cast<const uint3 &>(ha_emulated.block))
+#define blockDim  (const_cast<const dim3 &>(ha_emulated.block_dim))
+#define gridDim   (const_cast<const dim3 &>(ha_emulated.grid_dim))
 
-#define HA_SHARED(type, name) \
+#define HA_SHARED(type, name)                                                                       \
     const ha_emulated_site name##_site = { "HA_SHARED(" #type ", " #name ")", __FILE__, __LINE__ }; \
     type &name = *static_cast<type *>(ha_emulated_shared(&name##_site, sizeof(type), alignof(type)))
 
@@ -45,19 +45,23 @@ template <class A> struct ha_emulated_by_reference {
     }
 };
 
-template <class A, class Call> static inline cudaError_t ha_emulated_queue(const char *name, const Call &call, dim3 grid, dim3 block,
-                                                                           cudaStream_t stream)
+template <class A, class Call>
+static inline cudaError_t ha_emulated_queue(const char *name, const Call &call, dim3 grid, dim3 block,
+                                            cudaStream_t stream)
 {
-    static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A), "arguments are one plain struct");
+    static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A),
+                  "arguments are one plain struct");
     return ha_emulated_launch(name, Call::run, &call, sizeof call, grid, block, stream);
 }
-template <class A> static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(A), dim3 grid, dim3 block,
-                                                                   cudaStream_t stream, const A &args)
+template <class A>
+static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(A), dim3 grid, dim3 block,
+                                                cudaStream_t stream, const A &args)
 {
     return ha_emulated_queue<A>(name, ha_emulated_by_value<A>{ kernel, args }, grid, block, stream);
 }
-template <class A> static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(const A &), dim3 grid, dim3 block,
-                                                                   cudaStream_t stream, const A &args)
+template <class A>
+static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(const A &), dim3 grid, dim3 block,
+                                                cudaStream_t stream, const A &args)
 {
     return ha_emulated_queue<A>(name, ha_emulated_by_reference<A>{ kernel, args }, grid, block, stream);
 }
@@ -65,7 +69,7 @@ template <class A> static inline cudaError_t ha_emulated_launch_as(const char *n
 
 /* ---- barriers, votes and shuffles; the last two parameters are where the call stands */
 
-#define HA_EMULATED_WHERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#define HA_EMULATED_WHERE      const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #define HA_EMULATED_SITE(name) const ha_emulated_site site = { name, file, line }
 
 static inline void __syncthreads(HA_EMULATED_WHERE)
@@ -115,7 +119,8 @@ static inline unsigned ha_emulated_lane(void)
     const dim3 &d = ha_emulated.block_dim;
     return (t.x + d.x * (t.y + d.y * t.z)) % HA_EMULATED_WARP;
 }
-template <class T> static inline T ha_emulated_exchange(const ha_emulated_site *site, unsigned mask, T value, unsigned source)
+template <class T>
+static inline T ha_emulated_exchange(const ha_emulated_site *site, unsigned mask, T value, unsigned source)
 {
     static_assert(sizeof(T) <= sizeof(uint64_t), "");
     uint64_t got = 0;
@@ -125,31 +130,32 @@ template <class T> static inline T ha_emulated_exchange(const ha_emulated_site *
     return value;
 }
 
-/* The source lanes, by the lane, its segment of `width` lanes, and the operand; what leaves the segment reads itself. */
-#define HA_EMULATED_SHUFFLES(T) \
-    static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32, HA_EMULATED_WHERE) \
-    { \
-        HA_EMULATED_SITE("__shfl_sync"); \
-        const unsigned w = unsigned(width), first = ha_emulated_lane() & ~(w - 1); \
-        return ha_emulated_exchange(&site, mask, value, first + (unsigned(from) & (w - 1))); \
-    } \
-    static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, HA_EMULATED_WHERE) \
-    { \
-        HA_EMULATED_SITE("__shfl_xor_sync"); \
-        const unsigned w = unsigned(width), lane = ha_emulated_lane(), to = lane ^ unsigned(bits); \
-        return ha_emulated_exchange(&site, mask, value, to < (lane & ~(w - 1)) + w ? to : lane); \
-    } \
+/* The source lanes, by the lane, its segment of `width` lanes, and the operand; what leaves the segment reads itself.
+ */
+#define HA_EMULATED_SHUFFLES(T)                                                                              \
+    static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32, HA_EMULATED_WHERE)         \
+    {                                                                                                        \
+        HA_EMULATED_SITE("__shfl_sync");                                                                     \
+        const unsigned w = unsigned(width), first = ha_emulated_lane() & ~(w - 1);                           \
+        return ha_emulated_exchange(&site, mask, value, first + (unsigned(from) & (w - 1)));                 \
+    }                                                                                                        \
+    static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, HA_EMULATED_WHERE)     \
+    {                                                                                                        \
+        HA_EMULATED_SITE("__shfl_xor_sync");                                                                 \
+        const unsigned w = unsigned(width), lane = ha_emulated_lane(), to = lane ^ unsigned(bits);           \
+        return ha_emulated_exchange(&site, mask, value, to < (lane & ~(w - 1)) + w ? to : lane);             \
+    }                                                                                                        \
     static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, HA_EMULATED_WHERE) \
-    { \
-        HA_EMULATED_SITE("__shfl_down_sync"); \
-        const unsigned w = unsigned(width), lane = ha_emulated_lane(); \
-        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) + by < w ? lane + by : lane); \
-    } \
-    static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, HA_EMULATED_WHERE) \
-    { \
-        HA_EMULATED_SITE("__shfl_up_sync"); \
-        const unsigned w = unsigned(width), lane = ha_emulated_lane(); \
-        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) >= by ? lane - by : lane); \
+    {                                                                                                        \
+        HA_EMULATED_SITE("__shfl_down_sync");                                                                \
+        const unsigned w = unsigned(width), lane = ha_emulated_lane();                                       \
+        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) + by < w ? lane + by : lane);       \
+    }                                                                                                        \
+    static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, HA_EMULATED_WHERE)   \
+    {                                                                                                        \
+        HA_EMULATED_SITE("__shfl_up_sync");                                                                  \
+        const unsigned w = unsigned(width), lane = ha_emulated_lane();                                       \
+        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) >= by ? lane - by : lane);          \
     }
 HA_EMULATED_SHUFFLES(int)
 HA_EMULATED_SHUFFLES(unsigned)
@@ -160,14 +166,14 @@ HA_EMULATED_SHUFFLES(double)
 
 /* ---- atomics: of the whole machine, since mapped memory is shared with the host; relaxed, as CUDA's */
 
-#define HA_EMULATED_UPDATE(name, T, update) \
-    static inline T name(T *p, T value) \
-    { \
-        T old, wanted; \
-        __atomic_load(p, &old, __ATOMIC_RELAXED); \
-        do wanted = (update); \
+#define HA_EMULATED_UPDATE(name, T, update)                                                             \
+    static inline T name(T *p, T value)                                                                 \
+    {                                                                                                   \
+        T old, wanted;                                                                                  \
+        __atomic_load(p, &old, __ATOMIC_RELAXED);                                                       \
+        do wanted = (update);                                                                           \
         while (!__atomic_compare_exchange(p, &old, &wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)); \
-        return old; \
+        return old;                                                                                     \
     }
 HA_EMULATED_UPDATE(atomicAdd, float, old + value)
 HA_EMULATED_UPDATE(atomicMax, int, old > value ? old : value)
@@ -175,12 +181,12 @@ HA_EMULATED_UPDATE(atomicMax, unsigned, old > value ? old : value)
 HA_EMULATED_UPDATE(atomicMax, unsigned long long, old > value ? old : value)
 #undef HA_EMULATED_UPDATE
 
-#define HA_EMULATED_ATOMICS(T) \
+#define HA_EMULATED_ATOMICS(T)                                                                          \
     static inline T atomicAdd(T *p, T value) { return __atomic_fetch_add(p, value, __ATOMIC_RELAXED); } \
-    static inline T atomicCAS(T *p, T old, T value) \
-    { \
-        __atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
-        return old; \
+    static inline T atomicCAS(T *p, T old, T value)                                                     \
+    {                                                                                                   \
+        __atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);         \
+        return old;                                                                                     \
     }
 HA_EMULATED_ATOMICS(int)
 HA_EMULATED_ATOMICS(unsigned)
@@ -200,7 +206,7 @@ static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
-#define HA_EMULATED_ORDERED(T) \
+#define HA_EMULATED_ORDERED(T)                              \
     static inline T min(T a, T b) { return b < a ? b : a; } \
     static inline T max(T a, T b) { return a < b ? b : a; }
 HA_EMULATED_ORDERED(int)
@@ -240,7 +246,8 @@ static inline uint16_t ha_f32_to_f16(float x)
     const uint32_t u = __float_as_uint(x), rest = u & 0x7fffffffu;
     const uint32_t normal = (rest - ((127u - 15u) << 23) + 0x0fffu + (rest >> 13 & 1u)) >> 13;
     /* the ulp of [0.5, 1) is 2^-24, the smallest subnormal: the addition rounds to it */
-    const uint32_t small = __float_as_uint(__uint_as_float(rest < 0x38800000u ? rest : 0u) + 0.5f) - __float_as_uint(0.5f);
+    const uint32_t small = __float_as_uint(__uint_as_float(rest < 0x38800000u ? rest : 0u) + 0.5f)
+                           - __float_as_uint(0.5f);
     const uint32_t huge = rest > 0x7f800000u ? 0x7e00u | (rest >> 13 & 0x03ffu) : 0x7c00u;
     /* from 65520 on, normal carries into infinity by itself */
     const uint32_t magnitude = rest < 0x38800000u ? small : rest < 0x47800000u ? normal : huge;

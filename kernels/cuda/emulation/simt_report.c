@@ -51,10 +51,11 @@ static void put_waiting(const struct ha_crew *crew)
     for (unsigned t = 0; t < crew->threads_count && lines < LINES; t++) {
         const struct ha_crew_wait *wait = crew->threads[t].wait;
         bool new = wait != NULL;
-        for (unsigned i = 0; new && i < lines; i++) new = !same_wait(wait, seen[i]);
+        for (unsigned i = 0; new &&i < lines; i++) new = !same_wait(wait, seen[i]);
         if (!new) continue;
         unsigned more = 0;
-        for (unsigned u = t + 1; u < crew->threads_count; u++) more += crew->threads[u].wait && same_wait(wait, crew->threads[u].wait);
+        for (unsigned u = t + 1; u < crew->threads_count; u++)
+            more += crew->threads[u].wait && same_wait(wait, crew->threads[u].wait);
         const uint3 index = ha_crew_index(crew, t);
         fprintf(stderr, "  thread (%u, %u, %u)", index.x, index.y, index.z);
         if (more) fprintf(stderr, " and %u more", more);
@@ -68,8 +69,8 @@ static void put_waiting(const struct ha_crew *crew)
 void ha_crew_stop(const struct ha_crew *crew, const struct ha_emulated_site *site, const char *format, ...)
 {
     const uint3 block = crew->place->block, thread = ha_crew_index(crew, crew->current);
-    fprintf(stderr, "emulated CUDA: kernel %.*s, block (%u, %u, %u), thread (%u, %u, %u): ", name_length(crew->name), crew->name, block.x,
-            block.y, block.z, thread.x, thread.y, thread.z);
+    fprintf(stderr, "emulated CUDA: kernel %.*s, block (%u, %u, %u), thread (%u, %u, %u): ", name_length(crew->name),
+            crew->name, block.x, block.y, block.z, thread.x, thread.y, thread.z);
     if (site) {
         put_site(site, 0);
         fprintf(stderr, ": ");

@@ -4,9 +4,9 @@
 /* CUDA's vector types, as far as the kernels use them. may_alias: a GPU loads four floats at once from an array of
  * floats, and so may the kernels' source. */
 
-#define HA_EMULATED_VECTOR(type, name, bytes, ...) \
+#define HA_EMULATED_VECTOR(type, name, bytes, ...)                   \
     typedef struct __attribute__((may_alias, aligned(bytes))) name { \
-        type __VA_ARGS__; \
+        type __VA_ARGS__;                                            \
     } name;
 
 HA_EMULATED_VECTOR(unsigned, uint2, 8, x, y)

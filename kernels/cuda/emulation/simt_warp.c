@@ -21,7 +21,8 @@ static void meet(const struct ha_emulated_site *site, unsigned mask, void *recor
     struct ha_crew_warp *warp = &crew->warps[crew->current / HA_EMULATED_WARP];
     if (!(mask >> lane & 1)) ha_crew_stop(crew, site, "its mask 0x%08x is without its own lane, %u", mask, lane);
     if (mask & warp->absent)
-        ha_crew_stop(crew, site, "its mask 0x%08x names lanes that have returned or do not exist: 0x%08x", mask, mask & warp->absent);
+        ha_crew_stop(crew, site, "its mask 0x%08x names lanes that have returned or do not exist: 0x%08x", mask,
+                     mask & warp->absent);
     const struct ha_crew_wait wait = { .site = site, .mask = mask };
     struct ha_crew_meeting *meeting = meeting_of(warp, site, mask);
     meeting->arrived |= 1u << lane;
@@ -55,7 +56,8 @@ struct exchange {
     unsigned source;
 };
 
-static void join_exchange(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask, void *const records[])
+static void join_exchange(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask,
+                          void *const records[])
 {
     uint64_t values[HA_EMULATED_WARP];
     for (unsigned rest = mask; rest; rest &= rest - 1) {
@@ -78,7 +80,8 @@ uint64_t ha_emulated_shuffle(const struct ha_emulated_site *site, unsigned mask,
     return e.value;
 }
 
-static void join_votes(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask, void *const records[])
+static void join_votes(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask,
+                       void *const records[])
 {
     (void)crew;
     (void)site;

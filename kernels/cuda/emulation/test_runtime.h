@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define ok(call) assert_int_equal((call), cudaSuccess)
+#define ok(call)           assert_int_equal((call), cudaSuccess)
 #define gives(error, call) assert_int_equal((call), (error))
 
 /* *word = *word * times + plus */
@@ -25,18 +25,18 @@ cudaError_t mix(uint32_t *word, uint32_t times, uint32_t plus, cudaStream_t stre
 
 /* A gate that a stream stands at until it is opened: by a host function, so without memory operations. */
 struct gate {
-    uint32_t open, reached;   /* atomic */
+    uint32_t open, reached; /* atomic */
 };
 cudaError_t gate_enqueue(struct gate *gate, cudaStream_t stream);
-void gate_await(struct gate *gate);      /* until the stream stands at it */
+void gate_await(struct gate *gate); /* until the stream stands at it */
 void gate_open(struct gate *gate);
 
 cudaStream_t stream_new(void);
 cudaEvent_t event_new(void);
 void *device_new(size_t bytes);
 void *pinned_new(size_t bytes);
-/* setup and teardown: the defaults; a reset, and nothing is alive. With ThreadSanitizer, fresh has it judge the runtime,
- * fresh_sharp the program that uses it. */
+/* setup and teardown: the defaults; a reset, and nothing is alive. With ThreadSanitizer, fresh has it judge the
+ * runtime, fresh_sharp the program that uses it. */
 int fresh(void **state);
 int fresh_sharp(void **state);
 int spent(void **state);

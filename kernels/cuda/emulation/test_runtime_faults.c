@@ -111,18 +111,18 @@ static void devices_are_apart(void **state)
     ok(cudaGetDevice(&device));
     assert_int_equal(device, 1);
     cudaStream_t second = stream_new();
-    gives(cudaErrorInvalidResourceHandle, mix(word, 1, 1, first));       /* the thread's device is another one */
+    gives(cudaErrorInvalidResourceHandle, mix(word, 1, 1, first)); /* the thread's device is another one */
     gives(cudaErrorInvalidResourceHandle, cudaEventRecord(event, second));
     ok(mix(word, 1, 1, second));
     ok(cudaDeviceSynchronize());
     ha_emulated_give_up();
     gives(cudaErrorLaunchTimeout, cudaMalloc(&ptr, 1));
     ok(cudaSetDevice(0));
-    ok(cudaMalloc(&ptr, 1));                                             /* this one is not lost */
+    ok(cudaMalloc(&ptr, 1)); /* this one is not lost */
     ok(cudaSetDevice(1));
     ok(cudaDeviceReset());
     ok(cudaSetDevice(0));
-    ok(cudaStreamSynchronize(first));                                    /* and was not reset */
+    ok(cudaStreamSynchronize(first)); /* and was not reset */
     gives(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(second));
 }
 
@@ -136,12 +136,12 @@ static void launches_have_limits(void **state)
         dim3 grid, block;
         bool good;
     } table[] = {
-        { { INT32_MAX, 1, 1 }, { 1024, 1, 1 }, true },      { { (unsigned)INT32_MAX + 1, 1, 1 }, { 1, 1, 1 }, false },
-        { { 1, 65535, 65535 }, { 1, 1, 1 }, true },         { { 1, 65536, 1 }, { 1, 1, 1 }, false },
-        { { 1, 1, 65536 }, { 1, 1, 1 }, false },            { { 1, 1, 1 }, { 1025, 1, 1 }, false },
-        { { 1, 1, 1 }, { 32, 33, 1 }, false },              { { 1, 1, 1 }, { 16, 1, 64 }, true },
-        { { 1, 1, 1 }, { 1, 1, 65 }, false },               { { 0, 1, 1 }, { 1, 1, 1 }, false },
-        { { 1, 1, 1 }, { 1, 0, 1 }, false },                { { 1, 1, 1 }, { 65536, 65536, 1 }, false },
+        { { INT32_MAX, 1, 1 }, { 1024, 1, 1 }, true }, { { (unsigned)INT32_MAX + 1, 1, 1 }, { 1, 1, 1 }, false },
+        { { 1, 65535, 65535 }, { 1, 1, 1 }, true },    { { 1, 65536, 1 }, { 1, 1, 1 }, false },
+        { { 1, 1, 65536 }, { 1, 1, 1 }, false },       { { 1, 1, 1 }, { 1025, 1, 1 }, false },
+        { { 1, 1, 1 }, { 32, 33, 1 }, false },         { { 1, 1, 1 }, { 16, 1, 64 }, true },
+        { { 1, 1, 1 }, { 1, 1, 65 }, false },          { { 0, 1, 1 }, { 1, 1, 1 }, false },
+        { { 1, 1, 1 }, { 1, 0, 1 }, false },           { { 1, 1, 1 }, { 65536, 65536, 1 }, false },
     };
     uint32_t expected = 0;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -151,8 +151,10 @@ static void launches_have_limits(void **state)
     }
     ok(cudaStreamSynchronize(stream));
     assert_int_equal(word, expected);
-    gives(cudaErrorInvalidValue, ha_emulated_launch("mix", mix_run, &m, 32765, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
-    gives(cudaErrorInvalidValue, ha_emulated_launch("mix", mix_run, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
+    gives(cudaErrorInvalidValue,
+          ha_emulated_launch("mix", mix_run, &m, 32765, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
+    gives(cudaErrorInvalidValue,
+          ha_emulated_launch("mix", mix_run, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
 }
 
 static void calls_fail_on_demand(void **state)
@@ -210,7 +212,7 @@ static void a_lost_device_stays_lost(void **state)
     gives(cudaErrorIllegalAddress, cudaStreamCreateWithFlags(&other, 0));
     gives(cudaErrorIllegalAddress, cudaEventRecord(event, stream));
     gives(cudaErrorIllegalAddress, cudaGetLastError());
-    gives(cudaErrorIllegalAddress, cudaGetLastError());   /* does not go away */
+    gives(cudaErrorIllegalAddress, cudaGetLastError()); /* does not go away */
     gives(cudaErrorIllegalAddress, cudaFree(device));
     gives(cudaErrorIllegalAddress, cudaFreeHost(pinned));
     gives(cudaErrorIllegalAddress, cudaStreamDestroy(stream));
@@ -238,7 +240,7 @@ static void a_device_is_lost_in_a_kernel(void **state)
     gate_open(&gate);
     gives(cudaErrorLaunchFailure, cudaStreamSynchronize(stream));
     gives(cudaErrorLaunchFailure, cudaStreamSynchronize(other));
-    assert_int_equal(*word, 4);   /* the third did not run, and none behind it */
+    assert_int_equal(*word, 4); /* the third did not run, and none behind it */
 }
 
 /* what waits for a flag, for an event, or for a stream, comes back when the device is lost or reset */
@@ -252,7 +254,8 @@ static void *gives_up_later(void *arg)
 static void waits_end_with_the_device(void **state)
 {
     (void)state;
-    void *library = ha_emulated_dlopen("libcuda.so.1", 2), *symbol = ha_emulated_dlsym(library, "cuStreamWaitValue32_v2");
+    void *library = ha_emulated_dlopen("libcuda.so.1", 2),
+         *symbol = ha_emulated_dlsym(library, "cuStreamWaitValue32_v2");
     CUresult (*wait)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
     memcpy(&wait, &symbol, sizeof wait);
     for (size_t round = 0; round < 2; round++) {
@@ -281,17 +284,26 @@ static void waits_end_with_the_device(void **state)
 
 /* ---- the environment: read once, so in a program of its own */
 
-static const char *const environment[][3] = {   /* what is set, and what the child then looks for; "wrong": it cannot be read */
-    { "HA_EMULATED_DEVICES", "none", "no driver" },    { "HA_EMULATED_DEVICES", "0", "no device" },
-    { "HA_EMULATED_DEVICES", "3", "three" },           { "HA_EMULATED_MEMORY", "4096", "little memory" },
-    { "HA_EMULATED_MEMOPS", "0", "no operations" },    { "HA_EMULATED_LOSE", "1", "lost" },
-    { "HA_EMULATED_DRIVER", "12080", "old driver" },   { "HA_EMULATED_FAIL", "cudaMalloc:2:2", "second malloc" },
+static const char *const environment[][3] = {
+    /* what is set, and what the child then looks for; "wrong": it cannot be read */
+    { "HA_EMULATED_DEVICES", "none", "no driver" },
+    { "HA_EMULATED_DEVICES", "0", "no device" },
+    { "HA_EMULATED_DEVICES", "3", "three" },
+    { "HA_EMULATED_MEMORY", "4096", "little memory" },
+    { "HA_EMULATED_MEMOPS", "0", "no operations" },
+    { "HA_EMULATED_LOSE", "1", "lost" },
+    { "HA_EMULATED_DRIVER", "12080", "old driver" },
+    { "HA_EMULATED_FAIL", "cudaMalloc:2:2", "second malloc" },
     { "HA_EMULATED_FAIL", "cudaFree:9:1,cudaMalloc:1:719:sticky", "sticky" },
     { "HA_EMULATED_FAIL", "cudaMalloc:1:2:ever", "every malloc" },
-    { "HA_EMULATED_DEVICES", "many", "wrong" },        { "HA_EMULATED_DEVICES", "9", "wrong" },
-    { "HA_EMULATED_MEMORY", "-1", "wrong" },           { "HA_EMULATED_FAIL", "cudaMaloc:1:2", "wrong" },
-    { "HA_EMULATED_FAIL", "cudaMalloc:1", "wrong" },   { "HA_EMULATED_FAIL", "cudaMalloc:1:2:often", "wrong" },
-    { "HA_EMULATED_MEMOPS", "2", "wrong" },            { "HA_EMULATED_DEVICES", "1", "work is left" },
+    { "HA_EMULATED_DEVICES", "many", "wrong" },
+    { "HA_EMULATED_DEVICES", "9", "wrong" },
+    { "HA_EMULATED_MEMORY", "-1", "wrong" },
+    { "HA_EMULATED_FAIL", "cudaMaloc:1:2", "wrong" },
+    { "HA_EMULATED_FAIL", "cudaMalloc:1", "wrong" },
+    { "HA_EMULATED_FAIL", "cudaMalloc:1:2:often", "wrong" },
+    { "HA_EMULATED_MEMOPS", "2", "wrong" },
+    { "HA_EMULATED_DEVICES", "1", "work is left" },
 };
 
 /* main returns while a stream waits for a flag that nobody writes */

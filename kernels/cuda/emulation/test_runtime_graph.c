@@ -19,16 +19,14 @@ static enum cudaStreamCaptureStatus status_of(cudaStream_t stream)
     return status;
 }
 
-static void add_five(void *arg)
-{
-    *(uint32_t *)arg += 5;
-}
+static void add_five(void *arg) { *(uint32_t *)arg += 5; }
 
 static void graphs_run_when_launched(void **state)
 {
     (void)state;
     cudaStream_t a = stream_new(), b = stream_new();
-    uint32_t *word = pinned_new(sizeof *word), *device = device_new(sizeof *device), *out = pinned_new(sizeof *out), pageable = 100;
+    uint32_t *word = pinned_new(sizeof *word), *device = device_new(sizeof *device), *out = pinned_new(sizeof *out),
+             pageable = 100;
     *word = 1;
     *out = 0;
     assert_int_equal(status_of(a), cudaStreamCaptureStatusNone);
@@ -42,8 +40,8 @@ static void graphs_run_when_launched(void **state)
     ok(cudaMemcpyAsync(device, &pageable, sizeof *word, cudaMemcpyHostToDevice, a));
     cudaGraphExec_t exec = instantiate(a);
     ok(cudaStreamSynchronize(a));
-    assert_int_equal(*word, 1);   /* kept and not run */
-    pageable = 200;               /* read when launched */
+    assert_int_equal(*word, 1); /* kept and not run */
+    pageable = 200;             /* read when launched */
     ok(cudaGraphUpload(exec, a));
     ok(cudaGraphLaunch(exec, a));
     ok(cudaStreamSynchronize(a));
@@ -76,7 +74,7 @@ static void launches_of_a_graph_take_turns(void **state)
     ok(cudaGraphLaunch(exec, b));
     gate_await(&gate);
     gives(cudaErrorNotReady, cudaStreamQuery(b));
-    ok(cudaGraphExecDestroy(exec));   /* launches that are queued go on */
+    ok(cudaGraphExecDestroy(exec)); /* launches that are queued go on */
     gate_open(&gate);
     ok(cudaStreamSynchronize(b));
     assert_int_equal(*word, 13);
@@ -120,7 +118,7 @@ static void events_within_a_capture_are_order_only(void **state)
     ok(cudaStreamWaitEvent(a, event, 0));
     gives(cudaErrorCapturedEvent, cudaEventQuery(event));
     gives(cudaErrorCapturedEvent, cudaEventSynchronize(event));
-    gives(cudaErrorNotSupported, cudaStreamWaitEvent(b, event, 0));   /* a fork: not in this runtime */
+    gives(cudaErrorNotSupported, cudaStreamWaitEvent(b, event, 0)); /* a fork: not in this runtime */
     cudaGraphExec_t exec = instantiate(a);
     gives(cudaErrorCapturedEvent, cudaStreamWaitEvent(b, event, 0));
     ok(cudaGraphLaunch(exec, a));
@@ -171,8 +169,9 @@ static void a_capturing_stream_is_not_waited_for(void **state)
     char *device = device_new(8), *host = pinned_new(8);
     struct cudaMemcpyAttributes attributes = { .srcAccessOrder = cudaMemcpySrcAccessOrderStream };
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    gives(cudaErrorStreamCaptureUnsupported, cudaMemcpyBatchAsync((void *[]){ device }, (const void *[]){ host }, (size_t[]){ 8 }, 1,
-                                                                  &attributes, (size_t[]){ 0 }, 1, a));
+    gives(cudaErrorStreamCaptureUnsupported,
+          cudaMemcpyBatchAsync((void *[]){ device }, (const void *[]){ host }, (size_t[]){ 8 }, 1, &attributes,
+                               (size_t[]){ 0 }, 1, a));
     ok(cudaStreamEndCapture(a, &graph));
 }
 
@@ -194,8 +193,8 @@ static void *other_run(void *arg)
     return NULL;
 }
 
-#define GLOBAL cudaStreamCaptureModeGlobal
-#define LOCAL cudaStreamCaptureModeThreadLocal
+#define GLOBAL  cudaStreamCaptureModeGlobal
+#define LOCAL   cudaStreamCaptureModeThreadLocal
 #define RELAXED cudaStreamCaptureModeRelaxed
 
 /* which calls the thread that captures, and another one, may make */
@@ -204,10 +203,10 @@ static void modes_forbid_unsafe_calls(void **state)
     (void)state;
     static const struct {
         enum cudaStreamCaptureMode capture, own;
-        bool mine, others;   /* forbidden to this thread (whose own mode is global), to another of that mode */
+        bool mine, others; /* forbidden to this thread (whose own mode is global), to another of that mode */
     } table[] = {
-        { GLOBAL, GLOBAL, true, true },   { GLOBAL, LOCAL, true, false },   { GLOBAL, RELAXED, true, false },
-        { LOCAL, GLOBAL, true, false },   { LOCAL, RELAXED, true, false },  { RELAXED, GLOBAL, false, false },
+        { GLOBAL, GLOBAL, true, true }, { GLOBAL, LOCAL, true, false },  { GLOBAL, RELAXED, true, false },
+        { LOCAL, GLOBAL, true, false }, { LOCAL, RELAXED, true, false }, { RELAXED, GLOBAL, false, false },
     };
     cudaStream_t a = stream_new();
     cudaGraph_t graph;
@@ -258,12 +257,12 @@ static void wrong_uses_are_refused(void **state)
     gives(cudaErrorInvalidValue, cudaGraphInstantiateWithFlags(&exec, graph, 64));
     gives(cudaErrorInvalidValue, cudaGraphInstantiateWithFlags(&exec, NULL, 0));
     ok(cudaGraphInstantiateWithFlags(&exec, graph, 0));
-    ok(cudaGraphLaunch(exec, a));   /* of nothing */
+    ok(cudaGraphLaunch(exec, a)); /* of nothing */
     ok(cudaStreamSynchronize(a));
     gives(cudaErrorInvalidValue, cudaGraphLaunch(NULL, a));
     assert_int_equal(ha_emulated_alive().graphs, 2);
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    ok(cudaStreamDestroy(a));       /* with its capture */
+    ok(cudaStreamDestroy(a)); /* with its capture */
 }
 
 /* memory that a graph names has to be there when it is launched */

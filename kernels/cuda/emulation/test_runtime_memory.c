@@ -42,7 +42,7 @@ static void memory_is_counted(void **state)
     ok(cudaMemGetInfo(&free_bytes, &total));
     assert_int_equal(free_bytes, 600);
     ok(cudaFree(second));
-    pinned_new(2000);   /* is not the device's */
+    pinned_new(2000); /* is not the device's */
     ok(cudaMemGetInfo(&free_bytes, &total));
     assert_int_equal(free_bytes, 1000);
 }
@@ -131,7 +131,8 @@ static void copies_know_their_direction(void **state)
     for (size_t to = 0; to < 3; to++)
         for (size_t from = 0; from < 3; from++) {
             enum cudaMemcpyKind right = from ? to ? cudaMemcpyHostToHost : cudaMemcpyHostToDevice
-                                             : to ? cudaMemcpyDeviceToHost : cudaMemcpyDeviceToDevice;
+                                        : to ? cudaMemcpyDeviceToHost
+                                             : cudaMemcpyDeviceToDevice;
             for (int kind = 0; kind < 4; kind++) {
                 bool good = (enum cudaMemcpyKind)kind == right;
                 gives(good ? cudaSuccess : cudaErrorInvalidValue,
@@ -158,7 +159,7 @@ static void copies_stay_within_allocations(void **state)
     gives(cudaErrorInvalidValue, cudaMemsetAsync(&pinned, 0, 1, stream));
     ok(cudaMemsetAsync(device + 32, 0, 32, stream));
     ok(cudaFree(device));
-    gives(cudaErrorInvalidValue, cudaMemcpyAsync(device, pinned, 8, cudaMemcpyHostToDevice, stream));   /* after free */
+    gives(cudaErrorInvalidValue, cudaMemcpyAsync(device, pinned, 8, cudaMemcpyHostToDevice, stream)); /* after free */
 }
 
 static void rows_are_copied(void **state)
@@ -174,11 +175,11 @@ static void rows_are_copied(void **state)
     ok(cudaMemcpy2DAsync(back, 16, device, 32, 16, 6, cudaMemcpyDeviceToHost, stream));
     for (size_t r = 0; r < 5; r++)
         for (size_t i = 0; i < 16; i++) assert_int_equal(back[r][i], 16 * r + i);
-    assert_int_equal(back[5][0], 0xEE);   /* the rows behind and the gaps between were not touched */
+    assert_int_equal(back[5][0], 0xEE); /* the rows behind and the gaps between were not touched */
     assert_int_equal(device[16], 0xEE);
 
     memset(pageable, 0x11, sizeof pageable);
-    ok(cudaMemcpy2DAsync(device, 32, pageable, 20, 16, 6, cudaMemcpyHostToDevice, stream));   /* staged, row by row */
+    ok(cudaMemcpy2DAsync(device, 32, pageable, 20, 16, 6, cudaMemcpyHostToDevice, stream)); /* staged, row by row */
     memset(pageable, 0x22, sizeof pageable);
     ok(cudaMemcpy2DAsync(pageable, 20, device, 32, 16, 6, cudaMemcpyDeviceToHost, stream));
     for (size_t r = 0; r < 6; r++) {
@@ -188,7 +189,8 @@ static void rows_are_copied(void **state)
     gives(cudaErrorInvalidPitchValue, cudaMemcpy2DAsync(device, 15, host, 20, 16, 2, cudaMemcpyHostToDevice, stream));
     gives(cudaErrorInvalidPitchValue, cudaMemcpy2DAsync(device, 32, host, 15, 16, 2, cudaMemcpyHostToDevice, stream));
     gives(cudaErrorInvalidValue, cudaMemcpy2DAsync(device, 32, host, 20, 16, 6, cudaMemcpyHostToDevice, stream));
-    gives(cudaErrorInvalidValue, cudaMemcpy2DAsync(device, SIZE_MAX / 2, host, 20, 16, 5, cudaMemcpyHostToDevice, stream));
+    gives(cudaErrorInvalidValue,
+          cudaMemcpy2DAsync(device, SIZE_MAX / 2, host, 20, 16, 5, cudaMemcpyHostToDevice, stream));
     ok(cudaMemcpy2DAsync(device, 32, host, 20, 0, 5, cudaMemcpyHostToDevice, stream));
     ok(cudaMemcpy2DAsync(device, 32, host, 20, 16, 0, cudaMemcpyHostToDevice, stream));
 }
@@ -207,7 +209,7 @@ static void pageable_sources_are_staged(void **state)
     strcpy(pageable, "after");
     strcpy(pinned, "after");
     gate_open(&gate);
-    ok(cudaMemcpyAsync(back, device, 16, cudaMemcpyDeviceToHost, stream));   /* has run when it returns */
+    ok(cudaMemcpyAsync(back, device, 16, cudaMemcpyDeviceToHost, stream)); /* has run when it returns */
     assert_string_equal(back, "before");
     assert_string_equal(back + 8, "after");
 }
@@ -248,7 +250,8 @@ static void freeing_waits_for_the_device(void **state)
 
 /* ---- batches */
 
-static cudaError_t batch(void *const *dst, const void *const *src, const size_t *bytes, size_t count, cudaStream_t stream)
+static cudaError_t batch(void *const *dst, const void *const *src, const size_t *bytes, size_t count,
+                         cudaStream_t stream)
 {
     struct cudaMemcpyAttributes attributes = { .srcAccessOrder = cudaMemcpySrcAccessOrderStream };
     size_t first = 0;
@@ -303,7 +306,8 @@ static void wrong_batches_are_refused(void **state)
     size_t bytes[2] = { 32, 33 }, first[2] = { 0, 0 }, failed = 0;
     struct cudaMemcpyAttributes attributes[2] = { { .srcAccessOrder = cudaMemcpySrcAccessOrderStream } };
     gives(cudaErrorInvalidValue, batch(dst, src, bytes, 2, stream));
-    gives(cudaErrorInvalidValue, ha_emulated_memcpy_batch_12(dst, (void *[]){ host, host + 32 }, bytes, 2, attributes, first, 1, &failed, stream));
+    gives(cudaErrorInvalidValue, ha_emulated_memcpy_batch_12(dst, (void *[]){ host, host + 32 }, bytes, 2, attributes,
+                                                             first, 1, &failed, stream));
     assert_int_equal(failed, 1);
     bytes[1] = 0;
     gives(cudaErrorInvalidValue, batch(dst, src, bytes, 2, stream));
@@ -311,9 +315,10 @@ static void wrong_batches_are_refused(void **state)
     ok(batch(dst, src, bytes, 2, stream));
     gives(cudaErrorInvalidValue, batch(dst, src, bytes, 2, NULL));
     gives(cudaErrorInvalidValue, batch(dst, src, bytes, 0, stream));
-    gives(cudaErrorInvalidValue, cudaMemcpyBatchAsync(dst, src, bytes, 2, attributes, first, 2, stream));   /* both from 0 */
+    gives(cudaErrorInvalidValue,
+          cudaMemcpyBatchAsync(dst, src, bytes, 2, attributes, first, 2, stream)); /* both from 0 */
     first[1] = 1;
-    gives(cudaErrorInvalidValue, cudaMemcpyBatchAsync(dst, src, bytes, 2, attributes, first, 2, stream));   /* no order */
+    gives(cudaErrorInvalidValue, cudaMemcpyBatchAsync(dst, src, bytes, 2, attributes, first, 2, stream)); /* no order */
     attributes[1].srcAccessOrder = cudaMemcpySrcAccessOrderAny;
     ok(cudaMemcpyBatchAsync(dst, src, bytes, 2, attributes, first, 2, stream));
     ok(cudaStreamSynchronize(stream));

@@ -84,17 +84,15 @@ static struct driver driver_load(void)
     struct driver driver;
     void *library = ha_emulated_dlopen("libcuda.so.1", 2);
     assert_non_null(library);
-    void *wait = ha_emulated_dlsym(library, "cuStreamWaitValue32_v2"), *write = ha_emulated_dlsym(library, "cuStreamWriteValue32_v2");
+    void *wait = ha_emulated_dlsym(library, "cuStreamWaitValue32_v2"),
+         *write = ha_emulated_dlsym(library, "cuStreamWriteValue32_v2");
     assert_true(wait && write);
     memcpy(&driver.wait, &wait, sizeof wait);
     memcpy(&driver.write, &write, sizeof write);
     return driver;
 }
 
-static CUdeviceptr address(const uint32_t *flag)
-{
-    return (CUdeviceptr)(uintptr_t)flag;
-}
+static CUdeviceptr address(const uint32_t *flag) { return (CUdeviceptr)(uintptr_t)flag; }
 
 static void streams_meet_through_flags(void **state)
 {
@@ -130,10 +128,14 @@ static void flags_are_compared_as_asked(void **state)
         unsigned condition;
         bool holds;
     } table[] = {
-        { 5, 5, CU_STREAM_WAIT_VALUE_GEQ, true },          { 4, 5, CU_STREAM_WAIT_VALUE_GEQ, false },
-        { 6, 5, CU_STREAM_WAIT_VALUE_GEQ, true },          { 2, UINT32_MAX, CU_STREAM_WAIT_VALUE_GEQ, true },   /* cyclic */
-        { UINT32_MAX, 2, CU_STREAM_WAIT_VALUE_GEQ, false }, { 5, 5, CU_STREAM_WAIT_VALUE_EQ, true },
-        { 6, 5, CU_STREAM_WAIT_VALUE_EQ, false },          { 6, 2, CU_STREAM_WAIT_VALUE_AND, true },
+        { 5, 5, CU_STREAM_WAIT_VALUE_GEQ, true },
+        { 4, 5, CU_STREAM_WAIT_VALUE_GEQ, false },
+        { 6, 5, CU_STREAM_WAIT_VALUE_GEQ, true },
+        { 2, UINT32_MAX, CU_STREAM_WAIT_VALUE_GEQ, true }, /* cyclic */
+        { UINT32_MAX, 2, CU_STREAM_WAIT_VALUE_GEQ, false },
+        { 5, 5, CU_STREAM_WAIT_VALUE_EQ, true },
+        { 6, 5, CU_STREAM_WAIT_VALUE_EQ, false },
+        { 6, 2, CU_STREAM_WAIT_VALUE_AND, true },
         { 5, 2, CU_STREAM_WAIT_VALUE_AND, false },
     };
     uint32_t *flag = pinned_new(2 * sizeof *flag);
@@ -204,7 +206,7 @@ static void waits_keep_to_their_record(void **state)
     ok(gate_enqueue(&second, d));
     ok(cudaEventRecord(event, d));
     ok(cudaStreamWaitEvent(c, event, 0));
-    ok(cudaEventDestroy(event));   /* waits that are queued go on */
+    ok(cudaEventDestroy(event)); /* waits that are queued go on */
     gate_open(&second);
     ok(cudaStreamSynchronize(c));
     gives(cudaErrorNotReady, cudaStreamQuery(b));
@@ -292,16 +294,13 @@ static void work_of_a_stream_that_is_gone_is_seen(void **state)
     ok(mix(word, 2, 3, stream));
     ok(cudaStreamDestroy(stream));
     nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
-    stream_new();   /* what has ended is cleared away */
+    stream_new(); /* what has ended is cleared away */
     ok(cudaDeviceSynchronize());
     assert_int_equal(*word, 5);
 }
 
 static cudaError_t from_inside;
-static void calls_back(void *arg)
-{
-    from_inside = cudaStreamQuery(arg);
-}
+static void calls_back(void *arg) { from_inside = cudaStreamQuery(arg); }
 
 static void host_functions_must_not_call_back(void **state)
 {
@@ -322,7 +321,8 @@ static void wrong_arguments_are_refused(void **state)
     gives(cudaErrorInvalidValue, cudaStreamCreateWithFlags(&stream, 2));
     gives(cudaErrorInvalidValue, cudaEventCreateWithFlags(NULL, 0));
     gives(cudaErrorInvalidValue, cudaEventCreateWithFlags(&event, 8));
-    gives(cudaErrorInvalidValue, cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));   /* outside of a capture */
+    gives(cudaErrorInvalidValue,
+          cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal)); /* outside of a capture */
     gives(cudaErrorInvalidValue, cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
     int least = 1, greatest = 1;
     ok(cudaDeviceGetStreamPriorityRange(&least, &greatest));

@@ -9,10 +9,7 @@
 struct dice {
     uint64_t seed, thrown;
 };
-static size_t throw(struct dice *d, size_t sides)
-{
-    return (size_t)ha_rng_below(d->seed, 77, d->thrown++, sides);
-}
+static size_t throw(struct dice * d, size_t sides) { return (size_t)ha_rng_below(d->seed, 77, d->thrown++, sides); }
 
 enum { STREAMS = 4, BUFFERS = 6, WORDS = 96, OPS = 300 };
 
@@ -28,7 +25,7 @@ struct step {
     enum what what;
     size_t stream, to, from;
     uint32_t value;
-    unsigned graph_launches;   /* 0: enqueued directly */
+    unsigned graph_launches; /* 0: enqueued directly */
     uint32_t *call_y;
 };
 
@@ -96,11 +93,14 @@ static void enqueue_one(struct world *w, struct step *s, cudaStream_t stream)
     case DOWN: ok(cudaMemcpyAsync(w->host[s->to], x, bytes, cudaMemcpyDeviceToHost, stream)); break;
     case ACROSS: ok(cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, stream)); break;
     case ROWS_UP:
-        ok(cudaMemcpy2DAsync(y, 24 * sizeof *y, w->host[s->from], 20 * sizeof *y, 16 * sizeof *y, 4, cudaMemcpyDefault, stream));
+        ok(cudaMemcpy2DAsync(y, 24 * sizeof *y, w->host[s->from], 20 * sizeof *y, 16 * sizeof *y, 4, cudaMemcpyDefault,
+                             stream));
         break;
     case BATCH_UP: batch_up(y, w->host[s->from], stream); break;
     case SET: ok(cudaMemsetAsync(y, (int)s->value & 0xFF, bytes, stream)); break;
-    case KERNEL: ok(ha_emulated_launch("blend", blend, &b, sizeof b, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream)); break;
+    case KERNEL:
+        ok(ha_emulated_launch("blend", blend, &b, sizeof b, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
+        break;
     case CALL:
         s->call_y = w->host[s->to];
         ok(cudaLaunchHostFunc(stream, call, s));
@@ -129,7 +129,8 @@ static void enqueue(struct world *w, struct step *s, cudaStream_t stream)
 /* the buffers that a step touches, host ones counted from BUFFERS on */
 static void touches(const struct step *s, size_t buffer[2])
 {
-    bool to_host = s->what == DOWN || s->what == CALL, from_host = s->what == UP || s->what == ROWS_UP || s->what == BATCH_UP;
+    bool to_host = s->what == DOWN || s->what == CALL,
+         from_host = s->what == UP || s->what == ROWS_UP || s->what == BATCH_UP;
     buffer[0] = s->to + (to_host ? BUFFERS : 0);
     buffer[1] = s->what == CALL || s->what == SET ? buffer[0] : s->from + (from_host ? BUFFERS : 0);
 }
@@ -155,10 +156,12 @@ static void one_round(uint64_t seed)
     }
     for (size_t i = 0; i < OPS; i++) {
         struct step *s = &steps[i];
-        *s = (struct step){ .what = (enum what)throw(&dice, WHAT_COUNT), .stream = throw(&dice, STREAMS),
-                            .to = throw(&dice, BUFFERS), .from = throw(&dice, BUFFERS),
-                            .value = (uint32_t)throw(&dice, 1u << 30) };
-        if (s->what != BATCH_UP && throw(&dice, 4) == 0) s->graph_launches = 1 + (unsigned)throw(&dice, 2);
+        *s = (struct step){ .what = (enum what) throw(&dice, WHAT_COUNT),
+                            .stream = throw(&dice, STREAMS),
+                            .to = throw(&dice, BUFFERS),
+                            .from = throw(&dice, BUFFERS),
+                            .value = (uint32_t) throw(&dice, 1u << 30) };
+        if (s->what != BATCH_UP && throw(&dice, 4) == 0) s->graph_launches = 1 + (unsigned) throw(&dice, 2);
         size_t buffer[2];
         touches(s, buffer);
         for (size_t k = 0; k < 2; k++)
@@ -205,16 +208,18 @@ static void *user(void *arg)
         cudaStream_t stream;
         cudaEvent_t event;
         void *device = NULL;
-        uint32_t back = 0, times = 1 + (uint32_t)throw(&dice, 20), expected = 0;
+        uint32_t back = 0, times = 1 + (uint32_t) throw(&dice, 20), expected = 0;
         wrong += cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) || cudaEventCreateWithFlags(&event, 0);
         wrong += cudaMalloc(&device, sizeof back) || cudaMemsetAsync(device, 0, sizeof back, stream);
         for (uint32_t k = 0; k < times; k++) {
             wrong += mix(device, 7, k, stream) != cudaSuccess;
             expected = expected * 7 + k;
         }
-        wrong += cudaMemcpyAsync(&back, device, sizeof back, cudaMemcpyDeviceToHost, stream) || cudaEventRecord(event, stream);
+        wrong += cudaMemcpyAsync(&back, device, sizeof back, cudaMemcpyDeviceToHost, stream)
+                 || cudaEventRecord(event, stream);
         wrong += back != expected;
-        wrong += cudaEventSynchronize(event) || cudaFree(device) || cudaEventDestroy(event) || cudaStreamDestroy(stream);
+        wrong += cudaEventSynchronize(event) || cudaFree(device) || cudaEventDestroy(event)
+                 || cudaStreamDestroy(stream);
     }
     return (void *)(uintptr_t)wrong;
 }

@@ -4,7 +4,8 @@
 
 #include <sched.h>
 
-void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3], const unsigned block[3])
+void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
+                     const unsigned block[3])
 {
     (void)name;
     (void)grid;
@@ -43,10 +44,7 @@ void gate_await(struct gate *gate)
     while (!__atomic_load_n(&gate->reached, __ATOMIC_ACQUIRE)) sched_yield();
 }
 
-void gate_open(struct gate *gate)
-{
-    __atomic_store_n(&gate->open, 1, __ATOMIC_RELEASE);
-}
+void gate_open(struct gate *gate) { __atomic_store_n(&gate->open, 1, __ATOMIC_RELEASE); }
 
 cudaStream_t stream_new(void)
 {
@@ -100,5 +98,6 @@ int spent(void **state)
     for (int i = 0; i < settings.devices; i++)
         if (cudaSetDevice(i) || cudaDeviceReset()) return 1;
     struct ha_emulated_alive alive = ha_emulated_alive();
-    return (int)(alive.device_blocks + alive.device_bytes + alive.host_blocks + alive.streams + alive.events + alive.graphs);
+    return (int)(alive.device_blocks + alive.device_bytes + alive.host_blocks + alive.streams + alive.events
+                 + alive.graphs);
 }

@@ -8,8 +8,8 @@ static const unsigned FULL = 0xffffffffu;
 /* ---- who is who */
 
 struct places {
-    unsigned *seen;        /* [blocks][threads] */
-    unsigned *order;       /* threads and blocks as they ran */
+    unsigned *seen;  /* [blocks][threads] */
+    unsigned *order; /* threads and blocks as they ran */
     unsigned *ran;
 };
 
@@ -18,9 +18,10 @@ __global__ void __launch_bounds__(24) places_kernel(HA_ARGS(struct places) a)
     const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     const unsigned threads = blockDim.x * blockDim.y * blockDim.z, at = block * threads + thread;
-    const bool inside = threadIdx.x < blockDim.x && threadIdx.y < blockDim.y && threadIdx.z < blockDim.z && blockIdx.x < gridDim.x &&
-                        blockIdx.y < gridDim.y && blockIdx.z < gridDim.z;
-    const unsigned sizes = gridDim.x * 100 + gridDim.y * 10 + gridDim.z + blockDim.x * 100000 + blockDim.y * 10000 + blockDim.z * 1000;
+    const bool inside = threadIdx.x < blockDim.x && threadIdx.y < blockDim.y && threadIdx.z < blockDim.z
+                        && blockIdx.x < gridDim.x && blockIdx.y < gridDim.y && blockIdx.z < gridDim.z;
+    const unsigned sizes = gridDim.x * 100 + gridDim.y * 10 + gridDim.z + blockDim.x * 100000 + blockDim.y * 10000
+                           + blockDim.z * 1000;
     if (inside) atomicAdd(&a.seen[at], 1 + sizes);
     a.order[atomicAdd(a.ran, 1u)] = at;
 }
@@ -39,7 +40,8 @@ static void run_places(unsigned seen[PLACES], unsigned order[PLACES])
 static void every_thread_once(void **)
 {
     static unsigned seen[PLACES], order[PLACES];
-    FOR_EACH_ORDER {
+    FOR_EACH_ORDER
+    {
         run_places(seen, order);
         for (unsigned i = 0; i < PLACES; i++) assert_int_equal(seen[i], 1 + 325 + 432000);
     }
@@ -79,7 +81,10 @@ struct numbers {
     unsigned value[1000];
     unsigned *out;
 };
-template <unsigned N, class T> __global__ void by_value(const struct numbers a) { a.out[threadIdx.x] = T(a.value[threadIdx.x] + N); }
+template <unsigned N, class T> __global__ void by_value(const struct numbers a)
+{
+    a.out[threadIdx.x] = T(a.value[threadIdx.x] + N);
+}
 
 static void arguments_by_value(void **)
 {
@@ -111,8 +116,8 @@ struct shuffles {
     enum shuffle kind;
     int width;
     unsigned operand;
-    const double *in;   /* [32] */
-    double *out;        /* [5 types][64 threads] */
+    const double *in; /* [32] */
+    double *out;      /* [5 types][64 threads] */
 };
 
 template <class T> __device__ __forceinline__ T shuffled(const struct shuffles &a, T x)
@@ -142,20 +147,20 @@ static void shuffle_sources(void **)
     double in[64], out[5 * 64];
     for (unsigned i = 0; i < 64; i++) in[i] = (i % 2 ? -1. : 1.) * (1000 + i);
     FOR_EACH_ORDER
-        for (int kind = DIRECT; kind <= UP; kind++)
-            for (int width = 1; width <= 32; width *= 2)
-                for (unsigned operand = 0; operand < 32; operand += 1 + operand / 4) {
-                    const struct shuffles a = { (enum shuffle)kind, width, operand, in, out };
-                    assert_int_equal(ha_launch(shuffles_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
-                    for (unsigned t = 0; t < 64; t++) {
-                        const double x = in[t / 32 * 32 + source_of(a.kind, t % 32, unsigned(width), operand)];
-                        assert_true(out[t] == x);
-                        assert_true(out[64 + t] == double(unsigned(int(x))));
-                        assert_true(out[128 + t] == x);
-                        assert_true(out[192 + t] == x + 0.1);
-                        assert_true(out[256 + t] == double((unsigned long long)(int(x)) << 20));
-                    }
+    for (int kind = DIRECT; kind <= UP; kind++)
+        for (int width = 1; width <= 32; width *= 2)
+            for (unsigned operand = 0; operand < 32; operand += 1 + operand / 4) {
+                const struct shuffles a = { (enum shuffle)kind, width, operand, in, out };
+                assert_int_equal(ha_launch(shuffles_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
+                for (unsigned t = 0; t < 64; t++) {
+                    const double x = in[t / 32 * 32 + source_of(a.kind, t % 32, unsigned(width), operand)];
+                    assert_true(out[t] == x);
+                    assert_true(out[64 + t] == double(unsigned(int(x))));
+                    assert_true(out[128 + t] == x);
+                    assert_true(out[192 + t] == x + 0.1);
+                    assert_true(out[256 + t] == double((unsigned long long)(int(x)) << 20));
                 }
+            }
 }
 
 /* ---- lanes that part and meet again */
@@ -189,7 +194,8 @@ static unsigned parted_want(unsigned thread)
     unsigned x[32], y[32];
     for (unsigned lane = 0; lane < 32; lane++) {
         x[lane] = thread / 32 * 32 + lane + 1;
-        if (lane % 2) for (unsigned i = 0; i < 9; i++) x[lane] += i / 2;
+        if (lane % 2)
+            for (unsigned i = 0; i < 9; i++) x[lane] += i / 2;
     }
     for (unsigned lane = 0; lane < 32; lane++) y[lane] = lane % 2 ? x[lane] : x[(lane + 6) % 32];
     memcpy(x, y, sizeof x);
@@ -203,7 +209,8 @@ static unsigned parted_want(unsigned thread)
 static void parted_lanes(void **)
 {
     static unsigned out[256];
-    FOR_EACH_ORDER {
+    FOR_EACH_ORDER
+    {
         memset(out, 0, sizeof out);
         const struct words a = { out, 0 };
         assert_int_equal(ha_launch(parted_kernel, dim3(1), dim3(256), NULL, a), cudaSuccess);
@@ -231,20 +238,20 @@ static void votes(void **)
     static unsigned out[96];
     static const unsigned values[] = { 0, 1, FULL, 0x80000000u, 0x12345678u, 96, 97, 3, 5 };
     FOR_EACH_ORDER
-        for (const unsigned n : values) {
-            const struct words a = { out, n };
-            assert_int_equal(ha_launch(votes_kernel, dim3(1), dim3(96), NULL, a), cudaSuccess);
-            for (unsigned t = 0; t < 96; t++)
-                assert_int_equal(out[t], (1u | (n ? 2u : 0u) | (n == FULL ? 4u : 0u) | (n >> t % 32 & 1 ? 8u : 0u) | (n % 97 < 96 ? 16u : 0u) |
-                                          (n % 3 == 0 ? 32u : 0u) | n % 97 << 8));
-        }
+    for (const unsigned n : values) {
+        const struct words a = { out, n };
+        assert_int_equal(ha_launch(votes_kernel, dim3(1), dim3(96), NULL, a), cudaSuccess);
+        for (unsigned t = 0; t < 96; t++)
+            assert_int_equal(out[t], (1u | (n ? 2u : 0u) | (n == FULL ? 4u : 0u) | (n >> t % 32 & 1 ? 8u : 0u)
+                                      | (n % 97 < 96 ? 16u : 0u) | (n % 3 == 0 ? 32u : 0u) | n % 97 << 8));
+    }
 }
 
 /* ---- barriers, with work of different length between them */
 
 struct scan {
     const unsigned *in;
-    unsigned *out;      /* [blocks][1024] */
+    unsigned *out; /* [blocks][1024] */
 };
 struct scan_shared {
     unsigned x[ALL];
@@ -275,7 +282,8 @@ static unsigned scan_errors(bool barrier, unsigned threads)
     memset(out, 0, sizeof out);
     const struct scan a = { in, out };
     assert_int_equal(barrier ? ha_launch(scan_kernel<true>, dim3(3), dim3(threads), NULL, a)
-                             : ha_launch(scan_kernel<false>, dim3(3), dim3(threads), NULL, a), cudaSuccess);
+                             : ha_launch(scan_kernel<false>, dim3(3), dim3(threads), NULL, a),
+                     cudaSuccess);
     unsigned errors = 0;
     for (unsigned block = 0; block < 3; block++)
         for (unsigned i = 0, sum = 0; i < threads; i++) {
@@ -288,15 +296,15 @@ static unsigned scan_errors(bool barrier, unsigned threads)
 static void barriers(void **)
 {
     FOR_EACH_ORDER
-        for (unsigned threads = 32; threads <= ALL; threads *= 2) assert_int_equal(scan_errors(true, threads), 0);
+    for (unsigned threads = 32; threads <= ALL; threads *= 2) assert_int_equal(scan_errors(true, threads), 0);
 }
 
 static void missing_barrier_changes_results(void **)
 {
-    if (THREAD_SANITIZER) skip();   /* which ends the process: test_simt_errors.cu */
+    if (THREAD_SANITIZER) skip(); /* which ends the process: test_simt_errors.cu */
     /* each thread reads what threads before it have written: forward is the one order that hides it */
     FOR_EACH_ORDER
-        if (order_ > 0) assert_true(scan_errors(false, 256) > 0);
+    if (order_ > 0) assert_true(scan_errors(false, 256) > 0);
 }
 
 /* ---- shared memory */
@@ -371,7 +379,8 @@ __global__ void atomics_kernel(HA_ARGS(struct atomics) a)
 
 static void atomics_of_all_types(void **)
 {
-    FOR_EACH_ORDER {
+    FOR_EACH_ORDER
+    {
         unsigned u[3] = {}, partial[20], tickets = 0, total = 0;
         int i[3] = { 0, -5000, -1 };
         unsigned long long l[3] = { 0, 0, 5 };
@@ -405,12 +414,12 @@ __global__ void pause_kernel(HA_ARGS(struct words) a)
 static void pauses(void **)
 {
     FOR_EACH_ORDER
-        for (unsigned who = 0; who < 64; who += 21) {
-            unsigned out[2] = {};
-            const struct words a = { out, who };
-            assert_int_equal(ha_launch(pause_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
-            assert_int_equal(out[1], 64);
-        }
+    for (unsigned who = 0; who < 64; who += 21) {
+        unsigned out[2] = {};
+        const struct words a = { out, who };
+        assert_int_equal(ha_launch(pause_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
+        assert_int_equal(out[1], 64);
+    }
 }
 
 int main(void)

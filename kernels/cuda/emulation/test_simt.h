@@ -27,8 +27,8 @@ extern "C" {
 #define THREAD_SANITIZER __has_feature(thread_sanitizer)
 
 /* in place of runtime.c's: the arguments are in memory of their exact size, as there */
-extern "C" cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes, dim3 grid,
-                                          dim3 block, cudaStream_t stream)
+extern "C" cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args,
+                                          size_t bytes, dim3 grid, dim3 block, cudaStream_t stream)
 {
     (void)stream;
     void *copy = malloc(bytes);

@@ -39,7 +39,8 @@ static void expect_end(unsigned endings, const char *order, void (*run)(void), c
     if (signalled && WTERMSIG(status) == SIGABRT) ending = ABORTS;
     if (signalled && WTERMSIG(status) == SIGSEGV) ending = FAULT;
     if (!signalled && WEXITSTATUS(status) != 0 && strstr(said, "AddressSanitizer")) ending = ADDRESS;
-    if (!signalled && WEXITSTATUS(status) != 0 && strstr(said, "ThreadSanitizer")) ending = strstr(said, "data race") ? RACE : ADDRESS;
+    if (!signalled && WEXITSTATUS(status) != 0 && strstr(said, "ThreadSanitizer"))
+        ending = strstr(said, "data race") ? RACE : ADDRESS;
     const char *at = ending & endings ? said : NULL;
     for (; at && *texts; texts++) {
         at = strstr(at, *texts);
@@ -58,13 +59,13 @@ struct words {
 static unsigned out[256];
 
 /* Children of 64 threads in two blocks, given KERNEL(name) { ... } of `a`. */
-#define KERNEL(name) \
-    __global__ void name(HA_ARGS(struct words) a); \
-    static void name##_run(void) \
-    { \
-        const struct words a = { out, 5 }; \
+#define KERNEL(name)                                 \
+    __global__ void name(HA_ARGS(struct words) a);   \
+    static void name##_run(void)                     \
+    {                                                \
+        const struct words a = { out, 5 };           \
         ha_launch(name, dim3(2), dim3(64), NULL, a); \
-    } \
+    }                                                \
     __global__ void name(__attribute__((unused)) HA_ARGS(struct words) a)
 
 /* ---- barriers */
@@ -80,7 +81,8 @@ static void thread_returns_early(void **)
                TEXTS("kernel returns, block (0, 0, 0), thread (5, 0, 0): ", "returned, and others wait",
                      "\n  thread (0, 0, 0) and 4 more wait at __syncthreads, ", "test_simt_errors.cu:"));
     expect_end(ABORTS, "backward", returns_run,
-               TEXTS("kernel returns, block (1, 0, 0), thread (5, 0, 0): ", "returned", "\n  thread (6, 0, 0) and 57 more wait at __syncthreads, "));
+               TEXTS("kernel returns, block (1, 0, 0), thread (5, 0, 0): ", "returned",
+                     "\n  thread (6, 0, 0) and 57 more wait at __syncthreads, "));
 }
 
 KERNEL(returned)
@@ -90,7 +92,8 @@ KERNEL(returned)
 }
 static void thread_has_returned(void **)
 {
-    expect_end(ABORTS, "forward", returned_run, TEXTS("block (0, 0, 0), thread (5, 0, 0): __syncthreads, ", "returned (5)"));
+    expect_end(ABORTS, "forward", returned_run,
+               TEXTS("block (0, 0, 0), thread (5, 0, 0): __syncthreads, ", "returned (5)"));
 }
 
 KERNEL(two_barriers)
@@ -101,20 +104,20 @@ KERNEL(two_barriers)
 static void two_barriers_at_once(void **)
 {
     expect_end(ABORTS, "forward", two_barriers_run,
-               TEXTS("thread (5, 0, 0): __syncthreads, ", "another barrier", "\n  thread (0, 0, 0) and 4 more wait at __syncthreads_or, "));
+               TEXTS("thread (5, 0, 0): __syncthreads, ", "another barrier",
+                     "\n  thread (0, 0, 0) and 4 more wait at __syncthreads_or, "));
     expect_end(ABORTS, "backward", two_barriers_run,
-               TEXTS("thread (4, 0, 0): __syncthreads_or, ", "another barrier", "\n  thread (5, 0, 0) and 58 more wait at __syncthreads, "));
+               TEXTS("thread (4, 0, 0): __syncthreads_or, ", "another barrier",
+                     "\n  thread (5, 0, 0) and 58 more wait at __syncthreads, "));
 }
 
 /* ---- warps */
 
-KERNEL(without_itself)
-{
-    __shfl_sync(threadIdx.x == 7 ? 0xffffff7fu : FULL, a.n, 0);
-}
+KERNEL(without_itself) { __shfl_sync(threadIdx.x == 7 ? 0xffffff7fu : FULL, a.n, 0); }
 static void mask_without_the_lane(void **)
 {
-    expect_end(ABORTS, "forward", without_itself_run, TEXTS("thread (7, 0, 0): __shfl_sync, ", "0xffffff7f is without its own lane, 7"));
+    expect_end(ABORTS, "forward", without_itself_run,
+               TEXTS("thread (7, 0, 0): __shfl_sync, ", "0xffffff7f is without its own lane, 7"));
 }
 
 KERNEL(names_returned)
@@ -124,7 +127,8 @@ KERNEL(names_returned)
 }
 static void mask_of_returned_lanes(void **)
 {
-    expect_end(ABORTS, "forward", names_returned_run, TEXTS("thread (4, 0, 0): __syncwarp, ", "do not exist: 0x0000000f"));
+    expect_end(ABORTS, "forward", names_returned_run,
+               TEXTS("thread (4, 0, 0): __syncwarp, ", "do not exist: 0x0000000f"));
 }
 
 KERNEL(returns_in_warp)
@@ -134,7 +138,8 @@ KERNEL(returns_in_warp)
 static void lane_returns_early(void **)
 {
     expect_end(ABORTS, "forward", returns_in_warp_run,
-               TEXTS("thread (3, 0, 0): it returned, and others of its warp wait", "(0, 0, 0) and 2 more wait at __any_sync of lanes 0xffffffff, "));
+               TEXTS("thread (3, 0, 0): it returned, and others of its warp wait",
+                     "(0, 0, 0) and 2 more wait at __any_sync of lanes 0xffffffff, "));
 }
 
 __global__ void part_kernel(HA_ARGS(struct words) a) { a.out[threadIdx.x] = __ballot_sync(FULL, 1); }
@@ -154,7 +159,8 @@ KERNEL(reads_outside)
 }
 static void shuffle_from_outside(void **)
 {
-    expect_end(ABORTS, "forward", reads_outside_run, TEXTS(": __shfl_down_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555"));
+    expect_end(ABORTS, "forward", reads_outside_run,
+               TEXTS(": __shfl_down_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555"));
 }
 
 KERNEL(masks_differ)
@@ -167,7 +173,8 @@ static void inconsistent_masks(void **)
     static const char *const kinds[] = { "forward", "backward", "3" };
     for (const char *order : kinds)
         expect_end(ABORTS, order, masks_differ_run,
-                   TEXTS("every thread waits", "thread (32, 0, 0) and 23 more wait at __shfl_sync of lanes 0xffffffff, ",
+                   TEXTS("every thread waits",
+                         "thread (32, 0, 0) and 23 more wait at __shfl_sync of lanes 0xffffffff, ",
                          "thread (40, 0, 0) and 7 more wait at __shfl_sync of lanes 0xffffff00, "));
 }
 
@@ -224,8 +231,10 @@ KERNEL(misaligned) { a.out[0] = ha_load16(a.out + 2).x; }
 
 static void wrong_shared_memory(void **)
 {
-    expect_end(ABORTS, "forward", shares_twice_run, TEXTS("HA_SHARED(struct small_shared, u), ", "has ", "test_simt_errors.cu:"));
-    expect_end(ABORTS, "forward", shares_much_run, TEXTS("HA_SHARED(struct large_shared, s), ", "49153 bytes: a block has 48 KB"));
+    expect_end(ABORTS, "forward", shares_twice_run,
+               TEXTS("HA_SHARED(struct small_shared, u), ", "has ", "test_simt_errors.cu:"));
+    expect_end(ABORTS, "forward", shares_much_run,
+               TEXTS("HA_SHARED(struct large_shared, s), ", "49153 bytes: a block has 48 KB"));
 }
 static void misaligned_load(void **)
 {
@@ -237,7 +246,7 @@ struct short_args {
     const unsigned *in;
     unsigned table[10];
 };
-static volatile unsigned one = 1;   /* what the compiler cannot foresee */
+static volatile unsigned one = 1; /* what the compiler cannot foresee */
 __global__ void past_arguments(HA_ARGS(struct short_args) a)
 {
     const unsigned *table = a.table;
@@ -262,9 +271,12 @@ template <void (*kernel)(const struct short_args &)> static void past_run(void)
 static void out_of_bounds(void **)
 {
     if (!ADDRESS_SANITIZER) skip();
-    expect_end(ADDRESS, "forward", past_run<past_arguments>, TEXTS("heap-buffer-overflow", "READ of size 4", "past_arguments"));
-    expect_end(ADDRESS, "forward", past_run<past_buffer>, TEXTS("heap-buffer-overflow", "READ of size 4", "past_buffer"));
-    expect_end(ADDRESS, "forward", past_run<past_shared>, TEXTS("heap-buffer-overflow", "WRITE of size 4", "past_shared"));
+    expect_end(ADDRESS, "forward", past_run<past_arguments>,
+               TEXTS("heap-buffer-overflow", "READ of size 4", "past_arguments"));
+    expect_end(ADDRESS, "forward", past_run<past_buffer>,
+               TEXTS("heap-buffer-overflow", "READ of size 4", "past_buffer"));
+    expect_end(ADDRESS, "forward", past_run<past_shared>,
+               TEXTS("heap-buffer-overflow", "WRITE of size 4", "past_shared"));
 }
 
 static __device__ __attribute__((noinline)) unsigned deep(unsigned n)
@@ -274,10 +286,7 @@ static __device__ __attribute__((noinline)) unsigned deep(unsigned n)
     return n ? deep(n - 1) + unsigned(frame[n % 1000]) : 0;
 }
 KERNEL(deep_kernel) { a.out[threadIdx.x] = deep(one * 10000 + a.n); }
-static void stack_overflow(void **)
-{
-    expect_end(FAULT | ADDRESS, "forward", deep_kernel_run, TEXTS(""));
-}
+static void stack_overflow(void **) { expect_end(FAULT | ADDRESS, "forward", deep_kernel_run, TEXTS("")); }
 
 /* ---- races: ThreadSanitizer knows the threads of a block apart */
 
@@ -285,7 +294,7 @@ KERNEL(races)
 {
     HA_SHARED(struct small_shared, s);
     s.x[threadIdx.x] = threadIdx.x;
-    __shfl_sync(FULL, a.n, 0);   /* orders nothing */
+    __shfl_sync(FULL, a.n, 0); /* orders nothing */
     a.out[threadIdx.x] = s.x[threadIdx.x ^ 1];
 }
 KERNEL(races_after_barrier)
@@ -330,22 +339,14 @@ int main(int argc, char **argv)
     }
     setenv("HA_TEST_SIMT", argv[0], 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_not_understood),
-        cmocka_unit_test(thread_returns_early),
-        cmocka_unit_test(thread_has_returned),
-        cmocka_unit_test(two_barriers_at_once),
-        cmocka_unit_test(mask_without_the_lane),
-        cmocka_unit_test(mask_of_returned_lanes),
-        cmocka_unit_test(lane_returns_early),
-        cmocka_unit_test(part_of_a_warp),
-        cmocka_unit_test(shuffle_from_outside),
-        cmocka_unit_test(inconsistent_masks),
-        cmocka_unit_test(same_mask_at_two_places),
-        cmocka_unit_test(waiting_for_each_other),
-        cmocka_unit_test(wrong_shared_memory),
-        cmocka_unit_test(misaligned_load),
-        cmocka_unit_test(out_of_bounds),
-        cmocka_unit_test(stack_overflow),
+        cmocka_unit_test(order_not_understood),    cmocka_unit_test(thread_returns_early),
+        cmocka_unit_test(thread_has_returned),     cmocka_unit_test(two_barriers_at_once),
+        cmocka_unit_test(mask_without_the_lane),   cmocka_unit_test(mask_of_returned_lanes),
+        cmocka_unit_test(lane_returns_early),      cmocka_unit_test(part_of_a_warp),
+        cmocka_unit_test(shuffle_from_outside),    cmocka_unit_test(inconsistent_masks),
+        cmocka_unit_test(same_mask_at_two_places), cmocka_unit_test(waiting_for_each_other),
+        cmocka_unit_test(wrong_shared_memory),     cmocka_unit_test(misaligned_load),
+        cmocka_unit_test(out_of_bounds),           cmocka_unit_test(stack_overflow),
         cmocka_unit_test(races_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

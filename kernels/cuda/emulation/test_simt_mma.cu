@@ -7,8 +7,8 @@
 enum { M = 16, N = 8, K = 8 };
 
 struct product {
-    const float *a, *b, *c;   /* [warps][16][8] [8][8] [16][8] */
-    float *d;                 /* [warps][16][8] */
+    const float *a, *b, *c; /* [warps][16][8] [8][8] [16][8] */
+    float *d;               /* [warps][16][8] */
 };
 
 __global__ void product_kernel(HA_ARGS(struct product) p)
@@ -23,7 +23,8 @@ __global__ void product_kernel(HA_ARGS(struct product) p)
     for (unsigned i = 0; i < 2; i++) fb[i] = b[(i == 0 ? in_group : in_group + 4) * N + group];
     for (unsigned i = 0; i < 4; i++) fc[i] = c[(i < 2 ? group : group + 8) * N + in_group * 2 + (i & 1)];
     ha_mma_tf32(fc, fa, fb);
-    for (unsigned i = 0; i < 4; i++) p.d[warp * M * N + (i < 2 ? group : group + 8) * N + in_group * 2 + (i & 1)] = fc[i];
+    for (unsigned i = 0; i < 4; i++)
+        p.d[warp * M * N + (i < 2 ? group : group + 8) * N + in_group * 2 + (i & 1)] = fc[i];
 }
 
 enum { WARPS = 4 };
@@ -40,8 +41,8 @@ static void multiply(void)
     assert_int_equal(ha_launch(product_kernel, dim3(1), dim3(WARPS * 32), NULL, p), cudaSuccess);
 }
 
-#define FOR_ALL(w, row, col) \
-    for (unsigned w = 0; w < WARPS; w++) \
+#define FOR_ALL(w, row, col)                   \
+    for (unsigned w = 0; w < WARPS; w++)       \
         for (unsigned row = 0; row < M; row++) \
             for (unsigned col = 0; col < N; col++)
 
@@ -51,9 +52,11 @@ static void layout(void **)
     for (unsigned i = 0; i < A_SIZE; i++) a[i] = float(1 + i);
     for (unsigned i = 0; i < B_SIZE; i++) b[i] = float(1 + i) * (i % 2 ? 1.f : -1.f);
     for (unsigned i = 0; i < C_SIZE; i++) c[i] = float(100000 + i);
-    FOR_EACH_ORDER {
+    FOR_EACH_ORDER
+    {
         multiply();
-        FOR_ALL(w, row, col) {
+        FOR_ALL(w, row, col)
+        {
             double sum = double(c[at_c(w, row, col)]);
             for (unsigned k = 0; k < K; k++) sum += double(a[at_a(w, row, k)]) * double(b[at_b(w, k, col)]);
             assert_true(double(d[at_c(w, row, col)]) == sum);
@@ -67,7 +70,8 @@ static double cut(float x) { return double(__uint_as_float(__float_as_uint(x) & 
 static double worst(void)
 {
     double worst = 0;
-    FOR_ALL(w, row, col) {
+    FOR_ALL(w, row, col)
+    {
         double sum = double(c[at_c(w, row, col)]), largest = fabs(sum);
         for (unsigned k = 0; k < K; k++) {
             const double term = cut(a[at_a(w, row, k)]) * cut(b[at_b(w, k, col)]);
@@ -109,7 +113,8 @@ static void fill(float x, float y, float z)
 static void expect(float want)
 {
     multiply();
-    FOR_ALL(w, row, col) {
+    FOR_ALL(w, row, col)
+    {
         const float got = d[at_c(w, row, col)];
         if (!(isnan(want) ? isnan(got) : got == want))
             fail_msg("%a * %a + %a: %a, not %a", double(a[0]), double(b[0]), double(c[0]), double(got), double(want));
@@ -191,7 +196,10 @@ static void tf32_parts(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layout), cmocka_unit_test(random_products), cmocka_unit_test(adversarial), cmocka_unit_test(tf32_parts),
+        cmocka_unit_test(layout),
+        cmocka_unit_test(random_products),
+        cmocka_unit_test(adversarial),
+        cmocka_unit_test(tf32_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,9 @@
 static const unsigned FULL = 0xffffffffu;
 
 struct work {
-    const unsigned *in;         /* [1024] */
-    unsigned *out;              /* [blocks] */
-    unsigned *total, *hot;      /* hot: shared by all threads of the host */
+    const unsigned *in;    /* [1024] */
+    unsigned *out;         /* [blocks] */
+    unsigned *total, *hot; /* hot: shared by all threads of the host */
     unsigned rounds;
 };
 struct work_shared {
@@ -79,7 +79,8 @@ static void *host(void *arg)
 
 static void hosts_at_once(void **)
 {
-    FOR_EACH_ORDER {
+    FOR_EACH_ORDER
+    {
         hot = 0;
         unsigned want_hot = 0;
         pthread_t threads[HOSTS];

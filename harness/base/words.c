@@ -1,0 +1,44 @@
+#include "harness/base/words.h"
+
+#include "harness/base/why.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum ha_status ha_unknown(struct ha_why *why, const char *kind, const char *word, const char *const *words)
+{
+    const char *near = ha_nearest(word, words);
+    if (near) return ha_why(why, HA_ERROR, "unknown %s '%.80s'; did you mean '%s'?", kind, word, near);
+
+    char all[320] = "";
+    size_t used = 0;
+    for (size_t i = 0; words[i] && used + strlen(words[i]) + 2 < sizeof all; i++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? " " : "", words[i]);
+    return ha_why(why, HA_ERROR, "unknown %s '%.80s'; it is one of: %s", kind, word, all);
+}
+
+enum ha_status ha_why_prefix(struct ha_why *why, enum ha_status status, const char *format, ...)
+{
+    char prefix[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(prefix, sizeof prefix, format, args);
+    va_end(args);
+    const struct ha_why old = *why;
+    return ha_why(why, status, "%s: %s", prefix, old.text);
+}
+
+bool ha_term_next(const char **rest, struct ha_term *t)
+{
+    while (**rest == ',') ++*rest;
+    if (!**rest) return false;
+    const size_t n = strcspn(*rest, ",");
+    snprintf(t->text, sizeof t->text, "%.*s", (int)n, *rest);
+    *rest += n;
+    char *equals = strchr(t->text, '=');
+    t->value = equals ? equals + 1 : NULL;
+    t->negated = equals > t->text && equals[-1] == '!';
+    if (equals) equals[t->negated ? -1 : 0] = 0;
+    return true;
+}

@@ -1,0 +1,128 @@
+#include "harness/engine/suite_find.h"
+
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096, SUITES_MAX = 256 };
+
+/* Suite files found, by the name without folder and ".suite". */
+struct found {
+    char *name[SUITES_MAX + 3], *path[SUITES_MAX]; /* name: NULL after the last */
+    size_t count;
+};
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool ends_in_suite(const char *name)
+{
+    const size_t n = strlen(name), ending = strlen(".suite");
+    return n > ending && !strcmp(name + n - ending, ".suite");
+}
+
+static void add(struct found *f, const char *path, const char *file)
+{
+    if (!ends_in_suite(file) || !is_file(path) || f->count == SUITES_MAX) return;
+    char *name = strndup(file, strlen(file) - strlen(".suite")), *copy = strdup(path);
+    for (size_t i = 0; name && i < f->count; i++)
+        if (!strcmp(f->name[i], name)) { /* an earlier folder goes first */
+            free(name);
+            name = NULL;
+        }
+    if (name && copy) {
+        f->name[f->count] = name;
+        f->path[f->count++] = copy;
+    } else {
+        free(name);
+        free(copy);
+    }
+}
+
+static void scan(struct found *f, const char *dir, int depth)
+{
+    struct dirent **entries;
+    const int n = scandir(dir, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        char path[PATH_BYTES];
+        const char *file = entries[i]->d_name;
+        if (file[0] != '.' && (size_t)snprintf(path, sizeof path, "%s/%s", dir, file) < sizeof path) {
+            add(f, path, file);
+            if (depth > 0) scan(f, path, depth - 1);
+        }
+        free(entries[i]);
+    }
+    if (n >= 0) free(entries);
+}
+
+/* suites/ and suites/FAMILY/ of the current folder, then of the program's source tree: the program is
+ * build/PROFILE/habench */
+static void scan_all(struct found *f)
+{
+    char exe[PATH_BYTES], dir[PATH_BYTES + 32];
+    scan(f, "suites", 1);
+    const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0) return;
+    exe[n] = 0;
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(exe, '/');
+        if (!slash) return;
+        *slash = 0;
+        snprintf(dir, sizeof dir, "%s/suites", exe);
+        scan(f, dir, 1);
+    }
+}
+
+static void release(struct found *f)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        free(f->name[i]);
+        free(f->path[i]);
+    }
+}
+
+enum ha_status ha_suite_find(const char *name, char path[PATH_BYTES], struct ha_why *why)
+{
+    if (strlen(name) >= PATH_BYTES) return ha_why(why, HA_ERROR, "the suite's name is too long");
+    if (strchr(name, '/') || ends_in_suite(name)) {
+        if (!is_file(name)) return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
+        memcpy(path, name, strlen(name) + 1);
+        return HA_OK;
+    }
+
+    struct found f = { 0 };
+    scan_all(&f);
+    enum ha_status st = HA_ERROR;
+    for (size_t i = 0; i < f.count && st != HA_OK; i++) {
+        if (strcmp(f.name[i], name)) continue;
+        snprintf(path, PATH_BYTES, "%s", f.path[i]);
+        st = HA_OK;
+    }
+    static char lse_merge[] = "lse_merge", link[] = "link"; /* no files: their cases are in the program */
+    f.name[f.count] = lse_merge;
+    f.name[f.count + 1] = link;
+    if (st != HA_OK && f.count == 0)
+        ha_why(why, st, "suite '%.80s': there is no folder suites here nor beside the program; give the path of a file",
+               name);
+    else if (st != HA_OK) ha_unknown(why, "suite", name, (const char *const *)f.name);
+    release(&f);
+    return st;
+}
+
+enum ha_status ha_suite_list(FILE *out, struct ha_why *why)
+{
+    struct found f = { 0 };
+    scan_all(&f);
+    for (size_t i = 0; i < f.count; i++) fprintf(out, "%-16s %s\n", f.name[i], f.path[i]);
+    const bool some = f.count > 0;
+    release(&f);
+    return some ? HA_OK : ha_why(why, HA_ERROR, "no suite files here nor beside the program");
+}

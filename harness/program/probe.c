@@ -1,0 +1,101 @@
+#include "harness/program/probe.h"
+
+#include "harness/base/csv.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/measure/ceilings.h"
+#include "harness/base/registry.h"
+#include "harness/report/env.h"
+#include "suites/variants/calibrate.h"
+#include "suites/variants/session.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- what is written ----------------------------------------------------------------------- */
+
+static void print(const struct ha_ceilings *c)
+{
+    printf("%-36s %12s %12s %12s  %s\n", "ceiling", "median", "least", "most", "unit");
+    for (int i = 0; i < HA_CEILINGS; i++) {
+        const struct ha_reading *r = &c->of[i];
+        const char *name = ha_ceiling_name((enum ha_ceiling)i), *unit = ha_ceiling_unit((enum ha_ceiling)i);
+        if (isnan(r->median)) printf("%-36s %12s\n", name, "-");
+        else printf("%-36s %12.1f %12.1f %12.1f  %s\n", name, r->median, r->lo, r->hi, unit);
+    }
+}
+
+static enum ha_status write_rows(struct ha_csv *csv, const struct ha_ceilings *c, struct ha_why *why)
+{
+    static const char *const header[] = { "schema_version", "ceiling", "unit", "median", "lo", "hi", "samples" };
+    enum { FIELDS = sizeof header / sizeof *header };
+
+    HA_TRY(ha_csv_row(csv, header, FIELDS, why));
+    for (int i = 0; i < HA_CEILINGS; i++) {
+        char number[4][32];
+        const double x[4] = { c->of[i].median, c->of[i].lo, c->of[i].hi, (double)c->of[i].samples };
+        for (int j = 0; j < 4; j++) ha_csv_number(number[j], x[j]);
+        const char *const row[FIELDS] = { "1",
+                                          ha_ceiling_name((enum ha_ceiling)i),
+                                          ha_ceiling_unit((enum ha_ceiling)i),
+                                          number[0],
+                                          number[1],
+                                          number[2],
+                                          number[3] };
+        HA_TRY(ha_csv_row(csv, row, FIELDS, why));
+    }
+    return HA_OK;
+}
+
+static enum ha_status write_csv(const char *folder, const struct ha_ceilings *c, struct ha_why *why)
+{
+    char path[4096];
+    struct ha_csv *csv;
+
+    if (snprintf(path, sizeof path, "%s/probe.csv", folder) >= (int)sizeof path)
+        return ha_why(why, HA_ERROR, "%s: the path is too long", folder);
+    /* a probe says how the machine is now */
+    remove(path);
+    HA_TRY(ha_csv_open(&csv, path, why));
+    enum ha_status status = write_rows(csv, c, why), closed = ha_csv_close(csv, status == HA_OK ? why : NULL);
+    return status == HA_OK ? closed : status;
+}
+
+static enum ha_status probe(struct ha_machine *machine, const char *device, const char *out_dir, struct ha_why *why)
+{
+    struct ha_device_info info;
+    struct ha_ceilings ceilings;
+    struct ha_kernels kernels;
+    const struct ha_device_api *api;
+    struct ha_device *dev;
+    struct ha_env env;
+
+    HA_TRY(ha_machine_device(machine, device, NULL, &api, &dev, why));
+    api->info(dev, &info);
+    ha_env_read(&env);
+    HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
+    HA_TRY(ha_ceilings_measure(&ceilings, api, dev, &kernels, false, why));
+    ha_env_print(stdout, &env, api, &info, NULL);
+    putchar('\n');
+    print(&ceilings);
+    enum ha_status status = ha_calibrate(stdout, api, dev, &ceilings, why);
+    if (!out_dir) return status;
+    if (mkdir(out_dir, 0777) && errno != EEXIST)
+        return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", out_dir, strerror(errno));
+    HA_TRY(ha_env_write(out_dir, &env, api, &info, &ceilings, why));
+    HA_TRY(write_csv(out_dir, &ceilings, why));
+    return status;
+}
+
+enum ha_status ha_probe(const char *device, const char *out_dir, struct ha_why *why)
+{
+    struct ha_machine *machine;
+
+    HA_TRY(ha_machine_create(&machine, why));
+    enum ha_status status = probe(machine, device ? device : "host", out_dir, why);
+    ha_machine_destroy(machine);
+    return status;
+}

@@ -1,0 +1,257 @@
+#include "suites/kernels/attention.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { Q_STREAM = 1, FRESH_STREAM, LIST_STREAM = 100 };
+
+const char *ha_cpu_attention_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
+{
+    if (!k->attend_all || !k->attend_all_bytes) return "attend_all";
+    if (p->layout == HA_CPU_PACKED && !k->attend_packed[p->dtype]) return "attend_packed of this type";
+    return k->attend && k->attend_chunk ? NULL : "attend";
+}
+
+/* ---- data --------------------------------------------------------------------------------------------- */
+
+/* k of n in ascending order, each set as likely as another */
+static void choose(uint64_t seed, uint64_t stream, size_t n, size_t k, uint32_t *out)
+{
+    for (size_t i = 0, have = 0; have < k; i++)
+        if (ha_rng_below(seed, stream, i, n - i) < k - have) out[have++] = (uint32_t)i;
+}
+
+static size_t listed_keys(const struct ha_cpu_point *p, const uint32_t *list, size_t chosen)
+{
+    const struct ha_packed listed = { .keys = p->ctx, .index = list, .unit = p->block, .units = chosen };
+    return ha_packed_listed(&listed);
+}
+
+static enum ha_status open_lists(struct ha_cpu_attention *a, struct ha_cpu_work *w, size_t lists, struct ha_why *why)
+{
+    const struct ha_cpu_point *p = &w->point;
+    if (!lists) return HA_OK;
+    a->lists = lists;
+    a->chosen = ha_cpu_chosen(p);
+    a->list = ha_cpu_alloc(w, lists * w->units * a->chosen * sizeof *a->list, why);
+    if (!a->list) return HA_ERROR;
+    for (size_t i = 0; i < lists * w->units; i++)
+        choose(w->seed, LIST_STREAM + i, ha_cpu_blocks(p), a->chosen, a->list + i * a->chosen);
+    return HA_OK;
+}
+
+static enum ha_status open_rows(struct ha_cpu_attention *a, struct ha_cpu_work *w, struct ha_why *why)
+{
+    const struct ha_cpu_point *p = &w->point;
+    const size_t rows = w->units * p->q_len * w->group, fresh = w->units * p->q_len * 2 * p->head_dim;
+    a->unit = ha_cpu_alloc(w, w->units * sizeof *a->unit, why);
+    a->runs = ha_cpu_alloc(w, w->units * sizeof *a->runs, why);
+    a->q = ha_cpu_alloc(w, rows * p->head_dim * sizeof *a->q, why);
+    a->o = ha_cpu_alloc(w, rows * p->head_dim * sizeof *a->o, why);
+    a->lse = ha_cpu_alloc(w, rows * sizeof *a->lse, why);
+    if (!a->unit || !a->runs || !a->q || !a->o || !a->lse) return HA_ERROR;
+    ha_cpu_normals(w, Q_STREAM, rows * p->head_dim, true, a->q);
+    if (p->kernel != HA_KERNEL_APPEND || p->layout != HA_CPU_PACKED) return HA_OK;
+    float *x = malloc(fresh * sizeof *x);
+    a->fresh = ha_cpu_alloc(w, fresh * w->elem, why);
+    if (!x || !a->fresh) {
+        free(x);
+        return ha_why(why, HA_ERROR, "out of memory");
+    }
+    ha_rng_normals(w->seed, FRESH_STREAM, 0, fresh, x);
+    ha_store_row(a->fresh, fresh, w->dtype, x);
+    free(x);
+    return HA_OK;
+}
+
+static void set_unit(struct ha_cpu_attention *a, const struct ha_cpu_work *w, size_t u)
+{
+    const struct ha_cpu_point *p = &w->point;
+    const size_t rows = p->q_len * w->group;
+    const bool appends = p->kernel == HA_KERNEL_APPEND, packed = p->layout == HA_CPU_PACKED;
+    a->unit[u] = (struct ha_attend){
+        .q = a->q + u * rows * p->head_dim,
+        .q_len = p->q_len,
+        .group = w->group,
+        .head_dim = p->head_dim,
+        .q_token_stride = w->group * p->head_dim,
+        .q_head_stride = p->head_dim,
+        .packed = { .keys = packed ? p->ctx : 0,
+                    .unit = a->list ? p->block : 0,
+                    .units = a->list && packed ? a->chosen : 0 },
+        .runs = &a->runs[u],
+        .runs_count = !packed || appends,
+        .block = a->list && !packed ? p->block : 0,
+        .dtype = w->dtype,
+        .scale = w->scale,
+        .causal = appends,
+        .o = a->o + u * rows * p->head_dim,
+        .lse = a->lse + u * rows,
+        .lse_token_stride = w->group,
+        .lse_head_stride = 1,
+    };
+    if (a->fresh) a->runs[u] = ha_cpu_rows(w, a->fresh + u * p->q_len * 2 * p->head_dim * w->elem, p->q_len);
+}
+
+enum ha_status ha_cpu_attention_open(struct ha_cpu_attention *a, struct ha_cpu_work *w, size_t lists,
+                                     struct ha_why *why)
+{
+    *a = (struct ha_cpu_attention){ 0 };
+    HA_TRY(open_lists(a, w, lists, why));
+    HA_TRY(open_rows(a, w, why));
+    for (size_t u = 0; u < w->units; u++) set_unit(a, w, u);
+    ha_cpu_attention_turn(a, w, 0);
+    void *work = ha_cpu_alloc(w, w->kernels->attend_all_bytes(&a->unit[0], w->units, w->threads), why);
+    if (!work) return HA_ERROR;
+    a->all = (struct ha_attend_all){
+        .units = a->unit, .count = w->units, .pool = w->pool, .name = "attend", .work = work
+    };
+    return HA_OK;
+}
+
+void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work *w, size_t turn)
+{
+    const struct ha_cpu_point *p = &w->point;
+    for (size_t u = 0; u < w->units; u++) {
+        const char *kv = ha_cpu_unit(w, turn, u);
+        const uint32_t *list = a->list ? a->list + (turn % a->lists * w->units + u) * a->chosen : NULL;
+        if (p->layout == HA_CPU_PACKED) {
+            a->unit[u].packed.blocks = kv;
+            a->unit[u].packed.index = list;
+            continue;
+        }
+        a->runs[u] = ha_cpu_rows(w, kv, p->ctx + (p->kernel == HA_KERNEL_APPEND ? p->q_len : 0));
+        a->runs[u].index = list;
+        if (list) a->runs[u].keys = listed_keys(p, list, a->chosen);
+    }
+}
+
+void ha_cpu_attention_run(struct ha_cpu_attention *a, const struct ha_cpu_work *w)
+{
+    w->kernels->attend_all(w->kernels, &a->all);
+}
+
+/* ---- check -------------------------------------------------------------------------------------------------- */
+
+enum { HEADS_MOST = 2, ROWS_MOST = 4 };
+
+struct judged {
+    const struct ha_cpu_attention *attention;
+    const struct ha_cpu_work *work;
+    size_t heads;
+    double ratio[HEADS_MOST];
+    bool broken; /* no memory */
+};
+
+/* All keys of a unit in list order as plain rows: natural ones as they are, packed ones by the contract's words. */
+static size_t plain_rows(const struct ha_attend *a, const struct ha_cpu_work *w, char *k, char *v)
+{
+    const size_t row = a->head_dim * w->elem;
+    size_t n = 0;
+    for (size_t u = 0; a->packed.keys && u < (a->packed.index ? a->packed.units : a->packed.keys); u++) {
+        const size_t unit = a->packed.index ? a->packed.unit : 1,
+                     first = (a->packed.index ? a->packed.index[u] : u) * unit;
+        for (size_t key = first; key < first + unit && key < a->packed.keys; key++, n++)
+            ha_cpu_unpack_row(a->packed.blocks, a->head_dim, a->dtype, key, k + n * row, v + n * row);
+    }
+    for (size_t i = 0; i < a->runs_count; i++)
+        for (size_t j = 0; j < a->runs[i].keys; j++, n++) {
+            const struct ha_rows *r = &a->runs[i];
+            const size_t block = a->block ? a->block : 1, at = r->index ? r->index[j / block] * block + j % block : j;
+            memcpy(k + n * row, (const char *)r->k + at * r->k_stride_bytes, row);
+            memcpy(v + n * row, (const char *)r->v + at * r->v_stride_bytes, row);
+        }
+    return n;
+}
+
+static size_t keys_of(const struct ha_attend *a)
+{
+    size_t n = ha_packed_listed(&a->packed);
+    for (size_t i = 0; i < a->runs_count; i++) n += a->runs[i].keys;
+    return n;
+}
+
+static struct ha_profile profile_of(const struct ha_attend *a, const struct ha_kernels *k)
+{
+    if (a->packed.keys && a->runs_count) return ha_profile_attend(k, a->dtype);
+    return a->packed.keys ? k->packed_profile[a->dtype] : k->profile;
+}
+
+/* q_len * group rows, of which the first and the last are among those looked at */
+static double judge(const struct ha_attend *a, const struct ha_cpu_work *w, const struct ha_rows *rows, double *room)
+{
+    const size_t dim = a->head_dim, all = a->q_len * a->group, count = all < ROWS_MOST ? all : ROWS_MOST;
+    const struct ha_profile profile = profile_of(a, w->kernels);
+    struct ha_ref_query query[ROWS_MOST] = { { 0 } };
+    struct ha_ref_state state[ROWS_MOST] = { { 0 } };
+    struct ha_bound bound[ROWS_MOST];
+    double worst = 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t r = count > 1 ? i * (all - 1) / (count - 1) : 0, token = r / a->group;
+        const size_t visible = a->causal ? rows->keys - (a->q_len - 1 - token) : rows->keys;
+        double *d = room + i * 4 * dim;
+        bound[i] = ha_bound_attend(&profile, dim, visible, (a->packed.keys > 0) + a->runs_count);
+        state[i] = (struct ha_ref_state){
+            .o = d, .bound = d + dim, .v_min = d + 2 * dim, .v_max = d + 3 * dim, .dim = dim
+        };
+        query[i] = (struct ha_ref_query){
+            .q = a->q + r * dim, .visible = visible, .bound = &bound[i], .out = &state[i]
+        };
+    }
+    ha_ref_attend_group(query, count, dim, (double)a->scale, rows, a->dtype, room + count * 4 * dim);
+    for (size_t i = 0; i < count; i++) {
+        const size_t r = count > 1 ? i * (all - 1) / (count - 1) : 0;
+        const double ratio = ha_ref_ratio(a->o + r * dim, a->lse[r], &state[i], NULL);
+        if (!(ratio <= worst)) worst = ratio;
+    }
+    return worst;
+}
+
+static void judge_head(void *arg, size_t task, size_t worker)
+{
+    struct judged *j = arg;
+    const struct ha_cpu_work *w = j->work;
+    const struct ha_attend *a = &j->attention->unit[ha_cpu_sampled(w, task, j->heads)];
+    const size_t keys = keys_of(a), row = a->head_dim * w->elem;
+    char *kv = malloc(2 * keys * row + 1);
+    double *room = malloc(ROWS_MOST * (2 * keys + 5 * a->head_dim) * sizeof *room);
+    (void)worker;
+    if (kv && room) {
+        const size_t n = plain_rows(a, w, kv, kv + keys * row);
+        const struct ha_rows rows = {
+            .k = kv, .v = kv + keys * row, .k_stride_bytes = row, .v_stride_bytes = row, .keys = n
+        };
+        j->ratio[task] = judge(a, w, &rows, room);
+    } else {
+        j->broken = true;
+    }
+    free(kv);
+    free(room);
+}
+
+enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const struct ha_cpu_work *w,
+                                      double *err_over_bound, struct ha_why *why)
+{
+    const size_t rows = w->units * w->point.q_len * w->group;
+    struct judged j = { .attention = a, .work = w, .heads = w->units < HEADS_MOST ? w->units : HEADS_MOST };
+    for (size_t i = 0; i < rows; i++) {
+        bool finite = isfinite(a->lse[i]);
+        for (size_t d = 0; d < w->point.head_dim; d++) finite = finite && isfinite(a->o[i * w->point.head_dim + d]);
+        if (!finite)
+            return ha_why(why, HA_FAIL, "row %zu of KV head %zu is not finite", i % (rows / w->units),
+                          i / (rows / w->units));
+    }
+    ha_pool_run(w->pool, "check", j.heads, judge_head, &j);
+    if (j.broken) return ha_why(why, HA_ERROR, "out of memory for the reference");
+    *err_over_bound = 0;
+    for (size_t i = 0; i < j.heads; i++)
+        if (!(j.ratio[i] <= *err_over_bound)) *err_over_bound = j.ratio[i];
+    return HA_OK;
+}

@@ -1,0 +1,123 @@
+#include "suites/kernels/judge.h"
+
+#include "harness/base/numeric.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double unit = 0x1p-24;
+
+/* NaN is the worst there is */
+static double worse(double worst, double error, double bound)
+{
+    const double ratio = error == 0 ? 0 : error / bound;
+    return isnan(ratio) ? (double)INFINITY : ratio > worst ? ratio : worst;
+}
+
+double ha_cpu_judge_score(const float *q, size_t dim, const struct ha_rows *rows, enum ha_dtype dtype, float scale,
+                          const float *got)
+{
+    double worst = 0;
+    for (size_t i = 0; i < rows->keys; i++) {
+        const char *k = (const char *)rows->k + i * rows->k_stride_bytes;
+        double sum = 0, size = 0;
+        for (size_t d = 0; d < dim; d++) {
+            const double x = (double)q[d] * (double)ha_load(k, d, dtype);
+            sum += x;
+            size += fabs(x);
+        }
+        worst = worse(worst, fabs((double)got[i] - sum * (double)scale),
+                      ((double)dim + 2) * unit * size * (double)scale + (double)FLT_MIN);
+    }
+    return worst;
+}
+
+/* index of dimension d of block b; which: 0 the smallest, 1 the largest */
+static size_t digest_at(size_t dim, size_t b, size_t d, size_t which)
+{
+    return ((b / HA_PACK_KEYS * dim + d) * 2 + which) * HA_PACK_KEYS + b % HA_PACK_KEYS;
+}
+
+double ha_cpu_judge_digest(size_t keys, size_t dim, size_t block, enum ha_dtype dtype,
+                           void (*key)(const void *arg, size_t i, float *row), const void *arg, const void *got)
+{
+    float *row = malloc(3 * dim * sizeof *row), *least = row + dim, *most = row + 2 * dim;
+    bool same = row != NULL;
+    for (size_t first = 0; same && first < keys; first += block) {
+        for (size_t i = first; i < first + block && i < keys; i++) {
+            key(arg, i, row);
+            for (size_t d = 0; d < dim; d++) {
+                least[d] = i == first || row[d] < least[d] ? row[d] : least[d];
+                most[d] = i == first || row[d] > most[d] ? row[d] : most[d];
+            }
+        }
+        for (size_t d = 0; d < dim; d++)
+            same = same && ha_load(got, digest_at(dim, first / block, d, 0), dtype) == least[d]
+                   && ha_load(got, digest_at(dim, first / block, d, 1), dtype) == most[d];
+    }
+    free(row);
+    return same ? 0 : (double)INFINITY;
+}
+
+double ha_cpu_judge_digest_score(const float *q, size_t dim, const void *digests, size_t blocks, enum ha_dtype dtype,
+                                 float scale, const float *got)
+{
+    double worst = 0;
+    for (size_t b = 0; b < blocks; b++) {
+        double sum = 0, size = 0;
+        for (size_t d = 0; d < dim; d++) {
+            const double x = (double)q[d] * (double)ha_load(digests, digest_at(dim, b, d, 0), dtype);
+            const double y = (double)q[d] * (double)ha_load(digests, digest_at(dim, b, d, 1), dtype);
+            sum += x > y ? x : y;
+            size += fabs(x) > fabs(y) ? fabs(x) : fabs(y);
+        }
+        /* an addition of two terms a dimension, one of them 0, costs no more than this */
+        worst = worse(worst, fabs((double)got[b] - sum * (double)scale),
+                      (2 * (double)dim + 2) * unit * size * (double)scale + (double)FLT_MIN);
+    }
+    return worst;
+}
+
+struct entry {
+    float x;
+    uint32_t index;
+};
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct entry *p = a, *q = b;
+    const int by_x = (p->x < q->x) - (p->x > q->x);
+    return by_x ? by_x : (p->index > q->index) - (p->index < q->index);
+}
+
+double ha_cpu_judge_topk(const float *x, size_t n, size_t k, const uint32_t *got)
+{
+    struct entry *entry = malloc((n + 1) * sizeof *entry);
+    bool *chosen = calloc(n + 1, sizeof *chosen), same = entry && chosen;
+    const size_t least = k < n ? k : n;
+    for (size_t i = 0; same && i < n; i++) entry[i] = (struct entry){ x[i], (uint32_t)i };
+    if (same) qsort(entry, n, sizeof *entry, larger_first);
+    for (size_t i = 0; same && i < least; i++) chosen[entry[i].index] = true;
+    for (size_t i = 0; same && i < least; i++) same = got[i] < n && chosen[got[i]] && (i == 0 || got[i] > got[i - 1]);
+    free(entry);
+    free(chosen);
+    return same ? 0 : (double)INFINITY;
+}
+
+/* A weight: the sum of n terms on its longest path, an exp and its argument, whose rounding grows with it. */
+double ha_cpu_judge_softmax(const float *x, size_t n, const struct ha_profile *p, const float *got, float lse)
+{
+    double most = (double)-INFINITY, sum = 0, worst = 0;
+    for (size_t i = 0; i < n; i++) most = (double)x[i] > most ? (double)x[i] : most;
+    for (size_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
+    const double want = most + log(sum), path = ceil((double)n / (double)p->sum_lanes) + (double)p->sum_extra;
+    for (size_t i = 0; i < n; i++) {
+        const double w = exp((double)x[i] - want),
+                     share = (path + 4 + 4 * fabs((double)x[i] - most)) * unit + 3 * p->exp_eps + p->log_eps;
+        worst = worse(worst, fabs((double)got[i] - w), w * share + (double)FLT_MIN);
+    }
+    return worse(worst, fabs((double)lse - want),
+                 path * unit + p->exp_eps + p->log_eps * fabs(log(sum)) + 2 * unit * (fabs(most) + fabs(want)));
+}

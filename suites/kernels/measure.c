@@ -1,0 +1,224 @@
+#include "suites/kernels/measure.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/stats.h"
+#include "harness/base/stop.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32, READINGS_MOST = 8 };
+static const double sample_ns = 2e6;           /* so long at least, where there are turns enough */
+static const double interval_most = 0.01;      /* half of it, of the median */
+static const double speed_least = 0.85;        /* of a core, before the sample, before the kernel and after it */
+static const double ceilings_apart_most = 0.1; /* before the sample and after it, of their mean */
+static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000; /* so long a sample waits for that */
+
+struct sample {
+    double part_ns[HA_CPU_PARTS], GBps, GBps_1, scale;
+};
+
+struct series {
+    struct sample kept[SAMPLES_MOST],
+        lost[SAMPLES_MOST]; /* lost: a thread lost its core or half of it, or memory changed its pace */
+    size_t kept_count, lost_count, lost_all;
+    struct ha_paired_sample ceiling; /* read after the last sample */
+    size_t readings;                 /* of memory, between two samples */
+};
+
+/* of all threads of the process */
+static long lost_cores(void)
+{
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_nivcsw : 0;
+}
+
+static void await_quiet(struct ha_cpu_team *team)
+{
+    const uint64_t begin = ha_now_ns();
+    while (ha_cpu_team_speed(team) < speed_least && ha_now_ns() - begin < quiet_most_ns && !ha_stop)
+        nanosleep(&(struct timespec){ .tv_nsec = (long)quiet_step_ns }, NULL);
+}
+
+/* So many readings of memory as one: bytes over time. */
+static void read_ceiling(struct ha_cpu_team *team, size_t readings, struct ha_paired_sample *c)
+{
+    double s = 0, s_1 = 0; /* seconds for as many gigabytes */
+    for (size_t i = 0; i < readings; i++) {
+        ha_paired_read(team->paired, c);
+        s += 1 / c->GBps;
+        s_1 += 1 / c->GBps_1;
+    }
+    c->GBps = (double)readings / s;
+    c->GBps_1 = (double)readings / s_1;
+    c->scale = c->GBps / ((double)ha_pool_threads(team->pool) * c->GBps_1);
+}
+
+size_t ha_cpu_readings_for(double ns, double reading_ns)
+{
+    const double n = ns / 2 / reading_ns;
+    return n < 1 ? 1 : n > READINGS_MOST ? READINGS_MOST : (size_t)(n + 0.5);
+}
+
+static double reading_ns(struct ha_cpu_team *team, struct ha_paired_sample *c)
+{
+    double shortest = (double)INFINITY;
+    for (int i = 0; i < HA_CPU_FIRST_READINGS; i++) {
+        const uint64_t begin = ha_now_ns();
+        ha_paired_read(team->paired, c);
+        shortest = fmin(shortest, (double)(ha_now_ns() - begin));
+    }
+    return shortest;
+}
+
+static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats, size_t *turn)
+{
+    double ns = 0;
+    for (size_t i = 0; i < repeats; i++) {
+        if (part == HA_CPU_WHOLE) w->subject->turn(w, ++*turn);
+        const uint64_t begin = ha_now_ns();
+        w->subject->part[part].run(w);
+        ns += (double)(ha_now_ns() - begin);
+    }
+    return ns / (double)repeats;
+}
+
+/* Runs of a sample: several where one is short and each finds other keys, which no cache holds. */
+static size_t repeats_of(const struct ha_cpu_work *w, double run_ns)
+{
+    const size_t most = w->turns < RUNS_MOST ? w->turns : RUNS_MOST;
+    const size_t wanted = run_ns > sample_ns / RUNS_MOST ? (size_t)(sample_ns / run_ns) : RUNS_MOST;
+    const bool rotates = w->turns > 1 && !w->subject->part[HA_CPU_WHOLE].cold;
+    return rotates && wanted > 1 ? wanted < most ? wanted : most : w->subject->repeats;
+}
+
+static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series *s, size_t repeats, size_t *turn)
+{
+    const struct ha_paired_sample before = s->ceiling;
+    struct ha_paired_sample *after = &s->ceiling, other;
+    struct sample x = { { 0 }, 0, 0, 0 };
+    await_quiet(team);
+    const long losses = lost_cores();
+    const double speed = ha_cpu_team_speed(team);
+    for (size_t p = 0; p < HA_CPU_PARTS; p++) {
+        if (!w->subject->part[p].run) continue;
+        if (p != HA_CPU_WHOLE && w->subject->part[p].cold) ha_paired_read(team->paired, &other);
+        x.part_ns[p] = run_part(w, p, repeats, turn);
+    }
+    const double least = fmin(speed, ha_cpu_team_speed(team));
+    read_ceiling(team, s->readings, after);
+    x.GBps = (before.GBps + after->GBps) / 2;
+    x.GBps_1 = (before.GBps_1 + after->GBps_1) / 2;
+    x.scale = (before.scale + after->scale) / 2;
+    const bool steady = fabs(before.GBps - after->GBps) <= ceilings_apart_most * x.GBps;
+    if (lost_cores() == losses && least >= speed_least && steady) {
+        s->kept[s->kept_count++] = x;
+        return;
+    }
+    s->lost_all++;
+    if (s->lost_count < SAMPLES_MOST) s->lost[s->lost_count++] = x;
+}
+
+static double ratio_of(const struct ha_cpu_work *w, const struct sample *x)
+{
+    return w->bytes / x->part_ns[HA_CPU_WHOLE] / x->GBps;
+}
+
+static bool precise(const struct ha_cpu_work *w, const struct series *s)
+{
+    double x[SAMPLES_MOST], lo, hi;
+    if (s->kept_count < SAMPLES_LEAST) return false;
+    for (size_t i = 0; i < s->kept_count; i++) x[i] = ratio_of(w, &s->kept[i]);
+    ha_median_interval(x, s->kept_count, &lo, &hi);
+    return (hi - lo) / 2 <= interval_most * ha_median(x, s->kept_count);
+}
+
+/* ---- what the samples say -------------------------------------------------------------------------------- */
+
+enum { PART = 0, RATIO = HA_CPU_PARTS, FLOOR, OVER_DENSE, CHOICE_SHARE, CEILING, CEILING_1, SCALE, RATE };
+
+static double value(const struct ha_cpu_work *w, const struct sample *x, int what, double peak)
+{
+    const double ns = x->part_ns[HA_CPU_WHOLE];
+    switch (what) {
+    case RATIO: return ratio_of(w, x);
+    case FLOOR: return fmax(w->bytes / x->GBps, w->flop / peak) / ns; /* a peak that is not known counts for nothing */
+    case OVER_DENSE: return ns / x->part_ns[HA_CPU_DENSE];
+    case CHOICE_SHARE: return x->part_ns[HA_CPU_CHOICE] / ns;
+    case CEILING: return x->GBps;
+    case CEILING_1: return x->GBps_1;
+    case SCALE: return x->scale;
+    case RATE: return w->bytes / ns;
+    default: return x->part_ns[what];
+    }
+}
+
+static struct ha_cpu_figure figure(const struct ha_cpu_work *w, const struct sample *sample, size_t count, int what,
+                                   double peak)
+{
+    double x[SAMPLES_MOST];
+    struct ha_cpu_figure f;
+    for (size_t i = 0; i < count; i++) x[i] = value(w, &sample[i], what, peak);
+    f.median = ha_median(x, count);
+    ha_median_interval(x, count, &f.lo, &f.hi);
+    return f;
+}
+
+static void conclude(const struct ha_cpu_work *w, const struct sample *s, size_t count, double peak,
+                     struct ha_cpu_result *r)
+{
+    for (int p = 0; p < HA_CPU_PARTS; p++)
+        if (w->subject->part[p].run) r->part_ns[p] = figure(w, s, count, PART + p, peak);
+    r->samples = count;
+    r->ratio = figure(w, s, count, RATIO, peak);
+    r->floor = figure(w, s, count, FLOOR, peak);
+    r->GBps = figure(w, s, count, RATE, peak).median;
+    r->ceiling_GBps = figure(w, s, count, CEILING, peak).median;
+    r->ceiling_1_GBps = figure(w, s, count, CEILING_1, peak).median;
+    r->scale = figure(w, s, count, SCALE, peak).median;
+    r->peak_GFLOPps = peak;
+    if (w->subject->part[HA_CPU_DENSE].run) r->whole_over_dense = figure(w, s, count, OVER_DENSE, peak);
+    if (w->subject->part[HA_CPU_CHOICE].run) r->choice_share = figure(w, s, count, CHOICE_SHARE, peak);
+    r->state = HA_CPU_MEASURED;
+}
+
+/* Where too few samples kept their cores the others count too, and the result says so. */
+static void settle(const struct ha_cpu_work *w, struct series *s, double peak, struct ha_cpu_result *r)
+{
+    r->retried = s->lost_all;
+    r->disturbed = s->kept_count < SAMPLES_LEAST && s->lost_count > 0;
+    for (size_t i = 0; r->disturbed && i < s->lost_count && s->kept_count < SAMPLES_MOST; i++)
+        s->kept[s->kept_count++] = s->lost[i];
+    conclude(w, s->kept, s->kept_count, peak, r);
+}
+
+enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, uint64_t cap_ns, struct ha_cpu_result *r,
+                              struct ha_why *why)
+{
+    struct series *s = calloc(1, sizeof *s);
+    if (!s) return ha_why(why, HA_ERROR, "out of memory");
+    const bool bf16 = w->dtype == HA_BF16 && w->point.layout == HA_CPU_PACKED;
+    const double peak = ha_cpu_team_peak(team, bf16 ? w->kernels->flops_bf16 : w->kernels->flops);
+    const uint64_t begin = ha_now_ns();
+    size_t turn = 0;
+    double warm_ns = 0;
+    for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1, &turn);
+    const size_t repeats = repeats_of(w, warm_ns);
+    s->readings = ha_cpu_readings_for(warm_ns * (double)repeats, reading_ns(team, &s->ceiling));
+    read_ceiling(team, s->readings, &s->ceiling);
+    for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop;
+         took = ha_now_ns() - begin) {
+        if (precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
+        take(w, team, s, repeats, &turn);
+    }
+    const bool enough = s->kept_count + s->lost_count > 0 && !ha_stop;
+    if (enough) settle(w, s, peak, r);
+    r->readings = s->readings;
+    r->wake_ns = team->wake_ns;
+    free(s);
+    return enough ? HA_OK : ha_why(why, HA_WAIVED, "stopped");
+}

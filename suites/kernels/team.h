@@ -1,0 +1,41 @@
+#ifndef HA_CPU_TEAM_H
+#define HA_CPU_TEAM_H
+
+/* Threads, and what is measured of them once: pools by their number, each with its ceiling. */
+
+#include "harness/measure/paired.h"
+
+enum { HA_CPU_TEAMS = 8, HA_CPU_PEAKS = 16 };
+
+struct ha_cpu_team {
+    size_t threads; /* as asked for: 0, all */
+    struct ha_pool *pool;
+    struct ha_paired *paired; /* NULL until something is measured */
+    double wake_ns;           /* median of empty runs; NaN until then */
+    struct {
+        double (*flops)(size_t rounds);
+        double GFLOPps;
+    } peak[HA_CPU_PEAKS];
+    double rate[HA_POOL_THREADS_MAX]; /* the best of each thread that ha_cpu_team_speed saw */
+};
+
+struct ha_cpu_teams {
+    struct ha_cpu_team team[HA_CPU_TEAMS];
+    size_t count, cores; /* cores: of a pool of all */
+};
+
+enum ha_status ha_cpu_teams_open(struct ha_cpu_teams *teams, struct ha_why *why);
+void ha_cpu_teams_close(struct ha_cpu_teams *teams);
+/* HA_WAIVED: more threads than the process has cores. */
+enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *teams, size_t threads, struct ha_cpu_team **team,
+                                struct ha_why *why);
+/* Its ceiling, by the best kernels of this CPU whatever is measured against it, and its wake-up. */
+enum ha_status ha_cpu_team_ready(struct ha_cpu_team *team, const struct ha_kernels *best, struct ha_why *why);
+/* Multiply-adds in registers on all threads, by flops or flops_bf16 of a table; NaN for NULL. */
+double ha_cpu_team_peak(struct ha_cpu_team *team, double (*flops)(size_t rounds));
+/* How fast cores take empty instructions now, as a share of the fastest seen so far, of the slowest thread; in some 30
+ * us. About a half where another guest of the machine runs on the other half of a core. Arithmetic alone does not show
+ * that. */
+double ha_cpu_team_speed(struct ha_cpu_team *team);
+
+#endif

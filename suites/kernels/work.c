@@ -1,0 +1,242 @@
+#include "suites/kernels/work.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATTERN = 1 << 20, CHUNK = 1 << 15, FILL_STREAM = 1000, PATTERN_STREAM };
+
+/* ---- K and V ------------------------------------------------------------------------------------------ */
+
+enum ha_status ha_cpu_store_open(struct ha_cpu_store *s, size_t rotate_bytes, struct ha_why *why)
+{
+    *s = (struct ha_cpu_store){ .rotate_bytes = rotate_bytes };
+    return ha_arena_create(&s->arena, false, why);
+}
+
+void ha_cpu_store_close(struct ha_cpu_store *s)
+{
+    ha_arena_destroy(s->arena);
+    *s = (struct ha_cpu_store){ 0 };
+}
+
+/* bytes that the system could give without swapping; SIZE_MAX where it does not say */
+static size_t available_bytes(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    unsigned long long kib = 0;
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f)) found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
+    if (f) fclose(f);
+    return found ? (size_t)kib << 10 : SIZE_MAX;
+}
+
+static enum ha_status make_room(struct ha_cpu_store *s, size_t bytes, struct ha_why *why)
+{
+    static const size_t spare = (size_t)512 << 20;
+    if (bytes <= s->bytes) return HA_OK;
+    const size_t free_bytes = available_bytes() + s->bytes; /* SIZE_MAX wraps to less than it holds */
+    if (free_bytes > s->bytes && bytes + spare > free_bytes)
+        return ha_why(why, HA_WAIVED, "%zu MB of keys and values, and this machine has %zu MB left", bytes >> 20,
+                      free_bytes >> 20);
+    ha_free(s->arena, s->kv);
+    s->bytes = 0;
+    s->kv = ha_alloc(s->arena, bytes, HA_TAG_KV, why);
+    if (!s->kv) return HA_WAIVED;
+    s->bytes = bytes;
+    return HA_OK;
+}
+
+static enum ha_status make_pattern(struct ha_cpu_store *s, enum ha_dtype dtype, uint64_t seed, struct ha_why *why)
+{
+    float row[1024];
+    if (s->pattern[dtype]) return HA_OK;
+    s->pattern[dtype] = ha_alloc(s->arena, PATTERN * ha_dtype_bytes(dtype), HA_TAG_SCRATCH, why);
+    if (!s->pattern[dtype]) return HA_WAIVED;
+    for (size_t i = 0; i < PATTERN; i += 1024) {
+        ha_rng_normals(seed, PATTERN_STREAM, i, 1024, row);
+        ha_store_row((char *)s->pattern[dtype] + i * ha_dtype_bytes(dtype), 1024, dtype, row);
+    }
+    return HA_OK;
+}
+
+struct fill {
+    const struct ha_cpu_work *work;
+    const char *pattern;
+    size_t bytes;
+};
+
+/* Each piece is another stretch of the pattern, so that no two heads are alike. */
+static void fill_chunk(void *arg, size_t task, size_t worker)
+{
+    const struct fill *f = arg;
+    const size_t at = task * CHUNK * f->work->elem, chunk = CHUNK * f->work->elem, left = f->bytes - at;
+    (void)worker;
+    memcpy(f->work->kv + at,
+           f->pattern + ha_rng_below(f->work->seed, FILL_STREAM, task, PATTERN - CHUNK) * f->work->elem,
+           left < chunk ? left : chunk);
+}
+
+static bool reads_packed(const struct ha_cpu_point *p)
+{
+    return p->layout == HA_CPU_PACKED && p->kernel != HA_KERNEL_PACK && p->kernel != HA_KERNEL_APPEND_KEY;
+}
+
+/* behind the last key of the last block there are zeros */
+static void clear_tails(const struct ha_cpu_work *w)
+{
+    const size_t dim = w->point.head_dim, end = (w->point.ctx + HA_PACK_KEYS - 1) / HA_PACK_KEYS * HA_PACK_KEYS;
+    for (size_t unit = 0; unit < w->turns * w->units; unit++)
+        for (size_t key = w->point.ctx; key < end; key++)
+            for (size_t d = 0; d < dim; d++) {
+                char *at = w->kv + unit * w->unit_bytes;
+                memset(at + ha_cpu_packed_k(dim, w->dtype, key, d) * w->elem, 0, w->elem);
+                memset(at + ha_cpu_packed_v(dim, w->dtype, key, d) * w->elem, 0, w->elem);
+            }
+}
+
+static enum ha_status fill(struct ha_cpu_work *w, struct ha_cpu_store *s, struct ha_why *why)
+{
+    w->unit_bytes = w->subject->unit_bytes(w);
+    if (!w->unit_bytes) return HA_OK;
+    const size_t turn = w->unit_bytes * w->units;
+    w->turns = turn < s->rotate_bytes ? (s->rotate_bytes + turn - 1) / turn : 1;
+    HA_TRY(make_room(s, w->turns * turn, why));
+    HA_TRY(make_pattern(s, w->dtype, w->seed, why));
+    w->kv = s->kv;
+    struct fill f = { w, s->pattern[w->dtype], w->turns * turn };
+    ha_pool_run(w->pool, "fill", (f.bytes + CHUNK * w->elem - 1) / (CHUNK * w->elem), fill_chunk, &f);
+    if (reads_packed(&w->point)) clear_tails(w);
+    return HA_OK;
+}
+
+/* ---- work ---------------------------------------------------------------------------------------------- */
+
+const struct ha_cpu_subject *ha_cpu_subject_find(size_t kernel)
+{
+    for (size_t i = 0; i < 4; i++)
+        if (ha_cpu_subjects_attend[i].kernel == kernel) return &ha_cpu_subjects_attend[i];
+    for (size_t i = 0; i < 5; i++)
+        if (ha_cpu_subjects_select[i].kernel == kernel) return &ha_cpu_subjects_select[i];
+    for (size_t i = 0; i < 3; i++)
+        if (ha_cpu_subjects_store[i].kernel == kernel) return &ha_cpu_subjects_store[i];
+    return &ha_cpu_subject_sparse;
+}
+
+static enum ha_status open_work(struct ha_cpu_work *w, struct ha_cpu_store *s, struct ha_why *why)
+{
+    const char *lacks = w->subject->lacks(w->kernels, &w->point);
+    if (lacks) return ha_why(why, HA_WAIVED, "the table %s has no %s", w->kernels->name, lacks);
+    HA_TRY(ha_arena_create(&w->arena, true, why));
+    HA_TRY(fill(w, s, why));
+    return w->subject->open(w, why);
+}
+
+enum ha_status ha_cpu_work_open(struct ha_cpu_work *w, const struct ha_cpu_point *point,
+                                const struct ha_kernels *kernels, struct ha_pool *pool, struct ha_cpu_store *s,
+                                uint64_t seed, struct ha_why *why)
+{
+    const enum ha_dtype dtype = (enum ha_dtype)point->dtype;
+    *w = (struct ha_cpu_work){
+        .point = *point,
+        .kernels = kernels,
+        .pool = pool,
+        .seed = seed,
+        .subject = ha_cpu_subject_find(point->kernel),
+        .dtype = dtype,
+        .threads = ha_pool_threads(pool),
+        .units = point->batch * point->kv_heads,
+        .group = point->q_heads / point->kv_heads,
+        .elem = ha_dtype_bytes(dtype),
+        .scale = (float)(1 / sqrt((double)point->head_dim)),
+        .turns = 1,
+    };
+    const enum ha_status status = open_work(w, s, why);
+    if (status != HA_OK) ha_cpu_work_close(w);
+    return status;
+}
+
+void ha_cpu_work_close(struct ha_cpu_work *w)
+{
+    ha_arena_destroy(w->arena);
+    w->arena = NULL;
+}
+
+enum ha_status ha_cpu_work_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
+{
+    w->subject->turn(w, 0);
+    w->subject->part[HA_CPU_WHOLE].run(w);
+    HA_TRY(w->subject->check(w, err_over_bound, why));
+    if (!(*err_over_bound <= 1)) return ha_why(why, HA_FAIL, "error over bound %.3g", *err_over_bound);
+    return ha_arena_check(w->arena, why);
+}
+
+/* ---- for subjects ---------------------------------------------------------------------------------------- */
+
+void *ha_cpu_alloc(struct ha_cpu_work *w, size_t bytes, struct ha_why *why)
+{
+    return ha_alloc(w->arena, bytes, HA_TAG_SCRATCH, why);
+}
+
+char *ha_cpu_unit(const struct ha_cpu_work *w, size_t turn, size_t unit)
+{
+    return w->kv + (turn % w->turns * w->units + unit) * w->unit_bytes;
+}
+
+void ha_cpu_normals(const struct ha_cpu_work *w, uint64_t stream, size_t n, bool round, float *out)
+{
+    ha_rng_normals(w->seed, stream, 0, n, out);
+    for (size_t i = 0; round && !w->point.query && i < n; i++) out[i] = ha_round(out[i], w->dtype);
+}
+
+size_t ha_cpu_sampled(const struct ha_cpu_work *w, size_t i, size_t n)
+{
+    return n > 1 ? i * (w->units - 1) / (n - 1) : w->units - 1;
+}
+
+struct ha_rows ha_cpu_rows(const struct ha_cpu_work *w, const char *unit, size_t keys)
+{
+    const size_t row = w->point.head_dim * w->elem;
+    return (struct ha_rows){
+        .k = unit, .v = unit + keys * row, .k_stride_bytes = row, .v_stride_bytes = row, .keys = keys
+    };
+}
+
+/* ---- the packed layout, as the contract says it -------------------------------------------------------------- */
+
+size_t ha_cpu_packed_k(size_t dim, enum ha_dtype dtype, size_t key, size_t d)
+{
+    const size_t block = key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim, i = key % HA_PACK_KEYS;
+    enum { HALF = HA_PACK_KEYS / 2 };
+    const size_t by_type[] = {
+        [HA_F32] = d * HA_PACK_KEYS + i,
+        [HA_F16] = ((d / 2 * 2 + i / HALF) * 2 + d % 2) * HALF + i % HALF,
+        [HA_BF16] = (d / 2 * HA_PACK_KEYS + i) * 2 + d % 2,
+    };
+    return block + by_type[dtype];
+}
+
+size_t ha_cpu_packed_v(size_t dim, enum ha_dtype dtype, size_t key, size_t d)
+{
+    const size_t block = key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim + HA_PACK_KEYS * dim, i = key % HA_PACK_KEYS;
+    const size_t panel = d / HA_PACK_COLS * HA_PACK_COLS, column = d - panel,
+                 columns = dim - panel < HA_PACK_COLS ? dim - panel : HA_PACK_COLS;
+    return block + panel * HA_PACK_KEYS
+           + (dtype == HA_BF16 ? (i / 2 * columns + column) * 2 + i % 2 : i * columns + column);
+}
+
+void ha_cpu_unpack_row(const void *blocks, size_t dim, enum ha_dtype dtype, size_t key, void *k, void *v)
+{
+    const size_t elem = ha_dtype_bytes(dtype);
+    for (size_t d = 0; d < dim; d++) {
+        if (k) memcpy((char *)k + d * elem, (const char *)blocks + ha_cpu_packed_k(dim, dtype, key, d) * elem, elem);
+        if (v) memcpy((char *)v + d * elem, (const char *)blocks + ha_cpu_packed_v(dim, dtype, key, d) * elem, elem);
+    }
+}

@@ -1,0 +1,32 @@
+#ifndef HA_MERGE_ATTENTION_H
+#define HA_MERGE_ATTENTION_H
+
+/* The (o, LSE) that attention itself returns: what is merged must be right before the merge is. */
+
+#include "harness/api/device.h"
+#include "harness/api/kernels.h"
+
+struct ha_attention_case {
+    const char *name, *why;
+};
+extern const struct ha_attention_case ha_attention_cases[];
+extern const size_t ha_attention_cases_count;
+
+/* What attends: CPU kernels, or an open device (kernels NULL), or a library that only attends (device NULL, host
+ * memory). */
+struct ha_attention_subject {
+    const char *name;
+    const struct ha_kernels *kernels;
+    const struct ha_device_api *api;
+    struct ha_device *device;
+};
+
+struct ha_attention_result {
+    uint64_t rows; /* query rows judged */
+    double ratio;  /* the worst err/bound */
+};
+/* Case i over types, head dimensions, group sizes. HA_FAIL: why names the row, element, got, want, bound. */
+enum ha_status ha_attention_check(const struct ha_attention_subject *subject, size_t i, uint64_t seed,
+                                  struct ha_attention_result *out, struct ha_why *why);
+
+#endif

@@ -1,0 +1,230 @@
+#include "suites/merge/attention_parts.h"
+
+#include "harness/base/rng.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { POISON = 0xFF, ALIGN = 256, POOL_STREAM = 200 };
+
+/* what an open device needs to hold a block and run in it */
+static const char *lacks(const struct ha_device_api *api)
+{
+    return !api->mem_alloc        ? "mem_alloc"
+           : !api->mem_free       ? "mem_free"
+           : !api->stream_create  ? "stream_create"
+           : !api->stream_destroy ? "stream_destroy"
+           : !api->stream_sync    ? "stream_sync"
+           : !api->copy           ? "copy"
+                                  : NULL;
+}
+
+static enum ha_status open_api(struct ha_bench *b, struct ha_why *why)
+{
+    const struct ha_attention_subject *s = b->subject;
+    if (!s->api->attend) return ha_why(why, HA_WAIVED, "%s: attend is not offered", s->name);
+    if (!s->api->info)
+        return ha_why(why, HA_ERROR, "%s: no info, which names the profile that the bound is computed from", s->name);
+    struct ha_device_info info = { 0 };
+    s->api->info(s->device, &info);
+    memcpy(b->profile, info.profile, sizeof b->profile);
+    b->traits = info.merge;
+    if (!s->device) return HA_OK;
+    if (lacks(s->api)) return ha_why(why, HA_WAIVED, "%s: %s is not offered", s->name, lacks(s->api));
+    return s->api->stream_create(s->device, "attention", &b->stream, why);
+}
+
+static enum ha_status prepare(struct ha_bench *b, uint64_t seed, struct ha_why *why)
+{
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
+        if (b->profile[t].dot_lanes == 0 || b->profile[t].sum_lanes == 0)
+            return ha_why(why, HA_ERROR, "%s: 0 lanes in its profile: it must say how it sums (struct ha_profile)",
+                          b->subject->name);
+    b->pool = malloc(HA_POOL_FLOATS * sizeof *b->pool);
+    if (!b->pool) return ha_why(why, HA_ERROR, "no memory");
+    ha_rng_normals(seed, POOL_STREAM, 0, HA_POOL_FLOATS, b->pool);
+    return HA_OK;
+}
+
+enum ha_status ha_bench_open(struct ha_bench *bench, const struct ha_attention_subject *subject, uint64_t seed,
+                             struct ha_why *why)
+{
+    *bench = (struct ha_bench){ .subject = subject };
+    if (subject->kernels) {
+        for (size_t t = 0; t < HA_DTYPE_COUNT; t++) bench->profile[t] = subject->kernels->profile;
+        bench->traits = subject->kernels->traits;
+    } else {
+        HA_TRY(open_api(bench, why));
+    }
+    const enum ha_status status = prepare(bench, seed, why);
+    if (status != HA_OK) ha_bench_close(bench);
+    return status;
+}
+
+static void forget_there(struct ha_bench *b)
+{
+    if (b->stream && b->there) b->subject->api->mem_free(b->subject->device, HA_MEM_DEVICE, b->there);
+    b->there = NULL;
+}
+
+void ha_bench_close(struct ha_bench *bench)
+{
+    forget_there(bench);
+    if (bench->stream) bench->subject->api->stream_destroy(bench->stream);
+    free(bench->host);
+    free(bench->scratch);
+    free(bench->pool);
+}
+
+/* The old contents go. */
+static enum ha_status renew(char **block, size_t *bytes, size_t wanted, struct ha_why *why)
+{
+    if (wanted <= *bytes && *block) return HA_OK;
+    free(*block);
+    *bytes = 0;
+    wanted = (wanted / ALIGN + 1) * ALIGN;
+    *block = aligned_alloc(ALIGN, wanted);
+    if (!*block) return ha_why(why, HA_ERROR, "no memory for %zu bytes", wanted);
+    *bytes = wanted;
+    return HA_OK;
+}
+
+enum ha_status ha_bench_room(struct ha_bench *bench, size_t bytes, struct ha_why *why)
+{
+    const size_t before = bench->bytes;
+    HA_TRY(renew(&bench->host, &bench->bytes, bytes, why));
+    memset(bench->host, POISON, bytes);
+    if (!bench->stream) {
+        bench->there = bench->host;
+    } else if (bench->bytes != before) {
+        void *there;
+        forget_there(bench);
+        HA_TRY(bench->subject->api->mem_alloc(bench->subject->device, HA_MEM_DEVICE, bench->bytes, &there, why));
+        bench->there = there;
+    }
+    return HA_OK;
+}
+
+/* Why a call on the device was refused, or what went wrong since. */
+static enum ha_status refused(const struct ha_bench *b, const char *operation, enum ha_status status,
+                              struct ha_why *why)
+{
+    const struct ha_attention_subject *s = b->subject;
+    const char *failure = s->api->failure ? s->api->failure(s->device) : NULL;
+    return ha_why(why, status == HA_WAIVED ? HA_WAIVED : HA_ERROR, "%s: %s: %s", s->name, operation,
+                  failure && *failure ? failure : "refused, with no reason");
+}
+
+static enum ha_status move(struct ha_bench *b, void *dst, const void *src, size_t bytes, enum ha_direction dir,
+                           struct ha_why *why)
+{
+    enum ha_status status = b->subject->api->copy(b->stream, dst, src, bytes, dir);
+    if (status == HA_OK) status = b->subject->api->stream_sync(b->stream);
+    return status == HA_OK ? HA_OK : refused(b, "copy", status, why);
+}
+
+enum ha_status ha_bench_push(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why)
+{
+    return bench->stream ? move(bench, bench->there + from, bench->host + from, to - from, HA_H2D, why) : HA_OK;
+}
+
+enum ha_status ha_bench_pull(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why)
+{
+    return bench->stream ? move(bench, bench->host + from, bench->there + from, to - from, HA_D2H, why) : HA_OK;
+}
+
+static float *floats(char *base, size_t at, size_t i) { return (float *)(void *)(base + at) + i; }
+
+static enum ha_status attend_kernels(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why)
+{
+    const struct ha_kernels *kernels = bench->subject->kernels;
+    for (size_t b = 0; b < p->batch; b++)
+        for (size_t h = 0; h < p->kv_heads; h++) {
+            const size_t head = h * p->group, q = b * p->q_seq + head * p->q_head;
+            struct ha_rows runs[HA_RUNS_MAX];
+            for (size_t r = p->first_run; r < p->runs_count; r++) runs[r] = ha_problem_run(p, bench->there, b, h, r);
+            struct ha_attend a = {
+                .q = floats(bench->there, p->q_at, q),
+                .q_len = p->q_len,
+                .group = p->group,
+                .head_dim = p->head_dim,
+                .q_token_stride = p->q_token,
+                .q_head_stride = p->q_head,
+                .runs = runs + p->first_run,
+                .runs_count = p->runs_count - p->first_run,
+                .dtype = p->dtype,
+                .scale = p->scale,
+                .causal = p->causal,
+                .o = floats(bench->there, p->o_at + i * p->o_step, q),
+                .lse = floats(bench->there, p->lse_at + i * p->lse_step, b * p->lse_seq + head * p->lse_head),
+                .lse_token_stride = p->lse_token,
+                .lse_head_stride = p->lse_head,
+                .weights = p->weights ? floats(bench->there, p->weights_at,
+                                               (b * ha_problem_heads(p) + head) * p->weights_stride)
+                                      : NULL,
+                .weights_stride = p->weights_stride,
+            };
+            const size_t bytes = kernels->attend_scratch_bytes(&a);
+            HA_TRY(renew(&bench->scratch, &bench->scratch_bytes, bytes, why));
+            memset(bench->scratch, POISON, bytes);
+            a.scratch = bench->scratch;
+            kernels->attend(kernels, &a);
+        }
+    return HA_OK;
+}
+
+enum { BATCH_MAX = 2 };
+
+static enum ha_status attend_api(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why)
+{
+    struct ha_device_seq seqs[BATCH_MAX];
+    const struct ha_device_attend a = {
+        .batch = p->batch,
+        .q_len = p->q_len,
+        .q_heads = ha_problem_heads(p),
+        .kv_heads = p->kv_heads,
+        .head_dim = p->head_dim,
+        .dtype = p->dtype,
+        .scale = p->scale,
+        .causal = p->causal,
+        .seqs = seqs,
+    };
+    for (size_t b = 0; b < p->batch; b++) {
+        struct ha_device_seq *s = &seqs[b];
+        *s = (struct ha_device_seq){
+            .q = floats(bench->there, p->q_at, b * p->q_seq),
+            .runs_count = p->runs_count - p->first_run,
+            .k_head_bytes = p->k_head,
+            .v_head_bytes = p->v_head,
+            .o = floats(bench->there, p->o_at + i * p->o_step, b * p->q_seq),
+            .lse = floats(bench->there, p->lse_at + i * p->lse_step, b * p->lse_seq),
+            .weights = p->weights ? floats(bench->there, p->weights_at, b * ha_problem_heads(p) * p->weights_stride)
+                                  : NULL,
+            .weights_stride = p->weights_stride,
+        };
+        for (size_t r = p->first_run; r < p->runs_count; r++)
+            s->runs[r - p->first_run] = ha_problem_run(p, bench->there, b, 0, r);
+    }
+    enum ha_status status = bench->subject->api->attend(bench->stream, &a);
+    if (status == HA_OK && bench->stream) status = bench->subject->api->stream_sync(bench->stream);
+    return status == HA_OK ? HA_OK : refused(bench, "attend", status, why);
+}
+
+enum ha_status ha_bench_attend(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why)
+{
+    return bench->subject->kernels ? attend_kernels(bench, p, i, why) : attend_api(bench, p, i, why);
+}
+
+enum ha_status ha_bench_merge(struct ha_bench *bench, const struct ha_merge *args, struct ha_why *why)
+{
+    const struct ha_attention_subject *s = bench->subject;
+    if (s->kernels) {
+        s->kernels->merge(args);
+        return HA_OK;
+    }
+    enum ha_status status = s->api->merge(bench->stream, args);
+    if (status == HA_OK && bench->stream) status = s->api->stream_sync(bench->stream);
+    return status == HA_OK ? HA_OK : refused(bench, "merge", status, why);
+}

@@ -1,0 +1,119 @@
+#ifndef HA_MERGE_ATTENTION_PARTS_H
+#define HA_MERGE_ATTENTION_PARTS_H
+
+/* What the cases of attention.c are made of: a problem, the subject that solves it, and its judge. */
+
+#include "harness/api/reference.h"
+#include "suites/merge/attention.h"
+
+/* ---- attention_bench.c: the subject, and the block of memory that it works in */
+
+struct ha_bench {
+    const struct ha_attention_subject *subject;
+    struct ha_profile profile[HA_DTYPE_COUNT];
+    struct ha_merge_traits traits;
+    struct ha_stream *stream; /* of an open device, else NULL */
+    char *host, *there;       /* the block, and its counterpart where the subject computes: the same in host memory */
+    size_t bytes;
+    char *scratch;
+    size_t scratch_bytes;
+    float *pool; /* [HA_POOL_FLOATS] normal numbers, which rows of K and V are cut from */
+};
+enum { HA_POOL_FLOATS = 1 << 15 };
+
+/* HA_WAIVED: it does not attend. */
+enum ha_status ha_bench_open(struct ha_bench *bench, const struct ha_attention_subject *subject, uint64_t seed,
+                             struct ha_why *why);
+void ha_bench_close(struct ha_bench *bench);
+/* at least so many bytes, all of them 0xFF: a NaN in every type */
+enum ha_status ha_bench_room(struct ha_bench *bench, size_t bytes, struct ha_why *why);
+/* bytes [from, to) of the block to the subject, and back */
+enum ha_status ha_bench_push(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why);
+enum ha_status ha_bench_pull(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why);
+
+/* The subject's own merge, in memory that was pushed. */
+enum ha_status ha_bench_merge(struct ha_bench *bench, const struct ha_merge *args, struct ha_why *why);
+
+/* ---- attention_problem.c: what is asked, and where it lies */
+
+enum ha_nan_place { HA_NAN_NOWHERE, HA_NAN_K, HA_NAN_V, HA_NAN_Q };
+
+struct ha_problem {
+    const char *case_name; /* what a failure says */
+    size_t id;
+    uint64_t seed, data; /* data: which numbers q, K and V hold; the same for shapes that are to be compared */
+
+    enum ha_dtype dtype;
+    size_t batch, kv_heads, group, q_len, head_dim;
+    size_t first_run, runs_count, run[HA_RUNS_MAX]; /* keys of each; runs [first_run, runs_count) are attended */
+    size_t skip;                                    /* sequence b lacks the first b * skip keys of run 0 */
+    bool causal, weights;
+    bool indexed;  /* rows of K and V anywhere in a larger pool; kernels only */
+    bool padded;   /* KV heads interleaved, gaps behind rows; with kernels heads outermost in q, o and LSE */
+    bool exact;    /* o and the weights have no rounding error */
+    bool sealed;   /* what it only reads is compared, too */
+    size_t copies; /* of o and LSE; with more than one, each has a sum */
+    float scale;
+    struct {
+        enum ha_nan_place place;
+        size_t seq, kv_head, key, token, dim;
+    } nan;
+
+    /* ha_problem_lay: offsets in the block; strides of q and o, of LSE, in floats; of K and V in bytes */
+    size_t q_at, k_at, v_at, index_at, out_at, o_at, lse_at, sum_at, weights_at, end_at, o_step, lse_step;
+    size_t q_seq, q_token, q_head, lse_seq, lse_token, lse_head, weights_stride;
+    size_t k_row, k_head, k_seq, v_row, v_head, v_seq;
+    char *host;
+};
+
+size_t ha_problem_heads(const struct ha_problem *p);
+size_t ha_problem_rows(const struct ha_problem *p);   /* query rows, [batch][q_len][heads] */
+size_t ha_problem_stored(const struct ha_problem *p); /* keys of the first sequence, all runs up to runs_count */
+size_t ha_problem_keys(const struct ha_problem *p, size_t seq); /* of the runs attended */
+size_t ha_problem_visible(const struct ha_problem *p, size_t seq, size_t token);
+/* The block laid out and filled: normal q, K and V; NaN everywhere else. */
+enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_bench *bench, struct ha_why *why);
+
+/* the keys of the runs attended, or of one run, of one head, in the block at base */
+struct ha_rows ha_problem_all(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head);
+struct ha_rows ha_problem_run(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head, size_t run);
+float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t head);
+/* copy i of the outputs */
+float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
+float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
+float *ha_problem_weights(const struct ha_problem *p, size_t seq, size_t head);
+/* key j of run order, runs that are not attended included */
+void ha_problem_put_k(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x);
+void ha_problem_put_v(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x);
+
+/* HA_FAIL, with the whole problem in words in front of what went wrong. */
+enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* One call, or one for each sequence and KV head, in memory that was pushed; outputs to copy i. Not pulled. */
+enum ha_status ha_bench_attend(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why);
+
+/* ---- attention_judge.c */
+
+/* The oracle's answers, [batch][q_len][heads]. */
+struct ha_wanted {
+    struct ha_ref_state *state;
+    void *memory;
+};
+enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p, const struct ha_profile *profile,
+                              struct ha_why *why);
+void ha_wanted_free(struct ha_wanted *want);
+
+/* Copy 0 of the outputs against the oracle; every byte of the outputs that is no result must be as it was. */
+enum ha_status ha_problem_judge(const struct ha_problem *p, const struct ha_wanted *want,
+                                const struct ha_profile *profile, struct ha_attention_result *out, struct ha_why *why);
+/* one row */
+enum ha_status ha_row_judge(const struct ha_problem *p, size_t seq, size_t token, size_t head, const char *what,
+                            const float *o, float lse, const struct ha_ref_state *want, struct ha_attention_result *out,
+                            struct ha_why *why);
+
+/* ---- attention_split.c: each run attended by itself, then all merged */
+enum ha_status ha_problem_split(struct ha_problem *p, struct ha_bench *bench, struct ha_attention_result *out,
+                                struct ha_why *why);
+
+#endif

@@ -1,0 +1,376 @@
+#include "suites/merge/batch.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/why.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, LINE = 64 };
+
+static size_t up(size_t x, size_t to) { return (x + to - 1) / to * to; }
+
+const char *ha_order_name(enum ha_order o)
+{
+    return o == HA_ORDER_FLAT ? "flat" : o == HA_ORDER_CHAIN ? "chain" : "tree";
+}
+const char *ha_alias_name(enum ha_alias a)
+{
+    return a == HA_ALIAS_NONE ? "none" : a == HA_ALIAS_FIRST ? "first" : "last";
+}
+const char *ha_layout_name(enum ha_layout l)
+{
+    return l == HA_LAYOUT_PACKED        ? "packed"
+           : l == HA_LAYOUT_PADDED      ? "padded"
+           : l == HA_LAYOUT_HEADS_FIRST ? "heads_first"
+                                        : "window";
+}
+
+/* ---- forms ------------------------------------------------------------------------------- */
+
+static const double LN2 = 0.693147180559945309417;
+
+float ha_form_encode(enum ha_form form, double lse, double sum)
+{
+    const double x = form == HA_FORM_BASE2 ? lse / LN2 : form == HA_FORM_MAX_SUM ? lse - log(sum) : lse;
+    if (!isfinite(x)) return (float)x;
+    return (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, x));
+}
+
+double ha_form_decode(enum ha_form form, float lse, float sum)
+{
+    if (form == HA_FORM_BASE2) return (double)lse * LN2;
+    return form == HA_FORM_MAX_SUM && lse != -INFINITY ? (double)lse + log((double)sum) : (double)lse;
+}
+
+/* ---- orders ------------------------------------------------------------------------------ */
+
+void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair)
+{
+    if (order == HA_ORDER_CHAIN)
+        for (size_t i = 0; i + 1 < states; i++) pair[i] = (struct ha_pair){ i ? states + i - 1 : 0, i + 1 };
+    /* nodes in the order of their making: the tree is balanced */
+    if (order == HA_ORDER_TREE)
+        for (size_t i = 0; i + 1 < states; i++) pair[i] = (struct ha_pair){ 2 * i, 2 * i + 1 };
+}
+
+/* ---- layout ------------------------------------------------------------------------------ */
+
+/* Strides of node m: an input, the result (m = states), or an intermediate one. */
+static struct ha_merge_state strides(const struct ha_merge_shape *s, size_t m)
+{
+    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
+    struct ha_merge_state x = {
+        .o_head_stride = s->dim, .o_token_stride = s->heads * s->dim, .lse_head_stride = 1, .lse_token_stride = s->heads
+    };
+    if (s->layout == HA_LAYOUT_PADDED) {
+        x.o_head_stride = s->dim + s->dim / 2 + 8 * (m % 3);
+        x.o_token_stride = s->heads * x.o_head_stride + 16 * (m % 2);
+        x.lse_head_stride = 2 + m % 2;
+        x.lse_token_stride = s->heads * x.lse_head_stride + m % 3;
+    }
+    if (s->layout == HA_LAYOUT_HEADS_FIRST) {
+        x.lse_head_stride = tokens;
+        x.lse_token_stride = 1;
+    }
+    return x;
+}
+
+/* The tokens and heads that a node's memory holds, and elements from its first to the end of its last row. */
+static size_t o_extent(const struct ha_merge_shape *s, const struct ha_merge_state *x)
+{
+    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
+    return (tokens - 1) * x->o_token_stride + (s->heads - 1) * x->o_head_stride + s->dim;
+}
+static size_t lse_extent(const struct ha_merge_shape *s, const struct ha_merge_state *x)
+{
+    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
+    return (tokens - 1) * x->lse_token_stride + (s->heads - 1) * x->lse_head_stride + 1;
+}
+
+/* Intermediate results have memory of their own unless they go where an operand was. */
+static size_t temps(const struct ha_merge_shape *s)
+{
+    return s->order != HA_ORDER_FLAT && s->alias == HA_ALIAS_NONE && s->states > 2 ? s->states - 2 : 0;
+}
+
+static void measure(const struct ha_merge_shape *s, size_t bytes[HA_PIECES])
+{
+    const size_t e = ha_dtype_bytes(s->dtype), first[] = { 0, s->states, s->states + 1 },
+                 count[] = { s->states, 1, temps(s) };
+    for (size_t group = 0; group < 3; group++) {
+        size_t o = 0, lse = 0;
+        for (size_t m = first[group]; m < first[group] + count[group]; m++) {
+            const struct ha_merge_state x = strides(s, m);
+            o += o_extent(s, &x) * e;
+            lse += lse_extent(s, &x) * sizeof(float);
+        }
+        bytes[3 * group] = o;
+        bytes[3 * group + 1] = lse;
+        bytes[3 * group + 2] = s->form == HA_FORM_MAX_SUM ? lse : 0;
+    }
+}
+
+static size_t calls_of(const struct ha_merge_shape *s)
+{
+    return s->order == HA_ORDER_FLAT || s->states < 2 ? 1 : s->states - 1;
+}
+
+static size_t control_bytes(const struct ha_merge_shape *s)
+{
+    const size_t states = s->states + (s->order == HA_ORDER_FLAT ? 0 : 2 * calls_of(s));
+    return up(sizeof(struct ha_batch) + calls_of(s) * sizeof(struct ha_merge) + states * sizeof(struct ha_merge_state),
+              PAGE);
+}
+
+size_t ha_batch_bytes(const struct ha_merge_shape *s)
+{
+    size_t bytes[HA_PIECES], total = control_bytes(s);
+    measure(s, bytes);
+    for (size_t i = 0; i < HA_PIECES; i++)
+        if (bytes[i]) total += up(bytes[i], PAGE) + PAGE;
+    return total;
+}
+
+/* The node's memory, `at` counting the bytes given away in each of its three pieces. */
+static struct ha_merge_state place(const struct ha_batch *b, size_t m, size_t group, size_t at[3])
+{
+    const struct ha_merge_shape *s = &b->shape;
+    const struct ha_piece *piece = b->piece + 3 * group;
+    struct ha_merge_state x = strides(s, m);
+    const size_t e = ha_dtype_bytes(s->dtype), skip = b->token_first;
+    x.o = piece[0].at + at[0] + skip * x.o_token_stride * e;
+    x.lse = (float *)(void *)(piece[1].at + at[1]) + skip * x.lse_token_stride;
+    if (s->form == HA_FORM_MAX_SUM) x.sum = (float *)(void *)(piece[2].at + at[2]) + skip * x.lse_token_stride;
+    at[0] += o_extent(s, &x) * e;
+    at[1] += lse_extent(s, &x) * sizeof(float);
+    at[2] += lse_extent(s, &x) * sizeof(float);
+    return x;
+}
+
+static struct ha_merge call_of(const struct ha_merge_shape *s, const struct ha_merge_state *states, size_t count,
+                               struct ha_merge_state out)
+{
+    return (struct ha_merge){ .form = s->form,
+                              .dtype = s->dtype,
+                              .plus_inf_is_empty = s->plus_inf,
+                              .states = states,
+                              .states_count = count,
+                              .tokens = s->tokens,
+                              .heads = s->heads,
+                              .dim = s->dim,
+                              .out = out };
+}
+
+/* The calls, in chain and tree one for each pair. */
+static bool plan(struct ha_batch *b, struct ha_merge_state *pairs)
+{
+    const struct ha_merge_shape *s = &b->shape;
+    size_t at[3] = { 0 };
+    if (s->order == HA_ORDER_FLAT || s->states < 2) {
+        if (s->alias != HA_ALIAS_NONE && s->states) b->out = b->in[s->alias == HA_ALIAS_FIRST ? 0 : s->states - 1];
+        b->calls[0] = call_of(s, b->in, s->states, b->out);
+        return true;
+    }
+    struct ha_pair *pair = calloc(s->states, sizeof *pair);
+    struct ha_merge_state *node = calloc(2 * s->states, sizeof *node);
+    if (pair && node) {
+        ha_order_pairs(s->order, s->states, pair);
+        memcpy(node, b->in, s->states * sizeof *node);
+        for (size_t i = 0; i < b->calls_count; i++) {
+            struct ha_merge_state *two = pairs + 2 * i, *made = node + s->states + i;
+            two[0] = node[pair[i].a];
+            two[1] = node[pair[i].b];
+            if (s->alias != HA_ALIAS_NONE) *made = two[s->alias == HA_ALIAS_LAST];
+            else *made = i + 1 == b->calls_count ? b->out : place(b, s->states + 1 + i, 2, at);
+            b->calls[i] = call_of(s, two, 2, *made);
+        }
+        b->out = node[s->states + b->calls_count - 1];
+    }
+    const bool done = pair && node;
+    free(pair);
+    free(node);
+    return done;
+}
+
+static void *o_row(const struct ha_batch *b, const struct ha_merge_state *x, size_t r)
+{
+    return (char *)x->o
+           + (r / b->shape.heads * x->o_token_stride + r % b->shape.heads * x->o_head_stride)
+                 * ha_dtype_bytes(b->shape.dtype);
+}
+static size_t lse_at(const struct ha_batch *b, const struct ha_merge_state *x, size_t r)
+{
+    return r / b->shape.heads * x->lse_token_stride + r % b->shape.heads * x->lse_head_stride;
+}
+
+/* f for each run of bytes that the results of the calls take */
+static void each_result(const struct ha_batch *b, const struct ha_merge_state *x,
+                        void (*f)(const struct ha_batch *, void *, size_t))
+{
+    for (size_t r = 0; r < b->shape.tokens * b->shape.heads; r++) {
+        f(b, o_row(b, x, r), b->shape.dim * ha_dtype_bytes(b->shape.dtype));
+        f(b, x->lse + lse_at(b, x, r), sizeof(float));
+        if (x->sum) f(b, x->sum + lse_at(b, x, r), sizeof(float));
+    }
+}
+
+static void allow(const struct ha_batch *b, void *at, size_t bytes)
+{
+    memset(b->mask + ((unsigned char *)at - b->begin), 0xFF, bytes);
+}
+
+struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge_shape *s)
+{
+    struct ha_batch *b = (void *)room->base;
+    unsigned char *p = room->base + control_bytes(s);
+    size_t bytes[HA_PIECES], at[2][3] = { { 0 } };
+    *b = (struct ha_batch){
+        .shape = *s, .room = *room, .begin = p, .calls_count = calls_of(s), .token_first = s->layout == HA_LAYOUT_WINDOW
+    };
+    b->calls = (void *)(b + 1);
+    b->in = (void *)(b->calls + b->calls_count);
+
+    measure(s, bytes);
+    for (size_t i = 0; i < HA_PIECES; i++) {
+        if (!bytes[i]) continue;
+        p += up(bytes[i], PAGE);
+        b->piece[i] = (struct ha_piece){ .at = p - up(bytes[i], LINE), .guard = p, .bytes = bytes[i] };
+        p += PAGE;
+    }
+    b->end = p;
+    b->snapshot = malloc((size_t)(b->end - b->begin));
+    b->mask = calloc(1, (size_t)(b->end - b->begin));
+    for (size_t m = 0; m < s->states; m++) b->in[m] = place(b, m, 0, at[0]);
+    b->out = place(b, s->states, 1, at[1]);
+    if (!b->snapshot || !b->mask || !plan(b, b->in + s->states)) {
+        ha_batch_free(b);
+        return NULL;
+    }
+    memset(b->begin, HA_ROOM_FILL, (size_t)(b->end - b->begin));
+    for (size_t i = 0; i < b->calls_count; i++) each_result(b, &b->calls[i].out, allow);
+    for (size_t i = 0; i < HA_PIECES; i++)
+        if (b->piece[i].bytes)
+            b->piece[i].written = memchr(b->mask + (b->piece[i].at - b->begin), 0xFF, b->piece[i].bytes) != NULL;
+    return b;
+}
+
+void ha_batch_free(struct ha_batch *b)
+{
+    if (!b) return;
+    free(b->snapshot);
+    free(b->mask);
+    b->snapshot = b->mask = NULL;
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+void ha_batch_put(struct ha_batch *b, size_t r, const struct ha_merge_row *row)
+{
+    const struct ha_merge_shape *s = &b->shape;
+    float o[256];
+    for (size_t m = 0; m < s->states; m++) {
+        const struct ha_merge_state *x = &b->in[m];
+        const double *from = row->o + m * s->dim;
+        for (size_t d = 0; d < s->dim; d += 256) {
+            const size_t n = s->dim - d < 256 ? s->dim - d : 256;
+            for (size_t i = 0; i < n; i++) o[i] = (float)from[d + i];
+            ha_store_row((char *)o_row(b, x, r) + d * ha_dtype_bytes(s->dtype), n, s->dtype, o);
+        }
+        const bool marked = s->plus_inf && row->lse[m] == -HUGE_VAL;
+        x->lse[lse_at(b, x, r)] = marked ? INFINITY : ha_form_encode(s->form, row->lse[m], row->sum[m]);
+        if (x->sum) x->sum[lse_at(b, x, r)] = row->lse[m] == -HUGE_VAL ? 0 : (float)row->sum[m];
+    }
+}
+
+/* what stood at this place of the room when the batch was sealed */
+static const void *original(const struct ha_batch *b, const void *at)
+{
+    return b->snapshot + ((const unsigned char *)at - b->begin);
+}
+
+void ha_batch_get(const struct ha_batch *b, size_t m, size_t r, float *o, float *lse, float *sum)
+{
+    const bool result = m == HA_RESULT;
+    const struct ha_merge_state *x = result ? &b->out : &b->in[m];
+    const void *o_at = o_row(b, x, r), *l_at = x->lse + lse_at(b, x, r),
+               *s_at = x->sum ? x->sum + lse_at(b, x, r) : NULL;
+    ha_load_row(result ? o_at : original(b, o_at), b->shape.dim, b->shape.dtype, o);
+    memcpy(lse, result ? l_at : original(b, l_at), sizeof *lse);
+    *sum = 0;
+    if (s_at) memcpy(sum, result ? s_at : original(b, s_at), sizeof *sum);
+}
+
+static void spoil(const struct ha_batch *b, void *at, size_t bytes)
+{
+    (void)b;
+    memset(at, 0xFF, bytes);
+}
+
+void ha_batch_seal(struct ha_batch *b)
+{
+    if (b->shape.alias == HA_ALIAS_NONE || b->shape.states == 0)
+        for (size_t i = 0; i < b->calls_count; i++) each_result(b, &b->calls[i].out, spoil);
+    memcpy(b->snapshot, b->begin, (size_t)(b->end - b->begin));
+}
+
+/* whole pages, and the guard */
+static size_t first_byte(const struct ha_batch *b, const struct ha_piece *p)
+{
+    return (size_t)(p->guard - b->begin) - up(p->bytes, PAGE);
+}
+static size_t all_bytes(const struct ha_piece *p) { return up(p->bytes, PAGE) + PAGE; }
+
+void ha_batch_restore(struct ha_batch *b, bool all)
+{
+    for (size_t i = 0; i < HA_PIECES; i++) {
+        const struct ha_piece *p = &b->piece[i];
+        const size_t first = p->bytes ? first_byte(b, p) : 0;
+        if (p->bytes && (all || p->written)) memcpy(b->begin + first, b->snapshot + first, all_bytes(p));
+    }
+}
+
+static bool changed(const struct ha_batch *b, const struct ha_piece *p)
+{
+    const size_t first = first_byte(b, p), words = all_bytes(p) / sizeof(uint64_t);
+    const uint64_t *now = (const void *)(b->begin + first), *was = (const void *)(b->snapshot + first),
+                   *may = (const void *)(b->mask + first);
+    uint64_t any = 0;
+    if (!p->written) return memcmp(now, was, words * sizeof *now) != 0;
+    for (size_t i = 0; i < words; i++) any |= (now[i] ^ was[i]) & ~may[i];
+    return any != 0;
+}
+
+enum ha_status ha_batch_intact(const struct ha_batch *b, struct ha_why *why)
+{
+    static const char *const name[HA_PIECES] = { "the states' o",     "the states' LSE",     "the states' sum",
+                                                 "the merged o",      "the merged LSE",      "the merged sum",
+                                                 "an intermediate o", "an intermediate LSE", "an intermediate sum" };
+    for (size_t i = 0; i < HA_PIECES; i++) {
+        const struct ha_piece *p = &b->piece[i];
+        if (!p->bytes || !changed(b, p)) continue;
+        size_t k = first_byte(b, p);
+        while (!((b->begin[k] ^ b->snapshot[k]) & ~b->mask[k])) k++;
+        return ha_why(why, HA_FAIL, "wrote where no result goes: byte %td of %s, which has %zu, became 0x%02x",
+                      b->begin + k - p->at, name[i], p->bytes, b->begin[k]);
+    }
+    return HA_OK;
+}
+
+enum ha_status ha_room_map(size_t bytes, struct ha_room *room, struct ha_why *why)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return ha_why(why, HA_ERROR, "no memory for %zu bytes: %s", bytes, strerror(errno));
+    *room = (struct ha_room){ p, bytes };
+    return HA_OK;
+}
+
+void ha_room_unmap(struct ha_room *room)
+{
+    if (room->base) munmap(room->base, room->bytes);
+    *room = (struct ha_room){ 0 };
+}

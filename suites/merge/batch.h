@@ -1,0 +1,96 @@
+#ifndef HA_MERGE_BATCH_H
+#define HA_MERGE_BATCH_H
+
+/* Rows as a merge sees them: stored in one form, type and layout, in one block of memory, with the
+ * calls that merge them in one order. */
+
+#include "harness/api/merge_suite.h"
+
+struct ha_merge_shape {
+    size_t states, tokens, heads, dim; /* tokens * heads rows; in HA_LAYOUT_WINDOW two tokens more lie around them */
+    enum ha_form form;
+    enum ha_dtype dtype;
+    enum ha_order order;
+    enum ha_alias alias; /* of the output, and of a chain's running result */
+    enum ha_layout layout;
+    bool plus_inf; /* empty states are marked with +inf */
+};
+
+/* The block. A stranger's is shared with the process that it runs in. */
+struct ha_room {
+    unsigned char *base; /* page aligned */
+    size_t bytes;
+};
+
+/* A part of the room: it starts 64-byte aligned and ends less than 64 bytes before a page of its own that
+ * nobody may touch, `guard`. Bytes that are no element hold HA_ROOM_FILL. */
+enum { HA_ROOM_FILL = 0xA5 };
+struct ha_piece {
+    unsigned char *at, *guard;
+    size_t bytes;
+    bool written; /* a merge may write here */
+};
+enum ha_piece_name {
+    HA_IN_O,
+    HA_IN_LSE,
+    HA_IN_SUM,
+    HA_OUT_O,
+    HA_OUT_LSE,
+    HA_OUT_SUM,
+    HA_TEMP_O,
+    HA_TEMP_LSE,
+    HA_TEMP_SUM
+};
+enum { HA_PIECES = 9 };
+
+/* Lies in the room itself, with its calls and states, so that a process that shares the room can use it. */
+struct ha_batch {
+    struct ha_merge_shape shape;
+    struct ha_room room;
+    struct ha_piece piece[HA_PIECES];
+    struct ha_merge *calls; /* in order; the last one's out is the result */
+    size_t calls_count;
+    struct ha_merge_state *in; /* [states] */
+    struct ha_merge_state out;
+    size_t token_first;         /* of the rows within in and out: 1 in HA_LAYOUT_WINDOW, the pointers already there */
+    unsigned char *begin, *end; /* of all pieces */
+    unsigned char *snapshot,
+        *mask; /* [end - begin] what they held before the merge; 0xFF where a result goes. Not in the room */
+};
+
+/* In chain and tree, merge i takes nodes a and b and makes node states + i; node < states: an input. pair: [states - 1]
+ */
+struct ha_pair {
+    size_t a, b;
+};
+void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair);
+const char *ha_order_name(enum ha_order order);
+const char *ha_alias_name(enum ha_alias alias);
+const char *ha_layout_name(enum ha_layout layout);
+
+size_t ha_batch_bytes(const struct ha_merge_shape *shape);
+/* Lays the batch out. room->bytes >= ha_batch_bytes(shape). NULL: no memory for the snapshot. */
+struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge_shape *shape);
+/* Stores one row: o rounded to the type, LSE to the form. */
+void ha_batch_put(struct ha_batch *batch, size_t r, const struct ha_merge_row *row);
+/* A row of state m as it was handed over (m < states), also where the merge has overwritten it, or of the result
+ * (HA_RESULT): the very numbers, o widened to float. sum is 0 where the form has none. */
+#define HA_RESULT SIZE_MAX
+void ha_batch_get(const struct ha_batch *batch, size_t m, size_t r, float *o, float *lse, float *sum);
+/* Remember all bytes, and put NaN where results are expected; to be called once all rows are stored. */
+void ha_batch_seal(struct ha_batch *batch);
+/* The memory as it was after seal, for another merge. all: also what no merge may write. */
+void ha_batch_restore(struct ha_batch *batch, bool all);
+/* HA_FAIL: a byte changed that is no result; why says which */
+enum ha_status ha_batch_intact(const struct ha_batch *batch, struct ha_why *why);
+void ha_batch_free(struct ha_batch *batch); /* what is not in the room */
+
+/* The natural LSE as the form stores it (the maximum, where there is a sum), rounded once and within FLT_MAX; and back.
+ */
+float ha_form_encode(enum ha_form form, double lse, double sum);
+double ha_form_decode(enum ha_form form, float lse, float sum);
+/* memory of this process for a batch */
+enum ha_status ha_room_map(size_t bytes, struct ha_room *room, struct ha_why *why);
+void ha_room_unmap(struct ha_room *room);
+
+#endif

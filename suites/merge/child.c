@@ -1,0 +1,347 @@
+#include "suites/merge/child.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/stop.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "suites/merge/process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if defined __has_feature
+#if __has_feature(thread_sanitizer)
+#define HA_TSAN 1 /* its runtime ends a process that makes a thread after a fork */
+#endif
+#endif
+
+enum {
+    PIECES_MAX = 16,
+    PAGE = 4096,     /* as in batch.c */
+    LINGER_MS = 200, /* between the end of its connection and its death */
+    FAULT_STACK = 64 << 10,
+};
+
+struct ha_child {
+    struct ha_child_work work;
+    struct ha_room room;
+    pid_t pid; /* 0: none */
+    int socket;
+};
+
+/* Messages, one packet each. */
+struct call {
+    void *arg;
+    size_t count;
+    struct ha_piece piece[PIECES_MAX];
+};
+enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_EITHER };
+struct fault {
+    bool known;
+    enum access access;
+    uintptr_t address;
+};
+struct reply {
+    bool answered; /* no: it is about to die of fault */
+    int status;
+    struct fault fault;
+    struct ha_why why;
+};
+
+/* ---- in the child ------------------------------------------------------------------------ */
+
+static struct {
+    const struct ha_child *child;
+    int socket;
+    pid_t pid;
+} server;
+
+static enum access access_of(const void *context)
+{
+#if defined __x86_64__
+    const ucontext_t *at = context;
+    return at->uc_mcontext.gregs[REG_ERR] & 2 ? ACCESS_WRITE : ACCESS_READ;
+#else
+    (void)context;
+    return ACCESS_EITHER;
+#endif
+}
+
+/* Async-signal-safe. The signal comes again, and nobody catches it. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    static struct reply reply;
+    const bool raised = info->si_code <= 0;
+    reply.fault.known = !raised && info->si_code != SI_KERNEL;
+    reply.fault.access = access_of(context);
+    reply.fault.address = (uintptr_t)info->si_addr;
+    if (getpid() == server.pid) send(server.socket, &reply, sizeof reply, MSG_NOSIGNAL);
+    signal(number, SIG_DFL);
+    if (raised) raise(number);
+}
+
+/* exit() in a stranger's code: what the parent registered for its own end does not happen here */
+static void leave(int status, void *unused)
+{
+    (void)unused;
+    _exit(status);
+}
+
+static unsigned char *first_page(const struct ha_piece *p) { return p->guard - (p->bytes + PAGE - 1) / PAGE * PAGE; }
+
+static bool protect(const struct ha_room *room, const struct call *c)
+{
+    if (!c->count) return true;
+    bool done = mprotect(room->base, room->bytes, PROT_READ) == 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct ha_piece *p = &c->piece[i];
+        if (!p->bytes) continue;
+        done = done && mprotect(p->guard, PAGE, PROT_NONE) == 0;
+        if (p->written)
+            done = done && mprotect(first_page(p), (size_t)(p->guard - first_page(p)), PROT_READ | PROT_WRITE) == 0;
+    }
+    return done;
+}
+
+static void *serve_calls(void *unused)
+{
+    static unsigned char stack[FAULT_STACK];
+    const struct ha_child *child = server.child;
+    (void)unused;
+    sigaltstack(&(stack_t){ .ss_sp = stack, .ss_size = sizeof stack }, NULL);
+    for (;;) {
+        struct call call;
+        const ssize_t got = recv(server.socket, &call, sizeof call, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got != sizeof call) _exit(0);
+        struct reply reply = { .answered = true };
+        if (protect(&child->room, &call)) reply.status = (int)child->work.serve(child->work.self, call.arg, &reply.why);
+        else reply.status = (int)ha_why(&reply.why, HA_ERROR, "cannot protect the buffers: %s", strerror(errno));
+        if (getpid() != server.pid) _exit(0); /* a fork of the stranger's came back from its code */
+        if (call.count) mprotect(child->room.base, child->room.bytes, PROT_READ | PROT_WRITE);
+        if (send(server.socket, &reply, sizeof reply, MSG_NOSIGNAL) != sizeof reply) _exit(0);
+    }
+    return NULL;
+}
+
+static _Noreturn void serve_process(const struct ha_child *child, int socket, pid_t parent)
+{
+    ha_process_settle(parent);
+    if (socket > 3) close_range(3, (unsigned)socket - 1, 0);
+    close_range((unsigned)socket + 1, ~0u, 0);
+    on_exit(leave, NULL);
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* what it prints is seen before it dies */
+
+    struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK };
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+
+    server.child = child;
+    server.socket = socket;
+    server.pid = getpid();
+#ifdef HA_TSAN
+    serve_calls(NULL);
+#else
+    /* The thread that forked may lead an OpenMP team whose other threads are not here, and would wait for them. */
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, serve_calls, NULL) == 0) pthread_join(thread, NULL);
+#endif
+    _exit(0);
+}
+
+/* ---- in the parent ----------------------------------------------------------------------- */
+
+static enum ha_status begin(struct ha_child *c, struct ha_why *why)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        return ha_why(why, HA_ERROR, "no connection to a process of its own: %s", strerror(errno));
+    const pid_t parent = getpid();
+    fflush(NULL); /* or the child has it to write, too */
+    const pid_t pid = fork();
+    if (pid == 0) serve_process(c, pair[1], parent);
+    const int cause = errno;
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return ha_why(why, HA_ERROR, "no process for it: %s", strerror(cause));
+    }
+    setpgid(pid, pid); /* as the child does; whoever comes first */
+    c->pid = pid;
+    c->socket = pair[0];
+    return HA_OK;
+}
+
+void ha_child_end(struct ha_child *c)
+{
+    if (!c->pid) return;
+    ha_process_end(c->pid);
+    close(c->socket);
+    c->pid = 0;
+}
+
+/* Says how the process ended; none is left. */
+__attribute__((format(printf, 3, 4))) static enum ha_status died(struct ha_child *c, struct ha_why *why,
+                                                                 const char *format, ...)
+{
+    char how[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(how, sizeof how, format, args);
+    va_end(args);
+    ha_child_end(c);
+    return ha_why(why, HA_ERROR, "%s", how);
+}
+
+struct place {
+    char text[128];
+};
+
+/* An address in the room, by the piece that it is nearest to. */
+static struct place nearest(uintptr_t at, const struct call *call, const char *const *names)
+{
+    struct place place = { "touched memory that it shares with the program" };
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < call->count; i++) {
+        const struct ha_piece *p = &call->piece[i];
+        const uintptr_t begin = (uintptr_t)p->at, end = begin + p->bytes;
+        if (!p->bytes) continue;
+        const size_t away = at < begin ? begin - at : at < end ? 0 : at - end + 1;
+        if (away >= least) continue;
+        least = away;
+        if (at >= begin && at < end)
+            snprintf(place.text, sizeof place.text, "byte %zu of %s, which is not to be written", (size_t)(at - begin),
+                     names[i]);
+        else if (away > PAGE)
+            snprintf(place.text, sizeof place.text, "%zu bytes away from %s, the nearest of its buffers", away,
+                     names[i]);
+        else if (at < begin)
+            snprintf(place.text, sizeof place.text, "%zu bytes before the start of %s", away, names[i]);
+        else snprintf(place.text, sizeof place.text, "byte %zu past the end of %s", away, names[i]);
+    }
+    return place;
+}
+
+static struct place place_of(const struct ha_child *c, const struct fault *f, const struct call *call,
+                             const char *const *names)
+{
+    static const char *const verb[] = { [ACCESS_READ] = "read", [ACCESS_WRITE] = "wrote", [ACCESS_EITHER] = "touched" };
+    struct place place = { "" };
+    const uintptr_t room = (uintptr_t)c->room.base;
+    if (!f->known) return place;
+    if (f->address < PAGE)
+        snprintf(place.text, sizeof place.text, ": %s through a NULL pointer (address %#zx)", verb[f->access],
+                 (size_t)f->address);
+    else if (call->count && f->address >= room && f->address - room < c->room.bytes)
+        snprintf(place.text, sizeof place.text, ": %s %.100s", verb[f->access], nearest(f->address, call, names).text);
+    else
+        snprintf(place.text, sizeof place.text, ": %s address %#zx, in none of its buffers", verb[f->access],
+                 (size_t)f->address);
+    return place;
+}
+
+/* Takes packets until the answer; what else comes is the announcement of a death. false: there is no more. */
+static bool take(struct ha_child *c, struct reply *reply, struct fault *fault, bool *hung_up)
+{
+    for (;;) {
+        const ssize_t got = recv(c->socket, reply, sizeof *reply, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+        if (got <= 0) {
+            *hung_up = true;
+            return false;
+        }
+        if (got != sizeof *reply) continue;
+        if (reply->answered) return true;
+        *fault = reply->fault;
+    }
+}
+
+static enum ha_status answer(const struct reply *reply, struct ha_why *why)
+{
+    if (reply->status < HA_OK || reply->status > HA_ERROR)
+        return ha_why(why, HA_ERROR, "answered with %d, which is no status", reply->status);
+    if (reply->status != HA_OK) ha_why(why, HA_OK, "%.*s", (int)sizeof reply->why.text - 1, reply->why.text);
+    return (enum ha_status)reply->status;
+}
+
+static enum ha_status await(struct ha_child *c, const struct call *call, const char *const *names, struct ha_why *why)
+{
+    const uint64_t limit = c->work.limit_ns, begun = ha_now_ns();
+    struct reply reply;
+    struct fault fault = { .known = false };
+    bool hung_up = false;
+    uint64_t end = limit;
+    for (;;) {
+        siginfo_t how;
+        const bool gone = ha_process_gone(c->pid, &how); /* asked before the last packets are taken */
+        if (take(c, &reply, &fault, &hung_up)) return answer(&reply, why);
+        if (gone) return died(c, why, "%s%s", ha_process_text(&how).text, place_of(c, &fault, call, names).text);
+        if (ha_stop) {
+            ha_child_end(c);
+            return ha_why(why, HA_ERROR, "interrupted");
+        }
+        const uint64_t spent = ha_now_ns() - begun;
+        if (hung_up && end == limit && end > spent + LINGER_MS * UINT64_C(1000000))
+            end = spent + LINGER_MS * UINT64_C(1000000);
+        if (spent >= end) {
+            if (hung_up) return died(c, why, "closed its connection to the program and lives on");
+            return died(c, why, "no answer in %.3g s", (double)limit * 1e-9);
+        }
+        const uint64_t left_ms = (end - spent) / 1000000 + 1;
+        struct pollfd ready = { .fd = hung_up ? -1 : c->socket, .events = POLLIN };
+        poll(&ready, 1, (int)(hung_up ? 1 : left_ms < HA_PROCESS_SLICE_MS ? left_ms : HA_PROCESS_SLICE_MS));
+    }
+}
+
+enum ha_status ha_child_call(struct ha_child *c, void *arg, const struct ha_piece *pieces, const char *const *names,
+                             size_t count, struct ha_why *why)
+{
+    struct call call = { .arg = arg, .count = pieces ? count : 0 };
+    siginfo_t how;
+    if (call.count > PIECES_MAX) return ha_why(why, HA_ERROR, "%zu buffers, and %d can be guarded", count, PIECES_MAX);
+    if (call.count) memcpy(call.piece, pieces, count * sizeof *pieces);
+    if (c->pid && ha_process_gone(c->pid, &how))
+        return died(c, why, "%s, after the answer to the last call", ha_process_text(&how).text);
+    if (!c->pid) HA_TRY(begin(c, why));
+    /* where this fails the process is about to be gone, and await says how */
+    while (send(c->socket, &call, sizeof call, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;
+    return await(c, &call, names, why);
+}
+
+enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_work *work, size_t room_bytes,
+                               struct ha_why *why)
+{
+    struct ha_child *c = *child = calloc(1, sizeof *c);
+    if (!c) return ha_why(why, HA_ERROR, "out of memory");
+    void *p = mmap(NULL, room_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        free(c);
+        *child = NULL;
+        return ha_why(why, HA_ERROR, "no %zu bytes to share with a process: %s", room_bytes, strerror(errno));
+    }
+    madvise(p, room_bytes, MADV_DONTDUMP);
+    c->work = *work;
+    c->room = (struct ha_room){ p, room_bytes };
+    return HA_OK;
+}
+
+struct ha_room ha_child_room(const struct ha_child *c) { return c->room; }
+
+void ha_child_destroy(struct ha_child *c)
+{
+    if (!c) return;
+    ha_child_end(c);
+    munmap(c->room.base, c->room.bytes);
+    free(c);
+}

@@ -1,0 +1,73 @@
+#ifndef HA_LSE_MERGE_DRAW_H
+#define HA_LSE_MERGE_DRAW_H
+
+/* What the fills draw and write. Everything random follows from a row's (seed, index). */
+
+#include "harness/api/merge_suite.h"
+#include "harness/base/rng.h"
+
+#include <math.h>
+
+enum ha_draw { HA_DRAW_SCORE, HA_DRAW_VALUE, HA_DRAW_CUT, HA_DRAW_LSE, HA_DRAW_SUM, HA_DRAW_CHOICE };
+enum { HA_DRAW_KINDS = 8, HA_DRAW_ROW = 1024 }; /* counters of a state's or a token's values lie this far apart */
+
+static inline uint64_t ha_draw_stream(uint64_t index, enum ha_draw what) { return index * HA_DRAW_KINDS + what; }
+static inline double ha_draw_normal(const struct ha_merge_row *r, enum ha_draw what, size_t i)
+{
+    return (double)ha_rng_normal(r->seed, ha_draw_stream(r->index, what), i);
+}
+static inline double ha_draw_uniform(const struct ha_merge_row *r, enum ha_draw what, size_t i)
+{
+    return (double)ha_rng_uniform(r->seed, ha_draw_stream(r->index, what), i);
+}
+static inline size_t ha_draw_below(const struct ha_merge_row *r, enum ha_draw what, size_t i, size_t n)
+{
+    return (size_t)ha_rng_below(r->seed, ha_draw_stream(r->index, what), i, n);
+}
+
+/* Component i of state m, before it is scaled: normal. */
+static inline double ha_draw_value(const struct ha_merge_row *r, size_t m, size_t i)
+{
+    return ha_draw_normal(r, HA_DRAW_VALUE, m * HA_DRAW_ROW + i);
+}
+
+static inline void ha_row_values(struct ha_merge_row *r, size_t m, double scale)
+{
+    for (size_t i = 0; i < r->dim; i++) r->o[m * r->dim + i] = scale * ha_draw_value(r, m, i);
+}
+
+static inline void ha_row_constant(struct ha_merge_row *r, size_t m, double x)
+{
+    for (size_t i = 0; i < r->dim; i++) r->o[m * r->dim + i] = x;
+}
+
+/* A state with this LSE, normal values, and a sum between 1 and 8. */
+static inline void ha_row_state(struct ha_merge_row *r, size_t m, double lse)
+{
+    r->lse[m] = lse;
+    r->sum[m] = 1 + 7 * ha_draw_uniform(r, HA_DRAW_SUM, m);
+    ha_row_values(r, m, 1);
+}
+
+static inline void ha_row_empty(struct ha_merge_row *r, size_t m, double garbage)
+{
+    r->lse[m] = -HUGE_VAL;
+    r->sum[m] = 1;
+    ha_row_constant(r, m, garbage);
+}
+
+static inline void ha_row_swap(struct ha_merge_row *r, size_t a, size_t b)
+{
+    const double lse = r->lse[a], sum = r->sum[a];
+    r->lse[a] = r->lse[b];
+    r->lse[b] = lse;
+    r->sum[a] = r->sum[b];
+    r->sum[b] = sum;
+    for (size_t i = 0; i < r->dim; i++) {
+        const double o = r->o[a * r->dim + i];
+        r->o[a * r->dim + i] = r->o[b * r->dim + i];
+        r->o[b * r->dim + i] = o;
+    }
+}
+
+#endif

@@ -1,0 +1,415 @@
+#include "suites/merge/judge.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/why.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The oracle's answer for one row, for one set of roundings. */
+struct ha_merge_want {
+    struct ha_merge_bound asked;
+    bool known;
+    struct ha_ref_state state; /* o and bound: [dim] of the rows' memory */
+};
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+/* a row's o, lse, sum, whole_o, full_o, full_slack */
+static size_t row_doubles(const struct ha_merge_shape *s) { return s->states * s->dim + 2 * s->states + 3 * s->dim; }
+
+enum { NUMBERS_MOST = 1 << 26 }; /* in some gigabytes */
+
+enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_merge_shape *s, struct ha_why *why)
+{
+    const size_t n = s->tokens * s->heads, each = 2 * row_doubles(s) + 2 * s->dim;
+    *rows = (struct ha_merge_rows){ .count = n, .states = s->states, .dim = s->dim };
+    if (n * s->states * s->dim > NUMBERS_MOST)
+        return ha_why(why, HA_ERROR, "%zu rows of %zu states of %zu are more than %d numbers: ask for fewer rows", n,
+                      s->states, s->dim, NUMBERS_MOST);
+    const size_t nodes = 2 * s->states, doubles = n * each + nodes * 2 * s->dim + 3 * s->dim;
+    rows->row = calloc(n, sizeof *rows->row);
+    rows->handed = calloc(n, sizeof *rows->handed);
+    rows->want = calloc(n, sizeof *rows->want);
+    rows->node = calloc(nodes + 1, sizeof *rows->node);
+    rows->memory = malloc(doubles * sizeof(double));
+    if (!rows->row || !rows->handed || !rows->want || !rows->node || !rows->memory) {
+        ha_merge_rows_free(rows);
+        return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states of %zu", n, s->states, s->dim);
+    }
+    double *p = rows->memory;
+    for (size_t r = 0; r < n; r++) {
+        for (int k = 0; k < 2; k++) {
+            struct ha_merge_row *row = k ? &rows->handed[r] : &rows->row[r];
+            *row = (struct ha_merge_row){
+                .states = s->states, .dim = s->dim, .form = s->form, .dtype = s->dtype, .index = r
+            };
+            row->o = p;
+            row->lse = row->o + s->states * s->dim;
+            row->sum = row->lse + s->states;
+            row->whole_o = row->sum + s->states;
+            row->full_o = row->whole_o + s->dim;
+            row->full_slack = row->full_o + s->dim;
+            p = row->full_slack + s->dim;
+        }
+        rows->want[r].state = (struct ha_ref_state){ .o = p, .bound = p + s->dim, .dim = s->dim };
+        p += 2 * s->dim;
+    }
+    for (size_t i = 0; i < nodes; i++, p += 2 * s->dim)
+        rows->node[i] = (struct ha_ref_state){ .o = p, .bound = p + s->dim, .dim = s->dim, .keys = 1 };
+    rows->o = p;
+    rows->bound = rows->o + s->dim;
+    rows->got = (float *)(void *)(rows->bound + s->dim);
+    rows->other = rows->got + s->dim;
+    return HA_OK;
+}
+
+void ha_merge_rows_free(struct ha_merge_rows *rows)
+{
+    free(rows->row);
+    free(rows->handed);
+    free(rows->want);
+    free(rows->node);
+    free(rows->memory);
+    *rows = (struct ha_merge_rows){ 0 };
+}
+
+struct ha_merge_rows ha_merge_rows_part(const struct ha_merge_rows *rows, size_t first, size_t count)
+{
+    struct ha_merge_rows part = *rows;
+    part.row += first;
+    part.handed += first;
+    part.want += first;
+    part.count = count;
+    for (size_t r = 0; r < count; r++) part.row[r].index = part.handed[r].index = r;
+    return part;
+}
+
+static void copy_states(struct ha_merge_row *to, const struct ha_merge_row *from)
+{
+    memcpy(to->o, from->o, from->states * from->dim * sizeof *to->o);
+    memcpy(to->lse, from->lse, from->states * sizeof *to->lse);
+    memcpy(to->sum, from->sum, from->states * sizeof *to->sum);
+}
+
+void ha_merge_rows_again(const struct ha_merge_rows *rows, struct ha_batch *batch)
+{
+    const struct ha_merge_row *row = rows->planted ? rows->handed : rows->row;
+    for (size_t r = 0; r < rows->count; r++) ha_batch_put(batch, r, &row[r]);
+    ha_batch_seal(batch);
+}
+
+void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch)
+{
+    rows->planted = false;
+    for (size_t r = 0; r < rows->count; r++) rows->want[r].known = false;
+    ha_merge_rows_again(rows, batch);
+}
+
+void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill)(struct ha_merge_row *),
+                          void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
+{
+    for (size_t r = 0; r < rows->count; r++) {
+        struct ha_merge_row *row = &rows->row[r];
+        row->seed = rows->handed[r].seed = seed;
+        row->whole = row->full = false;
+        memset(row->o, 0, row->states * row->dim * sizeof *row->o);
+        memset(row->lse, 0, row->states * sizeof *row->lse);
+        for (size_t m = 0; m < row->states; m++) row->sum[m] = 1;
+        fill(row);
+        rows->want[r].known = false;
+        copy_states(&rows->handed[r], row);
+    }
+    for (size_t r = 0; r < rows->count && plant; r++) plant(&rows->handed[r], &rows->row[(r + 1) % rows->count]);
+}
+
+void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
+                        void (*fill)(struct ha_merge_row *),
+                        void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
+{
+    ha_merge_rows_preset(rows, seed, fill, plant);
+    rows->planted = plant != NULL;
+    ha_merge_rows_again(rows, batch);
+}
+
+/* ---- the oracle -------------------------------------------------------------------------- */
+
+/* the states in an order: out is one of the nodes, or made of all at once */
+static void merge_nodes(const struct ha_merge_shape *s, struct ha_ref_state *node, const struct ha_merge_bound *bound,
+                        struct ha_ref_state *out)
+{
+    if (s->order == HA_ORDER_FLAT || s->states < 2) {
+        ha_ref_merge(node, s->states, bound, out);
+        return;
+    }
+    for (size_t i = 0; i + 1 < s->states; i++) {
+        /* ha_order_pairs, without its array */
+        const bool tree = s->order == HA_ORDER_TREE;
+        const size_t a = tree ? 2 * i : i ? s->states + i - 1 : 0, b = tree ? 2 * i + 1 : i + 1;
+        const struct ha_ref_state two[2] = { node[a], node[b] };
+        ha_ref_merge(two, 2, bound, i + 2 == s->states ? out : &node[s->states + i]);
+    }
+}
+
+/* Rounding of a state to storage, which the oracle is told of where the states come from tokens. */
+static void as_stored(const struct ha_merge_shape *s, const struct ha_merge_row *row, size_t m, struct ha_ref_state *x)
+{
+    const double u = 0x1.0002p-24, u_o = s->dtype == HA_F32 ? u : ha_dtype_unit(s->dtype) * 1.0001;
+    const double eta = s->dtype == HA_F32 ? 0x1p-149 : ha_dtype_eta(s->dtype), max = row->lse[m] - log(row->sum[m]);
+    x->lse_bound = s->form == HA_FORM_MAX_SUM ? u * fabs(max) + u : u * fabs(row->lse[m]) + 0x1p-149;
+    for (size_t i = 0; i < s->dim; i++) x->bound[i] = u_o * fabs(x->o[i]) + eta;
+}
+
+/* truth: the states in binary64 with the rounding of storage; else the states as they are stored. */
+static void ask(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r, const struct ha_merge_bound *bound,
+                bool truth, struct ha_ref_state *out)
+{
+    const struct ha_merge_shape *s = &batch->shape;
+    struct ha_ref_state *node = rows->node;
+    float lse, sum;
+    for (size_t m = 0; m < s->states; m++) {
+        node[m].keys = 1;
+        node[m].lse_bound = 0;
+        if (truth) {
+            memcpy(node[m].o, rows->row[r].o + m * s->dim, s->dim * sizeof(double));
+            node[m].lse = rows->row[r].lse[m];
+            node[m].sum = rows->row[r].sum[m];
+            node[m].max = node[m].lse - log(node[m].sum);
+            as_stored(s, &rows->row[r], m, &node[m]);
+            continue;
+        }
+        ha_batch_get(batch, m, r, rows->other, &lse, &sum);
+        for (size_t i = 0; i < s->dim; i++) node[m].o[i] = (double)rows->other[i];
+        memset(node[m].bound, 0, s->dim * sizeof(double));
+        if (s->plus_inf && lse == INFINITY) lse = -INFINITY;
+        node[m].lse = ha_form_decode(s->form, lse, sum);
+        node[m].max = (double)lse;
+        node[m].sum = (double)sum;
+    }
+    merge_nodes(s, node, bound, out);
+}
+
+/* ---- the verdict ------------------------------------------------------------------------- */
+
+static double ratio_of(double got, double want, double bound)
+{
+    if (isnan(want)) return isnan(got) ? 0 : HUGE_VAL; /* NaN is due, and must not be lost */
+    if (got == want) return isnan(bound) ? HUGE_VAL : 0;
+    if (bound == HUGE_VAL && isinf(want))
+        return isnan(got) ? 0 : HUGE_VAL; /* infinity times a weight that underflows */
+    if (bound == HUGE_VAL) return isfinite(got) ? 0 : HUGE_VAL;
+    const double ratio = fabs(got - want) / bound;
+    return ratio >= 0 ? ratio : HUGE_VAL;
+}
+
+struct answer {
+    enum ha_form form;
+    enum ha_dtype dtype;
+    const float *o;
+    float raw_lse, raw_sum;
+    double lse;
+};
+
+/* Of (max, sum) the difference is taken apart: beside a huge maximum the sum would be lost. No keys: the sum is 0. */
+static double lse_ratio(const struct answer *got, const struct ha_ref_state *want)
+{
+    if (got->form == HA_FORM_MAX_SUM && want->max == -HUGE_VAL && !(got->raw_sum == 0)) return HUGE_VAL;
+    if (got->form != HA_FORM_MAX_SUM || !isfinite(want->max) || !isfinite(got->raw_lse))
+        return ratio_of(got->lse, want->lse, want->lse_bound);
+    return ratio_of((double)got->raw_lse - want->max + log((double)got->raw_sum / want->sum), 0, want->lse_bound);
+}
+
+static void keep(struct ha_judgement *j, size_t r, size_t element, double ratio, double got, double want, double bound,
+                 const char *against)
+{
+    const bool bad = !(ratio <= 1);
+    if (bad) j->status = HA_FAIL;
+    if (!(ratio > j->ratio) && (j->against || !bad)) return;
+    j->ratio = ratio;
+    j->row = r;
+    j->element = element;
+    j->got = got;
+    j->want = want;
+    j->bound = bound;
+    j->against = against;
+}
+
+/* An element as it is compared. Weights that are not divided by their sum may take a result that fits beyond the type's
+ * range: there infinity stands for the least number that rounds to it, which the bound reaches or does not. */
+static double element_of(const struct answer *got, size_t i, double want, double bound)
+{
+    static const double overflows[] = { [HA_F32] = 0x1.ffffffp127, [HA_F16] = 65520, [HA_BF16] = 0x1.ffp127 };
+    const double x = (double)got->o[i];
+    return isinf(x) && isfinite(want) && bound < HUGE_VAL && got->form == HA_FORM_DIRECT
+               ? copysign(overflows[got->dtype], x)
+               : x;
+}
+
+/* the worst element of the row */
+static double compare(struct ha_judgement *j, size_t r, const struct answer *got, const struct ha_ref_state *want,
+                      const double *slack, bool with_lse, const char *against)
+{
+    double worst = 0;
+    size_t at = want->dim;
+    if (with_lse) worst = lse_ratio(got, want);
+    for (size_t i = 0; i < want->dim; i++) {
+        const double bound = want->bound[i] + (slack ? slack[i] : 0);
+        const double o = element_of(got, i, want->o[i], bound);
+        /* no worse, and no NaN or infinity anywhere */
+        if (fabs(o - want->o[i]) <= worst * bound && bound < HUGE_VAL) continue;
+        const double x = ratio_of(o, want->o[i], bound);
+        if (x > worst) {
+            worst = x;
+            at = i;
+        }
+    }
+    const bool lse = at == want->dim;
+    if (worst > 0 || isnan(worst))
+        keep(j, r, at, worst, lse ? got->lse : (double)got->o[at], lse ? want->lse : want->o[at],
+             (lse ? want->lse_bound : want->bound[at]) + (slack && !lse ? slack[at] : 0), against);
+    return worst;
+}
+
+static bool same_bits(const float *a, const float *b, size_t n) { return memcmp(a, b, n * sizeof *a) == 0; }
+
+static void refuse(struct ha_judgement *j, size_t r, size_t element, double got, double want, const char *against)
+{
+    keep(j, r, element, HUGE_VAL, got, want, 0, against);
+}
+
+/* o is the exact result, which the type can hold */
+static void exact(struct ha_judgement *j, size_t r, const struct answer *got, const double *want,
+                  const struct ha_merge_shape *s)
+{
+    for (size_t i = 0; i < s->dim; i++)
+        if ((double)got->o[i] != (double)ha_round((float)want[i], s->dtype)) {
+            refuse(j, r, i, (double)got->o[i], want[i], "the exact result");
+            return;
+        }
+}
+
+/* Where the bound is infinite: between the least and the largest value. Weights that are used as they are may add up to
+ * anything there. */
+static void ranged(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
+                   const struct answer *got, const struct ha_ref_state *want)
+{
+    double *low = rows->o, *high = rows->bound;
+    float lse, sum;
+    bool any = false;
+    for (size_t i = 0; i < rows->dim; i++) {
+        any |= want->bound[i] == HUGE_VAL && isfinite(want->o[i]);
+        low[i] = HUGE_VAL;
+        high[i] = -HUGE_VAL;
+    }
+    if (!any || got->form == HA_FORM_DIRECT) return;
+    for (size_t m = 0; m < rows->states; m++) {
+        ha_batch_get(batch, m, r, rows->other, &lse, &sum);
+        if (lse == -INFINITY || (batch->shape.plus_inf && lse == INFINITY)) continue;
+        for (size_t i = 0; i < rows->dim; i++) {
+            low[i] = fmin(low[i], (double)rows->other[i]);
+            high[i] = fmax(high[i], (double)rows->other[i]);
+        }
+    }
+    for (size_t i = 0; i < rows->dim; i++) {
+        const double o = (double)got->o[i], slack = 1e-3 * fmax(fabs(low[i]), fabs(high[i])) + (double)FLT_MIN;
+        if (want->bound[i] < HUGE_VAL || !isfinite(want->o[i]) || (o >= low[i] - slack && o <= high[i] + slack))
+            continue;
+        refuse(j, r, i, o, want->o[i], "the range of the values");
+        return;
+    }
+}
+
+/* all bits of the result are those in rows->other, lse and sum */
+static void same(struct ha_judgement *j, struct ha_merge_rows *rows, size_t r, const struct answer *got, float lse,
+                 float sum, const char *as)
+{
+    for (size_t i = 0; i < rows->dim; i++) {
+        if (same_bits(&rows->other[i], &got->o[i], 1)) continue;
+        refuse(j, r, i, (double)got->o[i], (double)rows->other[i], as);
+        return;
+    }
+    if (!same_bits(&lse, &got->raw_lse, 1) || !same_bits(&sum, &got->raw_sum, 1))
+        refuse(j, r, rows->dim, (double)got->raw_lse, (double)lse, as);
+}
+
+static void copied(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
+                   const struct answer *got)
+{
+    float lse = -INFINITY, sum;
+    for (size_t m = 0; m < rows->states && (lse == -INFINITY || lse == INFINITY); m++)
+        ha_batch_get(batch, m, r, rows->other, &lse, &sum);
+    if (isfinite(lse)) same(j, rows, r, got, lse, sum, "the one state that has keys, bit for bit");
+}
+
+static void commuted(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
+                     const struct answer *got)
+{
+    float lse, sum;
+    ha_batch_get(batch, HA_RESULT, r - 1, rows->other, &lse, &sum);
+    same(j, rows, r, got, lse, sum, "the same states in the other order, bit for bit");
+}
+
+static bool same_bound(const struct ha_merge_bound *a, const struct ha_merge_bound *b)
+{
+    return a->form == b->form && a->exp_eps == b->exp_eps && a->log_eps == b->log_eps
+           && a->depth_extra == b->depth_extra && a->rescales == b->rescales && a->u_o == b->u_o
+           && a->eta_o == b->eta_o;
+}
+
+void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
+                  enum ha_must must, const struct ha_merge_traits *traits)
+{
+    const struct ha_merge_shape *s = &batch->shape;
+    const struct ha_merge_bound bound = ha_bound_merge(traits, s->form, s->dtype);
+    const struct ha_merge_row *row = &rows->row[r];
+    struct ha_merge_want *want = &rows->want[r];
+    struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
+    double worst = 0;
+
+    ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
+    got.lse = ha_form_decode(s->form, got.raw_lse, got.raw_sum);
+
+    struct ha_ref_state *told = &want->state;
+    if (!want->known || !same_bound(&bound, &want->asked)) {
+        ask(batch, rows, r, &bound, must == HA_MUST_FAIL, told);
+        want->asked = bound;
+        want->known = true;
+    }
+    worst = compare(j, r, &got, told, NULL, true,
+                    must == HA_MUST_FAIL ? "the states before the planted error" : "the states as stored");
+    ranged(j, batch, rows, r, &got, told);
+
+    if (row->whole) {
+        /* of the oracle's answer only the bound is of use here */
+        struct ha_ref_state all = { .o = rows->o, .bound = rows->bound, .dim = s->dim };
+        ask(batch, rows, r, &bound, true, &all);
+        all.o = row->whole_o;
+        all.lse = all.max = row->whole_lse;
+        all.sum = 1;
+        worst = fmax(worst, compare(j, r, &got, &all, NULL, true, "attention over all tokens"));
+        if (row->full) {
+            all.o = row->full_o;
+            compare(j, r, &got, &all, row->full_slack, false, "full attention, within the certificate");
+        }
+    }
+    if (must == HA_MUST_EXACT) exact(j, r, &got, row->whole ? row->whole_o : told->o, s);
+    if (must == HA_MUST_COPY) copied(j, batch, rows, r, &got);
+    if (must == HA_MUST_COMMUTE && traits->commutes && r % 2 && s->states == 2) commuted(j, batch, rows, r, &got);
+
+    j->rows++;
+    if (worst == 0) j->exact++;
+    else if (worst <= 1) j->bin[(int)fmax(0, fmin(HA_RATIO_BINS - 1, HA_RATIO_BINS + ilogb(worst)))]++;
+}
+
+void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *from)
+{
+    const struct ha_judgement old = *into;
+    const bool worse = from->against && (!old.against || !(from->ratio <= old.ratio));
+    if (worse) *into = *from;
+    into->status = old.status == HA_FAIL ? HA_FAIL : from->status;
+    into->rows = old.rows + from->rows;
+    into->exact = old.exact + from->exact;
+    for (size_t i = 0; i < HA_RATIO_BINS; i++) into->bin[i] = old.bin[i] + from->bin[i];
+}

@@ -1,0 +1,55 @@
+#ifndef HA_MERGE_JUDGE_H
+#define HA_MERGE_JUDGE_H
+
+/* Was a batch merged right? */
+
+#include "harness/api/reference.h"
+#include "suites/merge/batch.h"
+
+enum { HA_RATIO_BINS = 24 }; /* bin i: ratios from 2^(i-24) to 2^(i-23); bin 0: and below; the last one: 1, too */
+
+/* The rows of a batch in binary64; handed is what is stored (the same unless an error is planted). */
+struct ha_merge_rows {
+    size_t count, states, dim;
+    bool planted; /* handed is what is stored */
+    struct ha_merge_row *row, *handed;
+    struct ha_merge_want *want; /* the oracle's answers, asked for once for each rounding */
+    struct ha_ref_state *node;  /* [2 * states] scratch: the nodes of an order */
+    double *o, *bound;          /* scratch: [dim] */
+    float *got, *other;         /* scratch: [dim] */
+    void *memory;               /* of all the numbers */
+};
+enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_merge_shape *shape, struct ha_why *why);
+/* Presets and fills every row, plants the error (plant may be NULL), stores all in the batch and seals it. */
+void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
+                        void (*fill)(struct ha_merge_row *),
+                        void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
+/* its first half: the numbers alone, nothing stored */
+void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill)(struct ha_merge_row *),
+                          void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
+/* Rows [first, first + count) as rows of their own, numbered from 0; not to be freed. */
+struct ha_merge_rows ha_merge_rows_part(const struct ha_merge_rows *rows, size_t first, size_t count);
+/* rows that the caller filled himself: stores them and seals */
+void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch);
+/* the rows of the last fill or store, into another batch of the same shape */
+void ha_merge_rows_again(const struct ha_merge_rows *rows, struct ha_batch *batch);
+void ha_merge_rows_free(struct ha_merge_rows *rows);
+
+struct ha_judgement {
+    enum ha_status status; /* HA_OK or HA_FAIL */
+    double ratio;          /* the worst err/bound of any element */
+    size_t row, element;   /* where; element == dim: the LSE */
+    double got, want, bound;
+    const char *against; /* what it was compared with: "the states as stored", "attention over all tokens", ... */
+    uint64_t rows, exact,
+        bin[HA_RATIO_BINS]; /* rows judged; those without any error; the others by their worst ratio */
+};
+
+/* Judges row r of a merged batch and keeps the worst in j, which starts zeroed. traits: of the merge, for the bound.
+ * must: HA_MUST_FAIL is judged as HA_MUST_BOUND against rows->row, the truth, and not against what was handed over. */
+void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
+                  enum ha_must must, const struct ha_merge_traits *traits);
+/* adds up, and keeps the worse of the two */
+void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *from);
+
+#endif

@@ -1,0 +1,128 @@
+#include "suites/merge/plugin_parts.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/registry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Once in the life of the process. */
+static enum ha_status load(struct ha_plugin *p, struct ha_why *why)
+{
+    static struct ha_kernels kernels;
+    if (p->api) return HA_OK;
+    const struct ha_device_api *api;
+    HA_TRY(ha_plugin_load(p->path, &api, why));
+    if (!ha_plugin_merges_only(api)) {
+        HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
+        HA_TRY(api->open(&p->device, &(struct ha_device_config){ .kernels = &kernels, .wait_limit_ns = p->limit_ns },
+                         why));
+    }
+    p->api = api;
+    return HA_OK;
+}
+
+static enum ha_status ask(const struct ha_plugin *p, struct ha_plugin_request *r)
+{
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    p->api->info(p->device, &info);
+    memcpy(&r->info, &info, sizeof info);
+    r->library = ha_plugin_merges_only(p->api);
+    r->merges = p->api->merge != NULL;
+    r->attends = p->api->attend != NULL;
+    snprintf(r->name, sizeof r->name, "%s", p->api->name);
+    return HA_OK;
+}
+
+/* What an entry returned, as a verdict on the stranger: an error of its own is a refusal. */
+static enum ha_status judge(enum ha_status st, const char *entry, struct ha_why *why)
+{
+    static const char *const name[] = { "HA_OK", "HA_FAIL", "HA_WAIVED", "HA_ERROR" };
+    const int code = (int)st;
+    if (code < HA_OK || code > HA_ERROR)
+        return ha_why(why, HA_ERROR, "%s returned %d, which is no status", entry, code);
+    if (st == HA_OK) return HA_OK;
+    return ha_why(why, st == HA_WAIVED ? HA_WAIVED : HA_FAIL, "refused: %s returned %s", entry, name[code]);
+}
+
+static enum ha_status merge(struct ha_plugin *p, struct ha_batch *batch, struct ha_why *why)
+{
+    if (!p->api->merge) return ha_why(why, HA_WAIVED, "it offers no merge");
+    if (p->device) {
+        struct ha_room unused;
+        if (!p->merger.run) HA_TRY(ha_subject_device(&p->merger, p->api->name, p->api, p->device, why));
+        HA_TRY(p->merger.room(&p->merger, (size_t)(batch->end - batch->begin), &unused,
+                              why)); /* its memory, as large as the batch */
+        return p->merger.run(&p->merger, batch, why);
+    }
+    for (size_t i = 0; i < batch->calls_count; i++) HA_TRY(judge(p->api->merge(NULL, &batch->calls[i]), "merge", why));
+    return HA_OK;
+}
+
+/* The arguments as they are where the block lies at `to`. */
+static void shift(struct ha_device_seq *s, size_t count, const unsigned char *from, unsigned char *to)
+{
+#define HA_SHIFT(p) ((p) = (p) ? (void *)(to + ((const unsigned char *)(p)-from)) : NULL)
+    for (size_t i = 0; i < count; i++) {
+        HA_SHIFT(s[i].q);
+        HA_SHIFT(s[i].o);
+        HA_SHIFT(s[i].lse);
+        HA_SHIFT(s[i].weights);
+        for (size_t k = 0; k < s[i].runs_count; k++) {
+            HA_SHIFT(s[i].runs[k].k);
+            HA_SHIFT(s[i].runs[k].v);
+        }
+    }
+#undef HA_SHIFT
+}
+
+static enum ha_status attend_there(struct ha_plugin *p, const struct ha_plugin_request *r, struct ha_stream *stream,
+                                   unsigned char *there, struct ha_device_seq *seqs, struct ha_why *why)
+{
+    const struct ha_device_api *api = p->api;
+    struct ha_device_attend args = r->attend;
+    const size_t bytes = (size_t)(r->end - r->begin), at = (size_t)(r->out - r->begin);
+    memcpy(seqs, args.seqs, args.batch * sizeof *seqs);
+    shift(seqs, args.batch, r->begin, there);
+    args.seqs = seqs;
+    enum ha_status st = api->copy(stream, there, r->begin, bytes, HA_H2D);
+    if (st == HA_OK) st = api->attend(stream, &args);
+    if (st == HA_OK) st = api->copy(stream, r->out, there + at, bytes - at, HA_D2H);
+    const enum ha_status done = api->stream_sync(stream);
+    if (st == HA_OK) st = done;
+    const char *failure = st == HA_OK ? NULL : api->failure(p->device);
+    return st == HA_OK ? HA_OK : ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "attend was refused");
+}
+
+static enum ha_status attend(struct ha_plugin *p, const struct ha_plugin_request *r, struct ha_why *why)
+{
+    if (!p->api->attend) return ha_why(why, HA_WAIVED, "it offers no attend");
+    if (!p->device) return judge(p->api->attend(NULL, &r->attend), "attend", why);
+    struct ha_stream *stream = NULL;
+    void *there = NULL;
+    struct ha_device_seq *seqs = malloc(r->attend.batch * sizeof *seqs);
+    enum ha_status st = seqs ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+    if (st == HA_OK) st = p->api->mem_alloc(p->device, HA_MEM_DEVICE, (size_t)(r->end - r->begin), &there, why);
+    if (st == HA_OK) st = p->api->stream_create(p->device, "attend", &stream, why);
+    if (st == HA_OK) st = attend_there(p, r, stream, there, seqs, why);
+    if (stream) p->api->stream_destroy(stream);
+    if (there) p->api->mem_free(p->device, HA_MEM_DEVICE, there);
+    free(seqs);
+    return st;
+}
+
+enum ha_status ha_plugin_serve(void *self, void *arg, struct ha_why *why)
+{
+    struct ha_plugin *p = self;
+    struct ha_plugin_request *r = arg;
+    HA_TRY(load(p, why));
+    switch (r->op) {
+    case HA_PLUGIN_ASK: return ask(p, r);
+    case HA_PLUGIN_MERGE: return merge(p, r->batch, why);
+    case HA_PLUGIN_ATTEND: return attend(p, r, why);
+    }
+    return HA_ERROR;
+}

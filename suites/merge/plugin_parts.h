@@ -1,0 +1,45 @@
+#ifndef HA_MERGE_PLUGIN_PARTS_H
+#define HA_MERGE_PLUGIN_PARTS_H
+
+/* The two sides of a plugin: the program's, and the process that has loaded it. */
+
+#include "suites/merge/child.h"
+#include "suites/merge/subject.h"
+#include "harness/engine/plugin.h"
+
+enum ha_plugin_op { HA_PLUGIN_ASK, HA_PLUGIN_MERGE, HA_PLUGIN_ATTEND };
+enum { HA_PLUGIN_REQUEST_BYTES = 4096 }; /* the first of the room; the batch follows */
+
+/* Lies in the room. */
+struct ha_plugin_request {
+    enum ha_plugin_op op;
+    /* ASK is answered with these */
+    bool library, merges, attends;
+    char name[64];
+    struct ha_device_info info;
+    /* MERGE */
+    struct ha_batch *batch;
+    /* ATTEND: all that args point to lies in [begin, end), in one piece; what is written, from `out` on */
+    struct ha_device_attend attend;
+    unsigned char *begin, *out, *end;
+};
+
+struct ha_plugin {
+    char path[HA_PLUGIN_PATH_MAX];
+    uint64_t limit_ns;
+    struct ha_child *child;
+    struct ha_plugin_request *request;
+    struct ha_room room; /* behind the request */
+    size_t used;         /* of it, by the last batch */
+    bool library, attends;
+    struct ha_device_info info;
+    /* in the child alone */
+    const struct ha_device_api *api;
+    struct ha_device *device;
+    struct ha_subject merger; /* of the device */
+};
+
+/* Serves a request, in the child. self: the plugin. */
+enum ha_status ha_plugin_serve(void *self, void *request, struct ha_why *why);
+
+#endif

@@ -1,0 +1,341 @@
+#include "suites/merge/replay.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/numeric.h"
+#include "harness/base/safetensors.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+#include "suites/merge/traits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { META_MAX = 64, CHUNK_ROWS = 64, CHUNK_ELEMENTS = 1 << 18 };
+
+static const char *const form_words[] = { "natural", "base2", "direct", "max_sum",
+                                          NULL }; /* as the enums are numbered */
+static const char *const order_words[] = { "flat", "chain", "tree", NULL };
+static const char *const layout_words[] = { "tokens_heads", "heads_tokens", NULL };
+static const char *const empty_words[] = { "-inf", "+inf", NULL };
+
+/* The tensors of a file; those of the LSE kind are [states][tokens][heads] or, heads first, [states][heads][tokens]. */
+enum { T_O, T_LSE, T_SUM, T_MERGED_O, T_MERGED_LSE, T_MERGED_SUM, T_COUNT };
+enum { KIND_O, KIND_LSE, KIND_SUM };
+static const struct {
+    const char *name;
+    int kind;
+    bool merged;
+} tensors[T_COUNT] = {
+    { "o", KIND_O, false },       { "lse", KIND_LSE, false },       { "sum", KIND_SUM, false },
+    { "merged_o", KIND_O, true }, { "merged_lse", KIND_LSE, true }, { "merged_sum", KIND_SUM, true },
+};
+
+static const struct {
+    enum ha_tensor_type type;
+    enum ha_dtype dtype;
+    const char *name;
+} types[] = { { HA_T_F32, HA_F32, "F32" }, { HA_T_F16, HA_F16, "F16" }, { HA_T_BF16, HA_BF16, "BF16" } };
+enum { TYPES = sizeof types / sizeof *types };
+
+static const char *type_name(enum ha_tensor_type t)
+{
+    for (size_t i = 0; i < TYPES; i++)
+        if (types[i].type == t) return types[i].name;
+    return t == HA_T_F64 ? "F64" : "of another type";
+}
+
+static size_t kind_bytes(int kind, enum ha_dtype dtype)
+{
+    return kind == KIND_O ? ha_dtype_bytes(dtype) : sizeof(float);
+}
+
+/* The shape that a tensor must have; returns the number of dimensions. */
+static size_t dims_of(size_t t, const struct ha_merge_shape *s, size_t dim[4])
+{
+    const bool heads_first = tensors[t].kind != KIND_O && s->layout == HA_LAYOUT_HEADS_FIRST;
+    size_t n = 0;
+    if (!tensors[t].merged) dim[n++] = s->states;
+    dim[n++] = heads_first ? s->heads : s->tokens;
+    dim[n++] = heads_first ? s->tokens : s->heads;
+    if (tensors[t].kind == KIND_O) dim[n++] = s->dim;
+    return n;
+}
+
+/* where row r of state m lies in a tensor, in elements */
+static size_t element_of(size_t t, const struct ha_merge_shape *s, size_t m, size_t r)
+{
+    const bool heads_first = s->layout == HA_LAYOUT_HEADS_FIRST;
+    const size_t row = tensors[t].kind != KIND_O && heads_first ? r % s->heads * s->tokens + r / s->heads : r;
+    return (m * s->tokens * s->heads + row) * (tensors[t].kind == KIND_O ? s->dim : 1);
+}
+
+/* ---- writing ----------------------------------------------------------------------------- */
+
+static void gather(const struct ha_batch *b, bool merged, void *const *data, float *o)
+{
+    const struct ha_merge_shape *s = &b->shape;
+    const size_t first = merged ? T_MERGED_O : T_O;
+    for (size_t m = 0; m < (merged ? 1 : s->states); m++)
+        for (size_t r = 0; r < s->tokens * s->heads; r++) {
+            float lse, sum;
+            ha_batch_get(b, merged ? HA_RESULT : m, r, o, &lse, &sum);
+            ha_store_row((char *)data[first] + element_of(first, s, m, r) * ha_dtype_bytes(s->dtype), s->dim, s->dtype,
+                         o);
+            ((float *)data[first + 1])[element_of(first + 1, s, m, r)] = lse;
+            if (data[first + 2]) ((float *)data[first + 2])[element_of(first + 2, s, m, r)] = sum;
+        }
+}
+
+enum ha_status ha_replay_write(const char *path, const struct ha_batch *b, bool answered, const char *const *meta,
+                               struct ha_why *why)
+{
+    const struct ha_merge_shape *s = &b->shape;
+    const char *all[META_MAX + 1] = { "form",       ha_form_name(s->form),
+                                      "order",      ha_order_name(s->order),
+                                      "lse_layout", layout_words[s->layout == HA_LAYOUT_HEADS_FIRST],
+                                      "empty",      empty_words[s->plus_inf] };
+    for (size_t n = 8; meta && meta[0] && n + 2 <= META_MAX; meta += 2) {
+        all[n++] = meta[0];
+        all[n++] = meta[1];
+    }
+    struct ha_tensor list[T_COUNT];
+    void *data[T_COUNT] = { NULL };
+    size_t count = 0;
+    float *o = malloc(s->dim * sizeof *o);
+    bool memory = o != NULL;
+    for (size_t t = 0; t < T_COUNT; t++) {
+        if ((tensors[t].merged && !answered) || (tensors[t].kind == KIND_SUM && s->form != HA_FORM_MAX_SUM)) continue;
+        struct ha_tensor *x = &list[count++];
+        *x = (struct ha_tensor){ .name = tensors[t].name,
+                                 .type = tensors[t].kind == KIND_O ? types[s->dtype].type : HA_T_F32 };
+        x->dims = dims_of(t, s, x->dim);
+        x->bytes = kind_bytes(tensors[t].kind, s->dtype);
+        for (size_t i = 0; i < x->dims; i++) x->bytes *= x->dim[i];
+        x->data = data[t] = malloc(x->bytes + 1);
+        memory = memory && data[t];
+    }
+    enum ha_status st = memory ? HA_OK : ha_why(why, HA_ERROR, "%s: no memory to write it", path);
+    if (st == HA_OK) {
+        gather(b, false, data, o);
+        if (answered) gather(b, true, data, o);
+        st = ha_safetensors_write(path, list, count, all, why);
+    }
+    for (size_t t = 0; t < T_COUNT; t++) free(data[t]);
+    free(o);
+    return st;
+}
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+struct dims_text {
+    char text[8 * 22 + 3];
+};
+static struct dims_text dims_text(const size_t *dim, size_t dims)
+{
+    struct dims_text t = { "[" };
+    size_t at = 1;
+    for (size_t i = 0; i < dims; i++)
+        at += (size_t)snprintf(t.text + at, sizeof t.text - at, "%s%zu", i ? ", " : "", dim[i]);
+    snprintf(t.text + at, sizeof t.text - at, "]");
+    return t;
+}
+
+/* Tensor t as a shape needs it. */
+static enum ha_status tensor_find(const struct ha_safetensors *file, const char *name, size_t t,
+                                  const struct ha_merge_shape *s, const struct ha_tensor **out, struct ha_why *why)
+{
+    const struct ha_tensor *x = *out = ha_safetensors_find(file, tensors[t].name);
+    const enum ha_tensor_type type = tensors[t].kind == KIND_O ? types[s->dtype].type : HA_T_F32;
+    size_t dim[4], dims = dims_of(t, s, dim);
+    if (!x)
+        return ha_why(why, HA_ERROR, "%s: there is no tensor '%s', %s %s", name, tensors[t].name, type_name(type),
+                      dims_text(dim, dims).text);
+    if (x->type != type || x->dims != dims || memcmp(x->dim, dim, dims * sizeof *dim) != 0)
+        return ha_why(why, HA_ERROR, "%s: tensor '%s' is %s %s; it must be %s %s", name, tensors[t].name,
+                      type_name(x->type), dims_text(x->dim, x->dims).text, type_name(type), dims_text(dim, dims).text);
+    return HA_OK;
+}
+
+/* one row of a tensor, which may lie unaligned in the file, to its place in a state; `from` rows before it are
+ * elsewhere */
+static void scatter(const struct ha_tensor *x, size_t t, const struct ha_merge_shape *file, size_t m, size_t r,
+                    const struct ha_merge_state *to, const struct ha_merge_shape *s, size_t at)
+{
+    const size_t e = kind_bytes(tensors[t].kind, s->dtype), token = at / s->heads, head = at % s->heads;
+    const char *from = (const char *)x->data + element_of(t, file, m, r) * e;
+    const size_t lse = token * to->lse_token_stride + head * to->lse_head_stride;
+    if (tensors[t].kind == KIND_O)
+        memcpy((char *)to->o + (token * to->o_token_stride + head * to->o_head_stride) * e, from, s->dim * e);
+    else memcpy((tensors[t].kind == KIND_LSE ? to->lse : to->sum) + lse, from, e);
+}
+
+static bool has_sum(const struct ha_merge_shape *s) { return s->form == HA_FORM_MAX_SUM; }
+
+enum ha_status ha_replay_read_answer(const char *path, struct ha_batch *b, struct ha_why *why)
+{
+    const struct ha_merge_shape *s = &b->shape;
+    struct ha_safetensors *file;
+    const struct ha_tensor *x[T_COUNT] = { NULL };
+    HA_TRY(ha_safetensors_open(&file, path, why));
+    enum ha_status st = HA_OK;
+    for (size_t t = T_MERGED_O; t < T_COUNT && st == HA_OK; t++)
+        if (tensors[t].kind != KIND_SUM || has_sum(s)) st = tensor_find(file, path, t, s, &x[t], why);
+    for (size_t t = T_MERGED_O; t < T_COUNT && st == HA_OK; t++)
+        for (size_t r = 0; x[t] && r < s->tokens * s->heads; r++) scatter(x[t], t, s, 0, r, &b->out, s, r);
+    ha_safetensors_close(file);
+    return st;
+}
+
+/* ---- judging ----------------------------------------------------------------------------- */
+
+struct replay {
+    struct ha_merge_shape shape;
+    struct ha_merge_traits traits;
+    const struct ha_tensor *x[T_COUNT];
+};
+
+/* a key of the metadata, one of words; missing: the first */
+static enum ha_status word_read(const struct ha_safetensors *file, const char *name, const char *key,
+                                const char *const *words, unsigned *out, struct ha_why *why)
+{
+    const char *value = ha_safetensors_meta(file, key);
+    for (*out = 0; value && words[*out]; ++*out)
+        if (!strcmp(words[*out], value)) return HA_OK;
+    if (!value) return HA_OK;
+    ha_unknown(why, key, value, words);
+    return ha_why_prefix(why, HA_ERROR, "%s: __metadata__", name);
+}
+
+static enum ha_status eps_read(const struct ha_safetensors *file, const char *name, const char *key, double *out,
+                               struct ha_why *why)
+{
+    const char *value = ha_safetensors_meta(file, key);
+    *out = 0x1p-23;
+    if (!value || ha_eps_parse(key, value, out, why) == HA_OK) return HA_OK;
+    return ha_why_prefix(why, HA_ERROR, "%s: __metadata__", name);
+}
+
+/* The shape, from tensor o. */
+static enum ha_status shape_read(const struct ha_safetensors *file, const char *name, struct ha_merge_shape *s,
+                                 struct ha_why *why)
+{
+    static const struct {
+        const char *what;
+        size_t max;
+    } limit[4] = {
+        { "states", HA_STATES_MAX }, { "tokens", SIZE_MAX }, { "heads", SIZE_MAX }, { "dim", HA_REF_DIM_MAX }
+    };
+    const struct ha_tensor *o = ha_safetensors_find(file, "o");
+    if (!o)
+        return ha_why(why, HA_ERROR, "%s: there is no tensor 'o', [states][tokens][heads][dim], F32, F16 or BF16",
+                      name);
+    size_t type = 0;
+    while (type < TYPES && types[type].type != o->type) type++;
+    if (type == TYPES)
+        return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s; it must be F32, F16 or BF16", name, type_name(o->type));
+    s->dtype = types[type].dtype;
+    if (o->dims != 4)
+        return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s; it must have four dimensions, [states][tokens][heads][dim]",
+                      name, dims_text(o->dim, o->dims).text);
+    for (size_t i = 0; i < 4; i++) {
+        if (!o->dim[i])
+            return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s: no %s", name, dims_text(o->dim, 4).text, limit[i].what);
+        if (o->dim[i] > limit[i].max)
+            return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s: %zu %s, and %zu are the most", name,
+                          dims_text(o->dim, 4).text, o->dim[i], limit[i].what, limit[i].max);
+    }
+    s->states = o->dim[0];
+    s->tokens = o->dim[1];
+    s->heads = o->dim[2];
+    s->dim = o->dim[3];
+    return HA_OK;
+}
+
+static enum ha_status replay_read(const struct ha_safetensors *file, const char *name, struct replay *p,
+                                  struct ha_why *why)
+{
+    struct ha_merge_shape *s = &p->shape;
+    unsigned form, order, layout, empty;
+    *p = (struct replay){ .traits = { .forms = 15u, .dtypes = 7u, .aliases = 7u } };
+    HA_TRY(word_read(file, name, "form", form_words, &form, why));
+    HA_TRY(word_read(file, name, "order", order_words, &order, why));
+    HA_TRY(word_read(file, name, "lse_layout", layout_words, &layout, why));
+    HA_TRY(word_read(file, name, "empty", empty_words, &empty, why));
+    HA_TRY(eps_read(file, name, "exp_eps", &p->traits.exp_eps, why));
+    HA_TRY(eps_read(file, name, "log_eps", &p->traits.log_eps, why));
+    HA_TRY(shape_read(file, name, s, why));
+    s->form = (enum ha_form)form;
+    s->order = (enum ha_order)order;
+    s->layout = layout ? HA_LAYOUT_HEADS_FIRST : HA_LAYOUT_PACKED;
+    s->plus_inf = empty == 1;
+    for (size_t t = T_O; t < T_COUNT; t++)
+        if (tensors[t].kind != KIND_SUM || has_sum(s)) HA_TRY(tensor_find(file, name, t, s, &p->x[t], why));
+    return HA_OK;
+}
+
+/* `count` rows from row `first` on, as tokens of one head, in a batch of their own */
+static enum ha_status rows_judge(const struct replay *p, size_t first, size_t count, const struct ha_room *room,
+                                 struct ha_judgement *j, struct ha_why *why)
+{
+    struct ha_merge_shape s = p->shape;
+    struct ha_merge_rows rows;
+    struct ha_judgement here = { .status = HA_OK };
+    s.tokens = count;
+    s.heads = 1;
+    s.layout = HA_LAYOUT_PACKED;
+    struct ha_batch *b = ha_batch_make(room, &s);
+    if (!b) return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states", count, s.states);
+    const enum ha_status st = ha_merge_rows_make(&rows, &s, why);
+    if (st == HA_OK) {
+        for (size_t r = 0; r < count; r++)
+            for (size_t m = 0; m < s.states; m++)
+                for (size_t t = T_O; t < T_MERGED_O; t++)
+                    if (p->x[t]) scatter(p->x[t], t, &p->shape, m, first + r, &b->in[m], &s, r);
+        ha_batch_seal(b);
+        for (size_t r = 0; r < count; r++) {
+            for (size_t t = T_MERGED_O; t < T_COUNT; t++)
+                if (p->x[t]) scatter(p->x[t], t, &p->shape, 0, first + r, &b->out, &s, r);
+            ha_judge_row(&here, b, &rows, r, HA_MUST_BOUND, &p->traits);
+        }
+        here.row += first;
+        ha_judgement_join(j, &here);
+        ha_merge_rows_free(&rows);
+    }
+    ha_batch_free(b);
+    return st;
+}
+
+static enum ha_status replay_judge(const struct ha_safetensors *file, const char *name, struct ha_merge_shape *shape,
+                                   struct ha_judgement *j, struct ha_why *why)
+{
+    struct replay p;
+    struct ha_room room;
+    HA_TRY(replay_read(file, name, &p, why));
+    *shape = p.shape;
+    const size_t rows = p.shape.tokens * p.shape.heads, fit = CHUNK_ELEMENTS / (p.shape.states * p.shape.dim);
+    const size_t most = fit < 1 ? 1 : fit < CHUNK_ROWS ? fit : CHUNK_ROWS;
+    struct ha_merge_shape chunk = p.shape;
+    chunk.tokens = most;
+    chunk.heads = 1;
+    chunk.layout = HA_LAYOUT_PACKED;
+    HA_TRY(ha_room_map(ha_batch_bytes(&chunk), &room, why));
+    enum ha_status st = HA_OK;
+    for (size_t r = 0; r < rows && st == HA_OK; r += most)
+        st = rows_judge(&p, r, rows - r < most ? rows - r : most, &room, j, why);
+    ha_room_unmap(&room);
+    return st == HA_OK ? j->status : ha_why_prefix(why, st, "%s", name);
+}
+
+enum ha_status ha_replay_judge(const char *path, struct ha_merge_shape *shape, struct ha_judgement *j,
+                               struct ha_why *why)
+{
+    struct ha_safetensors *file;
+    *shape = (struct ha_merge_shape){ 0 };
+    *j = (struct ha_judgement){ .status = HA_OK };
+    HA_TRY(ha_safetensors_open(&file, path, why));
+    const enum ha_status st = replay_judge(file, path, shape, j, why);
+    ha_safetensors_close(file);
+    return st;
+}

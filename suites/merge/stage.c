@@ -1,0 +1,81 @@
+#include "suites/merge/stage_parts.h"
+
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+
+#include <stdio.h>
+
+enum ha_status ha_stage_open(struct ha_stage_run *s, const struct ha_room *room)
+{
+    enum ha_status st = HA_OK;
+    s->own_room = !room;
+    if (room) s->room = *room;
+    else st = ha_room_map(ha_batch_bytes(&s->shape), &s->room, s->why);
+    if (st != HA_OK) return st;
+    s->batch = ha_batch_make(&s->room, &s->shape);
+    if (!s->batch) return ha_why(s->why, HA_ERROR, "no memory for the snapshot of a batch");
+    st = ha_merge_rows_make(&s->rows, &s->shape, s->why);
+    if (st == HA_OK) ha_stage_fill(s, s->seed);
+    return st;
+}
+
+void ha_stage_fill(struct ha_stage_run *s, uint64_t seed)
+{
+    ha_merge_rows_fill(&s->rows, s->batch, seed, s->c->fill, NULL);
+}
+
+void ha_stage_close(struct ha_stage_run *s)
+{
+    ha_merge_rows_free(&s->rows);
+    ha_batch_free(s->batch);
+    s->batch = NULL;
+    if (s->own_room) ha_room_unmap(&s->room);
+    s->own_room = false;
+}
+
+enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what)
+{
+    struct ha_judgement j = { .status = HA_OK };
+    for (size_t r = 0; r < s->rows.count; r++) ha_judge_row(&j, s->batch, &s->rows, r, s->c->must, &s->subject->traits);
+    ha_judgement_join(s->j, &j);
+    if (j.status == HA_OK) {
+        const enum ha_status st = ha_batch_intact(s->batch, s->why);
+        return st == HA_OK ? HA_OK : ha_why_prefix(s->why, st, "%s", what);
+    }
+    char element[32] = "LSE";
+    if (j.element < s->shape.dim) snprintf(element, sizeof element, "element %zu", j.element);
+    return ha_why(s->why, HA_FAIL, "%s: row %zu, %s: got %.9g, want %.9g within %.3g (%s)", what, j.row, element, j.got,
+                  j.want, j.bound, j.against ? j.against : "");
+}
+
+enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *subject, enum ha_form form,
+                              enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why)
+{
+    static enum ha_status (*const stages[])(struct ha_stage_run *) = {
+        [HA_STAGE_HUGE] = ha_stage_huge,
+        [HA_STAGE_STREAM] = ha_stage_stream,
+        [HA_STAGE_FLAG] = ha_stage_flag,
+    };
+    struct ha_stage_run s = { .c = c, .subject = subject, .seed = seed, .j = j, .why = why };
+    const bool few = c->rows && c->rows < 12;
+    s.shape = (struct ha_merge_shape){
+        .states = c->states_min > 2 ? c->states_min : 2,
+        .tokens = few ? 1 : 3,
+        .heads = few ? c->rows : 4,
+        .dim = HA_STAGE_DIM,
+        .form = form,
+        .dtype = dtype,
+        .order = HA_ORDER_FLAT,
+        .alias = HA_ALIAS_NONE,
+        .plus_inf = c->plus_inf,
+        .layout = subject->traits.lse_order == HA_LSE_HEADS_TOKENS ? HA_LAYOUT_HEADS_FIRST : HA_LAYOUT_PACKED,
+    };
+    why->text[0] = 0;
+    if (c->stage == HA_STAGE_PLAIN || c->stage > HA_STAGE_FLAG || s.shape.states > HA_STAGE_STATES_MAX)
+        return ha_why(why, HA_ERROR, "case %s is no stage of at most %d states", c->name, HA_STAGE_STATES_MAX);
+    const char *unfit = ha_subject_unfit(subject, &s.shape);
+    if (unfit) return ha_why(why, HA_WAIVED, "%s", unfit);
+    const enum ha_status st = stages[c->stage](&s);
+    if (st == HA_FAIL) j->status = HA_FAIL;
+    return st;
+}

@@ -1,0 +1,121 @@
+/* One state comes from a CPU thread into mapped memory and is announced by a flag. Flag before data is a mistake
+ * that is made on purpose: whoever sees nothing then, does not see it elsewhere. */
+
+#include "suites/merge/stage_parts.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
+
+enum { LINE = 64, POISON = 0xFF };
+
+struct writer {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes;
+    uint32_t *flag;
+    bool flag_first;
+    sem_t merged; /* with the flag first, the data comes after the merge, however long that takes */
+};
+
+static void *write_state(void *arg)
+{
+    struct writer *w = arg;
+    if (w->flag_first) {
+        __atomic_store_n(w->flag, 1, __ATOMIC_RELEASE);
+        while (sem_wait(&w->merged) != 0) continue;
+        memcpy(w->to, w->from, w->bytes);
+        return NULL;
+    }
+    ha_stage_sleep();
+    memcpy(w->to, w->from, w->bytes);
+    __atomic_store_n(w->flag, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* The result lies in the batch. mapped: a block and the flag behind it. */
+static enum ha_status merge_announced(struct ha_stage_run *s, struct ha_stage_device *d, unsigned char *mapped,
+                                      bool flag_first)
+{
+    const char *what = flag_first ? "flag before data" : "data before flag";
+    struct writer w = { .to = mapped, .from = s->batch->snapshot, .bytes = d->bytes, .flag_first = flag_first };
+    pthread_t thread;
+    w.flag = (uint32_t *)(void *)(mapped + (d->bytes + LINE - 1) / LINE * LINE);
+    HA_TRY(ha_stage_device_poison(s, d));
+    memset(mapped, POISON, d->bytes);
+    __atomic_store_n(w.flag, 0, __ATOMIC_RELEASE);
+    memcpy(d->in, s->batch->snapshot, d->bytes);
+    sem_init(&w.merged, 0, 0);
+    if (pthread_create(&thread, NULL, write_state, &w) != 0) {
+        sem_destroy(&w.merged);
+        return ha_why(s->why, HA_ERROR, "no thread for the CPU's state");
+    }
+    enum ha_status st = ha_stage_device_send(s, d, d->stream);
+    if (st == HA_OK) st = ha_stage_did(s, d->api->flag_wait(d->stream, w.flag, 1), "flag_wait");
+    if (st == HA_OK) st = ha_stage_device_merge(s, d, s->shape.states - 1, mapped);
+    if (st == HA_OK) st = ha_stage_device_fetch(s, d);
+    const enum ha_status end = d->api->stream_sync(d->stream);
+    sem_post(&w.merged);
+    pthread_join(thread, NULL);
+    sem_destroy(&w.merged);
+    HA_TRY(st);
+    HA_TRY(ha_stage_did(s, end, what));
+    return ha_stage_device_finish(s, d, what);
+}
+
+/* Poison is NaN in every number, and NaN in a state gives NaN: in all elements of all rows. */
+static enum ha_status poison_seen(struct ha_stage_run *s)
+{
+    struct ha_judgement j = { .status = HA_OK };
+    float o[HA_STAGE_DIM], lse, sum;
+    for (size_t r = 0; r < s->rows.count; r++) {
+        ha_judge_row(&j, s->batch, &s->rows, r, s->c->must, &s->subject->traits);
+        ha_batch_get(s->batch, HA_RESULT, r, o, &lse, &sum);
+        size_t i = 0;
+        while (i < s->shape.dim && isnan(o[i])) i++;
+        if (i == s->shape.dim && isnan(lse)) continue;
+        const double got = i < s->shape.dim ? (double)o[i] : (double)lse;
+        *s->j = (struct ha_judgement){ .status = HA_FAIL,
+                                       .ratio = HUGE_VAL,
+                                       .row = r,
+                                       .element = i,
+                                       .got = got,
+                                       .want = (double)NAN,
+                                       .against = "NaN, which the buffer was poisoned with",
+                                       .rows = s->j->rows,
+                                       .exact = s->j->exact };
+        return ha_why(s->why, HA_FAIL,
+                      "flag before data: the poisoned buffer was not seen: row %zu, element %zu is %.9g, not NaN", r, i,
+                      got);
+    }
+    if (j.status == HA_FAIL) return ha_batch_intact(s->batch, s->why);
+    return ha_why(s->why, HA_FAIL, "flag before data: the poisoned buffer was not seen: the result was judged right");
+}
+
+static enum ha_status both_orders(struct ha_stage_run *s, struct ha_stage_device *d, unsigned char *mapped)
+{
+    HA_TRY(merge_announced(s, d, mapped, false));
+    HA_TRY(ha_stage_judge(s, "data before flag"));
+    HA_TRY(merge_announced(s, d, mapped, true));
+    return poison_seen(s);
+}
+
+enum ha_status ha_stage_flag(struct ha_stage_run *s)
+{
+    struct ha_stage_device d = { .api = NULL };
+    struct ha_why why = { "" };
+    void *mapped = NULL;
+    enum ha_status st = ha_stage_device_open(s, &d);
+    if (st == HA_OK && !d.api->flag_wait) st = ha_why(s->why, HA_WAIVED, "the device does not offer flag_wait");
+    if (st == HA_OK && d.api->mem_alloc(d.device, HA_MEM_MAPPED, d.bytes + 2 * LINE, &mapped, &why) != HA_OK)
+        st = ha_why(s->why, HA_WAIVED, "needs mapped memory: %.400s", why.text);
+    if (st == HA_OK) st = both_orders(s, &d, mapped);
+    if (mapped) d.api->mem_free(d.device, HA_MEM_MAPPED, mapped);
+    ha_stage_device_close(&d);
+    ha_stage_close(s);
+    return st;
+}

@@ -1,0 +1,174 @@
+#include "suites/merge/subject.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ha_subject_unfit(const struct ha_subject *x, const struct ha_merge_shape *s)
+{
+    const struct ha_merge_traits *t = &x->traits;
+    const size_t at_once = s->order == HA_ORDER_FLAT ? s->states : 2;
+    if (!(t->forms >> s->form & 1u)) return "does not merge this form";
+    if (!(t->dtypes >> s->dtype & 1u)) return "does not take this type of o";
+    if (!(x->orders >> s->order & 1u)) return "is not driven in this order";
+    if (!(x->layouts >> s->layout & 1u)) return "does not take this layout";
+    if (!(t->aliases >> s->alias & 1u)) return "does not allow the output to be that state";
+    if (t->states_max && at_once > t->states_max) return "does not merge so many states at once";
+    if (t->states_max == 2 && s->states < 2) return "merges two states, not one";
+    return NULL;
+}
+
+void ha_subject_close(struct ha_subject *x)
+{
+    if (x->close) x->close(x);
+    *x = (struct ha_subject){ 0 };
+}
+
+/* the layouts that the traits leave */
+static unsigned layouts_of(const struct ha_merge_traits *t)
+{
+    unsigned all = 1u << HA_LAYOUT_WINDOW | 1u << HA_LAYOUT_PACKED;
+    if (t->lse_order == HA_LSE_HEADS_TOKENS) all = 1u << HA_LAYOUT_HEADS_FIRST;
+    if (t->lse_order == HA_LSE_ANY) all |= 1u << HA_LAYOUT_HEADS_FIRST;
+    if (t->lse_order == HA_LSE_ANY && t->o_strides) all |= 1u << HA_LAYOUT_PADDED;
+    return all;
+}
+
+void ha_subject_describe(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits)
+{
+    *out = (struct ha_subject){ .traits = *traits, .orders = 7u, .layouts = layouts_of(traits) };
+    snprintf(out->name, sizeof out->name, "%s", name);
+}
+
+/* ---- a function in this process ---------------------------------------------------------- */
+
+struct direct {
+    void (*merge)(const struct ha_merge *);
+};
+
+static enum ha_status run_direct(struct ha_subject *x, struct ha_batch *batch, struct ha_why *why)
+{
+    const struct direct *own = x->own;
+    (void)why;
+    for (size_t i = 0; i < batch->calls_count; i++) own->merge(&batch->calls[i]);
+    return HA_OK;
+}
+
+static void close_direct(struct ha_subject *x) { free(x->own); }
+
+enum ha_status ha_subject_direct(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits,
+                                 void (*merge)(const struct ha_merge *), struct ha_why *why)
+{
+    struct direct *own = malloc(sizeof *own);
+    if (!own) return ha_why(why, HA_ERROR, "out of memory");
+    *own = (struct direct){ merge };
+    ha_subject_describe(out, name, traits);
+    out->run = run_direct;
+    out->close = close_direct;
+    out->own = own;
+    return HA_OK;
+}
+
+/* ---- a device ---------------------------------------------------------------------------- */
+
+struct on_device {
+    struct ha_stream *stream;
+    struct ha_room pinned;
+    unsigned char *memory;
+    size_t bytes;
+};
+
+static void free_buffers(struct ha_subject *x)
+{
+    struct on_device *own = x->own;
+    if (own->pinned.base) x->api->mem_free(x->device, HA_MEM_PINNED, own->pinned.base);
+    if (own->memory) x->api->mem_free(x->device, HA_MEM_DEVICE, own->memory);
+    own->pinned = (struct ha_room){ 0 };
+    own->memory = NULL;
+    own->bytes = 0;
+}
+
+static enum ha_status device_room(struct ha_subject *x, size_t bytes, struct ha_room *room, struct ha_why *why)
+{
+    struct on_device *own = x->own;
+    if (own->bytes < bytes) {
+        void *pinned = NULL, *memory = NULL;
+        free_buffers(x);
+        HA_TRY(x->api->mem_alloc(x->device, HA_MEM_PINNED, bytes, &pinned, why));
+        own->pinned = (struct ha_room){ pinned, bytes };
+        HA_TRY(x->api->mem_alloc(x->device, HA_MEM_DEVICE, bytes, &memory, why));
+        own->memory = memory;
+        own->bytes = bytes;
+    }
+    *room = own->pinned;
+    return HA_OK;
+}
+
+/* the state as it lies on the device: the same offset in the same bytes */
+static struct ha_merge_state there(const struct ha_batch *batch, unsigned char *memory, struct ha_merge_state s)
+{
+    s.o = memory + ((unsigned char *)s.o - batch->begin);
+    s.lse = (void *)(memory + ((unsigned char *)s.lse - batch->begin));
+    if (s.sum) s.sum = (void *)(memory + ((unsigned char *)s.sum - batch->begin));
+    return s;
+}
+
+static enum ha_status call_device(struct ha_subject *x, const struct ha_batch *batch, const struct ha_merge *call)
+{
+    const struct on_device *own = x->own;
+    struct ha_merge args = *call;
+    struct ha_merge_state few[16], *states = args.states_count <= 16 ? few : malloc(args.states_count * sizeof *states);
+    if (!states) return HA_ERROR;
+    for (size_t i = 0; i < args.states_count; i++) states[i] = there(batch, own->memory, call->states[i]);
+    args.states = states;
+    args.out = there(batch, own->memory, call->out);
+    const enum ha_status st = x->api->merge(own->stream, &args);
+    if (states != few) free(states);
+    return st;
+}
+
+static enum ha_status run_device(struct ha_subject *x, struct ha_batch *batch, struct ha_why *why)
+{
+    struct on_device *own = x->own;
+    const struct ha_device_api *api = x->api;
+    const size_t bytes = (size_t)(batch->end - batch->begin);
+    enum ha_status st = api->copy(own->stream, own->memory, batch->begin, bytes, HA_H2D);
+    for (size_t i = 0; i < batch->calls_count && st == HA_OK; i++) st = call_device(x, batch, &batch->calls[i]);
+    if (st == HA_OK) st = api->copy(own->stream, batch->begin, own->memory, bytes, HA_D2H);
+    const enum ha_status done = api->stream_sync(own->stream);
+    if (st == HA_OK) st = done;
+    const char *failure = st == HA_OK ? NULL : api->failure(x->device);
+    return st == HA_OK ? HA_OK
+                       : ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "the merge was refused");
+}
+
+static void close_device(struct ha_subject *x)
+{
+    struct on_device *own = x->own;
+    if (own->stream) x->api->stream_destroy(own->stream);
+    free_buffers(x);
+    free(own);
+}
+
+enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const struct ha_device_api *api,
+                                 struct ha_device *device, struct ha_why *why)
+{
+    struct ha_device_info info = { 0 };
+    struct on_device *own = calloc(1, sizeof *own);
+    if (!own) return ha_why(why, HA_ERROR, "out of memory");
+    api->info(device, &info);
+    ha_subject_describe(out, name, &info.merge);
+    out->room = device_room;
+    out->run = run_device;
+    out->close = close_device;
+    out->own = own;
+    out->api = api;
+    out->device = device;
+    const enum ha_status st = api->merge ? api->stream_create(device, "merge", &own->stream, why)
+                                         : ha_why(why, HA_WAIVED, "device %s offers no merge", api->name);
+    if (st != HA_OK) ha_subject_close(out);
+    return st;
+}

@@ -1,0 +1,44 @@
+#ifndef HA_MERGE_SUBJECT_H
+#define HA_MERGE_SUBJECT_H
+
+/* Whoever merges: our kernels, a device, a defect, a stranger's plugin or command. A subject is used by one
+ * thread at a time; several may be opened on the same device. */
+
+#include "harness/api/device.h"
+#include "suites/merge/batch.h"
+
+struct ha_subject {
+    char name[64];
+    struct ha_merge_traits traits;
+    unsigned orders;  /* bits of enum ha_order that it can be driven in */
+    unsigned layouts; /* bits of enum ha_layout */
+    bool elsewhere;   /* run copies the batch: a state cannot lie outside of [begin, end) */
+    /* Memory for a batch, the subject's, valid until its next call or close; NULL: any memory will do. */
+    enum ha_status (*room)(struct ha_subject *self, size_t bytes, struct ha_room *room, struct ha_why *why);
+    /* Merges in place of the batch's pieces. HA_FAIL: it refused (an answer). HA_WAIVED: it does not do such a
+     * batch. HA_ERROR: it crashed, hung, or answered what is no answer; the next run starts afresh. */
+    enum ha_status (*run)(struct ha_subject *self, struct ha_batch *batch, struct ha_why *why);
+    void (*close)(struct ha_subject *self);
+    void *own;                       /* the implementation's */
+    const struct ha_device_api *api; /* with an open device: for the stages that need streams; else NULL */
+    struct ha_device *device;
+};
+
+/* Why this subject cannot be asked for this shape, or NULL. */
+const char *ha_subject_unfit(const struct ha_subject *subject, const struct ha_merge_shape *shape);
+void ha_subject_close(struct ha_subject *subject);
+/* Sets name and traits, and the orders and layouts that the traits leave; the rest is 0. */
+void ha_subject_describe(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits);
+
+/* A merge in host memory, called directly. */
+enum ha_status ha_subject_direct(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits,
+                                 void (*merge)(const struct ha_merge *), struct ha_why *why);
+/* A device that is open; the subject does not close it. */
+enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const struct ha_device_api *api,
+                                 struct ha_device *device, struct ha_why *why);
+/* A shared object, loaded and called in a child process. limit_ns: for one run. */
+enum ha_status ha_subject_plugin(struct ha_subject *out, const char *path, uint64_t limit_ns, struct ha_why *why);
+/* `sh -c "COMMAND IN OUT"` for each batch: it reads the safetensors IN and writes OUT (docs/merging.md). */
+enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint64_t limit_ns, struct ha_why *why);
+
+#endif

@@ -1,0 +1,45 @@
+#ifndef HA_MERGE_TASK_H
+#define HA_MERGE_TASK_H
+
+/* What there is to merge: a case, or random rows, in one shape. */
+
+#include "suites/merge/id.h"
+
+/* The forms that random rows are merged in, each in every type of o. */
+struct ha_merge_kind {
+    const char *name;
+    enum ha_form form;
+    enum ha_order order;
+    bool in_place; /* out is the first or the last state, by turns */
+};
+extern const struct ha_merge_kind ha_merge_kinds[];
+enum { HA_MERGE_KINDS = 6 };
+
+struct ha_merge_task {
+    const struct ha_merge_case *c; /* NULL: random */
+    size_t item;                   /* index of the case, or of kind x type */
+    struct ha_merge_shape shape;
+    uint64_t seed;
+    size_t row; /* the only one of interest, or SIZE_MAX */
+};
+
+struct ha_merge_tasks {
+    struct ha_merge_task *task;
+    size_t count, room;
+};
+/* Every case of the suite in each form and type, with every number of states that it allows and the other axes by
+ * turns, as far as `only` allows it; cases in order. Those whose stage is not plain have one task for each form and
+ * type. */
+enum ha_status ha_merge_tasks_of_cases(struct ha_merge_tasks *tasks, const struct ha_merge_suite *suite,
+                                       const struct ha_merge_id *only, uint64_t seed, struct ha_why *why);
+void ha_merge_tasks_free(struct ha_merge_tasks *tasks);
+
+/* Batch i of random rows of a kind and type: 256 of them. */
+struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, size_t kind, enum ha_dtype dtype,
+                                          const struct ha_merge_id *only, uint64_t seed, uint64_t i);
+/* whether the id leaves this kind and type in */
+bool ha_merge_random_fits(size_t kind, enum ha_dtype dtype, const struct ha_merge_id *only);
+/* the string that runs it again; r: the row, or SIZE_MAX */
+void ha_merge_task_print(const struct ha_merge_task *task, const char *by, size_t r, char out[HA_MERGE_ID_MAX]);
+
+#endif

@@ -1,0 +1,639 @@
+/* The attention of all our kernels and of the host device passes every case; each broken one fails the case that is
+ * there for it. */
+
+#include "suites/merge/attention.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/clock.h"
+#include "harness/base/registry.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool small;
+
+static size_t case_named(const char *name)
+{
+    for (size_t i = 0; i < ha_attention_cases_count; i++)
+        if (!strcmp(ha_attention_cases[i].name, name)) return i;
+    fail_msg("no case %s", name);
+    return 0;
+}
+
+/* ---- what is right passes. Where the sanitizers make it slow, each subject takes a quarter of the cases, another than
+ * the one before. */
+
+enum { SHARES = 4 };
+static size_t share;
+
+static void passes(const struct ha_attention_subject *subject, const char *waived)
+{
+    const uint64_t begin = ha_now_ns();
+    uint64_t rows = 0;
+    double worst = 0;
+    for (size_t i = 0; i < ha_attention_cases_count; i++) {
+        struct ha_attention_result r;
+        struct ha_why why = { "" };
+        if (small && (i + share) % SHARES) continue;
+        const enum ha_status status = ha_attention_check(subject, i, 1, &r, &why);
+        if (waived && !strcmp(waived, ha_attention_cases[i].name)) {
+            assert_int_equal(status, HA_WAIVED);
+            continue;
+        }
+        if (status != HA_OK) fail_msg("%s: %s", subject->name, why.text);
+        assert_true(r.rows > 0 && r.ratio >= 0 && r.ratio <= 1);
+        printf("%s %-16s %6llu rows, worst error / bound %.3f\n", subject->name, ha_attention_cases[i].name,
+               (unsigned long long)r.rows, r.ratio);
+        rows += r.rows;
+        worst = r.ratio > worst ? r.ratio : worst;
+    }
+    printf("%s: %llu rows, worst error / bound %.3f, %.2f s\n", subject->name, (unsigned long long)rows, worst,
+           (double)(ha_now_ns() - begin) * 1e-9);
+    share++;
+}
+
+static void kernels_pass(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ha_kernels_count; i++) {
+        struct ha_kernels k;
+        struct ha_why why;
+        if (!ha_kernels_all[i]->attend_chunk && !ha_kernels_all[i]->absent) continue; /* another table's */
+        if (ha_kernels_resolve(ha_kernels_all[i]->name, &k, &why) != HA_OK) {
+            printf("not tested: %s\n", why.text);
+            continue;
+        }
+        passes(&(struct ha_attention_subject){ .name = k.name, .kernels = &k }, NULL);
+    }
+}
+
+static struct ha_kernels best_kernels(void)
+{
+    struct ha_kernels k;
+    struct ha_why why;
+    if (ha_kernels_resolve(NULL, &k, &why) != HA_OK) fail_msg("%s", why.text);
+    return k;
+}
+
+static void host_device_passes(void **state)
+{
+    (void)state;
+    const struct ha_kernels k = best_kernels();
+    const struct ha_device_config config = { .kernels = &k };
+    const struct ha_device_api *api = ha_devices_all[0];
+    struct ha_device *device;
+    struct ha_why why;
+    if (api->open(&device, &config, &why) != HA_OK) fail_msg("%s", why.text);
+    passes(&(struct ha_attention_subject){ .name = api->name, .api = api, .device = device }, NULL);
+    api->close(device);
+}
+
+/* ---- a library that only attends, in host memory */
+
+static void library_info(struct ha_device *device, struct ha_device_info *info)
+{
+    assert_null(device);
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++) info->profile[t] = best_kernels().profile;
+}
+
+static enum ha_status library_attend(struct ha_stream *stream, const struct ha_device_attend *a)
+{
+    assert_null(stream);
+    const struct ha_kernels k = best_kernels();
+    const size_t group = a->q_heads / a->kv_heads;
+    for (size_t b = 0; b < a->batch; b++)
+        for (size_t h = 0; h < a->kv_heads; h++) {
+            const struct ha_device_seq *s = &a->seqs[b];
+            const size_t head = h * group;
+            struct ha_rows runs[HA_RUNS_MAX];
+            for (size_t r = 0; r < s->runs_count; r++) {
+                assert_null(s->runs[r].index);
+                runs[r] = s->runs[r];
+                runs[r].k = (const char *)runs[r].k + h * s->k_head_bytes;
+                runs[r].v = (const char *)runs[r].v + h * s->v_head_bytes;
+            }
+            struct ha_attend one = {
+                .q = s->q + head * a->head_dim,
+                .q_len = a->q_len,
+                .group = group,
+                .head_dim = a->head_dim,
+                .q_token_stride = a->q_heads * a->head_dim,
+                .q_head_stride = a->head_dim,
+                .runs = runs,
+                .runs_count = s->runs_count,
+                .dtype = a->dtype,
+                .scale = a->scale,
+                .causal = a->causal,
+                .o = s->o + head * a->head_dim,
+                .lse = s->lse + head,
+                .lse_token_stride = a->q_heads,
+                .lse_head_stride = 1,
+                .weights = s->weights ? s->weights + head * s->weights_stride : NULL,
+                .weights_stride = s->weights_stride,
+            };
+            one.scratch = aligned_alloc(64, k.attend_scratch_bytes(&one) + 64);
+            assert_non_null(one.scratch);
+            k.attend(&k, &one);
+            free(one.scratch);
+        }
+    return HA_OK;
+}
+
+static const struct ha_device_api library = {
+    .abi = HA_DEVICE_ABI,
+    .struct_bytes = sizeof library,
+    .name = "library",
+    .info = library_info,
+    .attend = library_attend,
+};
+
+static void library_passes(void **state)
+{
+    (void)state;
+    passes(&(struct ha_attention_subject){ .name = "library", .api = &library }, "split_and_merge");
+}
+
+static void what_cannot_be_judged_says_so(void **state)
+{
+    (void)state;
+    struct ha_device_api api = library;
+    const struct ha_attention_subject subject = { .name = "mine", .api = &api };
+    struct ha_attention_result r;
+    struct ha_why why;
+    api.attend = NULL;
+    assert_int_equal(ha_attention_check(&subject, 0, 1, &r, &why), HA_WAIVED);
+    assert_string_equal(why.text, "mine: attend is not offered");
+    api = library;
+    api.info = NULL;
+    assert_int_equal(ha_attention_check(&subject, 0, 1, &r, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "mine: no info"));
+}
+
+/* ---- what is broken is caught. All wrap the best kernels' attend. */
+
+static struct ha_kernels right;
+
+static void attend_right(const struct ha_attend *a) { right.attend(&right, a); }
+
+static float *o_of(const struct ha_attend *a, size_t t, size_t g)
+{
+    return a->o + t * a->q_token_stride + g * a->q_head_stride;
+}
+static float *lse_of(const struct ha_attend *a, size_t t, size_t g)
+{
+    return a->lse + t * a->lse_token_stride + g * a->lse_head_stride;
+}
+
+#define FOR_ROWS(a, t, g)                   \
+    for (size_t t = 0; t < (a)->q_len; t++) \
+        for (size_t g = 0; g < (a)->group; g++)
+
+static void base2_lse(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    FOR_ROWS(a, t, g) * lse_of(a, t, g) *= 1.44269504f;
+}
+
+/* the same, over runs that may be changed */
+static struct ha_attend with_runs(const struct ha_attend *a, struct ha_rows *runs)
+{
+    struct ha_attend x = *a;
+    memcpy(runs, a->runs, a->runs_count * sizeof *runs);
+    x.runs = runs;
+    return x;
+}
+
+static void dropped_token(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    struct ha_rows runs[HA_RUNS_MAX];
+    const struct ha_attend x = with_runs(a, runs);
+    for (size_t r = 0; r < a->runs_count; r++)
+        if (runs[r].keys > 1 && !(a->causal && r + 1 == a->runs_count && runs[r].keys <= a->q_len)) {
+            runs[r].keys--;
+            runs[r].index = runs[r].index ? runs[r].index + 1 : NULL;
+            if (!runs[r].index) {
+                runs[r].k = (const char *)runs[r].k + runs[r].k_stride_bytes;
+                runs[r].v = (const char *)runs[r].v + runs[r].v_stride_bytes;
+            }
+            break;
+        }
+    attend_right(&x);
+}
+
+static void lost_tail(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    struct ha_rows runs[HA_RUNS_MAX];
+    const struct ha_attend x = with_runs(a, runs);
+    for (size_t r = 0; r < a->runs_count && !a->causal; r++)
+        if (runs[r].keys > 4096) runs[r].keys = 4096;
+    attend_right(&x);
+}
+
+static void swallowed_nan(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    FOR_ROWS(a, t, g)
+    {
+        for (size_t d = 0; d < a->head_dim; d++)
+            if (isnan(o_of(a, t, g)[d])) o_of(a, t, g)[d] = 0;
+        if (isnan(*lse_of(a, t, g))) *lse_of(a, t, g) = -INFINITY;
+    }
+}
+
+static void leaking_nan(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    bool any = false;
+    FOR_ROWS(a, t, g) any = any || isnan(o_of(a, t, g)[0]);
+    FOR_ROWS(a, t, g)
+    if (any) o_of(a, t, g)[0] = NAN;
+}
+
+static void empty_lse_zero(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    FOR_ROWS(a, t, g)
+    if (*lse_of(a, t, g) == -INFINITY) *lse_of(a, t, g) = 0;
+}
+
+static void empty_lse_finite(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    FOR_ROWS(a, t, g)
+    if (*lse_of(a, t, g) == -INFINITY) *lse_of(a, t, g) = -1e30f;
+}
+
+static void empty_o_unwritten(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    FOR_ROWS(a, t, g)
+    if (*lse_of(a, t, g) == -INFINITY) memset(o_of(a, t, g), 0xFF, a->head_dim * sizeof(float));
+}
+
+/* only where scores are -inf, not where there is no key: exp(-inf - -inf) */
+static void masked_nan(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    size_t keys = 0;
+    attend_right(a);
+    for (size_t r = 0; r < a->runs_count; r++) keys += a->runs[r].keys;
+    FOR_ROWS(a, t, g)
+    if (keys > 0 && *lse_of(a, t, g) == -INFINITY) *lse_of(a, t, g) = NAN;
+}
+
+static void sentinel(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    FOR_ROWS(a, t, g)
+    if (*lse_of(a, t, g) < -5e4f) {
+        *lse_of(a, t, g) = -INFINITY;
+        memset(o_of(a, t, g), 0, a->head_dim * sizeof(float));
+    }
+}
+
+/* each token by itself, over one key more or less than it may see */
+static void shifted_mask(const struct ha_attend *a, ptrdiff_t by)
+{
+    if (!a->causal || a->weights) {
+        attend_right(a);
+        return;
+    }
+    for (size_t t = 0; t < a->q_len; t++) {
+        struct ha_rows runs[HA_RUNS_MAX];
+        struct ha_attend x = with_runs(a, runs);
+        const ptrdiff_t less = (ptrdiff_t)(a->q_len - 1 - t) - by, keys = (ptrdiff_t)runs[a->runs_count - 1].keys;
+        runs[a->runs_count - 1].keys = (size_t)(less < 0 ? keys : keys - less);
+        x.q_len = 1;
+        x.causal = false;
+        x.q += t * a->q_token_stride;
+        x.o += t * a->q_token_stride;
+        x.lse += t * a->lse_token_stride;
+        attend_right(&x);
+    }
+}
+
+static void mask_sees_next(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    shifted_mask(a, 1);
+}
+
+static void mask_hides_self(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    shifted_mask(a, -1);
+}
+
+static void lse_of_head_0(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    FOR_ROWS(a, t, g) * lse_of(a, t, g) = *lse_of(a, t, 0);
+}
+
+static void scale_off(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    struct ha_attend x = *a;
+    x.scale *= 1.01f;
+    attend_right(&x);
+}
+
+static void weights_summed(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    size_t keys = 0;
+    for (size_t r = 0; r < a->runs_count; r++) keys += a->runs[r].keys;
+    for (size_t g = 0; a->weights && g < a->group; g++)
+        for (size_t j = 0; j < keys; j++) a->weights[g * a->weights_stride + j] *= (float)a->q_len;
+}
+
+static void runs_after_the_first_lost(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    struct ha_attend x = *a;
+    if (a->runs_count > 1 && !a->causal && !a->weights) x.runs_count = 1;
+    attend_right(&x);
+}
+
+static void index_ignored(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    struct ha_rows runs[HA_RUNS_MAX];
+    const struct ha_attend x = with_runs(a, runs);
+    for (size_t r = 0; r < a->runs_count; r++) runs[r].index = NULL;
+    attend_right(&x);
+}
+
+static void lse_packed(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    struct ha_attend x = *a;
+    x.lse_head_stride = 1;
+    x.lse_token_stride = a->group;
+    attend_right(&x);
+}
+
+static void writes_behind(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    o_of(a, a->q_len - 1, a->group - 1)[a->head_dim] = 0;
+}
+
+static void last_row_forgotten(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    attend_right(a);
+    memset(o_of(a, a->q_len - 1, a->group - 1), 0xFF, a->head_dim * sizeof(float));
+}
+
+static void writes_q(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    union {
+        const float *from;
+        float *to;
+    } q = { .from = a->q };
+    attend_right(a);
+    q.to[0] *= 0.5f;
+}
+
+/* ---- ten times the rounding errors, and scores in 20 bits; contexts of 4096 keys and more only, one run */
+
+static bool is_long(const struct ha_attend *a)
+{
+    return a->runs_count == 1 && a->runs[0].keys >= 4096 && a->runs[0].keys < 10000 && !a->causal;
+}
+
+static void tenfold(const struct ha_attend *a, bool of_o, bool of_lse)
+{
+    static double o[HA_REF_DIM_MAX], bound[HA_REF_DIM_MAX], lo[HA_REF_DIM_MAX], hi[HA_REF_DIM_MAX], work[2 * 10000];
+    attend_right(a);
+    if (!is_long(a)) return;
+    const struct ha_bound b = ha_bound_attend(&right.profile, a->head_dim, a->runs[0].keys, 1);
+    FOR_ROWS(a, t, g)
+    {
+        struct ha_ref_state want = { .o = o, .bound = bound, .v_min = lo, .v_max = hi, .dim = a->head_dim };
+        ha_ref_attend(a->q + t * a->q_token_stride + g * a->q_head_stride, a->head_dim, (double)a->scale, &a->runs[0],
+                      a->dtype, &b, work, &want);
+        float *row = o_of(a, t, g), *lse = lse_of(a, t, g);
+        for (size_t d = 0; of_o && d < a->head_dim; d++) row[d] = (float)(o[d] + 10 * ((double)row[d] - o[d]));
+        if (of_lse) *lse = (float)(want.lse + 10 * ((double)*lse - want.lse));
+    }
+}
+
+static void tenfold_o(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    tenfold(a, true, false);
+}
+
+static void tenfold_lse(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    tenfold(a, false, true);
+}
+
+static float in_20_bits(float x)
+{
+    int e;
+    const float m = frexpf(x, &e);
+    return ldexpf(rintf(m * 0x1p20f), e - 20);
+}
+
+static float dot_20_bits(const struct ha_attend *a, const float *q, size_t j)
+{
+    const float *k = (const float *)(const void *)((const char *)a->runs[0].k + j * a->runs[0].k_stride_bytes);
+    float s = 0;
+    for (size_t d = 0; d < a->head_dim; d++) s = in_20_bits(s + in_20_bits(q[d] * k[d]));
+    return s * a->scale;
+}
+
+/* the LSE alone, in f32 */
+static void scores_in_20_bits(const struct ha_kernels *self, const struct ha_attend *a)
+{
+    (void)self;
+    static double s[10000];
+    attend_right(a);
+    if (!is_long(a) || a->dtype != HA_F32) return;
+    FOR_ROWS(a, t, g)
+    {
+        double max = -HUGE_VAL, sum = 0;
+        for (size_t j = 0; j < a->runs[0].keys; j++) {
+            s[j] = (double)dot_20_bits(a, a->q + t * a->q_token_stride + g * a->q_head_stride, j);
+            max = fmax(max, s[j]);
+        }
+        for (size_t j = 0; j < a->runs[0].keys; j++) sum += exp(s[j] - max);
+        *lse_of(a, t, g) = (float)(max + log(sum));
+    }
+}
+
+static void natural_for_base2(const struct ha_merge *args)
+{
+    struct ha_merge x = *args;
+    x.form = x.form == HA_FORM_BASE2 ? HA_FORM_NATURAL : x.form;
+    right.merge(&x);
+}
+
+static const struct {
+    const char *name, *finder;
+    void (*attend)(const struct ha_kernels *, const struct ha_attend *);
+    void (*merge)(const struct ha_merge *);
+} broken[] = {
+    { "base-2 LSE", "one_key", base2_lse, NULL },
+    { "a token dropped", "boundaries", dropped_token, NULL },
+    { "keys after 4096 dropped", "boundaries", lost_tail, NULL },
+    { "NaN swallowed", "nan_key", swallowed_nan, NULL },
+    { "NaN leaks to other rows", "nan_key", leaking_nan, NULL },
+    { "LSE of no keys 0", "no_keys", empty_lse_zero, NULL },
+    { "LSE of no keys -1e30", "no_keys", empty_lse_finite, NULL },
+    { "o of no keys not written", "no_keys", empty_o_unwritten, NULL },
+    { "NaN where all is masked", "all_minus_inf", masked_nan, NULL },
+    { "scores below -5e4 taken for none", "low_scores", sentinel, NULL },
+    { "mask off by one: sees the next token", "causal_append", mask_sees_next, NULL },
+    { "mask off by one: does not see itself", "causal_append", mask_hides_self, NULL },
+    { "LSE of head 0 for all heads", "one_key", lse_of_head_0, NULL },
+    { "scale off by 1%", "equal_scores", scale_off, NULL },
+    { "weights summed, not averaged", "weights", weights_summed, NULL },
+    { "runs after the first lost", "runs", runs_after_the_first_lost, NULL },
+    { "index not followed", "runs", index_ignored, NULL },
+    { "LSE written packed", "strides", lse_packed, NULL },
+    { "a float behind o written", "poisoned_output", writes_behind, NULL },
+    { "last row of o not written", "poisoned_output", last_row_forgotten, NULL },
+    { "q written", "poisoned_output", writes_q, NULL },
+    { "ten times the error of o", "one_sign", tenfold_o, NULL },
+    { "ten times the error of LSE", "one_sign", tenfold_lse, NULL },
+    { "scores in 20 bits", "offset", scores_in_20_bits, NULL },
+    { "base-2 merged as natural", "split_and_merge", NULL, natural_for_base2 },
+};
+
+static void broken_are_caught(void **state)
+{
+    (void)state;
+    right = best_kernels();
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        struct ha_kernels k = right;
+        if (broken[i].attend) k.attend = broken[i].attend;
+        if (broken[i].merge) k.merge = broken[i].merge;
+        const struct ha_attention_subject subject = { .name = "broken", .kernels = &k };
+        struct ha_attention_result r;
+        struct ha_why why = { "" };
+        const enum ha_status status = ha_attention_check(&subject, case_named(broken[i].finder), 1, &r, &why);
+        if (status != HA_FAIL) fail_msg("%s: not caught by %s", broken[i].name, broken[i].finder);
+        printf("%s: %s\n", broken[i].name, why.text);
+    }
+}
+
+/* A profile that claims half the depth of its sums is found out: the bound is tight enough to say so. */
+static void half_the_depth_is_caught(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ha_kernels_count; i++) {
+        struct ha_kernels k;
+        struct ha_attention_result r;
+        struct ha_why why;
+        if (!ha_kernels_all[i]->attend_chunk || ha_kernels_resolve(ha_kernels_all[i]->name, &k, &why) != HA_OK)
+            continue;
+        k.profile.sum_lanes *= 2;
+        k.profile.sum_extra /= 2;
+        const struct ha_attention_subject subject = { .name = k.name, .kernels = &k };
+        assert_int_equal(ha_attention_check(&subject, case_named("one_sign"), 1, &r, &why), HA_FAIL);
+        printf("%s, half the depth: ratio %.2f\n", k.name, r.ratio);
+    }
+}
+
+/* ---- a device that mixes up what only a device has: sequences and KV heads */
+
+static void first_sequence(struct ha_device_seq *seqs, struct ha_device_attend *a)
+{
+    for (size_t b = 1; b < a->batch; b++) {
+        memcpy(seqs[b].runs, seqs[0].runs, sizeof seqs[b].runs);
+        seqs[b].runs_count = seqs[0].runs_count;
+    }
+}
+
+static void first_head(struct ha_device_seq *seqs, struct ha_device_attend *a)
+{
+    for (size_t b = 0; b < a->batch; b++) seqs[b].k_head_bytes = 0;
+}
+
+static void uncausal(struct ha_device_seq *seqs, struct ha_device_attend *a)
+{
+    (void)seqs;
+    a->causal = false;
+}
+
+static void (*confuse)(struct ha_device_seq *seqs, struct ha_device_attend *a);
+
+static enum ha_status confused_attend(struct ha_stream *stream, const struct ha_device_attend *a)
+{
+    struct ha_device_seq seqs[8];
+    struct ha_device_attend x = *a;
+    assert_true(a->batch <= 8);
+    memcpy(seqs, a->seqs, a->batch * sizeof *seqs);
+    x.seqs = seqs;
+    confuse(seqs, &x);
+    return ha_devices_all[0]->attend(stream, &x);
+}
+
+static void confused_devices_are_caught(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *finder;
+        void (*confuse)(struct ha_device_seq *, struct ha_device_attend *);
+    } devices[] = {
+        { "keys of the first sequence for all", "boundaries", first_sequence },
+        { "keys of the first KV head for all", "boundaries", first_head },
+        { "no mask", "causal_append", uncausal },
+    };
+    const struct ha_kernels k = best_kernels();
+    const struct ha_device_config config = { .kernels = &k };
+    struct ha_device_api api = *ha_devices_all[0];
+    struct ha_device *device;
+    struct ha_attention_result r;
+    struct ha_why why;
+    if (api.open(&device, &config, &why) != HA_OK) fail_msg("%s", why.text);
+    api.attend = confused_attend;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        confuse = devices[i].confuse;
+        const struct ha_attention_subject subject = { .name = "confused", .api = &api, .device = device };
+        if (ha_attention_check(&subject, case_named(devices[i].finder), 1, &r, &why) != HA_FAIL)
+            fail_msg("not caught: %s", devices[i].name);
+        printf("%s: %s\n", devices[i].name, why.text);
+    }
+    api.close(device);
+}
+
+int main(int argc, char **argv)
+{
+    small = argc > 1 && strcmp(argv[1], "small") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_pass),
+        cmocka_unit_test(host_device_passes),
+        cmocka_unit_test(library_passes),
+        cmocka_unit_test(what_cannot_be_judged_says_so),
+        cmocka_unit_test(broken_are_caught),
+        cmocka_unit_test(half_the_depth_is_caught),
+        cmocka_unit_test(confused_devices_are_caught),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,305 @@
+/* Rows come back as they were stored from every shape; whatever else a merge writes is seen, and undone. */
+
+#include "suites/merge/judge.h"
+
+#include "harness/base/rng.h"
+#include "kernels/c/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { PAGE = 4096 };
+static const struct ha_merge_traits two_pass = { .exp_eps = 0x1p-22, .log_eps = 0x1p-22 };
+
+static void fill(struct ha_merge_row *row)
+{
+    for (size_t m = 0; m < row->states; m++) {
+        const bool has_keys = (row->index + m) % 5 || m == 1;
+        row->lse[m] = has_keys ? 2 * (double)ha_rng_normal(row->seed, row->index, m) : -HUGE_VAL;
+        row->sum[m] = 1 + (double)ha_rng_uniform(row->seed, row->index, 50 + m);
+        for (size_t i = 0; i < row->dim; i++)
+            row->o[m * row->dim + i] = (double)ha_rng_normal(row->seed, row->index + 1000, m * row->dim + i);
+    }
+}
+
+static struct {
+    struct ha_batch *batch;
+    struct ha_merge_rows rows;
+    struct ha_room room;
+    struct ha_why why;
+} on;
+
+static void open_batch(const struct ha_merge_shape *shape)
+{
+    assert_int_equal(ha_room_map(ha_batch_bytes(shape), &on.room, &on.why), HA_OK);
+    on.batch = ha_batch_make(&on.room, shape);
+    assert_non_null(on.batch);
+    assert_int_equal(ha_merge_rows_make(&on.rows, shape, &on.why), HA_OK);
+    ha_merge_rows_fill(&on.rows, on.batch, 3, fill, NULL);
+}
+static void close_batch(void)
+{
+    ha_batch_free(on.batch);
+    ha_merge_rows_free(&on.rows);
+    ha_room_unmap(&on.room);
+}
+static void merge(void)
+{
+    for (size_t i = 0; i < on.batch->calls_count; i++) ha_c_merge(&on.batch->calls[i]);
+}
+
+/* every shape there is, but for sizes */
+static void each_shape(size_t states, size_t dim, bool plus_inf, void (*f)(const struct ha_merge_shape *))
+{
+    struct ha_merge_shape s = { .states = states, .tokens = 3, .heads = 4, .dim = dim, .plus_inf = plus_inf };
+    for (unsigned i = 0; i < HA_FORM_COUNT * HA_DTYPE_COUNT * HA_ORDER_COUNT * HA_ALIAS_COUNT * HA_LAYOUT_COUNT; i++) {
+        unsigned k = i;
+        s.form = (enum ha_form)(k % HA_FORM_COUNT), k /= HA_FORM_COUNT;
+        s.dtype = (enum ha_dtype)(k % HA_DTYPE_COUNT), k /= HA_DTYPE_COUNT;
+        s.order = (enum ha_order)(k % HA_ORDER_COUNT), k /= HA_ORDER_COUNT;
+        s.alias = (enum ha_alias)(k % HA_ALIAS_COUNT), k /= HA_ALIAS_COUNT;
+        s.layout = (enum ha_layout)k;
+        f(&s);
+    }
+}
+
+static void says(const struct ha_merge_shape *s, const char *what)
+{
+    fail_msg("%zu states of %zu, %s, %s, %s, %s, %s%s: %s", s->states, s->dim, ha_form_name(s->form),
+             ha_dtype_name(s->dtype), ha_order_name(s->order), ha_alias_name(s->alias), ha_layout_name(s->layout),
+             s->plus_inf ? ", +inf" : "", what);
+}
+
+/* ---- right everywhere ---------------------------------------------------------------------- */
+
+static void check_right(const struct ha_merge_shape *s)
+{
+    struct ha_judgement j = { .status = HA_OK };
+    float before[16], after[16], lse[2], sum[2];
+    open_batch(s);
+    for (size_t i = 0; i < on.batch->calls_count && s->alias != HA_ALIAS_NONE; i++) {
+        const struct ha_merge *call = &on.batch->calls[i];
+        const struct ha_merge_state *same = &call->states[s->alias == HA_ALIAS_FIRST ? 0 : call->states_count - 1];
+        if (memcmp(same, &call->out, sizeof *same)) says(s, "the output is not that state");
+    }
+    for (size_t again = 0; again < 2; again++) {
+        merge();
+        if (ha_batch_intact(on.batch, &on.why) != HA_OK) says(s, on.why.text);
+        for (size_t r = 0; r < on.rows.count; r++) ha_judge_row(&j, on.batch, &on.rows, r, HA_MUST_BOUND, &two_pass);
+        if (j.status != HA_OK || j.rows != (again + 1) * on.rows.count) says(s, j.against);
+        /* what was handed over is still known */
+        struct ha_room room;
+        assert_int_equal(ha_room_map(ha_batch_bytes(s), &room, &on.why), HA_OK);
+        struct ha_batch *fresh = ha_batch_make(&room, s);
+        assert_non_null(fresh);
+        ha_merge_rows_again(&on.rows, fresh);
+        for (size_t r = 0; r < on.rows.count; r++)
+            for (size_t m = 0; m < s->states; m++) {
+                ha_batch_get(on.batch, m, r, after, &lse[0], &sum[0]);
+                ha_batch_get(fresh, m, r, before, &lse[1], &sum[1]);
+                if (memcmp(before, after, s->dim * sizeof *after) || lse[0] != lse[1] || sum[0] != sum[1])
+                    says(s, "a state as handed over is lost");
+            }
+        ha_batch_free(fresh);
+        ha_room_unmap(&room);
+        ha_batch_restore(on.batch, again > 0);
+    }
+    close_batch();
+}
+
+static void right_results_pass_in_every_shape(void **state)
+{
+    (void)state;
+    static const size_t sizes[][2] = { { 1, 8 }, { 2, 1 }, { 3, 13 }, { 6, 8 } };
+    for (size_t i = 0; i < 4; i++) each_shape(sizes[i][0], sizes[i][1], i % 2, check_right);
+}
+
+/* ---- nothing else is written ----------------------------------------------------------------- */
+
+/* Bytes that are a result's, by the strides of the calls alone. */
+static bool is_result(const unsigned char *at)
+{
+    const struct ha_merge_shape *s = &on.batch->shape;
+    for (size_t i = 0; i < on.batch->calls_count; i++) {
+        const struct ha_merge_state *x = &on.batch->calls[i].out;
+        for (size_t t = 0; t < s->tokens; t++)
+            for (size_t h = 0; h < s->heads; h++) {
+                const size_t e = ha_dtype_bytes(s->dtype), l = t * x->lse_token_stride + h * x->lse_head_stride;
+                const unsigned char *o = (const unsigned char *)x->o
+                                         + (t * x->o_token_stride + h * x->o_head_stride) * e;
+                const unsigned char *lse = (const void *)(x->lse + l),
+                                    *sum = x->sum ? (const void *)(x->sum + l) : NULL;
+                if ((at >= o && at < o + s->dim * e) || (at >= lse && at < lse + 4)
+                    || (sum && at >= sum && at < sum + 4))
+                    return true;
+            }
+    }
+    return false;
+}
+
+/* One byte at a time, in and around each piece, to the end of its guard: a step that meets every kind of place. */
+static void check_strays(const struct ha_merge_shape *s)
+{
+    size_t strays = 0, results = 0;
+    open_batch(s);
+    merge();
+    for (size_t i = 0; i < HA_PIECES; i++) {
+        const struct ha_piece *p = &on.batch->piece[i];
+        if (!p->bytes) continue;
+        assert_int_equal((uintptr_t)p->at % 64, 0);
+        assert_int_equal((uintptr_t)p->guard % PAGE, 0);
+        assert_in_range(p->guard - p->at - (ptrdiff_t)p->bytes, 0, 63);
+        unsigned char *const around[] = { p->at - 1,    p->at,    p->at + p->bytes - 1, p->at + p->bytes,
+                                          p->guard - 1, p->guard, p->guard + PAGE - 1 };
+        for (size_t k = 0; k < p->bytes / 7 + 7; k++) {
+            unsigned char *at = k < 7 ? around[k] : p->at + 7 * (k - 7);
+            if (at < on.batch->begin) continue;
+            const bool may = is_result(at);
+            *at ^= 0x10;
+            if ((ha_batch_intact(on.batch, &on.why) == HA_OK) != may)
+                says(s, may ? "a result is taken for astray" : "a stray byte is not seen");
+            *at ^= 0x10;
+            strays += !may;
+            results += may;
+        }
+    }
+    assert_true(strays > 20 && results > 20);
+    assert_int_equal(ha_batch_intact(on.batch, &on.why), HA_OK);
+    close_batch();
+}
+
+static void check_strays_of_some(const struct ha_merge_shape *s)
+{
+    if (s->form == HA_FORM_MAX_SUM || (s->form == HA_FORM_NATURAL && s->dtype == HA_F16)) check_strays(s);
+}
+
+static void a_stray_byte_is_seen(void **state)
+{
+    (void)state;
+    each_shape(3, 12, false, check_strays_of_some);
+}
+
+/* ---- memory is put back ------------------------------------------------------------------------ */
+
+static void check_restored(const struct ha_merge_shape *s)
+{
+    open_batch(s);
+    const size_t bytes = (size_t)(on.batch->end - on.batch->begin);
+    unsigned char *sealed = malloc(bytes);
+    assert_non_null(sealed);
+    memcpy(sealed, on.batch->begin, bytes);
+    for (int all = 0; all < 2; all++) {
+        merge();
+        assert_memory_not_equal(sealed, on.batch->begin, bytes);
+        for (size_t i = 0; i < HA_PIECES && all; i++)
+            if (on.batch->piece[i].bytes) memset(on.batch->piece[i].at, 0x33, on.batch->piece[i].bytes);
+        ha_batch_restore(on.batch, all);
+        if (memcmp(sealed, on.batch->begin, bytes)) says(s, "not all is put back");
+    }
+    /* an output that is no input holds NaN before the merge */
+    for (size_t r = 0; r < on.rows.count && s->alias == HA_ALIAS_NONE; r++) {
+        float o[16], lse, sum;
+        ha_batch_get(on.batch, HA_RESULT, r, o, &lse, &sum);
+        for (size_t i = 0; i < s->dim; i++) assert_true(isnan(o[i]));
+        assert_true(isnan(lse) && (s->form != HA_FORM_MAX_SUM || isnan(sum)));
+    }
+    free(sealed);
+    close_batch();
+}
+
+static void memory_is_put_back(void **state)
+{
+    (void)state;
+    each_shape(4, 8, false, check_restored);
+}
+
+/* ---- layouts, orders, forms --------------------------------------------------------------------- */
+
+/* In a window, and with padding, what is not merged holds the fill. */
+static void what_is_not_merged_is_masked(void **state)
+{
+    (void)state;
+    const struct ha_merge_shape s = { .states = 2, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_WINDOW };
+    open_batch(&s);
+    assert_int_equal(on.batch->token_first, 1);
+    assert_int_equal(on.batch->piece[HA_OUT_O].bytes, (size_t)(2 + 2) * 3 * 8 * 4);
+    assert_ptr_equal(on.batch->out.o, on.batch->piece[HA_OUT_O].at + 3 * 8 * 4);
+    for (size_t i = 0; i < (size_t)3 * 8 * 4; i++) {
+        assert_int_equal(on.batch->piece[HA_OUT_O].at[i], HA_ROOM_FILL);
+        assert_int_equal(on.batch->piece[HA_OUT_O].at[on.batch->piece[HA_OUT_O].bytes - 1 - i], HA_ROOM_FILL);
+    }
+    close_batch();
+}
+
+static void layouts_differ_as_they_say(void **state)
+{
+    (void)state;
+    struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_PADDED };
+    open_batch(&s);
+    const struct ha_merge_state *in = on.batch->in;
+    assert_true(in[0].o_head_stride >= 12 && in[0].o_token_stride >= 3 * in[0].o_head_stride);
+    assert_true(in[0].o_token_stride != in[1].o_token_stride && in[0].o_head_stride != in[1].o_head_stride);
+    assert_true(in[0].lse_head_stride != in[1].lse_head_stride);
+    close_batch();
+    s.layout = HA_LAYOUT_HEADS_FIRST;
+    open_batch(&s);
+    assert_true(on.batch->in[0].lse_token_stride == 1 && on.batch->in[0].lse_head_stride == 2);
+    close_batch();
+}
+
+static void every_state_is_merged_once(void **state)
+{
+    (void)state;
+    struct ha_pair pair[512];
+    for (unsigned order = HA_ORDER_CHAIN; order < HA_ORDER_COUNT; order++)
+        for (size_t states = 2; states <= 512; states = states * 3 / 2 + 1) {
+            size_t used[1024] = { 0 }, depth[1024] = { 0 };
+            ha_order_pairs((enum ha_order)order, states, pair);
+            for (size_t i = 0; i + 1 < states; i++) {
+                assert_true(pair[i].a != pair[i].b && pair[i].a < states + i && pair[i].b < states + i);
+                used[pair[i].a]++;
+                used[pair[i].b]++;
+                depth[states + i] = 1 + (depth[pair[i].a] > depth[pair[i].b] ? depth[pair[i].a] : depth[pair[i].b]);
+            }
+            for (size_t i = 0; i + 2 < 2 * states; i++) assert_int_equal(used[i], 1);
+            assert_int_equal(depth[2 * states - 2],
+                             order == HA_ORDER_CHAIN ? states - 1 : (size_t)ceil(log2((double)states)));
+        }
+}
+
+static void forms_hold_what_they_can(void **state)
+{
+    (void)state;
+    for (unsigned form = 0; form < HA_FORM_COUNT; form++) {
+        const enum ha_form f = (enum ha_form)form;
+        for (double lse = -1e4; lse < 1e4; lse += 1234.5) {
+            const double back = ha_form_decode(f, ha_form_encode(f, lse, 5), 5);
+            assert_true(fabs(back - lse) <= 0x1p-23 * fabs(lse));
+        }
+        assert_true(ha_form_encode(f, -HUGE_VAL, 1) == -INFINITY && ha_form_decode(f, -INFINITY, 0) == -HUGE_VAL);
+        assert_true(isfinite(ha_form_encode(f, 3.4e38, 1)) && isfinite(ha_form_encode(f, -3.4e38, 1)));
+        assert_true(isnan(ha_form_encode(f, (double)NAN, 1)) && isnan(ha_form_decode(f, (float)NAN, 1)));
+    }
+    assert_true(ha_form_decode(HA_FORM_BASE2, 1, 0) == 0.693147180559945309417);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_results_pass_in_every_shape),
+        cmocka_unit_test(a_stray_byte_is_seen),
+        cmocka_unit_test(memory_is_put_back),
+        cmocka_unit_test(what_is_not_merged_is_masked),
+        cmocka_unit_test(layouts_differ_as_they_say),
+        cmocka_unit_test(every_state_is_merged_once),
+        cmocka_unit_test(forms_hold_what_they_can),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

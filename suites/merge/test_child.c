@@ -1,0 +1,481 @@
+#include "suites/merge/child.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/stop.h"
+#include "suites/merge/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#if defined __has_feature
+#if __has_feature(thread_sanitizer)
+#define TSAN 1
+#endif
+#endif
+
+/* What the child is asked for; the room begins with it. */
+enum deed {
+    ANSWER,
+    FAIL,
+    WAIVE,
+    NO_STATUS,
+    SAY,
+    COUNT,
+    WRITE_AT,
+    READ_AT,
+    EXIT,
+    ABORT,
+    KILL,
+    HANG,
+    CLOSE_ALL,
+    CLOSE_AND_HANG,
+    FORK_TWO,
+    FORK_STAY,
+    RAISE_SEGV,
+    TEAM,
+    PRINT,
+    SPOIL_WHY,
+    RECURSE,
+    INTERRUPT_PARENT,
+};
+struct wish {
+    enum deed deed;
+    volatile unsigned char *at;
+    int number; /* given, and answered */
+    pid_t pid;
+};
+enum { PAGE = 4096, ROOM = 64 * PAGE, SECOND = 1000000000 };
+
+static volatile int deepest;
+__attribute__((noinline, no_sanitize("address", "undefined"))) static int recurse(int n)
+{
+    unsigned char pad[512];
+    memset(pad, n, sizeof pad);
+    deepest = pad[n % 512];
+    return n < 0 ? 0 : recurse(n + 1) + pad[n % 512];
+}
+
+__attribute__((noreturn)) static void sleep_on(void)
+{
+    for (;;) pause();
+}
+
+static enum ha_status serve(void *self, void *arg, struct ha_why *why)
+{
+    static int calls;
+    struct wish *w = arg;
+    switch (w->deed) {
+    case ANSWER:
+        w->number++;
+        w->pid = getpid();
+        return HA_OK;
+    case FAIL: snprintf(why->text, sizeof why->text, "no"); return HA_FAIL;
+    case WAIVE: return HA_WAIVED;
+    case NO_STATUS: return (enum ha_status)77;
+    case SAY: snprintf(why->text, sizeof why->text, "%s", (const char *)self); return HA_ERROR;
+    case COUNT: w->number = ++calls; return HA_OK;
+    case WRITE_AT: *w->at = 1; return HA_OK;
+    case READ_AT: w->number = *w->at; return HA_OK;
+    case EXIT: exit(3);
+    case ABORT: abort();
+    case KILL: raise(SIGKILL); return HA_OK;
+    case HANG: sleep_on();
+    case CLOSE_ALL: close_range(3, ~0u, 0); return HA_OK;
+    case CLOSE_AND_HANG: close_range(3, ~0u, 0); sleep_on();
+    case FORK_TWO: fork(); return HA_OK;
+    case FORK_STAY:
+        if ((w->pid = fork()) == 0) sleep_on();
+        return HA_OK;
+    case RAISE_SEGV: raise(SIGSEGV); return HA_OK;
+    case TEAM: {
+        int threads = 0;
+#pragma omp parallel num_threads(2) reduction(+ : threads)
+        threads++;
+        w->number = threads;
+        return HA_OK;
+    }
+    case PRINT:
+        puts("noise");
+        fflush(stdout);
+        return HA_OK;
+    case SPOIL_WHY: memset(why, 'x', sizeof *why); return HA_FAIL;
+    case RECURSE: return recurse(0) ? HA_OK : HA_FAIL;
+    case INTERRUPT_PARENT: raise(SIGINT); return HA_OK;
+    }
+    return HA_ERROR;
+}
+
+static struct ha_child *child;
+static struct wish *wish;
+static struct ha_why why;
+
+static int open_child(void **state)
+{
+    static char said[] = "said";
+    const struct ha_child_work work = { serve, said, 10 * (uint64_t)SECOND };
+    (void)state;
+    why.text[0] = '\0';
+    assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
+    wish = (void *)ha_child_room(child).base;
+    return 0;
+}
+static int close_child(void **state)
+{
+    (void)state;
+    ha_child_destroy(child);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left, and no zombie */
+    assert_int_equal(errno, ECHILD);
+    return 0;
+}
+
+static enum ha_status ask(enum deed deed)
+{
+    wish->deed = deed;
+    return ha_child_call(child, wish, NULL, NULL, 0, &why);
+}
+
+static void says(const char *words)
+{
+    if (!strstr(why.text, words)) fail_msg("'%s' lacks '%s'", why.text, words);
+}
+
+static void dies(enum deed deed, const char *words)
+{
+    assert_int_equal(ask(deed), HA_ERROR);
+    says(words);
+    wish->number = 5;
+    assert_int_equal(ask(ANSWER), HA_OK); /* and the next one serves */
+    assert_int_equal(wish->number, 6);
+}
+
+static void answers(void **state)
+{
+    (void)state;
+    wish->number = 41;
+    assert_int_equal(ask(ANSWER), HA_OK);
+    assert_int_equal(wish->number, 42);
+    assert_true(wish->pid != getpid());
+    assert_int_equal(ask(FAIL), HA_FAIL);
+    assert_string_equal(why.text, "no");
+    assert_int_equal(ask(WAIVE), HA_WAIVED);
+    assert_int_equal(ask(SAY), HA_ERROR);
+    assert_string_equal(why.text, "said");
+    assert_int_equal(ask(NO_STATUS), HA_ERROR);
+    says("77, which is no status");
+    assert_int_equal(ask(SPOIL_WHY), HA_FAIL);
+    assert_true(strlen(why.text) < sizeof why.text);
+    /* all of that was one process */
+    assert_int_equal(ask(COUNT), HA_OK);
+    assert_int_equal(ask(COUNT), HA_OK);
+    assert_int_equal(wish->number, 2);
+    ha_child_end(child);
+    assert_int_equal(ask(COUNT), HA_OK);
+    assert_int_equal(wish->number, 1);
+}
+
+static void dies_and_comes_again(void **state)
+{
+    (void)state;
+    dies(EXIT, "exited with 3");
+    dies(ABORT, "killed by SIGABRT");
+    dies(KILL, "killed by SIGKILL");
+    dies(RAISE_SEGV, "killed by SIGSEGV");
+    dies(CLOSE_ALL, "exited with 0");
+    dies(INTERRUPT_PARENT, "killed by SIGINT");
+    wish->at = (unsigned char *)16;
+    dies(WRITE_AT, "killed by SIGSEGV: wrote through a NULL pointer (address 0x10)");
+    dies(READ_AT, "killed by SIGSEGV: read through a NULL pointer (address 0x10)");
+}
+
+static void a_stack_that_is_full(void **state)
+{
+    (void)state;
+#ifdef TSAN
+    skip(); /* its shadow of the call stack is full first */
+#endif
+    dies(RECURSE, "killed by SIGSEGV: wrote address 0x");
+}
+
+static void hangs(void **state)
+{
+    const struct ha_child_work work = { serve, NULL, SECOND };
+    (void)state;
+    ha_child_destroy(child);
+    assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
+    wish = (void *)ha_child_room(child).base;
+    dies(HANG, "no answer in 1 s");
+    assert_int_equal(ask(ANSWER), HA_OK);
+}
+
+static void hangs_up(void **state)
+{
+    (void)state;
+    const uint64_t begun = ha_now_ns();
+    dies(CLOSE_AND_HANG, "closed its connection to the program and lives on");
+    assert_true(ha_now_ns() - begun < 5 * (uint64_t)SECOND);
+}
+
+static void interrupted(void **state)
+{
+    (void)state;
+    ha_stop = SIGINT;
+    assert_int_equal(ask(HANG), HA_ERROR);
+    ha_stop = 0;
+    says("interrupted");
+    assert_int_equal(ask(ANSWER), HA_OK);
+}
+
+static void many_deaths(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(ask(EXIT), HA_ERROR);
+        assert_string_equal(why.text, "exited with 3");
+    }
+    assert_int_equal(ask(ANSWER), HA_OK);
+}
+
+/* pages: 0 the wish, 1-2 input of 5000 bytes, 3 guard, 4 output of 128 bytes, 5 guard */
+static void guards(void **state)
+{
+    (void)state;
+    unsigned char *base = ha_child_room(child).base;
+    const struct ha_piece pieces[] = {
+        { .guard = base + 3 * PAGE, .at = base + 3 * PAGE - 5056, .bytes = 5000 },
+        { .guard = base + 5 * PAGE, .at = base + 5 * PAGE - 128, .bytes = 128, .written = true },
+        { .bytes = 0 }
+    };
+    static const char *const names[] = { "the input", "the output", "nothing" };
+    const struct {
+        size_t at;
+        bool write;
+        const char *words; /* NULL: allowed */
+    } access[] = {
+        { 3 * PAGE - 5056, false, NULL },
+        { 5 * PAGE - 128, true, NULL },
+        { 5 * PAGE - 1, true, NULL },
+        { 3 * PAGE, false, "read byte 57 past the end of the input" },
+        { 3 * PAGE + 8, true, "wrote byte 65 past the end of the input" },
+        { 5 * PAGE, true, "wrote byte 1 past the end of the output" },
+        { 5 * PAGE + 99, false, "read byte 100 past the end of the output" },
+        { 4 * PAGE - 1, false, "read 3969 bytes before the start of the output" },
+        { 3 * PAGE - 5056 + 7, true, "wrote byte 7 of the input, which is not to be written" },
+        { 64, true, "bytes away from the input, the nearest of its buffers" }, /* the wish itself */
+        { 7 * PAGE, true, "wrote 8193 bytes away from the output, the nearest of its buffers" },
+    };
+    for (size_t i = 0; i < sizeof access / sizeof *access; i++) {
+        wish->deed = access[i].write ? WRITE_AT : READ_AT;
+        wish->at = base + access[i].at;
+        if (!access[i].words && !access[i].write) continue; /* the answer goes into the wish, which is protected, too */
+        const enum ha_status st = ha_child_call(child, wish, pieces, names, 3, &why);
+        if (access[i].words) {
+            assert_int_equal(st, HA_ERROR);
+            says("killed by SIGSEGV: ");
+            says(access[i].words);
+        } else if (st != HA_OK) fail_msg("%zu: %s", i, why.text);
+    }
+    wish->at = base + 3 * PAGE; /* nothing holds in a call without pieces */
+    assert_int_equal(ask(WRITE_AT), HA_OK);
+    assert_int_equal(ask(READ_AT), HA_OK);
+    assert_int_equal(wish->number, 1);
+    wish->at = (unsigned char *)(uintptr_t)0x123456789000;
+    dies(WRITE_AT, "wrote address 0x123456789000, in none of its buffers");
+    struct ha_piece many[17] = { { .bytes = 0 } };
+    assert_int_equal(ha_child_call(child, wish, many, names, 17, &why), HA_ERROR);
+    says("17 buffers");
+}
+
+static void forks(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(FORK_TWO), HA_OK); /* two processes answer, and one is heard */
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(ask(COUNT), HA_OK);
+        assert_int_equal(wish->number, i + 1);
+    }
+    assert_int_equal(ask(FORK_STAY), HA_OK);
+    const pid_t stays = wish->pid;
+    assert_int_equal(kill(stays, 0), 0);
+    dies(EXIT, "exited with 3"); /* at once, though the other holds the connection open, and it goes with it */
+    for (int i = 0; i < 100 && kill(stays, 0) == 0; i++) {
+        char path[64], line[128] = "";
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)stays);
+        FILE *f = fopen(path, "r");
+        if (!f) break;
+        if (!fgets(line, sizeof line, f)) line[0] = '\0';
+        fclose(f);
+        if (strstr(line, ") Z")) break; /* dead; whoever is its parent now will reap it */
+        usleep(10000);
+        assert_true(i < 99);
+    }
+}
+
+static void teams(void **state)
+{
+    (void)state;
+#ifdef TSAN
+    skip(); /* it makes no threads in the child of a process that has some */
+#endif
+    int threads = 0;
+#pragma omp parallel num_threads(2) reduction(+ : threads)
+    threads++;
+    assert_int_equal(threads, 2);
+    assert_int_equal(ask(TEAM), HA_OK);
+    assert_int_equal(wish->number, 2);
+}
+
+static void prints_elsewhere(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_merge_child-XXXXXX";
+    const int file = mkstemp(path), old = dup(STDOUT_FILENO), error = dup(STDERR_FILENO),
+              nothing = open("/dev/null", O_WRONLY);
+    assert_true(file >= 0 && old >= 0 && nothing >= 0);
+    fflush(stdout);
+    dup2(file, STDOUT_FILENO);
+    dup2(nothing, STDERR_FILENO);
+    fputs("kept", stdout); /* not yet written when the child begins */
+    const enum ha_status st = ask(PRINT), end = ask(EXIT);
+    fflush(stdout);
+    dup2(old, STDOUT_FILENO);
+    dup2(error, STDERR_FILENO);
+    char text[64] = "";
+    const ssize_t got = pread(file, text, sizeof text - 1, 0);
+    unlink(path);
+    close(file), close(old), close(error), close(nothing);
+    assert_int_equal(st, HA_OK);
+    assert_int_equal(end, HA_ERROR);
+    assert_int_equal(got, 4);
+    assert_string_equal(text, "kept");
+}
+
+static void dies_between_calls(void **state)
+{
+    (void)state;
+    siginfo_t how;
+    assert_int_equal(ask(ANSWER), HA_OK);
+    kill(wish->pid, SIGTERM);
+    while (!ha_process_gone(wish->pid, &how)) usleep(1000);
+    assert_int_equal(ask(ANSWER), HA_ERROR);
+    says("killed by SIGTERM, after the answer to the last call");
+    assert_int_equal(ask(ANSWER), HA_OK);
+}
+
+/* A process that has a child and is killed: the child goes, too. */
+static void dies_with_its_parent(void **state)
+{
+    (void)state;
+    int fd[2];
+    assert_int_equal(pipe(fd), 0);
+    const pid_t parent = fork();
+    if (parent == 0) {
+        const struct ha_child_work work = { serve, NULL, 10 * (uint64_t)SECOND };
+        struct ha_child *own;
+        if (ha_child_create(&own, &work, ROOM, &why) != HA_OK) _exit(1);
+        struct wish *w = (void *)ha_child_room(own).base;
+        w->deed = ANSWER;
+        if (ha_child_call(own, w, NULL, NULL, 0, &why) != HA_OK) _exit(1);
+        if (write(fd[1], &w->pid, sizeof w->pid) != sizeof w->pid) _exit(1);
+        sleep_on();
+    }
+    pid_t its;
+    assert_int_equal(read(fd[0], &its, sizeof its), sizeof its);
+    kill(parent, SIGKILL);
+    waitpid(parent, NULL, 0);
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)its);
+    bool alive = true;
+    for (int i = 0; alive && i < 300; i++) {
+        FILE *f = fopen(path, "r");
+        alive = f && fgets(line, sizeof line, f) && !strstr(line, ") Z");
+        if (f) fclose(f);
+        if (alive) usleep(10000);
+    }
+    close(fd[0]), close(fd[1]);
+    assert_false(alive);
+}
+
+/* Several at a time, from threads, as a job has them. */
+static void *one_of_several(void *arg)
+{
+    const struct ha_child_work work = { serve, NULL, 10 * (uint64_t)SECOND };
+    struct ha_child *own;
+    struct ha_why own_why;
+    int *bad = arg;
+    if (ha_child_create(&own, &work, ROOM, &own_why) != HA_OK) return NULL;
+    struct wish *w = (void *)ha_child_room(own).base;
+    *bad = 0;
+    for (int i = 0; i < 50; i++) {
+        w->deed = i % 10 == 9 ? EXIT : ANSWER;
+        *bad += ha_child_call(own, w, NULL, NULL, 0, &own_why) != (w->deed == EXIT ? HA_ERROR : HA_OK);
+    }
+    *bad += w->number != 45;
+    ha_child_destroy(own);
+    return NULL;
+}
+static void several(void **state)
+{
+    (void)state;
+    pthread_t thread[3];
+    int bad[3] = { 1, 1, 1 };
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&thread[i], NULL, one_of_several, &bad[i]), 0);
+    for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < 3; i++) assert_int_equal(bad[i], 0);
+}
+
+static void a_large_room(void **state)
+{
+    const struct ha_child_work work = { serve, NULL, 10 * (uint64_t)SECOND };
+    struct ha_child *large;
+    (void)state;
+    if (ha_child_create(&large, &work, (size_t)16 << 30, &why) != HA_OK) skip(); /* a limit on addresses */
+    unsigned char *base = ha_child_room(large).base;
+    struct wish *w = (void *)base;
+    const struct ha_piece piece = {
+        .at = base + ((size_t)15 << 30), .guard = base + ((size_t)15 << 30) + PAGE, .bytes = PAGE, .written = true
+    };
+    static const char *const names[] = { "far" };
+    *w = (struct wish){ .deed = WRITE_AT, .at = piece.at };
+    assert_int_equal(ha_child_call(large, w, &piece, names, 1, &why), HA_OK);
+    assert_int_equal(*piece.at, 1);
+    ha_child_destroy(large);
+    assert_int_equal(ha_child_create(&large, &work, SIZE_MAX / 2, &why), HA_ERROR);
+    says("to share with a process");
+}
+
+#define HA_TEST(f) cmocka_unit_test_setup_teardown(f, open_child, close_child)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HA_TEST(answers),
+        HA_TEST(dies_and_comes_again),
+        HA_TEST(a_stack_that_is_full),
+        HA_TEST(hangs),
+        HA_TEST(hangs_up),
+        HA_TEST(interrupted),
+        HA_TEST(many_deaths),
+        HA_TEST(guards),
+        HA_TEST(forks),
+        HA_TEST(teams),
+        HA_TEST(prints_elsewhere),
+        HA_TEST(dies_between_calls),
+        HA_TEST(dies_with_its_parent),
+        HA_TEST(several),
+        HA_TEST(a_large_room),
+    };
+    return cmocka_run_group_tests_name("merge_child", tests, NULL, NULL);
+}

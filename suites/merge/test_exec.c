@@ -1,0 +1,334 @@
+#include "suites/merge/replay.h"
+#include "suites/merge/test_strangers.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/safetensors.h"
+#include "harness/base/stop.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const uint64_t SECOND = 1000000000;
+static char folder[64];
+static struct ha_why why;
+
+/* ---- this program as the command: merge WHAT IN OUT ----------------------------------------- */
+
+static void merge_f32(const struct ha_tensor *o, const struct ha_tensor *lse, float *merged_o, float *merged_lse)
+{
+    const size_t states = o->dim[0], rows = o->dim[1] * o->dim[2], dim = o->dim[3];
+    const float *x = o->data, *l = lse->data;
+    for (size_t r = 0; r < rows; r++) {
+        double max = -HUGE_VAL, sum = 0;
+        for (size_t m = 0; m < states; m++) max = fmax(max, (double)l[m * rows + r]);
+        for (size_t m = 0; m < states; m++)
+            sum += (double)l[m * rows + r] == -HUGE_VAL ? 0 : exp((double)l[m * rows + r] - max);
+        for (size_t d = 0; d < dim; d++) {
+            double y = 0;
+            for (size_t m = 0; m < states; m++)
+                if ((double)l[m * rows + r] != -HUGE_VAL)
+                    y += exp((double)l[m * rows + r] - max) / sum * (double)x[(m * rows + r) * dim + d];
+            merged_o[r * dim + d] = (float)y;
+        }
+        merged_lse[r] = (float)(sum > 0 ? max + log(sum) : -HUGE_VAL);
+    }
+}
+
+static int as_command(const char *what, const char *in, const char *out)
+{
+    struct ha_safetensors *file;
+    if (!strcmp(in, "--traits")) return puts("name=it,self\ndtypes=f32"), 0;
+    if (ha_safetensors_open(&file, in, &why) != HA_OK) return 1;
+    const struct ha_tensor *o = ha_safetensors_find(file, "o"), *lse = ha_safetensors_find(file, "lse");
+    if (!o || !lse || strcmp(ha_safetensors_meta(file, "form"), "natural") != 0) return 2;
+    const size_t rows = o->dim[1] * o->dim[2], dim = o->dim[3];
+    float *merged_o = calloc(rows * dim + 1, sizeof *merged_o), *merged_lse = calloc(rows + 1, sizeof *merged_lse);
+    if (!merged_o || !merged_lse) return 3;
+    merge_f32(o, lse, merged_o, merged_lse);
+    if (!strcmp(what, "nan")) merged_o[5] = NAN;
+    struct ha_tensor t[] = {
+        { "merged_o", HA_T_F32, 3, { o->dim[1], o->dim[2], dim }, merged_o, rows * dim * 4 },
+        { "merged_lse", HA_T_F32, 2, { o->dim[1], o->dim[2] }, merged_lse, rows * 4 },
+    };
+    if (!strcmp(what, "shape")) t[1].dim[0] = o->dim[2], t[1].dim[1] = o->dim[1];
+    if (!strcmp(what, "type")) t[0].type = HA_T_F16, t[0].bytes /= 2;
+    const int status = ha_safetensors_write(out, t, strcmp(what, "half") ? 2 : 1, NULL, &why) == HA_OK ? 0 : 4;
+    free(merged_o);
+    free(merged_lse);
+    ha_safetensors_close(file);
+    return status;
+}
+
+/* ---- the tests ------------------------------------------------------------------------------ */
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/test_merge_exec-XXXXXX");
+    return mkdtemp(folder) && setenv("TMPDIR", folder, 1) == 0 ? 0 : -1;
+}
+/* rmdir fails where anything was left behind */
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+static int nothing_is_left(void **state)
+{
+    (void)state;
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    size_t files = 0;
+    while (readdir(dir)) files++;
+    closedir(dir);
+    assert_int_equal(files, 2); /* . and .. */
+    return 0;
+}
+
+static const struct ha_merge_shape plain = { .states = 3, .tokens = 4, .heads = 2, .dim = 64 };
+
+static const char *itself(const char *what)
+{
+    static char command[4200];
+    snprintf(command, sizeof command, "%s merge %s", beside("test_merge_exec"), what);
+    return command;
+}
+
+static void open_exec(struct ha_subject *x, const char *command, uint64_t limit_ns)
+{
+    if (ha_subject_exec(x, command, limit_ns, &why) != HA_OK) fail_msg("%s: %s", command, why.text);
+}
+
+static double good(struct ha_subject *x, const struct ha_merge_shape *shape)
+{
+    struct rows_made made;
+    rows_open(&made, x, shape);
+    if (x->run(x, made.batch, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(ha_batch_intact(made.batch, &why), HA_OK);
+    const double ratio = rows_judge(&made, &x->traits).ratio;
+    rows_close(&made);
+    return ratio;
+}
+
+static void merges(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    open_exec(&x, itself("right"), 20 * SECOND);
+    assert_string_equal(x.name, "it_self");
+    assert_int_equal(x.traits.dtypes, 1u << HA_F32);
+    assert_true(good(&x, &plain) <= 1);
+    assert_true(good(&x, &(struct ha_merge_shape){ .states = 33, .tokens = 1, .heads = 7, .dim = 80 }) <= 1);
+    const struct ha_merge_shape chain = { .states = 3, .tokens = 1, .heads = 1, .dim = 64, .order = HA_ORDER_CHAIN };
+    assert_non_null(ha_subject_unfit(&x, &chain));
+    ha_subject_close(&x);
+}
+
+/* The status and the reason of one run. */
+static void ends(const char *command, uint64_t limit_ns, enum ha_status status, const char *words)
+{
+    struct ha_subject x;
+    struct rows_made made;
+    open_exec(&x, command, limit_ns);
+    rows_open(&made, &x, &plain);
+    const int old = dup(STDERR_FILENO), nothing = open("/dev/null", O_WRONLY);
+    dup2(nothing, STDERR_FILENO); /* what it says there is passed through */
+    const enum ha_status st = x.run(&x, made.batch, &why);
+    dup2(old, STDERR_FILENO);
+    close(old), close(nothing);
+    if (st != status) fail_msg("%s: status %d: %s", command, (int)st, why.text);
+    says(&why, words);
+    assert_int_equal(ha_batch_intact(made.batch, &why), HA_OK);
+    rows_close(&made);
+    ha_subject_close(&x);
+}
+
+static void each_end_is_named(void **state)
+{
+    (void)state;
+    ends("false", SECOND, HA_FAIL, "refused: exited with 1");
+    ends("sh -c 'echo one >&2; echo; echo two words >&2; echo out; exit 3' --", SECOND, HA_FAIL,
+         "refused: exited with 3: two words");
+    ends("sh -c 'printf \"no newline\" >&2; exit 2' --", SECOND, HA_FAIL, "refused: exited with 2: no newline");
+    ends("true", SECOND, HA_ERROR, "exited with 0, and did not write the file");
+    ends("sh -c 'test $1 = --traits || kill -SEGV $$' --", SECOND, HA_ERROR, "killed by SIGSEGV");
+    ends("sh -c 'test $1 = --traits || { test -e /nowhere; nosuchcommand; }' --", SECOND, HA_ERROR,
+         "the shell cannot run it (exited with 127)");
+    ends("sh -c 'test $1 = --traits || sleep 30' --", SECOND / 4, HA_ERROR, "no answer in 0.25 s");
+    ends("sh -c 'test $1 = --traits || { sleep 30 & sleep 30 & exit 3; }' --", 20 * SECOND, HA_FAIL, "exited with 3");
+    ends("sh -c 'test $1 = --traits || { exec 2>&-; sleep 30; }' --", SECOND / 4, HA_ERROR, "no answer in 0.25 s");
+    ends("sh -c 'test $1 = --traits || head -c 20 $1 > $2' --", SECOND, HA_ERROR, "truncated");
+    ends("sh -c 'test $1 = --traits || : > $2' --", SECOND, HA_ERROR, "empty file");
+    ends("sh -c 'test $1 = --traits || cp $1 $2' --", SECOND, HA_ERROR,
+         "there is no tensor 'merged_o', F32 [4, 2, 64]");
+    ends("sh -c 'test $1 = --traits || mkdir $2 && rmdir $2' --", SECOND, HA_ERROR, "did not write");
+    ends(itself("shape"), 20 * SECOND, HA_ERROR, "'merged_lse' is F32 [2, 4]; it must be F32 [4, 2]");
+    ends(itself("type"), 20 * SECOND, HA_ERROR, "'merged_o' is F16 [4, 2, 64]; it must be F32 [4, 2, 64]");
+    ends(itself("half"), 20 * SECOND, HA_ERROR, "there is no tensor 'merged_lse'");
+    ends("sh -c 'test $1 = --traits || { head -c 300000 /dev/zero | tr \"\\\\0\" x >&2; exit 3; }' --", 20 * SECOND,
+         HA_FAIL, "exited with 3: xxxxxxxxxx");
+}
+
+/* What it wrote for the last batch is no answer to this one. */
+static void an_old_answer(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    struct rows_made made;
+    char command[8400], mark[128];
+    snprintf(mark, sizeof mark, "%s/mark", folder);
+    snprintf(command, sizeof command,
+             "sh -c 'test $1 = --traits && exit 1; test -e %s && exit 0; : > %s; exec %s $1 $2' --", mark, mark,
+             itself("right"));
+    open_exec(&x, command, 20 * SECOND);
+    good(&x, &plain);
+    rows_open(&made, &x, &plain);
+    assert_int_equal(x.run(&x, made.batch, &why), HA_ERROR);
+    says(&why, "did not write the file");
+    rows_close(&made);
+    ha_subject_close(&x);
+    unlink(mark);
+}
+
+/* NaN is an answer, and a wrong one. */
+static void an_answer_of_nan(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    struct rows_made made;
+    struct ha_judgement j = { .status = HA_OK };
+    open_exec(&x, itself("nan"), 20 * SECOND);
+    rows_open(&made, &x, &plain);
+    assert_int_equal(x.run(&x, made.batch, &why), HA_OK);
+    ha_judge_row(&j, made.batch, &made.rows, 0, HA_MUST_BOUND, &x.traits);
+    assert_int_equal(j.status, HA_FAIL);
+    assert_int_equal(j.element, 5);
+    rows_close(&made);
+    ha_subject_close(&x);
+}
+
+static void refused(const char *command, const char *words)
+{
+    struct ha_subject x;
+    if (ha_subject_exec(&x, command, SECOND / 2, &why) != HA_ERROR) fail_msg("'%s' is taken", command);
+    says(&why, words);
+}
+
+static void what_it_declares(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    open_exec(
+        &x,
+        "printf "
+        "'forms=natural,max_sum\\ndtypes=bf16\\ncommutes=1\\nexp_eps=1e-4\\nlog_eps=0\\nplus_inf=1\\nstates_max=2\\n"
+        "lse_order=heads_tokens\\n\\ndepth_extra=3\\nrescales=1\\nname=a b\\n' #",
+        SECOND);
+    assert_string_equal(x.name, "a_b");
+    assert_int_equal(x.traits.forms, 1u << HA_FORM_NATURAL | 1u << HA_FORM_MAX_SUM);
+    assert_int_equal(x.traits.dtypes, 1u << HA_BF16);
+    assert_true(x.traits.commutes && x.traits.plus_inf && x.traits.states_max == 2
+                && x.traits.lse_order == HA_LSE_HEADS_TOKENS);
+    assert_true(x.traits.exp_eps == 1e-4 && x.traits.log_eps == 0 && x.traits.depth_extra == 3
+                && x.traits.rescales == 1);
+    assert_int_equal(x.layouts, 1u << HA_LAYOUT_HEADS_FIRST);
+    ha_subject_close(&x);
+
+    static const char *const silent[] = { "false", "true", "sh -c 'echo forms=base2; exit 1' --" };
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        open_exec(&x, silent[i], SECOND);
+        assert_string_equal(x.name, "exec");
+        assert_int_equal(x.traits.forms, 1u << HA_FORM_NATURAL);
+        assert_int_equal(x.traits.dtypes, 7);
+        assert_true(x.traits.exp_eps == 0x1p-23 && !x.traits.states_max && !x.traits.commutes);
+        assert_int_equal(x.layouts, 1u << HA_LAYOUT_PACKED);
+        assert_int_equal(x.orders, 1u << HA_ORDER_FLAT);
+        ha_subject_close(&x);
+    }
+
+    refused("nosuchcommand", "the shell cannot run 'nosuchcommand' (exited with 127)");
+    refused("/etc", "the shell cannot run '/etc' (exited with 126)");
+    refused("sleep 30; true", "asked for --traits: no answer in 0.5 s");
+    refused("echo hello #", "'hello' is not key=value");
+    refused("echo form=natural #", "unknown key 'form'; did you mean 'forms'?");
+    refused("echo forms=naturel #", "unknown form 'naturel'; did you mean 'natural'?");
+    refused("echo dtypes=f64 #", "unknown type 'f64'; it is one of: f32 f16 bf16");
+    refused("echo commutes=yes #", "unknown commutes 'yes'");
+    refused("echo exp_eps=nan #", "exp_eps is 'nan', not a number from 0 to 0.01");
+    refused("echo depth_extra=1e9 #", "depth_extra is '1e9', not a number from 0 to 1024");
+    refused("echo states_max=1 #", "states_max is 1; it is 0 (any number) or from 2");
+    refused("echo states_max=-1 #", "states_max is '-1'");
+    refused("echo lse_order=heads #", "unknown lse_order 'heads'");
+    refused("echo name= #", "name is empty");
+}
+
+static void interrupted(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    struct rows_made made;
+    open_exec(&x, "sh -c 'test $1 = --traits || sleep 30' --", 20 * SECOND);
+    rows_open(&made, &x, &plain);
+    const uint64_t begun = ha_now_ns();
+    ha_stop = SIGINT;
+    const enum ha_status st = x.run(&x, made.batch, &why);
+    ha_stop = 0;
+    assert_int_equal(st, HA_ERROR);
+    says(&why, "interrupted");
+    assert_true(ha_now_ns() - begun < 5 * SECOND);
+    rows_close(&made);
+    ha_subject_close(&x);
+}
+
+static void no_folder(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    setenv("TMPDIR", "/nowhere", 1);
+    const enum ha_status st = ha_subject_exec(&x, "true", SECOND, &why);
+    setenv("TMPDIR", folder, 1);
+    assert_int_equal(st, HA_ERROR);
+    says(&why, "no folder /nowhere/habench-");
+}
+
+/* The example of the documentation, where its packages are installed. */
+static void the_example(void **state)
+{
+    (void)state;
+    if (access("docs/merge_exec.py", R_OK) != 0
+        || system("python3 -c 'import numpy, safetensors.numpy' 2>/dev/null") != 0)
+        skip();
+    struct ha_subject x;
+    open_exec(&x, "python3 docs/merge_exec.py", 60 * SECOND);
+    assert_string_equal(x.name, "numpy");
+    good(&x, &plain);
+    good(&x, &(struct ha_merge_shape){ .states = 7, .tokens = 3, .heads = 5, .dim = 80, .dtype = HA_F16 });
+    ha_subject_close(&x);
+}
+
+#define HA_TEST(f) cmocka_unit_test_teardown(f, nothing_is_left)
+int main(int argc, char **argv)
+{
+    if (argc >= 4 && !strcmp(argv[1], "merge")) return as_command(argv[2], argv[3], argc > 4 ? argv[4] : "");
+    const struct CMUnitTest tests[] = {
+        HA_TEST(merges),           HA_TEST(each_end_is_named), HA_TEST(an_old_answer), HA_TEST(an_answer_of_nan),
+        HA_TEST(what_it_declares), HA_TEST(interrupted),       HA_TEST(no_folder),     HA_TEST(the_example),
+    };
+    return cmocka_run_group_tests_name("merge_exec", tests, make_folder, remove_folder);
+}

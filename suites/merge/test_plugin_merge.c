@@ -1,0 +1,410 @@
+#include "suites/merge/plugin.h"
+#include "suites/merge/test_hostile.h"
+#include "suites/merge/test_strangers.h"
+
+#include <errno.h>
+#include <math.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Its runtime ends a process that makes a thread after a fork, and the embedded device has threads. */
+#if defined __has_feature
+#if __has_feature(thread_sanitizer)
+#define TSAN 1
+#endif
+#endif
+
+static const uint64_t SECOND = 1000000000;
+static struct ha_why why;
+
+static int nobody_is_left(void **state)
+{
+    (void)state;
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    return 0;
+}
+
+static void open_plugin(struct ha_subject *x, const char *name, uint64_t limit_ns)
+{
+    if (ha_subject_plugin(x, beside(name), limit_ns, &why) != HA_OK) fail_msg("%s", why.text);
+}
+
+/* one good batch, merged and judged */
+static double good(struct ha_subject *x, const struct ha_merge_shape *shape)
+{
+    struct rows_made made;
+    rows_open(&made, x, shape);
+    if (x->run(x, made.batch, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_batch_intact(made.batch, &why) != HA_OK) fail_msg("%s", why.text);
+    const double ratio = rows_judge(&made, &x->traits).ratio;
+    rows_close(&made);
+    return ratio;
+}
+
+static void the_template(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    open_plugin(&x, "merge_template.so", 20 * SECOND);
+    assert_string_equal(x.name, "mine");
+    size_t count = 0;
+    for (unsigned i = 0; i < HA_ORDER_COUNT * HA_ALIAS_COUNT * HA_LAYOUT_COUNT; i++) {
+        const struct ha_merge_shape s = { .states = 7,
+                                          .tokens = 5,
+                                          .heads = 3,
+                                          .dim = 80,
+                                          .order = (enum ha_order)(i % 3),
+                                          .alias = (enum ha_alias)(i / 3 % 3),
+                                          .layout = (enum ha_layout)(i / 9) };
+        if (ha_subject_unfit(&x, &s)) continue;
+        const double ratio = good(&x, &s);
+        assert_true(ratio > 0 && ratio <= 1);
+        count++;
+    }
+    assert_int_equal(count, 36);
+    const struct ha_merge_shape half = { .states = 2, .tokens = 1, .heads = 1, .dim = 64, .dtype = HA_F16 };
+    assert_non_null(ha_subject_unfit(&x, &half));
+    ha_subject_close(&x);
+}
+
+static const struct ha_merge_shape plain = { .states = 3, .tokens = 4, .heads = 2, .dim = 64 };
+
+/* One batch whose first number tells the plugin what to do. */
+static enum ha_status told(struct ha_subject *x, enum hostile what, bool *intact, bool *right)
+{
+    struct rows_made made;
+    struct ha_judgement j = { .status = HA_OK };
+    rows_open(&made, x, &plain);
+    made.rows.row[0].o[0] = (double)HOSTILE_CODE + (double)what + 0.5;
+    ha_merge_rows_store(&made.rows, made.batch);
+    enum ha_status st = x->run(x, made.batch, &why);
+    *intact = *right = false;
+    if (st == HA_OK) {
+        *intact = ha_batch_intact(made.batch, &why) == HA_OK;
+        for (size_t r = 0; r < made.rows.count; r++)
+            ha_judge_row(&j, made.batch, &made.rows, r, HA_MUST_BOUND, &x->traits);
+        *right = j.status == HA_OK;
+    }
+    rows_close(&made);
+    return st;
+}
+
+static void each_harm_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        enum hostile what;
+        enum ha_status status;
+        bool intact, right;
+        const char *words;
+    } harm[] = {
+        { BEHAVES, HA_OK, true, true, "" },
+        { NULL_WRITE, HA_ERROR, false, false, "killed by SIGSEGV: wrote through a NULL pointer (address 0x4)" },
+        { HANGS, HA_ERROR, false, false, "no answer in 1 s" },
+        { PAST_END, HA_ERROR, false, false, "killed by SIGSEGV: wrote byte 1 past the end of the merged o" },
+        { BEFORE_START, HA_OK, false, true, "wrote where no result goes: byte -4 of the merged o" },
+        { FAR_BEFORE_START, HA_ERROR, false, false, "wrote byte 2081 past the end of the states' LSE" },
+        { WRITES_INPUT, HA_ERROR, false, false,
+          "killed by SIGSEGV: wrote byte 20 of the states' o, which is not to be written" },
+        { READS_PAST_END, HA_ERROR, false, false, "killed by SIGSEGV: read byte 1 past the end of the states' o" },
+        { WRITES_ARGUMENTS, HA_ERROR, false, false, "bytes away from the states' o, the nearest of its buffers" },
+        { BAD_STATUS, HA_ERROR, false, false, "merge returned 77, which is no status" },
+        { REFUSES, HA_FAIL, false, false, "refused: merge returned HA_ERROR" },
+        { WAIVES, HA_WAIVED, false, false, "merge returned HA_WAIVED" },
+        { EXITS, HA_ERROR, false, false, "exited with 5" },
+        { ABORTS, HA_ERROR, false, false, "killed by SIGABRT" },
+        { CLOSES_ALL, HA_ERROR, false, false, "exited with 0" },
+        { KILLS_ITSELF, HA_ERROR, false, false, "killed by SIGKILL" },
+        { LEAVES_A_GRANDCHILD, HA_OK, true, true, "" },
+        { ANSWERS_TWICE, HA_OK, true, true, "" },
+        { TRAPS, HA_ERROR, false, false, "killed by SIG" },
+        { WRONG_ANSWER, HA_OK, true, false, "" },
+    };
+    struct ha_subject x;
+    open_plugin(&x, "merge_hostile.so", SECOND);
+    assert_string_equal(x.name, "ho_stile_1");
+    for (size_t i = 0; i < sizeof harm / sizeof *harm; i++) {
+        bool intact, right;
+        why.text[0] = '\0';
+        const enum ha_status st = told(&x, harm[i].what, &intact, &right);
+        if (st != harm[i].status || intact != harm[i].intact || right != harm[i].right)
+            fail_msg("harm %d: status %d, %s, %s; %s", (int)harm[i].what, (int)st, intact ? "intact" : "not intact",
+                     right ? "right" : "wrong", why.text);
+        says(&why, harm[i].words);
+        good(&x, &plain);
+    }
+    ha_subject_close(&x);
+}
+
+static void refused(const char *how, const char *words)
+{
+    struct ha_subject x;
+    setenv(HOSTILE_VARIABLE, how, 1);
+    const enum ha_status st = ha_subject_plugin(&x, beside("merge_hostile.so"), SECOND / 2, &why);
+    unsetenv(HOSTILE_VARIABLE);
+    if (st != HA_ERROR) fail_msg("'%s' is taken", how);
+    says(&why, words);
+    says(&why, "merge_hostile.so: ");
+    assert_null(x.run);
+}
+
+static void garbage_is_refused(void **state)
+{
+    (void)state;
+    refused("no forms",
+            "forms is 0 and lacks one of natural 1, base2 2, direct 4, max_sum 8; did info() fill in merge?");
+    refused("other forms", "forms is 0xa5, with bits that mean nothing (all: 0xf)");
+    refused("no types", "dtypes is 0 and lacks");
+    refused("no alias", "aliases is 0x6 and lacks 1u << HA_ALIAS_NONE");
+    refused("nan", "exp_eps is nan, not from 0 to 0.01");
+    refused("eps", "log_eps is 0.5, not from 0 to 0.01");
+    refused("depth", "depth_extra is -1, not from 0 to 1024");
+    refused("rescales", "rescales is 1e+09");
+    refused("states", "states_max is 1; it is 0 (any number) or from 2");
+    refused("many states", "states_max is 18446744073709551615");
+    refused("order", "lse_order is 9, not from 0 to 2");
+    refused("name", "info() gives a name that does not end within its 96 bytes");
+    refused("fill", "does not end");
+    refused("bool", "commutes is 165, neither true nor false");
+    refused("lanes", "dot_lanes is 0");
+    refused("crash", "killed by SIGSEGV: wrote through a NULL pointer");
+    refused("hang", "no answer in 0.5 s");
+    refused("exit", "exited with 9");
+    refused("load", "killed by SIGABRT");
+    struct ha_subject x;
+    assert_int_equal(ha_subject_plugin(&x, "/nowhere/it.so", SECOND, &why), HA_ERROR);
+    says(&why, "/nowhere/it.so: No such file");
+    assert_int_equal(ha_subject_plugin(&x, "nosuch", SECOND, &why), HA_ERROR);
+    says(&why, "'nosuch'");
+}
+
+/* A device: opened, and merged on, in the child. */
+static void a_whole_device(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    int threads = 0;
+#ifdef TSAN
+    skip();
+#endif
+#pragma omp parallel num_threads(2) reduction(+ : threads)
+    threads++;
+    assert_int_equal(threads, 2);
+    open_plugin(&x, "merge_device.so", 20 * SECOND);
+    assert_string_equal(x.name, "guest");
+    size_t count = 0;
+    for (unsigned i = 0; i < HA_FORM_COUNT * HA_DTYPE_COUNT * HA_ORDER_COUNT; i++) {
+        const struct ha_merge_shape s = { .states = 5,
+                                          .tokens = 3,
+                                          .heads = 2,
+                                          .dim = 64,
+                                          .form = (enum ha_form)(i % 4),
+                                          .dtype = (enum ha_dtype)(i / 4 % 3),
+                                          .order = (enum ha_order)(i / 12) };
+        if (ha_subject_unfit(&x, &s)) continue;
+        assert_true(good(&x, &s) <= 1);
+        count++;
+    }
+    assert_true(count >= 9);
+    ha_subject_close(&x);
+}
+
+/* It does nothing: NaN is no answer. */
+static void the_null_device(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    open_plugin(&x, "../ha_null.so", 20 * SECOND);
+    struct rows_made made;
+    struct ha_judgement j = { .status = HA_OK };
+    rows_open(&made, &x, &plain);
+    assert_int_equal(x.run(&x, made.batch, &why), HA_OK);
+    ha_judge_row(&j, made.batch, &made.rows, 0, HA_MUST_BOUND, &x.traits);
+    assert_int_equal(j.status, HA_FAIL);
+    rows_close(&made);
+    ha_subject_close(&x);
+}
+
+static void large_batches(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+    struct ha_room room;
+    open_plugin(&x, "merge_hostile.so", 20 * SECOND);
+    good(&x, &(struct ha_merge_shape){ .states = 512, .tokens = 4, .heads = 2, .dim = 64 });
+    good(&x, &(struct ha_merge_shape){ .states = 2, .tokens = 64, .heads = 32, .dim = 128 });
+    assert_int_equal(x.room(&x, SIZE_MAX / 2, &room, &why), HA_WAIVED);
+    says(&why, "no memory: ");
+    /* once it was large, it is given back, and reads as zero again */
+    assert_int_equal(x.room(&x, (size_t)300 << 20, &room, &why), HA_OK);
+    memset(room.base, 1, 4096);
+    assert_int_equal(x.room(&x, 4096, &room, &why), HA_OK);
+    assert_int_equal(room.base[0], 0);
+    good(&x, &plain);
+    ha_subject_close(&x);
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+enum { BATCH = 2, Q_LEN = 2, Q_HEADS = 4, KV_HEADS = 2, DIM = 8, KEYS = 5, STRIDE = 12 };
+struct attention {
+    float q[BATCH][Q_LEN * Q_HEADS * DIM], k[BATCH][2][KV_HEADS][KEYS][STRIDE], v[BATCH][2][KV_HEADS][KEYS][STRIDE];
+    float o[BATCH][Q_LEN * Q_HEADS * DIM], lse[BATCH][Q_LEN * Q_HEADS], weights[Q_HEADS * 10];
+    struct ha_device_seq seqs[BATCH];
+    struct ha_device_attend args;
+};
+
+static void attention_make(struct attention *a)
+{
+    memset(a, 0, sizeof *a);
+    a->args = (struct ha_device_attend){ .batch = BATCH,
+                                         .q_len = Q_LEN,
+                                         .q_heads = Q_HEADS,
+                                         .kv_heads = KV_HEADS,
+                                         .head_dim = DIM,
+                                         .dtype = HA_F32,
+                                         .scale = 1,
+                                         .seqs = a->seqs };
+    for (size_t b = 0; b < BATCH; b++) {
+        struct ha_device_seq *s = &a->seqs[b];
+        *s = (struct ha_device_seq){ .q = a->q[b],
+                                     .o = a->o[b],
+                                     .lse = a->lse[b],
+                                     .runs_count = b + 1,
+                                     .k_head_bytes = sizeof a->k[0][0][0],
+                                     .v_head_bytes = sizeof a->v[0][0][0],
+                                     .weights = b ? a->weights : NULL,
+                                     .weights_stride = 10 };
+        for (size_t r = 0; r <= b; r++)
+            s->runs[r] = (struct ha_rows){ a->k[b][r], a->v[b][r], STRIDE * 4, STRIDE * 4, NULL, r ? 3 : KEYS };
+        for (size_t i = 0; i < Q_LEN * Q_HEADS * DIM; i++) a->q[b][i] = (float)(i + b);
+        for (size_t r = 0; r < 2; r++)
+            for (size_t h = 0; h < KV_HEADS; h++)
+                for (size_t n = 0; n < KEYS; n++)
+                    for (size_t d = 0; d < STRIDE; d++) {
+                        a->k[b][r][h][n][d] = d < DIM ? (float)(1 + b + 2 * r + 3 * h + n) : 1e6f;
+                        a->v[b][r][h][n][d] = d < DIM ? (float)(2 + b + 3 * r + 5 * h + n + d) : 1e6f;
+                    }
+    }
+}
+
+static float want(const struct attention *a, size_t b, size_t i, size_t d, float *lse)
+{
+    const size_t kv = i % Q_HEADS / (Q_HEADS / KV_HEADS);
+    float o = a->q[b][i * DIM + d];
+    *lse = 0;
+    for (size_t r = 0; r <= b; r++)
+        for (size_t n = 0; n < (r ? 3 : KEYS); n++) {
+            o += a->v[b][r][kv][n][d];
+            for (size_t x = 0; x < DIM; x++) *lse += a->k[b][r][kv][n][x];
+        }
+    return o;
+}
+
+static void its_attention(void **state)
+{
+    (void)state;
+    static struct attention a;
+    struct ha_subject x;
+    open_plugin(&x, "merge_hostile.so", SECOND);
+    const struct ha_device_api *api = ha_plugin_attend(&x);
+    assert_non_null(api);
+    struct ha_device_info info;
+    api->info(NULL, &info);
+    assert_string_equal(info.name, "hostile");
+    assert_int_equal(info.profile[HA_BF16].dot_lanes, 1);
+    attention_make(&a);
+    assert_int_equal(api->attend(NULL, &a.args), HA_OK);
+    for (size_t b = 0; b < BATCH; b++)
+        for (size_t i = 0; i < Q_LEN * Q_HEADS * DIM; i++) {
+            float lse;
+            assert_true(a.o[b][i] == want(&a, b, i / DIM, i % DIM, &lse));
+            assert_true(a.lse[b][i / DIM] == lse);
+        }
+    assert_true(a.weights[1] == 5);
+    static const struct {
+        enum hostile what;
+        enum ha_status status;
+        const char *words;
+    } harm[] = {
+        { WRITES_INPUT, HA_ERROR, "killed by SIGSEGV: wrote byte " },
+        { WRITES_INPUT, HA_ERROR, " of what attention reads, which is not to be written" },
+        { PAST_END, HA_OK, "" }, /* into the weights, which are results, too */
+        { REFUSES, HA_FAIL, "refused: attend returned HA_ERROR" },
+        { BAD_STATUS, HA_ERROR, "attend returned 77" },
+        { HANGS, HA_ERROR, "no answer in 1 s" },
+    };
+    for (size_t i = 0; i < sizeof harm / sizeof *harm; i++) {
+        a.q[0][0] = (float)HOSTILE_CODE + (float)harm[i].what + 0.5f;
+        assert_int_equal(api->attend(NULL, &a.args), harm[i].status);
+        if (harm[i].status != HA_OK) {
+            struct ha_why said;
+            snprintf(said.text, sizeof said.text, "%s", api->failure(NULL));
+            says(&said, harm[i].words);
+        }
+        a.q[0][0] = 0;
+        assert_int_equal(api->attend(NULL, &a.args), HA_OK);
+    }
+    ha_subject_close(&x);
+
+    open_plugin(&x, "merge_template.so", SECOND);
+    assert_null(ha_plugin_attend(&x));
+    ha_subject_close(&x);
+}
+
+/* A device attends in its own memory: one token of one key gives its V. */
+static void attention_of_a_device(void **state)
+{
+    (void)state;
+    struct ha_subject x;
+#ifdef TSAN
+    skip();
+#endif
+    open_plugin(&x, "merge_device.so", 20 * SECOND);
+    const struct ha_device_api *api = ha_plugin_attend(&x);
+    assert_non_null(api);
+    float q[64] = { 1 }, k[64] = { 2 }, v[64], o[64] = { 0 }, lse = 0;
+    for (int i = 0; i < 64; i++) v[i] = (float)i;
+    const struct ha_device_seq seq = { .q = q,
+                                       .runs = { { k, v, 256, 256, NULL, 1 } },
+                                       .runs_count = 1,
+                                       .k_head_bytes = 256,
+                                       .v_head_bytes = 256,
+                                       .o = o,
+                                       .lse = &lse };
+    const struct ha_device_attend args = { .batch = 1,
+                                           .q_len = 1,
+                                           .q_heads = 1,
+                                           .kv_heads = 1,
+                                           .head_dim = 64,
+                                           .dtype = HA_F32,
+                                           .scale = 0.5f,
+                                           .seqs = &seq };
+    if (api->attend(NULL, &args) != HA_OK) fail_msg("%s", api->failure(NULL));
+    for (int i = 0; i < 64; i++)
+        assert_true(fabsf(o[i] - v[i]) <= 0x1p-22f * v[i]); /* multiplied by its weight and divided again */
+    assert_true(fabsf(lse - 1) < 1e-6f);
+    ha_subject_close(&x);
+}
+
+#define HA_TEST(f) cmocka_unit_test_teardown(f, nobody_is_left)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HA_TEST(the_template),   HA_TEST(each_harm_is_named),    HA_TEST(garbage_is_refused),
+        HA_TEST(a_whole_device), HA_TEST(the_null_device),       HA_TEST(large_batches),
+        HA_TEST(its_attention),  HA_TEST(attention_of_a_device),
+    };
+    return cmocka_run_group_tests_name("merge_plugin", tests, NULL, NULL);
+}

@@ -1,0 +1,314 @@
+/* Streams, graphs, flags: the embedded device passes, and who loses the order, or hides poison, does not. */
+
+#include "suites/merge/test_stage.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Some mistakes here are data races, which the thread sanitizer finds before the stage does. */
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define RACES_STOP 1
+#endif
+#endif
+#ifndef RACES_STOP
+#define RACES_STOP 0
+#endif
+
+/* ---- streams ----------------------------------------------------------------------------- */
+
+static void streams_pass(void **state)
+{
+    (void)state;
+    struct ha_subject s = on(&ha_device_host);
+    FOR_FORMS_AND_TYPES(form, dtype) expect(&s, HA_STAGE_STREAM, form, dtype, HA_OK, "");
+    s.traits.lse_order = HA_LSE_HEADS_TOKENS;
+    s.layouts = 1u << HA_LAYOUT_HEADS_FIRST;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_OK, "");
+    close_device(&s, &ha_device_host);
+}
+
+/* four sets of rows: one stream, two streams, two launches */
+static void streams_judge_every_part(void **state)
+{
+    (void)state;
+    struct ha_judgement j;
+    struct ha_why why;
+    struct ha_subject s = on(&ha_device_host);
+    const uint64_t begin = ha_now_ns();
+    assert_int_equal(run(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, &j, &why), HA_OK);
+    /* two of the producers are late */
+    assert_true(ha_now_ns() - begin > 2 * UINT64_C(20000000));
+    assert_int_equal(j.rows, 4 * 12);
+    assert_string_equal(why.text, "");
+    close_device(&s, &ha_device_host);
+}
+
+static void streams_are_waived(void **state)
+{
+    (void)state;
+    struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "needs a device with streams");
+    expect(&s, HA_STAGE_FLAG, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "needs a device with streams");
+    ha_subject_close(&s);
+
+    struct ha_device_api api = ha_device_host;
+    s = on(&api);
+    api.graph_begin = NULL;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_OK, "does not offer graph_begin");
+    api.event_create = NULL;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_OK, "does not offer events");
+    api.host_fn = NULL;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "does not offer host_fn");
+    api.flag_wait = NULL;
+    expect(&s, HA_STAGE_FLAG, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "does not offer flag_wait");
+    s.traits.forms = 1u << HA_FORM_BASE2;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "form");
+    close_device(&s, &api);
+}
+
+/* The stream's order is lost: the merge runs while it is enqueued. */
+static enum ha_status merge_at_once(struct ha_stream *stream, const struct ha_merge *args)
+{
+    (void)stream;
+    ha_kernels_c.merge(args);
+    return HA_OK;
+}
+
+/* so are the waits between streams */
+static enum ha_status no_wait(struct ha_stream *stream, struct ha_event *event)
+{
+    (void)stream, (void)event;
+    return HA_OK;
+}
+
+/* A graph that keeps the first inputs: what is launched is a copy of the result of the first launch. */
+static size_t launched;
+static void *kept_to;
+static const void *kept_from;
+static size_t kept_bytes;
+static unsigned char *kept;
+
+static enum ha_status copy_and_note(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                    enum ha_direction dir)
+{
+    if (dir == HA_D2H) {
+        kept_to = dst;
+        kept_from = src;
+        kept_bytes = bytes;
+    }
+    return ha_device_host.copy(stream, dst, src, bytes, dir);
+}
+
+static enum ha_status launch_stale(struct ha_graph *graph, struct ha_stream *stream)
+{
+    if (launched++) {
+        memcpy(kept_to, kept, kept_bytes);
+        return HA_OK;
+    }
+    enum ha_status st = ha_device_host.graph_launch(graph, stream);
+    if (st == HA_OK) st = ha_device_host.stream_sync(stream);
+    kept = malloc(kept_bytes);
+    assert_non_null(kept);
+    memcpy(kept, kept_from, kept_bytes);
+    return st;
+}
+
+/* a graph that does not run what it kept */
+static enum ha_status launch_nothing(struct ha_graph *graph, struct ha_stream *stream)
+{
+    (void)graph, (void)stream;
+    return HA_OK;
+}
+
+/* What is captured runs at once, over what lies there then, and a launch does nothing more. */
+static enum ha_status begin_nothing(struct ha_stream *stream)
+{
+    (void)stream;
+    return HA_OK;
+}
+static enum ha_status end_nothing(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why)
+{
+    (void)why;
+    *graph = NULL;
+    return ha_device_host.stream_sync(stream);
+}
+
+static void streams_find_lost_order(void **state)
+{
+    (void)state;
+    if (RACES_STOP) skip();
+    struct ha_device_api api = ha_device_host;
+    struct ha_subject s = on(&api);
+    api.merge = merge_at_once;
+    FOR_FORMS_AND_TYPES(form, dtype)
+    expect(&s, HA_STAGE_STREAM, form, dtype, HA_FAIL, "late producer on the same stream: row 0");
+    api = ha_device_host;
+    api.stream_wait = no_wait;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F16, HA_FAIL, "late producer on another stream: row 0");
+    api = ha_device_host;
+    api.copy = copy_and_note;
+    api.graph_launch = launch_stale;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_FAIL,
+           "graph, second launch, other inputs in the same memory: row");
+    free(kept);
+    api = ha_device_host;
+    api.graph_launch = launch_nothing;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_FAIL, "graph, first launch");
+    api.graph_begin = begin_nothing;
+    api.graph_end = end_nothing;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_BASE2, HA_F32, HA_FAIL, "graph, first launch");
+    api = ha_device_host;
+    close_device(&s, &api);
+}
+
+static enum ha_status refuse(struct ha_stream *stream, const struct ha_merge *args)
+{
+    (void)stream, (void)args;
+    return HA_ERROR;
+}
+
+static void a_refusal_is_an_error(void **state)
+{
+    (void)state;
+    struct ha_device_api api = ha_device_host;
+    struct ha_subject s = on(&api);
+    api.merge = refuse;
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_ERROR, "merge: the device gives no reason");
+    expect(&s, HA_STAGE_FLAG, HA_FORM_NATURAL, HA_F32, HA_ERROR, "merge: the device gives no reason");
+    close_device(&s, &api);
+}
+
+/* ---- flags ------------------------------------------------------------------------------- */
+
+static void flags_pass(void **state)
+{
+    (void)state;
+    struct ha_subject s = on(&ha_device_host);
+    FOR_FORMS_AND_TYPES(form, dtype) expect(&s, HA_STAGE_FLAG, form, dtype, HA_OK, "");
+    close_device(&s, &ha_device_host);
+}
+
+static enum ha_status no_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least)
+{
+    (void)stream, (void)flag, (void)at_least;
+    return HA_OK;
+}
+
+/* A state whose LSE is NaN is taken for empty. */
+static void merge_nan_as_empty(const struct ha_merge *m)
+{
+    static const float empty = -INFINITY;
+    struct ha_merge one = *m;
+    struct ha_merge_state x[9];
+    float lse[9];
+    one.tokens = one.heads = 1;
+    one.states = x;
+    for (size_t t = 0; t < m->tokens; t++)
+        for (size_t h = 0; h < m->heads; h++) {
+            for (size_t i = 0; i <= m->states_count; i++) {
+                const struct ha_merge_state *from = i < m->states_count ? &m->states[i] : &m->out;
+                const size_t at = t * from->lse_token_stride + h * from->lse_head_stride;
+                x[i] = *from;
+                x[i].o = (char *)from->o
+                         + (t * from->o_token_stride + h * from->o_head_stride) * ha_dtype_bytes(m->dtype);
+                x[i].lse = from->lse + at;
+                if (from->sum) x[i].sum = from->sum + at;
+                if (i == m->states_count) break;
+                lse[i] = isnan(*x[i].lse) ? empty : *x[i].lse;
+                x[i].lse = &lse[i];
+            }
+            one.out = x[m->states_count];
+            ha_kernels_c.merge(&one);
+        }
+}
+
+static struct ha_kernels lenient;
+
+/* NaN in o becomes 0, on the way in */
+static void merge_o_only(const struct ha_merge *m)
+{
+    ha_kernels_c.merge(m);
+    if (m->dtype != HA_F32) return;
+    for (size_t t = 0; t < m->tokens; t++)
+        for (size_t h = 0; h < m->heads; h++) {
+            float *o = (float *)m->out.o + t * m->out.o_token_stride + h * m->out.o_head_stride;
+            for (size_t d = 0; d < m->dim; d++)
+                if (isnan(o[d])) o[d] = 0;
+        }
+}
+
+static void merge_over_input(const struct ha_merge *m)
+{
+    ha_kernels_c.merge(m);
+    m->states[0].lse[0] += 1;
+}
+
+/* a device with a merge of this test */
+static struct ha_subject on_kernels(void (*merge)(const struct ha_merge *))
+{
+    struct ha_subject s;
+    struct ha_why why;
+    const struct ha_device_config config = { .kernels = &lenient };
+    lenient = ha_kernels_c;
+    lenient.merge = merge;
+    if (ha_device_host.open(&device, &config, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(ha_subject_device(&s, "test", &ha_device_host, device, &why), HA_OK);
+    return s;
+}
+
+static void stray_writes_are_found(void **state)
+{
+    (void)state;
+    struct ha_subject s = on_kernels(merge_over_input);
+    expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_FAIL,
+           "late producer on the same stream: wrote where no result goes");
+    expect(&s, HA_STAGE_FLAG, HA_FORM_NATURAL, HA_F32, HA_FAIL, "data before flag: wrote where no result goes");
+    close_device(&s, &ha_device_host);
+}
+
+static void flags_find_who_hides_poison(void **state)
+{
+    (void)state;
+    struct ha_judgement j;
+    struct ha_why why;
+    void (*const hiders[])(const struct ha_merge *) = { merge_nan_as_empty, merge_o_only };
+    for (size_t i = 0; i < 2; i++) {
+        struct ha_subject s = on_kernels(hiders[i]);
+        expect(&s, HA_STAGE_FLAG, HA_FORM_NATURAL, HA_F32, HA_FAIL,
+               "flag before data: the poisoned buffer was not seen: row 0, element 0");
+        assert_int_equal(run(&s, HA_STAGE_FLAG, HA_FORM_MAX_SUM, HA_F32, &j, &why), HA_FAIL);
+        assert_true(j.status == HA_FAIL && isnan(j.want) && !isnan(j.got) && j.rows == 12);
+        /* it is right in all else */
+        expect(&s, HA_STAGE_STREAM, HA_FORM_NATURAL, HA_F32, HA_OK, "");
+        close_device(&s, &ha_device_host);
+    }
+}
+
+static void flags_find_who_does_not_wait(void **state)
+{
+    (void)state;
+    if (RACES_STOP) skip();
+    struct ha_device_api api = ha_device_host;
+    struct ha_subject s = on(&api);
+    api.flag_wait = no_flag_wait;
+    expect(&s, HA_STAGE_FLAG, HA_FORM_NATURAL, HA_F32, HA_FAIL, "data before flag: row 0");
+    api = ha_device_host;
+    close_device(&s, &api);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_pass),
+        cmocka_unit_test(streams_judge_every_part),
+        cmocka_unit_test(streams_are_waived),
+        cmocka_unit_test(streams_find_lost_order),
+        cmocka_unit_test(a_refusal_is_an_error),
+        cmocka_unit_test(stray_writes_are_found),
+        cmocka_unit_test(flags_pass),
+        cmocka_unit_test(flags_find_who_hides_poison),
+        cmocka_unit_test(flags_find_who_does_not_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, times);
+}

@@ -1,0 +1,275 @@
+/* Huge strides: kernels pass, and whoever cuts an index to 32 bits does not. */
+
+#include "suites/merge/test_stage.h"
+
+#include <sys/mman.h>
+
+static void huge_passes(void **state)
+{
+    (void)state;
+    struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
+    FOR_FORMS_AND_TYPES(form, dtype) expect(&s, HA_STAGE_HUGE, form, dtype, HA_OK, "");
+    s.traits.lse_order = HA_LSE_HEADS_TOKENS;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_OK, "");
+    s.traits.lse_order = HA_LSE_TOKENS_HEADS;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_MAX_SUM, HA_F16, HA_OK, "");
+    s.traits.o_strides = false;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "packed rows of o only");
+    ha_subject_close(&s);
+}
+
+/* what was asked for: a bit for each set of strides that are huge, of o_token, o_head, lse_token, lse_head */
+static unsigned asked;
+static void merge_and_note(const struct ha_merge *m)
+{
+    const size_t limit = (size_t)1 << 31;
+    for (size_t i = 0; i <= m->states_count; i++) {
+        const struct ha_merge_state *x = i < m->states_count ? &m->states[i] : &m->out;
+        const size_t last = (m->tokens - 1) * x->o_token_stride + (m->heads - 1) * x->o_head_stride;
+        asked |= 1u << ((x->o_token_stride > limit) | (x->o_head_stride > limit) << 1
+                        | (x->lse_token_stride > limit) << 2 | (x->lse_head_stride > limit) << 3);
+        assert_true(last > 2 * limit);
+    }
+    ha_kernels_c.merge(m);
+}
+
+static void huge_in_each_stride(void **state)
+{
+    (void)state;
+    struct ha_subject s = direct(&ha_kernels_c.traits, merge_and_note);
+    asked = 0;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_OK, "");
+    assert_int_equal(asked, 1u << 1 | 1u << (1 | 4) | 1u << 2 | 1u << (2 | 8));
+    s.traits.lse_order = HA_LSE_TOKENS_HEADS;
+    asked = 0;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_OK, "");
+    assert_int_equal(asked, 1u << 1 | 1u << 2);
+    ha_subject_close(&s);
+}
+
+/* How an index may wrap: each makes an offset, in elements, of token t and head h, or an offset in bytes. */
+static int64_t as_uint32(size_t t, size_t h, size_t ts, size_t hs, size_t e)
+{
+    return (int64_t)((uint32_t)(t * ts + h * hs)) * (int64_t)e;
+}
+static int64_t as_int32(size_t t, size_t h, size_t ts, size_t hs, size_t e)
+{
+    return (int64_t)(int32_t)(uint32_t)(t * ts + h * hs) * (int64_t)e;
+}
+static int64_t int_stride(size_t t, size_t h, size_t ts, size_t hs, size_t e)
+{
+    return ((int64_t)t * (int32_t)(uint32_t)ts + (int64_t)h * (int32_t)(uint32_t)hs) * (int64_t)e;
+}
+static int64_t uint32_bytes(size_t t, size_t h, size_t ts, size_t hs, size_t e)
+{
+    return (int64_t)(uint32_t)((t * ts + h * hs) * e);
+}
+static int64_t int32_bytes(size_t t, size_t h, size_t ts, size_t hs, size_t e)
+{
+    return (int64_t)(int32_t)(uint32_t)((t * ts + h * hs) * e);
+}
+static int64_t right(size_t t, size_t h, size_t ts, size_t hs, size_t e) { return (int64_t)((t * ts + h * hs) * e); }
+
+typedef int64_t wrap(size_t t, size_t h, size_t ts, size_t hs, size_t e);
+static struct {
+    wrap *o, *lse, *out;
+} wraps;
+
+/* The right merge of one row at a time, found where the index leads. */
+static void merge_wrapped(const struct ha_merge *m)
+{
+    const size_t e = ha_dtype_bytes(m->dtype);
+    struct ha_merge_state row[9];
+    for (size_t t = 0; t < m->tokens; t++)
+        for (size_t h = 0; h < m->heads; h++) {
+            for (size_t i = 0; i <= m->states_count; i++) {
+                const struct ha_merge_state *x = i < m->states_count ? &m->states[i] : &m->out;
+                wrap *o = i < m->states_count ? wraps.o : wraps.out;
+                row[i] = *x;
+                row[i].o = (char *)x->o + o(t, h, x->o_token_stride, x->o_head_stride, e);
+                const int64_t lse = wraps.lse(t, h, x->lse_token_stride, x->lse_head_stride, sizeof(float));
+                row[i].lse = (void *)((char *)x->lse + lse);
+                if (x->sum) row[i].sum = (void *)((char *)x->sum + lse);
+            }
+            struct ha_merge one = *m;
+            one.tokens = one.heads = 1;
+            one.states = row;
+            one.out = row[m->states_count];
+            ha_kernels_c.merge(&one);
+        }
+}
+
+static void huge_finds_wrapped_indices(void **state)
+{
+    (void)state;
+    static wrap *const wrong[] = { as_uint32, as_int32, int_stride, uint32_bytes, int32_bytes };
+    struct ha_subject s = direct(&ha_kernels_c.traits, merge_wrapped);
+    wraps.o = wraps.lse = wraps.out = right;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_OK, "");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) FOR_FORMS_AND_TYPES(form, dtype)
+    for (size_t k = 0; k < 3; k++) {
+        wraps.o = k == 0 ? wrong[i] : right;
+        wraps.lse = k == 1 ? wrong[i] : right;
+        wraps.out = k == 2 ? wrong[i] : right;
+        expect(&s, HA_STAGE_HUGE, form, dtype, HA_FAIL, "beyond 2^31 and 2^32 elements");
+    }
+    ha_subject_close(&s);
+}
+
+/* The answer in its place, and once more where the wrapped index leads: nothing but the memory in between tells. */
+static void merge_and_spill(const struct ha_merge *m)
+{
+    ha_kernels_c.merge(m);
+    const size_t last = (m->tokens - 1) * m->out.o_token_stride + (m->heads - 1) * m->out.o_head_stride,
+                 e = ha_dtype_bytes(m->dtype);
+    if (last > UINT32_MAX) ((char *)m->out.o)[(size_t)(uint32_t)last * e] = 1;
+}
+
+static void merge_over_input(const struct ha_merge *m)
+{
+    ha_kernels_c.merge(m);
+    m->states[1].lse[0] += 1;
+}
+
+static void huge_finds_stray_writes(void **state)
+{
+    (void)state;
+    struct ha_subject s = direct(&ha_kernels_c.traits, merge_and_spill);
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_FAIL, "wrote where a wrapped index leads");
+    expect(&s, HA_STAGE_HUGE, HA_FORM_BASE2, HA_BF16, HA_FAIL, "wrote where a wrapped index leads");
+    ha_subject_close(&s);
+    s = direct(&ha_kernels_c.traits, merge_over_input);
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_FAIL, "wrote over a state");
+    ha_subject_close(&s);
+}
+
+/* a stranger's memory: large enough, too small, refused */
+static size_t room_limit;
+static enum ha_status limited_room(struct ha_subject *self, size_t bytes, struct ha_room *room, struct ha_why *why)
+{
+    (void)self;
+    if (room_limit < bytes) {
+        snprintf(why->text, sizeof why->text, "no more than %zu bytes", room_limit);
+        return HA_ERROR;
+    }
+    static struct ha_room kept;
+    ha_room_unmap(&kept);
+    const enum ha_status st = ha_room_map(bytes, &kept, why);
+    *room = kept;
+    return st;
+}
+
+/* as where a stranger is called: read only, but for the pieces that may be written; guards behind them all */
+static enum ha_status run_protected(struct ha_subject *self, struct ha_batch *b, struct ha_why *why)
+{
+    (void)self, (void)why;
+    assert_int_equal(mprotect(b->room.base, b->room.bytes, PROT_READ), 0);
+    for (size_t i = 0; i < HA_PIECES; i++) {
+        const struct ha_piece *p = &b->piece[i];
+        if (!p->bytes) continue;
+        const size_t bytes = (p->bytes + 4095) / 4096 * 4096;
+        assert_int_equal(mprotect(p->guard, 4096, PROT_NONE), 0);
+        if (p->written) assert_int_equal(mprotect(p->guard - bytes, bytes, PROT_READ | PROT_WRITE), 0);
+    }
+    ha_kernels_c.merge(&b->calls[0]);
+    return mprotect(b->room.base, b->room.bytes, PROT_READ | PROT_WRITE) == 0 ? HA_OK : HA_ERROR;
+}
+
+static void huge_in_a_strangers_room(void **state)
+{
+    (void)state;
+    struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
+    s.room = limited_room;
+    s.run = run_protected;
+    room_limit = SIZE_MAX;
+    FOR_FORMS_AND_TYPES(form, dtype) expect(&s, HA_STAGE_HUGE, form, dtype, HA_OK, "");
+    room_limit = (size_t)1 << 30;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_WAIVED,
+           "needs 32.0 GiB of address space, of which little is touched: no more than 1073741824 bytes");
+    s.elsewhere = true;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "merges in memory of its own");
+    ha_subject_close(&s);
+}
+
+/* a device with memory of its own, of which only the touched pages exist */
+static uint64_t vast_free;
+static void vast_info(struct ha_device *dev, struct ha_device_info *info)
+{
+    ha_device_host.info(dev, info);
+    info->compute_threads = 0;
+    info->memory_bytes = info->memory_free_bytes = vast_free;
+}
+static struct ha_room vast;
+static enum ha_status vast_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                 struct ha_why *why)
+{
+    if (bytes < (size_t)1 << 32) return ha_device_host.mem_alloc(dev, kind, bytes, ptr, why);
+    const enum ha_status st = ha_room_map(bytes, &vast, why);
+    *ptr = vast.base;
+    return st;
+}
+static void vast_free_memory(struct ha_device *dev, enum ha_memory kind, void *ptr)
+{
+    if (ptr == vast.base) ha_room_unmap(&vast);
+    else ha_device_host.mem_free(dev, kind, ptr);
+}
+static enum ha_status vast_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
+                                enum ha_direction dir)
+{
+    const unsigned char *there = dir == HA_H2D ? dst : src;
+    (void)stream;
+    assert_true(there >= vast.base && there + bytes <= vast.base + vast.bytes);
+    memcpy(dst, src, bytes);
+    return HA_OK;
+}
+static void (*vast_merger)(const struct ha_merge *);
+static enum ha_status vast_merge(struct ha_stream *stream, const struct ha_merge *args)
+{
+    (void)stream;
+    vast_merger(args);
+    return HA_OK;
+}
+
+static void huge_on_a_device(void **state)
+{
+    (void)state;
+    struct ha_subject s = on(&ha_device_host);
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "the device's memory is the host's");
+    close_device(&s, &ha_device_host);
+
+    struct ha_device_api api = ha_device_host;
+    api.info = vast_info;
+    api.mem_alloc = vast_alloc;
+    api.mem_free = vast_free_memory;
+    api.copy = vast_copy;
+    api.merge = vast_merge;
+    s = on(&api);
+    vast_merger = ha_kernels_c.merge;
+    vast_free = (uint64_t)80 << 30;
+    FOR_FORMS_AND_TYPES(form, dtype) expect(&s, HA_STAGE_HUGE, form, dtype, HA_OK, "");
+    vast_free = (uint64_t)20 << 30; /* no room for negative indices */
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_OK, "");
+    vast_free = (uint64_t)4 << 30;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_WAIVED, "needs 16.0 GiB of device memory, 4.0 are free");
+    vast_merger = merge_wrapped;
+    wraps.o = wraps.out = wraps.lse = as_uint32;
+    vast_free = (uint64_t)20 << 30;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_NATURAL, HA_F32, HA_FAIL, "beyond 2^31");
+    wraps.o = wraps.out = wraps.lse = as_int32;
+    vast_free = (uint64_t)80 << 30;
+    expect(&s, HA_STAGE_HUGE, HA_FORM_DIRECT, HA_F16, HA_FAIL, "beyond 2^31");
+    close_device(&s, &api);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(huge_passes),
+        cmocka_unit_test(huge_in_each_stride),
+        cmocka_unit_test(huge_finds_wrapped_indices),
+        cmocka_unit_test(huge_finds_stray_writes),
+        cmocka_unit_test(huge_in_a_strangers_room),
+        cmocka_unit_test(huge_on_a_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, times);
+}

@@ -1,0 +1,409 @@
+/* Ids name one task; tasks on several threads give the cells of one; subjects that refuse, err or are wrong get what
+ * they deserve, at the first task that shows it. */
+
+#include "suites/merge/bundle.h"
+#include "suites/merge/work.h"
+#include "harness/base/registry.h"
+#include "kernels/c/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ITEMS_MAX = 64, SOURCES_MAX = 4 };
+static const struct ha_merge_traits two_pass = {
+    .forms = 15,
+    .dtypes = 7,
+    .aliases = 7,
+    .lse_order = HA_LSE_ANY,
+    .o_strides = true,
+    .plus_inf = true,
+    .exp_eps = 0x1p-23,
+    .log_eps = 0x1p-23,
+};
+
+/* ---- ids ----------------------------------------------------------------------------------- */
+
+static bool same_task(const struct ha_merge_task *a, const struct ha_merge_task *b)
+{
+    const struct ha_merge_shape *s = &a->shape, *t = &b->shape;
+    return a->c == b->c && a->seed == b->seed && a->row == b->row && s->states == t->states && s->tokens == t->tokens
+           && s->heads == t->heads && s->dim == t->dim && s->form == t->form && s->dtype == t->dtype
+           && s->order == t->order && s->alias == t->alias && s->layout == t->layout && s->plus_inf == t->plus_inf;
+}
+
+static struct ha_merge_id id_of(const struct ha_merge_task *t, size_t row)
+{
+    char text[HA_MERGE_ID_MAX];
+    struct ha_merge_id id;
+    struct ha_why why = { "" };
+    ha_merge_task_print(t, "somebody", row, text);
+    if (ha_merge_id_parse(text, &id, &why) != HA_OK) fail_msg("%s: %s", text, why.text);
+    return id;
+}
+
+/* the only one that the id leaves */
+static struct ha_merge_task task_of(const struct ha_merge_id *id)
+{
+    struct ha_merge_tasks tasks = { 0 };
+    struct ha_why why;
+    assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, id, 99, &why), HA_OK);
+    assert_int_equal(tasks.count, 1);
+    const struct ha_merge_task t = tasks.task[0];
+    ha_merge_tasks_free(&tasks);
+    return t;
+}
+
+static void an_id_names_its_task(void **state)
+{
+    (void)state;
+    struct ha_merge_tasks tasks = { 0 };
+    struct ha_why why;
+    assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, &(struct ha_merge_id){ .set = 0 }, 3, &why),
+                     HA_OK);
+    assert_true(tasks.count > 2000);
+    for (size_t i = 0; i < tasks.count; i++) {
+        struct ha_merge_task *t = &tasks.task[i];
+        const size_t rows = t->shape.tokens * t->shape.heads, row = i % 2 ? i % rows : SIZE_MAX;
+        const struct ha_merge_id id = id_of(t, row);
+        const struct ha_merge_task again = task_of(&id);
+        t->row = row;
+        assert_true(same_task(t, &again));
+        assert_int_equal(t->item, again.item);
+        assert_true(t->shape.states >= 1 && t->shape.states <= 512);
+    }
+    ha_merge_tasks_free(&tasks);
+}
+
+static void a_random_id_names_its_task(void **state)
+{
+    (void)state;
+    const struct ha_merge_id any = { .set = 0 };
+    for (size_t k = 0; k < HA_MERGE_KINDS * HA_DTYPE_COUNT; k++)
+        for (uint64_t i = 0; i < 100; i++) {
+            const enum ha_dtype dtype = (enum ha_dtype)(k % HA_DTYPE_COUNT);
+            struct ha_merge_task t = ha_merge_random_task(&ha_merge_suite, k / HA_DTYPE_COUNT, dtype, &any, 5, i);
+            const size_t row = i % 2 ? (size_t)i % (t.shape.tokens * t.shape.heads) : SIZE_MAX;
+            const struct ha_merge_id id = id_of(&t, row);
+            size_t fit = 0;
+            t.row = row;
+            for (size_t other = 0; other < HA_MERGE_KINDS * HA_DTYPE_COUNT; other++) {
+                const enum ha_dtype type = (enum ha_dtype)(other % HA_DTYPE_COUNT);
+                if (!ha_merge_random_fits(other / HA_DTYPE_COUNT, type, &id)) continue;
+                const struct ha_merge_task again = ha_merge_random_task(&ha_merge_suite, other / HA_DTYPE_COUNT, type,
+                                                                        &id, 77, 0);
+                assert_true(same_task(&t, &again));
+                fit++;
+            }
+            assert_int_equal(fit, 1);
+        }
+}
+
+static void an_axis_is_within_what_the_case_allows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        bool any;
+    } asked[] = {
+        { "lse_merge:case=one_state,states=2", false },
+        { "lse_merge:case=tree,states=16", true },
+        { "lse_merge:case=tree,order=chain", false },
+        { "lse_merge:case=one_hot,states=4096", false },
+        { "lse_merge:case=one_hot,states=511", true },
+        { "lse_merge:case=subnormal,dtype=f32", false },
+        { "lse_merge:case=random", false },
+        { "lse_merge:form=direct,dtype=bf16", true },
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct ha_merge_tasks tasks = { 0 };
+        struct ha_merge_id id;
+        struct ha_why why;
+        assert_int_equal(ha_merge_id_parse(asked[i].id, &id, &why), HA_OK);
+        assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, &id, 1, &why), HA_OK);
+        if ((tasks.count > 0) != asked[i].any) fail_msg("%s: %zu tasks", asked[i].id, tasks.count);
+        ha_merge_tasks_free(&tasks);
+    }
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+static struct ha_merge_source function(const char *name, void (*merge)(const struct ha_merge *),
+                                       const struct ha_merge_traits *traits)
+{
+    struct ha_merge_source s = { .kind = HA_FROM_FUNCTION, .merge = merge, .traits = *traits };
+    snprintf(s.name, sizeof s.name, "%s", name);
+    return s;
+}
+static struct ha_merge_source defect(const char *name)
+{
+    for (size_t i = 0; i < ha_merge_suite.defects_count; i++)
+        if (!strcmp(ha_merge_suite.defects[i].name, name))
+            return function(name, ha_merge_suite.defects[i].merge, &two_pass);
+    fail_msg("there is no defect %s", name);
+    return (struct ha_merge_source){ .name = "" };
+}
+
+static struct ha_merge_task from_list(void *arg, size_t i) { return ((struct ha_merge_tasks *)arg)->task[i]; }
+/* the stages have tests of their own */
+static bool many_states(void *arg, const struct ha_merge_task *t, size_t source)
+{
+    return (void)arg, (void)source, t->shape.states > 5 || t->c->stage != HA_STAGE_PLAIN;
+}
+
+static struct ha_merge_cell cells[2][ITEMS_MAX * SOURCES_MAX];
+
+static struct ha_merge_job run(const struct ha_merge_source *source, size_t sources, const char *ids, size_t threads,
+                               struct ha_merge_cell *cell)
+{
+    struct ha_merge_tasks tasks = { 0 };
+    struct ha_merge_id id;
+    struct ha_why why = { "" };
+    struct ha_merge_job job = { .suite = &ha_merge_suite,
+                                .source = source,
+                                .sources = sources,
+                                .items = ha_merge_suite.cases_count,
+                                .cell = cell,
+                                .skip = many_states };
+    assert_true(job.items * sources <= ITEMS_MAX * SOURCES_MAX);
+    assert_int_equal(ha_merge_id_parse(ids, &id, &why), HA_OK);
+    assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, &id, 1, &why), HA_OK);
+    ha_merge_cells_clear(cell, job.items * sources);
+    if (ha_merge_job_run(&job, tasks.count, from_list, &tasks, threads, &why) != HA_OK) fail_msg("%s", why.text);
+    ha_merge_tasks_free(&tasks);
+    return job;
+}
+
+static size_t case_of(const char *name)
+{
+    for (size_t i = 0; i < ha_merge_suite.cases_count; i++)
+        if (!strcmp(ha_merge_suite.cases[i].name, name)) return i;
+    fail_msg("there is no case %s", name);
+    return 0;
+}
+
+static void same_judgement(const struct ha_judgement *a, const struct ha_judgement *b)
+{
+    assert_int_equal(a->status, b->status);
+    assert_true(a->ratio == b->ratio);
+    assert_int_equal(a->rows, b->rows);
+    assert_int_equal(a->exact, b->exact);
+    assert_memory_equal(a->bin, b->bin, sizeof a->bin);
+}
+static void same_place(const struct ha_judgement *a, const struct ha_judgement *b)
+{
+    assert_int_equal(a->row, b->row);
+    assert_int_equal(a->element, b->element);
+    assert_memory_equal(&a->got, &b->got, sizeof a->got);
+    assert_memory_equal(&a->want, &b->want, sizeof a->want);
+    assert_memory_equal(&a->bound, &b->bound, sizeof a->bound);
+    assert_ptr_equal(a->against, b->against);
+}
+
+static void threads_change_nothing(void **state)
+{
+    (void)state;
+    const struct ha_merge_source source[] = { function("c", ha_c_merge, &two_pass), defect("finite_sentinel"),
+                                              defect("both_empty_nan"), defect("nan_dropped") };
+    run(source, 4, "lse_merge:form=base2,dtype=f16", 1, cells[0]);
+    for (size_t threads = 2; threads < 4; threads++) {
+        const struct ha_merge_job job = run(source, 4, "lse_merge:form=base2,dtype=f16", threads, cells[1]);
+        for (size_t k = 0; k < job.items * job.sources; k++) {
+            const struct ha_merge_cell *a = &cells[0][k], *b = &cells[1][k];
+            assert_true(a->runs == b->runs && a->waived == b->waived && a->refused == b->refused
+                        && a->errors == b->errors);
+            assert_true(a->worst_planted == b->worst_planted);
+            assert_int_equal(a->first_bad, b->first_bad);
+            same_judgement(&a->j, &b->j);
+            same_judgement(&a->bad, &b->bad);
+            if (a->first_bad == SIZE_MAX) continue;
+            same_place(&a->bad, &b->bad);
+            assert_true(same_task(&a->task, &b->task));
+            assert_string_equal(a->why.text, b->why.text);
+        }
+    }
+    size_t ran = 0;
+    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
+        const struct ha_merge_cell *right = &cells[1][i * 4];
+        ran += right->runs > 0;
+        if (right->runs && ha_merge_suite.cases[i].stage == HA_STAGE_PLAIN)
+            assert_int_equal(ha_merge_cell_status(right), HA_OK);
+        if (right->runs && ha_merge_suite.cases[i].must == HA_MUST_FAIL)
+            assert_true(right->worst_planted > 1 && right->worst_planted < HUGE_VAL);
+    }
+    assert_true(ran > 30);
+    assert_int_equal(ha_merge_cell_status(&cells[1][case_of("both_low") * 4 + 1]), HA_FAIL);
+    assert_int_equal(ha_merge_cell_status(&cells[1][case_of("all_empty") * 4 + 2]), HA_FAIL);
+    assert_int_equal(ha_merge_cell_status(&cells[1][case_of("nan_lse") * 4 + 3]), HA_FAIL);
+}
+
+/* The id of a failure, run alone, fails in the same element by as much. */
+static void fails_again(const struct ha_merge_source *source, const struct ha_merge_cell *bad)
+{
+    const struct ha_merge_id id = id_of(&bad->task, bad->bad.row);
+    struct ha_merge_task t = task_of(&id);
+    struct ha_why why = { "" };
+    const struct ha_merge_job job = {
+        .suite = &ha_merge_suite, .source = source, .sources = 1, .items = ha_merge_suite.cases_count, .cell = cells[1]
+    };
+    struct ha_merge_tasks one = { &t, 1, 1 };
+    ha_merge_cells_clear(cells[1], job.items);
+    assert_int_equal(ha_merge_job_run(&job, 1, from_list, &one, 1, &why), HA_OK);
+    const struct ha_merge_cell *again = &cells[1][bad->task.item];
+    assert_int_equal(again->first_bad, 0);
+    assert_true(again->bad.ratio == bad->bad.ratio && again->bad.rows == 1);
+    same_place(&again->bad, &bad->bad);
+}
+
+static void a_failure_names_what_fails_again(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "finite_sentinel", "both_empty_nan", "missing_rescale", "shift_by_min" };
+    for (size_t d = 0; d < 4; d++) {
+        const struct ha_merge_source source = defect(names[d]);
+        size_t seen = 0;
+        const struct ha_merge_job job = run(&source, 1, "lse_merge:form=natural,dtype=f32", 2, cells[0]);
+        for (size_t i = 0; i < job.items; i++)
+            if (cells[0][i].bad.against && ha_merge_suite.cases[i].must != HA_MUST_FAIL) {
+                fails_again(&source, &cells[0][i]);
+                seen++;
+            }
+        assert_true(seen > 0);
+    }
+}
+
+static void a_bundle_names_what_fails_again(void **state)
+{
+    (void)state;
+    static struct ha_merge_cell random[HA_MERGE_KINDS * HA_DTYPE_COUNT];
+    const struct ha_merge_id any = { .set = 1u << HA_KEY_DTYPE | 1u << HA_KEY_FORM,
+                                     .shape = { .dtype = HA_BF16, .form = HA_FORM_BASE2 } };
+    const struct ha_merge_source sources[] = { defect("finite_sentinel"), function("c", ha_c_merge, &two_pass) };
+    for (size_t s = 0; s < 2; s++) {
+        const struct ha_merge_job job = { .suite = &ha_merge_suite,
+                                          .source = &sources[s],
+                                          .sources = 1,
+                                          .items = ha_merge_suite.cases_count,
+                                          .cell = cells[0] };
+        struct ha_why why = { "" };
+        size_t seen = 0;
+        ha_merge_cells_clear(cells[0], job.items);
+        ha_merge_cells_clear(random, HA_MERGE_KINDS * HA_DTYPE_COUNT);
+        assert_int_equal(ha_merge_bundle_run(&job, random, &any, 1, 4, &why), HA_OK);
+        for (size_t i = 0; i < job.items; i++) {
+            const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+            const bool asked = cells[0][i].runs > 0;
+            if (!asked || (s == 0 && ha_merge_cell_status(&cells[0][i]) == HA_OK)) continue;
+            if (s) assert_int_equal(ha_merge_cell_status(&cells[0][i]), HA_OK);
+            if (s && c->must == HA_MUST_FAIL)
+                assert_true(cells[0][i].worst_planted > 1 && cells[0][i].worst_planted < HUGE_VAL);
+            if (s == 0 && cells[0][i].bad.against && c->must != HA_MUST_FAIL) fails_again(&sources[0], &cells[0][i]);
+            seen++;
+        }
+        assert_true(seen > (s ? 30 : 0));
+    }
+}
+
+/* ---- who does not answer ------------------------------------------------------------------------ */
+
+static void what_a_run_came_to_is_counted(void **state)
+{
+    (void)state;
+    const struct ha_merge_case may = { .may_reject = true }, must = { .may_reject = false };
+    const struct ha_judgement right = { .rows = 1, .exact = 1 },
+                              wrong = { .status = HA_FAIL, .ratio = 2, .against = "x", .rows = 1 }, none = { 0 };
+    const struct {
+        const struct ha_merge_case *c;
+        enum ha_status status;
+        bool refused;
+        const struct ha_judgement *j;
+        enum ha_status cell;
+        size_t waived, refusals, errors, first_bad;
+    } each[] = {
+        { &must, HA_OK, false, &right, HA_OK, 0, 0, 0, SIZE_MAX },
+        { &must, HA_WAIVED, false, &none, HA_WAIVED, 1, 0, 0, SIZE_MAX },
+        { &may, HA_FAIL, true, &none, HA_OK, 0, 1, 0, SIZE_MAX },
+        { &must, HA_FAIL, true, &none, HA_FAIL, 0, 0, 0, 7 },
+        { NULL, HA_FAIL, true, &none, HA_FAIL, 0, 0, 0, 7 },
+        { &may, HA_FAIL, false, &none, HA_FAIL, 0, 0, 0, 7 },
+        { &must, HA_ERROR, false, &none, HA_ERROR, 0, 0, 1, 7 },
+        { &must, HA_OK, false, &wrong, HA_FAIL, 0, 0, 0, 7 },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct ha_merge_cell c;
+        const struct ha_merge_task t = { .c = each[i].c };
+        const struct ha_why said = { "said" }, silent = { "" }, waiver = { "waived" };
+        ha_merge_cells_clear(&c, 1);
+        ha_merge_cell_enter(&c, 7, &t, each[i].status, each[i].refused, each[i].j,
+                            each[i].status == HA_OK ? &silent : &said);
+        assert_int_equal(ha_merge_cell_status(&c), each[i].cell);
+        assert_true(c.waived == each[i].waived && c.refused == each[i].refusals && c.errors == each[i].errors);
+        assert_int_equal(c.first_bad, each[i].first_bad);
+        /* a waiver later on is no reason for a failure now */
+        ha_merge_cell_enter(&c, 8, &t, HA_WAIVED, false, &none, &waiver);
+        if (each[i].first_bad == 7) assert_string_equal(c.why.text, each[i].status == HA_OK ? "" : "said");
+        /* an earlier task takes the place, a later one does not */
+        ha_merge_cell_enter(&c, 9, &t, HA_OK, false, &wrong, &silent);
+        assert_int_equal(c.first_bad, each[i].first_bad == 7 ? 7 : 9);
+        ha_merge_cell_enter(&c, 3, &t, HA_OK, false, &wrong, &silent);
+        assert_int_equal(c.first_bad, 3);
+        assert_int_equal(ha_merge_cell_status(&c), HA_FAIL);
+    }
+}
+
+static void commands_that_do_not_merge(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *id;
+        enum ha_status status;
+        size_t refused;
+    } each[] = {
+        { "exit 3 #", "lse_merge:case=nan_lse,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed",
+          HA_OK, 1 },
+        { "exit 3 #", "lse_merge:case=one_hot,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed",
+          HA_FAIL, 0 },
+        { "exit 3 #", "lse_merge:case=base_mix,form=natural,dtype=f32,states=2", HA_FAIL, 0 },
+        { "kill -9 $$ #", "lse_merge:case=nan_lse,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed",
+          HA_ERROR, 0 },
+        { "exit 3 #", "lse_merge:case=one_hot,form=base2,dtype=f32,states=2", HA_WAIVED, 0 },
+        { "exit 3 #",
+          "lse_merge:case=one_hot,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed,row=4000",
+          HA_WAIVED, 0 },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        const struct ha_merge_source source = {
+            .name = "command", .kind = HA_FROM_EXEC, .text = each[i].command, .limit_ns = 5000000000u
+        };
+        const struct ha_merge_job job = run(&source, 1, each[i].id, 1, cells[0]);
+        for (size_t k = 0; k < job.items; k++) {
+            const struct ha_merge_cell *c = &cells[0][k];
+            if (!c->runs && !c->waived) continue;
+            assert_int_equal(ha_merge_cell_status(c), each[i].status);
+            assert_int_equal(c->refused, each[i].refused);
+            assert_true(c->why.text[0] || each[i].refused);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_id_names_its_task),
+        cmocka_unit_test(a_random_id_names_its_task),
+        cmocka_unit_test(an_axis_is_within_what_the_case_allows),
+        cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(a_failure_names_what_fails_again),
+        cmocka_unit_test(a_bundle_names_what_fails_again),
+        cmocka_unit_test(what_a_run_came_to_is_counted),
+        cmocka_unit_test(commands_that_do_not_merge),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,170 @@
+#include "suites/merge/traits.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const form_words[] = { "natural", "base2", "direct", "max_sum",
+                                          NULL }; /* as the enums are numbered */
+static const char *const dtype_words[] = { "f32", "f16", "bf16", NULL };
+static const char *const lse_order_words[] = { "any", "tokens_heads", "heads_tokens", NULL };
+static const char *const bool_words[] = { "0", "1", NULL };
+
+/* ---- what can be true -------------------------------------------------------------------- */
+
+#define HA_FIELD(f) #f, offsetof(struct ha_merge_traits, f)
+static const struct {
+    const char *name;
+    size_t offset;
+    unsigned known, needed; /* bits */
+    const char *needs;
+} masks[] = {
+    { HA_FIELD(forms), (1u << HA_FORM_COUNT) - 1, 0, "one of natural 1, base2 2, direct 4, max_sum 8" },
+    { HA_FIELD(dtypes), (1u << HA_DTYPE_COUNT) - 1, 0, "one of f32 1, f16 2, bf16 4" },
+    { HA_FIELD(aliases), 7u, 1u << HA_ALIAS_NONE, "1u << HA_ALIAS_NONE" },
+};
+static const struct {
+    const char *name;
+    size_t offset;
+    double max;
+} numbers[] = {
+    { HA_FIELD(exp_eps), HA_EPS_MAX },
+    { HA_FIELD(log_eps), HA_EPS_MAX },
+    { HA_FIELD(depth_extra), 1024 },
+    { HA_FIELD(rescales), 16 },
+};
+static const struct {
+    const char *name;
+    size_t offset;
+} bools[] = { { HA_FIELD(o_strides) }, { HA_FIELD(plus_inf) }, { HA_FIELD(commutes) } };
+
+enum ha_status ha_traits_check(const struct ha_merge_traits *t, struct ha_why *why)
+{
+    const char *bytes = (const char *)t;
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        unsigned x;
+        memcpy(&x, bytes + masks[i].offset, sizeof x);
+        if (x & ~masks[i].known)
+            return ha_why(why, HA_ERROR, "its traits: %s is %#x, with bits that mean nothing (all: %#x)", masks[i].name,
+                          x, masks[i].known);
+        if (x == 0 || (x & masks[i].needed) != masks[i].needed)
+            return ha_why(why, HA_ERROR, "its traits: %s is %#x and lacks %s; did info() fill in merge?", masks[i].name,
+                          x, masks[i].needs);
+    }
+    for (size_t i = 0; i < sizeof bools / sizeof *bools; i++) {
+        unsigned char x;
+        memcpy(&x, bytes + bools[i].offset, sizeof x);
+        if (x > 1) return ha_why(why, HA_ERROR, "its traits: %s is %u, neither true nor false", bools[i].name, x);
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        double x;
+        memcpy(&x, bytes + numbers[i].offset, sizeof x);
+        if (!(x >= 0 && x <= numbers[i].max))
+            return ha_why(why, HA_ERROR, "its traits: %s is %g, not from 0 to %g", numbers[i].name, x, numbers[i].max);
+    }
+    int order;
+    memcpy(&order, &t->lse_order, sizeof order);
+    if (order < 0 || order > (int)HA_LSE_HEADS_TOKENS)
+        return ha_why(why, HA_ERROR, "its traits: lse_order is %d, not from 0 to 2", order);
+    if (t->states_max == 1 || t->states_max > HA_STATES_MAX)
+        return ha_why(why, HA_ERROR, "its traits: states_max is %zu; it is 0 (any number) or from 2 to %d",
+                      t->states_max, HA_STATES_MAX);
+    return HA_OK;
+}
+
+/* ---- lines of text ----------------------------------------------------------------------- */
+
+static enum ha_status word_find(const char *key, const char *value, const char *const *words, unsigned *at,
+                                struct ha_why *why)
+{
+    for (*at = 0; words[*at]; ++*at)
+        if (!strcmp(words[*at], value)) return HA_OK;
+    return ha_unknown(why, key, value, words);
+}
+
+/* words joined by commas, as bits */
+static enum ha_status bits_parse(const char *key, const char *value, const char *const *words, unsigned *bits,
+                                 struct ha_why *why)
+{
+    char copy[128], *rest = copy;
+    if ((size_t)snprintf(copy, sizeof copy, "%s", value) >= sizeof copy)
+        return ha_why(why, HA_ERROR, "%s: too long", key);
+    *bits = 0;
+    for (const char *word; (word = strsep(&rest, ",")) != NULL;) {
+        unsigned at;
+        HA_TRY(word_find(key, word, words, &at, why));
+        *bits |= 1u << at;
+    }
+    return HA_OK;
+}
+
+static enum ha_status number_parse(const char *key, const char *value, double max, double *out, struct ha_why *why)
+{
+    char *end;
+    *out = strtod(value, &end);
+    if (end == value || *end || !(*out >= 0 && *out <= max))
+        return ha_why(why, HA_ERROR, "%s is '%.40s', not a number from 0 to %g", key, value, max);
+    return HA_OK;
+}
+
+enum ha_status ha_eps_parse(const char *key, const char *value, double *out, struct ha_why *why)
+{
+    return number_parse(key, value, HA_EPS_MAX, out, why);
+}
+
+void ha_subject_name(const char *from, char out[64])
+{
+    size_t n = 0;
+    for (; from[n] && n < 63; n++) out[n] = isalnum((unsigned char)from[n]) || strchr("_.-", from[n]) ? from[n] : '_';
+    out[n] = '\0';
+}
+
+enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char name[64], struct ha_why *why)
+{
+    static const char *const keys[] = { "name",      "forms",   "dtypes",  "commutes",    "plus_inf", "states_max",
+                                        "lse_order", "exp_eps", "log_eps", "depth_extra", "rescales", NULL };
+    enum { NAME, FORMS, DTYPES, COMMUTES, PLUS_INF, STATES_MAX, LSE_ORDER };
+    const char *equals = strchr(line, '=');
+    char key[32];
+    unsigned k, at = 0;
+    double number;
+    if (!equals || equals == line || (size_t)(equals - line) >= sizeof key)
+        return ha_why(why, HA_ERROR, "'%.60s' is not key=value", line);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - line), line);
+    const char *value = equals + 1;
+    HA_TRY(word_find("key", key, keys, &k, why));
+    switch (k) {
+    case NAME:
+        if (!*value) return ha_why(why, HA_ERROR, "name is empty");
+        ha_subject_name(value, name);
+        return HA_OK;
+    case FORMS: return bits_parse("form", value, form_words, &t->forms, why);
+    case DTYPES: return bits_parse("type", value, dtype_words, &t->dtypes, why);
+    case COMMUTES:
+    case PLUS_INF:
+        HA_TRY(word_find(key, value, bool_words, &at, why));
+        *(k == COMMUTES ? &t->commutes : &t->plus_inf) = at == 1;
+        return HA_OK;
+    case STATES_MAX:
+        HA_TRY(number_parse(key, value, HA_STATES_MAX, &number, why));
+        t->states_max = (size_t)number;
+        return HA_OK;
+    case LSE_ORDER:
+        HA_TRY(word_find(key, value, lse_order_words, &at, why));
+        t->lse_order = (enum ha_lse_order)at;
+        return HA_OK;
+    default:
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            if (!strcmp(numbers[i].name, key)) {
+                HA_TRY(number_parse(key, value, numbers[i].max, &number, why));
+                memcpy((char *)t + numbers[i].offset, &number, sizeof number);
+            }
+        return HA_OK;
+    }
+}

@@ -1,0 +1,295 @@
+#include "suites/variants/check.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/arena.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/pool.h"
+#include "harness/base/why.h"
+#include "suites/variants/dump.h"
+#include "harness/base/registry.h"
+#include "suites/variants/run.h"
+#include "harness/base/try.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct state {
+    struct ha_check *check;
+    struct ha_pass pass;
+    const struct ha_definition *definition;
+    struct ha_def *def;
+    size_t *tokens;           /* [batch] after the step */
+    struct ha_judged *judged; /* [q_len][q_heads] */
+    size_t layer;             /* of the selection that the definition asks for */
+};
+
+static const struct ha_shape *shape(const struct ha_check *c) { return &c->session->workload->shape; }
+
+static enum ha_status fail(struct ha_check *c, int question, struct ha_why *why, const char *text)
+{
+    static const char *const name[] = { "", "question 1 (arithmetic): ", "question 2 (definition): " };
+
+    c->question = question;
+    return ha_why(why, HA_FAIL, "%s%s; habench check '%s'", name[question], text, c->id);
+}
+
+/* ---- question 2 -------------------------------------------------------------------------- */
+
+static struct ha_def_step def_step(const struct state *s, size_t layer, size_t steps)
+{
+    const struct ha_workload *w = s->check->session->workload;
+
+    for (size_t b = 0; b < w->shape.batch; b++) s->tokens[b] = ha_workload_tokens(w, b, steps);
+    return (struct ha_def_step){ .layer = layer,
+                                 .q_len = w->shape.q_len,
+                                 .q = ha_session_q(s->check->session, layer),
+                                 .k = (const void *const *)(w->k + layer * w->shape.batch),
+                                 .v = (const void *const *)(w->v + layer * w->shape.batch),
+                                 .tokens = s->tokens,
+                                 .kv_cap = w->cap };
+}
+
+static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
+{
+    struct state *s = arg;
+
+    *out = (struct ha_selection){ .parts = 0 };
+    s->pass.variant->selection(s->pass.instance, s->layer, seq, q_head, out);
+}
+
+static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
+{
+    struct ha_session *session = s->check->session;
+
+    HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, ha_pool_threads(session->pool), why));
+    for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {
+        struct ha_prefill in;
+        struct ha_def_step kv = def_step(s, layer, 0);
+        HA_TRY(ha_workload_prefill(session->workload, layer, session->pool, &in, why));
+        HA_TRY(s->definition->prefill(s->def, layer, &kv, in.q, why));
+    }
+    return HA_OK;
+}
+
+static enum ha_status ask_definition(struct state *s, size_t step, size_t layer, struct ha_why *why)
+{
+    struct ha_def_step args = def_step(s, layer, step + 1);
+    struct ha_why reason = { "" };
+
+    s->layer = layer;
+    enum ha_status status = s->definition->step(s->def, &args, reported, s, &reason);
+    if (status == HA_OK) return HA_OK;
+    if (status != HA_FAIL) return ha_why(why, status, "question 2: %s", reason.text);
+    char text[512];
+    snprintf(text, sizeof text, "layer %zu step %zu: %.400s", layer, step, reason.text);
+    return fail(s->check, 2, why, text);
+}
+
+/* ---- question 1 -------------------------------------------------------------------------- */
+
+static enum ha_status judge_heads(struct state *s, size_t step, size_t layer, size_t seq, struct ha_why *why)
+{
+    size_t heads = shape(s->check)->q_heads, rows = heads * shape(s->check)->q_len, worst = 0;
+
+    for (size_t i = 1; i < rows; i++)
+        if (!(s->judged[i].ratio <= s->judged[worst].ratio)) worst = i;
+    const struct ha_judged *j = &s->judged[worst];
+    bool ok = j->ratio <= 1.0;
+    if (ok) return HA_OK;
+    char text[320], element[32];
+    if (j->element < shape(s->check)->head_dim) snprintf(element, sizeof element, "element %zu", j->element);
+    else snprintf(element, sizeof element, "LSE");
+    snprintf(text, sizeof text,
+             "layer %zu step %zu seq %zu token %zu head %zu %s: got %.9g, want %.9g, bound %.3g, error/bound %.3g",
+             layer, step, seq, worst / heads, worst % heads, element, (double)j->got, j->want, j->bound, j->ratio);
+    return fail(s->check, 1, why, text);
+}
+
+/* What must be read at least once: of each group of heads the longest list. */
+static void count_key_bytes(struct ha_check *c, const struct ha_chosen *chosen)
+{
+    const struct ha_shape *s = shape(c);
+    size_t group = ha_shape_group(s), row = 2 * s->head_dim * ha_dtype_bytes(s->dtype);
+
+    for (size_t h0 = 0; h0 < s->q_heads; h0 += group) {
+        size_t device = 0, host = 0;
+        for (size_t h = h0; h < h0 + group; h++) {
+            size_t on_device = ha_chosen_device_keys(chosen, h), on_host = ha_chosen_keys(chosen, h) - on_device;
+            device = on_device > device ? on_device : device;
+            host = on_host > host ? on_host : host;
+        }
+        c->device_key_bytes += (double)(device * row);
+        c->host_key_bytes += (double)(host * row);
+    }
+}
+
+static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, size_t seq, struct ha_accuracy *a,
+                                   struct ha_why *why)
+{
+    struct ha_check *c = s->check;
+    const struct ha_expected *expected = c->expected ? &c->expected[layer * shape(c)->batch + seq]
+                                                     : &(struct ha_expected){ .o = NULL };
+    struct ha_why reason = { "" };
+    struct ha_chosen chosen;
+    enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
+
+    if (status == HA_FAIL) fail(c, 1, why, reason.text);
+    else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
+    if (status == HA_OK && c->dump && step == 0) status = ha_dump_sequence(c->dump, &s->pass, &chosen, layer, seq, why);
+    if (status == HA_OK) status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, true, s->judged, expected, why);
+    if (status == HA_OK) {
+        for (size_t t = 0; t < shape(c)->q_len; t++)
+            ha_accuracy_add(a, s->judged + t * shape(c)->q_heads, shape(c)->q_heads);
+        count_key_bytes(c, &chosen);
+        status = judge_heads(s, step, layer, seq, why);
+    }
+    ha_chosen_free(&chosen);
+    return status;
+}
+
+static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, struct ha_why *why)
+{
+    struct ha_check *c = s->check;
+    struct ha_accuracy a;
+    enum ha_status status = HA_OK;
+
+    ha_accuracy_start(&a);
+    for (size_t seq = 0; seq < shape(c)->batch && status == HA_OK; seq++)
+        status = ask_sequence(s, step, layer, seq, &a, why);
+    ha_accuracy_join(&c->total, &a);
+    if (c->layer_done) c->layer_done(c->arg, step, layer, &a);
+    HA_TRY(status);
+    if (c->session->variant->contract == HA_EXACT && !a.everything) {
+        char text[160];
+        snprintf(text, sizeof text, "layer %zu step %zu: the contract is exact, but %.0f of %.0f keys were used", layer,
+                 step, a.keys_sum, a.visible_sum);
+        return fail(c, 2, why, text);
+    }
+    return ask_definition(s, step, layer, why);
+}
+
+/* ---- a whole check ----------------------------------------------------------------------- */
+
+static enum ha_status make_expected(struct ha_check *c, struct ha_why *why)
+{
+    const struct ha_shape *s = shape(c);
+    size_t rows = s->q_len * s->q_heads, n = s->layers * s->batch;
+
+    c->expected = calloc(n, sizeof *c->expected);
+    for (size_t i = 0; c->expected && i < n; i++) {
+        double *x = malloc(2 * rows * (s->head_dim + 1) * sizeof *x);
+        if (!x) return ha_why(why, HA_ERROR, "no memory for the expected outputs");
+        c->expected[i] = (struct ha_expected){ .o = x,
+                                               .o_bound = x + rows * s->head_dim,
+                                               .lse = x + 2 * rows * s->head_dim,
+                                               .lse_bound = x + 2 * rows * s->head_dim + rows };
+    }
+    return c->expected ? HA_OK : ha_why(why, HA_ERROR, "no memory for the expected outputs");
+}
+
+static enum ha_status run_steps(struct state *s, struct ha_why *why)
+{
+    struct ha_check *c = s->check;
+    bool checked = ha_session_checked(c->session);
+    size_t steps = c->steps && c->steps < shape(c)->steps ? c->steps : shape(c)->steps;
+
+    if (checked) HA_TRY(prefill_definition(s, why));
+    for (size_t step = 0; step < steps; step++) {
+        if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
+        HA_TRY(ha_pass_step(&s->pass, step, why));
+        if (checked && c->keep_expected && step + 1 == steps) HA_TRY(make_expected(c, why));
+        for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) HA_TRY(ask_layer(s, step, layer, why));
+        c->steps_done = step + 1;
+    }
+    if (s->pass.variant->counters) s->pass.variant->counters(s->pass.instance, &c->counters);
+    c->device_key_bytes /= (double)steps;
+    c->host_key_bytes /= (double)steps;
+    return HA_OK;
+}
+
+static void read_memory(struct ha_check *c, const struct ha_pass *p)
+{
+    c->kv_device_bytes = (double)ha_device_arena_peak_bytes(p->device_arena, HA_TAG_KV);
+    c->meta_device_bytes = (double)ha_device_arena_peak_bytes(p->device_arena, HA_TAG_META);
+    c->kv_host_bytes = (double)(ha_arena_peak_bytes(p->arena, HA_TAG_KV)
+                                + ha_pinned_peak_bytes(p->device_arena, HA_TAG_KV));
+    c->meta_host_bytes = (double)(ha_arena_peak_bytes(p->arena, HA_TAG_META)
+                                  + ha_pinned_peak_bytes(p->device_arena, HA_TAG_META));
+}
+
+enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
+{
+    struct ha_session *session = c->session;
+    struct state s = { .check = c,
+                       .definition = ha_definition_find(session->variant->name),
+                       .tokens = calloc(shape(c)->batch, sizeof *s.tokens),
+                       .judged = calloc(shape(c)->q_len * shape(c)->q_heads, sizeof *s.judged) };
+    double nan = (double)NAN;
+    enum ha_status status;
+
+    ha_accuracy_start(&c->total);
+    c->question = 0;
+    c->steps_done = 0;
+    c->expected = NULL;
+    c->device_key_bytes = c->host_key_bytes = 0;
+    c->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
+    c->kv_device_bytes = c->kv_host_bytes = c->meta_device_bytes = c->meta_host_bytes = nan;
+    if (!s.tokens || !s.judged) {
+        status = ha_why(why, HA_ERROR, "no memory for the check");
+    } else if (ha_session_checked(session) && (!s.definition || !session->variant->selection)) {
+        status = ha_why(why, HA_ERROR, "variant %s has no %s, so it cannot be checked", session->variant->name,
+                        s.definition ? "selection" : "definition in reference/");
+    } else {
+        status = ha_pass_begin(&s.pass, session, session->variant, session->param, true, why);
+        if (status == HA_OK) {
+            struct ha_why last = { "" };
+            status = run_steps(&s, why);
+            read_memory(c, &s.pass);
+            enum ha_status ended = ha_pass_end(&s.pass, &last);
+            if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
+        }
+    }
+    if (s.def) s.definition->destroy(s.def);
+    free(s.tokens);
+    free(s.judged);
+    return status;
+}
+
+enum ha_status ha_check_again(const struct ha_check *c, struct ha_why *why)
+{
+    const struct ha_shape *s = shape(c);
+    size_t rows = s->q_len * s->q_heads;
+
+    for (size_t i = 0; c->expected && i < s->layers * s->batch; i++) {
+        const struct ha_expected *e = &c->expected[i];
+        const float *o = ha_session_o(c->session, i / s->batch) + i % s->batch * rows * s->head_dim;
+        const float *lse = ha_session_lse(c->session, i / s->batch) + i % s->batch * rows;
+        for (size_t r = 0; r < rows; r++) {
+            /* where the bound is infinite the check itself has asserted more; here the output must be finite */
+            bool ok = fabs((double)lse[r] - e->lse[r]) <= e->lse_bound[r]
+                      || (isinf(e->lse[r]) && isinf(lse[r]) && lse[r] < 0);
+            size_t d = 0;
+            for (; d < s->head_dim && ok; d++) {
+                double error = fabs((double)o[r * s->head_dim + d] - e->o[r * s->head_dim + d]);
+                ok = error <= e->o_bound[r * s->head_dim + d] && isfinite(error);
+            }
+            if (!ok)
+                return ha_why(
+                    why, HA_FAIL,
+                    "timed pass: step %zu layer %zu seq %zu token %zu head %zu %s differs from what was checked; "
+                    "habench run '%s'",
+                    c->steps_done - 1, i / s->batch, i % s->batch, r / s->q_heads, r % s->q_heads, d ? "o" : "LSE",
+                    c->id);
+        }
+    }
+    return HA_OK;
+}
+
+void ha_check_free(struct ha_check *c)
+{
+    for (size_t i = 0; c->expected && i < shape(c)->layers * shape(c)->batch; i++) free(c->expected[i].o);
+    free(c->expected);
+    c->expected = NULL;
+}

@@ -1,0 +1,187 @@
+#include "suites/variants/fill.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double perturb_most = 0.05; /* above it, what the trace says is not what the untraced step does */
+
+static void lengths(const struct ha_shape *s, char *out, size_t size)
+{
+    size_t n = 0;
+    bool equal = true;
+
+    for (size_t b = 1; b < s->batch; b++) equal = equal && s->ctx[b] == s->ctx[0];
+    for (size_t b = 0; b < (equal ? 1 : s->batch) && n < size; b++)
+        n += (size_t)snprintf(out + n, size - n, "%s%zu", b ? "+" : "", s->ctx[b]);
+}
+
+static void fill_shape(struct ha_row *row, const struct ha_shape *s)
+{
+    row->layers = (double)s->layers;
+    row->batch = (double)s->batch;
+    row->q_len = (double)s->q_len;
+    row->q_heads = (double)s->q_heads;
+    row->kv_heads = (double)s->kv_heads;
+    row->head_dim = (double)s->head_dim;
+    lengths(s, row->ctx_len, sizeof row->ctx_len);
+    snprintf(row->kv_dtype, sizeof row->kv_dtype, "%s", ha_dtype_name(s->dtype));
+}
+
+void ha_fill_case(struct ha_row *row, const struct ha_case *c)
+{
+    snprintf(row->variant, sizeof row->variant, "%s", c->variant);
+    snprintf(row->device, sizeof row->device, "%s", c->device);
+    snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
+    snprintf(row->acc_dtype, sizeof row->acc_dtype, "f32");
+    row->seed = (double)c->seed;
+    snprintf(row->load, sizeof row->load, "%s", c->load == HA_LOAD_LAYER ? "layer" : "attention");
+    snprintf(row->model, sizeof row->model, "%s", c->model ? c->model->name : "");
+    row->threads = (double)c->threads;
+    fill_shape(row, &c->shape);
+}
+
+void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *v)
+{
+    static const char *const contract[] = {
+        [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical"
+    };
+    size_t n = 0;
+
+    snprintf(row->family, sizeof row->family, "%s", v->family);
+    snprintf(row->contract, sizeof row->contract, "%s", v->checked ? contract[v->contract] : "unchecked");
+    for (size_t i = 0; i < v->params_count && n < sizeof row->params; i++)
+        if (c->param[i] < v->params[i].value || c->param[i] > v->params[i].value)
+            n += (size_t)snprintf(row->params + n, sizeof row->params - n, "%s%s=%.12g", n ? "," : "",
+                                  v->params[i].name, c->param[i]);
+}
+
+void ha_fill_session(struct ha_row *row, const struct ha_session *s, size_t threads)
+{
+    fill_shape(row, &s->workload->shape);
+    snprintf(row->device_kind, sizeof row->device_kind, "%s", s->api->kind);
+    if (!ha_session_checked(s)) snprintf(row->contract, sizeof row->contract, "unchecked");
+    snprintf(row->device_name, sizeof row->device_name, "%s", s->info.name);
+    snprintf(row->isa, sizeof row->isa, "%s", s->kernels.name);
+    row->threads = (double)threads;
+}
+
+static double mean(double sum, size_t count) { return count ? sum / (double)count : (double)NAN; }
+
+void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
+{
+    double nan = (double)NAN;
+
+    if (!a->queries) return;
+    row->err_over_bound = a->err_over_bound;
+    row->rel_l2 = ha_accuracy_rel_l2(a);
+    row->rel_l2_head_max = a->rel_count ? a->rel_l2_head_max : nan;
+    row->mass_min = a->mass_count ? a->mass_min : nan;
+    row->mass_mean = mean(a->mass_sum, a->mass_count);
+    row->cert_slack = a->slack_count ? a->cert_slack : nan;
+    row->recall = mean(a->recall_sum, a->recall_count);
+    row->keys_mean = mean(a->keys_sum, a->queries);
+}
+
+static void fill_counters(struct ha_row *row, const struct ha_counters *c, double steps)
+{
+    row->hit_ratio = c->hit_ratio;
+    row->cpu_ratio = c->cpu_ratio;
+    row->recalls = c->recalls;
+    row->select_ns = c->select_ns / steps;
+    row->manage_ns = c->manage_ns / steps;
+    row->cpu_tokens = c->cpu_tokens;
+}
+
+void ha_fill_check(struct ha_row *row, const struct ha_check *c, bool checked)
+{
+    if (checked) ha_fill_accuracy(row, &c->total);
+    if (c->question) row->question = c->question;
+    row->kv_gpu_bytes = c->kv_device_bytes;
+    row->kv_cpu_bytes = c->kv_host_bytes;
+    row->meta_gpu_bytes = c->meta_device_bytes;
+    row->meta_cpu_bytes = c->meta_host_bytes;
+    if (c->steps_done) fill_counters(row, &c->counters, (double)c->steps_done);
+}
+
+double ha_floor_ns(const struct ha_ceilings *c, bool in_host, double device_bytes, double host_bytes, double h2d_bytes,
+                   double d2h_bytes)
+{
+    /* bytes over 10^9 bytes/s are nanoseconds; a copy inside the device reads and writes; what was not measured is NaN,
+     * and fmax then gives the other */
+    double read = c->of[HA_CEIL_READ_ALL].hi, inside = fmax(c->of[HA_CEIL_DEVICE_READ].hi, 2 * c->of[HA_CEIL_D2D].hi);
+    double up = fmax(c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_KERNEL_H2D].hi),
+           down = fmax(c->of[HA_CEIL_D2H].hi, c->of[HA_CEIL_KERNEL_D2H].hi);
+    double floor_ns = in_host ? (device_bytes + host_bytes) / read : fmax(device_bytes / inside, host_bytes / read);
+
+    return fmax(floor_ns, fmax(h2d_bytes / up, d2h_bytes / down));
+}
+
+static double last_level_cache_bytes(void)
+{
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes <= 0) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? (double)bytes : 0;
+}
+
+static void fill_condition(struct ha_row *row, const struct ha_condition *c)
+{
+    row->sm_clock_MHz = c->sm_clock_MHz;
+    row->memory_clock_MHz = c->memory_clock_MHz;
+    row->temperature_C = c->temperature_C;
+    row->power_W = c->power_W;
+    row->energy_step_J = c->energy_step_J;
+    row->link_gen = c->link_gen;
+    row->link_width = c->link_width;
+    snprintf(row->throttle, sizeof row->throttle, "%s", c->throttle);
+}
+
+void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_check *check,
+                   const struct ha_ceilings *ceilings, double slowest_arm_ns)
+{
+    const struct ha_session *s = b->session;
+    double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->usage.windows);
+    bool trusted = b->perturb <= perturb_most && b->dropped == 0;
+
+    row->step_ns = b->step_ns;
+    row->step_lo_ns = b->lo_ns;
+    row->step_hi_ns = b->hi_ns;
+    row->layer_ns = b->step_ns / row->layers;
+    row->samples = (double)b->samples;
+    row->warmup_samples = (double)b->warmup_samples;
+    row->warm = b->warm;
+    row->full_step_ns = b->full_ns;
+    row->vs_full = b->step_ns / b->full_ns;
+    row->context_switches = b->context_switches;
+    row->page_faults = b->page_faults;
+    row->perturb = b->perturb;
+    row->spans_dropped = (double)b->dropped;
+    snprintf(row->source, sizeof row->source, "%s", *b->source ? b->source : s->api->kind);
+    row->h2d_bytes = (double)b->moved.h2d_bytes / steps;
+    row->d2h_bytes = (double)b->moved.d2h_bytes / steps;
+    row->zero_copy_bytes = zero_copy;
+    row->h2d_eff_GBps = row->h2d_bytes / b->step_ns;
+    row->d2h_eff_GBps = row->d2h_bytes / b->step_ns;
+    if (trusted) {
+        struct ha_ratios r = b->ratios;
+        row->gpu_kernel_idle = r.gpu_kernel_idle;
+        row->gpu_idle = r.gpu_idle;
+        row->cpu_idle = r.cpu_idle;
+        row->overlap = r.overlap;
+        row->h2d_link_GBps = r.h2d_link_GBps;
+        row->d2h_link_GBps = r.d2h_link_GBps;
+        row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
+    }
+    row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
+    bool in_host = s->info.compute_threads > 0; /* then device memory is host memory, too */
+    double weights = (double)(s->load.layer_bytes * s->workload->shape.layers);
+    double key_bytes = check->device_key_bytes + check->host_key_bytes + weights;
+    /* what fits into the cache is not read from memory, and an arm that reads no keys of its own has no floor */
+    if (key_bytes > (in_host ? last_level_cache_bytes() : 0))
+        row->floor_ns = ha_floor_ns(ceilings, in_host, check->device_key_bytes + weights, check->host_key_bytes,
+                                    row->h2d_bytes + (isnan(zero_copy) ? 0 : zero_copy), row->d2h_bytes);
+    row->floor_ratio = row->floor_ns / b->step_ns;
+    fill_counters(row, &b->counters, (double)s->workload->shape.steps);
+    fill_condition(row, &b->condition);
+}

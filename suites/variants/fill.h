@@ -1,0 +1,25 @@
+#ifndef HA_FILL_H
+#define HA_FILL_H
+
+/* From what ran to the columns of a row. */
+
+#include "suites/variants/bench.h"
+#include "harness/measure/ceilings.h"
+#include "harness/report/row.h"
+
+/* what stands in the case; what a dataset fixes is 0 until the session */
+void ha_fill_case(struct ha_row *row, const struct ha_case *c);
+void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *variant);
+void ha_fill_session(struct ha_row *row, const struct ha_session *session, size_t threads);
+void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a);
+void ha_fill_check(struct ha_row *row, const struct ha_check *check, bool checked);
+/* slowest_arm_ns: NaN if it was not run */
+void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struct ha_check *check,
+                   const struct ha_ceilings *ceilings, double slowest_arm_ns);
+
+/* The slowest of bytes over ceiling, a ceiling being the best that was read: a disturbed probe only lowers it. Where
+ * the device's memory is the host's, both sides' reads share one ceiling. */
+double ha_floor_ns(const struct ha_ceilings *ceilings, bool in_host, double device_bytes, double host_bytes,
+                   double h2d_bytes, double d2h_bytes);
+
+#endif

@@ -1,0 +1,80 @@
+#include "suites/variants/memory.h"
+
+#include "harness/base/why.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* a mapping may need tables and padding beyond its bytes; below this nothing is worth refusing */
+static const double slack = 1.05;
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
+{
+    uint64_t tokens = 0, context = 0, cap = 0, row = 2 * s->kv_heads * s->head_dim * ha_dtype_bytes(s->dtype);
+    uint64_t rows = s->layers * s->batch * s->q_len;
+
+    for (size_t b = 0; b < s->batch; b++) {
+        uint64_t all = s->ctx[b] + s->steps * s->q_len;
+        tokens += all;
+        context += s->ctx[b];
+        if (all > cap) cap = all;
+    }
+    return (struct ha_memory_need){
+        .data_bytes = s->layers * s->batch * cap * row + context * row
+                      + s->batch * s->observed * s->q_heads * s->head_dim * sizeof(float),
+        .variant_bytes = s->layers * tokens * row,
+        /* q, o and x in binary32, on the device and as its host side */
+        .io_bytes = 2 * rows * ((2 * s->q_heads * s->head_dim + s->q_heads + s->model_dim) * sizeof(float) + row),
+    };
+}
+
+static uint64_t read_number(const char *path)
+{
+    char line[64] = "";
+    FILE *f = fopen(path, "re");
+
+    if (!f) return 0;
+    if (!fgets(line, sizeof line, f)) line[0] = 0;
+    fclose(f);
+    return strtoull(line, NULL, 10); /* "max" reads as 0: no limit */
+}
+
+uint64_t ha_memory_available(void)
+{
+    uint64_t available = 0, limit = read_number("/sys/fs/cgroup/memory.max"),
+             used = read_number("/sys/fs/cgroup/memory.current");
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "re");
+
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &available) == 1) break;
+    fclose(f);
+    available *= 1024;
+    if (limit && limit < available + used) available = limit > used ? limit - used : 0;
+    return available;
+}
+
+static enum ha_status fits(const char *where, double need, uint64_t have, struct ha_why *why)
+{
+    if (!have || need <= (double)have) return HA_OK;
+    return ha_why(why, HA_ERROR,
+                  "needs %.2f GiB of %s memory, has %.2f GiB: lower ctx or batch or layers, or take a smaller dtype",
+                  need / gib, where, (double)have / gib);
+}
+
+enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool in_host, bool all_on_device,
+                               uint64_t host_free, uint64_t device_free, struct ha_why *why)
+{
+    struct ha_memory_need need = ha_memory_estimate(shape);
+    double data = filled ? 0 : (double)need.data_bytes, variant = (double)need.variant_bytes,
+           io = (double)need.io_bytes;
+    enum ha_status status;
+
+    if (in_host) return fits("host", slack * (data + variant + io), host_free, why);
+    status = fits("host", slack * (data + (all_on_device ? 0 : variant) + io), host_free, why);
+    /* how much the others keep on the device is theirs to know; their allocations say when it is too much */
+    return status == HA_OK ? fits("device", slack * ((all_on_device ? variant : 0) + io), device_free, why) : status;
+}

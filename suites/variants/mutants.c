@@ -1,0 +1,300 @@
+#include "suites/variants/mutants.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Written before the tables are handed out and only read while kernels run. */
+static struct ha_kernels real;
+static struct ha_device_api shim;
+static const struct ha_device_api *device;
+static const struct ha_mutant *planted;
+static atomic_size_t step_now;
+
+void ha_mutant_step(size_t step) { atomic_store(&step_now, step); }
+
+/* ---- the CPU's partial ------------------------------------------------------------------- */
+
+/* a defect of what the CPU side is asked: memory for what it is asked instead */
+struct ha_mutant_room {
+    struct ha_rows runs[HA_RUNS_MAX];
+    float k[HA_PACK_DIM_MAX], v[HA_PACK_DIM_MAX];
+};
+
+static float *lse_at(const struct ha_attend *a, size_t token, size_t head)
+{
+    return a->lse + token * a->lse_token_stride + head * a->lse_head_stride;
+}
+static float *o_at(const struct ha_attend *a, size_t token, size_t head)
+{
+    return a->o + token * a->q_token_stride + head * a->q_head_stride;
+}
+
+static void each_lse(const struct ha_attend *a, float (*f)(float))
+{
+    for (size_t t = 0; t < a->q_len; t++)
+        for (size_t h = 0; h < a->group; h++) *lse_at(a, t, h) = f(*lse_at(a, t, h));
+}
+
+static struct ha_rows without_first(struct ha_rows r)
+{
+    if (r.index) r.index++;
+    else {
+        r.k = (const char *)r.k + r.k_stride_bytes;
+        r.v = (const char *)r.v + r.v_stride_bytes;
+    }
+    r.keys--;
+    return r;
+}
+
+/* Of packed keys the last, or else the first row. */
+static void drop_token(struct ha_attend *a, struct ha_mutant_room *room)
+{
+    size_t i = 0;
+
+    if (a->packed.keys) {
+        a->packed.keys--;
+        return;
+    }
+    if (a->runs_count) memcpy(room->runs, a->runs, a->runs_count * sizeof *room->runs);
+    while (i < a->runs_count && room->runs[i].keys == 0) i++;
+    /* with causal set the last run ends in the query tokens, which stay */
+    if (i < a->runs_count && room->runs[i].keys > (i + 1 == a->runs_count && a->causal ? a->q_len : 0))
+        room->runs[i] = without_first(room->runs[i]);
+    a->runs = room->runs;
+}
+
+/* The first key once more, as a run of its own: what two sides do that both own the boundary. */
+static void double_token(struct ha_attend *a, struct ha_mutant_room *room)
+{
+    size_t i = 0, row = a->head_dim * ha_dtype_bytes(a->dtype);
+
+    while (i < a->runs_count && a->runs[i].keys == 0) i++;
+    if ((!a->packed.keys && i == a->runs_count) || a->runs_count == HA_RUNS_MAX || a->weights) return;
+    room->runs[0] = (struct ha_rows){ .k = room->k, .v = room->v, .k_stride_bytes = row, .v_stride_bytes = row };
+    if (a->packed.keys)
+        real.unpack(&(struct ha_unpack){ .blocks = a->packed.blocks,
+                                         .keys = 1,
+                                         .head_dim = a->head_dim,
+                                         .dtype = a->dtype,
+                                         .k = room->k,
+                                         .v = room->v,
+                                         .k_stride_bytes = row,
+                                         .v_stride_bytes = row });
+    else room->runs[0] = a->runs[i];
+    room->runs[0].keys = 1;
+    if (a->runs_count) memcpy(room->runs + 1, a->runs, a->runs_count * sizeof *room->runs);
+    a->runs = room->runs;
+    a->runs_count++;
+}
+
+/* From the second step on the outputs stay what they were. */
+static void stale(struct ha_attend *a, struct ha_mutant_room *room)
+{
+    (void)room;
+    if (atomic_load(&step_now) > 0) a->q_len = 0;
+}
+
+static void wrong_scale(struct ha_attend *a, struct ha_mutant_room *room)
+{
+    (void)room;
+    a->scale *= 1.01f;
+}
+
+/* the last head of the group is forgotten */
+static void unwritten(struct ha_attend *a, struct ha_mutant_room *room)
+{
+    (void)room;
+    a->group -= a->group > 1;
+}
+
+static float to_base_2(float x) { return x * 1.44269504f; }
+static float through_bf16(float x) { return ha_round(x, HA_BF16); }
+
+static void base_2(const struct ha_attend *a) { each_lse(a, to_base_2); }
+static void bf16_lse(const struct ha_attend *a) { each_lse(a, through_bf16); }
+
+static void swap_heads(const struct ha_attend *a)
+{
+    for (size_t t = 0; t < a->q_len && a->group > 1; t++) {
+        float lse = *lse_at(a, t, 0), *x = o_at(a, t, 0), *y = o_at(a, t, 1);
+        *lse_at(a, t, 0) = *lse_at(a, t, 1);
+        *lse_at(a, t, 1) = lse;
+        for (size_t d = 0; d < a->head_dim; d++) {
+            float o = x[d];
+            x[d] = y[d];
+            y[d] = o;
+        }
+    }
+}
+
+static void nan_output(const struct ha_attend *a) { *o_at(a, 0, 0) = NAN; }
+
+static void attend(const struct ha_kernels *self, const struct ha_attend *args)
+{
+    struct ha_mutant_room room;
+    struct ha_attend a = *args;
+
+    (void)self;
+    if (planted->ask) planted->ask(&a, &room);
+    if (a.q_len == 0) return;
+    /* what is asked instead may need more */
+    a.scratch = aligned_alloc(64, (real.attend_scratch_bytes(&a) + 63) / 64 * 64);
+    if (!a.scratch) abort();
+    real.attend(&real, &a);
+    free(a.scratch);
+    if (planted->answer) planted->answer(args);
+}
+
+static void attend_all(const struct ha_kernels *self, const struct ha_attend_all *all)
+{
+    for (size_t i = 0; i < all->count; i++) attend(self, &all->units[i]);
+}
+
+static void pack_short(const struct ha_pack *p)
+{
+    struct ha_pack all_but_one = *p;
+
+    all_but_one.rows.keys -= p->rows.keys > 0;
+    real.pack(&all_but_one);
+}
+
+/* ---- the device -------------------------------------------------------------------------- */
+
+static enum ha_status device_scale(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_attend a = *args;
+
+    a.scale *= 1.01f;
+    return device->attend(stream, &a);
+}
+
+static enum ha_status device_drop_token(struct ha_stream *stream, const struct ha_device_attend *args)
+{
+    struct ha_device_seq seqs[HA_BATCH_MAX];
+    struct ha_device_attend a = *args;
+
+    memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
+    for (size_t b = 0; b < args->batch; b++)
+        if (seqs[b].runs_count && seqs[b].runs[0].keys > args->q_len) seqs[b].runs[0] = without_first(seqs[b].runs[0]);
+    a.seqs = seqs;
+    return device->attend(stream, &a);
+}
+
+/* The state that is merged last: in a hybrid variant, the CPU's. */
+static enum ha_status drop_state(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct ha_merge m = *args;
+
+    m.states_count -= args->states_count > 1;
+    return device->merge(stream, &m);
+}
+
+static enum ha_status double_state(struct ha_stream *stream, const struct ha_merge *args)
+{
+    struct ha_merge_state states[16];
+    struct ha_merge m = *args;
+
+    if (args->states_count && args->states_count < 16) {
+        memcpy(states, args->states, args->states_count * sizeof *states);
+        states[args->states_count] = args->states[0];
+        m.states = states;
+        m.states_count++;
+    }
+    return device->merge(stream, &m);
+}
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+/* Small and with two heads in a group, so that every defect has something to break. */
+#define SHAPE "ctx=300,heads=4/2,head_dim=64,layers=2,steps=3,seed=5"
+
+#define SPLIT "hgca:" SHAPE ",blk_size=16,blk_num=4"
+/* steps enough for two evictions */
+#define EVICT "hgca:ctx=300,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
+
+const struct ha_mutant ha_mutants[] = {
+    { .name = "dropped_token", .breaks = "the CPU side leaves out a key", .ask = drop_token, .id = "cpu:" SHAPE },
+    { .name = "doubled_token",
+      .breaks = "the CPU side counts its first key twice",
+      .ask = double_token,
+      .id = "cpu:" SHAPE },
+    { .name = "wrong_scale",
+      .breaks = "the CPU side scales its scores by 1% too much",
+      .ask = wrong_scale,
+      .id = "cpu:" SHAPE },
+    { .name = "base_2_lse", .breaks = "the CPU side gives its LSE to base 2", .answer = base_2, .id = "cpu:" SHAPE },
+    { .name = "bf16_lse", .breaks = "the CPU side's LSE went through bf16", .answer = bf16_lse, .id = "cpu:" SHAPE },
+    { .name = "swapped_heads", .breaks = "two heads of a group are swapped", .answer = swap_heads, .id = "cpu:" SHAPE },
+    { .name = "nan_output", .breaks = "one element is NaN", .answer = nan_output, .id = "cpu:" SHAPE },
+    { .name = "stale_output",
+      .breaks = "the CPU side's output of the first step is used again",
+      .ask = stale,
+      .id = "cpu:" SHAPE },
+    { .name = "unwritten_head",
+      .breaks = "the CPU side forgets the last head of a group",
+      .ask = unwritten,
+      .id = "cpu:" SHAPE },
+    { .name = "short_packing",
+      .breaks = "packing leaves out the last of the keys",
+      .pack = pack_short,
+      .id = "cpu:" SHAPE },
+    { .name = "device_wrong_scale",
+      .breaks = "the device scales its scores by 1% too much",
+      .device_attend = device_scale,
+      .id = "resident:" SHAPE },
+    { .name = "device_dropped_token",
+      .breaks = "the device leaves out the first key",
+      .device_attend = device_drop_token,
+      .id = "resident:" SHAPE },
+    { .name = "split_dropped_token", .breaks = "one side of a split leaves out a key", .ask = drop_token, .id = SPLIT },
+    { .name = "split_base_2_lse", .breaks = "a base-2 LSE goes into the merge", .answer = base_2, .id = SPLIT },
+    { .name = "split_bf16_lse", .breaks = "an LSE in bf16 goes into the merge", .answer = bf16_lse, .id = SPLIT },
+    { .name = "stale_partial",
+      .breaks = "the merge reads the CPU partial of the first step",
+      .ask = stale,
+      .id = SPLIT },
+    { .name = "dropped_state", .breaks = "the merge leaves out the last state", .merge = drop_state, .id = SPLIT },
+    { .name = "doubled_state", .breaks = "the merge counts the first state twice", .merge = double_state, .id = SPLIT },
+    { .name = "eviction_count",
+      .breaks = "one token too many is evicted",
+      .id = EVICT,
+      .id_broken = EVICT ",evict_error=1" },
+};
+enum { MUTANTS = sizeof ha_mutants / sizeof *ha_mutants };
+const size_t ha_mutants_count = MUTANTS;
+
+enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, const struct ha_device_api **api,
+                               struct ha_why *why)
+{
+    const char *names[MUTANTS + 1] = { NULL }, *near;
+    const struct ha_mutant *m = NULL;
+
+    if (!name) return HA_OK;
+    for (size_t i = 0; i < MUTANTS; i++) {
+        names[i] = ha_mutants[i].name;
+        if (!strcmp(ha_mutants[i].name, name)) m = &ha_mutants[i];
+    }
+    near = m ? NULL : ha_nearest(name, names);
+    if (!m)
+        return ha_why(why, HA_ERROR, "mutant '%s': there is none of this name%s%s%s", name,
+                      near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    atomic_store(&step_now, 0);
+    real = *kernels;
+    planted = m;
+    if (m->ask || m->answer) {
+        kernels->attend = attend;
+        kernels->attend_all = attend_all;
+    }
+    if (m->pack) kernels->pack = m->pack;
+    device = *api;
+    shim = **api;
+    if (m->device_attend) shim.attend = m->device_attend;
+    if (m->merge) shim.merge = m->merge;
+    *api = &shim;
+    return HA_OK;
+}

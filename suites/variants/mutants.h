@@ -1,0 +1,35 @@
+#ifndef HA_MUTANTS_H
+#define HA_MUTANTS_H
+
+/* Planted defects: a suite that does not see these does not check anything. Each is a shim over
+ * the tables that a variant is handed; no variant knows of them. */
+
+#include "harness/api/device.h"
+#include "harness/api/kernels.h"
+#include "harness/api/variant.h"
+#include "suites/variants/run.h"
+
+struct ha_mutant_room;
+
+struct ha_mutant {
+    const char *name, *breaks;
+    /* NULL: as it was. What the CPU's attention is asked, and what it answered. */
+    void (*ask)(struct ha_attend *a, struct ha_mutant_room *room);
+    void (*answer)(const struct ha_attend *a);
+    void (*pack)(const struct ha_pack *p);
+    enum ha_status (*device_attend)(struct ha_stream *stream, const struct ha_device_attend *args);
+    enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
+    const char *id;        /* the case that exposes it */
+    const char *id_broken; /* where the defect is an option of the variant: that case with it */
+};
+extern const struct ha_mutant ha_mutants[];
+extern const size_t ha_mutants_count;
+
+/* Replaces what the named defect breaks in the tables that a variant gets. HA_ERROR if there is none of
+ * that name. *api may be replaced; both stay valid until the next call. name NULL: no defect. */
+enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, const struct ha_device_api **api,
+                               struct ha_why *why);
+/* the step that runs next: some defects begin with the second */
+void ha_mutant_step(size_t step);
+
+#endif

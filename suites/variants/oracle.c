@@ -1,0 +1,310 @@
+#include "suites/variants/oracle.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/pool.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { STRIDE = HA_PARTS_MAX + 1 };
+static const size_t work_bytes_max = (size_t)64 << 20; /* of one job, where it can be split */
+
+/* Query tokens [t0, t0 + tokens) of query heads [h0, h0 + heads), which use the same keys. */
+struct job {
+    size_t h0, heads, t0, tokens;
+};
+
+struct task {
+    const struct ha_pass *pass;
+    const struct ha_chosen *chosen;
+    size_t step, layer, seq;
+    bool quality;
+    struct ha_judged *judged;
+    const struct ha_expected *expected;
+    struct job *job;
+    size_t jobs;
+    atomic_bool ok; /* of all jobs */
+};
+
+static const struct ha_workload *data(const struct task *t) { return t->pass->session->workload; }
+
+static struct ha_rows head_rows(const struct task *t, size_t q_head)
+{
+    const struct ha_workload *w = data(t);
+    size_t row = w->shape.head_dim * ha_dtype_bytes(w->shape.dtype), i = t->layer * w->shape.batch + t->seq;
+    size_t at = q_head / ha_shape_group(&w->shape) * w->cap * row;
+
+    return (struct ha_rows){ .k = (const unsigned char *)w->k[i] + at,
+                             .v = (const unsigned char *)w->v[i] + at,
+                             .k_stride_bytes = row,
+                             .v_stride_bytes = row };
+}
+
+/* how many of ascending tokens are not after position p */
+static size_t visible_of(const uint32_t *token, size_t count, size_t p)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (token[middle] <= p) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* ---- question 1 ------------------------------------------------------------------------ */
+
+/* One allocation for the states of a job: o, bound, v_min, v_max for each. */
+static double *lay_states(struct ha_ref_state *state, size_t count, size_t dim)
+{
+    double *x = malloc(4 * count * dim * sizeof *x);
+
+    for (size_t i = 0; x && i < count; i++)
+        state[i] = (struct ha_ref_state){ .o = x + 4 * i * dim,
+                                          .bound = x + (4 * i + 1) * dim,
+                                          .v_min = x + (4 * i + 2) * dim,
+                                          .v_max = x + (4 * i + 3) * dim,
+                                          .dim = dim };
+    return x;
+}
+
+static void judge(const struct task *t, size_t token, size_t head, const struct ha_ref_state *want)
+{
+    const struct ha_shape *s = &data(t)->shape;
+    size_t row = token * s->q_heads + head, at = t->seq * s->q_len * s->q_heads + row, d = 0;
+    const float *o = ha_session_o(t->pass->session, t->layer) + at * s->head_dim;
+    float lse = ha_session_lse(t->pass->session, t->layer)[at];
+    struct ha_judged *j = &t->judged[row];
+
+    j->ratio = ha_ref_ratio(o, lse, want, &d);
+    j->element = d;
+    j->got = d < s->head_dim ? o[d] : lse;
+    j->want = d < s->head_dim ? want->o[d] : want->lse;
+    j->bound = d < s->head_dim ? want->bound[d] : want->lse_bound;
+    if (t->expected->o)
+        for (size_t i = 0; i < s->head_dim; i++) {
+            t->expected->o[row * s->head_dim + i] = want->o[i];
+            t->expected->o_bound[row * s->head_dim + i] = want->bound[i];
+        }
+    if (t->expected->lse) {
+        t->expected->lse[row] = want->lse;
+        t->expected->lse_bound[row] = want->lse_bound;
+    }
+    j->diff2 = j->norm2 = 0;
+    for (size_t i = 0; i < s->head_dim; i++) {
+        double diff = (double)o[i] - want->o[i];
+        j->diff2 += diff * diff;
+        j->norm2 += want->o[i] * want->o[i];
+    }
+}
+
+struct scratch {
+    struct ha_ref_state *state; /* [parts + 1][queries]; the last are the merged ones */
+    struct ha_ref_query *query; /* [queries] */
+    struct ha_bound *bound;     /* [queries] */
+    double *numbers, *work;
+    uint32_t *token; /* the keys of a query, for question 3 */
+};
+
+static void attend_part(const struct task *t, const struct job *job, size_t part, struct scratch *m)
+{
+    const struct ha_session *session = t->pass->session;
+    const struct ha_shape *s = &data(t)->shape;
+    const size_t *offset = t->chosen->offset + job->h0 * STRIDE;
+    const uint32_t *token = t->chosen->token + offset[part];
+    bool on_device = t->chosen->on_device[job->h0 * HA_PARTS_MAX + part];
+    const struct ha_profile of_cpu = ha_profile_attend(&session->kernels, s->dtype);
+    const struct ha_profile *profile = !on_device                   ? &of_cpu
+                                       : session->variant->products ? &session->info.products[s->dtype]
+                                                                    : &session->info.profile[s->dtype];
+    const size_t runs = HA_RUNS_MAX + (on_device ? 0 : 1); /* packed keys are one more */
+    struct ha_rows rows = head_rows(t, job->h0);
+    size_t n = 0, count = offset[part + 1] - offset[part];
+
+    rows.index = token;
+    for (size_t i = 0; i < job->tokens; i++) {
+        size_t at = job->t0 + i;
+        size_t visible = visible_of(token, count, ha_workload_tokens(data(t), t->seq, t->step) + at);
+        rows.keys = visible > rows.keys ? visible : rows.keys;
+        for (size_t h = 0; h < job->heads; h++, n++) {
+            size_t row = (t->seq * s->q_len + at) * s->q_heads + job->h0 + h;
+            m->bound[n] = ha_bound_attend(profile, s->head_dim, visible, runs);
+            m->query[n] = (struct ha_ref_query){ .q = ha_session_q(session, t->layer) + row * s->head_dim,
+                                                 .visible = visible,
+                                                 .bound = &m->bound[n],
+                                                 .out = &m->state[part * job->tokens * job->heads + n] };
+        }
+    }
+    ha_ref_attend_group(m->query, n, s->head_dim, (double)s->scale, &rows, s->dtype, m->work);
+}
+
+/* The output over all parts of query n, merged where there is something to merge. */
+static const struct ha_ref_state *join(const struct task *t, size_t parts, size_t n, size_t queries, struct scratch *m)
+{
+    const struct ha_merge_traits *a = &t->pass->session->kernels.traits, *b = &t->pass->session->info.merge;
+    /* either side may have merged */
+    const struct ha_merge_traits either = {
+        .exp_eps = fmax(a->exp_eps, b->exp_eps),
+        .log_eps = fmax(a->log_eps, b->log_eps),
+        .depth_extra = fmax(a->depth_extra, b->depth_extra),
+        .rescales = fmax(a->rescales, b->rescales),
+    };
+    const struct ha_merge_bound bound = ha_bound_merge(&either, HA_FORM_NATURAL, HA_F32);
+    struct ha_ref_state states[HA_PARTS_MAX], *out = &m->state[parts * queries + n];
+
+    if (parts == 1) return &m->state[n];
+    for (size_t p = 0; p < parts; p++) states[p] = m->state[p * queries + n];
+    ha_ref_merge(states, parts, &bound, out);
+    return out;
+}
+
+/* ---- question 3 ------------------------------------------------------------------------ */
+
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* The share of the `count` heaviest keys among the keys used. Of keys as heavy as the lightest of
+ * those, as many count as are needed. */
+static double recall_of(const double *weight, size_t keys, const uint32_t *token, size_t count, double *sorted)
+{
+    size_t above = 0, above_used = 0, equal_used = 0;
+
+    if (!count) return (double)NAN;
+    for (size_t i = 0; i < keys; i++) sorted[i] = weight[i];
+    qsort(sorted, keys, sizeof *sorted, descending);
+    double least = sorted[count - 1];
+    while (above < count && sorted[above] > least) above++;
+    for (size_t i = 0; i < count; i++) {
+        above_used += weight[token[i]] > least;
+        equal_used += !(weight[token[i]] > least) && !(weight[token[i]] < least);
+    }
+    size_t wanted = count - above;
+    return (double)(above_used + (equal_used < wanted ? equal_used : wanted)) / (double)count;
+}
+
+static void ask_quality(const struct task *t, size_t token, size_t head, struct scratch *m)
+{
+    const struct ha_shape *s = &data(t)->shape;
+    const size_t *offset = t->chosen->offset + head * STRIDE;
+    size_t row = token * s->q_heads + head, at = t->seq * s->q_len * s->q_heads + row;
+    size_t position = ha_workload_tokens(data(t), t->seq, t->step) + token, count = 0;
+    const float *q = ha_session_q(t->pass->session, t->layer) + at * s->head_dim;
+    const float *o = ha_session_o(t->pass->session, t->layer) + at * s->head_dim;
+    struct ha_judged *j = &t->judged[row];
+    struct ha_rows rows = head_rows(t, head);
+    struct ha_ref_quality quality;
+
+    for (size_t p = 0; p < HA_PARTS_MAX; p++) {
+        const uint32_t *from = t->chosen->token + offset[p];
+        size_t visible = visible_of(from, offset[p + 1] - offset[p], position);
+        for (size_t i = 0; i < visible; i++) m->token[count++] = from[i];
+    }
+    rows.keys = position + 1;
+    j->keys = count;
+    j->visible = rows.keys;
+    if (count == rows.keys) { /* full attention: question 1 has compared with it */
+        j->mass = j->recall = 1;
+        j->cert_slack = (double)NAN;
+        return;
+    }
+    if (!t->quality) {
+        j->diff2 = j->norm2 = j->mass = j->cert_slack = j->recall = (double)NAN;
+        return;
+    }
+    ha_ref_quality(q, s->head_dim, (double)s->scale, &rows, s->dtype, o, m->token, count, m->work, &quality);
+    j->diff2 = quality.diff2;
+    j->norm2 = quality.norm2;
+    j->mass = quality.mass;
+    j->cert_slack = quality.cert_slack;
+    ha_ref_weights(q, s->head_dim, (double)s->scale, &rows, s->dtype, m->work);
+    j->recall = recall_of(m->work, rows.keys, m->token, count, m->work + rows.keys);
+}
+
+/* ---- jobs -------------------------------------------------------------------------------- */
+
+static size_t work_doubles(const struct task *t, size_t queries)
+{
+    size_t keys = ha_workload_tokens(data(t), t->seq, t->step + 1);
+
+    return queries * (2 * keys + data(t)->shape.head_dim) + 2 * keys;
+}
+
+static bool run_job(const struct task *t, const struct job *job)
+{
+    const struct ha_shape *s = &data(t)->shape;
+    size_t queries = job->heads * job->tokens, parts = t->chosen->parts ? t->chosen->parts : 1, n = 0;
+    struct scratch m = {
+        .state = calloc((parts + 1) * queries, sizeof *m.state),
+        .query = malloc(queries * sizeof *m.query),
+        .bound = malloc(queries * sizeof *m.bound),
+        .work = malloc(work_doubles(t, queries) * sizeof(double)),
+        .token = malloc(ha_workload_tokens(data(t), t->seq, t->step + 1) * sizeof *m.token),
+    };
+    bool ok = m.state && m.query && m.bound && m.work && m.token;
+
+    if (ok) m.numbers = lay_states(m.state, (parts + 1) * queries, s->head_dim);
+    ok = ok && m.numbers;
+    for (size_t p = 0; p < parts && ok; p++) attend_part(t, job, p, &m);
+    for (size_t i = 0; i < job->tokens && ok; i++)
+        for (size_t h = 0; h < job->heads; h++, n++) {
+            judge(t, job->t0 + i, job->h0 + h, join(t, parts, n, queries, &m));
+            ask_quality(t, job->t0 + i, job->h0 + h, &m);
+        }
+    free(m.state);
+    free(m.query);
+    free(m.bound);
+    free(m.numbers);
+    free(m.work);
+    free(m.token);
+    return ok;
+}
+
+/* Heads of a group that use the same keys share the conversion of K and V. */
+static void plan(struct task *t)
+{
+    const struct ha_shape *s = &data(t)->shape;
+    size_t group = ha_shape_group(s);
+
+    for (size_t h0 = 0; h0 < s->q_heads;) {
+        size_t heads = 1;
+        while (h0 % group + heads < group && ha_chosen_same(t->chosen, h0, h0 + heads)) heads++;
+        size_t per_token = work_doubles(t, heads) * sizeof(double), tokens = work_bytes_max / per_token;
+        tokens = tokens ? tokens : 1;
+        for (size_t t0 = 0; t0 < s->q_len; t0 += tokens)
+            t->job[t->jobs++] = (struct job){ h0, heads, t0, tokens < s->q_len - t0 ? tokens : s->q_len - t0 };
+        h0 += heads;
+    }
+}
+
+static void judge_task(void *arg, size_t task, size_t worker)
+{
+    struct task *t = arg;
+
+    (void)worker;
+    if (!run_job(t, &t->job[task])) atomic_store(&t->ok, false);
+}
+
+enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
+                               size_t seq, bool quality, struct ha_judged *judged, const struct ha_expected *expected,
+                               struct ha_why *why)
+{
+    const struct ha_shape *s = &pass->session->workload->shape;
+    struct task t = { pass,   chosen,   step,
+                      layer,  seq,      quality,
+                      judged, expected, malloc(s->q_heads * s->q_len * sizeof *t.job),
+                      0,      false };
+
+    if (t.job) {
+        atomic_store(&t.ok, true);
+        plan(&t);
+        ha_pool_run(pass->session->judges, "judge", t.jobs, judge_task, &t);
+    }
+    free(t.job);
+    return atomic_load(&t.ok) ? HA_OK : ha_why(why, HA_ERROR, "no memory for the reference of layer %zu", layer);
+}

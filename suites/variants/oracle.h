@@ -1,0 +1,30 @@
+#ifndef HA_ORACLE_H
+#define HA_ORACLE_H
+
+/* Questions 1 and 3 for one layer of one sequence: the outputs beside binary64 attention over
+ * the keys that were reported, and beside full attention. */
+
+#include "suites/variants/chosen.h"
+
+/* One query: query token t, query head h at [t * q_heads + h]. */
+struct ha_judged {
+    double ratio;       /* error / bound, the largest over the elements */
+    double want, bound; /* at that element */
+    float got;
+    size_t element;                                /* head_dim: the LSE */
+    size_t keys, visible;                          /* used, of how many it could see */
+    double diff2, norm2, mass, cert_slack, recall; /* question 3; NaN where there is none */
+};
+
+/* What the output must be, kept so that later passes can be compared; NULL arrays: not kept. */
+struct ha_expected {
+    double *o, *o_bound;     /* [rows][head_dim] */
+    double *lse, *lse_bound; /* [rows] */
+};
+
+/* judged, expected: of this sequence, [q_len][q_heads]. quality: whether question 3 is asked. */
+enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
+                               size_t seq, bool quality, struct ha_judged *judged, const struct ha_expected *expected,
+                               struct ha_why *why);
+
+#endif

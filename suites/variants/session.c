@@ -1,0 +1,211 @@
+#include "suites/variants/session.h"
+
+#include "harness/base/device_arena.h"
+#include "harness/base/pool.h"
+#include "harness/base/why.h"
+#include "harness/base/worker.h"
+#include "suites/variants/memory.h"
+#include "suites/variants/mutants.h"
+#include "harness/engine/plugin.h"
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Opening a device and generating data cost seconds, and neighbouring cases share both. */
+struct ha_machine {
+    char device_name[sizeof((struct ha_case *)0)->device], isa[32];
+    const struct ha_device_api *api;
+    struct ha_device *device;     /* NULL: none open */
+    struct ha_kernels kernels;    /* an open device points here */
+    struct ha_workload *workload; /* of the last case, or NULL */
+    struct ha_pool *judges;
+};
+
+enum ha_status ha_machine_create(struct ha_machine **machine, struct ha_why *why)
+{
+    struct ha_machine *m = *machine = calloc(1, sizeof *m);
+    if (!m) return ha_why(why, HA_ERROR, "no memory");
+    if (ha_pool_create(&m->judges, 0, why) == HA_OK) {
+        ha_pool_share(m->judges);
+        return HA_OK;
+    }
+    ha_machine_destroy(m);
+    *machine = NULL;
+    return HA_ERROR;
+}
+
+static void close_device(struct ha_machine *m)
+{
+    if (m->device) m->api->close(m->device);
+    m->device = NULL;
+}
+
+void ha_machine_destroy(struct ha_machine *m)
+{
+    if (!m) return;
+    ha_workload_close(m->workload);
+    close_device(m);
+    ha_pool_destroy(m->judges);
+    free(m);
+}
+
+static enum ha_status find_device(const char *name, const struct ha_device_api **api, struct ha_why *why)
+{
+    char path[HA_PLUGIN_PATH_MAX];
+
+    for (size_t i = 0; i < ha_devices_count; i++)
+        if (!strcmp(ha_devices_all[i]->name, name)) {
+            *api = ha_devices_all[i];
+            return HA_OK;
+        }
+    HA_TRY(ha_plugin_find(name, path, why));
+    return ha_plugin_load(path, api, why);
+}
+
+static enum ha_status use_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
+{
+    isa = isa ? isa : "";
+    if (m->device && !strcmp(m->device_name, name) && !strcmp(m->isa, isa) && !m->api->failure(m->device)) return HA_OK;
+    close_device(m);
+    HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
+    HA_TRY(find_device(name, &m->api, why));
+    if (ha_plugin_merges_only(m->api))
+        return ha_why(why, HA_WAIVED,
+                      "device %s is a library of kernels, without memory and streams to run a variant on; "
+                      "habench check lse_merge --device %s judges its merge",
+                      name, name);
+    snprintf(m->device_name, sizeof m->device_name, "%s", name);
+    snprintf(m->isa, sizeof m->isa, "%s", isa);
+    return m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why);
+}
+
+enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const char *isa,
+                                 const struct ha_device_api **api, struct ha_device **device, struct ha_why *why)
+{
+    HA_TRY(use_device(m, name, isa, why));
+    *api = m->api;
+    *device = m->device;
+    return HA_OK;
+}
+
+static enum ha_status use_workload(struct ha_machine *m, const struct ha_case *c, struct ha_why *why)
+{
+    if (m->workload && ha_workload_serves(m->workload, c)) return HA_OK;
+    ha_workload_close(m->workload);
+    m->workload = NULL;
+    return ha_workload_open(&m->workload, c, why);
+}
+
+static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
+{
+    size_t layers = s->workload->shape.layers;
+
+    HA_TRY(ha_device_arena_create(&s->arena, s->api, s->device, why));
+    s->io = ha_workload_io(s->workload);
+    s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
+    s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
+    s->host_in = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
+    s->host_out = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
+    return s->in && s->out && s->host_in && s->host_out ? HA_OK : HA_ERROR;
+}
+
+/* A device that computes on the host keeps one core: CPU threads on all of them would time how the
+ * two sides get in each other's way. */
+static size_t free_cores(const struct ha_device_info *info)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0; /* all, as the pool counts them */
+    size_t cores = (size_t)CPU_COUNT(&allowed);
+    return info->compute_threads > 0 && cores > 1 ? cores - 1 : cores;
+}
+
+/* A trace says itself what its heads are. */
+static enum ha_status same_model(const struct ha_model *m, const struct ha_shape *s, struct ha_why *why)
+{
+    if (!m || (m->q_heads == s->q_heads && m->kv_heads == s->kv_heads && m->head_dim == s->head_dim)) return HA_OK;
+    return ha_why(why, HA_ERROR, "model %s has heads %zu/%zu of %zu, the data %zu/%zu of %zu", m->name, m->q_heads,
+                  m->kv_heads, m->head_dim, s->q_heads, s->kv_heads, s->head_dim);
+}
+
+static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const char *isa, const char *mutant,
+                                   struct ha_why *why)
+{
+    struct ha_machine *m = s->machine;
+    const char *reason;
+
+    HA_TRY(use_device(m, c->device, isa, why));
+    s->kernels = s->cpu = m->kernels;
+    s->api = m->api;
+    s->device = m->device;
+    s->api->info(s->device, &s->info);
+    HA_TRY(use_workload(m, c, why));
+    s->workload = m->workload;
+    HA_TRY(same_model(c->model, &s->workload->shape, why));
+    reason = s->variant->unsupported ? s->variant->unsupported(&s->workload->shape, s->param, s->api) : NULL;
+    if (!reason && s->variant->products && *s->info.no_products) reason = s->info.no_products;
+    if (!reason && c->load == HA_LOAD_LAYER) reason = ha_load_unsupported(s->api, &s->info);
+    if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
+    HA_TRY(ha_memory_check(&s->workload->shape, s->workload->arena != NULL, s->info.compute_threads > 0,
+                           !strcmp(s->variant->name, "resident"), ha_memory_available(), s->info.memory_free_bytes,
+                           why));
+    s->variant_api = ha_meter_wrap(s->api);
+    HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));
+    HA_TRY(ha_pool_create(&s->pool, c->threads ? c->threads : free_cores(&s->info), why));
+    if (s->info.compute_threads > 0) ha_pool_share(s->pool);
+    HA_TRY(ha_worker_create(&s->worker, why));
+    HA_TRY(ha_workload_fill(s->workload, s->pool, why));
+    HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
+    HA_TRY(make_buffers(s, why));
+    return c->load == HA_LOAD_LAYER
+               ? ha_load_create(&s->load, c->model, &s->workload->shape, s->api, s->stream, s->arena, why)
+               : HA_OK;
+}
+
+enum ha_status ha_session_open(struct ha_session *s, struct ha_machine *machine, const struct ha_case *c,
+                               const struct ha_variant *variant, const char *isa, const char *mutant,
+                               struct ha_why *why)
+{
+    *s = (struct ha_session){ .machine = machine, .variant = variant, .param = c->param, .judges = machine->judges };
+    enum ha_status status = open_session(s, c, isa, mutant, why);
+    if (status != HA_OK) ha_session_close(s);
+    return status;
+}
+
+void ha_session_close(struct ha_session *s)
+{
+    struct ha_machine *m = s->machine;
+
+    if (s->stream) s->api->stream_destroy(s->stream);
+    ha_device_arena_destroy(s->arena);
+    ha_worker_destroy(s->worker);
+    ha_pool_destroy(s->pool);
+    /* a half-filled workload must not serve the next case, nor a failed device */
+    if (s->workload && !s->stream) {
+        ha_workload_close(m->workload);
+        m->workload = NULL;
+    }
+    if (s->device && s->api->failure(s->device)) close_device(m);
+    *s = (struct ha_session){ .machine = m };
+}
+
+const float *ha_session_q(const struct ha_session *s, size_t layer)
+{
+    return (const float *)(const void *)(s->host_in + layer * s->io.in_bytes + s->io.q);
+}
+const float *ha_session_o(const struct ha_session *s, size_t layer)
+{
+    return (const float *)(const void *)(s->host_out + layer * s->io.out_bytes + s->io.o);
+}
+const float *ha_session_lse(const struct ha_session *s, size_t layer)
+{
+    return (const float *)(const void *)(s->host_out + layer * s->io.out_bytes + s->io.lse);
+}
+
+bool ha_session_checked(const struct ha_session *session)
+{
+    return session->variant->checked && strcmp(session->api->kind, "null");
+}

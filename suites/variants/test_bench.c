@@ -1,0 +1,323 @@
+/* What is derived from measurements: stop rules, floors, ratios that are left empty, memory, the table. */
+
+#include "suites/variants/bench.h"
+#include "suites/variants/fill.h"
+#include "suites/variants/known.h"
+#include "suites/variants/memory.h"
+#include "suites/variants/run.h"
+#include "harness/report/table.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* written so that a NaN fails */
+#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+
+/* ---- stop rules --------------------------------------------------------------------------- */
+
+static void warm_up_ends_where_the_trend_ends(void **state)
+{
+    double x[40];
+
+    (void)state;
+    for (int i = 0; i < 40; i++) x[i] = i < 20 ? 2000 - 50 * i : 1000 + i % 2;
+    assert_false(ha_bench_settled(x, 7));
+    assert_false(ha_bench_settled(x, 15)); /* still falling 5% a sample */
+    assert_false(ha_bench_settled(x, 22));
+    assert_true(ha_bench_settled(x, 32));
+}
+
+static void precise_needs_thirty_and_one_percent(void **state)
+{
+    double x[200];
+
+    (void)state;
+    for (int i = 0; i < 200; i++) x[i] = 1000 + i % 5;
+    assert_false(ha_bench_precise(x, 29));
+    assert_true(ha_bench_precise(x, 30));
+    for (int i = 0; i < 200; i++) x[i] = i % 2 ? 1000 : 1500;
+    assert_false(ha_bench_precise(x, 200));
+    x[0] = (double)NAN;
+    assert_false(ha_bench_precise(x, 200));
+}
+
+/* ---- floors -------------------------------------------------------------------------------- */
+
+static struct ha_ceilings ceilings(void)
+{
+    struct ha_ceilings c;
+
+    for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 1, 1, 1, 1 };
+    c.of[HA_CEIL_READ_ALL].hi = 20;
+    c.of[HA_CEIL_D2D].hi = 50;
+    c.of[HA_CEIL_DEVICE_READ].hi = c.of[HA_CEIL_KERNEL_H2D].hi = c.of[HA_CEIL_KERNEL_D2H].hi = (double)NAN;
+    c.of[HA_CEIL_H2D].hi = 10;
+    c.of[HA_CEIL_D2H].hi = 5;
+    return c;
+}
+
+static void the_floor_is_the_slowest_part(void **state)
+{
+    struct ha_ceilings c = ceilings();
+
+    (void)state;
+    assert_near(ha_floor_ns(&c, false, 1000, 100, 0, 0), 10, 1e-9);  /* device: read at twice its copy rate */
+    assert_near(ha_floor_ns(&c, false, 1000, 1000, 0, 0), 50, 1e-9); /* host */
+    assert_near(ha_floor_ns(&c, true, 1000, 1000, 0, 0), 100, 1e-9); /* one memory serves both */
+    assert_near(ha_floor_ns(&c, false, 1000, 1000, 2000, 0), 200, 1e-9);
+    assert_near(ha_floor_ns(&c, false, 0, 0, 10, 1000), 200, 1e-9);
+    /* what is measured by kernels counts where it is faster */
+    c.of[HA_CEIL_DEVICE_READ].hi = 200;
+    c.of[HA_CEIL_KERNEL_H2D].hi = 20;
+    c.of[HA_CEIL_KERNEL_D2H].hi = 4;
+    assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
+    assert_near(ha_floor_ns(&c, false, 0, 0, 2000, 0), 100, 1e-9);
+    assert_near(ha_floor_ns(&c, false, 0, 0, 0, 1000), 200, 1e-9);
+    c.of[HA_CEIL_D2D].hi = (double)NAN;
+    assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
+}
+
+static void bench_row(struct ha_row *row, double perturb, size_t dropped)
+{
+    static struct ha_device_api api = { .kind = "host" };
+    static struct ha_workload workload = { .shape = { .steps = 4 } };
+    static struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = 1 } };
+    struct ha_check check = { .session = &session };
+    struct ha_bench b = { .session = &session,
+                          .step_ns = 100,
+                          .full_ns = 50,
+                          .perturb = perturb,
+                          .moved_steps = 2,
+                          .dropped = dropped,
+                          .source = "CUPTI",
+                          .condition = { .sm_clock_MHz = 1700,
+                                         .memory_clock_MHz = 3200,
+                                         .temperature_C = 60,
+                                         .power_W = 400,
+                                         .energy_step_J = 0.5,
+                                         .link_gen = 5,
+                                         .link_width = 16,
+                                         .throttle = "power cap" },
+                          .moved = { .h2d_bytes = 4000 },
+                          .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
+                          .counters = { .select_ns = 8 } };
+    struct ha_ceilings c = ceilings();
+
+    ha_row_clear(row);
+    row->layers = 2;
+    row->threads = 2;
+    ha_fill_bench(row, &b, &check, &c, 80);
+}
+
+static void ratios_of_a_disturbed_trace_are_left_empty(void **state)
+{
+    struct ha_row row;
+
+    (void)state;
+    bench_row(&row, 0.04, 1); /* or of one that is not whole */
+    assert_true(isnan(row.gpu_kernel_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps));
+    assert_near(row.spans_dropped, 1, 0);
+    bench_row(&row, 0.04, 0);
+    assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
+    assert_near(row.h2d_link_GBps, 200, 1e-9);
+    assert_string_equal(row.source, "CUPTI");
+    assert_near(row.sm_clock_MHz, 1700, 0);
+    assert_near(row.memory_clock_MHz, 3200, 0);
+    assert_near(row.temperature_C, 60, 0);
+    assert_near(row.power_W, 400, 0);
+    assert_near(row.energy_step_J, 0.5, 0);
+    assert_near(row.link_gen, 5, 0);
+    assert_near(row.link_width, 16, 0);
+    assert_string_equal(row.throttle, "power cap");
+    bench_row(&row, 0.06, 0);
+    assert_true(isnan(row.gpu_kernel_idle) && isnan(row.gpu_idle) && isnan(row.cpu_idle) && isnan(row.overlap)
+                && isnan(row.h2d_link_GBps) && isnan(row.link_share));
+    bench_row(&row, (double)NAN, 0);
+    assert_true(isnan(row.gpu_idle));
+    /* what does not rest on spans stays */
+    assert_near(row.step_ns, 100, 0);
+    assert_near(row.layer_ns, 50, 0);
+    assert_near(row.vs_full, 2, 0);
+    assert_near(row.h2d_bytes, 2000, 0);
+    assert_near(row.h2d_eff_GBps, 20, 0);
+    assert_near(row.overlap_eff, 0.8, 1e-12);
+    assert_near(row.select_ns, 2, 0);
+}
+
+static void arms_are_those_of_the_same_workload_and_family(void **state)
+{
+    struct ha_known known = { 0 };
+    struct ha_row row;
+    struct ha_usage copies = { .copy_ns = 1, .kernel_ns = 1 }, cpu = { .pool_ns = 1 };
+
+    (void)state;
+    ha_row_clear(&row);
+    snprintf(row.family, sizeof row.family, "full");
+    snprintf(row.ctx_len, sizeof row.ctx_len, "4096");
+    assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
+    ha_known_add(&known, &row, "copy_only", "full", 70);
+    ha_known_add(&known, &row, "device_only", "full", 30);
+    ha_known_add(&known, &row, "cpu_only", "full", 200);
+    assert_near(ha_known_slowest_arm(&known, &row, &copies), 70, 0);
+    assert_near(ha_known_slowest_arm(&known, &row, &cpu), 200, 0);
+    assert_near(ha_known_step(&known, &row, "cpu_only"), 200, 0);
+    snprintf(row.ctx_len, sizeof row.ctx_len, "8192");
+    assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
+    assert_true(isnan(ha_known_step(&known, &row, "cpu_only")));
+    snprintf(row.ctx_len, sizeof row.ctx_len, "4096");
+    snprintf(row.family, sizeof row.family, "recency_split");
+    assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
+    ha_known_free(&known);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static struct ha_shape large(size_t ctx)
+{
+    return (struct ha_shape){ .layers = 4,
+                              .batch = 2,
+                              .q_heads = 32,
+                              .kv_heads = 8,
+                              .head_dim = 128,
+                              .dtype = HA_F16,
+                              .ctx = { ctx, ctx / 2 },
+                              .q_len = 1,
+                              .steps = 4 };
+}
+
+static void memory_is_counted(void **state)
+{
+    struct ha_shape s = large(10000);
+    struct ha_memory_need need = ha_memory_estimate(&s);
+    uint64_t row = 2 * 8 * 128 * 2;
+
+    (void)state;
+    assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row + 15000 * row);
+    assert_int_equal(need.variant_bytes, 4 * 15008 * row);
+    s = large((size_t)1 << 33); /* does not wrap */
+    assert_true(ha_memory_estimate(&s).variant_bytes > UINT64_C(1) << 47);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    struct ha_shape s = large(1000000);
+    struct ha_why why = { "" };
+    uint64_t gib = UINT64_C(1) << 30;
+
+    (void)state;
+    assert_int_equal(ha_memory_check(&s, false, true, false, 8 * gib, 8 * gib, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "needs "));
+    assert_non_null(strstr(why.text, "has 8.00 GiB"));
+    assert_non_null(strstr(why.text, "ctx"));
+    assert_int_equal(ha_memory_check(&s, false, true, false, 200 * gib, 8 * gib, &why), HA_OK);
+    /* a real device: only who keeps everything there is refused beforehand */
+    assert_int_equal(ha_memory_check(&s, false, false, false, 200 * gib, 8 * gib, &why), HA_OK);
+    assert_int_equal(ha_memory_check(&s, false, false, true, 200 * gib, 8 * gib, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "device memory"));
+    assert_int_equal(ha_memory_check(&s, true, false, true, 1 * gib, 80 * gib, &why), HA_OK);
+    assert_true(ha_memory_available() > 0);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static struct ha_row table_row(const char *variant, const char *verdict)
+{
+    struct ha_row r;
+
+    ha_row_clear(&r);
+    snprintf(r.case_id, sizeof r.case_id, "%s:ctx=4096", variant);
+    snprintf(r.variant, sizeof r.variant, "%s", variant);
+    snprintf(r.verdict, sizeof r.verdict, "%s", verdict);
+    snprintf(r.contract, sizeof r.contract, "exact");
+    snprintf(r.ctx_len, sizeof r.ctx_len, "4096");
+    snprintf(r.reason, sizeof r.reason, "because of %s", verdict);
+    r.batch = r.q_len = r.layers = r.threads = r.seed = 1;
+    r.q_heads = r.kv_heads = 8;
+    r.head_dim = 64;
+    r.step_ns = 12345678;
+    r.err_over_bound = 0.25;
+    r.gpu_idle = 0.5;
+    return r;
+}
+
+static char *printed(const struct ha_row *rows, size_t count, bool bench)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    ha_table_print(f, rows, count, bench);
+    fclose(f);
+    return text;
+}
+
+static void the_table_is_readable(void **state)
+{
+    struct ha_row rows[5] = { table_row("cpu", "pass"), table_row("resident", "fail"), table_row("hgca", "waived"),
+                              table_row("h2o", "waived"), table_row("cpu", "error") };
+
+    (void)state;
+    snprintf(rows[0].params, sizeof rows[0].params, "a_very_long_option=%0100d", 1);
+    for (int bench = 0; bench < 2; bench++) {
+        char *text = printed(rows, 5, bench), *save = NULL;
+        assert_non_null(strstr(text, "because of fail"));
+        assert_non_null(strstr(text, "waived: 2 x because of waived"));
+        assert_null(strstr(text, "nan"));
+        assert_int_equal(strstr(text, "12.35") != NULL, bench);
+        for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+            assert_true(strlen(line) <= 150);
+        free(text);
+    }
+}
+
+static void an_unchecked_arm_shows_no_error(void **state)
+{
+    struct ha_row row = table_row("copy_only", "pass");
+    char *text;
+
+    (void)state;
+    snprintf(row.contract, sizeof row.contract, "unchecked");
+    text = printed(&row, 1, true);
+    assert_non_null(strstr(text, "unchecked"));
+    assert_null(strstr(text, "0.25"));
+    free(text);
+}
+
+static void totals_count_errors_as_failed(void **state)
+{
+    struct ha_row rows[4] = { table_row("a", "pass"), table_row("b", "fail"), table_row("c", "waived"),
+                              table_row("d", "error") };
+    struct ha_totals t = ha_table_totals(rows, 4);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    (void)state;
+    ha_table_print_totals(f, &t);
+    fclose(f);
+    assert_string_equal(text, "1 passed, 2 failed, 1 skipped\n");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(warm_up_ends_where_the_trend_ends),
+        cmocka_unit_test(precise_needs_thirty_and_one_percent),
+        cmocka_unit_test(the_floor_is_the_slowest_part),
+        cmocka_unit_test(ratios_of_a_disturbed_trace_are_left_empty),
+        cmocka_unit_test(arms_are_those_of_the_same_workload_and_family),
+        cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(the_table_is_readable),
+        cmocka_unit_test(an_unchecked_arm_shows_no_error),
+        cmocka_unit_test(totals_count_errors_as_failed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+/* The calibration, shown devices whose meters lie: the embedded one, with what it tells changed on the way. */
+
+#include "harness/base/registry.h"
+#include "suites/variants/calibrate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct {
+    double up, down;           /* factors of what spans say: bytes each way */
+    double length;             /* and time: of what was asked, however long this host took; 0: the time it took */
+    size_t drop_each;          /* every n-th span is not told */
+    uint64_t lost;             /* more, whenever it is asked */
+    bool busy_when_idle, real; /* a span of nothing; not a stand-in */
+    double link_rx_GBps;
+} lie;
+static struct ha_device_api liar;
+static const struct ha_device_api *host;
+static struct ha_device *device;
+static struct ha_kernels kernels;
+static struct ha_span_sink real_sink;
+static size_t told;
+static uint64_t asked_ns; /* of the last spin */
+
+static enum ha_status spin(struct ha_stream *s, uint64_t ns)
+{
+    __atomic_store_n(&asked_ns, ns, __ATOMIC_RELAXED);
+    return host->spin(s, ns);
+}
+
+static void tell(void *self, const struct ha_span *span)
+{
+    struct ha_span s = *span;
+    (void)self;
+    if (lie.drop_each && __atomic_add_fetch(&told, 1, __ATOMIC_RELAXED) % lie.drop_each == 0) return;
+    s.bytes = (uint64_t)((double)s.bytes * (s.kind == HA_SPAN_H2D ? lie.up : lie.down));
+    if (lie.length > 0)
+        s.end_ns = s.begin_ns + (uint64_t)((double)__atomic_load_n(&asked_ns, __ATOMIC_RELAXED) * lie.length);
+    real_sink.span(real_sink.self, &s);
+}
+
+static void trace(struct ha_device *dev, const struct ha_span_sink *sink)
+{
+    static const struct ha_span_sink mine = { NULL, tell };
+    if (sink) real_sink = *sink;
+    host->trace(dev, sink ? &mine : NULL);
+    if (sink || !lie.busy_when_idle) return;
+    struct ha_span none = { .begin_ns = 1, .end_ns = UINT64_MAX / 2, .kind = HA_SPAN_KERNEL, .lane = "x", .name = "x" };
+    real_sink.span(real_sink.self, &none);
+}
+
+static void info(struct ha_device *dev, struct ha_device_info *out)
+{
+    static uint64_t lost;
+    host->info(dev, out);
+    out->spans_lost = lost += lie.lost;
+    if (lie.real) out->compute_threads = 0;
+}
+
+static void meters(struct ha_device *dev, struct ha_device_meters *out)
+{
+    (void)dev;
+    out->link_rx_GBps = out->want_link_GBps ? lie.link_rx_GBps : (double)NAN;
+    out->sm_clock_MHz = 1755;
+}
+
+static int open_liar(void **state)
+{
+    struct ha_why why;
+    (void)state;
+    memset(&lie, 0, sizeof lie);
+    lie.up = lie.down = 1;
+    for (size_t i = 0; i < ha_devices_count; i++)
+        if (!strcmp(ha_devices_all[i]->name, "host")) host = ha_devices_all[i];
+    if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK
+        || host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    liar = *host;
+    liar.trace = trace;
+    liar.spin = spin;
+    liar.info = info;
+    return 0;
+}
+
+static int close_liar(void **state)
+{
+    (void)state;
+    host->close(device);
+    return 0;
+}
+
+static enum ha_status calibrate(char **text)
+{
+    struct ha_ceilings c = { .meters = ha_meters_read(&liar, device, false) };
+    struct ha_why why;
+    size_t size;
+    FILE *out = open_memstream(text, &size);
+
+    for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 2, 2, 2, 1 };
+    enum ha_status status = ha_calibrate(out, &liar, device, &c, &why);
+    if (status != HA_OK) fputs(why.text, out);
+    fclose(out);
+    return status;
+}
+
+/* It is noticed, in the line of that name. */
+static void noticed(const char *line)
+{
+    char *text, *at;
+
+    assert_int_equal(calibrate(&text), HA_ERROR);
+    at = strstr(text, line);
+    if (!at || !strstr(at, "WRONG") || memchr(at, '\n', (size_t)(strstr(at, "WRONG") - at)))
+        fail_msg("no WRONG in line '%s' of\n%s", line, text);
+    assert_non_null(strstr(text, "its meters are off"));
+    free(text);
+}
+
+static void a_device_that_tells_the_truth(void **state)
+{
+    char *text;
+    (void)state;
+    if (calibrate(&text) != HA_OK) fail_msg("%s", text);
+    assert_null(strstr(text, "WRONG"));
+    assert_non_null(strstr(text, "link counters, host to device        -: not readable"));
+    free(text);
+}
+
+static void bytes_that_are_off_by_a_little(void **state)
+{
+    (void)state;
+    lie.up = 1.002;
+    noticed("bytes in the spans");
+    lie.up = 1;
+    lie.down = 0.998;
+    noticed("bytes in the spans");
+}
+
+static void stretched_spans(void **state)
+{
+    (void)state;
+    lie.length = 1.04;
+    noticed("busy for 50%");
+    noticed("busy for 90%");
+    lie.length = 0.96;
+    noticed("busy for 90%");
+}
+
+static void missing_spans(void **state)
+{
+    (void)state;
+    lie.length = 1;
+    lie.drop_each = 2; /* some of every window, however few spins it has */
+    noticed("busy for 50%");
+    lie.real = true; /* judged over the whole window then */
+    noticed("busy for 90%");
+}
+
+static void an_idle_device_that_seems_busy(void **state)
+{
+    (void)state;
+    lie.busy_when_idle = true;
+    noticed("empty window");
+}
+
+static void lost_spans_end_it(void **state)
+{
+    char *text;
+    (void)state;
+    lie.lost = 3;
+    assert_int_equal(calibrate(&text), HA_ERROR);
+    assert_non_null(strstr(text, "the device lost"));
+    free(text);
+}
+
+static void what_it_lacks_is_said(void **state)
+{
+    char *text;
+    (void)state;
+    liar.spin = NULL;
+    liar.meters = meters;
+    lie.link_rx_GBps = 2.25;
+    if (calibrate(&text) != HA_OK) fail_msg("%s", text);
+    assert_non_null(strstr(text, "busy for 50% of the time             -: the device has no spin"));
+    assert_non_null(strstr(text, "link counters, host to device        2.2 GB/s while 2.0 GB/s were copied"));
+    assert_non_null(strstr(text, "SM clock under load                  1755 MHz"));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_device_that_tells_the_truth, open_liar, close_liar),
+        cmocka_unit_test_setup_teardown(bytes_that_are_off_by_a_little, open_liar, close_liar),
+        cmocka_unit_test_setup_teardown(stretched_spans, open_liar, close_liar),
+        cmocka_unit_test_setup_teardown(missing_spans, open_liar, close_liar),
+        cmocka_unit_test_setup_teardown(an_idle_device_that_seems_busy, open_liar, close_liar),
+        cmocka_unit_test_setup_teardown(lost_spans_end_it, open_liar, close_liar),
+        cmocka_unit_test_setup_teardown(what_it_lacks_is_said, open_liar, close_liar),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

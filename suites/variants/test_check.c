@@ -1,0 +1,484 @@
+/* What the check must see, shown to it by variants that misbehave. */
+
+#include "harness/base/arena.h"
+#include "harness/base/numeric.h"
+#include "suites/variants/case.h"
+#include "suites/variants/check.h"
+#include "harness/base/registry.h"
+#include "suites/variants/session.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+
+static struct ha_machine *machine;
+static struct ha_session session;
+static struct ha_case the_case;
+
+static void open_session(const char *id)
+{
+    struct ha_why why = { "" };
+
+    if (ha_case_parse(id, &the_case, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
+        || ha_session_open(&session, machine, &the_case, ha_variant_find(the_case.variant), NULL, NULL, &why) != HA_OK)
+        fail_msg("%s", why.text);
+}
+
+static void close_session(void)
+{
+    ha_session_close(&session);
+    ha_machine_destroy(machine);
+}
+
+static enum ha_status check(const struct ha_variant *variant, struct ha_why *why)
+{
+    struct ha_check c = { .session = &session, .id = "the case" };
+
+    session.variant = variant;
+    enum ha_status status = ha_check_run(&c, why);
+    ha_check_free(&c);
+    return status;
+}
+
+/* ---- a variant of this test ----------------------------------------------------------------- */
+
+static struct {
+    uint32_t token[8];
+    size_t count, padding;
+} listed;
+
+struct ha_instance {
+    struct ha_context ctx;
+    unsigned char *block;
+};
+
+static enum ha_status create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+{
+    *self = ha_alloc(ctx->arena, sizeof **self, HA_TAG_META, why);
+    if (!*self) return HA_ERROR;
+    (*self)->ctx = *ctx;
+    (*self)->block = ha_alloc(ctx->arena, 100, HA_TAG_KV, why);
+    return (*self)->block ? HA_OK : HA_ERROR;
+}
+static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
+{
+    (void)self, (void)layer, (void)in, (void)why;
+    return HA_OK;
+}
+static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    (void)self, (void)step, (void)why;
+    return HA_OK;
+}
+static enum ha_status attend_past_the_end(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    (void)step, (void)why;
+    memset(self->block + 100, 0, 1);
+    return HA_OK;
+}
+static enum ha_status attend_without_a_word(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    (void)self, (void)step, (void)why;
+    return HA_ERROR;
+}
+static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t head, struct ha_selection *out)
+{
+    (void)self, (void)layer, (void)seq, (void)head;
+    *out = (struct ha_selection){ .parts = 2,
+                                  .part = { { .token = listed.token, .count = listed.count, .padding = listed.padding },
+                                            { .token = listed.token, .count = 1, .on_device = true } } };
+    out->part[1].token = listed.token + 7;
+}
+static void destroy(struct ha_instance *self) { (void)self; }
+
+static const struct ha_variant mine = {
+    .name = "mine",
+    .family = "test",
+    .doc = "",
+    .source = "",
+    .contract = HA_BOUNDED,
+    .checked = false,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .selection = selection,
+    .destroy = destroy,
+};
+
+/* ---- the device ---------------------------------------------------------------------------- */
+
+/* A library of kernels has nothing to run a variant on, and says what judges it. */
+static void a_library_is_waived(void **state)
+{
+    char path[512], id[700];
+    struct ha_why why = { "" };
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
+
+    (void)state;
+    assert_true(length > 0);
+    path[length] = '\0';
+    snprintf(strrchr(path, '/') + 1, 32, "merger.so");
+    snprintf(id, sizeof id, "cpu:ctx=20,device=%s", path);
+    if (ha_case_parse(id, &the_case, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ha_session_open(&session, machine, &the_case, ha_variant_find("cpu"), NULL, NULL, &why),
+                         HA_WAIVED);
+        if (!strstr(why.text, "habench check lse_merge --device /")) fail_msg("%s", why.text);
+    }
+    ha_machine_destroy(machine);
+}
+
+/* What stands between a variant and its device lets through what it does not know. */
+static void shims_pass_the_rest_of_the_table_on(void **state)
+{
+    static const char *const mutant[] = { NULL, "dropped_state" };
+    struct ha_why why = { "" };
+
+    (void)state;
+    assert_int_equal(ha_case_parse("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=1", &the_case, &why), HA_OK);
+    assert_int_equal(ha_machine_create(&machine, &why), HA_OK);
+    for (size_t i = 0; i < 2; i++) {
+        if (ha_session_open(&session, machine, &the_case, ha_variant_find("cpu"), NULL, mutant[i], &why) != HA_OK)
+            fail_msg("%s", why.text);
+        const struct ha_device_api *a = session.api, *b = session.variant_api;
+        assert_ptr_not_equal(a, b);
+        assert_true(a->graph_begin && a->graph_begin == b->graph_begin && a->graph_end == b->graph_end
+                    && a->graph_launch == b->graph_launch && a->graph_destroy == b->graph_destroy
+                    && a->blend == b->blend);
+        assert_true((a->merge == b->merge) == (i == 0));
+        ha_session_close(&session);
+    }
+    ha_machine_destroy(machine);
+}
+
+#define SMALL "cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=2,threads=1"
+
+/* ---- guards and silence ------------------------------------------------------------------- */
+
+static void a_write_past_the_end_fails(void **state)
+{
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* stops at the write itself */
+#endif
+    struct ha_variant v = mine;
+    struct ha_why why = { "" };
+
+    (void)state;
+    open_session(SMALL);
+    assert_int_equal(check(&v, &why), HA_OK);
+    v.attend = attend_past_the_end;
+    assert_int_equal(check(&v, &why), HA_FAIL);
+    close_session();
+}
+
+static void a_silent_failure_gets_a_reason(void **state)
+{
+    struct ha_variant v = mine;
+    struct ha_why why = { "" };
+
+    (void)state;
+    open_session(SMALL);
+    v.attend = attend_without_a_word;
+    assert_int_equal(check(&v, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "attend"));
+    close_session();
+}
+
+static void what_cannot_be_checked_is_an_error(void **state)
+{
+    struct ha_variant v = mine;
+    struct ha_why why = { "" };
+
+    (void)state;
+    open_session(SMALL);
+    v.checked = true;
+    assert_int_equal(check(&v, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "definition"));
+    close_session();
+}
+
+/* ---- selections --------------------------------------------------------------------------- */
+
+static enum ha_status read_selection(size_t count, const uint32_t *token, size_t padding, struct ha_chosen *chosen,
+                                     struct ha_why *why)
+{
+    struct ha_pass pass;
+
+    memset(&listed, 0, sizeof listed);
+    memcpy(listed.token, token, count * sizeof *token);
+    listed.token[7] = 3;
+    listed.count = count;
+    listed.padding = padding;
+    session.variant = &mine;
+    assert_int_equal(ha_pass_begin(&pass, &session, &mine, NULL, true, why), HA_OK);
+    enum ha_status status = ha_chosen_read(chosen, &pass, 0, 0, 0, why);
+    ha_pass_end(&pass, NULL);
+    return status;
+}
+
+static void selections_are_put_in_order(void **state)
+{
+    struct ha_chosen c;
+    struct ha_why why = { "" };
+
+    (void)state;
+    open_session(SMALL);
+    assert_int_equal(read_selection(3, (const uint32_t[]){ 20, 0, 7 }, 1, &c, &why), HA_OK);
+    assert_int_equal(c.parts, 2);
+    assert_int_equal(c.count, 4 * 4);
+    for (size_t h = 0; h < 4; h++) {
+        const uint32_t *t = c.token + c.offset[h * (HA_PARTS_MAX + 1)];
+        assert_true(t[0] == 0 && t[1] == 7 && t[2] == 20 && t[3] == 3);
+        assert_int_equal(ha_chosen_keys(&c, h), 4);
+        assert_int_equal(ha_chosen_device_keys(&c, h), 1);
+        assert_true(ha_chosen_same(&c, 0, h));
+    }
+    ha_chosen_free(&c);
+    close_session();
+}
+
+static void impossible_selections_fail(void **state)
+{
+    static const struct {
+        uint32_t token[3];
+        size_t count, padding;
+        const char *says;
+    } wrong[] = {
+        { { 1, 2, 1 }, 3, 0, "key 1 is listed twice" },
+        { { 1, 3, 5 }, 3, 0, "key 3 is listed twice" },  /* the other part has it */
+        { { 1, 21, 5 }, 3, 0, "key 21 does not exist" }, /* 20 tokens and the first step's */
+        { { 1, UINT32_MAX, 5 }, 3, 0, "does not exist" },
+        { { 1, 2, 5 }, 3, 4, "padding" },
+    };
+
+    (void)state;
+    open_session(SMALL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct ha_chosen c;
+        struct ha_why why = { "" };
+        assert_int_equal(read_selection(wrong[i].count, wrong[i].token, wrong[i].padding, &c, &why), HA_FAIL);
+        if (!strstr(why.text, wrong[i].says)) fail_msg("'%s' does not say '%s'", why.text, wrong[i].says);
+        ha_chosen_free(&c);
+    }
+    close_session();
+}
+
+static void exact_means_everything(void **state)
+{
+    struct ha_variant v = *ha_variant_find("streaming");
+    struct ha_why why = { "" };
+
+    (void)state;
+    open_session("streaming:ctx=80,heads=4/2,head_dim=64,layers=1,steps=1,sink=2,window=8");
+    assert_int_equal(check(&v, &why), HA_OK);
+    v.contract = HA_EXACT;
+    assert_int_equal(check(&v, &why), HA_FAIL);
+    assert_non_null(strstr(why.text, "exact"));
+    close_session();
+}
+
+/* ---- the timed pass ------------------------------------------------------------------------- */
+
+static void a_timed_output_that_differs_fails(void **state)
+{
+    struct ha_check c = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
+    struct ha_why why = { "" };
+    struct ha_pass p;
+
+    (void)state;
+    open_session("hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=3,blk_size=8,blk_num=4");
+    assert_int_equal(ha_check_run(&c, &why), HA_OK);
+    assert_int_equal(c.steps_done, 2);
+    assert_int_equal(ha_pass_begin(&p, &session, session.variant, session.param, false, &why), HA_OK);
+    for (size_t step = 0; step < 2; step++) assert_int_equal(ha_pass_step(&p, step, &why), HA_OK);
+    assert_int_equal(ha_pass_download(&p, &why), HA_OK);
+    assert_int_equal(ha_check_again(&c, &why), HA_OK);
+    float *o = (float *)(void *)(session.host_out + session.io.out_bytes + session.io.o), kept = o[200];
+    o[200] = kept + 1e-4f;
+    assert_int_equal(ha_check_again(&c, &why), HA_FAIL);
+    assert_non_null(strstr(why.text, "head 3"));
+    o[200] = (float)NAN;
+    assert_int_equal(ha_check_again(&c, &why), HA_FAIL);
+    o[200] = kept;
+    float *lse = (float *)(void *)(session.host_out + session.io.lse);
+    lse[1] += 0.01f;
+    assert_int_equal(ha_check_again(&c, &why), HA_FAIL);
+    assert_int_equal(ha_pass_end(&p, &why), HA_OK);
+    ha_check_free(&c);
+    close_session();
+}
+
+/* ---- the data ------------------------------------------------------------------------------ */
+
+/* Every key, value and query that a variant is handed is the dataset's, the new tokens' too. */
+static void inputs_are_those_of_the_dataset(void **state)
+{
+    struct ha_workload *w;
+    struct ha_prefill in;
+    struct ha_why why = { "" };
+    size_t row = 64 * 2;
+    uint16_t k[64], v[64];
+    float q[64];
+
+    (void)state;
+    open_session("cpu:ctx=70+3+0,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,observed=4,dtype=bf16,dataset=iid");
+    w = session.workload;
+    assert_int_equal(w->cap, 74);
+    unsigned char *block = calloc(1, session.io.in_bytes);
+    for (size_t layer = 0; layer < 2; layer++) {
+        assert_int_equal(ha_workload_prefill(w, layer, session.pool, &in, &why), HA_OK);
+        for (size_t b = 0; b < 3; b++)
+            for (size_t h = 0; h < 2; h++)
+                for (size_t t = 0; t < w->shape.ctx[b] + 4; t++) {
+                    w->dataset->kv(w->source, b, layer, h, t, 1, k, v);
+                    assert_memory_equal((unsigned char *)w->k[layer * 3 + b] + (h * w->cap + t) * row, k, row);
+                    assert_memory_equal((unsigned char *)w->v[layer * 3 + b] + (h * w->cap + t) * row, v, row);
+                    if (t < w->shape.ctx[b]) {
+                        assert_memory_equal((const unsigned char *)in.k[b] + (h * w->shape.ctx[b] + t) * row, k, row);
+                        assert_memory_equal((const unsigned char *)in.v[b] + (h * w->shape.ctx[b] + t) * row, v, row);
+                    } else {
+                        size_t step = (t - w->shape.ctx[b]) / 2, at = b * 2 + (t - w->shape.ctx[b]) % 2;
+                        ha_workload_inputs(w, step, layer, &session.io, block);
+                        assert_memory_equal(block + session.io.k + (at * 2 + h) * row, k, row);
+                        assert_memory_equal(block + session.io.v + (at * 2 + h) * row, v, row);
+                        w->dataset->query(w->source, b, layer, 2 * h + 1, t, q);
+                        assert_memory_equal(block + session.io.q + (at * 4 + 2 * h + 1) * 256, q, 256);
+                    }
+                }
+        w->dataset->query(w->source, 0, layer, 3, 67, q);
+        assert_memory_equal(in.q[0] + (1 * 4 + 3) * 64, q, 256); /* the second of the last 4 */
+        w->dataset->query(w->source, 1, layer, 0, 0, q);
+        assert_memory_equal(in.q[1], q, 256); /* there are only 3 */
+    }
+    free(block);
+    close_session();
+}
+
+/* ---- question 3 ------------------------------------------------------------------------------ */
+
+enum { TOKENS = 91, DIM = 64 };
+
+/* plain: full attention of the query of head h at the first step, and what the chosen keys have of it */
+static void plain_quality(const struct ha_pass *p, size_t h, double *diff2, double *norm2, double *mass, double *recall)
+{
+    const struct ha_workload *w = session.workload;
+    const float *q = ha_session_q(&session, 0) + h * DIM, *got = ha_session_o(&session, 0) + h * DIM;
+    double weight[TOKENS], sum = 0, most = -1e300, o[DIM] = { 0 };
+    struct ha_selection s;
+    size_t used = 0, hits = 0, kv = h / 2;
+
+    for (size_t t = 0; t < TOKENS; t++) {
+        double dot = 0;
+        for (size_t d = 0; d < DIM; d++)
+            dot += (double)q[d] * (double)ha_load(w->k[0], (kv * w->cap + t) * DIM + d, w->shape.dtype);
+        weight[t] = dot * (double)w->shape.scale;
+        most = weight[t] > most ? weight[t] : most;
+    }
+    for (size_t t = 0; t < TOKENS; t++) sum += weight[t] = exp(weight[t] - most);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t d = 0; d < DIM; d++)
+            o[d] += weight[t] / sum * (double)ha_load(w->v[0], (kv * w->cap + t) * DIM + d, w->shape.dtype);
+    *diff2 = *norm2 = *mass = 0;
+    for (size_t d = 0; d < DIM; d++) {
+        *diff2 += ((double)got[d] - o[d]) * ((double)got[d] - o[d]);
+        *norm2 += o[d] * o[d];
+    }
+    p->variant->selection(p->instance, 0, 0, h, &s);
+    for (size_t part = 0; part < s.parts; part++) used += s.part[part].count;
+    for (size_t part = 0; part < s.parts; part++)
+        for (size_t i = 0; i < s.part[part].count; i++) {
+            size_t heavier = 0, t = s.part[part].token[i];
+            for (size_t other = 0; other < TOKENS; other++) heavier += weight[other] > weight[t];
+            hits += heavier < used;
+            *mass += weight[t] / sum;
+        }
+    *recall = (double)hits / (double)used;
+}
+
+static void quality_agrees_with_plain_arithmetic(void **state)
+{
+    struct ha_judged judged[4];
+    struct ha_accuracy a;
+    struct ha_chosen c;
+    struct ha_why why = { "" };
+    struct ha_pass p;
+    double diff2 = 0, norm2 = 0, mass = 0, least = 1, recall = 0, largest_diff = 0, largest_norm = 0;
+
+    (void)state;
+    open_session("h2o:ctx=90,heads=4/2,head_dim=64,layers=1,steps=1,dataset=iid,dtype=bf16");
+    assert_int_equal(ha_pass_begin(&p, &session, session.variant, session.param, true, &why), HA_OK);
+    assert_int_equal(ha_pass_step(&p, 0, &why), HA_OK);
+    assert_int_equal(ha_chosen_read(&c, &p, 0, 0, 0, &why), HA_OK);
+    assert_int_equal(ha_oracle_judge(&p, &c, 0, 0, 0, true, judged, &(struct ha_expected){ .o = NULL }, &why), HA_OK);
+    for (size_t h = 0; h < 4; h++) {
+        double d, n, m, r;
+        plain_quality(&p, h, &d, &n, &m, &r);
+        assert_near(judged[h].mass, m, 1e-9);
+        assert_near(judged[h].recall, r, 1e-12);
+        assert_near(judged[h].diff2, d, 1e-9 * d);
+        assert_near(judged[h].norm2, n, 1e-9 * n);
+        assert_true(judged[h].cert_slack <= 1 && judged[h].cert_slack > 0);
+        assert_true(judged[h].ratio <= 1 && judged[h].keys < TOKENS && judged[h].visible == TOKENS);
+        diff2 += d;
+        norm2 += n;
+        mass += m / 4;
+        recall += r / 4;
+        least = fmin(least, m);
+        largest_diff = fmax(largest_diff, sqrt(d));
+        largest_norm = fmax(largest_norm, sqrt(n));
+    }
+    ha_accuracy_start(&a);
+    ha_accuracy_add(&a, judged, 4);
+    assert_near(ha_accuracy_rel_l2(&a), sqrt(diff2 / norm2), 1e-9);
+    assert_near(a.rel_l2_head_max, largest_diff / largest_norm, 1e-9);
+    assert_near(a.mass_sum / 4, mass, 1e-9);
+    assert_near(a.mass_min, least, 1e-9);
+    assert_near(a.recall_sum / 4, recall, 1e-9);
+    assert_false(a.everything);
+    ha_chosen_free(&c);
+    ha_pass_end(&p, NULL);
+    close_session();
+}
+
+static void an_error_that_is_not_a_number_is_the_largest(void **state)
+{
+    struct ha_judged j[2] = { { .ratio = (double)NAN }, { .ratio = 0.5 } };
+    struct ha_accuracy a, all;
+
+    (void)state;
+    ha_accuracy_start(&a);
+    ha_accuracy_start(&all);
+    ha_accuracy_add(&a, j, 2);
+    assert_true(isinf(a.err_over_bound));
+    ha_accuracy_join(&all, &a);
+    assert_true(isinf(all.err_over_bound));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_library_is_waived),
+        cmocka_unit_test(shims_pass_the_rest_of_the_table_on),
+        cmocka_unit_test(a_write_past_the_end_fails),
+        cmocka_unit_test(a_silent_failure_gets_a_reason),
+        cmocka_unit_test(what_cannot_be_checked_is_an_error),
+        cmocka_unit_test(selections_are_put_in_order),
+        cmocka_unit_test(impossible_selections_fail),
+        cmocka_unit_test(exact_means_everything),
+        cmocka_unit_test(a_timed_output_that_differs_fails),
+        cmocka_unit_test(inputs_are_those_of_the_dataset),
+        cmocka_unit_test(quality_agrees_with_plain_arithmetic),
+        cmocka_unit_test(an_error_that_is_not_a_number_is_the_largest),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

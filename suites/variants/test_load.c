@@ -1,0 +1,305 @@
+/* The products of a layer around its attention: what is enqueued, where, on what; that results stay what they are. */
+
+#include "harness/base/device_arena.h"
+#include "harness/base/numeric.h"
+#include "suites/variants/case.h"
+#include "suites/variants/keys.h"
+#include "harness/base/registry.h"
+#include "suites/variants/bench.h"
+#include "suites/variants/fill.h"
+#include "suites/variants/known.h"
+#include "suites/variants/session.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <cmocka.h>
+
+/* ---- on a device that writes down what it is asked for ------------------------------------------ */
+
+enum { CALLS = 64 };
+static struct ha_device_product call[CALLS];
+static size_t calls, refused_at, copied;
+static const char *device_memory;
+static size_t device_bytes;
+static float drawn_least, drawn_most;
+
+static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                struct ha_why *why)
+{
+    (void)dev, (void)why;
+    /* of device memory nothing is touched here, and gigabytes are asked for */
+    *ptr = mmap(NULL, bytes, kind == HA_MEM_DEVICE ? PROT_NONE : PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(*ptr != MAP_FAILED);
+    if (kind == HA_MEM_DEVICE && bytes > device_bytes) device_memory = *ptr, device_bytes = bytes;
+    return HA_OK;
+}
+static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { (void)dev, (void)kind, (void)ptr; }
+static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+{
+    (void)stream, (void)dst;
+    assert_int_equal(dir, HA_H2D);
+    copied += bytes;
+    for (size_t i = 0; i < 1000 && i < bytes / 2; i++) {
+        const float x = ha_load(src, i, HA_F16);
+        drawn_least = fminf(drawn_least, x);
+        drawn_most = fmaxf(drawn_most, x);
+        assert_true(isfinite(x));
+    }
+    return HA_OK;
+}
+static enum ha_status sync(struct ha_stream *stream)
+{
+    (void)stream;
+    return HA_OK;
+}
+static enum ha_status product(struct ha_stream *stream, const struct ha_device_product *args)
+{
+    (void)stream;
+    assert_true(calls < CALLS);
+    call[calls++] = *args;
+    return calls == refused_at ? HA_ERROR : HA_OK;
+}
+static const struct ha_device_api noting = {
+    .mem_alloc = mem_alloc, .mem_free = mem_free, .copy = copy, .stream_sync = sync, .product = product
+};
+
+static const struct ha_model *model(const char *name)
+{
+    for (size_t i = 0; i < HA_MODELS_COUNT; i++)
+        if (!strcmp(ha_models[i].name, name)) return &ha_models[i];
+    fail_msg("no model %s", name);
+    return NULL;
+}
+
+static struct ha_load create(const char *name, size_t layers, size_t batch, size_t q_len,
+                             struct ha_device_arena **arena)
+{
+    const struct ha_shape shape = { .layers = layers, .batch = batch, .q_len = q_len, .dtype = HA_F16 };
+    struct ha_load load;
+    struct ha_why why;
+    calls = refused_at = copied = device_bytes = 0;
+    drawn_least = drawn_most = 0;
+    assert_int_equal(ha_device_arena_create(arena, &noting, NULL, &why), HA_OK);
+    assert_int_equal(ha_load_create(&load, model(name), &shape, &noting, NULL, *arena, &why), HA_OK);
+    return load;
+}
+
+static void a_layer_is_four_products(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        size_t n[4], k[4], kept; /* by hand, from the models' descriptions; kept: in 2 GiB */
+    } wanted[] = {
+        { "llama-3.1-8b", { 6144, 4096, 28672, 4096 }, { 4096, 4096, 4096, 14336 }, 4 },
+        { "qwen2.5-7b", { 4608, 3584, 37888, 3584 }, { 3584, 3584, 3584, 18944 }, 4 },
+        { "qwen3-14b", { 7168, 5120, 34816, 5120 }, { 5120, 5120, 5120, 17408 }, 3 },
+        { "opt-6.7b", { 12288, 4096, 16384, 4096 }, { 4096, 4096, 4096, 16384 }, 5 },
+        { "small", { 768, 256, 1408, 256 }, { 256, 512, 256, 704 }, 6 },
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct ha_device_arena *arena;
+        const struct ha_load load = create(wanted[i].model, 6, 3, 5, &arena);
+        size_t weights = 0;
+        for (size_t p = 0; p < 4; p++) weights += 2 * wanted[i].n[p] * wanted[i].k[p];
+        assert_int_equal(load.layer_bytes, weights);
+        assert_int_equal(load.kept, wanted[i].kept);
+        assert_true(device_bytes == load.kept * weights && copied >= device_bytes);
+        assert_true(drawn_least < -0.04f && drawn_most > 0.04f && drawn_most < 0.2f);
+        for (size_t layer = 0; layer < 6; layer++) {
+            calls = 0;
+            assert_int_equal(ha_load_before(&load, &noting, NULL, layer), HA_OK);
+            assert_int_equal(calls, 1);
+            assert_int_equal(ha_load_after(&load, &noting, NULL, layer), HA_OK);
+            assert_int_equal(calls, 4);
+            const char *w = device_memory + layer % load.kept * weights;
+            for (size_t p = 0; p < 4; p++) {
+                assert_true(call[p].m == 15 && call[p].n == wanted[i].n[p] && call[p].k == wanted[i].k[p]
+                            && call[p].dtype == HA_F16);
+                assert_ptr_equal(call[p].w, w); /* one after the other, each layer its own */
+                w += 2 * call[p].n * call[p].k;
+                assert_true(call[p].x != call[p].y && call[p].x != call[p].w);
+            }
+        }
+        ha_device_arena_destroy(arena);
+    }
+}
+
+static void a_refusal_is_passed_on(void **state)
+{
+    (void)state;
+    struct ha_device_arena *arena;
+    const struct ha_load load = create("small", 2, 1, 1, &arena);
+    refused_at = 3;
+    assert_int_equal(ha_load_before(&load, &noting, NULL, 0), HA_OK);
+    assert_int_equal(ha_load_after(&load, &noting, NULL, 0), HA_ERROR);
+    assert_int_equal(calls, 3);
+    ha_device_arena_destroy(arena);
+    /* attention alone */
+    const struct ha_load none = { 0 };
+    calls = 0;
+    assert_int_equal(ha_load_before(&none, &noting, NULL, 7), HA_OK);
+    assert_int_equal(ha_load_after(&none, &noting, NULL, 7), HA_OK);
+    assert_int_equal(calls, 0);
+}
+
+static void devices_without_products_say_so(void **state)
+{
+    (void)state;
+    struct ha_device_info info = { .no_products = "no BLAS on the moon" };
+    assert_string_equal(ha_load_unsupported(&noting, &info), "no BLAS on the moon");
+    *info.no_products = 0;
+    assert_null(ha_load_unsupported(&noting, &info));
+    assert_non_null(
+        strstr(ha_load_unsupported(&(struct ha_device_api){ .name = "bare" }, &info), "no operation product"));
+}
+
+/* ---- on the embedded device ------------------------------------------------------------------------ */
+
+static struct ha_machine *machine;
+static struct ha_session session;
+static struct ha_case the_case;
+
+static enum ha_status open_session(const char *id, struct ha_why *why)
+{
+    if (ha_case_parse(id, &the_case, why) != HA_OK || ha_machine_create(&machine, why) != HA_OK)
+        fail_msg("%s", why->text);
+    return ha_session_open(&session, machine, &the_case, ha_variant_find(the_case.variant), NULL, NULL, why);
+}
+static void close_session(void)
+{
+    ha_session_close(&session);
+    ha_machine_destroy(machine);
+}
+
+static unsigned products_seen;
+static void on_span(void *self, const struct ha_span *span)
+{
+    (void)self;
+    if (!strcmp(span->name, "product") && span->kind == HA_SPAN_KERNEL)
+        __atomic_add_fetch(&products_seen, 1, __ATOMIC_RELAXED);
+}
+
+/* The outputs of a step, and how many products were traced in it. */
+static void *step(const char *id, size_t *bytes)
+{
+    const struct ha_span_sink sink = { .span = on_span };
+    struct ha_pass pass;
+    struct ha_why why = { "" };
+    products_seen = 0;
+    if (open_session(id, &why) != HA_OK) {
+        const bool waived = strstr(why.text, "BLAS");
+        close_session();
+        if (!waived) fail_msg("%s", why.text);
+        return NULL;
+    }
+    assert_int_equal(ha_pass_begin(&pass, &session, session.variant, session.param, true, &why), HA_OK);
+    session.api->trace(session.device, &sink);
+    assert_int_equal(ha_pass_step(&pass, 0, &why), HA_OK);
+    session.api->trace(session.device, NULL);
+    *bytes = session.workload->shape.layers * session.io.out_bytes;
+    void *out = malloc(*bytes);
+    assert_non_null(out);
+    memcpy(out, session.host_out, *bytes);
+    assert_int_equal(ha_pass_end(&pass, &why), HA_OK);
+    close_session();
+    return out;
+}
+
+static void results_stay_what_they_are(void **state)
+{
+    (void)state;
+    static const char *const with[] = { "resident:model=small,load=layer,layers=3,ctx=90,q_len=2",
+                                        "offload:model=small,load=layer,layers=3,ctx=90,q_len=2" };
+    static const char *const without[] = { "resident:model=small,layers=3,ctx=90,q_len=2",
+                                           "offload:model=small,layers=3,ctx=90,q_len=2" };
+    for (size_t i = 0; i < 2; i++) {
+        size_t bytes, again;
+        void *loaded = step(with[i], &again);
+        if (!loaded) skip(); /* no BLAS */
+        assert_int_equal(products_seen, 3 * 4);
+        void *plain = step(without[i], &bytes);
+        assert_int_equal(products_seen, 0);
+        assert_int_equal(bytes, again);
+        assert_memory_equal(plain, loaded, bytes);
+        free(plain), free(loaded);
+    }
+}
+
+static void a_trace_of_another_model_is_refused(void **state)
+{
+    (void)state;
+    struct ha_why why = { "" };
+    assert_int_equal(open_session("resident:model=opt-6.7b,dataset=trace/english,ctx=1900,steps=2", &why), HA_ERROR);
+    assert_string_equal(why.text, "model opt-6.7b has heads 32/32 of 128, the data 8/2 of 64");
+    close_session();
+    if (open_session("resident:model=small,dataset=trace/english,ctx=1900,steps=2", &why) != HA_OK)
+        fail_msg("%s", why.text);
+    close_session();
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------- */
+
+static void rows_of_another_load_are_other_rows(void **state)
+{
+    (void)state;
+    static const char *const ids[] = { "resident:layers=4,model=small", "resident:layers=4,model=small,load=layer",
+                                       "resident:layers=4" };
+    static const char *const load[] = { "attention", "layer", "attention" }, *const name[] = { "small", "small", "" };
+    struct ha_known known = { 0 };
+    struct ha_row row[3];
+    struct ha_why why;
+    for (size_t i = 0; i < 3; i++) {
+        ha_row_clear(&row[i]);
+        assert_int_equal(ha_case_parse(ids[i], &the_case, &why), HA_OK);
+        ha_fill_case(&row[i], &the_case);
+        assert_string_equal(row[i].load, load[i]);
+        assert_string_equal(row[i].model, name[i]);
+        for (size_t j = 0; j < i; j++) assert_true(isnan(ha_known_step(&known, &row[i], "resident")));
+        ha_known_add(&known, &row[i], "resident", "full", 100.0 + (double)i);
+    }
+    for (size_t i = 0; i < 3; i++) assert_true(ha_known_step(&known, &row[i], "resident") == 100.0 + (double)i);
+    ha_known_free(&known);
+}
+
+/* What must be read of the weights is part of the floor. */
+static void the_floor_counts_weights(void **state)
+{
+    (void)state;
+    const struct ha_device_api api = { .kind = "emulated" };
+    struct ha_workload workload = { .shape = { .layers = 3, .steps = 4 } };
+    struct ha_session s = { .api = &api, .workload = &workload };
+    const struct ha_check check = { .session = &s, .device_key_bytes = 1e9, .host_key_bytes = 0 };
+    const struct ha_bench bench = { .session = &s, .step_ns = 1e9, .full_ns = 1e9, .moved_steps = 1 };
+    struct ha_ceilings ceilings;
+    struct ha_row row;
+    for (int i = 0; i < HA_CEILINGS; i++) ceilings.of[i] = (struct ha_reading){ 10, 10, 10, 10 };
+    double floor_ns[2];
+    for (size_t i = 0; i < 2; i++) {
+        s.load.layer_bytes = i * 1000000000;
+        ha_row_clear(&row);
+        ha_fill_bench(&row, &bench, &check, &ceilings, (double)NAN);
+        floor_ns[i] = row.floor_ns;
+    }
+    assert_true(fabs(floor_ns[1] / floor_ns[0] - 4) < 1e-9); /* 1 GB of keys; and 3 GB of weights */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_layer_is_four_products),
+        cmocka_unit_test(a_refusal_is_passed_on),
+        cmocka_unit_test(devices_without_products_say_so),
+        cmocka_unit_test(results_stay_what_they_are),
+        cmocka_unit_test(a_trace_of_another_model_is_refused),
+        cmocka_unit_test(rows_of_another_load_are_other_rows),
+        cmocka_unit_test(the_floor_counts_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,327 @@
+/* trace.json holds what the idle and overlap columns are made of: the ratios of its step, computed from the file alone
+ * and by another way, are those of the benchmark. argv[1]: the device, host by default. */
+
+#include "harness/base/pool.h"
+#include "suites/variants/case.h"
+#include "harness/base/registry.h"
+#include "harness/report/perfetto.h"
+#include "suites/variants/bench.h"
+#include "suites/variants/session.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static const char *device = "host";
+static char path[64];
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+enum { EVENTS_MAX = 20000, LANES_MAX = 64 };
+struct event {
+    double begin, end; /* us from the step's begin */
+    char kind[16];
+    int lane;
+    double bytes;
+};
+static struct event events[EVENTS_MAX];
+static size_t count;
+static char lanes[LANES_MAX][96];
+static double wall;
+
+static void load_file(void)
+{
+    json_error_t error;
+    json_t *all = json_load_file(path, 0, &error), *list = json_object_get(all, "traceEvents"), *e;
+    size_t i;
+
+    if (!list) fail_msg("%s: %s", path, error.text);
+    count = 0;
+    wall = 0;
+    memset(lanes, 0, sizeof lanes);
+    json_array_foreach(list, i, e)
+    {
+        const char *type = json_string_value(json_object_get(e, "ph")),
+                   *name = json_string_value(json_object_get(e, "name"));
+        json_int_t lane = json_integer_value(json_object_get(e, "tid"));
+        json_t *args = json_object_get(e, "args");
+        assert_true(lane >= 0 && lane < LANES_MAX);
+        if (!strcmp(type, "M") && !strcmp(name, "thread_name"))
+            snprintf(lanes[lane], sizeof lanes[lane], "%s", json_string_value(json_object_get(args, "name")));
+        if (strcmp(type, "X")) continue;
+        assert_true(count < EVENTS_MAX);
+        double begin = json_number_value(json_object_get(e, "ts")), took = json_number_value(json_object_get(e, "dur"));
+        struct event *x = &events[count++];
+        *x = (struct event){ begin, begin + took, "", (int)lane, json_number_value(json_object_get(args, "bytes")) };
+        snprintf(x->kind, sizeof x->kind, "%s", json_string_value(json_object_get(e, "cat")));
+        if (strcmp(x->kind, "step")) continue;
+        assert_true(begin >= 0 && begin <= 0);
+        wall = took;
+        count--;
+    }
+    json_decref(all);
+    assert_true(wall > 0);
+}
+
+/* ---- the ratios, by looking at every stretch between two edges ------------------------------------ */
+
+enum set { K = 1, C = 2, P = 4, UP = 8 };
+
+static unsigned set_of(const struct event *e)
+{
+    if (!strcmp(e->kind, "kernel") || !strcmp(e->kind, "d2d")) return K;
+    if (!strcmp(e->kind, "h2d")) return C | UP;
+    if (!strcmp(e->kind, "d2h")) return C;
+    return !strcmp(e->kind, "cpu") && !strncmp(lanes[e->lane], "cpu ", 4) ? P : 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct ha_ratios recompute(size_t threads)
+{
+    static double edge[2 * EVENTS_MAX + 2];
+    size_t edges = 0;
+    double kernel = 0, any = 0, cpu = 0, both = 0, up = 0, pool = 0, bytes = 0;
+
+    edge[edges++] = 0;
+    edge[edges++] = wall;
+    for (size_t i = 0; i < count; i++) {
+        edge[edges++] = fmin(fmax(events[i].begin, 0), wall);
+        edge[edges++] = fmin(fmax(events[i].end, 0), wall);
+    }
+    qsort(edge, edges, sizeof *edge, by_value);
+    for (size_t i = 0; i + 1 < edges; i++) {
+        double from = edge[i], to = edge[i + 1], length = to - from;
+        unsigned on = 0;
+        if (length <= 0) continue;
+        for (size_t j = 0; j < count; j++) {
+            const struct event *e = &events[j];
+            if (e->begin > from || e->end < to) continue;
+            on |= set_of(e);
+            if (set_of(e) & P) pool += length;
+            if (set_of(e) & UP) bytes += e->bytes * length / (e->end - e->begin);
+        }
+        kernel += on & K ? length : 0;
+        any += on & (K | C) ? length : 0;
+        cpu += on & P ? length : 0;
+        both += (on & P) && (on & (K | C)) ? length : 0;
+        up += on & UP ? length : 0;
+    }
+    double less = fmin(cpu, any), nan = (double)NAN;
+    return (struct ha_ratios){ .gpu_kernel_idle = 1 - kernel / wall,
+                               .gpu_idle = 1 - any / wall,
+                               .cpu_idle = 1 - pool / (wall * (double)threads),
+                               .overlap = less > 0 ? both / less : nan,
+                               .h2d_link_GBps = up > 0 ? bytes / (up * 1e3) : nan };
+}
+
+/* ---- the test ---------------------------------------------------------------------------------------- */
+
+static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
+{
+    (void)arg, (void)s, (void)why;
+    return HA_OK;
+}
+
+static bool same(double a, double b, double tolerance) { return isnan(a) ? isnan(b) : fabs(a - b) <= tolerance; }
+
+static bool lane_begins(const char *with)
+{
+    for (int i = 0; i < LANES_MAX; i++)
+        if (!strncmp(lanes[i], with, strlen(with))) return true;
+    return false;
+}
+
+/* Every span that touches the step, where it was. */
+static void assert_all_there(const struct ha_timeline *t, struct ha_interval w)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ha_timeline_count(t); i++) {
+        const struct ha_span *s = &ha_timeline_at(t, i)->span;
+        if (s->end_ns <= w.begin_ns || s->begin_ns >= w.end_ns) continue;
+        assert_true(n < count);
+        const struct event *e = &events[n++];
+        assert_true(same(e->begin * 1e3, (double)s->begin_ns - (double)w.begin_ns, 0.6));
+        assert_true(same(e->end * 1e3, (double)s->end_ns - (double)w.begin_ns, 1.1));
+        assert_true(same(e->bytes, (double)s->bytes, 0));
+        if (s->kind != HA_SPAN_H2D && s->kind != HA_SPAN_D2H) assert_string_equal(lanes[e->lane], s->lane);
+    }
+    assert_int_equal(n, count);
+}
+
+/* A stream, or a thread, does one thing at a time. */
+static void assert_in_turn(void)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < i; j++) {
+            const struct event *a = &events[i], *b = &events[j];
+            if (a->lane != b->lane || (strncmp(lanes[a->lane], "stream", 6) && strncmp(lanes[a->lane], "cpu ", 4)))
+                continue;
+            if (!(a->begin >= b->end - 0.002 || b->begin >= a->end - 0.002))
+                fail_msg("lane %s: %g to %g us and %g to %g", lanes[a->lane], a->begin, a->end, b->begin, b->end);
+        }
+}
+
+static struct ha_machine *machine;
+static struct ha_session session;
+static struct ha_check check;
+static struct ha_bench bench;
+static char case_id[HA_CASE_ID_MAX];
+
+static void open_bench(const char *id)
+{
+    static struct ha_case c;
+    struct ha_why why = { "" };
+
+    snprintf(case_id, sizeof case_id, "%s,device=%s", id, device);
+    if (ha_case_parse(case_id, &c, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
+        || ha_session_open(&session, machine, &c, ha_variant_find(c.variant), NULL, NULL, &why) != HA_OK)
+        fail_msg("%s: %s", case_id, why.text);
+    check = (struct ha_check){ .session = &session, .id = case_id, .steps = 1, .keep_expected = true };
+    if (ha_check_run(&check, &why) != HA_OK) fail_msg("%s", why.text);
+    /* no time: one traced step counts, which is the one that the file shows */
+    bench = (struct ha_bench){
+        .session = &session, .check = &check, .full_ns = (double)NAN, .time_cap_ns = 0, .sample = sample
+    };
+}
+
+static void run_bench(void)
+{
+    struct ha_why why = { "" };
+
+    if (ha_bench_run(&bench, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(bench.usage.windows, 1);
+}
+
+static void close_bench(void)
+{
+    ha_bench_free(&bench);
+    ha_check_free(&check);
+    ha_session_close(&session);
+    ha_machine_destroy(machine);
+}
+
+static void reproduced(const char *id, bool cpu_side, bool copies)
+{
+    struct ha_perfetto *file = NULL;
+    struct ha_why why = { "" };
+
+    open_bench(id);
+    run_bench();
+    assert_int_equal(bench.dropped, 0);
+    assert_true(*bench.source);
+    if (ha_perfetto_open(&file, path, &why) != HA_OK
+        || ha_perfetto_case(file, case_id, bench.timeline, bench.traced, &why) != HA_OK
+        || ha_perfetto_close(file, &why) != HA_OK)
+        fail_msg("%s", why.text);
+
+    load_file();
+    assert_true(same(wall * 1e3, (double)bench.usage.wall_ns, 0.5));
+    struct ha_ratios of_file = recompute(ha_pool_threads(session.pool)), *of = &bench.ratios;
+    /* stamps are whole nanoseconds in the file too */
+    double tolerance = 1e-6;
+    assert_true(same(of_file.gpu_kernel_idle, of->gpu_kernel_idle, tolerance));
+    assert_true(same(of_file.gpu_idle, of->gpu_idle, tolerance));
+    assert_true(same(of_file.cpu_idle, of->cpu_idle, tolerance));
+    assert_true(same(of_file.overlap, of->overlap, tolerance));
+    assert_true(same(of_file.h2d_link_GBps, of->h2d_link_GBps, 1e-4 * fabs(of->h2d_link_GBps)));
+    assert_true(of->gpu_kernel_idle > 0 && of->gpu_kernel_idle < 1);
+    assert_true(lane_begins("step") && lane_begins("stream"));
+    if (cpu_side) assert_true(lane_begins("cpu ") && of->cpu_idle < 1);
+    if (copies) assert_true(lane_begins("link host to device") && of->h2d_link_GBps > 0);
+    if (strcmp(device, "host")) assert_true(lane_begins("launch"));
+    assert_all_there(bench.timeline, bench.traced);
+    assert_in_turn();
+    close_bench();
+}
+
+/* ---- what else the device says ------------------------------------------------------------------------ */
+
+static const struct ha_device_api *real;
+static double joules;
+static uint64_t lost;
+
+static void meters(struct ha_device *dev, struct ha_device_meters *out)
+{
+    (void)dev;
+    *out = (struct ha_device_meters){ .sm_clock_MHz = 1755, .energy_J = joules += 3, .throttle = "power cap" };
+}
+
+static void info(struct ha_device *dev, struct ha_device_info *out)
+{
+    real->info(dev, out);
+    out->spans_lost = lost += 5;
+    snprintf(out->spans, sizeof out->spans, "a test");
+}
+
+static void meters_and_losses_reach_the_benchmark(void **state)
+{
+    struct ha_device_api mine;
+
+    (void)state;
+    open_bench("resident:ctx=300,heads=4/2,head_dim=64,layers=1,steps=2,threads=1");
+    real = session.api;
+    mine = *real;
+    mine.meters = meters;
+    mine.info = info;
+    session.api = &mine;
+    run_bench();
+    assert_true(bench.condition.readings >= 1);
+    assert_true(bench.condition.sm_clock_MHz > 1754 && bench.condition.sm_clock_MHz < 1756);
+    assert_true(same(bench.condition.energy_step_J, 1.5, 1e-9));
+    assert_string_equal(bench.condition.throttle, "power cap");
+    assert_string_equal(bench.source, "a test");
+    assert_true(bench.dropped >= 5 && bench.dropped % 5 == 0);
+    session.api = real;
+    close_bench();
+}
+
+static void a_variant_with_both_sides(void **state)
+{
+    (void)state;
+    reproduced("hgca:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,q_len=16,blk_size=16,blk_num=8,threads=2", true,
+               false);
+}
+
+static void a_variant_that_copies(void **state)
+{
+    (void)state;
+    reproduced("offload:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, true);
+}
+
+static void a_variant_on_the_device_alone(void **state)
+{
+    (void)state;
+    reproduced("resident:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, false);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_variant_with_both_sides),
+        cmocka_unit_test(a_variant_that_copies),
+        cmocka_unit_test(a_variant_on_the_device_alone),
+        cmocka_unit_test(meters_and_losses_reach_the_benchmark),
+    };
+
+    if (argc > 1) device = argv[1];
+    snprintf(path, sizeof path, "%s/ha-trace-XXXXXX", P_tmpdir);
+    int fd = mkstemp(path);
+    if (fd < 0) return 1;
+    close(fd);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return failed;
+}
