@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PAGE = 4096, LINE = 64 };
+enum { PAGE = HA_ROOM_PAGE, LINE = 64 };
 
 static size_t up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 

@@ -5,6 +5,7 @@
  * calls that merge them in one order. */
 
 #include "harness/api/merge_suite.h"
+#include "harness/engine/child.h"
 
 struct ha_merge_shape {
     size_t states, tokens, heads, dim; /* tokens * heads rows; in HA_LAYOUT_WINDOW two tokens more lie around them */
@@ -16,20 +17,8 @@ struct ha_merge_shape {
     bool plus_inf; /* empty states are marked with +inf */
 };
 
-/* The block. A stranger's is shared with the process that it runs in. */
-struct ha_room {
-    unsigned char *base; /* page aligned */
-    size_t bytes;
-};
-
-/* A part of the room: it starts 64-byte aligned and ends less than 64 bytes before a page of its own that
- * nobody may touch, `guard`. Bytes that are no element hold HA_ROOM_FILL. */
+/* Bytes of the block that are no element hold HA_ROOM_FILL. */
 enum { HA_ROOM_FILL = 0xA5 };
-struct ha_piece {
-    unsigned char *at, *guard;
-    size_t bytes;
-    bool written; /* a merge may write here */
-};
 enum ha_piece_name {
     HA_IN_O,
     HA_IN_LSE,

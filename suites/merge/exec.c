@@ -5,7 +5,7 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
-#include "suites/merge/process.h"
+#include "harness/engine/process.h"
 #include "suites/merge/replay.h"
 #include "suites/merge/traits.h"
 

@@ -3,7 +3,7 @@
 
 /* The two sides of a plugin: the program's, and the process that has loaded it. */
 
-#include "suites/merge/child.h"
+#include "harness/engine/child.h"
 #include "suites/merge/subject.h"
 #include "harness/engine/plugin.h"
 

@@ -1,4 +1,4 @@
-#include "suites/merge/process.h"
+#include "harness/engine/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,25 @@
-#ifndef HA_MERGE_CHILD_H
-#define HA_MERGE_CHILD_H
+#ifndef HA_ENGINE_CHILD_H
+#define HA_ENGINE_CHILD_H
 
 /* A process for code that is not ours: it may crash, hang or write where it likes, and the program goes on.
  * Parent and child share one block of memory, at the same address in both. */
 
-#include "suites/merge/batch.h"
+#include "harness/api/base.h"
+
+/* A block of memory: of this process, or shared with one that runs what is not ours. */
+struct ha_room {
+    unsigned char *base; /* page aligned */
+    size_t bytes;
+};
+
+/* A buffer in a room: it starts 64-byte aligned and ends less than 64 bytes before `guard`, a page of its own that
+ * nobody may touch. */
+enum { HA_ROOM_PAGE = 4096 };
+struct ha_piece {
+    unsigned char *at, *guard;
+    size_t bytes;
+    bool written; /* the code that is not ours may write here */
+};
 
 struct ha_child;
 
@@ -13,7 +28,7 @@ struct ha_child;
 struct ha_child_work {
     enum ha_status (*serve)(void *self, void *arg, struct ha_why *why);
     void *self;        /* as it was when the child began */
-    uint64_t limit_ns; /* of one call; half as much after each that never answered, down to an eighth */
+    uint64_t limit_ns; /* of one call */
 };
 /* The child begins with the first call, and anew after it died. It dies with the thread that made that call.
  * room_bytes: reserved, not touched. */
@@ -22,8 +37,7 @@ enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_wo
 struct ha_room ha_child_room(const struct ha_child *child);
 /* What serve returned; HA_ERROR with what happened: "killed by SIGSEGV: wrote 12 bytes past the end of out o",
  * "no answer in 10 s", "exited with 3", and why has room for no more than that. pieces (by name) may be NULL; during
- * the call nothing in the room can be written but the pieces that are `written`, and no guard can be touched. Once
- * calls in a row have lost two limits by dying, few are tried any more. */
+ * the call nothing in the room can be written but the pieces that are `written`, and no guard can be touched. */
 enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_piece *pieces, const char *const *names,
                              size_t count, struct ha_why *why);
 /* The next call begins with a new process. */

@@ -1,8 +1,8 @@
-#include "suites/merge/child.h"
+#include "harness/engine/child.h"
 
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
-#include "suites/merge/process.h"
+#include "harness/engine/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -341,7 +341,7 @@ static void teams(void **state)
 static void prints_elsewhere(void **state)
 {
     (void)state;
-    char path[] = "/tmp/test_merge_child-XXXXXX";
+    char path[] = "/tmp/test_child-XXXXXX";
     const int file = mkstemp(path), old = dup(STDOUT_FILENO), error = dup(STDERR_FILENO),
               nothing = open("/dev/null", O_WRONLY);
     assert_true(file >= 0 && old >= 0 && nothing >= 0);
@@ -477,5 +477,5 @@ int main(void)
         HA_TEST(several),
         HA_TEST(a_large_room),
     };
-    return cmocka_run_group_tests_name("merge_child", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("child", tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
-#include "suites/merge/child.h"
+#include "harness/engine/child.h"
 
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "suites/merge/process.h"
+#include "harness/engine/process.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -26,7 +26,7 @@
 
 enum {
     PIECES_MAX = 16,
-    PAGE = 4096,     /* as in batch.c */
+    PAGE = HA_ROOM_PAGE,
     LINGER_MS = 200, /* between the end of its connection and its death */
     FAULT_STACK = 64 << 10,
 };

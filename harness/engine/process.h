@@ -1,5 +1,5 @@
-#ifndef HA_MERGE_PROCESS_H
-#define HA_MERGE_PROCESS_H
+#ifndef HA_ENGINE_PROCESS_H
+#define HA_ENGINE_PROCESS_H
 
 /* Processes that run what is not ours: each leads a group of its own, so that what it starts ends with it. */
 
