@@ -10,6 +10,8 @@
 #include "harness/api/reference.h"
 #include "harness/api/variant.h"
 
+struct ha_suite; /* harness/api/suite.h */
+
 extern const struct ha_kernels *const ha_kernels_all[]; /* worst first; kernels/c is [0] */
 extern const size_t ha_kernels_count;
 extern const struct ha_device_api *const ha_devices_all[];
@@ -20,6 +22,8 @@ extern const struct ha_definition *const ha_definitions_all[];
 extern const size_t ha_definitions_count;
 extern const struct ha_dataset *const ha_datasets_all[];
 extern const size_t ha_datasets_count;
+extern const struct ha_suite *const ha_suites_all[]; /* the first: of a suite file which names none */
+extern const size_t ha_suites_count;
 extern const struct ha_merge_suite ha_merge_suite; /* suites/lse_merge */
 
 const struct ha_variant *ha_variant_find(const char *name);

@@ -1,7 +1,10 @@
 #include "harness/base/registry.h"
 
+#include "harness/api/suite.h"
+
 /* A line HA_X(name) of registry.def stands for the object ha_x_name: declared first, then listed. */
 
+#define HA_SUITE(name)      extern const struct ha_suite ha_suite_##name;
 #define HA_KERNELS(name)    extern const struct ha_kernels ha_kernels_##name;
 #define HA_DEVICE(name)     extern const struct ha_device_api ha_device_##name;
 #define HA_DATASET(name)    extern const struct ha_dataset ha_dataset_##name;
@@ -38,3 +41,10 @@ const struct ha_definition *const ha_definitions_all[] = {
 #include "harness/program/registry.def"
 };
 const size_t ha_definitions_count = sizeof ha_definitions_all / sizeof *ha_definitions_all;
+
+#define HA_SUITE(name) &ha_suite_##name,
+const struct ha_suite *const ha_suites_all[] = {
+#include "harness/program/registry.def"
+    NULL,
+};
+const size_t ha_suites_count = sizeof ha_suites_all / sizeof *ha_suites_all - 1;

@@ -1,0 +1,194 @@
+#ifndef HA_API_SUITE_H
+#define HA_API_SUITE_H
+
+/* A suite: what can be asked (points, by their keys), and what is answered (rows, by their fields). The engine reads
+ * ids and suite files, runs the points in a process of their own, writes every file, prints verdicts and totals; a
+ * suite checks, measures, and prints its own tables. A further one is a folder and a line of the registry. */
+
+#include "harness/api/base.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- points ------------------------------------------------------------------------------------------------- */
+
+enum { HA_VALUE_MAX = 2048, HA_ID_MAX = 2048 }; /* bytes of a value, of an id, as text */
+
+/* How a value reads and prints. Whatever is not one of these has functions of its own. */
+enum ha_key_kind {
+    HA_KEY_WORD,   /* size_t: the index of a word */
+    HA_KEY_NUMBER, /* uint64_t from min to max; words, where there are some, stand for 0, 1, ... */
+    HA_KEY_PAIR,   /* two uint64_t side by side: 32/8 */
+    HA_KEY_REAL,   /* double from least to most */
+    HA_KEY_NAME,   /* char[max]: no blank, no comma, nothing that does not print */
+    HA_KEY_FACT,   /* follows from the others: printed and filtered, never set */
+};
+
+struct ha_key {
+    const char *name;
+    const char *value; /* the default; "*": every word, each a point of its own */
+    const char *doc;
+    enum ha_key_kind kind;
+    size_t offset; /* in the point */
+    uint64_t min, max;
+    double least, most;
+    bool whole;                    /* a HA_KEY_REAL without a fraction */
+    const char *(*word)(size_t i); /* NULL behind the last */
+    const char *options; /* options of the command line that set it, between blanks: " device isa "; NULL: the one of
+                            its name */
+    bool device;         /* names a device: whether there is one is asked before anything runs */
+    bool always;         /* printed at its default, too */
+    bool column;         /* a column of the suite's files */
+    enum ha_status (*set)(void *point, const struct ha_key *key, const char *value, struct ha_why *why);
+    void (*print)(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
+    /* its default where that depends on the keys before it; NULL: value */
+    const char *(*standard)(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
+};
+
+/* ---- rows --------------------------------------------------------------------------------------------------- */
+
+enum ha_verdict {
+    HA_NOT_RUN,
+    HA_PASS,
+    HA_VERDICT_FAIL,
+    HA_VERDICT_WAIVED,
+    HA_VERDICT_ERROR,
+    HA_UNCHECKED, /* the output is not what could be checked: never counted as passed */
+};
+enum { HA_VERDICTS = HA_UNCHECKED + 1 };
+
+/* What every row begins with. */
+struct ha_result {
+    enum ha_verdict verdict;
+    char reason[512]; /* of anything but pass */
+    double samples;   /* behind the figures; NaN: nothing was measured */
+};
+
+enum ha_field_kind { HA_FIELD_NUMBER, HA_FIELD_WHOLE, HA_FIELD_TEXT }; /* double, uint64_t, char[] */
+enum ha_better { HA_NO_FIGURE, HA_NEITHER, HA_LESS, HA_MORE };
+
+/* A column. Numbers that were not measured are NaN, texts empty; both are written as an empty field, never as 0. */
+struct ha_field {
+    const char *name, *unit;
+    enum ha_field_kind kind;
+    size_t offset, bytes; /* in the row; bytes: of a text */
+    unsigned files;       /* bits: in which of the suite's files */
+    enum ha_better better;
+    size_t lo, hi; /* offsets of the ends of its interval; 0: it has none */
+    const char *doc;
+};
+
+/* ---- a run -------------------------------------------------------------------------------------------------- */
+
+struct ha_device_api;
+struct ha_machine; /* harness/engine/machine.h: devices and their ceilings, which outlive a case */
+
+/* What a suite may tell the engine while it works; from the thread that called it. */
+struct ha_engine {
+    void *arg;
+    /* a line of a further file of the suite: samples, accuracies. A failure is said by the return of the engine. */
+    void (*line)(void *arg, size_t file, const void *row);
+    /* text for trace.json: events, complete JSON objects joined by commas */
+    void (*trace)(void *arg, const char *events, size_t bytes);
+    /* how far it is with the points at hand */
+    void (*progress)(void *arg, size_t done, size_t of, const char *what);
+};
+
+struct ha_suite_config {
+    struct ha_machine *machine;
+    struct ha_engine engine;
+    bool measure;         /* run; else check */
+    uint64_t seed;        /* that --seed gave, or 1: for what no point names */
+    bool short_run;       /* a quick look: less time for each point */
+    const char *dump_dir; /* NULL, or where the inputs and outputs of each case go */
+    const char *exec;     /* NULL, or the command that is asked instead of ours */
+    const char *out_dir;  /* NULL, or the folder of the run, for files of the suite's own */
+    bool exhaustive;      /* as much as time allows */
+};
+
+/* Points that belong together, and what they came to. */
+struct ha_group {
+    size_t count;
+    const void *const *point; /* [count] */
+    void *const *row;         /* [count], cleared; the head's verdict is HA_NOT_RUN */
+    const char *const *id;    /* [count] */
+    uint64_t cap_ns;          /* of measuring them all */
+    uint64_t deadline_ns;     /* of ha_now_ns; 0: none */
+};
+
+/* All rows of a run, for a suite's tables: its own, in the order of the plan. */
+struct ha_section {
+    char name[64];
+    size_t axis;   /* of the keys, or SIZE_MAX: none */
+    size_t *entry; /* [count] of ha_results */
+    size_t count;
+};
+struct ha_entry {
+    const void *point;
+    const void *row; /* NULL: not run */
+    const char *id;
+};
+struct ha_results {
+    const struct ha_entry *entry;
+    size_t entries;
+    const struct ha_section *section; /* a point may stand in several */
+    size_t sections;
+    bool measured;
+};
+
+enum { HA_SUITE_FILES = 4 };
+
+struct ha_suite {
+    const char *name, *doc;
+    const struct ha_key *key; /* in the order in which they are set and printed */
+    size_t keys;
+    const char
+        *head; /* NULL: an id begins with the suite's name; else the name of the key whose value it begins with */
+    const char *class_key; /* the key by whose value JUnit groups cases */
+    const struct ha_field *field;
+    size_t fields;
+    const char *file[HA_SUITE_FILES]; /* names in the folder: [0] a row for each case; [1] lines (engine.line); ... */
+    unsigned summary;                 /* bits: files that take the same row as [0] */
+    size_t point_bytes, row_bytes;
+
+    /* keys beyond the table, of this point: option i; false: there is none. NULL: there are none */
+    bool (*more)(const void *point, size_t i, struct ha_key *out);
+    /* whether any point has a key of this name besides the table's; NULL: none */
+    const char *(*more_name)(size_t i);
+    bool (*uses)(const void *point, size_t key); /* NULL: every key of the table */
+    /* What a point without any key set is; NULL: zeros, then every key at its default. */
+    void (*clear)(void *point);
+    /* Are the keys possible together? May set what follows from others. */
+    enum ha_status (*settle)(void *point, struct ha_why *why);
+    /* Makes a point of a suite file small, where nothing is timed; NULL: as it is. */
+    void (*shrink)(void *point);
+    /* Before anything runs: is what the point names there (files)? HA_ERROR: no. NULL: nothing to ask. */
+    enum ha_status (*look)(const void *point, struct ha_why *why);
+    /* Points next to each other that are run at once, in turns; NULL: none are. */
+    bool (*together)(const void *a, const void *b);
+
+    void (*clear_row)(void *row); /* NULL: zeros, and NaN for every field that is a number */
+    /* Once in a process. `before`: rows that are there already. */
+    enum ha_status (*begin)(void **run, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why);
+    /* For each group: open, check, then, of those rows that passed, measure; close follows a failed open, too. A status
+     * that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). check leaves rows that it
+     * found right without a verdict or as HA_UNCHECKED; the engine says HA_PASS. */
+    enum ha_status (*open)(void *run, struct ha_group *group, struct ha_why *why);
+    enum ha_status (*check)(void *run, struct ha_group *group, struct ha_why *why);
+    enum ha_status (*measure)(void *run, struct ha_group *group, struct ha_why *why); /* NULL: judged, not measured */
+    void (*close)(void *run, struct ha_group *group);
+    void (*end)(void *run);
+
+    void (*print)(FILE *out, const struct ha_results *results); /* the tables */
+    /* What follows from all rows: goals, claims. Returns false where a verdict of the whole is wrong; why says so. */
+    bool (*conclude)(FILE *out, const struct ha_results *results, struct ha_why *why);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,189 @@
+#include "harness/engine/expand.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+#include "harness/engine/point.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char blanks[] = " \t\v\f\r";
+
+enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char *values, size_t line,
+                         struct ha_why *why)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        if (strcmp(a->of[i].name, name) != 0) continue;
+        if (a->of[i].line && !a->of[i].own) { /* the section's goes before the default's */
+            char *copy = strdup(values);
+            if (!copy) return ha_why(why, HA_ERROR, "out of memory");
+            free(a->of[i].values);
+            a->of[i].values = copy;
+            a->of[i].line = line;
+            a->of[i].own = true;
+            return HA_OK;
+        }
+        if (!line) return ha_why(why, HA_ERROR, "key '%.80s' is there twice", name);
+        return ha_why(why, HA_ERROR, "key '%.80s' is there twice; first in line %zu", name, a->of[i].line);
+    }
+    struct ha_assignment *grown = realloc(a->of, (a->count + 1) * sizeof *grown);
+    if (!grown) return ha_why(why, HA_ERROR, "out of memory");
+    a->of = grown;
+    struct ha_assignment *x = &grown[a->count];
+    *x = (struct ha_assignment){ .name = strdup(name), .values = strdup(values), .line = line, .own = true };
+    if (!x->name || !x->values) {
+        free(x->name);
+        free(x->values);
+        return ha_why(why, HA_ERROR, "out of memory");
+    }
+    a->count++;
+    return HA_OK;
+}
+
+void ha_assignments_free(struct ha_assignments *a)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        free(a->of[i].name);
+        free(a->of[i].values);
+    }
+    free(a->of);
+    a->of = NULL;
+    a->count = 0;
+}
+
+struct walk {
+    const struct ha_suite *suite;
+    struct ha_assignments *a;
+    ha_take *each;
+    void *arg;
+    struct ha_why *why;
+    size_t line; /* of what was set last, for a point that does not settle */
+};
+
+static enum ha_status at_key(struct walk *w, void *point, size_t i);
+
+/* the line where something is wrong before the reason */
+static enum ha_status where(const struct walk *w, enum ha_status status, size_t line)
+{
+    if (status == HA_OK || !w->a->file) return status;
+    return ha_why_prefix(w->why, status, "%s:%zu", w->a->file, line ? line : w->a->line);
+}
+
+static enum ha_status go_on(struct walk *w, const void *point, size_t i, const struct ha_key *key, const char *value,
+                            size_t line)
+{
+    void *next = malloc(w->suite->point_bytes);
+    if (!next) return ha_why(w->why, HA_ERROR, "out of memory");
+    memcpy(next, point, w->suite->point_bytes);
+    enum ha_status status = value ? where(w, ha_point_set(next, key, value, w->why), line) : HA_OK;
+    if (status == HA_OK) status = at_key(w, next, i + 1);
+    free(next);
+    return status;
+}
+
+static enum ha_status every_word(struct walk *w, const void *point, size_t i, const struct ha_key *key, size_t line)
+{
+    if (!key->word)
+        return where(w, ha_why(w->why, HA_ERROR, "%s: '*' is every word of a key, and this one has none", key->name),
+                     line);
+    for (size_t k = 0; key->word(k); k++) HA_TRY(go_on(w, point, i, key, key->word(k), line));
+    return HA_OK;
+}
+
+static enum ha_status every_value(struct walk *w, const void *point, size_t i, const struct ha_key *key,
+                                  const char *values, size_t line)
+{
+    const char *v = values + strspn(values, blanks);
+    if (!*v && w->a->file) return where(w, ha_why(w->why, HA_ERROR, "key '%s' has no value", key->name), line);
+    do {
+        char value[HA_VALUE_MAX];
+        const size_t n = strcspn(v, blanks);
+        if (n >= sizeof value)
+            return where(w, ha_why(w->why, HA_ERROR, "%s: '%.40s...' is too long", key->name, v), line);
+        memcpy(value, v, n);
+        value[n] = 0;
+        if (!strcmp(value, "*")) HA_TRY(every_word(w, point, i, key, line));
+        else HA_TRY(go_on(w, point, i, key, value, line));
+        v += n;
+        v += strspn(v, blanks);
+    } while (*v);
+    return HA_OK;
+}
+
+static bool has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = list; (p = strstr(p, word)); p += n)
+        if (p > list && p[-1] == ' ' && p[n] == ' ') return true;
+    return false;
+}
+
+/* what the command line says of this key, or NULL */
+static const struct ha_override *override_of(const struct walk *w, const struct ha_key *key)
+{
+    for (size_t i = 0; i < w->a->overrides; i++) {
+        const struct ha_override *o = &w->a->override[i];
+        if (!o->value) continue;
+        if (key->options ? has_word(key->options, o->option) : !strcmp(key->name, o->option)) return o;
+    }
+    return NULL;
+}
+
+static enum ha_status at_key(struct walk *w, void *point, size_t i)
+{
+    struct ha_key room;
+    char standard[HA_VALUE_MAX];
+    const struct ha_key *key = ha_point_key(w->suite, point, i, &room);
+    if (!key) {
+        if (w->suite->settle) HA_TRY(where(w, w->suite->settle(point, w->why), 0));
+        return w->each(w->arg, w->suite, point, w->why);
+    }
+    if (key->kind == HA_KEY_FACT || !ha_point_uses(w->suite, point, i)) return go_on(w, point, i, key, NULL, 0);
+    const struct ha_override *o = override_of(w, key);
+    struct ha_assignment *a = NULL;
+    for (size_t k = 0; k < w->a->count; k++)
+        if (!strcmp(w->a->of[k].name, key->name)) a = &w->a->of[k];
+    if (a) a->used = true;
+    if (o) {
+        void *next = malloc(w->suite->point_bytes);
+        if (!next) return ha_why(w->why, HA_ERROR, "out of memory");
+        memcpy(next, point, w->suite->point_bytes);
+        enum ha_status status = ha_point_set(next, key, o->value, w->why);
+        if (status != HA_OK) ha_why_prefix(w->why, status, "--%s", o->option);
+        if (status == HA_OK) status = at_key(w, next, i + 1);
+        free(next);
+        return status;
+    }
+    if (a && a->line) return every_value(w, point, i, key, a->values, a->line);
+    if (a) return !strcmp(a->values, "*") ? every_word(w, point, i, key, 0) : go_on(w, point, i, key, a->values, 0);
+    const char *value = ha_key_standard(point, key, standard);
+    if (value && !strcmp(value, "*")) return every_word(w, point, i, key, 0);
+    return go_on(w, point, i, key, value && *value ? value : NULL, 0);
+}
+
+enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,
+                         struct ha_why *why)
+{
+    struct walk w = { s, a, each, arg, why, 0 };
+    for (size_t i = 0; i < a->count; i++) {
+        a->of[i].used = false;
+        if (!ha_suite_has_key(s, a->of[i].name))
+            return where(&w, ha_key_unknown(s, NULL, a->of[i].name, why), a->of[i].line);
+    }
+    void *point = malloc(s->point_bytes);
+    if (!point) return ha_why(why, HA_ERROR, "out of memory");
+    ha_point_clear(s, point);
+    const enum ha_status status = at_key(&w, point, 0);
+    free(point);
+    HA_TRY(status);
+    for (size_t i = 0; i < a->count; i++) {
+        if (a->of[i].used || (a->of[i].line && !a->of[i].own)) continue;
+        if (a->file)
+            return where(
+                &w, ha_why(why, HA_ERROR, "key '%s' belongs to none of the cases of [%s]", a->of[i].name, a->section),
+                a->of[i].line);
+        return ha_why(why, HA_ERROR, "%s has no key '%.80s' here", s->name, a->of[i].name);
+    }
+    return HA_OK;
+}

@@ -1,0 +1,140 @@
+#include "harness/engine/machine.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+#include "harness/engine/plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 4096, ISA_BYTES = 32 };
+
+struct ha_machine {
+    struct ha_machine_note note;
+    char name[NAME_BYTES], isa[ISA_BYTES]; /* of the device that is open */
+    const struct ha_device_api *api;
+    struct ha_device *device;  /* NULL: none is open */
+    struct ha_kernels kernels; /* an open device points here */
+    struct ha_ceilings ceilings;
+    bool measured; /* the ceilings are those of the device called `name` */
+    char given_name[NAME_BYTES];
+    const struct ha_device_api *given;
+    struct ha_ceilings given_ceilings;
+    bool has_given_ceilings;
+};
+
+enum ha_status ha_machine_create(struct ha_machine **machine, const struct ha_machine_note *note, struct ha_why *why)
+{
+    struct ha_machine *m = *machine = calloc(1, sizeof *m);
+    if (!m) return ha_why(why, HA_ERROR, "out of memory");
+    if (note) m->note = *note;
+    return HA_OK;
+}
+
+static void close_device(struct ha_machine *m)
+{
+    if (m->device) m->api->close(m->device);
+    m->device = NULL;
+}
+
+void ha_machine_destroy(struct ha_machine *m)
+{
+    if (!m) return;
+    close_device(m);
+    free(m);
+}
+
+void ha_machine_give(struct ha_machine *m, const char *name, const struct ha_device_api *api,
+                     const struct ha_ceilings *ceilings)
+{
+    snprintf(m->given_name, sizeof m->given_name, "%s", name);
+    m->given = api;
+    m->has_given_ceilings = ceilings != NULL;
+    if (ceilings) m->given_ceilings = *ceilings;
+}
+
+static const struct ha_device_api *built_in(const char *name)
+{
+    for (size_t i = 0; i < ha_devices_count; i++)
+        if (!strcmp(ha_devices_all[i]->name, name)) return ha_devices_all[i];
+    return NULL;
+}
+
+enum ha_status ha_device_look(const char *name, struct ha_why *why)
+{
+    const char *names[32] = { NULL };
+    char path[HA_PLUGIN_PATH_MAX];
+    size_t n = 0;
+    if (built_in(name) || ha_plugin_find(name, path, why) == HA_OK) return HA_OK;
+    if (!strcmp(name, "cuda"))
+        return ha_why(why, HA_WAIVED, "device cuda: its plugin was not built; `ninja cuda` builds it (docs/cuda.md)");
+    for (size_t i = 0; i < ha_devices_count && n < 29; i++) names[n++] = ha_devices_all[i]->name;
+    names[n++] = "cuda";
+    const char *near = ha_nearest(name, names);
+    return near ? ha_why(why, HA_ERROR, "unknown device '%.80s'; did you mean '%s'?", name, near) : HA_ERROR;
+}
+
+enum ha_status ha_device_find(const char *name, const struct ha_device_api **api, struct ha_why *why)
+{
+    char path[HA_PLUGIN_PATH_MAX];
+    *api = built_in(name);
+    if (*api) return HA_OK;
+    HA_TRY(ha_plugin_find(name, path, why));
+    return ha_plugin_load(path, api, why);
+}
+
+static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)
+{
+    struct ha_device_info info;
+    if (!m->note.seen) return;
+    m->api->info(m->device, &info);
+    m->note.seen(m->note.arg, m->api, &info, ceilings);
+}
+
+static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
+{
+    if (m->device && !strcmp(m->name, name) && !strcmp(m->isa, isa) && !m->api->failure(m->device)) return HA_OK;
+    close_device(m);
+    HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
+    if (m->given && !strcmp(m->given_name, name)) m->api = m->given;
+    else HA_TRY(ha_device_find(name, &m->api, why));
+    if (ha_plugin_merges_only(m->api))
+        return ha_why(why, HA_WAIVED,
+                      "device %s is a library of kernels, without memory and streams; `habench check lse_merge "
+                      "--device %s` judges its merge",
+                      name, name);
+    if (strcmp(m->name, name) != 0) m->measured = false;
+    snprintf(m->name, sizeof m->name, "%s", name);
+    snprintf(m->isa, sizeof m->isa, "%s", isa);
+    HA_TRY(m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why));
+    tell(m, m->measured ? &m->ceilings : NULL);
+    return HA_OK;
+}
+
+enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const char *isa,
+                                 const struct ha_device_api **api, struct ha_device **device, struct ha_why *why)
+{
+    HA_TRY(open_device(m, name, isa ? isa : "", why));
+    *api = m->api;
+    *device = m->device;
+    return HA_OK;
+}
+
+enum ha_status ha_machine_ceilings(struct ha_machine *m, const struct ha_ceilings **ceilings, struct ha_why *why)
+{
+    struct ha_kernels best; /* whatever a case is held to */
+    *ceilings = &m->ceilings;
+    if (m->measured) return HA_OK;
+    if (!m->device) return ha_why(why, HA_ERROR, "no device is open");
+    if (m->has_given_ceilings && !strcmp(m->given_name, m->name)) m->ceilings = m->given_ceilings;
+    else {
+        HA_TRY(ha_kernels_resolve(NULL, &best, why));
+        HA_TRY(ha_ceilings_measure(&m->ceilings, m->api, m->device, &best, true, why));
+    }
+    m->measured = true;
+    tell(m, &m->ceilings);
+    return HA_OK;
+}

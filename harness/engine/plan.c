@@ -1,0 +1,313 @@
+#include "harness/engine/plan.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+#include "harness/engine/expand.h"
+#include "harness/engine/point.h"
+#include "harness/engine/suite_file.h"
+#include "harness/engine/suite_find.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { POINTS_MAX = 100000 };
+
+static enum ha_status out_of_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "out of memory"); }
+
+/* ---- entries and sections ------------------------------------------------------------------------------------- */
+
+static size_t find_entry(const struct ha_plan *plan, const char *id)
+{
+    size_t i = 0;
+    while (i < plan->entries && strcmp(plan->entry[i].id, id) != 0) i++;
+    return i;
+}
+
+static enum ha_status add_entry(struct ha_plan *plan, const struct ha_suite *s, const void *point, const char *from,
+                                const char *id, struct ha_why *why)
+{
+    if (plan->entries >= POINTS_MAX) return ha_why(why, HA_ERROR, "more than %d cases", POINTS_MAX);
+    if (plan->entries == plan->entries_room) {
+        const size_t room = plan->entries_room ? 2 * plan->entries_room : 64;
+        struct ha_plan_entry *grown = realloc(plan->entry, room * sizeof *grown);
+        if (!grown) return out_of_memory(why);
+        plan->entry = grown;
+        plan->entries_room = room;
+    }
+    struct ha_plan_entry e = { s, malloc(s->point_bytes), strdup(id), from };
+    if (!e.point || !e.id) {
+        free(e.point);
+        free(e.id);
+        return out_of_memory(why);
+    }
+    memcpy(e.point, point, s->point_bytes);
+    plan->entry[plan->entries++] = e;
+    return HA_OK;
+}
+
+static enum ha_status add_section(struct ha_plan *plan, const struct ha_suite *s, const char *file, const char *name,
+                                  size_t axis, struct ha_why *why)
+{
+    struct ha_plan_section *grown = realloc(plan->section, (plan->sections + 1) * sizeof *grown);
+    if (!grown) return out_of_memory(why);
+    plan->section = grown;
+    struct ha_plan_section *x = &grown[plan->sections++];
+    *x = (struct ha_plan_section){ .suite = s, .of = { .axis = axis } };
+    snprintf(x->file, sizeof x->file, "%s", file);
+    snprintf(x->of.name, sizeof x->of.name, "%s", name);
+    return HA_OK;
+}
+
+static enum ha_status list_entry(struct ha_section *s, size_t entry, struct ha_why *why)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->entry[i] == entry) return HA_OK;
+    size_t *grown = realloc(s->entry, (s->count + 1) * sizeof *grown);
+    if (!grown) return out_of_memory(why);
+    s->entry = grown;
+    s->entry[s->count++] = entry;
+    return HA_OK;
+}
+
+void ha_plan_free(struct ha_plan *plan)
+{
+    for (size_t i = 0; i < plan->entries; i++) {
+        free(plan->entry[i].point);
+        free(plan->entry[i].id);
+    }
+    for (size_t i = 0; i < plan->sections; i++) free(plan->section[i].of.entry);
+    free(plan->entry);
+    free(plan->section);
+    *plan = (struct ha_plan){ 0 };
+}
+
+/* ---- points --------------------------------------------------------------------------------------------------- */
+
+struct sink {
+    struct ha_plan *plan;
+    const struct ha_plan_options *options;
+    bool from_file;
+    size_t section; /* of the plan */
+};
+
+static enum ha_status take(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
+{
+    struct sink *sink = arg;
+    char id[HA_ID_MAX];
+    if (sink->from_file && sink->options->small && s->shrink) {
+        s->shrink(point);
+        if (s->settle) HA_TRY(s->settle(point, why));
+    }
+    if (ha_point_print(s, point, id, sizeof id) >= sizeof id)
+        return ha_why(why, HA_ERROR, "the id is longer than %d characters: %.120s...", HA_ID_MAX - 1, id);
+    if (sink->options->filter && !ha_filter_fits(sink->options->filter, s, point, id)) return HA_OK;
+    const struct ha_plan_section *section = &sink->plan->section[sink->section];
+    const size_t entry = find_entry(sink->plan, id);
+    if (entry == sink->plan->entries) HA_TRY(add_entry(sink->plan, s, point, section->file, id, why));
+    return list_entry(&sink->plan->section[sink->section].of, entry, why);
+}
+
+/* ---- words ---------------------------------------------------------------------------------------------------- */
+
+static const struct ha_suite *suite_named(const char *name)
+{
+    for (size_t i = 0; i < ha_suites_count; i++)
+        if (!strcmp(ha_suites_all[i]->name, name)) return ha_suites_all[i];
+    return NULL;
+}
+
+static const struct ha_key *head_key(const struct ha_suite *s)
+{
+    for (size_t i = 0; s->head && i < s->keys; i++)
+        if (!strcmp(s->key[i].name, s->head)) return &s->key[i];
+    return NULL;
+}
+
+/* The suite that an id of this head is of; *value: of its head key, or NULL. */
+static const struct ha_suite *suite_of_head(const char *head, const char **value)
+{
+    *value = NULL;
+    const struct ha_suite *s = suite_named(head);
+    if (s) return s;
+    for (size_t i = 0; i < ha_suites_count; i++) {
+        const struct ha_key *key = head_key(ha_suites_all[i]);
+        for (size_t w = 0; key && key->word(w); w++)
+            if (!strcmp(key->word(w), head)) {
+                *value = key->word(w);
+                return ha_suites_all[i];
+            }
+    }
+    return NULL;
+}
+
+static enum ha_status unknown_head(const char *head, struct ha_why *why)
+{
+    enum { NAMES = 256 };
+    const char *names[NAMES + 1] = { NULL };
+    size_t n = 0;
+    for (size_t i = 0; i < ha_suites_count; i++) {
+        const struct ha_key *key = head_key(ha_suites_all[i]);
+        if (!key && n < NAMES) names[n++] = ha_suites_all[i]->name;
+        for (size_t w = 0; key && n < NAMES && key->word(w); w++) names[n++] = key->word(w);
+    }
+    return ha_unknown(why, "variant or suite", head, names);
+}
+
+/* "key=value,..." into assignments; text is cut */
+static enum ha_status read_terms(struct ha_assignments *a, char *text, const char *head, struct ha_why *why)
+{
+    for (char *term = text; term && *term;) {
+        char *next = strchr(term, ',');
+        if (next) *next++ = 0;
+        char *value = strchr(term, '=');
+        if (!value || value == term || value[-1] == '!')
+            return ha_why(why, HA_ERROR, "%.60s: '%.80s' is not key=value", head, term);
+        *value++ = 0;
+        HA_TRY(ha_assign(a, term, value, 0, why));
+        term = next;
+    }
+    return HA_OK;
+}
+
+/* HEAD or HEAD:TERMS; each: what takes its points */
+static enum ha_status read_id(const char *word, const struct ha_plan_options *o, ha_take *each, void *arg,
+                              struct ha_why *why)
+{
+    struct ha_assignments a = { .override = o->override, .overrides = o->overrides };
+    const char *value;
+    char *text = strdup(word);
+    if (!text) return out_of_memory(why);
+    char *terms = strchr(text, ':');
+    if (terms) *terms++ = 0;
+    const struct ha_suite *s = suite_of_head(text, &value);
+    enum ha_status status = s ? HA_OK : unknown_head(text, why);
+    if (status == HA_OK && value) status = ha_assign(&a, s->head, value, 0, why);
+    if (status == HA_OK) status = read_terms(&a, terms, text, why);
+    if (status == HA_OK) status = ha_expand(s, &a, each, arg, why);
+    ha_assignments_free(&a);
+    free(text);
+    return status;
+}
+
+struct reading {
+    struct sink sink;
+    const char *file;
+};
+
+static enum ha_status read_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
+{
+    struct reading *r = arg;
+    const struct ha_suite *s = f->suite ? suite_named(f->suite) : ha_suites_all[0];
+    if (!s) {
+        const char *names[32] = { NULL };
+        for (size_t i = 0; i < ha_suites_count && i < 31; i++) names[i] = ha_suites_all[i]->name;
+        return ha_why_prefix(why, ha_unknown(why, "suite", f->suite, names), "%s:%zu", f->file, f->suite_line);
+    }
+    size_t axis = SIZE_MAX;
+    for (size_t i = 0; f->axis && i < s->keys; i++)
+        if (!strcmp(s->key[i].name, f->axis)) axis = i;
+    if (f->axis && axis == SIZE_MAX)
+        return ha_why_prefix(why, ha_key_unknown(s, NULL, f->axis, why), "%s:%zu: axis", f->file, f->axis_line);
+    HA_TRY(add_section(r->sink.plan, s, r->file, f->name, axis, why));
+    r->sink.section = r->sink.plan->sections - 1;
+    struct ha_assignments a = *f->assignments;
+    a.override = r->sink.options->override;
+    a.overrides = r->sink.options->overrides;
+    return ha_expand(s, &a, take, &r->sink, why);
+}
+
+/* the name without folder and ending */
+static void stem(const char *path, char out[64])
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(out, 64, "%.63s", slash ? slash + 1 : path);
+    char *ending = strstr(out, ".suite");
+    if (ending) *ending = 0;
+}
+
+enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *options, const char *name,
+                             const char *text, struct ha_why *why)
+{
+    char file[64];
+    stem(name, file);
+    struct reading r = { .sink = { .plan = plan, .options = options, .from_file = true }, .file = file };
+    return ha_suite_file_parse(name, text, read_section, &r, why);
+}
+
+/* A word with ':' is an id; another is a suite file, or else a suite or a variant with everything at its default. */
+static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_options *o, const char *word,
+                               struct ha_why *why)
+{
+    char path[4096], *text;
+    const char *value;
+    const bool is_file = strchr(word, '/') && !strchr(word, '=');
+    if (!strchr(word, ':') || is_file) {
+        const enum ha_status found = ha_suite_find(word, path, why);
+        if (found == HA_OK) {
+            HA_TRY(ha_suite_file_load(path, &text, why));
+            const enum ha_status status = ha_plan_parse(plan, o, path, text, why);
+            free(text);
+            return status;
+        }
+        if (is_file || !suite_of_head(word, &value)) return found;
+    }
+    const struct ha_suite *s = NULL;
+    char head[64];
+    snprintf(head, sizeof head, "%.*s", (int)strcspn(word, ":"), word);
+    s = suite_of_head(head, &value);
+    if (!s) return unknown_head(head, why);
+    struct sink sink = { .plan = plan, .options = o, .section = plan->sections };
+    for (size_t i = 0; i < plan->sections; i++) /* ids of one suite stand together */
+        if (plan->section[i].suite == s && !*plan->section[i].of.name) sink.section = i;
+    if (sink.section == plan->sections) HA_TRY(add_section(plan, s, "", "", SIZE_MAX, why));
+    return read_id(word, o, take, &sink, why);
+}
+
+static enum ha_status check_filter(const char *filter, struct ha_why *why)
+{
+    struct ha_term t;
+    for (const char *rest = filter; ha_term_next(&rest, &t);) {
+        bool known = !t.value || !strcmp(t.text, "suite");
+        for (size_t i = 0; i < ha_suites_count && !known; i++) known = ha_suite_has_key(ha_suites_all[i], t.text);
+        if (!known) return ha_why_prefix(why, ha_key_unknown(ha_suites_all[0], NULL, t.text, why), "-f");
+    }
+    return HA_OK;
+}
+
+enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
+{
+    if (o->filter) HA_TRY(check_filter(o->filter, why));
+    for (size_t i = 0; i < o->words_count; i++) HA_TRY(add_word(plan, o, o->words[i], why));
+    if (!plan->entries && o->filter) return ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", o->filter);
+    return plan->entries ? HA_OK : ha_why(why, HA_ERROR, "no case");
+}
+
+/* ---- one id --------------------------------------------------------------------------------------------------- */
+
+struct single {
+    const struct ha_suite *suite;
+    void *point;
+    size_t bytes, count;
+};
+
+static enum ha_status keep(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
+{
+    struct single *x = arg;
+    if (x->count++) return ha_why(why, HA_ERROR, "the id names more than one case");
+    if (s->point_bytes > x->bytes) return ha_why(why, HA_ERROR, "the id is one of %s", s->name);
+    x->suite = s;
+    memcpy(x->point, point, s->point_bytes);
+    return HA_OK;
+}
+
+enum ha_status ha_id_parse(const char *id, const struct ha_suite **suite, void *point, size_t point_bytes,
+                           struct ha_why *why)
+{
+    const struct ha_plan_options none = { .words_count = 0 };
+    struct single x = { .point = point, .bytes = point_bytes };
+    HA_TRY(read_id(id, &none, keep, &x, why));
+    *suite = x.suite;
+    return x.count ? HA_OK : ha_why(why, HA_ERROR, "%.200s: no case", id);
+}

@@ -1,0 +1,61 @@
+#ifndef HA_ENGINE_PLAN_H
+#define HA_ENGINE_PLAN_H
+
+/* What is to be run: points, from ids, suites and suite files.
+ *
+ * An id is HEAD:KEY=VALUE,...; HEAD is a suite, or a value of the key that stands for it (a variant). A value "*" is
+ * every word of its key, each a point of its own; what is left out has its default, which may be "*".
+ *
+ * A suite file is INI (inih). Each [section] is the cross product of its keys' values, e.g. `ctx = 1024 4096`; keys of
+ * a section [default], the first, apply to all. `suite = NAME` says whose points they are (the first suite of the
+ * registry where nothing does), `axis = KEY` makes the section a line of a scaling table. Errors name the file, the
+ * line and the nearest valid word. */
+
+#include "harness/api/suite.h"
+
+struct ha_plan_entry {
+    const struct ha_suite *suite;
+    void *point;      /* the plan's */
+    char *id;         /* the plan's */
+    const char *from; /* the suite file that it is from, without folder and ending; "" of an id */
+};
+
+struct ha_plan_section {
+    const struct ha_suite *suite;
+    char file[64];
+    struct ha_section of; /* entries of the plan */
+};
+
+struct ha_plan {
+    struct ha_plan_entry *entry; /* in the order in which they run; no two have the same id */
+    size_t entries, entries_room;
+    struct ha_plan_section *section;
+    size_t sections;
+};
+
+/* An option of the command line that sets a key of every point that has it. */
+struct ha_override {
+    const char *option, *value; /* value NULL: not given */
+};
+
+struct ha_plan_options {
+    char *const *words; /* SUITE, CASE, or the path of a suite file */
+    size_t words_count;
+    const char *filter; /* -f, or NULL */
+    const struct ha_override *override;
+    size_t overrides;
+    bool small; /* points of suite files are made small: nothing is timed */
+};
+
+/* Adds to an empty plan. HA_ERROR: nothing fits, or something is wrong; the plan is to be freed all the same. */
+enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *options, struct ha_why *why);
+/* a suite file from memory, for tests and fuzzing; name stands in messages */
+enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *options, const char *name,
+                             const char *text, struct ha_why *why);
+void ha_plan_free(struct ha_plan *plan);
+
+/* One id that names one point. point: [suite->point_bytes] */
+enum ha_status ha_id_parse(const char *id, const struct ha_suite **suite, void *point, size_t point_bytes,
+                           struct ha_why *why);
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef HA_ENGINE_POINT_H
+#define HA_ENGINE_POINT_H
+
+/* A point of a suite by its keys: one table for ids, suite files, filters, options and lists. */
+
+#include "harness/api/suite.h"
+
+/* Key i of this point: those of the table, then those of its own (suite->more); NULL behind the last. room: for one
+ * that is made up. */
+const struct ha_key *ha_point_key(const struct ha_suite *suite, const void *point, size_t i, struct ha_key *room);
+/* whether the point has this key: i as above */
+bool ha_point_uses(const struct ha_suite *suite, const void *point, size_t i);
+/* every key at its default, where that is no "*" */
+void ha_point_clear(const struct ha_suite *suite, void *point);
+/* HA_ERROR names the key, the wrong value and the nearest right one. */
+enum ha_status ha_point_set(void *point, const struct ha_key *key, const char *value, struct ha_why *why);
+/* by name; HA_ERROR also where the point has no such key */
+enum ha_status ha_point_set_named(const struct ha_suite *suite, void *point, const char *name, const char *value,
+                                  struct ha_why *why);
+void ha_point_value(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
+/* false where the point has no such key */
+bool ha_point_get(const struct ha_suite *suite, const void *point, const char *name, char out[HA_VALUE_MAX]);
+/* the id, as snprintf: what ha_plan reads back, with every key that is not at its default */
+size_t ha_point_print(const struct ha_suite *suite, const void *point, char *out, size_t size);
+/* the default of a key of this point, as text */
+const char *ha_key_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
+/* Is there a key of this name in any point of the suite? */
+bool ha_suite_has_key(const struct ha_suite *suite, const char *name);
+/* HA_ERROR with the nearest key: of the point, or of the whole suite where point is NULL */
+enum ha_status ha_key_unknown(const struct ha_suite *suite, const void *point, const char *name, struct ha_why *why);
+
+/* A digit string without sign, blank or overflow; *end: behind it. */
+bool ha_whole_parse(const char *text, uint64_t *out, const char **end);
+/* shortest decimal text that reads back as the same number */
+void ha_number_print(double x, char out[HA_VALUE_MAX]);
+
+/* Terms joined by commas, all of which a point must fit: key=value, key!=value, or a part of the id. A point without
+ * the key fits no key=value and every key!=value. */
+bool ha_filter_fits(const char *filter, const struct ha_suite *suite, const void *point, const char *id);
+
+#endif

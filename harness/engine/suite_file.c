@@ -1,0 +1,198 @@
+#include "harness/engine/suite_file.h"
+
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/words.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256 };
+static const char blanks[] = " \t\v\f\r"; /* as inih has it */
+
+struct reader {
+    const char *name, *rest; /* of the text; rest: not yet read */
+    size_t line;
+    size_t section_line; /* of the latest "[...", 0: none yet */
+    size_t open_line;    /* of the section that is being read, 0: none */
+    size_t empty_line;   /* of one without a key, of which inih tells nothing */
+    bool too_long;
+    char section[64], suite[64], axis[64];
+    size_t suite_line, axis_line;
+    struct ha_assignments standard, own;
+    char names[SECTIONS_MAX][64];
+    size_t lines[SECTIONS_MAX], sections, made;
+    enum ha_status (*each)(void *arg, const struct ha_file_section *section, struct ha_why *why);
+    void *arg;
+    enum ha_status status;
+    struct ha_why *why;
+};
+
+/* ---- sections ---------------------------------------------------------------------------------------------------- */
+
+static bool is_default(const struct reader *r) { return !strcmp(r->section, "default"); }
+
+static enum ha_status copy_standard(struct reader *r)
+{
+    ha_assignments_free(&r->own);
+    for (size_t i = 0; i < r->standard.count; i++) {
+        const struct ha_assignment *s = &r->standard.of[i];
+        HA_TRY(ha_assign(&r->own, s->name, s->values, s->line, r->why));
+        r->own.of[r->own.count - 1].own = false;
+    }
+    return HA_OK;
+}
+
+static enum ha_status close_section(struct reader *r)
+{
+    if (!r->open_line || is_default(r)) return HA_OK;
+    r->own.file = r->name;
+    r->own.section = r->section;
+    r->own.line = r->open_line;
+    const struct ha_file_section s = { .file = r->name,
+                                       .name = r->section,
+                                       .suite = *r->suite ? r->suite : NULL,
+                                       .axis = *r->axis ? r->axis : NULL,
+                                       .suite_line = r->suite_line,
+                                       .axis_line = r->axis_line,
+                                       .assignments = &r->own };
+    r->made++;
+    return r->each(r->arg, &s, r->why);
+}
+
+static enum ha_status open_section(struct reader *r, const char *name)
+{
+    if (r->sections == SECTIONS_MAX)
+        return ha_why(r->why, HA_ERROR, "%s:%zu: more than %d sections", r->name, r->section_line, SECTIONS_MAX);
+    for (size_t i = 0; i < r->sections; i++)
+        if (!strcmp(r->names[i], name))
+            return ha_why(r->why, HA_ERROR, "%s:%zu: section [%s] is there twice; first in line %zu", r->name,
+                          r->section_line, name, r->lines[i]);
+    if (!strcmp(name, "default") && r->sections)
+        return ha_why(r->why, HA_ERROR, "%s:%zu: [default] is the first section, or there is none", r->name,
+                      r->section_line);
+    snprintf(r->names[r->sections], sizeof *r->names, "%s", name);
+    r->lines[r->sections++] = r->section_line;
+    snprintf(r->section, sizeof r->section, "%s", name);
+    *r->axis = 0;
+    r->open_line = r->section_line;
+    return copy_standard(r);
+}
+
+/* suite and axis are the section's own; [default] may name the suite of all */
+static enum ha_status set_word(struct reader *r, char out[64], size_t *line, const char *key, const char *value)
+{
+    if (strlen(value) >= 64 || value[strcspn(value, blanks)])
+        return ha_why(r->why, HA_ERROR, "%s: '%.60s' is not one word", key, value);
+    snprintf(out, 64, "%s", value);
+    *line = r->line;
+    return HA_OK;
+}
+
+static enum ha_status add_entry(struct reader *r, const char *section, const char *key, const char *value)
+{
+    if (!r->section_line)
+        return ha_why(r->why, HA_ERROR, "%s:%zu: key '%.60s' stands before the first [section]", r->name, r->line, key);
+    if (r->open_line != r->section_line) {
+        HA_TRY(close_section(r));
+        HA_TRY(open_section(r, section));
+    }
+    enum ha_status status;
+    if (!strcmp(key, "suite")) status = set_word(r, r->suite, &r->suite_line, key, value);
+    else if (!strcmp(key, "axis")) status = set_word(r, r->axis, &r->axis_line, key, value);
+    else if (!value[strspn(value, blanks)]) status = ha_why(r->why, HA_ERROR, "key '%s' has no value", key);
+    else status = ha_assign(is_default(r) ? &r->standard : &r->own, key, value, r->line, r->why);
+    return status == HA_OK ? HA_OK : ha_why_prefix(r->why, status, "%s:%zu", r->name, r->line);
+}
+
+/* ---- lines --------------------------------------------------------------------------------------------------------
+ */
+
+/* inih's handler: 0 stops */
+static int on_entry(void *user, const char *section, const char *key, const char *value)
+{
+    struct reader *r = user;
+    r->status = add_entry(r, section, key, value);
+    return r->status == HA_OK;
+}
+
+static void note_empty(struct reader *r)
+{
+    if (r->section_line && r->open_line != r->section_line && !r->empty_line) r->empty_line = r->section_line;
+}
+
+/* fgets from memory for inih, which does not tell its handler the line */
+static char *next_line(char *out, int size, void *stream)
+{
+    struct reader *r = stream;
+    const size_t n = strcspn(r->rest, "\n");
+    if (!*r->rest || r->too_long) return NULL;
+    r->line++;
+    r->too_long = n + 2 > (size_t)size;
+    if (r->too_long) return NULL;
+    memcpy(out, r->rest, n);
+    out[n] = '\n';
+    out[n + 1] = 0;
+    r->rest += r->rest[n] ? n + 1 : n;
+    if (out[strspn(out, blanks)] != '[') return out;
+    note_empty(r);
+    r->section_line = r->line;
+    return out;
+}
+
+static enum ha_status parse(struct reader *r)
+{
+    static char comment_starts[] = ";#";
+    ini_use_stack = ini_allow_realloc = ini_allow_multiline = ini_allow_bom = false;
+    ini_max_line = ini_initial_alloc = LINE_BYTES;
+    ini_stop_on_first_error = true;
+    ini_inline_comment_prefixes = comment_starts;
+    const int bad = ini_parse_stream(next_line, r, on_entry, r);
+    if (r->status != HA_OK) return r->status;
+    if (r->too_long)
+        return ha_why(r->why, HA_ERROR, "%s:%zu: the line is longer than %d bytes", r->name, r->line, LINE_BYTES - 2);
+    if (bad > 0) return ha_why(r->why, HA_ERROR, "%s:%d: neither [section] nor key = value", r->name, bad);
+    if (bad < 0) return ha_why(r->why, HA_ERROR, "out of memory");
+    note_empty(r);
+    if (r->empty_line) return ha_why(r->why, HA_ERROR, "%s:%zu: the section has no key", r->name, r->empty_line);
+    HA_TRY(close_section(r));
+    return r->made ? HA_OK : ha_why(r->why, HA_ERROR, "%s: no case", r->name);
+}
+
+enum ha_status ha_suite_file_parse(const char *name, const char *text,
+                                   enum ha_status (*each)(void *arg, const struct ha_file_section *section,
+                                                          struct ha_why *why),
+                                   void *arg, struct ha_why *why)
+{
+    struct reader *r = calloc(1, sizeof *r);
+    if (!r) return ha_why(why, HA_ERROR, "out of memory");
+    r->name = name;
+    r->rest = text;
+    r->each = each;
+    r->arg = arg;
+    r->why = why;
+    const enum ha_status status = parse(r);
+    ha_assignments_free(&r->standard);
+    ha_assignments_free(&r->own);
+    free(r);
+    return status;
+}
+
+enum ha_status ha_suite_file_load(const char *path, char **out, struct ha_why *why)
+{
+    char *text = calloc(1, FILE_BYTES + 2);
+    FILE *f = text ? fopen(path, "rbe") : NULL;
+    enum ha_status status = HA_OK;
+    if (!text) status = ha_why(why, HA_ERROR, "out of memory");
+    else if (!f) status = ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
+    const size_t n = f ? fread(text, 1, FILE_BYTES + 1, f) : 0;
+    if (status == HA_OK && ferror(f)) status = ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
+    if (status == HA_OK && n > FILE_BYTES) status = ha_why(why, HA_ERROR, "%s: larger than %d bytes", path, FILE_BYTES);
+    if (status == HA_OK && memchr(text, 0, n)) status = ha_why(why, HA_ERROR, "%s: not a text file", path);
+    if (f) fclose(f);
+    if (status == HA_OK) *out = text;
+    else free(text);
+    return status;
+}

@@ -1,0 +1,23 @@
+#ifndef HA_ENGINE_SUITE_FILE_H
+#define HA_ENGINE_SUITE_FILE_H
+
+/* Reads a suite file (harness/engine/plan.h), a section at a time. */
+
+#include "harness/engine/expand.h"
+
+struct ha_file_section {
+    const char *file, *name;
+    const char *suite, *axis; /* NULL: not said */
+    size_t suite_line, axis_line;
+    struct ha_assignments *assignments;
+};
+
+/* each is called when a section is complete; what it returns ends the reading unless HA_OK. */
+enum ha_status ha_suite_file_parse(const char *name, const char *text,
+                                   enum ha_status (*each)(void *arg, const struct ha_file_section *section,
+                                                          struct ha_why *why),
+                                   void *arg, struct ha_why *why);
+/* The text of a file; the caller frees it. */
+enum ha_status ha_suite_file_load(const char *path, char **text, struct ha_why *why);
+
+#endif
