@@ -29,13 +29,9 @@ enum {
     PAGE = HA_ROOM_PAGE,
     LINGER_MS = 200, /* between the end of its connection and its death */
     FAULT_STACK = 64 << 10,
-};
-
-struct ha_child {
-    struct ha_child_work work;
-    struct ha_room room;
-    pid_t pid; /* 0: none */
-    int socket;
+    SAID_BYTES = 32 << 10,  /* of a message in one packet */
+    PATIENT_SLICE_MS = 200, /* what is measured is not to be woken beside it */
+    GRACE_MS = 2000,        /* from being asked to stop to being killed */
 };
 
 /* Messages, one packet each. */
@@ -50,11 +46,35 @@ struct fault {
     enum access access;
     uintptr_t address;
 };
+enum what { ANSWER, FAULT, MESSAGE };
 struct reply {
-    bool answered; /* no: it is about to die of fault */
+    enum what what; /* FAULT: it is about to die of that */
     int status;
     struct fault fault;
     struct ha_why why;
+};
+/* A piece of a message: `bytes` of it from `at`, of `size` in all. */
+struct said {
+    enum what what;
+    unsigned kind;
+    size_t size, at, bytes;
+    unsigned char of[SAID_BYTES];
+};
+union packet {
+    enum what what;
+    struct reply reply;
+    struct said said;
+};
+
+struct ha_child {
+    struct ha_child_work work;
+    struct ha_room room;
+    pid_t pid; /* 0: none */
+    int socket;
+    uint64_t stop_ns;     /* 0: never */
+    unsigned char *heard; /* of a message that is not complete: [heard_room] */
+    size_t heard_room, heard_bytes;
+    union packet packet; /* the one that was received last */
 };
 
 /* ---- in the child ------------------------------------------------------------------------ */
@@ -79,7 +99,7 @@ static enum access access_of(const void *context)
 /* Async-signal-safe. The signal comes again, and nobody catches it. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
-    static struct reply reply;
+    static struct reply reply = { .what = FAULT };
     const bool raised = info->si_code <= 0;
     reply.fault.known = !raised && info->si_code != SI_KERNEL;
     reply.fault.access = access_of(context);
@@ -123,7 +143,7 @@ static void *serve_calls(void *unused)
         const ssize_t got = recv(server.socket, &call, sizeof call, 0);
         if (got < 0 && errno == EINTR) continue;
         if (got != sizeof call) _exit(0);
-        struct reply reply = { .answered = true };
+        struct reply reply = { .what = ANSWER };
         if (protect(&child->room, &call)) reply.status = (int)child->work.serve(child->work.self, call.arg, &reply.why);
         else reply.status = (int)ha_why(&reply.why, HA_ERROR, "cannot protect the buffers: %s", strerror(errno));
         if (getpid() != server.pid) _exit(0); /* a fork of the stranger's came back from its code */
@@ -132,6 +152,33 @@ static void *serve_calls(void *unused)
     }
     return NULL;
 }
+
+static bool send_all(const void *packet, size_t bytes)
+{
+    ssize_t sent;
+    do sent = send(server.socket, packet, bytes, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)bytes;
+}
+
+void ha_child_say(unsigned kind, const void *bytes, size_t size)
+{
+    static struct said said;
+    if (getpid() != server.pid) return; /* a fork of the stranger's */
+    said.what = MESSAGE;
+    said.kind = kind;
+    said.size = size;
+    said.at = 0;
+    do {
+        said.bytes = size - said.at < SAID_BYTES ? size - said.at : SAID_BYTES;
+        memcpy(said.of, (const char *)bytes + said.at, said.bytes);
+        if (!send_all(&said, offsetof(struct said, of) + said.bytes)) _exit(0); /* the parent is gone */
+        said.at += said.bytes;
+    } while (said.at < size);
+}
+
+/* the parent asks for an end */
+static void on_stop(int number) { ha_stop = number; }
 
 static _Noreturn void serve_process(const struct ha_child *child, int socket, pid_t parent)
 {
@@ -149,13 +196,16 @@ static _Noreturn void serve_process(const struct ha_child *child, int socket, pi
     server.child = child;
     server.socket = socket;
     server.pid = getpid();
-#ifdef HA_TSAN
-    serve_calls(NULL);
+    if (child->work.patient) signal(SIGTERM, on_stop);
+#ifndef HA_TSAN
+    const bool main_thread = child->work.main_thread;
 #else
+    const bool main_thread = true;
+#endif
+    if (main_thread) serve_calls(NULL);
     /* The thread that forked may lead an OpenMP team whose other threads are not here, and would wait for them. */
     pthread_t thread;
     if (pthread_create(&thread, NULL, serve_calls, NULL) == 0) pthread_join(thread, NULL);
-#endif
     _exit(0);
 }
 
@@ -188,6 +238,7 @@ void ha_child_end(struct ha_child *c)
     ha_process_end(c->pid);
     close(c->socket);
     c->pid = 0;
+    c->heard_bytes = 0;
 }
 
 /* Says how the process ended; none is left. */
@@ -251,18 +302,38 @@ static struct place place_of(const struct ha_child *c, const struct fault *f, co
 }
 
 /* Takes packets until the answer; what else comes is the announcement of a death. false: there is no more. */
+static void hear(struct ha_child *c, const struct said *said, size_t got)
+{
+    const size_t head = offsetof(struct said, of);
+    if (got < head || got != head + said->bytes || said->at != c->heard_bytes || said->at + said->bytes > said->size)
+        return;
+    if (said->size > c->heard_room) {
+        unsigned char *grown = realloc(c->heard, said->size);
+        if (!grown) return;
+        c->heard = grown;
+        c->heard_room = said->size;
+    }
+    memcpy(c->heard + said->at, said->of, said->bytes);
+    c->heard_bytes += said->bytes;
+    if (c->heard_bytes < said->size) return;
+    c->heard_bytes = 0;
+    if (c->work.hear) c->work.hear(c->work.arg, said->kind, c->heard, said->size);
+}
+
 static bool take(struct ha_child *c, struct reply *reply, struct fault *fault, bool *hung_up)
 {
     for (;;) {
-        const ssize_t got = recv(c->socket, reply, sizeof *reply, MSG_DONTWAIT);
+        const ssize_t got = recv(c->socket, &c->packet, sizeof c->packet, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
         if (got <= 0) {
             *hung_up = true;
             return false;
         }
-        if (got != sizeof *reply) continue;
-        if (reply->answered) return true;
+        if (c->packet.what == MESSAGE) hear(c, &c->packet.said, (size_t)got);
+        if (c->packet.what == MESSAGE || got != sizeof *reply) continue;
+        *reply = c->packet.reply;
+        if (reply->what == ANSWER) return true;
         *fault = reply->fault;
     }
 }
@@ -280,27 +351,34 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
     const uint64_t limit = c->work.limit_ns, begun = ha_now_ns();
     struct reply reply;
     struct fault fault = { .known = false };
-    bool hung_up = false;
+    bool hung_up = false, asked = false;
     uint64_t end = limit;
     for (;;) {
         siginfo_t how;
         const bool gone = ha_process_gone(c->pid, &how); /* asked before the last packets are taken */
         if (take(c, &reply, &fault, &hung_up)) return answer(&reply, why);
         if (gone) return died(c, why, "%s%s", ha_process_text(&how).text, place_of(c, &fault, call, names).text);
-        if (ha_stop) {
-            ha_child_end(c);
-            return ha_why(why, HA_ERROR, "interrupted");
+        const uint64_t now = ha_now_ns(), spent = now - begun;
+        const bool late = c->stop_ns && now >= c->stop_ns;
+        if (c->work.patient && !asked && (ha_stop || late)) {
+            kill(c->pid, SIGTERM);
+            asked = true;
+            if (end > spent + GRACE_MS * UINT64_C(1000000)) end = spent + GRACE_MS * UINT64_C(1000000);
         }
-        const uint64_t spent = ha_now_ns() - begun;
+        if ((ha_stop && !c->work.patient) || (asked && spent >= end)) {
+            ha_child_end(c);
+            return ha_why(why, HA_ERROR, ha_stop ? "interrupted" : "stopped: the time is over");
+        }
         if (hung_up && end == limit && end > spent + LINGER_MS * UINT64_C(1000000))
             end = spent + LINGER_MS * UINT64_C(1000000);
         if (spent >= end) {
             if (hung_up) return died(c, why, "closed its connection to the program and lives on");
             return died(c, why, "no answer in %.3g s", (double)limit * 1e-9);
         }
-        const uint64_t left_ms = (end - spent) / 1000000 + 1;
+        const uint64_t left_ms = (end - spent) / 1000000 + 1,
+                       slice_ms = c->work.patient ? PATIENT_SLICE_MS : HA_PROCESS_SLICE_MS;
         struct pollfd ready = { .fd = hung_up ? -1 : c->socket, .events = POLLIN };
-        poll(&ready, 1, (int)(hung_up ? 1 : left_ms < HA_PROCESS_SLICE_MS ? left_ms : HA_PROCESS_SLICE_MS));
+        poll(&ready, 1, (int)(hung_up ? 1 : left_ms < slice_ms ? left_ms : slice_ms));
     }
 }
 
@@ -336,6 +414,14 @@ enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_wo
     return HA_OK;
 }
 
+void ha_child_limit(struct ha_child *c, uint64_t limit_ns, uint64_t stop_ns)
+{
+    c->work.limit_ns = limit_ns;
+    c->stop_ns = stop_ns;
+}
+
+bool ha_child_lives(const struct ha_child *c) { return c->pid != 0; }
+
 struct ha_room ha_child_room(const struct ha_child *c) { return c->room; }
 
 void ha_child_destroy(struct ha_child *c)
@@ -343,5 +429,6 @@ void ha_child_destroy(struct ha_child *c)
     if (!c) return;
     ha_child_end(c);
     munmap(c->room.base, c->room.bytes);
+    free(c->heard);
     free(c);
 }

@@ -28,7 +28,13 @@ struct ha_child;
 struct ha_child_work {
     enum ha_status (*serve)(void *self, void *arg, struct ha_why *why);
     void *self;        /* as it was when the child began */
-    uint64_t limit_ns; /* of one call */
+    uint64_t limit_ns; /* of one call; UINT64_MAX: none */
+    /* What serve says by ha_child_say, in the parent, in order, before its answer; NULL: nothing is said. */
+    void (*hear)(void *arg, unsigned kind, const void *bytes, size_t size);
+    void *arg;
+    bool
+        patient; /* asked to stop, by SIGTERM, before it is killed: when ha_stop is set, or the time to stop has come */
+    bool main_thread; /* serve runs on the thread that forked: the parent has no other and no OpenMP team */
 };
 /* The child begins with the first call, and anew after it died. It dies with the thread that made that call.
  * room_bytes: reserved, not touched. */
@@ -40,6 +46,12 @@ struct ha_room ha_child_room(const struct ha_child *child);
  * the call nothing in the room can be written but the pieces that are `written`, and no guard can be touched. */
 enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_piece *pieces, const char *const *names,
                              size_t count, struct ha_why *why);
+/* In the child, during serve: a message to the parent. Messages arrive whole, or not at all where the child dies. */
+void ha_child_say(unsigned kind, const void *bytes, size_t size);
+/* The limit of calls from now on, and when, by ha_now_ns, a patient child is asked to stop (0: never). */
+void ha_child_limit(struct ha_child *child, uint64_t limit_ns, uint64_t stop_ns);
+/* whether a process is there */
+bool ha_child_lives(const struct ha_child *child);
 /* The next call begins with a new process. */
 void ha_child_end(struct ha_child *child);
 void ha_child_destroy(struct ha_child *child);

@@ -126,7 +126,7 @@ static struct ha_why why;
 static int open_child(void **state)
 {
     static char said[] = "said";
-    const struct ha_child_work work = { serve, said, 10 * (uint64_t)SECOND };
+    const struct ha_child_work work = { .serve = serve, .self = said, .limit_ns = 10 * (uint64_t)SECOND };
     (void)state;
     why.text[0] = '\0';
     assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
@@ -212,7 +212,7 @@ static void a_stack_that_is_full(void **state)
 
 static void hangs(void **state)
 {
-    const struct ha_child_work work = { serve, NULL, SECOND };
+    const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = SECOND };
     (void)state;
     ha_child_destroy(child);
     assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
@@ -383,7 +383,7 @@ static void dies_with_its_parent(void **state)
     assert_int_equal(pipe(fd), 0);
     const pid_t parent = fork();
     if (parent == 0) {
-        const struct ha_child_work work = { serve, NULL, 10 * (uint64_t)SECOND };
+        const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = 10 * (uint64_t)SECOND };
         struct ha_child *own;
         if (ha_child_create(&own, &work, ROOM, &why) != HA_OK) _exit(1);
         struct wish *w = (void *)ha_child_room(own).base;
@@ -412,7 +412,7 @@ static void dies_with_its_parent(void **state)
 /* Several at a time, from threads, as a job has them. */
 static void *one_of_several(void *arg)
 {
-    const struct ha_child_work work = { serve, NULL, 10 * (uint64_t)SECOND };
+    const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = 10 * (uint64_t)SECOND };
     struct ha_child *own;
     struct ha_why own_why;
     int *bad = arg;
@@ -439,7 +439,7 @@ static void several(void **state)
 
 static void a_large_room(void **state)
 {
-    const struct ha_child_work work = { serve, NULL, 10 * (uint64_t)SECOND };
+    const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = 10 * (uint64_t)SECOND };
     struct ha_child *large;
     (void)state;
     if (ha_child_create(&large, &work, (size_t)16 << 30, &why) != HA_OK) skip(); /* a limit on addresses */
@@ -455,6 +455,82 @@ static void a_large_room(void **state)
     ha_child_destroy(large);
     assert_int_equal(ha_child_create(&large, &work, SIZE_MAX / 2, &why), HA_ERROR);
     says("to share with a process");
+}
+
+/* ---- messages and patience ------------------------------------------------------------------------------------- */
+
+enum { TELL = 100, WAIT_FOR_STOP };
+struct heard {
+    size_t count, bytes[8];
+    unsigned kind[8];
+    bool right;
+};
+
+static enum ha_status tell(void *self, void *arg, struct ha_why *out)
+{
+    static unsigned char text[100000];
+    const struct wish *w = arg;
+    (void)self;
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (unsigned char)(i * 7 + i / 251);
+    ha_child_say(1, text, sizeof text);
+    ha_child_say(2, "", 0);
+    ha_child_say(3, text, 5);
+    if (w->number == SIGKILL) raise(SIGKILL);
+    while (w->number == WAIT_FOR_STOP && !ha_stop) usleep(1000);
+    if (w->number == WAIT_FOR_STOP) snprintf(out->text, sizeof out->text, "stopped by %d", (int)ha_stop);
+    return w->number == WAIT_FOR_STOP ? HA_WAIVED : HA_OK;
+}
+
+static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
+{
+    struct heard *h = arg;
+    const unsigned char *text = bytes;
+    if (h->count == 8) return;
+    h->kind[h->count] = kind;
+    h->bytes[h->count++] = size;
+    for (size_t i = 0; i < size; i++) h->right = h->right && text[i] == (unsigned char)(i * 7 + i / 251);
+}
+
+static enum ha_status call_teller(int number, uint64_t stop_ns, struct heard *h)
+{
+    const struct ha_child_work work = {
+        .serve = tell, .limit_ns = 10 * (uint64_t)SECOND, .hear = hear, .arg = h, .patient = true, .main_thread = true
+    };
+    struct ha_child *own;
+    *h = (struct heard){ .right = true };
+    assert_int_equal(ha_child_create(&own, &work, ROOM, &why), HA_OK);
+    struct wish *w = (void *)ha_child_room(own).base;
+    *w = (struct wish){ .number = number };
+    ha_child_limit(own, 10 * (uint64_t)SECOND, stop_ns);
+    const enum ha_status status = ha_child_call(own, w, NULL, NULL, 0, &why);
+    ha_child_destroy(own);
+    return status;
+}
+
+static void messages_arrive_whole_and_in_order(void **state)
+{
+    static const int then[] = { 0, SIGKILL };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct heard h;
+        assert_int_equal(call_teller(then[i], 0, &h), i ? HA_ERROR : HA_OK);
+        assert_int_equal(h.count, 3);
+        assert_true(h.right);
+        for (size_t k = 0; k < 3; k++) assert_int_equal(h.kind[k], k + 1);
+        assert_int_equal(h.bytes[0], 100000);
+        assert_int_equal(h.bytes[1], 0);
+        assert_int_equal(h.bytes[2], 5);
+    }
+    says("SIGKILL");
+}
+
+static void is_asked_to_stop_in_time(void **state)
+{
+    struct heard h;
+    (void)state;
+    assert_int_equal(call_teller(WAIT_FOR_STOP, ha_now_ns() + SECOND / 20, &h), HA_WAIVED);
+    says("stopped by 15");
+    assert_int_equal(h.count, 3);
 }
 
 #define HA_TEST(f) cmocka_unit_test_setup_teardown(f, open_child, close_child)
@@ -476,6 +552,8 @@ int main(void)
         HA_TEST(dies_with_its_parent),
         HA_TEST(several),
         HA_TEST(a_large_room),
+        cmocka_unit_test(messages_arrive_whole_and_in_order),
+        cmocka_unit_test(is_asked_to_stop_in_time),
     };
     return cmocka_run_group_tests_name("child", tests, NULL, NULL);
 }

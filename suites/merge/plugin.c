@@ -93,7 +93,7 @@ _Static_assert(sizeof(struct ha_plugin_request) <= HA_PLUGIN_REQUEST_BYTES, "the
 
 static enum ha_status child_make(struct ha_plugin *p, struct ha_why *why)
 {
-    const struct ha_child_work work = { ha_plugin_serve, p, p->limit_ns };
+    const struct ha_child_work work = { .serve = ha_plugin_serve, .self = p, .limit_ns = p->limit_ns };
     size_t bytes = ROOM_MOST;
     enum ha_status st = ha_child_create(&p->child, &work, bytes, why);
     while (st != HA_OK && (bytes /= 2) >= ROOM_LEAST) st = ha_child_create(&p->child, &work, bytes, why);
