@@ -91,7 +91,7 @@ static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)
     struct ha_device_info info;
     if (!m->note.seen) return;
     m->api->info(m->device, &info);
-    m->note.seen(m->note.arg, m->api, &info, ceilings);
+    m->note.seen(m->note.arg, m->name, m->api, &info, ceilings);
 }
 
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)

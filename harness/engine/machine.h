@@ -11,7 +11,7 @@ struct ha_machine;
 /* Told once for each device, and once more when its ceilings are known (NULL before). */
 struct ha_machine_note {
     void *arg;
-    void (*seen)(void *arg, const struct ha_device_api *api, const struct ha_device_info *info,
+    void (*seen)(void *arg, const char *asked, const struct ha_device_api *api, const struct ha_device_info *info,
                  const struct ha_ceilings *ceilings);
 };
 

@@ -1,0 +1,363 @@
+#include "harness/engine/loop.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/registry.h"
+#include "harness/base/stop.h"
+#include "harness/base/text.h"
+#include "harness/base/try.h"
+#include "harness/base/version.h"
+#include "harness/base/why.h"
+#include "harness/engine/child.h"
+#include "harness/engine/machine.h"
+#include "harness/engine/point.h"
+#include "harness/engine/serve.h"
+#include "harness/engine/summary.h"
+#include "harness/report/folder.h"
+#include "harness/report/progress.h"
+#include "harness/report/verdict.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t CASE_TIME_NS = 600000000000;
+enum { VALUES_MAX = 64 };
+
+struct loop {
+    const struct ha_plan *plan;
+    const struct ha_run_options *options;
+    struct ha_folder *folder;
+    struct ha_env env;
+    struct ha_env_device device; /* the first one, for the end of the report; asked "" if there is none */
+    struct ha_child *child;
+    struct ha_serve serve;
+    struct ha_order *order; /* in the room */
+    struct ha_progress progress;
+    struct ha_summary summary;
+    uint64_t begin_ns;
+    size_t process; /* which of options->processes */
+    size_t groups, groups_done;
+
+    struct ha_why broken; /* why nothing more can be written, or "" */
+};
+
+/* ---- cases --------------------------------------------------------------------------------------------------------
+ */
+
+static bool done(const struct loop *l, size_t entry, size_t process)
+{
+    return ha_folder_find(l->folder, l->plan->entry[entry].id, process) != NULL;
+}
+
+struct described {
+    struct ha_folder_case of;
+    const char *value[VALUES_MAX];
+    char text[VALUES_MAX][128];
+};
+
+static void describe(const struct loop *l, size_t entry, struct described *d)
+{
+    const struct ha_plan_entry *e = &l->plan->entry[entry];
+    char value[HA_VALUE_MAX];
+    for (size_t k = 0; k < e->suite->keys && k < VALUES_MAX; k++) {
+        const struct ha_key *key = &e->suite->key[k];
+        *d->text[k] = 0;
+        if (ha_point_uses(e->suite, e->point, k)) {
+            ha_point_value(e->point, key, value);
+            snprintf(d->text[k], sizeof d->text[k], "%.127s", value);
+        }
+        d->value[k] = d->text[k];
+    }
+    d->of = (struct ha_folder_case){
+        .suite = e->suite, .id = e->id, .from = e->from, .process = l->process, .key_value = d->value
+    };
+}
+
+static void broken(struct loop *l, enum ha_status status, const struct ha_why *why)
+{
+    if (status == HA_ERROR && !*l->broken.text) l->broken = *why;
+}
+
+/* said at once; the reason stands under the tables */
+static void announce(const struct loop *l, size_t entry, enum ha_verdict verdict)
+{
+    if (verdict != HA_VERDICT_FAIL && verdict != HA_VERDICT_ERROR) return;
+    fprintf(stderr, "%s: ", ha_verdict_name(verdict));
+    ha_text_print(stderr, l->plan->entry[entry].id);
+    fputc('\n', stderr);
+}
+
+static void take_row(struct loop *l, size_t entry, const void *row)
+{
+    struct described *d = malloc(sizeof *d);
+    struct ha_why why = { "" };
+    if (!d || done(l, entry, l->process) || *l->broken.text) {
+        free(d);
+        return;
+    }
+    describe(l, entry, d);
+    broken(l, ha_folder_row(l->folder, &d->of, row, &why), &why);
+    if (l->options->json) ha_folder_json(l->folder, stdout, &d->of, row, &why);
+    if (l->options->json) fflush(stdout);
+    announce(l, entry, ha_result_in(row)->verdict);
+    free(d);
+}
+
+/* ---- what the child says -------------------------------------------------------------------------------------------
+ */
+
+static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
+{
+    struct loop *l = arg;
+    struct ha_why why = { "" };
+    if (kind == HA_SAID_DEVICE && size == sizeof(struct ha_env_device)) {
+        const struct ha_env_device *device = bytes;
+        if (!*l->device.asked || !strcmp(l->device.asked, device->asked)) l->device = *device;
+        broken(l, ha_folder_device(l->folder, device, &why), &why);
+        return;
+    }
+    if (kind == HA_SAID_PROGRESS && size == sizeof(struct ha_said_progress)) {
+        const struct ha_said_progress *p = bytes;
+        ha_progress_part(&l->progress, p->done, p->of, p->what);
+        return;
+    }
+    const struct ha_said_head *head = bytes;
+    if (size < sizeof *head || head->entry >= l->plan->entries) return;
+    const void *rest = (const char *)bytes + sizeof *head;
+    const struct ha_suite *suite = l->plan->entry[head->entry].suite;
+    const bool is_row = size - sizeof *head == suite->row_bytes;
+    if (kind == HA_SAID_ROW && is_row) {
+        take_row(l, head->entry, rest);
+        return;
+    }
+    struct described *d = malloc(sizeof *d);
+    if (!d) return;
+    describe(l, head->entry, d);
+    if (kind == HA_SAID_LINE && is_row && head->file < HA_SUITE_FILES)
+        broken(l, ha_folder_line(l->folder, &d->of, head->file, rest, &why), &why);
+    else if (kind == HA_SAID_TRACE)
+        broken(l, ha_folder_trace(l->folder, &d->of, rest, size - sizeof *head, &why), &why);
+    free(d);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------------------------------
+ */
+
+static bool belong(const struct loop *l, size_t a, size_t b)
+{
+    const struct ha_plan_entry *x = &l->plan->entry[a], *y = &l->plan->entry[b];
+    return x->suite == y->suite && x->suite->together && x->suite->together(x->point, y->point);
+}
+
+/* The entries from `first` on that are run at once and are not done; returns where the next group begins. */
+static size_t next_group(const struct loop *l, size_t first, size_t *entry, size_t *count)
+{
+    size_t end = first;
+    *count = 0;
+    do {
+        if (!done(l, end, l->process)) entry[(*count)++] = end;
+        end++;
+    } while (end < l->plan->entries && belong(l, first, end));
+    return end;
+}
+
+static size_t count_groups(const struct loop *l, size_t *scratch)
+{
+    size_t groups = 0;
+    for (size_t first = 0, count; first < l->plan->entries;) {
+        first = next_group(l, first, scratch, &count);
+        groups += count > 0;
+    }
+    return groups;
+}
+
+static bool over(const struct loop *l)
+{
+    return ha_stop || *l->broken.text
+           || (l->options->max_time_ns && ha_now_ns() - l->begin_ns >= l->options->max_time_ns);
+}
+
+static uint64_t deadline(const struct loop *l)
+{
+    return l->options->max_time_ns ? l->begin_ns + l->options->max_time_ns : 0;
+}
+
+/* What --max-time leaves is shared by the groups to come, and half of it is for checking. */
+static uint64_t cap(const struct loop *l)
+{
+    const uint64_t most = l->options->max_time_ns, used = ha_now_ns() - l->begin_ns;
+    if (!most) return UINT64_MAX;
+    return (most > used ? most - used : 0) / (l->groups - l->groups_done) / 2;
+}
+
+static void error_row(struct loop *l, size_t entry, const struct ha_why *why)
+{
+    const struct ha_suite *suite = l->plan->entry[entry].suite;
+    void *row = malloc(suite->row_bytes);
+    if (!row) return;
+    ha_fields_clear(suite, row);
+    struct ha_result *r = ha_result_of(row);
+    r->verdict = HA_VERDICT_ERROR;
+    memcpy(r->reason, why->text, sizeof r->reason);
+    ha_text_clean(r->reason);
+    take_row(l, entry, row);
+    free(row);
+}
+
+static enum ha_status order(struct loop *l, const size_t *entry, size_t count, struct ha_why *why)
+{
+    const uint64_t limit = l->options->case_time_ns ? l->options->case_time_ns : CASE_TIME_NS, until = deadline(l);
+    const bool endless = l->options->exhaustive && !l->options->case_time_ns;
+    l->order->cap_ns = cap(l);
+    l->order->deadline_ns = until;
+    l->order->count = count;
+    memcpy(l->order->entry, entry, count * sizeof *entry);
+    ha_child_limit(l->child, endless ? UINT64_MAX : limit * count, until);
+    return ha_child_call(l->child, l->order, NULL, NULL, 0, why);
+}
+
+/* Points of a group in which the child died are run again, each alone, but for those whose rows had come. */
+static void run_group(struct loop *l, const size_t *entry, size_t count)
+{
+    struct ha_why why = { "" };
+    ha_progress_case(&l->progress, l->plan->entry[entry[0]].id);
+    const bool lived = order(l, entry, count, &why) == HA_OK;
+    for (size_t i = 0; i < count && !lived && !over(l); i++) {
+        if (done(l, entry[i], l->process)) continue;
+        if (count > 1 && order(l, &entry[i], 1, &why) == HA_OK) continue;
+        if (!over(l) && !done(l, entry[i], l->process)) error_row(l, entry[i], &why);
+    }
+    if (l->options->processes) ha_child_end(l->child);
+    ha_progress_done(&l->progress);
+    l->groups_done++;
+}
+
+static enum ha_status run_all(struct loop *l, struct ha_why *why)
+{
+    const size_t processes = l->options->processes ? l->options->processes : 1;
+    size_t *entry = calloc(l->plan->entries, sizeof *entry);
+    if (!entry) return ha_why(why, HA_ERROR, "out of memory");
+    for (l->process = 0; l->process < processes; l->process++) l->groups += count_groups(l, entry);
+    ha_progress_start(&l->progress, !l->options->quiet, l->groups);
+    for (l->process = 0; l->process < processes && !over(l); l->process++)
+        for (size_t first = 0, count; first < l->plan->entries && !over(l);) {
+            first = next_group(l, first, entry, &count);
+            if (count) run_group(l, entry, count);
+        }
+    ha_progress_end(&l->progress);
+    free(entry);
+    return HA_OK;
+}
+
+static void note_not_run(struct loop *l)
+{
+    const size_t processes = l->options->processes ? l->options->processes : 1;
+    struct described *d = malloc(sizeof *d);
+    struct ha_why why = { "" };
+    const char *reason = *l->broken.text ? "not run: the results cannot be written"
+                         : ha_stop       ? "not run: interrupted"
+                                         : "not run: --max-time is over";
+    for (l->process = 0; d && l->process < processes; l->process++)
+        for (size_t i = 0; i < l->plan->entries; i++) {
+            if (done(l, i, l->process)) continue;
+            describe(l, i, d);
+            ha_folder_not_run(l->folder, &d->of, reason, &why);
+        }
+    free(d);
+}
+
+/* ---- the run
+ * ---------------------------------------------------------------------------------------------------------- */
+
+static struct ha_results before(void *arg, const struct ha_suite *suite)
+{
+    struct loop *l = arg;
+    return ha_summary_results(&l->summary, suite);
+}
+
+static void forked(void *arg)
+{
+    struct loop *l = arg;
+    ha_folder_forked(l->folder);
+}
+
+static enum ha_status open_child(struct loop *l, struct ha_why *why)
+{
+    const struct ha_child_work work = { .serve = ha_serve,
+                                        .self = &l->serve,
+                                        .limit_ns = CASE_TIME_NS,
+                                        .hear = hear,
+                                        .arg = l,
+                                        .patient = true,
+                                        .main_thread = true };
+    l->serve = (struct ha_serve){
+        .plan = l->plan, .options = l->options, .before = before, .arg = l, .forked = forked
+    };
+    HA_TRY(ha_child_create(&l->child, &work, sizeof *l->order + l->plan->entries * sizeof *l->order->entry, why));
+    l->order = (struct ha_order *)(void *)ha_child_room(l->child).base;
+    return HA_OK;
+}
+
+static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
+{
+    char run_id[64];
+    ha_env_read(&l->env);
+    snprintf(run_id, sizeof run_id, "%.31s.%ld", l->env.date, (long)getpid());
+    const struct ha_folder_options o = { .path = l->options->out_dir,
+                                         .resume = l->options->resume,
+                                         .mode = l->options->measure ? "run" : "check",
+                                         .build = ha_version(),
+                                         .options = l->options->options ? l->options->options : "",
+                                         .run_id = run_id,
+                                         .suites = ha_suites_all,
+                                         .suites_count = ha_suites_count,
+                                         .env = &l->env };
+    return ha_folder_open(&l->folder, &o, why);
+}
+
+static enum ha_exit finish(struct loop *l, struct ha_why *why)
+{
+    struct ha_why wrong = { "" }, closing = { "" };
+    FILE *out = l->options->json ? stderr : stdout;
+    note_not_run(l);
+    const bool right = l->options->json || ha_summary_print(out, &l->summary, &wrong);
+    const struct ha_folder_totals t = ha_folder_totals(l->folder);
+    if (!l->options->json) ha_summary_print_machine(out, &l->env, &l->device);
+    ha_summary_print_totals(out, &t);
+    const enum ha_status closed = ha_folder_close(l->folder, &closing);
+    l->folder = NULL;
+    enum ha_exit code = ha_summary_exit(&t, right, why);
+    if (!right) ha_why(why, HA_FAIL, "%s", wrong.text);
+    if (!*l->broken.text && closed != HA_OK) l->broken = closing;
+    if (!*l->broken.text) return code;
+    ha_why(why, HA_ERROR, "%s", l->broken.text);
+    return code == HA_EXIT_WRONG ? code : HA_EXIT_ENVIRONMENT;
+}
+
+static enum ha_exit run(struct loop *l, struct ha_why *why)
+{
+    enum ha_exit code = open_folder(l, why);
+    if (code != HA_EXIT_OK) return code;
+    l->summary = (struct ha_summary){ .plan = l->plan, .folder = l->folder, .measured = l->options->measure };
+    if (open_child(l, why) != HA_OK || run_all(l, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    ha_child_end(l->child);
+    return finish(l, why);
+}
+
+enum ha_exit ha_run(const struct ha_plan *plan, const struct ha_run_options *options, struct ha_why *why)
+{
+    struct loop *l = calloc(1, sizeof *l);
+    if (!l) {
+        ha_why(why, HA_ERROR, "out of memory");
+        return HA_EXIT_ENVIRONMENT;
+    }
+    l->plan = plan;
+    l->options = options;
+    l->begin_ns = ha_now_ns();
+    const enum ha_exit code = run(l, why);
+    ha_child_destroy(l->child);
+    if (l->folder) ha_folder_close(l->folder, NULL);
+    ha_summary_free(&l->summary);
+    free(l);
+    return code;
+}

@@ -1,0 +1,29 @@
+#ifndef HA_ENGINE_LOOP_H
+#define HA_ENGINE_LOOP_H
+
+/* Runs a plan. The process that holds the files runs no case: a child does (serve.h), and passes rows up. Where it
+ * crashes, hangs, ends or is killed, the case has its ERROR row, and a fresh child goes on with the next one. */
+
+#include "harness/api/exit.h"
+#include "harness/engine/plan.h"
+
+struct ha_run_options {
+    bool measure;          /* run; else check */
+    const char *out_dir;   /* NULL: no files */
+    bool resume;           /* go on in out_dir */
+    bool json;             /* stdout: rows as JSON lines, and nothing else */
+    bool quiet;            /* no progress */
+    uint64_t max_time_ns;  /* of the whole run; 0: none */
+    uint64_t case_time_ns; /* of one case, after which it is taken for hung; 0: ten minutes */
+    size_t processes;      /* each case in so many fresh processes, in turns; 0: all cases in one */
+    uint64_t seed;
+    const char *dump_dir, *exec;
+    bool exhaustive;
+    const char *options; /* what a resumed run must have in common, for people to read */
+};
+
+/* Prints tables, what is wrong and why, and, as the last line, the totals. why says what is behind any other exit code
+ * than HA_EXIT_OK. */
+enum ha_exit ha_run(const struct ha_plan *plan, const struct ha_run_options *options, struct ha_why *why);
+
+#endif

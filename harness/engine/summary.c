@@ -1,0 +1,186 @@
+#include "harness/engine/summary.h"
+
+#include "harness/base/stop.h"
+#include "harness/base/text.h"
+#include "harness/base/version.h"
+#include "harness/base/why.h"
+#include "harness/report/field.h"
+#include "harness/report/verdict.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROCESSES_MAX = 4096, SAID_MAX = 40 };
+
+/* ---- rows
+ * ------------------------------------------------------------------------------------------------------------ */
+
+void ha_summary_free(struct ha_summary *s)
+{
+    for (size_t i = 0; i < s->sections; i++) free(s->section[i].entry);
+    free(s->section);
+    free(s->entry);
+    s->section = NULL;
+    s->entry = NULL;
+    s->sections = 0;
+}
+
+static double first_figure(const struct ha_suite *suite, const void *row)
+{
+    for (size_t f = 0; f < suite->fields; f++)
+        if (ha_field_figure(&suite->field[f], row)) return ha_field_value(&suite->field[f], row);
+    return (double)NAN;
+}
+
+/* the row that stands for a case, NULL: none */
+static const void *row_of(const struct ha_summary *s, const struct ha_plan_entry *e)
+{
+    const void *row[PROCESSES_MAX];
+    size_t count = 0;
+    for (size_t p = 0; p < PROCESSES_MAX; p++) {
+        const struct ha_folder_entry *found = ha_folder_find(s->folder, e->id, p);
+        if (!found) break;
+        if (ha_result_in(found->row)->verdict != HA_PASS) return found->row;
+        row[count++] = found->row;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const double x = first_figure(e->suite, row[i]);
+        size_t below = 0;
+        for (size_t j = 0; j < count; j++) {
+            const double y = first_figure(e->suite, row[j]);
+            below += y < x || (j < i && !(y > x));
+        }
+        if (below == (count - 1) / 2) return row[i];
+    }
+    return count ? row[0] : NULL;
+}
+
+struct ha_results ha_summary_results(struct ha_summary *s, const struct ha_suite *suite)
+{
+    const struct ha_plan *plan = s->plan;
+    ha_summary_free(s);
+    s->entry = calloc(plan->entries + 1, sizeof *s->entry);
+    s->section = calloc(plan->sections + 1, sizeof *s->section);
+    size_t *place = calloc(plan->entries + 1, sizeof *place), entries = 0;
+    for (size_t i = 0; s->entry && place && i < plan->entries; i++) {
+        const struct ha_plan_entry *e = &plan->entry[i];
+        if (e->suite != suite) continue;
+        place[i] = entries;
+        s->entry[entries++] = (struct ha_entry){ e->point, row_of(s, e), e->id };
+    }
+    for (size_t i = 0; s->section && place && i < plan->sections; i++) {
+        const struct ha_plan_section *from = &plan->section[i];
+        if (from->suite != suite || !from->of.count) continue;
+        struct ha_section *to = &s->section[s->sections];
+        *to = from->of;
+        to->entry = calloc(from->of.count, sizeof *to->entry);
+        if (!to->entry) break;
+        for (size_t k = 0; k < from->of.count; k++) to->entry[k] = place[from->of.entry[k]];
+        s->sections++;
+    }
+    free(place);
+    return (struct ha_results){ s->entry, entries, s->section, s->sections, s->measured };
+}
+
+/* ---- tables and reasons
+ * ------------------------------------------------------------------------------------------------ */
+
+static bool same_reason(const struct ha_entry *a, const struct ha_entry *b)
+{
+    return b->row && ha_result_in(a->row)->verdict == ha_result_in(b->row)->verdict
+           && !strcmp(ha_result_in(a->row)->reason, ha_result_in(b->row)->reason);
+}
+
+static void print_wrong(FILE *out, const struct ha_results *r, bool measured)
+{
+    size_t said = 0, more = 0;
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct ha_entry *e = &r->entry[i];
+        const enum ha_verdict v = e->row ? ha_result_in(e->row)->verdict : HA_NOT_RUN;
+        if (v != HA_VERDICT_FAIL && v != HA_VERDICT_ERROR) continue;
+        if (++said > SAID_MAX) {
+            more++;
+            continue;
+        }
+        fprintf(out, "\n%s: ", ha_verdict_name(v));
+        ha_text_print(out, e->id);
+        fputs("\n    ", out);
+        ha_text_print(out, ha_result_in(e->row)->reason);
+        fprintf(out, "\n    habench %s '", measured ? "run" : "check");
+        ha_text_print(out, e->id);
+        fputs("'\n", out);
+    }
+    if (more) fprintf(out, "\nand %zu more\n", more);
+}
+
+/* reasons that go for several cases are said once */
+static void print_skipped(FILE *out, const struct ha_results *r)
+{
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct ha_entry *e = &r->entry[i];
+        const enum ha_verdict v = e->row ? ha_result_in(e->row)->verdict : HA_NOT_RUN;
+        size_t before = 0, count = 0;
+        if (v != HA_VERDICT_WAIVED && v != HA_UNCHECKED) continue;
+        while (before < i && !same_reason(e, &r->entry[before])) before++;
+        if (before < i) continue;
+        for (size_t j = i; j < r->entries; j++) count += same_reason(e, &r->entry[j]);
+        fprintf(out, "\n%s: %zu x ", ha_verdict_name(v), count);
+        ha_text_print(out, ha_result_in(e->row)->reason);
+        fputc('\n', out);
+    }
+}
+
+bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
+{
+    bool right = true;
+    for (size_t i = 0; i < s->plan->entries; i++) {
+        const struct ha_suite *suite = s->plan->entry[i].suite;
+        bool before = false;
+        for (size_t j = 0; j < i && !before; j++) before = s->plan->entry[j].suite == suite;
+        if (before) continue;
+        const struct ha_results r = ha_summary_results(s, suite);
+        if (suite->print) suite->print(out, &r);
+        print_wrong(out, &r, s->measured && suite->measure);
+        print_skipped(out, &r);
+        if (suite->conclude) right &= suite->conclude(out, &r, why);
+    }
+    return right;
+}
+
+void ha_summary_print_machine(FILE *out, const struct ha_env *env, const struct ha_env_device *d)
+{
+    fputc('\n', out);
+    ha_env_print_machine(out, env, ha_version());
+    if (*d->asked) ha_env_print_device(out, d);
+}
+
+/* ---- totals
+ * -------------------------------------------------------------------------------------------------------------- */
+
+void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t)
+{
+    fprintf(out, "%zu passed, %zu failed, %zu skipped\n", t->passed, t->failed + t->errors,
+            t->waived + t->unchecked + t->not_run);
+}
+
+enum ha_exit ha_summary_exit(const struct ha_folder_totals *t, bool right, struct ha_why *why)
+{
+    const size_t all = t->passed + t->failed + t->errors + t->waived + t->unchecked + t->not_run;
+    if (t->failed || !right) {
+        ha_why(why, HA_FAIL, "%zu of %zu are wrong", t->failed, all);
+        return HA_EXIT_WRONG;
+    }
+    if (t->errors) {
+        ha_why(why, HA_ERROR, "%zu of %zu could not be judged", t->errors, all);
+        return HA_EXIT_ENVIRONMENT;
+    }
+    if (t->not_run) {
+        ha_why(why, HA_ERROR, "%s: %zu of %zu cases were not run", ha_stop ? "interrupted" : "--max-time is over",
+               t->not_run, all);
+        return HA_EXIT_MISSING;
+    }
+    if (t->passed) return HA_EXIT_OK;
+    ha_why(why, HA_WAIVED, t->unchecked ? "nothing was checked" : "everything was waived");
+    return HA_EXIT_WAIVED;
+}
