@@ -30,6 +30,7 @@ struct ha_case {
     enum ha_load_kind load;
     struct ha_shape shape;
     uint64_t seed;
+    size_t isa;                     /* 0: the best of this CPU; i: table i - 1 of the registry */
     size_t threads;              /* of the CPU side; 0: the cores that the device leaves free */
     double param[HA_PARAMS_MAX]; /* of the variant, in its order */
 };

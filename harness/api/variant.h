@@ -29,6 +29,7 @@ struct ha_param {
     const char *name;
     double value, min, max; /* default and range */
     const char *doc;
+    bool whole; /* without a fraction */
 };
 
 struct ha_context {

@@ -159,7 +159,8 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     if (a) return !strcmp(a->values, "*") ? every_word(w, point, i, key, 0) : go_on(w, point, i, key, a->values, 0);
     const char *value = ha_key_standard(point, key, standard);
     if (value && !strcmp(value, "*")) return every_word(w, point, i, key, 0);
-    return go_on(w, point, i, key, value && *value ? value : NULL, 0);
+    return go_on(w, point, i, key, key->standard ? value : NULL,
+                 0); /* others are at their default since ha_point_clear */
 }
 
 enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,

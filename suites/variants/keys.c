@@ -1,83 +1,85 @@
 #include "suites/variants/keys.h"
 
-#include "harness/base/why.h"
 #include "harness/base/registry.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "harness/base/words.h"
+#include "harness/engine/plan.h"
+#include "harness/engine/point.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* size_t members and the uint64_t seed are read through one pair of functions */
+/* size_t members and the uint64_t seed are read by one kind of key */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "a 64-bit host");
 
-static size_t *field(struct ha_case *c, const struct ha_key *key)
-{
-    return (size_t *)(void *)((char *)c + key->offset);
-}
+/* ---- variants and their params ---------------------------------------------------------------------------------- */
 
-/* decimal digits up to the end or to `stop`; *end is where they end */
-static enum ha_status parse_whole(const struct ha_key *key, const char *text, char stop, uint64_t *out,
-                                  const char **end, struct ha_why *why)
+static const char *variant_word(size_t i) { return i < ha_variants_count ? ha_variants_all[i]->name : NULL; }
+
+static enum ha_status set_variant(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    uint64_t x = 0;
-    const char *p = text;
-    for (; *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(x, 10u, &x) || __builtin_add_overflow(x, (uint64_t)(*p - '0'), &x))
-            return ha_why(why, HA_ERROR, "%s: '%.80s' is too large", key->name, text);
-    if (p == text || (*p && *p != stop))
-        return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number", key->name, text);
-    const bool file_says = key->from_file && x == 0;
-    if (!file_says && x < key->min)
-        return ha_why(why, HA_ERROR, "%s: %" PRIu64 " is below %" PRIu64, key->name, x, key->min);
-    if (x > key->max) return ha_why(why, HA_ERROR, "%s: %" PRIu64 " is above %" PRIu64, key->name, x, key->max);
-    *out = x;
-    *end = p;
+    const char *names[64] = { NULL };
+    struct ha_case *c = point;
+    const struct ha_variant *v = ha_variant_find(value);
+    for (size_t i = 0; i < ha_variants_count && i < 63; i++) names[i] = variant_word(i);
+    if (!v) return ha_unknown(why, key->name, value, names);
+    memset(c->variant, 0, sizeof c->variant);
+    snprintf(c->variant, sizeof c->variant, "%s", v->name);
+    for (size_t i = 0; i < HA_PARAMS_MAX; i++) c->param[i] = i < v->params_count ? v->params[i].value : 0;
     return HA_OK;
 }
 
-static enum ha_status set_size(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    uint64_t x = 0;
-    const char *end;
-    const enum ha_status st = parse_whole(key, value, 0, &x, &end, why);
-    if (st == HA_OK) *field(c, key) = x;
-    return st;
-}
-
-static void print_size(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    struct ha_case copy = *c;
-    snprintf(out, HA_VALUE_MAX, "%zu", *field(&copy, key));
-}
-
-/* A name in an id: no blank, no comma, nothing that does not print. */
-static enum ha_status set_name(char *out, size_t size, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    const size_t n = strlen(value);
-    if (n == 0) return ha_why(why, HA_ERROR, "%s: a value is missing", key->name);
-    if (n >= size)
-        return ha_why(why, HA_ERROR, "%s: '%.40s...' is longer than %zu characters", key->name, value, size - 1);
-    for (const char *p = value; *p; p++)
-        if (*p == ',' || *p <= ' ' || *p == 127)
-            return ha_why(why, HA_ERROR, "%s: a blank, a comma or a control character cannot stand in a case's id",
-                          key->name);
-    memset(out, 0, size);
-    memcpy(out, value, n);
-    return HA_OK;
-}
-
-static enum ha_status set_device(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    return set_name(c->device, sizeof c->device, key, value, why);
-}
-
-static void print_device(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
+static void print_variant(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", c->device);
+    snprintf(out, HA_VALUE_MAX, "%s", ((const struct ha_case *)point)->variant);
 }
+
+static void print_family(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    const struct ha_variant *v = ha_variant_find(((const struct ha_case *)point)->variant);
+    (void)key;
+    snprintf(out, HA_VALUE_MAX, "%s", v ? v->family : "");
+}
+
+static const char *param_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    const struct ha_variant *v = ha_variant_find(((const struct ha_case *)point)->variant);
+    const size_t i = (key->offset - offsetof(struct ha_case, param)) / sizeof(double);
+    ha_number_print(v && i < v->params_count ? v->params[i].value : 0, out);
+    return out;
+}
+
+bool ha_case_param(const void *point, size_t i, struct ha_key *out)
+{
+    const struct ha_variant *v = ha_variant_find(((const struct ha_case *)point)->variant);
+    if (!v || i >= v->params_count || i >= HA_PARAMS_MAX) return false;
+    const struct ha_param *p = &v->params[i];
+    *out = (struct ha_key){ .name = p->name,
+                            .value = "",
+                            .doc = p->doc,
+                            .kind = HA_KEY_REAL,
+                            .offset = offsetof(struct ha_case, param) + i * sizeof(double),
+                            .least = p->min,
+                            .most = p->max,
+                            .whole = p->whole,
+                            .standard = param_standard };
+    return true;
+}
+
+const char *ha_case_param_name(size_t i)
+{
+    for (size_t v = 0; v < ha_variants_count; v++) {
+        if (i < ha_variants_all[v]->params_count) return ha_variants_all[v]->params[i].name;
+        i -= ha_variants_all[v]->params_count;
+    }
+    return NULL;
+}
+
+/* ---- what a file or a model says -------------------------------------------------------------------------------- */
 
 const struct ha_dataset *ha_case_dataset(const struct ha_case *c, const char **file)
 {
@@ -92,164 +94,64 @@ static bool reads_file(const struct ha_case *c)
     return d && d->needs_file;
 }
 
-const char *ha_key_default(const struct ha_key *key, const struct ha_case *c, char out[HA_VALUE_MAX])
+/* "0" with a dataset that is read from a file: the file says; else what the model has, if one is named. */
+static const char *shape_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    if (!key->from_file) return key->value;
-    if (reads_file(c)) return "0";
-    if (!c->model) return key->value;
-    struct ha_case like = *c;
-    like.shape.layers = c->model->layers;
-    like.shape.q_heads = c->model->q_heads;
-    like.shape.kv_heads = c->model->kv_heads;
-    like.shape.head_dim = c->model->head_dim;
-    key->print(&like, key, out);
+    struct ha_case like = *(const struct ha_case *)point;
+    if (reads_file(&like)) return "0";
+    if (!like.model) return key->value;
+    like.shape.layers = like.model->layers;
+    like.shape.q_heads = like.model->q_heads;
+    like.shape.kv_heads = like.model->kv_heads;
+    like.shape.head_dim = like.model->head_dim;
+    ha_point_value(&like, key, out);
     return out;
 }
 
-/* Dataset or model is another one: what they say takes the place of what was there. */
-static void set_shape(struct ha_case *c, struct ha_why *why)
+/* A whole number from min to max; 0 also where the file may say. */
+static enum ha_status read_whole(const struct ha_case *c, const struct ha_key *key, const char *text, char stop,
+                                 uint64_t *out, const char **end, struct ha_why *why)
 {
-    char value[HA_VALUE_MAX];
-    for (size_t i = 0; i < HA_KEYS_COUNT; i++)
-        if (ha_keys[i].from_file) ha_keys[i].set(c, &ha_keys[i], ha_key_default(&ha_keys[i], c, value), why);
-}
-
-static enum ha_status set_dataset(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    struct ha_case next = *c;
-    const enum ha_status st = set_name(next.dataset, sizeof next.dataset, key, value, why);
-    if (st != HA_OK) return st;
-
-    const char *file;
-    const struct ha_dataset *d = ha_case_dataset(&next, &file);
-    if (!d) {
-        const char *names[32] = { NULL };
-        for (size_t i = 0; i < ha_datasets_count && i + 1 < sizeof names / sizeof *names; i++)
-            names[i] = ha_datasets_all[i]->name;
-        return ha_unknown(why, "dataset", value, names);
-    }
-    if (d->needs_file && !file)
-        return ha_why(why, HA_ERROR, "dataset: %s/FILE is needed; FILE is %s", d->name, d->needs_file);
-    if (!d->needs_file && strchr(value, '/'))
-        return ha_why(why, HA_ERROR, "dataset: '%.80s': %s takes no file", value, d->name);
-
-    const bool changed = reads_file(c) != reads_file(&next);
-    *c = next;
-    if (changed) set_shape(c, why);
+    if (!ha_whole_parse(text, out, end) || (**end && **end != stop))
+        return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number up to %" PRIu64, key->name, text, key->max);
+    const bool file_says = key->standard && reads_file(c) && *out == 0;
+    if (!file_says && *out < key->min)
+        return ha_why(why, HA_ERROR, "%s: %" PRIu64 " is below %" PRIu64, key->name, *out, key->min);
+    if (*out > key->max) return ha_why(why, HA_ERROR, "%s: %" PRIu64 " is above %" PRIu64, key->name, *out, key->max);
     return HA_OK;
 }
 
-static void print_dataset(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
+static enum ha_status set_layers(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", c->dataset);
-}
-
-static enum ha_status set_model(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    const char *names[HA_MODELS_COUNT + 2] = { "none" };
-    const struct ha_model *model = NULL;
-    for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
-        names[i + 1] = ha_models[i].name;
-        if (!strcmp(value, ha_models[i].name)) model = &ha_models[i];
-    }
-    if (!model && strcmp(value, "none")) return ha_unknown(why, key->name, value, names);
-    const bool changed = c->model != model;
-    c->model = model;
-    if (changed) set_shape(c, why);
-    return HA_OK;
-}
-
-static void print_model(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", c->model ? c->model->name : "none");
-}
-
-static const char *const loads[] = { [HA_LOAD_ATTENTION] = "attention", [HA_LOAD_LAYER] = "layer", NULL };
-
-static enum ha_status set_load(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    for (int i = 0; loads[i]; i++) {
-        if (strcmp(loads[i], value)) continue;
-        c->load = (enum ha_load_kind)i;
-        return HA_OK;
-    }
-    return ha_unknown(why, key->name, value, loads);
-}
-
-static void print_load(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", loads[c->load]);
-}
-
-static bool same_ctx(const struct ha_shape *s)
-{
-    for (size_t b = 1; b < s->batch; b++)
-        if (s->ctx[b] != s->ctx[0]) return false;
-    return true;
-}
-
-/* One length goes for every sequence; several set the batch. */
-static enum ha_status set_ctx(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    size_t ctx[HA_BATCH_MAX] = { 0 }, n = 0;
-    for (const char *p = value;; p++) {
-        uint64_t x = 0;
-        if (n == HA_BATCH_MAX) return ha_why(why, HA_ERROR, "ctx: more than %d lengths", HA_BATCH_MAX);
-        const enum ha_status st = parse_whole(key, p, '+', &x, &p, why);
-        if (st != HA_OK) return st;
-        ctx[n++] = x;
-        if (!*p) break;
-    }
-    if (n > 1) c->shape.batch = n;
-    for (size_t b = 0; b < HA_BATCH_MAX; b++) c->shape.ctx[b] = b >= c->shape.batch ? 0 : ctx[n == 1 ? 0 : b];
-    return HA_OK;
-}
-
-static void print_ctx(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    (void)key;
-    const size_t n = same_ctx(&c->shape) ? 1 : c->shape.batch;
-    size_t used = 0;
-    for (size_t b = 0; b < n; b++)
-        used += (size_t)snprintf(out + used, HA_VALUE_MAX - used, "%s%zu", b ? "+" : "", c->shape.ctx[b]);
-}
-
-/* batch=1 says nothing, so that it stands beside any ctx */
-static enum ha_status set_batch(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
-{
+    struct ha_case *c = point;
     uint64_t x = 0;
     const char *end;
-    const enum ha_status st = parse_whole(key, value, 0, &x, &end, why);
-    if (st != HA_OK) return st;
-    struct ha_shape *s = &c->shape;
-    if (same_ctx(s)) {
-        for (size_t b = 0; b < HA_BATCH_MAX; b++) s->ctx[b] = b < x ? s->ctx[0] : 0;
-        s->batch = x;
-    } else if (x != 1 && x != s->batch) {
-        return ha_why(why, HA_ERROR, "batch: %" PRIu64 ", but ctx has %zu lengths", x, s->batch);
-    }
+    HA_TRY(read_whole(c, key, value, 0, &x, &end, why));
+    c->shape.layers = x;
     return HA_OK;
 }
 
-static void print_batch(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
+static enum ha_status set_head_dim(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%zu", same_ctx(&c->shape) ? c->shape.batch : 1);
+    struct ha_case *c = point;
+    uint64_t x = 0;
+    const char *end;
+    HA_TRY(read_whole(c, key, value, 0, &x, &end, why));
+    if (x % 8 != 0) return ha_why(why, HA_ERROR, "head_dim: %" PRIu64 " is not a multiple of 8", x);
+    c->shape.head_dim = x;
+    c->shape.scale = x ? 1.0f / sqrtf((float)x) : 0.0f;
+    return HA_OK;
 }
 
 /* "32/8", or "32" for as many KV heads */
-static enum ha_status set_heads(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
+static enum ha_status set_heads(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
+    struct ha_case *c = point;
     uint64_t q = 0, kv = 0;
     const char *end;
-    enum ha_status st = parse_whole(key, value, '/', &q, &end, why);
-    if (st != HA_OK) return st;
+    HA_TRY(read_whole(c, key, value, '/', &q, &end, why));
     kv = q;
-    if (*end == '/') st = parse_whole(key, end + 1, 0, &kv, &end, why);
-    if (st != HA_OK) return st;
+    if (*end == '/') HA_TRY(read_whole(c, key, end + 1, 0, &kv, &end, why));
     if (kv == 0 ? q != 0 : q % kv != 0)
         return ha_why(why, HA_ERROR, "heads: %" PRIu64 " query heads are not a multiple of %" PRIu64 " KV heads", q,
                       kv);
@@ -259,75 +161,248 @@ static enum ha_status set_heads(struct ha_case *c, const struct ha_key *key, con
     return HA_OK;
 }
 
-static void print_heads(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
+static void print_heads(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
+    const struct ha_shape *s = &((const struct ha_case *)point)->shape;
     (void)key;
-    if (c->shape.q_heads == 0) snprintf(out, HA_VALUE_MAX, "0");
-    else snprintf(out, HA_VALUE_MAX, "%zu/%zu", c->shape.q_heads, c->shape.kv_heads);
+    if (s->q_heads == 0) snprintf(out, HA_VALUE_MAX, "0");
+    else snprintf(out, HA_VALUE_MAX, "%zu/%zu", s->q_heads, s->kv_heads);
 }
 
-static enum ha_status set_head_dim(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
+/* ---- datasets and models ------------------------------------------------------------------------------------------
+ */
+
+static enum ha_status set_dataset(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    uint64_t x = 0;
-    const char *end;
-    const enum ha_status st = parse_whole(key, value, 0, &x, &end, why);
-    if (st != HA_OK) return st;
-    if (x % 8 != 0) return ha_why(why, HA_ERROR, "head_dim: %" PRIu64 " is not a multiple of 8", x);
-    c->shape.head_dim = x;
-    c->shape.scale = x ? 1.0f / sqrtf((float)x) : 0.0f;
+    struct ha_case next = *(struct ha_case *)point;
+    const struct ha_key name = {
+        .name = key->name, .kind = HA_KEY_NAME, .offset = offsetof(struct ha_case, dataset), .max = sizeof next.dataset
+    };
+    const char *file, *names[32] = { NULL };
+    HA_TRY(ha_point_set(&next, &name, value, why));
+    const struct ha_dataset *d = ha_case_dataset(&next, &file);
+    for (size_t i = 0; i < ha_datasets_count && i < 31; i++) names[i] = ha_datasets_all[i]->name;
+    if (!d) return ha_unknown(why, "dataset", value, names);
+    if (d->needs_file && !file)
+        return ha_why(why, HA_ERROR, "dataset: %s/FILE is needed; FILE is %s", d->name, d->needs_file);
+    if (!d->needs_file && strchr(value, '/'))
+        return ha_why(why, HA_ERROR, "dataset: '%.80s': %s takes no file", value, d->name);
+    *(struct ha_case *)point = next;
     return HA_OK;
 }
 
-static enum ha_status set_dtype(struct ha_case *c, const struct ha_key *key, const char *value, struct ha_why *why)
+static void print_dataset(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     (void)key;
-    const char *names[HA_DTYPE_COUNT + 1] = { NULL };
-    for (int t = 0; t < HA_DTYPE_COUNT; t++) {
-        names[t] = ha_dtype_name((enum ha_dtype)t);
-        if (strcmp(names[t], value)) continue;
-        c->shape.dtype = (enum ha_dtype)t;
+    snprintf(out, HA_VALUE_MAX, "%s", ((const struct ha_case *)point)->dataset);
+}
+
+static const char *model_word(size_t i)
+{
+    return i == 0 ? "none" : i <= HA_MODELS_COUNT ? ha_models[i - 1].name : NULL;
+}
+
+static enum ha_status set_model(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    const char *names[HA_MODELS_COUNT + 2] = { NULL };
+    for (size_t i = 0; (names[i] = model_word(i)); i++) {
+        if (strcmp(names[i], value) != 0) continue;
+        ((struct ha_case *)point)->model = i ? &ha_models[i - 1] : NULL;
         return HA_OK;
     }
-    return ha_unknown(why, "dtype", value, names);
+    return ha_unknown(why, key->name, value, names);
 }
 
-static void print_dtype(const struct ha_case *c, const struct ha_key *key, char out[HA_VALUE_MAX])
+static void print_model(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    const struct ha_model *model = ((const struct ha_case *)point)->model;
+    (void)key;
+    snprintf(out, HA_VALUE_MAX, "%s", model ? model->name : "none");
+}
+
+/* ---- lengths --------------------------------------------------------------------------------------------------------
+ */
+
+static bool same_ctx(const struct ha_shape *s)
+{
+    for (size_t b = 1; b < s->batch; b++)
+        if (s->ctx[b] != s->ctx[0]) return false;
+    return true;
+}
+
+/* One length goes for every sequence; several set the batch. */
+static enum ha_status set_ctx(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    struct ha_shape *s = &((struct ha_case *)point)->shape;
+    size_t ctx[HA_BATCH_MAX] = { 0 }, n = 0;
+    for (const char *p = value;; p++) {
+        uint64_t x = 0;
+        if (n == HA_BATCH_MAX) return ha_why(why, HA_ERROR, "ctx: more than %d lengths", HA_BATCH_MAX);
+        HA_TRY(read_whole(point, key, p, '+', &x, &p, why));
+        ctx[n++] = x;
+        if (!*p) break;
+    }
+    if (n > 1 || !s->batch) s->batch = n;
+    for (size_t b = 0; b < HA_BATCH_MAX; b++) s->ctx[b] = b >= s->batch ? 0 : ctx[n == 1 ? 0 : b];
+    return HA_OK;
+}
+
+static void print_ctx(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    const struct ha_shape *s = &((const struct ha_case *)point)->shape;
+    const size_t n = same_ctx(s) ? 1 : s->batch;
+    size_t used = 0;
+    (void)key;
+    for (size_t b = 0; b < n; b++)
+        used += (size_t)snprintf(out + used, HA_VALUE_MAX - used, "%s%zu", b ? "+" : "", s->ctx[b]);
+}
+
+/* batch=1 says nothing, so that it stands beside any ctx */
+static enum ha_status set_batch(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    struct ha_shape *s = &((struct ha_case *)point)->shape;
+    uint64_t x = 0;
+    const char *end;
+    HA_TRY(read_whole(point, key, value, 0, &x, &end, why));
+    if (same_ctx(s)) {
+        for (size_t b = 0; b < HA_BATCH_MAX; b++) s->ctx[b] = b < x ? s->ctx[0] : 0;
+        s->batch = x;
+    } else if (x != 1 && x != s->batch) {
+        return ha_why(why, HA_ERROR, "batch: %" PRIu64 ", but ctx has %zu lengths", x, s->batch);
+    }
+    return HA_OK;
+}
+
+static void print_batch(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    const struct ha_shape *s = &((const struct ha_case *)point)->shape;
+    (void)key;
+    snprintf(out, HA_VALUE_MAX, "%zu", same_ctx(s) ? s->batch : 1);
+}
+
+/* ---- words
+ * ----------------------------------------------------------------------------------------------------------- */
+
+static const char *dtype_word(size_t i) { return i < HA_DTYPE_COUNT ? ha_dtype_name((enum ha_dtype)i) : NULL; }
+static const char *load_word(size_t i)
+{
+    return i == HA_LOAD_ATTENTION ? "attention" : i == HA_LOAD_LAYER ? "layer" : NULL;
+}
+static const char *isa_word(size_t i)
+{
+    return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
+}
+
+static enum ha_status set_enum(const struct ha_key *key, const char *value, int *out, struct ha_why *why)
+{
+    const char *names[8] = { NULL };
+    for (size_t i = 0; (names[i] = key->word(i)); i++) {
+        if (strcmp(names[i], value) != 0) continue;
+        *out = (int)i;
+        return HA_OK;
+    }
+    return ha_unknown(why, key->name, value, names);
+}
+
+static enum ha_status set_dtype(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    int i = 0;
+    HA_TRY(set_enum(key, value, &i, why));
+    ((struct ha_case *)point)->shape.dtype = (enum ha_dtype)i;
+    return HA_OK;
+}
+
+static void print_dtype(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", ha_dtype_name(c->shape.dtype));
+    snprintf(out, HA_VALUE_MAX, "%s", ha_dtype_name(((const struct ha_case *)point)->shape.dtype));
 }
 
+static enum ha_status set_load(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    int i = 0;
+    HA_TRY(set_enum(key, value, &i, why));
+    ((struct ha_case *)point)->load = (enum ha_load_kind)i;
+    return HA_OK;
+}
+
+static void print_load(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    (void)key;
+    snprintf(out, HA_VALUE_MAX, "%s", load_word(((const struct ha_case *)point)->load));
+}
+
+/* ---- the table
+ * -------------------------------------------------------------------------------------------------------- */
+
 #define AT(member) .offset = offsetof(struct ha_case, member)
-#define SIZE       .set = set_size, .print = print_size
-/* Tokens are numbered in 32 bits (ha_part.token); ha_case_validate adds the new ones. */
+#define OWN(what)  .set = set_##what, .print = print_##what
+/* Tokens are numbered in 32 bits (ha_part.token); ha_case_settle adds the new ones. */
 #define TOKENS_MAX UINT32_MAX
 
-const struct ha_key ha_keys[] = {
-    { "device", "host", "host, cuda, or the path of a plugin (.so)", .set = set_device, .print = print_device },
-    { "dataset", "sinks", "where queries, keys and values come from; trace/FILE reads a trace", .always = true,
-      .set = set_dataset, .print = print_dataset },
-    { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", .set = set_model,
-      .print = print_model },
-    { "load", "attention", "layer: the products of the model's layer run around its attention", .set = set_load,
-      .print = print_load },
-    { "ctx", "4096", "tokens before the first step; lengths joined by + make a batch of them: 1000+3000",
-      .always = true, .max = TOKENS_MAX, .set = set_ctx, .print = print_ctx },
-    { "batch", "1", "sequences of the same ctx", .min = 1, .max = HA_BATCH_MAX, .set = set_batch,
-      .print = print_batch },
-    { "q_len", "1", "query tokens in a step: 1 is decode, more is append", AT(shape.q_len), .min = 1, .max = 65536,
-      SIZE },
-    { "steps", "8", "steps after the context", AT(shape.steps), .min = 1, .max = 1000000, SIZE },
-    { "observed", "16", "last tokens of the context whose queries a variant sees beforehand", AT(shape.observed),
-      .max = TOKENS_MAX, SIZE },
-    { "layers", "2", "layers of the model", .from_file = true, AT(shape.layers), .min = 1, .max = 1024, SIZE },
-    { "heads", "8/2", "query heads / KV heads; one number is both", .from_file = true, .min = 1, .max = 1024,
-      .set = set_heads, .print = print_heads },
-    { "head_dim", "64", "dimension of a head, a multiple of 8", .from_file = true, AT(shape.head_dim), .min = 8,
-      .max = 256, .set = set_head_dim, .print = print_size },
-    { "model_dim", "0", "dimension of a layer's input, where the dataset has one", AT(shape.model_dim), .max = 65536,
-      SIZE },
-    { "dtype", "f16", "of keys and values: f32, f16, bf16", .always = true, .set = set_dtype, .print = print_dtype },
-    { "seed", "1", "of the dataset", AT(seed), .max = UINT64_MAX, SIZE },
-    { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", AT(threads), .max = 1024, SIZE },
+const struct ha_key ha_case_keys[] = {
+    { "variant", "", "habench list variants", HA_KEY_WORD, .word = variant_word, .always = true, OWN(variant) },
+    { "family", "", "of the variant", HA_KEY_FACT, .print = print_family },
+    { "device", "host", "host, cuda, or the path of a plugin (.so)", HA_KEY_NAME, AT(device),
+      .max = sizeof((struct ha_case *)0)->device, .device = true },
+    { "isa", "best", "CPU kernels: habench list kernels", HA_KEY_WORD, AT(isa), .word = isa_word },
+    { "dataset", "sinks", "where queries, keys and values come from; trace/FILE reads a trace", HA_KEY_NAME,
+      .always = true, OWN(dataset) },
+    { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", HA_KEY_WORD,
+      .word = model_word, OWN(model) },
+    { "load", "attention", "layer: the products of the model's layer run around its attention", HA_KEY_WORD,
+      .word = load_word, OWN(load) },
+    { "ctx", "4096", "tokens before the first step; lengths joined by + make a batch of them: 1000+3000", HA_KEY_NUMBER,
+      .always = true, .max = TOKENS_MAX, OWN(ctx) },
+    { "batch", "1", "sequences of the same ctx", HA_KEY_NUMBER, .min = 1, .max = HA_BATCH_MAX, OWN(batch) },
+    { "q_len", "1", "query tokens in a step: 1 is decode, more is append", HA_KEY_NUMBER, AT(shape.q_len), .min = 1,
+      .max = 65536 },
+    { "steps", "8", "steps after the context", HA_KEY_NUMBER, AT(shape.steps), .min = 1, .max = 1000000 },
+    { "observed", "16", "last tokens of the context whose queries a variant sees beforehand", HA_KEY_NUMBER,
+      AT(shape.observed), .max = TOKENS_MAX },
+    { "layers", "2", "layers of the model", HA_KEY_NUMBER, AT(shape.layers), .min = 1, .max = 1024, .set = set_layers,
+      .standard = shape_standard },
+    { "heads", "8/2", "query heads / KV heads; one number is both", HA_KEY_PAIR, .min = 1, .max = 1024, OWN(heads),
+      .standard = shape_standard },
+    { "head_dim", "64", "dimension of a head, a multiple of 8", HA_KEY_NUMBER, AT(shape.head_dim), .min = 8, .max = 256,
+      .set = set_head_dim, .standard = shape_standard },
+    { "model_dim", "0", "dimension of a layer's input, where the dataset has one", HA_KEY_NUMBER, AT(shape.model_dim),
+      .max = 65536 },
+    { "dtype", "f16", "of keys and values", HA_KEY_WORD, .word = dtype_word, .always = true, OWN(dtype) },
+    { "seed", "1", "of the dataset", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX },
+    { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", HA_KEY_NUMBER, AT(threads),
+      .max = 1024 },
 };
-_Static_assert(sizeof ha_keys / sizeof *ha_keys == HA_KEYS_COUNT, "HA_KEYS_COUNT");
+const size_t ha_case_keys_count = sizeof ha_case_keys / sizeof *ha_case_keys;
+
+/* ---- a case
+ * ----------------------------------------------------------------------------------------------------------- */
+
+const char *ha_case_isa(const struct ha_case *c) { return c->isa ? isa_word(c->isa) : NULL; }
+
+enum ha_status ha_case_settle(void *point, struct ha_why *why)
+{
+    const struct ha_case *c = point;
+    const struct ha_shape *s = &c->shape;
+    const struct ha_model *m = c->model;
+    if (!*c->variant) return ha_why(why, HA_ERROR, "which variant? `habench list variants` prints them");
+    if (c->load == HA_LOAD_LAYER && !m)
+        return ha_why(why, HA_ERROR, "load: whose layers? load=layer goes with model=NAME");
+    if (m
+        && ((s->q_heads && (s->q_heads != m->q_heads || s->kv_heads != m->kv_heads))
+            || (s->head_dim && s->head_dim != m->head_dim)))
+        return ha_why(why, HA_ERROR, "model: %s has heads %zu/%zu of %zu, not %zu/%zu of %zu", m->name, m->q_heads,
+                      m->kv_heads, m->head_dim, s->q_heads, s->kv_heads, s->head_dim);
+    const uint64_t new_tokens = (uint64_t)s->q_len * s->steps; /* < 2^37 by the limits of the keys */
+    for (size_t b = 0; b < s->batch; b++)
+        if (s->ctx[b] + new_tokens > UINT32_MAX)
+            return ha_why(why, HA_ERROR, "ctx: %zu and %" PRIu64 " new tokens (q_len * steps) are more than %" PRIu32,
+                          s->ctx[b], new_tokens, UINT32_MAX);
+    return HA_OK;
+}
+
+enum ha_status ha_case_parse(const char *id, struct ha_case *out, struct ha_why *why)
+{
+    const struct ha_suite *suite;
+    return ha_id_parse(id, &suite, out, sizeof *out, why);
+}
