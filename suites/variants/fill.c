@@ -141,7 +141,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
                    const struct ha_ceilings *ceilings, double slowest_arm_ns)
 {
     const struct ha_session *s = b->session;
-    double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->usage.windows);
+    double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->traced_steps);
     bool trusted = b->perturb <= perturb_most && b->dropped == 0;
 
     row->step_ns = b->step_ns;

@@ -100,17 +100,50 @@ static enum ha_status use_workload(struct ha_machine *m, const struct ha_case *c
     return ha_workload_open(&m->workload, c, why);
 }
 
+size_t ha_session_slots(size_t steps) { return steps <= 2 * HA_STEPS_KEPT ? steps : 2 * HA_STEPS_KEPT + 1; }
+
+size_t ha_session_slot(size_t steps, size_t step)
+{
+    if (steps <= 2 * HA_STEPS_KEPT || step < HA_STEPS_KEPT) return step;
+    return step + HA_STEPS_KEPT < steps ? 2 * HA_STEPS_KEPT : step + 2 * HA_STEPS_KEPT - steps;
+}
+
 static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
 {
-    size_t layers = s->workload->shape.layers;
+    size_t layers = s->workload->shape.layers, steps = s->workload->shape.steps;
 
     HA_TRY(ha_device_arena_create(&s->arena, s->api, s->device, why));
     s->io = ha_workload_io(s->workload);
-    s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
-    s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
+    s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, steps * layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
+    s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, ha_session_slots(steps) * layers * s->io.out_bytes,
+                             HA_TAG_SCRATCH, why);
     s->host_in = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
     s->host_out = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
-    return s->in && s->out && s->host_in && s->host_out ? HA_OK : HA_ERROR;
+    s->ended_ns = ha_device_alloc(s->arena, HA_MEM_PINNED, steps * sizeof *s->ended_ns, HA_TAG_SCRATCH, why);
+    return s->in && s->out && s->host_in && s->host_out && s->ended_ns ? HA_OK : HA_ERROR;
+}
+
+static enum ha_status upload_inputs(struct ha_session *s, struct ha_why *why)
+{
+    size_t layers = s->workload->shape.layers, bytes = layers * s->io.in_bytes;
+    enum ha_status status = HA_OK;
+
+    for (size_t step = 0; step < s->workload->shape.steps && status == HA_OK; step++) {
+        ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
+        status = s->api->copy(s->stream, s->in + step * bytes, s->host_in, bytes, HA_H2D);
+        if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    }
+    if (status == HA_OK) return HA_OK;
+    const char *failure = s->api->failure(s->device);
+    return ha_why(why, HA_ERROR, "device %s during the upload of inputs: %s", s->api->name, failure ? failure : "");
+}
+
+/* A host function delays what a real device has queued behind it, so there it runs on a stream beside. */
+static enum ha_status make_marks(struct ha_session *s, struct ha_why *why)
+{
+    if (s->info.compute_threads > 0 || !s->api->host_fn) return HA_OK;
+    HA_TRY(s->api->stream_create(s->device, "marks", &s->marks, why));
+    return s->api->event_create(s->device, &s->marked, why);
 }
 
 /* A device that computes on the host keeps one core: CPU threads on all of them would time how the
@@ -160,6 +193,8 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
     HA_TRY(make_buffers(s, why));
+    HA_TRY(make_marks(s, why));
+    HA_TRY(upload_inputs(s, why));
     return c->load == HA_LOAD_LAYER
                ? ha_load_create(&s->load, c->model, &s->workload->shape, s->api, s->stream, s->arena, why)
                : HA_OK;
@@ -180,6 +215,8 @@ void ha_session_close(struct ha_session *s)
     struct ha_machine *m = s->machine;
 
     if (s->stream) s->api->stream_destroy(s->stream);
+    if (s->marks) s->api->stream_destroy(s->marks);
+    if (s->marked) s->api->event_destroy(s->marked);
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);

@@ -38,10 +38,20 @@ struct ha_session {
     struct ha_stream *stream;
     struct ha_device_arena *arena;     /* the buffers below */
     struct ha_io io;                   /* of one layer */
-    unsigned char *in, *out;           /* device: [layers][in_bytes], [layers][out_bytes] */
-    unsigned char *host_in, *host_out; /* pinned, the same */
+    unsigned char *in;                 /* device: [steps][layers][in_bytes], uploaded when the session opens */
+    unsigned char *out;                /* device: [slots][layers][out_bytes], see ha_session_slot */
+    unsigned char *host_in, *host_out; /* pinned, of one step: [layers][in_bytes], [layers][out_bytes] */
     struct ha_load load;               /* what runs around the attention of each layer */
+    struct ha_stream *marks;           /* where ends of steps are stamped; NULL: on the main stream itself */
+    struct ha_event *marked;
+    uint64_t *ended_ns; /* [steps], of the last pass that ran as a whole; see ha_pass_run */
 };
+
+/* The first and the last so many steps have output buffers of their own, so that a pass can be looked at afterwards;
+ * all others share one. */
+enum { HA_STEPS_KEPT = 2 };
+size_t ha_session_slots(size_t steps);
+size_t ha_session_slot(size_t steps, size_t step);
 
 /* HA_WAIVED where the machine or the variant cannot do it, HA_ERROR where it does not fit. mutant: NULL, or
  * the planted defect. On failure the session is closed. */
@@ -61,22 +71,31 @@ struct ha_pass {
     struct ha_instance *instance;
     struct ha_context context; /* what create was given; stays for the pass */
     bool checks;
-    struct ha_interval window;   /* W of the last step */
-    struct ha_meter_count moved; /* by the last step, and by background work since the one before */
+    struct ha_interval window;   /* ha_pass_step: that step. ha_pass_run: from the second step's begin (of a single
+                                  * step: its own) until the last one's output is complete */
+    struct ha_interval last;     /* ha_pass_run: the last step */
+    size_t steps;                /* in the window */
+    struct ha_meter_count moved; /* by the step or the steps, and by background work since the call before */
 };
 
-/* create and prefill. checks: guards, poison and a recorded selection. */
+/* create and prefill; all outputs are poisoned. checks: guards, poison and a recorded selection. */
 enum ha_status ha_pass_begin(struct ha_pass *pass, struct ha_session *session, const struct ha_variant *variant,
                              const double *param, bool checks, struct ha_why *why);
-/* One step of all layers: inputs up (not timed), the variant's attends, until its stream is done. With checks
- * the outputs are poisoned before, downloaded after, and the arena's guards are verified. */
+/* One step of all layers by itself, until its stream is done. With checks host_in has its inputs, the outputs are
+ * poisoned before, downloaded after, and the arena's guards are verified. */
 enum ha_status ha_pass_step(struct ha_pass *pass, size_t step, struct ha_why *why);
-/* the outputs of the last step to host_out */
-enum ha_status ha_pass_download(struct ha_pass *pass, struct ha_why *why);
+/* All steps, one right after the other: nothing is uploaded, downloaded or awaited between them unless the variant
+ * does it. session->ended_ns[i]: when the output of step i was complete, where that can be stamped without disturbing
+ * what is measured (a device in host memory; elsewhere the first step, and with `each` all), else when its last
+ * operation had been submitted; of the last step always the former. */
+enum ha_status ha_pass_run(struct ha_pass *pass, bool each, struct ha_why *why);
+/* The outputs of a step that this pass has run to host_out: of one that has a buffer of its own, or the latest. */
+enum ha_status ha_pass_download(struct ha_pass *pass, size_t step, struct ha_why *why);
 /* Ends what create began, good or bad. */
 enum ha_status ha_pass_end(struct ha_pass *pass, struct ha_why *why);
 
-const float *ha_session_q(const struct ha_session *session, size_t layer); /* host side of the last step's */
+/* host side of the last step that ran with checks; outputs: that was downloaded */
+const float *ha_session_q(const struct ha_session *session, size_t layer);
 const float *ha_session_o(const struct ha_session *session, size_t layer);
 const float *ha_session_lse(const struct ha_session *session, size_t layer);
 

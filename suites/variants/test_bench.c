@@ -26,24 +26,40 @@ static void warm_up_ends_where_the_trend_ends(void **state)
 
     (void)state;
     for (int i = 0; i < 40; i++) x[i] = i < 20 ? 2000 - 50 * i : 1000 + i % 2;
-    assert_false(ha_bench_settled(x, 7));
-    assert_false(ha_bench_settled(x, 15)); /* still falling 5% a sample */
-    assert_false(ha_bench_settled(x, 22));
-    assert_true(ha_bench_settled(x, 32));
+    assert_false(ha_bench_settled(x + 20, 3));
+    assert_false(ha_bench_settled(x, 15)); /* still falling 5% a pass */
+    assert_false(ha_bench_settled(x, 21));
+    assert_true(ha_bench_settled(x, 24));
 }
 
-static void precise_needs_thirty_and_one_percent(void **state)
+static void precise_needs_passes_steps_and_one_percent(void **state)
 {
     double x[200];
 
     (void)state;
     for (int i = 0; i < 200; i++) x[i] = 1000 + i % 5;
-    assert_false(ha_bench_precise(x, 29));
-    assert_true(ha_bench_precise(x, 30));
+    assert_false(ha_bench_precise(x, 9, 7));
+    assert_true(ha_bench_precise(x, 10, 7));
+    assert_false(ha_bench_precise(x, 29, 1));
+    assert_true(ha_bench_precise(x, 30, 1));
     for (int i = 0; i < 200; i++) x[i] = i % 2 ? 1000 : 1500;
-    assert_false(ha_bench_precise(x, 200));
+    assert_false(ha_bench_precise(x, 200, 7));
     x[0] = (double)NAN;
-    assert_false(ha_bench_precise(x, 200));
+    assert_false(ha_bench_precise(x, 200, 7));
+}
+
+/* Of a few passes the range would pass for an interval: of one, +-0%. */
+static void few_passes_have_no_interval(void **state)
+{
+    const double x[6] = { 4, 1, 5, 9, 2, 6 };
+    double lo, hi;
+
+    (void)state;
+    ha_bench_interval(x, 5, &lo, &hi);
+    assert_true(isnan(lo) && isnan(hi));
+    ha_bench_interval(x, 6, &lo, &hi);
+    assert_near(lo, 1, 0);
+    assert_near(hi, 9, 0);
 }
 
 /* ---- floors -------------------------------------------------------------------------------- */
@@ -199,6 +215,12 @@ static void memory_is_counted(void **state)
     (void)state;
     assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row + 15000 * row);
     assert_int_equal(need.variant_bytes, 4 * 15008 * row);
+    /* 4 steps of 4 layers of 2 sequences: q and what is appended; o and LSE of each; the expected ones as doubles, with
+     * bounds */
+    assert_int_equal(need.device_io_bytes, 4 * 8 * (32 * 128 * 4 + row) + 4 * 8 * 32 * 129 * 4);
+    assert_int_equal(need.host_io_bytes, 8 * (32 * 128 * 4 + row) + 8 * 32 * 129 * 4 + 4 * 8 * 32 * 129 * 16);
+    s.steps = 1000; /* inputs grow with the steps, outputs that are kept do not */
+    assert_int_equal(ha_memory_estimate(&s).device_io_bytes, 1000 * 8 * (32 * 128 * 4 + row) + 5 * 8 * 32 * 129 * 4);
     s = large((size_t)1 << 33); /* does not wrap */
     assert_true(ha_memory_estimate(&s).variant_bytes > UINT64_C(1) << 47);
 }
@@ -308,7 +330,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warm_up_ends_where_the_trend_ends),
-        cmocka_unit_test(precise_needs_thirty_and_one_percent),
+        cmocka_unit_test(precise_needs_passes_steps_and_one_percent),
+        cmocka_unit_test(few_passes_have_no_interval),
         cmocka_unit_test(the_floor_is_the_slowest_part),
         cmocka_unit_test(ratios_of_a_disturbed_trace_are_left_empty),
         cmocka_unit_test(arms_are_those_of_the_same_workload_and_family),
