@@ -5,11 +5,13 @@
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
+#include "suites/variants/memory.h"
 #include "harness/base/try.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6 };
@@ -29,6 +31,7 @@ struct state {
     struct ha_usage *usage;             /* [usages], one for each traced pass */
     size_t usages, usages_capacity;
     size_t blocks;
+    struct ha_pass kept[2]; /* of the variant, of the companion; where they can be rewound they serve all passes */
     uint64_t deadline_ns;
     bool measuring; /* the warm-up is over */
 };
@@ -206,18 +209,42 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     return arm == UNTRACED ? compare(s, p, why) : HA_OK;
 }
 
+static enum ha_status let_go(struct ha_pass *p, struct ha_why *why) { return p->session ? ha_pass_end(p, why) : HA_OK; }
+
+/* Whether there is room for a second instance beside one that is kept. */
+static bool room_for(const struct ha_session *s, const struct ha_variant *variant)
+{
+    struct ha_device_info info;
+
+    s->api->info(s->device, &info);
+    return ha_memory_check(&s->workload->shape, true, info.compute_threads > 0, !strcmp(variant->name, "resident"),
+                           ha_memory_available(), info.memory_free_bytes, NULL)
+           == HA_OK;
+}
+
+/* The instance of an arm, on the context as it was: made, or rewound from its last pass. */
+static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, struct ha_why *why)
+{
+    struct ha_bench *b = s->bench;
+    const struct ha_variant *variant = arm == FULL ? b->full : b->session->variant;
+    struct ha_pass *other = &s->kept[arm != FULL];
+
+    *p = &s->kept[arm == FULL];
+    if ((*p)->instance) return ha_pass_rewind(*p, why);
+    if (other->instance && !room_for(b->session, variant)) HA_TRY(let_go(other, why));
+    return ha_pass_begin(*p, b->session, variant, arm == FULL ? b->full_param : b->session->param, false, why);
+}
+
 static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
-    struct ha_session *session = b->session;
     struct ha_why last = { "" };
-    struct ha_pass p;
+    struct ha_pass *p;
 
-    HA_TRY(ha_pass_begin(&p, session, arm == FULL ? b->full : session->variant,
-                         arm == FULL ? b->full_param : session->param, false, why));
-    enum ha_status status = steps(s, arm, &p, why);
-    if (status == HA_OK && arm == UNTRACED && p.variant->counters) p.variant->counters(p.instance, &b->counters);
-    enum ha_status ended = ha_pass_end(&p, &last);
+    HA_TRY(ready(s, arm, &p, why));
+    enum ha_status status = steps(s, arm, p, why);
+    if (status == HA_OK && arm == UNTRACED && p->variant->counters) p->variant->counters(p->instance, &b->counters);
+    enum ha_status ended = p->variant->rewind && status == HA_OK ? ha_pass_settle(p, &last) : let_go(p, &last);
     if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
     s->blocks++;
     return status;
@@ -277,6 +304,11 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
         b->perturb = ha_median(t->x, t->count) / b->step_ns - 1;
         if (b->full) b->full_ns = ha_median(f->x, f->count);
         status = ha_usage_medians(s.usage, s.usages, ha_pool_threads(b->session->pool), &b->ratios, why);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct ha_why last = { "" };
+        enum ha_status ended = let_go(&s.kept[i], &last);
+        if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
     }
     for (int arm = 0; arm < ARMS; arm++) free(s.series[arm].x);
     free(s.warmup.x);

@@ -178,16 +178,32 @@ enum ha_status ha_pass_run(struct ha_pass *p, bool each, struct ha_why *why)
     return HA_OK;
 }
 
+enum ha_status ha_pass_settle(struct ha_pass *p, struct ha_why *why)
+{
+    struct ha_session *s = p->session;
+    enum ha_status status = HA_OK;
+
+    if (p->variant->drain) status = explain(s, p->variant->drain(p->instance, why), "drain", why);
+    enum ha_status synced = s->api->stream_sync(s->stream);
+    if (status == HA_OK) status = explain(s, synced, "the end", why);
+    return status == HA_OK && p->checks ? ha_arena_check(p->arena, why) : status;
+}
+
+enum ha_status ha_pass_rewind(struct ha_pass *p, struct ha_why *why)
+{
+    HA_TRY(explain(p->session, p->variant->rewind(p->instance, why), "rewind", why));
+    HA_TRY(poison(p->session, 0, ha_session_slots(step_count(p)), why));
+    ha_meter_take();
+    return HA_OK;
+}
+
 enum ha_status ha_pass_end(struct ha_pass *p, struct ha_why *why)
 {
     struct ha_session *s = p->session;
     enum ha_status status = HA_OK;
 
     if (p->instance) {
-        if (p->variant->drain) status = explain(s, p->variant->drain(p->instance, why), "drain", why);
-        enum ha_status synced = s->api->stream_sync(s->stream);
-        if (status == HA_OK) status = explain(s, synced, "the end", why);
-        if (status == HA_OK && p->checks) status = ha_arena_check(p->arena, why);
+        status = ha_pass_settle(p, why);
         p->variant->destroy(p->instance);
     }
     ha_device_arena_destroy(p->device_arena);

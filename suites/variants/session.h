@@ -91,6 +91,10 @@ enum ha_status ha_pass_step(struct ha_pass *pass, size_t step, struct ha_why *wh
 enum ha_status ha_pass_run(struct ha_pass *pass, bool each, struct ha_why *why);
 /* The outputs of a step that this pass has run to host_out: of one that has a buffer of its own, or the latest. */
 enum ha_status ha_pass_download(struct ha_pass *pass, size_t step, struct ha_why *why);
+/* After the steps: the background is over, and with checks guards are verified. */
+enum ha_status ha_pass_settle(struct ha_pass *pass, struct ha_why *why);
+/* After that, where the variant can: back to what begin made, ready for another pass over the same context. */
+enum ha_status ha_pass_rewind(struct ha_pass *pass, struct ha_why *why);
 /* Ends what create began, good or bad. */
 enum ha_status ha_pass_end(struct ha_pass *pass, struct ha_why *why);
 
