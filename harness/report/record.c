@@ -32,564 +32,122 @@ static const struct field {
 } fields[] = {
 #define NUM(name, unit, files, doc) { #name, unit, NUMBER, offsetof(struct ha_row, name), files, doc },
 #define TXT(name, files, doc)       { #name, "", TEXT, offsetof(struct ha_row, name), files, doc },
-    NUM(schema_version, "", ALL, "of this table") TXT(run_id, ALL, "when the run began (UTC) and its process") TXT(
-        case_id, ALL, "what `habench run` takes back") NUM(process, "", ALL,
-                                                           "processes that wrote to this folder before (--resume)")
-        NUM(block, "", S, "pass: one instance from create to its last step") NUM(
-            iter, "", S,
-            "step within the pass") NUM(step, "", A,
-                                        "") NUM(layer, "", A,
-                                                "") TXT(role, S,
-                                                        "measure, warmup, traced, or full: the resident companion")
-            TXT(suite, C | Y, "as named on the command line") TXT(family, C | Y, "") TXT(variant, ALL, "") TXT(
-                params, C | Y,
-                "the variant's options that differ from their defaults") TXT(contract, C | Y,
-                                                                             "exact, bounded, statistical; unchecked: "
-                                                                             "a bracketing arm whose output is not "
-                                                                             "attention") TXT(device, C | Y,
-                                                                                              "as asked for")
-                TXT(device_kind, ALL,
-                    "host, null, cuda, emulated or plugin; host, emulated: stand-ins in host memory, their times are "
-                    "this host's") TXT(device_name, C, "as the device says") TXT(isa, C | Y, "CPU kernel table")
-                    NUM(layers, "", C | Y, "") NUM(batch, "", C | Y, "") NUM(q_len, "tokens", C | Y, "")
-                        TXT(ctx_len, C | Y, "tokens before the first step; lengths of a batch joined by +") NUM(
-                            q_heads, "", C | Y, "") NUM(kv_heads, "", C | Y, "") NUM(head_dim, "", C | Y,
-                                                                                     "") TXT(kv_dtype, C | Y, "")
-                            TXT(acc_dtype, C, "what sums are kept in") TXT(dataset, C | Y, "") NUM(seed, "", C, "") NUM(
-                                threads, "", C | Y, "of the CPU side") NUM(numa_node, "", C,
-                                                                           "that the process is held to; empty: not "
-                                                                           "held, or "
-                                                                           "only "
-                                                                           "one") TXT(host_mem, C,
-                                                                                      "transparent huge pages: always, "
-                                                                                      "madvise, "
-                                                                                      "never") TXT(verdict,
-                                                                                                   C | Y, "pass, fail, waived, error")
-                                TXT(reason, C, "of anything but pass") NUM(question, "", C, "that failed: 1 arithmetic, 2 definition") NUM(
-                                    err_over_bound,
-                                    "",
-                                    C | A | Y,
-                                    "largest error / bound over all "
-                                    "elements, at most 1; binary64 "
-                                    "reference") NUM(rel_l2, "", C | A | Y,
-                                                     "against full "
-                                                     "attention; "
-                                                     "binary64 "
-                                                     "reference") NUM(rel_l2_head_max, "", C | A,
-                                                                      "the same by head, divided by the largest head "
-                                                                      "norm")
-                                    NUM(mass_min, "", C | A | Y,
-                                        "least full-attention mass on the "
-                                        "keys used") NUM(mass_mean, "", C | A | Y,
-                                                         "") NUM(cert_slack, "", C | A,
-                                                                 "observed "
-                                                                 "deviation / "
-                                                                 "certificate, "
-                                                                 "at "
-                                                                 "most 1") NUM(recall, "", C | A | Y,
-                                                                               "share of the true top-k among the k "
-                                                                               "keys used")
-                                        NUM(keys_mean, "tokens", C | A, "keys used by a query head") NUM(
-                                            step_ns, "ns", C | S | Y,
-                                            "first operation submitted to output "
-                                            "complete, untraced, "
-                                            "CLOCK_MONOTONIC_RAW; median, or the "
-                                            "sample") NUM(step_lo_ns, "ns", C | Y,
-                                                          "95% interval of the "
-                                                          "median, order "
-                                                          "statistics") NUM(step_hi_ns, "ns", C | Y, "")
-                                            NUM(layer_ns, "ns", C, "step_ns / layers") NUM(samples, "", C | Y, "steps behind the median") NUM(
-                                                warmup_samples,
-                                                "",
-                                                C,
-                                                "steps before the slope test "
-                                                "was "
-                                                "met, and first steps after "
-                                                "a "
-                                                "prefill")
-                                                NUM(warm, "", C, "1: the slope test was met before the time was up") NUM(
-                                                    vs_full, "", C | Y,
-                                                    "step_ns / full_step_ns") NUM(full_step_ns, "ns", C,
-                                                                                  "the same of `resident` over the "
-                                                                                  "same "
-                                                                                  "data in this run")
-                                                    NUM(context_switches, "", C | S,
-                                                        "involuntary, of "
-                                                        "the process "
-                                                        "during the "
-                                                        "step; their sum "
-                                                        "over "
-                                                        "the samples; "
-                                                        "getrusage") NUM(page_faults, "", C | S,
-                                                                         "minor and major, the same way")
-                                                        NUM(gpu_kernel_idle, "", C | Y, "1 - |K| / W; spans") NUM(
-                                                            gpu_idle, "",
-                                                            C | Y,
-                                                            "1 - |K u C| / W; spans") NUM(cpu_idle, "", C | Y,
-                                                                                          "1 - compute time of the "
-                                                                                          "pool / (threads x W); "
-                                                                                          "stamped inside the "
-                                                                                          "parallel "
-                                                                                          "regions") NUM(overlap, "", C | Y,
-                                                                                                         "|P n (K "
-                                                                                                         "u C)| / "
-                                                                                                         "min(|P|, "
-                                                                                                         "|K u "
-                                                                                                         "C|); "
-                                                                                                         "spans") NUM(overlap_eff,
-                                                                                                                      "",
-                                                                                                                      C,
-                                                                                                                      "slowest "
-                                                                                                                      "arm run "
-                                                                                                                      "alone / "
-                                                                                                                      "step, "
-                                                                                                                      "at most "
-                                                                                                                      "1; "
-                                                                                                                      "needs "
-                                                                                                                      "the "
-                                                                                                                      "family'"
-                                                                                                                      "s "
-                                                                                                                      "*_only "
-                                                                                                                      "arms of "
-                                                                                                                      "the "
-                                                                                                                      "same "
-                                                                                                                      "shape "
-                                                                                                                      "earlier "
-                                                                                                                      "in the "
-                                                                                                                      "run") NUM(perturb,
-                                                                                                                                 "",
-                                                                                                                                 C,
-                                                                                                                                 "traced / untraced - 1; above 0.05 the "
-                                                                                                                                 "span "
-                                                                                                                                 "ratios are empty")
-                                                            NUM(spans_dropped, "", C,
-                                                                "lost by what "
-                                                                "stamps them, or "
-                                                                "for want of "
-                                                                "memory; above 0 "
-                                                                "the span ratios "
-                                                                "are empty") TXT(source, C,
-                                                                                 "what the device's spans are "
-                                                                                 "stamped by: "
-                                                                                 "CUPTI, "
-                                                                                 "CUDA events (within so many "
-                                                                                 "us), the "
-                                                                                 "device "
-                                                                                 "itself")
-                                                                NUM(h2d_bytes, "bytes", C | Y,
-                                                                    "of a step over the "
-                                                                    "link, "
-                                                                    "counted at "
-                                                                    "every copy") NUM(d2h_bytes, "bytes", C | Y, "")
-                                                                    NUM(zero_copy_bytes, "bytes", C,
-                                                                        "of a step, read "
-                                                                        "by kernels from "
-                                                                        "mapped "
-                                                                        "memory; the "
-                                                                        "device's own "
-                                                                        "count") NUM(h2d_link_GBps, "10^9 bytes/s",
-                                                                                     C | Y,
-                                                                                     "bytes / time in which such "
-                                                                                     "copies "
-                                                                                     "ran; "
-                                                                                     "spans")
-                                                                        NUM(d2h_link_GBps, "10^9 bytes/s", C, "") NUM(
-                                                                            h2d_eff_GBps, "10^9 bytes/s", C,
-                                                                            "h2d_bytes / "
-                                                                            "step_ns") NUM(d2h_eff_GBps, "10^9 bytes/s",
-                                                                                           C, "")
-                                                                            NUM(link_share, "", C,
-                                                                                "h2d_link_GBps / "
-                                                                                "the "
-                                                                                "ceiling probed "
-                                                                                "in "
-                                                                                "this run, the "
-                                                                                "best "
-                                                                                "reading")
-                                                                                NUM(floor_ns, "ns", C,
-                                                                                    "slow"
-                                                                                    "est "
-                                                                                    "of "
-                                                                                    "byte"
-                                                                                    "s / "
-                                                                                    "prob"
-                                                                                    "ed "
-                                                                                    "ceil"
-                                                                                    "ing:"
-                                                                                    " key"
-                                                                                    "s "
-                                                                                    "and "
-                                                                                    "valu"
-                                                                                    "es "
-                                                                                    "(and"
-                                                                                    " wei"
-                                                                                    "ghts"
-                                                                                    ", "
-                                                                                    "with"
-                                                                                    " loa"
-                                                                                    "d="
-                                                                                    "laye"
-                                                                                    "r) "
-                                                                                    "read"
-                                                                                    " by "
-                                                                                    "each"
-                                                                                    " sid"
-                                                                                    "e "
-                                                                                    "at "
-                                                                                    "leas"
-                                                                                    "t "
-                                                                                    "once"
-                                                                                    ", "
-                                                                                    "copi"
-                                                                                    "es "
-                                                                                    "each"
-                                                                                    " way"
-                                                                                    "; "
-                                                                                    "empt"
-                                                                                    "y "
-                                                                                    "wher"
-                                                                                    "e "
-                                                                                    "they"
-                                                                                    " fit"
-                                                                                    " int"
-                                                                                    "o "
-                                                                                    "the "
-                                                                                    "cach"
-                                                                                    "e") NUM(floor_ratio, "", C | Y,
-                                                                                             "flo"
-                                                                                             "or_"
-                                                                                             "ns "
-                                                                                             "/ "
-                                                                                             "ste"
-                                                                                             "p_"
-                                                                                             "ns;"
-                                                                                             " ab"
-                                                                                             "ove"
-                                                                                             " 1:"
-                                                                                             " th"
-                                                                                             "e "
-                                                                                             "pro"
-                                                                                             "be "
-                                                                                             "was"
-                                                                                             " di"
-                                                                                             "stu"
-                                                                                             "rbe"
-                                                                                             "d") NUM(kv_gpu_bytes,
-                                                                                                      "bytes", C | Y,
-                                                                                                      "K and V on "
-                                                                                                      "the device, "
-                                                                                                      "peak, "
-                                                                                                      "counted by "
-                                                                                                      "the arenas")
-                                                                                    NUM(kv_cpu_bytes, "bytes", C | Y,
-                                                                                        "the same in "
-                                                                                        "host memory")
-                                                                                        NUM(meta_gpu_bytes, "bytes", C,
-                                                                                            "what "
-                                                                                            "the "
-                                                                                            "variant"
-                                                                                            " keeps "
-                                                                                            "beside "
-                                                                                            "K and "
-                                                                                            "V") NUM(meta_cpu_bytes,
-                                                                                                     "bytes", C,
-                                                                                                     "") NUM(hit_ratio,
-                                                                                                             "",
-                                                                                                             C,
-                                                                                                             "the "
-                                                                                                             "variant'"
-                                                                                                             "s "
-                                                                                                             "own "
-                                                                                                             "count, "
-                                                                                                             "as are "
-                                                                                                             "the "
-                                                                                                             "next")
-                                                                                            NUM(cpu_ratio, "", C, "") NUM(
-                                                                                                recalls, "",
-                                                                                                C, "") NUM(select_ns,
-                                                                                                           "ns",
-                                                                                                           C, "of a step")
-                                                                                                NUM(manage_ns,
-                                                                                                    "n"
-                                                                                                    "s",
-                                                                                                    C,
-                                                                                                    "o"
-                                                                                                    "f"
-                                                                                                    " "
-                                                                                                    "a"
-                                                                                                    " "
-                                                                                                    "s"
-                                                                                                    "t"
-                                                                                                    "e"
-                                                                                                    "p"
-                                                                                                    ","
-                                                                                                    " "
-                                                                                                    "o"
-                                                                                                    "f"
-                                                                                                    "f"
-                                                                                                    " "
-                                                                                                    "t"
-                                                                                                    "h"
-                                                                                                    "e"
-                                                                                                    " "
-                                                                                                    "c"
-                                                                                                    "r"
-                                                                                                    "i"
-                                                                                                    "t"
-                                                                                                    "i"
-                                                                                                    "c"
-                                                                                                    "a"
-                                                                                                    "l"
-                                                                                                    " "
-                                                                                                    "p"
-                                                                                                    "a"
-                                                                                                    "t"
-                                                                                                    "h") NUM(cpu_tokens,
-                                                                                                             "tokens",
-                                                                                                             C,
-                                                                                                             "k"
-                                                                                                             "e"
-                                                                                                             "y"
-                                                                                                             "s"
-                                                                                                             " "
-                                                                                                             "r"
-                                                                                                             "e"
-                                                                                                             "a"
-                                                                                                             "d"
-                                                                                                             " "
-                                                                                                             "b"
-                                                                                                             "y"
-                                                                                                             " "
-                                                                                                             "t"
-                                                                                                             "h"
-                                                                                                             "e"
-                                                                                                             " "
-                                                                                                             "C"
-                                                                                                             "P"
-                                                                                                             "U"
-                                                                                                             " "
-                                                                                                             "s"
-                                                                                                             "i"
-                                                                                                             "d"
-                                                                                                             "e"
-                                                                                                             ","
-                                                                                                             " "
-                                                                                                             "p"
-                                                                                                             "e"
-                                                                                                             "r"
-                                                                                                             " "
-                                                                                                             "q"
-                                                                                                             "u"
-                                                                                                             "e"
-                                                                                                             "r"
-                                                                                                             "y"
-                                                                                                             " "
-                                                                                                             "h"
-                                                                                                             "e"
-                                                                                                             "a"
-                                                                                                             "d"
-                                                                                                             " "
-                                                                                                             "a"
-                                                                                                             "n"
-                                                                                                             "d"
-                                                                                                             " "
-                                                                                                             "s"
-                                                                                                             "t"
-                                                                                                             "e"
-                                                                                                             "p") TXT(load, C | Y,
-                                                                                                                      "attention; "
-                                                                                                                      "layer: "
-                                                                                                                      "with the "
-                                                                                                                      "products "
-                                                                                                                      "of each "
-                                                                                                                      "layer "
-                                                                                                                      "around it, "
-                                                                                                                      "in "
-                                                                                                                      "every time "
-                                                                                                                      "of "
-                                                                                                                      "this row")
-                                                                                                    TXT(model, C | Y,
-                                                                                                        "whose"
-                                                                                                        " shap"
-                                                                                                        "e it "
-                                                                                                        "is; "
-                                                                                                        "empty"
-                                                                                                        ": "
-                                                                                                        "none "
-                                                                                                        "was "
-                                                                                                        "name"
-                                                                                                        "d") NUM(sm_clock_MHz,
-                                                                                                                 "MHz",
-                                                                                                                 C,
-                                                                                                                 "of "
-                                                                                                                 "the "
-                                                                                                                 "devic"
-                                                                                                                 "e's "
-                                                                                                                 "meter"
-                                                                                                                 "s, "
-                                                                                                                 "as "
-                                                                                                                 "are "
-                                                                                                                 "the "
-                                                                                                                 "next:"
-                                                                                                                 " "
-                                                                                                                 "read "
-                                                                                                                 "right"
-                                                                                                                 " "
-                                                                                                                 "after"
-                                                                                                                 " the "
-                                                                                                                 "last "
-                                                                                                                 "timed"
-                                                                                                                 " "
-                                                                                                                 "step "
-                                                                                                                 "of "
-                                                                                                                 "each "
-                                                                                                                 "untra"
-                                                                                                                 "ced "
-                                                                                                                 "pass;"
-                                                                                                                 " the "
-                                                                                                                 "leas"
-                                                                                                                 "t") NUM(memory_clock_MHz,
-                                                                                                                          "M"
-                                                                                                                          "H"
-                                                                                                                          "z",
-                                                                                                                          C,
-                                                                                                                          "t"
-                                                                                                                          "h"
-                                                                                                                          "e"
-                                                                                                                          " "
-                                                                                                                          "l"
-                                                                                                                          "e"
-                                                                                                                          "a"
-                                                                                                                          "s"
-                                                                                                                          "t")
-                                                                                                        NUM(temperature_C,
-                                                                                                            "C", C,
-                                                                                                            "t"
-                                                                                                            "h"
-                                                                                                            "e"
-                                                                                                            " "
-                                                                                                            "m"
-                                                                                                            "o"
-                                                                                                            "s"
-                                                                                                            "t") NUM(power_W,
-                                                                                                                     "W", C,
-                                                                                                                     "m"
-                                                                                                                     "e"
-                                                                                                                     "a"
-                                                                                                                     "n"
-                                                                                                                     " "
-                                                                                                                     "o"
-                                                                                                                     "f"
-                                                                                                                     " "
-                                                                                                                     "t"
-                                                                                                                     "h"
-                                                                                                                     "o"
-                                                                                                                     "s"
-                                                                                                                     "e"
-                                                                                                                     " "
-                                                                                                                     "r"
-                                                                                                                     "e"
-                                                                                                                     "a"
-                                                                                                                     "d"
-                                                                                                                     "i"
-                                                                                                                     "n"
-                                                                                                                     "g"
-                                                                                                                     "s")
-                                                                                                            NUM(energy_step_J,
-                                                                                                                "J", C,
-                                                                                                                "of an "
-                                                                                                                "untrac"
-                                                                                                                "ed "
-                                                                                                                "pass "
-                                                                                                                "/ its "
-                                                                                                                "steps,"
-                                                                                                                " uploa"
-                                                                                                                "ds "
-                                                                                                                "betwee"
-                                                                                                                "n "
-                                                                                                                "them "
-                                                                                                                "includ"
-                                                                                                                "ed; "
-                                                                                                                "empty "
-                                                                                                                "unless"
-                                                                                                                " the "
-                                                                                                                "counte"
-                                                                                                                "r "
-                                                                                                                "moved "
-                                                                                                                "in "
-                                                                                                                "every "
-                                                                                                                "pass")
-                                                                                                                NUM(link_gen,
-                                                                                                                    "",
-                                                                                                                    C,
-                                                                                                                    "PC"
-                                                                                                                    "Ie"
-                                                                                                                    " g"
-                                                                                                                    "en"
-                                                                                                                    "er"
-                                                                                                                    "at"
-                                                                                                                    "io"
-                                                                                                                    "n,"
-                                                                                                                    " u"
-                                                                                                                    "nd"
-                                                                                                                    "er"
-                                                                                                                    " l"
-                                                                                                                    "oa"
-                                                                                                                    "d;"
-                                                                                                                    " t"
-                                                                                                                    "he"
-                                                                                                                    " l"
-                                                                                                                    "ea"
-                                                                                                                    "s"
-                                                                                                                    "t") NUM(link_width,
-                                                                                                                             "l"
-                                                                                                                             "a"
-                                                                                                                             "n"
-                                                                                                                             "e"
-                                                                                                                             "s",
-                                                                                                                             C,
-                                                                                                                             "t"
-                                                                                                                             "h"
-                                                                                                                             "e"
-                                                                                                                             " "
-                                                                                                                             "l"
-                                                                                                                             "e"
-                                                                                                                             "a"
-                                                                                                                             "s"
-                                                                                                                             "t")
-                                                                                                                    TXT(throttle,
-                                                                                                                        C | Y,
-                                                                                                                        "wh"
-                                                                                                                        "y "
-                                                                                                                        "cl"
-                                                                                                                        "oc"
-                                                                                                                        "ks"
-                                                                                                                        " w"
-                                                                                                                        "er"
-                                                                                                                        "e "
-                                                                                                                        "he"
-                                                                                                                        "ld"
-                                                                                                                        " "
-                                                                                                                        "do"
-                                                                                                                        "wn"
-                                                                                                                        " "
-                                                                                                                        "at"
-                                                                                                                        " "
-                                                                                                                        "an"
-                                                                                                                        "y "
-                                                                                                                        "of"
-                                                                                                                        " "
-                                                                                                                        "th"
-                                                                                                                        "os"
-                                                                                                                        "e "
-                                                                                                                        "re"
-                                                                                                                        "ad"
-                                                                                                                        "in"
-                                                                                                                        "gs"
-                                                                                                                        "; "
-                                                                                                                        "no"
-                                                                                                                        "n"
-                                                                                                                        "e")
+    /* clang-format off */
+    NUM(schema_version, "", ALL, "of this table")
+    TXT(run_id, ALL, "when the run began (UTC) and its process")
+    TXT(case_id, ALL, "what `habench run` takes back")
+    NUM(process, "", ALL, "processes that wrote to this folder before (--resume)")
+    NUM(block, "", S, "pass: one run over the context from the first step to the last")
+    NUM(iter, "", S, "step within the pass, of role step; empty: the whole pass")
+    NUM(step, "", A, "")
+    NUM(layer, "", A, "")
+    TXT(role, S,
+        "of a pass: measure, warmup, traced, or full: the resident companion; step: a single step of a "
+        "measured pass")
+    TXT(suite, C | Y, "as named on the command line")
+    TXT(family, C | Y, "")
+    TXT(variant, ALL, "")
+    TXT(params, C | Y, "the variant's options that differ from their defaults")
+    TXT(contract, C | Y, "exact, bounded, statistical; unchecked: a bracketing arm whose output is not attention")
+    TXT(device, C | Y, "as asked for")
+    TXT(device_kind, ALL,
+        "host, null, cuda, emulated or plugin; host, emulated: stand-ins in host memory, their times are this"
+        " host's")
+    TXT(device_name, C, "as the device says")
+    TXT(isa, C | Y, "CPU kernel table")
+    NUM(layers, "", C | Y, "")
+    NUM(batch, "", C | Y, "")
+    NUM(q_len, "tokens", C | Y, "")
+    TXT(ctx_len, C | Y, "tokens before the first step; lengths of a batch joined by +")
+    NUM(q_heads, "", C | Y, "")
+    NUM(kv_heads, "", C | Y, "")
+    NUM(head_dim, "", C | Y, "")
+    TXT(kv_dtype, C | Y, "")
+    TXT(acc_dtype, C, "what sums are kept in")
+    TXT(dataset, C | Y, "")
+    NUM(seed, "", C, "")
+    NUM(threads, "", C | Y, "of the CPU side")
+    NUM(numa_node, "", C, "that the process is held to; empty: not held, or only one")
+    TXT(host_mem, C, "transparent huge pages: always, madvise, never")
+    TXT(verdict, C | Y, "pass, fail, waived, error")
+    TXT(reason, C, "of anything but pass")
+    NUM(question, "", C, "that failed: 1 arithmetic, 2 definition")
+    NUM(err_over_bound, "", C | A | Y, "largest error / bound over all elements, at most 1; binary64 reference")
+    NUM(rel_l2, "", C | A | Y, "against full attention; binary64 reference")
+    NUM(rel_l2_head_max, "", C | A, "the same by head, divided by the largest head norm")
+    NUM(mass_min, "", C | A | Y, "least full-attention mass on the keys used")
+    NUM(mass_mean, "", C | A | Y, "")
+    NUM(cert_slack, "", C | A, "observed deviation / certificate, at most 1")
+    NUM(recall, "", C | A | Y, "share of the true top-k among the k keys used")
+    NUM(keys_mean, "tokens", C | A, "keys used by a query head")
+    NUM(step_ns, "ns", C | S | Y,
+        "steps follow one another: from the second step's begin to the last one's end over their number, "
+        "untraced, CLOCK_MONOTONIC_RAW; median of passes, or the pass. Of a single step (role step): from the"
+        " end of the step before to its own, as the device completed it where it is in host memory, else as "
+        "the host had submitted it")
+    NUM(step_lo_ns, "ns", C | Y, "95% interval of the median, order statistics; empty of fewer than 6 passes")
+    NUM(step_hi_ns, "ns", C | Y, "")
+    NUM(layer_ns, "ns", C, "step_ns / layers")
+    NUM(samples, "", C | Y, "passes behind the median")
+    NUM(warmup_samples, "", C, "passes before the slope test was met")
+    NUM(warm, "", C, "1: the slope test was met before the time was up")
+    NUM(vs_full, "", C | Y, "step_ns / full_step_ns")
+    NUM(full_step_ns, "ns", C, "the same of `resident` over the same data in this run")
+    NUM(context_switches, "", C | S,
+        "involuntary, of the process during a pass, its first step included; their sum over the passes; "
+        "getrusage")
+    NUM(page_faults, "", C | S, "minor and major, the same way")
+    NUM(gpu_kernel_idle, "", C | Y, "1 - |K| / W, W from the second step of a traced pass to its last; spans")
+    NUM(gpu_idle, "", C | Y, "1 - |K u C| / W; spans")
+    NUM(cpu_idle, "", C | Y, "1 - compute time of the pool / (threads x W); stamped inside the parallel regions")
+    NUM(overlap, "", C | Y, "|P n (K u C)| / min(|P|, |K u C|); spans")
+    NUM(overlap_eff, "", C,
+        "slowest arm run alone / step, at most 1; needs the family's *_only arms of the same shape earlier in"
+        " the run")
+    NUM(perturb, "", C,
+        "traced / untraced - 1; beyond 0.05 either way the span ratios are those of other steps than were "
+        "timed, and marked ~ in the table")
+    NUM(spans_dropped, "", C, "lost by what stamps them, or for want of memory; above 0 the span ratios are empty")
+    TXT(source, C, "what the device's spans are stamped by: CUPTI, CUDA events (within so many us), the device itself")
+    NUM(h2d_bytes, "bytes", C | Y, "of a step over the link, counted at every copy")
+    NUM(d2h_bytes, "bytes", C | Y, "")
+    NUM(zero_copy_bytes, "bytes", C, "of a step, read by kernels from mapped memory; the device's own count")
+    NUM(h2d_link_GBps, "10^9 bytes/s", C | Y, "bytes / time in which such copies ran; spans")
+    NUM(d2h_link_GBps, "10^9 bytes/s", C, "")
+    NUM(h2d_eff_GBps, "10^9 bytes/s", C, "h2d_bytes / step_ns")
+    NUM(d2h_eff_GBps, "10^9 bytes/s", C, "")
+    NUM(link_share, "", C, "h2d_link_GBps / the ceiling probed in this run, the best reading")
+    NUM(floor_ns, "ns", C,
+        "slowest of bytes / probed ceiling: keys and values (and weights, with load=layer) read by each side "
+        "at least once, copies each way; empty where they are not more than the caches hold that this process"
+        " has a share of")
+    NUM(floor_ratio, "", C | Y, "floor_ns / step_ns; above 1: the probe was disturbed")
+    NUM(kv_gpu_bytes, "bytes", C | Y, "K and V on the device, peak, counted by the arenas")
+    NUM(kv_cpu_bytes, "bytes", C | Y, "the same in host memory")
+    NUM(meta_gpu_bytes, "bytes", C, "what the variant keeps beside K and V")
+    NUM(meta_cpu_bytes, "bytes", C, "")
+    NUM(hit_ratio, "", C, "the variant's own count, as are the next")
+    NUM(cpu_ratio, "", C, "")
+    NUM(recalls, "", C, "")
+    NUM(select_ns, "ns", C, "of a step")
+    NUM(manage_ns, "ns", C, "of a step, off the critical path")
+    NUM(cpu_tokens, "tokens", C, "keys read by the CPU side, per query head and step")
+    TXT(load, C | Y, "attention; layer: with the products of each layer around it, in every time of this row")
+    TXT(model, C | Y, "whose shape it is; empty: none was named")
+    NUM(sm_clock_MHz, "MHz", C,
+        "of the device's meters, as are the next: read right after the last timed step of each untraced pass;"
+        " the least")
+    NUM(memory_clock_MHz, "MHz", C, "the least")
+    NUM(temperature_C, "C", C, "the most")
+    NUM(power_W, "W", C, "mean of those readings")
+    NUM(energy_step_J, "J", C, "of an untraced pass / its steps; empty unless the counter moved in every pass")
+    NUM(link_gen, "", C, "PCIe generation, under load; the least")
+    NUM(link_width, "lanes", C, "the least")
+    TXT(throttle, C | Y, "why clocks were held down at any of those readings; none")
+    TXT(disturbed, C | Y,
+        "what else used the cores while passes were measured: load, steal, throttled, shared (a core was at "
+        "half its speed); empty: nothing was seen")
+/* clang-format on */
 #undef NUM
 #undef TXT
 };

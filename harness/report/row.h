@@ -46,6 +46,7 @@ struct ha_row {
     /* the device's meters */
     double sm_clock_MHz, memory_clock_MHz, temperature_C, power_W, energy_step_J, link_gen, link_width;
     char throttle[96];
+    char disturbed[48];
 };
 
 /* everything empty */

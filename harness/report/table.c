@@ -34,17 +34,28 @@ static void mass_min(const struct ha_row *r, char *out) { number(out, "%.4f", r-
 static void recall(const struct ha_row *r, char *out) { number(out, "%.4f", r->recall); }
 static void certificate(const struct ha_row *r, char *out) { number(out, "%.3f", r->cert_slack); }
 static void keys(const struct ha_row *r, char *out) { number(out, "%.1f", r->keys_mean); }
-static void step(const struct ha_row *r, char *out) { number(out, "%.4g", r->step_ns / 1e6); }
+/* what the trace says where it took much longer or shorter than what was timed */
+static bool perturbed(const struct ha_row *r) { return fabs(r->perturb) > 0.05; }
+static void marked(const struct ha_row *r, const char *format, double x, char *out)
+{
+    number(out, format, x);
+    if (perturbed(r) && !isnan(x)) strcat(out, "~");
+}
+static void step(const struct ha_row *r, char *out)
+{
+    number(out, "%.4g", r->step_ns / 1e6);
+    if (*r->disturbed) strcat(out, "!");
+}
 static void spread(const struct ha_row *r, char *out)
 {
     number(out, "%.1f", 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns);
 }
 static void full(const struct ha_row *r, char *out) { number(out, "%.2f", r->vs_full); }
-static void device_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->gpu_idle); }
-static void cpu_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->cpu_idle); }
-static void overlap(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->overlap); }
+static void device_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->gpu_idle, out); }
+static void cpu_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->cpu_idle, out); }
+static void overlap(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->overlap, out); }
 static void moved(const struct ha_row *r, char *out) { number(out, "%.4g", (r->h2d_bytes + r->d2h_bytes) / 1e6); }
-static void rate(const struct ha_row *r, char *out) { number(out, "%.2f", r->h2d_link_GBps); }
+static void rate(const struct ha_row *r, char *out) { marked(r, "%.2f", r->h2d_link_GBps, out); }
 static void floor_ratio(const struct ha_row *r, char *out) { number(out, "%.2f", r->floor_ratio); }
 
 enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3 };
@@ -136,9 +147,30 @@ static void print_reasons(FILE *out, const struct ha_row *rows, size_t count)
     }
 }
 
+/* What ~ and ! in the table mean, where there are any. */
+static void print_marks(FILE *out, const struct ha_row *rows, size_t count)
+{
+    size_t traces = 0, disturbed = 0;
+    char causes[CELL] = "";
+
+    for (size_t i = 0; i < count; i++) {
+        traces += perturbed(&rows[i]);
+        if (!*rows[i].disturbed) continue;
+        disturbed++;
+        if (!strstr(causes, rows[i].disturbed) && strlen(causes) + strlen(rows[i].disturbed) + 3 < sizeof causes)
+            strcat(strcat(causes, *causes ? "; " : ""), rows[i].disturbed);
+    }
+    if (traces)
+        fprintf(out, "\n~ of %zu: tracing made the steps more than 5%% longer or shorter (column perturb)\n", traces);
+    if (disturbed)
+        fprintf(out, "\n! of %zu: the machine did something else meanwhile, see column disturbed (%s)\n", disturbed,
+                causes);
+}
+
 void ha_table_print(FILE *out, const struct ha_row *rows, size_t count, bool bench)
 {
     print_groups(out, rows, count, bench ? IN_BENCH : IN_CHECK);
+    if (bench) print_marks(out, rows, count);
     print_reasons(out, rows, count);
 }
 

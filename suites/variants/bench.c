@@ -5,6 +5,7 @@
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
+#include "harness/measure/speed.h"
 #include "suites/variants/memory.h"
 #include "harness/base/try.h"
 
@@ -15,7 +16,7 @@
 #include <sys/resource.h>
 
 enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6 };
-static const double trend_most = 0.05, interval_most = 0.01;
+static const double trend_most = 0.05, interval_most = 0.01, speed_least = 0.85;
 
 enum arm { UNTRACED, TRACED, FULL };
 enum { ARMS = 3 };
@@ -33,7 +34,9 @@ struct state {
     size_t blocks;
     struct ha_pass kept[2]; /* of the variant, of the companion; where they can be rewound they serve all passes */
     uint64_t deadline_ns;
-    bool measuring; /* the warm-up is over */
+    bool measuring;                   /* the warm-up is over */
+    double best[HA_POOL_THREADS_MAX]; /* see harness/measure/speed.h */
+    size_t looks, slow;               /* around untraced passes; of these, that found a core slow */
 };
 
 static enum ha_status push(struct series *s, double x, struct ha_why *why)
@@ -176,6 +179,15 @@ static enum ha_status evaluate(struct state *s, struct ha_interval window, struc
     return ha_timeline_measure(s->bench->timeline, window, &s->bench->usage, why);
 }
 
+/* Before the measurement only for what a core does at best. */
+static void look(struct state *s)
+{
+    const bool is_slow = ha_speed_least(s->bench->session->pool, s->best) < speed_least;
+
+    s->looks += s->measuring;
+    s->slow += s->measuring && is_slow;
+}
+
 static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
@@ -184,6 +196,7 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     struct rusage before, after;
     uint64_t lost_before = 0;
 
+    if (arm != TRACED) look(s);
     if (arm == TRACED) {
         ha_timeline_clear(b->timeline);
         lost_before = spans_lost(b);
@@ -194,6 +207,7 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     enum ha_status status = ha_pass_run(p, arm == TRACED, why);
     getrusage(RUSAGE_SELF, &after);
     if (metered) ha_condition_end(&b->condition, b->session->api, b->session->device, count);
+    if (metered) look(s);
     if (arm == TRACED) {
         trace(b, false);
         b->dropped += ha_timeline_dropped(b->timeline) + (size_t)(spans_lost(b) - lost_before);
@@ -264,16 +278,20 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
     uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4;
+    struct ha_core_counts before, after;
 
     do {
         HA_TRY(pass(s, UNTRACED, why));
         b->warm = ha_bench_settled(s->warmup.x, s->warmup.count);
     } while (!b->warm && ha_now_ns() < warm_until_ns);
     s->measuring = true; /* where b->warm is false the row says so */
+    ha_core_counts_read("", &before);
     do
         for (int arm = 0; arm < ARMS; arm++)
             if (arm != FULL || b->full) HA_TRY(pass(s, (enum arm)arm, why));
     while (!enough(s));
+    ha_core_counts_read("", &after);
+    ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
     return HA_OK;
 }
 
@@ -292,7 +310,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->moved = (struct ha_meter_count){ 0 };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
     b->condition = ha_condition_none();
-    b->source[0] = 0;
+    b->source[0] = b->disturbed[0] = 0;
     b->timeline = NULL;
     status = ha_timeline_create(&b->timeline, why);
     if (status == HA_OK) status = passes(&s, why);

@@ -6,6 +6,7 @@
 
 #include "suites/variants/check.h"
 #include "harness/measure/condition.h"
+#include "harness/measure/disturbed.h"
 #include "harness/measure/timeline.h"
 
 /* A pass (role warmup, measure, traced or full): the mean of its steps but the first; or a single step (role step) of
@@ -38,12 +39,13 @@ struct ha_bench {
     struct ha_ratios ratios;     /* medians over them */
     struct ha_meter_count moved; /* over moved_steps steps */
     size_t moved_steps;
-    struct ha_counters counters;   /* of the last untraced pass, over its steps */
-    struct ha_timeline *timeline;  /* of the last traced pass, for trace.json */
-    struct ha_interval traced;     /* its last step */
-    size_t dropped;                /* spans, by the timeline and by the device */
-    char source[32];               /* of the device's spans */
-    struct ha_condition condition; /* over the untraced passes that count */
+    struct ha_counters counters;      /* of the last untraced pass, over its steps */
+    struct ha_timeline *timeline;     /* of the last traced pass, for trace.json */
+    struct ha_interval traced;        /* its last step */
+    size_t dropped;                   /* spans, by the timeline and by the device */
+    char source[32];                  /* of the device's spans */
+    struct ha_condition condition;    /* over the untraced passes that count */
+    char disturbed[HA_DISTURBED_MAX]; /* while passes were measured */
 };
 
 /* The fields under `out` are set; free them with ha_bench_free, also after a failure. HA_FAIL: a timed output
