@@ -24,7 +24,7 @@ struct ha_dataset {
                            const char *file, struct ha_why *why);
     void (*close)(struct ha_source *src);
     /* K and V of tokens [first, first+count) of KV head `head`, stored as shape.dtype:
-     * [count][head_dim] each; k or v may be NULL. Thread-safe. */
+     * [count][head_dim] each; k or v may be NULL. Thread-safe, as are query and input. */
     void (*kv)(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
                void *v);
     /* the query of token `token`, query head `head`: [head_dim]; values are exact in shape.dtype */

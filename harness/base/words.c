@@ -42,3 +42,25 @@ bool ha_term_next(const char **rest, struct ha_term *t)
     if (equals) equals[t->negated ? -1 : 0] = 0;
     return true;
 }
+
+enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why)
+{
+    static const struct {
+        const char *unit;
+        uint64_t ns;
+    } units[] = {
+        { "ms", 1000000u },
+        { "s", 1000000000u },
+        { "m", 60u * 1000000000ull },
+        { "h", 3600u * 1000000000ull },
+    };
+    uint64_t x = 0;
+    const char *p = text;
+    bool ok = true;
+    for (; *p >= '0' && *p <= '9'; p++)
+        ok = ok && !__builtin_mul_overflow(x, 10u, &x) && !__builtin_add_overflow(x, (uint64_t)(*p - '0'), &x);
+    if (ok && p != text && x > 0)
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            if (!strcmp(p, units[i].unit) && !__builtin_mul_overflow(x, units[i].ns, out_ns)) return HA_OK;
+    return ha_why(why, HA_ERROR, "'%.80s' is not a time such as 90s, 10m or 2h", text);
+}

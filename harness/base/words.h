@@ -20,4 +20,7 @@ bool ha_term_next(const char **rest, struct ha_term *t);
 enum ha_status ha_why_prefix(struct ha_why *why, enum ha_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* "500ms", "90s", "10m", "2h" */
+enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why);
+
 #endif

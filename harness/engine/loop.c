@@ -183,11 +183,13 @@ static uint64_t deadline(const struct loop *l)
 }
 
 /* What --max-time leaves is shared by the groups to come, and half of it is for checking. */
-static uint64_t cap(const struct loop *l)
+static uint64_t cap(const struct loop *l, size_t entry)
 {
     const uint64_t most = l->options->max_time_ns, used = ha_now_ns() - l->begin_ns;
-    if (!most) return UINT64_MAX;
-    return (most > used ? most - used : 0) / (l->groups - l->groups_done) / 2;
+    const uint64_t own = l->plan->entry[entry].time_ns ? l->plan->entry[entry].time_ns : UINT64_MAX;
+    if (!most) return own;
+    const uint64_t share = (most > used ? most - used : 0) / (l->groups - l->groups_done) / 2;
+    return share < own ? share : own;
 }
 
 static void error_row(struct loop *l, size_t entry, const struct ha_why *why)
@@ -208,7 +210,7 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
 {
     const uint64_t limit = l->options->case_time_ns ? l->options->case_time_ns : CASE_TIME_NS, until = deadline(l);
     const bool endless = l->options->exhaustive && !l->options->case_time_ns;
-    l->order->cap_ns = cap(l);
+    l->order->cap_ns = cap(l, entry[0]);
     l->order->deadline_ns = until;
     l->order->count = count;
     memcpy(l->order->entry, entry, count * sizeof *entry);

@@ -25,8 +25,8 @@ static size_t find_entry(const struct ha_plan *plan, const char *id)
     return i;
 }
 
-static enum ha_status add_entry(struct ha_plan *plan, const struct ha_suite *s, const void *point, const char *from,
-                                const char *id, struct ha_why *why)
+static enum ha_status add_entry(struct ha_plan *plan, const char *from, uint64_t time_ns, const struct ha_suite *s,
+                                const void *point, const char *id, struct ha_why *why)
 {
     if (plan->entries >= POINTS_MAX) return ha_why(why, HA_ERROR, "more than %d cases", POINTS_MAX);
     if (plan->entries == plan->entries_room) {
@@ -36,10 +36,11 @@ static enum ha_status add_entry(struct ha_plan *plan, const struct ha_suite *s, 
         plan->entry = grown;
         plan->entries_room = room;
     }
-    struct ha_plan_entry e = { s, malloc(s->point_bytes), strdup(id), from };
-    if (!e.point || !e.id) {
+    struct ha_plan_entry e = { s, malloc(s->point_bytes), strdup(id), strdup(from), time_ns };
+    if (!e.point || !e.id || !e.from) {
         free(e.point);
         free(e.id);
+        free(e.from);
         return out_of_memory(why);
     }
     memcpy(e.point, point, s->point_bytes);
@@ -76,6 +77,7 @@ void ha_plan_free(struct ha_plan *plan)
     for (size_t i = 0; i < plan->entries; i++) {
         free(plan->entry[i].point);
         free(plan->entry[i].id);
+        free(plan->entry[i].from);
     }
     for (size_t i = 0; i < plan->sections; i++) free(plan->section[i].of.entry);
     free(plan->entry);
@@ -90,6 +92,7 @@ struct sink {
     const struct ha_plan_options *options;
     bool from_file;
     size_t section; /* of the plan */
+    uint64_t time_ns;
 };
 
 static enum ha_status take(void *arg, const struct ha_suite *s, void *point, struct ha_why *why)
@@ -105,7 +108,7 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
     if (sink->options->filter && !ha_filter_fits(sink->options->filter, s, point, id)) return HA_OK;
     const struct ha_plan_section *section = &sink->plan->section[sink->section];
     const size_t entry = find_entry(sink->plan, id);
-    if (entry == sink->plan->entries) HA_TRY(add_entry(sink->plan, s, point, section->file, id, why));
+    if (entry == sink->plan->entries) HA_TRY(add_entry(sink->plan, section->file, sink->time_ns, s, point, id, why));
     return list_entry(&sink->plan->section[sink->section].of, entry, why);
 }
 
@@ -212,6 +215,7 @@ static enum ha_status read_section(void *arg, const struct ha_file_section *f, s
         return ha_why_prefix(why, ha_key_unknown(s, NULL, f->axis, why), "%s:%zu: axis", f->file, f->axis_line);
     HA_TRY(add_section(r->sink.plan, s, r->file, f->name, axis, why));
     r->sink.section = r->sink.plan->sections - 1;
+    r->sink.time_ns = f->time_ns;
     struct ha_assignments a = *f->assignments;
     a.override = r->sink.options->override;
     a.overrides = r->sink.options->overrides;

@@ -8,7 +8,8 @@
  *
  * A suite file is INI (inih). Each [section] is the cross product of its keys' values, e.g. `ctx = 1024 4096`; keys of
  * a section [default], the first, apply to all. `suite = NAME` says whose points they are (the first suite of the
- * registry where nothing does), `axis = KEY` makes the section a line of a scaling table. Errors name the file, the
+ * registry where nothing does), `time = 500ms` how long a case is
+ * measured at most, `axis = KEY` makes the section a line of a scaling table. Errors name the file, the
  * line and the nearest valid word. */
 
 #include "harness/api/suite.h"
@@ -17,7 +18,8 @@ struct ha_plan_entry {
     const struct ha_suite *suite;
     void *point;      /* the plan's */
     char *id;         /* the plan's */
-    const char *from; /* the suite file that it is from, without folder and ending; "" of an id */
+    char *from;       /* the suite file that it is from, without folder and ending; "" of an id */
+    uint64_t time_ns; /* of measuring it, at most; 0: the suite's own */
 };
 
 struct ha_plan_section {

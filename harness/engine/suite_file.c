@@ -20,6 +20,7 @@ struct reader {
     size_t empty_line;   /* of one without a key, of which inih tells nothing */
     bool too_long;
     char section[64], suite[64], axis[64];
+    uint64_t time_ns;
     size_t suite_line, axis_line;
     struct ha_assignments standard, own;
     char names[SECTIONS_MAX][64];
@@ -57,6 +58,7 @@ static enum ha_status close_section(struct reader *r)
                                        .axis = *r->axis ? r->axis : NULL,
                                        .suite_line = r->suite_line,
                                        .axis_line = r->axis_line,
+                                       .time_ns = r->time_ns,
                                        .assignments = &r->own };
     r->made++;
     return r->each(r->arg, &s, r->why);
@@ -102,6 +104,7 @@ static enum ha_status add_entry(struct reader *r, const char *section, const cha
     enum ha_status status;
     if (!strcmp(key, "suite")) status = set_word(r, r->suite, &r->suite_line, key, value);
     else if (!strcmp(key, "axis")) status = set_word(r, r->axis, &r->axis_line, key, value);
+    else if (!strcmp(key, "time")) status = ha_duration_parse(value, &r->time_ns, r->why);
     else if (!value[strspn(value, blanks)]) status = ha_why(r->why, HA_ERROR, "key '%s' has no value", key);
     else status = ha_assign(is_default(r) ? &r->standard : &r->own, key, value, r->line, r->why);
     return status == HA_OK ? HA_OK : ha_why_prefix(r->why, status, "%s:%zu", r->name, r->line);

@@ -9,6 +9,7 @@ struct ha_file_section {
     const char *file, *name;
     const char *suite, *axis; /* NULL: not said */
     size_t suite_line, axis_line;
+    uint64_t time_ns; /* of measuring a case, at most; 0: not said */
     struct ha_assignments *assignments;
 };
 

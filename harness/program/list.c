@@ -1,14 +1,13 @@
 #include "harness/program/list.h"
 
 #include "suites/variants/keys.h"
-#include "suites/kernels/run.h"
-#include "suites/link/run.h"
 #include "harness/program/list_devices.h"
 #include "harness/program/list_kernels.h"
-#include "suites/merge/run.h"
-#include "harness/report/record.h"
+#include "suites/merge/list.h"
+#include "harness/report/folder.h"
 #include "harness/base/registry.h"
-#include "harness/program/select.h"
+#include "harness/program/run.h"
+#include "harness/engine/point.h"
 #include "harness/engine/suite_find.h"
 #include "harness/base/words.h"
 
@@ -17,26 +16,11 @@
 
 static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
 {
-    struct ha_case_list list = { 0 };
-    if (o->words_count == 2 && !strcmp(o->words[1], "lse_merge")) {
-        ha_merge_list_cases();
-        return HA_EXIT_OK;
-    }
-    if (!strncmp(o->words[1], "link", 4) && (!o->words[1][4] || o->words[1][4] == ':'))
-        return ha_link_list_cases(
-            &(struct ha_link_options){ .words = o->words + 1, .words_count = o->words_count - 1, .filter = o->filter },
-            why);
-    if (ha_options_word_cpu(o->words[1]))
-        return ha_cpu_list_cases(&(struct ha_cpu_options){ .words = o->words + 1,
-                                                           .words_count = o->words_count - 1,
-                                                           .filter = o->filter,
-                                                           .threads = o->threads,
-                                                           .measure = true },
-                                 why);
-    const enum ha_status st = ha_select(o, o->words + 1, o->words_count - 1, &list, why);
-    if (st == HA_OK) ha_case_list_print(&list);
-    ha_case_list_free(&list);
-    return st == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
+    struct ha_plan plan = { 0 };
+    const enum ha_status status = ha_program_plan(&plan, o, o->words + 1, o->words_count - 1, false, why);
+    for (size_t i = 0; status == HA_OK && i < plan.entries; i++) puts(plan.entry[i].id);
+    ha_plan_free(&plan);
+    return status == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
 }
 
 static enum ha_exit list_defects(const struct ha_options *o, struct ha_why *why)
@@ -76,8 +60,12 @@ static enum ha_exit list_variants(const struct ha_options *o, struct ha_why *why
 static enum ha_exit list_keys(const struct ha_options *o, struct ha_why *why)
 {
     (void)o, (void)why;
-    for (size_t i = 0; i < HA_KEYS_COUNT; i++)
-        printf("%-10s %-6s %s\n", ha_keys[i].name, ha_keys[i].value, ha_keys[i].doc);
+    for (size_t i = 0; i < ha_suites_count; i++) {
+        const struct ha_suite *suite = ha_suites_all[i];
+        printf("%s: %s\n", suite->name, suite->doc);
+        for (size_t k = 0; k < suite->keys; k++)
+            printf("    %-10s %-6s %s\n", suite->key[k].name, suite->key[k].value, suite->key[k].doc);
+    }
     return HA_EXIT_OK;
 }
 
@@ -106,7 +94,7 @@ static enum ha_exit list_datasets(const struct ha_options *o, struct ha_why *why
 static enum ha_exit list_metrics(const struct ha_options *o, struct ha_why *why)
 {
     (void)o, (void)why;
-    ha_record_print_fields(stdout);
+    ha_folder_print_fields(stdout, ha_suites_all, ha_suites_count);
     return HA_EXIT_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
 #include "harness/base/words.h"
+#include "harness/engine/point.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -12,7 +13,25 @@
 
 enum { RUN = 1 << HA_CMD_RUN, CHECK = 1 << HA_CMD_CHECK, LIST = 1 << HA_CMD_LIST, PROBE = 1 << HA_CMD_PROBE };
 /* options without a letter */
-enum { DEVICE = 256, MAX_TIME, SEED, THREADS, ISA, WITHOUT, DUMP, DRY_RUN, RESUME, MUTANTS, EXHAUSTIVE, REPLAY, EXEC };
+enum {
+    DEVICE = 256,
+    MAX_TIME,
+    CASE_TIME,
+    PROCESSES,
+    FORMAT,
+    TEAM,
+    SEED,
+    THREADS,
+    ISA,
+    WITHOUT,
+    DUMP,
+    DRY_RUN,
+    RESUME,
+    MUTANTS,
+    EXHAUSTIVE,
+    REPLAY,
+    EXEC
+};
 
 static const struct {
     unsigned commands;
@@ -39,14 +58,18 @@ static const struct {
     { RUN | CHECK, { "dump", DUMP, "DIR", 0, "Write the inputs and outputs of each case there, as safetensors", 0 } },
     { RUN | CHECK,
       { "max-time", MAX_TIME, "TIME", 0, "Stop after 90s, 10m or 2h; cases not run give exit code 20", 0 } },
+    { RUN | CHECK,
+      { "case-time", CASE_TIME, "TIME", 0, "A case that takes longer is an error, 10m by default; the run goes on",
+        0 } },
+    { RUN | CHECK,
+      { "processes", PROCESSES, "N", 0, "Run each case in N fresh processes, in turns, a row for each", 0 } },
+    { RUN | CHECK, { "format", FORMAT, "table|json", 0, "stdout: tables, or a JSON line for each row and figure", 0 } },
     { RUN | CHECK, { "dry-run", DRY_RUN, NULL, 0, "Print the ids of the cases, one a line, and run none", 0 } },
     { CHECK,
       { "mutants", MUTANTS, NULL, 0, "Plant each known defect in turn; one that no check finds is a failure", 0 } },
     { CHECK,
       { "exhaustive", EXHAUSTIVE, NULL, 0,
-        "lse_merge: ten million random merges of each form and type, or as many as --max-time "
-        "allows",
-        0 } },
+        "lse_merge: ten million random merges of each form and type, or as many as --max-time allows", 0 } },
     { CHECK,
       { "replay", REPLAY, "FILE", 0, "lse_merge: judge the merge in this safetensors file (docs/merging.md)", 0 } },
     { CHECK,
@@ -58,59 +81,56 @@ enum { TABLE_COUNT = sizeof table / sizeof *table };
 static const struct command {
     const char *name, *args, *doc;
 } commands[] = {
-    [HA_CMD_RUN] = { "run", "SUITE|CASE...\nlink[:KEY=VALUE,...]\ncpu_kernels[:KEY=VALUE,...]",
-                     "Checks each case, measures it on the same buffers, and prints a table. link measures the ways to "
-                     "move bytes to the device "
-                     "and back, cpu_kernels the CPU kernels against what memory gives.\v"
+    [HA_CMD_RUN] = { "run", "SUITE|CASE...",
+                     "Checks each case, measures it on the same buffers, and prints a table. `habench list suites` "
+                     "prints "
+                     "the suites; a CASE is HEAD:KEY=VALUE,... as `habench list cases SUITE` prints it.\v"
                      "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run, 40 a case could not be "
-                     "judged here, "
-                     "64 usage, 70 internal, 77 everything waived." },
-    [HA_CMD_CHECK] = { "check",
-                       "[SUITE|CASE...]\nlse_merge[:KEY=VALUE,...]\nlink[:KEY=VALUE,...]\ncpu_kernels[:KEY=VALUE,...]",
+                     "judged here, 64 usage, 70 internal, 77 nothing was checked or everything waived; 128 + N: ended "
+                     "by "
+                     "signal N." },
+    [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]",
                        "Checks each case and measures nothing. The suite `check` by default. lse_merge judges merges "
-                       "of attention states: ours, "
-                       "a plugin's (--device ./it.so), a command's (--exec), a file's (--replay).\v"
+                       "of "
+                       "attention states: ours, a plugin's (--device ./it.so), a command's (--exec), a file's "
+                       "(--replay).\v"
                        "Exit code: as for `habench run`." },
-    [HA_CMD_LIST] = { "list",
-                      "cases "
-                      "SUITE|CASE...|lse_merge|link|cpu_"
-                      "kernels\ndefects\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics",
-                      "Prints what there is." },
+    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...
+                      defects\nsuites\nvariants\nkeys\ndevices\nkernels\ndatasets\nmetrics ",
+                                                                                           "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
 enum { COMMANDS_COUNT = sizeof commands / sizeof *commands };
-
-enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why)
-{
-    static const struct {
-        char unit;
-        uint64_t ns;
-    } units[] = {
-        { 's', 1000000000u },
-        { 'm', 60u * 1000000000ull },
-        { 'h', 3600u * 1000000000ull },
-    };
-    uint64_t x = 0;
-    const char *p = text;
-    bool ok = true;
-    for (; *p >= '0' && *p <= '9'; p++)
-        ok = ok && !__builtin_mul_overflow(x, 10u, &x) && !__builtin_add_overflow(x, (uint64_t)(*p - '0'), &x);
-    if (ok && p != text && x > 0 && *p && !p[1])
-        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-            if (*p == units[i].unit && !__builtin_mul_overflow(x, units[i].ns, out_ns)) return HA_OK;
-    return ha_why(why, HA_ERROR, "'%.80s' is not a time such as 90s, 10m or 2h", text);
-}
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct ha_options *o = state->input;
     struct ha_why why;
+    const char *end;
+    uint64_t whole;
     switch (key) {
     case 'f': o->filter = arg; break;
     case 'o': o->out_dir = arg; break;
     case 'q': o->quiet = true; break;
+    case TEAM: o->team = arg; break;
+    case FORMAT:
+        o->json = !strcmp(arg, "json");
+        if (!o->json && strcmp(arg, "table")) argp_error(state, "--format: '%s' is neither table nor json", arg);
+        break;
+    case PROCESSES:
+        if (!ha_whole_parse(arg, &whole, &end) || *end || whole < 1 || whole > 1000)
+            argp_error(state, "--processes: '%s' is not a whole number from 1 to 1000", arg);
+        o->processes = whole;
+        break;
+    case CASE_TIME:
+        if (ha_duration_parse(arg, &o->case_time_ns, &why) != HA_OK) argp_error(state, "--case-time: %s", why.text);
+        break;
     case DEVICE: o->device = arg; break;
-    case SEED: o->seed = arg; break;
+    case SEED:
+        o->seed = arg;
+        if (!ha_whole_parse(arg, &whole, &end) || *end)
+            argp_error(state, "--seed: '%s' is not a whole number up to 2^64 - 1", arg);
+        break;
     case THREADS: o->threads = arg; break;
     case ISA: o->isa = arg; break;
     case WITHOUT:
@@ -186,48 +206,9 @@ static void refuse_unknown_option(const char *program, const char *given, const 
     refuse(program, why.text);
 }
 
-static bool is_merge(const char *word) { return !strncmp(word, "lse_merge", 9) && (!word[9] || word[9] == ':'); }
-
-bool ha_options_merge(const struct ha_options *o) { return o->words_count && is_merge(o->words[0]); }
-
-static bool is_link(const char *word) { return !strncmp(word, "link", 4) && (!word[4] || word[4] == ':'); }
-
-bool ha_options_link(const struct ha_options *o) { return o->words_count && is_link(o->words[0]); }
-
-bool ha_options_word_cpu(const char *word)
-{
-    const char *slash = strrchr(word, '/');
-    return (!strncmp(word, "cpu_kernels", 11) && (!word[11] || word[11] == ':'))
-           || !strcmp(slash ? slash + 1 : word, "cpu_kernels.suite");
-}
-
-bool ha_options_cpu(const struct ha_options *o) { return o->words_count && ha_options_word_cpu(o->words[0]); }
-
 static void check_options(const char *program, const struct ha_options *o)
 {
-    size_t merges = 0;
-    for (size_t i = 0; o->command != HA_CMD_LIST && i < o->words_count; i++) merges += is_merge(o->words[i]);
-    if (merges && o->command == HA_CMD_RUN)
-        refuse(program, "lse_merge is judged and not measured; say `habench check lse_merge`");
-    if (merges && merges < o->words_count)
-        refuse(program, "lse_merge has cases of its own; check it and the other suites one after the other");
-    if (!merges && (o->exhaustive || o->replay || o->exec))
-        refuse(program, "--exhaustive, --replay and --exec are of the merge suite; say `habench check lse_merge ...`");
     if (o->replay && o->exec) refuse(program, "--replay judges a file, --exec a command: one of them");
-    if (merges && (o->resume || o->dump_dir || o->mutants || o->threads))
-        refuse(program, "lse_merge takes no --resume, --dump, --mutants or --threads");
-    size_t links = 0;
-    for (size_t i = 0; o->command != HA_CMD_LIST && i < o->words_count; i++) links += is_link(o->words[i]);
-    if (links && links < o->words_count)
-        refuse(program, "link has figures of its own; run it and the other suites one after the other");
-    if (links && (o->resume || o->dump_dir || o->mutants || o->threads))
-        refuse(program, "link takes no --resume, --dump, --mutants or --threads");
-    size_t cpu = 0;
-    for (size_t i = 0; o->command != HA_CMD_LIST && i < o->words_count; i++) cpu += ha_options_word_cpu(o->words[i]);
-    if (cpu && cpu < o->words_count)
-        refuse(program, "cpu_kernels has figures of its own; run it and the other suites one after the other");
-    if (cpu && (o->resume || o->dump_dir || o->mutants || o->device))
-        refuse(program, "cpu_kernels takes no --resume, --dump, --mutants or --device");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count)
@@ -285,6 +266,25 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "habench %s\n", ha_version());
 }
 
+/* Options may stand before the command: it is the first word that is neither an option nor the value of one. */
+static void put_command_first(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        const char *a = argv[i];
+        if (a[0] != '-' || !a[1]) {
+            for (int k = i; k > 1; k--) argv[k] = argv[k - 1];
+            argv[1] = (char *)(uintptr_t)a;
+            return;
+        }
+        const struct argp_option *match = NULL;
+        for (size_t t = 0; t < TABLE_COUNT; t++) {
+            const struct argp_option *o = &table[t].option;
+            if (a[1] == '-' ? !strncmp(o->name, a + 2, strlen(a + 2)) : a[strlen(a) - 1] == o->key) match = o;
+        }
+        if (match && match->arg && !strchr(a, '=')) i++;
+    }
+}
+
 void ha_options_parse(int argc, char **argv, struct ha_options *out)
 {
     static char program[] = "habench";
@@ -301,5 +301,6 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     argp_program_version_hook = print_version;
     argp_err_exit_status = HA_EXIT_USAGE;
     argv[0] = program;
+    put_command_first(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, out);
 }

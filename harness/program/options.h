@@ -11,25 +11,16 @@ struct ha_options {
     enum ha_command command;
     char **words; /* SUITE or CASE ..., or what to list */
     size_t words_count;
-    const char *filter, *device, *seed, *threads, *isa, *without, *out_dir, *dump_dir;
+    const char *filter, *device, *seed, *threads, *isa, *team, *without, *out_dir, *dump_dir;
     const char *replay, *exec; /* of the merge suite */
+    uint64_t case_time_ns;     /* 0: ten minutes */
+    size_t processes;          /* 0: all cases in one */
     uint64_t max_time_ns;      /* 0: none */
-    bool dry_run, resume, mutants, exhaustive, quiet;
+    bool dry_run, resume, mutants, exhaustive, quiet, json;
 };
 
 /* Ends the program as argp does: with 0 after --help and --version, with HA_EXIT_USAGE after a message
  * that names the wrong word. --without takes effect here (ha_kernels_mask). */
 void ha_options_parse(int argc, char **argv, struct ha_options *out);
-
-/* true where the words name the merge suite: lse_merge, or its ids */
-bool ha_options_merge(const struct ha_options *o);
-/* true where they name the link suite: link, or its ids */
-bool ha_options_link(const struct ha_options *o);
-/* true where they name the suite of the CPU kernels: cpu_kernels, its ids, or a file cpu_kernels.suite */
-bool ha_options_cpu(const struct ha_options *o);
-bool ha_options_word_cpu(const char *word);
-
-/* "90s", "10m", "2h" */
-enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why);
 
 #endif

@@ -1,14 +1,14 @@
 #ifndef HA_PREFLIGHT_H
 #define HA_PREFLIGHT_H
 
-#include "harness/program/options.h"
-#include "suites/variants/suite.h"
+#include "harness/api/exit.h"
+#include "harness/engine/plan.h"
 
-/* What can be refused before the first case: the instruction set, the devices, the files of datasets, the output
- * folder. HA_EXIT_OK, or the exit code of the program with the reason. */
-enum ha_exit ha_preflight(const struct ha_options *o, const struct ha_case_list *list, struct ha_why *why);
-
-/* A device that is in the program, or a plugin's file that is there. */
+/* Asked before anything runs, and said once, not once a case: is there a device of that name, are the files there that
+ * points name? HA_EXIT_USAGE: a name of nothing. HA_EXIT_MISSING: a file that is damaged. HA_EXIT_ENVIRONMENT: a device
+ * of ours that was not built. */
+enum ha_exit ha_preflight(const struct ha_plan *plan, struct ha_why *why);
+/* the same of one device */
 enum ha_exit ha_preflight_device(const char *name, struct ha_why *why);
 
 #endif

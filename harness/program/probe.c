@@ -7,7 +7,8 @@
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
 #include "suites/variants/calibrate.h"
-#include "suites/variants/session.h"
+#include "harness/engine/machine.h"
+#include "harness/program/preflight.h"
 
 #include <errno.h>
 #include <math.h>
@@ -90,12 +91,20 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     return status;
 }
 
-enum ha_status ha_probe(const char *device, const char *out_dir, struct ha_why *why)
+enum ha_exit ha_command_probe(const struct ha_options *o, struct ha_why *why)
 {
+    static const enum ha_exit code[] = { [HA_OK] = HA_EXIT_OK,
+                                         [HA_FAIL] = HA_EXIT_ENVIRONMENT,
+                                         [HA_WAIVED] = HA_EXIT_WAIVED,
+                                         [HA_ERROR] = HA_EXIT_ENVIRONMENT };
+    const char *device = o->device ? o->device : ha_devices_all[0]->name;
     struct ha_machine *machine;
-
-    HA_TRY(ha_machine_create(&machine, why));
-    enum ha_status status = probe(machine, device ? device : "host", out_dir, why);
-    ha_machine_destroy(machine);
-    return status;
+    const enum ha_exit found = ha_preflight_device(device, why);
+    if (found != HA_EXIT_OK) return found;
+    enum ha_status status = ha_machine_create(&machine, NULL, why);
+    if (status == HA_OK) {
+        status = probe(machine, device, o->out_dir, why);
+        ha_machine_destroy(machine);
+    }
+    return code[status];
 }

@@ -1,10 +1,10 @@
 #ifndef HA_PROBE_H
 #define HA_PROBE_H
 
-#include "harness/api/base.h"
+#include "harness/program/options.h"
 
-/* `habench probe`: measures and prints, and calibrates the meters (calibrate.h); with out_dir
- * also to OUT/probe.csv and OUT/env.json. device: as in a case. */
-enum ha_status ha_probe(const char *device, const char *out_dir, struct ha_why *why);
+/* `habench probe`: measures and prints the ceilings, and calibrates the meters (calibrate.h); with -o also to
+ * OUT/probe.csv and OUT/env.json. */
+enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *why);
 
 #endif

@@ -2,18 +2,13 @@
 
 #include "harness/base/why.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LANES_MAX = 512 };
-static const char tail[] = "\n]}\n";
-
-struct ha_perfetto {
+struct events {
     FILE *file;
-    char *path;
-    int cases;
     bool any; /* an event has been written: the next needs a comma */
 };
 
@@ -29,34 +24,10 @@ static void put_string(FILE *f, const char *s)
     putc('"', f);
 }
 
-static void next(struct ha_perfetto *t)
+static void next(struct events *t)
 {
-    fputs(t->any ? ",\n" : "\n", t->file);
+    fputs(t->any ? ",\n" : "", t->file);
     t->any = true;
-}
-
-static enum ha_status done(struct ha_perfetto *t, struct ha_why *why)
-{
-    fputs(tail, t->file);
-    if (fflush(t->file) == 0 && !ferror(t->file)) return HA_OK;
-    return ha_why(why, HA_ERROR, "%s: cannot write: %s", t->path, strerror(errno));
-}
-
-enum ha_status ha_perfetto_open(struct ha_perfetto **file, const char *path, struct ha_why *why)
-{
-    struct ha_perfetto *t = calloc(1, sizeof *t);
-
-    if (t) t->path = strdup(path);
-    if (t && t->path) t->file = fopen(path, "we");
-    if (!t || !t->path || !t->file) {
-        ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
-        if (t) free(t->path);
-        free(t);
-        return HA_ERROR;
-    }
-    *file = t;
-    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", t->file);
-    return done(t, why);
 }
 
 static const char *lane_of(const struct ha_timeline_span *s)
@@ -77,36 +48,35 @@ static const char *kind_name(enum ha_span_kind kind)
 }
 
 /* names a thread or a process */
-static void put_name(struct ha_perfetto *t, const char *what, int pid, int tid, const char *name)
+static void put_name(struct events *t, const char *what, int tid, const char *name)
 {
     next(t);
-    fprintf(t->file, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":", pid, tid, what);
+    fprintf(t->file, "{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":", tid, what);
     put_string(t->file, name);
     fputs("}}", t->file);
 }
 
-static void put_span(struct ha_perfetto *t, int pid, int tid, const char *kind, const struct ha_span *s,
-                     uint64_t from_ns)
+static void put_span(struct events *t, int tid, const char *kind, const struct ha_span *s, uint64_t from_ns)
 {
     next(t);
-    fprintf(t->file, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", pid, tid,
+    fprintf(t->file, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", tid,
             ((double)s->begin_ns - (double)from_ns) / 1e3, (double)(s->end_ns - s->begin_ns) / 1e3, kind);
     put_string(t->file, s->name ? s->name : "");
     fprintf(t->file, ",\"args\":{\"bytes\":%llu,\"zero_copy_bytes\":%llu}}", (unsigned long long)s->bytes,
             (unsigned long long)s->zero_copy_bytes);
 }
 
-enum ha_status ha_perfetto_case(struct ha_perfetto *t, const char *id, const struct ha_timeline *timeline,
-                                struct ha_interval window, struct ha_why *why)
+enum ha_status ha_perfetto_events(char **out, size_t *bytes, const struct ha_timeline *timeline,
+                                  struct ha_interval window, struct ha_why *why)
 {
     const struct ha_span step = { .begin_ns = window.begin_ns, .end_ns = window.end_ns, .name = "step" };
     const char *lane[LANES_MAX] = { "step" };
-    int pid = ++t->cases, lanes = 1;
+    struct events t = { .file = open_memstream(out, bytes) };
+    int lanes = 1;
 
-    fseek(t->file, -(long)(sizeof tail - 1), SEEK_END);
-    put_name(t, "process_name", pid, 0, id);
-    put_name(t, "thread_name", pid, 1, lane[0]);
-    put_span(t, pid, 1, "step", &step, window.begin_ns);
+    if (!t.file) return ha_why(why, HA_ERROR, "no memory for the trace");
+    put_name(&t, "thread_name", 1, lane[0]);
+    put_span(&t, 1, "step", &step, window.begin_ns);
     for (size_t i = 0; i < ha_timeline_count(timeline); i++) {
         const struct ha_timeline_span *s = ha_timeline_at(timeline, i);
         int at = 0;
@@ -115,20 +85,9 @@ enum ha_status ha_perfetto_case(struct ha_perfetto *t, const char *id, const str
         if (at == lanes && lanes == LANES_MAX) continue;
         if (at == lanes) {
             lane[lanes++] = lane_of(s);
-            put_name(t, "thread_name", pid, at + 1, lane[at]);
+            put_name(&t, "thread_name", at + 1, lane[at]);
         }
-        put_span(t, pid, at + 1, kind_name(s->span.kind), &s->span, window.begin_ns);
+        put_span(&t, at + 1, kind_name(s->span.kind), &s->span, window.begin_ns);
     }
-    return done(t, why);
-}
-
-enum ha_status ha_perfetto_close(struct ha_perfetto *t, struct ha_why *why)
-{
-    if (!t) return HA_OK;
-    enum ha_status status = fclose(t->file) == 0
-                                ? HA_OK
-                                : ha_why(why, HA_ERROR, "%s: cannot write: %s", t->path, strerror(errno));
-    free(t->path);
-    free(t);
-    return status;
+    return fclose(t.file) == 0 ? HA_OK : ha_why(why, HA_ERROR, "no memory for the trace");
 }

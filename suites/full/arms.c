@@ -173,6 +173,13 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
     *out = (struct ha_selection){ .parts = 0 };
 }
 
+/* No arm changes what it was given: the CPU's appends nothing, the others write behind the context. */
+static enum ha_status rewind_nothing(struct ha_instance *self, struct ha_why *why)
+{
+    (void)why;
+    return self->link ? self->ctx.api->stream_sync(self->link) : HA_OK;
+}
+
 static void destroy(struct ha_instance *self)
 {
     if (!self) return;
@@ -195,6 +202,7 @@ const struct ha_variant ha_variant_copy_only = {
     .attend = attend,
     .selection = selection,
     .destroy = destroy,
+    .rewind = rewind_nothing,
 };
 const struct ha_variant ha_variant_device_only = {
     .name = "device_only",
@@ -209,6 +217,7 @@ const struct ha_variant ha_variant_device_only = {
     .attend = attend,
     .selection = selection,
     .destroy = destroy,
+    .rewind = rewind_nothing,
 };
 const struct ha_variant ha_variant_cpu_only = {
     .name = "cpu_only",
@@ -223,4 +232,5 @@ const struct ha_variant ha_variant_cpu_only = {
     .attend = attend,
     .selection = selection,
     .destroy = destroy,
+    .rewind = rewind_nothing,
 };

@@ -10,7 +10,7 @@
 enum { LAYOUT };
 static const struct ha_param params[] = {
     [LAYOUT] = { "layout", 1, 0, 1,
-                 "of K and V: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256" },
+                 "of K and V: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256", true },
 };
 
 struct ha_instance {
@@ -117,6 +117,13 @@ static enum ha_status drain(struct ha_instance *self, struct ha_why *why)
     return HA_OK;
 }
 
+static enum ha_status rewind_stores(struct ha_instance *self, struct ha_why *why)
+{
+    (void)why;
+    for (size_t l = 0; l < self->ctx.shape->layers; l++) ha_kv_store_layer_rewind(&self->layer[l]);
+    return HA_OK;
+}
+
 static void counters(struct ha_instance *self, struct ha_counters *out)
 {
     double unmeasured = __builtin_nan("");
@@ -150,4 +157,5 @@ const struct ha_variant ha_variant_cpu = {
     .counters = counters,
     .drain = drain,
     .destroy = destroy,
+    .rewind = rewind_stores,
 };

@@ -139,6 +139,15 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
     };
 }
 
+static enum ha_status rewind_tokens(struct ha_instance *self, struct ha_why *why)
+{
+    (void)why;
+    const struct ha_shape *s = self->ctx.shape;
+    for (size_t i = 0; i < s->layers * s->batch; i++) self->tokens[i] = s->ctx[i % s->batch];
+    self->requested = s->layers;
+    return self->ctx.api->stream_sync(self->link);
+}
+
 static void destroy(struct ha_instance *self)
 {
     if (!self) return;
@@ -166,4 +175,5 @@ const struct ha_variant ha_variant_offload = {
     .attend = attend,
     .selection = selection,
     .destroy = destroy,
+    .rewind = rewind_tokens,
 };

@@ -94,6 +94,14 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
     };
 }
 
+static enum ha_status rewind_tokens(struct ha_instance *self, struct ha_why *why)
+{
+    (void)why;
+    const struct ha_shape *s = self->ctx.shape;
+    for (size_t i = 0; i < s->layers * s->batch; i++) self->tokens[i] = s->ctx[i % s->batch];
+    return HA_OK;
+}
+
 static void destroy(struct ha_instance *self) { (void)self; }
 
 extern const struct ha_variant ha_variant_resident;
@@ -110,6 +118,7 @@ const struct ha_variant ha_variant_resident = {
     .attend = attend,
     .selection = selection,
     .destroy = destroy,
+    .rewind = rewind_tokens,
 };
 
 extern const struct ha_variant ha_variant_bmm;
@@ -127,4 +136,5 @@ const struct ha_variant ha_variant_bmm = {
     .attend = attend,
     .selection = selection,
     .destroy = destroy,
+    .rewind = rewind_tokens,
 };

@@ -4,6 +4,7 @@
 #include "harness/base/stats.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
+#include "harness/measure/speed.h"
 
 #include <math.h>
 
@@ -116,24 +117,4 @@ double ha_cpu_team_peak(struct ha_cpu_team *t, double (*flops)(size_t rounds))
     return t->peak[i].GFLOPps;
 }
 
-static void slots(void *arg, size_t task, size_t worker)
-{
-    enum { ROUNDS = 4000 };
-    double *rate = arg;
-    (void)task;
-    const uint64_t begin = ha_now_ns();
-    for (size_t i = 0; i < ROUNDS; i++) __asm__ volatile(".rept 64\n\tnop\n\t.endr");
-    rate[worker] = ROUNDS / (double)(ha_now_ns() - begin);
-}
-
-double ha_cpu_team_speed(struct ha_cpu_team *t)
-{
-    static double now[HA_POOL_THREADS_MAX];
-    double least = 1;
-    ha_pool_each(t->pool, "speed", slots, now);
-    for (size_t i = 0; i < ha_pool_threads(t->pool); i++) {
-        t->rate[i] = fmax(t->rate[i], now[i]);
-        least = fmin(least, now[i] / t->rate[i]);
-    }
-    return least;
-}
+double ha_cpu_team_speed(struct ha_cpu_team *t) { return ha_speed_least(t->pool, t->rate); }

@@ -33,9 +33,7 @@ enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *teams, size_t threads, stru
 enum ha_status ha_cpu_team_ready(struct ha_cpu_team *team, const struct ha_kernels *best, struct ha_why *why);
 /* Multiply-adds in registers on all threads, by flops or flops_bf16 of a table; NaN for NULL. */
 double ha_cpu_team_peak(struct ha_cpu_team *team, double (*flops)(size_t rounds));
-/* How fast cores take empty instructions now, as a share of the fastest seen so far, of the slowest thread; in some 30
- * us. About a half where another guest of the machine runs on the other half of a core. Arithmetic alone does not show
- * that. */
+/* ha_speed_least of its threads: the slowest, as a share of its best. */
 double ha_cpu_team_speed(struct ha_cpu_team *team);
 
 #endif

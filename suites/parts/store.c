@@ -194,3 +194,23 @@ void ha_kv_store_layer_wait(struct ha_kv_store_layer *layer)
     ha_worker_wait(layer->ctx->worker, layer->ticket);
     layer->ticket = 0;
 }
+
+/* Rows of the context that were packed since the load are rows again. */
+static void rewind_store(const struct ha_context *ctx, struct ha_kv_store *store, size_t context)
+{
+    const struct ha_shape *s = ctx->shape;
+    const size_t first = store->blocks ? whole(context) : 0, head = ha_kv_head_bytes(s);
+    for (size_t h = 0; h < s->kv_heads && store->packed > first; h++)
+        ha_kv_store_read(ctx, store, h, first, context - first, store->open.k + h * head, store->open.v + h * head,
+                         ha_kv_token_bytes(s));
+    store->packed = first;
+    store->tokens = context;
+}
+
+void ha_kv_store_layer_rewind(struct ha_kv_store_layer *layer)
+{
+    const struct ha_context *ctx = layer->ctx;
+    ha_kv_store_layer_wait(layer);
+    for (size_t b = 0; b < ctx->shape->batch; b++) rewind_store(ctx, &layer->seq[b], ctx->shape->ctx[b]);
+    layer->pack_ns = 0;
+}

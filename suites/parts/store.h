@@ -60,5 +60,7 @@ enum ha_status ha_kv_store_layer_load(struct ha_kv_store_layer *layer, const str
 void ha_kv_store_layer_settle(struct ha_kv_store_layer *layer);
 /* Before the layer's next step, and before its end: returns when no packing is under way. */
 void ha_kv_store_layer_wait(struct ha_kv_store_layer *layer);
+/* As after the load: the appended tokens are dropped, and pack_ns is 0. */
+void ha_kv_store_layer_rewind(struct ha_kv_store_layer *layer);
 
 #endif

@@ -13,8 +13,8 @@
 
 enum { HEAVY, RECENT };
 static const struct ha_param params[] = {
-    [HEAVY] = { "heavy", 0.10, 0, 1, "share of the context that is kept for its weight" },
-    [RECENT] = { "recent", 0.10, 0, 1, "share of the context that is kept as most recent" },
+    [HEAVY] = { "heavy", 0.10, 0, 1, "share of the context that is kept for its weight", false },
+    [RECENT] = { "recent", 0.10, 0, 1, "share of the context that is kept as most recent", false },
 };
 
 struct entry {

@@ -27,15 +27,15 @@
 
 enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, EVICT_ERROR, LAYOUT };
 static const struct ha_param params[] = {
-    [ALPHA] = { "alpha", 0.25, 0, 1, "weight of the newest attention in the moving average (MAW)" },
-    [BETA] = { "beta", 1, -1, 1e6, "an entry is salient iff its weight > beta / entries; negative: all are" },
-    [BLK_SIZE] = { "blk_size", 32, 1, 1 << 20, "tokens in a block of the ring" },
-    [BLK_NUM] = { "blk_num", 32, 1, 1 << 20, "blocks in the ring" },
+    [ALPHA] = { "alpha", 0.25, 0, 1, "weight of the newest attention in the moving average (MAW)", false },
+    [BETA] = { "beta", 1, -1, 1e6, "an entry is salient iff its weight > beta / entries; negative: all are", false },
+    [BLK_SIZE] = { "blk_size", 32, 1, 1 << 20, "tokens in a block of the ring", true },
+    [BLK_NUM] = { "blk_num", 32, 1, 1 << 20, "blocks in the ring", true },
     [HEADS_PER_TASK] = { "heads_per_task", 0, 0, 1 << 20,
-                         "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding" },
+                         "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding", true },
     [LAYOUT] = { "layout", 1, 0, 1,
-                 "of KV_ctx: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256" },
-    [EVICT_ERROR] = { "evict_error", 0, 0, 1 << 20, "a planted defect: so many tokens are evicted beyond the rule" },
+                 "of KV_ctx: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256", true },
+    [EVICT_ERROR] = { "evict_error", 0, 0, 1 << 20, "a planted defect: so many tokens are evicted beyond the rule", true },
 };
 
 struct sequence {
@@ -50,6 +50,11 @@ struct sequence {
     size_t evicted, entries; /* tokens evicted; |A_gpu|, device entries before that */
     float *maw_evicted;      /* pinned: [q_heads][ring.kv.cap] */
     float *weights_cpu;      /* A_cpu of an append: [q_heads][store.cap], or NULL */
+
+    /* what the prefill found, for rewind_all */
+    float *maw_first;    /* pinned: [q_heads][ring.kv.cap] */
+    size_t *first_count; /* [q_heads] */
+    uint32_t *first;     /* one head's entries after the other's */
 
     struct ha_tokens on_device, *on_cpu; /* for selection(); [q_heads] */
     size_t *padding;                     /* [q_heads] */
@@ -291,11 +296,32 @@ static enum ha_status prefill_sequence(struct ha_instance *self, struct sequence
     return HA_OK;
 }
 
+static enum ha_status remember(struct ha_instance *self, struct sequence *seq, struct ha_why *why)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const size_t heads = ctx->shape->q_heads, bytes = heads * seq->ring.kv.cap * sizeof(float);
+    size_t count = 0;
+    for (size_t h = 0; h < heads; h++) count += seq->head[h].selected;
+    seq->maw_first = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why);
+    seq->first_count = ha_alloc(ctx->arena, heads * sizeof *seq->first_count, HA_TAG_SCRATCH, why);
+    seq->first = ha_alloc(ctx->arena, count * sizeof *seq->first, HA_TAG_SCRATCH, why);
+    if (!seq->maw_first || !seq->first_count || !seq->first) return HA_ERROR;
+    uint32_t *to = seq->first;
+    for (size_t h = 0; h < heads; h++) {
+        seq->first_count[h] = seq->head[h].selected;
+        for (size_t i = 0; i < seq->first_count[h]; i++) *to++ = seq->head[h].token[i];
+    }
+    return ctx->api->copy(ctx->stream, seq->maw_first, seq->maw, bytes, HA_D2H);
+}
+
 static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_shape *s = self->ctx.shape;
     struct layer *to = &self->layer[layer];
-    for (size_t b = 0; b < s->batch; b++) HA_TRY(prefill_sequence(self, &to->seq[b], in, b, why));
+    for (size_t b = 0; b < s->batch; b++) {
+        HA_TRY(prefill_sequence(self, &to->seq[b], in, b, why));
+        if (!self->ctx.record_selection) HA_TRY(remember(self, &to->seq[b], why));
+    }
     HA_TRY(pad_tasks(self, to, why));
     /* room for all that decode steps can evict, which may all be salient */
     for (size_t b = 0; b < s->batch; b++)
@@ -507,6 +533,44 @@ static enum ha_status drain(struct ha_instance *self, struct ha_why *why)
     return self->post ? ctx->api->stream_sync(self->post) : HA_OK;
 }
 
+/* What was evicted since the prefill is in KV_cpu, and goes back to its slots. */
+static enum ha_status rewind_sequence(struct ha_instance *self, struct sequence *seq, size_t b, struct ha_why *why)
+{
+    const struct ha_context *ctx = &self->ctx;
+    struct ha_ring *ring = &seq->ring;
+    const size_t n = ctx->shape->ctx[b], heads = ctx->shape->q_heads,
+                 first = ha_ring_evict_count(n, self->blk_size, self->blk_num), end = ring->first < n ? ring->first : n;
+    struct ha_stretch part[2];
+    const size_t parts = ha_ring_stretches(ring, first, end - first, part);
+    for (size_t i = 0; i < parts; i++)
+        HA_TRY(ha_kv_copy(ctx, ctx->stream, &ring->kv, part[i].slot, &seq->store, part[i].position, part[i].count,
+                          HA_H2D));
+    HA_TRY(ctx->api->copy(ctx->stream, seq->maw, seq->maw_first, heads * ring->kv.cap * sizeof(float), HA_H2D));
+    ring->first = seq->stored = first;
+    ring->end = n;
+    seq->evicted = 0;
+    const uint32_t *token = seq->first;
+    for (size_t h = 0; h < heads; h++) {
+        ha_context_clear(&seq->head[h]);
+        for (size_t i = 0; i < seq->first_count[h]; i++) HA_TRY(ha_context_add(ctx, &seq->head[h], *token++, why));
+    }
+    return HA_OK;
+}
+
+static enum ha_status rewind_all(struct ha_instance *self, struct ha_why *why)
+{
+    const struct ha_shape *s = self->ctx.shape;
+    for (size_t l = 0; l < s->layers; l++) {
+        struct layer *layer = &self->layer[l];
+        for (size_t b = 0; b < s->batch; b++) HA_TRY(rewind_sequence(self, &layer->seq[b], b, why));
+        HA_TRY(pad_tasks(self, layer, why));
+        ha_pool_run(self->ctx.pool, "copy", s->batch * s->q_heads, copy_task, layer);
+    }
+    self->counters = (struct ha_counters){ .select_ns = 0 };
+    self->steps = self->keys_cpu = self->keys_all = 0;
+    return self->ctx.api->stream_sync(self->ctx.stream);
+}
+
 static void counters(struct ha_instance *self, struct ha_counters *out)
 {
     settle_all(self); /* the background counts too */
@@ -548,4 +612,5 @@ const struct ha_variant ha_variant_hgca = {
     .counters = counters,
     .drain = drain,
     .destroy = destroy,
+    .rewind = rewind_all,
 };

@@ -5,16 +5,18 @@
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
-#include "suites/variants/run.h"
+#include "harness/measure/speed.h"
+#include "suites/variants/memory.h"
 #include "harness/base/try.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
-enum { SAMPLES_LEAST = 30, SAMPLES_FULL = 10, TREND_SAMPLES = 8 };
-static const double trend_most = 0.05, interval_most = 0.01;
+enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6 };
+static const double trend_most = 0.05, interval_most = 0.01, speed_least = 0.85;
 
 enum arm { UNTRACED, TRACED, FULL };
 enum { ARMS = 3 };
@@ -26,12 +28,15 @@ struct series {
 
 struct state {
     struct ha_bench *bench;
-    struct series series[ARMS], warmup;
-    struct ha_usage *usage; /* [usages], one for each traced step that counts */
+    struct series series[ARMS], warmup; /* of passes */
+    struct ha_usage *usage;             /* [usages], one for each traced pass */
     size_t usages, usages_capacity;
     size_t blocks;
+    struct ha_pass kept[2]; /* of the variant, of the companion; where they can be rewound they serve all passes */
     uint64_t deadline_ns;
-    bool measuring; /* the warm-up is over */
+    bool measuring;                   /* the warm-up is over */
+    double best[HA_POOL_THREADS_MAX]; /* see harness/measure/speed.h */
+    size_t looks, slow;               /* around untraced passes; of these, that found a core slow */
 };
 
 static enum ha_status push(struct series *s, double x, struct ha_why *why)
@@ -49,17 +54,23 @@ static enum ha_status push(struct series *s, double x, struct ha_why *why)
 
 bool ha_bench_settled(const double *x, size_t count)
 {
-    if (count < TREND_SAMPLES) return false;
-    const double *last = x + count - TREND_SAMPLES;
-    return fabs(ha_slope(last, TREND_SAMPLES)) * TREND_SAMPLES <= trend_most * ha_median(last, TREND_SAMPLES);
+    if (count < TREND_PASSES) return false;
+    const double *last = x + count - TREND_PASSES;
+    return fabs(ha_slope(last, TREND_PASSES)) * TREND_PASSES <= trend_most * ha_median(last, TREND_PASSES);
 }
 
-bool ha_bench_precise(const double *x, size_t count)
+void ha_bench_interval(const double *x, size_t count, double *lo, double *hi)
+{
+    if (count >= INTERVAL_LEAST) ha_median_interval(x, count, lo, hi);
+    else *lo = *hi = (double)NAN;
+}
+
+bool ha_bench_precise(const double *x, size_t count, size_t steps)
 {
     double lo, hi;
 
-    if (count < SAMPLES_LEAST) return false;
-    ha_median_interval(x, count, &lo, &hi);
+    if (count < PASSES_LEAST || count * steps < STEPS_LEAST) return false;
+    ha_bench_interval(x, count, &lo, &hi);
     return (hi - lo) / 2 <= interval_most * ha_median(x, count);
 }
 
@@ -84,22 +95,19 @@ static uint64_t spans_lost(struct ha_bench *b)
     return info.spans_lost;
 }
 
-/* The first step after a prefill finds caches and workers as no other step does. */
-static bool steady(const struct ha_shape *shape, size_t step) { return step > 0 || shape->steps == 1; }
-
-static enum ha_status count(struct state *s, enum arm arm, size_t step, const struct ha_pass *p,
-                            const struct rusage *before, const struct rusage *after, struct ha_why *why)
+static enum ha_status keep_sample(struct state *s, enum arm arm, const struct ha_pass *p, const struct rusage *before,
+                                  const struct rusage *after, struct ha_why *why)
 {
     static const char *const role[ARMS] = { "measure", "traced", "full" };
     struct ha_bench *b = s->bench;
-    bool counts = steady(&b->session->workload->shape, step) && s->measuring;
-    struct ha_sample sample = {
-        counts || arm != UNTRACED ? role[arm] : "warmup",
-        s->blocks,
-        step,
-        (double)(p->window.end_ns - p->window.begin_ns),
-        (double)(after->ru_nivcsw - before->ru_nivcsw),
-        (double)(after->ru_minflt - before->ru_minflt + after->ru_majflt - before->ru_majflt),
+    const double wall_ns = (double)(p->window.end_ns - p->window.begin_ns);
+    const struct ha_sample sample = {
+        .role = s->measuring ? role[arm] : "warmup",
+        .block = s->blocks,
+        .iter = (double)NAN,
+        .step_ns = wall_ns / (double)p->steps,
+        .context_switches = (double)(after->ru_nivcsw - before->ru_nivcsw),
+        .page_faults = (double)(after->ru_minflt - before->ru_minflt + after->ru_majflt - before->ru_majflt),
     };
 
     if (arm == UNTRACED) {
@@ -107,23 +115,54 @@ static enum ha_status count(struct state *s, enum arm arm, size_t step, const st
         b->moved.d2h_bytes += p->moved.d2h_bytes;
         b->moved.copies += p->moved.copies;
         b->moved.zero_copy_bytes += p->moved.zero_copy_bytes;
-        b->moved_steps++;
+        b->moved_steps += b->session->workload->shape.steps;
     }
-    if (counts) {
-        HA_TRY(push(&s->series[arm], sample.step_ns, why));
-        if (arm == UNTRACED) {
-            b->context_switches += sample.context_switches;
-            b->page_faults += sample.page_faults;
-        }
-    } else if (arm == UNTRACED) {
+    HA_TRY(push(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why));
+    HA_TRY(b->sample(b->arg, &sample, why));
+    if (!s->measuring) {
         b->warmup_samples++;
-        if (steady(&b->session->workload->shape, step)) {
-            HA_TRY(push(&s->warmup, sample.step_ns, why));
-            s->measuring = b->warm = ha_bench_settled(s->warmup.x, s->warmup.count);
-        }
+        return HA_OK;
     }
-    /* discarded samples of the other two say nothing */
-    return counts || arm == UNTRACED ? b->sample(b->arg, &sample, why) : HA_OK;
+    if (arm != UNTRACED) return HA_OK;
+    b->context_switches += sample.context_switches;
+    b->page_faults += sample.page_faults;
+    return HA_OK;
+}
+
+/* The single steps of the pass, those of its window. */
+static enum ha_status keep_steps(struct state *s, const struct ha_pass *p, struct ha_why *why)
+{
+    struct ha_bench *b = s->bench;
+    const size_t steps = b->session->workload->shape.steps;
+    uint64_t begin_ns = p->window.begin_ns;
+
+    for (size_t step = steps - p->steps; step < steps; step++) {
+        const uint64_t end_ns = b->session->ended_ns[step];
+        const struct ha_sample sample = { .role = "step",
+                                          .block = s->blocks,
+                                          .iter = (double)step,
+                                          .step_ns = end_ns > begin_ns ? (double)(end_ns - begin_ns) : 0,
+                                          .context_switches = (double)NAN,
+                                          .page_faults = (double)NAN };
+        HA_TRY(b->sample(b->arg, &sample, why));
+        begin_ns = end_ns;
+    }
+    return HA_OK;
+}
+
+/* The outputs of this pass where they are still there and were asked for in the check. */
+static enum ha_status compare(struct state *s, struct ha_pass *p, struct ha_why *why)
+{
+    const struct ha_check *c = s->bench->check;
+    const size_t steps = s->bench->session->workload->shape.steps;
+
+    for (size_t step = 0; step < steps && c->expected; step++) {
+        bool kept = step < HA_STEPS_KEPT || step + HA_STEPS_KEPT >= steps;
+        if (!kept || !ha_check_asks(c, step)) continue;
+        HA_TRY(ha_pass_download(p, step, why));
+        HA_TRY(ha_check_again(c, step, why));
+    }
+    return HA_OK;
 }
 
 static enum ha_status evaluate(struct state *s, struct ha_interval window, struct ha_why *why)
@@ -131,7 +170,7 @@ static enum ha_status evaluate(struct state *s, struct ha_interval window, struc
     if (s->usages == s->usages_capacity) {
         size_t capacity = s->usages_capacity ? 2 * s->usages_capacity : 64;
         struct ha_usage *grown = realloc(s->usage, capacity * sizeof *grown);
-        if (!grown) return ha_why(why, HA_ERROR, "no memory for traced steps");
+        if (!grown) return ha_why(why, HA_ERROR, "no memory for traced passes");
         s->usage = grown;
         s->usages_capacity = capacity;
     }
@@ -140,62 +179,86 @@ static enum ha_status evaluate(struct state *s, struct ha_interval window, struc
     return ha_timeline_measure(s->bench->timeline, window, &s->bench->usage, why);
 }
 
+/* Before the measurement only for what a core does at best. */
+static void look(struct state *s)
+{
+    const bool is_slow = ha_speed_least(s->bench->session->pool, s->best) < speed_least;
+
+    s->looks += s->measuring;
+    s->slow += s->measuring && is_slow;
+}
+
 static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
-    const struct ha_shape *shape = &b->session->workload->shape;
-    struct ha_interval *window = arm == TRACED ? calloc(shape->steps, sizeof *window) : NULL;
+    const size_t count = b->session->workload->shape.steps;
     const bool metered = arm == UNTRACED && s->measuring;
-    enum ha_status status = HA_OK;
+    struct rusage before, after;
     uint64_t lost_before = 0;
 
-    if (arm == TRACED && !window) return ha_why(why, HA_ERROR, "no memory for windows");
+    if (arm != TRACED) look(s);
     if (arm == TRACED) {
         ha_timeline_clear(b->timeline);
         lost_before = spans_lost(b);
         trace(b, true);
     }
     if (metered) ha_condition_begin(&b->condition, b->session->api, b->session->device);
-    for (size_t step = 0; step < shape->steps && status == HA_OK; step++) {
-        struct rusage before, after;
-        if (ha_stop) {
-            status = ha_why(why, HA_WAIVED, "stopped");
-            break;
-        }
-        getrusage(RUSAGE_SELF, &before);
-        status = ha_pass_step(p, step, why);
-        getrusage(RUSAGE_SELF, &after);
-        if (window) window[step] = p->window;
-        if (status == HA_OK) status = count(s, arm, step, p, &before, &after, why);
-        if (status == HA_OK && arm == UNTRACED && b->check->expected && step + 1 == b->check->steps_done) {
-            status = ha_pass_download(p, why);
-            if (status == HA_OK) status = ha_check_again(b->check, why);
-        }
-    }
-    if (metered) ha_condition_end(&b->condition, b->session->api, b->session->device, shape->steps);
+    getrusage(RUSAGE_SELF, &before);
+    enum ha_status status = ha_pass_run(p, arm == TRACED, why);
+    getrusage(RUSAGE_SELF, &after);
+    if (metered) ha_condition_end(&b->condition, b->session->api, b->session->device, count);
+    if (metered) look(s);
     if (arm == TRACED) {
         trace(b, false);
         b->dropped += ha_timeline_dropped(b->timeline) + (size_t)(spans_lost(b) - lost_before);
-        for (size_t step = 0; step < shape->steps && status == HA_OK && s->measuring; step++)
-            if (steady(shape, step)) status = evaluate(s, window[step], why);
-        b->traced = window[shape->steps - 1];
-        free(window);
+        b->traced = p->last;
     }
-    return status;
+    HA_TRY(status);
+    HA_TRY(keep_sample(s, arm, p, &before, &after, why));
+    if (metered) HA_TRY(keep_steps(s, p, why));
+    if (arm == TRACED) {
+        b->traced_steps += p->steps;
+        return evaluate(s, p->window, why);
+    }
+    return arm == UNTRACED ? compare(s, p, why) : HA_OK;
+}
+
+static enum ha_status let_go(struct ha_pass *p, struct ha_why *why) { return p->session ? ha_pass_end(p, why) : HA_OK; }
+
+/* Whether there is room for a second instance beside one that is kept. */
+static bool room_for(const struct ha_session *s, const struct ha_variant *variant)
+{
+    struct ha_device_info info;
+
+    s->api->info(s->device, &info);
+    return ha_memory_check(&s->workload->shape, true, info.compute_threads > 0, !strcmp(variant->name, "resident"),
+                           ha_memory_available(), info.memory_free_bytes, NULL)
+           == HA_OK;
+}
+
+/* The instance of an arm, on the context as it was: made, or rewound from its last pass. */
+static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, struct ha_why *why)
+{
+    struct ha_bench *b = s->bench;
+    const struct ha_variant *variant = arm == FULL ? b->full : b->session->variant;
+    struct ha_pass *other = &s->kept[arm != FULL];
+
+    *p = &s->kept[arm == FULL];
+    if ((*p)->instance) return ha_pass_rewind(*p, why);
+    if (other->instance && !room_for(b->session, variant)) HA_TRY(let_go(other, why));
+    return ha_pass_begin(*p, b->session, variant, arm == FULL ? b->full_param : b->session->param, false, why);
 }
 
 static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
-    struct ha_session *session = b->session;
     struct ha_why last = { "" };
-    struct ha_pass p;
+    struct ha_pass *p;
 
-    HA_TRY(ha_pass_begin(&p, session, arm == FULL ? b->full : session->variant,
-                         arm == FULL ? b->full_param : session->param, false, why));
-    enum ha_status status = steps(s, arm, &p, why);
-    if (status == HA_OK && arm == UNTRACED && p.variant->counters) p.variant->counters(p.instance, &b->counters);
-    enum ha_status ended = ha_pass_end(&p, &last);
+    HA_TRY(ready(s, arm, &p, why));
+    enum ha_status status = steps(s, arm, p, why);
+    if (status == HA_OK && arm == UNTRACED && p->variant->counters) p->variant->counters(p->instance, &b->counters);
+    enum ha_status ended = p->variant->rewind && status == HA_OK ? ha_pass_settle(p, &last) : let_go(p, &last);
     if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
     s->blocks++;
     return status;
@@ -205,24 +268,30 @@ static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 
 static bool enough(const struct state *s)
 {
-    const struct series *u = &s->series[UNTRACED], *t = &s->series[TRACED], *f = &s->series[FULL];
-    bool each = u->count && t->count && (f->count || !s->bench->full);
+    const struct series *u = &s->series[UNTRACED];
+    const struct ha_shape *shape = &s->bench->session->workload->shape;
 
-    if (!each) return false;
-    if (ha_now_ns() >= s->deadline_ns) return true;
-    return ha_bench_precise(u->x, u->count) && t->count >= SAMPLES_LEAST
-           && (f->count >= SAMPLES_FULL || !s->bench->full);
+    return ha_now_ns() >= s->deadline_ns || ha_bench_precise(u->x, u->count, shape->steps > 1 ? shape->steps - 1 : 1);
 }
 
 static enum ha_status passes(struct state *s, struct ha_why *why)
 {
-    uint64_t warm_until_ns = ha_now_ns() + s->bench->time_cap_ns / 4;
+    struct ha_bench *b = s->bench;
+    uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4;
+    struct ha_core_counts before, after;
 
     do {
+        HA_TRY(pass(s, UNTRACED, why));
+        b->warm = ha_bench_settled(s->warmup.x, s->warmup.count);
+    } while (!b->warm && ha_now_ns() < warm_until_ns);
+    s->measuring = true; /* where b->warm is false the row says so */
+    ha_core_counts_read("", &before);
+    do
         for (int arm = 0; arm < ARMS; arm++)
-            if (arm != FULL || s->bench->full) HA_TRY(pass(s, (enum arm)arm, why));
-        if (ha_now_ns() >= warm_until_ns) s->measuring = true; /* b->warm stays false, and the row says so */
-    } while (!enough(s));
+            if (arm != FULL || b->full) HA_TRY(pass(s, (enum arm)arm, why));
+    while (!enough(s));
+    ha_core_counts_read("", &after);
+    ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
     return HA_OK;
 }
 
@@ -233,7 +302,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     enum ha_status status;
 
     b->step_ns = b->lo_ns = b->hi_ns = b->perturb = nan;
-    b->samples = b->warmup_samples = b->moved_steps = b->dropped = 0;
+    b->samples = b->warmup_samples = b->moved_steps = b->dropped = b->traced_steps = 0;
     b->warm = false;
     b->context_switches = b->page_faults = 0;
     b->usage = (struct ha_usage){ 0 };
@@ -241,7 +310,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->moved = (struct ha_meter_count){ 0 };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
     b->condition = ha_condition_none();
-    b->source[0] = 0;
+    b->source[0] = b->disturbed[0] = 0;
     b->timeline = NULL;
     status = ha_timeline_create(&b->timeline, why);
     if (status == HA_OK) status = passes(&s, why);
@@ -249,10 +318,15 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
         const struct series *u = &s.series[UNTRACED], *t = &s.series[TRACED], *f = &s.series[FULL];
         b->samples = u->count;
         b->step_ns = ha_median(u->x, u->count);
-        ha_median_interval(u->x, u->count, &b->lo_ns, &b->hi_ns);
+        ha_bench_interval(u->x, u->count, &b->lo_ns, &b->hi_ns);
         b->perturb = ha_median(t->x, t->count) / b->step_ns - 1;
         if (b->full) b->full_ns = ha_median(f->x, f->count);
         status = ha_usage_medians(s.usage, s.usages, ha_pool_threads(b->session->pool), &b->ratios, why);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct ha_why last = { "" };
+        enum ha_status ended = let_go(&s.kept[i], &last);
+        if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
     }
     for (int arm = 0; arm < ARMS; arm++) free(s.series[arm].x);
     free(s.warmup.x);

@@ -6,12 +6,17 @@
 
 #include "suites/variants/check.h"
 #include "harness/measure/condition.h"
+#include "harness/measure/disturbed.h"
 #include "harness/measure/timeline.h"
 
+/* A pass (role warmup, measure, traced or full): the mean of its steps but the first; or a single step (role step) of
+ * a pass that is measured. */
 struct ha_sample {
-    const char *role; /* warmup, measure, traced, full */
-    size_t block, iter;
-    double step_ns, context_switches, page_faults;
+    const char *role;
+    size_t block;
+    double iter; /* the step; NaN: a pass */
+    double step_ns;
+    double context_switches, page_faults; /* of the whole pass, first step included; NaN: a step */
 };
 
 struct ha_bench {
@@ -24,21 +29,23 @@ struct ha_bench {
     enum ha_status (*sample)(void *arg, const struct ha_sample *s, struct ha_why *why);
     void *arg;
     /* out */
-    double step_ns, lo_ns, hi_ns, full_ns;
-    size_t samples, warmup_samples;
+    double step_ns, lo_ns, hi_ns, full_ns; /* lo, hi: NaN of too few passes for an interval */
+    size_t samples, warmup_samples;        /* passes */
     bool warm;
     double context_switches, page_faults; /* sums over the samples */
     double perturb;
-    struct ha_usage usage;       /* sum over the traced steps */
+    struct ha_usage usage;       /* sum over the windows of traced passes */
+    size_t traced_steps;         /* in them */
     struct ha_ratios ratios;     /* medians over them */
     struct ha_meter_count moved; /* over moved_steps steps */
     size_t moved_steps;
-    struct ha_counters counters;   /* of the last untraced pass, over its steps */
-    struct ha_timeline *timeline;  /* of the last traced pass, for trace.json */
-    struct ha_interval traced;     /* its last step */
-    size_t dropped;                /* spans, by the timeline and by the device */
-    char source[32];               /* of the device's spans */
-    struct ha_condition condition; /* over the untraced passes that count */
+    struct ha_counters counters;      /* of the last untraced pass, over its steps */
+    struct ha_timeline *timeline;     /* of the last traced pass, for trace.json */
+    struct ha_interval traced;        /* its last step */
+    size_t dropped;                   /* spans, by the timeline and by the device */
+    char source[32];                  /* of the device's spans */
+    struct ha_condition condition;    /* over the untraced passes that count */
+    char disturbed[HA_DISTURBED_MAX]; /* while passes were measured */
 };
 
 /* The fields under `out` are set; free them with ha_bench_free, also after a failure. HA_FAIL: a timed output
@@ -46,9 +53,12 @@ struct ha_bench {
 enum ha_status ha_bench_run(struct ha_bench *bench, struct ha_why *why);
 void ha_bench_free(struct ha_bench *bench);
 
-/* Whether the last samples show no trend: the slope test that ends the warm-up. */
+/* Whether the last passes show no trend: the slope test that ends the warm-up. */
 bool ha_bench_settled(const double *x, size_t count);
-/* Whether the median is known well enough: 30 samples, its 95% interval within 1% of it. */
-bool ha_bench_precise(const double *x, size_t count);
+/* Whether the median of passes, each the mean of so many steps, is known well enough: 10 passes and 30 steps, its 95%
+ * interval within 1% of it. */
+bool ha_bench_precise(const double *x, size_t count, size_t steps);
+/* The 95% interval of a median; NaN for less than 6 passes, which have none. */
+void ha_bench_interval(const double *x, size_t count, double *lo, double *hi);
 
 #endif

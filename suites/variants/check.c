@@ -7,7 +7,7 @@
 #include "harness/base/why.h"
 #include "suites/variants/dump.h"
 #include "harness/base/registry.h"
-#include "suites/variants/run.h"
+#include "harness/base/stop.h"
 #include "harness/base/try.h"
 
 #include <math.h>
@@ -26,6 +26,25 @@ struct state {
 };
 
 static const struct ha_shape *shape(const struct ha_check *c) { return &c->session->workload->shape; }
+
+bool ha_check_asks(const struct ha_check *c, size_t step)
+{
+    return !c->steps || step < c->steps || step + c->steps >= shape(c)->steps;
+}
+
+/* Among the steps that are asked. */
+static size_t asked_before(const struct ha_check *c, size_t step)
+{
+    size_t skipped = !c->steps || shape(c)->steps <= 2 * c->steps ? 0 : shape(c)->steps - 2 * c->steps;
+
+    return step < c->steps ? step : step - skipped;
+}
+
+/* [layers][batch] of a step, or NULL */
+static struct ha_expected *expected_of(const struct ha_check *c, size_t step)
+{
+    return c->expected ? c->expected + asked_before(c, step) * shape(c)->layers * shape(c)->batch : NULL;
+}
 
 static enum ha_status fail(struct ha_check *c, int question, struct ha_why *why, const char *text)
 {
@@ -129,8 +148,9 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
                                    struct ha_why *why)
 {
     struct ha_check *c = s->check;
-    const struct ha_expected *expected = c->expected ? &c->expected[layer * shape(c)->batch + seq]
-                                                     : &(struct ha_expected){ .o = NULL };
+    const struct ha_expected *of_step = expected_of(c, step), *expected = of_step
+                                                                              ? &of_step[layer * shape(c)->batch + seq]
+                                                                              : &(struct ha_expected){ .o = NULL };
     struct ha_why reason = { "" };
     struct ha_chosen chosen;
     enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
@@ -167,7 +187,7 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
                  step, a.keys_sum, a.visible_sum);
         return fail(c, 2, why, text);
     }
-    return ask_definition(s, step, layer, why);
+    return HA_OK;
 }
 
 /* ---- a whole check ----------------------------------------------------------------------- */
@@ -175,7 +195,7 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
 static enum ha_status make_expected(struct ha_check *c, struct ha_why *why)
 {
     const struct ha_shape *s = shape(c);
-    size_t rows = s->q_len * s->q_heads, n = s->layers * s->batch;
+    size_t rows = s->q_len * s->q_heads, n = asked_before(c, s->steps) * s->layers * s->batch;
 
     c->expected = calloc(n, sizeof *c->expected);
     for (size_t i = 0; c->expected && i < n; i++) {
@@ -193,19 +213,22 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
     bool checked = ha_session_checked(c->session);
-    size_t steps = c->steps && c->steps < shape(c)->steps ? c->steps : shape(c)->steps;
 
     if (checked) HA_TRY(prefill_definition(s, why));
-    for (size_t step = 0; step < steps; step++) {
+    if (checked && c->keep_expected) HA_TRY(make_expected(c, why));
+    for (size_t step = 0; step < shape(c)->steps; step++) {
         if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
         HA_TRY(ha_pass_step(&s->pass, step, why));
-        if (checked && c->keep_expected && step + 1 == steps) HA_TRY(make_expected(c, why));
-        for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) HA_TRY(ask_layer(s, step, layer, why));
+        for (size_t layer = 0; layer < shape(c)->layers && checked; layer++) {
+            if (ha_check_asks(c, step)) HA_TRY(ask_layer(s, step, layer, why));
+            HA_TRY(ask_definition(s, step, layer, why));
+        }
         c->steps_done = step + 1;
+        c->asked += ha_check_asks(c, step);
     }
     if (s->pass.variant->counters) s->pass.variant->counters(s->pass.instance, &c->counters);
-    c->device_key_bytes /= (double)steps;
-    c->host_key_bytes /= (double)steps;
+    c->device_key_bytes /= (double)c->asked;
+    c->host_key_bytes /= (double)c->asked;
     return HA_OK;
 }
 
@@ -231,7 +254,7 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
 
     ha_accuracy_start(&c->total);
     c->question = 0;
-    c->steps_done = 0;
+    c->steps_done = c->asked = 0;
     c->expected = NULL;
     c->device_key_bytes = c->host_key_bytes = 0;
     c->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
@@ -257,13 +280,14 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
     return status;
 }
 
-enum ha_status ha_check_again(const struct ha_check *c, struct ha_why *why)
+enum ha_status ha_check_again(const struct ha_check *c, size_t step, struct ha_why *why)
 {
     const struct ha_shape *s = shape(c);
+    const struct ha_expected *expected = expected_of(c, step);
     size_t rows = s->q_len * s->q_heads;
 
-    for (size_t i = 0; c->expected && i < s->layers * s->batch; i++) {
-        const struct ha_expected *e = &c->expected[i];
+    for (size_t i = 0; expected && i < s->layers * s->batch; i++) {
+        const struct ha_expected *e = &expected[i];
         const float *o = ha_session_o(c->session, i / s->batch) + i % s->batch * rows * s->head_dim;
         const float *lse = ha_session_lse(c->session, i / s->batch) + i % s->batch * rows;
         for (size_t r = 0; r < rows; r++) {
@@ -280,8 +304,7 @@ enum ha_status ha_check_again(const struct ha_check *c, struct ha_why *why)
                     why, HA_FAIL,
                     "timed pass: step %zu layer %zu seq %zu token %zu head %zu %s differs from what was checked; "
                     "habench run '%s'",
-                    c->steps_done - 1, i / s->batch, i % s->batch, r / s->q_heads, r % s->q_heads, d ? "o" : "LSE",
-                    c->id);
+                    step, i / s->batch, i % s->batch, r / s->q_heads, r % s->q_heads, d ? "o" : "LSE", c->id);
         }
     }
     return HA_OK;
@@ -289,7 +312,9 @@ enum ha_status ha_check_again(const struct ha_check *c, struct ha_why *why)
 
 void ha_check_free(struct ha_check *c)
 {
-    for (size_t i = 0; c->expected && i < shape(c)->layers * shape(c)->batch; i++) free(c->expected[i].o);
+    size_t count = asked_before(c, shape(c)->steps) * shape(c)->layers * shape(c)->batch;
+
+    for (size_t i = 0; c->expected && i < count; i++) free(c->expected[i].o);
     free(c->expected);
     c->expected = NULL;
 }

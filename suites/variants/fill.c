@@ -1,11 +1,10 @@
 #include "suites/variants/fill.h"
 
+#include "harness/measure/cache.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-static const double perturb_most = 0.05; /* above it, what the trace says is not what the untraced step does */
 
 static void lengths(const struct ha_shape *s, char *out, size_t size)
 {
@@ -35,7 +34,7 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c)
     snprintf(row->device, sizeof row->device, "%s", c->device);
     snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
     snprintf(row->acc_dtype, sizeof row->acc_dtype, "f32");
-    row->seed = (double)c->seed;
+    row->seed = c->seed;
     snprintf(row->load, sizeof row->load, "%s", c->load == HA_LOAD_LAYER ? "layer" : "attention");
     snprintf(row->model, sizeof row->model, "%s", c->model ? c->model->name : "");
     row->threads = (double)c->threads;
@@ -118,11 +117,23 @@ double ha_floor_ns(const struct ha_ceilings *c, bool in_host, double device_byte
     return fmax(floor_ns, fmax(h2d_bytes / up, d2h_bytes / down));
 }
 
-static double last_level_cache_bytes(void)
+double ha_floor_fetched(double bytes, double cache_bytes) { return bytes > cache_bytes ? bytes : 0; }
+
+static double floor_of(const struct ha_row *row, const struct ha_session *s, const struct ha_check *check,
+                       const struct ha_ceilings *ceilings, double zero_copy)
 {
-    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (bytes <= 0) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return bytes > 0 ? (double)bytes : 0;
+    const bool in_host = s->info.compute_threads > 0; /* then device memory is host memory, too */
+    const double weights = (double)(s->load.layer_bytes * s->workload->shape.layers), cache = ha_cache_own_bytes();
+    double device = check->device_key_bytes + weights, host = check->host_key_bytes;
+
+    /* an arm that reads no keys of its own has no floor */
+    if (ha_floor_fetched(in_host ? device + host : host, cache) <= 0) {
+        host = 0;
+        if (in_host) device = 0;
+    }
+    if (device + host <= 0) return (double)NAN;
+    return ha_floor_ns(ceilings, in_host, device, host, row->h2d_bytes + (isnan(zero_copy) ? 0 : zero_copy),
+                       row->d2h_bytes);
 }
 
 static void fill_condition(struct ha_row *row, const struct ha_condition *c)
@@ -141,14 +152,14 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
                    const struct ha_ceilings *ceilings, double slowest_arm_ns)
 {
     const struct ha_session *s = b->session;
-    double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->usage.windows);
-    bool trusted = b->perturb <= perturb_most && b->dropped == 0;
+    double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->traced_steps);
+    bool whole = !isnan(b->perturb) && b->dropped == 0;
 
     row->step_ns = b->step_ns;
     row->step_lo_ns = b->lo_ns;
     row->step_hi_ns = b->hi_ns;
     row->layer_ns = b->step_ns / row->layers;
-    row->samples = (double)b->samples;
+    row->head.samples = (double)b->samples;
     row->warmup_samples = (double)b->warmup_samples;
     row->warm = b->warm;
     row->full_step_ns = b->full_ns;
@@ -163,7 +174,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->zero_copy_bytes = zero_copy;
     row->h2d_eff_GBps = row->h2d_bytes / b->step_ns;
     row->d2h_eff_GBps = row->d2h_bytes / b->step_ns;
-    if (trusted) {
+    if (whole) {
         struct ha_ratios r = b->ratios;
         row->gpu_kernel_idle = r.gpu_kernel_idle;
         row->gpu_idle = r.gpu_idle;
@@ -174,14 +185,9 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
         row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
     }
     row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
-    bool in_host = s->info.compute_threads > 0; /* then device memory is host memory, too */
-    double weights = (double)(s->load.layer_bytes * s->workload->shape.layers);
-    double key_bytes = check->device_key_bytes + check->host_key_bytes + weights;
-    /* what fits into the cache is not read from memory, and an arm that reads no keys of its own has no floor */
-    if (key_bytes > (in_host ? last_level_cache_bytes() : 0))
-        row->floor_ns = ha_floor_ns(ceilings, in_host, check->device_key_bytes + weights, check->host_key_bytes,
-                                    row->h2d_bytes + (isnan(zero_copy) ? 0 : zero_copy), row->d2h_bytes);
+    row->floor_ns = floor_of(row, s, check, ceilings, zero_copy);
     row->floor_ratio = row->floor_ns / b->step_ns;
     fill_counters(row, &b->counters, (double)s->workload->shape.steps);
     fill_condition(row, &b->condition);
+    snprintf(row->disturbed, sizeof row->disturbed, "%s", b->disturbed);
 }

@@ -5,7 +5,7 @@
 
 #include "suites/variants/bench.h"
 #include "harness/measure/ceilings.h"
-#include "harness/report/row.h"
+#include "suites/variants/row.h"
 
 /* what stands in the case; what a dataset fixes is 0 until the session */
 void ha_fill_case(struct ha_row *row, const struct ha_case *c);
@@ -21,5 +21,9 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struc
  * the device's memory is the host's, both sides' reads share one ceiling. */
 double ha_floor_ns(const struct ha_ceilings *ceilings, bool in_host, double device_bytes, double host_bytes,
                    double h2d_bytes, double d2h_bytes);
+/* Of the bytes that a step reads in one memory, those that come out of it and not out of caches of so many bytes. A
+ * step reads each byte once, so that between two visits of a byte lie all others of that step: all come from memory
+ * where they are more than the caches hold, else none. */
+double ha_floor_fetched(double bytes, double cache_bytes);
 
 #endif

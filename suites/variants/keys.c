@@ -373,7 +373,7 @@ const struct ha_key ha_case_keys[] = {
     { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", HA_KEY_NUMBER, AT(threads),
       .max = 1024 },
 };
-const size_t ha_case_keys_count = sizeof ha_case_keys / sizeof *ha_case_keys;
+_Static_assert(sizeof ha_case_keys / sizeof *ha_case_keys == HA_CASE_KEYS, "HA_CASE_KEYS");
 
 /* ---- a case
  * ----------------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 #ifndef HA_KNOWN_H
 #define HA_KNOWN_H
 
-#include "harness/report/row.h"
+#include "suites/variants/row.h"
 #include "harness/measure/timeline.h"
 
 /* Step times measured earlier in this run, that later cases over the same workload are set beside. */

@@ -1,6 +1,7 @@
 #include "suites/variants/memory.h"
 
 #include "harness/base/why.h"
+#include "suites/variants/session.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +14,9 @@ static const double gib = 1024.0 * 1024.0 * 1024.0;
 struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
 {
     uint64_t tokens = 0, context = 0, cap = 0, row = 2 * s->kv_heads * s->head_dim * ha_dtype_bytes(s->dtype);
-    uint64_t rows = s->layers * s->batch * s->q_len;
+    uint64_t rows = s->layers * s->batch * s->q_len, outs = rows * (s->q_heads * (s->head_dim + 1)),
+             slots = ha_session_slots(s->steps),
+             in_bytes = rows * ((s->q_heads * s->head_dim + s->model_dim) * sizeof(float) + row);
 
     for (size_t b = 0; b < s->batch; b++) {
         uint64_t all = s->ctx[b] + s->steps * s->q_len;
@@ -25,8 +28,8 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
         .data_bytes = s->layers * s->batch * cap * row + context * row
                       + s->batch * s->observed * s->q_heads * s->head_dim * sizeof(float),
         .variant_bytes = s->layers * tokens * row,
-        /* q, o and x in binary32, on the device and as its host side */
-        .io_bytes = 2 * rows * ((2 * s->q_heads * s->head_dim + s->q_heads + s->model_dim) * sizeof(float) + row),
+        .device_io_bytes = s->steps * in_bytes + slots * outs * sizeof(float),
+        .host_io_bytes = in_bytes + outs * sizeof(float) + slots * outs * 2 * sizeof(double),
     };
 }
 
@@ -61,7 +64,8 @@ static enum ha_status fits(const char *where, double need, uint64_t have, struct
 {
     if (!have || need <= (double)have) return HA_OK;
     return ha_why(why, HA_ERROR,
-                  "needs %.2f GiB of %s memory, has %.2f GiB: lower ctx or batch or layers, or take a smaller dtype",
+                  "needs %.2f GiB of %s memory, has %.2f GiB: lower ctx or batch or layers or steps, or take a smaller "
+                  "dtype",
                   need / gib, where, (double)have / gib);
 }
 
@@ -70,11 +74,12 @@ enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool i
 {
     struct ha_memory_need need = ha_memory_estimate(shape);
     double data = filled ? 0 : (double)need.data_bytes, variant = (double)need.variant_bytes,
-           io = (double)need.io_bytes;
+           io = (double)need.host_io_bytes, device_io = (double)need.device_io_bytes;
     enum ha_status status;
 
-    if (in_host) return fits("host", slack * (data + variant + io), host_free, why);
+    if (in_host) return fits("host", slack * (data + variant + io + device_io), host_free, why);
     status = fits("host", slack * (data + (all_on_device ? 0 : variant) + io), host_free, why);
     /* how much the others keep on the device is theirs to know; their allocations say when it is too much */
-    return status == HA_OK ? fits("device", slack * ((all_on_device ? variant : 0) + io), device_free, why) : status;
+    if (status != HA_OK) return status;
+    return fits("device", slack * ((all_on_device ? variant : 0) + device_io), device_free, why);
 }

@@ -7,7 +7,6 @@
 #include "harness/api/device.h"
 #include "harness/api/kernels.h"
 #include "harness/api/variant.h"
-#include "suites/variants/run.h"
 
 struct ha_mutant_room;
 

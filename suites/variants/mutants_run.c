@@ -1,71 +1,135 @@
-#include "harness/base/why.h"
-#include "suites/variants/case.h"
-#include "suites/variants/check.h"
-#include "suites/variants/mutants.h"
-#include "harness/base/registry.h"
-#include "harness/report/table.h"
-#include "harness/base/try.h"
+/* The suite of planted defects: each must be seen by the check of the case that is there for it. */
 
-#include <stdio.h>
+#include "harness/api/suite.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/report/verdict.h"
+#include "suites/variants/check.h"
+#include "suites/variants/keys.h"
+#include "suites/variants/mutants.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct mutant_point {
+    size_t mutant, isa;
+};
+struct mutant_row {
+    struct ha_result head;
+    char breaks[160], seen_as[512];
+};
+
+static const char *mutant_word(size_t i) { return i < ha_mutants_count ? ha_mutants[i].name : NULL; }
+static const char *isa_word(size_t i)
+{
+    return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
+}
+
+static const struct ha_key keys[] = {
+    { "mutant", "*", "a defect that is planted", HA_KEY_WORD, offsetof(struct mutant_point, mutant),
+      .word = mutant_word, .always = true, .column = true },
+    { "isa", "best", "CPU kernels", HA_KEY_WORD, offsetof(struct mutant_point, isa), .word = isa_word },
+};
+
+#define TEXT(member) offsetof(struct mutant_row, member), sizeof((struct mutant_row *)0)->member
+static const struct ha_field fields[] = {
+    { "breaks", "", HA_FIELD_TEXT, TEXT(breaks), 1, HA_NO_FIGURE, 0, 0, "what the defect does" },
+    { "seen_as", "", HA_FIELD_TEXT, TEXT(seen_as), 1, HA_NO_FIGURE, 0, 0, "how the check that saw it failed" },
+};
+#undef TEXT
 
 /* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
-static enum ha_status judge(struct ha_machine *machine, const char *isa, const char *mutant, const char *id,
+static enum ha_status judge(struct ha_shared *shared, size_t isa, const char *mutant, const char *id,
                             struct ha_why *why)
 {
-    const struct ha_variant *variant;
     struct ha_session session;
     struct ha_case c;
-
     HA_TRY(ha_case_parse(id, &c, why));
-    variant = ha_variant_find(c.variant);
-    if (!variant) return ha_why(why, HA_ERROR, "variant '%s': there is none of this name", c.variant);
-    HA_TRY(ha_session_open(&session, machine, &c, variant, isa, mutant, why));
+    c.isa = isa;
+    HA_TRY(ha_session_open(&session, shared, &c, ha_variant_find(c.variant), mutant, why));
     struct ha_check check = { .session = &session, .id = id };
-    enum ha_status status = ha_check_run(&check, why);
+    const enum ha_status status = ha_check_run(&check, why);
     ha_check_free(&check);
     ha_session_close(&session);
     return status;
 }
 
 /* HA_OK: the defect was seen, and why says as what. */
-static enum ha_status hunt(struct ha_machine *machine, const char *isa, const struct ha_mutant *m, struct ha_why *why)
+static enum ha_status hunt(struct ha_shared *shared, size_t isa, const struct ha_mutant *m, struct ha_why *why)
 {
     struct ha_why reason = { "" };
-    enum ha_status sound = judge(machine, isa, NULL, m->id, &reason);
-
+    const enum ha_status sound = judge(shared, isa, NULL, m->id, &reason);
     if (sound == HA_WAIVED) return ha_why(why, HA_WAIVED, "%s", reason.text);
     if (sound != HA_OK) return ha_why(why, HA_FAIL, "its case does not pass without it: %.400s", reason.text);
-    enum ha_status broken = judge(machine, isa, m->id_broken ? NULL : m->name, m->id_broken ? m->id_broken : m->id,
-                                  &reason);
-    if (broken == HA_OK)
-        return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id_broken ? m->id_broken : m->id);
+    const char *id = m->id_broken ? m->id_broken : m->id;
+    const enum ha_status broken = judge(shared, isa, m->id_broken ? NULL : m->name, id, &reason);
+    if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", id);
     if (broken != HA_FAIL)
         return ha_why(why, HA_FAIL, "ended as %s and not as a failed check: %.400s",
                       broken == HA_WAIVED ? "waived" : "an error", reason.text);
     return ha_why(why, HA_OK, "%s", reason.text);
 }
 
-enum ha_status ha_mutants_run(const struct ha_run_options *options, struct ha_why *why)
+static enum ha_status begin(void **run, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why)
 {
-    static const char *const word[] = { "killed", "ALIVE", "waived", "error" };
-    struct ha_totals totals = { 0 };
-    struct ha_machine *machine;
-
-    HA_TRY(ha_machine_create(&machine, why));
-    for (size_t i = 0; i < ha_mutants_count && !ha_stop; i++) {
-        struct ha_why reason = { "" };
-        enum ha_status status = hunt(machine, options->isa, &ha_mutants[i], &reason);
-        totals.passed += status == HA_OK;
-        totals.waived += status == HA_WAIVED;
-        totals.failed += status == HA_FAIL || status == HA_ERROR;
-        printf("%-21s %-6s  %s\n", ha_mutants[i].name, word[status], ha_mutants[i].breaks);
-        printf("%30s%.200s\n", "", reason.text);
-        if (status == HA_FAIL || status == HA_ERROR)
-            ha_why(why, HA_FAIL, "%s: %.400s", ha_mutants[i].name, reason.text);
-        fflush(stdout);
-    }
-    ha_machine_destroy(machine);
-    ha_table_print_totals(stdout, &totals);
-    if (ha_stop) return ha_why(why, HA_ERROR, "stopped");
-    return totals.failed ? HA_FAIL : totals.passed ? HA_OK : HA_WAIVED;
+    struct ha_shared *shared = *run = calloc(1, sizeof *shared);
+    (void)before;
+    if (!shared) return ha_why(why, HA_ERROR, "out of memory");
+    const enum ha_status status = ha_shared_open(shared, config->machine, why);
+    if (status != HA_OK) free(shared);
+    return status;
 }
+
+static void end(void *run)
+{
+    ha_shared_close(run);
+    free(run);
+}
+
+static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+{
+    const struct mutant_point *p = g->point[0];
+    struct mutant_row *row = g->row[0];
+    const struct ha_mutant *m = &ha_mutants[p->mutant];
+    snprintf(row->breaks, sizeof row->breaks, "%s", m->breaks);
+    HA_TRY(hunt(run, p->isa, m, why));
+    snprintf(row->seen_as, sizeof row->seen_as, "%s", why->text);
+    return HA_OK;
+}
+
+static void print(FILE *out, const struct ha_results *r)
+{
+    putc('\n', out);
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct mutant_point *p = r->entry[i].point;
+        const struct mutant_row *row = r->entry[i].row;
+        if (!row) continue;
+        const enum ha_verdict v = row->head.verdict;
+        fprintf(out, "%-21s %-6s  %s\n", ha_mutants[p->mutant].name,
+                v == HA_PASS           ? "killed"
+                : v == HA_VERDICT_FAIL ? "ALIVE"
+                                       : ha_verdict_name(v),
+                ha_mutants[p->mutant].breaks);
+        fprintf(out, "%30s%.200s\n", "", v == HA_PASS ? row->seen_as : row->head.reason);
+    }
+}
+
+const struct ha_suite ha_suite_mutants = {
+    .name = "mutants",
+    .doc = "planted defects, each of which a check must see",
+    .key = keys,
+    .keys = sizeof keys / sizeof *keys,
+    .class_key = "mutant",
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .file = { "mutants.csv" },
+    .point_bytes = sizeof(struct mutant_point),
+    .row_bytes = sizeof(struct mutant_row),
+    .begin = begin,
+    .check = check,
+    .end = end,
+    .print = print,
+};

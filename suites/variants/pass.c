@@ -1,6 +1,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "suites/variants/mutants.h"
 #include "suites/variants/session.h"
@@ -19,12 +20,42 @@ static enum ha_status explain(const struct ha_session *s, enum ha_status status,
     return status;
 }
 
+static size_t step_count(const struct ha_pass *p) { return p->session->workload->shape.steps; }
+static size_t out_bytes(const struct ha_session *s) { return s->workload->shape.layers * s->io.out_bytes; }
+
+static unsigned char *outputs(const struct ha_pass *p, size_t step)
+{
+    return p->session->out + ha_session_slot(step_count(p), step) * out_bytes(p->session);
+}
+
+enum ha_status ha_pass_download(struct ha_pass *p, size_t step, struct ha_why *why)
+{
+    struct ha_session *s = p->session;
+    enum ha_status status = s->api->copy(s->stream, s->host_out, outputs(p, step), out_bytes(s), HA_D2H);
+
+    if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    return explain(s, status, "the download of outputs", why);
+}
+
+/* NaN, so that what is not written is seen. first, count: slots */
+static enum ha_status poison(struct ha_session *s, size_t first, size_t count, struct ha_why *why)
+{
+    enum ha_status status = HA_OK;
+
+    memset(s->host_out, 0xFF, out_bytes(s));
+    for (size_t i = first; i < first + count && status == HA_OK; i++)
+        status = s->api->copy(s->stream, s->out + i * out_bytes(s), s->host_out, out_bytes(s), HA_H2D);
+    if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    return explain(s, status, "the poisoning of outputs", why);
+}
+
 static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_why *why)
 {
     struct ha_session *s = p->session;
 
     HA_TRY(ha_arena_create(&p->arena, p->checks, why));
     HA_TRY(ha_device_arena_create(&p->device_arena, s->variant_api, s->device, why));
+    HA_TRY(poison(s, 0, ha_session_slots(step_count(p)), why));
     p->context = (struct ha_context){
         .shape = &s->workload->shape,
         .param = param,
@@ -60,44 +91,17 @@ enum ha_status ha_pass_begin(struct ha_pass *p, struct ha_session *session, cons
     return status;
 }
 
-enum ha_status ha_pass_download(struct ha_pass *p, struct ha_why *why)
-{
-    struct ha_session *s = p->session;
-    enum ha_status status = s->api->copy(s->stream, s->host_out, s->out, s->workload->shape.layers * s->io.out_bytes,
-                                         HA_D2H);
-
-    if (status == HA_OK) status = s->api->stream_sync(s->stream);
-    return explain(s, status, "the download of outputs", why);
-}
-
-static enum ha_status upload(struct ha_pass *p, size_t step, struct ha_why *why)
-{
-    struct ha_session *s = p->session;
-    size_t layers = s->workload->shape.layers;
-    enum ha_status status;
-
-    for (size_t layer = 0; layer < layers; layer++)
-        ha_workload_inputs(s->workload, step, layer, &s->io, s->host_in + layer * s->io.in_bytes);
-    status = s->api->copy(s->stream, s->in, s->host_in, layers * s->io.in_bytes, HA_H2D);
-    if (p->checks && status == HA_OK) {
-        memset(s->host_out, 0xFF, layers * s->io.out_bytes); /* NaN: what is not written is seen */
-        status = s->api->copy(s->stream, s->out, s->host_out, layers * s->io.out_bytes, HA_H2D);
-    }
-    if (status == HA_OK) status = s->api->stream_sync(s->stream);
-    return explain(s, status, "the upload of inputs", why);
-}
-
-enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
+/* Submits a step; may return before it is over. */
+static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
 {
     struct ha_session *s = p->session;
     size_t layers = s->workload->shape.layers;
     enum ha_status status = HA_OK;
 
-    HA_TRY(upload(p, step, why));
     ha_mutant_step(step);
-    p->window.begin_ns = ha_now_ns();
     for (size_t layer = 0; layer < layers && status == HA_OK; layer++) {
-        unsigned char *in = s->in + layer * s->io.in_bytes, *out = s->out + layer * s->io.out_bytes;
+        unsigned char *in = s->in + (step * layers + layer) * s->io.in_bytes,
+                      *out = outputs(p, step) + layer * s->io.out_bytes;
         struct ha_step args = {
             .step = step,
             .layer = layer,
@@ -113,13 +117,84 @@ enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
         if (status == HA_OK) status = p->variant->attend(p->instance, &args, why);
         if (status == HA_OK) status = ha_load_after(&s->load, s->api, s->stream, layer);
     }
-    enum ha_status synced = s->api->stream_sync(s->stream);
+    return status;
+}
+
+enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
+{
+    struct ha_session *s = p->session;
+
+    if (p->checks) {
+        ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
+        HA_TRY(poison(s, ha_session_slot(step_count(p), step), 1, why));
+    }
+    p->window.begin_ns = ha_now_ns();
+    enum ha_status status = submit(p, step, why), synced = s->api->stream_sync(s->stream);
     p->window.end_ns = ha_now_ns();
+    p->steps = 1;
     HA_TRY(explain(s, status != HA_OK ? status : synced, "attend", why));
     p->moved = ha_meter_take();
     if (!p->checks) return HA_OK;
-    HA_TRY(ha_pass_download(p, why));
+    HA_TRY(ha_pass_download(p, step, why));
     return ha_arena_check(p->arena, why);
+}
+
+static void stamp(void *arg) { *(uint64_t *)arg = ha_now_ns(); }
+
+/* Has the end of what was submitted so far stamped. */
+static enum ha_status mark(struct ha_session *s, uint64_t *at)
+{
+    if (!s->marks) return s->api->host_fn(s->stream, stamp, at);
+    HA_TRY(s->api->event_record(s->marked, s->stream));
+    HA_TRY(s->api->stream_wait(s->marks, s->marked));
+    return s->api->host_fn(s->marks, stamp, at);
+}
+
+enum ha_status ha_pass_run(struct ha_pass *p, bool each, struct ha_why *why)
+{
+    struct ha_session *s = p->session;
+    const size_t steps = step_count(p);
+    uint64_t first_ns = 0, second_ns = 0, *ended_ns = s->ended_ns;
+    enum ha_status status = HA_OK;
+
+    for (size_t step = 0; step < steps && status == HA_OK && !ha_stop; step++) {
+        const bool marked = s->api->host_fn && (each || step == 0 || !s->marks) && step + 1 < steps;
+        if (step < 2) *(step ? &second_ns : &first_ns) = ha_now_ns();
+        status = submit(p, step, why);
+        if (status == HA_OK && marked) status = mark(s, &ended_ns[step]);
+        else ended_ns[step] = ha_now_ns();
+    }
+    enum ha_status synced = s->api->stream_sync(s->stream);
+    ended_ns[steps - 1] = ha_now_ns();
+    if (s->marks && s->api->stream_sync(s->marks) != HA_OK) synced = HA_ERROR;
+    HA_TRY(explain(s, status != HA_OK ? status : synced, "attend", why));
+    if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
+    p->moved = ha_meter_take();
+    /* The second step begins when its first operation has been submitted and the first step is over. */
+    p->steps = steps > 1 ? steps - 1 : 1;
+    p->window.begin_ns = steps == 1 ? first_ns : ended_ns[0] > second_ns ? ended_ns[0] : second_ns;
+    p->window.end_ns = ended_ns[steps - 1];
+    p->last = (struct ha_interval){ steps > 2 ? ended_ns[steps - 2] : p->window.begin_ns, p->window.end_ns };
+    return HA_OK;
+}
+
+enum ha_status ha_pass_settle(struct ha_pass *p, struct ha_why *why)
+{
+    struct ha_session *s = p->session;
+    enum ha_status status = HA_OK;
+
+    if (p->variant->drain) status = explain(s, p->variant->drain(p->instance, why), "drain", why);
+    enum ha_status synced = s->api->stream_sync(s->stream);
+    if (status == HA_OK) status = explain(s, synced, "the end", why);
+    return status == HA_OK && p->checks ? ha_arena_check(p->arena, why) : status;
+}
+
+enum ha_status ha_pass_rewind(struct ha_pass *p, struct ha_why *why)
+{
+    HA_TRY(explain(p->session, p->variant->rewind(p->instance, why), "rewind", why));
+    HA_TRY(poison(p->session, 0, ha_session_slots(step_count(p)), why));
+    ha_meter_take();
+    return HA_OK;
 }
 
 enum ha_status ha_pass_end(struct ha_pass *p, struct ha_why *why)
@@ -128,10 +203,7 @@ enum ha_status ha_pass_end(struct ha_pass *p, struct ha_why *why)
     enum ha_status status = HA_OK;
 
     if (p->instance) {
-        if (p->variant->drain) status = explain(s, p->variant->drain(p->instance, why), "drain", why);
-        enum ha_status synced = s->api->stream_sync(s->stream);
-        if (status == HA_OK) status = explain(s, synced, "the end", why);
-        if (status == HA_OK && p->checks) status = ha_arena_check(p->arena, why);
+        status = ha_pass_settle(p, why);
         p->variant->destroy(p->instance);
     }
     ha_device_arena_destroy(p->device_arena);

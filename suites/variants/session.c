@@ -6,7 +6,7 @@
 #include "harness/base/worker.h"
 #include "suites/variants/memory.h"
 #include "suites/variants/mutants.h"
-#include "harness/engine/plugin.h"
+#include "suites/variants/keys.h"
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 
@@ -15,84 +15,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Opening a device and generating data cost seconds, and neighbouring cases share both. */
-struct ha_machine {
-    char device_name[sizeof((struct ha_case *)0)->device], isa[32];
-    const struct ha_device_api *api;
-    struct ha_device *device;     /* NULL: none open */
-    struct ha_kernels kernels;    /* an open device points here */
-    struct ha_workload *workload; /* of the last case, or NULL */
-    struct ha_pool *judges;
-};
-
-enum ha_status ha_machine_create(struct ha_machine **machine, struct ha_why *why)
+enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, struct ha_why *why)
 {
-    struct ha_machine *m = *machine = calloc(1, sizeof *m);
-    if (!m) return ha_why(why, HA_ERROR, "no memory");
-    if (ha_pool_create(&m->judges, 0, why) == HA_OK) {
-        ha_pool_share(m->judges);
-        return HA_OK;
-    }
-    ha_machine_destroy(m);
-    *machine = NULL;
-    return HA_ERROR;
-}
-
-static void close_device(struct ha_machine *m)
-{
-    if (m->device) m->api->close(m->device);
-    m->device = NULL;
-}
-
-void ha_machine_destroy(struct ha_machine *m)
-{
-    if (!m) return;
-    ha_workload_close(m->workload);
-    close_device(m);
-    ha_pool_destroy(m->judges);
-    free(m);
-}
-
-static enum ha_status find_device(const char *name, const struct ha_device_api **api, struct ha_why *why)
-{
-    char path[HA_PLUGIN_PATH_MAX];
-
-    for (size_t i = 0; i < ha_devices_count; i++)
-        if (!strcmp(ha_devices_all[i]->name, name)) {
-            *api = ha_devices_all[i];
-            return HA_OK;
-        }
-    HA_TRY(ha_plugin_find(name, path, why));
-    return ha_plugin_load(path, api, why);
-}
-
-static enum ha_status use_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
-{
-    isa = isa ? isa : "";
-    if (m->device && !strcmp(m->device_name, name) && !strcmp(m->isa, isa) && !m->api->failure(m->device)) return HA_OK;
-    close_device(m);
-    HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
-    HA_TRY(find_device(name, &m->api, why));
-    if (ha_plugin_merges_only(m->api))
-        return ha_why(why, HA_WAIVED,
-                      "device %s is a library of kernels, without memory and streams to run a variant on; "
-                      "habench check lse_merge --device %s judges its merge",
-                      name, name);
-    snprintf(m->device_name, sizeof m->device_name, "%s", name);
-    snprintf(m->isa, sizeof m->isa, "%s", isa);
-    return m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why);
-}
-
-enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const char *isa,
-                                 const struct ha_device_api **api, struct ha_device **device, struct ha_why *why)
-{
-    HA_TRY(use_device(m, name, isa, why));
-    *api = m->api;
-    *device = m->device;
+    *s = (struct ha_shared){ .machine = machine };
+    HA_TRY(ha_pool_create(&s->judges, 0, why));
+    ha_pool_share(s->judges);
     return HA_OK;
 }
 
-static enum ha_status use_workload(struct ha_machine *m, const struct ha_case *c, struct ha_why *why)
+void ha_shared_close(struct ha_shared *s)
+{
+    ha_workload_close(s->workload);
+    ha_pool_destroy(s->judges);
+    *s = (struct ha_shared){ 0 };
+}
+
+static enum ha_status use_workload(struct ha_shared *m, const struct ha_case *c, struct ha_why *why)
 {
     if (m->workload && ha_workload_serves(m->workload, c)) return HA_OK;
     ha_workload_close(m->workload);
@@ -100,17 +38,50 @@ static enum ha_status use_workload(struct ha_machine *m, const struct ha_case *c
     return ha_workload_open(&m->workload, c, why);
 }
 
+size_t ha_session_slots(size_t steps) { return steps <= 2 * HA_STEPS_KEPT ? steps : 2 * HA_STEPS_KEPT + 1; }
+
+size_t ha_session_slot(size_t steps, size_t step)
+{
+    if (steps <= 2 * HA_STEPS_KEPT || step < HA_STEPS_KEPT) return step;
+    return step + HA_STEPS_KEPT < steps ? 2 * HA_STEPS_KEPT : step + 2 * HA_STEPS_KEPT - steps;
+}
+
 static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
 {
-    size_t layers = s->workload->shape.layers;
+    size_t layers = s->workload->shape.layers, steps = s->workload->shape.steps;
 
     HA_TRY(ha_device_arena_create(&s->arena, s->api, s->device, why));
     s->io = ha_workload_io(s->workload);
-    s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
-    s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
+    s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, steps * layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
+    s->out = ha_device_alloc(s->arena, HA_MEM_DEVICE, ha_session_slots(steps) * layers * s->io.out_bytes,
+                             HA_TAG_SCRATCH, why);
     s->host_in = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
     s->host_out = ha_device_alloc(s->arena, HA_MEM_PINNED, layers * s->io.out_bytes, HA_TAG_SCRATCH, why);
-    return s->in && s->out && s->host_in && s->host_out ? HA_OK : HA_ERROR;
+    s->ended_ns = ha_device_alloc(s->arena, HA_MEM_PINNED, steps * sizeof *s->ended_ns, HA_TAG_SCRATCH, why);
+    return s->in && s->out && s->host_in && s->host_out && s->ended_ns ? HA_OK : HA_ERROR;
+}
+
+static enum ha_status upload_inputs(struct ha_session *s, struct ha_why *why)
+{
+    size_t layers = s->workload->shape.layers, bytes = layers * s->io.in_bytes;
+    enum ha_status status = HA_OK;
+
+    for (size_t step = 0; step < s->workload->shape.steps && status == HA_OK; step++) {
+        ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
+        status = s->api->copy(s->stream, s->in + step * bytes, s->host_in, bytes, HA_H2D);
+        if (status == HA_OK) status = s->api->stream_sync(s->stream);
+    }
+    if (status == HA_OK) return HA_OK;
+    const char *failure = s->api->failure(s->device);
+    return ha_why(why, HA_ERROR, "device %s during the upload of inputs: %s", s->api->name, failure ? failure : "");
+}
+
+/* A host function delays what a real device has queued behind it, so there it runs on a stream beside. */
+static enum ha_status make_marks(struct ha_session *s, struct ha_why *why)
+{
+    if (s->info.compute_threads > 0 || !s->api->host_fn) return HA_OK;
+    HA_TRY(s->api->stream_create(s->device, "marks", &s->marks, why));
+    return s->api->event_create(s->device, &s->marked, why);
 }
 
 /* A device that computes on the host keeps one core: CPU threads on all of them would time how the
@@ -131,19 +102,17 @@ static enum ha_status same_model(const struct ha_model *m, const struct ha_shape
                   m->kv_heads, m->head_dim, s->q_heads, s->kv_heads, s->head_dim);
 }
 
-static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const char *isa, const char *mutant,
+static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const char *mutant,
                                    struct ha_why *why)
 {
-    struct ha_machine *m = s->machine;
     const char *reason;
 
-    HA_TRY(use_device(m, c->device, isa, why));
-    s->kernels = s->cpu = m->kernels;
-    s->api = m->api;
-    s->device = m->device;
+    HA_TRY(ha_kernels_resolve(ha_case_isa(c), &s->kernels, why));
+    HA_TRY(ha_machine_device(s->shared->machine, c->device, ha_case_isa(c), &s->api, &s->device, why));
+    s->cpu = s->kernels;
     s->api->info(s->device, &s->info);
-    HA_TRY(use_workload(m, c, why));
-    s->workload = m->workload;
+    HA_TRY(use_workload(s->shared, c, why));
+    s->workload = s->shared->workload;
     HA_TRY(same_model(c->model, &s->workload->shape, why));
     reason = s->variant->unsupported ? s->variant->unsupported(&s->workload->shape, s->param, s->api) : NULL;
     if (!reason && s->variant->products && *s->info.no_products) reason = s->info.no_products;
@@ -160,26 +129,29 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
     HA_TRY(make_buffers(s, why));
+    HA_TRY(make_marks(s, why));
+    HA_TRY(upload_inputs(s, why));
     return c->load == HA_LOAD_LAYER
                ? ha_load_create(&s->load, c->model, &s->workload->shape, s->api, s->stream, s->arena, why)
                : HA_OK;
 }
 
-enum ha_status ha_session_open(struct ha_session *s, struct ha_machine *machine, const struct ha_case *c,
-                               const struct ha_variant *variant, const char *isa, const char *mutant,
-                               struct ha_why *why)
+enum ha_status ha_session_open(struct ha_session *s, struct ha_shared *shared, const struct ha_case *c,
+                               const struct ha_variant *variant, const char *mutant, struct ha_why *why)
 {
-    *s = (struct ha_session){ .machine = machine, .variant = variant, .param = c->param, .judges = machine->judges };
-    enum ha_status status = open_session(s, c, isa, mutant, why);
+    *s = (struct ha_session){ .shared = shared, .variant = variant, .param = c->param, .judges = shared->judges };
+    enum ha_status status = open_session(s, c, mutant, why);
     if (status != HA_OK) ha_session_close(s);
     return status;
 }
 
 void ha_session_close(struct ha_session *s)
 {
-    struct ha_machine *m = s->machine;
+    struct ha_shared *shared = s->shared;
 
     if (s->stream) s->api->stream_destroy(s->stream);
+    if (s->marks) s->api->stream_destroy(s->marks);
+    if (s->marked) s->api->event_destroy(s->marked);
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);
@@ -189,7 +161,7 @@ void ha_session_close(struct ha_session *s)
         m->workload = NULL;
     }
     if (s->device && s->api->failure(s->device)) close_device(m);
-    *s = (struct ha_session){ .machine = m };
+    *s = (struct ha_session){ .shared = shared };
 }
 
 const float *ha_session_q(const struct ha_session *s, size_t layer)

@@ -8,21 +8,24 @@
 #include "harness/api/case.h"
 #include "harness/api/device.h"
 #include "harness/api/variant.h"
+#include "harness/engine/machine.h"
 #include "harness/measure/interval.h"
 #include "harness/measure/meter.h"
 #include "suites/variants/load.h"
 #include "suites/variants/workload.h"
 
-struct ha_machine; /* devices and data that outlive a case */
-
-enum ha_status ha_machine_create(struct ha_machine **machine, struct ha_why *why);
-void ha_machine_destroy(struct ha_machine *machine);
-/* The device of that name, opened once and kept; the machine's. isa: of the kernels it may compute with. */
-enum ha_status ha_machine_device(struct ha_machine *machine, const char *name, const char *isa,
-                                 const struct ha_device_api **api, struct ha_device **device, struct ha_why *why);
+/* What cases share: devices, data, and a thread for each core for what is not timed. */
+struct ha_shared {
+    struct ha_machine *machine;
+    struct ha_workload *workload; /* of the last case, or NULL */
+    struct ha_pool *judges;
+};
+/* The machine is the caller's. */
+enum ha_status ha_shared_open(struct ha_shared *shared, struct ha_machine *machine, struct ha_why *why);
+void ha_shared_close(struct ha_shared *shared);
 
 struct ha_session {
-    struct ha_machine *machine;
+    struct ha_shared *shared;
     const struct ha_variant *variant;
     const double *param;
     struct ha_kernels kernels;               /* resolved; what the device computes with if it uses the host */
@@ -33,21 +36,30 @@ struct ha_session {
     struct ha_device_info info;
     struct ha_workload *workload;
     struct ha_pool *pool;   /* the case's threads */
-    struct ha_pool *judges; /* a thread for each core, for what is not timed; the machine's */
+    struct ha_pool *judges; /* a thread for each core, for what is not timed; the shared ones */
     struct ha_worker *worker;
     struct ha_stream *stream;
     struct ha_device_arena *arena;     /* the buffers below */
     struct ha_io io;                   /* of one layer */
-    unsigned char *in, *out;           /* device: [layers][in_bytes], [layers][out_bytes] */
-    unsigned char *host_in, *host_out; /* pinned, the same */
+    unsigned char *in;                 /* device: [steps][layers][in_bytes], uploaded when the session opens */
+    unsigned char *out;                /* device: [slots][layers][out_bytes], see ha_session_slot */
+    unsigned char *host_in, *host_out; /* pinned, of one step: [layers][in_bytes], [layers][out_bytes] */
     struct ha_load load;               /* what runs around the attention of each layer */
+    struct ha_stream *marks;           /* where ends of steps are stamped; NULL: on the main stream itself */
+    struct ha_event *marked;
+    uint64_t *ended_ns; /* [steps], of the last pass that ran as a whole; see ha_pass_run */
 };
+
+/* The first and the last so many steps have output buffers of their own, so that a pass can be looked at afterwards;
+ * all others share one. */
+enum { HA_STEPS_KEPT = 2 };
+size_t ha_session_slots(size_t steps);
+size_t ha_session_slot(size_t steps, size_t step);
 
 /* HA_WAIVED where the machine or the variant cannot do it, HA_ERROR where it does not fit. mutant: NULL, or
  * the planted defect. On failure the session is closed. */
-enum ha_status ha_session_open(struct ha_session *session, struct ha_machine *machine, const struct ha_case *c,
-                               const struct ha_variant *variant, const char *isa, const char *mutant,
-                               struct ha_why *why);
+enum ha_status ha_session_open(struct ha_session *session, struct ha_shared *shared, const struct ha_case *c,
+                               const struct ha_variant *variant, const char *mutant, struct ha_why *why);
 void ha_session_close(struct ha_session *session);
 /* Whether the output is attention: not of a bracketing arm, nor on a device of the kind "null", which
  * computes nothing and only shows what the harness itself costs. */
@@ -61,22 +73,35 @@ struct ha_pass {
     struct ha_instance *instance;
     struct ha_context context; /* what create was given; stays for the pass */
     bool checks;
-    struct ha_interval window;   /* W of the last step */
-    struct ha_meter_count moved; /* by the last step, and by background work since the one before */
+    struct ha_interval window;   /* ha_pass_step: that step. ha_pass_run: from the second step's begin (of a single
+                                  * step: its own) until the last one's output is complete */
+    struct ha_interval last;     /* ha_pass_run: the last step */
+    size_t steps;                /* in the window */
+    struct ha_meter_count moved; /* by the step or the steps, and by background work since the call before */
 };
 
-/* create and prefill. checks: guards, poison and a recorded selection. */
+/* create and prefill; all outputs are poisoned. checks: guards, poison and a recorded selection. */
 enum ha_status ha_pass_begin(struct ha_pass *pass, struct ha_session *session, const struct ha_variant *variant,
                              const double *param, bool checks, struct ha_why *why);
-/* One step of all layers: inputs up (not timed), the variant's attends, until its stream is done. With checks
- * the outputs are poisoned before, downloaded after, and the arena's guards are verified. */
+/* One step of all layers by itself, until its stream is done. With checks host_in has its inputs, the outputs are
+ * poisoned before, downloaded after, and the arena's guards are verified. */
 enum ha_status ha_pass_step(struct ha_pass *pass, size_t step, struct ha_why *why);
-/* the outputs of the last step to host_out */
-enum ha_status ha_pass_download(struct ha_pass *pass, struct ha_why *why);
+/* All steps, one right after the other: nothing is uploaded, downloaded or awaited between them unless the variant
+ * does it. session->ended_ns[i]: when the output of step i was complete, where that can be stamped without disturbing
+ * what is measured (a device in host memory; elsewhere the first step, and with `each` all), else when its last
+ * operation had been submitted; of the last step always the former. */
+enum ha_status ha_pass_run(struct ha_pass *pass, bool each, struct ha_why *why);
+/* The outputs of a step that this pass has run to host_out: of one that has a buffer of its own, or the latest. */
+enum ha_status ha_pass_download(struct ha_pass *pass, size_t step, struct ha_why *why);
+/* After the steps: the background is over, and with checks guards are verified. */
+enum ha_status ha_pass_settle(struct ha_pass *pass, struct ha_why *why);
+/* After that, where the variant can: back to what begin made, ready for another pass over the same context. */
+enum ha_status ha_pass_rewind(struct ha_pass *pass, struct ha_why *why);
 /* Ends what create began, good or bad. */
 enum ha_status ha_pass_end(struct ha_pass *pass, struct ha_why *why);
 
-const float *ha_session_q(const struct ha_session *session, size_t layer); /* host side of the last step's */
+/* host side of the last step that ran with checks; outputs: that was downloaded */
+const float *ha_session_q(const struct ha_session *session, size_t layer);
 const float *ha_session_o(const struct ha_session *session, size_t layer);
 const float *ha_session_lse(const struct ha_session *session, size_t layer);
 

@@ -1,10 +1,11 @@
 /* What is derived from measurements: stop rules, floors, ratios that are left empty, memory, the table. */
 
+#include "harness/measure/cache.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
 #include "suites/variants/memory.h"
-#include "suites/variants/run.h"
+#include "harness/base/stop.h"
 #include "harness/report/table.h"
 
 #include <math.h>
@@ -26,24 +27,40 @@ static void warm_up_ends_where_the_trend_ends(void **state)
 
     (void)state;
     for (int i = 0; i < 40; i++) x[i] = i < 20 ? 2000 - 50 * i : 1000 + i % 2;
-    assert_false(ha_bench_settled(x, 7));
-    assert_false(ha_bench_settled(x, 15)); /* still falling 5% a sample */
-    assert_false(ha_bench_settled(x, 22));
-    assert_true(ha_bench_settled(x, 32));
+    assert_false(ha_bench_settled(x + 20, 3));
+    assert_false(ha_bench_settled(x, 15)); /* still falling 5% a pass */
+    assert_false(ha_bench_settled(x, 21));
+    assert_true(ha_bench_settled(x, 24));
 }
 
-static void precise_needs_thirty_and_one_percent(void **state)
+static void precise_needs_passes_steps_and_one_percent(void **state)
 {
     double x[200];
 
     (void)state;
     for (int i = 0; i < 200; i++) x[i] = 1000 + i % 5;
-    assert_false(ha_bench_precise(x, 29));
-    assert_true(ha_bench_precise(x, 30));
+    assert_false(ha_bench_precise(x, 9, 7));
+    assert_true(ha_bench_precise(x, 10, 7));
+    assert_false(ha_bench_precise(x, 29, 1));
+    assert_true(ha_bench_precise(x, 30, 1));
     for (int i = 0; i < 200; i++) x[i] = i % 2 ? 1000 : 1500;
-    assert_false(ha_bench_precise(x, 200));
+    assert_false(ha_bench_precise(x, 200, 7));
     x[0] = (double)NAN;
-    assert_false(ha_bench_precise(x, 200));
+    assert_false(ha_bench_precise(x, 200, 7));
+}
+
+/* Of a few passes the range would pass for an interval: of one, +-0%. */
+static void few_passes_have_no_interval(void **state)
+{
+    const double x[6] = { 4, 1, 5, 9, 2, 6 };
+    double lo, hi;
+
+    (void)state;
+    ha_bench_interval(x, 5, &lo, &hi);
+    assert_true(isnan(lo) && isnan(hi));
+    ha_bench_interval(x, 6, &lo, &hi);
+    assert_near(lo, 1, 0);
+    assert_near(hi, 9, 0);
 }
 
 /* ---- floors -------------------------------------------------------------------------------- */
@@ -94,6 +111,7 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
                           .perturb = perturb,
                           .moved_steps = 2,
                           .dropped = dropped,
+                          .disturbed = "load",
                           .source = "CUPTI",
                           .condition = { .sm_clock_MHz = 1700,
                                          .memory_clock_MHz = 3200,
@@ -114,12 +132,12 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
     ha_fill_bench(row, &b, &check, &c, 80);
 }
 
-static void ratios_of_a_disturbed_trace_are_left_empty(void **state)
+static void ratios_of_a_perturbed_trace_are_kept(void **state)
 {
     struct ha_row row;
 
     (void)state;
-    bench_row(&row, 0.04, 1); /* or of one that is not whole */
+    bench_row(&row, 0.04, 1); /* not those of one that is not whole */
     assert_true(isnan(row.gpu_kernel_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps));
     assert_near(row.spans_dropped, 1, 0);
     bench_row(&row, 0.04, 0);
@@ -134,9 +152,10 @@ static void ratios_of_a_disturbed_trace_are_left_empty(void **state)
     assert_near(row.link_gen, 5, 0);
     assert_near(row.link_width, 16, 0);
     assert_string_equal(row.throttle, "power cap");
+    assert_string_equal(row.disturbed, "load");
     bench_row(&row, 0.06, 0);
-    assert_true(isnan(row.gpu_kernel_idle) && isnan(row.gpu_idle) && isnan(row.cpu_idle) && isnan(row.overlap)
-                && isnan(row.h2d_link_GBps) && isnan(row.link_share));
+    assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
+    assert_near(row.perturb, 0.06, 1e-12);
     bench_row(&row, (double)NAN, 0);
     assert_true(isnan(row.gpu_idle));
     /* what does not rest on spans stays */
@@ -147,6 +166,58 @@ static void ratios_of_a_disturbed_trace_are_left_empty(void **state)
     assert_near(row.h2d_eff_GBps, 20, 0);
     assert_near(row.overlap_eff, 0.8, 1e-12);
     assert_near(row.select_ns, 2, 0);
+}
+
+static void what_caches_hold_has_no_floor(void **state)
+{
+    const double mib = 1048576;
+    /* a laptop; 8 cores of a socket; 2 of the cores of a machine whose last level 100 and more share, unseen */
+    const struct ha_cache laptop[] = { { 2, mib, 1, 1 }, { 2, mib, 1, 1 }, { 3, 8 * mib, 2, 2 } },
+                          socket[] = { { 2, 2 * mib, 2, 2 }, { 3, 96 * mib, 48, 8 } },
+                          guest[] = { { 2, 2 * mib, 1, 1 }, { 2, 2 * mib, 1, 1 }, { 3, 480 * mib, 2, 2 } };
+
+    (void)state;
+    assert_near(ha_cache_usable_bytes(laptop, 3, false), 10 * mib, 1);
+    assert_near(ha_cache_usable_bytes(socket, 2, false), 18 * mib, 1);
+    assert_near(ha_cache_usable_bytes(guest, 3, true), 36 * mib, 1);
+    assert_near(ha_cache_usable_bytes(guest, 3, false), 484 * mib, 1);
+    assert_true(ha_cache_own_bytes() > 0);
+    /* 4 layers of 8192 tokens, 8 heads of 128 in f16: 128 MiB in a step */
+    assert_near(ha_floor_fetched(128 * mib, ha_cache_usable_bytes(guest, 3, true)), 128 * mib, 1);
+    assert_near(ha_floor_fetched(128 * mib, 484 * mib), 0, 0);
+    assert_near(ha_floor_fetched(36 * mib, 36 * mib), 0, 0);
+}
+
+/* of so many bytes by each side */
+static double floor_in(double device_bytes, double host_bytes, unsigned compute_threads)
+{
+    static const struct ha_device_api api = { .kind = "cuda" };
+    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 1 } };
+    struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = compute_threads } };
+    const struct ha_check check = { .session = &session,
+                                    .device_key_bytes = device_bytes,
+                                    .host_key_bytes = host_bytes };
+    const struct ha_bench b = { .session = &session, .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 };
+    const struct ha_ceilings c = ceilings();
+    struct ha_row row;
+
+    ha_row_clear(&row);
+    ha_fill_bench(&row, &b, &check, &c, (double)NAN);
+    return row.floor_ns;
+}
+
+static void each_side_has_caches_of_its_own(void **state)
+{
+    const double much = 1e10, little = 1000; /* no machine caches the one, all the other */
+
+    (void)state;
+    assert_near(floor_in(much, much, 1), 2 * much / 20, 1); /* one memory, and its caches */
+    assert_true(isnan(floor_in(little, little, 1)));
+    assert_near(floor_in(much, little, 0), much / 100, 1e-3);
+    assert_near(floor_in(little, much, 0), much / 20, 1e-3);
+    assert_near(floor_in(little, little, 0), little / 100, 1e-9); /* of a device's caches nothing is known */
+    assert_true(isnan(floor_in(0, little, 0)));
+    assert_true(isnan(floor_in(0, 0, 0)));
 }
 
 static void arms_are_those_of_the_same_workload_and_family(void **state)
@@ -199,6 +270,12 @@ static void memory_is_counted(void **state)
     (void)state;
     assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row + 15000 * row);
     assert_int_equal(need.variant_bytes, 4 * 15008 * row);
+    /* 4 steps of 4 layers of 2 sequences: q and what is appended; o and LSE of each; the expected ones as doubles, with
+     * bounds */
+    assert_int_equal(need.device_io_bytes, 4 * 8 * (32 * 128 * 4 + row) + 4 * 8 * 32 * 129 * 4);
+    assert_int_equal(need.host_io_bytes, 8 * (32 * 128 * 4 + row) + 8 * 32 * 129 * 4 + 4 * 8 * 32 * 129 * 16);
+    s.steps = 1000; /* inputs grow with the steps, outputs that are kept do not */
+    assert_int_equal(ha_memory_estimate(&s).device_io_bytes, 1000 * 8 * (32 * 128 * 4 + row) + 5 * 8 * 32 * 129 * 4);
     s = large((size_t)1 << 33); /* does not wrap */
     assert_true(ha_memory_estimate(&s).variant_bytes > UINT64_C(1) << 47);
 }
@@ -288,6 +365,29 @@ static void an_unchecked_arm_shows_no_error(void **state)
     free(text);
 }
 
+static void marks_are_explained_below_the_table(void **state)
+{
+    struct ha_row rows[2] = { table_row("cpu", "pass"), table_row("hgca", "pass") };
+
+    (void)state;
+    rows[0].perturb = rows[1].perturb = 0.05;
+    char *text = printed(rows, 2, true);
+    assert_true(!strchr(text, '~') && !strchr(text, '!'));
+    free(text);
+    rows[0].perturb = -0.06;
+    snprintf(rows[1].disturbed, sizeof rows[1].disturbed, "load, steal");
+    text = printed(rows, 2, true);
+    assert_non_null(strstr(text, "50.0~"));
+    assert_non_null(strstr(text, "12.35!"));
+    assert_non_null(strstr(text, "\n~ of 1: "));
+    assert_non_null(strstr(text, "\n! of 1: "));
+    assert_non_null(strstr(text, "(load, steal)"));
+    free(text);
+    text = printed(rows, 2, false);
+    assert_true(!strstr(text, "~ of") && !strstr(text, "! of"));
+    free(text);
+}
+
 static void totals_count_errors_as_failed(void **state)
 {
     struct ha_row rows[4] = { table_row("a", "pass"), table_row("b", "fail"), table_row("c", "waived"),
@@ -308,9 +408,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warm_up_ends_where_the_trend_ends),
-        cmocka_unit_test(precise_needs_thirty_and_one_percent),
+        cmocka_unit_test(precise_needs_passes_steps_and_one_percent),
+        cmocka_unit_test(few_passes_have_no_interval),
         cmocka_unit_test(the_floor_is_the_slowest_part),
-        cmocka_unit_test(ratios_of_a_disturbed_trace_are_left_empty),
+        cmocka_unit_test(ratios_of_a_perturbed_trace_are_kept),
+        cmocka_unit_test(what_caches_hold_has_no_floor),
+        cmocka_unit_test(each_side_has_caches_of_its_own),
+        cmocka_unit_test(marks_are_explained_below_the_table),
         cmocka_unit_test(arms_are_those_of_the_same_workload_and_family),
         cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(what_does_not_fit_is_refused),

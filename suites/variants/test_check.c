@@ -295,23 +295,30 @@ static void a_timed_output_that_differs_fails(void **state)
     struct ha_pass p;
 
     (void)state;
-    open_session("hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=3,blk_size=8,blk_num=4");
+    open_session("hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4");
     assert_int_equal(ha_check_run(&c, &why), HA_OK);
-    assert_int_equal(c.steps_done, 2);
+    assert_int_equal(c.steps_done, 6);
+    assert_int_equal(c.asked, 4);
     assert_int_equal(ha_pass_begin(&p, &session, session.variant, session.param, false, &why), HA_OK);
-    for (size_t step = 0; step < 2; step++) assert_int_equal(ha_pass_step(&p, step, &why), HA_OK);
-    assert_int_equal(ha_pass_download(&p, &why), HA_OK);
-    assert_int_equal(ha_check_again(&c, &why), HA_OK);
+    assert_int_equal(ha_pass_run(&p, false, &why), HA_OK);
+    for (size_t step = 0; step < 6; step++) assert_true(ha_check_asks(&c, step) == (step != 2 && step != 3));
+    for (size_t step = 0; step < 6; step++) {
+        assert_int_equal(ha_pass_download(&p, step, &why), HA_OK);
+        if (ha_check_asks(&c, step)) assert_int_equal(ha_check_again(&c, step, &why), HA_OK);
+    }
+    assert_int_equal(ha_check_again(&c, 4, &why), HA_FAIL); /* another step's */
+    assert_int_equal(ha_pass_download(&p, 4, &why), HA_OK);
+    assert_int_equal(ha_check_again(&c, 4, &why), HA_OK);
     float *o = (float *)(void *)(session.host_out + session.io.out_bytes + session.io.o), kept = o[200];
     o[200] = kept + 1e-4f;
-    assert_int_equal(ha_check_again(&c, &why), HA_FAIL);
+    assert_int_equal(ha_check_again(&c, 4, &why), HA_FAIL);
     assert_non_null(strstr(why.text, "head 3"));
     o[200] = (float)NAN;
-    assert_int_equal(ha_check_again(&c, &why), HA_FAIL);
+    assert_int_equal(ha_check_again(&c, 4, &why), HA_FAIL);
     o[200] = kept;
     float *lse = (float *)(void *)(session.host_out + session.io.lse);
     lse[1] += 0.01f;
-    assert_int_equal(ha_check_again(&c, &why), HA_FAIL);
+    assert_int_equal(ha_check_again(&c, 4, &why), HA_FAIL);
     assert_int_equal(ha_pass_end(&p, &why), HA_OK);
     ha_check_free(&c);
     close_session();

@@ -254,13 +254,13 @@ static void a_bench_writes_its_files(void **state)
 {
     struct ha_why why = { "" };
     struct ha_run_options options = { .bench = true, .suite = "smoke", .out_dir = folder };
-    static const char *const id = "hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=3,blk_size=8,blk_num=4";
+    static const char *const id = "hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4";
 
     (void)state;
     if (verdict(id, options, &why) != HA_PASS) fail_msg("%s", why.text);
     assert_int_equal(lines_of("cases.csv"), 2);
     assert_int_equal(lines_of("summary.csv"), 2);
-    assert_int_equal(lines_of("accuracy.csv"), 1 + 2 * 2); /* two checked steps of two layers */
+    assert_int_equal(lines_of("accuracy.csv"), 1 + 4 * 2); /* the first two and the last two steps, of two layers */
     assert_true(lines_of("samples.csv") > 6);
     assert_true(lines_of("trace.json") > 4);
     assert_true(lines_of("junit.xml") > 4);

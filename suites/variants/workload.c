@@ -220,3 +220,24 @@ void ha_workload_inputs(const struct ha_workload *w, size_t step, size_t layer, 
             if (io->has_x) w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
         }
 }
+
+struct inputs {
+    const struct ha_workload *w;
+    const struct ha_io *io;
+    size_t step;
+    unsigned char *blocks;
+};
+
+static void inputs_task(void *arg, size_t layer, size_t worker)
+{
+    const struct inputs *x = arg;
+
+    (void)worker;
+    ha_workload_inputs(x->w, x->step, layer, x->io, x->blocks + layer * x->io->in_bytes);
+}
+
+void ha_workload_step(const struct ha_workload *w, size_t step, struct ha_pool *pool, const struct ha_io *io,
+                      unsigned char *blocks)
+{
+    ha_pool_run(pool, "inputs", w->shape.layers, inputs_task, &(struct inputs){ w, io, step, blocks });
+}

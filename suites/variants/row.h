@@ -1,36 +1,31 @@
-#ifndef HA_ROW_H
-#define HA_ROW_H
+#ifndef HA_VARIANTS_ROW_H
+#define HA_VARIANTS_ROW_H
 
 /* One line of results. Numbers that were not measured are NaN, texts empty; both are written
- * as an empty field, never as 0. What each means stands in the field table, record.c. */
+ * as an empty field, never as 0. What each means stands in the field table, fields.c. */
 
 #include "harness/api/case.h"
-
-enum { HA_SCHEMA_VERSION = 1 };
-
-enum ha_verdict { HA_PASS, HA_VERDICT_FAIL, HA_VERDICT_WAIVED, HA_VERDICT_ERROR };
+#include "harness/api/suite.h"
 
 struct ha_row {
-    double schema_version;
-    char run_id[64], case_id[HA_CASE_ID_MAX];
-    double process, block, iter, step, layer;
+    struct ha_result head;
+    double block, iter, step, layer;
     char role[16];
     /* independents */
-    char suite[64], family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96],
-        isa[32];
+    char family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96], isa[32];
     double layers, batch, q_len;
     char ctx_len[160];
     double q_heads, kv_heads, head_dim;
     char kv_dtype[8], acc_dtype[8], dataset[256];
-    double seed, threads, numa_node;
+    uint64_t seed;
+    double threads, numa_node;
     char host_mem[16];
     /* outcome */
-    char verdict[16], reason[512];
     double question;
     /* questions 1 and 3 */
     double err_over_bound, rel_l2, rel_l2_head_max, mass_min, mass_mean, cert_slack, recall, keys_mean;
     /* time */
-    double step_ns, step_lo_ns, step_hi_ns, layer_ns, samples, warmup_samples, warm, vs_full, full_step_ns;
+    double step_ns, step_lo_ns, step_hi_ns, layer_ns, warmup_samples, warm, vs_full, full_step_ns;
     double context_switches, page_faults;
     /* idle, overlap, link */
     double gpu_kernel_idle, gpu_idle, cpu_idle, overlap, overlap_eff, perturb, spans_dropped;
@@ -46,9 +41,12 @@ struct ha_row {
     /* the device's meters */
     double sm_clock_MHz, memory_clock_MHz, temperature_C, power_W, energy_step_J, link_gen, link_width;
     char throttle[96];
+    char disturbed[48];
 };
 
+extern const struct ha_field ha_row_fields[];
+enum { HA_ROW_FIELDS = 85 };
 /* everything empty */
-void ha_row_clear(struct ha_row *row);
+void ha_row_clear(void *row);
 
 #endif

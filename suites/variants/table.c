@@ -1,4 +1,7 @@
-#include "harness/report/table.h"
+#include "suites/variants/table.h"
+
+#include "harness/report/verdict.h"
+#include "suites/variants/row.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +24,7 @@ static void name(const struct ha_row *r, char *out)
 {
     snprintf(out, CELL, "%s%s%s", r->variant, *r->params ? " " : "", r->params);
 }
-static void verdict(const struct ha_row *r, char *out) { snprintf(out, CELL, "%s", r->verdict); }
+static void verdict(const struct ha_row *r, char *out) { snprintf(out, CELL, "%s", ha_verdict_name(r->head.verdict)); }
 static void error(const struct ha_row *r, char *out)
 {
     if (!strcmp(r->contract, "unchecked")) strcpy(out, "unchecked");
@@ -34,17 +37,28 @@ static void mass_min(const struct ha_row *r, char *out) { number(out, "%.4f", r-
 static void recall(const struct ha_row *r, char *out) { number(out, "%.4f", r->recall); }
 static void certificate(const struct ha_row *r, char *out) { number(out, "%.3f", r->cert_slack); }
 static void keys(const struct ha_row *r, char *out) { number(out, "%.1f", r->keys_mean); }
-static void step(const struct ha_row *r, char *out) { number(out, "%.4g", r->step_ns / 1e6); }
+/* what the trace says where it took much longer or shorter than what was timed */
+static bool perturbed(const struct ha_row *r) { return fabs(r->perturb) > 0.05; }
+static void marked(const struct ha_row *r, const char *format, double x, char *out)
+{
+    number(out, format, x);
+    if (perturbed(r) && !isnan(x)) strcat(out, "~");
+}
+static void step(const struct ha_row *r, char *out)
+{
+    number(out, "%.4g", r->step_ns / 1e6);
+    if (*r->disturbed) strcat(out, "!");
+}
 static void spread(const struct ha_row *r, char *out)
 {
     number(out, "%.1f", 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns);
 }
 static void full(const struct ha_row *r, char *out) { number(out, "%.2f", r->vs_full); }
-static void device_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->gpu_idle); }
-static void cpu_idle(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->cpu_idle); }
-static void overlap(const struct ha_row *r, char *out) { number(out, "%.1f", 100 * r->overlap); }
+static void device_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->gpu_idle, out); }
+static void cpu_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->cpu_idle, out); }
+static void overlap(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->overlap, out); }
 static void moved(const struct ha_row *r, char *out) { number(out, "%.4g", (r->h2d_bytes + r->d2h_bytes) / 1e6); }
-static void rate(const struct ha_row *r, char *out) { number(out, "%.2f", r->h2d_link_GBps); }
+static void rate(const struct ha_row *r, char *out) { marked(r, "%.2f", r->h2d_link_GBps, out); }
 static void floor_ratio(const struct ha_row *r, char *out) { number(out, "%.2f", r->floor_ratio); }
 
 enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3 };
@@ -70,11 +84,11 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 static void workload(const struct ha_row *r, char *out, size_t size)
 {
     snprintf(out, size,
-             "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers%s%s%s, %s seed %.0f, device %s "
+             "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers%s%s%s, %s seed %llu, device %s "
              "(%s), %.0f threads",
              r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
              *r->model ? " of " : "", r->model, !strcmp(r->load, "layer") ? " with their products" : "", r->dataset,
-             r->seed, r->device, r->device_kind, r->threads);
+             (unsigned long long)r->seed, r->device, r->device_kind, r->threads);
 }
 
 static bool same_workload(const struct ha_row *a, const struct ha_row *b)
@@ -86,8 +100,12 @@ static bool same_workload(const struct ha_row *a, const struct ha_row *b)
     return !strcmp(x, y);
 }
 
-/* a waived case measured nothing: it has its own list */
-static bool listed(const struct ha_row *r) { return strcmp(r->verdict, "waived") != 0; }
+/* a waived case measured nothing: why stands under the tables */
+static const struct ha_row *listed(const struct ha_results *r, size_t i)
+{
+    const struct ha_row *row = r->entry[i].row;
+    return row && row->head.verdict != HA_VERDICT_WAIVED ? row : NULL;
+}
 
 static void print_row(FILE *out, const struct ha_row *r, unsigned where)
 {
@@ -103,59 +121,45 @@ static void print_row(FILE *out, const struct ha_row *r, unsigned where)
     putc('\n', out);
 }
 
-static void print_groups(FILE *out, const struct ha_row *rows, size_t count, unsigned where)
+static void print_groups(FILE *out, const struct ha_results *r, unsigned where)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct ha_row *row = listed(r, i);
         size_t before = 0;
         char text[1024];
-        while (before < i && !(listed(&rows[before]) && same_workload(&rows[before], &rows[i]))) before++;
-        if (before < i || !listed(&rows[i])) continue;
-        workload(&rows[i], text, sizeof text);
+        while (before < i && row && !(listed(r, before) && same_workload(listed(r, before), row))) before++;
+        if (before < i || !row) continue;
+        workload(row, text, sizeof text);
         fprintf(out, "\n%.150s\n", text);
         print_row(out, NULL, where);
-        for (size_t j = i; j < count; j++)
-            if (listed(&rows[j]) && same_workload(&rows[i], &rows[j])) print_row(out, &rows[j], where);
+        for (size_t j = i; j < r->entries; j++)
+            if (listed(r, j) && same_workload(row, listed(r, j))) print_row(out, listed(r, j), where);
     }
 }
 
-static bool bad(const struct ha_row *r) { return !strcmp(r->verdict, "fail") || !strcmp(r->verdict, "error"); }
-
-static void print_reasons(FILE *out, const struct ha_row *rows, size_t count)
+/* What ~ and ! in the table mean, where there are any. */
+static void print_marks(FILE *out, const struct ha_results *r)
 {
-    for (size_t i = 0; i < count; i++)
-        if (bad(&rows[i])) fprintf(out, "\n%s: %s\n    %s\n", rows[i].verdict, rows[i].case_id, rows[i].reason);
-    for (size_t i = 0; i < count; i++) {
-        size_t before = 0, n = 0;
-        if (strcmp(rows[i].verdict, "waived")) continue;
-        while (before < i && (strcmp(rows[before].verdict, "waived") || strcmp(rows[before].reason, rows[i].reason)))
-            before++;
-        if (before < i) continue;
-        for (size_t j = i; j < count; j++)
-            n += !strcmp(rows[j].verdict, "waived") && !strcmp(rows[j].reason, rows[i].reason);
-        fprintf(out, "\nwaived: %zu x %s\n", n, rows[i].reason);
+    size_t traces = 0, disturbed = 0;
+    char causes[CELL] = "";
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct ha_row *row = listed(r, i);
+        if (!row) continue;
+        traces += perturbed(row);
+        if (!*row->disturbed) continue;
+        disturbed++;
+        if (!strstr(causes, row->disturbed) && strlen(causes) + strlen(row->disturbed) + 3 < sizeof causes)
+            strcat(strcat(causes, *causes ? "; " : ""), row->disturbed);
     }
+    if (traces)
+        fprintf(out, "\n~ of %zu: tracing made the steps more than 5%% longer or shorter (column perturb)\n", traces);
+    if (disturbed)
+        fprintf(out, "\n! of %zu: the machine did something else meanwhile, see column disturbed (%s)\n", disturbed,
+                causes);
 }
 
-void ha_table_print(FILE *out, const struct ha_row *rows, size_t count, bool bench)
+void ha_table_print(FILE *out, const struct ha_results *results)
 {
-    print_groups(out, rows, count, bench ? IN_BENCH : IN_CHECK);
-    print_reasons(out, rows, count);
-}
-
-struct ha_totals ha_table_totals(const struct ha_row *rows, size_t count)
-{
-    struct ha_totals t = { 0 };
-
-    for (size_t i = 0; i < count; i++) {
-        t.passed += !strcmp(rows[i].verdict, "pass");
-        t.failed += !strcmp(rows[i].verdict, "fail");
-        t.waived += !strcmp(rows[i].verdict, "waived");
-        t.errors += !strcmp(rows[i].verdict, "error");
-    }
-    return t;
-}
-
-void ha_table_print_totals(FILE *out, const struct ha_totals *t)
-{
-    fprintf(out, "%zu passed, %zu failed, %zu skipped\n", t->passed, t->failed + t->errors, t->waived);
+    print_groups(out, results, results->measured ? IN_BENCH : IN_CHECK);
+    if (results->measured) print_marks(out, results);
 }

@@ -1,0 +1,123 @@
+#include "harness/measure/disturbed.h"
+
+#include "harness/base/clock.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double load_most = 0.05, load_noticed = 0.01, lost_most = 100, steal_most = 0.02, slower_most = 0.15,
+                    slow_most = 0.25, ticks_ns = 30e6;
+
+static void read_stat(const char *root, const cpu_set_t *mine, struct ha_core_counts *out)
+{
+    char path[512], line[512];
+    const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
+    double busy = 0, steal = 0;
+
+    snprintf(path, sizeof path, "%s/proc/stat", root);
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    out->cores = 0;
+    while (fgets(line, sizeof line, f)) {
+        int core;
+        double user, nice, system, idle, wait, irq, softirq, stolen = 0;
+        if (sscanf(line, "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &core, &user, &nice, &system, &idle, &wait, &irq,
+                   &softirq, &stolen)
+                < 8
+            || core < 0 || core >= CPU_SETSIZE || !CPU_ISSET((size_t)core, mine))
+            continue;
+        out->cores++;
+        busy += user + nice + system + irq + softirq;
+        steal += stolen;
+    }
+    fclose(f);
+    if (!(out->cores > 0)) return;
+    out->busy_ns = busy * tick_ns;
+    out->steal_ns = steal * tick_ns;
+}
+
+static double read_number(const char *root, int core, const char *file)
+{
+    char path[512];
+    double x;
+
+    snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/%s", root, core, file);
+    FILE *f = fopen(path, "re");
+    if (!f) return (double)NAN;
+    if (fscanf(f, "%lf", &x) != 1) x = (double)NAN;
+    fclose(f);
+    return x;
+}
+
+void ha_core_counts_read(const char *root, struct ha_core_counts *out)
+{
+    const double nan = (double)NAN;
+    struct timespec own;
+    struct rusage use;
+    cpu_set_t mine;
+
+    *out = (struct ha_core_counts){ (double)ha_now_ns(), nan, nan, nan, nan, nan, nan, nan };
+    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) == 0)
+        out->own_ns = (double)own.tv_sec * 1e9 + (double)own.tv_nsec;
+    if (getrusage(RUSAGE_SELF, &use) == 0) out->lost_cores = (double)use.ru_nivcsw;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+    read_stat(root, &mine, out);
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET((size_t)core, &mine)) continue;
+        const double events = read_number(root, core, "thermal_throttle/core_throttle_count"),
+                     kHz = read_number(root, core, "cpufreq/scaling_cur_freq");
+        if (!isnan(events)) out->throttled = isnan(out->throttled) ? events : out->throttled + events;
+        out->fastest_MHz = fmax(out->fastest_MHz, kHz / 1000);
+    }
+}
+
+static bool device_throttled(const char *reasons)
+{
+    static const char *const harmless[] = { "none", "application clocks" };
+
+    while (*reasons) {
+        const size_t length = strcspn(reasons, ",");
+        bool known = length == 0;
+        for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+            known |= strlen(harmless[i]) == length && !strncmp(reasons, harmless[i], length);
+        if (!known) return true;
+        reasons += length;
+        reasons += strspn(reasons, ", ");
+    }
+    return false;
+}
+
+/* A NaN on either side is no cause. */
+void ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
+                        size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX])
+{
+    const double wall_ns = after->wall_ns - before->wall_ns, all_ns = wall_ns * after->cores,
+                 others_ns = after->busy_ns - before->busy_ns - (after->own_ns - before->own_ns),
+                 steal_ns = after->steal_ns - before->steal_ns,
+                 lost = (after->lost_cores - before->lost_cores) / (all_ns / 1e9);
+    const bool load = others_ns > ticks_ns
+                      && (others_ns > load_most * all_ns || (others_ns > load_noticed * all_ns && lost > lost_most));
+    const struct {
+        const char *name;
+        bool is;
+    } causes[] = {
+        { "load", load },
+        { "steal", steal_ns > ticks_ns && steal_ns > steal_most * all_ns },
+        { "throttled", after->throttled > before->throttled
+                           || after->fastest_MHz < (1 - slower_most) * before->fastest_MHz
+                           || device_throttled(device_throttle) },
+        { "shared", (double)slow > slow_most * (double)looks },
+    };
+
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++) {
+        if (!causes[i].is) continue;
+        if (*out) strcat(out, ", ");
+        strcat(out, causes[i].name);
+    }
+}

@@ -1,0 +1,36 @@
+#ifndef HA_DISTURBED_H
+#define HA_DISTURBED_H
+
+/* Whether something else used the cores of this process while it measured: from counters of the system, read before and
+ * after. */
+
+#include "harness/api/base.h"
+
+/* Sums over the cores that this process may run on, since some time in the past; NaN: cannot be read. */
+struct ha_core_counts {
+    double wall_ns, cores;
+    double busy_ns;     /* all that ran there, this process and the kernel too */
+    double steal_ns;    /* other guests of the machine ran instead */
+    double own_ns;      /* this process */
+    double lost_cores;  /* involuntary context switches of its threads */
+    double throttled;   /* events */
+    double fastest_MHz; /* of these cores, now */
+};
+
+/* root: "" for the system's own files; tests have others. */
+void ha_core_counts_read(const char *root, struct ha_core_counts *out);
+
+enum { HA_DISTURBED_MAX = 48 };
+/* The causes, comma separated, or "":
+ *   load       others used more than 5% of the cores' time; or 1%, and the process lost a core more than 100 times a
+ *              second and core
+ *   steal      other guests took more than 2% of it
+ *   throttled  a core was throttled, the fastest is 15% slower than before, or the device was: any reason of
+ *              device_throttle but "none" and "application clocks"
+ *   shared     in more than a quarter of the looks a core took instructions at less than 0.85 of its best (speed.h):
+ *              `slow` of `looks`
+ * Times below 30 ms count for nothing: the system counts in ticks. */
+void ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
+                        size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX]);
+
+#endif

@@ -1,0 +1,183 @@
+/* What counts as disturbed, from counters that are given: nothing here looks at the machine or at a clock. */
+
+#include "harness/measure/disturbed.h"
+
+#include <math.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+
+/* Four seconds on two cores, of which this process used five core seconds. */
+static const struct ha_core_counts before = { .wall_ns = 1e9,
+                                              .cores = 2,
+                                              .busy_ns = 100e9,
+                                              .steal_ns = 7e9,
+                                              .own_ns = 20e9,
+                                              .lost_cores = 50,
+                                              .throttled = 3,
+                                              .fastest_MHz = 3000 };
+static struct ha_core_counts after;
+
+static int quiet(void **state)
+{
+    (void)state;
+    after = before;
+    after.wall_ns += 4e9;
+    after.busy_ns += 5e9;
+    after.own_ns += 5e9;
+    return 0;
+}
+
+static const char *judged(size_t slow, size_t looks, const char *device)
+{
+    static char out[HA_DISTURBED_MAX];
+
+    ha_disturbed_judge(&before, &after, slow, looks, device, out);
+    return out;
+}
+
+static void nothing_is_nothing(void **state)
+{
+    (void)state;
+    assert_string_equal(judged(0, 0, ""), "");
+    assert_string_equal(judged(2, 20, "none"), "");
+    assert_string_equal(judged(0, 20, "application clocks"), "");
+}
+
+static void others_are_load(void **state)
+{
+    (void)state;
+    after.busy_ns += 0.39e9; /* of 8 core seconds, 5% are 0.4 */
+    assert_string_equal(judged(0, 20, "none"), "");
+    after.busy_ns += 0.02e9;
+    assert_string_equal(judged(0, 20, "none"), "load");
+    after.own_ns += 0.1e9; /* that was our own */
+    assert_string_equal(judged(0, 20, "none"), "");
+    after.lost_cores += 801; /* but they came often */
+    assert_string_equal(judged(0, 20, "none"), "load");
+    after.own_ns += 0.24e9; /* threads of this process took cores from each other */
+    assert_string_equal(judged(0, 20, "none"), "");
+}
+
+/* Ticks of 10 ms say nothing on a short measurement. */
+static void a_tick_is_no_load(void **state)
+{
+    (void)state;
+    after.wall_ns = before.wall_ns + 0.1e9;
+    after.busy_ns += 0.02e9;
+    after.steal_ns += 0.02e9;
+    assert_string_equal(judged(0, 20, "none"), "");
+    after.busy_ns += 0.02e9;
+    after.steal_ns += 0.02e9;
+    assert_string_equal(judged(0, 20, "none"), "load, steal");
+}
+
+static void each_cause_has_its_name(void **state)
+{
+    (void)state;
+    after.steal_ns += 0.17e9;
+    assert_string_equal(judged(0, 20, "none"), "steal");
+    after.throttled += 1;
+    assert_string_equal(judged(0, 20, "none"), "steal, throttled");
+    quiet(NULL);
+    after.fastest_MHz = 2600;
+    assert_string_equal(judged(0, 20, "none"), "");
+    after.fastest_MHz = 2500;
+    assert_string_equal(judged(0, 20, "none"), "throttled");
+    quiet(NULL);
+    assert_string_equal(judged(0, 20, "application clocks, power cap"), "throttled");
+    assert_string_equal(judged(5, 20, "none"), "");
+    assert_string_equal(judged(6, 20, "none"), "shared");
+    after.busy_ns += 4e9;
+    after.steal_ns += 4e9;
+    assert_string_equal(judged(6, 20, "power cap"), "load, steal, throttled, shared");
+}
+
+static void what_cannot_be_read_is_no_cause(void **state)
+{
+    const double nan = (double)NAN;
+
+    (void)state;
+    after = (struct ha_core_counts){ 5e9, nan, nan, nan, nan, nan, nan, nan };
+    assert_string_equal(judged(0, 20, ""), "");
+}
+
+/* ---- where the counters come from ----------------------------------------------------------- */
+
+static char root[64];
+
+static void put(const char *path, const char *text)
+{
+    char full[512];
+
+    snprintf(full, sizeof full, "%s/%s", root, path);
+    for (char *at = strchr(full + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = 0;
+        mkdir(full, 0700);
+        *at = '/';
+    }
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void counters_are_those_of_own_cores(void **state)
+{
+    struct ha_core_counts c;
+    cpu_set_t mine;
+    char text[1024], path[128], command[128];
+    int core = 0;
+    const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
+
+    (void)state;
+    snprintf(root, sizeof root, "%s/ha-counts-XXXXXX", P_tmpdir);
+    assert_non_null(mkdtemp(root));
+    ha_core_counts_read(root, &c); /* no file */
+    assert_true(isnan(c.busy_ns) && isnan(c.throttled) && isnan(c.fastest_MHz));
+    assert_true(c.own_ns > 0 && c.lost_cores >= 0);
+
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+    while (!CPU_ISSET((size_t)core, &mine)) core++;
+    /* the sum, one core of ours, one that no machine gives us */
+    snprintf(text, sizeof text,
+             "cpu  9999 9999 9999 9999 9999 9999 9999 9999 0 0\ncpu%d 100 20 30 5000 600 7 8 9 0 0\n"
+             "cpu%d 1 1 1 1 1 1 1 1 0 0\nintr 12 0 0\nctxt 5\n",
+             core, CPU_SETSIZE - 1);
+    put("proc/stat", text);
+    snprintf(path, sizeof path, "sys/devices/system/cpu/cpu%d/thermal_throttle/core_throttle_count", core);
+    put(path, "4\n");
+    snprintf(path, sizeof path, "sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", core);
+    put(path, "2600000\n");
+    ha_core_counts_read(root, &c);
+    assert_near(c.cores, 1, 0);
+    assert_near(c.busy_ns, 165 * tick_ns, 1); /* without waiting and idling */
+    assert_near(c.steal_ns, 9 * tick_ns, 1);
+    assert_near(c.throttled, 4, 0);
+    assert_near(c.fastest_MHz, 2600, 1e-9);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(nothing_is_nothing, quiet),
+        cmocka_unit_test_setup(others_are_load, quiet),
+        cmocka_unit_test_setup(a_tick_is_no_load, quiet),
+        cmocka_unit_test_setup(each_cause_has_its_name, quiet),
+        cmocka_unit_test_setup(what_cannot_be_read_is_no_cause, quiet),
+        cmocka_unit_test(counters_are_those_of_own_cores),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+#include "harness/program/run.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/why.h"
+#include "harness/engine/loop.h"
+#include "harness/engine/point.h"
+#include "harness/program/preflight.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS_MAX = 512 };
+
+static bool is_key(const char *option)
+{
+    for (size_t i = 0; i < ha_suites_count; i++)
+        for (size_t k = 0; k < ha_suites_all[i]->keys; k++) {
+            const struct ha_key *key = &ha_suites_all[i]->key[k];
+            if (!strcmp(key->name, option) || (key->options && strstr(key->options, option))) return true;
+        }
+    return false;
+}
+
+enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o, char *const *words, size_t count,
+                               bool small, struct ha_why *why)
+{
+    const struct ha_override given[] = {
+        { "device", o->device }, { "isa", o->isa }, { "seed", o->seed }, { "threads", o->threads }, { "team", o->team },
+    };
+    enum { GIVEN = sizeof given / sizeof *given };
+    for (size_t i = 0; i < GIVEN; i++)
+        if (given[i].value && !is_key(given[i].option))
+            return ha_why(why, HA_ERROR, "--%s: no suite has such a key", given[i].option);
+    const struct ha_plan_options how = {
+        .words = words, .words_count = count, .filter = o->filter, .override = given, .overrides = GIVEN, .small = small
+    };
+    return ha_plan_make(plan, &how, why);
+}
+
+static void print_ids(const struct ha_plan *plan)
+{
+    for (size_t i = 0; i < plan->entries; i++) puts(plan->entry[i].id);
+}
+
+static void join(char *out, size_t size, const char *name, const char *value)
+{
+    const size_t n = strlen(out);
+    if (value) snprintf(out + n, size - n, "%s%s=%s", n ? " " : "", name, value);
+}
+
+static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options *o, struct ha_why *why)
+{
+    char options[1024] = "";
+    join(options, sizeof options, "device", o->device);
+    join(options, sizeof options, "isa", o->isa);
+    join(options, sizeof options, "without", o->without);
+    join(options, sizeof options, "team", o->team);
+    join(options, sizeof options, "exec", o->exec);
+    const struct ha_run_options how = {
+        .measure = o->command == HA_CMD_RUN,
+        .out_dir = o->out_dir,
+        .resume = o->resume,
+        .json = o->json,
+        .quiet = o->quiet,
+        .max_time_ns = o->max_time_ns,
+        .case_time_ns = o->case_time_ns,
+        .processes = o->processes,
+        .seed = o->seed ? strtoull(o->seed, NULL, 10) : 1,
+        .dump_dir = o->dump_dir,
+        .exec = o->exec,
+        .exhaustive = o->exhaustive,
+        .options = options,
+    };
+    const enum ha_exit code = ha_preflight(plan, why);
+    return code == HA_EXIT_OK ? ha_run(plan, &how, why) : code;
+}
+
+enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
+{
+    static char check[] = "check", mutants[] = "mutants";
+    char *words[WORDS_MAX], replay[4200];
+    size_t count = 0;
+    struct ha_plan plan = { 0 };
+    for (; count < o->words_count && count < WORDS_MAX - 1; count++) words[count] = o->words[count];
+    if (o->mutants) words[count++] = mutants;
+    if (o->replay) {
+        snprintf(replay, sizeof replay, "lse_merge:replay=%s", o->replay);
+        words[0] = replay;
+        count = 1;
+    }
+    if (!count) words[count++] = check;
+    enum ha_exit code = HA_EXIT_USAGE;
+    const bool small = o->command == HA_CMD_CHECK && !o->dry_run;
+    if (ha_program_plan(&plan, o, words, count, small, why) == HA_OK) {
+        code = HA_EXIT_OK;
+        if (o->dry_run) print_ids(&plan);
+        else code = run_plan(&plan, o, why);
+    }
+    ha_plan_free(&plan);
+    return code;
+}

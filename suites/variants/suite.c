@@ -1,0 +1,270 @@
+/* The suite of variants: a case is a variant over a trace of steps and layers. */
+
+#include "harness/api/suite.h"
+
+#include "harness/base/pool.h"
+#include "harness/base/registry.h"
+#include "harness/base/stop.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/report/env.h"
+#include "harness/report/perfetto.h"
+#include "harness/report/verdict.h"
+#include "suites/variants/bench.h"
+#include "suites/variants/check.h"
+#include "suites/variants/dump.h"
+#include "suites/variants/fill.h"
+#include "suites/variants/keys.h"
+#include "suites/variants/known.h"
+#include "suites/variants/memory.h"
+#include "suites/variants/table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHECKED_STEPS_BENCH = 2, SAMPLES_FILE = 1, ACCURACY_FILE, SUMMARY_FILE };
+static const uint64_t time_cap_ns = 4000000000;
+
+struct run {
+    struct ha_suite_config config;
+    struct ha_shared shared;
+    struct ha_known known;
+    struct ha_env env;
+    /* the case at hand */
+    const struct ha_case *c;
+    const char *id;
+    struct ha_row *row;
+    struct ha_session session;
+    bool open; /* the session is */
+    struct ha_check check;
+    bool checked; /* the check is to be freed */
+    struct ha_dump *dump;
+};
+
+/* ---- the run ------------------------------------------------------------------------------------------------------
+ */
+
+void ha_row_clear(void *row)
+{
+    memset(row, 0, sizeof(struct ha_row));
+    for (size_t i = 0; i < HA_ROW_FIELDS; i++) {
+        const double none = (double)NAN;
+        if (ha_row_fields[i].kind == HA_FIELD_NUMBER) memcpy((char *)row + ha_row_fields[i].offset, &none, sizeof none);
+    }
+}
+
+/* Step times that are there already go on to be what later cases are set beside. */
+static void remember(struct run *r, const struct ha_results *before)
+{
+    for (size_t i = 0; i < before->entries; i++) {
+        const struct ha_row *row = before->entry[i].row;
+        if (row && row->head.verdict == HA_PASS && !isnan(row->step_ns) && !*row->params)
+            ha_known_add(&r->known, row, row->variant, row->family, row->step_ns);
+    }
+}
+
+static void end(void *run)
+{
+    struct run *r = run;
+    if (!r) return;
+    ha_shared_close(&r->shared);
+    ha_known_free(&r->known);
+    free(r);
+}
+
+static enum ha_status begin(void **run, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why)
+{
+    struct run *r = *run = calloc(1, sizeof *r);
+    if (!r) return ha_why(why, HA_ERROR, "out of memory");
+    r->config = *config;
+    ha_env_read(&r->env);
+    remember(r, before);
+    const enum ha_status status = ha_shared_open(&r->shared, config->machine, why);
+    if (status == HA_OK) return HA_OK;
+    end(r);
+    *run = NULL;
+    return status;
+}
+
+/* ---- lines of further files
+ * ------------------------------------------------------------------------------------------ */
+
+static void layer_done(void *arg, size_t step, size_t layer, const struct ha_accuracy *a)
+{
+    const struct run *r = arg;
+    struct ha_row row = *r->row;
+    row.step = (double)step;
+    row.layer = (double)layer;
+    ha_fill_accuracy(&row, a);
+    r->config.engine.line(r->config.engine.arg, ACCURACY_FILE, &row);
+}
+
+static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
+{
+    const struct run *r = arg;
+    struct ha_row row = *r->row;
+    (void)why;
+    snprintf(row.role, sizeof row.role, "%s", s->role);
+    row.block = (double)s->block;
+    row.iter = s->iter;
+    row.step_ns = s->step_ns;
+    row.context_switches = s->context_switches;
+    row.page_faults = s->page_faults;
+    r->config.engine.line(r->config.engine.arg, SAMPLES_FILE, &row);
+    return HA_OK;
+}
+
+static enum ha_status trace(const struct run *r, const struct ha_bench *b, struct ha_why *why)
+{
+    char *events = NULL;
+    size_t bytes = 0;
+    const enum ha_status status = ha_perfetto_events(&events, &bytes, b->timeline, b->traced, why);
+    if (status == HA_OK) r->config.engine.trace(r->config.engine.arg, events, bytes);
+    free(events);
+    return status;
+}
+
+/* ---- a case
+ * ------------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *why)
+{
+    struct run *r = run;
+    r->c = g->point[0];
+    r->id = g->id[0];
+    r->row = g->row[0];
+    const struct ha_variant *variant = ha_variant_find(r->c->variant);
+    snprintf(r->row->host_mem, sizeof r->row->host_mem, "%s", r->env.huge_pages);
+    if (r->env.numa_node >= 0) r->row->numa_node = r->env.numa_node;
+    ha_fill_case(r->row, r->c);
+    ha_fill_variant(r->row, r->c, variant);
+    HA_TRY(ha_session_open(&r->session, &r->shared, r->c, variant, NULL, why));
+    r->open = true;
+    ha_fill_session(r->row, &r->session, ha_pool_threads(r->session.pool));
+    return r->config.dump_dir && ha_session_checked(&r->session) ? ha_dump_create(&r->dump, why) : HA_OK;
+}
+
+static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *why)
+{
+    struct run *r = run;
+    const bool is_attention = ha_session_checked(&r->session);
+    (void)g;
+    r->check = (struct ha_check){ .session = &r->session,
+                                  .id = r->id,
+                                  .layer_done = layer_done,
+                                  .arg = r,
+                                  .dump = r->dump,
+                                  .steps = r->config.measure ? CHECKED_STEPS_BENCH : 0,
+                                  .keep_expected = r->config.measure };
+    r->checked = true;
+    enum ha_status status = ha_check_run(&r->check, why);
+    ha_fill_check(r->row, &r->check, is_attention);
+    struct ha_why dumped;
+    if (r->dump && status != HA_WAIVED
+        && ha_dump_write(r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
+        && status == HA_OK)
+        status = ha_why(why, HA_ERROR, "%s", dumped.text);
+    if (status != HA_OK || is_attention) return status;
+    r->row->head.verdict = HA_UNCHECKED;
+    snprintf(r->row->head.reason, sizeof r->row->head.reason, "%s",
+             r->session.variant->checked ? "a device of the kind null computes nothing"
+                                         : "a bracketing arm: its output is not attention");
+    return HA_OK;
+}
+
+/* Where the device cannot hold all of K and V there is nothing to set the case beside. */
+static bool can_hold_all(const struct ha_session *s, const struct ha_variant *full)
+{
+    const struct ha_shape *shape = &s->workload->shape;
+    struct ha_device_info info;
+    s->api->info(s->device, &info);
+    return !(full->unsupported && full->unsupported(shape, NULL, s->api))
+           && ha_memory_check(shape, true, info.compute_threads > 0, true, ha_memory_available(),
+                              info.memory_free_bytes, NULL)
+                  == HA_OK;
+}
+
+static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why *why)
+{
+    struct run *r = run;
+    struct ha_session *s = &r->session;
+    const struct ha_variant *full = ha_variant_find("resident");
+    const struct ha_ceilings *ceilings;
+    double full_param[HA_PARAMS_MAX] = { 0 };
+    HA_TRY(ha_machine_ceilings(r->shared.machine, &ceilings, why));
+    struct ha_bench b = { .session = s,
+                          .check = &r->check,
+                          .sample = sample,
+                          .arg = r,
+                          .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
+    b.full_ns = ha_known_step(&r->known, r->row, "resident");
+    if (full && isnan(b.full_ns) && full != s->variant && can_hold_all(s, full)) {
+        for (size_t i = 0; i < full->params_count; i++) full_param[i] = full->params[i].value;
+        b.full = full;
+        b.full_param = full_param;
+    }
+    enum ha_status status = ha_bench_run(&b, why);
+    if (status == HA_OK) {
+        if (s->variant == full) b.full_ns = b.step_ns;
+        ha_fill_bench(r->row, &b, &r->check, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
+        ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
+        if (b.full) ha_known_add(&r->known, r->row, b.full->name, b.full->family, b.full_ns);
+        status = trace(r, &b, why);
+    }
+    ha_bench_free(&b);
+    return status;
+}
+
+static void close_case(void *run, struct ha_group *g)
+{
+    struct run *r = run;
+    (void)g;
+    if (r->checked) ha_check_free(&r->check);
+    ha_dump_destroy(r->dump);
+    if (r->open) ha_session_close(&r->session);
+    r->checked = r->open = false;
+    r->dump = NULL;
+}
+
+/* Opens what is read from a file once, with nothing asked of its shape. */
+static enum ha_status look(const void *point, struct ha_why *why)
+{
+    const struct ha_case *c = point;
+    const char *file;
+    const struct ha_dataset *dataset = ha_case_dataset(c, &file);
+    if (!dataset->needs_file) return HA_OK;
+    struct ha_shape shape = { .batch = 1, .dtype = c->shape.dtype, .q_len = 1 };
+    struct ha_source *source;
+    HA_TRY(dataset->open(&source, &shape, 1, c->seed, file, why));
+    dataset->close(source);
+    return HA_OK;
+}
+
+const struct ha_suite ha_suite_variants = {
+    .name = "variants",
+    .doc = "attention variants over a trace of steps and layers, beside full attention",
+    .key = ha_case_keys,
+    .keys = HA_CASE_KEYS,
+    .head = "variant",
+    .class_key = "variant",
+    .field = ha_row_fields,
+    .fields = HA_ROW_FIELDS,
+    .file = { "cases.csv", "samples.csv", "accuracy.csv", "summary.csv" },
+    .summary = 1u << SUMMARY_FILE,
+    .point_bytes = sizeof(struct ha_case),
+    .row_bytes = sizeof(struct ha_row),
+    .more = ha_case_param,
+    .more_name = ha_case_param_name,
+    .settle = ha_case_settle,
+    .look = look,
+    .clear_row = ha_row_clear,
+    .begin = begin,
+    .open = open_case,
+    .check = check_case,
+    .measure = measure_case,
+    .close = close_case,
+    .end = end,
+    .print = ha_table_print,
+};

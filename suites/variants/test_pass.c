@@ -1,0 +1,365 @@
+/* A timed pass: what is between its steps, what counts as their time, what is looked at afterwards, and whether a
+ * context serves a second pass. Linked with ha_now_ns wrapped, so that a test can tell the time. */
+
+#include "harness/base/clock.h"
+#include "harness/base/registry.h"
+#include "suites/variants/bench.h"
+#include "suites/variants/case.h"
+#include "suites/variants/session.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+uint64_t __real_ha_now_ns(void);
+uint64_t __wrap_ha_now_ns(void);
+
+static atomic_uint_fast64_t told; /* the time of the tests that tell it; 0: it is the real one */
+
+uint64_t __wrap_ha_now_ns(void)
+{
+    const uint64_t now = atomic_load(&told);
+    return now ? now : __real_ha_now_ns();
+}
+
+static struct ha_machine *machine;
+static struct ha_session session;
+static struct ha_case the_case;
+
+static void open_session(const char *id)
+{
+    struct ha_why why = { "" };
+
+    if (ha_case_parse(id, &the_case, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
+        || ha_session_open(&session, machine, &the_case, ha_variant_find(the_case.variant), NULL, NULL, &why) != HA_OK)
+        fail_msg("%s", why.text);
+}
+
+static void close_session(void)
+{
+    ha_session_close(&session);
+    ha_machine_destroy(machine);
+}
+
+/* ---- the time of steps ---------------------------------------------------------------------- */
+
+/* A variant whose step takes 100 ns, and leaves work behind that takes `later` more: it is done by whoever comes first,
+ * the variant in its next step or the device while somebody waits for it or copies. */
+static struct {
+    uint64_t later, pending;
+    size_t heavy; /* the step that takes 900 ns instead, or 0 */
+    size_t steps, between, seen;
+    bool stepping;
+} play;
+
+static void work_off(void)
+{
+    atomic_fetch_add(&told, play.pending);
+    play.pending = 0;
+}
+
+static enum ha_status create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+{
+    (void)ctx, (void)why;
+    *self = (struct ha_instance *)(void *)&play;
+    return HA_OK;
+}
+static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
+{
+    (void)self, (void)layer, (void)in, (void)why;
+    return HA_OK;
+}
+static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    (void)self, (void)why;
+    work_off();
+    atomic_fetch_add(&told, play.heavy && step->step == play.heavy ? 900 : 100);
+    play.pending = play.later;
+    play.stepping = ++play.seen < play.steps;
+    return HA_OK;
+}
+static void destroy(struct ha_instance *self) { (void)self; }
+
+static const struct ha_variant player = {
+    .name = "player",
+    .family = "test",
+    .doc = "",
+    .source = "",
+    .contract = HA_BOUNDED,
+    .checked = false,
+    .create = create,
+    .prefill = prefill,
+    .attend = attend,
+    .destroy = destroy,
+};
+
+/* The device: its work takes no time, a host function runs when it is submitted. */
+static const struct ha_device_api *real;
+
+static enum ha_status sync_stream(struct ha_stream *stream)
+{
+    play.between += play.stepping;
+    work_off();
+    return real->stream_sync(stream);
+}
+static enum ha_status sync_event(struct ha_event *event)
+{
+    play.between += play.stepping;
+    work_off();
+    return real->event_sync(event);
+}
+static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
+{
+    play.between += play.stepping;
+    work_off();
+    return real->copy(stream, dst, src, bytes, dir);
+}
+static enum ha_status host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg)
+{
+    (void)stream;
+    fn(arg);
+    return HA_OK;
+}
+
+/* mean of the steps of a pass */
+static double pace(uint64_t later, size_t heavy, size_t steps)
+{
+    struct ha_device_api mine = *session.api;
+    struct ha_why why = { "" };
+    struct ha_pass p;
+
+    real = session.api;
+    mine.stream_sync = sync_stream;
+    mine.event_sync = sync_event;
+    mine.copy = copy;
+    mine.host_fn = host_fn;
+    session.api = &mine;
+    memset(&play, 0, sizeof play);
+    play.later = later;
+    play.heavy = heavy;
+    play.steps = steps;
+    assert_int_equal(ha_pass_begin(&p, &session, &player, NULL, false, &why), HA_OK);
+    atomic_store(&told, 1000000);
+    assert_int_equal(ha_pass_run(&p, false, &why), HA_OK);
+    atomic_store(&told, 0);
+    assert_int_equal(p.steps, steps > 1 ? steps - 1 : 1);
+    assert_int_equal(play.seen, steps);
+    assert_int_equal(play.between, 0);
+    const double mean = (double)(p.window.end_ns - p.window.begin_ns) / (double)p.steps;
+    assert_int_equal(ha_pass_end(&p, &why), HA_OK);
+    session.api = real;
+    return mean;
+}
+
+static bool is(double a, double b) { return fabs(a - b) <= 1e-9; }
+
+static void what_a_step_leaves_behind_is_in_the_time(void **state)
+{
+    (void)state;
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=11,threads=1");
+    assert_true(is(pace(0, 0, 11), 100));
+    assert_true(is(pace(40, 0, 11), 144)); /* 40 of the step before each, and of the last while its end is awaited */
+    assert_true(is(pace(0, 9, 11), 180));  /* one of ten steps takes 900 */
+    close_session();
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=1,threads=1");
+    assert_true(is(pace(0, 0, 1), 100));
+    close_session();
+}
+
+/* ---- what is looked at ------------------------------------------------------------------------ */
+
+/* `cpu`, whose output of one step is wrong: always, or in passes that are timed. */
+static struct {
+    struct ha_context ctx;
+    size_t step;
+    bool timed_only, skip;
+} defect;
+static const float wrong[1024];
+
+static enum ha_status spoilt_create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+{
+    defect.ctx = *ctx;
+    return ha_variant_find("cpu")->create(self, ctx, why);
+}
+
+static enum ha_status spoilt_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    const bool now = step->step == defect.step && !(defect.timed_only && defect.ctx.record_selection);
+
+    if (now && defect.skip) return HA_OK;
+    enum ha_status status = ha_variant_find("cpu")->attend(self, step, why);
+    if (status != HA_OK || !now) return status;
+    return defect.ctx.api->copy(defect.ctx.stream, step->o, wrong, sizeof wrong / 4, HA_H2D);
+}
+
+static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
+{
+    (void)why;
+    size_t *count = arg;
+    count[!strcmp(s->role, "step")]++;
+    assert_true(isnan(s->iter) == (strcmp(s->role, "step") != 0));
+    return HA_OK;
+}
+
+/* of a benchmark over 8 steps with the defect at one of them; 8: without */
+static enum ha_status bench(size_t step, bool timed_only, bool skip, struct ha_why *why)
+{
+    struct ha_variant v = *ha_variant_find("cpu");
+    struct ha_check check = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
+    size_t samples[2] = { 0, 0 };
+    struct ha_bench b = {
+        .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample, .arg = samples
+    };
+
+    v.create = spoilt_create;
+    v.attend = spoilt_attend;
+    defect.step = step;
+    defect.timed_only = timed_only;
+    defect.skip = skip;
+    session.variant = &v;
+    enum ha_status status = ha_check_run(&check, why);
+    assert_int_equal(status != HA_OK, !timed_only && step != 8);
+    if (status == HA_OK) {
+        status = ha_bench_run(&b, why);
+        if (status == HA_OK) assert_int_equal(samples[1], 7 * b.samples);
+        ha_bench_free(&b);
+    }
+    ha_check_free(&check);
+    session.variant = ha_variant_find("cpu");
+    return status;
+}
+
+static void wrong_steps_at_the_ends_fail(void **state)
+{
+    static const size_t seen[] = { 0, 1, 6, 7 };
+    char where[32];
+
+    (void)state;
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=8,threads=1");
+    struct ha_why why = { "" };
+    if (bench(8, false, false, &why) != HA_OK) fail_msg("%s", why.text);
+    for (size_t i = 0; i < 4; i++)
+        for (int kind = 0; kind < 3; kind++) {
+            assert_int_equal(bench(seen[i], kind > 0, kind > 1, &why), HA_FAIL);
+            snprintf(where, sizeof where, "step %zu", seen[i]);
+            if (!strstr(why.text, where)) fail_msg("'%s' does not say '%s'", why.text, where);
+            assert_int_equal(strstr(why.text, "timed pass") != NULL, kind > 0);
+        }
+    close_session();
+}
+
+/* The definition follows the steps between, whose outputs nobody looks at. */
+static size_t dropped_at;
+static void short_selection(struct ha_instance *self, size_t layer, size_t seq, size_t head, struct ha_selection *out)
+{
+    ha_variant_find("streaming")->selection(self, layer, seq, head, out);
+    if (defect.step == dropped_at && out->part[0].count) out->part[0].count--;
+}
+static enum ha_status counting_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    defect.step = step->step;
+    return ha_variant_find("streaming")->attend(self, step, why);
+}
+
+static void the_definition_follows_every_step(void **state)
+{
+    struct ha_variant v = *ha_variant_find("streaming");
+    struct ha_check c = { .session = &session, .id = "the case", .steps = 2 };
+    struct ha_why why = { "" };
+
+    (void)state;
+    open_session("streaming:ctx=80,heads=4/2,head_dim=64,layers=1,steps=8,sink=2,window=8,threads=1");
+    v.selection = short_selection;
+    v.attend = counting_attend;
+    session.variant = &v;
+    dropped_at = 8;
+    assert_int_equal(ha_check_run(&c, &why), HA_OK);
+    assert_int_equal(c.steps_done, 8);
+    assert_int_equal(c.asked, 4);
+    dropped_at = 4;
+    assert_int_equal(ha_check_run(&c, &why), HA_FAIL);
+    assert_int_equal(c.question, 2);
+    assert_non_null(strstr(why.text, "step 4"));
+    close_session();
+}
+
+/* ---- the same context again ----------------------------------------------------------------------- */
+
+static unsigned char *outputs(struct ha_pass *p, size_t *bytes)
+{
+    const size_t slots = ha_session_slots(the_case.shape.steps),
+                 each = session.workload->shape.layers * session.io.out_bytes;
+    unsigned char *all = malloc(slots * each);
+    struct ha_why why = { "" };
+
+    assert_non_null(all);
+    if (ha_pass_run(p, false, &why) != HA_OK) fail_msg("%s", why.text);
+    for (size_t step = 0; step < the_case.shape.steps; step++) {
+        assert_int_equal(ha_pass_download(p, step, &why), HA_OK);
+        memcpy(all + ha_session_slot(the_case.shape.steps, step) * each, session.host_out, each);
+    }
+    *bytes = slots * each;
+    return all;
+}
+
+#define SHAPE "heads=4/2,head_dim=64,layers=2,threads=1,ctx="
+#define RING  ",blk_size=4,blk_num=3"
+
+/* Every output of the second pass is that of the first, bit by bit; so are the counters. */
+static void a_pass_leaves_no_trace(void **state)
+{
+    static const char *const ids[] = {
+        "resident:" SHAPE "100,steps=7",
+        "offload:" SHAPE "100+31,steps=7",
+        "cpu:" SHAPE "100,steps=70", /* packs twice */
+        "cpu:" SHAPE "96+31,steps=3",
+        "cpu:" SHAPE "100+31,q_len=5,steps=9",
+        "cpu:" SHAPE "100,layout=0,steps=7",
+        "hgca:" SHAPE "100,steps=50" RING,
+        "hgca:" SHAPE "5,steps=50" RING, /* nothing in host memory at first */
+        "hgca:" SHAPE "103+30,q_len=5,steps=9" RING,
+        "hgca:" SHAPE "100+3,steps=41,heads_per_task=3,beta=0.5" RING,
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        struct ha_counters once = { 0 }, again = { 0 };
+        struct ha_why why = { "" };
+        struct ha_pass p;
+        size_t bytes;
+        open_session(ids[i]);
+        assert_int_equal(ha_pass_begin(&p, &session, session.variant, session.param, false, &why), HA_OK);
+        unsigned char *first = outputs(&p, &bytes);
+        if (p.variant->counters) p.variant->counters(p.instance, &once);
+        for (int pass = 0; pass < 2; pass++) {
+            assert_int_equal(ha_pass_settle(&p, &why), HA_OK);
+            if (ha_pass_rewind(&p, &why) != HA_OK) fail_msg("%s: %s", ids[i], why.text);
+            unsigned char *second = outputs(&p, &bytes);
+            if (memcmp(first, second, bytes)) fail_msg("%s: pass %d differs", ids[i], pass + 2);
+            free(second);
+        }
+        if (p.variant->counters) p.variant->counters(p.instance, &again);
+        assert_int_equal(once.zero_copy_bytes, again.zero_copy_bytes);
+        assert_true(isnan(once.cpu_tokens) || is(once.cpu_tokens, again.cpu_tokens));
+        free(first);
+        assert_int_equal(ha_pass_end(&p, &why), HA_OK);
+        close_session();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_step_leaves_behind_is_in_the_time),
+        cmocka_unit_test(wrong_steps_at_the_ends_fail),
+        cmocka_unit_test(the_definition_follows_every_step),
+        cmocka_unit_test(a_pass_leaves_no_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
