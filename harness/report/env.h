@@ -17,6 +17,17 @@ struct ha_env {
 };
 void ha_env_read(struct ha_env *env);
 
+/* A device of a run, without a pointer: it may cross from one process to another. */
+struct ha_env_device {
+    char asked[256], driver[64], kind[32], built_with[128]; /* asked: the name in the cases' ids */
+    struct ha_device_info info;
+    bool probed; /* ceilings are known */
+    struct ha_ceilings ceilings;
+};
+/* From what a device says of itself; ceilings may be NULL. */
+void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha_device_api *api,
+                   const struct ha_device_info *info, const struct ha_ceilings *ceilings);
+
 /* Writes FOLDER/env.json. api and ceilings may be NULL. */
 enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
                             const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why);
