@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Powers of 4, and the 4 KB and 128 KB of the papers. */
-const size_t ha_link_pieces[HA_LINK_PIECES] = {
+const size_t ha_link_piece_sizes[HA_LINK_PIECES] = {
     256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20,
 };
 
@@ -56,8 +56,8 @@ static enum ha_status check_piece(const char *value, struct ha_why *why)
     static char text[HA_LINK_PIECES][16];
     const char *names[HA_LINK_PIECES + 1] = { NULL };
     for (size_t i = 0; i < HA_LINK_PIECES; i++) {
-        if (ha_link_pieces[i] == piece_of(value)) return HA_OK;
-        ha_link_piece_print(ha_link_pieces[i], text[i]);
+        if (ha_link_piece_sizes[i] == piece_of(value)) return HA_OK;
+        ha_link_piece_print(ha_link_piece_sizes[i], text[i]);
         names[i] = text[i];
     }
     return ha_unknown(why, "piece", value, names);

@@ -5,7 +5,7 @@
 
 #include "suites/link/method.h"
 
-extern const size_t ha_link_pieces[]; /* bytes, ascending */
+extern const size_t ha_link_piece_sizes[]; /* bytes, ascending */
 enum { HA_LINK_PIECES = 10, HA_LINK_ID_MAX = 96 };
 
 struct ha_link_point {

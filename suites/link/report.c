@@ -71,10 +71,10 @@ static void print_row(FILE *out, const struct ha_link_results *r, const struct h
     fprintf(out, "%-*s", NAME_WIDTH, m ? m->name : measured(r) ? "GB/s" : "verdict");
     for (size_t p = 0; p < HA_LINK_PIECES; p++) {
         char text[32], size[16];
-        if (!any(r, NULL, ha_link_pieces[p], scattered)) continue;
-        ha_link_piece_print(ha_link_pieces[p], size);
-        if (m) cell(at(r, m, ha_link_pieces[p], scattered), text);
-        else snprintf(text, sizeof text, "%s%s  ", size, ha_link_pieces[p] < 1024 ? " B" : "B");
+        if (!any(r, NULL, ha_link_piece_sizes[p], scattered)) continue;
+        ha_link_piece_print(ha_link_piece_sizes[p], size);
+        if (m) cell(at(r, m, ha_link_piece_sizes[p], scattered), text);
+        else snprintf(text, sizeof text, "%s%s  ", size, ha_link_piece_sizes[p] < 1024 ? " B" : "B");
         fprintf(out, "%*s", CELL_WIDTH, text);
     }
     putc('\n', out);
@@ -132,7 +132,7 @@ static void print_legend(FILE *out, const struct ha_link_results *r)
             r->ceiling[HA_D2H]);
 }
 
-void ha_link_print(FILE *out, const struct ha_link_results *r)
+void ha_link_print_results(FILE *out, const struct ha_link_results *r)
 {
     print_block(out, r, false);
     print_block(out, r, true);
@@ -142,10 +142,18 @@ void ha_link_print(FILE *out, const struct ha_link_results *r)
 
 void ha_link_print_claims(FILE *out, const struct ha_link_results *r)
 {
+    struct ha_link_figure figure[400];
+    struct ha_link_figures f = { .figure = figure, .cores = r->cores, .link = r->link };
+    for (size_t i = 0; i < r->count && i < 400; i++) {
+        const struct ha_link_result *x = &r->result[i];
+        if (x->state != HA_LINK_MEASURED) continue;
+        figure[f.count++] = (struct ha_link_figure){ x->point.method, x->point.piece_bytes, x->point.scattered, x->GBps,
+                                                     x->share };
+    }
     for (size_t i = 0; i < ha_link_claims_count; i++) {
         const struct ha_link_claim *c = &ha_link_claims[i];
         char figures[512];
-        const enum ha_link_verdict verdict = c->judge(r, figures);
+        const enum ha_link_verdict verdict = c->judge(&f, figures);
         fprintf(out, "\nclaim: \"%s\" (%s)\n  %s: %s\n", c->text, c->source, ha_link_verdict_name(verdict), figures);
         if (verdict != HA_LINK_NOT_APPLICABLE) fprintf(out, "  (%s)\n", c->rule);
     }

@@ -3,13 +3,14 @@
 
 #include "harness/base/csv.h"
 #include "suites/link/claims.h"
+#include "suites/link/results.h"
 #include "harness/report/table.h"
 
 #include <stdio.h>
 
 /* A block for each layout: methods by piece size, GB/s and the share of the ceiling, or the verdict where nothing was
  * measured. Then what is wrong, and why what is missing is missing. */
-void ha_link_print(FILE *out, const struct ha_link_results *results);
+void ha_link_print_results(FILE *out, const struct ha_link_results *results);
 void ha_link_print_claims(FILE *out, const struct ha_link_results *results);
 struct ha_totals ha_link_totals(const struct ha_link_results *results);
 

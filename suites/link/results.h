@@ -33,9 +33,6 @@ struct ha_link_results {
     bool link; /* there is one: false where the device's memory is the host's */
 };
 
-/* NULL where that figure was not measured */
-const struct ha_link_result *ha_link_figure(const struct ha_link_results *results, const char *method,
-                                            size_t piece_bytes, bool scattered);
 const char *ha_link_state_name(enum ha_link_state state);
 
 #endif

@@ -74,7 +74,7 @@ static enum ha_status choose(struct ha_link_results *r, const struct ha_link_opt
         for (int scattered = 0; scattered < 2; scattered++)
             for (size_t piece = 0; piece < HA_LINK_PIECES; piece++)
                 for (size_t m = 0; m < ha_link_methods_count; m++) {
-                    const struct ha_link_point p = { &ha_link_methods[m], ha_link_pieces[piece], scattered };
+                    const struct ha_link_point p = { &ha_link_methods[m], ha_link_piece_sizes[piece], scattered };
                     if ((int)p.method->dir == dir && wanted(o, &p)) r->result[r->count++].point = p;
                 }
     if (r->count) return HA_OK;
@@ -327,7 +327,7 @@ static enum ha_exit run_all(struct link_run *run, struct ha_why *why)
     status = run_groups(run, &broken);
     ha_progress_end(&run->progress);
     print_head(run);
-    ha_link_print(stdout, &run->results);
+    ha_link_print_results(stdout, &run->results);
     if (run->options->measure) ha_link_print_claims(stdout, &run->results);
     putchar('\n');
     const enum ha_exit code = finish(run, why);

@@ -13,6 +13,11 @@
 #include "suites/variants/load.h"
 #include "suites/variants/workload.h"
 
+/* The engine has functions of these names (harness/engine/machine.h), which are to take their place. */
+#define ha_machine_create  ha_session_machine_create
+#define ha_machine_destroy ha_session_machine_destroy
+#define ha_machine_device  ha_session_machine_device
+
 struct ha_machine; /* devices and data that outlive a case */
 
 enum ha_status ha_machine_create(struct ha_machine **machine, struct ha_why *why);
