@@ -12,6 +12,7 @@
 #include "harness/engine/point.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/summary.h"
+#include "harness/report/field.h"
 #include "harness/report/folder.h"
 #include "harness/report/progress.h"
 #include "harness/report/verdict.h"
@@ -31,7 +32,7 @@ struct loop {
     struct ha_env_device device; /* the first one, for the end of the report; asked "" if there is none */
     struct ha_child *child;
     struct ha_serve serve;
-    struct ha_order *order; /* in the room */
+    struct ha_job *order; /* in the room */
     struct ha_progress progress;
     struct ha_summary summary;
     uint64_t begin_ns;
@@ -118,7 +119,9 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
     }
     if (kind == HA_SAID_PROGRESS && size == sizeof(struct ha_said_progress)) {
         const struct ha_said_progress *p = bytes;
-        ha_progress_part(&l->progress, p->done, p->of, p->what);
+        char text[128];
+        snprintf(text, sizeof text, "%s, %zu of %zu", p->what, p->done, p->of);
+        ha_progress_case(&l->progress, text);
         return;
     }
     const struct ha_said_head *head = bytes;
@@ -296,7 +299,7 @@ static enum ha_status open_child(struct loop *l, struct ha_why *why)
         .plan = l->plan, .options = l->options, .before = before, .arg = l, .forked = forked
     };
     HA_TRY(ha_child_create(&l->child, &work, sizeof *l->order + l->plan->entries * sizeof *l->order->entry, why));
-    l->order = (struct ha_order *)(void *)ha_child_room(l->child).base;
+    l->order = (struct ha_job *)(void *)ha_child_room(l->child).base;
     return HA_OK;
 }
 
@@ -324,7 +327,10 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
     note_not_run(l);
     const bool right = l->options->json || ha_summary_print(out, &l->summary, &wrong);
     const struct ha_folder_totals t = ha_folder_totals(l->folder);
-    if (!l->options->json) ha_summary_print_machine(out, &l->env, &l->device);
+    if (!l->options->json) {
+        fputc('\n', out);
+        ha_env_print(out, &l->env, *l->device.asked ? &l->device : NULL);
+    }
     ha_summary_print_totals(out, &t);
     const enum ha_status closed = ha_folder_close(l->folder, &closing);
     l->folder = NULL;

@@ -143,7 +143,7 @@ static void free_group(struct server *s)
     s->ids = NULL;
 }
 
-static enum ha_status make_group(struct server *s, const struct ha_order *o, struct ha_why *why)
+static enum ha_status make_group(struct server *s, const struct ha_job *o, struct ha_why *why)
 {
     const struct ha_plan *plan = s->serve->plan;
     s->group = (struct ha_group){ .count = o->count, .cap_ns = o->cap_ns, .deadline_ns = o->deadline_ns };
@@ -165,7 +165,7 @@ static enum ha_status make_group(struct server *s, const struct ha_order *o, str
     return HA_OK;
 }
 
-static enum ha_status serve_order(struct server *s, const struct ha_order *o, struct ha_why *why)
+static enum ha_status serve_order(struct server *s, const struct ha_job *o, struct ha_why *why)
 {
     const struct ha_suite *suite = s->serve->plan->entry[o->entry[0]].suite;
     s->entry = o->entry[0];

@@ -7,7 +7,7 @@
 #include "harness/report/env.h"
 
 /* In the room that both share. */
-struct ha_order {
+struct ha_job {
     uint64_t cap_ns, deadline_ns;
     size_t count;
     size_t entry[]; /* [count] of the plan: points of one suite, which belong together */
@@ -40,7 +40,7 @@ struct ha_serve {
     struct server *server;     /* NULL before the first order */
 };
 
-/* For ha_child_work: self is a struct ha_serve, arg a struct ha_order. */
+/* For ha_child_work: self is a struct ha_serve, arg a struct ha_job. */
 enum ha_status ha_serve(void *self, void *arg, struct ha_why *why);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
-#include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/report/field.h"
 #include "harness/report/verdict.h"
@@ -146,13 +145,6 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
         if (suite->conclude) right &= suite->conclude(out, &r, why);
     }
     return right;
-}
-
-void ha_summary_print_machine(FILE *out, const struct ha_env *env, const struct ha_env_device *d)
-{
-    fputc('\n', out);
-    ha_env_print_machine(out, env, ha_version());
-    if (*d->asked) ha_env_print_device(out, d);
 }
 
 /* ---- totals

@@ -23,7 +23,6 @@ struct ha_summary {
 struct ha_results ha_summary_results(struct ha_summary *summary, const struct ha_suite *suite);
 /* Everything but the machine and the totals. false: the whole is wrong (suite->conclude), and why says so. */
 bool ha_summary_print(FILE *out, struct ha_summary *summary, struct ha_why *why);
-void ha_summary_print_machine(FILE *out, const struct ha_env *env, const struct ha_env_device *device);
 /* The last line, which scripts read: `N passed, N failed, N skipped`; an error has failed; waived, unchecked and not
  * run are skipped. */
 void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *totals);

@@ -3,7 +3,6 @@
 #include "suites/variants/keys.h"
 #include "harness/program/list_devices.h"
 #include "harness/program/list_kernels.h"
-#include "suites/merge/list.h"
 #include "harness/report/folder.h"
 #include "harness/base/registry.h"
 #include "harness/program/run.h"
@@ -26,7 +25,7 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
 static enum ha_exit list_defects(const struct ha_options *o, struct ha_why *why)
 {
     (void)o, (void)why;
-    ha_merge_list_defects();
+
     return HA_EXIT_OK;
 }
 

@@ -79,7 +79,10 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     ha_env_read(&env);
     HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
     HA_TRY(ha_ceilings_measure(&ceilings, api, dev, &kernels, false, why));
-    ha_env_print(stdout, &env, api, &info, NULL);
+    struct ha_env_device seen;
+    ha_env_device(&seen, device, api, &info, &ceilings);
+    seen.probed = false;
+    ha_env_print(stdout, &env, &seen);
     putchar('\n');
     print(&ceilings);
     enum ha_status status = ha_calibrate(stdout, api, dev, &ceilings, why);

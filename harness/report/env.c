@@ -1,10 +1,12 @@
 #include "harness/report/env.h"
 
+#include "harness/base/text.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
 
 #include <gnu/libc-version.h>
 #include <hwloc.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -101,21 +103,22 @@ void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha
     if (ceilings) out->ceilings = *ceilings;
 }
 
-void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api,
-                  const struct ha_device_info *info, const struct ha_ceilings *c)
+void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_env_device *d)
 {
     fprintf(out, "machine: %s, %zu cores, %.1f GiB; %s; %s kernels; habench %s\n", *env->cpu ? env->cpu : "unknown CPU",
             env->cores, (double)env->memory_bytes / 1073741824.0, env->kernel, *env->isa ? env->isa : "no",
             ha_version());
-    if (api && info) {
-        const char *means = !info->compute_threads ? ""
-                            : strcmp(api->kind, "emulated")
-                                ? ", a stand-in in host memory: its times are this host's"
-                                : ", its kernels emulated on this CPU: its times are no GPU's";
-        fprintf(out, "device: %s (%s)%s\n", info->name, api->kind, means);
-    }
-    if (c)
-        fprintf(out, "ceilings: memory read %.1f GB/s (1 thread %.1f), link %.1f up %.1f down GB/s, launch %.1f us\n",
-                c->of[HA_CEIL_READ_ALL].hi, c->of[HA_CEIL_READ_1].hi, c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_D2H].hi,
-                c->of[HA_CEIL_LAUNCH].median / 1e3);
+    if (!d) return;
+    const char *means = !d->info.compute_threads ? ""
+                        : strcmp(d->kind, "emulated")
+                            ? ", a stand-in in host memory: its times are this host's"
+                            : ", its kernels emulated on this CPU: its times are no GPU's";
+    fputs("device: ", out);
+    ha_text_print(out, d->info.name);
+    fprintf(out, " (%s)%s\n", d->kind, means);
+    const struct ha_ceilings *c = &d->ceilings;
+    if (!d->probed || isnan(c->of[HA_CEIL_H2D].hi)) return;
+    fprintf(out, "ceilings: memory read %.1f GB/s (1 thread %.1f), link %.1f up %.1f down GB/s, launch %.1f us\n",
+            c->of[HA_CEIL_READ_ALL].hi, c->of[HA_CEIL_READ_1].hi, c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_D2H].hi,
+            c->of[HA_CEIL_LAUNCH].median / 1e3);
 }

@@ -31,8 +31,7 @@ void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha
 /* Writes FOLDER/env.json. api and ceilings may be NULL. */
 enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
                             const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why);
-/* one or two lines for the end of a report */
-void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api,
-                  const struct ha_device_info *info, const struct ha_ceilings *ceilings);
+/* one or two lines for the end of a report; device may be NULL */
+void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_env_device *device);
 
 #endif

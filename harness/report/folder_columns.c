@@ -60,9 +60,15 @@ static unsigned kind_of(const struct ha_suite *suite, size_t file)
     return file == HA_FIGURES ? FIGURES : !file ? CASES : suite->summary >> file & 1u ? SUMMARY : LINES;
 }
 
+/* The class key is always a column, if not as a field of that name. */
 static bool column_key(const struct ha_suite *suite, size_t key)
 {
-    return suite->key[key].column || (suite->class_key && !strcmp(suite->class_key, suite->key[key].name));
+    const char *name = suite->key[key].name;
+    if (suite->key[key].column) return true;
+    if (!suite->class_key || strcmp(suite->class_key, name) != 0) return false;
+    for (size_t i = 0; i < suite->fields; i++)
+        if (!strcmp(suite->field[i].name, name)) return false;
+    return true;
 }
 
 size_t ha_columns_find(const struct ha_columns *columns, const char *name)

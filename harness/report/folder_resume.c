@@ -107,7 +107,7 @@ static enum ha_status take_row(struct reader *r, size_t line, char **field, size
     for (size_t i = 0; i < r->file->columns.count; i++) {
         const struct ha_column *c = &r->file->columns.at[i];
         if (c->field && ha_field_parse(c->field, r->row, field[i], &why) != HA_OK) return damaged(r, line, why.text);
-        if (c->key != SIZE_MAX && c->key == r->suite->class_key) class_value = field[i];
+        if (suite->class_key && !strcmp(c->name, suite->class_key)) class_value = field[i];
     }
     if (head->verdict == HA_VERDICT_ERROR) {
         r->folder->found.again++;

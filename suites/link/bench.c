@@ -45,10 +45,11 @@ static void wake(struct ha_link_bench *b, const struct ha_link_method *m)
     if (team) ha_pool_run(team, "link", ha_pool_threads(team), nothing, NULL);
 }
 
-/* Every word of every kind of memory is another, so that no piece looks like a piece of elsewhere. */
-static uint64_t word(size_t kind, size_t i)
+/* Word i of filling `fill`; no two are the same, so that no piece looks like another one or like what lay there before.
+ */
+static uint64_t word(size_t fill, size_t i)
 {
-    const uint64_t x = (((uint64_t)kind + 1) << 56 ^ (uint64_t)i) * UINT64_C(0x9E3779B97F4A7C15);
+    const uint64_t x = (((uint64_t)fill + 1) << 32 ^ (uint64_t)i) * UINT64_C(0x9E3779B97F4A7C15);
     return x ^ x >> 32;
 }
 
@@ -214,9 +215,15 @@ static enum ha_status compare(const struct ha_link_bench *b, const struct ha_lin
     return HA_OK;
 }
 
+/* The sources are written anew: moves down may have overwritten them. */
 static enum ha_status verify_up(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p,
                                 size_t bytes, struct ha_why *why)
 {
+    const size_t fill = HA_LINK_POOLS + b->fills++, words = p->piece_bytes / 8;
+    for (size_t i = 0; i < p->pieces; i++) {
+        uint64_t *piece = (uint64_t *)(void *)(p->host + (size_t)p->slot[i] * p->piece_bytes);
+        for (size_t j = 0; j < words; j++) piece[j] = word(fill, i * words + j);
+    }
     memset(b->check, POISON, bytes);
     HA_TRY(across(b, HA_H2D, bytes, why));
     memset(b->staging, POISON, bytes);
@@ -229,8 +236,9 @@ static enum ha_status verify_up(struct ha_link_bench *b, const struct ha_link_me
 static enum ha_status verify_down(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p,
                                   size_t bytes, struct ha_why *why)
 {
+    const size_t fill = HA_LINK_POOLS + b->fills++;
     uint64_t *words = (uint64_t *)(void *)b->check;
-    for (size_t i = 0; i < bytes / 8; i++) words[i] = word(HA_LINK_POOLS + (size_t)b->scattered, i);
+    for (size_t i = 0; i < bytes / 8; i++) words[i] = word(fill, i);
     HA_TRY(across(b, HA_H2D, bytes, why));
     for (size_t i = 0; i < p->pieces; i++)
         memset(p->host + (size_t)p->slot[i] * p->piece_bytes, POISON, p->piece_bytes);

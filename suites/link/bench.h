@@ -50,6 +50,7 @@ struct ha_link_bench {
     } list;                    /* for copy_pieces: [limits.pieces] */
     size_t slots, piece_bytes; /* as ha_link_bench_lay has laid them out */
     bool scattered;
+    size_t fills; /* of moves that were verified: each is of other bytes */
 };
 
 enum { HA_LINK_PIECE_LEAST = 256 };

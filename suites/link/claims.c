@@ -13,14 +13,23 @@ static enum ha_link_verdict not_applicable(char figures[512], const char *reason
 
 static bool within_twofold(double x, double of) { return x >= of / 2 && x <= of * 2; }
 
-/* The fastest way up of that piece size, scattered; or NULL. */
-static const struct ha_link_result *best(const struct ha_link_results *r, size_t piece_bytes)
+static const struct ha_link_figure *find(const struct ha_link_figures *r, const char *method, size_t piece_bytes)
 {
-    const struct ha_link_result *most = NULL;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->figure[i].scattered && r->figure[i].piece_bytes == piece_bytes
+            && !strcmp(r->figure[i].method->name, method))
+            return &r->figure[i];
+    return NULL;
+}
+
+/* The fastest way up of that piece size, scattered; or NULL. */
+static const struct ha_link_figure *best(const struct ha_link_figures *r, size_t piece_bytes)
+{
+    const struct ha_link_figure *most = NULL;
     for (size_t i = 0; i < r->count; i++) {
-        const struct ha_link_result *x = &r->result[i];
-        if (x->state == HA_LINK_MEASURED && x->point.method->dir == HA_H2D && x->point.scattered
-            && x->point.piece_bytes == piece_bytes && x->GBps > (most ? most->GBps : 0))
+        const struct ha_link_figure *x = &r->figure[i];
+        if (x->method->dir == HA_H2D && x->scattered && x->piece_bytes == piece_bytes
+            && x->GBps > (most ? most->GBps : 0))
             most = x;
     }
     return most;
@@ -28,20 +37,19 @@ static const struct ha_link_result *best(const struct ha_link_results *r, size_t
 
 /* ---- small pieces are slow ------------------------------------------------------------------------- */
 
-static enum ha_link_verdict small_pieces(const struct ha_link_results *r, char figures[512])
+static enum ha_link_verdict small_pieces(const struct ha_link_figures *r, char figures[512])
 {
     static const double paper_small = 0.8, paper_page = 15;
-    const struct ha_link_result *small = ha_link_figure(r, "pinned", SMALL, true),
-                                *page = ha_link_figure(r, "pinned", PAGE, true);
+    const struct ha_link_figure *small = find(r, "pinned", SMALL), *page = find(r, "pinned", PAGE);
     if (!r->link) return not_applicable(figures, "there is no PCIe link here: the device's memory is this host's");
-    const struct ha_link_result *fast = best(r, SMALL);
+    const struct ha_link_figure *fast = best(r, SMALL);
     if (!small || !page || !fast)
         return not_applicable(figures, "pinned copies of scattered 4 KB and 128 KB pieces were not both measured");
     snprintf(figures, 512,
              "a copy for each piece: %.3g GB/s in 4 KB pieces (%.0f%% of the ceiling), %.3g GB/s in 128 KB pieces "
              "(%.0f%%); the "
              "fastest way in 4 KB pieces here is %s with %.3g GB/s (%.0f%%)",
-             small->GBps, 100 * small->share, page->GBps, 100 * page->share, fast->point.method->name, fast->GBps,
+             small->GBps, 100 * small->share, page->GBps, 100 * page->share, fast->method->name, fast->GBps,
              100 * fast->share);
     if (within_twofold(small->GBps, paper_small) && within_twofold(page->GBps, paper_page)) return HA_LINK_REPRODUCED;
     return small->GBps / page->GBps <= 2 * paper_small / paper_page ? HA_LINK_IN_SHAPE : HA_LINK_REFUTED;
@@ -49,7 +57,7 @@ static enum ha_link_verdict small_pieces(const struct ha_link_results *r, char f
 
 /* ---- a few threads are enough -------------------------------------------------------------------------- */
 
-static const struct ha_link_result *with_threads(const struct ha_link_results *r, unsigned threads)
+static const struct ha_link_figure *with_threads(const struct ha_link_figures *r, unsigned threads)
 {
     static const struct {
         unsigned threads;
@@ -61,16 +69,16 @@ static const struct ha_link_result *with_threads(const struct ha_link_results *r
         { HA_LINK_ALL, "stores_all" },
     };
     for (size_t i = 0; i < sizeof by / sizeof *by; i++)
-        if (by[i].threads == threads) return ha_link_figure(r, by[i].method, VECTOR, true);
+        if (by[i].threads == threads) return find(r, by[i].method, VECTOR);
     return NULL;
 }
 
-static enum ha_link_verdict four_threads(const struct ha_link_results *r, char figures[512])
+static enum ha_link_verdict four_threads(const struct ha_link_figures *r, char figures[512])
 {
     static const double saturated = 0.9;
-    const struct ha_link_result *four = with_threads(r, 4), *all = with_threads(r, HA_LINK_ALL),
+    const struct ha_link_figure *four = with_threads(r, 4), *all = with_threads(r, HA_LINK_ALL),
                                 *one = with_threads(r, 1);
-    const struct ha_link_result *gather = ha_link_figure(r, "gather_4", VECTOR, true);
+    const struct ha_link_figure *gather = find(r, "gather_4", VECTOR);
     if (!r->link) return not_applicable(figures, "there is no PCIe link here: the device's memory is this host's");
     if (r->cores < 4) return not_applicable(figures, "this process has fewer than 4 cores");
     if (!four) {

@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-enum { C = 1, S = 2, A = 4, Y = 8 }; /* cases.csv, samples.csv, accuracy.csv, summary.csv */
+enum { C = 1, S = 2, A = 4, Y = 8, ALL = C | S | A | Y }; /* cases.csv, samples.csv, accuracy.csv, summary.csv */
 
 /* Columns are only ever appended. */
 const struct ha_field ha_row_fields[] = {

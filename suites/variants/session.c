@@ -155,12 +155,11 @@ void ha_session_close(struct ha_session *s)
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);
-    /* a half-filled workload must not serve the next case, nor a failed device */
+    /* a half-filled workload must not serve the next case */
     if (s->workload && !s->stream) {
-        ha_workload_close(m->workload);
-        m->workload = NULL;
+        ha_workload_close(shared->workload);
+        shared->workload = NULL;
     }
-    if (s->device && s->api->failure(s->device)) close_device(m);
     *s = (struct ha_session){ .shared = shared };
 }
 

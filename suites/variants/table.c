@@ -69,7 +69,7 @@ static const struct column {
     unsigned where;
     void (*cell)(const struct ha_row *r, char *out);
 } columns[] = {
-    { "variant", -34, BOTH, name },        { "verdict", -7, BOTH, verdict },      { "err/bound", 9, BOTH, error },
+    { "variant", -34, BOTH, name },        { "verdict", -9, BOTH, verdict },      { "err/bound", 9, BOTH, error },
     { "rel L2", 9, BOTH, rel_l2 },         { "head max", 9, IN_CHECK, head_max }, { "mass", 7, BOTH, mass },
     { "least", 7, IN_CHECK, mass_min },    { "recall", 7, IN_CHECK, recall },     { "cert", 6, IN_CHECK, certificate },
     { "keys", 9, IN_CHECK, keys },         { "step ms", 9, IN_BENCH, step },      { "+-%", 5, IN_BENCH, spread },

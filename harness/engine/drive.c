@@ -1,0 +1,202 @@
+#include "harness/engine/drive.h"
+
+#include "harness/base/stop.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/engine/machine.h"
+#include "harness/report/verdict.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 32, GROUP = 512 };
+
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+static void clear_row(const struct ha_suite *s, void *row)
+{
+    const double none = (double)NAN;
+    memset(row, 0, s->row_bytes);
+    for (size_t i = 0; i < s->fields; i++)
+        if (s->field[i].kind == HA_FIELD_NUMBER) memcpy((char *)row + s->field[i].offset, &none, sizeof none);
+    ha_result_of(row)->samples = none;
+}
+
+static enum ha_status make_results(struct ha_driven *d, struct ha_why *why)
+{
+    struct ha_entry *entry = calloc(d->plan.entries + 1, sizeof *entry);
+    struct ha_section *section = calloc(d->plan.sections + 1, sizeof *section);
+    d->results.entry = entry;
+    d->results.section = section;
+    if (!entry || !section) return ha_why(why, HA_ERROR, "out of memory");
+    for (size_t i = 0; i < d->plan.entries; i++)
+        entry[d->results.entries++] = (struct ha_entry){ .point = d->plan.entry[i].point, .id = d->plan.entry[i].id };
+    for (size_t i = 0; i < d->plan.sections; i++) section[d->results.sections++] = d->plan.section[i].of;
+    return HA_OK;
+}
+
+void ha_driven_free(struct ha_driven *d)
+{
+    for (size_t i = 0; i < d->results.entries; i++) free((void *)(uintptr_t)d->results.entry[i].row);
+    free((void *)(uintptr_t)d->results.entry);
+    free((void *)(uintptr_t)d->results.section);
+    ha_plan_free(&d->plan);
+    *d = (struct ha_driven){ 0 };
+}
+
+const struct ha_entry *ha_driven_find(const struct ha_driven *d, const char *text)
+{
+    for (size_t i = 0; i < d->results.entries; i++)
+        if (strstr(d->results.entry[i].id, text)) return &d->results.entry[i];
+    return NULL;
+}
+
+const struct ha_result *ha_driven_head(const struct ha_entry *e) { return ha_result_in(e->row); }
+
+static const struct ha_field *field(const struct ha_driven *d, const char *column)
+{
+    for (size_t i = 0; i < d->suite->fields; i++)
+        if (!strcmp(d->suite->field[i].name, column)) return &d->suite->field[i];
+    return NULL;
+}
+
+double ha_driven_number(const struct ha_driven *d, const struct ha_entry *e, const char *column)
+{
+    const struct ha_field *f = field(d, column);
+    double x = (double)NAN;
+    if (f && f->kind == HA_FIELD_NUMBER) memcpy(&x, (const char *)e->row + f->offset, sizeof x);
+    return x;
+}
+
+const char *ha_driven_text(const struct ha_driven *d, const struct ha_entry *e, const char *column)
+{
+    const struct ha_field *f = field(d, column);
+    return f && f->kind == HA_FIELD_TEXT ? (const char *)e->row + f->offset : NULL;
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------------------
+ */
+
+/* a status goes for every row that has no verdict of its own; what was stopped has none */
+static void spread(struct ha_group *g, enum ha_status status, const struct ha_why *why)
+{
+    for (size_t i = 0; i < g->count && !(ha_stop && status == HA_WAIVED); i++) ha_result_set(g, i, status, why);
+}
+
+/* the rows of g that have passed, as a group of their own */
+static struct ha_group passed(const struct ha_group *g, const void **point, void **row, const char **id)
+{
+    struct ha_group some = *g;
+    some.count = 0;
+    some.point = point;
+    some.row = row;
+    some.id = id;
+    for (size_t i = 0; i < g->count; i++) {
+        if (ha_result_of(g->row[i])->verdict != HA_NOT_RUN) continue;
+        point[some.count] = g->point[i];
+        row[some.count] = g->row[i];
+        id[some.count++] = g->id[i];
+    }
+    return some;
+}
+
+static void run_group(const struct ha_suite *s, const struct ha_drive *drive, void *run, struct ha_group *g)
+{
+    static const void *point[GROUP];
+    static void *row[GROUP];
+    static const char *id[GROUP];
+    struct ha_why why = { "" };
+    enum ha_status status = s->open(run, g, &why);
+    if (status == HA_OK) status = s->check(run, g, &why);
+    if (status == HA_OK && drive->config.measure && s->measure) {
+        struct ha_group some = passed(g, point, row, id);
+        if (some.count) status = s->measure(run, &some, &why);
+    }
+    s->close(run, g);
+    spread(g, status, &why);
+    for (size_t i = 0; i < g->count && status == HA_OK; i++) {
+        struct ha_result *r = ha_result_of(g->row[i]);
+        if (r->verdict == HA_NOT_RUN) r->verdict = HA_PASS;
+    }
+}
+
+static enum ha_status run_all(const struct ha_drive *drive, struct ha_driven *d, void *run, struct ha_why *why)
+{
+    static const void *point[GROUP];
+    static void *row[GROUP];
+    static const char *id[GROUP];
+    const struct ha_suite *s = d->suite;
+    for (size_t first = 0; first < d->results.entries && !ha_stop;) {
+        struct ha_group g = {
+            .point = point, .row = row, .id = id, .cap_ns = drive->cap_ns, .deadline_ns = drive->deadline_ns
+        };
+        do {
+            struct ha_entry *e = (struct ha_entry *)(uintptr_t)&d->results.entry[first + g.count];
+            void *made = malloc(s->row_bytes);
+            if (!made) return ha_why(why, HA_ERROR, "out of memory");
+            clear_row(s, made);
+            e->row = row[g.count] = made;
+            point[g.count] = e->point;
+            id[g.count++] = e->id;
+        } while (g.count < GROUP && first + g.count < d->results.entries && s->together
+                 && s->together(point[0], d->results.entry[first + g.count].point));
+        run_group(s, drive, run, &g);
+        for (size_t i = 0; i < g.count; i++) d->verdict[ha_result_of(row[i])->verdict]++;
+        first += g.count;
+    }
+    return HA_OK;
+}
+
+static enum ha_status print(struct ha_driven *d, struct ha_why *why)
+{
+    FILE *f = fmemopen(d->printed, sizeof d->printed, "w");
+    if (!f) return ha_why(why, HA_ERROR, "out of memory");
+    if (d->suite->print) d->suite->print(f, &d->results);
+    if (d->suite->conclude) d->suite->conclude(f, &d->results, why);
+    fclose(f);
+    d->printed[sizeof d->printed - 1] = 0;
+    return HA_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------------------
+ */
+
+static enum ha_status choose(const struct ha_drive *drive, struct ha_plan *plan, struct ha_why *why)
+{
+    char text[2048], *word[WORDS];
+    const struct ha_override set[] = {
+        { "isa", drive->isa }, { "threads", drive->threads }, { "device", drive->device }, { "seed", drive->seed }
+    };
+    struct ha_plan_options o = { .words = word,
+                                 .filter = drive->filter,
+                                 .override = set,
+                                 .overrides = sizeof set / sizeof *set,
+                                 .small = !drive->config.measure && !drive->plan_only };
+    if (drive->text) return ha_plan_parse(plan, &o, "x.suite", drive->text, why);
+    snprintf(text, sizeof text, "%s", drive->words);
+    for (char *rest = text, *w; (w = strtok_r(rest, " ", &rest)) && o.words_count < WORDS;) word[o.words_count++] = w;
+    return ha_plan_make(plan, &o, why);
+}
+
+enum ha_status ha_drive(const struct ha_drive *drive, struct ha_driven *d, struct ha_why *why)
+{
+    struct ha_suite_config config = drive->config;
+    struct ha_machine *own = NULL;
+    void *run = NULL;
+    memset(d, 0, sizeof *d);
+    d->results.measured = config.measure;
+    HA_TRY(choose(drive, &d->plan, why));
+    d->suite = d->plan.entry[0].suite;
+    HA_TRY(make_results(d, why));
+    if (drive->plan_only) return HA_OK;
+    if (!config.machine) HA_TRY(ha_machine_create(&own, NULL, why));
+    if (own) config.machine = own;
+    enum ha_status status = d->suite->begin(&run, &config, &d->results, why);
+    if (status == HA_OK && drive->begun) drive->begun(drive->arg, run);
+    if (status == HA_OK) status = run_all(drive, d, run, why);
+    if (run) d->suite->end(run);
+    if (status == HA_OK) status = print(d, why);
+    ha_machine_destroy(own);
+    return status;
+}
