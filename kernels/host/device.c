@@ -2,81 +2,8 @@
 
 #include "harness/base/why.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum ha_status ha_host_fail(struct ha_device *dev, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    pthread_mutex_lock(&dev->lock);
-    if (!dev->failed) {
-        vsnprintf(dev->failure, sizeof dev->failure, format, args);
-        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&dev->lock);
-    va_end(args);
-    return HA_ERROR;
-}
-
-void ha_host_fail_deadlock(struct ha_device *dev)
-{
-    pthread_mutex_lock(&dev->lock);
-    if (!dev->failed) {
-        char wait[160];
-        size_t used = (size_t)snprintf(dev->failure, sizeof dev->failure,
-                                       "deadlock: a flag was waited for longer than %.3g ms",
-                                       (double)dev->wait_limit_ns * 1e-6);
-        for (const struct ha_stream *s = dev->streams; s && used < sizeof dev->failure; s = s->next)
-            if (s->waiting) {
-                s->waiting->verb->describe(s->waiting, wait, sizeof wait);
-                used += (size_t)snprintf(dev->failure + used, sizeof dev->failure - used, "; %s: %s %s", s->lane,
-                                         s->waiting->verb->name, wait);
-            }
-        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&dev->lock);
-}
-
-void ha_host_waiting(struct ha_stream *s, const struct ha_host_op *op)
-{
-    pthread_mutex_lock(&s->device->lock);
-    s->waiting = op;
-    pthread_mutex_unlock(&s->device->lock);
-}
-
-void ha_host_link_take(struct ha_host_link *link)
-{
-    pthread_mutex_lock(&link->lock);
-    for (uint64_t ticket = link->next++; link->serving != ticket;) pthread_cond_wait(&link->turn, &link->lock);
-    pthread_mutex_unlock(&link->lock);
-}
-
-void ha_host_link_give(struct ha_host_link *link)
-{
-    pthread_mutex_lock(&link->lock);
-    link->serving++;
-    if (link->serving != link->next) pthread_cond_broadcast(&link->turn);
-    pthread_mutex_unlock(&link->lock);
-}
-
-const struct ha_span_sink *ha_host_span_due(struct ha_device *dev)
-{
-    if (!__atomic_load_n(&dev->sink, __ATOMIC_ACQUIRE)) return NULL;
-    pthread_mutex_lock(&dev->lock);
-    const struct ha_span_sink *sink = dev->sink;
-    if (sink) dev->spans_due++;
-    pthread_mutex_unlock(&dev->lock);
-    return sink;
-}
-
-void ha_host_span_done(struct ha_device *dev)
-{
-    pthread_mutex_lock(&dev->lock);
-    if (--dev->spans_due == 0) pthread_cond_broadcast(&dev->spans_done);
-    pthread_mutex_unlock(&dev->lock);
-}
 
 static enum ha_status no_kernels(const struct ha_kernels *k, struct ha_why *why)
 {
