@@ -1,10 +1,10 @@
 #include "kernels/cuda/cuda.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,13 +156,7 @@ enum ha_status ha_cuda_watch_start(struct ha_device *dev, struct ha_why *why)
     pthread_cond_init(&watch->news, &attributes);
     pthread_condattr_destroy(&attributes);
     dev->watch = watch;
-
-    /* signals belong to the program's own threads */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&watch->thread, NULL, watch_run, watch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = ha_thread_start(&watch->thread, watch_run, watch);
     if (!failed) return HA_OK;
     dev->watch = NULL;
     cudaFreeHost(words);

@@ -1,9 +1,9 @@
 #include "kernels/host/host.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,13 +237,7 @@ enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, st
     pthread_mutex_unlock(&dev->lock);
     if (!s) return ha_why(why, HA_ERROR, "host device: no memory for stream '%s'", name);
     s->stopping = false;
-
-    /* signals belong to the program's own threads */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, worker, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = ha_thread_start(&s->thread, worker, s);
     if (error) {
         pthread_mutex_lock(&dev->lock);
         s->live = false;
