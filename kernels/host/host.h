@@ -205,9 +205,9 @@ enum ha_status ha_host_spin(struct ha_stream *stream, uint64_t ns);
 enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
 void ha_host_unmap_device(struct ha_device *dev, void *host);
 
-/* ---- products.c: a BLAS of the system, loaded when first asked for. HABENCH_BLAS names another library. */
+/* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 
-/* NULL, or why there are no products here */
+/* NULL, or why there are no products here. Where the loader would find a library, it is not loaded for this. */
 const char *ha_host_products_absent(void);
 struct ha_profile ha_host_products_profile(void);
 enum ha_status ha_host_product(struct ha_stream *stream, const struct ha_device_product *args);
