@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef HA_CUDA_EMULATED
+#include "kernels/cuda/emulation/simt.h"
+#endif
+
 /* The emulated build computes on the host: its name says so, threads do its work, and what a GPU does for every float
  * it does for some. */
 #ifdef HA_CUDA_EMULATED
@@ -149,10 +153,23 @@ static void cuda_close(struct ha_device *dev)
     free(dev);
 }
 
+/* What the environment says of the emulation is understood. */
+static enum ha_status ask_emulation(struct ha_why *why)
+{
+#ifdef HA_CUDA_EMULATED
+    const char *wrong = ha_emulated_order_wrong();
+    if (wrong) return ha_why(why, HA_ERROR, "HA_EMULATION_ORDER=%.40s: " HA_EMULATED_ORDERS, wrong);
+#else
+    (void)why;
+#endif
+    return HA_OK;
+}
+
 static enum ha_status cuda_open(struct ha_device **out, const struct ha_device_config *config, struct ha_why *why)
 {
     const char *huge = getenv("HABENCH_HUGE_PAGES");
     struct ha_cuda_driver driver;
+    HA_TRY(ask_emulation(why));
     HA_TRY(ha_cuda_driver_load(&driver, why));
     struct ha_device *dev = calloc(1, sizeof *dev);
     if (!dev) return ha_why(why, HA_ERROR, "cuda device: no host memory");
