@@ -7,9 +7,10 @@
 #include "harness/base/try.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
-static enum ha_status judge(struct ha_machine *machine, const char *isa, const char *mutant, const char *id,
+static enum ha_status judge(struct ha_machine *machine, const char *isa, const struct ha_mutant *mutant, const char *id,
                             struct ha_why *why)
 {
     const struct ha_variant *variant;
@@ -19,7 +20,8 @@ static enum ha_status judge(struct ha_machine *machine, const char *isa, const c
     HA_TRY(ha_case_parse(id, &c, why));
     variant = ha_variant_find(c.variant);
     if (!variant) return ha_why(why, HA_ERROR, "variant '%s': there is none of this name", c.variant);
-    HA_TRY(ha_session_open(&session, machine, &c, variant, isa, mutant, why));
+    HA_TRY(ha_session_open(&session, machine, &c, variant, isa, mutant ? mutant->name : NULL, why));
+    session.variant = ha_mutant_variant(mutant, variant);
     struct ha_check check = { .session = &session, .id = id };
     enum ha_status status = ha_check_run(&check, why);
     ha_check_free(&check);
@@ -35,13 +37,13 @@ static enum ha_status hunt(struct ha_machine *machine, const char *isa, const st
 
     if (sound == HA_WAIVED) return ha_why(why, HA_WAIVED, "%s", reason.text);
     if (sound != HA_OK) return ha_why(why, HA_FAIL, "its case does not pass without it: %.400s", reason.text);
-    enum ha_status broken = judge(machine, isa, m->id_broken ? NULL : m->name, m->id_broken ? m->id_broken : m->id,
-                                  &reason);
-    if (broken == HA_OK)
-        return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id_broken ? m->id_broken : m->id);
+    enum ha_status broken = judge(machine, isa, m, m->id, &reason);
+    if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id);
     if (broken != HA_FAIL)
         return ha_why(why, HA_FAIL, "ended as %s and not as a failed check: %.400s",
                       broken == HA_WAIVED ? "waived" : "an error", reason.text);
+    if (m->shown && !strstr(reason.text, m->shown))
+        return ha_why(why, HA_FAIL, "was not seen as %s: %.400s", m->shown, reason.text);
     return ha_why(why, HA_OK, "%s", reason.text);
 }
 
