@@ -333,12 +333,19 @@ static void test_metadata(void **state)
         { "model_dim", "11", "tensor layers.0.x has shape [16][10], the metadata says [16][11]" },
         { "scale", "nan", "scale='nan' is not a finite" },
         { "scale", "inf", "scale='inf' is not a finite" },
-        { "scale", "1e60", "scale=1e+60 is 0 or too large" },
-        { "scale", "1e-60", "is 0 or too large" },
+        { "scale", "1e60", "scale=1e+60 is not a binary32 number above 0" },
+        { "scale", "1e-60", "scale=1e-60 is not a binary32 number above 0" },
+        { "scale", "0", "scale=0 is not a binary32 number above 0" },
+        { "scale", "-0.25", "scale=-0.25 is not a binary32 number above 0" },
         { "scale", "", "scale='' is not a finite" },
         { "scale", "0.25 ", "is not a finite" },
-        { "norm_eps", "-1", "is negative" },
-        { "rope_theta", "-1", "is negative" },
+        { "norm_eps", "-1", "norm_eps=-1 is not a number from 0 to 1" },
+        { "norm_eps", "1e300", "norm_eps=1e+300 is not a number from 0 to 1" },
+        { "norm_eps", "nan", "norm_eps='nan' is not a finite" },
+        { "rope_theta", "-1", "rope_theta=-1 is negative" },
+        { "rope_theta", "inf", "rope_theta='inf' is not a finite" },
+        { "tokens", "0x28", "tokens='0x28'" },
+        { "head_dim", "18446744073709551616", "head_dim='1844" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct trace *t = trace_make(HA_T_F16, true);

@@ -116,11 +116,13 @@ static enum ha_status facts_read(struct reader *r)
     if (f->q_heads % f->kv_heads)
         return ha_why(r->why, HA_ERROR, "trace %s: %zu query heads are not a multiple of %zu KV heads", r->name,
                       f->q_heads, f->kv_heads);
-    if (!((float)f->scale != 0 && isfinite((float)f->scale)))
-        return ha_why(r->why, HA_ERROR, "trace %s: scale=%g is 0 or too large", r->name, f->scale);
-    if (!(f->norm_eps >= 0 && f->rope_theta >= 0))
-        return ha_why(r->why, HA_ERROR, "trace %s: norm_eps=%g or rope_theta=%g is negative", r->name, f->norm_eps,
-                      f->rope_theta);
+    const float scale = (float)f->scale; /* what scores are multiplied by: it must not round to 0 or to infinity */
+    if (!(scale > 0 && isfinite(scale)))
+        return ha_why(r->why, HA_ERROR, "trace %s: scale=%g is not a binary32 number above 0", r->name, f->scale);
+    if (!(f->norm_eps >= 0 && f->norm_eps <= 1))
+        return ha_why(r->why, HA_ERROR, "trace %s: norm_eps=%g is not a number from 0 to 1", r->name, f->norm_eps);
+    if (!(f->rope_theta >= 0))
+        return ha_why(r->why, HA_ERROR, "trace %s: rope_theta=%g is negative", r->name, f->rope_theta);
     return HA_OK;
 }
 

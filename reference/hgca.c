@@ -23,8 +23,7 @@
  * entries, newest first, as far as it has any. heads_per_task = 0: no tasks, hence no padding.
  *
  * A weight within rounding of its threshold may be decided either way; what the next decode step reports is
- * adopted. Params: alpha, beta, blk_size, blk_num, heads_per_task; the rule ignores the others, evict_error (a defect
- * that the variant can be given) and layout. */
+ * adopted. Params: alpha, beta, blk_size, blk_num, heads_per_task; the rule ignores layout. */
 
 #include "reference/definitions.h"
 #include "reference/observe.h"

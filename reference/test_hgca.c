@@ -99,20 +99,6 @@ static void test_decode(void **unused)
     reject(w, param, seen, run, 4, WRONG(KEYS(10, 11, 12), KEYS(0, 4, 9)), "key 8 is missing: its weight");
 }
 
-/* evict_error is the variant's planted defect: the definition does not follow it */
-static void test_ignores_defect(void **unused)
-{
-    (void)unused;
-    static const double param[] = { 0.5, 1, 2, 2, 1, 1 };
-    static const double weight[13] = { 4, 1, 1, 1, 4, 1, 1, 1, 2, 4, 1, 1, 1 };
-    static const float seen[] = { 1 };
-    struct ha_test_world w = ha_test_world(1, 1, 1, 9, 1);
-    ha_test_world_weights(&w, 0, weight, 13);
-    static const struct step run[] = { { 1, { 1 }, { { KEYS(6, 7, 8, 9), KEYS(0, 4) } } } };
-    accept(w, param, 1, seen, run, 1);
-    reject(w, param, seen, run, 1, WRONG(KEYS(7, 8, 9), KEYS(0, 4, 6)), "key 6");
-}
-
 /* Blocks of 2, l_max 2: both tokens of the context are evicted, then 3 are appended and 2 of them leave at once.
  * With equal keys, A_gpu of the new ones = (1 + 1/2 + 1/3, 1/2 + 1/3, 1/3)/3 = 0.611 0.278 0.111 against 1/3. */
 static void test_append_evicts_new_tokens(void **unused)
@@ -301,15 +287,10 @@ static void test_padding(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_ignores_defect),
-        cmocka_unit_test(test_append_evicts_new_tokens),
-        cmocka_unit_test(test_prefill_causal),
-        cmocka_unit_test(test_prefill_blind_query),
-        cmocka_unit_test(test_kv_heads),
-        cmocka_unit_test(test_tie),
-        cmocka_unit_test(test_everything),
-        cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_decode),         cmocka_unit_test(test_append_evicts_new_tokens),
+        cmocka_unit_test(test_prefill_causal), cmocka_unit_test(test_prefill_blind_query),
+        cmocka_unit_test(test_kv_heads),       cmocka_unit_test(test_tie),
+        cmocka_unit_test(test_everything),     cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

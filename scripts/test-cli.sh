@@ -110,8 +110,12 @@ done
 
 expect 0 '1 passed, 0 failed' check "$small"
 expect 0 '1 passed, 0 failed' check "$small" --isa c -q
-expect 10 '0 passed, 1 failed' check 'hgca:ctx=64,layers=1,steps=12,blk_size=8,blk_num=4,evict_error=8'
-holds 'the case is named on stderr' grep -q '^fail: hgca:' "$dir/err"
+expect 10 '0 passed, 1 failed' check "$small" --device "$(dirname "$program")/t/wrong_scale.so"
+holds 'the case is named on stderr' grep -q '^fail: resident:' "$dir/err"
+HABENCH_TRACE=garbage
+export HABENCH_TRACE
+expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small"
+unset HABENCH_TRACE
 expect 0 'unchecked' check "$small" --device null
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"

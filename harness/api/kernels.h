@@ -273,42 +273,56 @@ struct ha_attend_all {
     void *work;       /* attend_all_bytes() of these units and threads, 64-byte aligned */
 };
 
+/* Every kernel, once: the table below, the declarations and tables of each instruction set (kernels/table.h) and the
+ * list of parts that tables are joined by (harness/base/registry_find.c) are made from this. ONE(isa, result, name,
+ * arguments, companion) is a member; TYPED is one for each type of K and V, indexed by it. The companion is the member
+ * that goes with the pointer when tables are joined, or `none`. First those that are written for every vector type
+ * (kernels/NAME.inc). */
+#define HA_KERNELS_OF_VECTORS(ONE, TYPED, isa)                                                                       \
+    ONE(isa, void, attend_chunk, (const struct ha_chunk *), profile)                                                 \
+    TYPED(isa, void, attend_packed, (const struct ha_packed_chunk *), packed_profile)                                \
+    ONE(isa, void, merge, (const struct ha_merge *), traits)                                                         \
+    ONE(isa, void, score, (const struct ha_score *), none)                                                           \
+    ONE(isa, void, topk, (const struct ha_topk *), none)                                                             \
+    ONE(isa, void, digest, (const struct ha_digest *), none)                                                         \
+    ONE(isa, void, digest_score, (const struct ha_digest_score *), none)                                             \
+    ONE(isa, void, softmax, (const struct ha_softmax *), none)                                                       \
+    /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that \
+     * depends on it; spins through so many rounds of independent multiply-adds of binary32 in registers and gives   \
+     * the number of floating-point operations */                                                                    \
+    ONE(isa, uint64_t, read, (const void *p, size_t bytes), none)                                                    \
+    ONE(isa, double, flops, (size_t rounds), none)
+
+#define HA_KERNELS_OF_ALL(ONE, TYPED, isa)                                                                            \
+    HA_KERNELS_OF_VECTORS(ONE, TYPED, isa)                                                                            \
+    ONE(isa, void, pack, (const struct ha_pack *), none)                                                              \
+    ONE(isa, void, unpack, (const struct ha_unpack *), none)                                                          \
+    /* as flops, of operations such as packed bf16 keys are multiplied with, which may be of pairs */                 \
+    ONE(isa, double, flops_bf16, (size_t rounds), none)                                                               \
+    /* joins chunks through self->attend_chunk and attend_packed; this and the rest are written once, in kernels/c */ \
+    ONE(isa, void, attend, (const struct ha_kernels *self, const struct ha_attend *), none)                           \
+    ONE(isa, void, attend_part, (const struct ha_kernels *self, const struct ha_attend_part *), none)                 \
+    ONE(isa, void, attend_join, (const struct ha_kernels *self, const struct ha_attend_join *), none)                 \
+    /* grows with q_len, group and keys; of the list for keys only */                                                 \
+    ONE(isa, size_t, attend_scratch_bytes, (const struct ha_attend *), none)                                          \
+    ONE(isa, size_t, attend_state_bytes, (const struct ha_attend *), none)                                            \
+    /* false: one part only (weights averaged over several query tokens) */                                           \
+    ONE(isa, bool, attend_splits, (const struct ha_attend *), none)                                                   \
+    ONE(isa, void, attend_all, (const struct ha_kernels *self, const struct ha_attend_all *), none)                   \
+    /* enough for so many units each no larger than `largest`, whatever their lengths */                              \
+    ONE(isa, size_t, attend_all_bytes, (const struct ha_attend *largest, size_t count, size_t threads), none)
+
+#define HA_KERNEL_MEMBER(isa, result, name, arguments, companion)  result(*name) arguments;
+#define HA_KERNEL_MEMBERS(isa, result, name, arguments, companion) result(*name[HA_DTYPE_COUNT]) arguments;
+
 struct ha_kernels {
     const char *name;
     const char *absent;        /* why this table is empty ("not compiled for this target"), or NULL */
     unsigned cpu_bit;          /* the ha_cpu_bit it needs */
-    struct ha_profile profile; /* of attend_chunk; goes with that pointer when tables are joined */
-    struct ha_profile packed_profile[HA_DTYPE_COUNT]; /* of attend_packed; likewise */
-    struct ha_merge_traits traits;                    /* of merge; likewise */
-    void (*attend_chunk)(const struct ha_chunk *);
-    void (*attend_packed[HA_DTYPE_COUNT])(const struct ha_packed_chunk *); /* by the type of K and V */
-    void (*pack)(const struct ha_pack *);
-    void (*unpack)(const struct ha_unpack *);
-    void (*merge)(const struct ha_merge *);
-    void (*score)(const struct ha_score *);
-    void (*topk)(const struct ha_topk *);
-    void (*digest)(const struct ha_digest *);
-    void (*digest_score)(const struct ha_digest_score *);
-    void (*softmax)(const struct ha_softmax *);
-    /* for ceilings: reads all of it, a multiple of 4 KiB, as fast as this instruction set can, and gives a sum that
-     * depends on it;
-     * spins through so many rounds of independent multiply-adds in registers and gives the number of floating-point
-     * operations: of
-     * binary32, and such as packed bf16 keys are multiplied with, which may be of pairs */
-    uint64_t (*read)(const void *p, size_t bytes);
-    double (*flops)(size_t rounds), (*flops_bf16)(size_t rounds);
-    /* joins chunks through self->attend_chunk and attend_packed; written once, in kernels/c */
-    void (*attend)(const struct ha_kernels *self, const struct ha_attend *);
-    void (*attend_part)(const struct ha_kernels *self, const struct ha_attend_part *);
-    void (*attend_join)(const struct ha_kernels *self, const struct ha_attend_join *);
-    size_t (*attend_scratch_bytes)(
-        const struct ha_attend *); /* grows with q_len, group and keys; of the list for keys only */
-    size_t (*attend_state_bytes)(const struct ha_attend *);
-    bool (*attend_splits)(
-        const struct ha_attend *); /* false: one part only (weights averaged over several query tokens) */
-    void (*attend_all)(const struct ha_kernels *self, const struct ha_attend_all *);
-    /* enough for so many units each no larger than `largest`, whatever their lengths */
-    size_t (*attend_all_bytes)(const struct ha_attend *largest, size_t count, size_t threads);
+    struct ha_profile profile; /* of attend_chunk */
+    struct ha_profile packed_profile[HA_DTYPE_COUNT]; /* of attend_packed */
+    struct ha_merge_traits traits;                    /* of merge */
+    HA_KERNELS_OF_ALL(HA_KERNEL_MEMBER, HA_KERNEL_MEMBERS, )
 };
 
 #ifdef __cplusplus

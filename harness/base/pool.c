@@ -1,5 +1,6 @@
 #include "harness/base/pool.h"
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
 #include <hwloc.h>
@@ -217,7 +218,7 @@ static enum ha_status start_workers(struct ha_pool *pool, struct ha_why *why)
     for (size_t w = 0; w < pool->threads; w++) {
         pool->worker[w] = (struct worker){ .pool = pool, .index = w };
         if (w == 0) continue;
-        const int error = pthread_create(&pool->worker[w].thread, NULL, worker_main, &pool->worker[w]);
+        const int error = ha_thread_start(&pool->worker[w].thread, worker_main, &pool->worker[w]);
         if (error)
             return ha_why(why, HA_ERROR, "thread pool: cannot start thread %zu of %zu: %s", w + 1, pool->threads,
                           strerror(error));

@@ -43,43 +43,18 @@ static const struct part {
     const char *name;
     size_t at, with_at, with_bytes;
 } parts[] = {
-#define ALONE(member)                                      \
-    {                                                      \
-#member, offsetof(struct ha_kernels, member), 0, 0 \
-    }
-#define WITH(member, other)                                                               \
-    {                                                                                     \
-#member, offsetof(struct ha_kernels, member), offsetof(struct ha_kernels, other), \
-            sizeof((struct ha_kernels *)0)->other                                         \
-    }
-#define PACKED(type, t)                                                               \
-    {                                                                                 \
-        "attend_packed " type, offsetof(struct ha_kernels, attend_packed[t]),         \
-            offsetof(struct ha_kernels, packed_profile[t]), sizeof(struct ha_profile) \
-    }
-    WITH(attend_chunk, profile),
-    PACKED("f32", HA_F32),
-    PACKED("f16", HA_F16),
-    PACKED("bf16", HA_BF16),
-    ALONE(pack),
-    ALONE(unpack),
-    WITH(merge, traits),
-    ALONE(score),
-    ALONE(topk),
-    ALONE(digest),
-    ALONE(digest_score),
-    ALONE(softmax),
-    ALONE(read),
-    ALONE(flops),
-    ALONE(flops_bf16),
-    ALONE(attend),
-    ALONE(attend_part),
-    ALONE(attend_join),
-    ALONE(attend_scratch_bytes),
-    ALONE(attend_state_bytes),
-    ALONE(attend_splits),
-    ALONE(attend_all),
-    ALONE(attend_all_bytes),
+#define COMPANION_none    0, 0
+#define COMPANION_profile offsetof(struct ha_kernels, profile), sizeof(struct ha_profile)
+#define COMPANION_traits  offsetof(struct ha_kernels, traits), sizeof(struct ha_merge_traits)
+#define PART(isa, result, name, arguments, companion) \
+    { #name, offsetof(struct ha_kernels, name), COMPANION_##companion },
+#define PART_OF(name, type, t, companion)                                                              \
+    { #name " " type, offsetof(struct ha_kernels, name[t]), offsetof(struct ha_kernels, companion[t]), \
+      sizeof((struct ha_kernels *)0)->companion[t] },
+#define PARTS_OF(isa, result, name, arguments, companion) \
+    PART_OF(name, "f32", HA_F32, companion)               \
+    PART_OF(name, "f16", HA_F16, companion) PART_OF(name, "bf16", HA_BF16, companion)
+    HA_KERNELS_OF_ALL(PART, PARTS_OF, )
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 

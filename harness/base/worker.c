@@ -1,5 +1,6 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
 #include <pthread.h>
@@ -58,7 +59,7 @@ enum ha_status ha_worker_create(struct ha_worker **worker, struct ha_why *why)
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->to_do, NULL);
     pthread_cond_init(&w->progress, NULL);
-    int error = pthread_create(&w->thread, NULL, worker_main, w);
+    int error = ha_thread_start(&w->thread, worker_main, w);
     if (!error) return HA_OK;
     free(w);
     *worker = NULL;

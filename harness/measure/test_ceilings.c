@@ -163,11 +163,24 @@ static void all_that_the_device_offers(void **state)
     assert_true(isnan(c.meters.sm_clock_MHz) && !*c.meters.throttle);
 }
 
+/* What moves nothing has no bandwidth, however quickly it says that it is done. */
+static void a_device_that_moves_nothing(void **state)
+{
+    struct ha_device_api api = *host;
+
+    (void)state;
+    api.kind = "null";
+    const struct ha_ceilings c = measure(&api, &kernels);
+    for (int i = HA_CEIL_H2D; i <= HA_CEIL_D2D; i++) assert_int_equal(measured(&c.of[i]), false);
+    assert_true(measured(&c.of[HA_CEIL_READ_1]) && measured(&c.of[HA_CEIL_LAUNCH]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(slow_and_poor, open_host, close_host),
         cmocka_unit_test_setup_teardown(all_that_the_device_offers, open_host, close_host),
+        cmocka_unit_test_setup_teardown(a_device_that_moves_nothing, open_host, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,16 +109,20 @@ void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_env_devic
             env->cores, (double)env->memory_bytes / 1073741824.0, env->kernel, *env->isa ? env->isa : "no",
             ha_version());
     if (!d) return;
-    const char *means = !d->info.compute_threads ? ""
-                        : strcmp(d->kind, "emulated")
-                            ? ", a stand-in in host memory: its times are this host's"
-                            : ", its kernels emulated on this CPU: its times are no GPU's";
+    const char *means = !d->info.compute_threads      ? ""
+                        : strcmp(d->kind, "emulated") ? ", a stand-in in host memory: its times are this host's"
+                                                      : ", its kernels emulated on this CPU: its times are no GPU's";
     fputs("device: ", out);
     ha_text_print(out, d->info.name);
     fprintf(out, " (%s)%s\n", d->kind, means);
     const struct ha_ceilings *c = &d->ceilings;
-    if (!d->probed || isnan(c->of[HA_CEIL_H2D].hi)) return;
-    fprintf(out, "ceilings: memory read %.1f GB/s (1 thread %.1f), link %.1f up %.1f down GB/s, launch %.1f us\n",
-            c->of[HA_CEIL_READ_ALL].hi, c->of[HA_CEIL_READ_1].hi, c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_D2H].hi,
-            c->of[HA_CEIL_LAUNCH].median / 1e3);
+    if (!d->probed) return;
+    const double launch_ns = c->of[HA_CEIL_LAUNCH].median;
+    fprintf(out, "ceilings: memory read %.1f GB/s (1 thread %.1f)", c->of[HA_CEIL_READ_ALL].hi,
+            c->of[HA_CEIL_READ_1].hi);
+    /* a device that moves nothing has none, nor one that cannot be asked */
+    if (!isnan(c->of[HA_CEIL_H2D].hi))
+        fprintf(out, ", link %.1f up %.1f down GB/s", c->of[HA_CEIL_H2D].hi, c->of[HA_CEIL_D2H].hi);
+    if (!isnan(launch_ns)) fprintf(out, ", launch %.1f us", launch_ns / 1e3);
+    fputc('\n', out);
 }

@@ -204,10 +204,10 @@ static void start(struct amx *a)
     put_queries(a);
 }
 
-void ha_amx_attend_packed(const struct ha_packed_chunk *c)
+void HA_AMX(attend_packed_bf16)(const struct ha_packed_chunk *c)
 {
     if (c->q_rows < TILE_ROWS) {
-        ha_avx512_bf16_attend_packed(c);
+        ha_avx512_bf16_attend_packed_bf16(c);
         return;
     }
     struct amx a = {

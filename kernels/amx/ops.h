@@ -1,7 +1,7 @@
 #ifndef HA_KERNELS_AMX_OPS_H
 #define HA_KERNELS_AMX_OPS_H
 
-#include "harness/api/kernels.h"
+#include "kernels/table.h"
 
 /* The compiler may use the instructions; without them the table is absent. A build for tests has HA_AMX_TWIN, and the
  * tile instructions in plain C (tile.h): its kernel has a name of its own, and is never in the program. */
@@ -13,10 +13,12 @@
 #endif
 
 #if defined(HA_AMX_TWIN)
-#define ha_amx_attend_packed ha_amx_twin_attend_packed
-#define ha_kernels_amx       ha_kernels_amx_twin
+#define HA_AMX(name)   ha_amx_twin_##name
+#define ha_kernels_amx ha_kernels_amx_twin
+HA_KERNELS_DECLARE(amx_twin)
+#else
+#define HA_AMX(name) ha_amx_##name
+HA_KERNELS_DECLARE(amx)
 #endif
-
-void ha_amx_attend_packed(const struct ha_packed_chunk *c);
 
 #endif

@@ -32,6 +32,8 @@ static inline vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
 static inline vec v_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
 static inline vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+/* c - a b */
+static inline vec v_fnma(vec a, vec b, vec c) { return _mm512_fnmadd_ps(a, b, c); }
 /* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
 /* b where either is NaN */
@@ -112,36 +114,9 @@ static inline vec v_second_bf16(const char *p)
 
 static inline vec v_round(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
-/* 2^n e^f for integral n and |f| <= ln 2 / 2: a minimax polynomial of degree 6 in f (3.7e-9
- * relative), 2^n in one rounding. In the subnormal range it is gradual. */
-static inline vec v_exp_parts(vec n, vec f)
-{
-    vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
-    p = v_fma(p, f, v_set(0x1.5558f2p-5f));
-    p = v_fma(p, f, v_set(0x1.555492p-3f));
-    p = v_fma(p, f, v_set(0x1.fffffcp-2f));
-    p = v_fma(p, f, v_set(1.0f));
-    p = v_fma(p, f, v_set(1.0f));
-    return _mm512_scalef_ps(p, n);
-}
+static inline vec v_scale(vec p, vec n) { return _mm512_scalef_ps(p, n); }
 
-/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */
-static inline vec v_exp(vec x)
-{
-    x = v_max(v_set(-105.0f), x);
-    const vec n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
-    /* the high part of ln 2 has 15 bits: the first step is exact */
-    const vec f = _mm512_fnmadd_ps(n, v_set(0x1.62e4p-1f), x);
-    return v_exp_parts(n, _mm512_fnmadd_ps(n, v_set(0x1.7f7d1cp-20f), f));
-}
-
-/* 2^x of x <= 0, -inf and NaN included. 0 from -150 on. */
-static inline vec v_exp2(vec x)
-{
-    x = v_max(v_set(-151.0f), x);
-    const vec n = v_round(x);
-    return v_exp_parts(n, v_mul(v_sub(x, n), v_set(0x1.62e430p-1f)));
-}
+#include "kernels/exp.inc"
 
 /* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
 static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)

@@ -30,7 +30,7 @@ static bool exact(const struct ha_packed_chunk *c)
     return all;
 }
 
-void ha_avx512_bf16_attend_packed(const struct ha_packed_chunk *c)
+void ha_avx512_bf16_attend_packed_bf16(const struct ha_packed_chunk *c)
 {
     if (exact(c)) by_pairs(c);
     else v_by_pairs(c);

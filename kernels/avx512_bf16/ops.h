@@ -1,7 +1,7 @@
 #ifndef HA_KERNELS_AVX512_BF16_OPS_H
 #define HA_KERNELS_AVX512_BF16_OPS_H
 
-#include "harness/api/kernels.h"
+#include "kernels/table.h"
 
 /* The compiler may use the instructions; without them the table is absent. */
 #if defined(__AVX512BF16__) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) \
@@ -9,7 +9,6 @@
 #define HA_ISA_AVX512_BF16 1
 #endif
 
-void ha_avx512_bf16_attend_packed(const struct ha_packed_chunk *c);
-double ha_avx512_bf16_flops(size_t rounds);
+HA_KERNELS_DECLARE(avx512_bf16)
 
 #endif

@@ -4,7 +4,7 @@
 #include <immintrin.h>
 
 /* More chains than two ports times a latency of six. */
-double ha_avx512_bf16_flops(size_t rounds)
+double ha_avx512_bf16_flops_bf16(size_t rounds)
 {
     enum { CHAINS = 16, LANES = 16, PAIR = 2 };
     volatile float half = 0.5f, keep;

@@ -2,22 +2,17 @@
 
 extern const struct ha_kernels ha_kernels_avx512_bf16;
 
-#if defined(HA_ISA_AVX512_BF16)
 /* packed keys: partial sums as in avx512. Weights are rounded to bfloat16 before they meet V. Products that VDPBF16PS
  * takes are exact but for subnormal bfloat16 numbers, below 2^-126, which it treats as zero: of V and of weights, and
  * of K where the query is bfloat16 too. */
 const struct ha_kernels ha_kernels_avx512_bf16 = {
     .name = "avx512_bf16",
     .cpu_bit = HA_CPU_AVX512_BF16,
-    .packed_profile = { [HA_BF16] = {
-        .dot_lanes = 32, .dot_extra = 31, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23,
-        .weight_u = 0x1p-8, .weight_eta = 0x1p-126, .exact_joins = true,
-    } },
-    .attend_packed = { [HA_BF16] = ha_avx512_bf16_attend_packed },
-    .flops_bf16 = ha_avx512_bf16_flops,
-};
+#if defined(HA_ISA_AVX512_BF16)
+    .packed_profile = { [HA_BF16] = { HA_KERNELS_PACKED_PROFILE, .weight_u = 0x1p-8, .weight_eta = 0x1p-126 } },
+    .attend_packed = { [HA_BF16] = ha_avx512_bf16_attend_packed_bf16 },
+    .flops_bf16 = ha_avx512_bf16_flops_bf16,
 #else
-const struct ha_kernels ha_kernels_avx512_bf16 = { .name = "avx512_bf16",
-                                                   .cpu_bit = HA_CPU_AVX512_BF16,
-                                                   .absent = "not compiled for this target" };
+    .absent = "not compiled for this target",
 #endif
+};

@@ -34,3 +34,5 @@ double ha_c_flops(size_t rounds)
     (void)keep;
     return 2.0 * CHAINS * (double)rounds;
 }
+
+double ha_c_flops_bf16(size_t rounds) { return ha_c_flops(rounds); }

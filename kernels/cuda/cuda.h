@@ -6,6 +6,7 @@
  * is the device `cuda_emulated`, which runs the same kernels on the CPU. */
 
 #include "harness/api/device.h"
+#include "kernels/cuda/error.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/regions.h"
 
@@ -40,7 +41,7 @@ void ha_cuda_memory_close(struct ha_device *dev); /* what nobody freed, too */
 enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
                               size_t bytes, unsigned allowed);
 
-/* ---- flag.c: flags, and the thread that watches who waits for one. A stream writes to a word of its own, in mapped
+/* ---- watch.c: the thread that watches who waits for a flag. A stream writes to a word of its own, in mapped
  * memory, 2 n + 1 before its wait number n (from 1) and 2 n after it; that is what the thread looks at. The waits of a
  * graph have a word of their own, because a graph does not run beside itself. Waits are the driver's where it has them,
  * which compare as int32_t(flag - at_least) >= 0: values that are waited for lie within 2^31 of the flag's. */
@@ -65,12 +66,18 @@ void ha_cuda_waits_end(struct ha_device *dev, struct ha_cuda_waits *waits); /* n
 void ha_cuda_waits_launched(struct ha_device *dev, struct ha_cuda_waits *waits, struct ha_stream *stream);
 /* Before flags that nobody waits for are taken away: returns when the watching thread does not look at them. */
 void ha_cuda_watch_passed(struct ha_device *dev);
+/* One more wait of the stream, or of the graph that it captures: its number n and the word that it writes to before and
+ * after. NULL, or what is wrong. */
+const char *ha_cuda_watch_add(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least, uint32_t **state,
+                              uint32_t *n);
+/* The word that is not 0 once the device has failed: kernels that wait look at it, to give up. */
+const uint32_t *ha_cuda_watch_gave_up(const struct ha_device *dev);
+
+/* ---- flag.c */
 enum ha_status ha_cuda_flag_write_enqueue(struct ha_stream *stream, uint32_t *flag, uint32_t value);
 enum ha_status ha_cuda_flag_wait_enqueue(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
 
-/* ---- stream.c */
-struct ha_cuda_span;
-
+/* ---- workspace.c */
 /* Of a stream or a graph. It grows without waiting: what was outgrown may be in use, and stays until its owner ends. */
 struct ha_cuda_room {
     struct ha_cuda_room *next;
@@ -80,6 +87,23 @@ struct ha_cuda_room {
 struct ha_cuda_workspace {
     struct ha_cuda_room *rooms; /* the largest first */
 };
+/* At least `bytes` for what the stream enqueues next, one operation after the other (of the graph, while capturing); or
+ * NULL and the device has failed. */
+void *ha_cuda_workspace(struct ha_stream *stream, size_t bytes);
+/* Work that used it is done. It is kept for the next stream or graph: freeing waits for the whole GPU. */
+void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_workspace *workspace);
+/* Frees what nobody uses; true if there was something. */
+bool ha_cuda_workspaces_free(struct ha_device *dev);
+
+/* ---- call.c: host functions */
+struct ha_cuda_call;
+/* In a list, from which it is freed even if it never runs; NULL: no memory. */
+struct ha_cuda_call *ha_cuda_call_take(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
+void ha_cuda_call_run(void *call);
+void ha_cuda_calls_free(struct ha_cuda_call *calls);
+
+/* ---- stream.c */
+struct ha_cuda_span;
 
 /* A destroyed stream stays in the device's list, because lanes name it, and is used again by the next one of its name.
  */
@@ -101,14 +125,6 @@ enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, st
 void ha_cuda_stream_destroy(struct ha_stream *stream);
 enum ha_status ha_cuda_stream_sync(struct ha_stream *stream);
 void ha_cuda_streams_free(struct ha_device *dev);
-/* At least `bytes` for what the stream enqueues next, one operation after the other (of the graph, while capturing); or
- * NULL and the device has failed. */
-void *ha_cuda_workspace(struct ha_stream *stream, size_t bytes);
-/* Work that used it is done. It is kept for the next stream or graph: freeing waits for the whole GPU. */
-void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_workspace *workspace);
-/* Frees what nobody uses; true if there was something. */
-bool ha_cuda_workspaces_free(struct ha_device *dev);
-
 /* Around what is enqueued, when its operands are right: the span, and the error. What a graph holds is not traced when
  * it is kept, but when it is launched. */
 void *ha_cuda_begin(struct ha_stream *stream, const struct ha_cuda_span *span);
@@ -131,7 +147,6 @@ enum ha_status ha_cuda_event_sync(struct ha_event *event);
 /* ---- graph.c: what the runtime captured. A graph has a workspace, host calls and a word for its waits of its own: its
  * launches run one after the other, whichever the stream. It holds neither events nor other graphs. A destroyed one
  * stays in the device's list, empty, so that launching it is an error and not an accident. */
-struct ha_cuda_call;
 struct ha_graph {
     struct ha_device *device;
     struct ha_graph *next;
@@ -144,7 +159,6 @@ struct ha_graph {
 };
 enum ha_status ha_cuda_graph_begin(struct ha_stream *stream);
 enum ha_status ha_cuda_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
-enum ha_status ha_cuda_graph_launch(struct ha_graph *graph, struct ha_stream *stream);
 void ha_cuda_graph_destroy(struct ha_graph *graph);
 void ha_cuda_graph_drop(struct ha_stream *stream); /* what the stream has captured so far */
 void ha_cuda_graphs_free(struct ha_device *dev);
@@ -164,7 +178,7 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *stream, const struct ha_de
 enum ha_status ha_cuda_product_enqueue(struct ha_stream *stream, const struct ha_device_product *args);
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum);
 enum ha_status ha_cuda_spin_enqueue(struct ha_stream *stream, uint64_t ns);
-void ha_cuda_calls_free(struct ha_cuda_call *calls);
+enum ha_status ha_cuda_graph_launch(struct ha_graph *graph, struct ha_stream *stream);
 
 /* ---- trace.c: spans, stamped by CUPTI (cupti.c) or else by CUDA events around each operation */
 struct ha_cuda_span {
@@ -232,21 +246,5 @@ static inline bool ha_cuda_failed(const struct ha_device *dev)
 {
     return __atomic_load_n(&dev->failed, __ATOMIC_ACQUIRE);
 }
-/* Keeps the first failure; HA_ERROR. */
-enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* HA_OK, or the device fails with what was being done, the call, the error's code, name and text. */
-enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what);
-/* The same: `operation` on the stream. */
-enum ha_status ha_cuda_check_on(struct ha_stream *stream, cudaError_t error, const char *call, const char *operation);
-/* The same text as the reason, and the device goes on. */
-enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *call, const char *what);
-/* Every entry that calls the runtime does this first: the current device is the thread's own. */
-void ha_cuda_enter(const struct ha_device *dev);
-
-/* HA_TRY's kin: returns HA_ERROR from the caller, the device having failed */
-#define HA_CUDA(dev, what, call)                                                   \
-    do {                                                                           \
-        if (ha_cuda_check((dev), (call), #call, (what)) != HA_OK) return HA_ERROR; \
-    } while (0)
 
 #endif

@@ -4,10 +4,13 @@
 #include "harness/base/why.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef HA_CUDA_EMULATED
+#include "kernels/cuda/emulation/simt.h"
+#endif
 
 /* The emulated build computes on the host: its name says so, threads do its work, and what a GPU does for every float
  * it does for some. */
@@ -27,63 +30,6 @@ static struct {
     pthread_mutex_t lock;
     size_t open; /* devices; they share the runtime's context */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-/* ---- failure */
-
-static enum ha_status keep_failure(struct ha_device *dev, const char *text)
-{
-    pthread_mutex_lock(&dev->lock);
-    if (!dev->failed) {
-        snprintf(dev->failure, sizeof dev->failure, "%s", text);
-        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&dev->lock);
-    return HA_ERROR;
-}
-
-enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
-{
-    char text[sizeof dev->failure];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return keep_failure(dev, text);
-}
-
-/* "what: cudaMalloc: error 2 (cudaErrorMemoryAllocation): out of memory"; the thread's last error is forgotten, or a
- * later launch would find it. */
-static void describe(char text[512], cudaError_t error, const char *call, const char *what)
-{
-    (void)cudaGetLastError();
-    snprintf(text, 512, "%s: %.*s: error %d (%s): %s", what, (int)strcspn(call, "("), call, (int)error,
-             cudaGetErrorName(error), cudaGetErrorString(error));
-}
-
-enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what)
-{
-    char text[512];
-    if (error == cudaSuccess) return HA_OK;
-    describe(text, error, call, what);
-    return keep_failure(dev, text);
-}
-
-enum ha_status ha_cuda_check_on(struct ha_stream *s, cudaError_t error, const char *call, const char *operation)
-{
-    char what[192];
-    if (error == cudaSuccess) return HA_OK;
-    snprintf(what, sizeof what, "%s on %s", operation, s->lane);
-    return ha_cuda_check(s->device, error, call, what);
-}
-
-enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *call, const char *what)
-{
-    char text[512];
-    describe(text, error, call, what);
-    return ha_why(why, HA_ERROR, "cuda device: %.480s", text);
-}
-
-void ha_cuda_enter(const struct ha_device *dev) { cudaSetDevice(dev->ordinal); }
 
 /* ---- open */
 
@@ -207,10 +153,23 @@ static void cuda_close(struct ha_device *dev)
     free(dev);
 }
 
+/* What the environment says of the emulation is understood. */
+static enum ha_status ask_emulation(struct ha_why *why)
+{
+#ifdef HA_CUDA_EMULATED
+    const char *wrong = ha_emulated_order_wrong();
+    if (wrong) return ha_why(why, HA_ERROR, "HA_EMULATION_ORDER=%.40s: " HA_EMULATED_ORDERS, wrong);
+#else
+    (void)why;
+#endif
+    return HA_OK;
+}
+
 static enum ha_status cuda_open(struct ha_device **out, const struct ha_device_config *config, struct ha_why *why)
 {
     const char *huge = getenv("HABENCH_HUGE_PAGES");
     struct ha_cuda_driver driver;
+    HA_TRY(ask_emulation(why));
     HA_TRY(ha_cuda_driver_load(&driver, why));
     struct ha_device *dev = calloc(1, sizeof *dev);
     if (!dev) return ha_why(why, HA_ERROR, "cuda device: no host memory");

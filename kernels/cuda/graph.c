@@ -93,25 +93,6 @@ enum ha_status ha_cuda_graph_end(struct ha_stream *s, struct ha_graph **graph, s
     return HA_OK;
 }
 
-enum ha_status ha_cuda_graph_launch(struct ha_graph *g, struct ha_stream *s)
-{
-    if (g->device != s->device)
-        return ha_cuda_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
-    if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
-        return ha_cuda_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
-    if (ha_cuda_failed(s->device)) return HA_ERROR;
-    if (s->capturing)
-        return ha_cuda_fail(
-            s->device,
-            "graph_launch on %s: between graph_begin and graph_end, and a graph of this device holds no other",
-            s->lane);
-    const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL,
-                                       .name = "graph_launch",
-                                       .zero_copy_bytes = g->zero_copy_bytes };
-    ha_cuda_waits_launched(s->device, &g->waits, s);
-    HA_CUDA_ENQUEUE(s, &span, cudaGraphLaunch(g->exec, s->cuda));
-}
-
 void ha_cuda_graph_destroy(struct ha_graph *g)
 {
     if (!g) return;

@@ -1,9 +1,8 @@
-/* Copies, host functions and kernels: each checks its operands and enqueues. */
+/* Copies, host functions, kernels and graphs: each checks its operands and enqueues. */
 
 #include "kernels/cuda/cuda.h"
 
 #include <limits.h>
-#include <stdlib.h>
 
 /* from the first element of the first row to the last of the last; SIZE_MAX, which lies nowhere, where that overflows
  */
@@ -107,62 +106,13 @@ enum ha_status ha_cuda_copy_pieces_enqueue(struct ha_stream *s, const struct ha_
 
 /* ---- host functions */
 
-/* What the runtime calls with. A stream's is used again once it ran; a graph's is called at every launch. */
-struct ha_cuda_call {
-    struct ha_cuda_call *next, *next_spare;
-    struct ha_device *device;
-    void (*fn)(void *arg);
-    void *arg;
-    bool kept;
-};
-
-static void call_run(void *arg)
-{
-    struct ha_cuda_call *c = arg;
-    struct ha_device *dev = c->device;
-    if (!ha_cuda_failed(dev)) c->fn(c->arg);
-    if (c->kept) return;
-    pthread_mutex_lock(&dev->lock);
-    c->next_spare = dev->spare_calls;
-    dev->spare_calls = c;
-    pthread_mutex_unlock(&dev->lock);
-}
-
-/* In a list, from which it is freed even if it never runs. */
-static struct ha_cuda_call *call_take(struct ha_stream *s)
-{
-    struct ha_device *dev = s->device;
-    pthread_mutex_lock(&dev->lock);
-    struct ha_cuda_call *c = s->graph ? NULL : dev->spare_calls;
-    if (c) dev->spare_calls = c->next_spare;
-    else if ((c = calloc(1, sizeof *c))) {
-        struct ha_cuda_call **list = s->graph ? &s->graph->calls : &dev->calls;
-        c->next = *list;
-        *list = c;
-    }
-    pthread_mutex_unlock(&dev->lock);
-    return c;
-}
-
-void ha_cuda_calls_free(struct ha_cuda_call *calls)
-{
-    for (struct ha_cuda_call *c = calls, *next; c; c = next) {
-        next = c->next;
-        free(c);
-    }
-}
-
 enum ha_status ha_cuda_host_fn(struct ha_stream *s, void (*fn)(void *arg), void *arg)
 {
     static const struct ha_cuda_span span = { .kind = HA_SPAN_CPU, .name = "host_fn" };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
-    struct ha_cuda_call *c = call_take(s);
-    if (!c) return ha_cuda_fail(s->device, "host_fn on %s: no host memory", s->lane);
-    c->device = s->device;
-    c->fn = fn;
-    c->arg = arg;
-    c->kept = s->graph != NULL;
-    HA_CUDA_ENQUEUE(s, &span, cudaLaunchHostFunc(s->cuda, call_run, c));
+    struct ha_cuda_call *call = ha_cuda_call_take(s, fn, arg);
+    if (!call) return ha_cuda_fail(s->device, "host_fn on %s: no host memory", s->lane);
+    HA_CUDA_ENQUEUE(s, &span, cudaLaunchHostFunc(s->cuda, ha_cuda_call_run, call));
 }
 
 /* ---- kernels: operands in device or mapped memory */
@@ -379,4 +329,25 @@ enum ha_status ha_cuda_spin_enqueue(struct ha_stream *s, uint64_t ns)
     static const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "spin" };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_spin(s->cuda, ns));
+}
+
+/* ---- graphs */
+
+enum ha_status ha_cuda_graph_launch(struct ha_graph *g, struct ha_stream *s)
+{
+    if (g->device != s->device)
+        return ha_cuda_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
+    if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
+        return ha_cuda_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (s->capturing)
+        return ha_cuda_fail(
+            s->device,
+            "graph_launch on %s: between graph_begin and graph_end, and a graph of this device holds no other",
+            s->lane);
+    const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL,
+                                       .name = "graph_launch",
+                                       .zero_copy_bytes = g->zero_copy_bytes };
+    ha_cuda_waits_launched(s->device, &g->waits, s);
+    HA_CUDA_ENQUEUE(s, &span, cudaGraphLaunch(g->exec, s->cuda));
 }

@@ -1,6 +1,8 @@
 #include "kernels/cuda/trace.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/span_source.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>
@@ -340,18 +342,17 @@ void ha_cuda_span_end(struct ha_stream *stream, void *ticket)
 
 /* ---- create and destroy ------------------------------------------------------------------------------ */
 
-/* Which source, by HABENCH_TRACE: cupti or events, or CUPTI where it is to be had. */
+/* Which source: CUPTI where it is to be had, unless the environment asks for one. */
 static enum ha_status choose(struct ha_cuda_trace *t, struct ha_why *why)
 {
-    const char *asked = getenv("HABENCH_TRACE");
+    enum ha_span_source asked;
     size_t count;
     uint64_t lost;
 
-    asked = asked ? asked : "";
+    HA_TRY(ha_span_source(&asked, why));
     snprintf(t->source, sizeof t->source, "CUDA events");
-    if (!strcmp(asked, "events")) return HA_OK;
-    t->forced = !strcmp(asked, "cupti");
-    if (*asked && !t->forced) return ha_why(why, HA_ERROR, "HABENCH_TRACE=%.40s: neither cupti nor events", asked);
+    if (asked == HA_SPANS_EVENTS) return HA_OK;
+    t->forced = asked == HA_SPANS_CUPTI;
     enum ha_status status = ha_cupti_open(&t->cupti, why);
     if (status == HA_WAIVED && !t->forced) return HA_OK;
     if (status != HA_OK) return HA_ERROR;

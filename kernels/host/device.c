@@ -1,82 +1,11 @@
 #include "kernels/host/host.h"
 
+#include "harness/base/span_source.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum ha_status ha_host_fail(struct ha_device *dev, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    pthread_mutex_lock(&dev->lock);
-    if (!dev->failed) {
-        vsnprintf(dev->failure, sizeof dev->failure, format, args);
-        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&dev->lock);
-    va_end(args);
-    return HA_ERROR;
-}
-
-void ha_host_fail_deadlock(struct ha_device *dev)
-{
-    pthread_mutex_lock(&dev->lock);
-    if (!dev->failed) {
-        char wait[160];
-        size_t used = (size_t)snprintf(dev->failure, sizeof dev->failure,
-                                       "deadlock: a flag was waited for longer than %.3g ms",
-                                       (double)dev->wait_limit_ns * 1e-6);
-        for (const struct ha_stream *s = dev->streams; s && used < sizeof dev->failure; s = s->next)
-            if (s->waiting) {
-                s->waiting->verb->describe(s->waiting, wait, sizeof wait);
-                used += (size_t)snprintf(dev->failure + used, sizeof dev->failure - used, "; %s: %s %s", s->lane,
-                                         s->waiting->verb->name, wait);
-            }
-        __atomic_store_n(&dev->failed, true, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&dev->lock);
-}
-
-void ha_host_waiting(struct ha_stream *s, const struct ha_host_op *op)
-{
-    pthread_mutex_lock(&s->device->lock);
-    s->waiting = op;
-    pthread_mutex_unlock(&s->device->lock);
-}
-
-void ha_host_link_take(struct ha_host_link *link)
-{
-    pthread_mutex_lock(&link->lock);
-    for (uint64_t ticket = link->next++; link->serving != ticket;) pthread_cond_wait(&link->turn, &link->lock);
-    pthread_mutex_unlock(&link->lock);
-}
-
-void ha_host_link_give(struct ha_host_link *link)
-{
-    pthread_mutex_lock(&link->lock);
-    link->serving++;
-    if (link->serving != link->next) pthread_cond_broadcast(&link->turn);
-    pthread_mutex_unlock(&link->lock);
-}
-
-const struct ha_span_sink *ha_host_span_due(struct ha_device *dev)
-{
-    if (!__atomic_load_n(&dev->sink, __ATOMIC_ACQUIRE)) return NULL;
-    pthread_mutex_lock(&dev->lock);
-    const struct ha_span_sink *sink = dev->sink;
-    if (sink) dev->spans_due++;
-    pthread_mutex_unlock(&dev->lock);
-    return sink;
-}
-
-void ha_host_span_done(struct ha_device *dev)
-{
-    pthread_mutex_lock(&dev->lock);
-    if (--dev->spans_due == 0) pthread_cond_broadcast(&dev->spans_done);
-    pthread_mutex_unlock(&dev->lock);
-}
 
 static enum ha_status no_kernels(const struct ha_kernels *k, struct ha_why *why)
 {
@@ -93,12 +22,13 @@ static enum ha_status no_kernels(const struct ha_kernels *k, struct ha_why *why)
 static enum ha_status host_open(struct ha_device **out, const struct ha_device_config *config, struct ha_why *why)
 {
     static const char *const lane[] = { [HA_H2D] = "link H2D", [HA_D2H] = "link D2H" };
-    enum ha_status status = no_kernels(config->kernels, why);
-    if (status != HA_OK) return status;
+    enum ha_span_source asked;
+    HA_TRY(no_kernels(config->kernels, why));
+    HA_TRY(ha_span_source(&asked, why)); /* spans come from one source here; a wrong word is refused all the same */
     struct ha_device *dev = calloc(1, sizeof *dev);
     if (!dev) return ha_why(why, HA_ERROR, "host device: no memory");
     /* with checks: device memory starts as NaN in every type, as undefined as a GPU's */
-    status = ha_arena_create(&dev->memory.arena, true, why);
+    enum ha_status status = ha_arena_create(&dev->memory.arena, true, why);
     if (status != HA_OK) {
         free(dev);
         return status;

@@ -52,12 +52,20 @@ enum ha_status ha_host_event_record(struct ha_event *e, struct ha_stream *s)
     return HA_OK;
 }
 
+/* op: what the stream's thread is about to wait for; NULL: it goes on */
+static void waiting(struct ha_stream *s, const struct ha_host_op *op)
+{
+    pthread_mutex_lock(&s->device->lock);
+    s->waiting = op;
+    pthread_mutex_unlock(&s->device->lock);
+}
+
 static void run_event_wait(struct ha_stream *s, const struct ha_host_op *op, const void *array)
 {
     (void)array;
-    ha_host_waiting(s, op);
+    waiting(s, op);
     ha_host_stream_await(op->u.event.stream, op->u.event.ticket);
-    ha_host_waiting(s, NULL);
+    waiting(s, NULL);
 }
 
 static void describe_event_wait(const struct ha_host_op *op, char *text, size_t bytes)
@@ -124,7 +132,7 @@ static void run_flag_wait(struct ha_stream *s, const struct ha_host_op *op, cons
             ha_host_relax();
             continue;
         }
-        if (!listed) ha_host_waiting(s, op);
+        if (!listed) waiting(s, op);
         listed = true;
         if (waited > dev->wait_limit_ns) {
             ha_host_fail_deadlock(dev);
@@ -133,7 +141,7 @@ static void run_flag_wait(struct ha_stream *s, const struct ha_host_op *op, cons
         nanosleep(&nap, NULL);
         if (nap.tv_nsec < NAP_MAX_NS) nap.tv_nsec *= 2;
     }
-    if (listed) ha_host_waiting(s, NULL);
+    if (listed) waiting(s, NULL);
 }
 
 static void describe_flag_wait(const struct ha_host_op *op, char *text, size_t bytes)

@@ -5,24 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct kept {
-    struct kept *next;
-    struct ha_host_op op;
-    void *array;
-    size_t array_bytes;
-};
-
-/* Read by any number of launches at a time, and changed by none. */
-struct ha_graph {
-    struct ha_device *device;
-    struct ha_graph *next;
-    struct kept *head, **tail;
-    bool live; /* atomic; false once destroyed */
-};
-
 static void kept_free(struct ha_graph *g)
 {
-    for (struct kept *k = g->head, *next; k; k = next) {
+    for (struct ha_host_kept *k = g->head, *next; k; k = next) {
         next = k->next;
         free(k->array);
         free(k);
@@ -45,14 +30,14 @@ enum ha_status ha_host_graph_begin(struct ha_stream *s)
 enum ha_status ha_host_graph_keep(struct ha_stream *s, const struct ha_host_op *op, const void *array,
                                   size_t array_bytes)
 {
-    struct kept *k = calloc(1, sizeof *k);
+    struct ha_host_kept *k = calloc(1, sizeof *k);
     void *copy = k && array_bytes ? malloc(array_bytes) : NULL;
     if (!k || (array_bytes && !copy)) {
         free(k);
         return ha_host_fail(s->device, "%s on %s: no memory to keep it in a graph", op->verb->name, s->lane);
     }
     if (array_bytes) memcpy(copy, array, array_bytes);
-    *k = (struct kept){ .op = *op, .array = copy, .array_bytes = array_bytes };
+    *k = (struct ha_host_kept){ .op = *op, .array = copy, .array_bytes = array_bytes };
     *s->capture->tail = k;
     s->capture->tail = &k->next;
     return HA_OK;
@@ -83,19 +68,6 @@ enum ha_status ha_host_graph_end(struct ha_stream *s, struct ha_graph **graph, s
     pthread_mutex_unlock(&dev->lock);
     *graph = g;
     return HA_OK;
-}
-
-enum ha_status ha_host_graph_launch(struct ha_graph *g, struct ha_stream *s)
-{
-    if (g->device != s->device)
-        return ha_host_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
-    if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
-        return ha_host_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
-    for (const struct kept *k = g->head; k; k = k->next) {
-        enum ha_status status = ha_host_enqueue(s, &k->op, k->array, k->array_bytes);
-        if (status != HA_OK) return status;
-    }
-    return ha_host_failed(s->device) ? HA_ERROR : HA_OK;
 }
 
 void ha_host_graph_destroy(struct ha_graph *g)

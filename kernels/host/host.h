@@ -7,6 +7,7 @@
 
 #include "harness/api/device.h"
 #include "harness/base/arena.h"
+#include "kernels/host/error.h"
 #include "kernels/regions.h"
 
 #include <pthread.h>
@@ -94,6 +95,7 @@ struct ha_host_op {
 
 /* ---- stream.c */
 
+struct ha_host_link;
 struct ha_host_node;
 
 /* A destroyed stream stays in the device's list, because events and lanes may still name it, and is
@@ -131,6 +133,8 @@ enum ha_status ha_host_enqueue(struct ha_stream *stream, const struct ha_host_op
 /* Returns when the first `ticket` operations of the stream are done. */
 void ha_host_stream_await(struct ha_stream *stream, uint64_t ticket);
 uint64_t ha_host_stream_enqueued(struct ha_stream *stream);
+void ha_host_link_take(struct ha_host_link *link);
+void ha_host_link_give(struct ha_host_link *link);
 
 static inline void ha_host_relax(void)
 {
@@ -153,9 +157,23 @@ enum ha_status ha_host_flag_wait(struct ha_stream *stream, const uint32_t *flag,
  * that launching it is an error and not an accident. An event is a point in a queue, which a graph has none of:
  * event_record and stream_wait are refused while a stream captures. Flags and host functions are kept. */
 
+struct ha_host_kept {
+    struct ha_host_kept *next;
+    struct ha_host_op op;
+    void *array;
+    size_t array_bytes;
+};
+
+/* Read by any number of launches at a time, and changed by none. */
+struct ha_graph {
+    struct ha_device *device;
+    struct ha_graph *next;
+    struct ha_host_kept *head, **tail;
+    bool live; /* atomic; false once destroyed */
+};
+
 enum ha_status ha_host_graph_begin(struct ha_stream *stream);
 enum ha_status ha_host_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
-enum ha_status ha_host_graph_launch(struct ha_graph *graph, struct ha_stream *stream);
 void ha_host_graph_destroy(struct ha_graph *graph);
 enum ha_status ha_host_graph_keep(struct ha_stream *stream, const struct ha_host_op *op, const void *array,
                                   size_t array_bytes);
@@ -174,6 +192,7 @@ enum ha_status ha_host_attend(struct ha_stream *stream, const struct ha_device_a
 bool ha_host_attend_fits(struct ha_stream *stream, struct ha_host_op *op, const struct ha_device_attend *args);
 enum ha_status ha_host_merge(struct ha_stream *stream, const struct ha_merge *args);
 enum ha_status ha_host_blend(struct ha_stream *stream, const struct ha_device_blend *args);
+enum ha_status ha_host_graph_launch(struct ha_graph *graph, struct ha_stream *stream);
 
 /* ---- move.c */
 
@@ -186,9 +205,9 @@ enum ha_status ha_host_spin(struct ha_stream *stream, uint64_t ns);
 enum ha_status ha_host_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why);
 void ha_host_unmap_device(struct ha_device *dev, void *host);
 
-/* ---- products.c: a BLAS of the system, loaded when first asked for. HABENCH_BLAS names another library. */
+/* ---- products.c: a BLAS of the system, loaded with the first product. HABENCH_BLAS names another library. */
 
-/* NULL, or why there are no products here */
+/* NULL, or why there are no products here. Where the loader would find a library, it is not loaded for this. */
 const char *ha_host_products_absent(void);
 struct ha_profile ha_host_products_profile(void);
 enum ha_status ha_host_product(struct ha_stream *stream, const struct ha_device_product *args);
@@ -227,17 +246,5 @@ static inline bool ha_host_failed(const struct ha_device *dev)
 {
     return __atomic_load_n(&dev->failed, __ATOMIC_ACQUIRE);
 }
-
-/* Keeps the first failure. */
-enum ha_status ha_host_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same, with what every stream is waiting for. */
-void ha_host_fail_deadlock(struct ha_device *dev);
-/* op: what the stream's thread is about to wait for; NULL: it goes on */
-void ha_host_waiting(struct ha_stream *stream, const struct ha_host_op *op);
-void ha_host_link_take(struct ha_host_link *link);
-void ha_host_link_give(struct ha_host_link *link);
-/* The sink of an operation about to be enqueued, or NULL; each one given is owed a span. */
-const struct ha_span_sink *ha_host_span_due(struct ha_device *dev);
-void ha_host_span_done(struct ha_device *dev);
 
 #endif

@@ -1,4 +1,4 @@
-/* Copies, host functions and kernels: each checks its operands, is queued, and runs on its stream's thread. */
+/* Copies, host functions, kernels and graphs: each checks its operands, is queued, and runs on its stream's thread. */
 
 #include "kernels/host/host.h"
 
@@ -272,4 +272,19 @@ enum ha_status ha_host_blend(struct ha_stream *s, const struct ha_device_blend *
         || !operand(s, &op, "x", args->x, extent(args->rows, args->x_stride, args->cols) * f, bytes))
         return HA_ERROR;
     return ha_host_enqueue(s, &op, NULL, 0);
+}
+
+/* ---- graphs */
+
+enum ha_status ha_host_graph_launch(struct ha_graph *g, struct ha_stream *s)
+{
+    if (g->device != s->device)
+        return ha_host_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
+    if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
+        return ha_host_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
+    for (const struct ha_host_kept *k = g->head; k; k = k->next) {
+        enum ha_status status = ha_host_enqueue(s, &k->op, k->array, k->array_bytes);
+        if (status != HA_OK) return status;
+    }
+    return ha_host_failed(s->device) ? HA_ERROR : HA_OK;
 }

@@ -11,17 +11,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* ---- the library: looked for once, kept */
+/* ---- the library: loaded with the first product, kept */
 
 enum { CBLAS_ROWS = 101, CBLAS_AS_IS = 111, CBLAS_TRANSPOSED = 112 };
 typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
                       const float *b, int ldb, float beta, float *c, int ldc);
 
 static struct {
+    pthread_once_t loaded, looked_for;
     sgemm_fn *sgemm;
+    bool found;
     char absent[160];
-} blas;
+} blas = { .loaded = PTHREAD_ONCE_INIT, .looked_for = PTHREAD_ONCE_INIT };
+
+static const char *const usual[] = { "libopenblas.so.0", "libblas.so.3" };
+
+static const char *named(void)
+{
+    const char *name = getenv("HABENCH_BLAS");
+    return name && *name ? name : NULL;
+}
 
 /* what a pointer to an object is, C does not turn into one to a function */
 static void look_up(void *library, const char *name, void *fn)
@@ -30,33 +41,65 @@ static void look_up(void *library, const char *name, void *fn)
     memcpy(fn, &found, sizeof found);
 }
 
+static void try_library(const char *name)
+{
+    void (*set_threads)(int);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return;
+    look_up(library, "cblas_sgemm", &blas.sgemm);
+    look_up(library, "openblas_set_num_threads", &set_threads);
+    if (blas.sgemm && set_threads) set_threads(1);
+    if (!blas.sgemm) dlclose(library);
+}
+
 static void load(void)
 {
-    const char *named = getenv("HABENCH_BLAS"),
-               *names[] = { named && *named ? named : "libopenblas.so.0", "libblas.so.3" };
-    const size_t count = named && *named ? 1 : sizeof names / sizeof *names;
-    for (size_t i = 0; i < count && !blas.sgemm; i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (!library) continue;
-        void (*set_threads)(int);
-        look_up(library, "cblas_sgemm", &blas.sgemm);
-        look_up(library, "openblas_set_num_threads", &set_threads);
-        /* a stream is one thread: more would take the CPU side's cores */
-        if (blas.sgemm && set_threads) set_threads(1);
-        if (!blas.sgemm) dlclose(library);
-    }
+    static const char threads[] = "OPENBLAS_NUM_THREADS";
+    /* A stream is one thread: more would take the CPU side's cores. OpenBLAS is told so before it is loaded, because it
+     * starts its threads then, and one that could not start those waits for them at exit. */
+    const char *set = getenv(threads);
+    char *before = set ? strdup(set) : NULL;
+    setenv(threads, "1", 1);
+    if (named()) try_library(named());
+    else
+        for (size_t i = 0; i < sizeof usual / sizeof *usual && !blas.sgemm; i++) try_library(usual[i]);
+    if (before) setenv(threads, before, 1);
+    else unsetenv(threads);
+    free(before);
     if (blas.sgemm) return;
-    if (count == 1) snprintf(blas.absent, sizeof blas.absent, "no CBLAS in HABENCH_BLAS=%.100s", named);
+    if (named()) snprintf(blas.absent, sizeof blas.absent, "no CBLAS in HABENCH_BLAS=%.100s", named());
     else
         snprintf(blas.absent, sizeof blas.absent,
                  "no BLAS: neither libopenblas.so.0 nor libblas.so.3; install libopenblas0-pthread");
 }
 
+/* NULL, or why there is no library to multiply with. */
+static const char *missing(void)
+{
+    pthread_once(&blas.loaded, load);
+    return blas.sgemm ? NULL : blas.absent;
+}
+
+/* One of the usual libraries lies where the loader looks. */
+static void look_for(void)
+{
+    Dl_serinfo head, *paths = NULL;
+    void *self = named() ? NULL : dlopen(NULL, RTLD_LAZY);
+    if (self && dlinfo(self, RTLD_DI_SERINFOSIZE, &head) == 0 && (paths = calloc(1, head.dls_size))
+        && dlinfo(self, RTLD_DI_SERINFOSIZE, paths) == 0 && dlinfo(self, RTLD_DI_SERINFO, paths) == 0)
+        for (unsigned i = 0; i < paths->dls_cnt * 2 && !blas.found; i++) {
+            char path[4096];
+            snprintf(path, sizeof path, "%s/%s", paths->dls_serpath[i / 2].dls_name, usual[i % 2]);
+            blas.found = access(path, R_OK) == 0;
+        }
+    free(paths);
+    if (self) dlclose(self);
+}
+
 const char *ha_host_products_absent(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, load);
-    return blas.sgemm ? NULL : blas.absent;
+    pthread_once(&blas.looked_for, look_for);
+    return blas.found ? NULL : missing();
 }
 
 /* c [m][n] = a [m][k] b [k][n], or b [n][k] transposed; add: c +=. A BLAS that is given a stride of 0 ends the process.
@@ -108,8 +151,7 @@ enum ha_status ha_host_product(struct ha_stream *s, const struct ha_device_produ
     const size_t rows = smaller(args->m, PRODUCT_ROWS), cols = smaller(args->n, PRODUCT_COLUMNS),
                  bytes = ha_dtype_bytes(args->dtype);
     struct ha_host_op op = { .verb = &verb, .u.product = *args };
-    if (ha_host_products_absent())
-        return ha_host_fail(s->device, "product on %s: %s", s->lane, ha_host_products_absent());
+    if (missing()) return ha_host_fail(s->device, "product on %s: %s", s->lane, missing());
     if (args->m > INT_MAX || args->n > INT_MAX || args->k > INT_MAX)
         return ha_host_fail(s->device, "product on %s: %zu x %zu x %zu is beyond a BLAS of 32-bit integers", s->lane,
                             args->m, args->n, args->k);
@@ -248,8 +290,7 @@ enum ha_status ha_host_attend_products(struct ha_stream *s, const struct ha_devi
 {
     static const struct ha_host_verb verb = { .name = "attend_products", .kind = HA_SPAN_KERNEL, .run = run_attend };
     struct ha_host_op op = { .verb = &verb, .u.attend = *args };
-    if (ha_host_products_absent())
-        return ha_host_fail(s->device, "attend_products on %s: %s", s->lane, ha_host_products_absent());
+    if (missing()) return ha_host_fail(s->device, "attend_products on %s: %s", s->lane, missing());
     if (!ha_host_attend_fits(s, &op, args)) return HA_ERROR;
     for (size_t b = 0; b < args->batch; b++) {
         const struct ha_device_seq *seq = &args->seqs[b];

@@ -1,9 +1,9 @@
 #include "kernels/host/host.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 #include "harness/base/why.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,39 @@ struct ha_host_node {
     void *array;
     size_t array_bytes;
 };
+
+void ha_host_link_take(struct ha_host_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    for (uint64_t ticket = link->next++; link->serving != ticket;) pthread_cond_wait(&link->turn, &link->lock);
+    pthread_mutex_unlock(&link->lock);
+}
+
+void ha_host_link_give(struct ha_host_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    link->serving++;
+    if (link->serving != link->next) pthread_cond_broadcast(&link->turn);
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* The sink of an operation about to be enqueued, or NULL; each one given is owed a span. */
+static const struct ha_span_sink *span_due(struct ha_device *dev)
+{
+    if (!__atomic_load_n(&dev->sink, __ATOMIC_ACQUIRE)) return NULL;
+    pthread_mutex_lock(&dev->lock);
+    const struct ha_span_sink *sink = dev->sink;
+    if (sink) dev->spans_due++;
+    pthread_mutex_unlock(&dev->lock);
+    return sink;
+}
+
+static void span_done(struct ha_device *dev)
+{
+    pthread_mutex_lock(&dev->lock);
+    if (--dev->spans_due == 0) pthread_cond_broadcast(&dev->spans_done);
+    pthread_mutex_unlock(&dev->lock);
+}
 
 static void run(struct ha_stream *s, const struct ha_host_node *node)
 {
@@ -77,7 +110,7 @@ static void *worker(void *arg)
         pthread_mutex_unlock(&s->lock);
 
         if (!ha_host_failed(s->device)) run(s, node);
-        if (node->sink) ha_host_span_done(s->device);
+        if (node->sink) span_done(s->device);
 
         pthread_mutex_lock(&s->lock);
         struct ha_host_node **spare = &s->spare[node->array != NULL];
@@ -138,7 +171,7 @@ enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op,
     node->op = *op;
     node->op.scratch = scratch;
     node->next = NULL;
-    node->sink = ha_host_span_due(s->device);
+    node->sink = span_due(s->device);
     if (array_bytes) memcpy(node->array, array, array_bytes);
     *s->tail = node;
     s->tail = &node->next;
@@ -204,13 +237,7 @@ enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, st
     pthread_mutex_unlock(&dev->lock);
     if (!s) return ha_why(why, HA_ERROR, "host device: no memory for stream '%s'", name);
     s->stopping = false;
-
-    /* signals belong to the program's own threads */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, worker, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = ha_thread_start(&s->thread, worker, s);
     if (error) {
         pthread_mutex_lock(&dev->lock);
         s->live = false;

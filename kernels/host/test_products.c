@@ -161,6 +161,53 @@ static void absence_is_explained(void **state)
     }
 }
 
+static bool blas_is_loaded(void)
+{
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) found = found || strstr(line, "blas");
+    fclose(maps);
+    return found;
+}
+
+static size_t threads(void)
+{
+    char line[128];
+    size_t count = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    assert_non_null(status);
+    while (fgets(line, sizeof line, status))
+        if (!strncmp(line, "Threads:", 8)) count = strtoul(line + 8, NULL, 10);
+    fclose(status);
+    return count;
+}
+
+/* Opened and asked, a device has not loaded a library; with the first product it has, and that started no thread. It
+ * stands before the tests that multiply. */
+static void loaded_with_the_first_product(void **state)
+{
+    (void)state;
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *stream = device_stream(dev, "main");
+    struct ha_device_info info;
+    const struct ha_device_product product = { .m = 0 };
+    setenv("OPENBLAS_NUM_THREADS", "7", 1);
+    api->info(dev, &info);
+    if (!*info.no_products) {
+        assert_false(blas_is_loaded());
+        const size_t before = threads();
+        ok(api->product(stream, &product));
+        assert_true(blas_is_loaded());
+        assert_int_equal(threads(), before);
+    }
+    assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "7");
+    unsetenv("OPENBLAS_NUM_THREADS");
+    api->stream_destroy(stream);
+    api->close(dev);
+}
+
 static void info_has_the_profile(void **state)
 {
     (void)state;
@@ -178,8 +225,10 @@ int main(void)
 {
     device_test_begin();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absence_is_explained), cmocka_unit_test(multiplies), cmocka_unit_test(attends),
-        cmocka_unit_test(graphs_hold_them),     cmocka_unit_test(refuses),    cmocka_unit_test(info_has_the_profile),
+        cmocka_unit_test(absence_is_explained), cmocka_unit_test(loaded_with_the_first_product),
+        cmocka_unit_test(multiplies),           cmocka_unit_test(attends),
+        cmocka_unit_test(graphs_hold_them),     cmocka_unit_test(refuses),
+        cmocka_unit_test(info_has_the_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,36 +183,9 @@ static inline float32x4_t v_scale4(float32x4_t p, float32x4_t n)
     return vmulq_f32(vmulq_f32(p, v_pow2(half)), v_pow2(vsubq_s32(i, half)));
 }
 
-/* 2^n e^f for integral n and |f| <= ln 2 / 2: a minimax polynomial of degree 6 in f (3.7e-9
- * relative). In the subnormal range it is gradual. */
-static inline vec v_exp_parts(vec n, vec f)
-{
-    vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
-    p = v_fma(p, f, v_set(0x1.5558f2p-5f));
-    p = v_fma(p, f, v_set(0x1.555492p-3f));
-    p = v_fma(p, f, v_set(0x1.fffffcp-2f));
-    p = v_fma(p, f, v_set(1.0f));
-    p = v_fma(p, f, v_set(1.0f));
-    return v_pair(v_scale4(p.val[0], n.val[0]), v_scale4(p.val[1], n.val[1]));
-}
+static inline vec v_scale(vec p, vec n) { return v_pair(v_scale4(p.val[0], n.val[0]), v_scale4(p.val[1], n.val[1])); }
 
-/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */
-static inline vec v_exp(vec x)
-{
-    x = v_max(v_set(-105.0f), x);
-    const vec n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
-    /* the high part of ln 2 has 15 bits: the first step is exact */
-    const vec f = v_fnma(n, v_set(0x1.62e4p-1f), x);
-    return v_exp_parts(n, v_fnma(n, v_set(0x1.7f7d1cp-20f), f));
-}
-
-/* 2^x of x <= 0, -inf and NaN included. 0 from -150 on. */
-static inline vec v_exp2(vec x)
-{
-    x = v_max(v_set(-151.0f), x);
-    const vec n = v_round(x);
-    return v_exp_parts(n, v_mul(v_sub(x, n), v_set(0x1.62e430p-1f)));
-}
+#include "kernels/exp.inc"
 
 /* lane i: the sum of the lanes of the i-th */
 static inline float32x4_t v_sum4(vec a, vec b, vec c, vec d)

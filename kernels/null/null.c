@@ -5,8 +5,9 @@
  *     habench check --device ./ha_mine.so          or, with the file beside the program:  --device mine
  *
  * As it stands it accepts all work, does none of it, and says at once that it is done: what a run on it takes
- * is what the harness and the CPU side take. Its results are whatever the memory held, so no output of it is
- * ever judged.
+ * is what the harness and the CPU side take. Its results are whatever the memory held, and nothing moves: by its
+ * kind, "null", the program knows that no output of it is to be judged and no bandwidth of it is a ceiling. Call
+ * yours what it is ("hip", "npu").
  *
  * A library that only merges, or only attends, is no device and far shorter: null_info and null_merge (or
  * null_attend) of this file, and every other entry NULL. It is called with dev and stream NULL on ordinary host

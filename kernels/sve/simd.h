@@ -111,36 +111,9 @@ static inline vec v_second_bf16(const char *p)
 
 static inline vec v_round(vec x) { return svrintn_f32_x(V_ALL, x); }
 
-/* 2^n e^f for integral n and |f| <= ln 2 / 2: a minimax polynomial of degree 6 in f (3.7e-9
- * relative), 2^n in one rounding. In the subnormal range it is gradual. */
-static inline vec v_exp_parts(vec n, vec f)
-{
-    vec p = v_fma(v_set(0x1.6a23d0p-10f), f, v_set(0x1.123a20p-7f));
-    p = v_fma(p, f, v_set(0x1.5558f2p-5f));
-    p = v_fma(p, f, v_set(0x1.555492p-3f));
-    p = v_fma(p, f, v_set(0x1.fffffcp-2f));
-    p = v_fma(p, f, v_set(1.0f));
-    p = v_fma(p, f, v_set(1.0f));
-    return svscale_f32_x(V_ALL, p, svcvt_s32_f32_x(V_ALL, n));
-}
+static inline vec v_scale(vec p, vec n) { return svscale_f32_x(V_ALL, p, svcvt_s32_f32_x(V_ALL, n)); }
 
-/* exp of x <= 0, -inf and NaN included: x = n ln 2 + f. 0 below -104. */
-static inline vec v_exp(vec x)
-{
-    x = v_max(v_set(-105.0f), x);
-    const vec n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
-    /* the high part of ln 2 has 15 bits: the first step is exact */
-    const vec f = v_fnma(n, v_set(0x1.62e4p-1f), x);
-    return v_exp_parts(n, v_fnma(n, v_set(0x1.7f7d1cp-20f), f));
-}
-
-/* 2^x of x <= 0, -inf and NaN included. 0 from -150 on. */
-static inline vec v_exp2(vec x)
-{
-    x = v_max(v_set(-151.0f), x);
-    const vec n = v_round(x);
-    return v_exp_parts(n, v_mul(v_sub(x, n), v_set(0x1.62e430p-1f)));
-}
+#include "kernels/exp.inc"
 
 /* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
 static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)

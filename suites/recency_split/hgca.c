@@ -25,7 +25,7 @@
 #include "suites/parts/tokens.h"
 #include "harness/base/try.h"
 
-enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, EVICT_ERROR, LAYOUT };
+enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK, LAYOUT };
 static const struct ha_param params[] = {
     [ALPHA] = { "alpha", 0.25, 0, 1, "weight of the newest attention in the moving average (MAW)", false },
     [BETA] = { "beta", 1, -1, 1e6, "an entry is salient iff its weight > beta / entries; negative: all are", false },
@@ -35,7 +35,6 @@ static const struct ha_param params[] = {
                          "query heads in a CPU task, padded to equal counts; 0: no tasks, no padding", true },
     [LAYOUT] = { "layout", 1, 0, 1,
                  "of KV_ctx: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256", true },
-    [EVICT_ERROR] = { "evict_error", 0, 0, 1 << 20, "a planted defect: so many tokens are evicted beyond the rule", true },
 };
 
 struct sequence {
@@ -74,7 +73,7 @@ struct ha_instance {
     struct ha_context ctx;
     float alpha;
     double beta;
-    size_t blk_size, blk_num, heads_per_task, evict_error;
+    size_t blk_size, blk_num, heads_per_task;
     bool packed;         /* KV_ctx */
     struct layer *layer; /* [layers] */
     struct ha_stream *post;
@@ -139,7 +138,6 @@ static enum ha_status create(struct ha_instance **out, const struct ha_context *
         .blk_size = (size_t)ctx->param[BLK_SIZE],
         .blk_num = (size_t)ctx->param[BLK_NUM],
         .heads_per_task = (size_t)ctx->param[HEADS_PER_TASK],
-        .evict_error = (size_t)ctx->param[EVICT_ERROR],
         .packed = ctx->param[LAYOUT] > 0 && ha_packs(s->head_dim),
     };
     *out = self;
@@ -435,7 +433,6 @@ static enum ha_status age(struct ha_instance *self, struct sequence *seq, size_t
     if (!(left < l_max && (seq->evicted == 0 || left + self->blk_size >= l_max)))
         return ha_why(why, HA_FAIL, "hgca: the ring holds %zu tokens after eviction, want %zu to %zu", left,
                       l_max - self->blk_size, l_max - 1);
-    if (seq->evicted && self->evict_error) seq->evicted += self->evict_error < left ? self->evict_error : left;
 
     struct ha_stretch part[2];
     size_t parts = ha_ring_stretches(ring, first, seq->evicted, part);

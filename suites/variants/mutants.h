@@ -2,7 +2,7 @@
 #define HA_MUTANTS_H
 
 /* Planted defects: a suite that does not see these does not check anything. Each is a shim over
- * the tables that a variant is handed; no variant knows of them. */
+ * the tables that a variant is handed, or over its own; no variant knows of them. */
 
 #include "harness/api/device.h"
 #include "harness/api/kernels.h"
@@ -18,8 +18,11 @@ struct ha_mutant {
     void (*pack)(const struct ha_pack *p);
     enum ha_status (*device_attend)(struct ha_stream *stream, const struct ha_device_attend *args);
     enum ha_status (*merge)(struct ha_stream *stream, const struct ha_merge *args);
-    const char *id;        /* the case that exposes it */
-    const char *id_broken; /* where the defect is an option of the variant: that case with it */
+    /* the variant is made with one less of this option than the case says, and the definition with what the case says
+     */
+    const char *one_less;
+    const char *id;    /* the case that exposes it */
+    const char *shown; /* NULL, or what the failure must speak of */
 };
 extern const struct ha_mutant ha_mutants[];
 extern const size_t ha_mutants_count;
@@ -28,6 +31,8 @@ extern const size_t ha_mutants_count;
  * that name. *api may be replaced; both stay valid until the next call. name NULL: no defect. */
 enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, const struct ha_device_api **api,
                                struct ha_why *why);
+/* The variant as the defect leaves it: itself, or a copy that is valid until the next call. */
+const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const struct ha_variant *variant);
 /* the step that runs next: some defects begin with the second */
 void ha_mutant_step(size_t step);
 

@@ -41,14 +41,16 @@ static const struct ha_field fields[] = {
 #undef TEXT
 
 /* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
-static enum ha_status judge(struct ha_shared *shared, size_t isa, const char *mutant, const char *id,
+static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct ha_mutant *mutant, const char *id,
                             struct ha_why *why)
 {
     struct ha_session session;
     struct ha_case c;
     HA_TRY(ha_case_parse(id, &c, why));
     c.isa = isa;
-    HA_TRY(ha_session_open(&session, shared, &c, ha_variant_find(c.variant), mutant, why));
+    const struct ha_variant *variant = ha_variant_find(c.variant);
+    HA_TRY(ha_session_open(&session, shared, &c, variant, mutant ? mutant->name : NULL, why));
+    session.variant = ha_mutant_variant(mutant, variant);
     struct ha_check check = { .session = &session, .id = id };
     const enum ha_status status = ha_check_run(&check, why);
     ha_check_free(&check);
@@ -63,12 +65,13 @@ static enum ha_status hunt(struct ha_shared *shared, size_t isa, const struct ha
     const enum ha_status sound = judge(shared, isa, NULL, m->id, &reason);
     if (sound == HA_WAIVED) return ha_why(why, HA_WAIVED, "%s", reason.text);
     if (sound != HA_OK) return ha_why(why, HA_FAIL, "its case does not pass without it: %.400s", reason.text);
-    const char *id = m->id_broken ? m->id_broken : m->id;
-    const enum ha_status broken = judge(shared, isa, m->id_broken ? NULL : m->name, id, &reason);
-    if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", id);
+    const enum ha_status broken = judge(shared, isa, m, m->id, &reason);
+    if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id);
     if (broken != HA_FAIL)
         return ha_why(why, HA_FAIL, "ended as %s and not as a failed check: %.400s",
                       broken == HA_WAIVED ? "waived" : "an error", reason.text);
+    if (m->shown && !strstr(reason.text, m->shown))
+        return ha_why(why, HA_FAIL, "was not seen as %s: %.400s", m->shown, reason.text);
     return ha_why(why, HA_OK, "%s", reason.text);
 }
 

@@ -130,17 +130,6 @@ static void a_defect_fails_and_says_how_to_rerun(void **state)
     assert_non_null(strstr(why.text, "wrong_scale"));
 }
 
-static void a_rule_that_is_broken_is_question_2(void **state)
-{
-    struct ha_why why = { "" };
-
-    (void)state;
-    assert_int_equal(verdict("hgca:ctx=100,heads=2/1,head_dim=64,layers=1,steps=20,blk_size=8,blk_num=4,evict_error=1",
-                             (struct ha_run_options){ 0 }, &why),
-                     HA_VERDICT_FAIL);
-    assert_non_null(strstr(why.text, "question 2"));
-}
-
 static void too_large_is_refused_before_anything_is_allocated(void **state)
 {
     struct ha_why why = { "" };
@@ -391,7 +380,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(variants_pass),
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(a_defect_fails_and_says_how_to_rerun),
-        cmocka_unit_test(a_rule_that_is_broken_is_question_2),
         cmocka_unit_test(too_large_is_refused_before_anything_is_allocated),
         cmocka_unit_test(unknown_names_are_errors),
         cmocka_unit_test(one_seed_one_answer),

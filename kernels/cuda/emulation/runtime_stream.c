@@ -1,9 +1,9 @@
 #include "kernels/cuda/emulation/runtime_inside.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/thread.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -157,12 +157,7 @@ static cudaError_t stream_make(int device, cudaStream_t *handle)
     s->tail = &s->head;
     pthread_cond_init(&s->work, NULL);
     ha_runtime_publish(s);
-    /* signals belong to the program's own threads */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, worker, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = ha_thread_start(&s->thread, worker, s);
     if (error) {
         ha_runtime_handle_drop(s->handle);
         pthread_cond_destroy(&s->work);

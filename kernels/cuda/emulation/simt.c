@@ -44,16 +44,30 @@ bool ha_emulated_order(const char *text)
     return true;
 }
 
+/* Under the lock: the environment's order, unless there is one. NULL, or the text that is not understood. */
+static const char *order_read(void)
+{
+    const char *text = all.order_known ? NULL : getenv("HA_EMULATION_ORDER");
+    if (text && !order_parse(text, &all.order)) return text;
+    all.order_known = true;
+    return NULL;
+}
+
+const char *ha_emulated_order_wrong(void)
+{
+    pthread_mutex_lock(&all.lock);
+    const char *wrong = order_read();
+    pthread_mutex_unlock(&all.lock);
+    return wrong;
+}
+
 static struct ha_crew *crew_take(void)
 {
     pthread_mutex_lock(&all.lock);
-    if (!all.order_known) {
-        const char *text = getenv("HA_EMULATION_ORDER");
-        if (text && !order_parse(text, &all.order)) {
-            fprintf(stderr, "emulated CUDA: HA_EMULATION_ORDER=%s: neither forward, backward nor a number\n", text);
-            abort();
-        }
-        all.order_known = true;
+    const char *wrong = order_read();
+    if (wrong) {
+        fprintf(stderr, "emulated CUDA: HA_EMULATION_ORDER=%s: " HA_EMULATED_ORDERS "\n", wrong);
+        abort();
     }
     const struct ha_crew_order order = all.order;
     struct ha_crew *crew = all.idle;

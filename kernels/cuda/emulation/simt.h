@@ -37,6 +37,9 @@ void ha_emulated_run(const char *name, void (*run)(const void *args), const void
  * number that seeds a shuffle. At first, as the environment's HA_EMULATION_ORDER says, else forward. A barrier
  * that is missing changes the results of one order or another. false: not understood, nothing changed. */
 bool ha_emulated_order(const char *order);
+#define HA_EMULATED_ORDERS "neither forward, backward nor a number below 2^64"
+/* What HA_EMULATION_ORDER says, where that is not understood, or NULL. A launch would end the process. */
+const char *ha_emulated_order_wrong(void);
 
 /* ---- below here: what kernels reach through CUDA's names */
 

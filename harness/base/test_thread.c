@@ -1,0 +1,89 @@
+#include "harness/base/thread.h"
+
+#include "harness/base/why.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static bool limit_stack(rlim_t bytes)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_STACK, &limit);
+    limit.rlim_cur = bytes;
+    return setrlimit(RLIMIT_STACK, &limit) == 0;
+}
+
+struct seen {
+    size_t stack_bytes;
+    bool takes_signals;
+};
+
+static void *look(void *arg)
+{
+    struct seen *seen = arg;
+    pthread_attr_t attributes;
+    sigset_t mask;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstacksize(&attributes, &seen->stack_bytes);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    seen->takes_signals = !sigismember(&mask, SIGTERM);
+    return NULL;
+}
+
+/* In a child: the C library reads the limit when a program starts, and the stack of this one has grown already. */
+static int thread_under_a_small_limit(void)
+{
+    struct seen seen = { 0 };
+    pthread_t thread;
+    sigset_t mask;
+    if (!limit_stack(64 << 10) || ha_thread_start(&thread, look, &seen) != 0) return 1;
+    pthread_join(thread, NULL);
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    return seen.stack_bytes < HA_THREAD_STACK_BYTES || seen.takes_signals || sigismember(&mask, SIGTERM);
+}
+
+static int check_under_limits(void)
+{
+    struct ha_why why;
+    if (!limit_stack(HA_STACK_LEAST_BYTES) || ha_stack_check(&why) != HA_OK) return 1;
+    if (!limit_stack(HA_STACK_LEAST_BYTES - 4096) || ha_stack_check(&why) != HA_ERROR) return 2;
+    return !strstr(why.text, "limited to 252 KiB") || !strstr(why.text, "ulimit -s");
+}
+
+static int in_a_child(int (*body)(void))
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) _exit(body());
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_thread_has_its_stack(void **state)
+{
+    (void)state;
+    assert_int_equal(in_a_child(thread_under_a_small_limit), 0);
+}
+
+static void a_small_stack_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(in_a_child(check_under_limits), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_thread_has_its_stack),
+                                        cmocka_unit_test(a_small_stack_is_refused) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
