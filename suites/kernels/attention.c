@@ -184,56 +184,29 @@ static struct ha_profile profile_of(const struct ha_attend *a, const struct ha_k
     return a->packed.keys ? k->packed_profile[a->dtype] : k->profile;
 }
 
-/* q_len * group rows, of which the first and the last are among those looked at */
-static double judge(const struct ha_attend *a, const struct ha_cpu_work *w, const struct ha_rows *rows, double *room)
-{
-    const size_t dim = a->head_dim, all = a->q_len * a->group, count = all < ROWS_MOST ? all : ROWS_MOST;
-    const struct ha_profile profile = profile_of(a, w->kernels);
-    struct ha_ref_query query[ROWS_MOST] = { { 0 } };
-    struct ha_ref_state state[ROWS_MOST] = { { 0 } };
-    struct ha_bound bound[ROWS_MOST];
-    double worst = 0;
-    for (size_t i = 0; i < count; i++) {
-        const size_t r = count > 1 ? i * (all - 1) / (count - 1) : 0, token = r / a->group;
-        const size_t visible = a->causal ? rows->keys - (a->q_len - 1 - token) : rows->keys;
-        double *d = room + i * 4 * dim;
-        bound[i] = ha_bound_attend(&profile, dim, visible, (a->packed.keys > 0) + a->runs_count);
-        state[i] = (struct ha_ref_state){
-            .o = d, .bound = d + dim, .v_min = d + 2 * dim, .v_max = d + 3 * dim, .dim = dim
-        };
-        query[i] = (struct ha_ref_query){
-            .q = a->q + r * dim, .visible = visible, .bound = &bound[i], .out = &state[i]
-        };
-    }
-    ha_ref_attend_group(query, count, dim, (double)a->scale, rows, a->dtype, room + count * 4 * dim);
-    for (size_t i = 0; i < count; i++) {
-        const size_t r = count > 1 ? i * (all - 1) / (count - 1) : 0;
-        const double ratio = ha_ref_ratio(a->o + r * dim, a->lse[r], &state[i], NULL);
-        if (!(ratio <= worst)) worst = ratio;
-    }
-    return worst;
-}
-
 static void judge_head(void *arg, size_t task, size_t worker)
 {
     struct judged *j = arg;
     const struct ha_cpu_work *w = j->work;
     const struct ha_attend *a = &j->attention->unit[ha_cpu_sampled(w, task, j->heads)];
     const size_t keys = keys_of(a), row = a->head_dim * w->elem;
+    const struct ha_profile profile = profile_of(a, w->kernels);
     char *kv = malloc(2 * keys * row + 1);
-    double *room = malloc(ROWS_MOST * (2 * keys + 5 * a->head_dim) * sizeof *room);
+    struct ha_answer want = { 0 };
+    struct ha_why why;
     (void)worker;
-    if (kv && room) {
+    if (kv) {
         const size_t n = plain_rows(a, w, kv, kv + keys * row);
         const struct ha_rows rows = {
             .k = kv, .v = kv + keys * row, .k_stride_bytes = row, .v_stride_bytes = row, .keys = n
         };
-        j->ratio[task] = judge(a, w, &rows, room);
+        if (ha_answer_make(&want, a, &rows, &profile, ROWS_MOST, &why) != HA_OK) j->broken = true;
+        else j->ratio[task] = ha_answer_judge(&want, a).ratio;
     } else {
         j->broken = true;
     }
+    ha_answer_free(&want);
     free(kv);
-    free(room);
 }
 
 enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const struct ha_cpu_work *w,
