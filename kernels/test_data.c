@@ -86,22 +86,24 @@ int ha_test_tables_setup(void **state)
     return 0;
 }
 
-enum { BLOCKS = 64 };
+enum { BLOCKS_MAX = 4096 };
 static struct {
     unsigned char *map, *data;
     size_t bytes;
-} block[BLOCKS];
+} block[BLOCKS_MAX];
+static size_t blocks = 64; /* more only where all are in use */
 
 /* Mappings are kept for the next block of their size. */
 static size_t slot(size_t bytes)
 {
-    size_t take = BLOCKS;
-    for (size_t i = 0; i < BLOCKS; i++) {
+    size_t take = blocks;
+    for (size_t i = 0; i < blocks; i++) {
         if (block[i].data) continue;
         if (block[i].bytes == bytes) return i;
-        if (take == BLOCKS || !block[i].map) take = i;
+        if (take == blocks || !block[i].map) take = i;
     }
-    if (take == BLOCKS) die("more blocks than it keeps");
+    if (take == BLOCKS_MAX) die("more blocks than it keeps");
+    blocks += take == blocks;
     if (block[take].map) munmap(block[take].map, block[take].bytes);
     block[take].map = NULL;
     block[take].bytes = bytes;
@@ -124,7 +126,7 @@ void *ha_guard_alloc(size_t bytes)
 
 void ha_guard_free(void *p)
 {
-    for (size_t i = 0; p && i < BLOCKS; i++)
+    for (size_t i = 0; p && i < blocks; i++)
         if (block[i].data == p) {
             for (const unsigned char *c = block[i].map; c < block[i].data; c++)
                 if (*c != 0xFF) die("written before a block");
