@@ -188,6 +188,27 @@ static uint32_t *scattered(size_t keys, uint64_t seed)
     return index;
 }
 
+static void key(enum ha_test_family family, size_t dim, size_t keys, size_t i, enum ha_dtype dtype, uint64_t seed,
+                float *k, float *v)
+{
+    ha_rng_normals(seed, K_STREAM, i * dim, dim, k);
+    ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
+    const float root = sqrtf((float)dim), rise = (40 * (float)i / (float)keys - 20) / root;
+    for (size_t d = 0; d < dim; d++) switch (family) {
+        case HA_TEST_TIES: k[d] = 1.1f, v[d] = 0.1f; break;
+        case HA_TEST_INCREASING: k[d] = rise + 0.1f * k[d]; break;
+        case HA_TEST_DECREASING: k[d] = -rise + 0.1f * k[d]; break;
+        case HA_TEST_DOMINANT: k[d] = i == keys / 2 ? 40 / root : 0.1f * k[d]; break;
+        case HA_TEST_OFFSET: k[d] = 10 / root + 0.001f * k[d]; break;
+        case HA_TEST_CANCELLING: k[d] = (d % 2 ? -3 : 3) + 0.01f * k[d]; break;
+        case HA_TEST_SMALL: v[d] *= dtype == HA_F16 ? 1e-6f : 1e-37f; break;
+        case HA_TEST_FINE: /* pairs alike, so that only the queries' differences are seen */
+            k[d] = d % 2 ? k[d - 1] : ha_rng_uniform(seed, K_STREAM, i * dim + d) < 0.5f ? 1 : 0.5f;
+            break;
+        default: break;
+        }
+}
+
 void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim,
                      size_t keys, enum ha_dtype dtype, uint64_t seed)
 {
@@ -203,14 +224,7 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
     float *k = malloc(2 * (dim + 1) * sizeof *k), *v = k + dim;
     if (!k) die("no memory");
     for (size_t i = 0; i < keys; i++) {
-        ha_rng_normals(seed, K_STREAM, i * dim, dim, k);
-        ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
-        const float rise = 40 * (float)i / (float)keys - 20;
-        for (size_t d = 0; d < dim; d++) {
-            if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING)
-                k[d] = (family == HA_TEST_INCREASING ? rise : -rise) / sqrtf((float)dim) + 0.1f * k[d];
-            if (family == HA_TEST_TIES) k[d] = 1.1f, v[d] = 0.1f;
-        }
+        key(family, dim, keys, i, dtype, seed, k, v);
         ha_store_row(at(kv->rows.k, kv->rows.k_stride_bytes, &kv->rows, i), dim, dtype, k);
         ha_store_row(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), dim, dtype, v);
     }
@@ -237,9 +251,18 @@ void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dty
 {
     ha_rng_normals(seed, Q_STREAM, 0, dim, q);
     for (size_t d = 0; d < dim; d++) {
-        if (family == HA_TEST_PEAKED) q[d] *= 12;
-        if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING) q[d] = 1 + 0.1f * q[d];
-        if (family == HA_TEST_TIES) q[d] = 0.7f;
+        switch (family) {
+        case HA_TEST_PEAKED: q[d] *= 12; break;
+        case HA_TEST_TIES: q[d] = 0.7f; break;
+        case HA_TEST_INCREASING:
+        case HA_TEST_DECREASING:
+        case HA_TEST_DOMINANT: q[d] = 1 + 0.1f * q[d]; break;
+        case HA_TEST_OFFSET: q[d] = 100 + q[d]; break;
+        case HA_TEST_HUGE: q[d] *= 1e4f; break;
+        case HA_TEST_CANCELLING: q[d] = 50 + 0.01f * q[d]; break;
+        case HA_TEST_FINE: q[d] = (d % 2 ? -1024 : 1024) + 0.2f * q[d]; break;
+        default: break;
+        }
         q[d] = ha_round(q[d], dtype);
     }
 }

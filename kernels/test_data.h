@@ -38,8 +38,14 @@ enum ha_test_family {
     HA_TEST_TIES,       /* one number in all of K, one in V: rounding errors of a sum have one sign */
     HA_TEST_INCREASING, /* every chunk has a larger maximum than those before */
     HA_TEST_DECREASING,
+    HA_TEST_DOMINANT,   /* one key has nearly all weight */
+    HA_TEST_OFFSET,     /* scores of about 1000, differences of about 1 */
+    HA_TEST_HUGE,       /* scores of about 10^5 */
+    HA_TEST_CANCELLING, /* scores are small differences of large products */
+    HA_TEST_SMALL,      /* V among the smallest numbers of its type */
+    HA_TEST_FINE,       /* queries of 24 bits whose low halves decide: the high ones cancel */
 };
-enum { HA_TEST_FAMILIES = 5 };
+enum { HA_TEST_FAMILIES = 5, HA_TEST_ALL_FAMILIES = 11 }; /* HA_TEST_FAMILIES: for what adds up in any order */
 
 struct ha_test_kv {
     enum ha_dtype dtype;

@@ -41,7 +41,7 @@ static struct problem problem_of(size_t id)
         .weights = id % 5 < 2,
         .empty_run = id % 7 == 0,
         .layout = (enum problem_layout)(id / 5 % 7 < LAYOUTS ? id / 5 % 7 : id % 2),
-        .family = (enum problem_family)(id / 2 % FAMILIES),
+        .family = (enum ha_test_family)(id / 2 % HA_TEST_ALL_FAMILIES),
         .seed = id + 1,
         .splits = splits[id / 3 % 5],
     };
@@ -79,7 +79,7 @@ static void every_number_of_rows(void **state)
     for (size_t rows = 1; rows <= 36; rows += small ? 7 : 1)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             struct problem p = problem_of(rows);
-            p.family = FAMILY_NORMAL;
+            p.family = HA_TEST_NORMAL;
             p.dtype = (enum ha_dtype)dtype;
             p.layout = (enum problem_layout)(rows % 3);
             p.group = rows % 2 ? rows : 1;
@@ -95,7 +95,7 @@ static void every_number_of_rows(void **state)
 static void every_family(void **state)
 {
     (void)state;
-    for (int family = 0; family < FAMILIES; family++)
+    for (int family = 0; family < HA_TEST_ALL_FAMILIES; family++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
             for (size_t rows = 1; rows <= 4; rows += 3)
                 for (size_t n = 0; n < (small ? 1 : 3); n++) {
@@ -111,7 +111,7 @@ static void every_family(void **state)
                         .runs = 1,
                         .weights = true,
                         .layout = LAYOUT_TOKENS,
-                        .family = (enum problem_family)family,
+                        .family = (enum ha_test_family)family,
                         .seed = 50 + n,
                         .splits = n == 0 ? 1 : 0,
                     };
@@ -125,15 +125,15 @@ static void long_contexts(void **state)
     static const struct {
         enum ha_dtype dtype;
         size_t dim, keys, group;
-        enum problem_family family;
+        enum ha_test_family family;
         unsigned splits;
     } set[] = {
-        { HA_F16, 128, 1000, 4, FAMILY_TIES, 1 },    { HA_BF16, 64, 1000, 8, FAMILY_INCREASING, 2 },
-        { HA_F32, 64, 1000, 4, FAMILY_TIES, 1 },     { HA_F16, 64, 5000, 2, FAMILY_TIES, 1 },
-        { HA_BF16, 128, 5000, 4, FAMILY_NORMAL, 0 }, { HA_F32, 128, 5000, 1, FAMILY_TIES, 1 },
-        { HA_F16, 256, 3000, 2, FAMILY_TIES, 1 },    { HA_F32, 256, 3000, 4, FAMILY_TIES, 1 },
-        { HA_F16, 128, 5000, 1, FAMILY_TIES, 1 },    { HA_BF16, 8, 40000, 3, FAMILY_TIES, 1 },
-        { HA_F32, 8, 40000, 2, FAMILY_TIES, 1 },     { HA_F16, 8, 20000, 24, FAMILY_TIES, 1 },
+        { HA_F16, 128, 1000, 4, HA_TEST_TIES, 1 },    { HA_BF16, 64, 1000, 8, HA_TEST_INCREASING, 2 },
+        { HA_F32, 64, 1000, 4, HA_TEST_TIES, 1 },     { HA_F16, 64, 5000, 2, HA_TEST_TIES, 1 },
+        { HA_BF16, 128, 5000, 4, HA_TEST_NORMAL, 0 }, { HA_F32, 128, 5000, 1, HA_TEST_TIES, 1 },
+        { HA_F16, 256, 3000, 2, HA_TEST_TIES, 1 },    { HA_F32, 256, 3000, 4, HA_TEST_TIES, 1 },
+        { HA_F16, 128, 5000, 1, HA_TEST_TIES, 1 },    { HA_BF16, 8, 40000, 3, HA_TEST_TIES, 1 },
+        { HA_F32, 8, 40000, 2, HA_TEST_TIES, 1 },     { HA_F16, 8, 20000, 24, HA_TEST_TIES, 1 },
     };
     for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++) {
         const struct problem p = {
@@ -197,7 +197,7 @@ static void batches(void **state)
     for (size_t i = 0; i < COUNT(set); i++)
         for (int dtype = 0; dtype < (small ? 2 : HA_DTYPE_COUNT); dtype++) {
             struct problem p = problem_of(3 * i + (size_t)dtype);
-            p.family = FAMILY_NORMAL;
+            p.family = HA_TEST_NORMAL;
             p.dtype = (enum ha_dtype)dtype;
             p.dim = 32;
             p.group = 2;
@@ -254,7 +254,7 @@ static void splits_agree(void **state)
         static const unsigned splits[] = { 0, 1, 2, 7, 64, 1000 };
         struct problem p = problem_of(id);
         p.dim = 128;
-        p.family = FAMILY_PEAKED;
+        p.family = HA_TEST_PEAKED;
         p.keys[0] = 500;
         p.multiprocessors = id % 2 ? 132 : 1; /* of one, many splits fill the workspace */
         p.weights = false;

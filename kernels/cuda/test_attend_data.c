@@ -45,47 +45,7 @@ static void *keep(struct problem_run *run, size_t bytes)
     return memset(p, 0xFF, bytes ? bytes : 1);
 }
 
-/* ---- values */
-
-enum stream { Q, K, V, PICK };
-
-static void query(const struct problem *p, float *q, uint64_t seed)
-{
-    ha_rng_normals(seed, Q, 0, p->dim, q);
-    for (size_t d = 0; d < p->dim; d++) switch (p->family) {
-        case FAMILY_PEAKED: q[d] *= 12; break;
-        case FAMILY_TIES: q[d] = 0.7f; break;
-        case FAMILY_INCREASING:
-        case FAMILY_DECREASING:
-        case FAMILY_DOMINANT: q[d] = 1 + 0.1f * q[d]; break;
-        case FAMILY_OFFSET: q[d] = 100 + q[d]; break;
-        case FAMILY_HUGE: q[d] *= 1e4f; break;
-        case FAMILY_CANCELLING: q[d] = 50 + 0.01f * q[d]; break;
-        case FAMILY_FINE: q[d] = d % 2 ? -1024 + 0.2f * q[d] : 1024 + 0.2f * q[d]; break;
-        default: break;
-        }
-}
-
-static void key(const struct problem *p, size_t keys, size_t i, uint64_t seed, float *k, float *v)
-{
-    ha_rng_normals(seed, K, i * p->dim, p->dim, k);
-    ha_rng_normals(seed, V, i * p->dim, p->dim, v);
-    const float root = sqrtf((float)p->dim), rise = (40 * (float)i / (float)keys - 20) / root;
-    for (size_t d = 0; d < p->dim; d++) switch (p->family) {
-        case FAMILY_TIES: k[d] = 1.1f, v[d] = 0.1f; break;
-        case FAMILY_INCREASING: k[d] = rise + 0.1f * k[d]; break;
-        case FAMILY_DECREASING: k[d] = -rise + 0.1f * k[d]; break;
-        case FAMILY_DOMINANT: k[d] = i == keys / 2 ? 40 / root : 0.1f * k[d]; break;
-        case FAMILY_OFFSET: k[d] = 10 / root + 0.001f * k[d]; break;
-        case FAMILY_CANCELLING: k[d] = (d % 2 ? -3 : 3) + 0.01f * k[d]; break;
-        case FAMILY_SMALL: v[d] *= p->dtype == HA_F16 ? 1e-6f : 1e-37f; break;
-        case FAMILY_FINE: k[d] = d % 2 ? 1 : 1 + (d == 0 ? 0.05f * k[d] : 0); break;
-        default: break;
-        }
-    if (p->family == FAMILY_FINE) /* each pair alike, so that only the queries' differences are seen */
-        for (size_t d = 0; d + 1 < p->dim; d += 2)
-            k[d] = k[d + 1] = ha_rng_uniform(seed, K, i * p->dim + d) < 0.5f ? 1 : 0.5f;
-}
+enum { PICK_STREAM = 60 };
 
 /* ---- where they lie */
 
@@ -127,8 +87,9 @@ static uint32_t *pick(struct problem_run *run, const struct problem *p, size_t k
     if (!all) abort();
     for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
     for (size_t i = 0; i < count; i++) {
-        const size_t j = i == count / 2 ? pool - 1
-                                        : i + ha_rng_below(p->seed, PICK, i + run->buffers * 100000, pool - 1 - i);
+        const size_t j = i == count / 2
+                             ? pool - 1
+                             : i + ha_rng_below(p->seed, PICK_STREAM, i + run->buffers * 100000, pool - 1 - i);
         const uint32_t take = all[j];
         all[j] = all[i];
         all[i] = index[i] = take;
@@ -153,7 +114,7 @@ static void place(struct problem_run *run, const struct problem *p, size_t b, si
     seq->k_head_bytes = k.head_bytes;
     seq->v_head_bytes = v.head_bytes;
     for (size_t h = 0; h < p->kv_heads; h++) {
-        const struct ha_rows *plain = &run->plain[b * p->kv_heads + h];
+        const struct ha_rows *plain = &run->kv[b * p->kv_heads + h].rows;
         for (size_t i = 0; i < keys; i++) {
             const size_t row = index ? index[i / block] * block + i % block : i;
             memcpy(k.base + h * k.head_bytes + row * k.stride, (const char *)plain->k + (first + i) * row_bytes,
@@ -183,35 +144,27 @@ static uint64_t seed_of(const struct problem *p, size_t b, size_t h) { return p-
 
 void problem_make(struct problem_run *run, const struct problem *p)
 {
-    const size_t heads = p->kv_heads * p->group, row_bytes = p->dim * ha_dtype_bytes(p->dtype);
+    const size_t heads = p->kv_heads * p->group;
     *run = (struct problem_run){ .seq = calloc(p->batch, sizeof *run->seq),
-                                 .plain = calloc(p->batch * p->kv_heads, sizeof *run->plain) };
-    float *x = malloc(2 * p->dim * sizeof *x);
-    if (!run->seq || !run->plain || !x) abort();
+                                 .kv = calloc(p->batch * p->kv_heads, sizeof *run->kv),
+                                 .kvs = p->batch * p->kv_heads };
+    if (!run->seq || !run->kv) abort();
     for (size_t b = 0; b < p->batch; b++) {
         struct ha_device_seq *seq = &run->seq[b];
         float *q = keep(run, p->q_len * heads * p->dim * sizeof *q);
         for (size_t t = 0; t < p->q_len; t++)
-            for (size_t h = 0; h < heads; h++) query(p, q + (t * heads + h) * p->dim, seed_of(p, b, h + 100 * t + 50));
+            for (size_t h = 0; h < heads; h++)
+                ha_test_query(q + (t * heads + h) * p->dim, p->family, p->dim, HA_F32, seed_of(p, b, h + 100 * t + 50));
         seq->q = q;
         seq->o = keep(run, p->q_len * heads * p->dim * sizeof *seq->o);
         seq->lse = keep(run, p->q_len * heads * sizeof *seq->lse);
         seq->weights_stride = p->keys[b] + 3;
         seq->weights = p->weights ? keep(run, (heads * seq->weights_stride - 3) * sizeof *seq->weights) : NULL;
-        for (size_t h = 0; h < p->kv_heads; h++) {
-            char *k = keep(run, p->keys[b] * row_bytes), *v = keep(run, p->keys[b] * row_bytes);
-            for (size_t i = 0; i < p->keys[b]; i++) {
-                key(p, p->keys[b], i, seed_of(p, b, h), x, x + p->dim);
-                ha_store_row(k + i * row_bytes, p->dim, p->dtype, x);
-                ha_store_row(v + i * row_bytes, p->dim, p->dtype, x + p->dim);
-            }
-            run->plain[b * p->kv_heads + h] = (struct ha_rows){
-                .k = k, .v = v, .k_stride_bytes = row_bytes, .v_stride_bytes = row_bytes, .keys = p->keys[b]
-            };
-        }
+        for (size_t h = 0; h < p->kv_heads; h++)
+            ha_test_kv_make(&run->kv[b * p->kv_heads + h], HA_TEST_DENSE, p->family, p->dim, p->keys[b], p->dtype,
+                            seed_of(p, b, h));
         cut(run, p, b);
     }
-    free(x);
 }
 
 void problem_free(struct problem_run *run)
@@ -219,7 +172,8 @@ void problem_free(struct problem_run *run)
     for (size_t i = 0; i < run->buffers; i++) free(run->buffer[i]);
     free(run->buffer);
     free(run->seq);
-    free(run->plain);
+    for (size_t i = 0; i < run->kvs; i++) ha_test_kv_free(&run->kv[i]);
+    free(run->kv);
 }
 
 /* ---- the kernels */
@@ -274,113 +228,62 @@ static int path_of(const struct problem *p)
     return p->dtype != HA_F32 && aligned && p->q_len * p->group > 1 ? PATH_MMA : PATH_FMA;
 }
 
-static void wrong(const struct problem *p, const char *what, size_t b, size_t row, size_t column, double ratio)
+static void judge_error(const struct problem *p, const char *what, size_t b, size_t head,
+                        const struct ha_answer_error *e, double *most)
 {
+    *most = fmax(*most, e->ratio);
+    if (e->ratio <= 1) return;
     printf("%s %s d=%zu kv_heads=%zu group=%zu q_len=%zu batch=%zu keys=%zu runs=%zu block=%zu indexed=%u causal=%d "
            "layout=%d family=%d "
-           "splits=%u seed=%lu: %s of sequence %zu, row %zu, %zu: ratio %g\n",
+           "splits=%u seed=%lu: %s of sequence %zu, KV head %zu, row %zu, %zu: ratio %g\n",
            path_of(p) == PATH_MMA ? "mma" : "fma", ha_dtype_name(p->dtype), p->dim, p->kv_heads, p->group, p->q_len,
            p->batch, p->keys[b], p->runs, p->block, p->indexed, p->causal, (int)p->layout, (int)p->family, p->splits,
-           (unsigned long)p->seed, what, b, row, column, ratio);
+           (unsigned long)p->seed, what, b, head, e->row, e->at, e->ratio);
     fail();
-}
-
-static struct ha_bound bound_of(const struct problem *p, size_t visible)
-{
-    struct ha_profile profile = ha_cuda_attend_profile(p->dtype);
-    profile.exp_eps = profile.log_eps = EPS;
-    return ha_bound_attend(&profile, p->dim, visible, p->runs);
-}
-
-static size_t visible(const struct problem *p, size_t b, size_t token)
-{
-    const size_t hidden = p->causal ? p->q_len - 1 - token : 0;
-    return p->keys[b] > hidden ? p->keys[b] - hidden : 0;
-}
-
-/* One query head's weights: each the mean of exact ones over the tokens, and all together one for each token that sees
- * a key. A score is within (h_dot + kappa) u scale sum |q k|, and a weight as if every score were off by the most. */
-static void judge_weights(const struct problem_run *run, const struct problem *p, size_t b, size_t head)
-{
-    const size_t heads = p->kv_heads * p->group, keys = p->keys[b];
-    const struct ha_device_seq *seq = &run->seq[b];
-    const struct ha_rows *rows = &run->plain[b * p->kv_heads + head / p->group];
-    const float *got = seq->weights + head * seq->weights_stride;
-    double *mean = calloc(2 * keys + 1, sizeof *mean), *one = mean + keys, most = 0, seeing = 0, sum = 0, kk = 0;
-    float k[256];
-    assert_non_null(mean);
-    for (size_t i = 0; i < keys; i++) {
-        double square = 0;
-        ha_load_row((const char *)rows->k + i * rows->k_stride_bytes, p->dim, p->dtype, k);
-        for (size_t d = 0; d < p->dim; d++) square += (double)k[d] * (double)k[d];
-        kk = fmax(kk, square);
-    }
-    for (size_t t = 0; t < p->q_len; t++) {
-        const float *q = seq->q + (t * heads + head) * p->dim;
-        struct ha_rows seen = *rows;
-        double square = 0;
-        seen.keys = visible(p, b, t);
-        seeing += seen.keys > 0;
-        ha_ref_weights(q, p->dim, (double)scale_of(p), &seen, p->dtype, one);
-        for (size_t i = 0; i < seen.keys; i++) mean[i] += one[i] / (double)p->q_len;
-        for (size_t d = 0; d < p->dim; d++) square += (double)q[d] * (double)q[d];
-        most = fmax(most, (double)scale_of(p) * sqrt(square * kk));
-    }
-    const struct ha_bound bound = bound_of(p, keys);
-    const double u = 0x1p-24, score = (bound.h_dot + bound.kappa_s + 2 * bound.kappa_t) * u * most + bound.exp_eps;
-    const double eps = expm1(2 * score + (bound.h_sum + (double)p->q_len + 6) * u);
-    for (size_t i = 0; i < keys; i++) {
-        const double ratio = fabs((double)got[i] - mean[i]) / (mean[i] * eps + 0x1p-126);
-        if (!(ratio <= 1)) wrong(p, "weight", b, head, i, ratio);
-        worst_weight = fmax(worst_weight, ratio);
-        judged_weights++;
-        sum += (double)got[i];
-    }
-    const double all = seeing / (double)p->q_len;
-    if (eps < 1 && !(fabs(sum - all) <= all * eps))
-        wrong(p, "sum of the weights", b, head, 0, fabs(sum - all) / (all * eps));
-    free(mean);
 }
 
 static void judge_head(const struct problem_run *run, const struct problem *p, size_t b, size_t h)
 {
-    const size_t heads = p->kv_heads * p->group, rows = p->q_len * p->group, keys = p->keys[b];
+    const size_t heads = p->kv_heads * p->group, first = h * p->group;
     const struct ha_device_seq *seq = &run->seq[b];
-    struct ha_ref_query *ask = calloc(rows, sizeof *ask);
-    struct ha_ref_state *state = calloc(rows, sizeof *state);
-    struct ha_bound *bound = calloc(rows, sizeof *bound);
-    double *space = calloc(rows * 4 * p->dim, sizeof *space),
-           *work = malloc((rows < 32 ? rows : 32) * (2 * keys + p->dim) * sizeof *work);
-    if (!ask || !state || !bound || !space || !work) abort();
-    for (size_t r = 0; r < rows; r++) {
-        const size_t t = r / p->group, at = t * heads + h * p->group + r % p->group;
-        double *x = space + r * 4 * p->dim;
-        bound[r] = bound_of(p, visible(p, b, t));
-        state[r] = (struct ha_ref_state){
-            .o = x, .bound = x + p->dim, .v_min = x + 2 * p->dim, .v_max = x + 3 * p->dim, .dim = p->dim
-        };
-        ask[r] = (struct ha_ref_query){
-            .q = seq->q + at * p->dim, .visible = visible(p, b, t), .bound = &bound[r], .out = &state[r]
-        };
+    const struct ha_attend a = {
+        .q = seq->q + first * p->dim,
+        .q_len = p->q_len,
+        .group = p->group,
+        .head_dim = p->dim,
+        .q_token_stride = heads * p->dim,
+        .q_head_stride = p->dim,
+        .runs_count = p->runs,
+        .dtype = p->dtype,
+        .scale = scale_of(p),
+        .causal = p->causal,
+        .o = seq->o + first * p->dim,
+        .lse = seq->lse + first,
+        .lse_token_stride = heads,
+        .lse_head_stride = 1,
+        .weights = p->weights ? seq->weights + first * seq->weights_stride : NULL,
+        .weights_stride = seq->weights_stride,
+    };
+    struct ha_profile profile = ha_cuda_attend_profile(p->dtype);
+    struct ha_answer want;
+    struct ha_why why;
+    profile.exp_eps = profile.log_eps = EPS;
+    assert_int_equal(ha_answer_make(&want, &a, &run->kv[b * p->kv_heads + h].rows, &profile, 0, &why), HA_OK);
+    const struct ha_answer_error e = ha_answer_judge(&want, &a);
+    judge_error(p, "output", b, h, &e, &worst[path_of(p)][p->dtype]);
+    judged += want.rows;
+    if (p->weights) {
+        const struct ha_answer_error w = ha_answer_judge_weights(&want, &a);
+        judge_error(p, "weight", b, h, &w, &worst_weight);
+        judged_weights += p->group * want.keys;
     }
-    ha_ref_attend_group(ask, rows, p->dim, (double)scale_of(p), &run->plain[b * p->kv_heads + h], p->dtype, work);
-    for (size_t r = 0; r < rows; r++) {
-        const size_t at = r / p->group * heads + h * p->group + r % p->group;
-        size_t column;
-        const double ratio = ha_ref_ratio(seq->o + at * p->dim, seq->lse[at], &state[r], &column);
-        if (!(ratio <= 1)) wrong(p, "output", b, at, column, ratio);
-        worst[path_of(p)][p->dtype] = fmax(worst[path_of(p)][p->dtype], ratio);
-        judged++;
-    }
-    free(ask), free(state), free(bound), free(space), free(work);
+    ha_answer_free(&want);
 }
 
 void problem_judge(const struct problem_run *run, const struct problem *p)
 {
-    for (size_t b = 0; b < p->batch; b++) {
+    for (size_t b = 0; b < p->batch; b++)
         for (size_t h = 0; h < p->kv_heads; h++) judge_head(run, p, b, h);
-        for (size_t h = 0; p->weights && h < p->kv_heads * p->group; h++) judge_weights(run, p, b, h);
-    }
 }
 
 void problem_check(const struct problem *p)

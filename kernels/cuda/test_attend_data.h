@@ -6,6 +6,7 @@
 
 #include "harness/api/reference.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/test_data.h"
 
 enum problem_layout {
     LAYOUT_HEADS,        /* [heads][rows][dim] */
@@ -14,21 +15,6 @@ enum problem_layout {
     LAYOUT_ODD,          /* an odd number of elements between rows, K and V by different ones */
 };
 enum { LAYOUTS = 4 };
-
-enum problem_family {
-    FAMILY_NORMAL,
-    FAMILY_PEAKED,     /* scores of large variance */
-    FAMILY_TIES,       /* one number in all of K, one in V: rounding errors of a sum have one sign */
-    FAMILY_INCREASING, /* the reference of every step is above the last one's */
-    FAMILY_DECREASING,
-    FAMILY_DOMINANT,   /* one key has nearly all weight */
-    FAMILY_OFFSET,     /* scores of about 1000, differences of about 1 */
-    FAMILY_HUGE,       /* scores of about 10^5 */
-    FAMILY_CANCELLING, /* scores are small differences of large products */
-    FAMILY_SMALL,      /* V among the smallest numbers of its type */
-    FAMILY_FINE,       /* queries of 24 bits whose low halves decide: the high ones cancel */
-    FAMILIES
-};
 
 enum { PROBLEM_SEQS = 150 };
 
@@ -41,7 +27,7 @@ struct problem {
     unsigned indexed; /* bit r: run r has an index */
     bool causal, weights, empty_run;
     enum problem_layout layout;
-    enum problem_family family;
+    enum ha_test_family family;
     uint64_t seed;
     unsigned splits, multiprocessors;
 };
@@ -51,7 +37,8 @@ struct problem_run {
     struct ha_device_seq *seq;
     void **buffer;
     size_t buffers;
-    struct ha_rows *plain; /* [batch][kv_heads]: the same keys, one after another */
+    struct ha_test_kv *kv; /* [batch][kv_heads]: the same keys, one after another */
+    size_t kvs;
 };
 void problem_make(struct problem_run *run, const struct problem *p);
 void problem_free(struct problem_run *run);
