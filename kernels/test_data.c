@@ -171,21 +171,17 @@ struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size
 
 enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM };
 
-/* each of [0, keys) once among twice as many rows, the last of them too */
-static uint32_t *scattered(size_t keys, uint64_t seed)
+void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream)
 {
-    const size_t pool = 2 * keys;
-    uint32_t *index = ha_guard_alloc(keys * sizeof *index), *all = malloc((pool + 1) * sizeof *all);
+    uint32_t *all = malloc((of + 1) * sizeof *all);
     if (!all) die("no memory");
-    for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
-    for (size_t i = 0; i < keys; i++) {
-        const size_t j = i == keys / 2 ? pool - 1 : i + ha_rng_below(seed, INDEX_STREAM, i, pool - 1 - i);
-        const uint32_t take = all[j];
+    for (size_t i = 0; i < of; i++) all[i] = (uint32_t)i;
+    for (size_t i = 0; i < count; i++) {
+        const size_t j = last && i == count / 2 ? of - 1 : i + ha_rng_below(seed, stream, i, of - last - i);
+        out[i] = all[j];
         all[j] = all[i];
-        all[i] = index[i] = take;
     }
     free(all);
-    return index;
 }
 
 static void key(enum ha_test_family family, size_t dim, size_t keys, size_t i, enum ha_dtype dtype, uint64_t seed,
@@ -219,7 +215,11 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
     kv->rows.v_stride_bytes = row + (layout == HA_TEST_STRIDED ? 17 * size : 0);
     kv->rows.k = ha_guard_alloc(pool == 0 ? 0 : (pool - 1) * kv->rows.k_stride_bytes + row);
     kv->rows.v = ha_guard_alloc(pool == 0 ? 0 : (pool - 1) * kv->rows.v_stride_bytes + row);
-    if (layout == HA_TEST_GATHERED) kv->rows.index = scattered(keys, seed);
+    if (layout == HA_TEST_GATHERED) {
+        uint32_t *index = ha_guard_alloc(keys * sizeof *index);
+        ha_test_choose(index, keys, pool, true, seed, INDEX_STREAM);
+        kv->rows.index = index;
+    }
 
     float *k = malloc(2 * (dim + 1) * sizeof *k), *v = k + dim;
     if (!k) die("no memory");

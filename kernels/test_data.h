@@ -23,6 +23,9 @@ void *ha_guard_alloc(size_t bytes);
 /* Ends the test if something was written before the block. */
 void ha_guard_free(void *p);
 
+/* Which of `of` each of `count` is, none twice, in any order; last: the last of them, too. */
+void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream);
+
 /* Where row i of K and V lies. */
 enum ha_test_layout {
     HA_TEST_DENSE,

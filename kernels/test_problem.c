@@ -12,20 +12,6 @@ enum { UNITS = 50, BLOCKS, PARTS };
 
 static size_t blocks_of(size_t keys, size_t size) { return (keys + size - 1) / size; }
 
-/* which of `of` each of `count` is, none twice */
-static void choose(uint32_t *out, size_t count, size_t of, uint64_t seed, uint64_t stream)
-{
-    uint32_t *all = malloc((of + 1) * sizeof *all);
-    if (!all) abort();
-    for (size_t i = 0; i < of; i++) all[i] = (uint32_t)i;
-    for (size_t i = 0; i < count; i++) {
-        const size_t j = i + ha_rng_below(seed, stream, i, of - i);
-        out[i] = all[j];
-        all[j] = all[i];
-    }
-    free(all);
-}
-
 /* Units of the store that the list does not name hold keys, too, but NaN. */
 static void pack(struct ha_test_problem *lay, const struct ha_test_kv *kv, size_t keys, size_t unit, uint64_t seed)
 {
@@ -42,7 +28,7 @@ static void pack(struct ha_test_problem *lay, const struct ha_test_kv *kv, size_
         return;
     }
     lay->units = ha_guard_alloc(listed * sizeof *lay->units);
-    choose(lay->units, listed, in_store - (ragged > 0), seed, UNITS);
+    ha_test_choose(lay->units, listed, in_store - (ragged > 0), false, seed, UNITS);
     /* the short unit is the last of the store, and anywhere in the list */
     const size_t odd = ragged ? ha_rng_below(seed, UNITS + 10, 0, listed) : listed;
     if (odd < listed) lay->units[odd] = (uint32_t)(in_store - 1);
@@ -90,7 +76,7 @@ static void lay_keys(struct ha_test_problem *lay, const struct ha_test_ask *ask,
         lay->list = ha_guard_alloc(lists * sizeof *lay->list);
         lay->k = ha_guard_alloc(2 * lists * ask->block * kv->rows.k_stride_bytes);
         lay->v = ha_guard_alloc(2 * lists * ask->block * kv->rows.v_stride_bytes);
-        choose(lay->list, lists, 2 * lists, ask->seed, BLOCKS);
+        ha_test_choose(lay->list, lists, 2 * lists, false, ask->seed, BLOCKS);
     }
     for (size_t r = 0; r < ask->runs_count; first += ask->run[r], r++) lay_run(lay, kv, r, first, ask->run[r], &used);
 }

@@ -88,6 +88,16 @@ double ha_ref_weights(const float *q, size_t head_dim, double scale, const struc
  * the bound is infinite: 0 if got is finite and inside [v_min, v_max] (with 1e-3 slack), else infinity. */
 double ha_ref_ratio(const float *o, float lse, const struct ha_ref_state *want, size_t *worst_dim);
 
+/* Where a packed head holds dimension d of key `key`: a number of that element from its start. */
+size_t ha_ref_packed_k(enum ha_dtype dtype, size_t head_dim, size_t key, size_t d);
+size_t ha_ref_packed_v(enum ha_dtype dtype, size_t head_dim, size_t key, size_t d);
+/* row `key` of a packed head; k and v are [head_dim], either may be NULL */
+void ha_ref_unpack_row(const void *blocks, enum ha_dtype dtype, size_t head_dim, size_t key, void *k, void *v);
+/* How many keys an attention names, packed and in runs; and all of them in list order, as plain rows in memory: first
+ * K, then V, [keys][head_dim] each. */
+size_t ha_ref_keys(const struct ha_attend *a);
+struct ha_rows ha_ref_plain_rows(const struct ha_attend *a, void *memory);
+
 /* What the attention `a` must answer, and what it may be off by. rows: its keys in list order as plain rows; of the
  * keys that `a` itself names only the number of parts is read, for the bound. */
 struct ha_answer {

@@ -1,7 +1,6 @@
 #include "kernels/cuda/test_attend_data.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/rng.h"
 #include "kernels/cuda/emulation/simt.h"
 
 #include <math.h>
@@ -82,20 +81,10 @@ static struct pool pool_of(struct problem_run *run, const struct problem *p, siz
 /* which pool rows the keys of a run are */
 static uint32_t *pick(struct problem_run *run, const struct problem *p, size_t keys, size_t block, size_t *rows)
 {
-    const size_t count = (keys + block - 1) / block, pool = 2 * count;
-    uint32_t *index = keep(run, count * sizeof *index), *all = malloc((pool + 1) * sizeof *all);
-    if (!all) abort();
-    for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
-    for (size_t i = 0; i < count; i++) {
-        const size_t j = i == count / 2
-                             ? pool - 1
-                             : i + ha_rng_below(p->seed, PICK_STREAM, i + run->buffers * 100000, pool - 1 - i);
-        const uint32_t take = all[j];
-        all[j] = all[i];
-        all[i] = index[i] = take;
-    }
-    free(all);
-    *rows = pool * block;
+    const size_t count = (keys + block - 1) / block;
+    uint32_t *index = keep(run, count * sizeof *index);
+    ha_test_choose(index, count, 2 * count, true, p->seed, PICK_STREAM + run->buffers);
+    *rows = 2 * count * block;
     return index;
 }
 

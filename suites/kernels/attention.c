@@ -150,34 +150,6 @@ struct judged {
     bool broken; /* no memory */
 };
 
-/* All keys of a unit in list order as plain rows: natural ones as they are, packed ones by the contract's words. */
-static size_t plain_rows(const struct ha_attend *a, const struct ha_cpu_work *w, char *k, char *v)
-{
-    const size_t row = a->head_dim * w->elem;
-    size_t n = 0;
-    for (size_t u = 0; a->packed.keys && u < (a->packed.index ? a->packed.units : a->packed.keys); u++) {
-        const size_t unit = a->packed.index ? a->packed.unit : 1,
-                     first = (a->packed.index ? a->packed.index[u] : u) * unit;
-        for (size_t key = first; key < first + unit && key < a->packed.keys; key++, n++)
-            ha_cpu_unpack_row(a->packed.blocks, a->head_dim, a->dtype, key, k + n * row, v + n * row);
-    }
-    for (size_t i = 0; i < a->runs_count; i++)
-        for (size_t j = 0; j < a->runs[i].keys; j++, n++) {
-            const struct ha_rows *r = &a->runs[i];
-            const size_t block = a->block ? a->block : 1, at = r->index ? r->index[j / block] * block + j % block : j;
-            memcpy(k + n * row, (const char *)r->k + at * r->k_stride_bytes, row);
-            memcpy(v + n * row, (const char *)r->v + at * r->v_stride_bytes, row);
-        }
-    return n;
-}
-
-static size_t keys_of(const struct ha_attend *a)
-{
-    size_t n = ha_packed_listed(&a->packed);
-    for (size_t i = 0; i < a->runs_count; i++) n += a->runs[i].keys;
-    return n;
-}
-
 static struct ha_profile profile_of(const struct ha_attend *a, const struct ha_kernels *k)
 {
     if (a->packed.keys && a->runs_count) return ha_profile_attend(k, a->dtype);
@@ -189,22 +161,15 @@ static void judge_head(void *arg, size_t task, size_t worker)
     struct judged *j = arg;
     const struct ha_cpu_work *w = j->work;
     const struct ha_attend *a = &j->attention->unit[ha_cpu_sampled(w, task, j->heads)];
-    const size_t keys = keys_of(a), row = a->head_dim * w->elem;
+    const size_t bytes = 2 * ha_ref_keys(a) * a->head_dim * w->elem;
     const struct ha_profile profile = profile_of(a, w->kernels);
-    char *kv = malloc(2 * keys * row + 1);
+    void *kv = malloc(bytes + 1);
     struct ha_answer want = { 0 };
     struct ha_why why;
     (void)worker;
-    if (kv) {
-        const size_t n = plain_rows(a, w, kv, kv + keys * row);
-        const struct ha_rows rows = {
-            .k = kv, .v = kv + keys * row, .k_stride_bytes = row, .v_stride_bytes = row, .keys = n
-        };
-        if (ha_answer_make(&want, a, &rows, &profile, ROWS_MOST, &why) != HA_OK) j->broken = true;
-        else j->ratio[task] = ha_answer_judge(&want, a).ratio;
-    } else {
-        j->broken = true;
-    }
+    const struct ha_rows rows = kv ? ha_ref_plain_rows(a, kv) : (struct ha_rows){ .keys = 0 };
+    if (!kv || ha_answer_make(&want, a, &rows, &profile, ROWS_MOST, &why) != HA_OK) j->broken = true;
+    else j->ratio[task] = ha_answer_judge(&want, a).ratio;
     ha_answer_free(&want);
     free(kv);
 }
