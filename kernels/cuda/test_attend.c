@@ -40,7 +40,7 @@ static struct problem problem_of(size_t id)
         .indexed = (unsigned)(id % 3 == 0 ? 0 : id),
         .weights = id % 5 < 2,
         .empty_run = id % 7 == 0,
-        .layout = (enum problem_layout)(id / 5 % 7 < LAYOUTS ? id / 5 % 7 : id % 2),
+        .layout = (enum ha_test_device_layout)(id / 5 % 7 < HA_TEST_DEVICE_LAYOUTS ? id / 5 % 7 : id % 2),
         .family = (enum ha_test_family)(id / 2 % HA_TEST_ALL_FAMILIES),
         .seed = id + 1,
         .splits = splits[id / 3 % 5],
@@ -81,7 +81,7 @@ static void every_number_of_rows(void **state)
             struct problem p = problem_of(rows);
             p.family = HA_TEST_NORMAL;
             p.dtype = (enum ha_dtype)dtype;
-            p.layout = (enum problem_layout)(rows % 3);
+            p.layout = (enum ha_test_device_layout)(rows % 3);
             p.group = rows % 2 ? rows : 1;
             p.q_len = rows / p.group;
             p.keys[0] = 45;
@@ -110,7 +110,7 @@ static void every_family(void **state)
                         .keys = { keys[n] },
                         .runs = 1,
                         .weights = true,
-                        .layout = LAYOUT_TOKENS,
+                        .layout = HA_TEST_TOKENS,
                         .family = (enum ha_test_family)family,
                         .seed = 50 + n,
                         .splits = n == 0 ? 1 : 0,
@@ -145,7 +145,7 @@ static void long_contexts(void **state)
             .batch = 1,
             .keys = { set[i].keys },
             .runs = 1 + i % 2,
-            .layout = LAYOUT_TOKENS,
+            .layout = HA_TEST_TOKENS,
             .family = set[i].family,
             .seed = 300 + i,
             .splits = set[i].splits,
@@ -177,7 +177,7 @@ static void appends(void **state)
                 .runs = set[i].runs,
                 .causal = true,
                 .weights = i % 2 == 0,
-                .layout = LAYOUT_TOKENS,
+                .layout = HA_TEST_TOKENS,
                 .seed = 400 + i,
                 .splits = splits,
                 .indexed = (unsigned)i,
@@ -226,7 +226,7 @@ static void orders(void **state)
         p.splits = 1 + (unsigned)id % 4;
         p.weights = true;
         causal_where_it_can_be(&p, id);
-        struct problem_run run;
+        struct ha_test_device_problem run;
         problem_make(&run, &p);
         const size_t heads = p.kv_heads * p.group, bytes = p.q_len * heads * p.dim * sizeof(float);
         char *first = malloc(p.batch * bytes);
@@ -242,7 +242,7 @@ static void orders(void **state)
         assert_true(ha_emulated_order("forward"));
         problem_judge(&run, &p);
         free(first);
-        problem_free(&run);
+        ha_test_device_free(&run);
     }
 }
 
@@ -259,14 +259,14 @@ static void splits_agree(void **state)
         p.multiprocessors = id % 2 ? 132 : 1; /* of one, many splits fill the workspace */
         p.weights = false;
         causal_where_it_can_be(&p, id);
-        struct problem_run run;
+        struct ha_test_device_problem run;
         problem_make(&run, &p);
         for (size_t i = 0; i < COUNT(splits); i++) {
             p.splits = splits[i];
             problem_attend(&run, &p, splits[i]);
             problem_judge(&run, &p);
         }
-        problem_free(&run);
+        ha_test_device_free(&run);
     }
 }
 
@@ -289,7 +289,7 @@ static void nan_stays(void **state)
                     .seed = 9,
                     .splits = 2,
                 };
-                struct problem_run run;
+                struct ha_test_device_problem run;
                 problem_make(&run, &p);
                 union {
                     const void *from;
@@ -301,7 +301,7 @@ static void nan_stays(void **state)
                     assert_true(isnan(run.seq[0].o[h * p.dim]));
                     assert_true(in_v || isnan(run.seq[0].lse[h]));
                 }
-                problem_free(&run);
+                ha_test_device_free(&run);
             }
 }
 
