@@ -6,6 +6,19 @@
 
 enum { PICK_STREAM = 60, WEIGHTS_GAP = 3 };
 
+static void *on_heap(void *self, size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    (void)self;
+    return p ? memset(p, 0xFF, bytes ? bytes : 1) : NULL;
+}
+static void off_heap(void *self, void *ptr)
+{
+    (void)self;
+    free(ptr);
+}
+const struct ha_test_memory ha_test_heap = { NULL, on_heap, off_heap };
+
 static void *keep(struct ha_test_device_problem *p, size_t bytes)
 {
     void *at = p->memory.alloc(p->memory.self, bytes);
@@ -55,15 +68,15 @@ static uint32_t *pick(struct ha_test_device_problem *p, size_t keys, size_t bloc
     return index;
 }
 
-static void place(struct ha_test_device_problem *p, size_t b, size_t r, size_t first, size_t all)
+static void place(struct ha_test_device_problem *p, size_t b, size_t r, size_t first, size_t keys)
 {
     const struct ha_test_device_ask *a = &p->ask;
-    const size_t block = a->block ? a->block : 1, row_bytes = a->dim * ha_dtype_bytes(a->dtype), keys = a->run[b][r];
+    const size_t block = a->block ? a->block : 1, row_bytes = a->dim * ha_dtype_bytes(a->dtype);
     const bool by_heads = a->layout == HA_TEST_HEADS;
     struct ha_device_seq *seq = &p->seq[b];
     size_t rows = keys;
     const uint32_t *index = a->indexed >> r & 1 ? pick(p, keys, block, &rows) : NULL;
-    if (by_heads) rows = 2 * (all + block); /* the distance of heads is one for all runs of a sequence */
+    if (by_heads) rows = 2 * (a->keys[b] + block); /* the distance of heads is one for all runs of a sequence */
     const struct pool k = pool_of(p, rows, 3), v = pool_of(p, rows + by_heads, 17);
     seq->runs[r] = (struct ha_rows){
         .k = k.base, .v = v.base, .k_stride_bytes = k.stride, .v_stride_bytes = v.stride, .index = index, .keys = keys
@@ -80,6 +93,14 @@ static void place(struct ha_test_device_problem *p, size_t b, size_t r, size_t f
                    row_bytes);
         }
     }
+}
+
+/* keys of run r, of those that are left */
+static size_t cut(const struct ha_test_device_ask *a, size_t b, size_t r, size_t left)
+{
+    const size_t last = a->causal ? a->q_len : a->keys[b] / 2; /* of the last run, at least */
+    if (r + 1 == a->runs) return left;
+    return a->empty_run && r == 0 ? 0 : (left - last) / (r + 2 == a->runs ? 1 : 3);
 }
 
 /* ---- the problem */
@@ -103,11 +124,11 @@ void ha_test_device_query(const struct ha_test_device_problem *p, size_t b, uint
 
 static void make_seq(struct ha_test_device_problem *p, size_t b)
 {
-    const struct ha_test_device_ask *a = &p->ask;
+    struct ha_test_device_ask *a = &p->ask;
     const size_t heads = heads_of(p), rows = a->q_len * heads;
     struct ha_device_seq *seq = &p->seq[b];
-    size_t keys = 0;
-    for (size_t r = 0; r < a->runs; r++) keys += a->run[b][r];
+    for (size_t r = 0; a->run && r < a->runs; r++) a->keys[b] += a->run[b][r];
+    const size_t keys = a->keys[b];
     *seq = (struct ha_device_seq){ .q = keep(p, rows * a->dim * sizeof(float)),
                                    .o = keep(p, rows * a->dim * sizeof(float)),
                                    .lse = keep(p, rows * sizeof(float)),
@@ -120,7 +141,8 @@ static void make_seq(struct ha_test_device_problem *p, size_t b)
     for (size_t h = 0; h < a->kv_heads; h++)
         ha_test_kv_make(&p->kv[b * a->kv_heads + h], HA_TEST_DENSE, a->family, a->dim, keys, a->dtype,
                         seed_of(a, b, h));
-    for (size_t r = 0, first = 0; r < a->runs; first += a->run[b][r], r++) place(p, b, r, first, keys);
+    for (size_t r = 0, first = 0; r < a->runs; first += seq->runs[r++].keys)
+        place(p, b, r, first, a->run ? a->run[b][r] : cut(a, b, r, keys - first));
 }
 
 void ha_test_device_make(struct ha_test_device_problem *p, const struct ha_test_device_ask *ask,
@@ -132,6 +154,7 @@ void ha_test_device_make(struct ha_test_device_problem *p, const struct ha_test_
                                           .kv = calloc(ask->batch * ask->kv_heads + 1, sizeof *p->kv) };
     if (!p->seq || !p->kv) abort();
     for (size_t b = 0; b < ask->batch; b++) make_seq(p, b);
+    p->ask.run = NULL;
     p->args = (struct ha_device_attend){ .batch = ask->batch,
                                          .q_len = ask->q_len,
                                          .q_heads = heads_of(p),

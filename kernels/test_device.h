@@ -8,12 +8,14 @@
 #include "harness/api/reference.h"
 #include "kernels/test_data.h"
 
-/* alloc: bytes of 0xFF, written and read by the test directly. */
+/* alloc: bytes of 0xFF, written and read by the test directly. ha_test_heap: of malloc. */
 struct ha_test_memory {
     void *self;
     void *(*alloc)(void *self, size_t bytes);
     void (*free)(void *self, void *ptr);
 };
+
+extern const struct ha_test_memory ha_test_heap;
 
 enum ha_test_device_layout {
     HA_TEST_HEADS,        /* [heads][rows][dim] */
@@ -21,12 +23,15 @@ enum ha_test_device_layout {
     HA_TEST_OFF_BY_EIGHT, /* as the last, 8 bytes further on, rows 8 bytes further apart */
     HA_TEST_ODD,          /* an odd number of elements between rows, K and V by different ones */
 };
-enum { HA_TEST_DEVICE_LAYOUTS = 4 };
+enum { HA_TEST_DEVICE_LAYOUTS = 4, HA_TEST_SEQS = 150 };
 
 struct ha_test_device_ask {
     enum ha_dtype dtype;
-    size_t dim, kv_heads, group, q_len, batch, runs;
-    const size_t (*run)[HA_RUNS_MAX]; /* [batch][runs] keys of each */
+    size_t dim, kv_heads, group, q_len, batch;
+    size_t keys[HA_TEST_SEQS];        /* [batch] */
+    size_t runs;                      /* of each sequence; the keys before the query tokens are cut into them */
+    bool empty_run;                   /* the first run has no keys */
+    const size_t (*run)[HA_RUNS_MAX]; /* [batch][runs] keys of each, instead of keys; or NULL */
     size_t block;                     /* of index lists; 0: rows */
     unsigned indexed;                 /* bit r: run r has an index */
     bool causal, weights;
@@ -35,11 +40,12 @@ struct ha_test_device_ask {
     enum ha_test_device_layout layout;
     enum ha_test_family family;
     uint64_t seed;
+    unsigned splits, multiprocessors; /* how a GPU divides the work; the tests of its kernels set and read them */
 };
 
 /* o [q_len][q_heads][dim] and so on for each sequence. */
 struct ha_test_device_problem {
-    struct ha_test_device_ask ask; /* its run is the caller's */
+    struct ha_test_device_ask ask; /* keys are set, run is NULL */
     struct ha_test_memory memory;
     struct ha_device_attend args;
     struct ha_device_seq *seq;

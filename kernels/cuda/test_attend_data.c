@@ -34,57 +34,12 @@ enum { PATH_FMA, PATH_MMA, PATHS };
 static double worst[PATHS][HA_DTYPE_COUNT], worst_weight;
 static size_t judged, judged_weights;
 
-static void *on_heap(void *self, size_t bytes)
-{
-    void *p = malloc(bytes ? bytes : 1);
-    (void)self;
-    return p ? memset(p, 0xFF, bytes ? bytes : 1) : NULL;
-}
-static void off_heap(void *self, void *ptr)
-{
-    (void)self;
-    free(ptr);
-}
-
-static void cut(const struct problem *p, size_t b, size_t run[HA_RUNS_MAX])
-{
-    const size_t last = p->causal ? p->q_len : p->keys[b] / 2; /* of the last run, at least */
-    size_t left = p->keys[b];
-    for (size_t r = 0; r < p->runs; left -= run[r], r++)
-        run[r] = r + 1 == p->runs ? left : p->empty_run && r == 0 ? 0 : (left - last) / (r + 2 == p->runs ? 1 : 3);
-}
-
-void problem_make(struct ha_test_device_problem *run, const struct problem *p)
-{
-    static const struct ha_test_memory heap = { NULL, on_heap, off_heap };
-    size_t runs[PROBLEM_SEQS][HA_RUNS_MAX];
-    for (size_t b = 0; b < p->batch; b++) cut(p, b, runs[b]);
-    const struct ha_test_device_ask ask = {
-        .dtype = p->dtype,
-        .dim = p->dim,
-        .kv_heads = p->kv_heads,
-        .group = p->group,
-        .q_len = p->q_len,
-        .batch = p->batch,
-        .runs = p->runs,
-        .run = (const size_t(*)[HA_RUNS_MAX])runs,
-        .block = p->block,
-        .indexed = p->indexed,
-        .causal = p->causal,
-        .weights = p->weights,
-        .layout = p->layout,
-        .family = p->family,
-        .seed = p->seed,
-    };
-    ha_test_device_make(run, &ask, &heap);
-}
-
 /* ---- the kernels */
 
-void problem_attend(const struct ha_test_device_problem *run, const struct problem *p, unsigned splits)
+void problem_attend(const struct ha_test_device_problem *run, unsigned splits)
 {
-    const struct ha_cuda_gpu gpu = { .multiprocessors = p->multiprocessors ? p->multiprocessors : 132,
-                                     .compute_major = 9 };
+    const unsigned multiprocessors = run->ask.multiprocessors;
+    const struct ha_cuda_gpu gpu = { .multiprocessors = multiprocessors ? multiprocessors : 132, .compute_major = 9 };
     ha_test_device_poison(run);
     const size_t bytes = ha_cuda_attend_workspace(&gpu, &run->args);
     void *workspace = aligned_alloc(256, bytes + (bytes ? 0 : 256));
@@ -105,13 +60,13 @@ unsigned problem_blocks(const struct ha_cuda_gpu *gpu, const struct ha_device_at
 
 /* ---- the answers */
 
-static int path_of(const struct problem *p)
+static int path_of(const struct ha_test_device_ask *p)
 {
     const bool aligned = p->layout == HA_TEST_HEADS || p->layout == HA_TEST_TOKENS;
     return p->dtype != HA_F32 && aligned && p->q_len * p->group > 1 ? PATH_MMA : PATH_FMA;
 }
 
-static void judge_error(const struct problem *p, const char *what, size_t b, size_t head,
+static void judge_error(const struct ha_test_device_ask *p, const char *what, size_t b, size_t head,
                         const struct ha_answer_error *e, double *most)
 {
     *most = fmax(*most, e->ratio);
@@ -125,8 +80,9 @@ static void judge_error(const struct problem *p, const char *what, size_t b, siz
     fail();
 }
 
-void problem_judge(const struct ha_test_device_problem *run, const struct problem *p)
+void problem_judge(const struct ha_test_device_problem *run)
 {
+    const struct ha_test_device_ask *p = &run->ask;
     struct ha_profile profile = ha_cuda_attend_profile(p->dtype);
     profile.exp_eps = profile.log_eps = EPS;
     for (size_t b = 0; b < p->batch; b++)
@@ -139,12 +95,12 @@ void problem_judge(const struct ha_test_device_problem *run, const struct proble
         }
 }
 
-void problem_check(const struct problem *p)
+void problem_check(const struct ha_test_device_ask *p)
 {
     struct ha_test_device_problem run;
-    problem_make(&run, p);
-    problem_attend(&run, p, p->splits);
-    problem_judge(&run, p);
+    ha_test_device_make(&run, p, &ha_test_heap);
+    problem_attend(&run, p->splits);
+    problem_judge(&run);
     ha_test_device_free(&run);
 }
 

@@ -118,18 +118,6 @@ static unsigned count_of(const char *name) { return *(unsigned *)of_fake(name); 
 
 /* ---- products */
 
-static void *heap(void *self, size_t bytes)
-{
-    (void)self;
-    return test_alloc(bytes);
-}
-static void give(void *self, void *ptr)
-{
-    (void)self;
-    free(ptr);
-}
-static const struct ha_test_memory memory = { NULL, heap, give };
-
 static void multiplies(void **state)
 {
     (void)state;
@@ -139,7 +127,7 @@ static void multiplies(void **state)
     for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT], m = shape[0], n = shape[1], k = shape[2];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
-        void *x = test_draw(&memory, m * k, dtype, 1), *w = test_draw(&memory, n * k, dtype, 2), *y;
+        void *x = test_draw(&ha_test_heap, m * k, dtype, 1), *w = test_draw(&ha_test_heap, n * k, dtype, 2), *y;
         assert_int_equal(cudaMalloc(&y, m * n * ha_dtype_bytes(dtype) + 1), cudaSuccess); /* bytes of 0xff */
         const struct ha_device_product p = { .y = y, .x = x, .w = w, .m = m, .n = n, .k = k, .dtype = dtype };
         done(b, ha_cuda_product(&b->stream, &p));
@@ -172,7 +160,7 @@ static void attends(void **state)
         test_order(i);
         struct bench *b = bench_open();
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[i / HA_DTYPE_COUNT],
-                                                             (enum ha_dtype)(i % HA_DTYPE_COUNT), &memory);
+                                                             (enum ha_dtype)(i % HA_DTYPE_COUNT), &ha_test_heap);
         done(b, ha_cuda_attend_products(&b->stream, &p->args));
         check(p, &b->dev);
         test_problem_free(p);
@@ -192,7 +180,7 @@ static void batches(void **state)
     const unsigned calls = 2 * (2 + 2 + 1), problems = 2 * 2 * (2 * 2 + 2 + 2);
 #endif
     struct bench *b = bench_open();
-    struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_F16, &memory);
+    struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap);
     done(b, ha_cuda_attend_products(&b->stream, &p->args)); /* loads the library */
     const unsigned calls_before = count_of("fake_cublas_gemm_batched"), before = count_of("fake_cublas_problems");
     done(b, ha_cuda_attend_products(&b->stream, &p->args));
@@ -210,7 +198,7 @@ static void is_captured(void **state)
     struct bench *b = bench_open();
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &memory);
+    struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &ha_test_heap);
     struct ha_device_seq *seq = test_alloc(sizeof *seq);
     struct ha_device_attend *a = test_alloc(sizeof *a);
     *seq = p->seq[0], *a = p->args, a->seqs = seq;
@@ -251,8 +239,8 @@ static void streams_share_the_handle(void **state)
 {
     (void)state;
     struct bench *b = bench_open();
-    struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &memory) },
-                           { .p = test_problem_make(&test_recipes[5], HA_F16, &memory) } };
+    struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &ha_test_heap) },
+                           { .p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap) } };
     pthread_t thread[2];
     for (size_t i = 0; i < 2; i++) stream_open(&f[i].stream, &b->dev);
     for (size_t i = 0; i < 2; i++) assert_int_equal(pthread_create(&thread[i], NULL, feed, &f[i]), 0);
@@ -282,7 +270,7 @@ static void refuses(void **state)
     };
     for (size_t i = 0; i < COUNT(words); i++) {
         struct bench *b = bench_open();
-        struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F16, &memory);
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F16, &ha_test_heap);
         struct ha_device_seq *seq = &p->seq[0];
         const uint32_t index[64] = { 0 };
         float weight;
@@ -316,7 +304,7 @@ static void errors_are_named(void **state)
     const struct ha_device_product product = { .y = x, .x = x + 1, .w = x + 2, .m = 1, .n = 1, .k = 1 };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct bench *b = bench_open();
-        struct ha_test_device_problem *p = test_problem_make(&test_recipes[0], HA_F16, &memory);
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[0], HA_F16, &ha_test_heap);
         setenv("HA_FAKE_CUBLAS_FAIL", cases[i].fails, 1);
         const bool attention = !strstr(cases[i].words, "product on");
         const enum ha_status status = attention ? ha_cuda_attend_products(&b->stream, &p->args)
