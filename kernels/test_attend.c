@@ -1,7 +1,7 @@
 /* attend, through every table, against the binary64 reference and its bound. */
 
 #include "harness/api/reference.h"
-#include "kernels/test_lay.h"
+#include "kernels/test_problem.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,209 +13,66 @@
 
 #include <cmocka.h>
 
-struct problem {
-    enum ha_dtype dtype;
-    size_t dim, keys, group, q_len;
-    size_t packed, unit;                 /* keys packed, in a list of such units or in order */
-    size_t runs_count, run[HA_RUNS_MAX]; /* keys of each */
-    size_t block;                        /* of the runs' indices */
-    bool causal, weights;
-    enum ha_test_layout layout;
-    enum ha_test_family family;
-    uint64_t seed;
-};
-
 static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight;
 static size_t judged;
 
 static bool small;
 
-/* what the reference says of one problem */
-struct answer {
-    struct ha_ref_state *state; /* [q_len][group] */
-    double *weights;            /* [group][keys], or NULL */
-    double weights_eps;         /* relative error allowed of a weight */
-    double *block;
-};
-
-static void *need(size_t bytes)
+static void judge_error(const struct ha_test_ask *p, const struct ha_kernels *t, const char *what,
+                        const struct ha_answer_error *e, double *most)
 {
-    void *p = malloc(bytes + 1);
-    assert_non_null(p);
-    return p;
-}
-
-static size_t visible(const struct problem *p, size_t token)
-{
-    return p->keys - (p->causal ? p->q_len - 1 - token : 0);
-}
-
-static struct ha_profile profile_of(const struct problem *p, const struct ha_kernels *t)
-{
-    return p->packed > 0 ? ha_profile_attend(t, p->dtype) : t->profile;
-}
-
-static struct answer answer_of(const struct problem *p, const struct ha_profile *profile, const float *q,
-                               const struct ha_test_kv *kv, float scale)
-{
-    const size_t rows = p->q_len * p->group;
-    struct answer a = { .state = need(rows * sizeof *a.state), .block = need(rows * 4 * p->dim * sizeof *a.block) };
-    struct ha_ref_query *query = need(rows * sizeof *query);
-    struct ha_bound *bound = need(p->q_len * sizeof *bound);
-    double *work = need((rows < 32 ? rows : 32) * 2 * (p->keys + p->dim) * sizeof *work);
-    for (size_t r = 0; r < rows; r++) {
-        double *d = a.block + r * 4 * p->dim;
-        const size_t t = r / p->group, sees = visible(p, t);
-        bound[t] = ha_bound_attend(profile, p->dim, sees, p->runs_count + (p->packed > 0));
-        a.state[r] = (struct ha_ref_state){
-            .o = d, .bound = d + p->dim, .v_min = d + 2 * p->dim, .v_max = d + 3 * p->dim, .dim = p->dim
-        };
-        query[r] = (struct ha_ref_query){
-            .q = q + r * p->dim, .visible = sees, .bound = &bound[t], .out = &a.state[r]
-        };
-    }
-    ha_ref_attend_group(query, rows, p->dim, (double)scale, &kv->rows, p->dtype, work);
-
-    if (p->weights) {
-        double *one = need(p->keys * sizeof *one), most = 0;
-        a.weights = need(p->group * p->keys * sizeof *a.weights);
-        memset(a.weights, 0, p->group * p->keys * sizeof *a.weights);
-        for (size_t r = 0; r < rows; r++) {
-            struct ha_rows seen = kv->rows;
-            seen.keys = visible(p, r / p->group);
-            ha_ref_weights(q + r * p->dim, p->dim, (double)scale, &seen, p->dtype, one);
-            double *sum = a.weights + r % p->group * p->keys, q2 = 0;
-            for (size_t j = 0; j < seen.keys; j++) sum[j] += one[j] / (double)p->q_len;
-            for (size_t d = 0; d < p->dim; d++) q2 += (double)q[r * p->dim + d] * (double)q[r * p->dim + d];
-            most = fmax(most, q2);
-        }
-        /* |scores| <= scale |q| |k|, and here |k|^2 <= 8 d + 460 */
-        const struct ha_bound *b = &bound[p->q_len - 1];
-        const double u = 0x1p-24, s = (double)scale * sqrt(most * (8.0 * (double)p->dim + 460));
-        const double score = (b->h_dot + b->kappa_s) * u * s + 2 * b->kappa_t * u * s + (1 + b->rescales) * b->exp_eps;
-        a.weights_eps = expm1(2 * score + (b->h_sum + b->rescales + (double)p->q_len + 6) * u);
-        free(one);
-    }
-    free(query);
-    free(bound);
-    free(work);
-    return a;
-}
-
-static void answer_free(struct answer *a)
-{
-    free(a->state);
-    free(a->block);
-    free(a->weights);
-}
-
-static void fail_at(const struct problem *p, const struct ha_kernels *t, const char *what, size_t row, size_t column,
-                    double ratio)
-{
+    *most = fmax(*most, e->ratio);
+    if (e->ratio <= 1) return;
     printf("%s %s d=%zu keys=%zu packed=%zu unit=%zu runs=%zu block=%zu group=%zu q_len=%zu causal=%d layout=%d "
-           "family=%d seed=%llu: %s row %zu, "
-           "%zu: ratio %g\n",
+           "family=%d seed=%llu: %s row %zu, %zu: ratio %g\n",
            t->name, ha_dtype_name(p->dtype), p->dim, p->keys, p->packed, p->unit, p->runs_count, p->block, p->group,
-           p->q_len, p->causal, p->layout, p->family, (unsigned long long)p->seed, what, row, column, ratio);
+           p->q_len, p->causal, p->layout, p->family, (unsigned long long)p->seed, what, e->row, e->at, e->ratio);
     fail();
 }
 
-static void judge(const struct problem *p, size_t table, const struct ha_attend *args, const struct answer *want)
+static void judge(const struct ha_test_ask *p, size_t table, const struct ha_attend *args, const struct ha_answer *want)
 {
-    const struct ha_kernels *t = &ha_test_tables[table];
-    for (size_t r = 0; r < p->q_len * p->group; r++) {
-        size_t at;
-        const float *o = args->o + r / p->group * args->q_token_stride + r % p->group * args->q_head_stride;
-        const float lse = args->lse[r / p->group * args->lse_token_stride + r % p->group * args->lse_head_stride];
-        const double ratio = ha_ref_ratio(o, lse, &want->state[r], &at);
-        if (!(ratio <= 1)) fail_at(p, t, "output", r, at, ratio);
-        if (ratio > worst[table][p->dtype]) worst[table][p->dtype] = ratio;
-        judged++;
-    }
-    for (size_t g = 0; p->weights && g < p->group; g++)
-        for (size_t j = 0; j < p->keys; j++) {
-            const double w = want->weights[g * p->keys + j], got = (double)args->weights[g * args->weights_stride + j];
-            const double ratio = fabs(got - w) / (w * want->weights_eps + 0x1p-126);
-            if (!(ratio <= 1)) fail_at(p, t, "weight", g, j, ratio);
-            if (ratio > worst_weight) worst_weight = ratio;
-        }
+    const struct ha_answer_error e = ha_answer_judge(want, args);
+    judge_error(p, &ha_test_tables[table], "output", &e, &worst[table][p->dtype]);
+    judged += want->rows;
+    if (!p->weights) return;
+    const struct ha_answer_error w = ha_answer_judge_weights(want, args);
+    judge_error(p, &ha_test_tables[table], "weight", &w, &worst_weight);
 }
 
-/* The strides put a gap behind every row of q, o and the LSE; heads outermost, tokens within. */
-static void check(const struct problem *p)
+static void check(const struct ha_test_ask *ask)
 {
-    const size_t rows = p->q_len * p->group, stride = p->dim + 1;
-    const float scale = 1 / sqrtf((float)p->dim);
-    struct ha_test_kv kv;
-    ha_test_kv_make(&kv, p->layout, p->family, p->dim, p->keys, p->dtype, p->seed);
-    float *plain = need(rows * p->dim * sizeof *plain), *q = ha_guard_alloc((rows * stride - 1) * sizeof *q);
-    float *o = ha_guard_alloc((rows * stride - 1) * sizeof *o), *lse = ha_guard_alloc(rows * sizeof *lse);
-    float *weights = ha_guard_alloc(p->group * p->keys * sizeof *weights);
-    for (size_t r = 0; r < rows; r++) {
-        const size_t t = r / p->group, g = r % p->group;
-        ha_test_query(plain + r * p->dim, p->family, p->dim, p->dtype, p->seed * 1000 + r);
-        memcpy(q + (g * p->q_len + t) * stride, plain + r * p->dim, p->dim * sizeof *q);
-    }
-    struct ha_test_lay lay;
-    ha_test_lay_make(&lay, &kv, p->packed, p->unit, p->run, p->runs_count, p->block, p->seed);
-    struct ha_attend args = {
-        .q = q,
-        .q_len = p->q_len,
-        .group = p->group,
-        .head_dim = p->dim,
-        .q_token_stride = stride,
-        .q_head_stride = stride * p->q_len,
-        .dtype = p->dtype,
-        .scale = scale,
-        .causal = p->causal,
-        .o = o,
-        .lse = lse,
-        .lse_token_stride = 1,
-        .lse_head_stride = p->q_len,
-        .weights = p->weights ? weights : NULL,
-        .weights_stride = p->keys,
-    };
-    ha_test_lay_use(&lay, &args);
-    struct answer want = { 0 };
+    struct ha_test_problem p;
+    struct ha_test_ask strided = *ask;
+    struct ha_answer want = { 0 };
+    struct ha_why why;
+    strided.strided = true;
+    ha_test_problem_make(&p, &strided);
     for (size_t t = 0; t < ha_test_tables_count; t++) {
         const struct ha_kernels *table = &ha_test_tables[t];
         if (t > 0 && table->attend_chunk == table[-1].attend_chunk
-            && (p->packed == 0 || table->attend_packed[p->dtype] == table[-1].attend_packed[p->dtype]))
+            && (ask->packed == 0 || table->attend_packed[ask->dtype] == table[-1].attend_packed[ask->dtype]))
             continue;
-        const struct ha_profile profile = profile_of(p, table), before = t > 0 ? profile_of(p, table - 1) : profile;
+        const struct ha_profile profile = ha_test_problem_profile(&p, table),
+                                before = ha_test_problem_profile(&p, t > 0 ? table - 1 : table);
         /* most tables claim one bound: one answer serves them all */
-        const struct ha_bound bound = ha_bound_attend(&profile, p->dim, p->keys, 2),
-                              last = ha_bound_attend(&before, p->dim, p->keys, 2);
+        const struct ha_bound bound = ha_bound_attend(&profile, ask->dim, ask->keys, 2),
+                              last = ha_bound_attend(&before, ask->dim, ask->keys, 2);
         if (t == 0 || memcmp(&bound, &last, sizeof bound) != 0) {
-            answer_free(&want);
-            want = answer_of(p, &profile, plain, &kv, scale);
+            ha_answer_free(&want);
+            assert_int_equal(ha_answer_make(&want, &p.args, &p.kv.rows, &profile, 0, &why), HA_OK);
         }
-        for (int split = 0; split < (table->attend_splits(&args) && p->keys > HA_SPLIT_KEYS ? 2 : 1); split++) {
-            memset(o, 0xFF, (rows * stride - 1) * sizeof *o);
-            memset(lse, 0xFF, rows * sizeof *lse);
-            memset(weights, 0xFF, p->group * p->keys * sizeof *weights);
-            if (split) {
-                ha_test_attend_parts(table, &args, p->keys, 1 + p->keys / (3 * HA_SPLIT_KEYS), p->seed);
-            } else {
-                args.scratch = ha_guard_alloc(table->attend_scratch_bytes(&args));
-                table->attend(table, &args);
-                ha_guard_free(args.scratch);
-            }
-            judge(p, t, &args, &want);
+        for (int split = 0; split < (table->attend_splits(&p.args) && ask->keys > HA_SPLIT_KEYS ? 2 : 1); split++) {
+            ha_test_problem_solve(&p, table, split ? 1 + ask->keys / (3 * HA_SPLIT_KEYS) : 0);
+            judge(ask, t, &p.args, &want);
         }
     }
-    answer_free(&want);
-    free(plain);
-    ha_test_lay_free(&lay);
-    ha_guard_free(q);
-    ha_guard_free(o);
-    ha_guard_free(lse);
-    ha_guard_free(weights);
-    ha_test_kv_free(&kv);
+    ha_answer_free(&want);
+    ha_test_problem_free(&p);
 }
 
 /* Cuts the keys into runs; the last one holds the query tokens of a causal problem. */
-static void cut(struct problem *p, size_t runs, bool with_empty)
+static void cut(struct ha_test_ask *p, size_t runs, bool with_empty)
 {
     const size_t own = p->causal ? p->q_len : 0, last = p->keys / 4 > own ? p->keys / 4 : own;
     size_t left = p->keys - last;
@@ -228,7 +85,7 @@ static void cut(struct problem *p, size_t runs, bool with_empty)
 }
 
 /* The first run is packed instead, if it can be: attention may then have no runs at all. */
-static void pack_first(struct problem *p, size_t id)
+static void pack_first(struct ha_test_ask *p, size_t id)
 {
     static const size_t units[] = { 0, 16, 32, 64, 128 }, blocks[] = { 0, 16, 128, 1, 5, 2048, 3000 };
     p->block = blocks[id % 7];
@@ -254,7 +111,7 @@ static void grid(const size_t *dims, size_t dims_count, const size_t *keys, size
         for (size_t d = 0; d < dims_count; d++)
             for (size_t n = 0; n < keys_count; n++)
                 for (size_t i = 0; i < repeats; i++, id++) {
-                    struct problem p = {
+                    struct ha_test_ask p = {
                         .dtype = (enum ha_dtype)dtype,
                         .dim = dims[d],
                         .keys = keys[n],
@@ -295,12 +152,12 @@ static void every_number_of_rows(void **state)
 {
     (void)state;
     for (size_t rows = 1; rows <= 256; rows += small ? 51 : 1) {
-        struct problem p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
-                             .dim = 24,
-                             .keys = 70,
-                             .group = rows,
-                             .q_len = 1,
-                             .seed = rows };
+        struct ha_test_ask p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
+                                 .dim = 24,
+                                 .keys = 70,
+                                 .group = rows,
+                                 .q_len = 1,
+                                 .seed = rows };
         cut(&p, 1, false);
         pack_first(&p, rows);
         check(&p);
@@ -326,7 +183,7 @@ static void appends_longer_than_the_context(void **state)
     };
     for (size_t i = 0; i < sizeof set / sizeof *set - (small ? 1 : 0); i++)
         for (size_t runs = 1; runs <= 2; runs++) {
-            struct problem p = {
+            struct ha_test_ask p = {
                 .dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT),
                 .dim = 16,
                 .keys = set[i].keys,

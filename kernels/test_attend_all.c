@@ -4,7 +4,7 @@
 #include "harness/base/pool.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
-#include "kernels/test_lay.h"
+#include "kernels/test_problem.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -41,17 +41,13 @@ void *__wrap_realloc(void *p, size_t bytes)
     return __real_realloc(p, bytes);
 }
 
-enum { DIM = 32, GROUP_MAX = 9, ROWS_MAX = 192, UNITS_MAX = 20 };
+enum { DIM = 32, GROUP_MAX = 9, UNITS_MAX = 20 };
 
 static bool small;
 
 struct unit {
-    struct ha_test_kv kv;
-    struct ha_test_lay lay;
-    struct ha_attend attend;
-    size_t keys, rows;
-    float *q, *plain; /* outputs of attend by itself */
-    double *bound, lse_bound[ROWS_MAX];
+    struct ha_test_problem p;
+    struct ha_answer answer;
 };
 
 /* what is attended: a group of query heads, so many tokens, keys of which the first are packed */
@@ -69,91 +65,57 @@ static void *need(size_t bytes)
 
 static size_t floats_of(const struct unit *u)
 {
-    return u->rows * (DIM + 1) + (u->attend.weights ? u->attend.group * u->keys : 0);
+    const struct ha_attend *a = &u->p.args;
+    return u->p.rows * (DIM + 1) + (a->weights ? a->group * u->p.ask.keys : 0);
 }
 
-static void unit_make(struct unit *u, const struct want *want, enum ha_dtype dtype, uint64_t seed)
+static void unit_judge(const struct unit *u, const struct ha_attend *a)
 {
-    const size_t run = want->keys - want->packed;
-    *u = (struct unit){ .keys = want->keys, .rows = want->q_len * want->group };
-    assert_true(u->rows <= ROWS_MAX);
-    ha_test_kv_make(&u->kv, HA_TEST_DENSE, HA_TEST_NORMAL, DIM, want->keys, dtype, seed);
-    ha_test_lay_make(&u->lay, &u->kv, want->packed, want->unit, &run, run > 0, 0, seed);
-    u->q = need(u->rows * DIM * sizeof *u->q);
-    for (size_t r = 0; r < u->rows; r++) ha_test_query(u->q + r * DIM, HA_TEST_NORMAL, DIM, dtype, seed * 100 + r);
-    u->attend = (struct ha_attend){
-        .q = u->q,
-        .q_len = want->q_len,
-        .group = want->group,
-        .head_dim = DIM,
-        .q_token_stride = want->group * DIM,
-        .q_head_stride = DIM,
-        .dtype = dtype,
-        .scale = 0.2f,
-        .causal = want->causal,
-        .lse_token_stride = want->group,
-        .lse_head_stride = 1,
-        .weights_stride = want->keys,
-    };
-    ha_test_lay_use(&u->lay, &u->attend);
-    static float some;
-    u->attend.weights = want->weights ? &some : NULL;
+    assert_true(ha_answer_judge(&u->answer, a).ratio <= 1);
+    if (a->weights) assert_true(ha_answer_judge_weights(&u->answer, a).ratio <= 1);
+}
+
+/* Attended by itself it is right, too. */
+static void unit_make(struct unit *u, const struct want *want, const struct ha_kernels *t, enum ha_dtype dtype,
+                      uint64_t seed)
+{
+    const struct ha_test_ask ask = { .dtype = dtype,
+                                     .dim = DIM,
+                                     .keys = want->keys,
+                                     .group = want->group,
+                                     .q_len = want->q_len,
+                                     .packed = want->packed,
+                                     .unit = want->unit,
+                                     .runs_count = want->keys > want->packed,
+                                     .run = { want->keys - want->packed },
+                                     .causal = want->causal,
+                                     .weights = want->weights,
+                                     .scale = 0.2f,
+                                     .seed = seed };
+    struct ha_why why;
+    ha_test_problem_make(&u->p, &ask);
+    const struct ha_profile profile = ha_profile_attend(t, dtype);
+    assert_int_equal(ha_answer_make(&u->answer, &u->p.args, &u->p.kv.rows, &profile, 0, &why), HA_OK);
+    ha_test_problem_solve(&u->p, t, 0);
+    unit_judge(u, &u->p.args);
 }
 
 static void unit_free(struct unit *u)
 {
-    free(u->q);
-    free(u->plain);
-    free(u->bound);
-    ha_test_lay_free(&u->lay);
-    ha_test_kv_free(&u->kv);
+    ha_answer_free(&u->answer);
+    ha_test_problem_free(&u->p);
 }
 
-static void put_output(struct unit *u, float *out)
+/* with outputs at out, NaN */
+static struct ha_attend unit_args(const struct unit *u, float *out)
 {
+    struct ha_attend a = u->p.args;
     memset(out, 0xFF, floats_of(u) * sizeof *out);
-    u->attend.o = out;
-    u->attend.lse = out + u->rows * DIM;
-    if (u->attend.weights) u->attend.weights = out + u->rows * (DIM + 1);
-}
-
-/* attend by itself, and what either may be off by */
-static void unit_answer(struct unit *u, const struct ha_kernels *t)
-{
-    const struct ha_profile profile = ha_profile_attend(t, u->attend.dtype);
-    double *work = need(2 * (u->keys + 1) * sizeof *work), o[DIM], lo[DIM], hi[DIM];
-    u->plain = need(floats_of(u) * sizeof *u->plain);
-    u->bound = need(u->rows * DIM * sizeof *u->bound);
-    put_output(u, u->plain);
-    u->attend.scratch = ha_guard_alloc(t->attend_scratch_bytes(&u->attend));
-    t->attend(t, &u->attend);
-    ha_guard_free(u->attend.scratch);
-    for (size_t r = 0; r < u->rows; r++) {
-        struct ha_rows seen = u->kv.rows;
-        seen.keys = u->keys - (u->attend.causal ? u->attend.q_len - 1 - r / u->attend.group : 0);
-        const struct ha_bound b = ha_bound_attend(&profile, DIM, seen.keys, 2);
-        struct ha_ref_state state = { .o = o, .bound = u->bound + r * DIM, .v_min = lo, .v_max = hi, .dim = DIM };
-        ha_ref_attend(u->q + r * DIM, DIM, (double)u->attend.scale, &seen, u->attend.dtype, &b, work, &state);
-        u->lse_bound[r] = state.lse_bound;
-        assert_true(ha_ref_ratio(u->attend.o + r * DIM, u->attend.lse[r], &state, NULL) <= 1);
-    }
-    free(work);
-}
-
-/* both are within the bound of the truth, so within twice the bound of each other */
-static void unit_judge(const struct unit *u)
-{
-    for (size_t r = 0; r < u->rows; r++) {
-        for (size_t d = 0; d < DIM; d++)
-            assert_true(fabs((double)u->attend.o[r * DIM + d] - (double)u->plain[r * DIM + d])
-                        <= 2 * u->bound[r * DIM + d]);
-        const float lse = u->attend.lse[r], plain = u->plain[u->rows * DIM + r];
-        assert_true(lse == plain || fabs((double)lse - (double)plain) <= 2 * u->lse_bound[r]);
-    }
-    for (size_t j = 0; u->attend.weights && j < u->attend.group * u->keys; j++) {
-        const double w = (double)u->plain[u->rows * (DIM + 1) + j];
-        assert_true(fabs((double)u->attend.weights[j] - w) <= 1e-4 * w + 0x1p-126);
-    }
+    a.o = out;
+    a.lse = out + u->p.rows * DIM;
+    if (a.weights) a.weights = out + u->p.rows * (DIM + 1);
+    a.scratch = NULL;
+    return a;
 }
 
 /* the arguments of the largest: what a caller knows beforehand */
@@ -162,9 +124,9 @@ static struct ha_attend largest(const struct unit *unit, size_t count, struct ha
     struct ha_attend all = { .head_dim = DIM, .q_len = 1, .group = 1, .runs = run, .runs_count = 1, .packed.keys = 1 };
     *run = (struct ha_rows){ .keys = 0 };
     for (size_t i = 0; i < count; i++) {
-        const struct ha_attend *a = &unit[i].attend;
+        const struct ha_attend *a = &unit[i].p.args;
         all.dtype = a->dtype;
-        run->keys = unit[i].keys > run->keys ? unit[i].keys : run->keys;
+        run->keys = unit[i].p.ask.keys > run->keys ? unit[i].p.ask.keys : run->keys;
         all.q_len = a->q_len > all.q_len ? a->q_len : all.q_len;
         all.group = a->group > all.group ? a->group : all.group;
         all.weights = a->weights ? a->weights : all.weights;
@@ -181,8 +143,7 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
     assert_true(count <= UNITS_MAX);
     size_t floats = 0;
     for (size_t i = 0; i < count; i++) {
-        unit_make(&unit[i], &want[i], dtype, seed + i);
-        unit_answer(&unit[i], t);
+        unit_make(&unit[i], &want[i], t, dtype, seed + i);
         floats += floats_of(&unit[i]);
     }
     float *out[2] = { need(floats * sizeof(float)), need(floats * sizeof(float)) };
@@ -190,11 +151,8 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
         struct ha_pool *pool;
         assert_int_equal(ha_pool_create(&pool, threads, &why), HA_OK);
         for (int again = 0; again < 2; again++) {
-            for (size_t i = 0, at = 0; i < count; at += floats_of(&unit[i]), i++) {
-                put_output(&unit[i], out[again] + at);
-                args[i] = unit[i].attend;
-                args[i].scratch = NULL;
-            }
+            for (size_t i = 0, at = 0; i < count; at += floats_of(&unit[i]), i++)
+                args[i] = unit_args(&unit[i], out[again] + at);
             struct ha_rows run;
             const struct ha_attend most = largest(unit, count, &run);
             const struct ha_attend_all all = {
@@ -209,7 +167,7 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
             t->attend_all(t, &all);
             if (again) assert_int_equal(atomic_load(&allocations), before);
             ha_guard_free(all.work);
-            for (size_t i = 0; i < count; i++) unit_judge(&unit[i]);
+            for (size_t i = 0; i < count; i++) unit_judge(&unit[i], &args[i]);
         }
         assert_memory_equal(out[0], out[1], floats * sizeof(float));
         ha_pool_destroy(pool);

@@ -86,22 +86,24 @@ int ha_test_tables_setup(void **state)
     return 0;
 }
 
-enum { BLOCKS = 64 };
+enum { BLOCKS_MAX = 4096 };
 static struct {
     unsigned char *map, *data;
     size_t bytes;
-} block[BLOCKS];
+} block[BLOCKS_MAX];
+static size_t blocks = 64; /* more only where all are in use */
 
 /* Mappings are kept for the next block of their size. */
 static size_t slot(size_t bytes)
 {
-    size_t take = BLOCKS;
-    for (size_t i = 0; i < BLOCKS; i++) {
+    size_t take = blocks;
+    for (size_t i = 0; i < blocks; i++) {
         if (block[i].data) continue;
         if (block[i].bytes == bytes) return i;
-        if (take == BLOCKS || !block[i].map) take = i;
+        if (take == blocks || !block[i].map) take = i;
     }
-    if (take == BLOCKS) die("more blocks than it keeps");
+    if (take == BLOCKS_MAX) die("more blocks than it keeps");
+    blocks += take == blocks;
     if (block[take].map) munmap(block[take].map, block[take].bytes);
     block[take].map = NULL;
     block[take].bytes = bytes;
@@ -124,7 +126,7 @@ void *ha_guard_alloc(size_t bytes)
 
 void ha_guard_free(void *p)
 {
-    for (size_t i = 0; p && i < BLOCKS; i++)
+    for (size_t i = 0; p && i < blocks; i++)
         if (block[i].data == p) {
             for (const unsigned char *c = block[i].map; c < block[i].data; c++)
                 if (*c != 0xFF) die("written before a block");
@@ -169,21 +171,38 @@ struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size
 
 enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM };
 
-/* each of [0, keys) once among twice as many rows, the last of them too */
-static uint32_t *scattered(size_t keys, uint64_t seed)
+void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream)
 {
-    const size_t pool = 2 * keys;
-    uint32_t *index = ha_guard_alloc(keys * sizeof *index), *all = malloc((pool + 1) * sizeof *all);
+    uint32_t *all = malloc((of + 1) * sizeof *all);
     if (!all) die("no memory");
-    for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
-    for (size_t i = 0; i < keys; i++) {
-        const size_t j = i == keys / 2 ? pool - 1 : i + ha_rng_below(seed, INDEX_STREAM, i, pool - 1 - i);
-        const uint32_t take = all[j];
+    for (size_t i = 0; i < of; i++) all[i] = (uint32_t)i;
+    for (size_t i = 0; i < count; i++) {
+        const size_t j = last && i == count / 2 ? of - 1 : i + ha_rng_below(seed, stream, i, of - last - i);
+        out[i] = all[j];
         all[j] = all[i];
-        all[i] = index[i] = take;
     }
     free(all);
-    return index;
+}
+
+static void key(enum ha_test_family family, size_t dim, size_t keys, size_t i, enum ha_dtype dtype, uint64_t seed,
+                float *k, float *v)
+{
+    ha_rng_normals(seed, K_STREAM, i * dim, dim, k);
+    ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
+    const float root = sqrtf((float)dim), rise = (40 * (float)i / (float)keys - 20) / root;
+    for (size_t d = 0; d < dim; d++) switch (family) {
+        case HA_TEST_TIES: k[d] = 1.1f, v[d] = 0.1f; break;
+        case HA_TEST_INCREASING: k[d] = rise + 0.1f * k[d]; break;
+        case HA_TEST_DECREASING: k[d] = -rise + 0.1f * k[d]; break;
+        case HA_TEST_DOMINANT: k[d] = i == keys / 2 ? 40 / root : 0.1f * k[d]; break;
+        case HA_TEST_OFFSET: k[d] = 10 / root + 0.001f * k[d]; break;
+        case HA_TEST_CANCELLING: k[d] = (d % 2 ? -3 : 3) + 0.01f * k[d]; break;
+        case HA_TEST_SMALL: v[d] *= dtype == HA_F16 ? 1e-6f : 1e-37f; break;
+        case HA_TEST_FINE: /* pairs alike, so that only the queries' differences are seen */
+            k[d] = d % 2 ? k[d - 1] : ha_rng_uniform(seed, K_STREAM, i * dim + d) < 0.5f ? 1 : 0.5f;
+            break;
+        default: break;
+        }
 }
 
 void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim,
@@ -196,19 +215,16 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
     kv->rows.v_stride_bytes = row + (layout == HA_TEST_STRIDED ? 17 * size : 0);
     kv->rows.k = ha_guard_alloc(pool == 0 ? 0 : (pool - 1) * kv->rows.k_stride_bytes + row);
     kv->rows.v = ha_guard_alloc(pool == 0 ? 0 : (pool - 1) * kv->rows.v_stride_bytes + row);
-    if (layout == HA_TEST_GATHERED) kv->rows.index = scattered(keys, seed);
+    if (layout == HA_TEST_GATHERED) {
+        uint32_t *index = ha_guard_alloc(keys * sizeof *index);
+        ha_test_choose(index, keys, pool, true, seed, INDEX_STREAM);
+        kv->rows.index = index;
+    }
 
     float *k = malloc(2 * (dim + 1) * sizeof *k), *v = k + dim;
     if (!k) die("no memory");
     for (size_t i = 0; i < keys; i++) {
-        ha_rng_normals(seed, K_STREAM, i * dim, dim, k);
-        ha_rng_normals(seed, V_STREAM, i * dim, dim, v);
-        const float rise = 40 * (float)i / (float)keys - 20;
-        for (size_t d = 0; d < dim; d++) {
-            if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING)
-                k[d] = (family == HA_TEST_INCREASING ? rise : -rise) / sqrtf((float)dim) + 0.1f * k[d];
-            if (family == HA_TEST_TIES) k[d] = 1.1f, v[d] = 0.1f;
-        }
+        key(family, dim, keys, i, dtype, seed, k, v);
         ha_store_row(at(kv->rows.k, kv->rows.k_stride_bytes, &kv->rows, i), dim, dtype, k);
         ha_store_row(at(kv->rows.v, kv->rows.v_stride_bytes, &kv->rows, i), dim, dtype, v);
     }
@@ -235,9 +251,18 @@ void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dty
 {
     ha_rng_normals(seed, Q_STREAM, 0, dim, q);
     for (size_t d = 0; d < dim; d++) {
-        if (family == HA_TEST_PEAKED) q[d] *= 12;
-        if (family == HA_TEST_INCREASING || family == HA_TEST_DECREASING) q[d] = 1 + 0.1f * q[d];
-        if (family == HA_TEST_TIES) q[d] = 0.7f;
+        switch (family) {
+        case HA_TEST_PEAKED: q[d] *= 12; break;
+        case HA_TEST_TIES: q[d] = 0.7f; break;
+        case HA_TEST_INCREASING:
+        case HA_TEST_DECREASING:
+        case HA_TEST_DOMINANT: q[d] = 1 + 0.1f * q[d]; break;
+        case HA_TEST_OFFSET: q[d] = 100 + q[d]; break;
+        case HA_TEST_HUGE: q[d] *= 1e4f; break;
+        case HA_TEST_CANCELLING: q[d] = 50 + 0.01f * q[d]; break;
+        case HA_TEST_FINE: q[d] = (d % 2 ? -1024 : 1024) + 0.2f * q[d]; break;
+        default: break;
+        }
         q[d] = ha_round(q[d], dtype);
     }
 }

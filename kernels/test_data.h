@@ -23,6 +23,9 @@ void *ha_guard_alloc(size_t bytes);
 /* Ends the test if something was written before the block. */
 void ha_guard_free(void *p);
 
+/* Which of `of` each of `count` is, none twice, in any order; last: the last of them, too. */
+void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream);
+
 /* Where row i of K and V lies. */
 enum ha_test_layout {
     HA_TEST_DENSE,
@@ -38,8 +41,14 @@ enum ha_test_family {
     HA_TEST_TIES,       /* one number in all of K, one in V: rounding errors of a sum have one sign */
     HA_TEST_INCREASING, /* every chunk has a larger maximum than those before */
     HA_TEST_DECREASING,
+    HA_TEST_DOMINANT,   /* one key has nearly all weight */
+    HA_TEST_OFFSET,     /* scores of about 1000, differences of about 1 */
+    HA_TEST_HUGE,       /* scores of about 10^5 */
+    HA_TEST_CANCELLING, /* scores are small differences of large products */
+    HA_TEST_SMALL,      /* V among the smallest numbers of its type */
+    HA_TEST_FINE,       /* queries of 24 bits whose low halves decide: the high ones cancel */
 };
-enum { HA_TEST_FAMILIES = 5 };
+enum { HA_TEST_FAMILIES = 5, HA_TEST_ALL_FAMILIES = 11 }; /* HA_TEST_FAMILIES: for what adds up in any order */
 
 struct ha_test_kv {
     enum ha_dtype dtype;

@@ -43,10 +43,9 @@ static size_t judged, problems;
 
 /* what is true of a problem, in binary64 */
 struct truth {
-    double *x, *a;              /* [rows][keys] scores as powers of two; and the sums of their terms' magnitudes */
-    float *v;                   /* [keys][dim] */
-    struct ha_ref_state *state; /* [rows] */
-    double *of_state;
+    double *x, *a; /* [rows][keys] scores as powers of two; and the sums of their terms' magnitudes */
+    float *v;      /* [keys][dim] */
+    struct ha_answer answer;
 };
 
 static void *need(size_t bytes)
@@ -63,8 +62,6 @@ static struct truth truth_of(const struct ha_test_packed *p, const struct ha_tes
         .x = need(s->rows * n * sizeof *t.x),
         .a = need(s->rows * n * sizeof *t.a),
         .v = need(n * dim * sizeof *t.v),
-        .state = need(s->rows * sizeof *t.state),
-        .of_state = need(s->rows * 4 * dim * sizeof *t.of_state),
     };
     const double scale = (double)s->scale * LOG2_E;
     float k[HA_PACK_DIM_MAX];
@@ -92,31 +89,27 @@ static void truth_free(struct truth *t)
     free(t->x);
     free(t->a);
     free(t->v);
-    free(t->state);
-    free(t->of_state);
+    ha_answer_free(&t->answer);
 }
 
-/* the states of the reference with this bound */
-static void refer(const struct ha_test_packed *p, const struct ha_test_states *s, const struct ha_bound *b,
+/* what the reference says with this profile */
+static void refer(const struct ha_test_packed *p, const struct ha_test_states *s, const struct ha_profile *profile,
                   struct truth *t)
 {
-    const size_t dim = p->kv.dim;
+    const struct ha_attend a = { .q = s->q,
+                                 .q_len = 1,
+                                 .group = s->rows,
+                                 .head_dim = p->kv.dim,
+                                 .q_head_stride = s->q_stride,
+                                 .runs_count = 1,
+                                 .dtype = p->kv.dtype,
+                                 .scale = s->scale };
     struct ha_rows rows = p->kv.rows;
+    struct ha_why why;
     rows.index = p->order + s->first;
     rows.keys = s->keys;
-    struct ha_ref_query query[HA_CHUNK_ROWS];
-    double *work = need(HA_CHUNK_ROWS * 2 * (s->keys + dim) * sizeof *work);
-    for (size_t r = 0; r < s->rows; r++) {
-        double *d = t->of_state + r * 4 * dim;
-        t->state[r] = (struct ha_ref_state){
-            .o = d, .bound = d + dim, .v_min = d + 2 * dim, .v_max = d + 3 * dim, .dim = dim
-        };
-        query[r] = (struct ha_ref_query){
-            .q = s->q + r * s->q_stride, .visible = s->keys, .bound = b, .out = &t->state[r]
-        };
-    }
-    ha_ref_attend_group(query, s->rows, dim, (double)s->scale, &rows, p->kv.dtype, work);
-    free(work);
+    ha_answer_free(&t->answer);
+    assert_int_equal(ha_answer_make(&t->answer, &a, &rows, profile, 0, &why), HA_OK);
 }
 
 static void fail_at(const struct problem *p, size_t table, const char *what, size_t row, size_t at, double ratio)
@@ -157,7 +150,7 @@ static void judge_row(const struct problem *p, size_t table, const struct ha_tes
     if (slack < 0.01) lowest_level = fmin(lowest_level, level - top), highest_level = fmax(highest_level, level - top);
 
     for (size_t j = 0; j < n; j++) sum += exp2(x[j] - level);
-    const struct ha_ref_state *want = &t->state[r];
+    const struct ha_ref_state *want = &t->answer.state[r];
     /* without what the LSE's own rounding costs */
     const double allowed = want->lse_bound - 3 * U * fabs(want->max) - U * fabs(want->lse);
     const double off = fabs(log((double)s->sum[r] / sum)) / allowed;
@@ -197,7 +190,7 @@ static void judge(const struct problem *p, size_t table, const struct ha_test_st
         for (size_t d = 0; d < p->dim; d++) o[d] = s->acc[r * p->dim + d] / s->sum[r];
         const float lse = (float)((double)s->level[r] * LN_2 + log((double)s->sum[r]));
         size_t at;
-        const double ratio = ha_ref_ratio(o, lse, &t->state[r], &at);
+        const double ratio = ha_ref_ratio(o, lse, &t->answer.state[r], &at);
         at_most(ratio, 1, &worst[table][p->dtype], p, table, "output", r, at);
         judge_row(p, table, s, t, b, r);
         judged++;
@@ -233,7 +226,7 @@ static void check(const struct problem *p)
         struct ha_profile profile = table->packed_profile[p->dtype];
         profile.join_keys = UINT_MAX; /* a call is one chunk, however long */
         const struct ha_bound b = ha_bound_attend(&profile, p->dim, s.keys, 1);
-        if (memcmp(&b, &last, sizeof b) != 0) refer(&keys, &s, &b, &t);
+        if (memcmp(&b, &last, sizeof b) != 0) refer(&keys, &s, &profile, &t);
         last = b;
         ha_test_packed_attend(table->attend_packed[p->dtype], &keys, &s);
         judge(p, i, &s, &t, &b);

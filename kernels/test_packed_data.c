@@ -1,7 +1,6 @@
 #include "kernels/test_packed_data.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,22 +11,6 @@
 #include <cmocka.h>
 
 enum { LIST_STREAM = 101 };
-
-static size_t block_at(size_t dim, size_t key) { return key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim; }
-
-size_t ha_test_k_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
-{
-    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_BF16 ? 2 : 1;
-    if (dtype == HA_F16) return block_at(dim, key) + ((d / 2 * 2 + j / 16) * 2 + d % 2) * 16 + j % 16;
-    return block_at(dim, key) + (d / pair * HA_PACK_KEYS + j) * pair + d % pair;
-}
-
-size_t ha_test_v_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d)
-{
-    const size_t j = key % HA_PACK_KEYS, pair = dtype == HA_BF16 ? 2 : 1, panel = d / HA_PACK_COLS * HA_PACK_COLS;
-    const size_t columns = dim - panel < HA_PACK_COLS ? dim - panel : HA_PACK_COLS;
-    return block_at(dim, key) + HA_PACK_KEYS * (dim + panel) + (j / pair * columns + d - panel) * pair + j % pair;
-}
 
 size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys)
 {
@@ -46,13 +29,13 @@ static void *own(const void *p)
 void ha_test_packed_put_k(struct ha_test_packed *p, size_t key, size_t d, float x)
 {
     ha_test_kv_put_k(&p->kv, key, d, x);
-    ha_store(own(p->packed.blocks), ha_test_k_at(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
+    ha_store(own(p->packed.blocks), ha_ref_packed_k(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
 }
 
 void ha_test_packed_put_v(struct ha_test_packed *p, size_t key, size_t d, float x)
 {
     ha_test_kv_put_v(&p->kv, key, d, x);
-    ha_store(own(p->packed.blocks), ha_test_v_at(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
+    ha_store(own(p->packed.blocks), ha_ref_packed_v(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
 }
 
 /* the bits of key i of dense rows */
@@ -62,8 +45,8 @@ static void put(void *blocks, const struct ha_test_kv *kv, size_t i)
     const char *k = (const char *)kv->rows.k + i * kv->rows.k_stride_bytes,
                *v = (const char *)kv->rows.v + i * kv->rows.v_stride_bytes;
     for (size_t d = 0; d < kv->dim; d++) {
-        memcpy((char *)blocks + ha_test_k_at(kv->dtype, kv->dim, i, d) * size, k + d * size, size);
-        memcpy((char *)blocks + ha_test_v_at(kv->dtype, kv->dim, i, d) * size, v + d * size, size);
+        memcpy((char *)blocks + ha_ref_packed_k(kv->dtype, kv->dim, i, d) * size, k + d * size, size);
+        memcpy((char *)blocks + ha_ref_packed_v(kv->dtype, kv->dim, i, d) * size, v + d * size, size);
     }
 }
 
@@ -71,17 +54,11 @@ static void list(struct ha_test_packed *p, size_t unit, size_t units, uint64_t s
 {
     const size_t keys = p->kv.keys, all = (keys + unit - 1) / unit;
     units = units < all ? units : all;
-    uint32_t *index = ha_guard_alloc(units * sizeof *index), *left = malloc((all + 1) * sizeof *left);
-    assert_non_null(left);
-    for (size_t i = 0; i < all; i++) left[i] = (uint32_t)i;
-    for (size_t i = 0; i < units; i++) {
-        const size_t j = i + ha_rng_below(seed, LIST_STREAM, i, all - i);
-        index[i] = left[j];
-        left[j] = left[i];
+    uint32_t *index = ha_guard_alloc(units * sizeof *index);
+    ha_test_choose(index, units, all, false, seed, LIST_STREAM);
+    for (size_t i = 0; i < units; i++)
         for (size_t k = index[i] * unit; k < (index[i] + 1) * unit && k < keys; k++)
             p->order[p->listed++] = (uint32_t)k;
-    }
-    free(left);
     p->packed.index = index;
     p->packed.unit = unit;
     p->packed.units = units;
@@ -117,8 +94,8 @@ void ha_test_packed_scale(struct ha_test_packed *p, float k, float v)
     const enum ha_dtype t = p->kv.dtype;
     for (size_t i = 0; i < p->kv.keys; i++)
         for (size_t d = 0; d < p->kv.dim; d++) {
-            ha_test_packed_put_k(p, i, d, k * ha_load(p->packed.blocks, ha_test_k_at(t, p->kv.dim, i, d), t));
-            ha_test_packed_put_v(p, i, d, v * ha_load(p->packed.blocks, ha_test_v_at(t, p->kv.dim, i, d), t));
+            ha_test_packed_put_k(p, i, d, k * ha_load(p->packed.blocks, ha_ref_packed_k(t, p->kv.dim, i, d), t));
+            ha_test_packed_put_v(p, i, d, v * ha_load(p->packed.blocks, ha_ref_packed_v(t, p->kv.dim, i, d), t));
         }
 }
 
@@ -130,8 +107,8 @@ void ha_test_packed_hide(struct ha_test_packed *p, size_t first, size_t keys)
     const size_t size = ha_dtype_bytes(p->kv.dtype);
     for (size_t i = 0; i < p->kv.keys; i++)
         for (size_t d = 0; !seen[i] && d < p->kv.dim; d++) {
-            memset((char *)own(p->packed.blocks) + ha_test_k_at(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
-            memset((char *)own(p->packed.blocks) + ha_test_v_at(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
+            memset((char *)own(p->packed.blocks) + ha_ref_packed_k(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
+            memset((char *)own(p->packed.blocks) + ha_ref_packed_v(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
         }
     free(seen);
 }

@@ -4,11 +4,9 @@
 /* Packed stores made from the words of harness/api/kernels.h, not by a kernel, and attend_packed over them: whatever
  * it reads ends at a page that must not be touched, and so does whatever it writes. */
 
+#include "harness/api/reference.h"
 #include "kernels/test_data.h"
 
-/* Where element d of a key lies, in elements from the start of the blocks. */
-size_t ha_test_k_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d);
-size_t ha_test_v_at(enum ha_dtype dtype, size_t dim, size_t key, size_t d);
 size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys);
 
 struct ha_test_packed {

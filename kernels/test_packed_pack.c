@@ -65,8 +65,8 @@ static void expect(unsigned char *blocks, enum ha_dtype dtype, size_t dim, size_
     for (size_t key = at; x->rows.keys && key < (end + HA_PACK_KEYS - 1) / HA_PACK_KEYS * HA_PACK_KEYS; key++) {
         const size_t row = key >= end ? 0 : x->index ? x->index[key - at] : key - at;
         for (size_t d = 0; d < dim; d++) {
-            unsigned char *k = blocks + ha_test_k_at(dtype, dim, key, d) * size,
-                          *v = blocks + ha_test_v_at(dtype, dim, key, d) * size;
+            unsigned char *k = blocks + ha_ref_packed_k(dtype, dim, key, d) * size,
+                          *v = blocks + ha_ref_packed_v(dtype, dim, key, d) * size;
             memset(k, 0, size);
             memset(v, 0, size);
             if (key >= end) continue;
@@ -154,7 +154,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
         for (size_t i = 0; i < keys; i++)
             for (size_t d = 0; d < dim; d++) {
                 const size_t key = listed ? index[i] : first + i;
-                const size_t at = x == 0 ? ha_test_k_at(dtype, dim, key, d) : ha_test_v_at(dtype, dim, key, d);
+                const size_t at = x == 0 ? ha_ref_packed_k(dtype, dim, key, d) : ha_ref_packed_v(dtype, dim, key, d);
                 memcpy(want[x] + i * stride[x] + d * size, blocks + at * size, size);
             }
     }

@@ -264,7 +264,7 @@ static void levels(void **state)
                             const float *f32;
                             const uint16_t *bf16;
                         } k = { .from = p.packed.blocks };
-                        const size_t at = ha_test_k_at((enum ha_dtype)dtype, DIM, j, 5);
+                        const size_t at = ha_ref_packed_k((enum ha_dtype)dtype, DIM, j, 5);
                         union {
                             uint32_t u;
                             float f;

@@ -2,12 +2,11 @@
 #define HA_KERNELS_TEST_PRODUCTS_H
 
 /* Attention and products for the tests of attend_products and product on any device: shapes that have been wrong
- * somewhere, memory as the device wants it, and the judge. */
+ * somewhere, and the judge. */
 
-#include "harness/api/device.h"
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
+#include "kernels/test_device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,14 +20,7 @@
 
 enum { TEST_SEED = 5, TEST_BATCH = 5 };
 
-/* Where operands lie. alloc: bytes of 0xFF, written and read by the test directly. */
-struct test_memory {
-    void *self;
-    void *(*alloc)(void *self, size_t bytes);
-    void (*free)(void *self, void *ptr);
-};
-
-static inline void *test_draw(const struct test_memory *m, size_t n, enum ha_dtype dtype, uint64_t stream)
+static inline void *test_draw(const struct ha_test_memory *m, size_t n, enum ha_dtype dtype, uint64_t stream)
 {
     float *x = malloc(n * sizeof *x + 1);
     void *stored = m->alloc(m->self, n * ha_dtype_bytes(dtype));
@@ -83,120 +75,44 @@ static const struct test_recipe test_recipes[] = {
 };
 enum { TEST_RECIPES = sizeof test_recipes / sizeof *test_recipes };
 
-struct test_problem {
-    struct test_recipe r;
-    struct test_memory memory;
-    struct ha_device_attend a;
-    struct ha_device_seq seq[TEST_BATCH];
-    void *k[TEST_BATCH][HA_RUNS_MAX], *v[TEST_BATCH][HA_RUNS_MAX];
-    float *q[TEST_BATCH];
-};
-
-static inline void test_query(struct test_problem *p, size_t b, uint64_t stream)
+static inline struct ha_test_device_problem *test_problem_make(const struct test_recipe *r, enum ha_dtype dtype,
+                                                               const struct ha_test_memory *m)
 {
-    const size_t n = p->r.q_len * p->r.q_heads * p->r.dim;
-    ha_rng_normals(TEST_SEED, stream, 0, n, p->q[b]);
-    for (size_t i = 0; i < n; i++) p->q[b][i] = ha_round(p->q[b][i], p->a.dtype);
-}
-
-static inline struct test_problem *test_problem_make(const struct test_recipe *r, enum ha_dtype dtype,
-                                                     const struct test_memory *m)
-{
-    struct test_problem *p = calloc(1, sizeof *p);
+    const struct ha_test_device_ask ask = { .dtype = dtype,
+                                            .dim = r->dim,
+                                            .kv_heads = r->kv_heads,
+                                            .group = r->q_heads / r->kv_heads,
+                                            .q_len = r->q_len,
+                                            .batch = r->batch,
+                                            .runs = r->runs,
+                                            .run = r->keys,
+                                            .causal = r->causal,
+                                            .rounded = true,
+                                            .pad = r->pad,
+                                            .layout = HA_TEST_TOKENS,
+                                            .seed = TEST_SEED };
+    struct ha_test_device_problem *p = malloc(sizeof *p);
     assert_non_null(p);
-    const size_t bytes = ha_dtype_bytes(dtype), token = (r->kv_heads * r->dim + r->pad) * bytes,
-                 rows = r->q_len * r->q_heads;
-    p->r = *r;
-    p->memory = *m;
-    p->a = (struct ha_device_attend){ .batch = r->batch,
-                                      .q_len = r->q_len,
-                                      .q_heads = r->q_heads,
-                                      .kv_heads = r->kv_heads,
-                                      .head_dim = r->dim,
-                                      .dtype = dtype,
-                                      .scale = 1 / sqrtf((float)r->dim),
-                                      .causal = r->causal,
-                                      .seqs = p->seq };
-    for (size_t b = 0; b < r->batch; b++) {
-        p->q[b] = m->alloc(m->self, rows * r->dim * sizeof(float));
-        test_query(p, b, 100 + b);
-        p->seq[b] = (struct ha_device_seq){ .q = p->q[b],
-                                            .runs_count = r->runs,
-                                            .k_head_bytes = r->dim * bytes,
-                                            .v_head_bytes = r->dim * bytes,
-                                            .o = m->alloc(m->self, rows * r->dim * sizeof(float)),
-                                            .lse = m->alloc(m->self, rows * sizeof(float)) };
-        for (size_t i = 0; i < r->runs; i++) {
-            p->k[b][i] = test_draw(m, r->keys[b][i] * token / bytes, dtype, 1000 + 10 * b + i);
-            p->v[b][i] = test_draw(m, r->keys[b][i] * token / bytes, dtype, 2000 + 10 * b + i);
-            p->seq[b].runs[i] = (struct ha_rows){ .k = p->k[b][i],
-                                                  .v = p->v[b][i],
-                                                  .k_stride_bytes = token,
-                                                  .v_stride_bytes = token,
-                                                  .keys = r->keys[b][i] };
-        }
-    }
+    ha_test_device_make(p, &ask, m);
     return p;
 }
 
-static inline void test_problem_free(struct test_problem *p)
+static inline void test_problem_free(struct ha_test_device_problem *p)
 {
-    const struct test_memory *m = &p->memory;
-    for (size_t b = 0; b < p->r.batch; b++) {
-        for (size_t i = 0; i < p->r.runs; i++) {
-            m->free(m->self, p->k[b][i]);
-            m->free(m->self, p->v[b][i]);
-        }
-        m->free(m->self, p->q[b]);
-        m->free(m->self, p->seq[b].o);
-        m->free(m->self, p->seq[b].lse);
-    }
+    ha_test_device_free(p);
     free(p);
 }
 
-/* The rows of one head, all runs one after the other. */
-static inline void *test_joined(const struct test_problem *p, void *const part[HA_RUNS_MAX], size_t b, size_t head,
-                                size_t *keys)
+static inline void test_problem_check(const struct ha_test_device_problem *p, const struct ha_profile *profile)
 {
-    const size_t bytes = ha_dtype_bytes(p->a.dtype), row = p->r.dim * bytes,
-                 token = (p->r.kv_heads * p->r.dim + p->r.pad) * bytes;
-    *keys = 0;
-    for (size_t i = 0; i < p->r.runs; i++) *keys += p->r.keys[b][i];
-    char *rows = malloc(*keys * row + 1), *to = rows;
-    assert_non_null(rows);
-    for (size_t i = 0; i < p->r.runs; i++)
-        for (size_t j = 0; j < p->r.keys[b][i]; j++, to += row)
-            memcpy(to, (char *)part[i] + j * token + head * row, row);
-    return rows;
-}
-
-static inline void test_head_check(const struct test_problem *p, const struct ha_profile *profile, size_t b, size_t h)
-{
-    const size_t dim = p->r.dim, head = h / (p->r.q_heads / p->r.kv_heads), row = dim * ha_dtype_bytes(p->a.dtype);
-    size_t keys, worst;
-    void *k = test_joined(p, p->k[b], b, head, &keys), *v = test_joined(p, p->v[b], b, head, &keys);
-    double *x = malloc((4 * dim + 2 * keys + dim) * sizeof *x);
-    assert_non_null(x);
-    for (size_t t = 0; t < p->r.q_len; t++) {
-        const size_t at = t * p->r.q_heads + h, visible = p->r.causal ? keys - (p->r.q_len - 1 - t) : keys;
-        const struct ha_rows rows = { .k = k, .v = v, .k_stride_bytes = row, .v_stride_bytes = row, .keys = visible };
-        const struct ha_bound bound = ha_bound_attend(profile, dim, visible, HA_RUNS_MAX);
-        struct ha_ref_state want = { .o = x, .bound = x + dim, .v_min = x + 2 * dim, .v_max = x + 3 * dim, .dim = dim };
-        ha_ref_attend(p->q[b] + at * dim, dim, (double)p->a.scale, &rows, p->a.dtype, &bound, x + 4 * dim, &want);
-        const double ratio = ha_ref_ratio(p->seq[b].o + at * dim, p->seq[b].lse[at], &want, &worst);
-        if (!(ratio <= 1))
-            fail_msg("%s: seq %zu token %zu head %zu element %zu: error/bound %g", ha_dtype_name(p->a.dtype), b, t, h,
-                     worst, ratio);
-    }
-    free(k);
-    free(v);
-    free(x);
-}
-
-static inline void test_problem_check(const struct test_problem *p, const struct ha_profile *profile)
-{
-    for (size_t b = 0; b < p->r.batch; b++)
-        for (size_t h = 0; h < p->r.q_heads; h++) test_head_check(p, profile, b, h);
+    for (size_t b = 0; b < p->ask.batch; b++)
+        for (size_t h = 0; h < p->ask.kv_heads; h++) {
+            /* products may join the runs as they like */
+            const struct ha_answer_error e = ha_test_device_judge(p, profile, HA_RUNS_MAX, b, h).output;
+            if (!(e.ratio <= 1))
+                fail_msg("%s: seq %zu KV head %zu row %zu element %zu: error/bound %g", ha_dtype_name(p->ask.dtype), b,
+                         h, e.row, e.at, e.ratio);
+        }
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* Values that are not numbers, keys that are not seen, sums that are exact: every table must say
  * the same. */
 
-#include "kernels/test_lay.h"
+#include "kernels/test_problem.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -208,40 +208,29 @@ struct how {
 static struct output attend(const struct ha_kernels *t, const struct ha_test_kv *kv, struct how how, bool weights)
 {
     struct output out;
-    float q[DIM];
-    size_t run[HA_RUNS_MAX];
-    struct ha_test_lay lay;
-    memset(&out, 0xFF, sizeof out);
-    out.weights = weights ? ha_guard_alloc(kv->keys * sizeof *out.weights) : NULL;
-    for (size_t d = 0; d < DIM; d++) q[d] = 0.25f;
+    struct ha_test_problem p;
+    struct ha_test_ask ask = { .dtype = kv->dtype,
+                               .dim = DIM,
+                               .keys = kv->keys,
+                               .group = 1,
+                               .q_len = 1,
+                               .packed = how.packed,
+                               .unit = how.unit,
+                               .runs_count = how.runs,
+                               .block = how.block,
+                               .weights = weights,
+                               .scale = LN2,
+                               .seed = how.packed + how.runs + how.parts };
     const size_t left = kv->keys - how.packed, each = left / (how.runs + !how.runs);
-    for (size_t i = 0; i < how.runs; i++) run[i] = i + 1 == how.runs ? left - i * each : each;
-    ha_test_lay_make(&lay, kv, how.packed, how.unit, run, how.runs, how.block, how.packed + how.runs);
-    struct ha_attend a = {
-        .q = q,
-        .q_len = 1,
-        .group = 1,
-        .head_dim = DIM,
-        .q_token_stride = DIM,
-        .q_head_stride = DIM,
-        .dtype = kv->dtype,
-        .scale = LN2,
-        .o = out.o,
-        .lse = &out.lse,
-        .lse_token_stride = 1,
-        .lse_head_stride = 1,
-        .weights = out.weights,
-        .weights_stride = kv->keys,
-    };
-    ha_test_lay_use(&lay, &a);
-    if (how.parts > 0) {
-        ha_test_attend_parts(t, &a, kv->keys, how.parts, kv->keys + how.parts);
-    } else {
-        a.scratch = ha_guard_alloc(t->attend_scratch_bytes(&a));
-        t->attend(t, &a);
-        ha_guard_free(a.scratch);
-    }
-    ha_test_lay_free(&lay);
+    for (size_t i = 0; i < how.runs; i++) ask.run[i] = i + 1 == how.runs ? left - i * each : each;
+    ha_test_problem_lay(&p, &ask, kv);
+    for (size_t d = 0; d < DIM; d++) p.q[d] = 0.25f;
+    ha_test_problem_solve(&p, t, how.parts);
+    memcpy(out.o, p.args.o, sizeof out.o);
+    out.lse = *p.args.lse;
+    out.weights = p.args.weights; /* the caller's now */
+    p.args.weights = NULL;
+    ha_test_problem_free(&p);
     return out;
 }
 

@@ -109,7 +109,7 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Forgets the keys that no rounding can save: heavy_n others are larger beyond the errors. */
+/* Drops the keys that are not among the heavy_n largest even if every acc is off by its whole error. */
 static enum ha_status forget(struct head *head, const struct sequence *seq, struct ha_why *why)
 {
     const size_t n = earlier(head, seq);

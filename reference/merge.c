@@ -115,7 +115,7 @@ static void bound(const struct merge *m, struct ha_ref_state *out)
         double all = to[i] * scale + common * fabs(o[i]) + lost;
         all = ha_ref_rounded(all, o[i], kappa * HA_REF_U, HA_REF_ETA);
         all = ha_ref_rounded(all, o[i], m->b->u_o, m->b->eta_o);
-        to[i] = all < HUGE_VAL ? all : HUGE_VAL; /* NaN in a state: nothing is promised */
+        to[i] = all < HUGE_VAL ? all : HUGE_VAL; /* NaN in a state: the bound is infinite */
     }
 }
 

@@ -76,7 +76,7 @@ static void finish(const struct pass *p, size_t dim, const struct ha_ref_choice 
         c->out->norm2 += o * o;
         if (!(p->mass_outside > 0)) continue;
         const double certificate = dropped * fmax(fabs(p->hi[i] - chosen), fabs(p->lo[i] - chosen));
-        /* the subtraction's own rounding is no deviation */
+        /* what the subtraction itself rounds off does not count as deviation */
         const double deviation = fabs(o - chosen) - 0x1p-50 * (fabs(o) + fabs(chosen));
         if (deviation > 0) c->out->cert_slack = fmax(c->out->cert_slack, deviation / certificate);
     }

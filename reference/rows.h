@@ -2,7 +2,7 @@
 #define HA_REFERENCE_ROWS_H
 
 /* What the oracle's passes over K and V share: rows converted to binary32 once, a few at a
- * time, whatever number of queries reads them. */
+ * time, for all queries that read them. */
 
 #include "harness/api/reference.h"
 

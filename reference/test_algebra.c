@@ -1,4 +1,4 @@
-/* What attention is, whatever computes it: identities that the oracle must satisfy. */
+/* Identities of attention that the oracle must satisfy. */
 
 #include "reference/test_inputs.h"
 #include "reference/test_state.h"

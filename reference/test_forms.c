@@ -1,5 +1,6 @@
 /* The bound of each merge form holds for honest merges in binary32, is not far above them, and ends before ten times
- * their error. States are made, not computed: their own bounds are 0, so that nothing hides behind attention's. */
+ * their error. States are drawn, not computed by attention: their own bounds are 0 and do not widen that of the merge.
+ */
 
 #include "reference/test_fp32_merge.h"
 
@@ -78,7 +79,7 @@ static float wide(const struct draw *d, size_t i)
     const float decades = d->dtype == HA_F16 ? 4 : 25;
     return normal(d, i) * powf(10, decades * (2 * ha_rng_uniform(d->seed, d->k, SIZE + i) - 1));
 }
-/* what little weight multiplies is as large as can be, and the rest is small */
+/* values with little weight are as large as the type holds, the others small */
 static float inverse(const struct draw *d, size_t i)
 {
     return normal(d, i) * (d->k == 0 ? (d->dtype == HA_F16 ? 1e-6f : 1e-30f) : 0.1f * largest(d->dtype));
@@ -203,7 +204,7 @@ static struct ha_test_ratio run(const struct ha_test_merge *way, const struct ha
 static struct ha_test_ratio worst[HA_FORM_COUNT][HA_DTYPE_COUNT];
 
 /* Ways whose intermediate sum of weighted o is as large as the sum of the states may overflow where the states do
- * not. That is theirs, and not the bound's. */
+ * not; the bound does not cover that. */
 static bool overflows(const struct ha_test_merge *way, size_t o, size_t count)
 {
     const bool large = strcmp(o_family[o].name, "full") == 0 || strcmp(o_family[o].name, "inverse") == 0

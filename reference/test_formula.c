@@ -1,4 +1,4 @@
-/* The bounds, term by term as docs/measurement.md states them, in long double and in no hurry. */
+/* The bounds of the oracle against those of docs/measurement.md, computed term by term in long double. */
 
 #include "reference/error.h"
 #include "reference/test_inputs.h"

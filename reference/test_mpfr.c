@@ -1,4 +1,4 @@
-/* The oracle against 200-bit arithmetic: its own error must vanish beside the bound. */
+/* The oracle against 200-bit arithmetic: its own error must be a negligible part of the bound. */
 
 #include "reference/test_inputs.h"
 #include "reference/test_state.h"

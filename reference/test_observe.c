@@ -1,4 +1,4 @@
-/* Weights in binary32 are within the tolerance of ha_ref_observe, and the tolerance is worth having. */
+/* Weights in binary32 are within the tolerance of ha_ref_observe, and the tolerance is not far too wide. */
 
 #include "reference/observe.h"
 #include "reference/test_inputs.h"

@@ -53,7 +53,7 @@ void ha_ref_attend(const float *q, size_t head_dim, double scale, const struct h
                    const struct ha_bound *b, double *work, struct ha_ref_state *out);
 
 /* The same for queries that share rows, each of which is then converted once. Query i sees the first
- * `visible` rows. The same bits as one at a time. work: [count * (2 * rows.keys + head_dim)]. */
+ * `visible` rows. The same bits as one at a time. work: [min(count, 32) * (2 * rows.keys + head_dim)]. */
 struct ha_ref_query {
     const float *q; /* [head_dim] */
     size_t visible; /* <= rows.keys */
@@ -87,6 +87,41 @@ double ha_ref_weights(const float *q, size_t head_dim, double scale, const struc
  * NULL. NaN in got, want or bound gives infinity; an LSE of -inf needs the same. Where
  * the bound is infinite: 0 if got is finite and inside [v_min, v_max] (with 1e-3 slack), else infinity. */
 double ha_ref_ratio(const float *o, float lse, const struct ha_ref_state *want, size_t *worst_dim);
+
+/* Where a packed head holds dimension d of key `key`: a number of that element from its start. */
+size_t ha_ref_packed_k(enum ha_dtype dtype, size_t head_dim, size_t key, size_t d);
+size_t ha_ref_packed_v(enum ha_dtype dtype, size_t head_dim, size_t key, size_t d);
+/* row `key` of a packed head; k and v are [head_dim], either may be NULL */
+void ha_ref_unpack_row(const void *blocks, enum ha_dtype dtype, size_t head_dim, size_t key, void *k, void *v);
+/* How many keys an attention names, packed and in runs; and all of them in list order, as plain rows in memory: first
+ * K, then V, [keys][head_dim] each. */
+size_t ha_ref_keys(const struct ha_attend *a);
+struct ha_rows ha_ref_plain_rows(const struct ha_attend *a, void *memory);
+
+/* What the attention `a` must answer, and what it may be off by. rows: its keys in list order as plain rows; of the
+ * keys that `a` itself names only the number of parts is read, for the bound. */
+struct ha_answer {
+    size_t rows, count, keys;   /* query rows, [q_len][group]; those answered; keys */
+    struct ha_ref_state *state; /* [count], of row ha_answer_row(i) */
+    double *weight, *slack;     /* [group][keys] the averaged softmax weights; NULL where a->weights is */
+    double *memory;
+};
+/* most: answer so many rows only, the first and the last among them; 0: all, which weights need. */
+enum ha_status ha_answer_make(struct ha_answer *answer, const struct ha_attend *a, const struct ha_rows *rows,
+                              const struct ha_profile *profile, size_t most, struct ha_why *why);
+void ha_answer_free(struct ha_answer *answer);
+size_t ha_answer_row(const struct ha_answer *answer, size_t i);
+
+/* Where error over bound is largest; right where ratio <= 1, infinite for NaN. */
+struct ha_answer_error {
+    double ratio;
+    size_t row,
+        at; /* row [q_len][group] and element of o, head_dim: the LSE; head and key of a weight, keys: their sum */
+    double got, want, bound;
+};
+/* o and LSE that `a` holds; its weights. */
+struct ha_answer_error ha_answer_judge(const struct ha_answer *answer, const struct ha_attend *a);
+struct ha_answer_error ha_answer_judge_weights(const struct ha_answer *answer, const struct ha_attend *a);
 
 /* Question 3 for one query: full attention (o) beside the attention over a key set (o_S). */
 struct ha_ref_quality {

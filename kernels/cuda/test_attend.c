@@ -23,11 +23,11 @@ static const struct {
     { 1, 2 }, { 2, 1 }, { 1, 5 }, { 8, 5 },  { 2, 16 }, { 5, 5 },
 };
 
-static struct problem problem_of(size_t id)
+static struct ha_test_device_ask problem_of(size_t id)
 {
     static const unsigned splits[] = { 0, 1, 2, 7, 64 };
     static const size_t blocks[] = { 0, 16, 1, 5, 64 };
-    struct problem p = {
+    struct ha_test_device_ask p = {
         .dtype = (enum ha_dtype)(id % HA_DTYPE_COUNT),
         .dim = 64,
         .kv_heads = 1 + id / 2 % 2,
@@ -40,8 +40,8 @@ static struct problem problem_of(size_t id)
         .indexed = (unsigned)(id % 3 == 0 ? 0 : id),
         .weights = id % 5 < 2,
         .empty_run = id % 7 == 0,
-        .layout = (enum problem_layout)(id / 5 % 7 < LAYOUTS ? id / 5 % 7 : id % 2),
-        .family = (enum problem_family)(id / 2 % FAMILIES),
+        .layout = (enum ha_test_device_layout)(id / 5 % 7 < HA_TEST_DEVICE_LAYOUTS ? id / 5 % 7 : id % 2),
+        .family = (enum ha_test_family)(id / 2 % HA_TEST_ALL_FAMILIES),
         .seed = id + 1,
         .splits = splits[id / 3 % 5],
     };
@@ -49,7 +49,7 @@ static struct problem problem_of(size_t id)
 }
 
 /* a query token is a key, too */
-static void causal_where_it_can_be(struct problem *p, size_t id)
+static void causal_where_it_can_be(struct ha_test_device_ask *p, size_t id)
 {
     p->causal = id % 3 != 0;
     for (size_t b = 0; b < p->batch; b++) p->causal = p->causal && p->keys[b] >= p->q_len;
@@ -63,7 +63,7 @@ static void every_length_dimension_and_type(void **state)
     for (size_t d = 0; d < COUNT(dims); d++)
         for (size_t n = 0; n < COUNT(keys); n++)
             for (size_t i = 0; i < (small ? 1 : 3); i++, id++) {
-                struct problem p = problem_of(id);
+                struct ha_test_device_ask p = problem_of(id);
                 p.dtype = (enum ha_dtype)((n + d + i) % HA_DTYPE_COUNT);
                 p.dim = dims[d];
                 p.keys[0] = keys[n];
@@ -78,10 +78,10 @@ static void every_number_of_rows(void **state)
     (void)state;
     for (size_t rows = 1; rows <= 36; rows += small ? 7 : 1)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
-            struct problem p = problem_of(rows);
-            p.family = FAMILY_NORMAL;
+            struct ha_test_device_ask p = problem_of(rows);
+            p.family = HA_TEST_NORMAL;
             p.dtype = (enum ha_dtype)dtype;
-            p.layout = (enum problem_layout)(rows % 3);
+            p.layout = (enum ha_test_device_layout)(rows % 3);
             p.group = rows % 2 ? rows : 1;
             p.q_len = rows / p.group;
             p.keys[0] = 45;
@@ -95,12 +95,12 @@ static void every_number_of_rows(void **state)
 static void every_family(void **state)
 {
     (void)state;
-    for (int family = 0; family < FAMILIES; family++)
+    for (int family = 0; family < HA_TEST_ALL_FAMILIES; family++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
             for (size_t rows = 1; rows <= 4; rows += 3)
                 for (size_t n = 0; n < (small ? 1 : 3); n++) {
                     static const size_t keys[] = { 200, 17, 1 };
-                    const struct problem p = {
+                    const struct ha_test_device_ask p = {
                         .dtype = (enum ha_dtype)dtype,
                         .dim = 128,
                         .kv_heads = 1,
@@ -110,8 +110,8 @@ static void every_family(void **state)
                         .keys = { keys[n] },
                         .runs = 1,
                         .weights = true,
-                        .layout = LAYOUT_TOKENS,
-                        .family = (enum problem_family)family,
+                        .layout = HA_TEST_TOKENS,
+                        .family = (enum ha_test_family)family,
                         .seed = 50 + n,
                         .splits = n == 0 ? 1 : 0,
                     };
@@ -125,18 +125,18 @@ static void long_contexts(void **state)
     static const struct {
         enum ha_dtype dtype;
         size_t dim, keys, group;
-        enum problem_family family;
+        enum ha_test_family family;
         unsigned splits;
     } set[] = {
-        { HA_F16, 128, 1000, 4, FAMILY_TIES, 1 },    { HA_BF16, 64, 1000, 8, FAMILY_INCREASING, 2 },
-        { HA_F32, 64, 1000, 4, FAMILY_TIES, 1 },     { HA_F16, 64, 5000, 2, FAMILY_TIES, 1 },
-        { HA_BF16, 128, 5000, 4, FAMILY_NORMAL, 0 }, { HA_F32, 128, 5000, 1, FAMILY_TIES, 1 },
-        { HA_F16, 256, 3000, 2, FAMILY_TIES, 1 },    { HA_F32, 256, 3000, 4, FAMILY_TIES, 1 },
-        { HA_F16, 128, 5000, 1, FAMILY_TIES, 1 },    { HA_BF16, 8, 40000, 3, FAMILY_TIES, 1 },
-        { HA_F32, 8, 40000, 2, FAMILY_TIES, 1 },     { HA_F16, 8, 20000, 24, FAMILY_TIES, 1 },
+        { HA_F16, 128, 1000, 4, HA_TEST_TIES, 1 },    { HA_BF16, 64, 1000, 8, HA_TEST_INCREASING, 2 },
+        { HA_F32, 64, 1000, 4, HA_TEST_TIES, 1 },     { HA_F16, 64, 5000, 2, HA_TEST_TIES, 1 },
+        { HA_BF16, 128, 5000, 4, HA_TEST_NORMAL, 0 }, { HA_F32, 128, 5000, 1, HA_TEST_TIES, 1 },
+        { HA_F16, 256, 3000, 2, HA_TEST_TIES, 1 },    { HA_F32, 256, 3000, 4, HA_TEST_TIES, 1 },
+        { HA_F16, 128, 5000, 1, HA_TEST_TIES, 1 },    { HA_BF16, 8, 40000, 3, HA_TEST_TIES, 1 },
+        { HA_F32, 8, 40000, 2, HA_TEST_TIES, 1 },     { HA_F16, 8, 20000, 24, HA_TEST_TIES, 1 },
     };
     for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++) {
-        const struct problem p = {
+        const struct ha_test_device_ask p = {
             .dtype = set[i].dtype,
             .dim = set[i].dim,
             .kv_heads = 1,
@@ -145,7 +145,7 @@ static void long_contexts(void **state)
             .batch = 1,
             .keys = { set[i].keys },
             .runs = 1 + i % 2,
-            .layout = LAYOUT_TOKENS,
+            .layout = HA_TEST_TOKENS,
             .family = set[i].family,
             .seed = 300 + i,
             .splits = set[i].splits,
@@ -166,7 +166,7 @@ static void appends(void **state)
     };
     for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++)
         for (unsigned splits = 0; splits <= 3; splits += 3) {
-            const struct problem p = {
+            const struct ha_test_device_ask p = {
                 .dtype = set[i].dtype,
                 .dim = set[i].dim,
                 .kv_heads = 1 + i % 2,
@@ -177,7 +177,7 @@ static void appends(void **state)
                 .runs = set[i].runs,
                 .causal = true,
                 .weights = i % 2 == 0,
-                .layout = LAYOUT_TOKENS,
+                .layout = HA_TEST_TOKENS,
                 .seed = 400 + i,
                 .splits = splits,
                 .indexed = (unsigned)i,
@@ -196,8 +196,8 @@ static void batches(void **state)
     } set[] = { { 3, 400, 132 }, { 17, 70, 4 }, { 70, 30, 16 }, { 150, 9, 1 } };
     for (size_t i = 0; i < COUNT(set); i++)
         for (int dtype = 0; dtype < (small ? 2 : HA_DTYPE_COUNT); dtype++) {
-            struct problem p = problem_of(3 * i + (size_t)dtype);
-            p.family = FAMILY_NORMAL;
+            struct ha_test_device_ask p = problem_of(3 * i + (size_t)dtype);
+            p.family = HA_TEST_NORMAL;
             p.dtype = (enum ha_dtype)dtype;
             p.dim = 32;
             p.group = 2;
@@ -218,7 +218,7 @@ static void orders(void **state)
     (void)state;
     static const char *const order[] = { "forward", "backward", "7" };
     for (size_t id = 0; id < (small ? 6 : 18); id++) {
-        struct problem p = problem_of(id);
+        struct ha_test_device_ask p = problem_of(id);
         p.dim = id % 2 ? 128 : 160;
         p.keys[0] = 90;
         p.batch = 2;
@@ -226,23 +226,23 @@ static void orders(void **state)
         p.splits = 1 + (unsigned)id % 4;
         p.weights = true;
         causal_where_it_can_be(&p, id);
-        struct problem_run run;
-        problem_make(&run, &p);
+        struct ha_test_device_problem run;
+        ha_test_device_make(&run, &p, &ha_test_heap);
         const size_t heads = p.kv_heads * p.group, bytes = p.q_len * heads * p.dim * sizeof(float);
         char *first = malloc(p.batch * bytes);
         assert_non_null(first);
         for (size_t i = 0; i < COUNT(order); i++) {
             assert_true(ha_emulated_order(order[i]));
-            problem_attend(&run, &p, p.splits);
+            problem_attend(&run, p.splits);
             for (size_t b = 0; b < p.batch; b++) {
                 if (i == 0) memcpy(first + b * bytes, run.seq[b].o, bytes);
                 assert_memory_equal(first + b * bytes, run.seq[b].o, bytes);
             }
         }
         assert_true(ha_emulated_order("forward"));
-        problem_judge(&run, &p);
+        problem_judge(&run);
         free(first);
-        problem_free(&run);
+        ha_test_device_free(&run);
     }
 }
 
@@ -252,21 +252,21 @@ static void splits_agree(void **state)
     (void)state;
     for (size_t id = 0; id < (small ? 3 : 9); id++) {
         static const unsigned splits[] = { 0, 1, 2, 7, 64, 1000 };
-        struct problem p = problem_of(id);
+        struct ha_test_device_ask p = problem_of(id);
         p.dim = 128;
-        p.family = FAMILY_PEAKED;
+        p.family = HA_TEST_PEAKED;
         p.keys[0] = 500;
         p.multiprocessors = id % 2 ? 132 : 1; /* of one, many splits fill the workspace */
         p.weights = false;
         causal_where_it_can_be(&p, id);
-        struct problem_run run;
-        problem_make(&run, &p);
+        struct ha_test_device_problem run;
+        ha_test_device_make(&run, &p, &ha_test_heap);
         for (size_t i = 0; i < COUNT(splits); i++) {
             p.splits = splits[i];
-            problem_attend(&run, &p, splits[i]);
-            problem_judge(&run, &p);
+            problem_attend(&run, splits[i]);
+            problem_judge(&run);
         }
-        problem_free(&run);
+        ha_test_device_free(&run);
     }
 }
 
@@ -277,7 +277,7 @@ static void nan_stays(void **state)
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t keys = 1; keys <= 200; keys += 199)
             for (int in_v = 0; in_v < 2; in_v++) {
-                const struct problem p = {
+                const struct ha_test_device_ask p = {
                     .dtype = (enum ha_dtype)dtype,
                     .dim = 64,
                     .kv_heads = 1,
@@ -289,19 +289,19 @@ static void nan_stays(void **state)
                     .seed = 9,
                     .splits = 2,
                 };
-                struct problem_run run;
-                problem_make(&run, &p);
+                struct ha_test_device_problem run;
+                ha_test_device_make(&run, &p, &ha_test_heap);
                 union {
                     const void *from;
                     char *to;
                 } at = { .from = in_v ? run.seq[0].runs[0].v : run.seq[0].runs[0].k };
                 memset(at.to + (keys - 1) * run.seq[0].runs[0].k_stride_bytes, 0xFF, ha_dtype_bytes(p.dtype));
-                problem_attend(&run, &p, p.splits);
+                problem_attend(&run, p.splits);
                 for (size_t h = 0; h < p.group; h++) {
                     assert_true(isnan(run.seq[0].o[h * p.dim]));
                     assert_true(in_v || isnan(run.seq[0].lse[h]));
                 }
-                problem_free(&run);
+                ha_test_device_free(&run);
             }
 }
 

@@ -118,18 +118,6 @@ static unsigned count_of(const char *name) { return *(unsigned *)of_fake(name); 
 
 /* ---- products */
 
-static void *heap(void *self, size_t bytes)
-{
-    (void)self;
-    return test_alloc(bytes);
-}
-static void give(void *self, void *ptr)
-{
-    (void)self;
-    free(ptr);
-}
-static const struct test_memory memory = { NULL, heap, give };
-
 static void multiplies(void **state)
 {
     (void)state;
@@ -139,7 +127,7 @@ static void multiplies(void **state)
     for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT], m = shape[0], n = shape[1], k = shape[2];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
-        void *x = test_draw(&memory, m * k, dtype, 1), *w = test_draw(&memory, n * k, dtype, 2), *y;
+        void *x = test_draw(&ha_test_heap, m * k, dtype, 1), *w = test_draw(&ha_test_heap, n * k, dtype, 2), *y;
         assert_int_equal(cudaMalloc(&y, m * n * ha_dtype_bytes(dtype) + 1), cudaSuccess); /* bytes of 0xff */
         const struct ha_device_product p = { .y = y, .x = x, .w = w, .m = m, .n = n, .k = k, .dtype = dtype };
         done(b, ha_cuda_product(&b->stream, &p));
@@ -159,9 +147,9 @@ static void multiplies(void **state)
 
 /* ---- attention */
 
-static void check(const struct test_problem *p, const struct ha_device *dev)
+static void check(const struct ha_test_device_problem *p, const struct ha_device *dev)
 {
-    const struct ha_profile profile = ha_cuda_products_profile(dev, p->a.dtype);
+    const struct ha_profile profile = ha_cuda_products_profile(dev, p->args.dtype);
     test_problem_check(p, &profile);
 }
 
@@ -171,9 +159,9 @@ static void attends(void **state)
     for (size_t i = 0; i < TEST_RECIPES * HA_DTYPE_COUNT; i++) {
         test_order(i);
         struct bench *b = bench_open();
-        struct test_problem *p = test_problem_make(&test_recipes[i / HA_DTYPE_COUNT],
-                                                   (enum ha_dtype)(i % HA_DTYPE_COUNT), &memory);
-        done(b, ha_cuda_attend_products(&b->stream, &p->a));
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[i / HA_DTYPE_COUNT],
+                                                             (enum ha_dtype)(i % HA_DTYPE_COUNT), &ha_test_heap);
+        done(b, ha_cuda_attend_products(&b->stream, &p->args));
         check(p, &b->dev);
         test_problem_free(p);
         bench_close(b);
@@ -192,10 +180,10 @@ static void batches(void **state)
     const unsigned calls = 2 * (2 + 2 + 1), problems = 2 * 2 * (2 * 2 + 2 + 2);
 #endif
     struct bench *b = bench_open();
-    struct test_problem *p = test_problem_make(&test_recipes[5], HA_F16, &memory);
-    done(b, ha_cuda_attend_products(&b->stream, &p->a)); /* loads the library */
+    struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap);
+    done(b, ha_cuda_attend_products(&b->stream, &p->args)); /* loads the library */
     const unsigned calls_before = count_of("fake_cublas_gemm_batched"), before = count_of("fake_cublas_problems");
-    done(b, ha_cuda_attend_products(&b->stream, &p->a));
+    done(b, ha_cuda_attend_products(&b->stream, &p->args));
     assert_int_equal(count_of("fake_cublas_gemm_batched") - calls_before, calls);
     assert_int_equal(count_of("fake_cublas_problems") - before, problems);
     test_problem_free(p);
@@ -210,10 +198,10 @@ static void is_captured(void **state)
     struct bench *b = bench_open();
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    struct test_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &memory);
+    struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &ha_test_heap);
     struct ha_device_seq *seq = test_alloc(sizeof *seq);
     struct ha_device_attend *a = test_alloc(sizeof *a);
-    *seq = p->seq[0], *a = p->a, a->seqs = seq;
+    *seq = p->seq[0], *a = p->args, a->seqs = seq;
     /* the first call of all makes the handle, which allocates: it may come while capturing */
     assert_int_equal(cudaStreamBeginCapture(b->stream.cuda, cudaStreamCaptureModeThreadLocal), cudaSuccess);
     assert_int_equal(ha_cuda_attend_products(&b->stream, a), HA_OK);
@@ -222,7 +210,7 @@ static void is_captured(void **state)
     free(a), free(seq);
     assert_true(isnan(p->seq[0].lse[0]));
     for (uint64_t i = 0; i < 2; i++) {
-        test_query(p, 0, 7000 + i);
+        ha_test_device_query(p, 0, 7000 + i);
         done(b, cudaGraphLaunch(exec, b->stream.cuda) == cudaSuccess ? HA_OK : HA_ERROR);
         check(p, &b->dev);
     }
@@ -236,14 +224,14 @@ static void is_captured(void **state)
 
 struct feeder {
     struct ha_stream stream;
-    struct test_problem *p;
+    struct ha_test_device_problem *p;
     enum ha_status status;
 };
 
 static void *feed(void *arg)
 {
     struct feeder *f = arg;
-    for (int i = 0; i < 8 && f->status == HA_OK; i++) f->status = ha_cuda_attend_products(&f->stream, &f->p->a);
+    for (int i = 0; i < 8 && f->status == HA_OK; i++) f->status = ha_cuda_attend_products(&f->stream, &f->p->args);
     return NULL;
 }
 
@@ -251,8 +239,8 @@ static void streams_share_the_handle(void **state)
 {
     (void)state;
     struct bench *b = bench_open();
-    struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &memory) },
-                           { .p = test_problem_make(&test_recipes[5], HA_F16, &memory) } };
+    struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &ha_test_heap) },
+                           { .p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap) } };
     pthread_t thread[2];
     for (size_t i = 0; i < 2; i++) stream_open(&f[i].stream, &b->dev);
     for (size_t i = 0; i < 2; i++) assert_int_equal(pthread_create(&thread[i], NULL, feed, &f[i]), 0);
@@ -282,20 +270,20 @@ static void refuses(void **state)
     };
     for (size_t i = 0; i < COUNT(words); i++) {
         struct bench *b = bench_open();
-        struct test_problem *p = test_problem_make(&test_recipes[2], HA_F16, &memory);
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F16, &ha_test_heap);
         struct ha_device_seq *seq = &p->seq[0];
         const uint32_t index[64] = { 0 };
         float weight;
         if (i == 0) seq->runs[0].v = (const char *)seq->runs[0].v + 2;
         if (i == 1) seq->k_head_bytes += 8;
-        if (i == 2) p->a.scale = 0;
+        if (i == 2) p->args.scale = 0;
         if (i == 3) seq->runs[0].index = index;
         if (i == 4) seq->weights = &weight;
         if (i == 5) seq->runs[0].v_stride_bytes++;
         if (i == 6) seq->runs[0].k_stride_bytes = 46;
         if (i == 7) seq->runs[0].k_stride_bytes = (size_t)1 << 33;
         if (i == 8) seq->runs[0].keys = INT32_MAX;
-        fails_with(b, ha_cuda_attend_products(&b->stream, &p->a), words[i]);
+        fails_with(b, ha_cuda_attend_products(&b->stream, &p->args), words[i]);
         test_problem_free(p);
     }
 }
@@ -316,10 +304,10 @@ static void errors_are_named(void **state)
     const struct ha_device_product product = { .y = x, .x = x + 1, .w = x + 2, .m = 1, .n = 1, .k = 1 };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct bench *b = bench_open();
-        struct test_problem *p = test_problem_make(&test_recipes[0], HA_F16, &memory);
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[0], HA_F16, &ha_test_heap);
         setenv("HA_FAKE_CUBLAS_FAIL", cases[i].fails, 1);
         const bool attention = !strstr(cases[i].words, "product on");
-        const enum ha_status status = attention ? ha_cuda_attend_products(&b->stream, &p->a)
+        const enum ha_status status = attention ? ha_cuda_attend_products(&b->stream, &p->args)
                                                 : ha_cuda_product(&b->stream, &product);
         unsetenv("HA_FAKE_CUBLAS_FAIL");
         fails_with(b, status, cases[i].words);

@@ -10,9 +10,9 @@
 
 static void *on_device(void *self, size_t bytes) { return device_alloc(self, HA_MEM_DEVICE, bytes); }
 static void off_device(void *self, void *ptr) { api->mem_free(self, HA_MEM_DEVICE, ptr); }
-static struct test_memory memory_of(struct ha_device *dev)
+static struct ha_test_memory memory_of(struct ha_device *dev)
 {
-    return (struct test_memory){ dev, on_device, off_device };
+    return (struct ha_test_memory){ dev, on_device, off_device };
 }
 
 static void needs_a_blas(void)
@@ -28,7 +28,7 @@ static void multiplies(void **state)
                                         { 257, 513, 2 }, { 3, 4, 0 },    { 0, 4, 8 },  { 4, 0, 8 } };
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
-    const struct test_memory m = memory_of(dev);
+    const struct ha_test_memory m = memory_of(dev);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
@@ -55,12 +55,12 @@ static void attends(void **state)
     const struct ha_profile profile = ha_host_products_profile();
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
-    const struct test_memory m = memory_of(dev);
+    const struct ha_test_memory m = memory_of(dev);
     for (size_t i = 0; i < (TEST_RECIPES + 1) * HA_DTYPE_COUNT; i++) {
         const size_t recipe = i / HA_DTYPE_COUNT;
-        struct test_problem *p = test_problem_make(recipe < TEST_RECIPES ? &test_recipes[recipe] : &large,
-                                                   (enum ha_dtype)(i % HA_DTYPE_COUNT), &m);
-        ok(api->attend_products(stream, &p->a));
+        struct ha_test_device_problem *p = test_problem_make(recipe < TEST_RECIPES ? &test_recipes[recipe] : &large,
+                                                             (enum ha_dtype)(i % HA_DTYPE_COUNT), &m);
+        ok(api->attend_products(stream, &p->args));
         ok(api->stream_sync(stream));
         test_problem_check(p, &profile);
         test_problem_free(p);
@@ -77,18 +77,18 @@ static void graphs_hold_them(void **state)
     const struct ha_profile profile = ha_host_products_profile();
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
-    const struct test_memory m = memory_of(dev);
-    struct test_problem *p = test_problem_make(&test_recipes[5], HA_BF16, &m);
+    const struct ha_test_memory m = memory_of(dev);
+    struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_BF16, &m);
     void *x = test_draw(&m, 8, HA_F16, 1), *y = on_device(dev, 2);
     const struct ha_device_product product = { .y = y, .x = x, .w = x, .m = 1, .n = 1, .k = 8, .dtype = HA_F16 };
     struct ha_graph *graph;
     struct ha_why why;
     ok(api->graph_begin(stream));
-    ok(api->attend_products(stream, &p->a));
+    ok(api->attend_products(stream, &p->args));
     ok(api->product(stream, &product));
     ok(api->graph_end(stream, &graph, &why));
     for (uint64_t i = 0; i < 2; i++) {
-        for (size_t b = 0; b < p->r.batch; b++) test_query(p, b, 7000 + 10 * i + b);
+        for (size_t b = 0; b < p->ask.batch; b++) ha_test_device_query(p, b, 7000 + 10 * i + b);
         memset(y, 0xff, 2);
         ok(api->graph_launch(graph, stream));
         ok(api->stream_sync(stream));
@@ -111,8 +111,8 @@ static void refuses(void **state)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         struct ha_device *dev = device_open(0);
         struct ha_stream *stream = device_stream(dev, "main");
-        const struct test_memory m = memory_of(dev);
-        struct test_problem *p = test_problem_make(&test_recipes[2], HA_F32, &m);
+        const struct ha_test_memory m = memory_of(dev);
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F32, &m);
         struct ha_device_product product = { .m = 1, .n = 1, .k = 1 };
         uint32_t *index = on_device(dev, 64 * sizeof *index);
         float *weights = on_device(dev, 6 * 64 * sizeof *weights), here = 0;
@@ -122,11 +122,11 @@ static void refuses(void **state)
         if (i == 2) p->seq[0].o = &here;
         if (i == 3) product.k = (size_t)1 << 31;
         if (i == 4) product.y = &here;
-        assert_int_equal(i < 3 ? api->attend_products(stream, &p->a) : api->product(stream, &product), HA_ERROR);
+        assert_int_equal(i < 3 ? api->attend_products(stream, &p->args) : api->product(stream, &product), HA_ERROR);
         assert_failure_has(dev, words[i]);
+        test_problem_free(p);
         api->stream_destroy(stream);
         api->close(dev);
-        free(p);
     }
 }
 

@@ -150,68 +150,10 @@ struct judged {
     bool broken; /* no memory */
 };
 
-/* All keys of a unit in list order as plain rows: natural ones as they are, packed ones by the contract's words. */
-static size_t plain_rows(const struct ha_attend *a, const struct ha_cpu_work *w, char *k, char *v)
-{
-    const size_t row = a->head_dim * w->elem;
-    size_t n = 0;
-    for (size_t u = 0; a->packed.keys && u < (a->packed.index ? a->packed.units : a->packed.keys); u++) {
-        const size_t unit = a->packed.index ? a->packed.unit : 1,
-                     first = (a->packed.index ? a->packed.index[u] : u) * unit;
-        for (size_t key = first; key < first + unit && key < a->packed.keys; key++, n++)
-            ha_cpu_unpack_row(a->packed.blocks, a->head_dim, a->dtype, key, k + n * row, v + n * row);
-    }
-    for (size_t i = 0; i < a->runs_count; i++)
-        for (size_t j = 0; j < a->runs[i].keys; j++, n++) {
-            const struct ha_rows *r = &a->runs[i];
-            const size_t block = a->block ? a->block : 1, at = r->index ? r->index[j / block] * block + j % block : j;
-            memcpy(k + n * row, (const char *)r->k + at * r->k_stride_bytes, row);
-            memcpy(v + n * row, (const char *)r->v + at * r->v_stride_bytes, row);
-        }
-    return n;
-}
-
-static size_t keys_of(const struct ha_attend *a)
-{
-    size_t n = ha_packed_listed(&a->packed);
-    for (size_t i = 0; i < a->runs_count; i++) n += a->runs[i].keys;
-    return n;
-}
-
 static struct ha_profile profile_of(const struct ha_attend *a, const struct ha_kernels *k)
 {
     if (a->packed.keys && a->runs_count) return ha_profile_attend(k, a->dtype);
     return a->packed.keys ? k->packed_profile[a->dtype] : k->profile;
-}
-
-/* q_len * group rows, of which the first and the last are among those looked at */
-static double judge(const struct ha_attend *a, const struct ha_cpu_work *w, const struct ha_rows *rows, double *room)
-{
-    const size_t dim = a->head_dim, all = a->q_len * a->group, count = all < ROWS_MOST ? all : ROWS_MOST;
-    const struct ha_profile profile = profile_of(a, w->kernels);
-    struct ha_ref_query query[ROWS_MOST] = { { 0 } };
-    struct ha_ref_state state[ROWS_MOST] = { { 0 } };
-    struct ha_bound bound[ROWS_MOST];
-    double worst = 0;
-    for (size_t i = 0; i < count; i++) {
-        const size_t r = count > 1 ? i * (all - 1) / (count - 1) : 0, token = r / a->group;
-        const size_t visible = a->causal ? rows->keys - (a->q_len - 1 - token) : rows->keys;
-        double *d = room + i * 4 * dim;
-        bound[i] = ha_bound_attend(&profile, dim, visible, (a->packed.keys > 0) + a->runs_count);
-        state[i] = (struct ha_ref_state){
-            .o = d, .bound = d + dim, .v_min = d + 2 * dim, .v_max = d + 3 * dim, .dim = dim
-        };
-        query[i] = (struct ha_ref_query){
-            .q = a->q + r * dim, .visible = visible, .bound = &bound[i], .out = &state[i]
-        };
-    }
-    ha_ref_attend_group(query, count, dim, (double)a->scale, rows, a->dtype, room + count * 4 * dim);
-    for (size_t i = 0; i < count; i++) {
-        const size_t r = count > 1 ? i * (all - 1) / (count - 1) : 0;
-        const double ratio = ha_ref_ratio(a->o + r * dim, a->lse[r], &state[i], NULL);
-        if (!(ratio <= worst)) worst = ratio;
-    }
-    return worst;
 }
 
 static void judge_head(void *arg, size_t task, size_t worker)
@@ -219,21 +161,17 @@ static void judge_head(void *arg, size_t task, size_t worker)
     struct judged *j = arg;
     const struct ha_cpu_work *w = j->work;
     const struct ha_attend *a = &j->attention->unit[ha_cpu_sampled(w, task, j->heads)];
-    const size_t keys = keys_of(a), row = a->head_dim * w->elem;
-    char *kv = malloc(2 * keys * row + 1);
-    double *room = malloc(ROWS_MOST * (2 * keys + 5 * a->head_dim) * sizeof *room);
+    const size_t bytes = 2 * ha_ref_keys(a) * a->head_dim * w->elem;
+    const struct ha_profile profile = profile_of(a, w->kernels);
+    void *kv = malloc(bytes + 1);
+    struct ha_answer want = { 0 };
+    struct ha_why why;
     (void)worker;
-    if (kv && room) {
-        const size_t n = plain_rows(a, w, kv, kv + keys * row);
-        const struct ha_rows rows = {
-            .k = kv, .v = kv + keys * row, .k_stride_bytes = row, .v_stride_bytes = row, .keys = n
-        };
-        j->ratio[task] = judge(a, w, &rows, room);
-    } else {
-        j->broken = true;
-    }
+    const struct ha_rows rows = kv ? ha_ref_plain_rows(a, kv) : (struct ha_rows){ .keys = 0 };
+    if (!kv || ha_answer_make(&want, a, &rows, &profile, ROWS_MOST, &why) != HA_OK) j->broken = true;
+    else j->ratio[task] = ha_answer_judge(&want, a).ratio;
+    ha_answer_free(&want);
     free(kv);
-    free(room);
 }
 
 enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const struct ha_cpu_work *w,

@@ -1,6 +1,7 @@
 #include "suites/kernels/attention.h"
 #include "suites/kernels/judge.h"
 
+#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -183,7 +184,7 @@ struct head {
 static void packed_key(const void *arg, size_t i, float *row)
 {
     const struct head *h = arg;
-    ha_cpu_unpack_row(h->blocks, h->work->point.head_dim, h->work->dtype, i, h->row, NULL);
+    ha_ref_unpack_row(h->blocks, h->work->dtype, h->work->point.head_dim, i, h->row, NULL);
     ha_load_row(h->row, h->work->point.head_dim, h->work->dtype, row);
 }
 

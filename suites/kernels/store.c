@@ -94,7 +94,7 @@ static bool same_head(const struct ha_cpu_work *w, size_t u, char *k, char *v)
     const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, 0, u), w->point.ctx);
     bool same = true;
     for (size_t key = 0; key < end && same; key++) {
-        ha_cpu_unpack_row(s->blocks + u * s->blocks_bytes, w->point.head_dim, w->dtype, key, k, v);
+        ha_ref_unpack_row(s->blocks + u * s->blocks_bytes, w->dtype, w->point.head_dim, key, k, v);
         if (key < w->point.ctx)
             same = !memcmp(k, (const char *)rows.k + key * row, row)
                    && !memcmp(v, (const char *)rows.v + key * row, row);

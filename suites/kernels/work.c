@@ -1,5 +1,6 @@
 #include "suites/kernels/work.h"
 
+#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "harness/base/try.h"
@@ -97,8 +98,8 @@ static void clear_tails(const struct ha_cpu_work *w)
         for (size_t key = w->point.ctx; key < end; key++)
             for (size_t d = 0; d < dim; d++) {
                 char *at = w->kv + unit * w->unit_bytes;
-                memset(at + ha_cpu_packed_k(dim, w->dtype, key, d) * w->elem, 0, w->elem);
-                memset(at + ha_cpu_packed_v(dim, w->dtype, key, d) * w->elem, 0, w->elem);
+                memset(at + ha_ref_packed_k(w->dtype, dim, key, d) * w->elem, 0, w->elem);
+                memset(at + ha_ref_packed_v(w->dtype, dim, key, d) * w->elem, 0, w->elem);
             }
 }
 
@@ -207,36 +208,4 @@ struct ha_rows ha_cpu_rows(const struct ha_cpu_work *w, const char *unit, size_t
     return (struct ha_rows){
         .k = unit, .v = unit + keys * row, .k_stride_bytes = row, .v_stride_bytes = row, .keys = keys
     };
-}
-
-/* ---- the packed layout, as the contract says it -------------------------------------------------------------- */
-
-size_t ha_cpu_packed_k(size_t dim, enum ha_dtype dtype, size_t key, size_t d)
-{
-    const size_t block = key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim, i = key % HA_PACK_KEYS;
-    enum { HALF = HA_PACK_KEYS / 2 };
-    const size_t by_type[] = {
-        [HA_F32] = d * HA_PACK_KEYS + i,
-        [HA_F16] = ((d / 2 * 2 + i / HALF) * 2 + d % 2) * HALF + i % HALF,
-        [HA_BF16] = (d / 2 * HA_PACK_KEYS + i) * 2 + d % 2,
-    };
-    return block + by_type[dtype];
-}
-
-size_t ha_cpu_packed_v(size_t dim, enum ha_dtype dtype, size_t key, size_t d)
-{
-    const size_t block = key / HA_PACK_KEYS * 2 * HA_PACK_KEYS * dim + HA_PACK_KEYS * dim, i = key % HA_PACK_KEYS;
-    const size_t panel = d / HA_PACK_COLS * HA_PACK_COLS, column = d - panel,
-                 columns = dim - panel < HA_PACK_COLS ? dim - panel : HA_PACK_COLS;
-    return block + panel * HA_PACK_KEYS
-           + (dtype == HA_BF16 ? (i / 2 * columns + column) * 2 + i % 2 : i * columns + column);
-}
-
-void ha_cpu_unpack_row(const void *blocks, size_t dim, enum ha_dtype dtype, size_t key, void *k, void *v)
-{
-    const size_t elem = ha_dtype_bytes(dtype);
-    for (size_t d = 0; d < dim; d++) {
-        if (k) memcpy((char *)k + d * elem, (const char *)blocks + ha_cpu_packed_k(dim, dtype, key, d) * elem, elem);
-        if (v) memcpy((char *)v + d * elem, (const char *)blocks + ha_cpu_packed_v(dim, dtype, key, d) * elem, elem);
-    }
 }

@@ -81,11 +81,6 @@ static inline size_t ha_cpu_blocks(const struct ha_cpu_point *p) { return (p->ct
 /* how many blocks are chosen */
 static inline size_t ha_cpu_chosen(const struct ha_cpu_point *p) { return (ha_cpu_blocks(p) * p->budget + 99) / 100; }
 
-/* Where a packed head holds key `key`, dimension d: a number of that element from its start. */
-size_t ha_cpu_packed_k(size_t head_dim, enum ha_dtype dtype, size_t key, size_t d);
-size_t ha_cpu_packed_v(size_t head_dim, enum ha_dtype dtype, size_t key, size_t d);
-/* row `key` of a packed head; k and v are [head_dim], either may be NULL */
-void ha_cpu_unpack_row(const void *blocks, size_t head_dim, enum ha_dtype dtype, size_t key, void *k, void *v);
 /* natural rows of a unit of so many keys: all of K, then all of V */
 struct ha_rows ha_cpu_rows(const struct ha_cpu_work *work, const char *unit, size_t keys);
 

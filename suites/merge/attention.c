@@ -37,7 +37,7 @@ static enum ha_status ask(struct ha_problem *p, struct ha_bench *bench, const st
     HA_TRY(ha_bench_push(bench, 0, p->end_at, why));
     HA_TRY(ha_bench_attend(bench, p, 0, why));
     HA_TRY(ha_bench_pull(bench, p->out_at, p->end_at, why));
-    return ha_problem_judge(p, want, &bench->profile[p->dtype], out, why);
+    return ha_problem_judge(p, want, out, why);
 }
 
 /* The same, and what it only reads is compared with what it was. */
@@ -64,7 +64,7 @@ static enum ha_status solve(const struct ha_attention_recipe *recipe, struct ha_
     HA_TRY(ha_problem_lay(p, bench, why));
     if (recipe->fill) recipe->fill(p);
     if (recipe->split) return ha_problem_split(p, bench, out, why);
-    struct ha_wanted want;
+    struct ha_wanted want = { 0 };
     HA_TRY(ha_wanted_make(&want, p, &bench->profile[p->dtype], why));
     if (recipe->spoil) recipe->spoil(p);
     const enum ha_status status = (p->sealed ? ask_sealed : ask)(p, bench, &want, out, why);

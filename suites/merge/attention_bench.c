@@ -142,30 +142,8 @@ static enum ha_status attend_kernels(struct ha_bench *bench, const struct ha_pro
     const struct ha_kernels *kernels = bench->subject->kernels;
     for (size_t b = 0; b < p->batch; b++)
         for (size_t h = 0; h < p->kv_heads; h++) {
-            const size_t head = h * p->group, q = b * p->q_seq + head * p->q_head;
             struct ha_rows runs[HA_RUNS_MAX];
-            for (size_t r = p->first_run; r < p->runs_count; r++) runs[r] = ha_problem_run(p, bench->there, b, h, r);
-            struct ha_attend a = {
-                .q = floats(bench->there, p->q_at, q),
-                .q_len = p->q_len,
-                .group = p->group,
-                .head_dim = p->head_dim,
-                .q_token_stride = p->q_token,
-                .q_head_stride = p->q_head,
-                .runs = runs + p->first_run,
-                .runs_count = p->runs_count - p->first_run,
-                .dtype = p->dtype,
-                .scale = p->scale,
-                .causal = p->causal,
-                .o = floats(bench->there, p->o_at + i * p->o_step, q),
-                .lse = floats(bench->there, p->lse_at + i * p->lse_step, b * p->lse_seq + head * p->lse_head),
-                .lse_token_stride = p->lse_token,
-                .lse_head_stride = p->lse_head,
-                .weights = p->weights ? floats(bench->there, p->weights_at,
-                                               (b * ha_problem_heads(p) + head) * p->weights_stride)
-                                      : NULL,
-                .weights_stride = p->weights_stride,
-            };
+            struct ha_attend a = ha_problem_attend(p, bench->there, i, b, h, runs);
             const size_t bytes = kernels->attend_scratch_bytes(&a);
             HA_TRY(renew(&bench->scratch, &bench->scratch_bytes, bytes, why));
             memset(bench->scratch, POISON, bytes);

@@ -1,6 +1,5 @@
 #include "suites/merge/attention_parts.h"
 
-#include "harness/base/numeric.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 
@@ -8,73 +7,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define U   0x1p-24
-#define ETA 0x1p-126
-
-static size_t row_of(const struct ha_problem *p, size_t seq, size_t token, size_t head)
-{
-    return (seq * p->q_len + token) * ha_problem_heads(p) + head;
-}
-
-static struct ha_bound bound_of(const struct ha_problem *p, const struct ha_profile *profile, size_t seq, size_t token)
-{
-    return ha_bound_attend(profile, p->head_dim, ha_problem_visible(p, seq, token), p->runs_count - p->first_run);
-}
-
-/* the rows that share one KV head */
-static void answer(const struct ha_problem *p, const struct ha_profile *profile, size_t seq, size_t kv_head,
-                   struct ha_ref_state *state, struct ha_ref_query *query, struct ha_bound *bound, double *work)
-{
-    const struct ha_rows rows = ha_problem_all(p, p->host, seq, kv_head);
-    size_t count = 0;
-    for (size_t t = 0; t < p->q_len; t++) {
-        bound[t] = bound_of(p, profile, seq, t);
-        for (size_t g = 0; g < p->group; g++) {
-            const size_t head = kv_head * p->group + g;
-            query[count++] = (struct ha_ref_query){
-                .q = ha_problem_q(p, seq, t, head),
-                .visible = ha_problem_visible(p, seq, t),
-                .bound = &bound[t],
-                .out = &state[row_of(p, seq, t, head)],
-            };
-        }
-    }
-    ha_ref_attend_group(query, count, p->head_dim, (double)p->scale, &rows, p->dtype, work);
-}
-
 enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p, const struct ha_profile *profile,
                               struct ha_why *why)
 {
-    const size_t rows = ha_problem_rows(p), dim = p->head_dim, shared = p->q_len * p->group;
-    size_t keys = 0;
-    for (size_t b = 0; b < p->batch; b++) keys = ha_problem_keys(p, b) > keys ? ha_problem_keys(p, b) : keys;
-    want->state = malloc(rows * sizeof *want->state);
-    double *memory = malloc(rows * 4 * dim * sizeof *memory), *work = malloc(shared * (2 * keys + dim) * sizeof *work);
-    struct ha_ref_query *query = malloc(shared * sizeof *query);
-    struct ha_bound *bound = malloc(p->q_len * sizeof *bound);
-    want->memory = memory;
-    const bool room = want->state && memory && work && query && bound;
-    for (size_t r = 0; room && r < rows; r++) {
-        double *d = memory + r * 4 * dim;
-        want->state[r] = (struct ha_ref_state){
-            .o = d, .bound = d + dim, .v_min = d + 2 * dim, .v_max = d + 3 * dim, .dim = dim
-        };
-    }
-    for (size_t b = 0; room && b < p->batch; b++)
-        for (size_t h = 0; h < p->kv_heads; h++) answer(p, profile, b, h, want->state, query, bound, work);
-    for (size_t r = 0; room && p->exact && r < rows; r++) memset(want->state[r].bound, 0, dim * sizeof(double));
-    free(work);
-    free(query);
-    free(bound);
-    if (!room) ha_wanted_free(want);
-    return room ? HA_OK : ha_why(why, HA_ERROR, "no memory for the oracle");
+    want->of = calloc(p->batch * p->kv_heads, sizeof *want->of);
+    if (!want->of) return ha_why(why, HA_ERROR, "no memory for the oracle");
+    for (size_t b = 0; b < p->batch; b++)
+        for (size_t h = 0; h < p->kv_heads; h++) {
+            struct ha_rows runs[HA_RUNS_MAX];
+            const struct ha_attend a = ha_problem_attend(p, p->host, 0, b, h, runs);
+            const struct ha_rows rows = ha_problem_all(p, p->host, b, h);
+            struct ha_answer *answer = &want->of[want->count++];
+            const enum ha_status status = ha_answer_make(answer, &a, &rows, profile, 0, why);
+            if (status != HA_OK) {
+                ha_wanted_free(want);
+                return status;
+            }
+            for (size_t r = 0; p->exact && r < answer->count; r++)
+                memset(answer->state[r].bound, 0, p->head_dim * sizeof(double));
+            const double exact = p->q_len == 1 ? 0x1p-40 : (double)(p->q_len + 1) * 0x1p-24; /* 2^-40: of binary64 */
+            for (size_t j = 0; p->exact && p->weights && j < p->group * answer->keys; j++)
+                answer->slack[j] = answer->weight[j] * exact;
+        }
+    return HA_OK;
 }
 
 void ha_wanted_free(struct ha_wanted *want)
 {
-    free(want->state);
-    free(want->memory);
+    for (size_t i = 0; i < want->count; i++) ha_answer_free(&want->of[i]);
+    free(want->of);
     *want = (struct ha_wanted){ 0 };
+}
+
+const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const struct ha_problem *p, size_t seq,
+                                           size_t token, size_t head)
+{
+    return &want->of[seq * p->kv_heads + head / p->group].state[token * p->group + head % p->group];
 }
 
 enum ha_status ha_row_judge(const struct ha_problem *p, size_t seq, size_t token, size_t head, const char *what,
@@ -124,71 +92,19 @@ static enum ha_status judge_nan(const struct ha_problem *p, size_t seq, size_t t
     return ha_row_judge(p, seq, token, head, "beside NaN in V: ", rest, lse, want, out, why);
 }
 
-/* Softmax weights of one head averaged over the query tokens, and what they may be off by: theta of the oracle's
- * bound for the weight before it is divided, the LSE's bound for the sum, a rounding for each step after that. A key
- * that no token sees, and one whose scores are -inf, weighs exactly 0. */
-static void wanted_weights(const struct ha_problem *p, const struct ha_profile *profile, const struct ha_wanted *want,
-                           size_t seq, size_t head, double *weight, double *slack)
+static enum ha_status judge_weights(const struct ha_problem *p, const struct ha_wanted *want, size_t seq,
+                                    size_t kv_head, struct ha_why *why)
 {
-    const struct ha_rows rows = ha_problem_all(p, p->host, seq, head / p->group);
-    const double tokens = (double)p->q_len;
-    float k[HA_REF_DIM_MAX];
-    for (size_t j = 0; j < rows.keys; j++) {
-        weight[j] = slack[j] = 0;
-        const size_t at = rows.index ? rows.index[j] : j;
-        ha_load_row((const char *)rows.k + at * rows.k_stride_bytes, p->head_dim, p->dtype, k);
-        for (size_t t = 0; t < p->q_len; t++) {
-            if (j >= ha_problem_visible(p, seq, t)) continue;
-            const struct ha_bound b = bound_of(p, profile, seq, t);
-            const struct ha_ref_state *state = &want->state[row_of(p, seq, t, head)];
-            const float *q = ha_problem_q(p, seq, t, head);
-            double s = 0, a = 0;
-            for (size_t d = 0; d < p->head_dim; d++)
-                s += (double)q[d] * (double)k[d], a += fabs((double)q[d] * (double)k[d]);
-            s *= (double)p->scale, a *= fabs((double)p->scale);
-            if (s == -HUGE_VAL) continue;
-            const double w = exp(s - state->lse);
-            const double eps = (b.h_dot + b.kappa_s) * U * a + b.kappa_t * U * (state->lse - s)
-                               + (1 + b.rescales) * b.exp_eps + state->lse_bound + (b.rescales + tokens + 4) * U;
-            weight[j] += w / tokens;
-            slack[j] += ((w == 0 ? 0 : w * expm1(eps)) + 4 * ETA) / tokens;
-        }
-        if (p->exact) slack[j] = weight[j] * (p->q_len == 1 ? 0x1p-40 : (tokens + 1) * U); /* 2^-40: of binary64 */
-    }
-}
-
-static enum ha_status judge_weights(const struct ha_problem *p, const struct ha_profile *profile,
-                                    const struct ha_wanted *want, size_t seq, size_t head, double *weight,
-                                    double *slack, struct ha_why *why)
-{
-    const float *got = ha_problem_weights(p, seq, head);
-    double sum = 0, due = 0, sum_slack = 0;
-    wanted_weights(p, profile, want, seq, head, weight, slack);
-    for (size_t j = 0; j < ha_problem_keys(p, seq); j++) {
-        const double off = fabs((double)got[j] - weight[j]);
-        if (!(off <= slack[j] || slack[j] == HUGE_VAL))
-            return ha_problem_fail(p, why, "sequence %zu, head %zu: weight of key %zu is %.9g, want %.9g, bound %.3g",
-                                   seq, head, j, (double)got[j], weight[j], slack[j]);
-        sum += (double)got[j];
-        sum_slack += slack[j] + 0x1p-40 * weight[j];
-    }
-    for (size_t t = 0; t < p->q_len; t++)
-        due += want->state[row_of(p, seq, t, head)].lse == -HUGE_VAL ? 0 : 1 / (double)p->q_len;
-    if (fabs(sum - due) <= sum_slack) return HA_OK;
-    return ha_problem_fail(p, why, "sequence %zu, head %zu: weights add up to %.9g, want %.9g, bound %.3g", seq, head,
-                           sum, due, sum_slack);
-}
-
-static enum ha_status judge_all_weights(const struct ha_problem *p, const struct ha_profile *profile,
-                                        const struct ha_wanted *want, struct ha_why *why)
-{
-    double *weight = malloc(2 * (p->weights_stride + 1) * sizeof *weight);
-    enum ha_status status = weight ? HA_OK : ha_why(why, HA_ERROR, "no memory for weights");
-    for (size_t b = 0; b < p->batch; b++)
-        for (size_t h = 0; status == HA_OK && h < ha_problem_heads(p); h++)
-            status = judge_weights(p, profile, want, b, h, weight, weight + p->weights_stride + 1, why);
-    free(weight);
-    return status;
+    struct ha_rows runs[HA_RUNS_MAX];
+    const struct ha_attend a = ha_problem_attend(p, p->host, 0, seq, kv_head, runs);
+    const struct ha_answer_error e = ha_answer_judge_weights(&want->of[seq * p->kv_heads + kv_head], &a);
+    const size_t head = kv_head * p->group + e.row;
+    if (e.ratio <= 1) return HA_OK;
+    if (e.at == ha_problem_keys(p, seq))
+        return ha_problem_fail(p, why, "sequence %zu, head %zu: weights add up to %.9g, want %.9g, bound %.3g", seq,
+                               head, e.got, e.want, e.bound);
+    return ha_problem_fail(p, why, "sequence %zu, head %zu: weight of key %zu is %.9g, want %.9g, bound %.3g", seq,
+                           head, e.at, e.got, e.want, e.bound);
 }
 
 /* The results are taken out of the outputs; what is left must still be poison. */
@@ -216,16 +132,17 @@ static enum ha_status judge_gaps(const struct ha_problem *p, struct ha_why *why)
 }
 
 enum ha_status ha_problem_judge(const struct ha_problem *p, const struct ha_wanted *want,
-                                const struct ha_profile *profile, struct ha_attention_result *out, struct ha_why *why)
+                                struct ha_attention_result *out, struct ha_why *why)
 {
     for (size_t b = 0; b < p->batch; b++)
         for (size_t t = 0; t < p->q_len; t++)
             for (size_t h = 0; h < ha_problem_heads(p); h++) {
                 const float *o = ha_problem_o(p, 0, b, t, h), lse = *ha_problem_lse(p, 0, b, t, h);
-                const struct ha_ref_state *state = &want->state[row_of(p, b, t, h)];
+                const struct ha_ref_state *state = ha_wanted_state(want, p, b, t, h);
                 HA_TRY(touched(p, b, t, h) ? judge_nan(p, b, t, h, o, lse, state, out, why)
                                            : ha_row_judge(p, b, t, h, "", o, lse, state, out, why));
             }
-    if (p->weights) HA_TRY(judge_all_weights(p, profile, want, why));
+    for (size_t b = 0; p->weights && b < p->batch; b++)
+        for (size_t h = 0; h < p->kv_heads; h++) HA_TRY(judge_weights(p, want, b, h, why));
     return judge_gaps(p, why);
 }

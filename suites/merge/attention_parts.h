@@ -77,6 +77,9 @@ enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_bench *bench, stru
 /* the keys of the runs attended, or of one run, of one head, in the block at base */
 struct ha_rows ha_problem_all(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head);
 struct ha_rows ha_problem_run(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head, size_t run);
+/* The attention of one KV head in the block at base, outputs to copy i; runs: [HA_RUNS_MAX], set here. */
+struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_t i, size_t seq, size_t kv_head,
+                                   struct ha_rows *runs);
 float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t head);
 /* copy i of the outputs */
 float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
@@ -95,18 +98,20 @@ enum ha_status ha_bench_attend(struct ha_bench *bench, const struct ha_problem *
 
 /* ---- attention_judge.c */
 
-/* The oracle's answers, [batch][q_len][heads]. */
+/* The oracle's answers. */
 struct ha_wanted {
-    struct ha_ref_state *state;
-    void *memory;
+    struct ha_answer *of; /* [batch][kv_heads] */
+    size_t count;
 };
 enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p, const struct ha_profile *profile,
                               struct ha_why *why);
+const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const struct ha_problem *p, size_t seq,
+                                           size_t token, size_t head);
 void ha_wanted_free(struct ha_wanted *want);
 
 /* Copy 0 of the outputs against the oracle; every byte of the outputs that is no result must be as it was. */
 enum ha_status ha_problem_judge(const struct ha_problem *p, const struct ha_wanted *want,
-                                const struct ha_profile *profile, struct ha_attention_result *out, struct ha_why *why);
+                                struct ha_attention_result *out, struct ha_why *why);
 /* one row */
 enum ha_status ha_row_judge(const struct ha_problem *p, size_t seq, size_t token, size_t head, const char *what,
                             const float *o, float lse, const struct ha_ref_state *want, struct ha_attention_result *out,

@@ -73,26 +73,54 @@ struct ha_rows ha_problem_run(const struct ha_problem *p, const char *base, size
     return rows_of(p, base, seq, kv_head, stored(p, 0, run) + skip, p->run[run] - skip);
 }
 
-static float *floats(const struct ha_problem *p, size_t at) { return (float *)(void *)(p->host + at); }
+static float *floats(char *base, size_t at, size_t i) { return (float *)(void *)(base + at) + i; }
+
+struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_t i, size_t b, size_t kv_head,
+                                   struct ha_rows *runs)
+{
+    const size_t head = kv_head * p->group, q = b * p->q_seq + head * p->q_head;
+    for (size_t r = p->first_run; r < p->runs_count; r++)
+        runs[r - p->first_run] = ha_problem_run(p, base, b, kv_head, r);
+    return (struct ha_attend){
+        .q = floats(base, p->q_at, q),
+        .q_len = p->q_len,
+        .group = p->group,
+        .head_dim = p->head_dim,
+        .q_token_stride = p->q_token,
+        .q_head_stride = p->q_head,
+        .runs = runs,
+        .runs_count = p->runs_count - p->first_run,
+        .dtype = p->dtype,
+        .scale = p->scale,
+        .causal = p->causal,
+        .o = floats(base, p->o_at + i * p->o_step, q),
+        .lse = floats(base, p->lse_at + i * p->lse_step, b * p->lse_seq + head * p->lse_head),
+        .lse_token_stride = p->lse_token,
+        .lse_head_stride = p->lse_head,
+        .weights = p->weights ? floats(base, p->weights_at, (b * ha_problem_heads(p) + head) * p->weights_stride)
+                              : NULL,
+        .weights_stride = p->weights_stride,
+    };
+}
 
 float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t head)
 {
-    return floats(p, p->q_at) + seq * p->q_seq + token * p->q_token + head * p->q_head;
+    return floats(p->host, p->q_at, seq * p->q_seq + token * p->q_token + head * p->q_head);
 }
 
 float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head)
 {
-    return floats(p, p->o_at + i * p->o_step) + seq * p->q_seq + token * p->q_token + head * p->q_head;
+    return floats(p->host, p->o_at + i * p->o_step, seq * p->q_seq + token * p->q_token + head * p->q_head);
 }
 
 float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head)
 {
-    return floats(p, p->lse_at + i * p->lse_step) + seq * p->lse_seq + token * p->lse_token + head * p->lse_head;
+    return floats(p->host, p->lse_at + i * p->lse_step, seq * p->lse_seq + token * p->lse_token + head * p->lse_head);
 }
 
 float *ha_problem_weights(const struct ha_problem *p, size_t seq, size_t head)
 {
-    return floats(p, p->weights_at) + (seq * ha_problem_heads(p) + head) * p->weights_stride;
+    return floats(p->host, p->weights_at, (seq * ha_problem_heads(p) + head) * p->weights_stride);
 }
 
 static size_t slot(const struct ha_problem *p, size_t j)

@@ -49,7 +49,8 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
         for (size_t r = 0; r < rows; r++) {
             s->lse[i * rows + r] = *ha_problem_lse(p, i, 0, r / heads, r % heads);
             HA_TRY(ha_row_judge(&part, 0, r / heads, r % heads, what, ha_problem_o(p, i, 0, r / heads, r % heads),
-                                s->lse[i * rows + r], &s->wanted[i].state[r], out, why));
+                                s->lse[i * rows + r], ha_wanted_state(&s->wanted[i], p, 0, r / heads, r % heads), out,
+                                why));
         }
     }
     return HA_OK;
@@ -96,10 +97,10 @@ static enum ha_status judge_row(struct split *s, const struct ha_merge_bound *bo
 {
     const struct ha_problem *p = s->p;
     const size_t heads = ha_problem_heads(p), dim = p->head_dim, runs = p->runs_count;
-    const struct ha_ref_state *whole = &s->wanted[runs].state[r];
+    const struct ha_ref_state *whole = ha_wanted_state(&s->wanted[runs], p, 0, r / heads, r % heads);
     struct ha_ref_state part[HA_RUNS_MAX];
     for (size_t i = 0; i < runs; i++) {
-        part[i] = s->wanted[i].state[r];
+        part[i] = *ha_wanted_state(&s->wanted[i], p, 0, r / heads, r % heads);
         if (bound->form == HA_FORM_BASE2 && part[i].lse != -HUGE_VAL)
             part[i].lse_bound += U * (fabs(part[i].lse) + part[i].lse_bound);
     }

@@ -20,7 +20,7 @@ struct bundle {
     uint64_t seed;
 };
 
-/* may_reject: cases that may be refused stand apart, since a command refuses all rows or none */
+/* may_reject: cases that may be refused go into bundles of their own, since a command refuses all rows or none */
 static bool fits(const struct ha_merge_case *c, const struct ha_merge_shape *s, bool may_reject)
 {
     const struct {
@@ -98,7 +98,7 @@ struct hunt {
     uint64_t seed, lost_ns; /* lost on errors */
 };
 
-/* Asks once, or, where patience has ended, not at all. */
+/* Asks once, or not at all where errors have taken the subject's time. */
 static enum ha_status ask(struct hunt *h, struct ha_batch *batch, struct ha_why *why)
 {
     if (h->lost_ns > ha_merge_patience_ns)

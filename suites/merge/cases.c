@@ -15,7 +15,7 @@ enum {
     PACKED = 1u << HA_LAYOUT_PACKED,
     PADDED = 1u << HA_LAYOUT_PADDED,
 };
-/* An error planted is seen in any order and layout; one of each is enough. */
+/* A planted error shows in every order and layout, so one of each is enough. */
 #define ONE_WAY .orders = FLAT, .aliases = APART, .layouts = PACKED
 
 const struct ha_merge_case ha_lse_merge_cases[] = {

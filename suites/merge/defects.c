@@ -93,7 +93,7 @@ static float lse_of(const struct ha_merge *m, const struct steps *by, size_t sta
     return by->take(m, m->states[state].lse[by->lse_at(m, state, t, h)]);
 }
 
-/* NaN is greater than anything, so that it is not lost. */
+/* The larger of two, and NaN where one of them is NaN. */
 static void widen(struct range *r, float lse)
 {
     if (lse == -INFINITY) return;
@@ -150,13 +150,13 @@ static void merge_row(const struct ha_merge *m, const struct steps *by, size_t t
     const float shift = by->shift(&all, &all);
     const float lse = m->form == HA_FORM_MAX_SUM || sum == 1
                           ? shift
-                          : shift + by->log(m, sum); /* log 1 = 0, but -0 + 0 is not -0 */
+                          : shift + by->log(m, sum); /* log 1 is 0 and changes nothing, but -0 + 0 would be +0 */
     const float whole = direct ? 1 : sum;
     if (by->lse_first) store_lse(m, t, h, lse, sum);
     for (size_t d = 0; d < dim; d += DIM) {
         const size_t n = dim - d < DIM ? dim - d : DIM;
         float acc[DIM], x[DIM];
-        for (size_t i = 0; i < n; i++) acc[i] = -0.0f; /* the one start that changes no sum */
+        for (size_t i = 0; i < n; i++) acc[i] = -0.0f; /* -0 + x is x for every x, also for -0 */
         so_far = (struct range){ -INFINITY, -INFINITY, -INFINITY };
         for (size_t s = 0; s < count; s++) {
             const float own = lse_of(m, by, s, t, h);

@@ -15,43 +15,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The shell's own: what it says of a command that it cannot run. */
 enum { NOT_EXECUTABLE = 126, NOT_FOUND = 127, KILLED = 128 /* + the signal */ };
 enum { TEXT_MAX = 4096, LINE_MAX_CHARS = 200, NS_PER_MS = 1000000 };
+/* What one call may print, and write to its second file beyond four times the results. */
+enum { PRINTED_MAX = 1 << 20, ANSWER_SPARE = 1 << 20 };
 
 struct command {
     char *text; /* what sh runs, with the arguments behind it */
     uint64_t limit_ns;
+    size_t answer_max; /* bytes of the file `out` */
     char folder[256], in[272], out[272];
 };
 
-/* What a command printed: all of it, as far as it fits, or its last line. */
+/* A stream that a command prints to, read through a pipe. */
 struct printed {
-    char text[TEXT_MAX];
-    size_t used;
-    char line[LINE_MAX_CHARS + 1], last[LINE_MAX_CHARS + 1];
+    int fd;                                                  /* -1: closed */
+    bool passed;                                             /* on to our own errors */
+    char text[TEXT_MAX];                                     /* the start of it */
+    size_t used, all;                                        /* bytes of text; bytes in all */
+    char line[LINE_MAX_CHARS + 1], last[LINE_MAX_CHARS + 1]; /* the last line that is not empty */
     size_t line_used;
+};
+struct output {
+    struct printed stream[2]; /* stdout, stderr */
+    siginfo_t how;            /* it ended */
 };
 
 /* ---- one run of the command -------------------------------------------------------------- */
-
-/* fd: its end of the pipe, which takes its errors, or what it prints, the errors going nowhere. Only what is
- * async-signal-safe: other threads may have held any lock. */
-static _Noreturn void become(char *const *argv, int fd, bool errors, pid_t parent)
-{
-    ha_process_settle(parent);
-    if (errors) {
-        dup2(fd, STDERR_FILENO);
-    } else {
-        const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        dup2(fd, STDOUT_FILENO);
-        if (nothing >= 0) dup2(nothing, STDERR_FILENO);
-    }
-    execv("/bin/sh", argv);
-    _exit(NOT_FOUND);
-}
 
 static void keep_lines(struct printed *p, const char *data, size_t bytes)
 {
@@ -65,73 +59,112 @@ static void keep_lines(struct printed *p, const char *data, size_t bytes)
     }
 }
 
-/* false: nobody can print any more */
-static bool listen_to(int fd, bool errors, struct printed *p)
+/* Reads what is there, up to PRINTED_MAX in all. */
+static void listen_to(struct printed *p)
 {
     char data[1024];
-    for (;;) {
-        const ssize_t got = read(fd, data, sizeof data);
+    while (p->fd >= 0 && p->all <= PRINTED_MAX) {
+        const ssize_t got = read(p->fd, data, sizeof data);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-        if (got == 0) return false;
-        if (errors) {
-            for (ssize_t at = 0, wrote; at < got && (wrote = write(STDERR_FILENO, data + at, (size_t)(got - at))) > 0;)
-                at += wrote;
-            keep_lines(p, data, (size_t)got);
-            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (got <= 0) {
+            close(p->fd);
+            p->fd = -1;
+            return;
         }
+        for (ssize_t at = 0, wrote;
+             p->passed && at < got && (wrote = write(STDERR_FILENO, data + at, (size_t)(got - at))) > 0;)
+            at += wrote;
         const size_t room = sizeof p->text - 1 - p->used, take = (size_t)got < room ? (size_t)got : room;
         memcpy(p->text + p->used, data, take);
         p->used += take;
+        p->all += (size_t)got;
+        keep_lines(p, data, (size_t)got);
     }
 }
 
-/* Waits until it has ended, and kills it where it takes too long. */
-static enum ha_status await(const struct command *c, pid_t pid, int fd, bool errors, struct printed *p, siginfo_t *how,
-                            struct ha_why *why)
+/* Did it print or write more than it may? */
+static enum ha_status bounded(const struct command *c, const struct output *o, struct ha_why *why)
+{
+    struct stat file;
+    for (int i = 0; i < 2; i++)
+        if (o->stream[i].all > PRINTED_MAX)
+            return ha_why(why, HA_ERROR, "printed more than %d MiB to %s and was stopped", PRINTED_MAX >> 20,
+                          i ? "stderr" : "stdout");
+    if (stat(c->out, &file) == 0 && (uint64_t)file.st_size > c->answer_max)
+        return ha_why(why, HA_ERROR,
+                      "wrote more than %zu bytes to the file that its second argument names and was stopped",
+                      c->answer_max);
+    return HA_OK;
+}
+
+/* Waits until it has ended; HA_ERROR where it takes too long, prints or writes too much, or Ctrl-C was pressed. */
+static enum ha_status await(const struct command *c, pid_t pid, struct output *o, struct ha_why *why)
 {
     const uint64_t begun = ha_now_ns();
-    bool open = true;
     for (;;) {
-        const bool gone = ha_process_gone(pid, how);
-        if (open) open = listen_to(fd, errors, p);
+        const bool gone = ha_process_gone(pid, &o->how);
+        for (int i = 0; i < 2; i++) listen_to(&o->stream[i]);
+        HA_TRY(bounded(c, o, why));
         if (gone) return HA_OK;
         if (ha_stop) return ha_why(why, HA_ERROR, "interrupted");
         const uint64_t spent = ha_now_ns() - begun;
         if (spent >= c->limit_ns) return ha_why(why, HA_ERROR, "no answer in %.3g s", (double)c->limit_ns * 1e-9);
         const uint64_t left = (c->limit_ns - spent) / NS_PER_MS + 1;
-        struct pollfd ready = { .fd = open ? fd : -1, .events = POLLIN };
-        poll(&ready, 1, (int)(left < HA_PROCESS_SLICE_MS ? left : open ? HA_PROCESS_SLICE_MS : 1));
+        const bool open = o->stream[0].fd >= 0 || o->stream[1].fd >= 0;
+        struct pollfd ready[] = { { .fd = o->stream[0].fd, .events = POLLIN },
+                                  { .fd = o->stream[1].fd, .events = POLLIN } };
+        poll(ready, 2, (int)(left < HA_PROCESS_SLICE_MS ? left : open ? HA_PROCESS_SLICE_MS : 1));
     }
 }
 
-static enum ha_status run_command(const struct command *c, const char *first, const char *second, bool errors,
-                                  struct printed *p, siginfo_t *how, struct ha_why *why)
+/* A pipe for the stream; returns the end that is written to, or -1. */
+static int pipe_of(struct printed *p)
+{
+    int fd[2];
+    p->fd = -1;
+    if (pipe2(fd, O_CLOEXEC) != 0) return -1;
+    fcntl(fd[0], F_SETFL, O_NONBLOCK);
+    p->fd = fd[0];
+    return fd[1];
+}
+
+/* passed: what it prints goes on to our own errors. */
+static enum ha_status run_command(const struct command *c, const char *first, const char *second, bool passed,
+                                  struct output *o, struct ha_why *why)
 {
     char sh[] = "sh", flag[] = "-c", name[] = "habench";
     char one[sizeof c->in], two[sizeof c->out];
     char *argv[] = { sh, flag, c->text, name, one, second ? two : NULL, NULL };
-    int fd[2];
     snprintf(one, sizeof one, "%s", first);
     snprintf(two, sizeof two, "%s", second ? second : "");
-    if (pipe2(fd, O_CLOEXEC) != 0) return ha_why(why, HA_ERROR, "no pipe: %s", strerror(errno));
-    fcntl(fd[0], F_SETFL, O_NONBLOCK);
-    const pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become(argv, fd[1], errors, parent);
-    const int cause = errno;
-    close(fd[1]);
-    enum ha_status st = pid > 0 ? HA_OK : ha_why(why, HA_ERROR, "no process for it: %s", strerror(cause));
+    memset(o, 0, sizeof *o);
+    o->stream[0].passed = o->stream[1].passed = passed;
+    const int out = pipe_of(&o->stream[0]), err = pipe_of(&o->stream[1]);
+    const pid_t parent = getpid(), pid = out < 0 || err < 0 ? -1 : fork();
+    if (pid == 0) { /* only what is async-signal-safe: other threads may have held any lock */
+        ha_process_settle(parent);
+        dup2(out, STDOUT_FILENO);
+        dup2(err, STDERR_FILENO);
+        execv("/bin/sh", argv);
+        _exit(NOT_FOUND);
+    }
+    enum ha_status st = pid > 0 ? HA_OK : ha_why(why, HA_ERROR, "no process for it: %s", strerror(errno));
+    if (out >= 0) close(out);
+    if (err >= 0) close(err);
     if (pid > 0) {
         setpgid(pid, pid);
-        st = await(c, pid, fd[0], errors, p, how, why);
+        st = await(c, pid, o, why);
         ha_process_end(pid);
-        if (st == HA_OK && how->si_code == CLD_EXITED && how->si_status > KILLED) {
-            how->si_code = CLD_KILLED;
-            how->si_status -= KILLED;
+        if (st == HA_OK && o->how.si_code == CLD_EXITED && o->how.si_status > KILLED) {
+            o->how.si_code = CLD_KILLED;
+            o->how.si_status -= KILLED;
         }
     }
-    close(fd[0]);
-    keep_lines(p, "\n", 1);
+    for (int i = 0; i < 2; i++) {
+        if (o->stream[i].fd >= 0) close(o->stream[i].fd);
+        keep_lines(&o->stream[i], "\n", 1);
+    }
     return st;
 }
 
@@ -139,18 +172,20 @@ static enum ha_status run_command(const struct command *c, const char *first, co
 
 static enum ha_status run_exec(struct ha_subject *x, struct ha_batch *batch, struct ha_why *why)
 {
-    const struct command *c = x->own;
-    struct printed printed = { .used = 0 };
-    siginfo_t how;
+    struct command *c = x->own;
+    struct output output;
     unlink(c->out);
+    c->answer_max = ANSWER_SPARE;
+    for (int i = HA_OUT_O; i <= HA_OUT_SUM; i++) c->answer_max += 4 * batch->piece[i].bytes;
     HA_TRY(ha_replay_write(c->in, batch, false, NULL, why));
-    HA_TRY(run_command(c, c->in, c->out, true, &printed, &how, why));
-    const char *said = printed.last, *colon = *said ? ": " : "";
-    const struct ha_process_text text = ha_process_text(&how);
-    if (how.si_code != CLD_EXITED) return ha_why(why, HA_ERROR, "%s%s%s", text.text, colon, said);
-    if (how.si_status == NOT_FOUND || how.si_status == NOT_EXECUTABLE)
+    HA_TRY(run_command(c, c->in, c->out, true, &output, why));
+    const char *said = output.stream[1].last, *colon = *said ? ": " : "";
+    const siginfo_t *how = &output.how;
+    const struct ha_process_text text = ha_process_text(how);
+    if (how->si_code == CLD_EXITED && (how->si_status == NOT_FOUND || how->si_status == NOT_EXECUTABLE))
         return ha_why(why, HA_ERROR, "the shell cannot run it (%s)%s%s", text.text, colon, said);
-    if (how.si_status != 0) return ha_why(why, HA_FAIL, "refused: %s%s%s", text.text, colon, said);
+    if (how->si_code != CLD_EXITED || how->si_status != 0)
+        return ha_why(why, HA_ERROR, "%s%s%s", text.text, colon, said);
     if (access(c->out, F_OK) != 0)
         return ha_why(why, HA_ERROR, "%s, and did not write the file that its second argument names", text.text);
     return ha_replay_read_answer(c->out, batch, why);
@@ -172,15 +207,15 @@ static void close_exec(struct ha_subject *x)
 static enum ha_status ask_traits(struct ha_subject *x, struct ha_why *why)
 {
     const struct command *c = x->own;
-    struct printed printed = { .used = 0 };
-    siginfo_t how;
-    const enum ha_status st = run_command(c, "--traits", NULL, false, &printed, &how, why);
+    struct output output;
+    const enum ha_status st = run_command(c, "--traits", NULL, false, &output, why);
     if (st != HA_OK) return ha_why_prefix(why, st, "--exec, asked for --traits");
-    if (how.si_code == CLD_EXITED && (how.si_status == NOT_FOUND || how.si_status == NOT_EXECUTABLE))
+    const siginfo_t *how = &output.how;
+    if (how->si_code == CLD_EXITED && (how->si_status == NOT_FOUND || how->si_status == NOT_EXECUTABLE))
         return ha_why(why, HA_ERROR, "--exec: the shell cannot run '%.*s' (%s)", (int)strlen(c->text) - 5, c->text,
-                      ha_process_text(&how).text);
-    if (how.si_code != CLD_EXITED || how.si_status != 0) return HA_OK;
-    char *rest = printed.text;
+                      ha_process_text(how).text);
+    if (how->si_code != CLD_EXITED || how->si_status != 0) return HA_OK;
+    char *rest = output.stream[0].text;
     for (const char *line; (line = strsep(&rest, "\n")) != NULL;)
         if (*line && ha_traits_parse(line, &x->traits, x->name, why) != HA_OK)
             return ha_why_prefix(why, HA_ERROR, "--exec, asked for --traits");

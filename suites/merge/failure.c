@@ -11,12 +11,12 @@
 #include <string.h>
 
 enum { SHRINKS = 2000, SHOWN = 8 };
-static const uint64_t SHRINK_NS = 3000000000u; /* a command takes long to answer, and a crash to clean up after */
+static const uint64_t SHRINK_NS = 3000000000u; /* a command and a crashing plugin take long for each trial */
 
 void ha_judgement_say(const struct ha_judgement *j, size_t dim, char *out, size_t size)
 {
     char element[32] = "LSE";
-    const double got = isnan(j->got) ? (double)NAN : j->got; /* its sign says nothing */
+    const double got = isnan(j->got) ? (double)NAN : j->got; /* the sign of a NaN has no meaning */
     if (j->element < dim) snprintf(element, sizeof element, "o[%zu]", j->element);
     snprintf(out, size, "row %zu, %s: got %.9g, want %.9g +- %.3g (err/bound %.3g), by %s", j->row, element, got,
              j->want, j->bound, j->ratio, j->against);
@@ -140,7 +140,8 @@ static bool print_smallest(FILE *out, struct trial *t, size_t r)
     row.sum = memcpy(row.lse + row.states, row.sum, row.states * sizeof *copy);
     row.whole = row.full = false;
     t->deadline_ns = ha_now_ns() + SHRINK_NS;
-    /* what is left of a row need not have an exact result: one that is wrong by less than the bound stays whole */
+    /* A smaller row need not have an exact result and is judged by its bound: a row that is wrong by less than that is
+     * not made smaller. */
     const enum ha_must asked = t->must;
     if (asked == HA_MUST_EXACT) t->must = HA_MUST_BOUND;
     if (still_fails(t, &row)) ha_merge_shrink(&row, still_fails, t, SHRINKS);

@@ -58,7 +58,7 @@ void ha_fill_empty_and_state(struct ha_merge_row *row)
     any_state(row, row->index % row->states);
 }
 
-/* what an empty state's o holds is nobody's business */
+/* The o of an empty state must not be read, so it may hold anything. */
 void ha_fill_all_empty(struct ha_merge_row *row)
 {
     for (size_t m = 0; m < row->states; m++) ha_row_empty(row, m, row->index % 2 ? 1e3 : 0);

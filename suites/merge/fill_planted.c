@@ -46,7 +46,7 @@ void ha_fill_lse_bf16(struct ha_merge_row *row)
     struct ha_tokens t;
     ha_tokens_make(&t, row, HA_TOKENS_MAX);
     ha_tokens_cut(&t, HA_CUT_EVEN);
-    t.dim = 0; /* the LSEs alone, at first */
+    t.dim = 0; /* without values: only the LSEs are of interest yet */
     ha_tokens_fill(&t, row);
     t.dim = row->dim;
     for (size_t m = 0; m < row->states; m++) {
@@ -83,7 +83,7 @@ void ha_fill_boundary_token(struct ha_merge_row *row)
     ha_tokens_fill(&t, row);
 }
 
-/* it is in the next state too */
+/* that token is in the next state too */
 void ha_plant_boundary_token(struct ha_merge_row *handed, const struct ha_merge_row *other)
 {
     (void)other;

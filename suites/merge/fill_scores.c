@@ -30,7 +30,7 @@ void ha_fill_gaps(struct ha_merge_row *row)
     in_turn(row, pair, 4);
 }
 
-/* One state at the top: of two that far from 0 no LSE could tell that there are two. */
+/* Only one state has the largest LSE: so far from 0 the ln 2 that a second one adds would be lost in rounding. */
 void ha_fill_extreme_lse(struct ha_merge_row *row)
 {
     const double far = row->index % 2 ? 1e30 : (double)FLT_MAX;

@@ -7,8 +7,8 @@ static void plain(struct ha_merge_row *row)
     for (size_t m = 0; m < row->states; m++) ha_row_state(row, m, 2 * ha_draw_normal(row, HA_DRAW_LSE, m));
 }
 
-/* One or two tokens in each state, but for every second or third one, which has none. One that takes turns always has
- * some. */
+/* One or two tokens in each state. Every second or third state has none, but for one, another in each row, that always
+ * has some. */
 static void some_empty(struct ha_merge_row *row, double garbage)
 {
     struct ha_tokens t;

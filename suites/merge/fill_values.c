@@ -54,7 +54,8 @@ void ha_fill_cancellation(struct ha_merge_row *row)
     }
 }
 
-/* One state of ordinary values and nearly all the weight; the others' reach it by their size alone. */
+/* One state has ordinary values and nearly all the weight; the values of the others are so large that they still count.
+ */
 void ha_fill_huge_in_light_state(struct ha_merge_row *row)
 {
     const double below = row->dtype == HA_F16 ? 8 : 60, huge = row->dtype == HA_F16 ? 1.3e4 : 1e30,
@@ -85,7 +86,7 @@ void ha_fill_subnormal(struct ha_merge_row *row)
     }
 }
 
-/* n equal scores and one value everywhere, cut into parts at random: no loop over n */
+/* n equal scores and one value everywhere, cut into parts at random; computed without a loop over n */
 static void same_everywhere(struct ha_merge_row *row, size_t n, double v)
 {
     double total = 0, so_far = 0;

@@ -195,7 +195,7 @@ static void ask(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t
 
 static double ratio_of(double got, double want, double bound)
 {
-    if (isnan(want)) return isnan(got) ? 0 : HUGE_VAL; /* NaN is due, and must not be lost */
+    if (isnan(want)) return isnan(got) ? 0 : HUGE_VAL; /* where NaN is expected, the result must be NaN */
     if (got == want) return isnan(bound) ? HUGE_VAL : 0;
     if (bound == HUGE_VAL && isinf(want))
         return isnan(got) ? 0 : HUGE_VAL; /* infinity times a weight that underflows */
@@ -382,7 +382,7 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     ranged(j, batch, rows, r, &got, told);
 
     if (row->whole) {
-        /* of the oracle's answer only the bound is of use here */
+        /* of the oracle's answer only the bound is read here */
         struct ha_ref_state all = { .o = rows->o, .bound = rows->bound, .dim = s->dim };
         ask(batch, rows, r, &bound, true, &all);
         all.o = row->whole_o;

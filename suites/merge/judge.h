@@ -11,7 +11,7 @@ enum { HA_RATIO_BINS = 24 }; /* bin i: ratios from 2^(i-24) to 2^(i-23); bin 0: 
 /* The rows of a batch in binary64; handed is what is stored (the same unless an error is planted). */
 struct ha_merge_rows {
     size_t count, states, dim;
-    bool planted; /* handed is what is stored */
+    bool planted; /* an error is planted: `handed`, not `row`, is stored */
     struct ha_merge_row *row, *handed;
     struct ha_merge_want *want; /* the oracle's answers, asked for once for each rounding */
     struct ha_ref_state *node;  /* [2 * states] scratch: the nodes of an order */
@@ -24,7 +24,7 @@ enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_me
 void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
                         void (*fill)(struct ha_merge_row *),
                         void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
-/* its first half: the numbers alone, nothing stored */
+/* The numbers of ha_merge_rows_fill alone: nothing is stored. */
 void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill)(struct ha_merge_row *),
                           void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
 /* Rows [first, first + count) as rows of their own, numbered from 0; not to be freed. */

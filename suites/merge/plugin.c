@@ -12,7 +12,7 @@
 
 /* Address space for a batch: the largest has strides of more than 2^32 elements. */
 static const size_t ROOM_MOST = (size_t)48 << 30, ROOM_LEAST = (size_t)64 << 20;
-/* A batch larger than this gives its memory back. */
+/* The memory of a batch larger than this is given back after the call. */
 static const size_t ROOM_KEPT = (size_t)256 << 20;
 
 static const char *const piece_names[HA_PIECES] = { "the states' o",     "the states' LSE",     "the states' sum",
@@ -39,7 +39,8 @@ static enum ha_status run_plugin(struct ha_subject *x, struct ha_batch *batch, s
     /* a device copies the whole block, guards and all, and merges in memory of its own */
     const enum ha_status st = ha_child_call(p->child, p->request, p->library ? batch->piece : NULL, piece_names,
                                             HA_PIECES, why);
-    if (st == HA_ERROR && !p->library) ha_child_end(p->child); /* what failed on it once may fail for ever */
+    if (st == HA_ERROR && !p->library)
+        ha_child_end(p->child); /* a device that failed once may fail in every later call */
     return st;
 }
 
@@ -61,7 +62,7 @@ static enum ha_status profile_check(const struct ha_profile *p, struct ha_why *w
                          p->log_eps, HA_EPS_MAX);
 }
 
-/* What the plugin says of itself, believed only as far as it can be true. */
+/* What the plugin says of itself. It is an error where that cannot be true. */
 static enum ha_status introduce(struct ha_subject *out, struct ha_plugin *p, struct ha_why *why)
 {
     struct ha_merge_traits traits = { 0 };

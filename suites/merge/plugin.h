@@ -1,7 +1,7 @@
 #ifndef HA_MERGE_PLUGIN_H
 #define HA_MERGE_PLUGIN_H
 
-/* A stranger's attention. */
+/* The attention of a foreign plugin. */
 
 #include "suites/merge/subject.h"
 

@@ -7,7 +7,7 @@
 
 enum { PAGE = 4096, LINE = 64 };
 
-/* A table has no place for who is asked. */
+/* Entries of a device table take no argument that names the plugin: it is kept here. */
 static struct {
     struct ha_plugin *plugin;
     struct ha_why why;

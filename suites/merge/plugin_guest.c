@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Once in the life of the process. */
+/* Called once in a process. */
 static enum ha_status load(struct ha_plugin *p, struct ha_why *why)
 {
     static struct ha_kernels kernels;
@@ -37,7 +37,7 @@ static enum ha_status ask(const struct ha_plugin *p, struct ha_plugin_request *r
     return HA_OK;
 }
 
-/* What an entry returned, as a verdict on the stranger: an error of its own is a refusal. */
+/* What an entry of the plugin returned, as a verdict: where it returns an error it has refused the batch. */
 static enum ha_status judge(enum ha_status st, const char *entry, struct ha_why *why)
 {
     static const char *const name[] = { "HA_OK", "HA_FAIL", "HA_WAIVED", "HA_ERROR" };

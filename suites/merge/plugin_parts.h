@@ -1,7 +1,7 @@
 #ifndef HA_MERGE_PLUGIN_PARTS_H
 #define HA_MERGE_PLUGIN_PARTS_H
 
-/* The two sides of a plugin: the program's, and the process that has loaded it. */
+/* What the two sides of a foreign plugin share: the program, and the child process that has loaded it. */
 
 #include "harness/engine/child.h"
 #include "suites/merge/subject.h"

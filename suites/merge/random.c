@@ -158,7 +158,7 @@ static double score(enum scores kind, size_t m, size_t chosen, double x, struct 
     case RISING: return (x - 0.5) * 20 * (double)m;
     case TIES: return (double)(next(b) >> 62);
     case UNDERFLOW: return m == chosen ? 0 : -84 - 24 * unit(b);
-    default: return log(1 + (double)(next(b) >> 52)); /* of so many keys */
+    default: return log(1 + (double)(next(b) >> 52)); /* ln of a number of keys */
     }
 }
 

@@ -36,7 +36,7 @@ static void copy(struct ha_merge_row *to, const struct ha_merge_row *from)
     copy_without(to, from, (struct span){ 0, 0 }, (struct span){ 0, 0 });
 }
 
-/* Is the trial as bad? Then it is the row from now on. */
+/* Where the trial fails too, it becomes the row. */
 static bool take(struct search *s)
 {
     if (s->asked == s->budget) return false;
@@ -74,8 +74,8 @@ static double rounded(double x, int bits)
     return ldexp(rint(ldexp(f, bits)), exponent - bits);
 }
 
-/* How much there is to read in x: small integers by size, else significant bits, then size, then sign. NaN and
- * infinities are the least plain. */
+/* How complicated x is to read: small integers by size, others by significant bits, then size, then sign. NaN and
+ * infinities are the most complicated. */
 static double cost(double x)
 {
     if (isnan(x)) return 1e9;
@@ -147,7 +147,7 @@ static bool simplify_some(struct search *s, const struct values *v, struct span 
     return false;
 }
 
-/* All at once, each state, each value: where many are left, a small budget gets somewhere. */
+/* All values at once first, then those of a state, then each: with many values a small budget still simplifies most. */
 static bool simplify(struct search *s, const struct values *v)
 {
     const size_t dim = v->wide ? s->row->dim : 1, count = s->row->states * dim, steps[] = { count, dim, 1 };

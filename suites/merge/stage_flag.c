@@ -1,5 +1,5 @@
 /* One state comes from a CPU thread into mapped memory and is announced by a flag. Flag before data is a mistake
- * that is made on purpose: whoever sees nothing then, does not see it elsewhere. */
+ * then made on purpose, and must be seen: a check that misses the planted one would miss a real one too. */
 
 #include "suites/merge/stage_parts.h"
 
@@ -19,7 +19,7 @@ struct writer {
     size_t bytes;
     uint32_t *flag;
     bool flag_first;
-    sem_t merged; /* with the flag first, the data comes after the merge, however long that takes */
+    sem_t merged; /* where the flag comes first: posted after the merge, and the data is written only then */
 };
 
 static void *write_state(void *arg)
@@ -67,7 +67,7 @@ static enum ha_status merge_announced(struct ha_stage_run *s, struct ha_stage_de
     return ha_stage_device_finish(s, d, what);
 }
 
-/* Poison is NaN in every number, and NaN in a state gives NaN: in all elements of all rows. */
+/* A poisoned state holds nothing but NaN, so every element of every merged row must be NaN. */
 static enum ha_status poison_seen(struct ha_stage_run *s)
 {
     struct ha_judgement j = { .status = HA_OK };

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* Once the stride is above 2^31 elements, twice is above 2^32. A wrapped index leaves a multiple of NEAR elements (or
- * of bytes), which lies behind the slots of the nodes' first rows. */
+/* A stride above 2^31 elements is above 2^32 when doubled. Where an index wraps, what is left is a multiple of NEAR
+ * elements (or of bytes), which lies behind the slots of the nodes' first rows. */
 #define NEAR   (UINT64_C(1) << 20)
 #define STRIDE ((UINT64_C(1) << 31) + NEAR)
 enum { PAGE = 4096, SLOT = 32768, POISON = 0xFF, ROW_MAX = HA_STAGE_DIM * 4, ALIASES = 5, MIB = 1 << 20 };
@@ -55,8 +55,8 @@ static size_t element_bytes(const struct huge *h, enum array k)
     return k == O ? ha_dtype_bytes(h->s->shape.dtype) : sizeof(float);
 }
 
-/* Where index = huge * STRIDE + rest is taken for something else: cut to 32 bits, unsigned and signed; the stride cut
- * to 32 bits; the offset in bytes cut. */
+/* Where a wrong computation of index = huge * STRIDE + rest leads: the index cut to 32 bits, unsigned and signed; the
+ * stride cut to 32 bits; the offset in bytes cut. */
 static void find_aliases(const struct huge *h, struct cell *c, uint64_t index, uint64_t huge, size_t element,
                          unsigned char *array)
 {
@@ -155,7 +155,7 @@ static enum ha_status get(struct huge *h, const struct cell *c)
 
 /* ---- where ------------------------------------------------------------------------------- */
 
-/* Each node's arrays in slots of their own; all reach as far. */
+/* Each node's arrays lie in slots of their own, all of the same size. */
 static void lay_out(struct huge *h)
 {
     const struct ha_batch *b = h->s->batch;
@@ -259,7 +259,7 @@ static enum ha_status on_device(struct huge *h)
             "the device's memory is the host's, and all of %.1f GiB would be touched; its kernels are judged by "
             "themselves",
             gib(h->bytes));
-    /* without room for what a negative index would reach, it reaches what the device makes of it */
+    /* Where there is no room for the rows before base, a negative index leads to memory that is not checked. */
     if (info.memory_free_bytes < h->bytes) {
         h->bytes -= h->below;
         h->below = 0;

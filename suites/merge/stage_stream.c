@@ -20,8 +20,8 @@ static void produce_late(void *arg)
     memcpy(p->to, p->from, p->bytes);
 }
 
-/* Everything is enqueued while the producer sleeps; other: NULL, or the stream that it is on, and event what orders the
- * two. */
+/* Everything is enqueued while the producer sleeps. other: the stream of the producer, and event orders it before the
+ * merge; or NULL: there is one stream. */
 static enum ha_status late(struct ha_stage_run *s, struct ha_stage_device *d, struct ha_stream *other,
                            struct ha_event *event)
 {
@@ -37,7 +37,7 @@ static enum ha_status late(struct ha_stage_run *s, struct ha_stage_device *d, st
     }
     if (st == HA_OK) st = ha_stage_device_merge(s, d, SIZE_MAX, NULL);
     if (st == HA_OK) st = ha_stage_device_fetch(s, d);
-    /* the producer reads its argument until its stream is done, whatever failed */
+    /* wait for the stream even after a failure: the producer reads its argument until then */
     const enum ha_status end = d->api->stream_sync(first);
     HA_TRY(st);
     HA_TRY(ha_stage_did(s, end, what));
@@ -64,7 +64,7 @@ static enum ha_status capture(struct ha_stage_run *s, struct ha_stage_device *d,
     enum ha_status st = ha_stage_device_send(s, d, d->stream);
     if (st == HA_OK) st = ha_stage_device_merge(s, d, SIZE_MAX, NULL);
     if (st == HA_OK) st = ha_stage_device_fetch(s, d);
-    /* ended in any case: the stream is to be used again */
+    /* the capture is ended after a failure too, since the stream is used again */
     struct ha_why why = { "" };
     const enum ha_status end = d->api->graph_end(d->stream, graph, &why);
     HA_TRY(st);

@@ -1,8 +1,8 @@
 #ifndef HA_MERGE_SUBJECT_H
 #define HA_MERGE_SUBJECT_H
 
-/* Whoever merges: our kernels, a device, a defect, a stranger's plugin or command. A subject is used by one
- * thread at a time; several may be opened on the same device. */
+/* What is asked to merge: our kernels, a device, a defect of the gallery, a foreign plugin or command. A subject is
+ * used by one thread at a time; several may be opened on the same device. */
 
 #include "harness/api/device.h"
 #include "suites/merge/batch.h"

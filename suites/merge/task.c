@@ -113,7 +113,7 @@ static enum ha_status add_case(struct ha_merge_tasks *tasks, struct ha_merge_tas
                 any = true;
                 st = add_orders(tasks, t, only, seed, &turns, why);
             }
-            t.shape.states = low; /* a number that is none of ours */
+            t.shape.states = low; /* a number that is not in state_counts */
             if (!any && st == HA_OK && !named(only, HA_KEY_STATES)) st = add_orders(tasks, t, only, seed, &turns, why);
         }
     return st;
@@ -165,7 +165,7 @@ struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, si
     if (s->order != HA_ORDER_FLAT && i % 4 == 3) s->order = HA_ORDER_TREE;
     if (s->states < 2) s->order = HA_ORDER_FLAT;
     if (k->in_place) s->alias = i % 2 ? HA_ALIAS_FIRST : HA_ALIAS_LAST;
-    /* most rows are packed: their memory is what the time goes into */
+    /* most rows are packed, because laying out memory takes most of the time */
     s->layout = i % 16 ? HA_LAYOUT_PACKED : (enum ha_layout)(i / 16 % HA_LAYOUT_COUNT);
     if (named(only, HA_KEY_DIM)) s->dim = only->shape.dim;
     if (named(only, HA_KEY_STATES)) s->states = only->shape.states;

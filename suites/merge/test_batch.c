@@ -1,4 +1,4 @@
-/* Rows come back as they were stored from every shape; whatever else a merge writes is seen, and undone. */
+/* Rows come back as they were stored, in every shape; a write outside of the results is seen, and restored. */
 
 #include "suites/merge/judge.h"
 

@@ -29,7 +29,7 @@ struct scene {
     enum { PACKED, PADDED, HEADS_FIRST, HUGE_STRIDE } layout;
     enum ha_alias alias;
     bool plus_inf;
-    /* LSE as stored, in whatever base the form has, of state s in row r; o is what the next function says */
+    /* LSE of state s in row r as the form stores it; o comes from the next function */
     float (*lse)(size_t s, size_t r);
     float (*o)(size_t s, size_t r, size_t i, enum ha_dtype dtype);
 };
@@ -377,7 +377,7 @@ static void test_every_defect(void **unused)
     }
 }
 
-/* Every scene has defects that are right on it: what they share is the merge without its mistake. */
+/* On every scene some defects are right: the merge that they all share is right where their mistake does not matter. */
 static void test_every_scene(void **unused)
 {
     (void)unused;

@@ -162,16 +162,16 @@ static void ends(const char *command, uint64_t limit_ns, enum ha_status status, 
 static void each_end_is_named(void **state)
 {
     (void)state;
-    ends("false", SECOND, HA_FAIL, "refused: exited with 1");
-    ends("sh -c 'echo one >&2; echo; echo two words >&2; echo out; exit 3' --", SECOND, HA_FAIL,
-         "refused: exited with 3: two words");
-    ends("sh -c 'printf \"no newline\" >&2; exit 2' --", SECOND, HA_FAIL, "refused: exited with 2: no newline");
+    ends("false", SECOND, HA_ERROR, "exited with 1");
+    ends("sh -c 'echo one >&2; echo; echo two words >&2; echo out; exit 3' --", SECOND, HA_ERROR,
+         "exited with 3: two words");
+    ends("sh -c 'printf \"no newline\" >&2; exit 2' --", SECOND, HA_ERROR, "exited with 2: no newline");
     ends("true", SECOND, HA_ERROR, "exited with 0, and did not write the file");
     ends("sh -c 'test $1 = --traits || kill -SEGV $$' --", SECOND, HA_ERROR, "killed by SIGSEGV");
     ends("sh -c 'test $1 = --traits || { test -e /nowhere; nosuchcommand; }' --", SECOND, HA_ERROR,
          "the shell cannot run it (exited with 127)");
     ends("sh -c 'test $1 = --traits || sleep 30' --", SECOND / 4, HA_ERROR, "no answer in 0.25 s");
-    ends("sh -c 'test $1 = --traits || { sleep 30 & sleep 30 & exit 3; }' --", 20 * SECOND, HA_FAIL, "exited with 3");
+    ends("sh -c 'test $1 = --traits || { sleep 30 & sleep 30 & exit 3; }' --", 20 * SECOND, HA_ERROR, "exited with 3");
     ends("sh -c 'test $1 = --traits || { exec 2>&-; sleep 30; }' --", SECOND / 4, HA_ERROR, "no answer in 0.25 s");
     ends("sh -c 'test $1 = --traits || head -c 20 $1 > $2' --", SECOND, HA_ERROR, "truncated");
     ends("sh -c 'test $1 = --traits || : > $2' --", SECOND, HA_ERROR, "empty file");
@@ -182,7 +182,26 @@ static void each_end_is_named(void **state)
     ends(itself("type"), 20 * SECOND, HA_ERROR, "'merged_o' is F16 [4, 2, 64]; it must be F32 [4, 2, 64]");
     ends(itself("half"), 20 * SECOND, HA_ERROR, "there is no tensor 'merged_lse'");
     ends("sh -c 'test $1 = --traits || { head -c 300000 /dev/zero | tr \"\\\\0\" x >&2; exit 3; }' --", 20 * SECOND,
-         HA_FAIL, "exited with 3: xxxxxxxxxx");
+         HA_ERROR, "exited with 3: xxxxxxxxxx");
+}
+
+/* Each of these would run until its time is over, or the disk is full. */
+static void what_has_no_end_is_stopped(void **state)
+{
+    (void)state;
+    ends("sh -c 'test $1 = --traits || yes' --", 20 * SECOND, HA_ERROR,
+         "printed more than 1 MiB to stdout and was stopped");
+    ends("sh -c 'test $1 = --traits || yes >&2' --", 20 * SECOND, HA_ERROR,
+         "printed more than 1 MiB to stderr and was stopped");
+    ends("sh -c 'test $1 = --traits || { head -c 2000000 /dev/zero >&2; cp $1 $2; }' --", 20 * SECOND, HA_ERROR,
+         "printed more than 1 MiB");
+    ends("sh -c 'test $1 = --traits || yes > $2' --", 20 * SECOND, HA_ERROR,
+         "to the file that its second argument names and was stopped");
+    ends("sh -c 'test $1 = --traits || head -c 3000000 /dev/zero > $2' --", 20 * SECOND, HA_ERROR,
+         "wrote more than 1056896 bytes"); /* 1 MiB and four times 4 x 2 rows of 64 numbers and an LSE */
+    struct ha_subject x;
+    if (ha_subject_exec(&x, "yes #", 20 * SECOND, &why) != HA_ERROR) fail();
+    says(&why, "asked for --traits: printed more than 1 MiB to stdout and was stopped");
 }
 
 /* What it wrote for the last batch is no answer to this one. */
@@ -307,7 +326,17 @@ static void no_folder(void **state)
     says(&why, "no folder /nowhere/habench-");
 }
 
-/* The example of the documentation, where its packages are installed. */
+/* The example of the documentation says which package it lacks. */
+static void the_example_says_what_it_needs(void **state)
+{
+    (void)state;
+    if (access("docs/merge_exec.py", R_OK) != 0 || system("python3 -c '' 2>/dev/null") != 0) skip();
+    /* -S: without the packages that are not Python's own */
+    ends("python3 -S docs/merge_exec.py", 60 * SECOND, HA_ERROR,
+         "exited with 1: merge_exec.py needs numpy and safetensors");
+}
+
+/* Where its packages are installed. */
 static void the_example(void **state)
 {
     (void)state;
@@ -327,8 +356,10 @@ int main(int argc, char **argv)
 {
     if (argc >= 4 && !strcmp(argv[1], "merge")) return as_command(argv[2], argv[3], argc > 4 ? argv[4] : "");
     const struct CMUnitTest tests[] = {
-        HA_TEST(merges),           HA_TEST(each_end_is_named), HA_TEST(an_old_answer), HA_TEST(an_answer_of_nan),
-        HA_TEST(what_it_declares), HA_TEST(interrupted),       HA_TEST(no_folder),     HA_TEST(the_example),
+        HA_TEST(merges),           HA_TEST(each_end_is_named), HA_TEST(an_old_answer),
+        HA_TEST(an_answer_of_nan), HA_TEST(what_it_declares),  HA_TEST(what_has_no_end_is_stopped),
+        HA_TEST(interrupted),      HA_TEST(no_folder),         HA_TEST(the_example_says_what_it_needs),
+        HA_TEST(the_example),
     };
     return cmocka_run_group_tests_name("merge_exec", tests, make_folder, remove_folder);
 }

@@ -1,4 +1,4 @@
-/* What is right passes; each way to be wrong is seen, where it is, by as little as is wrong. */
+/* Right merges pass; each kind of wrong one fails, at the row and element that is wrong, however small the error. */
 
 #include "suites/merge/judge.h"
 

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* Its runtime ends a process that makes a thread after a fork, and the embedded device has threads. */
+/* TSan ends a process that makes a thread after a fork, and the embedded device makes threads. */
 #if defined __has_feature
 #if __has_feature(thread_sanitizer)
 #define TSAN 1
@@ -220,7 +220,7 @@ static void a_whole_device(void **state)
     ha_subject_close(&x);
 }
 
-/* It does nothing: NaN is no answer. */
+/* The null device does nothing: the NaN that stays in the output is judged wrong. */
 static void the_null_device(void **state)
 {
     (void)state;
@@ -246,7 +246,7 @@ static void large_batches(void **state)
     good(&x, &(struct ha_merge_shape){ .states = 2, .tokens = 64, .heads = 32, .dim = 128 });
     assert_int_equal(x.room(&x, SIZE_MAX / 2, &room, &why), HA_WAIVED);
     says(&why, "no memory: ");
-    /* once it was large, it is given back, and reads as zero again */
+    /* a large room is given back after use, and then reads as zero */
     assert_int_equal(x.room(&x, (size_t)300 << 20, &room, &why), HA_OK);
     memset(room.base, 1, 4096);
     assert_int_equal(x.room(&x, 4096, &room, &why), HA_OK);

@@ -1,4 +1,4 @@
-/* Streams, graphs, flags: the embedded device passes, and who loses the order, or hides poison, does not. */
+/* Streams, graphs, flags: the embedded device passes; devices that lose the order, or hide poison, fail. */
 
 #include "suites/merge/test_stage.h"
 

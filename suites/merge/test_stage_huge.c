@@ -1,4 +1,4 @@
-/* Huge strides: kernels pass, and whoever cuts an index to 32 bits does not. */
+/* Huge strides: our kernels pass; merges that cut an index to 32 bits fail. */
 
 #include "suites/merge/test_stage.h"
 
@@ -116,7 +116,7 @@ static void huge_finds_wrapped_indices(void **state)
     ha_subject_close(&s);
 }
 
-/* The answer in its place, and once more where the wrapped index leads: nothing but the memory in between tells. */
+/* The right answer in its place, and a copy where the wrapped index leads: only the check of that memory can see it. */
 static void merge_and_spill(const struct ha_merge *m)
 {
     ha_kernels_c.merge(m);

@@ -1,5 +1,5 @@
 /* Ids name one task; tasks on several threads give the cells of one; subjects that refuse, err or are wrong get what
- * they deserve, at the first task that shows it. */
+ * the verdict that belongs to it, at the first task that shows it. */
 
 #include "suites/merge/bundle.h"
 #include "suites/merge/work.h"
@@ -311,7 +311,7 @@ static void a_bundle_names_what_fails_again(void **state)
     }
 }
 
-/* ---- who does not answer ------------------------------------------------------------------------ */
+/* ---- subjects without an answer ------------------------------------------------------------------------ */
 
 static void what_a_run_came_to_is_counted(void **state)
 {

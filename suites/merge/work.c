@@ -136,7 +136,7 @@ static enum ha_status merge_rows(struct worker *w, size_t source, const struct h
     return st;
 }
 
-/* An error is planted: without it nothing may be seen, with it something must. */
+/* The rows are judged twice: without the planted error they must pass, with it they must fail. */
 static void run_planted(const struct ha_merge_job *job, struct worker *w, size_t source, const struct ha_merge_task *t,
                         size_t index)
 {
@@ -159,7 +159,7 @@ static void run_planted(const struct ha_merge_job *job, struct worker *w, size_t
 static bool due(const struct ha_merge_job *job, const struct worker *w, size_t source, const struct ha_merge_task *t)
 {
     const struct ha_merge_cell *cell = &w->cell[t->item * job->sources + source];
-    /* what crashes or hangs on an item once is not asked again */
+    /* a subject that crashed or hung on an item is not asked for that item again */
     if (cell->errors || (job->stop_at_first && cell->first_bad != SIZE_MAX)) return false;
     return !job->skip || !job->skip(job->arg, t, source);
 }

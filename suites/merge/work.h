@@ -7,7 +7,7 @@
 #include "suites/merge/subject.h"
 #include "suites/merge/task.h"
 
-/* How to open a subject, as often as there are threads. */
+/* How to open a subject; each thread opens one. */
 struct ha_merge_source {
     char name[64];
     enum { HA_FROM_FUNCTION, HA_FROM_DEVICE, HA_FROM_PLUGIN, HA_FROM_EXEC } kind;
@@ -47,7 +47,7 @@ struct ha_merge_job {
     uint64_t deadline_ns; /* no task begins after it; 0: none */
     size_t *done;         /* NULL, or where to say how many were run: the first so many */
 };
-/* After so long without an answer, added up over its errors, a subject is given up. */
+/* Once runs that ended in an error have taken so long in all, a subject is not asked any more. */
 extern const uint64_t ha_merge_patience_ns;
 void ha_merge_cells_clear(struct ha_merge_cell *cell, size_t count);
 /* Runs task(arg, i) for i < count on `threads` threads (1: this one), adding to job->cell. HA_ERROR: no subject could
