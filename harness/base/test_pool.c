@@ -17,6 +17,7 @@
 static const size_t team_sizes[] = { 1, 2, 5, 8 };
 enum { TEAMS = sizeof team_sizes / sizeof *team_sizes, TASKS = 3000 };
 
+static enum ha_team team;
 static cpu_set_t mask_at_start;
 
 static int keep_mask(void **state)
@@ -37,7 +38,7 @@ static struct ha_pool *make(size_t threads)
 {
     struct ha_pool *pool;
     struct ha_why why;
-    assert_int_equal(ha_pool_create(&pool, threads, &why), HA_OK);
+    assert_int_equal(ha_pool_create(&pool, team, threads, &why), HA_OK);
     return pool;
 }
 
@@ -458,7 +459,7 @@ static void too_many_threads_are_refused(void **state)
     (void)state;
     struct ha_pool *pool;
     struct ha_why why;
-    assert_int_equal(ha_pool_create(&pool, HA_POOL_THREADS_MAX + 1, &why), HA_ERROR);
+    assert_int_equal(ha_pool_create(&pool, team, HA_POOL_THREADS_MAX + 1, &why), HA_ERROR);
     assert_null(pool);
     assert_string_equal(why.text, "1025 threads: at most 1024");
 }
