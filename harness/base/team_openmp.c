@@ -28,6 +28,7 @@ static void settle(const struct ha_pool *pool, size_t worker)
 /* A run from within a parallel region gets fewer threads than it has workers: each is then several of them. */
 static void openmp_run(struct ha_pool *pool)
 {
+    omp_set_dynamic(0); /* as many threads as are asked for */
     stay_awake(pool, 1);
 #pragma omp parallel num_threads((int)pool->threads)
     {
@@ -39,11 +40,12 @@ static void openmp_run(struct ha_pool *pool)
     }
 }
 
-/* Settings of the environment may bind the caller to a core (OMP_PROC_BIND), or make teams smaller. */
+/* Settings of the environment may bind the caller to a core (OMP_PROC_BIND), or limit the number of threads. */
 static enum ha_status openmp_start(struct ha_pool *pool, struct ha_why *why)
 {
     int team = 1;
     if (pool->threads == 1) return HA_OK;
+    omp_set_dynamic(0); /* as many threads as are asked for */
     stay_awake(pool, 1);
 #pragma omp parallel num_threads((int)pool->threads)
     {
@@ -52,8 +54,7 @@ static enum ha_status openmp_start(struct ha_pool *pool, struct ha_why *why)
     }
     hwloc_set_cpubind(pool->topology, pool->allowed, HWLOC_CPUBIND_THREAD);
     if ((size_t)team == pool->threads) return HA_OK;
-    return ha_why(why, HA_ERROR,
-                  "OpenMP gives a team of %d threads, not %zu: unset OMP_THREAD_LIMIT and OMP_DYNAMIC, or say team=own",
+    return ha_why(why, HA_ERROR, "OpenMP gives a team of %d threads, not %zu: unset OMP_THREAD_LIMIT, or say team=own",
                   team, pool->threads);
 }
 
