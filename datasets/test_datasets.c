@@ -305,7 +305,7 @@ static void test_threads(void **state)
 {
     struct ha_pool *pool;
     (void)state;
-    assert_int_equal(ha_pool_create(&pool, 4, NULL), HA_OK);
+    assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 4, NULL), HA_OK);
     for (size_t i = 0; i < ALL; i++) {
         struct ha_shape s = golden_shape(HA_F16);
         struct ha_source *src = open_shape(all[i], &s, (size_t)1 << 34, 5);

@@ -149,7 +149,7 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
     float *out[2] = { need(floats * sizeof(float)), need(floats * sizeof(float)) };
     for (size_t threads = 1; threads <= 4; threads++) {
         struct ha_pool *pool;
-        assert_int_equal(ha_pool_create(&pool, threads, &why), HA_OK);
+        assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, &why), HA_OK);
         for (int again = 0; again < 2; again++) {
             for (size_t i = 0, at = 0; i < count; at += floats_of(&unit[i]), i++)
                 args[i] = unit_args(&unit[i], out[again] + at);
@@ -221,7 +221,7 @@ static void nothing_to_do(void **state)
     CHECK({ .keys = 40, .group = 1, .q_len = 1 }, { .keys = 0, .group = 1, .q_len = 2 });
     struct ha_pool *pool;
     struct ha_why why;
-    assert_int_equal(ha_pool_create(&pool, 2, &why), HA_OK);
+    assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 2, &why), HA_OK);
     struct ha_rows run = { .keys = 100 };
     const struct ha_attend one = { .head_dim = DIM, .q_len = 1, .group = 1, .runs = &run, .runs_count = 1 };
     void *work = ha_guard_alloc(ha_test_tables->attend_all_bytes(&one, 0, 2));

@@ -112,7 +112,7 @@ static double take_note(size_t (*want)[2], size_t count, size_t threads)
     const struct ha_attend most = {
         .q_len = 1, .group = 8, .head_dim = 128, .runs = &longest, .runs_count = 1, .dtype = HA_F16
     };
-    assert_int_equal(ha_pool_create(&pool, threads, &why), HA_OK);
+    assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, &why), HA_OK);
     const struct ha_attend_all all = {
         .units = unit,
         .count = count,

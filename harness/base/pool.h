@@ -9,13 +9,24 @@
  * run, so that the next one starts and ends within a few cache misses; then they sleep, as do workers that share cores
  * at once. */
 
-enum { HA_POOL_THREADS_MAX = 1024 };
+/* Whose threads they are: OpenMP's runtime, which lends the same ones to every pool that a thread calls, or the pool's
+ * own. A process that is forked from one with an OpenMP pool makes none itself. How long threads stay awake can be told
+ * to LLVM's runtime, libomp; with gcc's, libgomp, it is what the environment says (OMP_WAIT_POLICY, GOMP_SPINCOUNT). */
+enum ha_team { HA_TEAM_OPENMP, HA_TEAM_OWN, HA_TEAMS, HA_TEAM_DEFAULT = HA_TEAM_OPENMP };
+const char *ha_team_name(enum ha_team team); /* "openmp", "own" */
+enum ha_status ha_team_parse(const char *word, enum ha_team *team, struct ha_why *why);
+
+enum {
+    HA_POOL_THREADS_MAX = 1024,
+    HA_POOL_AWAKE_NS = 1000000, /* from one layer of a step to the next; libomp counts in milliseconds */
+};
 
 struct ha_pool;
 
 /* threads = 0: one for each core that the process may use */
-enum ha_status ha_pool_create(struct ha_pool **pool, size_t threads, struct ha_why *why);
+enum ha_status ha_pool_create(struct ha_pool **pool, enum ha_team team, size_t threads, struct ha_why *why);
 size_t ha_pool_threads(const struct ha_pool *pool);
+enum ha_team ha_pool_team(const struct ha_pool *pool);
 /* Others need the cores between runs, as a device does that computes on this host: from now on workers sleep at once.
  */
 void ha_pool_share(struct ha_pool *pool);

@@ -5,10 +5,13 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +20,7 @@
 static const size_t team_sizes[] = { 1, 2, 5, 8 };
 enum { TEAMS = sizeof team_sizes / sizeof *team_sizes, TASKS = 3000 };
 
+static enum ha_team team;
 static cpu_set_t mask_at_start;
 
 static int keep_mask(void **state)
@@ -37,7 +41,7 @@ static struct ha_pool *make(size_t threads)
 {
     struct ha_pool *pool;
     struct ha_why why;
-    assert_int_equal(ha_pool_create(&pool, threads, &why), HA_OK);
+    assert_int_equal(ha_pool_create(&pool, team, threads, &why), HA_OK);
     return pool;
 }
 
@@ -125,7 +129,6 @@ static void workers_run_at_the_same_time(void **state)
 struct places {
     pthread_barrier_t all;
     cpu_set_t of[8];
-    int caller_cpu;
 };
 
 static void look(void *arg, size_t task, size_t worker)
@@ -133,68 +136,98 @@ static void look(void *arg, size_t task, size_t worker)
     (void)task;
     struct places *p = arg;
     sched_getaffinity(0, sizeof p->of[worker], &p->of[worker]);
-    if (worker == 0) p->caller_cpu = sched_getcpu();
     pthread_barrier_wait(&p->all);
 }
 
-static void look_at_places(size_t threads, struct places *p)
+static void look_at_places(struct ha_pool *pool, struct places *p)
 {
-    struct ha_pool *pool = make(threads);
-    pthread_barrier_init(&p->all, NULL, (unsigned)threads);
-    ha_pool_run(pool, "look", threads, look, p);
+    pthread_barrier_init(&p->all, NULL, (unsigned)ha_pool_threads(pool));
+    ha_pool_run(pool, "look", ha_pool_threads(pool), look, p);
     pthread_barrier_destroy(&p->all);
-    ha_pool_destroy(pool);
 }
 
-/* Puts the caller on a CPU, and lets it go again. */
-static void go_to(size_t cpu, const cpu_set_t *mask)
+static bool apart(const cpu_set_t *a, const cpu_set_t *b)
 {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    assert_int_equal(sched_setaffinity(0, sizeof *mask, mask), 0);
+    cpu_set_t both;
+    CPU_AND(&both, a, b);
+    return CPU_COUNT(&both) == 0;
 }
 
-/* As many workers as cores: each on its own. The caller, wherever it was, goes to the one that is
- * left, keeping its mask. A pool with more workers than cores lets go of them again. */
+/* A core's part of what this process may use. */
+static void assert_core(const cpu_set_t *place)
+{
+    cpu_set_t both;
+    CPU_AND(&both, place, &mask_at_start);
+    assert_true(CPU_EQUAL(&both, place));
+    assert_true(CPU_COUNT(place) > 0 && CPU_COUNT(place) < CPU_COUNT(&mask_at_start));
+}
+
+/* As many workers as cores: each on its own, and the caller is held nowhere. A pool with more workers than cores lets
+ * go of them again. */
 static void workers_are_pinned_apart(void **state)
 {
     (void)state;
-    enum { RUNS = 15 };
-    const cpu_set_t before = mask_at_start;
     struct ha_pool *pool = make(0);
-    size_t cores = ha_pool_threads(pool), apart = 0;
+    const size_t cores = ha_pool_threads(pool);
+    assert_true(cores >= 1 && cores <= (size_t)CPU_COUNT(&mask_at_start));
+    struct places p;
+    if (cores > 1 && cores < 8) {
+        look_at_places(pool, &p);
+        assert_true(CPU_EQUAL(&p.of[0], &mask_at_start));
+        for (size_t a = 1; a < cores; a++) {
+            assert_core(&p.of[a]);
+            for (size_t b = a + 1; b < cores; b++) assert_true(apart(&p.of[a], &p.of[b]));
+        }
+    }
     ha_pool_destroy(pool);
-    assert_true(cores >= 1 && cores <= (size_t)CPU_COUNT(&before));
     if (cores < 2 || cores >= 8) skip();
 
-    struct places p;
-    for (size_t run = 0; run < RUNS; run++) {
-        size_t from = run;
-        while (!CPU_ISSET(from % CPU_SETSIZE, &before)) from++;
-        go_to(from % CPU_SETSIZE, &before);
-        look_at_places(cores, &p);
-        assert_true(CPU_EQUAL(&p.of[0], &before));
-        bool alone = true;
-        for (size_t a = 1; a < cores; a++) {
-            cpu_set_t both;
-            CPU_AND(&both, &p.of[a], &before);
-            assert_true(CPU_EQUAL(&both, &p.of[a]));
-            assert_true(CPU_COUNT(&p.of[a]) < CPU_COUNT(&before));
-            for (size_t b = a + 1; b < cores; b++) {
-                CPU_AND(&both, &p.of[a], &p.of[b]);
-                assert_int_equal(CPU_COUNT(&both), 0);
-            }
-            alone = alone && !CPU_ISSET((size_t)p.caller_cpu, &p.of[a]);
-        }
-        apart += alone;
-    }
-    /* on a busy machine the scheduler may move the caller in between, now and then */
-    assert_true(apart > RUNS / 2);
+    struct ha_pool *more = make(cores + 1);
+    look_at_places(more, &p);
+    ha_pool_destroy(more);
+    for (size_t a = 0; a <= cores; a++) assert_true(CPU_EQUAL(&p.of[a], &mask_at_start));
+}
 
-    look_at_places(cores + 1, &p);
-    for (size_t a = 0; a <= cores; a++) assert_true(CPU_EQUAL(&p.of[a], &before));
+/* Masks that this thread was given, by hwloc too. */
+static struct {
+    size_t count;
+    cpu_set_t mask[8];
+} given;
+
+__attribute__((visibility("default"))) int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *mask)
+{
+    if (gettid() == getpid() && given.count < 8) memcpy(&given.mask[given.count++], mask, size);
+    return (int)syscall(SYS_sched_setaffinity, pid, size, mask);
+}
+
+/* The caller, where another worker's core is, is moved to the one that is left, and may leave it again. */
+static void the_caller_is_moved_and_let_go(void **state)
+{
+    (void)state;
+    struct ha_pool *pool = make(0);
+    const size_t cores = ha_pool_threads(pool);
+    struct places p;
+    if (cores > 1 && cores < 8) {
+        look_at_places(pool, &p);
+        const cpu_set_t other = p.of[1];
+        assert_int_equal(sched_setaffinity(0, sizeof other, &other), 0);
+        given.count = 0;
+        look_at_places(pool, &p);
+        assert_int_equal(given.count, 2);
+        assert_core(&given.mask[0]);
+        for (size_t w = 1; w < cores; w++) assert_true(apart(&given.mask[0], &p.of[w]));
+        assert_true(CPU_EQUAL(&given.mask[1], &mask_at_start));
+        assert_mask_kept();
+
+        const cpu_set_t own = given.mask[0];
+        assert_int_equal(sched_setaffinity(0, sizeof own, &own), 0);
+        given.count = 0;
+        look_at_places(pool, &p);
+        assert_int_equal(given.count, 0); /* it is there */
+        assert_int_equal(sched_setaffinity(0, sizeof mask_at_start, &mask_at_start), 0);
+    }
+    ha_pool_destroy(pool);
+    if (cores < 2 || cores >= 8) skip();
 }
 
 /* In a process that is held on one CPU, no worker leaves it. */
@@ -210,8 +243,10 @@ static void a_restriction_is_respected(void **state)
     struct ha_pool *pool = make(0);
     size_t cores = ha_pool_threads(pool);
     ha_pool_destroy(pool);
+    struct ha_pool *three = make(3);
     struct places p;
-    look_at_places(3, &p);
+    look_at_places(three, &p);
+    ha_pool_destroy(three);
     sched_setaffinity(0, sizeof before, &before);
     assert_int_equal(cores, 1);
     for (size_t a = 0; a < 3; a++) assert_true(CPU_EQUAL(&p.of[a], &one));
@@ -269,6 +304,7 @@ static void spans_tell_who_ran_what(void **state)
     pthread_barrier_init(&all, NULL, 3);
     ha_pool_run(pool, "before", 3, meet, &all);
     ha_pool_busy_ns(pool);
+    trace.count = 0;
     ha_pool_trace(pool, &sink);
     uint64_t begin = ha_now_ns();
     ha_pool_run(pool, "meet", 3, meet, &all);
@@ -329,7 +365,8 @@ static void runs_after_pauses(void **state)
     struct ha_pool *pool = make(2);
     struct work w = { .threads = 2 };
     size_t runs = 0;
-    for (uint64_t pause_ns = 90000; pause_ns < 115000; pause_ns += 100, runs++) {
+    for (uint64_t pause_ns = HA_POOL_AWAKE_NS - 100000; pause_ns < HA_POOL_AWAKE_NS + 150000;
+         pause_ns += 1000, runs++) {
         const uint64_t begin = ha_now_ns();
         while (ha_now_ns() - begin < pause_ns) continue;
         ha_pool_run(pool, "late", 2, count, &w);
@@ -412,45 +449,108 @@ static void each_worker_once(void **state)
     }
 }
 
-static double cpu_ns(void)
+/* ---- awake and asleep -------------------------------------------------------------------------- */
+
+/* The clock that the pool reads. */
+static atomic_bool frozen;
+
+uint64_t ha_now_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+    struct timespec now;
+    if (atomic_load(&frozen)) return 1;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* what the process takes of the CPU around runs that are a moment apart */
-static double taken_ns(struct ha_pool *pool)
+/* of LLVM's runtime: how long the calling thread stays awake; it has a clock of its own */
+extern int kmp_get_blocktime(void) __attribute__((weak));
+
+struct crowd {
+    pthread_barrier_t all;
+    pid_t thread[8];
+    int awake_ms[8];
+};
+
+static void tell(void *arg, size_t task, size_t worker)
 {
-    struct work w = { .threads = 8 };
-    const double begin = cpu_ns();
-    for (size_t i = 0; i < 50; i++) {
-        ha_pool_run(pool, "count", 2, count, &w);
-        nanosleep(&(struct timespec){ .tv_nsec = 250000 }, NULL);
-    }
-    return cpu_ns() - begin;
+    (void)task;
+    struct crowd *c = arg;
+    c->thread[worker] = gettid();
+    if (kmp_get_blocktime) c->awake_ms[worker] = kmp_get_blocktime();
+    pthread_barrier_wait(&c->all);
 }
 
-/* Workers stay awake for a moment, unless the cores are shared, and sleep after it. */
+static void ask(struct ha_pool *pool, struct crowd *c)
+{
+    pthread_barrier_init(&c->all, NULL, (unsigned)ha_pool_threads(pool));
+    ha_pool_run(pool, "tell", ha_pool_threads(pool), tell, c);
+    pthread_barrier_destroy(&c->all);
+}
+
+static bool asleep(pid_t thread)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d (%*[^)]) %c", &state), 1);
+    fclose(f);
+    return state == 'S';
+}
+
+/* Returns when all but the caller do; the alarm rings where they never do. */
+static void await_sleep(const struct crowd *c, size_t threads)
+{
+    for (size_t w = 1; w < threads; w++)
+        while (!asleep(c->thread[w])) pause_ms(1);
+}
+
+/* A worker with a core of its own is awake until its time is over: while the clock stands still it does not sleep. One
+ * that shares its core, or has none, sleeps although the clock stands still. */
 static void who_waits_sleeps(void **state)
 {
     (void)state;
     struct ha_pool *pool = make(0), *two = make(2), *eight = make(8);
     const size_t cores = ha_pool_threads(pool);
+    const bool stops = team == HA_TEAM_OWN; /* its clock does */
+    struct crowd c = { .awake_ms = { 0 } };
     ha_pool_destroy(pool);
-    const double many = taken_ns(eight), awake = taken_ns(two);
-    pause_ms(2);
-    const double begin = cpu_ns();
-    pause_ms(40);
-    const double idle = cpu_ns() - begin;
-    ha_pool_share(two);
-    const double asleep = taken_ns(two);
+    atomic_store(&frozen, stops);
+    if (cores < 8) {
+        ask(eight, &c);
+        await_sleep(&c, 8);
+        for (size_t w = 0; w < 8; w++) assert_int_equal(c.awake_ms[w], 0);
+    }
+    if (cores >= 2) {
+        ask(two, &c);
+        for (int i = 0; stops && i < 50; i++, pause_ms(1)) assert_false(asleep(c.thread[1]));
+        const int awake_ms = !stops && kmp_get_blocktime ? HA_POOL_AWAKE_NS / 1000000 : 0;
+        assert_true(c.awake_ms[0] == awake_ms && c.awake_ms[1] == awake_ms);
+        atomic_store(&frozen, false);
+        await_sleep(&c, 2);
+        atomic_store(&frozen, stops);
+        ha_pool_share(two);
+        ask(two, &c);
+        await_sleep(&c, 2);
+        assert_true(c.awake_ms[0] == awake_ms && c.awake_ms[1] == 0);
+    }
+    atomic_store(&frozen, false);
     ha_pool_destroy(two);
     ha_pool_destroy(eight);
-    assert_true(idle < 10e6);
-    if (cores < 2) skip();
-    assert_true(asleep < 0.75 * awake);
-    if (cores < 8) assert_true(many < awake);
+}
+
+static void teams_have_names(void **state)
+{
+    (void)state;
+    enum ha_team parsed;
+    struct ha_why why;
+    struct ha_pool *pool = make(1);
+    assert_int_equal(ha_pool_team(pool), team);
+    ha_pool_destroy(pool);
+    assert_int_equal(ha_team_parse(ha_team_name(team), &parsed, &why), HA_OK);
+    assert_int_equal(parsed, team);
+    assert_int_equal(ha_team_parse("opnmp", &parsed, &why), HA_ERROR);
+    assert_string_equal(why.text, "unknown team 'opnmp'; did you mean 'openmp'?");
 }
 
 static void too_many_threads_are_refused(void **state)
@@ -458,7 +558,7 @@ static void too_many_threads_are_refused(void **state)
     (void)state;
     struct ha_pool *pool;
     struct ha_why why;
-    assert_int_equal(ha_pool_create(&pool, HA_POOL_THREADS_MAX + 1, &why), HA_ERROR);
+    assert_int_equal(ha_pool_create(&pool, team, HA_POOL_THREADS_MAX + 1, &why), HA_ERROR);
     assert_null(pool);
     assert_string_equal(why.text, "1025 threads: at most 1024");
 }
@@ -470,6 +570,7 @@ int main(void)
         cmocka_unit_test(tasks_are_pulled_lowest_first),
         cmocka_unit_test(workers_run_at_the_same_time),
         cmocka_unit_test(workers_are_pinned_apart),
+        cmocka_unit_test(the_caller_is_moved_and_let_go),
         cmocka_unit_test(a_restriction_is_respected),
         cmocka_unit_test(busy_time_is_the_sum_over_workers),
         cmocka_unit_test(spans_tell_who_ran_what),
@@ -479,8 +580,12 @@ int main(void)
         cmocka_unit_test(many_pools_at_once),
         cmocka_unit_test(each_worker_once),
         cmocka_unit_test(who_waits_sleeps),
+        cmocka_unit_test(teams_have_names),
         cmocka_unit_test(too_many_threads_are_refused),
     };
     alarm(300); /* a wake-up that is lost hangs */
-    return cmocka_run_group_tests(tests, keep_mask, NULL);
+    int failed = 0;
+    for (team = 0; team < HA_TEAMS; team++)
+        failed += cmocka_run_group_tests_name(ha_team_name(team), tests, keep_mask, NULL);
+    return failed;
 }

@@ -83,7 +83,7 @@ static size_t device_bytes(const struct ha_ceiling_bench *b, bool brief)
 
 static enum ha_status open_bench(struct ha_ceiling_bench *b, struct ha_why *why)
 {
-    HA_TRY(ha_pool_create(&b->pool, 0, why));
+    HA_TRY(ha_pool_create(&b->pool, HA_TEAM_DEFAULT, 0, why));
     HA_TRY(ha_paired_create(&b->memory_read, b->pool, b->kernels, why));
     HA_TRY(ha_arena_create(&b->host, false, why));
     HA_TRY(ha_device_arena_create(&b->arena, b->api, b->device, why));

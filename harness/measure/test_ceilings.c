@@ -109,7 +109,7 @@ static size_t cores(void)
 {
     struct ha_pool *pool;
     struct ha_why why;
-    assert_int_equal(ha_pool_create(&pool, 0, &why), HA_OK);
+    assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 0, &why), HA_OK);
     const size_t n = ha_pool_threads(pool);
     ha_pool_destroy(pool);
     return n;

@@ -75,7 +75,8 @@ static void read_in_turn(size_t threads)
     struct ha_pool *pool;
     struct ha_paired *p;
     struct ha_why why;
-    if (ha_pool_create(&pool, threads, &why) != HA_OK || ha_paired_create(&p, pool, &kernels, &why) != HA_OK)
+    if (ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, &why) != HA_OK
+        || ha_paired_create(&p, pool, &kernels, &why) != HA_OK)
         fail_msg("%s", why.text);
     read_.count = reading = 0;
     bool others = false; /* than the caller */
@@ -111,10 +112,10 @@ static void every_pair_of_cores(void **state)
     struct ha_ceiling_bench b = { 0 };
     struct ha_why why;
     double ns = 0;
-    assert_int_equal(ha_pool_create(&b.pool, 3, &why), HA_OK);
+    assert_int_equal(ha_pool_create(&b.pool, HA_TEAM_DEFAULT, 3, &why), HA_OK);
     for (size_t i = 0; i < 3; i++) assert_true(ha_ceiling_cores(&b, &ns) && ns > 1);
     ha_pool_destroy(b.pool);
-    assert_int_equal(ha_pool_create(&b.pool, 1, &why), HA_OK);
+    assert_int_equal(ha_pool_create(&b.pool, HA_TEAM_DEFAULT, 1, &why), HA_OK);
     assert_false(ha_ceiling_cores(&b, &ns));
     ha_pool_destroy(b.pool);
 }

@@ -95,7 +95,9 @@ static const struct command {
                        "attention states: ours, a plugin's (--device ./it.so), a command's (--exec), a file's "
                        "(--replay).\v"
                        "Exit code: as for `habench run`." },
-    [HA_CMD_LIST] = { "list", "cases SUITE|CASE...\ndefects\nsuites\nvariants\nkeys\nmodels\ndevices\nkernels\ndatasets\nmetrics",
+    [HA_CMD_LIST] = { "list",
+                      "cases "
+                      "SUITE|CASE...\ndefects\nsuites\nvariants\nkeys\nmodels\ndevices\nkernels\ndatasets\nmetrics",
                       "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };

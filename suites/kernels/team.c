@@ -40,7 +40,7 @@ enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *t, size_t threads, struct h
         return ha_why(why, HA_WAIVED, "%zu threads: more than %d different numbers of threads in one run", threads,
                       HA_CPU_TEAMS);
     struct ha_pool *pool;
-    HA_TRY(ha_pool_create(&pool, threads, why));
+    HA_TRY(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, why));
     *team = &t->team[t->count++];
     **team = (struct ha_cpu_team){ .threads = threads, .pool = pool, .wake_ns = (double)NAN };
     return HA_OK;

@@ -27,7 +27,8 @@ static struct ha_pool *team_of(struct ha_link_bench *b, size_t threads, struct h
     size_t i = 0;
     while (i + 1 < HA_LINK_TEAMS && team_threads[i] != threads) i++;
     if (!b->team[i])
-        ha_pool_create(&b->team[i], team_threads[i] == HA_LINK_ALL ? b->limits.cores : team_threads[i], why);
+        ha_pool_create(&b->team[i], HA_TEAM_DEFAULT, team_threads[i] == HA_LINK_ALL ? b->limits.cores : team_threads[i],
+                       why);
     return b->team[i];
 }
 

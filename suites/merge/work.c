@@ -277,7 +277,7 @@ enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
     struct ha_pool *pool = NULL;
     enum ha_status st = worker ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
     for (size_t i = 0; i < threads && st == HA_OK; i++) st = hire(&worker[i], job, why);
-    if (st == HA_OK && threads > 1) st = ha_pool_create(&pool, threads, why);
+    if (st == HA_OK && threads > 1) st = ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, why);
     if (st == HA_OK) {
         struct crew crew = { .job = job, .worker = worker, .task = task, .arg = arg, .count = count, .left = count };
         if (pool) ha_pool_run(pool, "merge", count, pull, &crew);

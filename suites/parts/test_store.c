@@ -77,7 +77,7 @@ static void open_world(struct world *w, struct ha_shape shape)
     w->ctx = (struct ha_context){ .shape = &w->shape, .kernels = &ha_kernels_c, .api = &memory };
     ok(ha_arena_create(&w->ctx.arena, true, &why));
     ok(ha_device_arena_create(&w->ctx.device_arena, &memory, NULL, &why));
-    ok(ha_pool_create(&w->ctx.pool, 2, &why));
+    ok(ha_pool_create(&w->ctx.pool, HA_TEAM_DEFAULT, 2, &why));
     ok(ha_worker_create(&w->ctx.worker, &why));
     for (size_t b = 0; b < shape.batch; b++) {
         w->tokens[b] = ha_kv_max_tokens(&w->shape, b);

@@ -1,5 +1,6 @@
 #include "suites/variants/keys.h"
 
+#include "harness/base/pool.h"
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -293,6 +294,8 @@ static const char *isa_word(size_t i)
     return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
 }
 
+static const char *team_word(size_t i) { return i < HA_TEAMS ? ha_team_name((enum ha_team)i) : NULL; }
+
 static enum ha_status set_enum(const struct ha_key *key, const char *value, int *out, struct ha_why *why)
 {
     const char *names[8] = { NULL };
@@ -372,6 +375,7 @@ const struct ha_key ha_case_keys[] = {
     { "seed", "1", "of the dataset", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX },
     { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", HA_KEY_NUMBER, AT(threads),
       .max = 1024 },
+    { "team", "", "whose threads they are", HA_KEY_WORD, AT(team), .word = team_word, .standard = team_standard },
 };
 _Static_assert(sizeof ha_case_keys / sizeof *ha_case_keys == HA_CASE_KEYS, "HA_CASE_KEYS");
 

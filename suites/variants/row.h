@@ -37,7 +37,7 @@ struct ha_row {
     /* what the variant counts */
     double hit_ratio, cpu_ratio, recalls, select_ns, manage_ns, cpu_tokens;
     /* what runs around the attention */
-    char load[16], model[32];
+    char load[16], model[32], team[16];
     /* the device's meters */
     double sm_clock_MHz, memory_clock_MHz, temperature_C, power_W, energy_step_J, link_gen, link_width;
     char throttle[96];
@@ -45,7 +45,7 @@ struct ha_row {
 };
 
 extern const struct ha_field ha_row_fields[];
-enum { HA_ROW_FIELDS = 85 };
+enum { HA_ROW_FIELDS = 86 };
 /* everything empty */
 void ha_row_clear(void *row);
 

@@ -1,0 +1,70 @@
+#ifndef HA_BASE_TEAM_H
+#define HA_BASE_TEAM_H
+
+/* What a pool and the two teams of threads behind it share; nobody else includes this. */
+
+#include "harness/base/pool.h"
+
+#include <hwloc.h>
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+
+enum { HA_TEAM_LINE = 64 };
+
+/* A word that somebody waits for, and how many have gone to sleep over it. */
+struct gate {
+    alignas(HA_TEAM_LINE) atomic_uint word;
+    atomic_uint asleep;
+};
+
+struct job {
+    const char *name;
+    void (*fn)(void *arg, size_t task, size_t worker);
+    void *arg;
+    size_t tasks;
+    bool each; /* task w is worker w's */
+};
+
+struct worker {
+    alignas(HA_TEAM_LINE) struct ha_pool *pool;
+    size_t index;
+    pthread_t thread; /* own: of all but worker 0 */
+    _Atomic uint64_t busy_ns;
+};
+
+struct ha_team_kind {
+    const char *name;
+    enum ha_status (*start)(struct ha_pool *pool, struct ha_why *why);
+    void (*run)(struct ha_pool *pool); /* ha_team_work once for each worker; returns when all are back */
+    void (*end)(struct ha_pool *pool); /* also after a start that failed */
+};
+extern const struct ha_team_kind ha_team_own, ha_team_openmp;
+
+struct ha_pool {
+    enum ha_team team;
+    const struct ha_team_kind *kind;
+    size_t threads, started; /* own: workers besides the caller that run */
+    uint64_t id;             /* of this pool among all of the process, from 1 */
+    hwloc_topology_t topology;
+    hwloc_cpuset_t allowed; /* of the thread that made the pool */
+    hwloc_cpuset_t *place;  /* [threads], or NULL: more workers than cores, none is pinned */
+    const struct ha_span_sink *sink;
+    struct worker *worker; /* [threads] */
+    struct gate start;     /* own: runs begun */
+    struct job job;        /* on the line after, written before start.word moves */
+    bool ending;
+    atomic_bool shared;                       /* the cores, with others, between runs */
+    struct gate done;                         /* own: workers besides the caller that have yet to finish the run */
+    alignas(HA_TEAM_LINE) atomic_size_t next; /* task to be pulled */
+};
+
+/* One worker's part of a run. */
+void ha_team_work(struct ha_pool *pool, size_t worker);
+/* Puts the calling thread on the worker's place. */
+void ha_team_place(const struct ha_pool *pool, size_t worker);
+/* Whether it stays awake for HA_POOL_AWAKE_NS where it waits, or sleeps at once: one that shares its core would only
+ * keep others from theirs. The caller waits for the end of a run, the others for the next one. */
+bool ha_team_awake(const struct ha_pool *pool, size_t worker);
+
+#endif
