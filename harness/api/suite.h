@@ -161,7 +161,8 @@ struct ha_suite {
     bool (*uses)(const void *point, size_t key); /* NULL: every key of the table */
     /* What a point without any key set is; NULL: zeros, then every key at its default. */
     void (*clear)(void *point);
-    /* Are the keys possible together? May set what follows from others. */
+    /* Are the keys possible together? May set what follows from others. HA_WAIVED: there is no such point, and a
+     * product of values goes on without it. */
     enum ha_status (*settle)(void *point, struct ha_why *why);
     /* Makes a point of a suite file small, where nothing is timed; NULL: as it is. */
     void (*shrink)(void *point);

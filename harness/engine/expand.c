@@ -136,7 +136,9 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     char standard[HA_VALUE_MAX];
     const struct ha_key *key = ha_point_key(w->suite, point, i, &room);
     if (!key) {
-        if (w->suite->settle) HA_TRY(where(w, w->suite->settle(point, w->why), 0));
+        const enum ha_status settled = w->suite->settle ? w->suite->settle(point, w->why) : HA_OK;
+        if (settled == HA_WAIVED) return HA_OK; /* there is no such point: the product goes on */
+        HA_TRY(where(w, settled, 0));
         return w->each(w->arg, w->suite, point, w->why);
     }
     if (key->kind == HA_KEY_FACT || !ha_point_uses(w->suite, point, i)) return go_on(w, point, i, key, NULL, 0);

@@ -1,5 +1,6 @@
 #include "harness/program/list.h"
 
+#include "suites/merge/list.h"
 #include "suites/variants/keys.h"
 #include "harness/program/list_devices.h"
 #include "harness/program/list_kernels.h"
@@ -25,7 +26,7 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
 static enum ha_exit list_defects(const struct ha_options *o, struct ha_why *why)
 {
     (void)o, (void)why;
-
+    ha_merge_list_defects();
     return HA_EXIT_OK;
 }
 

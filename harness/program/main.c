@@ -1,5 +1,6 @@
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
+#include "harness/base/thread.h"
 #include "harness/program/list.h"
 #include "harness/program/options.h"
 #include "harness/program/probe.h"
@@ -20,6 +21,10 @@ int main(int argc, char **argv)
     };
     struct ha_options o;
     struct ha_why why = { "" };
+    if (ha_stack_check(&why) != HA_OK) {
+        fprintf(stderr, "habench: %s\n", why.text);
+        return HA_EXIT_ENVIRONMENT;
+    }
     ha_options_parse(argc, argv, &o);
     ha_signals_catch();
     enum ha_exit code = command[o.command](&o, &why);

@@ -47,6 +47,8 @@ static const struct {
     { RUN | CHECK | LIST,
       { "threads", THREADS, "N", 0, "Threads of the CPU side, in every case; 0: the cores that the device leaves free",
         0 } },
+    { RUN | CHECK | LIST,
+      { "team", TEAM, "NAME", 0, "Whose threads the CPU side has, in every case: openmp, own", 0 } },
     { RUN | CHECK, { "isa", ISA, "NAME", 0, "CPU kernels: see `habench list kernels`; the best by default", 0 } },
     { RUN | CHECK | LIST | PROBE,
       { "without", WITHOUT, "ISA[,ISA...]", 0,

@@ -25,7 +25,8 @@ enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o,
                                bool small, struct ha_why *why)
 {
     const struct ha_override given[] = {
-        { "device", o->device }, { "isa", o->isa }, { "seed", o->seed }, { "threads", o->threads }, { "team", o->team },
+        { "device", o->device },   { "isa", o->isa },   { "seed", o->seed },
+        { "threads", o->threads }, { "team", o->team }, { "exec", o->exec ? "exec" : NULL },
     };
     enum { GIVEN = sizeof given / sizeof *given };
     for (size_t i = 0; i < GIVEN; i++)

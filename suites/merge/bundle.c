@@ -92,10 +92,9 @@ static void judge(const struct bundle *b, struct ha_merge_cell *cell, struct ha_
 
 struct hunt {
     const struct ha_merge_job *job;
-    const struct ha_merge_id *only;
-    struct ha_merge_cell *random;
+    const struct ha_merge_bundles *of;
     struct ha_subject subject;
-    uint64_t seed, lost_ns; /* lost on errors */
+    uint64_t lost_ns; /* on errors, here and before */
 };
 
 /* Asks once, or not at all where errors have taken the subject's time. */
@@ -111,7 +110,7 @@ static enum ha_status ask(struct hunt *h, struct ha_batch *batch, struct ha_why 
 
 static enum ha_status run(struct hunt *h, const struct bundle *b, struct ha_why *why)
 {
-    struct ha_merge_cell *cells = b->cases ? h->job->cell : h->random;
+    struct ha_merge_cell *cells = b->cases ? h->job->cell : h->of->random;
     struct ha_merge_rows rows = { 0 };
     struct ha_room room = { 0 };
     struct ha_batch *batch = NULL;
@@ -146,7 +145,7 @@ static void compose_cases(const struct hunt *h, struct bundle *b, size_t k)
     s->states = state_counts[k % COUNTS];
     for (size_t i = 0; i < suite->cases_count && b->cases < CASES_MAX; i++) {
         const struct ha_merge_case *c = &suite->cases[i];
-        if ((h->only->what[0] && strcmp(h->only->what, c->name)) || !fits(c, s, k / COUNTS > 0)) continue;
+        if (!h->of->asked[i] || !fits(c, s, k / COUNTS > 0)) continue;
         b->item[b->cases] = i;
         b->c[b->cases++] = c;
     }
@@ -156,8 +155,7 @@ static void compose_cases(const struct hunt *h, struct bundle *b, size_t k)
 
 static void compose_random(const struct hunt *h, struct bundle *b, size_t k)
 {
-    const struct ha_merge_task t = ha_merge_random_task(h->job->suite, b->shape.form, b->shape.dtype, h->only, h->seed,
-                                                        k);
+    const struct ha_merge_task t = ha_merge_random_task(h->job->suite, b->shape.form, b->shape.dtype, h->of->only, k);
     b->shape = t.shape;
     b->shape.order = HA_ORDER_FLAT;
     b->shape.alias = HA_ALIAS_NONE;
@@ -169,22 +167,23 @@ static void compose_random(const struct hunt *h, struct bundle *b, size_t k)
 /* false: nothing to ask here */
 static bool compose(const struct hunt *h, struct bundle *b, enum ha_form form, enum ha_dtype dtype, size_t k)
 {
-    const struct ha_merge_id *only = h->only;
-    if (only->set >> HA_KEY_FORM & 1u && only->shape.form != form) return false;
-    if (only->set >> HA_KEY_DTYPE & 1u && only->shape.dtype != dtype) return false;
+    const struct ha_merge_axes *only = h->of->only;
+    if (only->form && only->form != 1 + (uint64_t)form) return false;
+    if (only->dtype && only->dtype != 1 + (uint64_t)dtype) return false;
     *b = (struct bundle){ .shape = { .form = form, .dtype = dtype, .dim = dims[k % 3] },
-                          .seed = h->seed * 1000003 + k };
-    if (k < BUNDLES) compose_cases(h, b, k);
-    else if (!only->what[0] || !strcmp(only->what, "random")) compose_random(h, b, k - BUNDLES);
+                          .seed = only->seed * 1000003 + k };
+    if (k >= BUNDLES) compose_random(h, b, k - BUNDLES);
+    else if (h->of->asked) compose_cases(h, b, k);
     if (h->subject.traits.lse_order == HA_LSE_HEADS_TOKENS) b->shape.layout = HA_LAYOUT_HEADS_FIRST;
     return b->shape.tokens && !ha_subject_unfit(&h->subject, &b->shape);
 }
 
-enum ha_status ha_merge_bundle_run(const struct ha_merge_job *job, struct ha_merge_cell *random,
-                                   const struct ha_merge_id *only, size_t batches, uint64_t seed, struct ha_why *why)
+enum ha_status ha_merge_bundles_run(const struct ha_merge_job *job, const struct ha_merge_bundles *bundles,
+                                    struct ha_why *why)
 {
-    struct hunt h = { .job = job, .only = only, .random = random, .seed = seed };
-    const size_t each = BUNDLES + batches, all = HA_FORM_COUNT * HA_DTYPE_COUNT * each;
+    const uint64_t lost_ns = ha_merge_lost_ns(job->source);
+    struct hunt h = { .job = job, .of = bundles, .lost_ns = lost_ns };
+    const size_t each = BUNDLES + bundles->batches, all = HA_FORM_COUNT * HA_DTYPE_COUNT * each;
     enum ha_status st = HA_OK;
     HA_TRY(ha_merge_source_open(job->source, &h.subject, why));
     for (size_t i = 0; i < all && st == HA_OK && !ha_stop && !(job->deadline_ns && ha_now_ns() >= job->deadline_ns);
@@ -195,6 +194,7 @@ enum ha_status ha_merge_bundle_run(const struct ha_merge_job *job, struct ha_mer
                     i % each))
             st = run(&h, &b, why);
     }
+    if (job->source->lost_ns) *job->source->lost_ns += h.lost_ns - lost_ns;
     ha_subject_close(&h.subject);
     return st;
 }

@@ -5,10 +5,16 @@
 
 #include "suites/merge/work.h"
 
-/* Rows of every plain case that allows the shape, in each form and type that the source merges, with several numbers of
- * states, flat and packed; then `batches` batches of random rows for each form and type. job->sources is 1; job->cell
- * holds the cases' cells, `random` those of the random kinds. */
-enum ha_status ha_merge_bundle_run(const struct ha_merge_job *job, struct ha_merge_cell *random,
-                                   const struct ha_merge_id *only, size_t batches, uint64_t seed, struct ha_why *why);
+/* Rows of every plain case that is asked for and allows the shape, in each form and type that the source merges, with
+ * several numbers of states, flat and packed; then `batches` batches of random rows for each form and type. */
+struct ha_merge_bundles {
+    const struct ha_merge_axes *only; /* of which form and type count */
+    const bool *asked;                /* [cases], or NULL: none */
+    size_t batches;
+    struct ha_merge_cell *random; /* of the random kinds; job->cell: of the cases */
+};
+/* job->sources is 1 */
+enum ha_status ha_merge_bundles_run(const struct ha_merge_job *job, const struct ha_merge_bundles *bundles,
+                                    struct ha_why *why);
 
 #endif

@@ -166,18 +166,17 @@ static bool print_smallest(FILE *out, struct trial *t, size_t r)
 static const char *safe(const char *text) { return text[0] ? text : "wrong"; }
 
 void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const struct ha_merge_source *source,
-                            const struct ha_merge_cell *cell, const char *dir)
+                            const struct ha_merge_cell *cell, const char *id, const char *dir)
 {
     const struct ha_merge_task *task = &cell->task;
     const struct ha_merge_case *c = task->c;
     const bool plain = !c || c->stage == HA_STAGE_PLAIN, planted = c && c->must == HA_MUST_FAIL;
-    char id[HA_MERGE_ID_MAX], said[512];
-    ha_merge_task_print(task, source->name, cell->bad.against ? cell->bad.row : SIZE_MAX, id);
+    const bool command = source->kind == HA_FROM_EXEC;
+    char said[512];
     ha_judgement_say(&cell->bad, task->shape.dim, said, sizeof said);
     fprintf(out, "%s on %s: %s\n    again: habench check '%s'%s%s%s\n", c ? c->name : "random", source->name,
-            cell->bad.against && !cell->why.text[0] ? said : safe(cell->why.text), id,
-            source->text ? source->kind == HA_FROM_EXEC ? " --exec '" : " --device '" : "",
-            source->text ? source->text : "", source->text ? "'" : "");
+            cell->bad.against && !cell->why.text[0] ? said : safe(cell->why.text), id, command ? " --exec '" : "",
+            command ? source->text : "", command ? "'" : "");
     if (ha_stop || !plain || planted || cell->j.status != HA_FAIL) return;
 
     struct trial t = { .shape = task->shape,

@@ -7,10 +7,10 @@
 
 #include <stdio.h>
 
-/* Runs the cell's task again with that subject, shrinks the row, and prints all of it. dir: where the replay file
- * goes; NULL: it is not written. */
+/* Runs the cell's task again with that subject, shrinks the row, and prints all of it. id: of that task and row. dir:
+ * where the replay file goes; NULL: it is not written. */
 void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const struct ha_merge_source *source,
-                            const struct ha_merge_cell *cell, const char *dir);
+                            const struct ha_merge_cell *cell, const char *id, const char *dir);
 /* The element in words: "row 3, o[17]: got 1.25, want 1.2 +- 1e-07 (err/bound 4e5), by the states as stored" */
 void ha_judgement_say(const struct ha_judgement *j, size_t dim, char *out, size_t size);
 

@@ -1,20 +1,26 @@
-#include "suites/merge/cases.h"
-#include "suites/merge/defects.h"
-#include "suites/merge/fills.h"
+#include "suites/merge/check.h"
+#include "suites/merge/result.h"
 
-enum {
-    DEFECTS = 0
-#define HA_DEFECT(...) +1
-#include "suites/merge/defects.def"
-#undef HA_DEFECT
-};
-
-extern const struct ha_merge_suite ha_merge_suite;
-const struct ha_merge_suite ha_merge_suite = {
-    .cases = ha_lse_merge_cases,
-    .cases_count = HA_LSE_MERGE_CASES,
-    .defects = ha_lse_merge_defects,
-    .defects_count = DEFECTS,
-    .random_fill = ha_random_fill,
-    .random_states = ha_random_states,
+const struct ha_suite ha_suite_lse_merge = {
+    .name = "lse_merge",
+    .doc = "is a merge of attention states exact? ours, or yours (docs/merging.md)",
+    .key = ha_merge_key,
+    .keys = HA_MERGE_KEYS,
+    .class_key = "case",
+    .field = ha_merge_field,
+    .fields = HA_MERGE_FIELDS,
+    .file = { "lse_merge.csv" },
+    .point_bytes = sizeof(struct ha_merge_point),
+    .row_bytes = sizeof(struct ha_merge_result),
+    .uses = ha_merge_uses,
+    .settle = ha_merge_settle,
+    .look = ha_merge_look,
+    .together = ha_merge_together,
+    .begin = ha_merge_begin,
+    .open = ha_merge_open,
+    .check = ha_merge_check,
+    .close = ha_merge_close,
+    .end = ha_merge_end,
+    .print = ha_merge_print,
+    .conclude = ha_merge_conclude,
 };

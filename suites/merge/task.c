@@ -3,7 +3,6 @@
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +15,6 @@ const struct ha_merge_kind ha_merge_kinds[] = {
 static const size_t state_counts[] = { 1, 2, 3, 5, 7, 16, 33, 133, 160, 512 };
 static const size_t dims[] = { 128, 64, 256, 80, 96, 112, 192 };
 enum { STATE_COUNTS = sizeof state_counts / sizeof *state_counts, DIMS = sizeof dims / sizeof *dims };
-
-static bool named(const struct ha_merge_id *id, enum ha_merge_key key) { return id->set >> key & 1u; }
 
 static enum ha_status add(struct ha_merge_tasks *tasks, const struct ha_merge_task *t, struct ha_why *why)
 {
@@ -38,12 +35,11 @@ void ha_merge_tasks_free(struct ha_merge_tasks *tasks)
     *tasks = (struct ha_merge_tasks){ 0 };
 }
 
-/* The k-th of the values of an axis that `bits` leaves (0: all), or the one that the id names. */
-static unsigned turn(unsigned bits, unsigned count, size_t k, const struct ha_merge_id *only, enum ha_merge_key key,
-                     unsigned value)
+/* The k-th of the values of an axis that `bits` leaves (0: all), or the one that is named. */
+static unsigned turn(unsigned bits, unsigned count, size_t k, uint64_t named)
 {
     unsigned left[8], n = 0;
-    if (named(only, key)) return value;
+    if (named) return (unsigned)named - 1;
     for (unsigned i = 0; i < count; i++)
         if (!bits || bits >> i & 1u) left[n++] = i;
     return left[k % n];
@@ -55,7 +51,11 @@ static size_t rows_of(const struct ha_merge_case *c, size_t states)
     return c->rows && c->rows < rows ? c->rows : rows;
 }
 
-static bool allows(unsigned bits, unsigned i) { return !bits || bits >> i & 1u; }
+/* by the case, and by what is named */
+static bool allows(unsigned bits, uint64_t named, unsigned i)
+{
+    return (!bits || bits >> i & 1u) && (!named || named == i + 1);
+}
 
 /* Fewer rows where each is large. */
 static void shorten(struct ha_merge_shape *s)
@@ -66,94 +66,73 @@ static void shorten(struct ha_merge_shape *s)
 }
 
 /* One case, form, type and number of states, in each order. */
-static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_task t, const struct ha_merge_id *only,
-                                 uint64_t seed, size_t *turns, struct ha_why *why)
+static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_task t, const struct ha_merge_axes *only,
+                                 size_t *turns, struct ha_why *why)
 {
     const struct ha_merge_case *c = t.c;
     struct ha_merge_shape *s = &t.shape;
     enum ha_status st = HA_OK;
     for (unsigned order = 0; order < HA_ORDER_COUNT && st == HA_OK; order++) {
-        if (!allows(c->orders, order) || (named(only, HA_KEY_ORDER) && order != (unsigned)only->shape.order)) continue;
+        if (!allows(c->orders, only->order, order)) continue;
         if ((s->states < 2 || c->stage != HA_STAGE_PLAIN) && order != HA_ORDER_FLAT) continue;
         const size_t k = (*turns)++, rows = rows_of(c, s->states);
         s->order = (enum ha_order)order;
-        s->dim = named(only, HA_KEY_DIM) ? only->shape.dim : dims[k % DIMS];
-        s->alias = (enum ha_alias)turn(c->aliases, HA_ALIAS_COUNT, k, only, HA_KEY_ALIAS, only->shape.alias);
-        s->layout = (enum ha_layout)turn(c->layouts, HA_LAYOUT_COUNT, k, only, HA_KEY_LAYOUT, only->shape.layout);
-        s->heads = named(only, HA_KEY_ROWS) ? only->shape.heads : rows % 4 ? rows : 4;
-        s->tokens = named(only, HA_KEY_ROWS) ? only->shape.tokens : rows / s->heads;
-        if (!named(only, HA_KEY_ROWS)) shorten(s);
-        t.seed = named(only, HA_KEY_SEED) ? only->seed : seed * 1000003 + k;
+        s->dim = only->head_dim ? only->head_dim : dims[k % DIMS];
+        s->alias = (enum ha_alias)turn(c->aliases, HA_ALIAS_COUNT, k, only->alias);
+        s->layout = (enum ha_layout)turn(c->layouts, HA_LAYOUT_COUNT, k, only->layout);
+        s->heads = only->tokens ? only->heads : rows % 4 ? rows : 4;
+        s->tokens = only->tokens ? only->tokens : rows / s->heads;
+        if (!only->tokens) shorten(s);
+        t.seed = ha_merge_axes_whole(only) ? only->seed : only->seed * 1000003 + k;
         st = add(tasks, &t, why);
     }
     return st;
 }
 
-static enum ha_status add_case(struct ha_merge_tasks *tasks, struct ha_merge_task t, const struct ha_merge_id *only,
-                               uint64_t seed, struct ha_why *why)
+enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, const struct ha_merge_suite *suite, size_t item,
+                                      const struct ha_merge_axes *only, struct ha_why *why)
 {
-    const struct ha_merge_case *c = t.c;
+    const struct ha_merge_case *c = &suite->cases[item];
+    struct ha_merge_task t = { .c = c, .item = item, .shape = { .plus_inf = c->plus_inf }, .row = only->row };
     const size_t low = c->states_min ? c->states_min : 1,
                  high = c->states_max ? c->states_max : state_counts[STATE_COUNTS - 1];
     size_t turns = 0;
     enum ha_status st = HA_OK;
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
-            if (!allows(c->forms, form) || (named(only, HA_KEY_FORM) && form != (unsigned)only->shape.form)) continue;
-            if (!allows(c->dtypes, dtype) || (named(only, HA_KEY_DTYPE) && dtype != (unsigned)only->shape.dtype))
-                continue;
+            if (!allows(c->forms, only->form, form) || !allows(c->dtypes, only->dtype, dtype)) continue;
             t.shape.form = (enum ha_form)form;
             t.shape.dtype = (enum ha_dtype)dtype;
             bool any = false;
             for (size_t i = 0; i < STATE_COUNTS && st == HA_OK; i++) {
-                t.shape.states = named(only, HA_KEY_STATES) ? only->shape.states : state_counts[i];
+                t.shape.states = only->states ? only->states : state_counts[i];
                 if (t.shape.states < low || t.shape.states > high
-                    || (any && (named(only, HA_KEY_STATES) || c->stage != HA_STAGE_PLAIN)))
+                    || (any && (only->states || c->stage != HA_STAGE_PLAIN)))
                     continue;
                 any = true;
-                st = add_orders(tasks, t, only, seed, &turns, why);
+                st = add_orders(tasks, t, only, &turns, why);
             }
-            t.shape.states = low; /* a number that is not in state_counts */
-            if (!any && st == HA_OK && !named(only, HA_KEY_STATES)) st = add_orders(tasks, t, only, seed, &turns, why);
+            t.shape.states = low; /* a number that is none of ours */
+            if (!any && st == HA_OK && !only->states) st = add_orders(tasks, t, only, &turns, why);
         }
     return st;
 }
 
-enum ha_status ha_merge_tasks_of_cases(struct ha_merge_tasks *tasks, const struct ha_merge_suite *suite,
-                                       const struct ha_merge_id *only, uint64_t seed, struct ha_why *why)
-{
-    enum ha_status st = HA_OK;
-    for (size_t i = 0; i < suite->cases_count && st == HA_OK; i++) {
-        const struct ha_merge_case *c = &suite->cases[i];
-        if (only->what[0] && strcmp(only->what, c->name)) continue;
-        st = add_case(tasks,
-                      (struct ha_merge_task){ .c = c,
-                                              .item = i,
-                                              .shape = { .plus_inf = c->plus_inf },
-                                              .row = named(only, HA_KEY_ROW) ? only->row : SIZE_MAX },
-                      only, seed, why);
-    }
-    return st;
-}
-
-bool ha_merge_random_fits(size_t kind, enum ha_dtype dtype, const struct ha_merge_id *only)
+bool ha_merge_random_fits(size_t kind, enum ha_dtype dtype, const struct ha_merge_axes *only)
 {
     const struct ha_merge_kind *k = &ha_merge_kinds[kind];
-    const bool flat = only->shape.order == HA_ORDER_FLAT, apart = only->shape.alias == HA_ALIAS_NONE;
-    if (named(only, HA_KEY_FORM) && only->shape.form != k->form) return false;
-    if (named(only, HA_KEY_DTYPE) && only->shape.dtype != dtype) return false;
-    if (named(only, HA_KEY_ORDER) && flat != (k->order == HA_ORDER_FLAT)) return false;
-    return !named(only, HA_KEY_ALIAS) || apart != k->in_place;
+    if (!allows(0, only->form, k->form) || !allows(0, only->dtype, dtype)) return false;
+    if (only->order && (only->order == 1 + HA_ORDER_FLAT) != (k->order == HA_ORDER_FLAT)) return false;
+    return !only->alias || (only->alias == 1 + HA_ALIAS_NONE) != k->in_place;
 }
 
 struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, size_t kind, enum ha_dtype dtype,
-                                          const struct ha_merge_id *only, uint64_t seed, uint64_t i)
+                                          const struct ha_merge_axes *only, uint64_t i)
 {
     const struct ha_merge_kind *k = &ha_merge_kinds[kind];
-    struct ha_merge_task t = { .item = kind * HA_DTYPE_COUNT + (size_t)dtype,
-                               .row = named(only, HA_KEY_ROW) ? only->row : SIZE_MAX };
+    struct ha_merge_task t = { .item = kind * HA_DTYPE_COUNT + (size_t)dtype, .row = only->row };
     struct ha_merge_shape *s = &t.shape;
-    t.seed = named(only, HA_KEY_SEED) ? only->seed : ha_rng_bits(seed, t.item, i) >> 1;
+    t.seed = ha_merge_axes_whole(only) ? only->seed : ha_rng_bits(only->seed, t.item, i) >> 1;
     *s = (struct ha_merge_shape){ .tokens = 32,
                                   .heads = 8,
                                   .form = k->form,
@@ -167,26 +146,30 @@ struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, si
     if (k->in_place) s->alias = i % 2 ? HA_ALIAS_FIRST : HA_ALIAS_LAST;
     /* most rows are packed, because laying out memory takes most of the time */
     s->layout = i % 16 ? HA_LAYOUT_PACKED : (enum ha_layout)(i / 16 % HA_LAYOUT_COUNT);
-    if (named(only, HA_KEY_DIM)) s->dim = only->shape.dim;
-    if (named(only, HA_KEY_STATES)) s->states = only->shape.states;
-    if (named(only, HA_KEY_ORDER)) s->order = only->shape.order;
-    if (named(only, HA_KEY_ALIAS)) s->alias = only->shape.alias;
-    if (named(only, HA_KEY_LAYOUT)) s->layout = only->shape.layout;
-    if (named(only, HA_KEY_ROWS)) {
-        s->tokens = only->shape.tokens;
-        s->heads = only->shape.heads;
+    if (only->head_dim) s->dim = only->head_dim;
+    if (only->states) s->states = only->states;
+    if (only->order) s->order = (enum ha_order)(only->order - 1);
+    if (only->alias) s->alias = (enum ha_alias)(only->alias - 1);
+    if (only->layout) s->layout = (enum ha_layout)(only->layout - 1);
+    if (only->tokens) {
+        s->tokens = only->tokens;
+        s->heads = only->heads;
     } else shorten(s);
     return t;
 }
 
-void ha_merge_task_print(const struct ha_merge_task *t, const char *by, size_t r, char out[HA_MERGE_ID_MAX])
+struct ha_merge_axes ha_merge_axes_of(const struct ha_merge_task *t, size_t r)
 {
-    struct ha_merge_id id = { .set = (1u << (HA_KEY_SEED + 1)) - 1, .shape = t->shape, .seed = t->seed };
-    snprintf(id.what, sizeof id.what, "%s", t->c ? t->c->name : "random");
-    snprintf(id.by, sizeof id.by, "%s", by);
-    if (r != SIZE_MAX) {
-        id.set |= 1u << HA_KEY_ROW;
-        id.row = r;
-    }
-    ha_merge_id_print(&id, out);
+    const struct ha_merge_shape *s = &t->shape;
+    return (struct ha_merge_axes){ .form = 1 + (uint64_t)s->form,
+                                   .dtype = 1 + (uint64_t)s->dtype,
+                                   .order = 1 + (uint64_t)s->order,
+                                   .alias = 1 + (uint64_t)s->alias,
+                                   .layout = 1 + (uint64_t)s->layout,
+                                   .head_dim = s->dim,
+                                   .states = s->states,
+                                   .tokens = s->tokens,
+                                   .heads = s->heads,
+                                   .seed = t->seed,
+                                   .row = r };
 }

@@ -3,7 +3,7 @@
 
 /* What there is to merge: a case, or random rows, in one shape. */
 
-#include "suites/merge/id.h"
+#include "suites/merge/axes.h"
 
 /* The forms that random rows are merged in, each in every type of o. */
 struct ha_merge_kind {
@@ -27,19 +27,18 @@ struct ha_merge_tasks {
     struct ha_merge_task *task;
     size_t count, room;
 };
-/* Every case of the suite in each form and type, with every number of states that it allows and the other axes by
- * turns, as far as `only` allows it; cases in order. Those whose stage is not plain have one task for each form and
- * type. */
-enum ha_status ha_merge_tasks_of_cases(struct ha_merge_tasks *tasks, const struct ha_merge_suite *suite,
-                                       const struct ha_merge_id *only, uint64_t seed, struct ha_why *why);
+/* A case in each form and type, with every number of states that it allows and the other axes by turns, as far as
+ * `only` allows it; added to what is there. One whose stage is not plain has one task for each form and type. */
+enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, const struct ha_merge_suite *suite, size_t item,
+                                      const struct ha_merge_axes *only, struct ha_why *why);
 void ha_merge_tasks_free(struct ha_merge_tasks *tasks);
 
 /* Batch i of random rows of a kind and type: 256 of them. */
 struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, size_t kind, enum ha_dtype dtype,
-                                          const struct ha_merge_id *only, uint64_t seed, uint64_t i);
-/* whether the id leaves this kind and type in */
-bool ha_merge_random_fits(size_t kind, enum ha_dtype dtype, const struct ha_merge_id *only);
-/* the string that runs it again; r: the row, or SIZE_MAX */
-void ha_merge_task_print(const struct ha_merge_task *task, const char *by, size_t r, char out[HA_MERGE_ID_MAX]);
+                                          const struct ha_merge_axes *only, uint64_t i);
+/* whether the axes leave this kind and type in */
+bool ha_merge_random_fits(size_t kind, enum ha_dtype dtype, const struct ha_merge_axes *only);
+/* the axes that name this task alone; r: the row, or SIZE_MAX */
+struct ha_merge_axes ha_merge_axes_of(const struct ha_merge_task *task, size_t r);
 
 #endif

@@ -1,7 +1,9 @@
-/* Ids name one task; tasks on several threads give the cells of one; subjects that refuse, err or are wrong get what
- * the verdict that belongs to it, at the first task that shows it. */
+/* Axes name one task; tasks on several threads give the cells of one; subjects that refuse, err or are wrong get what
+ * they deserve, at the first task that shows it. */
 
+#include "harness/engine/plan.h"
 #include "suites/merge/bundle.h"
+#include "suites/merge/point.h"
 #include "suites/merge/work.h"
 #include "harness/base/registry.h"
 #include "kernels/c/ops.h"
@@ -39,41 +41,49 @@ static bool same_task(const struct ha_merge_task *a, const struct ha_merge_task 
            && s->order == t->order && s->alias == t->alias && s->layout == t->layout && s->plus_inf == t->plus_inf;
 }
 
-static struct ha_merge_id id_of(const struct ha_merge_task *t, size_t row)
+static size_t case_of(const char *name)
 {
-    char text[HA_MERGE_ID_MAX];
-    struct ha_merge_id id;
-    struct ha_why why = { "" };
-    ha_merge_task_print(t, "somebody", row, text);
-    if (ha_merge_id_parse(text, &id, &why) != HA_OK) fail_msg("%s: %s", text, why.text);
-    return id;
+    for (size_t i = 0; i < ha_merge_suite.cases_count; i++)
+        if (!strcmp(ha_merge_suite.cases[i].name, name)) return i;
+    fail_msg("there is no case %s", name);
+    return 0;
 }
 
-/* the only one that the id leaves */
-static struct ha_merge_task task_of(const struct ha_merge_id *id)
+static struct ha_merge_axes any(uint64_t seed) { return (struct ha_merge_axes){ .seed = seed, .row = HA_ROW_ANY }; }
+
+/* of every case */
+static void add_cases(struct ha_merge_tasks *tasks, const struct ha_merge_axes *only)
+{
+    struct ha_why why;
+    for (size_t i = 0; i < ha_merge_suite.cases_count; i++)
+        assert_int_equal(ha_merge_tasks_of_case(tasks, &ha_merge_suite, i, only, &why), HA_OK);
+}
+
+/* the only one that the axes leave */
+static struct ha_merge_task task_of(size_t item, const struct ha_merge_axes *axes)
 {
     struct ha_merge_tasks tasks = { 0 };
     struct ha_why why;
-    assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, id, 99, &why), HA_OK);
+    assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, item, axes, &why), HA_OK);
     assert_int_equal(tasks.count, 1);
     const struct ha_merge_task t = tasks.task[0];
     ha_merge_tasks_free(&tasks);
     return t;
 }
 
-static void an_id_names_its_task(void **state)
+static void axes_name_their_task(void **state)
 {
     (void)state;
+    const struct ha_merge_axes all = any(3);
     struct ha_merge_tasks tasks = { 0 };
-    struct ha_why why;
-    assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, &(struct ha_merge_id){ .set = 0 }, 3, &why),
-                     HA_OK);
+    add_cases(&tasks, &all);
     assert_true(tasks.count > 2000);
     for (size_t i = 0; i < tasks.count; i++) {
         struct ha_merge_task *t = &tasks.task[i];
         const size_t rows = t->shape.tokens * t->shape.heads, row = i % 2 ? i % rows : SIZE_MAX;
-        const struct ha_merge_id id = id_of(t, row);
-        const struct ha_merge_task again = task_of(&id);
+        const struct ha_merge_axes axes = ha_merge_axes_of(t, row);
+        assert_true(ha_merge_axes_whole(&axes));
+        const struct ha_merge_task again = task_of(t->item, &axes);
         t->row = row;
         assert_true(same_task(t, &again));
         assert_int_equal(t->item, again.item);
@@ -82,23 +92,23 @@ static void an_id_names_its_task(void **state)
     ha_merge_tasks_free(&tasks);
 }
 
-static void a_random_id_names_its_task(void **state)
+static void axes_name_their_random_task(void **state)
 {
     (void)state;
-    const struct ha_merge_id any = { .set = 0 };
+    const struct ha_merge_axes all = any(5);
     for (size_t k = 0; k < HA_MERGE_KINDS * HA_DTYPE_COUNT; k++)
         for (uint64_t i = 0; i < 100; i++) {
             const enum ha_dtype dtype = (enum ha_dtype)(k % HA_DTYPE_COUNT);
-            struct ha_merge_task t = ha_merge_random_task(&ha_merge_suite, k / HA_DTYPE_COUNT, dtype, &any, 5, i);
+            struct ha_merge_task t = ha_merge_random_task(&ha_merge_suite, k / HA_DTYPE_COUNT, dtype, &all, i);
             const size_t row = i % 2 ? (size_t)i % (t.shape.tokens * t.shape.heads) : SIZE_MAX;
-            const struct ha_merge_id id = id_of(&t, row);
+            const struct ha_merge_axes axes = ha_merge_axes_of(&t, row);
             size_t fit = 0;
             t.row = row;
             for (size_t other = 0; other < HA_MERGE_KINDS * HA_DTYPE_COUNT; other++) {
                 const enum ha_dtype type = (enum ha_dtype)(other % HA_DTYPE_COUNT);
-                if (!ha_merge_random_fits(other / HA_DTYPE_COUNT, type, &id)) continue;
+                if (!ha_merge_random_fits(other / HA_DTYPE_COUNT, type, &axes)) continue;
                 const struct ha_merge_task again = ha_merge_random_task(&ha_merge_suite, other / HA_DTYPE_COUNT, type,
-                                                                        &id, 77, 0);
+                                                                        &axes, 0);
                 assert_true(same_task(&t, &again));
                 fit++;
             }
@@ -106,29 +116,52 @@ static void a_random_id_names_its_task(void **state)
         }
 }
 
+static void seeds_follow_from_the_first(void **state)
+{
+    (void)state;
+    const struct ha_merge_axes one = any(1), two = any(2);
+    struct ha_merge_tasks a = { 0 }, b = { 0 };
+    add_cases(&a, &one);
+    add_cases(&b, &two);
+    assert_int_equal(a.count, b.count);
+    for (size_t i = 0; i < a.count; i++) assert_true(a.task[i].seed != b.task[i].seed);
+    assert_true(ha_merge_random_task(&ha_merge_suite, 0, HA_F32, &one, 0).seed
+                != ha_merge_random_task(&ha_merge_suite, 0, HA_F32, &two, 0).seed);
+    ha_merge_tasks_free(&a);
+    ha_merge_tasks_free(&b);
+}
+
+static struct ha_merge_point point_of(const char *id)
+{
+    const struct ha_suite *suite;
+    struct ha_merge_point p;
+    struct ha_why why = { "" };
+    if (ha_id_parse(id, &suite, &p, sizeof p, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
+    return p;
+}
+
 static void an_axis_is_within_what_the_case_allows(void **state)
 {
     (void)state;
     static const struct {
-        const char *id;
+        const char *name;
+        struct ha_merge_axes axes;
         bool any;
     } asked[] = {
-        { "lse_merge:case=one_state,states=2", false },
-        { "lse_merge:case=tree,states=16", true },
-        { "lse_merge:case=tree,order=chain", false },
-        { "lse_merge:case=one_hot,states=4096", false },
-        { "lse_merge:case=one_hot,states=511", true },
-        { "lse_merge:case=subnormal,dtype=f32", false },
-        { "lse_merge:case=random", false },
-        { "lse_merge:form=direct,dtype=bf16", true },
+        { "one_state", { .states = 2 }, false },
+        { "tree", { .states = 16 }, true },
+        { "tree", { .order = 1 + HA_ORDER_CHAIN }, false },
+        { "one_hot", { .states = 4096 }, false },
+        { "one_hot", { .states = 511 }, true },
+        { "subnormal", { .dtype = 1 + HA_F32 }, false },
+        { "gaps", { .form = 1 + HA_FORM_DIRECT, .dtype = 1 + HA_BF16 }, true },
     };
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         struct ha_merge_tasks tasks = { 0 };
-        struct ha_merge_id id;
         struct ha_why why;
-        assert_int_equal(ha_merge_id_parse(asked[i].id, &id, &why), HA_OK);
-        assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, &id, 1, &why), HA_OK);
-        if ((tasks.count > 0) != asked[i].any) fail_msg("%s: %zu tasks", asked[i].id, tasks.count);
+        assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, case_of(asked[i].name), &asked[i].axes, &why),
+                         HA_OK);
+        if ((tasks.count > 0) != asked[i].any) fail_msg("%zu: %zu tasks", i, tasks.count);
         ha_merge_tasks_free(&tasks);
     }
 }
@@ -160,11 +193,11 @@ static bool many_states(void *arg, const struct ha_merge_task *t, size_t source)
 
 static struct ha_merge_cell cells[2][ITEMS_MAX * SOURCES_MAX];
 
-static struct ha_merge_job run(const struct ha_merge_source *source, size_t sources, const char *ids, size_t threads,
-                               struct ha_merge_cell *cell)
+/* item: SIZE_MAX: every case */
+static struct ha_merge_job run(const struct ha_merge_source *source, size_t sources, size_t item,
+                               const struct ha_merge_axes *only, struct ha_pool *pool, struct ha_merge_cell *cell)
 {
     struct ha_merge_tasks tasks = { 0 };
-    struct ha_merge_id id;
     struct ha_why why = { "" };
     struct ha_merge_job job = { .suite = &ha_merge_suite,
                                 .source = source,
@@ -173,21 +206,25 @@ static struct ha_merge_job run(const struct ha_merge_source *source, size_t sour
                                 .cell = cell,
                                 .skip = many_states };
     assert_true(job.items * sources <= ITEMS_MAX * SOURCES_MAX);
-    assert_int_equal(ha_merge_id_parse(ids, &id, &why), HA_OK);
-    assert_int_equal(ha_merge_tasks_of_cases(&tasks, &ha_merge_suite, &id, 1, &why), HA_OK);
+    if (item == SIZE_MAX) add_cases(&tasks, only);
+    else assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, item, only, &why), HA_OK);
     ha_merge_cells_clear(cell, job.items * sources);
-    if (ha_merge_job_run(&job, tasks.count, from_list, &tasks, threads, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_merge_job_run(&job, tasks.count, from_list, &tasks, pool, &why) != HA_OK) fail_msg("%s", why.text);
     ha_merge_tasks_free(&tasks);
     return job;
 }
 
-static size_t case_of(const char *name)
+static struct ha_pool *pool_of(size_t threads)
 {
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++)
-        if (!strcmp(ha_merge_suite.cases[i].name, name)) return i;
-    fail_msg("there is no case %s", name);
-    return 0;
+    struct ha_pool *pool;
+    struct ha_why why;
+    assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, &why), HA_OK);
+    return pool;
 }
+
+static const struct ha_merge_axes
+    base2_f16 = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_F16, .seed = 1, .row = HA_ROW_ANY },
+    natural_f32 = { .form = 1 + HA_FORM_NATURAL, .dtype = 1 + HA_F32, .seed = 1, .row = HA_ROW_ANY };
 
 static void same_judgement(const struct ha_judgement *a, const struct ha_judgement *b)
 {
@@ -212,9 +249,11 @@ static void threads_change_nothing(void **state)
     (void)state;
     const struct ha_merge_source source[] = { function("c", ha_c_merge, &two_pass), defect("finite_sentinel"),
                                               defect("both_empty_nan"), defect("nan_dropped") };
-    run(source, 4, "lse_merge:form=base2,dtype=f16", 1, cells[0]);
+    run(source, 4, SIZE_MAX, &base2_f16, NULL, cells[0]);
     for (size_t threads = 2; threads < 4; threads++) {
-        const struct ha_merge_job job = run(source, 4, "lse_merge:form=base2,dtype=f16", threads, cells[1]);
+        struct ha_pool *pool = pool_of(threads);
+        const struct ha_merge_job job = run(source, 4, SIZE_MAX, &base2_f16, pool, cells[1]);
+        ha_pool_destroy(pool);
         for (size_t k = 0; k < job.items * job.sources; k++) {
             const struct ha_merge_cell *a = &cells[0][k], *b = &cells[1][k];
             assert_true(a->runs == b->runs && a->waived == b->waived && a->refused == b->refused
@@ -247,15 +286,15 @@ static void threads_change_nothing(void **state)
 /* The id of a failure, run alone, fails in the same element by as much. */
 static void fails_again(const struct ha_merge_source *source, const struct ha_merge_cell *bad)
 {
-    const struct ha_merge_id id = id_of(&bad->task, bad->bad.row);
-    struct ha_merge_task t = task_of(&id);
+    const struct ha_merge_axes axes = ha_merge_axes_of(&bad->task, bad->bad.row);
+    struct ha_merge_task t = task_of(bad->task.item, &axes);
     struct ha_why why = { "" };
     const struct ha_merge_job job = {
         .suite = &ha_merge_suite, .source = source, .sources = 1, .items = ha_merge_suite.cases_count, .cell = cells[1]
     };
     struct ha_merge_tasks one = { &t, 1, 1 };
     ha_merge_cells_clear(cells[1], job.items);
-    assert_int_equal(ha_merge_job_run(&job, 1, from_list, &one, 1, &why), HA_OK);
+    assert_int_equal(ha_merge_job_run(&job, 1, from_list, &one, NULL, &why), HA_OK);
     const struct ha_merge_cell *again = &cells[1][bad->task.item];
     assert_int_equal(again->first_bad, 0);
     assert_true(again->bad.ratio == bad->bad.ratio && again->bad.rows == 1);
@@ -269,7 +308,9 @@ static void a_failure_names_what_fails_again(void **state)
     for (size_t d = 0; d < 4; d++) {
         const struct ha_merge_source source = defect(names[d]);
         size_t seen = 0;
-        const struct ha_merge_job job = run(&source, 1, "lse_merge:form=natural,dtype=f32", 2, cells[0]);
+        struct ha_pool *pool = pool_of(2);
+        const struct ha_merge_job job = run(&source, 1, SIZE_MAX, &natural_f32, pool, cells[0]);
+        ha_pool_destroy(pool);
         for (size_t i = 0; i < job.items; i++)
             if (cells[0][i].bad.against && ha_merge_suite.cases[i].must != HA_MUST_FAIL) {
                 fails_again(&source, &cells[0][i]);
@@ -283,8 +324,10 @@ static void a_bundle_names_what_fails_again(void **state)
 {
     (void)state;
     static struct ha_merge_cell random[HA_MERGE_KINDS * HA_DTYPE_COUNT];
-    const struct ha_merge_id any = { .set = 1u << HA_KEY_DTYPE | 1u << HA_KEY_FORM,
-                                     .shape = { .dtype = HA_BF16, .form = HA_FORM_BASE2 } };
+    const struct ha_merge_axes only = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_BF16, .seed = 4, .row = HA_ROW_ANY };
+    bool each[ITEMS_MAX];
+    for (size_t i = 0; i < ITEMS_MAX; i++) each[i] = true;
+    const struct ha_merge_bundles bundles = { &only, each, 1, random };
     const struct ha_merge_source sources[] = { defect("finite_sentinel"), function("c", ha_c_merge, &two_pass) };
     for (size_t s = 0; s < 2; s++) {
         const struct ha_merge_job job = { .suite = &ha_merge_suite,
@@ -296,7 +339,7 @@ static void a_bundle_names_what_fails_again(void **state)
         size_t seen = 0;
         ha_merge_cells_clear(cells[0], job.items);
         ha_merge_cells_clear(random, HA_MERGE_KINDS * HA_DTYPE_COUNT);
-        assert_int_equal(ha_merge_bundle_run(&job, random, &any, 1, 4, &why), HA_OK);
+        assert_int_equal(ha_merge_bundles_run(&job, &bundles, &why), HA_OK);
         for (size_t i = 0; i < job.items; i++) {
             const struct ha_merge_case *c = &ha_merge_suite.cases[i];
             const bool asked = cells[0][i].runs > 0;
@@ -366,23 +409,27 @@ static void commands_that_do_not_merge(void **state)
         enum ha_status status;
         size_t refused;
     } each[] = {
-        { "exit 3 #", "lse_merge:case=nan_lse,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed",
-          HA_OK, 1 },
-        { "exit 3 #", "lse_merge:case=one_hot,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed",
-          HA_FAIL, 0 },
-        { "exit 3 #", "lse_merge:case=base_mix,form=natural,dtype=f32,states=2", HA_FAIL, 0 },
-        { "kill -9 $$ #", "lse_merge:case=nan_lse,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed",
-          HA_ERROR, 0 },
-        { "exit 3 #", "lse_merge:case=one_hot,form=base2,dtype=f32,states=2", HA_WAIVED, 0 },
         { "exit 3 #",
-          "lse_merge:case=one_hot,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed,row=4000",
+          "lse_merge:case=nan_lse,by=exec,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed", HA_OK,
+          1 },
+        { "exit 3 #",
+          "lse_merge:case=one_hot,by=exec,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed", HA_FAIL,
+          0 },
+        { "exit 3 #", "lse_merge:case=base_mix,by=exec,form=natural,dtype=f32,states=2", HA_FAIL, 0 },
+        { "kill -9 $$ #",
+          "lse_merge:case=nan_lse,by=exec,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed",
+          HA_ERROR, 0 },
+        { "exit 3 #", "lse_merge:case=one_hot,by=exec,form=base2,dtype=f32,states=2", HA_WAIVED, 0 },
+        { "exit 3 #",
+          "lse_merge:case=one_hot,by=exec,form=natural,dtype=f32,states=2,order=flat,alias=none,layout=packed,row=4000",
           HA_WAIVED, 0 },
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         const struct ha_merge_source source = {
             .name = "command", .kind = HA_FROM_EXEC, .text = each[i].command, .limit_ns = 5000000000u
         };
-        const struct ha_merge_job job = run(&source, 1, each[i].id, 1, cells[0]);
+        const struct ha_merge_point p = point_of(each[i].id);
+        const struct ha_merge_job job = run(&source, 1, p.item, &p.axes, NULL, cells[0]);
         for (size_t k = 0; k < job.items; k++) {
             const struct ha_merge_cell *c = &cells[0][k];
             if (!c->runs && !c->waived) continue;
@@ -396,8 +443,9 @@ static void commands_that_do_not_merge(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_id_names_its_task),
-        cmocka_unit_test(a_random_id_names_its_task),
+        cmocka_unit_test(axes_name_their_task),
+        cmocka_unit_test(axes_name_their_random_task),
+        cmocka_unit_test(seeds_follow_from_the_first),
         cmocka_unit_test(an_axis_is_within_what_the_case_allows),
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(a_failure_names_what_fails_again),

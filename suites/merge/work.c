@@ -1,7 +1,6 @@
 #include "suites/merge/work.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/pool.h"
 #include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -22,6 +21,8 @@ enum ha_status ha_merge_source_open(const struct ha_merge_source *s, struct ha_s
     }
     return HA_ERROR;
 }
+
+uint64_t ha_merge_lost_ns(const struct ha_merge_source *s) { return s->lost_ns ? *s->lost_ns : 0; }
 
 /* ---- cells ------------------------------------------------------------------------------- */
 
@@ -169,6 +170,7 @@ static void run_subject(const struct ha_merge_job *job, struct worker *w, size_t
 {
     struct ha_merge_cell *cell = &w->cell[t->item * job->sources + source];
     const char *unfit = ha_subject_unfit(&w->subject[source], &t->shape);
+    const uint64_t lost_ns = w->lost_ns[source] + ha_merge_lost_ns(&job->source[source]);
     struct ha_judgement j = { 0 };
     struct ha_why why = { "" };
     bool refused = false;
@@ -176,9 +178,8 @@ static void run_subject(const struct ha_merge_job *job, struct worker *w, size_t
     if (unfit) st = ha_why(&why, HA_WAIVED, "%s", unfit);
     else if (t->row != SIZE_MAX && t->row >= t->shape.tokens * t->shape.heads)
         st = ha_why(&why, HA_WAIVED, "there is no row %zu", t->row);
-    else if (w->lost_ns[source] > ha_merge_patience_ns)
-        st = ha_why(&why, HA_ERROR, "given up: it has not answered for %.0f s in all",
-                    (double)w->lost_ns[source] / 1e9);
+    else if (lost_ns > ha_merge_patience_ns)
+        st = ha_why(&why, HA_ERROR, "given up: it has not answered for %.0f s in all", (double)lost_ns / 1e9);
     else if (t->c && t->c->stage != HA_STAGE_PLAIN)
         st = ha_merge_stage(t->c, &w->subject[source], t->shape.form, t->shape.dtype, t->seed, &j, &why);
     else
@@ -269,25 +270,29 @@ static void dismiss(struct worker *w, const struct ha_merge_job *job)
     free(w->lost_ns);
 }
 
+static void gather(const struct ha_merge_job *job, const struct worker *w)
+{
+    for (size_t k = 0; k < job->items * job->sources; k++) join(&job->cell[k], &w->cell[k]);
+    for (size_t s = 0; s < job->sources; s++)
+        if (job->source[s].lost_ns) *job->source[s].lost_ns += w->lost_ns[s];
+}
+
 enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
-                                struct ha_merge_task (*task)(void *arg, size_t i), void *arg, size_t threads,
+                                struct ha_merge_task (*task)(void *arg, size_t i), void *arg, struct ha_pool *pool,
                                 struct ha_why *why)
 {
+    const size_t threads = pool ? ha_pool_threads(pool) : 1;
     struct worker *worker = calloc(threads, sizeof *worker);
-    struct ha_pool *pool = NULL;
     enum ha_status st = worker ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
     for (size_t i = 0; i < threads && st == HA_OK; i++) st = hire(&worker[i], job, why);
-    if (st == HA_OK && threads > 1) st = ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, why);
     if (st == HA_OK) {
         struct crew crew = { .job = job, .worker = worker, .task = task, .arg = arg, .count = count, .left = count };
         if (pool) ha_pool_run(pool, "merge", count, pull, &crew);
         else
             for (size_t i = 0; i < count; i++) pull(&crew, i, 0);
         if (job->done) *job->done = atomic_load(&crew.left);
-        for (size_t i = 0; i < threads; i++)
-            for (size_t k = 0; k < job->items * job->sources; k++) join(&job->cell[k], &worker[i].cell[k]);
+        for (size_t i = 0; i < threads; i++) gather(job, &worker[i]);
     }
-    if (pool) ha_pool_destroy(pool);
     for (size_t i = 0; worker && i < threads; i++) dismiss(&worker[i], job);
     free(worker);
     return st;

@@ -3,6 +3,7 @@
 
 /* Tasks on subjects, on several threads. */
 
+#include "harness/base/pool.h"
 #include "suites/merge/judge.h"
 #include "suites/merge/subject.h"
 #include "suites/merge/task.h"
@@ -14,11 +15,14 @@ struct ha_merge_source {
     void (*merge)(const struct ha_merge *);
     struct ha_merge_traits traits; /* of merge */
     const struct ha_device_api *api;
-    struct ha_device *device; /* open */
-    const char *text;         /* path or command */
-    uint64_t limit_ns;        /* of a call of a stranger */
+    struct ha_device *device;         /* open */
+    const struct ha_kernels *kernels; /* which the merge is of, or NULL: they attend, too */
+    const char *text;                 /* path or command */
+    uint64_t limit_ns;                /* of a call of a stranger */
+    uint64_t *lost_ns;                /* NULL, or what its calls that ended in an error took, in all jobs so far */
 };
 enum ha_status ha_merge_source_open(const struct ha_merge_source *source, struct ha_subject *out, struct ha_why *why);
+uint64_t ha_merge_lost_ns(const struct ha_merge_source *source);
 
 /* What is known of one item (a case, or a kind of random rows) on one subject. */
 struct ha_merge_cell {
@@ -50,10 +54,10 @@ struct ha_merge_job {
 /* Once runs that ended in an error have taken so long in all, a subject is not asked any more. */
 extern const uint64_t ha_merge_patience_ns;
 void ha_merge_cells_clear(struct ha_merge_cell *cell, size_t count);
-/* Runs task(arg, i) for i < count on `threads` threads (1: this one), adding to job->cell. HA_ERROR: no subject could
- * be opened, or there is no memory; `ha_stop` and the deadline end it early. */
+/* Runs task(arg, i) for i < count on the threads of the pool (NULL: on this one), adding to job->cell. HA_ERROR: no
+ * subject could be opened, or there is no memory; `ha_stop` and the deadline end it early. */
 enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
-                                struct ha_merge_task (*task)(void *arg, size_t i), void *arg, size_t threads,
+                                struct ha_merge_task (*task)(void *arg, size_t i), void *arg, struct ha_pool *pool,
                                 struct ha_why *why);
 
 #endif

@@ -113,6 +113,7 @@ const struct ha_field ha_row_fields[] = {
     TEXT(throttle, C | Y, "why clocks were held down at any of those readings; none")
     TEXT(disturbed, C | Y, "what else used the cores while passes were measured: load, steal, throttled, shared (a core was at "
         "half its speed); empty: nothing was seen")
+    TEXT(team, C | Y, "whose threads the CPU side has: openmp, own")
 /* clang-format on */
 #undef NUMBER
 #undef WHOLE

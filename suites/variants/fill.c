@@ -1,5 +1,7 @@
 #include "suites/variants/fill.h"
 
+#include "harness/base/pool.h"
+
 #include "harness/measure/cache.h"
 
 #include <math.h>
@@ -38,6 +40,7 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c)
     snprintf(row->load, sizeof row->load, "%s", c->load == HA_LOAD_LAYER ? "layer" : "attention");
     snprintf(row->model, sizeof row->model, "%s", c->model ? c->model->name : "");
     row->threads = (double)c->threads;
+    snprintf(row->team, sizeof row->team, "%s", ha_team_name((enum ha_team)c->team));
     fill_shape(row, &c->shape);
 }
 

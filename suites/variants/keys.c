@@ -338,6 +338,12 @@ static void print_load(const void *point, const struct ha_key *key, char out[HA_
 /* ---- the table
  * -------------------------------------------------------------------------------------------------------- */
 
+static const char *team_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    (void)point, (void)key, (void)out;
+    return ha_team_name(HA_TEAM_DEFAULT);
+}
+
 #define AT(member) .offset = offsetof(struct ha_case, member)
 #define OWN(what)  .set = set_##what, .print = print_##what
 /* Tokens are numbered in 32 bits (ha_part.token); ha_case_settle adds the new ones. */

@@ -14,9 +14,9 @@ struct ha_known_step {
 
 static void key_of(const struct ha_row *r, char out[KEY])
 {
-    snprintf(out, KEY, "%s|%s|%g|%g|%g|%g|%g|%g|%g|%s|%s|%llu|%s|%s|%s", r->device, r->isa, r->layers, r->batch,
+    snprintf(out, KEY, "%s|%s|%g|%g|%g|%g|%g|%g|%g|%s|%s|%llu|%s|%s|%s|%s", r->device, r->isa, r->layers, r->batch,
              r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->threads, r->kv_dtype, r->dataset,
-             (unsigned long long)r->seed, r->ctx_len, r->load, r->model);
+             (unsigned long long)r->seed, r->ctx_len, r->load, r->model, r->team);
 }
 
 void ha_known_add(struct ha_known *k, const struct ha_row *row, const char *variant, const char *family, double step_ns)

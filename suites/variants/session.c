@@ -123,7 +123,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
                            why));
     s->variant_api = ha_meter_wrap(s->api);
     HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));
-    HA_TRY(ha_pool_create(&s->pool, HA_TEAM_DEFAULT, c->threads ? c->threads : free_cores(&s->info), why));
+    HA_TRY(ha_pool_create(&s->pool, (enum ha_team)c->team, c->threads ? c->threads : free_cores(&s->info), why));
     if (s->info.compute_threads > 0) ha_pool_share(s->pool);
     HA_TRY(ha_worker_create(&s->worker, why));
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));

@@ -1,0 +1,341 @@
+#include "suites/merge/result.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/why.h"
+#include "harness/engine/point.h"
+#include "harness/report/verdict.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- fields ----------------------------------------------------------------------------------------------------- */
+
+#define AT(member) .offset = offsetof(struct ha_merge_result, member)
+#define COUNT(name_, member, doc_)                                                                         \
+    {                                                                                                      \
+        .name = name_, .kind = HA_FIELD_WHOLE, AT(member), .files = 1, .better = HA_NO_FIGURE, .doc = doc_ \
+    }
+#define TEXT(name_, member, doc_)                                                                                 \
+    {                                                                                                             \
+        .name = name_, .kind = HA_FIELD_TEXT, AT(member), .bytes = sizeof(((struct ha_merge_result *)0)->member), \
+        .files = 1, .better = HA_NO_FIGURE, .doc = doc_                                                           \
+    }
+#define BIN(i, name_, doc_) COUNT(name_, bin[i], "merges whose worst err/bound is " doc_)
+
+const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
+    TEXT("subject", subject, "what the one that merges calls itself"),
+    { .name = "err_over_bound",
+      .kind = HA_FIELD_NUMBER,
+      AT(ratio),
+      .files = 1,
+      .better = HA_LESS,
+      .doc = "the worst err/bound of any element; at most 1 is right" },
+    { .name = "planted_err_over_bound",
+      .kind = HA_FIELD_NUMBER,
+      AT(planted),
+      .files = 1,
+      .better = HA_NO_FIGURE,
+      .doc = "of a case that plants an error: the least err/bound with it; above 1 it was seen" },
+    COUNT("merges", merges, "rows judged"),
+    COUNT("exact", exact, "those without any error"),
+    COUNT("refused", refused, "batches answered with an error, where that is as good as an answer"),
+    BIN(0, "le_2e-9", "above 0 and below 2^-9"),
+    BIN(1, "le_2e-8", "from 2^-9 to 2^-8"),
+    BIN(2, "le_2e-7", "from 2^-8 to 2^-7"),
+    BIN(3, "le_2e-6", "from 2^-7 to 2^-6"),
+    BIN(4, "le_2e-5", "from 2^-6 to 2^-5"),
+    BIN(5, "le_2e-4", "from 2^-5 to 2^-4"),
+    BIN(6, "le_2e-3", "from 2^-4 to 2^-3"),
+    BIN(7, "le_2e-2", "from 2^-3 to 2^-2"),
+    BIN(8, "le_2e-1", "from 2^-2 to 2^-1"),
+    BIN(9, "le_1", "from 2^-1 to 1: half the bound would fail them"),
+    TEXT("found_by", found_by, "of a known defect: a case that found it, the one that is there for it if that did"),
+    COUNT("found_also", also, "how many other cases found it"),
+    TEXT("showed", showed, "what the defect showed, or what the replayed file holds"),
+};
+
+/* ---- lines of a table ---------------------------------------------------------------------------------------------
+ */
+
+enum { COLUMNS_MAX = 64, WIDTH_LEAST = 8 };
+
+static const struct ha_merge_point *point_at(const struct ha_results *r, size_t i) { return r->entry[i].point; }
+static const struct ha_merge_result *row_at(const struct ha_results *r, size_t i) { return r->entry[i].row; }
+
+/* the first of the part at i or behind it that has a row; entries: none */
+static size_t next_of(const struct ha_results *r, size_t i, enum ha_merge_part part)
+{
+    while (i < r->entries && (!r->entry[i].row || ha_merge_part(point_at(r, i)) != part)) i++;
+    return i;
+}
+
+/* Those who merged, from left to right. */
+struct columns {
+    const char *by[COLUMNS_MAX], *title[COLUMNS_MAX];
+    size_t count;
+    int width;
+};
+
+static size_t column_of(const struct columns *c, const char *by)
+{
+    size_t k = 0;
+    while (k < c->count && strcmp(c->by[k], by) != 0) k++;
+    return k;
+}
+
+static struct columns columns_of(const struct ha_results *r, enum ha_merge_part part)
+{
+    struct columns c = { .width = WIDTH_LEAST };
+    for (size_t i = 0; (i = next_of(r, i, part)) < r->entries && c.count < COLUMNS_MAX; i++) {
+        const char *by = point_at(r, i)->by, *title = row_at(r, i)->subject;
+        if (column_of(&c, by) < c.count) continue;
+        c.by[c.count] = by;
+        c.title[c.count++] = *title ? title : by;
+        const int width = (int)strlen(c.title[c.count - 1]);
+        if (width > c.width) c.width = width;
+    }
+    return c;
+}
+
+static void print_head(FILE *out, const struct columns *c, const char *left)
+{
+    fputs(left, out);
+    for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, c->title[k]);
+    fputc('\n', out);
+}
+
+static const char *cell_text(const struct ha_merge_result *row, char out[32])
+{
+    switch (row->head.verdict) {
+    case HA_PASS: break;
+    case HA_VERDICT_FAIL: return "FAIL";
+    case HA_VERDICT_WAIVED: return "waived";
+    case HA_VERDICT_ERROR: return "ERROR";
+    case HA_UNCHECKED: return "unchecked";
+    case HA_NOT_RUN: return "not run";
+    }
+    if (!row->merges) return row->refused ? "refuses" : "ok";
+    if (row->exact == row->merges) return "exact";
+    snprintf(out, 32, "%.3f", row->ratio);
+    return out;
+}
+
+/* one line of the table: points that differ in `by` alone */
+static bool same_line(const struct ha_merge_point *p, const struct ha_merge_point *q)
+{
+    return p->item == q->item && p->problem == q->problem && p->kind == q->kind
+           && !memcmp(&p->axes, &q->axes, sizeof p->axes);
+}
+
+/* The cells of the line of entry i, wherever they stand; most: rows judged. false: an entry before i has that line. */
+static bool read_line(const struct ha_results *r, size_t i, enum ha_merge_part part, const struct columns *c,
+                      const struct ha_merge_result *cell[COLUMNS_MAX], uint64_t *most)
+{
+    const struct ha_merge_point *p = point_at(r, i);
+    for (size_t k = 0; k < c->count; k++) cell[k] = NULL;
+    *most = 0;
+    for (size_t j = 0; (j = next_of(r, j, part)) < r->entries; j++) {
+        if (!same_line(p, point_at(r, j))) continue;
+        if (j < i) return false;
+        const size_t k = column_of(c, point_at(r, j)->by);
+        if (k < c->count) cell[k] = row_at(r, j);
+        if (row_at(r, j)->merges > *most) *most = row_at(r, j)->merges;
+    }
+    return true;
+}
+
+static void print_cells(FILE *out, const struct columns *c, const struct ha_merge_result *const cell[COLUMNS_MAX])
+{
+    char text[32];
+    for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, cell[k] ? cell_text(cell[k], text) : "");
+    fputc('\n', out);
+}
+
+static const char *grouped(uint64_t n, char out[32])
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    char *p = out;
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0) *p++ = ',';
+        *p++ = digits[i];
+    }
+    *p = 0;
+    return out;
+}
+
+/* ---- tables --------------------------------------------------------------------------------------------------------
+ */
+
+static void left_of_case(FILE *out, const struct ha_merge_point *p, uint64_t merges)
+{
+    static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
+    const struct ha_merge_case *c = &ha_merge_suite.cases[p->item];
+    char n[32];
+    fprintf(out, "%3u %-23s %-9s %10s", c->number, c->name, must[c->must], grouped(merges, n));
+}
+
+static void left_of_random(FILE *out, const struct ha_merge_point *p, uint64_t merges)
+{
+    char n[32];
+    fprintf(out, "       %-10s %-4s %12s", ha_merge_kinds[p->kind].name,
+            ha_dtype_name((enum ha_dtype)(p->axes.dtype - 1)), grouped(merges, n));
+}
+
+static void left_of_attention(FILE *out, const struct ha_merge_point *p, uint64_t rows)
+{
+    char value[HA_VALUE_MAX], n[32];
+    if (!ha_point_get(&ha_suite_lse_merge, p, "problem", value)) *value = 0;
+    fprintf(out, "    %-18s %8s", value, grouped(rows, n));
+}
+
+/* false: there is nothing of this part */
+static bool print_table(FILE *out, const struct ha_results *r, enum ha_merge_part part, const char *head,
+                        void (*left)(FILE *, const struct ha_merge_point *, uint64_t))
+{
+    const struct columns c = columns_of(r, part);
+    const struct ha_merge_result *cell[COLUMNS_MAX];
+    uint64_t most;
+    if (c.count) print_head(out, &c, head);
+    for (size_t i = 0; (i = next_of(r, i, part)) < r->entries; i++) {
+        if (!read_line(r, i, part, &c, cell, &most)) continue;
+        left(out, point_at(r, i), most);
+        print_cells(out, &c, cell);
+    }
+    return c.count > 0;
+}
+
+static void print_planted(FILE *out, const struct ha_results *r)
+{
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < r->entries; i++)
+        if (row_at(r, i)) least = fmin(least, row_at(r, i)->planted); /* fmin takes no NaN where there is a number */
+    if (least < HUGE_VAL)
+        fprintf(out, "must fail: above without its planted error; with it err/bound is at least %.3g\n", least);
+}
+
+static void print_gallery(FILE *out, const struct ha_results *r)
+{
+    size_t i = next_of(r, 0, HA_PART_GALLERY);
+    if (i == r->entries) return;
+    fprintf(out, "known defects            caught    found by                more  and what it showed\n");
+    for (; i < r->entries; i = next_of(r, i + 1, HA_PART_GALLERY)) {
+        const struct ha_merge_result *row = row_at(r, i);
+        const char *caught = row->head.verdict == HA_PASS           ? "yes"
+                             : row->head.verdict == HA_VERDICT_FAIL ? *row->found_by ? "elsewhere" : "NO"
+                                                                    : ha_verdict_name(row->head.verdict);
+        fprintf(out, "  %-22s %-9s", row->subject, caught);
+        if (*row->found_by)
+            fprintf(out, " %-23s %4llu  %.90s", row->found_by, (unsigned long long)row->also, row->showed);
+        fputc('\n', out);
+    }
+    fputc('\n', out);
+}
+
+/* how the rows' worst err/bound are distributed, for each kind */
+static void print_spread(FILE *out, const struct ha_results *r)
+{
+    fprintf(out, "err/bound of a merge: share of all random ones, in per cent\n%-18s %7s", "       form", "0");
+    fprintf(out, " %7s", "< 2^-9");
+    for (int i = HA_MERGE_BINS - 1; i > 0; i--) {
+        char head[16];
+        snprintf(head, sizeof head, "< %s%d", i > 1 ? "1/" : "", 1 << (i - 1));
+        fprintf(out, " %7s", i == 1 ? "<= 1" : head);
+    }
+    fputc('\n', out);
+    for (size_t k = 0; k < HA_MERGE_KINDS; k++) {
+        uint64_t merges = 0, exact = 0, bin[HA_MERGE_BINS] = { 0 };
+        for (size_t i = 0; (i = next_of(r, i, HA_PART_RANDOM)) < r->entries; i++) {
+            if (point_at(r, i)->kind != k) continue;
+            merges += row_at(r, i)->merges;
+            exact += row_at(r, i)->exact;
+            for (size_t b = 0; b < HA_MERGE_BINS; b++) bin[b] += row_at(r, i)->bin[b];
+        }
+        if (!merges) continue;
+        const double all = (double)merges / 100;
+        fprintf(out, "       %-11s %7.3f", ha_merge_kinds[k].name, (double)exact / all);
+        for (size_t b = 0; b < HA_MERGE_BINS; b++) fprintf(out, " %7.3f", (double)bin[b] / all);
+        fputc('\n', out);
+    }
+    fputc('\n', out);
+}
+
+static void print_replays(FILE *out, const struct ha_results *r)
+{
+    for (size_t i = 0; (i = next_of(r, i, HA_PART_REPLAY)) < r->entries; i++) {
+        const struct ha_merge_result *row = row_at(r, i);
+        fprintf(out, "%s: %s\n%s: %llu merges, %llu exact, %s", point_at(r, i)->replay, row->showed,
+                ha_verdict_name(row->head.verdict), (unsigned long long)row->merges, (unsigned long long)row->exact,
+                *row->head.reason ? row->head.reason : "worst err/bound ");
+        if (!*row->head.reason) fprintf(out, "%.3g", row->ratio);
+        fprintf(out, "\n\n");
+    }
+}
+
+static void print_failures(FILE *out, const struct ha_results *r)
+{
+    size_t said = 0, silent = 0;
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct ha_merge_result *row = row_at(r, i);
+        if (!row || (row->head.verdict != HA_VERDICT_FAIL && row->head.verdict != HA_VERDICT_ERROR)) continue;
+        fputs(row->failure, out);
+        said += row->failure[0] != 0;
+        silent += row->failure[0] == 0;
+    }
+    if (said && silent) fprintf(out, "and %zu more\n", silent);
+    if (said) fputc('\n', out);
+}
+
+void ha_merge_print(FILE *out, const struct ha_results *r)
+{
+    fprintf(out,
+            "lse_merge: is a merge of attention states exact?\nnumbers: the worst err/bound over all elements; 1 is "
+            "the derived bound (docs/merging.md)\n\n");
+    if (print_table(out, r, HA_PART_CASES, " no case                    must          merges", left_of_case)) {
+        print_planted(out, r);
+        fputc('\n', out);
+    }
+    print_gallery(out, r);
+    if (print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows", left_of_attention)) fputc('\n', out);
+    if (print_table(out, r, HA_PART_RANDOM, "random form       o          merges", left_of_random))
+        print_spread(out, r);
+    print_replays(out, r);
+    print_failures(out, r);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_ours(const char *by)
+{
+    const char *ours;
+    for (size_t i = 0; (ours = ha_merge_ours(i)); i++)
+        if (!strcmp(ours, by)) return true;
+    return false;
+}
+
+bool ha_merge_conclude(FILE *out, const struct ha_results *r, struct ha_why *why)
+{
+    bool made[HA_MERGE_KINDS][HA_DTYPE_COUNT] = { { false } };
+    uint64_t merges = 0, half = 0;
+    double worst = 0;
+    size_t kinds = 0;
+    for (size_t i = 0; (i = next_of(r, i, HA_PART_RANDOM)) < r->entries; i++) {
+        const struct ha_merge_point *p = point_at(r, i);
+        const struct ha_merge_result *row = row_at(r, i);
+        struct ha_merge_axes a = p->axes;
+        bool *here = &made[p->kind][a.dtype - 1];
+        a.dtype = 0; /* which every point of random merges names */
+        if (row->head.verdict != HA_PASS || !is_ours(p->by) || !ha_merge_axes_any(&a)) continue;
+        kinds += !*here;
+        *here = true;
+        merges += row->merges;
+        half += row->bin[HA_MERGE_BINS - 1];
+        worst = fmax(worst, row->ratio);
+    }
+    if (kinds < HA_MERGE_KINDS * HA_DTYPE_COUNT) return true;
+    fprintf(out, "half the bound would fail %llu of these %llu merges (worst err/bound %.3f)\n\n",
+            (unsigned long long)half, (unsigned long long)merges, worst);
+    if (!half) ha_why(why, HA_FAIL, "no merge came above half of its bound: is it too loose?");
+    return half > 0;
+}

@@ -1,0 +1,348 @@
+/* Ids: what is printed reads back the same; what is wrong is named, with the nearest right word; products are what the
+ * parts and cases allow. */
+
+#include "suites/merge/point.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/rng.h"
+#include "harness/engine/plan.h"
+#include "harness/engine/point.h"
+#include "suites/merge/attention.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct ha_merge_point parsed(const char *text)
+{
+    const struct ha_suite *suite;
+    struct ha_merge_point p;
+    struct ha_why why = { "" };
+    memset(&p, 0xA5, sizeof p);
+    if (ha_id_parse(text, &suite, &p, sizeof p, &why) != HA_OK) fail_msg("'%s': %s", text, why.text);
+    assert_ptr_equal(suite, &ha_suite_lse_merge);
+    return p;
+}
+
+static void print(const struct ha_merge_point *p, char out[HA_ID_MAX])
+{
+    assert_true(ha_point_print(&ha_suite_lse_merge, p, out, HA_ID_MAX) < HA_ID_MAX);
+}
+
+static void every_key(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "lse_merge:case=gaps,by=avx2,form=base2,dtype=f16,head_dim=80,states=7,order=chain,alias=first,"
+        "layout=padded,rows=3x4,seed=4,row=2";
+    const struct ha_merge_point p = parsed(text);
+    char out[HA_ID_MAX];
+    assert_string_equal(ha_merge_item_name(&p), "gaps");
+    assert_string_equal(p.by, "avx2");
+    assert_int_equal(p.axes.form, 1 + HA_FORM_BASE2);
+    assert_int_equal(p.axes.dtype, 1 + HA_F16);
+    assert_int_equal(p.axes.head_dim, 80);
+    assert_int_equal(p.axes.states, 7);
+    assert_int_equal(p.axes.order, 1 + HA_ORDER_CHAIN);
+    assert_int_equal(p.axes.alias, 1 + HA_ALIAS_FIRST);
+    assert_int_equal(p.axes.layout, 1 + HA_LAYOUT_PADDED);
+    assert_int_equal(p.axes.tokens, 3);
+    assert_int_equal(p.axes.heads, 4);
+    assert_int_equal(p.axes.seed, 4);
+    assert_int_equal(p.axes.row, 2);
+    print(&p, out);
+    assert_string_equal(out, text);
+}
+
+static void what_is_left_out(void **state)
+{
+    (void)state;
+    const struct ha_merge_point p = parsed("lse_merge:by=c,case=gaps");
+    char out[HA_ID_MAX];
+    assert_true(ha_merge_axes_any(&p.axes));
+    assert_int_equal(p.axes.seed, 1);
+    print(&p, out);
+    assert_string_equal(out, "lse_merge:case=gaps,by=c");
+}
+
+static void any_order(void **state)
+{
+    (void)state;
+    const struct ha_merge_point p = parsed("lse_merge:row=3,seed=18446744073709551615,by=c,case=one_hot");
+    char out[HA_ID_MAX];
+    assert_true(p.axes.seed == UINT64_MAX);
+    print(&p, out);
+    assert_string_equal(out, "lse_merge:case=one_hot,by=c,seed=18446744073709551615,row=3");
+}
+
+static size_t drawn(uint64_t stream, uint64_t i, uint64_t n) { return (size_t)ha_rng_below(7, stream, i, n); }
+
+/* any subset of the axes with any values reads back as it was */
+static void round_trip(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 4000; i++) {
+        struct ha_merge_point p = parsed("lse_merge:case=one_hot,by=c");
+        char text[HA_ID_MAX], again[HA_ID_MAX];
+        struct ha_merge_axes *a = &p.axes;
+        const size_t set = drawn(0, i, 1024);
+        if (drawn(1, i, 2)) p.item = drawn(2, i, ha_merge_suite.cases_count);
+        if (drawn(3, i, 2))
+            snprintf(p.by, sizeof p.by, "./%.*s", (int)drawn(4, i, 63),
+                     "a_plugin_of_somebody_else_with_a_name_as_long_as_names_can_be_here.so");
+        if (set & 1) a->form = 1 + drawn(5, i, HA_FORM_COUNT);
+        if (set & 2) a->dtype = 1 + drawn(6, i, HA_DTYPE_COUNT);
+        if (set & 4) a->head_dim = 1 + drawn(7, i, 1024);
+        if (set & 8) a->states = 1 + drawn(8, i, 4096);
+        if (set & 16) a->order = 1 + drawn(9, i, HA_ORDER_COUNT);
+        if (set & 32) a->alias = 1 + drawn(10, i, HA_ALIAS_COUNT);
+        if (set & 64) a->layout = 1 + drawn(11, i, HA_LAYOUT_COUNT);
+        if (set & 128) {
+            a->tokens = 1 + drawn(12, i, 64);
+            a->heads = 1 + drawn(13, i, 64);
+        }
+        if (set & 256) a->seed = ha_rng_bits(7, 14, i);
+        if (set & 512) a->row = drawn(15, i, a->tokens ? a->tokens * a->heads : 4096);
+        struct ha_why why;
+        if (ha_merge_settle(&p, &why) != HA_OK) continue; /* the case has no such batch */
+        print(&p, text);
+        const struct ha_merge_point back = parsed(text);
+        print(&back, again);
+        assert_string_equal(text, again);
+        assert_memory_equal(a, &back.axes, sizeof *a);
+        assert_string_equal(p.by, back.by);
+        assert_int_equal(p.item, back.item);
+    }
+}
+
+static void the_longest_fits(void **state)
+{
+    (void)state;
+    struct ha_merge_point p = parsed("lse_merge:case=random,by=c,kind=in_place,dtype=bf16");
+    char out[HA_ID_MAX];
+    memset(p.by, 'b', sizeof p.by - 1);
+    p.by[0] = '/';
+    p.axes = (struct ha_merge_axes){ 1 + HA_FORM_NATURAL,
+                                     1 + HA_BF16,
+                                     1 + HA_ORDER_FLAT,
+                                     1 + HA_ALIAS_FIRST,
+                                     1 + HA_LAYOUT_HEADS_FIRST,
+                                     1024,
+                                     4096,
+                                     64,
+                                     64,
+                                     UINT64_MAX,
+                                     4095 };
+    print(&p, out);
+    assert_int_equal(parsed(out).axes.row, 4095);
+}
+
+static const struct {
+    const char *text, *says;
+} wrong[] = {
+    { "", "unknown variant or suite ''" },
+    { "lse_merg:form=base2", "did you mean 'lse_merge'?" },
+    { "lse_merge2", "did you mean 'lse_merge'?" },
+    { "lse_merge:form=natural,form", "'form' is not key=value" },
+    { "lse_merge:form", "'form' is not key=value" },
+    { "lse_merge:from=natural", "unknown key 'from'; did you mean 'form'?" },
+    { "lse_merge:state=2", "did you mean 'states'?" },
+    { "lse_merge:zzzzzz=2", "replay case defect problem by kind form dtype head_dim states order alias layout rows" },
+    { "lse_merge:form=natral", "unknown form 'natral'; did you mean 'natural'?" },
+    { "lse_merge:dtype=fp16", "did you mean 'f16'?" },
+    { "lse_merge:order=tre", "did you mean 'tree'?" },
+    { "lse_merge:alias=frist", "did you mean 'first'?" },
+    { "lse_merge:layout=head_first", "did you mean 'heads_first'?" },
+    { "lse_merge:layout=", "it is one of: any packed padded heads_first window" },
+    { "lse_merge:case=gap", "unknown case 'gap'; did you mean 'gaps'?" },
+    { "lse_merge:case=", "unknown case ''" },
+    { "lse_merge:case=gallery,defect=base_mx", "unknown defect 'base_mx'; did you mean 'base_mix'?" },
+    { "lse_merge:case=gallery,defect=base_mix,form=base2", "no key 'form' here" },
+    { "lse_merge:case=attention,problem=sinks,by=c", "did you mean 'sink'?" },
+    { "lse_merge:by=avx3", "unknown by 'avx3'; did you mean 'avx2'?" },
+    { "lse_merge:by=a b/c", "a blank" },
+    { "lse_merge:by=", "by: a value is missing" },
+    { "lse_merge:head_dim=0", "from 1 to 1024" },
+    { "lse_merge:head_dim=1025", "from 1 to 1024" },
+    { "lse_merge:head_dim=64x", "not 'any' or a whole number" },
+    { "lse_merge:head_dim=-1", "not 'any' or a whole number" },
+    { "lse_merge:states=4097", "from 1 to 4096" },
+    { "lse_merge:states=0", "from 1 to 4096" },
+    { "lse_merge:seed=18446744073709551616", "is not a whole number from 0 to 18446744073709551615" },
+    { "lse_merge:seed=99999999999999999999999", "is not a whole number" },
+    { "lse_merge:seed=", "is not a whole number" },
+    { "lse_merge:rows=3", "TOKENSxHEADS" },
+    { "lse_merge:rows=3x", "TOKENSxHEADS" },
+    { "lse_merge:rows=0x3", "each from 1 to 64" },
+    { "lse_merge:rows=3x65", "each from 1 to 64" },
+    { "lse_merge:rows=3x4x5", "TOKENSxHEADS" },
+    { "lse_merge:row=4096", "from 0 to 4095" },
+    { "lse_merge:case=gaps,by=c,rows=3x4,row=12", "row: 12 of 12 rows" },
+    { "lse_merge:case=gaps,by=c,row=12,rows=3x4", "row: 12 of 12 rows" },
+    { "lse_merge:seed=1,seed=2", "'seed' is there twice" },
+    { "lse_merge:case=random,dtype=any", "random merges are of one type" },
+    { "lse_merge:case=one_state,states=5", "no case" },
+    { "lse_merge:case=random,by=c,kind=chain,form=base2", "no case" },
+    { "lse_merge:case=attention,by=base_mix", "no case" },
+};
+
+static void wrong_ids_are_explained(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const struct ha_suite *suite = NULL;
+        struct ha_merge_point p, before;
+        struct ha_why why = { "" };
+        memset(&p, 0x5A, sizeof p);
+        before = p;
+        if (ha_id_parse(wrong[i].text, &suite, &p, sizeof p, &why) != HA_ERROR)
+            fail_msg("'%s' was taken", wrong[i].text);
+        if (!strstr(why.text, wrong[i].says)) fail_msg("'%s': %s, and not: %s", wrong[i].text, why.text, wrong[i].says);
+        if (!strstr(wrong[i].says, "no key")) assert_memory_equal(&p, &before, sizeof p);
+    }
+}
+
+/* Bytes at random, and right ids with some bytes changed: an error or an id, which then prints and reads back. */
+static void garbage(void **state)
+{
+    (void)state;
+    static const char good[] =
+        "lse_merge:case=one_hot,by=c,form=max_sum,dtype=bf16,head_dim=80,states=7,order=tree,alias=last,"
+        "layout=window,rows=3x4,seed=4,row=2";
+    size_t taken = 0;
+    for (uint64_t i = 0; i < 20000; i++) {
+        char text[512], out[HA_ID_MAX];
+        size_t n = (size_t)ha_rng_below(3, 0, i, sizeof text);
+        for (size_t k = 0; k < n; k++) text[k] = (char)(1 + ha_rng_below(3, 1 + i, k, 255));
+        if (i % 2) {
+            n = sizeof good - 1;
+            memcpy(text, good, n);
+            for (uint64_t k = 0; k < 1 + i % 3; k++)
+                text[ha_rng_below(3, 1 + i, k, n)] = "=:,x0129az_\n\xff"[ha_rng_below(4, i, k, 13)];
+        }
+        text[n] = 0;
+        /* exactly as large as it is, so that the sanitizer sees a read past its end */
+        char *exact = strdup(text);
+        const struct ha_suite *suite;
+        struct ha_merge_point p;
+        struct ha_why why = { "" };
+        assert_non_null(exact);
+        if (ha_id_parse(exact, &suite, &p, sizeof p, &why) == HA_OK) {
+            print(&p, out);
+            const struct ha_merge_point back = parsed(out);
+            assert_memory_equal(&p.axes, &back.axes, sizeof p.axes);
+            taken++;
+        } else {
+            assert_true(why.text[0]);
+        }
+        free(exact);
+    }
+    printf("garbage: %zu of 20000 were ids\n", taken);
+    assert_true(taken > 100);
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------
+ */
+
+static size_t count(const char *word, const struct ha_override *override, size_t overrides, const char *filter)
+{
+    char *words[] = { strdup(word) };
+    const struct ha_plan_options o = {
+        .words = words, .words_count = 1, .filter = filter, .override = override, .overrides = overrides
+    };
+    struct ha_plan plan = { 0 };
+    struct ha_why why = { "" };
+    if (ha_plan_make(&plan, &o, &why) != HA_OK) fail_msg("%s: %s", word, why.text);
+    const size_t entries = plan.entries;
+    ha_plan_free(&plan);
+    free(words[0]);
+    return entries;
+}
+
+static void the_word_is_all_of_it(void **state)
+{
+    (void)state;
+    size_t ours = 0;
+    while (ha_merge_ours(ours)) ours++;
+    const size_t random = HA_MERGE_KINDS * HA_DTYPE_COUNT, cases = ha_merge_suite.cases_count,
+                 defects = ha_merge_suite.defects_count, problems = ha_attention_cases_count;
+    assert_true(ours >= 3);
+    assert_int_equal(count("lse_merge", NULL, 0, NULL), defects + (problems + cases + random) * ours);
+    assert_int_equal(count("lse_merge", NULL, 0, "case=gallery"), defects);
+    assert_int_equal(count("lse_merge", NULL, 0, "case=random,by=c,kind!=chain"), random - HA_DTYPE_COUNT);
+    /* an id is about merges, unless it names the gallery or attention */
+    assert_int_equal(count("lse_merge:by=c", NULL, 0, NULL), cases + random);
+    assert_int_equal(count("lse_merge:by=base_mix", NULL, 0, NULL), cases + random);
+    assert_int_equal(count("lse_merge:case=random,by=c,form=natural,dtype=f32", NULL, 0, NULL), 3);
+    assert_int_equal(count("lse_merge:case=*,by=c,order=tree,dtype=f32,form=natural", NULL, 0, "case=random"), 1);
+    assert_int_equal(count("lse_merge:case=attention,by=c", NULL, 0, NULL), problems);
+    assert_int_equal(count("lse_merge:replay=some/where.safetensors", NULL, 0, NULL), 1);
+    /* --device PATH: of the gallery, which is ours, nothing is left */
+    const struct ha_override stranger = { "device", "./mine.so" }, command = { "exec", "exec" }, isa = { "isa", "c" };
+    assert_int_equal(count("lse_merge", &stranger, 1, NULL), cases + random + problems);
+    assert_int_equal(count("lse_merge", &command, 1, NULL), cases + random);
+    assert_int_equal(count("lse_merge", &isa, 1, NULL), cases + random + problems + defects);
+}
+
+static bool together(const char *a, const char *b)
+{
+    const struct ha_merge_point p = parsed(a), q = parsed(b);
+    return ha_merge_together(&p, &q);
+}
+
+static void who_is_asked_together(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        bool together;
+    } each[] = {
+        { "lse_merge:case=gaps,by=c", "lse_merge:case=gaps,by=host", true },
+        { "lse_merge:case=gaps,by=c", "lse_merge:case=one_hot,by=c", false },
+        { "lse_merge:case=gaps,by=c", "lse_merge:case=gaps,by=c,seed=2", false },
+        { "lse_merge:case=gaps,by=exec", "lse_merge:case=one_hot,by=exec", true },
+        { "lse_merge:case=gaps,by=exec", "lse_merge:case=one_hot,by=exec,form=base2", false },
+        { "lse_merge:case=gallery,defect=base_mix", "lse_merge:case=gallery,defect=log_base", true },
+        { "lse_merge:case=random,by=c,kind=chain,dtype=f16", "lse_merge:case=random,by=host,kind=base2,dtype=f32",
+          true },
+        { "lse_merge:case=random,by=c,kind=chain,dtype=f16", "lse_merge:case=gaps,by=c", false },
+        { "lse_merge:case=attention,problem=sink,by=c", "lse_merge:case=attention,problem=sink,by=host", true },
+        { "lse_merge:case=attention,problem=sink,by=c", "lse_merge:case=attention,problem=runs,by=c", false },
+        { "lse_merge:replay=a", "lse_merge:replay=b", false },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (together(each[i].a, each[i].b) != each[i].together) fail_msg("%s and %s", each[i].a, each[i].b);
+}
+
+static void what_is_not_there_is_said_before_the_run(void **state)
+{
+    (void)state;
+    struct ha_merge_point p = parsed("lse_merge:case=gaps,by=./nonesuch.so");
+    struct ha_why why = { "" };
+    assert_int_equal(ha_merge_look(&p, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "nonesuch.so"));
+    p = parsed("lse_merge:case=gaps,by=avx512");
+    assert_int_equal(ha_merge_look(&p, &why), HA_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key),
+        cmocka_unit_test(what_is_left_out),
+        cmocka_unit_test(any_order),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(the_longest_fits),
+        cmocka_unit_test(wrong_ids_are_explained),
+        cmocka_unit_test(garbage),
+        cmocka_unit_test(the_word_is_all_of_it),
+        cmocka_unit_test(who_is_asked_together),
+        cmocka_unit_test(what_is_not_there_is_said_before_the_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
