@@ -4,6 +4,8 @@
 #include "harness/program/options.h"
 #include "suites/variants/suite.h"
 
+#define ha_filter_fits ha_case_filter_fits /* the engine has one of this name (harness/engine/point.h) */
+
 /* A filter: terms joined by commas, all of which a case must fit. key=value and key!=value compare the value
  * of a key of the case, of a param of its variant (a variant without it never fits = and always fits !=),
  * of `variant` or of `family`; values compare as the case would hold them: heads=8 is heads=8/8. Any other

@@ -63,7 +63,7 @@ enum ha_status ha_cpu_csv_row(struct ha_csv *csv, const struct ha_cpu_result *r,
 {
     char id[HA_CPU_ID_MAX], key[HA_CPU_KEYS][HA_CPU_VALUE_MAX], count[COUNTS][32], text[NUMBERS][32];
     const bool timed = r->samples > 0;
-    const double whole[COUNTS] = { (double)r->threads, (double)r->samples, (double)r->retried, (double)seed };
+    const double whole[COUNTS] = { r->threads, r->samples, r->retried, (double)seed };
     ha_cpu_point_print(&r->point, id);
     const char *row[COLUMNS] = { "1",
                                  id,

@@ -60,9 +60,9 @@ static size_t print_decode(FILE *out, const struct decode_goal *g, const struct 
         const bool easier = !strcmp(ha_cpu_ceiling_state(r), "easier");
         const double goal = easier ? g->easier : g->harder;
         if (!of_decode(g, r)) continue;
-        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  decode %s, %s, ctx %zu, %zu thread%s%s%s\n",
+        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  decode %s, %s, ctx %zu, %.0f thread%s%s%s\n",
                 verdict(r->ratio.median >= goal), goal, r->ratio.median, r->ratio.lo, r->ratio.hi, g->what, r->isa,
-                r->point.ctx, r->threads, r->threads == 1 ? "" : "s", r->threads == 1 ? "" : ", ",
+                r->point.ctx, r->threads, r->threads <= 1 ? "" : "s", r->threads <= 1 ? "" : ", ",
                 ha_cpu_ceiling_state(r));
         count++;
     }
@@ -76,9 +76,9 @@ static size_t print_sparse(FILE *out, const struct sparse_goal *g, const struct 
         const struct ha_cpu_result *r = &plan->result[i];
         const struct ha_cpu_figure *f = (const struct ha_cpu_figure *)(const void *)((const char *)r + g->figure);
         if (!of_sparse(r)) continue;
-        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu, block %zu, %zu thread%s\n",
+        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu, block %zu, %.0f thread%s\n",
                 verdict(f->median <= g->most), g->most, f->median, f->lo, f->hi, g->what, r->isa, r->point.ctx,
-                r->point.block, r->threads, r->threads == 1 ? "" : "s");
+                r->point.block, r->threads, r->threads <= 1 ? "" : "s");
         count++;
     }
     return count;

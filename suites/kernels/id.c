@@ -10,46 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- kernels ------------------------------------------------------------------------------------ */
-
-#define KEY(k) (1u << HA_CPU_##k)
-enum {
-    ALL = KEY(KERNEL) | KEY(ISA) | KEY(BATCH) | KEY(HEADS) | KEY(THREADS),
-    ROWS = ALL | KEY(DTYPE) | KEY(CTX) | KEY(DIM),
-};
-
-static const struct {
-    const char *name, *doc;
-    unsigned keys;
-} kernels[HA_CPU_KERNELS] = {
-    [HA_KERNEL_ATTEND] = { "attend", "one query token over all keys", ROWS | KEY(LAYOUT) | KEY(QUERY) },
-    [HA_KERNEL_APPEND] = { "append", "q_len query tokens over all keys and, causally, themselves",
-                           ROWS | KEY(LAYOUT) | KEY(QUERY) | KEY(Q_LEN) },
-    [HA_KERNEL_SPARSE] = { "sparse",
-                           "a whole step: scores of digests, top-k of blocks, attention over these; a task for each KV "
-                           "head",
-                           ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_BLOCKS] = { "blocks", "attention over random blocks of packed keys",
-                           ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_GATHER] = { "gather", "attention over random blocks of natural rows",
-                           ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_PACK] = { "pack", "natural rows into packed blocks, all at once", ROWS },
-    [HA_KERNEL_APPEND_KEY] = { "append_key", "natural rows into packed blocks, one key of every head at a time", ROWS },
-    [HA_KERNEL_SCORE] = { "score", "scores of natural rows, for each query head", ROWS | KEY(QUERY) },
-    [HA_KERNEL_DIGEST] = { "digest", "smallest and largest of each dimension of a block", ROWS | KEY(BLOCK) },
-    [HA_KERNEL_DIGEST_SCORE] = { "digest_score", "scores of digests", ROWS | KEY(QUERY) | KEY(BLOCK) },
-    [HA_KERNEL_TOPK] = { "topk", "the largest of one score for each block", ALL | KEY(CTX) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_SOFTMAX] = { "softmax", "scores to weights", ALL | KEY(CTX) },
-    [HA_KERNEL_MERGE] = { "merge", "two attention states by their log-sum-exp", ALL | KEY(DTYPE) | KEY(DIM) },
-};
-
-const char *ha_cpu_kernel_name(size_t kernel) { return kernels[kernel].name; }
-const char *ha_cpu_kernel_doc(size_t kernel) { return kernels[kernel].doc; }
-bool ha_cpu_key_used(const struct ha_cpu_point *p, enum ha_cpu_key key) { return kernels[p->kernel].keys >> key & 1u; }
-
 /* ---- keys ------------------------------------------------------------------------------------------ */
 
-static const char *kernel_word(size_t i) { return i < HA_CPU_KERNELS ? kernels[i].name : NULL; }
+static const char *kernel_word(size_t i) { return i < HA_CPU_KERNELS ? ha_cpu_kernel_name(i) : NULL; }
 static const char *layout_word(size_t i)
 {
     return i == HA_CPU_PACKED ? "packed" : i == HA_CPU_NATURAL ? "natural" : NULL;
@@ -232,7 +195,7 @@ enum ha_status ha_cpu_point_parse(const char *terms, struct ha_cpu_point *p, str
     }
     for (int k = 0; k < HA_CPU_KEYS; k++)
         if (seen >> k & 1u && !ha_cpu_key_used(p, (enum ha_cpu_key)k))
-            return ha_why(why, HA_ERROR, "cpu_kernels: kernel=%s has no key '%s'", kernels[p->kernel].name,
+            return ha_why(why, HA_ERROR, "cpu_kernels: kernel=%s has no key '%s'", ha_cpu_kernel_name(p->kernel),
                           keys[k].name);
     return ha_cpu_point_settle(p, why);
 }

@@ -204,6 +204,7 @@ static enum ha_status add_entry(struct reader *r, const char *section, const cha
     enum ha_cpu_key key;
     if (!r->section_line) return ha_why(r->why, HA_ERROR, "key '%.60s' stands before the first [section]", name);
     if (r->open_line != r->section_line) HA_TRY(open_section(r, section));
+    if (!strcmp(name, "suite")) return HA_OK; /* it is this one */
     if (!strcmp(name, "axis")) {
         r->axis_line = r->line;
         return ha_cpu_key_find(value, &r->axis, r->why);

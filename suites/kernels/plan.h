@@ -6,6 +6,7 @@
  * to all. `axis = KEY` makes a section a line of the scaling table. Errors name the file, the line and the nearest
  * valid word. */
 
+#include "suites/kernels/id.h"
 #include "suites/kernels/results.h"
 
 #include <stdio.h>

@@ -55,7 +55,7 @@ static void wake(const struct ha_cpu_result *r, char out[CELL]) { number(out, r-
 static void samples(const struct ha_cpu_result *r, char out[CELL])
 {
     *out = 0;
-    if (r->samples) snprintf(out, CELL, "%zu+%zu", r->samples, r->retried);
+    if (r->samples > 0) snprintf(out, CELL, "%.0f+%.0f", r->samples, r->retried);
 }
 static void key_ns(const struct ha_cpu_result *r, char out[CELL])
 {
@@ -201,7 +201,7 @@ static void print_reasons(FILE *out, const struct ha_cpu_plan *plan)
     }
 }
 
-void ha_cpu_print(FILE *out, const struct ha_cpu_plan *plan)
+void ha_cpu_print_plan(FILE *out, const struct ha_cpu_plan *plan)
 {
     for (size_t i = 0; i < plan->sections; i++) {
         const struct ha_cpu_section *s = &plan->section[i];
@@ -210,7 +210,7 @@ void ha_cpu_print(FILE *out, const struct ha_cpu_plan *plan)
         print_columns(out, plan, s, figures, FIGURES);
         size_t sparse = 0;
         for (size_t j = 0; j < s->count; j++)
-            sparse += result(plan, s, j)->point.kernel == HA_KERNEL_SPARSE && result(plan, s, j)->samples;
+            sparse += result(plan, s, j)->point.kernel == HA_KERNEL_SPARSE && result(plan, s, j)->samples > 0;
         if (!sparse) continue;
         putc('\n', out);
         print_columns(out, plan, s, parts, PARTS);

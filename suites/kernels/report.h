@@ -7,7 +7,7 @@
 
 /* A table for each section: the keys that differ in it, then what was found. Then what is wrong, and why what is
  * missing is missing. */
-void ha_cpu_print(FILE *out, const struct ha_cpu_plan *plan);
+void ha_cpu_print_plan(FILE *out, const struct ha_cpu_plan *plan);
 /* the share of the ceiling along the axis of each section that has one */
 void ha_cpu_print_scaling(FILE *out, const struct ha_cpu_plan *plan);
 struct ha_totals ha_cpu_totals(const struct ha_cpu_plan *plan);

@@ -8,6 +8,10 @@ void ha_cpu_result_clear(struct ha_cpu_result *r)
     const struct ha_cpu_figure no = { none, none, none };
     *r = (struct ha_cpu_result){
         .section = "",
+        .threads = none,
+        .samples = none,
+        .retried = none,
+        .readings = none,
         .err_over_bound = none,
         .bytes = none,
         .flop = none,
@@ -44,5 +48,5 @@ double ha_cpu_keys_moved(const struct ha_cpu_point *p)
 const char *ha_cpu_ceiling_state(const struct ha_cpu_result *r)
 {
     static const double linear = 0.8;
-    return r->threads <= 1 || isnan(r->scale) ? "" : r->scale > linear ? "harder" : "easier";
+    return !(r->threads > 1) || isnan(r->scale) ? "" : r->scale > linear ? "harder" : "easier";
 }

@@ -3,7 +3,7 @@
 
 /* The figures of a run of the CPU kernels. */
 
-#include "suites/kernels/id.h"
+#include "suites/kernels/keys.h"
 
 enum ha_cpu_state {
     HA_CPU_NOT_RUN,
@@ -36,14 +36,14 @@ struct ha_cpu_result {
     char isa[24];                     /* the table that `best` was */
     unsigned cpu_bit;                 /* and what it needs */
     double err_over_bound;            /* NaN: not checked */
-    size_t threads, samples, retried; /* retried: samples thrown away because a thread lost its core or half of it */
+    double threads, samples, retried; /* retried: samples thrown away because a thread lost its core or half of it */
     double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
     struct ha_cpu_figure part_ns[HA_CPU_PARTS], ratio, floor, whole_over_dense, choice_share;
     double GBps, ceiling_GBps, ceiling_1_GBps, peak_GFLOPps; /* medians */
     double scale;                  /* ceiling with all threads / (threads x with one): 1 with one thread */
     double huge_share, node_share; /* of the KV: on huge pages; on the NUMA node that has most of it */
     double wake_ns;                /* an empty run of the pool */
-    size_t readings;               /* of memory between two samples */
+    double readings;               /* of memory between two samples */
     bool disturbed;                /* fewer samples than wanted kept their cores: the others are in it too */
 };
 

@@ -164,7 +164,7 @@ static enum ha_status check_and_measure(struct cpu_run *run, struct ha_cpu_work 
     if (!run->options->measure) return HA_OK;
     place(w, r);
     HA_TRY(ha_cpu_team_ready(team, run->options->kernels ? &run->kernels : &run->best, why));
-    return ha_cpu_measure(w, team, cap_ns, r, why);
+    return ha_cpu_measure(w, team, cap_ns, 0, r, why);
 }
 
 static enum ha_status run_point(struct cpu_run *run, struct ha_cpu_result *r, uint64_t cap_ns, struct ha_why *why)
@@ -173,7 +173,7 @@ static enum ha_status run_point(struct cpu_run *run, struct ha_cpu_result *r, ui
     struct ha_cpu_team *team;
     HA_TRY(resolve(run, &r->point, r, why));
     HA_TRY(ha_cpu_teams_get(&run->teams, r->point.threads, &team, why));
-    r->threads = ha_pool_threads(team->pool);
+    r->threads = (double)ha_pool_threads(team->pool);
     HA_TRY(ha_cpu_work_open(&work, &r->point, &run->kernels, team->pool, &run->store, run->options->seed, why));
     const enum ha_status status = check_and_measure(run, &work, team, cap_ns, r, why);
     ha_cpu_work_close(&work);
@@ -264,7 +264,7 @@ static void print_report(const struct cpu_run *run)
     ha_env_print(stdout, &run->env, NULL, NULL, NULL);
     printf("CPU kernels: the best here is %s; %zu core%s; seed %llu\n", run->best.name, run->teams.cores,
            run->teams.cores == 1 ? "" : "s", (unsigned long long)run->options->seed);
-    ha_cpu_print(stdout, &run->plan);
+    ha_cpu_print_plan(stdout, &run->plan);
     if (run->options->measure) {
         ha_cpu_print_scaling(stdout, &run->plan);
         ha_cpu_print_goals(stdout, &run->plan);

@@ -123,7 +123,6 @@ static const struct ha_field fields[] = {
     NUMBER("moved_bytes", "bytes", moved_bytes, HA_NO_FIGURE, "by one move"),
     NUMBER("source_bytes", "bytes", source_bytes, HA_NO_FIGURE, "of each kind of host memory, through which moves go"),
     NUMBER("verified_bytes", "bytes", verified_bytes, HA_NO_FIGURE, "that were compared with where they came from"),
-    NUMBER("samples", "", head.samples, HA_NO_FIGURE, "moves that were timed"),
     MEDIAN("GBps", "GB/s", GBps, lo, hi, HA_MORE, "10^9 bytes a second: median of all samples"),
     NUMBER("GBps_lo", "GB/s", lo, HA_NO_FIGURE, "95% interval of the median: lower end"),
     NUMBER("GBps_hi", "GB/s", hi, HA_NO_FIGURE, "upper end"),

@@ -24,6 +24,10 @@ struct ha_key {
 extern const struct ha_key ha_keys[];
 enum { HA_KEYS_COUNT = 16 };
 
+/* The engine has functions of these names (harness/engine/point.h), which are to take their place. */
+#define ha_key_unknown  ha_case_key_unknown
+#define ha_number_print ha_case_number_print
+
 const struct ha_key *ha_key_find(const char *name);
 const struct ha_param *ha_param_find(const struct ha_variant *variant, const char *name, size_t *index);
 /* a key of every case, or a param of some variant */
