@@ -1,12 +1,13 @@
 /* The link suite over the embedded device, as it is and made wrong, slow, poor or broken. */
 
-#include "suites/link/run.h"
-
 #include "harness/base/clock.h"
-#include "harness/base/csv.h"
-#include "harness/base/stop.h"
-#include "suites/link/id.h"
 #include "harness/base/registry.h"
+#include "harness/base/stop.h"
+#include "harness/base/why.h"
+#include "harness/engine/drive.h"
+#include "harness/engine/machine.h"
+#include "harness/engine/point.h"
+#include "suites/link/group.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,11 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { PIECE = 4096, TEXT = 1 << 16 };
+enum { PIECE = 4096 };
 
 /* ---- devices that go wrong ---------------------------------------------------------------------- */
 
@@ -111,29 +111,18 @@ static enum ha_status counting_open(struct ha_device **dev, const struct ha_devi
     return host->open(dev, config, why);
 }
 
-/* ---- a run and what it printed ---------------------------------------------------------------------- */
+/* ---- a run ------------------------------------------------------------------------------------------------------ */
 
-static char folder[64], printed[TEXT];
 static struct ha_why why;
+static struct ha_driven driven;
+static struct ha_link_limits limits;
+static const struct ha_link_limits small_limits = { .source_bytes = 2 << 20, .move_bytes = 512 << 10, .pieces = 128 };
 
-static int end(void **state)
-{
-    static const char *const files[] = { "link.csv", "env.json", "junit.xml" };
-    (void)state;
-    ha_stop = 0;
-    for (size_t i = 0; i < 3; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        unlink(path);
-    }
-    const int status = rmdir(folder);
-    *folder = 0;
-    return status;
-}
+static void limit(void *arg, void *run) { ha_link_run_limit(run, arg); }
 
 static int begin(void **state)
 {
-    if (*folder) end(state); /* of the same test */
+    (void)state;
     host = ha_devices_all[0];
     fake = *host;
     fake.open = counting_open;
@@ -141,83 +130,70 @@ static int begin(void **state)
     opened = 0;
     opens_at_most = 100;
     ha_stop = 0;
-    strcpy(folder, "link_test_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    limits = small_limits;
+    return 0;
 }
 
-static struct ha_link_options small(const char *filter, bool measure)
+static int end(void **state)
 {
-    static char link_word[] = "link", *words[] = { link_word };
+    (void)state;
+    ha_stop = 0;
+    ha_driven_free(&driven);
+    return 0;
+}
+
+static enum ha_status drive(struct ha_drive d)
+{
     static struct ha_ceilings ceilings;
+    struct ha_machine *machine;
     for (size_t i = 0; i < HA_CEILINGS; i++) ceilings.of[i] = (struct ha_reading){ 10, 10, 10, 1 };
-    return (struct ha_link_options){ .words = words,
-                                     .words_count = 1,
-                                     .filter = filter,
-                                     .seed = 3,
-                                     .measure = measure,
-                                     .api = &fake,
-                                     .ceilings = &ceilings,
-                                     .out_dir = folder,
-                                     .limits = { .source_bytes = 2 << 20, .move_bytes = 512 << 10, .pieces = 128 } };
+    assert_int_equal(ha_machine_create(&machine, NULL, &why), HA_OK);
+    ha_machine_give(machine, "host", &fake, &ceilings);
+    ha_driven_free(&driven);
+    d.config.machine = machine;
+    d.begun = limit;
+    d.arg = &limits;
+    if (!d.cap_ns) d.cap_ns = 600000000;
+    const enum ha_status status = ha_drive(&d, &driven, &why);
+    ha_machine_destroy(machine);
+    return status;
 }
 
-static enum ha_exit run(struct ha_link_options o)
+static void run(const char *words, const char *filter, bool measure)
 {
-    char path[] = "link_stdout_XXXXXX";
-    const int out = mkstemp(path), before = dup(STDOUT_FILENO);
-    assert_true(out >= 0 && before >= 0);
-    fflush(stdout);
-    dup2(out, STDOUT_FILENO);
-    why.text[0] = 0;
-    const enum ha_exit code = ha_link_run(&o, &why);
-    fflush(stdout);
-    dup2(before, STDOUT_FILENO);
-    close(before);
-    const ssize_t bytes = pread(out, printed, TEXT - 1, 0);
-    printed[bytes > 0 ? bytes : 0] = 0;
-    close(out);
-    unlink(path);
-    return code;
+    const struct ha_drive d = { .words = words, .filter = filter, .seed = "3", .config.measure = measure };
+    if (drive(d) != HA_OK) fail_msg("%s", why.text);
+}
+
+static void counted(size_t passed, size_t failed, size_t waived, size_t errors)
+{
+    const size_t *v = driven.verdict;
+    if (v[HA_PASS] != passed || v[HA_VERDICT_FAIL] != failed || v[HA_VERDICT_WAIVED] != waived
+        || v[HA_VERDICT_ERROR] != errors)
+        fail_msg("%zu passed, %zu failed, %zu waived, %zu errors", v[HA_PASS], v[HA_VERDICT_FAIL], v[HA_VERDICT_WAIVED],
+                 v[HA_VERDICT_ERROR]);
 }
 
 static void says(const char *words)
 {
-    if (!strstr(printed, words)) fail_msg("lacks '%s':\n%s", words, printed);
+    if (!strstr(driven.printed, words)) fail_msg("lacks '%s':\n%s", words, driven.printed);
 }
 
-/* ---- link.csv ---------------------------------------------------------------------------------------- */
-
-enum { ROWS = 400, FIELDS = 24 };
-static char table[ROWS][FIELDS][128];
-static size_t rows;
-
-static enum ha_status keep(void *arg, size_t line, char **fields, size_t count)
+/* the reason of the first of that method */
+static void reason(const char *method, const char *words)
 {
-    (void)arg, (void)line;
-    assert_int_equal(count, FIELDS);
-    assert_true(rows < ROWS);
-    for (size_t i = 0; i < count; i++) snprintf(table[rows][i], sizeof table[rows][i], "%s", fields[i]);
-    rows++;
-    return HA_OK;
+    char part[64];
+    snprintf(part, sizeof part, "method=%s", method);
+    const struct ha_entry *e = ha_driven_find(&driven, part);
+    assert_non_null(e);
+    if (!strstr(ha_driven_head(e)->reason, words)) fail_msg("'%s' lacks '%s'", ha_driven_head(e)->reason, words);
 }
 
-static void read_rows(void)
-{
-    char path[128];
-    rows = 0;
-    snprintf(path, sizeof path, "%s/link.csv", folder);
-    assert_int_equal(ha_csv_read(path, keep, NULL, &why), HA_OK);
-    assert_true(rows > 0);
-    assert_string_equal(table[0][0], "schema_version");
-}
-
-static const char *field(size_t row, const char *column)
-{
-    for (size_t i = 0; i < FIELDS; i++)
-        if (!strcmp(table[0][i], column)) return table[row][i];
-    fail_msg("no column %s", column);
-    return NULL;
-}
+static const struct ha_entry *entry(size_t i) { return &driven.results.entry[i]; }
+static const struct ha_link_row *row(size_t i) { return entry(i)->row; }
+static const struct ha_link_point *point(size_t i) { return entry(i)->point; }
+static const char *method(size_t i) { return ha_link_methods[point(i)->method].name; }
+static double number(size_t i, const char *column) { return ha_driven_number(&driven, entry(i), column); }
 
 static bool among(const char *name, const char *const *names)
 {
@@ -226,34 +202,29 @@ static bool among(const char *name, const char *const *names)
     return false;
 }
 
-/* ---- tests --------------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------------------------------
+ */
 
 static void every_method_moves_the_right_bytes(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
-        static const char *const filter[] = { "piece=256", "piece=4K", "piece=256K" };
-        struct ha_link_options o = small(filter[i], false);
-        o.limits.cores = 5; /* so that there is a team of each size */
-        o.out_dir = i ? NULL : folder;
-        assert_int_equal(run(o), HA_EXIT_OK);
-        says("30 passed, 0 failed, 0 skipped");
+        static const char *const filter[] = { "piece=4K", "piece=256K", "piece=256" };
+        limits.cores = 5; /* so that there is a team of each size */
+        run("link", filter[i], false);
+        counted(30, 0, 0, 0);
         says("stores_all");
+        says("pass");
     }
-    read_rows();
-    assert_int_equal(rows, 1 + 30);
-    for (size_t i = 1; i < rows; i++) {
-        assert_string_equal(field(i, "verdict"), "pass");
-        assert_string_equal(field(i, "GBps"), "");
-        assert_string_equal(field(i, "samples"), "");
-        assert_string_equal(field(i, "verified_bytes"), "32768");
-        assert_string_equal(field(i, "pieces"), "128");
+    assert_int_equal(driven.results.entries, 30);
+    for (size_t i = 0; i < 30; i++) {
+        assert_true(isnan(number(i, "GBps")) && isnan(number(i, "samples")) && isnan(number(i, "ceiling_GBps")));
+        assert_true(number(i, "verified_bytes") == 32768 && number(i, "pieces") == 128);
     }
 }
 
 static void wrong_bytes_fail(void **state)
 {
-    (void)state;
     static const struct {
         struct ha_device_api change;
         const char *wrong[8], *words;
@@ -272,62 +243,72 @@ static void wrong_bytes_fail(void **state)
     };
     for (size_t d = 0; d < sizeof defect / sizeof *defect; d++) {
         const struct ha_device_api *c = &defect[d].change;
-        void *none = NULL;
-        begin(&none);
+        size_t wrongs = 0;
+        begin(state);
         if (c->copy) fake.copy = c->copy;
         if (c->copy_pieces) fake.copy_pieces = c->copy_pieces;
         if (c->move) fake.move = c->move;
         if (c->map_device) fake.map_device = c->map_device, fake.unmap_device = c->unmap_device;
-        struct ha_link_options o = small("piece=4K", true);
-        o.limits.cores = 5;
-        assert_int_equal(run(o), HA_EXIT_WRONG);
-        says("FAIL");
-        says(defect[d].words);
-        assert_non_null(strstr(why.text, "move wrong bytes"));
-        read_rows();
-        assert_int_equal(rows, 1 + 30);
-        for (size_t i = 1; i < rows; i++) {
-            bool wrong = among(field(i, "method"), defect[d].wrong);
-            if (defect[d].scattered_only && !strcmp(field(i, "layout"), "contiguous")) wrong = false;
-            if (strcmp(field(i, "verdict"), wrong ? "fail" : "pass"))
-                fail_msg("defect %zu: %s %s: %s", d, field(i, "method"), field(i, "layout"), field(i, "verdict"));
-            assert_true(!*field(i, "GBps") == wrong);
+        limits.cores = 5;
+        run("link", "piece=4K", true);
+        assert_int_equal(driven.results.entries, 30);
+        for (size_t i = 0; i < 30; i++) {
+            const bool wrong = among(method(i), defect[d].wrong) && !(defect[d].scattered_only && !point(i)->scattered);
+            if (row(i)->head.verdict != (wrong ? HA_VERDICT_FAIL : HA_PASS))
+                fail_msg("defect %zu: %s: %d", d, entry(i)->id, (int)row(i)->head.verdict);
+            if (wrong && !strstr(row(i)->head.reason, "wrong bytes")) fail_msg("%s", row(i)->head.reason);
+            if (wrong && !strstr(row(i)->head.reason, defect[d].words) && !defect[d].scattered_only)
+                fail_msg("%s", row(i)->head.reason);
+            assert_true(isnan(number(i, "GBps")) == wrong);
+            wrongs += wrong;
         }
-        end(&none);
+        counted(30 - wrongs, wrongs, 0, 0);
+        says("FAIL");
     }
-    void *none = NULL;
-    begin(&none);
+}
+
+/* A move down leaves other bytes in the source, even those that stand for "nothing has come". */
+static void the_order_of_moves_does_not_matter(void **state)
+{
+    static const char down[] = "link:layout=contiguous,piece=4K,method=pinned_d2h ",
+                      up[] = "link:layout=contiguous,piece=4K,method=pinned";
+    char words[256];
+    for (int first = 0; first < 2; first++) {
+        begin(state);
+        fake.copy = no_copy;
+        snprintf(words, sizeof words, "%s%s", down, up);
+        run(first ? words : up, NULL, true);
+        counted(0, first ? 2 : 1, 0, 0);
+    }
+    begin(state);
+    snprintf(words, sizeof words, "%s%s %slink:layout=scattered,piece=4K", down, up, down);
+    run(words, "method!=gather_4,method!=stores_4", true);
+    assert_int_equal(driven.verdict[HA_VERDICT_FAIL] + driven.verdict[HA_VERDICT_ERROR], 0);
 }
 
 static void figures_are_written(void **state)
 {
     (void)state;
-    struct ha_link_options o = small("piece=4K,layout=scattered", true);
-    assert_int_equal(run(o), HA_EXIT_OK);
-    says("claim: \"0.8 GB/s in 4 KB pieces");
-    read_rows();
-    assert_int_equal(rows, 1 + 15);
     size_t measured = 0;
-    for (size_t i = 1; i < rows; i++) {
-        assert_string_equal(field(i, "schema_version"), "1");
-        assert_string_equal(field(i, "device_kind"), "plugin");
-        assert_string_equal(field(i, "piece_bytes"), "4096");
-        assert_string_equal(field(i, "layout"), "scattered");
-        assert_string_equal(field(i, "source_bytes"), "2097152");
-        assert_string_equal(field(i, "seed"), "3");
-        assert_string_equal(field(i, "ceiling_GBps"), "10");
-        const bool threads = !strncmp(field(i, "method"), "gather", 6) || !strncmp(field(i, "method"), "stores", 6);
-        assert_true(threads == (*field(i, "threads") != 0));
-        if (!strcmp(field(i, "verdict"), "waived")) continue;
+    run("link", "piece=4K,layout=scattered", true);
+    says("claim: \"0.8 GB/s in 4 KB pieces");
+    says("%: of the link's ceiling, large pinned copies in this run: 10.0 GB/s up, 10.0 GB/s down.");
+    assert_int_equal(driven.results.entries, 15);
+    for (size_t i = 0; i < 15; i++) {
+        assert_string_equal(ha_driven_text(&driven, entry(i), "device_kind"), "plugin");
+        assert_string_equal(ha_driven_text(&driven, entry(i), "direction"), strstr(method(i), "d2h") ? "d2h" : "h2d");
+        assert_true(number(i, "piece_bytes") == 4096 && number(i, "source_bytes") == 2097152);
+        assert_true(number(i, "ceiling_GBps") == 10);
+        const bool threads = !strncmp(method(i), "gather", 6) || !strncmp(method(i), "stores", 6);
+        assert_true(threads == !isnan(number(i, "threads")));
+        if (row(i)->head.verdict == HA_VERDICT_WAIVED) continue;
         measured++;
-        const double x = strtod(field(i, "GBps"), NULL), lo = strtod(field(i, "GBps_lo"), NULL),
-                     hi = strtod(field(i, "GBps_hi"), NULL);
-        const double least = strtod(field(i, "GBps_least"), NULL), most = strtod(field(i, "GBps_most"), NULL);
+        const double x = number(i, "GBps"), lo = number(i, "GBps_lo"), hi = number(i, "GBps_hi");
+        const double least = number(i, "GBps_least"), most = number(i, "GBps_most");
         assert_true(least > 0 && least <= lo && lo <= x && x <= hi && hi <= most);
-        assert_true(strtod(field(i, "samples"), NULL) >= 7);
-        assert_true(fabs(strtod(field(i, "link_share"), NULL) * 10 - x) < 1e-9 * x);
-        assert_string_equal(field(i, "moved_bytes"), "524288");
-        assert_string_equal(field(i, "verified_bytes"), "524288");
+        assert_true(number(i, "samples") >= 7);
+        assert_true(fabs(number(i, "link_share") * 10 - x) < 1e-9 * x);
+        assert_true(number(i, "moved_bytes") == 524288 && number(i, "verified_bytes") == 524288);
     }
     assert_true(measured >= 7);
 }
@@ -335,27 +316,23 @@ static void figures_are_written(void **state)
 /* What a call costs decides over small pieces: the relation is the paper's, the figures are not. */
 static void a_slow_call_shows_in_small_pieces(void **state)
 {
-    (void)state;
+    static const char words[] = "link:piece=4K link:piece=128K", filter[] = "layout=scattered,method=pinned";
+    begin(state);
     fake.copy = slow_copy;
-    struct ha_link_options o = small("layout=scattered,method=pinned", true);
-    static char four[] = "link:piece=4K", page[] = "link:piece=128K", *words[] = { four, page };
-    o.words = words;
-    o.words_count = 2;
-    o.limits.pieces = 16;
-    o.limits.move_bytes = 1 << 20;
-    assert_int_equal(run(o), HA_EXIT_OK);
+    limits.pieces = 16;
+    limits.move_bytes = 1 << 20;
+    run(words, filter, true);
     says("\n  in shape: a copy for each piece: 0.00");
     says("here is pinned with");
-    read_rows();
-    assert_int_equal(rows, 3);
-    const double small_rate = strtod(field(1, "GBps"), NULL), page_rate = strtod(field(2, "GBps"), NULL);
+    assert_int_equal(driven.results.entries, 2);
+    const double small_rate = number(0, "GBps"), page_rate = number(1, "GBps");
     assert_true(small_rate > 0 && small_rate < 4096 / 2e6 && page_rate > 9 * small_rate && page_rate < 131072 / 2e6);
     fake.copy = host->copy;
     fake.kind = "host";
-    o.out_dir = NULL;
-    assert_int_equal(run(o), HA_EXIT_OK);
+    run(words, filter, true);
     says("There is no link here");
     says("not applicable: there is no PCIe link here");
+    assert_true(isnan(number(0, "link_share")) && number(0, "ceiling_GBps") == 10);
 }
 
 static void what_the_device_lacks_is_waived(void **state)
@@ -364,44 +341,63 @@ static void what_the_device_lacks_is_waived(void **state)
     fake.move = NULL;
     fake.copy_pieces = NULL;
     fake.map_device = NULL;
-    struct ha_link_options o = small("piece=256", false);
-    o.out_dir = NULL;
-    o.limits.cores = 3;
-    assert_int_equal(run(o), HA_EXIT_OK);
-    says("waived: pieces: the device has no operation copy_pieces");
-    says("waived: kernel: the device has no operation move");
-    says("waived: stores_1: the device has no operation map_device");
-    says("waived: gather_4: 4 threads: this process has 3 cores");
-    says("12 passed, 0 failed, 18 skipped");
+    limits.cores = 3;
+    run("link", "piece=256", false);
+    reason("pieces", "the device has no operation copy_pieces");
+    reason("kernel", "the device has no operation move");
+    reason("stores_1", "the device has no operation map_device");
+    reason("gather_4", "4 threads: this process has 3 cores");
+    counted(12, 0, 18, 0);
     fake = *host;
     fake.mem_alloc = no_mapped;
     fake.map_device = no_window;
-    assert_int_equal(run(o), HA_EXIT_OK);
-    says("waived: kernel: no mapped memory: ");
-    says("none of it");
-    says("waived: stores_2: the window is shut");
-    o.filter = "method=stores_1,piece=256";
-    assert_int_equal(run(o), HA_EXIT_WAIVED);
-    assert_non_null(strstr(why.text, "everything was waived"));
+    run("link", "piece=256", false);
+    reason("kernel", "no mapped memory: ");
+    reason("kernel", "none of it");
+    reason("stores_2", "the window is shut");
+    run("link", "method=stores_1,piece=256", false);
+    counted(0, 0, 2, 0);
+    assert_null(strstr(driven.printed, "stores_1"));
 }
 
 static void a_failed_device_is_opened_again(void **state)
 {
-    (void)state;
     fake.copy_pieces = broken_pieces;
-    assert_int_equal(run(small("piece=4K", true)), HA_EXIT_ENVIRONMENT);
-    says("source is NULL");
+    run("link", "piece=4K", true);
+    reason("pieces", "source is NULL");
     assert_int_equal(opened, 5);
-    read_rows();
-    for (size_t i = 1; i < rows; i++) {
-        const char *want = !strncmp(field(i, "method"), "pieces", 6) ? "error" : "pass";
-        if (strcmp(field(i, "verdict"), "waived")) assert_string_equal(field(i, "verdict"), want);
+    for (size_t i = 0; i < driven.results.entries; i++) {
+        const enum ha_verdict v = row(i)->head.verdict;
+        if (v != HA_VERDICT_WAIVED) assert_int_equal(v, !strncmp(method(i), "pieces", 6) ? HA_VERDICT_ERROR : HA_PASS);
     }
     begin(state);
     fake.copy_pieces = broken_pieces;
     opens_at_most = 1;
-    assert_int_equal(run(small("piece=4K", true)), HA_EXIT_ENVIRONMENT);
-    assert_non_null(strstr(why.text, "it is gone for good"));
+    run("link", "piece=4K", true);
+    reason("pieces", "source is NULL");
+    reason("kernel", "it is gone for good");
+    reason("pinned_d2h", "it is gone for good");
+    counted(0, 0, 0, 30);
+}
+
+static unsigned copies_left;
+static enum ha_status broken_later(struct ha_stream *s, const struct ha_device_pieces *pieces, enum ha_direction dir)
+{
+    return copies_left-- ? host->copy_pieces(s, pieces, dir) : broken_pieces(s, pieces, dir);
+}
+
+/* A device that fails while it is timed costs that method, not those beside it. */
+static void a_device_fails_while_it_is_timed(void **state)
+{
+    (void)state;
+    fake.copy_pieces = broken_later;
+    copies_left = 3; /* the check and two samples */
+    run("link", "piece=4K,layout=scattered,method!=pinned_d2h,method!=pieces_d2h,method!=kernel_d2h", true);
+    assert_int_equal(opened, 2);
+    assert_int_equal(driven.verdict[HA_VERDICT_ERROR], 1);
+    reason("pieces", "source is NULL");
+    for (size_t i = 0; i < driven.results.entries; i++)
+        assert_true((row(i)->head.verdict == HA_PASS) == (number(i, "samples") >= 7));
 }
 
 static void a_device_that_does_nothing_is_not_judged(void **state)
@@ -409,12 +405,12 @@ static void a_device_that_does_nothing_is_not_judged(void **state)
     (void)state;
     fake.copy = no_copy;
     fake.kind = "null";
-    assert_int_equal(run(small("piece=4K,method=pinned", true)), HA_EXIT_OK);
-    read_rows();
-    assert_int_equal(rows, 3);
-    assert_string_equal(field(1, "verdict"), "unchecked");
-    assert_string_equal(field(1, "verified_bytes"), "");
-    assert_string_equal(field(1, "link_share"), "");
+    run("link", "piece=4K,method=pinned", true);
+    assert_int_equal(driven.verdict[HA_UNCHECKED], 2);
+    says("unchecked");
+    says("the device moves nothing");
+    for (size_t i = 0; i < 2; i++)
+        assert_true(isnan(number(i, "verified_bytes")) && isnan(number(i, "link_share")) && isnan(number(i, "GBps")));
 }
 
 /* Moves go through the whole source before one finds its bytes again, and no two seeds in the same order. */
@@ -422,7 +418,6 @@ static void moves_go_through_the_source(void **state)
 {
     (void)state;
     enum { SLOTS = 512 }; /* of 4 KB in 2 MB */
-    const struct ha_link_limits limits = small(NULL, true).limits;
     struct ha_kernels kernels;
     struct ha_device *device;
     struct ha_link_bench bench;
@@ -430,7 +425,7 @@ static void moves_go_through_the_source(void **state)
     size_t alike = 0, in_place = 0;
     assert_int_equal(ha_kernels_resolve("c", &kernels, &why), HA_OK);
     assert_int_equal(host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why), HA_OK);
-    assert_int_equal(ha_link_bench_open(&bench, host, device, &limits, &why), HA_OK);
+    assert_int_equal(ha_link_bench_open(&bench, host, device, &small_limits, &why), HA_OK);
     for (int scattered = 0; scattered < 2; scattered++)
         for (uint64_t seed = 0; seed < 2; seed++) {
             bool seen[SLOTS] = { false };
@@ -462,23 +457,52 @@ static void moves_go_through_the_source(void **state)
 static void a_piece_larger_than_a_move_is_refused(void **state)
 {
     (void)state;
-    assert_int_equal(run(small("piece=1M", false)), HA_EXIT_ENVIRONMENT);
-    assert_non_null(strstr(why.text, "pieces of 1048576 bytes, moves of at most 524288"));
+    run("link", "piece=1M", false);
+    counted(0, 0, 0, 30);
+    reason("pinned", "pieces of 1048576 bytes, moves of at most 524288");
 }
 
-static void what_was_not_run_is_missing(void **state)
+static enum ha_status no_device(void *arg, struct ha_why *because)
+{
+    (void)arg;
+    return ha_why(because, HA_ERROR, "none");
+}
+
+/* Behind the deadline nothing is checked any more, and a measurement that has begun ends with its first round. */
+static void a_deadline_holds_inside_a_group(void **state)
 {
     (void)state;
-    struct ha_link_options o = small("piece=4K", true);
-    o.max_time_ns = 1;
-    assert_int_equal(run(o), HA_EXIT_MISSING);
-    assert_non_null(strstr(why.text, "--max-time is over: 30 of 30"));
-    read_rows();
-    assert_int_equal(rows, 1);
-    o.out_dir = NULL;
+    struct ha_drive d = { .words = "link", .filter = "piece=4K", .config.measure = true, .deadline_ns = 1 };
+    assert_int_equal(drive(d), HA_OK);
+    counted(0, 0, 30, 0);
+    reason("pinned", "stopped");
+
+    run("link", "piece=4K,layout=scattered,method=pinned", false);
+    struct ha_kernels kernels;
+    struct ha_device *device;
+    struct ha_link_bench bench;
+    const void *points[] = { entry(0)->point };
+    struct ha_link_row one = { .device_kind = "plugin" };
+    void *one_row[] = { &one };
+    struct ha_group g = { .count = 1, .point = points, .row = one_row, .cap_ns = 1000000000 };
+    assert_int_equal(ha_kernels_resolve("c", &kernels, &why), HA_OK);
+    assert_int_equal(host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why), HA_OK);
+    assert_int_equal(ha_link_bench_open(&bench, host, device, &small_limits, &why), HA_OK);
+    assert_int_equal(ha_link_bench_lay(&bench, PIECE, true, 1, &why), HA_OK);
+    const struct ha_link_turns turns = { &bench, no_device, NULL };
+    for (int i = 0; i < 3; i++) {
+        static const double samples[] = { 7, 1, 1 };
+        one.head.verdict = HA_NOT_RUN;
+        g.deadline_ns = i == 1;
+        if (i == 2) g.cap_ns = 0;
+        assert_int_equal(ha_link_group_measure(&turns, &g, &why), HA_OK);
+        if (i) assert_true(one.head.samples == samples[i]);
+        else assert_true(one.head.samples >= samples[i]);
+    }
     ha_stop = 2;
-    assert_int_equal(run(o), HA_EXIT_MISSING);
-    assert_non_null(strstr(why.text, "interrupted: 30 of 30"));
+    assert_int_equal(ha_link_group_measure(&turns, &g, &why), HA_WAIVED);
+    ha_link_bench_close(&bench);
+    host->close(device);
 }
 
 static enum ha_status stopping_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes,
@@ -492,25 +516,11 @@ static void a_signal_keeps_complete_groups(void **state)
 {
     (void)state;
     fake.copy = stopping_copy;
-    struct ha_link_options o = small("method=pinned", true);
-    static char first[] = "link:piece=256", second[] = "link:piece=4K", *words[] = { first, second };
-    o.words = words;
-    o.words_count = 2;
-    assert_int_equal(run(o), HA_EXIT_MISSING);
-    assert_non_null(strstr(why.text, "interrupted: "));
-    read_rows();
-    assert_true(rows >= 2 && rows < 5);
-    for (size_t i = 1; i < rows; i++) assert_true(*field(i, "GBps") != 0);
-}
-
-static void a_full_disk_is_an_error(void **state)
-{
-    (void)state;
-    char path[128];
-    snprintf(path, sizeof path, "%s/link.csv", folder);
-    assert_int_equal(symlink("/dev/full", path), 0);
-    assert_int_equal(run(small("piece=4K", false)), HA_EXIT_ENVIRONMENT);
-    assert_non_null(strstr(why.text, "No space left on device"));
+    run("link:piece=256 link:piece=4K", "method=pinned", true);
+    assert_int_equal(driven.results.entries, 4);
+    assert_true(driven.verdict[HA_PASS] == 2 && driven.verdict[HA_NOT_RUN] == 1);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(!entry(i)->row || row(i)->head.verdict == HA_NOT_RUN || row(i)->GBps > 0);
 }
 
 static void wrong_words_are_named(void **state)
@@ -525,19 +535,16 @@ static void wrong_words_are_named(void **state)
         { "link:piece=", NULL, "unknown piece" },
         { "link:piece=K", NULL, "unknown piece 'K'" },
         { "link:layout=scatterd", NULL, "did you mean 'scattered'?" },
-        { "link:kernel", NULL, "'kernel': not key=value" },
-        { "link", "piece!=5", "-f: unknown piece '5'" },
+        { "link:kernel", NULL, "'kernel' is not key=value" },
+        { "link:seed=18446744073709551616", NULL, "seed: '18446744073709551616' is not a whole number" },
         { "link", "size=4K", "-f: unknown key 'size'" },
-        { "link", "kernel,pinned", "none of the figures fits" },
-        { "link:method=kernel", "method=pinned", "none of the figures fits" },
-        { "link:method=kernel,method=pinned", NULL, "no figure is all that the words say" },
+        { "link", "kernel,pinned", "none of the cases fits" },
+        { "link:method=kernel", "method=pinned", "none of the cases fits" },
+        { "link:method=kernel,method=pinned", NULL, "key 'method' is there twice" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char word[64], *words[] = { word };
-        struct ha_link_options o = small(cases[i].filter, false);
-        snprintf(word, sizeof word, "%s", cases[i].word);
-        o.words = words;
-        assert_int_equal(run(o), HA_EXIT_USAGE);
+        const struct ha_drive d = { .words = cases[i].word, .filter = cases[i].filter };
+        assert_int_equal(drive(d), HA_ERROR);
         if (!strstr(why.text, cases[i].says)) fail_msg("'%s' lacks '%s'", why.text, cases[i].says);
     }
     assert_int_equal(opened, 0);
@@ -548,7 +555,7 @@ static void filters_choose(void **state)
     (void)state;
     static const struct {
         const char *filter;
-        size_t lines;
+        size_t entries;
     } cases[] = {
         { NULL, 300 },        { "method=kernel", 20 },
         { "piece=4096", 30 }, { "piece=4K,layout=scattered,method=pinned", 1 },
@@ -556,22 +563,33 @@ static void filters_choose(void **state)
         { "d2h", 60 },        { "d2h,layout!=contiguous", 30 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ha_link_options o = small(cases[i].filter, true);
-        size_t lines = 0;
-        o.dry_run = true;
-        assert_int_equal(run(o), HA_EXIT_OK);
-        for (const char *p = printed; (p = strchr(p, '\n')); p++) lines++;
-        assert_int_equal(lines, cases[i].lines);
+        const struct ha_drive d = { .words = "link", .filter = cases[i].filter, .plan_only = true };
+        assert_int_equal(drive(d), HA_OK);
+        assert_int_equal(driven.results.entries, cases[i].entries);
     }
-    struct ha_link_point p = { ha_link_method_find("kernel"), 4096, true };
-    char id[HA_LINK_ID_MAX];
-    ha_link_id_print(&p, id);
-    assert_string_equal(id, "link:method=kernel,piece=4K,layout=scattered");
-    assert_int_equal(ha_link_terms_check(id + 5, false, &why), HA_OK);
-    assert_true(ha_link_terms_fit(id + 5, &p));
-    p.piece_bytes = 256;
-    assert_false(ha_link_terms_fit(id + 5, &p));
+    const struct ha_drive d = { .words = "link:method=kernel,piece=4096,layout=scattered,seed=18446744073709551615",
+                                .plan_only = true };
+    assert_int_equal(drive(d), HA_OK);
+    assert_int_equal(driven.results.entries, 1);
+    assert_string_equal(entry(0)->id, "link:layout=scattered,piece=4K,method=kernel,seed=18446744073709551615");
+    assert_true(point(0)->seed == UINT64_MAX && ha_link_pieces[point(0)->piece] == 4096);
     assert_int_equal(opened, 0);
+}
+
+static void every_id_comes_back(void **state)
+{
+    (void)state;
+    const struct ha_drive d = {
+        .words = "link", .isa = "c", .device = "/some/where.so", .seed = "7", .plan_only = true
+    };
+    assert_int_equal(drive(d), HA_OK);
+    for (size_t i = 0; i < driven.results.entries; i++) {
+        struct ha_link_point back;
+        const struct ha_suite *suite;
+        assert_int_equal(ha_id_parse(entry(i)->id, &suite, &back, sizeof back, &why), HA_OK);
+        assert_ptr_equal(suite, &ha_suite_link);
+        assert_memory_equal(&back, point(i), sizeof back);
+    }
 }
 
 int main(void)
@@ -579,18 +597,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_method_moves_the_right_bytes, begin, end),
         cmocka_unit_test_setup_teardown(wrong_bytes_fail, begin, end),
+        cmocka_unit_test_setup_teardown(the_order_of_moves_does_not_matter, begin, end),
         cmocka_unit_test_setup_teardown(figures_are_written, begin, end),
         cmocka_unit_test_setup_teardown(a_slow_call_shows_in_small_pieces, begin, end),
         cmocka_unit_test_setup_teardown(what_the_device_lacks_is_waived, begin, end),
         cmocka_unit_test_setup_teardown(a_failed_device_is_opened_again, begin, end),
+        cmocka_unit_test_setup_teardown(a_device_fails_while_it_is_timed, begin, end),
         cmocka_unit_test_setup_teardown(a_device_that_does_nothing_is_not_judged, begin, end),
         cmocka_unit_test_setup_teardown(moves_go_through_the_source, begin, end),
         cmocka_unit_test_setup_teardown(a_piece_larger_than_a_move_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(what_was_not_run_is_missing, begin, end),
+        cmocka_unit_test_setup_teardown(a_deadline_holds_inside_a_group, begin, end),
         cmocka_unit_test_setup_teardown(a_signal_keeps_complete_groups, begin, end),
-        cmocka_unit_test_setup_teardown(a_full_disk_is_an_error, begin, end),
         cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, end),
         cmocka_unit_test_setup_teardown(filters_choose, begin, end),
+        cmocka_unit_test_setup_teardown(every_id_comes_back, begin, end),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }
