@@ -183,7 +183,6 @@ static void conclude(const struct ha_cpu_work *w, const struct sample *s, size_t
     r->peak_GFLOPps = peak;
     if (w->subject->part[HA_CPU_DENSE].run) r->whole_over_dense = figure(w, s, count, OVER_DENSE, peak);
     if (w->subject->part[HA_CPU_CHOICE].run) r->choice_share = figure(w, s, count, CHOICE_SHARE, peak);
-    r->state = HA_CPU_MEASURED;
 }
 
 /* Where too few samples kept their cores the others count too, and the result says so. */

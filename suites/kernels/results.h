@@ -5,15 +5,6 @@
 
 #include "suites/kernels/keys.h"
 
-enum ha_cpu_state {
-    HA_CPU_NOT_RUN,
-    HA_CPU_WAIVED,
-    HA_CPU_FAILED,
-    HA_CPU_ERROR,
-    HA_CPU_CHECKED,  /* right, and not measured */
-    HA_CPU_MEASURED, /* right, and measured */
-};
-
 /* median, and its interval */
 struct ha_cpu_figure {
     double median, lo, hi;
@@ -29,12 +20,7 @@ enum {
 }; /* of a sparse step; others are whole only */
 
 struct ha_cpu_result {
-    struct ha_cpu_point point;
-    const char *section; /* the first that has it */
-    enum ha_cpu_state state;
-    char reason[512];                 /* of what is waived, wrong or an error */
     char isa[24];                     /* the table that `best` was */
-    unsigned cpu_bit;                 /* and what it needs */
     double err_over_bound;            /* NaN: not checked */
     double threads, samples, retried; /* retried: samples thrown away because a thread lost its core or half of it */
     double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
@@ -47,11 +33,8 @@ struct ha_cpu_result {
     bool disturbed;                /* fewer samples than wanted kept their cores: the others are in it too */
 };
 
-/* All NaN and 0, not run. */
+/* nothing was measured */
 void ha_cpu_result_clear(struct ha_cpu_result *result);
-const char *ha_cpu_state_name(enum ha_cpu_state state);
-/* the units of work of a run, for times of one key: of pack and append_key */
-double ha_cpu_keys_moved(const struct ha_cpu_point *point);
 /* "harder" above 0.8 of linear, "easier" below it, "" with one thread */
 const char *ha_cpu_ceiling_state(const struct ha_cpu_result *result);
 
