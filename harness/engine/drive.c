@@ -18,9 +18,10 @@ static void clear_row(const struct ha_suite *s, void *row)
 {
     const double none = (double)NAN;
     memset(row, 0, s->row_bytes);
-    for (size_t i = 0; i < s->fields; i++)
+    for (size_t i = 0; i < s->fields && !s->clear_row; i++)
         if (s->field[i].kind == HA_FIELD_NUMBER) memcpy((char *)row + s->field[i].offset, &none, sizeof none);
-    ha_result_of(row)->samples = none;
+    if (s->clear_row) s->clear_row(row);
+    *ha_result_of(row) = (struct ha_result){ .samples = none };
 }
 
 static enum ha_status make_results(struct ha_driven *d, struct ha_why *why)
@@ -63,6 +64,7 @@ static const struct ha_field *field(const struct ha_driven *d, const char *colum
 
 double ha_driven_number(const struct ha_driven *d, const struct ha_entry *e, const char *column)
 {
+    if (!strcmp(column, "samples")) return ha_result_in(e->row)->samples;
     const struct ha_field *f = field(d, column);
     double x = (double)NAN;
     if (f && f->kind == HA_FIELD_NUMBER) memcpy(&x, (const char *)e->row + f->offset, sizeof x);

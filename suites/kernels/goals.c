@@ -1,6 +1,6 @@
-#include "suites/kernels/goals.h"
+#include "suites/kernels/tables.h"
 
-#include "harness/api/kernels.h"
+#include "harness/base/registry.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,76 +35,97 @@ static const struct sparse_goal {
     { "top-k over sparse step", 0.06, offsetof(struct ha_cpu_result, choice_share) },
 };
 
-static bool of_decode(const struct decode_goal *g, const struct ha_cpu_result *r)
+static const struct ha_cpu_row *row(const struct ha_entry *e) { return e->row; }
+
+static bool measured(const struct ha_entry *e)
 {
-    const struct ha_cpu_point *p = &r->point;
-    return r->state == HA_CPU_MEASURED && p->kernel == HA_KERNEL_ATTEND && p->layout == HA_CPU_PACKED
-           && p->ctx >= CTX_LEAST && p->batch == 1 && p->q_heads == Q_HEADS && p->kv_heads == KV_HEADS
-           && p->head_dim == DIM && p->dtype == g->dtype && p->query == g->query && (r->cpu_bit & g->cpu_bits);
+    return e->row && row(e)->head.verdict == HA_PASS && row(e)->head.samples > 0;
 }
 
-static bool of_sparse(const struct ha_cpu_result *r)
+/* what the table that ran needs of the CPU */
+static unsigned bit_of(const char *isa)
 {
-    const struct ha_cpu_point *p = &r->point;
-    return r->state == HA_CPU_MEASURED && p->kernel == HA_KERNEL_SPARSE && p->ctx >= CTX_LEAST && p->budget == BUDGET
+    for (size_t i = 0; i < ha_kernels_count; i++)
+        if (!strcmp(ha_kernels_all[i]->name, isa)) return ha_kernels_all[i]->cpu_bit;
+    return 0;
+}
+
+static bool of_decode(const struct decode_goal *g, const struct ha_entry *e)
+{
+    const struct ha_cpu_point *p = e->point;
+    return measured(e) && p->kernel == HA_KERNEL_ATTEND && p->layout == HA_CPU_PACKED && p->ctx >= CTX_LEAST
+           && p->batch == 1 && p->q_heads == Q_HEADS && p->kv_heads == KV_HEADS && p->head_dim == DIM
+           && p->dtype == g->dtype && p->query == g->query && (bit_of(row(e)->of.isa) & g->cpu_bits);
+}
+
+static bool of_sparse(const struct ha_entry *e)
+{
+    const struct ha_cpu_point *p = e->point;
+    return measured(e) && p->kernel == HA_KERNEL_SPARSE && p->ctx >= CTX_LEAST && p->budget == BUDGET
            && p->dtype == HA_F16;
 }
 
 static const char *verdict(bool met) { return met ? "met" : "not met"; }
 
-static size_t print_decode(FILE *out, const struct decode_goal *g, const struct ha_cpu_plan *plan)
+static size_t print_decode(FILE *out, const struct decode_goal *g, const struct ha_results *all)
 {
     size_t count = 0;
-    for (size_t i = 0; i < plan->results; i++) {
-        const struct ha_cpu_result *r = &plan->result[i];
+    for (size_t i = 0; i < all->entries; i++) {
+        const struct ha_entry *e = &all->entry[i];
+        if (!of_decode(g, e)) continue;
+        const struct ha_cpu_result *r = &row(e)->of;
+        const struct ha_cpu_point *p = e->point;
         const bool easier = !strcmp(ha_cpu_ceiling_state(r), "easier");
         const double goal = easier ? g->easier : g->harder;
-        if (!of_decode(g, r)) continue;
-        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  decode %s, %s, ctx %zu, %zu thread%s%s%s\n",
+        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  decode %s, %s, ctx %zu, %.0f thread%s%s%s\n",
                 verdict(r->ratio.median >= goal), goal, r->ratio.median, r->ratio.lo, r->ratio.hi, g->what, r->isa,
-                r->point.ctx, r->threads, r->threads == 1 ? "" : "s", r->threads == 1 ? "" : ", ",
-                ha_cpu_ceiling_state(r));
+                p->ctx, r->threads, r->threads > 1 ? "s" : "", r->threads > 1 ? ", " : "", ha_cpu_ceiling_state(r));
         count++;
     }
     return count;
 }
 
-static size_t print_sparse(FILE *out, const struct sparse_goal *g, const struct ha_cpu_plan *plan)
+static size_t print_sparse(FILE *out, const struct sparse_goal *g, const struct ha_results *all)
 {
     size_t count = 0;
-    for (size_t i = 0; i < plan->results; i++) {
-        const struct ha_cpu_result *r = &plan->result[i];
-        const struct ha_cpu_figure *f = (const struct ha_cpu_figure *)(const void *)((const char *)r + g->figure);
-        if (!of_sparse(r)) continue;
-        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu, block %zu, %zu thread%s\n",
-                verdict(f->median <= g->most), g->most, f->median, f->lo, f->hi, g->what, r->isa, r->point.ctx,
-                r->point.block, r->threads, r->threads == 1 ? "" : "s");
+    for (size_t i = 0; i < all->entries; i++) {
+        const struct ha_entry *e = &all->entry[i];
+        if (!of_sparse(e)) continue;
+        const struct ha_cpu_result *r = &row(e)->of;
+        const struct ha_cpu_point *p = e->point;
+        struct ha_cpu_figure f;
+        memcpy(&f, (const char *)r + g->figure, sizeof f);
+        fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu, block %zu, %.0f thread%s\n",
+                verdict(f.median <= g->most), g->most, f.median, f.lo, f.hi, g->what, r->isa, p->ctx, p->block,
+                r->threads, r->threads > 1 ? "s" : "");
         count++;
     }
     return count;
 }
 
-static bool any(const struct ha_cpu_plan *plan)
+static bool any(const struct ha_results *all)
 {
     bool found = false;
-    for (size_t i = 0; i < plan->results; i++) {
+    for (size_t i = 0; i < all->entries; i++) {
         for (size_t g = 0; g < sizeof decode / sizeof *decode; g++)
-            found = found || of_decode(&decode[g], &plan->result[i]);
-        found = found || of_sparse(&plan->result[i]);
+            found = found || of_decode(&decode[g], &all->entry[i]);
+        found = found || of_sparse(&all->entry[i]);
     }
     return found;
 }
 
-void ha_cpu_print_goals(FILE *out, const struct ha_cpu_plan *plan)
+bool ha_cpu_conclude(FILE *out, const struct ha_results *all, struct ha_why *why)
 {
-    if (!any(plan)) return;
+    (void)why;
+    if (!all->measured || !any(all)) return true;
     fprintf(out, "\ngoals: share of the read ceiling at least; a sparse step, and its top-k, at most\n");
     for (size_t i = 0; i < sizeof decode / sizeof *decode; i++)
-        if (!print_decode(out, &decode[i], plan))
+        if (!print_decode(out, &decode[i], all))
             fprintf(out, "  %-14s %.2f  decode %s: not measured here with %s\n", "not applicable", decode[i].harder,
                     decode[i].what, decode[i].needs);
     for (size_t i = 0; i < sizeof sparse / sizeof *sparse; i++)
-        if (!print_sparse(out, &sparse[i], plan))
+        if (!print_sparse(out, &sparse[i], all))
             fprintf(out, "  %-14s %.2f  %s: f16, ctx %d, budget %d%% was not measured here\n", "not applicable",
                     sparse[i].most, sparse[i].what, CTX_LEAST, BUDGET);
+    return true;
 }

@@ -173,7 +173,7 @@ static void conclude(const struct ha_cpu_work *w, const struct sample *s, size_t
 {
     for (int p = 0; p < HA_CPU_PARTS; p++)
         if (w->subject->part[p].run) r->part_ns[p] = figure(w, s, count, PART + p, peak);
-    r->samples = count;
+    r->samples = (double)count;
     r->ratio = figure(w, s, count, RATIO, peak);
     r->floor = figure(w, s, count, FLOOR, peak);
     r->GBps = figure(w, s, count, RATE, peak).median;
@@ -183,21 +183,20 @@ static void conclude(const struct ha_cpu_work *w, const struct sample *s, size_t
     r->peak_GFLOPps = peak;
     if (w->subject->part[HA_CPU_DENSE].run) r->whole_over_dense = figure(w, s, count, OVER_DENSE, peak);
     if (w->subject->part[HA_CPU_CHOICE].run) r->choice_share = figure(w, s, count, CHOICE_SHARE, peak);
-    r->state = HA_CPU_MEASURED;
 }
 
 /* Where too few samples kept their cores the others count too, and the result says so. */
 static void settle(const struct ha_cpu_work *w, struct series *s, double peak, struct ha_cpu_result *r)
 {
-    r->retried = s->lost_all;
+    r->retried = (double)s->lost_all;
     r->disturbed = s->kept_count < SAMPLES_LEAST && s->lost_count > 0;
     for (size_t i = 0; r->disturbed && i < s->lost_count && s->kept_count < SAMPLES_MOST; i++)
         s->kept[s->kept_count++] = s->lost[i];
     conclude(w, s->kept, s->kept_count, peak, r);
 }
 
-enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, uint64_t cap_ns, struct ha_cpu_result *r,
-                              struct ha_why *why)
+enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, uint64_t cap_ns, uint64_t deadline_ns,
+                              struct ha_cpu_result *r, struct ha_why *why)
 {
     struct series *s = calloc(1, sizeof *s);
     if (!s) return ha_why(why, HA_ERROR, "out of memory");
@@ -212,12 +211,13 @@ enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, u
     read_ceiling(team, s->readings, &s->ceiling);
     for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop;
          took = ha_now_ns() - begin) {
-        if (precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
+        const bool late = deadline_ns && s->kept_count + s->lost_count > 0 && ha_now_ns() >= deadline_ns;
+        if (late || precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
         take(w, team, s, repeats, &turn);
     }
     const bool enough = s->kept_count + s->lost_count > 0 && !ha_stop;
     if (enough) settle(w, s, peak, r);
-    r->readings = s->readings;
+    r->readings = (double)s->readings;
     r->wake_ns = team->wake_ns;
     free(s);
     return enough ? HA_OK : ha_why(why, HA_WAIVED, "stopped");

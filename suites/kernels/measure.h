@@ -7,10 +7,10 @@
 #include "suites/kernels/work.h"
 
 /* Fills in the figures of what was checked. Until the ratio is known to 1%, or cap_ns are over, at least 15 samples
- * where four times as long suffices. Samples in which a thread lost its core are taken again, those after which one has
- * lost half of it (see ha_cpu_team_speed), and those whose two readings differ by more than a tenth. HA_WAIVED: stopped
- * before there were enough. */
-enum ha_status ha_cpu_measure(struct ha_cpu_work *work, struct ha_cpu_team *team, uint64_t cap_ns,
+ * where four times as long suffices; behind deadline_ns (0: none) one is enough. Samples in which a thread lost its
+ * core are taken again, those after which one has lost half of it (see ha_cpu_team_speed), and those whose two readings
+ * differ by more than a tenth. HA_WAIVED: stopped before there were enough. */
+enum ha_status ha_cpu_measure(struct ha_cpu_work *work, struct ha_cpu_team *team, uint64_t cap_ns, uint64_t deadline_ns,
                               struct ha_cpu_result *result, struct ha_why *why);
 
 /* Before each sample and after it memory is read so many times, 1 to 8: together as long as the sample takes. What

@@ -7,7 +7,10 @@ void ha_cpu_result_clear(struct ha_cpu_result *r)
     const double none = (double)NAN;
     const struct ha_cpu_figure no = { none, none, none };
     *r = (struct ha_cpu_result){
-        .section = "",
+        .threads = none,
+        .samples = none,
+        .retried = none,
+        .readings = none,
         .err_over_bound = none,
         .bytes = none,
         .flop = none,
@@ -27,22 +30,8 @@ void ha_cpu_result_clear(struct ha_cpu_result *r)
     for (size_t i = 0; i < HA_CPU_PARTS; i++) r->part_ns[i] = no;
 }
 
-const char *ha_cpu_state_name(enum ha_cpu_state state)
-{
-    static const char *const name[] = {
-        [HA_CPU_NOT_RUN] = "not run", [HA_CPU_WAIVED] = "waived", [HA_CPU_FAILED] = "fail",
-        [HA_CPU_ERROR] = "error",     [HA_CPU_CHECKED] = "pass",  [HA_CPU_MEASURED] = "pass",
-    };
-    return name[state];
-}
-
-double ha_cpu_keys_moved(const struct ha_cpu_point *p)
-{
-    return (double)p->ctx * (double)p->batch * (double)p->kv_heads;
-}
-
 const char *ha_cpu_ceiling_state(const struct ha_cpu_result *r)
 {
     static const double linear = 0.8;
-    return r->threads <= 1 || isnan(r->scale) ? "" : r->scale > linear ? "harder" : "easier";
+    return !(r->threads > 1) || isnan(r->scale) ? "" : r->scale > linear ? "harder" : "easier";
 }

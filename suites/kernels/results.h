@@ -3,16 +3,7 @@
 
 /* The figures of a run of the CPU kernels. */
 
-#include "suites/kernels/id.h"
-
-enum ha_cpu_state {
-    HA_CPU_NOT_RUN,
-    HA_CPU_WAIVED,
-    HA_CPU_FAILED,
-    HA_CPU_ERROR,
-    HA_CPU_CHECKED,  /* right, and not measured */
-    HA_CPU_MEASURED, /* right, and measured */
-};
+#include "suites/kernels/keys.h"
 
 /* median, and its interval */
 struct ha_cpu_figure {
@@ -29,29 +20,21 @@ enum {
 }; /* of a sparse step; others are whole only */
 
 struct ha_cpu_result {
-    struct ha_cpu_point point;
-    const char *section; /* the first that has it */
-    enum ha_cpu_state state;
-    char reason[512];                 /* of what is waived, wrong or an error */
     char isa[24];                     /* the table that `best` was */
-    unsigned cpu_bit;                 /* and what it needs */
     double err_over_bound;            /* NaN: not checked */
-    size_t threads, samples, retried; /* retried: samples thrown away because a thread lost its core or half of it */
+    double threads, samples, retried; /* retried: samples thrown away because a thread lost its core or half of it */
     double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
     struct ha_cpu_figure part_ns[HA_CPU_PARTS], ratio, floor, whole_over_dense, choice_share;
     double GBps, ceiling_GBps, ceiling_1_GBps, peak_GFLOPps; /* medians */
     double scale;                  /* ceiling with all threads / (threads x with one): 1 with one thread */
     double huge_share, node_share; /* of the KV: on huge pages; on the NUMA node that has most of it */
     double wake_ns;                /* an empty run of the pool */
-    size_t readings;               /* of memory between two samples */
+    double readings;               /* of memory between two samples */
     bool disturbed;                /* fewer samples than wanted kept their cores: the others are in it too */
 };
 
-/* All NaN and 0, not run. */
+/* nothing was measured */
 void ha_cpu_result_clear(struct ha_cpu_result *result);
-const char *ha_cpu_state_name(enum ha_cpu_state state);
-/* the units of work of a run, for times of one key: of pack and append_key */
-double ha_cpu_keys_moved(const struct ha_cpu_point *point);
 /* "harder" above 0.8 of linear, "easier" below it, "" with one thread */
 const char *ha_cpu_ceiling_state(const struct ha_cpu_result *result);
 

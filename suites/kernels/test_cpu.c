@@ -1,13 +1,11 @@
 /* The suite of the CPU kernels over the tables as they are, and made wrong, poor or endless. */
 
-#include "suites/kernels/goals.h"
-#include "suites/kernels/report.h"
-#include "suites/kernels/run.h"
-#include "suites/kernels/work.h"
-
-#include "harness/base/csv.h"
-#include "harness/base/stop.h"
 #include "harness/base/registry.h"
+#include "harness/base/stop.h"
+#include "harness/engine/drive.h"
+#include "harness/engine/point.h"
+#include "suites/kernels/tables.h"
+#include "suites/kernels/work.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,14 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { TEXT = 1 << 16, POINTS = 8 };
 static struct ha_kernels good, bad;
 static struct ha_why why;
-static char folder[64], printed[TEXT];
+static struct ha_driven driven;
 
 static int begin(void **state)
 {
@@ -31,56 +27,45 @@ static int begin(void **state)
     ha_stop = 0;
     if (ha_kernels_resolve(NULL, &good, &why) != HA_OK) return -1;
     bad = good;
-    strcpy(folder, "cpu_test_XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return 0;
 }
 
 static int end(void **state)
 {
-    static const char *const files[] = { "cpu_kernels.csv", "env.json", "junit.xml", "cpu_kernels.suite" };
     (void)state;
     ha_stop = 0;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
+    ha_driven_free(&driven);
+    return 0;
+}
+
+static void with(void *arg, void *run) { ha_cpu_run_with(run, arg, 1 << 20); }
+
+static enum ha_status drive(struct ha_drive d)
+{
+    ha_driven_free(&driven);
+    why.text[0] = 0;
+    if (!d.cap_ns) d.cap_ns = 2000000;
+    return ha_drive(&d, &driven, &why);
 }
 
 /* One or more ids, or a word alone, joined by blanks. */
-static enum ha_exit run(const char *words, struct ha_cpu_options o)
+static void run(const char *words, struct ha_kernels *kernels, bool measure)
 {
-    static char text[1024], *word[POINTS];
-    char path[] = "cpu_stdout_XXXXXX";
-    snprintf(text, sizeof text, "%s", words);
-    o.words = word;
-    for (char *w = strtok(text, " "); w && o.words_count < POINTS; w = strtok(NULL, " ")) word[o.words_count++] = w;
-    if (!o.kernels) o.kernels = &bad;
-    if (!o.cap_ns) o.cap_ns = 2000000;
-    if (!o.rotate_bytes) o.rotate_bytes = 1 << 20;
-    o.seed = 3;
-    const int out = mkstemp(path), before = dup(STDOUT_FILENO);
-    assert_true(out >= 0 && before >= 0);
-    fflush(stdout);
-    dup2(out, STDOUT_FILENO);
-    why.text[0] = 0;
-    const enum ha_exit code = ha_cpu_run(&o, &why);
-    fflush(stdout);
-    dup2(before, STDOUT_FILENO);
-    close(before);
-    const ssize_t bytes = pread(out, printed, TEXT - 1, 0);
-    printed[bytes > 0 ? bytes : 0] = 0;
-    close(out);
-    unlink(path);
-    return code;
+    const struct ha_drive d = { .words = words, .seed = "3", .begun = with, .arg = kernels, .config.measure = measure };
+    if (drive(d) != HA_OK) fail_msg("%s", why.text);
 }
 
-static const struct ha_cpu_options checked = { .measure = false };
+static void counted(size_t passed, size_t failed, size_t waived)
+{
+    const size_t *v = driven.verdict;
+    if (v[HA_PASS] != passed || v[HA_VERDICT_FAIL] != failed || v[HA_VERDICT_WAIVED] != waived || v[HA_VERDICT_ERROR])
+        fail_msg("%zu passed, %zu failed, %zu waived, %zu errors", v[HA_PASS], v[HA_VERDICT_FAIL], v[HA_VERDICT_WAIVED],
+                 v[HA_VERDICT_ERROR]);
+}
 
 static void says(const char *words)
 {
-    if (!strstr(printed, words)) fail_msg("lacks '%s':\n%s", words, printed);
+    if (!strstr(driven.printed, words)) fail_msg("lacks '%s':\n%s", words, driven.printed);
 }
 
 static void explains(const char *words)
@@ -88,7 +73,20 @@ static void explains(const char *words)
     if (!strstr(why.text, words)) fail_msg("'%s' lacks '%s'", why.text, words);
 }
 
-/* ---- ids --------------------------------------------------------------------------------------------------- */
+static const struct ha_entry *entry(size_t i) { return &driven.results.entry[i]; }
+static const struct ha_cpu_point *point(size_t i) { return entry(i)->point; }
+static const struct ha_cpu_row *row(size_t i) { return entry(i)->row; }
+
+/* some row has this in its reason */
+static void because(const char *words)
+{
+    bool found = false;
+    for (size_t i = 0; i < driven.results.entries && !found; i++) found = strstr(row(i)->head.reason, words) != NULL;
+    if (!found) fail_msg("no reason has '%s'; the first: %s", words, row(0)->head.reason);
+}
+
+/* ---- ids ----------------------------------------------------------------------------------------------------------
+ */
 
 static void ids_come_back(void **state)
 {
@@ -96,31 +94,31 @@ static void ids_come_back(void **state)
     size_t ids = 0;
     for (size_t kernel = 0; kernel < HA_CPU_KERNELS; kernel++)
         for (size_t i = 0; i < 64; i++, ids++) {
-            struct ha_cpu_point p, back;
-            char id[HA_CPU_ID_MAX];
-            ha_cpu_point_default(&p);
-            p = (struct ha_cpu_point){ .kernel = kernel,
-                                       .layout = i % 2,
-                                       .isa = i % (ha_kernels_count + 1),
-                                       .dtype = i % HA_DTYPE_COUNT,
-                                       .query = i / 2 % 2,
-                                       .ctx = 1 + 777 * i,
-                                       .batch = 1 + i % 5,
-                                       .q_heads = 4 * (1 + i % 3),
-                                       .kv_heads = 1 + i % 2,
-                                       .head_dim = 8 * (1 + i % 32),
-                                       .q_len = 1 + i % 7,
-                                       .threads = i % 4,
-                                       .budget = 1 + i,
-                                       .block = (size_t)16 << i % 4 };
-            assert_int_equal(ha_cpu_point_settle(&p, &why), HA_OK);
-            ha_cpu_point_print(&p, id);
-            assert_true(!strncmp(id, "cpu_kernels:kernel=", 19));
-            if (ha_cpu_point_parse(strchr(id, ':') + 1, &back, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
-            if (memcmp(&back, &p, sizeof p)) fail_msg("%s does not come back", id);
-            assert_true(ha_cpu_filter_fits(id + 12, &p));
+            const struct ha_suite *s, *const cpu = &ha_suite_cpu_kernels;
+            struct ha_cpu_point back, p = { .kernel = kernel,
+                                            .layout = i % 2,
+                                            .isa = i % (ha_kernels_count + 1),
+                                            .dtype = i % HA_DTYPE_COUNT,
+                                            .query = i / 2 % 2,
+                                            .ctx = 1 + 777 * i,
+                                            .batch = 1 + i % 5,
+                                            .q_heads = 4 * (1 + i % 3),
+                                            .kv_heads = 1 + i % 2,
+                                            .head_dim = 8 * (1 + i % 32),
+                                            .q_len = 1 + i % 7,
+                                            .threads = i % 4,
+                                            .budget = 1 + i,
+                                            .block = (size_t)16 << i % 4,
+                                            .seed = i % 3 ? 1 : UINT64_MAX - i };
+            char id[HA_ID_MAX];
+            assert_int_equal(ha_cpu_settle(&p, &why), HA_OK);
+            assert_true(ha_point_print(cpu, &p, id, sizeof id) < sizeof id);
+            assert_true(!strncmp(id, "cpu_kernels:kernel=", 19) && !strstr(id, "seed=") == (p.seed == 1));
+            if (ha_id_parse(id, &s, &back, sizeof back, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
+            if (s != cpu || memcmp(&back, &p, sizeof p) != 0) fail_msg("%s does not come back", id);
+            assert_true(ha_filter_fits(id + 12, cpu, &p, id));
             back.batch++;
-            assert_false(ha_cpu_filter_fits(id + 12, &back));
+            assert_false(ha_filter_fits(id + 12, cpu, &back, ""));
         }
     assert_int_equal(ids, 64 * HA_CPU_KERNELS);
 }
@@ -134,39 +132,31 @@ static void wrong_words_are_named(void **state)
         { "cpu_kernels:kernal=attend", NULL, NULL, NULL, "unknown key 'kernal'; did you mean 'kernel'?" },
         { "cpu_kernels:kernel=atend", NULL, NULL, NULL, "unknown kernel 'atend'; did you mean 'attend'?" },
         { "cpu_kernels:dtype=fp16", NULL, NULL, NULL, "unknown dtype 'fp16'; did you mean 'f16'?" },
-        { "cpu_kernels:attend", NULL, NULL, NULL, "'attend': not key=value" },
-        { "cpu_kernels:ctx!=5", NULL, NULL, NULL, "not key=value" },
+        { "cpu_kernels:attend", NULL, NULL, NULL, "'attend' is not key=value" },
+        { "cpu_kernels:ctx!=5", NULL, NULL, NULL, "is not key=value" },
         { "cpu_kernels:ctx=0", NULL, NULL, NULL, "ctx: '0' is not a whole number from 1 to 16777216" },
         { "cpu_kernels:ctx=99999999999999999999", NULL, NULL, NULL, "is not a whole number" },
         { "cpu_kernels:ctx=", NULL, NULL, NULL, "ctx: '' is not" },
-        { "cpu_kernels:heads=32", NULL, NULL, NULL, "'32' is not QUERY/KV heads, as 32/8" },
+        { "cpu_kernels:heads=32", NULL, NULL, NULL, "'32' is not a pair as 32/8" },
         { "cpu_kernels:heads=10/4", NULL, NULL, NULL, "heads=10/4: a KV head has no whole number of query heads" },
-        { "cpu_kernels:threads=some", NULL, NULL, NULL, "'some' is neither 'all' nor a whole number" },
+        { "cpu_kernels:threads=some", NULL, NULL, NULL, "'some' is not 'all' or a whole number" },
         { "cpu_kernels:head_dim=100", NULL, NULL, NULL, "head_dim=100: packed keys have a multiple of 8" },
         { "cpu_kernels:kernel=sparse,block=24", NULL, NULL, NULL, "block=24: it is one of 16 32 64 128" },
-        { "cpu_kernels:kernel=topk,dtype=f16", NULL, NULL, NULL, "kernel=topk has no key 'dtype'" },
+        { "cpu_kernels:kernel=topk,dtype=f16", NULL, NULL, NULL, "has no key 'dtype'" },
+        { "cpu_kernels:seed=18446744073709551616", NULL, NULL, NULL, "seed: '18446744073709551616' is not" },
         { "cpu_kernels:ctx=5,ctx=6", NULL, NULL, NULL, "'ctx' is there twice" },
         { "cpu_kernels:ctx=5", "contxt=5", NULL, NULL, "-f: unknown key 'contxt'" },
-        { "cpu_kernels:ctx=5", "dtype=f17", NULL, NULL, "-f: unknown dtype 'f17'" },
-        { "cpu_kernels:ctx=5", "ctx=6", NULL, NULL, "-f ctx=6: none of the points fits" },
+        { "cpu_kernels:ctx=5", "ctx=6", NULL, NULL, "-f ctx=6: none of the cases fits" },
         { "cpu_kernels:ctx=5", NULL, "avx3", NULL, "--isa: unknown isa 'avx3'" },
-        { "cpu_kernels:ctx=5", NULL, NULL, "0", "--threads: threads: '0' is neither" },
-        { "nowhere/cpu_kernels.suite", NULL, NULL, NULL, "there is no such suite file" },
+        { "cpu_kernels:ctx=5", NULL, NULL, "0", "--threads: threads: '0' is not 'all'" },
     };
     for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
-        assert_int_equal(
-            run(set[i].word,
-                (struct ha_cpu_options){ .filter = set[i].filter, .isa = set[i].isa, .threads = set[i].threads }),
-            HA_EXIT_USAGE);
+        const struct ha_drive d = {
+            .words = set[i].word, .filter = set[i].filter, .isa = set[i].isa, .threads = set[i].threads
+        };
+        assert_int_equal(drive(d), HA_ERROR);
         explains(set[i].says);
     }
-}
-
-static size_t lines(void)
-{
-    size_t n = 0;
-    for (const char *p = printed; (p = strchr(p, '\n')); p++) n++;
-    return n;
 }
 
 static void filters_choose(void **state)
@@ -176,24 +166,24 @@ static void filters_choose(void **state)
         "cpu_kernels:ctx=5 cpu_kernels:ctx=6,dtype=f32 cpu_kernels:kernel=topk,ctx=5 cpu_kernels:ctx=5";
     static const struct {
         const char *filter;
-        size_t lines;
+        size_t entries;
     } set[] = {
         { NULL, 3 },        { "ctx=5", 2 },         { "ctx!=5", 1 },
         { "dtype=f32", 1 }, { "dtype!=f32", 2 },    { "kernel=attend,ctx=5", 1 },
         { "topk", 1 },      { "layout=packed", 2 },
     };
     for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
-        assert_int_equal(run(ids, (struct ha_cpu_options){ .filter = set[i].filter, .dry_run = true }), HA_EXIT_OK);
-        if (lines() != set[i].lines) fail_msg("%s: %zu lines", set[i].filter, lines());
+        assert_int_equal(drive((struct ha_drive){ .words = ids, .filter = set[i].filter, .plan_only = true }), HA_OK);
+        if (driven.results.entries != set[i].entries)
+            fail_msg("%s: %zu entries", set[i].filter, driven.results.entries);
     }
-    assert_int_equal(run(ids, (struct ha_cpu_options){ .isa = "c", .threads = "1", .dry_run = true }), HA_EXIT_OK);
-    says("cpu_kernels:kernel=topk,isa=c,ctx=5,batch=1,heads=32/8,threads=1,budget=5,block=32\n");
+    assert_int_equal(drive((struct ha_drive){ .words = ids, .isa = "c", .threads = "1", .plan_only = true }), HA_OK);
+    assert_string_equal(entry(2)->id,
+                        "cpu_kernels:kernel=topk,isa=c,ctx=5,batch=1,heads=32/8,threads=1,budget=5,block=32");
 }
 
 /* ---- suite files --------------------------------------------------------------------------------------------------
  */
-
-static bool keep_all(const void *arg, struct ha_cpu_point *p) { return (void)arg, (void)p, true; }
 
 static void suite_errors_name_file_line_and_word(void **state)
 {
@@ -201,61 +191,66 @@ static void suite_errors_name_file_line_and_word(void **state)
     static const struct {
         const char *text, *says;
     } set[] = {
-        { "[a]\nkernel = attend\nctxt = 5\n", "x.suite:3: unknown key 'ctxt'; did you mean 'ctx'?" },
-        { "[a]\nkernel = attend\n\ndtype = f16 bf61\n", "x.suite:4: unknown dtype 'bf61'; did you mean 'bf16'?" },
-        { "[a]\nctx = 5\n[b]\nctx = 5 x\n", "x.suite:4: ctx: 'x' is not a whole number" },
-        { "ctx = 5\n", "x.suite:1: key 'ctx' stands before the first [section]" },
-        { "[a]\nctx = 5\nctx = 6\n", "x.suite:3: key 'ctx' is there twice; first in line 2" },
-        { "[a]\nctx = 5\n[a]\nctx = 6\n", "x.suite:4: section [a] is there twice" },
-        { "[a]\n[b]\nctx = 5\n", "x.suite:1: the section has no key" },
-        { "[a]\nctx = 5\n[b]\n", "x.suite:3: the section has no key" },
-        { "[a]\nctx =\n", "x.suite:2: key 'ctx': no value" },
-        { "[a]\nctx 5\n", "x.suite:2: neither [section] nor key = value" },
-        { "[a]\nctx = 5\n[default]\nctx = 6\n", "x.suite:4: [default] is the first section" },
-        { "[default]\nctx = 6\n", "x.suite: no point" },
-        { "", "x.suite: no point" },
-        { "[a]\nkernel = topk softmax\ndtype = f16\n", "x.suite:3: no kernel of [a] has a key 'dtype'" },
-        { "[a]\naxis = ctxt\n", "x.suite:2: unknown key 'ctxt'" },
-        { "[a]\naxis = ctx\nctx = 5\n", "x.suite:2: [a] has fewer than two values of its axis 'ctx'" },
-        { "[a]\nctx = 5\nheads = 3/2\n", "x.suite:1: heads=3/2" },
+        { "[a]\nkernel = attend\nctxt = 5\n", "x.suite:5: unknown key 'ctxt'; did you mean 'ctx'?" },
+        { "[a]\nkernel = attend\n\ndtype = f16 bf61\n", "x.suite:6: unknown dtype 'bf61'; did you mean 'bf16'?" },
+        { "[a]\nctx = 5\n[b]\nctx = 5 x\n", "x.suite:6: ctx: 'x' is not a whole number" },
+        { "[a]\nctx = 5\nctx = 6\n", "x.suite:5: key 'ctx' is there twice; first in line 4" },
+        { "[a]\nctx = 5\n[a]\nctx = 6\n", "x.suite:5: section [a] is there twice" },
+        { "[a]\n[b]\nctx = 5\n", "x.suite:3: the section has no key" },
+        { "[a]\nctx =\n", "x.suite:4: key 'ctx' has no value" },
+        { "[a]\nctx 5\n", "x.suite:4: neither [section] nor key = value" },
+        { "", "x.suite: no case" },
+        { "[a]\nkernel = topk softmax\ndtype = f16\n", "x.suite:5: key 'dtype' belongs to none of the cases of [a]" },
+        { "[a]\naxis = ctxt\nctx = 5\n", "x.suite:4: axis: unknown key 'ctxt'" },
+        { "[a]\nctx = 5\nheads = 3/2\n", "heads=3/2: a KV head has no whole number of query heads" },
     };
     for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
-        struct ha_cpu_plan plan = { 0 };
-        assert_int_equal(ha_cpu_plan_parse("x.suite", set[i].text, &plan, &why), HA_ERROR);
+        char text[512];
+        snprintf(text, sizeof text, "[default]\nsuite = cpu_kernels\n%s", set[i].text);
+        assert_int_equal(drive((struct ha_drive){ .text = text }), HA_ERROR);
         explains(set[i].says);
-        ha_cpu_plan_free(&plan);
     }
-    char many[HA_CPU_VALUE_MAX * 400] = "[a]\nctx =";
-    for (size_t i = 0; i < 5000; i += 4) strcat(many, " 11");
-    struct ha_cpu_plan plan = { 0 };
-    assert_int_equal(ha_cpu_plan_parse("x.suite", many, &plan, &why), HA_ERROR);
-    explains("x.suite:2");
-    ha_cpu_plan_free(&plan);
 }
+
+static const struct ha_section *section(size_t i) { return &driven.results.section[i]; }
 
 static void a_suite_is_the_product_of_its_lists(void **state)
 {
     (void)state;
-    struct ha_cpu_plan plan = { 0 };
     static const char text[] =
-        "[default]\nctx = 5\n; a comment\n[one]\nctx = 6 7 6   # 6 once\ndtype = f32 f16\nquery = kv f32\n"
-        "[two]\naxis = threads\nthreads = 1 all\n[three]\nkernel = attend topk\ndtype = f16 f32\nctx = 7\n";
-    assert_int_equal(ha_cpu_plan_parse("x", text, &plan, &why), HA_OK);
-    assert_int_equal(ha_cpu_plan_close(&plan, keep_all, NULL, &why), HA_OK);
-    assert_int_equal(plan.sections, 3);
-    assert_int_equal(plan.section[0].count, 6); /* f32 has one kind of query */
-    assert_int_equal(plan.section[1].count, 2);
-    assert_int_equal(plan.section[1].point[0].ctx, 5);
-    assert_int_equal(plan.section[1].axis, HA_CPU_THREADS);
-    assert_int_equal(plan.section[0].axis, HA_CPU_KEYS);
-    assert_int_equal(plan.section[2].count, 3); /* topk has no dtype */
-    assert_int_equal(plan.results, 6 + 2 + 1);  /* attend over 7 keys is there already */
-    assert_int_equal(plan.section[2].result[0], plan.section[0].result[3]);
-    ha_cpu_plan_free(&plan);
+        "[default]\nsuite = cpu_kernels\nctx = 5\n; a comment\n[one]\nctx = 6 7 6   # 6 once\ndtype = f32 f16\n"
+        "query = kv f32\n[two]\naxis = threads\nthreads = 1 all\n[three]\nkernel = attend topk\ndtype = f16 f32\n"
+        "ctx = 7\n";
+    assert_int_equal(drive((struct ha_drive){ .text = text, .plan_only = true }), HA_OK);
+    assert_int_equal(driven.results.sections, 3);
+    assert_int_equal(section(0)->count, 6); /* f32 has one kind of query */
+    assert_int_equal(section(1)->count, 2);
+    assert_int_equal(point(section(1)->entry[0])->ctx, 5);
+    assert_int_equal(section(1)->axis, HA_CPU_THREADS);
+    assert_true(section(0)->axis == SIZE_MAX);
+    assert_int_equal(section(2)->count, 3);              /* topk has no dtype */
+    assert_int_equal(driven.results.entries, 6 + 2 + 1); /* attend over 7 keys is there already */
+    assert_int_equal(section(2)->entry[0], section(0)->entry[3]);
 }
 
-/* ---- right, and wrong
- * ------------------------------------------------------------------------------------------------ */
+/* The file of the suite, found by its name; a check of it is small and loses no kernel. */
+static void the_suite_has_a_file(void **state)
+{
+    (void)state;
+    bool seen[HA_CPU_KERNELS] = { false };
+    size_t axes = 0;
+    assert_int_equal(drive((struct ha_drive){ .words = "cpu_kernels", .plan_only = true }), HA_OK);
+    assert_ptr_equal(driven.suite, &ha_suite_cpu_kernels);
+    assert_int_equal(driven.results.entries, 132);
+    assert_int_equal(driven.results.sections, 12);
+    for (size_t i = 0; i < 132; i++) seen[point(i)->kernel] = true;
+    for (size_t k = 0; k < HA_CPU_KERNELS; k++) assert_true(seen[k]);
+    for (size_t i = 0; i < 12; i++) axes += section(i)->axis != SIZE_MAX;
+    assert_int_equal(axes, 5);
+}
+
+/* ---- right, and wrong ---------------------------------------------------------------------------------------------
+ */
 
 static const char every[] = "cpu_kernels:ctx=333,heads=4/2,head_dim=24 "
                             "cpu_kernels:kernel=append,ctx=65,q_len=3,heads=4/2,head_dim=16,dtype=bf16 "
@@ -276,14 +271,13 @@ static void every_kernel_is_right(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ha_kernels_count; i++) {
-        const char *name = ha_kernels_all[i]->name;
         struct ha_kernels table;
-        if (ha_kernels_resolve(name, &table, &why) != HA_OK) continue;
-        struct ha_cpu_options o = { .kernels = &table };
-        assert_int_equal(run(every, o), HA_EXIT_OK);
-        says("6 passed, 0 failed, 0 skipped");
-        assert_int_equal(run(others, o), HA_EXIT_OK);
-        says("8 passed, 0 failed, 0 skipped");
+        if (ha_kernels_resolve(ha_kernels_all[i]->name, &table, &why) != HA_OK) continue;
+        run(every, &table, false);
+        counted(6, 0, 0);
+        run(others, &table, false);
+        counted(8, 0, 0);
+        says("pass");
     }
 }
 
@@ -374,7 +368,6 @@ static void wrong_kernels_fail(void **state)
     (void)state;
     for (size_t d = 0; d < sizeof defect / sizeof *defect; d++) {
         const struct ha_kernels *c = &defect[d].change;
-        char totals[64];
         bad = good;
         if (c->attend_all) bad.attend_all = c->attend_all;
         if (c->attend_packed[HA_F16]) bad.attend_packed[HA_F16] = c->attend_packed[HA_F16];
@@ -386,13 +379,12 @@ static void wrong_kernels_fail(void **state)
         if (c->topk) bad.topk = c->topk;
         if (c->softmax) bad.softmax = c->softmax;
         if (c->merge) bad.merge = c->merge;
-        if (run(defect[d].ids, checked) != HA_EXIT_WRONG) fail_msg("defect %zu is not found", d);
+        run(defect[d].ids, &bad, d % 2 > 0);
+        counted(defect[d].of - defect[d].failed, defect[d].failed, 0);
         says("FAIL");
-        says(defect[d].words);
-        snprintf(totals, sizeof totals, "%zu passed, %zu failed, 0 skipped", defect[d].of - defect[d].failed,
-                 defect[d].failed);
-        says(totals);
-        explains("points are wrong");
+        because(defect[d].words);
+        for (size_t i = 0; i < driven.results.entries; i++)
+            if (row(i)->head.verdict != HA_PASS) assert_true(isnan(row(i)->of.ratio.median));
     }
 }
 
@@ -400,49 +392,45 @@ static void what_is_missing_is_waived(void **state)
 {
     (void)state;
     bad.attend_all = NULL;
-    assert_int_equal(run("cpu_kernels:ctx=40,head_dim=8 cpu_kernels:kernel=topk,ctx=40", checked), HA_EXIT_OK);
-    says("has no attend_all");
-    says("1 passed, 0 failed, 1 skipped");
-    assert_int_equal(run("cpu_kernels:kernel=merge,threads=1024", checked), HA_EXIT_WAIVED);
-    explains("everything was waived: 1024 threads: this process has");
-    bad = good;
-    assert_int_equal(run("cpu_kernels:ctx=16777216,batch=4096", checked), HA_EXIT_WAIVED);
-    explains("this machine has");
+    run("cpu_kernels:ctx=40,head_dim=8 cpu_kernels:kernel=topk,ctx=40", &bad, false);
+    because("has no attend_all");
+    counted(1, 0, 1);
+    run("cpu_kernels:kernel=merge,threads=1024", &bad, false);
+    because("1024 threads: this process has");
+    run("cpu_kernels:ctx=16777216,batch=4096", &good, false);
+    because("this machine has");
+    counted(0, 0, 1);
+    for (size_t i = 0; i < ha_kernels_count; i++) {
+        char words[96];
+        const bool lacks = ha_kernels_lack(ha_kernels_all[i]) != NULL;
+        snprintf(words, sizeof words, "cpu_kernels:kernel=merge,heads=4/2,head_dim=8,isa=%s", ha_kernels_all[i]->name);
+        run(words, NULL, false);
+        counted(!lacks, 0, lacks);
+    }
 }
 
-/* ---- measured
- * --------------------------------------------------------------------------------------------------------- */
-
-enum { ROWS = 16, FIELDS = 80 };
-static char table[ROWS][FIELDS][200];
-static size_t rows, columns;
-
-static enum ha_status keep(void *arg, size_t line, char **fields, size_t count)
+/* An id stands for the same data whatever ran before it. */
+static void a_seed_is_that_of_the_id(void **state)
 {
-    (void)arg, (void)line;
-    assert_true(rows < ROWS && count < FIELDS && (!rows || count == columns));
-    columns = count;
-    for (size_t i = 0; i < count; i++) snprintf(table[rows][i], sizeof table[rows][i], "%s", fields[i]);
-    rows++;
-    return HA_OK;
+    (void)state;
+    double error[3];
+    static const char *const words[] = { "cpu_kernels:kernel=attend,ctx=333,heads=4/2,head_dim=24,seed=5",
+                                         "cpu_kernels:kernel=attend,ctx=333,heads=4/2,head_dim=24,seed=6 "
+                                         "cpu_kernels:kernel=attend,ctx=333,heads=4/2,head_dim=24,seed=5" };
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(drive((struct ha_drive){ .words = words[i] }), HA_OK);
+        counted(1 + (size_t)i, 0, 0);
+        error[i] = row((size_t)i)->of.err_over_bound;
+        if (i) error[2] = row(0)->of.err_over_bound;
+    }
+    assert_true(error[0] > 0 && !(error[0] < error[1]) && !(error[0] > error[1]));
+    assert_true(error[2] < error[0] || error[2] > error[0]);
 }
 
-static void read_rows(void)
-{
-    char path[128];
-    rows = 0;
-    snprintf(path, sizeof path, "%s/cpu_kernels.csv", folder);
-    assert_int_equal(ha_csv_read(path, keep, NULL, &why), HA_OK);
-}
+/* ---- measured ------------------------------------------------------------------------------------------------------
+ */
 
-static const char *field(size_t row, const char *column)
-{
-    for (size_t i = 0; i < columns; i++)
-        if (!strcmp(table[0][i], column)) return table[row][i];
-    fail_msg("no column %s", column);
-    return NULL;
-}
-static double figure(size_t row, const char *column) { return strtod(field(row, column), NULL); }
+static double figure(size_t i, const char *column) { return ha_driven_number(&driven, entry(i), column); }
 
 static unsigned calls, stop_at;
 static void stopping_merge(const struct ha_merge *m)
@@ -456,133 +444,130 @@ static void stopping_merge(const struct ha_merge *m)
 static void figures_are_written_and_a_signal_keeps_them(void **state)
 {
     (void)state;
-    static const char ids[] =
-        "cpu_kernels:ctx=2048,heads=4/2,head_dim=64,threads=1 "
-        "cpu_kernels:kernel=sparse,ctx=2048,heads=4/2,head_dim=64,threads=1 "
-        "cpu_kernels:kernel=merge,heads=2/1,threads=1 cpu_kernels:kernel=topk,ctx=80,heads=2/2,threads=1";
     bad.merge = stopping_merge;
     calls = 0;
     stop_at = 3; /* the check and two runs */
-    assert_int_equal(run(ids, (struct ha_cpu_options){ .measure = true, .out_dir = folder }), HA_EXIT_MISSING);
-    explains("interrupted: 2 of 4 points are missing");
-    says("2 passed, 0 failed, 0 skipped");
+    run("cpu_kernels:ctx=2048,heads=4/2,head_dim=64,threads=1 "
+        "cpu_kernels:kernel=sparse,ctx=2048,heads=4/2,head_dim=64,threads=1 "
+        "cpu_kernels:kernel=merge,heads=2/1,threads=1 cpu_kernels:kernel=topk,ctx=80,heads=2/2,threads=1",
+        &bad, true);
+    counted(2, 0, 0);
+    assert_int_equal(driven.verdict[HA_NOT_RUN], 1);
+    assert_true(!entry(3)->row && isnan(figure(2, "ns")));
     says("whole/dense");
-    read_rows();
-    assert_int_equal(rows, 3);
-    for (size_t r = 1; r < rows; r++) {
-        assert_string_equal(field(r, "verdict"), "pass");
-        assert_string_equal(field(r, "isa_used"), good.name);
+    says("not run");
+    for (size_t r = 0; r < 2; r++) {
+        assert_string_equal(ha_driven_text(&driven, entry(r), "isa_used"), good.name);
         const double ns = figure(r, "ns"), bytes = figure(r, "bytes"), ratio = figure(r, "ratio");
         assert_true(ns > 0 && figure(r, "ns_lo") <= ns && ns <= figure(r, "ns_hi"));
         assert_true(ratio > 0 && figure(r, "ratio_lo") <= ratio && ratio <= figure(r, "ratio_hi"));
         assert_true(figure(r, "floor") >= ratio * 0.999);
         assert_true(figure(r, "GBps") > 0 && figure(r, "ceiling_GBps") > 0 && figure(r, "peak_GFLOPps") > 0
                     && figure(r, "wake_ns") > 0);
-        assert_true(figure(r, "samples") >= 1);
-        assert_true(figure(r, "err_over_bound") >= 0 && figure(r, "err_over_bound") <= 1
-                    && *field(r, "err_over_bound"));
-        if (r == 1) assert_true(bytes == 2 * 2 * 2048 * 64 * 2 && figure(r, "flop") == 4.0 * 2048 * 64 * 4);
+        assert_true(figure(r, "samples") >= 1 && figure(r, "readings") >= 1 && figure(r, "retried") >= 0);
+        assert_true(figure(r, "err_over_bound") >= 0 && figure(r, "err_over_bound") <= 1);
+        assert_true(strlen(ha_driven_text(&driven, entry(r), "disturbed")) > 1);
+        if (r == 0) assert_true(bytes == 2 * 2 * 2048 * 64 * 2 && figure(r, "flop") == 4.0 * 2048 * 64 * 4);
     }
-    assert_string_equal(field(1, "whole_over_dense"), "");
-    assert_string_equal(field(2, "scale"), "1");
-    assert_true(figure(2, "scores_ns") > 0 && figure(2, "choice_ns") > 0 && figure(2, "chosen_ns") > 0
-                && figure(2, "dense_ns") > 0);
-    assert_true(figure(2, "choice_share") > 0 && figure(2, "whole_over_dense") > 0);
+    assert_true(isnan(figure(0, "whole_over_dense")) && figure(1, "scale") == 1);
+    assert_true(figure(1, "scores_ns") > 0 && figure(1, "choice_ns") > 0 && figure(1, "chosen_ns") > 0
+                && figure(1, "dense_ns") > 0);
+    assert_true(figure(1, "choice_share") > 0 && figure(1, "whole_over_dense") > 0);
 }
 
-static void what_was_not_run_is_missing(void **state)
+static void one_sample_is_enough_behind_the_deadline(void **state)
 {
     (void)state;
-    assert_int_equal(run("cpu_kernels:kernel=topk,ctx=64 cpu_kernels:kernel=topk,ctx=65",
-                         (struct ha_cpu_options){ .max_time_ns = 1 }),
-                     HA_EXIT_MISSING);
-    explains("--max-time is over: 2 of 2 points are missing");
+    const struct ha_drive d = { .words = "cpu_kernels:kernel=topk,ctx=80,heads=2/2,threads=1",
+                                .begun = with,
+                                .arg = &good,
+                                .config.measure = true,
+                                .cap_ns = 2000000000,
+                                .deadline_ns = 1 };
+    assert_int_equal(drive(d), HA_OK);
+    counted(1, 0, 0);
+    assert_true(figure(0, "samples") == 1);
 }
 
-static void a_full_disk_is_an_error(void **state)
-{
-    (void)state;
-    char path[128];
-    snprintf(path, sizeof path, "%s/cpu_kernels.csv", folder);
-    assert_int_equal(symlink("/dev/full", path), 0);
-    assert_int_equal(run("cpu_kernels:kernel=topk,ctx=64", (struct ha_cpu_options){ .out_dir = folder }),
-                     HA_EXIT_ENVIRONMENT);
-    explains("No space left on device");
-}
-
-/* A check of the suite has few keys; a dry run names the points as they are. */
+/* A check of the suite has few keys; a plan names the points as they are. */
 static void a_check_of_a_file_is_small(void **state)
 {
     (void)state;
-    char path[128];
-    snprintf(path, sizeof path, "%s/cpu_kernels.suite", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("[a]\naxis = ctx\nctx = 1000000 2000000\nheads = 2/2\nhead_dim = 8\nbatch = 64\nthreads = 1\n", f);
-    assert_int_equal(fclose(f), 0);
-    assert_int_equal(run(path, checked), HA_EXIT_OK);
+    struct ha_drive d = { .text = "[a]\nsuite = cpu_kernels\naxis = ctx\nctx = 1000000 2000000\nheads = 2/2\n"
+                                  "head_dim = 8\nbatch = 64\nthreads = 1\n" };
+    assert_int_equal(drive(d), HA_OK);
     says("ctx=777");
-    says("1 passed, 0 failed, 0 skipped");
-    assert_int_equal(run(path, (struct ha_cpu_options){ .dry_run = true }), HA_EXIT_OK);
-    says("ctx=2000000,batch=64");
+    assert_true(point(0)->ctx == 777 && point(0)->batch == 2);
+    counted(1, 0, 0);
+    d.plan_only = true;
+    assert_int_equal(drive(d), HA_OK);
+    assert_non_null(strstr(entry(1)->id, "ctx=2000000,batch=64"));
 }
 
-/* ---- goals and scaling, of figures that are made up
- * --------------------------------------------------------------------------- */
+/* ---- goals and scaling, of figures that are made up ----------------------------------------------------------------
+ */
 
-static void measured(struct ha_cpu_plan *plan, size_t i, unsigned cpu_bit, double ratio, double scale)
+static void measured(size_t i, const char *isa, double ratio, double scale)
 {
-    struct ha_cpu_result *r = &plan->result[i];
-    r->state = HA_CPU_MEASURED;
-    r->cpu_bit = cpu_bit;
-    r->threads = r->point.threads == 1 ? 1 : 2;
-    r->ratio = (struct ha_cpu_figure){ ratio, ratio, ratio };
-    r->whole_over_dense = (struct ha_cpu_figure){ 0.2, 0.2, 0.2 };
-    r->choice_share = (struct ha_cpu_figure){ 0.01, 0.01, 0.01 };
-    r->scale = scale;
-    snprintf(r->isa, sizeof r->isa, "made_up");
+    static struct ha_cpu_row made[8];
+    struct ha_cpu_row *r = &made[i];
+    ha_suite_cpu_kernels.clear_row(r);
+    r->head = (struct ha_result){ .verdict = HA_PASS, .samples = 15 };
+    r->of.threads = point(i)->threads == 1 ? 1 : 2;
+    r->of.ratio = (struct ha_cpu_figure){ ratio, ratio, ratio };
+    r->of.whole_over_dense = (struct ha_cpu_figure){ 0.2, 0.2, 0.2 };
+    r->of.choice_share = (struct ha_cpu_figure){ 0.01, 0.01, 0.01 };
+    r->of.scale = scale;
+    strcpy(r->disturbed, i ? "no" : "yes");
+    snprintf(r->of.isa, sizeof r->of.isa, "%s", isa);
+    ((struct ha_entry *)(uintptr_t)entry(i))->row = r;
 }
 
-static void to_printed(void (*print)(FILE *out, const struct ha_cpu_plan *plan), const struct ha_cpu_plan *plan)
+static void to_printed(void)
 {
-    FILE *f = tmpfile();
+    FILE *f = fmemopen(driven.printed, sizeof driven.printed, "w");
     assert_non_null(f);
-    print(f, plan);
-    rewind(f);
-    printed[fread(printed, 1, TEXT - 1, f)] = 0;
+    ha_cpu_print(f, &driven.results);
+    assert_true(ha_cpu_conclude(f, &driven.results, &why));
     fclose(f);
 }
 
 static void goals_are_judged(void **state)
 {
     (void)state;
-    struct ha_cpu_plan plan = { 0 };
-    static const char text[] =
-        "[a]\naxis = threads\ndtype = f32\nthreads = 1 2 all\n[b]\ndtype = f16\n[c]\nkernel = sparse\n";
-    assert_int_equal(ha_cpu_plan_parse("x", text, &plan, &why), HA_OK);
-    assert_int_equal(ha_cpu_plan_close(&plan, keep_all, NULL, &why), HA_OK);
-    to_printed(ha_cpu_print_goals, &plan);
-    assert_string_equal(printed, "");
-    measured(&plan, 0, HA_CPU_AVX512, 0.93, 1);
-    measured(&plan, 1, HA_CPU_AVX512_BF16, 0.94, 0.81);
-    measured(&plan, 2, HA_CPU_AVX512, 0.96, 0.79);
-    measured(&plan, 3, HA_CPU_AVX2, 0.649, 0.9);
-    measured(&plan, 4, HA_CPU_AVX2, 0.1, 0.9);
-    to_printed(ha_cpu_print_goals, &plan);
-    says("  met            0.93  measured 0.930 (0.930-0.930)  decode f32, made_up, ctx 32768, 1 thread\n");
-    says("  met            0.93  measured 0.940 (0.940-0.940)  decode f32, made_up, ctx 32768, 2 threads, harder\n");
-    says("  not met        0.97  measured 0.960 (0.960-0.960)  decode f32, made_up, ctx 32768, 2 threads, easier\n");
-    says("  not met        0.65  measured 0.649 (0.649-0.649)  decode f16, made_up, ctx 32768, 2 threads, harder\n");
+    const struct ha_drive d = { .text = "[default]\nsuite = cpu_kernels\n[a]\naxis = threads\ndtype = f32\n"
+                                        "threads = 1 2 all\n[b]\ndtype = f16\n[c]\nkernel = sparse\n",
+                                .config.measure = true,
+                                .plan_only = true };
+    assert_int_equal(drive(d), HA_OK);
+    to_printed();
+    assert_null(strstr(driven.printed, "goals"));
+    measured(0, "avx512", 0.93, 1);
+    measured(1, "avx512_bf16", 0.94, 0.81);
+    measured(2, "avx512", 0.96, 0.79);
+    measured(3, "avx2", 0.649, 0.9);
+    measured(4, "avx2", 0.1, 0.9);
+    to_printed();
+    says("  met            0.93  measured 0.930 (0.930-0.930)  decode f32, avx512, ctx 32768, 1 thread\n");
+    says("  met            0.93  measured 0.940 (0.940-0.940)  decode f32, avx512_bf16, ctx 32768, 2 threads, "
+         "harder\n");
+    says("  not met        0.97  measured 0.960 (0.960-0.960)  decode f32, avx512, ctx 32768, 2 threads, easier\n");
+    says("  not met        0.65  measured 0.649 (0.649-0.649)  decode f16, avx2, ctx 32768, 2 threads, harder\n");
     says("  not applicable 0.70  decode f16: not measured here with AVX-512\n");
     says("  not applicable 0.88  decode bf16, query=kv: not measured here with AVX-512 BF16\n");
     says("  not met        0.10  measured 0.200 (0.200-0.200)  sparse step over dense step");
     says("  met            0.06  measured 0.010 (0.010-0.010)  top-k over sparse step");
-    plan.result[3].ratio.median = (double)NAN;
-    to_printed(ha_cpu_print_goals, &plan);
-    says("  not met        0.65  measured nan");
-    to_printed(ha_cpu_print_scaling, &plan);
     says("  threads          1 0.930        2 0.940      all 0.960\n");
-    ha_cpu_plan_free(&plan);
+    says("0.930-0.930~");
+    says("in 1 of 5 points too few samples kept their cores");
+    measured(3, "avx2", (double)NAN, 0.9);
+    to_printed();
+    says("  not met        0.65  measured nan");
+    measured(3, "avx2", 0.7, 0.9);
+    ((struct ha_cpu_row *)(uintptr_t)entry(3)->row)->head.verdict = HA_VERDICT_FAIL;
+    to_printed();
+    says("  not applicable 0.65  decode f16: not measured here with AVX2 alone\n");
+    for (size_t i = 0; i < 5; i++) ((struct ha_entry *)(uintptr_t)entry(i))->row = NULL;
 }
 
 int main(void)
@@ -593,14 +578,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(filters_choose, begin, end),
         cmocka_unit_test_setup_teardown(suite_errors_name_file_line_and_word, begin, end),
         cmocka_unit_test_setup_teardown(a_suite_is_the_product_of_its_lists, begin, end),
+        cmocka_unit_test_setup_teardown(the_suite_has_a_file, begin, end),
         cmocka_unit_test_setup_teardown(every_kernel_is_right, begin, end),
         cmocka_unit_test_setup_teardown(wrong_kernels_fail, begin, end),
         cmocka_unit_test_setup_teardown(what_is_missing_is_waived, begin, end),
+        cmocka_unit_test_setup_teardown(a_seed_is_that_of_the_id, begin, end),
         cmocka_unit_test_setup_teardown(figures_are_written_and_a_signal_keeps_them, begin, end),
-        cmocka_unit_test_setup_teardown(what_was_not_run_is_missing, begin, end),
-        cmocka_unit_test_setup_teardown(a_full_disk_is_an_error, begin, end),
+        cmocka_unit_test_setup_teardown(one_sample_is_enough_behind_the_deadline, begin, end),
         cmocka_unit_test_setup_teardown(a_check_of_a_file_is_small, begin, end),
         cmocka_unit_test_setup_teardown(goals_are_judged, begin, end),
     };
-    return cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("cpu_kernels", tests, NULL, NULL);
 }

@@ -4,10 +4,12 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
+#include "harness/engine/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -62,10 +64,13 @@ static struct ha_cpu_result measure(const char *point)
     struct ha_cpu_result r = { 0 };
     struct ha_cpu_work work;
     struct ha_why why;
-    ha_cpu_point_default(&r.point);
-    assert_int_equal(ha_cpu_point_parse(point, &r.point, &why), HA_OK);
-    assert_int_equal(ha_cpu_work_open(&work, &r.point, &kernels, team->pool, &store, 1, &why), HA_OK);
-    assert_int_equal(ha_cpu_measure(&work, team, cap_ns, &r, &why), HA_OK);
+    char id[256];
+    struct ha_cpu_point p;
+    const struct ha_suite *suite;
+    snprintf(id, sizeof id, "cpu_kernels:%s", point);
+    assert_int_equal(ha_id_parse(id, &suite, &p, sizeof p, &why), HA_OK);
+    assert_int_equal(ha_cpu_work_open(&work, &p, &kernels, team->pool, &store, 1, &why), HA_OK);
+    assert_int_equal(ha_cpu_measure(&work, team, cap_ns, 0, &r, &why), HA_OK);
     ha_cpu_work_close(&work);
     return r;
 }
@@ -153,9 +158,9 @@ static void memory_is_read_so_often(void **state)
     (void)state;
     size_t one;
     const struct ha_cpu_result r = measure_reading(counted, "kernel=softmax,ctx=200000,heads=32/8,threads=1", &one);
-    const size_t taken = r.disturbed ? r.samples : r.samples + r.retried;
-    assert_int_equal(r.readings, 8); /* they take no time */
-    assert_true(one > 0 && reads == one * (HA_CPU_FIRST_READINGS + (1 + taken) * r.readings));
+    const double taken = r.disturbed ? r.samples : r.samples + r.retried;
+    assert_true(r.readings == 8); /* they take no time */
+    assert_true(one > 0 && (double)reads == (double)one * (HA_CPU_FIRST_READINGS + (1 + taken) * r.readings));
 }
 
 int main(void)

@@ -58,9 +58,11 @@ static enum ha_status make_room(struct ha_cpu_store *s, size_t bytes, struct ha_
 static enum ha_status make_pattern(struct ha_cpu_store *s, enum ha_dtype dtype, uint64_t seed, struct ha_why *why)
 {
     float row[1024];
-    if (s->pattern[dtype]) return HA_OK;
-    s->pattern[dtype] = ha_alloc(s->arena, PATTERN * ha_dtype_bytes(dtype), HA_TAG_SCRATCH, why);
+    if (s->pattern[dtype] && s->seed[dtype] == seed) return HA_OK;
+    if (!s->pattern[dtype])
+        s->pattern[dtype] = ha_alloc(s->arena, PATTERN * ha_dtype_bytes(dtype), HA_TAG_SCRATCH, why);
     if (!s->pattern[dtype]) return HA_WAIVED;
+    s->seed[dtype] = seed;
     for (size_t i = 0; i < PATTERN; i += 1024) {
         ha_rng_normals(seed, PATTERN_STREAM, i, 1024, row);
         ha_store_row((char *)s->pattern[dtype] + i * ha_dtype_bytes(dtype), 1024, dtype, row);

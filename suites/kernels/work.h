@@ -16,6 +16,7 @@ struct ha_cpu_store {
     char *kv;
     size_t bytes;
     void *pattern[HA_DTYPE_COUNT]; /* normal numbers that it is filled from */
+    uint64_t seed[HA_DTYPE_COUNT]; /* of the pattern */
     size_t rotate_bytes;           /* turns of a point hold at least so much together */
 };
 

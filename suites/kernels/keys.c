@@ -1,0 +1,125 @@
+#include "suites/kernels/suite.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/engine/point.h"
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------
+ */
+
+#define KEY(k) (1u << HA_CPU_##k)
+enum {
+    ALL = KEY(KERNEL) | KEY(ISA) | KEY(BATCH) | KEY(HEADS) | KEY(THREADS),
+    ROWS = ALL | KEY(DTYPE) | KEY(CTX) | KEY(DIM),
+};
+
+static const struct {
+    const char *name;
+    unsigned keys;
+} kernels[HA_CPU_KERNELS] = {
+    [HA_KERNEL_ATTEND] = { "attend", ROWS | KEY(LAYOUT) | KEY(QUERY) },
+    [HA_KERNEL_APPEND] = { "append", ROWS | KEY(LAYOUT) | KEY(QUERY) | KEY(Q_LEN) },
+    [HA_KERNEL_SPARSE] = { "sparse", ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_BLOCKS] = { "blocks", ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_GATHER] = { "gather", ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_PACK] = { "pack", ROWS },
+    [HA_KERNEL_APPEND_KEY] = { "append_key", ROWS },
+    [HA_KERNEL_SCORE] = { "score", ROWS | KEY(QUERY) },
+    [HA_KERNEL_DIGEST] = { "digest", ROWS | KEY(BLOCK) },
+    [HA_KERNEL_DIGEST_SCORE] = { "digest_score", ROWS | KEY(QUERY) | KEY(BLOCK) },
+    [HA_KERNEL_TOPK] = { "topk", ALL | KEY(CTX) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_SOFTMAX] = { "softmax", ALL | KEY(CTX) },
+    [HA_KERNEL_MERGE] = { "merge", ALL | KEY(DTYPE) | KEY(DIM) },
+};
+
+const char *ha_cpu_kernel_name(size_t kernel) { return kernels[kernel].name; }
+bool ha_cpu_key_used(const struct ha_cpu_point *p, enum ha_cpu_key key) { return kernels[p->kernel].keys >> key & 1u; }
+bool ha_cpu_uses(const void *point, size_t key)
+{
+    return key >= HA_CPU_KEYS || ha_cpu_key_used(point, (enum ha_cpu_key)key);
+}
+
+/* ---- keys ---------------------------------------------------------------------------------------------------------
+ */
+
+static const char *kernel_word(size_t i) { return i < HA_CPU_KERNELS ? kernels[i].name : NULL; }
+static const char *layout_word(size_t i)
+{
+    return i == HA_CPU_PACKED ? "packed" : i == HA_CPU_NATURAL ? "natural" : NULL;
+}
+static const char *isa_word(size_t i)
+{
+    return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
+}
+static const char *dtype_word(size_t i) { return i < HA_DTYPE_COUNT ? ha_dtype_name((enum ha_dtype)i) : NULL; }
+static const char *query_word(size_t i) { return i == 0 ? "kv" : i == 1 ? "f32" : NULL; }
+static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
+
+/* clang-format off */
+#define WORD(name, standard, member, words, doc) \
+    { name, standard, doc, HA_KEY_WORD, offsetof(struct ha_cpu_point, member), .word = words, .always = true, .column = true }
+#define NUMBER(name, standard, member, least, most, doc) \
+    { name, standard, doc, HA_KEY_NUMBER, offsetof(struct ha_cpu_point, member), least, most, .always = true, .column = true }
+const struct ha_key ha_cpu_keys[HA_CPU_KEYS + 1] = {
+    [HA_CPU_KERNEL] = WORD("kernel", "attend", kernel, kernel_word, "what runs; docs/kernels.md"),
+    [HA_CPU_LAYOUT] = WORD("layout", "packed", layout, layout_word, "of the keys and values"),
+    [HA_CPU_ISA] = WORD("isa", "best", isa, isa_word, "instruction set: best is the best of this CPU"),
+    [HA_CPU_DTYPE] = WORD("dtype", "f16", dtype, dtype_word, "of the keys and values"),
+    [HA_CPU_QUERY] = WORD("query", "kv", query, query_word, "query vectors that are exact in dtype, or any of binary32"),
+    [HA_CPU_CTX] = NUMBER("ctx", "32768", ctx, 1, 1 << 24, "keys of each sequence"),
+    [HA_CPU_BATCH] = NUMBER("batch", "1", batch, 1, 4096, "sequences"),
+    [HA_CPU_HEADS] = { "heads", "32/8", "query heads and KV heads", HA_KEY_PAIR, offsetof(struct ha_cpu_point, q_heads),
+                       1, 1024, .always = true, .column = true },
+    [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, 512, "numbers of a key"),
+    [HA_CPU_Q_LEN] = NUMBER("q_len", "16", q_len, 1, 4096, "query tokens of an append"),
+    [HA_CPU_THREADS] = { "threads", "all", "all: as many as the process has cores", HA_KEY_NUMBER,
+                         offsetof(struct ha_cpu_point, threads), 1, 1024, .word = all_word, .always = true,
+                         .column = true },
+    [HA_CPU_BUDGET] = NUMBER("budget", "5", budget, 1, 100, "percent of the keys that are chosen"),
+    [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block"),
+    [HA_CPU_KEYS] = { "seed", "1", "of the data", HA_KEY_NUMBER, offsetof(struct ha_cpu_point, seed), 0, UINT64_MAX,
+                      .column = true },
+};
+/* clang-format on */
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
+_Static_assert(offsetof(struct ha_cpu_point, kv_heads) == offsetof(struct ha_cpu_point, q_heads) + sizeof(size_t),
+               "heads are a pair");
+
+/* ---- points -------------------------------------------------------------------------------------------------------
+ */
+
+static bool packs(const struct ha_cpu_point *p)
+{
+    const bool has_layout = ha_cpu_key_used(p, HA_CPU_LAYOUT);
+    return has_layout ? p->layout == HA_CPU_PACKED
+                      : p->kernel == HA_KERNEL_SPARSE || p->kernel == HA_KERNEL_BLOCKS || p->kernel == HA_KERNEL_PACK
+                            || p->kernel == HA_KERNEL_APPEND_KEY;
+}
+
+enum ha_status ha_cpu_settle(void *point, struct ha_why *why)
+{
+    struct ha_cpu_point *p = point;
+    for (size_t k = 0; k < HA_CPU_KEYS; k++)
+        if (!ha_cpu_uses(p, k)) HA_TRY(ha_point_set(p, &ha_cpu_keys[k], ha_cpu_keys[k].value, why));
+    if (!ha_cpu_key_used(p, HA_CPU_Q_LEN)) p->q_len = 1;
+    if (!ha_cpu_key_used(p, HA_CPU_LAYOUT)) p->layout = packs(p) ? HA_CPU_PACKED : HA_CPU_NATURAL;
+    if (p->dtype == HA_F32) p->query = 0;
+    if (p->q_heads % p->kv_heads)
+        return ha_why(why, HA_ERROR, "heads=%zu/%zu: a KV head has no whole number of query heads", p->q_heads,
+                      p->kv_heads);
+    if (packs(p) && !ha_packs(p->head_dim))
+        return ha_why(why, HA_ERROR, "head_dim=%zu: packed keys have a multiple of 8, at most %d; say layout=natural",
+                      p->head_dim, HA_PACK_DIM_MAX);
+    if (p->block & (p->block - 1)) return ha_why(why, HA_ERROR, "block=%zu: it is one of 16 32 64 128", p->block);
+    return HA_OK;
+}
+
+void ha_cpu_shrink(void *point)
+{
+    enum { CTX = 777, BATCH = 2, Q_LEN = 9 };
+    struct ha_cpu_point *p = point;
+    if (ha_cpu_key_used(p, HA_CPU_CTX) && p->ctx > CTX) p->ctx = CTX;
+    if (p->batch > BATCH) p->batch = BATCH;
+    if (p->q_len > Q_LEN) p->q_len = Q_LEN;
+}

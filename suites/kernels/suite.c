@@ -1,0 +1,196 @@
+#include "suites/kernels/suite.h"
+
+#include "harness/base/placement.h"
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "suites/kernels/measure.h"
+#include "suites/kernels/tables.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- columns ------------------------------------------------------------------------------------------------------
+ */
+
+/* clang-format off */
+#define AT(member) offsetof(struct ha_cpu_row, member)
+#define TEXT(name, member, doc) \
+    { name, "", HA_FIELD_TEXT, AT(member), sizeof((struct ha_cpu_row *)0)->member, 1, HA_NO_FIGURE, 0, 0, doc }
+#define NUMBER(name, unit, member, better, doc) \
+    { name, unit, HA_FIELD_NUMBER, AT(of.member), 0, 1, better, 0, 0, doc }
+#define FIGURE(name, unit, member, better, doc) \
+    { name, unit, HA_FIELD_NUMBER, AT(of.member.median), 0, 1, better, AT(of.member.lo), AT(of.member.hi), doc }, \
+    NUMBER(name "_lo", unit, member.lo, HA_NO_FIGURE, "95% interval of the median: lower end"), \
+    NUMBER(name "_hi", unit, member.hi, HA_NO_FIGURE, "upper end")
+static const struct ha_field fields[] = {
+    TEXT("isa_used", of.isa, "the table of kernels that ran"),
+    TEXT("state", state, "harder: the threads' bandwidths add up to more than 0.8 of linear; easier: they share one"),
+    TEXT("disturbed", disturbed, "yes: too few samples kept their cores, and the others are in the figures"),
+    NUMBER("threads_used", "", threads, HA_NO_FIGURE, "of the team"),
+    NUMBER("retried", "", retried, HA_NO_FIGURE, "samples that lost their cores or whose two ceilings differ"),
+    NUMBER("readings", "", readings, HA_NO_FIGURE, "of memory, between two samples"),
+    NUMBER("err_over_bound", "", err_over_bound, HA_NEITHER, "largest error over its bound; above 1 is wrong"),
+    FIGURE("ns", "ns", part_ns[HA_CPU_WHOLE], HA_LESS, "of one run"),
+    NUMBER("bytes", "bytes", bytes, HA_NO_FIGURE, "that a run has to read (pack: read and written)"),
+    NUMBER("flop", "", flop, HA_NO_FIGURE, "of a run"),
+    NUMBER("GBps", "GB/s", GBps, HA_MORE, "bytes over ns"),
+    FIGURE("ratio", "", ratio, HA_MORE, "GBps over the read ceiling of the same threads, in pairs"),
+    FIGURE("floor", "", floor, HA_MORE, "the least time that bytes and flop need, over the time it took"),
+    NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, HA_NEITHER, "what these threads read of memory around the samples"),
+    NUMBER("ceiling_1_GBps", "GB/s", ceiling_1_GBps, HA_NEITHER, "what one thread reads"),
+    NUMBER("peak_GFLOPps", "GFLOP/s", peak_GFLOPps, HA_NEITHER, "multiply-adds in registers, by these threads"),
+    NUMBER("scale", "", scale, HA_NEITHER, "ceiling of all threads over threads times that of one"),
+    NUMBER("huge_share", "", huge_share, HA_NEITHER, "of the keys and values: on huge pages"),
+    NUMBER("node_share", "", node_share, HA_NEITHER, "of them: on the NUMA node that has most"),
+    NUMBER("wake_ns", "ns", wake_ns, HA_LESS, "an empty run of the threads"),
+    FIGURE("scores_ns", "ns", part_ns[HA_CPU_SCORES], HA_LESS, "of a sparse step: scores of the digests"),
+    FIGURE("choice_ns", "ns", part_ns[HA_CPU_CHOICE], HA_LESS, "top-k of the blocks"),
+    FIGURE("chosen_ns", "ns", part_ns[HA_CPU_CHOSEN], HA_LESS, "attention over the chosen blocks"),
+    FIGURE("dense_ns", "ns", part_ns[HA_CPU_DENSE], HA_LESS, "attention over all keys, beside it"),
+    FIGURE("whole_over_dense", "", whole_over_dense, HA_LESS, "the sparse step over the dense one"),
+    FIGURE("choice_share", "", choice_share, HA_LESS, "top-k over the sparse step"),
+};
+#undef AT
+/* clang-format on */
+
+static void clear_row(void *row)
+{
+    struct ha_cpu_row *r = row;
+    memset(r, 0, sizeof *r);
+    r->head.samples = (double)NAN;
+    ha_cpu_result_clear(&r->of);
+}
+
+/* ---- a run ---------------------------------------------------------------------------------------------------------
+ */
+
+struct cpu_run {
+    struct ha_suite_config config;
+    struct ha_cpu_store store;
+    struct ha_cpu_teams teams;
+    struct ha_kernels best, kernels; /* kernels: of the point that runs */
+    const struct ha_kernels *given;  /* instead of the registry's */
+    struct ha_cpu_work work;         /* of the point */
+    struct ha_cpu_team *team;
+};
+
+static size_t rotate_bytes(bool measure)
+{
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const size_t least = (size_t)256 << 20, caches = cache > 0 ? 4 * (size_t)cache : 0;
+    return !measure ? 0 : caches > least ? caches : least;
+}
+
+static enum ha_status begin(void **out, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why)
+{
+    struct cpu_run *run = *out = calloc(1, sizeof *run);
+    (void)before;
+    if (!run) return ha_why(why, HA_ERROR, "out of memory");
+    run->config = *config;
+    HA_TRY(ha_kernels_resolve(NULL, &run->best, why));
+    HA_TRY(ha_cpu_store_open(&run->store, rotate_bytes(config->measure), why));
+    return ha_cpu_teams_open(&run->teams, why);
+}
+
+void ha_cpu_run_with(void *arg, const struct ha_kernels *kernels, size_t rotate)
+{
+    struct cpu_run *run = arg;
+    run->given = kernels;
+    if (rotate) run->store.rotate_bytes = rotate;
+}
+
+static enum ha_status resolve(struct cpu_run *run, const struct ha_cpu_point *p, struct ha_why *why)
+{
+    if (!run->given) return ha_kernels_resolve(p->isa ? ha_kernels_all[p->isa - 1]->name : NULL, &run->kernels, why);
+    run->kernels = *run->given;
+    return HA_OK;
+}
+
+static enum ha_status open_point(void *arg, struct ha_group *g, struct ha_why *why)
+{
+    struct cpu_run *run = arg;
+    const struct ha_cpu_point *p = g->point[0];
+    struct ha_cpu_result *r = &((struct ha_cpu_row *)g->row[0])->of;
+    HA_TRY(resolve(run, p, why));
+    snprintf(r->isa, sizeof r->isa, "%s", run->kernels.name);
+    HA_TRY(ha_cpu_teams_get(&run->teams, p->threads, &run->team, why));
+    r->threads = (double)ha_pool_threads(run->team->pool);
+    return ha_cpu_work_open(&run->work, p, &run->kernels, run->team->pool, &run->store, p->seed, why);
+}
+
+static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
+{
+    struct cpu_run *run = arg;
+    struct ha_cpu_result *r = &((struct ha_cpu_row *)g->row[0])->of;
+    r->bytes = run->work.bytes;
+    r->flop = run->work.flop;
+    return ha_cpu_work_check(&run->work, &r->err_over_bound, why);
+}
+
+static void place(const struct ha_cpu_work *w, struct ha_cpu_result *r)
+{
+    struct ha_placement p;
+    if (!w->kv) return;
+    ha_placement_read(&p, w->kv, w->turns * w->units * w->unit_bytes);
+    r->huge_share = p.huge;
+    r->node_share = p.node[0];
+    for (size_t i = 1; i < HA_PLACEMENT_NODES; i++) r->node_share = fmax(r->node_share, p.node[i]);
+}
+
+static enum ha_status measure(void *arg, struct ha_group *g, struct ha_why *why)
+{
+    struct cpu_run *run = arg;
+    struct ha_cpu_row *row = g->row[0];
+    place(&run->work, &row->of);
+    HA_TRY(ha_cpu_team_ready(run->team, run->given ? &run->kernels : &run->best, why));
+    HA_TRY(ha_cpu_measure(&run->work, run->team, g->cap_ns, g->deadline_ns, &row->of, why));
+    row->head.samples = row->of.samples;
+    strcpy(row->state, ha_cpu_ceiling_state(&row->of));
+    strcpy(row->disturbed, row->of.disturbed ? "yes" : "no");
+    return HA_OK;
+}
+
+static void close_point(void *arg, struct ha_group *g)
+{
+    struct cpu_run *run = arg;
+    (void)g;
+    ha_cpu_work_close(&run->work);
+}
+
+static void end(void *arg)
+{
+    struct cpu_run *run = arg;
+    ha_cpu_teams_close(&run->teams);
+    ha_cpu_store_close(&run->store);
+    free(run);
+}
+
+const struct ha_suite ha_suite_cpu_kernels = {
+    .name = "cpu_kernels",
+    .doc = "the CPU kernels against what memory gives",
+    .key = ha_cpu_keys,
+    .keys = HA_CPU_KEYS + 1,
+    .class_key = "kernel",
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .file = { "cpu_kernels.csv" },
+    .point_bytes = sizeof(struct ha_cpu_point),
+    .row_bytes = sizeof(struct ha_cpu_row),
+    .uses = ha_cpu_uses,
+    .settle = ha_cpu_settle,
+    .shrink = ha_cpu_shrink,
+    .clear_row = clear_row,
+    .begin = begin,
+    .open = open_point,
+    .check = check,
+    .measure = measure,
+    .close = close_point,
+    .end = end,
+    .print = ha_cpu_print,
+    .conclude = ha_cpu_conclude,
+};
