@@ -31,30 +31,15 @@ static void die(const char *what)
 /* as harness/base/registry_find.c does it */
 static void fill(struct ha_kernels *out, const struct ha_kernels *below)
 {
-    if (!out->attend_chunk) out->attend_chunk = below->attend_chunk, out->profile = below->profile;
-    if (!out->merge) out->merge = below->merge, out->traits = below->traits;
-    for (size_t d = 0; d < HA_DTYPE_COUNT; d++)
-        if (!out->attend_packed[d])
-            out->attend_packed[d] = below->attend_packed[d], out->packed_profile[d] = below->packed_profile[d];
-#define FILL(op) out->op = out->op ? out->op : below->op
-    FILL(pack);
-    FILL(unpack);
-    FILL(score);
-    FILL(topk);
-    FILL(digest);
-    FILL(digest_score);
-    FILL(softmax);
-    FILL(read);
-    FILL(flops);
-    FILL(flops_bf16);
-    FILL(attend);
-    FILL(attend_part);
-    FILL(attend_join);
-    FILL(attend_scratch_bytes);
-    FILL(attend_state_bytes);
-    FILL(attend_splits);
-    FILL(attend_all);
-    FILL(attend_all_bytes);
+#define WITH_none    (void)0
+#define WITH_profile out->profile = below->profile
+#define WITH_traits  out->traits = below->traits
+#define FILL(isa, result, name, arguments, companion) \
+    if (!out->name) out->name = below->name, WITH_##companion;
+#define FILL_TYPED(isa, result, name, arguments, companion) \
+    for (size_t d = 0; d < HA_DTYPE_COUNT; d++)             \
+        if (!out->name[d]) out->name[d] = below->name[d], out->companion[d] = below->companion[d];
+    HA_KERNELS_OF_ALL(FILL, FILL_TYPED, )
 }
 
 int ha_test_tables_setup(void **state)

@@ -91,6 +91,8 @@ static void attend_packed(const struct ha_packed_chunk *c, enum ha_dtype t)
 {
     const size_t dim = c->head_dim;
     float *q = c->scratch;
+    struct tile *tile = (void *)(q + HA_CHUNK_ROWS * HA_PACK_DIM_MAX); /* too large for a thread's stack */
+    _Static_assert(HA_CHUNK_ROWS * HA_PACK_DIM_MAX * sizeof *q + sizeof *tile <= HA_PACKED_SCRATCH, "room for both");
     for (size_t r = 0; r < c->q_rows; r++) {
         for (size_t d = 0; d < dim; d++) q[r * dim + d] = ha_query_log2(c->q[r * c->q_stride + d], c->scale);
         c->level[r] = -INFINITY;
@@ -99,11 +101,10 @@ static void attend_packed(const struct ha_packed_chunk *c, enum ha_dtype t)
     memset(c->acc, 0, c->q_rows * dim * sizeof *c->acc);
 
     struct ha_packed_walk walk = ha_packed_start(&c->packed, c->first, c->keys, dim, t);
-    struct tile tile;
     size_t at = 0, keys = 0;
     for (struct ha_packed_tile next; (next = ha_packed_next(&walk)).halves > 0; at += keys) {
-        tile_load(&tile, &next, dim, t);
-        for (size_t r = 0; r < c->q_rows; r++) keys = attend_tile(c, &tile, r, q + r * dim, at);
+        tile_load(tile, &next, dim, t);
+        for (size_t r = 0; r < c->q_rows; r++) keys = attend_tile(c, tile, r, q + r * dim, at);
     }
 
     /* of keys whose scores are all -inf, nothing */
