@@ -38,7 +38,7 @@ cp -r datasets/traces "$work/$name/datasets/"
 cp -r docs README.md LICENSE "$work/$name/"
 # what is linked statically keeps its licence
 mkdir "$work/$name/licenses"
-for package in libcsv-dev libjansson-dev libhwloc-dev libinih-dev; do
+for package in libcsv-dev libjansson-dev libhwloc-dev libinih-dev "gcc-$(gcc -dumpversion)-base"; do
     cp "/usr/share/doc/$package/copyright" "$work/$name/licenses/$package" 2>/dev/null ||
         echo "bundle.sh: no licence of $package in /usr/share/doc: add it before you hand the bundle on" >&2
 done

@@ -3,9 +3,11 @@
 
 #include <omp.h>
 
-/* Of LLVM's runtime: how many milliseconds the calling thread stays awake where it waits next; threads of a region
- * begin with what its caller has. Other runtimes have no such thing. */
+/* Of LLVM's runtime; other runtimes have no such thing. How many milliseconds the calling thread stays awake where it
+ * waits next: threads of a region begin with what its caller has. And that who is awake gives its core away only where
+ * there are more threads than cores, not every few microseconds. */
 extern void kmp_set_blocktime(int ms) __attribute__((weak));
+extern void kmp_set_library_turnaround(void) __attribute__((weak));
 
 static void stay_awake(const struct ha_pool *pool, size_t worker)
 {
@@ -45,6 +47,7 @@ static enum ha_status openmp_start(struct ha_pool *pool, struct ha_why *why)
 {
     int team = 1;
     if (pool->threads == 1) return HA_OK;
+    if (kmp_set_library_turnaround && !omp_in_parallel()) kmp_set_library_turnaround();
     omp_set_dynamic(0); /* as many threads as are asked for */
     stay_awake(pool, 1);
 #pragma omp parallel num_threads((int)pool->threads)

@@ -34,7 +34,7 @@ static const struct {
     [HA_CEIL_FLAG] = { "flag round trip", "ns", .sample = ha_ceiling_flag },
     [HA_CEIL_CORES] = { "cache line, core to core", "ns", .sample = ha_ceiling_cores },
     [HA_CEIL_POOL] = { "CPU threads, wake-up and join", "ns", .sample = ha_ceiling_wake },
-    [HA_CEIL_POOL_IDLE] = { "the same after an idle millisecond", "ns", .sample = ha_ceiling_wake_idle },
+    [HA_CEIL_POOL_IDLE] = { "the same after 5 idle milliseconds", "ns", .sample = ha_ceiling_wake_idle },
     [HA_CEIL_CLOCK] = { "clock resolution", "ns", .sample = ha_ceiling_tick },
 };
 

@@ -82,6 +82,6 @@ bool ha_ceiling_wake(struct ha_ceiling_bench *b, double *ns)
 
 bool ha_ceiling_wake_idle(struct ha_ceiling_bench *b, double *ns)
 {
-    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    nanosleep(&(struct timespec){ .tv_nsec = 5 * HA_POOL_AWAKE_NS }, NULL);
     return ha_ceiling_wake(b, ns);
 }
