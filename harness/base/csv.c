@@ -199,13 +199,25 @@ static locale_t c_locale;
 
 static void make_c_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
 void ha_csv_number(char out[32], double x)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_c_locale);
     out[0] = '\0';
     if (isnan(x)) return;
     locale_t before = uselocale(c_locale);
     snprintf(out, 32, "%.17g", x);
     uselocale(before);
+}
+
+bool ha_csv_number_parse(const char *text, double *x)
+{
+    char *end;
+    pthread_once(&once, make_c_locale);
+    *x = (double)NAN;
+    if (!*text) return true;
+    if (text[strspn(text, "+-.0123456789einf")]) return false; /* no blank, no hexadecimal, no "nan" */
+    *x = strtod_l(text, &end, c_locale);
+    return !*end;
 }

@@ -22,5 +22,7 @@ enum ha_status ha_csv_read(const char *path, enum ha_status (*row)(void *arg, si
 
 /* "%.17g" in the C locale; empty string for NaN */
 void ha_csv_number(char out[32], double x);
+/* what ha_csv_number wrote, and nothing else; an empty string is NaN */
+bool ha_csv_number_parse(const char *text, double *x);
 
 #endif

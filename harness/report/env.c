@@ -1,14 +1,10 @@
 #include "harness/report/env.h"
 
-#include "harness/base/why.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
 
-#include <errno.h>
 #include <gnu/libc-version.h>
 #include <hwloc.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -92,112 +88,17 @@ void ha_env_read(struct ha_env *env)
     read_topology(env);
 }
 
-/* This program's arguments, which the user typed, joined by blanks. */
-static void command_line(char *out, size_t size)
+void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha_device_api *api,
+                   const struct ha_device_info *info, const struct ha_ceilings *ceilings)
 {
-    FILE *f = fopen("/proc/self/cmdline", "re");
-    size_t n = f ? fread(out, 1, size - 1, f) : 0;
-
-    if (f) fclose(f);
-    out[n] = 0;
-    for (size_t i = 0; i + 1 < n; i++)
-        if (!out[i]) out[i] = ' ';
-}
-
-static const char *compiler(void)
-{
-#ifdef __clang__
-    return "clang " __clang_version__;
-#else
-    return "gcc " __VERSION__;
-#endif
-}
-
-static json_t *ceilings_json(const struct ha_ceilings *c)
-{
-    json_t *all = json_object();
-
-    for (int i = 0; c && i < HA_CEILINGS; i++)
-        if (!isnan(c->of[i].median))
-            json_object_set_new(all, ha_ceiling_name((enum ha_ceiling)i),
-                                json_pack("{s:f, s:f, s:f, s:I, s:s}", "median", c->of[i].median, "lo", c->of[i].lo,
-                                          "hi", c->of[i].hi, "samples", (json_int_t)c->of[i].samples, "unit",
-                                          ha_ceiling_unit((enum ha_ceiling)i)));
-    return all;
-}
-
-/* what was not readable is left out */
-static json_t *meters_json(const struct ha_device_meters *m)
-{
-    const struct {
-        const char *name;
-        double value;
-    } number[] = {
-        { "sm_clock_MHz", m->sm_clock_MHz },
-        { "sm_clock_max_MHz", m->sm_clock_max_MHz },
-        { "memory_clock_MHz", m->memory_clock_MHz },
-        { "memory_clock_max_MHz", m->memory_clock_max_MHz },
-        { "temperature_C", m->temperature_C },
-        { "power_W", m->power_W },
-        { "link_gen", m->link_gen },
-        { "link_gen_max", m->link_gen_max },
-        { "link_width", m->link_width },
-        { "link_width_max", m->link_width_max },
-    };
-    const struct {
-        const char *name, *value;
-    } text[] = { { "throttle", m->throttle }, { "bus_id", m->bus_id } };
-    json_t *all = json_object();
-
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
-        if (!isnan(number[i].value)) json_object_set_new(all, number[i].name, json_real(number[i].value));
-    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
-        if (*text[i].value) json_object_set_new(all, text[i].name, json_string(text[i].value));
-    return all;
-}
-
-/* text that is not UTF-8 has no place in JSON */
-static json_t *text_json(const char *text)
-{
-    json_t *s = *text ? json_string(text) : NULL;
-
-    return s ? s : json_null();
-}
-
-enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
-                            const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why)
-{
-    char path[4096], command[4096];
-
-    if (snprintf(path, sizeof path, "%s/env.json", folder) >= (int)sizeof path)
-        return ha_why(why, HA_ERROR, "%s: the path is too long", folder);
-    command_line(command, sizeof command);
-    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                          "schema_version", 1, "date_utc", text_json(env->date), "command", text_json(command), "cpu",
-                          text_json(env->cpu), "isa", text_json(env->isa), "cores", (json_int_t)env->cores,
-                          "memory_bytes", (json_int_t)env->memory_bytes, "numa_nodes", (json_int_t)env->numa_nodes,
-                          "numa_node", env->numa_node < 0 ? json_null() : json_integer(env->numa_node), "kernel",
-                          text_json(env->kernel), "libc", text_json(env->libc), "governor", text_json(env->governor),
-                          "huge_pages", text_json(env->huge_pages), "compiler", text_json(compiler()), "version",
-                          text_json(ha_version()));
-    if (j && api && info)
-        json_object_set_new(j, "device",
-                            json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:o}", "driver", api->name, "kind",
-                                      api->kind, "name", text_json(info->name), "memory_bytes",
-                                      (json_int_t)info->memory_bytes, "compute_threads",
-                                      (json_int_t)info->compute_threads, "built_with",
-                                      text_json(api->built_with ? api->built_with : ""), "driver_version",
-                                      text_json(info->driver), "spans", text_json(info->spans)));
-    if (j && ceilings) {
-        json_object_set_new(j, "ceilings", ceilings_json(ceilings));
-        json_object_set_new(j, "device_meters", meters_json(&ceilings->meters));
-    }
-    enum ha_status status = HA_OK;
-    if (!j) status = ha_why(why, HA_ERROR, "%s: no memory", path);
-    else if (json_dump_file(j, path, JSON_INDENT(2)) != 0)
-        status = ha_why(why, HA_ERROR, "%s: cannot write: %s", path, strerror(errno));
-    json_decref(j);
-    return status;
+    memset(out, 0, sizeof *out); /* padding too: it may be written to a pipe */
+    snprintf(out->asked, sizeof out->asked, "%s", asked);
+    snprintf(out->driver, sizeof out->driver, "%s", api->name);
+    snprintf(out->kind, sizeof out->kind, "%s", api->kind);
+    snprintf(out->built_with, sizeof out->built_with, "%s", api->built_with ? api->built_with : "");
+    out->info = *info;
+    out->probed = ceilings;
+    if (ceilings) out->ceilings = *ceilings;
 }
 
 void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_device_api *api,

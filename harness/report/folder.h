@@ -35,7 +35,7 @@ struct ha_folder_options {
 struct ha_folder_case {
     const struct ha_suite *suite;
     const char *id;
-    const char *from; /* column suite: the word of the command line that it is from */
+    const char *from; /* column suite: the word of the command line that it is from; "": the suite by its name */
     size_t process;
     /* [suite->keys] texts of the suite's keys, "" of one that the point does not use; those with a column and the class
      * key are looked at */
@@ -73,9 +73,8 @@ void ha_folder_forked(struct ha_folder *folder);
 /* All rows: those of before, then those of this run, in the order in which they came. */
 size_t ha_folder_entries(const struct ha_folder *folder);
 const struct ha_folder_entry *ha_folder_entry(const struct ha_folder *folder, size_t i);
-/* NULL: the case has no row */
-const struct ha_folder_entry *ha_folder_find(const struct ha_folder *folder, const struct ha_suite *suite,
-                                             const char *id, size_t process);
+/* By its id, which is one of all suites. NULL: the case has no row. */
+const struct ha_folder_entry *ha_folder_find(const struct ha_folder *folder, const char *id, size_t process);
 
 /* A line of file[file] (1 and above) of the suite, for a case that is running. row: suite->row_bytes, copied. */
 enum ha_status ha_folder_line(struct ha_folder *folder, const struct ha_folder_case *of, size_t file, const void *row,

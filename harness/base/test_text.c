@@ -1,0 +1,59 @@
+#include "harness/base/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void is_cleaned(const char *text, const char *clean)
+{
+    char copy[128], *printed;
+    size_t bytes;
+    FILE *f = open_memstream(&printed, &bytes);
+
+    strcpy(copy, text);
+    assert_string_equal(ha_text_clean(copy), clean);
+    ha_text_print(f, text);
+    fclose(f);
+    assert_string_equal(printed, clean);
+    free(printed);
+}
+
+static void what_a_terminal_obeys_is_gone(void **state)
+{
+    (void)state;
+    is_cleaned("plain, \"text\" <&> ~", "plain, \"text\" <&> ~");
+    is_cleaned("\033]0;title\007\033[31m", "?]0;title??[31m");
+    is_cleaned("a\nb\tc\rd\x7f", "a?b?c?d?");
+    is_cleaned("\xc2\x9b"
+               "31m",
+               "??31m"); /* U+009B: an escape sequence in one character */
+    is_cleaned("\xc2\x80 \xc2\x9f \xc2\xa0", "?? ?? \xc2\xa0");
+}
+
+static void what_is_no_utf_8_is_gone(void **state)
+{
+    (void)state;
+    is_cleaned("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
+    is_cleaned("\xff\xfe\x80", "???");
+    is_cleaned("\xc3", "?"); /* cut */
+    is_cleaned("\xe2\x82", "??");
+    is_cleaned("\xe2\x82z", "??z");
+    is_cleaned("\xc0\xaf \xe0\x80\xaf", "?? ???"); /* too long */
+    is_cleaned("\xed\xa0\x80", "???");             /* a surrogate */
+    is_cleaned("\xf4\x90\x80\x80", "????");        /* above U+10FFFF */
+    is_cleaned("\xef\xbf\xbe\xef\xbf\xbf\xef\xbf\xbd", "??????\xef\xbf\xbd");
+    is_cleaned("", "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_terminal_obeys_is_gone),
+        cmocka_unit_test(what_is_no_utf_8_is_gone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+#include "harness/base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Bytes of the character at s: UTF-8 in its shortest form, no surrogate; 0: it is none. */
+static size_t character(const unsigned char *s, uint32_t *code)
+{
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    const size_t n = s[0] < 0x80             ? 1
+                     : (s[0] & 0xe0) == 0xc0 ? 2
+                     : (s[0] & 0xf0) == 0xe0 ? 3
+                     : (s[0] & 0xf8) == 0xf0 ? 4
+                                             : 0;
+    if (!n) return 0;
+    *code = n == 1 ? s[0] : s[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) return 0; /* the end of the text, too */
+        *code = *code << 6 | (s[i] & 0x3fu);
+    }
+    return *code < least[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
+}
+
+static bool prints(uint32_t code)
+{
+    return code >= 0x20 && !(code >= 0x7f && code < 0xa0) && code != 0xfffe && code != 0xffff;
+}
+
+char *ha_text_clean(char *text)
+{
+    for (size_t i = 0; text[i];) {
+        uint32_t code = 0;
+        size_t n = character((const unsigned char *)text + i, &code);
+        if (!n || !prints(code)) memset(text + i, '?', n += !n);
+        i += n;
+    }
+    return text;
+}
+
+void ha_text_print(FILE *out, const char *text)
+{
+    while (*text) {
+        uint32_t code = 0;
+        size_t n = character((const unsigned char *)text, &code);
+        if (n && prints(code)) fwrite(text, 1, n, out);
+        else
+            for (n += !n; n > 0; n--, text++) putc('?', out);
+        text += n;
+    }
+}

@@ -1,0 +1,124 @@
+#include "harness/report/field.h"
+
+#include "harness/base/csv.h"
+#include "harness/base/text.h"
+#include "harness/base/why.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double number_at(const void *row, size_t offset)
+{
+    double x;
+    memcpy(&x, (const char *)row + offset, sizeof x);
+    return x;
+}
+
+static void put_number(void *row, size_t offset, double x) { memcpy((char *)row + offset, &x, sizeof x); }
+
+static uint64_t whole_at(const void *row, size_t offset)
+{
+    uint64_t x;
+    memcpy(&x, (const char *)row + offset, sizeof x);
+    return x;
+}
+
+void ha_fields_clear(const struct ha_suite *suite, void *row)
+{
+    if (suite->clear_row) suite->clear_row(row);
+    else {
+        memset(row, 0, suite->row_bytes);
+        for (size_t i = 0; i < suite->fields; i++) {
+            const struct ha_field *f = &suite->field[i];
+            if (f->kind == HA_FIELD_NUMBER) put_number(row, f->offset, (double)NAN);
+            if (f->lo) put_number(row, f->lo, (double)NAN);
+            if (f->hi) put_number(row, f->hi, (double)NAN);
+        }
+    }
+    struct ha_result *head = row;
+    head->verdict = HA_NOT_RUN;
+    head->reason[0] = 0;
+    head->samples = (double)NAN;
+}
+
+size_t ha_field_print(const struct ha_field *field, const void *row, char *out, size_t size)
+{
+    char number[32];
+    switch (field->kind) {
+    case HA_FIELD_NUMBER:
+        ha_csv_number(number, number_at(row, field->offset));
+        return (size_t)snprintf(out, size, "%s", number);
+    case HA_FIELD_WHOLE: return (size_t)snprintf(out, size, "%llu", (unsigned long long)whole_at(row, field->offset));
+    case HA_FIELD_TEXT: break;
+    }
+    const char *text = (const char *)row + field->offset;
+    const size_t bytes = strnlen(text, field->bytes ? field->bytes - 1 : 0);
+    snprintf(out, size, "%.*s", (int)bytes, text);
+    if (size) ha_text_clean(out);
+    return bytes;
+}
+
+static enum ha_status parse_number(const struct ha_field *f, void *row, const char *text, struct ha_why *why)
+{
+    double x;
+    if (!ha_csv_number_parse(text, &x)) return ha_why(why, HA_ERROR, "%s: '%.40s' is no number", f->name, text);
+    put_number(row, f->offset, x);
+    return HA_OK;
+}
+
+static enum ha_status parse_whole(const struct ha_field *f, void *row, const char *text, struct ha_why *why)
+{
+    uint64_t x = 0;
+    if (text[strspn(text, "0123456789")]) return ha_why(why, HA_ERROR, "%s: '%.40s' is no whole number", f->name, text);
+    errno = 0;
+    if (*text) x = strtoull(text, NULL, 10);
+    if (errno) return ha_why(why, HA_ERROR, "%s: '%.40s' is above 18446744073709551615", f->name, text);
+    memcpy((char *)row + f->offset, &x, sizeof x);
+    return HA_OK;
+}
+
+enum ha_status ha_field_parse(const struct ha_field *field, void *row, const char *text, struct ha_why *why)
+{
+    if (field->kind == HA_FIELD_NUMBER) return parse_number(field, row, text, why);
+    if (field->kind == HA_FIELD_WHOLE) return parse_whole(field, row, text, why);
+    const size_t bytes = strlen(text);
+    if (bytes >= field->bytes)
+        return ha_why(why, HA_ERROR, "%s: %zu bytes, and there is room for %zu", field->name, bytes, field->bytes - 1);
+    char *out = (char *)row + field->offset;
+    memset(out, 0, field->bytes);
+    memcpy(out, text, bytes);
+    return HA_OK;
+}
+
+double ha_field_value(const struct ha_field *field, const void *row)
+{
+    return field->kind == HA_FIELD_NUMBER  ? number_at(row, field->offset)
+           : field->kind == HA_FIELD_WHOLE ? (double)whole_at(row, field->offset)
+                                           : (double)NAN;
+}
+
+double ha_field_lo(const struct ha_field *field, const void *row)
+{
+    return field->lo ? number_at(row, field->lo) : (double)NAN;
+}
+
+double ha_field_hi(const struct ha_field *field, const void *row)
+{
+    return field->hi ? number_at(row, field->hi) : (double)NAN;
+}
+
+bool ha_field_figure(const struct ha_field *field, const void *row)
+{
+    return field->better != HA_NO_FIGURE && (field->files & 1u) && !isnan(ha_field_value(field, row));
+}
+
+const char *ha_better_name(enum ha_better better)
+{
+    static const char *const name[] = {
+        [HA_NO_FIGURE] = "", [HA_NEITHER] = "neither", [HA_LESS] = "less", [HA_MORE] = "more"
+    };
+    return name[better];
+}

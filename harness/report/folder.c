@@ -1,0 +1,441 @@
+#include "harness/base/text.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/report/field.h"
+#include "harness/report/folder_parts.h"
+#include "harness/report/verdict.h"
+#include "harness/report/whole_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- failures -------------------------------------------------------------------------------------------------- */
+
+static enum ha_status failed(const struct ha_folder *folder, struct ha_why *why)
+{
+    return folder->status == HA_OK ? HA_OK : ha_why(why, folder->status, "%s", folder->failure.text);
+}
+
+enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why)
+{
+    static const int full[] = { ENOSPC, EDQUOT, EFBIG };
+    const char *fix = "mend that";
+    if (folder->status != HA_OK) return failed(folder, why);
+    for (size_t i = 0; i < sizeof full / sizeof *full; i++)
+        if (strstr(why->text, strerror(full[i]))) fix = "make room";
+    folder->status = ha_why(&folder->failure, HA_ERROR, "%.400s; the rows so far are kept: %s and go on with --resume",
+                            why->text, fix);
+    return failed(folder, why);
+}
+
+/* ---- entries --------------------------------------------------------------------------------------------------- */
+
+static char *copy(const char *text)
+{
+    char *s = strdup(text);
+    return s ? ha_text_clean(s) : NULL;
+}
+
+struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, const char *class_value, const void *row,
+                                             bool before)
+{
+    struct ha_folder_entry *e = calloc(1, sizeof *e);
+    if (!e) return NULL;
+    void *mine = row ? malloc(of->suite->row_bytes) : NULL;
+    if (mine) {
+        memcpy(mine, row, of->suite->row_bytes);
+        ha_text_clean(ha_result_of(mine)->reason);
+    }
+    *e = (struct ha_folder_entry){ .suite = of->suite,
+                                   .id = copy(of->id),
+                                   .from = copy(*of->from ? of->from : of->suite->name),
+                                   .class_value = copy(class_value),
+                                   .process = of->process,
+                                   .row = mine,
+                                   .before = before };
+    if (e->id && e->from && e->class_value && (mine || !row)) return e;
+    ha_folder_entry_free(e);
+    return NULL;
+}
+
+static void entry_release(const struct ha_folder_entry *e)
+{
+    union {
+        const void *kept;
+        void *owned;
+    } each[] = { { e->id }, { e->from }, { e->class_value }, { e->row } };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) free(each[i].owned);
+}
+
+void ha_folder_entry_free(struct ha_folder_entry *entry)
+{
+    entry_release(entry);
+    free(entry);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct ha_folder_entry *x = a, *y = b;
+    const int ids = strcmp(x->id, y->id);
+    return ids ? ids : (x->process > y->process) - (x->process < y->process);
+}
+
+enum ha_status ha_folder_add(struct ha_folder *folder, struct ha_folder_entry *entry, struct ha_why *why)
+{
+    if (folder->entries == folder->entries_room) {
+        const size_t more = folder->entries_room ? 2 * folder->entries_room : 64;
+        struct ha_folder_entry **all = realloc(folder->entry, more * sizeof *all);
+        if (!all) return ha_why(why, HA_ERROR, "out of memory for the rows");
+        folder->entry = all;
+        folder->entries_room = more;
+    }
+    if (!tsearch(entry, &folder->tree, compare)) return ha_why(why, HA_ERROR, "out of memory for the rows");
+    folder->entry[folder->entries++] = entry;
+    return HA_OK;
+}
+
+const struct ha_folder_entry *ha_folder_find(const struct ha_folder *folder, const char *id, size_t process)
+{
+    char clean[HA_ID_MAX];
+    if (strlen(id) >= sizeof clean) return NULL;
+    strcpy(clean, id);
+    const struct ha_folder_entry key = { .id = ha_text_clean(clean), .process = process };
+    void *const *node = tfind(&key, &folder->tree, compare);
+    return node ? *node : NULL;
+}
+
+size_t ha_folder_entries(const struct ha_folder *folder) { return folder->entries; }
+const struct ha_folder_entry *ha_folder_entry(const struct ha_folder *folder, size_t i) { return folder->entry[i]; }
+const struct ha_folder_found *ha_folder_found(const struct ha_folder *folder) { return &folder->found; }
+
+/* ---- suites ---------------------------------------------------------------------------------------------------- */
+
+struct ha_folder_suite *ha_folder_suite(struct ha_folder *folder, const struct ha_suite *suite)
+{
+    for (size_t i = 0; i < folder->suites; i++)
+        if (folder->suite[i].suite == suite) return &folder->suite[i];
+    return NULL;
+}
+
+const char *ha_folder_class(const struct ha_folder_suite *suite, const struct ha_folder_case *of)
+{
+    const char *value = suite->class_key == SIZE_MAX ? NULL : of->key_value[suite->class_key];
+    return value ? value : "";
+}
+
+static enum ha_status prepare_file(struct ha_folder *folder, struct ha_folder_file *file, const char *name,
+                                   const struct ha_suite *suite, size_t which, struct ha_why *why)
+{
+    file->name = name;
+    if (folder->path) HA_TRY(ha_file_path(file->path, folder->path, name, "", why));
+    return ha_columns_make(&file->columns, suite, which, why);
+}
+
+static enum ha_status prepare(struct ha_folder *folder, const struct ha_folder_options *options, struct ha_why *why)
+{
+    folder->suite = calloc(options->suites_count + 1, sizeof *folder->suite);
+    if (!folder->suite) return ha_why(why, HA_ERROR, "out of memory");
+    for (size_t i = 0; i < options->suites_count; i++) {
+        const struct ha_suite *suite = options->suites[i];
+        struct ha_folder_suite *s = &folder->suite[folder->suites++];
+        s->suite = suite;
+        s->class_key = SIZE_MAX;
+        for (size_t k = 0; k < suite->keys; k++)
+            if (suite->class_key && !strcmp(suite->key[k].name, suite->class_key)) s->class_key = k;
+        for (size_t f = 0; f < HA_SUITE_FILES; f++)
+            if (suite->file[f]) HA_TRY(prepare_file(folder, &s->file[f], suite->file[f], suite, f, why));
+    }
+    return prepare_file(folder, &folder->figures, "figures.csv", NULL, HA_FIGURES, why);
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------------ */
+
+/* The process that holds the lock, or 0. */
+static long holder(int fd)
+{
+    struct stat at;
+    char line[256];
+    long found = 0;
+    FILE *locks = fopen("/proc/locks", "re");
+    while (locks && fstat(fd, &at) == 0 && fgets(line, sizeof line, locks)) {
+        long pid;
+        unsigned long inode;
+        unsigned major, minor;
+        /* 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF */
+        if (sscanf(line, "%*d: FLOCK %*s %*s %ld %x:%x:%lu", &pid, &major, &minor, &inode) == 4 && inode == at.st_ino
+            && pid > 0)
+            found = pid;
+    }
+    if (locks) fclose(locks);
+    return found;
+}
+
+/* Counts what is in the folder, but for what a killed run left half written. */
+static bool empty(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *e;
+    bool any = false;
+    while (d && (e = readdir(d)))
+        any = any || (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "env.json" HA_PART));
+    if (d) closedir(d);
+    return !any;
+}
+
+static enum ha_exit lock(struct ha_folder *folder, struct ha_why *why)
+{
+    const char *path = folder->path;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return ha_why(why, HA_ERROR, "-o %s: cannot make the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
+    folder->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->fd < 0 && errno == ENOTDIR)
+        return ha_why(why, HA_ERROR, "-o %s: it is no folder; give another name", path), HA_EXIT_USAGE;
+    if (folder->fd < 0)
+        return ha_why(why, HA_ERROR, "-o %s: cannot open the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
+    if (flock(folder->fd, LOCK_EX | LOCK_NB) == 0) return HA_EXIT_OK;
+    if (errno != EWOULDBLOCK)
+        return ha_why(why, HA_ERROR, "-o %s: cannot lock the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
+    const long pid = holder(folder->fd);
+    char who[48] = "another run";
+    if (pid) snprintf(who, sizeof who, "another run (process %ld)", pid);
+    ha_why(why, HA_ERROR, "-o %s: %s writes to this folder; give another name, or wait for its end", path, who);
+    return HA_EXIT_USAGE;
+}
+
+static enum ha_exit go_on(struct ha_folder *folder, struct ha_why *why)
+{
+    char path[4096];
+    if (ha_file_path(path, folder->path, "env.json", "", why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    if (access(path, F_OK) != 0) {
+        ha_why(why, HA_ERROR, "-o %s: it has no env.json, so it is not the folder of a run; give another name",
+               folder->path);
+        return HA_EXIT_USAGE;
+    }
+    struct ha_why differs;
+    enum ha_status status = ha_env_file_resume(folder->env, path, &differs);
+    if (status != HA_OK) {
+        ha_why(why, HA_ERROR, "-o %s: cannot go on there: %s", folder->path, differs.text);
+        return status == HA_FAIL ? HA_EXIT_USAGE : HA_EXIT_ENVIRONMENT;
+    }
+    status = ha_folder_resume(folder, why);
+    if (status == HA_OK) status = ha_folder_trace_resume(folder, why);
+    return status == HA_OK ? HA_EXIT_OK : status == HA_FAIL ? HA_EXIT_USAGE : HA_EXIT_ENVIRONMENT;
+}
+
+static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder_options *options, struct ha_why *why)
+{
+    const struct ha_env_run run = { options->run_id, options->mode, options->build, options->options,
+                                    options->command };
+    struct ha_env env;
+    enum ha_exit code = lock(folder, why);
+    if (code != HA_EXIT_OK) return code;
+    const bool fresh = empty(folder->path);
+    if (!fresh && !options->resume) {
+        ha_why(why, HA_ERROR, "-o %s: the folder is not empty; give another name, or --resume to go on there",
+               folder->path);
+        return HA_EXIT_USAGE;
+    }
+    if (options->env) env = *options->env;
+    else ha_env_read(&env);
+    folder->env = ha_env_file_create(&env, &run);
+    if (!folder->env) return ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT;
+    code = fresh ? HA_EXIT_OK : go_on(folder, why);
+    if (code == HA_EXIT_OK && ha_env_file_write(folder->env, folder->path, why) != HA_OK) code = HA_EXIT_ENVIRONMENT;
+    return code;
+}
+
+static void destroy(struct ha_folder *folder)
+{
+    for (size_t i = 0; i < folder->suites; i++)
+        for (size_t f = 0; f < HA_SUITE_FILES; f++) ha_columns_free(&folder->suite[i].file[f].columns);
+    ha_columns_free(&folder->figures.columns);
+    while (folder->tree) {
+        const void *const *root = folder->tree;
+        tdelete(*root, &folder->tree, compare);
+    }
+    for (size_t i = 0; i < folder->entries; i++) ha_folder_entry_free(folder->entry[i]);
+    for (size_t i = 0; i < folder->missings; i++) {
+        entry_release(&folder->missing[i].of);
+        free(folder->missing[i].reason);
+    }
+    if (folder->fd >= 0) close(folder->fd);
+    ha_env_file_destroy(folder->env);
+    ha_line_free(&folder->line);
+    free(folder->entry);
+    free(folder->missing);
+    free(folder->suite);
+    free(folder->path);
+    free(folder->mode);
+    free(folder->build);
+    free(folder->run_id);
+    free(folder->trace.last_id);
+    free(folder);
+}
+
+enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_options *options, struct ha_why *why)
+{
+    struct ha_folder *folder = calloc(1, sizeof *folder);
+    *out = NULL;
+    if (!folder) return ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT;
+    folder->fd = folder->trace.fd = -1;
+    folder->path = options->path ? strdup(options->path) : NULL;
+    folder->mode = strdup(options->mode);
+    folder->build = strdup(options->build);
+    folder->run_id = strdup(options->run_id);
+    enum ha_exit code = HA_EXIT_OK;
+    if ((options->path && !folder->path) || !folder->mode || !folder->build || !folder->run_id) {
+        ha_why(why, HA_ERROR, "out of memory");
+        code = HA_EXIT_ENVIRONMENT;
+    } else if (prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
+    else if (folder->path) code = open_folder(folder, options, why);
+    if (code == HA_EXIT_OK) *out = folder;
+    else destroy(folder);
+    return code;
+}
+
+void ha_folder_forked(struct ha_folder *folder)
+{
+    /* Closing lets go of the files alone: the lock is the parent's until it closes its own. */
+    if (folder->fd >= 0) close(folder->fd);
+    folder->fd = -1;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------------- */
+
+/* The file is made, with the names of its columns, when its first line comes. */
+static enum ha_status begin_file(struct ha_folder_file *file, struct ha_why *why)
+{
+    struct stat at;
+    if (file->csv) return HA_OK;
+    HA_TRY(ha_csv_open(&file->csv, file->path, why));
+    if (stat(file->path, &at) == 0 && at.st_size > 0) return HA_OK;
+    const char **name = calloc(file->columns.count, sizeof *name);
+    if (!name) return ha_why(why, HA_ERROR, "%s: out of memory", file->path);
+    for (size_t i = 0; i < file->columns.count; i++) name[i] = file->columns.at[i].name;
+    const enum ha_status status = ha_csv_row(file->csv, name, file->columns.count, why);
+    free(name);
+    return status;
+}
+
+static enum ha_status write_line(struct ha_folder *folder, struct ha_folder_file *file, const struct ha_folder_case *of,
+                                 const void *row, const struct ha_field *figure, struct ha_why *why)
+{
+    enum ha_status status = begin_file(file, why);
+    if (status == HA_OK && !ha_line_make(&folder->line, folder, &file->columns, of, row, figure))
+        status = ha_why(why, HA_ERROR, "%s: out of memory", file->path);
+    if (status == HA_OK) status = ha_csv_row(file->csv, folder->line.field, folder->line.fields, why);
+    return status == HA_OK ? HA_OK : ha_folder_fail(folder, why);
+}
+
+enum ha_status ha_folder_line(struct ha_folder *folder, const struct ha_folder_case *of, size_t file, const void *row,
+                              struct ha_why *why)
+{
+    struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
+    HA_TRY(failed(folder, why));
+    if (!suite || file == 0 || file >= HA_SUITE_FILES || !suite->file[file].name)
+        return ha_why(why, HA_ERROR, "%s: the suite has no file %zu for lines", of->suite->name, file);
+    return folder->path ? write_line(folder, &suite->file[file], of, row, NULL, why) : HA_OK;
+}
+
+static enum ha_status write_case(struct ha_folder *folder, struct ha_folder_suite *suite,
+                                 const struct ha_folder_case *of, const void *row, struct ha_why *why)
+{
+    for (size_t i = 0; i < suite->suite->fields; i++)
+        if (ha_field_figure(&suite->suite->field[i], row))
+            HA_TRY(write_line(folder, &folder->figures, of, row, &suite->suite->field[i], why));
+    for (size_t f = 1; f < HA_SUITE_FILES; f++)
+        if (suite->file[f].name && (suite->suite->summary >> f & 1u))
+            HA_TRY(write_line(folder, &suite->file[f], of, row, NULL, why));
+    return write_line(folder, &suite->file[0], of, row, NULL, why);
+}
+
+enum ha_status ha_folder_row(struct ha_folder *folder, const struct ha_folder_case *of, const void *row,
+                             struct ha_why *why)
+{
+    struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
+    HA_TRY(failed(folder, why));
+    if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
+    if (strlen(of->id) >= HA_ID_MAX) return ha_why(why, HA_ERROR, "%.80s...: the id is too long", of->id);
+    if (ha_folder_find(folder, of->id, of->process)) return ha_why(why, HA_ERROR, "%s: it has its row already", of->id);
+    struct ha_folder_entry *entry = ha_folder_entry_make(of, ha_folder_class(suite, of), row, false);
+    if (!entry) return ha_why(why, HA_ERROR, "out of memory for the rows");
+    enum ha_status status = folder->path ? write_case(folder, suite, of, row, why) : HA_OK;
+    if (status == HA_OK && (status = ha_folder_add(folder, entry, why)) == HA_OK) return HA_OK;
+    ha_folder_entry_free(entry);
+    return status;
+}
+
+enum ha_status ha_folder_device(struct ha_folder *folder, const struct ha_env_device *device, struct ha_why *why)
+{
+    HA_TRY(failed(folder, why));
+    if (!folder->path) return HA_OK;
+    enum ha_status status = ha_env_file_device(folder->env, device, why);
+    if (status == HA_OK) status = ha_env_file_write(folder->env, folder->path, why);
+    return status == HA_OK ? HA_OK : ha_folder_fail(folder, why);
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folder_case *of, const char *reason,
+                                 struct ha_why *why)
+{
+    const struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
+    if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
+    if (folder->missings == folder->missings_room) {
+        const size_t more = folder->missings_room ? 2 * folder->missings_room : 64;
+        struct ha_folder_missing *all = realloc(folder->missing, more * sizeof *all);
+        if (!all) return ha_why(why, HA_ERROR, "out of memory for the cases not run");
+        folder->missing = all;
+        folder->missings_room = more;
+    }
+    struct ha_folder_entry *entry = ha_folder_entry_make(of, ha_folder_class(suite, of), NULL, false);
+    char *text = copy(reason);
+    if (!entry || !text) {
+        if (entry) ha_folder_entry_free(entry);
+        free(text);
+        return ha_why(why, HA_ERROR, "out of memory for the cases not run");
+    }
+    folder->missing[folder->missings++] = (struct ha_folder_missing){ *entry, text };
+    free(entry);
+    return HA_OK;
+}
+
+struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder)
+{
+    struct ha_folder_totals t = { .not_run = folder->missings };
+    size_t *const count[HA_VERDICTS] = {
+        [HA_NOT_RUN] = &t.not_run,       [HA_PASS] = &t.passed,          [HA_VERDICT_FAIL] = &t.failed,
+        [HA_VERDICT_WAIVED] = &t.waived, [HA_VERDICT_ERROR] = &t.errors, [HA_UNCHECKED] = &t.unchecked,
+    };
+    for (size_t i = 0; i < folder->entries; i++) ++*count[ha_result_in(folder->entry[i]->row)->verdict];
+    return t;
+}
+
+static void close_file(struct ha_folder *folder, struct ha_folder_file *file)
+{
+    struct ha_why why;
+    if (file->csv && ha_csv_close(file->csv, &why) != HA_OK) ha_folder_fail(folder, &why);
+    file->csv = NULL;
+}
+
+enum ha_status ha_folder_close(struct ha_folder *folder, struct ha_why *why)
+{
+    struct ha_why reason;
+    if (!folder) return HA_OK;
+    close_file(folder, &folder->figures);
+    for (size_t i = 0; i < folder->suites; i++)
+        for (size_t f = 0; f < HA_SUITE_FILES; f++) close_file(folder, &folder->suite[i].file[f]);
+    ha_folder_trace_close(folder);
+    if (folder->path && folder->status == HA_OK && ha_folder_junit(folder, &reason) != HA_OK)
+        ha_folder_fail(folder, &reason);
+    const enum ha_status status = failed(folder, why);
+    destroy(folder);
+    return status;
+}

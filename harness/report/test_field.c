@@ -1,0 +1,167 @@
+#include "harness/report/field.h"
+#include "harness/report/fake_suite.h"
+
+#include <locale.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const struct ha_field *field(const char *name)
+{
+    for (size_t i = 0; i < fake_suite.fields; i++)
+        if (!strcmp(fake_suite.field[i].name, name)) return &fake_suite.field[i];
+    fail_msg("no field %s", name);
+    return NULL;
+}
+
+static void a_cleared_row_is_empty(void **state)
+{
+    struct fake_row row;
+    char text[64];
+    (void)state;
+    memset(&row, 0x55, sizeof row);
+    ha_fields_clear(&fake_suite, &row);
+    assert_int_equal(row.result.verdict, HA_NOT_RUN);
+    assert_string_equal(row.result.reason, "");
+    assert_true(isnan(row.result.samples));
+    for (size_t i = 0; i < fake_suite.fields; i++) {
+        const struct ha_field *f = &fake_suite.field[i];
+        ha_field_print(f, &row, text, sizeof text);
+        assert_string_equal(text, f->kind == HA_FIELD_WHOLE ? "0" : "");
+        if (f->kind == HA_FIELD_NUMBER) assert_true(isnan(ha_field_value(f, &row)));
+    }
+    /* ends of an interval that are no columns are empty, too: row of the other suite */
+    assert_true(isnan(ha_field_lo(field("time_ns"), &row)) && isnan(ha_field_hi(field("time_ns"), &row)));
+}
+
+static void clear_row(void *row) { memset(row, 0x55, sizeof(struct fake_row)); }
+
+static void a_suite_that_clears_its_rows_leaves_the_head_to_us(void **state)
+{
+    struct ha_suite suite = fake_suite;
+    struct fake_row row;
+    (void)state;
+    suite.clear_row = clear_row;
+    ha_fields_clear(&suite, &row);
+    assert_int_equal(row.big, 0x5555555555555555);
+    assert_int_equal(row.result.verdict, HA_NOT_RUN);
+    assert_string_equal(row.result.reason, "");
+    assert_true(isnan(row.result.samples));
+}
+
+static void goes_round(const struct ha_field *f, const struct fake_row *row, const char *expected)
+{
+    struct fake_row back;
+    struct ha_why why = { "" };
+    char text[128], again[128];
+    ha_fields_clear(&fake_suite, &back);
+    const size_t bytes = ha_field_print(f, row, text, sizeof text);
+    assert_string_equal(text, expected);
+    assert_int_equal(bytes, strlen(text));
+    if (ha_field_parse(f, &back, text, &why) != HA_OK) fail_msg("%s", why.text);
+    ha_field_print(f, &back, again, sizeof again);
+    assert_string_equal(again, expected);
+    if (f->kind == HA_FIELD_NUMBER && !isnan(ha_field_value(f, row)))
+        assert_memory_equal((const char *)row + f->offset, (const char *)&back + f->offset, sizeof(double));
+    if (f->kind == HA_FIELD_WHOLE)
+        assert_memory_equal((const char *)row + f->offset, (const char *)&back + f->offset, sizeof(uint64_t));
+}
+
+static void values_read_back_as_they_were(void **state)
+{
+    struct fake_row row;
+    (void)state;
+    ha_fields_clear(&fake_suite, &row);
+    const struct {
+        double x;
+        const char *text;
+    } number[] = { { 0.1, "0.10000000000000001" },
+                   { 0, "0" },
+                   { -0.0, "-0" },
+                   { 1e300, "1.0000000000000001e+300" },
+                   { 5e-324, "4.9406564584124654e-324" },
+                   { 1234567.890123456789, "1234567.8901234567" },
+                   { (double)INFINITY, "inf" },
+                   { -(double)INFINITY, "-inf" },
+                   { (double)NAN, "" } };
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+        row.rate_GBps = number[i].x;
+        goes_round(field("rate_GBps"), &row, number[i].text);
+    }
+    const uint64_t whole[] = { 0, 1, (UINT64_C(1) << 53) + 1, UINT64_MAX - 1, UINT64_MAX };
+    const char *const texts[] = { "0", "1", "9007199254740993", "18446744073709551614", "18446744073709551615" };
+    for (size_t i = 0; i < 5; i++) {
+        row.big = whole[i];
+        goes_round(field("big"), &row, texts[i]);
+    }
+    strcpy(row.text, "a, \"b\" \xc3\xa4");
+    goes_round(field("text"), &row, "a, \"b\" \xc3\xa4");
+    strcpy(row.text, "two\nlines\033[31m\xff");
+    goes_round(field("text"), &row, "two?lines?[31m?");
+    memset(row.text, 'x', sizeof row.text); /* without its end: it is cut */
+    char most[64];
+    memset(most, 'x', 63);
+    most[63] = 0;
+    goes_round(field("text"), &row, most);
+}
+
+static void is_refused(const char *name, const char *text, const char *says)
+{
+    struct fake_row row, before;
+    struct ha_why why = { "" };
+    ha_fields_clear(&fake_suite, &row);
+    before = row;
+    assert_int_equal(ha_field_parse(field(name), &row, text, &why), HA_ERROR);
+    if (!strstr(why.text, says)) fail_msg("'%s' does not say '%s'", why.text, says);
+    assert_memory_equal(&row, &before, sizeof row);
+}
+
+static void what_is_no_value_is_refused(void **state)
+{
+    (void)state;
+    is_refused("big", "18446744073709551616", "above 18446744073709551615");
+    is_refused("big", "99999999999999999999999", "above");
+    is_refused("big", "-1", "no whole number");
+    is_refused("big", " 1", "no whole number");
+    is_refused("big", "1e3", "no whole number");
+    is_refused("rate_GBps", "1,5", "no number");
+    is_refused("rate_GBps", "1.5 ", "no number");
+    is_refused("rate_GBps", "nan", "no number");
+    is_refused("rate_GBps", "0x10", "no number");
+    is_refused("rate_GBps", "1.5e", "no number");
+    is_refused("text", "0123456789012345678901234567890123456789012345678901234567890123", "64 bytes");
+}
+
+static void figures_are_what_has_a_value(void **state)
+{
+    struct fake_row row = fake_row(3, HA_PASS);
+    (void)state;
+    size_t figures = 0;
+    for (size_t i = 0; i < fake_suite.fields; i++) figures += ha_field_figure(&fake_suite.field[i], &row);
+    assert_int_equal(figures, FAKE_FIGURES);
+    assert_true(ha_field_lo(field("time_ns"), &row) == row.lo_ns && ha_field_hi(field("time_ns"), &row) == row.hi_ns);
+    assert_true(isnan(ha_field_lo(field("rate_GBps"), &row)));
+    row.time_ns = (double)NAN;
+    assert_false(ha_field_figure(field("time_ns"), &row));
+    assert_false(ha_field_figure(field("text"), &row));
+    row.sample_ns = 1;
+    assert_false(ha_field_figure(field("sample_ns"), &row)); /* of lines, not of the case */
+    assert_string_equal(ha_better_name(HA_LESS), "less");
+    assert_string_equal(ha_better_name(HA_NO_FIGURE), "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cleared_row_is_empty),
+        cmocka_unit_test(a_suite_that_clears_its_rows_leaves_the_head_to_us),
+        cmocka_unit_test(values_read_back_as_they_were),
+        cmocka_unit_test(what_is_no_value_is_refused),
+        cmocka_unit_test(figures_are_what_has_a_value),
+    };
+    setlocale(LC_ALL, "de_DE.UTF-8"); /* where there is one: a decimal comma must not matter */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
