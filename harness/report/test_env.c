@@ -227,7 +227,9 @@ static void runs_and_devices_of_before_stay(void **state)
     assert_int_equal(json_array_size(runs), 2);
     assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 0), "run_id")), "r1");
     assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 1), "run_id")), "r2");
-    assert_int_equal(json_array_size(json_object_get(j, "devices")), 2);
+    const json_t *devices = json_object_get(j, "devices");
+    assert_int_equal(json_array_size(devices), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "asked")), "host");
     json_decref(j);
     file = ha_env_file_create(&env, &differs);
     assert_int_equal(ha_env_file_resume(file, path, &why), HA_FAIL);

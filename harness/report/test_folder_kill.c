@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -95,6 +96,7 @@ static void kill_once(size_t attempt)
     assert_int_equal(pipe(up), 0);
     const pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
         close(up[0]);
         write_all(attempt, false, up[1]);
     }
