@@ -133,6 +133,10 @@ const char *ha_folder_class(const struct ha_folder_suite *suite, const struct ha
 static enum ha_status prepare_file(struct ha_folder *folder, struct ha_folder_file *file, const char *name,
                                    const struct ha_suite *suite, size_t which, struct ha_why *why)
 {
+    for (size_t i = 0; i < folder->suites; i++)
+        for (size_t f = 0; f < HA_SUITE_FILES; f++)
+            if (folder->suite[i].file[f].name && !strcmp(folder->suite[i].file[f].name, name))
+                return ha_why(why, HA_ERROR, "%s: two files of this name", name);
     file->name = name;
     if (folder->path) HA_TRY(ha_file_path(file->path, folder->path, name, "", why));
     return ha_columns_make(&file->columns, suite, which, why);

@@ -64,7 +64,9 @@ struct ha_folder_totals {
 struct ha_folder;
 
 /* HA_EXIT_OK. HA_EXIT_USAGE: the folder is not empty, is that of a run that differs, or another run writes to it.
- * HA_EXIT_ENVIRONMENT: it cannot be made, read or written. why says which in one line; *folder is NULL then. */
+ * HA_EXIT_ENVIRONMENT: it cannot be made, read or written. HA_EXIT_INTERNAL: two columns or files of the suites have
+ * one name. why says which in one line; *folder is NULL then. The caller ignores SIGXFSZ, so that a limit of the size
+ * of files is a failure like others. */
 enum ha_exit ha_folder_open(struct ha_folder **folder, const struct ha_folder_options *options, struct ha_why *why);
 const struct ha_folder_found *ha_folder_found(const struct ha_folder *folder);
 /* In a child, right after the fork: it lets go of the folder, which stays the parent's. Frees nothing. */

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -312,7 +313,7 @@ static void other_columns_are_refused(void **state)
     assert_int_equal(lines("fake.csv"), 2);
 }
 
-static void two_columns_of_one_name_are_a_defect_of_ours(void **state)
+static void columns_and_files_have_names_of_their_own(void **state)
 {
     struct ha_field twice[2] = { fake_suite.field[0], fake_suite.field[0] };
     struct ha_suite suite = fake_suite;
@@ -327,6 +328,11 @@ static void two_columns_of_one_name_are_a_defect_of_ours(void **state)
     options.suites_count = 1;
     assert_int_equal(ha_folder_open(&f, &options, &why), HA_EXIT_INTERNAL);
     assert_non_null(strstr(why.text, "time_ns"));
+    const struct ha_suite *const same[] = { &fake_suite, &fake_suite };
+    options.suites = same;
+    options.suites_count = 2;
+    assert_int_equal(ha_folder_open(&f, &options, &why), HA_EXIT_INTERNAL);
+    assert_string_equal(why.text, "fake.csv: two files of this name");
 }
 
 static void results_are_not_overwritten(void **state)
@@ -389,6 +395,7 @@ static pid_t hold(struct ha_folder *inherited)
     assert_int_equal(pipe(up), 0);
     const pid_t pid = fork();
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
         const struct ha_folder_options options = fake_options(folder, true);
         struct ha_folder *f;
         struct ha_why why;
@@ -537,14 +544,20 @@ static void the_trace_is_complete_after_every_call(void **state)
     assert_int_equal(ha_folder_trace(f, &c.of, "{\"a\":\0}", 7, &why), HA_FAIL);
     assert_int_equal(ha_folder_trace(f, &c.of, "1,2", 3, &why), HA_FAIL);
     assert_int_equal(ha_folder_trace(f, &c.of, "", 0, &why), HA_OK);
+    static const char name[] = "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"x\"}}";
+    assert_int_equal(ha_folder_trace(f, &c.of, name, sizeof name - 1, &why), HA_OK);
+    assert_int_equal(count(text_of("trace.json"), "process_name"), 3); /* named by us alone */
     close_it(f);
     assert_null(strchr(text_of("trace.json"), '\033'));
     assert_int_equal(count(text_of("trace.json"), "\"pid\":3"), 4);
     assert_int_equal(truncate(file("trace.json"), (off_t)strlen(text_of("trace.json")) - 30), 0); /* torn */
     f = open_it(true);
+    json_t *trace = json_load_file(file("trace.json"), 0, &error);
+    if (!trace) fail_msg("%s", error.text);
+    json_decref(trace);
     write_it(f, 3, HA_PASS);
     close_it(f);
-    json_t *trace = json_load_file(file("trace.json"), 0, &error);
+    trace = json_load_file(file("trace.json"), 0, &error);
     if (!trace) fail_msg("%s", error.text);
     assert_int_equal(json_array_size(json_object_get(trace, "traceEvents")), 12);
     assert_int_equal(count(text_of("trace.json"), "\"pid\":4"), 3);
@@ -706,7 +719,7 @@ int main(void)
         TEST(lines_without_a_row_are_dropped),
         TEST(damage_is_not_mended_in_silence),
         TEST(other_columns_are_refused),
-        TEST(two_columns_of_one_name_are_a_defect_of_ours),
+        TEST(columns_and_files_have_names_of_their_own),
         TEST(results_are_not_overwritten),
         TEST(a_folder_of_something_else_is_refused),
         TEST(a_run_that_differs_is_refused),

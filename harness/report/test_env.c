@@ -1,0 +1,249 @@
+#include "harness/report/env_file.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[64], path[160];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/ha-env-XXXXXX", P_tmpdir);
+    if (!mkdtemp(folder)) return 1;
+    snprintf(path, sizeof path, "%s/env.json", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder); /* nothing else is left there */
+}
+
+/* ---- as much of JSON Schema as the schema uses ------------------------------------------------------------------ */
+
+static const char *type_of(const json_t *j)
+{
+    switch (json_typeof(j)) {
+    case JSON_OBJECT: return "object";
+    case JSON_ARRAY: return "array";
+    case JSON_STRING: return "string";
+    case JSON_INTEGER: return "integer";
+    case JSON_REAL: return "number";
+    case JSON_NULL: return "null";
+    default: return "boolean";
+    }
+}
+
+static bool is_type(const json_t *j, const json_t *type)
+{
+    if (!type) return true;
+    if (json_is_string(type)) {
+        const char *want = json_string_value(type), *is = type_of(j);
+        return !strcmp(want, is) || (!strcmp(want, "number") && !strcmp(is, "integer"));
+    }
+    size_t i;
+    json_t *one;
+    json_array_foreach(type, i, one) if (is_type(j, one)) return true;
+    return false;
+}
+
+/* where: of the first violation */
+static bool fits(const json_t *j, const json_t *schema, char where[256])
+{
+    const json_t *properties = json_object_get(schema, "properties"), *items = json_object_get(schema, "items"),
+                 *more = json_object_get(schema, "additionalProperties"), *only = json_object_get(schema, "enum");
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (!is_type(j, json_object_get(schema, "type"))) {
+        strcat(where, " has another type");
+        return false;
+    }
+    if (only && !json_equal(j, json_array_get(only, 0))) {
+        strcat(where, " has another value");
+        return false;
+    }
+    json_array_foreach(json_object_get(schema, "required"), i, value)
+    {
+        if (json_is_object(j) && !json_object_get(j, json_string_value(value))) {
+            sprintf(where + strlen(where), " lacks %.60s", json_string_value(value));
+            return false;
+        }
+    }
+    const size_t used = strlen(where);
+    void *at = json_object_iter((json_t *)(uintptr_t)j);
+    for (; at; at = json_object_iter_next((json_t *)(uintptr_t)j, at)) {
+        key = json_object_iter_key(at);
+        const json_t *of = json_object_get(properties, key);
+        snprintf(where + used, 256 - used - 40, "/%.60s", key);
+        if (!of && json_is_false(more)) {
+            strcat(where, " is unknown");
+            return false;
+        }
+        if (!of) of = more;
+        if (of && !fits(json_object_iter_value(at), of, where)) return false;
+    }
+    json_array_foreach(j, i, value)
+    {
+        snprintf(where + used, 256 - used - 40, "/%zu", i);
+        if (items && !fits(value, items, where)) return false;
+    }
+    where[used] = 0;
+    return true;
+}
+
+static json_t *load(const char *name)
+{
+    json_error_t error;
+    json_t *j = json_load_file(name, 0, &error);
+    if (!j) fail_msg("%s: %s", name, error.text);
+    return j;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------ */
+
+static struct ha_env machine(void)
+{
+    return (
+        struct ha_env){ .cpu = "a CPU", .isa = "avx2", .cores = 2, .numa_node = -1, .memory_bytes = UINT64_C(1) << 40 };
+}
+
+static const struct ha_device_api host = { .name = "host", .kind = "host", .built_with = "gcc" };
+static const struct ha_device_api evil = { .name = "\033[2Jevil\xff", .kind = "plugin" };
+
+static struct ha_ceilings ceilings(double read)
+{
+    struct ha_ceilings c;
+    memset(&c, 0, sizeof c);
+    for (int i = 0; i < HA_CEILINGS; i++) c.of[i].median = (double)NAN;
+    c.of[HA_CEIL_READ_ALL] = (struct ha_reading){ read, read, (double)INFINITY, 5 };
+    c.meters = (struct ha_device_meters){ .sm_clock_MHz = 1755, .power_W = (double)NAN, .throttle = "none" };
+    return c;
+}
+
+static struct ha_env_file *two_devices(void)
+{
+    const struct ha_env env = machine();
+    const struct ha_env_run run = { "r1", "run", "b", "device=host", "habench run all\033" };
+    const struct ha_device_info info = { .name = "memory", .memory_bytes = UINT64_MAX, .compute_threads = 1 };
+    struct ha_env_file *file = ha_env_file_create(&env, &run);
+    struct ha_env_device device;
+    struct ha_why why;
+    const struct ha_ceilings c = ceilings(50);
+    ha_env_device(&device, "host", &host, &info, NULL);
+    assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
+    ha_env_device(&device, "./evil.so", &evil, &info, NULL);
+    assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
+    ha_env_device(&device, "host", &host, &info, &c); /* again, now that its ceilings are known */
+    assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
+    assert_int_equal(ha_env_file_write(file, folder, &why), HA_OK);
+    return file;
+}
+
+static void what_is_written_fits_the_schema(void **state)
+{
+    char where[256] = "";
+    json_t *schema = load("results/schema/env.schema.json");
+    (void)state;
+    ha_env_file_destroy(two_devices());
+    json_t *j = load(path);
+    if (!fits(j, schema, where)) fail_msg("%s", where);
+    const json_t *devices = json_object_get(j, "devices"), *first = json_array_get(devices, 0);
+    assert_int_equal(json_array_size(devices), 2);
+    const json_t *read = json_object_get(json_object_get(first, "ceilings"), ha_ceiling_name(HA_CEIL_READ_ALL));
+    assert_true(json_real_value(json_object_get(read, "median")) == 50);
+    assert_true(json_is_null(json_object_get(read, "hi"))); /* JSON has no infinity */
+    assert_int_equal(json_object_size(json_object_get(first, "ceilings")), 1);
+    assert_null(json_object_get(json_object_get(first, "meters"), "power_W"));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 1), "driver")), "?[2Jevil?");
+    assert_null(json_object_get(json_array_get(devices, 1), "ceilings"));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "runs"), 0), "command")),
+                        "habench run all?");
+    json_decref(j);
+
+    struct ha_env env; /* of this machine, by the callers that know no run */
+    struct ha_why why = { "" };
+    const struct ha_device_info info = { .name = "memory" };
+    ha_env_read(&env);
+    assert_int_equal(ha_env_write(folder, &env, &host, &info, NULL, &why), HA_OK);
+    j = load(path);
+    if (!fits(j, schema, where)) fail_msg("%s", where);
+    json_decref(j);
+    json_decref(schema);
+}
+
+static void is_noticed(json_t *schema, json_t *changed, const char *says)
+{
+    char where[256] = "";
+    if (fits(changed, schema, where)) fail_msg("not noticed: %s", says);
+    assert_string_equal(where, says);
+    json_decref(changed);
+}
+
+static void what_does_not_fit_is_noticed(void **state)
+{
+    json_t *schema = load("results/schema/env.schema.json"), *j;
+    (void)state;
+    ha_env_file_destroy(two_devices());
+    json_object_set_new(j = load(path), "hostname", json_string("secret"));
+    is_noticed(schema, j, "/hostname is unknown");
+    json_object_set_new(json_array_get(json_object_get(j = load(path), "devices"), 1), "color", json_integer(1));
+    is_noticed(schema, j, "/devices/1/color is unknown");
+    json_object_del(j = load(path), "cpu");
+    is_noticed(schema, j, " lacks cpu");
+    json_object_set_new(j = load(path), "cores", json_string("2"));
+    is_noticed(schema, j, "/cores has another type");
+    json_object_set_new(j = load(path), "schema_version", json_integer(1));
+    is_noticed(schema, j, "/schema_version has another value");
+    json_object_set_new(json_object_get(json_array_get(json_object_get(j = load(path), "devices"), 0), "ceilings"), "x",
+                        json_real(1));
+    is_noticed(schema, j, "/devices/0/ceilings/x has another type");
+    json_decref(schema);
+}
+
+static void runs_and_devices_of_before_stay(void **state)
+{
+    const struct ha_env env = machine();
+    const struct ha_env_run next = { "r2", "run", "b", "device=host", "habench run all --resume" },
+                            differs = { "r3", "check", "b", "device=host", "" };
+    struct ha_why why = { "" };
+    (void)state;
+    ha_env_file_destroy(two_devices());
+    struct ha_env_file *file = ha_env_file_create(&env, &next);
+    if (ha_env_file_resume(file, path, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(ha_env_file_write(file, folder, &why), HA_OK);
+    ha_env_file_destroy(file);
+    json_t *j = load(path), *runs = json_object_get(j, "runs");
+    assert_int_equal(json_array_size(runs), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 0), "run_id")), "r1");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 1), "run_id")), "r2");
+    const json_t *devices = json_object_get(j, "devices");
+    assert_int_equal(json_array_size(devices), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "asked")), "host");
+    json_decref(j);
+    file = ha_env_file_create(&env, &differs);
+    assert_int_equal(ha_env_file_resume(file, path, &why), HA_FAIL);
+    assert_string_equal(why.text, "mode: there 'run', here 'check'");
+    assert_int_equal(ha_env_file_resume(file, "/nowhere/env.json", &why), HA_ERROR);
+    ha_env_file_destroy(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_written_fits_the_schema, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_does_not_fit_is_noticed, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(runs_and_devices_of_before_stay, make_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
