@@ -246,7 +246,11 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
     *p = &s->kept[arm == FULL];
     if ((*p)->instance) return ha_pass_rewind(*p, why);
     if (other->instance && !room_for(b->session, variant)) HA_TRY(let_go(other, why));
-    return ha_pass_begin(*p, b->session, variant, arm == FULL ? b->full_param : b->session->param, false, why);
+    const double *param = arm == FULL ? b->full_param : b->session->param;
+    enum ha_status status = ha_pass_begin(*p, b->session, variant, param, false, why);
+    if (status != HA_ERROR || !other->instance || b->session->api->failure(b->session->device)) return status;
+    HA_TRY(let_go(other, why)); /* there was no room after all */
+    return ha_pass_begin(*p, b->session, variant, param, false, why);
 }
 
 static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)

@@ -358,6 +358,90 @@ static void a_pass_leaves_no_trace(void **state)
     }
 }
 
+/* ---- two contexts at a time --------------------------------------------------------------------- */
+
+/* A device with room for one context. */
+static struct {
+    const struct ha_device_api *real;
+    size_t held, most, refused;
+    struct {
+        void *ptr;
+        size_t bytes;
+    } piece[64];
+} tight;
+
+static enum ha_status tight_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
+                                  struct ha_why *why)
+{
+    size_t i = 0;
+
+    if (kind != HA_MEM_DEVICE) return tight.real->mem_alloc(dev, kind, bytes, ptr, why);
+    if (tight.held + bytes > tight.most) {
+        tight.refused++;
+        return HA_ERROR;
+    }
+    enum ha_status status = tight.real->mem_alloc(dev, kind, bytes, ptr, why);
+    if (status != HA_OK) return status;
+    while (tight.piece[i].ptr) assert_true(++i < 64);
+    tight.piece[i].ptr = *ptr;
+    tight.piece[i].bytes = bytes;
+    tight.held += bytes;
+    return HA_OK;
+}
+
+static void tight_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
+{
+    for (size_t i = 0; i < 64 && ptr; i++) {
+        if (tight.piece[i].ptr != ptr) continue;
+        tight.held -= tight.piece[i].bytes;
+        tight.piece[i].ptr = NULL;
+    }
+    tight.real->mem_free(dev, kind, ptr);
+}
+
+static enum ha_status ignore(void *arg, const struct ha_sample *s, struct ha_why *why)
+{
+    (void)arg, (void)s, (void)why;
+    return HA_OK;
+}
+
+static void a_companion_makes_room(void **state)
+{
+    static const char *const ids[] = { "streaming:" SHAPE "100,steps=3,sink=4,window=40", "bmm:" SHAPE "100,steps=3" };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct ha_why why = { "" };
+        open_session(ids[i]);
+        if (*session.info.no_products && i == 1) {
+            close_session();
+            continue;
+        }
+        struct ha_check check = { .session = &session, .id = ids[i], .steps = 2, .keep_expected = true };
+        struct ha_bench b = {
+            .session = &session, .check = &check, .full = ha_variant_find("resident"), .sample = ignore
+        };
+        struct ha_device_api mine = *session.variant_api;
+        memset(&tight, 0, sizeof tight);
+        tight.real = session.variant_api;
+        mine.mem_alloc = tight_alloc;
+        mine.mem_free = tight_free;
+        /* K and V of all layers, and a little */
+        tight.most = 2 * 2 * 2 * 103 * 64 * 2 + 40000;
+        if (ha_check_run(&check, &why) != HA_OK) fail_msg("%s", why.text);
+        session.variant_api = &mine;
+        b.time_cap_ns = 200000000;
+        if (ha_bench_run(&b, &why) != HA_OK) fail_msg("%s: %s", ids[i], why.text);
+        assert_true(b.full_ns > 0 && b.step_ns > 0);
+        assert_true(tight.refused > 0);
+        assert_int_equal(tight.held, 0);
+        session.variant_api = tight.real;
+        ha_bench_free(&b);
+        ha_check_free(&check);
+        close_session();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +449,7 @@ int main(void)
         cmocka_unit_test(wrong_steps_at_the_ends_fail),
         cmocka_unit_test(the_definition_follows_every_step),
         cmocka_unit_test(a_pass_leaves_no_trace),
+        cmocka_unit_test(a_companion_makes_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
