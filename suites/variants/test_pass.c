@@ -172,6 +172,53 @@ static void what_a_step_leaves_behind_is_in_the_time(void **state)
     close_session();
 }
 
+static atomic_size_t calls; /* of host functions, on the stream that was asked for */
+static struct ha_stream *expected_stream;
+
+static enum ha_status counted_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg)
+{
+    atomic_fetch_add(&calls, stream == expected_stream);
+    return real->host_fn(stream, fn, arg);
+}
+
+/* As on a real device: ends are stamped on a stream beside, which the main one does not wait for. */
+static void ends_are_stamped_beside(void **state)
+{
+    struct ha_why why = { "" };
+    struct ha_pass p;
+
+    (void)state;
+    open_session("resident:ctx=200,heads=4/2,head_dim=64,layers=2,steps=5,threads=1");
+    struct ha_device_api mine = *session.api;
+    real = session.api;
+    mine.host_fn = counted_host_fn;
+    session.api = &mine;
+    assert_null(session.marks);
+    assert_int_equal(real->stream_create(session.device, "marks", &session.marks, &why), HA_OK);
+    assert_int_equal(real->event_create(session.device, &session.marked, &why), HA_OK);
+    expected_stream = session.marks;
+    assert_int_equal(ha_pass_begin(&p, &session, session.variant, session.param, false, &why), HA_OK);
+    for (int each = 0; each < 2; each++) {
+        memset(session.ended_ns, 0, 5 * sizeof *session.ended_ns);
+        atomic_store(&calls, 0);
+        assert_int_equal(ha_pass_run(&p, each, &why), HA_OK);
+        assert_int_equal(atomic_load(&calls), each ? 4 : 1); /* the last end is the host's */
+        for (size_t i = 0; i < 5; i++) assert_true(session.ended_ns[i] > 0);
+        for (size_t i = 1; i < 5 && each; i++) assert_true(session.ended_ns[i] >= session.ended_ns[i - 1]);
+        assert_true(p.window.begin_ns >= session.ended_ns[0] && p.window.end_ns == session.ended_ns[4]);
+        assert_true(p.last.end_ns == p.window.end_ns && (!each || p.last.begin_ns == session.ended_ns[3]));
+        assert_int_equal(ha_pass_settle(&p, &why), HA_OK);
+        assert_int_equal(ha_pass_rewind(&p, &why), HA_OK);
+    }
+    /* a device without host functions: by the host's own clock */
+    mine.host_fn = NULL;
+    assert_int_equal(ha_pass_run(&p, true, &why), HA_OK);
+    assert_true(p.window.end_ns > p.window.begin_ns);
+    assert_int_equal(ha_pass_end(&p, &why), HA_OK);
+    session.api = real;
+    close_session();
+}
+
 /* ---- what is looked at ------------------------------------------------------------------------ */
 
 /* `cpu`, whose output of one step is wrong: always, or in passes that are timed; or is not written there, or not from
@@ -446,6 +493,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_step_leaves_behind_is_in_the_time),
+        cmocka_unit_test(ends_are_stamped_beside),
         cmocka_unit_test(wrong_steps_at_the_ends_fail),
         cmocka_unit_test(the_definition_follows_every_step),
         cmocka_unit_test(a_pass_leaves_no_trace),
