@@ -3,7 +3,8 @@
 
 /* A variant: one way to do attention over a KV cache that is split between device and host.
  * It gets everything as arguments, keeps no globals, and never names another variant, an
- * instruction set or a device. One step calls attend once for each layer, in order.
+ * instruction set or a device. One step calls attend once for each layer, in order; the next step follows at once,
+ * while work of the last one may still be under way.
  *
  * Memory: allocate from ctx->arena (host) and ctx->device_arena (device, pinned, mapped);
  * both are released by the harness after destroy. destroy ends what create started (streams,

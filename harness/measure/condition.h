@@ -11,8 +11,7 @@ struct ha_condition {
     double sm_clock_MHz, memory_clock_MHz, link_gen, link_width; /* the least of all readings */
     double temperature_C;                                        /* the most */
     double power_W;                                              /* their mean */
-    double energy_step_J; /* of a pass, by its steps, copies of inputs between them included; NaN unless the counter
-                           * moved in every pass */
+    double energy_step_J; /* of a pass, by its steps; NaN unless the counter moved in every pass */
     char throttle[96];    /* every reason that any reading had; "none" */
     /* inside */
     double before_J, energy_J, power_sum_W;

@@ -246,7 +246,11 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
     *p = &s->kept[arm == FULL];
     if ((*p)->instance) return ha_pass_rewind(*p, why);
     if (other->instance && !room_for(b->session, variant)) HA_TRY(let_go(other, why));
-    return ha_pass_begin(*p, b->session, variant, arm == FULL ? b->full_param : b->session->param, false, why);
+    const double *param = arm == FULL ? b->full_param : b->session->param;
+    enum ha_status status = ha_pass_begin(*p, b->session, variant, param, false, why);
+    if (status != HA_ERROR || !other->instance || b->session->api->failure(b->session->device)) return status;
+    HA_TRY(let_go(other, why)); /* there was no room after all */
+    return ha_pass_begin(*p, b->session, variant, param, false, why);
 }
 
 static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
@@ -277,7 +281,7 @@ static bool enough(const struct state *s)
 static enum ha_status passes(struct state *s, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
-    uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4;
+    const uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4, half_ns = s->deadline_ns - b->time_cap_ns / 2;
     struct ha_core_counts before, after;
 
     do {
@@ -286,10 +290,13 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     } while (!b->warm && ha_now_ns() < warm_until_ns);
     s->measuring = true; /* where b->warm is false the row says so */
     ha_core_counts_read("", &before);
-    do
-        for (int arm = 0; arm < ARMS; arm++)
+    do {
+        /* half of the time for all arms, the rest for an interval where passes are that long */
+        const bool alone = s->blocks > b->warmup_samples && ha_now_ns() >= half_ns
+                           && s->series[UNTRACED].count < INTERVAL_LEAST;
+        for (int arm = 0; arm < (alone ? TRACED : ARMS); arm++)
             if (arm != FULL || b->full) HA_TRY(pass(s, (enum arm)arm, why));
-    while (!enough(s));
+    } while (!enough(s));
     ha_core_counts_read("", &after);
     ha_disturbed_judge(&before, &after, s->slow, s->looks, b->condition.throttle, b->disturbed);
     return HA_OK;

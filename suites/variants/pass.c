@@ -141,16 +141,16 @@ enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
 
 static void stamp(void *arg) { *(uint64_t *)arg = ha_now_ns(); }
 
-/* Has the end of what was submitted so far stamped. */
-static enum ha_status mark(struct ha_session *s, uint64_t *at)
+static bool is_marked(const struct ha_pass *p, size_t step, bool traced)
 {
-    if (!s->marks) return s->api->host_fn(s->stream, stamp, at);
-    HA_TRY(s->api->event_record(s->marked, s->stream));
-    HA_TRY(s->api->stream_wait(s->marks, s->marked));
-    return s->api->host_fn(s->marks, stamp, at);
+    const struct ha_session *s = p->session;
+    const size_t steps = step_count(p);
+
+    if (!s->api->host_fn || step + 1 == steps) return false;
+    return s->info.compute_threads > 0 || step == 0 || (traced && step + 2 == steps);
 }
 
-enum ha_status ha_pass_run(struct ha_pass *p, bool each, struct ha_why *why)
+enum ha_status ha_pass_run(struct ha_pass *p, bool traced, struct ha_why *why)
 {
     struct ha_session *s = p->session;
     const size_t steps = step_count(p);
@@ -158,15 +158,13 @@ enum ha_status ha_pass_run(struct ha_pass *p, bool each, struct ha_why *why)
     enum ha_status status = HA_OK;
 
     for (size_t step = 0; step < steps && status == HA_OK && !ha_stop; step++) {
-        const bool marked = s->api->host_fn && (each || step == 0 || !s->marks) && step + 1 < steps;
         if (step < 2) *(step ? &second_ns : &first_ns) = ha_now_ns();
         status = submit(p, step, why);
-        if (status == HA_OK && marked) status = mark(s, &ended_ns[step]);
+        if (status == HA_OK && is_marked(p, step, traced)) status = s->api->host_fn(s->stream, stamp, &ended_ns[step]);
         else ended_ns[step] = ha_now_ns();
     }
     enum ha_status synced = s->api->stream_sync(s->stream);
     ended_ns[steps - 1] = ha_now_ns();
-    if (s->marks && s->api->stream_sync(s->marks) != HA_OK) synced = HA_ERROR;
     HA_TRY(explain(s, status != HA_OK ? status : synced, "attend", why));
     if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
     p->moved = ha_meter_take();

@@ -76,14 +76,6 @@ static enum ha_status upload_inputs(struct ha_session *s, struct ha_why *why)
     return ha_why(why, HA_ERROR, "device %s during the upload of inputs: %s", s->api->name, failure ? failure : "");
 }
 
-/* A host function delays what a real device has queued behind it, so there it runs on a stream beside. */
-static enum ha_status make_marks(struct ha_session *s, struct ha_why *why)
-{
-    if (s->info.compute_threads > 0 || !s->api->host_fn) return HA_OK;
-    HA_TRY(s->api->stream_create(s->device, "marks", &s->marks, why));
-    return s->api->event_create(s->device, &s->marked, why);
-}
-
 /* A device that computes on the host keeps one core: CPU threads on all of them would time how the
  * two sides get in each other's way. */
 static size_t free_cores(const struct ha_device_info *info)
@@ -129,7 +121,6 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));
     HA_TRY(make_buffers(s, why));
-    HA_TRY(make_marks(s, why));
     HA_TRY(upload_inputs(s, why));
     return c->load == HA_LOAD_LAYER
                ? ha_load_create(&s->load, c->model, &s->workload->shape, s->api, s->stream, s->arena, why)
@@ -150,8 +141,6 @@ void ha_session_close(struct ha_session *s)
     struct ha_shared *shared = s->shared;
 
     if (s->stream) s->api->stream_destroy(s->stream);
-    if (s->marks) s->api->stream_destroy(s->marks);
-    if (s->marked) s->api->event_destroy(s->marked);
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);

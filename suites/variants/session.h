@@ -45,9 +45,7 @@ struct ha_session {
     unsigned char *out;                /* device: [slots][layers][out_bytes], see ha_session_slot */
     unsigned char *host_in, *host_out; /* pinned, of one step: [layers][in_bytes], [layers][out_bytes] */
     struct ha_load load;               /* what runs around the attention of each layer */
-    struct ha_stream *marks;           /* where ends of steps are stamped; NULL: on the main stream itself */
-    struct ha_event *marked;
-    uint64_t *ended_ns; /* [steps], of the last pass that ran as a whole; see ha_pass_run */
+    uint64_t *ended_ns;                /* [steps], of the last pass that ran as a whole; see ha_pass_run */
 };
 
 /* The first and the last so many steps have output buffers of their own, so that a pass can be looked at afterwards;
@@ -87,10 +85,10 @@ enum ha_status ha_pass_begin(struct ha_pass *pass, struct ha_session *session, c
  * poisoned before, downloaded after, and the arena's guards are verified. */
 enum ha_status ha_pass_step(struct ha_pass *pass, size_t step, struct ha_why *why);
 /* All steps, one right after the other: nothing is uploaded, downloaded or awaited between them unless the variant
- * does it. session->ended_ns[i]: when the output of step i was complete, where that can be stamped without disturbing
- * what is measured (a device in host memory; elsewhere the first step, and with `each` all), else when its last
- * operation had been submitted; of the last step always the former. */
-enum ha_status ha_pass_run(struct ha_pass *pass, bool each, struct ha_why *why);
+ * does it. session->ended_ns[i]: when the output of step i was complete, stamped by a host function behind it; where
+ * there are none, and on a real device, which such a function delays, when its last operation had been submitted, but
+ * for the first step and, with `traced`, the last but one. Of the last step always the former. */
+enum ha_status ha_pass_run(struct ha_pass *pass, bool traced, struct ha_why *why);
 /* The outputs of a step that this pass has run to host_out: of one that has a buffer of its own, or the latest. */
 enum ha_status ha_pass_download(struct ha_pass *pass, size_t step, struct ha_why *why);
 /* After the steps: the background is over, and with checks guards are verified. */

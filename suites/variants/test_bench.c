@@ -212,6 +212,7 @@ static void each_side_has_caches_of_its_own(void **state)
 
     (void)state;
     assert_near(floor_in(much, much, 1), 2 * much / 20, 1); /* one memory, and its caches */
+    assert_near(floor_in(much, 0, 1), much / 20, 1);
     assert_true(isnan(floor_in(little, little, 1)));
     assert_near(floor_in(much, little, 0), much / 100, 1e-3);
     assert_near(floor_in(little, much, 0), much / 20, 1e-3);
