@@ -1,5 +1,6 @@
 #include "suites/kernels/suite.h"
 
+#include "harness/base/pool.h"
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -54,6 +55,12 @@ static const char *isa_word(size_t i)
 }
 static const char *dtype_word(size_t i) { return i < HA_DTYPE_COUNT ? ha_dtype_name((enum ha_dtype)i) : NULL; }
 static const char *query_word(size_t i) { return i == 0 ? "kv" : i == 1 ? "f32" : NULL; }
+static const char *team_word(size_t i) { return i < HA_TEAMS ? ha_team_name((enum ha_team)i) : NULL; }
+static const char *team_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+{
+    (void)point, (void)key, (void)out;
+    return ha_team_name(HA_TEAM_DEFAULT);
+}
 static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 
 /* clang-format off */
@@ -61,7 +68,7 @@ static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
     { name, standard, doc, HA_KEY_WORD, offsetof(struct ha_cpu_point, member), .word = words, .always = true, .column = true }
 #define NUMBER(name, standard, member, least, most, doc) \
     { name, standard, doc, HA_KEY_NUMBER, offsetof(struct ha_cpu_point, member), least, most, .always = true, .column = true }
-const struct ha_key ha_cpu_keys[HA_CPU_KEYS + 1] = {
+const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_KERNEL] = WORD("kernel", "attend", kernel, kernel_word, "what runs; docs/kernels.md"),
     [HA_CPU_LAYOUT] = WORD("layout", "packed", layout, layout_word, "of the keys and values"),
     [HA_CPU_ISA] = WORD("isa", "best", isa, isa_word, "instruction set: best is the best of this CPU"),
@@ -78,7 +85,9 @@ const struct ha_key ha_cpu_keys[HA_CPU_KEYS + 1] = {
                          .column = true },
     [HA_CPU_BUDGET] = NUMBER("budget", "5", budget, 1, 100, "percent of the keys that are chosen"),
     [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block"),
-    [HA_CPU_KEYS] = { "seed", "1", "of the data", HA_KEY_NUMBER, offsetof(struct ha_cpu_point, seed), 0, UINT64_MAX,
+    [HA_CPU_TEAM] = { "team", "", "whose threads they are", HA_KEY_WORD, offsetof(struct ha_cpu_point, team),
+                      .word = team_word, .column = true, .standard = team_standard },
+    [HA_CPU_SEED] = { "seed", "1", "of the data", HA_KEY_NUMBER, offsetof(struct ha_cpu_point, seed), 0, UINT64_MAX,
                       .column = true },
 };
 /* clang-format on */

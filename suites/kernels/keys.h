@@ -37,8 +37,9 @@ enum ha_cpu_key {
     HA_CPU_THREADS,
     HA_CPU_BUDGET,
     HA_CPU_BLOCK,
-    HA_CPU_KEYS /* how many differ by the kernel; behind them: seed */
+    HA_CPU_KEYS /* how many some kernels have and others not; every point has those behind them */
 };
+enum { HA_CPU_TEAM = HA_CPU_KEYS, HA_CPU_SEED, HA_CPU_ALL_KEYS };
 
 /* All of one type, so that points are compared as bytes. A key that the kernel does not use has its default. */
 struct ha_cpu_point {
@@ -50,6 +51,7 @@ struct ha_cpu_point {
     size_t q_len;         /* of an append; 1 else */
     size_t threads;       /* 0: as many as the process has cores */
     size_t budget, block; /* percent of the keys that are chosen, keys of a block */
+    size_t team;          /* enum ha_team */
     uint64_t seed;
 };
 

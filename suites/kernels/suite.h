@@ -8,7 +8,7 @@
 #include "suites/kernels/results.h"
 
 extern const struct ha_suite ha_suite_cpu_kernels;
-extern const struct ha_key ha_cpu_keys[HA_CPU_KEYS + 1];
+extern const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS];
 
 struct ha_cpu_row {
     struct ha_result head;

@@ -124,7 +124,7 @@ struct part {
     const struct ha_results *all;
     const struct ha_section *of;
 };
-enum { KEYS = HA_CPU_KEYS + 1 };
+enum { KEYS = HA_CPU_ALL_KEYS };
 
 static const struct ha_entry *at(const struct part *s, size_t i) { return &s->all->entry[s->of->entry[i]]; }
 
@@ -145,7 +145,9 @@ static void print_title(FILE *out, const struct part *s)
     for (size_t k = 0; k < KEYS; k++) {
         char value[CELL];
         key_cell(at(s, 0), k, value);
-        const bool standard = !ha_cpu_keys[k].always && !strcmp(value, ha_cpu_keys[k].value);
+        char usual[HA_VALUE_MAX];
+        const struct ha_key *key = &ha_cpu_keys[k];
+        const bool standard = !key->always && !strcmp(value, ha_key_standard(at(s, 0)->point, key, usual));
         if (standard || varies(s, k) || !ha_cpu_uses(at(s, 0)->point, k)) continue;
         fprintf(out, "%s%s=%s", between, ha_cpu_keys[k].name, value);
         between = ", ";

@@ -14,7 +14,7 @@ enum ha_status ha_cpu_teams_open(struct ha_cpu_teams *t, struct ha_why *why)
 {
     struct ha_cpu_team *all;
     *t = (struct ha_cpu_teams){ 0 };
-    HA_TRY(ha_cpu_teams_get(t, 0, &all, why));
+    HA_TRY(ha_cpu_teams_get(t, HA_TEAM_DEFAULT, 0, &all, why));
     t->cores = ha_pool_threads(all->pool);
     return HA_OK;
 }
@@ -28,21 +28,22 @@ void ha_cpu_teams_close(struct ha_cpu_teams *t)
     *t = (struct ha_cpu_teams){ 0 };
 }
 
-enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *t, size_t threads, struct ha_cpu_team **team, struct ha_why *why)
+enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *t, enum ha_team kind, size_t threads, struct ha_cpu_team **team,
+                                struct ha_why *why)
 {
     for (size_t i = 0; i < t->count; i++) {
         *team = &t->team[i];
-        if ((*team)->threads == threads) return HA_OK;
+        if ((*team)->threads == threads && (*team)->kind == kind) return HA_OK;
     }
     if (t->cores && threads > t->cores)
         return ha_why(why, HA_WAIVED, "%zu threads: this process has %zu cores", threads, t->cores);
     if (t->count == HA_CPU_TEAMS)
-        return ha_why(why, HA_WAIVED, "%zu threads: more than %d different numbers of threads in one run", threads,
+        return ha_why(why, HA_WAIVED, "%zu threads: more than %d different teams of threads in one run", threads,
                       HA_CPU_TEAMS);
     struct ha_pool *pool;
-    HA_TRY(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, why));
+    HA_TRY(ha_pool_create(&pool, kind, threads, why));
     *team = &t->team[t->count++];
-    **team = (struct ha_cpu_team){ .threads = threads, .pool = pool, .wake_ns = (double)NAN };
+    **team = (struct ha_cpu_team){ .kind = kind, .threads = threads, .pool = pool, .wake_ns = (double)NAN };
     return HA_OK;
 }
 

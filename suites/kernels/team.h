@@ -1,13 +1,14 @@
 #ifndef HA_CPU_TEAM_H
 #define HA_CPU_TEAM_H
 
-/* Threads, and what is measured of them once: pools by their number, each with its ceiling. */
+/* Threads, and what is measured of them once: pools by their number and kind, each with its ceiling. */
 
 #include "harness/measure/paired.h"
 
 enum { HA_CPU_TEAMS = 8, HA_CPU_PEAKS = 16 };
 
 struct ha_cpu_team {
+    enum ha_team kind;
     size_t threads; /* as asked for: 0, all */
     struct ha_pool *pool;
     struct ha_paired *paired; /* NULL until something is measured */
@@ -27,8 +28,8 @@ struct ha_cpu_teams {
 enum ha_status ha_cpu_teams_open(struct ha_cpu_teams *teams, struct ha_why *why);
 void ha_cpu_teams_close(struct ha_cpu_teams *teams);
 /* HA_WAIVED: more threads than the process has cores. */
-enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *teams, size_t threads, struct ha_cpu_team **team,
-                                struct ha_why *why);
+enum ha_status ha_cpu_teams_get(struct ha_cpu_teams *teams, enum ha_team kind, size_t threads,
+                                struct ha_cpu_team **team, struct ha_why *why);
 /* Its ceiling, by the best kernels of this CPU whatever is measured against it, and its wake-up. */
 enum ha_status ha_cpu_team_ready(struct ha_cpu_team *team, const struct ha_kernels *best, struct ha_why *why);
 /* Multiply-adds in registers on all threads, by flops or flops_bf16 of a table; NaN for NULL. */

@@ -1,10 +1,12 @@
 /* The suite of the CPU kernels over the tables as they are, and made wrong, poor or endless. */
 
+#include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/engine/drive.h"
 #include "harness/engine/point.h"
 #include "suites/kernels/tables.h"
+#include "suites/kernels/team.h"
 #include "suites/kernels/work.h"
 
 #include <math.h>
@@ -109,11 +111,13 @@ static void ids_come_back(void **state)
                                             .threads = i % 4,
                                             .budget = 1 + i,
                                             .block = (size_t)16 << i % 4,
+                                            .team = i / 5 % HA_TEAMS,
                                             .seed = i % 3 ? 1 : UINT64_MAX - i };
             char id[HA_ID_MAX];
             assert_int_equal(ha_cpu_settle(&p, &why), HA_OK);
             assert_true(ha_point_print(cpu, &p, id, sizeof id) < sizeof id);
-            assert_true(!strncmp(id, "cpu_kernels:kernel=", 19) && !strstr(id, "seed=") == (p.seed == 1));
+            assert_true(!strncmp(id, "cpu_kernels:kernel=", 19) && !strstr(id, "seed=") == (p.seed == 1)
+                        && !strstr(id, "team=") == (p.team == HA_TEAM_DEFAULT));
             if (ha_id_parse(id, &s, &back, sizeof back, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
             if (s != cpu || memcmp(&back, &p, sizeof p) != 0) fail_msg("%s does not come back", id);
             assert_true(ha_filter_fits(id + 12, cpu, &p, id));
@@ -409,6 +413,24 @@ static void what_is_missing_is_waived(void **state)
     }
 }
 
+/* The threads of both teams run a kernel; the pool says whose they are. */
+static void threads_are_those_of_the_team(void **state)
+{
+    (void)state;
+    run("cpu_kernels:kernel=merge,heads=4/2,head_dim=8,threads=1,team=openmp "
+        "cpu_kernels:kernel=merge,heads=4/2,head_dim=8,threads=1,team=own",
+        NULL, false);
+    assert_int_equal(driven.results.entries, 2);
+    counted(2, 0, 0);
+    struct ha_cpu_teams teams;
+    struct ha_cpu_team *a, *b;
+    assert_int_equal(ha_cpu_teams_open(&teams, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_OPENMP, 1, &a, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_OWN, 1, &b, &why), HA_OK);
+    assert_true(a != b && ha_pool_team(a->pool) == HA_TEAM_OPENMP && ha_pool_team(b->pool) == HA_TEAM_OWN);
+    ha_cpu_teams_close(&teams);
+}
+
 /* An id stands for the same data whatever ran before it. */
 static void a_seed_is_that_of_the_id(void **state)
 {
@@ -487,6 +509,28 @@ static void one_sample_is_enough_behind_the_deadline(void **state)
     assert_int_equal(drive(d), HA_OK);
     counted(1, 0, 0);
     assert_true(figure(0, "samples") == 1);
+}
+
+static void noisy_topk(const struct ha_topk *t)
+{
+    const uint64_t ns = ++calls % 2 ? 30000000 : 10000000, begin_ns = ha_now_ns();
+    good.topk(t);
+    while (ha_now_ns() - begin_ns < ns) continue;
+}
+
+/* What is never known well enough ends by the suite's own limit where there is no other. */
+static void a_point_ends_without_a_limit(void **state)
+{
+    (void)state;
+    const struct ha_drive d = { .words = "cpu_kernels:kernel=topk,ctx=80,heads=1/1,threads=1",
+                                .begun = with,
+                                .arg = &bad,
+                                .config.measure = true,
+                                .cap_ns = UINT64_MAX };
+    bad.topk = noisy_topk;
+    assert_int_equal(drive(d), HA_OK);
+    counted(1, 0, 0);
+    assert_true(figure(0, "samples") >= 1 && figure(0, "samples") < 60);
 }
 
 /* A check of the suite has few keys; a plan names the points as they are. */
@@ -582,9 +626,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_kernel_is_right, begin, end),
         cmocka_unit_test_setup_teardown(wrong_kernels_fail, begin, end),
         cmocka_unit_test_setup_teardown(what_is_missing_is_waived, begin, end),
+        cmocka_unit_test_setup_teardown(threads_are_those_of_the_team, begin, end),
         cmocka_unit_test_setup_teardown(a_seed_is_that_of_the_id, begin, end),
         cmocka_unit_test_setup_teardown(figures_are_written_and_a_signal_keeps_them, begin, end),
         cmocka_unit_test_setup_teardown(one_sample_is_enough_behind_the_deadline, begin, end),
+        cmocka_unit_test_setup_teardown(a_point_ends_without_a_limit, begin, end),
         cmocka_unit_test_setup_teardown(a_check_of_a_file_is_small, begin, end),
         cmocka_unit_test_setup_teardown(goals_are_judged, begin, end),
     };

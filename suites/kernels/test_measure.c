@@ -24,7 +24,8 @@ static int open_all(void **state)
     struct ha_why why;
     (void)state;
     if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK) return -1;
-    if (ha_cpu_teams_open(&teams, &why) != HA_OK || ha_cpu_teams_get(&teams, 1, &team, &why) != HA_OK) return -1;
+    if (ha_cpu_teams_open(&teams, &why) != HA_OK || ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 1, &team, &why) != HA_OK)
+        return -1;
     return ha_cpu_store_open(&store, 1, &why) == HA_OK && ha_cpu_team_ready(team, &kernels, &why) == HA_OK ? 0 : -1;
 }
 
@@ -97,7 +98,7 @@ static void scale_is_that_of_the_threads(void **state)
     (void)state;
     struct ha_cpu_team *before = team;
     struct ha_why why;
-    assert_int_equal(ha_cpu_teams_get(&teams, 0, &team, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 0, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &kernels, &why), HA_OK);
     const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=all");
     const double scale = r.ceiling_GBps / ((double)ha_pool_threads(team->pool) * r.ceiling_1_GBps);
@@ -123,7 +124,7 @@ static struct ha_cpu_result measure_reading(uint64_t (*read)(const void *, size_
     struct ha_why why;
     k.read = read;
     assert_int_equal(ha_cpu_teams_open(&own, &why), HA_OK);
-    assert_int_equal(ha_cpu_teams_get(&own, 1, &team, &why), HA_OK);
+    assert_int_equal(ha_cpu_teams_get(&own, HA_TEAM_DEFAULT, 1, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &k, &why), HA_OK);
     reads = 0;
     for (int i = 0; i < 2; i++) ha_paired_read_all(team->paired);

@@ -13,13 +13,12 @@
 #include <string.h>
 
 static const struct ha_sampling rule = { .least = 7, .most = 60, .interval = 0.02 };
+static const uint64_t cap_most_ns = 600000000; /* of measuring a group */
 
 static const struct ha_link_method *method_of(const struct ha_group *g, size_t i)
 {
     return &ha_link_methods[((const struct ha_link_point *)g->point[i])->method];
 }
-
-static bool is_over(const struct ha_group *g) { return ha_stop || (g->deadline_ns && ha_now_ns() >= g->deadline_ns); }
 
 /* A failed device stays failed: what comes next gets another. */
 static enum ha_status after_error(const struct ha_link_turns *t, struct ha_group *g, size_t i,
@@ -59,7 +58,7 @@ static enum ha_status check_one(const struct ha_link_turns *t, struct ha_group *
 enum ha_status ha_link_group_check(const struct ha_link_turns *t, struct ha_group *g, struct ha_why *why)
 {
     for (size_t i = 0; i < g->count; i++) {
-        if (is_over(g)) return ha_why(why, HA_WAIVED, "stopped");
+        if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
         HA_TRY(check_one(t, g, i, why));
     }
     return HA_OK;
@@ -115,12 +114,13 @@ static void conclude(struct ha_link_row *r, const struct ha_series *s)
 static enum ha_status measure(const struct ha_link_turns *t, struct ha_group *g, struct ha_series *series,
                               struct ha_why *why)
 {
-    const uint64_t begin = ha_now_ns();
+    const uint64_t begin = ha_now_ns(), cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns,
+                   until = g->deadline_ns ? g->deadline_ns : UINT64_MAX;
     size_t rounds = 0;
     do {
         HA_TRY(measure_round(t, g, series, rounds++, why));
-    } while (!enough(g, series) && (rounds < rule.least || ha_now_ns() - begin < g->cap_ns)
-             && ha_now_ns() - begin < 4 * g->cap_ns && !is_over(g));
+    } while (!enough(g, series) && (rounds < rule.least || ha_now_ns() - begin < cap_ns)
+             && ha_now_ns() - begin < 4 * cap_ns && ha_now_ns() < until);
     if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
     for (size_t i = 0; i < g->count; i++)
         if (runs(g, i)) conclude(g->row[i], &series[i]);
