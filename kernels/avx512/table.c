@@ -16,7 +16,8 @@ extern const struct ha_kernels ha_kernels_avx512;
 const struct ha_kernels ha_kernels_avx512 = {
     .name = "avx512",
     .cpu_bit = HA_CPU_AVX512,
-    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
+    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31,
+                 .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
     .traits = {
         .forms = (1u << HA_FORM_COUNT) - 1, .dtypes = (1u << HA_DTYPE_COUNT) - 1,
         .aliases = 1u << HA_ALIAS_NONE | 1u << HA_ALIAS_FIRST | 1u << HA_ALIAS_LAST,
@@ -26,7 +27,8 @@ const struct ha_kernels ha_kernels_avx512 = {
     .attend_chunk = ha_avx512_attend_chunk,
     .packed_profile = { [HA_F32] = PACKED, [HA_F16] = PACKED, [HA_BF16] = PACKED },
     .attend_packed = {
-        [HA_F32] = ha_avx512_attend_packed_f32, [HA_F16] = ha_avx512_attend_packed_f16, [HA_BF16] = ha_avx512_attend_packed_bf16
+        [HA_F32] = ha_avx512_attend_packed_f32, [HA_F16] = ha_avx512_attend_packed_f16,
+        [HA_BF16] = ha_avx512_attend_packed_bf16
     },
     .merge = ha_avx512_merge,
     .score = ha_avx512_score,

@@ -14,7 +14,8 @@ extern const struct ha_kernels ha_kernels_c;
 const struct ha_kernels ha_kernels_c = {
     .name = "c",
     .cpu_bit = HA_CPU_C,
-    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
+    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31,
+                 .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
     .traits = {
         .forms = (1u << HA_FORM_COUNT) - 1, .dtypes = (1u << HA_DTYPE_COUNT) - 1,
         .aliases = 1u << HA_ALIAS_NONE | 1u << HA_ALIAS_FIRST | 1u << HA_ALIAS_LAST,
@@ -23,7 +24,9 @@ const struct ha_kernels ha_kernels_c = {
     },
     .attend_chunk = ha_c_attend_chunk,
     .packed_profile = { [HA_F32] = PACKED, [HA_F16] = PACKED, [HA_BF16] = PACKED },
-    .attend_packed = { [HA_F32] = ha_c_attend_packed_f32, [HA_F16] = ha_c_attend_packed_f16, [HA_BF16] = ha_c_attend_packed_bf16 },
+    .attend_packed = {
+        [HA_F32] = ha_c_attend_packed_f32, [HA_F16] = ha_c_attend_packed_f16, [HA_BF16] = ha_c_attend_packed_bf16
+    },
     .pack = ha_c_pack,
     .unpack = ha_c_unpack,
     .merge = ha_c_merge,

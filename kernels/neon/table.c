@@ -16,7 +16,8 @@ extern const struct ha_kernels ha_kernels_neon;
 const struct ha_kernels ha_kernels_neon = {
     .name = "neon",
     .cpu_bit = HA_CPU_NEON,
-    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
+    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31,
+                 .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
     .packed_profile = { [HA_F32] = PACKED, [HA_F16] = PACKED, [HA_BF16] = PACKED },
     .traits = {
         .forms = (1u << HA_FORM_COUNT) - 1, .dtypes = (1u << HA_DTYPE_COUNT) - 1,
@@ -26,7 +27,8 @@ const struct ha_kernels ha_kernels_neon = {
     },
     .attend_chunk = ha_neon_attend_chunk,
     .attend_packed = {
-        [HA_F32] = ha_neon_attend_packed_f32, [HA_F16] = ha_neon_attend_packed_f16, [HA_BF16] = ha_neon_attend_packed_bf16
+        [HA_F32] = ha_neon_attend_packed_f32, [HA_F16] = ha_neon_attend_packed_f16,
+        [HA_BF16] = ha_neon_attend_packed_bf16
     },
     .merge = ha_neon_merge,
     .score = ha_neon_score,

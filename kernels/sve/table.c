@@ -26,7 +26,8 @@ extern const struct ha_kernels ha_kernels_sve256, ha_kernels_sve512;
 const struct ha_kernels HA_SVE_TABLE = {
     .name = NAME,
     .cpu_bit = CPU_BIT,
-    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31, .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
+    .profile = { .dot_lanes = 8, .dot_extra = 3, .sum_lanes = 32, .sum_extra = 31,
+                 .exp_eps = 0x1p-23, .log_eps = 0x1p-23, .exact_joins = true },
     .packed_profile = { [HA_F32] = PACKED, [HA_F16] = PACKED, [HA_BF16] = PACKED },
     .traits = {
         .forms = (1u << HA_FORM_COUNT) - 1, .dtypes = (1u << HA_DTYPE_COUNT) - 1,
@@ -36,7 +37,8 @@ const struct ha_kernels HA_SVE_TABLE = {
     },
     .attend_chunk = HA_SVE(attend_chunk),
     .attend_packed = {
-        [HA_F32] = HA_SVE(attend_packed_f32), [HA_F16] = HA_SVE(attend_packed_f16), [HA_BF16] = HA_SVE(attend_packed_bf16)
+        [HA_F32] = HA_SVE(attend_packed_f32), [HA_F16] = HA_SVE(attend_packed_f16),
+        [HA_BF16] = HA_SVE(attend_packed_bf16)
     },
     .merge = HA_SVE(merge),
     .score = HA_SVE(score),
