@@ -22,19 +22,19 @@ holds()
 # says TEXT WORD...: from another folder, without a word of the source tree, the program succeeds and prints TEXT
 says()
 {
-    text=$1
+    wanted=$1
     shift
     (cd "$dir" && "$program" "$@") > "$dir/said" 2>&1 < /dev/null
     code=$?
     holds "habench $* ends with 0, not $code" test $code -eq 0
-    holds "habench $* says '$text'" grep -q -F -e "$text" "$dir/said"
+    holds "habench $* says '$wanted'" grep -q -F -e "$wanted" "$dir/said"
 }
 
 holds 'it installs' scripts/install.sh
 says 'smoke ' list suites
 says 'recency_split ' list suites
 says 'passed, 0 failed' check -q smoke -f resident
-says '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=64,layers=1,steps=1
+says '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
 says 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 holds 'no path of the source tree in the program' sh -c "! strings -n 8 '$program' | grep -q -F '$(pwd)/suites'"
 

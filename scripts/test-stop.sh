@@ -13,7 +13,7 @@ holds()
 
 for signal in TERM INT; do
     rm -rf "$dir/run"
-    "$program" run 'resident:ctx=1024,steps=1000000' -o "$dir/run" > "$dir/out" 2> "$dir/err" < /dev/null &
+    "$program" run 'resident:ctx=4096,steps=20000' -o "$dir/run" > "$dir/out" 2> "$dir/err" < /dev/null &
     pid=$!
     # env.json is the first file of a run: from there on there is something to stop
     tries=0
@@ -21,7 +21,7 @@ for signal in TERM INT; do
     kill -$signal "$pid"
     wait "$pid"
     code=$?
-    case $signal in TERM) want=143 ;; *) want=130 ;; esac
+    case $signal in TERM) want=143 ;; INT) want=130 ;; esac
     holds "SIG$signal gives $want, not $code" test "$code" -eq "$want"
     holds 'it says so' grep -q 'interrupted' "$dir/err"
 done
