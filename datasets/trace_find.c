@@ -35,8 +35,11 @@ enum ha_status ha_trace_find(const char *name, char path[PATH_BYTES], struct ha_
     folder[length > 0 ? length : 0] = '\0';
     for (char *cut; (cut = strrchr(folder, '/')) != NULL;) {
         *cut = '\0';
-        int n = snprintf(path, PATH_BYTES, "%s/datasets/traces/%.1024s%s", folder, name, end);
-        if (n > 0 && n < PATH_BYTES && is_file(path)) return HA_OK;
+        static const char *const below[] = { "", "/share/habench" }; /* the source tree; PREFIX of what is installed */
+        for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+            int n = snprintf(path, PATH_BYTES, "%s%s/datasets/traces/%.1024s%s", folder, below[i], name, end);
+            if (n > 0 && n < PATH_BYTES && is_file(path)) return HA_OK;
+        }
     }
     return ha_why(why, HA_ERROR,
                   "trace %.128s: no such file, and no datasets/traces/%.128s%s here or beside the program", name, name,

@@ -14,7 +14,7 @@ if [ -z "$lists" ] || [ ! -f harness/program/registry.def ]; then
 fi
 # Continued lines joined, comments gone, each line between blanks.
 # shellcheck disable=SC2086
-text=$(cat build.ninja scripts/profile.ninja $lists | sed -e '/^[[:space:]]*#/d' | sed -e ':a' -e '/\$$/{N;s/\$\n[[:space:]]*/ /;ba' -e '}' -e 's/.*/ & /')
+text=$(cat build.ninja scripts/profile.ninja scripts/checks.ninja $lists | sed -e '/^[[:space:]]*#/d' | sed -e ':a' -e '/\$$/{N;s/\$\n[[:space:]]*/ /;ba' -e '}' -e 's/.*/ & /')
 listed() { printf '%s\n' "$text" | grep -q -F -- "$1"; }
 
 for list in $lists; do
@@ -24,7 +24,11 @@ for file in $(find harness kernels reference datasets suites -name '*.c' -o -nam
     listed " $file " || say "$file: in no list of the build"
 done
 for program in $(printf '%s\n' "$text" | sed -n -E 's/^ build (\$o\/t\/[^: ]*): (link|test) .*/\1/p'); do
-    printf '%s\n' "$text" | grep -E '^ build \$o/check.log: ' | grep -q -F -- " $program.log " || say "$program: built but not run: its log is not in scripts/profile.ninja"
+    groups=$(printf '%s\n' "$text" | grep -E '^ build \$o/[a-z_]*\.log: summary ' | grep -c -F -- " $program.log ")
+    [ "$groups" -eq 1 ] || say "$program: its log is in $groups groups of scripts/checks.ninja, not in one"
+done
+for group in $(printf '%s\n' "$text" | sed -n -E 's/^ build \$o\/([a-z_]*)\.log: summary .*/\1/p'); do
+    listed " build/release/$group.log " || say "$group: a group of scripts/checks.ninja that build.ninja never runs"
 done
 
 # Definitions and declarations alike: a macro may have written the definition.

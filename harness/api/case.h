@@ -30,8 +30,8 @@ struct ha_case {
     enum ha_load_kind load;
     struct ha_shape shape;
     uint64_t seed;
-    size_t isa;                     /* 0: the best of this CPU; i: table i - 1 of the registry */
-    size_t team;                    /* who the threads of the CPU side are: enum ha_team of harness/base/pool.h */
+    size_t isa;                  /* 0: the best of this CPU; i: table i - 1 of the registry */
+    size_t team;                 /* who the threads of the CPU side are: enum ha_team of harness/base/pool.h */
     size_t threads;              /* of the CPU side; 0: the cores that the device leaves free */
     double param[HA_PARAMS_MAX]; /* of the variant, in its order */
 };

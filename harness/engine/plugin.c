@@ -55,11 +55,19 @@ enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], s
     *strrchr(program, '/') = '\0';
     if (snprintf(path, HA_PLUGIN_PATH_MAX, "%s/ha_%s.so", program, name) >= HA_PLUGIN_PATH_MAX)
         return ha_why(why, HA_ERROR, "device '%.64s...': the path beside the program is too long", name);
-    if (access(path, F_OK) != 0)
-        return ha_why(why, HA_ERROR,
-                      "device '%s': not built in, and no file %s; build it there or give the path of a .so", name,
-                      path);
-    return HA_OK;
+    if (access(path, F_OK) == 0) return HA_OK;
+    /* of the installed program, PREFIX/bin/habench: PREFIX/lib/habench */
+    char installed[HA_PLUGIN_PATH_MAX];
+    char *slash = strrchr(program, '/');
+    if (slash && !strcmp(slash, "/bin")
+        && snprintf(installed, sizeof installed, "%.*s/lib/habench/ha_%s.so", (int)(slash - program), program, name)
+               < HA_PLUGIN_PATH_MAX
+        && access(installed, F_OK) == 0) {
+        memcpy(path, installed, sizeof installed);
+        return HA_OK;
+    }
+    return ha_why(why, HA_ERROR, "device '%s': not built in, and no file %s; build it there or give the path of a .so",
+                  name, path);
 }
 
 /* dlopen() maps what the program headers promise without asking whether the file has it, and a cut file then

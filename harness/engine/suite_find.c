@@ -63,8 +63,8 @@ static void scan(struct found *f, const char *dir, int depth)
     if (n >= 0) free(entries);
 }
 
-/* suites/ and suites/FAMILY/ of the current folder, then of the program's source tree: the program is
- * build/PROFILE/habench */
+/* suites/ and suites/FAMILY/ of the current folder, then of the program's source tree, where it is
+ * build/PROFILE/habench, or of where it is installed, as PREFIX/bin/habench: PREFIX/share/habench/suites */
 static void scan_all(struct found *f)
 {
     char exe[PATH_BYTES], dir[PATH_BYTES + 32];
@@ -77,6 +77,8 @@ static void scan_all(struct found *f)
         if (!slash) return;
         *slash = 0;
         snprintf(dir, sizeof dir, "%s/suites", exe);
+        scan(f, dir, 1);
+        snprintf(dir, sizeof dir, "%s/share/habench/suites", exe);
         scan(f, dir, 1);
     }
 }

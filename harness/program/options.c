@@ -1,4 +1,5 @@
 #include "harness/program/options.h"
+#include "harness/program/manual.h"
 
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
@@ -104,6 +105,20 @@ static const struct command {
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
 enum { COMMANDS_COUNT = sizeof commands / sizeof *commands };
+
+const struct argp_option *ha_options_option(size_t i, unsigned *takers)
+{
+    if (i >= TABLE_COUNT) return NULL;
+    *takers = table[i].commands;
+    return &table[i].option;
+}
+
+bool ha_options_command(size_t i, struct ha_options_command *out)
+{
+    if (i >= COMMANDS_COUNT) return false;
+    *out = (struct ha_options_command){ commands[i].name, commands[i].args, commands[i].doc };
+    return true;
+}
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
@@ -304,6 +319,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     argp_program_version_hook = print_version;
     argp_err_exit_status = HA_EXIT_USAGE;
     argv[0] = program;
+    if (argc == 2 && ha_manual_print(stdout, argv[1])) exit(fflush(stdout) ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK);
     put_command_first(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, out);
 }

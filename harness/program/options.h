@@ -19,6 +19,15 @@ struct ha_options {
     bool dry_run, resume, mutants, exhaustive, quiet, json;
 };
 
+/* What the command line takes, for who describes it (manual.h): option i and the commands that take it, bits
+ * 1 << enum ha_command; NULL after the last. And command i, texts as argp prints them; false after the last. */
+struct argp_option;
+const struct argp_option *ha_options_option(size_t i, unsigned *commands);
+struct ha_options_command {
+    const char *name, *args, *doc;
+};
+bool ha_options_command(size_t i, struct ha_options_command *out);
+
 /* Ends the program as argp does: with 0 after --help and --version, with HA_EXIT_USAGE after a message
  * that names the wrong word. --without takes effect here (ha_kernels_mask). */
 void ha_options_parse(int argc, char **argv, struct ha_options *out);

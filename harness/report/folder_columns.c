@@ -93,9 +93,12 @@ enum ha_status ha_columns_make(struct ha_columns *out, const struct ha_suite *su
             c.at[c.count++] = (struct ha_column){ suite->key[i].name, "", suite->key[i].doc, -1, i, NULL };
     for (size_t i = 0; i < fields && kind != FIGURES; i++)
         if (suite->field[i].files >> file & 1u)
-            c.at[c.count++] = (struct ha_column){
-                suite->field[i].name, suite->field[i].unit ? suite->field[i].unit : "", suite->field[i].doc, -1, SIZE_MAX, &suite->field[i]
-            };
+            c.at[c.count++] = (struct ha_column){ suite->field[i].name,
+                                                  suite->field[i].unit ? suite->field[i].unit : "",
+                                                  suite->field[i].doc,
+                                                  -1,
+                                                  SIZE_MAX,
+                                                  &suite->field[i] };
     for (size_t i = 0; i < c.count && status == HA_OK; i++)
         if (ha_columns_find(&c, c.at[i].name) != i)
             status = ha_why(why, HA_ERROR, "%s: two columns of the name %s", suite ? suite->file[file] : "figures.csv",

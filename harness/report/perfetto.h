@@ -1,8 +1,8 @@
 #ifndef HA_PERFETTO_H
 #define HA_PERFETTO_H
 
-/* trace.json: one traced step of each case for Perfetto or chrome://tracing. A case is a process; its lanes are the step
- * itself, the streams, the link each way, the CPU workers, the background worker and the launch thread, all on one
+/* trace.json: one traced step of each case for Perfetto or chrome://tracing. A case is a process; its lanes are the
+ * step itself, the streams, the link each way, the CPU workers, the background worker and the launch thread, all on one
  * clock, so that the ratios of that step can be had from the file alone. */
 
 #include "harness/measure/timeline.h"

@@ -274,33 +274,32 @@ static void stores_through_a_mapping(void **state)
 
 /* Each does one wrong thing, which the call refuses or, where an index is to blame, the device finds as it runs. */
 #define F(name) static enum ha_status name(struct fixture *f)
-#define MOVE(change)                                     \
+#define MOVE(name, change)                               \
+    F(name)                                              \
     {                                                    \
         struct ha_device_move m = whole(f, NULL, f->up); \
         change;                                          \
         return api->move(f->stream, &m);                 \
     }
-F(move_of_pinned)
-MOVE(m.src = f->pinned)
-F(move_to_pageable)
-MOVE(m.dst = f->pageable)
-F(move_by_pinned_index) MOVE(m.src_index = (const uint32_t *)(const void *)f->pinned) F(move_by_index_of_host)
-{
-    static uint32_t index[ROWS];
-    MOVE(m.dst_index = index)
-}
-F(move_past_the_end)
-MOVE(m.dst_stride_bytes = STRIDE + 1)
-F(move_past_the_source)
-MOVE(m.src_index = NULL; m.src = f->mapped + STRIDE)
-F(move_of_rows_that_overlap)
-MOVE(m.dst_stride_bytes = ROW - 1) F(move_of_too_much) MOVE(m.rows = SIZE_MAX / 8) F(move_by_stride_beyond)
-    MOVE(m.dst_stride_bytes = SIZE_MAX / 4) F(index_past_the_end) MOVE(m.rows = ROWS + 1) F(index_past_the_source)
-        MOVE(f->up[7] = ROWS) F(index_half_past_the_source) MOVE(m.src = f->mapped + (STRIDE - ROW) + 1)
-            F(index_of_large_stride) MOVE(m.src_stride_bytes = SIZE_MAX / 4) F(index_past_the_destination)
-                MOVE(m.dst_index = f->down; f->down[ROWS - 1] = UINT32_MAX) F(move_onto_itself)
-                    MOVE(m.src_index = NULL; m.src = f->device + 8; m.rows = ROWS - 1) static enum ha_status
-    pieces_with(struct fixture *f, void *to, const void *from, size_t bytes, enum ha_direction dir)
+
+static uint32_t index_of_host[ROWS];
+MOVE(move_of_pinned, m.src = f->pinned)
+MOVE(move_to_pageable, m.dst = f->pageable)
+MOVE(move_by_pinned_index, m.src_index = (const uint32_t *)(const void *)f->pinned)
+MOVE(move_by_index_of_host, m.dst_index = index_of_host)
+MOVE(move_past_the_end, m.dst_stride_bytes = STRIDE + 1)
+MOVE(move_past_the_source, m.src_index = NULL; m.src = f->mapped + STRIDE)
+MOVE(move_of_rows_that_overlap, m.dst_stride_bytes = ROW - 1)
+MOVE(move_of_too_much, m.rows = SIZE_MAX / 8)
+MOVE(move_by_stride_beyond, m.dst_stride_bytes = SIZE_MAX / 4)
+MOVE(index_past_the_end, m.rows = ROWS + 1)
+MOVE(index_past_the_source, f->up[7] = ROWS)
+MOVE(index_half_past_the_source, m.src = f->mapped + (STRIDE - ROW) + 1)
+MOVE(index_of_large_stride, m.src_stride_bytes = SIZE_MAX / 4)
+MOVE(index_past_the_destination, m.dst_index = f->down; f->down[ROWS - 1] = UINT32_MAX)
+MOVE(move_onto_itself, m.src_index = NULL; m.src = f->device + 8; m.rows = ROWS - 1)
+
+static enum ha_status pieces_with(struct fixture *f, void *to, const void *from, size_t bytes, enum ha_direction dir)
 {
     void *dst[3] = { f->device, to, f->device };
     const void *src[3] = { f->pinned, from, f->pinned };

@@ -82,8 +82,10 @@ static void every_operation_gives_its_span(void **state)
     ok(api->blend(a, &(struct ha_device_blend){ d, m, 2, 5, 8, 8, 0, 1 }));
     ok(api->blend(a, &(struct ha_device_blend){ m, d, 2, 5, 8, 8, 1, 1 }));
     struct ha_merge_state states[] = {
-        { .o = d, .lse = d + 64, .o_token_stride = 2 * DIM, .o_head_stride = DIM, .lse_token_stride = 2, .lse_head_stride = 1 },
-        { .o = m, .lse = m + 64, .o_token_stride = 2 * DIM, .o_head_stride = DIM, .lse_token_stride = 2, .lse_head_stride = 1 },
+        { .o = d, .lse = d + 64, .o_token_stride = 2 * DIM, .o_head_stride = DIM,
+          .lse_token_stride = 2, .lse_head_stride = 1 },
+        { .o = m, .lse = m + 64, .o_token_stride = 2 * DIM, .o_head_stride = DIM,
+          .lse_token_stride = 2, .lse_head_stride = 1 },
     }, out = states[0];
     out.o = d + 128;
     out.lse = d + 192;

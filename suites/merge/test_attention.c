@@ -27,10 +27,10 @@ static size_t case_named(const char *name)
     return 0;
 }
 
-/* ---- what is right passes. Where the sanitizers make it slow, each subject takes a quarter of the cases, another than
+/* ---- what is right passes. Where the sanitizers make it slow, each subject takes a twelfth of the cases, another than
  * the one before. */
 
-enum { SHARES = 4 };
+enum { SHARES = 12 };
 static size_t share;
 
 static void passes(const struct ha_attention_subject *subject, const char *waived)

@@ -3,6 +3,8 @@
 
 /* CUDA's names, for emulation/simt.h: what each of them means stands in CUDA's own manual. */
 
+#include "kernels/specialised.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +12,7 @@
 #define __device__
 #define __host__
 #define __grid_constant__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ HA_SPECIALISED
 #define __launch_bounds__(...)
 
 #define threadIdx (const_cast<const uint3 &>(ha_emulated.thread))

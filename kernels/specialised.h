@@ -1,0 +1,18 @@
+#ifndef HA_KERNELS_SPECIALISED_H
+#define HA_KERNELS_SPECIALISED_H
+
+/* HA_SPECIALISED: a function of which every caller gets its own copy, cut to the constants that it passes. Under a
+ * sanitizer one copy serves all callers: it reads and writes the same memory, and compiles twenty times as fast. */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HA_SPECIALISED inline
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HA_SPECIALISED inline
+#endif
+#endif
+#ifndef HA_SPECIALISED
+#define HA_SPECIALISED inline __attribute__((always_inline))
+#endif
+
+#endif

@@ -1,0 +1,47 @@
+#!/bin/sh
+# install.sh [--uninstall]: puts what `ninja` built into $PREFIX (/usr/local by default), below $DESTDIR where a package is made;
+# `PREFIX=$HOME/.local ninja install` builds first. The program finds its suites, traces and plugins from where it is, so a
+# prefix can be moved. --uninstall takes away the same files, and the folders of habench alone.
+set -eu
+cd "$(dirname "$0")/.."
+built=build/release
+prefix=${PREFIX:-/usr/local}
+case $prefix in /*) ;; *) echo "install.sh: PREFIX=$prefix is not an absolute path" >&2; exit 64 ;; esac
+to=${DESTDIR:-}$prefix
+man=$to/share/man/man1/habench.1
+bash=$to/share/bash-completion/completions/habench
+zsh=$to/share/zsh/site-functions/_habench
+fish=$to/share/fish/vendor_completions.d/habench.fish
+
+case ${1:-} in
+    '') ;;
+    --uninstall)
+        rm -f "$to/bin/habench" "$man" "$bash" "$zsh" "$fish"
+        rm -rf "$to/lib/habench" "$to/share/habench"
+        echo "install.sh: habench is gone from $to"
+        exit 0 ;;
+    *) echo "usage: [PREFIX=DIR] [DESTDIR=DIR] scripts/install.sh [--uninstall]" >&2; exit 64 ;;
+esac
+
+[ -x $built/habench ] || { echo "install.sh: $built/habench is not built; run ninja" >&2; exit 1; }
+install -d "$to/bin" "$to/lib/habench"
+install -m 755 $built/habench "$to/bin/habench"
+install -m 644 $built/ha_null.so "$to/lib/habench/"
+# there after `ninja cuda`
+if [ -f $built/ha_cuda.so ]; then install -m 644 $built/ha_cuda.so "$to/lib/habench/"; fi
+find suites datasets/traces -name '*.suite' -o -path 'datasets/traces/*' -type f | while read -r file; do
+    install -D -m 644 "$file" "$to/share/habench/$file"
+done
+install -D -m 644 LICENSE "$to/share/habench/LICENSE"
+
+# page WORD FILE: what the program prints of its own options
+page()
+{
+    install -d "$(dirname "$2")"
+    $built/habench "$1" > "$2"
+}
+page --print-man "$man"
+page --print-completion=bash "$bash"
+page --print-completion=zsh "$zsh"
+page --print-completion=fish "$fish"
+echo "install.sh: habench is in $to/bin; its suites and traces in $to/share/habench"
