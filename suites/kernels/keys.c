@@ -65,15 +65,18 @@ static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 
 /* clang-format off */
 #define WORD(name, standard, member, words, doc) \
-    { name, standard, doc, HA_KEY_WORD, offsetof(struct ha_cpu_point, member), .word = words, .always = true, .column = true }
+    { name, standard, doc, HA_KEY_WORD, offsetof(struct ha_cpu_point, member), .word = words, .always = true,
+        .column = true }
 #define NUMBER(name, standard, member, least, most, doc) \
-    { name, standard, doc, HA_KEY_NUMBER, offsetof(struct ha_cpu_point, member), least, most, .always = true, .column = true }
+    { name, standard, doc, HA_KEY_NUMBER, offsetof(struct ha_cpu_point, member), least, most, .always = true,
+        .column = true }
 const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_KERNEL] = WORD("kernel", "attend", kernel, kernel_word, "what runs; docs/kernels.md"),
     [HA_CPU_LAYOUT] = WORD("layout", "packed", layout, layout_word, "of the keys and values"),
     [HA_CPU_ISA] = WORD("isa", "best", isa, isa_word, "instruction set: best is the best of this CPU"),
     [HA_CPU_DTYPE] = WORD("dtype", "f16", dtype, dtype_word, "of the keys and values"),
-    [HA_CPU_QUERY] = WORD("query", "kv", query, query_word, "query vectors that are exact in dtype, or any of binary32"),
+    [HA_CPU_QUERY] = WORD("query", "kv", query, query_word, "query vectors that are exact in dtype, or any of "
+        "binary32"),
     [HA_CPU_CTX] = NUMBER("ctx", "32768", ctx, 1, 1 << 24, "keys of each sequence"),
     [HA_CPU_BATCH] = NUMBER("batch", "1", batch, 1, 4096, "sequences"),
     [HA_CPU_HEADS] = { "heads", "32/8", "query heads and KV heads", HA_KEY_PAIR, offsetof(struct ha_cpu_point, q_heads),

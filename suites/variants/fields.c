@@ -27,7 +27,8 @@ const struct ha_field ha_row_fields[] = {
     TEXT(params, C | Y, "the variant's options that differ from their defaults")
     TEXT(contract, C | Y, "exact, bounded, statistical; unchecked: a bracketing arm whose output is not attention")
     TEXT(device, C | Y, "as asked for")
-    TEXT(device_kind, ALL, "host, null, cuda, emulated or plugin; host, emulated: stand-ins in host memory, their times are this"
+    TEXT(device_kind, ALL, "host, null, cuda, emulated or plugin; host, emulated: stand-ins in host memory, their "
+        "times are this"
         " host's")
     TEXT(device_name, C, "as the device says")
     TEXT(isa, C | Y, "CPU kernel table")
@@ -46,7 +47,8 @@ const struct ha_field ha_row_fields[] = {
     NUMBER(numa_node, "", C, "that the process is held to; empty: not held, or only one")
     TEXT(host_mem, C, "transparent huge pages: always, madvise, never")
     NUMBER(question, "", C, "that failed: 1 arithmetic, 2 definition")
-    FIGURE(err_over_bound, "", C | A | Y, NEITHER, "largest error / bound over all elements, at most 1; binary64 reference")
+    FIGURE(err_over_bound, "", C | A | Y, NEITHER, "largest error / bound over all elements, at most 1; binary64 "
+        "reference")
     FIGURE(rel_l2, "", C | A | Y, NEITHER, "against full attention; binary64 reference")
     FIGURE(rel_l2_head_max, "", C | A, NEITHER, "the same by head, divided by the largest head norm")
     FIGURE(mass_min, "", C | A | Y, NEITHER, "least full-attention mass on the keys used")
@@ -54,7 +56,8 @@ const struct ha_field ha_row_fields[] = {
     FIGURE(cert_slack, "", C | A, NEITHER, "observed deviation / certificate, at most 1")
     FIGURE(recall, "", C | A | Y, NEITHER, "share of the true top-k among the k keys used")
     FIGURE(keys_mean, "tokens", C | A, NEITHER, "keys used by a query head")
-    SPAN(step_ns, step_lo_ns, step_hi_ns, "ns", C | S | Y, LESS, "steps follow one another: from the second step's begin to the last one's end over their number, "
+    SPAN(step_ns, step_lo_ns, step_hi_ns, "ns", C | S | Y, LESS, "steps follow one another: from the second step's "
+        "begin to the last one's end over their number, "
         "untraced, CLOCK_MONOTONIC_RAW; median of passes, or the pass. Of a single step (role step): from the"
         " end of the step before to its own, as the device completed it where it is in host memory, else as "
         "the host had submitted it")
@@ -65,16 +68,20 @@ const struct ha_field ha_row_fields[] = {
     NUMBER(warm, "", C, "1: the slope test was met before the time was up")
     FIGURE(vs_full, "", C | Y, LESS, "step_ns / full_step_ns")
     FIGURE(full_step_ns, "ns", C, LESS, "the same of `resident` over the same data in this run")
-    NUMBER(context_switches, "", C | S, "involuntary, of the process during a pass, its first step included; their sum over the passes; "
+    NUMBER(context_switches, "", C | S, "involuntary, of the process during a pass, its first step included; their "
+        "sum over the passes; "
         "getrusage")
     NUMBER(page_faults, "", C | S, "minor and major, the same way")
     FIGURE(gpu_kernel_idle, "", C | Y, LESS, "1 - |K| / W, W from the second step of a traced pass to its last; spans")
     FIGURE(gpu_idle, "", C | Y, LESS, "1 - |K u C| / W; spans")
-    FIGURE(cpu_idle, "", C | Y, LESS, "1 - compute time of the pool / (threads x W); stamped inside the parallel regions")
+    FIGURE(cpu_idle, "", C | Y, LESS, "1 - compute time of the pool / (threads x W); stamped inside the parallel "
+        "regions")
     FIGURE(overlap, "", C | Y, MORE, "|P n (K u C)| / min(|P|, |K u C|); spans")
-    FIGURE(overlap_eff, "", C, MORE, "slowest arm run alone / step, at most 1; needs the family's *_only arms of the same shape earlier in"
+    FIGURE(overlap_eff, "", C, MORE, "slowest arm run alone / step, at most 1; needs the family's *_only arms of "
+        "the same shape earlier in"
         " the run")
-    FIGURE(perturb, "", C, NEITHER, "traced / untraced - 1; beyond 0.05 either way the span ratios are those of other steps than were "
+    FIGURE(perturb, "", C, NEITHER, "traced / untraced - 1; beyond 0.05 either way the span ratios are those of "
+        "other steps than were "
         "timed, and marked ~ in the table")
     NUMBER(spans_dropped, "", C, "lost by what stamps them, or for want of memory; above 0 the span ratios are empty")
     TEXT(source, C, "what the device's spans are stamped by: CUPTI, CUDA events (within so many us), the device itself")
@@ -86,7 +93,8 @@ const struct ha_field ha_row_fields[] = {
     FIGURE(h2d_eff_GBps, "10^9 bytes/s", C, MORE, "h2d_bytes / step_ns")
     FIGURE(d2h_eff_GBps, "10^9 bytes/s", C, MORE, "")
     FIGURE(link_share, "", C, MORE, "h2d_link_GBps / the ceiling probed in this run, the best reading")
-    NUMBER(floor_ns, "ns", C, "slowest of bytes / probed ceiling: keys and values (and weights, with load=layer) read by each side "
+    NUMBER(floor_ns, "ns", C, "slowest of bytes / probed ceiling: keys and values (and weights, with load=layer) "
+        "read by each side "
         "at least once, copies each way; empty where they are not more than the caches hold that this process"
         " has a share of")
     FIGURE(floor_ratio, "", C | Y, MORE, "floor_ns / step_ns; above 1: the probe was disturbed")
@@ -102,7 +110,8 @@ const struct ha_field ha_row_fields[] = {
     FIGURE(cpu_tokens, "tokens", C, NEITHER, "keys read by the CPU side, per query head and step")
     TEXT(load, C | Y, "attention; layer: with the products of each layer around it, in every time of this row")
     TEXT(model, C | Y, "whose shape it is; empty: none was named")
-    NUMBER(sm_clock_MHz, "MHz", C, "of the device's meters, as are the next: read right after the last timed step of each untraced pass;"
+    NUMBER(sm_clock_MHz, "MHz", C, "of the device's meters, as are the next: read right after the last timed step "
+        "of each untraced pass;"
         " the least")
     NUMBER(memory_clock_MHz, "MHz", C, "the least")
     NUMBER(temperature_C, "C", C, "the most")
@@ -111,7 +120,8 @@ const struct ha_field ha_row_fields[] = {
     NUMBER(link_gen, "", C, "PCIe generation, under load; the least")
     NUMBER(link_width, "lanes", C, "the least")
     TEXT(throttle, C | Y, "why clocks were held down at any of those readings; none")
-    TEXT(disturbed, C | Y, "what else used the cores while passes were measured: load, steal, throttled, shared (a core was at "
+    TEXT(disturbed, C | Y, "what else used the cores while passes were measured: load, steal, throttled, shared (a "
+        "core was at "
         "half its speed); empty: nothing was seen")
     TEXT(team, C | Y, "whose threads the CPU side has: openmp, own")
 /* clang-format on */
