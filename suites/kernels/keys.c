@@ -65,11 +65,11 @@ static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 
 /* clang-format off */
 #define WORD(name, standard, member, words, doc) \
-    { name, standard, doc, HA_KEY_WORD, offsetof(struct ha_cpu_point, member), .word = words, .always = true,
-        .column = true }
+    { name, standard, doc, HA_KEY_WORD, offsetof(struct ha_cpu_point, member), .word = words, .always = true, \
+      .column = true }
 #define NUMBER(name, standard, member, least, most, doc) \
-    { name, standard, doc, HA_KEY_NUMBER, offsetof(struct ha_cpu_point, member), least, most, .always = true,
-        .column = true }
+    { name, standard, doc, HA_KEY_NUMBER, offsetof(struct ha_cpu_point, member), least, most, .always = true, \
+      .column = true }
 const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_KERNEL] = WORD("kernel", "attend", kernel, kernel_word, "what runs; docs/kernels.md"),
     [HA_CPU_LAYOUT] = WORD("layout", "packed", layout, layout_word, "of the keys and values"),
