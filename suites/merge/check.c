@@ -65,6 +65,19 @@ void ha_merge_end(void *arg)
 /* ---- the group ----------------------------------------------------------------------------------------------------
  */
 
+static void not_run(const struct run *run, size_t i, const char *why)
+{
+    snprintf(row_of(run, i)->head.reason, sizeof row_of(run, i)->head.reason, "%s", why);
+}
+
+/* One that cannot be opened is an error once; its other points are not run. */
+static void refuse(const struct run *run, size_t i, bool *said, enum ha_status status, const struct ha_why *why)
+{
+    if (status == HA_ERROR && *said) not_run(run, i, why->text);
+    else ha_result_set(run->group, i, status, why);
+    *said |= status == HA_ERROR;
+}
+
 /* What each point's `by` stands for, once; a point whose subject cannot be asked gets its verdict here. */
 static enum ha_status gather_sources(struct run *run, struct ha_why *why)
 {
@@ -74,7 +87,8 @@ static enum ha_status gather_sources(struct run *run, struct ha_why *why)
     for (size_t i = 0; i < count && st == HA_OK; i++) {
         struct ha_why reason = { "" };
         const enum ha_status found = ha_merge_party_find(&run->party, point_of(run, i)->by, &member[i], &reason);
-        ha_result_set(run->group, i, found, &reason);
+        if (member[i] == run->party.count) st = ha_why(why, HA_ERROR, "%s", reason.text);
+        else if (found != HA_OK) refuse(run, i, &run->party.member[member[i]].said, found, &reason);
         if (found != HA_OK) continue;
         size_t s = 0;
         while (s < i && (run->of[s] == SIZE_MAX || member[s] != member[i])) s++;
@@ -196,7 +210,7 @@ static void enter(struct run *run, size_t i, const struct ha_merge_cell *c, bool
     if (st == HA_FAIL || st == HA_ERROR) {
         ha_result_set(run->group, i, st, &reason);
         say_failure(run, point_of(run, i), &run->source[run->of[i]], c, row);
-    } else if (!complete) snprintf(row->head.reason, sizeof row->head.reason, "not all of it was run");
+    } else if (!complete) not_run(run, i, "not all of it was run");
     else if (st == HA_OK) row->head.verdict = HA_PASS;
     else ha_result_set(run->group, i, st, &reason);
 }
@@ -371,7 +385,7 @@ static void enter_defect(struct run *run, size_t i, const struct ha_merge_cell *
         row->also = seen - 1;
     }
     if (by_finder) row->head.verdict = HA_PASS;
-    else if (!complete) snprintf(row->head.reason, sizeof row->head.reason, "not all of it was run");
+    else if (!complete) not_run(run, i, "not all of it was run");
     else
         ha_result_set(
             run->group, i,
@@ -445,7 +459,7 @@ static enum ha_status check_attention(struct run *run, struct ha_why *why)
         if (run->of[i] == SIZE_MAX) continue;
         draw(run, i, run->group->count);
         if (over(run)) {
-            snprintf(row_of(run, i)->head.reason, sizeof reason.text, "not run");
+            not_run(run, i, "not run");
             continue;
         }
         const enum ha_status st = attend_by(run, i, &reason);

@@ -4,16 +4,13 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
-#include "harness/engine/machine.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 #include "suites/merge/attention.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { ROWS_MAX = 64, NAMES_MAX = 192 };
 static const struct ha_merge_suite *const suite = &ha_merge_suite;
@@ -376,16 +373,6 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why)
     case HA_PART_REPLAY: return HA_OK;
     }
     return HA_ERROR;
-}
-
-enum ha_status ha_merge_look(const void *point, struct ha_why *why)
-{
-    const struct ha_merge_point *p = point;
-    const bool replay = ha_merge_part(p) == HA_PART_REPLAY;
-    const char *path = replay ? p->replay : p->by;
-    if ((replay || is_path(path)) && access(path, R_OK) != 0)
-        return ha_why(why, HA_ERROR, "%.400s: %s", path, strerror(errno));
-    return !replay && !strcmp(p->by, "cuda") ? ha_device_look(p->by, why) : HA_OK;
 }
 
 /* Inputs and the reference are computed once for all who merge them. Random merges are one group, so that a run that

@@ -11,26 +11,28 @@
 /* ---- fields ----------------------------------------------------------------------------------------------------- */
 
 #define AT(member) .offset = offsetof(struct ha_merge_result, member)
-#define COUNT(name_, member, doc_)                                                                         \
-    {                                                                                                      \
-        .name = name_, .kind = HA_FIELD_WHOLE, AT(member), .files = 1, .better = HA_NO_FIGURE, .doc = doc_ \
+#define COUNT(name_, member, doc_)                                                                                     \
+    {                                                                                                                  \
+        .name = name_, .unit = "", .kind = HA_FIELD_WHOLE, AT(member), .files = 1, .better = HA_NO_FIGURE, .doc = doc_ \
     }
-#define TEXT(name_, member, doc_)                                                                                 \
-    {                                                                                                             \
-        .name = name_, .kind = HA_FIELD_TEXT, AT(member), .bytes = sizeof(((struct ha_merge_result *)0)->member), \
-        .files = 1, .better = HA_NO_FIGURE, .doc = doc_                                                           \
+#define TEXT(name_, member, doc_)                                                                               \
+    {                                                                                                           \
+        .name = name_, .unit = "", .kind = HA_FIELD_TEXT, AT(member),                                           \
+        .bytes = sizeof(((struct ha_merge_result *)0)->member), .files = 1, .better = HA_NO_FIGURE, .doc = doc_ \
     }
 #define BIN(i, name_, doc_) COUNT(name_, bin[i], "merges whose worst err/bound is " doc_)
 
 const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
     TEXT("subject", subject, "what the one that merges calls itself"),
     { .name = "err_over_bound",
+      .unit = "",
       .kind = HA_FIELD_NUMBER,
       AT(ratio),
       .files = 1,
       .better = HA_LESS,
       .doc = "the worst err/bound of any element; at most 1 is right" },
     { .name = "planted_err_over_bound",
+      .unit = "",
       .kind = HA_FIELD_NUMBER,
       AT(planted),
       .files = 1,
@@ -99,7 +101,7 @@ static struct columns columns_of(const struct ha_results *r, enum ha_merge_part 
 
 static void print_head(FILE *out, const struct columns *c, const char *left)
 {
-    fputs(left, out);
+    fprintf(out, "\n%s", left);
     for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, c->title[k]);
     fputc('\n', out);
 }
@@ -218,7 +220,7 @@ static void print_gallery(FILE *out, const struct ha_results *r)
 {
     size_t i = next_of(r, 0, HA_PART_GALLERY);
     if (i == r->entries) return;
-    fprintf(out, "known defects            caught    found by                more  and what it showed\n");
+    fprintf(out, "\nknown defects            caught    found by                more  and what it showed\n");
     for (; i < r->entries; i = next_of(r, i + 1, HA_PART_GALLERY)) {
         const struct ha_merge_result *row = row_at(r, i);
         const char *caught = row->head.verdict == HA_PASS           ? "yes"
@@ -229,11 +231,9 @@ static void print_gallery(FILE *out, const struct ha_results *r)
             fprintf(out, " %-23s %4llu  %.90s", row->found_by, (unsigned long long)row->also, row->showed);
         fputc('\n', out);
     }
-    fputc('\n', out);
 }
 
-/* how the rows' worst err/bound are distributed, for each kind */
-static void print_spread(FILE *out, const struct ha_results *r)
+static void print_spread_head(FILE *out)
 {
     fprintf(out, "err/bound of a merge: share of all random ones, in per cent\n%-18s %7s", "       form", "0");
     fprintf(out, " %7s", "< 2^-9");
@@ -243,6 +243,12 @@ static void print_spread(FILE *out, const struct ha_results *r)
         fprintf(out, " %7s", i == 1 ? "<= 1" : head);
     }
     fputc('\n', out);
+}
+
+/* how the rows' worst err/bound are distributed, for each kind */
+static void print_spread(FILE *out, const struct ha_results *r)
+{
+    bool headed = false;
     for (size_t k = 0; k < HA_MERGE_KINDS; k++) {
         uint64_t merges = 0, exact = 0, bin[HA_MERGE_BINS] = { 0 };
         for (size_t i = 0; (i = next_of(r, i, HA_PART_RANDOM)) < r->entries; i++) {
@@ -252,23 +258,24 @@ static void print_spread(FILE *out, const struct ha_results *r)
             for (size_t b = 0; b < HA_MERGE_BINS; b++) bin[b] += row_at(r, i)->bin[b];
         }
         if (!merges) continue;
+        if (!headed) print_spread_head(out);
+        headed = true;
         const double all = (double)merges / 100;
         fprintf(out, "       %-11s %7.3f", ha_merge_kinds[k].name, (double)exact / all);
         for (size_t b = 0; b < HA_MERGE_BINS; b++) fprintf(out, " %7.3f", (double)bin[b] / all);
         fputc('\n', out);
     }
-    fputc('\n', out);
 }
 
 static void print_replays(FILE *out, const struct ha_results *r)
 {
     for (size_t i = 0; (i = next_of(r, i, HA_PART_REPLAY)) < r->entries; i++) {
         const struct ha_merge_result *row = row_at(r, i);
-        fprintf(out, "%s: %s\n%s: %llu merges, %llu exact, %s", point_at(r, i)->replay, row->showed,
+        fprintf(out, "\n%s: %s\n%s: %llu merges, %llu exact, %s", point_at(r, i)->replay, row->showed,
                 ha_verdict_name(row->head.verdict), (unsigned long long)row->merges, (unsigned long long)row->exact,
                 *row->head.reason ? row->head.reason : "worst err/bound ");
         if (!*row->head.reason) fprintf(out, "%.3g", row->ratio);
-        fprintf(out, "\n\n");
+        fputc('\n', out);
     }
 }
 
@@ -278,25 +285,23 @@ static void print_failures(FILE *out, const struct ha_results *r)
     for (size_t i = 0; i < r->entries; i++) {
         const struct ha_merge_result *row = row_at(r, i);
         if (!row || (row->head.verdict != HA_VERDICT_FAIL && row->head.verdict != HA_VERDICT_ERROR)) continue;
+        if (row->failure[0] && !said) fputc('\n', out);
         fputs(row->failure, out);
         said += row->failure[0] != 0;
         silent += row->failure[0] == 0;
     }
     if (said && silent) fprintf(out, "and %zu more\n", silent);
-    if (said) fputc('\n', out);
 }
 
 void ha_merge_print(FILE *out, const struct ha_results *r)
 {
     fprintf(out,
             "lse_merge: is a merge of attention states exact?\nnumbers: the worst err/bound over all elements; 1 is "
-            "the derived bound (docs/merging.md)\n\n");
-    if (print_table(out, r, HA_PART_CASES, " no case                    must          merges", left_of_case)) {
+            "the derived bound (docs/merging.md)\n");
+    if (print_table(out, r, HA_PART_CASES, " no case                    must          merges", left_of_case))
         print_planted(out, r);
-        fputc('\n', out);
-    }
     print_gallery(out, r);
-    if (print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows", left_of_attention)) fputc('\n', out);
+    print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows", left_of_attention);
     if (print_table(out, r, HA_PART_RANDOM, "random form       o          merges", left_of_random))
         print_spread(out, r);
     print_replays(out, r);
@@ -334,7 +339,7 @@ bool ha_merge_conclude(FILE *out, const struct ha_results *r, struct ha_why *why
         worst = fmax(worst, row->ratio);
     }
     if (kinds < HA_MERGE_KINDS * HA_DTYPE_COUNT) return true;
-    fprintf(out, "half the bound would fail %llu of these %llu merges (worst err/bound %.3f)\n\n",
+    fprintf(out, "half the bound would fail %llu of these %llu merges (worst err/bound %.3f)\n",
             (unsigned long long)half, (unsigned long long)merges, worst);
     if (!half) ha_why(why, HA_FAIL, "no merge came above half of its bound: is it too loose?");
     return half > 0;

@@ -319,17 +319,6 @@ static void who_is_asked_together(void **state)
         if (together(each[i].a, each[i].b) != each[i].together) fail_msg("%s and %s", each[i].a, each[i].b);
 }
 
-static void what_is_not_there_is_said_before_the_run(void **state)
-{
-    (void)state;
-    struct ha_merge_point p = parsed("lse_merge:case=gaps,by=./nonesuch.so");
-    struct ha_why why = { "" };
-    assert_int_equal(ha_merge_look(&p, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "nonesuch.so"));
-    p = parsed("lse_merge:case=gaps,by=avx512");
-    assert_int_equal(ha_merge_look(&p, &why), HA_OK);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,7 +331,6 @@ int main(void)
         cmocka_unit_test(garbage),
         cmocka_unit_test(the_word_is_all_of_it),
         cmocka_unit_test(who_is_asked_together),
-        cmocka_unit_test(what_is_not_there_is_said_before_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
