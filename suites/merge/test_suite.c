@@ -107,7 +107,8 @@ static void a_failure_is_told(void **state)
     assert_int_equal(l.row[0].head.verdict, HA_VERDICT_FAIL);
     assert_int_equal(l.row[0].merges, 1);
     text = printed(&l);
-    contains(text, "1 states x 1 tokens x 1 heads x 1, natural, o f32, flat\nfail: 1 merges, 0 exact, row 0, ");
+    contains(text,
+             "1 states x 1 tokens x 1 heads x 1, natural, o f32, flat\nfail: 1 merges, 0 exact, worst err/bound inf\n");
     free(text);
     loop_close(&l);
 
@@ -277,8 +278,7 @@ static void time_that_is_over(void **state)
     loop_close(&l);
 }
 
-/* ---- the whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* made up: all random merges by ours */
 static void half_the_bound_must_bite(void **state)
