@@ -273,7 +273,7 @@ static void time_that_is_over(void **state)
 static void stop(void *arg, size_t done, size_t of, const char *what)
 {
     (void)of, (void)what;
-    if (done >= *(size_t *)arg) ha_stop = 15;
+    if (done >= *(size_t *)arg) __atomic_store_n(&ha_stop, 15, __ATOMIC_RELAXED);
 }
 
 static void stopped_in_the_middle(void **state)
