@@ -127,14 +127,13 @@ expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/empty"
 expect 64 'Not a directory' check "$small" -o "$dir/file"
 expect 20 'nonesuch' check resident:dataset=trace/nonesuch,ctx=64
 
-expect 0 'lse_merge:case=equal_scores' list cases lse_merge
+expect 0 'lse_merge:case=equal_scores,by=c' list cases lse_merge
 expect 0 'both_empty_nan' list defects
 expect 64 "unknown form 'bas2'; did you mean 'base2'?" check lse_merge:form=bas2
-expect 64 'case=gap: there is none of this name' check lse_merge:case=gap
-expect 64 'no case allows what the id says' check -q lse_merge:case=one_state,states=5
-expect 64 'say `habench check lse_merge`' run lse_merge
-expect 64 'cases of its own' check lse_merge smoke
-expect 64 'are of the merge suite' check --exhaustive smoke
+expect 64 "unknown case 'gap'; did you mean 'gaps'?" check lse_merge:case=gap
+expect 64 'no case' check -q lse_merge:case=one_state,states=5
+expect 0 '1 passed, 0 failed' run -q lse_merge:case=gaps,by=c,states=3
+expect 0 '2 passed, 0 failed' check -q lse_merge:case=gaps,by=c,states=3 "$small"
 
 expect 0 'cpu_kernels:kernel=attend,layout=packed,isa=best,dtype=f32' list cases cpu_kernels
 expect 0 'cpu_kernels:kernel=topk,isa=best,ctx=100' run --dry-run cpu_kernels:kernel=topk,ctx=100
@@ -142,11 +141,10 @@ expect 64 "unknown kernel 'atend'; did you mean 'attend'?" run cpu_kernels:kerne
 expect 64 'has figures of its own' run cpu_kernels smoke
 expect 64 'takes no --resume' run cpu_kernels --resume -o x
 expect 0 '1 passed, 0 failed' check -q cpu_kernels:kernel=merge,heads=4/2,head_dim=8
-expect 64 'takes no --resume' check lse_merge --threads 3
 expect 64 '--replay judges a file, --exec a command' check lse_merge --replay x --exec y
-expect 40 'by=avx3: there is no such kernel, device or defect' check -q lse_merge:by=avx3
-expect 0 '2 passed, 0 failed' check -q lse_merge:case=gaps,states=3 --isa c
-expect 0 'order=tree,alias=' check --dry-run lse_merge:case=gaps
+expect 64 "unknown by 'avx3'; did you mean 'avx2'?" check -q lse_merge:by=avx3
+expect 0 '1 passed, 0 failed' check -q lse_merge:case=gaps,states=3 --isa c
+expect 0 'lse_merge:case=gaps,by=host,seed=7' check --dry-run lse_merge:case=gaps --seed 7
 expect 10 'got nan, want -inf' check -q lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32 -o "$dir/merge"
 holds 'the failure is in a file' test -s "$dir/merge/merge-both_empty_nan.safetensors"
 holds 'the verdict is in junit.xml' grep -q '<failure' "$dir/merge/junit.xml"
@@ -154,6 +152,7 @@ expect 10 '0 passed, 1 failed' check lse_merge --replay "$dir/merge/merge-both_e
 head -c 100 "$dir/merge/merge-both_empty_nan.safetensors" > "$dir/cut.safetensors"
 expect 40 'cut.safetensors' check lse_merge --replay "$dir/cut.safetensors"
 expect 40 'cannot run' check -q lse_merge --exec no_such_command
+expect 40 '0 passed, 1 failed, 64 skipped' check -q lse_merge --exec no_such_command
 expect 20 '--max-time is over' check -q lse_merge --max-time 1s
 expect 40 'No such file' check -q lse_merge --device ./nonesuch.so
 

@@ -261,7 +261,8 @@ static void note_not_run(struct loop *l)
     struct ha_why why = { "" };
     const char *reason = *l->broken.text ? "not run: the results cannot be written"
                          : ha_stop       ? "not run: interrupted"
-                                         : "not run: --max-time is over";
+                         : over(l)       ? "not run: --max-time is over"
+                                         : "not run: what it needs is in error";
     for (l->process = 0; d && l->process < processes; l->process++)
         for (size_t i = 0; i < l->plan->entries; i++) {
             if (done(l, i, l->process)) continue;

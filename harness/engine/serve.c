@@ -114,7 +114,8 @@ static void set_all(const struct ha_group *g, enum ha_status status, const struc
     }
 }
 
-/* Open, check, measure, close. A row without a verdict was found right; it passes when all that was asked is done. */
+/* Open, check, measure, close. A row without a verdict was found right, and passes when all that was asked is done,
+ * unless its reason says why it was not run. */
 static void run_group(struct server *s, struct ha_group *g)
 {
     const struct ha_suite *suite = s->suite;
@@ -127,7 +128,7 @@ static void run_group(struct server *s, struct ha_group *g)
     set_all(g, status, &why);
     for (size_t i = 0; i < g->count && complete; i++) {
         struct ha_result *r = g->row[i];
-        if (r->verdict == HA_NOT_RUN) r->verdict = HA_PASS;
+        if (r->verdict == HA_NOT_RUN && !*r->reason) r->verdict = HA_PASS;
     }
     if (suite->close) suite->close(s->run, g);
 }

@@ -55,6 +55,7 @@ static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec,
     struct ha_merge_source *s = &m->source;
     struct ha_subject probe;
     const bool command = !strcmp(m->by, "exec");
+    if (!command && ha_device_look(m->by, why) != HA_OK) return HA_ERROR;
     if (command && !exec) return ha_why(why, HA_ERROR, "by=exec: is the command of --exec, which was not given");
     s->kind = command ? HA_FROM_EXEC : HA_FROM_PLUGIN;
     s->text = command ? exec : m->by;

@@ -19,10 +19,12 @@ struct ha_merge_member {
     uint64_t lost_ns;           /* the source's */
     enum ha_status status;      /* of those that cannot be asked: why says the reason */
     struct ha_why why;
+    bool said; /* an error that has its row */
 };
 
-/* The index of the member called `by`, in *i. HA_WAIVED: this CPU, or this machine, lacks it; HA_ERROR: a stranger that
- * cannot be opened. Devices are those of config->machine, and asked for anew each time. */
+/* The index of the member called `by`, in *i, or party->count where there is no memory. HA_WAIVED: this CPU, or this
+ * machine, lacks it; HA_ERROR: a stranger that cannot be opened. Devices are those of config->machine, and asked for
+ * anew each time. */
 enum ha_status ha_merge_party_find(struct ha_merge_party *party, const char *by, size_t *i, struct ha_why *why);
 void ha_merge_party_free(struct ha_merge_party *party);
 

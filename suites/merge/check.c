@@ -62,8 +62,20 @@ void ha_merge_end(void *arg)
     free(run);
 }
 
-/* ---- the group ----------------------------------------------------------------------------------------------------
- */
+/* ---- the group --------------------------------------------------------------------------------------------------- */
+
+static void not_run(const struct run *run, size_t i, const char *why)
+{
+    snprintf(row_of(run, i)->head.reason, sizeof row_of(run, i)->head.reason, "%s", why);
+}
+
+/* One that cannot be opened is an error once; its other points are not run. */
+static void refuse(const struct run *run, size_t i, bool *said, enum ha_status status, const struct ha_why *why)
+{
+    if (status == HA_ERROR && *said) not_run(run, i, why->text);
+    else ha_result_set(run->group, i, status, why);
+    *said |= status == HA_ERROR;
+}
 
 /* What each point's `by` stands for, once; a point whose subject cannot be asked gets its verdict here. */
 static enum ha_status gather_sources(struct run *run, struct ha_why *why)
@@ -74,7 +86,8 @@ static enum ha_status gather_sources(struct run *run, struct ha_why *why)
     for (size_t i = 0; i < count && st == HA_OK; i++) {
         struct ha_why reason = { "" };
         const enum ha_status found = ha_merge_party_find(&run->party, point_of(run, i)->by, &member[i], &reason);
-        ha_result_set(run->group, i, found, &reason);
+        if (member[i] == run->party.count) st = ha_why(why, HA_ERROR, "%s", reason.text);
+        else if (found != HA_OK) refuse(run, i, &run->party.member[member[i]].said, found, &reason);
         if (found != HA_OK) continue;
         size_t s = 0;
         while (s < i && (run->of[s] == SIZE_MAX || member[s] != member[i])) s++;
@@ -154,8 +167,7 @@ static struct ha_merge_job job_of(struct run *run, size_t items, struct ha_merge
 
 static struct ha_merge_task listed(void *arg, size_t i) { return ((struct ha_merge_task *)arg)[i]; }
 
-/* ---- verdicts -------------------------------------------------------------------------------------------------------
- */
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
 static void say_failure(struct run *run, const struct ha_merge_point *p, const struct ha_merge_source *source,
                         const struct ha_merge_cell *cell, struct ha_merge_result *row)
@@ -196,13 +208,12 @@ static void enter(struct run *run, size_t i, const struct ha_merge_cell *c, bool
     if (st == HA_FAIL || st == HA_ERROR) {
         ha_result_set(run->group, i, st, &reason);
         say_failure(run, point_of(run, i), &run->source[run->of[i]], c, row);
-    } else if (!complete) snprintf(row->head.reason, sizeof row->head.reason, "not all of it was run");
+    } else if (!complete) not_run(run, i, "not all of it was run");
     else if (st == HA_OK) row->head.verdict = HA_PASS;
     else ha_result_set(run->group, i, st, &reason);
 }
 
-/* ---- cases --------------------------------------------------------------------------------------------------------
- */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 /* A command gets rows of many cases in one file. */
 static bool by_bundles(const struct run *run)
@@ -256,8 +267,7 @@ static enum ha_status check_cases(struct run *run, struct ha_why *why)
     return st;
 }
 
-/* ---- random merges --------------------------------------------------------------------------------------------------
- */
+/* ---- random merges ----------------------------------------------------------------------------------------------- */
 
 struct random_batches {
     const struct ha_merge_axes *only;
@@ -333,8 +343,7 @@ static enum ha_status check_random(struct run *run, struct ha_why *why)
     return st;
 }
 
-/* ---- the gallery: every defect over every case ----------------------------------------------------------------------
- */
+/* ---- the gallery: every defect over every case ------------------------------------------------------------------- */
 
 /* Many states only where the case asks for them, or is there to find the defect. */
 static bool skip_states(void *arg, const struct ha_merge_task *t, size_t source)
@@ -371,7 +380,7 @@ static void enter_defect(struct run *run, size_t i, const struct ha_merge_cell *
         row->also = seen - 1;
     }
     if (by_finder) row->head.verdict = HA_PASS;
-    else if (!complete) snprintf(row->head.reason, sizeof row->head.reason, "not all of it was run");
+    else if (!complete) not_run(run, i, "not all of it was run");
     else
         ha_result_set(
             run->group, i,
@@ -404,34 +413,28 @@ static enum ha_status check_gallery(struct run *run, struct ha_why *why)
 /* ---- attention
  * -------------------------------------------------------------------------------------------------------- */
 
-static enum ha_status attend(const struct ha_attention_subject *subject, struct ha_merge_source *source,
-                             const struct ha_merge_point *p, struct ha_merge_result *row, struct ha_why *why)
+static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
 {
-    struct ha_attention_result got;
+    struct ha_merge_source *source = &run->source[run->of[i]];
+    struct ha_merge_result *row = row_of(run, i);
+    struct ha_attention_subject subject = { source->name, source->kernels, source->api, source->device };
+    struct ha_attention_result got = { 0 };
+    struct ha_subject plugin = { 0 };
     if (ha_merge_lost_ns(source) > ha_merge_patience_ns)
         return ha_why(why, HA_ERROR, "given up: it has not answered for %.0f s in all",
                       (double)ha_merge_lost_ns(source) / 1e9);
-    const uint64_t begin_ns = ha_now_ns();
-    const enum ha_status st = ha_attention_check(subject, p->problem, p->axes.seed, &got, why);
-    if (st == HA_ERROR) *source->lost_ns += ha_now_ns() - begin_ns;
-    row->merges = got.rows;
-    if (got.rows) row->ratio = got.ratio;
-    return st;
-}
-
-static enum ha_status attend_by(struct run *run, size_t i, struct ha_why *why)
-{
-    struct ha_merge_source *source = &run->source[run->of[i]];
-    const struct ha_merge_point *p = point_of(run, i);
-    struct ha_attention_subject subject = { source->name, source->kernels, source->api, source->device };
-    struct ha_subject plugin = { 0 };
     if (source->kind == HA_FROM_PLUGIN) {
         HA_TRY(ha_merge_source_open(source, &plugin, why));
         subject.api = ha_plugin_attend(&plugin);
     }
-    const enum ha_status st = source->kind == HA_FROM_PLUGIN && !subject.api
+    const uint64_t begin_ns = ha_now_ns();
+    const enum ha_status st = !subject.kernels && !subject.api
                                   ? ha_why(why, HA_WAIVED, "it offers no attend")
-                                  : attend(&subject, source, p, row_of(run, i), why);
+                                  : ha_attention_check(&subject, point_of(run, i)->problem, point_of(run, i)->axes.seed,
+                                                       &got, why);
+    if (st == HA_ERROR) *source->lost_ns += ha_now_ns() - begin_ns;
+    row->merges = got.rows;
+    if (got.rows) row->ratio = got.ratio;
     ha_subject_close(&plugin);
     return st;
 }
@@ -445,10 +448,10 @@ static enum ha_status check_attention(struct run *run, struct ha_why *why)
         if (run->of[i] == SIZE_MAX) continue;
         draw(run, i, run->group->count);
         if (over(run)) {
-            snprintf(row_of(run, i)->head.reason, sizeof reason.text, "not run");
+            not_run(run, i, "not run");
             continue;
         }
-        const enum ha_status st = attend_by(run, i, &reason);
+        const enum ha_status st = attend(run, i, &reason);
         ha_result_set(run->group, i, st, &reason);
         if (st == HA_OK) row_of(run, i)->head.verdict = HA_PASS;
     }

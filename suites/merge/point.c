@@ -4,31 +4,25 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
-#include "harness/engine/machine.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 #include "suites/merge/attention.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { ROWS_MAX = 64, NAMES_MAX = 192 };
 static const struct ha_merge_suite *const suite = &ha_merge_suite;
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
-/* the items behind the cases */
-static const char *const behind[] = { "random", "gallery", "attention", NULL };
-
-static const char *item_word(size_t i)
+/* random last, because it can go on for hours */
+static const char *case_word(size_t i)
 {
+    static const char *const behind[] = { "gallery", "attention", "random", NULL };
     return i < suite->cases_count ? suite->cases[i].name : behind[i - suite->cases_count];
 }
-/* what "*" stands for: the gallery and attention are asked for by name */
-static const char *case_word(size_t i) { return i <= suite->cases_count ? item_word(i) : NULL; }
 static const char *defect_word(size_t i) { return i < suite->defects_count ? suite->defects[i].name : NULL; }
 static const char *problem_word(size_t i) { return i < ha_attention_cases_count ? ha_attention_cases[i].name : NULL; }
 static const char *kind_word(size_t i) { return i < HA_MERGE_KINDS ? ha_merge_kinds[i].name : NULL; }
@@ -61,19 +55,6 @@ static uint64_t number_at(const void *point, const struct ha_key *key)
     uint64_t x;
     memcpy(&x, (const char *)point + key->offset, sizeof x);
     return x;
-}
-
-static enum ha_status set_case(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    const char *names[NAMES_MAX] = { NULL };
-    for (size_t i = 0; (names[i] = item_word(i)); i++)
-        if (!strcmp(names[i], value)) return memcpy(at(point, key), &i, sizeof i), HA_OK;
-    return ha_unknown(why, key->name, value, names);
-}
-
-static void print_case(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    snprintf(out, HA_VALUE_MAX, "%s", item_word(number_at(point, key)));
 }
 
 /* An axis: "any" is 0, its words are 1, 2, ... */
@@ -123,9 +104,9 @@ static enum ha_status set_row(void *point, const struct ha_key *key, const char 
 {
     uint64_t x = HA_ROW_ANY;
     const char *end = value;
-    if (strcmp(value, "any") != 0 && !(ha_whole_parse(value, &x, &end) && !*end && x <= key->max))
-        return ha_why(why, HA_ERROR, "%s: '%.40s' is not 'any' or a whole number from 0 to %" PRIu64, key->name, value,
-                      key->max);
+    if (strcmp(value, "any") != 0 && !(ha_whole_parse(value, &x, &end) && !*end && x < ROWS_MAX * ROWS_MAX))
+        return ha_why(why, HA_ERROR, "%s: '%.40s' is not 'any' or a whole number from 0 to %d", key->name, value,
+                      ROWS_MAX * ROWS_MAX - 1);
     memcpy(at(point, key), &x, sizeof x);
     return HA_OK;
 }
@@ -137,13 +118,7 @@ static void print_row(const void *point, const struct ha_key *key, char out[HA_V
     else snprintf(out, HA_VALUE_MAX, "%" PRIu64, x);
 }
 
-static bool is_path(const char *value)
-{
-    const size_t n = strlen(value);
-    return strchr(value, '/') || (n > 3 && !strcmp(value + n - 3, ".so"));
-}
-
-/* A name of ours, or whatever the engine's reader of names takes and a plugin is called. */
+/* A name of ours, a path, or a plugin beside the program. */
 static enum ha_status set_by(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
     const char *names[NAMES_MAX] = { "exec", "cuda" };
@@ -158,8 +133,7 @@ static enum ha_status set_by(void *point, const struct ha_key *key, const char *
     struct ha_key plain = *key;
     plain.set = NULL;
     plain.word = NULL;
-    if (known || is_path(value) || !*value || ha_plugin_find(value, path, &none) == HA_OK)
-        return ha_point_set(point, &plain, value, why);
+    if (known || !*value || ha_plugin_find(value, path, &none) == HA_OK) return ha_point_set(point, &plain, value, why);
     return ha_unknown(why, key->name, value, names);
 }
 
@@ -179,159 +153,57 @@ static const char *standard_dtype(const void *point, const struct ha_key *key, c
     return ha_merge_part(point) == HA_PART_RANDOM ? "*" : key->value;
 }
 
-#define AT(member) .offset = offsetof(struct ha_merge_point, member)
-#define AXIS(name_, member, word_, doc_)                                                                 \
-    {                                                                                                    \
-        .name = name_, .value = "any", .doc = doc_, .kind = HA_KEY_WORD, AT(axes.member), .word = word_, \
-        .column = true, .set = set_axis, .print = print_axis                                             \
+/* in the point; more: further members of the key */
+#define KEY(name_, value_, kind_, member, word_, more, doc_)                                                \
+    {                                                                                                       \
+        .name = name_, .value = value_, .doc = doc_, .kind = HA_KEY_##kind_, .word = word_, .column = true, \
+        .offset = offsetof(struct ha_merge_point, member), more                                             \
     }
-enum key {
-    REPLAY,
-    CASE,
-    DEFECT,
-    PROBLEM,
-    BY,
-    KIND,
-    FORM,
-    DTYPE,
-    HEAD_DIM,
-    STATES,
-    ORDER,
-    ALIAS,
-    LAYOUT,
-    ROWS,
-    SEED,
-    ROW
-};
+#define LIMITS(least_, most_) .min = least_, .max = most_
+#define READ(what)            .set = set_##what, .print = print_##what
+#define TYPE                  READ(axis), .standard = standard_dtype
+#define BY                    .set = set_by, .standard = standard_by, .max = HA_MERGE_NAME_MAX, .options = " device isa exec "
 
+enum { REPLAY, CASE, DEFECT, PROBLEM, BY_WHOM, KIND };
 const struct ha_key ha_merge_key[HA_MERGE_KEYS] = {
-    [REPLAY] = { .name = "replay",
-                 .value = "",
-                 .doc = "a file that holds a merge, to be judged (docs/merging.md)",
-                 .kind = HA_KEY_NAME,
-                 AT(replay),
-                 .max = HA_MERGE_NAME_MAX,
-                 .column = true },
-    [CASE] = { .name = "case",
-               .value = "*",
-               .doc = "a case; random: random merges; gallery: is each known defect found; "
-                      "attention: is attention's own (o, LSE) right",
-               .kind = HA_KEY_WORD,
-               AT(item),
-               .word = case_word,
-               .column = true,
-               .set = set_case,
-               .print = print_case },
-    [DEFECT] = { .name = "defect",
-                 .value = "*",
-                 .doc = "of the gallery: what must be found",
-                 .kind = HA_KEY_WORD,
-                 AT(defect),
-                 .word = defect_word,
-                 .column = true },
-    [PROBLEM] = { .name = "problem",
-                  .value = "*",
-                  .doc = "of attention: what is attended",
-                  .kind = HA_KEY_WORD,
-                  AT(problem),
-                  .word = problem_word,
-                  .column = true },
-    [BY] = { .name = "by",
-             .value = "*",
-             .doc = "who merges: a table of CPU kernels, a device, a defect, the path of a "
-                    "plugin, exec (the command of --exec)",
-             .kind = HA_KEY_NAME,
-             AT(by),
-             .max = HA_MERGE_NAME_MAX,
-             .word = ha_merge_ours,
-             .options = " device isa exec ",
-             .column = true,
-             .set = set_by,
-             .standard = standard_by },
-    [KIND] = { .name = "kind",
-               .value = "*",
-               .doc = "of random merges: a form flat, a chain, in place",
-               .kind = HA_KEY_WORD,
-               AT(kind),
-               .word = kind_word,
-               .column = true },
-    [FORM] = AXIS("form", form, form_word, "what a state is"),
-    [DTYPE] = { .name = "dtype",
-                .value = "any",
-                .doc = "the type of o",
-                .kind = HA_KEY_WORD,
-                AT(axes.dtype),
-                .word = dtype_word,
-                .column = true,
-                .set = set_axis,
-                .print = print_axis,
-                .standard = standard_dtype },
-    [HEAD_DIM] = { .name = "head_dim",
-                   .value = "any",
-                   .doc = "elements of a row of o",
-                   .kind = HA_KEY_NUMBER,
-                   AT(axes.head_dim),
-                   .min = 1,
-                   .max = 1024,
-                   .word = any_word,
-                   .column = true },
-    [STATES] = { .name = "states",
-                 .value = "any",
-                 .doc = "how many states are merged into one",
-                 .kind = HA_KEY_NUMBER,
-                 AT(axes.states),
-                 .min = 1,
-                 .max = 4096,
-                 .word = any_word,
-                 .column = true },
-    [ORDER] = AXIS("order", order, order_word, "all at once, or two at a time"),
-    [ALIAS] = AXIS("alias", alias, alias_word, "the state that the output overwrites"),
-    [LAYOUT] = AXIS("layout", layout, layout_word, "how rows lie in memory"),
-    [ROWS] = { .name = "rows",
-               .value = "any",
-               .doc = "tokens x heads of a batch",
-               .kind = HA_KEY_WORD,
-               AT(axes.tokens),
-               .word = any_word,
-               .column = true,
-               .set = set_rows,
-               .print = print_rows },
-    [SEED] = { .name = "seed",
-               .value = "1",
-               .doc = "of a batch, where all from form to rows is named; else the seed "
-                      "that every batch's own follows from",
-               .kind = HA_KEY_NUMBER,
-               AT(axes.seed),
-               .max = UINT64_MAX,
-               .column = true },
-    [ROW] = { .name = "row",
-              .value = "any",
-              .doc = "the only row of a batch that is judged",
-              .kind = HA_KEY_WORD,
-              AT(axes.row),
-              .max = (uint64_t)ROWS_MAX * ROWS_MAX - 1,
-              .word = any_word,
-              .column = true,
-              .set = set_row,
-              .print = print_row },
+    [REPLAY] = KEY("replay", "", NAME, replay, NULL, LIMITS(0, HA_MERGE_NAME_MAX), "a file that holds a merge"),
+    [CASE] = KEY(
+        "case", "*", WORD, item, case_word, LIMITS(0, 0),
+        "a case; gallery: is a known defect found; attention: is its own (o, LSE) right; random: random merges"),
+    [DEFECT] = KEY("defect", "*", WORD, defect, defect_word, LIMITS(0, 0), "of the gallery: what must be found"),
+    [PROBLEM] = KEY("problem", "*", WORD, problem, problem_word, LIMITS(0, 0), "of attention: what is attended"),
+    [BY_WHOM] = KEY("by", "*", NAME, by, ha_merge_ours, BY,
+                    "who merges: a table of CPU kernels, a device, a defect, a plugin's path, exec (what --exec says)"),
+    [KIND] = KEY("kind", "*", WORD, kind, kind_word, LIMITS(0, 0), "of random merges: a form flat, a chain, in place"),
+    KEY("form", "any", WORD, axes.form, form_word, READ(axis), "what a state is"),
+    KEY("dtype", "any", WORD, axes.dtype, dtype_word, TYPE, "the type of o"),
+    KEY("head_dim", "any", NUMBER, axes.head_dim, any_word, LIMITS(1, 1024), "elements of a row of o"),
+    KEY("states", "any", NUMBER, axes.states, any_word, LIMITS(1, 4096), "how many are merged into one"),
+    KEY("order", "any", WORD, axes.order, order_word, READ(axis), "all at once, or two at a time"),
+    KEY("alias", "any", WORD, axes.alias, alias_word, READ(axis), "the state that the output overwrites"),
+    KEY("layout", "any", WORD, axes.layout, layout_word, READ(axis), "how rows lie in memory"),
+    KEY("rows", "any", WORD, axes.tokens, any_word, READ(rows), "tokens x heads of a batch"),
+    KEY("seed", "1", NUMBER, axes.seed, NULL, LIMITS(0, UINT64_MAX),
+        "of a batch, where all from form to rows is named; else what the seed of every batch follows from"),
+    KEY("row", "any", WORD, axes.row, any_word, READ(row), "the only row of a batch that is judged"),
 };
 
 enum ha_merge_part ha_merge_part(const struct ha_merge_point *p)
 {
-    static const enum ha_merge_part part[] = { HA_PART_RANDOM, HA_PART_GALLERY, HA_PART_ATTENTION };
+    static const enum ha_merge_part part[] = { HA_PART_GALLERY, HA_PART_ATTENTION, HA_PART_RANDOM };
     if (p->replay[0]) return HA_PART_REPLAY;
     return p->item < suite->cases_count ? HA_PART_CASES : part[p->item - suite->cases_count];
 }
 
-const char *ha_merge_item_name(const struct ha_merge_point *p) { return item_word(p->item); }
+const char *ha_merge_item_name(const struct ha_merge_point *p) { return case_word(p->item); }
 
 bool ha_merge_uses(const void *point, size_t key)
 {
-    enum { C = 1u << HA_PART_CASES, R = 1u << HA_PART_RANDOM, G = 1u << HA_PART_GALLERY, A = 1u << HA_PART_ATTENTION };
-    static const unsigned by[HA_MERGE_KEYS] = {
-        [CASE] = C | R | G | A, [DEFECT] = G, [PROBLEM] = A, [BY] = C | R | G | A, [KIND] = R, [SEED] = C | R | G | A
-    };
-    return key == REPLAY || (by[key] ? by[key] : C | R) >> ha_merge_part(point) & 1u;
+    const enum ha_merge_part part = ha_merge_part(point);
+    if (part == HA_PART_REPLAY || key == REPLAY) return key == REPLAY;
+    return key == DEFECT    ? part == HA_PART_GALLERY
+           : key == PROBLEM ? part == HA_PART_ATTENTION
+                            : key != KIND || part == HA_PART_RANDOM;
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------ */
@@ -339,20 +211,16 @@ bool ha_merge_uses(const void *point, size_t key)
 static enum ha_status case_has_batches(const struct ha_merge_point *p, struct ha_why *why)
 {
     struct ha_merge_tasks tasks = { 0 };
-    enum ha_status st = ha_merge_tasks_of_case(&tasks, suite, p->item, &p->axes, why);
-    if (st == HA_OK && !tasks.count)
-        st = ha_why(why, HA_WAIVED, "case=%s has no such batch", suite->cases[p->item].name);
+    const enum ha_status st = ha_merge_tasks_of_case(&tasks, suite, p->item, &p->axes, why);
+    const bool any = tasks.count > 0;
     ha_merge_tasks_free(&tasks);
-    return st;
+    return st == HA_OK && !any ? HA_WAIVED : st;
 }
 
 static enum ha_status random_has_batches(const struct ha_merge_point *p, struct ha_why *why)
 {
     if (!p->axes.dtype) return ha_why(why, HA_ERROR, "dtype: random merges are of one type; dtype=* is each of them");
-    return ha_merge_random_fits(p->kind, (enum ha_dtype)(p->axes.dtype - 1), &p->axes)
-               ? HA_OK
-               : ha_why(why, HA_WAIVED, "random merges in the form and order %s are not like that",
-                        ha_merge_kinds[p->kind].name);
+    return ha_merge_random_fits(p->kind, (enum ha_dtype)(p->axes.dtype - 1), &p->axes) ? HA_OK : HA_WAIVED;
 }
 
 enum ha_status ha_merge_settle(void *point, struct ha_why *why)
@@ -365,27 +233,15 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why)
     switch (ha_merge_part(p)) {
     case HA_PART_CASES: return case_has_batches(p, why);
     case HA_PART_RANDOM: return random_has_batches(p, why);
-    case HA_PART_GALLERY:
-        return !strcmp(p->by, ha_kernels_all[0]->name)
+    case HA_PART_GALLERY: /* of ours alone: by=c stands for it */
+        return ha_merge_axes_any(a) && !strcmp(p->by, ha_kernels_all[0]->name) ? HA_OK : HA_WAIVED;
+    case HA_PART_ATTENTION: /* whatever attends */
+        return ha_merge_axes_any(a) && strcmp(p->by, "exec") != 0 && ha_merge_defect_index(p->by) == SIZE_MAX
                    ? HA_OK
-                   : ha_why(why, HA_WAIVED, "the gallery is merged by the defects, and by nobody else");
-    case HA_PART_ATTENTION:
-        return strcmp(p->by, "exec") != 0 && ha_merge_defect_index(p->by) == SIZE_MAX
-                   ? HA_OK
-                   : ha_why(why, HA_WAIVED, "%s does not attend", p->by);
+                   : HA_WAIVED;
     case HA_PART_REPLAY: return HA_OK;
     }
     return HA_ERROR;
-}
-
-enum ha_status ha_merge_look(const void *point, struct ha_why *why)
-{
-    const struct ha_merge_point *p = point;
-    const bool replay = ha_merge_part(p) == HA_PART_REPLAY;
-    const char *path = replay ? p->replay : p->by;
-    if ((replay || is_path(path)) && access(path, R_OK) != 0)
-        return ha_why(why, HA_ERROR, "%.400s: %s", path, strerror(errno));
-    return !replay && !strcmp(p->by, "cuda") ? ha_device_look(p->by, why) : HA_OK;
 }
 
 /* Inputs and the reference are computed once for all who merge them. Random merges are one group, so that a run that

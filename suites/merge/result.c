@@ -2,60 +2,46 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
-#include "harness/engine/point.h"
 #include "harness/report/verdict.h"
+#include "suites/merge/attention.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- fields ----------------------------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------------------------------------ */
 
-#define AT(member) .offset = offsetof(struct ha_merge_result, member)
-#define COUNT(name_, member, doc_)                                                                         \
-    {                                                                                                      \
-        .name = name_, .kind = HA_FIELD_WHOLE, AT(member), .files = 1, .better = HA_NO_FIGURE, .doc = doc_ \
+#define FIELD(name_, kind_, member, better_, doc_)                                                               \
+    {                                                                                                            \
+        .name = name_, .unit = "", .kind = HA_FIELD_##kind_, .offset = offsetof(struct ha_merge_result, member), \
+        .bytes = sizeof(((struct ha_merge_result *)0)->member), .files = 1, .better = better_, .doc = doc_       \
     }
-#define TEXT(name_, member, doc_)                                                                                 \
-    {                                                                                                             \
-        .name = name_, .kind = HA_FIELD_TEXT, AT(member), .bytes = sizeof(((struct ha_merge_result *)0)->member), \
-        .files = 1, .better = HA_NO_FIGURE, .doc = doc_                                                           \
-    }
-#define BIN(i, name_, doc_) COUNT(name_, bin[i], "merges whose worst err/bound is " doc_)
+#define COUNT(name_, member, doc_) FIELD(name_, WHOLE, member, HA_NO_FIGURE, doc_)
+#define BIN(i, name_, doc_)        COUNT(name_, bin[i], "merges whose worst err/bound is " doc_)
 
 const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
-    TEXT("subject", subject, "what the one that merges calls itself"),
-    { .name = "err_over_bound",
-      .kind = HA_FIELD_NUMBER,
-      AT(ratio),
-      .files = 1,
-      .better = HA_LESS,
-      .doc = "the worst err/bound of any element; at most 1 is right" },
-    { .name = "planted_err_over_bound",
-      .kind = HA_FIELD_NUMBER,
-      AT(planted),
-      .files = 1,
-      .better = HA_NO_FIGURE,
-      .doc = "of a case that plants an error: the least err/bound with it; above 1 it was seen" },
+    FIELD("subject", TEXT, subject, HA_NO_FIGURE, "what the one that merges calls itself"),
+    FIELD("err_over_bound", NUMBER, ratio, HA_LESS, "the worst err/bound of any element; at most 1 is right"),
+    FIELD("planted_err_over_bound", NUMBER, planted, HA_NO_FIGURE,
+          "of a case that plants an error: the least err/bound with it; above 1 it was seen"),
     COUNT("merges", merges, "rows judged"),
     COUNT("exact", exact, "those without any error"),
     COUNT("refused", refused, "batches answered with an error, where that is as good as an answer"),
-    BIN(0, "le_2e-9", "above 0 and below 2^-9"),
-    BIN(1, "le_2e-8", "from 2^-9 to 2^-8"),
-    BIN(2, "le_2e-7", "from 2^-8 to 2^-7"),
-    BIN(3, "le_2e-6", "from 2^-7 to 2^-6"),
-    BIN(4, "le_2e-5", "from 2^-6 to 2^-5"),
-    BIN(5, "le_2e-4", "from 2^-5 to 2^-4"),
-    BIN(6, "le_2e-3", "from 2^-4 to 2^-3"),
-    BIN(7, "le_2e-2", "from 2^-3 to 2^-2"),
-    BIN(8, "le_2e-1", "from 2^-2 to 2^-1"),
-    BIN(9, "le_1", "from 2^-1 to 1: half the bound would fail them"),
-    TEXT("found_by", found_by, "of a known defect: a case that found it, the one that is there for it if that did"),
+    BIN(0, "to_1_512", "above 0 and below 2^-9"),
+    BIN(1, "to_1_256", "from 2^-9 to 2^-8"),
+    BIN(2, "to_1_128", "from 2^-8 to 2^-7"),
+    BIN(3, "to_1_64", "from 2^-7 to 2^-6"),
+    BIN(4, "to_1_32", "from 2^-6 to 2^-5"),
+    BIN(5, "to_1_16", "from 2^-5 to 2^-4"),
+    BIN(6, "to_1_8", "from 2^-4 to 2^-3"),
+    BIN(7, "to_1_4", "from 2^-3 to 2^-2"),
+    BIN(8, "to_1_2", "from 2^-2 to 2^-1"),
+    BIN(9, "to_1", "from 2^-1 to 1: half the bound would fail them"),
+    FIELD("found_by", TEXT, found_by, HA_NO_FIGURE, "of a known defect: the case that is there for it, or another"),
     COUNT("found_also", also, "how many other cases found it"),
-    TEXT("showed", showed, "what the defect showed, or what the replayed file holds"),
+    FIELD("showed", TEXT, showed, HA_NO_FIGURE, "what the defect showed, or what the replayed file holds"),
 };
 
-/* ---- lines of a table ---------------------------------------------------------------------------------------------
- */
+/* ---- lines of a table -------------------------------------------------------------------------------------------- */
 
 enum { COLUMNS_MAX = 64, WIDTH_LEAST = 8 };
 
@@ -99,7 +85,7 @@ static struct columns columns_of(const struct ha_results *r, enum ha_merge_part 
 
 static void print_head(FILE *out, const struct columns *c, const char *left)
 {
-    fputs(left, out);
+    fprintf(out, "\n%s", left);
     for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, c->title[k]);
     fputc('\n', out);
 }
@@ -164,8 +150,7 @@ static const char *grouped(uint64_t n, char out[32])
     return out;
 }
 
-/* ---- tables --------------------------------------------------------------------------------------------------------
- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 static void left_of_case(FILE *out, const struct ha_merge_point *p, uint64_t merges)
 {
@@ -184,9 +169,8 @@ static void left_of_random(FILE *out, const struct ha_merge_point *p, uint64_t m
 
 static void left_of_attention(FILE *out, const struct ha_merge_point *p, uint64_t rows)
 {
-    char value[HA_VALUE_MAX], n[32];
-    if (!ha_point_get(&ha_suite_lse_merge, p, "problem", value)) *value = 0;
-    fprintf(out, "    %-18s %8s", value, grouped(rows, n));
+    char n[32];
+    fprintf(out, "    %-18s %8s", ha_attention_cases[p->problem].name, grouped(rows, n));
 }
 
 /* false: there is nothing of this part */
@@ -218,7 +202,7 @@ static void print_gallery(FILE *out, const struct ha_results *r)
 {
     size_t i = next_of(r, 0, HA_PART_GALLERY);
     if (i == r->entries) return;
-    fprintf(out, "known defects            caught    found by                more  and what it showed\n");
+    fprintf(out, "\nknown defects            caught    found by                more  and what it showed\n");
     for (; i < r->entries; i = next_of(r, i + 1, HA_PART_GALLERY)) {
         const struct ha_merge_result *row = row_at(r, i);
         const char *caught = row->head.verdict == HA_PASS           ? "yes"
@@ -229,11 +213,9 @@ static void print_gallery(FILE *out, const struct ha_results *r)
             fprintf(out, " %-23s %4llu  %.90s", row->found_by, (unsigned long long)row->also, row->showed);
         fputc('\n', out);
     }
-    fputc('\n', out);
 }
 
-/* how the rows' worst err/bound are distributed, for each kind */
-static void print_spread(FILE *out, const struct ha_results *r)
+static void print_spread_head(FILE *out)
 {
     fprintf(out, "err/bound of a merge: share of all random ones, in per cent\n%-18s %7s", "       form", "0");
     fprintf(out, " %7s", "< 2^-9");
@@ -243,6 +225,12 @@ static void print_spread(FILE *out, const struct ha_results *r)
         fprintf(out, " %7s", i == 1 ? "<= 1" : head);
     }
     fputc('\n', out);
+}
+
+/* how the rows' worst err/bound are distributed, for each kind */
+static void print_spread(FILE *out, const struct ha_results *r)
+{
+    bool headed = false;
     for (size_t k = 0; k < HA_MERGE_KINDS; k++) {
         uint64_t merges = 0, exact = 0, bin[HA_MERGE_BINS] = { 0 };
         for (size_t i = 0; (i = next_of(r, i, HA_PART_RANDOM)) < r->entries; i++) {
@@ -252,59 +240,48 @@ static void print_spread(FILE *out, const struct ha_results *r)
             for (size_t b = 0; b < HA_MERGE_BINS; b++) bin[b] += row_at(r, i)->bin[b];
         }
         if (!merges) continue;
+        if (!headed) print_spread_head(out);
+        headed = true;
         const double all = (double)merges / 100;
         fprintf(out, "       %-11s %7.3f", ha_merge_kinds[k].name, (double)exact / all);
         for (size_t b = 0; b < HA_MERGE_BINS; b++) fprintf(out, " %7.3f", (double)bin[b] / all);
         fputc('\n', out);
     }
-    fputc('\n', out);
 }
 
 static void print_replays(FILE *out, const struct ha_results *r)
 {
     for (size_t i = 0; (i = next_of(r, i, HA_PART_REPLAY)) < r->entries; i++) {
         const struct ha_merge_result *row = row_at(r, i);
-        fprintf(out, "%s: %s\n%s: %llu merges, %llu exact, %s", point_at(r, i)->replay, row->showed,
-                ha_verdict_name(row->head.verdict), (unsigned long long)row->merges, (unsigned long long)row->exact,
-                *row->head.reason ? row->head.reason : "worst err/bound ");
-        if (!*row->head.reason) fprintf(out, "%.3g", row->ratio);
-        fprintf(out, "\n\n");
+        fprintf(out, "\n%s: %s\n%s: %llu merges, %llu exact, worst err/bound %.3g\n", point_at(r, i)->replay,
+                row->showed, ha_verdict_name(row->head.verdict), (unsigned long long)row->merges,
+                (unsigned long long)row->exact, row->ratio);
     }
 }
 
+/* The first ones of each process say more than their reason. */
 static void print_failures(FILE *out, const struct ha_results *r)
 {
-    size_t said = 0, silent = 0;
-    for (size_t i = 0; i < r->entries; i++) {
-        const struct ha_merge_result *row = row_at(r, i);
-        if (!row || (row->head.verdict != HA_VERDICT_FAIL && row->head.verdict != HA_VERDICT_ERROR)) continue;
-        fputs(row->failure, out);
-        said += row->failure[0] != 0;
-        silent += row->failure[0] == 0;
-    }
-    if (said && silent) fprintf(out, "and %zu more\n", silent);
-    if (said) fputc('\n', out);
+    for (size_t i = 0; i < r->entries; i++)
+        if (row_at(r, i) && row_at(r, i)->failure[0]) fprintf(out, "\n%s", row_at(r, i)->failure);
 }
 
 void ha_merge_print(FILE *out, const struct ha_results *r)
 {
     fprintf(out,
             "lse_merge: is a merge of attention states exact?\nnumbers: the worst err/bound over all elements; 1 is "
-            "the derived bound (docs/merging.md)\n\n");
-    if (print_table(out, r, HA_PART_CASES, " no case                    must          merges", left_of_case)) {
+            "the derived bound (docs/merging.md)\n");
+    if (print_table(out, r, HA_PART_CASES, " no case                    must          merges", left_of_case))
         print_planted(out, r);
-        fputc('\n', out);
-    }
     print_gallery(out, r);
-    if (print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows", left_of_attention)) fputc('\n', out);
+    print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows", left_of_attention);
     if (print_table(out, r, HA_PART_RANDOM, "random form       o          merges", left_of_random))
         print_spread(out, r);
     print_replays(out, r);
     print_failures(out, r);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------
- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static bool is_ours(const char *by)
 {
@@ -334,7 +311,7 @@ bool ha_merge_conclude(FILE *out, const struct ha_results *r, struct ha_why *why
         worst = fmax(worst, row->ratio);
     }
     if (kinds < HA_MERGE_KINDS * HA_DTYPE_COUNT) return true;
-    fprintf(out, "half the bound would fail %llu of these %llu merges (worst err/bound %.3f)\n\n",
+    fprintf(out, "half the bound would fail %llu of these %llu merges (worst err/bound %.3f)\n",
             (unsigned long long)half, (unsigned long long)merges, worst);
     if (!half) ha_why(why, HA_FAIL, "no merge came above half of its bound: is it too loose?");
     return half > 0;

@@ -238,7 +238,8 @@ struct crew {
 static void pull(void *arg, size_t index, size_t worker)
 {
     struct crew *c = arg;
-    if (ha_stop || (c->job->deadline_ns && ha_now_ns() >= c->job->deadline_ns)) {
+    /* set by a signal to whichever thread */
+    if (__atomic_load_n(&ha_stop, __ATOMIC_RELAXED) || (c->job->deadline_ns && ha_now_ns() >= c->job->deadline_ns)) {
         size_t left = atomic_load(&c->left);
         while (index < left && !atomic_compare_exchange_weak(&c->left, &left, index)) {
         }
