@@ -1,5 +1,7 @@
 #include "harness/engine/suite_find.h"
 
+#include "harness/api/suite.h"
+#include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
 
@@ -13,7 +15,7 @@ enum { PATH_BYTES = 4096, SUITES_MAX = 256 };
 
 /* Suite files found, by the name without folder and ".suite". */
 struct found {
-    char *name[SUITES_MAX + 3], *path[SUITES_MAX]; /* name: NULL after the last */
+    char *name[SUITES_MAX], *path[SUITES_MAX];
     size_t count;
 };
 
@@ -91,6 +93,24 @@ static void release(struct found *f)
     }
 }
 
+static bool listed(const struct found *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (!strcmp(f->name[i], name)) return true;
+    return false;
+}
+
+/* suite files, and suites whose points need no file */
+static void unknown(const struct found *f, const char *name, struct ha_why *why)
+{
+    const char *names[SUITES_MAX + 32] = { NULL };
+    size_t n = 0;
+    for (; n < f->count; n++) names[n] = f->name[n];
+    for (size_t i = 0; i < ha_suites_count && n < SUITES_MAX + 31; i++)
+        if (!ha_suites_all[i]->head && !listed(f, ha_suites_all[i]->name)) names[n++] = ha_suites_all[i]->name;
+    ha_unknown(why, "suite", name, names);
+}
+
 enum ha_status ha_suite_find(const char *name, char path[PATH_BYTES], struct ha_why *why)
 {
     if (strlen(name) >= PATH_BYTES) return ha_why(why, HA_ERROR, "the suite's name is too long");
@@ -108,13 +128,7 @@ enum ha_status ha_suite_find(const char *name, char path[PATH_BYTES], struct ha_
         snprintf(path, PATH_BYTES, "%s", f.path[i]);
         st = HA_OK;
     }
-    static char lse_merge[] = "lse_merge", link[] = "link"; /* no files: their cases are in the program */
-    f.name[f.count] = lse_merge;
-    f.name[f.count + 1] = link;
-    if (st != HA_OK && f.count == 0)
-        ha_why(why, st, "suite '%.80s': there is no folder suites here nor beside the program; give the path of a file",
-               name);
-    else if (st != HA_OK) ha_unknown(why, "suite", name, (const char *const *)f.name);
+    if (st != HA_OK) unknown(&f, name, why);
     release(&f);
     return st;
 }
@@ -122,9 +136,12 @@ enum ha_status ha_suite_find(const char *name, char path[PATH_BYTES], struct ha_
 enum ha_status ha_suite_list(FILE *out, struct ha_why *why)
 {
     struct found f = { 0 };
+    (void)why;
     scan_all(&f);
     for (size_t i = 0; i < f.count; i++) fprintf(out, "%-16s %s\n", f.name[i], f.path[i]);
-    const bool some = f.count > 0;
+    for (size_t i = 0; i < ha_suites_count; i++)
+        if (!ha_suites_all[i]->head && !listed(&f, ha_suites_all[i]->name))
+            fprintf(out, "%-16s %s\n", ha_suites_all[i]->name, ha_suites_all[i]->doc);
     release(&f);
-    return some ? HA_OK : ha_why(why, HA_ERROR, "no suite files here nor beside the program");
+    return HA_OK;
 }
