@@ -386,6 +386,12 @@ static enum ha_status trace_open(struct ha_source **src, struct ha_shape *shape,
     return status == HA_OK ? ha_trace_open(src, shape, total_tokens, file, tensors, why) : status;
 }
 
+static enum ha_status trace_find(const char *file, struct ha_why *why)
+{
+    char path[4096];
+    return ha_trace_find(file, path, why);
+}
+
 /* n elements from element `first` of a tensor, stored as shape.dtype */
 static void convert(const struct ha_source *src, const char *data, size_t first, size_t n, void *out)
 {
@@ -442,6 +448,7 @@ const struct ha_dataset ha_dataset_trace = {
     .doc =
         "queries, keys and values of a real model, from a safetensors file; the file fixes heads, head_dim and scale",
     .needs_file = "a path, or a name of datasets/traces: english, code",
+    .find = trace_find,
     .open = trace_open,
     .close = trace_close,
     .kv = trace_kv,

@@ -24,7 +24,7 @@ enum ha_key_kind {
     HA_KEY_PAIR,   /* two uint64_t side by side: 32/8 */
     HA_KEY_REAL,   /* double from least to most */
     HA_KEY_NAME,   /* char[max]: no blank, no comma, nothing that does not print */
-    HA_KEY_FACT,   /* follows from the others: printed and filtered, never set */
+    HA_KEY_FACT,   /* follows from the others: printed and filtered, never set; word: what it can be, NULL: anything */
 };
 
 struct ha_key {
@@ -166,13 +166,15 @@ struct ha_suite {
     enum ha_status (*settle)(void *point, struct ha_why *why);
     /* Makes a point of a suite file small, where nothing is timed; NULL: as it is. */
     void (*shrink)(void *point);
-    /* Before anything runs: is what the point names there (files)? HA_ERROR: no. NULL: nothing to ask. */
+    /* Before anything runs: is what the point names there (files)? HA_ERROR: no. HA_FAIL: it is, and is damaged.
+     * HA_WAIVED: it is ours, and was not built. NULL: nothing to ask. */
     enum ha_status (*look)(const void *point, struct ha_why *why);
     /* Points next to each other that are run at once, in turns; NULL: none are. */
     bool (*together)(const void *a, const void *b);
 
     void (*clear_row)(void *row); /* NULL: zeros, and NaN for every field that is a number */
-    /* Once in a process. `before`: rows that are there already. */
+    /* Once in a process. `before`: rows that are there already. end follows a failed begin, too, with what begin has
+     * left in *run, unless that is NULL. */
     enum ha_status (*begin)(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                             struct ha_why *why);
     /* For each group: open, check, then, of those rows that passed, measure; close follows a failed open, too. A status

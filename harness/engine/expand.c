@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char blanks[] = " \t\v\f\r";
+const char ha_blanks[] = " \t\v\f\r";
 
 enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char *values, size_t line,
                          struct ha_why *why)
@@ -94,11 +94,11 @@ static enum ha_status every_word(struct walk *w, const void *point, size_t i, co
 static enum ha_status every_value(struct walk *w, const void *point, size_t i, const struct ha_key *key,
                                   const char *values, size_t line)
 {
-    const char *v = values + strspn(values, blanks);
+    const char *v = values + strspn(values, ha_blanks);
     if (!*v && w->a->file) return where(w, ha_why(w->why, HA_ERROR, "key '%s' has no value", key->name), line);
     do {
         char value[HA_VALUE_MAX];
-        const size_t n = strcspn(v, blanks);
+        const size_t n = strcspn(v, ha_blanks);
         if (n >= sizeof value)
             return where(w, ha_why(w->why, HA_ERROR, "%s: '%.40s...' is too long", key->name, v), line);
         memcpy(value, v, n);
@@ -106,7 +106,7 @@ static enum ha_status every_value(struct walk *w, const void *point, size_t i, c
         if (!strcmp(value, "*")) HA_TRY(every_word(w, point, i, key, line));
         else HA_TRY(go_on(w, point, i, key, value, line));
         v += n;
-        v += strspn(v, blanks);
+        v += strspn(v, ha_blanks);
     } while (*v);
     return HA_OK;
 }

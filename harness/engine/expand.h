@@ -5,6 +5,8 @@
 
 #include "harness/engine/plan.h"
 
+extern const char ha_blanks[]; /* between values */
+
 struct ha_assignment {
     char *name, *values; /* values: between blanks */
     size_t line;         /* of the file; 0: of an id */

@@ -6,9 +6,11 @@
 #include "harness/base/words.h"
 #include "harness/engine/plugin.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NAME_BYTES = 4096, ISA_BYTES = 32 };
 
@@ -68,7 +70,9 @@ enum ha_status ha_device_look(const char *name, struct ha_why *why)
     const char *names[32] = { NULL };
     char path[HA_PLUGIN_PATH_MAX];
     size_t n = 0;
-    if (built_in(name) || ha_plugin_find(name, path, why) == HA_OK) return HA_OK;
+    if (built_in(name)) return HA_OK;
+    if (ha_plugin_find(name, path, why) == HA_OK)
+        return access(path, F_OK) == 0 ? HA_OK : ha_why(why, HA_ERROR, "device %.400s: %s", name, strerror(errno));
     if (!strcmp(name, "cuda"))
         return ha_why(why, HA_WAIVED, "device cuda: its plugin was not built; `ninja cuda` builds it (docs/cuda.md)");
     for (size_t i = 0; i < ha_devices_count && n < 29; i++) names[n++] = ha_devices_all[i]->name;

@@ -5,6 +5,7 @@
 #include "harness/base/why.h"
 #include "harness/base/words.h"
 #include "harness/engine/expand.h"
+#include "harness/engine/filter.h"
 #include "harness/engine/point.h"
 #include "harness/engine/suite_file.h"
 #include "harness/engine/suite_find.h"
@@ -90,6 +91,7 @@ void ha_plan_free(struct ha_plan *plan)
 struct sink {
     struct ha_plan *plan;
     const struct ha_plan_options *options;
+    struct ha_filter *filter; /* or NULL */
     bool from_file;
     size_t section; /* of the plan */
     uint64_t time_ns;
@@ -105,7 +107,7 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
     }
     if (ha_point_print(s, point, id, sizeof id) >= sizeof id)
         return ha_why(why, HA_ERROR, "the id is longer than %d characters: %.120s...", HA_ID_MAX - 1, id);
-    if (sink->options->filter && !ha_filter_fits(sink->options->filter, s, point, id)) return HA_OK;
+    if (sink->filter && !ha_filter_fits(sink->filter, s, point, id)) return HA_OK;
     const struct ha_plan_section *section = &sink->plan->section[sink->section];
     const size_t entry = find_entry(sink->plan, id);
     if (entry == sink->plan->entries) HA_TRY(add_entry(sink->plan, section->file, sink->time_ns, s, point, id, why));
@@ -121,13 +123,6 @@ static const struct ha_suite *suite_named(const char *name)
     return NULL;
 }
 
-static const struct ha_key *head_key(const struct ha_suite *s)
-{
-    for (size_t i = 0; s->head && i < s->keys; i++)
-        if (!strcmp(s->key[i].name, s->head)) return &s->key[i];
-    return NULL;
-}
-
 /* The suite that an id of this head is of; *value: of its head key, or NULL. */
 static const struct ha_suite *suite_of_head(const char *head, const char **value)
 {
@@ -135,7 +130,7 @@ static const struct ha_suite *suite_of_head(const char *head, const char **value
     const struct ha_suite *s = suite_named(head);
     if (s) return s;
     for (size_t i = 0; i < ha_suites_count; i++) {
-        const struct ha_key *key = head_key(ha_suites_all[i]);
+        const struct ha_key *key = ha_suite_head(ha_suites_all[i]);
         for (size_t w = 0; key && key->word(w); w++)
             if (!strcmp(key->word(w), head)) {
                 *value = key->word(w);
@@ -151,7 +146,7 @@ static enum ha_status unknown_head(const char *head, struct ha_why *why)
     const char *names[NAMES + 1] = { NULL };
     size_t n = 0;
     for (size_t i = 0; i < ha_suites_count; i++) {
-        const struct ha_key *key = head_key(ha_suites_all[i]);
+        const struct ha_key *key = ha_suite_head(ha_suites_all[i]);
         if (!key && n < NAMES) names[n++] = ha_suites_all[i]->name;
         for (size_t w = 0; key && n < NAMES && key->word(w); w++) names[n++] = key->word(w);
     }
@@ -161,7 +156,7 @@ static enum ha_status unknown_head(const char *head, struct ha_why *why)
 /* "key=value,..." into assignments; text is cut */
 static enum ha_status read_terms(struct ha_assignments *a, char *text, const char *head, struct ha_why *why)
 {
-    for (char *term = text; term && *term;) {
+    for (char *term = text; term;) {
         char *next = strchr(term, ',');
         if (next) *next++ = 0;
         char *value = strchr(term, '=');
@@ -194,6 +189,22 @@ static enum ha_status read_id(const char *word, const struct ha_plan_options *o,
     return status;
 }
 
+/* Whether the section gives the key two different values, before -f and options choose from them. */
+static bool is_line(const struct ha_key *key, const struct ha_assignments *a)
+{
+    const char *values = key->value;
+    for (size_t i = 0; i < a->count; i++)
+        if (!strcmp(a->of[i].name, key->name)) values = a->of[i].values;
+    const char *first = values + strspn(values, ha_blanks), *v = first;
+    if (!strcmp(values, "*")) return key->word && key->word(0) && key->word(1);
+    for (const size_t n = strcspn(first, ha_blanks); *v; v += strspn(v, ha_blanks)) {
+        const size_t m = strcspn(v, ha_blanks);
+        if (m != n || memcmp(v, first, n) != 0) return true;
+        v += m;
+    }
+    return false;
+}
+
 struct reading {
     struct sink sink;
     const char *file;
@@ -213,6 +224,9 @@ static enum ha_status read_section(void *arg, const struct ha_file_section *f, s
         if (!strcmp(s->key[i].name, f->axis)) axis = i;
     if (f->axis && axis == SIZE_MAX)
         return ha_why_prefix(why, ha_key_unknown(s, NULL, f->axis, why), "%s:%zu: axis", f->file, f->axis_line);
+    if (f->axis && !is_line(&s->key[axis], f->assignments))
+        return ha_why(why, HA_ERROR, "%s:%zu: axis: a line takes two values of %s, and [%s] has fewer", f->file,
+                      f->axis_line, f->axis, f->name);
     HA_TRY(add_section(r->sink.plan, s, r->file, f->name, axis, why));
     r->sink.section = r->sink.plan->sections - 1;
     r->sink.time_ns = f->time_ns;
@@ -231,18 +245,44 @@ static void stem(const char *path, char out[64])
     if (ending) *ending = 0;
 }
 
-enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *options, const char *name,
-                             const char *text, struct ha_why *why)
+static enum ha_status add_file(struct ha_plan *plan, const struct ha_plan_options *options, struct ha_filter *filter,
+                               const char *name, const char *text, struct ha_why *why)
 {
     char file[64];
     stem(name, file);
-    struct reading r = { .sink = { .plan = plan, .options = options, .from_file = true }, .file = file };
+    struct reading r = { .sink = { .plan = plan, .options = options, .filter = filter, .from_file = true },
+                         .file = file };
     return ha_suite_file_parse(name, text, read_section, &r, why);
 }
 
+static enum ha_status begin_filter(struct ha_filter **filter, const char *text, struct ha_why *why)
+{
+    const enum ha_status status = ha_filter_create(filter, text, why);
+    return status == HA_OK ? HA_OK : ha_why_prefix(why, status, "-f");
+}
+
+static enum ha_status end_filter(const struct ha_plan *plan, const struct ha_filter *filter, const char *text,
+                                 struct ha_why *why)
+{
+    const enum ha_status status = filter ? ha_filter_check(filter, why) : HA_OK;
+    if (status != HA_OK) return ha_why_prefix(why, status, "-f");
+    return !filter || plan->entries ? HA_OK : ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", text);
+}
+
+enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
+                             struct ha_why *why)
+{
+    struct ha_filter *filter = NULL;
+    enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
+    if (status == HA_OK) status = add_file(plan, o, filter, name, text, why);
+    if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
+    ha_filter_destroy(filter);
+    return status;
+}
+
 /* A word with ':' is an id; another is a suite file, or else a suite or a variant with everything at its default. */
-static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_options *o, const char *word,
-                               struct ha_why *why)
+static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_filter *filter,
+                               const char *word, struct ha_why *why)
 {
     char path[4096], *text;
     const char *value;
@@ -251,7 +291,7 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
         const enum ha_status found = ha_suite_find(word, path, why);
         if (found == HA_OK) {
             HA_TRY(ha_suite_file_load(path, &text, why));
-            const enum ha_status status = ha_plan_parse(plan, o, path, text, why);
+            const enum ha_status status = add_file(plan, o, filter, path, text, why);
             free(text);
             return status;
         }
@@ -262,29 +302,21 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
     snprintf(head, sizeof head, "%.*s", (int)strcspn(word, ":"), word);
     s = suite_of_head(head, &value);
     if (!s) return unknown_head(head, why);
-    struct sink sink = { .plan = plan, .options = o, .section = plan->sections };
+    struct sink sink = { .plan = plan, .options = o, .filter = filter, .section = plan->sections };
     for (size_t i = 0; i < plan->sections; i++) /* ids of one suite stand together */
         if (plan->section[i].suite == s && !*plan->section[i].of.name) sink.section = i;
     if (sink.section == plan->sections) HA_TRY(add_section(plan, s, "", "", SIZE_MAX, why));
     return read_id(word, o, take, &sink, why);
 }
 
-static enum ha_status check_filter(const char *filter, struct ha_why *why)
-{
-    struct ha_term t;
-    for (const char *rest = filter; ha_term_next(&rest, &t);) {
-        bool known = !t.value || !strcmp(t.text, "suite");
-        for (size_t i = 0; i < ha_suites_count && !known; i++) known = ha_suite_has_key(ha_suites_all[i], t.text);
-        if (!known) return ha_why_prefix(why, ha_key_unknown(ha_suites_all[0], NULL, t.text, why), "-f");
-    }
-    return HA_OK;
-}
-
 enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
 {
-    if (o->filter) HA_TRY(check_filter(o->filter, why));
-    for (size_t i = 0; i < o->words_count; i++) HA_TRY(add_word(plan, o, o->words[i], why));
-    if (!plan->entries && o->filter) return ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", o->filter);
+    struct ha_filter *filter = NULL;
+    enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
+    for (size_t i = 0; i < o->words_count && status == HA_OK; i++) status = add_word(plan, o, filter, o->words[i], why);
+    if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
+    ha_filter_destroy(filter);
+    if (status != HA_OK) return status;
     return plan->entries ? HA_OK : ha_why(why, HA_ERROR, "no case");
 }
 

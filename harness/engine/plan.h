@@ -7,10 +7,10 @@
  * every word of its key, each a point of its own; what is left out has its default, which may be "*".
  *
  * A suite file is INI (inih). Each [section] is the cross product of its keys' values, e.g. `ctx = 1024 4096`; keys of
- * a section [default], the first, apply to all. `suite = NAME` says whose points they are (the first suite of the
- * registry where nothing does), `time = 500ms` how long a case is
- * measured at most, `axis = KEY` makes the section a line of a scaling table. Errors name the file, the
- * line and the nearest valid word. */
+ * a section [default], the first, apply to all that do not say otherwise. `suite = NAME` says whose points they are
+ * (the first suite of the registry where nothing does), `time = 500ms` how long a case is measured at most, `axis =
+ * KEY` makes the section a line of a scaling table: the key has two values or more. Errors name the file, the line and
+ * the nearest valid word. */
 
 #include "harness/api/suite.h"
 

@@ -1,5 +1,6 @@
 #include "harness/engine/point.h"
 
+#include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
 
@@ -42,7 +43,7 @@ bool ha_point_uses(const struct ha_suite *s, const void *point, size_t i)
     return i >= s->keys || !s->uses || s->uses(point, i);
 }
 
-static const struct ha_key *find(const struct ha_suite *s, const void *point, const char *name, struct ha_key *room)
+const struct ha_key *ha_point_find(const struct ha_suite *s, const void *point, const char *name, struct ha_key *room)
 {
     const struct ha_key *key;
     for (size_t i = 0; (key = ha_point_key(s, point, i, room)); i++)
@@ -60,19 +61,41 @@ bool ha_suite_has_key(const struct ha_suite *s, const char *name)
     return false;
 }
 
-enum ha_status ha_key_unknown(const struct ha_suite *s, const void *point, const char *name, struct ha_why *why)
+const struct ha_key *ha_suite_head(const struct ha_suite *s)
 {
-    enum { NAMES = 256 };
-    const char *names[NAMES + 1] = { NULL };
-    const char *more;
-    size_t n = 0;
+    for (size_t i = 0; s->head && i < s->keys; i++)
+        if (!strcmp(s->key[i].name, s->head)) return &s->key[i];
+    return NULL;
+}
+
+enum { NAMES = 256 };
+
+static size_t add_name(const char *names[NAMES + 1], size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], name)) return n;
+    if (n < NAMES) names[n++] = name;
+    return n;
+}
+
+static size_t add_names(const char *names[NAMES + 1], size_t n, const struct ha_suite *s, const void *point)
+{
     struct ha_key room;
     const struct ha_key *key;
-    for (size_t i = 0; n < NAMES && i < s->keys; i++)
-        if (!point || ha_point_uses(s, point, i)) names[n++] = s->key[i].name;
-    for (size_t i = s->keys; n < NAMES && point && (key = ha_point_key(s, point, i, &room)); i++)
-        names[n++] = key->name;
-    for (size_t i = 0; n < NAMES && !point && s->more_name && (more = s->more_name(i)); i++) names[n++] = more;
+    const char *more;
+    for (size_t i = 0; i < s->keys; i++)
+        if (!point || ha_point_uses(s, point, i)) n = add_name(names, n, s->key[i].name);
+    for (size_t i = s->keys; point && (key = ha_point_key(s, point, i, &room)); i++) n = add_name(names, n, key->name);
+    for (size_t i = 0; !point && s->more_name && (more = s->more_name(i)); i++) n = add_name(names, n, more);
+    return n;
+}
+
+enum ha_status ha_key_unknown(const struct ha_suite *s, const void *point, const char *name, struct ha_why *why)
+{
+    const char *names[NAMES + 1] = { NULL };
+    size_t n = s ? add_names(names, 0, s, point) : 0;
+    for (size_t i = 0; !s && i < ha_suites_count; i++) n = add_names(names, n, ha_suites_all[i], NULL);
+    names[n] = NULL;
     return ha_unknown(why, "key", name, names);
 }
 
@@ -175,7 +198,7 @@ enum ha_status ha_point_set_named(const struct ha_suite *s, void *point, const c
                                   struct ha_why *why)
 {
     struct ha_key room;
-    const struct ha_key *key = find(s, point, name, &room);
+    const struct ha_key *key = ha_point_find(s, point, name, &room);
     return key ? ha_point_set(point, key, value, why) : ha_key_unknown(s, point, name, why);
 }
 
@@ -211,7 +234,7 @@ void ha_point_value(const void *point, const struct ha_key *key, char out[HA_VAL
 bool ha_point_get(const struct ha_suite *s, const void *point, const char *name, char out[HA_VALUE_MAX])
 {
     struct ha_key room;
-    const struct ha_key *key = find(s, point, name, &room);
+    const struct ha_key *key = ha_point_find(s, point, name, &room);
     if (key) ha_point_value(point, key, out);
     return key != NULL;
 }
@@ -260,38 +283,4 @@ size_t ha_point_print(const struct ha_suite *s, const void *point, char *out, si
         separator = ',';
     }
     return n;
-}
-
-/* ---- filters --------------------------------------------------------------------------------------------------------
- */
-
-/* whether the value, read as one of that key, is the point's */
-static bool equals(const struct ha_suite *s, const void *point, const struct ha_key *key, const char *value)
-{
-    char got[HA_VALUE_MAX], want[HA_VALUE_MAX];
-    struct ha_why why;
-    ha_point_value(point, key, got);
-    if (!strcmp(got, value)) return true;
-    void *other = malloc(s->point_bytes);
-    if (!other) return false;
-    memcpy(other, point, s->point_bytes);
-    const bool is_value = key->kind != HA_KEY_FACT && ha_point_set(other, key, value, &why) == HA_OK;
-    if (is_value) ha_point_value(other, key, want);
-    free(other);
-    return is_value && !strcmp(got, want);
-}
-
-bool ha_filter_fits(const char *filter, const struct ha_suite *s, const void *point, const char *id)
-{
-    struct ha_term t;
-    struct ha_key room;
-    for (const char *rest = filter; ha_term_next(&rest, &t);) {
-        const struct ha_key *key = t.value ? find(s, point, t.text, &room) : NULL;
-        const bool is_suite = t.value && !strcmp(t.text, "suite");
-        const bool fits = !t.value   ? strstr(id, t.text) != NULL
-                          : is_suite ? !strcmp(s->name, t.value)
-                                     : key && equals(s, point, key, t.value);
-        if (fits == (t.value && t.negated)) return false;
-    }
-    return true;
 }

@@ -10,6 +10,9 @@
 const struct ha_key *ha_point_key(const struct ha_suite *suite, const void *point, size_t i, struct ha_key *room);
 /* whether the point has this key: i as above */
 bool ha_point_uses(const struct ha_suite *suite, const void *point, size_t i);
+/* by name; NULL: the point has no such key */
+const struct ha_key *ha_point_find(const struct ha_suite *suite, const void *point, const char *name,
+                                   struct ha_key *room);
 /* every key at its default, where that is no "*" */
 void ha_point_clear(const struct ha_suite *suite, void *point);
 /* HA_ERROR names the key, the wrong value and the nearest right one. */
@@ -26,16 +29,15 @@ size_t ha_point_print(const struct ha_suite *suite, const void *point, char *out
 const char *ha_key_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
 /* Is there a key of this name in any point of the suite? */
 bool ha_suite_has_key(const struct ha_suite *suite, const char *name);
-/* HA_ERROR with the nearest key: of the point, or of the whole suite where point is NULL */
+/* the key by whose value an id begins, or NULL */
+const struct ha_key *ha_suite_head(const struct ha_suite *suite);
+/* HA_ERROR with the nearest key: of the point, of the whole suite where point is NULL, or of all suites where suite is
+ * NULL */
 enum ha_status ha_key_unknown(const struct ha_suite *suite, const void *point, const char *name, struct ha_why *why);
 
 /* A digit string without sign, blank or overflow; *end: behind it. */
 bool ha_whole_parse(const char *text, uint64_t *out, const char **end);
 /* shortest decimal text that reads back as the same number */
 void ha_number_print(double x, char out[HA_VALUE_MAX]);
-
-/* Terms joined by commas, all of which a point must fit: key=value, key!=value, or a part of the id. A point without
- * the key fits no key=value and every key!=value. */
-bool ha_filter_fits(const char *filter, const struct ha_suite *suite, const void *point, const char *id);
 
 #endif

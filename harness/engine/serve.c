@@ -69,13 +69,18 @@ static void seen(void *arg, const char *asked, const struct ha_device_api *api, 
 /* ---- suites -------------------------------------------------------------------------------------------------------
  */
 
+static void end_suite(struct server *s, const struct ha_suite *suite)
+{
+    if (s->run && suite->end) suite->end(s->run);
+    s->suite = NULL;
+    s->run = NULL;
+}
+
 static enum ha_status use_suite(struct server *s, const struct ha_suite *suite, struct ha_why *why)
 {
     const struct ha_run_options *o = s->serve->options;
     if (s->suite == suite) return HA_OK;
-    if (s->suite && s->suite->end) s->suite->end(s->run);
-    s->suite = NULL;
-    s->run = NULL;
+    if (s->suite) end_suite(s, s->suite);
     const struct ha_suite_config config = {
         .machine = s->machine,
         .engine = { s, line, trace, progress },
@@ -87,9 +92,10 @@ static enum ha_status use_suite(struct server *s, const struct ha_suite *suite, 
         .exhaustive = o->exhaustive,
     };
     const struct ha_results before = s->serve->before(s->serve->arg, suite);
-    if (suite->begin) HA_TRY(suite->begin(&s->run, &config, &before, why));
-    s->suite = suite;
-    return HA_OK;
+    const enum ha_status status = suite->begin ? suite->begin(&s->run, &config, &before, why) : HA_OK;
+    if (status == HA_OK) s->suite = suite;
+    else end_suite(s, suite);
+    return status;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------------------------------

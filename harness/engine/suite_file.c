@@ -10,7 +10,13 @@
 #include <string.h>
 
 enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256 };
-static const char blanks[] = " \t\v\f\r"; /* as inih has it */
+
+/* What a section says besides its keys. */
+struct head {
+    char suite[64], axis[64];
+    uint64_t time_ns;
+    size_t suite_line, axis_line, time_line; /* 0: not said */
+};
 
 struct reader {
     const char *name, *rest; /* of the text; rest: not yet read */
@@ -19,9 +25,8 @@ struct reader {
     size_t open_line;    /* of the section that is being read, 0: none */
     size_t empty_line;   /* of one without a key, of which inih tells nothing */
     bool too_long;
-    char section[64], suite[64], axis[64];
-    uint64_t time_ns;
-    size_t suite_line, axis_line;
+    char section[64];
+    struct head standard_head, head; /* standard: of [default] */
     struct ha_assignments standard, own;
     char names[SECTIONS_MAX][64];
     size_t lines[SECTIONS_MAX], sections, made;
@@ -54,11 +59,11 @@ static enum ha_status close_section(struct reader *r)
     r->own.line = r->open_line;
     const struct ha_file_section s = { .file = r->name,
                                        .name = r->section,
-                                       .suite = *r->suite ? r->suite : NULL,
-                                       .axis = *r->axis ? r->axis : NULL,
-                                       .suite_line = r->suite_line,
-                                       .axis_line = r->axis_line,
-                                       .time_ns = r->time_ns,
+                                       .suite = r->head.suite_line ? r->head.suite : NULL,
+                                       .axis = r->head.axis_line ? r->head.axis : NULL,
+                                       .suite_line = r->head.suite_line,
+                                       .axis_line = r->head.axis_line,
+                                       .time_ns = r->head.time_ns,
                                        .assignments = &r->own };
     r->made++;
     return r->each(r->arg, &s, r->why);
@@ -78,19 +83,38 @@ static enum ha_status open_section(struct reader *r, const char *name)
     snprintf(r->names[r->sections], sizeof *r->names, "%s", name);
     r->lines[r->sections++] = r->section_line;
     snprintf(r->section, sizeof r->section, "%s", name);
-    *r->axis = 0;
+    r->head = r->standard_head;
     r->open_line = r->section_line;
     return copy_standard(r);
 }
 
-/* suite and axis are the section's own; [default] may name the suite of all */
-static enum ha_status set_word(struct reader *r, char out[64], size_t *line, const char *key, const char *value)
+static enum ha_status set_word(char out[64], const char *key, const char *value, struct ha_why *why)
 {
-    if (strlen(value) >= 64 || value[strcspn(value, blanks)])
-        return ha_why(r->why, HA_ERROR, "%s: '%.60s' is not one word", key, value);
+    if (strlen(value) >= 64 || value[strcspn(value, ha_blanks)])
+        return ha_why(why, HA_ERROR, "%s: '%.60s' is not one word", key, value);
     snprintf(out, 64, "%s", value);
-    *line = r->line;
     return HA_OK;
+}
+
+/* line: where the section says it, so far; what [default] says, it may say otherwise */
+static enum ha_status set_head(struct reader *r, size_t *line, const char *key, const char *value)
+{
+    struct head *h = &r->head;
+    if (*line > r->open_line) return ha_why(r->why, HA_ERROR, "key '%s' is there twice; first in line %zu", key, *line);
+    *line = r->line;
+    if (line == &h->time_line) HA_TRY(ha_duration_parse(value, &h->time_ns, r->why));
+    else HA_TRY(set_word(line == &h->suite_line ? h->suite : h->axis, key, value, r->why));
+    if (is_default(r)) r->standard_head = *h;
+    return HA_OK;
+}
+
+static enum ha_status set_key(struct reader *r, const char *key, const char *value)
+{
+    if (!value[strspn(value, ha_blanks)]) return ha_why(r->why, HA_ERROR, "key '%s' has no value", key);
+    if (!strcmp(key, "suite")) return set_head(r, &r->head.suite_line, key, value);
+    if (!strcmp(key, "axis")) return set_head(r, &r->head.axis_line, key, value);
+    if (!strcmp(key, "time")) return set_head(r, &r->head.time_line, key, value);
+    return ha_assign(is_default(r) ? &r->standard : &r->own, key, value, r->line, r->why);
 }
 
 static enum ha_status add_entry(struct reader *r, const char *section, const char *key, const char *value)
@@ -101,12 +125,7 @@ static enum ha_status add_entry(struct reader *r, const char *section, const cha
         HA_TRY(close_section(r));
         HA_TRY(open_section(r, section));
     }
-    enum ha_status status;
-    if (!strcmp(key, "suite")) status = set_word(r, r->suite, &r->suite_line, key, value);
-    else if (!strcmp(key, "axis")) status = set_word(r, r->axis, &r->axis_line, key, value);
-    else if (!strcmp(key, "time")) status = ha_duration_parse(value, &r->time_ns, r->why);
-    else if (!value[strspn(value, blanks)]) status = ha_why(r->why, HA_ERROR, "key '%s' has no value", key);
-    else status = ha_assign(is_default(r) ? &r->standard : &r->own, key, value, r->line, r->why);
+    const enum ha_status status = set_key(r, key, value);
     return status == HA_OK ? HA_OK : ha_why_prefix(r->why, status, "%s:%zu", r->name, r->line);
 }
 
@@ -139,7 +158,7 @@ static char *next_line(char *out, int size, void *stream)
     out[n] = '\n';
     out[n + 1] = 0;
     r->rest += r->rest[n] ? n + 1 : n;
-    if (out[strspn(out, blanks)] != '[') return out;
+    if (out[strspn(out, ha_blanks)] != '[') return out;
     note_empty(r);
     r->section_line = r->line;
     return out;

@@ -184,21 +184,41 @@ static void options_of(enum ha_command command, struct argp_option out[TABLE_COU
     out[n] = (struct argp_option){ 0 };
 }
 
+/* The option that a word of the command line names: NULL, where it is none. A letter that takes a value ends a group of
+ * letters: "-qf" is -f, "-of" is -o with its value. *next: its value is the next word. */
+static const struct argp_option *option_of(const char *word, const struct argp_option *options, bool *next)
+{
+    const struct argp_option *match = NULL;
+    *next = false;
+    if (word[1] == '-') {
+        const size_t n = strcspn(word + 2, "=");
+        for (const struct argp_option *o = options; o->name; o++)
+            if (!strncmp(o->name, word + 2, n)) match = o;
+        *next = match && match->arg && !word[2 + n];
+        return match;
+    }
+    for (const char *letter = word + 1; *letter && !(match && match->arg); letter++) {
+        match = NULL;
+        for (const struct argp_option *o = options; o->name; o++)
+            if (o->key == *letter) match = o;
+        *next = match && match->arg && !letter[1];
+    }
+    return match;
+}
+
 /* getopt's message for an unknown long option does not say which one is near; this one does. Returns the
  * first such option, or NULL. */
 static const char *unknown_option(int argc, char **argv, const struct argp_option *options)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         if (argv[i][0] != '-' || !argv[i][1]) continue;
-        const bool is_long = argv[i][1] == '-';
+        bool next;
+        const struct argp_option *match = option_of(argv[i], options, &next);
         const size_t n = strcspn(argv[i] + 2, "=");
-        const struct argp_option *match = NULL;
-        for (const struct argp_option *o = options; o->name; o++)
-            if (is_long ? !strncmp(o->name, argv[i] + 2, n) : argv[i][strlen(argv[i]) - 1] == o->key) match = o;
-        if (is_long && !match && strncmp("help", argv[i] + 2, n) && strncmp("usage", argv[i] + 2, n)
+        if (argv[i][1] == '-' && !match && strncmp("help", argv[i] + 2, n) && strncmp("usage", argv[i] + 2, n)
             && strncmp("version", argv[i] + 2, n))
             return argv[i];
-        if (match && match->arg && !strchr(argv[i], '=')) i++; /* its value */
+        if (next) i++; /* its value */
     }
     return NULL;
 }
@@ -287,19 +307,18 @@ static void print_version(FILE *stream, struct argp_state *state)
 /* Options may stand before the command: it is the first word that is neither an option nor the value of one. */
 static void put_command_first(int argc, char **argv)
 {
+    struct argp_option all[TABLE_COUNT + 1] = { 0 };
+    for (size_t i = 0; i < TABLE_COUNT; i++) all[i] = table[i].option;
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-        const char *a = argv[i];
-        if (a[0] != '-' || !a[1]) {
+        char *const word = argv[i];
+        bool next;
+        if (word[0] != '-' || !word[1]) {
             for (int k = i; k > 1; k--) argv[k] = argv[k - 1];
-            argv[1] = (char *)(uintptr_t)a;
+            argv[1] = word;
             return;
         }
-        const struct argp_option *match = NULL;
-        for (size_t t = 0; t < TABLE_COUNT; t++) {
-            const struct argp_option *o = &table[t].option;
-            if (a[1] == '-' ? !strncmp(o->name, a + 2, strlen(a + 2)) : a[strlen(a) - 1] == o->key) match = o;
-        }
-        if (match && match->arg && !strchr(a, '=')) i++;
+        option_of(word, all, &next);
+        if (next) i++;
     }
 }
 

@@ -5,22 +5,22 @@
 
 #include <string.h>
 
-enum ha_exit ha_preflight_device(const char *name, struct ha_why *why)
+static enum ha_exit exit_of(enum ha_status looked)
 {
-    switch (ha_device_look(name, why)) {
-    case HA_OK: return HA_EXIT_OK;
-    case HA_WAIVED: return HA_EXIT_ENVIRONMENT;
-    default: return HA_EXIT_USAGE;
-    }
+    static const enum ha_exit code[] = {
+        [HA_OK] = HA_EXIT_OK,
+        [HA_FAIL] = HA_EXIT_MISSING,
+        [HA_WAIVED] = HA_EXIT_ENVIRONMENT,
+        [HA_ERROR] = HA_EXIT_USAGE,
+    };
+    return code[looked];
 }
+
+enum ha_exit ha_preflight_device(const char *name, struct ha_why *why) { return exit_of(ha_device_look(name, why)); }
 
 static enum ha_exit look(const struct ha_plan_entry *e, struct ha_why *why)
 {
-    switch (e->suite->look ? e->suite->look(e->point, why) : HA_OK) {
-    case HA_OK: return HA_EXIT_OK;
-    case HA_FAIL: return HA_EXIT_MISSING;
-    default: return HA_EXIT_USAGE;
-    }
+    return exit_of(e->suite->look ? e->suite->look(e->point, why) : HA_OK);
 }
 
 /* Neighbours mostly name the same device: it is asked for once. */

@@ -4,6 +4,7 @@
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/engine/drive.h"
+#include "harness/engine/filter.h"
 #include "harness/engine/point.h"
 #include "suites/kernels/tables.h"
 #include "suites/kernels/team.h"
@@ -120,9 +121,12 @@ static void ids_come_back(void **state)
                         && !strstr(id, "team=") == (p.team == HA_TEAM_DEFAULT));
             if (ha_id_parse(id, &s, &back, sizeof back, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
             if (s != cpu || memcmp(&back, &p, sizeof p) != 0) fail_msg("%s does not come back", id);
-            assert_true(ha_filter_fits(id + 12, cpu, &p, id));
+            struct ha_filter *filter;
+            assert_int_equal(ha_filter_create(&filter, id + 12, &why), HA_OK);
+            assert_true(ha_filter_fits(filter, cpu, &p, id));
             back.batch++;
-            assert_false(ha_filter_fits(id + 12, cpu, &back, ""));
+            assert_false(ha_filter_fits(filter, cpu, &back, ""));
+            ha_filter_destroy(filter);
         }
     assert_int_equal(ids, 64 * HA_CPU_KERNELS);
 }

@@ -39,6 +39,17 @@ static void print_variant(const void *point, const struct ha_key *key, char out[
     snprintf(out, HA_VALUE_MAX, "%s", ((const struct ha_case *)point)->variant);
 }
 
+/* the families, each once */
+static const char *family_word(size_t i)
+{
+    for (size_t v = 0; v < ha_variants_count; v++) {
+        size_t first = 0;
+        while (strcmp(ha_variants_all[first]->family, ha_variants_all[v]->family) != 0) first++;
+        if (first == v && i-- == 0) return ha_variants_all[v]->family;
+    }
+    return NULL;
+}
+
 static void print_family(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct ha_variant *v = ha_variant_find(((const struct ha_case *)point)->variant);
@@ -351,7 +362,7 @@ static const char *team_standard(const void *point, const struct ha_key *key, ch
 
 const struct ha_key ha_case_keys[] = {
     { "variant", "", "habench list variants", HA_KEY_WORD, .word = variant_word, .always = true, OWN(variant) },
-    { "family", "", "of the variant", HA_KEY_FACT, .print = print_family },
+    { "family", "", "of the variant", HA_KEY_FACT, .word = family_word, .print = print_family },
     { "device", "host", "host, cuda, or the path of a plugin (.so)", HA_KEY_NAME, AT(device),
       .max = sizeof((struct ha_case *)0)->device, .device = true },
     { "isa", "best", "CPU kernels: habench list kernels", HA_KEY_WORD, AT(isa), .word = isa_word },

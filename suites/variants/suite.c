@@ -64,15 +64,6 @@ static void remember(struct run *r, const struct ha_results *before)
     }
 }
 
-static void end(void *run)
-{
-    struct run *r = run;
-    if (!r) return;
-    ha_shared_close(&r->shared);
-    ha_known_free(&r->known);
-    free(r);
-}
-
 static enum ha_status begin(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                             struct ha_why *why)
 {
@@ -81,11 +72,15 @@ static enum ha_status begin(void **run, const struct ha_suite_config *config, co
     r->config = *config;
     ha_env_read(&r->env);
     remember(r, before);
-    const enum ha_status status = ha_shared_open(&r->shared, config->machine, why);
-    if (status == HA_OK) return HA_OK;
-    end(r);
-    *run = NULL;
-    return status;
+    return ha_shared_open(&r->shared, config->machine, why);
+}
+
+static void end(void *run)
+{
+    struct run *r = run;
+    ha_shared_close(&r->shared);
+    ha_known_free(&r->known);
+    free(r);
 }
 
 /* ---- lines of further files
@@ -228,16 +223,17 @@ static void close_case(void *run, struct ha_group *g)
     r->dump = NULL;
 }
 
-/* Opens what is read from a file once, with nothing asked of its shape. */
+/* Is the file there, and can it be read? It is opened once, with nothing asked of its shape. */
 static enum ha_status look(const void *point, struct ha_why *why)
 {
     const struct ha_case *c = point;
     const char *file;
     const struct ha_dataset *dataset = ha_case_dataset(c, &file);
     if (!dataset->needs_file) return HA_OK;
+    HA_TRY(dataset->find(file, why));
     struct ha_shape shape = { .batch = 1, .dtype = c->shape.dtype, .q_len = 1 };
     struct ha_source *source;
-    HA_TRY(dataset->open(&source, &shape, 1, c->seed, file, why));
+    if (dataset->open(&source, &shape, 1, c->seed, file, why) != HA_OK) return HA_FAIL;
     dataset->close(source);
     return HA_OK;
 }
