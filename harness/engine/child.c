@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -32,7 +34,9 @@ enum {
     SAID_BYTES = 32 << 10,  /* of a message in one packet */
     PATIENT_SLICE_MS = 200, /* what is measured is not to be woken beside it */
     GRACE_MS = 2000,        /* from being asked to stop to being killed */
+    PACKETS_AT_ONCE = 1000, /* then it is looked whether the time is over */
 };
+static const size_t SAID_MOST = (size_t)1 << 30;
 
 /* Messages, one packet each. */
 struct call {
@@ -47,21 +51,27 @@ struct fault {
     uintptr_t address;
 };
 enum what { ANSWER, FAULT, MESSAGE };
+/* Every packet of the child begins so. The token differs from process to process: what does not bear it was written by
+ * code that took the connection for a file of its own. */
+struct head {
+    uint64_t token;
+    uint32_t what; /* enum what */
+};
 struct reply {
-    enum what what; /* FAULT: it is about to die of that */
+    struct head head; /* FAULT: it is about to die of that */
     int status;
     struct fault fault;
     struct ha_why why;
 };
 /* A piece of a message: `bytes` of it from `at`, of `size` in all. */
 struct said {
-    enum what what;
+    struct head head;
     unsigned kind;
     size_t size, at, bytes;
     unsigned char of[SAID_BYTES];
 };
 union packet {
-    enum what what;
+    struct head head;
     struct reply reply;
     struct said said;
 };
@@ -71,6 +81,7 @@ struct ha_child {
     struct ha_room room;
     pid_t pid; /* 0: none */
     int socket;
+    uint64_t token;
     uint64_t stop_ns;     /* 0: never */
     unsigned char *heard; /* of a message that is not complete: [heard_room] */
     size_t heard_room, heard_bytes;
@@ -82,7 +93,7 @@ struct ha_child {
 static struct {
     const struct ha_child *child;
     int socket;
-    pid_t pid;
+    pid_t pid, parent;
 } server;
 
 static enum access access_of(const void *context)
@@ -99,8 +110,9 @@ static enum access access_of(const void *context)
 /* Async-signal-safe. The signal comes again, and nobody catches it. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
-    static struct reply reply = { .what = FAULT };
+    static struct reply reply;
     const bool raised = info->si_code <= 0;
+    reply.head = (struct head){ server.child->token, FAULT };
     reply.fault.known = !raised && info->si_code != SI_KERNEL;
     reply.fault.access = access_of(context);
     reply.fault.address = (uintptr_t)info->si_addr;
@@ -143,7 +155,7 @@ static void *serve_calls(void *unused)
         const ssize_t got = recv(server.socket, &call, sizeof call, 0);
         if (got < 0 && errno == EINTR) continue;
         if (got != sizeof call) _exit(0);
-        struct reply reply = { .what = ANSWER };
+        struct reply reply = { .head = { child->token, ANSWER } };
         if (protect(&child->room, &call)) reply.status = (int)child->work.serve(child->work.self, call.arg, &reply.why);
         else reply.status = (int)ha_why(&reply.why, HA_ERROR, "cannot protect the buffers: %s", strerror(errno));
         if (getpid() != server.pid) _exit(0); /* a fork of the stranger's came back from its code */
@@ -165,7 +177,7 @@ void ha_child_say(unsigned kind, const void *bytes, size_t size)
 {
     static struct said said;
     if (getpid() != server.pid) return; /* a fork of the stranger's */
-    said.what = MESSAGE;
+    said.head = (struct head){ server.child->token, MESSAGE };
     said.kind = kind;
     said.size = size;
     said.at = 0;
@@ -177,8 +189,20 @@ void ha_child_say(unsigned kind, const void *bytes, size_t size)
     } while (said.at < size);
 }
 
-/* the parent asks for an end */
-static void on_stop(int number) { ha_stop = number; }
+/* The parent asks for an end; a signal from anyone else kills. */
+static void on_stop(int number, siginfo_t *info, void *unused)
+{
+    (void)unused;
+    if (info->si_pid == server.parent) {
+        ha_stop = number;
+        return;
+    }
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* what the stranger forks ends with this process */
+static void on_fork(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
 static _Noreturn void serve_process(const struct ha_child *child, int socket, pid_t parent)
 {
@@ -196,7 +220,12 @@ static _Noreturn void serve_process(const struct ha_child *child, int socket, pi
     server.child = child;
     server.socket = socket;
     server.pid = getpid();
-    if (child->work.patient) signal(SIGTERM, on_stop);
+    server.parent = parent;
+    action.sa_sigaction = on_stop;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    if (child->work.patient) sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is a failure like others */
+    pthread_atfork(NULL, NULL, on_fork);
 #ifndef HA_TSAN
     const bool main_thread = child->work.main_thread;
 #else
@@ -217,6 +246,7 @@ static enum ha_status begin(struct ha_child *c, struct ha_why *why)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return ha_why(why, HA_ERROR, "no connection to a process of its own: %s", strerror(errno));
     const pid_t parent = getpid();
+    if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) != sizeof c->token) c->token = ha_now_ns();
     fflush(NULL); /* or the child has it to write, too */
     const pid_t pid = fork();
     if (pid == 0) serve_process(c, pair[1], parent);
@@ -286,10 +316,10 @@ static struct place nearest(uintptr_t at, const struct call *call, const char *c
 static struct place place_of(const struct ha_child *c, const struct fault *f, const struct call *call,
                              const char *const *names)
 {
-    static const char *const verb[] = { [ACCESS_READ] = "read", [ACCESS_WRITE] = "wrote", [ACCESS_EITHER] = "touched" };
+    static const char *const verb[3] = { [ACCESS_READ] = "read", [ACCESS_WRITE] = "wrote", [ACCESS_EITHER] = "touched" };
     struct place place = { "" };
     const uintptr_t room = (uintptr_t)c->room.base;
-    if (!f->known) return place;
+    if (!f->known || (unsigned)f->access >= sizeof verb / sizeof *verb) return place;
     if (f->address < PAGE)
         snprintf(place.text, sizeof place.text, ": %s through a NULL pointer (address %#zx)", verb[f->access],
                  (size_t)f->address);
@@ -301,41 +331,58 @@ static struct place place_of(const struct ha_child *c, const struct fault *f, co
     return place;
 }
 
-/* Takes packets until the answer; what else comes is the announcement of a death. false: there is no more. */
-static void hear(struct ha_child *c, const struct said *said, size_t got)
+/* A piece of a message; the last one completes it. false: no child of ours says this. */
+static bool hear(struct ha_child *c, const struct said *said, size_t got)
 {
     const size_t head = offsetof(struct said, of);
-    if (got < head || got != head + said->bytes || said->at != c->heard_bytes || said->at + said->bytes > said->size)
-        return;
+    if (got < head || got != head + said->bytes || said->at != c->heard_bytes || said->size > SAID_MOST
+        || said->bytes > said->size - said->at)
+        return false;
     if (said->size > c->heard_room) {
         unsigned char *grown = realloc(c->heard, said->size);
-        if (!grown) return;
+        if (!grown) return false;
         c->heard = grown;
         c->heard_room = said->size;
     }
     memcpy(c->heard + said->at, said->of, said->bytes);
     c->heard_bytes += said->bytes;
-    if (c->heard_bytes < said->size) return;
+    if (c->heard_bytes < said->size) return true;
     c->heard_bytes = 0;
     if (c->work.hear) c->work.hear(c->work.arg, said->kind, c->heard, said->size);
+    return true;
 }
 
-static bool take(struct ha_child *c, struct reply *reply, struct fault *fault, bool *hung_up)
+/* What came from the child. */
+struct heard {
+    struct reply reply; /* where take returned true */
+    struct fault fault;
+    bool hung_up, foreign; /* foreign: something else has written to its connection */
+};
+
+/* Takes packets until the answer; what else comes is said, or announces a death. false: it is not there yet. */
+static bool take(struct ha_child *c, struct heard *h, bool gone)
 {
-    for (;;) {
-        const ssize_t got = recv(c->socket, &c->packet, sizeof c->packet, MSG_DONTWAIT);
+    for (int packets = 0; gone || packets < PACKETS_AT_ONCE; packets++) {
+        const ssize_t got = recv(c->socket, &c->packet, sizeof c->packet, MSG_DONTWAIT | MSG_TRUNC);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
         if (got <= 0) {
-            *hung_up = true;
+            h->hung_up = true;
             return false;
         }
-        if (c->packet.what == MESSAGE) hear(c, &c->packet.said, (size_t)got);
-        if (c->packet.what == MESSAGE || got != sizeof *reply) continue;
-        *reply = c->packet.reply;
-        if (reply->what == ANSWER) return true;
-        *fault = reply->fault;
+        const size_t bytes = (size_t)got;
+        const uint32_t what = c->packet.head.what;
+        if (bytes < sizeof c->packet.head || bytes > sizeof c->packet || c->packet.head.token != c->token
+            || (what == MESSAGE ? !hear(c, &c->packet.said, bytes) : bytes != sizeof h->reply)) {
+            h->foreign = true;
+            return false;
+        }
+        if (what == MESSAGE) continue;
+        h->reply = c->packet.reply;
+        if (what == ANSWER) return true;
+        h->fault = h->reply.fault;
     }
+    return false;
 }
 
 static enum ha_status answer(const struct reply *reply, struct ha_why *why)
@@ -349,15 +396,15 @@ static enum ha_status answer(const struct reply *reply, struct ha_why *why)
 static enum ha_status await(struct ha_child *c, const struct call *call, const char *const *names, struct ha_why *why)
 {
     const uint64_t limit = c->work.limit_ns, begun = ha_now_ns();
-    struct reply reply;
-    struct fault fault = { .known = false };
-    bool hung_up = false, asked = false;
+    struct heard h = { .hung_up = false };
+    bool asked = false;
     uint64_t end = limit;
     for (;;) {
         siginfo_t how;
         const bool gone = ha_process_gone(c->pid, &how); /* asked before the last packets are taken */
-        if (take(c, &reply, &fault, &hung_up)) return answer(&reply, why);
-        if (gone) return died(c, why, "%s%s", ha_process_text(&how).text, place_of(c, &fault, call, names).text);
+        if (take(c, &h, gone)) return answer(&h.reply, why);
+        if (h.foreign) return died(c, why, "wrote into its connection to the program");
+        if (gone) return died(c, why, "%s%s", ha_process_text(&how).text, place_of(c, &h.fault, call, names).text);
         const uint64_t now = ha_now_ns(), spent = now - begun;
         const bool late = c->stop_ns && now >= c->stop_ns;
         if (c->work.patient && !asked && (ha_stop || late)) {
@@ -369,16 +416,16 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
             ha_child_end(c);
             return ha_why(why, HA_ERROR, ha_stop ? "interrupted" : "stopped: the time is over");
         }
-        if (hung_up && end == limit && end > spent + LINGER_MS * UINT64_C(1000000))
+        if (h.hung_up && end == limit && end > spent + LINGER_MS * UINT64_C(1000000))
             end = spent + LINGER_MS * UINT64_C(1000000);
         if (spent >= end) {
-            if (hung_up) return died(c, why, "closed its connection to the program and lives on");
+            if (h.hung_up) return died(c, why, "closed its connection to the program and lives on");
             return died(c, why, "no answer in %.3g s", (double)limit * 1e-9);
         }
         const uint64_t left_ms = (end - spent) / 1000000 + 1,
                        slice_ms = c->work.patient ? PATIENT_SLICE_MS : HA_PROCESS_SLICE_MS;
-        struct pollfd ready = { .fd = hung_up ? -1 : c->socket, .events = POLLIN };
-        poll(&ready, 1, (int)(hung_up ? 1 : left_ms < slice_ms ? left_ms : slice_ms));
+        struct pollfd ready = { .fd = h.hung_up ? -1 : c->socket, .events = POLLIN };
+        poll(&ready, 1, (int)(h.hung_up ? 1 : left_ms < slice_ms ? left_ms : slice_ms));
     }
 }
 

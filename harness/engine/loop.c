@@ -33,6 +33,8 @@ struct loop {
     struct ha_child *child;
     struct ha_serve serve;
     struct ha_job *order; /* in the room */
+    const size_t *ordered; /* what it says, where the child cannot write: [ordered_count] of the plan */
+    size_t ordered_count;
     struct ha_progress progress;
     struct ha_summary summary;
     uint64_t begin_ns;
@@ -74,9 +76,12 @@ static void describe(const struct loop *l, size_t entry, struct described *d)
     };
 }
 
+/* Ends the run: the child is to stop, too. */
 static void broken(struct loop *l, enum ha_status status, const struct ha_why *why)
 {
-    if (status == HA_ERROR && !*l->broken.text) l->broken = *why;
+    if (status != HA_ERROR || *l->broken.text) return;
+    l->broken = *why;
+    ha_child_limit(l->child, 0, 1);
 }
 
 /* said at once; the reason stands under the tables */
@@ -105,42 +110,83 @@ static void take_row(struct loop *l, size_t entry, const void *row)
 }
 
 /* ---- what the child says -------------------------------------------------------------------------------------------
- */
+ * A stranger's code may have written into its memory: nothing of what it says is taken on trust. */
+
+static void hear_device(struct loop *l, const void *bytes)
+{
+    struct ha_env_device *device = malloc(sizeof *device);
+    struct ha_why why = { "" };
+    if (!device) return;
+    memcpy(device, bytes, sizeof *device);
+    ha_env_device_mend(device);
+    if (!*l->device.asked || !strcmp(l->device.asked, device->asked)) l->device = *device;
+    broken(l, ha_folder_device(l->folder, device, &why), &why);
+    free(device);
+}
+
+static void hear_progress(struct loop *l, const void *bytes)
+{
+    struct ha_said_progress p;
+    char text[128];
+    memcpy(&p, bytes, sizeof p);
+    snprintf(text, sizeof text, "%.*s, %zu of %zu", (int)sizeof p.what - 1, p.what, p.done, p.of);
+    ha_progress_case(&l->progress, text);
+}
+
+static bool ordered(const struct loop *l, size_t entry)
+{
+    for (size_t i = 0; i < l->ordered_count; i++)
+        if (l->ordered[i] == entry) return true;
+    return false;
+}
+
+static void hear_line(struct loop *l, const struct ha_said_head *head, const void *row)
+{
+    const struct ha_suite *suite = l->plan->entry[head->entry].suite;
+    struct described *d = malloc(sizeof *d);
+    struct ha_why why = { "" };
+    if (d && head->file > 0 && head->file < HA_SUITE_FILES && suite->file[head->file]) {
+        describe(l, head->entry, d);
+        broken(l, ha_folder_line(l->folder, &d->of, head->file, row, &why), &why);
+    }
+    free(d);
+}
+
+static void hear_trace(struct loop *l, const struct ha_said_head *head, const char *text, size_t bytes)
+{
+    struct described *d = malloc(sizeof *d);
+    struct ha_why why = { "" };
+    if (d) {
+        describe(l, head->entry, d);
+        broken(l, ha_folder_trace(l->folder, &d->of, text, bytes, &why), &why);
+    }
+    free(d);
+}
+
+static void hear_row(struct loop *l, unsigned kind, const struct ha_said_head *head, const void *bytes)
+{
+    const struct ha_suite *suite = l->plan->entry[head->entry].suite;
+    void *row = malloc(suite->row_bytes);
+    if (!row) return;
+    memcpy(row, bytes, suite->row_bytes);
+    const bool has_verdict = ha_fields_mend(suite, row);
+    if (kind == HA_SAID_LINE) hear_line(l, head, row);
+    else if (has_verdict) take_row(l, head->entry, row);
+    free(row);
+}
 
 static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
 {
     struct loop *l = arg;
-    struct ha_why why = { "" };
-    if (kind == HA_SAID_DEVICE && size == sizeof(struct ha_env_device)) {
-        const struct ha_env_device *device = bytes;
-        if (!*l->device.asked || !strcmp(l->device.asked, device->asked)) l->device = *device;
-        broken(l, ha_folder_device(l->folder, device, &why), &why);
-        return;
-    }
-    if (kind == HA_SAID_PROGRESS && size == sizeof(struct ha_said_progress)) {
-        const struct ha_said_progress *p = bytes;
-        char text[128];
-        snprintf(text, sizeof text, "%s, %zu of %zu", p->what, p->done, p->of);
-        ha_progress_case(&l->progress, text);
-        return;
-    }
-    const struct ha_said_head *head = bytes;
-    if (size < sizeof *head || head->entry >= l->plan->entries) return;
-    const void *rest = (const char *)bytes + sizeof *head;
-    const struct ha_suite *suite = l->plan->entry[head->entry].suite;
-    const bool is_row = size - sizeof *head == suite->row_bytes;
-    if (kind == HA_SAID_ROW && is_row) {
-        take_row(l, head->entry, rest);
-        return;
-    }
-    struct described *d = malloc(sizeof *d);
-    if (!d) return;
-    describe(l, head->entry, d);
-    if (kind == HA_SAID_LINE && is_row && head->file < HA_SUITE_FILES)
-        broken(l, ha_folder_line(l->folder, &d->of, head->file, rest, &why), &why);
-    else if (kind == HA_SAID_TRACE)
-        broken(l, ha_folder_trace(l->folder, &d->of, rest, size - sizeof *head, &why), &why);
-    free(d);
+    struct ha_said_head head;
+    if (kind == HA_SAID_DEVICE && size == sizeof(struct ha_env_device)) hear_device(l, bytes);
+    if (kind == HA_SAID_PROGRESS && size == sizeof(struct ha_said_progress)) hear_progress(l, bytes);
+    if (kind == HA_SAID_DEVICE || kind == HA_SAID_PROGRESS || size < sizeof head) return;
+    memcpy(&head, bytes, sizeof head);
+    if (!ordered(l, head.entry)) return;
+    const char *rest = (const char *)bytes + sizeof head;
+    if (kind == HA_SAID_TRACE) hear_trace(l, &head, rest, size - sizeof head);
+    else if (size - sizeof head == l->plan->entry[head.entry].suite->row_bytes) hear_row(l, kind, &head, rest);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------------------------------
@@ -217,20 +263,39 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
     l->order->deadline_ns = until;
     l->order->count = count;
     memcpy(l->order->entry, entry, count * sizeof *entry);
-    ha_child_limit(l->child, endless ? UINT64_MAX : limit * count, until);
-    return ha_child_call(l->child, l->order, NULL, NULL, 0, why);
+    l->ordered = entry;
+    l->ordered_count = count;
+    ha_child_limit(l->child, endless || limit > UINT64_MAX / count ? UINT64_MAX : limit * count, until);
+    const enum ha_status status = ha_child_call(l->child, l->order, NULL, NULL, 0, why);
+    l->ordered_count = 0;
+    for (size_t i = 0; i < count && status == HA_OK && !over(l); i++) {
+        if (done(l, entry[i], l->process)) continue;
+        ha_child_end(l->child);
+        return ha_why(why, HA_ERROR, "its process answered without a row for it");
+    }
+    return status;
 }
 
-/* Points of a group in which the child died are run again, each alone, but for those whose rows had come. */
+/* Points of a group in which the child died are run again, each alone, but for those whose rows had come. Where none of
+ * them dies alone, the last one is not tried: it stands for the death that there was. */
 static void run_group(struct loop *l, const size_t *entry, size_t count)
 {
     struct ha_why why = { "" };
     ha_progress_case(&l->progress, l->plan->entry[entry[0]].id);
-    const bool lived = order(l, entry, count, &why) == HA_OK;
-    for (size_t i = 0; i < count && !lived && !over(l); i++) {
+    bool explained = order(l, entry, count, &why) == HA_OK;
+    size_t left = 0;
+    for (size_t i = 0; i < count && !explained; i++) left += !done(l, entry[i], l->process);
+    for (size_t i = 0; i < count && left && !over(l); i++) {
+        struct ha_why alone = why;
         if (done(l, entry[i], l->process)) continue;
-        if (count > 1 && order(l, &entry[i], 1, &why) == HA_OK) continue;
-        if (!over(l) && !done(l, entry[i], l->process)) error_row(l, entry[i], &why);
+        const bool last = --left == 0 && !explained;
+        if (count > 1 && last)
+            ha_why(&alone, HA_ERROR, "%.400s, among %zu that ran in turns; none of the others does so alone", why.text,
+                   count);
+        else if (count > 1 && order(l, &entry[i], 1, &alone) == HA_OK) continue;
+        if (over(l) || done(l, entry[i], l->process)) continue;
+        error_row(l, entry[i], &alone);
+        explained = true;
     }
     if (l->options->processes) ha_child_end(l->child);
     ha_progress_done(&l->progress);

@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int main(int argc, char **argv)
+/* Not in main, whose own frame would not fit a stack that is too small. */
+__attribute__((noinline)) static int run(int argc, char **argv)
 {
     static enum ha_exit (*const command[])(const struct ha_options *o, struct ha_why *why) = {
         [HA_CMD_RUN] = ha_command_run,
@@ -21,10 +22,6 @@ int main(int argc, char **argv)
     };
     struct ha_options o;
     struct ha_why why = { "" };
-    if (ha_stack_check(&why) != HA_OK) {
-        fprintf(stderr, "habench: %s\n", why.text);
-        return HA_EXIT_ENVIRONMENT;
-    }
     ha_options_parse(argc, argv, &o);
     ha_signals_catch();
     enum ha_exit code = command[o.command](&o, &why);
@@ -38,4 +35,12 @@ int main(int argc, char **argv)
         if (code == HA_EXIT_OK) code = HA_EXIT_ENVIRONMENT;
     }
     return ha_stop ? 128 + ha_stop : (int)code;
+}
+
+int main(int argc, char **argv)
+{
+    static struct ha_why why;
+    if (ha_stack_check(&why) == HA_OK) return run(argc, argv);
+    fprintf(stderr, "habench: %s\n", why.text);
+    return HA_EXIT_ENVIRONMENT;
 }

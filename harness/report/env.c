@@ -101,6 +101,31 @@ void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha
     out->info = *info;
     out->probed = ceilings;
     if (ceilings) out->ceilings = *ceilings;
+    ha_env_device_mend(out);
+}
+
+void ha_env_device_mend(struct ha_env_device *d)
+{
+    const struct {
+        char *text;
+        size_t bytes;
+    } each[] = { { d->asked, sizeof d->asked },
+                 { d->driver, sizeof d->driver },
+                 { d->kind, sizeof d->kind },
+                 { d->built_with, sizeof d->built_with },
+                 { d->info.name, sizeof d->info.name },
+                 { d->info.no_products, sizeof d->info.no_products },
+                 { d->info.driver, sizeof d->info.driver },
+                 { d->info.spans, sizeof d->info.spans },
+                 { d->ceilings.meters.throttle, sizeof d->ceilings.meters.throttle },
+                 { d->ceilings.meters.bus_id, sizeof d->ceilings.meters.bus_id } };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        each[i].text[each[i].bytes - 1] = 0;
+        ha_text_clean(each[i].text);
+    }
+    unsigned char probed;
+    memcpy(&probed, &d->probed, sizeof probed);
+    d->probed = probed != 0;
 }
 
 void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_env_device *d)

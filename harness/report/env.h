@@ -28,6 +28,9 @@ struct ha_env_device {
 void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha_device_api *api,
                    const struct ha_device_info *info, const struct ha_ceilings *ceilings);
 
+/* Of one whose bytes came from elsewhere: every text ends and can be printed. */
+void ha_env_device_mend(struct ha_env_device *device);
+
 /* Writes FOLDER/env.json. api and ceilings may be NULL. */
 enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const struct ha_device_api *api,
                             const struct ha_device_info *info, const struct ha_ceilings *ceilings, struct ha_why *why);

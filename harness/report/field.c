@@ -44,6 +44,24 @@ void ha_fields_clear(const struct ha_suite *suite, void *row)
     head->samples = (double)NAN;
 }
 
+bool ha_fields_mend(const struct ha_suite *suite, void *row)
+{
+    struct ha_result *head = row;
+    uint32_t verdict;
+    memcpy(&verdict, &head->verdict, sizeof verdict);
+    if (verdict >= HA_VERDICTS) head->verdict = HA_NOT_RUN;
+    head->reason[sizeof head->reason - 1] = 0;
+    ha_text_clean(head->reason);
+    for (size_t i = 0; i < suite->fields; i++) {
+        const struct ha_field *f = &suite->field[i];
+        if (f->kind != HA_FIELD_TEXT || !f->bytes) continue;
+        char *text = (char *)row + f->offset;
+        text[f->bytes - 1] = 0;
+        ha_text_clean(text);
+    }
+    return head->verdict != HA_NOT_RUN;
+}
+
 size_t ha_field_print(const struct ha_field *field, const void *row, char *out, size_t size)
 {
     char number[32];

@@ -7,6 +7,8 @@
 
 /* What suite->clear_row says, or zeros; then, in both cases, the head: not run, no reason, no samples. */
 void ha_fields_clear(const struct ha_suite *suite, void *row);
+/* Of a row whose bytes came from elsewhere: every text ends and can be printed. false: it has no verdict. */
+bool ha_fields_mend(const struct ha_suite *suite, void *row);
 /* As snprintf. Empty: not measured (NaN, ""). Numbers read back as the same number; texts are clean (base/text.h). */
 size_t ha_field_print(const struct ha_field *field, const void *row, char *out, size_t size);
 /* What print wrote. HA_ERROR: it is no such value, too large for a uint64_t, or too long for the text. */

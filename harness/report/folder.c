@@ -48,7 +48,7 @@ struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, co
 {
     struct ha_folder_entry *e = calloc(1, sizeof *e);
     if (!e) return NULL;
-    void *mine = row ? malloc(of->suite->row_bytes) : NULL;
+    void *mine = row ? calloc(1, of->suite->row_bytes + 1) : NULL; /* a text at its end ends */
     if (mine) {
         memcpy(mine, row, of->suite->row_bytes);
         ha_text_clean(ha_result_of(mine)->reason);

@@ -162,7 +162,8 @@ static const char *standard_dtype(const void *point, const struct ha_key *key, c
 #define LIMITS(least_, most_) .min = least_, .max = most_
 #define READ(what)            .set = set_##what, .print = print_##what
 #define TYPE                  READ(axis), .standard = standard_dtype
-#define BY                    .set = set_by, .standard = standard_by, .max = HA_MERGE_NAME_MAX, .options = " device isa exec "
+#define BY                    .set = set_by, .standard = standard_by, .max = HA_MERGE_NAME_MAX, OPTIONS
+#define OPTIONS               .options = " device isa exec "
 
 enum { REPLAY, CASE, DEFECT, PROBLEM, BY_WHOM, KIND };
 const struct ha_key ha_merge_key[HA_MERGE_KEYS] = {

@@ -1,0 +1,390 @@
+/* A device that misbehaves (test_hostile_device.c), in every entry of its table and in every manner: the case that
+ * meets it has one ERROR row, the others are right, nothing is lost or doubled, and no process stays behind. */
+
+#include "harness/base/clock.h"
+#include "harness/base/csv.h"
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/engine/loop.h"
+#include "harness/engine/machine.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#if defined __SANITIZE_ADDRESS__
+#define SAMPLED 1
+#elif defined __has_feature
+#if __has_feature(thread_sanitizer)
+#define SAMPLED 1
+#endif
+#endif
+#ifdef SAMPLED
+enum { EACH = 17 }; /* of the pairs; a process that these watch cannot have its memory limited */
+#else
+enum { EACH = 1 };
+#endif
+
+enum { CASES = 3, WORKERS = 11 };
+static const char *plugin = "./hostile.so";
+static const char *const hooks[] = {
+    "load",
+    "open",
+    "close",
+    "info",
+    "failure",
+    "trace",
+    "mem_alloc",
+    "mem_free",
+    "stream_create",
+    "stream_destroy",
+    "stream_sync",
+    "event_create",
+    "event_destroy",
+    "event_record",
+    "stream_wait",
+    "event_sync",
+    "copy",
+    "copy_2d",
+    "flag_write",
+    "flag_wait",
+    "host_fn",
+    "attend",
+    "merge",
+    "blend",
+    "graph_begin",
+    "graph_end",
+    "graph_launch",
+    "graph_destroy",
+    "attend_products",
+    "product",
+    "move",
+    "copy_pieces",
+    "read",
+    "spin",
+    "meters",
+    "map_device",
+    "unmap_device",
+};
+/* what the row says of each */
+static const struct {
+    const char *name, *reason; /* NULL: it harms nobody */
+} deeds[] = {
+    { "crash", "killed by SIGSEGV: wrote through a NULL pointer" },
+    { "hang", "no answer in 2 s" },
+    { "exit_0", "exited with 0" },
+    { "exit_3", "exited with 3" },
+    { "abort", "killed by SIGABRT" },
+    { "fork", NULL },
+    { "replaced", "exited with 0" },
+    { "memory", "killed by SIGKILL" },
+    { "close", "exited with 0" },
+    { "garbage", "wrote into its connection to the program" },
+    { "term", "killed by SIGTERM" },
+    { "int", "killed by SIGINT" },
+    { "kill", "killed by SIGKILL" },
+    { "print", "no answer in 2 s" },
+};
+enum { HOOKS = sizeof hooks / sizeof *hooks, DEEDS = sizeof deeds / sizeof *deeds };
+
+/* ---- a suite: every case calls every entry of the device ---------------------------------- */
+
+struct row {
+    struct ha_result head;
+    double sum;
+};
+
+enum { N = 256 };
+struct tour {
+    const struct ha_device_api *api;
+    struct ha_device *device;
+    struct ha_stream *stream, *other;
+    struct ha_event *event;
+    struct ha_graph *graph;
+    float *there, *here;
+    void *window;
+};
+
+static void nothing(void *arg) { (void)arg; }
+
+/* What the operations come to is not looked at, but for the copies. */
+static enum ha_status operations(struct tour *t, struct ha_why *why)
+{
+    const struct ha_device_api *api = t->api;
+    static const float source[N] = { [0] = 1, [N - 1] = 2 };
+    uint32_t *const flag = (uint32_t *)(void *)(t->here + N);
+    void *const to[] = { t->there };
+    const void *const from[] = { source };
+    const size_t bytes[] = { sizeof source };
+    struct ha_device_meters meters;
+    *flag = 0;
+    HA_TRY(api->copy(t->stream, t->there, source, sizeof source, HA_H2D));
+    HA_TRY(api->copy_2d(t->stream, t->there, 64, source, 64, 64, N / 16, HA_H2D));
+    HA_TRY(api->copy_pieces(t->stream, &(struct ha_device_pieces){ to, from, bytes, 1 }, HA_H2D));
+    HA_TRY(api->event_record(t->event, t->stream));
+    HA_TRY(api->stream_wait(t->other, t->event));
+    HA_TRY(api->flag_write(t->other, flag, 1));
+    HA_TRY(api->flag_wait(t->stream, flag, 1));
+    HA_TRY(api->host_fn(t->stream, nothing, NULL));
+    HA_TRY(api->graph_begin(t->stream));
+    HA_TRY(api->blend(t->stream, &(struct ha_device_blend){ t->here, t->there, 1, N, N, N, 0, 1 }));
+    HA_TRY(api->graph_end(t->stream, &t->graph, why));
+    HA_TRY(api->graph_launch(t->graph, t->stream));
+    HA_TRY(api->move(t->stream, &(struct ha_device_move){ t->here, t->there, NULL, NULL, 1, N * 4, N * 4, N * 4 }));
+    HA_TRY(api->read(t->stream, t->there, sizeof source, flag));
+    HA_TRY(api->spin(t->stream, 1000));
+    HA_TRY(api->event_sync(t->event));
+    HA_TRY(api->stream_sync(t->stream));
+    api->attend(t->stream, &(struct ha_device_attend){ .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8 });
+    api->merge(t->stream, &(struct ha_merge){ .tokens = 0 });
+    api->attend_products(t->stream,
+                         &(struct ha_device_attend){ .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 8 });
+    api->product(t->stream, &(struct ha_device_product){ .m = 0 });
+    api->meters(t->device, &meters);
+    if (api->map_device(t->device, t->there, sizeof source, &t->window, NULL) == HA_OK)
+        api->unmap_device(t->device, t->window);
+    api->stream_sync(t->stream);
+    return HA_OK;
+}
+
+static void close_tour(struct tour *t)
+{
+    const struct ha_device_api *api = t->api;
+    if (t->graph) api->graph_destroy(t->graph);
+    if (t->event) api->event_destroy(t->event);
+    if (t->other) api->stream_destroy(t->other);
+    if (t->stream) api->stream_destroy(t->stream);
+    if (t->there) api->mem_free(t->device, HA_MEM_DEVICE, t->there);
+    if (t->here) api->mem_free(t->device, HA_MEM_MAPPED, t->here);
+    if (t->device) api->close(t->device);
+}
+
+static enum ha_status open_tour(struct tour *t, struct ha_why *why)
+{
+    static struct ha_kernels kernels;
+    struct ha_device_info info;
+    void *there, *here;
+    HA_TRY(ha_kernels_resolve("c", &kernels, why));
+    HA_TRY(ha_device_find(plugin, &t->api, why));
+    HA_TRY(t->api->open(&t->device, &(struct ha_device_config){ .kernels = &kernels }, why));
+    t->api->info(t->device, &info);
+    t->api->trace(t->device, NULL);
+    HA_TRY(t->api->mem_alloc(t->device, HA_MEM_DEVICE, N * sizeof(float), &there, why));
+    t->there = there;
+    HA_TRY(t->api->mem_alloc(t->device, HA_MEM_MAPPED, (N + 1) * sizeof(float), &here, why));
+    t->here = here;
+    HA_TRY(t->api->stream_create(t->device, "a", &t->stream, why));
+    HA_TRY(t->api->stream_create(t->device, "b", &t->other, why));
+    return t->api->event_create(t->device, &t->event, why);
+}
+
+static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+{
+    struct tour t = { .api = NULL };
+    struct row *row = g->row[0];
+    (void)run;
+    enum ha_status status = open_tour(&t, why);
+    if (status == HA_OK) status = operations(&t, why);
+    if (status == HA_OK) {
+        const char *failure = t.api->failure(t.device);
+        row->sum = (double)t.here[0] + (double)t.here[N - 1];
+        if (failure) status = ha_why(why, HA_ERROR, "%s", failure);
+        else if (!(row->sum == 3)) status = ha_why(why, HA_FAIL, "copies came to %g, not 3", row->sum);
+    }
+    if (t.api) close_tour(&t);
+    return status;
+}
+
+static const struct ha_key key = {
+    .name = "n", .value = "0", .doc = "which", .kind = HA_KEY_NUMBER, .max = 1000, .always = true, .column = true
+};
+static const struct ha_field field = { .name = "sum",
+                                       .unit = "",
+                                       .kind = HA_FIELD_NUMBER,
+                                       .offset = offsetof(struct row, sum),
+                                       .files = 1,
+                                       .better = HA_NEITHER,
+                                       .doc = "of what was copied" };
+static const struct ha_suite suite = { .name = "tour",
+                                       .doc = "every entry of a device",
+                                       .key = &key,
+                                       .keys = 1,
+                                       .field = &field,
+                                       .fields = 1,
+                                       .file = { "tour.csv" },
+                                       .point_bytes = sizeof(uint64_t),
+                                       .row_bytes = sizeof(struct row),
+                                       .check = check };
+
+/* in place of the program's suites (--wrap) */
+extern const struct ha_suite *const __wrap_ha_suites_all[];
+extern const size_t __wrap_ha_suites_count;
+const struct ha_suite *const __wrap_ha_suites_all[] = { &suite };
+const size_t __wrap_ha_suites_count = 1;
+
+/* ---- one hook, one deed -------------------------------------------------------------------- */
+
+static char root[64];
+
+struct found {
+    size_t rows, errors, right[CASES];
+    const char *reason; /* that the error has to give */
+    size_t id, verdict, why;
+    bool told;
+};
+
+static enum ha_status take(void *arg, size_t line, char **at, size_t count)
+{
+    struct found *f = arg;
+    for (size_t i = 0; i < count && line == 1; i++) {
+        if (!strcmp(at[i], "case_id")) f->id = i;
+        if (!strcmp(at[i], "verdict")) f->verdict = i;
+        if (!strcmp(at[i], "reason")) f->why = i;
+    }
+    if (line == 1) return HA_OK;
+    f->rows++;
+    const size_t n = (size_t)at[f->id][strlen(at[f->id]) - 1] - '0';
+    if (!strcmp(at[f->verdict], "error")) {
+        f->errors++;
+        f->told = f->reason && !strncmp(at[f->why], f->reason, strlen(f->reason));
+        if (!f->told) fprintf(stderr, "it says: %s\n", at[f->why]);
+    } else if (n < CASES && !strcmp(at[f->verdict], "pass")) f->right[n]++;
+    return HA_OK;
+}
+
+/* Everything that the run has started ends with it; what it left to itself is this process's now. */
+static bool nobody_left(void)
+{
+    const uint64_t begun = ha_now_ns();
+    while (ha_now_ns() - begun < UINT64_C(20000000000)) {
+        const pid_t got = waitpid(-1, NULL, WNOHANG);
+        if (got < 0) return true;
+        if (got == 0) usleep(10000);
+    }
+    return false;
+}
+
+static bool last_line_is(const char *path, const char *wanted)
+{
+    char line[512], last[512] = "";
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) strcpy(last, line);
+    if (f) fclose(f);
+    return !strcmp(last, wanted);
+}
+
+static bool has_text(const char *path, const char *wanted)
+{
+    char line[4096];
+    bool has = false;
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) has = has || strstr(line, wanted);
+    if (f) fclose(f);
+    return has;
+}
+
+static bool try(size_t hook, size_t deed)
+{
+    char out[128], path[160], what[64], once[160], printed[160], id[CASES][16];
+    static char from[] = "";
+    uint64_t point[CASES];
+    struct ha_plan_entry entry[CASES];
+    struct ha_why why = { "" };
+    const bool harms = deeds[deed].reason, slow = harms && !strncmp(deeds[deed].reason, "no answer", 9);
+    snprintf(out, sizeof out, "%s/%s.%s", root, hooks[hook], deeds[deed].name);
+    snprintf(once, sizeof once, "%s.once", out);
+    snprintf(printed, sizeof printed, "%s.out", out);
+    snprintf(what, sizeof what, "%s:%s", hooks[hook], deeds[deed].name);
+    setenv("HA_HOSTILE", what, 1);
+    setenv("HA_HOSTILE_ONCE", once, 1);
+    for (size_t i = 0; i < CASES; i++) {
+        point[i] = i;
+        snprintf(id[i], sizeof id[i], "tour:n=%zu", i);
+        entry[i] = (struct ha_plan_entry){ .suite = &suite, .point = &point[i], .id = id[i], .from = from };
+    }
+    const struct ha_plan plan = { .entry = entry, .entries = CASES };
+    const struct ha_run_options options = { .out_dir = out,
+                                            .quiet = true,
+                                            .case_time_ns = slow ? UINT64_C(2000000000) : 0 };
+    if (!freopen(printed, "w", stdout)) return false;
+    const enum ha_exit code = ha_run(&plan, &options, &why);
+    fflush(stdout);
+    struct found f = { .reason = deeds[deed].reason };
+    snprintf(path, sizeof path, "%s/tour.csv", out);
+    const bool read = ha_csv_read(path, take, &f, &why) == HA_OK;
+    const bool left = !nobody_left();
+    snprintf(path, sizeof path, "%s/junit.xml", out);
+    const bool ok = read && !left && access(once, F_OK) == 0 && f.rows == CASES && f.errors == (harms ? 1u : 0u)
+                    && f.told == harms && f.right[0] == (harms ? 0u : 1u) && f.right[1] == 1 && f.right[2] == 1
+                    && code == (harms ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK)
+                    && last_line_is(printed,
+                                    harms ? "2 passed, 1 failed, 0 skipped\n" : "3 passed, 0 failed, 0 skipped\n")
+                    && has_text(path, harms ? "tests=\"3\" failures=\"0\" errors=\"1\""
+                                            : "tests=\"3\" failures=\"0\" errors=\"0\"");
+    if (!ok)
+        fprintf(stderr, "%s: exit %d, %zu rows, %zu errors, right %zu %zu %zu%s%s; %s\n", what, code, f.rows, f.errors,
+                f.right[0], f.right[1], f.right[2], left ? ", a process is left" : "",
+                access(once, F_OK) ? ", was never called" : "", why.text);
+    return ok;
+}
+
+static int work(size_t which)
+{
+    int bad = 0;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    for (size_t i = which; i < (size_t)HOOKS * DEEDS; i += WORKERS) {
+        const size_t hook = i / DEEDS, deed = i % DEEDS;
+        if (i % EACH || (EACH > 1 && !strcmp(deeds[deed].name, "memory"))) continue;
+        bad += !try(hook, deed);
+    }
+    return bad;
+}
+
+static void costs_one_row_in_every_entry_and_manner(void **state)
+{
+    int bad = 0;
+    (void)state;
+    fflush(stdout);
+    for (size_t i = 0; i < WORKERS; i++)
+        if (fork() == 0) _exit(work(i) > 0);
+    for (int status; wait(&status) > 0;) bad += status != 0;
+    if (bad) fail_msg("something is wrong, see above");
+    size_t done = 0;
+    struct dirent *e;
+    DIR *d = opendir(root);
+    while (d && (e = readdir(d))) done += strstr(e->d_name, ".once") != NULL;
+    if (d) closedir(d);
+    printf("%zu entries x deeds\n", done);
+    assert_true(done > 0 && (EACH > 1 || done == (size_t)HOOKS * DEEDS));
+}
+
+static int make_root(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof root, "%s/ha-hostile-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : P_tmpdir);
+    return mkdtemp(root) == NULL;
+}
+
+static int remove_root(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) plugin = argv[1];
+    const struct CMUnitTest tests[] = { cmocka_unit_test(costs_one_row_in_every_entry_and_manner) };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}
