@@ -3,9 +3,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
-#include "suites/variants/case.h"
-#include "harness/base/registry.h"
-#include "suites/variants/session.h"
+#include "suites/variants/test_session.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,25 +64,22 @@ static const char *const ids[] = {
 
 static void allocates_nothing(const char *id)
 {
-    struct ha_machine *machine;
+    struct test_session opened;
     struct ha_session session;
-    struct ha_case c;
     struct ha_why why = { "" };
 
-    if (ha_case_parse(id, &c, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
-        || ha_session_open(&session, machine, &c, ha_variant_find(c.variant), NULL, NULL, &why) != HA_OK
+    if (test_session_open(&opened, &session, id, NULL, &why) != HA_OK
         || ha_pass_begin(&pass, &session, session.variant, session.param, false, &why) != HA_OK)
         fail_msg("%s: %s", id, why.text);
     size_t before = atomic_load(&allocations);
     assert_true(before > 1);
-    for (size_t step = 0; step < c.shape.steps; step++)
+    for (size_t step = 0; step < opened.c.shape.steps; step++)
         if (ha_pass_step(&pass, step, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
     if (pass.variant->drain && pass.variant->drain(pass.instance, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
     size_t made = atomic_load(&allocations) - before;
-    if (made) fail_msg("%s: %zu allocations in %zu steps", id, made, c.shape.steps);
+    if (made) fail_msg("%s: %zu allocations in %zu steps", id, made, opened.c.shape.steps);
     assert_int_equal(ha_pass_end(&pass, &why), HA_OK);
-    ha_session_close(&session);
-    ha_machine_destroy(machine);
+    test_session_close(&opened, &session);
 }
 
 static void test_steps(void **state)

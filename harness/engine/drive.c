@@ -86,7 +86,7 @@ static void spread(struct ha_group *g, enum ha_status status, const struct ha_wh
     for (size_t i = 0; i < g->count && !(ha_stop && status == HA_WAIVED); i++) ha_result_set(g, i, status, why);
 }
 
-/* the rows of g that have passed, as a group of their own */
+/* the rows of g that are not wrong, as a group of their own */
 static struct ha_group passed(const struct ha_group *g, const void **point, void **row, const char **id)
 {
     struct ha_group some = *g;
@@ -95,7 +95,8 @@ static struct ha_group passed(const struct ha_group *g, const void **point, void
     some.row = row;
     some.id = id;
     for (size_t i = 0; i < g->count; i++) {
-        if (ha_result_of(g->row[i])->verdict != HA_NOT_RUN) continue;
+        const enum ha_verdict v = ha_result_of(g->row[i])->verdict;
+        if (v != HA_NOT_RUN && v != HA_UNCHECKED) continue;
         point[some.count] = g->point[i];
         row[some.count] = g->row[i];
         id[some.count++] = g->id[i];
@@ -109,13 +110,13 @@ static void run_group(const struct ha_suite *s, const struct ha_drive *drive, vo
     static void *row[GROUP];
     static const char *id[GROUP];
     struct ha_why why = { "" };
-    enum ha_status status = s->open(run, g, &why);
+    enum ha_status status = s->open ? s->open(run, g, &why) : HA_OK;
     if (status == HA_OK) status = s->check(run, g, &why);
     if (status == HA_OK && drive->config.measure && s->measure) {
         struct ha_group some = passed(g, point, row, id);
         if (some.count) status = s->measure(run, &some, &why);
     }
-    s->close(run, g);
+    if (s->close) s->close(run, g);
     spread(g, status, &why);
     for (size_t i = 0; i < g->count && status == HA_OK; i++) {
         struct ha_result *r = ha_result_of(g->row[i]);
@@ -181,6 +182,13 @@ static enum ha_status choose(const struct ha_drive *drive, struct ha_plan *plan,
     return ha_plan_make(plan, &o, why);
 }
 
+static void no_line(void *arg, size_t file, const void *row) { (void)arg, (void)file, (void)row; }
+static void no_trace(void *arg, const char *events, size_t bytes) { (void)arg, (void)events, (void)bytes; }
+static void no_progress(void *arg, size_t done, size_t of, const char *what)
+{
+    (void)arg, (void)done, (void)of, (void)what;
+}
+
 enum ha_status ha_drive(const struct ha_drive *drive, struct ha_driven *d, struct ha_why *why)
 {
     struct ha_suite_config config = drive->config;
@@ -194,6 +202,9 @@ enum ha_status ha_drive(const struct ha_drive *drive, struct ha_driven *d, struc
     if (drive->plan_only) return HA_OK;
     if (!config.machine) HA_TRY(ha_machine_create(&own, NULL, why));
     if (own) config.machine = own;
+    if (!config.engine.line) config.engine.line = no_line;
+    if (!config.engine.trace) config.engine.trace = no_trace;
+    if (!config.engine.progress) config.engine.progress = no_progress;
     enum ha_status status = d->suite->begin(&run, &config, &d->results, why);
     if (status == HA_OK && drive->begun) drive->begun(drive->arg, run);
     if (status == HA_OK) status = run_all(drive, d, run, why);

@@ -13,8 +13,8 @@ struct ha_drive {
     const char *device, *seed;           /* NULL: not given */
     void (*begun)(void *arg, void *run); /* NULL, or called when the suite's run has begun */
     void *arg;                           /* of begun */
-    struct ha_suite_config config;
-    uint64_t cap_ns, deadline_ns; /* of each group */
+    struct ha_suite_config config;       /* what is NULL of its engine hears nothing */
+    uint64_t cap_ns, deadline_ns;        /* of each group */
     bool plan_only;
 };
 

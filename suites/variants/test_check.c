@@ -2,10 +2,8 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
-#include "suites/variants/case.h"
 #include "suites/variants/check.h"
-#include "harness/base/registry.h"
-#include "suites/variants/session.h"
+#include "suites/variants/test_session.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -19,24 +17,17 @@
 
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
-static struct ha_machine *machine;
+static struct test_session opened;
 static struct ha_session session;
-static struct ha_case the_case;
 
 static void open_session(const char *id)
 {
     struct ha_why why = { "" };
 
-    if (ha_case_parse(id, &the_case, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
-        || ha_session_open(&session, machine, &the_case, ha_variant_find(the_case.variant), NULL, NULL, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    if (test_session_open(&opened, &session, id, NULL, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
-static void close_session(void)
-{
-    ha_session_close(&session);
-    ha_machine_destroy(machine);
-}
+static void close_session(void) { test_session_close(&opened, &session); }
 
 static enum ha_status check(const struct ha_variant *variant, struct ha_why *why)
 {
@@ -127,14 +118,14 @@ static void a_library_is_waived(void **state)
     path[length] = '\0';
     snprintf(strrchr(path, '/') + 1, 32, "merger.so");
     snprintf(id, sizeof id, "cpu:ctx=20,device=%s", path);
-    if (ha_case_parse(id, &the_case, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK)
-        fail_msg("%s", why.text);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(ha_session_open(&session, machine, &the_case, ha_variant_find("cpu"), NULL, NULL, &why),
-                         HA_WAIVED);
+        if (i == 0) assert_int_equal(test_session_open(&opened, &session, id, NULL, &why), HA_WAIVED);
+        else
+            assert_int_equal(ha_session_open(&session, &opened.shared, &opened.c, ha_variant_find("cpu"), NULL, &why),
+                             HA_WAIVED);
         if (!strstr(why.text, "habench check lse_merge --device /")) fail_msg("%s", why.text);
     }
-    ha_machine_destroy(machine);
+    close_session();
 }
 
 /* What stands between a variant and its device lets through what it does not know. */
@@ -144,10 +135,9 @@ static void shims_pass_the_rest_of_the_table_on(void **state)
     struct ha_why why = { "" };
 
     (void)state;
-    assert_int_equal(ha_case_parse("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=1", &the_case, &why), HA_OK);
-    assert_int_equal(ha_machine_create(&machine, &why), HA_OK);
     for (size_t i = 0; i < 2; i++) {
-        if (ha_session_open(&session, machine, &the_case, ha_variant_find("cpu"), NULL, mutant[i], &why) != HA_OK)
+        if (test_session_open(&opened, &session, "cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=1", mutant[i], &why)
+            != HA_OK)
             fail_msg("%s", why.text);
         const struct ha_device_api *a = session.api, *b = session.variant_api;
         assert_ptr_not_equal(a, b);
@@ -155,9 +145,8 @@ static void shims_pass_the_rest_of_the_table_on(void **state)
                     && a->graph_launch == b->graph_launch && a->graph_destroy == b->graph_destroy
                     && a->blend == b->blend);
         assert_true((a->merge == b->merge) == (i == 0));
-        ha_session_close(&session);
+        close_session();
     }
-    ha_machine_destroy(machine);
 }
 
 #define SMALL "cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=2,threads=1"

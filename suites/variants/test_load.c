@@ -2,13 +2,11 @@
 
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
-#include "suites/variants/case.h"
 #include "suites/variants/keys.h"
-#include "harness/base/registry.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
-#include "suites/variants/session.h"
+#include "suites/variants/test_session.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -162,21 +160,14 @@ static void devices_without_products_say_so(void **state)
 
 /* ---- on the embedded device ------------------------------------------------------------------------ */
 
-static struct ha_machine *machine;
+static struct test_session opened;
 static struct ha_session session;
-static struct ha_case the_case;
 
 static enum ha_status open_session(const char *id, struct ha_why *why)
 {
-    if (ha_case_parse(id, &the_case, why) != HA_OK || ha_machine_create(&machine, why) != HA_OK)
-        fail_msg("%s", why->text);
-    return ha_session_open(&session, machine, &the_case, ha_variant_find(the_case.variant), NULL, NULL, why);
+    return test_session_open(&opened, &session, id, NULL, why);
 }
-static void close_session(void)
-{
-    ha_session_close(&session);
-    ha_machine_destroy(machine);
-}
+static void close_session(void) { test_session_close(&opened, &session); }
 
 static unsigned products_seen;
 static void on_span(void *self, const struct ha_span *span)
@@ -254,11 +245,12 @@ static void rows_of_another_load_are_other_rows(void **state)
     static const char *const load[] = { "attention", "layer", "attention" }, *const name[] = { "small", "small", "" };
     struct ha_known known = { 0 };
     struct ha_row row[3];
+    struct ha_case c;
     struct ha_why why;
     for (size_t i = 0; i < 3; i++) {
         ha_row_clear(&row[i]);
-        assert_int_equal(ha_case_parse(ids[i], &the_case, &why), HA_OK);
-        ha_fill_case(&row[i], &the_case);
+        assert_int_equal(ha_case_parse(ids[i], &c, &why), HA_OK);
+        ha_fill_case(&row[i], &c);
         assert_string_equal(row[i].load, load[i]);
         assert_string_equal(row[i].model, name[i]);
         for (size_t j = 0; j < i; j++) assert_true(isnan(ha_known_step(&known, &row[i], "resident")));

@@ -2,10 +2,8 @@
  * context serves a second pass. Linked with ha_now_ns wrapped, so that a test can tell the time. */
 
 #include "harness/base/clock.h"
-#include "harness/base/registry.h"
 #include "suites/variants/bench.h"
-#include "suites/variants/case.h"
-#include "suites/variants/session.h"
+#include "suites/variants/test_session.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -28,24 +26,17 @@ uint64_t __wrap_ha_now_ns(void)
     return now ? now : __real_ha_now_ns();
 }
 
-static struct ha_machine *machine;
+static struct test_session opened;
 static struct ha_session session;
-static struct ha_case the_case;
 
 static void open_session(const char *id)
 {
     struct ha_why why = { "" };
 
-    if (ha_case_parse(id, &the_case, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
-        || ha_session_open(&session, machine, &the_case, ha_variant_find(the_case.variant), NULL, NULL, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    if (test_session_open(&opened, &session, id, NULL, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
-static void close_session(void)
-{
-    ha_session_close(&session);
-    ha_machine_destroy(machine);
-}
+static void close_session(void) { test_session_close(&opened, &session); }
 
 /* ---- the time of steps ---------------------------------------------------------------------- */
 
@@ -345,16 +336,16 @@ static void the_definition_follows_every_step(void **state)
 
 static unsigned char *outputs(struct ha_pass *p, size_t *bytes)
 {
-    const size_t slots = ha_session_slots(the_case.shape.steps),
+    const size_t slots = ha_session_slots(opened.c.shape.steps),
                  each = session.workload->shape.layers * session.io.out_bytes;
     unsigned char *all = malloc(slots * each);
     struct ha_why why = { "" };
 
     assert_non_null(all);
     if (ha_pass_run(p, false, &why) != HA_OK) fail_msg("%s", why.text);
-    for (size_t step = 0; step < the_case.shape.steps; step++) {
+    for (size_t step = 0; step < opened.c.shape.steps; step++) {
         assert_int_equal(ha_pass_download(p, step, &why), HA_OK);
-        memcpy(all + ha_session_slot(the_case.shape.steps, step) * each, session.host_out, each);
+        memcpy(all + ha_session_slot(opened.c.shape.steps, step) * each, session.host_out, each);
     }
     *bytes = slots * each;
     return all;

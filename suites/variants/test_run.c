@@ -1,13 +1,14 @@
-/* The engine over the real variants, kernels and the host device. argv[1]: all | small. */
+/* The suite of variants over the real kernels and the host device, in this process. What the program makes of it, files
+ * and exit codes, is looked at by scripts/test-cli.sh. argv[1]: all | small. */
 
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
-#include "suites/variants/case.h"
+#include "harness/base/stop.h"
+#include "harness/engine/drive.h"
 #include "suites/variants/check.h"
-#include "harness/base/registry.h"
-#include "suites/variants/run.h"
-#include "suites/variants/session.h"
+#include "suites/variants/mutants.h"
+#include "suites/variants/row.h"
+#include "suites/variants/test_session.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -18,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -26,6 +26,253 @@
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
 static bool small;
+static struct ha_driven driven;
+
+/* every case of these words; is to be freed */
+static void drive(const struct ha_drive *how)
+{
+    struct ha_why why = { "" };
+
+    if (ha_drive(how, &driven, &why) != HA_OK) fail_msg("%s: %s", how->words, why.text);
+}
+
+/* The verdict of a case by itself, checked; its reason stays until the next one. */
+static enum ha_verdict verdict(const char *id, const char **reason)
+{
+    static char text[512];
+
+    drive(&(struct ha_drive){ .words = id });
+    assert_int_equal(driven.results.entries, 1);
+    const struct ha_result head = *ha_driven_head(driven.results.entry);
+    snprintf(text, sizeof text, "%s", head.reason);
+    *reason = text;
+    ha_driven_free(&driven);
+    return head.verdict;
+}
+
+/* Of an arm whose output is not attention there is nothing to check. */
+static void expect_right(const char *id)
+{
+    const char *reason;
+    const enum ha_verdict v = verdict(id, &reason), wanted = strstr(id, "_only:") ? HA_UNCHECKED : HA_PASS;
+
+    if (v != wanted) fail_msg("%s: verdict %d: %s", id, (int)v, reason);
+}
+
+/* ---- checks ------------------------------------------------------------------------------ */
+
+static void variants_are_right(void **state)
+{
+    static const char *const shape[] = {
+        "ctx=150,heads=4/2,head_dim=64,layers=2,steps=2",
+        "ctx=40+130,heads=4/2,head_dim=64,layers=1,steps=2,q_len=3,dtype=bf16",
+    };
+
+    (void)state;
+    for (size_t v = 0; v < ha_variants_count; v++)
+        for (size_t i = 0; i < (small ? 1 : 2); i++) {
+            char id[256];
+            snprintf(id, sizeof id, "%s:%s", ha_variants_all[v]->name, shape[i]);
+            expect_right(id);
+        }
+}
+
+static void any_number_of_threads(void **state)
+{
+    static const int threads[] = { 1, 2, 5, 8 };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t t = 0; t < 4; t++) {
+            char text[256];
+            snprintf(text, sizeof text,
+                     i ? "hgca:ctx=200,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,threads=%d"
+                       : "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2,threads=%d",
+                     threads[t]);
+            expect_right(text);
+        }
+}
+
+/* What a check says of a defect. */
+static enum ha_status check_mutant(const char *id, const char *mutant, struct ha_why *why)
+{
+    struct test_session opened;
+    struct ha_session session;
+    enum ha_status status = test_session_open(&opened, &session, id, mutant, why);
+
+    if (status == HA_OK) {
+        struct ha_check check = { .session = &session, .id = id };
+        status = ha_check_run(&check, why);
+        ha_check_free(&check);
+    }
+    test_session_close(&opened, &session);
+    return status;
+}
+
+static void a_defect_fails_and_says_how_to_rerun(void **state)
+{
+    struct ha_why why = { "" };
+
+    (void)state;
+    assert_int_equal(check_mutant("cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2", "wrong_scale", &why), HA_FAIL);
+    assert_non_null(strstr(why.text, "question 1"));
+    assert_non_null(strstr(why.text, "bound"));
+    assert_non_null(strstr(why.text, "habench check 'cpu:"));
+    assert_int_equal(check_mutant("cpu:ctx=10", "wrong_scal", &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "wrong_scale"));
+}
+
+static void too_large_is_refused_before_anything_is_allocated(void **state)
+{
+    const char *reason;
+
+    (void)state;
+    assert_int_equal(verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", &reason), HA_VERDICT_ERROR);
+    assert_non_null(strstr(reason, "needs "));
+    assert_non_null(strstr(reason, "ctx"));
+}
+
+static void unknown_names_are_errors(void **state)
+{
+    struct ha_why why = { "" };
+
+    (void)state;
+    assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &why), HA_ERROR);
+    ha_driven_free(&driven);
+    drive(&(struct ha_drive){ .words = "cpu:ctx=10,device=no_such_device cpu:ctx=10" });
+    assert_int_equal(driven.verdict[HA_VERDICT_ERROR], 1);
+    assert_non_null(strstr(ha_driven_head(driven.results.entry)->reason, "no_such_device"));
+    assert_int_equal(driven.verdict[HA_PASS], 1); /* the run goes on */
+    ha_driven_free(&driven);
+}
+
+/* ---- the same again ------------------------------------------------------------------------ */
+
+enum { BITS_MAX = 1 << 16 };
+
+/* inputs and outputs of all steps, as bits */
+static size_t bits_of(const char *id, unsigned char *out)
+{
+    struct test_session opened;
+    struct ha_session s;
+    struct ha_pass p;
+    struct ha_why why = { "" };
+    size_t n = 0;
+
+    if (test_session_open(&opened, &s, id, NULL, &why) != HA_OK) fail_msg("%s", why.text);
+    const struct ha_shape *shape = &opened.c.shape;
+    assert_int_equal(ha_pass_begin(&p, &s, s.variant, s.param, true, &why), HA_OK);
+    for (size_t step = 0; step < shape->steps; step++) {
+        assert_int_equal(ha_pass_step(&p, step, &why), HA_OK);
+        size_t in = shape->layers * s.io.in_bytes, o = shape->layers * s.io.out_bytes;
+        assert_true(n + in + o <= BITS_MAX);
+        memcpy(out + n, s.host_in, in);
+        memcpy(out + n + in, s.host_out, o);
+        n += in + o;
+        for (size_t head = 0; head < shape->q_heads; head++) {
+            struct ha_selection chosen;
+            s.variant->selection(p.instance, 0, 0, head, &chosen);
+            for (size_t part = 0; part < chosen.parts; part++) {
+                assert_true(n + chosen.part[part].count * 4 <= BITS_MAX);
+                memcpy(out + n, chosen.part[part].token, chosen.part[part].count * 4);
+                n += chosen.part[part].count * 4;
+            }
+        }
+    }
+    assert_int_equal(ha_pass_end(&p, &why), HA_OK);
+    test_session_close(&opened, &s);
+    return n;
+}
+
+static void one_seed_one_answer(void **state)
+{
+    static unsigned char a[BITS_MAX], b[BITS_MAX];
+    static const char *const id[] = {
+        "hgca:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,seed=9,threads=1",
+        "h2o:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,seed=9,threads=1",
+        "offload:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,seed=9,threads=1",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        size_t n = bits_of(id[i], a);
+        assert_int_equal(n, bits_of(id[i], b));
+        assert_memory_equal(a, b, n);
+        assert_true(n > 1000);
+    }
+    /* and another seed is another case */
+    size_t n = bits_of("offload:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,seed=10,threads=1", a);
+    assert_memory_not_equal(a, b, n);
+}
+
+/* ---- what is written beside the row --------------------------------------------------------- */
+
+static size_t lines[HA_SUITE_FILES], traces;
+static const char *const roles[] = { "step", "measure", "traced", "warmup", "full" };
+static size_t in_role[sizeof roles / sizeof *roles];
+
+static void line(void *arg, size_t file, const void *row)
+{
+    const struct ha_row *r = row;
+
+    (void)arg;
+    assert_true(file < HA_SUITE_FILES);
+    lines[file]++;
+    for (size_t i = 0; file == 1 && i < sizeof roles / sizeof *roles; i++) in_role[i] += !strcmp(r->role, roles[i]);
+    assert_int_equal(file == 1, !isnan(r->block));
+    assert_int_equal(file == 2, !isnan(r->layer));
+}
+
+static void trace(void *arg, const char *events, size_t bytes)
+{
+    (void)arg;
+    assert_true(bytes > 4 && *events == '{');
+    traces++;
+}
+
+static void a_bench_says_its_samples_accuracies_and_trace(void **state)
+{
+    (void)state;
+    memset(lines, 0, sizeof lines);
+    memset(in_role, 0, sizeof in_role);
+    traces = 0;
+    drive(&(struct ha_drive){ .words = "hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4",
+                              .cap_ns = 300000000,
+                              .config = { .measure = true, .engine = { NULL, line, trace, NULL } } });
+    assert_int_equal(driven.verdict[HA_PASS], 1);
+    assert_int_equal(lines[0] + lines[3], 0); /* rows are the engine's */
+    assert_int_equal(lines[2], 4 * 2);        /* the first two and the last two steps, of two layers */
+    assert_int_equal(traces, 1);
+    const struct ha_row *row = driven.results.entry->row;
+    assert_true(row->step_ns > 0 && row->vs_full > 0 && row->head.samples >= 1);
+    assert_near((double)in_role[1], row->head.samples, 0); /* of each pass that counts, its steps too */
+    assert_int_equal(in_role[0], 5 * in_role[1]);
+    assert_true(in_role[2] >= 1 && in_role[4] >= 1);
+    assert_non_null(strstr(driven.printed, "\nhgca "));
+    ha_driven_free(&driven);
+}
+
+/* Stopped in the middle: no verdict, not an error. */
+static void stopping_leaves_no_verdict(void **state)
+{
+    struct ha_why why = { "" };
+    struct test_session opened;
+    struct ha_session session;
+
+    (void)state;
+    if (test_session_open(&opened, &session, "cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1", NULL, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    struct ha_check check = { .session = &session, .id = "the case" };
+    ha_stop = SIGINT;
+    enum ha_status status = ha_check_run(&check, &why);
+    ha_stop = 0;
+    assert_int_equal(status, HA_WAIVED);
+    ha_check_free(&check);
+    test_session_close(&opened, &session);
+}
+
+/* ---- the dump ------------------------------------------------------------------------------- */
+
 static char folder[64];
 
 static int make_folder(void **state)
@@ -51,277 +298,21 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-static struct ha_case parse(const char *id)
-{
-    struct ha_why why = { "" };
-    struct ha_case c;
-
-    if (ha_case_parse(id, &c, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
-    return c;
-}
-
-/* One case in a run of its own, whose report goes nowhere. */
-static enum ha_verdict verdict(const char *id, struct ha_run_options options, struct ha_why *why)
-{
-    struct ha_case c = parse(id);
-    struct ha_why opened = { "" };
-    struct ha_run *run;
-
-    if (ha_run_open(&run, &options, &opened) != HA_OK) fail_msg("%s", opened.text);
-    enum ha_verdict v = ha_run_case(run, &c, why);
-    ha_run_close(run, &opened);
-    return v;
-}
-
-static void expect_pass(const char *id)
-{
-    struct ha_why why = { "" };
-    enum ha_verdict v = verdict(id, (struct ha_run_options){ 0 }, &why);
-
-    if (v != HA_PASS) fail_msg("%s: verdict %d: %s", id, (int)v, why.text);
-}
-
-/* ---- checks ------------------------------------------------------------------------------ */
-
-static void variants_pass(void **state)
-{
-    static const char *const shape[] = {
-        "ctx=150,heads=4/2,head_dim=64,layers=2,steps=2",
-        "ctx=40+130,heads=4/2,head_dim=64,layers=1,steps=2,q_len=3,dtype=bf16",
-    };
-
-    (void)state;
-    for (size_t v = 0; v < ha_variants_count; v++)
-        for (size_t i = 0; i < (small ? 1 : 2); i++) {
-            char id[256];
-            snprintf(id, sizeof id, "%s:%s", ha_variants_all[v]->name, shape[i]);
-            expect_pass(id);
-        }
-}
-
-static void any_number_of_threads(void **state)
-{
-    static const int threads[] = { 1, 2, 5, 8 };
-
-    (void)state;
-    for (size_t i = 0; i < 2; i++)
-        for (size_t t = 0; t < 4; t++) {
-            char text[256];
-            snprintf(text, sizeof text,
-                     i ? "hgca:ctx=200,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,threads=%d"
-                       : "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2,threads=%d",
-                     threads[t]);
-            expect_pass(text);
-        }
-}
-
-static void a_defect_fails_and_says_how_to_rerun(void **state)
-{
-    struct ha_why why = { "" };
-
-    (void)state;
-    assert_int_equal(verdict("cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2",
-                             (struct ha_run_options){ .mutant = "wrong_scale" }, &why),
-                     HA_VERDICT_FAIL);
-    assert_non_null(strstr(why.text, "question 1"));
-    assert_non_null(strstr(why.text, "bound"));
-    assert_non_null(strstr(why.text, "habench check 'cpu:"));
-    assert_int_equal(verdict("cpu:ctx=10", (struct ha_run_options){ .mutant = "wrong_scal" }, &why), HA_VERDICT_ERROR);
-    assert_non_null(strstr(why.text, "wrong_scale"));
-}
-
-static void too_large_is_refused_before_anything_is_allocated(void **state)
-{
-    struct ha_why why = { "" };
-
-    (void)state;
-    assert_int_equal(
-        verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", (struct ha_run_options){ 0 }, &why),
-        HA_VERDICT_ERROR);
-    assert_non_null(strstr(why.text, "needs "));
-    assert_non_null(strstr(why.text, "ctx"));
-}
-
-static void unknown_names_are_errors(void **state)
-{
-    struct ha_why why = { "" };
-    struct ha_case c = parse("cpu:ctx=10");
-    struct ha_run_options options = { 0 };
-    struct ha_run *run;
-
-    (void)state;
-    assert_int_equal(ha_run_open(&run, &options, &why), HA_OK);
-    snprintf(c.variant, sizeof c.variant, "cpuu");
-    assert_int_equal(ha_run_case(run, &c, &why), HA_VERDICT_ERROR);
-    snprintf(c.variant, sizeof c.variant, "cpu");
-    snprintf(c.device, sizeof c.device, "no_such_device");
-    assert_int_equal(ha_run_case(run, &c, &why), HA_VERDICT_ERROR);
-    assert_non_null(strstr(why.text, "no_such_device"));
-    snprintf(c.device, sizeof c.device, "host");
-    assert_int_equal(ha_run_case(run, &c, &why), HA_PASS); /* the run goes on */
-    ha_run_close(run, &why);
-}
-
-/* ---- the same again ------------------------------------------------------------------------ */
-
-enum { BITS_MAX = 1 << 16 };
-
-/* inputs and outputs of all steps, as bits */
-static size_t bits_of(const char *id, unsigned char *out)
-{
-    struct ha_case c = parse(id);
-    struct ha_machine *machine;
-    struct ha_session s;
-    struct ha_pass p;
-    struct ha_why why = { "" };
-    size_t n = 0;
-
-    assert_int_equal(ha_machine_create(&machine, &why), HA_OK);
-    if (ha_session_open(&s, machine, &c, ha_variant_find(c.variant), NULL, NULL, &why) != HA_OK)
-        fail_msg("%s", why.text);
-    assert_int_equal(ha_pass_begin(&p, &s, s.variant, s.param, true, &why), HA_OK);
-    for (size_t step = 0; step < c.shape.steps; step++) {
-        assert_int_equal(ha_pass_step(&p, step, &why), HA_OK);
-        size_t in = c.shape.layers * s.io.in_bytes, o = c.shape.layers * s.io.out_bytes;
-        assert_true(n + in + o <= BITS_MAX);
-        memcpy(out + n, s.host_in, in);
-        memcpy(out + n + in, s.host_out, o);
-        n += in + o;
-        for (size_t head = 0; head < c.shape.q_heads; head++) {
-            struct ha_selection chosen;
-            s.variant->selection(p.instance, 0, 0, head, &chosen);
-            for (size_t part = 0; part < chosen.parts; part++) {
-                assert_true(n + chosen.part[part].count * 4 <= BITS_MAX);
-                memcpy(out + n, chosen.part[part].token, chosen.part[part].count * 4);
-                n += chosen.part[part].count * 4;
-            }
-        }
-    }
-    assert_int_equal(ha_pass_end(&p, &why), HA_OK);
-    ha_session_close(&s);
-    ha_machine_destroy(machine);
-    return n;
-}
-
-static void one_seed_one_answer(void **state)
-{
-    static unsigned char a[BITS_MAX], b[BITS_MAX];
-    static const char *const id[] = {
-        "hgca:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,seed=9,threads=1",
-        "h2o:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,seed=9,threads=1",
-        "offload:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,seed=9,threads=1",
-    };
-
-    (void)state;
-    for (size_t i = 0; i < 3; i++) {
-        size_t n = bits_of(id[i], a);
-        assert_int_equal(n, bits_of(id[i], b));
-        assert_memory_equal(a, b, n);
-        assert_true(n > 1000);
-    }
-    /* and another seed is another case */
-    size_t n = bits_of("offload:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,seed=10,threads=1", a);
-    assert_memory_not_equal(a, b, n);
-}
-
-/* ---- files --------------------------------------------------------------------------------- */
-
-static size_t lines_of(const char *name)
-{
-    char path[128];
-    size_t lines = 0;
-
-    snprintf(path, sizeof path, "%.60s/%.60s", folder, name);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    for (int c; (c = getc(f)) != EOF;) lines += c == '\n';
-    fclose(f);
-    return lines;
-}
-
-static void a_bench_writes_its_files(void **state)
-{
-    struct ha_why why = { "" };
-    struct ha_run_options options = { .bench = true, .suite = "smoke", .out_dir = folder };
-    static const char *const id = "hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4";
-
-    (void)state;
-    if (verdict(id, options, &why) != HA_PASS) fail_msg("%s", why.text);
-    assert_int_equal(lines_of("cases.csv"), 2);
-    assert_int_equal(lines_of("summary.csv"), 2);
-    assert_int_equal(lines_of("accuracy.csv"), 1 + 4 * 2); /* the first two and the last two steps, of two layers */
-    assert_true(lines_of("samples.csv") > 6);
-    assert_true(lines_of("trace.json") > 4);
-    assert_true(lines_of("junit.xml") > 4);
-    assert_true(lines_of("env.json") > 4);
-
-    options.resume = true;
-    assert_int_equal(verdict(id, options, &why), HA_PASS);
-    assert_int_equal(lines_of("cases.csv"), 2); /* not run again */
-    assert_int_equal(verdict("cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2", options, &why), HA_PASS);
-    assert_int_equal(lines_of("cases.csv"), 3);
-}
-
-/* A full disk, as a limit on the size of files: the rows so far stay whole, and the way on is named. */
-static void a_full_disk_ends_the_run(void **state)
-{
-    struct ha_run_options options = { .out_dir = folder };
-    struct ha_case c = parse("cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1");
-    struct ha_why why = { "" }, closed = { "" };
-    struct rlimit before, tight;
-    struct ha_run *run;
-    enum ha_verdict v = HA_PASS;
-    size_t passed = 0;
-
-    (void)state;
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before);
-    tight = before;
-    tight.rlim_cur = 4096;
-    assert_int_equal(ha_run_open(&run, &options, &why), HA_OK);
-    setrlimit(RLIMIT_FSIZE, &tight);
-    for (int i = 0; i < 40 && v == HA_PASS; i++) {
-        c.seed = (uint64_t)i + 1;
-        v = ha_run_case(run, &c, &why);
-        passed += v == HA_PASS;
-    }
-    setrlimit(RLIMIT_FSIZE, &before);
-    assert_int_equal(v, HA_VERDICT_ERROR);
-    assert_non_null(strstr(why.text, "--resume"));
-    assert_true(passed > 2);
-    assert_int_equal(ha_run_case(run, &c, &why), HA_VERDICT_ERROR);
-    assert_int_equal(ha_run_close(run, &closed), HA_ERROR);
-    assert_int_equal(lines_of("cases.csv"), 1 + passed);
-    options.resume = true;
-    assert_int_equal(verdict("cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1,seed=77", options, &why), HA_PASS);
-}
-
-static void stopping_keeps_no_half_case(void **state)
-{
-    struct ha_run_options options = { .out_dir = folder };
-    struct ha_why why = { "" };
-
-    (void)state;
-    ha_stop = SIGINT;
-    enum ha_verdict v = verdict("cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1", options, &why);
-    ha_stop = 0;
-    assert_int_equal(v, HA_VERDICT_WAIVED);
-    assert_int_equal(lines_of("cases.csv"), 1);
-}
-
 /* The dump judged by the few lines that its header promises to be enough. */
 static void the_dump_can_be_audited(void **state)
 {
-    struct ha_run_options options = { .dump_dir = folder };
     struct ha_safetensors *file;
     struct ha_why why = { "" };
     char path[400] = "";
     DIR *d;
 
     (void)state;
-    assert_int_equal(
-        verdict("hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,dtype=f16", options, &why),
-        HA_PASS);
+    drive(&(struct ha_drive){
+        .words = "hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,dtype=f16",
+        .config = { .dump_dir = folder },
+    });
+    assert_int_equal(driven.verdict[HA_PASS], 1);
+    ha_driven_free(&driven);
     d = opendir(folder);
     for (struct dirent *e; (e = readdir(d));)
         if (strstr(e->d_name, ".safetensors")) snprintf(path, sizeof path, "%.60s/%.300s", folder, e->d_name);
@@ -366,26 +357,28 @@ static void the_dump_can_be_audited(void **state)
 
 static void every_mutant_is_killed(void **state)
 {
-    struct ha_run_options options = { 0 };
-    struct ha_why why = { "" };
-
     (void)state;
     if (small) skip();
-    if (ha_mutants_run(&options, &why) != HA_OK) fail_msg("%s", why.text);
+    drive(&(struct ha_drive){ .words = "mutants" });
+    assert_int_equal(driven.results.entries, ha_mutants_count);
+    for (size_t i = 0; i < ha_mutants_count; i++) {
+        const struct ha_entry *e = &driven.results.entry[i];
+        if (ha_driven_head(e)->verdict != HA_PASS) fail_msg("%s: %s", e->id, ha_driven_head(e)->reason);
+    }
+    ha_driven_free(&driven);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variants_pass),
+        cmocka_unit_test(variants_are_right),
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(a_defect_fails_and_says_how_to_rerun),
         cmocka_unit_test(too_large_is_refused_before_anything_is_allocated),
         cmocka_unit_test(unknown_names_are_errors),
         cmocka_unit_test(one_seed_one_answer),
-        cmocka_unit_test_setup_teardown(a_bench_writes_its_files, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_full_disk_ends_the_run, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(stopping_keeps_no_half_case, make_folder, remove_folder),
+        cmocka_unit_test(a_bench_says_its_samples_accuracies_and_trace),
+        cmocka_unit_test(stopping_leaves_no_verdict),
         cmocka_unit_test_setup_teardown(the_dump_can_be_audited, make_folder, remove_folder),
         cmocka_unit_test(every_mutant_is_killed),
     };

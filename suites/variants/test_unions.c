@@ -2,12 +2,13 @@
  * and by another way, are those of the benchmark. argv[1]: the device, host by default. */
 
 #include "harness/base/pool.h"
-#include "suites/variants/case.h"
 #include "harness/base/registry.h"
+#include "harness/report/folder.h"
 #include "harness/report/perfetto.h"
 #include "suites/variants/bench.h"
-#include "suites/variants/session.h"
+#include "suites/variants/test_session.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +21,22 @@
 #include <cmocka.h>
 
 static const char *device = "host";
-static char path[64];
+static char folder[64], path[128];
+
+static void remove_folder(void)
+{
+    struct dirent *e;
+    DIR *d = opendir(folder);
+
+    while (d && (e = readdir(d))) {
+        char name[400];
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
+        unlink(name);
+    }
+    if (d) closedir(d);
+    rmdir(folder);
+}
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
@@ -174,7 +190,7 @@ static void assert_in_turn(void)
         }
 }
 
-static struct ha_machine *machine;
+static struct test_session opened;
 static struct ha_session session;
 static struct ha_check check;
 static struct ha_bench bench;
@@ -182,13 +198,10 @@ static char case_id[HA_CASE_ID_MAX];
 
 static void open_bench(const char *id)
 {
-    static struct ha_case c;
     struct ha_why why = { "" };
 
     snprintf(case_id, sizeof case_id, "%s,device=%s", id, device);
-    if (ha_case_parse(case_id, &c, &why) != HA_OK || ha_machine_create(&machine, &why) != HA_OK
-        || ha_session_open(&session, machine, &c, ha_variant_find(c.variant), NULL, NULL, &why) != HA_OK)
-        fail_msg("%s: %s", case_id, why.text);
+    if (test_session_open(&opened, &session, case_id, NULL, &why) != HA_OK) fail_msg("%s: %s", case_id, why.text);
     check = (struct ha_check){ .session = &session, .id = case_id, .steps = 1, .keep_expected = true };
     if (ha_check_run(&check, &why) != HA_OK) fail_msg("%s", why.text);
     /* no time: one traced step counts, which is the one that the file shows */
@@ -209,24 +222,43 @@ static void close_bench(void)
 {
     ha_bench_free(&bench);
     ha_check_free(&check);
-    ha_session_close(&session);
-    ha_machine_destroy(machine);
+    test_session_close(&opened, &session);
+}
+
+/* as the engine does it */
+static void write_file(void)
+{
+    const struct ha_suite *suite = ha_suites_all[0];
+    const char *value[64] = { NULL };
+    const struct ha_folder_options options = { .path = folder,
+                                               .mode = "run",
+                                               .build = "",
+                                               .options = "",
+                                               .run_id = "",
+                                               .suites = ha_suites_all,
+                                               .suites_count = ha_suites_count };
+    const struct ha_folder_case of = { .suite = suite, .id = case_id, .from = "", .key_value = value };
+    struct ha_why why = { "" };
+    struct ha_folder *out;
+    char *text = NULL;
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < suite->keys; i++) value[i] = "";
+    remove_folder();
+    if (ha_folder_open(&out, &options, &why) != HA_EXIT_OK
+        || ha_perfetto_events(&text, &bytes, bench.timeline, bench.traced, &why) != HA_OK
+        || ha_folder_trace(out, &of, text, bytes, &why) != HA_OK || ha_folder_close(out, &why) != HA_OK)
+        fail_msg("%s", why.text);
+    free(text);
 }
 
 static void reproduced(const char *id, bool cpu_side, bool copies)
 {
-    struct ha_perfetto *file = NULL;
-    struct ha_why why = { "" };
-
     open_bench(id);
     run_bench();
     assert_int_equal(bench.dropped, 0);
     assert_true(*bench.source);
-    if (ha_perfetto_open(&file, path, &why) != HA_OK
-        || ha_perfetto_case(file, case_id, bench.timeline, bench.traced, &why) != HA_OK
-        || ha_perfetto_close(file, &why) != HA_OK)
-        fail_msg("%s", why.text);
-
+    write_file();
     load_file();
     assert_true(same(wall * 1e3, (double)bench.usage.wall_ns, 0.5));
     struct ha_ratios of_file = recompute(ha_pool_threads(session.pool)), *of = &bench.ratios;
@@ -318,11 +350,10 @@ int main(int argc, char **argv)
     };
 
     if (argc > 1) device = argv[1];
-    snprintf(path, sizeof path, "%s/ha-trace-XXXXXX", P_tmpdir);
-    int fd = mkstemp(path);
-    if (fd < 0) return 1;
-    close(fd);
+    snprintf(folder, sizeof folder, "%s/ha-trace-XXXXXX", P_tmpdir);
+    if (!mkdtemp(folder)) return 1;
+    snprintf(path, sizeof path, "%s/trace.json", folder);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    unlink(path);
+    remove_folder();
     return failed;
 }

@@ -1,0 +1,238 @@
+/* The end of a run: the row that stands for a case, what is wrong, what was skipped and why, totals and exit codes. */
+
+#include "harness/engine/summary.h"
+
+#include "harness/base/stop.h"
+#include "harness/report/fake_suite.h"
+#include "harness/report/field.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { CASES = 60 };
+static struct fake_case cases[CASES];
+static struct ha_plan_entry entries[CASES];
+static struct ha_plan plan;
+static struct ha_folder *folder;
+static struct ha_summary summary;
+
+static int open_folder(void **state)
+{
+    const struct ha_folder_options options = fake_options(NULL, false);
+    struct ha_why why = { "" };
+    (void)state;
+    if (ha_folder_open(&folder, &options, &why) != HA_EXIT_OK) fail_msg("%s", why.text);
+    for (size_t i = 0; i < CASES; i++) {
+        fake_case(&cases[i], i, 0);
+        entries[i] = (struct ha_plan_entry){ .suite = &fake_suite, .id = cases[i].id };
+    }
+    plan = (struct ha_plan){ .entry = entries, .entries = CASES };
+    summary = (struct ha_summary){ .plan = &plan, .folder = folder, .measured = true };
+    return 0;
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    ha_summary_free(&summary);
+    return ha_folder_close(folder, NULL) != HA_OK;
+}
+
+static void write_row(size_t n, size_t process, enum ha_verdict verdict, double time_ns, const char *reason)
+{
+    struct fake_row row = fake_row(n, verdict);
+    struct ha_why why = { "" };
+    row.time_ns = time_ns;
+    snprintf(row.result.reason, sizeof row.result.reason, "%s", reason);
+    fake_case(&cases[n], n, process);
+    if (ha_folder_row(folder, &cases[n].of, &row, &why) != HA_OK) fail_msg("%s", why.text);
+}
+
+static char *printed(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    struct ha_why why = { "" };
+    assert_true(ha_summary_print(f, &summary, &why));
+    fclose(f);
+    return text;
+}
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
+static double time_of(size_t n)
+{
+    const struct ha_results r = ha_summary_results(&summary, &fake_suite);
+    const struct fake_row *row = r.entry[n].row;
+    assert_non_null(row);
+    return row->time_ns;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------- */
+
+static void the_process_in_the_middle_stands_for_a_case(void **state)
+{
+    static const double times[] = { 50, 10, 40, 20, 30 };
+    (void)state;
+    for (size_t p = 0; p < 5; p++) write_row(0, p, HA_PASS, times[p], "");
+    for (size_t p = 0; p < 4; p++) write_row(1, p, HA_PASS, times[p], ""); /* the lower of two */
+    for (size_t p = 0; p < 3; p++) write_row(2, p, HA_PASS, 7, "");        /* all the same */
+    write_row(3, 0, HA_PASS, 1, "");
+    write_row(3, 1, HA_VERDICT_FAIL, 2, "wrong");
+    write_row(3, 2, HA_PASS, 3, "");
+    assert_true(time_of(0) == 30 && time_of(1) == 20 && time_of(2) == 7);
+    assert_true(time_of(3) == 2); /* one that is wrong is not outvoted */
+    assert_null(ha_summary_results(&summary, &fake_suite).entry[4].row);
+    assert_int_equal(ha_summary_results(&summary, &fake_suite).entries, CASES);
+    assert_int_equal(ha_summary_results(&summary, &other_suite).entries, 0);
+}
+
+static void sections_name_the_rows_of_their_suite(void **state)
+{
+    size_t index[] = { 3, 5 };
+    struct ha_plan_section section[] = { { .suite = &other_suite, .of = { .name = "a", .entry = index, .count = 1 } },
+                                         { .suite = &fake_suite, .of = { .name = "b", .entry = index, .count = 2 } } };
+    (void)state;
+    for (size_t i = 0; i < CASES; i++) entries[i].suite = i % 2 ? &fake_suite : &other_suite;
+    plan.section = section;
+    plan.sections = 2;
+    const struct ha_results r = ha_summary_results(&summary, &fake_suite);
+    assert_int_equal(r.sections, 1);
+    assert_string_equal(r.section[0].name, "b");
+    assert_int_equal(r.section[0].count, 2);
+    assert_string_equal(r.entry[r.section[0].entry[0]].id, cases[3].id);
+    assert_string_equal(r.entry[r.section[0].entry[1]].id, cases[5].id);
+}
+
+/* ---- what is said ------------------------------------------------------------------------------- */
+
+static void what_is_wrong_says_how_to_rerun(void **state)
+{
+    (void)state;
+    write_row(0, 0, HA_PASS, 1, "");
+    write_row(1, 0, HA_VERDICT_FAIL, 1, "2 is not 3");
+    write_row(2, 0, HA_VERDICT_ERROR, 1, "killed by \033[31mSIGSEGV");
+    char *text = printed();
+    assert_non_null(strstr(text, "\nfail: fake:kind=odd,n=1\n"));
+    assert_non_null(strstr(text, "2 is not 3"));
+    assert_non_null(strstr(text, "habench run 'fake:kind=odd,n=1'"));
+    assert_non_null(strstr(text, "\nerror: fake:kind=even,n=2\n"));
+    assert_null(strchr(text, '\033')); /* what comes from elsewhere does not reach the terminal raw */
+    assert_null(strstr(text, "n=0"));
+    free(text);
+    summary.measured = false;
+    text = printed();
+    assert_non_null(strstr(text, "habench check 'fake:kind=odd,n=1'"));
+    free(text);
+}
+
+static void hundreds_of_wrong_cases_do_not_hide_the_rest(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CASES - 1; i++) write_row(i, 0, HA_VERDICT_FAIL, 1, "wrong");
+    write_row(CASES - 1, 0, HA_VERDICT_WAIVED, 1, "too large");
+    char *text = printed();
+    assert_int_equal(count(text, "\nfail: "), 40);
+    assert_non_null(strstr(text, "\nand 19 more"));
+    assert_non_null(strstr(text, "too large"));
+    free(text);
+}
+
+static void a_reason_of_several_cases_is_said_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 4; i++) write_row(i, 0, HA_VERDICT_WAIVED, 1, "no such instruction");
+    write_row(4, 0, HA_VERDICT_WAIVED, 1, "no BLAS");
+    write_row(5, 0, HA_UNCHECKED, 1, "computes nothing");
+    write_row(6, 0, HA_UNCHECKED, 1, "no BLAS");
+    char *text = printed();
+    assert_int_equal(count(text, "no such instruction"), 1);
+    assert_non_null(strstr(text, "waived: 4 x no such instruction"));
+    assert_non_null(strstr(text, "waived: 1 x no BLAS"));
+    assert_non_null(strstr(text, "unchecked: 1 x computes nothing"));
+    assert_non_null(strstr(text, "unchecked: 1 x no BLAS"));
+    free(text);
+}
+
+/* ---- totals -------------------------------------------------------------------------------------- */
+
+static void the_last_line_and_the_exit_code(void **state)
+{
+    static const struct {
+        struct ha_folder_totals totals;
+        bool wrong;
+        int stop;
+        enum ha_exit code;
+        const char *line, *says;
+    } of[] = {
+        { { .passed = 3 }, false, 0, HA_EXIT_OK, "3 passed, 0 failed, 0 skipped\n", "" },
+        { { .passed = 3, .waived = 2, .unchecked = 1 }, false, 0, HA_EXIT_OK, "3 passed, 0 failed, 3 skipped\n", "" },
+        { { .passed = 3, .failed = 1, .errors = 2, .not_run = 4 },
+          false,
+          0,
+          HA_EXIT_WRONG,
+          "3 passed, 3 failed, 4 skipped\n",
+          "1 of 10 are wrong" },
+        { { .passed = 3, .errors = 2, .not_run = 4 },
+          false,
+          0,
+          HA_EXIT_ENVIRONMENT,
+          "3 passed, 2 failed, 4 skipped\n",
+          "2 of 9 could not be judged" },
+        { { .passed = 3, .not_run = 4 },
+          false,
+          0,
+          HA_EXIT_MISSING,
+          "3 passed, 0 failed, 4 skipped\n",
+          "--max-time is over: 4 of 7" },
+        { { .passed = 3, .not_run = 4 },
+          false,
+          SIGINT,
+          HA_EXIT_MISSING,
+          "3 passed, 0 failed, 4 skipped\n",
+          "interrupted: 4 of 7" },
+        { { .waived = 2 }, false, 0, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "everything was waived" },
+        { { .unchecked = 2 }, false, 0, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "nothing was checked" },
+        { { .passed = 3 }, true, 0, HA_EXIT_WRONG, "3 passed, 0 failed, 0 skipped\n", "" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct ha_why why = { "" };
+        char *text = NULL;
+        size_t size = 0;
+        FILE *f = open_memstream(&text, &size);
+        ha_summary_print_totals(f, &of[i].totals);
+        fclose(f);
+        assert_string_equal(text, of[i].line);
+        free(text);
+        ha_stop = of[i].stop;
+        const enum ha_exit code = ha_summary_exit(&of[i].totals, !of[i].wrong, &why);
+        ha_stop = 0;
+        assert_int_equal(code, of[i].code);
+        if (!strstr(why.text, of[i].says)) fail_msg("'%s' does not say '%s'", why.text, of[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_process_in_the_middle_stands_for_a_case, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(sections_name_the_rows_of_their_suite, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(what_is_wrong_says_how_to_rerun, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(hundreds_of_wrong_cases_do_not_hide_the_rest, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(a_reason_of_several_cases_is_said_once, open_folder, close_folder),
+        cmocka_unit_test(the_last_line_and_the_exit_code),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
