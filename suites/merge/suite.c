@@ -14,6 +14,7 @@ const struct ha_suite ha_suite_lse_merge = {
     .row_bytes = sizeof(struct ha_merge_result),
     .uses = ha_merge_uses,
     .settle = ha_merge_settle,
+    .look = ha_merge_look,
     .together = ha_merge_together,
     .begin = ha_merge_begin,
     .open = ha_merge_open,
