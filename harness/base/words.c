@@ -29,20 +29,6 @@ enum ha_status ha_why_prefix(struct ha_why *why, enum ha_status status, const ch
     return ha_why(why, status, "%s: %s", prefix, old.text);
 }
 
-bool ha_term_next(const char **rest, struct ha_term *t)
-{
-    while (**rest == ',') ++*rest;
-    if (!**rest) return false;
-    const size_t n = strcspn(*rest, ",");
-    snprintf(t->text, sizeof t->text, "%.*s", (int)n, *rest);
-    *rest += n;
-    char *equals = strchr(t->text, '=');
-    t->value = equals ? equals + 1 : NULL;
-    t->negated = equals > t->text && equals[-1] == '!';
-    if (equals) equals[t->negated ? -1 : 0] = 0;
-    return true;
-}
-
 enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_why *why)
 {
     static const struct {

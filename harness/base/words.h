@@ -1,20 +1,11 @@
 #ifndef HA_WORDS_H
 #define HA_WORDS_H
 
-#include "harness/api/case.h"
+#include "harness/api/base.h"
 
 /* HA_ERROR with "unknown KIND 'WORD'; did you mean 'NEAREST'?", or, where nothing is near, with the
  * words that are valid (NULL-terminated list). */
 enum ha_status ha_unknown(struct ha_why *why, const char *kind, const char *word, const char *const *words);
-
-/* A term of a filter: key=value, key!=value, or a part of the id. */
-struct ha_term {
-    char text[HA_CASE_ID_MAX]; /* the key, or the part of the id */
-    const char *value;         /* in text; NULL: a part of the id */
-    bool negated;
-};
-/* Cuts the next term off *rest, a list with commas; false where none is left. */
-bool ha_term_next(const char **rest, struct ha_term *t);
 
 /* why becomes "PREFIX: why"; returns status */
 enum ha_status ha_why_prefix(struct ha_why *why, enum ha_status status, const char *format, ...)

@@ -58,8 +58,9 @@ struct walk {
     ha_take *each;
     void *arg;
     struct ha_why *why;
-    size_t line; /* of what was set last, for a point that does not settle */
+    size_t points, products; /* so far; products: points, and what is none */
 };
+enum { PRODUCTS_MAX = 10 * HA_POINTS_MAX };
 
 static enum ha_status at_key(struct walk *w, void *point, size_t i);
 
@@ -68,6 +69,12 @@ static enum ha_status where(const struct walk *w, enum ha_status status, size_t 
 {
     if (status == HA_OK || !w->a->file) return status;
     return ha_why_prefix(w->why, status, "%s:%zu", w->a->file, line ? line : w->a->line);
+}
+
+static enum ha_status too_many(const struct walk *w, const char *what, int limit)
+{
+    const char *name = w->a->file ? w->a->section : w->suite->name;
+    return where(w, ha_why(w->why, HA_ERROR, "[%s] has more than %d %s", name, limit, what), 0);
 }
 
 static enum ha_status go_on(struct walk *w, const void *point, size_t i, const struct ha_key *key, const char *value,
@@ -137,8 +144,10 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     const struct ha_key *key = ha_point_key(w->suite, point, i, &room);
     if (!key) {
         const enum ha_status settled = w->suite->settle ? w->suite->settle(point, w->why) : HA_OK;
+        if (++w->products > PRODUCTS_MAX) return too_many(w, "products of values", PRODUCTS_MAX);
         if (settled == HA_WAIVED) return HA_OK; /* there is no such point: the product goes on */
         HA_TRY(where(w, settled, 0));
+        if (++w->points > HA_POINTS_MAX) return too_many(w, "cases", HA_POINTS_MAX);
         return w->each(w->arg, w->suite, point, w->why);
     }
     if (key->kind == HA_KEY_FACT || !ha_point_uses(w->suite, point, i)) return go_on(w, point, i, key, NULL, 0);
@@ -168,11 +177,14 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
 enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,
                          struct ha_why *why)
 {
-    struct walk w = { s, a, each, arg, why, 0 };
+    struct walk w = { .suite = s, .a = a, .each = each, .arg = arg, .why = why };
     for (size_t i = 0; i < a->count; i++) {
         a->of[i].used = false;
         if (!ha_suite_has_key(s, a->of[i].name))
             return where(&w, ha_key_unknown(s, NULL, a->of[i].name, why), a->of[i].line);
+        for (size_t k = 0; k < s->keys; k++)
+            if (s->key[k].kind == HA_KEY_FACT && !strcmp(s->key[k].name, a->of[i].name))
+                return where(&w, ha_point_set(NULL, &s->key[k], "", why), a->of[i].line);
     }
     void *point = malloc(s->point_bytes);
     if (!point) return ha_why(why, HA_ERROR, "out of memory");

@@ -84,11 +84,12 @@ const struct ha_device_api *const ha_devices_all[] = { &host };
 const size_t ha_devices_count = 1;
 
 static const struct ha_param ring_params[] = {
-    { "alpha", 0.3, 0.0, 1.0, "" },
-    { "beta", 1.0, -1.0, 1e300, "" },
-    { "size", 64.0, 1.0, 1e6, "" },
+    { "alpha", 0.3, 0.0, 1.0, "", false },
+    { "beta", 1.0, -1.0, 1e300, "", false },
+    { "size", 64.0, 1.0, 1e6, "", true },
 };
-static const struct ha_param window_params[] = { { "window", 32.0, 0.0, 1e6, "" }, { "beta", 2.0, 0.0, 4.0, "" } };
+static const struct ha_param window_params[] = { { "window", 32.0, 0.0, 1e6, "", true },
+                                                 { "beta", 2.0, 0.0, 4.0, "", false } };
 static const struct ha_variant plain = { .name = "plain", .family = "full" };
 static const struct ha_variant ring = { .name = "ring", .family = "split", .params = ring_params, .params_count = 3 };
 static const struct ha_variant window = {

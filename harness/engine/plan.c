@@ -13,39 +13,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POINTS_MAX = 100000 };
-
 static enum ha_status out_of_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "out of memory"); }
 
 /* ---- entries and sections ------------------------------------------------------------------------------------- */
 
-static size_t find_entry(const struct ha_plan *plan, const char *id)
+/* where the entry of this id stands in plan->slot, or will: slots hold an entry's index + 1, and half of them nothing
+ */
+static size_t slot_of(const struct ha_plan *plan, const char *id)
 {
-    size_t i = 0;
-    while (i < plan->entries && strcmp(plan->entry[i].id, id) != 0) i++;
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    for (const char *p = id; *p; p++) hash = (hash ^ (unsigned char)*p) * 0x100000001b3;
+    size_t i = hash & (plan->slots - 1);
+    while (plan->slot[i] && strcmp(plan->entry[plan->slot[i] - 1].id, id) != 0) i = (i + 1) & (plan->slots - 1);
     return i;
 }
 
-static enum ha_status add_entry(struct ha_plan *plan, const char *from, uint64_t time_ns, const struct ha_suite *s,
-                                const void *point, const char *id, struct ha_why *why)
+static enum ha_status make_room(struct ha_plan *plan, struct ha_why *why)
 {
-    if (plan->entries >= POINTS_MAX) return ha_why(why, HA_ERROR, "more than %d cases", POINTS_MAX);
-    if (plan->entries == plan->entries_room) {
-        const size_t room = plan->entries_room ? 2 * plan->entries_room : 64;
-        struct ha_plan_entry *grown = realloc(plan->entry, room * sizeof *grown);
-        if (!grown) return out_of_memory(why);
-        plan->entry = grown;
-        plan->entries_room = room;
-    }
-    struct ha_plan_entry e = { s, malloc(s->point_bytes), strdup(id), strdup(from), time_ns };
+    if (plan->entries < plan->slots / 2) return HA_OK;
+    const size_t room = plan->slots ? plan->slots : 64, slots = 2 * room;
+    struct ha_plan_entry *grown = realloc(plan->entry, room * sizeof *grown);
+    if (!grown) return out_of_memory(why);
+    plan->entry = grown;
+    free(plan->slot);
+    plan->slot = calloc(slots, sizeof *plan->slot);
+    plan->slots = plan->slot ? slots : 0;
+    if (!plan->slot) return out_of_memory(why);
+    for (size_t i = 0; i < plan->entries; i++) plan->slot[slot_of(plan, plan->entry[i].id)] = i + 1;
+    return HA_OK;
+}
+
+/* *entry: the one of this id; *is_new: it was not there */
+static enum ha_status add_entry(struct ha_plan *plan, const struct ha_plan_entry *like, size_t *entry, bool *is_new,
+                                struct ha_why *why)
+{
+    HA_TRY(make_room(plan, why));
+    size_t *slot = &plan->slot[slot_of(plan, like->id)];
+    *is_new = *slot == 0;
+    *entry = *is_new ? plan->entries : *slot - 1;
+    if (!*is_new) return HA_OK;
+    if (plan->entries >= HA_POINTS_MAX) return ha_why(why, HA_ERROR, "more than %d cases in all", HA_POINTS_MAX);
+    struct ha_plan_entry e = *like;
+    e.point = malloc(e.suite->point_bytes);
+    e.id = strdup(like->id);
+    e.from = strdup(like->from);
     if (!e.point || !e.id || !e.from) {
         free(e.point);
         free(e.id);
         free(e.from);
         return out_of_memory(why);
     }
-    memcpy(e.point, point, s->point_bytes);
+    memcpy(e.point, like->point, e.suite->point_bytes);
     plan->entry[plan->entries++] = e;
+    *slot = plan->entries;
     return HA_OK;
 }
 
@@ -62,9 +82,9 @@ static enum ha_status add_section(struct ha_plan *plan, const struct ha_suite *s
     return HA_OK;
 }
 
-static enum ha_status list_entry(struct ha_section *s, size_t entry, struct ha_why *why)
+static enum ha_status list_entry(struct ha_section *s, size_t entry, bool is_new, struct ha_why *why)
 {
-    for (size_t i = 0; i < s->count; i++)
+    for (size_t i = 0; i < s->count && !is_new; i++)
         if (s->entry[i] == entry) return HA_OK;
     size_t *grown = realloc(s->entry, (s->count + 1) * sizeof *grown);
     if (!grown) return out_of_memory(why);
@@ -82,6 +102,7 @@ void ha_plan_free(struct ha_plan *plan)
     }
     for (size_t i = 0; i < plan->sections; i++) free(plan->section[i].of.entry);
     free(plan->entry);
+    free(plan->slot);
     free(plan->section);
     *plan = (struct ha_plan){ 0 };
 }
@@ -108,10 +129,12 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
     if (ha_point_print(s, point, id, sizeof id) >= sizeof id)
         return ha_why(why, HA_ERROR, "the id is longer than %d characters: %.120s...", HA_ID_MAX - 1, id);
     if (sink->filter && !ha_filter_fits(sink->filter, s, point, id)) return HA_OK;
-    const struct ha_plan_section *section = &sink->plan->section[sink->section];
-    const size_t entry = find_entry(sink->plan, id);
-    if (entry == sink->plan->entries) HA_TRY(add_entry(sink->plan, section->file, sink->time_ns, s, point, id, why));
-    return list_entry(&sink->plan->section[sink->section].of, entry, why);
+    struct ha_plan_section *section = &sink->plan->section[sink->section];
+    const struct ha_plan_entry like = { s, point, id, section->file, sink->time_ns };
+    size_t entry;
+    bool is_new;
+    HA_TRY(add_entry(sink->plan, &like, &entry, &is_new, why));
+    return list_entry(&section->of, entry, is_new, why);
 }
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */

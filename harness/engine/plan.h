@@ -14,6 +14,8 @@
 
 #include "harness/api/suite.h"
 
+enum { HA_POINTS_MAX = 100000 }; /* of a plan */
+
 struct ha_plan_entry {
     const struct ha_suite *suite;
     void *point;      /* the plan's */
@@ -30,7 +32,8 @@ struct ha_plan_section {
 
 struct ha_plan {
     struct ha_plan_entry *entry; /* in the order in which they run; no two have the same id */
-    size_t entries, entries_room;
+    size_t entries;
+    size_t *slot, slots; /* finds an entry by its id */
     struct ha_plan_section *section;
     size_t sections;
 };

@@ -4,13 +4,17 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
+#include "harness/engine/machine.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 #include "suites/merge/attention.h"
+#include "suites/merge/replay.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ROWS_MAX = 64, NAMES_MAX = 192 };
 static const struct ha_merge_suite *const suite = &ha_merge_suite;
@@ -243,6 +247,21 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why)
     case HA_PART_REPLAY: return HA_OK;
     }
     return HA_ERROR;
+}
+
+enum ha_status ha_merge_look(const void *point, struct ha_why *why)
+{
+    const struct ha_merge_point *p = point;
+    struct ha_merge_shape shape;
+    struct ha_judgement judgement;
+    if (ha_merge_part(p) == HA_PART_REPLAY) {
+        if (access(p->replay, F_OK) != 0) return ha_why(why, HA_ERROR, "%.400s: %s", p->replay, strerror(errno));
+        return ha_replay_judge(p->replay, &shape, &judgement, why) == HA_ERROR ? HA_FAIL : HA_OK;
+    }
+    for (size_t i = 0; i < ha_kernels_count; i++)
+        if (!strcmp(ha_kernels_all[i]->name, p->by)) return HA_OK;
+    const bool device = strcmp(p->by, "exec") != 0 && ha_merge_defect_index(p->by) == SIZE_MAX;
+    return device ? ha_device_look(p->by, why) : HA_OK;
 }
 
 /* Inputs and the reference are computed once for all who merge them. Random merges are one group, so that a run that

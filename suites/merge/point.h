@@ -36,6 +36,7 @@ size_t ha_merge_defect_index(const char *name);
 /* hooks of the suite */
 bool ha_merge_uses(const void *point, size_t key);
 enum ha_status ha_merge_settle(void *point, struct ha_why *why);
+enum ha_status ha_merge_look(const void *point, struct ha_why *why);
 bool ha_merge_together(const void *a, const void *b);
 
 #endif

@@ -1,0 +1,522 @@
+/* Ids, suite files and the choice of points, over fake_suites.c. */
+#include "harness/engine/fake_suites.h"
+#include "harness/engine/plan.h"
+#include "harness/engine/suite_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ids, one a line, or the reason */
+static enum ha_status list(struct ha_plan *plan, enum ha_status status, const struct ha_why *why, char *out,
+                           size_t size)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (size_t i = 0; status == HA_OK && i < plan->entries; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s\n", plan->entry[i].id);
+    if (status != HA_OK) snprintf(out, size, "%s", why->text);
+    ha_plan_free(plan);
+    return status;
+}
+
+static enum ha_status expand(const char *text, const struct ha_plan_options *o, char *out, size_t size)
+{
+    const struct ha_plan_options none = { .filter = NULL };
+    struct ha_plan plan = { 0 };
+    struct ha_why why = { "" };
+    const enum ha_status status = ha_plan_parse(&plan, o ? o : &none, "x.suite", text, &why);
+    return list(&plan, status, &why, out, size);
+}
+
+/* words: between blanks */
+static enum ha_status choose(const char *words, struct ha_plan_options o, char *out, size_t size)
+{
+    char text[8192], *word[64];
+    struct ha_plan plan = { 0 };
+    struct ha_why why = { "" };
+    snprintf(text, sizeof text, "%s", words);
+    o.words = word;
+    o.words_count = 0;
+    for (char *rest = text, *w; (w = strtok_r(rest, " ", &rest));) word[o.words_count++] = w;
+    return list(&plan, ha_plan_make(&plan, &o, &why), &why, out, size);
+}
+
+static void yields(const char *words, struct ha_plan_options o, const char *ids)
+{
+    char out[4096];
+    if (choose(words, o, out, sizeof out) != HA_OK) fail_msg("%s: %s", words, out);
+    if (strcmp(out, ids) != 0) fail_msg("%s: gives\n%sand not\n%s", words, out, ids);
+}
+
+static void refuses(const char *words, struct ha_plan_options o, const char *says)
+{
+    char out[4096];
+    if (choose(words, o, out, sizeof out) != HA_ERROR) fail_msg("%s: taken:\n%s", words, out);
+    if (!strstr(out, says)) fail_msg("%s: says \"%s\", not \"%s\"", words, out, says);
+}
+
+static const struct ha_plan_options none = { .filter = NULL };
+
+/* ---- ids -------------------------------------------------------------------------------------------------------- */
+
+static void ids_name_points(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *ids;
+    } table[] = {
+        { "circle", "circle:size=10\n" },
+        { "square:size=3", "square:size=3\n" },
+        { "shapes:kind=square", "square:size=10\n" },
+        { "circle:kind=circle", NULL },
+        /* what is left out has its default, which may be every word; "*" says so */
+        { "moves", "moves:way=up,piece=4K\nmoves:way=down,piece=4K\n" },
+        { "moves:way=down", "moves:way=down,piece=4K\n" },
+        { "moves:piece=*", "moves:way=up,piece=4K\nmoves:way=up,piece=64K\n"
+                           "moves:way=down,piece=4K\nmoves:way=down,piece=64K\n" },
+        { "shapes:kind=*,size=2", "circle:size=2\nsquare:size=2\n" },
+        { "circle:color=*", "circle:size=10\ncircle:size=10,color=green\ncircle:size=10,color=blue\n" },
+        /* a key that only some of the points have goes to those */
+        { "moves:fast=3", "moves:way=up,piece=4K,fast=3\nmoves:way=down,piece=4K\n" },
+        { "shapes:kind=*,corner=2", "circle:size=10\nsquare:size=10,corner=2\n" },
+        /* a product leaves out what there is not */
+        { "shapes:kind=*,size=91", "circle:size=91\n" },
+        { "moves:seed=18446744073709551615,way=up", "moves:way=up,piece=4K,seed=18446744073709551615\n" },
+        { "moves:note=a:b=c/d,way=up", "moves:way=up,piece=4K,note=a:b=c/d\n" },
+        /* in the order of the words, twins once, at their first place */
+        { "circle:size=2 square circle:size=1 circle:color=red,size=2 square circle:size=1",
+          "circle:size=2\nsquare:size=10\ncircle:size=1\n" },
+        { "moves:way=up circle moves", "moves:way=up,piece=4K\ncircle:size=10\nmoves:way=down,piece=4K\n" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].ids) yields(table[i].words, none, table[i].ids);
+        else refuses(table[i].words, none, "is there twice");
+}
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *says;
+    } ids[] = {
+        { ":size=1", "unknown variant or suite ''" },
+        { "cirle:size=1", "unknown variant or suite 'cirle'; did you mean 'circle'?" },
+        { "mves:way=up", "unknown variant or suite 'mves'; did you mean 'moves'?" },
+        { "quixotic:size=1", "it is one of: circle square moves" },
+        { "circle:", "circle: '' is not key=value" },
+        { "circle:size", "circle: 'size' is not key=value" },
+        { "circle:size=1,", "'' is not key=value" },
+        { "circle:size=1,,count=1", "'' is not key=value" },
+        { "circle:=1", "'=1' is not key=value" },
+        { "circle:size!=1", "'size!=1' is not key=value" },
+        { "circle:thread=1", "unknown key 'thread'; did you mean 'threads'?" },
+        { "circle:radus=1", "unknown key 'radus'; did you mean 'radius'?" },
+        { "circle:piece=4K", "unknown key 'piece'" },
+        { "circle:side=1", "shapes has no key 'side' here" },
+        { "circle:corner=1", "shapes has no key 'corner' here" },
+        { "moves:way=down,fast=1", "moves has no key 'fast' here" },
+        { "circle:size=1,size=2", "key 'size' is there twice" },
+        { "circle:size=1,size=1", "key 'size' is there twice" },
+        { "circle:size=0", "size: '0' is not a whole number from 1 to 100" },
+        { "circle:size=*", "size: '*' is every word of a key, and this one has none" },
+        { "circle:color=gren", "unknown color 'gren'; did you mean 'green'?" },
+        { "circle:class=large", "class follows from the other keys and cannot be set" },
+        { "circle:count=13", "count: 13 of them are too many" },
+        { "square:size=91", "no case" },
+        { "nosuch", "suite" },
+        { "nosuch.suite", "nosuch.suite: there is no such suite file" },
+        { "./nosuch.suite", "./nosuch.suite: there is no such suite file" },
+        { "./no/such:it.suite", "there is no such suite file" },
+    };
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) refuses(ids[i].id, none, ids[i].says);
+    refuses("", none, "no case");
+}
+
+static void one_id_is_one_point(void **state)
+{
+    (void)state;
+    struct fake_point p;
+    char room[4096];
+    struct ha_why why = { "" };
+    const struct ha_suite *s;
+    assert_int_equal(ha_id_parse("circle:size=4", &s, &p, sizeof p, &why), HA_OK);
+    assert_true(s == &fake_shapes && p.size == 4);
+    assert_int_equal(ha_id_parse("moves", &s, room, sizeof room, &why), HA_ERROR);
+    assert_string_equal(why.text, "the id names more than one case");
+    assert_int_equal(ha_id_parse("moves:way=up", &s, &p, sizeof p, &why), HA_ERROR);
+    assert_string_equal(why.text, "the id is one of moves");
+    assert_int_equal(ha_id_parse("moves:way=up", &s, room, sizeof room, &why), HA_OK);
+    assert_ptr_equal(s, &fake_moves);
+    assert_int_equal(ha_id_parse("square:size=91", &s, &p, sizeof p, &why), HA_ERROR);
+    assert_string_equal(why.text, "square:size=91: no case");
+    assert_int_equal(ha_id_parse("", &s, &p, sizeof p, &why), HA_ERROR);
+}
+
+/* a point whose id does not fit cannot be rerun: it is no point */
+static void long_ids_are_refused(void **state)
+{
+    (void)state;
+    char note[1200], id[8192], out[4096];
+    memset(note, 'x', sizeof note);
+    snprintf(id, sizeof id, "moves:way=up,note=%.1000s,memo=%.1000s", note, note);
+    if (choose(id, none, out, sizeof out) != HA_OK) fail_msg("%s", out);
+    snprintf(id, sizeof id, "moves:way=up,note=%.1000s,memo=%.1010s", note, note);
+    assert_int_equal(choose(id, none, out, sizeof out), HA_OK);
+    snprintf(id, sizeof id, "moves:way=up,note=%.1000s,memo=%.1015s", note, note);
+    refuses(id, none, "the id is longer than 2047 characters: moves:way=up,piece=4K,note=xxx");
+    memset(id, 'x', sizeof id - 1);
+    id[sizeof id - 1] = 0;
+    refuses(id, none, "too long");
+}
+
+/* ---- options ---------------------------------------------------------------------------------------------------- */
+
+static void options_set_keys(void **state)
+{
+    (void)state;
+    const struct ha_override seed = { "seed", "9" }, both[] = { seed, { "threads", "3" } }, word = { "piece", "64K" },
+                             absent = { "seed", NULL }, wrong = { "threads", "many" }, other = { "count", "5" };
+    /* the option of its name, or those that a key says it takes instead; over what an id says */
+    yields("moves:way=up circle:threads=2", (struct ha_plan_options){ .override = both, .overrides = 2 },
+           "moves:way=up,piece=4K,seed=9\ncircle:size=10,count=9,threads=3\n");
+    yields("moves:way=up,piece=* circle", (struct ha_plan_options){ .override = &word, .overrides = 1 },
+           "moves:way=up,piece=64K\ncircle:size=10\n");
+    yields("circle:count=4", (struct ha_plan_options){ .override = &other, .overrides = 1 },
+           "circle:size=10,count=4\n");
+    yields("circle:count=4", (struct ha_plan_options){ .override = &absent, .overrides = 1 },
+           "circle:size=10,count=4\n");
+    refuses("circle", (struct ha_plan_options){ .override = &wrong, .overrides = 1 },
+            "--threads: threads: 'many' is not 'all' or a whole number from 1 to 1024");
+
+    char out[4096];
+    const struct ha_plan_options o = { .override = both, .overrides = 2 };
+    assert_int_equal(expand("[a]\nkind=circle\nthreads=1 2\ncount=4\n", &o, out, sizeof out), HA_OK);
+    assert_string_equal(out, "circle:size=10,count=9,threads=3\n");
+}
+
+static void filters_choose(void **state)
+{
+    (void)state;
+    const char *words = "circle:size=1 square:size=2 moves";
+    yields(words, (struct ha_plan_options){ .filter = "kind=square" }, "square:size=2\n");
+    yields(words, (struct ha_plan_options){ .filter = "way=down" }, "moves:way=down,piece=4K\n");
+    yields(words, (struct ha_plan_options){ .filter = "way!=down" },
+           "circle:size=1\nsquare:size=2\nmoves:way=up,piece=4K\n");
+    yields(words, (struct ha_plan_options){ .filter = "suite!=shapes,up" }, "moves:way=up,piece=4K\n");
+    yields(words, (struct ha_plan_options){ .filter = "" },
+           "circle:size=1\nsquare:size=2\nmoves:way=up,piece=4K\nmoves:way=down,piece=4K\n");
+    refuses(words, (struct ha_plan_options){ .filter = "size=3" }, "-f size=3: none of the cases fits");
+    refuses(words, (struct ha_plan_options){ .filter = "nosuch" }, "-f nosuch: none of the cases fits");
+    refuses(words, (struct ha_plan_options){ .filter = "peice=4K" }, "-f: unknown key 'peice'; did you mean 'piece'?");
+    refuses(words, (struct ha_plan_options){ .filter = "color=gren" },
+            "-f: unknown color 'gren'; did you mean 'green'?");
+    refuses(words, (struct ha_plan_options){ .filter = "piece!=5K" }, "-f: unknown piece '5K'; did you mean '4K'?");
+    refuses("circle", (struct ha_plan_options){ .filter = "piece!=5K" }, "-f: unknown piece '5K'; did you mean '4K'?");
+    refuses("circle:sise=1", (struct ha_plan_options){ .filter = "size=1" }, "unknown key 'sise'");
+
+    char out[4096];
+    const struct ha_plan_options o = { .filter = "color=gren" }, p = { .filter = "size!=2" };
+    assert_int_equal(expand("[a]\nkind=circle\n", &o, out, sizeof out), HA_ERROR);
+    assert_string_equal(out, "-f: unknown color 'gren'; did you mean 'green'?");
+    assert_int_equal(expand("[a]\nkind=circle\nsize=1 2 3\naxis=size\n", &p, out, sizeof out), HA_OK);
+    assert_string_equal(out, "circle:size=1\ncircle:size=3\n");
+}
+
+/* ---- suite files ------------------------------------------------------------------------------------------------ */
+
+static void sections_are_cross_products(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *ids;
+    } files[] = {
+        { "[a]\nkind=circle\n", "circle:size=10\n" },
+        { "# one\n; two\n\n[a]\r\nkind = circle ; three\r\nsize = 1\t2\r\ncolor=red blue # four",
+          "circle:size=1\ncircle:size=1,color=blue\ncircle:size=2\ncircle:size=2,color=blue\n" },
+        /* a section's key replaces a default; each section starts from the default anew */
+        { "[default]\nkind=circle\nsize=2 3\ncount=5\n[a]\nsize=1\n[b]\ncolor=blue\n",
+          "circle:size=1,count=5\ncircle:size=2,count=5,color=blue\ncircle:size=3,count=5,color=blue\n" },
+        /* a key that some kinds have goes to those, and multiplies only those */
+        { "[a]\nkind=circle square\nsize=1\nradius=2 3\nside=7\n",
+          "circle:size=1,radius=2\ncircle:size=1,radius=3\nsquare:size=1,side=7\n" },
+        { "[default]\nradius=3\n[a]\nkind=square\n", "square:size=10\n" },
+        /* keys are set in the order of their table, the last fastest, whatever the file's order */
+        { "[a]\ncolor=red blue\nsize=1 2\nkind=square circle\n",
+          "square:size=1\nsquare:size=1,color=blue\nsquare:size=2\nsquare:size=2,color=blue\n"
+          "circle:size=1\ncircle:size=1,color=blue\ncircle:size=2\ncircle:size=2,color=blue\n" },
+        { "[a]\nkind=*\ncolor=* \n", "circle:size=10\ncircle:size=10,color=green\ncircle:size=10,color=blue\n"
+                                     "square:size=10\nsquare:size=10,color=green\nsquare:size=10,color=blue\n" },
+        { "[a]\nkind=*\nsize=90 91\n", "circle:size=90\ncircle:size=91\nsquare:size=90\n" },
+        /* whose points: the first suite's, unless the section or the default says so */
+        { "[a]\nsuite=moves\nway=up\n[b]\nsize=1\n", "moves:way=up,piece=4K\ncircle:size=1\n" },
+        { "[default]\nsuite=moves\n[a]\nway=up\n[b]\nsuite=shapes\nsize=1\n[c]\nway=down\n",
+          "moves:way=up,piece=4K\ncircle:size=1\nmoves:way=down,piece=4K\n" },
+        { "[default]\nsuite=moves\nway=up\n[a]\nseed=2\n", "moves:way=up,piece=4K,seed=2\n" },
+        /* twins once */
+        { "[a]\nsize=1 2\n[b]\nsize=2 3 3\n", "circle:size=1\ncircle:size=2\ncircle:size=3\n" },
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char out[4096];
+        if (expand(files[i].text, NULL, out, sizeof out) != HA_OK) fail_msg("%s\n%s", files[i].text, out);
+        assert_string_equal(out, files[i].ids);
+    }
+}
+
+static void mistakes_name_the_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } files[] = {
+        { "", "x.suite: no case" },
+        { "[default]\nkind=circle\n", "x.suite: no case" },
+        { "[a]\nkind=circle\n\nthread=1\n", "x.suite:4: unknown key 'thread'; did you mean 'threads'?" },
+        { "[a]\nkinds=circle\n", "x.suite:2: unknown key 'kinds'; did you mean 'kind'?" },
+        { "[a]\nkind=circle cirle\n", "x.suite:2: unknown kind 'cirle'; did you mean 'circle'?" },
+        { "[default]\nkind=cirle\n[a]\nsize=1\n", "x.suite:2: unknown kind 'cirle'" },
+        { "[default]\nthread=1\n[a]\nsize=1\n", "x.suite:2: unknown key 'thread'" },
+        { "[a]\nkind=circle\nsize=1 2 x\n", "x.suite:3: size: 'x' is not a whole number" },
+        { "[a]\nkind=circle\nsize=5,6\n", "x.suite:3: size: '5,6' is not a whole number" },
+        { "[a]\nkind=circle\nname=a,b\n", "x.suite:3: name:" },
+        { "[a]\nkind=circle\nsteps=0.5\n", "x.suite:3: steps: '0.5' is not a whole number" },
+        { "[a]\nkind=circle\nsize=*\n", "x.suite:3: size: '*' is every word of a key" },
+        { "[a]\nclass=large\n", "x.suite:2: class follows from the other keys" },
+        { "[a]\nkind=circle\nside=1\n", "x.suite:3: key 'side' belongs to none of the cases of [a]" },
+        { "[a]\nkind=circle square\ncorner=0.1\n", "x.suite:3: corner: '0.1' is not a whole number" },
+        { "# c\n[a]\ncount=13\n", "x.suite:2: count: 13 of them are too many" },
+        { "[a]\nkind=circle\nsize=1\ncount=1\nsize=2\n", "x.suite:5: key 'size' is there twice; first in line 3" },
+        { "[default]\nsize=1\nsize=2\n", "x.suite:3: key 'size' is there twice; first in line 2" },
+        { "[a]\nkind=circle\n[b]\nkind=circle\n[a]\nsize=1\n",
+          "x.suite:5: section [a] is there twice; first in line 1" },
+        { "[a]\nsize=1\n[default]\nsize=2\n", "x.suite:3: [default] is the first section" },
+        { "[a]\nkind=circle\n[b]\n\n[c]\nkind=circle\n", "x.suite:3: the section has no key" },
+        { "[a]\nkind=circle\n[b]", "x.suite:3: the section has no key" },
+        { "kind=circle\n", "x.suite:1: key 'kind' stands before the first [section]" },
+        { "[a]\nkind=circle\nsize\n", "x.suite:3: neither [section] nor key = value" },
+        { "[a\nkind=circle\n", "x.suite:1: neither [section] nor key = value" },
+        { "[a]\nkind=\n", "x.suite:2: key 'kind' has no value" },
+        { "[a]\nkind=circle\nsize= ; none\n", "x.suite:3: key 'size' has no value" },
+        { "[a]\nsize=1\n\nsuite=move\n", "x.suite:4: unknown suite 'move'; did you mean 'moves'?" },
+        { "[default]\nsuite=move\n[a]\nway=up\n", "x.suite:2: unknown suite 'move'" },
+        { "[a]\nsuite=\n", "x.suite:2: key 'suite' has no value" },
+        { "[a]\nsuite=shapes moves\n", "x.suite:2: suite: 'shapes moves' is not one word" },
+        { "[a]\nsuite=moves\nsuite=shapes\n", "x.suite:3: key 'suite' is there twice; first in line 2" },
+        { "[a]\nsuite=moves\nsize=1\n", "x.suite:3: unknown key 'size'" },
+        { "[a]\nsize=1\ntime=90\n", "x.suite:3: '90' is not a time" },
+        { "[a]\ntime=1s\ntime=2s\n", "x.suite:3: key 'time' is there twice; first in line 2" },
+        { "[a]\naxis=siz\nsize=1 2\n", "x.suite:2: axis: unknown key 'siz'; did you mean 'size'?" },
+        { "[a]\nsize=1\naxis=size\n", "x.suite:3: axis: a line takes two values of size, and [a] has fewer" },
+        { "[a]\nsize=1 1\naxis=size\n", "x.suite:3: axis: a line takes two values of size" },
+        { "[a]\naxis=size\n", "x.suite:2: axis: a line takes two values of size" },
+        { "[default]\nsize=1\n[b]\naxis=size\ncount=2\n", "x.suite:4: axis: a line takes two values of size" },
+        { "[default]\naxis=size\nsize=1 2\n[b]\nsize=3\n", "x.suite:2: axis: a line takes two values of size" },
+        { "[a]\nsize=1 2\naxis=size\naxis=color\n", "x.suite:4: key 'axis' is there twice; first in line 3" },
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char out[4096];
+        if (expand(files[i].text, NULL, out, sizeof out) == HA_OK) fail_msg("taken:\n%s", files[i].text);
+        if (!strstr(out, files[i].says)) fail_msg("%s\nsays \"%s\", not \"%s\"", files[i].text, out, files[i].says);
+    }
+}
+
+/* what a section says of itself, and which of the plan's entries stand in it */
+static void sections_are_kept(void **state)
+{
+    (void)state;
+    static const char text[] = "[default]\ntime=2s\nkind=circle\n"
+                               "[line]\naxis=size\nsize=1 2 3\ntime=500ms\n"
+                               "[again]\nsize=3 4\n"
+                               "[colors]\naxis=color\ncolor=*\nsize=1\n"
+                               "[moves]\nsuite=moves\nway=up\ntime=1m\n";
+    static const uint64_t ns[] = { 500000000, 500000000, 500000000, 2000000000, 2000000000, 2000000000 };
+    struct ha_plan plan = { 0 };
+    struct ha_why why = { "" };
+    const struct ha_plan_options o = { .filter = NULL };
+    /* kind is none of the moves' keys */
+    assert_int_equal(ha_plan_parse(&plan, &o, "suites/night.suite", text, &why), HA_ERROR);
+    assert_string_equal(why.text,
+                        "suites/night.suite:3: unknown key 'kind'; it is one of: way piece seed note memo fast");
+    ha_plan_free(&plan);
+
+    char shapes[sizeof text];
+    memcpy(shapes, text, sizeof text);
+    *strstr(shapes, "[moves]") = 0;
+    if (ha_plan_parse(&plan, &o, "suites/night.suite", shapes, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(plan.entries, 6);
+    for (size_t i = 0; i < plan.entries; i++) {
+        assert_string_equal(plan.entry[i].from, "night");
+        assert_true(plan.entry[i].time_ns == ns[i] && plan.entry[i].suite == &fake_shapes);
+    }
+    static const struct {
+        const char *name, *axis;
+        size_t count, entry[3];
+    } sections[] = { { "line", "size", 3, { 0, 1, 2 } },
+                     { "again", NULL, 2, { 2, 3, 0 } },
+                     { "colors", "color", 3, { 0, 4, 5 } } };
+    assert_int_equal(plan.sections, 3);
+    for (size_t i = 0; i < plan.sections; i++) {
+        const struct ha_section *s = &plan.section[i].of;
+        assert_string_equal(s->name, sections[i].name);
+        assert_string_equal(plan.section[i].file, "night");
+        assert_int_equal(s->count, sections[i].count);
+        assert_memory_equal(s->entry, sections[i].entry, s->count * sizeof *s->entry);
+        if (sections[i].axis) assert_string_equal(fake_shapes.key[s->axis].name, sections[i].axis);
+        else assert_int_equal(s->axis, SIZE_MAX);
+    }
+    ha_plan_free(&plan);
+
+    /* ids of a suite stand together, in a section without a name and an axis */
+    char a[] = "circle", b[] = "moves:way=up", c[] = "square", *words[] = { a, b, c };
+    const struct ha_plan_options ids = { .words = words, .words_count = 3 };
+    assert_int_equal(ha_plan_make(&plan, &ids, &why), HA_OK);
+    assert_int_equal(plan.sections, 2);
+    assert_true(plan.section[0].of.count == 2 && plan.section[0].of.entry[1] == 2 && plan.section[1].of.count == 1);
+    assert_true(!*plan.section[0].of.name && plan.section[0].of.axis == SIZE_MAX && !*plan.entry[0].from);
+    assert_true(plan.entry[0].time_ns == 0);
+    ha_plan_free(&plan);
+}
+
+/* where nothing is timed; what an id says is as it says */
+static void files_are_made_small(void **state)
+{
+    (void)state;
+    char out[4096];
+    const struct ha_plan_options small = { .small = true };
+    assert_int_equal(expand("[a]\nkind=circle\nsize=2 30 50\naxis=size\n", &small, out, sizeof out), HA_OK);
+    assert_string_equal(out, "circle:size=2\ncircle:size=3\n");
+    yields("circle:size=30", small, "circle:size=30\n");
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------ */
+
+/* `key = 1 2 3 ... n` */
+static size_t put_values(char *text, size_t n, const char *key, int count)
+{
+    n += (size_t)sprintf(text + n, "%s =", key);
+    for (int i = 1; i <= count; i++) n += (size_t)sprintf(text + n, " %d", i);
+    return n + (size_t)sprintf(text + n, "\n");
+}
+
+static void sizes_are_limited(void **state)
+{
+    (void)state;
+    static char text[1 << 16], out[1 << 12];
+    struct ha_plan plan = { 0 };
+    struct ha_why why = { "" };
+    size_t n = (size_t)sprintf(text, "[a]\nkind=circle\n");
+    n = put_values(text, n, "size", 100);
+    put_values(text, n, "threads", 1000);
+    assert_int_equal(ha_plan_parse(&plan, &none, "x.suite", text, &why), HA_OK);
+    assert_true(plan.entries == 100000 && plan.section[0].of.count == 100000);
+    /* the same once more is nothing new; what is too much in all is refused */
+    assert_int_equal(ha_plan_parse(&plan, &none, "x.suite", "[a]\nthreads=7\nsize=1 2\n", &why), HA_OK);
+    assert_true(plan.entries == 100000 && plan.section[1].of.count == 2);
+    assert_int_equal(ha_plan_parse(&plan, &none, "x.suite", "[a]\ncolor=blue\n", &why), HA_ERROR);
+    assert_string_equal(why.text, "more than 100000 cases in all");
+    ha_plan_free(&plan);
+
+    put_values(text, n, "threads", 1001);
+    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
+    assert_string_equal(out, "x.suite:1: [a] has more than 100000 cases");
+    /* whatever is left of it; the product of these overflows 64 bits */
+    n = put_values(text, n, "threads", 900);
+    n = put_values(text, n, "count", 900);
+    n = put_values(text, n, "ratio", 900);
+    n = put_values(text, n, "steps", 900);
+    n = put_values(text, n, "name", 900);
+    put_values(text, n, "radius", 100);
+    const struct ha_plan_options few = { .filter = "nosuch" };
+    assert_int_equal(expand(text, &few, out, sizeof out), HA_ERROR);
+    assert_string_equal(out, "x.suite:1: [a] has more than 100000 cases");
+    /* nor does what is no point go on for ever */
+    n = (size_t)sprintf(text, "[a]\nkind=square\nsize=91\n");
+    n = put_values(text, n, "threads", 1000);
+    put_values(text, n, "ratio", 1001);
+    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
+    assert_string_equal(out, "x.suite:1: [a] has more than 1000000 products of values");
+
+    memset(text, 'x', 20000);
+    memcpy(text, "[a]\nname=", 9);
+    text[20000] = 0;
+    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
+    assert_non_null(strstr(out, "x.suite:2: the line is longer than"));
+    memcpy(text, "[a]\nname=", 9);
+    text[4000] = 0;
+    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
+    assert_non_null(strstr(out, "x.suite:2: name: "));
+    n = 0;
+    for (int i = 0; i < 257; i++) n += (size_t)sprintf(text + n, "[s%d]\nsize=1\n", i);
+    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
+    assert_string_equal(out, "x.suite:513: more than 256 sections");
+}
+
+static enum ha_status read_bytes(const char *bytes, size_t size, char **text, struct ha_why *why)
+{
+    char path[] = "/tmp/habench-test-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, size), (ssize_t)size);
+    close(fd);
+    const enum ha_status status = ha_suite_file_load(path, text, why);
+    unlink(path);
+    return status;
+}
+
+static void files_are_read(void **state)
+{
+    (void)state;
+    static const char good[] = "[a]\nkind=circle\nsize=1 2", zero[] = "[a]\nkind=circle\0\nsize=1";
+    struct ha_why why = { "" };
+    char *text, path[] = "/tmp/habench-test-XXXXXX.suite", out[4096];
+    assert_int_equal(read_bytes(good, sizeof good - 1, &text, &why), HA_OK);
+    assert_string_equal(text, good);
+    free(text);
+    assert_int_equal(read_bytes(zero, sizeof zero - 1, &text, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "not a text file"));
+    assert_int_equal(ha_suite_file_load("/nonexistent/x.suite", &text, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "/nonexistent/x.suite: No such file"));
+    assert_int_equal(ha_suite_file_load("/tmp", &text, &why), HA_ERROR);
+    char *large = malloc(300000);
+    assert_non_null(large);
+    memset(large, '#', 300000);
+    assert_int_equal(read_bytes(large, 300000, &text, &why), HA_ERROR);
+    assert_non_null(strstr(why.text, "larger than"));
+    free(large);
+
+    /* a word that is a path */
+    const int fd = mkstemps(path, 6);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, good, sizeof good - 1), (ssize_t)(sizeof good - 1));
+    close(fd);
+    const enum ha_status status = choose(path, none, out, sizeof out);
+    unlink(path);
+    assert_int_equal(status, HA_OK);
+    assert_string_equal(out, "circle:size=1\ncircle:size=2\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_name_points),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(one_id_is_one_point),
+        cmocka_unit_test(long_ids_are_refused),
+        cmocka_unit_test(options_set_keys),
+        cmocka_unit_test(filters_choose),
+        cmocka_unit_test(sections_are_cross_products),
+        cmocka_unit_test(mistakes_name_the_line),
+        cmocka_unit_test(sections_are_kept),
+        cmocka_unit_test(files_are_made_small),
+        cmocka_unit_test(sizes_are_limited),
+        cmocka_unit_test(files_are_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
