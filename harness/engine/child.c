@@ -316,7 +316,9 @@ static struct place nearest(uintptr_t at, const struct call *call, const char *c
 static struct place place_of(const struct ha_child *c, const struct fault *f, const struct call *call,
                              const char *const *names)
 {
-    static const char *const verb[3] = { [ACCESS_READ] = "read", [ACCESS_WRITE] = "wrote", [ACCESS_EITHER] = "touched" };
+    static const char *const verb[3] = {
+        [ACCESS_READ] = "read", [ACCESS_WRITE] = "wrote", [ACCESS_EITHER] = "touched"
+    };
     struct place place = { "" };
     const uintptr_t room = (uintptr_t)c->room.base;
     if (!f->known || (unsigned)f->access >= sizeof verb / sizeof *verb) return place;

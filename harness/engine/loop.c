@@ -32,7 +32,7 @@ struct loop {
     struct ha_env_device device; /* the first one, for the end of the report; asked "" if there is none */
     struct ha_child *child;
     struct ha_serve serve;
-    struct ha_job *order; /* in the room */
+    struct ha_job *order;  /* in the room */
     const size_t *ordered; /* what it says, where the child cannot write: [ordered_count] of the plan */
     size_t ordered_count;
     struct ha_progress progress;

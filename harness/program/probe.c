@@ -8,6 +8,7 @@
 #include "harness/report/env.h"
 #include "suites/variants/calibrate.h"
 #include "harness/engine/machine.h"
+#include "harness/program/apart.h"
 #include "harness/program/preflight.h"
 
 #include <errno.h>
@@ -16,16 +17,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { LIMIT_S = 900 };
+
 /* ---- what is written ----------------------------------------------------------------------- */
 
-static void print(const struct ha_ceilings *c)
+static void print(FILE *out, const struct ha_ceilings *c)
 {
-    printf("%-36s %12s %12s %12s  %s\n", "ceiling", "median", "least", "most", "unit");
+    fprintf(out, "%-36s %12s %12s %12s  %s\n", "ceiling", "median", "least", "most", "unit");
     for (int i = 0; i < HA_CEILINGS; i++) {
         const struct ha_reading *r = &c->of[i];
         const char *name = ha_ceiling_name((enum ha_ceiling)i), *unit = ha_ceiling_unit((enum ha_ceiling)i);
-        if (isnan(r->median)) printf("%-36s %12s\n", name, "-");
-        else printf("%-36s %12.1f %12.1f %12.1f  %s\n", name, r->median, r->lo, r->hi, unit);
+        if (isnan(r->median)) fprintf(out, "%-36s %12s\n", name, "-");
+        else fprintf(out, "%-36s %12.1f %12.1f %12.1f  %s\n", name, r->median, r->lo, r->hi, unit);
     }
 }
 
@@ -65,7 +68,8 @@ static enum ha_status write_csv(const char *folder, const struct ha_ceilings *c,
     return status == HA_OK ? closed : status;
 }
 
-static enum ha_status probe(struct ha_machine *machine, const char *device, const char *out_dir, struct ha_why *why)
+static enum ha_status probe(struct ha_machine *machine, const char *device, const char *out_dir, FILE *out,
+                            struct ha_why *why)
 {
     struct ha_device_info info;
     struct ha_ceilings ceilings;
@@ -82,15 +86,29 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     struct ha_env_device seen;
     ha_env_device(&seen, device, api, &info, &ceilings);
     seen.probed = false;
-    ha_env_print(stdout, &env, &seen);
-    putchar('\n');
-    print(&ceilings);
-    enum ha_status status = ha_calibrate(stdout, api, dev, &ceilings, why);
+    ha_env_print(out, &env, &seen);
+    fputc('\n', out);
+    print(out, &ceilings);
+    enum ha_status status = ha_calibrate(out, api, dev, &ceilings, why);
     if (!out_dir) return status;
     if (mkdir(out_dir, 0777) && errno != EEXIST)
         return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", out_dir, strerror(errno));
     HA_TRY(ha_env_write(out_dir, &env, api, &info, &ceilings, why));
     HA_TRY(write_csv(out_dir, &ceilings, why));
+    return status;
+}
+
+struct asked {
+    const char *device, *out_dir;
+};
+
+static enum ha_status probe_apart(void *arg, FILE *out, struct ha_why *why)
+{
+    const struct asked *a = arg;
+    struct ha_machine *machine;
+    HA_TRY(ha_machine_create(&machine, NULL, why));
+    const enum ha_status status = probe(machine, a->device, a->out_dir, out, why);
+    ha_machine_destroy(machine);
     return status;
 }
 
@@ -101,13 +119,7 @@ enum ha_exit ha_command_probe(const struct ha_options *o, struct ha_why *why)
                                          [HA_WAIVED] = HA_EXIT_WAIVED,
                                          [HA_ERROR] = HA_EXIT_ENVIRONMENT };
     const char *device = o->device ? o->device : ha_devices_all[0]->name;
-    struct ha_machine *machine;
+    struct asked asked = { device, o->out_dir };
     const enum ha_exit found = ha_preflight_device(device, why);
-    if (found != HA_EXIT_OK) return found;
-    enum ha_status status = ha_machine_create(&machine, NULL, why);
-    if (status == HA_OK) {
-        status = probe(machine, device, o->out_dir, why);
-        ha_machine_destroy(machine);
-    }
-    return code[status];
+    return found == HA_EXIT_OK ? code[ha_apart(probe_apart, &asked, LIMIT_S * UINT64_C(1000000000), why)] : found;
 }
