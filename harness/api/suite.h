@@ -166,7 +166,8 @@ struct ha_suite {
     enum ha_status (*settle)(void *point, struct ha_why *why);
     /* Makes a point of a suite file small, where nothing is timed; NULL: as it is. */
     void (*shrink)(void *point);
-    /* Before anything runs: is what the point names there (files)? HA_ERROR: no. NULL: nothing to ask. */
+    /* Before anything runs: is what the point names there? HA_FAIL: its data is not; HA_WAIVED: it is code that is not
+     * here; HA_ERROR: the name is wrong. NULL: nothing to ask. */
     enum ha_status (*look)(const void *point, struct ha_why *why);
     /* Points next to each other that are run at once, in turns; NULL: none are. */
     bool (*together)(const void *a, const void *b);

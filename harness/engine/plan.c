@@ -282,10 +282,12 @@ static enum ha_status check_filter(const char *filter, struct ha_why *why)
 
 enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
 {
+    if (why) why->text[0] = 0;
     if (o->filter) HA_TRY(check_filter(o->filter, why));
     for (size_t i = 0; i < o->words_count; i++) HA_TRY(add_word(plan, o, o->words[i], why));
     if (!plan->entries && o->filter) return ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", o->filter);
-    return plan->entries ? HA_OK : ha_why(why, HA_ERROR, "no case");
+    if (plan->entries) return HA_OK;
+    return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
 }
 
 /* ---- one id --------------------------------------------------------------------------------------------------- */

@@ -237,7 +237,7 @@ static enum ha_status look(const void *point, struct ha_why *why)
     if (!dataset->needs_file) return HA_OK;
     struct ha_shape shape = { .batch = 1, .dtype = c->shape.dtype, .q_len = 1 };
     struct ha_source *source;
-    HA_TRY(dataset->open(&source, &shape, 1, c->seed, file, why));
+    if (dataset->open(&source, &shape, 1, c->seed, file, why) != HA_OK) return HA_FAIL;
     dataset->close(source);
     return HA_OK;
 }
