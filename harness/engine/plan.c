@@ -296,6 +296,7 @@ enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options 
                              struct ha_why *why)
 {
     struct ha_filter *filter = NULL;
+    if (why) why->text[0] = 0;
     enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
     if (status == HA_OK) status = add_file(plan, o, filter, name, text, why);
     if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
@@ -335,12 +336,14 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
 enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
 {
     struct ha_filter *filter = NULL;
+    if (why) why->text[0] = 0;
     enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
     for (size_t i = 0; i < o->words_count && status == HA_OK; i++) status = add_word(plan, o, filter, o->words[i], why);
     if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
     ha_filter_destroy(filter);
     if (status != HA_OK) return status;
-    return plan->entries ? HA_OK : ha_why(why, HA_ERROR, "no case");
+    if (plan->entries) return HA_OK;
+    return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
 }
 
 /* ---- one id --------------------------------------------------------------------------------------------------- */
