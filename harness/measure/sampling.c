@@ -1,5 +1,6 @@
 #include "harness/measure/sampling.h"
 
+#include "harness/base/array.h"
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 
@@ -8,13 +9,8 @@
 
 enum ha_status ha_series_add(struct ha_series *s, double x, struct ha_why *why)
 {
-    if (s->count == s->room) {
-        const size_t room = s->room ? 2 * s->room : 64;
-        double *grown = realloc(s->x, room * sizeof *grown);
-        if (!grown) return ha_why(why, HA_ERROR, "no memory for samples");
-        s->x = grown;
-        s->room = room;
-    }
+    if (!ha_array_room(&s->x, &s->room, s->count + 1, sizeof *s->x))
+        return ha_why(why, HA_ERROR, "no memory for samples");
     s->x[s->count++] = x;
     return HA_OK;
 }
