@@ -7,8 +7,7 @@
 #include "harness/base/words.h"
 #include "harness/engine/point.h"
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 #define KEY(k) (1u << HA_CPU_##k)
 enum {
@@ -35,15 +34,13 @@ static const struct {
     [HA_KERNEL_MERGE] = { "merge", ALL | KEY(DTYPE) | KEY(DIM) },
 };
 
-const char *ha_cpu_kernel_name(size_t kernel) { return kernels[kernel].name; }
 bool ha_cpu_key_used(const struct ha_cpu_point *p, enum ha_cpu_key key) { return kernels[p->kernel].keys >> key & 1u; }
 bool ha_cpu_uses(const void *point, size_t key)
 {
     return key >= HA_CPU_KEYS || ha_cpu_key_used(point, (enum ha_cpu_key)key);
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------
- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static const char *kernel_word(size_t i) { return i < HA_CPU_KERNELS ? kernels[i].name : NULL; }
 static const char *layout_word(size_t i)
@@ -89,8 +86,7 @@ _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
 _Static_assert(offsetof(struct ha_cpu_point, kv_heads) == offsetof(struct ha_cpu_point, q_heads) + sizeof(size_t),
                "heads are a pair");
 
-/* ---- points -------------------------------------------------------------------------------------------------------
- */
+/* ---- points ------------------------------------------------------------------------------------------------------ */
 
 static bool packs(const struct ha_cpu_point *p)
 {

@@ -128,8 +128,7 @@ static const struct ha_field fields[] = {
     NUMBER("link_share", "", share, HA_MORE, "GBps over ceiling_GBps; empty where there is no link"),
 };
 
-/* ---- a run ---------------------------------------------------------------------------------------------------------
- */
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 struct link_run {
     struct ha_suite_config config;

@@ -169,8 +169,7 @@ static void print_heads(const void *point, const struct ha_key *key, char out[HA
     else snprintf(out, HA_VALUE_MAX, "%zu/%zu", s->q_heads, s->kv_heads);
 }
 
-/* ---- datasets and models ------------------------------------------------------------------------------------------
- */
+/* ---- datasets and models ----------------------------------------------------------------------------------------- */
 
 static enum ha_status set_dataset(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
@@ -213,8 +212,7 @@ static void print_model(const void *point, const struct ha_key *key, char out[HA
     snprintf(out, HA_VALUE_MAX, "%s", model ? model->name : "none");
 }
 
-/* ---- lengths --------------------------------------------------------------------------------------------------------
- */
+/* ---- lengths ----------------------------------------------------------------------------------------------------- */
 
 static bool same_ctx(const struct ha_shape *s)
 {
@@ -348,8 +346,7 @@ const struct ha_key ha_case_keys[] = {
 };
 _Static_assert(sizeof ha_case_keys / sizeof *ha_case_keys == HA_CASE_KEYS, "HA_CASE_KEYS");
 
-/* ---- a case
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- a case ------------------------------------------------------------------------------------------------------ */
 
 const char *ha_case_isa(const struct ha_case *c) { return c->isa ? ha_isa_word(c->isa) : NULL; }
 
