@@ -1,5 +1,6 @@
 #include "kernels/regions.h"
 
+#include "harness/base/array.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>
@@ -37,21 +38,10 @@ static size_t after(const struct ha_regions *r, const void *ptr)
     return lo;
 }
 
-static bool grow(struct ha_regions *r)
-{
-    if (r->count < r->capacity) return true;
-    const size_t capacity = r->capacity ? 2 * r->capacity : 64;
-    struct ha_region *grown = realloc(r->list, capacity * sizeof *grown);
-    if (!grown) return false;
-    r->list = grown;
-    r->capacity = capacity;
-    return true;
-}
-
 bool ha_regions_add(struct ha_regions *r, struct ha_region region)
 {
     pthread_mutex_lock(&r->lock);
-    const bool room = grow(r);
+    const bool room = ha_array_room(&r->list, &r->capacity, r->count + 1, sizeof *r->list);
     if (room) {
         const size_t at = after(r, region.base);
         memmove(r->list + at + 1, r->list + at, (r->count - at) * sizeof *r->list);

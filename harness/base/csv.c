@@ -1,4 +1,5 @@
 #include "harness/base/csv.h"
+#include "harness/base/array.h"
 #include "harness/base/why.h"
 
 #include <csv.h>
@@ -66,14 +67,9 @@ enum ha_status ha_csv_row(struct ha_csv *csv, const char *const *fields, size_t 
     if (csv->status != HA_OK) return ha_why(why, csv->status, "%s", csv->failure.text);
     size_t need = 2;
     for (size_t i = 0; i < count; i++) need += 2 * strlen(fields[i] ? fields[i] : "") + 3;
-    if (need > csv->line_bytes) {
-        char *line = realloc(csv->line, need);
-        if (!line) {
-            csv->status = ha_why(&csv->failure, HA_ERROR, "%s: out of memory for a row of %zu bytes", csv->path, need);
-            return ha_why(why, csv->status, "%s", csv->failure.text);
-        }
-        csv->line = line;
-        csv->line_bytes = need;
+    if (!ha_array_room(&csv->line, &csv->line_bytes, need, 1)) {
+        csv->status = ha_why(&csv->failure, HA_ERROR, "%s: out of memory for a row of %zu bytes", csv->path, need);
+        return ha_why(why, csv->status, "%s", csv->failure.text);
     }
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
@@ -117,17 +113,7 @@ static void end_field(void *text, size_t bytes, void *self)
 {
     struct reader *r = self;
     if (r->status != HA_OK || r->out_of_memory) return;
-    if (r->count == r->capacity) {
-        size_t more = r->capacity ? 2 * r->capacity : 64;
-        char **fields = realloc(r->fields, more * sizeof *fields);
-        if (!fields) {
-            r->out_of_memory = true;
-            return;
-        }
-        r->fields = fields;
-        r->capacity = more;
-    }
-    char *copy = malloc(bytes + 1);
+    char *copy = ha_array_room(&r->fields, &r->capacity, r->count + 1, sizeof *r->fields) ? malloc(bytes + 1) : NULL;
     if (!copy) {
         r->out_of_memory = true;
         return;

@@ -119,19 +119,7 @@ static enum ha_status set_up(struct ha_pool *pool, size_t threads, struct ha_why
     return pool->kind->start(pool, why);
 }
 
-const char *ha_team_name(enum ha_team team) { return kinds[team]->name; }
-
-enum ha_status ha_team_parse(const char *word, enum ha_team *team, struct ha_why *why)
-{
-    const char *words[HA_TEAMS + 1] = { NULL };
-    for (enum ha_team t = 0; t < HA_TEAMS; t++) {
-        words[t] = kinds[t]->name;
-        if (strcmp(word, words[t]) != 0) continue;
-        *team = t;
-        return HA_OK;
-    }
-    return ha_unknown(why, "team", word, words);
-}
+const char *ha_team_name(size_t team) { return team < HA_TEAMS ? kinds[team]->name : NULL; }
 
 enum ha_status ha_pool_create(struct ha_pool **out, enum ha_team team, size_t threads, struct ha_why *why)
 {

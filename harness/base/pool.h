@@ -13,8 +13,7 @@
  * own. A process that is forked from one with an OpenMP pool makes none itself. How long threads stay awake can be told
  * to LLVM's runtime, libomp; with gcc's, libgomp, it is what the environment says (OMP_WAIT_POLICY, GOMP_SPINCOUNT). */
 enum ha_team { HA_TEAM_OPENMP, HA_TEAM_OWN, HA_TEAMS, HA_TEAM_DEFAULT = HA_TEAM_OPENMP };
-const char *ha_team_name(enum ha_team team); /* "openmp", "own" */
-enum ha_status ha_team_parse(const char *word, enum ha_team *team, struct ha_why *why);
+const char *ha_team_name(size_t team); /* "openmp", "own"; NULL behind the last */
 
 enum {
     HA_POOL_THREADS_MAX = 1024,

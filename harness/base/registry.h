@@ -33,6 +33,8 @@ const struct ha_dataset *ha_dataset_find(const char *name, size_t name_length);
 /* The table of `isa` ("c", "avx2", ...; NULL: the best this CPU has) with its gaps filled from
  * the tables below it. Asking for one that this CPU or this build lacks is HA_WAIVED, and says so. */
 enum ha_status ha_kernels_resolve(const char *isa, struct ha_kernels *out, struct ha_why *why);
+/* "best", then the tables' names, as points number them; NULL behind the last */
+const char *ha_isa_word(size_t isa);
 /* why this table is not used here, or NULL where it may be */
 const char *ha_kernels_lack(const struct ha_kernels *k);
 /* Masks the instruction sets of these tables, "avx512,amx", and those that build on them (harness/base/cpu.h). */

@@ -82,6 +82,11 @@ static void fill(struct ha_kernels *out, const struct ha_kernels *below)
 
 const char *ha_kernels_part(size_t part) { return part < PARTS ? parts[part].name : NULL; }
 
+const char *ha_isa_word(size_t isa)
+{
+    return isa == 0 ? "best" : isa <= ha_kernels_count ? ha_kernels_all[isa - 1]->name : NULL;
+}
+
 static size_t index_of(const char *isa)
 {
     size_t i = 0;

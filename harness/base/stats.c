@@ -41,17 +41,6 @@ double ha_quantile(const double *x, size_t n, double p)
 
 double ha_median(const double *x, size_t n) { return ha_quantile(x, n, 0.5); }
 
-double ha_mad(const double *x, size_t n)
-{
-    double *s = sorted(x, n);
-    if (!s) return nan("");
-    double median = sorted_quantile(s, n, 0.5);
-    for (size_t i = 0; i < n; i++) s[i] = fabs(s[i] - median);
-    double mad = ha_median(s, n);
-    free(s);
-    return mad;
-}
-
 /* The k-th smallest and k-th largest sample enclose the median with 95%: the largest k with
  * P(Binomial(n, 1/2) < k) <= 2.5%, or 0. In logarithms, because 2^-n underflows. */
 static size_t interval_rank(size_t n)

@@ -7,8 +7,6 @@
 double ha_median(const double *x, size_t n);
 /* linear interpolation between order statistics (type 7), p in [0, 1] */
 double ha_quantile(const double *x, size_t n, double p);
-/* median absolute deviation from the median (not scaled) */
-double ha_mad(const double *x, size_t n);
 /* distribution-free interval of the median from order statistics (binomial), confidence >= 0.95;
  * with fewer than 6 samples it is the range */
 void ha_median_interval(const double *x, size_t n, double *lo, double *hi);

@@ -45,15 +45,6 @@ static void quantiles_interpolate(void **state)
     assert_true(isnan(ha_quantile(x, 5, nan(""))));
 }
 
-static void mad_is_not_scaled(void **state)
-{
-    (void)state;
-    assert_true(ha_mad((const double[]){ 1, 1, 2, 2, 4, 6, 9 }, 7) == 1);
-    assert_true(ha_mad((const double[]){ 1, 2, 3, 4 }, 4) == 1);
-    assert_true(ha_mad((const double[]){ 8 }, 1) == 0);
-    assert_true(ha_mad((const double[]){ 5, 5, 5, 100 }, 4) == 0);
-}
-
 static void nan_or_nothing_gives_nan(void **state)
 {
     (void)state;
@@ -62,14 +53,12 @@ static void nan_or_nothing_gives_nan(void **state)
         x[at] = nan("");
         assert_true(isnan(ha_median(x, 7)));
         assert_true(isnan(ha_quantile(x, 7, 0)));
-        assert_true(isnan(ha_mad(x, 7)));
         assert_true(isnan(ha_slope(x, 7)));
         ha_median_interval(x, 7, &lo, &hi);
         assert_true(isnan(lo) && isnan(hi));
     }
     double lo = 0, hi = 0;
     assert_true(isnan(ha_median(NULL, 0)));
-    assert_true(isnan(ha_mad(NULL, 0)));
     assert_true(isnan(ha_slope(NULL, 0)));
     ha_median_interval(NULL, 0, &lo, &hi);
     assert_true(isnan(lo) && isnan(hi));
@@ -145,7 +134,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(median),
         cmocka_unit_test(quantiles_interpolate),
-        cmocka_unit_test(mad_is_not_scaled),
         cmocka_unit_test(nan_or_nothing_gives_nan),
         cmocka_unit_test(interval_has_the_tabled_ranks),
         cmocka_unit_test(interval_is_the_tightest),

@@ -18,6 +18,16 @@ enum ha_status ha_unknown(struct ha_why *why, const char *kind, const char *word
     return ha_why(why, HA_ERROR, "unknown %s '%.80s'; it is one of: %s", kind, word, all);
 }
 
+enum ha_status ha_word_find(const char *kind, const char *word, const char *const *words, size_t *index,
+                            struct ha_why *why)
+{
+    for (*index = 0; words[*index]; ++*index)
+        if (!strcmp(words[*index], word)) return HA_OK;
+    return ha_unknown(why, kind, word, words);
+}
+
+const char *ha_dtype_word(size_t dtype) { return dtype < HA_DTYPE_COUNT ? ha_dtype_name((enum ha_dtype)dtype) : NULL; }
+
 enum ha_status ha_why_prefix(struct ha_why *why, enum ha_status status, const char *format, ...)
 {
     char prefix[256];

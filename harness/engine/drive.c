@@ -77,8 +77,7 @@ const char *ha_driven_text(const struct ha_driven *d, const struct ha_entry *e, 
     return f && f->kind == HA_FIELD_TEXT ? (const char *)e->row + f->offset : NULL;
 }
 
-/* ---- groups -------------------------------------------------------------------------------------------------------
- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 /* a status goes for every row that has no verdict of its own; what was stopped has none */
 static void spread(struct ha_group *g, enum ha_status status, const struct ha_why *why)
@@ -162,8 +161,7 @@ static enum ha_status print(struct ha_driven *d, struct ha_why *why)
     return HA_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static enum ha_status choose(const struct ha_drive *drive, struct ha_plan *plan, struct ha_why *why)
 {

@@ -1,5 +1,7 @@
 #include "harness/measure/meter.h"
 
+#include "harness/base/array.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -47,15 +49,8 @@ static size_t regions_count, regions_room;
 static void remember(const void *ptr, size_t bytes)
 {
     pthread_mutex_lock(&lock);
-    if (regions_count == regions_room) {
-        const size_t room = regions_room ? 2 * regions_room : 16;
-        struct region *grown = realloc(regions, room * sizeof *grown);
-        if (grown) {
-            regions = grown;
-            regions_room = room;
-        }
-    }
-    if (regions_count < regions_room) regions[regions_count++] = (struct region){ (uintptr_t)ptr, bytes };
+    if (ha_array_room(&regions, &regions_room, regions_count + 1, sizeof *regions))
+        regions[regions_count++] = (struct region){ (uintptr_t)ptr, bytes };
     pthread_mutex_unlock(&lock);
 }
 

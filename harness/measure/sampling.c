@@ -1,20 +1,15 @@
 #include "harness/measure/sampling.h"
 
+#include "harness/base/array.h"
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 enum ha_status ha_series_add(struct ha_series *s, double x, struct ha_why *why)
 {
-    if (s->count == s->room) {
-        const size_t room = s->room ? 2 * s->room : 64;
-        double *grown = realloc(s->x, room * sizeof *grown);
-        if (!grown) return ha_why(why, HA_ERROR, "no memory for samples");
-        s->x = grown;
-        s->room = room;
-    }
+    if (!ha_array_room(&s->x, &s->room, s->count + 1, sizeof *s->x))
+        return ha_why(why, HA_ERROR, "no memory for samples");
     s->x[s->count++] = x;
     return HA_OK;
 }
@@ -25,20 +20,17 @@ void ha_series_free(struct ha_series *s)
     *s = (struct ha_series){ 0 };
 }
 
-struct ha_estimate ha_series_estimate(const struct ha_series *s)
+struct ha_estimate ha_estimate(const double *x, size_t count)
 {
-    const double none = (double)NAN;
-    struct ha_estimate e = { none, none, none };
-    if (!s->count) return e;
-    e.median = ha_median(s->x, s->count);
-    ha_median_interval(s->x, s->count, &e.lo, &e.hi);
+    struct ha_estimate e = { .median = ha_median(x, count) };
+    ha_median_interval(x, count, &e.lo, &e.hi);
     return e;
 }
 
-bool ha_sampling_enough(const struct ha_sampling *rule, const struct ha_series *s)
+bool ha_sampling_enough(const struct ha_sampling *rule, const double *x, size_t count)
 {
-    if (s->count < rule->least) return false;
-    if (rule->most && s->count >= rule->most) return true;
-    const struct ha_estimate e = ha_series_estimate(s);
+    if (count < rule->least) return false;
+    if (rule->most && count >= rule->most) return true;
+    const struct ha_estimate e = ha_estimate(x, count);
     return (e.hi - e.lo) / 2 <= rule->interval * e.median;
 }

@@ -18,12 +18,12 @@ struct ha_sampling {
     size_t least, most;
     double interval;
 };
-bool ha_sampling_enough(const struct ha_sampling *rule, const struct ha_series *series);
+bool ha_sampling_enough(const struct ha_sampling *rule, const double *x, size_t count);
 
 /* median and its 95% interval by order statistics; NaN where there is no sample */
 struct ha_estimate {
     double median, lo, hi;
 };
-struct ha_estimate ha_series_estimate(const struct ha_series *series);
+struct ha_estimate ha_estimate(const double *x, size_t count);
 
 #endif

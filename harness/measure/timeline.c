@@ -1,5 +1,6 @@
 #include "harness/measure/timeline.h"
 
+#include "harness/base/array.h"
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 
@@ -28,15 +29,8 @@ static void keep(void *self, const struct ha_span *span)
     struct ha_timeline *t = in->timeline;
 
     pthread_mutex_lock(&t->lock);
-    if (t->count == t->capacity) {
-        size_t capacity = t->capacity ? 2 * t->capacity : 4096;
-        struct ha_timeline_span *grown = realloc(t->spans, capacity * sizeof *grown);
-        if (grown) {
-            t->spans = grown;
-            t->capacity = capacity;
-        }
-    }
-    if (t->count < t->capacity) t->spans[t->count++] = (struct ha_timeline_span){ *span, in->origin };
+    if (ha_array_room(&t->spans, &t->capacity, t->count + 1, sizeof *t->spans))
+        t->spans[t->count++] = (struct ha_timeline_span){ *span, in->origin };
     else t->dropped++;
     pthread_mutex_unlock(&t->lock);
 }

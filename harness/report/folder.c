@@ -1,3 +1,4 @@
+#include "harness/base/array.h"
 #include "harness/base/text.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -89,14 +90,9 @@ static int compare(const void *a, const void *b)
 
 enum ha_status ha_folder_add(struct ha_folder *folder, struct ha_folder_entry *entry, struct ha_why *why)
 {
-    if (folder->entries == folder->entries_room) {
-        const size_t more = folder->entries_room ? 2 * folder->entries_room : 64;
-        struct ha_folder_entry **all = realloc(folder->entry, more * sizeof *all);
-        if (!all) return ha_why(why, HA_ERROR, "out of memory for the rows");
-        folder->entry = all;
-        folder->entries_room = more;
-    }
-    if (!tsearch(entry, &folder->tree, compare)) return ha_why(why, HA_ERROR, "out of memory for the rows");
+    if (!ha_array_room(&folder->entry, &folder->entries_room, folder->entries + 1, sizeof *folder->entry)
+        || !tsearch(entry, &folder->tree, compare))
+        return ha_why(why, HA_ERROR, "out of memory for the rows");
     folder->entry[folder->entries++] = entry;
     return HA_OK;
 }
@@ -392,13 +388,8 @@ enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folde
 {
     const struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
     if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
-    if (folder->missings == folder->missings_room) {
-        const size_t more = folder->missings_room ? 2 * folder->missings_room : 64;
-        struct ha_folder_missing *all = realloc(folder->missing, more * sizeof *all);
-        if (!all) return ha_why(why, HA_ERROR, "out of memory for the cases not run");
-        folder->missing = all;
-        folder->missings_room = more;
-    }
+    if (!ha_array_room(&folder->missing, &folder->missings_room, folder->missings + 1, sizeof *folder->missing))
+        return ha_why(why, HA_ERROR, "out of memory for the cases not run");
     struct ha_folder_entry *entry = ha_folder_entry_make(of, ha_folder_class(suite, of), NULL, false);
     char *text = copy(reason);
     if (!entry || !text) {

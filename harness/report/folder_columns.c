@@ -1,3 +1,4 @@
+#include "harness/base/array.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/report/field.h"
@@ -127,22 +128,11 @@ void ha_line_free(struct ha_line *line)
 /* Room for one more field of so many bytes; NULL: no memory. */
 static char *room(struct ha_line *line, size_t bytes)
 {
-    if (line->used + bytes + 1 > line->room) {
-        const size_t more = 2 * (line->used + bytes + 1);
-        char *text = realloc(line->text, more);
-        if (!text) return NULL;
-        line->text = text;
-        line->room = more;
-    }
-    if (line->fields == line->fields_room) {
-        const size_t more = line->fields_room ? 2 * line->fields_room : 64;
-        size_t *begin = realloc(line->begin, more * sizeof *begin);
-        if (begin) line->begin = begin;
-        const char **field = begin ? realloc(line->field, more * sizeof *field) : NULL;
-        if (!field) return NULL;
-        line->field = field;
-        line->fields_room = more;
-    }
+    size_t fields_room = line->fields_room; /* of both arrays */
+    if (!ha_array_room(&line->text, &line->room, line->used + bytes + 1, 1)
+        || !ha_array_room(&line->begin, &fields_room, line->fields + 1, sizeof *line->begin)
+        || !ha_array_room(&line->field, &line->fields_room, line->fields + 1, sizeof *line->field))
+        return NULL;
     line->begin[line->fields++] = line->used;
     return line->text + line->used;
 }

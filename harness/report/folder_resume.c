@@ -1,3 +1,4 @@
+#include "harness/base/array.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/field.h"
@@ -129,13 +130,8 @@ static enum ha_status read_line(void *arg, size_t line, char **field, size_t cou
 {
     struct reader *r = arg;
     size_t process;
-    if (r->lines == r->room) {
-        const size_t more = r->room ? 2 * r->room : 256;
-        bool *drop = realloc(r->drop, more * sizeof *drop);
-        if (!drop) return ha_why(r->why, HA_ERROR, "%s: out of memory", r->file->path);
-        r->drop = drop;
-        r->room = more;
-    }
+    if (!ha_array_room(&r->drop, &r->room, r->lines + 1, sizeof *r->drop))
+        return ha_why(r->why, HA_ERROR, "%s: out of memory", r->file->path);
     bool *drop = &r->drop[r->lines++];
     *drop = false;
     if (r->lines == 1) return check_columns(r, field, count);

@@ -1,5 +1,6 @@
 #include "kernels/cuda/trace.h"
 
+#include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/why.h"
 
@@ -166,27 +167,12 @@ static void name_kernel(struct ha_cupti_record *r, const char *function)
     }
 }
 
-static void *room(void *array, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity) return array;
-    size_t more = *capacity ? 2 * *capacity : 1024;
-    void *grown = realloc(array, more * size);
-    if (grown) *capacity = more;
-    return grown;
-}
-
 static void keep(struct ha_cupti *c, const struct ha_cupti_record *r)
 {
-    struct ha_cupti_record *grown = r->begin_ns && r->end_ns >= r->begin_ns
-                                        ? room(c->records, c->count, &c->capacity, sizeof *grown)
-                                        : NULL;
-
-    if (!grown) {
-        c->lost++;
-        return;
-    }
-    c->records = grown;
-    c->records[c->count++] = *r;
+    if (r->begin_ns && r->end_ns >= r->begin_ns
+        && ha_array_room(&c->records, &c->capacity, c->count + 1, sizeof *c->records))
+        c->records[c->count++] = *r;
+    else c->lost++;
 }
 
 static void take(struct ha_cupti *c, const void *record)
@@ -216,12 +202,9 @@ static void take(struct ha_cupti *c, const void *record)
                                            .correlation = m->correlation });
     } else if (kind == EXTERNAL_CORRELATION) {
         const struct external_record *e = record;
-        struct link *grown = e->external_kind == EXTERNAL_CUSTOM
-                                 ? room(c->links, c->links_count, &c->links_capacity, sizeof *grown)
-                                 : NULL;
-        if (!grown) return;
-        c->links = grown;
-        c->links[c->links_count++] = (struct link){ e->correlation, e->id };
+        if (e->external_kind == EXTERNAL_CUSTOM
+            && ha_array_room(&c->links, &c->links_capacity, c->links_count + 1, sizeof *c->links))
+            c->links[c->links_count++] = (struct link){ e->correlation, e->id };
     }
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/trace.h"
 
+#include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/span_source.h"
 #include "harness/base/try.h"
@@ -40,9 +41,9 @@ struct ha_cuda_trace {
     pthread_cond_t closed;
     const struct ha_span_sink *sink; /* atomic, written under the lock */
     struct ticket **blocks;
-    size_t blocks_count, used, open; /* open: between begin and end */
-    uint64_t first_id;               /* of this trace's tickets */
-    uint64_t lost;                   /* atomic, written under the lock */
+    size_t blocks_count, blocks_room, used, open; /* open: between begin and end */
+    uint64_t first_id;                            /* of this trace's tickets */
+    uint64_t lost;                                /* atomic, written under the lock */
 
     cudaStream_t tie_stream;
     struct tie tie[2]; /* at the beginning and at the end */
@@ -276,9 +277,8 @@ void ha_cuda_trace_set(struct ha_device *dev, const struct ha_span_sink *sink)
 static struct ticket *take(struct ha_cuda_trace *t)
 {
     if (t->used == t->blocks_count * BLOCK) {
-        struct ticket **grown = realloc(t->blocks, (t->blocks_count + 1) * sizeof *grown);
-        if (grown) t->blocks = grown;
-        struct ticket *block = grown ? calloc(BLOCK, sizeof *block) : NULL;
+        const bool room = ha_array_room(&t->blocks, &t->blocks_room, t->blocks_count + 1, sizeof *t->blocks);
+        struct ticket *block = room ? calloc(BLOCK, sizeof *block) : NULL;
         if (!block) return NULL;
         t->blocks[t->blocks_count++] = block;
     }

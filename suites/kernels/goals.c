@@ -93,7 +93,7 @@ static size_t print_sparse(FILE *out, const struct sparse_goal *g, const struct 
         if (!of_sparse(e)) continue;
         const struct ha_cpu_result *r = &row(e)->of;
         const struct ha_cpu_point *p = e->point;
-        struct ha_cpu_figure f;
+        struct ha_estimate f;
         memcpy(&f, (const char *)r + g->figure, sizeof f);
         fprintf(out, "  %-14s %.2f  measured %.3f (%.3f-%.3f)  %s, %s, ctx %zu, block %zu, %.0f thread%s\n",
                 verdict(f.median <= g->most), g->most, f.median, f.lo, f.hi, g->what, r->isa, p->ctx, p->block,

@@ -4,10 +4,10 @@
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
+#include "harness/base/words.h"
 #include "harness/engine/point.h"
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 #define KEY(k) (1u << HA_CPU_##k)
 enum {
@@ -34,33 +34,21 @@ static const struct {
     [HA_KERNEL_MERGE] = { "merge", ALL | KEY(DTYPE) | KEY(DIM) },
 };
 
-const char *ha_cpu_kernel_name(size_t kernel) { return kernels[kernel].name; }
 bool ha_cpu_key_used(const struct ha_cpu_point *p, enum ha_cpu_key key) { return kernels[p->kernel].keys >> key & 1u; }
 bool ha_cpu_uses(const void *point, size_t key)
 {
     return key >= HA_CPU_KEYS || ha_cpu_key_used(point, (enum ha_cpu_key)key);
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------
- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static const char *kernel_word(size_t i) { return i < HA_CPU_KERNELS ? kernels[i].name : NULL; }
 static const char *layout_word(size_t i)
 {
     return i == HA_CPU_PACKED ? "packed" : i == HA_CPU_NATURAL ? "natural" : NULL;
 }
-static const char *isa_word(size_t i)
-{
-    return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
-}
-static const char *dtype_word(size_t i) { return i < HA_DTYPE_COUNT ? ha_dtype_name((enum ha_dtype)i) : NULL; }
 static const char *query_word(size_t i) { return i == 0 ? "kv" : i == 1 ? "f32" : NULL; }
-static const char *team_word(size_t i) { return i < HA_TEAMS ? ha_team_name((enum ha_team)i) : NULL; }
-static const char *team_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    (void)point, (void)key, (void)out;
-    return ha_team_name(HA_TEAM_DEFAULT);
-}
+_Static_assert(HA_TEAM_DEFAULT == HA_TEAM_OPENMP, "the default of team");
 static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 
 /* clang-format off */
@@ -73,8 +61,8 @@ static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_KERNEL] = WORD("kernel", "attend", kernel, kernel_word, "what runs; docs/kernels.md"),
     [HA_CPU_LAYOUT] = WORD("layout", "packed", layout, layout_word, "of the keys and values"),
-    [HA_CPU_ISA] = WORD("isa", "best", isa, isa_word, "instruction set: best is the best of this CPU"),
-    [HA_CPU_DTYPE] = WORD("dtype", "f16", dtype, dtype_word, "of the keys and values"),
+    [HA_CPU_ISA] = WORD("isa", "best", isa, ha_isa_word, "instruction set: best is the best of this CPU"),
+    [HA_CPU_DTYPE] = WORD("dtype", "f16", dtype, ha_dtype_word, "of the keys and values"),
     [HA_CPU_QUERY] = WORD("query", "kv", query, query_word, "query vectors that are exact in dtype, or any of "
         "binary32"),
     [HA_CPU_CTX] = NUMBER("ctx", "32768", ctx, 1, 1 << 24, "keys of each sequence"),
@@ -88,8 +76,8 @@ const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
                          .column = true },
     [HA_CPU_BUDGET] = NUMBER("budget", "5", budget, 1, 100, "percent of the keys that are chosen"),
     [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block"),
-    [HA_CPU_TEAM] = { "team", "", "whose threads they are", HA_KEY_WORD, offsetof(struct ha_cpu_point, team),
-                      .word = team_word, .column = true, .standard = team_standard },
+    [HA_CPU_TEAM] = { "team", "openmp", "whose threads they are", HA_KEY_WORD, offsetof(struct ha_cpu_point, team),
+                      .word = ha_team_name, .column = true },
     [HA_CPU_SEED] = { "seed", "1", "of the data", HA_KEY_NUMBER, offsetof(struct ha_cpu_point, seed), 0, UINT64_MAX,
                       .column = true },
 };
@@ -98,8 +86,7 @@ _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
 _Static_assert(offsetof(struct ha_cpu_point, kv_heads) == offsetof(struct ha_cpu_point, q_heads) + sizeof(size_t),
                "heads are a pair");
 
-/* ---- points -------------------------------------------------------------------------------------------------------
- */
+/* ---- points ------------------------------------------------------------------------------------------------------ */
 
 static bool packs(const struct ha_cpu_point *p)
 {

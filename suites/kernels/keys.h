@@ -55,7 +55,6 @@ struct ha_cpu_point {
     uint64_t seed;
 };
 
-const char *ha_cpu_kernel_name(size_t kernel);
 bool ha_cpu_key_used(const struct ha_cpu_point *point, enum ha_cpu_key key);
 
 /* as in struct ha_suite */

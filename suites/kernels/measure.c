@@ -1,7 +1,6 @@
 #include "suites/kernels/measure.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/stats.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 
@@ -12,8 +11,8 @@
 #include <time.h>
 
 enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32, READINGS_MOST = 8 };
-static const double sample_ns = 2e6;           /* so long at least, where there are turns enough */
-static const double interval_most = 0.01;      /* half of it, of the median */
+static const double sample_ns = 2e6; /* so long at least, where there are turns enough */
+static const struct ha_sampling rule = { .least = SAMPLES_LEAST, .interval = 0.01 };
 static const double speed_least = 0.85;        /* of a core, before the sample, before the kernel and after it */
 static const double ceilings_apart_most = 0.1; /* before the sample and after it, of their mean */
 static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000; /* so long a sample waits for that */
@@ -130,11 +129,9 @@ static double ratio_of(const struct ha_cpu_work *w, const struct sample *x)
 
 static bool precise(const struct ha_cpu_work *w, const struct series *s)
 {
-    double x[SAMPLES_MOST], lo, hi;
-    if (s->kept_count < SAMPLES_LEAST) return false;
+    double x[SAMPLES_MOST];
     for (size_t i = 0; i < s->kept_count; i++) x[i] = ratio_of(w, &s->kept[i]);
-    ha_median_interval(x, s->kept_count, &lo, &hi);
-    return (hi - lo) / 2 <= interval_most * ha_median(x, s->kept_count);
+    return ha_sampling_enough(&rule, x, s->kept_count);
 }
 
 /* ---- what the samples say -------------------------------------------------------------------------------- */
@@ -157,15 +154,12 @@ static double value(const struct ha_cpu_work *w, const struct sample *x, int wha
     }
 }
 
-static struct ha_cpu_figure figure(const struct ha_cpu_work *w, const struct sample *sample, size_t count, int what,
-                                   double peak)
+static struct ha_estimate figure(const struct ha_cpu_work *w, const struct sample *sample, size_t count, int what,
+                                 double peak)
 {
     double x[SAMPLES_MOST];
-    struct ha_cpu_figure f;
     for (size_t i = 0; i < count; i++) x[i] = value(w, &sample[i], what, peak);
-    f.median = ha_median(x, count);
-    ha_median_interval(x, count, &f.lo, &f.hi);
-    return f;
+    return ha_estimate(x, count);
 }
 
 static void conclude(const struct ha_cpu_work *w, const struct sample *s, size_t count, double peak,

@@ -5,7 +5,7 @@
 void ha_cpu_result_clear(struct ha_cpu_result *r)
 {
     const double none = (double)NAN;
-    const struct ha_cpu_figure no = { none, none, none };
+    const struct ha_estimate no = { none, none, none };
     *r = (struct ha_cpu_result){
         .threads = none,
         .samples = none,

@@ -3,12 +3,8 @@
 
 /* The figures of a run of the CPU kernels. */
 
+#include "harness/measure/sampling.h"
 #include "suites/kernels/keys.h"
-
-/* median, and its interval */
-struct ha_cpu_figure {
-    double median, lo, hi;
-};
 
 enum { HA_CPU_PARTS = 5 };
 enum {
@@ -24,7 +20,7 @@ struct ha_cpu_result {
     double err_over_bound;            /* NaN: not checked */
     double threads, samples, retried; /* retried: samples thrown away because a thread lost its core or half of it */
     double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
-    struct ha_cpu_figure part_ns[HA_CPU_PARTS], ratio, floor, whole_over_dense, choice_share;
+    struct ha_estimate part_ns[HA_CPU_PARTS], ratio, floor, whole_over_dense, choice_share;
     double GBps, ceiling_GBps, ceiling_1_GBps, peak_GFLOPps; /* medians */
     double scale;                  /* ceiling with all threads / (threads x with one): 1 with one thread */
     double huge_share, node_share; /* of the KV: on huge pages; on the NUMA node that has most of it */

@@ -267,8 +267,7 @@ static enum ha_status topk_check(struct ha_cpu_work *w, double *worst, struct ha
     return (void)why, *worst = worst_of(w, topk_judge), HA_OK;
 }
 
-/* ---- softmax -------------------------------------------------------------------------------------------------------
- */
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 static enum ha_status softmax_open(struct ha_cpu_work *w, struct ha_why *why)
 {

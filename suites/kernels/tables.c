@@ -12,8 +12,7 @@ enum { CELL = 40 };
 static const struct ha_cpu_point *point(const struct ha_entry *e) { return e->point; }
 static const struct ha_cpu_row *row(const struct ha_entry *e) { return e->row; }
 
-/* ---- cells --------------------------------------------------------------------------------------------------------
- */
+/* ---- cells ------------------------------------------------------------------------------------------------------- */
 
 /* at least three significant digits, and not 1e+02 */
 static void number(char out[CELL], double x)
@@ -117,8 +116,7 @@ static void key_cell(const struct ha_entry *e, size_t key, char out[CELL])
     snprintf(out, CELL, "%.39s", value);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------
- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 struct part {
     const struct ha_results *all;
@@ -216,8 +214,7 @@ static void print_section(FILE *out, const struct part *s)
     print_columns(out, s, parts, PARTS);
 }
 
-/* ---- scaling --------------------------------------------------------------------------------------------------------
- */
+/* ---- scaling ----------------------------------------------------------------------------------------------------- */
 
 /* the same but for the axis */
 static bool alike(const struct ha_entry *a, const struct ha_entry *b, size_t axis)

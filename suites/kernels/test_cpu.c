@@ -88,8 +88,7 @@ static void because(const char *words)
     if (!found) fail_msg("no reason has '%s'; the first: %s", words, row(0)->head.reason);
 }
 
-/* ---- ids ----------------------------------------------------------------------------------------------------------
- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 static void ids_come_back(void **state)
 {
@@ -190,8 +189,7 @@ static void filters_choose(void **state)
                         "cpu_kernels:kernel=topk,isa=c,ctx=5,batch=1,heads=32/8,threads=1,budget=5,block=32");
 }
 
-/* ---- suite files --------------------------------------------------------------------------------------------------
- */
+/* ---- suite files ------------------------------------------------------------------------------------------------- */
 
 static void suite_errors_name_file_line_and_word(void **state)
 {
@@ -257,8 +255,7 @@ static void the_suite_has_a_file(void **state)
     assert_int_equal(axes, 5);
 }
 
-/* ---- right, and wrong ---------------------------------------------------------------------------------------------
- */
+/* ---- right, and wrong -------------------------------------------------------------------------------------------- */
 
 static const char every[] = "cpu_kernels:ctx=333,heads=4/2,head_dim=24 "
                             "cpu_kernels:kernel=append,ctx=65,q_len=3,heads=4/2,head_dim=16,dtype=bf16 "
@@ -453,8 +450,7 @@ static void a_seed_is_that_of_the_id(void **state)
     assert_true(error[2] < error[0] || error[2] > error[0]);
 }
 
-/* ---- measured ------------------------------------------------------------------------------------------------------
- */
+/* ---- measured ---------------------------------------------------------------------------------------------------- */
 
 static double figure(size_t i, const char *column) { return ha_driven_number(&driven, entry(i), column); }
 
@@ -552,8 +548,7 @@ static void a_check_of_a_file_is_small(void **state)
     assert_non_null(strstr(entry(1)->id, "ctx=2000000,batch=64"));
 }
 
-/* ---- goals and scaling, of figures that are made up ----------------------------------------------------------------
- */
+/* ---- goals and scaling, of figures that are made up -------------------------------------------------------------- */
 
 static void measured(size_t i, const char *isa, double ratio, double scale)
 {
@@ -562,9 +557,9 @@ static void measured(size_t i, const char *isa, double ratio, double scale)
     ha_suite_cpu_kernels.clear_row(r);
     r->head = (struct ha_result){ .verdict = HA_PASS, .samples = 15 };
     r->of.threads = point(i)->threads == 1 ? 1 : 2;
-    r->of.ratio = (struct ha_cpu_figure){ ratio, ratio, ratio };
-    r->of.whole_over_dense = (struct ha_cpu_figure){ 0.2, 0.2, 0.2 };
-    r->of.choice_share = (struct ha_cpu_figure){ 0.01, 0.01, 0.01 };
+    r->of.ratio = (struct ha_estimate){ ratio, ratio, ratio };
+    r->of.whole_over_dense = (struct ha_estimate){ 0.2, 0.2, 0.2 };
+    r->of.choice_share = (struct ha_estimate){ 0.01, 0.01, 0.01 };
     r->of.scale = scale;
     strcpy(r->disturbed, i ? "no" : "yes");
     snprintf(r->of.isa, sizeof r->of.isa, "%s", isa);

@@ -29,8 +29,7 @@ static enum ha_status after_error(const struct ha_link_turns *t, struct ha_group
     return t->bench->api->failure(t->bench->device) ? t->reopen(t->arg, why) : HA_OK;
 }
 
-/* ---- right ----------------------------------------------------------------------------------------------------------
- */
+/* ---- right ------------------------------------------------------------------------------------------------------- */
 
 static enum ha_status check_one(const struct ha_link_turns *t, struct ha_group *g, size_t i, struct ha_why *why)
 {
@@ -64,8 +63,7 @@ enum ha_status ha_link_group_check(const struct ha_link_turns *t, struct ha_grou
     return HA_OK;
 }
 
-/* ---- and fast
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- and fast ---------------------------------------------------------------------------------------------------- */
 
 static bool runs(const struct ha_group *g, size_t i)
 {
@@ -94,13 +92,13 @@ static enum ha_status measure_round(const struct ha_link_turns *t, struct ha_gro
 static bool enough(const struct ha_group *g, const struct ha_series *series)
 {
     for (size_t i = 0; i < g->count; i++)
-        if (runs(g, i) && !ha_sampling_enough(&rule, &series[i])) return false;
+        if (runs(g, i) && !ha_sampling_enough(&rule, series[i].x, series[i].count)) return false;
     return true;
 }
 
 static void conclude(struct ha_link_row *r, const struct ha_series *s)
 {
-    const struct ha_estimate e = ha_series_estimate(s);
+    const struct ha_estimate e = ha_estimate(s->x, s->count);
     r->head.samples = (double)s->count;
     r->GBps = e.median;
     r->lo = e.lo;

@@ -27,10 +27,6 @@ static const char *const pieces[HA_LINK_PIECES + 1] = {
 const char *ha_link_piece_name(size_t piece) { return pieces[piece]; }
 static const char *layout_word(size_t i) { return i == 0 ? "contiguous" : i == 1 ? "scattered" : NULL; }
 static const char *method_word(size_t i) { return i < ha_link_methods_count ? ha_link_methods[i].name : NULL; }
-static const char *isa_word(size_t i)
-{
-    return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
-}
 
 /* as a word, or in bytes */
 static enum ha_status set_piece(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
@@ -85,7 +81,7 @@ static const struct ha_key keys[] = {
       .doc = "instruction set of the kernels that the device may compute with",
       .kind = HA_KEY_WORD,
       .offset = AT(isa),
-      .word = isa_word,
+      .word = ha_isa_word,
       .column = true },
     { .name = "seed",
       .value = "1",
@@ -132,8 +128,7 @@ static const struct ha_field fields[] = {
     NUMBER("link_share", "", share, HA_MORE, "GBps over ceiling_GBps; empty where there is no link"),
 };
 
-/* ---- a run ---------------------------------------------------------------------------------------------------------
- */
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 struct link_run {
     struct ha_suite_config config;
@@ -206,7 +201,7 @@ static enum ha_status ready(struct link_run *run, const struct ha_link_point *p,
     const bool fits = run->bench.api && !strcmp(run->device, p->device) && run->isa == p->isa
                       && !run->bench.api->failure(run->bench.device);
     if (!fits) close_bench(run);
-    HA_TRY(ha_machine_device(run->config.machine, p->device, p->isa ? isa_word(p->isa) : NULL, &api, &device, why));
+    HA_TRY(ha_machine_device(run->config.machine, p->device, p->isa ? ha_isa_word(p->isa) : NULL, &api, &device, why));
     if (run->config.measure) HA_TRY(ha_machine_ceilings(run->config.machine, &run->ceilings, why));
     if (!run->bench.api) HA_TRY(ha_link_bench_open(&run->bench, api, device, &run->limits, why));
     snprintf(run->device, sizeof run->device, "%s", p->device);

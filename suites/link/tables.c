@@ -39,8 +39,7 @@ static bool next_part(const struct ha_results *all, size_t *at, struct part *par
     return false;
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------
- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 static bool listed(const struct ha_entry *e)
 {
@@ -168,8 +167,7 @@ void ha_link_print(FILE *out, const struct ha_results *results)
     for (size_t at = 0; next_part(results, &at, &part);) print_part(out, &part);
 }
 
-/* ---- claims
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- claims ------------------------------------------------------------------------------------------------------ */
 
 static void print_claims(FILE *out, const struct part *part, struct ha_link_figure *figure)
 {

@@ -202,8 +202,7 @@ static bool among(const char *name, const char *const *names)
     return false;
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------
- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void every_method_moves_the_right_bytes(void **state)
 {

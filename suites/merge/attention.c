@@ -31,32 +31,32 @@ static struct ha_problem problem_of(const struct ha_attention_case *c, size_t id
     };
 }
 
-static enum ha_status ask(struct ha_problem *p, struct ha_bench *bench, const struct ha_wanted *want,
+static enum ha_status ask(struct ha_problem *p, struct ha_attention_bench *bench, const struct ha_wanted *want,
                           struct ha_attention_result *out, struct ha_why *why)
 {
-    HA_TRY(ha_bench_push(bench, 0, p->end_at, why));
-    HA_TRY(ha_bench_attend(bench, p, 0, why));
-    HA_TRY(ha_bench_pull(bench, p->out_at, p->end_at, why));
+    HA_TRY(ha_attention_push(bench, 0, p->end_at, why));
+    HA_TRY(ha_attention_attend(bench, p, 0, why));
+    HA_TRY(ha_attention_pull(bench, p->out_at, p->end_at, why));
     return ha_problem_judge(p, want, out, why);
 }
 
 /* The same, and what it only reads is compared with what it was. */
-static enum ha_status ask_sealed(struct ha_problem *p, struct ha_bench *bench, const struct ha_wanted *want,
+static enum ha_status ask_sealed(struct ha_problem *p, struct ha_attention_bench *bench, const struct ha_wanted *want,
                                  struct ha_attention_result *out, struct ha_why *why)
 {
     char *before = malloc(p->out_at);
     if (!before) return ha_why(why, HA_ERROR, "no memory");
     memcpy(before, p->host, p->out_at);
     enum ha_status status = ask(p, bench, want, out, why);
-    if (status == HA_OK) status = ha_bench_pull(bench, 0, p->out_at, why);
+    if (status == HA_OK) status = ha_attention_pull(bench, 0, p->out_at, why);
     if (status == HA_OK && memcmp(before, p->host, p->out_at) != 0)
         status = ha_problem_fail(p, why, "q, K or V was written");
     free(before);
     return status;
 }
 
-static enum ha_status solve(const struct ha_attention_recipe *recipe, struct ha_problem *p, struct ha_bench *bench,
-                            struct ha_attention_result *out, struct ha_why *why)
+static enum ha_status solve(const struct ha_attention_recipe *recipe, struct ha_problem *p,
+                            struct ha_attention_bench *bench, struct ha_attention_result *out, struct ha_why *why)
 {
     recipe->shape(p);
     p->indexed = bench->subject->kernels && p->indexed;
@@ -75,14 +75,14 @@ static enum ha_status solve(const struct ha_attention_recipe *recipe, struct ha_
 enum ha_status ha_attention_check(const struct ha_attention_subject *subject, size_t i, uint64_t seed,
                                   struct ha_attention_result *out, struct ha_why *why)
 {
-    struct ha_bench bench;
+    struct ha_attention_bench bench;
     *out = (struct ha_attention_result){ 0 };
-    HA_TRY(ha_bench_open(&bench, subject, seed, why));
+    HA_TRY(ha_attention_open(&bench, subject, seed, why));
     enum ha_status status = HA_OK;
     for (size_t id = 0; status == HA_OK && id < ha_attention_recipes[i].shapes; id++) {
         struct ha_problem p = problem_of(&ha_attention_cases[i], id, seed);
         status = solve(&ha_attention_recipes[i], &p, &bench, out, why);
     }
-    ha_bench_close(&bench);
+    ha_attention_close(&bench);
     return status;
 }

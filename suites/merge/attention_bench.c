@@ -21,7 +21,7 @@ static const char *lacks(const struct ha_device_api *api)
                                   : NULL;
 }
 
-static enum ha_status open_api(struct ha_bench *b, struct ha_why *why)
+static enum ha_status open_api(struct ha_attention_bench *b, struct ha_why *why)
 {
     const struct ha_attention_subject *s = b->subject;
     if (!s->api->attend) return ha_why(why, HA_WAIVED, "%s: attend is not offered", s->name);
@@ -36,7 +36,7 @@ static enum ha_status open_api(struct ha_bench *b, struct ha_why *why)
     return s->api->stream_create(s->device, "attention", &b->stream, why);
 }
 
-static enum ha_status prepare(struct ha_bench *b, uint64_t seed, struct ha_why *why)
+static enum ha_status prepare(struct ha_attention_bench *b, uint64_t seed, struct ha_why *why)
 {
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
         if (b->profile[t].dot_lanes == 0 || b->profile[t].sum_lanes == 0)
@@ -48,10 +48,10 @@ static enum ha_status prepare(struct ha_bench *b, uint64_t seed, struct ha_why *
     return HA_OK;
 }
 
-enum ha_status ha_bench_open(struct ha_bench *bench, const struct ha_attention_subject *subject, uint64_t seed,
-                             struct ha_why *why)
+enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct ha_attention_subject *subject,
+                                 uint64_t seed, struct ha_why *why)
 {
-    *bench = (struct ha_bench){ .subject = subject };
+    *bench = (struct ha_attention_bench){ .subject = subject };
     if (subject->kernels) {
         for (size_t t = 0; t < HA_DTYPE_COUNT; t++) bench->profile[t] = subject->kernels->profile;
         bench->traits = subject->kernels->traits;
@@ -59,17 +59,17 @@ enum ha_status ha_bench_open(struct ha_bench *bench, const struct ha_attention_s
         HA_TRY(open_api(bench, why));
     }
     const enum ha_status status = prepare(bench, seed, why);
-    if (status != HA_OK) ha_bench_close(bench);
+    if (status != HA_OK) ha_attention_close(bench);
     return status;
 }
 
-static void forget_there(struct ha_bench *b)
+static void forget_there(struct ha_attention_bench *b)
 {
     if (b->stream && b->there) b->subject->api->mem_free(b->subject->device, HA_MEM_DEVICE, b->there);
     b->there = NULL;
 }
 
-void ha_bench_close(struct ha_bench *bench)
+void ha_attention_close(struct ha_attention_bench *bench)
 {
     forget_there(bench);
     if (bench->stream) bench->subject->api->stream_destroy(bench->stream);
@@ -91,7 +91,7 @@ static enum ha_status renew(char **block, size_t *bytes, size_t wanted, struct h
     return HA_OK;
 }
 
-enum ha_status ha_bench_room(struct ha_bench *bench, size_t bytes, struct ha_why *why)
+enum ha_status ha_attention_room(struct ha_attention_bench *bench, size_t bytes, struct ha_why *why)
 {
     const size_t before = bench->bytes;
     HA_TRY(renew(&bench->host, &bench->bytes, bytes, why));
@@ -108,7 +108,7 @@ enum ha_status ha_bench_room(struct ha_bench *bench, size_t bytes, struct ha_why
 }
 
 /* Why a call on the device was refused, or what went wrong since. */
-static enum ha_status refused(const struct ha_bench *b, const char *operation, enum ha_status status,
+static enum ha_status refused(const struct ha_attention_bench *b, const char *operation, enum ha_status status,
                               struct ha_why *why)
 {
     const struct ha_attention_subject *s = b->subject;
@@ -117,27 +117,28 @@ static enum ha_status refused(const struct ha_bench *b, const char *operation, e
                   failure && *failure ? failure : "refused, with no reason");
 }
 
-static enum ha_status move(struct ha_bench *b, void *dst, const void *src, size_t bytes, enum ha_direction dir,
-                           struct ha_why *why)
+static enum ha_status move(struct ha_attention_bench *b, void *dst, const void *src, size_t bytes,
+                           enum ha_direction dir, struct ha_why *why)
 {
     enum ha_status status = b->subject->api->copy(b->stream, dst, src, bytes, dir);
     if (status == HA_OK) status = b->subject->api->stream_sync(b->stream);
     return status == HA_OK ? HA_OK : refused(b, "copy", status, why);
 }
 
-enum ha_status ha_bench_push(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why)
+enum ha_status ha_attention_push(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why)
 {
     return bench->stream ? move(bench, bench->there + from, bench->host + from, to - from, HA_H2D, why) : HA_OK;
 }
 
-enum ha_status ha_bench_pull(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why)
+enum ha_status ha_attention_pull(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why)
 {
     return bench->stream ? move(bench, bench->host + from, bench->there + from, to - from, HA_D2H, why) : HA_OK;
 }
 
 static float *floats(char *base, size_t at, size_t i) { return (float *)(void *)(base + at) + i; }
 
-static enum ha_status attend_kernels(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why)
+static enum ha_status attend_kernels(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
+                                     struct ha_why *why)
 {
     const struct ha_kernels *kernels = bench->subject->kernels;
     for (size_t b = 0; b < p->batch; b++)
@@ -155,7 +156,8 @@ static enum ha_status attend_kernels(struct ha_bench *bench, const struct ha_pro
 
 enum { BATCH_MAX = 2 };
 
-static enum ha_status attend_api(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why)
+static enum ha_status attend_api(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
+                                 struct ha_why *why)
 {
     struct ha_device_seq seqs[BATCH_MAX];
     const struct ha_device_attend a = {
@@ -190,12 +192,13 @@ static enum ha_status attend_api(struct ha_bench *bench, const struct ha_problem
     return status == HA_OK ? HA_OK : refused(bench, "attend", status, why);
 }
 
-enum ha_status ha_bench_attend(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why)
+enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
+                                   struct ha_why *why)
 {
     return bench->subject->kernels ? attend_kernels(bench, p, i, why) : attend_api(bench, p, i, why);
 }
 
-enum ha_status ha_bench_merge(struct ha_bench *bench, const struct ha_merge *args, struct ha_why *why)
+enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why)
 {
     const struct ha_attention_subject *s = bench->subject;
     if (s->kernels) {

@@ -8,7 +8,7 @@
 
 /* ---- attention_bench.c: the subject, and the block of memory that it works in */
 
-struct ha_bench {
+struct ha_attention_bench {
     const struct ha_attention_subject *subject;
     struct ha_profile profile[HA_DTYPE_COUNT];
     struct ha_merge_traits traits;
@@ -22,17 +22,17 @@ struct ha_bench {
 enum { HA_POOL_FLOATS = 1 << 15 };
 
 /* HA_WAIVED: it does not attend. */
-enum ha_status ha_bench_open(struct ha_bench *bench, const struct ha_attention_subject *subject, uint64_t seed,
-                             struct ha_why *why);
-void ha_bench_close(struct ha_bench *bench);
+enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct ha_attention_subject *subject,
+                                 uint64_t seed, struct ha_why *why);
+void ha_attention_close(struct ha_attention_bench *bench);
 /* at least so many bytes, all of them 0xFF: a NaN in every type */
-enum ha_status ha_bench_room(struct ha_bench *bench, size_t bytes, struct ha_why *why);
+enum ha_status ha_attention_room(struct ha_attention_bench *bench, size_t bytes, struct ha_why *why);
 /* bytes [from, to) of the block to the subject, and back */
-enum ha_status ha_bench_push(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why);
-enum ha_status ha_bench_pull(struct ha_bench *bench, size_t from, size_t to, struct ha_why *why);
+enum ha_status ha_attention_push(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why);
+enum ha_status ha_attention_pull(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why);
 
 /* The subject's own merge, in memory that was pushed. */
-enum ha_status ha_bench_merge(struct ha_bench *bench, const struct ha_merge *args, struct ha_why *why);
+enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why);
 
 /* ---- attention_problem.c: what is asked, and where it lies */
 
@@ -72,7 +72,7 @@ size_t ha_problem_stored(const struct ha_problem *p); /* keys of the first seque
 size_t ha_problem_keys(const struct ha_problem *p, size_t seq); /* of the runs attended */
 size_t ha_problem_visible(const struct ha_problem *p, size_t seq, size_t token);
 /* The block laid out and filled: normal q, K and V; NaN everywhere else. */
-enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_bench *bench, struct ha_why *why);
+enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_why *why);
 
 /* the keys of the runs attended, or of one run, of one head, in the block at base */
 struct ha_rows ha_problem_all(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head);
@@ -94,7 +94,8 @@ enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, c
     __attribute__((format(printf, 3, 4)));
 
 /* One call, or one for each sequence and KV head, in memory that was pushed; outputs to copy i. Not pulled. */
-enum ha_status ha_bench_attend(struct ha_bench *bench, const struct ha_problem *p, size_t i, struct ha_why *why);
+enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
+                                   struct ha_why *why);
 
 /* ---- attention_judge.c */
 
@@ -118,7 +119,7 @@ enum ha_status ha_row_judge(const struct ha_problem *p, size_t seq, size_t token
                             struct ha_why *why);
 
 /* ---- attention_split.c: each run attended by itself, then all merged */
-enum ha_status ha_problem_split(struct ha_problem *p, struct ha_bench *bench, struct ha_attention_result *out,
+enum ha_status ha_problem_split(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_attention_result *out,
                                 struct ha_why *why);
 
 #endif

@@ -213,11 +213,11 @@ static const float *cut(const struct ha_problem *p, const float *pool, uint64_t 
     return pool + ha_rng_below(p->seed, stream + (p->data << 32), row, HA_POOL_FLOATS - p->head_dim);
 }
 
-enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_bench *bench, struct ha_why *why)
+enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_why *why)
 {
     const size_t keys = ha_problem_stored(p), dim = p->head_dim;
     lay(p, bench->subject->kernels != NULL);
-    HA_TRY(ha_bench_room(bench, p->end_at, why));
+    HA_TRY(ha_attention_room(bench, p->end_at, why));
     p->host = bench->host;
     if (p->indexed) scatter(p, keys);
     size_t row = 0;

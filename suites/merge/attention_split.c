@@ -14,7 +14,7 @@
 /* What one problem needs beside the block. wanted[runs_count] is of all runs together. */
 struct split {
     struct ha_problem *p;
-    struct ha_bench *bench;
+    struct ha_attention_bench *bench;
     struct ha_wanted wanted[HA_RUNS_MAX + 1];
     float *lse;     /* [runs][rows] the natural LSE that the subject returned, rows [tokens][heads] */
     double *merged; /* [4][head_dim] of the oracle's merge */
@@ -38,10 +38,10 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
     for (size_t i = 0; i < p->runs_count; i++) {
         const struct ha_problem part = part_of(p, i);
         HA_TRY(ha_wanted_make(&s->wanted[i], &part, &s->bench->profile[part.dtype], why));
-        HA_TRY(ha_bench_attend(s->bench, &part, i, why));
+        HA_TRY(ha_attention_attend(s->bench, &part, i, why));
     }
     HA_TRY(ha_wanted_make(&s->wanted[p->runs_count], p, &s->bench->profile[p->dtype], why));
-    HA_TRY(ha_bench_pull(s->bench, p->out_at, p->end_at, why));
+    HA_TRY(ha_attention_pull(s->bench, p->out_at, p->end_at, why));
     for (size_t i = 0; i < p->runs_count; i++) {
         const struct ha_problem part = part_of(p, i);
         char what[48];
@@ -145,9 +145,9 @@ static enum ha_status merge_parts(struct split *s, enum ha_form form, struct ha_
         .dim = p->head_dim,
         .out = state_at(s, runs, form),
     };
-    HA_TRY(ha_bench_push(s->bench, p->out_at, p->end_at, why));
-    HA_TRY(ha_bench_merge(s->bench, &args, why));
-    HA_TRY(ha_bench_pull(s->bench, p->out_at, p->end_at, why));
+    HA_TRY(ha_attention_push(s->bench, p->out_at, p->end_at, why));
+    HA_TRY(ha_attention_merge(s->bench, &args, why));
+    HA_TRY(ha_attention_pull(s->bench, p->out_at, p->end_at, why));
     const struct ha_merge_bound bound = ha_bound_merge(&s->bench->traits, form, HA_F32);
     for (size_t r = 0; r < rows; r++) HA_TRY(judge_row(s, &bound, r, out, why));
     return HA_OK;
@@ -156,21 +156,21 @@ static enum ha_status merge_parts(struct split *s, enum ha_form form, struct ha_
 static enum ha_status run(struct split *s, struct ha_attention_result *out, struct ha_why *why)
 {
     const struct ha_merge_traits *t = &s->bench->traits;
-    HA_TRY(ha_bench_push(s->bench, 0, s->p->end_at, why));
+    HA_TRY(ha_attention_push(s->bench, 0, s->p->end_at, why));
     HA_TRY(attend_parts(s, out, why));
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         if (t->forms >> form & 1u) HA_TRY(merge_parts(s, (enum ha_form)form, out, why));
     return HA_OK;
 }
 
-static bool merges(const struct ha_bench *bench)
+static bool merges(const struct ha_attention_bench *bench)
 {
     const struct ha_attention_subject *s = bench->subject;
     return (s->kernels ? s->kernels->merge != NULL : s->api->merge != NULL) && bench->traits.forms != 0
            && bench->traits.dtypes >> HA_F32 & 1u && bench->traits.states_max != 1;
 }
 
-enum ha_status ha_problem_split(struct ha_problem *p, struct ha_bench *bench, struct ha_attention_result *out,
+enum ha_status ha_problem_split(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_attention_result *out,
                                 struct ha_why *why)
 {
     if (!merges(bench)) return ha_why(why, HA_WAIVED, "%s: no merge of f32 states is offered", bench->subject->name);

@@ -14,21 +14,14 @@ enum { PAGE = HA_ROOM_PAGE, LINE = 64 };
 
 static size_t up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
-const char *ha_order_name(enum ha_order o)
-{
-    return o == HA_ORDER_FLAT ? "flat" : o == HA_ORDER_CHAIN ? "chain" : "tree";
-}
-const char *ha_alias_name(enum ha_alias a)
-{
-    return a == HA_ALIAS_NONE ? "none" : a == HA_ALIAS_FIRST ? "first" : "last";
-}
-const char *ha_layout_name(enum ha_layout l)
-{
-    return l == HA_LAYOUT_PACKED        ? "packed"
-           : l == HA_LAYOUT_PADDED      ? "padded"
-           : l == HA_LAYOUT_HEADS_FIRST ? "heads_first"
-                                        : "window";
-}
+const char *const ha_form_words[] = { "natural", "base2", "direct", "max_sum", NULL };
+const char *const ha_order_words[] = { "flat", "chain", "tree", NULL };
+static const char *const alias_words[] = { "none", "first", "last", NULL };
+static const char *const layout_words[] = { "packed", "padded", "heads_first", "window", NULL };
+
+const char *ha_order_name(size_t order) { return ha_order_words[order]; }
+const char *ha_alias_name(size_t alias) { return alias_words[alias]; }
+const char *ha_layout_name(size_t layout) { return layout_words[layout]; }
 
 /* ---- forms ------------------------------------------------------------------------------- */
 

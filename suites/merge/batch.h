@@ -53,9 +53,11 @@ struct ha_pair {
     size_t a, b;
 };
 void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair);
-const char *ha_order_name(enum ha_order order);
-const char *ha_alias_name(enum ha_alias alias);
-const char *ha_layout_name(enum ha_layout layout);
+/* as their enums are numbered; NULL behind the last */
+extern const char *const ha_form_words[], *const ha_order_words[];
+const char *ha_order_name(size_t order);
+const char *ha_alias_name(size_t alias);
+const char *ha_layout_name(size_t layout);
 
 size_t ha_batch_bytes(const struct ha_merge_shape *shape);
 /* Lays the batch out. room->bytes >= ha_batch_bytes(shape). NULL: no memory for the snapshot. */

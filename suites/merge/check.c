@@ -410,8 +410,7 @@ static enum ha_status check_gallery(struct run *run, struct ha_why *why)
     return st;
 }
 
-/* ---- attention
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------------------------------- */
 
 static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
 {
@@ -458,8 +457,7 @@ static enum ha_status check_attention(struct run *run, struct ha_why *why)
     return HA_OK;
 }
 
-/* ---- a file
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- a file ------------------------------------------------------------------------------------------------------ */
 
 static enum ha_status check_replay(struct run *run, struct ha_why *why)
 {

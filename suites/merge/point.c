@@ -30,11 +30,7 @@ static const char *case_word(size_t i)
 static const char *defect_word(size_t i) { return i < suite->defects_count ? suite->defects[i].name : NULL; }
 static const char *problem_word(size_t i) { return i < ha_attention_cases_count ? ha_attention_cases[i].name : NULL; }
 static const char *kind_word(size_t i) { return i < HA_MERGE_KINDS ? ha_merge_kinds[i].name : NULL; }
-static const char *form_word(size_t i) { return i < HA_FORM_COUNT ? ha_form_name((enum ha_form)i) : NULL; }
-static const char *dtype_word(size_t i) { return i < HA_DTYPE_COUNT ? ha_dtype_name((enum ha_dtype)i) : NULL; }
-static const char *order_word(size_t i) { return i < HA_ORDER_COUNT ? ha_order_name((enum ha_order)i) : NULL; }
-static const char *alias_word(size_t i) { return i < HA_ALIAS_COUNT ? ha_alias_name((enum ha_alias)i) : NULL; }
-static const char *layout_word(size_t i) { return i < HA_LAYOUT_COUNT ? ha_layout_name((enum ha_layout)i) : NULL; }
+static const char *form_word(size_t i) { return ha_form_words[i]; }
 static const char *any_word(size_t i) { return i ? NULL : "any"; }
 
 const char *ha_merge_ours(size_t i)
@@ -65,11 +61,9 @@ static uint64_t number_at(const void *point, const struct ha_key *key)
 static enum ha_status set_axis(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
     const char *names[NAMES_MAX] = { "any" };
-    uint64_t i = 0;
-    while (strcmp(names[i], value) != 0) {
-        names[i + 1] = key->word(i);
-        if (!names[++i]) return ha_unknown(why, key->name, value, names);
-    }
+    size_t i = 0;
+    while ((names[i + 1] = key->word(i))) i++;
+    HA_TRY(ha_word_find(key->name, value, names, &i, why));
     memcpy(at(point, key), &i, sizeof i);
     return HA_OK;
 }
@@ -181,12 +175,12 @@ const struct ha_key ha_merge_key[HA_MERGE_KEYS] = {
                     "who merges: a table of CPU kernels, a device, a defect, a plugin's path, exec (what --exec says)"),
     [KIND] = KEY("kind", "*", WORD, kind, kind_word, LIMITS(0, 0), "of random merges: a form flat, a chain, in place"),
     KEY("form", "any", WORD, axes.form, form_word, READ(axis), "what a state is"),
-    KEY("dtype", "any", WORD, axes.dtype, dtype_word, TYPE, "the type of o"),
+    KEY("dtype", "any", WORD, axes.dtype, ha_dtype_word, TYPE, "the type of o"),
     KEY("head_dim", "any", NUMBER, axes.head_dim, any_word, LIMITS(1, 1024), "elements of a row of o"),
     KEY("states", "any", NUMBER, axes.states, any_word, LIMITS(1, 4096), "how many are merged into one"),
-    KEY("order", "any", WORD, axes.order, order_word, READ(axis), "all at once, or two at a time"),
-    KEY("alias", "any", WORD, axes.alias, alias_word, READ(axis), "the state that the output overwrites"),
-    KEY("layout", "any", WORD, axes.layout, layout_word, READ(axis), "how rows lie in memory"),
+    KEY("order", "any", WORD, axes.order, ha_order_name, READ(axis), "all at once, or two at a time"),
+    KEY("alias", "any", WORD, axes.alias, ha_alias_name, READ(axis), "the state that the output overwrites"),
+    KEY("layout", "any", WORD, axes.layout, ha_layout_name, READ(axis), "how rows lie in memory"),
     KEY("rows", "any", WORD, axes.tokens, any_word, READ(rows), "tokens x heads of a batch"),
     KEY("seed", "1", NUMBER, axes.seed, NULL, LIMITS(0, UINT64_MAX),
         "of a batch, where all from form to rows is named; else what the seed of every batch follows from"),

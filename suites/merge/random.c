@@ -30,8 +30,7 @@ static inline double bell_of(uint64_t x)
 }
 static inline double bell(struct bits *b) { return bell_of(next(b)); }
 
-/* ---- values: a stretch of components, the same kind in every state -------------------------------------------------
- */
+/* ---- values: a stretch of components, the same kind in every state ----------------------------------------------- */
 
 struct stretch {
     double *o; /* of state 0 */
@@ -140,8 +139,7 @@ static void draw_values(struct ha_merge_row *r, struct bits *b)
     }
 }
 
-/* ---- scores
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 enum scores { EQUAL, NORMAL, NEAR, WIDE, GAPS, PEAK, RISING, TIES, UNDERFLOW, KEYS, SCORES };
 

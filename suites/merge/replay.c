@@ -14,9 +14,6 @@
 
 enum { META_MAX = 64, CHUNK_ROWS = 64, CHUNK_ELEMENTS = 1 << 18 };
 
-static const char *const form_words[] = { "natural", "base2", "direct", "max_sum",
-                                          NULL }; /* as the enums are numbered */
-static const char *const order_words[] = { "flat", "chain", "tree", NULL };
 static const char *const layout_words[] = { "tokens_heads", "heads_tokens", NULL };
 static const char *const empty_words[] = { "-inf", "+inf", NULL };
 
@@ -198,13 +195,11 @@ struct replay {
 
 /* a key of the metadata, one of words; missing: the first */
 static enum ha_status word_read(const struct ha_safetensors *file, const char *name, const char *key,
-                                const char *const *words, unsigned *out, struct ha_why *why)
+                                const char *const *words, size_t *out, struct ha_why *why)
 {
     const char *value = ha_safetensors_meta(file, key);
-    for (*out = 0; value && words[*out]; ++*out)
-        if (!strcmp(words[*out], value)) return HA_OK;
-    if (!value) return HA_OK;
-    ha_unknown(why, key, value, words);
+    *out = 0;
+    if (!value || ha_word_find(key, value, words, out, why) == HA_OK) return HA_OK;
     return ha_why_prefix(why, HA_ERROR, "%s: __metadata__", name);
 }
 
@@ -257,10 +252,10 @@ static enum ha_status replay_read(const struct ha_safetensors *file, const char 
                                   struct ha_why *why)
 {
     struct ha_merge_shape *s = &p->shape;
-    unsigned form, order, layout, empty;
+    size_t form, order, layout, empty;
     *p = (struct replay){ .traits = { .forms = 15u, .dtypes = 7u, .aliases = 7u } };
-    HA_TRY(word_read(file, name, "form", form_words, &form, why));
-    HA_TRY(word_read(file, name, "order", order_words, &order, why));
+    HA_TRY(word_read(file, name, "form", ha_form_words, &form, why));
+    HA_TRY(word_read(file, name, "order", ha_order_words, &order, why));
     HA_TRY(word_read(file, name, "lse_layout", layout_words, &layout, why));
     HA_TRY(word_read(file, name, "empty", empty_words, &empty, why));
     HA_TRY(eps_read(file, name, "exp_eps", &p->traits.exp_eps, why));

@@ -1,5 +1,6 @@
 #include "suites/merge/task.h"
 
+#include "harness/base/array.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
 
@@ -18,13 +19,8 @@ enum { STATE_COUNTS = sizeof state_counts / sizeof *state_counts, DIMS = sizeof 
 
 static enum ha_status add(struct ha_merge_tasks *tasks, const struct ha_merge_task *t, struct ha_why *why)
 {
-    if (tasks->count == tasks->room) {
-        const size_t room = tasks->room ? 2 * tasks->room : 1024;
-        struct ha_merge_task *grown = realloc(tasks->task, room * sizeof *grown);
-        if (!grown) return ha_why(why, HA_ERROR, "out of memory");
-        tasks->task = grown;
-        tasks->room = room;
-    }
+    if (!ha_array_room(&tasks->task, &tasks->room, tasks->count + 1, sizeof *tasks->task))
+        return ha_why(why, HA_ERROR, "out of memory");
     tasks->task[tasks->count++] = *t;
     return HA_OK;
 }

@@ -135,8 +135,7 @@ static const struct scene scenes[SCENES] = {
     [MANY] = { "many", STATES_MAX, 64, .lse = any_lse, .o = any_o },
 };
 
-/* ---- a merge on a stage -------------------------------------------------------------------------------------------
- */
+/* ---- a merge on a stage ------------------------------------------------------------------------------------------ */
 
 /* Fills, calls, compares; memory that is no result must keep its bytes. */
 struct stage {
@@ -293,8 +292,7 @@ static bool right_on(const struct ha_merge_defect *d, const struct scene *x, enu
     return right;
 }
 
-/* ---- what is expected -----------------------------------------------------------------------------------------------
- */
+/* ---- what is expected -------------------------------------------------------------------------------------------- */
 
 /* A column for each scene: # wrong in every form and type that the defect claims, . right in every one, ~ in some. */
 static const struct {

@@ -3,6 +3,7 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
+#include "suites/merge/batch.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const form_words[] = { "natural", "base2", "direct", "max_sum",
-                                          NULL }; /* as the enums are numbered */
 static const char *const dtype_words[] = { "f32", "f16", "bf16", NULL };
 static const char *const lse_order_words[] = { "any", "tokens_heads", "heads_tokens", NULL };
 static const char *const bool_words[] = { "0", "1", NULL };
@@ -80,14 +79,6 @@ enum ha_status ha_traits_check(const struct ha_merge_traits *t, struct ha_why *w
 
 /* ---- lines of text ----------------------------------------------------------------------- */
 
-static enum ha_status word_find(const char *key, const char *value, const char *const *words, unsigned *at,
-                                struct ha_why *why)
-{
-    for (*at = 0; words[*at]; ++*at)
-        if (!strcmp(words[*at], value)) return HA_OK;
-    return ha_unknown(why, key, value, words);
-}
-
 /* words joined by commas, as bits */
 static enum ha_status bits_parse(const char *key, const char *value, const char *const *words, unsigned *bits,
                                  struct ha_why *why)
@@ -97,8 +88,8 @@ static enum ha_status bits_parse(const char *key, const char *value, const char 
         return ha_why(why, HA_ERROR, "%s: too long", key);
     *bits = 0;
     for (const char *word; (word = strsep(&rest, ",")) != NULL;) {
-        unsigned at;
-        HA_TRY(word_find(key, word, words, &at, why));
+        size_t at;
+        HA_TRY(ha_word_find(key, word, words, &at, why));
         *bits |= 1u << at;
     }
     return HA_OK;
@@ -132,23 +123,23 @@ enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char
     enum { NAME, FORMS, DTYPES, COMMUTES, PLUS_INF, STATES_MAX, LSE_ORDER };
     const char *equals = strchr(line, '=');
     char key[32];
-    unsigned k, at = 0;
+    size_t k, at = 0;
     double number;
     if (!equals || equals == line || (size_t)(equals - line) >= sizeof key)
         return ha_why(why, HA_ERROR, "'%.60s' is not key=value", line);
     snprintf(key, sizeof key, "%.*s", (int)(equals - line), line);
     const char *value = equals + 1;
-    HA_TRY(word_find("key", key, keys, &k, why));
+    HA_TRY(ha_word_find("key", key, keys, &k, why));
     switch (k) {
     case NAME:
         if (!*value) return ha_why(why, HA_ERROR, "name is empty");
         ha_subject_name(value, name);
         return HA_OK;
-    case FORMS: return bits_parse("form", value, form_words, &t->forms, why);
+    case FORMS: return bits_parse("form", value, ha_form_words, &t->forms, why);
     case DTYPES: return bits_parse("type", value, dtype_words, &t->dtypes, why);
     case COMMUTES:
     case PLUS_INF:
-        HA_TRY(word_find(key, value, bool_words, &at, why));
+        HA_TRY(ha_word_find(key, value, bool_words, &at, why));
         *(k == COMMUTES ? &t->commutes : &t->plus_inf) = at == 1;
         return HA_OK;
     case STATES_MAX:
@@ -156,7 +147,7 @@ enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char
         t->states_max = (size_t)number;
         return HA_OK;
     case LSE_ORDER:
-        HA_TRY(word_find(key, value, lse_order_words, &at, why));
+        HA_TRY(ha_word_find(key, value, lse_order_words, &at, why));
         t->lse_order = (enum ha_lse_order)at;
         return HA_OK;
     default:

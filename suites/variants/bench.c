@@ -1,10 +1,12 @@
 #include "suites/variants/bench.h"
 
+#include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/pool.h"
 #include "harness/base/stats.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
+#include "harness/measure/sampling.h"
 #include "harness/measure/speed.h"
 #include "suites/variants/memory.h"
 #include "harness/base/try.h"
@@ -21,15 +23,10 @@ static const double trend_most = 0.05, interval_most = 0.01, speed_least = 0.85;
 enum arm { UNTRACED, TRACED, FULL };
 enum { ARMS = 3 };
 
-struct series {
-    double *x;
-    size_t count, capacity;
-};
-
 struct state {
     struct ha_bench *bench;
-    struct series series[ARMS], warmup; /* of passes */
-    struct ha_usage *usage;             /* [usages], one for each traced pass */
+    struct ha_series series[ARMS], warmup; /* of passes */
+    struct ha_usage *usage;                /* [usages], one for each traced pass */
     size_t usages, usages_capacity;
     size_t blocks;
     struct ha_pass kept[2]; /* of the variant, of the companion; where they can be rewound they serve all passes */
@@ -38,19 +35,6 @@ struct state {
     double best[HA_POOL_THREADS_MAX]; /* see harness/measure/speed.h */
     size_t looks, slow;               /* around untraced passes; of these, that found a core slow */
 };
-
-static enum ha_status push(struct series *s, double x, struct ha_why *why)
-{
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 64;
-        double *grown = realloc(s->x, capacity * sizeof *grown);
-        if (!grown) return ha_why(why, HA_ERROR, "no memory for samples");
-        s->x = grown;
-        s->capacity = capacity;
-    }
-    s->x[s->count++] = x;
-    return HA_OK;
-}
 
 bool ha_bench_settled(const double *x, size_t count)
 {
@@ -67,11 +51,10 @@ void ha_bench_interval(const double *x, size_t count, double *lo, double *hi)
 
 bool ha_bench_precise(const double *x, size_t count, size_t steps)
 {
-    double lo, hi;
-
-    if (count < PASSES_LEAST || count * steps < STEPS_LEAST) return false;
-    ha_bench_interval(x, count, &lo, &hi);
-    return (hi - lo) / 2 <= interval_most * ha_median(x, count);
+    const size_t passes = (STEPS_LEAST + steps - 1) / steps;
+    const struct ha_sampling rule = { .least = passes > PASSES_LEAST ? passes : PASSES_LEAST,
+                                      .interval = interval_most };
+    return ha_sampling_enough(&rule, x, count);
 }
 
 /* ---- one pass ------------------------------------------------------------------------------ */
@@ -117,7 +100,7 @@ static enum ha_status keep_sample(struct state *s, enum arm arm, const struct ha
         b->moved.zero_copy_bytes += p->moved.zero_copy_bytes;
         b->moved_steps += b->session->workload->shape.steps;
     }
-    HA_TRY(push(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why));
+    HA_TRY(ha_series_add(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why));
     HA_TRY(b->sample(b->arg, &sample, why));
     if (!s->measuring) {
         b->warmup_samples++;
@@ -167,13 +150,8 @@ static enum ha_status compare(struct state *s, struct ha_pass *p, struct ha_why 
 
 static enum ha_status evaluate(struct state *s, struct ha_interval window, struct ha_why *why)
 {
-    if (s->usages == s->usages_capacity) {
-        size_t capacity = s->usages_capacity ? 2 * s->usages_capacity : 64;
-        struct ha_usage *grown = realloc(s->usage, capacity * sizeof *grown);
-        if (!grown) return ha_why(why, HA_ERROR, "no memory for traced passes");
-        s->usage = grown;
-        s->usages_capacity = capacity;
-    }
+    if (!ha_array_room(&s->usage, &s->usages_capacity, s->usages + 1, sizeof *s->usage))
+        return ha_why(why, HA_ERROR, "no memory for traced passes");
     s->usage[s->usages] = (struct ha_usage){ 0 };
     HA_TRY(ha_timeline_measure(s->bench->timeline, window, &s->usage[s->usages++], why));
     return ha_timeline_measure(s->bench->timeline, window, &s->bench->usage, why);
@@ -272,7 +250,7 @@ static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 
 static bool enough(const struct state *s)
 {
-    const struct series *u = &s->series[UNTRACED];
+    const struct ha_series *u = &s->series[UNTRACED];
     const struct ha_shape *shape = &s->bench->session->workload->shape;
 
     return ha_now_ns() >= s->deadline_ns || ha_bench_precise(u->x, u->count, shape->steps > 1 ? shape->steps - 1 : 1);
@@ -322,7 +300,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     status = ha_timeline_create(&b->timeline, why);
     if (status == HA_OK) status = passes(&s, why);
     if (status == HA_OK) {
-        const struct series *u = &s.series[UNTRACED], *t = &s.series[TRACED], *f = &s.series[FULL];
+        const struct ha_series *u = &s.series[UNTRACED], *t = &s.series[TRACED], *f = &s.series[FULL];
         b->samples = u->count;
         b->step_ns = ha_median(u->x, u->count);
         ha_bench_interval(u->x, u->count, &b->lo_ns, &b->hi_ns);
@@ -335,8 +313,8 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
         enum ha_status ended = let_go(&s.kept[i], &last);
         if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
     }
-    for (int arm = 0; arm < ARMS; arm++) free(s.series[arm].x);
-    free(s.warmup.x);
+    for (int arm = 0; arm < ARMS; arm++) ha_series_free(&s.series[arm]);
+    ha_series_free(&s.warmup);
     free(s.usage);
     return status;
 }

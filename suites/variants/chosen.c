@@ -1,5 +1,6 @@
 #include "suites/variants/chosen.h"
 
+#include "harness/base/array.h"
 #include "harness/base/why.h"
 #include "harness/base/try.h"
 
@@ -78,14 +79,9 @@ enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, s
         struct ha_why reason = { "" };
         pass->variant->selection(pass->instance, layer, seq, head, &s);
         /* no head has more valid keys than there are tokens; more are found to be repeated before they are stored */
-        if (capacity < c->count + tokens) {
-            capacity = 2 * (c->count + tokens);
-            uint32_t *grown = realloc(c->token, capacity * sizeof *grown);
-            if (!grown) {
-                status = ha_why(why, HA_ERROR, "no memory for a selection");
-                break;
-            }
-            c->token = grown;
+        if (!ha_array_room(&c->token, &capacity, c->count + tokens, sizeof *c->token)) {
+            status = ha_why(why, HA_ERROR, "no memory for a selection");
+            break;
         }
         status = read_head(c, head, &s, bits, tokens, &reason);
         if (status != HA_OK)

@@ -1,5 +1,6 @@
 #include "suites/variants/dump.h"
 
+#include "harness/base/array.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
 #include "harness/base/try.h"
@@ -28,13 +29,7 @@ static enum ha_status add(struct ha_dump *d, size_t layer, size_t seq, const cha
 {
     char name[64];
 
-    if (d->count == d->capacity) {
-        size_t capacity = d->capacity ? 2 * d->capacity : 64;
-        struct ha_tensor *grown = realloc(d->tensor, capacity * sizeof *grown);
-        if (!grown) goto failed;
-        d->tensor = grown;
-        d->capacity = capacity;
-    }
+    if (!ha_array_room(&d->tensor, &d->capacity, d->count + 1, sizeof *d->tensor)) goto failed;
     snprintf(name, sizeof name, "layer%zu.seq%zu.%s", layer, seq, what);
     struct ha_tensor t = { .name = strdup(name), .type = type, .dims = dims, .data = data, .bytes = element };
     if (!data || !t.name) {

@@ -33,10 +33,9 @@ static enum ha_status set_variant(void *point, const struct ha_key *key, const c
     return HA_OK;
 }
 
-static void print_variant(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+static void print_text(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", ((const struct ha_case *)point)->variant);
+    snprintf(out, HA_VALUE_MAX, "%s", (const char *)point + key->offset);
 }
 
 /* the families, each once */
@@ -181,8 +180,7 @@ static void print_heads(const void *point, const struct ha_key *key, char out[HA
     else snprintf(out, HA_VALUE_MAX, "%zu/%zu", s->q_heads, s->kv_heads);
 }
 
-/* ---- datasets and models ------------------------------------------------------------------------------------------
- */
+/* ---- datasets and models ----------------------------------------------------------------------------------------- */
 
 static enum ha_status set_dataset(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
@@ -203,12 +201,6 @@ static enum ha_status set_dataset(void *point, const struct ha_key *key, const c
     return HA_OK;
 }
 
-static void print_dataset(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", ((const struct ha_case *)point)->dataset);
-}
-
 static const char *model_word(size_t i)
 {
     return i == 0 ? "none" : i <= HA_MODELS_COUNT ? ha_models[i - 1].name : NULL;
@@ -216,13 +208,12 @@ static const char *model_word(size_t i)
 
 static enum ha_status set_model(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    const char *names[HA_MODELS_COUNT + 2] = { NULL };
-    for (size_t i = 0; (names[i] = model_word(i)); i++) {
-        if (strcmp(names[i], value) != 0) continue;
-        ((struct ha_case *)point)->model = i ? &ha_models[i - 1] : NULL;
-        return HA_OK;
-    }
-    return ha_unknown(why, key->name, value, names);
+    struct ha_key wide = *key;
+    uint64_t i = 0;
+    wide.set = NULL;
+    HA_TRY(ha_point_set(&i, &wide, value, why));
+    ((struct ha_case *)point)->model = i ? &ha_models[i - 1] : NULL;
+    return HA_OK;
 }
 
 static void print_model(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
@@ -232,8 +223,7 @@ static void print_model(const void *point, const struct ha_key *key, char out[HA
     snprintf(out, HA_VALUE_MAX, "%s", model ? model->name : "none");
 }
 
-/* ---- lengths --------------------------------------------------------------------------------------------------------
- */
+/* ---- lengths ----------------------------------------------------------------------------------------------------- */
 
 static bool same_ctx(const struct ha_shape *s)
 {
@@ -292,86 +282,56 @@ static void print_batch(const void *point, const struct ha_key *key, char out[HA
     snprintf(out, HA_VALUE_MAX, "%zu", same_ctx(s) ? s->batch : 1);
 }
 
-/* ---- words
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------ */
 
-static const char *dtype_word(size_t i) { return i < HA_DTYPE_COUNT ? ha_dtype_name((enum ha_dtype)i) : NULL; }
 static const char *load_word(size_t i)
 {
     return i == HA_LOAD_ATTENTION ? "attention" : i == HA_LOAD_LAYER ? "layer" : NULL;
 }
-static const char *isa_word(size_t i)
-{
-    return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
-}
 
-static const char *team_word(size_t i) { return i < HA_TEAMS ? ha_team_name((enum ha_team)i) : NULL; }
-
-static enum ha_status set_enum(const struct ha_key *key, const char *value, int *out, struct ha_why *why)
+/* an enum, which is shorter than the number that a key is */
+static enum ha_status set_enum(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    const char *names[8] = { NULL };
-    for (size_t i = 0; (names[i] = key->word(i)); i++) {
-        if (strcmp(names[i], value) != 0) continue;
-        *out = (int)i;
-        return HA_OK;
-    }
-    return ha_unknown(why, key->name, value, names);
-}
-
-static enum ha_status set_dtype(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    int i = 0;
-    HA_TRY(set_enum(key, value, &i, why));
-    ((struct ha_case *)point)->shape.dtype = (enum ha_dtype)i;
+    struct ha_key wide = *key;
+    uint64_t i = 0;
+    wide.set = NULL;
+    wide.offset = 0;
+    HA_TRY(ha_point_set(&i, &wide, value, why));
+    const unsigned narrow = (unsigned)i;
+    memcpy((char *)point + key->offset, &narrow, sizeof narrow);
     return HA_OK;
 }
+_Static_assert(sizeof(enum ha_dtype) == sizeof(unsigned) && sizeof(enum ha_load_kind) == sizeof(unsigned),
+               "enums as set_enum and print_enum take them");
 
-static void print_dtype(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+static void print_enum(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", ha_dtype_name(((const struct ha_case *)point)->shape.dtype));
+    unsigned i;
+    memcpy(&i, (const char *)point + key->offset, sizeof i);
+    snprintf(out, HA_VALUE_MAX, "%s", key->word(i));
 }
 
-static enum ha_status set_load(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    int i = 0;
-    HA_TRY(set_enum(key, value, &i, why));
-    ((struct ha_case *)point)->load = (enum ha_load_kind)i;
-    return HA_OK;
-}
+/* ---- the table -------------------------------------------------------------------------------------------------- */
 
-static void print_load(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", load_word(((const struct ha_case *)point)->load));
-}
-
-/* ---- the table
- * -------------------------------------------------------------------------------------------------------- */
-
-static const char *team_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    (void)point, (void)key, (void)out;
-    return ha_team_name(HA_TEAM_DEFAULT);
-}
-
+_Static_assert(HA_TEAM_DEFAULT == HA_TEAM_OPENMP, "the default of team");
 #define AT(member) .offset = offsetof(struct ha_case, member)
 #define OWN(what)  .set = set_##what, .print = print_##what
 /* Tokens are numbered in 32 bits (ha_part.token); ha_case_settle adds the new ones. */
 #define TOKENS_MAX UINT32_MAX
 
 const struct ha_key ha_case_keys[] = {
-    { "variant", "", "habench list variants", HA_KEY_WORD, .word = variant_word, .always = true, OWN(variant) },
+    { "variant", "", "habench list variants", HA_KEY_WORD, AT(variant), .word = variant_word, .always = true,
+      .set = set_variant, .print = print_text },
     { "family", "", "of the variant", HA_KEY_FACT, .word = family_word, .print = print_family },
     { "device", "host", "host, cuda, or the path of a plugin (.so)", HA_KEY_NAME, AT(device),
       .max = sizeof((struct ha_case *)0)->device, .device = true },
-    { "isa", "best", "CPU kernels: habench list kernels", HA_KEY_WORD, AT(isa), .word = isa_word },
+    { "isa", "best", "CPU kernels: habench list kernels", HA_KEY_WORD, AT(isa), .word = ha_isa_word },
     { "dataset", "sinks", "where queries, keys and values come from; trace/FILE reads a trace", HA_KEY_NAME,
-      .always = true, OWN(dataset) },
+      AT(dataset), .always = true, .set = set_dataset, .print = print_text },
     { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", HA_KEY_WORD,
       .word = model_word, OWN(model) },
-    { "load", "attention", "layer: the products of the model's layer run around its attention", HA_KEY_WORD,
-      .word = load_word, OWN(load) },
+    { "load", "attention", "layer: the products of the model's layer run around its attention", HA_KEY_WORD, AT(load),
+      .word = load_word, OWN(enum) },
     { "ctx", "4096", "tokens before the first step; lengths joined by + make a batch of them: 1000+3000", HA_KEY_NUMBER,
       .always = true, .max = TOKENS_MAX, OWN(ctx) },
     { "batch", "1", "sequences of the same ctx", HA_KEY_NUMBER, .min = 1, .max = HA_BATCH_MAX, OWN(batch) },
@@ -388,18 +348,18 @@ const struct ha_key ha_case_keys[] = {
       .set = set_head_dim, .standard = shape_standard },
     { "model_dim", "0", "dimension of a layer's input, where the dataset has one", HA_KEY_NUMBER, AT(shape.model_dim),
       .max = 65536 },
-    { "dtype", "f16", "of keys and values", HA_KEY_WORD, .word = dtype_word, .always = true, OWN(dtype) },
+    { "dtype", "f16", "of keys and values", HA_KEY_WORD, AT(shape.dtype), .word = ha_dtype_word, .always = true,
+      OWN(enum) },
     { "seed", "1", "of the dataset", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX },
     { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", HA_KEY_NUMBER, AT(threads),
       .max = 1024 },
-    { "team", "", "whose threads they are", HA_KEY_WORD, AT(team), .word = team_word, .standard = team_standard },
+    { "team", "openmp", "whose threads they are", HA_KEY_WORD, AT(team), .word = ha_team_name },
 };
 _Static_assert(sizeof ha_case_keys / sizeof *ha_case_keys == HA_CASE_KEYS, "HA_CASE_KEYS");
 
-/* ---- a case
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- a case ------------------------------------------------------------------------------------------------------ */
 
-const char *ha_case_isa(const struct ha_case *c) { return c->isa ? isa_word(c->isa) : NULL; }
+const char *ha_case_isa(const struct ha_case *c) { return c->isa ? ha_isa_word(c->isa) : NULL; }
 
 enum ha_status ha_case_settle(void *point, struct ha_why *why)
 {

@@ -1,5 +1,7 @@
 #include "suites/variants/known.h"
 
+#include "harness/base/array.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +23,7 @@ static void key_of(const struct ha_row *r, char out[KEY])
 
 void ha_known_add(struct ha_known *k, const struct ha_row *row, const char *variant, const char *family, double step_ns)
 {
-    if (k->count == k->capacity) {
-        size_t capacity = k->capacity ? 2 * k->capacity : 16;
-        struct ha_known_step *grown = realloc(k->step, capacity * sizeof *grown);
-        if (!grown) return; /* then it is measured again */
-        k->step = grown;
-        k->capacity = capacity;
-    }
+    if (!ha_array_room(&k->step, &k->capacity, k->count + 1, sizeof *k->step)) return; /* then it is measured again */
     struct ha_known_step *s = &k->step[k->count++];
     snprintf(s->variant, sizeof s->variant, "%s", variant);
     snprintf(s->family, sizeof s->family, "%s", family);

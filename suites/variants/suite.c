@@ -42,8 +42,7 @@ struct run {
     struct ha_dump *dump;
 };
 
-/* ---- the run ------------------------------------------------------------------------------------------------------
- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 void ha_row_clear(void *row)
 {
@@ -83,8 +82,7 @@ static void end(void *run)
     free(r);
 }
 
-/* ---- lines of further files
- * ------------------------------------------------------------------------------------------ */
+/* ---- lines of further files -------------------------------------------------------------------------------------- */
 
 static void layer_done(void *arg, size_t step, size_t layer, const struct ha_accuracy *a)
 {
@@ -121,8 +119,7 @@ static enum ha_status trace(const struct run *r, const struct ha_bench *b, struc
     return status;
 }
 
-/* ---- a case
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- a case ------------------------------------------------------------------------------------------------------ */
 
 static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *why)
 {

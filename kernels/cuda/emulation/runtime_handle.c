@@ -1,3 +1,4 @@
+#include "harness/base/array.h"
 #include "kernels/cuda/emulation/runtime_inside.h"
 
 #include <stdlib.h>
@@ -30,13 +31,7 @@ void *ha_runtime_handle_make(enum ha_runtime_kind kind, int device, void *object
     size_t i = free_from;
     while (i < count && slots[i].object) i++;
     if (i >> SLOT_BITS) return NULL;
-    if (i == capacity) {
-        size_t more = capacity ? 2 * capacity : 64;
-        struct slot *larger = realloc(slots, more * sizeof *slots);
-        if (!larger) return NULL;
-        slots = larger;
-        capacity = more;
-    }
+    if (!ha_array_room(&slots, &capacity, i + 1, sizeof *slots)) return NULL;
     if (i == count) slots[count++].generation = 0;
     free_from = i + 1;
     slots[i] = (struct slot){ .object = object, .generation = slots[i].generation + 1, .device = device, .kind = kind };

@@ -1,3 +1,4 @@
+#include "harness/base/array.h"
 #include "kernels/cuda/emulation/runtime_inside.h"
 
 #include <stdlib.h>
@@ -45,13 +46,7 @@ enum ha_runtime_place ha_runtime_place(const void *ptr, size_t bytes)
 
 static bool region_add(void *base, size_t bytes, enum region_kind kind)
 {
-    if (count == capacity) {
-        size_t more = capacity ? 2 * capacity : 64;
-        struct region *larger = realloc(regions, more * sizeof *regions);
-        if (!larger) return false;
-        regions = larger;
-        capacity = more;
-    }
+    if (!ha_array_room(&regions, &capacity, count + 1, sizeof *regions)) return false;
     size_t i = region_at((uintptr_t)base);
     memmove(&regions[i + 1], &regions[i], (count - i) * sizeof *regions);
     regions[i] = (struct region){
