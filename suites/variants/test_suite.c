@@ -125,6 +125,7 @@ static void words_become_cases(void **state)
         { "window=32", "-f window=32: none of the cases fits" },
         { "dtype=f17", "-f: unknown dtype 'f17'; did you mean 'f16'?" },
         { "family!=splt", "-f: unknown family 'splt'; did you mean 'split'?" },
+        { "family!=ful", "-f: unknown family 'ful'; did you mean 'full'?" },
         { "variant=rign", "-f: unknown variant 'rign'; did you mean 'ring'?" },
         { "window!=1.5", "-f: window: '1.5' is not a whole number" },
         { "dataset=sink", "-f: unknown dataset 'sink'; did you mean 'sinks'?" },
