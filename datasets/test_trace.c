@@ -475,9 +475,11 @@ static void test_find(void **state)
     assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, NULL, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "needs a file"));
     assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, "/no/such/trace", &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "/no/such/trace: cannot open"));
+    assert_non_null(strstr(why.text, "/no/such/trace: there is no such file"));
     assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, "/dev", &why), HA_ERROR);
     assert_non_null(strstr(why.text, "is a directory"));
+    assert_int_equal(ha_dataset_trace.find("/no/such/trace", &why), HA_ERROR);
+    assert_int_equal(ha_dataset_trace.find("/dev", &why), HA_OK); /* it is there; open says what it is */
 }
 
 /* The published traces, where this tree has them, found from the program up. */

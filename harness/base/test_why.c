@@ -1,4 +1,5 @@
 #include "harness/base/why.h"
+#include "harness/base/words.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,6 +95,25 @@ static void survives_long_words(void **state)
     assert_null(ha_nearest("abc", none));
 }
 
+static void durations_have_units(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = { "",   "s",   "90", "1.5h",         "-1s",
+                                         "1d", "1s ", "0s", "99999999999h", "99999999999999999999s" };
+    uint64_t ns = 0;
+    struct ha_why why;
+    assert_int_equal(ha_duration_parse("90s", &ns, &why), HA_OK);
+    assert_true(ns == UINT64_C(90000000000));
+    assert_int_equal(ha_duration_parse("500ms", &ns, &why), HA_OK);
+    assert_true(ns == UINT64_C(500000000));
+    assert_int_equal(ha_duration_parse("10m", &ns, &why), HA_OK);
+    assert_true(ns == UINT64_C(600000000000));
+    assert_int_equal(ha_duration_parse("2h", &ns, &why), HA_OK);
+    assert_true(ns == UINT64_C(7200000000000));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +122,7 @@ int main(void)
         cmocka_unit_test(is_one_line_of_bounded_length),
         cmocka_unit_test(finds_the_nearest_word),
         cmocka_unit_test(survives_long_words),
+        cmocka_unit_test(durations_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,6 +126,8 @@ static enum ha_status read_whole(const struct ha_case *c, const struct ha_key *k
     if (!ha_whole_parse(text, out, end) || (**end && **end != stop))
         return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number up to %" PRIu64, key->name, text, key->max);
     const bool file_says = key->standard && reads_file(c) && *out == 0;
+    if (key->standard && !file_says && *out == 0)
+        return ha_why(why, HA_ERROR, "%s: 0 is for datasets that are read from a file", key->name);
     if (!file_says && *out < key->min)
         return ha_why(why, HA_ERROR, "%s: %" PRIu64 " is below %" PRIu64, key->name, *out, key->min);
     if (*out > key->max) return ha_why(why, HA_ERROR, "%s: %" PRIu64 " is above %" PRIu64, key->name, *out, key->max);

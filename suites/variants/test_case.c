@@ -1,9 +1,9 @@
-/* A case and its id, over fake_registry.c. */
-#include "harness/base/rng.h"
-#include "suites/variants/case.h"
-#include "suites/variants/keys.h"
+/* The keys of a case and its id, over fake_registry.c and fake_suites.c. */
 #include "harness/base/registry.h"
-#include "harness/report/row.h"
+#include "harness/base/rng.h"
+#include "harness/engine/point.h"
+#include "suites/variants/keys.h"
+#include "suites/variants/row.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,6 +17,26 @@
 #include <cmocka.h>
 
 static size_t rounds = 20000;
+
+static const struct ha_suite *suite(void) { return ha_suites_all[0]; }
+
+static enum ha_status set(struct ha_case *c, const char *key, const char *value, struct ha_why *why)
+{
+    return ha_point_set_named(suite(), c, key, value, why);
+}
+
+static void print(const struct ha_case *c, char out[HA_ID_MAX])
+{
+    assert_true(ha_point_print(suite(), c, out, HA_ID_MAX) < HA_ID_MAX);
+}
+
+static struct ha_case parse(const char *id)
+{
+    struct ha_case c;
+    struct ha_why why = { "" };
+    if (ha_case_parse(id, &c, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
+    return c;
+}
 
 static void ids_print_as_expected(void **state)
 {
@@ -57,9 +77,9 @@ static void ids_print_as_expected(void **state)
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         struct ha_case c;
         struct ha_why why = { "" };
-        char printed[HA_CASE_ID_MAX];
+        char printed[HA_ID_MAX];
         if (ha_case_parse(ids[i].id, &c, &why) != HA_OK) fail_msg("%s: %s", ids[i].id, why.text);
-        ha_case_print(&c, printed);
+        print(&c, printed);
         assert_string_equal(printed, ids[i].printed);
     }
 }
@@ -70,17 +90,17 @@ static void mistakes_are_named(void **state)
     static const struct {
         const char *id, *says;
     } ids[] = {
-        { "", "unknown variant ''" },
-        { "rign", "unknown variant 'rign'; did you mean 'ring'?" },
+        { "", "unknown variant or suite ''" },
+        { "rign", "unknown variant or suite 'rign'; did you mean 'ring'?" },
         { "quixotic", "it is one of: plain ring window" },
         { "plain:", "'' is not key=value" },
         { "plain:ctx", "'ctx' is not key=value" },
         { "plain:ctx=1,", "'' is not key=value" },
         { "plain:ctx=1,,seed=1", "'' is not key=value" },
         { "plain:thread=1", "unknown key 'thread'; did you mean 'threads'?" },
-        { "plain:beta=1", "unknown key 'beta'" },
-        { "plain:variant=ring", "unknown key 'variant'" },
-        { "plain:=1", "unknown key ''" },
+        { "plain:beta=1", "variants has no key 'beta' here" },
+        { "plain:variant=ring", "key 'variant' is there twice" },
+        { "plain:=1", "'=1' is not key=value" },
         { "plain:seed=1,seed=2", "key 'seed' is there twice" },
         { "plain:ctx=", "ctx: '' is not a whole number" },
         { "plain:ctx=1+", "ctx: '' is not a whole number" },
@@ -92,8 +112,9 @@ static void mistakes_are_named(void **state)
         { "plain:ctx=nan", "is not a whole number" },
         { "plain:ctx=4294967296", "ctx: 4294967296 is above 4294967295" },
         { "plain:ctx=4294967295", "are more than 4294967295" },
-        { "plain:ctx=18446744073709551616", "is too large" },
-        { "plain:seed=18446744073709551616", "seed: '18446744073709551616' is too large" },
+        { "plain:ctx=18446744073709551616", "is not a whole number up to 4294967295" },
+        { "plain:seed=18446744073709551616",
+          "seed: '18446744073709551616' is not a whole number from 0 to 18446744073709551615" },
         { "plain:batch=0", "batch: 0 is below 1" },
         { "plain:batch=65", "batch: 65 is above 64" },
         { "plain:ctx=1+2,batch=3", "batch: 3, but ctx has 2 lengths" },
@@ -101,13 +122,15 @@ static void mistakes_are_named(void **state)
           "1+1+1+1+1"
           "+1+1+1+1+1+1+1+1+1+1+1",
           "ctx: more than 64 lengths" },
-        { "plain:steps=0", "steps: 0 is below 1" },
-        { "plain:q_len=0", "q_len: 0 is below 1" },
+        { "plain:steps=0", "steps: '0' is not a whole number from 1 to 1000000" },
+        { "plain:q_len=0", "q_len: '0' is not a whole number from 1 to 65536" },
         { "plain:layers=0", "layers: 0 is for datasets that are read from a file" },
         { "plain:heads=0", "heads: 0 is for datasets that are read from a file" },
         { "plain:heads=6/4", "heads: 6 query heads are not a multiple of 4 KV heads" },
-        { "plain:heads=4/0", "are not a multiple of 0 KV heads" },
-        { "plain:heads=0/4", "no query head" },
+        { "plain:heads=4/0", "heads: 0 is for datasets" },
+        { "plain:heads=4/0,dataset=tape/x", "are not a multiple of 0 KV heads" },
+        { "plain:heads=0/4", "heads: 0 is for datasets" },
+        { "plain:heads=0/4,dataset=tape/x", "no query head" },
         { "plain:heads=8/2/1", "is not a whole number" },
         { "plain:head_dim=60", "head_dim: 60 is not a multiple of 8" },
         { "plain:head_dim=264", "head_dim: 264 is above 256" },
@@ -139,7 +162,17 @@ static void mistakes_are_named(void **state)
         { "ring:alpha= 0.5", "is not a finite number" },
         { "ring:alpha=1.5", "alpha: 1.5 is outside of [0, 1]" },
         { "ring:alpha=-0.5", "alpha: -0.5 is outside of [0, 1]" },
-        { "window:window=1,alpha=1", "unknown key 'alpha'" },
+        { "window:window=1,alpha=1", "variants has no key 'alpha' here" },
+        { "window:window=1.5", "window: '1.5' is not a whole number" },
+        { "plain:family=full", "family follows from the other keys and cannot be set" },
+        { "plain:isa=bst", "unknown isa 'bst'; did you mean 'best'?" },
+        { "plain:team=ow", "unknown team 'ow'; did you mean 'own'?" },
+        { "plain:threads=1.5", "threads: '1.5' is not a whole number from 0 to 1024" },
+        { "plain:model_dim=1e3", "model_dim: '1e3' is not a whole number" },
+        { "plain:observed=0.5", "observed: '0.5' is not a whole number" },
+        { "plain:layers=1.5", "layers: '1.5' is not a whole number" },
+        { "plain:batch=1.5", "batch: '1.5' is not a whole number" },
+        { "plain:heads=8/1.5", "is not a whole number" },
     };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         struct ha_case c;
@@ -149,27 +182,25 @@ static void mistakes_are_named(void **state)
     }
 }
 
-static void long_ids_are_refused(void **state)
+static void long_ids_are_read(void **state)
 {
     (void)state;
     struct ha_case c;
     struct ha_why why = { "" };
-    char id[2 * HA_CASE_ID_MAX], ctx[HA_VALUE_MAX];
+    char id[2 * HA_ID_MAX], ctx[HA_VALUE_MAX], got[HA_VALUE_MAX];
     memset(id, 'x', sizeof id - 1);
     id[sizeof id - 1] = 0;
     assert_int_equal(ha_case_parse(id, &c, &why), HA_ERROR);
 
-    /* a case whose id does not fit cannot be rerun: it is no case */
     size_t n = 0;
     for (int i = 0; i < HA_BATCH_MAX; i++)
         n += (size_t)snprintf(ctx + n, sizeof ctx - n, "%s10000000%02d", i ? "+" : "", i);
-    ha_case_defaults(&c, ha_variant_find("plain"));
-    assert_int_equal(ha_case_set(&c, "ctx", ctx, &why), HA_OK);
-    assert_int_equal(ha_case_validate(&c, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "longer than 511"));
-    char got[HA_VALUE_MAX];
-    assert_true(ha_case_get(&c, "ctx", got));
+    snprintf(id, sizeof id, "plain:dataset=sinks,ctx=%s,dtype=f16", ctx);
+    c = parse(id);
+    assert_true(ha_point_get(suite(), &c, "ctx", got));
     assert_string_equal(got, ctx);
+    print(&c, got);
+    assert_string_equal(got, id);
 }
 
 /* one length goes for every sequence of the batch that is there */
@@ -179,11 +210,11 @@ static void ctx_keeps_the_batch(void **state)
     struct ha_case c;
     struct ha_why why;
     assert_int_equal(ha_case_parse("plain:ctx=5,batch=3", &c, &why), HA_OK);
-    assert_int_equal(ha_case_set(&c, "ctx", "9", &why), HA_OK);
+    assert_int_equal(set(&c, "ctx", "9", &why), HA_OK);
     assert_int_equal(c.shape.batch, 3);
     assert_int_equal(c.shape.ctx[2], 9);
     assert_int_equal(c.shape.ctx[3], 0);
-    assert_int_equal(ha_case_set(&c, "ctx", "1+2", &why), HA_OK);
+    assert_int_equal(set(&c, "ctx", "1+2", &why), HA_OK);
     assert_int_equal(c.shape.batch, 2);
 }
 
@@ -198,64 +229,55 @@ static void failing_set_changes_nothing(void **state)
     };
     struct ha_case before, c;
     struct ha_why why;
-    ha_case_defaults(&before, ha_variant_find("ring"));
+    before = parse("ring");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         c = before;
-        assert_int_equal(ha_case_set(&c, wrong[i][0], wrong[i][1], &why), HA_ERROR);
+        assert_int_equal(set(&c, wrong[i][0], wrong[i][1], &why), HA_ERROR);
         assert_memory_equal(&c, &before, sizeof c);
     }
+}
+
+static size_t sizes(const struct ha_case *c)
+{
+    return c->shape.layers + c->shape.q_heads + c->shape.kv_heads + c->shape.head_dim;
 }
 
 static void a_file_fixes_the_shape(void **state)
 {
     (void)state;
-    struct ha_case c, again;
-    struct ha_why why;
-    ha_case_defaults(&c, ha_variant_find("plain"));
-    assert_float_equal(c.shape.scale, 0.125, 0);
-    again = c;
-    assert_int_equal(ha_case_set(&c, "dataset", "tape/x", &why), HA_OK);
-    assert_int_equal(c.shape.layers + c.shape.q_heads + c.shape.kv_heads + c.shape.head_dim, 0);
-    assert_int_equal(ha_case_validate(&c, &why), HA_OK);
-    assert_int_equal(ha_case_set(&c, "layers", "3", &why), HA_OK);
-    assert_int_equal(ha_case_set(&c, "dataset", "tape/y", &why), HA_OK);
-    assert_int_equal(c.shape.layers, 3);
-    assert_int_equal(ha_case_set(&c, "dataset", "sinks", &why), HA_OK);
-    assert_memory_equal(&c, &again, sizeof c);
+    const struct ha_case plain = parse("plain"), file = parse("plain:dataset=tape/x"),
+                         own = parse("plain:layers=3,dataset=tape/y"), again = parse("plain:dataset=sinks");
+    assert_float_equal(plain.shape.scale, 0.125, 0);
+    assert_int_equal(sizes(&file), 0);
+    assert_float_equal(file.shape.scale, 0, 0);
+    assert_int_equal(own.shape.layers, 3);
+    assert_int_equal(sizes(&own), 3);
+    assert_memory_equal(&plain, &again, sizeof plain);
 }
 
 static void a_model_fixes_the_shape(void **state)
 {
     (void)state;
-    struct ha_case c, plain;
-    struct ha_why why;
-    ha_case_defaults(&plain, ha_variant_find("plain"));
-    c = plain;
+    const struct ha_case plain = parse("plain"), none = parse("plain:model=none");
     for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
         const struct ha_model *m = &ha_models[i];
-        assert_int_equal(ha_case_set(&c, "model", m->name, &why), HA_OK);
+        char id[64];
+        snprintf(id, sizeof id, "plain:model=%s", m->name);
+        const struct ha_case c = parse(id);
         assert_true(c.model == m && c.shape.layers == m->layers && c.shape.q_heads == m->q_heads
                     && c.shape.kv_heads == m->kv_heads);
         assert_true(c.shape.head_dim == m->head_dim && c.shape.scale == 1 / sqrtf((float)m->head_dim));
         assert_true(m->hidden % 8 == 0 && m->feed_forward % 8 == 0 && *m->source
                     && strlen(m->name) < sizeof((struct ha_row *)0)->model);
-        assert_int_equal(ha_case_validate(&c, &why), HA_OK);
     }
-    /* layers are the case's own; what is named again stays, what is another one takes its place */
-    assert_int_equal(ha_case_set(&c, "model", "small", &why), HA_OK);
-    assert_int_equal(ha_case_set(&c, "layers", "3", &why), HA_OK);
-    assert_int_equal(ha_case_set(&c, "model", "small", &why), HA_OK);
-    assert_int_equal(c.shape.layers, 3);
-    assert_int_equal(ha_case_set(&c, "model", "qwen3-14b", &why), HA_OK);
-    assert_int_equal(c.shape.layers, 40);
-    /* a file's word counts for more, until there is none */
-    assert_int_equal(ha_case_set(&c, "dataset", "tape/x", &why), HA_OK);
-    assert_int_equal(c.shape.layers + c.shape.q_heads + c.shape.kv_heads + c.shape.head_dim, 0);
-    assert_int_equal(ha_case_validate(&c, &why), HA_OK);
-    assert_int_equal(ha_case_set(&c, "dataset", "sinks", &why), HA_OK);
-    assert_int_equal(c.shape.q_heads, 40);
-    assert_int_equal(ha_case_set(&c, "model", "none", &why), HA_OK);
-    assert_memory_equal(&c, &plain, sizeof c);
+    /* layers are the case's own; a file's word counts for more */
+    const struct ha_case own = parse("plain:layers=3,model=small"),
+                         file = parse("plain:model=qwen3-14b,dataset=tape/x");
+    assert_int_equal(own.shape.layers, 3);
+    assert_int_equal(own.shape.q_heads, own.model->q_heads);
+    assert_int_equal(sizes(&file), 0);
+    assert_string_equal(file.model->name, "qwen3-14b");
+    assert_memory_equal(&none, &plain, sizeof plain);
 }
 
 /* ---- every case prints as an id that parses to the same case ------------------------------- */
@@ -278,7 +300,7 @@ static double draw_param(const struct ha_param *p)
     case 0: return p->min;
     case 1: return p->max;
     case 2: return (double)(int)fmax(p->min, fmin(p->max, (double)draw(10)));
-    default: return p->min + t * (p->max - p->min);
+    default: return p->whole ? floor(p->min + t * (p->max - p->min)) : p->min + t * (p->max - p->min);
     }
 }
 
@@ -286,14 +308,12 @@ static void draw_value(const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     static const char *const devices[] = { "host", "cuda", "./ha_x.so", "/a:b=c/d.so" };
     static const char *const datasets[] = { "sinks", "noise", "tape/english", "tape/a=b:c/d" };
-    static const char *const dtypes[] = { "f32", "f16", "bf16" };
     size_t n = 0;
-    if (!strcmp(key->name, "model"))
-        snprintf(out, HA_VALUE_MAX, "%s", draw(2) ? ha_models[draw(HA_MODELS_COUNT)].name : "none");
-    else if (!strcmp(key->name, "load")) snprintf(out, HA_VALUE_MAX, "%s", draw(2) ? "layer" : "attention");
-    else if (!strcmp(key->name, "device")) snprintf(out, HA_VALUE_MAX, "%s", devices[draw(4)]);
+    if (key->word) {
+        while (key->word(n)) n++;
+        snprintf(out, HA_VALUE_MAX, "%s", key->word(draw(n)));
+    } else if (!strcmp(key->name, "device")) snprintf(out, HA_VALUE_MAX, "%s", devices[draw(4)]);
     else if (!strcmp(key->name, "dataset")) snprintf(out, HA_VALUE_MAX, "%s", datasets[draw(4)]);
-    else if (!strcmp(key->name, "dtype")) snprintf(out, HA_VALUE_MAX, "%s", dtypes[draw(3)]);
     else if (!strcmp(key->name, "head_dim")) snprintf(out, HA_VALUE_MAX, "%zu", (size_t)(8 * (1 + draw(32))));
     else if (!strcmp(key->name, "heads")) {
         const size_t kv = 1 + draw(32), group = 1 + draw(32);
@@ -305,33 +325,48 @@ static void draw_value(const struct ha_key *key, char out[HA_VALUE_MAX])
     } else snprintf(out, HA_VALUE_MAX, "%zu", (size_t)draw_size(key->min, key->max));
 }
 
+/* ",key=value" for about half of the keys; what a model fixes is left to it */
+static void draw_id(const struct ha_variant *v, char id[HA_ID_MAX])
+{
+    char value[HA_VALUE_MAX];
+    bool model = false;
+    size_t n = (size_t)snprintf(id, HA_ID_MAX, "%s:", v->name);
+    for (size_t i = 1; i < HA_CASE_KEYS; i++) {
+        const struct ha_key *key = &ha_case_keys[i];
+        const bool shape = !strcmp(key->name, "heads") || !strcmp(key->name, "head_dim"),
+                   load = !strcmp(key->name, "load");
+        if (key->kind == HA_KEY_FACT || draw(2) || (model ? shape : load)) continue;
+        draw_value(key, value);
+        model |= !strcmp(key->name, "model") && strcmp(value, "none") != 0;
+        n += (size_t)snprintf(id + n, HA_ID_MAX - n, "%s=%s,", key->name, value);
+    }
+    for (size_t i = 0; i < v->params_count; i++) {
+        if (draw(2)) continue;
+        ha_number_print(draw_param(&v->params[i]), value);
+        n += (size_t)snprintf(id + n, HA_ID_MAX - n, "%s=%s,", v->params[i].name, value);
+    }
+    assert_true(n < HA_ID_MAX);
+    id[n - 1] = 0; /* the last comma, or the colon */
+}
+
 static void random_cases_survive_printing(void **state)
 {
     (void)state;
     size_t tried = 0;
     for (size_t round = 0; round < rounds; round++) {
-        const struct ha_variant *v = ha_variants_all[draw(ha_variants_count)];
         struct ha_case c, back;
         struct ha_why why = { "" };
-        char value[HA_VALUE_MAX], id[HA_CASE_ID_MAX], again[HA_CASE_ID_MAX];
-        ha_case_defaults(&c, v);
-        for (size_t i = 0; i < HA_KEYS_COUNT; i++) {
-            if (draw(2)) continue;
-            draw_value(&ha_keys[i], value);
-            if (ha_case_set(&c, ha_keys[i].name, value, &why) != HA_OK && strcmp(ha_keys[i].name, "batch"))
-                fail_msg("%s=%s: %s", ha_keys[i].name, value, why.text);
+        char drawn[HA_ID_MAX], id[HA_ID_MAX], again[HA_ID_MAX];
+        draw_id(ha_variants_all[draw(ha_variants_count)], drawn);
+        if (ha_case_parse(drawn, &c, &why) != HA_OK) { /* possible one by one, and not together */
+            if (!strstr(why.text, "but ctx has") && !strstr(why.text, "new tokens"))
+                fail_msg("%s: %s", drawn, why.text);
+            continue;
         }
-        for (size_t i = 0; i < v->params_count; i++) {
-            if (draw(2)) continue;
-            ha_number_print(draw_param(&v->params[i]), value);
-            if (ha_case_set(&c, v->params[i].name, value, &why) != HA_OK)
-                fail_msg("%s=%s: %s", v->params[i].name, value, why.text);
-        }
-        if (ha_case_validate(&c, &why) != HA_OK) continue;
         tried++;
-        ha_case_print(&c, id);
+        print(&c, id);
         if (ha_case_parse(id, &back, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
-        ha_case_print(&back, again);
+        print(&back, again);
         assert_string_equal(again, id);
         if (memcmp(&back, &c, sizeof c)) fail_msg("%s is another case when read back", id);
     }
@@ -362,7 +397,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "small")) rounds = 2000;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_print_as_expected),    cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(long_ids_are_refused),     cmocka_unit_test(failing_set_changes_nothing),
+        cmocka_unit_test(long_ids_are_read),        cmocka_unit_test(failing_set_changes_nothing),
         cmocka_unit_test(ctx_keeps_the_batch),      cmocka_unit_test(a_file_fixes_the_shape),
         cmocka_unit_test(a_model_fixes_the_shape),  cmocka_unit_test(random_cases_survive_printing),
         cmocka_unit_test(numbers_survive_printing),

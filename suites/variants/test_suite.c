@@ -1,6 +1,6 @@
-/* Suite files, over fake_registry.c. */
-#include "suites/variants/case.h"
-#include "suites/variants/suite.h"
+/* Suite files of cases, over fake_registry.c and fake_suites.c; what every suite's files have in common is in
+ * harness/engine/test_plan.c. */
+#include "harness/engine/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,29 +9,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 /* ids, one a line, or the reason */
 static enum ha_status expand(const char *text, char *out, size_t size)
 {
-    struct ha_case_list list = { 0 };
+    const struct ha_plan_options none = { .filter = NULL };
+    struct ha_plan plan = { 0 };
     struct ha_why why = { "" };
-    const enum ha_status st = ha_suite_parse("x.suite", text, &list, &why);
+    const enum ha_status status = ha_plan_parse(&plan, &none, "x.suite", text, &why);
     size_t n = 0;
     out[0] = 0;
-    for (size_t i = 0; st == HA_OK && i < list.count; i++) {
-        char id[HA_CASE_ID_MAX];
-        ha_case_print(&list.cases[i], id);
-        n += (size_t)snprintf(out + n, size - n, "%s\n", id);
-    }
-    if (st != HA_OK) {
-        assert_int_equal(list.count, 0);
-        snprintf(out, size, "%s", why.text);
-    }
-    ha_case_list_free(&list);
-    return st;
+    for (size_t i = 0; status == HA_OK && i < plan.entries; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s\n", plan.entry[i].id);
+    if (status != HA_OK) snprintf(out, size, "%s", why.text);
+    ha_plan_free(&plan);
+    return status;
 }
 
 static void sections_are_cross_products(void **state)
@@ -44,8 +38,8 @@ static void sections_are_cross_products(void **state)
         { "# one\n; two\n\n[a]\r\nvariant = plain ; three\r\nctx = 1\t2\r\ndtype=f32 f16 # four",
           "plain:dataset=sinks,ctx=1,dtype=f32\nplain:dataset=sinks,ctx=1,dtype=f16\n"
           "plain:dataset=sinks,ctx=2,dtype=f32\nplain:dataset=sinks,ctx=2,dtype=f16\n" },
-        /* defaults may follow; a section's key replaces a default */
-        { "[a]\nctx=1\n[default]\nvariant=plain\nctx=2 3\nseed=5\n[b]\nsteps=1\n",
+        /* a section's key replaces a default */
+        { "[default]\nvariant=plain\nctx=2 3\nseed=5\n[a]\nctx=1\n[b]\nsteps=1\n",
           "plain:dataset=sinks,ctx=1,dtype=f16,seed=5\n"
           "plain:dataset=sinks,ctx=2,steps=1,dtype=f16,seed=5\nplain:dataset=sinks,ctx=3,steps=1,dtype=f16,seed=5\n" },
         /* a param goes to the variants that have it, and multiplies only those */
@@ -80,13 +74,13 @@ static void mistakes_name_the_line(void **state)
         { "[a]\nvariants=plain\n", "x.suite:2: unknown key 'variants'; did you mean 'variant'?" },
         { "[a]\nvariant=plain rign\n", "x.suite:2: unknown variant 'rign'; did you mean 'ring'?" },
         { "[default]\nvariant=rign\n[a]\nctx=1\n", "x.suite:2: unknown variant 'rign'" },
-        { "# c\n[a]\nctx=1\n", "x.suite:2: [a] has no key 'variant'" },
+        { "# c\n[a]\nctx=1\n", "x.suite:2: which variant?" },
         { "[a]\nvariant=plain\nctx=1 2 x\n", "x.suite:3: ctx: 'x' is not a whole number" },
-        { "[a]\nvariant=plain\nsteps=0\n", "x.suite:3: steps: 0 is below 1" },
+        { "[a]\nvariant=plain\nsteps=0\n", "x.suite:3: steps: '0' is not a whole number" },
         { "[a]\nvariant=ring\nalpha=7\n", "x.suite:3: alpha: 7 is outside of [0, 1]" },
-        { "[a]\nvariant=plain window\nalpha=0.1\n", "x.suite:3: key 'alpha' belongs to none of the variants of [a]" },
-        { "[a]\nvariant=plain\nhead_dim=0\n", "x.suite:1: head_dim: 0 is for datasets" },
-        { "[a]\nvariant=plain\nctx=1\nseed=1\nctx=2\n", "x.suite:5: key 'ctx' is there twice in [a]; first in line 3" },
+        { "[a]\nvariant=plain window\nalpha=0.1\n", "x.suite:3: key 'alpha' belongs to none of the cases of [a]" },
+        { "[a]\nvariant=plain\nhead_dim=0\n", "x.suite:3: head_dim: 0 is for datasets" },
+        { "[a]\nvariant=plain\nctx=1\nseed=1\nctx=2\n", "x.suite:5: key 'ctx' is there twice; first in line 3" },
         { "[a]\nvariant=plain\n[b]\nvariant=plain\n[a]\nctx=1\n",
           "x.suite:5: section [a] is there twice; first in line 1" },
         { "[a]\nvariant=plain\n[b]\n\n[c]\nvariant=plain\n", "x.suite:3: the section has no key" },
@@ -107,90 +101,60 @@ static void mistakes_name_the_line(void **state)
     }
 }
 
-/* `key = 1 2 3 ... n` */
-static size_t put_values(char *text, size_t n, const char *key, int count)
-{
-    n += (size_t)sprintf(text + n, "%s =", key);
-    for (int i = 1; i <= count; i++) n += (size_t)sprintf(text + n, " %d", i);
-    return n + (size_t)sprintf(text + n, "\n");
-}
-
-static void sizes_are_limited(void **state)
+/* filters and options, on cases */
+static void words_become_cases(void **state)
 {
     (void)state;
-    static char text[1 << 16], out[1 << 12];
-    struct ha_case_list list = { 0 };
+    static char a[] = "plain:ctx=1", b[] = "plain:dtype=f16,ctx=1", c[] = "plain:ctx=2", d[] = "ring",
+                e[] = "ring:ctx=100+200,heads=4,alpha=0.5", f[] = "plain:dataset=tape/x";
+    const struct ha_override given[] = { { "seed", "9" }, { "device", "./x.so" } }, many = { "threads", "many" };
+    static const struct {
+        const char *filter, *ids;
+    } filters[] = {
+        { "variant=ring", "ring:dataset=sinks,ctx=100+200,heads=4/4,dtype=f16,alpha=0.5\n" },
+        { "family=split", "ring:dataset=sinks,ctx=100+200,heads=4/4,dtype=f16,alpha=0.5\n" },
+        { "ctx=100+200", "ring:dataset=sinks,ctx=100+200,heads=4/4,dtype=f16,alpha=0.5\n" },
+        { "heads=4", "ring:dataset=sinks,ctx=100+200,heads=4/4,dtype=f16,alpha=0.5\n" },
+        { "heads=4/4,alpha=5e-1,beta=1,threads=0,window!=32",
+          "ring:dataset=sinks,ctx=100+200,heads=4/4,dtype=f16,alpha=0.5\n" },
+        { "ctx!=100+200,family!=split,ctx=1", "plain:dataset=sinks,ctx=1,dtype=f16\n" },
+        { "heads=0", "plain:dataset=tape/x,ctx=4096,dtype=f16\n" },
+        { "heads!=0,heads!=8/2", "ring:dataset=sinks,ctx=100+200,heads=4/4,dtype=f16,alpha=0.5\n" },
+        { "heads=4/2", "-f heads=4/2: none of the cases fits" },
+        { "alpha!=0.5,variant=ring", "-f alpha!=0.5,variant=ring: none of the cases fits" },
+        { "window=32", "-f window=32: none of the cases fits" },
+        { "dtype=f17", "-f: unknown dtype 'f17'; did you mean 'f16'?" },
+        { "family!=splt", "-f: unknown family 'splt'; did you mean 'split'?" },
+        { "family!=ful", "-f: unknown family 'ful'; did you mean 'full'?" },
+        { "variant=rign", "-f: unknown variant 'rign'; did you mean 'ring'?" },
+        { "window!=1.5", "-f: window: '1.5' is not a whole number" },
+        { "dataset=sink", "-f: unknown dataset 'sink'; did you mean 'sinks'?" },
+        { "ring,thread=1", "-f: unknown key 'thread'; did you mean 'threads'?" },
+    };
+    char *words[] = { c, a, b, c, d }, *more[] = { a, e, f }, out[1024];
+    struct ha_plan plan = { 0 };
     struct ha_why why = { "" };
-    size_t n = (size_t)sprintf(text, "[a]\nvariant=plain\n");
-    n = put_values(text, n, "ctx", 400);
-    put_values(text, n, "steps", 250);
-    assert_int_equal(ha_suite_parse("x.suite", text, &list, &why), HA_OK);
-    assert_int_equal(list.count, 100000);
-    /* what is too much in all is refused too, and leaves the list as it was */
-    assert_int_equal(ha_suite_parse("x.suite", "[a]\nvariant=plain\n", &list, &why), HA_ERROR);
-    assert_int_equal(list.count, 100000);
-    ha_case_list_free(&list);
-
-    put_values(text, n, "steps", 251);
-    assert_int_equal(expand(text, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "x.suite:1: [a] has more than 100000 cases");
-
-    n = put_values(text, n, "steps", 900);
-    n = put_values(text, n, "q_len", 900);
-    n = put_values(text, n, "seed", 900);
-    n = put_values(text, n, "layers", 900);
-    n = put_values(text, n, "observed", 900);
-    n = put_values(text, n, "model_dim", 900);
-    put_values(text, n, "threads", 900); /* the product of these overflows 64 bits */
-    assert_int_equal(expand(text, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "x.suite:1: [a] has more than 100000 cases");
-
-    n = (size_t)sprintf(text, "[a]\nvariant=plain\n");
-    put_values(text, n, "seed", 1025);
-    assert_int_equal(expand(text, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "x.suite:3: key 'seed' has more than 1024 values");
-
-    memset(text, 'x', 20000);
-    memcpy(text, "[a]\nvariant=", 12);
-    text[20000] = 0;
-    assert_int_equal(expand(text, out, sizeof out), HA_ERROR);
-    assert_non_null(strstr(out, "x.suite:2: the line is longer than"));
-}
-
-static enum ha_status read_bytes(const char *bytes, size_t size, struct ha_case_list *list, struct ha_why *why)
-{
-    char path[] = "/tmp/habench-test-XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, size), (ssize_t)size);
-    close(fd);
-    const enum ha_status st = ha_suite_read(path, list, why);
-    unlink(path);
-    return st;
-}
-
-static void files_are_read(void **state)
-{
-    (void)state;
-    struct ha_case_list list = { 0 };
-    struct ha_why why = { "" };
-    static const char good[] = "[a]\nvariant=plain\nctx=1 2", zero[] = "[a]\nvariant=plain\0\nctx=1";
-    assert_int_equal(read_bytes(good, sizeof good - 1, &list, &why), HA_OK);
-    assert_int_equal(list.count, 2);
-    assert_int_equal(read_bytes(zero, sizeof zero - 1, &list, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "not a text file"));
-    assert_int_equal(ha_suite_read("/nonexistent/x.suite", &list, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "/nonexistent/x.suite: No such file"));
-    assert_int_equal(ha_suite_read("/tmp", &list, &why), HA_ERROR);
-    assert_int_equal(list.count, 2);
-    ha_case_list_free(&list);
-
-    char *large = malloc(300000);
-    assert_non_null(large);
-    memset(large, '#', 300000);
-    assert_int_equal(read_bytes(large, 300000, &list, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "larger than"));
-    free(large);
+    struct ha_plan_options o = { .words = words, .words_count = 5, .override = given, .overrides = 2 };
+    assert_int_equal(ha_plan_make(&plan, &o, &why), HA_OK);
+    assert_int_equal(plan.entries, 3); /* twins once, in the order of their first */
+    assert_string_equal(plan.entry[0].id, "plain:device=./x.so,dataset=sinks,ctx=2,dtype=f16,seed=9");
+    assert_string_equal(plan.entry[1].id, "plain:device=./x.so,dataset=sinks,ctx=1,dtype=f16,seed=9");
+    assert_string_equal(plan.entry[2].id, "ring:device=./x.so,dataset=sinks,ctx=4096,dtype=f16,seed=9");
+    ha_plan_free(&plan);
+    o = (struct ha_plan_options){ .words = words, .words_count = 5, .override = &many, .overrides = 1 };
+    assert_int_equal(ha_plan_make(&plan, &o, &why), HA_ERROR);
+    assert_string_equal(why.text, "--threads: threads: 'many' is not a whole number from 0 to 1024");
+    ha_plan_free(&plan);
+    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
+        o = (struct ha_plan_options){ .words = more, .words_count = 3, .filter = filters[i].filter };
+        const enum ha_status status = ha_plan_make(&plan, &o, &why);
+        size_t n = 0;
+        for (size_t k = 0; k < plan.entries; k++)
+            n += (size_t)snprintf(out + n, sizeof out - n, "%s\n", plan.entry[k].id);
+        if (strcmp(status == HA_OK ? out : why.text, filters[i].ids) != 0)
+            fail_msg("-f %s: %s", filters[i].filter, status == HA_OK ? out : why.text);
+        ha_plan_free(&plan);
+    }
 }
 
 int main(void)
@@ -198,8 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sections_are_cross_products),
         cmocka_unit_test(mistakes_name_the_line),
-        cmocka_unit_test(sizes_are_limited),
-        cmocka_unit_test(files_are_read),
+        cmocka_unit_test(words_become_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,102 @@
+#!/bin/sh
+# test-mistakes.sh PROGRAM: the same mistake has the same exit code wherever it is made, and is said once; options may
+# stand before the command.
+program=$1
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+
+# expect CODE TEXT ARG...: the exit code, and TEXT in one line of stderr, or of stdout where CODE is 0
+expect()
+{
+    code=$1 text=$2
+    shift 2
+    "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
+    got=$?
+    said=$dir/err
+    [ "$code" -eq 0 ] && said=$dir/out
+    if [ "$got" -ne "$code" ]; then echo "FAILED: habench $*: exit code $got, not $code"
+    elif ! grep -qF -e "$text" "$said"; then echo "FAILED: habench $*: does not say: $text"
+    elif [ "$code" -ne 0 ] && [ "$(grep -cF -e "$text" "$said")" -ne 1 ]; then echo "FAILED: habench $*: says it twice"
+    else
+        passed=$((passed + 1))
+        return
+    fi
+    failed=$((failed + 1))
+    sed 's/^/    stderr: /' "$dir/err" | head -3
+}
+
+# 64: a name that names nothing
+for words in resident smoke link cpu_kernels lse_merge 'smoke link'; do
+    # shellcheck disable=SC2086 # words
+    {
+        expect 64 "'nosuch'; it is one of: " check $words --isa nosuch --dry-run
+        expect 64 "-f: unknown key 'dtpe'; did you mean 'dtype'?" check $words -f dtpe=f16
+        expect 64 "-f: unknown dtype 'f17'; did you mean 'f16'?" check $words -f dtype!=f17
+        expect 64 "-f: unknown piece '5'; it is one of: 256 1K" check $words -f piece!=5
+        expect 64 "-f: unknown suite 'lnk'; did you mean 'link'?" check $words -f suite!=lnk
+        expect 64 "unknown variant or suite 'nosuch'" check $words nosuch:ctx=1
+        expect 64 "unknown suite 'smok'; did you mean 'smoke'?" check $words smok
+        expect 64 'no such suite file' check $words "$dir/no.suite"
+        expect 64 "is not a whole number" check $words --seed 1e3
+        expect 64 "is not a whole number" check $words --seed=-1
+        expect 64 "is not a whole number" check $words --seed=18446744073709551616
+        expect 64 "is not a whole number" check $words --processes 2.5
+        expect 64 "is not a time" check $words --max-time 1.5h
+    }
+done
+for words in resident link lse_merge:case=gaps 'lse_merge:case=gaps resident'; do
+    # shellcheck disable=SC2086 # words
+    {
+        expect 64 'nosuch' check $words --device nosuch
+        expect 64 './nosuch.so: No such file' check $words --device ./nosuch.so
+        expect 40 '`ninja cuda` builds it' check $words --device cuda
+    }
+done
+expect 64 "unknown device 'hots'; did you mean 'host'?" probe --device hots
+expect 40 '`ninja cuda` builds it' probe --device cuda
+expect 40 '`ninja cuda` builds it' check lse_merge:case=gaps,by=cuda
+for variant in resident cpu hgca; do
+    expect 64 "threads: '1.5' is not a whole number" check "$variant" --threads=1.5
+    expect 64 "unknown dataset 'nosuch'" check "$variant:dataset=nosuch"
+    expect 64 'trace nosuch: no such file' check "$variant:dataset=trace/nosuch"
+    expect 64 "trace $dir/nosuch: there is no such file" check "$variant:dataset=trace/$dir/nosuch"
+    expect 64 'trace nosuch: no such file' check smoke "$variant:dataset=trace/nosuch"
+done
+expect 64 "threads: '1.5' is not" check cpu_kernels --threads=1.5
+expect 64 "$dir/nosuch: No such file" check lse_merge --replay "$dir/nosuch"
+
+# whole numbers of variants
+for param in cpu:layout=0.5 hgca:layout=0.5 hgca:blk_size=32.5 hgca:blk_num=8.5 hgca:heads_per_task=1.5 streaming:sink=0.5 \
+    streaming:window=9.5; do
+    expect 64 'is not a whole number' check "$param"
+done
+
+# 20: a file that is damaged
+head -c 100000 datasets/traces/english.safetensors > "$dir/cut.safetensors"
+echo 'no such format' > "$dir/text.safetensors"
+for file in cut text; do
+    expect 20 "$file.safetensors" check "resident:dataset=trace/$dir/$file.safetensors"
+    expect 20 "$file.safetensors" check smoke "cpu:dataset=trace/$dir/$file.safetensors"
+    expect 20 "$file.safetensors" check lse_merge --replay "$dir/$file.safetensors"
+done
+
+# options before the command, and their values
+ids='resident:dataset=sinks,ctx=64,dtype=f16'
+expect 0 "$ids" --dry-run run resident:ctx=64
+expect 0 "$ids" -q --dry-run check resident:ctx=64
+expect 0 "$ids" -f resident check --dry-run resident:ctx=64 cpu
+expect 0 "$ids" -fresident check --dry-run resident:ctx=64 cpu
+expect 0 "$ids" -qf resident check --dry-run resident:ctx=64 cpu
+expect 0 "$ids" "-o$dir/f" check --dry-run resident:ctx=64
+expect 0 "$ids" -o check check --dry-run resident:ctx=64
+expect 0 'resident:device=./run,dataset=sinks,ctx=64,dtype=f16,seed=9' --device ./run --seed=9 run resident:ctx=64 --dry-run
+expect 0 'seed=9' --max-time 5m --seed 9 -q run --dry-run resident
+expect 0 'smoke' -f x list suites
+expect 0 '1 passed, 0 failed' -q check resident:ctx=64,layers=1,steps=1
+expect 0 '1 passed, 0 failed' --device host -q check resident:ctx=64,layers=1,steps=1
+expect 64 "unknown command 'rnu'; did you mean 'run'?" -q rnu smoke
+expect 64 "unknown option '--thraeds'; did you mean '--threads'?" --thraeds=3 run smoke
+
+echo "$passed passed, $failed failed"
+test "$failed" -eq 0
