@@ -1,3 +1,3 @@
 #include "harness/base/stop.h"
 
-volatile sig_atomic_t ha_stop;
+volatile sig_atomic_t ha_stop, ha_stop_now;

@@ -414,7 +414,7 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
             asked = true;
             if (end > spent + GRACE_MS * UINT64_C(1000000)) end = spent + GRACE_MS * UINT64_C(1000000);
         }
-        if ((ha_stop && !c->work.patient) || (asked && spent >= end)) {
+        if ((ha_stop && !c->work.patient) || (asked && (spent >= end || ha_stop_now))) {
             ha_child_end(c);
             return ha_why(why, HA_ERROR, ha_stop ? "interrupted" : "stopped: the time is over");
         }

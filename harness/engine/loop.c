@@ -171,7 +171,7 @@ static void hear_row(struct loop *l, unsigned kind, const struct ha_said_head *h
     memcpy(row, bytes, suite->row_bytes);
     const bool has_verdict = ha_fields_mend(suite, row);
     if (kind == HA_SAID_LINE) hear_line(l, head, row);
-    else if (has_verdict) take_row(l, head->entry, row);
+    if (kind == HA_SAID_ROW && has_verdict) take_row(l, head->entry, row);
     free(row);
 }
 

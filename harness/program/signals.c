@@ -8,8 +8,9 @@
 
 static void stop(int number)
 {
-    if (ha_stop) _exit(128 + number);
-    ha_stop = number;
+    if (ha_stop_now) _exit(128 + number);
+    if (ha_stop) ha_stop_now = number;
+    else ha_stop = number;
 }
 
 void ha_signals_catch(void)

@@ -108,6 +108,26 @@ static void values_read_back_as_they_were(void **state)
     goes_round(field("text"), &row, most);
 }
 
+/* bytes that a stranger may have written */
+static void any_bytes_become_a_row(void **state)
+{
+    struct fake_row row;
+    char text[sizeof row.text];
+    (void)state;
+    memset(&row, 0x9b, sizeof row);
+    assert_false(ha_fields_mend(&fake_suite, &row)); /* there is no such verdict */
+    assert_int_equal(row.result.verdict, HA_NOT_RUN);
+    row.result.verdict = HA_PASS;
+    assert_true(ha_fields_mend(&fake_suite, &row));
+    assert_int_equal(strlen(row.result.reason), sizeof row.result.reason - 1);
+    memset(text, '?', sizeof text);
+    text[sizeof text - 1] = 0;
+    assert_string_equal(row.text, text);
+    row = fake_row(1, HA_PASS);
+    assert_true(ha_fields_mend(&fake_suite, &row));
+    assert_string_equal(row.text, fake_row(1, HA_PASS).text);
+}
+
 static void is_refused(const char *name, const char *text, const char *says)
 {
     struct fake_row row, before;
@@ -159,6 +179,7 @@ int main(void)
         cmocka_unit_test(a_cleared_row_is_empty),
         cmocka_unit_test(a_suite_that_clears_its_rows_leaves_the_head_to_us),
         cmocka_unit_test(values_read_back_as_they_were),
+        cmocka_unit_test(any_bytes_become_a_row),
         cmocka_unit_test(what_is_no_value_is_refused),
         cmocka_unit_test(figures_are_what_has_a_value),
     };
