@@ -153,6 +153,8 @@ struct ha_suite {
     const char *file[HA_SUITE_FILES]; /* names in the folder: [0] a row for each case; [1] lines (engine.line); ... */
     unsigned summary;                 /* bits: files that take the same row as [0] */
     size_t point_bytes, row_bytes;
+    const char
+        *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " exhaustive dump "; NULL */
 
     /* keys beyond the table, of this point: option i; false: there is none. NULL: there are none */
     bool (*more)(const void *point, size_t i, struct ha_key *out);
@@ -166,7 +168,8 @@ struct ha_suite {
     enum ha_status (*settle)(void *point, struct ha_why *why);
     /* Makes a point of a suite file small, where nothing is timed; NULL: as it is. */
     void (*shrink)(void *point);
-    /* Before anything runs: is what the point names there (files)? HA_ERROR: no. NULL: nothing to ask. */
+    /* Before anything runs: is what the point names there? HA_FAIL: its data is not; HA_WAIVED: it is code that is not
+     * here; HA_ERROR: the name is wrong. NULL: nothing to ask. */
     enum ha_status (*look)(const void *point, struct ha_why *why);
     /* Points next to each other that are run at once, in turns; NULL: none are. */
     bool (*together)(const void *a, const void *b);

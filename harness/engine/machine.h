@@ -21,8 +21,8 @@ void ha_machine_destroy(struct ha_machine *machine);
 /* The table of the device called `name`: one that is built in, the path of a plugin, or ha_NAME.so beside the program.
  * It runs code of the plugin. */
 enum ha_status ha_device_find(const char *name, const struct ha_device_api **api, struct ha_why *why);
-/* Is there such a device to find? Looks at names and files alone. HA_ERROR: there is no such name; HA_WAIVED: it is one
- * of ours that was not built. */
+/* Is there such a device to find? Looks at names and files alone. HA_ERROR: a name of ours, misspelt; HA_WAIVED: it is
+ * not here. */
 enum ha_status ha_device_look(const char *name, struct ha_why *why);
 
 /* Opened once and kept; one that has failed is opened anew. isa: of the CPU kernels that it may compute with, NULL: the

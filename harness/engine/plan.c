@@ -269,23 +269,35 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
     return read_id(word, o, take, &sink, why);
 }
 
+/* of any suite: the first that has one near, else the first */
+static enum ha_status unknown_key(const char *name, struct ha_why *why)
+{
+    for (size_t i = 0; i < ha_suites_count; i++) {
+        ha_key_unknown(ha_suites_all[i], NULL, name, why);
+        if (why && strstr(why->text, "did you mean")) return ha_why_prefix(why, HA_ERROR, "-f");
+    }
+    return ha_why_prefix(why, ha_key_unknown(ha_suites_all[0], NULL, name, why), "-f");
+}
+
 static enum ha_status check_filter(const char *filter, struct ha_why *why)
 {
     struct ha_term t;
     for (const char *rest = filter; ha_term_next(&rest, &t);) {
         bool known = !t.value || !strcmp(t.text, "suite");
         for (size_t i = 0; i < ha_suites_count && !known; i++) known = ha_suite_has_key(ha_suites_all[i], t.text);
-        if (!known) return ha_why_prefix(why, ha_key_unknown(ha_suites_all[0], NULL, t.text, why), "-f");
+        if (!known) return unknown_key(t.text, why);
     }
     return HA_OK;
 }
 
 enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
 {
+    if (why) why->text[0] = 0;
     if (o->filter) HA_TRY(check_filter(o->filter, why));
     for (size_t i = 0; i < o->words_count; i++) HA_TRY(add_word(plan, o, o->words[i], why));
     if (!plan->entries && o->filter) return ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", o->filter);
-    return plan->entries ? HA_OK : ha_why(why, HA_ERROR, "no case");
+    if (plan->entries) return HA_OK;
+    return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
 }
 
 /* ---- one id --------------------------------------------------------------------------------------------------- */

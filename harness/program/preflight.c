@@ -19,6 +19,7 @@ static enum ha_exit look(const struct ha_plan_entry *e, struct ha_why *why)
     switch (e->suite->look ? e->suite->look(e->point, why) : HA_OK) {
     case HA_OK: return HA_EXIT_OK;
     case HA_FAIL: return HA_EXIT_MISSING;
+    case HA_WAIVED: return HA_EXIT_ENVIRONMENT;
     default: return HA_EXIT_USAGE;
     }
 }

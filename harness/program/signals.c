@@ -21,4 +21,5 @@ void ha_signals_catch(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is a write that fails, as on a full disk */
 }

@@ -384,7 +384,7 @@ enum ha_status ha_merge_look(const void *point, struct ha_why *why)
     const bool replay = ha_merge_part(p) == HA_PART_REPLAY;
     const char *path = replay ? p->replay : p->by;
     if ((replay || is_path(path)) && access(path, R_OK) != 0)
-        return ha_why(why, HA_ERROR, "%.400s: %s", path, strerror(errno));
+        return ha_why(why, replay ? HA_FAIL : HA_WAIVED, "%.400s: %s", path, strerror(errno));
     return !replay && !strcmp(p->by, "cuda") ? ha_device_look(p->by, why) : HA_OK;
 }
 

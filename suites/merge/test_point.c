@@ -324,8 +324,11 @@ static void what_is_not_there_is_said_before_the_run(void **state)
     (void)state;
     struct ha_merge_point p = parsed("lse_merge:case=gaps,by=./nonesuch.so");
     struct ha_why why = { "" };
-    assert_int_equal(ha_merge_look(&p, &why), HA_ERROR);
+    assert_int_equal(ha_merge_look(&p, &why), HA_WAIVED);
     assert_non_null(strstr(why.text, "nonesuch.so"));
+    p = parsed("lse_merge:replay=./nonesuch.safetensors");
+    assert_int_equal(ha_merge_look(&p, &why), HA_FAIL);
+    assert_non_null(strstr(why.text, "nonesuch.safetensors"));
     p = parsed("lse_merge:case=gaps,by=avx512");
     assert_int_equal(ha_merge_look(&p, &why), HA_OK);
 }

@@ -237,7 +237,7 @@ static enum ha_status look(const void *point, struct ha_why *why)
     if (!dataset->needs_file) return HA_OK;
     struct ha_shape shape = { .batch = 1, .dtype = c->shape.dtype, .q_len = 1 };
     struct ha_source *source;
-    HA_TRY(dataset->open(&source, &shape, 1, c->seed, file, why));
+    if (dataset->open(&source, &shape, 1, c->seed, file, why) != HA_OK) return HA_FAIL;
     dataset->close(source);
     return HA_OK;
 }
@@ -255,6 +255,7 @@ const struct ha_suite ha_suite_variants = {
     .summary = 1u << SUMMARY_FILE,
     .point_bytes = sizeof(struct ha_case),
     .row_bytes = sizeof(struct ha_row),
+    .options = " dump ",
     .more = ha_case_param,
     .more_name = ha_case_param_name,
     .settle = ha_case_settle,

@@ -27,8 +27,7 @@ static void name(const struct ha_row *r, char *out)
 static void verdict(const struct ha_row *r, char *out) { snprintf(out, CELL, "%s", ha_verdict_name(r->head.verdict)); }
 static void error(const struct ha_row *r, char *out)
 {
-    if (!strcmp(r->contract, "unchecked")) strcpy(out, "unchecked");
-    else number(out, "%.3g", r->err_over_bound);
+    number(out, "%.3g", r->head.verdict == HA_UNCHECKED ? (double)NAN : r->err_over_bound);
 }
 static void rel_l2(const struct ha_row *r, char *out) { number(out, "%.2e", r->rel_l2); }
 static void head_max(const struct ha_row *r, char *out) { number(out, "%.2e", r->rel_l2_head_max); }
@@ -83,12 +82,15 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static void workload(const struct ha_row *r, char *out, size_t size)
 {
-    snprintf(out, size,
-             "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layers%s%s%s, %s seed %llu, device %s "
-             "(%s), %.0f threads",
-             r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
-             *r->model ? " of " : "", r->model, !strcmp(r->load, "layer") ? " with their products" : "", r->dataset,
-             (unsigned long long)r->seed, r->device, r->device_kind, r->threads);
+    const bool named = !*r->device_kind || !strcmp(r->device, r->device_kind); /* by its kind */
+    snprintf(
+        out, size,
+        "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layer%s%s%s%s, %s seed %llu, device %s%s%s%s"
+        ", %.0f thread%s",
+        r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
+        r->layers > 1 ? "s" : "", *r->model ? " of " : "", r->model,
+        !strcmp(r->load, "layer") ? " with their products" : "", r->dataset, (unsigned long long)r->seed, r->device,
+        named ? "" : " (", named ? "" : r->device_kind, named ? "" : ")", r->threads, r->threads > 1 ? "s" : "");
 }
 
 static bool same_workload(const struct ha_row *a, const struct ha_row *b)
@@ -100,11 +102,11 @@ static bool same_workload(const struct ha_row *a, const struct ha_row *b)
     return !strcmp(x, y);
 }
 
-/* a waived case measured nothing: why stands under the tables */
+/* a waived case measured nothing, and one whose process died left nothing: why stands under the tables */
 static const struct ha_row *listed(const struct ha_results *r, size_t i)
 {
     const struct ha_row *row = r->entry[i].row;
-    return row && row->head.verdict != HA_VERDICT_WAIVED ? row : NULL;
+    return row && row->head.verdict != HA_VERDICT_WAIVED && *row->variant ? row : NULL;
 }
 
 static void print_row(FILE *out, const struct ha_row *r, unsigned where)
@@ -137,25 +139,37 @@ static void print_groups(FILE *out, const struct ha_results *r, unsigned where)
     }
 }
 
+/* Adds what is new of the words in `from`, which are joined by commas. */
+static void join_words(char out[CELL], const char *from)
+{
+    char words[CELL], *save = NULL;
+    snprintf(words, sizeof words, "%s", from);
+    for (char *w = strtok_r(words, ", ", &save); w; w = strtok_r(NULL, ", ", &save))
+        if (!strstr(out, w) && strlen(out) + strlen(w) + 3 < CELL) strcat(strcat(out, *out ? ", " : ""), w);
+}
+
 /* What ~ and ! in the table mean, where there are any. */
 static void print_marks(FILE *out, const struct ha_results *r)
 {
-    size_t traces = 0, disturbed = 0;
+    size_t traces = 0, disturbed = 0, rows = 0;
     char causes[CELL] = "";
     for (size_t i = 0; i < r->entries; i++) {
         const struct ha_row *row = listed(r, i);
         if (!row) continue;
+        rows++;
         traces += perturbed(row);
-        if (!*row->disturbed) continue;
-        disturbed++;
-        if (!strstr(causes, row->disturbed) && strlen(causes) + strlen(row->disturbed) + 3 < sizeof causes)
-            strcat(strcat(causes, *causes ? "; " : ""), row->disturbed);
+        disturbed += *row->disturbed != 0;
+        join_words(causes, row->disturbed);
     }
+    if (traces || disturbed) putc('\n', out);
     if (traces)
-        fprintf(out, "\n~ of %zu: tracing made the steps more than 5%% longer or shorter (column perturb)\n", traces);
+        fprintf(out,
+                "~ %zu of %zu: idle, overlap and GB/s are of traced steps, which took over 5%% longer or shorter than "
+                "others\n",
+                traces, rows);
     if (disturbed)
-        fprintf(out, "\n! of %zu: the machine did something else meanwhile, see column disturbed (%s)\n", disturbed,
-                causes);
+        fprintf(out, "! %zu of %zu: the machine was not quiet while these were timed: %s (docs/measurement.md)\n",
+                disturbed, rows, causes);
 }
 
 void ha_table_print(FILE *out, const struct ha_results *results)
