@@ -1,5 +1,6 @@
 #!/bin/sh
-# test-cli.sh PROGRAM: the command line from outside: exit codes, messages, what goes where.
+# test-cli.sh PROGRAM: the command line from outside: exit codes, messages, what goes where. Nothing here asks how fast
+# this machine is, and each command ends by itself within two minutes or is a failure.
 program=$1
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -18,12 +19,15 @@ expect()
 {
     code=$1 text=$2
     shift 2
-    "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
+    timeout 120 "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
     got=$?
     if [ "$got" -ne "$code" ]; then fail "$@"; echo "    exit code $got, not $code"
     elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "$@"; echo "    does not say: $text"
     else passed=$((passed + 1)); fi
 }
+
+# lines FILE: how many it has
+lines() { wc -l < "$1"; }
 
 # holds TEXT CONDITION...: a condition on the latest command
 holds()
@@ -55,19 +59,27 @@ expect 64 'probe takes options only' probe smoke
 
 expect 64 "unknown suite 'smok'; did you mean 'smoke'?" run --dry-run smok
 expect 64 'no such suite file' run --dry-run "$dir/no.suite"
-expect 64 "unknown variant 'residnet'; did you mean 'resident'?" run --dry-run residnet:ctx=1
+expect 64 "unknown variant or suite 'residnet'; did you mean 'resident'?" run --dry-run residnet:ctx=1
 expect 64 "unknown key 'thread'; did you mean 'threads'?" run --dry-run resident:thread=1
 expect 64 "unknown dtype 'fp16'; did you mean 'f16'?" run --dry-run resident:dtype=fp16
 expect 64 "unknown dataset 'sink'; did you mean 'sinks'?" run --dry-run resident:dataset=sink
-expect 64 "ctx: '99999999999999999999' is too large" run --dry-run resident:ctx=99999999999999999999
+expect 64 "ctx: '99999999999999999999' is not a whole number up to" run --dry-run resident:ctx=99999999999999999999
 expect 64 'head_dim: 60 is not a multiple of 8' run --dry-run resident:head_dim=60
 expect 64 "-f: unknown key 'dtyp'; did you mean 'dtype'?" run --dry-run smoke -f dtyp=f16
 expect 64 'none of the' run --dry-run smoke -f nonesuch
-expect 64 "--seed: seed: 'x' is not a whole number" run --dry-run smoke --seed x
+expect 64 "--seed: 'x' is not a whole number" run --dry-run smoke --seed x
+expect 0 'seed=18446744073709551615' run --dry-run "$small" --seed 18446744073709551615
+expect 64 'is not a whole number up to 2^64 - 1' run --dry-run "$small" --seed 18446744073709551616
+expect 64 'is not a whole number from 1 to 1000' run --processes 1.5 smoke
+expect 64 'neither table nor json' run --format jsn smoke
+expect 64 'not a time such as 90s' run --case-time 1 smoke
+expect 64 "unknown team 'x'; it is one of: openmp own" run --team x smoke
+expect 0 'team=own' run --dry-run "$small" --team own
+expect 0 'isa=c' --isa c run --dry-run "$small"
 expect 64 "--threads: threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
 expect 64 "unknown device 'hots'; did you mean 'host'?" check "$small" --device hots
 expect 40 "quantum" check "$small" --device quantum
-expect 64 "unknown instruction set 'avx22'; did you mean 'avx2'?" check "$small" --isa avx22
+expect 64 "unknown isa 'avx22'; did you mean 'avx2'?" check "$small" --isa avx22
 expect 64 "unknown instruction set 'avx22'; did you mean 'avx2'?" check "$small" --without avx512,avx22
 expect 64 'c needs no extension and cannot be masked' list kernels --without c
 expect 64 'name them all at once' check "$small" --without avx2 --without neon
@@ -104,8 +116,9 @@ expect 64 'of which SUITE or CASE?' list cases
 expect 64 'takes no further word' list keys smoke
 
 # every suite of the tree can be read
-for suite in $("$program" list suites | awk '{print $1}' | grep -v '^cpu_kernels$'); do
-    expect 0 ':dataset=' list cases "$suite"
+for suite in $("$program" list suites | awk '{print $1}'); do
+    expect 0 ':' list cases "$suite"
+    holds "$suite has cases" test "$(lines "$dir/out")" -gt 0
 done
 
 expect 0 '1 passed, 0 failed' check "$small"
@@ -116,7 +129,11 @@ HABENCH_TRACE=garbage
 export HABENCH_TRACE
 expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small"
 unset HABENCH_TRACE
-expect 0 'unchecked' check "$small" --device null
+# what computes nothing was not checked, and does not pass
+expect 77 'nothing was checked' check "$small" --device null
+holds 'it is not counted as passed' grep -q '^0 passed, 0 failed, 1 skipped$' "$dir/out"
+expect 77 'unchecked' check copy_only:ctx=64,layers=1,steps=1
+expect 0 '1 passed, 0 failed, 1 skipped' check copy_only:ctx=64,layers=1,steps=1 "$small"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
@@ -124,63 +141,130 @@ expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume
 mkdir "$dir/empty"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/empty"
 : > "$dir/file"
-expect 64 'Not a directory' check "$small" -o "$dir/file"
+expect 64 'it is no folder' check "$small" -o "$dir/file"
 expect 20 'nonesuch' check resident:dataset=trace/nonesuch,ctx=64
 
-expect 0 'lse_merge:case=equal_scores,by=c' list cases lse_merge
+# several suites are one run, and one record
+merge='cpu_kernels:kernel=merge,heads=4/2,head_dim=8' gaps='lse_merge:case=gaps,by=c'
+expect 0 '5 passed, 0 failed, 0 skipped' check "$small" link:piece=64K,method=pinned "$merge" "$gaps" -o "$dir/all"
+for file in cases.csv cpu_kernels.csv lse_merge.csv; do
+    holds "a row in $file" test "$(lines "$dir/all/$file")" -eq 2
+    holds "$file begins as every file of rows does" grep -q \
+        '^"schema_version","run_id","case_id","process","suite","mode","build","verdict","reason","samples",' "$dir/all/$file"
+done
+holds 'two rows in link.csv' test "$(lines "$dir/all/link.csv")" -eq 3
+holds 'each case in junit.xml' test "$(grep -c '<testcase' "$dir/all/junit.xml")" -eq 5
+holds 'figures of each suite' test "$(grep -c 'lse_merge:case=gaps' "$dir/all/figures.csv")" -gt 0
+holds 'env.json has its schema and its device' sh -c "grep -q '\"schema_version\": 2' '$dir/all/env.json' && grep -q '\"devices\"' '$dir/all/env.json'"
+expect 0 '6 passed, 0 failed, 0 skipped' check "$small" link:piece=64K,method=pinned "$merge" "$gaps" "$small,seed=2" -o "$dir/all" --resume
+holds 'a row for the new case alone' test "$(lines "$dir/all/cases.csv")" -eq 3
+holds 'and for no other one' test "$(lines "$dir/all/link.csv")" -eq 3
+expect 64 'check' run "$small" -o "$dir/all" --resume
+expect 64 '--resume' check "$small" -o "$dir/all"
+
+# a benchmark writes its files; the seed of the rows runs them again
+bench='hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4,seed=7'
+expect 0 '1 passed, 0 failed' run -q "$bench" -o "$dir/bench"
+holds 'a row' test "$(lines "$dir/bench/cases.csv")" -eq 2
+holds 'a row of the summary' test "$(lines "$dir/bench/summary.csv")" -eq 2
+holds 'accuracies of the first and last two steps, of two layers' test "$(lines "$dir/bench/accuracy.csv")" -eq 9
+holds 'samples' test "$(lines "$dir/bench/samples.csv")" -gt 7
+holds 'a trace' test "$(lines "$dir/bench/trace.json")" -gt 4
+holds 'the id has the seed' grep -q 'hgca:.*seed=7' "$dir/bench/cases.csv"
+holds 'what was said' grep -q '"command": ".*seed=7' "$dir/bench/env.json"
+expect 0 '2 passed, 0 failed' run -q "$bench" "$small" -o "$dir/bench" --resume
+holds 'the first one is not run again' test "$(lines "$dir/bench/cases.csv")" -eq 3
+
+# each case in processes of its own; rows as JSON, and nothing else on stdout
+expect 0 '2 passed, 0 failed' check -q "$small" --processes 2 -o "$dir/two_processes"
+holds 'a row for each process' test "$(lines "$dir/two_processes/cases.csv")" -eq 3
+expect 0 '"verdict":"pass"' check -q "$small" --format json
+holds 'JSON lines alone' test "$(grep -vc '^{"row":"[a-z]*",.*}$' "$dir/out")" -eq 0
+
+# a case that takes too long is an error, and the next one runs
+expect 40 '1 passed, 1 failed' check -q resident:ctx=64,layers=1,steps=100000 "$small" --case-time 1s
+holds 'the case is named' grep -q '^error: resident:.*steps=100000' "$dir/err"
+
+expect 64 '--threads means nothing to these cases' check "$gaps" --threads 3
+expect 64 '--exec means nothing to these cases' check "$small" --exec y
+expect 64 '--exhaustive means nothing to these cases' check --exhaustive smoke
+expect 64 '--dump means nothing to these cases' check link --dump "$dir/dump"
+
+expect 0 'lse_merge:case=equal_scores' list cases lse_merge
 expect 0 'both_empty_nan' list defects
 expect 64 "unknown form 'bas2'; did you mean 'base2'?" check lse_merge:form=bas2
 expect 64 "unknown case 'gap'; did you mean 'gaps'?" check lse_merge:case=gap
-expect 64 'no case' check -q lse_merge:case=one_state,states=5
-expect 0 '1 passed, 0 failed' run -q lse_merge:case=gaps,by=c,states=3
-expect 0 '2 passed, 0 failed' check -q lse_merge:case=gaps,by=c,states=3 "$small"
+expect 64 'no such case: case=one_state has no such batch' check -q lse_merge:case=one_state,states=5
+expect 0 '1 passed, 0 failed' run -q "$gaps"
 
 expect 0 'cpu_kernels:kernel=attend,layout=packed,isa=best,dtype=f32' list cases cpu_kernels
 expect 0 'cpu_kernels:kernel=topk,isa=best,ctx=100' run --dry-run cpu_kernels:kernel=topk,ctx=100
 expect 64 "unknown kernel 'atend'; did you mean 'attend'?" run cpu_kernels:kernel=atend
-expect 64 'has figures of its own' run cpu_kernels smoke
-expect 64 'takes no --resume' run cpu_kernels --resume -o x
-expect 0 '1 passed, 0 failed' check -q cpu_kernels:kernel=merge,heads=4/2,head_dim=8
+expect 0 '1 passed, 0 failed' check -q "$merge"
 expect 64 '--replay judges a file, --exec a command' check lse_merge --replay x --exec y
-expect 64 "unknown by 'avx3'; did you mean 'avx2'?" check -q lse_merge:by=avx3
+expect 64 "unknown by 'avx3'; did you mean 'avx2'?" check -q lse_merge:case=gaps,by=avx3
 expect 0 '1 passed, 0 failed' check -q lse_merge:case=gaps,states=3 --isa c
-expect 0 'lse_merge:case=gaps,by=host,seed=7' check --dry-run lse_merge:case=gaps --seed 7
+expect 0 'lse_merge:case=gaps,by=c,order=tree' check --dry-run lse_merge:case=gaps,by=c,order=tree
+expect 0 "$(cat "$dir/out")" check --dry-run "$(cat "$dir/out")"
 expect 10 'got nan, want -inf' check -q lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32 -o "$dir/merge"
 holds 'the failure is in a file' test -s "$dir/merge/merge-both_empty_nan.safetensors"
 holds 'the verdict is in junit.xml' grep -q '<failure' "$dir/merge/junit.xml"
 expect 10 '0 passed, 1 failed' check lse_merge --replay "$dir/merge/merge-both_empty_nan.safetensors"
 head -c 100 "$dir/merge/merge-both_empty_nan.safetensors" > "$dir/cut.safetensors"
 expect 40 'cut.safetensors' check lse_merge --replay "$dir/cut.safetensors"
-expect 40 'cannot run' check -q lse_merge --exec no_such_command
-expect 40 '0 passed, 1 failed, 64 skipped' check -q lse_merge --exec no_such_command
+expect 20 'No such file' check lse_merge --replay "$dir/nonesuch.safetensors"
+expect 40 'cannot run' check -q lse_merge:case=gaps --exec no_such_command
 expect 20 '--max-time is over' check -q lse_merge --max-time 1s
 expect 40 'No such file' check -q lse_merge --device ./nonesuch.so
 
-expect 0 'link:method=kernel,piece=4K,layout=scattered' list cases link
-expect 0 'link:method=stores_4,piece=256,layout=scattered' list cases link -f stores_4,piece=256
-holds 'both layouts, one a line' test "$(wc -l < "$dir/out")" -eq 2
+expect 0 'link:layout=scattered,piece=4K,method=kernel' list cases link
+expect 0 'link:layout=scattered,piece=256,method=stores_4' list cases link -f stores_4,piece=256
+holds 'both layouts, one a line' test "$(lines "$dir/out")" -eq 2
 expect 0 "$(tail -1 "$dir/out")" run --dry-run "$(tail -1 "$dir/out")"
 expect 64 "unknown method 'kernal'; did you mean 'kernel'?" run link:method=kernal
 expect 64 "-f: unknown key 'peice'; did you mean 'piece'?" run link -f peice=4K
-expect 64 'none of the figures fits' check link -f method=kernel,method=pinned
-expect 64 'link has figures of its own' run link smoke
-expect 64 'link takes no --resume' run link --threads 3
+expect 64 'none of the cases fits' check link -f method=kernel,method=pinned
+expect 64 '--threads means nothing to these cases' run link --threads 3
 expect 64 "unknown device 'hots'; did you mean 'host'?" check link --device hots
 expect 40 'quantum' check link --device quantum
-expect 64 '--seed x: not a number' check link --seed x
+expect 64 "--seed: 'x' is not a whole number" check link --seed x
 expect 0 '18 passed, 0 failed, 0 skipped' check -q link -f piece=64K,method!=stores_2,method!=stores_4,method!=stores_all,method!=gather_2,method!=gather_4,method!=gather_all
 expect 0 'There is no link here' run -q link:piece=64K,method=pinned -o "$dir/link"
-holds 'the first column is the schema' grep -q '^"schema_version","method"' "$dir/link/link.csv"
-holds 'a row for each layout' test "$(wc -l < "$dir/link/link.csv")" -eq 3
-holds 'the verdicts are in junit.xml' grep -q 'link:method=pinned,piece=64K,layout=scattered' "$dir/link/junit.xml"
+holds 'a row for each layout' test "$(lines "$dir/link/link.csv")" -eq 3
+holds 'the verdicts are in junit.xml' grep -q 'link:layout=scattered,piece=64K,method=pinned' "$dir/link/junit.xml"
 holds 'the ceilings are in env.json' grep -q '"link, host to device"' "$dir/link/env.json"
 expect 64 'the folder is not empty' run link:piece=64K -o "$dir/link"
 expect 20 '--max-time is over' run -q link --max-time 1s -f method=pinned
-expect 0 'unchecked' check -q link:piece=64K,method=pinned --device null
+expect 77 'unchecked' check -q link:piece=64K,method=pinned --device null
 
 "$program" list variants > /dev/full 2> "$dir/err"
 code=$?
 holds 'a full disk is noticed' test "$code" -eq 40
+
+# a full disk, as a limit of the size of files: the rows so far stay whole, and the way on is named
+cases=$(seq 1 60 | sed "s/.*/$small,seed=&/")
+# shellcheck disable=SC2086 # cases without blanks
+(ulimit -f 32 && exec "$program" check -q $cases -o "$dir/full" > /dev/null 2> "$dir/err" < /dev/null)
+code=$?
+rows=$(($(lines "$dir/full/cases.csv") - 1))
+holds 'a full disk gives 40' test "$code" -eq 40
+holds 'it says how to go on' grep -q 'go on with --resume' "$dir/err"
+holds 'there are some rows' test "$rows" -gt 2
+# shellcheck disable=SC2086
+expect 0 '60 passed, 0 failed, 0 skipped' check -q $cases -o "$dir/full" --resume
+holds 'each case has a row' test "$(cut -d, -f3-22 "$dir/full/cases.csv" | grep -o 'resident:[^"]*' | sort -u | wc -l)" -eq 60
+holds 'and none has two' test "$(lines "$dir/full/cases.csv")" -eq 61
+
+# the first signal ends the run after the step, with the rows that are complete
+"$program" run 'resident:ctx=4096,steps=100000' -o "$dir/stopped" > "$dir/out" 2> "$dir/err" &
+pid=$!
+sleep 1
+kill -TERM "$pid"
+wait "$pid"
+code=$?
+holds 'SIGTERM gives 143' test "$code" -eq 143
+holds 'it says so' grep -q 'interrupted' "$dir/err"
+holds 'half a case is no row' test ! -e "$dir/stopped/cases.csv"
 
 echo "$passed passed, $failed failed"
 test "$failed" -eq 0

@@ -153,6 +153,8 @@ struct ha_suite {
     const char *file[HA_SUITE_FILES]; /* names in the folder: [0] a row for each case; [1] lines (engine.line); ... */
     unsigned summary;                 /* bits: files that take the same row as [0] */
     size_t point_bytes, row_bytes;
+    const char
+        *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " exhaustive dump "; NULL */
 
     /* keys beyond the table, of this point: option i; false: there is none. NULL: there are none */
     bool (*more)(const void *point, size_t i, struct ha_key *out);

@@ -122,18 +122,33 @@ static void what_is_wrong_says_how_to_rerun(void **state)
     (void)state;
     write_row(0, 0, HA_PASS, 1, "");
     write_row(1, 0, HA_VERDICT_FAIL, 1, "2 is not 3");
-    write_row(2, 0, HA_VERDICT_ERROR, 1, "killed by \033[31mSIGSEGV");
+    write_row(2, 0, HA_VERDICT_ERROR, 1, "killed by SIGSEGV");
     char *text = printed();
     assert_non_null(strstr(text, "\nfail: fake:kind=odd,n=1\n"));
     assert_non_null(strstr(text, "2 is not 3"));
     assert_non_null(strstr(text, "habench run 'fake:kind=odd,n=1'"));
     assert_non_null(strstr(text, "\nerror: fake:kind=even,n=2\n"));
-    assert_null(strchr(text, '\033')); /* what comes from elsewhere does not reach the terminal raw */
+    assert_non_null(strstr(text, "killed by SIGSEGV"));
     assert_null(strstr(text, "n=0"));
     free(text);
     summary.measured = false;
     text = printed();
     assert_non_null(strstr(text, "habench check 'fake:kind=odd,n=1'"));
+    free(text);
+}
+
+/* A file may be called anything. */
+static void names_do_not_reach_the_terminal_raw(void **state)
+{
+    struct fake_row row = fake_row(1, HA_VERDICT_FAIL);
+    struct ha_why why = { "" };
+    (void)state;
+    fake_case(&cases[1], 1, 0);
+    snprintf(cases[1].id, sizeof cases[1].id, "fake:note=\033[31mred");
+    if (ha_folder_row(folder, &cases[1].of, &row, &why) != HA_OK) fail_msg("%s", why.text);
+    char *text = printed();
+    assert_int_equal(count(text, "[31mred"), 2);
+    assert_null(strchr(text, '\033'));
     free(text);
 }
 
@@ -230,6 +245,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_process_in_the_middle_stands_for_a_case, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(sections_name_the_rows_of_their_suite, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(what_is_wrong_says_how_to_rerun, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(names_do_not_reach_the_terminal_raw, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(hundreds_of_wrong_cases_do_not_hide_the_rest, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(a_reason_of_several_cases_is_said_once, open_folder, close_folder),
         cmocka_unit_test(the_last_line_and_the_exit_code),

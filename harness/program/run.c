@@ -1,6 +1,6 @@
 #include "harness/program/run.h"
 
-#include "harness/base/registry.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
 #include "harness/engine/point.h"
@@ -11,13 +11,19 @@
 
 enum { WORDS_MAX = 512 };
 
-static bool is_key(const char *option)
+/* Does a suite of the plan have a key that this option sets, or heed it otherwise? */
+static bool is_heeded(const struct ha_plan *plan, const char *option)
 {
-    for (size_t i = 0; i < ha_suites_count; i++)
-        for (size_t k = 0; k < ha_suites_all[i]->keys; k++) {
-            const struct ha_key *key = &ha_suites_all[i]->key[k];
-            if (!strcmp(key->name, option) || (key->options && strstr(key->options, option))) return true;
-        }
+    char word[64];
+    snprintf(word, sizeof word, " %s ", option);
+    for (size_t i = 0; i < plan->entries; i++) {
+        const struct ha_suite *s = plan->entry[i].suite;
+        if (i && s == plan->entry[i - 1].suite) continue;
+        if (s->options && strstr(s->options, word)) return true;
+        for (size_t k = 0; k < s->keys; k++)
+            if (s->key[k].options ? strstr(s->key[k].options, word) != NULL : !strcmp(s->key[k].name, option))
+                return true;
+    }
     return false;
 }
 
@@ -29,13 +35,17 @@ enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o,
         { "threads", o->threads }, { "team", o->team }, { "exec", o->exec ? "exec" : NULL },
     };
     enum { GIVEN = sizeof given / sizeof *given };
-    for (size_t i = 0; i < GIVEN; i++)
-        if (given[i].value && !is_key(given[i].option))
-            return ha_why(why, HA_ERROR, "--%s: no suite has such a key", given[i].option);
     const struct ha_plan_options how = {
         .words = words, .words_count = count, .filter = o->filter, .override = given, .overrides = GIVEN, .small = small
     };
-    return ha_plan_make(plan, &how, why);
+    HA_TRY(ha_plan_make(plan, &how, why));
+    const struct ha_override heeded[] = { { "exhaustive", o->exhaustive ? "" : NULL }, { "dump", o->dump_dir } };
+    for (size_t i = 0; i < GIVEN + sizeof heeded / sizeof *heeded; i++) {
+        const struct ha_override *g = i < GIVEN ? &given[i] : &heeded[i - GIVEN];
+        if (g->value && !is_heeded(plan, g->option))
+            return ha_why(why, HA_ERROR, "--%s means nothing to these cases", g->option);
+    }
+    return HA_OK;
 }
 
 static void print_ids(const struct ha_plan *plan)

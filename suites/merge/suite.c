@@ -12,6 +12,7 @@ const struct ha_suite ha_suite_lse_merge = {
     .file = { "lse_merge.csv" },
     .point_bytes = sizeof(struct ha_merge_point),
     .row_bytes = sizeof(struct ha_merge_result),
+    .options = " exhaustive ",
     .uses = ha_merge_uses,
     .settle = ha_merge_settle,
     .look = ha_merge_look,

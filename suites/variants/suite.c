@@ -248,6 +248,7 @@ const struct ha_suite ha_suite_variants = {
     .summary = 1u << SUMMARY_FILE,
     .point_bytes = sizeof(struct ha_case),
     .row_bytes = sizeof(struct ha_row),
+    .options = " dump ",
     .more = ha_case_param,
     .more_name = ha_case_param_name,
     .settle = ha_case_settle,

@@ -102,11 +102,11 @@ static bool same_workload(const struct ha_row *a, const struct ha_row *b)
     return !strcmp(x, y);
 }
 
-/* a waived case measured nothing: why stands under the tables */
+/* a waived case measured nothing, and one whose process died left nothing: why stands under the tables */
 static const struct ha_row *listed(const struct ha_results *r, size_t i)
 {
     const struct ha_row *row = r->entry[i].row;
-    return row && row->head.verdict != HA_VERDICT_WAIVED ? row : NULL;
+    return row && row->head.verdict != HA_VERDICT_WAIVED && *row->variant ? row : NULL;
 }
 
 static void print_row(FILE *out, const struct ha_row *r, unsigned where)

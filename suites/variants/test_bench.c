@@ -364,6 +364,21 @@ static void the_table_is_readable(void **state)
     }
 }
 
+/* Of a case whose process died there is a verdict and a reason, and nothing else. */
+static void a_case_that_died_is_not_in_the_table(void **state)
+{
+    struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("", HA_VERDICT_ERROR) };
+
+    (void)state;
+    ha_row_clear(&rows[1]);
+    rows[1].head.verdict = HA_VERDICT_ERROR;
+    char *text = printed(rows, 2, true);
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "error"));
+    assert_non_null(strstr(text, "cpu "));
+    free(text);
+}
+
 static void an_unchecked_arm_shows_no_error(void **state)
 {
     struct ha_row row = table_row("copy_only", HA_UNCHECKED);
@@ -416,6 +431,7 @@ int main(void)
         cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(the_table_is_readable),
+        cmocka_unit_test(a_case_that_died_is_not_in_the_table),
         cmocka_unit_test(an_unchecked_arm_shows_no_error),
     };
 
