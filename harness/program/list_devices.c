@@ -1,5 +1,6 @@
 #include "harness/program/list_devices.h"
 
+#include "harness/base/program.h"
 #include "harness/engine/plugin.h"
 #include "harness/base/registry.h"
 
@@ -36,10 +37,7 @@ static void print_device(const char *name, const struct ha_device_api *api, cons
 static void print_plugins(const struct ha_kernels *kernels)
 {
     char program[HA_PLUGIN_PATH_MAX], pattern[HA_PLUGIN_PATH_MAX + 16];
-    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n <= 0) return;
-    program[n] = 0;
-    *strrchr(program, '/') = 0;
+    if (!ha_program_folder(program, sizeof program)) return;
     snprintf(pattern, sizeof pattern, "%s/ha_*.so", program);
     glob_t found;
     if (glob(pattern, 0, NULL, &found)) return;
