@@ -1,11 +1,12 @@
 #include "datasets/trace.h"
 
+#include "harness/base/program.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include <sys/stat.h>
 
 enum { PATH_BYTES = 4096 };
 
@@ -33,9 +34,8 @@ enum ha_status ha_trace_find(const char *name, char path[PATH_BYTES], struct ha_
         return access(path, F_OK) == 0 ? HA_OK : ha_why(why, HA_ERROR, "trace %.400s: there is no such file", name);
     snprintf(path, PATH_BYTES, "datasets/traces/%.1024s%s", name, end);
     if (is_file(path)) return HA_OK;
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    folder[length > 0 ? length : 0] = '\0';
-    for (char *cut; (cut = strrchr(folder, '/')) != NULL;) {
+    char *cut = ha_program_folder(folder, sizeof folder) ? folder + strlen(folder) : NULL;
+    for (; cut; cut = strrchr(folder, '/')) {
         *cut = '\0';
         static const char *const below[] = { "", "/share/habench" }; /* the source tree; PREFIX of what is installed */
         for (size_t i = 0; i < sizeof below / sizeof *below; i++) {

@@ -1,5 +1,7 @@
 #include "kernels/test_device.h"
 
+#include "harness/base/seq_attend.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,26 +194,9 @@ struct ha_test_device_error ha_test_device_judge(const struct ha_test_device_pro
                                                  const struct ha_profile *profile, size_t runs, size_t b, size_t h)
 {
     const struct ha_test_device_ask *ask = &p->ask;
-    const size_t heads = heads_of(p), first = h * ask->group;
-    const struct ha_device_seq *seq = &p->seq[b];
-    const struct ha_attend a = {
-        .q = seq->q + first * ask->dim,
-        .q_len = ask->q_len,
-        .group = ask->group,
-        .head_dim = ask->dim,
-        .q_token_stride = heads * ask->dim,
-        .q_head_stride = ask->dim,
-        .runs_count = runs,
-        .dtype = ask->dtype,
-        .scale = p->args.scale,
-        .causal = ask->causal,
-        .o = seq->o + first * ask->dim,
-        .lse = seq->lse + first,
-        .lse_token_stride = heads,
-        .lse_head_stride = 1,
-        .weights = ask->weights ? seq->weights + first * seq->weights_stride : NULL,
-        .weights_stride = seq->weights_stride,
-    };
+    struct ha_rows rows[HA_RUNS_MAX];
+    struct ha_attend a = ha_seq_attend(&p->args, &p->seq[b], h, rows);
+    a.runs_count = runs;
     struct ha_test_device_error e = { .weight.ratio = 0 };
     struct ha_answer want;
     struct ha_why why;

@@ -4,6 +4,7 @@
  * where the scale is any is kappa_s of reference/bound.c, the rounding of x - level there counts with exp: here both
  * are exact.) test_simd.c has every float. */
 
+#include "harness/base/numeric.h"
 #include "kernels/rows.h"
 #include "kernels/test_data.h"
 
@@ -21,23 +22,6 @@ enum { DIM = 8, KEYS = HA_CHUNK_KEYS, BATCH = (KEYS - 1) * DIM };
 static const float ln2 = 0x1.62e43p-1f;
 
 static bool small;
-
-static float float_of(uint32_t bits)
-{
-    union {
-        uint32_t u;
-        float f;
-    } x = { .u = bits };
-    return x.f;
-}
-static uint32_t bits_of(float f)
-{
-    union {
-        float f;
-        uint32_t u;
-    } x = { .f = f };
-    return x.u;
-}
 
 static float k[KEYS][DIM], weights[DIM][KEYS], q[DIM][DIM], level[DIM], sum[DIM], acc[DIM][DIM];
 
@@ -111,10 +95,10 @@ static void sweep(float least, float most, uint32_t stride)
 {
     static double want[BATCH];
     double worst[HA_TEST_TABLES_MAX][WAYS] = { { 0 } };
-    const uint32_t end = bits_of(most);
-    for (uint32_t at = bits_of(least); at <= end;) {
+    const uint32_t end = ha_f32_bits(most);
+    for (uint32_t at = ha_f32_bits(least); at <= end;) {
         for (size_t i = 0; i < BATCH; i++) {
-            const float x = -float_of(at <= end ? at : end);
+            const float x = -ha_f32_of_bits(at <= end ? at : end);
             k[1 + i / DIM][i % DIM] = x;
             want[i] = exp2((double)x);
             if (at <= end) at += stride;
@@ -167,8 +151,8 @@ static void log_of_sums(void **state)
 {
     (void)state;
     double worst = 0, worst2 = 0;
-    for (uint32_t at = bits_of(1) + 1, end = bits_of(0x1p24f); at < end; at += small ? 100003 : 29) {
-        const volatile float x = float_of(at);
+    for (uint32_t at = ha_f32_bits(1) + 1, end = ha_f32_bits(0x1p24f); at < end; at += small ? 100003 : 29) {
+        const volatile float x = ha_f32_of_bits(at);
         const double y = log((double)x), e = fabs((double)logf(x) - y) / y;
         worst = e > worst || isnan(e) ? e : worst;
         const double y2 = log2((double)x), e2 = fabs((double)log2f(x) - y2) / y2;

@@ -18,23 +18,8 @@
 
 #define FOR_TABLES(t) for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++)
 
-#define LN2 0.693147180559945309417232121458
-
-enum { DIM_MAX = 520, COUNT_MAX = 1100 };
-
 static double worst[HA_TEST_TABLES_MAX][HA_FORM_COUNT];
 static bool small;
-
-static double natural(const struct ha_test_merge *p, double level, double sum)
-{
-    return p->form == HA_FORM_BASE2 ? level * LN2 : p->form == HA_FORM_MAX_SUM ? level + log(sum) : level;
-}
-
-static double lse_of(const struct ha_test_merge *p, size_t i, size_t r)
-{
-    if (ha_test_merge_is_empty(p, i, r)) return -HUGE_VAL;
-    return natural(p, (double)*ha_test_merge_level(p, i, r), (double)*ha_test_merge_sum(p, i, r));
-}
 
 static void say(const struct ha_test_merge *p, const struct ha_kernels *t, size_t r, double got, double want,
                 double allowed)
@@ -51,16 +36,17 @@ static void check_plain(const struct ha_test_merge *p, const struct ha_kernels *
 {
     const double u = 0x1p-24;
     double max = -HUGE_VAL, sum = 0;
-    for (size_t i = 0; i < p->count; i++) max = fmax(max, lse_of(p, i, r));
-    for (size_t i = 0; i < p->count; i++) sum += exp(lse_of(p, i, r) - max);
-    const double lse = max + log(sum), got_lse = natural(p, (double)p->got_level[r], (double)p->got_sum[r]);
+    for (size_t i = 0; i < p->count; i++) max = fmax(max, ha_test_merge_lse(p, i, r));
+    for (size_t i = 0; i < p->count; i++) sum += exp(ha_test_merge_lse(p, i, r) - max);
+    const double lse = max + log(sum), got_lse = ha_test_merge_natural(p, p->got_level[r], p->got_sum[r]);
     const double lse_slack = u * ((double)p->count + 8 + 2 * fabs(lse));
     if (max == -HUGE_VAL ? got_lse != max : !(fabs(got_lse - lse) <= lse_slack)) say(p, t, r, got_lse, lse, lse_slack);
     for (size_t d = 0; d < p->dim; d++) {
         double want = 0, slack = ha_dtype_eta(p->dtype) + 0x1p-149;
         for (size_t i = 0; i < p->count; i++) {
             if (ha_test_merge_is_empty(p, i, r)) continue;
-            const double below = lse_of(p, i, r) - lse, term = exp(below) * (double)ha_test_merge_o(p, i, r)[d];
+            const double below = ha_test_merge_lse(p, i, r) - lse,
+                         term = exp(below) * (double)ha_test_merge_o(p, i, r)[d];
             const double levels = 3 * fabs(below) + (p->form == HA_FORM_DIRECT ? 2 * fabs(lse) : 0);
             want += term;
             slack += fabs(term) * u * (2 * (double)p->count + 12 + levels);
@@ -71,84 +57,25 @@ static void check_plain(const struct ha_test_merge *p, const struct ha_kernels *
     }
 }
 
-static double lse_ratio(const struct ha_test_merge *p, size_t r, const struct ha_ref_state *want)
+static void check_bound(const struct ha_test_merge *p, const struct ha_kernels *t, size_t r)
 {
-    const double level = (double)p->got_level[r], sum = (double)p->got_sum[r];
-    if (want->lse == -HUGE_VAL) return level == want->lse ? 0 : HUGE_VAL;
-    const double off = p->form == HA_FORM_MAX_SUM ? level - want->max + log(sum / want->sum)
-                                                  : natural(p, level, sum) - want->lse;
-    return off == 0 ? 0 : fabs(off) / want->lse_bound;
-}
-
-static void check_bound(const struct ha_test_merge *p, const struct ha_kernels *t, size_t r, double *work)
-{
-    static struct ha_ref_state states[COUNT_MAX];
-    const struct ha_merge_bound b = ha_bound_merge(&t->traits, p->form, p->dtype);
-    for (size_t i = 0; i < p->count; i++, work += p->dim) {
-        states[i] = (struct ha_ref_state){
-            .o = work, .bound = work + p->count * p->dim, .lse = lse_of(p, i, r), .dim = p->dim, .keys = 1
-        };
-        states[i].max = ha_test_merge_is_empty(p, i, r) ? -HUGE_VAL : (double)*ha_test_merge_level(p, i, r);
-        states[i].sum = (double)*ha_test_merge_sum(p, i, r);
-        for (size_t d = 0; d < p->dim; d++) {
-            states[i].o[d] = (double)ha_test_merge_o(p, i, r)[d];
-            states[i].bound[d] = 0;
-        }
-    }
-    double o[DIM_MAX], bound[DIM_MAX];
-    struct ha_ref_state want = { .o = o, .bound = bound, .dim = p->dim };
-    ha_ref_merge(states, p->count, &b, &want);
-    const double off = lse_ratio(p, r, &want);
-    /* the LSE is judged: a natural one need not be a float */
-    want.lse = want.lse_bound = 0;
-    const double ratio = ha_ref_ratio(p->got_o + r * p->dim, 0, &want, NULL);
-    if (!(ratio <= 1)) say(p, t, r, ratio, 0, 1);
-    if (!(off <= 1)) say(p, t, r, off, 0, 1);
+    const struct ha_test_merge_error e = ha_test_merge_judge(p, r, &t->traits);
+    if (!(e.o <= 1)) say(p, t, r, e.o, 0, 1);
+    if (!(e.lse <= 1)) say(p, t, r, e.lse, 0, 1);
     double *most = &worst[t - ha_test_tables][p->form];
-    if (p->dtype == HA_F32) *most = fmax(*most, fmax(ratio, off)); /* in 16 bits it is the output's rounding */
+    if (p->dtype == HA_F32) *most = fmax(*most, fmax(e.o, e.lse)); /* in 16 bits it is the output's rounding */
 }
 
 static void check(struct ha_test_merge *p)
 {
-    double *work = calloc(2 * p->count * p->dim + 1, sizeof *work);
-    assert_non_null(work);
     FOR_TABLES(t)
     {
         ha_test_merge_run(p, t);
         for (size_t r = 0; r < p->tokens * p->heads; r++) {
             check_plain(p, t, r);
-            check_bound(p, t, r, work);
+            check_bound(p, t, r);
         }
     }
-    free(work);
-}
-
-/* ---- levels -------------------------------------------------------------------------------- */
-
-enum spread { EQUAL, NEAR, FAR, OFFSET, SOME_EMPTY, MOST_EMPTY, SPREADS };
-
-static float level_for(enum spread spread, uint64_t seed, size_t i, size_t r)
-{
-    const float x = ha_rng_normal(seed, 2 + i, r);
-    const uint64_t bits = ha_rng_bits(seed, 3000 + i, r);
-    switch (spread) {
-    case EQUAL: return 3.5f;
-    case NEAR: return x;
-    case FAR: return 40 * x;
-    case OFFSET: return 3e5f + 2 * x;
-    default: return (spread == SOME_EMPTY ? bits & 1 : bits & 7) ? bits & 8 ? INFINITY : -INFINITY : x;
-    }
-}
-
-static void make(struct ha_test_merge *p, enum spread spread, uint64_t seed)
-{
-    p->plus_inf_is_empty = true;
-    ha_test_merge_make(p, seed);
-    for (size_t i = 0; i < p->count; i++)
-        for (size_t r = 0; r < p->tokens * p->heads; r++) {
-            *ha_test_merge_level(p, i, r) = level_for(spread, seed, i, r);
-            *ha_test_merge_sum(p, i, r) = 1 + 1000 * ha_rng_uniform(seed, 9000 + i, r);
-        }
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
@@ -168,7 +95,7 @@ static void every_form_and_type(void **state)
             .heads = 3,
             .dim = dims[n % 5 % 3],
         };
-        make(&p, (enum spread)(n % 7 % SPREADS), n);
+        ha_test_merge_spread(&p, (enum ha_test_spread)(n % 7 % HA_TEST_SPREADS), n);
         check(&p);
         ha_test_merge_free(&p);
     }
@@ -182,7 +109,7 @@ static void every_size(void **state)
     uint64_t seed = 1;
     for (size_t c = 0; c < (small ? 4 : sizeof counts / sizeof *counts); c++)
         for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++, seed++)
-            for (enum spread spread = EQUAL; spread < SPREADS; spread++) {
+            for (enum ha_test_spread spread = HA_TEST_EQUAL; spread < HA_TEST_SPREADS; spread++) {
                 if (counts[c] > 100 && (seed + spread) % 4) continue;
                 struct ha_test_merge p = { .form = (enum ha_form)((seed + spread) % HA_FORM_COUNT),
                                            .count = counts[c],
@@ -191,7 +118,7 @@ static void every_size(void **state)
                                            .dim = dims[d],
                                            .rows = HA_TEST_ODD_STRIDES,
                                            .dtype = (enum ha_dtype)(seed % HA_DTYPE_COUNT) };
-                make(&p, spread, seed);
+                ha_test_merge_spread(&p, spread, seed);
                 check(&p);
                 ha_test_merge_free(&p);
             }
@@ -201,7 +128,9 @@ static void any_problem(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < (small ? 300 : 5000); seed++) {
-        static const uint64_t below[] = { HA_FORM_COUNT, HA_DTYPE_COUNT, HA_TEST_ROWS, 3, SPREADS, 12, 4, 5, 280 };
+        static const uint64_t below[] = {
+            HA_FORM_COUNT, HA_DTYPE_COUNT, HA_TEST_ROWS, 3, HA_TEST_SPREADS, 12, 4, 5, 280
+        };
         size_t x[9];
         for (size_t i = 0; i < 9; i++) x[i] = (size_t)ha_rng_below(seed, 77, i, below[i]);
         struct ha_test_merge p = { .form = (enum ha_form)x[0],
@@ -212,7 +141,7 @@ static void any_problem(void **state)
                                    .tokens = 1 + x[6],
                                    .heads = 1 + x[7],
                                    .dim = 1 + x[8] };
-        make(&p, (enum spread)x[4], seed);
+        ha_test_merge_spread(&p, (enum ha_test_spread)x[4], seed);
         check(&p);
         ha_test_merge_free(&p);
     }
@@ -233,7 +162,7 @@ static void wide_gaps(void **state)
                 struct ha_test_merge p = { .form = (enum ha_form)form, .count = 2, .tokens = 1, .heads = 1, .dim = 19 };
                 ha_test_merge_make(&p, i);
                 for (size_t k = 0; k < 2; k++) *ha_test_merge_level(&p, k, 0) = pairs[i][k ^ (size_t)swap];
-                const double unit = form == HA_FORM_BASE2 ? LN2 : 1, a = (double)pairs[i][0], b = (double)pairs[i][1],
+                const double unit = form == HA_FORM_BASE2 ? M_LN2 : 1, a = (double)pairs[i][0], b = (double)pairs[i][1],
                              w = exp((b - a) * unit);
                 const double slack = form == HA_FORM_DIRECT ? 4 * fabs(a) + 8 : 2;
                 FOR_TABLES(t)

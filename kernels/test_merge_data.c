@@ -1,5 +1,6 @@
 #include "kernels/test_merge_data.h"
 
+#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 
@@ -46,6 +47,52 @@ void ha_test_merge_make(struct ha_test_merge *p, uint64_t seed)
     ha_rng_normals(seed, 1, 0, all * p->dim, p->o);
     for (size_t i = 0; i < all * p->dim; i++) p->o[i] = ha_round(p->o[i], p->dtype);
     for (size_t i = 0; i < all; i++) p->sum[i] = 1;
+}
+
+struct ha_test_merge ha_test_merge_kind(size_t n, size_t count, size_t dim)
+{
+    return (struct ha_test_merge){ .form = (enum ha_form)(n % 4),
+                                   .dtype = (enum ha_dtype)(n / 4 % 3),
+                                   .plus_inf_is_empty = true,
+                                   .count = count,
+                                   .tokens = 1,
+                                   .heads = 1,
+                                   .dim = dim };
+}
+
+static float level_for(enum ha_test_spread spread, uint64_t seed, size_t i, size_t r)
+{
+    const float x = ha_rng_normal(seed, 2 + i, r);
+    const uint64_t bits = ha_rng_bits(seed, 3000 + i, r);
+    switch (spread) {
+    case HA_TEST_EQUAL: return 3.5f;
+    case HA_TEST_NEAR: return x;
+    case HA_TEST_FAR: return 40 * x;
+    case HA_TEST_SHIFTED: return 3e5f + 2 * x;
+    default: return (spread == HA_TEST_SOME_EMPTY ? bits & 1 : bits & 7) ? bits & 8 ? INFINITY : -INFINITY : x;
+    }
+}
+
+void ha_test_merge_spread(struct ha_test_merge *p, enum ha_test_spread spread, uint64_t seed)
+{
+    p->plus_inf_is_empty = true;
+    ha_test_merge_make(p, seed);
+    for (size_t i = 0; i < p->count; i++)
+        for (size_t r = 0; r < rows_of(p); r++) {
+            *ha_test_merge_level(p, i, r) = level_for(spread, seed, i, r);
+            *ha_test_merge_sum(p, i, r) = 1 + 1000 * ha_rng_uniform(seed, 9000 + i, r);
+        }
+}
+
+struct ha_test_merge ha_test_merge_like(const struct ha_test_merge *p)
+{
+    struct ha_test_merge q = *p;
+    const size_t all = p->count * rows_of(p);
+    ha_test_merge_make(&q, 0);
+    memcpy(q.o, p->o, all * p->dim * sizeof *p->o);
+    memcpy(q.level, p->level, all * sizeof *p->level);
+    memcpy(q.sum, p->sum, all * sizeof *p->sum);
+    return q;
 }
 
 void ha_test_merge_free(struct ha_test_merge *p)
@@ -190,4 +237,64 @@ void ha_test_merge_run(struct ha_test_merge *p, const struct ha_kernels *t)
     }
     end(&o), end(&lse), end(&sum);
     free(s);
+}
+
+/* ---- what came out ---------------------------------------------------------------------------------------------- */
+
+double ha_test_merge_natural(const struct ha_test_merge *p, float level, float sum)
+{
+    const double x = (double)level;
+    return p->form == HA_FORM_BASE2 ? x * M_LN2 : p->form == HA_FORM_MAX_SUM ? x + log((double)sum) : x;
+}
+
+double ha_test_merge_lse(const struct ha_test_merge *p, size_t i, size_t r)
+{
+    if (ha_test_merge_is_empty(p, i, r)) return -HUGE_VAL;
+    return ha_test_merge_natural(p, *ha_test_merge_level(p, i, r), *ha_test_merge_sum(p, i, r));
+}
+
+static double lse_error(const struct ha_test_merge *p, size_t r, const struct ha_ref_state *want)
+{
+    const float level = p->got_level[r], sum = p->got_sum[r];
+    if (want->lse == -HUGE_VAL) return level == -INFINITY ? 0 : HUGE_VAL;
+    const double off = p->form == HA_FORM_MAX_SUM ? (double)level - want->max + log((double)sum / want->sum)
+                                                  : ha_test_merge_natural(p, level, sum) - want->lse;
+    return off == 0 ? 0 : fabs(off) / want->lse_bound;
+}
+
+struct ha_test_merge_error ha_test_merge_judge(const struct ha_test_merge *p, size_t r,
+                                               const struct ha_merge_traits *traits)
+{
+    const struct ha_merge_bound b = ha_bound_merge(traits, p->form, p->dtype);
+    struct ha_ref_state *states = calloc(p->count + 1, sizeof *states);
+    double *work = calloc(2 * (p->count + 1) * p->dim, sizeof *work), *next = work;
+    assert_non_null(states);
+    assert_non_null(work);
+    for (size_t i = 0; i <= p->count; i++, next += 2 * p->dim) { /* the last is what is wanted */
+        states[i] = (struct ha_ref_state){ .o = next, .bound = next + p->dim, .dim = p->dim };
+        if (i == p->count) break;
+        states[i].keys = 1;
+        states[i].lse = ha_test_merge_lse(p, i, r);
+        states[i].max = ha_test_merge_is_empty(p, i, r) ? -HUGE_VAL : (double)*ha_test_merge_level(p, i, r);
+        states[i].sum = (double)*ha_test_merge_sum(p, i, r);
+        for (size_t d = 0; d < p->dim; d++) states[i].o[d] = (double)ha_test_merge_o(p, i, r)[d];
+    }
+    struct ha_ref_state *want = &states[p->count];
+    ha_ref_merge(states, p->count, &b, want);
+    struct ha_test_merge_error error = { .lse = lse_error(p, r, want) };
+    /* the LSE is judged: a natural one need not be a float */
+    want->lse = want->lse_bound = 0;
+    error.o = ha_ref_ratio(p->got_o + r * p->dim, 0, want, NULL);
+    free(states);
+    free(work);
+    return error;
+}
+
+void ha_test_same(const float *a, const float *b, size_t n) { assert_memory_equal(a, b, n * sizeof *a); }
+
+void ha_test_merge_same(const struct ha_test_merge *a, const struct ha_test_merge *b)
+{
+    ha_test_same(a->got_o, b->got_o, rows_of(a) * a->dim);
+    ha_test_same(a->got_level, b->got_level, rows_of(a));
+    ha_test_same(a->got_sum, b->got_sum, rows_of(a));
 }

@@ -20,29 +20,12 @@
 /* without the last, largest one in a small run */
 #define COUNT_SCOPED(array) (COUNT(array) - (small ? 1 : 0))
 
-enum { DIM = 45, LAST = DIM - 1 };
+enum { DIM = 45, LAST = DIM - 1, KINDS = HA_TEST_MERGE_KINDS };
 
 static bool small;
 
 /* the largest finite number */
 static float most(enum ha_dtype t) { return t == HA_F32 ? FLT_MAX : t == HA_F16 ? 65504 : 0x1.fep127f; }
-
-/* a problem of every form and type, n < KINDS; one row unless that is changed */
-enum { KINDS = 12 };
-static struct ha_test_merge kind(size_t n, size_t count)
-{
-    return (struct ha_test_merge){
-        .form = (enum ha_form)(n % 4),
-        .dtype = (enum ha_dtype)(n / 4),
-        .plus_inf_is_empty = true,
-        .count = count,
-        .tokens = 1,
-        .heads = 1,
-        .dim = DIM,
-    };
-}
-
-static void assert_same(const float *a, const float *b, size_t n) { assert_memory_equal(a, b, n * sizeof *a); }
 
 /* One state alone, or among empty ones whose o is NaN, is copied bit for bit: the signs of its zeros, its largest
  * number, its subnormal ones. */
@@ -52,7 +35,7 @@ static void a_single_state_is_copied(void **state)
     static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, 88, FLT_MAX, -FLT_MAX };
     static const size_t counts[] = { 1, 2, 3, 16, 17, 64, 65, 200, 600 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
-        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS]);
+        struct ha_test_merge p = ha_test_merge_kind(n % KINDS, counts[n / KINDS], DIM);
         ha_test_merge_make(&p, n);
         for (size_t at = 0; at < p.count; at += 1 + at / 2) {
             for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 3 ? -INFINITY : INFINITY;
@@ -68,9 +51,9 @@ static void a_single_state_is_copied(void **state)
                 FOR_TABLES(t)
                 {
                     ha_test_merge_run(&p, t);
-                    assert_same(p.got_o, o, DIM);
-                    assert_same(p.got_level, level, 1);
-                    if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, sum, 1);
+                    ha_test_same(p.got_o, o, DIM);
+                    ha_test_same(p.got_level, level, 1);
+                    if (p.form == HA_FORM_MAX_SUM) ha_test_same(p.got_sum, sum, 1);
                 }
             }
         }
@@ -84,15 +67,15 @@ static void empties_only(void **state)
     static const float zeros[DIM], none = -INFINITY;
     for (size_t n = 0; n < KINDS; n++)
         for (size_t count = 0; count <= 600; count += 1 + count / 2) {
-            struct ha_test_merge p = kind(n, count);
+            struct ha_test_merge p = ha_test_merge_kind(n, count, DIM);
             ha_test_merge_make(&p, n);
             for (size_t i = 0; i < count; i++) *ha_test_merge_level(&p, i, 0) = i % 2 ? -INFINITY : INFINITY;
             FOR_TABLES(t)
             {
                 ha_test_merge_run(&p, t);
-                assert_same(p.got_o, zeros, DIM);
-                assert_same(p.got_level, &none, 1);
-                if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, zeros, 1);
+                ha_test_same(p.got_o, zeros, DIM);
+                ha_test_same(p.got_level, &none, 1);
+                if (p.form == HA_FORM_MAX_SUM) ha_test_same(p.got_sum, zeros, 1);
             }
             ha_test_merge_free(&p);
         }
@@ -104,7 +87,7 @@ static void two_states_commute(void **state)
     (void)state;
     static const float zeros[] = { 0, -0.0f, -INFINITY };
     for (size_t n = 0; n < KINDS * 100; n += small ? 7 : 1) {
-        struct ha_test_merge a = kind(n % KINDS, 2), b = a;
+        struct ha_test_merge a = ha_test_merge_kind(n % KINDS, 2, DIM), b = a;
         ha_test_merge_make(&a, n);
         ha_test_merge_make(&b, n);
         for (size_t i = 0; i < 2; i++) {
@@ -121,9 +104,9 @@ static void two_states_commute(void **state)
             assert_true(t->traits.commutes);
             ha_test_merge_run(&a, t);
             ha_test_merge_run(&b, t);
-            assert_same(a.got_o, b.got_o, DIM);
-            assert_same(a.got_level, b.got_level, 1);
-            assert_same(a.got_sum, b.got_sum, 1);
+            ha_test_same(a.got_o, b.got_o, DIM);
+            ha_test_same(a.got_level, b.got_level, 1);
+            ha_test_same(a.got_sum, b.got_sum, 1);
         }
         for (size_t d = 0; d < DIM; d++)
             a.o[DIM + d] = -(a.o[d] = ha_round((a.dtype == HA_F16 ? 1e4f : 1e30f) * a.o[d], a.dtype));
@@ -144,7 +127,7 @@ static void no_overflow_of_a_convex_combination(void **state)
 {
     (void)state;
     for (size_t n = 0; n < KINDS; n++) {
-        struct ha_test_merge p = kind(n, 4);
+        struct ha_test_merge p = ha_test_merge_kind(n, 4, DIM);
         ha_test_merge_make(&p, n);
         for (int equal = 0; equal < 2; equal++) {
             const bool exact = equal && p.form != HA_FORM_DIRECT;
@@ -180,7 +163,7 @@ static void bad_level_is_never_silent(void **state)
     (void)state;
     static const size_t counts[] = { 1, 2, 3, 17, 65, 600 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
-        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS]);
+        struct ha_test_merge p = ha_test_merge_kind(n % KINDS, counts[n / KINDS], DIM);
         ha_test_merge_make(&p, n);
         for (size_t at = 0; at < p.count; at += 1 + at / 2)
             for (int others_empty = 0; others_empty < 2; others_empty++)
@@ -206,7 +189,7 @@ static void nan_in_a_state(void **state)
     for (size_t n = 0; n < KINDS; n++)
         for (size_t at = 0; at < DIM; at++)
             for (size_t bad = 0; bad < 3; bad++) {
-                struct ha_test_merge p = kind(n, 3);
+                struct ha_test_merge p = ha_test_merge_kind(n, 3, DIM);
                 ha_test_merge_make(&p, n);
                 for (size_t i = 0; i < 3; i++) *ha_test_merge_level(&p, i, 0) = (float[]){ 1, 2, -3e3f }[i];
                 ha_test_merge_o(&p, bad, 0)[at] = NAN;
@@ -231,18 +214,6 @@ static void nan_in_a_state(void **state)
 
 /* ---- the same in another way ------------------------------------------------------------------ */
 
-/* a copy of p's numbers with other rows, alias or type */
-static struct ha_test_merge like(const struct ha_test_merge *p, size_t n)
-{
-    struct ha_test_merge q = *p;
-    ha_test_merge_make(&q, n);
-    const size_t all = p->count * p->tokens * p->heads;
-    memcpy(q.o, p->o, all * p->dim * sizeof *p->o);
-    memcpy(q.level, p->level, all * sizeof *p->level);
-    memcpy(q.sum, p->sum, all * sizeof *p->sum);
-    return q;
-}
-
 static void random_levels(struct ha_test_merge *p, size_t n)
 {
     for (size_t i = 0; i < p->count; i++)
@@ -253,27 +224,19 @@ static void random_levels(struct ha_test_merge *p, size_t n)
         }
 }
 
-static void assert_same_output(const struct ha_test_merge *a, const struct ha_test_merge *b)
-{
-    const size_t rows = a->tokens * a->heads;
-    assert_same(a->got_o, b->got_o, rows * a->dim);
-    assert_same(a->got_level, b->got_level, rows);
-    assert_same(a->got_sum, b->got_sum, rows);
-}
-
 /* nor does it matter which rows are merged in one call */
 static void strides_and_aliases_do_not_matter(void **state)
 {
     (void)state;
     static const size_t counts[] = { 1, 2, 5, 70, 530 }, dims[] = { 45, 270, 128 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
-        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS]);
+        struct ha_test_merge p = ha_test_merge_kind(n % KINDS, counts[n / KINDS], DIM);
         p.tokens = 3;
         p.heads = 2;
         p.dim = dims[n % 5 % 3];
         ha_test_merge_make(&p, n);
         random_levels(&p, n);
-        struct ha_test_merge q = like(&p, n), one = p;
+        struct ha_test_merge q = ha_test_merge_like(&p), one = p;
         one.tokens = one.heads = 1;
         ha_test_merge_make(&one, n);
         FOR_TABLES(t)
@@ -286,7 +249,7 @@ static void strides_and_aliases_do_not_matter(void **state)
                     q.rows = (enum ha_test_rows)rows;
                     q.alias = (enum ha_alias)alias;
                     ha_test_merge_run(&q, t);
-                    assert_same_output(&p, &q);
+                    ha_test_merge_same(&p, &q);
                 }
             for (size_t r = 0; r < 6; r += 5) {
                 for (size_t i = 0; i < p.count; i++) {
@@ -295,7 +258,7 @@ static void strides_and_aliases_do_not_matter(void **state)
                     *ha_test_merge_sum(&one, i, 0) = *ha_test_merge_sum(&p, i, r);
                 }
                 ha_test_merge_run(&one, t);
-                assert_same(one.got_o, p.got_o + r * p.dim, p.dim);
+                ha_test_same(one.got_o, p.got_o + r * p.dim, p.dim);
             }
         }
         ha_test_merge_free(&p);
@@ -310,7 +273,7 @@ static void halves_are_rounded_once(void **state)
 {
     (void)state;
     for (size_t n = 0; n < 4 * 2 * 60; n += small ? 7 : 1) {
-        struct ha_test_merge wide = kind(n % 4, 2 + n / 4 % 4), half;
+        struct ha_test_merge wide = ha_test_merge_kind(n % 4, 2 + n / 4 % 4, DIM), half;
         wide.tokens = 5;
         wide.dim = 100;
         wide.dtype = n / 240 ? HA_BF16 : HA_F16;
@@ -322,14 +285,14 @@ static void halves_are_rounded_once(void **state)
         for (size_t i = 0; i < wide.count * 500; i++) wide.o[i] = ha_round(by * wide.o[i], wide.dtype);
         wide.o[7] = NAN;
         wide.o[9] = -INFINITY;
-        half = like(&wide, n);
+        half = ha_test_merge_like(&wide);
         wide.dtype = HA_F32;
         FOR_TABLES(t)
         {
             ha_test_merge_run(&wide, t);
             ha_test_merge_run(&half, t);
             for (size_t i = 0; i < 500; i++) wide.got_o[i] = ha_round(wide.got_o[i], half.dtype);
-            assert_same_output(&half, &wide);
+            ha_test_merge_same(&half, &wide);
         }
         ha_test_merge_free(&wide);
         ha_test_merge_free(&half);
@@ -341,17 +304,17 @@ static void max_sum_is_shift_invariant(void **state)
 {
     (void)state;
     for (size_t n = 0; n < 50; n++) {
-        struct ha_test_merge p = kind(HA_FORM_MAX_SUM, 5);
+        struct ha_test_merge p = ha_test_merge_kind(HA_FORM_MAX_SUM, 5, DIM);
         ha_test_merge_make(&p, n);
         for (size_t i = 0; i < 5; i++) p.level[i] = (float)ha_rng_below(n, 3, i, 4096) / 256;
-        struct ha_test_merge q = like(&p, n);
+        struct ha_test_merge q = ha_test_merge_like(&p);
         for (size_t i = 0; i < 5; i++) q.level[i] += 0x1p15f;
         FOR_TABLES(t)
         {
             ha_test_merge_run(&p, t);
             ha_test_merge_run(&q, t);
             q.got_level[0] -= 0x1p15f;
-            assert_same_output(&p, &q);
+            ha_test_merge_same(&p, &q);
         }
         ha_test_merge_free(&p);
         ha_test_merge_free(&q);

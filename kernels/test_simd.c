@@ -18,23 +18,6 @@ enum { BATCH = 4096 + 5 }; /* not a multiple of the lanes */
 
 static bool small;
 
-static float float_of(uint32_t bits)
-{
-    union {
-        uint32_t u;
-        float f;
-    } x = { .u = bits };
-    return x.f;
-}
-static uint32_t bits_of(float f)
-{
-    union {
-        float f;
-        uint32_t u;
-    } x = { .f = f };
-    return x.u;
-}
-
 static void exp2_of_c(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) x[i] = exp2f(x[i]);
@@ -79,10 +62,10 @@ static void sweep(int which, float least, float most, float sign, uint32_t strid
     static float x[BATCH], y[BATCH];
     static double want[BATCH];
     double worst[HA_TEST_TABLES_MAX] = { 0 };
-    const uint32_t end = bits_of(most);
-    for (uint32_t at = bits_of(least); at <= end;) {
+    const uint32_t end = ha_f32_bits(most);
+    for (uint32_t at = ha_f32_bits(least); at <= end;) {
         for (size_t i = 0; i < BATCH; i++) {
-            x[i] = sign * float_of(at <= end ? at : end);
+            x[i] = sign * ha_f32_of_bits(at <= end ? at : end);
             want[i] = which == EXP2 ? exp2((double)x[i]) : exp((double)x[i]);
             if (at <= end) at += stride;
         }
@@ -145,7 +128,7 @@ static void narrowing_rounds_once(void **state)
     static uint16_t got[BATCH + 1], want[BATCH];
     const uint32_t stride = small ? 65521 * 3 : 1021;
     for (uint64_t at = 0; at < UINT64_C(1) << 32;) {
-        for (size_t i = 0; i < BATCH; i++, at += stride) x[i] = float_of((uint32_t)at);
+        for (size_t i = 0; i < BATCH; i++, at += stride) x[i] = ha_f32_of_bits((uint32_t)at);
         for (int type = HA_F16; type <= HA_BF16; type++)
             for (size_t t = 0; t < ha_test_tables_count; t++) {
                 const struct ha_test_simd *s = simd_of(&ha_test_tables[t]);
@@ -171,8 +154,8 @@ static void narrowing_of_ties(void **state)
             float of[2];
             ha_load_row(both, 2, (enum ha_dtype)type, of);
             x[1] = 0.5f * of[0] + 0.5f * of[1];
-            x[0] = float_of(bits_of(x[1]) - 1);
-            x[2] = float_of(bits_of(x[1]) + 1);
+            x[0] = ha_f32_of_bits(ha_f32_bits(x[1]) - 1);
+            x[2] = ha_f32_of_bits(ha_f32_bits(x[1]) + 1);
             ha_store_row(want, 3, (enum ha_dtype)type, x);
             for (size_t t = 0; t < ha_test_tables_count; t++) {
                 const struct ha_test_simd *s = simd_of(&ha_test_tables[t]);

@@ -135,6 +135,14 @@ struct ha_device_meters {
     char throttle[96];                 /* why clocks are held down now, comma separated; "none" */
     char bus_id[32];
 };
+/* none of it is readable */
+static inline struct ha_device_meters ha_device_meters_none(bool want_link_GBps)
+{
+    const double none = __builtin_nan("");
+    const struct ha_device_meters m = { want_link_GBps, none, none, none, none, none, none, none,
+                                        none,           none, none, none, none, none, "",   "" };
+    return m;
+}
 
 struct ha_device_api {
     uint32_t abi;           /* HA_DEVICE_ABI this was compiled against */

@@ -5,41 +5,23 @@
 /* Written as selects over integers, so that the row loops vectorise; float arithmetic is used
  * only where it is exact or is the wanted rounding, and never on subnormal binary32. */
 
-static inline uint32_t bits_of(float x)
-{
-    union {
-        float f;
-        uint32_t u;
-    } c = { .f = x };
-    return c.u;
-}
-
-static inline float float_of(uint32_t u)
-{
-    union {
-        uint32_t u;
-        float f;
-    } c = { .u = u };
-    return c.f;
-}
-
 static inline float f32_from_f16(uint16_t h)
 {
     uint32_t rest = (uint32_t)(h & 0x7fffu) << 13;
     uint32_t normal = rest + ((127u - 15u) << 23);
     /* m * 2^-24 = (1 + m/1024) * 2^-14 - 2^-14 */
-    uint32_t small = bits_of(float_of(rest + ((127u - 14u) << 23)) - 0x1p-14f);
+    uint32_t small = ha_f32_bits(ha_f32_of_bits(rest + ((127u - 14u) << 23)) - 0x1p-14f);
     uint32_t huge = rest | 0x7f800000u | (rest & 0x007fffffu ? 0x00400000u : 0u);
     uint32_t magnitude = rest < 0x00800000u ? small : rest < 0x0f800000u ? normal : huge;
-    return float_of(magnitude | (uint32_t)(h & 0x8000u) << 16);
+    return ha_f32_of_bits(magnitude | (uint32_t)(h & 0x8000u) << 16);
 }
 
 static inline uint16_t f16_from_f32(float x)
 {
-    uint32_t u = bits_of(x), rest = u & 0x7fffffffu;
+    uint32_t u = ha_f32_bits(x), rest = u & 0x7fffffffu;
     uint32_t normal = (rest - ((127u - 15u) << 23) + 0x0fffu + (rest >> 13 & 1u)) >> 13;
     /* the ulp of [0.5, 1) is 2^-24, the smallest subnormal: the addition rounds to it */
-    uint32_t small = bits_of(float_of(rest < 0x38800000u ? rest : 0u) + 0.5f) - bits_of(0.5f);
+    uint32_t small = ha_f32_bits(ha_f32_of_bits(rest < 0x38800000u ? rest : 0u) + 0.5f) - ha_f32_bits(0.5f);
     uint32_t huge = rest > 0x7f800000u ? 0x7e00u | (rest >> 13 & 0x03ffu) : 0x7c00u;
     /* from 65520 on, normal carries into infinity by itself */
     uint32_t magnitude = rest < 0x38800000u ? small : rest < 0x47800000u ? normal : huge;
@@ -48,7 +30,7 @@ static inline uint16_t f16_from_f32(float x)
 
 static inline uint16_t bf16_from_f32(float x)
 {
-    uint32_t u = bits_of(x);
+    uint32_t u = ha_f32_bits(x);
     uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
     return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x0040u : rounded);
 }

@@ -8,14 +8,25 @@
 uint16_t ha_f16_from_f32(float x);
 uint16_t ha_bf16_from_f32(float x);
 
-static inline float ha_f32_from_bf16(uint16_t h)
+/* the number of these bits, and the other way round */
+static inline float ha_f32_of_bits(uint32_t bits)
 {
     union {
         uint32_t u;
         float f;
-    } x = { .u = (uint32_t)h << 16 };
+    } x = { .u = bits };
     return x.f;
 }
+static inline uint32_t ha_f32_bits(float number)
+{
+    union {
+        float f;
+        uint32_t u;
+    } x = { .f = number };
+    return x.u;
+}
+
+static inline float ha_f32_from_bf16(uint16_t h) { return ha_f32_of_bits((uint32_t)h << 16); }
 float ha_f32_from_f16(uint16_t h);
 
 /* element i of an array stored as dtype, and its inverse (rounds) */

@@ -11,20 +11,6 @@
 
 enum { HALVES = 1 << 16 };
 
-static uint32_t bits_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static float float_of(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 /* What 16 bits stand for, from the formats' definition: sign, exponent field of `bits`, fraction. */
 static double value_of(uint16_t h, int exponent_bits)
 {
@@ -56,8 +42,8 @@ static void every_half_has_its_value(void **state)
             double want = value_of((uint16_t)h, f->exponent_bits);
             float got = f->to((uint16_t)h);
             assert_true(isnan(want) ? isnan(got) : (double)got == want);
-            assert_int_equal(bits_of(got) >> 31, h >> 15);
-            if (f->dtype == HA_F16 && isnan(got)) assert_true(bits_of(got) & 0x00400000);
+            assert_int_equal(ha_f32_bits(got) >> 31, h >> 15);
+            if (f->dtype == HA_F16 && isnan(got)) assert_true(ha_f32_bits(got) & 0x00400000);
         }
 }
 
@@ -88,10 +74,10 @@ static void rounds_to_nearest_ties_to_even(void **state)
                 float middle = (float)exact;
                 if ((double)middle != exact) /* the last few of bf16's subnormals have no midpoint in binary32 */
                     continue;
-                uint32_t m = bits_of(middle);
-                assert_int_equal(f->from(float_of(m | sign << 16)), even | sign);
-                assert_int_equal(f->from(float_of((m + 1) | sign << 16)), high | sign);
-                assert_int_equal(f->from(float_of((m - 1) | sign << 16)), low | sign);
+                uint32_t m = ha_f32_bits(middle);
+                assert_int_equal(f->from(ha_f32_of_bits(m | sign << 16)), even | sign);
+                assert_int_equal(f->from(ha_f32_of_bits((m + 1) | sign << 16)), high | sign);
+                assert_int_equal(f->from(ha_f32_of_bits((m - 1) | sign << 16)), low | sign);
             }
 }
 
@@ -138,7 +124,7 @@ static void nan_stays_nan(void **state)
     (void)state;
     for (uint32_t payload = 1; payload < 0x00800000; payload += 0x1001)
         for (uint32_t sign = 0; sign <= 1; sign++) {
-            float x = float_of(sign << 31 | 0x7f800000 | payload);
+            float x = ha_f32_of_bits(sign << 31 | 0x7f800000 | payload);
             uint16_t f16 = ha_f16_from_f32(x), bf16 = ha_bf16_from_f32(x);
             assert_int_equal(f16 & 0x7e00, 0x7e00);
             assert_int_equal(bf16 & 0x7fc0, 0x7fc0);
@@ -158,10 +144,10 @@ static void agrees_with_the_compiler(void **state)
         half x;
         memcpy(&x, &bits, sizeof x);
         float want = (float)x, got = ha_f32_from_f16(bits);
-        assert_true(isnan(want) ? isnan(got) : bits_of(got) == bits_of(want));
+        assert_true(isnan(want) ? isnan(got) : ha_f32_bits(got) == ha_f32_bits(want));
     }
     for (uint64_t u = 0; u < UINT64_C(1) << 32; u += 1021) {
-        float x = float_of((uint32_t)u);
+        float x = ha_f32_of_bits((uint32_t)u);
         half y = (half)x;
         uint16_t want, got = ha_f16_from_f32(x);
         memcpy(&want, &y, sizeof want);
@@ -215,7 +201,7 @@ static void units_bound_the_rounding(void **state)
     for (const struct format *f = formats; f < formats + FORMATS; f++) {
         double unit = ha_dtype_unit(f->dtype), eta = ha_dtype_eta(f->dtype), worst = 0;
         for (uint32_t u = 0x3f800000; u < 0x40000000; u += 0x101) {
-            double x = (double)float_of(u);
+            double x = (double)ha_f32_of_bits(u);
             worst = fmax(worst, fabs((double)ha_round((float)x, f->dtype) - x) / x);
         }
         assert_true(worst <= unit && worst > 0.98 * unit);

@@ -1,5 +1,6 @@
 #include "harness/engine/plugin.h"
 
+#include "harness/base/program.h"
 #include "harness/base/why.h"
 
 #include <dlfcn.h>
@@ -49,10 +50,8 @@ enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], s
         return ha_why(why, HA_ERROR, "the path of the plugin is longer than %d bytes", HA_PLUGIN_PATH_MAX - 1);
     }
     char program[HA_PLUGIN_PATH_MAX];
-    ssize_t got = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (got < 0) return ha_why(why, HA_ERROR, "device '%s': /proc/self/exe: %s", name, strerror(errno));
-    program[got] = '\0';
-    *strrchr(program, '/') = '\0';
+    if (!ha_program_folder(program, sizeof program))
+        return ha_why(why, HA_ERROR, "device '%s': /proc/self/exe does not say where the program is", name);
     if (snprintf(path, HA_PLUGIN_PATH_MAX, "%s/ha_%s.so", program, name) >= HA_PLUGIN_PATH_MAX)
         return ha_why(why, HA_ERROR, "device '%.64s...': the path beside the program is too long", name);
     if (access(path, F_OK) == 0) return HA_OK;

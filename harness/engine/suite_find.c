@@ -2,6 +2,7 @@
 
 #include "harness/api/suite.h"
 #include "harness/base/registry.h"
+#include "harness/base/program.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
 
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { PATH_BYTES = 4096, SUITES_MAX = 256 };
 
@@ -71,17 +71,14 @@ static void scan_all(struct found *f)
 {
     char exe[PATH_BYTES], dir[PATH_BYTES + 32];
     scan(f, "suites", 1);
-    const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0) return;
-    exe[n] = 0;
-    for (int up = 0; up < 3; up++) {
-        char *slash = strrchr(exe, '/');
-        if (!slash) return;
+    char *slash = ha_program_folder(exe, sizeof exe) ? exe + strlen(exe) : NULL;
+    for (int up = 0; up < 3 && slash; up++) {
         *slash = 0;
         snprintf(dir, sizeof dir, "%s/suites", exe);
         scan(f, dir, 1);
         snprintf(dir, sizeof dir, "%s/share/habench/suites", exe);
         scan(f, dir, 1);
+        slash = strrchr(exe, '/');
     }
 }
 

@@ -1,5 +1,7 @@
 #include "harness/engine/plugin.h"
 
+#include "harness/base/test_beside.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,17 +13,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-/* A file beside this program, where the build puts the plugins made wrong. */
-static const char *beside(const char *name)
-{
-    static char path[HA_PLUGIN_PATH_MAX + 64];
-    ssize_t length = readlink("/proc/self/exe", path, HA_PLUGIN_PATH_MAX - 1);
-    assert_true(length > 0);
-    path[length] = '\0';
-    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
-    return path;
-}
 
 /* Refused, with the path and the words in one line. */
 static void refused(const char *path, const char *words)

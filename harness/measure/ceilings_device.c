@@ -116,24 +116,7 @@ bool ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *l
 
 struct ha_device_meters ha_meters_read(const struct ha_device_api *api, struct ha_device *device, bool want_link_GBps)
 {
-    const double nan = (double)NAN;
-    struct ha_device_meters m = {
-        .want_link_GBps = want_link_GBps,
-        .sm_clock_MHz = nan,
-        .sm_clock_max_MHz = nan,
-        .memory_clock_MHz = nan,
-        .memory_clock_max_MHz = nan,
-        .temperature_C = nan,
-        .power_W = nan,
-        .energy_J = nan,
-        .link_gen = nan,
-        .link_gen_max = nan,
-        .link_width = nan,
-        .link_width_max = nan,
-        .link_rx_GBps = nan,
-        .link_tx_GBps = nan,
-    };
-
+    struct ha_device_meters m = ha_device_meters_none(want_link_GBps);
     if (api->meters) api->meters(device, &m);
     return m;
 }

@@ -1,5 +1,7 @@
 #include "harness/program/list_devices.h"
 
+#include "harness/base/program.h"
+
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
@@ -63,10 +65,7 @@ static void print_device(const struct look *l)
 static void print_plugins(const struct ha_kernels *kernels)
 {
     char program[HA_PLUGIN_PATH_MAX], pattern[HA_PLUGIN_PATH_MAX + 16];
-    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n <= 0) return;
-    program[n] = 0;
-    *strrchr(program, '/') = 0;
+    if (!ha_program_folder(program, sizeof program)) return;
     snprintf(pattern, sizeof pattern, "%s/ha_*.so", program);
     glob_t found;
     if (glob(pattern, 0, NULL, &found)) return;

@@ -6,16 +6,15 @@
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
+#include "harness/report/whole_file.h"
 #include "suites/variants/calibrate.h"
 #include "harness/engine/machine.h"
 #include "harness/program/apart.h"
 #include "harness/program/preflight.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { LIMIT_S = 900 };
 
@@ -59,8 +58,7 @@ static enum ha_status write_csv(const char *folder, const struct ha_ceilings *c,
     char path[4096];
     struct ha_csv *csv;
 
-    if (snprintf(path, sizeof path, "%s/probe.csv", folder) >= (int)sizeof path)
-        return ha_why(why, HA_ERROR, "%s: the path is too long", folder);
+    HA_TRY(ha_file_path(path, folder, "probe", ".csv", why));
     /* a probe says how the machine is now */
     remove(path);
     HA_TRY(ha_csv_open(&csv, path, why));
@@ -91,8 +89,7 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     print(out, &ceilings);
     enum ha_status status = ha_calibrate(out, api, dev, &ceilings, why);
     if (!out_dir) return status;
-    if (mkdir(out_dir, 0777) && errno != EEXIST)
-        return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", out_dir, strerror(errno));
+    HA_TRY(ha_file_folder(out_dir, why));
     HA_TRY(ha_env_write(out_dir, &env, api, &info, &ceilings, why));
     HA_TRY(write_csv(out_dir, &ceilings, why));
     return status;

@@ -192,8 +192,7 @@ static bool empty(const char *path)
 static enum ha_exit lock(struct ha_folder *folder, struct ha_why *why)
 {
     const char *path = folder->path;
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return ha_why(why, HA_ERROR, "-o %s: cannot make the folder: %s", path, strerror(errno)), HA_EXIT_ENVIRONMENT;
+    if (ha_file_folder(path, why) != HA_OK) return ha_why(why, HA_ERROR, "-o %s", why->text), HA_EXIT_ENVIRONMENT;
     folder->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder->fd < 0 && errno == ENOTDIR)
         return ha_why(why, HA_ERROR, "-o %s: it is no folder; give another name", path), HA_EXIT_USAGE;

@@ -9,6 +9,11 @@ static const char *const names[HA_VERDICTS] = {
 
 const char *ha_verdict_name(enum ha_verdict verdict) { return names[verdict]; }
 
+const char *ha_verdict_shown(enum ha_verdict verdict)
+{
+    return verdict == HA_VERDICT_FAIL ? "FAIL" : verdict == HA_VERDICT_ERROR ? "ERROR" : names[verdict];
+}
+
 enum ha_verdict ha_verdict_of(const char *name)
 {
     for (int v = 0; v < HA_VERDICTS; v++)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum ha_status ha_file_path(char path[4096], const char *folder, const char *name, const char *ending,
@@ -13,6 +14,12 @@ enum ha_status ha_file_path(char path[4096], const char *folder, const char *nam
 {
     if (snprintf(path, 4096, "%s/%s%s", folder, name, ending) < 4096) return HA_OK;
     return ha_why(why, HA_ERROR, "%.200s: the path is too long", folder);
+}
+
+enum ha_status ha_file_folder(const char *path, struct ha_why *why)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return HA_OK;
+    return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", path, strerror(errno));
 }
 
 enum ha_status ha_file_take_name(const char *part, const char *path, struct ha_why *why)

@@ -153,26 +153,9 @@ static void throttle(const struct ha_cuda_meters *m, char *text, size_t size)
 
 void ha_cuda_meters_read(struct ha_cuda_meters *m, struct ha_device_meters *out)
 {
-    const bool want_link = out->want_link_GBps;
-    const double nan = (double)NAN;
     unsigned long long mJ;
 
-    *out = (struct ha_device_meters){
-        .want_link_GBps = want_link,
-        .sm_clock_MHz = nan,
-        .sm_clock_max_MHz = nan,
-        .memory_clock_MHz = nan,
-        .memory_clock_max_MHz = nan,
-        .temperature_C = nan,
-        .power_W = nan,
-        .energy_J = nan,
-        .link_gen = nan,
-        .link_gen_max = nan,
-        .link_width = nan,
-        .link_width_max = nan,
-        .link_rx_GBps = nan,
-        .link_tx_GBps = nan,
-    };
+    *out = ha_device_meters_none(out->want_link_GBps);
     if (!m) return;
     /* what falls soonest once the work has ended goes first */
     out->sm_clock_MHz = which(m, m->at.clock, CLOCK_SM, 1);
@@ -182,7 +165,7 @@ void ha_cuda_meters_read(struct ha_cuda_meters *m, struct ha_device_meters *out)
     out->link_width = one(m, m->at.link_width, 1);
     out->power_W = one(m, m->at.power, 1e-3);
     if (m->at.energy && m->at.energy(m->device, &mJ) == SUCCESS) out->energy_J = (double)mJ * 1e-3;
-    if (want_link) {
+    if (out->want_link_GBps) {
         out->link_rx_GBps = which(m, m->at.link_rate, LINK_RX, 1e-6);
         out->link_tx_GBps = which(m, m->at.link_rate, LINK_TX, 1e-6);
     }

@@ -1,6 +1,7 @@
 /* What accuracy.cu measures, measured again: the logarithms are this machine's own; the kernels' exp and exp2 are read
  * off a softmax and a merge. */
 
+#include "harness/base/numeric.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/test_stream.h"
 
@@ -11,13 +12,6 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static bool small;
-
-static float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 /* relative, to the smallest normal float where the result is below it */
 static double error_of(float got, double want) { return fabs((double)got - want) / fmax(fabs(want), (double)FLT_MIN); }
@@ -90,7 +84,7 @@ static void logarithms(void **state)
     double worst[HA_CUDA_FUNCTIONS], log_worst = 0, log2_worst = 0;
     measure(step, 3, worst);
     for (uint32_t bits = 0x3f800000u; bits <= 0x53800000u; bits += step) {
-        const float x = float_of(bits);
+        const float x = ha_f32_of_bits(bits);
         log_worst = fmax(log_worst, error_of(logf(x), log((double)x)));
         log2_worst = fmax(log2_worst, error_of(log2f(x), log2((double)x)));
     }
@@ -107,7 +101,7 @@ static void exponential(void **state)
     float *s = test_alloc(2 * rows * sizeof *s), *p = test_alloc(2 * rows * sizeof *p),
           *top = test_alloc(rows * sizeof *top);
     float *sum = test_alloc(rows * sizeof *sum);
-    for (size_t i = 0; i < rows; i++) s[2 * i] = 0, s[2 * i + 1] = float_of(0x80000000u + (uint32_t)i * step);
+    for (size_t i = 0; i < rows; i++) s[2 * i] = 0, s[2 * i + 1] = ha_f32_of_bits(0x80000000u + (uint32_t)i * step);
     test_done(ha_cuda_softmax(test_stream, &(struct ha_cuda_scores){ .s = s,
                                                                      .p = p,
                                                                      .max = top,
@@ -139,7 +133,7 @@ static void exponential_to_base_2(void **state)
     float *level = test_alloc(all * sizeof *level);
     size_t rows = 0;
     for (size_t i = 0; i < all; i++) {
-        const float x = float_of(0x80000000u + (uint32_t)i * step);
+        const float x = ha_f32_of_bits(0x80000000u + (uint32_t)i * step);
         if (x < -25) lse[2 * rows] = 0, lse[2 * rows + 1] = x, o[2 * rows] = 0, o[2 * rows++ + 1] = 1;
     }
     const struct ha_merge_state states[] = {

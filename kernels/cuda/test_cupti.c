@@ -1,6 +1,7 @@
 /* CUPTI's records: read from buffers in any order, on our clock, each with the id that was pushed around its enqueue.
  */
 
+#include "harness/base/test_beside.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
@@ -18,16 +19,6 @@
 
 static struct fake_cupti *fake;
 static struct ha_cupti *cupti;
-
-static const char *beside(const char *name)
-{
-    static char path[4096];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    assert_true(length > 0);
-    path[length] = 0;
-    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
-    return path;
-}
 
 static int open_fake(void **state)
 {

@@ -1,5 +1,6 @@
 /* map_device over a stand-in for libgdrapi.so.2 (test_gdrapi.c), which the build puts beside this program. */
 
+#include "harness/base/test_beside.h"
 #include "kernels/cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -30,12 +30,7 @@ static int *fails, *opened, *pinned, *mapped, *misused;
 
 static int load(void)
 {
-    char path[4096 + 32];
-    ssize_t length = readlink("/proc/self/exe", path, 4096);
-    if (length <= 0) return -1;
-    path[length] = '\0';
-    strcpy(strrchr(path, '/') + 1, "gdrapi.so");
-    void *library = dlopen(path, RTLD_NOW); /* from now on it is what the name libgdrapi.so.2 finds */
+    void *library = dlopen(beside("gdrapi.so"), RTLD_NOW); /* from now on it is what the name libgdrapi.so.2 finds */
     if (!library) {
         fprintf(stderr, "%s\n", dlerror());
         return -1;

@@ -13,9 +13,8 @@
 #include <sys/mman.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-#define LN2          0.693147180559945309417232121458
 
-enum { KINDS = 12 }; /* forms x types */
+enum { KINDS = HA_TEST_MERGE_KINDS };
 
 static bool small;
 static double worst[HA_FORM_COUNT];
@@ -31,101 +30,25 @@ static int open_device(void **state)
     return test_stream_open(state);
 }
 
-static struct ha_test_merge kind(size_t n, size_t count, size_t dim)
-{
-    return (struct ha_test_merge){ .form = (enum ha_form)(n % 4),
-                                   .dtype = (enum ha_dtype)(n / 4 % 3),
-                                   .plus_inf_is_empty = true,
-                                   .count = count,
-                                   .tokens = 1,
-                                   .heads = 1,
-                                   .dim = dim };
-}
-
-static void assert_same(const float *a, const float *b, size_t n) { assert_memory_equal(a, b, n * sizeof *a); }
-
 /* ---- the bound */
 
-static double natural(const struct ha_test_merge *p, double level, double sum)
+static void check_row(const struct ha_test_merge *p, size_t r)
 {
-    return p->form == HA_FORM_BASE2 ? level * LN2 : p->form == HA_FORM_MAX_SUM ? level + log(sum) : level;
-}
-
-static double lse_ratio(const struct ha_test_merge *p, size_t r, const struct ha_ref_state *want)
-{
-    const double level = (double)p->got_level[r], sum = (double)p->got_sum[r];
-    if (want->lse == -HUGE_VAL) return level == want->lse ? 0 : HUGE_VAL;
-    const double off = p->form == HA_FORM_MAX_SUM ? level - want->max + log(sum / want->sum)
-                                                  : natural(p, level, sum) - want->lse;
-    return off == 0 ? 0 : fabs(off) / want->lse_bound;
-}
-
-static void check_row(const struct ha_test_merge *p, size_t r, double *work)
-{
-    static struct ha_ref_state states[HA_CUDA_STATES_MAX];
-    const struct ha_merge_bound b = ha_bound_merge(&device.traits, p->form, p->dtype);
-    double *o = work, *bound = work + p->dim;
-    work += 2 * p->dim;
-    for (size_t i = 0; i < p->count; i++, work += 2 * p->dim) {
-        const bool empty = ha_test_merge_is_empty(p, i, r);
-        const double level = (double)*ha_test_merge_level(p, i, r), sum = (double)*ha_test_merge_sum(p, i, r);
-        states[i] = (struct ha_ref_state){ .o = work,
-                                           .bound = work + p->dim,
-                                           .lse = empty ? -HUGE_VAL : natural(p, level, sum),
-                                           .dim = p->dim,
-                                           .max = empty ? -HUGE_VAL : level,
-                                           .sum = sum,
-                                           .keys = 1 };
-        for (size_t d = 0; d < p->dim; d++)
-            states[i].o[d] = (double)ha_test_merge_o(p, i, r)[d], states[i].bound[d] = 0;
-    }
-    struct ha_ref_state want = { .o = o, .bound = bound, .dim = p->dim };
-    ha_ref_merge(states, p->count, &b, &want);
-    const double off = lse_ratio(p, r, &want);
-    want.lse = want.lse_bound = 0; /* it is judged */
-    const double ratio = ha_ref_ratio(p->got_o + r * p->dim, 0, &want, NULL);
-    if (!(ratio <= 1 && off <= 1)) {
+    const struct ha_test_merge_error e = ha_test_merge_judge(p, r, &device.traits);
+    if (!(e.o <= 1 && e.lse <= 1)) {
         print_message(
             "%s %s: %zu states, %zu x %zu rows, dim %zu, layout %d, alias %d: row %zu: %g and %g of the bound\n",
             ha_form_name(p->form), ha_dtype_name(p->dtype), p->count, p->tokens, p->heads, p->dim, p->rows, p->alias, r,
-            ratio, off);
+            e.o, e.lse);
         fail();
     }
-    if (p->dtype == HA_F32) worst[p->form] = fmax(worst[p->form], fmax(ratio, off));
+    if (p->dtype == HA_F32) worst[p->form] = fmax(worst[p->form], fmax(e.o, e.lse));
 }
 
 static void check(struct ha_test_merge *p)
 {
-    double *work = test_alloc(2 * (p->count + 1) * p->dim * sizeof *work);
     ha_test_merge_run(p, &device);
-    for (size_t r = 0; r < p->tokens * p->heads; r++) check_row(p, r, work);
-    free(work);
-}
-
-enum spread { EQUAL, NEAR, FAR, OFFSET, SOME_EMPTY, MOST_EMPTY, SPREADS };
-
-static float level_for(enum spread spread, uint64_t seed, size_t i, size_t r)
-{
-    const float x = ha_rng_normal(seed, 2 + i, r);
-    const uint64_t bits = ha_rng_bits(seed, 3000 + i, r);
-    switch (spread) {
-    case EQUAL: return 3.5f;
-    case NEAR: return x;
-    case FAR: return 40 * x;
-    case OFFSET: return 3e5f + 2 * x;
-    default: return (spread == SOME_EMPTY ? bits & 1 : bits & 7) ? bits & 8 ? INFINITY : -INFINITY : x;
-    }
-}
-
-static void make(struct ha_test_merge *p, enum spread spread, uint64_t seed)
-{
-    p->plus_inf_is_empty = true;
-    ha_test_merge_make(p, seed);
-    for (size_t i = 0; i < p->count; i++)
-        for (size_t r = 0; r < p->tokens * p->heads; r++) {
-            *ha_test_merge_level(p, i, r) = level_for(spread, seed, i, r);
-            *ha_test_merge_sum(p, i, r) = 1 + 1000 * ha_rng_uniform(seed, 9000 + i, r);
-        }
+    for (size_t r = 0; r < p->tokens * p->heads; r++) check_row(p, r);
 }
 
 static const size_t counts[] = { 0, 1, 2, 3, 8, 9, 64, 65, 512 }, dims[] = { 1, 8, 64, 80, 128, 256, 19, 300 };
@@ -139,12 +62,12 @@ static void every_size(void **state)
         const size_t count = counts[n / KINDS % COUNT(counts)], dim = dims[n / KINDS / COUNT(counts)];
         if (small && (count > 3 ? n % 11 : n % 3)) continue;
         for (size_t again = 0; again < (small || count > 64 ? 1 : 3); again++, turn++) {
-            struct ha_test_merge p = kind(n, count, dim);
+            struct ha_test_merge p = ha_test_merge_kind(n, count, dim);
             p.rows = (enum ha_test_rows)(turn % HA_TEST_ROWS);
             p.alias = count ? (enum ha_alias)(turn / 4 % 3) : HA_ALIAS_NONE;
             p.tokens = 1 + turn % 2;
             p.heads = count > 64 ? 1 : 1 + turn % 3;
-            make(&p, (enum spread)(turn % 7 % SPREADS), turn);
+            ha_test_merge_spread(&p, (enum ha_test_spread)(turn % 7 % HA_TEST_SPREADS), turn);
             test_order(turn);
             check(&p);
             ha_test_merge_free(&p);
@@ -158,11 +81,11 @@ static void many_rows(void **state)
     (void)state;
     static const size_t rows[] = { 32, 5, 333 };
     for (size_t n = 0; n < KINDS * COUNT(rows); n++) {
-        struct ha_test_merge p = kind(n, n % 5 == 4 ? 5 : 2, n % 2 ? 128 : 64);
+        struct ha_test_merge p = ha_test_merge_kind(n, n % 5 == 4 ? 5 : 2, n % 2 ? 128 : 64);
         p.tokens = rows[n / KINDS];
         p.heads = n / KINDS == 2 ? 1 : 3;
         p.rows = (enum ha_test_rows)(n % 3);
-        make(&p, SOME_EMPTY, n);
+        ha_test_merge_spread(&p, HA_TEST_SOME_EMPTY, n);
         check(&p);
         ha_test_merge_free(&p);
     }
@@ -184,7 +107,7 @@ static void a_single_state_is_copied(void **state)
     static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, FLT_MAX, -FLT_MAX };
     static const size_t of[] = { 1, 2, 8, 9, 64, 65, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
-        struct ha_test_merge p = kind(n % KINDS, of[n / KINDS], DIM);
+        struct ha_test_merge p = ha_test_merge_kind(n % KINDS, of[n / KINDS], DIM);
         ha_test_merge_make(&p, n);
         for (size_t at = 0; at < p.count; at += 1 + at) {
             for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 3 ? -INFINITY : INFINITY;
@@ -200,9 +123,9 @@ static void a_single_state_is_copied(void **state)
             *sum = 1.7f;
             *level = levels[(n + at) % COUNT(levels)];
             ha_test_merge_run(&p, &device);
-            assert_same(p.got_o, o, DIM);
-            assert_same(p.got_level, level, 1);
-            if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, sum, 1);
+            ha_test_same(p.got_o, o, DIM);
+            ha_test_same(p.got_level, level, 1);
+            if (p.form == HA_FORM_MAX_SUM) ha_test_same(p.got_sum, sum, 1);
         }
         ha_test_merge_free(&p);
     }
@@ -213,13 +136,13 @@ static void empties_only(void **state)
     (void)state;
     static const float zeros[300], none = -INFINITY;
     for (size_t n = 0; n < KINDS * (COUNT(counts) - small); n++) {
-        struct ha_test_merge p = kind(n % KINDS, counts[n / KINDS], n % 2 ? 300 : 64);
+        struct ha_test_merge p = ha_test_merge_kind(n % KINDS, counts[n / KINDS], n % 2 ? 300 : 64);
         ha_test_merge_make(&p, n);
         for (size_t i = 0; i < p.count; i++) *ha_test_merge_level(&p, i, 0) = i % 2 ? -INFINITY : INFINITY;
         ha_test_merge_run(&p, &device);
-        assert_same(p.got_o, zeros, p.dim);
-        assert_same(p.got_level, &none, 1);
-        if (p.form == HA_FORM_MAX_SUM) assert_same(p.got_sum, zeros, 1);
+        ha_test_same(p.got_o, zeros, p.dim);
+        ha_test_same(p.got_level, &none, 1);
+        if (p.form == HA_FORM_MAX_SUM) ha_test_same(p.got_sum, zeros, 1);
         ha_test_merge_free(&p);
     }
 }
@@ -255,7 +178,7 @@ static void o_of_an_empty_state_is_not_read(void **state)
                                                 .heads = 1,
                                                 .dim = 64,
                                                 .out = { .o = out, .lse = out + 64 } });
-            assert_same(out, o, 64);
+            ha_test_same(out, o, 64);
         }
         free(s), free(o), free(lse), free(out);
     }
@@ -268,7 +191,7 @@ static void two_states_commute(void **state)
     enum { DIM = 40 };
     static const float zeros[] = { 0, -0.0f, -INFINITY };
     for (size_t n = 0; n < KINDS * 60; n += small ? 7 : 1) {
-        struct ha_test_merge a = kind(n % KINDS, 2, DIM), b = a;
+        struct ha_test_merge a = ha_test_merge_kind(n % KINDS, 2, DIM), b = a;
         ha_test_merge_make(&a, n);
         ha_test_merge_make(&b, n);
         for (size_t i = 0; i < 2; i++) {
@@ -282,9 +205,9 @@ static void two_states_commute(void **state)
         }
         ha_test_merge_run(&a, &device);
         ha_test_merge_run(&b, &device);
-        assert_same(a.got_o, b.got_o, DIM);
-        assert_same(a.got_level, b.got_level, 1);
-        assert_same(a.got_sum, b.got_sum, 1);
+        ha_test_same(a.got_o, b.got_o, DIM);
+        ha_test_same(a.got_level, b.got_level, 1);
+        ha_test_same(a.got_sum, b.got_sum, 1);
         ha_test_merge_free(&a);
         ha_test_merge_free(&b);
     }
@@ -296,7 +219,7 @@ static void equal_weights_are_exact(void **state)
     (void)state;
     static const size_t of[] = { 2, 4, 8, 16, 64, 128, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
-        struct ha_test_merge p = kind(n % KINDS, of[n / KINDS], 64);
+        struct ha_test_merge p = ha_test_merge_kind(n % KINDS, of[n / KINDS], 64);
         if (p.form == HA_FORM_DIRECT) continue; /* exp(-ln M) is not exactly 1/M */
         ha_test_merge_make(&p, n);
         const float top = p.dtype == HA_F32 ? FLT_MAX : p.dtype == HA_F16 ? 65504 : 0x1.fep127f;
@@ -306,7 +229,7 @@ static void equal_weights_are_exact(void **state)
                 ha_test_merge_o(&p, i, 0)[d] = (float[]){ top, -top, -0.0f, (float)(i % 2 * 2) }[d % 4];
         }
         ha_test_merge_run(&p, &device);
-        for (size_t d = 0; d < p.dim; d++) assert_same(&p.got_o[d], &(const float[]){ top, -top, -0.0f, 1 }[d % 4], 1);
+        for (size_t d = 0; d < p.dim; d++) ha_test_same(&p.got_o[d], &(const float[]){ top, -top, -0.0f, 1 }[d % 4], 1);
         ha_test_merge_free(&p);
     }
 }
@@ -317,7 +240,7 @@ static void direct_weights_are_taken_as_they_are(void **state)
     (void)state;
     static const size_t of[] = { 2, 6, 20 };
     for (size_t n = 0; n < COUNT(of); n++) {
-        struct ha_test_merge p = kind(HA_FORM_DIRECT, of[n], 8);
+        struct ha_test_merge p = ha_test_merge_kind(HA_FORM_DIRECT, of[n], 8);
         ha_test_merge_make(&p, n);
         for (size_t i = 0; i < p.count; i++) {
             *ha_test_merge_level(&p, i, 0) = 3e5f;
@@ -338,7 +261,7 @@ static void bad_level_is_never_silent(void **state)
     (void)state;
     static const size_t of[] = { 1, 2, 3, 17, 65, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
-        struct ha_test_merge p = kind(n % KINDS, of[n / KINDS], 40);
+        struct ha_test_merge p = ha_test_merge_kind(n % KINDS, of[n / KINDS], 40);
         ha_test_merge_make(&p, n);
         for (size_t at = 0; at < p.count; at += 1 + at * 3)
             for (int variant = 0; variant < 4; variant++) {
@@ -364,7 +287,7 @@ static void nan_in_a_state(void **state)
     for (size_t n = 0; n < KINDS * 2; n++)
         for (size_t at = 0; at < DIM; at += small ? 7 : 1) {
             const size_t count = n / KINDS ? 30 : 3, bad = at % count;
-            struct ha_test_merge p = kind(n, count, DIM);
+            struct ha_test_merge p = ha_test_merge_kind(n, count, DIM);
             ha_test_merge_make(&p, n);
             for (size_t i = 0; i < count; i++) *ha_test_merge_level(&p, i, 0) = i == bad ? -3e3f : (float)(i % 3);
             ha_test_merge_o(&p, bad, 0)[at] = NAN;
@@ -381,36 +304,17 @@ static void nan_in_a_state(void **state)
 
 /* ---- the same in another way */
 
-static struct ha_test_merge like(const struct ha_test_merge *p, size_t n)
-{
-    struct ha_test_merge q = *p;
-    ha_test_merge_make(&q, n);
-    const size_t all = p->count * p->tokens * p->heads;
-    memcpy(q.o, p->o, all * p->dim * sizeof *p->o);
-    memcpy(q.level, p->level, all * sizeof *p->level);
-    memcpy(q.sum, p->sum, all * sizeof *p->sum);
-    return q;
-}
-
-static void assert_same_output(const struct ha_test_merge *a, const struct ha_test_merge *b)
-{
-    const size_t rows = a->tokens * a->heads;
-    assert_same(a->got_o, b->got_o, rows * a->dim);
-    assert_same(a->got_level, b->got_level, rows);
-    assert_same(a->got_sum, b->got_sum, rows);
-}
-
 /* layouts, pieces of 16 bytes or single elements, in place or not, the threads' order: the same bits */
 static void layouts_and_orders_do_not_matter(void **state)
 {
     (void)state;
     static const size_t of[] = { 1, 2, 7, 20, 100 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
-        struct ha_test_merge p = kind(n, of[n / KINDS], n % 2 ? 80 : 128);
+        struct ha_test_merge p = ha_test_merge_kind(n, of[n / KINDS], n % 2 ? 80 : 128);
         p.tokens = 3;
         p.heads = 2;
-        make(&p, (enum spread)(1 + n % 5), n);
-        struct ha_test_merge q = like(&p, n);
+        ha_test_merge_spread(&p, (enum ha_test_spread)(1 + n % 5), n);
+        struct ha_test_merge q = ha_test_merge_like(&p);
         test_order(0);
         ha_test_merge_run(&p, &device);
         for (size_t i = 0; i < HA_TEST_ROWS * 3 * TEST_ORDERS; i += small ? 5 : 1) {
@@ -418,7 +322,7 @@ static void layouts_and_orders_do_not_matter(void **state)
             q.alias = (enum ha_alias)(i / HA_TEST_ROWS % 3);
             test_order(i / HA_TEST_ROWS / 3);
             ha_test_merge_run(&q, &device);
-            assert_same_output(&p, &q);
+            ha_test_merge_same(&p, &q);
         }
         ha_test_merge_free(&p);
         ha_test_merge_free(&q);
@@ -511,8 +415,8 @@ static void any_state_may_be_the_output(void **state)
             merge_on_stream(&m);
             m.out = s[place];
             merge_on_stream(&m);
-            assert_same(o + place * DIM, want, DIM);
-            assert_same(lse + place, &level, 1);
+            ha_test_same(o + place * DIM, want, DIM);
+            ha_test_same(lse + place, &level, 1);
             free(o), free(lse);
         }
 }
@@ -522,21 +426,21 @@ static void halves_are_rounded_once(void **state)
 {
     (void)state;
     for (size_t n = 0; n < 4 * 2 * 30; n += small ? 7 : 1) {
-        struct ha_test_merge wide = kind(n % 4, n % 9 == 8 ? 11 : 2 + n / 4 % 4, 104), half;
+        struct ha_test_merge wide = ha_test_merge_kind(n % 4, n % 9 == 8 ? 11 : 2 + n / 4 % 4, 104), half;
         wide.tokens = 3;
         wide.dtype = n / 120 ? HA_BF16 : HA_F16;
-        make(&wide, n % 3 ? NEAR : EQUAL, n);
+        ha_test_merge_spread(&wide, n % 3 ? HA_TEST_NEAR : HA_TEST_EQUAL, n);
         /* subnormal results, and those that overflow */
         const float by = (float[]){ 1, 0x1p-14f, 0x1p-18f, 0x1p14f, 0x1p-130f }[n % 5];
         for (size_t i = 0; i < wide.count * wide.tokens * wide.dim; i++)
             wide.o[i] = ha_round(by * wide.o[i], wide.dtype);
         wide.o[9] = -INFINITY;
-        half = like(&wide, n);
+        half = ha_test_merge_like(&wide);
         wide.dtype = HA_F32;
         ha_test_merge_run(&wide, &device);
         ha_test_merge_run(&half, &device);
         for (size_t i = 0; i < wide.tokens * wide.dim; i++) wide.got_o[i] = ha_round(wide.got_o[i], half.dtype);
-        assert_same_output(&half, &wide);
+        ha_test_merge_same(&half, &wide);
         ha_test_merge_free(&wide);
         ha_test_merge_free(&half);
     }

@@ -1,5 +1,6 @@
 /* What NVML says, in our units; what it does not say is NaN or an empty text. */
 
+#include "harness/base/test_beside.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_nvml.h"
 
@@ -10,21 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 static const char bus_id[] = "0000:1B:00.0";
-
-static const char *beside(const char *name)
-{
-    static char path[4096];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    assert_true(length > 0);
-    path[length] = 0;
-    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
-    return path;
-}
 
 static struct fake_nvml *use(const char *name)
 {

@@ -1,6 +1,7 @@
 /* Spans from events, against a runtime whose clock is known, and from CUPTI's records. The host's clock is the test's:
  * it moves with every look at it, and the device's clock runs beside it, from another zero and a little faster. */
 
+#include "harness/base/test_beside.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
@@ -141,16 +142,6 @@ static struct ha_device device;
 static struct CUstream_st queue[2];
 static struct ha_stream stream[2];
 static struct fake_cupti *fake;
-
-static const char *beside(const char *name)
-{
-    static char path[4096];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    assert_true(length > 0);
-    path[length] = 0;
-    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
-    return path;
-}
 
 static void open_trace(void)
 {

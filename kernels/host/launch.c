@@ -1,5 +1,6 @@
 /* Copies, host functions, kernels and graphs: each checks its operands, is queued, and runs on its stream's thread. */
 
+#include "harness/base/seq_attend.h"
 #include "kernels/host/host.h"
 
 #include <string.h>
@@ -96,38 +97,6 @@ static bool operand(struct ha_stream *s, struct ha_host_op *op, const char *role
     return place != 0;
 }
 
-/* The part of KV head `head` of one sequence; runs: [HA_RUNS_MAX], filled in. */
-static struct ha_attend head_attend(const struct ha_device_attend *a, const struct ha_device_seq *seq, size_t head,
-                                    struct ha_rows *runs, void *scratch)
-{
-    const size_t group = a->q_heads / a->kv_heads, first = head * group;
-    for (size_t r = 0; r < seq->runs_count; r++) {
-        runs[r] = seq->runs[r];
-        runs[r].k = (const char *)runs[r].k + head * seq->k_head_bytes;
-        runs[r].v = (const char *)runs[r].v + head * seq->v_head_bytes;
-    }
-    return (struct ha_attend){
-        .q = seq->q + first * a->head_dim,
-        .q_len = a->q_len,
-        .group = group,
-        .head_dim = a->head_dim,
-        .q_token_stride = a->q_heads * a->head_dim,
-        .q_head_stride = a->head_dim,
-        .runs = runs,
-        .runs_count = seq->runs_count,
-        .dtype = a->dtype,
-        .scale = a->scale,
-        .causal = a->causal,
-        .o = seq->o + first * a->head_dim,
-        .lse = seq->lse + first,
-        .lse_token_stride = a->q_heads,
-        .lse_head_stride = 1,
-        .weights = seq->weights ? seq->weights + first * seq->weights_stride : NULL,
-        .weights_stride = seq->weights_stride,
-        .scratch = scratch,
-    };
-}
-
 static void run_attend(struct ha_stream *s, const struct ha_host_op *op, const void *array)
 {
     const struct ha_kernels *kernels = &s->device->kernels;
@@ -136,7 +105,8 @@ static void run_attend(struct ha_stream *s, const struct ha_host_op *op, const v
     for (size_t b = 0; b < a->batch; b++)
         for (size_t head = 0; head < a->kv_heads; head++) {
             struct ha_rows runs[HA_RUNS_MAX];
-            struct ha_attend part = head_attend(a, &seqs[b], head, runs, op->scratch);
+            struct ha_attend part = ha_seq_attend(a, &seqs[b], head, runs);
+            part.scratch = op->scratch;
             kernels->attend(kernels, &part);
         }
 }
@@ -199,7 +169,7 @@ enum ha_status ha_host_attend(struct ha_stream *s, const struct ha_device_attend
     if (!ha_host_attend_fits(s, &op, args)) return HA_ERROR;
     for (size_t b = 0; b < args->batch; b++) {
         struct ha_rows runs[HA_RUNS_MAX];
-        struct ha_attend part = head_attend(args, &args->seqs[b], 0, runs, NULL);
+        struct ha_attend part = ha_seq_attend(args, &args->seqs[b], 0, runs);
         size_t bytes = s->device->kernels.attend_scratch_bytes(&part);
         if (bytes > op.scratch_bytes) op.scratch_bytes = bytes;
     }

@@ -376,23 +376,8 @@ static enum ha_status null_spin(struct ha_stream *stream, uint64_t ns)
  * and a text that cannot be read is empty: a zero is a measurement. */
 static void null_meters(struct ha_device *dev, struct ha_device_meters *out)
 {
-    const double none = (double)NAN;
     (void)dev;
-    *out = (struct ha_device_meters){
-        .sm_clock_MHz = none,
-        .sm_clock_max_MHz = none,
-        .memory_clock_MHz = none,
-        .memory_clock_max_MHz = none,
-        .temperature_C = none,
-        .power_W = none,
-        .energy_J = none,
-        .link_gen = none,
-        .link_gen_max = none,
-        .link_width = none,
-        .link_width_max = none,
-        .link_rx_GBps = none,
-        .link_tx_GBps = none,
-    };
+    *out = ha_device_meters_none(out->want_link_GBps);
 }
 
 /* ---- CPU stores into device memory: optional, both or neither -------------------------------------------------

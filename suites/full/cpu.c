@@ -100,9 +100,7 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
 static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out)
 {
     (void)q_head;
-    self->all.count = 0;
-    ha_tokens_add_range(&self->all, 0, self->layer[layer].seq[seq].tokens);
-    *out = (struct ha_selection){ .parts = 1, .part = { { .token = self->all.token, .count = self->all.count } } };
+    ha_tokens_select_all(&self->all, self->layer[layer].seq[seq].tokens, false, out);
 }
 
 static void settle_all(struct ha_instance *self)

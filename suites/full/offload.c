@@ -132,11 +132,7 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
 static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out)
 {
     (void)q_head;
-    self->all.count = 0;
-    ha_tokens_add_range(&self->all, 0, self->tokens[layer * self->ctx.shape->batch + seq]);
-    *out = (struct ha_selection){
-        .parts = 1, .part = { { .token = self->all.token, .count = self->all.count, .on_device = true } }
-    };
+    ha_tokens_select_all(&self->all, self->tokens[layer * self->ctx.shape->batch + seq], true, out);
 }
 
 static enum ha_status rewind_tokens(struct ha_instance *self, struct ha_why *why)

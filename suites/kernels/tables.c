@@ -25,9 +25,7 @@ static void percent(char out[CELL], double x) { snprintf(out, CELL, "%.0f%%", 10
 
 static void verdict(const struct ha_entry *e, char out[CELL])
 {
-    const enum ha_verdict v = e->row ? row(e)->head.verdict : HA_NOT_RUN;
-    const char *name = v == HA_VERDICT_FAIL ? "FAIL" : v == HA_VERDICT_ERROR ? "ERROR" : ha_verdict_name(v);
-    snprintf(out, CELL, "%s", name);
+    snprintf(out, CELL, "%s", ha_verdict_shown(e->row ? row(e)->head.verdict : HA_NOT_RUN));
 }
 static void interval(const struct ha_entry *e, char out[CELL])
 {

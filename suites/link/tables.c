@@ -76,10 +76,8 @@ static void cell(const struct ha_entry *e, char out[32])
 {
     char rate[16];
     if (!e) strcpy(out, "-  ");
-    else if (!timed(e)) {
-        const enum ha_verdict v = row(e)->head.verdict;
-        snprintf(out, 32, "%s  ", v == HA_VERDICT_FAIL ? "FAIL" : v == HA_VERDICT_ERROR ? "ERROR" : ha_verdict_name(v));
-    } else {
+    else if (!timed(e)) snprintf(out, 32, "%s  ", ha_verdict_shown(row(e)->head.verdict));
+    else {
         const struct ha_link_row *r = row(e);
         const bool wide = !((r->hi - r->lo) / 2 <= steady_most * r->GBps);
         number(rate, r->GBps);

@@ -338,18 +338,19 @@ static bool changed(const struct ha_batch *b, const struct ha_piece *p)
     return any != 0;
 }
 
+const char *const ha_piece_names[HA_PIECES] = { "the states' o",     "the states' LSE",     "the states' sum",
+                                                "the merged o",      "the merged LSE",      "the merged sum",
+                                                "an intermediate o", "an intermediate LSE", "an intermediate sum" };
+
 enum ha_status ha_batch_intact(const struct ha_batch *b, struct ha_why *why)
 {
-    static const char *const name[HA_PIECES] = { "the states' o",     "the states' LSE",     "the states' sum",
-                                                 "the merged o",      "the merged LSE",      "the merged sum",
-                                                 "an intermediate o", "an intermediate LSE", "an intermediate sum" };
     for (size_t i = 0; i < HA_PIECES; i++) {
         const struct ha_piece *p = &b->piece[i];
         if (!p->bytes || !changed(b, p)) continue;
         size_t k = first_byte(b, p);
         while (!((b->begin[k] ^ b->snapshot[k]) & ~b->mask[k])) k++;
         return ha_why(why, HA_FAIL, "wrote where no result goes: byte %td of %s, which has %zu, became 0x%02x",
-                      b->begin + k - p->at, name[i], p->bytes, b->begin[k]);
+                      b->begin + k - p->at, ha_piece_names[i], p->bytes, b->begin[k]);
     }
     return HA_OK;
 }

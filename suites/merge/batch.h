@@ -31,6 +31,7 @@ enum ha_piece_name {
     HA_TEMP_SUM
 };
 enum { HA_PIECES = 9 };
+extern const char *const ha_piece_names[HA_PIECES];
 
 /* Lies in the room itself, with its calls and states, so that a process that shares the room can use it. */
 struct ha_batch {

@@ -15,10 +15,6 @@ static const size_t ROOM_MOST = (size_t)48 << 30, ROOM_LEAST = (size_t)64 << 20;
 /* The memory of a batch larger than this is given back after the call. */
 static const size_t ROOM_KEPT = (size_t)256 << 20;
 
-static const char *const piece_names[HA_PIECES] = { "the states' o",     "the states' LSE",     "the states' sum",
-                                                    "the merged o",      "the merged LSE",      "the merged sum",
-                                                    "an intermediate o", "an intermediate LSE", "an intermediate sum" };
-
 static enum ha_status room_plugin(struct ha_subject *x, size_t bytes, struct ha_room *room, struct ha_why *why)
 {
     struct ha_plugin *p = x->own;
@@ -37,7 +33,7 @@ static enum ha_status run_plugin(struct ha_subject *x, struct ha_batch *batch, s
     p->request->op = HA_PLUGIN_MERGE;
     p->request->batch = batch;
     /* a device copies the whole block, guards and all, and merges in memory of its own */
-    const enum ha_status st = ha_child_call(p->child, p->request, p->library ? batch->piece : NULL, piece_names,
+    const enum ha_status st = ha_child_call(p->child, p->request, p->library ? batch->piece : NULL, ha_piece_names,
                                             HA_PIECES, why);
     if (st == HA_ERROR && !p->library)
         ha_child_end(p->child); /* a device that failed once may fail in every later call */

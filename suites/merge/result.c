@@ -92,14 +92,7 @@ static void print_head(FILE *out, const struct columns *c, const char *left)
 
 static const char *cell_text(const struct ha_merge_result *row, char out[32])
 {
-    switch (row->head.verdict) {
-    case HA_PASS: break;
-    case HA_VERDICT_FAIL: return "FAIL";
-    case HA_VERDICT_WAIVED: return "waived";
-    case HA_VERDICT_ERROR: return "ERROR";
-    case HA_UNCHECKED: return "unchecked";
-    case HA_NOT_RUN: return "not run";
-    }
+    if (row->head.verdict != HA_PASS) return ha_verdict_shown(row->head.verdict);
     if (!row->merges) return row->refused ? "refuses" : "ok";
     if (row->exact == row->merges) return "exact";
     snprintf(out, 32, "%.3f", row->ratio);

@@ -6,6 +6,7 @@
 #include "harness/api/reference.h"
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
+#include "harness/base/seq_attend.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -107,37 +108,11 @@ static enum ha_status library_attend(struct ha_stream *stream, const struct ha_d
 {
     assert_null(stream);
     const struct ha_kernels k = best_kernels();
-    const size_t group = a->q_heads / a->kv_heads;
     for (size_t b = 0; b < a->batch; b++)
         for (size_t h = 0; h < a->kv_heads; h++) {
-            const struct ha_device_seq *s = &a->seqs[b];
-            const size_t head = h * group;
             struct ha_rows runs[HA_RUNS_MAX];
-            for (size_t r = 0; r < s->runs_count; r++) {
-                assert_null(s->runs[r].index);
-                runs[r] = s->runs[r];
-                runs[r].k = (const char *)runs[r].k + h * s->k_head_bytes;
-                runs[r].v = (const char *)runs[r].v + h * s->v_head_bytes;
-            }
-            struct ha_attend one = {
-                .q = s->q + head * a->head_dim,
-                .q_len = a->q_len,
-                .group = group,
-                .head_dim = a->head_dim,
-                .q_token_stride = a->q_heads * a->head_dim,
-                .q_head_stride = a->head_dim,
-                .runs = runs,
-                .runs_count = s->runs_count,
-                .dtype = a->dtype,
-                .scale = a->scale,
-                .causal = a->causal,
-                .o = s->o + head * a->head_dim,
-                .lse = s->lse + head,
-                .lse_token_stride = a->q_heads,
-                .lse_head_stride = 1,
-                .weights = s->weights ? s->weights + head * s->weights_stride : NULL,
-                .weights_stride = s->weights_stride,
-            };
+            struct ha_attend one = ha_seq_attend(a, &a->seqs[b], h, runs);
+            for (size_t r = 0; r < one.runs_count; r++) assert_null(runs[r].index);
             one.scratch = aligned_alloc(64, k.attend_scratch_bytes(&one) + 64);
             assert_non_null(one.scratch);
             k.attend(&k, &one);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -106,14 +105,4 @@ void says(const struct ha_why *why, const char *words)
 {
     if (!strstr(why->text, words) || strchr(why->text, '\n'))
         fail_msg("'%s' lacks '%s', or is not one line", why->text, words);
-}
-
-const char *beside(const char *name)
-{
-    static char path[4096];
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-    assert_true(length > 0);
-    path[length] = '\0';
-    snprintf(strrchr(path, '/') + 1, 64, "%s", name);
-    return path;
 }

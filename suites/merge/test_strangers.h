@@ -3,6 +3,7 @@
 
 /* Batches for the tests of strangers. */
 
+#include "harness/base/test_beside.h"
 #include "suites/merge/judge.h"
 #include "suites/merge/subject.h"
 
@@ -22,7 +23,5 @@ struct ha_judgement rows_judge(struct rows_made *made, const struct ha_merge_tra
 
 /* words of why, or the test fails */
 void says(const struct ha_why *why, const char *words);
-/* a file beside this program */
-const char *beside(const char *name);
 
 #endif

@@ -13,3 +13,11 @@ void ha_tokens_add_range(struct ha_tokens *list, size_t first, size_t last)
 {
     for (size_t t = first; t < last; t++) list->token[list->count++] = (uint32_t)t;
 }
+
+void ha_tokens_select_all(struct ha_tokens *list, size_t tokens, bool on_device, struct ha_selection *out)
+{
+    list->count = 0;
+    ha_tokens_add_range(list, 0, tokens);
+    *out = (struct ha_selection){ .parts = 1,
+                                  .part = { { .token = list->token, .count = list->count, .on_device = on_device } } };
+}

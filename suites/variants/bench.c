@@ -209,7 +209,7 @@ static bool room_for(const struct ha_session *s, const struct ha_variant *varian
     struct ha_device_info info;
 
     s->api->info(s->device, &info);
-    return ha_memory_check(&s->workload->shape, true, info.compute_threads > 0, !strcmp(variant->name, "resident"),
+    return ha_memory_check(&s->workload->shape, true, info.compute_threads > 0, !strcmp(variant->name, HA_COMPANION),
                            ha_memory_available(), info.memory_free_bytes, NULL)
            == HA_OK;
 }

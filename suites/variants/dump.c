@@ -4,13 +4,12 @@
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
 #include "harness/base/try.h"
+#include "harness/report/whole_file.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct ha_dump {
     struct ha_tensor *tensor; /* name and data are ours */
@@ -108,15 +107,13 @@ enum ha_status ha_dump_write(const struct ha_dump *d, const char *folder, const 
     const char *meta[] = { "case", id, "scale", scale, "kv_heads", heads, NULL };
     size_t n = 0;
 
-    if (mkdir(folder, 0777) && errno != EEXIST)
-        return ha_why(why, HA_ERROR, "%s: cannot make the folder: %s", folder, strerror(errno));
+    HA_TRY(ha_file_folder(folder, why));
     for (; id[n] && n + 1 < sizeof file; n++)
         file[n] = isalnum((unsigned char)id[n]) || strchr(".-_", id[n]) ? id[n] : '_';
     file[n] = 0;
     snprintf(scale, sizeof scale, "%.17g", (double)shape->scale);
     snprintf(heads, sizeof heads, "%zu", shape->kv_heads);
-    if (snprintf(path, sizeof path, "%s/%s.safetensors", folder, file) >= (int)sizeof path)
-        return ha_why(why, HA_ERROR, "%s: the path is too long", folder);
+    HA_TRY(ha_file_path(path, folder, file, ".safetensors", why));
     return ha_safetensors_write(path, d->tensor, d->count, meta, why);
 }
 

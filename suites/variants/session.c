@@ -111,7 +111,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     if (!reason && c->load == HA_LOAD_LAYER) reason = ha_load_unsupported(s->api, &s->info);
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
     HA_TRY(ha_memory_check(&s->workload->shape, s->workload->arena != NULL, s->info.compute_threads > 0,
-                           !strcmp(s->variant->name, "resident"), ha_memory_available(), s->info.memory_free_bytes,
+                           !strcmp(s->variant->name, HA_COMPANION), ha_memory_available(), s->info.memory_free_bytes,
                            why));
     s->variant_api = ha_meter_wrap(s->api);
     HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));

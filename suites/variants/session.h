@@ -24,6 +24,9 @@ struct ha_shared {
 enum ha_status ha_shared_open(struct ha_shared *shared, struct ha_machine *machine, struct ha_why *why);
 void ha_shared_close(struct ha_shared *shared);
 
+/* The variant that others are compared with: all KV on the device. */
+#define HA_COMPANION "resident"
+
 struct ha_session {
     struct ha_shared *shared;
     const struct ha_variant *variant;

@@ -182,7 +182,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
 {
     struct run *r = run;
     struct ha_session *s = &r->session;
-    const struct ha_variant *full = ha_variant_find("resident");
+    const struct ha_variant *full = ha_variant_find(HA_COMPANION);
     const struct ha_ceilings *ceilings;
     double full_param[HA_PARAMS_MAX] = { 0 };
     HA_TRY(ha_machine_ceilings(r->shared.machine, &ceilings, why));
@@ -191,7 +191,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .sample = sample,
                           .arg = r,
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
-    b.full_ns = ha_known_step(&r->known, r->row, "resident");
+    b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION);
     if (full && isnan(b.full_ns) && full != s->variant && can_hold_all(s, full)) {
         for (size_t i = 0; i < full->params_count; i++) full_param[i] = full->params[i].value;
         b.full = full;

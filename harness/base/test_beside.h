@@ -1,0 +1,24 @@
+#ifndef HA_BASE_TEST_BESIDE_H
+#define HA_BASE_TEST_BESIDE_H
+
+#include "harness/base/program.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+/* The path of a file beside the test, where the build puts what it loads; until the next call. */
+static inline const char *beside(const char *name)
+{
+    static char path[4096 + 64];
+    char folder[4096];
+    assert_true(ha_program_folder(folder, sizeof folder));
+    snprintf(path, sizeof path, "%s/%.63s", folder, name);
+    return path;
+}
+
+#endif
