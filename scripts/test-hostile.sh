@@ -172,6 +172,7 @@ done
 # ---- the lock --------------------------------------------------------------------------------------------
 
 rm -f "$dir/once"
+export HA_HOSTILE=attend:fork_and_hang
 "$program" check -q resident:ctx=64 --device "$device" -o "$dir/locked" > /dev/null 2>&1 < /dev/null &
 pid=$!
 while [ ! -f "$dir/once" ]; do sleep 0.01; done

@@ -92,6 +92,7 @@ static const struct {
     { "memory", "killed by SIGKILL" },
     { "close", "" }, /* what is seen first: its end, or that of its connection */
     { "garbage", "wrote into its connection to the program" },
+    { "forge", "wrote into its connection to the program" },
     { "term", "killed by SIGTERM" },
     { "int", "killed by SIGINT" },
     { "kill", "killed by SIGKILL" },

@@ -35,6 +35,12 @@ static void hang(void)
 {
     for (;;) pause();
 }
+/* and so does a copy */
+static void fork_and_hang(void)
+{
+    (void)!fork();
+    hang();
+}
 static void exit_0(void) { exit(0); }
 static void exit_3(void) { exit(3); }
 static void copy_goes_on(void) { (void)!fork(); }
@@ -74,6 +80,20 @@ static void write_garbage(void)
         }
 }
 
+/* a message as a worker says it, of no bytes, but for the token */
+static void forge(void)
+{
+    static const struct {
+        uint64_t token;
+        uint32_t what, kind;
+        uint64_t padding, size, at, bytes;
+    } message = { .what = 2 };
+    for (int fd = 3; fd <= 20; fd++) {
+        struct stat at;
+        if (fstat(fd, &at) == 0 && S_ISSOCK(at.st_mode)) (void)!write(fd, &message, sizeof message);
+    }
+}
+
 static void terminate(void) { raise(SIGTERM); }
 static void interrupt(void) { raise(SIGINT); }
 static void die(void) { raise(SIGKILL); }
@@ -92,13 +112,22 @@ static const struct {
     const char *name;
     void (*act)(void);
 } deeds[] = {
-    { "crash", crash },       { "hang", hang },
-    { "exit_0", exit_0 },     { "exit_3", exit_3 },
-    { "abort", abort },       { "fork", copy_goes_on },
-    { "replaced", replaced }, { "memory", memory },
-    { "close", close_all },   { "garbage", write_garbage },
-    { "term", terminate },    { "int", interrupt },
-    { "kill", die },          { "print", print_on },
+    { "crash", crash },
+    { "hang", hang },
+    { "fork_and_hang", fork_and_hang },
+    { "exit_0", exit_0 },
+    { "exit_3", exit_3 },
+    { "abort", abort },
+    { "fork", copy_goes_on },
+    { "replaced", replaced },
+    { "memory", memory },
+    { "close", close_all },
+    { "garbage", write_garbage },
+    { "forge", forge },
+    { "term", terminate },
+    { "int", interrupt },
+    { "kill", die },
+    { "print", print_on },
 };
 
 static void note(const char *hook)
