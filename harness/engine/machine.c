@@ -78,7 +78,7 @@ enum ha_status ha_device_look(const char *name, struct ha_why *why)
     for (size_t i = 0; i < ha_devices_count && n < 29; i++) names[n++] = ha_devices_all[i]->name;
     names[n++] = "cuda";
     const char *near = ha_nearest(name, names);
-    return near ? ha_why(why, HA_ERROR, "unknown device '%.80s'; did you mean '%s'?", name, near) : HA_WAIVED;
+    return near ? ha_why(why, HA_ERROR, "unknown device '%.80s'; did you mean '%s'?", name, near) : HA_ERROR;
 }
 
 enum ha_status ha_device_find(const char *name, const struct ha_device_api **api, struct ha_why *why)
