@@ -19,23 +19,23 @@ holds()
     echo "FAILED: $text: $*"
     sed 's/^/    /' "$dir/out" | head -n 5
 }
-# says TEXT WORD...: from another folder, without a word of the source tree, the program succeeds and prints TEXT
+# says CODE TEXT WORD...: from another folder, without a word of the source tree, the program ends so and prints TEXT
 says()
 {
-    wanted=$1
-    shift
+    right=$1 wanted=$2
+    shift 2
     (cd "$dir" && "$program" "$@") > "$dir/said" 2>&1 < /dev/null
     code=$?
-    holds "habench $* ends with 0, not $code" test $code -eq 0
+    holds "habench $* ends with $right, not $code" test $code -eq "$right"
     holds "habench $* says '$wanted'" grep -q -F -e "$wanted" "$dir/said"
 }
 
 holds 'it installs' scripts/install.sh
-says 'smoke ' list suites
-says 'recency_split ' list suites
-says 'passed, 0 failed' check -q smoke -f resident
-says '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
-says 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
+says 0 'smoke ' list suites
+says 0 'recency_split ' list suites
+says 0 'passed, 0 failed' check -q smoke -f resident
+says 0 '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
+says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 holds 'no path of the source tree in the program' sh -c "! strings -n 8 '$program' | grep -q -F '$(pwd)/suites'"
 
 man=$to/share/man/man1/habench.1
