@@ -102,7 +102,6 @@ struct ha_suite_config {
     struct ha_engine engine;
     bool measure;         /* run; else check */
     uint64_t seed;        /* that --seed gave, or 1: for what no point names */
-    bool short_run;       /* a quick look: less time for each point */
     const char *dump_dir; /* NULL, or where the inputs and outputs of each case go */
     const char *exec;     /* NULL, or the command that is asked instead of ours */
     const char *out_dir;  /* NULL, or the folder of the run, for files of the suite's own */
@@ -179,10 +178,10 @@ struct ha_suite {
      * left in *run, unless that is NULL. */
     enum ha_status (*begin)(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                             struct ha_why *why);
-    /* For each group: open, check, then, of those rows that passed, measure; close follows a failed open, too. A status
-     * that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). check leaves rows that it
-     * found right without a verdict or as HA_UNCHECKED; the engine says HA_PASS. One without a verdict but with a
-     * reason was not run to its end, as where the time is over, and has no row. */
+    /* For each group: open, check, then, of those rows that have no verdict, measure; close follows a failed open, too.
+     * A status that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). check leaves rows
+     * that it found right without a verdict or as HA_UNCHECKED; the engine says HA_PASS. One without a verdict but with
+     * a reason was not run to its end, as where the time is over, and has no row. */
     enum ha_status (*open)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*check)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*measure)(void *run, struct ha_group *group, struct ha_why *why); /* NULL: judged, not measured */

@@ -469,8 +469,6 @@ void ha_child_limit(struct ha_child *c, uint64_t limit_ns, uint64_t stop_ns)
     c->stop_ns = stop_ns;
 }
 
-bool ha_child_lives(const struct ha_child *c) { return c->pid != 0; }
-
 struct ha_room ha_child_room(const struct ha_child *c) { return c->room; }
 
 void ha_child_destroy(struct ha_child *c)

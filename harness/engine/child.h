@@ -50,8 +50,6 @@ enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_
 void ha_child_say(unsigned kind, const void *bytes, size_t size);
 /* The limit of calls from now on, and when, by ha_now_ns, a patient child is asked to stop (0: never). */
 void ha_child_limit(struct ha_child *child, uint64_t limit_ns, uint64_t stop_ns);
-/* whether a process is there */
-bool ha_child_lives(const struct ha_child *child);
 /* The next call begins with a new process. */
 void ha_child_end(struct ha_child *child);
 void ha_child_destroy(struct ha_child *child);

@@ -25,11 +25,17 @@ void ha_summary_free(struct ha_summary *s)
     s->sections = 0;
 }
 
+/* The first time in ns, else the first figure of any kind. */
 static double first_figure(const struct ha_suite *suite, const void *row)
 {
-    for (size_t f = 0; f < suite->fields; f++)
-        if (ha_field_figure(&suite->field[f], row)) return ha_field_value(&suite->field[f], row);
-    return (double)NAN;
+    double first = (double)NAN;
+    for (size_t f = suite->fields; f-- > 0;)
+        if (ha_field_figure(&suite->field[f], row)) first = ha_field_value(&suite->field[f], row);
+    for (size_t f = 0; f < suite->fields; f++) {
+        const struct ha_field *field = &suite->field[f];
+        if (field->unit && !strcmp(field->unit, "ns") && ha_field_figure(field, row)) return ha_field_value(field, row);
+    }
+    return first;
 }
 
 /* the row that stands for a case, NULL: none */

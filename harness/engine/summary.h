@@ -19,7 +19,7 @@ struct ha_summary {
 };
 
 /* The rows of one suite in the order of the plan, valid until the next call. Of several processes the one whose first
- * figure is in the middle stands for the case, unless one of them is not a pass. */
+ * time (or first figure) is in the middle stands for the case, unless one of them is not a pass. */
 struct ha_results ha_summary_results(struct ha_summary *summary, const struct ha_suite *suite);
 /* Everything but the machine and the totals. false: the whole is wrong (suite->conclude), and why says so. */
 bool ha_summary_print(FILE *out, struct ha_summary *summary, struct ha_why *why);
