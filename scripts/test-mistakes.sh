@@ -1,9 +1,11 @@
 #!/bin/sh
 # test-mistakes.sh PROGRAM: the same mistake has the same exit code wherever it is made, and is said once; options may
 # stand before the command.
-program=$1
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
+# a copy in a folder of its own: beside the program a plugin for GPUs may have been built
+cp "$1" "$dir/habench" || exit 1
+program=$dir/habench
 passed=0 failed=0
 
 # expect CODE TEXT ARG...: the exit code, and TEXT in one line of stderr, or of stdout where CODE is 0
