@@ -176,18 +176,22 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
 {
     const struct ha_suite *suite = s->serve->plan->entry[o->entry[0]].suite;
     s->entry = o->entry[0];
+    bool failed = false;
     enum ha_status status = make_group(s, o, why);
     if (status == HA_OK) {
         struct ha_why cause = { "" };
         const enum ha_status begun = use_suite(s, suite, &cause);
         if (begun == HA_OK) run_group(s, &s->group);
         else set_all(&s->group, begun, &cause);
-        for (size_t i = 0; i < o->count; i++)
-            if (ha_result_in(s->rows[i])->verdict != HA_NOT_RUN)
-                say(HA_SAID_ROW, o->entry[i], 0, s->rows[i], suite->row_bytes);
+        failed = ha_machine_failed(s->machine, why);
+        for (size_t i = 0; i < o->count; i++) {
+            const enum ha_verdict v = ha_result_in(s->rows[i])->verdict;
+            const bool whose = failed && o->count > 1 && v == HA_VERDICT_ERROR; /* is for the program to find out */
+            if (v != HA_NOT_RUN && !whose) say(HA_SAID_ROW, o->entry[i], 0, s->rows[i], suite->row_bytes);
+        }
     }
     free_group(s);
-    return status;
+    return failed ? HA_ERROR : status;
 }
 
 enum ha_status ha_serve(void *self, void *arg, struct ha_why *why)

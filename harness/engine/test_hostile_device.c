@@ -108,6 +108,9 @@ static void print_on(void)
     }
 }
 
+static bool poisoned;
+static void poison(void) { poisoned = true; }
+
 static const struct {
     const char *name;
     void (*act)(void);
@@ -128,6 +131,7 @@ static const struct {
     { "int", interrupt },
     { "kill", die },
     { "print", print_on },
+    { "poison", poison },
 };
 
 static void note(const char *hook)
@@ -159,6 +163,7 @@ static void strike(const char *hook)
     static enum ha_status hostile_##name parameters \
     {                                               \
         strike(#name);                              \
+        if (poisoned) return HA_ERROR;              \
         return ha_device_host.name arguments;       \
     }
 #define HOOK_VOID(name, parameters, arguments) \
@@ -223,7 +228,7 @@ static void hostile_info(struct ha_device *dev, struct ha_device_info *info)
 static const char *hostile_failure(struct ha_device *dev)
 {
     strike("failure");
-    return ha_device_host.failure(dev);
+    return poisoned ? "an illegal memory access was encountered" : ha_device_host.failure(dev);
 }
 
 /* the embedded device has none */
