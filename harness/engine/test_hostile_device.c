@@ -5,6 +5,8 @@
 
 #include "harness/api/device.h"
 
+#include "harness/base/why.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -108,6 +110,7 @@ static void print_on(void)
     }
 }
 
+static const char failed[] = "an illegal memory access was encountered";
 static bool poisoned;
 static void poison(void) { poisoned = true; }
 
@@ -173,7 +176,12 @@ static void strike(const char *hook)
         ha_device_host.name arguments;         \
     }
 
-HOOK(open, (struct ha_device * *dev, const struct ha_device_config *config, struct ha_why *why), (dev, config, why))
+static enum ha_status hostile_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
+{
+    strike("open");
+    if (poisoned) return ha_why(why, HA_ERROR, "%s", failed);
+    return ha_device_host.open(dev, config, why);
+}
 HOOK_VOID(close, (struct ha_device * dev), (dev))
 HOOK_VOID(trace, (struct ha_device * dev, const struct ha_span_sink *sink), (dev, sink))
 HOOK(mem_alloc, (struct ha_device * dev, enum ha_memory kind, size_t bytes, void **ptr, struct ha_why *why),
@@ -228,7 +236,7 @@ static void hostile_info(struct ha_device *dev, struct ha_device_info *info)
 static const char *hostile_failure(struct ha_device *dev)
 {
     strike("failure");
-    return poisoned ? "an illegal memory access was encountered" : ha_device_host.failure(dev);
+    return poisoned ? failed : ha_device_host.failure(dev);
 }
 
 /* the embedded device has none */

@@ -1,4 +1,5 @@
 #include "harness/program/options.h"
+#include "harness/program/list.h"
 #include "harness/program/manual.h"
 
 #include "harness/base/why.h"
@@ -98,10 +99,7 @@ static const struct command {
                        "attention states: ours, a plugin's (--device ./it.so), a command's (--exec), a file's "
                        "(--replay).\v"
                        "Exit code: as for `habench run`." },
-    [HA_CMD_LIST] = { "list",
-                      "cases "
-                      "SUITE|CASE...\ndefects\nsuites\nvariants\nkeys\nmodels\ndevices\nkernels\ndatasets\nmetrics",
-                      "Prints what there is." },
+    [HA_CMD_LIST] = { "list", NULL, "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
 enum { COMMANDS_COUNT = sizeof commands / sizeof *commands };
@@ -113,10 +111,24 @@ const struct argp_option *ha_options_option(size_t i, unsigned *takers)
     return &table[i].option;
 }
 
+/* A line for each way to call it. */
+static const char *args_of(enum ha_command command)
+{
+    static char lists[1024];
+    size_t n = 0;
+    if (command != HA_CMD_LIST) return commands[command].args;
+    for (size_t i = 0; ha_list_name(i) && n < sizeof lists; i++) {
+        const char *name = ha_list_name(i);
+        n += (size_t)snprintf(lists + n, sizeof lists - n, "%s%s%s", i ? "\n" : "", name,
+                              strcmp(name, "cases") ? "" : " SUITE|CASE...");
+    }
+    return lists;
+}
+
 bool ha_options_command(size_t i, struct ha_options_command *out)
 {
     if (i >= COMMANDS_COUNT) return false;
-    *out = (struct ha_options_command){ commands[i].name, commands[i].args, commands[i].doc };
+    *out = (struct ha_options_command){ commands[i].name, args_of((enum ha_command)i), commands[i].doc };
     return true;
 }
 
@@ -252,8 +264,7 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_RUN && !o->words_count)
         refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");
     if (o->command == HA_CMD_LIST && !o->words_count)
-        refuse(program,
-               "list what? suites, cases SUITE, defects, variants, keys, devices, kernels, datasets or metrics");
+        refuse(program, "list what? `habench list --help` says what there is");
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
 }
 
@@ -267,7 +278,7 @@ static void parse_command(int argc, char **argv, struct ha_options *out)
     const char *unknown = unknown_option(argc, argv, options);
     if (unknown) refuse_unknown_option(program, unknown, options);
 
-    const struct argp argp = { options, parse_option, commands[out->command].args, commands[out->command].doc, NULL,
+    const struct argp argp = { options, parse_option, args_of(out->command), commands[out->command].doc, NULL,
                                NULL,    NULL };
     argp_parse(&argp, argc, argv, 0, NULL, out);
     check_options(program, out);
