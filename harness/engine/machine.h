@@ -25,7 +25,7 @@ enum ha_status ha_device_find(const char *name, const struct ha_device_api **api
  * file; HA_WAIVED: it is one of ours that was not built. */
 enum ha_status ha_device_look(const char *name, struct ha_why *why);
 
-/* Opened once and kept, until another is asked for. isa: of the CPU kernels that it may compute with, NULL: the
+/* Opened once and kept; one that has failed is opened anew. isa: of the CPU kernels that it may compute with, NULL: the
  * best. HA_WAIVED: the machine has no such device, or it is a library without memory and streams. */
 enum ha_status ha_machine_device(struct ha_machine *machine, const char *name, const char *isa,
                                  const struct ha_device_api **api, struct ha_device **device, struct ha_why *why);
