@@ -6,7 +6,6 @@
 #include <string.h>
 
 static size_t entries(const struct ha_context_head *head) { return head->selected + head->padding; }
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static size_t blocks_of(size_t count) { return (count + HA_PACK_KEYS - 1) / HA_PACK_KEYS; }
 
 void ha_context_clear(struct ha_context_head *head) { head->selected = head->padding = head->copied = 0; }
@@ -66,7 +65,7 @@ enum ha_status ha_context_add(const struct ha_context *ctx, struct ha_context_he
                               struct ha_why *why)
 {
     head->padding = 0;
-    head->copied = least(head->copied, head->selected);
+    head->copied = ha_least(head->copied, head->selected);
     HA_TRY(put(ctx, head, token, why));
     head->selected++;
     return HA_OK;
@@ -77,7 +76,7 @@ enum ha_status ha_context_pad(const struct ha_context *ctx, struct ha_context_he
 {
     size_t next = head->selected;
     head->padding = 0;
-    head->copied = least(head->copied, head->selected);
+    head->copied = ha_least(head->copied, head->selected);
     while (entries(head) < count && tokens > 0) {
         tokens--;
         if (next > 0 && head->token[next - 1] == tokens) {

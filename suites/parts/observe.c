@@ -15,24 +15,26 @@ static enum ha_status weigh(const struct ha_context *ctx, const struct ha_prefil
                             struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
-    size_t rows = block.count * s->q_heads;
-    enum ha_status status = HA_ERROR;
+    size_t rows = block.count * s->q_heads, group = ha_shape_group(s);
     const float *q = in->q[b] + block.first * s->q_heads * s->head_dim;
     float *o = ha_alloc(ctx->arena, rows * s->head_dim * sizeof *o, HA_TAG_SCRATCH, why);
     float *lse = ha_alloc(ctx->arena, rows * sizeof *lse, HA_TAG_SCRATCH, why);
+    struct ha_cpu_attend cpu = { .ctx = ctx };
+    enum ha_status status = HA_ERROR;
     if (o && lse) {
-        struct ha_cpu_attend cpu;
-        struct ha_attend worst = ha_cpu_attend_group(s, 0, block.count, block.causal, q, o, lse, run, 1, weights,
-                                                     stride);
+        struct ha_attend worst = ha_cpu_attend_unit(s, 0, group, block.count, block.causal, q, o, lse, run);
+        worst.weights = weights;
+        worst.weights_stride = stride;
         status = ha_cpu_attend_create(&cpu, ctx, s->kv_heads, &worst, why);
-        if (status == HA_OK) {
-            for (size_t h = 0; h < s->kv_heads; h++)
-                cpu.unit[cpu.units++] = ha_cpu_attend_group(s, h, block.count, block.causal, q, o, lse, run + h, 1,
-                                                            weights, stride);
-            ha_cpu_attend_run(&cpu, "observe");
-            ha_cpu_attend_release(&cpu);
-        }
     }
+    for (size_t h = 0; status == HA_OK && h < s->kv_heads; h++) {
+        struct ha_attend *unit = &cpu.unit[cpu.units++];
+        *unit = ha_cpu_attend_unit(s, h * group, group, block.count, block.causal, q, o, lse, run + h);
+        unit->weights = weights + h * group * stride;
+        unit->weights_stride = stride;
+    }
+    if (status == HA_OK) ha_cpu_attend_run(&cpu, "observe");
+    ha_cpu_attend_release(&cpu);
     ha_free(ctx->arena, o);
     ha_free(ctx->arena, lse);
     return status;
@@ -42,14 +44,14 @@ enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill 
                           size_t count, float *weights, size_t weights_stride, struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
-    size_t n = s->ctx[b], end = first + count, observed = s->observed < n ? s->observed : n, row = ha_kv_head_bytes(s);
+    size_t n = s->ctx[b], end = first + count, observed = ha_least(s->observed, n), row = ha_kv_head_bytes(s);
     for (size_t h = 0; h < s->q_heads; h++)
         for (size_t j = 0; j < count; j++) weights[h * weights_stride + j] = 0.0f;
     if (!count || !observed) return HA_OK;
 
     /* queries at [n - observed, first) see no key, those below `end` see some, the later ones all */
-    size_t oldest = n - observed, inside_first = oldest > first ? oldest : first;
-    size_t inside = end > inside_first ? end - inside_first : 0, after = observed < n - end ? observed : n - end;
+    size_t oldest = n - observed, inside_first = ha_most(oldest, first);
+    size_t inside = end > inside_first ? end - inside_first : 0, after = ha_least(observed, n - end);
     struct block block[2] = { { inside_first - oldest, inside, true }, { observed - after, after, false } };
 
     struct ha_rows *run = ha_alloc(ctx->arena, s->kv_heads * sizeof *run, HA_TAG_SCRATCH, why);

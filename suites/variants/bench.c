@@ -8,13 +8,11 @@
 #include "harness/base/worker.h"
 #include "harness/measure/sampling.h"
 #include "harness/measure/speed.h"
-#include "suites/variants/memory.h"
 #include "harness/base/try.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6 };
@@ -96,8 +94,6 @@ static enum ha_status keep_sample(struct state *s, enum arm arm, const struct ha
     if (arm == UNTRACED) {
         b->moved.h2d_bytes += p->moved.h2d_bytes;
         b->moved.d2h_bytes += p->moved.d2h_bytes;
-        b->moved.copies += p->moved.copies;
-        b->moved.zero_copy_bytes += p->moved.zero_copy_bytes;
         b->moved_steps += b->session->workload->shape.steps;
     }
     HA_TRY(ha_series_add(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why));
@@ -203,17 +199,6 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
 
 static enum ha_status let_go(struct ha_pass *p, struct ha_why *why) { return p->session ? ha_pass_end(p, why) : HA_OK; }
 
-/* Whether there is room for a second instance beside one that is kept. */
-static bool room_for(const struct ha_session *s, const struct ha_variant *variant)
-{
-    struct ha_device_info info;
-
-    s->api->info(s->device, &info);
-    return ha_memory_check(&s->workload->shape, true, info.compute_threads > 0, !strcmp(variant->name, HA_COMPANION),
-                           ha_memory_available(), info.memory_free_bytes, NULL)
-           == HA_OK;
-}
-
 /* The instance of an arm, on the context as it was: made, or rewound from its last pass. */
 static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, struct ha_why *why)
 {
@@ -223,7 +208,7 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
 
     *p = &s->kept[arm == FULL];
     if ((*p)->instance) return ha_pass_rewind(*p, why);
-    if (other->instance && !room_for(b->session, variant)) HA_TRY(let_go(other, why));
+    if (other->instance && ha_session_takes(b->session, variant, NULL) != HA_OK) HA_TRY(let_go(other, why));
     const double *param = arm == FULL ? b->full_param : b->session->param;
     enum ha_status status = ha_pass_begin(*p, b->session, variant, param, false, why);
     if (status != HA_ERROR || !other->instance || b->session->api->failure(b->session->device)) return status;
@@ -293,7 +278,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
     b->usage = (struct ha_usage){ 0 };
     b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan };
     b->moved = (struct ha_meter_count){ 0 };
-    b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
+    b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     b->condition = ha_condition_none();
     b->source[0] = b->disturbed[0] = 0;
     b->timeline = NULL;

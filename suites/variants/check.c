@@ -257,7 +257,7 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
     c->steps_done = c->asked = 0;
     c->expected = NULL;
     c->device_key_bytes = c->host_key_bytes = 0;
-    c->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
+    c->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     c->kv_device_bytes = c->kv_host_bytes = c->meta_device_bytes = c->meta_host_bytes = nan;
     if (!s.tokens || !s.judged) {
         status = ha_why(why, HA_ERROR, "no memory for the check");

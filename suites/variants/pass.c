@@ -57,6 +57,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
     HA_TRY(ha_device_arena_create(&p->device_arena, s->variant_api, s->device, why));
     HA_TRY(poison(s, 0, ha_session_slots(step_count(p)), why));
     p->context = (struct ha_context){
+        .variant = p->variant,
         .shape = &s->workload->shape,
         .param = param,
         .kernels = &s->cpu,

@@ -62,6 +62,9 @@ size_t ha_session_slot(size_t steps, size_t step);
 enum ha_status ha_session_open(struct ha_session *session, struct ha_shared *shared, const struct ha_case *c,
                                const struct ha_variant *variant, const char *mutant, struct ha_why *why);
 void ha_session_close(struct ha_session *session);
+/* Whether this variant can run here, too: HA_WAIVED where the device lacks an operation that it needs, HA_ERROR where
+ * it does not fit into the memory that is free now. */
+enum ha_status ha_session_takes(const struct ha_session *session, const struct ha_variant *variant, struct ha_why *why);
 /* Whether the output is attention: not of a bracketing arm, nor on a device of the kind "null", which
  * computes nothing and only shows what the harness itself costs. */
 bool ha_session_checked(const struct ha_session *session);

@@ -16,7 +16,6 @@
 #include "suites/variants/fill.h"
 #include "suites/variants/keys.h"
 #include "suites/variants/known.h"
-#include "suites/variants/memory.h"
 #include "suites/variants/table.h"
 
 #include <math.h>
@@ -166,18 +165,6 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
     return HA_OK;
 }
 
-/* Where the device cannot hold all of K and V there is nothing to set the case beside. */
-static bool can_hold_all(const struct ha_session *s, const struct ha_variant *full)
-{
-    const struct ha_shape *shape = &s->workload->shape;
-    struct ha_device_info info;
-    s->api->info(s->device, &info);
-    return !(full->unsupported && full->unsupported(shape, NULL, s->api))
-           && ha_memory_check(shape, true, info.compute_threads > 0, true, ha_memory_available(),
-                              info.memory_free_bytes, NULL)
-                  == HA_OK;
-}
-
 static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct run *r = run;
@@ -192,7 +179,8 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .arg = r,
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
     b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION);
-    if (full && isnan(b.full_ns) && full != s->variant && can_hold_all(s, full)) {
+    /* where the device cannot hold all of K and V there is nothing to set the case beside */
+    if (full && isnan(b.full_ns) && full != s->variant && ha_session_takes(s, full, NULL) == HA_OK) {
         for (size_t i = 0; i < full->params_count; i++) full_param[i] = full->params[i].value;
         b.full = full;
         b.full_param = full_param;

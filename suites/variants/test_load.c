@@ -8,14 +8,7 @@
 #include "suites/variants/known.h"
 #include "suites/variants/test_session.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <cmocka.h>
 
 /* ---- on a device that writes down what it is asked for ------------------------------------------ */
 
@@ -80,11 +73,10 @@ static struct ha_load create(const char *name, size_t layers, size_t batch, size
 {
     const struct ha_shape shape = { .layers = layers, .batch = batch, .q_len = q_len, .dtype = HA_F16 };
     struct ha_load load;
-    struct ha_why why;
     calls = refused_at = copied = device_bytes = 0;
     drawn_least = drawn_most = 0;
-    assert_int_equal(ha_device_arena_create(arena, &noting, NULL, &why), HA_OK);
-    assert_int_equal(ha_load_create(&load, model(name), &shape, &noting, NULL, *arena, &why), HA_OK);
+    assert_ok(ha_device_arena_create(arena, &noting, NULL, &reason));
+    assert_ok(ha_load_create(&load, model(name), &shape, &noting, NULL, *arena, &reason));
     return load;
 }
 
@@ -160,15 +152,6 @@ static void devices_without_products_say_so(void **state)
 
 /* ---- on the embedded device ------------------------------------------------------------------------ */
 
-static struct test_session opened;
-static struct ha_session session;
-
-static enum ha_status open_session(const char *id, struct ha_why *why)
-{
-    return test_session_open(&opened, &session, id, NULL, why);
-}
-static void close_session(void) { test_session_close(&opened, &session); }
-
 static unsigned products_seen;
 static void on_span(void *self, const struct ha_span *span)
 {
@@ -182,23 +165,22 @@ static void *step(const char *id, size_t *bytes)
 {
     const struct ha_span_sink sink = { .span = on_span };
     struct ha_pass pass;
-    struct ha_why why = { "" };
     products_seen = 0;
-    if (open_session(id, &why) != HA_OK) {
-        const bool waived = strstr(why.text, "BLAS");
+    if (try_session(id, NULL) != HA_OK) {
+        const bool waived = strstr(reason.text, "BLAS");
         close_session();
-        if (!waived) fail_msg("%s", why.text);
+        if (!waived) fail_msg("%s", reason.text);
         return NULL;
     }
-    assert_int_equal(ha_pass_begin(&pass, &session, session.variant, session.param, true, &why), HA_OK);
+    begin_pass(&pass, true);
     session.api->trace(session.device, &sink);
-    assert_int_equal(ha_pass_step(&pass, 0, &why), HA_OK);
+    assert_ok(ha_pass_step(&pass, 0, &reason));
     session.api->trace(session.device, NULL);
     *bytes = session.workload->shape.layers * session.io.out_bytes;
     void *out = malloc(*bytes);
     assert_non_null(out);
     memcpy(out, session.host_out, *bytes);
-    assert_int_equal(ha_pass_end(&pass, &why), HA_OK);
+    assert_ok(ha_pass_end(&pass, &reason));
     close_session();
     return out;
 }
@@ -226,12 +208,10 @@ static void results_stay_what_they_are(void **state)
 static void a_trace_of_another_model_is_refused(void **state)
 {
     (void)state;
-    struct ha_why why = { "" };
-    assert_int_equal(open_session("resident:model=opt-6.7b,dataset=trace/english,ctx=1900,steps=2", &why), HA_ERROR);
-    assert_string_equal(why.text, "model opt-6.7b has heads 32/32 of 128, the data 8/2 of 64");
+    assert_int_equal(try_session("resident:model=opt-6.7b,dataset=trace/english,ctx=1900,steps=2", NULL), HA_ERROR);
+    assert_string_equal(reason.text, "model opt-6.7b has heads 32/32 of 128, the data 8/2 of 64");
     close_session();
-    if (open_session("resident:model=small,dataset=trace/english,ctx=1900,steps=2", &why) != HA_OK)
-        fail_msg("%s", why.text);
+    open_session("resident:model=small,dataset=trace/english,ctx=1900,steps=2");
     close_session();
 }
 
@@ -246,10 +226,9 @@ static void rows_of_another_load_are_other_rows(void **state)
     struct ha_known known = { 0 };
     struct ha_row row[3];
     struct ha_case c;
-    struct ha_why why;
     for (size_t i = 0; i < 3; i++) {
         ha_row_clear(&row[i]);
-        assert_int_equal(ha_case_parse(ids[i], &c, &why), HA_OK);
+        assert_ok(ha_case_parse(ids[i], &c, &reason));
         ha_fill_case(&row[i], &c);
         assert_string_equal(row[i].load, load[i]);
         assert_string_equal(row[i].model, name[i]);

@@ -11,19 +11,9 @@
 #include "suites/variants/test_session.h"
 
 #include <dirent.h>
-#include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
-
-/* written so that a NaN fails */
-#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
 static bool small;
 static struct ha_driven driven;
@@ -31,13 +21,11 @@ static struct ha_driven driven;
 /* every case of these words; is to be freed */
 static void drive(const struct ha_drive *how)
 {
-    struct ha_why why = { "" };
-
-    if (ha_drive(how, &driven, &why) != HA_OK) fail_msg("%s: %s", how->words, why.text);
+    if (ha_drive(how, &driven, &reason) != HA_OK) fail_msg("%s: %s", how->words, reason.text);
 }
 
 /* The verdict of a case by itself, checked; its reason stays until the next one. */
-static enum ha_verdict verdict(const char *id, const char **reason)
+static enum ha_verdict verdict(const char *id, const char **says)
 {
     static char text[512];
 
@@ -45,7 +33,7 @@ static enum ha_verdict verdict(const char *id, const char **reason)
     assert_int_equal(driven.results.entries, 1);
     const struct ha_result head = *ha_driven_head(driven.results.entry);
     snprintf(text, sizeof text, "%s", head.reason);
-    *reason = text;
+    *says = text;
     ha_driven_free(&driven);
     return head.verdict;
 }
@@ -53,10 +41,10 @@ static enum ha_verdict verdict(const char *id, const char **reason)
 /* Of an arm whose output is not attention there is nothing to check. */
 static void expect_right(const char *id)
 {
-    const char *reason;
-    const enum ha_verdict v = verdict(id, &reason), wanted = strstr(id, "_only:") ? HA_UNCHECKED : HA_PASS;
+    const char *says;
+    const enum ha_verdict v = verdict(id, &says), wanted = strstr(id, "_only:") ? HA_UNCHECKED : HA_PASS;
 
-    if (v != wanted) fail_msg("%s: verdict %d: %s", id, (int)v, reason);
+    if (v != wanted) fail_msg("%s: verdict %d: %s", id, (int)v, says);
 }
 
 /* ---- checks ------------------------------------------------------------------------------ */
@@ -94,50 +82,46 @@ static void any_number_of_threads(void **state)
 }
 
 /* What a check says of a defect. */
-static enum ha_status check_mutant(const char *id, const char *mutant, struct ha_why *why)
+static enum ha_status check_mutant(const char *id, const char *mutant)
 {
-    struct test_session opened;
-    struct ha_session session;
-    enum ha_status status = test_session_open(&opened, &session, id, mutant, why);
+    enum ha_status status = try_session(id, mutant);
 
     if (status == HA_OK) {
         struct ha_check check = { .session = &session, .id = id };
-        status = ha_check_run(&check, why);
+        status = ha_check_run(&check, &reason);
         ha_check_free(&check);
     }
-    test_session_close(&opened, &session);
+    close_session();
     return status;
 }
 
 static void a_defect_fails_and_says_how_to_rerun(void **state)
 {
-    struct ha_why why = { "" };
 
     (void)state;
-    assert_int_equal(check_mutant("cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2", "wrong_scale", &why), HA_FAIL);
-    assert_non_null(strstr(why.text, "question 1"));
-    assert_non_null(strstr(why.text, "bound"));
-    assert_non_null(strstr(why.text, "habench check 'cpu:"));
-    assert_int_equal(check_mutant("cpu:ctx=10", "wrong_scal", &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "wrong_scale"));
+    assert_int_equal(check_mutant("cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2", "wrong_scale"), HA_FAIL);
+    assert_non_null(strstr(reason.text, "question 1"));
+    assert_non_null(strstr(reason.text, "bound"));
+    assert_non_null(strstr(reason.text, "habench check 'cpu:"));
+    assert_int_equal(check_mutant("cpu:ctx=10", "wrong_scal"), HA_ERROR);
+    assert_non_null(strstr(reason.text, "wrong_scale"));
 }
 
 static void too_large_is_refused_before_anything_is_allocated(void **state)
 {
-    const char *reason;
+    const char *says;
 
     (void)state;
-    assert_int_equal(verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", &reason), HA_VERDICT_ERROR);
-    assert_non_null(strstr(reason, "needs "));
-    assert_non_null(strstr(reason, "ctx"));
+    assert_int_equal(verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", &says), HA_VERDICT_ERROR);
+    assert_non_null(strstr(says, "needs "));
+    assert_non_null(strstr(says, "ctx"));
 }
 
 static void unknown_names_are_errors(void **state)
 {
-    struct ha_why why = { "" };
 
     (void)state;
-    assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &why), HA_ERROR);
+    assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &reason), HA_ERROR);
     ha_driven_free(&driven);
     drive(&(struct ha_drive){ .words = "cpu:ctx=10,device=no_such_device cpu:ctx=10" });
     assert_int_equal(driven.verdict[HA_VERDICT_ERROR], 1);
@@ -153,25 +137,22 @@ enum { BITS_MAX = 1 << 16 };
 /* inputs and outputs of all steps, as bits */
 static size_t bits_of(const char *id, unsigned char *out)
 {
-    struct test_session opened;
-    struct ha_session s;
     struct ha_pass p;
-    struct ha_why why = { "" };
     size_t n = 0;
 
-    if (test_session_open(&opened, &s, id, NULL, &why) != HA_OK) fail_msg("%s", why.text);
+    open_session(id);
     const struct ha_shape *shape = &opened.c.shape;
-    assert_int_equal(ha_pass_begin(&p, &s, s.variant, s.param, true, &why), HA_OK);
+    begin_pass(&p, true);
     for (size_t step = 0; step < shape->steps; step++) {
-        assert_int_equal(ha_pass_step(&p, step, &why), HA_OK);
-        size_t in = shape->layers * s.io.in_bytes, o = shape->layers * s.io.out_bytes;
+        assert_ok(ha_pass_step(&p, step, &reason));
+        size_t in = shape->layers * session.io.in_bytes, o = shape->layers * session.io.out_bytes;
         assert_true(n + in + o <= BITS_MAX);
-        memcpy(out + n, s.host_in, in);
-        memcpy(out + n + in, s.host_out, o);
+        memcpy(out + n, session.host_in, in);
+        memcpy(out + n + in, session.host_out, o);
         n += in + o;
         for (size_t head = 0; head < shape->q_heads; head++) {
             struct ha_selection chosen;
-            s.variant->selection(p.instance, 0, 0, head, &chosen);
+            p.variant->selection(p.instance, 0, 0, head, &chosen);
             for (size_t part = 0; part < chosen.parts; part++) {
                 assert_true(n + chosen.part[part].count * 4 <= BITS_MAX);
                 memcpy(out + n, chosen.part[part].token, chosen.part[part].count * 4);
@@ -179,8 +160,8 @@ static size_t bits_of(const char *id, unsigned char *out)
             }
         }
     }
-    assert_int_equal(ha_pass_end(&p, &why), HA_OK);
-    test_session_close(&opened, &s);
+    assert_ok(ha_pass_end(&p, &reason));
+    close_session();
     return n;
 }
 
@@ -255,20 +236,15 @@ static void a_bench_says_its_samples_accuracies_and_trace(void **state)
 /* Stopped in the middle: no verdict, not an error. */
 static void stopping_leaves_no_verdict(void **state)
 {
-    struct ha_why why = { "" };
-    struct test_session opened;
-    struct ha_session session;
-
     (void)state;
-    if (test_session_open(&opened, &session, "cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1", NULL, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    open_session("cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1");
     struct ha_check check = { .session = &session, .id = "the case" };
     ha_stop = SIGINT;
-    enum ha_status status = ha_check_run(&check, &why);
+    enum ha_status status = ha_check_run(&check, &reason);
     ha_stop = 0;
     assert_int_equal(status, HA_WAIVED);
     ha_check_free(&check);
-    test_session_close(&opened, &session);
+    close_session();
 }
 
 /* ---- the dump ------------------------------------------------------------------------------- */
@@ -302,7 +278,6 @@ static int remove_folder(void **state)
 static void the_dump_can_be_audited(void **state)
 {
     struct ha_safetensors *file;
-    struct ha_why why = { "" };
     char path[400] = "";
     DIR *d;
 
@@ -317,7 +292,7 @@ static void the_dump_can_be_audited(void **state)
     for (struct dirent *e; (e = readdir(d));)
         if (strstr(e->d_name, ".safetensors")) snprintf(path, sizeof path, "%.60s/%.300s", folder, e->d_name);
     closedir(d);
-    if (ha_safetensors_open(&file, path, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_ok(ha_safetensors_open(&file, path, &reason));
     assert_non_null(strstr(ha_safetensors_meta(file, "case"), "hgca:"));
     double scale = strtod(ha_safetensors_meta(file, "scale"), NULL);
     const struct ha_tensor *q = ha_safetensors_find(file, "layer1.seq0.q"),
