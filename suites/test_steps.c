@@ -71,7 +71,7 @@ static void test_steps(void **state)
         if (ha_pass_settle(&pass, &reason) != HA_OK) fail_msg("%s: %s", ids[i], reason.text);
         size_t made = atomic_load(&allocations) - before;
         if (made) fail_msg("%s: %zu allocations in %zu steps", ids[i], made, opened.c.shape.steps);
-        assert_ok(ha_pass_end(&pass, &reason));
+        assert_ok(ha_pass_end(&pass, HA_OK, &reason));
         close_session();
     }
 }

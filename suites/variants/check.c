@@ -267,11 +267,9 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
     } else {
         status = ha_pass_begin(&s.pass, session, session->variant, session->param, true, why);
         if (status == HA_OK) {
-            struct ha_why last = { "" };
             status = run_steps(&s, why);
             read_memory(c, &s.pass);
-            enum ha_status ended = ha_pass_end(&s.pass, &last);
-            if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
+            status = ha_pass_end(&s.pass, status, why);
         }
     }
     if (s.def) s.definition->destroy(s.def);

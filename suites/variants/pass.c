@@ -88,8 +88,7 @@ enum ha_status ha_pass_begin(struct ha_pass *p, struct ha_session *session, cons
     *p = (struct ha_pass){ .session = session, .variant = variant, .checks = checks };
     if (why) why->text[0] = 0;
     enum ha_status status = begin(p, param, why);
-    if (status != HA_OK) ha_pass_end(p, NULL);
-    return status;
+    return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);
 }
 
 /* Submits a step; may return before it is over. */
@@ -196,17 +195,15 @@ enum ha_status ha_pass_rewind(struct ha_pass *p, struct ha_why *why)
     return HA_OK;
 }
 
-enum ha_status ha_pass_end(struct ha_pass *p, struct ha_why *why)
+enum ha_status ha_pass_end(struct ha_pass *p, enum ha_status so_far, struct ha_why *why)
 {
-    struct ha_session *s = p->session;
-    enum ha_status status = HA_OK;
-
     if (p->instance) {
-        status = ha_pass_settle(p, why);
+        enum ha_status settled = ha_pass_settle(p, so_far == HA_OK ? why : NULL);
+        so_far = so_far == HA_OK ? settled : so_far;
         p->variant->destroy(p->instance);
     }
     ha_device_arena_destroy(p->device_arena);
     ha_arena_destroy(p->arena);
-    *p = (struct ha_pass){ .session = s };
-    return status;
+    *p = (struct ha_pass){ .session = p->session };
+    return so_far;
 }

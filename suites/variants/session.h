@@ -101,8 +101,9 @@ enum ha_status ha_pass_download(struct ha_pass *pass, size_t step, struct ha_why
 enum ha_status ha_pass_settle(struct ha_pass *pass, struct ha_why *why);
 /* After that, where the variant can: back to what begin made, ready for another pass over the same context. */
 enum ha_status ha_pass_rewind(struct ha_pass *pass, struct ha_why *why);
-/* Ends what create began, good or bad. */
-enum ha_status ha_pass_end(struct ha_pass *pass, struct ha_why *why);
+/* Ends what create began, good or bad; nothing where there was none. so_far: how the pass went; where it failed, that
+ * and its reason stay. */
+enum ha_status ha_pass_end(struct ha_pass *pass, enum ha_status so_far, struct ha_why *why);
 
 /* host side of the last step that ran with checks; outputs: that was downloaded */
 const float *ha_session_q(const struct ha_session *session, size_t layer);

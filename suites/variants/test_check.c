@@ -205,7 +205,7 @@ static enum ha_status read_selection(size_t count, const uint32_t *token, size_t
     session.variant = &mine;
     begin_pass(&pass, true);
     enum ha_status status = ha_chosen_read(chosen, &pass, 0, 0, 0, &reason);
-    ha_pass_end(&pass, NULL);
+    ha_pass_end(&pass, HA_OK, NULL);
     return status;
 }
 
@@ -299,7 +299,7 @@ static void a_timed_output_that_differs_fails(void **state)
     float *lse = (float *)(void *)(session.host_out + session.io.lse);
     lse[1] += 0.01f;
     assert_int_equal(ha_check_again(&c, 4, &reason), HA_FAIL);
-    assert_ok(ha_pass_end(&p, &reason));
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
     ha_check_free(&c);
     close_session();
 }
@@ -430,7 +430,7 @@ static void quality_agrees_with_plain_arithmetic(void **state)
     assert_near(a.recall_sum / 4, recall, 1e-9);
     assert_false(a.everything);
     ha_chosen_free(&c);
-    ha_pass_end(&p, NULL);
+    ha_pass_end(&p, HA_OK, NULL);
     close_session();
 }
 

@@ -180,7 +180,7 @@ static void *step(const char *id, size_t *bytes)
     void *out = malloc(*bytes);
     assert_non_null(out);
     memcpy(out, session.host_out, *bytes);
-    assert_ok(ha_pass_end(&pass, &reason));
+    assert_ok(ha_pass_end(&pass, HA_OK, &reason));
     close_session();
     return out;
 }

@@ -116,7 +116,7 @@ static double pace(uint64_t later, size_t heavy, size_t steps)
     assert_int_equal(play.seen, steps);
     assert_int_equal(play.between, 0);
     const double mean = (double)(p.window.end_ns - p.window.begin_ns) / (double)p.steps;
-    assert_ok(ha_pass_end(&p, &reason));
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
     session.api = real;
     return mean;
 }
@@ -175,7 +175,7 @@ static void ends_are_stamped(void **state)
     mine.host_fn = NULL;
     assert_ok(ha_pass_run(&p, true, &reason));
     assert_true(p.window.end_ns > p.window.begin_ns);
-    assert_ok(ha_pass_end(&p, &reason));
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
     session.api = real;
     close_session();
 }
@@ -358,7 +358,7 @@ static void a_pass_leaves_no_trace(void **state)
         if (!isnan(once.cpu_tokens)) assert_near(once.cpu_tokens, again.cpu_tokens, 1e-9);
         if (strstr(ids[i], "steps=70")) assert_true(once.manage_ns > 0 && again.manage_ns > 0); /* it has packed */
         free(first);
-        assert_ok(ha_pass_end(&p, &reason));
+        assert_ok(ha_pass_end(&p, HA_OK, &reason));
         close_session();
     }
 }

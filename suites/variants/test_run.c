@@ -160,7 +160,7 @@ static size_t bits_of(const char *id, unsigned char *out)
             }
         }
     }
-    assert_ok(ha_pass_end(&p, &reason));
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
     close_session();
     return n;
 }

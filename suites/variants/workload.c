@@ -23,42 +23,37 @@ static size_t longest(const struct ha_shape *s)
 
 static size_t row_bytes(const struct ha_workload *w) { return w->shape.head_dim * ha_dtype_bytes(w->shape.dtype); }
 
-enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why)
+static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c, struct ha_why *why)
 {
     const char *file = NULL;
-    const struct ha_dataset *dataset = ha_case_dataset(c, &file);
-    struct ha_workload *w = calloc(1, sizeof *w);
-
-    if (!w) return ha_why(why, HA_ERROR, "no memory");
-    *workload = w;
-    if (!dataset) {
-        ha_why(why, HA_ERROR, "dataset '%s': there is none of this name", c->dataset);
-        goto failed;
-    }
-    w->shape = c->shape;
-    w->seed = c->seed;
-    w->dataset = dataset;
-    snprintf(w->name, sizeof w->name, "%s", c->dataset);
-    w->cap = longest(&c->shape) + c->shape.steps * c->shape.q_len;
-    enum ha_status status = dataset->open(&w->source, &w->shape, w->cap, c->seed, file, why);
-    if (status != HA_OK) {
-        free(w);
-        *workload = NULL;
-        return status;
-    }
     const struct ha_shape *s = &w->shape;
+
+    w->dataset = ha_case_dataset(c, &file);
+    if (!w->dataset) return ha_why(why, HA_ERROR, "dataset '%s': there is none of this name", c->dataset);
+    w->cap = longest(&c->shape) + c->shape.steps * c->shape.q_len;
+    HA_TRY(w->dataset->open(&w->source, &w->shape, w->cap, c->seed, file, why));
     if (!s->layers || !s->batch || !s->kv_heads || !s->head_dim || !s->q_heads || s->q_heads % s->kv_heads || !s->q_len
-        || !s->steps) {
-        ha_why(why, HA_ERROR, "dataset '%s' leaves the shape open (layers %zu, batch %zu, heads %zu/%zu, head_dim %zu)",
-               c->dataset, s->layers, s->batch, s->q_heads, s->kv_heads, s->head_dim);
-        goto failed;
-    }
+        || !s->steps)
+        return ha_why(why, HA_ERROR,
+                      "dataset '%s' leaves the shape open (layers %zu, batch %zu, heads %zu/%zu, head_dim %zu)",
+                      c->dataset, s->layers, s->batch, s->q_heads, s->kv_heads, s->head_dim);
     w->cap = longest(s) + s->steps * s->q_len;
     return HA_OK;
-failed:
+}
+
+enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why)
+{
+    struct ha_workload *w = *workload = calloc(1, sizeof *w);
+
+    if (!w) return ha_why(why, HA_ERROR, "no memory");
+    w->shape = c->shape;
+    w->seed = c->seed;
+    snprintf(w->name, sizeof w->name, "%s", c->dataset);
+    enum ha_status status = open_source(w, c, why);
+    if (status == HA_OK) return HA_OK;
     ha_workload_close(w);
     *workload = NULL;
-    return HA_ERROR;
+    return status;
 }
 
 bool ha_workload_serves(const struct ha_workload *w, const struct ha_case *c)
