@@ -1,22 +1,12 @@
 #include "suites/variants/fill.h"
 
 #include "harness/base/pool.h"
-
 #include "harness/measure/cache.h"
+#include "suites/variants/keys.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static void lengths(const struct ha_shape *s, char *out, size_t size)
-{
-    size_t n = 0;
-    bool equal = true;
-
-    for (size_t b = 1; b < s->batch; b++) equal = equal && s->ctx[b] == s->ctx[0];
-    for (size_t b = 0; b < (equal ? 1 : s->batch) && n < size; b++)
-        n += (size_t)snprintf(out + n, size - n, "%s%zu", b ? "+" : "", s->ctx[b]);
-}
 
 static void fill_shape(struct ha_row *row, const struct ha_shape *s)
 {
@@ -26,7 +16,7 @@ static void fill_shape(struct ha_row *row, const struct ha_shape *s)
     row->q_heads = (double)s->q_heads;
     row->kv_heads = (double)s->kv_heads;
     row->head_dim = (double)s->head_dim;
-    lengths(s, row->ctx_len, sizeof row->ctx_len);
+    ha_ctx_print(s, row->ctx_len, sizeof row->ctx_len);
     snprintf(row->kv_dtype, sizeof row->kv_dtype, "%s", ha_dtype_name(s->dtype));
 }
 

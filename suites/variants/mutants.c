@@ -242,44 +242,37 @@ const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const
 /* Small and with two heads in a group, so that every defect has something to break. */
 #define SHAPE "ctx=300,heads=4/2,head_dim=64,layers=2,steps=3,seed=5"
 
-#define SPLIT "hgca:" SHAPE ",blk_size=16,blk_num=4"
+#define CPU    "cpu:" SHAPE
+#define DEVICE "resident:" SHAPE
+#define SPLIT  "hgca:" SHAPE ",blk_size=16,blk_num=4"
 /* nothing is evicted of the context, with three blocks or four; then some steps evict */
 #define EVICT "hgca:ctx=40,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
 
 const struct ha_mutant ha_mutants[] = {
-    { .name = "dropped_token", .breaks = "the CPU side leaves out a key", .ask = drop_token, .id = "cpu:" SHAPE },
-    { .name = "doubled_token",
-      .breaks = "the CPU side counts its first key twice",
-      .ask = double_token,
-      .id = "cpu:" SHAPE },
-    { .name = "wrong_scale",
-      .breaks = "the CPU side scales its scores by 1% too much",
-      .ask = wrong_scale,
-      .id = "cpu:" SHAPE },
-    { .name = "base_2_lse", .breaks = "the CPU side gives its LSE to base 2", .answer = base_2, .id = "cpu:" SHAPE },
-    { .name = "bf16_lse", .breaks = "the CPU side's LSE went through bf16", .answer = bf16_lse, .id = "cpu:" SHAPE },
-    { .name = "swapped_heads", .breaks = "two heads of a group are swapped", .answer = swap_heads, .id = "cpu:" SHAPE },
-    { .name = "nan_output", .breaks = "one element is NaN", .answer = nan_output, .id = "cpu:" SHAPE },
+    { .name = "dropped_token", .breaks = "the CPU side leaves out a key", .ask = drop_token, .id = CPU },
+    { .name = "doubled_token", .breaks = "the CPU side counts its first key twice", .ask = double_token, .id = CPU },
+    { .name = "wrong_scale", .breaks = "the CPU side scales its scores by 1% too much", .ask = wrong_scale, .id = CPU },
+    { .name = "base_2_lse", .breaks = "the CPU side gives its LSE to base 2", .answer = base_2, .id = CPU },
+    { .name = "bf16_lse", .breaks = "the CPU side's LSE went through bf16", .answer = bf16_lse, .id = CPU },
+    { .name = "swapped_heads", .breaks = "two heads of a group are swapped", .answer = swap_heads, .id = CPU },
+    { .name = "nan_output", .breaks = "one element is NaN", .answer = nan_output, .id = CPU },
     { .name = "stale_output",
       .breaks = "the CPU side's output of the first step is used again",
       .ask = stale,
-      .id = "cpu:" SHAPE },
+      .id = CPU },
     { .name = "unwritten_head",
       .breaks = "the CPU side forgets the last head of a group",
       .ask = unwritten,
-      .id = "cpu:" SHAPE },
-    { .name = "short_packing",
-      .breaks = "packing leaves out the last of the keys",
-      .pack = pack_short,
-      .id = "cpu:" SHAPE },
+      .id = CPU },
+    { .name = "short_packing", .breaks = "packing leaves out the last of the keys", .pack = pack_short, .id = CPU },
     { .name = "device_wrong_scale",
       .breaks = "the device scales its scores by 1% too much",
       .device_attend = device_scale,
-      .id = "resident:" SHAPE },
+      .id = DEVICE },
     { .name = "device_dropped_token",
       .breaks = "the device leaves out the first key",
       .device_attend = device_drop_token,
-      .id = "resident:" SHAPE },
+      .id = DEVICE },
     { .name = "split_dropped_token", .breaks = "one side of a split leaves out a key", .ask = drop_token, .id = SPLIT },
     { .name = "split_base_2_lse", .breaks = "a base-2 LSE goes into the merge", .answer = base_2, .id = SPLIT },
     { .name = "split_bf16_lse", .breaks = "an LSE in bf16 goes into the merge", .answer = bf16_lse, .id = SPLIT },

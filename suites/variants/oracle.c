@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STRIDE = HA_PARTS_MAX + 1 };
 static const size_t work_bytes_max = (size_t)64 << 20; /* of one job, where it can be split */
@@ -84,12 +85,9 @@ static void judge(const struct task *t, size_t token, size_t head, const struct 
     j->got = d < s->head_dim ? o[d] : lse;
     j->want = d < s->head_dim ? want->o[d] : want->lse;
     j->bound = d < s->head_dim ? want->bound[d] : want->lse_bound;
-    if (t->expected->o)
-        for (size_t i = 0; i < s->head_dim; i++) {
-            t->expected->o[row * s->head_dim + i] = want->o[i];
-            t->expected->o_bound[row * s->head_dim + i] = want->bound[i];
-        }
-    if (t->expected->lse) {
+    if (t->expected->o) {
+        memcpy(t->expected->o + row * s->head_dim, want->o, s->head_dim * sizeof *want->o);
+        memcpy(t->expected->o_bound + row * s->head_dim, want->bound, s->head_dim * sizeof *want->bound);
         t->expected->lse[row] = want->lse;
         t->expected->lse_bound[row] = want->lse_bound;
     }

@@ -38,7 +38,7 @@ struct run {
     bool open; /* the session is */
     struct ha_check check;
     bool checked; /* the check is to be freed */
-    struct ha_dump *dump;
+    struct ha_dump dump;
 };
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
@@ -134,27 +134,27 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     HA_TRY(ha_session_open(&r->session, &r->shared, r->c, variant, NULL, why));
     r->open = true;
     ha_fill_session(r->row, &r->session, ha_pool_threads(r->session.pool));
-    return r->config.dump_dir && ha_session_checked(&r->session) ? ha_dump_create(&r->dump, why) : HA_OK;
+    return HA_OK;
 }
 
 static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct run *r = run;
-    const bool is_attention = ha_session_checked(&r->session);
+    const bool is_attention = ha_session_checked(&r->session), dumps = r->config.dump_dir && is_attention;
     (void)g;
     r->check = (struct ha_check){ .session = &r->session,
                                   .id = r->id,
                                   .layer_done = layer_done,
                                   .arg = r,
-                                  .dump = r->dump,
+                                  .dump = dumps ? &r->dump : NULL,
                                   .steps = r->config.measure ? CHECKED_STEPS_BENCH : 0,
                                   .keep_expected = r->config.measure };
     r->checked = true;
     enum ha_status status = ha_check_run(&r->check, why);
     ha_fill_check(r->row, &r->check, is_attention);
     struct ha_why dumped;
-    if (r->dump && status != HA_WAIVED
-        && ha_dump_write(r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
+    if (dumps && status != HA_WAIVED
+        && ha_dump_write(&r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
         && status == HA_OK)
         status = ha_why(why, HA_ERROR, "%s", dumped.text);
     if (status != HA_OK || is_attention) return status;
@@ -202,10 +202,9 @@ static void close_case(void *run, struct ha_group *g)
     struct run *r = run;
     (void)g;
     if (r->checked) ha_check_free(&r->check);
-    ha_dump_destroy(r->dump);
+    ha_dump_free(&r->dump);
     if (r->open) ha_session_close(&r->session);
     r->checked = r->open = false;
-    r->dump = NULL;
 }
 
 /* Is the file there, and can it be read? It is opened once, with nothing asked of its shape. */

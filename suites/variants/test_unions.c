@@ -8,28 +8,20 @@
 #include "suites/variants/bench.h"
 #include "suites/variants/test_session.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <unistd.h>
 
 static const char *device = "host";
 static char folder[64], path[128];
 
-static void remove_folder(void)
+static int remove_one(const char *name, const struct stat *st, int kind, struct FTW *at)
 {
-    struct dirent *e;
-    DIR *d = opendir(folder);
-
-    while (d && (e = readdir(d))) {
-        char name[400];
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
-        unlink(name);
-    }
-    if (d) closedir(d);
-    rmdir(folder);
+    (void)st, (void)kind, (void)at;
+    return remove(name);
 }
+
+static void remove_folder(void) { nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
