@@ -61,7 +61,7 @@ size_t ha_session_slot(size_t steps, size_t step);
  * the planted defect. On failure the session is closed. */
 enum ha_status ha_session_open(struct ha_session *session, struct ha_shared *shared, const struct ha_case *c,
                                const struct ha_variant *variant, const char *mutant, struct ha_why *why);
-void ha_session_close(struct ha_session *session);
+void ha_session_close(struct ha_session *session); /* nothing where it is zeroed, or closed */
 /* Whether this variant can run here, too: HA_WAIVED where the device lacks an operation that it needs, HA_ERROR where
  * it does not fit into the memory that is free now. */
 enum ha_status ha_session_takes(const struct ha_session *session, const struct ha_variant *variant, struct ha_why *why);

@@ -35,9 +35,7 @@ struct run {
     const char *id;
     struct ha_row *row;
     struct ha_session session;
-    bool open; /* the session is */
     struct ha_check check;
-    bool checked; /* the check is to be freed */
     struct ha_dump dump;
 };
 
@@ -132,7 +130,6 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     ha_fill_case(r->row, r->c);
     ha_fill_variant(r->row, r->c, variant);
     HA_TRY(ha_session_open(&r->session, &r->shared, r->c, variant, NULL, why));
-    r->open = true;
     ha_fill_session(r->row, &r->session, ha_pool_threads(r->session.pool));
     return HA_OK;
 }
@@ -149,7 +146,6 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
                                   .dump = dumps ? &r->dump : NULL,
                                   .steps = r->config.measure ? CHECKED_STEPS_BENCH : 0,
                                   .keep_expected = r->config.measure };
-    r->checked = true;
     enum ha_status status = ha_check_run(&r->check, why);
     ha_fill_check(r->row, &r->check, is_attention);
     struct ha_why dumped;
@@ -201,10 +197,9 @@ static void close_case(void *run, struct ha_group *g)
 {
     struct run *r = run;
     (void)g;
-    if (r->checked) ha_check_free(&r->check);
+    ha_check_free(&r->check);
     ha_dump_free(&r->dump);
-    if (r->open) ha_session_close(&r->session);
-    r->checked = r->open = false;
+    ha_session_close(&r->session);
 }
 
 /* Is the file there, and can it be read? It is opened once, with nothing asked of its shape. */

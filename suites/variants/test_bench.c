@@ -188,12 +188,15 @@ static void what_caches_hold_has_no_floor(void **state)
     assert_near(ha_floor_fetched(36 * mib, 36 * mib), 0, 0);
 }
 
-/* of so many bytes by each side */
-static double floor_in(double device_bytes, double host_bytes, unsigned compute_threads)
+/* of so many bytes by each side, and of the weights of each of 3 layers */
+static double floor_in(double device_bytes, double host_bytes, size_t layer_bytes, unsigned compute_threads)
 {
     static const struct ha_device_api api = { .kind = "cuda" };
-    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 1 } };
-    struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = compute_threads } };
+    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
+    struct ha_session session = { .api = &api,
+                                  .workload = &workload,
+                                  .load = { .layer_bytes = layer_bytes },
+                                  .info = { .compute_threads = compute_threads } };
     const struct ha_check check = { .session = &session,
                                     .device_key_bytes = device_bytes,
                                     .host_key_bytes = host_bytes };
@@ -211,14 +214,15 @@ static void each_side_has_caches_of_its_own(void **state)
     const double much = 1e10, little = 1000; /* no machine caches the one, all the other */
 
     (void)state;
-    assert_near(floor_in(much, much, 1), 2 * much / 20, 1); /* one memory, and its caches */
-    assert_near(floor_in(much, 0, 1), much / 20, 1);
-    assert_true(isnan(floor_in(little, little, 1)));
-    assert_near(floor_in(much, little, 0), much / 100, 1e-3);
-    assert_near(floor_in(little, much, 0), much / 20, 1e-3);
-    assert_near(floor_in(little, little, 0), little / 100, 1e-9); /* of a device's caches nothing is known */
-    assert_true(isnan(floor_in(0, little, 0)));
-    assert_true(isnan(floor_in(0, 0, 0)));
+    assert_near(floor_in(much, much, 0, 1), 2 * much / 20, 1); /* one memory, and its caches */
+    assert_near(floor_in(much, 0, 0, 1), much / 20, 1);
+    assert_true(isnan(floor_in(little, little, 0, 1)));
+    assert_near(floor_in(much, little, 0, 0), much / 100, 1e-3);
+    assert_near(floor_in(little, much, 0, 0), much / 20, 1e-3);
+    assert_near(floor_in(little, little, 0, 0), little / 100, 1e-9); /* of a device's caches nothing is known */
+    assert_true(isnan(floor_in(0, little, 0, 0)));
+    assert_true(isnan(floor_in(0, 0, 0, 0)));
+    assert_near(floor_in(much, 0, 1000000000, 0), (much + 3e9) / 100, 1e-3); /* weights are read, too */
 }
 
 static void arms_are_those_of_the_same_workload_and_family(void **state)

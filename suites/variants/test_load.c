@@ -3,7 +3,6 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "suites/variants/keys.h"
-#include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
 #include "suites/variants/test_session.h"
@@ -239,28 +238,6 @@ static void rows_of_another_load_are_other_rows(void **state)
     ha_known_free(&known);
 }
 
-/* What must be read of the weights is part of the floor. */
-static void the_floor_counts_weights(void **state)
-{
-    (void)state;
-    const struct ha_device_api api = { .kind = "emulated" };
-    struct ha_workload workload = { .shape = { .layers = 3, .steps = 4 } };
-    struct ha_session s = { .api = &api, .workload = &workload };
-    const struct ha_check check = { .session = &s, .device_key_bytes = 1e9, .host_key_bytes = 0 };
-    const struct ha_bench bench = { .session = &s, .step_ns = 1e9, .full_ns = 1e9, .moved_steps = 1 };
-    struct ha_ceilings ceilings;
-    struct ha_row row;
-    for (int i = 0; i < HA_CEILINGS; i++) ceilings.of[i] = (struct ha_reading){ 10, 10, 10, 10 };
-    double floor_ns[2];
-    for (size_t i = 0; i < 2; i++) {
-        s.load.layer_bytes = i * 1000000000;
-        ha_row_clear(&row);
-        ha_fill_bench(&row, &bench, &check, &ceilings, (double)NAN);
-        floor_ns[i] = row.floor_ns;
-    }
-    assert_true(fabs(floor_ns[1] / floor_ns[0] - 4) < 1e-9); /* 1 GB of keys; and 3 GB of weights */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,7 +247,6 @@ int main(void)
         cmocka_unit_test(results_stay_what_they_are),
         cmocka_unit_test(a_trace_of_another_model_is_refused),
         cmocka_unit_test(rows_of_another_load_are_other_rows),
-        cmocka_unit_test(the_floor_counts_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static inline void open_session(const char *id)
 
 static inline void close_session(void)
 {
-    if (session.shared) ha_session_close(&session);
+    ha_session_close(&session);
     ha_shared_close(&opened.shared);
     ha_machine_destroy(opened.machine);
 }
