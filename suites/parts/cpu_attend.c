@@ -1,4 +1,5 @@
 #include "suites/parts/cpu_attend.h"
+#include "suites/parts/kv.h"
 
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"

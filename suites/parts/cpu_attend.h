@@ -5,7 +5,6 @@
  * scheduled by the kernels, or gathered into tasks of adjacent units that the pool's workers pull. */
 
 #include "harness/api/variant.h"
-#include "suites/parts/kv.h"
 
 struct ha_cpu_attend {
     const struct ha_context *ctx;

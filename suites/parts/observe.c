@@ -2,7 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "suites/parts/cpu_attend.h"
-#include "harness/base/try.h"
+#include "suites/parts/kv.h"
 
 /* a block of consecutive observed queries that see the keys in the same way */
 struct block {

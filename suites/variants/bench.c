@@ -204,7 +204,7 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
     *p = &s->kept[arm == FULL];
     if ((*p)->instance) return ha_pass_rewind(*p, why);
     if (other->instance && ha_session_takes(b->session, variant, NULL) != HA_OK) HA_TRY(ha_pass_end(other, HA_OK, why));
-    const double *param = arm == FULL ? b->full_param : b->session->param;
+    const double *param = arm == FULL ? NULL : b->session->param;
     enum ha_status status = ha_pass_begin(*p, b->session, variant, param, false, why);
     if (status != HA_ERROR || !other->instance || b->session->api->failure(b->session->device)) return status;
     HA_TRY(ha_pass_end(other, HA_OK, why)); /* there was no room after all */

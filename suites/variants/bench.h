@@ -23,8 +23,7 @@ struct ha_bench {
     /* in */
     struct ha_session *session;
     const struct ha_check *check;  /* that passed */
-    const struct ha_variant *full; /* NULL: full_ns is known, or not wanted */
-    const double *full_param;
+    const struct ha_variant *full; /* without options; NULL: full_ns is known, or not wanted */
     uint64_t time_cap_ns;
     enum ha_status (*sample)(void *arg, const struct ha_sample *s, struct ha_why *why);
     void *arg;

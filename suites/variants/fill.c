@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static void fill_shape(struct ha_row *row, const struct ha_shape *s)
 {

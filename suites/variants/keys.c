@@ -219,12 +219,19 @@ static const char *model_word(size_t i)
     return i == 0 ? "none" : i <= HA_MODELS_COUNT ? ha_models[i - 1].name : NULL;
 }
 
-static enum ha_status set_model(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+/* the number of a word, whatever the member is that it is kept in */
+static enum ha_status word_number(const struct ha_key *key, const char *value, uint64_t *i, struct ha_why *why)
 {
     struct ha_key wide = *key;
-    uint64_t i = 0;
     wide.set = NULL;
-    HA_TRY(ha_point_set(&i, &wide, value, why));
+    wide.offset = 0;
+    return ha_point_set(i, &wide, value, why);
+}
+
+static enum ha_status set_model(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    uint64_t i = 0;
+    HA_TRY(word_number(key, value, &i, why));
     ((struct ha_case *)point)->model = i ? &ha_models[i - 1] : NULL;
     return HA_OK;
 }
@@ -309,11 +316,8 @@ static const char *load_word(size_t i)
 /* an enum, which is shorter than the number that a key is */
 static enum ha_status set_enum(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    struct ha_key wide = *key;
     uint64_t i = 0;
-    wide.set = NULL;
-    wide.offset = 0;
-    HA_TRY(ha_point_set(&i, &wide, value, why));
+    HA_TRY(word_number(key, value, &i, why));
     const unsigned narrow = (unsigned)i;
     memcpy((char *)point + key->offset, &narrow, sizeof narrow);
     return HA_OK;

@@ -1,7 +1,7 @@
 #ifndef HA_MEMORY_H
 #define HA_MEMORY_H
 
-#include "suites/variants/workload.h"
+#include "harness/api/shape.h"
 
 /* What a case needs, asked before anything large is allocated: a machine that runs out of
  * host memory kills processes, and says nothing. */

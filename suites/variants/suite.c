@@ -4,12 +4,10 @@
 
 #include "harness/base/pool.h"
 #include "harness/base/registry.h"
-#include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/env.h"
 #include "harness/report/perfetto.h"
-#include "harness/report/verdict.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/check.h"
 #include "suites/variants/dump.h"
@@ -167,7 +165,6 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
     struct ha_session *s = &r->session;
     const struct ha_variant *full = ha_variant_find(HA_COMPANION);
     const struct ha_ceilings *ceilings;
-    double full_param[HA_PARAMS_MAX] = { 0 };
     HA_TRY(ha_machine_ceilings(r->shared.machine, &ceilings, why));
     struct ha_bench b = { .session = s,
                           .check = &r->check,
@@ -176,11 +173,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
     b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION);
     /* where the device cannot hold all of K and V there is nothing to set the case beside */
-    if (full && isnan(b.full_ns) && full != s->variant && ha_session_takes(s, full, NULL) == HA_OK) {
-        for (size_t i = 0; i < full->params_count; i++) full_param[i] = full->params[i].value;
-        b.full = full;
-        b.full_param = full_param;
-    }
+    if (full && isnan(b.full_ns) && full != s->variant && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
     enum ha_status status = ha_bench_run(&b, why);
     if (status == HA_OK) {
         if (s->variant == full) b.full_ns = b.step_ns;

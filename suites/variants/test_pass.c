@@ -1,7 +1,6 @@
 /* A timed pass: what is between its steps, what counts as their time, what is looked at afterwards, and whether a
  * context serves a second pass. Linked with ha_now_ns wrapped, so that a test can tell the time. */
 
-#include "harness/base/clock.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/test_session.h"
 
