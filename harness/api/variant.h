@@ -52,10 +52,11 @@ struct ha_context {
 
 /* Before the first step: the whole context of one layer, in host memory, valid during the call. */
 struct ha_prefill {
-    const void *const *k, *const *v; /* [batch] -> [kv_heads][ctx[b]][head_dim] of shape.dtype */
-    const float *const *q;           /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
-                                      * observed_b = min(observed, ctx[b]) tokens, each of which sees the
-                                      * tokens up to and with itself */
+    const void *const *k, *const *v; /* [batch] -> [kv_heads][cap][head_dim] of shape.dtype: the first ctx[b] tokens */
+    size_t cap;
+    const float *const *q; /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
+                            * observed_b = min(observed, ctx[b]) tokens, each of which sees the
+                            * tokens up to and with itself */
 };
 
 /* One layer of one step. Everything lies in device memory and stays valid until the step ends.

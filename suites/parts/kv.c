@@ -33,9 +33,9 @@ enum { LOAD_TOKENS = 1024 };
 
 struct load {
     const struct ha_shape *shape;
-    const unsigned char *src[2]; /* K, V: [kv_heads][tokens][head_dim], from the first token on */
+    const unsigned char *src[2]; /* K, V: [kv_heads][cap][head_dim], from the first token on */
     unsigned char *dst[2];
-    size_t tokens, count;
+    size_t cap, count;
 };
 
 static void load_task(void *arg, size_t task, size_t worker)
@@ -47,7 +47,7 @@ static void load_task(void *arg, size_t task, size_t worker)
     for (int i = 0; i < 2; i++)
         for (size_t h = 0; h < l->shape->kv_heads; h++)
             for (size_t t = first; t < end; t++)
-                memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->tokens + t) * head, head);
+                memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->cap + t) * head, head);
 }
 
 enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, size_t at, const struct ha_prefill *in,
@@ -59,7 +59,7 @@ enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, 
                       .src = { (const unsigned char *)in->k[b] + first * head,
                                (const unsigned char *)in->v[b] + first * head },
                       .dst = { kv->k + at * token, kv->v + at * token },
-                      .tokens = s->ctx[b],
+                      .cap = in->cap,
                       .count = count };
     if (!count) return HA_OK;
     if (kv->memory != HA_MEM_DEVICE) {
@@ -68,8 +68,8 @@ enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, 
     }
     for (size_t h = 0; h < s->kv_heads; h++)
         for (int i = 0; i < 2; i++)
-            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.tokens * head, head,
-                                     head, count, HA_H2D));
+            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.cap * head, head, head,
+                                     count, HA_H2D));
     /* the caller's host memory is only valid during prefill */
     return ctx->api->stream_sync(ctx->stream);
 }

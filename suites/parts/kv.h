@@ -29,7 +29,7 @@ enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory,
 struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first,
                           size_t count);
 
-/* Tokens [first, first + count) of a prefill, [kv_heads][tokens][head_dim] in host memory, to rows
+/* Tokens [first, first + count) of a prefill, in host memory, to rows
  * [at, at + count): by the device's link if kv is device memory, else by the pool's workers. */
 enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, size_t at, const struct ha_prefill *in,
                           size_t b, size_t first, size_t count);

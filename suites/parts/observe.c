@@ -58,8 +58,8 @@ enum ha_status ha_observe(const struct ha_context *ctx, const struct ha_prefill 
     float *part = ha_alloc(ctx->arena, s->q_heads * count * sizeof *part, HA_TAG_SCRATCH, why);
     enum ha_status status = run && part ? HA_OK : HA_ERROR;
     for (size_t h = 0; status == HA_OK && h < s->kv_heads; h++)
-        run[h] = (struct ha_rows){ .k = (const unsigned char *)in->k[b] + (h * n + first) * row,
-                                   .v = (const unsigned char *)in->v[b] + (h * n + first) * row,
+        run[h] = (struct ha_rows){ .k = (const unsigned char *)in->k[b] + (h * in->cap + first) * row,
+                                   .v = (const unsigned char *)in->v[b] + (h * in->cap + first) * row,
                                    .k_stride_bytes = row,
                                    .v_stride_bytes = row,
                                    .keys = count };

@@ -40,15 +40,15 @@ static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, 
 struct load {
     const struct ha_context *ctx;
     const struct ha_kv_store *store;
-    const unsigned char *k, *v; /* [kv_heads][tokens][head_dim] */
-    size_t tokens, slices;
+    const unsigned char *k, *v; /* [kv_heads][cap][head_dim] */
+    size_t cap, tokens, slices;
 };
 
 static void load_task(void *arg, size_t task, size_t worker)
 {
     const struct load *l = arg;
     size_t row = ha_kv_head_bytes(l->ctx->shape), head = task / l->slices, first = task % l->slices * LOAD_TOKENS;
-    size_t left = whole(l->tokens) - first, at = (head * l->tokens + first) * row;
+    size_t left = whole(l->tokens) - first, at = (head * l->cap + first) * row;
     (void)worker;
     pack(l->ctx, l->store, head, first,
          &(struct ha_rows){ .k = l->k + at,
@@ -66,7 +66,7 @@ enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store
     store->tokens = n;
     store->packed = store->blocks ? whole(n) : 0;
     if (store->packed) {
-        struct load l = { ctx, store, in->k[b], in->v[b], n, (store->packed + LOAD_TOKENS - 1) / LOAD_TOKENS };
+        struct load l = { ctx, store, in->k[b], in->v[b], in->cap, n, (store->packed + LOAD_TOKENS - 1) / LOAD_TOKENS };
         ha_pool_run(ctx->pool, "pack", s->kv_heads * l.slices, load_task, &l);
     }
     return ha_kv_load(ctx, &store->open, 0, in, b, store->packed, held(store));

@@ -130,7 +130,7 @@ static void load(struct world *w, bool packed)
         k[b] = turned_k;
         v[b] = turned_v;
         if (ha_kv_store_create(&w->ctx, packed, b, &w->store[b], &why) != HA_OK) fail_msg("%s", why.text);
-        ok(ha_kv_store_load(&w->ctx, &w->store[b], &(struct ha_prefill){ .k = k, .v = v }, b));
+        ok(ha_kv_store_load(&w->ctx, &w->store[b], &(struct ha_prefill){ .k = k, .v = v, .cap = s->ctx[b] }, b));
         free(turned_k);
         free(turned_v);
     }

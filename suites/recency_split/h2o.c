@@ -84,7 +84,7 @@ static enum ha_status keep(const struct ha_context *ctx, struct sequence *seq, s
                            struct entry *order)
 {
     const struct ha_shape *s = ctx->shape;
-    size_t n = seq->tokens, row = ha_kv_head_bytes(s), from = q_head / ha_shape_group(s) * n, kept = 0;
+    size_t n = seq->tokens, row = ha_kv_head_bytes(s), from = q_head / ha_shape_group(s) * in->cap, kept = 0;
     double observed = (double)ha_least(s->observed, n);
     for (size_t t = 0; t < n; t++) entry[t] = (struct entry){ (uint32_t)t, (double)weights[t] * observed };
     const struct entry *last = least_heavy(seq, order, entry, n);

@@ -83,10 +83,8 @@ static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
 
     HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, ha_pool_threads(session->pool), why));
     for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {
-        struct ha_prefill in;
         struct ha_def_step kv = def_step(s, layer, 0);
-        HA_TRY(ha_workload_prefill(session->workload, layer, session->pool, &in, why));
-        HA_TRY(s->definition->prefill(s->def, layer, &kv, in.q, why));
+        HA_TRY(s->definition->prefill(s->def, layer, &kv, ha_workload_prefill(session->workload, layer).q, why));
     }
     return HA_OK;
 }

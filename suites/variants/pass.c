@@ -72,8 +72,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
     };
     HA_TRY(explain(s, p->variant->create(&p->instance, &p->context, why), "create", why));
     for (size_t layer = 0; layer < s->workload->shape.layers; layer++) {
-        struct ha_prefill in;
-        HA_TRY(ha_workload_prefill(s->workload, layer, s->pool, &in, why));
+        const struct ha_prefill in = ha_workload_prefill(s->workload, layer);
         HA_TRY(explain(s, p->variant->prefill(p->instance, layer, &in, why), "prefill", why));
     }
     HA_TRY(explain(s, s->api->stream_sync(s->stream), "prefill", why));

@@ -301,7 +301,6 @@ static void a_timed_output_that_differs_fails(void **state)
 static void inputs_are_those_of_the_dataset(void **state)
 {
     struct ha_workload *w;
-    struct ha_prefill in;
     size_t row = 64 * 2;
     uint16_t k[64], v[64];
     float q[64];
@@ -312,7 +311,7 @@ static void inputs_are_those_of_the_dataset(void **state)
     assert_int_equal(w->cap, 74);
     unsigned char *block = calloc(1, session.io.in_bytes);
     for (size_t layer = 0; layer < 2; layer++) {
-        assert_ok(ha_workload_prefill(w, layer, session.pool, &in, &reason));
+        const struct ha_prefill in = ha_workload_prefill(w, layer);
         for (size_t b = 0; b < 3; b++)
             for (size_t h = 0; h < 2; h++)
                 for (size_t t = 0; t < w->shape.ctx[b] + 4; t++) {
@@ -320,8 +319,8 @@ static void inputs_are_those_of_the_dataset(void **state)
                     assert_memory_equal((unsigned char *)w->k[layer * 3 + b] + (h * w->cap + t) * row, k, row);
                     assert_memory_equal((unsigned char *)w->v[layer * 3 + b] + (h * w->cap + t) * row, v, row);
                     if (t < w->shape.ctx[b]) {
-                        assert_memory_equal((const unsigned char *)in.k[b] + (h * w->shape.ctx[b] + t) * row, k, row);
-                        assert_memory_equal((const unsigned char *)in.v[b] + (h * w->shape.ctx[b] + t) * row, v, row);
+                        assert_memory_equal((const unsigned char *)in.k[b] + (h * in.cap + t) * row, k, row);
+                        assert_memory_equal((const unsigned char *)in.v[b] + (h * in.cap + t) * row, v, row);
                     } else {
                         size_t step = (t - w->shape.ctx[b]) / 2, at = b * 2 + (t - w->shape.ctx[b]) % 2;
                         ha_workload_inputs(w, step, layer, &session.io, block);

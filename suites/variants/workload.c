@@ -21,6 +21,7 @@ static size_t longest(const struct ha_shape *s)
     return most;
 }
 
+static size_t observed(const struct ha_shape *s, size_t b) { return s->observed < s->ctx[b] ? s->observed : s->ctx[b]; }
 static size_t row_bytes(const struct ha_workload *w) { return w->shape.head_dim * ha_dtype_bytes(w->shape.dtype); }
 
 static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c, struct ha_why *why)
@@ -105,21 +106,16 @@ enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, str
     HA_TRY(ha_arena_create(&w->arena, false, why));
     w->k = ha_alloc(w->arena, n * sizeof *w->k, HA_TAG_META, why);
     w->v = ha_alloc(w->arena, n * sizeof *w->v, HA_TAG_META, why);
-    w->packed_k = ha_alloc(w->arena, s->batch * sizeof *w->packed_k, HA_TAG_META, why);
-    w->packed_v = ha_alloc(w->arena, s->batch * sizeof *w->packed_v, HA_TAG_META, why);
-    w->packed_q = ha_alloc(w->arena, s->batch * sizeof *w->packed_q, HA_TAG_META, why);
-    if (!w->k || !w->v || !w->packed_k || !w->packed_v || !w->packed_q) return HA_ERROR;
+    w->q = ha_alloc(w->arena, s->batch * sizeof *w->q, HA_TAG_META, why);
+    if (!w->k || !w->v || !w->q) return HA_ERROR;
     for (size_t i = 0; i < n; i++) {
         w->k[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
         w->v[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
         if (!w->k[i] || !w->v[i]) return HA_ERROR;
     }
     for (size_t b = 0; b < s->batch; b++) {
-        size_t observed = s->observed < s->ctx[b] ? s->observed : s->ctx[b];
-        w->packed_k[b] = ha_alloc(w->arena, s->kv_heads * s->ctx[b] * row_bytes(w), HA_TAG_SCRATCH, why);
-        w->packed_v[b] = ha_alloc(w->arena, s->kv_heads * s->ctx[b] * row_bytes(w), HA_TAG_SCRATCH, why);
-        w->packed_q[b] = ha_alloc(w->arena, observed * s->q_heads * s->head_dim * sizeof(float), HA_TAG_SCRATCH, why);
-        if (!w->packed_k[b] || !w->packed_v[b] || !w->packed_q[b]) return HA_ERROR;
+        w->q[b] = ha_alloc(w->arena, observed(s, b) * s->q_heads * s->head_dim * sizeof(float), HA_TAG_SCRATCH, why);
+        if (!w->q[b]) return HA_ERROR;
     }
     ha_pool_run(pool, "generate", n * s->kv_heads * chunks(w), fill_chunk, w);
     return HA_OK;
@@ -130,44 +126,19 @@ size_t ha_workload_tokens(const struct ha_workload *w, size_t b, size_t step)
     return w->shape.ctx[b] + step * w->shape.q_len;
 }
 
-/* ---- prefill --------------------------------------------------------------------------- */
-
-struct pack {
-    struct ha_workload *w;
-    size_t layer;
-};
-
-static void pack_head(void *arg, size_t task, size_t worker)
-{
-    const struct pack *pack = arg;
-    const struct ha_workload *w = pack->w;
-    const struct ha_shape *s = &w->shape;
-    size_t b = task / s->kv_heads, head = task % s->kv_heads, i = pack->layer * s->batch + b,
-           bytes = s->ctx[b] * row_bytes(w);
-    size_t from = head * w->cap * row_bytes(w), to = head * bytes;
-
-    (void)worker;
-    memcpy(pack->w->packed_k[b] + to, (const unsigned char *)w->k[i] + from, bytes);
-    memcpy(pack->w->packed_v[b] + to, (const unsigned char *)w->v[i] + from, bytes);
-}
-
-enum ha_status ha_workload_prefill(struct ha_workload *w, size_t layer, struct ha_pool *pool, struct ha_prefill *out,
-                                   struct ha_why *why)
+struct ha_prefill ha_workload_prefill(struct ha_workload *w, size_t layer)
 {
     const struct ha_shape *s = &w->shape;
 
-    if (!w->arena) return ha_why(why, HA_ERROR, "the workload has no data yet");
-    ha_pool_run(pool, "pack", s->batch * s->kv_heads, pack_head, &(struct pack){ w, layer });
-    for (size_t b = 0; b < s->batch; b++) {
-        size_t observed = s->observed < s->ctx[b] ? s->observed : s->ctx[b];
-        for (size_t t = 0; t < observed; t++)
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t t = 0; t < observed(s, b); t++)
             for (size_t h = 0; h < s->q_heads; h++)
-                w->dataset->query(w->source, b, layer, h, s->ctx[b] - observed + t,
-                                  w->packed_q[b] + (t * s->q_heads + h) * s->head_dim);
-    }
-    *out = (struct ha_prefill){ (const void *const *)w->packed_k, (const void *const *)w->packed_v,
-                                (const float *const *)w->packed_q };
-    return HA_OK;
+                w->dataset->query(w->source, b, layer, h, s->ctx[b] - observed(s, b) + t,
+                                  w->q[b] + (t * s->q_heads + h) * s->head_dim);
+    return (struct ha_prefill){ .k = (const void *const *)(w->k + layer * s->batch),
+                                .v = (const void *const *)(w->v + layer * s->batch),
+                                .cap = w->cap,
+                                .q = (const float *const *)w->q };
 }
 
 /* ---- the inputs of a step ----------------------------------------------------------------- */
