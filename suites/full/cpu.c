@@ -44,12 +44,6 @@ static void cpu(struct ha_layer *l, size_t b, size_t kv_head, struct ha_attend *
     *run = ha_kv_store_open(l->ctx->shape, &store[b], kv_head);
 }
 
-static void largest(const struct ha_layer *l, size_t longest, struct ha_attend *a, struct ha_rows *run)
-{
-    const struct ha_kv_store *store = l->own;
-    ha_kv_store_worst(l->ctx->shape, store, longest, &a->packed, run);
-}
-
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
 {
     const struct ha_kv_store *store = l->own;
@@ -80,7 +74,6 @@ static const struct ha_rule rule = {
     .prefill = prefill,
     .before = append,
     .cpu = cpu,
-    .largest = largest,
     .after = after,
     .settle = pack,
     .rewind = rewind_stores,
@@ -93,7 +86,6 @@ static const struct ha_rule rule_of_arm = {
     .open = open,
     .prefill = prefill,
     .cpu = cpu,
-    .largest = largest,
     .cpu_name = "attend",
     .unlinked = true,
 };

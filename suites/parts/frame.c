@@ -121,9 +121,11 @@ static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struc
     for (size_t i = 0; self->rule->unlinked && i < rows * s->head_dim; i++) self->q[i] = 1.0f;
     self->run = zeroed(ctx, units * sizeof *self->run, why);
     if (!self->run) return HA_ERROR;
+    /* more than any unit: all tokens packed, and as rows too */
     struct ha_rows run = { .keys = longest };
     struct ha_attend largest = unit_of(self, 0, 0, &run);
-    self->rule->largest(&self->layer[0], longest, &largest, &run);
+    largest.packed.keys = longest;
+    if (self->rule->weighs && s->q_len > 1) largest.weights = self->lse_cpu;
     HA_TRY(ha_cpu_attend_create(&self->cpu, ctx, units, &largest, why));
     return ha_frame_event(&self->layer[0], &self->arrived, why);
 }

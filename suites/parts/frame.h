@@ -52,8 +52,8 @@ struct ha_rule {
     enum ha_status (*open)(struct ha_layer *l, size_t b, struct ha_why *why); /* makes a sequence */
     enum ha_status (*prefill)(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why);
 
-    /* A step of a layer, in this order. before, after: enqueue on the main stream, what the sides are to find and what
-     * they leave; before is over, as is the copy of q, when the CPU side runs. */
+    /* A step of a layer, in this order. before and after enqueue on the main stream; what before has enqueued is done,
+     * and q is in host memory, when the CPU side runs. */
     enum ha_status (*before)(struct ha_layer *l, const struct ha_step *step);
     /* what selection() reports; NULL: both sides have all tokens */
     enum ha_status (*use)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why);
@@ -67,12 +67,11 @@ struct ha_rule {
     /* In the background where it is due: behind post, over before the layer's next step. */
     enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
 
-    /* The largest unit of the CPU side, over `longest` tokens; run->keys is that already. */
-    void (*largest)(const struct ha_layer *l, size_t longest, struct ha_attend *a, struct ha_rows *run);
     /* a layer as after its prefill; the frame resets tokens and counters */
     enum ha_status (*rewind)(struct ha_layer *l, struct ha_why *why);
 
     const char *cpu_name, *settle_name; /* of their spans */
+    bool weighs;                        /* of several query tokens the CPU side keeps the weights of their keys */
     bool by_head;   /* the CPU side's units are query heads where there is one query token, else KV heads */
     bool own_heads; /* on the device each query head reads tokens of its own */
     bool unlinked;  /* the CPU side's queries and outputs stay where they are: for an arm */

@@ -10,21 +10,20 @@
 enum { LOAD_TOKENS = 128 * HA_PACK_KEYS };
 
 static size_t whole(size_t tokens) { return tokens / HA_PACK_KEYS * HA_PACK_KEYS; }
-/* a packed store's rows at most: a block not yet whole, and what a step appends */
-static size_t rows_most(const struct ha_shape *shape) { return HA_PACK_KEYS - 1 + shape->q_len; }
 static size_t held(const struct ha_kv_store *store) { return store->tokens - store->packed; }
 
 enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store,
                                   struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
-    size_t most = ha_kv_max_tokens(s, b), rows = rows_most(s);
+    size_t most = ha_kv_max_tokens(s, b);
     *store = (struct ha_kv_store){ .blocks = NULL };
     if (!packed || !ha_packs(s->head_dim)) return ha_kv_create(ctx, HA_MEM_PINNED, most, &store->open, why);
     store->head_bytes = most / HA_PACK_KEYS * ha_packed_block_bytes(s->head_dim, s->dtype);
     store->blocks = ha_alloc(ctx->arena, s->kv_heads * store->head_bytes, HA_TAG_KV, why);
     if (!store->blocks) return HA_ERROR;
-    return ha_kv_create(ctx, HA_MEM_PINNED, ha_least(rows, most), &store->open, why);
+    /* rows: a block not yet whole, and what a step appends */
+    return ha_kv_create(ctx, HA_MEM_PINNED, ha_least(HA_PACK_KEYS - 1 + s->q_len, most), &store->open, why);
 }
 
 static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t at,
@@ -114,15 +113,6 @@ struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head,
 struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head)
 {
     return ha_kv_rows(shape, &store->open, head, 0, held(store));
-}
-
-void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest,
-                       struct ha_packed *packed, struct ha_rows *open)
-{
-    *packed = (struct ha_packed){ .blocks = store->blocks, .keys = store->blocks ? longest : 0 };
-    *open = (struct ha_rows){ .k = store->open.k,
-                              .v = store->open.v,
-                              .keys = store->blocks ? rows_most(shape) : longest };
 }
 
 void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,

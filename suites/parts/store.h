@@ -37,10 +37,6 @@ struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv
  * behind are in none of them. */
 struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index,
                                    size_t units);
-/* What a store of `longest` tokens that is made like this one gives at most: of one head as packed keys, and as rows.
- */
-void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest,
-                       struct ha_packed *packed, struct ha_rows *open);
 /* tokens [first, first + count) of one KV head to rows of k and v, stride_bytes apart */
 void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
                       size_t count, void *k, void *v, size_t stride_bytes);

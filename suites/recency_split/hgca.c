@@ -293,18 +293,6 @@ static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, str
     a->weights_stride = seq->store.cap;
 }
 
-static void largest(const struct ha_layer *l, size_t longest, struct ha_attend *a, struct ha_rows *run)
-{
-    const struct sequence *seq = l->own;
-    if (is_append(l)) {
-        a->weights = seq->weights_cpu;
-        a->weights_stride = longest;
-    } else if (seq->head->packed) {
-        a->packed.keys = longest;
-        run->keys = 0;
-    }
-}
-
 static enum ha_status append(struct ha_layer *l, const struct ha_step *step)
 {
     const struct ha_context *ctx = l->ctx;
@@ -384,10 +372,10 @@ static const struct ha_rule rule = {
     .after = append,
     .post = age_all,
     .settle = settle,
-    .largest = largest,
     .rewind = rewind_layer,
     .cpu_name = "sparse attend",
     .settle_name = "select",
+    .weighs = true,
     .by_head = true,
 };
 
