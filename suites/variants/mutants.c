@@ -3,7 +3,6 @@
 #include "harness/api/case.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/why.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -288,24 +287,11 @@ const struct ha_mutant ha_mutants[] = {
       .id = EVICT,
       .shown = "question 2" },
 };
-enum { MUTANTS = sizeof ha_mutants / sizeof *ha_mutants };
-const size_t ha_mutants_count = MUTANTS;
+const size_t ha_mutants_count = sizeof ha_mutants / sizeof *ha_mutants;
 
-enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, const struct ha_device_api **api,
-                               struct ha_why *why)
+void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, const struct ha_device_api **api)
 {
-    const char *names[MUTANTS + 1] = { NULL }, *near;
-    const struct ha_mutant *m = NULL;
-
-    if (!name) return HA_OK;
-    for (size_t i = 0; i < MUTANTS; i++) {
-        names[i] = ha_mutants[i].name;
-        if (!strcmp(ha_mutants[i].name, name)) m = &ha_mutants[i];
-    }
-    near = m ? NULL : ha_nearest(name, names);
-    if (!m)
-        return ha_why(why, HA_ERROR, "mutant '%s': there is none of this name%s%s%s", name,
-                      near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    if (!m) return;
     atomic_store(&step_now, 0);
     real = *kernels;
     planted = m;
@@ -319,5 +305,4 @@ enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, con
     if (m->device_attend) shim.attend = m->device_attend;
     if (m->merge) shim.merge = m->merge;
     *api = &shim;
-    return HA_OK;
 }

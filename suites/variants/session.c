@@ -115,7 +115,7 @@ enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_vari
                            !strcmp(v->name, HA_COMPANION), ha_memory_available(), info.memory_free_bytes, why);
 }
 
-static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const char *mutant,
+static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const struct ha_mutant *mutant,
                                    struct ha_why *why)
 {
     HA_TRY(ha_kernels_resolve(ha_case_isa(c), &s->kernels, why));
@@ -129,7 +129,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
     HA_TRY(ha_session_takes(s, s->variant, why));
     s->variant_api = ha_meter_wrap(s->api);
-    HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));
+    ha_mutant_plant(mutant, &s->cpu, &s->variant_api);
     HA_TRY(ha_pool_create(&s->pool, (enum ha_team)c->team, c->threads ? c->threads : free_cores(&s->info), why));
     if (s->info.compute_threads > 0) ha_pool_share(s->pool);
     HA_TRY(ha_worker_create(&s->worker, why));
@@ -143,7 +143,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
 }
 
 enum ha_status ha_session_open(struct ha_session *s, struct ha_shared *shared, const struct ha_case *c,
-                               const struct ha_variant *variant, const char *mutant, struct ha_why *why)
+                               const struct ha_variant *variant, const struct ha_mutant *mutant, struct ha_why *why)
 {
     *s = (struct ha_session){ .shared = shared, .variant = variant, .param = c->param, .judges = shared->judges };
     enum ha_status status = open_session(s, c, mutant, why);

@@ -6,6 +6,7 @@
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "suites/variants/keys.h"
+#include "suites/variants/mutants.h"
 #include "suites/variants/session.h"
 
 #include <math.h>
@@ -35,15 +36,19 @@ static struct test_session {
 } opened;
 static struct ha_session session;
 
-/* Is to be closed whatever it returns. mutant: NULL, or a planted defect. */
+/* Is to be closed whatever it returns. mutant: NULL, or the name of a planted defect. */
 static inline enum ha_status try_session(const char *id, const char *mutant)
 {
+    const struct ha_mutant *planted = NULL;
     opened = (struct test_session){ 0 };
     session = (struct ha_session){ 0 };
+    for (size_t i = 0; mutant && i < ha_mutants_count; i++)
+        if (!strcmp(ha_mutants[i].name, mutant)) planted = &ha_mutants[i];
+    assert_true(!mutant || planted);
     HA_TRY(ha_case_parse(id, &opened.c, &reason));
     HA_TRY(ha_machine_create(&opened.machine, NULL, &reason));
     HA_TRY(ha_shared_open(&opened.shared, opened.machine, &reason));
-    return ha_session_open(&session, &opened.shared, &opened.c, ha_variant_find(opened.c.variant), mutant, &reason);
+    return ha_session_open(&session, &opened.shared, &opened.c, ha_variant_find(opened.c.variant), planted, &reason);
 }
 
 static inline void open_session(const char *id)
