@@ -48,9 +48,8 @@ static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct h
     struct ha_case c;
     HA_TRY(ha_case_parse(id, &c, why));
     c.isa = isa;
-    const struct ha_variant *variant = ha_variant_find(c.variant);
-    HA_TRY(ha_session_open(&session, shared, &c, variant, mutant, why));
-    session.variant = ha_mutant_variant(mutant, variant);
+    HA_TRY(ha_session_open(&session, shared, &c, mutant, why));
+    session.variant = ha_mutant_variant(mutant, session.variant);
     struct ha_check check = { .session = &session, .id = id };
     const enum ha_status status = ha_check_run(&check, why);
     ha_check_free(&check);

@@ -62,7 +62,7 @@ size_t ha_session_slot(size_t steps, size_t step);
 /* HA_WAIVED where the machine or the variant cannot do it, HA_ERROR where it does not fit. mutant: NULL, or
  * the planted defect. On failure the session is closed. */
 enum ha_status ha_session_open(struct ha_session *session, struct ha_shared *shared, const struct ha_case *c,
-                               const struct ha_variant *variant, const struct ha_mutant *mutant, struct ha_why *why);
+                               const struct ha_mutant *mutant, struct ha_why *why);
 void ha_session_close(struct ha_session *session); /* nothing where it is zeroed, or closed */
 /* Whether this variant can run here, too: HA_WAIVED where the device lacks an operation that it needs, HA_ERROR where
  * it does not fit into the memory that is free now. */

@@ -122,12 +122,11 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     r->c = g->point[0];
     r->id = g->id[0];
     r->row = g->row[0];
-    const struct ha_variant *variant = ha_variant_find(r->c->variant);
     snprintf(r->row->host_mem, sizeof r->row->host_mem, "%s", r->env.huge_pages);
     if (r->env.numa_node >= 0) r->row->numa_node = r->env.numa_node;
     ha_fill_case(r->row, r->c);
-    ha_fill_variant(r->row, r->c, variant);
-    HA_TRY(ha_session_open(&r->session, &r->shared, r->c, variant, NULL, why));
+    ha_fill_variant(r->row, r->c, ha_variant_find(r->c->variant));
+    HA_TRY(ha_session_open(&r->session, &r->shared, r->c, NULL, why));
     ha_fill_session(r->row, &r->session, ha_pool_threads(r->session.pool));
     return HA_OK;
 }

@@ -48,7 +48,7 @@ static inline enum ha_status try_session(const char *id, const char *mutant)
     HA_TRY(ha_case_parse(id, &opened.c, &reason));
     HA_TRY(ha_machine_create(&opened.machine, NULL, &reason));
     HA_TRY(ha_shared_open(&opened.shared, opened.machine, &reason));
-    return ha_session_open(&session, &opened.shared, &opened.c, ha_variant_find(opened.c.variant), planted, &reason);
+    return ha_session_open(&session, &opened.shared, &opened.c, planted, &reason);
 }
 
 static inline void open_session(const char *id)
