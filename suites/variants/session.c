@@ -145,9 +145,10 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
 enum ha_status ha_session_open(struct ha_session *s, struct ha_shared *shared, const struct ha_case *c,
                                const struct ha_mutant *mutant, struct ha_why *why)
 {
-    *s = (struct ha_session){
-        .shared = shared, .variant = ha_variant_find(c->variant), .param = c->param, .judges = shared->judges
-    };
+    *s = (struct ha_session){ .shared = shared,
+                              .variant = ha_mutant_variant(mutant, ha_variant_find(c->variant)),
+                              .param = c->param,
+                              .judges = shared->judges };
     enum ha_status status = open_session(s, c, mutant, why);
     if (status != HA_OK) ha_session_close(s);
     return status;
