@@ -145,9 +145,8 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
                                    struct ha_why *why)
 {
     struct ha_check *c = s->check;
-    const struct ha_expected *of_step = expected_of(c, step), *expected = of_step
-                                                                              ? &of_step[layer * shape(c)->batch + seq]
-                                                                              : &(struct ha_expected){ .o = NULL };
+    const struct ha_expected *of_step = expected_of(c, step),
+                             *expected = of_step ? &of_step[layer * shape(c)->batch + seq] : NULL;
     struct ha_why reason = { "" };
     struct ha_chosen chosen;
     enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
@@ -155,7 +154,7 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
     if (status == HA_FAIL) fail(c, 1, why, reason.text);
     else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
     if (status == HA_OK && c->dump && step == 0) status = ha_dump_sequence(c->dump, &s->pass, &chosen, layer, seq, why);
-    if (status == HA_OK) status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, true, s->judged, expected, why);
+    if (status == HA_OK) status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, expected, why);
     if (status == HA_OK) {
         for (size_t t = 0; t < shape(c)->q_len; t++)
             ha_accuracy_add(a, s->judged + t * shape(c)->q_heads, shape(c)->q_heads);

@@ -48,14 +48,14 @@ void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct h
                                   v->params[i].name, c->param[i]);
 }
 
-void ha_fill_session(struct ha_row *row, const struct ha_session *s, size_t threads)
+void ha_fill_session(struct ha_row *row, const struct ha_session *s)
 {
     fill_shape(row, &s->workload->shape);
     snprintf(row->device_kind, sizeof row->device_kind, "%s", s->api->kind);
     if (!ha_session_checked(s)) snprintf(row->contract, sizeof row->contract, "unchecked");
     snprintf(row->device_name, sizeof row->device_name, "%s", s->info.name);
     snprintf(row->isa, sizeof row->isa, "%s", s->kernels.name);
-    row->threads = (double)threads;
+    row->threads = (double)ha_pool_threads(s->pool);
 }
 
 static double mean(double sum, size_t count) { return count ? sum / (double)count : (double)NAN; }
@@ -85,9 +85,9 @@ static void fill_counters(struct ha_row *row, const struct ha_counters *c, doubl
     row->cpu_tokens = c->cpu_tokens;
 }
 
-void ha_fill_check(struct ha_row *row, const struct ha_check *c, bool checked)
+void ha_fill_check(struct ha_row *row, const struct ha_check *c)
 {
-    if (checked) ha_fill_accuracy(row, &c->total);
+    if (ha_session_checked(c->session)) ha_fill_accuracy(row, &c->total);
     if (c->question) row->question = c->question;
     row->kv_gpu_bytes = c->kv_device_bytes;
     row->kv_cpu_bytes = c->kv_host_bytes;
@@ -140,8 +140,8 @@ static void fill_condition(struct ha_row *row, const struct ha_condition *c)
     snprintf(row->throttle, sizeof row->throttle, "%s", c->throttle);
 }
 
-void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_check *check,
-                   const struct ha_ceilings *ceilings, double slowest_arm_ns)
+void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_ceilings *ceilings,
+                   double slowest_arm_ns)
 {
     const struct ha_session *s = b->session;
     double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->traced_steps);
@@ -177,7 +177,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
         row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
     }
     row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
-    row->floor_ns = floor_of(row, s, check, ceilings, zero_copy);
+    row->floor_ns = floor_of(row, s, b->check, ceilings, zero_copy);
     row->floor_ratio = row->floor_ns / b->step_ns;
     fill_counters(row, &b->counters, (double)s->workload->shape.steps);
     fill_condition(row, &b->condition);

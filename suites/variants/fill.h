@@ -10,12 +10,12 @@
 /* what stands in the case; what a dataset fixes is 0 until the session */
 void ha_fill_case(struct ha_row *row, const struct ha_case *c);
 void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *variant);
-void ha_fill_session(struct ha_row *row, const struct ha_session *session, size_t threads);
+void ha_fill_session(struct ha_row *row, const struct ha_session *session);
 void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a);
-void ha_fill_check(struct ha_row *row, const struct ha_check *check, bool checked);
+void ha_fill_check(struct ha_row *row, const struct ha_check *check);
 /* slowest_arm_ns: NaN if it was not run */
-void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struct ha_check *check,
-                   const struct ha_ceilings *ceilings, double slowest_arm_ns);
+void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struct ha_ceilings *ceilings,
+                   double slowest_arm_ns);
 
 /* The slowest of bytes over ceiling, a ceiling being the best that was read: a disturbed probe only lowers it. Where
  * the device's memory is the host's, both sides' reads share one ceiling. */

@@ -2,7 +2,6 @@
 
 #include "harness/api/suite.h"
 
-#include "harness/base/pool.h"
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -127,7 +126,7 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     ha_fill_case(r->row, r->c);
     ha_fill_variant(r->row, r->c, ha_variant_find(r->c->variant));
     HA_TRY(ha_session_open(&r->session, &r->shared, r->c, NULL, why));
-    ha_fill_session(r->row, &r->session, ha_pool_threads(r->session.pool));
+    ha_fill_session(r->row, &r->session);
     return HA_OK;
 }
 
@@ -144,7 +143,7 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
                                   .steps = r->config.measure ? CHECKED_STEPS_BENCH : 0,
                                   .keep_expected = r->config.measure };
     enum ha_status status = ha_check_run(&r->check, why);
-    ha_fill_check(r->row, &r->check, is_attention);
+    ha_fill_check(r->row, &r->check);
     struct ha_why dumped;
     if (dumps && status != HA_WAIVED
         && ha_dump_write(&r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
@@ -176,7 +175,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
     enum ha_status status = ha_bench_run(&b, why);
     if (status == HA_OK) {
         if (s->variant == full) b.full_ns = b.step_ns;
-        ha_fill_bench(r->row, &b, &r->check, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
+        ha_fill_bench(r->row, &b, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
         ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
         if (b.full) ha_known_add(&r->known, r->row, b.full->name, b.full->family, b.full_ns);
         status = trace(r, &b, why);

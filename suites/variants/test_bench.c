@@ -106,6 +106,7 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
     static struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = 1 } };
     struct ha_check check = { .session = &session };
     struct ha_bench b = { .session = &session,
+                          .check = &check,
                           .step_ns = 100,
                           .full_ns = 50,
                           .perturb = perturb,
@@ -129,7 +130,7 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
     ha_row_clear(row);
     row->layers = 2;
     row->threads = 2;
-    ha_fill_bench(row, &b, &check, &c, 80);
+    ha_fill_bench(row, &b, &c, 80);
 }
 
 static void ratios_of_a_perturbed_trace_are_kept(void **state)
@@ -200,12 +201,12 @@ static double floor_in(double device_bytes, double host_bytes, size_t layer_byte
     const struct ha_check check = { .session = &session,
                                     .device_key_bytes = device_bytes,
                                     .host_key_bytes = host_bytes };
-    const struct ha_bench b = { .session = &session, .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 };
+    const struct ha_bench b = { .session = &session, .check = &check, .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 };
     const struct ha_ceilings c = ceilings();
     struct ha_row row;
 
     ha_row_clear(&row);
-    ha_fill_bench(&row, &b, &check, &c, (double)NAN);
+    ha_fill_bench(&row, &b, &c, (double)NAN);
     return row.floor_ns;
 }
 

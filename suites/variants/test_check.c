@@ -391,7 +391,7 @@ static void quality_agrees_with_plain_arithmetic(void **state)
     begin_pass(&p, true);
     assert_ok(ha_pass_step(&p, 0, &reason));
     assert_ok(ha_chosen_read(&c, &p, 0, 0, 0, &reason));
-    assert_ok(ha_oracle_judge(&p, &c, 0, 0, 0, true, judged, &(struct ha_expected){ .o = NULL }, &reason));
+    assert_ok(ha_oracle_judge(&p, &c, 0, 0, 0, judged, NULL, &reason));
     for (size_t h = 0; h < 4; h++) {
         double d, n, m, r;
         plain_quality(&p, h, &d, &n, &m, &r);
