@@ -1,5 +1,6 @@
-/* A step allocates nothing: what a variant needs it has from create and prefill. Linked with the arenas' functions
- * wrapped, so that each call is counted, on whatever thread. What a device allocates for itself is its own. */
+/* A step allocates nothing: what a variant needs it has from create and prefill; and where one of these gets no memory,
+ * whichever time it asks, the pass ends in good order. Linked with the arenas' functions wrapped, so that each call is
+ * counted, on whatever thread. What a device allocates for itself is its own. */
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
@@ -19,24 +20,24 @@ void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind,
 
 static struct ha_pass pass;
 static atomic_size_t allocations; /* from its arenas */
+static size_t failing;            /* the one that fails, from 1; 0: none */
+
+static bool fails(bool counts) { return atomic_fetch_add(&allocations, counts) + counts == failing && counts; }
 
 void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why)
 {
-    atomic_fetch_add(&allocations, arena == pass.arena);
-    return __real_ha_alloc(arena, bytes, tag, why);
+    return fails(arena == pass.arena) ? NULL : __real_ha_alloc(arena, bytes, tag, why);
 }
 
 void *__wrap_ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum ha_tag tag, struct ha_why *why)
 {
-    atomic_fetch_add(&allocations, arena == pass.arena);
-    return __real_ha_grow(arena, ptr, keep, bytes, tag, why);
+    return fails(arena == pass.arena) ? NULL : __real_ha_grow(arena, ptr, keep, bytes, tag, why);
 }
 
 void *__wrap_ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                              struct ha_why *why)
 {
-    atomic_fetch_add(&allocations, arena == pass.device_arena);
-    return __real_ha_device_alloc(arena, kind, bytes, tag, why);
+    return fails(arena == pass.device_arena) ? NULL : __real_ha_device_alloc(arena, kind, bytes, tag, why);
 }
 
 #define SHAPE "heads=4/2,head_dim=64,layers=2,steps=41,threads=2,ctx="
@@ -76,8 +77,26 @@ static void test_steps(void **state)
     }
 }
 
+static void test_failures(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        enum ha_status status = HA_ERROR;
+        open_session(ids[i]);
+        for (failing = 1; status != HA_OK; failing++) {
+            atomic_store(&allocations, 0);
+            status = ha_pass_begin(&pass, &session, session.variant, session.param, i % 2, &reason);
+            if (status != HA_OK && status != HA_ERROR) fail_msg("%s: allocation %zu: %d", ids[i], failing, (int)status);
+        }
+        assert_true(failing > 5);
+        failing = 0;
+        assert_ok(ha_pass_end(&pass, HA_OK, &reason));
+        close_session();
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_steps) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_steps), cmocka_unit_test(test_failures) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
