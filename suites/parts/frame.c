@@ -75,7 +75,7 @@ enum ha_status ha_frame_event(const struct ha_layer *l, struct ha_event **event,
 {
     struct ha_instance *self = l->frame;
     struct ha_event **all = ha_grow(l->ctx->arena, self->event, self->events * sizeof *all,
-                                    (self->events + 1) * sizeof *all, HA_TAG_META, why);
+                                    (self->events + 1) * sizeof *all, HA_TAG_SCRATCH, why);
     if (!all) return HA_ERROR;
     self->event = all;
     HA_TRY(l->ctx->api->event_create(l->ctx->device, event, why));
@@ -83,9 +83,10 @@ enum ha_status ha_frame_event(const struct ha_layer *l, struct ha_event **event,
     return HA_OK;
 }
 
-static void *zeroed(const struct ha_context *ctx, size_t bytes, struct ha_why *why)
+/* META is what the rule keeps; what the frame does to run it is not */
+static void *zeroed(const struct ha_context *ctx, size_t bytes, enum ha_tag tag, struct ha_why *why)
 {
-    void *x = ha_alloc(ctx->arena, bytes, HA_TAG_META, why);
+    void *x = ha_alloc(ctx->arena, bytes, tag, why);
     return x ? memset(x, 0, bytes) : NULL;
 }
 
@@ -119,7 +120,7 @@ static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struc
     HA_TRY(floats(ctx, up, rows, &self->lse_cpu, why));
     /* any finite query costs the same */
     for (size_t i = 0; self->rule->unlinked && i < rows * s->head_dim; i++) self->q[i] = 1.0f;
-    self->run = zeroed(ctx, units * sizeof *self->run, why);
+    self->run = zeroed(ctx, units * sizeof *self->run, HA_TAG_SCRATCH, why);
     if (!self->run) return HA_ERROR;
     /* more than any unit: all tokens packed, and as rows too */
     struct ha_rows run = { .keys = longest };
@@ -134,12 +135,12 @@ static enum ha_status create_layer(struct ha_instance *self, struct ha_layer *l,
 {
     const struct ha_context *ctx = &self->ctx;
     const struct ha_shape *s = ctx->shape;
-    l->own = zeroed(ctx, s->batch * self->rule->seq_bytes, why);
-    l->tokens = l->own ? zeroed(ctx, s->batch * sizeof *l->tokens, why) : NULL;
+    l->own = zeroed(ctx, s->batch * self->rule->seq_bytes, HA_TAG_META, why);
+    l->tokens = l->own ? zeroed(ctx, s->batch * sizeof *l->tokens, HA_TAG_SCRATCH, why) : NULL;
     if (!l->tokens) return HA_ERROR;
     memcpy(l->tokens, s->ctx, s->batch * sizeof *l->tokens);
     if (ctx->record_selection && self->rule->use) {
-        l->used = zeroed(ctx, s->batch * s->q_heads * sizeof *l->used, why);
+        l->used = zeroed(ctx, s->batch * s->q_heads * sizeof *l->used, HA_TAG_SCRATCH, why);
         if (!l->used) return HA_ERROR;
     }
     if (self->rule->post) {
@@ -154,14 +155,14 @@ enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context
 {
     const struct ha_shape *s = ctx->shape;
     const struct ha_rule *rule = ctx->variant->rule;
-    struct ha_instance *self = zeroed(ctx, sizeof *self, why);
+    struct ha_instance *self = zeroed(ctx, sizeof *self, HA_TAG_SCRATCH, why);
     if (!self) return HA_ERROR;
     self->ctx = *ctx;
     self->rule = rule;
     *out = self;
-    void *shared = zeroed(ctx, rule->shared_bytes, why);
-    struct ha_layer *layer = shared ? zeroed(ctx, s->layers * sizeof *layer, why) : NULL;
-    self->device = layer ? zeroed(ctx, s->batch * sizeof *self->device, why) : NULL;
+    void *shared = zeroed(ctx, rule->shared_bytes, HA_TAG_META, why);
+    struct ha_layer *layer = shared ? zeroed(ctx, s->layers * sizeof *layer, HA_TAG_SCRATCH, why) : NULL;
+    self->device = layer ? zeroed(ctx, s->batch * sizeof *self->device, HA_TAG_SCRATCH, why) : NULL;
     if (!self->device) return HA_ERROR;
     for (size_t i = 0; i < s->layers; i++)
         layer[i] = (struct ha_layer){ .ctx = &self->ctx, .frame = self, .layer = i, .shared = shared };
