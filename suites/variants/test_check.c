@@ -307,7 +307,7 @@ static void inputs_are_those_of_the_dataset(void **state)
     open_session("cpu:ctx=70+3+0,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,observed=4,dtype=bf16,dataset=iid");
     w = session.workload;
     assert_int_equal(w->cap, 74);
-    unsigned char *block = calloc(1, session.io.in_bytes);
+    unsigned char *blocks = calloc(2, session.io.in_bytes);
     for (size_t layer = 0; layer < 2; layer++) {
         const struct ha_prefill in = ha_workload_prefill(w, layer);
         for (size_t b = 0; b < 3; b++)
@@ -321,7 +321,8 @@ static void inputs_are_those_of_the_dataset(void **state)
                         assert_memory_equal((const unsigned char *)in.v[b] + (h * in.cap + t) * row, v, row);
                     } else {
                         size_t step = (t - w->shape.ctx[b]) / 2, at = b * 2 + (t - w->shape.ctx[b]) % 2;
-                        ha_workload_inputs(w, step, layer, &session.io, block);
+                        const unsigned char *block = blocks + layer * session.io.in_bytes;
+                        ha_workload_step(w, step, session.pool, &session.io, blocks);
                         assert_memory_equal(block + session.io.k + (at * 2 + h) * row, k, row);
                         assert_memory_equal(block + session.io.v + (at * 2 + h) * row, v, row);
                         w->dataset->query(w->source, b, layer, 2 * h + 1, t, q);
@@ -333,7 +334,7 @@ static void inputs_are_those_of_the_dataset(void **state)
         w->dataset->query(w->source, 1, layer, 0, 0, q);
         assert_memory_equal(in.q[1], q, 256); /* there are only 3 */
     }
-    free(block);
+    free(blocks);
     close_session();
 }
 

@@ -166,27 +166,6 @@ struct ha_io ha_workload_io(const struct ha_workload *w)
     return io;
 }
 
-void ha_workload_inputs(const struct ha_workload *w, size_t step, size_t layer, const struct ha_io *io,
-                        unsigned char *block)
-{
-    const struct ha_shape *s = &w->shape;
-    size_t row = row_bytes(w);
-    float *q = (float *)(void *)(block + io->q), *x = (float *)(void *)(block + io->x);
-
-    for (size_t b = 0; b < s->batch; b++)
-        for (size_t t = 0; t < s->q_len; t++) {
-            size_t token = ha_workload_tokens(w, b, step) + t, at = b * s->q_len + t;
-            const unsigned char *k = w->k[layer * s->batch + b], *v = w->v[layer * s->batch + b];
-            for (size_t h = 0; h < s->q_heads; h++)
-                w->dataset->query(w->source, b, layer, h, token, q + (at * s->q_heads + h) * s->head_dim);
-            for (size_t h = 0; h < s->kv_heads; h++) {
-                memcpy(block + io->k + (at * s->kv_heads + h) * row, k + (h * w->cap + token) * row, row);
-                memcpy(block + io->v + (at * s->kv_heads + h) * row, v + (h * w->cap + token) * row, row);
-            }
-            if (io->has_x) w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
-        }
-}
-
 struct inputs {
     const struct ha_workload *w;
     const struct ha_io *io;
@@ -196,10 +175,27 @@ struct inputs {
 
 static void inputs_task(void *arg, size_t layer, size_t worker)
 {
-    const struct inputs *x = arg;
+    const struct inputs *in = arg;
+    const struct ha_workload *w = in->w;
+    const struct ha_io *io = in->io;
+    const struct ha_shape *s = &w->shape;
+    size_t row = row_bytes(w);
+    unsigned char *block = in->blocks + layer * io->in_bytes;
+    float *q = (float *)(void *)(block + io->q), *x = (float *)(void *)(block + io->x);
 
     (void)worker;
-    ha_workload_inputs(x->w, x->step, layer, x->io, x->blocks + layer * x->io->in_bytes);
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t t = 0; t < s->q_len; t++) {
+            size_t token = ha_workload_tokens(w, b, in->step) + t, at = b * s->q_len + t;
+            const unsigned char *k = w->k[layer * s->batch + b], *v = w->v[layer * s->batch + b];
+            for (size_t h = 0; h < s->q_heads; h++)
+                w->dataset->query(w->source, b, layer, h, token, q + (at * s->q_heads + h) * s->head_dim);
+            for (size_t h = 0; h < s->kv_heads; h++) {
+                memcpy(block + io->k + (at * s->kv_heads + h) * row, k + (h * w->cap + token) * row, row);
+                memcpy(block + io->v + (at * s->kv_heads + h) * row, v + (h * w->cap + token) * row, row);
+            }
+            if (io->has_x) w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
+        }
 }
 
 void ha_workload_step(const struct ha_workload *w, size_t step, struct ha_pool *pool, const struct ha_io *io,

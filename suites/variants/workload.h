@@ -43,9 +43,7 @@ struct ha_io {
     bool has_x;
 };
 struct ha_io ha_workload_io(const struct ha_workload *workload);
-void ha_workload_inputs(const struct ha_workload *workload, size_t step, size_t layer, const struct ha_io *io,
-                        unsigned char *block);
-/* of all layers, by the pool: [layers][in_bytes] */
+/* the inputs of all layers of a step, by the pool: [layers][in_bytes] */
 void ha_workload_step(const struct ha_workload *workload, size_t step, struct ha_pool *pool, const struct ha_io *io,
                       unsigned char *blocks);
 
