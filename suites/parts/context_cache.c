@@ -10,10 +10,10 @@ static size_t blocks_of(size_t count) { return (count + HA_PACK_KEYS - 1) / HA_P
 
 void ha_context_clear(struct ha_context_head *head) { head->selected = head->padding = head->copied = 0; }
 
-static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, size_t keep, size_t bytes, enum ha_tag tag,
+static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, size_t keep, size_t bytes,
                            struct ha_why *why)
 {
-    void *to = ha_grow(ctx->arena, *at, keep, bytes, tag, why);
+    void *to = ha_grow(ctx->arena, *at, keep, bytes, HA_TAG_KV, why);
     if (!to) return HA_ERROR;
     *at = to;
     return HA_OK;
@@ -36,10 +36,10 @@ static enum ha_status grow_copies(const struct ha_context *ctx, struct ha_contex
     const struct ha_shape *s = ctx->shape;
     size_t row = ha_kv_head_bytes(s), block = ha_packed_block_bytes(s->head_dim, s->dtype), blocks = blocks_of(count);
     if (head->packed) {
-        HA_TRY(grow(ctx, &head->blocks, blocks_of(head->copied) * block, blocks * block, HA_TAG_KV, why));
+        HA_TRY(grow(ctx, &head->blocks, blocks_of(head->copied) * block, blocks * block, why));
     } else {
-        HA_TRY(grow(ctx, &head->k, head->copied * row, blocks * HA_PACK_KEYS * row, HA_TAG_KV, why));
-        HA_TRY(grow(ctx, &head->v, head->copied * row, blocks * HA_PACK_KEYS * row, HA_TAG_KV, why));
+        HA_TRY(grow(ctx, &head->k, head->copied * row, blocks * HA_PACK_KEYS * row, why));
+        HA_TRY(grow(ctx, &head->v, head->copied * row, blocks * HA_PACK_KEYS * row, why));
     }
     head->room = blocks * HA_PACK_KEYS;
     return HA_OK;
