@@ -150,7 +150,7 @@ static enum ha_status evaluate(struct state *s, struct ha_interval window, struc
     return ha_timeline_measure(s->bench->timeline, window, &s->bench->usage, why);
 }
 
-/* Before the measurement only for what a core does at best. */
+/* Looks how fast the cores are; before the measurement only to learn what they reach at best. */
 static void look(struct state *s)
 {
     const bool is_slow = ha_speed_least(s->bench->session->pool, s->best) < speed_least;
@@ -246,7 +246,8 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     s->measuring = true; /* where b->warm is false the row says so */
     ha_core_counts_read("", &before);
     do {
-        /* half of the time for all arms, the rest for an interval where passes are that long */
+        /* after half of the time the untraced arm goes on alone, if its passes are so long that they have no interval
+         * yet */
         const bool alone = s->blocks > b->warmup_samples && ha_now_ns() >= half_ns
                            && s->series[UNTRACED].count < INTERVAL_LEAST;
         for (int arm = 0; arm < (alone ? TRACED : ARMS); arm++)

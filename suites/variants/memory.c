@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* a mapping may need tables and padding beyond its bytes; below this nothing is worth refusing */
+/* page tables and padding come on top of the bytes that are asked for */
 static const double slack = 1.05;
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 

@@ -19,7 +19,7 @@ void ha_mutant_step(size_t step) { atomic_store(&step_now, step); }
 
 /* ---- the CPU's partial ------------------------------------------------------------------- */
 
-/* a defect of what the CPU side is asked: memory for what it is asked instead */
+/* memory for arguments that a defect puts in place of the real ones */
 struct ha_mutant_room {
     struct ha_rows runs[HA_RUNS_MAX];
     float k[HA_PACK_DIM_MAX], v[HA_PACK_DIM_MAX];
@@ -142,7 +142,7 @@ static void attend(const struct ha_kernels *self, const struct ha_attend *args)
     (void)self;
     if (planted->ask) planted->ask(&a, &room);
     if (a.q_len == 0) return;
-    /* what is asked instead may need more */
+    /* the changed arguments may need more */
     a.scratch = aligned_alloc(64, (real.attend_scratch_bytes(&a) + 63) / 64 * 64);
     if (!a.scratch) abort();
     real.attend(&real, &a);

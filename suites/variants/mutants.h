@@ -12,7 +12,7 @@ struct ha_mutant_room;
 
 struct ha_mutant {
     const char *name, *breaks;
-    /* NULL: as it was. What the CPU's attention is asked, and what it answered. */
+    /* NULL: left as it is. ask changes the arguments of the CPU's attention, answer its results. */
     void (*ask)(struct ha_attend *a, struct ha_mutant_room *room);
     void (*answer)(const struct ha_attend *a);
     void (*pack)(const struct ha_pack *p);

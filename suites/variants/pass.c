@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-/* A call into the device or the variant that failed without a word: the device knows. */
+/* The outcome of a call into the device or the variant: what the device says of its failure comes before the reason of
+ * the caller. */
 static enum ha_status explain(const struct ha_session *s, enum ha_status status, const char *what, struct ha_why *why)
 {
     const char *failure = s->api->failure(s->device);

@@ -22,7 +22,7 @@ static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size
                                 struct ha_why *why)
 {
     (void)dev, (void)why;
-    /* of device memory nothing is touched here, and gigabytes are asked for */
+    /* gigabytes of device memory are asked for, which nobody touches */
     *ptr = mmap(NULL, bytes, kind == HA_MEM_DEVICE ? PROT_NONE : PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_true(*ptr != MAP_FAILED);

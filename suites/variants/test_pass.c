@@ -20,8 +20,8 @@ uint64_t __wrap_ha_now_ns(void)
 
 /* ---- the time of steps ---------------------------------------------------------------------- */
 
-/* A variant whose step takes 100 ns, and leaves work behind that takes `later` more: it is done by whoever comes first,
- * the variant in its next step or the device while somebody waits for it or copies. */
+/* A variant whose step takes 100 ns and leaves work behind that takes `later` more. That work is done in the next step,
+ * or before that while somebody waits for the device or copies. */
 static struct {
     uint64_t later, pending;
     size_t heavy; /* the step that takes 900 ns instead, or 0 */

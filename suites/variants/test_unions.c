@@ -252,7 +252,8 @@ static void reproduced(const char *id, bool cpu_side, bool copies)
     assert_true(lane_begins("step") && lane_begins("stream"));
     if (cpu_side) assert_true(lane_begins("cpu ") && of->cpu_idle < 1);
     if (copies) assert_true(lane_begins("link host to device") && of->h2d_link_GBps > 0);
-    /* who never waits for the device has launched this step before it began */
+    /* a variant that does not wait for the device has launched a step's work before the step begins there: then there
+     * is no such lane */
     if (strcmp(device, "host") && cpu_side) assert_true(lane_begins("launch"));
     assert_all_there(bench.timeline, bench.traced);
     assert_in_turn();
