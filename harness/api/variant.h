@@ -33,7 +33,10 @@ struct ha_param {
     bool whole; /* without a fraction */
 };
 
+struct ha_variant;
+
 struct ha_context {
+    const struct ha_variant *variant; /* the one that is made */
     const struct ha_shape *shape;
     const double *param;              /* in the order of ha_variant.params */
     const struct ha_kernels *kernels; /* of the CPU side */
@@ -49,10 +52,11 @@ struct ha_context {
 
 /* Before the first step: the whole context of one layer, in host memory, valid during the call. */
 struct ha_prefill {
-    const void *const *k, *const *v; /* [batch] -> [kv_heads][ctx[b]][head_dim] of shape.dtype */
-    const float *const *q;           /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
-                                      * observed_b = min(observed, ctx[b]) tokens, each of which sees the
-                                      * tokens up to and with itself */
+    const void *const *k, *const *v; /* [batch] -> [kv_heads][cap][head_dim] of shape.dtype: the first ctx[b] tokens */
+    size_t cap;
+    const float *const *q; /* [batch] -> [observed_b][q_heads][head_dim]: queries of the last
+                            * observed_b = min(observed, ctx[b]) tokens, each of which sees the
+                            * tokens up to and with itself */
 };
 
 /* One layer of one step. Everything lies in device memory and stays valid until the step ends.
@@ -85,13 +89,17 @@ struct ha_selection {
 struct ha_counters {
     double hit_ratio, cpu_ratio, recalls, select_ns, manage_ns;
     double cpu_tokens; /* mean keys read by the CPU side, per query head and step */
-    uint64_t zero_copy_bytes;
 };
 
 enum ha_contract { HA_EXACT, HA_BOUNDED, HA_STATISTICAL };
 /* exact: all keys are used. bounded: the certificate bounds the deviation. statistical: keys are lost for good. */
 
+/* Optional operations of the device that a variant cannot do without; where one is missing the case is WAIVED with its
+ * name. */
+enum { HA_NEEDS_ATTEND = 1, HA_NEEDS_MERGE = 2, HA_NEEDS_BLEND = 4, HA_NEEDS_COPY_2D = 8, HA_NEEDS_PRODUCTS = 16 };
+
 struct ha_instance;
+struct ha_rule; /* suites/parts/frame.h */
 
 struct ha_variant {
     const char *name, *family;
@@ -103,8 +111,8 @@ struct ha_variant {
     const struct ha_param *params;
     size_t params_count;
 
-    /* NULL, or why this case cannot be run */
-    const char *(*unsupported)(const struct ha_shape *shape, const double *param, const struct ha_device_api *api);
+    unsigned needs;             /* HA_NEEDS_... */
+    const struct ha_rule *rule; /* where the hooks are those of the frame; or NULL */
     enum ha_status (*create)(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why);
     enum ha_status (*prefill)(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why);
     /* May return while work is under way on ctx->stream: o and lse are complete once that stream is. */

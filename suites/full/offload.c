@@ -1,11 +1,10 @@
-/* All KV in host memory; each layer's KV is loaded into one of two device buffers while the layer
- * before it computes (FlexGen). H2D: 2 * tokens * kv_heads * head_dim * bytes for each layer. */
+/* All KV in host memory, all attention on the device: while one layer computes, the next one is
+ * loaded into the other of two buffers. 2 * tokens * kv_heads * head_dim * bytes for each layer. The arm `copy_only`
+ * loads the context of each layer and does nothing else. */
 
 #include "harness/base/arena.h"
-#include "suites/parts/kv.h"
-#include "suites/parts/needs.h"
-#include "suites/parts/tokens.h"
 #include "harness/base/try.h"
+#include "suites/parts/frame.h"
 
 enum { BUFFERS = 2 };
 
@@ -14,150 +13,155 @@ struct buffer {
     struct ha_event *loaded, *used; /* the layer has arrived; its attention is over */
 };
 
-struct ha_instance {
-    struct ha_context ctx;
-    struct ha_kv *store; /* [layers][batch], pinned */
-    size_t *tokens;      /* [layers][batch] */
+struct loader {
     struct buffer buffer[BUFFERS];
     struct ha_stream *link;
-    struct ha_event **stored;  /* [layers]: the new tokens have reached the store */
-    size_t next;               /* the buffer that the next request fills */
-    size_t requested;          /* the layer that is on its way, or layers */
-    struct ha_device_seq *seq; /* [batch] */
-    struct ha_tokens all;
+    struct ha_event **stored; /* [layers]: the new tokens have reached the store */
+    size_t next;              /* the buffer that the next request fills */
+    size_t requested;         /* the layer that is on its way, or layers */
 };
 
-static const char *unsupported(const struct ha_shape *shape, const double *param, const struct ha_device_api *api)
+static enum ha_status share(struct ha_layer *first, struct ha_why *why)
 {
-    (void)shape, (void)param;
-    return ha_needs(api, HA_NEEDS_ATTEND);
-}
-
-static enum ha_status create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why)
-{
+    const struct ha_context *ctx = first->ctx;
     const struct ha_shape *s = ctx->shape;
-    const struct ha_device_api *api = ctx->api;
-    struct ha_instance *self = ha_alloc(ctx->arena, sizeof *self, HA_TAG_META, why);
-    if (!self) return HA_ERROR;
-    *self = (struct ha_instance){ .ctx = *ctx, .requested = s->layers };
-    *out = self;
-    self->store = ha_alloc(ctx->arena, s->layers * s->batch * sizeof *self->store, HA_TAG_META, why);
-    self->tokens = ha_alloc(ctx->arena, s->layers * s->batch * sizeof *self->tokens, HA_TAG_META, why);
-    self->seq = ha_alloc(ctx->arena, s->batch * sizeof *self->seq, HA_TAG_META, why);
-    struct ha_event **stored = ha_alloc(ctx->arena, s->layers * sizeof *stored, HA_TAG_META, why);
-    if (!self->store || !self->tokens || !self->seq || !stored) return HA_ERROR;
-    for (size_t l = 0; l < s->layers; l++) stored[l] = NULL;
-    self->stored = stored;
-    HA_TRY(api->stream_create(ctx->device, "load", &self->link, why));
-    for (size_t l = 0; l < s->layers; l++) HA_TRY(api->event_create(ctx->device, &stored[l], why));
-    size_t longest = 0;
-    for (size_t i = 0; i < s->layers * s->batch; i++) {
-        size_t cap = ha_kv_max_tokens(s, i % s->batch);
-        longest = cap > longest ? cap : longest;
-        HA_TRY(ha_kv_create(ctx, HA_MEM_PINNED, cap, &self->store[i], why));
-    }
+    struct loader *loader = first->shared;
+    loader->requested = s->layers;
+    HA_TRY(ha_frame_stream(first, "load", &loader->link, why));
+    loader->stored = ha_alloc(ctx->arena, s->layers * sizeof *loader->stored, HA_TAG_META, why);
+    if (!loader->stored) return HA_ERROR;
+    for (size_t l = 0; l < s->layers; l++) HA_TRY(ha_frame_event(first, &loader->stored[l], why));
     for (size_t i = 0; i < BUFFERS; i++) {
-        struct buffer *buffer = &self->buffer[i];
+        struct buffer *buffer = &loader->buffer[i];
         buffer->kv = ha_alloc(ctx->arena, s->batch * sizeof *buffer->kv, HA_TAG_META, why);
         if (!buffer->kv) return HA_ERROR;
         for (size_t b = 0; b < s->batch; b++)
             HA_TRY(ha_kv_create(ctx, HA_MEM_DEVICE, ha_kv_max_tokens(s, b), &buffer->kv[b], why));
-        HA_TRY(api->event_create(ctx->device, &buffer->loaded, why));
-        HA_TRY(api->event_create(ctx->device, &buffer->used, why));
-    }
-    return ctx->record_selection ? ha_tokens_create(ctx, longest, &self->all, why) : HA_OK;
-}
-
-static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
-{
-    (void)why;
-    const struct ha_shape *s = self->ctx.shape;
-    for (size_t b = 0; b < s->batch; b++) {
-        size_t i = layer * s->batch + b;
-        HA_TRY(ha_kv_load(&self->ctx, HA_MEM_PINNED, &self->store[i], 0, in, b, 0, s->ctx[b]));
-        self->tokens[i] = s->ctx[b];
+        HA_TRY(ha_frame_event(first, &buffer->loaded, why));
+        HA_TRY(ha_frame_event(first, &buffer->used, why));
     }
     return HA_OK;
 }
 
+static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
+{
+    struct ha_kv *store = l->own;
+    return ha_kv_create(l->ctx, HA_MEM_PINNED, ha_kv_max_tokens(l->ctx->shape, b), &store[b], why);
+}
+
+static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+{
+    const struct ha_shape *s = l->ctx->shape;
+    const struct ha_kv *store = l->own;
+    (void)why;
+    for (size_t b = 0; b < s->batch; b++) HA_TRY(ha_kv_load(l->ctx, &store[b], 0, in, b, 0, s->ctx[b]));
+    return HA_OK;
+}
+
+/* The first tokens[b] of each sequence of a layer to a buffer. */
+static enum ha_status load(const struct ha_layer *l, const struct buffer *buffer, const size_t *tokens)
+{
+    const struct ha_context *ctx = l->ctx;
+    const struct loader *loader = l->shared;
+    const struct ha_kv *store = l->own;
+    for (size_t b = 0; b < ctx->shape->batch; b++)
+        HA_TRY(ha_kv_copy(ctx, loader->link, &buffer->kv[b], 0, &store[b], 0, tokens[b]));
+    return ctx->api->event_record(buffer->loaded, loader->link);
+}
+
 /* Loads a layer into the next buffer: after that buffer's last use, and after the layer's own
  * newest tokens have reached the store. */
-static enum ha_status request(struct ha_instance *self, size_t layer)
+static enum ha_status request(const struct ha_layer *l)
 {
-    const struct ha_context *ctx = &self->ctx;
-    struct buffer *buffer = &self->buffer[self->next];
-    HA_TRY(ctx->api->stream_wait(self->link, buffer->used));
-    HA_TRY(ctx->api->stream_wait(self->link, self->stored[layer]));
+    const struct ha_device_api *api = l->ctx->api;
+    struct loader *loader = l->shared;
+    struct buffer *buffer = &loader->buffer[loader->next];
+    HA_TRY(api->stream_wait(loader->link, buffer->used));
+    HA_TRY(api->stream_wait(loader->link, loader->stored[l->layer]));
+    loader->requested = l->layer;
+    return load(l, buffer, l->tokens);
+}
+
+static enum ha_status before(struct ha_layer *l, const struct ha_step *step)
+{
+    const struct ha_context *ctx = l->ctx;
+    struct loader *loader = l->shared;
+    const struct ha_kv *store = l->own;
+    if (loader->requested != l->layer) HA_TRY(request(l));
+    const struct buffer *buffer = &loader->buffer[loader->next];
+
     for (size_t b = 0; b < ctx->shape->batch; b++) {
-        size_t i = layer * ctx->shape->batch + b;
-        HA_TRY(ha_kv_copy(ctx, self->link, &buffer->kv[b], 0, &self->store[i], 0, self->tokens[i], HA_H2D));
+        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
+        HA_TRY(ha_kv_copy(ctx, ctx->stream, &store[b], l->tokens[b], &fresh, 0, step->q_len));
     }
-    self->requested = layer;
-    return ctx->api->event_record(buffer->loaded, self->link);
+    HA_TRY(ctx->api->event_record(loader->stored[l->layer], ctx->stream));
+
+    HA_TRY(ctx->api->stream_wait(ctx->stream, buffer->loaded));
+    for (size_t b = 0; b < ctx->shape->batch; b++) {
+        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
+        HA_TRY(ha_kv_copy(ctx, ctx->stream, &buffer->kv[b], l->tokens[b], &fresh, 0, step->q_len));
+    }
+    return HA_OK;
 }
 
-static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
 {
+    const struct loader *loader = l->shared;
+    d->runs[d->runs_count++] = ha_kv_rows(l->ctx->shape, &loader->buffer[loader->next].kv[b], 0, 0,
+                                          l->tokens[b] + step->q_len);
+}
+
+static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
+{
+    struct loader *loader = l->shared;
+    (void)step;
+    HA_TRY(l->ctx->api->event_record(loader->buffer[loader->next].used, l->ctx->stream));
+    loader->next = (loader->next + 1) % BUFFERS;
+    return request(l->layer + 1 < l->ctx->shape->layers ? l + 1 : l - l->layer);
+}
+
+static enum ha_status rewind_requests(struct ha_layer *l, struct ha_why *why)
+{
+    struct loader *loader = l->shared;
     (void)why;
-    const struct ha_context *ctx = &self->ctx;
-    const struct ha_device_api *api = ctx->api;
-    const struct ha_shape *s = ctx->shape;
-    size_t layer = step->layer;
-    if (self->requested != layer) HA_TRY(request(self, layer));
-    struct buffer *buffer = &self->buffer[self->next];
-    self->next = (self->next + 1) % BUFFERS;
-
-    for (size_t b = 0; b < s->batch; b++) {
-        size_t i = layer * s->batch + b;
-        struct ha_kv fresh = ha_kv_of_step(s, step, b);
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &self->store[i], self->tokens[i], &fresh, 0, step->q_len, HA_D2H));
-    }
-    HA_TRY(api->event_record(self->stored[layer], ctx->stream));
-
-    HA_TRY(api->stream_wait(ctx->stream, buffer->loaded));
-    for (size_t b = 0; b < s->batch; b++) {
-        size_t i = layer * s->batch + b;
-        struct ha_kv fresh = ha_kv_of_step(s, step, b);
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &buffer->kv[b], self->tokens[i], &fresh, 0, step->q_len, HA_D2D));
-        self->tokens[i] += step->q_len;
-        self->seq[b] = ha_kv_device_seq(s, step, b, step->o, step->lse);
-        self->seq[b].runs[self->seq[b].runs_count++] = ha_kv_rows(s, &buffer->kv[b], 0, 0, self->tokens[i]);
-    }
-    struct ha_device_attend args = ha_kv_device_attend(s, step->q_len, self->seq);
-    HA_TRY(api->attend(ctx->stream, &args));
-    HA_TRY(api->event_record(buffer->used, ctx->stream));
-    return request(self, (layer + 1) % s->layers);
+    loader->requested = l->ctx->shape->layers;
+    return l->ctx->api->stream_sync(loader->link);
 }
 
-static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t q_head, struct ha_selection *out)
+/* the arm's step */
+static enum ha_status copy_alone(struct ha_layer *l, const struct ha_step *step)
 {
-    (void)q_head;
-    ha_tokens_select_all(&self->all, self->tokens[layer * self->ctx.shape->batch + seq], true, out);
+    struct loader *loader = l->shared;
+    const struct buffer *buffer = &loader->buffer[loader->next];
+    (void)step;
+    loader->next = (loader->next + 1) % BUFFERS;
+    HA_TRY(load(l, buffer, l->ctx->shape->ctx));
+    return l->ctx->api->stream_wait(l->ctx->stream, buffer->loaded);
 }
 
-static enum ha_status rewind_tokens(struct ha_instance *self, struct ha_why *why)
-{
-    (void)why;
-    const struct ha_shape *s = self->ctx.shape;
-    for (size_t i = 0; i < s->layers * s->batch; i++) self->tokens[i] = s->ctx[i % s->batch];
-    self->requested = s->layers;
-    return self->ctx.api->stream_sync(self->link);
-}
+static const struct ha_rule rule = {
+    .seq_bytes = sizeof(struct ha_kv),
+    .shared_bytes = sizeof(struct loader),
+    .share = share,
+    .open = open,
+    .prefill = prefill,
+    .before = before,
+    .device = device,
+    .after = after,
+    .rewind = rewind_requests,
+};
+static const struct ha_rule rule_of_arm = {
+    .seq_bytes = sizeof(struct ha_kv),
+    .shared_bytes = sizeof(struct loader),
+    .share = share,
+    .open = open,
+    .prefill = prefill,
+    .before = copy_alone,
+    .rewind = rewind_requests,
+};
 
-static void destroy(struct ha_instance *self)
-{
-    if (!self) return;
-    const struct ha_device_api *api = self->ctx.api;
-    if (self->link) api->stream_destroy(self->link);
-    for (size_t i = 0; i < BUFFERS; i++) {
-        if (self->buffer[i].loaded) api->event_destroy(self->buffer[i].loaded);
-        if (self->buffer[i].used) api->event_destroy(self->buffer[i].used);
-    }
-    for (size_t l = 0; self->stored && l < self->ctx.shape->layers; l++)
-        if (self->stored[l]) api->event_destroy(self->stored[l]);
-}
+extern const struct ha_variant ha_variant_offload, ha_variant_copy_only;
 
-extern const struct ha_variant ha_variant_offload;
 const struct ha_variant ha_variant_offload = {
     .name = "offload",
     .family = "full",
@@ -165,11 +169,17 @@ const struct ha_variant ha_variant_offload = {
     .source = "FlexGen (Sheng et al. 2023), section 4",
     .contract = HA_EXACT,
     .checked = true,
-    .unsupported = unsupported,
-    .create = create,
-    .prefill = prefill,
-    .attend = attend,
-    .selection = selection,
-    .destroy = destroy,
-    .rewind = rewind_tokens,
+    .needs = HA_NEEDS_ATTEND,
+    .rewind = ha_frame_rewind,
+    HA_FRAME(rule),
+};
+const struct ha_variant ha_variant_copy_only = {
+    .name = "copy_only",
+    .family = "full",
+    .doc = "bracketing arm: the loads of offload, no attention; output not checked",
+    .source = "bracketing arm",
+    .contract = HA_EXACT,
+    .checked = false,
+    .rewind = ha_frame_rewind,
+    HA_FRAME(rule_of_arm),
 };

@@ -6,15 +6,14 @@
 #include <string.h>
 
 static size_t entries(const struct ha_context_head *head) { return head->selected + head->padding; }
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static size_t blocks_of(size_t count) { return (count + HA_PACK_KEYS - 1) / HA_PACK_KEYS; }
 
 void ha_context_clear(struct ha_context_head *head) { head->selected = head->padding = head->copied = 0; }
 
-static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, size_t keep, size_t bytes, enum ha_tag tag,
+static enum ha_status grow(const struct ha_context *ctx, unsigned char **at, size_t keep, size_t bytes,
                            struct ha_why *why)
 {
-    void *to = ha_grow(ctx->arena, *at, keep, bytes, tag, why);
+    void *to = ha_grow(ctx->arena, *at, keep, bytes, HA_TAG_KV, why);
     if (!to) return HA_ERROR;
     *at = to;
     return HA_OK;
@@ -37,10 +36,10 @@ static enum ha_status grow_copies(const struct ha_context *ctx, struct ha_contex
     const struct ha_shape *s = ctx->shape;
     size_t row = ha_kv_head_bytes(s), block = ha_packed_block_bytes(s->head_dim, s->dtype), blocks = blocks_of(count);
     if (head->packed) {
-        HA_TRY(grow(ctx, &head->blocks, blocks_of(head->copied) * block, blocks * block, HA_TAG_KV, why));
+        HA_TRY(grow(ctx, &head->blocks, blocks_of(head->copied) * block, blocks * block, why));
     } else {
-        HA_TRY(grow(ctx, &head->k, head->copied * row, blocks * HA_PACK_KEYS * row, HA_TAG_KV, why));
-        HA_TRY(grow(ctx, &head->v, head->copied * row, blocks * HA_PACK_KEYS * row, HA_TAG_KV, why));
+        HA_TRY(grow(ctx, &head->k, head->copied * row, blocks * HA_PACK_KEYS * row, why));
+        HA_TRY(grow(ctx, &head->v, head->copied * row, blocks * HA_PACK_KEYS * row, why));
     }
     head->room = blocks * HA_PACK_KEYS;
     return HA_OK;
@@ -66,7 +65,7 @@ enum ha_status ha_context_add(const struct ha_context *ctx, struct ha_context_he
                               struct ha_why *why)
 {
     head->padding = 0;
-    head->copied = least(head->copied, head->selected);
+    head->copied = ha_least(head->copied, head->selected);
     HA_TRY(put(ctx, head, token, why));
     head->selected++;
     return HA_OK;
@@ -77,7 +76,7 @@ enum ha_status ha_context_pad(const struct ha_context *ctx, struct ha_context_he
 {
     size_t next = head->selected;
     head->padding = 0;
-    head->copied = least(head->copied, head->selected);
+    head->copied = ha_least(head->copied, head->selected);
     while (entries(head) < count && tokens > 0) {
         tokens--;
         if (next > 0 && head->token[next - 1] == tokens) {

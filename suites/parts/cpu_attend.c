@@ -1,4 +1,5 @@
 #include "suites/parts/cpu_attend.h"
+#include "suites/parts/kv.h"
 
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"
@@ -11,8 +12,7 @@ enum ha_status ha_cpu_attend_create(struct ha_cpu_attend *c, const struct ha_con
     size_t all = kernels->attend_all_bytes(worst, units_max, threads);
     *c = (struct ha_cpu_attend){ .ctx = ctx, .units_max = units_max, .scratch_bytes = scratch };
     c->unit = ha_alloc(ctx->arena, units_max * sizeof *c->unit, HA_TAG_META, why);
-    c->work = c->unit ? ha_alloc(ctx->arena, all > threads * scratch ? all : threads * scratch, HA_TAG_SCRATCH, why)
-                      : NULL;
+    c->work = c->unit ? ha_alloc(ctx->arena, ha_most(all, threads * scratch), HA_TAG_SCRATCH, why) : NULL;
     return c->work ? HA_OK : HA_ERROR;
 }
 
@@ -45,18 +45,18 @@ void ha_cpu_attend_run(struct ha_cpu_attend *c, const char *name)
                          .units = c->unit, .count = c->units, .pool = c->ctx->pool, .name = name, .work = c->work });
 }
 
-static struct ha_attend unit(const struct ha_shape *s, size_t q_head, size_t group, size_t q_len, bool causal,
-                             const float *q, float *o, float *lse, const struct ha_rows *runs, size_t runs_count)
+struct ha_attend ha_cpu_attend_unit(const struct ha_shape *s, size_t q_head, size_t heads, size_t q_len, bool causal,
+                                    const float *q, float *o, float *lse, const struct ha_rows *run)
 {
     return (struct ha_attend){
         .q = q + q_head * s->head_dim,
         .q_len = q_len,
-        .group = group,
+        .group = heads,
         .head_dim = s->head_dim,
         .q_token_stride = s->q_heads * s->head_dim,
         .q_head_stride = s->head_dim,
-        .runs = runs,
-        .runs_count = runs_count,
+        .runs = run,
+        .runs_count = 1,
         .dtype = s->dtype,
         .scale = s->scale,
         .causal = causal,
@@ -65,21 +65,4 @@ static struct ha_attend unit(const struct ha_shape *s, size_t q_head, size_t gro
         .lse_token_stride = s->q_heads,
         .lse_head_stride = 1,
     };
-}
-
-struct ha_attend ha_cpu_attend_group(const struct ha_shape *shape, size_t kv_head, size_t q_len, bool causal,
-                                     const float *q, float *o, float *lse, const struct ha_rows *runs,
-                                     size_t runs_count, float *weights, size_t weights_stride)
-{
-    size_t group = ha_shape_group(shape);
-    struct ha_attend a = unit(shape, kv_head * group, group, q_len, causal, q, o, lse, runs, runs_count);
-    a.weights = weights ? weights + kv_head * group * weights_stride : NULL;
-    a.weights_stride = weights_stride;
-    return a;
-}
-
-struct ha_attend ha_cpu_attend_head(const struct ha_shape *shape, size_t q_head, size_t q_len, bool causal,
-                                    const float *q, float *o, float *lse, const struct ha_rows *runs, size_t runs_count)
-{
-    return unit(shape, q_head, 1, q_len, causal, q, o, lse, runs, runs_count);
 }

@@ -5,7 +5,6 @@
  * scheduled by the kernels, or gathered into tasks of adjacent units that the pool's workers pull. */
 
 #include "harness/api/variant.h"
-#include "suites/parts/kv.h"
 
 struct ha_cpu_attend {
     const struct ha_context *ctx;
@@ -23,15 +22,10 @@ void ha_cpu_attend_release(struct ha_cpu_attend *c); /* gives its memory back ea
 /* Runs units [0, units) and returns when all are done. name: of the spans; static. */
 void ha_cpu_attend_run(struct ha_cpu_attend *c, const char *name);
 
-/* A unit over the rows of one KV head's group: q and o are [q_len][q_heads][head_dim], lse is
- * [q_len][q_heads], all of one sequence in host memory. weights: [q_heads][weights_stride] or NULL.
- * runs: the caller's, valid until the run. Packed keys before them are the caller's to set. */
-struct ha_attend ha_cpu_attend_group(const struct ha_shape *shape, size_t kv_head, size_t q_len, bool causal,
-                                     const float *q, float *o, float *lse, const struct ha_rows *runs,
-                                     size_t runs_count, float *weights, size_t weights_stride);
-/* the same for one query head */
-struct ha_attend ha_cpu_attend_head(const struct ha_shape *shape, size_t q_head, size_t q_len, bool causal,
-                                    const float *q, float *o, float *lse, const struct ha_rows *runs,
-                                    size_t runs_count);
+/* A unit of `heads` query heads from q_head on that share a KV head, over one run of rows: q and o are
+ * [q_len][q_heads][head_dim], lse is [q_len][q_heads], all of one sequence in host memory. run: the caller's, valid
+ * until the unit has run. Packed keys before it and weights are the caller's to set. */
+struct ha_attend ha_cpu_attend_unit(const struct ha_shape *shape, size_t q_head, size_t heads, size_t q_len,
+                                    bool causal, const float *q, float *o, float *lse, const struct ha_rows *run);
 
 #endif

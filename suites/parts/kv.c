@@ -14,7 +14,7 @@ enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory,
                             struct ha_why *why)
 {
     size_t bytes = cap * ha_kv_token_bytes(ctx->shape);
-    kv->cap = cap;
+    *kv = (struct ha_kv){ .memory = memory, .cap = cap };
     kv->k = ha_device_alloc(ctx->device_arena, memory, bytes, HA_TAG_KV, why);
     kv->v = kv->k ? ha_device_alloc(ctx->device_arena, memory, bytes, HA_TAG_KV, why) : NULL;
     return kv->v ? HA_OK : HA_ERROR;
@@ -33,25 +33,25 @@ enum { LOAD_TOKENS = 1024 };
 
 struct load {
     const struct ha_shape *shape;
-    const unsigned char *src[2]; /* K, V: [kv_heads][tokens][head_dim], from the first token on */
+    const unsigned char *src[2]; /* K, V: [kv_heads][cap][head_dim], from the first token on */
     unsigned char *dst[2];
-    size_t tokens, count;
+    size_t cap, count;
 };
 
 static void load_task(void *arg, size_t task, size_t worker)
 {
     const struct load *l = arg;
     size_t token = ha_kv_token_bytes(l->shape), head = ha_kv_head_bytes(l->shape), first = task * LOAD_TOKENS;
-    size_t end = first + LOAD_TOKENS < l->count ? first + LOAD_TOKENS : l->count;
+    size_t end = ha_least(first + LOAD_TOKENS, l->count);
     (void)worker;
     for (int i = 0; i < 2; i++)
         for (size_t h = 0; h < l->shape->kv_heads; h++)
             for (size_t t = first; t < end; t++)
-                memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->tokens + t) * head, head);
+                memcpy(l->dst[i] + t * token + h * head, l->src[i] + (h * l->cap + t) * head, head);
 }
 
-enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, const struct ha_kv *kv, size_t at,
-                          const struct ha_prefill *in, size_t b, size_t first, size_t count)
+enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, size_t at, const struct ha_prefill *in,
+                          size_t b, size_t first, size_t count)
 {
     const struct ha_shape *s = ctx->shape;
     size_t token = ha_kv_token_bytes(s), head = ha_kv_head_bytes(s);
@@ -59,17 +59,17 @@ enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, c
                       .src = { (const unsigned char *)in->k[b] + first * head,
                                (const unsigned char *)in->v[b] + first * head },
                       .dst = { kv->k + at * token, kv->v + at * token },
-                      .tokens = s->ctx[b],
+                      .cap = in->cap,
                       .count = count };
     if (!count) return HA_OK;
-    if (memory != HA_MEM_DEVICE) {
+    if (kv->memory != HA_MEM_DEVICE) {
         ha_pool_run(ctx->pool, "load", (count + LOAD_TOKENS - 1) / LOAD_TOKENS, load_task, &l);
         return HA_OK;
     }
     for (size_t h = 0; h < s->kv_heads; h++)
         for (int i = 0; i < 2; i++)
-            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.tokens * head, head,
-                                     head, count, HA_H2D));
+            HA_TRY(ctx->api->copy_2d(ctx->stream, l.dst[i] + h * head, token, l.src[i] + h * l.cap * head, head, head,
+                                     count, HA_H2D));
     /* the caller's host memory is only valid during prefill */
     return ctx->api->stream_sync(ctx->stream);
 }
@@ -78,41 +78,18 @@ struct ha_kv ha_kv_of_step(const struct ha_shape *shape, const struct ha_step *s
 {
     size_t at = b * step->q_len * ha_kv_token_bytes(shape);
     /* the ring and the stores copy out of it and never write: the cast only serves the shared struct */
-    return (struct ha_kv){ .k = (unsigned char *)(uintptr_t)step->k + at,
+    return (struct ha_kv){ .memory = HA_MEM_DEVICE,
+                           .k = (unsigned char *)(uintptr_t)step->k + at,
                            .v = (unsigned char *)(uintptr_t)step->v + at,
                            .cap = step->q_len };
 }
 
 enum ha_status ha_kv_copy(const struct ha_context *ctx, struct ha_stream *stream, const struct ha_kv *dst, size_t at,
-                          const struct ha_kv *src, size_t from, size_t count, enum ha_direction dir)
+                          const struct ha_kv *src, size_t from, size_t count)
 {
     size_t token = ha_kv_token_bytes(ctx->shape);
+    enum ha_direction dir = src->memory != HA_MEM_DEVICE ? HA_H2D : dst->memory != HA_MEM_DEVICE ? HA_D2H : HA_D2D;
     if (!count) return HA_OK;
     HA_TRY(ctx->api->copy(stream, dst->k + at * token, src->k + from * token, count * token, dir));
     return ctx->api->copy(stream, dst->v + at * token, src->v + from * token, count * token, dir);
-}
-
-struct ha_device_seq ha_kv_device_seq(const struct ha_shape *shape, const struct ha_step *step, size_t b, float *o,
-                                      float *lse)
-{
-    size_t rows = b * step->q_len * shape->q_heads, head = ha_kv_head_bytes(shape);
-    return (struct ha_device_seq){ .q = step->q + rows * shape->head_dim,
-                                   .o = o + rows * shape->head_dim,
-                                   .lse = lse + rows,
-                                   .k_head_bytes = head,
-                                   .v_head_bytes = head };
-}
-
-struct ha_device_attend ha_kv_device_attend(const struct ha_shape *shape, size_t q_len,
-                                            const struct ha_device_seq *seqs)
-{
-    return (struct ha_device_attend){ .batch = shape->batch,
-                                      .q_len = q_len,
-                                      .q_heads = shape->q_heads,
-                                      .kv_heads = shape->kv_heads,
-                                      .head_dim = shape->head_dim,
-                                      .dtype = shape->dtype,
-                                      .scale = shape->scale,
-                                      .causal = true,
-                                      .seqs = seqs };
 }

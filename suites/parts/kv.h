@@ -8,9 +8,13 @@
 #include "harness/api/variant.h"
 
 struct ha_kv {
+    enum ha_memory memory;
     unsigned char *k, *v;
     size_t cap;
 };
+
+static inline size_t ha_least(size_t a, size_t b) { return a < b ? a : b; }
+static inline size_t ha_most(size_t a, size_t b) { return a > b ? a : b; }
 
 /* bytes of one token's K (or V), all KV heads; of one head's row */
 size_t ha_kv_token_bytes(const struct ha_shape *shape);
@@ -25,24 +29,17 @@ enum ha_status ha_kv_create(const struct ha_context *ctx, enum ha_memory memory,
 struct ha_rows ha_kv_rows(const struct ha_shape *shape, const struct ha_kv *kv, size_t head, size_t first,
                           size_t count);
 
-/* Tokens [first, first + count) of a prefill, [kv_heads][tokens][head_dim] in host memory, to rows
+/* Tokens [first, first + count) of a prefill, in host memory, to rows
  * [at, at + count): by the device's link if kv is device memory, else by the pool's workers. */
-enum ha_status ha_kv_load(const struct ha_context *ctx, enum ha_memory memory, const struct ha_kv *kv, size_t at,
-                          const struct ha_prefill *in, size_t b, size_t first, size_t count);
+enum ha_status ha_kv_load(const struct ha_context *ctx, const struct ha_kv *kv, size_t at, const struct ha_prefill *in,
+                          size_t b, size_t first, size_t count);
 
 /* the new tokens of sequence b in a step; device memory */
 struct ha_kv ha_kv_of_step(const struct ha_shape *shape, const struct ha_step *step, size_t b);
 
-/* rows [from, from + count) of src to rows [at, ...) of dst, K and V, enqueued on stream */
+/* rows [from, from + count) of src to rows [at, ...) of dst, K and V, enqueued on stream; one of them at least is
+ * device memory */
 enum ha_status ha_kv_copy(const struct ha_context *ctx, struct ha_stream *stream, const struct ha_kv *dst, size_t at,
-                          const struct ha_kv *src, size_t from, size_t count, enum ha_direction dir);
-
-/* The part of a device attention that every variant fills alike: q, o, lse of sequence b, and the
- * head strides of token-major KV. o and lse may point elsewhere than into the step. */
-struct ha_device_seq ha_kv_device_seq(const struct ha_shape *shape, const struct ha_step *step, size_t b, float *o,
-                                      float *lse);
-/* the shape's part of the batched operation */
-struct ha_device_attend ha_kv_device_attend(const struct ha_shape *shape, size_t q_len,
-                                            const struct ha_device_seq *seqs);
+                          const struct ha_kv *src, size_t from, size_t count);
 
 #endif

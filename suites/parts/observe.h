@@ -3,7 +3,7 @@
 
 /* What the last queries of a prefill say about its keys. */
 
-#include "suites/parts/kv.h"
+#include "harness/api/variant.h"
 
 /* The softmax weight of each key of positions [first, first + count), softmax over these keys
  * alone, averaged over the observed queries: [q_heads][weights_stride]. A query sees the keys up

@@ -6,7 +6,7 @@ size_t ha_ring_stretches(const struct ha_ring *ring, size_t first, size_t count,
 {
     size_t n = 0;
     while (count) {
-        size_t slot = first % ring->kv.cap, room = ring->kv.cap - slot, part = count < room ? count : room;
+        size_t slot = first % ring->kv.cap, room = ring->kv.cap - slot, part = ha_least(count, room);
         out[n++] = (struct ha_stretch){ .position = first, .slot = slot, .count = part };
         first += part;
         count -= part;
@@ -28,8 +28,8 @@ enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *st
     struct ha_stretch part[2];
     size_t n = ha_ring_stretches(ring, ring->end, count, part);
     for (size_t i = 0; i < n; i++)
-        HA_TRY(ha_kv_copy(ctx, stream, &ring->kv, part[i].slot, src, from + part[i].position - ring->end, part[i].count,
-                          HA_D2D));
+        HA_TRY(
+            ha_kv_copy(ctx, stream, &ring->kv, part[i].slot, src, from + part[i].position - ring->end, part[i].count));
     ring->end += count;
     return HA_OK;
 }
@@ -40,7 +40,7 @@ enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, 
     struct ha_stretch part[2];
     size_t end = ctx->shape->ctx[b], n = ha_ring_stretches(ring, first, end - first, part);
     for (size_t i = 0; i < n; i++)
-        HA_TRY(ha_kv_load(ctx, HA_MEM_DEVICE, &ring->kv, part[i].slot, in, b, part[i].position, part[i].count));
+        HA_TRY(ha_kv_load(ctx, &ring->kv, part[i].slot, in, b, part[i].position, part[i].count));
     ring->first = first;
     ring->end = end;
     return HA_OK;
@@ -52,8 +52,8 @@ enum ha_status ha_ring_evict(const struct ha_context *ctx, struct ha_stream *str
     struct ha_stretch part[2];
     size_t n = ha_ring_stretches(ring, ring->first, count, part);
     for (size_t i = 0; i < n; i++)
-        HA_TRY(ha_kv_copy(ctx, stream, dst, at + part[i].position - ring->first, &ring->kv, part[i].slot, part[i].count,
-                          HA_D2H));
+        HA_TRY(
+            ha_kv_copy(ctx, stream, dst, at + part[i].position - ring->first, &ring->kv, part[i].slot, part[i].count));
     ring->first += count;
     return HA_OK;
 }

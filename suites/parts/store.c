@@ -1,11 +1,8 @@
 #include "suites/parts/store.h"
 
 #include "harness/base/arena.h"
-#include "harness/base/clock.h"
-#include "harness/base/device_arena.h"
 #include "harness/base/pool.h"
 #include "harness/base/try.h"
-#include "harness/base/worker.h"
 
 #include <string.h>
 
@@ -13,21 +10,20 @@
 enum { LOAD_TOKENS = 128 * HA_PACK_KEYS };
 
 static size_t whole(size_t tokens) { return tokens / HA_PACK_KEYS * HA_PACK_KEYS; }
-/* a packed store's rows at most: a block not yet whole, and what a step appends */
-static size_t rows_most(const struct ha_shape *shape) { return HA_PACK_KEYS - 1 + shape->q_len; }
 static size_t held(const struct ha_kv_store *store) { return store->tokens - store->packed; }
 
 enum ha_status ha_kv_store_create(const struct ha_context *ctx, bool packed, size_t b, struct ha_kv_store *store,
                                   struct ha_why *why)
 {
     const struct ha_shape *s = ctx->shape;
-    size_t most = ha_kv_max_tokens(s, b), rows = rows_most(s);
+    size_t most = ha_kv_max_tokens(s, b);
     *store = (struct ha_kv_store){ .blocks = NULL };
     if (!packed || !ha_packs(s->head_dim)) return ha_kv_create(ctx, HA_MEM_PINNED, most, &store->open, why);
     store->head_bytes = most / HA_PACK_KEYS * ha_packed_block_bytes(s->head_dim, s->dtype);
     store->blocks = ha_alloc(ctx->arena, s->kv_heads * store->head_bytes, HA_TAG_KV, why);
     if (!store->blocks) return HA_ERROR;
-    return ha_kv_create(ctx, HA_MEM_PINNED, rows < most ? rows : most, &store->open, why);
+    /* rows: a block not yet whole, and what a step appends */
+    return ha_kv_create(ctx, HA_MEM_PINNED, ha_least(HA_PACK_KEYS - 1 + s->q_len, most), &store->open, why);
 }
 
 static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t at,
@@ -43,22 +39,22 @@ static void pack(const struct ha_context *ctx, const struct ha_kv_store *store, 
 struct load {
     const struct ha_context *ctx;
     const struct ha_kv_store *store;
-    const unsigned char *k, *v; /* [kv_heads][tokens][head_dim] */
-    size_t tokens, slices;
+    const unsigned char *k, *v; /* [kv_heads][cap][head_dim] */
+    size_t cap, tokens, slices;
 };
 
 static void load_task(void *arg, size_t task, size_t worker)
 {
     const struct load *l = arg;
     size_t row = ha_kv_head_bytes(l->ctx->shape), head = task / l->slices, first = task % l->slices * LOAD_TOKENS;
-    size_t left = whole(l->tokens) - first, at = (head * l->tokens + first) * row;
+    size_t left = whole(l->tokens) - first, at = (head * l->cap + first) * row;
     (void)worker;
     pack(l->ctx, l->store, head, first,
          &(struct ha_rows){ .k = l->k + at,
                             .v = l->v + at,
                             .k_stride_bytes = row,
                             .v_stride_bytes = row,
-                            .keys = left < LOAD_TOKENS ? left : LOAD_TOKENS });
+                            .keys = ha_least(left, LOAD_TOKENS) });
 }
 
 enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store *store, const struct ha_prefill *in,
@@ -69,16 +65,16 @@ enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store
     store->tokens = n;
     store->packed = store->blocks ? whole(n) : 0;
     if (store->packed) {
-        struct load l = { ctx, store, in->k[b], in->v[b], n, (store->packed + LOAD_TOKENS - 1) / LOAD_TOKENS };
+        struct load l = { ctx, store, in->k[b], in->v[b], in->cap, n, (store->packed + LOAD_TOKENS - 1) / LOAD_TOKENS };
         ha_pool_run(ctx->pool, "pack", s->kv_heads * l.slices, load_task, &l);
     }
-    return ha_kv_load(ctx, HA_MEM_PINNED, &store->open, 0, in, b, store->packed, held(store));
+    return ha_kv_load(ctx, &store->open, 0, in, b, store->packed, held(store));
 }
 
 enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store,
-                                  const struct ha_kv *src, size_t from, size_t count, enum ha_direction dir)
+                                  const struct ha_kv *src, size_t from, size_t count)
 {
-    HA_TRY(ha_kv_copy(ctx, stream, &store->open, held(store), src, from, count, dir));
+    HA_TRY(ha_kv_copy(ctx, stream, &store->open, held(store), src, from, count));
     store->tokens += count;
     return HA_OK;
 }
@@ -119,15 +115,6 @@ struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv
     return ha_kv_rows(shape, &store->open, head, 0, held(store));
 }
 
-void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest,
-                       struct ha_packed *packed, struct ha_rows *open)
-{
-    *packed = (struct ha_packed){ .blocks = store->blocks, .keys = store->blocks ? longest : 0 };
-    *open = (struct ha_rows){ .k = store->open.k,
-                              .v = store->open.v,
-                              .keys = store->blocks ? rows_most(shape) : longest };
-}
-
 void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
                       size_t count, void *k, void *v, size_t stride_bytes)
 {
@@ -153,50 +140,7 @@ void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *st
     }
 }
 
-/* ---- layers ----------------------------------------------------------------------------- */
-
-enum ha_status ha_kv_store_layers_create(const struct ha_context *ctx, bool packed, size_t count,
-                                         struct ha_kv_store_layer **out, struct ha_why *why)
-{
-    size_t batch = ctx->shape->batch;
-    struct ha_kv_store_layer *layer = ha_alloc(ctx->arena, count * sizeof *layer, HA_TAG_META, why);
-    struct ha_kv_store *store = layer ? ha_alloc(ctx->arena, count * batch * sizeof *store, HA_TAG_META, why) : NULL;
-    if (!store) return HA_ERROR;
-    for (size_t l = 0; l < count; l++) layer[l] = (struct ha_kv_store_layer){ .ctx = ctx, .seq = store + l * batch };
-    *out = layer;
-    for (size_t i = 0; i < count * batch; i++) HA_TRY(ha_kv_store_create(ctx, packed, i % batch, &store[i], why));
-    return HA_OK;
-}
-
-enum ha_status ha_kv_store_layer_load(struct ha_kv_store_layer *layer, const struct ha_prefill *in)
-{
-    for (size_t b = 0; b < layer->ctx->shape->batch; b++) HA_TRY(ha_kv_store_load(layer->ctx, &layer->seq[b], in, b));
-    return HA_OK;
-}
-
-static void pack_job(void *arg)
-{
-    struct ha_kv_store_layer *layer = arg;
-    uint64_t begin = ha_now_ns();
-    for (size_t b = 0; b < layer->ctx->shape->batch; b++) ha_kv_store_pack(layer->ctx, &layer->seq[b]);
-    layer->pack_ns += ha_now_ns() - begin;
-}
-
-void ha_kv_store_layer_settle(struct ha_kv_store_layer *layer)
-{
-    bool due = false;
-    for (size_t b = 0; b < layer->ctx->shape->batch; b++) due |= ha_kv_store_due(&layer->seq[b]);
-    if (due) layer->ticket = ha_worker_submit(layer->ctx->worker, "pack", pack_job, layer);
-}
-
-void ha_kv_store_layer_wait(struct ha_kv_store_layer *layer)
-{
-    ha_worker_wait(layer->ctx->worker, layer->ticket);
-    layer->ticket = 0;
-}
-
-/* Rows of the context that were packed since the load are rows again. */
-static void rewind_store(const struct ha_context *ctx, struct ha_kv_store *store, size_t context)
+void ha_kv_store_rewind(const struct ha_context *ctx, struct ha_kv_store *store, size_t context)
 {
     const struct ha_shape *s = ctx->shape;
     const size_t first = store->blocks ? whole(context) : 0, head = ha_kv_head_bytes(s);
@@ -205,12 +149,4 @@ static void rewind_store(const struct ha_context *ctx, struct ha_kv_store *store
                          ha_kv_token_bytes(s));
     store->packed = first;
     store->tokens = context;
-}
-
-void ha_kv_store_layer_rewind(struct ha_kv_store_layer *layer)
-{
-    const struct ha_context *ctx = layer->ctx;
-    ha_kv_store_layer_wait(layer);
-    for (size_t b = 0; b < ctx->shape->batch; b++) rewind_store(ctx, &layer->seq[b], ctx->shape->ctx[b]);
-    layer->pack_ns = 0;
 }

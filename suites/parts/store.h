@@ -24,7 +24,7 @@ enum ha_status ha_kv_store_load(const struct ha_context *ctx, struct ha_kv_store
 /* Appends at most shape.q_len tokens, rows [from, from + count) of src, enqueued on stream. What stood there before was
  * packed. */
 enum ha_status ha_kv_store_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_kv_store *store,
-                                  const struct ha_kv *src, size_t from, size_t count, enum ha_direction dir);
+                                  const struct ha_kv *src, size_t from, size_t count);
 /* whether there are rows to pack */
 bool ha_kv_store_due(const struct ha_kv_store *store);
 /* Packs the whole blocks among the rows. Nothing else may use the store. */
@@ -37,30 +37,12 @@ struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv
  * behind are in none of them. */
 struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index,
                                    size_t units);
-/* What a store of `longest` tokens that is made like this one gives at most: of one head as packed keys, and as rows.
- */
-void ha_kv_store_worst(const struct ha_shape *shape, const struct ha_kv_store *store, size_t longest,
-                       struct ha_packed *packed, struct ha_rows *open);
 /* tokens [first, first + count) of one KV head to rows of k and v, stride_bytes apart */
 void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
                       size_t count, void *k, void *v, size_t stride_bytes);
 
-/* The stores of one layer, and their packing in the background. */
-struct ha_kv_store_layer {
-    const struct ha_context *ctx;
-    struct ha_kv_store *seq; /* [batch] */
-    uint64_t ticket;         /* of the packing that may be under way; 0: none */
-    uint64_t pack_ns;        /* it took so far */
-};
-/* count layers: [count] at *out, from the context's arena; ctx stays valid */
-enum ha_status ha_kv_store_layers_create(const struct ha_context *ctx, bool packed, size_t count,
-                                         struct ha_kv_store_layer **out, struct ha_why *why);
-enum ha_status ha_kv_store_layer_load(struct ha_kv_store_layer *layer, const struct ha_prefill *in);
-/* After a step's attention: starts the packing of what is whole. */
-void ha_kv_store_layer_settle(struct ha_kv_store_layer *layer);
-/* Before the layer's next step, and before its end: returns when no packing is under way. */
-void ha_kv_store_layer_wait(struct ha_kv_store_layer *layer);
-/* As after the load: the appended tokens are dropped, and pack_ns is 0. */
-void ha_kv_store_layer_rewind(struct ha_kv_store_layer *layer);
+/* As after the load of a context of so many tokens: what was appended is dropped, and rows of the context that were
+ * packed since are rows again. */
+void ha_kv_store_rewind(const struct ha_context *ctx, struct ha_kv_store *store, size_t context);
 
 #endif

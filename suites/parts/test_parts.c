@@ -7,7 +7,6 @@
 
 #include "harness/base/arena.h"
 #include "suites/parts/context_cache.h"
-#include "suites/parts/needs.h"
 #include "suites/parts/ring.h"
 
 #include <string.h>
@@ -159,23 +158,12 @@ static void test_context(void **state)
     context_of(20, false);
 }
 
-static void test_needs(void **state)
-{
-    (void)state;
-    struct ha_device_api api;
-    memset(&api, 0, sizeof api);
-    assert_null(ha_needs(&api, 0));
-    assert_non_null(strstr(ha_needs(&api, HA_NEEDS_ATTEND | HA_NEEDS_MERGE), "attend"));
-    assert_non_null(strstr(ha_needs(&api, HA_NEEDS_MERGE), "merge"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evict_count),
         cmocka_unit_test(test_stretches),
         cmocka_unit_test(test_context),
-        cmocka_unit_test(test_needs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

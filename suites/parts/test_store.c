@@ -15,7 +15,6 @@
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
 #include "harness/base/rng.h"
-#include "harness/base/worker.h"
 #include "suites/parts/cpu_attend.h"
 #include "suites/parts/store.h"
 
@@ -54,6 +53,7 @@ static const struct ha_device_api memory = {
 struct world {
     struct ha_shape shape;
     struct ha_context ctx;
+    struct ha_kv_store store[HA_BATCH_MAX];
     size_t tokens[HA_BATCH_MAX];                      /* at the end */
     unsigned char *k[HA_BATCH_MAX], *v[HA_BATCH_MAX]; /* [tokens][kv_heads][head_dim] */
     float *q;                                         /* [q_len][q_heads][head_dim] */
@@ -78,7 +78,6 @@ static void open_world(struct world *w, struct ha_shape shape)
     ok(ha_arena_create(&w->ctx.arena, true, &why));
     ok(ha_device_arena_create(&w->ctx.device_arena, &memory, NULL, &why));
     ok(ha_pool_create(&w->ctx.pool, HA_TEAM_DEFAULT, 2, &why));
-    ok(ha_worker_create(&w->ctx.worker, &why));
     for (size_t b = 0; b < shape.batch; b++) {
         w->tokens[b] = ha_kv_max_tokens(&w->shape, b);
         w->k[b] = random_rows(w->tokens[b] * shape.kv_heads * shape.head_dim, shape.dtype, 2 * b);
@@ -90,7 +89,6 @@ static void open_world(struct world *w, struct ha_shape shape)
 static void close_world(struct world *w)
 {
     struct ha_why why;
-    ha_worker_destroy(w->ctx.worker);
     ha_pool_destroy(w->ctx.pool);
     ha_device_arena_destroy(w->ctx.device_arena);
     if (ha_arena_check(w->ctx.arena, &why) != HA_OK) fail_msg("%s", why.text);
@@ -105,41 +103,37 @@ static void close_world(struct world *w)
 /* sequence b as a source of steps */
 static struct ha_kv source(const struct world *w, size_t b)
 {
-    return (struct ha_kv){ .k = w->k[b], .v = w->v[b], .cap = w->tokens[b] };
+    return (struct ha_kv){ .memory = HA_MEM_DEVICE, .k = w->k[b], .v = w->v[b], .cap = w->tokens[b] };
 }
 
-/* the layer after its prefill, which comes as [kv_heads][tokens][head_dim] */
-static struct ha_kv_store_layer *load(struct world *w, bool packed)
+/* rows of a head, one after the other */
+static unsigned char *turned(const struct ha_shape *s, const unsigned char *from, size_t tokens)
+{
+    size_t row = ha_kv_head_bytes(s);
+    unsigned char *to = malloc(s->kv_heads * tokens * row + 1);
+    assert_non_null(to);
+    for (size_t h = 0; h < s->kv_heads; h++)
+        for (size_t t = 0; t < tokens; t++)
+            memcpy(to + (h * tokens + t) * row, from + (t * s->kv_heads + h) * row, row);
+    return to;
+}
+
+/* the stores after their prefill, which comes as [kv_heads][tokens][head_dim] */
+static void load(struct world *w, bool packed)
 {
     const struct ha_shape *s = &w->shape;
-    struct ha_kv_store_layer *layer;
     const void *k[HA_BATCH_MAX], *v[HA_BATCH_MAX];
-    unsigned char *turned[2][HA_BATCH_MAX];
-    size_t row = ha_kv_head_bytes(s);
     struct ha_why why;
 
-    if (ha_kv_store_layers_create(&w->ctx, packed, 1, &layer, &why) != HA_OK) fail_msg("%s", why.text);
     for (size_t b = 0; b < s->batch; b++) {
-        struct ha_kv from = source(w, b);
-        for (int i = 0; i < 2; i++) assert_non_null(turned[i][b] = malloc(s->kv_heads * s->ctx[b] * row + 1));
-        for (size_t h = 0; h < s->kv_heads; h++) {
-            struct ha_rows rows = ha_kv_rows(s, &from, h, 0, s->ctx[b]);
-            for (size_t t = 0; t < rows.keys; t++) {
-                memcpy(turned[0][b] + (h * s->ctx[b] + t) * row,
-                       (const unsigned char *)rows.k + t * rows.k_stride_bytes, row);
-                memcpy(turned[1][b] + (h * s->ctx[b] + t) * row,
-                       (const unsigned char *)rows.v + t * rows.v_stride_bytes, row);
-            }
-        }
-        k[b] = turned[0][b];
-        v[b] = turned[1][b];
+        unsigned char *turned_k = turned(s, w->k[b], s->ctx[b]), *turned_v = turned(s, w->v[b], s->ctx[b]);
+        k[b] = turned_k;
+        v[b] = turned_v;
+        if (ha_kv_store_create(&w->ctx, packed, b, &w->store[b], &why) != HA_OK) fail_msg("%s", why.text);
+        ok(ha_kv_store_load(&w->ctx, &w->store[b], &(struct ha_prefill){ .k = k, .v = v, .cap = s->ctx[b] }, b));
+        free(turned_k);
+        free(turned_v);
     }
-    ok(ha_kv_store_layer_load(layer, &(struct ha_prefill){ .k = k, .v = v }));
-    for (size_t b = 0; b < s->batch; b++) {
-        free(turned[0][b]);
-        free(turned[1][b]);
-    }
-    return layer;
 }
 
 /* ---- what must hold of a store ---------------------------------------------------------------- */
@@ -163,23 +157,24 @@ static void assert_reads(const struct world *w, const struct ha_kv_store *store,
     free(v);
 }
 
-/* One head's group by both ways: the unit, and plain rows. */
-static void assert_attends(const struct world *w, struct ha_attend *unit, const struct ha_rows *rows, size_t h)
+/* One head's group by both ways: packed keys and the rows behind them, and plain rows. */
+static void assert_attends(const struct world *w, size_t h, struct ha_packed packed, const struct ha_rows *open,
+                           const struct ha_rows *plain)
 {
     const struct ha_shape *s = &w->shape;
     static float o[2][32768], lse[2][512]; /* of the largest shape */
-    struct ha_attend plain = ha_cpu_attend_group(s, h, s->q_len, unit->causal, w->q, o[1], lse[1], rows, 1, NULL, 0),
-                     *of[2] = { unit, &plain };
+    size_t group = ha_shape_group(s);
 
     for (int i = 0; i < 2; i++) {
-        assert_non_null(of[i]->scratch = aligned_alloc(64, (ha_kernels_c.attend_scratch_bytes(of[i]) + 63) / 64 * 64));
-        of[i]->o = o[i] + h * ha_shape_group(s) * s->head_dim;
-        of[i]->lse = lse[i] + h * ha_shape_group(s);
-        ha_kernels_c.attend(&ha_kernels_c, of[i]);
-        free(of[i]->scratch);
+        struct ha_attend a = ha_cpu_attend_unit(s, h * group, group, s->q_len, true, w->q, o[i], lse[i],
+                                                i ? plain : open);
+        if (i == 0) a.packed = packed;
+        assert_non_null(a.scratch = aligned_alloc(64, (ha_kernels_c.attend_scratch_bytes(&a) + 63) / 64 * 64));
+        ha_kernels_c.attend(&ha_kernels_c, &a);
+        free(a.scratch);
     }
     for (size_t t = 0; t < s->q_len; t++)
-        for (size_t g = h * ha_shape_group(s); g < (h + 1) * ha_shape_group(s); g++) {
+        for (size_t g = h * group; g < (h + 1) * group; g++) {
             size_t at = t * s->q_heads + g;
             assert_true(lse[0][at] - lse[1][at] < 1e-5f && lse[1][at] - lse[0][at] < 1e-5f);
             for (size_t d = at * s->head_dim; d < (at + 1) * s->head_dim; d++)
@@ -193,11 +188,9 @@ static void assert_all_attended(const struct world *w, const struct ha_kv_store 
     for (size_t h = 0; h < w->shape.kv_heads; h++) {
         struct ha_rows open = ha_kv_store_open(&w->shape, store, h),
                        all = ha_kv_rows(&w->shape, &from, h, 0, store->tokens);
-        struct ha_attend unit = ha_cpu_attend_group(&w->shape, h, w->shape.q_len, true, w->q, NULL, NULL, &open, 1,
-                                                    NULL, 0);
-        unit.packed = ha_kv_store_packed(store, h);
-        assert_int_equal(unit.packed.keys + open.keys, store->tokens);
-        assert_attends(w, &unit, &all, h);
+        struct ha_packed packed = ha_kv_store_packed(store, h);
+        assert_int_equal(packed.keys + open.keys, store->tokens);
+        assert_attends(w, h, packed, &open, &all);
     }
 }
 
@@ -217,12 +210,10 @@ static void assert_units_attended(const struct world *w, const struct ha_kv_stor
     for (size_t t = store->packed; t < store->tokens; t++) row_of[rows++] = (uint32_t)t;
     for (size_t h = 0; h < w->shape.kv_heads; h++) {
         struct ha_rows open = ha_kv_store_open(&w->shape, store, h), list = ha_kv_rows(&w->shape, &from, h, 0, rows);
-        struct ha_attend unit = ha_cpu_attend_group(&w->shape, h, w->shape.q_len, true, w->q, NULL, NULL, &open, 1,
-                                                    NULL, 0);
-        unit.packed = ha_kv_store_units(store, h, unit_tokens, unit_of, units);
+        struct ha_packed packed = ha_kv_store_units(store, h, unit_tokens, unit_of, units);
         list.index = row_of;
-        assert_int_equal(ha_packed_listed(&unit.packed) + open.keys, rows);
-        assert_attends(w, &unit, &list, h);
+        assert_int_equal(ha_packed_listed(&packed) + open.keys, rows);
+        assert_attends(w, h, packed, &open, &list);
     }
 }
 
@@ -253,19 +244,17 @@ static void grows(const struct ha_shape *shape, bool packed)
 {
     struct world w;
     open_world(&w, *shape);
-    struct ha_kv_store_layer *layer = load(&w, packed);
-    size_t packings = 0;
+    load(&w, packed);
 
-    for (size_t step = 0; step < shape->steps; step++) {
-        ha_kv_store_layer_wait(layer);
+    for (size_t step = 0; step < shape->steps; step++)
         for (size_t b = 0; b < shape->batch; b++) {
-            struct ha_kv_store *store = &layer->seq[b];
+            struct ha_kv_store *store = &w.store[b];
             struct ha_kv fresh = source(&w, b);
             size_t had = store->packed;
             assert_int_equal(store->tokens, shape->ctx[b] + step * shape->q_len);
             assert_true((store->blocks != NULL) == (packed && ha_packs(shape->head_dim)));
             assert_int_equal(store->packed, store->blocks ? store->tokens / HA_PACK_KEYS * HA_PACK_KEYS : 0);
-            ok(ha_kv_store_append(&w.ctx, NULL, store, &fresh, store->tokens, shape->q_len, HA_D2H));
+            ok(ha_kv_store_append(&w.ctx, NULL, store, &fresh, store->tokens, shape->q_len));
             assert_int_equal(store->packed, had);
             assert_all_attended(&w, store, b);
             assert_reads(&w, store, b, 0, store->tokens);
@@ -274,12 +263,9 @@ static void grows(const struct ha_shape *shape, bool packed)
                        count = ha_rng_below(step, b, 2 * i + 1, store->tokens - first + 1);
                 assert_reads(&w, store, b, first, count);
             }
-            packings += ha_kv_store_due(store);
+            assert_true(ha_kv_store_due(store) == (store->blocks && store->tokens - had >= HA_PACK_KEYS));
+            ha_kv_store_pack(&w.ctx, store);
         }
-        ha_kv_store_layer_settle(layer);
-    }
-    ha_kv_store_layer_wait(layer);
-    assert_true((packings > 0) == (layer->pack_ns > 0));
     close_world(&w);
 }
 
@@ -296,11 +282,11 @@ static void test_units(void **state)
     static const struct ha_shape shape = SHAPE(64, HA_F16, 2, 1, 1000, 160, 31);
     struct world w;
     open_world(&w, shape);
-    struct ha_kv_store_layer *layer = load(&w, true);
+    load(&w, true);
     for (size_t b = 0; b < shape.batch; b++) {
         struct ha_kv fresh = source(&w, b);
-        ok(ha_kv_store_append(&w.ctx, NULL, &layer->seq[b], &fresh, shape.ctx[b], shape.q_len, HA_D2H));
-        for (size_t unit = 16; unit <= 128; unit *= 2) assert_units_attended(&w, &layer->seq[b], b, unit);
+        ok(ha_kv_store_append(&w.ctx, NULL, &w.store[b], &fresh, shape.ctx[b], shape.q_len));
+        for (size_t unit = 16; unit <= 128; unit *= 2) assert_units_attended(&w, &w.store[b], b, unit);
     }
     close_world(&w);
 }
@@ -312,8 +298,8 @@ static void test_loads(void **state)
     static const struct ha_shape shape = SHAPE(16, HA_F16, 1, 1, 9000, 4096, 8192 + 31);
     struct world w;
     open_world(&w, shape);
-    struct ha_kv_store_layer *layer = load(&w, true);
-    for (size_t b = 0; b < shape.batch; b++) assert_reads(&w, &layer->seq[b], b, 0, shape.ctx[b]);
+    load(&w, true);
+    for (size_t b = 0; b < shape.batch; b++) assert_reads(&w, &w.store[b], b, 0, shape.ctx[b]);
     close_world(&w);
 }
 

@@ -4,10 +4,9 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
-#include "suites/parts/kv.h"
-#include "suites/parts/needs.h"
-#include "suites/parts/observe.h"
 #include "harness/base/try.h"
+#include "suites/parts/frame.h"
+#include "suites/parts/observe.h"
 
 #include <stdlib.h>
 
@@ -30,59 +29,27 @@ struct sequence {
     size_t heavy, recent;
     float *weights; /* pinned: [q_heads][cap], of the last step */
     float *weights_device;
-    uint32_t *used; /* [q_heads][cap], for selection() */
-    size_t used_count;
+    struct entry *order; /* [cap], for the ranking of a head */
 };
 
-struct ha_instance {
-    struct ha_context ctx;
-    struct sequence *seq;         /* [layers][batch] */
-    struct ha_device_seq *device; /* [batch] */
-    struct entry *order;          /* the entries of one head, for the ranking */
-    struct ha_event *weighed;
-};
+static size_t share(double part, size_t tokens) { return ha_most((size_t)(part * (double)tokens), 1); }
 
-static const char *unsupported(const struct ha_shape *shape, const double *param, const struct ha_device_api *api)
+static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 {
-    (void)shape, (void)param;
-    return ha_needs(api, HA_NEEDS_ATTEND | HA_NEEDS_COPY_2D);
-}
-
-static size_t share(double part, size_t tokens)
-{
-    size_t n = (size_t)(part * (double)tokens);
-    return n ? n : 1;
-}
-
-static enum ha_status create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why)
-{
+    const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
-    size_t count = s->layers * s->batch, longest = 0;
-    struct ha_instance *self = ha_alloc(ctx->arena, sizeof *self, HA_TAG_META, why);
-    if (!self) return HA_ERROR;
-    *self = (struct ha_instance){ .ctx = *ctx };
-    *out = self;
-    self->seq = ha_alloc(ctx->arena, count * sizeof *self->seq, HA_TAG_META, why);
-    self->device = ha_alloc(ctx->arena, s->batch * sizeof *self->device, HA_TAG_META, why);
-    if (!self->seq || !self->device) return HA_ERROR;
-    HA_TRY(ctx->api->event_create(ctx->device, &self->weighed, why));
-    for (size_t i = 0; i < count; i++) {
-        struct sequence *seq = &self->seq[i];
-        size_t n = s->ctx[i % s->batch];
-        *seq = (struct sequence){ .heavy = share(ctx->param[HEAVY], n), .recent = share(ctx->param[RECENT], n) };
-        seq->cap = seq->heavy + seq->recent + s->q_len;
-        longest = seq->cap > longest ? seq->cap : longest;
-        size_t rows = s->q_heads * seq->cap, bytes = rows * ha_kv_head_bytes(s);
-        seq->k = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_KV, why);
-        seq->v = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_KV, why);
-        seq->weights_device = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, rows * sizeof(float), HA_TAG_META, why);
-        seq->weights = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, rows * sizeof(float), HA_TAG_META, why);
-        seq->entry = ha_alloc(ctx->arena, rows * sizeof *seq->entry, HA_TAG_META, why);
-        seq->used = ha_alloc(ctx->arena, rows * sizeof *seq->used, HA_TAG_SCRATCH, why);
-        if (!seq->k || !seq->v || !seq->weights_device || !seq->weights || !seq->entry || !seq->used) return HA_ERROR;
-    }
-    self->order = ha_alloc(ctx->arena, longest * sizeof *self->order, HA_TAG_SCRATCH, why);
-    return self->order ? HA_OK : HA_ERROR;
+    struct sequence *seq = (struct sequence *)l->own + b;
+    seq->heavy = share(ctx->param[HEAVY], s->ctx[b]);
+    seq->recent = share(ctx->param[RECENT], s->ctx[b]);
+    seq->cap = seq->heavy + seq->recent + s->q_len;
+    size_t rows = s->q_heads * seq->cap, bytes = rows * ha_kv_head_bytes(s);
+    seq->k = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_KV, why);
+    seq->v = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, bytes, HA_TAG_KV, why);
+    seq->weights_device = ha_device_alloc(ctx->device_arena, HA_MEM_DEVICE, rows * sizeof(float), HA_TAG_META, why);
+    seq->weights = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, rows * sizeof(float), HA_TAG_META, why);
+    seq->entry = ha_alloc(ctx->arena, rows * sizeof *seq->entry, HA_TAG_META, why);
+    seq->order = ha_alloc(ctx->arena, seq->cap * sizeof *seq->order, HA_TAG_SCRATCH, why);
+    return seq->k && seq->v && seq->weights_device && seq->weights && seq->entry && seq->order ? HA_OK : HA_ERROR;
 }
 
 /* heavier first; of equals the lower position */
@@ -109,16 +76,16 @@ static const struct entry *least_heavy(const struct sequence *seq, struct entry 
     for (size_t i = 0; i < count; i++)
         if (entry[i].token + seq->recent < seq->tokens) order[older++] = entry[i];
     qsort(order, older, sizeof *order, by_weight);
-    return older ? &order[(older < seq->heavy ? older : seq->heavy) - 1] : NULL;
+    return older ? &order[ha_least(older, seq->heavy) - 1] : NULL;
 }
 
-static enum ha_status keep(struct ha_instance *self, struct sequence *seq, size_t q_head, const struct ha_prefill *in,
-                           size_t b, const float *weights, struct entry *entry, struct entry *order)
+static enum ha_status keep(const struct ha_context *ctx, struct sequence *seq, size_t q_head,
+                           const struct ha_prefill *in, size_t b, const float *weights, struct entry *entry,
+                           struct entry *order)
 {
-    const struct ha_context *ctx = &self->ctx;
     const struct ha_shape *s = ctx->shape;
-    size_t n = seq->tokens, row = ha_kv_head_bytes(s), from = q_head / ha_shape_group(s) * n, kept = 0;
-    double observed = (double)(s->observed < n ? s->observed : n);
+    size_t n = seq->tokens, row = ha_kv_head_bytes(s), from = q_head / ha_shape_group(s) * in->cap, kept = 0;
+    double observed = (double)ha_least(s->observed, n);
     for (size_t t = 0; t < n; t++) entry[t] = (struct entry){ (uint32_t)t, (double)weights[t] * observed };
     const struct entry *last = least_heavy(seq, order, entry, n);
     for (size_t t = 0; t < n; t++) {
@@ -134,36 +101,76 @@ static enum ha_status keep(struct ha_instance *self, struct sequence *seq, size_
     return HA_OK;
 }
 
-static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
 {
-    const struct ha_context *ctx = &self->ctx;
+    const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
     for (size_t b = 0; b < s->batch; b++) {
-        struct sequence *seq = &self->seq[layer * s->batch + b];
+        struct sequence *seq = (struct sequence *)l->own + b;
         size_t n = seq->tokens = s->ctx[b];
         float *weights = ha_alloc(ctx->arena, s->q_heads * n * sizeof *weights, HA_TAG_SCRATCH, why);
-        struct entry *entry = ha_alloc(ctx->arena, n * sizeof *entry, HA_TAG_SCRATCH, why);
-        struct entry *order = ha_alloc(ctx->arena, n * sizeof *order, HA_TAG_SCRATCH, why);
-        if (!weights || !entry || !order) return HA_ERROR;
+        struct entry *entry = ha_alloc(ctx->arena, 2 * n * sizeof *entry, HA_TAG_SCRATCH, why);
+        if (!weights || !entry) return HA_ERROR;
         HA_TRY(ha_observe(ctx, in, b, 0, n, weights, n, why));
-        for (size_t h = 0; h < s->q_heads; h++) HA_TRY(keep(self, seq, h, in, b, weights + h * n, entry, order));
+        for (size_t h = 0; h < s->q_heads; h++) HA_TRY(keep(ctx, seq, h, in, b, weights + h * n, entry, entry + n));
         /* the copies read the caller's memory, which is only valid until prefill returns */
         HA_TRY(ctx->api->stream_sync(ctx->stream));
         ha_free(ctx->arena, weights);
         ha_free(ctx->arena, entry);
-        ha_free(ctx->arena, order);
     }
     return HA_OK;
 }
 
-/* Removes the entries that do not stay from one head; the last slots move into the holes. */
-static enum ha_status evict(struct ha_instance *self, struct sequence *seq, size_t q_head, size_t count)
+/* The new tokens behind the kept ones, in every head. */
+static enum ha_status append(struct ha_layer *l, const struct ha_step *step)
 {
-    const struct ha_context *ctx = &self->ctx;
-    size_t head = ha_kv_head_bytes(ctx->shape), base = q_head * seq->cap;
+    const struct ha_context *ctx = l->ctx;
+    const struct ha_shape *s = ctx->shape;
+    size_t head = ha_kv_head_bytes(s), token = ha_kv_token_bytes(s);
+    for (size_t b = 0; b < s->batch; b++) {
+        struct sequence *seq = (struct sequence *)l->own + b;
+        struct ha_kv fresh = ha_kv_of_step(s, step, b);
+        for (size_t h = 0; h < s->q_heads; h++) {
+            size_t slot = h * seq->cap + seq->kept, from = h / ha_shape_group(s) * head;
+            HA_TRY(ctx->api->copy_2d(ctx->stream, seq->k + slot * head, head, fresh.k + from, token, head, step->q_len,
+                                     HA_D2D));
+            HA_TRY(ctx->api->copy_2d(ctx->stream, seq->v + slot * head, head, fresh.v + from, token, head, step->q_len,
+                                     HA_D2D));
+            for (size_t t = 0; t < step->q_len; t++)
+                seq->entry[slot + t] = (struct entry){ (uint32_t)(seq->tokens + t), 0.0 };
+        }
+        seq->kept += step->q_len;
+    }
+    return HA_OK;
+}
+
+static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
+{
+    const struct sequence *seq = (const struct sequence *)l->own + b;
+    for (size_t i = 0; i < seq->kept; i++)
+        HA_TRY(ha_tokens_add(l->ctx, &used->device, &seq->entry[q_head * seq->cap + i].token, 1, why));
+    return HA_OK;
+}
+
+static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
+{
+    const struct sequence *seq = (const struct sequence *)l->own + b;
+    size_t head = ha_kv_head_bytes(l->ctx->shape);
+    (void)step;
+    d->runs[d->runs_count++] = (struct ha_rows){
+        .k = seq->k, .v = seq->v, .k_stride_bytes = head, .v_stride_bytes = head, .keys = seq->kept
+    };
+    d->k_head_bytes = d->v_head_bytes = seq->cap * head;
+    d->weights = seq->weights_device;
+    d->weights_stride = seq->cap;
+}
+
+/* Removes the entries that do not stay from one head; the last slots move into the holes. *stay: how many do. */
+static enum ha_status evict(const struct ha_context *ctx, const struct sequence *seq, size_t q_head, size_t *stay)
+{
+    size_t head = ha_kv_head_bytes(ctx->shape), base = q_head * seq->cap, end = seq->kept;
     struct entry *entry = seq->entry + base;
-    const struct entry *last = least_heavy(seq, self->order, entry, count);
-    size_t end = count;
+    const struct entry *last = least_heavy(seq, seq->order, entry, end);
     for (size_t i = 0; i < end;) {
         if (stays(seq, &entry[i], last)) {
             i++;
@@ -175,77 +182,43 @@ static enum ha_status evict(struct ha_instance *self, struct sequence *seq, size
         HA_TRY(ctx->api->copy(ctx->stream, seq->k + (base + i) * head, seq->k + (base + from) * head, head, HA_D2D));
         HA_TRY(ctx->api->copy(ctx->stream, seq->v + (base + i) * head, seq->v + (base + from) * head, head, HA_D2D));
     }
-    seq->kept = end;
+    *stay = end;
     return HA_OK;
 }
 
-static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+static enum ha_status evict_all(struct ha_layer *l, const struct ha_step *step)
 {
-    (void)why;
-    const struct ha_context *ctx = &self->ctx;
-    const struct ha_device_api *api = ctx->api;
+    const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
-    size_t head = ha_kv_head_bytes(s), token = ha_kv_token_bytes(s), group = ha_shape_group(s);
-
+    struct sequence *all = l->own;
+    for (size_t b = 0; b < s->batch; b++)
+        HA_TRY(ctx->api->copy(ctx->stream, all[b].weights, all[b].weights_device,
+                              s->q_heads * all[b].cap * sizeof(float), HA_D2H));
+    HA_TRY(ctx->api->stream_sync(ctx->stream));
     for (size_t b = 0; b < s->batch; b++) {
-        struct sequence *seq = &self->seq[step->layer * s->batch + b];
-        struct ha_kv fresh = ha_kv_of_step(s, step, b);
-        size_t count = seq->kept + step->q_len;
-        for (size_t h = 0; h < s->q_heads; h++) {
-            size_t to = (h * seq->cap + seq->kept) * head, from = h / group * head;
-            HA_TRY(api->copy_2d(ctx->stream, seq->k + to, head, fresh.k + from, token, head, step->q_len, HA_D2D));
-            HA_TRY(api->copy_2d(ctx->stream, seq->v + to, head, fresh.v + from, token, head, step->q_len, HA_D2D));
-            for (size_t t = 0; t < step->q_len; t++)
-                seq->entry[h * seq->cap + seq->kept + t] = (struct entry){ (uint32_t)(seq->tokens + t), 0.0 };
-            if (ctx->record_selection)
-                for (size_t i = 0; i < count; i++) seq->used[h * seq->cap + i] = seq->entry[h * seq->cap + i].token;
-        }
-        seq->used_count = count;
-        struct ha_device_seq *d = &self->device[b];
-        *d = ha_kv_device_seq(s, step, b, step->o, step->lse);
-        d->runs[d->runs_count++] = (struct ha_rows){
-            .k = seq->k, .v = seq->v, .k_stride_bytes = head, .v_stride_bytes = head, .keys = count
-        };
-        d->k_head_bytes = d->v_head_bytes = seq->cap * head;
-        d->weights = seq->weights_device;
-        d->weights_stride = seq->cap;
-    }
-    struct ha_device_attend args = ha_kv_device_attend(s, step->q_len, self->device);
-    args.kv_heads = s->q_heads; /* each query head has tokens of its own */
-    HA_TRY(api->attend(ctx->stream, &args));
-
-    for (size_t b = 0; b < s->batch; b++) {
-        struct sequence *seq = &self->seq[step->layer * s->batch + b];
-        HA_TRY(
-            api->copy(ctx->stream, seq->weights, seq->weights_device, s->q_heads * seq->cap * sizeof(float), HA_D2H));
-    }
-    HA_TRY(api->event_record(self->weighed, ctx->stream));
-    HA_TRY(api->event_sync(self->weighed));
-    for (size_t b = 0; b < s->batch; b++) {
-        struct sequence *seq = &self->seq[step->layer * s->batch + b];
-        size_t count = seq->used_count;
+        struct sequence *seq = &all[b];
+        size_t stay = 0;
         seq->tokens += step->q_len;
         for (size_t h = 0; h < s->q_heads; h++) {
-            for (size_t i = 0; i < count; i++)
+            for (size_t i = 0; i < seq->kept; i++)
                 seq->entry[h * seq->cap + i].weight += (double)seq->weights[h * seq->cap + i];
-            HA_TRY(evict(self, seq, h, count));
+            HA_TRY(evict(ctx, seq, h, &stay));
         }
+        seq->kept = stay;
     }
     return HA_OK;
 }
 
-static void selection(struct ha_instance *self, size_t layer, size_t seq_index, size_t q_head, struct ha_selection *out)
-{
-    const struct sequence *seq = &self->seq[layer * self->ctx.shape->batch + seq_index];
-    *out = (struct ha_selection){
-        .parts = 1, .part = { { .token = seq->used + q_head * seq->cap, .count = seq->used_count, .on_device = true } }
-    };
-}
-
-static void destroy(struct ha_instance *self)
-{
-    if (self && self->weighed) self->ctx.api->event_destroy(self->weighed);
-}
+static const struct ha_rule rule = {
+    .seq_bytes = sizeof(struct sequence),
+    .open = open,
+    .prefill = prefill,
+    .before = append,
+    .use = use,
+    .device = device,
+    .after = evict_all,
+    .own_heads = true,
+};
 
 extern const struct ha_variant ha_variant_h2o;
 const struct ha_variant ha_variant_h2o = {
@@ -257,10 +230,6 @@ const struct ha_variant ha_variant_h2o = {
     .checked = true,
     .params = params,
     .params_count = sizeof params / sizeof *params,
-    .unsupported = unsupported,
-    .create = create,
-    .prefill = prefill,
-    .attend = attend,
-    .selection = selection,
-    .destroy = destroy,
+    .needs = HA_NEEDS_ATTEND | HA_NEEDS_COPY_2D,
+    HA_FRAME(rule),
 };

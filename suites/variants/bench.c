@@ -8,13 +8,11 @@
 #include "harness/base/worker.h"
 #include "harness/measure/sampling.h"
 #include "harness/measure/speed.h"
-#include "suites/variants/memory.h"
 #include "harness/base/try.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 enum { PASSES_LEAST = 10, STEPS_LEAST = 30, TREND_PASSES = 4, INTERVAL_LEAST = 6 };
@@ -96,20 +94,15 @@ static enum ha_status keep_sample(struct state *s, enum arm arm, const struct ha
     if (arm == UNTRACED) {
         b->moved.h2d_bytes += p->moved.h2d_bytes;
         b->moved.d2h_bytes += p->moved.d2h_bytes;
-        b->moved.copies += p->moved.copies;
-        b->moved.zero_copy_bytes += p->moved.zero_copy_bytes;
         b->moved_steps += b->session->workload->shape.steps;
     }
-    HA_TRY(ha_series_add(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why));
-    HA_TRY(b->sample(b->arg, &sample, why));
-    if (!s->measuring) {
-        b->warmup_samples++;
-        return HA_OK;
+    if (arm == UNTRACED && s->measuring) {
+        b->context_switches += sample.context_switches;
+        b->page_faults += sample.page_faults;
     }
-    if (arm != UNTRACED) return HA_OK;
-    b->context_switches += sample.context_switches;
-    b->page_faults += sample.page_faults;
-    return HA_OK;
+    b->warmup_samples += !s->measuring;
+    HA_TRY(ha_series_add(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why));
+    return b->sample(b->arg, &sample, why);
 }
 
 /* The single steps of the pass, those of its window. */
@@ -157,7 +150,7 @@ static enum ha_status evaluate(struct state *s, struct ha_interval window, struc
     return ha_timeline_measure(s->bench->timeline, window, &s->bench->usage, why);
 }
 
-/* Before the measurement only for what a core does at best. */
+/* Looks how fast the cores are; before the measurement only to learn what they reach at best. */
 static void look(struct state *s)
 {
     const bool is_slow = ha_speed_least(s->bench->session->pool, s->best) < speed_least;
@@ -201,19 +194,6 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     return arm == UNTRACED ? compare(s, p, why) : HA_OK;
 }
 
-static enum ha_status let_go(struct ha_pass *p, struct ha_why *why) { return p->session ? ha_pass_end(p, why) : HA_OK; }
-
-/* Whether there is room for a second instance beside one that is kept. */
-static bool room_for(const struct ha_session *s, const struct ha_variant *variant)
-{
-    struct ha_device_info info;
-
-    s->api->info(s->device, &info);
-    return ha_memory_check(&s->workload->shape, true, info.compute_threads > 0, !strcmp(variant->name, HA_COMPANION),
-                           ha_memory_available(), info.memory_free_bytes, NULL)
-           == HA_OK;
-}
-
 /* The instance of an arm, on the context as it was: made, or rewound from its last pass. */
 static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, struct ha_why *why)
 {
@@ -223,27 +203,24 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
 
     *p = &s->kept[arm == FULL];
     if ((*p)->instance) return ha_pass_rewind(*p, why);
-    if (other->instance && !room_for(b->session, variant)) HA_TRY(let_go(other, why));
-    const double *param = arm == FULL ? b->full_param : b->session->param;
+    if (other->instance && ha_session_takes(b->session, variant, NULL) != HA_OK) HA_TRY(ha_pass_end(other, HA_OK, why));
+    const double *param = arm == FULL ? NULL : b->session->param;
     enum ha_status status = ha_pass_begin(*p, b->session, variant, param, false, why);
     if (status != HA_ERROR || !other->instance || b->session->api->failure(b->session->device)) return status;
-    HA_TRY(let_go(other, why)); /* there was no room after all */
+    HA_TRY(ha_pass_end(other, HA_OK, why)); /* there was no room after all */
     return ha_pass_begin(*p, b->session, variant, param, false, why);
 }
 
 static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
-    struct ha_why last = { "" };
     struct ha_pass *p;
 
     HA_TRY(ready(s, arm, &p, why));
     enum ha_status status = steps(s, arm, p, why);
     if (status == HA_OK && arm == UNTRACED && p->variant->counters) p->variant->counters(p->instance, &b->counters);
-    enum ha_status ended = p->variant->rewind && status == HA_OK ? ha_pass_settle(p, &last) : let_go(p, &last);
-    if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
     s->blocks++;
-    return status;
+    return p->variant->rewind && status == HA_OK ? ha_pass_settle(p, why) : ha_pass_end(p, status, why);
 }
 
 /* ---- all passes ------------------------------------------------------------------------------ */
@@ -269,7 +246,8 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     s->measuring = true; /* where b->warm is false the row says so */
     ha_core_counts_read("", &before);
     do {
-        /* half of the time for all arms, the rest for an interval where passes are that long */
+        /* after half of the time the untraced arm goes on alone, if its passes are so long that they have no interval
+         * yet */
         const bool alone = s->blocks > b->warmup_samples && ha_now_ns() >= half_ns
                            && s->series[UNTRACED].count < INTERVAL_LEAST;
         for (int arm = 0; arm < (alone ? TRACED : ARMS); arm++)
@@ -282,22 +260,14 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
 
 enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
 {
+    const double nan = (double)NAN;
     struct state s = { .bench = b, .deadline_ns = ha_now_ns() + b->time_cap_ns };
-    double nan = (double)NAN;
-    enum ha_status status;
 
     b->step_ns = b->lo_ns = b->hi_ns = b->perturb = nan;
-    b->samples = b->warmup_samples = b->moved_steps = b->dropped = b->traced_steps = 0;
-    b->warm = false;
-    b->context_switches = b->page_faults = 0;
-    b->usage = (struct ha_usage){ 0 };
     b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan };
-    b->moved = (struct ha_meter_count){ 0 };
-    b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
+    b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     b->condition = ha_condition_none();
-    b->source[0] = b->disturbed[0] = 0;
-    b->timeline = NULL;
-    status = ha_timeline_create(&b->timeline, why);
+    enum ha_status status = ha_timeline_create(&b->timeline, why);
     if (status == HA_OK) status = passes(&s, why);
     if (status == HA_OK) {
         const struct ha_series *u = &s.series[UNTRACED], *t = &s.series[TRACED], *f = &s.series[FULL];
@@ -308,11 +278,7 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
         if (b->full) b->full_ns = ha_median(f->x, f->count);
         status = ha_usage_medians(s.usage, s.usages, ha_pool_threads(b->session->pool), &b->ratios, why);
     }
-    for (int i = 0; i < 2; i++) {
-        struct ha_why last = { "" };
-        enum ha_status ended = let_go(&s.kept[i], &last);
-        if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
-    }
+    for (int i = 0; i < 2; i++) status = ha_pass_end(&s.kept[i], status, why);
     for (int arm = 0; arm < ARMS; arm++) ha_series_free(&s.series[arm]);
     ha_series_free(&s.warmup);
     free(s.usage);

@@ -23,12 +23,11 @@ struct ha_bench {
     /* in */
     struct ha_session *session;
     const struct ha_check *check;  /* that passed */
-    const struct ha_variant *full; /* NULL: full_ns is known, or not wanted */
-    const double *full_param;
+    const struct ha_variant *full; /* without options; NULL: full_ns is known, or not wanted */
     uint64_t time_cap_ns;
     enum ha_status (*sample)(void *arg, const struct ha_sample *s, struct ha_why *why);
     void *arg;
-    /* out */
+    /* out: zeroed by the caller */
     double step_ns, lo_ns, hi_ns, full_ns; /* lo, hi: NaN of too few passes for an interval */
     size_t samples, warmup_samples;        /* passes */
     bool warm;
@@ -48,8 +47,7 @@ struct ha_bench {
     char disturbed[HA_DISTURBED_MAX]; /* while passes were measured */
 };
 
-/* The fields under `out` are set; free them with ha_bench_free, also after a failure. HA_FAIL: a timed output
- * is not the checked one. */
+/* Free what is under `out` with ha_bench_free, also after a failure. HA_FAIL: a timed output is not the checked one. */
 enum ha_status ha_bench_run(struct ha_bench *bench, struct ha_why *why);
 void ha_bench_free(struct ha_bench *bench);
 

@@ -13,16 +13,15 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct state {
     struct ha_check *check;
     struct ha_pass pass;
     const struct ha_definition *definition;
     struct ha_def *def;
-    size_t *tokens;           /* [batch] after the step */
-    struct ha_judged *judged; /* [q_len][q_heads] */
-    size_t layer;             /* of the selection that the definition asks for */
+    size_t tokens[HA_BATCH_MAX]; /* after the step */
+    struct ha_judged *judged;    /* [q_len][q_heads] */
+    size_t layer;                /* of the selection that the definition asks for */
 };
 
 static const struct ha_shape *shape(const struct ha_check *c) { return &c->session->workload->shape; }
@@ -56,7 +55,7 @@ static enum ha_status fail(struct ha_check *c, int question, struct ha_why *why,
 
 /* ---- question 2 -------------------------------------------------------------------------- */
 
-static struct ha_def_step def_step(const struct state *s, size_t layer, size_t steps)
+static struct ha_def_step def_step(struct state *s, size_t layer, size_t steps)
 {
     const struct ha_workload *w = s->check->session->workload;
 
@@ -84,10 +83,8 @@ static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
 
     HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, ha_pool_threads(session->pool), why));
     for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {
-        struct ha_prefill in;
         struct ha_def_step kv = def_step(s, layer, 0);
-        HA_TRY(ha_workload_prefill(session->workload, layer, session->pool, &in, why));
-        HA_TRY(s->definition->prefill(s->def, layer, &kv, in.q, why));
+        HA_TRY(s->definition->prefill(s->def, layer, &kv, ha_workload_prefill(session->workload, layer).q, why));
     }
     return HA_OK;
 }
@@ -148,9 +145,8 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
                                    struct ha_why *why)
 {
     struct ha_check *c = s->check;
-    const struct ha_expected *of_step = expected_of(c, step), *expected = of_step
-                                                                              ? &of_step[layer * shape(c)->batch + seq]
-                                                                              : &(struct ha_expected){ .o = NULL };
+    const struct ha_expected *of_step = expected_of(c, step),
+                             *expected = of_step ? &of_step[layer * shape(c)->batch + seq] : NULL;
     struct ha_why reason = { "" };
     struct ha_chosen chosen;
     enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
@@ -158,7 +154,7 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
     if (status == HA_FAIL) fail(c, 1, why, reason.text);
     else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
     if (status == HA_OK && c->dump && step == 0) status = ha_dump_sequence(c->dump, &s->pass, &chosen, layer, seq, why);
-    if (status == HA_OK) status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, true, s->judged, expected, why);
+    if (status == HA_OK) status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, expected, why);
     if (status == HA_OK) {
         for (size_t t = 0; t < shape(c)->q_len; t++)
             ha_accuracy_add(a, s->judged + t * shape(c)->q_heads, shape(c)->q_heads);
@@ -198,15 +194,14 @@ static enum ha_status make_expected(struct ha_check *c, struct ha_why *why)
     size_t rows = s->q_len * s->q_heads, n = asked_before(c, s->steps) * s->layers * s->batch;
 
     c->expected = calloc(n, sizeof *c->expected);
-    for (size_t i = 0; c->expected && i < n; i++) {
-        double *x = malloc(2 * rows * (s->head_dim + 1) * sizeof *x);
-        if (!x) return ha_why(why, HA_ERROR, "no memory for the expected outputs");
+    double *x = c->expected ? calloc(n, 2 * rows * (s->head_dim + 1) * sizeof *x) : NULL;
+    if (!x) return ha_why(why, HA_ERROR, "no memory for the expected outputs");
+    for (size_t i = 0; i < n; i++, x += 2 * rows * (s->head_dim + 1))
         c->expected[i] = (struct ha_expected){ .o = x,
                                                .o_bound = x + rows * s->head_dim,
                                                .lse = x + 2 * rows * s->head_dim,
                                                .lse_bound = x + 2 * rows * s->head_dim + rows };
-    }
-    return c->expected ? HA_OK : ha_why(why, HA_ERROR, "no memory for the expected outputs");
+    return HA_OK;
 }
 
 static enum ha_status run_steps(struct state *s, struct ha_why *why)
@@ -242,40 +237,36 @@ static void read_memory(struct ha_check *c, const struct ha_pass *p)
                                   + ha_pinned_peak_bytes(p->device_arena, HA_TAG_META));
 }
 
+static enum ha_status run_pass(struct state *s, struct ha_why *why)
+{
+    struct ha_check *c = s->check;
+    struct ha_session *session = c->session;
+
+    if (ha_session_checked(session) && (!s->definition || !session->variant->selection))
+        return ha_why(why, HA_ERROR, "variant %s has no %s, so it cannot be checked", session->variant->name,
+                      s->definition ? "selection" : "definition in reference/");
+    s->judged = calloc(shape(c)->q_len * shape(c)->q_heads, sizeof *s->judged);
+    if (!s->judged) return ha_why(why, HA_ERROR, "no memory for the check");
+    HA_TRY(ha_pass_begin(&s->pass, session, session->variant, session->param, true, why));
+    enum ha_status status = run_steps(s, why);
+    read_memory(c, &s->pass);
+    return ha_pass_end(&s->pass, status, why);
+}
+
 enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
 {
-    struct ha_session *session = c->session;
-    struct state s = { .check = c,
-                       .definition = ha_definition_find(session->variant->name),
-                       .tokens = calloc(shape(c)->batch, sizeof *s.tokens),
-                       .judged = calloc(shape(c)->q_len * shape(c)->q_heads, sizeof *s.judged) };
-    double nan = (double)NAN;
-    enum ha_status status;
+    const double nan = (double)NAN;
+    struct state s = { .check = c, .definition = ha_definition_find(c->session->variant->name) };
 
     ha_accuracy_start(&c->total);
     c->question = 0;
     c->steps_done = c->asked = 0;
     c->expected = NULL;
     c->device_key_bytes = c->host_key_bytes = 0;
-    c->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan, 0 };
+    c->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };
     c->kv_device_bytes = c->kv_host_bytes = c->meta_device_bytes = c->meta_host_bytes = nan;
-    if (!s.tokens || !s.judged) {
-        status = ha_why(why, HA_ERROR, "no memory for the check");
-    } else if (ha_session_checked(session) && (!s.definition || !session->variant->selection)) {
-        status = ha_why(why, HA_ERROR, "variant %s has no %s, so it cannot be checked", session->variant->name,
-                        s.definition ? "selection" : "definition in reference/");
-    } else {
-        status = ha_pass_begin(&s.pass, session, session->variant, session->param, true, why);
-        if (status == HA_OK) {
-            struct ha_why last = { "" };
-            status = run_steps(&s, why);
-            read_memory(c, &s.pass);
-            enum ha_status ended = ha_pass_end(&s.pass, &last);
-            if (status == HA_OK && ended != HA_OK) status = ha_why(why, ended, "%s", last.text);
-        }
-    }
+    enum ha_status status = run_pass(&s, why);
     if (s.def) s.definition->destroy(s.def);
-    free(s.tokens);
     free(s.judged);
     return status;
 }
@@ -312,9 +303,7 @@ enum ha_status ha_check_again(const struct ha_check *c, size_t step, struct ha_w
 
 void ha_check_free(struct ha_check *c)
 {
-    size_t count = asked_before(c, shape(c)->steps) * shape(c)->layers * shape(c)->batch;
-
-    for (size_t i = 0; c->expected && i < count; i++) free(c->expected[i].o);
+    if (c->expected) free(c->expected->o); /* all of them */
     free(c->expected);
     c->expected = NULL;
 }

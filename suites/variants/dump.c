@@ -11,17 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ha_dump {
-    struct ha_tensor *tensor; /* name and data are ours */
-    size_t count, capacity;
-};
-
-enum ha_status ha_dump_create(struct ha_dump **dump, struct ha_why *why)
-{
-    *dump = calloc(1, sizeof **dump);
-    return *dump ? HA_OK : ha_why(why, HA_ERROR, "no memory for the dump");
-}
-
 /* data: malloc'd, the dump's from here on, also where this fails */
 static enum ha_status add(struct ha_dump *d, size_t layer, size_t seq, const char *what, enum ha_tensor_type type,
                           size_t element, const size_t *dim, size_t dims, void *data, struct ha_why *why)
@@ -117,13 +106,12 @@ enum ha_status ha_dump_write(const struct ha_dump *d, const char *folder, const 
     return ha_safetensors_write(path, d->tensor, d->count, meta, why);
 }
 
-void ha_dump_destroy(struct ha_dump *d)
+void ha_dump_free(struct ha_dump *d)
 {
-    if (!d) return;
     for (size_t i = 0; i < d->count; i++) {
         free((char *)(uintptr_t)d->tensor[i].name);
         free((void *)(uintptr_t)d->tensor[i].data);
     }
     free(d->tensor);
-    free(d);
+    *d = (struct ha_dump){ .tensor = NULL };
 }

@@ -14,15 +14,17 @@
 
 #include "suites/variants/chosen.h"
 
-struct ha_dump;
+struct ha_dump {              /* empty: zeroed */
+    struct ha_tensor *tensor; /* name and data are the dump's */
+    size_t count, capacity;
+};
 
-enum ha_status ha_dump_create(struct ha_dump **dump, struct ha_why *why);
 /* one layer of one sequence; copies what it needs */
 enum ha_status ha_dump_sequence(struct ha_dump *dump, const struct ha_pass *pass, const struct ha_chosen *chosen,
                                 size_t layer, size_t seq, struct ha_why *why);
 /* writes folder/ID.safetensors, in which every byte of the id that is not a letter, digit, '.', '-' or '_' is '_' */
 enum ha_status ha_dump_write(const struct ha_dump *dump, const char *folder, const char *id,
                              const struct ha_shape *shape, struct ha_why *why);
-void ha_dump_destroy(struct ha_dump *dump);
+void ha_dump_free(struct ha_dump *dump);
 
 #endif

@@ -1,22 +1,11 @@
 #include "suites/variants/fill.h"
 
 #include "harness/base/pool.h"
-
 #include "harness/measure/cache.h"
+#include "suites/variants/keys.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
-
-static void lengths(const struct ha_shape *s, char *out, size_t size)
-{
-    size_t n = 0;
-    bool equal = true;
-
-    for (size_t b = 1; b < s->batch; b++) equal = equal && s->ctx[b] == s->ctx[0];
-    for (size_t b = 0; b < (equal ? 1 : s->batch) && n < size; b++)
-        n += (size_t)snprintf(out + n, size - n, "%s%zu", b ? "+" : "", s->ctx[b]);
-}
 
 static void fill_shape(struct ha_row *row, const struct ha_shape *s)
 {
@@ -26,7 +15,7 @@ static void fill_shape(struct ha_row *row, const struct ha_shape *s)
     row->q_heads = (double)s->q_heads;
     row->kv_heads = (double)s->kv_heads;
     row->head_dim = (double)s->head_dim;
-    lengths(s, row->ctx_len, sizeof row->ctx_len);
+    ha_ctx_print(s, row->ctx_len, sizeof row->ctx_len);
     snprintf(row->kv_dtype, sizeof row->kv_dtype, "%s", ha_dtype_name(s->dtype));
 }
 
@@ -59,14 +48,14 @@ void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct h
                                   v->params[i].name, c->param[i]);
 }
 
-void ha_fill_session(struct ha_row *row, const struct ha_session *s, size_t threads)
+void ha_fill_session(struct ha_row *row, const struct ha_session *s)
 {
     fill_shape(row, &s->workload->shape);
     snprintf(row->device_kind, sizeof row->device_kind, "%s", s->api->kind);
     if (!ha_session_checked(s)) snprintf(row->contract, sizeof row->contract, "unchecked");
     snprintf(row->device_name, sizeof row->device_name, "%s", s->info.name);
     snprintf(row->isa, sizeof row->isa, "%s", s->kernels.name);
-    row->threads = (double)threads;
+    row->threads = (double)ha_pool_threads(s->pool);
 }
 
 static double mean(double sum, size_t count) { return count ? sum / (double)count : (double)NAN; }
@@ -96,9 +85,9 @@ static void fill_counters(struct ha_row *row, const struct ha_counters *c, doubl
     row->cpu_tokens = c->cpu_tokens;
 }
 
-void ha_fill_check(struct ha_row *row, const struct ha_check *c, bool checked)
+void ha_fill_check(struct ha_row *row, const struct ha_check *c)
 {
-    if (checked) ha_fill_accuracy(row, &c->total);
+    if (ha_session_checked(c->session)) ha_fill_accuracy(row, &c->total);
     if (c->question) row->question = c->question;
     row->kv_gpu_bytes = c->kv_device_bytes;
     row->kv_cpu_bytes = c->kv_host_bytes;
@@ -151,8 +140,8 @@ static void fill_condition(struct ha_row *row, const struct ha_condition *c)
     snprintf(row->throttle, sizeof row->throttle, "%s", c->throttle);
 }
 
-void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_check *check,
-                   const struct ha_ceilings *ceilings, double slowest_arm_ns)
+void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_ceilings *ceilings,
+                   double slowest_arm_ns)
 {
     const struct ha_session *s = b->session;
     double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->traced_steps);
@@ -188,7 +177,7 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
         row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
     }
     row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
-    row->floor_ns = floor_of(row, s, check, ceilings, zero_copy);
+    row->floor_ns = floor_of(row, s, b->check, ceilings, zero_copy);
     row->floor_ratio = row->floor_ns / b->step_ns;
     fill_counters(row, &b->counters, (double)s->workload->shape.steps);
     fill_condition(row, &b->condition);

@@ -10,15 +10,16 @@
 /* what stands in the case; what a dataset fixes is 0 until the session */
 void ha_fill_case(struct ha_row *row, const struct ha_case *c);
 void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *variant);
-void ha_fill_session(struct ha_row *row, const struct ha_session *session, size_t threads);
+void ha_fill_session(struct ha_row *row, const struct ha_session *session);
 void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a);
-void ha_fill_check(struct ha_row *row, const struct ha_check *check, bool checked);
+void ha_fill_check(struct ha_row *row, const struct ha_check *check);
 /* slowest_arm_ns: NaN if it was not run */
-void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struct ha_check *check,
-                   const struct ha_ceilings *ceilings, double slowest_arm_ns);
+void ha_fill_bench(struct ha_row *row, const struct ha_bench *bench, const struct ha_ceilings *ceilings,
+                   double slowest_arm_ns);
 
-/* The slowest of bytes over ceiling, a ceiling being the best that was read: a disturbed probe only lowers it. Where
- * the device's memory is the host's, both sides' reads share one ceiling. */
+/* The time of the slowest part of a step, each its bytes over its ceiling. A ceiling is the highest of its readings,
+ * because disturbance only lowers them. Where the device's memory is the host's, both sides' reads share one ceiling.
+ */
 double ha_floor_ns(const struct ha_ceilings *ceilings, bool in_host, double device_bytes, double host_bytes,
                    double h2d_bytes, double d2h_bytes);
 /* Of the bytes that a step reads in one memory, those that come out of it and not out of caches of so many bytes. A

@@ -203,17 +203,35 @@ static enum ha_status set_dataset(void *point, const struct ha_key *key, const c
     return HA_OK;
 }
 
+/* From the config.json of each: num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim (or hidden_size
+ * over the heads), hidden_size, intermediate_size (ffn_dim). */
+const struct ha_model ha_models[] = {
+    { "llama-3.1-8b", 32, 32, 8, 128, 4096, 14336, true, "huggingface.co/meta-llama/Llama-3.1-8B" },
+    { "qwen2.5-7b", 28, 28, 4, 128, 3584, 18944, true, "huggingface.co/Qwen/Qwen2.5-7B" },
+    { "qwen3-14b", 40, 40, 8, 128, 5120, 17408, true, "huggingface.co/Qwen/Qwen3-14B" },
+    { "opt-6.7b", 32, 32, 32, 128, 4096, 16384, false, "huggingface.co/facebook/opt-6.7b" },
+    { "small", 4, 8, 2, 64, 256, 704, true, "datasets/model, the model behind the traces" },
+};
+_Static_assert(sizeof ha_models / sizeof *ha_models == HA_MODELS_COUNT, "HA_MODELS_COUNT");
+
 static const char *model_word(size_t i)
 {
     return i == 0 ? "none" : i <= HA_MODELS_COUNT ? ha_models[i - 1].name : NULL;
 }
 
-static enum ha_status set_model(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+/* the number of a word, whatever the member is that it is kept in */
+static enum ha_status word_number(const struct ha_key *key, const char *value, uint64_t *i, struct ha_why *why)
 {
     struct ha_key wide = *key;
-    uint64_t i = 0;
     wide.set = NULL;
-    HA_TRY(ha_point_set(&i, &wide, value, why));
+    wide.offset = 0;
+    return ha_point_set(i, &wide, value, why);
+}
+
+static enum ha_status set_model(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+{
+    uint64_t i = 0;
+    HA_TRY(word_number(key, value, &i, why));
     ((struct ha_case *)point)->model = i ? &ha_models[i - 1] : NULL;
     return HA_OK;
 }
@@ -251,14 +269,18 @@ static enum ha_status set_ctx(void *point, const struct ha_key *key, const char 
     return HA_OK;
 }
 
+void ha_ctx_print(const struct ha_shape *s, char *out, size_t size)
+{
+    const size_t lengths = same_ctx(s) ? 1 : s->batch;
+    size_t n = 0;
+    for (size_t b = 0; b < lengths && n < size; b++)
+        n += (size_t)snprintf(out + n, size - n, "%s%zu", b ? "+" : "", s->ctx[b]);
+}
+
 static void print_ctx(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    const struct ha_shape *s = &((const struct ha_case *)point)->shape;
-    const size_t n = same_ctx(s) ? 1 : s->batch;
-    size_t used = 0;
     (void)key;
-    for (size_t b = 0; b < n; b++)
-        used += (size_t)snprintf(out + used, HA_VALUE_MAX - used, "%s%zu", b ? "+" : "", s->ctx[b]);
+    ha_ctx_print(&((const struct ha_case *)point)->shape, out, HA_VALUE_MAX);
 }
 
 /* batch=1 says nothing, so that it stands beside any ctx */
@@ -294,11 +316,8 @@ static const char *load_word(size_t i)
 /* an enum, which is shorter than the number that a key is */
 static enum ha_status set_enum(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
-    struct ha_key wide = *key;
     uint64_t i = 0;
-    wide.set = NULL;
-    wide.offset = 0;
-    HA_TRY(ha_point_set(&i, &wide, value, why));
+    HA_TRY(word_number(key, value, &i, why));
     const unsigned narrow = (unsigned)i;
     memcpy((char *)point + key->offset, &narrow, sizeof narrow);
     return HA_OK;

@@ -25,7 +25,10 @@ const struct ha_dataset *ha_case_dataset(const struct ha_case *c, const char **f
 /* the table of CPU kernels it names; NULL: the best */
 const char *ha_case_isa(const struct ha_case *c);
 
-/* models.c: the values of the key `model`, but for "none" */
+/* "1000" where all sequences have as many tokens, or "1000+3000": the value of ctx */
+void ha_ctx_print(const struct ha_shape *shape, char *out, size_t size);
+
+/* the values of the key `model`, but for "none" */
 extern const struct ha_model ha_models[];
 enum { HA_MODELS_COUNT = 5 };
 

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* a mapping may need tables and padding beyond its bytes; below this nothing is worth refusing */
+/* page tables and padding come on top of the bytes that are asked for */
 static const double slack = 1.05;
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
 struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
 {
-    uint64_t tokens = 0, context = 0, cap = 0, row = 2 * s->kv_heads * s->head_dim * ha_dtype_bytes(s->dtype);
+    uint64_t tokens = 0, cap = 0, row = 2 * s->kv_heads * s->head_dim * ha_dtype_bytes(s->dtype);
     uint64_t rows = s->layers * s->batch * s->q_len, outs = rows * (s->q_heads * (s->head_dim + 1)),
              slots = ha_session_slots(s->steps),
              in_bytes = rows * ((s->q_heads * s->head_dim + s->model_dim) * sizeof(float) + row);
@@ -21,11 +21,10 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
     for (size_t b = 0; b < s->batch; b++) {
         uint64_t all = s->ctx[b] + s->steps * s->q_len;
         tokens += all;
-        context += s->ctx[b];
         if (all > cap) cap = all;
     }
     return (struct ha_memory_need){
-        .data_bytes = s->layers * s->batch * cap * row + context * row
+        .data_bytes = s->layers * s->batch * cap * row
                       + s->batch * s->observed * s->q_heads * s->head_dim * sizeof(float),
         .variant_bytes = s->layers * tokens * row,
         .device_io_bytes = s->steps * in_bytes + slots * outs * sizeof(float),

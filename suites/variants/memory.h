@@ -1,13 +1,13 @@
 #ifndef HA_MEMORY_H
 #define HA_MEMORY_H
 
-#include "suites/variants/workload.h"
+#include "harness/api/shape.h"
 
 /* What a case needs, asked before anything large is allocated: a machine that runs out of
  * host memory kills processes, and says nothing. */
 
 struct ha_memory_need {
-    uint64_t data_bytes;      /* the workload itself, with one layer packed for prefill */
+    uint64_t data_bytes;      /* the workload itself */
     uint64_t variant_bytes;   /* K and V once more, wherever the variant keeps them */
     uint64_t device_io_bytes; /* the inputs of all steps, and the outputs that are kept */
     uint64_t host_io_bytes;   /* pinned, of one step; and what the outputs that are kept are held against */

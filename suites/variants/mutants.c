@@ -1,9 +1,7 @@
 #include "suites/variants/mutants.h"
 
 #include "harness/api/case.h"
-
 #include "harness/base/numeric.h"
-#include "harness/base/why.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -21,7 +19,7 @@ void ha_mutant_step(size_t step) { atomic_store(&step_now, step); }
 
 /* ---- the CPU's partial ------------------------------------------------------------------- */
 
-/* a defect of what the CPU side is asked: memory for what it is asked instead */
+/* memory for arguments that a defect puts in place of the real ones */
 struct ha_mutant_room {
     struct ha_rows runs[HA_RUNS_MAX];
     float k[HA_PACK_DIM_MAX], v[HA_PACK_DIM_MAX];
@@ -144,7 +142,7 @@ static void attend(const struct ha_kernels *self, const struct ha_attend *args)
     (void)self;
     if (planted->ask) planted->ask(&a, &room);
     if (a.q_len == 0) return;
-    /* what is asked instead may need more */
+    /* the changed arguments may need more */
     a.scratch = aligned_alloc(64, (real.attend_scratch_bytes(&a) + 63) / 64 * 64);
     if (!a.scratch) abort();
     real.attend(&real, &a);
@@ -242,44 +240,37 @@ const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const
 /* Small and with two heads in a group, so that every defect has something to break. */
 #define SHAPE "ctx=300,heads=4/2,head_dim=64,layers=2,steps=3,seed=5"
 
-#define SPLIT "hgca:" SHAPE ",blk_size=16,blk_num=4"
+#define CPU    "cpu:" SHAPE
+#define DEVICE "resident:" SHAPE
+#define SPLIT  "hgca:" SHAPE ",blk_size=16,blk_num=4"
 /* nothing is evicted of the context, with three blocks or four; then some steps evict */
 #define EVICT "hgca:ctx=40,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
 
 const struct ha_mutant ha_mutants[] = {
-    { .name = "dropped_token", .breaks = "the CPU side leaves out a key", .ask = drop_token, .id = "cpu:" SHAPE },
-    { .name = "doubled_token",
-      .breaks = "the CPU side counts its first key twice",
-      .ask = double_token,
-      .id = "cpu:" SHAPE },
-    { .name = "wrong_scale",
-      .breaks = "the CPU side scales its scores by 1% too much",
-      .ask = wrong_scale,
-      .id = "cpu:" SHAPE },
-    { .name = "base_2_lse", .breaks = "the CPU side gives its LSE to base 2", .answer = base_2, .id = "cpu:" SHAPE },
-    { .name = "bf16_lse", .breaks = "the CPU side's LSE went through bf16", .answer = bf16_lse, .id = "cpu:" SHAPE },
-    { .name = "swapped_heads", .breaks = "two heads of a group are swapped", .answer = swap_heads, .id = "cpu:" SHAPE },
-    { .name = "nan_output", .breaks = "one element is NaN", .answer = nan_output, .id = "cpu:" SHAPE },
+    { .name = "dropped_token", .breaks = "the CPU side leaves out a key", .ask = drop_token, .id = CPU },
+    { .name = "doubled_token", .breaks = "the CPU side counts its first key twice", .ask = double_token, .id = CPU },
+    { .name = "wrong_scale", .breaks = "the CPU side scales its scores by 1% too much", .ask = wrong_scale, .id = CPU },
+    { .name = "base_2_lse", .breaks = "the CPU side gives its LSE to base 2", .answer = base_2, .id = CPU },
+    { .name = "bf16_lse", .breaks = "the CPU side's LSE went through bf16", .answer = bf16_lse, .id = CPU },
+    { .name = "swapped_heads", .breaks = "two heads of a group are swapped", .answer = swap_heads, .id = CPU },
+    { .name = "nan_output", .breaks = "one element is NaN", .answer = nan_output, .id = CPU },
     { .name = "stale_output",
       .breaks = "the CPU side's output of the first step is used again",
       .ask = stale,
-      .id = "cpu:" SHAPE },
+      .id = CPU },
     { .name = "unwritten_head",
       .breaks = "the CPU side forgets the last head of a group",
       .ask = unwritten,
-      .id = "cpu:" SHAPE },
-    { .name = "short_packing",
-      .breaks = "packing leaves out the last of the keys",
-      .pack = pack_short,
-      .id = "cpu:" SHAPE },
+      .id = CPU },
+    { .name = "short_packing", .breaks = "packing leaves out the last of the keys", .pack = pack_short, .id = CPU },
     { .name = "device_wrong_scale",
       .breaks = "the device scales its scores by 1% too much",
       .device_attend = device_scale,
-      .id = "resident:" SHAPE },
+      .id = DEVICE },
     { .name = "device_dropped_token",
       .breaks = "the device leaves out the first key",
       .device_attend = device_drop_token,
-      .id = "resident:" SHAPE },
+      .id = DEVICE },
     { .name = "split_dropped_token", .breaks = "one side of a split leaves out a key", .ask = drop_token, .id = SPLIT },
     { .name = "split_base_2_lse", .breaks = "a base-2 LSE goes into the merge", .answer = base_2, .id = SPLIT },
     { .name = "split_bf16_lse", .breaks = "an LSE in bf16 goes into the merge", .answer = bf16_lse, .id = SPLIT },
@@ -295,24 +286,11 @@ const struct ha_mutant ha_mutants[] = {
       .id = EVICT,
       .shown = "question 2" },
 };
-enum { MUTANTS = sizeof ha_mutants / sizeof *ha_mutants };
-const size_t ha_mutants_count = MUTANTS;
+const size_t ha_mutants_count = sizeof ha_mutants / sizeof *ha_mutants;
 
-enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, const struct ha_device_api **api,
-                               struct ha_why *why)
+void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, const struct ha_device_api **api)
 {
-    const char *names[MUTANTS + 1] = { NULL }, *near;
-    const struct ha_mutant *m = NULL;
-
-    if (!name) return HA_OK;
-    for (size_t i = 0; i < MUTANTS; i++) {
-        names[i] = ha_mutants[i].name;
-        if (!strcmp(ha_mutants[i].name, name)) m = &ha_mutants[i];
-    }
-    near = m ? NULL : ha_nearest(name, names);
-    if (!m)
-        return ha_why(why, HA_ERROR, "mutant '%s': there is none of this name%s%s%s", name,
-                      near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    if (!m) return;
     atomic_store(&step_now, 0);
     real = *kernels;
     planted = m;
@@ -326,5 +304,4 @@ enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, con
     if (m->device_attend) shim.attend = m->device_attend;
     if (m->merge) shim.merge = m->merge;
     *api = &shim;
-    return HA_OK;
 }

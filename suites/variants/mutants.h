@@ -12,7 +12,7 @@ struct ha_mutant_room;
 
 struct ha_mutant {
     const char *name, *breaks;
-    /* NULL: as it was. What the CPU's attention is asked, and what it answered. */
+    /* NULL: left as it is. ask changes the arguments of the CPU's attention, answer its results. */
     void (*ask)(struct ha_attend *a, struct ha_mutant_room *room);
     void (*answer)(const struct ha_attend *a);
     void (*pack)(const struct ha_pack *p);
@@ -27,10 +27,9 @@ struct ha_mutant {
 extern const struct ha_mutant ha_mutants[];
 extern const size_t ha_mutants_count;
 
-/* Replaces what the named defect breaks in the tables that a variant gets. HA_ERROR if there is none of
- * that name. *api may be replaced; both stay valid until the next call. name NULL: no defect. */
-enum ha_status ha_mutant_plant(const char *name, struct ha_kernels *kernels, const struct ha_device_api **api,
-                               struct ha_why *why);
+/* Replaces what the defect breaks in the tables that a variant gets. *api may be replaced; both stay valid until the
+ * next call. NULL: no defect. */
+void ha_mutant_plant(const struct ha_mutant *mutant, struct ha_kernels *kernels, const struct ha_device_api **api);
 /* The variant as the defect leaves it: itself, or a copy that is valid until the next call. */
 const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const struct ha_variant *variant);
 /* the step that runs next: some defects begin with the second */

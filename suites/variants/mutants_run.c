@@ -22,15 +22,11 @@ struct mutant_row {
 };
 
 static const char *mutant_word(size_t i) { return i < ha_mutants_count ? ha_mutants[i].name : NULL; }
-static const char *isa_word(size_t i)
-{
-    return i == 0 ? "best" : i <= ha_kernels_count ? ha_kernels_all[i - 1]->name : NULL;
-}
 
 static const struct ha_key keys[] = {
     { "mutant", "*", "a defect that is planted", HA_KEY_WORD, offsetof(struct mutant_point, mutant),
       .word = mutant_word, .always = true, .column = true },
-    { "isa", "best", "CPU kernels", HA_KEY_WORD, offsetof(struct mutant_point, isa), .word = isa_word },
+    { "isa", "best", "CPU kernels", HA_KEY_WORD, offsetof(struct mutant_point, isa), .word = ha_isa_word },
 };
 
 #define TEXT(member) offsetof(struct mutant_row, member), sizeof((struct mutant_row *)0)->member
@@ -48,9 +44,7 @@ static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct h
     struct ha_case c;
     HA_TRY(ha_case_parse(id, &c, why));
     c.isa = isa;
-    const struct ha_variant *variant = ha_variant_find(c.variant);
-    HA_TRY(ha_session_open(&session, shared, &c, variant, mutant ? mutant->name : NULL, why));
-    session.variant = ha_mutant_variant(mutant, variant);
+    HA_TRY(ha_session_open(&session, shared, &c, mutant, why));
     struct ha_check check = { .session = &session, .id = id };
     const enum ha_status status = ha_check_run(&check, why);
     ha_check_free(&check);
@@ -81,9 +75,7 @@ static enum ha_status begin(void **run, const struct ha_suite_config *config, co
     struct ha_shared *shared = *run = calloc(1, sizeof *shared);
     (void)before;
     if (!shared) return ha_why(why, HA_ERROR, "out of memory");
-    const enum ha_status status = ha_shared_open(shared, config->machine, why);
-    if (status != HA_OK) free(shared);
-    return status;
+    return ha_shared_open(shared, config->machine, why);
 }
 
 static void end(void *run)

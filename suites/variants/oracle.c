@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STRIDE = HA_PARTS_MAX + 1 };
 static const size_t work_bytes_max = (size_t)64 << 20; /* of one job, where it can be split */
@@ -20,7 +21,6 @@ struct task {
     const struct ha_pass *pass;
     const struct ha_chosen *chosen;
     size_t step, layer, seq;
-    bool quality;
     struct ha_judged *judged;
     const struct ha_expected *expected;
     struct job *job;
@@ -84,12 +84,9 @@ static void judge(const struct task *t, size_t token, size_t head, const struct 
     j->got = d < s->head_dim ? o[d] : lse;
     j->want = d < s->head_dim ? want->o[d] : want->lse;
     j->bound = d < s->head_dim ? want->bound[d] : want->lse_bound;
-    if (t->expected->o)
-        for (size_t i = 0; i < s->head_dim; i++) {
-            t->expected->o[row * s->head_dim + i] = want->o[i];
-            t->expected->o_bound[row * s->head_dim + i] = want->bound[i];
-        }
-    if (t->expected->lse) {
+    if (t->expected) {
+        memcpy(t->expected->o + row * s->head_dim, want->o, s->head_dim * sizeof *want->o);
+        memcpy(t->expected->o_bound + row * s->head_dim, want->bound, s->head_dim * sizeof *want->bound);
         t->expected->lse[row] = want->lse;
         t->expected->lse_bound[row] = want->lse_bound;
     }
@@ -213,10 +210,6 @@ static void ask_quality(const struct task *t, size_t token, size_t head, struct 
         j->cert_slack = (double)NAN;
         return;
     }
-    if (!t->quality) {
-        j->diff2 = j->norm2 = j->mass = j->cert_slack = j->recall = (double)NAN;
-        return;
-    }
     ha_ref_quality(q, s->head_dim, (double)s->scale, &rows, s->dtype, o, m->token, count, m->work, &quality);
     j->diff2 = quality.diff2;
     j->norm2 = quality.norm2;
@@ -291,14 +284,18 @@ static void judge_task(void *arg, size_t task, size_t worker)
 }
 
 enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
-                               size_t seq, bool quality, struct ha_judged *judged, const struct ha_expected *expected,
+                               size_t seq, struct ha_judged *judged, const struct ha_expected *expected,
                                struct ha_why *why)
 {
     const struct ha_shape *s = &pass->session->workload->shape;
-    struct task t = { pass,   chosen,   step,
-                      layer,  seq,      quality,
-                      judged, expected, malloc(s->q_heads * s->q_len * sizeof *t.job),
-                      0,      false };
+    struct task t = { .pass = pass,
+                      .chosen = chosen,
+                      .step = step,
+                      .layer = layer,
+                      .seq = seq,
+                      .judged = judged,
+                      .expected = expected,
+                      .job = malloc(s->q_heads * s->q_len * sizeof *t.job) };
 
     if (t.job) {
         atomic_store(&t.ok, true);

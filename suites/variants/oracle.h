@@ -16,15 +16,15 @@ struct ha_judged {
     double diff2, norm2, mass, cert_slack, recall; /* question 3; NaN where there is none */
 };
 
-/* What the output must be, kept so that later passes can be compared; NULL arrays: not kept. */
+/* What the output must be, kept so that later passes can be compared. */
 struct ha_expected {
     double *o, *o_bound;     /* [rows][head_dim] */
     double *lse, *lse_bound; /* [rows] */
 };
 
-/* judged, expected: of this sequence, [q_len][q_heads]. quality: whether question 3 is asked. */
+/* judged: of this sequence, [q_len][q_heads]; expected too, or NULL: not kept */
 enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chosen *chosen, size_t step, size_t layer,
-                               size_t seq, bool quality, struct ha_judged *judged, const struct ha_expected *expected,
+                               size_t seq, struct ha_judged *judged, const struct ha_expected *expected,
                                struct ha_why *why);
 
 #endif

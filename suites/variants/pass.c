@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-/* A call into the device or the variant that failed without a word: the device knows. */
+/* The outcome of a call into the device or the variant: what the device says of its failure comes before the reason of
+ * the caller. */
 static enum ha_status explain(const struct ha_session *s, enum ha_status status, const char *what, struct ha_why *why)
 {
     const char *failure = s->api->failure(s->device);
@@ -57,6 +58,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
     HA_TRY(ha_device_arena_create(&p->device_arena, s->variant_api, s->device, why));
     HA_TRY(poison(s, 0, ha_session_slots(step_count(p)), why));
     p->context = (struct ha_context){
+        .variant = p->variant,
         .shape = &s->workload->shape,
         .param = param,
         .kernels = &s->cpu,
@@ -71,8 +73,7 @@ static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_wh
     };
     HA_TRY(explain(s, p->variant->create(&p->instance, &p->context, why), "create", why));
     for (size_t layer = 0; layer < s->workload->shape.layers; layer++) {
-        struct ha_prefill in;
-        HA_TRY(ha_workload_prefill(s->workload, layer, s->pool, &in, why));
+        const struct ha_prefill in = ha_workload_prefill(s->workload, layer);
         HA_TRY(explain(s, p->variant->prefill(p->instance, layer, &in, why), "prefill", why));
     }
     HA_TRY(explain(s, s->api->stream_sync(s->stream), "prefill", why));
@@ -87,8 +88,7 @@ enum ha_status ha_pass_begin(struct ha_pass *p, struct ha_session *session, cons
     *p = (struct ha_pass){ .session = session, .variant = variant, .checks = checks };
     if (why) why->text[0] = 0;
     enum ha_status status = begin(p, param, why);
-    if (status != HA_OK) ha_pass_end(p, NULL);
-    return status;
+    return status == HA_OK ? HA_OK : ha_pass_end(p, status, why);
 }
 
 /* Submits a step; may return before it is over. */
@@ -195,17 +195,15 @@ enum ha_status ha_pass_rewind(struct ha_pass *p, struct ha_why *why)
     return HA_OK;
 }
 
-enum ha_status ha_pass_end(struct ha_pass *p, struct ha_why *why)
+enum ha_status ha_pass_end(struct ha_pass *p, enum ha_status so_far, struct ha_why *why)
 {
-    struct ha_session *s = p->session;
-    enum ha_status status = HA_OK;
-
     if (p->instance) {
-        status = ha_pass_settle(p, why);
+        enum ha_status settled = ha_pass_settle(p, so_far == HA_OK ? why : NULL);
+        so_far = so_far == HA_OK ? settled : so_far;
         p->variant->destroy(p->instance);
     }
     ha_device_arena_destroy(p->device_arena);
     ha_arena_destroy(p->arena);
-    *p = (struct ha_pass){ .session = s };
-    return status;
+    *p = (struct ha_pass){ .session = p->session };
+    return so_far;
 }

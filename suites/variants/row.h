@@ -4,7 +4,6 @@
 /* One line of results. Numbers that were not measured are NaN, texts empty; both are written
  * as an empty field, never as 0. What each means stands in the field table, fields.c. */
 
-#include "harness/api/case.h"
 #include "harness/api/suite.h"
 
 struct ha_row {

@@ -11,8 +11,6 @@
 #include "harness/base/try.h"
 
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, struct ha_why *why)
@@ -94,11 +92,32 @@ static enum ha_status same_model(const struct ha_model *m, const struct ha_shape
                   m->kv_heads, m->head_dim, s->q_heads, s->kv_heads, s->head_dim);
 }
 
-static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const char *mutant,
+enum ha_status ha_session_takes(const struct ha_session *s, const struct ha_variant *v, struct ha_why *why)
+{
+    const struct {
+        unsigned bit;
+        bool is_there;
+        const char *name;
+    } needs[] = {
+        { HA_NEEDS_ATTEND, s->api->attend, "attend" },
+        { HA_NEEDS_MERGE, s->api->merge, "merge" },
+        { HA_NEEDS_BLEND, s->api->blend, "blend" },
+        { HA_NEEDS_COPY_2D, s->api->copy_2d, "copy_2d" },
+        { HA_NEEDS_PRODUCTS, s->api->attend_products, "attend_products" },
+    };
+    struct ha_device_info info;
+    s->api->info(s->device, &info);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (v->needs & needs[i].bit && !needs[i].is_there)
+            return ha_why(why, HA_WAIVED, "the device has no operation %s", needs[i].name);
+    if (v->products && *info.no_products) return ha_why(why, HA_WAIVED, "%s", info.no_products);
+    return ha_memory_check(&s->workload->shape, s->workload->arena != NULL, info.compute_threads > 0,
+                           !strcmp(v->name, HA_COMPANION), ha_memory_available(), info.memory_free_bytes, why);
+}
+
+static enum ha_status open_session(struct ha_session *s, const struct ha_case *c, const struct ha_mutant *mutant,
                                    struct ha_why *why)
 {
-    const char *reason;
-
     HA_TRY(ha_kernels_resolve(ha_case_isa(c), &s->kernels, why));
     HA_TRY(ha_machine_device(s->shared->machine, c->device, ha_case_isa(c), &s->api, &s->device, why));
     s->cpu = s->kernels;
@@ -106,15 +125,11 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(use_workload(s->shared, c, why));
     s->workload = s->shared->workload;
     HA_TRY(same_model(c->model, &s->workload->shape, why));
-    reason = s->variant->unsupported ? s->variant->unsupported(&s->workload->shape, s->param, s->api) : NULL;
-    if (!reason && s->variant->products && *s->info.no_products) reason = s->info.no_products;
-    if (!reason && c->load == HA_LOAD_LAYER) reason = ha_load_unsupported(s->api, &s->info);
+    const char *reason = c->load == HA_LOAD_LAYER ? ha_load_unsupported(s->api, &s->info) : NULL;
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
-    HA_TRY(ha_memory_check(&s->workload->shape, s->workload->arena != NULL, s->info.compute_threads > 0,
-                           !strcmp(s->variant->name, HA_COMPANION), ha_memory_available(), s->info.memory_free_bytes,
-                           why));
+    HA_TRY(ha_session_takes(s, s->variant, why));
     s->variant_api = ha_meter_wrap(s->api);
-    HA_TRY(ha_mutant_plant(mutant, &s->cpu, &s->variant_api, why));
+    ha_mutant_plant(mutant, &s->cpu, &s->variant_api);
     HA_TRY(ha_pool_create(&s->pool, (enum ha_team)c->team, c->threads ? c->threads : free_cores(&s->info), why));
     if (s->info.compute_threads > 0) ha_pool_share(s->pool);
     HA_TRY(ha_worker_create(&s->worker, why));
@@ -128,9 +143,12 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
 }
 
 enum ha_status ha_session_open(struct ha_session *s, struct ha_shared *shared, const struct ha_case *c,
-                               const struct ha_variant *variant, const char *mutant, struct ha_why *why)
+                               const struct ha_mutant *mutant, struct ha_why *why)
 {
-    *s = (struct ha_session){ .shared = shared, .variant = variant, .param = c->param, .judges = shared->judges };
+    *s = (struct ha_session){ .shared = shared,
+                              .variant = ha_mutant_variant(mutant, ha_variant_find(c->variant)),
+                              .param = c->param,
+                              .judges = shared->judges };
     enum ha_status status = open_session(s, c, mutant, why);
     if (status != HA_OK) ha_session_close(s);
     return status;

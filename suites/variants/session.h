@@ -14,6 +14,8 @@
 #include "suites/variants/load.h"
 #include "suites/variants/workload.h"
 
+struct ha_mutant; /* suites/variants/mutants.h */
+
 /* What cases share: devices, data, and a thread for each core for what is not timed. */
 struct ha_shared {
     struct ha_machine *machine;
@@ -60,8 +62,11 @@ size_t ha_session_slot(size_t steps, size_t step);
 /* HA_WAIVED where the machine or the variant cannot do it, HA_ERROR where it does not fit. mutant: NULL, or
  * the planted defect. On failure the session is closed. */
 enum ha_status ha_session_open(struct ha_session *session, struct ha_shared *shared, const struct ha_case *c,
-                               const struct ha_variant *variant, const char *mutant, struct ha_why *why);
-void ha_session_close(struct ha_session *session);
+                               const struct ha_mutant *mutant, struct ha_why *why);
+void ha_session_close(struct ha_session *session); /* nothing where it is zeroed, or closed */
+/* Whether this variant can run here, too: HA_WAIVED where the device lacks an operation that it needs, HA_ERROR where
+ * it does not fit into the memory that is free now. */
+enum ha_status ha_session_takes(const struct ha_session *session, const struct ha_variant *variant, struct ha_why *why);
 /* Whether the output is attention: not of a bracketing arm, nor on a device of the kind "null", which
  * computes nothing and only shows what the harness itself costs. */
 bool ha_session_checked(const struct ha_session *session);
@@ -98,8 +103,9 @@ enum ha_status ha_pass_download(struct ha_pass *pass, size_t step, struct ha_why
 enum ha_status ha_pass_settle(struct ha_pass *pass, struct ha_why *why);
 /* After that, where the variant can: back to what begin made, ready for another pass over the same context. */
 enum ha_status ha_pass_rewind(struct ha_pass *pass, struct ha_why *why);
-/* Ends what create began, good or bad. */
-enum ha_status ha_pass_end(struct ha_pass *pass, struct ha_why *why);
+/* Ends what create began, good or bad; nothing where there was none. so_far: how the pass went; where it failed, that
+ * and its reason stay. */
+enum ha_status ha_pass_end(struct ha_pass *pass, enum ha_status so_far, struct ha_why *why);
 
 /* host side of the last step that ran with checks; outputs: that was downloaded */
 const float *ha_session_q(const struct ha_session *session, size_t layer);

@@ -2,14 +2,11 @@
 
 #include "harness/api/suite.h"
 
-#include "harness/base/pool.h"
 #include "harness/base/registry.h"
-#include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/env.h"
 #include "harness/report/perfetto.h"
-#include "harness/report/verdict.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/check.h"
 #include "suites/variants/dump.h"
@@ -17,7 +14,6 @@
 #include "suites/variants/keys.h"
 #include "suites/variants/known.h"
 #include "suites/variants/list.h"
-#include "suites/variants/memory.h"
 #include "suites/variants/table.h"
 
 #include <math.h>
@@ -37,10 +33,8 @@ struct run {
     const char *id;
     struct ha_row *row;
     struct ha_session session;
-    bool open; /* the session is */
     struct ha_check check;
-    bool checked; /* the check is to be freed */
-    struct ha_dump *dump;
+    struct ha_dump dump;
 };
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
@@ -128,35 +122,32 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     r->c = g->point[0];
     r->id = g->id[0];
     r->row = g->row[0];
-    const struct ha_variant *variant = ha_variant_find(r->c->variant);
     snprintf(r->row->host_mem, sizeof r->row->host_mem, "%s", r->env.huge_pages);
     if (r->env.numa_node >= 0) r->row->numa_node = r->env.numa_node;
     ha_fill_case(r->row, r->c);
-    ha_fill_variant(r->row, r->c, variant);
-    HA_TRY(ha_session_open(&r->session, &r->shared, r->c, variant, NULL, why));
-    r->open = true;
-    ha_fill_session(r->row, &r->session, ha_pool_threads(r->session.pool));
-    return r->config.dump_dir && ha_session_checked(&r->session) ? ha_dump_create(&r->dump, why) : HA_OK;
+    ha_fill_variant(r->row, r->c, ha_variant_find(r->c->variant));
+    HA_TRY(ha_session_open(&r->session, &r->shared, r->c, NULL, why));
+    ha_fill_session(r->row, &r->session);
+    return HA_OK;
 }
 
 static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct run *r = run;
-    const bool is_attention = ha_session_checked(&r->session);
+    const bool is_attention = ha_session_checked(&r->session), dumps = r->config.dump_dir && is_attention;
     (void)g;
     r->check = (struct ha_check){ .session = &r->session,
                                   .id = r->id,
                                   .layer_done = layer_done,
                                   .arg = r,
-                                  .dump = r->dump,
+                                  .dump = dumps ? &r->dump : NULL,
                                   .steps = r->config.measure ? CHECKED_STEPS_BENCH : 0,
                                   .keep_expected = r->config.measure };
-    r->checked = true;
     enum ha_status status = ha_check_run(&r->check, why);
-    ha_fill_check(r->row, &r->check, is_attention);
+    ha_fill_check(r->row, &r->check);
     struct ha_why dumped;
-    if (r->dump && status != HA_WAIVED
-        && ha_dump_write(r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
+    if (dumps && status != HA_WAIVED
+        && ha_dump_write(&r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
         && status == HA_OK)
         status = ha_why(why, HA_ERROR, "%s", dumped.text);
     if (status != HA_OK || is_attention) return status;
@@ -167,25 +158,12 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
     return HA_OK;
 }
 
-/* Where the device cannot hold all of K and V there is nothing to set the case beside. */
-static bool can_hold_all(const struct ha_session *s, const struct ha_variant *full)
-{
-    const struct ha_shape *shape = &s->workload->shape;
-    struct ha_device_info info;
-    s->api->info(s->device, &info);
-    return !(full->unsupported && full->unsupported(shape, NULL, s->api))
-           && ha_memory_check(shape, true, info.compute_threads > 0, true, ha_memory_available(),
-                              info.memory_free_bytes, NULL)
-                  == HA_OK;
-}
-
 static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct run *r = run;
     struct ha_session *s = &r->session;
     const struct ha_variant *full = ha_variant_find(HA_COMPANION);
     const struct ha_ceilings *ceilings;
-    double full_param[HA_PARAMS_MAX] = { 0 };
     HA_TRY(ha_machine_ceilings(r->shared.machine, &ceilings, why));
     struct ha_bench b = { .session = s,
                           .check = &r->check,
@@ -193,15 +171,12 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .arg = r,
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
     b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION);
-    if (full && isnan(b.full_ns) && full != s->variant && can_hold_all(s, full)) {
-        for (size_t i = 0; i < full->params_count; i++) full_param[i] = full->params[i].value;
-        b.full = full;
-        b.full_param = full_param;
-    }
+    /* where the device cannot hold all of K and V there is nothing to set the case beside */
+    if (full && isnan(b.full_ns) && full != s->variant && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
     enum ha_status status = ha_bench_run(&b, why);
     if (status == HA_OK) {
         if (s->variant == full) b.full_ns = b.step_ns;
-        ha_fill_bench(r->row, &b, &r->check, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
+        ha_fill_bench(r->row, &b, ceilings, ha_known_slowest_arm(&r->known, r->row, &b.usage));
         ha_known_add(&r->known, r->row, s->variant->name, s->variant->family, b.step_ns);
         if (b.full) ha_known_add(&r->known, r->row, b.full->name, b.full->family, b.full_ns);
         status = trace(r, &b, why);
@@ -214,11 +189,9 @@ static void close_case(void *run, struct ha_group *g)
 {
     struct run *r = run;
     (void)g;
-    if (r->checked) ha_check_free(&r->check);
-    ha_dump_destroy(r->dump);
-    if (r->open) ha_session_close(&r->session);
-    r->checked = r->open = false;
-    r->dump = NULL;
+    ha_check_free(&r->check);
+    ha_dump_free(&r->dump);
+    ha_session_close(&r->session);
 }
 
 /* Is the file there, and can it be read? It is opened once, with nothing asked of its shape. */

@@ -106,6 +106,7 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
     static struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = 1 } };
     struct ha_check check = { .session = &session };
     struct ha_bench b = { .session = &session,
+                          .check = &check,
                           .step_ns = 100,
                           .full_ns = 50,
                           .perturb = perturb,
@@ -129,7 +130,7 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
     ha_row_clear(row);
     row->layers = 2;
     row->threads = 2;
-    ha_fill_bench(row, &b, &check, &c, 80);
+    ha_fill_bench(row, &b, &c, 80);
 }
 
 static void ratios_of_a_perturbed_trace_are_kept(void **state)
@@ -188,21 +189,24 @@ static void what_caches_hold_has_no_floor(void **state)
     assert_near(ha_floor_fetched(36 * mib, 36 * mib), 0, 0);
 }
 
-/* of so many bytes by each side */
-static double floor_in(double device_bytes, double host_bytes, unsigned compute_threads)
+/* of so many bytes by each side, and of the weights of each of 3 layers */
+static double floor_in(double device_bytes, double host_bytes, size_t layer_bytes, unsigned compute_threads)
 {
     static const struct ha_device_api api = { .kind = "cuda" };
-    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 1 } };
-    struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = compute_threads } };
+    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
+    struct ha_session session = { .api = &api,
+                                  .workload = &workload,
+                                  .load = { .layer_bytes = layer_bytes },
+                                  .info = { .compute_threads = compute_threads } };
     const struct ha_check check = { .session = &session,
                                     .device_key_bytes = device_bytes,
                                     .host_key_bytes = host_bytes };
-    const struct ha_bench b = { .session = &session, .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 };
+    const struct ha_bench b = { .session = &session, .check = &check, .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 };
     const struct ha_ceilings c = ceilings();
     struct ha_row row;
 
     ha_row_clear(&row);
-    ha_fill_bench(&row, &b, &check, &c, (double)NAN);
+    ha_fill_bench(&row, &b, &c, (double)NAN);
     return row.floor_ns;
 }
 
@@ -211,14 +215,15 @@ static void each_side_has_caches_of_its_own(void **state)
     const double much = 1e10, little = 1000; /* no machine caches the one, all the other */
 
     (void)state;
-    assert_near(floor_in(much, much, 1), 2 * much / 20, 1); /* one memory, and its caches */
-    assert_near(floor_in(much, 0, 1), much / 20, 1);
-    assert_true(isnan(floor_in(little, little, 1)));
-    assert_near(floor_in(much, little, 0), much / 100, 1e-3);
-    assert_near(floor_in(little, much, 0), much / 20, 1e-3);
-    assert_near(floor_in(little, little, 0), little / 100, 1e-9); /* of a device's caches nothing is known */
-    assert_true(isnan(floor_in(0, little, 0)));
-    assert_true(isnan(floor_in(0, 0, 0)));
+    assert_near(floor_in(much, much, 0, 1), 2 * much / 20, 1); /* one memory, and its caches */
+    assert_near(floor_in(much, 0, 0, 1), much / 20, 1);
+    assert_true(isnan(floor_in(little, little, 0, 1)));
+    assert_near(floor_in(much, little, 0, 0), much / 100, 1e-3);
+    assert_near(floor_in(little, much, 0, 0), much / 20, 1e-3);
+    assert_near(floor_in(little, little, 0, 0), little / 100, 1e-9); /* of a device's caches nothing is known */
+    assert_true(isnan(floor_in(0, little, 0, 0)));
+    assert_true(isnan(floor_in(0, 0, 0, 0)));
+    assert_near(floor_in(much, 0, 1000000000, 0), (much + 3e9) / 100, 1e-3); /* weights are read, too */
 }
 
 static void arms_are_those_of_the_same_workload_and_family(void **state)
@@ -269,7 +274,7 @@ static void memory_is_counted(void **state)
     uint64_t row = 2 * 8 * 128 * 2;
 
     (void)state;
-    assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row + 15000 * row);
+    assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row);
     assert_int_equal(need.variant_bytes, 4 * 15008 * row);
     /* 4 steps of 4 layers of 2 sequences: q and what is appended; o and LSE of each; the expected ones as doubles, with
      * bounds */

@@ -10,20 +10,9 @@
 #include "suites/variants/row.h"
 #include "suites/variants/test_session.h"
 
-#include <dirent.h>
-#include <math.h>
-#include <setjmp.h>
+#include <ctype.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-/* written so that a NaN fails */
-#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
 static bool small;
 static struct ha_driven driven;
@@ -31,13 +20,11 @@ static struct ha_driven driven;
 /* every case of these words; is to be freed */
 static void drive(const struct ha_drive *how)
 {
-    struct ha_why why = { "" };
-
-    if (ha_drive(how, &driven, &why) != HA_OK) fail_msg("%s: %s", how->words, why.text);
+    if (ha_drive(how, &driven, &reason) != HA_OK) fail_msg("%s: %s", how->words, reason.text);
 }
 
 /* The verdict of a case by itself, checked; its reason stays until the next one. */
-static enum ha_verdict verdict(const char *id, const char **reason)
+static enum ha_verdict verdict(const char *id, const char **says)
 {
     static char text[512];
 
@@ -45,7 +32,7 @@ static enum ha_verdict verdict(const char *id, const char **reason)
     assert_int_equal(driven.results.entries, 1);
     const struct ha_result head = *ha_driven_head(driven.results.entry);
     snprintf(text, sizeof text, "%s", head.reason);
-    *reason = text;
+    *says = text;
     ha_driven_free(&driven);
     return head.verdict;
 }
@@ -53,10 +40,10 @@ static enum ha_verdict verdict(const char *id, const char **reason)
 /* Of an arm whose output is not attention there is nothing to check. */
 static void expect_right(const char *id)
 {
-    const char *reason;
-    const enum ha_verdict v = verdict(id, &reason), wanted = strstr(id, "_only:") ? HA_UNCHECKED : HA_PASS;
+    const char *says;
+    const enum ha_verdict v = verdict(id, &says), wanted = strstr(id, "_only:") ? HA_UNCHECKED : HA_PASS;
 
-    if (v != wanted) fail_msg("%s: verdict %d: %s", id, (int)v, reason);
+    if (v != wanted) fail_msg("%s: verdict %d: %s", id, (int)v, says);
 }
 
 /* ---- checks ------------------------------------------------------------------------------ */
@@ -93,51 +80,35 @@ static void any_number_of_threads(void **state)
         }
 }
 
-/* What a check says of a defect. */
-static enum ha_status check_mutant(const char *id, const char *mutant, struct ha_why *why)
-{
-    struct test_session opened;
-    struct ha_session session;
-    enum ha_status status = test_session_open(&opened, &session, id, mutant, why);
-
-    if (status == HA_OK) {
-        struct ha_check check = { .session = &session, .id = id };
-        status = ha_check_run(&check, why);
-        ha_check_free(&check);
-    }
-    test_session_close(&opened, &session);
-    return status;
-}
-
 static void a_defect_fails_and_says_how_to_rerun(void **state)
 {
-    struct ha_why why = { "" };
+    struct ha_check check = { .session = &session, .id = "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
 
     (void)state;
-    assert_int_equal(check_mutant("cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2", "wrong_scale", &why), HA_FAIL);
-    assert_non_null(strstr(why.text, "question 1"));
-    assert_non_null(strstr(why.text, "bound"));
-    assert_non_null(strstr(why.text, "habench check 'cpu:"));
-    assert_int_equal(check_mutant("cpu:ctx=10", "wrong_scal", &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "wrong_scale"));
+    assert_ok(try_session(check.id, "wrong_scale"));
+    assert_int_equal(ha_check_run(&check, &reason), HA_FAIL);
+    ha_check_free(&check);
+    close_session();
+    assert_non_null(strstr(reason.text, "question 1"));
+    assert_non_null(strstr(reason.text, "bound"));
+    assert_non_null(strstr(reason.text, "habench check 'cpu:"));
 }
 
 static void too_large_is_refused_before_anything_is_allocated(void **state)
 {
-    const char *reason;
+    const char *says;
 
     (void)state;
-    assert_int_equal(verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", &reason), HA_VERDICT_ERROR);
-    assert_non_null(strstr(reason, "needs "));
-    assert_non_null(strstr(reason, "ctx"));
+    assert_int_equal(verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", &says), HA_VERDICT_ERROR);
+    assert_non_null(strstr(says, "needs "));
+    assert_non_null(strstr(says, "ctx"));
 }
 
 static void unknown_names_are_errors(void **state)
 {
-    struct ha_why why = { "" };
 
     (void)state;
-    assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &why), HA_ERROR);
+    assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &reason), HA_ERROR);
     ha_driven_free(&driven);
     drive(&(struct ha_drive){ .words = "cpu:ctx=10,device=no_such_device cpu:ctx=10" });
     assert_int_equal(driven.verdict[HA_VERDICT_ERROR], 1);
@@ -153,25 +124,22 @@ enum { BITS_MAX = 1 << 16 };
 /* inputs and outputs of all steps, as bits */
 static size_t bits_of(const char *id, unsigned char *out)
 {
-    struct test_session opened;
-    struct ha_session s;
     struct ha_pass p;
-    struct ha_why why = { "" };
     size_t n = 0;
 
-    if (test_session_open(&opened, &s, id, NULL, &why) != HA_OK) fail_msg("%s", why.text);
+    open_session(id);
     const struct ha_shape *shape = &opened.c.shape;
-    assert_int_equal(ha_pass_begin(&p, &s, s.variant, s.param, true, &why), HA_OK);
+    begin_pass(&p, true);
     for (size_t step = 0; step < shape->steps; step++) {
-        assert_int_equal(ha_pass_step(&p, step, &why), HA_OK);
-        size_t in = shape->layers * s.io.in_bytes, o = shape->layers * s.io.out_bytes;
+        assert_ok(ha_pass_step(&p, step, &reason));
+        size_t in = shape->layers * session.io.in_bytes, o = shape->layers * session.io.out_bytes;
         assert_true(n + in + o <= BITS_MAX);
-        memcpy(out + n, s.host_in, in);
-        memcpy(out + n + in, s.host_out, o);
+        memcpy(out + n, session.host_in, in);
+        memcpy(out + n + in, session.host_out, o);
         n += in + o;
         for (size_t head = 0; head < shape->q_heads; head++) {
             struct ha_selection chosen;
-            s.variant->selection(p.instance, 0, 0, head, &chosen);
+            p.variant->selection(p.instance, 0, 0, head, &chosen);
             for (size_t part = 0; part < chosen.parts; part++) {
                 assert_true(n + chosen.part[part].count * 4 <= BITS_MAX);
                 memcpy(out + n, chosen.part[part].token, chosen.part[part].count * 4);
@@ -179,8 +147,8 @@ static size_t bits_of(const char *id, unsigned char *out)
             }
         }
     }
-    assert_int_equal(ha_pass_end(&p, &why), HA_OK);
-    test_session_close(&opened, &s);
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
+    close_session();
     return n;
 }
 
@@ -255,69 +223,39 @@ static void a_bench_says_its_samples_accuracies_and_trace(void **state)
 /* Stopped in the middle: no verdict, not an error. */
 static void stopping_leaves_no_verdict(void **state)
 {
-    struct ha_why why = { "" };
-    struct test_session opened;
-    struct ha_session session;
-
     (void)state;
-    if (test_session_open(&opened, &session, "cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1", NULL, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    open_session("cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1");
     struct ha_check check = { .session = &session, .id = "the case" };
     ha_stop = SIGINT;
-    enum ha_status status = ha_check_run(&check, &why);
+    enum ha_status status = ha_check_run(&check, &reason);
     ha_stop = 0;
     assert_int_equal(status, HA_WAIVED);
     ha_check_free(&check);
-    test_session_close(&opened, &session);
+    close_session();
 }
 
 /* ---- the dump ------------------------------------------------------------------------------- */
-
-static char folder[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "%s/ha-run-XXXXXX", P_tmpdir);
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    DIR *d = opendir(folder);
-    struct dirent *e;
-
-    (void)state;
-    while (d && (e = readdir(d))) {
-        char path[400];
-        if (e->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%.60s/%.300s", folder, e->d_name);
-        unlink(path);
-    }
-    if (d) closedir(d);
-    return rmdir(folder);
-}
 
 /* The dump judged by the few lines that its header promises to be enough. */
 static void the_dump_can_be_audited(void **state)
 {
     struct ha_safetensors *file;
-    struct ha_why why = { "" };
-    char path[400] = "";
-    DIR *d;
+    char folder[64], path[400], *name;
 
     (void)state;
+    snprintf(folder, sizeof folder, "%s/ha-run-XXXXXX", P_tmpdir);
+    assert_non_null(mkdtemp(folder));
     drive(&(struct ha_drive){
         .words = "hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,dtype=f16",
         .config = { .dump_dir = folder },
     });
     assert_int_equal(driven.verdict[HA_PASS], 1);
+    snprintf(path, sizeof path, "%s/%.300s", folder, driven.results.entry->id);
+    for (name = path + strlen(folder) + 1; *name; name++)
+        if (!isalnum((unsigned char)*name)) *name = '_';
+    memcpy(name, ".safetensors", sizeof ".safetensors");
     ha_driven_free(&driven);
-    d = opendir(folder);
-    for (struct dirent *e; (e = readdir(d));)
-        if (strstr(e->d_name, ".safetensors")) snprintf(path, sizeof path, "%.60s/%.300s", folder, e->d_name);
-    closedir(d);
-    if (ha_safetensors_open(&file, path, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_ok(ha_safetensors_open(&file, path, &reason));
     assert_non_null(strstr(ha_safetensors_meta(file, "case"), "hgca:"));
     double scale = strtod(ha_safetensors_meta(file, "scale"), NULL);
     const struct ha_tensor *q = ha_safetensors_find(file, "layer1.seq0.q"),
@@ -353,6 +291,7 @@ static void the_dump_can_be_audited(void **state)
         for (size_t j = 0; j < 64; j++) assert_near((double)((const float *)out->data)[h * 64 + j], o[j] / sum, 1e-5);
     }
     ha_safetensors_close(file);
+    assert_int_equal(remove(path) + remove(folder), 0);
 }
 
 static void every_mutant_is_killed(void **state)
@@ -379,7 +318,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_seed_one_answer),
         cmocka_unit_test(a_bench_says_its_samples_accuracies_and_trace),
         cmocka_unit_test(stopping_leaves_no_verdict),
-        cmocka_unit_test_setup_teardown(the_dump_can_be_audited, make_folder, remove_folder),
+        cmocka_unit_test(the_dump_can_be_audited),
         cmocka_unit_test(every_mutant_is_killed),
     };
 

@@ -1,36 +1,72 @@
 #ifndef HA_TEST_SESSION_H
 #define HA_TEST_SESSION_H
 
-/* For tests: a session over a machine of its own. */
+/* For tests: one session at a time, over a machine of its own. */
 
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "suites/variants/keys.h"
+#include "suites/variants/mutants.h"
 #include "suites/variants/session.h"
 
-struct test_session {
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* written so that a NaN fails */
+#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+
+static struct ha_why reason; /* of the last call that failed */
+/* of a call that is given &reason */
+#define assert_ok(call)                                              \
+    do {                                                             \
+        if ((call) != HA_OK) fail_msg("%s: %s", #call, reason.text); \
+    } while (0)
+
+static struct test_session {
     struct ha_machine *machine;
     struct ha_shared shared;
     struct ha_case c;
-};
+} opened;
+static struct ha_session session;
 
-/* Is to be closed whatever it returns. mutant: NULL, or a planted defect. */
-static inline enum ha_status test_session_open(struct test_session *t, struct ha_session *session, const char *id,
-                                               const char *mutant, struct ha_why *why)
+/* Is to be closed whatever it returns. mutant: NULL, or the name of a planted defect. */
+static inline enum ha_status try_session(const char *id, const char *mutant)
 {
-    *t = (struct test_session){ 0 };
-    *session = (struct ha_session){ 0 };
-    HA_TRY(ha_case_parse(id, &t->c, why));
-    HA_TRY(ha_machine_create(&t->machine, NULL, why));
-    HA_TRY(ha_shared_open(&t->shared, t->machine, why));
-    return ha_session_open(session, &t->shared, &t->c, ha_variant_find(t->c.variant), mutant, why);
+    const struct ha_mutant *planted = NULL;
+    opened = (struct test_session){ 0 };
+    session = (struct ha_session){ 0 };
+    for (size_t i = 0; mutant && i < ha_mutants_count; i++)
+        if (!strcmp(ha_mutants[i].name, mutant)) planted = &ha_mutants[i];
+    assert_true(!mutant || planted);
+    HA_TRY(ha_case_parse(id, &opened.c, &reason));
+    HA_TRY(ha_machine_create(&opened.machine, NULL, &reason));
+    HA_TRY(ha_shared_open(&opened.shared, opened.machine, &reason));
+    return ha_session_open(&session, &opened.shared, &opened.c, planted, &reason);
 }
 
-static inline void test_session_close(struct test_session *t, struct ha_session *session)
+static inline void open_session(const char *id)
 {
-    if (session->shared) ha_session_close(session);
-    ha_shared_close(&t->shared);
-    ha_machine_destroy(t->machine);
+    if (try_session(id, NULL) != HA_OK) fail_msg("%s: %s", id, reason.text);
+}
+
+static inline void close_session(void)
+{
+    ha_session_close(&session);
+    ha_shared_close(&opened.shared);
+    ha_machine_destroy(opened.machine);
+}
+
+/* a pass of the session's variant */
+static inline void begin_pass(struct ha_pass *p, bool checks)
+{
+    assert_ok(ha_pass_begin(p, &session, session.variant, session.param, checks, &reason));
 }
 
 #endif

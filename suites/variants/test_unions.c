@@ -8,35 +8,20 @@
 #include "suites/variants/bench.h"
 #include "suites/variants/test_session.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <jansson.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 static const char *device = "host";
 static char folder[64], path[128];
 
-static void remove_folder(void)
+static int remove_one(const char *name, const struct stat *st, int kind, struct FTW *at)
 {
-    struct dirent *e;
-    DIR *d = opendir(folder);
-
-    while (d && (e = readdir(d))) {
-        char name[400];
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        snprintf(name, sizeof name, "%s/%s", folder, e->d_name);
-        unlink(name);
-    }
-    if (d) closedir(d);
-    rmdir(folder);
+    (void)st, (void)kind, (void)at;
+    return remove(name);
 }
+
+static void remove_folder(void) { nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
@@ -190,20 +175,16 @@ static void assert_in_turn(void)
         }
 }
 
-static struct test_session opened;
-static struct ha_session session;
 static struct ha_check check;
 static struct ha_bench bench;
 static char case_id[HA_CASE_ID_MAX];
 
 static void open_bench(const char *id)
 {
-    struct ha_why why = { "" };
-
     snprintf(case_id, sizeof case_id, "%s,device=%s", id, device);
-    if (test_session_open(&opened, &session, case_id, NULL, &why) != HA_OK) fail_msg("%s: %s", case_id, why.text);
+    open_session(case_id);
     check = (struct ha_check){ .session = &session, .id = case_id, .steps = 1, .keep_expected = true };
-    if (ha_check_run(&check, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_ok(ha_check_run(&check, &reason));
     /* no time: one traced step counts, which is the one that the file shows */
     bench = (struct ha_bench){
         .session = &session, .check = &check, .full_ns = (double)NAN, .time_cap_ns = 0, .sample = sample
@@ -212,9 +193,8 @@ static void open_bench(const char *id)
 
 static void run_bench(void)
 {
-    struct ha_why why = { "" };
 
-    if (ha_bench_run(&bench, &why) != HA_OK) fail_msg("%s", why.text);
+    assert_ok(ha_bench_run(&bench, &reason));
     assert_int_equal(bench.usage.windows, 1);
 }
 
@@ -222,7 +202,7 @@ static void close_bench(void)
 {
     ha_bench_free(&bench);
     ha_check_free(&check);
-    test_session_close(&opened, &session);
+    close_session();
 }
 
 /* as the engine does it */
@@ -238,17 +218,16 @@ static void write_file(void)
                                                .suites = ha_suites_all,
                                                .suites_count = ha_suites_count };
     const struct ha_folder_case of = { .suite = suite, .id = case_id, .from = "", .key_value = value };
-    struct ha_why why = { "" };
     struct ha_folder *out;
     char *text = NULL;
     size_t bytes = 0;
 
     for (size_t i = 0; i < suite->keys; i++) value[i] = "";
     remove_folder();
-    if (ha_folder_open(&out, &options, &why) != HA_EXIT_OK
-        || ha_perfetto_events(&text, &bytes, bench.timeline, bench.traced, &why) != HA_OK
-        || ha_folder_trace(out, &of, text, bytes, &why) != HA_OK || ha_folder_close(out, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    if (ha_folder_open(&out, &options, &reason) != HA_EXIT_OK
+        || ha_perfetto_events(&text, &bytes, bench.timeline, bench.traced, &reason) != HA_OK
+        || ha_folder_trace(out, &of, text, bytes, &reason) != HA_OK || ha_folder_close(out, &reason) != HA_OK)
+        fail_msg("%s", reason.text);
     free(text);
 }
 
@@ -273,7 +252,8 @@ static void reproduced(const char *id, bool cpu_side, bool copies)
     assert_true(lane_begins("step") && lane_begins("stream"));
     if (cpu_side) assert_true(lane_begins("cpu ") && of->cpu_idle < 1);
     if (copies) assert_true(lane_begins("link host to device") && of->h2d_link_GBps > 0);
-    /* who never waits for the device has launched this step before it began */
+    /* a variant that does not wait for the device has launched a step's work before the step begins there: then there
+     * is no such lane */
     if (strcmp(device, "host") && cpu_side) assert_true(lane_begins("launch"));
     assert_all_there(bench.timeline, bench.traced);
     assert_in_turn();

@@ -21,44 +21,40 @@ static size_t longest(const struct ha_shape *s)
     return most;
 }
 
+static size_t observed(const struct ha_shape *s, size_t b) { return s->observed < s->ctx[b] ? s->observed : s->ctx[b]; }
 static size_t row_bytes(const struct ha_workload *w) { return w->shape.head_dim * ha_dtype_bytes(w->shape.dtype); }
+
+static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c, struct ha_why *why)
+{
+    const char *file = NULL;
+    const struct ha_shape *s = &w->shape;
+
+    w->dataset = ha_case_dataset(c, &file);
+    if (!w->dataset) return ha_why(why, HA_ERROR, "dataset '%s': there is none of this name", c->dataset);
+    w->cap = longest(&c->shape) + c->shape.steps * c->shape.q_len;
+    HA_TRY(w->dataset->open(&w->source, &w->shape, w->cap, c->seed, file, why));
+    if (!s->layers || !s->batch || !s->kv_heads || !s->head_dim || !s->q_heads || s->q_heads % s->kv_heads || !s->q_len
+        || !s->steps)
+        return ha_why(why, HA_ERROR,
+                      "dataset '%s' leaves the shape open (layers %zu, batch %zu, heads %zu/%zu, head_dim %zu)",
+                      c->dataset, s->layers, s->batch, s->q_heads, s->kv_heads, s->head_dim);
+    w->cap = longest(s) + s->steps * s->q_len;
+    return HA_OK;
+}
 
 enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why)
 {
-    const char *file = NULL;
-    const struct ha_dataset *dataset = ha_case_dataset(c, &file);
-    struct ha_workload *w = calloc(1, sizeof *w);
+    struct ha_workload *w = *workload = calloc(1, sizeof *w);
 
     if (!w) return ha_why(why, HA_ERROR, "no memory");
-    *workload = w;
-    if (!dataset) {
-        ha_why(why, HA_ERROR, "dataset '%s': there is none of this name", c->dataset);
-        goto failed;
-    }
     w->shape = c->shape;
     w->seed = c->seed;
-    w->dataset = dataset;
     snprintf(w->name, sizeof w->name, "%s", c->dataset);
-    w->cap = longest(&c->shape) + c->shape.steps * c->shape.q_len;
-    enum ha_status status = dataset->open(&w->source, &w->shape, w->cap, c->seed, file, why);
-    if (status != HA_OK) {
-        free(w);
-        *workload = NULL;
-        return status;
-    }
-    const struct ha_shape *s = &w->shape;
-    if (!s->layers || !s->batch || !s->kv_heads || !s->head_dim || !s->q_heads || s->q_heads % s->kv_heads || !s->q_len
-        || !s->steps) {
-        ha_why(why, HA_ERROR, "dataset '%s' leaves the shape open (layers %zu, batch %zu, heads %zu/%zu, head_dim %zu)",
-               c->dataset, s->layers, s->batch, s->q_heads, s->kv_heads, s->head_dim);
-        goto failed;
-    }
-    w->cap = longest(s) + s->steps * s->q_len;
-    return HA_OK;
-failed:
+    enum ha_status status = open_source(w, c, why);
+    if (status == HA_OK) return HA_OK;
     ha_workload_close(w);
     *workload = NULL;
-    return HA_ERROR;
+    return status;
 }
 
 bool ha_workload_serves(const struct ha_workload *w, const struct ha_case *c)
@@ -110,21 +106,16 @@ enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, str
     HA_TRY(ha_arena_create(&w->arena, false, why));
     w->k = ha_alloc(w->arena, n * sizeof *w->k, HA_TAG_META, why);
     w->v = ha_alloc(w->arena, n * sizeof *w->v, HA_TAG_META, why);
-    w->packed_k = ha_alloc(w->arena, s->batch * sizeof *w->packed_k, HA_TAG_META, why);
-    w->packed_v = ha_alloc(w->arena, s->batch * sizeof *w->packed_v, HA_TAG_META, why);
-    w->packed_q = ha_alloc(w->arena, s->batch * sizeof *w->packed_q, HA_TAG_META, why);
-    if (!w->k || !w->v || !w->packed_k || !w->packed_v || !w->packed_q) return HA_ERROR;
+    w->q = ha_alloc(w->arena, s->batch * sizeof *w->q, HA_TAG_META, why);
+    if (!w->k || !w->v || !w->q) return HA_ERROR;
     for (size_t i = 0; i < n; i++) {
         w->k[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
         w->v[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
         if (!w->k[i] || !w->v[i]) return HA_ERROR;
     }
     for (size_t b = 0; b < s->batch; b++) {
-        size_t observed = s->observed < s->ctx[b] ? s->observed : s->ctx[b];
-        w->packed_k[b] = ha_alloc(w->arena, s->kv_heads * s->ctx[b] * row_bytes(w), HA_TAG_SCRATCH, why);
-        w->packed_v[b] = ha_alloc(w->arena, s->kv_heads * s->ctx[b] * row_bytes(w), HA_TAG_SCRATCH, why);
-        w->packed_q[b] = ha_alloc(w->arena, observed * s->q_heads * s->head_dim * sizeof(float), HA_TAG_SCRATCH, why);
-        if (!w->packed_k[b] || !w->packed_v[b] || !w->packed_q[b]) return HA_ERROR;
+        w->q[b] = ha_alloc(w->arena, observed(s, b) * s->q_heads * s->head_dim * sizeof(float), HA_TAG_SCRATCH, why);
+        if (!w->q[b]) return HA_ERROR;
     }
     ha_pool_run(pool, "generate", n * s->kv_heads * chunks(w), fill_chunk, w);
     return HA_OK;
@@ -135,44 +126,19 @@ size_t ha_workload_tokens(const struct ha_workload *w, size_t b, size_t step)
     return w->shape.ctx[b] + step * w->shape.q_len;
 }
 
-/* ---- prefill --------------------------------------------------------------------------- */
-
-struct pack {
-    struct ha_workload *w;
-    size_t layer;
-};
-
-static void pack_head(void *arg, size_t task, size_t worker)
-{
-    const struct pack *pack = arg;
-    const struct ha_workload *w = pack->w;
-    const struct ha_shape *s = &w->shape;
-    size_t b = task / s->kv_heads, head = task % s->kv_heads, i = pack->layer * s->batch + b,
-           bytes = s->ctx[b] * row_bytes(w);
-    size_t from = head * w->cap * row_bytes(w), to = head * bytes;
-
-    (void)worker;
-    memcpy(pack->w->packed_k[b] + to, (const unsigned char *)w->k[i] + from, bytes);
-    memcpy(pack->w->packed_v[b] + to, (const unsigned char *)w->v[i] + from, bytes);
-}
-
-enum ha_status ha_workload_prefill(struct ha_workload *w, size_t layer, struct ha_pool *pool, struct ha_prefill *out,
-                                   struct ha_why *why)
+struct ha_prefill ha_workload_prefill(struct ha_workload *w, size_t layer)
 {
     const struct ha_shape *s = &w->shape;
 
-    if (!w->arena) return ha_why(why, HA_ERROR, "the workload has no data yet");
-    ha_pool_run(pool, "pack", s->batch * s->kv_heads, pack_head, &(struct pack){ w, layer });
-    for (size_t b = 0; b < s->batch; b++) {
-        size_t observed = s->observed < s->ctx[b] ? s->observed : s->ctx[b];
-        for (size_t t = 0; t < observed; t++)
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t t = 0; t < observed(s, b); t++)
             for (size_t h = 0; h < s->q_heads; h++)
-                w->dataset->query(w->source, b, layer, h, s->ctx[b] - observed + t,
-                                  w->packed_q[b] + (t * s->q_heads + h) * s->head_dim);
-    }
-    *out = (struct ha_prefill){ (const void *const *)w->packed_k, (const void *const *)w->packed_v,
-                                (const float *const *)w->packed_q };
-    return HA_OK;
+                w->dataset->query(w->source, b, layer, h, s->ctx[b] - observed(s, b) + t,
+                                  w->q[b] + (t * s->q_heads + h) * s->head_dim);
+    return (struct ha_prefill){ .k = (const void *const *)(w->k + layer * s->batch),
+                                .v = (const void *const *)(w->v + layer * s->batch),
+                                .cap = w->cap,
+                                .q = (const float *const *)w->q };
 }
 
 /* ---- the inputs of a step ----------------------------------------------------------------- */
@@ -200,27 +166,6 @@ struct ha_io ha_workload_io(const struct ha_workload *w)
     return io;
 }
 
-void ha_workload_inputs(const struct ha_workload *w, size_t step, size_t layer, const struct ha_io *io,
-                        unsigned char *block)
-{
-    const struct ha_shape *s = &w->shape;
-    size_t row = row_bytes(w);
-    float *q = (float *)(void *)(block + io->q), *x = (float *)(void *)(block + io->x);
-
-    for (size_t b = 0; b < s->batch; b++)
-        for (size_t t = 0; t < s->q_len; t++) {
-            size_t token = ha_workload_tokens(w, b, step) + t, at = b * s->q_len + t;
-            const unsigned char *k = w->k[layer * s->batch + b], *v = w->v[layer * s->batch + b];
-            for (size_t h = 0; h < s->q_heads; h++)
-                w->dataset->query(w->source, b, layer, h, token, q + (at * s->q_heads + h) * s->head_dim);
-            for (size_t h = 0; h < s->kv_heads; h++) {
-                memcpy(block + io->k + (at * s->kv_heads + h) * row, k + (h * w->cap + token) * row, row);
-                memcpy(block + io->v + (at * s->kv_heads + h) * row, v + (h * w->cap + token) * row, row);
-            }
-            if (io->has_x) w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
-        }
-}
-
 struct inputs {
     const struct ha_workload *w;
     const struct ha_io *io;
@@ -230,10 +175,27 @@ struct inputs {
 
 static void inputs_task(void *arg, size_t layer, size_t worker)
 {
-    const struct inputs *x = arg;
+    const struct inputs *in = arg;
+    const struct ha_workload *w = in->w;
+    const struct ha_io *io = in->io;
+    const struct ha_shape *s = &w->shape;
+    size_t row = row_bytes(w);
+    unsigned char *block = in->blocks + layer * io->in_bytes;
+    float *q = (float *)(void *)(block + io->q), *x = (float *)(void *)(block + io->x);
 
     (void)worker;
-    ha_workload_inputs(x->w, x->step, layer, x->io, x->blocks + layer * x->io->in_bytes);
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t t = 0; t < s->q_len; t++) {
+            size_t token = ha_workload_tokens(w, b, in->step) + t, at = b * s->q_len + t;
+            const unsigned char *k = w->k[layer * s->batch + b], *v = w->v[layer * s->batch + b];
+            for (size_t h = 0; h < s->q_heads; h++)
+                w->dataset->query(w->source, b, layer, h, token, q + (at * s->q_heads + h) * s->head_dim);
+            for (size_t h = 0; h < s->kv_heads; h++) {
+                memcpy(block + io->k + (at * s->kv_heads + h) * row, k + (h * w->cap + token) * row, row);
+                memcpy(block + io->v + (at * s->kv_heads + h) * row, v + (h * w->cap + token) * row, row);
+            }
+            if (io->has_x) w->dataset->input(w->source, b, layer, token, x + at * s->model_dim);
+        }
 }
 
 void ha_workload_step(const struct ha_workload *w, size_t step, struct ha_pool *pool, const struct ha_io *io,

@@ -18,10 +18,9 @@ struct ha_workload {
     char name[256]; /* dataset, with its file */
     const struct ha_dataset *dataset;
     struct ha_source *source;
-    struct ha_arena *arena;               /* NULL until filled */
-    void **k, **v;                        /* [layers][batch] -> [kv_heads][cap][head_dim] */
-    unsigned char **packed_k, **packed_v; /* [batch]: the context of the layer being prefilled */
-    float **packed_q;
+    struct ha_arena *arena; /* NULL until filled */
+    void **k, **v;          /* [layers][batch] -> [kv_heads][cap][head_dim] */
+    float **q;              /* [batch]: the observed queries of the layer being prefilled */
 };
 
 /* Opens the dataset: the shape is complete then, and nothing large is allocated. */
@@ -33,9 +32,8 @@ void ha_workload_close(struct ha_workload *workload);
 /* Tokens of sequence b before step `step`. */
 size_t ha_workload_tokens(const struct ha_workload *workload, size_t b, size_t step);
 
-/* The context of one layer, packed as ha_prefill wants it, in memory that the next call reuses. */
-enum ha_status ha_workload_prefill(struct ha_workload *workload, size_t layer, struct ha_pool *pool,
-                                   struct ha_prefill *out, struct ha_why *why);
+/* The context of one layer of a filled workload; its queries lie in memory that the next call reuses. */
+struct ha_prefill ha_workload_prefill(struct ha_workload *workload, size_t layer);
 
 /* Where the inputs of one layer of one step lie in a block of bytes, and its outputs in another;
  * layouts as in ha_step. */
@@ -45,9 +43,7 @@ struct ha_io {
     bool has_x;
 };
 struct ha_io ha_workload_io(const struct ha_workload *workload);
-void ha_workload_inputs(const struct ha_workload *workload, size_t step, size_t layer, const struct ha_io *io,
-                        unsigned char *block);
-/* of all layers, by the pool: [layers][in_bytes] */
+/* the inputs of all layers of a step, by the pool: [layers][in_bytes] */
 void ha_workload_step(const struct ha_workload *workload, size_t step, struct ha_pool *pool, const struct ha_io *io,
                       unsigned char *blocks);
 

@@ -1,0 +1,398 @@
+#include "suites/parts/frame.h"
+
+#include "harness/base/arena.h"
+#include "harness/base/clock.h"
+#include "harness/base/device_arena.h"
+#include "harness/base/try.h"
+#include "harness/base/why.h"
+#include "harness/base/worker.h"
+
+#include <string.h>
+
+enum { STREAMS_MAX = 4 };
+
+struct ha_instance {
+    struct ha_context ctx;
+    const struct ha_rule *rule;
+    struct ha_layer *layer;       /* [layers] */
+    struct ha_device_seq *device; /* [batch] */
+    struct ha_cpu_attend cpu;
+    struct ha_rows *run;          /* [cpu.units_max], one for each unit */
+    float *q;                     /* pinned: [batch][q_len][q_heads][head_dim] */
+    float *o_cpu, *lse_cpu;       /* pinned; mapped where the device reads them in the merge */
+    float *o_device, *lse_device; /* device; where they are merged */
+    uint32_t *all; /* 0, 1, ... to the longest sequence's end: what is reported where everything is used */
+    struct ha_stream *stream[STREAMS_MAX], *post;
+    struct ha_event **event, *arrived; /* every event; q is down */
+    size_t streams, events;
+    double settle_ns, steps, keys_cpu, keys_device; /* sums; keys over query heads too */
+};
+
+/* ---- lists of tokens ---------------------------------------------------------------------- */
+
+static enum ha_status room(const struct ha_context *ctx, struct ha_tokens *list, size_t count, struct ha_why *why)
+{
+    if (count <= list->cap) return HA_OK;
+    size_t cap = ha_most(count, 2 * list->cap);
+    uint32_t *token = ha_grow(ctx->arena, list->token, list->count * sizeof *token, cap * sizeof *token, HA_TAG_SCRATCH,
+                              why);
+    if (!token) return HA_ERROR;
+    list->token = token;
+    list->cap = cap;
+    return HA_OK;
+}
+
+enum ha_status ha_tokens_add(const struct ha_context *ctx, struct ha_tokens *list, const uint32_t *token, size_t count,
+                             struct ha_why *why)
+{
+    HA_TRY(room(ctx, list, list->count + count, why));
+    for (size_t i = 0; i < count; i++) list->token[list->count++] = token[i];
+    return HA_OK;
+}
+
+enum ha_status ha_tokens_add_range(const struct ha_context *ctx, struct ha_tokens *list, size_t first, size_t last,
+                                   struct ha_why *why)
+{
+    if (first >= last) return HA_OK;
+    HA_TRY(room(ctx, list, list->count + last - first, why));
+    for (size_t t = first; t < last; t++) list->token[list->count++] = (uint32_t)t;
+    return HA_OK;
+}
+
+/* ---- create and destroy --------------------------------------------------------------------- */
+
+enum ha_status ha_frame_stream(const struct ha_layer *l, const char *name, struct ha_stream **stream,
+                               struct ha_why *why)
+{
+    struct ha_instance *self = l->frame;
+    if (self->streams == STREAMS_MAX) return ha_why(why, HA_ERROR, "more than %d streams", STREAMS_MAX);
+    HA_TRY(l->ctx->api->stream_create(l->ctx->device, name, stream, why));
+    self->stream[self->streams++] = *stream;
+    return HA_OK;
+}
+
+enum ha_status ha_frame_event(const struct ha_layer *l, struct ha_event **event, struct ha_why *why)
+{
+    struct ha_instance *self = l->frame;
+    struct ha_event **all = ha_grow(l->ctx->arena, self->event, self->events * sizeof *all,
+                                    (self->events + 1) * sizeof *all, HA_TAG_SCRATCH, why);
+    if (!all) return HA_ERROR;
+    self->event = all;
+    HA_TRY(l->ctx->api->event_create(l->ctx->device, event, why));
+    all[self->events++] = *event;
+    return HA_OK;
+}
+
+/* META is what the rule keeps; what the frame does to run it is not */
+static void *zeroed(const struct ha_context *ctx, size_t bytes, enum ha_tag tag, struct ha_why *why)
+{
+    void *x = ha_alloc(ctx->arena, bytes, tag, why);
+    return x ? memset(x, 0, bytes) : NULL;
+}
+
+static enum ha_status floats(const struct ha_context *ctx, enum ha_memory memory, size_t count, float **out,
+                             struct ha_why *why)
+{
+    *out = ha_device_alloc(ctx->device_arena, memory, count * sizeof **out, HA_TAG_SCRATCH, why);
+    return *out ? HA_OK : HA_ERROR;
+}
+
+static bool by_head(const struct ha_instance *self) { return self->rule->by_head && self->ctx.shape->q_len == 1; }
+
+static struct ha_attend unit_of(const struct ha_instance *self, size_t b, size_t u, const struct ha_rows *run)
+{
+    const struct ha_shape *s = self->ctx.shape;
+    size_t at = b * s->q_len * s->q_heads, heads = by_head(self) ? 1 : ha_shape_group(s);
+    /* the new tokens are on the device where there is a device side */
+    bool causal = !self->rule->device && !self->rule->unlinked;
+    return ha_cpu_attend_unit(s, u * heads, heads, s->q_len, causal, self->q + at * s->head_dim,
+                              self->o_cpu + at * s->head_dim, self->lse_cpu + at, run);
+}
+
+static enum ha_status create_cpu(struct ha_instance *self, size_t longest, struct ha_why *why)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const struct ha_shape *s = ctx->shape;
+    enum ha_memory up = self->rule->device ? HA_MEM_MAPPED : HA_MEM_PINNED;
+    size_t rows = s->batch * s->q_len * s->q_heads, units = s->batch * (by_head(self) ? s->q_heads : s->kv_heads);
+    HA_TRY(floats(ctx, HA_MEM_PINNED, rows * s->head_dim, &self->q, why));
+    HA_TRY(floats(ctx, up, rows * s->head_dim, &self->o_cpu, why));
+    HA_TRY(floats(ctx, up, rows, &self->lse_cpu, why));
+    /* any finite query costs the same */
+    for (size_t i = 0; self->rule->unlinked && i < rows * s->head_dim; i++) self->q[i] = 1.0f;
+    self->run = zeroed(ctx, units * sizeof *self->run, HA_TAG_SCRATCH, why);
+    if (!self->run) return HA_ERROR;
+    /* more than any unit: all tokens packed, and as rows too */
+    struct ha_rows run = { .keys = longest };
+    struct ha_attend largest = unit_of(self, 0, 0, &run);
+    largest.packed.keys = longest;
+    if (self->rule->weighs && s->q_len > 1) largest.weights = self->lse_cpu;
+    HA_TRY(ha_cpu_attend_create(&self->cpu, ctx, units, &largest, why));
+    return ha_frame_event(&self->layer[0], &self->arrived, why);
+}
+
+static enum ha_status create_layer(struct ha_instance *self, struct ha_layer *l, struct ha_why *why)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const struct ha_shape *s = ctx->shape;
+    l->own = zeroed(ctx, s->batch * self->rule->seq_bytes, HA_TAG_META, why);
+    l->tokens = l->own ? zeroed(ctx, s->batch * sizeof *l->tokens, HA_TAG_SCRATCH, why) : NULL;
+    if (!l->tokens) return HA_ERROR;
+    memcpy(l->tokens, s->ctx, s->batch * sizeof *l->tokens);
+    if (ctx->record_selection && self->rule->use) {
+        l->used = zeroed(ctx, s->batch * s->q_heads * sizeof *l->used, HA_TAG_SCRATCH, why);
+        if (!l->used) return HA_ERROR;
+    }
+    if (self->rule->post) {
+        HA_TRY(ha_frame_event(l, &l->attended, why));
+        HA_TRY(ha_frame_event(l, &l->settled, why));
+    }
+    for (size_t b = 0; b < s->batch && self->rule->open; b++) HA_TRY(self->rule->open(l, b, why));
+    return HA_OK;
+}
+
+enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why)
+{
+    const struct ha_shape *s = ctx->shape;
+    const struct ha_rule *rule = ctx->variant->rule;
+    struct ha_instance *self = zeroed(ctx, sizeof *self, HA_TAG_SCRATCH, why);
+    if (!self) return HA_ERROR;
+    self->ctx = *ctx;
+    self->rule = rule;
+    *out = self;
+    void *shared = zeroed(ctx, rule->shared_bytes, HA_TAG_META, why);
+    struct ha_layer *layer = shared ? zeroed(ctx, s->layers * sizeof *layer, HA_TAG_SCRATCH, why) : NULL;
+    self->device = layer ? zeroed(ctx, s->batch * sizeof *self->device, HA_TAG_SCRATCH, why) : NULL;
+    if (!self->device) return HA_ERROR;
+    for (size_t i = 0; i < s->layers; i++)
+        layer[i] = (struct ha_layer){ .ctx = &self->ctx, .frame = self, .layer = i, .shared = shared };
+    self->layer = layer;
+    if (rule->share) HA_TRY(rule->share(layer, why));
+    if (rule->post) HA_TRY(ha_frame_stream(layer, "post", &self->post, why));
+    for (size_t i = 0; i < s->layers; i++) HA_TRY(create_layer(self, &layer[i], why));
+
+    size_t rows = s->batch * s->q_len * s->q_heads, longest = 0;
+    for (size_t b = 0; b < s->batch; b++) longest = ha_most(longest, ha_kv_max_tokens(s, b));
+    if (rule->cpu) HA_TRY(create_cpu(self, longest, why));
+    if (rule->cpu && rule->device) {
+        HA_TRY(floats(ctx, HA_MEM_DEVICE, rows * s->head_dim, &self->o_device, why));
+        HA_TRY(floats(ctx, HA_MEM_DEVICE, rows, &self->lse_device, why));
+    }
+    if (!ctx->record_selection || rule->use) return HA_OK;
+    self->all = ha_alloc(ctx->arena, longest * sizeof *self->all, HA_TAG_SCRATCH, why);
+    for (size_t t = 0; self->all && t < longest; t++) self->all[t] = (uint32_t)t;
+    return self->all ? HA_OK : HA_ERROR;
+}
+
+/* returns when no job of any layer is left, whatever became of it; self may be half-made */
+static void settle_all(struct ha_instance *self)
+{
+    for (size_t i = 0; self->layer && i < self->ctx.shape->layers; i++)
+        ha_worker_wait(self->ctx.worker, self->layer[i].ticket);
+}
+
+static enum ha_status settled(const struct ha_layer *l, struct ha_why *why)
+{
+    ha_worker_wait(l->ctx->worker, l->ticket);
+    return l->status == HA_OK ? HA_OK : ha_why(why, l->status, "%s", l->why.text);
+}
+
+enum ha_status ha_frame_drain(struct ha_instance *self, struct ha_why *why)
+{
+    settle_all(self);
+    for (size_t i = 0; self->layer && i < self->ctx.shape->layers; i++) HA_TRY(settled(&self->layer[i], why));
+    return self->post ? self->ctx.api->stream_sync(self->post) : HA_OK;
+}
+
+void ha_frame_destroy(struct ha_instance *self)
+{
+    if (!self) return;
+    settle_all(self);
+    for (size_t i = 0; i < self->streams; i++) self->ctx.api->stream_destroy(self->stream[i]);
+    for (size_t i = 0; i < self->events; i++) self->ctx.api->event_destroy(self->event[i]);
+}
+
+/* ---- prefill, and back to it ------------------------------------------------------------------ */
+
+enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
+{
+    return self->rule->prefill(&self->layer[layer], in, why);
+}
+
+enum ha_status ha_frame_rewind(struct ha_instance *self, struct ha_why *why)
+{
+    const struct ha_shape *s = self->ctx.shape;
+    for (size_t i = 0; i < s->layers; i++) {
+        memcpy(self->layer[i].tokens, s->ctx, s->batch * sizeof *s->ctx);
+        if (self->rule->rewind) HA_TRY(self->rule->rewind(&self->layer[i], why));
+    }
+    self->settle_ns = self->steps = self->keys_cpu = self->keys_device = 0;
+    return self->ctx.api->stream_sync(self->ctx.stream);
+}
+
+/* ---- one step --------------------------------------------------------------------------------- */
+
+static enum ha_status record(struct ha_instance *self, struct ha_layer *l, struct ha_why *why)
+{
+    const struct ha_shape *s = self->ctx.shape;
+    for (size_t i = 0; l->used && i < s->batch * s->q_heads; i++) {
+        struct ha_used *u = &l->used[i];
+        u->device.count = u->host.count = u->padding = 0;
+        HA_TRY(self->rule->use(l, i / s->q_heads, i % s->q_heads, u, why));
+    }
+    return HA_OK;
+}
+
+static enum ha_status attend_device(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const struct ha_shape *s = ctx->shape;
+    const bool merged = self->rule->cpu != NULL;
+    float *o = merged ? self->o_device : step->o, *lse = merged ? self->lse_device : step->lse;
+    for (size_t b = 0; b < s->batch; b++) {
+        size_t rows = b * s->q_len * s->q_heads, head = ha_kv_head_bytes(s);
+        struct ha_device_seq *d = &self->device[b];
+        *d = (struct ha_device_seq){ .q = step->q + rows * s->head_dim,
+                                     .o = o + rows * s->head_dim,
+                                     .lse = lse + rows,
+                                     .k_head_bytes = head,
+                                     .v_head_bytes = head };
+        self->rule->device(l, step, b, d);
+        for (size_t i = 0; i < d->runs_count; i++) self->keys_device += (double)(d->runs[i].keys * s->q_heads);
+    }
+    struct ha_device_attend args = { .batch = s->batch,
+                                     .q_len = s->q_len,
+                                     .q_heads = s->q_heads,
+                                     .kv_heads = self->rule->own_heads ? s->q_heads : s->kv_heads,
+                                     .head_dim = s->head_dim,
+                                     .dtype = s->dtype,
+                                     .scale = s->scale,
+                                     .causal = true,
+                                     .seqs = self->device };
+    return (ctx->variant->products ? ctx->api->attend_products : ctx->api->attend)(ctx->stream, &args);
+}
+
+static void attend_cpu(struct ha_instance *self, struct ha_layer *l)
+{
+    const struct ha_shape *s = self->ctx.shape;
+    struct ha_cpu_attend *cpu = &self->cpu;
+    cpu->units = 0;
+    cpu->units_per_task = by_head(self) ? l->heads_per_task : 0;
+    for (size_t b = 0; b < s->batch; b++)
+        for (size_t u = 0; u < (by_head(self) ? s->q_heads : s->kv_heads); u++) {
+            struct ha_rows *run = &self->run[cpu->units];
+            struct ha_attend *a = &cpu->unit[cpu->units++];
+            *a = unit_of(self, b, u, run);
+            self->rule->cpu(l, b, u, a, run);
+            self->keys_cpu += (double)((ha_packed_listed(&a->packed) + run->keys) * a->group);
+        }
+    ha_cpu_attend_run(cpu, self->rule->cpu_name);
+}
+
+static struct ha_merge_state packed(float *o, float *lse, size_t dim)
+{
+    return (struct ha_merge_state){
+        .o = o, .lse = lse, .o_token_stride = dim, .o_head_stride = dim, .lse_token_stride = 1, .lse_head_stride = 1
+    };
+}
+
+/* The output to where the step wants it: of both sides merged, or the CPU's. */
+static enum ha_status deliver(struct ha_instance *self, const struct ha_step *step)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const struct ha_shape *s = ctx->shape;
+    size_t rows = s->batch * s->q_len * s->q_heads;
+    if (!self->rule->device) {
+        HA_TRY(ctx->api->copy(ctx->stream, step->o, self->o_cpu, rows * s->head_dim * sizeof(float), HA_H2D));
+        return ctx->api->copy(ctx->stream, step->lse, self->lse_cpu, rows * sizeof(float), HA_H2D);
+    }
+    const struct ha_merge_state state[2] = { packed(self->o_device, self->lse_device, s->head_dim),
+                                             packed(self->o_cpu, self->lse_cpu, s->head_dim) };
+    return ctx->api->merge(ctx->stream, &(struct ha_merge){ .form = HA_FORM_NATURAL,
+                                                            .dtype = HA_F32,
+                                                            .states = state,
+                                                            .states_count = 2,
+                                                            .tokens = rows,
+                                                            .heads = 1,
+                                                            .dim = s->head_dim,
+                                                            .out = packed(step->o, step->lse, s->head_dim) });
+}
+
+static void settle_job(void *arg)
+{
+    struct ha_layer *l = arg;
+    struct ha_instance *self = l->frame;
+    if (l->settled) l->status = l->ctx->api->event_sync(l->settled);
+    uint64_t begin = ha_now_ns();
+    if (l->status == HA_OK) l->status = self->rule->settle(l, &l->why);
+    self->settle_ns += (double)(ha_now_ns() - begin);
+}
+
+enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    const struct ha_context *ctx = &self->ctx;
+    const struct ha_device_api *api = ctx->api;
+    const struct ha_shape *s = ctx->shape;
+    const struct ha_rule *rule = self->rule;
+    const bool linked = rule->cpu && !rule->unlinked;
+    struct ha_layer *l = &self->layer[step->layer];
+
+    HA_TRY(settled(l, why));
+    l->due = false;
+    if (linked)
+        HA_TRY(api->copy(ctx->stream, self->q, step->q, s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float),
+                         HA_D2H));
+    if (rule->before) HA_TRY(rule->before(l, step));
+    if (linked) HA_TRY(api->event_record(self->arrived, ctx->stream));
+    HA_TRY(record(self, l, why));
+
+    if (rule->post) HA_TRY(api->stream_wait(ctx->stream, l->settled));
+    if (rule->device) HA_TRY(attend_device(self, l, step));
+    if (linked) HA_TRY(api->event_sync(self->arrived));
+    if (rule->cpu) attend_cpu(self, l);
+    if (linked) HA_TRY(deliver(self, step));
+
+    for (size_t b = 0; b < s->batch; b++) l->tokens[b] += s->q_len;
+    if (rule->after) HA_TRY(rule->after(l, step));
+    if (rule->post) {
+        HA_TRY(api->event_record(l->attended, ctx->stream));
+        HA_TRY(api->stream_wait(self->post, l->attended));
+        HA_TRY(rule->post(l, self->post, why));
+        HA_TRY(api->event_record(l->settled, self->post));
+    }
+    self->steps += 1;
+    l->ticket = l->due ? ha_worker_submit(ctx->worker, rule->settle_name, settle_job, l) : 0;
+    return HA_OK;
+}
+
+/* ---- reports ---------------------------------------------------------------------------------- */
+
+void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t q_head, struct ha_selection *out)
+{
+    const struct ha_layer *l = &self->layer[layer];
+    if (!l->used) {
+        const struct ha_part all = { .token = self->all,
+                                     .count = l->tokens[b],
+                                     .on_device = self->rule->device != NULL };
+        *out = (struct ha_selection){ .parts = 1, .part = { all } };
+        return;
+    }
+    const struct ha_used *u = &l->used[b * self->ctx.shape->q_heads + q_head];
+    *out = (struct ha_selection){
+        .parts = self->rule->cpu ? 2 : 1,
+        .part = { { .token = u->device.token, .count = u->device.count, .on_device = true },
+                  { .token = u->host.token, .count = u->host.count, .padding = u->padding } },
+    };
+}
+
+void ha_frame_counters(struct ha_instance *self, struct ha_counters *out)
+{
+    const double unmeasured = __builtin_nan(""), heads = (double)(self->ctx.shape->batch * self->ctx.shape->q_heads);
+    settle_all(self); /* the background counts too */
+    *out = (struct ha_counters){ unmeasured, unmeasured, unmeasured, unmeasured, unmeasured, unmeasured };
+    /* with two sides it selects for the next step; a CPU side alone keeps its store in order */
+    *(self->rule->device ? &out->select_ns : &out->manage_ns) = self->settle_ns;
+    if (!self->rule->device || !(self->steps > 0)) return;
+    out->cpu_tokens = self->keys_cpu / (self->steps * heads);
+    out->cpu_ratio = self->keys_cpu / (self->keys_cpu + self->keys_device);
+}

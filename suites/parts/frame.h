@@ -1,0 +1,100 @@
+#ifndef HA_PARTS_FRAME_H
+#define HA_PARTS_FRAME_H
+
+/* What variants do alike: a step of a layer has a device side, a CPU side, or both at once, merged on the device from
+ * their log-sum-exps. The rule of a variant says what is kept, what each side reads, and what follows a step. The
+ * frame has the instance with its buffers, streams and events, the queries that come down and the outputs that go up,
+ * the background job, the report of the keys used, the counters; and it ends what was begun. */
+
+#include "suites/parts/cpu_attend.h"
+#include "suites/parts/kv.h"
+
+/* A list of token positions. */
+struct ha_tokens {
+    uint32_t *token; /* [cap], from the context's arena */
+    size_t count, cap;
+};
+enum ha_status ha_tokens_add(const struct ha_context *ctx, struct ha_tokens *list, const uint32_t *token, size_t count,
+                             struct ha_why *why);
+/* first, first + 1, ..., last - 1 */
+enum ha_status ha_tokens_add_range(const struct ha_context *ctx, struct ha_tokens *list, size_t first, size_t last,
+                                   struct ha_why *why);
+
+/* The keys that one query head uses in a step. */
+struct ha_used {
+    struct ha_tokens device, host;
+    size_t padding; /* the last so many of host were not selected */
+};
+
+/* One layer of all sequences. Layer i stands i behind the first one. */
+struct ha_layer {
+    const struct ha_context *ctx;
+    struct ha_instance *frame;
+    size_t layer;
+    size_t *tokens;        /* [batch], of each sequence; a step's new ones are counted before `after` */
+    void *own;             /* [batch] of rule.seq_bytes; the rule's, zeroed before open */
+    void *shared;          /* rule.shared_bytes for all layers; the rule's, zeroed before share */
+    size_t heads_per_task; /* where CPU units are query heads: tasks of so many; 0: the kernels schedule */
+    bool due;              /* in a step, set by after or post: settle has something to do */
+
+    /* the frame's */
+    struct ha_event *attended, *settled; /* main stream: after is over; post stream: post is */
+    uint64_t ticket;                     /* of settle, 0: none */
+    enum ha_status status;               /* of settle */
+    struct ha_why why;
+    struct ha_used *used; /* [batch][q_heads], or NULL */
+};
+
+/* What is NULL is left out. */
+struct ha_rule {
+    size_t seq_bytes, shared_bytes;
+    enum ha_status (*share)(struct ha_layer *first, struct ha_why *why);
+    enum ha_status (*open)(struct ha_layer *l, size_t b, struct ha_why *why); /* makes a sequence */
+    enum ha_status (*prefill)(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why);
+
+    /* A step of a layer, in this order. before and after enqueue on the main stream; what before has enqueued is done,
+     * and q is in host memory, when the CPU side runs. */
+    enum ha_status (*before)(struct ha_layer *l, const struct ha_step *step);
+    /* what selection() reports; NULL: both sides have all tokens */
+    enum ha_status (*use)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why);
+    /* What the device side reads: runs and weights, the rest is set. */
+    void (*device)(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d);
+    /* What the CPU side reads: run, packed keys and weights of unit u of a sequence, a KV head or a query head. */
+    void (*cpu)(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, struct ha_rows *run);
+    enum ha_status (*after)(struct ha_layer *l, const struct ha_step *step);
+    /* Enqueues on a stream of its own what is off the critical path, behind after and before the layer's next step. */
+    enum ha_status (*post)(struct ha_layer *l, struct ha_stream *post, struct ha_why *why);
+    /* In the background where it is due: behind post, over before the layer's next step. */
+    enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
+
+    /* a layer as after its prefill; the frame resets tokens and counters */
+    enum ha_status (*rewind)(struct ha_layer *l, struct ha_why *why);
+
+    const char *cpu_name, *settle_name; /* of their spans */
+    bool weighs;                        /* of several query tokens the CPU side keeps the weights of their keys */
+    bool by_head;   /* the CPU side's units are query heads where there is one query token, else KV heads */
+    bool own_heads; /* on the device each query head reads tokens of its own */
+    bool unlinked;  /* the CPU side's queries and outputs stay where they are: for an arm */
+};
+
+/* A stream, an event: the frame's to destroy. */
+enum ha_status ha_frame_stream(const struct ha_layer *l, const char *name, struct ha_stream **stream,
+                               struct ha_why *why);
+enum ha_status ha_frame_event(const struct ha_layer *l, struct ha_event **event, struct ha_why *why);
+
+enum ha_status ha_frame_create(struct ha_instance **out, const struct ha_context *ctx, struct ha_why *why);
+enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in,
+                                struct ha_why *why);
+enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why);
+void ha_frame_selection(struct ha_instance *self, size_t layer, size_t b, size_t q_head, struct ha_selection *out);
+void ha_frame_counters(struct ha_instance *self, struct ha_counters *out);
+enum ha_status ha_frame_drain(struct ha_instance *self, struct ha_why *why);
+enum ha_status ha_frame_rewind(struct ha_instance *self, struct ha_why *why);
+void ha_frame_destroy(struct ha_instance *self);
+
+/* The hooks of a variant over a rule. Besides these it may have .counters and .rewind. */
+#define HA_FRAME(of)                                                                                  \
+    .rule = &(of), .create = ha_frame_create, .prefill = ha_frame_prefill, .attend = ha_frame_attend, \
+    .selection = ha_frame_selection, .drain = ha_frame_drain, .destroy = ha_frame_destroy
+
+#endif
