@@ -1,9 +1,5 @@
 #include "reference/test_fp32.h"
 
-#include "harness/base/numeric.h"
-
-#include <math.h>
-
 enum { LANES = 16 };
 
 /* glibc's expf and logf are within 1 ulp; 1 ulp is at most 2u */

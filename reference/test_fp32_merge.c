@@ -1,9 +1,5 @@
 #include "reference/test_fp32_merge.h"
 
-#include "harness/base/numeric.h"
-
-#include <math.h>
-
 #define NATURAL HA_FORM_NATURAL
 #define BASE2   HA_FORM_BASE2
 #define MAX_SUM HA_FORM_MAX_SUM

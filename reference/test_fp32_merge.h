@@ -4,9 +4,9 @@
 /* Honest merges in binary32, one for each way that engines go about it, every rounding spelled; and the oracle's
  * view of the states that they read and write. */
 
-#include "harness/api/reference.h"
+#include "reference/test_inputs.h"
 
-enum { HA_TEST_MERGE_DIM = 16, HA_TEST_MERGE_STATES = 512 };
+enum { HA_TEST_MERGE_DIM = 64, HA_TEST_MERGE_STATES = 512 };
 
 enum ha_test_way {
     HA_TEST_QUOTIENT,    /* sum of weight * o, over the sum of the weights */
