@@ -40,7 +40,7 @@ enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_c
     w->dataset = dataset;
     snprintf(w->name, sizeof w->name, "%s", c->dataset);
     w->cap = longest(&c->shape) + c->shape.steps * c->shape.q_len;
-    enum ha_status status = dataset->open(&w->source, &w->shape, w->cap, c->seed, file, why);
+    enum ha_status status = dataset->open(dataset, &w->source, &w->shape, w->cap, c->seed, file, why);
     if (status != HA_OK) {
         free(w);
         *workload = NULL;
