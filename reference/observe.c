@@ -8,15 +8,13 @@
 
 enum { QUERIES = 8 }; /* of one pass over the rows */
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* What the promise at ha_ref_observe says of an implementation. */
 static struct ha_bound loosest(size_t dim, size_t keys)
 {
     const double joins = (double)(keys / HA_CHUNK_KEYS + HA_RUNS_MAX);
     return (struct ha_bound){
         .h_dot = 2 * (double)dim, /* 2: u = 2^-23 */
-        .h_sum = (double)smaller(keys, HA_CHUNK_KEYS) + joins + 4,
+        .h_sum = (double)ha_ref_smaller(keys, HA_CHUNK_KEYS) + joins + 4,
         .rescales = joins,
         .exp_eps = 0x1p-22,
         .log_eps = 0x1p-22,
@@ -47,13 +45,13 @@ enum ha_status ha_ref_observe(const struct ha_shape *shape, const struct ha_def_
     };
     for (size_t j = 0; j < keys; j++) weight[j] = (struct ha_ref_weight){ 0, 0 };
     if (keys == 0 || h->queries == 0) return HA_OK;
-    double *work = malloc(smaller(h->queries, QUERIES) * 2 * keys * sizeof *work);
+    double *work = malloc(ha_ref_smaller(h->queries, QUERIES) * 2 * keys * sizeof *work);
     if (!work) return ha_why(why, HA_ERROR, "reference: no memory for the weights of %zu keys", keys);
     const struct ha_bound b = loosest(dim, keys);
     const double g = ha_ref_gamma(b.h_sum + b.rescales + HA_REF_KAPPA_Q), share = 1 / (double)h->queries;
     size_t seen = 0;
     for (size_t from = 0; from < h->queries; from += QUERIES) {
-        const size_t n = smaller(h->queries - from, QUERIES);
+        const size_t n = ha_ref_smaller(h->queries - from, QUERIES);
         size_t visible[QUERIES];
         for (size_t c = 0; c < n; c++) {
             const size_t own = h->tokens - h->queries + from + c;
@@ -62,11 +60,11 @@ enum ha_status ha_ref_observe(const struct ha_shape *shape, const struct ha_def_
         }
         struct ha_ref_tile tile;
         for (size_t j = 0; j < seen; j += HA_REF_TILE) {
-            ha_ref_tile_load_k(&tile, &rows, j, dim, shape->dtype);
+            ha_ref_tile_load(&tile, &rows, HA_REF_K, j, dim, shape->dtype);
             for (size_t c = 0; c < n; c++)
                 if (visible[c] > j) {
                     double *s = work + c * 2 * keys;
-                    ha_ref_tile_score(&tile, smaller(visible[c] - j, tile.rows),
+                    ha_ref_tile_score(&tile, ha_ref_smaller(visible[c] - j, tile.rows),
                                       h->q + (from + c) * shape->q_heads * dim, (double)shape->scale, s, s + keys);
                 }
         }

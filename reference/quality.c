@@ -7,7 +7,7 @@ static double weigh(const float *q, size_t dim, double scale, const struct ha_ro
     struct ha_ref_tile tile;
     double max = -HUGE_VAL, unused[HA_REF_TILE];
     for (size_t j = 0; j < rows->keys; j += HA_REF_TILE) {
-        ha_ref_tile_load_k(&tile, rows, j, dim, dtype);
+        ha_ref_tile_load(&tile, rows, HA_REF_K, j, dim, dtype);
         tile.first = 0;
         ha_ref_tile_score(&tile, tile.rows, q, scale, w + j, unused);
     }
@@ -64,7 +64,7 @@ void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct 
         hi[i] = -HUGE_VAL;
     }
     for (size_t j = 0; j < rows->keys; j += HA_REF_TILE) {
-        ha_ref_tile_load_v(&tile, rows, j, head_dim, dtype);
+        ha_ref_tile_load(&tile, rows, HA_REF_V, j, head_dim, dtype);
         ha_ref_tile_weigh(&tile, tile.rows, inside, sum_in, rest_in);
         ha_ref_tile_weigh(&tile, tile.rows, outside, sum_out, rest_out);
         range(&tile, outside, lo, hi);

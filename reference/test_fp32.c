@@ -4,23 +4,18 @@ enum { LANES = 16 };
 
 /* glibc's expf and logf are within 1 ulp; 1 ulp is at most 2u */
 #define EXP 2.02 * 0x1p-24
-#define SUMS(lanes, extra)                                                                                             \
-    {                                                                                                                  \
-        .dot_lanes = lanes, .dot_extra = extra, .sum_lanes = lanes, .sum_extra = extra, .exp_eps = EXP, .log_eps = EXP \
-    }
-#define EXACT(lanes, extra)                                                                             \
-    {                                                                                                   \
-        .dot_lanes = lanes, .dot_extra = extra, .sum_lanes = lanes, .sum_extra = extra, .exp_eps = EXP, \
-        .log_eps = EXP, .exact_joins = true                                                             \
+#define SUMS(lanes, extra, exact)                                  \
+    {                                                              \
+        lanes, extra, lanes, extra, EXP, EXP, .exact_joins = exact \
     }
 const struct ha_test_method ha_test_method[] = {
-    { "one lane", SUMS(1, 0), false, false, false, false },
-    { "one lane, fma", SUMS(1, 0), true, false, false, false },
-    { "16 lanes", SUMS(LANES, 4), false, false, false, false },
-    { "16 lanes, fma, normalised chunks", SUMS(LANES, 4), true, true, false, false },
-    { "16 lanes, fma, weights in 16 bits", SUMS(LANES, 4), true, false, true, false },
-    { "one lane, levels", EXACT(1, 0), false, false, false, true },
-    { "16 lanes, fma, levels", EXACT(LANES, 4), true, false, false, true },
+    { "one lane", SUMS(1, 0, false), false, false, false },
+    { "one lane, fma", SUMS(1, 0, false), true, false, false },
+    { "16 lanes", SUMS(LANES, 4, false), false, false, false },
+    { "16 lanes, fma, normalised chunks", SUMS(LANES, 4, false), true, true, false },
+    { "16 lanes, fma, weights in 16 bits", SUMS(LANES, 4, false), true, false, true },
+    { "one lane, levels", SUMS(1, 0, true), false, false, false },
+    { "16 lanes, fma, levels", SUMS(LANES, 4, true), true, false, false },
 };
 const size_t ha_test_methods = sizeof ha_test_method / sizeof ha_test_method[0];
 
@@ -54,17 +49,17 @@ static void attend_chunk(const struct ha_test_method *m, const struct ha_test_in
                          size_t n, struct chunk *out)
 {
     static float w[HA_CHUNK_KEYS];
-    const float scale = m->levels ? (float)((double)in->scale * 0x1.71547652b82fep+0) : in->scale;
+    const float scale = m->profile.exact_joins ? (float)((double)in->scale * 0x1.71547652b82fep+0) : in->scale;
     out->max = -INFINITY;
     for (size_t j = 0; j < n; j++) {
         w[j] = dot(m, in->q, in->k + order[j] * in->dim, in->dim) * scale;
         out->max = w[j] > out->max ? w[j] : out->max;
     }
     /* any that is allowed: from just above the largest to 8 below it */
-    if (m->levels) out->max = ceilf(out->max) - (float)((n + order[0]) % 9);
+    if (m->profile.exact_joins) out->max = ceilf(out->max) - (float)((n + order[0]) % 9);
     float lane[LANES] = { 0 };
     for (size_t j = 0; j < n; j++) {
-        w[j] = m->levels ? exp2f(w[j] - out->max) : expf(w[j] - out->max);
+        w[j] = m->profile.exact_joins ? exp2f(w[j] - out->max) : expf(w[j] - out->max);
         lane[j % m->profile.sum_lanes] += w[j];
         if (m->rounded) w[j] = ha_round(w[j], in->dtype);
     }
@@ -83,8 +78,8 @@ static void attend_chunk(const struct ha_test_method *m, const struct ha_test_in
 static void join(const struct ha_test_method *m, struct chunk *all, const struct chunk *next, size_t dim)
 {
     const float max = all->max > next->max ? all->max : next->max;
-    const float a = m->levels ? exp2f(all->max - max) : expf(all->max - max),
-                b = m->levels ? exp2f(next->max - max) : expf(next->max - max);
+    const float a = m->profile.exact_joins ? exp2f(all->max - max) : expf(all->max - max),
+                b = m->profile.exact_joins ? exp2f(next->max - max) : expf(next->max - max);
     all->sum = multiply_add(m, all->sum, a, next->sum * b);
     for (size_t i = 0; i < dim; i++) all->acc[i] = multiply_add(m, all->acc[i], a, next->acc[i] * b);
     all->max = max;
@@ -111,8 +106,8 @@ float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_i
     static struct chunk part[PARTS];
     const size_t keys = end[runs - 1];
     size_t parts = 0;
-    if (!m->levels) attend_keys(m, in, order, end, 0, keys, &part[0]);
-    for (size_t at = 0; m->levels && at < keys; parts++) {
+    if (!m->profile.exact_joins) attend_keys(m, in, order, end, 0, keys, &part[0]);
+    for (size_t at = 0; m->profile.exact_joins && at < keys; parts++) {
         /* one long part and short ones, here or there, have the longest paths */
         const size_t n = parts == keys % 3 ? 12 * HA_SPLIT_KEYS : HA_SPLIT_KEYS,
                      stop = at + n < keys && parts + 1 < PARTS ? at + n : keys;
@@ -123,6 +118,6 @@ float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_i
         for (size_t i = 0; i + step < parts; i += 2 * step) join(m, &part[i], &part[i + step], in->dim);
     const struct chunk *all = &part[0];
     for (size_t i = 0; i < in->dim; i++) o[i] = all->acc[i] / all->sum;
-    return m->levels ? (float)((double)all->max * 0x1.62e42fefa39efp-1 + log((double)all->sum))
-                     : all->max + logf(all->sum);
+    return m->profile.exact_joins ? (float)((double)all->max * 0x1.62e42fefa39efp-1 + log((double)all->sum))
+                                  : all->max + logf(all->sum);
 }

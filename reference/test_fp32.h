@@ -9,11 +9,11 @@ enum { HA_TEST_DIM_MAX = 128 };
 
 struct ha_test_method {
     const char *name;
+    /* exact_joins: weights are powers of two, relative to integers; parts of the keys are joined pairwise */
     struct ha_profile profile;
     bool fused;      /* fma in the two products */
     bool normalised; /* a chunk is divided by its sum before it is joined */
     bool rounded;    /* the weights are cast to the type of V */
-    bool levels;     /* weights are powers of two, relative to integers; parts of the keys are joined pairwise */
 };
 
 extern const struct ha_test_method ha_test_method[];

@@ -38,7 +38,7 @@ struct ha_ref_state {
     double max, sum; /* lse = max + ln sum, which lse cannot hold where max is huge. The oracle sets them; of
                       * the states of a merge they are read, instead of lse, in HA_FORM_MAX_SUM alone */
     double *v_min,
-        *v_max; /* [dim], over the keys, widened by the output's rounding; asserted instead where bound is infinite */
+        *v_max; /* [dim], over the keys, widened by the output's rounding; asserted where bound is infinite */
     size_t dim, keys;
 };
 
@@ -115,8 +115,7 @@ size_t ha_answer_row(const struct ha_answer *answer, size_t i);
 /* Where error over bound is largest; right where ratio <= 1, infinite for NaN. */
 struct ha_answer_error {
     double ratio;
-    size_t row,
-        at; /* row [q_len][group] and element of o, head_dim: the LSE; head and key of a weight, keys: their sum */
+    size_t row, at; /* row [q_len][group] and element of o, head_dim: LSE; head and key of a weight, keys: their sum */
     double got, want, bound;
 };
 /* o and LSE that `a` holds; its weights. */
