@@ -58,6 +58,7 @@ static struct ha_def_head head_of(const struct ha_definition *d, const struct ha
         .layer = in->layer,
         .seq = seq,
         .head = head,
+        .index = in->layer * s->batch * s->q_heads + unit,
         .tokens = in->tokens[seq],
         .k = (const char *)in->k[seq] + elements * ha_dtype_bytes(s->dtype),
     };

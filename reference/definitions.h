@@ -5,6 +5,9 @@
 
 #include "harness/api/reference.h"
 
+/* how many ha_def_head.index can be */
+static inline size_t ha_def_heads(const struct ha_shape *s) { return s->layers * s->batch * s->q_heads; }
+
 /* HA_FAIL: `VARIANT layer 0 seq 0 head 3: ` and what is wrong */
 enum ha_status ha_def_wrong(const struct ha_def_head *h, struct ha_why *why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -35,11 +35,9 @@ struct ha_def {
     struct head head[]; /* [layers][batch][q_heads] */
 };
 
-static size_t heads(const struct ha_shape *s) { return s->layers * s->batch * s->q_heads; }
-
 static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param, struct ha_why *why)
 {
-    *def = calloc(1, sizeof **def + heads(shape) * sizeof(*def)->head[0]);
+    *def = calloc(1, sizeof **def + ha_def_heads(shape) * sizeof(*def)->head[0]);
     if (!*def) return ha_why(why, HA_ERROR, "h2o: no memory");
     (*def)->shape = *shape;
     (*def)->heavy = param[HEAVY];
@@ -49,16 +47,11 @@ static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, 
 
 static void destroy(struct ha_def *def)
 {
-    for (size_t i = 0; i < heads(&def->shape); i++) {
+    for (size_t i = 0; i < ha_def_heads(&def->shape); i++) {
         free(def->head[i].token);
         free(def->head[i].acc);
     }
     free(def);
-}
-
-static struct head *head_of(struct ha_def *def, const struct ha_def_head *h)
-{
-    return &def->head[(h->layer * def->shape.batch + h->seq) * def->shape.q_heads + h->head];
 }
 
 static size_t share_of(double share, size_t ctx)
@@ -123,7 +116,7 @@ static enum ha_status forget(const struct ha_def *def, struct head *head, const 
 
 static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    struct head *head = head_of(def, h);
+    struct head *head = &def->head[h->index];
     HA_TRY(resize(head, h->tokens, why));
     HA_TRY(ha_ref_observe(&def->shape, h, NULL, 0, head->count, head->acc, why));
     const double n = (double)h->queries;
@@ -168,7 +161,7 @@ static enum ha_status adopt(const struct ha_def *def, struct head *head, const s
 /* Nothing but keys that the head may still have and new tokens, all of which it uses. */
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
-    struct head *head = head_of(def, h);
+    struct head *head = &def->head[h->index];
     size_t next = 0;
     for (size_t j = 0; j < h->tokens; j++) {
         const bool is_new = j + h->queries >= h->tokens, here = next < head->count && head->token[next] == j;
@@ -181,7 +174,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 
 static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    struct head *head = head_of(def, h);
+    struct head *head = &def->head[h->index];
     const size_t old = head->count, count = old + h->queries;
     HA_TRY(resize(head, count, why));
     for (size_t j = old; j < count; j++) {

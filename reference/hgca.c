@@ -52,13 +52,11 @@ struct ha_def {
     struct head head[];       /* [layers][batch][q_heads] */
 };
 
-static size_t heads(const struct ha_shape *s) { return s->layers * s->batch * s->q_heads; }
-
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "hgca: no memory"); }
 
 static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, struct ha_why *why)
 {
-    struct ha_def *def = *out = calloc(1, sizeof *def + heads(shape) * sizeof def->head[0]);
+    struct ha_def *def = *out = calloc(1, sizeof *def + ha_def_heads(shape) * sizeof def->head[0]);
     if (!def) return no_memory(why);
     def->shape = *shape;
     def->alpha = (double)(float)param[ALPHA]; /* near 1 the rounding of 1 - alpha would exceed the tolerance */
@@ -71,16 +69,11 @@ static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, 
 
 static void destroy(struct ha_def *def)
 {
-    for (size_t i = 0; i < heads(&def->shape); i++) {
+    for (size_t i = 0; i < ha_def_heads(&def->shape); i++) {
         free(def->head[i].maw);
         free(def->head[i].selected);
     }
     free(def);
-}
-
-static struct head *head_of(struct ha_def *def, const struct ha_def_head *h)
-{
-    return &def->head[(h->layer * def->shape.batch + h->seq) * def->shape.q_heads + h->head];
 }
 
 static size_t to_evict(const struct ha_def *def, size_t entries)
@@ -122,7 +115,7 @@ static enum ha_status grow(struct head *head, size_t device, size_t host, struct
 
 static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    struct head *head = head_of(def, h);
+    struct head *head = &def->head[h->index];
     head->first = to_evict(def, h->tokens);
     const size_t entries = h->tokens - head->first;
     HA_TRY(grow(head, entries, head->first, why));
@@ -183,18 +176,20 @@ static enum ha_status judge_padding(struct head *head, const struct ha_def_head 
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
     const size_t q_heads = def->shape.q_heads, unit = h->seq * q_heads + h->head, begin = unit / def->task * def->task;
-    struct head *head = head_of(def, h), *first = head - (unit - begin);
-    HA_TRY(judge_head(head, h, mark, why));
+    struct head *task = &def->head[h->index - (unit - begin)];
+    HA_TRY(judge_head(&def->head[h->index], h, mark, why));
     const bool whole = unit + 1 == begin + def->task || unit + 1 == def->shape.batch * q_heads;
     if (h->queries > 1 || !whole) return HA_OK;
     size_t largest = 0;
-    for (const struct head *x = first; x <= head; x++)
-        largest = selected_count(x) > largest ? selected_count(x) : largest;
     for (size_t i = begin; i <= unit; i++) {
-        struct ha_def_head of_task = *h;
-        of_task.seq = i / q_heads;
-        of_task.head = i % q_heads;
-        HA_TRY(judge_padding(head_of(def, &of_task), &of_task, largest, why));
+        const size_t count = selected_count(&task[i - begin]);
+        largest = count > largest ? count : largest;
+    }
+    for (size_t i = begin; i <= unit; i++) {
+        struct ha_def_head other = *h;
+        other.seq = i / q_heads;
+        other.head = i % q_heads;
+        HA_TRY(judge_padding(&task[i - begin], &other, largest, why));
     }
     return HA_OK;
 }
@@ -202,7 +197,7 @@ static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, con
 /* MAW, selection and eviction. */
 static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    struct head *head = head_of(def, h);
+    struct head *head = &def->head[h->index];
     const size_t entries = h->tokens - head->first, old = entries - h->queries, gone = to_evict(def, entries);
     HA_TRY(grow(head, entries, head->first + gone, why));
     struct ha_ref_weight *now = malloc((entries + 1) * sizeof *now);

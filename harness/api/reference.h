@@ -140,6 +140,7 @@ struct ha_def;
 struct ha_def_head {
     const char *variant;
     size_t layer, seq, head;
+    size_t index;   /* [layer][seq][head] */
     size_t tokens;  /* of the sequence so far, new ones included */
     const void *k;  /* [tokens][head_dim] of its KV head */
     const float *q; /* of the last `queries` tokens, q_heads * head_dim floats apart: observed ones, or the step's */
