@@ -16,7 +16,7 @@ static bool reduced;
 
 struct draw {
     uint64_t seed;
-    size_t k, count;
+    size_t k;
     enum ha_dtype dtype;
 };
 
@@ -97,7 +97,7 @@ static void make(struct ha_test_stored *s, size_t count, enum ha_form form, enum
                  uint64_t seed)
 {
     for (size_t k = 0; k < count; k++) {
-        const struct draw d = { seed, k, count, dtype };
+        const struct draw d = { seed, k, dtype };
         const float natural = lse_family[lse].lse(&d);
         for (size_t i = 0; i < DIM; i++) s[k].o[i] = ha_round(o_family[o].o(&d, i), dtype);
         s[k].lse = natural;

@@ -140,9 +140,7 @@ __asm__(".symver old_libc_start_main, __libc_start_main@GLIBC_2.2.5");
 extern int old_libc_start_main(program *main, int argc, char **argv, void (*init)(int, char **, char **),
                                void (*fini)(void), void (*loader_fini)(void), void *stack_end);
 HIDDEN int __libc_start_main(program *main, int argc, char **argv, void (*init)(int, char **, char **),
-                             void (*fini)(void), void (*loader_fini)(void), void *stack_end);
-int __libc_start_main(program *main, int argc, char **argv, void (*init)(int, char **, char **), void (*fini)(void),
-                      void (*loader_fini)(void), void *stack_end)
+                             void (*fini)(void), void (*loader_fini)(void), void *stack_end)
 {
     (void)init, (void)fini;
     return old_libc_start_main(main, argc, argv, constructors, NULL, loader_fini, stack_end);
