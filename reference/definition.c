@@ -47,9 +47,9 @@ static enum ha_status mark_tokens(const struct ha_selection *s, const struct ha_
     return HA_OK;
 }
 
-/* unit: sequence * q_heads + head. Its queries are the caller's to add. */
+/* unit: sequence * q_heads + head; q: the queries of its sequence */
 static struct ha_def_head head_of(const struct ha_definition *d, const struct ha_shape *s, const struct ha_def_step *in,
-                                  size_t unit)
+                                  size_t unit, const float *q, size_t queries)
 {
     const size_t seq = unit / s->q_heads, head = unit % s->q_heads;
     const size_t elements = head / ha_shape_group(s) * in->kv_cap * s->head_dim;
@@ -61,6 +61,8 @@ static struct ha_def_head head_of(const struct ha_definition *d, const struct ha
         .index = in->layer * s->batch * s->q_heads + unit,
         .tokens = in->tokens[seq],
         .k = (const char *)in->k[seq] + elements * ha_dtype_bytes(s->dtype),
+        .q = q + head * s->head_dim,
+        .queries = queries,
     };
 }
 
@@ -68,12 +70,19 @@ enum ha_status ha_definition_prefill(const struct ha_definition *d, struct ha_de
                                      const struct ha_def_step *kv, const float *const *q, struct ha_why *why)
 {
     for (size_t unit = 0; unit < s->batch * s->q_heads; unit++) {
-        struct ha_def_head h = head_of(d, s, kv, unit);
-        h.q = q[h.seq] + h.head * s->head_dim;
-        h.queries = s->observed < h.tokens ? s->observed : h.tokens;
+        const size_t seq = unit / s->q_heads, tokens = kv->tokens[seq];
+        const size_t observed = s->observed < tokens ? s->observed : tokens;
+        const struct ha_def_head h = head_of(d, s, kv, unit, q[seq], observed);
         HA_TRY(d->prefill(def, &h, why));
     }
     return HA_OK;
+}
+
+static struct ha_def_head head_of_step(const struct ha_definition *d, const struct ha_shape *s,
+                                       const struct ha_def_step *in, size_t unit)
+{
+    const float *q = in->q + unit / s->q_heads * in->q_len * s->q_heads * s->head_dim;
+    return head_of(d, s, in, unit, q, in->q_len);
 }
 
 enum ha_status ha_definition_step(const struct ha_definition *d, struct ha_def *def, const struct ha_shape *s,
@@ -87,20 +96,17 @@ enum ha_status ha_definition_step(const struct ha_definition *d, struct ha_def *
     uint8_t *mark = malloc(longest + 1);
     if (!mark) return ha_why(why, HA_ERROR, "%s: no memory for %zu tokens", d->variant, longest);
     enum ha_status status = HA_OK;
-    for (size_t pass = 0; pass < (d->advance ? 2 : 1); pass++)
-        for (size_t unit = 0; unit < units && status == HA_OK; unit++) {
-            struct ha_def_head h = head_of(d, s, in, unit);
-            struct ha_selection selection = { .parts = 0 };
-            h.q = in->q + (h.seq * in->q_len * s->q_heads + h.head) * s->head_dim;
-            h.queries = in->q_len;
-            if (pass == 1) {
-                status = d->advance(def, &h, why);
-                continue;
-            }
-            reported(arg, h.seq, h.head, &selection);
-            status = mark_tokens(&selection, &h, d->pads, mark, why);
-            if (status == HA_OK) status = d->judge(def, &h, mark, why);
-        }
+    for (size_t unit = 0; unit < units && status == HA_OK; unit++) {
+        const struct ha_def_head h = head_of_step(d, s, in, unit);
+        struct ha_selection selection = { .parts = 0 };
+        reported(arg, h.seq, h.head, &selection);
+        status = mark_tokens(&selection, &h, d->pads, mark, why);
+        if (status == HA_OK) status = d->judge(def, &h, mark, why);
+    }
     free(mark);
+    for (size_t unit = 0; unit < units && status == HA_OK && d->advance; unit++) {
+        const struct ha_def_head h = head_of_step(d, s, in, unit);
+        status = d->advance(def, &h, why);
+    }
     return status;
 }
