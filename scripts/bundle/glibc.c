@@ -60,6 +60,7 @@ OLD(int, dlclose, "2.2.5", (void *so), (so))
 OLD(char *, dlerror, "2.2.5", (void), ())
 OLD(int, dladdr, "2.2.5", (const void *at, Dl_info *info), (at, info))
 OLD(void *, dlmopen, "2.3.4", (Lmid_t space, const char *path, int flags), (space, path, flags))
+OLD(int, dlinfo, "2.3.3", (void *so, int request, void *to), (so, request, to))
 
 /* of the CUDA runtime */
 OLD(int, pthread_condattr_setclock, "2.3.3", (pthread_condattr_t * a, clockid_t c), (a, c))
