@@ -2,7 +2,7 @@
  * their error. States are drawn, not computed by attention: their own bounds are 0 and do not widen that of the merge.
  */
 
-#include "reference/test_fp32_merge.h"
+#include "reference/test_fp32.h"
 
 #include <float.h>
 #if defined(__SSE__)

@@ -2,7 +2,6 @@
 
 #include "reference/error.h"
 #include "reference/test_fp32.h"
-#include "reference/test_fp32_merge.h"
 
 enum { STATES_MAX = 33, KEYS_MAX = 4096 };
 static const struct ha_test_merge way = { "natural", HA_FORM_NATURAL, HA_TEST_QUOTIENT, true, 0 };
