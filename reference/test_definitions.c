@@ -213,6 +213,32 @@ static void test_h2o_near_tie(void **unused)
     assert_non_null(strstr(why.text, "key 2 (weight"));
 }
 
+/* How far above the others ln of a key's weight may be until the rule must keep it, and not key 0. */
+static double tie_up_to(struct ha_test_world *w, size_t key, const struct ha_test_step *step, size_t steps,
+                        const struct ha_test_report *last)
+{
+    struct ha_why why;
+    double gap = 1e-8;
+    for (; gap < 1e-2; gap *= 1.1) {
+        w->key[0][0][key] = (float)gap;
+        if (ha_test_other(w, step, steps, last, &why) != HA_OK) break;
+    }
+    return gap;
+}
+
+/* A step adds its own error to that of the prefill: weights of 1/3 to those of 1/10. */
+static void test_h2o_error_adds_up(void **unused)
+{
+    (void)unused;
+    static const struct ha_test_step run[] = { { 1, { 1 }, { DEVICE(0, 9, 10) } },
+                                               { 1, { 1 }, { DEVICE(9, 10, 11) } } };
+    struct ha_test_world at_prefill = ha_test_world(&ha_definition_h2o, one_of_ten, 10), in_step = at_prefill;
+    at_prefill.seen = (const float[]){ 1 };
+    const double first = tie_up_to(&at_prefill, 1, run, 1, run[0].report) * 0.1,
+                 both = tie_up_to(&in_step, 9, run, 2, REPORTS(DEVICE(0, 10, 11))) / 3;
+    if (!(both > 2 * first && both < 1e-4)) fail_msg("ties up to %g at prefill, %g after a step", first, both);
+}
+
 /* Three new tokens at once: causal among themselves, weights averaged. */
 static void test_h2o_append(void **unused)
 {
@@ -245,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_h2o_kv_heads),
         cmocka_unit_test(test_h2o_many_queries),
         cmocka_unit_test(test_h2o_near_tie),
+        cmocka_unit_test(test_h2o_error_adds_up),
         cmocka_unit_test(test_h2o_append),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
