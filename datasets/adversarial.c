@@ -168,12 +168,6 @@ static const struct pattern *pattern_of(const struct place *p)
     return &PATTERN[(p->layer * p->src->shape.kv_heads + p->kv_head) % (sizeof PATTERN / sizeof *PATTERN)];
 }
 
-static enum ha_status adversarial_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens,
-                                       uint64_t seed, const char *file, struct ha_why *why)
-{
-    return ha_source_open(src, sizeof **src, "adversarial", shape, total_tokens, seed, file, why);
-}
-
 static void adversarial_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count,
                            void *k, void *v)
 {
@@ -205,7 +199,7 @@ const struct ha_dataset ha_dataset_adversarial = {
     .name = "adversarial",
     .doc = "by layer and KV head in turn: ties, rising, falling and offset scores, cancelling V, one dominant key, "
            "zero V, huge values",
-    .open = adversarial_open,
+    .open = ha_source_open,
     .close = ha_source_close,
     .kv = adversarial_kv,
     .query = adversarial_query,

@@ -14,12 +14,6 @@ static float quarter_sine(float x)
     return 4 * y / (5 - y);
 }
 
-static enum ha_status drift_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
-                                 const char *file, struct ha_why *why)
-{
-    return ha_source_open(src, sizeof **src, "drift", shape, total_tokens, seed, file, why);
-}
-
 static void drift_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
 {
     uint64_t stream = ha_stream(HA_FOR_QUERY, seq, layer, head);
@@ -34,7 +28,7 @@ static void drift_query(struct ha_source *src, size_t seq, size_t layer, size_t 
 const struct ha_dataset ha_dataset_drift = {
     .name = "drift",
     .doc = "queries turn slowly: cosine between neighbouring tokens near 0.99, keys fixed",
-    .open = drift_open,
+    .open = ha_source_open,
     .close = ha_source_close,
     .kv = ha_noise_kv,
     .query = drift_query,

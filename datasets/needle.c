@@ -10,12 +10,6 @@
 
 #define SCORE 20.0f
 
-static enum ha_status needle_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
-                                  const char *file, struct ha_why *why)
-{
-    return ha_source_open(src, sizeof **src, "needle", shape, total_tokens, seed, file, why);
-}
-
 static void needle_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
 {
     size_t d = src->shape.head_dim, context = src->shape.ctx[seq];
@@ -33,7 +27,7 @@ static void needle_query(struct ha_source *src, size_t seq, size_t layer, size_t
 const struct ha_dataset ha_dataset_needle = {
     .name = "needle",
     .doc = "for each query head one key, at a depth given by the seed, holds nearly all the mass",
-    .open = needle_open,
+    .open = ha_source_open,
     .close = ha_source_close,
     .kv = ha_noise_kv,
     .query = needle_query,

@@ -2,6 +2,7 @@
 
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>
@@ -40,8 +41,8 @@ static float wq_unit(size_t model_dim)
     return unit;
 }
 
-static enum ha_status residual_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
-                                    const char *file, struct ha_why *why)
+static enum ha_status residual_open(const struct ha_dataset *self, struct ha_source **src, struct ha_shape *shape,
+                                    size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why)
 {
     *src = NULL;
     size_t model_dim = shape->model_dim ? shape->model_dim : MODEL_DIM_DEFAULT, floats, bytes;
@@ -55,9 +56,7 @@ static enum ha_status residual_open(struct ha_source **src, struct ha_shape *sha
                       "dataset residual: W_Q of %zu layers x %zu query heads x head_dim %zu x model_dim %zu takes more "
                       "than %zu bytes: lower model_dim, heads or layers",
                       shape->layers, shape->q_heads, shape->head_dim, model_dim, WQ_BYTES_MAX);
-    enum ha_status status = ha_source_open(src, sizeof(struct residual) + bytes, "residual", shape, total_tokens, seed,
-                                           file, why);
-    if (status != HA_OK) return status;
+    HA_TRY(ha_source_make(self, src, sizeof(struct residual) + bytes, shape, total_tokens, seed, file, why));
     struct residual *r = of(*src);
     shape->model_dim = r->base.shape.model_dim = model_dim;
     r->layer_floats = floats;

@@ -73,12 +73,6 @@ static bool is_heavy(const struct ha_source *src, size_t seq, size_t layer, size
            == ha_rng_below(src->seed, ha_stream(HA_FOR_PLACE, seq, layer, head), token / SEGMENT, SEGMENT);
 }
 
-static enum ha_status sinks_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
-                                 const char *file, struct ha_why *why)
-{
-    return ha_source_open(src, sizeof **src, "sinks", shape, total_tokens, seed, file, why);
-}
-
 static void add(size_t n, float gain, const float *from, float *row)
 {
     for (size_t j = 0; j < n; j++) row[j] += gain * from[j];
@@ -142,7 +136,7 @@ static void sinks_query(struct ha_source *src, size_t seq, size_t layer, size_t 
 const struct ha_dataset ha_dataset_sinks = {
     .name = "sinks",
     .doc = "sinks with small values, heavy hitters, recency; heads flat, sink, local and peaked in turn",
-    .open = sinks_open,
+    .open = ha_source_open,
     .close = ha_source_close,
     .kv = sinks_kv,
     .query = sinks_query,

@@ -2,6 +2,7 @@
 
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>
@@ -43,15 +44,15 @@ static enum ha_status shape_check(const char *name, const struct ha_shape *s, si
     return HA_OK;
 }
 
-enum ha_status ha_source_open(struct ha_source **src, size_t bytes, const char *name, struct ha_shape *shape,
-                              size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why)
+enum ha_status ha_source_make(const struct ha_dataset *self, struct ha_source **src, size_t bytes,
+                              struct ha_shape *shape, size_t total_tokens, uint64_t seed, const char *file,
+                              struct ha_why *why)
 {
     *src = NULL;
-    if (file) return ha_why(why, HA_ERROR, "dataset %s reads no file: leave out '/%s'", name, file);
-    enum ha_status status = shape_check(name, shape, total_tokens, why);
-    if (status != HA_OK) return status;
+    if (file) return ha_why(why, HA_ERROR, "dataset %s reads no file: leave out '/%s'", self->name, file);
+    HA_TRY(shape_check(self->name, shape, total_tokens, why));
     struct ha_source *s = calloc(1, bytes);
-    if (!s) return ha_why(why, HA_ERROR, "dataset %s: out of memory (%zu bytes)", name, bytes);
+    if (!s) return ha_why(why, HA_ERROR, "dataset %s: out of memory (%zu bytes)", self->name, bytes);
     shape->model_dim = 0;
     if (!(shape->scale != 0)) shape->scale = 1 / sqrtf((float)shape->head_dim);
     s->shape = *shape;
@@ -59,6 +60,12 @@ enum ha_status ha_source_open(struct ha_source **src, size_t bytes, const char *
     s->seed = seed;
     *src = s;
     return HA_OK;
+}
+
+enum ha_status ha_source_open(const struct ha_dataset *self, struct ha_source **src, struct ha_shape *shape,
+                              size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why)
+{
+    return ha_source_make(self, src, sizeof **src, shape, total_tokens, seed, file, why);
 }
 
 void ha_source_close(struct ha_source *src) { free(src); }

@@ -33,10 +33,13 @@ enum ha_purpose {
 };
 uint64_t ha_stream(enum ha_purpose purpose, size_t seq, size_t layer, size_t head);
 
-/* The start of a generator's open: checks the shape, fills in scale, sets model_dim to 0, and makes a
- * zeroed source of `bytes` (>= sizeof(struct ha_source)). `name` stands in the reasons. */
-enum ha_status ha_source_open(struct ha_source **src, size_t bytes, const char *name, struct ha_shape *shape,
+/* ha_dataset.open of a generator: checks the shape, fills in scale, sets model_dim to 0. */
+enum ha_status ha_source_open(const struct ha_dataset *self, struct ha_source **src, struct ha_shape *shape,
                               size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why);
+/* The same for a source of `bytes`, all zero after its first member. */
+enum ha_status ha_source_make(const struct ha_dataset *self, struct ha_source **src, size_t bytes,
+                              struct ha_shape *shape, size_t total_tokens, uint64_t seed, const char *file,
+                              struct ha_why *why);
 void ha_source_close(struct ha_source *src);
 
 /* Row `row` of the noise of a stream: [head_dim], mean 0, variance 1. */

@@ -33,14 +33,14 @@ enum {
     VALUES_MAX = KV_HEADS * TOKENS * HEAD_DIM
 };
 
-struct trace {
+static struct trace {
     char key[META][16], text[META][32];
-    size_t meta, tensors;
+    size_t tensors;
     char name[TENSORS][24];
     struct ha_tensor tensor[TENSORS];
     float value[TENSORS][VALUES_MAX]; /* rounded to the file's type */
     char stored[TENSORS][VALUES_MAX * 4];
-};
+} trace;
 
 static char folder[64], path[96];
 
@@ -49,12 +49,7 @@ static enum ha_dtype dtype_of(enum ha_tensor_type type)
     return type == HA_T_F16 ? HA_F16 : type == HA_T_BF16 ? HA_BF16 : HA_F32;
 }
 
-static void store(struct trace *t, size_t i)
-{
-    ha_store_row(t->stored[i], VALUES_MAX, dtype_of(t->tensor[i].type), t->value[i]);
-}
-
-static struct trace *trace_make(enum ha_tensor_type type, bool inputs)
+static void trace_make(enum ha_tensor_type type, bool inputs)
 {
     static const char *const meta[META][2] = {
         { "format", "habench-trace" },
@@ -81,36 +76,40 @@ static struct trace *trace_make(enum ha_tensor_type type, bool inputs)
         { "q", 3, { Q_HEADS, ROWS, HEAD_DIM } },        { "x", 2, { ROWS, MODEL_DIM } },
         { "wq", 2, { Q_HEADS * HEAD_DIM, MODEL_DIM } }, { "norm", 1, { MODEL_DIM } },
     };
-    struct trace *t = calloc(1, sizeof *t);
-    assert_non_null(t);
-    for (; t->meta < META; t->meta++) {
-        strcpy(t->key[t->meta], meta[t->meta][0]);
-        strcpy(t->text[t->meta], meta[t->meta][1]);
+    const enum ha_dtype dtype = dtype_of(type);
+    memset(&trace, 0, sizeof trace);
+    for (size_t i = 0; i < META; i++) {
+        strcpy(trace.key[i], meta[i][0]);
+        strcpy(trace.text[i], meta[i][1]);
     }
     for (size_t layer = 0; layer < LAYERS; layer++)
         for (size_t p = 0; p < (inputs ? PARTS : 3); p++) {
-            size_t i = t->tensors++, n = 1;
-            struct ha_tensor *x = &t->tensor[i];
-            snprintf(t->name[i], sizeof t->name[i], "layers.%zu.%s", layer, parts[p].part);
-            *x = (struct ha_tensor){ .name = t->name[i], .type = type, .dims = parts[p].dims, .data = t->stored[i] };
+            size_t i = trace.tensors++, n = 1;
+            struct ha_tensor *x = &trace.tensor[i];
+            snprintf(trace.name[i], sizeof trace.name[i], "layers.%zu.%s", layer, parts[p].part);
+            *x = (struct ha_tensor){
+                .name = trace.name[i], .type = type, .dims = parts[p].dims, .data = trace.stored[i]
+            };
             for (size_t j = 0; j < x->dims; j++) n *= x->dim[j] = parts[p].dim[j];
-            x->bytes = n * ha_dtype_bytes(dtype_of(type));
-            ha_rng_normals(1, i, 0, VALUES_MAX, t->value[i]);
-            for (size_t j = 0; j < VALUES_MAX; j++) t->value[i][j] = ha_round(t->value[i][j], dtype_of(type));
-            store(t, i);
+            x->bytes = n * ha_dtype_bytes(dtype);
+            ha_rng_normals(1, i, 0, n, trace.value[i]);
+            for (size_t j = 0; j < n; j++) trace.value[i][j] = ha_round(trace.value[i][j], dtype);
         }
-    return t;
 }
 
-static void trace_write(struct trace *t)
+static void trace_write(void)
 {
     const char *meta[2 * META + 1] = { NULL };
     struct ha_why why = { "" };
-    for (size_t i = 0; i < t->meta; i++) {
-        meta[2 * i] = t->key[i];
-        meta[2 * i + 1] = t->text[i];
+    for (size_t i = 0; i < META; i++) {
+        meta[2 * i] = trace.key[i];
+        meta[2 * i + 1] = trace.text[i];
     }
-    if (ha_safetensors_write(path, t->tensor, t->tensors, meta, &why) != HA_OK) fail_msg("%s", why.text);
+    for (size_t i = 0; i < trace.tensors; i++) {
+        const struct ha_tensor *x = &trace.tensor[i];
+        ha_store_row(trace.stored[i], x->bytes / ha_dtype_bytes(dtype_of(x->type)), dtype_of(x->type), trace.value[i]);
+    }
+    if (ha_safetensors_write(path, trace.tensor, trace.tensors, meta, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
 /* Moves everything behind the header by n bytes. */
@@ -139,48 +138,61 @@ static struct ha_shape shape_of(enum ha_dtype dtype)
     return (struct ha_shape){ .batch = 2, .dtype = dtype, .ctx = { 32, 30 }, .q_len = 2, .steps = 4, .observed = 6 };
 }
 
-static void expect_refused(struct ha_shape shape, const char *reason)
+static struct ha_source *trace_open(struct ha_shape *shape)
+{
+    struct ha_source *src;
+    struct ha_why why = { "" };
+    if (ha_dataset_trace.open(&ha_dataset_trace, &src, shape, TOKENS, 1, path, &why) != HA_OK) fail_msg("%s", why.text);
+    return src;
+}
+
+static void expect_refused(struct ha_shape shape, const char *file, const char *reason)
 {
     const struct ha_shape before = shape;
     struct ha_source *src;
     struct ha_why why = { "" };
-    assert_int_equal(ha_dataset_trace.open(&src, &shape, shape.ctx[0], 1, path, &why), HA_ERROR);
+    assert_int_equal(ha_dataset_trace.open(&ha_dataset_trace, &src, &shape, shape.ctx[0], 1, file, &why), HA_ERROR);
     assert_null(src);
     assert_memory_equal(&shape, &before, sizeof shape);
     if (!strstr(why.text, reason)) fail_msg("reason is '%s', expected '%s'", why.text, reason);
 }
 
-static size_t index_of(const struct trace *t, const char *name)
+/* The trace as it is now. */
+static void expect_spoilt(enum ha_dtype dtype, const char *reason)
 {
-    for (size_t i = 0; i < t->tensors; i++)
-        if (strcmp(t->name[i], name) == 0) return i;
+    trace_write();
+    expect_refused(shape_of(dtype), path, reason);
+}
+
+static float *value_of(size_t layer, const char *part)
+{
+    char name[24];
+    snprintf(name, sizeof name, "layers.%zu.%s", layer, part);
+    for (size_t i = 0; i < trace.tensors; i++)
+        if (strcmp(trace.name[i], name) == 0) return trace.value[i];
     fail_msg("no tensor %s", name);
-    return 0;
+    return NULL;
 }
 
 /* ---- what comes back ------------------------------------------------------------------ */
 
 static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool inputs, size_t shift)
 {
-    struct trace *t = trace_make(type, inputs);
-    trace_write(t);
+    trace_make(type, inputs);
+    trace_write();
     if (shift) misalign(shift);
     struct ha_shape s = shape_of(dtype);
-    struct ha_source *src;
-    struct ha_why why = { "" };
-    if (ha_dataset_trace.open(&src, &s, 40, 1, path, &why) != HA_OK) fail_msg("%s", why.text);
+    struct ha_source *src = trace_open(&s);
     assert_int_equal(s.layers, LAYERS);
     assert_int_equal(s.q_heads, Q_HEADS);
     assert_int_equal(s.kv_heads, KV_HEADS);
     assert_int_equal(s.head_dim, HEAD_DIM);
     assert_int_equal(s.model_dim, inputs ? MODEL_DIM : 0);
     assert_true(s.scale == 0.25f);
-    char name[24];
     for (size_t layer = 0; layer < LAYERS; layer++) {
         for (size_t part = 0; part < 2; part++)
             for (size_t head = 0; head < KV_HEADS; head++) {
-                snprintf(name, sizeof name, "layers.%zu.%c", layer, part ? 'v' : 'k');
-                const float *want = t->value[index_of(t, name)] + head * TOKENS * HEAD_DIM + 3 * HEAD_DIM;
+                const float *want = value_of(layer, part ? "v" : "k") + (head * TOKENS + 3) * HEAD_DIM;
                 char got[35 * HEAD_DIM * 4];
                 ha_dataset_trace.kv(src, 1, layer, head, 3, 35, part ? NULL : got, part ? got : NULL);
                 for (size_t i = 0; i < (size_t)35 * HEAD_DIM; i++)
@@ -188,8 +200,7 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
             }
         for (size_t head = 0; head < Q_HEADS; head++)
             for (size_t row = 0; row < ROWS; row++) {
-                snprintf(name, sizeof name, "layers.%zu.q", layer);
-                const float *want = t->value[index_of(t, name)] + (head * ROWS + row) * HEAD_DIM;
+                const float *want = value_of(layer, "q") + (head * ROWS + row) * HEAD_DIM;
                 float got[HEAD_DIM];
                 ha_dataset_trace.query(src, 0, layer, head, Q_FIRST + row, got);
                 for (size_t i = 0; i < HEAD_DIM; i++) assert_true(got[i] == ha_round(want[i], dtype));
@@ -198,12 +209,8 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
         assert_int_equal(wq != NULL, inputs);
         if (!inputs) continue;
         /* W_Q x from the API against wq (x / rms * norm) from the tensors */
-        snprintf(name, sizeof name, "layers.%zu.x", layer);
-        const float *x = t->value[index_of(t, name)] + 5 * MODEL_DIM;
-        snprintf(name, sizeof name, "layers.%zu.wq", layer);
-        const float *w = t->value[index_of(t, name)];
-        snprintf(name, sizeof name, "layers.%zu.norm", layer);
-        const float *norm = t->value[index_of(t, name)];
+        const float *x = value_of(layer, "x") + 5 * MODEL_DIM, *w = value_of(layer, "wq"),
+                    *norm = value_of(layer, "norm");
         float got_x[MODEL_DIM];
         double squares = 0;
         ha_dataset_trace.input(src, 0, layer, Q_FIRST + 5, got_x);
@@ -218,37 +225,32 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
         }
     }
     ha_dataset_trace.close(src);
-    free(t);
 }
 
 static void test_round_trip(void **state)
 {
     (void)state;
     static const enum ha_tensor_type types[] = { HA_T_F32, HA_T_F16, HA_T_BF16 };
-    static const enum ha_dtype dtypes[] = { HA_F32, HA_F16, HA_BF16 };
     for (size_t i = 0; i < 3; i++)
-        for (size_t j = 0; j < 3; j++)
-            for (size_t shift = 0; shift < 4; shift++) round_trip(types[i], dtypes[j], shift != 2, shift);
+        for (enum ha_dtype dtype = 0; (int)dtype < HA_DTYPE_COUNT; dtype++)
+            for (size_t shift = 0; shift < 4; shift++) round_trip(types[i], dtype, shift != 2, shift);
 }
 
 static void test_fewer_layers(void **state)
 {
     (void)state;
-    struct trace *t = trace_make(HA_T_F16, true);
-    trace_write(t);
+    trace_make(HA_T_F16, true);
+    trace_write();
     struct ha_shape s = shape_of(HA_F16);
-    struct ha_source *src;
-    struct ha_why why;
     s.layers = 1;
     s.q_heads = Q_HEADS;
     s.kv_heads = KV_HEADS;
     s.head_dim = HEAD_DIM;
     s.model_dim = MODEL_DIM;
     s.scale = 0.25f;
-    assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, path, &why), HA_OK);
+    struct ha_source *src = trace_open(&s);
     assert_int_equal(s.layers, 1);
     ha_dataset_trace.close(src);
-    free(t);
 }
 
 /* ---- what open refuses ---------------------------------------------------------------- */
@@ -256,52 +258,38 @@ static void test_fewer_layers(void **state)
 static void test_what_the_case_asks(void **state)
 {
     (void)state;
-    struct trace *t = trace_make(HA_T_F16, true);
-    trace_write(t);
-    const struct ha_shape good = shape_of(HA_F16);
-    struct ha_shape s = good;
-    s.layers = 3;
-    expect_refused(s, "has 2 layers, the case asks for 3");
-    s = good;
-    s.q_heads = 8;
-    expect_refused(s, "query heads is 4 here, the case asks for 8");
-    s = good;
-    s.kv_heads = 4;
-    expect_refused(s, "KV heads is 2 here");
-    s = good;
-    s.head_dim = 128;
-    expect_refused(s, "head_dim is 30 here");
-    s = good;
-    s.model_dim = 11;
-    expect_refused(s, "model_dim is 10 here");
-    s = good;
+#define AT(member) offsetof(struct ha_shape, member)
+#define HAS        "has 40 tokens, and queries of tokens 24 to 39; "
+    static const struct {
+        size_t at, value;
+        const char *reason;
+    } bad[] = {
+        { AT(layers), 3, "has 2 layers, the case asks for 3" },
+        { AT(q_heads), 8, "query heads is 4 here, the case asks for 8" },
+        { AT(kv_heads), 4, "KV heads is 2 here" },
+        { AT(head_dim), 128, "head_dim is 30 here" },
+        { AT(model_dim), 11, "model_dim is 10 here" },
+        { AT(steps), 5, HAS "ctx=32 and 5 steps of q_len 2 need more: lower ctx or steps" },
+        { AT(steps), SIZE_MAX, "lower ctx or steps" },
+        { AT(steps), SIZE_MAX / 2 + 1, "lower ctx or steps" },
+        { AT(ctx), SIZE_MAX, "lower ctx or steps" },
+        { AT(ctx[1]), 29,
+          HAS "ctx=29 with observed=6 needs that of token 23: raise ctx to at least 30 or lower observed" },
+        { AT(ctx[1]), 3, "needs that of token 0" },
+        { AT(batch), 0, "batch is 0" },
+        { AT(batch), HA_BATCH_MAX + 1, "batch is 65" },
+    };
+    trace_make(HA_T_F16, true);
+    trace_write();
+    struct ha_shape s;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        s = shape_of(HA_F16);
+        memcpy((char *)&s + bad[i].at, &bad[i].value, sizeof bad[i].value);
+        expect_refused(s, path, bad[i].reason);
+    }
+    s = shape_of(HA_F16);
     s.scale = 0.125f;
-    expect_refused(s, "scale is 0.25, the case asks for 0.125");
-    s = good;
-    s.steps = 5;
-    expect_refused(
-        s,
-        "has 40 tokens, and queries of tokens 24 to 39; ctx=32 and 5 steps of q_len 2 need more: lower ctx or steps");
-    s.steps = SIZE_MAX;
-    expect_refused(s, "lower ctx or steps");
-    s.steps = SIZE_MAX / 2 + 1;
-    expect_refused(s, "lower ctx or steps");
-    s = good;
-    s.ctx[0] = SIZE_MAX;
-    expect_refused(s, "lower ctx or steps");
-    s = good;
-    s.ctx[1] = 29;
-    expect_refused(
-        s, "has 40 tokens, and queries of tokens 24 to 39; ctx=29 with observed=6 needs that of token 23: raise ctx to "
-           "at least 30 or lower observed");
-    s.ctx[1] = 3;
-    expect_refused(s, "needs that of token 0");
-    s = good;
-    s.batch = 0;
-    expect_refused(s, "batch is 0");
-    s.batch = HA_BATCH_MAX + 1;
-    expect_refused(s, "batch is 65");
-    free(t);
+    expect_refused(s, path, "scale is 0.25, the case asks for 0.125");
 }
 
 static void test_metadata(void **state)
@@ -348,100 +336,69 @@ static void test_metadata(void **state)
         { "head_dim", "18446744073709551616", "head_dim='1844" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct trace *t = trace_make(HA_T_F16, true);
-        for (size_t j = 0; j < t->meta; j++)
-            if (strcmp(t->key[j], bad[i].key) == 0) strcpy(t->text[j], bad[i].text);
-        trace_write(t);
-        expect_refused(shape_of(HA_F16), bad[i].reason);
-        free(t);
+        trace_make(HA_T_F16, true);
+        for (size_t j = 0; j < META; j++)
+            if (strcmp(trace.key[j], bad[i].key) == 0) strcpy(trace.text[j], bad[i].text);
+        expect_spoilt(HA_F16, bad[i].reason);
     }
     for (size_t gone = 0; gone < META; gone++) {
-        struct trace *t = trace_make(HA_T_F16, true);
-        char reason[64];
-        if (strcmp(t->key[gone], "format") == 0) strcpy(reason, "not a trace");
-        else snprintf(reason, sizeof reason, "metadata key '%s' is missing", t->key[gone]);
-        strcpy(t->key[gone], "other");
-        trace_write(t);
-        expect_refused(shape_of(HA_F16), reason);
-        free(t);
+        char reason[64] = "not a trace";
+        trace_make(HA_T_F16, true);
+        if (strcmp(trace.key[gone], "format") != 0)
+            snprintf(reason, sizeof reason, "metadata key '%s' is missing", trace.key[gone]);
+        strcpy(trace.key[gone], "other");
+        expect_spoilt(HA_F16, reason);
     }
 }
 
 static void test_tensors(void **state)
 {
     (void)state;
-    struct trace *t;
     char reason[64];
-    for (size_t gone = 0; gone < TENSORS; gone++) {
-        t = trace_make(HA_T_F16, true);
-        snprintf(reason, sizeof reason, "tensor %s is missing", t->name[gone]);
-        t->tensor[gone] = t->tensor[--t->tensors];
-        trace_write(t);
-        expect_refused(shape_of(HA_F16), reason);
-        free(t);
-    }
     for (size_t i = 0; i < TENSORS; i++) {
-        t = trace_make(HA_T_F16, true);
-        t->tensor[i].dim[t->tensor[i].dims++] = 1;
-        trace_write(t);
-        snprintf(reason, sizeof reason, "tensor %s has shape", t->name[i]);
-        expect_refused(shape_of(HA_F16), reason);
-        free(t);
+        trace_make(HA_T_F16, true);
+        snprintf(reason, sizeof reason, "tensor %s is missing", trace.name[i]);
+        trace.tensor[i] = trace.tensor[--trace.tensors];
+        expect_spoilt(HA_F16, reason);
 
-        t = trace_make(HA_T_F16, true);
-        t->tensor[i].type = HA_T_BF16;
-        trace_write(t);
-        snprintf(reason, sizeof reason, "tensor %s has another dtype", i ? t->name[i] : "layers.0.v");
-        expect_refused(shape_of(HA_F16), reason);
-        free(t);
+        trace_make(HA_T_F16, true);
+        trace.tensor[i].dim[trace.tensor[i].dims++] = 1;
+        snprintf(reason, sizeof reason, "tensor %s has shape", trace.name[i]);
+        expect_spoilt(HA_F16, reason);
+
+        trace_make(HA_T_F16, true);
+        trace.tensor[i].type = HA_T_BF16;
+        snprintf(reason, sizeof reason, "tensor %s has another dtype", i ? trace.name[i] : "layers.0.v");
+        expect_spoilt(HA_F16, reason);
     }
-    t = trace_make(HA_T_F32, true);
-    for (size_t i = 0; i < TENSORS; i++) t->tensor[i].type = HA_T_I32;
-    trace_write(t);
-    expect_refused(shape_of(HA_F16), "layers.0.k is not F16, BF16 or F32");
-    free(t);
-    t = trace_make(HA_T_F32, true);
-    strcpy(t->name[TENSORS - 1], "layers.1.extra");
-    trace_write(t);
-    expect_refused(shape_of(HA_F16), "tensor layers.1.norm is missing");
-    free(t);
+    trace_make(HA_T_F32, true);
+    for (size_t i = 0; i < TENSORS; i++) trace.tensor[i].type = HA_T_I32;
+    expect_spoilt(HA_F16, "layers.0.k is not F16, BF16 or F32");
+    trace_make(HA_T_F32, true);
+    strcpy(trace.name[TENSORS - 1], "layers.1.extra");
+    expect_spoilt(HA_F16, "tensor layers.1.norm is missing");
 }
 
 static void test_values(void **state)
 {
     (void)state;
+    const float bad[] = { NAN, -INFINITY, INFINITY };
     for (size_t i = 0; i < TENSORS; i++)
-        for (size_t bad = 0; bad < 3; bad++) {
-            struct trace *t = trace_make(HA_T_BF16, true);
-            size_t last = t->tensor[i].bytes / 2 - 1;
-            t->value[i][last] = bad == 0 ? NAN : bad == 1 ? -INFINITY : INFINITY;
-            store(t, i);
-            trace_write(t);
-            expect_refused(shape_of(HA_F32), bad ? "is infinite" : "is NaN");
-            expect_refused(shape_of(HA_F32), t->name[i]);
-            free(t);
+        for (size_t j = 0; j < 3; j++) {
+            trace_make(HA_T_BF16, true);
+            trace.value[i][trace.tensor[i].bytes / 2 - 1] = bad[j];
+            expect_spoilt(HA_F32, j ? "is infinite" : "is NaN");
+            expect_refused(shape_of(HA_F32), path, trace.name[i]);
         }
-    struct trace *t = trace_make(HA_T_F32, false);
-    size_t k = index_of(t, "layers.1.k");
-    t->value[k][(1 * TOKENS + 17) * HEAD_DIM + 3] = -65520;
-    store(t, k);
-    trace_write(t);
-    expect_refused(shape_of(HA_F16), "tensor layers.1.k[1][17][3] is -65520, too large for f16");
+    trace_make(HA_T_F32, false);
+    value_of(1, "k")[(1 * TOKENS + 17) * HEAD_DIM + 3] = -65520;
+    expect_spoilt(HA_F16, "tensor layers.1.k[1][17][3] is -65520, too large for f16");
     struct ha_shape s = shape_of(HA_BF16);
-    struct ha_source *src;
-    struct ha_why why;
-    assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, path, &why), HA_OK);
-    ha_dataset_trace.close(src);
-    free(t);
+    ha_dataset_trace.close(trace_open(&s));
 
-    t = trace_make(HA_T_F32, true);
-    size_t wq = index_of(t, "layers.1.wq"), norm = index_of(t, "layers.1.norm");
-    t->value[wq][MODEL_DIM + 2] = t->value[norm][2] = 1e30f;
-    store(t, wq);
-    store(t, norm);
-    trace_write(t);
-    expect_refused(shape_of(HA_F16), "layers.1.wq times layers.1.norm overflows");
-    free(t);
+    trace_make(HA_T_F32, true);
+    value_of(1, "wq")[MODEL_DIM + 2] = value_of(1, "norm")[2] = 1e30f;
+    expect_spoilt(HA_F16, "layers.1.wq times layers.1.norm overflows");
 }
 
 /* ---- where a name is looked for ------------------------------------------------------- */
@@ -470,14 +427,9 @@ static void test_find(void **state)
         remove("datasets/traces/short.safetensors") | rmdir("datasets/traces") | rmdir("datasets") | rmdir("short"), 0);
     assert_int_equal(chdir(here), 0);
 
-    struct ha_source *src;
-    struct ha_shape s = shape_of(HA_F16);
-    assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, NULL, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "needs a file"));
-    assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, "/no/such/trace", &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "/no/such/trace: there is no such file"));
-    assert_int_equal(ha_dataset_trace.open(&src, &s, 40, 1, "/dev", &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "is a directory"));
+    expect_refused(shape_of(HA_F16), NULL, "needs a file");
+    expect_refused(shape_of(HA_F16), "/no/such/trace", "/no/such/trace: there is no such file");
+    expect_refused(shape_of(HA_F16), "/dev", "is a directory");
     assert_int_equal(ha_dataset_trace.find("/no/such/trace", &why), HA_ERROR);
     assert_int_equal(ha_dataset_trace.find("/dev", &why), HA_OK); /* it is there; open says what it is */
 }
@@ -497,7 +449,8 @@ static void test_published(void **state)
         struct ha_why why = { "" };
         struct ha_shape s = { .batch = 1, .dtype = HA_F16, .ctx = { 1920 }, .q_len = 1, .steps = 128, .observed = 64 };
         if (ha_trace_find(names[i], found, &why) != HA_OK) continue;
-        if (ha_dataset_trace.open(&src, &s, 2048, 1, names[i], &why) != HA_OK) fail_msg("%s", why.text);
+        if (ha_dataset_trace.open(&ha_dataset_trace, &src, &s, 2048, 1, names[i], &why) != HA_OK)
+            fail_msg("%s", why.text);
         ha_dataset_trace.close(src);
         opened++;
     }

@@ -1,6 +1,7 @@
 #include "datasets/trace.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>
@@ -52,8 +53,7 @@ static enum ha_status meta_text(const struct reader *r, const char *key, const c
 static enum ha_status meta_size(const struct reader *r, const char *key, size_t least, size_t *out)
 {
     const char *text;
-    enum ha_status status = meta_text(r, key, &text);
-    if (status != HA_OK) return status;
+    HA_TRY(meta_text(r, key, &text));
     unsigned long long value = strtoull(text, NULL, 10); /* too large gives the largest */
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || text[digits] || value < least || value > SIZE_LIMIT)
@@ -66,8 +66,7 @@ static enum ha_status meta_size(const struct reader *r, const char *key, size_t 
 static enum ha_status meta_number(const struct reader *r, const char *key, double *out)
 {
     const char *text;
-    enum ha_status status = meta_text(r, key, &text);
-    if (status != HA_OK) return status;
+    HA_TRY(meta_text(r, key, &text));
     char *end;
     *out = strtod(text, &end);
     if (end == text || *end || !isfinite(*out))
@@ -90,26 +89,20 @@ static enum ha_status facts_read(struct reader *r)
     const struct {
         const char *key;
         double *to;
-    } numbers[] = {
-        { "rope_theta", &f->rope_theta },
-        { "norm_eps", &f->norm_eps },
-        { "scale", &f->scale },
-    };
+    } numbers[] = { { "rope_theta", &f->rope_theta }, { "norm_eps", &f->norm_eps }, { "scale", &f->scale } };
     const char *const texts[] = { "model", "source", "licence" };
 
     format = ha_safetensors_meta(r->file, "format");
     if (!format || strcmp(format, "habench-trace") != 0)
         return ha_why(r->why, HA_ERROR, "trace %s: not a trace: metadata format is '%.40s', not 'habench-trace'",
                       r->name, format ? format : "");
-    enum ha_status status = meta_text(r, "version", &version);
-    if (status == HA_OK && strcmp(version, "1") != 0)
-        status = ha_why(r->why, HA_ERROR, "trace %s: version '%.40s'; this program reads version 1", r->name, version);
-    for (size_t i = 0; status == HA_OK && i < sizeof texts / sizeof *texts; i++) status = meta_text(r, texts[i], &text);
-    for (size_t i = 0; status == HA_OK && i < sizeof sizes / sizeof *sizes; i++)
-        status = meta_size(r, sizes[i].key, sizes[i].least, sizes[i].to);
-    for (size_t i = 0; status == HA_OK && i < sizeof numbers / sizeof *numbers; i++)
-        status = meta_number(r, numbers[i].key, numbers[i].to);
-    if (status != HA_OK) return status;
+    HA_TRY(meta_text(r, "version", &version));
+    if (strcmp(version, "1") != 0)
+        return ha_why(r->why, HA_ERROR, "trace %s: version '%.40s'; this program reads version 1", r->name, version);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) HA_TRY(meta_text(r, texts[i], &text));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        HA_TRY(meta_size(r, sizes[i].key, sizes[i].least, sizes[i].to));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) HA_TRY(meta_number(r, numbers[i].key, numbers[i].to));
     if (f->q_first >= f->tokens)
         return ha_why(r->why, HA_ERROR, "trace %s: q_first=%zu leaves no query among %zu tokens", r->name, f->q_first,
                       f->tokens);
@@ -181,13 +174,12 @@ static enum ha_status finite_check(const struct reader *r, const struct ha_tenso
     return HA_OK;
 }
 
-/* Finds one tensor and checks all there is to check. dtype: what its numbers must fit. */
-static enum ha_status tensor_get(const struct reader *r, size_t layer, const char *part, size_t dims, const size_t *dim,
-                                 enum ha_dtype dtype, const struct ha_tensor **out)
+/* dtype: what its numbers must fit */
+static enum ha_status tensor_check(const struct reader *r, size_t layer, const char *part, size_t dims,
+                                   const size_t *dim, enum ha_dtype dtype)
 {
     const struct ha_tensor *t = tensor_find(r, layer, part);
     enum ha_dtype stored;
-    *out = t;
     if (!t) return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.%zu.%s is missing", r->name, layer, part);
     if (!dtype_of(t, &stored) || stored != r->facts.stored)
         return ha_why(r->why, HA_ERROR, "trace %s: tensor %s has another dtype than layers.0.k", r->name, t->name);
@@ -207,27 +199,22 @@ static enum ha_status tensors_check(struct reader *r, enum ha_dtype dtype)
         return ha_why(r->why, HA_ERROR, "trace %s: tensor layers.0.k is not F16, BF16 or F32", r->name);
     f->has_inputs = tensor_find(r, 0, "x") || tensor_find(r, 0, "wq") || tensor_find(r, 0, "norm");
     if (f->has_inputs) parts = 6;
-    for (size_t layer = 0; layer < f->layers; layer++) {
-        const size_t rows = f->tokens - f->q_first;
-        const size_t kv[] = { f->kv_heads, f->tokens, f->head_dim }, q[] = { f->q_heads, rows, f->head_dim };
-        const size_t x[] = { rows, f->model_dim }, wq[] = { f->q_heads * f->head_dim, f->model_dim },
-                     norm[] = { f->model_dim };
-        const struct {
-            const char *part;
-            size_t dims;
-            const size_t *dim;
-            enum ha_dtype dtype;
-        } wanted[] = {
-            { "k", 3, kv, dtype }, { "v", 3, kv, dtype },   { "q", 3, q, dtype },
-            { "x", 2, x, HA_F32 }, { "wq", 2, wq, HA_F32 }, { "norm", 1, norm, HA_F32 },
-        };
-        for (size_t i = 0; i < parts; i++) {
-            const struct ha_tensor *t;
-            enum ha_status status = tensor_get(r, layer, wanted[i].part, wanted[i].dims, wanted[i].dim, wanted[i].dtype,
-                                               &t);
-            if (status != HA_OK) return status;
-        }
-    }
+    const size_t rows = f->tokens - f->q_first;
+    const struct {
+        const char *part;
+        size_t dims, dim[3];
+        enum ha_dtype dtype;
+    } wanted[] = {
+        { "k", 3, { f->kv_heads, f->tokens, f->head_dim }, dtype },
+        { "v", 3, { f->kv_heads, f->tokens, f->head_dim }, dtype },
+        { "q", 3, { f->q_heads, rows, f->head_dim }, dtype },
+        { "x", 2, { rows, f->model_dim }, HA_F32 },
+        { "wq", 2, { f->q_heads * f->head_dim, f->model_dim }, HA_F32 },
+        { "norm", 1, { f->model_dim }, HA_F32 },
+    };
+    for (size_t layer = 0; layer < f->layers; layer++)
+        for (size_t i = 0; i < parts; i++)
+            HA_TRY(tensor_check(r, layer, wanted[i].part, wanted[i].dims, wanted[i].dim, wanted[i].dtype));
     if (count != f->layers * parts)
         return ha_why(r->why, HA_ERROR, "trace %s: has %zu tensors; %zu layers with %zu each make %zu", r->name, count,
                       f->layers, parts, f->layers * parts);
@@ -309,22 +296,16 @@ static enum ha_status layer_fill(const struct reader *r, size_t index, struct la
     l->q = tensor_find(r, index, "q")->data;
     if (!r->facts.has_inputs) return HA_OK;
     const struct ha_tensor *wq = tensor_find(r, index, "wq"), *norm = tensor_find(r, index, "norm");
-    size_t rows = wq->dim[0], n = wq->dim[1];
-    float *weight = malloc(n * sizeof *weight);
+    const size_t elements = wq->dim[0] * wq->dim[1];
     bool finite = true;
     l->x = tensor_find(r, index, "x")->data;
-    l->wq = malloc(rows * n * sizeof *l->wq);
-    if (weight && l->wq) {
-        ha_load_row(norm->data, n, r->facts.stored, weight);
-        ha_load_row(wq->data, rows * n, r->facts.stored, l->wq);
-        for (size_t i = 0; i < rows * n; i++) {
-            l->wq[i] *= weight[i % n];
-            finite = finite && isfinite(l->wq[i]);
-        }
+    l->wq = malloc(elements * sizeof *l->wq);
+    if (!l->wq) return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
+    ha_load_row(wq->data, elements, r->facts.stored, l->wq);
+    for (size_t i = 0; i < elements; i++) {
+        l->wq[i] *= ha_load(norm->data, i % wq->dim[1], r->facts.stored);
+        finite = finite && isfinite(l->wq[i]);
     }
-    bool memory = weight && l->wq;
-    free(weight);
-    if (!memory) return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
     return finite ? HA_OK
                   : ha_why(r->why, HA_ERROR, "trace %s: layers.%zu.wq times layers.%zu.norm overflows", r->name, index,
                            index);
@@ -339,9 +320,8 @@ static enum ha_status source_fill(const struct reader *r, struct ha_source *src)
     src->norm_eps = f->norm_eps;
     src->layer = calloc(src->shape.layers, sizeof *src->layer);
     if (!src->layer) return ha_why(r->why, HA_ERROR, "trace %s: out of memory", r->name);
-    enum ha_status status = HA_OK;
-    for (size_t i = 0; status == HA_OK && i < src->shape.layers; i++) status = layer_fill(r, i, &src->layer[i]);
-    return status;
+    for (size_t i = 0; i < src->shape.layers; i++) HA_TRY(layer_fill(r, i, &src->layer[i]));
+    return HA_OK;
 }
 
 enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, const char *name,
@@ -349,41 +329,39 @@ enum ha_status ha_trace_open(struct ha_source **src, struct ha_shape *shape, siz
 {
     size_t length = strlen(name);
     struct reader r = { .name = length > 120 ? name + length - 120 : name, .file = file, .why = why };
-    struct ha_shape filled = *shape;
-    *src = NULL;
-    enum ha_status status = facts_read(&r);
-    if (status == HA_OK) status = tensors_check(&r, shape->dtype);
-    if (status == HA_OK) status = shape_fill(&r, &filled);
-    if (status == HA_OK) status = tokens_check(&r, &filled, total_tokens);
     struct ha_source *s = calloc(1, sizeof *s);
-    if (status == HA_OK && !s) status = ha_why(why, HA_ERROR, "trace %s: out of memory", r.name);
+    *src = NULL;
     if (!s) {
         ha_safetensors_close(file);
-        return status;
+        return ha_why(why, HA_ERROR, "trace %s: out of memory", r.name);
     }
     s->file = file;
-    s->shape = filled;
+    s->shape = *shape;
+    enum ha_status status = facts_read(&r);
+    if (status == HA_OK) status = tensors_check(&r, shape->dtype);
+    if (status == HA_OK) status = shape_fill(&r, &s->shape);
+    if (status == HA_OK) status = tokens_check(&r, &s->shape, total_tokens);
     if (status == HA_OK) status = source_fill(&r, s);
     if (status != HA_OK) {
         trace_close(s);
         return status;
     }
-    *shape = filled;
+    *shape = s->shape;
     *src = s;
     return HA_OK;
 }
 
-static enum ha_status trace_open(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
-                                 const char *file, struct ha_why *why)
+static enum ha_status trace_open(const struct ha_dataset *self, struct ha_source **src, struct ha_shape *shape,
+                                 size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why)
 {
     char path[4096];
     struct ha_safetensors *tensors;
-    (void)seed;
+    (void)self, (void)seed;
     *src = NULL;
     if (!file || !*file) return ha_why(why, HA_ERROR, "dataset trace needs a file: dataset=trace/NAME or trace/PATH");
-    enum ha_status status = ha_trace_find(file, path, why);
-    if (status == HA_OK) status = ha_safetensors_open(&tensors, path, why);
-    return status == HA_OK ? ha_trace_open(src, shape, total_tokens, file, tensors, why) : status;
+    HA_TRY(ha_trace_find(file, path, why));
+    HA_TRY(ha_safetensors_open(&tensors, path, why));
+    return ha_trace_open(src, shape, total_tokens, file, tensors, why);
 }
 
 static enum ha_status trace_find(const char *file, struct ha_why *why)

@@ -66,8 +66,6 @@ static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, 
     }
 }
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* weight: [count][2][keys], size: [count][dim] */
 static void attend(const struct ha_ref_query *query, size_t count, size_t dim, double scale, const struct ha_rows *rows,
                    enum ha_dtype dtype, double *weight, double *size)
@@ -79,11 +77,12 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
     for (size_t c = 0; c < count; c++) seen = query[c].visible > seen ? query[c].visible : seen;
 
     for (size_t j = 0; j < seen; j += HA_REF_TILE) {
-        ha_ref_tile_load_k(&tile, rows, j, dim, dtype);
+        ha_ref_tile_load(&tile, rows, HA_REF_K, j, dim, dtype);
         for (size_t c = 0; c < count; c++)
             if (query[c].visible > j) {
                 double *w = weight + c * 2 * keys;
-                ha_ref_tile_score(&tile, smaller(query[c].visible - j, tile.rows), query[c].q, scale, w, w + keys);
+                ha_ref_tile_score(&tile, ha_ref_smaller(query[c].visible - j, tile.rows), query[c].q, scale, w,
+                                  w + keys);
             }
     }
     for (size_t c = 0; c < count; c++) {
@@ -99,10 +98,10 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
         }
     }
     for (size_t j = 0; j < seen; j += HA_REF_TILE) {
-        ha_ref_tile_load_v(&tile, rows, j, dim, dtype);
+        ha_ref_tile_load(&tile, rows, HA_REF_V, j, dim, dtype);
         for (size_t c = 0; c < count; c++)
             if (query[c].visible > j) {
-                const size_t n = smaller(query[c].visible - j, tile.rows);
+                const size_t n = ha_ref_smaller(query[c].visible - j, tile.rows);
                 ha_ref_tile_weigh(&tile, n, weight + c * 2 * keys, query[c].out->o, query[c].out->bound);
                 range(&tile, n, query[c].out->v_min, query[c].out->v_max);
             }
@@ -114,12 +113,12 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
             out->bound[i] = 0;
         }
     for (size_t j = 0; j < seen; j += HA_REF_TILE) {
-        ha_ref_tile_load_v(&tile, rows, j, dim, dtype);
+        ha_ref_tile_load(&tile, rows, HA_REF_V, j, dim, dtype);
         for (size_t c = 0; c < count; c++)
             if (query[c].visible > j && pass[c].theta < 1) {
                 const double *w = weight + c * 2 * keys;
-                deviate(&tile, smaller(query[c].visible - j, tile.rows), w, w + keys, pass[c].sum, query[c].out->o,
-                        query[c].out->bound, size + c * dim);
+                deviate(&tile, ha_ref_smaller(query[c].visible - j, tile.rows), w, w + keys, pass[c].sum,
+                        query[c].out->o, query[c].out->bound, size + c * dim);
             }
     }
     for (size_t c = 0; c < count; c++) {
@@ -132,7 +131,7 @@ void ha_ref_attend_group(const struct ha_ref_query *query, size_t count, size_t 
                          const struct ha_rows *rows, enum ha_dtype dtype, double *work)
 {
     for (size_t c = 0; c < count; c += QUERIES) {
-        const size_t n = smaller(count - c, QUERIES);
+        const size_t n = ha_ref_smaller(count - c, QUERIES);
         attend(query + c, n, head_dim, scale, rows, dtype, work, work + n * 2 * rows->keys);
     }
 }

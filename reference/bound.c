@@ -35,23 +35,17 @@ static double longest_path(size_t terms, unsigned lanes, unsigned extra)
  * weight passes no more joins than the profile's joins_max. An addition that truncates is off by 2 u.
  *
  * Exact joins. Weights are 2^(x - level) with x = s log2 e and an integer level, m - 8 <= level < m + 1 for the
- * largest x, m.
- * The constant log2 e is in the scale (or the query), whose rounding and product kappa_s = 2 counts; x - level
- * rounds once, and 2^x
- * takes the place of exp. A join multiplies either side by a power of two: nothing is rounded but the addition, R =
- * 0, and
- * no maximum is subtracted twice: kappa_s = 2 and kappa_t = 3 as in one chunk. What a product loses to underflow is
- * under 2^-149
- * for each key: far less than the eta for each key that the bound has anyway, also at a level 1 above m.
- *   x - level with t = m - x >= 0: its size is below max(8, t + 1), and half a unit in its last place at most 4 u
- *   below 8 and u t
- *   from there on. kappa_t u t, in natural units, covers all but 4 u ln 2 < 3 u, which is counted with exp.
- * Parts of the keys that are computed apart are joined pairwise, neighbours first (kernels/c/attend_join.c). A
- * key's path
- * is then that through its own part, whose chunks are no more and no longer than those of all keys together, and
- * log2 of the number of parts, rounded up. Parts begin at multiples of HA_SPLIT_KEYS and none is empty: there are
- * at most
- * n / HA_SPLIT_KEYS, rounded up. So one bound is right for every way to split, and for none.
+ * largest x, m. The constant log2 e is in the scale (or the query), whose rounding and product kappa_s = 2 counts; x -
+ * level rounds once, and 2^x takes the place of exp. A join multiplies either side by a power of two: nothing is
+ * rounded but the addition, R = 0, and no maximum is subtracted twice: kappa_s = 2 and kappa_t = 3 as in one chunk.
+ * What a product loses to underflow is under 2^-149 for each key: far less than the eta for each key that the bound has
+ * anyway, also at a level 1 above m. x - level with t = m - x >= 0: its size is below max(8, t + 1), and half a unit in
+ * its last place at most 4 u below 8 and u t from there on. kappa_t u t, in natural units, covers all but 4 u ln 2 < 3
+ * u, which is counted with exp. Parts of the keys that are computed apart are joined pairwise, neighbours first
+ * (kernels/c/attend_join.c). A key's path is then that through its own part, whose chunks are no more and no longer
+ * than those of all keys together, and log2 of the number of parts, rounded up. Parts begin at multiples of
+ * HA_SPLIT_KEYS and none is empty: there are at most n / HA_SPLIT_KEYS, rounded up. So one bound is right for every way
+ * to split, and for none.
  */
 static double split_depth(size_t keys)
 {
@@ -82,8 +76,7 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
     };
 }
 
-/* Chunks of different lengths: with the shorter of them the joins are many, and the path through the longer is
- * allowed
+/* Chunks of different lengths: with the shorter of them the joins are many, and the path through the longer is allowed
  * for in sum_extra. What attend joins itself has no joins_max. */
 struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
 {

@@ -13,15 +13,12 @@
  * of it; a choice is right if some values within these errors lead to it, and is then adopted. */
 
 #include "reference/definitions.h"
-#include "reference/observe.h"
-#include "reference/selection.h"
-
 #include "reference/error.h"
 
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { HEAVY, RECENT };
 
@@ -29,52 +26,32 @@ enum { HEAVY, RECENT };
 struct head {
     size_t count;
     uint32_t *token;
-    double *acc, *tol;
-};
-
-struct sequence {
-    size_t tokens, heavy, recent;
-    struct head *head; /* [q_heads] */
+    struct ha_ref_weight *acc;
 };
 
 struct ha_def {
     struct ha_shape shape;
     double heavy, recent;
-    struct sequence *sequence; /* [layers][batch] */
+    struct head head[]; /* [layers][batch][q_heads] */
 };
+
+static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param, struct ha_why *why)
+{
+    *def = calloc(1, sizeof **def + ha_def_heads(shape) * sizeof(*def)->head[0]);
+    if (!*def) return ha_why(why, HA_ERROR, "h2o: no memory");
+    (*def)->shape = *shape;
+    (*def)->heavy = param[HEAVY];
+    (*def)->recent = param[RECENT];
+    return HA_OK;
+}
 
 static void destroy(struct ha_def *def)
 {
-    if (!def) return;
-    for (size_t i = 0; def->sequence && i < def->shape.layers * def->shape.batch; i++) {
-        for (size_t h = 0; def->sequence[i].head && h < def->shape.q_heads; h++) {
-            free(def->sequence[i].head[h].token);
-            free(def->sequence[i].head[h].acc);
-            free(def->sequence[i].head[h].tol);
-        }
-        free(def->sequence[i].head);
+    for (size_t i = 0; i < ha_def_heads(&def->shape); i++) {
+        free(def->head[i].token);
+        free(def->head[i].acc);
     }
-    free(def->sequence);
     free(def);
-}
-
-static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, size_t threads,
-                             struct ha_why *why)
-{
-    (void)threads;
-    struct ha_def *def = calloc(1, sizeof *def);
-    if (!def) return ha_why(why, HA_ERROR, "h2o: no memory");
-    *def = (struct ha_def){ .shape = *shape, .heavy = param[HEAVY], .recent = param[RECENT] };
-    def->sequence = calloc(shape->layers * shape->batch, sizeof *def->sequence);
-    bool ok = def->sequence != NULL;
-    for (size_t i = 0; ok && i < shape->layers * shape->batch; i++)
-        ok = (def->sequence[i].head = calloc(shape->q_heads, sizeof *def->sequence[i].head)) != NULL;
-    if (!ok) {
-        destroy(def);
-        return ha_why(why, HA_ERROR, "h2o: no memory");
-    }
-    *out = def;
-    return HA_OK;
 }
 
 static size_t share_of(double share, size_t ctx)
@@ -82,24 +59,28 @@ static size_t share_of(double share, size_t ctx)
     const double n = floor(share * (double)ctx);
     return n >= 1 ? (size_t)n : 1;
 }
-
-static bool resize(struct head *head, size_t count)
+static size_t heavy_of(const struct ha_def *def, const struct ha_def_head *h)
 {
-    const size_t n = count ? count : 1;
-    uint32_t *token = realloc(head->token, n * sizeof *token);
-    if (token) head->token = token;
-    double *acc = realloc(head->acc, n * sizeof *acc);
-    if (acc) head->acc = acc;
-    double *tol = realloc(head->tol, n * sizeof *tol);
-    if (tol) head->tol = tol;
-    return token && acc && tol;
+    return share_of(def->heavy, def->shape.ctx[h->seq]);
 }
 
-/* How many of the head's keys are before the recent window. */
-static size_t earlier(const struct head *head, const struct sequence *seq)
+static enum ha_status resize(struct head *head, size_t count, struct ha_why *why)
 {
+    uint32_t *token = realloc(head->token, (count + 1) * sizeof *token);
+    if (token) head->token = token;
+    struct ha_ref_weight *acc = realloc(head->acc, (count + 1) * sizeof *acc);
+    if (acc) head->acc = acc;
+    if (!token || !acc) return ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", count);
+    head->count = count;
+    return HA_OK;
+}
+
+/* How many of the head's keys are before the window of the last recent_n of `tokens`. */
+static size_t earlier(const struct ha_def *def, const struct head *head, const struct ha_def_head *h, size_t tokens)
+{
+    const size_t recent = share_of(def->recent, def->shape.ctx[h->seq]);
     size_t n = head->count;
-    while (n > 0 && head->token[n - 1] + seq->recent >= seq->tokens) n--;
+    while (n > 0 && head->token[n - 1] + recent >= tokens) n--;
     return n;
 }
 
@@ -109,194 +90,106 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Drops the keys that are not among the heavy_n largest even if every acc is off by its whole error. */
-static enum ha_status forget(struct head *head, const struct sequence *seq, struct ha_why *why)
+static void keep(struct head *head, size_t j, size_t *kept)
 {
-    const size_t n = earlier(head, seq);
-    if (n <= seq->heavy) return HA_OK;
+    head->token[*kept] = head->token[j];
+    head->acc[(*kept)++] = head->acc[j];
+}
+
+/* Drops the keys that are not among the heavy_n largest even if every acc is off by its whole error. */
+static enum ha_status forget(const struct ha_def *def, struct head *head, const struct ha_def_head *h,
+                             struct ha_why *why)
+{
+    const size_t n = earlier(def, head, h, h->tokens), heavy = heavy_of(def, h);
+    if (n <= heavy) return HA_OK;
     double *least = malloc(n * sizeof *least);
     if (!least) return ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", n);
-    for (size_t j = 0; j < n; j++) least[j] = head->acc[j] - head->tol[j];
+    for (size_t j = 0; j < n; j++) least[j] = head->acc[j].value - head->acc[j].tol;
     qsort(least, n, sizeof *least, descending);
-    const double bar = least[seq->heavy - 1];
+    const double bar = least[heavy - 1];
     free(least);
     size_t kept = 0;
     for (size_t j = 0; j < head->count; j++)
-        if (j >= n || head->acc[j] + head->tol[j] >= bar) {
-            head->token[kept] = head->token[j];
-            head->acc[kept] = head->acc[j];
-            head->tol[kept++] = head->tol[j];
-        }
-    head->count = kept;
-    return resize(head, kept) ? HA_OK : ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", kept);
+        if (j >= n || head->acc[j].value + head->acc[j].tol >= bar) keep(head, j, &kept);
+    return resize(head, kept, why);
 }
 
-static struct ha_rows rows_of(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head)
+static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    const size_t row = def->shape.head_dim * ha_dtype_bytes(def->shape.dtype),
-                 kv_head = q_head / ha_shape_group(&def->shape);
-    return (struct ha_rows){ .k = (const char *)in->k[seq] + kv_head * in->kv_cap * row, .k_stride_bytes = row };
-}
-
-/* Weights of the head's keys by `count` queries, the last being that of the last key. */
-static enum ha_status observe(const struct ha_def *def, const struct ha_rows *rows, const float *q, size_t count,
-                              size_t q_stride, double *mean, double *tol, struct ha_why *why)
-{
-    size_t *visible = malloc((count + 1) * sizeof *visible);
-    if (!visible) return ha_why(why, HA_ERROR, "h2o: no memory");
-    for (size_t t = 0; t < count; t++) visible[t] = rows->keys - count + t + 1;
-    const struct ha_ref_observed in = {
-        .q = q,
-        .count = count,
-        .q_stride = q_stride,
-        .head_dim = def->shape.head_dim,
-        .scale = (double)def->shape.scale,
-        .visible = visible,
-        .rows = *rows,
-        .dtype = def->shape.dtype,
-    };
-    const enum ha_status status = ha_ref_observe(&in, mean, tol, why);
-    free(visible);
-    return status;
-}
-
-static enum ha_status prefill_head(struct ha_def *def, struct sequence *seq, struct head *head, struct ha_rows rows,
-                                   const float *q, size_t observed, struct ha_why *why)
-{
-    head->count = rows.keys = seq->tokens;
-    if (!resize(head, head->count)) return ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", head->count);
-    const enum ha_status status = observe(def, &rows, q, observed, def->shape.q_heads * def->shape.head_dim, head->acc,
-                                          head->tol, why);
-    if (status != HA_OK) return status;
-    const double n = (double)observed;
+    struct head *head = &def->head[h->index];
+    HA_TRY(resize(head, h->tokens, why));
+    HA_TRY(ha_ref_observe(&def->shape, h, NULL, 0, head->count, head->acc, why));
+    const double n = (double)h->queries;
     for (size_t j = 0; j < head->count; j++) {
+        struct ha_ref_weight *acc = &head->acc[j];
         head->token[j] = (uint32_t)j;
-        head->acc[j] *= n; /* the sum; adding up in binary32 costs n roundings more */
-        head->tol[j] = n * head->tol[j] + ha_ref_gamma(n + 1) * head->acc[j];
+        acc->value *= n; /* the sum; adding up in binary32 costs n roundings more */
+        acc->tol = n * acc->tol + ha_ref_gamma(n + 1) * acc->value;
     }
-    return forget(head, seq, why);
-}
-
-static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
-                              struct ha_why *why)
-{
-    const struct ha_shape *shape = &def->shape;
-    for (size_t b = 0; b < shape->batch; b++) {
-        struct sequence *seq = &def->sequence[layer * shape->batch + b];
-        seq->tokens = kv->tokens[b];
-        seq->heavy = share_of(def->heavy, seq->tokens);
-        seq->recent = share_of(def->recent, seq->tokens);
-        const size_t observed = shape->observed < seq->tokens ? shape->observed : seq->tokens;
-        for (size_t h = 0; h < shape->q_heads; h++) {
-            const enum ha_status status = prefill_head(def, seq, &seq->head[h], rows_of(def, kv, b, h),
-                                                       q[b] + h * shape->head_dim, observed, why);
-            if (status != HA_OK) return status;
-        }
-    }
-    return HA_OK;
+    return forget(def, head, h, why);
 }
 
 /* The head's keys become those that were reported, if they are a right choice. */
-static enum ha_status adopt(struct head *head, const struct sequence *seq, const uint8_t *mark,
-                            const struct ha_place *at, struct ha_why *why)
+static enum ha_status adopt(const struct ha_def *def, struct head *head, const struct ha_def_head *h,
+                            const uint8_t *mark, struct ha_why *why)
 {
-    const size_t early = earlier(head, seq), want = early < seq->heavy ? early : seq->heavy;
+    const size_t early = earlier(def, head, h, h->tokens - h->queries), heavy = heavy_of(def, h),
+                 want = early < heavy ? early : heavy;
     size_t kept = 0, chosen = 0, weakest = 0, strongest = 0;
     double least = HUGE_VAL, most = -HUGE_VAL;
     for (size_t j = 0; j < head->count; j++) {
         const bool used = mark[head->token[j]] != HA_MARK_NONE;
-        if (j >= early && !used) return ha_selection_wrong(at, head->token[j], "is missing: it is recent", why);
+        const double low = head->acc[j].value - head->acc[j].tol, high = head->acc[j].value + head->acc[j].tol;
+        if (j >= early && !used)
+            return ha_def_wrong(h, why, "key %u is missing: it is recent", (unsigned)head->token[j]);
         if (j < early && used) {
             chosen++;
-            if (head->acc[j] + head->tol[j] < least) least = head->acc[weakest = j] + head->tol[j];
-        } else if (j < early && head->acc[j] - head->tol[j] > most) most = head->acc[strongest = j] - head->tol[j];
+            if (high < least) least = high, weakest = j;
+        } else if (j < early && low > most) most = low, strongest = j;
     }
-    if (chosen != want)
-        return ha_why(why, HA_FAIL, "%s layer %zu seq %zu head %zu: %zu heavy hitters kept, the rule keeps %zu",
-                      at->variant, at->layer, at->seq, at->head, chosen, want);
+    if (chosen != want) return ha_def_wrong(h, why, "%zu heavy hitters kept, the rule keeps %zu", chosen, want);
     if (!(least >= most))
-        return ha_why(why, HA_FAIL,
-                      "%s layer %zu seq %zu head %zu: key %u (weight %.9g) was kept, key %u (weight %.9g) was not",
-                      at->variant, at->layer, at->seq, at->head, (unsigned)head->token[weakest], head->acc[weakest],
-                      (unsigned)head->token[strongest], head->acc[strongest]);
+        return ha_def_wrong(h, why, "key %u (weight %.9g) was kept, key %u (weight %.9g) was not",
+                            (unsigned)head->token[weakest], head->acc[weakest].value, (unsigned)head->token[strongest],
+                            head->acc[strongest].value);
     for (size_t j = 0; j < head->count; j++)
-        if (mark[head->token[j]] != HA_MARK_NONE) {
-            head->token[kept] = head->token[j];
-            head->acc[kept] = head->acc[j];
-            head->tol[kept++] = head->tol[j];
-        }
+        if (mark[head->token[j]] != HA_MARK_NONE) keep(head, j, &kept);
     head->count = kept;
     return HA_OK;
 }
 
 /* Nothing but keys that the head may still have and new tokens, all of which it uses. */
-static enum ha_status judge(struct head *head, const struct sequence *seq, size_t tokens, const uint8_t *mark,
-                            const struct ha_place *at, struct ha_why *why)
+static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
+    struct head *head = &def->head[h->index];
     size_t next = 0;
-    for (size_t j = 0; j < tokens; j++) {
-        const bool here = next < head->count && head->token[next] == j;
+    for (size_t j = 0; j < h->tokens; j++) {
+        const bool is_new = j + h->queries >= h->tokens, here = next < head->count && head->token[next] == j;
         if (here) next++;
-        if (j < seq->tokens && !here && mark[j] != HA_MARK_NONE)
-            return ha_selection_wrong(at, j, "was evicted for good", why);
-        if (j >= seq->tokens && mark[j] == HA_MARK_NONE) return ha_selection_wrong(at, j, "is missing: it is new", why);
-        if (mark[j] & HA_MARK_PADDING)
-            return ha_selection_wrong(at, j, "is called padding; nothing is padded here", why);
+        if (!is_new && !here && mark[j] != HA_MARK_NONE) return ha_def_wrong(h, why, "key %zu was evicted for good", j);
+        if (is_new && mark[j] == HA_MARK_NONE) return ha_def_wrong(h, why, "key %zu is missing: it is new", j);
     }
-    return adopt(head, seq, mark, at, why);
+    return adopt(def, head, h, mark, why);
 }
 
-/* seq->tokens is already that of after the step. */
-static enum ha_status advance(struct ha_def *def, const struct sequence *seq, struct head *head, struct ha_rows rows,
-                              const float *q, size_t q_len, struct ha_why *why)
+static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    const size_t old = head->count, count = old + q_len;
-    double *mean = malloc(2 * count * sizeof *mean);
-    if (!mean || !resize(head, count)) {
-        free(mean);
-        return ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", count);
-    }
-    head->count = count;
+    struct head *head = &def->head[h->index];
+    const size_t old = head->count, count = old + h->queries;
+    HA_TRY(resize(head, count, why));
     for (size_t j = old; j < count; j++) {
-        head->token[j] = (uint32_t)(seq->tokens - count + j);
-        head->acc[j] = head->tol[j] = 0;
+        head->token[j] = (uint32_t)(h->tokens - count + j);
+        head->acc[j] = (struct ha_ref_weight){ 0, 0 };
     }
-    rows.index = head->token;
-    rows.keys = count;
-    const enum ha_status status = observe(def, &rows, q, q_len, def->shape.q_heads * def->shape.head_dim, mean,
-                                          mean + count, why);
+    struct ha_ref_weight *mean = malloc(count * sizeof *mean);
+    enum ha_status status = mean ? ha_ref_observe(&def->shape, h, head->token, 0, count, mean, why)
+                                 : ha_why(why, HA_ERROR, "h2o: no memory for %zu keys", count);
     for (size_t j = 0; j < count && status == HA_OK; j++) {
-        head->acc[j] += mean[j];
-        head->tol[j] += mean[count + j] + HA_REF_U * head->acc[j];
+        head->acc[j].value += mean[j].value;
+        head->acc[j].tol += mean[j].tol + HA_REF_U * head->acc[j].value;
     }
     free(mean);
-    return status == HA_OK ? forget(head, seq, why) : status;
+    return status == HA_OK ? forget(def, head, h, why) : status;
 }
 
-static enum ha_status step(struct ha_def *def, const struct ha_def_step *in,
-                           void (*reported)(void *arg, size_t seq, size_t q_head, struct ha_selection *out), void *arg,
-                           struct ha_why *why)
-{
-    const struct ha_shape *shape = &def->shape;
-    enum ha_status status = HA_OK;
-    for (size_t b = 0; b < shape->batch && status == HA_OK; b++) {
-        struct sequence *seq = &def->sequence[in->layer * shape->batch + b];
-        uint8_t *mark = malloc(in->tokens[b] + 1);
-        if (!mark) return ha_why(why, HA_ERROR, "h2o: no memory for %zu tokens", in->tokens[b]);
-        for (size_t h = 0; h < shape->q_heads && status == HA_OK; h++) {
-            const struct ha_place at = { "h2o", in->layer, b, h };
-            struct ha_selection s = { 0 };
-            reported(arg, b, h, &s);
-            status = ha_selection_mark(&s, in->tokens[b], mark, &at, why);
-            if (status == HA_OK) status = judge(&seq->head[h], seq, in->tokens[b], mark, &at, why);
-        }
-        free(mark);
-        seq->tokens = in->tokens[b];
-        for (size_t h = 0; h < shape->q_heads && status == HA_OK; h++)
-            status = advance(def, seq, &seq->head[h], rows_of(def, in, b, h),
-                             in->q + (b * in->q_len * shape->q_heads + h) * shape->head_dim, in->q_len, why);
-    }
-    return status;
-}
-
-const struct ha_definition ha_definition_h2o = { "h2o", create, prefill, step, destroy };
+const struct ha_definition ha_definition_h2o = { "h2o", false, create, prefill, judge, advance, destroy };

@@ -26,11 +26,9 @@
  * adopted. Params: alpha, beta, blk_size, blk_num, heads_per_task; the rule ignores layout. */
 
 #include "reference/definitions.h"
-#include "reference/observe.h"
-#include "reference/selection.h"
-
 #include "reference/error.h"
 
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>
@@ -42,61 +40,40 @@ enum { ALPHA, BETA, BLK_SIZE, BLK_NUM, HEADS_PER_TASK };
 enum { NO = 0, YES = 1, EITHER = 2, PADDED = 4 };
 
 struct head {
-    double *maw, *tol; /* [device entries]: |got - maw| <= tol */
-    uint8_t *selected; /* [host entries] */
-};
-
-struct sequence {
-    size_t first, tokens; /* device entries: [first, tokens) */
-    struct head *head;    /* [q_heads] */
+    size_t first;              /* tokens from here on are device entries */
+    struct ha_ref_weight *maw; /* [device entries] */
+    uint8_t *selected;         /* [host entries] */
 };
 
 struct ha_def {
     struct ha_shape shape;
     double alpha, beta;
-    size_t block, most, task;  /* blk_size, l_max, heads_per_task */
-    struct sequence *sequence; /* [layers][batch] */
+    size_t block, most, task; /* blk_size, l_max, heads_per_task */
+    struct head head[];       /* [layers][batch][q_heads] */
 };
 
 static enum ha_status no_memory(struct ha_why *why) { return ha_why(why, HA_ERROR, "hgca: no memory"); }
 
-static void destroy(struct ha_def *def)
+static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, struct ha_why *why)
 {
-    if (!def) return;
-    for (size_t i = 0; def->sequence && i < def->shape.layers * def->shape.batch; i++) {
-        for (size_t h = 0; def->sequence[i].head && h < def->shape.q_heads; h++) {
-            free(def->sequence[i].head[h].maw);
-            free(def->sequence[i].head[h].tol);
-            free(def->sequence[i].head[h].selected);
-        }
-        free(def->sequence[i].head);
-    }
-    free(def->sequence);
-    free(def);
-}
-
-static enum ha_status create(struct ha_def **out, const struct ha_shape *shape, const double *param, size_t threads,
-                             struct ha_why *why)
-{
-    (void)threads;
-    struct ha_def *def = calloc(1, sizeof *def);
+    struct ha_def *def = *out = calloc(1, sizeof *def + ha_def_heads(shape) * sizeof def->head[0]);
     if (!def) return no_memory(why);
-    /* alpha as binary32 holds it: near 1 the rounding of 1 - alpha would exceed the tolerance */
-    *def = (struct ha_def){
-        .shape = *shape, .alpha = (double)(float)param[ALPHA], .beta = param[BETA], .block = (size_t)param[BLK_SIZE]
-    };
+    def->shape = *shape;
+    def->alpha = (double)(float)param[ALPHA]; /* near 1 the rounding of 1 - alpha would exceed the tolerance */
+    def->beta = param[BETA];
+    def->block = (size_t)param[BLK_SIZE];
     def->most = def->block * (size_t)param[BLK_NUM];
     def->task = param[HEADS_PER_TASK] > 0 ? (size_t)param[HEADS_PER_TASK] : 1; /* one head alone is not padded */
-    def->sequence = calloc(shape->layers * shape->batch, sizeof *def->sequence);
-    bool ok = def->sequence != NULL;
-    for (size_t i = 0; ok && i < shape->layers * shape->batch; i++)
-        ok = (def->sequence[i].head = calloc(shape->q_heads, sizeof *def->sequence[i].head)) != NULL;
-    if (!ok) {
-        destroy(def);
-        return no_memory(why);
-    }
-    *out = def;
     return HA_OK;
+}
+
+static void destroy(struct ha_def *def)
+{
+    for (size_t i = 0; i < ha_def_heads(&def->shape); i++) {
+        free(def->head[i].maw);
+        free(def->head[i].selected);
+    }
+    free(def);
 }
 
 static size_t to_evict(const struct ha_def *def, size_t entries)
@@ -107,214 +84,139 @@ static size_t to_evict(const struct ha_def *def, size_t entries)
 }
 
 /* weight > threshold, as far as binary32 can tell; the threshold costs two roundings */
-static uint8_t decide(double weight, double tol, double threshold)
+static uint8_t decide(struct ha_ref_weight weight, double threshold)
 {
-    if (!(fabs(weight - threshold) > tol + 2 * HA_REF_U * fabs(threshold))) return EITHER;
-    return weight > threshold ? YES : NO;
+    if (!(fabs(weight.value - threshold) > weight.tol + 2 * HA_REF_U * fabs(threshold))) return EITHER;
+    return weight.value > threshold ? YES : NO;
 }
 
-/* Weights over the entries [begin, end) by `count` queries, the last being that of token `last`. */
-static enum ha_status observe(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head,
-                              const float *q, size_t count, size_t last, size_t begin, size_t end, double *mean,
-                              double *tol, struct ha_why *why)
-{
-    const struct ha_shape *shape = &def->shape;
-    const size_t row = shape->head_dim * ha_dtype_bytes(shape->dtype), kv_head = q_head / ha_shape_group(shape);
-    size_t *visible = malloc((count + 1) * sizeof *visible);
-    if (!visible) return no_memory(why);
-    for (size_t t = 0; t < count; t++) {
-        const size_t seen = last + 1 - (count - 1 - t); /* tokens up to and with the query's */
-        visible[t] = seen <= begin ? 0 : (seen < end ? seen : end) - begin;
-    }
-    const struct ha_ref_observed observed = {
-        .q = q,
-        .count = count,
-        .q_stride = shape->q_heads * shape->head_dim,
-        .head_dim = shape->head_dim,
-        .scale = (double)shape->scale,
-        .visible = visible,
-        .rows = { .k = (const char *)in->k[seq] + (kv_head * in->kv_cap + begin) * row,
-                  .k_stride_bytes = row,
-                  .keys = end - begin },
-        .dtype = shape->dtype,
-    };
-    const enum ha_status status = ha_ref_observe(&observed, mean, tol, why);
-    free(visible);
-    return status;
-}
-
-/* Selects the host entries [0, entries) by their weights in `count` queries. */
-static enum ha_status select_anew(const struct ha_def *def, const struct ha_def_step *in, size_t seq, size_t q_head,
-                                  const float *q, size_t count, size_t last, size_t entries, uint8_t *selected,
+/* Selects the host entries by their weights. */
+static enum ha_status select_anew(const struct ha_def *def, const struct ha_def_head *h, struct head *head,
                                   struct ha_why *why)
 {
-    if (entries == 0) return HA_OK;
-    double *mean = malloc(2 * entries * sizeof *mean);
-    if (!mean) return no_memory(why);
-    const enum ha_status status = observe(def, in, seq, q_head, q, count, last, 0, entries, mean, mean + entries, why);
+    const size_t entries = head->first;
+    struct ha_ref_weight *weight = malloc((entries + 1) * sizeof *weight);
+    if (!weight) return no_memory(why);
+    const enum ha_status status = ha_ref_observe(&def->shape, h, NULL, 0, entries, weight, why);
     for (size_t j = 0; j < entries && status == HA_OK; j++)
-        selected[j] = decide(mean[j], mean[entries + j], def->beta / (double)entries);
-    free(mean);
+        head->selected[j] = decide(weight[j], def->beta / (double)entries);
+    free(weight);
     return status;
 }
 
-static bool grow(struct head *head, size_t device, size_t host)
+static enum ha_status grow(struct head *head, size_t device, size_t host, struct ha_why *why)
 {
-    double *maw = realloc(head->maw, (device + 1) * sizeof *maw);
+    struct ha_ref_weight *maw = realloc(head->maw, (device + 1) * sizeof *maw);
     if (maw) head->maw = maw;
-    double *tol = realloc(head->tol, (device + 1) * sizeof *tol);
-    if (tol) head->tol = tol;
     uint8_t *selected = realloc(head->selected, host + 1);
     if (selected) head->selected = selected;
-    return maw && tol && selected;
+    return maw && selected ? HA_OK : no_memory(why);
 }
 
-static enum ha_status prefill(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
-                              struct ha_why *why)
+static enum ha_status prefill(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
 {
-    const struct ha_shape *shape = &def->shape;
-    for (size_t b = 0; b < shape->batch; b++) {
-        struct sequence *seq = &def->sequence[layer * shape->batch + b];
-        const size_t n = kv->tokens[b], observed = shape->observed < n ? shape->observed : n;
-        seq->tokens = n;
-        seq->first = to_evict(def, n);
-        for (size_t h = 0; h < shape->q_heads; h++) {
-            struct head *head = &seq->head[h];
-            const float *q_head = q[b] + h * shape->head_dim;
-            if (!grow(head, n - seq->first, seq->first)) return no_memory(why);
-            enum ha_status status = observe(def, kv, b, h, q_head, observed, n - 1, seq->first, n, head->maw, head->tol,
-                                            why);
-            if (status == HA_OK)
-                status = select_anew(def, kv, b, h, q_head, observed, n - 1, seq->first, head->selected, why);
-            if (status != HA_OK) return status;
-        }
-    }
-    return HA_OK;
+    struct head *head = &def->head[h->index];
+    head->first = to_evict(def, h->tokens);
+    const size_t entries = h->tokens - head->first;
+    HA_TRY(grow(head, entries, head->first, why));
+    HA_TRY(ha_ref_observe(&def->shape, h, NULL, head->first, entries, head->maw, why));
+    return select_anew(def, h, head, why);
 }
 
 /* One head's report: the device part, the selected entries, what is called padding. Adopts. */
-static enum ha_status judge(const struct sequence *seq, struct head *head, size_t tokens, bool append,
-                            const uint8_t *mark, const struct ha_place *at, struct ha_why *why)
+static enum ha_status judge_head(struct head *head, const struct ha_def_head *h, const uint8_t *mark,
+                                 struct ha_why *why)
 {
-    for (size_t j = seq->first; j < tokens; j++) {
-        if (mark[j] == HA_MARK_NONE) return ha_selection_wrong(at, j, "is missing: it is on the device", why);
+    for (size_t j = head->first; j < h->tokens; j++) {
+        if (mark[j] == HA_MARK_NONE) return ha_def_wrong(h, why, "key %zu is missing: it is on the device", j);
         if (mark[j] != HA_MARK_DEVICE)
-            return ha_selection_wrong(at, j, "must be in a device part and not padding", why);
+            return ha_def_wrong(h, why, "key %zu must be in a device part and not padding", j);
     }
-    for (size_t j = 0; j < seq->first; j++) {
-        if (mark[j] & HA_MARK_DEVICE) return ha_selection_wrong(at, j, "was evicted from the device", why);
-        if (append) {
+    for (size_t j = 0; j < head->first; j++) {
+        if (mark[j] & HA_MARK_DEVICE) return ha_def_wrong(h, why, "key %zu was evicted from the device", j);
+        if (h->queries > 1) {
             if (mark[j] != HA_MARK_HOST)
-                return ha_selection_wrong(at, j, "must be used: an append reads all host entries", why);
+                return ha_def_wrong(h, why, "key %zu must be used: an append reads all host entries", j);
         } else if (mark[j] == HA_MARK_HOST) {
-            if (head->selected[j] == NO) return ha_selection_wrong(at, j, "is below the threshold", why);
+            if (head->selected[j] == NO) return ha_def_wrong(h, why, "key %zu is below the threshold", j);
             head->selected[j] = YES;
         } else {
             if (head->selected[j] == YES)
-                return ha_selection_wrong(at, j, "is missing: its weight is above the threshold", why);
+                return ha_def_wrong(h, why, "key %zu is missing: its weight is above the threshold", j);
             head->selected[j] = mark[j] & HA_MARK_PADDING ? NO | PADDED : NO;
         }
     }
     return HA_OK;
 }
 
-static size_t selected_count(const struct head *head, size_t entries)
+static size_t selected_count(const struct head *head)
 {
     size_t n = 0;
-    for (size_t j = 0; j < entries; j++) n += head->selected[j] == YES;
+    for (size_t j = 0; j < head->first; j++) n += head->selected[j] == YES;
     return n;
 }
 
-/* The padding of the units [begin, end), one task; forgets it. */
-static enum ha_status judge_padding(struct ha_def *def, size_t layer, size_t begin, size_t end, struct ha_why *why)
+/* The padding of a head whose task selects `largest` at most; forgets it. */
+static enum ha_status judge_padding(struct head *head, const struct ha_def_head *h, size_t largest, struct ha_why *why)
 {
-    size_t largest = 0;
-    for (size_t unit = begin; unit < end; unit++) {
-        const struct sequence *seq = &def->sequence[layer * def->shape.batch + unit / def->shape.q_heads];
-        const size_t n = selected_count(&seq->head[unit % def->shape.q_heads], seq->first);
-        if (n > largest) largest = n;
-    }
-    for (size_t unit = begin; unit < end; unit++) {
-        const struct ha_place at = { "hgca", layer, unit / def->shape.q_heads, unit % def->shape.q_heads };
-        const struct sequence *seq = &def->sequence[layer * def->shape.batch + at.seq];
-        struct head *head = &seq->head[at.head];
-        size_t missing = largest - selected_count(head, seq->first);
-        for (size_t j = seq->first; j-- > 0;) {
-            if (head->selected[j] == YES) continue;
-            const bool want = missing > 0, padded = head->selected[j] & PADDED;
-            if (want != padded)
-                return ha_selection_wrong(&at, j,
-                                          want ? "must pad this head to its task's largest count"
-                                               : "is padding that the task does not need",
-                                          why);
-            head->selected[j] = NO;
-            if (want) missing--;
-        }
+    size_t missing = largest - selected_count(head);
+    for (size_t j = head->first; j-- > 0;) {
+        if (head->selected[j] == YES) continue;
+        const bool want = missing > 0, padded = head->selected[j] & PADDED;
+        if (want != padded)
+            return ha_def_wrong(h, why, "key %zu %s", j,
+                                want ? "must pad this head to its task's largest count"
+                                     : "is padding that the task does not need");
+        head->selected[j] = NO;
+        if (want) missing--;
     }
     return HA_OK;
 }
 
-/* MAW, selection and eviction of one head; `entries` are on the device with the new tokens, `gone` of them leave. */
-static enum ha_status advance(const struct ha_def *def, const struct ha_def_step *in, const struct sequence *seq,
-                              size_t b, size_t h, size_t gone, struct ha_why *why)
+static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
-    struct head *head = &seq->head[h];
-    const size_t tokens = in->tokens[b], entries = tokens - seq->first, old = seq->tokens - seq->first;
-    const float *q = in->q + (b * in->q_len * def->shape.q_heads + h) * def->shape.head_dim;
-    double *mean = malloc(2 * entries * sizeof *mean), *tol = mean + entries;
-    if (!mean || !grow(head, entries, seq->first + gone)) {
-        free(mean);
-        return no_memory(why);
+    const size_t q_heads = def->shape.q_heads, unit = h->seq * q_heads + h->head, begin = unit / def->task * def->task;
+    struct head *task = &def->head[h->index - (unit - begin)];
+    HA_TRY(judge_head(&def->head[h->index], h, mark, why));
+    const bool whole = unit + 1 == begin + def->task || unit + 1 == def->shape.batch * q_heads;
+    if (h->queries > 1 || !whole) return HA_OK;
+    size_t largest = 0;
+    for (size_t i = begin; i <= unit; i++) {
+        const size_t count = selected_count(&task[i - begin]);
+        largest = count > largest ? count : largest;
     }
-    enum ha_status status = observe(def, in, b, h, q, in->q_len, tokens - 1, seq->first, tokens, mean, tol, why);
-    for (size_t j = 0; j < entries; j++) {
-        const double alpha = j < old ? def->alpha : 1, maw = j < old ? head->maw[j] : 0,
-                     maw_tol = j < old ? head->tol[j] : 0;
-        head->maw[j] = (1 - alpha) * maw + alpha * mean[j];
-        head->tol[j] = (1 - alpha) * maw_tol + alpha * tol[j] + ha_ref_gamma(4) * head->maw[j];
+    for (size_t i = begin; i <= unit; i++) {
+        struct ha_def_head other = *h;
+        other.seq = i / q_heads;
+        other.head = i % q_heads;
+        HA_TRY(judge_padding(&task[i - begin], &other, largest, why));
     }
-    free(mean);
-    if (status == HA_OK && in->q_len > 1)
-        status = select_anew(def, in, b, h, q, in->q_len, tokens - 1, seq->first, head->selected, why);
+    return HA_OK;
+}
+
+/* MAW, selection and eviction. */
+static enum ha_status advance(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why)
+{
+    struct head *head = &def->head[h->index];
+    const size_t entries = h->tokens - head->first, old = entries - h->queries, gone = to_evict(def, entries);
+    HA_TRY(grow(head, entries, head->first + gone, why));
+    struct ha_ref_weight *now = malloc((entries + 1) * sizeof *now);
+    enum ha_status status = now ? ha_ref_observe(&def->shape, h, NULL, head->first, entries, now, why) : no_memory(why);
+    for (size_t j = 0; j < entries && status == HA_OK; j++) {
+        const double alpha = j < old ? def->alpha : 1;
+        const struct ha_ref_weight before = j < old ? head->maw[j] : (struct ha_ref_weight){ 0, 0 };
+        struct ha_ref_weight *maw = &head->maw[j];
+        maw->value = (1 - alpha) * before.value + alpha * now[j].value;
+        maw->tol = (1 - alpha) * before.tol + alpha * now[j].tol + ha_ref_gamma(4) * maw->value;
+    }
+    free(now);
+    if (status == HA_OK && h->queries > 1) status = select_anew(def, h, head, why);
+    if (status != HA_OK) return status;
     for (size_t j = 0; j < gone; j++)
-        head->selected[seq->first + j] = decide(head->maw[j], head->tol[j], def->beta / (double)entries);
+        head->selected[head->first + j] = decide(head->maw[j], def->beta / (double)entries);
     memmove(head->maw, head->maw + gone, (entries - gone) * sizeof *head->maw);
-    memmove(head->tol, head->tol + gone, (entries - gone) * sizeof *head->tol);
-    return status;
+    head->first += gone;
+    return HA_OK;
 }
 
-static enum ha_status step(struct ha_def *def, const struct ha_def_step *in,
-                           void (*reported)(void *arg, size_t seq, size_t q_head, struct ha_selection *out), void *arg,
-                           struct ha_why *why)
-{
-    const struct ha_shape *shape = &def->shape;
-    struct sequence *sequence = &def->sequence[in->layer * shape->batch];
-    const bool append = in->q_len > 1;
-    enum ha_status status = HA_OK;
-    for (size_t b = 0; b < shape->batch && status == HA_OK; b++) {
-        uint8_t *mark = malloc(in->tokens[b] + 1);
-        if (!mark) return no_memory(why);
-        for (size_t h = 0; h < shape->q_heads && status == HA_OK; h++) {
-            const struct ha_place at = { "hgca", in->layer, b, h };
-            struct ha_selection s = { 0 };
-            reported(arg, b, h, &s);
-            status = ha_selection_mark(&s, in->tokens[b], mark, &at, why);
-            if (status == HA_OK)
-                status = judge(&sequence[b], &sequence[b].head[h], in->tokens[b], append, mark, &at, why);
-        }
-        free(mark);
-    }
-    const size_t units = shape->batch * shape->q_heads;
-    for (size_t unit = 0; unit < units && status == HA_OK && !append; unit += def->task)
-        status = judge_padding(def, in->layer, unit, units - unit < def->task ? units : unit + def->task, why);
-    for (size_t b = 0; b < shape->batch && status == HA_OK; b++) {
-        const size_t gone = to_evict(def, in->tokens[b] - sequence[b].first);
-        for (size_t h = 0; h < shape->q_heads && status == HA_OK; h++)
-            status = advance(def, in, &sequence[b], b, h, gone, why);
-        sequence[b].first += gone;
-        sequence[b].tokens = in->tokens[b];
-    }
-    return status;
-}
-
-const struct ha_definition ha_definition_hgca = { "hgca", create, prefill, step, destroy };
+const struct ha_definition ha_definition_hgca = { "hgca", true, create, prefill, judge, advance, destroy };

@@ -119,18 +119,6 @@ static void bound(const struct merge *m, struct ha_ref_state *out)
     }
 }
 
-/* A convex combination stays between the values; weights that are used as they are reach from 0 to 1 each. */
-static void widen(double *lo, double *hi, double x_lo, double x_hi, bool direct)
-{
-    if (direct) {
-        *lo += x_lo < 0 ? x_lo : 0;
-        *hi += x_hi > 0 ? x_hi : 0;
-    } else {
-        *lo = x_lo < *lo ? x_lo : *lo;
-        *hi = x_hi > *hi ? x_hi : *hi;
-    }
-}
-
 static double value_min(const struct ha_ref_state *s, size_t i)
 {
     return s->v_min ? s->v_min[i] : s->o[i] - s->bound[i];
@@ -140,14 +128,18 @@ static double value_max(const struct ha_ref_state *s, size_t i)
     return s->v_max ? s->v_max[i] : s->o[i] + s->bound[i];
 }
 
+/* A convex combination stays between the values; weights that are used as they are reach from 0 to 1 each. */
 static void range(const struct merge *m, struct ha_ref_state *out)
 {
     const bool direct = m->b->form == HA_FORM_DIRECT;
     for (size_t i = 0; i < out->dim; i++) {
         double lo = direct ? 0 : HUGE_VAL, hi = -lo;
-        for (size_t k = 0; k < m->count; k++)
-            if (!is_empty(&m->states[k], m->b->form))
-                widen(&lo, &hi, value_min(&m->states[k], i), value_max(&m->states[k], i), direct);
+        for (size_t k = 0; k < m->count; k++) {
+            if (is_empty(&m->states[k], m->b->form)) continue;
+            const double x_lo = value_min(&m->states[k], i), x_hi = value_max(&m->states[k], i);
+            lo = direct ? lo + fmin(x_lo, 0) : fmin(x_lo, lo);
+            hi = direct ? hi + fmax(x_hi, 0) : fmax(x_hi, hi);
+        }
         if (out->v_min) out->v_min[i] = lo - ha_ref_overhang(lo, m->b->u_o, m->b->eta_o);
         if (out->v_max) out->v_max[i] = hi + ha_ref_overhang(hi, m->b->u_o, m->b->eta_o);
     }

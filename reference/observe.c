@@ -1,5 +1,4 @@
-#include "reference/observe.h"
-
+#include "reference/definitions.h"
 #include "reference/error.h"
 #include "reference/rows.h"
 
@@ -9,15 +8,13 @@
 
 enum { QUERIES = 8 }; /* of one pass over the rows */
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* What the promise at ha_ref_observe says of an implementation. */
 static struct ha_bound loosest(size_t dim, size_t keys)
 {
     const double joins = (double)(keys / HA_CHUNK_KEYS + HA_RUNS_MAX);
     return (struct ha_bound){
         .h_dot = 2 * (double)dim, /* 2: u = 2^-23 */
-        .h_sum = (double)smaller(keys, HA_CHUNK_KEYS) + joins + 4,
+        .h_sum = (double)ha_ref_smaller(keys, HA_CHUNK_KEYS) + joins + 4,
         .rescales = joins,
         .exp_eps = 0x1p-22,
         .log_eps = 0x1p-22,
@@ -29,46 +26,57 @@ static struct ha_bound loosest(size_t dim, size_t keys)
 /* A computed weight lies between (p - p theta)/((1 + Theta)(1 + g)) and (p + p theta)/((1 - Theta)(1 - g)); the
  * latter is the farther from p. It is never outside [0, 1] by more than rounding. */
 static void add_weights(const double *w, const double *spread, size_t keys, const struct ha_ref_softmax *s, double g,
-                        double share, double *mean, double *tol)
+                        double share, struct ha_ref_weight *mean)
 {
     const double kept = (1 - s->theta) * (1 - g);
     for (size_t j = 0; j < keys; j++) {
         const double p = w[j] / s->sum, t = (spread[j] + p * (s->theta + g)) / kept + s->lost;
-        mean[j] += share * p;
-        tol[j] += share * (kept > 0 && s->theta < 1 && t < 1 ? t : 1);
+        mean[j].value += share * p;
+        mean[j].tol += share * (kept > 0 && s->theta < 1 && t < 1 ? t : 1);
     }
 }
 
-enum ha_status ha_ref_observe(const struct ha_ref_observed *in, double *mean, double *tol, struct ha_why *why)
+enum ha_status ha_ref_observe(const struct ha_shape *shape, const struct ha_def_head *h, const uint32_t *token,
+                              size_t first, size_t keys, struct ha_ref_weight *weight, struct ha_why *why)
 {
-    const size_t keys = in->rows.keys;
-    for (size_t j = 0; j < keys; j++) mean[j] = tol[j] = 0;
-    if (keys == 0 || in->count == 0) return HA_OK;
-    double *work = malloc(smaller(in->count, QUERIES) * 2 * keys * sizeof *work);
+    const size_t dim = shape->head_dim, row = dim * ha_dtype_bytes(shape->dtype);
+    const struct ha_rows rows = {
+        .k = (const char *)h->k + first * row, .k_stride_bytes = row, .index = token, .keys = keys
+    };
+    for (size_t j = 0; j < keys; j++) weight[j] = (struct ha_ref_weight){ 0, 0 };
+    if (keys == 0 || h->queries == 0) return HA_OK;
+    double *work = malloc(ha_ref_smaller(h->queries, QUERIES) * 2 * keys * sizeof *work);
     if (!work) return ha_why(why, HA_ERROR, "reference: no memory for the weights of %zu keys", keys);
-    const struct ha_bound b = loosest(in->head_dim, keys);
-    const double g = ha_ref_gamma(b.h_sum + b.rescales + HA_REF_KAPPA_Q), share = 1 / (double)in->count;
-    for (size_t first = 0; first < in->count; first += QUERIES) {
-        const size_t n = smaller(in->count - first, QUERIES);
-        const size_t *visible = in->visible + first;
+    const struct ha_bound b = loosest(dim, keys);
+    const double g = ha_ref_gamma(b.h_sum + b.rescales + HA_REF_KAPPA_Q), share = 1 / (double)h->queries;
+    size_t seen = 0;
+    for (size_t from = 0; from < h->queries; from += QUERIES) {
+        const size_t n = ha_ref_smaller(h->queries - from, QUERIES);
+        size_t visible[QUERIES];
+        for (size_t c = 0; c < n; c++) {
+            const size_t own = h->tokens - h->queries + from + c;
+            while (seen < keys && (token ? token[seen] : first + seen) <= own) seen++;
+            visible[c] = seen;
+        }
         struct ha_ref_tile tile;
-        for (size_t j = 0; j < keys; j += HA_REF_TILE) {
-            ha_ref_tile_load_k(&tile, &in->rows, j, in->head_dim, in->dtype);
+        for (size_t j = 0; j < seen; j += HA_REF_TILE) {
+            ha_ref_tile_load(&tile, &rows, HA_REF_K, j, dim, shape->dtype);
             for (size_t c = 0; c < n; c++)
                 if (visible[c] > j) {
                     double *s = work + c * 2 * keys;
-                    ha_ref_tile_score(&tile, smaller(visible[c] - j, tile.rows), in->q + (first + c) * in->q_stride,
-                                      in->scale, s, s + keys);
+                    ha_ref_tile_score(&tile, ha_ref_smaller(visible[c] - j, tile.rows),
+                                      h->q + (from + c) * shape->q_heads * dim, (double)shape->scale, s, s + keys);
                 }
         }
         for (size_t c = 0; c < n; c++) {
             double *s = work + c * 2 * keys;
             const struct ha_ref_softmax softmax = ha_ref_softmax(s, s + keys, visible[c], &b);
-            if (softmax.sum > 0) add_weights(s, s + keys, visible[c], &softmax, g, share, mean, tol);
+            if (softmax.sum > 0) add_weights(s, s + keys, visible[c], &softmax, g, share, weight);
         }
     }
-    /* the mean itself: count additions and a product */
-    for (size_t j = 0; j < keys; j++) tol[j] += ha_ref_gamma((double)in->count + 1) * (mean[j] + tol[j]);
+    /* the mean itself: so many additions and a product */
+    for (size_t j = 0; j < keys; j++)
+        weight[j].tol += ha_ref_gamma((double)h->queries + 1) * (weight[j].value + weight[j].tol);
     free(work);
     return HA_OK;
 }

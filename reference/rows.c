@@ -6,30 +6,19 @@
 
 #include <string.h>
 
-static void load(struct ha_ref_tile *tile, const void *data, size_t stride_bytes, const struct ha_rows *rows,
-                 size_t first, size_t dim, enum ha_dtype dtype)
+void ha_ref_tile_load(struct ha_ref_tile *tile, const struct ha_rows *rows, enum ha_ref_side side, size_t first,
+                      size_t dim, enum ha_dtype dtype)
 {
-    const size_t left = rows->keys - first;
+    const char *data = side == HA_REF_K ? rows->k : rows->v;
+    const size_t stride_bytes = side == HA_REF_K ? rows->k_stride_bytes : rows->v_stride_bytes;
     tile->first = first;
-    tile->rows = left < HA_REF_TILE ? left : HA_REF_TILE;
+    tile->rows = ha_ref_smaller(rows->keys - first, HA_REF_TILE);
     tile->dim = dim;
     for (size_t r = 0; r < tile->rows; r++) {
         const size_t row = rows->index ? rows->index[first + r] : first + r;
-        ha_load_row((const char *)data + row * stride_bytes, dim, dtype, tile->data + r * dim);
+        ha_load_row(data + row * stride_bytes, dim, dtype, tile->data + r * dim);
     }
     memset(tile->data + tile->rows * dim, 0, (HA_REF_TILE - tile->rows) * dim * sizeof tile->data[0]);
-}
-
-void ha_ref_tile_load_k(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
-                        enum ha_dtype dtype)
-{
-    load(tile, rows->k, rows->k_stride_bytes, rows, first, dim, dtype);
-}
-
-void ha_ref_tile_load_v(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
-                        enum ha_dtype dtype)
-{
-    load(tile, rows->v, rows->v_stride_bytes, rows, first, dim, dtype);
 }
 
 /* The products of binary32 numbers are exact in binary64. Four streams keep the paths short. */

@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+static inline size_t ha_ref_smaller(size_t a, size_t b) { return a < b ? a : b; }
+
 /* HA_REF_TILE is also the width of the pairwise sums over keys: a sum of n terms has a path of
  * 3 additions, then one compensated addition for each tile. */
 enum { HA_REF_TILE = 8 };
@@ -17,10 +19,10 @@ struct ha_ref_tile {
     float data[HA_REF_TILE * HA_REF_DIM_MAX]; /* [HA_REF_TILE][dim] */
 };
 
-void ha_ref_tile_load_k(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
-                        enum ha_dtype dtype);
-void ha_ref_tile_load_v(struct ha_ref_tile *tile, const struct ha_rows *rows, size_t first, size_t dim,
-                        enum ha_dtype dtype);
+/* of K, or of V */
+enum ha_ref_side { HA_REF_K, HA_REF_V };
+void ha_ref_tile_load(struct ha_ref_tile *tile, const struct ha_rows *rows, enum ha_ref_side side, size_t first,
+                      size_t dim, enum ha_dtype dtype);
 
 /* s[first + r] = scale q.k and a[first + r] = |scale| sum |q_l k_l|, of the tile's first `rows` rows */
 void ha_ref_tile_score(const struct ha_ref_tile *tile, size_t rows, const float *q, double scale, double *s, double *a);

@@ -2,16 +2,6 @@
 
 #include "reference/error.h"
 #include "reference/test_inputs.h"
-#include "reference/test_state.h"
-
-#include "harness/base/rng.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { N = 40, DIM = 6 };
 static const long double u = 0x1p-24L, eta = 0x1p-126L;
@@ -89,10 +79,8 @@ static void test_attend(void **unused)
     size_t finite = 0;
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t c = 0; c < sizeof bound / sizeof bound[0]; c++) {
-            struct ha_test_input in;
-            ha_test_input_make(&in, f, N, DIM, HA_F16, c);
-            const struct ha_rows rows = ha_test_input_rows(&in);
-            struct ha_ref_state got = ha_test_attend(in.q, DIM, in.scale, &rows, in.dtype, &bound[c]);
+            const struct ha_test_input in = ha_test_input(f, N, DIM, HA_F16, c);
+            const struct ha_ref_state got = ha_test_attend(&in, &in.rows, &bound[c]);
             long double want[DIM], lse_bound;
             attend_formula(&in, &bound[c], want, &lse_bound);
             finite += got.lse_bound < HUGE_VAL;
@@ -101,8 +89,7 @@ static void test_attend(void **unused)
             for (size_t i = 0; i < DIM; i++)
                 if (!same(got.bound[i], want[i]))
                     fail_msg("%s: bound %g, by the formula %Lg", ha_test_family_name(f), got.bound[i], want[i]);
-            ha_test_state_free(&got);
-            ha_test_input_free(&in);
+            ha_test_release();
         }
     assert_true(finite > 50);
 }
@@ -195,7 +182,7 @@ static void state_make(struct ha_ref_state *s, uint64_t seed, size_t k)
 static void test_merge(void **unused)
 {
     (void)unused;
-    for (int form = 0; form < HA_FORM_COUNT; form++)
+    for (enum ha_form form = 0; (int)form < HA_FORM_COUNT; form++)
         for (uint64_t seed = 0; seed < 100; seed++) {
             struct ha_ref_state state[M], got = ha_test_state(DIM);
             const struct ha_merge_traits traits = {
@@ -204,8 +191,7 @@ static void test_merge(void **unused)
                 .depth_extra = (double)(seed % 3),
                 .rescales = seed % 5 ? 0 : 1,
             };
-            const struct ha_merge_bound b = ha_bound_merge(&traits, (enum ha_form)form,
-                                                           (enum ha_dtype)(seed % HA_DTYPE_COUNT));
+            const struct ha_merge_bound b = ha_bound_merge(&traits, form, (enum ha_dtype)(seed % HA_DTYPE_COUNT));
             struct formula want;
             for (size_t k = 0; k < M; k++) {
                 state[k] = ha_test_state(DIM);
@@ -220,8 +206,7 @@ static void test_merge(void **unused)
                 if (!same(got.o[i], want.o[i]) || !same(got.bound[i], want.bound[i]))
                     fail_msg("%s, seed %llu: %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form),
                              (unsigned long long)seed, got.o[i], got.bound[i], want.o[i], want.bound[i]);
-            for (size_t k = 0; k < M; k++) ha_test_state_free(&state[k]);
-            ha_test_state_free(&got);
+            ha_test_release();
         }
 }
 

@@ -1,11 +1,33 @@
 #include "reference/test_inputs.h"
 
-#include "harness/base/numeric.h"
-#include "harness/base/rng.h"
-
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+static struct block {
+    struct block *next;
+    max_align_t data[];
+} * blocks;
+
+static void *take(size_t bytes)
+{
+    struct block *b = calloc(1, sizeof *b + bytes);
+    if (!b) abort();
+    b->next = blocks;
+    blocks = b;
+    return b->data;
+}
+
+void ha_test_release(void)
+{
+    while (blocks) {
+        struct block *next = blocks->next;
+        free(blocks);
+        blocks = next;
+    }
+}
+
+/* ---- the families ------------------------------------------------------------------------ */
 
 enum stream { Q, K, V, EXTRA };
 
@@ -162,24 +184,21 @@ const size_t ha_test_families = sizeof family / sizeof family[0];
 
 const char *ha_test_family_name(size_t i) { return family[i].name; }
 
-static void *take(size_t bytes)
+/* ---- inputs and states --------------------------------------------------------------------- */
+
+void ha_test_input_store(struct ha_test_input *in)
 {
-    void *p = calloc(bytes ? bytes : 1, 1);
-    if (!p) abort();
-    return p;
+    const size_t n = in->keys * in->dim;
+    ha_store_row(in->k_stored, n, in->dtype, in->k);
+    ha_load_row(in->k_stored, n, in->dtype, in->k);
+    ha_store_row(in->v_stored, n, in->dtype, in->v);
+    ha_load_row(in->v_stored, n, in->dtype, in->v);
 }
 
-static void settle(float *x, void *stored, size_t n, enum ha_dtype dtype)
+struct ha_test_input ha_test_input(size_t which, size_t keys, size_t dim, enum ha_dtype dtype, uint64_t seed)
 {
-    ha_store_row(stored, n, dtype, x);
-    ha_load_row(stored, n, dtype, x);
-}
-
-void ha_test_input_make(struct ha_test_input *in, size_t which, size_t keys, size_t dim, enum ha_dtype dtype,
-                        uint64_t seed)
-{
-    const size_t n = keys * dim;
-    *in = (struct ha_test_input){
+    const size_t n = keys * dim, row = dim * ha_dtype_bytes(dtype);
+    struct ha_test_input in = {
         .keys = keys,
         .dim = dim,
         .dtype = dtype,
@@ -188,32 +207,31 @@ void ha_test_input_make(struct ha_test_input *in, size_t which, size_t keys, siz
         .q = take(dim * sizeof(float)),
         .k = take(n * sizeof(float)),
         .v = take(n * sizeof(float)),
-        .k_stored = take(n * ha_dtype_bytes(dtype)),
-        .v_stored = take(n * ha_dtype_bytes(dtype)),
+        .k_stored = take(keys * row),
+        .v_stored = take(keys * row),
     };
-    ha_rng_normals(seed, Q, 0, dim, in->q);
-    ha_rng_normals(seed, K, 0, n, in->k);
-    ha_rng_normals(seed, V, 0, n, in->v);
-    for (size_t i = 0; i < dim; i++) in->q[i] = ha_round(in->q[i], dtype);
-    family[which].shape(in);
-    for (size_t i = 0; i < dim; i++) in->q[i] = ha_round(in->q[i], dtype);
-    settle(in->k, in->k_stored, n, dtype);
-    settle(in->v, in->v_stored, n, dtype);
+    in.rows = (struct ha_rows){
+        .k = in.k_stored, .v = in.v_stored, .k_stride_bytes = row, .v_stride_bytes = row, .keys = keys
+    };
+    ha_rng_normals(seed, Q, 0, dim, in.q);
+    ha_rng_normals(seed, K, 0, n, in.k);
+    ha_rng_normals(seed, V, 0, n, in.v);
+    for (size_t i = 0; i < dim; i++) in.q[i] = ha_round(in.q[i], dtype);
+    family[which].shape(&in);
+    for (size_t i = 0; i < dim; i++) in.q[i] = ha_round(in.q[i], dtype);
+    ha_test_input_store(&in);
+    return in;
 }
 
-struct ha_rows ha_test_input_rows(const struct ha_test_input *in)
+struct ha_ref_state ha_test_state(size_t dim)
 {
-    const size_t stride = in->dim * ha_dtype_bytes(in->dtype);
-    return (struct ha_rows){
-        .k = in->k_stored, .v = in->v_stored, .k_stride_bytes = stride, .v_stride_bytes = stride, .keys = in->keys
-    };
+    double *x = take(4 * dim * sizeof *x);
+    return (struct ha_ref_state){ .o = x, .bound = x + dim, .v_min = x + 2 * dim, .v_max = x + 3 * dim, .dim = dim };
 }
 
-void ha_test_input_free(struct ha_test_input *in)
+struct ha_ref_state ha_test_attend(const struct ha_test_input *in, const struct ha_rows *rows, const struct ha_bound *b)
 {
-    free(in->q);
-    free(in->k);
-    free(in->v);
-    free(in->k_stored);
-    free(in->v_stored);
+    struct ha_ref_state out = ha_test_state(in->dim);
+    ha_ref_attend(in->q, in->dim, (double)in->scale, rows, in->dtype, b, take(2 * rows->keys * sizeof(double)), &out);
+    return out;
 }

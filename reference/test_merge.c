@@ -2,30 +2,15 @@
 
 #include "reference/error.h"
 #include "reference/test_fp32.h"
-#include "reference/test_state.h"
-
-#include "harness/base/numeric.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { STATES_MAX = 33, KEYS_MAX = 4096 };
-#define EXP (2.02 * 0x1p-24) /* glibc's expf and logf are within 1 ulp */
-static const struct ha_merge_bound f32 = { .exp_eps = EXP, .log_eps = EXP };
+static const struct ha_test_merge way = { "natural", HA_FORM_NATURAL, HA_TEST_QUOTIENT, true, 0 };
 static bool reduced;
-
-struct state {
-    float o[HA_TEST_DIM_MAX], lse;
-};
 
 /* States over the parts of a row, in binary32 and as the oracle has them. */
 struct split {
     size_t count, dim;
-    struct state got[STATES_MAX];
+    struct ha_test_stored got[STATES_MAX];
     struct ha_ref_state want[STATES_MAX];
 };
 
@@ -38,55 +23,34 @@ static void split_make(struct split *s, const struct ha_test_input *in, const st
     s->dim = in->dim;
     for (size_t k = 0; k < count; k++) {
         const size_t first = k ? end[k - 1] : 0, n = end[k] - first;
-        struct ha_rows rows = ha_test_input_rows(in);
+        struct ha_rows rows = in->rows;
         rows.index = order + first;
         rows.keys = n;
         const struct ha_bound b = ha_bound_attend(&m->profile, in->dim, n, 1);
-        s->want[k] = ha_test_attend(in->q, in->dim, in->scale, &rows, in->dtype, &b);
-        s->got[k] = (struct state){ .lse = -INFINITY };
+        s->want[k] = ha_test_attend(in, &rows, &b);
+        s->got[k] = (struct ha_test_stored){ .lse = -INFINITY };
         if (n > 0) s->got[k].lse = ha_test_fp32_attend(m, in, order + first, &n, 1, s->got[k].o);
     }
 }
 
-static void split_free(struct split *s)
+static double merged_ratio(const struct split *s, const struct ha_test_stored *got)
 {
-    for (size_t k = 0; k < s->count; k++) ha_test_state_free(&s->want[k]);
-}
-
-static void merge(const struct state *state, size_t count, size_t dim, struct state *out)
-{
-    float max = -INFINITY, sum = 0, weight[STATES_MAX];
-    for (size_t k = 0; k < count; k++) max = state[k].lse > max ? state[k].lse : max;
-    for (size_t k = 0; k < count; k++) {
-        weight[k] = max == -INFINITY ? 0 : expf(state[k].lse - max);
-        sum += weight[k];
-    }
-    struct state merged = { .lse = max == -INFINITY ? max : max + logf(sum) };
-    for (size_t i = 0; i < dim; i++) {
-        for (size_t k = 0; k < count; k++) merged.o[i] = fmaf(weight[k], state[k].o[i], merged.o[i]);
-        merged.o[i] = max == -INFINITY ? 0 : merged.o[i] / sum;
-    }
-    *out = merged;
-}
-
-static double merged_ratio(const struct split *s, const struct state *got)
-{
+    const struct ha_merge_bound bound = ha_test_merge_bound(&way, HA_F32);
     struct ha_ref_state want = ha_test_state(s->dim);
-    ha_ref_merge(s->want, s->count, &f32, &want);
-    const double ratio = ha_ref_ratio(got->o, got->lse, &want, NULL);
-    ha_test_state_free(&want);
-    return ratio;
+    ha_ref_merge(s->want, s->count, &bound, &want);
+    return ha_ref_ratio(got->o, got->lse, &want, NULL);
 }
 
 static double flat_ratio(const struct split *s)
 {
-    struct state got;
-    merge(s->got, s->count, s->dim, &got);
+    struct ha_test_stored got;
+    ha_test_merge_run(&way, s->got, s->count, s->dim, HA_F32, NULL, &got);
     return merged_ratio(s, &got);
 }
 
 /* state k as it is handed to a merge whose o is of a type */
-static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct state *got, struct ha_ref_state *want)
+static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct ha_test_stored *got,
+                  struct ha_ref_state *want)
 {
     const struct ha_ref_state *from = &s->want[k];
     want->lse = from->lse;
@@ -107,24 +71,19 @@ static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct s
 /* one state after the other, each and each result stored in dtype */
 static double chain_ratio(const struct split *s, enum ha_dtype dtype)
 {
-    const struct ha_merge_bound bound = ha_bound_merge(&(struct ha_merge_traits){ .exp_eps = EXP, .log_eps = EXP },
-                                                       HA_FORM_NATURAL, dtype);
+    const struct ha_merge_bound bound = ha_test_merge_bound(&way, dtype);
     struct ha_ref_state pair[2] = { ha_test_state(s->dim), ha_test_state(s->dim) }, want = ha_test_state(s->dim);
-    struct state got[2] = { { .lse = -INFINITY } };
+    struct ha_test_stored got[2] = { { .lse = -INFINITY } };
     ha_ref_merge(NULL, 0, &bound, &pair[0]);
     for (size_t k = 0; k < s->count; k++) {
         store(s, k, dtype, &got[1], &pair[1]);
-        merge(got, 2, s->dim, &got[0]);
-        for (size_t i = 0; i < s->dim; i++) got[0].o[i] = ha_round(got[0].o[i], dtype);
+        ha_test_merge_run(&way, got, 2, s->dim, dtype, NULL, &got[0]);
         ha_ref_merge(pair, 2, &bound, &want);
         const struct ha_ref_state swap = pair[0];
         pair[0] = want;
         want = swap;
     }
-    const double ratio = ha_ref_ratio(got[0].o, got[0].lse, &pair[0], NULL);
-    for (size_t k = 0; k < 2; k++) ha_test_state_free(&pair[k]);
-    ha_test_state_free(&want);
-    return ratio;
+    return ha_ref_ratio(got[0].o, got[0].lse, &pair[0], NULL);
 }
 
 static void check(double ratio, const char *how, const struct ha_test_input *in, size_t family, size_t states)
@@ -146,11 +105,11 @@ static void test_bound_holds(void **unused)
     size_t cases = 0;
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t x = 0; x < (reduced ? 2 : 3); x++)
-            for (int type = 0; type < HA_DTYPE_COUNT; type++)
+            for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
                 for (size_t c = 0; c < 4; c++)
                     for (size_t uneven = 0; uneven < 2; uneven++) {
-                        struct ha_test_input in;
-                        ha_test_input_make(&in, f, shape[x].keys, shape[x].dim, (enum ha_dtype)type, 17 * c + uneven);
+                        const struct ha_test_input in = ha_test_input(f, shape[x].keys, shape[x].dim, type,
+                                                                      17 * c + uneven);
                         size_t end[STATES_MAX];
                         for (size_t k = 0; k < counts[c]; k++)
                             end[k] = uneven ? in.keys - (k + 1 == counts[c] ? 0 : in.keys >> (k + 1 < 60 ? k + 1 : 60))
@@ -160,8 +119,7 @@ static void test_bound_holds(void **unused)
                         check(chain_ratio(&s, HA_F32), "chain", &in, f, counts[c]);
                         check(chain_ratio(&s, in.dtype), "chain in the type of V", &in, f, counts[c]);
                         cases += 3;
-                        split_free(&s);
-                        ha_test_input_free(&in);
+                        ha_test_release();
                     }
     print_message("%zu cases\n", cases);
 }
@@ -170,33 +128,26 @@ static void test_wrong_merges(void **unused)
 {
     (void)unused;
     static struct split s;
-    struct ha_test_input in;
-    ha_test_input_make(&in, 0, 4096, 64, HA_F16, 3);
+    const struct ha_test_input in = ha_test_input(0, 4096, 64, HA_F16, 3);
     split_make(&s, &in, &ha_test_method[2], (const size_t[]){ 1500, 3000, 3050, 4096 }, 4);
     assert_true(flat_ratio(&s) <= 1);
-    struct state kept[STATES_MAX], got;
+    struct ha_test_stored kept[STATES_MAX], got;
     memcpy(kept, s.got, sizeof kept);
-
-    s.got[2].lse = -INFINITY; /* a split dropped */
-    assert_true(flat_ratio(&s) > 2);
+    for (size_t wrong = 0; wrong < 4; wrong++) {
+        memcpy(s.got, kept, sizeof kept);
+        if (wrong == 0) s.got[2].lse = -INFINITY; /* a split dropped */
+        if (wrong == 1) s.got[0] = kept[1];       /* a stale state */
+        for (size_t k = 0; k < 4 && wrong > 1; k++)
+            s.got[k].lse = wrong == 2 ? ha_round(kept[k].lse, HA_BF16) : (float)((double)kept[k].lse / log(2));
+        if (!(flat_ratio(&s) > 2)) fail_msg("wrong merge %zu: ratio %g", wrong, flat_ratio(&s));
+    }
     memcpy(s.got, kept, sizeof kept);
-    for (size_t k = 0; k < 4; k++) s.got[k].lse = ha_round(s.got[k].lse, HA_BF16);
-    assert_true(flat_ratio(&s) > 2);
-    memcpy(s.got, kept, sizeof kept);
-    for (size_t k = 0; k < 4; k++) s.got[k].lse = (float)((double)s.got[k].lse / log(2));
-    assert_true(flat_ratio(&s) > 2);
-    memcpy(s.got, kept, sizeof kept);
-    s.got[0] = kept[1]; /* a stale state */
-    assert_true(flat_ratio(&s) > 2);
-    memcpy(s.got, kept, sizeof kept);
-    merge(s.got, 4, s.dim, &got);
+    ha_test_merge_run(&way, s.got, 4, s.dim, HA_F32, NULL, &got);
     for (size_t i = 0; i < s.dim; i++) { /* the mean of the states */
         got.o[i] = 0;
         for (size_t k = 0; k < 4; k++) got.o[i] += kept[k].o[i] / 4;
     }
     assert_true(merged_ratio(&s, &got) > 2);
-    split_free(&s);
-    ha_test_input_free(&in);
 }
 
 /* unbounded states: the result is asserted to lie between the values */
@@ -204,6 +155,7 @@ static void test_unbounded(void **unused)
 {
     (void)unused;
     double o[2] = { 1, 3 }, bound[2] = { HUGE_VAL, 0 }, lo[2] = { -1, 2 }, hi[2] = { 2, 4 };
+    const struct ha_merge_bound f32 = ha_test_merge_bound(&way, HA_F32);
     struct ha_ref_state state[2], out = ha_test_state(1);
     for (size_t k = 0; k < 2; k++)
         state[k] = (struct ha_ref_state){
@@ -219,7 +171,6 @@ static void test_unbounded(void **unused)
     state[0].lse_bound = 1;
     ha_ref_merge(state, 2, &f32, &out);
     assert_true(out.bound[0] == HUGE_VAL && out.lse_bound == HUGE_VAL);
-    ha_test_state_free(&out);
 }
 
 int main(int argc, char **argv)

@@ -1,19 +1,10 @@
 /* The oracle against 200-bit arithmetic: its own error must be a negligible part of the bound. */
 
 #include "reference/test_inputs.h"
-#include "reference/test_state.h"
 
-#include "harness/base/rng.h"
-
-#include <math.h>
 #include <mpfr.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-enum { BITS = 200 };
+enum { BITS = 200, KEYS_MOST = 100000, DIM_MOST = 128 };
 /* The oracle's own error, as a share of the bound. That of a merge may be as small as u|L|, and rounding L to
  * binary64 alone costs 2^-29 of it. */
 static const double attend_error = 1e-9, merge_error = 2e-9;
@@ -24,49 +15,39 @@ static const struct ha_profile tight = {
     .dot_lanes = 16, .dot_extra = 4, .sum_lanes = 16, .sum_extra = 4, .exp_eps = 0x1p-24, .log_eps = 0x1p-24
 };
 
-struct exact {
-    mpfr_t *o, lse;
-    size_t dim;
-};
+/* logarithms of weights, and the answer that they give: numbers of 200 bits */
+static mpfr_t score[KEYS_MOST], exact_o[DIM_MOST], exact_lse;
 
-static mpfr_t *mpfr_array(size_t n)
+static int setup(void **unused)
 {
-    mpfr_t *x = malloc((n ? n : 1) * sizeof *x);
-    if (!x) abort();
-    for (size_t i = 0; i < n; i++) {
-        mpfr_init2(x[i], BITS);
-        mpfr_set_zero(x[i], 1);
-    }
-    return x;
+    (void)unused;
+    for (size_t j = 0; j < KEYS_MOST; j++) mpfr_init2(score[j], BITS);
+    for (size_t i = 0; i < DIM_MOST; i++) mpfr_init2(exact_o[i], BITS);
+    mpfr_init2(exact_lse, BITS);
+    return 0;
 }
 
-static void mpfr_array_free(mpfr_t *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++) mpfr_clear(x[i]);
-    free(x);
-}
-
-/* o = sum exp(s_j - max) v_j / sum exp(s_j - max), for any logarithms s_j of weights */
-static void exact_average(struct exact *out, mpfr_t *s, size_t n, double (*value)(const void *arg, size_t j, size_t i),
-                          const void *arg)
+/* o = sum exp(s_j - max) v_j / sum exp(s_j - max) */
+static void exact_average(size_t n, size_t dim, double (*value)(const void *arg, size_t j, size_t i), const void *arg)
 {
     mpfr_t max, sum, w, t;
     mpfr_inits2(BITS, max, sum, w, t, (mpfr_ptr)NULL);
-    mpfr_set(max, s[0], MPFR_RNDN);
-    for (size_t j = 1; j < n; j++) mpfr_max(max, max, s[j], MPFR_RNDN);
+    mpfr_set(max, score[0], MPFR_RNDN);
+    for (size_t j = 1; j < n; j++) mpfr_max(max, max, score[j], MPFR_RNDN);
     mpfr_set_zero(sum, 1);
+    for (size_t i = 0; i < dim; i++) mpfr_set_zero(exact_o[i], 1);
     for (size_t j = 0; j < n; j++) {
-        mpfr_sub(w, s[j], max, MPFR_RNDN);
+        mpfr_sub(w, score[j], max, MPFR_RNDN);
         mpfr_exp(w, w, MPFR_RNDN);
         mpfr_add(sum, sum, w, MPFR_RNDN);
-        for (size_t i = 0; i < out->dim; i++) {
+        for (size_t i = 0; i < dim; i++) {
             mpfr_mul_d(t, w, value(arg, j, i), MPFR_RNDN);
-            mpfr_add(out->o[i], out->o[i], t, MPFR_RNDN);
+            mpfr_add(exact_o[i], exact_o[i], t, MPFR_RNDN);
         }
     }
-    for (size_t i = 0; i < out->dim; i++) mpfr_div(out->o[i], out->o[i], sum, MPFR_RNDN);
-    mpfr_log(out->lse, sum, MPFR_RNDN);
-    mpfr_add(out->lse, out->lse, max, MPFR_RNDN);
+    for (size_t i = 0; i < dim; i++) mpfr_div(exact_o[i], exact_o[i], sum, MPFR_RNDN);
+    mpfr_log(exact_lse, sum, MPFR_RNDN);
+    mpfr_add(exact_lse, exact_lse, max, MPFR_RNDN);
     mpfr_clears(max, sum, w, t, (mpfr_ptr)NULL);
 }
 
@@ -76,42 +57,40 @@ static double row_value(const void *arg, size_t j, size_t i)
     return (double)in->v[j * in->dim + i];
 }
 
-static void exact_attend(struct exact *out, const struct ha_test_input *in)
+static void exact_attend(const struct ha_test_input *in)
 {
-    mpfr_t *s = mpfr_array(in->keys), t;
+    mpfr_t t;
     mpfr_init2(t, BITS);
     for (size_t j = 0; j < in->keys; j++) {
+        mpfr_set_zero(score[j], 1);
         for (size_t i = 0; i < in->dim; i++) {
             mpfr_set_flt(t, in->q[i], MPFR_RNDN);
             mpfr_mul_d(t, t, (double)in->k[j * in->dim + i], MPFR_RNDN);
-            mpfr_add(s[j], s[j], t, MPFR_RNDN);
+            mpfr_add(score[j], score[j], t, MPFR_RNDN);
         }
-        mpfr_mul_d(s[j], s[j], (double)in->scale, MPFR_RNDN);
+        mpfr_mul_d(score[j], score[j], (double)in->scale, MPFR_RNDN);
     }
-    exact_average(out, s, in->keys, row_value, in);
     mpfr_clear(t);
-    mpfr_array_free(s, in->keys);
+    exact_average(in->keys, in->dim, row_value, in);
 }
 
 static double state_value(const void *arg, size_t j, size_t i) { return ((const struct ha_ref_state *)arg)[j].o[i]; }
 
 /* L = max + ln sum */
-static void exact_lse(mpfr_t lse, double max, double sum)
+static void exact_lse_of(mpfr_t lse, double max, double sum)
 {
     mpfr_set_d(lse, sum, MPFR_RNDN);
     mpfr_log(lse, lse, MPFR_RNDN);
     mpfr_add_d(lse, lse, max, MPFR_RNDN);
 }
 
-static void exact_merge(struct exact *out, const struct ha_ref_state *states, size_t count, enum ha_form form)
+static void exact_merge(const struct ha_ref_state *states, size_t count, enum ha_form form)
 {
-    mpfr_t *s = mpfr_array(count);
     for (size_t k = 0; k < count; k++) {
-        if (form == HA_FORM_MAX_SUM) exact_lse(s[k], states[k].max, states[k].sum);
-        else mpfr_set_d(s[k], states[k].lse, MPFR_RNDN);
+        if (form == HA_FORM_MAX_SUM) exact_lse_of(score[k], states[k].max, states[k].sum);
+        else mpfr_set_d(score[k], states[k].lse, MPFR_RNDN);
     }
-    exact_average(out, s, count, state_value, states);
-    mpfr_array_free(s, count);
+    exact_average(count, states[0].dim, state_value, states);
 }
 
 static double error_of(double got, mpfr_t want, double bound)
@@ -124,28 +103,15 @@ static double error_of(double got, mpfr_t want, double bound)
     return bound == HUGE_VAL || error == 0 ? 0 : error / bound;
 }
 
-static double worst_error(const struct ha_ref_state *got, struct exact *want)
+static double worst_error(const struct ha_ref_state *got)
 {
-    double worst = error_of(got->lse, want->lse, got->lse_bound);
+    double worst = error_of(got->lse, exact_lse, got->lse_bound);
     for (size_t i = 0; i < got->dim; i++) {
-        const double e = error_of(got->o[i], want->o[i], got->bound[i]);
+        const double e = error_of(got->o[i], exact_o[i], got->bound[i]);
         const bool smaller = e <= worst;
         if (!smaller) worst = e;
     }
     return worst;
-}
-
-static struct exact exact_new(size_t dim)
-{
-    struct exact x = { .o = mpfr_array(dim), .dim = dim };
-    mpfr_init2(x.lse, BITS);
-    return x;
-}
-
-static void exact_free(struct exact *x)
-{
-    mpfr_clear(x->lse);
-    mpfr_array_free(x->o, x->dim);
 }
 
 static void check(double worst, double limit, const char *what, size_t n, enum ha_dtype dtype, uint64_t seed)
@@ -154,6 +120,16 @@ static void check(double worst, double limit, const char *what, size_t n, enum h
     if (!ok)
         fail_msg("%s, n = %zu, %s, seed %llu: own error %g of the bound", what, n, ha_dtype_name(dtype),
                  (unsigned long long)seed, worst);
+}
+
+static void check_attend(size_t family, size_t keys, size_t dim, enum ha_dtype dtype, uint64_t seed)
+{
+    const struct ha_test_input in = ha_test_input(family, keys, dim, dtype, seed);
+    const struct ha_bound b = ha_bound_attend(&tight, dim, keys, 1);
+    const struct ha_ref_state got = ha_test_attend(&in, &in.rows, &b);
+    exact_attend(&in);
+    check(worst_error(&got), attend_error, ha_test_family_name(family), keys, dtype, seed);
+    ha_test_release();
 }
 
 static void test_attend(void **unused)
@@ -165,61 +141,34 @@ static void test_attend(void **unused)
     const size_t shapes = reduced ? 3 : sizeof shape / sizeof shape[0];
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < shapes; s++)
-            for (int type = 0; type < HA_DTYPE_COUNT; type++) {
-                struct ha_test_input in;
-                ha_test_input_make(&in, f, shape[s].keys, shape[s].dim, (enum ha_dtype)type, 100 * s + f);
-                const struct ha_rows rows = ha_test_input_rows(&in);
-                const struct ha_bound b = ha_bound_attend(&tight, in.dim, in.keys, 1);
-                struct ha_ref_state got = ha_test_attend(in.q, in.dim, in.scale, &rows, in.dtype, &b);
-                struct exact want = exact_new(in.dim);
-                exact_attend(&want, &in);
-                check(worst_error(&got, &want), attend_error, ha_test_family_name(f), in.keys, in.dtype, in.seed);
-                exact_free(&want);
-                ha_test_state_free(&got);
-                ha_test_input_free(&in);
-            }
+            for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
+                check_attend(f, shape[s].keys, shape[s].dim, type, 100 * s + f);
 }
 
 /* So many keys that plain sums would show: equal weights and values, whose roundings have one sign. */
 static void test_attend_long(void **unused)
 {
     (void)unused;
-    for (size_t f = 0; f < ha_test_families; f++) {
-        if (strcmp(ha_test_family_name(f), "biased") != 0 && strcmp(ha_test_family_name(f), "ties") != 0) continue;
-        struct ha_test_input in;
-        ha_test_input_make(&in, f, reduced ? 20000 : 100000, 2, HA_F32, f);
-        const struct ha_rows rows = ha_test_input_rows(&in);
-        const struct ha_bound b = ha_bound_attend(&tight, in.dim, in.keys, 1);
-        struct ha_ref_state got = ha_test_attend(in.q, in.dim, in.scale, &rows, in.dtype, &b);
-        struct exact want = exact_new(in.dim);
-        exact_attend(&want, &in);
-        check(worst_error(&got, &want), attend_error, ha_test_family_name(f), in.keys, in.dtype, in.seed);
-        exact_free(&want);
-        ha_test_state_free(&got);
-        ha_test_input_free(&in);
-    }
+    for (size_t f = 0; f < ha_test_families; f++)
+        if (strcmp(ha_test_family_name(f), "biased") == 0 || strcmp(ha_test_family_name(f), "ties") == 0)
+            check_attend(f, reduced ? 20000 : 100000, 2, HA_F32, f);
 }
 
 static void test_weights(void **unused)
 {
     (void)unused;
-    struct ha_test_input in;
-    ha_test_input_make(&in, 0, 300, 64, HA_F16, 7);
-    const struct ha_rows rows = ha_test_input_rows(&in);
+    const struct ha_test_input in = ha_test_input(0, 300, 64, HA_F16, 7);
     double p[300], sum = 0;
-    const double lse = ha_ref_weights(in.q, in.dim, (double)in.scale, &rows, in.dtype, p);
-    struct exact want = exact_new(in.dim);
-    exact_attend(&want, &in);
-    assert_true(error_of(lse, want.lse, 1) <= 1e-14);
+    const double lse = ha_ref_weights(in.q, in.dim, (double)in.scale, &in.rows, in.dtype, p);
+    exact_attend(&in);
+    assert_true(error_of(lse, exact_lse, 1) <= 1e-14);
     for (size_t i = 0; i < in.dim; i++) {
         double o = 0;
         for (size_t j = 0; j < in.keys; j++) o += p[j] * (double)in.v[j * in.dim + i];
-        assert_true(error_of(o, want.o[i], 1) <= 1e-14);
+        assert_true(error_of(o, exact_o[i], 1) <= 1e-14);
     }
     for (size_t j = 0; j < in.keys; j++) sum += p[j];
     assert_true(fabs(sum - 1) <= 1e-14);
-    exact_free(&want);
-    ha_test_input_free(&in);
 }
 
 /* Gaps and offsets between the LSEs that a merge meets; -inf is an empty state. */
@@ -243,13 +192,10 @@ static const double lse_case[][4] = {
 };
 
 /* the LSE that (max, sum) stand for becomes got's own, whose error binary64 cannot hide then */
-static void use_pair(struct ha_ref_state *got, struct exact *want)
+static void use_pair(struct ha_ref_state *got)
 {
-    mpfr_t l;
-    mpfr_init2(l, BITS);
-    exact_lse(l, got->max, got->sum);
-    mpfr_sub(want->lse, want->lse, l, MPFR_RNDN);
-    mpfr_clear(l);
+    exact_lse_of(score[0], got->max, got->sum);
+    mpfr_sub(exact_lse, exact_lse, score[0], MPFR_RNDN);
     got->lse = 0;
 }
 
@@ -264,14 +210,11 @@ static void check_merge(const struct ha_ref_state *state, size_t count, size_t d
     const struct ha_merge_traits traits = { .exp_eps = 0x1p-24, .log_eps = 0x1p-24 };
     const struct ha_merge_bound b = ha_bound_merge(&traits, form, HA_F32);
     ha_ref_merge(state, count, &b, &got);
-    if (n > 1) { /* one alone is copied: test_algebra.c */
-        struct exact want = exact_new(dim);
-        exact_merge(&want, used, n, form);
-        if (form == HA_FORM_MAX_SUM) use_pair(&got, &want);
-        check(worst_error(&got, &want), merge_error, what, count, HA_F32, seed);
-        exact_free(&want);
+    if (n > 1) { /* one alone is copied: test_merge_edge.c */
+        exact_merge(used, n, form);
+        if (form == HA_FORM_MAX_SUM) use_pair(&got);
+        check(worst_error(&got), merge_error, what, count, HA_F32, seed);
     }
-    ha_test_state_free(&got);
 }
 
 static void state_make(struct ha_ref_state *s, enum ha_form form, double lse, uint64_t seed, size_t k)
@@ -292,24 +235,21 @@ static void test_merge(void **unused)
     enum { DIM = 8, MOST = 512 };
     static struct ha_ref_state state[MOST];
     for (size_t k = 0; k < MOST; k++) state[k] = ha_test_state(DIM);
-    for (int form = 0; form < HA_FORM_COUNT; form++) {
+    for (enum ha_form form = 0; (int)form < HA_FORM_COUNT; form++) {
         for (size_t c = 0; c < sizeof lse_case / sizeof lse_case[0]; c++)
             for (size_t count = 2; count <= 4; count++)
                 for (uint64_t seed = 0; seed < 16; seed++) {
-                    for (size_t k = 0; k < count; k++)
-                        state_make(&state[k], (enum ha_form)form, lse_case[c][k], seed, k);
-                    check_merge(state, count, DIM, (enum ha_form)form, ha_form_name((enum ha_form)form), seed);
+                    for (size_t k = 0; k < count; k++) state_make(&state[k], form, lse_case[c][k], seed, k);
+                    check_merge(state, count, DIM, form, ha_form_name(form), seed);
                 }
         for (uint64_t seed = 0; seed < 16; seed++)
             for (size_t many = 0; many < 2; many++) {
                 const size_t count = reduced || !many ? 70 : MOST;
                 for (size_t k = 0; k < count; k++)
-                    state_make(&state[k], (enum ha_form)form,
-                               (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
-                check_merge(state, count, DIM, (enum ha_form)form, ha_form_name((enum ha_form)form), seed);
+                    state_make(&state[k], form, (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
+                check_merge(state, count, DIM, form, ha_form_name(form), seed);
             }
     }
-    for (size_t k = 0; k < MOST; k++) ha_test_state_free(&state[k]);
 }
 
 int main(int argc, char **argv)
@@ -321,5 +261,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_merge),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,58 +1,29 @@
 #include "reference/test_world.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-struct ha_test_world ha_test_world(size_t batch, size_t q_heads, size_t kv_heads, size_t ctx, size_t observed)
+struct ha_test_world ha_test_world(const struct ha_definition *d, const double *param, size_t ctx)
 {
-    struct ha_test_world w = { .shape = { .layers = 1,
-                                          .batch = batch,
-                                          .q_heads = q_heads,
-                                          .kv_heads = kv_heads,
-                                          .head_dim = 1,
-                                          .dtype = HA_F32,
-                                          .scale = 1,
-                                          .q_len = 1,
-                                          .steps = 8,
-                                          .observed = observed } };
-    for (size_t b = 0; b < batch; b++) w.shape.ctx[b] = w.tokens[b] = ctx;
-    return w;
+    static const float even[HA_TEST_UNITS * HA_TEST_TOKENS];
+    return (struct ha_test_world){
+        .definition = d,
+        .param = param,
+        .shape = { .layers = 1,
+                   .batch = 1,
+                   .q_heads = 1,
+                   .kv_heads = 1,
+                   .head_dim = 1,
+                   .dtype = HA_F32,
+                   .scale = 1,
+                   .ctx = { ctx, ctx },
+                   .observed = 1 },
+        .seen = even,
+    };
 }
 
-void ha_test_world_weights(struct ha_test_world *w, size_t seq, const double *weight, size_t count)
+void ha_test_world_weights(struct ha_test_world *w, const double *weight, size_t count)
 {
-    for (size_t h = 0; h < w->shape.kv_heads; h++)
-        for (size_t j = 0; j < count; j++) w->key[seq][h][j] = (float)log(weight[j]);
-}
-
-struct ha_def *ha_test_create(const struct ha_definition *d, const struct ha_test_world *w, const double *param,
-                              size_t threads)
-{
-    struct ha_def *def = NULL;
-    struct ha_why why = { "" };
-    if (d->create(&def, &w->shape, param, threads, &why) != HA_OK) fail_msg("%s", why.text);
-    return def;
-}
-
-static struct ha_def_step view(struct ha_test_world *w, const void *k[HA_TEST_BATCH])
-{
-    for (size_t b = 0; b < w->shape.batch; b++) k[b] = w->key[b];
-    return (struct ha_def_step){ .k = k, .v = k, .tokens = w->tokens, .kv_cap = HA_TEST_TOKENS };
-}
-
-void ha_test_prefill(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, const float *q)
-{
-    const void *k[HA_TEST_BATCH];
-    const float *queries[HA_TEST_BATCH];
-    const struct ha_def_step kv = view(w, k);
-    for (size_t b = 0; b < w->shape.batch; b++) queries[b] = q + b * w->shape.observed * w->shape.q_heads;
-    struct ha_why why = { "" };
-    if (d->prefill(def, 0, &kv, queries, &why) != HA_OK) fail_msg("%s", why.text);
+    for (size_t b = 0; b < HA_TEST_BATCH; b++)
+        for (size_t h = 0; h < HA_TEST_HEADS; h++)
+            for (size_t j = 0; j < count; j++) w->key[b][h][j] = (float)log(weight[j]);
 }
 
 struct reporter {
@@ -61,32 +32,57 @@ struct reporter {
     uint32_t token[2][HA_TEST_TOKENS];
 };
 
-static size_t copy(const struct ha_test_part *part, uint32_t *token)
+static struct ha_part part_of(const struct ha_test_part *part, uint32_t *token, bool on_device)
 {
     size_t n = 0;
     for (; part->token[n] >= 0; n++) token[n] = (uint32_t)part->token[n];
-    return n;
+    return (struct ha_part){ token, n, part->padding, on_device };
 }
 
 static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
 {
     struct reporter *r = arg;
     const struct ha_test_report *report = &r->report[seq * r->q_heads + q_head];
-    const size_t device = copy(&report->device, r->token[0]), host = copy(&report->host, r->token[1]);
-    *out = (struct ha_selection){ .parts = 2 };
-    out->part[0] = (struct ha_part){ r->token[0], device, report->device.padding, true };
-    out->part[1] = (struct ha_part){ r->token[1], host, report->host.padding, false };
+    out->parts = 2;
+    out->part[0] = part_of(&report->device, r->token[0], true);
+    out->part[1] = part_of(&report->host, r->token[1], false);
 }
 
-enum ha_status ha_test_step(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, size_t q_len,
-                            const float *q, const struct ha_test_report *report, struct ha_why *why)
+enum ha_status ha_test_other(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps,
+                             const struct ha_test_report *last, struct ha_why *why)
 {
-    struct reporter r = { .report = report, .q_heads = w->shape.q_heads };
-    for (size_t b = 0; b < w->shape.batch; b++) w->tokens[b] += q_len;
-    const void *k[HA_TEST_BATCH];
-    struct ha_def_step in = view(w, k);
-    in.q_len = q_len;
-    in.q = q;
-    why->text[0] = 0;
-    return d->step(def, &in, reported, &r, why);
+    const struct ha_definition *d = w->definition;
+    const struct ha_shape *s = &w->shape;
+    const void *const k[HA_TEST_BATCH] = { w->key[0], w->key[1] };
+    const float *const seen[HA_TEST_BATCH] = { w->seen, w->seen + s->observed * s->q_heads };
+    size_t tokens[HA_TEST_BATCH] = { s->ctx[0], s->ctx[1] };
+    struct ha_def_step in = { .k = k, .tokens = tokens, .kv_cap = HA_TEST_TOKENS };
+    struct ha_def *def = NULL;
+    *why = (struct ha_why){ "" };
+    enum ha_status status = d->create ? d->create(&def, s, w->param, why) : HA_OK;
+    if (status == HA_OK && d->prefill) status = ha_definition_prefill(d, def, s, &in, seen, why);
+    for (size_t i = 0; i < steps; i++) {
+        if (status != HA_OK) fail_msg("before step %zu: %s", i, why->text);
+        struct reporter r = { .report = i + 1 < steps ? step[i].report : last, .q_heads = s->q_heads };
+        in.q_len = step[i].q_len;
+        in.q = step[i].q;
+        for (size_t b = 0; b < s->batch; b++) tokens[b] += in.q_len;
+        status = ha_definition_step(d, def, s, &in, reported, &r, why);
+    }
+    if (def) d->destroy(def);
+    return status;
+}
+
+void ha_test_accept(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps)
+{
+    struct ha_why why;
+    if (ha_test_other(w, step, steps, step[steps - 1].report, &why) != HA_OK) fail_msg("%s", why.text);
+}
+
+void ha_test_reject(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps,
+                    const struct ha_test_report *last, const char *text)
+{
+    struct ha_why why;
+    assert_int_equal(ha_test_other(w, step, steps, last, &why), HA_FAIL);
+    if (!strstr(why.text, text)) fail_msg("\"%s\" does not say \"%s\"", why.text, text);
 }

@@ -7,15 +7,27 @@
 
 #include "harness/api/reference.h"
 
-enum { HA_TEST_TOKENS = 32, HA_TEST_HEADS = 4, HA_TEST_BATCH = 2 };
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+extern const struct ha_definition ha_definition_resident, ha_definition_bmm, ha_definition_offload, ha_definition_cpu,
+    ha_definition_streaming, ha_definition_h2o, ha_definition_hgca;
+
+enum { HA_TEST_TOKENS = 32, HA_TEST_HEADS = 4, HA_TEST_BATCH = 2, HA_TEST_UNITS = HA_TEST_BATCH * HA_TEST_HEADS };
 
 struct ha_test_world {
-    struct ha_shape shape; /* layers, batch, q_heads, kv_heads, ctx, observed are the test's */
+    const struct ha_definition *definition;
+    const double *param;
+    struct ha_shape shape;
     float key[HA_TEST_BATCH][HA_TEST_HEADS][HA_TEST_TOKENS];
-    size_t tokens[HA_TEST_BATCH];
+    const float *seen; /* [batch][observed][q_heads] the queries at prefill */
 };
 
-/* What a variant says that one head used: a list of tokens ending in -1, the last `padding` of them padding. */
+/* What a variant says that one head used: tokens ending in -1, the last `padding` of them padding. */
 struct ha_test_part {
     int token[HA_TEST_TOKENS];
     size_t padding;
@@ -23,17 +35,40 @@ struct ha_test_part {
 struct ha_test_report {
     struct ha_test_part device, host;
 };
+#define PADDED(count, ...)                             \
+    {                                                  \
+        .token = { __VA_ARGS__, -1 }, .padding = count \
+    }
+#define KEYS(...) PADDED(0, __VA_ARGS__)
+#define NONE            \
+    {                   \
+        .token = { -1 } \
+    }
+#define SPLIT(device, host) \
+    {                       \
+        device, host        \
+    }
+#define DEVICE(...)  SPLIT(KEYS(__VA_ARGS__), NONE)
+#define REPORTS(...) ((const struct ha_test_report[]){ __VA_ARGS__ })
 
-struct ha_test_world ha_test_world(size_t batch, size_t q_heads, size_t kv_heads, size_t ctx, size_t observed);
-/* weights of all tokens of a sequence, for every KV head */
-void ha_test_world_weights(struct ha_test_world *w, size_t seq, const double *weight, size_t count);
+struct ha_test_step {
+    size_t q_len;
+    float q[HA_TEST_UNITS * 4];                  /* [batch][q_len][q_heads] */
+    struct ha_test_report report[HA_TEST_UNITS]; /* [batch][q_heads] */
+};
 
-struct ha_def *ha_test_create(const struct ha_definition *d, const struct ha_test_world *w, const double *param,
-                              size_t threads);
-/* q: [batch][observed][q_heads], one observed count for all sequences */
-void ha_test_prefill(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, const float *q);
-/* Adds q_len tokens to each sequence and asks for the verdict. q: [batch][q_len][q_heads]; report: [batch][q_heads] */
-enum ha_status ha_test_step(const struct ha_definition *d, struct ha_def *def, struct ha_test_world *w, size_t q_len,
-                            const float *q, const struct ha_test_report *report, struct ha_why *why);
+/* One sequence and head, one observed query of 0, keys of weight 1; the shape is the test's to change. */
+struct ha_test_world ha_test_world(const struct ha_definition *d, const double *param, size_t ctx);
+/* weights of the first tokens of every sequence and KV head */
+void ha_test_world_weights(struct ha_test_world *w, const double *weight, size_t count);
+
+/* Prefill and steps; fails the test where one of them is not HA_OK. */
+void ha_test_accept(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps);
+/* The same with another report in the last step: its verdict. */
+enum ha_status ha_test_other(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps,
+                             const struct ha_test_report *last, struct ha_why *why);
+/* and fails the test where that is not HA_FAIL with a reason that has `text` in it */
+void ha_test_reject(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps,
+                    const struct ha_test_report *last, const char *text);
 
 #endif

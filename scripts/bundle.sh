@@ -8,14 +8,15 @@ out=$1
 shift
 name=$(basename "$out" .tar.gz)
 work=${out%.tar.gz}.d
+# younger VERSION: than $oldest
+younger() { [ "$(printf '%s\n' "$1" "$oldest" | sort -V | tail -n 1)" != "$oldest" ]; }
 
 for file in "$@"; do
     needs=$(readelf -V "$file" | sed -n 's/.*Name: GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
-    if [ "$(printf '%s\n' "$needs" "$oldest" | sort -V | tail -n 1)" != "$oldest" ]; then
+    if younger "$needs"; then
         echo "bundle.sh: $file needs glibc $needs, not $oldest: give these symbols an older version in scripts/bundle/glibc.c:" >&2
         readelf --dyn-syms -W "$file" | grep -o '[^ ]*@GLIBC_[0-9.]*' | sort -u | while read -r symbol; do
-            version=${symbol##*_}
-            [ "$(printf '%s\n' "$version" "$oldest" | sort -V | tail -n 1)" = "$oldest" ] || echo "    $symbol" >&2
+            if younger "${symbol##*_}"; then echo "    $symbol" >&2; fi
         done
         exit 1
     fi

@@ -1,18 +1,10 @@
 #!/bin/sh
 # test-cli.sh PROGRAM: the command line from outside: exit codes, messages, what goes where. Nothing here asks how fast
 # this machine is, and each command ends by itself within two minutes or is a failure.
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
 program=$1
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
 small='resident:ctx=64,layers=1,steps=1'
-
-fail()
-{
-    failed=$((failed + 1))
-    echo "FAILED: habench $*"
-    sed 's/^/    stderr: /' "$dir/err" | head -5
-}
 
 # expect CODE TEXT ARG...: the exit code, and TEXT in what it prints
 expect()
@@ -21,21 +13,13 @@ expect()
     shift 2
     timeout 120 "$program" "$@" > "$dir/out" 2> "$dir/err" < /dev/null
     got=$?
-    if [ "$got" -ne "$code" ]; then fail "$@"; echo "    exit code $got, not $code"
-    elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "$@"; echo "    does not say: $text"
-    else passed=$((passed + 1)); fi
+    if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
+    elif ! cat "$dir/out" "$dir/err" | grep -qF -e "$text"; then fail "habench $*: does not say: $text"
+    else pass; fi
 }
 
 # lines FILE: how many it has
 lines() { wc -l < "$1"; }
-
-# holds TEXT CONDITION...: a condition on the latest command
-holds()
-{
-    text=$1
-    shift
-    if "$@"; then passed=$((passed + 1)); else fail "... $text"; fi
-}
 
 expect 0 'Usage: habench' --help
 expect 0 'habench COMMAND --help' --help
@@ -271,16 +255,4 @@ expect 0 '60 passed, 0 failed, 0 skipped' check -q $cases -o "$dir/full" --resum
 holds 'each case has a row' test "$(cut -d, -f3-22 "$dir/full/cases.csv" | grep -o 'resident:[^"]*' | sort -u | wc -l)" -eq 60
 holds 'and none has two' test "$(lines "$dir/full/cases.csv")" -eq 61
 
-# the first signal ends the run after the step, with the rows that are complete
-"$program" run 'resident:ctx=4096,steps=100000' -o "$dir/stopped" > "$dir/out" 2> "$dir/err" &
-pid=$!
-sleep 1
-kill -TERM "$pid"
-wait "$pid"
-code=$?
-holds 'SIGTERM gives 143' test "$code" -eq 143
-holds 'it says so' grep -q 'interrupted' "$dir/err"
-holds 'half a case is no row' test ! -e "$dir/stopped/cases.csv"
-
-echo "$passed passed, $failed failed"
-test "$failed" -eq 0
+finish

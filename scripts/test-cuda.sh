@@ -1,10 +1,9 @@
 #!/bin/sh
 # test-cuda.sh PROGRAM: the program on the emulated CUDA device, and on one that fails in the middle of a case: that
 # case ends with an error and a row, and the next ones, on a fresh device, pass.
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
 program=$1
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
 cases='streaming:ctx=64,layers=1,steps=1 resident:ctx=64,layers=1,steps=1 hgca:ctx=200,layers=1,steps=1 offload:ctx=64,layers=1,steps=1 copy_only:ctx=64,layers=1,steps=1'
 count=5 right=4 # the last one is an arm, whose output is not attention: unchecked
 
@@ -15,16 +14,10 @@ expect()
     shift 2
     rm -rf "$dir/results"
     # shellcheck disable=SC2086 # cases without blanks
-    env "$@" "$program" check $cases --device cuda_emulated -o "$dir/results" > "$dir/out" 2>&1 < /dev/null
+    env "$@" "$program" check $cases --device cuda_emulated -o "$dir/results" > "$dir/err" 2>&1 < /dev/null
     got=$?
-    if [ "$got" -eq "$code" ] && grep -qF -e "$text" "$dir/out" && [ "$(wc -l < "$dir/results/cases.csv")" -eq $((count + 1)) ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: exit code $got, wanted $code; wanted the text '$text' and $count rows"
-        echo "    with $*"
-        sed 's/^/    /' "$dir/out"
-    fi
+    if [ "$got" -eq "$code" ] && grep -qF -e "$text" "$dir/err" && [ "$(wc -l < "$dir/results/cases.csv")" -eq $((count + 1)) ]; then pass
+    else fail "$*: exit code $got, wanted $code; wanted the text '$text' and $count rows"; fi
 }
 
 expect 0 "$right passed, 0 failed, 1 skipped" A=
@@ -33,7 +26,7 @@ expect 77 'driver here is of CUDA 12.4' HA_EMULATED_DRIVER=12040
 # lost in a kernel: of the opening, of one case, of another
 for nth in 1 5 9; do
     expect 40 "$((right - 1)) passed, 1 failed, 1 skipped" "HA_EMULATED_LOSE=$nth"
-    grep -q 'error 719 (cudaErrorLaunchFailure)' "$dir/results/cases.csv" || { failed=$((failed + 1)); echo "FAILED: the row does not say why"; }
+    holds 'the row says why' grep -q 'error 719 (cudaErrorLaunchFailure)' "$dir/results/cases.csv"
 done
 expect 40 "$((right - 1)) passed, 1 failed, 1 skipped" HA_EMULATED_FAIL=cudaMemcpyAsync:3:700:sticky
 expect 40 "$((right - 1)) passed, 1 failed, 1 skipped" HA_EMULATED_FAIL=cudaMalloc:4:2:once
@@ -45,5 +38,4 @@ expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATION_ORDER=backward
 expect 0 "$right passed, 0 failed, 1 skipped" HA_EMULATED_MEMOPS=0
 expect 0 "$right passed, 0 failed, 1 skipped" HABENCH_HUGE_PAGES=1
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

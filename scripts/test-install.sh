@@ -2,35 +2,30 @@
 # test-install.sh: installs the release build into a folder of its own and runs it there, from elsewhere; then takes it away.
 # And the pages that the program prints of its options: every option is in each, and the shells that are here can read theirs.
 cd "$(dirname "$0")/.." || exit 1
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
+. scripts/test.sh
 export DESTDIR="$dir/root" PREFIX=/opt/habench
 to=$DESTDIR$PREFIX
 program=$to/bin/habench
-passed=0 failed=0
 
-# holds TEXT COMMAND...: the command succeeds
-holds()
+# does TEXT COMMAND...: it succeeds, and what it prints is only of interest where it does not
+does()
 {
     text=$1
     shift
-    if "$@" > "$dir/out" 2>&1 < /dev/null; then passed=$((passed + 1)); return; fi
-    failed=$((failed + 1))
-    echo "FAILED: $text: $*"
-    sed 's/^/    /' "$dir/out" | head -n 5
+    if "$@" > "$dir/err" 2>&1 < /dev/null; then pass; else fail "$text: $*"; fi
 }
 # says CODE TEXT WORD...: from another folder, without a word of the source tree, the program ends so and prints TEXT
 says()
 {
     right=$1 wanted=$2
     shift 2
-    (cd "$dir" && "$program" "$@") > "$dir/said" 2>&1 < /dev/null
+    (cd "$dir" && "$program" "$@") > "$dir/err" 2>&1 < /dev/null
     code=$?
     holds "habench $* ends with $right, not $code" test $code -eq "$right"
-    holds "habench $* says '$wanted'" grep -q -F -e "$wanted" "$dir/said"
+    holds "habench $* says '$wanted'" grep -q -F -e "$wanted" "$dir/err"
 }
 
-holds 'it installs' scripts/install.sh
+does 'it installs' scripts/install.sh
 says 0 'smoke ' list suites
 says 0 'recency_split ' list suites
 says 0 'passed, 0 failed' check -q smoke -f resident
@@ -64,10 +59,10 @@ offers()
 {
     want=$1
     shift
-    complete_in_bash "$@" > "$dir/said" 2>&1
-    holds "bash offers $want for: $*" grep -q -x -e "$want" "$dir/said"
+    complete_in_bash "$@" > "$dir/err" 2>&1
+    holds "bash offers $want for: $*" grep -q -x -e "$want" "$dir/err"
 }
-holds 'bash reads its page' bash -n "$bash"
+does 'bash reads its page' bash -n "$bash"
 offers check habench ch
 offers --max-time habench run --max
 offers smoke habench check smo
@@ -75,14 +70,13 @@ offers host habench run --device ho
 offers suites habench list sui
 for shell in zsh fish; do
     command -v $shell > /dev/null || { echo "not tested: $shell is not here"; continue; }
-    case $shell in zsh) holds 'zsh reads its page' zsh -n "$zsh" ;; fish) holds 'fish reads its page' fish -n "$fish" ;; esac
+    case $shell in zsh) does 'zsh reads its page' zsh -n "$zsh" ;; fish) does 'fish reads its page' fish -n "$fish" ;; esac
 done
 if command -v man > /dev/null; then
-    LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings -l "$man" > /dev/null 2> "$dir/warnings"
-    holds 'the man page is without a warning' test ! -s "$dir/warnings"
+    LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings -l "$man" > /dev/null 2> "$dir/err"
+    holds 'the man page is without a warning' test ! -s "$dir/err"
 else echo 'not tested: man is not here'; fi
 
-holds 'it uninstalls' scripts/install.sh --uninstall
+does 'it uninstalls' scripts/install.sh --uninstall
 holds 'nothing is left' sh -c "test -z \"\$(find '$DESTDIR' -type f)\""
-echo "$passed passed, $failed failed"
-test "$failed" -eq 0
+finish

@@ -2,10 +2,10 @@
 # test-kill.sh PROGRAM KILLS [check|run]: a run over four suites is killed with SIGKILL at random moments, the program
 # or its worker in turn by chance, and goes on with --resume until it is complete; then again in a new folder, until there
 # were KILLS. What is in the folder at the end is what a run without kills writes: no line lost, torn or doubled.
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
 program=$1 kills=$2 mode=${3:-check}
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-killed=0 parents=0 children=0 rounds=0 passed=0 failed=0
+killed=0 parents=0 children=0 rounds=0
 words='resident:ctx=64,steps=2 offload:ctx=65,steps=2 hgca:ctx=300,steps=2 h2o:ctx=200,steps=2 streaming:ctx=100,steps=2
     link:piece=4K,layout=scattered link:piece=256,method=pinned lse_merge:case=one_state lse_merge:case=gaps,by=c
     cpu_kernels:kernel=merge,heads=4/2,head_dim=8 cpu_kernels:kernel=topk,ctx=100 cpu_kernels:kernel=softmax,ctx=100'
@@ -46,12 +46,7 @@ keys()
 # shellcheck disable=SC2086 # words
 start() { "$program" "$mode" -q $words -o "$1" --resume > "$dir/out" 2> "$dir/err" < /dev/null; }
 
-wrong()
-{
-    failed=$((failed + 1))
-    echo "FAILED: round $rounds, after $killed kills: $*"
-    sed 's/^/    stderr: /' "$dir/err" | tail -5
-}
+wrong() { fail "round $rounds, after $killed kills: $*"; }
 
 # Lines of samples differ in number from run to run: none of them is there twice, and every case that has some has its row.
 compare()
@@ -60,20 +55,20 @@ compare()
         [ -f "$dir/whole/$file" ] || { [ -f "$1/$file" ] && wrong "$file is new"; continue; }
         keys "$dir/whole/$file" 'case_id process figure step layer verdict' > "$dir/a"
         keys "$1/$file" 'case_id process figure step layer verdict' > "$dir/b"
-        if cmp -s "$dir/a" "$dir/b"; then passed=$((passed + 1)); else wrong "$file differs"; diff "$dir/a" "$dir/b" | head -5; fi
+        if cmp -s "$dir/a" "$dir/b"; then pass; else wrong "$file differs"; diff "$dir/a" "$dir/b" | head -5; fi
     done
     if [ -f "$1/samples.csv" ]; then
         keys "$1/samples.csv" 'case_id process role block iter' > "$dir/a"
-        if grep -q TORN "$dir/a" || [ -n "$(uniq -d "$dir/a")" ]; then wrong 'samples.csv is torn or doubled'; else passed=$((passed + 1)); fi
+        if grep -q TORN "$dir/a" || [ -n "$(uniq -d "$dir/a")" ]; then wrong 'samples.csv is torn or doubled'; else pass; fi
         keys "$1/samples.csv" case_id | uniq > "$dir/a"
         keys "$dir/whole/samples.csv" case_id | uniq > "$dir/b"
-        if cmp -s "$dir/a" "$dir/b"; then passed=$((passed + 1)); else wrong 'samples.csv lacks a case'; fi
+        if cmp -s "$dir/a" "$dir/b"; then pass; else wrong 'samples.csv lacks a case'; fi
     fi
     # each case once, and as many as the head says
     tests=$(grep -c '<testcase ' "$1/junit.xml")
     if grep -q "<testsuites name=\"habench\" tests=\"$tests\" failures=\"0\" errors=\"0\"" "$1/junit.xml" \
         && [ "$(grep -c '<testcase ' "$dir/whole/junit.xml")" -eq "$tests" ] && [ "$(tail -1 "$1/junit.xml")" = '</testsuites>' ]; then
-        passed=$((passed + 1))
+        pass
     else wrong 'junit.xml'; fi
     if [ -n "$CHECK_XML" ]; then $CHECK_XML "$1" || wrong "$CHECK_XML"; fi
 }
@@ -114,15 +109,6 @@ while [ $killed -lt "$kills" ] && [ $failed -eq 0 ]; do
     rm -rf "$folder"
 done
 
-# Nobody that was started is left.
-echo "$dir/" > "$dir/name"
-for i in 1 2 3 4 5 6 7 8 9 10; do
-    left=$(cd "$dir" && grep -l -s -F -f name /proc/[0-9]*/cmdline | wc -l)
-    [ "$left" -eq 0 ] && break
-    sleep 1
-done
-if [ "$left" -eq 0 ]; then passed=$((passed + 1)); else wrong "$left processes are left"; fi
-
+holds 'nothing that was started is left' nobody_is_left
 echo "$killed kills: $parents of the program, $children of its worker; $rounds runs"
-echo "$passed passed, $failed failed"
-test $failed -eq 0
+finish

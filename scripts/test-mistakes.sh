@@ -1,12 +1,11 @@
 #!/bin/sh
 # test-mistakes.sh PROGRAM: the same mistake has the same exit code wherever it is made, and is said once; options may
 # stand before the command.
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
 # a copy in a folder of its own: beside the program a plugin for GPUs may have been built
 cp "$1" "$dir/habench" || exit 1
 program=$dir/habench
-passed=0 failed=0
 
 # expect CODE TEXT ARG...: the exit code, and TEXT in one line of stderr, or of stdout where CODE is 0
 expect()
@@ -17,15 +16,10 @@ expect()
     got=$?
     said=$dir/err
     [ "$code" -eq 0 ] && said=$dir/out
-    if [ "$got" -ne "$code" ]; then echo "FAILED: habench $*: exit code $got, not $code"
-    elif ! grep -qF -e "$text" "$said"; then echo "FAILED: habench $*: does not say: $text"
-    elif [ "$code" -ne 0 ] && [ "$(grep -cF -e "$text" "$said")" -ne 1 ]; then echo "FAILED: habench $*: says it twice"
-    else
-        passed=$((passed + 1))
-        return
-    fi
-    failed=$((failed + 1))
-    sed 's/^/    stderr: /' "$dir/err" | head -3
+    if [ "$got" -ne "$code" ]; then fail "habench $*: exit code $got, not $code"
+    elif ! grep -qF -e "$text" "$said"; then fail "habench $*: does not say: $text"
+    elif [ "$code" -ne 0 ] && [ "$(grep -cF -e "$text" "$said")" -ne 1 ]; then fail "habench $*: says it twice"
+    else pass; fi
 }
 
 # 64: a name that names nothing
@@ -100,5 +94,4 @@ expect 0 '1 passed, 0 failed' --device host -q check resident:ctx=64,layers=1,st
 expect 64 "unknown command 'rnu'; did you mean 'run'?" -q rnu smoke
 expect 64 "unknown option '--thraeds'; did you mean '--threads'?" --thraeds=3 run smoke
 
-echo "$passed passed, $failed failed"
-test "$failed" -eq 0
+finish

@@ -1,15 +1,8 @@
 #!/bin/sh
 # test-stop.sh PROGRAM: the first signal ends a run after the step that it is in, with the rows that are complete.
+# shellcheck source=scripts/test.sh
+. "$(dirname "$0")/test.sh"
 program=$1
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-passed=0 failed=0
-holds()
-{
-    text=$1
-    shift
-    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $text"; sed 's/^/    /' "$dir/err"; fi
-}
 
 for signal in TERM INT; do
     rm -rf "$dir/run"
@@ -24,6 +17,6 @@ for signal in TERM INT; do
     case $signal in TERM) want=143 ;; INT) want=130 ;; esac
     holds "SIG$signal gives $want, not $code" test "$code" -eq "$want"
     holds 'it says so' grep -q 'interrupted' "$dir/err"
+    holds 'half a case is no row' test ! -e "$dir/run/cases.csv"
 done
-echo "$passed passed, $failed failed"
-test "$failed" -eq 0
+finish

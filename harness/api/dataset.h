@@ -22,8 +22,8 @@ struct ha_dataset {
     /* shape is complete except where the dataset fixes it (a trace): then it must agree or be 0
      * in the input, and is filled in. file: text after the slash, or NULL. total_tokens: the
      * longest sequence, new tokens included. The source keeps a copy of shape. */
-    enum ha_status (*open)(struct ha_source **src, struct ha_shape *shape, size_t total_tokens, uint64_t seed,
-                           const char *file, struct ha_why *why);
+    enum ha_status (*open)(const struct ha_dataset *self, struct ha_source **src, struct ha_shape *shape,
+                           size_t total_tokens, uint64_t seed, const char *file, struct ha_why *why);
     void (*close)(struct ha_source *src);
     /* K and V of tokens [first, first+count) of KV head `head`, stored as shape.dtype:
      * [count][head_dim] each; k or v may be NULL. Thread-safe, as are query and input. */

@@ -38,7 +38,7 @@ struct ha_ref_state {
     double max, sum; /* lse = max + ln sum, which lse cannot hold where max is huge. The oracle sets them; of
                       * the states of a merge they are read, instead of lse, in HA_FORM_MAX_SUM alone */
     double *v_min,
-        *v_max; /* [dim], over the keys, widened by the output's rounding; asserted instead where bound is infinite */
+        *v_max; /* [dim], over the keys, widened by the output's rounding; asserted where bound is infinite */
     size_t dim, keys;
 };
 
@@ -115,8 +115,7 @@ size_t ha_answer_row(const struct ha_answer *answer, size_t i);
 /* Where error over bound is largest; right where ratio <= 1, infinite for NaN. */
 struct ha_answer_error {
     double ratio;
-    size_t row,
-        at; /* row [q_len][group] and element of o, head_dim: the LSE; head and key of a weight, keys: their sum */
+    size_t row, at; /* row [q_len][group] and element of o, head_dim: LSE; head and key of a weight, keys: their sum */
     double got, want, bound;
 };
 /* o and LSE that `a` holds; its weights. */
@@ -135,44 +134,51 @@ struct ha_ref_quality {
 void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out);
 
-/* The same for queries that share rows; query i sees the first `visible`. work: [count * (2 * rows.keys + 6 *
- * head_dim)]. */
-struct ha_ref_choice {
-    const float *q, *got;  /* [head_dim] */
-    size_t visible;        /* <= rows.keys */
-    const uint32_t *token; /* [count] */
-    size_t count;
-    struct ha_ref_quality *out;
-};
-void ha_ref_quality_group(const struct ha_ref_choice *choice, size_t count, size_t head_dim, double scale,
-                          const struct ha_rows *rows, enum ha_dtype dtype, double *work);
-
-/* The plain definition of a variant's selection rule, from its paper, in binary64 (question 2).
- * The check calls prefill, then step for each step and layer, then compares each head. */
+/* The plain definition of a variant's selection rule, from its paper, in binary64 (question 2). prefill, judge and
+ * advance are called for one query head after the other, sequence by sequence; all but judge may be NULL. */
 struct ha_def;
-struct ha_def_step {
-    size_t layer, q_len;
-    const float *q;                  /* [batch][q_len][q_heads][head_dim] */
-    const void *const *k, *const *v; /* [batch] -> [kv_heads][tokens_b][head_dim], all tokens so far, new ones included;
-                                      * head stride = kv_cap * head_dim elements */
-    const size_t *tokens;            /* [batch] */
-    size_t kv_cap;
+struct ha_def_head {
+    const char *variant;
+    size_t layer, seq, head;
+    size_t index;   /* [layer][seq][head] */
+    size_t tokens;  /* of the sequence so far, new ones included */
+    const void *k;  /* [tokens][head_dim] of its KV head */
+    const float *q; /* of the last `queries` tokens, q_heads * head_dim floats apart: observed ones, or the step's */
+    size_t queries;
 };
+/* what mark[token] holds; PADDING comes with the side */
+enum { HA_MARK_NONE = 0, HA_MARK_DEVICE = 1, HA_MARK_HOST = 2, HA_MARK_PADDING = 4 };
 struct ha_definition {
     const char *variant;
-    enum ha_status (*create)(struct ha_def **def, const struct ha_shape *shape, const double *param, size_t threads,
+    bool pads; /* padding may be reported */
+    enum ha_status (*create)(struct ha_def **def, const struct ha_shape *shape, const double *param,
                              struct ha_why *why);
-    /* k, v as in ha_def_step (head stride kv_cap); q as in ha_prefill */
-    enum ha_status (*prefill)(struct ha_def *def, size_t layer, const struct ha_def_step *kv, const float *const *q,
-                              struct ha_why *why);
-    /* Judge the selection that the variant reports for this step, for every sequence and head;
-     * where the rule is within rounding of a tie either answer is allowed and the reported one is
-     * adopted. HA_FAIL with the first key that is wrong. Then advance to the next step. */
-    enum ha_status (*step)(struct ha_def *def, const struct ha_def_step *step,
-                           void (*reported)(void *arg, size_t seq, size_t q_head, struct ha_selection *out), void *arg,
-                           struct ha_why *why);
+    enum ha_status (*prefill)(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why);
+    /* mark: [tokens], what the head is reported to have used in a step. HA_FAIL with the first key that is wrong; where
+     * the rule is within rounding of a tie either answer is allowed and the reported one is adopted. */
+    enum ha_status (*judge)(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why);
+    /* to the next step; after all heads have been judged */
+    enum ha_status (*advance)(struct ha_def *def, const struct ha_def_head *h, struct ha_why *why);
     void (*destroy)(struct ha_def *def);
 };
+
+/* A step of one layer, or what comes before the first. */
+struct ha_def_step {
+    size_t layer, q_len;
+    const float *q;       /* [batch][q_len][q_heads][head_dim]; not read by prefill */
+    const void *const *k; /* [batch] -> [kv_heads][tokens_b][head_dim], all tokens so far, new ones included;
+                           * head stride = kv_cap * head_dim elements */
+    const size_t *tokens; /* [batch] */
+    size_t kv_cap;
+};
+/* q as in ha_prefill */
+enum ha_status ha_definition_prefill(const struct ha_definition *d, struct ha_def *def, const struct ha_shape *shape,
+                                     const struct ha_def_step *kv, const float *const *q, struct ha_why *why);
+/* Judges what the variant reports for this step, for every sequence and head, and advances. */
+enum ha_status ha_definition_step(const struct ha_definition *d, struct ha_def *def, const struct ha_shape *shape,
+                                  const struct ha_def_step *in,
+                                  void (*reported)(void *arg, size_t seq, size_t q_head, struct ha_selection *out),
+                                  void *arg, struct ha_why *why);
 
 #ifdef __cplusplus
 }

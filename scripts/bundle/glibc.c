@@ -60,6 +60,7 @@ OLD(int, dlclose, "2.2.5", (void *so), (so))
 OLD(char *, dlerror, "2.2.5", (void), ())
 OLD(int, dladdr, "2.2.5", (const void *at, Dl_info *info), (at, info))
 OLD(void *, dlmopen, "2.3.4", (Lmid_t space, const char *path, int flags), (space, path, flags))
+OLD(int, dlinfo, "2.3.3", (void *so, int request, void *to), (so, request, to))
 
 /* of the CUDA runtime */
 OLD(int, pthread_condattr_setclock, "2.3.3", (pthread_condattr_t * a, clockid_t c), (a, c))
@@ -140,9 +141,7 @@ __asm__(".symver old_libc_start_main, __libc_start_main@GLIBC_2.2.5");
 extern int old_libc_start_main(program *main, int argc, char **argv, void (*init)(int, char **, char **),
                                void (*fini)(void), void (*loader_fini)(void), void *stack_end);
 HIDDEN int __libc_start_main(program *main, int argc, char **argv, void (*init)(int, char **, char **),
-                             void (*fini)(void), void (*loader_fini)(void), void *stack_end);
-int __libc_start_main(program *main, int argc, char **argv, void (*init)(int, char **, char **), void (*fini)(void),
-                      void (*loader_fini)(void), void *stack_end)
+                             void (*fini)(void), void (*loader_fini)(void), void *stack_end)
 {
     (void)init, (void)fini;
     return old_libc_start_main(main, argc, argv, constructors, NULL, loader_fini, stack_end);

@@ -3,7 +3,6 @@
 #include "harness/api/reference.h"
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
-#include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/variants/dump.h"
 #include "harness/base/registry.h"
@@ -64,7 +63,6 @@ static struct ha_def_step def_step(struct state *s, size_t layer, size_t steps)
                                  .q_len = w->shape.q_len,
                                  .q = ha_session_q(s->check->session, layer),
                                  .k = (const void *const *)(w->k + layer * w->shape.batch),
-                                 .v = (const void *const *)(w->v + layer * w->shape.batch),
                                  .tokens = s->tokens,
                                  .kv_cap = w->cap };
 }
@@ -81,10 +79,11 @@ static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
 {
     struct ha_session *session = s->check->session;
 
-    HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, ha_pool_threads(session->pool), why));
+    if (s->definition->create) HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, why));
     for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {
         struct ha_def_step kv = def_step(s, layer, 0);
-        HA_TRY(s->definition->prefill(s->def, layer, &kv, ha_workload_prefill(session->workload, layer).q, why));
+        HA_TRY(ha_definition_prefill(s->definition, s->def, shape(s->check), &kv,
+                                     ha_workload_prefill(session->workload, layer).q, why));
     }
     return HA_OK;
 }
@@ -95,7 +94,7 @@ static enum ha_status ask_definition(struct state *s, size_t step, size_t layer,
     struct ha_why reason = { "" };
 
     s->layer = layer;
-    enum ha_status status = s->definition->step(s->def, &args, reported, s, &reason);
+    enum ha_status status = ha_definition_step(s->definition, s->def, shape(s->check), &args, reported, s, &reason);
     if (status == HA_OK) return HA_OK;
     if (status != HA_FAIL) return ha_why(why, status, "question 2: %s", reason.text);
     char text[512];

@@ -204,7 +204,7 @@ static enum ha_status look(const void *point, struct ha_why *why)
     HA_TRY(dataset->find(file, why));
     struct ha_shape shape = { .batch = 1, .dtype = c->shape.dtype, .q_len = 1 };
     struct ha_source *source;
-    if (dataset->open(&source, &shape, 1, c->seed, file, why) != HA_OK) return HA_FAIL;
+    if (dataset->open(dataset, &source, &shape, 1, c->seed, file, why) != HA_OK) return HA_FAIL;
     dataset->close(source);
     return HA_OK;
 }

@@ -32,7 +32,7 @@ static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c
     w->dataset = ha_case_dataset(c, &file);
     if (!w->dataset) return ha_why(why, HA_ERROR, "dataset '%s': there is none of this name", c->dataset);
     w->cap = longest(&c->shape) + c->shape.steps * c->shape.q_len;
-    HA_TRY(w->dataset->open(&w->source, &w->shape, w->cap, c->seed, file, why));
+    HA_TRY(w->dataset->open(w->dataset, &w->source, &w->shape, w->cap, c->seed, file, why));
     if (!s->layers || !s->batch || !s->kv_heads || !s->head_dim || !s->q_heads || s->q_heads % s->kv_heads || !s->q_len
         || !s->steps)
         return ha_why(why, HA_ERROR,

@@ -1,0 +1,42 @@
+#!/bin/sh
+# test.sh: what the tests that are scripts share, each of which reads it in: a folder of its own, $dir, that goes when it
+# ends, and the counts that its last line gives to scripts/summary.sh.
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+
+pass() { passed=$((passed + 1)); }
+
+# fail TEXT: with what the latest command wrote to $dir/err
+fail()
+{
+    failed=$((failed + 1))
+    echo "FAILED: $*"
+    [ ! -f "$dir/err" ] || tail -n 5 "$dir/err" | cut -c1-300 | sed 's/^/    stderr: /'
+}
+
+# holds TEXT COMMAND...: the command succeeds
+holds()
+{
+    text=$1
+    shift
+    if "$@"; then pass; else fail "$text"; fi
+}
+
+# No process whose command line names the folder, within 10 seconds.
+nobody_is_left()
+{
+    echo "$dir/" > "$dir/name"
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        [ "$(cd "$dir" && grep -l -s -F -f name /proc/[0-9]*/cmdline | wc -l)" -eq 0 ] && return 0
+        sleep 1
+    done
+    return 1
+}
+
+# The last command of a test.
+finish()
+{
+    echo "$passed passed, $failed failed"
+    test "$failed" -eq 0
+}
