@@ -1,18 +1,10 @@
 #include "harness/base/arena.h"
+#include "harness/base/test.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { HUGE_BLOCK = 5 << 20 };
 
@@ -29,7 +21,6 @@ __attribute__((no_sanitize("address"))) static void flip(char *at) { *(volatile 
 
 static void blocks_are_aligned_zero_or_poisoned(void **state)
 {
-    (void)state;
     static const size_t sizes[] = { 0, 1, 63, 64, 65, 4095, 100000, HUGE_BLOCK, HUGE_BLOCK + 1 };
     for (int checks = 0; checks <= 1; checks++) {
         struct ha_arena *arena = make(checks);
@@ -52,7 +43,6 @@ static void blocks_are_aligned_zero_or_poisoned(void **state)
 /* One byte beyond either end, at every alignment of the end, small and mapped. */
 static void an_overrun_by_one_byte_is_found(void **state)
 {
-    (void)state;
     for (size_t bytes = 0; bytes <= HUGE_BLOCK; bytes = bytes == 130 ? HUGE_BLOCK : bytes + 1)
         for (int side = 0; side < 2; side++) {
             struct ha_arena *arena = make(false);
@@ -74,7 +64,6 @@ static void an_overrun_by_one_byte_is_found(void **state)
 
 static void an_overrun_is_remembered_after_free(void **state)
 {
-    (void)state;
     struct ha_arena *arena = make(true);
     struct ha_why why;
     char *p = ha_alloc(arena, 100, HA_TAG_SCRATCH, &why);
@@ -88,7 +77,6 @@ static void an_overrun_is_remembered_after_free(void **state)
 
 static void a_stray_free_is_reported(void **state)
 {
-    (void)state;
     struct ha_arena *arena = make(false);
     struct ha_why why;
     int other;
@@ -105,7 +93,6 @@ static void a_stray_free_is_reported(void **state)
 #if defined __SANITIZE_ADDRESS__
 static void the_sanitizer_stops_an_overrun(void **state)
 {
-    (void)state;
     for (int side = 0; side < 2; side++) {
         pid_t child = fork();
         if (child == 0) {
@@ -125,7 +112,6 @@ static void the_sanitizer_stops_an_overrun(void **state)
 
 static void a_huge_request_says_how_much(void **state)
 {
-    (void)state;
     static const size_t sizes[] = { SIZE_MAX, SIZE_MAX - 100, SIZE_MAX / 2, (size_t)1 << 60 };
     struct ha_arena *arena = make(false);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -147,7 +133,6 @@ static void a_huge_request_says_how_much(void **state)
 
 static void grow_keeps_what_it_is_told(void **state)
 {
-    (void)state;
     struct ha_arena *arena = make(true);
     struct ha_why why;
     unsigned char *p = ha_grow(arena, NULL, 0, 100, HA_TAG_KV, &why);
@@ -167,7 +152,6 @@ static void grow_keeps_what_it_is_told(void **state)
 
 static void peaks_are_counted_by_tag(void **state)
 {
-    (void)state;
     struct ha_arena *arena = make(false);
     struct ha_why why;
     char *a = ha_alloc(arena, 1000, HA_TAG_KV, &why), *b = ha_alloc(arena, 500, HA_TAG_KV, &why);
@@ -199,7 +183,6 @@ static void *allocate_and_free(void *arena)
 
 static void threads_share_an_arena(void **state)
 {
-    (void)state;
     struct ha_arena *arena = make(true);
     struct ha_why why;
     pthread_t thread[4];

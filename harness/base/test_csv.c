@@ -1,36 +1,23 @@
 #include "harness/base/csv.h"
 #include "harness/base/why.h"
+#include "harness/base/test.h"
 
 #include <locale.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char path[64];
 
 static int make_path(void **state)
 {
-    (void)state;
     strcpy(path, "/tmp/ha_csv_XXXXXX");
     int fd = mkstemp(path);
     return fd < 0 ? -1 : close(fd);
 }
 
-static int remove_path(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
+static int remove_path(void **state) { return unlink(path); }
 
 static struct ha_csv *open_csv(void)
 {
@@ -85,7 +72,6 @@ static void reads_as(const char *want)
 
 static void awkward_fields_come_back(void **state)
 {
-    (void)state;
     struct ha_csv *csv = open_csv();
     struct ha_why why;
     const char *const rows[][4] = {
@@ -116,7 +102,6 @@ static void awkward_fields_come_back(void **state)
 
 static void opening_again_goes_on(void **state)
 {
-    (void)state;
     struct ha_why why;
     for (int i = 0; i < 2; i++) {
         struct ha_csv *csv = open_csv();
@@ -129,7 +114,6 @@ static void opening_again_goes_on(void **state)
 /* Nothing is held back: what was written is there before the file is closed. */
 static void a_row_is_there_at_once(void **state)
 {
-    (void)state;
     struct ha_csv *csv = open_csv();
     struct ha_why why;
     for (int i = 0; i < 3; i++) assert_int_equal(ha_csv_row(csv, (const char *const[]){ "x", "y" }, 2, &why), HA_OK);
@@ -140,7 +124,6 @@ static void a_row_is_there_at_once(void **state)
 
 static void a_full_disk_is_an_error_that_stays(void **state)
 {
-    (void)state;
     struct ha_csv *csv;
     struct ha_why why = { "" };
     const char *const row[] = { "a" };
@@ -158,7 +141,6 @@ static void a_full_disk_is_an_error_that_stays(void **state)
 /* A file limit cuts the third row in the middle: two rows are left, none in part. */
 static void a_cut_row_is_taken_back(void **state)
 {
-    (void)state;
     struct rlimit before, low = { .rlim_cur = 40 };
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     low.rlim_max = before.rlim_max;
@@ -183,7 +165,6 @@ static void a_cut_row_is_taken_back(void **state)
 
 static void a_file_that_cannot_be_opened_says_why(void **state)
 {
-    (void)state;
     struct ha_csv *csv;
     struct ha_why why;
     assert_int_equal(ha_csv_open(&csv, "/no/such/folder/x.csv", &why), HA_ERROR);
@@ -197,7 +178,6 @@ static void a_file_that_cannot_be_opened_says_why(void **state)
 
 static void reads_what_others_write(void **state)
 {
-    (void)state;
     static const char text[] = "a,b\r\n\r\n1, 2 \n\n\"x\ny\",\n\"q\"\"q\",last";
     write_file(text, sizeof text - 1);
     reads_as("1:a|b|\n3:1|2|\n5:x\ny||\n7:q\"q|last|\n");
@@ -220,7 +200,6 @@ static void refuses(const char *text, size_t bytes, const char *reason)
 
 static void broken_files_are_refused_with_the_line(void **state)
 {
-    (void)state;
     refuses("a,b\nc,\"d", 8, ":2: a quoted field does not end");
     refuses("a,b\nc,d\"e\n", 10, ":2: error parsing data while strict checking enabled");
     refuses("a,b\nc,d\ne\0f\n", 12, ":3: not a CSV file: a zero byte");
@@ -228,7 +207,6 @@ static void broken_files_are_refused_with_the_line(void **state)
 
 static void a_reader_can_stop(void **state)
 {
-    (void)state;
     struct log log = { .stop_at = 2 };
     struct ha_why why;
     write_file("a\nb\nc\n", 6);
@@ -238,7 +216,6 @@ static void a_reader_can_stop(void **state)
 
 static void a_long_row_fits(void **state)
 {
-    (void)state;
     enum { LONG = 300000 };
     char *field = malloc(LONG + 1);
     assert_non_null(field);
@@ -266,7 +243,6 @@ static void number_is(double x, const char *want)
 
 static void numbers_come_back(void **state)
 {
-    (void)state;
     number_is(0.1, "0.10000000000000001");
     number_is(1e300, "1.0000000000000001e+300");
     number_is(-2, "-2");
@@ -283,7 +259,6 @@ static void numbers_come_back(void **state)
 
 static void numbers_ignore_the_locale(void **state)
 {
-    (void)state;
     static const char *const with_comma[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "pl_PL.UTF-8", "pt_BR.UTF-8",
                                               "ru_RU.UTF-8" };
     const char *found = NULL;

@@ -1,18 +1,10 @@
 /* The lookups, over fake_registry.c. */
 #include "harness/base/cpu.h"
 #include "harness/base/registry.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 static void names_are_found_whole(void **state)
 {
-    (void)state;
     assert_string_equal(ha_variant_find("ring")->name, "ring");
     assert_null(ha_variant_find("rin"));
     assert_null(ha_variant_find("rings"));
@@ -25,7 +17,6 @@ static void names_are_found_whole(void **state)
 
 static void best_is_the_last_that_runs_here(void **state)
 {
-    (void)state;
     struct ha_kernels k;
     struct ha_why why;
     assert_int_equal(ha_kernels_resolve(NULL, &k, &why), HA_OK);
@@ -35,7 +26,6 @@ static void best_is_the_last_that_runs_here(void **state)
 /* what a table lacks comes from the next one below; the profile comes with attend_chunk, the traits with merge */
 static void gaps_are_filled_from_below(void **state)
 {
-    (void)state;
     const struct ha_kernels *c = ha_kernels_all[0], *fast = ha_kernels_all[1], *best = ha_kernels_all[4];
     struct ha_kernels k;
     struct ha_why why;
@@ -60,7 +50,6 @@ static void gaps_are_filled_from_below(void **state)
 /* every pointer of a table, without naming them: after the data there is nothing else in it */
 static void no_gap_is_left(void **state)
 {
-    (void)state;
     struct ha_kernels k;
     struct ha_why why;
     assert_int_equal(ha_kernels_resolve("best", &k, &why), HA_OK);
@@ -73,7 +62,6 @@ static void no_gap_is_left(void **state)
 
 static void packed_comes_by_type(void **state)
 {
-    (void)state;
     const struct ha_kernels *c = ha_kernels_all[0], *best = ha_kernels_all[4];
     struct ha_kernels k;
     struct ha_why why;
@@ -94,7 +82,6 @@ static size_t part_named(const char *name)
 
 static void origins_are_told(void **state)
 {
-    (void)state;
     assert_string_equal(ha_kernels_origin("best", part_named("merge"))->name, "best");
     assert_string_equal(ha_kernels_origin("best", part_named("attend_chunk"))->name, "fast");
     assert_string_equal(ha_kernels_origin("best", part_named("attend_packed bf16"))->name, "best");
@@ -106,7 +93,6 @@ static void origins_are_told(void **state)
 
 static void what_is_not_here_is_waived(void **state)
 {
-    (void)state;
     struct ha_kernels k;
     struct ha_why why;
     assert_int_equal(ha_kernels_resolve("gone", &k, &why), HA_WAIVED);
@@ -136,7 +122,6 @@ static void assert_nested(unsigned bits)
  * lengths */
 static void cpu_levels_are_nested(void **state)
 {
-    (void)state;
     const unsigned bits = ha_cpu_bits(), lengths = HA_CPU_SVE256 | HA_CPU_SVE512;
     assert_nested(bits);
     assert_int_equal(bits, ha_cpu_detected());
@@ -147,7 +132,6 @@ static void cpu_levels_are_nested(void **state)
 /* a mask takes an extension away, and with it what builds on it, and nothing else */
 static void masks_take_what_builds_on_them(void **state)
 {
-    (void)state;
     const unsigned all = ha_cpu_detected();
     for (unsigned mask = 0; mask < 256; mask++) {
         ha_cpu_mask(mask);
@@ -170,7 +154,6 @@ static void masks_take_what_builds_on_them(void **state)
 
 static void masked_tables_are_passed_over(void **state)
 {
-    (void)state;
     struct ha_kernels k;
     struct ha_why why;
     assert_int_equal(ha_kernels_mask("c", &why), HA_ERROR);

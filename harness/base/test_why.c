@@ -1,17 +1,9 @@
 #include "harness/base/why.h"
 #include "harness/base/words.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 static void writes_and_returns(void **state)
 {
-    (void)state;
     struct ha_why why;
     assert_int_equal(ha_why(&why, HA_WAIVED, "no %s of %d", "device", 3), HA_WAIVED);
     assert_string_equal(why.text, "no device of 3");
@@ -20,7 +12,6 @@ static void writes_and_returns(void **state)
 
 static void takes_its_own_text_as_argument(void **state)
 {
-    (void)state;
     struct ha_why why = { "disk full" };
     ha_why(&why, HA_ERROR, "cases.csv: %s (row %d)", why.text, 7);
     assert_string_equal(why.text, "cases.csv: disk full (row 7)");
@@ -28,7 +19,6 @@ static void takes_its_own_text_as_argument(void **state)
 
 static void is_one_line_of_bounded_length(void **state)
 {
-    (void)state;
     struct ha_why why;
     ha_why(&why, HA_ERROR, "a\nb\r\nc");
     assert_string_equal(why.text, "a b  c");
@@ -48,7 +38,6 @@ static void is_one_line_of_bounded_length(void **state)
 
 static void finds_the_nearest_word(void **state)
 {
-    (void)state;
     const char *const words[] = { "threads", "dtype", "ctx", "head_dim", "heads", "dataset", "BF16", NULL };
     static const struct {
         const char *word, *nearest;
@@ -84,7 +73,6 @@ static void finds_the_nearest_word(void **state)
 
 static void survives_long_words(void **state)
 {
-    (void)state;
     char longer[300];
     memset(longer, 'a', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
@@ -97,7 +85,6 @@ static void survives_long_words(void **state)
 
 static void durations_have_units(void **state)
 {
-    (void)state;
     static const char *const wrong[] = { "",   "s",   "90", "1.5h",         "-1s",
                                          "1d", "1s ", "0s", "99999999999h", "99999999999999999999s" };
     uint64_t ns = 0;

@@ -1,16 +1,10 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
+#include "harness/base/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 static struct ha_worker *make(void)
 {
@@ -41,7 +35,6 @@ static void nap(void *arg)
 
 static void jobs_run_in_order(void **state)
 {
-    (void)state;
     struct ha_worker *worker = make();
     done.count = 0;
     ha_worker_wait(worker, 0);
@@ -58,7 +51,6 @@ static void jobs_run_in_order(void **state)
 
 static void wait_covers_all_earlier_jobs(void **state)
 {
-    (void)state;
     struct ha_worker *worker = make();
     done.count = 0;
     ha_worker_submit(worker, "nap", nap, (void *)1);
@@ -72,7 +64,6 @@ static void wait_covers_all_earlier_jobs(void **state)
 
 static void destroy_finishes_the_queue(void **state)
 {
-    (void)state;
     struct ha_worker *worker = make();
     done.count = 0;
     for (uintptr_t i = 0; i < 5; i++) ha_worker_submit(worker, "nap", nap, (void *)i);
@@ -85,7 +76,6 @@ static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
 static void pass_the_gate(void *arg)
 {
-    (void)arg;
     pthread_mutex_lock(&gate);
     pthread_mutex_unlock(&gate);
 }
@@ -104,7 +94,6 @@ static void *fill(void *worker)
 /* Behind a job that hangs, exactly 1024 are taken without blocking. */
 static void only_a_full_queue_blocks(void **state)
 {
-    (void)state;
     struct ha_worker *worker = make();
     pthread_t filler;
     done.count = 0;
@@ -134,7 +123,6 @@ static void keep(void *self, const struct ha_span *span)
 
 static void spans_tell_what_ran(void **state)
 {
-    (void)state;
     static const struct ha_span_sink sink = { &trace, keep };
     struct ha_worker *worker = make();
     done.count = trace.count = 0;
@@ -162,7 +150,6 @@ static void spans_tell_what_ran(void **state)
 /* Not even the span of the job that is running comes after tracing has ended. */
 static void ended_tracing_is_silent(void **state)
 {
-    (void)state;
     static const struct ha_span_sink sink = { &trace, keep };
     struct ha_worker *worker = make();
     trace.count = 0;

@@ -3,23 +3,15 @@
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
 #include "harness/engine/process.h"
+#include "harness/base/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <omp.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #if defined __has_feature
 #if __has_feature(thread_sanitizer)
@@ -127,7 +119,6 @@ static int open_child(void **state)
 {
     static char said[] = "said";
     const struct ha_child_work work = { .serve = serve, .self = said, .limit_ns = 10 * (uint64_t)SECOND };
-    (void)state;
     why.text[0] = '\0';
     assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
     wish = (void *)ha_child_room(child).base;
@@ -135,7 +126,6 @@ static int open_child(void **state)
 }
 static int close_child(void **state)
 {
-    (void)state;
     ha_child_destroy(child);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left, and no zombie */
     assert_int_equal(errno, ECHILD);
@@ -164,7 +154,6 @@ static void dies(enum deed deed, const char *words)
 
 static void answers(void **state)
 {
-    (void)state;
     wish->number = 41;
     assert_int_equal(ask(ANSWER), HA_OK);
     assert_int_equal(wish->number, 42);
@@ -189,7 +178,6 @@ static void answers(void **state)
 
 static void dies_and_comes_again(void **state)
 {
-    (void)state;
     dies(EXIT, "exited with 3");
     dies(ABORT, "killed by SIGABRT");
     dies(KILL, "killed by SIGKILL");
@@ -203,7 +191,6 @@ static void dies_and_comes_again(void **state)
 
 static void a_stack_that_is_full(void **state)
 {
-    (void)state;
 #ifdef TSAN
     skip(); /* its shadow of the call stack is full first */
 #endif
@@ -213,7 +200,6 @@ static void a_stack_that_is_full(void **state)
 static void hangs(void **state)
 {
     const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = SECOND };
-    (void)state;
     ha_child_destroy(child);
     assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
     wish = (void *)ha_child_room(child).base;
@@ -223,7 +209,6 @@ static void hangs(void **state)
 
 static void hangs_up(void **state)
 {
-    (void)state;
     const uint64_t begun = ha_now_ns();
     dies(CLOSE_AND_HANG, "closed its connection to the program and lives on");
     assert_true(ha_now_ns() - begun < 5 * (uint64_t)SECOND);
@@ -231,7 +216,6 @@ static void hangs_up(void **state)
 
 static void interrupted(void **state)
 {
-    (void)state;
     ha_stop = SIGINT;
     assert_int_equal(ask(HANG), HA_ERROR);
     ha_stop = 0;
@@ -241,7 +225,6 @@ static void interrupted(void **state)
 
 static void many_deaths(void **state)
 {
-    (void)state;
     for (int i = 0; i < 50; i++) {
         assert_int_equal(ask(EXIT), HA_ERROR);
         assert_string_equal(why.text, "exited with 3");
@@ -252,7 +235,6 @@ static void many_deaths(void **state)
 /* pages: 0 the wish, 1-2 input of 5000 bytes, 3 guard, 4 output of 128 bytes, 5 guard */
 static void guards(void **state)
 {
-    (void)state;
     unsigned char *base = ha_child_room(child).base;
     const struct ha_piece pieces[] = {
         { .guard = base + 3 * PAGE, .at = base + 3 * PAGE - 5056, .bytes = 5000 },
@@ -301,7 +283,6 @@ static void guards(void **state)
 
 static void forks(void **state)
 {
-    (void)state;
     assert_int_equal(ask(FORK_TWO), HA_OK); /* two processes answer, and one is heard */
     for (int i = 0; i < 20; i++) {
         assert_int_equal(ask(COUNT), HA_OK);
@@ -326,7 +307,6 @@ static void forks(void **state)
 
 static void teams(void **state)
 {
-    (void)state;
 #ifdef TSAN
     skip(); /* it makes no threads in the child of a process that has some */
 #endif
@@ -340,7 +320,6 @@ static void teams(void **state)
 
 static void prints_elsewhere(void **state)
 {
-    (void)state;
     char path[] = "/tmp/test_child-XXXXXX";
     const int file = mkstemp(path), old = dup(STDOUT_FILENO), error = dup(STDERR_FILENO),
               nothing = open("/dev/null", O_WRONLY);
@@ -365,7 +344,6 @@ static void prints_elsewhere(void **state)
 
 static void dies_between_calls(void **state)
 {
-    (void)state;
     siginfo_t how;
     assert_int_equal(ask(ANSWER), HA_OK);
     kill(wish->pid, SIGTERM);
@@ -378,7 +356,6 @@ static void dies_between_calls(void **state)
 /* A process that has a child and is killed: the child goes, too. */
 static void dies_with_its_parent(void **state)
 {
-    (void)state;
     int fd[2];
     assert_int_equal(pipe(fd), 0);
     const pid_t parent = fork();
@@ -429,7 +406,6 @@ static void *one_of_several(void *arg)
 }
 static void several(void **state)
 {
-    (void)state;
     pthread_t thread[3];
     int bad[3] = { 1, 1, 1 };
     for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&thread[i], NULL, one_of_several, &bad[i]), 0);
@@ -441,7 +417,6 @@ static void a_large_room(void **state)
 {
     const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = 10 * (uint64_t)SECOND };
     struct ha_child *large;
-    (void)state;
     if (ha_child_create(&large, &work, (size_t)16 << 30, &why) != HA_OK) skip(); /* a limit on addresses */
     unsigned char *base = ha_child_room(large).base;
     struct wish *w = (void *)base;
@@ -470,7 +445,6 @@ static enum ha_status tell(void *self, void *arg, struct ha_why *out)
 {
     static unsigned char text[100000];
     const struct wish *w = arg;
-    (void)self;
     for (size_t i = 0; i < sizeof text; i++) text[i] = (unsigned char)(i * 7 + i / 251);
     ha_child_say(1, text, sizeof text);
     ha_child_say(2, "", 0);
@@ -510,7 +484,6 @@ static enum ha_status call_teller(int number, uint64_t stop_ns, struct heard *h)
 static void messages_arrive_whole_and_in_order(void **state)
 {
     static const int then[] = { 0, SIGKILL };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct heard h;
         assert_int_equal(call_teller(then[i], 0, &h), i ? HA_ERROR : HA_OK);
@@ -527,7 +500,6 @@ static void messages_arrive_whole_and_in_order(void **state)
 static void is_asked_to_stop_in_time(void **state)
 {
     struct heard h;
-    (void)state;
     assert_int_equal(call_teller(WAIT_FOR_STOP, ha_now_ns() + SECOND / 20, &h), HA_WAIVED);
     says("stopped by 15");
     assert_int_equal(h.count, 3);

@@ -10,19 +10,14 @@
 #include "harness/engine/loop.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/serve.h"
+#include "harness/base/test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #if defined __SANITIZE_ADDRESS__
 #define SAMPLED 1
@@ -118,7 +113,7 @@ struct tour {
     void *window;
 };
 
-static void nothing(void *arg) { (void)arg; }
+static void nothing(void *arg) {}
 
 /* What the operations come to is not looked at, but for the copies. */
 static enum ha_status operations(struct tour *t, struct ha_why *why)
@@ -240,7 +235,6 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct tour t = { .api = NULL };
     struct row *row = g->row[0];
-    (void)run;
     if (forging && !*(const uint64_t *)g->point[0]) forge();
     enum ha_status status = open_tour(&t, why);
     if (status == HA_OK) status = operations(&t, why);
@@ -424,7 +418,6 @@ static int work(size_t which)
 static void costs_one_row_in_every_entry_and_manner(void **state)
 {
     int bad = 0;
-    (void)state;
     fflush(stdout);
     for (size_t i = 0; i < WORKERS; i++)
         if (fork() == 0) _exit(work(i) > 0);
@@ -443,7 +436,6 @@ static void takes_nothing_on_trust(void **state)
 {
     char out[128], printed[160];
     struct ha_why why = { "" };
-    (void)state;
     snprintf(out, sizeof out, "%s/forged", root);
     snprintf(printed, sizeof printed, "%s.out", out);
     unsetenv("HA_HOSTILE");
@@ -455,7 +447,6 @@ static void takes_nothing_on_trust(void **state)
 
 static int make_root(void **state)
 {
-    (void)state;
     snprintf(root, sizeof root, "%s/ha-hostile-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : P_tmpdir);
     return mkdtemp(root) == NULL;
 }
@@ -463,7 +454,6 @@ static int make_root(void **state)
 static int remove_root(void **state)
 {
     char command[128];
-    (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);
 }

@@ -2,17 +2,9 @@
 #include "harness/engine/fake_suites.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/suite_file.h"
+#include "harness/base/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ids, one a line, or the reason */
 static enum ha_status list(struct ha_plan *plan, enum ha_status status, const struct ha_why *why, char *out,
@@ -69,7 +61,6 @@ static const struct ha_plan_options none = { .filter = NULL };
 
 static void ids_name_points(void **state)
 {
-    (void)state;
     static const struct {
         const char *words, *ids;
     } table[] = {
@@ -103,7 +94,6 @@ static void ids_name_points(void **state)
 
 static void mistakes_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *says;
     } ids[] = {
@@ -142,7 +132,6 @@ static void mistakes_are_named(void **state)
 
 static void one_id_is_one_point(void **state)
 {
-    (void)state;
     struct fake_point p;
     char room[4096];
     struct ha_why why = { "" };
@@ -163,7 +152,6 @@ static void one_id_is_one_point(void **state)
 /* a point whose id does not fit cannot be rerun: it is no point */
 static void long_ids_are_refused(void **state)
 {
-    (void)state;
     char note[1200], id[8192], out[4096];
     memset(note, 'x', sizeof note);
     snprintf(id, sizeof id, "moves:way=up,note=%.1000s,memo=%.1000s", note, note);
@@ -181,7 +169,6 @@ static void long_ids_are_refused(void **state)
 
 static void options_set_keys(void **state)
 {
-    (void)state;
     const struct ha_override seed = { "seed", "9" }, both[] = { seed, { "threads", "3" } }, word = { "piece", "64K" },
                              absent = { "seed", NULL }, wrong = { "threads", "many" }, other = { "count", "5" };
     /* the option of its name, or those that a key says it takes instead; over what an id says */
@@ -204,7 +191,6 @@ static void options_set_keys(void **state)
 
 static void filters_choose(void **state)
 {
-    (void)state;
     const char *words = "circle:size=1 square:size=2 moves";
     yields(words, (struct ha_plan_options){ .filter = "kind=square" }, "square:size=2\n");
     yields(words, (struct ha_plan_options){ .filter = "way=down" }, "moves:way=down,piece=4K\n");
@@ -234,7 +220,6 @@ static void filters_choose(void **state)
 
 static void sections_are_cross_products(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *ids;
     } files[] = {
@@ -272,7 +257,6 @@ static void sections_are_cross_products(void **state)
 
 static void mistakes_name_the_line(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } files[] = {
@@ -330,7 +314,6 @@ static void mistakes_name_the_line(void **state)
 /* what a section says of itself, and which of the plan's entries stand in it */
 static void sections_are_kept(void **state)
 {
-    (void)state;
     static const char text[] = "[default]\ntime=2s\nkind=circle\n"
                                "[line]\naxis=size\nsize=1 2 3\ntime=500ms\n"
                                "[again]\nsize=3 4\n"
@@ -387,7 +370,6 @@ static void sections_are_kept(void **state)
 /* where nothing is timed; what an id says is as it says */
 static void files_are_made_small(void **state)
 {
-    (void)state;
     char out[4096];
     const struct ha_plan_options small = { .small = true };
     assert_int_equal(expand("[a]\nkind=circle\nsize=2 30 50\naxis=size\n", &small, out, sizeof out), HA_OK);
@@ -407,7 +389,6 @@ static size_t put_values(char *text, size_t n, const char *key, int count)
 
 static void sizes_are_limited(void **state)
 {
-    (void)state;
     static char text[1 << 16], out[1 << 12];
     struct ha_plan plan = { 0 };
     struct ha_why why = { "" };
@@ -472,7 +453,6 @@ static enum ha_status read_bytes(const char *bytes, size_t size, char **text, st
 
 static void files_are_read(void **state)
 {
-    (void)state;
     static const char good[] = "[a]\nkind=circle\nsize=1 2", zero[] = "[a]\nkind=circle\0\nsize=1";
     struct ha_why why = { "" };
     char *text, path[] = "/tmp/habench-test-XXXXXX.suite", out[4096];

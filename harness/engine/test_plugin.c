@@ -1,18 +1,10 @@
 #include "harness/engine/plugin.h"
 
 #include "harness/base/test_beside.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Refused, with the path and the words in one line. */
 static void refused(const char *path, const char *words)
@@ -27,7 +19,6 @@ static void refused(const char *path, const char *words)
 
 static void loads_the_null_device(void **state)
 {
-    (void)state;
     const struct ha_device_api *api, *again;
     struct ha_why why;
     char path[HA_PLUGIN_PATH_MAX + 64];
@@ -41,7 +32,6 @@ static void loads_the_null_device(void **state)
 
 static void refuses_what_is_no_plugin(void **state)
 {
-    (void)state;
     refused("/nowhere/ha_mine.so", "No such file");
     refused("/", "not a file");
     refused(beside("test_plugin"), "cannot be loaded"); /* a program is an ELF file too */
@@ -69,7 +59,6 @@ static const char *damaged(size_t bytes, size_t at, int value)
 
 static void refuses_damaged_files(void **state)
 {
-    (void)state;
     enum { ELF_CLASS = 4, ELF_TYPE = 16 };
     static const struct {
         size_t bytes, at;
@@ -93,7 +82,6 @@ static void refuses_damaged_files(void **state)
 
 static void takes_an_older_table(void **state)
 {
-    (void)state;
     const struct ha_device_api *api;
     struct ha_why why;
     if (ha_plugin_load(beside("older.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
@@ -110,7 +98,6 @@ static void takes_an_older_table(void **state)
 
 static void takes_a_library(void **state)
 {
-    (void)state;
     const struct ha_device_api *api;
     struct ha_device_info info;
     struct ha_why why;
@@ -141,7 +128,6 @@ static void takes_a_library(void **state)
 
 static void finds_a_device_by_name(void **state)
 {
-    (void)state;
     char path[HA_PLUGIN_PATH_MAX];
     struct ha_why why;
     assert_int_equal(ha_plugin_find("dir/mine", path, &why), HA_OK);
@@ -171,7 +157,6 @@ static void set_flag(void *arg) { *(int *)arg = 1; }
 /* The skeleton keeps every promise it can: whatever a variant waits for comes. */
 static void the_null_device_completes_everything(void **state)
 {
-    (void)state;
     const struct ha_device_api *api;
     struct ha_why why;
     struct ha_device *dev;

@@ -4,17 +4,9 @@
 #include "harness/engine/filter.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct fake_point shape(const char *id)
 {
@@ -36,7 +28,6 @@ static const struct ha_key *key_of(const struct fake_point *p, const char *name)
 
 static void values_are_read_and_printed(void **state)
 {
-    (void)state;
     static const struct {
         const char *key, *value, *printed;
     } values[] = {
@@ -79,7 +70,6 @@ static void values_are_read_and_printed(void **state)
 /* and leave the point as it was */
 static void wrong_values_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *key, *value, *says;
     } values[] = {
@@ -151,7 +141,6 @@ static void wrong_values_are_named(void **state)
 
 static void points_have_their_own_keys(void **state)
 {
-    (void)state;
     struct fake_point circle = shape("circle"), square = shape("square");
     struct ha_why why;
     char value[HA_VALUE_MAX];
@@ -183,7 +172,6 @@ static void points_have_their_own_keys(void **state)
 
 static void ids_leave_defaults_out(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *printed;
     } ids[] = {
@@ -217,7 +205,6 @@ static void ids_leave_defaults_out(void **state)
 
 static void numbers_survive_printing(void **state)
 {
-    (void)state;
     char text[HA_VALUE_MAX];
     ha_number_print(0.1, text);
     assert_string_equal(text, "0.1");
@@ -251,7 +238,6 @@ static bool fits(const char *text, const struct fake_point *p)
 
 static void filters_fit(void **state)
 {
-    (void)state;
     static const struct {
         const char *filter;
         bool fits;
@@ -301,7 +287,6 @@ static void filters_fit(void **state)
 
 static void wrong_filters_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *filter, *says;
     } terms[] = {

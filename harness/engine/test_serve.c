@@ -2,15 +2,7 @@
 #include "harness/engine/serve.h"
 
 #include "harness/base/why.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 /* Of a suite: how its begin goes, and what was called. */
 struct calls {
@@ -35,20 +27,17 @@ static enum ha_status begin(struct calls *c, void **run, struct ha_why *why)
 static enum ha_status begin_first(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                   struct ha_why *why)
 {
-    (void)config, (void)before;
     return begin(&first, run, why);
 }
 
 static enum ha_status begin_second(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                    struct ha_why *why)
 {
-    (void)config, (void)before;
     return begin(&second, run, why);
 }
 
 static enum ha_status check(void *run, struct ha_group *group, struct ha_why *why)
 {
-    (void)group, (void)why;
     (*(struct calls **)run)->checked++;
     return HA_OK;
 }
@@ -71,10 +60,9 @@ static const struct ha_suite suites[2] = {
 
 static struct ha_results none_before(void *arg, const struct ha_suite *suite)
 {
-    (void)arg, (void)suite;
     return (struct ha_results){ .entries = 0 };
 }
-static void forked(void *arg) { (void)arg; }
+static void forked(void *arg) {}
 
 /* in place of what goes to the parent */
 static struct ha_result said;
@@ -111,7 +99,6 @@ static enum ha_verdict serve(size_t i)
 
 static void suites_begin_once_and_end(void **state)
 {
-    (void)state;
     first = second = (struct calls){ .begins = HA_OK, .makes = true };
     assert_int_equal(serve(0), HA_PASS);
     assert_int_equal(serve(0), HA_PASS);
@@ -122,7 +109,6 @@ static void suites_begin_once_and_end(void **state)
 
 static void what_a_failed_begin_left_is_ended(void **state)
 {
-    (void)state;
     first = (struct calls){ .begins = HA_ERROR, .makes = true };
     second.ended = 0;
     for (size_t i = 1; i <= 3; i++) {

@@ -5,14 +5,9 @@
 #include "harness/base/stop.h"
 #include "harness/report/fake_suite.h"
 #include "harness/report/field.h"
+#include "harness/base/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 enum { CASES = 60 };
 static struct fake_case cases[CASES];
@@ -25,7 +20,6 @@ static int open_folder(void **state)
 {
     const struct ha_folder_options options = fake_options(NULL, false);
     struct ha_why why = { "" };
-    (void)state;
     if (ha_folder_open(&folder, &options, &why) != HA_EXIT_OK) fail_msg("%s", why.text);
     for (size_t i = 0; i < CASES; i++) {
         fake_case(&cases[i], i, 0);
@@ -38,7 +32,6 @@ static int open_folder(void **state)
 
 static int close_folder(void **state)
 {
-    (void)state;
     ha_summary_free(&summary);
     return ha_folder_close(folder, NULL) != HA_OK;
 }
@@ -84,7 +77,6 @@ static double time_of(size_t n)
 static void the_process_in_the_middle_stands_for_a_case(void **state)
 {
     static const double times[] = { 50, 10, 40, 20, 30 };
-    (void)state;
     for (size_t p = 0; p < 5; p++) write_row(0, p, HA_PASS, times[p], "");
     for (size_t p = 0; p < 4; p++) write_row(1, p, HA_PASS, times[p], ""); /* the lower of two */
     for (size_t p = 0; p < 3; p++) write_row(2, p, HA_PASS, 7, "");        /* all the same */
@@ -103,7 +95,6 @@ static void sections_name_the_rows_of_their_suite(void **state)
     size_t index[] = { 3, 5 };
     struct ha_plan_section section[] = { { .suite = &other_suite, .of = { .name = "a", .entry = index, .count = 1 } },
                                          { .suite = &fake_suite, .of = { .name = "b", .entry = index, .count = 2 } } };
-    (void)state;
     for (size_t i = 0; i < CASES; i++) entries[i].suite = i % 2 ? &fake_suite : &other_suite;
     plan.section = section;
     plan.sections = 2;
@@ -119,7 +110,6 @@ static void sections_name_the_rows_of_their_suite(void **state)
 
 static void what_is_wrong_says_how_to_rerun(void **state)
 {
-    (void)state;
     write_row(0, 0, HA_PASS, 1, "");
     write_row(1, 0, HA_VERDICT_FAIL, 1, "2 is not 3");
     write_row(2, 0, HA_VERDICT_ERROR, 1, "killed by SIGSEGV");
@@ -142,7 +132,6 @@ static void names_do_not_reach_the_terminal_raw(void **state)
 {
     struct fake_row row = fake_row(1, HA_VERDICT_FAIL);
     struct ha_why why = { "" };
-    (void)state;
     fake_case(&cases[1], 1, 0);
     snprintf(cases[1].id, sizeof cases[1].id, "fake:note=\033[31mred");
     if (ha_folder_row(folder, &cases[1].of, &row, &why) != HA_OK) fail_msg("%s", why.text);
@@ -154,7 +143,6 @@ static void names_do_not_reach_the_terminal_raw(void **state)
 
 static void hundreds_of_wrong_cases_do_not_hide_the_rest(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < CASES - 1; i++) write_row(i, 0, HA_VERDICT_FAIL, 1, "wrong");
     write_row(CASES - 1, 0, HA_VERDICT_WAIVED, 1, "too large");
     char *text = printed();
@@ -166,7 +154,6 @@ static void hundreds_of_wrong_cases_do_not_hide_the_rest(void **state)
 
 static void a_reason_of_several_cases_is_said_once(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 4; i++) write_row(i, 0, HA_VERDICT_WAIVED, 1, "no such instruction");
     write_row(4, 0, HA_VERDICT_WAIVED, 1, "no BLAS");
     write_row(5, 0, HA_UNCHECKED, 1, "computes nothing");
@@ -221,7 +208,6 @@ static void the_last_line_and_the_exit_code(void **state)
         { { .unchecked = 2 }, false, 0, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "nothing was checked" },
         { { .passed = 3 }, true, 0, HA_EXIT_WRONG, "3 passed, 0 failed, 0 skipped\n", "" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct ha_why why = { "" };
         char *text = NULL;
