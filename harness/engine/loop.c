@@ -44,8 +44,7 @@ struct loop {
     struct ha_why broken; /* why nothing more can be written, or "" */
 };
 
-/* ---- cases --------------------------------------------------------------------------------------------------------
- */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 static bool done(const struct loop *l, size_t entry, size_t process)
 {
@@ -189,8 +188,7 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
     else if (size - sizeof head == l->plan->entry[head.entry].suite->row_bytes) hear_row(l, kind, &head, rest);
 }
 
-/* ---- groups ---------------------------------------------------------------------------------------------------------
- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 static bool belong(const struct loop *l, size_t a, size_t b)
 {
@@ -337,8 +335,7 @@ static void note_not_run(struct loop *l)
     free(d);
 }
 
-/* ---- the run
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static struct ha_results before(void *arg, const struct ha_suite *suite)
 {

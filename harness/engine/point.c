@@ -258,8 +258,7 @@ void ha_point_clear(const struct ha_suite *s, void *point)
     }
 }
 
-/* ---- ids ----------------------------------------------------------------------------------------------------------
- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 static void append(char *out, size_t size, size_t *n, char separator, const char *name, const char *value)
 {

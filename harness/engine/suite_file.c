@@ -129,8 +129,7 @@ static enum ha_status add_entry(struct reader *r, const char *section, const cha
     return status == HA_OK ? HA_OK : ha_why_prefix(r->why, status, "%s:%zu", r->name, r->line);
 }
 
-/* ---- lines --------------------------------------------------------------------------------------------------------
- */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 /* inih's handler: 0 stops */
 static int on_entry(void *user, const char *section, const char *key, const char *value)

@@ -130,15 +130,13 @@ enum ha_status ha_suite_find(const char *name, char path[PATH_BYTES], struct ha_
     return st;
 }
 
-enum ha_status ha_suite_list(FILE *out, struct ha_why *why)
+void ha_suite_list(FILE *out)
 {
     struct found f = { 0 };
-    (void)why;
     scan_all(&f);
     for (size_t i = 0; i < f.count; i++) fprintf(out, "%-16s %s\n", f.name[i], f.path[i]);
     for (size_t i = 0; i < ha_suites_count; i++)
         if (!ha_suites_all[i]->head && !listed(&f, ha_suites_all[i]->name))
             fprintf(out, "%-16s %s\n", ha_suites_all[i]->name, ha_suites_all[i]->doc);
     release(&f);
-    return HA_OK;
 }

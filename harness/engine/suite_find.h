@@ -10,6 +10,6 @@
 enum ha_status ha_suite_find(const char *name, char path[4096], struct ha_why *why);
 
 /* one line for each suite file that ha_suite_find would find by name: name, path */
-enum ha_status ha_suite_list(FILE *out, struct ha_why *why);
+void ha_suite_list(FILE *out);
 
 #endif

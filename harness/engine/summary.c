@@ -12,8 +12,7 @@
 
 enum { PROCESSES_MAX = 4096, SAID_MAX = 40 };
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 void ha_summary_free(struct ha_summary *s)
 {
@@ -88,8 +87,7 @@ struct ha_results ha_summary_results(struct ha_summary *s, const struct ha_suite
     return (struct ha_results){ s->entry, entries, s->section, s->sections, s->measured };
 }
 
-/* ---- tables and reasons
- * ------------------------------------------------------------------------------------------------ */
+/* ---- tables and reasons ------------------------------------------------------------------------------------------ */
 
 static bool same_reason(const struct ha_entry *a, const struct ha_entry *b)
 {
@@ -153,8 +151,7 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
     return right;
 }
 
-/* ---- totals
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- totals ------------------------------------------------------------------------------------------------------ */
 
 void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t)
 {

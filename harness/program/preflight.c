@@ -1,4 +1,4 @@
-#include "harness/program/preflight.h"
+#include "harness/program/commands.h"
 
 #include "harness/engine/machine.h"
 #include "harness/engine/point.h"

@@ -1,4 +1,4 @@
-#include "harness/program/probe.h"
+#include "harness/program/commands.h"
 
 #include "harness/base/csv.h"
 #include "harness/base/try.h"
@@ -10,7 +10,6 @@
 #include "suites/variants/calibrate.h"
 #include "harness/engine/machine.h"
 #include "harness/program/apart.h"
-#include "harness/program/preflight.h"
 
 #include <math.h>
 #include <stdio.h>

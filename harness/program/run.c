@@ -1,10 +1,9 @@
-#include "harness/program/run.h"
+#include "harness/program/commands.h"
 
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
 #include "harness/engine/point.h"
-#include "harness/program/preflight.h"
 
 #include <stdlib.h>
 #include <string.h>
