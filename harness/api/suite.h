@@ -178,10 +178,10 @@ struct ha_suite {
      * left in *run, unless that is NULL. */
     enum ha_status (*begin)(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                             struct ha_why *why);
-    /* For each group: open, check, then, of those rows that have no verdict, measure; close follows a failed open, too.
-     * A status that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). check leaves rows
-     * that it found right without a verdict or as HA_UNCHECKED; the engine says HA_PASS. One without a verdict but with
-     * a reason was not run to its end, as where the time is over, and has no row. */
+    /* For each group: open, check, measure, close; close follows a failed open, too. check leaves rows that it found
+     * right without a verdict or as HA_UNCHECKED: those alone are what measure is given, and the engine says HA_PASS. A
+     * status that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). One without a verdict
+     * but with a reason was not run to its end, as where the time is over, and has no row. */
     enum ha_status (*open)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*check)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*measure)(void *run, struct ha_group *group, struct ha_why *why); /* NULL: judged, not measured */

@@ -4,6 +4,7 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
+#include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 
 #include <stdlib.h>
@@ -87,7 +88,8 @@ static bool takes(const struct ha_suite *s, const void *point, const struct ha_k
     void *other = malloc(s->point_bytes);
     if (!other) return true;
     memcpy(other, point, s->point_bytes);
-    const bool taken = ha_point_set(other, key, value, why) == HA_OK;
+    const bool taken = ha_point_set(other, key, value, why) == HA_OK
+                       && !(key->device && ha_device_look(value, why) == HA_ERROR);
     if (taken) ha_point_value(other, key, want);
     free(other);
     *same = taken && !strcmp(got, want);

@@ -170,7 +170,8 @@ static void long_ids_are_refused(void **state)
 static void options_set_keys(void **state)
 {
     const struct ha_override seed = { "seed", "9" }, both[] = { seed, { "threads", "3" } }, word = { "piece", "64K" },
-                             absent = { "seed", NULL }, wrong = { "threads", "many" }, other = { "count", "5" };
+                             absent = { "seed", NULL }, wrong = { "threads", "many" }, large = { "seed", "many" },
+                             other = { "count", "5" };
     /* the option of its name, or those that a key says it takes instead; over what an id says */
     yields("moves:way=up circle:threads=2", (struct ha_plan_options){ .override = both, .overrides = 2 },
            "moves:way=up,piece=4K,seed=9\ncircle:size=10,count=9,threads=3\n");
@@ -182,6 +183,9 @@ static void options_set_keys(void **state)
            "circle:size=10,count=4\n");
     refuses("circle", (struct ha_plan_options){ .override = &wrong, .overrides = 1 },
             "--threads: threads: 'many' is not 'all' or a whole number from 1 to 1024");
+    /* what is wrong is the option, whatever the key is called that it sets */
+    refuses("circle", (struct ha_plan_options){ .override = &large, .overrides = 1 },
+            "--seed: seed: 'many' is not a whole number from 0 to ");
 
     char out[4096];
     const struct ha_plan_options o = { .override = both, .overrides = 2 };

@@ -271,6 +271,8 @@ static void filters_fit(void **state)
         { "suite=shapes", true },
         { "suite=moves", false },
         { "suite!=moves", true },
+        { "device=host", true },
+        { "device!=host", false },
         { "square", true },
         { "size", true },
         { "blue", false },
@@ -306,6 +308,9 @@ static void wrong_filters_are_named(void **state)
         { "grid=4", "grid: '4' is not a pair" },
         { "corner=0.5", "corner: '0.5' is not a whole number" },
         { "radius!=101", "radius: 101 is outside of [0, 100]" },
+        { "device!=hots", "unknown device 'hots'; did you mean 'host'?" },
+        { "device=quixotic", "device 'quixotic': not built in, and no file " },
+        { "device!=./quixotic.so", "device ./quixotic.so: No such file or directory" },
         { "suite=shape", "unknown suite 'shape'; did you mean 'shapes'?" },
         { "seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number" },
     };
