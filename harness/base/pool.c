@@ -1,7 +1,6 @@
 #include "harness/base/clock.h"
 #include "harness/base/team.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 
 #include <sched.h>
 #include <stdio.h>

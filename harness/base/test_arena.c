@@ -1,7 +1,6 @@
 #include "harness/base/arena.h"
 #include "harness/base/test.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

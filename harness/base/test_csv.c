@@ -1,5 +1,4 @@
 #include "harness/base/csv.h"
-#include "harness/base/why.h"
 #include "harness/base/test.h"
 
 #include <locale.h>

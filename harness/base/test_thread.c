@@ -1,6 +1,5 @@
 #include "harness/base/thread.h"
 
-#include "harness/base/why.h"
 #include "harness/base/test.h"
 
 #include <signal.h>

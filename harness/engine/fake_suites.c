@@ -2,9 +2,6 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
-#include "harness/engine/point.h"
-
-#include <string.h>
 
 /* ---- shapes ----------------------------------------------------------------------------------------------------- */
 

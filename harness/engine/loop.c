@@ -8,7 +8,6 @@
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
-#include "harness/engine/machine.h"
 #include "harness/engine/point.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/summary.h"

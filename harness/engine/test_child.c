@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <omp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>

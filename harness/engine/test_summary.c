@@ -4,7 +4,6 @@
 
 #include "harness/base/stop.h"
 #include "harness/report/fake_suite.h"
-#include "harness/report/field.h"
 #include "harness/base/test.h"
 
 #include <signal.h>

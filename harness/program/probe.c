@@ -2,7 +2,6 @@
 
 #include "harness/base/csv.h"
 #include "harness/base/try.h"
-#include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
@@ -13,7 +12,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { LIMIT_S = 900 };
 

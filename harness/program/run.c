@@ -3,7 +3,6 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
-#include "harness/engine/point.h"
 
 #include <stdlib.h>
 #include <string.h>
