@@ -38,7 +38,6 @@ struct block {
 };
 
 struct ha_arena {
-    struct ha_arena *self; /* lets a const reader lock */
     pthread_mutex_t lock;
     struct block *blocks; /* newest first */
     size_t orders;
@@ -52,7 +51,6 @@ enum ha_status ha_arena_create(struct ha_arena **arena, bool checks, struct ha_w
 {
     *arena = calloc(1, sizeof **arena);
     if (!*arena) return ha_why(why, HA_ERROR, "arena: out of memory");
-    (*arena)->self = *arena;
     (*arena)->checks = checks;
     pthread_mutex_init(&(*arena)->lock, NULL);
     return HA_OK;
@@ -190,23 +188,21 @@ void *ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum
     return next;
 }
 
-enum ha_status ha_arena_check(const struct ha_arena *arena, struct ha_why *why)
+enum ha_status ha_arena_check(struct ha_arena *arena, struct ha_why *why)
 {
-    struct ha_arena *self = arena->self;
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&arena->lock);
     enum ha_status status = HA_OK;
-    if (self->broken) status = ha_why(why, HA_FAIL, "%s", self->broken_why.text);
-    for (const struct block *b = self->blocks; b && status == HA_OK; b = b->next) status = block_check(b, why);
-    pthread_mutex_unlock(&self->lock);
+    if (arena->broken) status = ha_why(why, HA_FAIL, "%s", arena->broken_why.text);
+    for (const struct block *b = arena->blocks; b && status == HA_OK; b = b->next) status = block_check(b, why);
+    pthread_mutex_unlock(&arena->lock);
     return status;
 }
 
-size_t ha_arena_peak_bytes(const struct ha_arena *arena, enum ha_tag tag)
+size_t ha_arena_peak_bytes(struct ha_arena *arena, enum ha_tag tag)
 {
-    struct ha_arena *self = arena->self;
-    pthread_mutex_lock(&self->lock);
-    size_t peak = self->tally.peak[tag];
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_lock(&arena->lock);
+    size_t peak = arena->tally.peak[tag];
+    pthread_mutex_unlock(&arena->lock);
     return peak;
 }
 

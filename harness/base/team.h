@@ -30,7 +30,6 @@ struct worker {
     alignas(HA_TEAM_LINE) struct ha_pool *pool;
     size_t index;
     pthread_t thread; /* own: of all but worker 0 */
-    _Atomic uint64_t busy_ns;
 };
 
 struct ha_team_kind {
@@ -42,7 +41,6 @@ struct ha_team_kind {
 extern const struct ha_team_kind ha_team_own, ha_team_openmp;
 
 struct ha_pool {
-    enum ha_team team;
     const struct ha_team_kind *kind;
     size_t threads, started; /* own: workers besides the caller that run */
     uint64_t id;             /* of this pool among all of the process, from 1 */

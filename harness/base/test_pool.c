@@ -230,25 +230,6 @@ static void a_restriction_is_respected(void **state)
 
 static void nap(void *arg, size_t task, size_t worker) { pause_ms(4); }
 
-static void busy_time_is_the_sum_over_workers(void **state)
-{
-    struct ha_pool *pool = make(4);
-    assert_int_equal(ha_pool_busy_ns(pool), 0);
-    uint64_t begin = ha_now_ns();
-    ha_pool_run(pool, "nap", 8, nap, NULL);
-    uint64_t wall = ha_now_ns() - begin, busy = ha_pool_busy_ns(pool);
-    assert_true(busy >= 8 * 3900000);
-    assert_true(busy <= 4 * wall);
-    assert_int_equal(ha_pool_busy_ns(pool), 0);
-    /* who has nothing to do is not busy */
-    begin = ha_now_ns();
-    ha_pool_run(pool, "nap", 1, nap, NULL);
-    wall = ha_now_ns() - begin;
-    busy = ha_pool_busy_ns(pool);
-    assert_true(busy >= 3900000 && busy <= wall);
-    ha_pool_destroy(pool);
-}
-
 static struct {
     pthread_mutex_t lock;
     size_t count;
@@ -270,13 +251,12 @@ static void spans_tell_who_ran_what(void **state)
     pthread_barrier_t all;
     pthread_barrier_init(&all, NULL, 3);
     ha_pool_run(pool, "before", 3, meet, &all);
-    ha_pool_busy_ns(pool);
     trace.count = 0;
     ha_pool_trace(pool, &sink);
     uint64_t begin = ha_now_ns();
     ha_pool_run(pool, "meet", 3, meet, &all);
     ha_pool_run(pool, "one", 1, nap, NULL);
-    uint64_t end = ha_now_ns(), busy = ha_pool_busy_ns(pool), sum = 0;
+    uint64_t end = ha_now_ns();
     ha_pool_trace(pool, NULL);
     ha_pool_run(pool, "after", 3, meet, &all);
     pthread_barrier_destroy(&all);
@@ -289,11 +269,10 @@ static void spans_tell_who_ran_what(void **state)
         assert_int_equal(s->kind, HA_SPAN_CPU);
         assert_string_equal(s->name, i < 3 ? "meet" : "one");
         assert_true(s->begin_ns >= begin && s->end_ns <= end && s->end_ns > s->begin_ns);
-        sum += s->end_ns - s->begin_ns;
         for (size_t l = 0; l < 3; l++) seen[l] += i < 3 && strcmp(s->lane, lanes[l]) == 0;
     }
     assert_true(seen[0] == 1 && seen[1] == 1 && seen[2] == 1);
-    assert_true(sum == busy);
+    assert_true(trace.span[3].end_ns - trace.span[3].begin_ns >= 3900000); /* the nap */
 }
 
 /* ---- start and join --------------------------------------------------------------------------- */
@@ -501,9 +480,6 @@ static void who_waits_sleeps(void **state)
 
 static void teams_have_names(void **state)
 {
-    struct ha_pool *pool = make(1);
-    assert_int_equal(ha_pool_team(pool), team);
-    ha_pool_destroy(pool);
     assert_string_equal(ha_team_name(HA_TEAM_OPENMP), "openmp");
     assert_string_equal(ha_team_name(HA_TEAM_OWN), "own");
     assert_null(ha_team_name(HA_TEAMS));
@@ -527,7 +503,6 @@ int main(void)
         cmocka_unit_test(workers_are_pinned_apart),
         cmocka_unit_test(the_caller_is_moved_and_let_go),
         cmocka_unit_test(a_restriction_is_respected),
-        cmocka_unit_test(busy_time_is_the_sum_over_workers),
         cmocka_unit_test(spans_tell_who_ran_what),
         cmocka_unit_test(thousands_of_tiny_runs),
         cmocka_unit_test(runs_after_pauses),
