@@ -114,10 +114,11 @@ static struct ha_child *child;
 static struct wish *wish;
 static struct ha_why why;
 
+static char said[] = "said";
+static const struct ha_child_work work = { .serve = serve, .self = said, .limit_ns = 10 * (uint64_t)SECOND };
+
 static int open_child(void **state)
 {
-    static char said[] = "said";
-    const struct ha_child_work work = { .serve = serve, .self = said, .limit_ns = 10 * (uint64_t)SECOND };
     why.text[0] = '\0';
     assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
     wish = (void *)ha_child_room(child).base;
@@ -198,12 +199,8 @@ static void a_stack_that_is_full(void **state)
 
 static void hangs(void **state)
 {
-    const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = SECOND };
-    ha_child_destroy(child);
-    assert_int_equal(ha_child_create(&child, &work, ROOM, &why), HA_OK);
-    wish = (void *)ha_child_room(child).base;
+    ha_child_limit(child, SECOND, 0);
     dies(HANG, "no answer in 1 s");
-    assert_int_equal(ask(ANSWER), HA_OK);
 }
 
 static void hangs_up(void **state)
@@ -246,7 +243,6 @@ static void guards(void **state)
         bool write;
         const char *words; /* NULL: allowed */
     } access[] = {
-        { 3 * PAGE - 5056, false, NULL },
         { 5 * PAGE - 128, true, NULL },
         { 5 * PAGE - 1, true, NULL },
         { 3 * PAGE, false, "read byte 57 past the end of the input" },
@@ -261,7 +257,6 @@ static void guards(void **state)
     for (size_t i = 0; i < sizeof access / sizeof *access; i++) {
         wish->deed = access[i].write ? WRITE_AT : READ_AT;
         wish->at = base + access[i].at;
-        if (!access[i].words && !access[i].write) continue; /* the answer goes into the wish, which is protected, too */
         const enum ha_status st = ha_child_call(child, wish, pieces, names, 3, &why);
         if (access[i].words) {
             assert_int_equal(st, HA_ERROR);
@@ -280,6 +275,21 @@ static void guards(void **state)
     says("17 buffers");
 }
 
+/* in three seconds */
+static bool is_soon_dead(pid_t pid)
+{
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    for (int i = 0; i < 300; i++, usleep(10000)) {
+        FILE *f = fopen(path, "r");
+        const bool alive = f && fgets(line, sizeof line, f)
+                           && !strstr(line, ") Z"); /* to be reaped by who has it now */
+        if (f) fclose(f);
+        if (!alive) return true;
+    }
+    return false;
+}
+
 static void forks(void **state)
 {
     assert_int_equal(ask(FORK_TWO), HA_OK); /* two processes answer, and one is heard */
@@ -291,17 +301,7 @@ static void forks(void **state)
     const pid_t stays = wish->pid;
     assert_int_equal(kill(stays, 0), 0);
     dies(EXIT, "exited with 3"); /* at once, though the other holds the connection open, and it goes with it */
-    for (int i = 0; i < 100 && kill(stays, 0) == 0; i++) {
-        char path[64], line[128] = "";
-        snprintf(path, sizeof path, "/proc/%d/stat", (int)stays);
-        FILE *f = fopen(path, "r");
-        if (!f) break;
-        if (!fgets(line, sizeof line, f)) line[0] = '\0';
-        fclose(f);
-        if (strstr(line, ") Z")) break; /* dead; whoever is its parent now will reap it */
-        usleep(10000);
-        assert_true(i < 99);
-    }
+    assert_true(is_soon_dead(stays));
 }
 
 static void teams(void **state)
@@ -359,7 +359,6 @@ static void dies_with_its_parent(void **state)
     assert_int_equal(pipe(fd), 0);
     const pid_t parent = fork();
     if (parent == 0) {
-        const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = 10 * (uint64_t)SECOND };
         struct ha_child *own;
         if (ha_child_create(&own, &work, ROOM, &why) != HA_OK) _exit(1);
         struct wish *w = (void *)ha_child_room(own).base;
@@ -372,23 +371,13 @@ static void dies_with_its_parent(void **state)
     assert_int_equal(read(fd[0], &its, sizeof its), sizeof its);
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
-    char path[64], line[256];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)its);
-    bool alive = true;
-    for (int i = 0; alive && i < 300; i++) {
-        FILE *f = fopen(path, "r");
-        alive = f && fgets(line, sizeof line, f) && !strstr(line, ") Z");
-        if (f) fclose(f);
-        if (alive) usleep(10000);
-    }
     close(fd[0]), close(fd[1]);
-    assert_false(alive);
+    assert_true(is_soon_dead(its));
 }
 
 /* Several at a time, from threads, as a job has them. */
 static void *one_of_several(void *arg)
 {
-    const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = 10 * (uint64_t)SECOND };
     struct ha_child *own;
     struct ha_why own_why;
     int *bad = arg;
@@ -414,7 +403,6 @@ static void several(void **state)
 
 static void a_large_room(void **state)
 {
-    const struct ha_child_work work = { .serve = serve, .self = NULL, .limit_ns = 10 * (uint64_t)SECOND };
     struct ha_child *large;
     if (ha_child_create(&large, &work, (size_t)16 << 30, &why) != HA_OK) skip(); /* a limit on addresses */
     unsigned char *base = ha_child_room(large).base;
@@ -466,12 +454,12 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
 
 static enum ha_status call_teller(int number, uint64_t stop_ns, struct heard *h)
 {
-    const struct ha_child_work work = {
+    const struct ha_child_work teller = {
         .serve = tell, .limit_ns = 10 * (uint64_t)SECOND, .hear = hear, .arg = h, .patient = true, .main_thread = true
     };
     struct ha_child *own;
     *h = (struct heard){ .right = true };
-    assert_int_equal(ha_child_create(&own, &work, ROOM, &why), HA_OK);
+    assert_int_equal(ha_child_create(&own, &teller, ROOM, &why), HA_OK);
     struct wish *w = (void *)ha_child_room(own).base;
     *w = (struct wish){ .number = number };
     ha_child_limit(own, 10 * (uint64_t)SECOND, stop_ns);

@@ -10,6 +10,7 @@
 #include "harness/engine/loop.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/serve.h"
+#include "harness/engine/test_hostile.h"
 #include "harness/base/test.h"
 
 #include <dirent.h>
@@ -34,45 +35,9 @@ enum { EACH = 1 };
 
 enum { CASES = 3, WORKERS = 11 };
 static const char *plugin = "./hostile.so";
-static const char *const hooks[] = {
-    "load",
-    "open",
-    "close",
-    "info",
-    "failure",
-    "trace",
-    "mem_alloc",
-    "mem_free",
-    "stream_create",
-    "stream_destroy",
-    "stream_sync",
-    "event_create",
-    "event_destroy",
-    "event_record",
-    "stream_wait",
-    "event_sync",
-    "copy",
-    "copy_2d",
-    "flag_write",
-    "flag_wait",
-    "host_fn",
-    "attend",
-    "merge",
-    "blend",
-    "graph_begin",
-    "graph_end",
-    "graph_launch",
-    "graph_destroy",
-    "attend_products",
-    "product",
-    "move",
-    "copy_pieces",
-    "read",
-    "spin",
-    "meters",
-    "map_device",
-    "unmap_device",
-};
+#define NAME(name)                        #name,
+#define NAME_HOOK(name, parameters, args) #name,
+static const char *const hooks[] = { "load", HA_HOSTILE_ENTRIES(NAME_HOOK, NAME_HOOK, NAME) };
 /* what the row says of each */
 static const struct {
     const char *name, *reason; /* NULL: it harms nobody */
