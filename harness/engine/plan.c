@@ -139,18 +139,11 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */
 
-static const struct ha_suite *suite_named(const char *name)
-{
-    for (size_t i = 0; i < ha_suites_count; i++)
-        if (!strcmp(ha_suites_all[i]->name, name)) return ha_suites_all[i];
-    return NULL;
-}
-
 /* The suite that an id of this head is of; *value: of its head key, or NULL. */
 static const struct ha_suite *suite_of_head(const char *head, const char **value)
 {
     *value = NULL;
-    const struct ha_suite *s = suite_named(head);
+    const struct ha_suite *s = ha_suite_named(head, NULL);
     if (s) return s;
     for (size_t i = 0; i < ha_suites_count; i++) {
         const struct ha_key *key = ha_suite_head(ha_suites_all[i]);
@@ -236,12 +229,8 @@ struct reading {
 static enum ha_status read_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
     struct reading *r = arg;
-    const struct ha_suite *s = f->suite ? suite_named(f->suite) : ha_suites_all[0];
-    if (!s) {
-        const char *names[32] = { NULL };
-        for (size_t i = 0; i < ha_suites_count && i < 31; i++) names[i] = ha_suites_all[i]->name;
-        return ha_why_prefix(why, ha_unknown(why, "suite", f->suite, names), "%s:%zu", f->file, f->suite_line);
-    }
+    const struct ha_suite *s = f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
+    if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->file, f->suite_line);
     size_t axis = SIZE_MAX;
     for (size_t i = 0; f->axis && i < s->keys; i++)
         if (!strcmp(s->key[i].name, f->axis)) axis = i;

@@ -13,9 +13,11 @@
 
 enum { PATH_BYTES = 4096, SUITES_MAX = 256 };
 
-/* Suite files found, by the name without folder and ".suite". */
+/* Suite files, by the name without folder and ".suite"; of two with one name the first. */
 struct found {
-    char *name[SUITES_MAX], *path[SUITES_MAX];
+    struct {
+        char *name, *path;
+    } of[SUITES_MAX];
     size_t count;
 };
 
@@ -31,22 +33,24 @@ static bool ends_in_suite(const char *name)
     return n > ending && !strcmp(name + n - ending, ".suite");
 }
 
+static const char *path_of(const struct found *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (!strcmp(f->of[i].name, name)) return f->of[i].path;
+    return NULL;
+}
+
 static void add(struct found *f, const char *path, const char *file)
 {
     if (!ends_in_suite(file) || !is_file(path) || f->count == SUITES_MAX) return;
     char *name = strndup(file, strlen(file) - strlen(".suite")), *copy = strdup(path);
-    for (size_t i = 0; name && i < f->count; i++)
-        if (!strcmp(f->name[i], name)) { /* an earlier folder goes first */
-            free(name);
-            name = NULL;
-        }
-    if (name && copy) {
-        f->name[f->count] = name;
-        f->path[f->count++] = copy;
-    } else {
-        free(name);
-        free(copy);
+    if (name && copy && !path_of(f, name)) {
+        f->of[f->count].name = name;
+        f->of[f->count++].path = copy;
+        return;
     }
+    free(name);
+    free(copy);
 }
 
 static void scan(struct found *f, const char *dir, int depth)
@@ -85,16 +89,9 @@ static void scan_all(struct found *f)
 static void release(struct found *f)
 {
     for (size_t i = 0; i < f->count; i++) {
-        free(f->name[i]);
-        free(f->path[i]);
+        free(f->of[i].name);
+        free(f->of[i].path);
     }
-}
-
-static bool listed(const struct found *f, const char *name)
-{
-    for (size_t i = 0; i < f->count; i++)
-        if (!strcmp(f->name[i], name)) return true;
-    return false;
 }
 
 /* suite files, and suites whose points need no file */
@@ -102,9 +99,9 @@ static void unknown(const struct found *f, const char *name, struct ha_why *why)
 {
     const char *names[SUITES_MAX + 32] = { NULL };
     size_t n = 0;
-    for (; n < f->count; n++) names[n] = f->name[n];
+    for (; n < f->count; n++) names[n] = f->of[n].name;
     for (size_t i = 0; i < ha_suites_count && n < SUITES_MAX + 31; i++)
-        if (!ha_suites_all[i]->head && !listed(f, ha_suites_all[i]->name)) names[n++] = ha_suites_all[i]->name;
+        if (!ha_suites_all[i]->head && !path_of(f, ha_suites_all[i]->name)) names[n++] = ha_suites_all[i]->name;
     ha_unknown(why, "suite", name, names);
 }
 
@@ -119,24 +116,20 @@ enum ha_status ha_suite_find(const char *name, char path[PATH_BYTES], struct ha_
 
     struct found f = { 0 };
     scan_all(&f);
-    enum ha_status st = HA_ERROR;
-    for (size_t i = 0; i < f.count && st != HA_OK; i++) {
-        if (strcmp(f.name[i], name)) continue;
-        snprintf(path, PATH_BYTES, "%s", f.path[i]);
-        st = HA_OK;
-    }
-    if (st != HA_OK) unknown(&f, name, why);
+    const char *known = path_of(&f, name);
+    if (known) snprintf(path, PATH_BYTES, "%s", known);
+    else unknown(&f, name, why);
     release(&f);
-    return st;
+    return known ? HA_OK : HA_ERROR;
 }
 
 void ha_suite_list(FILE *out)
 {
     struct found f = { 0 };
     scan_all(&f);
-    for (size_t i = 0; i < f.count; i++) fprintf(out, "%-16s %s\n", f.name[i], f.path[i]);
+    for (size_t i = 0; i < f.count; i++) fprintf(out, "%-16s %s\n", f.of[i].name, f.of[i].path);
     for (size_t i = 0; i < ha_suites_count; i++)
-        if (!ha_suites_all[i]->head && !listed(&f, ha_suites_all[i]->name))
+        if (!ha_suites_all[i]->head && !path_of(&f, ha_suites_all[i]->name))
             fprintf(out, "%-16s %s\n", ha_suites_all[i]->name, ha_suites_all[i]->doc);
     release(&f);
 }

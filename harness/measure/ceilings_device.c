@@ -104,14 +104,12 @@ bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t li
     return true;
 }
 
-bool ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load, double *GBps)
+double ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load)
 {
     const double ways = load->work == ha_ceiling_both || load->work == ha_ceiling_kernel_both ? 2 : 1;
     double ns;
 
-    if (!timed(b, load, &ns)) return false;
-    *GBps = ways * (double)load->bytes * (double)load->times / ns;
-    return true;
+    return timed(b, load, &ns) ? ways * (double)load->bytes * (double)load->times / ns : (double)NAN;
 }
 
 struct ha_device_meters ha_meters_read(const struct ha_device_api *api, struct ha_device *device, bool want_link_GBps)
@@ -148,45 +146,41 @@ static bool blend_one(struct ha_ceiling_bench *b)
     return b->api->blend && b->api->blend(b->stream[0], &one) == HA_OK;
 }
 
-bool ha_ceiling_launch(struct ha_ceiling_bench *b, double *ns)
-{
-    uint64_t begin = ha_now_ns();
+static bool synced(struct ha_ceiling_bench *b) { return b->api->stream_sync(b->stream[0]) == HA_OK; }
 
-    if (!blend_one(b) || b->api->stream_sync(b->stream[0]) != HA_OK) return false;
-    *ns = (double)(ha_now_ns() - begin);
-    return true;
+static double since(uint64_t begin_ns, bool ok) { return ok ? (double)(ha_now_ns() - begin_ns) : (double)NAN; }
+
+double ha_ceiling_launch(struct ha_ceiling_bench *b)
+{
+    const uint64_t begin_ns = ha_now_ns();
+    return since(begin_ns, blend_one(b) && synced(b));
 }
 
-bool ha_ceiling_enqueue(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_enqueue(struct ha_ceiling_bench *b)
 {
-    uint64_t begin = ha_now_ns();
-
-    if (!blend_one(b)) return false;
-    *ns = (double)(ha_now_ns() - begin);
-    return b->api->stream_sync(b->stream[0]) == HA_OK;
+    const uint64_t begin_ns = ha_now_ns();
+    const double ns = since(begin_ns, blend_one(b));
+    return synced(b) ? ns : (double)NAN;
 }
 
-bool ha_ceiling_sync(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_sync(struct ha_ceiling_bench *b)
 {
-    uint64_t begin = ha_now_ns();
-
-    if (b->api->stream_sync(b->stream[0]) != HA_OK) return false;
-    *ns = (double)(ha_now_ns() - begin);
-    return true;
+    const uint64_t begin_ns = ha_now_ns();
+    return since(begin_ns, synced(b));
 }
 
-bool ha_ceiling_flag(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_flag(struct ha_ceiling_bench *b)
 {
     enum { PATIENCE_NS = 1000000000 };
 
-    if (!b->api->flag_wait || !b->api->flag_write || !b->flag) return false;
+    if (!b->api->flag_wait || !b->api->flag_write || !b->flag) return (double)NAN;
     uint32_t next = __atomic_load_n(&b->flag[1], __ATOMIC_ACQUIRE) + 1;
     if (b->api->flag_wait(b->stream[0], &b->flag[0], next) != HA_OK
         || b->api->flag_write(b->stream[0], &b->flag[1], next) != HA_OK)
-        return false;
+        return (double)NAN;
     uint64_t begin = ha_now_ns(), now = begin;
     __atomic_store_n(&b->flag[0], next, __ATOMIC_RELEASE);
     while (__atomic_load_n(&b->flag[1], __ATOMIC_ACQUIRE) != next && now - begin < PATIENCE_NS) now = ha_now_ns();
-    *ns = (double)(ha_now_ns() - begin);
-    return b->api->stream_sync(b->stream[0]) == HA_OK && now - begin < PATIENCE_NS;
+    const double ns = since(begin, now - begin < PATIENCE_NS);
+    return synced(b) ? ns : (double)NAN;
 }
