@@ -17,6 +17,19 @@ static void takes_its_own_text_as_argument(void **state)
     assert_string_equal(why.text, "cases.csv: disk full (row 7)");
 }
 
+static void words_go_before_a_reason(void **state)
+{
+    struct ha_why why = { "disk full" };
+    char longer[400];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(ha_why_prefix(&why, HA_WAIVED, "row %d", 7), HA_WAIVED);
+    assert_string_equal(why.text, "row 7: disk full");
+    ha_why_prefix(&why, HA_ERROR, "%s", longer);
+    assert_string_equal(why.text + sizeof longer - 1, ": row 7: disk full");
+    assert_int_equal(ha_why_prefix(NULL, HA_FAIL, "nobody asks"), HA_FAIL);
+}
+
 static void is_one_line_of_bounded_length(void **state)
 {
     struct ha_why why;
@@ -62,12 +75,8 @@ static void finds_the_nearest_word(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = ha_nearest(cases[i].word, words);
-        if (cases[i].nearest) {
-            assert_non_null(got);
-            assert_string_equal(got, cases[i].nearest);
-        } else {
-            assert_null(got);
-        }
+        if (strcmp(got ? got : "none", cases[i].nearest ? cases[i].nearest : "none") != 0)
+            fail_msg("near '%s' is %s", cases[i].word, got ? got : "none");
     }
 }
 
@@ -87,16 +96,15 @@ static void durations_have_units(void **state)
 {
     static const char *const wrong[] = { "",   "s",   "90", "1.5h",         "-1s",
                                          "1d", "1s ", "0s", "99999999999h", "99999999999999999999s" };
+    static const struct {
+        const char *text;
+        double s;
+    } right[] = { { "90s", 90 }, { "500ms", 0.5 }, { "10m", 600 }, { "2h", 7200 } };
     uint64_t ns = 0;
     struct ha_why why;
-    assert_int_equal(ha_duration_parse("90s", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(90000000000));
-    assert_int_equal(ha_duration_parse("500ms", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(500000000));
-    assert_int_equal(ha_duration_parse("10m", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(600000000000));
-    assert_int_equal(ha_duration_parse("2h", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(7200000000000));
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        if (ha_duration_parse(right[i].text, &ns, &why) != HA_OK || (double)ns != right[i].s * 1e9)
+            fail_msg("%s is %llu ns", right[i].text, (unsigned long long)ns);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
 }
@@ -104,11 +112,9 @@ static void durations_have_units(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_and_returns),
-        cmocka_unit_test(takes_its_own_text_as_argument),
-        cmocka_unit_test(is_one_line_of_bounded_length),
-        cmocka_unit_test(finds_the_nearest_word),
-        cmocka_unit_test(survives_long_words),
+        cmocka_unit_test(writes_and_returns),       cmocka_unit_test(takes_its_own_text_as_argument),
+        cmocka_unit_test(words_go_before_a_reason), cmocka_unit_test(is_one_line_of_bounded_length),
+        cmocka_unit_test(finds_the_nearest_word),   cmocka_unit_test(survives_long_words),
         cmocka_unit_test(durations_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

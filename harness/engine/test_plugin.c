@@ -6,11 +6,19 @@
 #include <math.h>
 #include <unistd.h>
 
+static struct ha_why why;
+
+static const struct ha_device_api *loaded(const char *path)
+{
+    const struct ha_device_api *api;
+    if (ha_plugin_load(path, &api, &why) != HA_OK) fail_msg("%s", why.text);
+    return api;
+}
+
 /* Refused, with the path and the words in one line. */
 static void refused(const char *path, const char *words)
 {
     const struct ha_device_api *api = NULL;
-    struct ha_why why = { "" };
     assert_int_equal(ha_plugin_load(path, &api, &why), HA_ERROR);
     assert_null(api);
     if (!strstr(why.text, words) || !strstr(why.text, path) || strchr(why.text, '\n'))
@@ -19,15 +27,10 @@ static void refused(const char *path, const char *words)
 
 static void loads_the_null_device(void **state)
 {
-    const struct ha_device_api *api, *again;
-    struct ha_why why;
-    char path[HA_PLUGIN_PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s", beside("../ha_null.so"));
-    if (ha_plugin_load(path, &api, &why) != HA_OK) fail_msg("%s", why.text);
+    const struct ha_device_api *api = loaded(beside("../ha_null.so"));
     assert_string_equal(api->name, "null");
     assert_string_equal(api->kind, "null");
-    assert_int_equal(ha_plugin_load(path, &again, &why), HA_OK);
-    assert_ptr_equal(api, again);
+    assert_ptr_equal(api, loaded(beside("../ha_null.so")));
 }
 
 static void refuses_what_is_no_plugin(void **state)
@@ -82,9 +85,7 @@ static void refuses_damaged_files(void **state)
 
 static void takes_an_older_table(void **state)
 {
-    const struct ha_device_api *api;
-    struct ha_why why;
-    if (ha_plugin_load(beside("older.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    const struct ha_device_api *api = loaded(beside("older.so"));
     assert_non_null(api->copy);
     assert_null(api->trace);
     assert_null(api->merge); /* set in the file, but beyond what it says its table has */
@@ -98,11 +99,9 @@ static void takes_an_older_table(void **state)
 
 static void takes_a_library(void **state)
 {
-    const struct ha_device_api *api;
+    const struct ha_device_api *api = loaded(beside("merger.so"));
     struct ha_device_info info;
-    struct ha_why why;
     float in = 3, out = 0;
-    if (ha_plugin_load(beside("merger.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
     assert_true(ha_plugin_merges_only(api));
     assert_string_equal(api->name, "merger.so"); /* it has none */
     assert_string_equal(api->kind, "plugin");
@@ -114,11 +113,11 @@ static void takes_a_library(void **state)
                      HA_OK);
     assert_true(out == in);
 
-    if (ha_plugin_load(beside("attender.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    api = loaded(beside("attender.so"));
     assert_true(ha_plugin_merges_only(api));
     assert_string_equal(api->name, "attender");
     assert_null(api->merge);
-    if (ha_plugin_load(beside("../ha_null.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    api = loaded(beside("../ha_null.so"));
     assert_false(ha_plugin_merges_only(api));
     assert_false(ha_plugin_merges_only(&(struct ha_device_api){ .info = api->info }));
     assert_false(ha_plugin_merges_only(&(struct ha_device_api){ .merge = api->merge }));
@@ -129,7 +128,6 @@ static void takes_a_library(void **state)
 static void finds_a_device_by_name(void **state)
 {
     char path[HA_PLUGIN_PATH_MAX];
-    struct ha_why why;
     assert_int_equal(ha_plugin_find("dir/mine", path, &why), HA_OK);
     assert_string_equal(path, "dir/mine");
     assert_int_equal(ha_plugin_find("mine.so", path, &why), HA_OK);
@@ -157,15 +155,13 @@ static void set_flag(void *arg) { *(int *)arg = 1; }
 /* The skeleton keeps every promise it can: whatever a variant waits for comes. */
 static void the_null_device_completes_everything(void **state)
 {
-    const struct ha_device_api *api;
-    struct ha_why why;
+    const struct ha_device_api *api = loaded(beside("../ha_null.so"));
     struct ha_device *dev;
     struct ha_stream *stream;
     struct ha_event *event;
     struct ha_device_info info, after;
     struct ha_device_config config = { 0 };
     void *ptr[3];
-    assert_int_equal(ha_plugin_load(beside("../ha_null.so"), &api, &why), HA_OK);
     assert_int_equal(api->open(&dev, &config, &why), HA_OK);
     api->info(dev, &info);
     assert_true(info.memory_bytes > 0 && info.memory_free_bytes <= info.memory_bytes
