@@ -140,6 +140,11 @@ enum ha_status ha_pool_create(struct ha_pool **out, enum ha_team team, size_t th
 
 size_t ha_pool_threads(const struct ha_pool *pool) { return pool->threads; }
 
+enum ha_team ha_pool_team(const struct ha_pool *pool)
+{
+    return pool->kind == &ha_team_own ? HA_TEAM_OWN : HA_TEAM_OPENMP;
+}
+
 static void run(struct ha_pool *pool, const struct job *job)
 {
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);

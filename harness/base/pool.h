@@ -25,6 +25,7 @@ struct ha_pool;
 /* threads = 0: one for each core that the process may use */
 enum ha_status ha_pool_create(struct ha_pool **pool, enum ha_team team, size_t threads, struct ha_why *why);
 size_t ha_pool_threads(const struct ha_pool *pool);
+enum ha_team ha_pool_team(const struct ha_pool *pool);
 /* Others need the cores between runs, as a device does that computes on this host: from now on workers sleep at once.
  */
 void ha_pool_share(struct ha_pool *pool);

@@ -480,6 +480,9 @@ static void who_waits_sleeps(void **state)
 
 static void teams_have_names(void **state)
 {
+    struct ha_pool *pool = make(1);
+    assert_int_equal(ha_pool_team(pool), team);
+    ha_pool_destroy(pool);
     assert_string_equal(ha_team_name(HA_TEAM_OPENMP), "openmp");
     assert_string_equal(ha_team_name(HA_TEAM_OWN), "own");
     assert_null(ha_team_name(HA_TEAMS));
