@@ -144,16 +144,14 @@ struct ha_suite {
     const char *name, *doc;
     const struct ha_key *key; /* in the order in which they are set and printed */
     size_t keys;
-    const char
-        *head; /* NULL: an id begins with the suite's name; else the name of the key whose value it begins with */
+    const char *head; /* the name of the key whose value an id begins with; NULL: it begins with the suite's name */
     const char *class_key; /* the key by whose value JUnit groups cases */
     const struct ha_field *field;
     size_t fields;
     const char *file[HA_SUITE_FILES]; /* names in the folder: [0] a row for each case; [1] lines (engine.line); ... */
     unsigned summary;                 /* bits: files that take the same row as [0] */
     size_t point_bytes, row_bytes;
-    const char
-        *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " exhaustive dump "; NULL */
+    const char *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " dump "; or NULL */
 
     /* keys beyond the table, of this point: option i; false: there is none. NULL: there are none */
     bool (*more)(const void *point, size_t i, struct ha_key *out);

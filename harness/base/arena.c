@@ -32,7 +32,7 @@ struct block {
     struct block *next;
     char *map, *ptr; /* ptr = map + the front guard */
     size_t map_bytes, bytes;
-    size_t order; /* the how manyeth ha_alloc of its arena, from 1 */
+    size_t order; /* which ha_alloc of its arena made it, from 1 */
     enum ha_tag tag;
     bool mapped; /* by mmap, not aligned_alloc */
 };

@@ -26,8 +26,7 @@ struct ha_pool;
 enum ha_status ha_pool_create(struct ha_pool **pool, enum ha_team team, size_t threads, struct ha_why *why);
 size_t ha_pool_threads(const struct ha_pool *pool);
 enum ha_team ha_pool_team(const struct ha_pool *pool);
-/* Others need the cores between runs, as a device does that computes on this host: from now on workers sleep at once.
- */
+/* Others need the cores between runs, as a device that computes on this host does: from now on workers sleep at once */
 void ha_pool_share(struct ha_pool *pool);
 /* fn(arg, task, worker) for every task in [0, tasks); worker in [0, threads). Returns when all are done. */
 void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,

@@ -17,8 +17,7 @@ static enum ha_status out_of_memory(struct ha_why *why) { return ha_why(why, HA_
 
 /* ---- entries and sections ------------------------------------------------------------------------------------- */
 
-/* where the entry of this id stands in plan->slot, or will: slots hold an entry's index + 1, and half of them nothing
- */
+/* Where the entry of this id stands in plan->slot, or will. A slot holds an entry's index + 1; half of them are 0. */
 static size_t slot_of(const struct ha_plan *plan, const char *id)
 {
     uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */

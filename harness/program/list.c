@@ -62,8 +62,7 @@ static void print_device(struct look l)
     putchar('\n');
 }
 
-/* The built-in ones and ha_NAME.so in the folder of the program, which is the device NAME; and whether each opens here.
- */
+/* The built-in ones, and NAME of every ha_NAME.so in the folder of the program; whether each opens here. */
 static enum ha_exit list_devices(const struct ha_options *o, struct ha_why *why)
 {
     char program[HA_PLUGIN_PATH_MAX], pattern[HA_PLUGIN_PATH_MAX + 16], name[64];
