@@ -30,15 +30,9 @@ enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char 
     struct ha_assignment *grown = realloc(a->of, (a->count + 1) * sizeof *grown);
     if (!grown) return ha_why(why, HA_ERROR, "out of memory");
     a->of = grown;
-    struct ha_assignment *x = &grown[a->count];
+    struct ha_assignment *x = &grown[a->count++];
     *x = (struct ha_assignment){ .name = strdup(name), .values = strdup(values), .line = line, .own = true };
-    if (!x->name || !x->values) {
-        free(x->name);
-        free(x->values);
-        return ha_why(why, HA_ERROR, "out of memory");
-    }
-    a->count++;
-    return HA_OK;
+    return x->name && x->values ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
 }
 
 void ha_assignments_free(struct ha_assignments *a)

@@ -56,14 +56,9 @@ static enum ha_status add_entry(struct ha_plan *plan, const struct ha_plan_entry
     e.point = malloc(e.suite->point_bytes);
     e.id = strdup(like->id);
     e.from = strdup(like->from);
-    if (!e.point || !e.id || !e.from) {
-        free(e.point);
-        free(e.id);
-        free(e.from);
-        return out_of_memory(why);
-    }
-    memcpy(e.point, like->point, e.suite->point_bytes);
     plan->entry[plan->entries++] = e;
+    if (!e.point || !e.id || !e.from) return out_of_memory(why);
+    memcpy(e.point, like->point, e.suite->point_bytes);
     *slot = plan->entries;
     return HA_OK;
 }
@@ -266,32 +261,6 @@ static enum ha_status add_file(struct ha_plan *plan, const struct ha_plan_option
     return ha_suite_file_parse(name, text, read_section, &r, why);
 }
 
-static enum ha_status begin_filter(struct ha_filter **filter, const char *text, struct ha_why *why)
-{
-    const enum ha_status status = ha_filter_create(filter, text, why);
-    return status == HA_OK ? HA_OK : ha_why_prefix(why, status, "-f");
-}
-
-static enum ha_status end_filter(const struct ha_plan *plan, const struct ha_filter *filter, const char *text,
-                                 struct ha_why *why)
-{
-    const enum ha_status status = filter ? ha_filter_check(filter, why) : HA_OK;
-    if (status != HA_OK) return ha_why_prefix(why, status, "-f");
-    return !filter || plan->entries ? HA_OK : ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", text);
-}
-
-enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
-                             struct ha_why *why)
-{
-    struct ha_filter *filter = NULL;
-    if (why) why->text[0] = 0;
-    enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
-    if (status == HA_OK) status = add_file(plan, o, filter, name, text, why);
-    if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
-    ha_filter_destroy(filter);
-    return status;
-}
-
 /* A word with ':' is an id; another is a suite file, or else a suite or a variant with everything at its default. */
 static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_filter *filter,
                                const char *word, struct ha_why *why)
@@ -321,15 +290,34 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
     return read_id(word, o, take, &sink, why);
 }
 
-enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
+/* text: of a suite file, or NULL: words */
+static enum ha_status fill(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
+                           struct ha_why *why)
 {
     struct ha_filter *filter = NULL;
     if (why) why->text[0] = 0;
-    enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
+    enum ha_status status = o->filter ? ha_filter_create(&filter, o->filter, why) : HA_OK;
+    if (status != HA_OK) return ha_why_prefix(why, status, "-f");
+    if (text) status = add_file(plan, o, filter, name, text, why);
     for (size_t i = 0; i < o->words_count && status == HA_OK; i++) status = add_word(plan, o, filter, o->words[i], why);
-    if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
+    if (status == HA_OK && filter) {
+        status = ha_filter_check(filter, why);
+        if (status != HA_OK) ha_why_prefix(why, status, "-f");
+        else if (!plan->entries) status = ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", o->filter);
+    }
     ha_filter_destroy(filter);
-    if (status != HA_OK) return status;
+    return status;
+}
+
+enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
+                             struct ha_why *why)
+{
+    return fill(plan, o, name, text, why);
+}
+
+enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
+{
+    HA_TRY(fill(plan, o, NULL, NULL, why));
     if (plan->entries) return HA_OK;
     return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
 }
