@@ -89,7 +89,6 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
 {
     const struct job job = pool->job;
     struct ha_span span = { .kind = HA_SPAN_CPU, .lane = lanes[worker], .name = job.name };
-
     for (size_t task;
          (task = job.each ? worker : atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < job.tasks;) {
         if (pool->sink && !span.begin_ns) span.begin_ns = ha_now_ns();

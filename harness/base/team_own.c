@@ -25,7 +25,6 @@ static void relax(void)
 static bool spin(struct gate *g, unsigned want, uint64_t patience_ns)
 {
     enum { LOOKS = 64 };
-
     for (uint64_t end_ns = 0, now_ns = 0; now_ns <= end_ns && patience_ns;) {
         for (int i = 0; i < LOOKS; i++) {
             if (atomic_load_explicit(&g->word, memory_order_acquire) == want) return true;
@@ -62,7 +61,6 @@ static void *worker_main(void *arg)
 {
     struct worker *self = arg;
     struct ha_pool *pool = self->pool;
-
     ha_team_place(pool, self->index);
     for (unsigned run = 1;; run++) {
         await(&pool->start, run, ha_team_awake(pool, self->index) ? HA_POOL_AWAKE_NS : 0);

@@ -6,7 +6,6 @@ static void is_cleaned(const char *text, const char *clean)
     char copy[128], *printed;
     size_t bytes;
     FILE *f = open_memstream(&printed, &bytes);
-
     strcpy(copy, text);
     assert_string_equal(ha_text_clean(copy), clean);
     ha_text_print(f, text);

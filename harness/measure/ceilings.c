@@ -76,7 +76,6 @@ static size_t device_bytes(const struct ha_ceiling_bench *b, bool brief)
 {
     struct ha_device_info info;
     size_t bytes = (size_t)(brief ? 256 : 1024) << 20;
-
     b->api->info(b->device, &info);
     if (info.compute_threads || !strcmp(b->api->kind, "null")) return b->link_bytes;
     while (bytes > b->link_bytes && bytes > info.memory_free_bytes / 8) bytes /= 2;

@@ -34,7 +34,6 @@ bool ha_ceiling_both(struct ha_ceiling_bench *b, size_t bytes)
 static bool move(struct ha_ceiling_bench *b, int stream, void *dst, const void *src, size_t bytes)
 {
     enum { PAGE = 4096 };
-
     if (!b->api->move || !b->mapped) return false;
     const struct ha_device_move pages = { .dst = dst,
                                           .src = src,
@@ -63,7 +62,6 @@ bool ha_ceiling_device_read(struct ha_ceiling_bench *b, size_t bytes)
 static bool enqueue(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load)
 {
     bool ok = true;
-
     for (size_t i = 0; i < load->times && ok; i++) ok = load->work(b, load->bytes);
     return ok;
 }
@@ -78,7 +76,6 @@ static bool timed(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load
 {
     uint64_t begin = ha_now_ns();
     bool ok = enqueue(b, load);
-
     ok = join(b) && ok;
     *ns = fmax(1, (double)(ha_now_ns() - begin));
     return ok;
@@ -142,7 +139,6 @@ static bool blend_one(struct ha_ceiling_bench *b)
     const struct ha_device_blend one = {
         .y = y, .x = y, .rows = 1, .cols = 1, .y_stride = 1, .x_stride = 1, .a = 0, .b = 1
     };
-
     return b->api->blend && b->api->blend(b->stream[0], &one) == HA_OK;
 }
 
@@ -172,7 +168,6 @@ double ha_ceiling_sync(struct ha_ceiling_bench *b)
 double ha_ceiling_flag(struct ha_ceiling_bench *b)
 {
     enum { PATIENCE_NS = 1000000000 };
-
     if (!b->api->flag_wait || !b->api->flag_write || !b->flag) return (double)NAN;
     uint32_t next = __atomic_load_n(&b->flag[1], __ATOMIC_ACQUIRE) + 1;
     if (b->api->flag_wait(b->stream[0], &b->flag[0], next) != HA_OK

@@ -12,7 +12,6 @@ double ha_ceiling_read_all(struct ha_ceiling_bench *b) { return ha_paired_read_a
 static void copy_task(void *arg, size_t task, size_t worker)
 {
     struct ha_ceiling_bench *b = arg;
-
     (void)worker;
     memcpy(b->buffer + b->buffer_bytes / 2 + task * BLOCK, b->buffer + task * BLOCK, BLOCK);
 }
@@ -20,7 +19,6 @@ static void copy_task(void *arg, size_t task, size_t worker)
 double ha_ceiling_copy_all(struct ha_ceiling_bench *b)
 {
     const uint64_t begin_ns = ha_now_ns();
-
     ha_pool_run(b->pool, "probe", b->buffer_bytes / 2 / BLOCK, copy_task, b);
     return (double)(b->buffer_bytes / 2) / (double)(ha_now_ns() - begin_ns);
 }
@@ -47,7 +45,6 @@ struct spins {
 static void spin_task(void *arg, size_t task, size_t worker)
 {
     struct spins *s = arg;
-
     (void)task, (void)worker;
     /* the clock of one core depends on what the others do */
     atomic_fetch_sub(&s->missing, 1);
@@ -62,7 +59,6 @@ double ha_ceiling_flops_one(struct ha_ceiling_bench *b) { return spin(b->kernels
 double ha_ceiling_flops_all(struct ha_ceiling_bench *b)
 {
     struct spins s = { .kernels = b->kernels, .missing = ha_pool_threads(b->pool) };
-
     ha_pool_each(b->pool, "probe", spin_task, &s);
     return atomic_load(&s.sum);
 }
@@ -70,7 +66,6 @@ double ha_ceiling_flops_all(struct ha_ceiling_bench *b)
 double ha_ceiling_tick(struct ha_ceiling_bench *b)
 {
     uint64_t begin = ha_now_ns(), end;
-
     (void)b;
     while ((end = ha_now_ns()) == begin) continue;
     return (double)(end - begin);

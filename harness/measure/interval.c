@@ -11,7 +11,6 @@ static int by_begin(const void *a, const void *b)
 size_t ha_interval_union(struct ha_interval *x, size_t count)
 {
     size_t kept = 0;
-
     if (count > 1) qsort(x, count, sizeof *x, by_begin);
     for (size_t i = 0; i < count; i++) {
         if (x[i].end_ns <= x[i].begin_ns) continue;
@@ -27,7 +26,6 @@ size_t ha_interval_union(struct ha_interval *x, size_t count)
 uint64_t ha_interval_length(const struct ha_interval *x, size_t count)
 {
     uint64_t length = 0;
-
     for (size_t i = 0; i < count; i++) length += x[i].end_ns - x[i].begin_ns;
     return length;
 }
@@ -35,7 +33,6 @@ uint64_t ha_interval_length(const struct ha_interval *x, size_t count)
 uint64_t ha_interval_common(const struct ha_interval *a, size_t a_count, const struct ha_interval *b, size_t b_count)
 {
     uint64_t length = 0;
-
     for (size_t i = 0, j = 0; i < a_count && j < b_count;) {
         uint64_t begin = a[i].begin_ns > b[j].begin_ns ? a[i].begin_ns : b[j].begin_ns;
         uint64_t end = a[i].end_ns < b[j].end_ns ? a[i].end_ns : b[j].end_ns;

@@ -114,7 +114,6 @@ static void slow_and_poor(void **state)
     struct ha_device_api api = *host;
     struct ha_kernels k = kernels;
     const double n = (double)cores();
-
     api.move = NULL;
     api.blend = NULL;
     api.flag_wait = NULL;
@@ -143,7 +142,6 @@ static void slow_and_poor(void **state)
 static void all_that_the_device_offers(void **state)
 {
     const struct ha_ceilings c = measure(host, &kernels);
-
     for (int i = 0; i < HA_CEILINGS; i++)
         if ((i != HA_CEIL_CORES || cores() > 1) && !measured(&c.of[i]))
             fail_msg("%s: not measured", ha_ceiling_name((enum ha_ceiling)i));
@@ -156,7 +154,6 @@ static void all_that_the_device_offers(void **state)
 static void a_device_that_moves_nothing(void **state)
 {
     struct ha_device_api api = *host;
-
     api.kind = "null";
     const struct ha_ceilings c = measure(&api, &kernels);
     for (int i = HA_CEIL_H2D; i <= HA_CEIL_D2D; i++) assert_int_equal(measured(&c.of[i]), false);

@@ -44,7 +44,6 @@ static void pass(struct ha_condition *c, double before_J, double after_J)
 static void the_worst_of_all_readings_stands(void **state)
 {
     struct ha_condition c = ha_condition_none();
-
     turn(1900, 50, 300, 0, 5, "none");
     pass(&c, 100, 130);
     assert_string_equal(c.throttle, "none");
@@ -69,7 +68,6 @@ static void the_worst_of_all_readings_stands(void **state)
 static void energy_needs_a_counter_that_moves(void **state)
 {
     struct ha_condition c = ha_condition_none();
-
     turn(1900, 50, 300, 0, 5, "none");
     pass(&c, 100, 130);
     pass(&c, 130, 130); /* too short to be seen */
@@ -85,7 +83,6 @@ static void without_meters_everything_is_empty(void **state)
 {
     struct ha_condition c = ha_condition_none();
     struct ha_device_meters m = ha_meters_read(&without, NULL, true);
-
     ha_condition_begin(&c, &without, NULL);
     ha_condition_end(&c, &without, NULL, 10);
     assert_true(isnan(c.sm_clock_MHz) && isnan(c.memory_clock_MHz) && isnan(c.temperature_C) && isnan(c.power_W)
@@ -97,7 +94,6 @@ static void without_meters_everything_is_empty(void **state)
 static void reasons_are_told_apart(void **state)
 {
     struct ha_condition c = ha_condition_none();
-
     turn(1, 1, 1, 0, 1, "hardware thermal");
     pass(&c, 0, 1);
     turn(1, 1, 1, 0, 1, "thermal, hardware"); /* words that stand within others */

@@ -33,7 +33,6 @@ static int quiet(void **state)
 static const char *judged(size_t slow, size_t looks, const char *device)
 {
     static char out[HA_DISTURBED_MAX];
-
     ha_disturbed_judge(&before, &after, slow, looks, device, out);
     return out;
 }
@@ -94,7 +93,6 @@ static void each_cause_has_its_name(void **state)
 static void what_cannot_be_read_is_no_cause(void **state)
 {
     const double nan = (double)NAN;
-
     after = (struct ha_core_counts){ 5e9, nan, nan, nan, nan, nan, nan, nan };
     assert_string_equal(judged(0, 20, ""), "");
 }
@@ -106,7 +104,6 @@ static char root[64];
 static void put(const char *path, const char *text)
 {
     char full[512];
-
     snprintf(full, sizeof full, "%s/%s", root, path);
     for (char *at = strchr(full + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
@@ -126,7 +123,6 @@ static void counters_are_those_of_own_cores(void **state)
     char text[1024], path[128], command[128];
     int core = 0;
     const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
-
     snprintf(root, sizeof root, "%s/ha-counts-XXXXXX", P_tmpdir);
     assert_non_null(mkdtemp(root));
     ha_core_counts_read(root, &c); /* no file */
@@ -165,6 +161,5 @@ int main(void)
         cmocka_unit_test_setup(what_cannot_be_read_is_no_cause, quiet),
         cmocka_unit_test(counters_are_those_of_own_cores),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,6 @@
 static void union_joins_and_sorts(void **state)
 {
     struct ha_interval x[] = { { 50, 60 }, { 0, 10 }, { 10, 20 }, { 5, 12 }, { 30, 30 }, { 58, 70 }, { 40, 35 } };
-
     assert_int_equal(ha_interval_union(x, 7), 2);
     assert_int_equal(x[0].begin_ns, 0);
     assert_int_equal(x[0].end_ns, 20);
@@ -25,7 +24,6 @@ static void union_joins_and_sorts(void **state)
 static void union_keeps_what_contains(void **state)
 {
     struct ha_interval x[] = { { 0, 100 }, { 10, 20 }, { 90, 95 } }, touching[] = { { 5, 9 }, { 0, 5 } };
-
     assert_int_equal(ha_interval_union(x, 3), 1);
     assert_int_equal(ha_interval_length(x, 1), 100);
     assert_int_equal(ha_interval_union(touching, 2), 1);
@@ -34,7 +32,6 @@ static void union_keeps_what_contains(void **state)
 static void common_counts_each_moment_once(void **state)
 {
     const struct ha_interval a[] = { { 0, 10 }, { 20, 30 }, { 40, 50 } }, b[] = { { 5, 25 }, { 28, 45 } };
-
     assert_int_equal(ha_interval_common(a, 3, b, 2), 5 + 5 + 2 + 5);
     assert_int_equal(ha_interval_common(b, 2, a, 3), 17);
     assert_int_equal(ha_interval_common(a, 3, b, 0), 0);
@@ -44,7 +41,6 @@ static void common_counts_each_moment_once(void **state)
 static void intervals_agree_with_counting(void **state)
 {
     unsigned seed = 7;
-
     for (int round = 0; round < 200; round++) {
         struct ha_interval x[2][8];
         unsigned char in[2][128] = { { 0 } };
@@ -84,7 +80,6 @@ static int close_timeline(void **state)
 static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, uint64_t end, uint64_t bytes)
 {
     const struct ha_span_sink *sink = ha_timeline_sink(timeline, origin);
-
     sink->span(
         sink->self,
         &(struct ha_span){ .begin_ns = begin, .end_ns = end, .bytes = bytes, .kind = kind, .lane = "a", .name = "b" });
@@ -96,7 +91,6 @@ static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, u
 static void a_step_by_hand(void **state)
 {
     struct ha_usage u = { 0 };
-
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 1100, 1300, 0);
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 1200, 1500, 0);
     put(HA_FROM_DEVICE, HA_SPAN_H2D, 1400, 1600, 4000);
@@ -131,7 +125,6 @@ static void a_step_by_hand(void **state)
 static void work_beside_a_copy_overlaps(void **state)
 {
     struct ha_usage u = { 0 };
-
     put(HA_FROM_DEVICE, HA_SPAN_D2H, 100, 200, 64);
     put(HA_FROM_POOL, HA_SPAN_CPU, 150, 350, 0);
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
@@ -143,7 +136,6 @@ static void work_beside_a_copy_overlaps(void **state)
 static void windows_add_up(void **state)
 {
     struct ha_usage u = { 0 };
-
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 100, 0);
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 200, 250, 0);
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 100 }, &u, NULL);
@@ -156,7 +148,6 @@ static void windows_add_up(void **state)
 static void nothing_is_not_zero(void **state)
 {
     struct ha_usage u = { 0 };
-
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 10, 20, 0);
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 100 }, &u, NULL);
     struct ha_ratios r = ha_usage_ratios(&u, 1);
@@ -173,7 +164,6 @@ static void one_long_step_does_not_speak_for_all(void **state)
         { .wall_ns = 100000, .kernel_ns = 70, .device_ns = 70 }
     };
     struct ha_ratios r;
-
     assert_int_equal(ha_usage_medians(steps, 3, 1, &r, NULL), HA_OK);
     assert_near(r.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(r.h2d_link_GBps, 4, 1e-12);
@@ -205,6 +195,5 @@ int main(void)
         cmocka_unit_test(one_long_step_does_not_speak_for_all),
         cmocka_unit_test_setup_teardown(clear_forgets, open_timeline, close_timeline),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

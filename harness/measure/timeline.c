@@ -27,7 +27,6 @@ static void keep(void *self, const struct ha_span *span)
 {
     const struct inlet *in = self;
     struct ha_timeline *t = in->timeline;
-
     pthread_mutex_lock(&t->lock);
     if (ha_array_room(&t->spans, &t->capacity, t->count + 1, sizeof *t->spans))
         t->spans[t->count++] = (struct ha_timeline_span){ *span, in->origin };
@@ -38,7 +37,6 @@ static void keep(void *self, const struct ha_span *span)
 enum ha_status ha_timeline_create(struct ha_timeline **timeline, struct ha_why *why)
 {
     struct ha_timeline *t = calloc(1, sizeof *t);
-
     if (!t) return ha_why(why, HA_ERROR, "no memory for a timeline");
     pthread_mutex_init(&t->lock, NULL);
     for (int i = 0; i < HA_ORIGIN_COUNT; i++)
@@ -78,7 +76,6 @@ enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, SETS };
 static void classify(const struct ha_timeline_span *s, bool in[SETS])
 {
     enum ha_span_kind kind = s->span.kind;
-
     in[KERNEL] = kind == HA_SPAN_KERNEL || kind == HA_SPAN_D2D;
     in[H2D] = kind == HA_SPAN_H2D;
     in[D2H] = kind == HA_SPAN_D2H;
@@ -93,7 +90,6 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
 {
     struct ha_interval *x = malloc(SETS * (t->count + 1) * sizeof *x), *set[SETS];
     size_t n[SETS] = { 0 };
-
     if (!x) return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
     for (int i = 0; i < SETS; i++) set[i] = x + (size_t)i * (t->count + 1);
     for (size_t i = 0; i < t->count; i++) {

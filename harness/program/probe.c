@@ -32,7 +32,6 @@ static enum ha_status write_rows(struct ha_csv *csv, const struct ha_ceilings *c
 {
     static const char *const header[] = { "schema_version", "ceiling", "unit", "median", "lo", "hi", "samples" };
     enum { FIELDS = sizeof header / sizeof *header };
-
     HA_TRY(ha_csv_row(csv, header, FIELDS, why));
     for (int i = 0; i < HA_CEILINGS; i++) {
         char number[4][32];
@@ -54,7 +53,6 @@ static enum ha_status write_csv(const char *folder, const struct ha_ceilings *c,
 {
     char path[4096];
     struct ha_csv *csv;
-
     HA_TRY(ha_file_path(path, folder, "probe", ".csv", why));
     /* a probe says how the machine is now */
     remove(path);
@@ -72,7 +70,6 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     const struct ha_device_api *api;
     struct ha_device *dev;
     struct ha_env env;
-
     HA_TRY(ha_machine_device(machine, device, NULL, &api, &dev, why));
     api->info(dev, &info);
     ha_env_read(&env);
