@@ -8,7 +8,6 @@
 #include "harness/engine/filter.h"
 #include "harness/engine/point.h"
 #include "harness/engine/suite_file.h"
-#include "harness/engine/suite_find.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -265,7 +264,7 @@ static enum ha_status add_file(struct ha_plan *plan, const struct ha_plan_option
 static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_filter *filter,
                                const char *word, struct ha_why *why)
 {
-    char path[4096], *text;
+    char path[HA_SUITE_PATH_MAX], *text;
     const char *value;
     const bool is_file = strchr(word, '/') && !strchr(word, '=');
     if (!strchr(word, ':') || is_file) {

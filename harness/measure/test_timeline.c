@@ -1,4 +1,3 @@
-#include "harness/measure/interval.h"
 #include "harness/measure/timeline.h"
 #include "harness/base/test.h"
 

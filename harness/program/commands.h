@@ -18,11 +18,7 @@ enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *w
 enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *options, char *const *words, size_t count,
                                bool small, struct ha_why *why);
 
-/* Asked before anything runs, and said once, not once a case: is there a device of that name, are the files there that
- * points name? HA_EXIT_USAGE: a name of nothing. HA_EXIT_MISSING: a file that is damaged. HA_EXIT_ENVIRONMENT: a device
- * of ours that was not built. */
-enum ha_exit ha_preflight(const struct ha_plan *plan, struct ha_why *why);
-/* the same of one device */
-enum ha_exit ha_preflight_device(const char *name, struct ha_why *why);
+/* Is there a device of that name? HA_EXIT_USAGE: no. HA_EXIT_ENVIRONMENT: it is one of ours that was not built. */
+enum ha_exit ha_look_for_device(const char *name, struct ha_why *why);
 
 #endif

@@ -9,7 +9,7 @@
 #include "harness/engine/machine.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
-#include "harness/engine/suite_find.h"
+#include "harness/engine/suite_file.h"
 #include "harness/program/apart.h"
 #include "harness/report/folder.h"
 #include "suites/merge/list.h"

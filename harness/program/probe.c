@@ -111,6 +111,6 @@ enum ha_exit ha_command_probe(const struct ha_options *o, struct ha_why *why)
                                          [HA_ERROR] = HA_EXIT_ENVIRONMENT };
     const char *device = o->device ? o->device : ha_devices_all[0]->name;
     struct asked asked = { device, o->out_dir };
-    const enum ha_exit found = ha_preflight_device(device, why);
+    const enum ha_exit found = ha_look_for_device(device, why);
     return found == HA_EXIT_OK ? code[ha_apart(probe_apart, &asked, LIMIT_S * UINT64_C(1000000000), why)] : found;
 }
