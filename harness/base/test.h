@@ -1,7 +1,9 @@
 #ifndef HA_BASE_TEST_H
 #define HA_BASE_TEST_H
 
-/* What a test begins with: cmocka and the headers that it asks for, and those that nearly every test needs. */
+/* What every test needs: cmocka, and the headers that have to stand before it. cmocka hands each test and fixture a
+ * state, of which few have one. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +16,9 @@
 
 #include <cmocka.h>
 
-/* cmocka gives every test a state, and what stands in for a function has all of its parameters: few use them. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define assert_contains(text, part)                                                       \
+    do {                                                                                  \
+        if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \
+    } while (0)
 
 #endif

@@ -21,7 +21,7 @@ static unsigned char *image(const char *header, size_t data_bytes, size_t *bytes
 
 static void expect_reason(const struct ha_why *why, const char *reason)
 {
-    if (!strstr(why->text, reason)) fail_msg("reason is '%s', expected '%s'", why->text, reason);
+    assert_contains(why->text, reason);
     assert_null(strchr(why->text, '\n'));
 }
 

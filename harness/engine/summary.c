@@ -97,15 +97,12 @@ static bool same_reason(const struct ha_entry *a, const struct ha_entry *b)
 
 static void print_wrong(FILE *out, const struct ha_results *r, bool measured)
 {
-    size_t said = 0, more = 0;
+    size_t wrong = 0;
     for (size_t i = 0; i < r->entries; i++) {
         const struct ha_entry *e = &r->entry[i];
         const enum ha_verdict v = e->row ? ha_result_in(e->row)->verdict : HA_NOT_RUN;
         if (v != HA_VERDICT_FAIL && v != HA_VERDICT_ERROR) continue;
-        if (++said > SAID_MAX) {
-            more++;
-            continue;
-        }
+        if (++wrong > SAID_MAX) continue;
         fprintf(out, "\n%s: ", ha_verdict_name(v));
         ha_text_print(out, e->id);
         fputs("\n    ", out);
@@ -114,7 +111,7 @@ static void print_wrong(FILE *out, const struct ha_results *r, bool measured)
         ha_text_print(out, e->id);
         fputs("'\n", out);
     }
-    if (more) fprintf(out, "\nand %zu more\n", more);
+    if (wrong > SAID_MAX) fprintf(out, "\nand %zu more\n", wrong - SAID_MAX);
 }
 
 /* reasons that go for several cases are said once */

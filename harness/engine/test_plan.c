@@ -429,11 +429,11 @@ static void sizes_are_limited(void **state)
     memcpy(text, "[a]\nname=", 9);
     text[20000] = 0;
     assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
-    assert_non_null(strstr(out, "x.suite:2: the line is longer than"));
+    assert_contains(out, "x.suite:2: the line is longer than");
     memcpy(text, "[a]\nname=", 9);
     text[4000] = 0;
     assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
-    assert_non_null(strstr(out, "x.suite:2: name: "));
+    assert_contains(out, "x.suite:2: name: ");
     n = 0;
     for (int i = 0; i < 257; i++) n += (size_t)sprintf(text + n, "[s%d]\nsize=1\n", i);
     assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
@@ -461,15 +461,15 @@ static void files_are_read(void **state)
     assert_string_equal(text, good);
     free(text);
     assert_int_equal(read_bytes(zero, sizeof zero - 1, &text, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "not a text file"));
+    assert_contains(why.text, "not a text file");
     assert_int_equal(ha_suite_file_load("/nonexistent/x.suite", &text, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "/nonexistent/x.suite: No such file"));
+    assert_contains(why.text, "/nonexistent/x.suite: No such file");
     assert_int_equal(ha_suite_file_load("/tmp", &text, &why), HA_ERROR);
     char *large = malloc(300000);
     assert_non_null(large);
     memset(large, '#', 300000);
     assert_int_equal(read_bytes(large, 300000, &text, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "larger than"));
+    assert_contains(why.text, "larger than");
     free(large);
 
     /* a word that is a path */

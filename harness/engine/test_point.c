@@ -150,7 +150,7 @@ static void points_have_their_own_keys(void **state)
     assert_false(ha_point_get(&fake_shapes, &circle, "side", value));
     assert_true(ha_point_get(&fake_shapes, &square, "side", value));
     assert_int_equal(ha_point_set_named(&fake_shapes, &circle, "side", "3", &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "unknown key 'side'; "));
+    assert_contains(why.text, "unknown key 'side'; ");
     assert_null(strstr(why.text, "did you mean 'side'"));
     assert_int_equal(ha_point_set_named(&fake_shapes, &circle, "radus", "3", &why), HA_ERROR);
     assert_string_equal(why.text, "unknown key 'radus'; did you mean 'radius'?");

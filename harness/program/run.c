@@ -26,37 +26,26 @@ static enum ha_exit exit_of(enum ha_status looked)
 
 enum ha_exit ha_look_for_device(const char *name, struct ha_why *why) { return exit_of(ha_device_look(name, why)); }
 
-static enum ha_exit look(const struct ha_plan_entry *e, struct ha_why *why)
-{
-    return exit_of(e->suite->look ? e->suite->look(e->point, why) : HA_OK);
-}
-
-/* Neighbours mostly name the same device: it is asked for once. */
-static enum ha_exit look_at_devices(const struct ha_plan_entry *e, char last[HA_VALUE_MAX], struct ha_why *why)
+/* last: the device looked for last. Neighbours mostly name the same one: it is asked for once. */
+static enum ha_status look(const struct ha_plan_entry *e, char last[HA_VALUE_MAX], struct ha_why *why)
 {
     char value[HA_VALUE_MAX];
     for (size_t k = 0; k < e->suite->keys; k++) {
         if (!e->suite->key[k].device || !ha_point_uses(e->suite, e->point, k)) continue;
         ha_point_value(e->point, &e->suite->key[k], value);
         if (!*value || !strcmp(value, last)) continue;
-        const enum ha_exit code = ha_look_for_device(value, why);
-        if (code != HA_EXIT_OK) return code;
+        HA_TRY(ha_device_look(value, why));
         memcpy(last, value, HA_VALUE_MAX);
     }
-    return HA_EXIT_OK;
+    return e->suite->look ? e->suite->look(e->point, why) : HA_OK;
 }
 
-/* Said once, not once a case: is there a device of that name, are the files there that points name? HA_EXIT_MISSING: a
- * file that is damaged. */
-static enum ha_exit preflight(const struct ha_plan *plan, struct ha_why *why)
+/* Said once, not once a case: are the devices and the files there that points name? As ha_suite.look. */
+static enum ha_status look_at_all(const struct ha_plan *plan, struct ha_why *why)
 {
     char last[HA_VALUE_MAX] = "";
-    enum ha_exit code = HA_EXIT_OK;
-    for (size_t i = 0; i < plan->entries && code == HA_EXIT_OK; i++) {
-        code = look_at_devices(&plan->entry[i], last, why);
-        if (code == HA_EXIT_OK) code = look(&plan->entry[i], why);
-    }
-    return code;
+    for (size_t i = 0; i < plan->entries; i++) HA_TRY(look(&plan->entry[i], last, why));
+    return HA_OK;
 }
 
 /* ---- the plan and the run ---------------------------------------------------------------------------------------- */
@@ -132,7 +121,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .exhaustive = o->exhaustive,
         .options = options,
     };
-    const enum ha_exit code = preflight(plan, why);
+    const enum ha_exit code = exit_of(look_at_all(plan, why));
     return code == HA_EXIT_OK ? ha_run(plan, &how, why) : code;
 }
 
