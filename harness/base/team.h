@@ -12,7 +12,7 @@
 
 enum { HA_TEAM_LINE = 64 };
 
-/* A word that somebody waits for, and how many have gone to sleep over it. */
+/* A word that threads wait for, and how many of them sleep. */
 struct gate {
     alignas(HA_TEAM_LINE) atomic_uint word;
     atomic_uint asleep;
@@ -52,7 +52,7 @@ struct ha_pool {
     struct gate start;     /* own: runs begun */
     struct job job;        /* on the line after, written before start.word moves */
     bool ending;
-    atomic_bool shared;                       /* the cores, with others, between runs */
+    atomic_bool shared;                       /* others use the cores between runs */
     struct gate done;                         /* own: workers besides the caller that have yet to finish the run */
     alignas(HA_TEAM_LINE) atomic_size_t next; /* task to be pulled */
 };

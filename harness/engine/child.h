@@ -40,9 +40,9 @@ struct ha_child_work {
 enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_work *work, size_t room_bytes,
                                struct ha_why *why);
 struct ha_room ha_child_room(const struct ha_child *child);
-/* What serve returned; HA_ERROR with what happened: "killed by SIGSEGV: wrote 12 bytes past the end of out o",
- * "no answer in 10 s", "exited with 3", and why has room for no more than that. pieces (by name) may be NULL; during
- * the call nothing in the room can be written but the pieces that are `written`, and no guard can be touched. */
+/* What serve returned; HA_ERROR with what happened: "killed by SIGSEGV: wrote 12 bytes past the end of out o", "no
+ * answer in 10 s", "exited with 3". pieces (by name) may be NULL; during the call nothing in the room can be written
+ * but the pieces that are `written`, and no guard can be touched. */
 enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_piece *pieces, const char *const *names,
                              size_t count, struct ha_why *why);
 /* In the child, during serve: a message to the parent. Messages arrive whole, or not at all where the child dies. */

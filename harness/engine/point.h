@@ -5,8 +5,8 @@
 
 #include "harness/api/suite.h"
 
-/* Key i of this point: those of the table, then those of its own (suite->more); NULL behind the last. room: for one
- * that is made up. */
+/* Key i of this point: those of the table, then those of its own (suite->more); NULL behind the last. room: memory
+ * for a key that is made for this point. */
 const struct ha_key *ha_point_key(const struct ha_suite *suite, const void *point, size_t i, struct ha_key *room);
 /* whether the point has this key: i as above */
 bool ha_point_uses(const struct ha_suite *suite, const void *point, size_t i);

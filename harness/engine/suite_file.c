@@ -100,7 +100,7 @@ static enum ha_status set_word(char out[64], const char *key, const char *value,
     return HA_OK;
 }
 
-/* line: where the section says it, so far; what [default] says, it may say otherwise */
+/* *line: where the section has said it, 0: nowhere yet; what [default] says, a section may say otherwise */
 static enum ha_status set_head(struct reader *r, size_t *line, const char *key, const char *value)
 {
     struct head *h = &r->head;

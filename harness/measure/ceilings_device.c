@@ -84,7 +84,8 @@ static bool timed(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load
 bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t limit, struct ha_ceiling_load *load)
 {
     enum { FIRST_BYTES = 256 << 10, STEP = 4096, TIMES_MOST = 64, TRIES = 3 };
-    const double much = 10, short_share = 0.1; /* of work_ns: not to be waited for; where launch and end would count */
+    /* of work_ns: longer is not waited for; of shorter work launch and end would be a part to speak of */
+    const double much = 10, short_share = 0.1;
     double ns, least_ns = (double)INFINITY;
 
     *load = (struct ha_ceiling_load){ work, FIRST_BYTES < limit ? FIRST_BYTES : limit, 1 };

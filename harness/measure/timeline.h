@@ -6,7 +6,8 @@
 /* The spans of a traced pass, and what they say about a step. Within a step's window W:
  *   K  device kernels (and copies inside the device), without those that only wait
  *   C  copies over the link, either way
- *   P  CPU attention work: pool, background worker and host functions of the device */
+ *   P  attention on the CPU: work of the pool. What runs in the background and host functions of the device are none.
+ */
 
 /* Sets of moments as sorted, disjoint intervals: what idle and overlap are computed from. */
 
