@@ -1,4 +1,5 @@
 #include "harness/base/arena.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/tally.h"
 #include "harness/base/why.h"
 
@@ -9,12 +10,7 @@
 #include <sys/mman.h>
 
 /* AddressSanitizer is told about the guards too: it stops at the very access. */
-#ifdef __has_feature
-#if __has_feature(address_sanitizer)
-#define HA_ASAN 1
-#endif
-#endif
-#if defined __SANITIZE_ADDRESS__ || defined HA_ASAN
+#if HA_ASAN
 #include <sanitizer/asan_interface.h>
 #define FENCE(ptr, bytes)   ASAN_POISON_MEMORY_REGION(ptr, bytes)
 #define UNFENCE(ptr, bytes) ASAN_UNPOISON_MEMORY_REGION(ptr, bytes)

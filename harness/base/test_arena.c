@@ -1,4 +1,5 @@
 #include "harness/base/arena.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/test.h"
 
 #include <pthread.h>
@@ -90,7 +91,7 @@ static void a_stray_free_is_reported(void **state)
     assert_contains(why.text, "no block of this arena");
 }
 
-#if defined __SANITIZE_ADDRESS__
+#if HA_ASAN
 static void the_sanitizer_stops_an_overrun(void **state)
 {
     for (int side = 0; side < 2; side++) {
@@ -191,7 +192,7 @@ int main(void)
         cmocka_unit_test(an_overrun_by_one_byte_is_found),
         ON_ARENA(an_overrun_is_remembered_after_free, open_checked),
         ON_ARENA(a_stray_free_is_reported, open_arena),
-#if defined __SANITIZE_ADDRESS__
+#if HA_ASAN
         ON_ARENA(the_sanitizer_stops_an_overrun, open_arena),
 #endif
         ON_ARENA(a_huge_request_says_how_much, open_arena),

@@ -1,6 +1,7 @@
 #include "harness/engine/child.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
 #include "harness/engine/process.h"
 #include "harness/base/test.h"
@@ -11,12 +12,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#if defined __has_feature
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#endif
-#endif
 
 /* What the child is asked for; the room begins with it. */
 enum deed {
@@ -186,9 +181,7 @@ static void dies_and_comes_again(void **state)
 
 static void a_stack_that_is_full(void **state)
 {
-#ifdef TSAN
-    skip(); /* its shadow of the call stack is full first */
-#endif
+    if (HA_TSAN) skip(); /* its shadow of the call stack is full first */
     dies(RECURSE, "killed by SIGSEGV: wrote address 0x");
 }
 
@@ -301,9 +294,7 @@ static void forks(void **state)
 
 static void teams(void **state)
 {
-#ifdef TSAN
-    skip(); /* it makes no threads in the child of a process that has some */
-#endif
+    if (HA_TSAN) skip(); /* it makes no threads in the child of a process that has some */
     int threads = 0;
 #pragma omp parallel num_threads(2) reduction(+ : threads)
     threads++;

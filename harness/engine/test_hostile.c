@@ -4,6 +4,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/csv.h"
 #include "harness/base/registry.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
@@ -20,19 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined __SANITIZE_ADDRESS__
-#define SAMPLED 1
-#elif defined __has_feature
-#if __has_feature(thread_sanitizer)
-#define SAMPLED 1
-#endif
-#endif
-#ifdef SAMPLED
-enum { EACH = 17 }; /* of the pairs; a process that these watch cannot have its memory limited */
-#else
-enum { EACH = 1 };
-#endif
-
+/* of the pairs one in so many; a process that a sanitizer watches cannot have its memory limited */
+enum { EACH = HA_ASAN || HA_TSAN ? 17 : 1 };
 enum { CASES = 3, WORKERS = 11 };
 static const char *plugin = "./hostile.so";
 #define NAME(name)                        #name,
