@@ -29,17 +29,19 @@ function allowed(from) {
     if (from == "harness/measure") return measure
     if (from == "harness/report") return report
     if (from == "harness/engine") return engine
-    if (from == "harness/program") return engine "suites/variants suites/kernels suites/link suites/merge " from " "
+    if (from == "harness/program") return engine from " "
     if (from ~ /^kernels\/cuda/) return base "kernels kernels/cuda kernels/cuda/emulation "
     if (from == "kernels/null") return api from " "
     if (from == "kernels/avx512") return base "kernels kernels/c kernels/avx2 " from " "
     if (from ~ /^kernels\/(avx512_bf16|amx)$/) return base "kernels kernels/c kernels/avx512 kernels/avx512_bf16 " from " "
     if (from ~ /^kernels(\/[^\/]*)?$/) return base "kernels kernels/c " from " "
     if (from == "reference" || from == "datasets" || from == "suites/parts") return base from " "
-    if (from ~ /^suites\/(variants|kernels|link|merge)$/) return engine from " "
+    if (is_suite(from)) return engine from " "
     if (from ~ /^suites\/[^\/]*$/) return base "suites/parts " from " "
     return ""
 }
+# A folder of suites/ with a suite.c is a suite, which may use all of harness but the program; others hold variants.
+function is_suite(path) { return path ~ /^suites\// && exists(path "/suite.c") }
 function exists(path,    line, found) { found = (getline line < path) >= 0; close(path); return found }
 {
     split($0, at, ":")
@@ -51,7 +53,7 @@ function exists(path,    line, found) { found = (getline line < path) >= 0; clos
     if (target ~ /\.(c|cu)$/) why = "nothing includes a .c"
     else if (to == "") why = "names of headers start from the root"
     else if (!index(allowed(from), " " to " ")) why = from " may not include from " to
-    else if (from ~ /^suites\// && from == to && from !~ /^suites\/(parts|variants|kernels|link|merge)$/ && stem(file) != stem(target) && exists(stem(target) ".c"))
+    else if (from ~ /^suites\// && from == to && from != "suites/parts" && !is_suite(from) && stem(file) != stem(target) && exists(stem(target) ".c"))
         why = "a variant never includes another variant"
     else next
     printf "%s:%s: \"%s\": %s\n", file, at[2], target, why
@@ -61,7 +63,7 @@ END { exit bad }' >&2
 bad=$?
 
 # A registered implementer's symbol stays in one folder; a variant's, in one file.
-for symbol in $(sed -n -E 's/^HA_(KERNELS|DEVICE|VARIANT|DEFINITION|DATASET)\(([a-z0-9_]+)\).*/ha_\1_\2/p' harness/program/registry.def |
+for symbol in $(sed -n -E 's/^HA_(SUITE|KERNELS|DEVICE|VARIANT|DEFINITION|DATASET)\(([a-z0-9_]+)\).*/ha_\1_\2/p' harness/program/registry.def |
     sed -E 's/^ha_([A-Z]+)/ha_\L\1/'); do
     # shellcheck disable=SC2086
     users=$(grep -l -w "$symbol" $sources | grep -v -E '^harness/program/registry\.(c|def)$')

@@ -33,7 +33,7 @@ done
 
 # Definitions and declarations alike: a macro may have written the definition.
 for symbol in $(find kernels reference datasets suites -name '*.[ch]' ! -name 'test_*' ! -name 'fake_*' -exec cat {} + |
-    sed -n -E 's/^(extern )?const struct ha_(kernels|device_api|variant|definition|dataset) (ha_(kernels|device|variant|definition|dataset)_[^=;*]*).*/\3/p' |
+    sed -n -E 's/^(extern )?const struct ha_(kernels|device_api|variant|definition|dataset|suite) (ha_(kernels|device|variant|definition|dataset|suite)_[^=;*]*).*/\3/p' |
     tr ',' '\n' | sed 's/^ *//; s/[][ ].*//' | sort -u); do
     kind=$(echo "$symbol" | sed -E 's/^ha_([a-z]+)_.*/\1/' | tr '[:lower:]' '[:upper:]')
     name=$(echo "$symbol" | sed -E 's/^ha_[a-z]+_//')

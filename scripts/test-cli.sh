@@ -163,16 +163,32 @@ expect 64 'check' run "$small" -o "$dir/all" --resume
 expect 64 '--resume' check "$small" -o "$dir/all"
 
 # a benchmark writes its files; the seed of the rows runs them again
-bench='hgca:ctx=150,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4,seed=7'
-expect 0 '1 passed, 0 failed' run -q "$bench" -o "$dir/bench"
+cat > "$dir/bench.suite" << 'END'
+[default]
+time = 300ms
+layers = 2
+[hgca]
+variant = hgca
+ctx = 150
+heads = 4/2
+head_dim = 64
+steps = 6
+blk_size = 8
+blk_num = 4
+seed = 7
+[small]
+variant = resident
+ctx = 64
+END
+expect 0 '1 passed, 0 failed' run -q "$dir/bench.suite" -f variant=hgca -o "$dir/bench"
 holds 'a row' test "$(lines "$dir/bench/cases.csv")" -eq 2
 holds 'a row of the summary' test "$(lines "$dir/bench/summary.csv")" -eq 2
 holds 'accuracies of the first and last two steps, of two layers' test "$(lines "$dir/bench/accuracy.csv")" -eq 9
 holds 'samples' test "$(lines "$dir/bench/samples.csv")" -gt 7
 holds 'a trace' test "$(lines "$dir/bench/trace.json")" -gt 4
 holds 'the id has the seed' grep -q 'hgca:.*seed=7' "$dir/bench/cases.csv"
-holds 'what was said' grep -q '"command": ".*seed=7' "$dir/bench/env.json"
-expect 0 '2 passed, 0 failed' run -q "$bench" "$small" -o "$dir/bench" --resume
+holds 'what was said' grep -q '"command": ".*variant=hgca' "$dir/bench/env.json"
+expect 0 '2 passed, 0 failed' run -q "$dir/bench.suite" -o "$dir/bench" --resume
 holds 'the first one is not run again' test "$(lines "$dir/bench/cases.csv")" -eq 3
 
 # each case in processes of its own; rows as JSON, and nothing else on stdout

@@ -140,6 +140,12 @@ struct ha_results {
 
 enum { HA_SUITE_FILES = 4 };
 
+/* What `habench list NAME` prints of a suite's own. */
+struct ha_list {
+    const char *name;
+    void (*print)(FILE *out);
+};
+
 struct ha_suite {
     const char *name, *doc;
     const struct ha_key *key; /* in the order in which they are set and printed */
@@ -151,6 +157,8 @@ struct ha_suite {
     const char *file[HA_SUITE_FILES]; /* names in the folder: [0] a row for each case; [1] lines (engine.line); ... */
     unsigned summary;                 /* bits: files that take the same row as [0] */
     size_t point_bytes, row_bytes;
+    const struct ha_list *list; /* [lists] */
+    size_t lists;
     const char *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " dump "; or NULL */
 
     /* keys beyond the table, of this point: option i; false: there is none. NULL: there are none */

@@ -422,15 +422,21 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
     }
 }
 
+bool ha_child_died(struct ha_child *c, struct ha_why *how)
+{
+    siginfo_t end;
+    if (!c->pid || !ha_process_gone(c->pid, &end)) return false;
+    died(c, how, "%s, after the answer to the last call", ha_process_text(&end).text);
+    return true;
+}
+
 enum ha_status ha_child_call(struct ha_child *c, void *arg, const struct ha_piece *pieces, const char *const *names,
                              size_t count, struct ha_why *why)
 {
     struct call call = { .arg = arg, .count = pieces ? count : 0 };
-    siginfo_t how;
     if (call.count > PIECES_MAX) return ha_why(why, HA_ERROR, "%zu buffers, and %d can be guarded", count, PIECES_MAX);
     if (call.count) memcpy(call.piece, pieces, count * sizeof *pieces);
-    if (c->pid && ha_process_gone(c->pid, &how))
-        return died(c, why, "%s, after the answer to the last call", ha_process_text(&how).text);
+    if (ha_child_died(c, why)) return HA_ERROR;
     if (!c->pid) HA_TRY(begin(c, why));
     /* where this fails the process is about to be gone, and await says how */
     while (send(c->socket, &call, sizeof call, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;

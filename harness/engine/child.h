@@ -45,6 +45,9 @@ struct ha_room ha_child_room(const struct ha_child *child);
  * but the pieces that are `written`, and no guard can be touched. */
 enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_piece *pieces, const char *const *names,
                              size_t count, struct ha_why *why);
+/* Has the process died since its last answer? Then how says of what, and the next call begins with a new one; a call
+ * without this question returns HA_ERROR with the same words. */
+bool ha_child_died(struct ha_child *child, struct ha_why *how);
 /* In the child, during serve: a message to the parent. Messages arrive whole, or not at all where the child dies. */
 void ha_child_say(unsigned kind, const void *bytes, size_t size);
 /* The limit of calls from now on, and when, by ha_now_ns, a patient child is asked to stop (0: never). */

@@ -253,8 +253,10 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
     l->ordered = entry;
     l->ordered_count = count;
     ha_child_limit(l->child, endless || limit > UINT64_MAX / count ? UINT64_MAX : limit * count, until);
+    if (ha_child_died(l->child, why)) fprintf(stderr, "warning: the worker process %s\n", why->text);
     const enum ha_status status = ha_child_call(l->child, l->order, NULL, NULL, 0, why);
     l->ordered_count = 0;
+    if (status != HA_OK) ha_child_end(l->child);
     for (size_t i = 0; i < count && status == HA_OK && !over(l); i++) {
         if (done(l, entry[i], l->process)) continue;
         ha_child_end(l->child);
@@ -263,8 +265,8 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
     return status;
 }
 
-/* Points of a group in which the child died are run again, each alone, but for those whose rows had come. Where none of
- * them dies alone, the last one is not tried: it stands for the death that there was. */
+/* Points of a group in which the child died, or its device failed, are run again, each alone, but for those whose rows
+ * had come. Where none of them dies alone, the last one is not tried: it stands for the death that there was. */
 static void run_group(struct loop *l, const size_t *entry, size_t count)
 {
     struct ha_why why = { "" };
@@ -280,8 +282,8 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
             ha_why(&alone, HA_ERROR, "%.400s, among %zu that ran in turns; none of the others does so alone", why.text,
                    count);
         else if (count > 1 && order(l, &entry[i], 1, &alone) == HA_OK) continue;
-        if (over(l) || done(l, entry[i], l->process)) continue;
-        error_row(l, entry[i], &alone);
+        if (over(l)) continue;
+        if (!done(l, entry[i], l->process)) error_row(l, entry[i], &alone);
         explained = true;
     }
     if (l->options->processes) ha_child_end(l->child);

@@ -17,7 +17,8 @@ struct ha_machine {
     struct ha_device *device;  /* NULL: none is open */
     struct ha_kernels kernels; /* an open device points here */
     struct ha_ceilings ceilings;
-    bool measured; /* the ceilings are those of the device called `name` */
+    struct ha_why failure; /* the first one of a device, which may outlive it; or "" */
+    bool measured;         /* the ceilings are those of the device called `name` */
     char given_name[NAME_BYTES];
     const struct ha_device_api *given;
     struct ha_ceilings given_ceilings;
@@ -32,8 +33,15 @@ enum ha_status ha_machine_create(struct ha_machine **machine, const struct ha_ma
     return HA_OK;
 }
 
+static void note_failure(struct ha_machine *m)
+{
+    const char *failure = m->device ? m->api->failure(m->device) : NULL;
+    if (failure && !*m->failure.text) ha_why(&m->failure, HA_ERROR, "device %.80s: %s", m->name, failure);
+}
+
 static void close_device(struct ha_machine *m)
 {
+    note_failure(m);
     if (m->device) m->api->close(m->device);
     m->device = NULL;
 }
@@ -64,7 +72,7 @@ static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)
 
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
 {
-    if (m->device && !strcmp(m->name, name) && !strcmp(m->isa, isa) && !m->api->failure(m->device)) return HA_OK;
+    if (m->device && !strcmp(m->name, name) && !strcmp(m->isa, isa)) return HA_OK;
     close_device(m);
     HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
     if (m->given && !strcmp(m->given_name, name)) m->api = m->given;
@@ -77,7 +85,11 @@ static enum ha_status open_device(struct ha_machine *m, const char *name, const 
     if (strcmp(m->name, name) != 0) m->measured = false;
     snprintf(m->name, sizeof m->name, "%s", name);
     snprintf(m->isa, sizeof m->isa, "%s", isa);
-    HA_TRY(m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why));
+    const enum ha_status opened = m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why);
+    if (opened == HA_ERROR && !*why->text)
+        ha_why(why, HA_ERROR, "device %.80s cannot be opened, and says no more", name);
+    if (opened == HA_ERROR) m->failure = *why;
+    HA_TRY(opened);
     tell(m, m->measured ? &m->ceilings : NULL);
     return HA_OK;
 }
@@ -89,6 +101,13 @@ enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const c
     *api = m->api;
     *device = m->device;
     return HA_OK;
+}
+
+bool ha_machine_failed(struct ha_machine *m, struct ha_why *why)
+{
+    note_failure(m);
+    if (*m->failure.text) *why = m->failure;
+    return *m->failure.text;
 }
 
 enum ha_status ha_machine_ceilings(struct ha_machine *m, const struct ha_ceilings **ceilings, struct ha_why *why)

@@ -1,5 +1,6 @@
 #include "harness/engine/plan.h"
 
+#include "harness/base/array.h"
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -75,13 +76,12 @@ static enum ha_status add_section(struct ha_plan *plan, const struct ha_suite *s
     return HA_OK;
 }
 
-static enum ha_status list_entry(struct ha_section *s, size_t entry, bool is_new, struct ha_why *why)
+static enum ha_status list_entry(struct ha_plan_section *of, size_t entry, bool is_new, struct ha_why *why)
 {
+    struct ha_section *s = &of->of;
     for (size_t i = 0; i < s->count && !is_new; i++)
         if (s->entry[i] == entry) return HA_OK;
-    size_t *grown = realloc(s->entry, (s->count + 1) * sizeof *grown);
-    if (!grown) return out_of_memory(why);
-    s->entry = grown;
+    if (!ha_array_room(&s->entry, &of->room, s->count + 1, sizeof *s->entry)) return out_of_memory(why);
     s->entry[s->count++] = entry;
     return HA_OK;
 }
@@ -127,7 +127,7 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
     size_t entry;
     bool is_new;
     HA_TRY(add_entry(sink->plan, &like, &entry, &is_new, why));
-    return list_entry(&section->of, entry, is_new, why);
+    return list_entry(section, entry, is_new, why);
 }
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct ha_plan_section {
     const struct ha_suite *suite;
     char file[64];
     struct ha_section of; /* entries of the plan */
+    size_t room;          /* of of.entry */
 };
 
 struct ha_plan {

@@ -97,6 +97,7 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
     const struct ha_plan *plan = s->serve->plan;
     const struct ha_suite *suite = plan->entry[o->entry[0]].suite;
     struct ha_group_rows g;
+    bool failed = false;
     s->entry = o->entry[0];
     const enum ha_status status = ha_group_make(&g, plan, o->entry, o->count, why);
     if (status == HA_OK) {
@@ -106,12 +107,15 @@ static enum ha_status serve_order(struct server *s, const struct ha_job *o, stru
         const enum ha_status begun = use_suite(s, suite, &cause);
         if (begun == HA_OK) ha_group_run(&g, suite, s->run, s->serve->options->measure);
         else ha_group_set(&g, begun, &cause);
-        for (size_t i = 0; i < o->count; i++)
-            if (ha_result_in(g.row[i])->verdict != HA_NOT_RUN)
-                say(HA_SAID_ROW, o->entry[i], 0, g.row[i], suite->row_bytes);
+        failed = ha_machine_failed(s->machine, why);
+        for (size_t i = 0; i < o->count; i++) {
+            const enum ha_verdict v = ha_result_in(g.row[i])->verdict;
+            const bool whose = failed && o->count > 1 && v == HA_VERDICT_ERROR; /* is for the program to find out */
+            if (v != HA_NOT_RUN && !whose) say(HA_SAID_ROW, o->entry[i], 0, g.row[i], suite->row_bytes);
+        }
     }
     ha_group_free(&g);
-    return status;
+    return failed ? HA_ERROR : status;
 }
 
 enum ha_status ha_serve(void *self, void *arg, struct ha_why *why)

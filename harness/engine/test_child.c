@@ -372,7 +372,9 @@ static void *one_of_several(void *arg)
     *bad = 0;
     for (int i = 0; i < 50; i++) {
         w->deed = i % 10 == 9 ? EXIT : ANSWER;
-        *bad += ha_child_call(own, w, NULL, NULL, 0, &own_why) != (w->deed == EXIT ? HA_ERROR : HA_OK);
+        const bool wrong = ha_child_call(own, w, NULL, NULL, 0, &own_why) != (w->deed == EXIT ? HA_ERROR : HA_OK);
+        if (wrong) fprintf(stderr, "call %d: %s\n", i, own_why.text);
+        *bad += wrong;
     }
     *bad += w->number != 45;
     ha_child_destroy(own);

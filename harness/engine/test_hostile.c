@@ -28,6 +28,7 @@ static const char *plugin = "./hostile.so";
 #define NAME(name)                        #name,
 #define NAME_HOOK(name, parameters, args) #name,
 static const char *const hooks[] = { "load", HA_HOSTILE_ENTRIES(NAME_HOOK, NAME_HOOK, NAME) };
+#define POISONED "an illegal memory access was encountered"
 /* what the row says of each */
 static const struct {
     const char *name, *reason; /* NULL: it harms nobody */
@@ -47,7 +48,13 @@ static const struct {
     { "int", "killed by SIGINT" },
     { "kill", "killed by SIGKILL" },
     { "print", "no answer in 2 s" },
+    { "poison", POISONED }, /* fails from then on, however often it is opened again in this process */
 };
+/* Nobody can tell what fails once a device is closed. */
+static bool tellable(size_t hook, size_t deed)
+{
+    return strcmp(deeds[deed].name, "poison") != 0 || strcmp(hooks[hook], "close") != 0;
+}
 enum { HOOKS = sizeof hooks / sizeof *hooks, DEEDS = sizeof deeds / sizeof *deeds };
 
 /* ---- a suite: every case calls every entry of the device ---------------------------------- */
@@ -110,7 +117,17 @@ static enum ha_status operations(struct tour *t, struct ha_why *why)
     return HA_OK;
 }
 
-static void close_tour(struct tour *t)
+static struct ha_machine *machine; /* in the child */
+
+static enum ha_status begin(void **run, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why)
+{
+    (void)run, (void)before, (void)why;
+    machine = config->machine;
+    return HA_OK;
+}
+
+static void clear_tour(const struct tour *t)
 {
     const struct ha_device_api *api = t->api;
     if (t->graph) api->graph_destroy(t->graph);
@@ -119,17 +136,13 @@ static void close_tour(struct tour *t)
     if (t->stream) api->stream_destroy(t->stream);
     if (t->there) api->mem_free(t->device, HA_MEM_DEVICE, t->there);
     if (t->here) api->mem_free(t->device, HA_MEM_MAPPED, t->here);
-    if (t->device) api->close(t->device);
 }
 
 static enum ha_status open_tour(struct tour *t, struct ha_why *why)
 {
-    static struct ha_kernels kernels;
     struct ha_device_info info;
     void *there, *here;
-    HA_TRY(ha_kernels_resolve("c", &kernels, why));
-    HA_TRY(ha_device_find(plugin, &t->api, why));
-    HA_TRY(t->api->open(&t->device, &(struct ha_device_config){ .kernels = &kernels }, why));
+    HA_TRY(ha_machine_device(machine, plugin, "c", &t->api, &t->device, why));
     t->api->info(t->device, &info);
     t->api->trace(t->device, NULL);
     HA_TRY(t->api->mem_alloc(t->device, HA_MEM_DEVICE, N * sizeof(float), &there, why));
@@ -188,19 +201,22 @@ static bool forging;
 
 static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 {
-    struct tour t = { .api = NULL };
+    struct tour t = { .api = NULL }, other;
     struct row *row = g->row[0];
     if (forging && !*(const uint64_t *)g->point[0]) forge();
     enum ha_status status = open_tour(&t, why);
     if (status == HA_OK) status = operations(&t, why);
     if (status == HA_OK) {
-        const char *failure = t.api->failure(t.device);
         row->sum = (double)t.here[0] + (double)t.here[N - 1];
-        if (failure) status = ha_why(why, HA_ERROR, "%s", failure);
-        else if (!(row->sum == 3)) status = ha_why(why, HA_FAIL, "copies came to %g, not 3", row->sum);
+        if (!(row->sum == 3)) status = ha_why(why, HA_FAIL, "copies came to %g, not 3", row->sum);
     }
-    if (t.api) close_tour(&t);
-    return status;
+    if (!t.api) return status;
+    clear_tour(&t);
+    const char *failure = t.api->failure(t.device);
+    if (failure) status = ha_why(why, HA_ERROR, "%s", failure);
+    /* another one is asked for, so that this one is closed */
+    const enum ha_status closed = ha_machine_device(machine, "host", NULL, &other.api, &other.device, why);
+    return status == HA_OK ? closed : status;
 }
 
 static const struct ha_key key = {
@@ -222,6 +238,7 @@ static const struct ha_suite suite = { .name = "tour",
                                        .file = { "tour.csv" },
                                        .point_bytes = sizeof(uint64_t),
                                        .row_bytes = sizeof(struct row),
+                                       .begin = begin,
                                        .check = check };
 
 /* in place of the program's suites (--wrap) */
@@ -364,7 +381,7 @@ static int work(size_t which)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (size_t i = which; i < (size_t)HOOKS * DEEDS; i += WORKERS) {
         const size_t hook = i / DEEDS, deed = i % DEEDS;
-        if (i % EACH || (EACH > 1 && !strcmp(deeds[deed].name, "memory"))) continue;
+        if (i % EACH || !tellable(hook, deed) || (EACH > 1 && !strcmp(deeds[deed].name, "memory"))) continue;
         bad += !try(hook, deed);
     }
     return bad;
@@ -384,7 +401,7 @@ static void costs_one_row_in_every_entry_and_manner(void **state)
     while (d && (e = readdir(d))) done += strstr(e->d_name, ".once") != NULL;
     if (d) closedir(d);
     printf("%zu entries x deeds\n", done);
-    assert_true(done > 0 && (EACH > 1 || done == (size_t)HOOKS * DEEDS));
+    assert_true(done > 0 && (EACH > 1 || done == (size_t)HOOKS * DEEDS - 1));
 }
 
 static void takes_nothing_on_trust(void **state)

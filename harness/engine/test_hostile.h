@@ -4,8 +4,7 @@
 /* The entries of a device that misbehaves (test_hostile_device.c), by what they return, with parameters and arguments;
  * OWN: written by hand there. */
 #define HA_HOSTILE_ENTRIES(STATUS, VOID, OWN)                                                                          \
-    STATUS(open, (struct ha_device * *dev, const struct ha_device_config *config, struct ha_why *why),                 \
-           (dev, config, why))                                                                                         \
+    OWN(open)                                                                                                          \
     VOID(close, (struct ha_device * dev), (dev))                                                                       \
     OWN(info)                                                                                                          \
     OWN(failure)                                                                                                       \

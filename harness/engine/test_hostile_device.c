@@ -6,6 +6,8 @@
 #include "harness/api/device.h"
 #include "harness/engine/test_hostile.h"
 
+#include "harness/base/why.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -107,6 +109,10 @@ static void print_on(void)
     }
 }
 
+static const char failed[] = "an illegal memory access was encountered";
+static bool poisoned;
+static void poison(void) { poisoned = true; }
+
 static const struct {
     const char *name;
     void (*act)(void);
@@ -127,6 +133,7 @@ static const struct {
     { "int", interrupt },
     { "kill", die },
     { "print", print_on },
+    { "poison", poison },
 };
 
 static void strike(const char *hook)
@@ -147,6 +154,7 @@ static void strike(const char *hook)
     static enum ha_status hostile_##name parameters \
     {                                               \
         strike(#name);                              \
+        if (poisoned) return HA_ERROR;              \
         return ha_device_host.name arguments;       \
     }
 #define HOOK_VOID(name, parameters, arguments) \
@@ -158,6 +166,13 @@ static void strike(const char *hook)
 
 #define NOTHING(name)
 HA_HOSTILE_ENTRIES(HOOK, HOOK_VOID, NOTHING)
+
+static enum ha_status hostile_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
+{
+    strike("open");
+    if (poisoned) return ha_why(why, HA_ERROR, "%s", failed);
+    return ha_device_host.open(dev, config, why);
+}
 
 static void hostile_info(struct ha_device *dev, struct ha_device_info *info)
 {
@@ -172,7 +187,7 @@ static void hostile_info(struct ha_device *dev, struct ha_device_info *info)
 static const char *hostile_failure(struct ha_device *dev)
 {
     strike("failure");
-    return ha_device_host.failure(dev);
+    return poisoned ? failed : ha_device_host.failure(dev);
 }
 
 /* the embedded device has none */

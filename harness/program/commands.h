@@ -10,6 +10,8 @@
 enum ha_exit ha_command_run(const struct ha_options *options, struct ha_why *why);
 /* `habench list WHAT ...` */
 enum ha_exit ha_command_list(const struct ha_options *options, struct ha_why *why);
+/* What can be listed; NULL behind the last. */
+const char *ha_list_name(size_t i);
 /* `habench probe`: measures the ceilings, and calibrates the meters (calibrate.h); with -o also to OUT/probe.csv and
  * OUT/env.json */
 enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *why);

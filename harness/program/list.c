@@ -5,15 +5,13 @@
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "harness/base/words.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/plugin.h"
-#include "harness/engine/point.h"
 #include "harness/engine/suite_file.h"
 #include "harness/program/apart.h"
 #include "harness/report/folder.h"
-#include "suites/merge/list.h"
-#include "suites/variants/keys.h"
 
 #include <glob.h>
 #include <stdio.h>
@@ -21,7 +19,7 @@
 
 /* ---- devices ----------------------------------------------------------------------------------------------------- */
 
-enum { LOOK_LIMIT_S = 60 }; /* at one device */
+enum { NAMES_MAX = 64, LOOK_LIMIT_S = 60 /* at one device */ };
 
 struct look {
     const char *name, *kind; /* as they are shown */
@@ -126,38 +124,10 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
     return status == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
 }
 
-static enum ha_exit list_defects(const struct ha_options *o, struct ha_why *why)
-{
-    (void)o, (void)why;
-    ha_merge_list_defects();
-    return HA_EXIT_OK;
-}
-
 static enum ha_exit list_suites(const struct ha_options *o, struct ha_why *why)
 {
     (void)o, (void)why;
     ha_suite_list(stdout);
-    return HA_EXIT_OK;
-}
-
-static enum ha_exit list_variants(const struct ha_options *o, struct ha_why *why)
-{
-    static const char *const contracts[] = {
-        [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical"
-    };
-    (void)o, (void)why;
-    for (size_t i = 0; i < ha_variants_count; i++) {
-        const struct ha_variant *v = ha_variants_all[i];
-        printf("%-12s %-14s %-11s %s (%s)\n", v->name, v->family, v->checked ? contracts[v->contract] : "unchecked",
-               v->doc, v->source);
-        for (size_t p = 0; p < v->params_count; p++) {
-            char value[HA_VALUE_MAX], min[HA_VALUE_MAX], max[HA_VALUE_MAX];
-            ha_number_print(v->params[p].value, value);
-            ha_number_print(v->params[p].min, min);
-            ha_number_print(v->params[p].max, max);
-            printf("    %-14s %-6s %s (%s to %s)\n", v->params[p].name, value, v->params[p].doc, min, max);
-        }
-    }
     return HA_EXIT_OK;
 }
 
@@ -169,17 +139,6 @@ static enum ha_exit list_keys(const struct ha_options *o, struct ha_why *why)
         printf("%s: %s\n", suite->name, suite->doc);
         for (size_t k = 0; k < suite->keys; k++)
             printf("    %-10s %-6s %s\n", suite->key[k].name, suite->key[k].value, suite->key[k].doc);
-    }
-    return HA_EXIT_OK;
-}
-
-static enum ha_exit list_models(const struct ha_options *o, struct ha_why *why)
-{
-    (void)o, (void)why;
-    for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
-        const struct ha_model *m = &ha_models[i];
-        printf("%-13s %2zu layers, heads %zu/%zu x %zu, hidden %zu, feed-forward %zu%s (%s)\n", m->name, m->layers,
-               m->q_heads, m->kv_heads, m->head_dim, m->hidden, m->feed_forward, m->gated ? " gated" : "", m->source);
     }
     return HA_EXIT_OK;
 }
@@ -204,30 +163,47 @@ static enum ha_exit list_metrics(const struct ha_options *o, struct ha_why *why)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
+/* What the program lists itself; suites have lists of their own. */
 static const struct topic {
     const char *name;
-    bool takes_words;
     enum ha_exit (*list)(const struct ha_options *o, struct ha_why *why);
 } topics[] = {
-    { "cases", true, list_cases },        { "suites", false, list_suites },   { "variants", false, list_variants },
-    { "keys", false, list_keys },         { "devices", false, list_devices }, { "kernels", false, list_kernels },
-    { "datasets", false, list_datasets }, { "metrics", false, list_metrics }, { "defects", false, list_defects },
-    { "models", false, list_models },
+    { "cases", list_cases },     { "suites", list_suites },   { "keys", list_keys },
+    { "devices", list_devices }, { "kernels", list_kernels }, { "datasets", list_datasets },
+    { "metrics", list_metrics },
 };
 enum { TOPICS_COUNT = sizeof topics / sizeof *topics };
 
+/* list i of those of all suites, in a row */
+static const struct ha_list *list_of_suite(size_t i)
+{
+    for (size_t s = 0; s < ha_suites_count; i -= ha_suites_all[s++]->lists)
+        if (i < ha_suites_all[s]->lists) return &ha_suites_all[s]->list[i];
+    return NULL;
+}
+
+const char *ha_list_name(size_t i)
+{
+    if (i < TOPICS_COUNT) return topics[i].name;
+    const struct ha_list *list = list_of_suite(i - TOPICS_COUNT);
+    return list ? list->name : NULL;
+}
+
 enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
 {
-    const char *names[TOPICS_COUNT + 1] = { NULL };
-    for (size_t i = 0; i < TOPICS_COUNT; i++) {
-        names[i] = topics[i].name;
-        if (strcmp(o->words[0], names[i])) continue;
-        if (topics[i].takes_words == (o->words_count > 1)) return topics[i].list(o, why);
-        snprintf(why->text, sizeof why->text,
-                 topics[i].takes_words ? "list %s: of which SUITE or CASE?" : "list %s takes no further word",
-                 names[i]);
+    const char *names[NAMES_MAX + 1] = { NULL };
+    size_t i = 0;
+    while (i < NAMES_MAX && (names[i] = ha_list_name(i)) && strcmp(names[i], o->words[0])) i++;
+    if (i == NAMES_MAX || !names[i]) {
+        ha_unknown(why, "list", o->words[0], names);
         return HA_EXIT_USAGE;
     }
-    ha_unknown(why, "list", o->words[0], names);
-    return HA_EXIT_USAGE;
+    const bool cases = !strcmp(names[i], "cases");
+    if (cases != (o->words_count > 1)) {
+        ha_why(why, HA_ERROR, cases ? "list %s: of which SUITE or CASE?" : "list %s takes no further word", names[i]);
+        return HA_EXIT_USAGE;
+    }
+    if (i < TOPICS_COUNT) return topics[i].list(o, why);
+    list_of_suite(i - TOPICS_COUNT)->print(stdout);
+    return HA_EXIT_OK;
 }

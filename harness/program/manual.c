@@ -47,7 +47,7 @@ static bool choices(const struct ha_option *o, char out[128])
 /* The first word of each line of a command's ARGS that is in small letters: what `habench list` takes. */
 static void put_keywords(FILE *out, const struct ha_command_text *c)
 {
-    for (const char *line = c->args; line && *line;) {
+    for (const char *line = ha_command_args(c); line && *line;) {
         const size_t n = strcspn(line, " \n");
         if (*line >= 'a' && *line <= 'z') fprintf(out, " %.*s", (int)n, line);
         line = strchr(line, '\n');
@@ -66,7 +66,7 @@ static void put_commands(FILE *out, const char *between)
         fprintf(out, "%s%s", c > ha_command_table ? between : "", c->name);
 }
 
-static bool takes_cases(const struct ha_command_text *c) { return c->args && strstr(c->args, "SUITE"); }
+static bool takes_cases(const struct ha_command_text *c) { return strstr(ha_command_args(c), "SUITE"); }
 
 /* ---- the man page -------------------------------------------------------------------------- */
 
@@ -99,7 +99,7 @@ static void man_option(FILE *out, const struct ha_option *o)
 static void man_command(FILE *out, const struct ha_command_text *c)
 {
     fprintf(out, ".SS habench %s\n", c->name);
-    for (const char *line = c->args; line && *line;) {
+    for (const char *line = ha_command_args(c); line && *line;) {
         const size_t n = strcspn(line, "\n");
         fprintf(out, ".B habench %s\n", c->name);
         put_roff(out, line, n);
@@ -128,7 +128,7 @@ static void print_man(FILE *out)
         out);
     for (const struct ha_command_text *c = ha_command_table; c->name; c++)
         fprintf(out, "%s.B habench %s\n[OPTION...]%s\n", c > ha_command_table ? ".br\n" : "", c->name,
-                *c->args ? " ..." : "");
+                *ha_command_args(c) ? " ..." : "");
     fputs(".SH COMMANDS\n", out);
     for (const struct ha_command_text *c = ha_command_table; c->name; c++) man_command(out, c);
 }
@@ -231,7 +231,7 @@ static void print_zsh(FILE *out)
                 fputc('\'', out);
             }
         }
-        if (takes_cases(c) && c->args[0] >= 'a' && c->args[0] <= 'z') {
+        if (takes_cases(c) && !c->args) {
             fputs(" \\\n            '1:what:(", out);
             put_keywords(out, c);
             fputs(")' '*:suite:_habench_cases'", out);

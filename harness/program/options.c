@@ -1,4 +1,4 @@
-#include "harness/program/options.h"
+#include "harness/program/commands.h"
 #include "harness/program/manual.h"
 
 #include "harness/base/why.h"
@@ -130,12 +130,22 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
                        "of attention states: ours, a plugin's (--device ./it.so), a command's (--exec), a file's "
                        "(--replay).\v"
                        "Exit code: as for `habench run`." },
-    [HA_CMD_LIST] = { "list",
-                      "cases "
-                      "SUITE|CASE...\ndefects\nsuites\nvariants\nkeys\nmodels\ndevices\nkernels\ndatasets\nmetrics",
-                      "Prints what there is." },
+    [HA_CMD_LIST] = { "list", NULL, "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
+
+const char *ha_command_args(const struct ha_command_text *c)
+{
+    static char lists[1024];
+    size_t n = 0;
+    if (c != &ha_command_table[HA_CMD_LIST]) return c->args;
+    for (size_t i = 0; ha_list_name(i) && n < sizeof lists; i++) {
+        const char *name = ha_list_name(i);
+        n += (size_t)snprintf(lists + n, sizeof lists - n, "%s%s%s", i ? "\n" : "", name,
+                              strcmp(name, "cases") ? "" : " SUITE|CASE...");
+    }
+    return lists;
+}
 
 /* ---- one command ------------------------------------------------------------------------------------------------- */
 
@@ -239,9 +249,7 @@ static void check_options(const char *program, const struct ha_options *o)
     if (o->command == HA_CMD_RUN && !o->words_count)
         refuse(program, "which SUITE or CASE? `habench list suites` prints the suites");
     if (o->command == HA_CMD_LIST && !o->words_count)
-        refuse(
-            program,
-            "list what? suites, cases SUITE, defects, variants, keys, models, devices, kernels, datasets or metrics");
+        refuse(program, "list what? `habench list --help` says what there is");
     if (o->command == HA_CMD_PROBE && o->words_count) refuse(program, "probe takes options only");
 }
 
@@ -255,9 +263,13 @@ static void parse_command(int argc, char **argv, struct ha_options *out)
     const char *unknown = unknown_option(argc, argv, options);
     if (unknown) refuse_unknown_option(program, unknown, options);
 
-    const struct argp argp = {
-        options, parse_option, ha_command_table[out->command].args, ha_command_table[out->command].doc, NULL, NULL, NULL
-    };
+    const struct argp argp = { options,
+                               parse_option,
+                               ha_command_args(&ha_command_table[out->command]),
+                               ha_command_table[out->command].doc,
+                               NULL,
+                               NULL,
+                               NULL };
     argp_parse(&argp, argc, argv, 0, NULL, out);
     check_options(program, out);
 }

@@ -33,6 +33,8 @@ struct ha_command_text {
     const char *name, *args, *doc;
 };
 extern const struct ha_command_text ha_command_table[HA_COMMANDS + 1]; /* name NULL behind the last */
+/* its args, of which those of `list` are what there is to list */
+const char *ha_command_args(const struct ha_command_text *command);
 
 /* Ends the program as argp does: with 0 after --help and --version, with HA_EXIT_USAGE after a message
  * that names the wrong word. --without takes effect here (ha_kernels_mask). */

@@ -6,7 +6,7 @@
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
 #include "harness/report/whole_file.h"
-#include "suites/variants/calibrate.h"
+#include "harness/measure/calibrate.h"
 #include "harness/engine/machine.h"
 #include "harness/program/apart.h"
 

@@ -16,6 +16,7 @@
 #include "suites/variants/fill.h"
 #include "suites/variants/keys.h"
 #include "suites/variants/known.h"
+#include "suites/variants/list.h"
 #include "suites/variants/memory.h"
 #include "suites/variants/table.h"
 
@@ -248,6 +249,8 @@ const struct ha_suite ha_suite_variants = {
     .summary = 1u << SUMMARY_FILE,
     .point_bytes = sizeof(struct ha_case),
     .row_bytes = sizeof(struct ha_row),
+    .list = ha_case_list,
+    .lists = HA_CASE_LISTS,
     .options = " dump ",
     .more = ha_case_param,
     .more_name = ha_case_param_name,

@@ -1,4 +1,4 @@
-#include "suites/variants/calibrate.h"
+#include "harness/measure/calibrate.h"
 
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"

@@ -1,7 +1,7 @@
 /* The calibration, shown devices whose meters lie: the embedded one, with what it tells changed on the way. */
 
 #include "harness/base/registry.h"
-#include "suites/variants/calibrate.h"
+#include "harness/measure/calibrate.h"
 
 #include <math.h>
 #include <setjmp.h>
