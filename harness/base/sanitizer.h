@@ -18,5 +18,6 @@
 #define HA_TSAN 0
 #endif
 #endif
+enum { HA_SANITIZED = HA_ASAN || HA_TSAN };
 
 #endif

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* of the pairs one in so many; a process that a sanitizer watches cannot have its memory limited */
-enum { EACH = HA_ASAN || HA_TSAN ? 17 : 1 };
+enum { EACH = HA_SANITIZED ? 17 : 1 };
 enum { CASES = 3, WORKERS = 11 };
 static const char *plugin = "./hostile.so";
 #define NAME(name)                        #name,
