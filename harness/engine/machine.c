@@ -72,7 +72,7 @@ static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)
 
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
 {
-    if (m->device && !strcmp(m->name, name) && !strcmp(m->isa, isa)) return HA_OK;
+    if (m->device && !strcmp(m->name, name) && !strcmp(m->isa, isa) && !m->api->failure(m->device)) return HA_OK;
     close_device(m);
     HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
     if (m->given && !strcmp(m->given_name, name)) m->api = m->given;

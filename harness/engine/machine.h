@@ -18,7 +18,7 @@ struct ha_machine_note {
 enum ha_status ha_machine_create(struct ha_machine **machine, const struct ha_machine_note *note, struct ha_why *why);
 void ha_machine_destroy(struct ha_machine *machine);
 
-/* Opened once and kept, until another is asked for. isa: of the CPU kernels that it may compute with, NULL: the
+/* Opened once and kept; one that has failed is opened anew. isa: of the CPU kernels that it may compute with, NULL: the
  * best. HA_WAIVED: the machine has no such device, or it is a library without memory and streams. */
 enum ha_status ha_machine_device(struct ha_machine *machine, const char *name, const char *isa,
                                  const struct ha_device_api **api, struct ha_device **device, struct ha_why *why);
