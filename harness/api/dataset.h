@@ -17,7 +17,7 @@ struct ha_dataset {
     const char *name;
     const char *doc;        /* one line */
     const char *needs_file; /* NULL, or what the text after "name/" in `dataset=name/FILE` names */
-    /* Is there such a file? HA_ERROR: no. NULL where needs_file is. What is in it, open says. */
+    /* Is there such a file? HA_ERROR: no. What is in it is for open to say. NULL where needs_file is. */
     enum ha_status (*find)(const char *file, struct ha_why *why);
     /* shape is complete except where the dataset fixes it (a trace): then it must agree or be 0
      * in the input, and is filled in. file: text after the slash, or NULL. total_tokens: the

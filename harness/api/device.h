@@ -126,8 +126,7 @@ struct ha_device_pieces {
 
 /* What can be read of the device's state now, without disturbing it. NaN, or an empty text: not readable. */
 struct ha_device_meters {
-    bool want_link_GBps; /* in: read link_rx and link_tx too, which takes the driver some 40 ms; otherwise they are NaN
-                          */
+    bool want_link_GBps; /* in: read link_rx and link_tx too, which takes the driver some 40 ms; else they are NaN */
     double sm_clock_MHz, sm_clock_max_MHz, memory_clock_MHz, memory_clock_max_MHz;
     double temperature_C, power_W, energy_J; /* energy: since some point in the past */
     double link_gen, link_gen_max, link_width, link_width_max;

@@ -40,8 +40,7 @@ struct ha_profile {
                                     * joins of chunks, however many keys there are, 0: no such limit */
     double weight_u, weight_eta; /* unit and subnormal half of the type that weights are rounded to before they meet V;
                                     0: binary32 */
-    bool
-        truncates; /* products are summed without rounding to nearest, as by tensor cores: each addition counts twice */
+    bool truncates; /* products are summed without rounding to nearest, as by tensor cores: an addition counts twice */
     bool exact_joins; /* what joins chunks scales by powers of two: a join costs an addition and no rounding besides */
 };
 

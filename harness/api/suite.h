@@ -150,8 +150,7 @@ struct ha_suite {
     const char *name, *doc;
     const struct ha_key *key; /* in the order in which they are set and printed */
     size_t keys;
-    const char
-        *head; /* NULL: an id begins with the suite's name; else the name of the key whose value it begins with */
+    const char *head; /* the name of the key whose value an id begins with; NULL: it begins with the suite's name */
     const char *class_key; /* the key by whose value JUnit groups cases */
     const struct ha_field *field;
     size_t fields;
@@ -160,8 +159,7 @@ struct ha_suite {
     size_t point_bytes, row_bytes;
     const struct ha_list *list; /* [lists] */
     size_t lists;
-    const char
-        *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " exhaustive dump "; NULL */
+    const char *options; /* of a run that it heeds (struct ha_suite_config), between blanks: " dump "; or NULL */
 
     /* keys beyond the table, of this point: option i; false: there is none. NULL: there are none */
     bool (*more)(const void *point, size_t i, struct ha_key *out);
@@ -186,10 +184,10 @@ struct ha_suite {
      * left in *run, unless that is NULL. */
     enum ha_status (*begin)(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                             struct ha_why *why);
-    /* For each group: open, check, then, of those rows that have no verdict, measure; close follows a failed open, too.
-     * A status that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). check leaves rows
-     * that it found right without a verdict or as HA_UNCHECKED; the engine says HA_PASS. One without a verdict but with
-     * a reason was not run to its end, as where the time is over, and has no row. */
+    /* For each group: open, check, measure, close; close follows a failed open, too. check leaves rows that it found
+     * right without a verdict or as HA_UNCHECKED: those alone are what measure is given, and the engine says HA_PASS. A
+     * status that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). One without a verdict
+     * but with a reason was not run to its end, as where the time is over, and has no row. */
     enum ha_status (*open)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*check)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*measure)(void *run, struct ha_group *group, struct ha_why *why); /* NULL: judged, not measured */

@@ -1,4 +1,5 @@
 #include "harness/base/arena.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/tally.h"
 #include "harness/base/why.h"
 
@@ -9,12 +10,7 @@
 #include <sys/mman.h>
 
 /* AddressSanitizer is told about the guards too: it stops at the very access. */
-#ifdef __has_feature
-#if __has_feature(address_sanitizer)
-#define HA_ASAN 1
-#endif
-#endif
-#if defined __SANITIZE_ADDRESS__ || defined HA_ASAN
+#if HA_ASAN
 #include <sanitizer/asan_interface.h>
 #define FENCE(ptr, bytes)   ASAN_POISON_MEMORY_REGION(ptr, bytes)
 #define UNFENCE(ptr, bytes) ASAN_UNPOISON_MEMORY_REGION(ptr, bytes)
@@ -32,13 +28,12 @@ struct block {
     struct block *next;
     char *map, *ptr; /* ptr = map + the front guard */
     size_t map_bytes, bytes;
-    size_t order; /* the how manyeth ha_alloc of its arena, from 1 */
+    size_t order; /* which ha_alloc of its arena made it, from 1 */
     enum ha_tag tag;
     bool mapped; /* by mmap, not aligned_alloc */
 };
 
 struct ha_arena {
-    struct ha_arena *self; /* lets a const reader lock */
     pthread_mutex_t lock;
     struct block *blocks; /* newest first */
     size_t orders;
@@ -52,7 +47,6 @@ enum ha_status ha_arena_create(struct ha_arena **arena, bool checks, struct ha_w
 {
     *arena = calloc(1, sizeof **arena);
     if (!*arena) return ha_why(why, HA_ERROR, "arena: out of memory");
-    (*arena)->self = *arena;
     (*arena)->checks = checks;
     pthread_mutex_init(&(*arena)->lock, NULL);
     return HA_OK;
@@ -190,23 +184,21 @@ void *ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum
     return next;
 }
 
-enum ha_status ha_arena_check(const struct ha_arena *arena, struct ha_why *why)
+enum ha_status ha_arena_check(struct ha_arena *arena, struct ha_why *why)
 {
-    struct ha_arena *self = arena->self;
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&arena->lock);
     enum ha_status status = HA_OK;
-    if (self->broken) status = ha_why(why, HA_FAIL, "%s", self->broken_why.text);
-    for (const struct block *b = self->blocks; b && status == HA_OK; b = b->next) status = block_check(b, why);
-    pthread_mutex_unlock(&self->lock);
+    if (arena->broken) status = ha_why(why, HA_FAIL, "%s", arena->broken_why.text);
+    for (const struct block *b = arena->blocks; b && status == HA_OK; b = b->next) status = block_check(b, why);
+    pthread_mutex_unlock(&arena->lock);
     return status;
 }
 
-size_t ha_arena_peak_bytes(const struct ha_arena *arena, enum ha_tag tag)
+size_t ha_arena_peak_bytes(struct ha_arena *arena, enum ha_tag tag)
 {
-    struct ha_arena *self = arena->self;
-    pthread_mutex_lock(&self->lock);
-    size_t peak = self->tally.peak[tag];
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_lock(&arena->lock);
+    size_t peak = arena->tally.peak[tag];
+    pthread_mutex_unlock(&arena->lock);
     return peak;
 }
 

@@ -22,8 +22,8 @@ void *ha_grow(struct ha_arena *arena, void *ptr, size_t keep, size_t bytes, enum
 /* gives one block back early; ptr may be NULL */
 void ha_free(struct ha_arena *arena, void *ptr);
 /* HA_FAIL with which block was overrun, on which side; blocks already freed included */
-enum ha_status ha_arena_check(const struct ha_arena *arena, struct ha_why *why);
-size_t ha_arena_peak_bytes(const struct ha_arena *arena, enum ha_tag tag);
+enum ha_status ha_arena_check(struct ha_arena *arena, struct ha_why *why);
+size_t ha_arena_peak_bytes(struct ha_arena *arena, enum ha_tag tag);
 void ha_arena_destroy(struct ha_arena *arena);
 
 #endif

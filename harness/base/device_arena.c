@@ -14,7 +14,6 @@ struct block {
 };
 
 struct ha_device_arena {
-    struct ha_device_arena *self; /* lets a const reader lock */
     const struct ha_device_api *api;
     struct ha_device *device;
     pthread_mutex_t lock;
@@ -37,7 +36,6 @@ enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const stru
 {
     *arena = calloc(1, sizeof **arena);
     if (!*arena) return ha_why(why, HA_ERROR, "device arena: out of memory");
-    (*arena)->self = *arena;
     (*arena)->api = api;
     (*arena)->device = device;
     pthread_mutex_init(&(*arena)->lock, NULL);
@@ -86,23 +84,22 @@ void ha_device_free(struct ha_device_arena *arena, void *ptr)
     if (b) block_release(arena, b);
 }
 
-static size_t peak_bytes(const struct ha_device_arena *arena, enum ha_memory kind, enum ha_tag tag)
+static size_t peak_bytes(struct ha_device_arena *arena, const struct ha_tally *tally, enum ha_tag tag)
 {
-    struct ha_device_arena *self = arena->self;
-    pthread_mutex_lock(&self->lock);
-    size_t peak = tally_of(self, kind)->peak[tag];
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_lock(&arena->lock);
+    size_t peak = tally->peak[tag];
+    pthread_mutex_unlock(&arena->lock);
     return peak;
 }
 
-size_t ha_device_arena_peak_bytes(const struct ha_device_arena *arena, enum ha_tag tag)
+size_t ha_device_arena_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag)
 {
-    return peak_bytes(arena, HA_MEM_DEVICE, tag);
+    return peak_bytes(arena, &arena->on_device, tag);
 }
 
-size_t ha_pinned_peak_bytes(const struct ha_device_arena *arena, enum ha_tag tag)
+size_t ha_pinned_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag)
 {
-    return peak_bytes(arena, HA_MEM_PINNED, tag);
+    return peak_bytes(arena, &arena->on_host, tag);
 }
 
 void ha_device_arena_destroy(struct ha_device_arena *arena)

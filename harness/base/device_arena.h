@@ -15,8 +15,8 @@ enum ha_status ha_device_arena_create(struct ha_device_arena **arena, const stru
 void *ha_device_alloc(struct ha_device_arena *arena, enum ha_memory kind, size_t bytes, enum ha_tag tag,
                       struct ha_why *why);
 void ha_device_free(struct ha_device_arena *arena, void *ptr);
-size_t ha_device_arena_peak_bytes(const struct ha_device_arena *arena, enum ha_tag tag); /* HA_MEM_DEVICE only */
-size_t ha_pinned_peak_bytes(const struct ha_device_arena *arena, enum ha_tag tag);       /* pinned and mapped */
+size_t ha_device_arena_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag); /* HA_MEM_DEVICE only */
+size_t ha_pinned_peak_bytes(struct ha_device_arena *arena, enum ha_tag tag);       /* pinned and mapped */
 void ha_device_arena_destroy(struct ha_device_arena *arena);
 
 #endif

@@ -48,7 +48,6 @@ static double huge_share(FILE *smaps, uintptr_t first, uintptr_t end)
 static void read_huge(struct ha_placement *p, uintptr_t first, uintptr_t end)
 {
     FILE *f = fopen("/proc/self/smaps", "re");
-
     p->huge = (double)NAN;
     if (!f) {
         ha_why(&p->no_huge, HA_WAIVED, "/proc/self/smaps: %s", strerror(errno));
@@ -67,7 +66,6 @@ static bool read_batch(struct ha_placement *p, uintptr_t first, size_t step, siz
 {
     void *page[BATCH];
     int node[BATCH];
-
     for (size_t i = 0; i < pages; i++) {
         const uintptr_t at = first + i * step;
         memcpy(&page[i], &at, sizeof at);
@@ -81,7 +79,6 @@ static bool read_batch(struct ha_placement *p, uintptr_t first, size_t step, siz
 static void read_nodes(struct ha_placement *p, uintptr_t first, uintptr_t end)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
     first -= first % page;
     const size_t all = (end - first + page - 1) / page, apart = (all + PAGES_MOST - 1) / PAGES_MOST,
                  pages = (all + apart - 1) / apart;
@@ -98,7 +95,6 @@ static void read_nodes(struct ha_placement *p, uintptr_t first, uintptr_t end)
 void ha_placement_read(struct ha_placement *p, const void *memory, size_t bytes)
 {
     const uintptr_t first = (uintptr_t)memory;
-
     *p = (struct ha_placement){ 0 };
     read_huge(p, first, first + bytes);
     read_nodes(p, first, first + bytes);

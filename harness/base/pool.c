@@ -1,7 +1,6 @@
 #include "harness/base/clock.h"
 #include "harness/base/team.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -90,17 +89,15 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
 {
     const struct job job = pool->job;
     struct ha_span span = { .kind = HA_SPAN_CPU, .lane = lanes[worker], .name = job.name };
-
     for (size_t task;
          (task = job.each ? worker : atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < job.tasks;) {
-        if (!span.begin_ns) span.begin_ns = ha_now_ns();
+        if (pool->sink && !span.begin_ns) span.begin_ns = ha_now_ns();
         job.fn(job.arg, task, worker);
         if (job.each) break;
     }
     if (!span.begin_ns) return;
     span.end_ns = ha_now_ns();
-    atomic_fetch_add_explicit(&pool->worker[worker].busy_ns, span.end_ns - span.begin_ns, memory_order_relaxed);
-    if (pool->sink) pool->sink->span(pool->sink->self, &span);
+    pool->sink->span(pool->sink->self, &span);
 }
 
 static enum ha_status set_up(struct ha_pool *pool, size_t threads, struct ha_why *why)
@@ -132,7 +129,6 @@ enum ha_status ha_pool_create(struct ha_pool **out, enum ha_team team, size_t th
     struct ha_pool *pool = aligned_alloc(HA_TEAM_LINE, sizeof *pool);
     if (!pool) return ha_why(why, HA_ERROR, "thread pool: out of memory");
     memset(pool, 0, sizeof *pool);
-    pool->team = team;
     pool->kind = kinds[team];
     pool->id = atomic_fetch_add(&pools, UINT64_C(1)) + 1;
     enum ha_status status = set_up(pool, threads, why);
@@ -143,7 +139,10 @@ enum ha_status ha_pool_create(struct ha_pool **out, enum ha_team team, size_t th
 
 size_t ha_pool_threads(const struct ha_pool *pool) { return pool->threads; }
 
-enum ha_team ha_pool_team(const struct ha_pool *pool) { return pool->team; }
+enum ha_team ha_pool_team(const struct ha_pool *pool)
+{
+    return pool->kind == &ha_team_own ? HA_TEAM_OWN : HA_TEAM_OPENMP;
+}
 
 static void run(struct ha_pool *pool, const struct job *job)
 {
@@ -168,14 +167,6 @@ void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, 
 void ha_pool_share(struct ha_pool *pool) { atomic_store_explicit(&pool->shared, true, memory_order_relaxed); }
 
 void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink) { pool->sink = sink; }
-
-uint64_t ha_pool_busy_ns(struct ha_pool *pool)
-{
-    uint64_t sum = 0;
-    for (size_t w = 0; w < pool->threads; w++)
-        sum += atomic_exchange_explicit(&pool->worker[w].busy_ns, 0, memory_order_relaxed);
-    return sum;
-}
 
 void ha_pool_destroy(struct ha_pool *pool)
 {

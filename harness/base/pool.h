@@ -26,20 +26,16 @@ struct ha_pool;
 enum ha_status ha_pool_create(struct ha_pool **pool, enum ha_team team, size_t threads, struct ha_why *why);
 size_t ha_pool_threads(const struct ha_pool *pool);
 enum ha_team ha_pool_team(const struct ha_pool *pool);
-/* Others need the cores between runs, as a device does that computes on this host: from now on workers sleep at once.
- */
+/* Others need the cores between runs, as a device that computes on this host does: from now on workers sleep at once */
 void ha_pool_share(struct ha_pool *pool);
 /* fn(arg, task, worker) for every task in [0, tasks); worker in [0, threads). Returns when all are done. */
 void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
                  void (*fn)(void *arg, size_t task, size_t worker), void *arg);
 /* fn(arg, worker, worker) once on every worker, however long one of them takes: for memory that each touches first */
 void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, size_t task, size_t worker), void *arg);
-/* Spans (HA_SPAN_CPU, lanes "cpu 0", "cpu 1", ..., one for each worker and run that did work) go to
- * sink; NULL ends it. Lanes live as long as the process. Not while a run is under way. */
+/* Spans (HA_SPAN_CPU, lanes "cpu 0", "cpu 1", ...) go to sink, one for each worker that did work in a run, from its
+ * first task to the end of its last; NULL ends it. Lanes live as long as the process. Not while a run is under way. */
 void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink);
-/* sum of the workers' compute time since the last call, counted always: from a worker's first
- * task in a run to the end of its last */
-uint64_t ha_pool_busy_ns(struct ha_pool *pool);
 void ha_pool_destroy(struct ha_pool *pool);
 
 #endif

@@ -1,6 +1,7 @@
 #include "harness/base/safetensors.h"
 
 #include "harness/base/why.h"
+#include "harness/base/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,47 +71,36 @@ static bool dim_read(const json_t *value, size_t *out)
     return true;
 }
 
+/* info: an object. Its reasons are without the names of file and tensor. */
 static enum ha_status tensor_read(const struct parser *p, const char *key, const json_t *info, struct ha_tensor *t)
 {
-    struct quote name = quote(key);
-    const char *file = p->name.text;
-    if (!json_is_object(info))
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s' is not described by a JSON object", file, name.text);
     const json_t *dtype = json_object_get(info, "dtype"), *shape = json_object_get(info, "shape");
     const json_t *offsets = json_object_get(info, "data_offsets");
-    if (!json_is_string(dtype))
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': dtype is missing or not a string", file, name.text);
+    if (!json_is_string(dtype)) return ha_why(p->why, HA_ERROR, "dtype is missing or not a string");
     const struct type *type = TYPES;
     while (type < TYPES + TYPES_COUNT && strcmp(type->name, json_string_value(dtype)) != 0) type++;
     if (type == TYPES + TYPES_COUNT)
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': unknown dtype '%s'", file, name.text,
-                      quote(json_string_value(dtype)).text);
+        return ha_why(p->why, HA_ERROR, "unknown dtype '%s'", quote(json_string_value(dtype)).text);
     if (!json_is_array(shape) || json_array_size(shape) > HA_TENSOR_DIMS_MAX)
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': shape is missing or not an array of at most %d numbers", file,
-                      name.text, HA_TENSOR_DIMS_MAX);
+        return ha_why(p->why, HA_ERROR, "shape is missing or not an array of at most %d numbers", HA_TENSOR_DIMS_MAX);
     *t = (struct ha_tensor){ .name = key, .type = type->type, .dims = json_array_size(shape), .bytes = type->bytes };
     for (size_t i = 0; i < t->dims; i++) {
         if (!dim_read(json_array_get(shape, i), &t->dim[i]))
-            return ha_why(p->why, HA_ERROR, "%s: tensor '%s': shape[%zu] is not an integer >= 0", file, name.text, i);
+            return ha_why(p->why, HA_ERROR, "shape[%zu] is not an integer >= 0", i);
         if (__builtin_mul_overflow(t->bytes, t->dim[i], &t->bytes))
-            return ha_why(p->why, HA_ERROR, "%s: tensor '%s': its shape has more than 2^64 bytes", file, name.text);
+            return ha_why(p->why, HA_ERROR, "its shape has more than 2^64 bytes");
     }
     size_t begin, end;
     if (json_array_size(offsets) != 2 || !dim_read(json_array_get(offsets, 0), &begin)
         || !dim_read(json_array_get(offsets, 1), &end))
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': data_offsets is missing or not two integers >= 0", file,
-                      name.text);
-    if (begin > end)
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': data_offsets [%zu, %zu] run backwards", file, name.text,
-                      begin, end);
+        return ha_why(p->why, HA_ERROR, "data_offsets is missing or not two integers >= 0");
+    if (begin > end) return ha_why(p->why, HA_ERROR, "data_offsets [%zu, %zu] run backwards", begin, end);
     if (end > p->data_bytes)
         return ha_why(p->why, HA_ERROR,
-                      "%s: tensor '%s': data_offsets [%zu, %zu] are past the end of the data (%llu bytes): "
-                      "is the file complete?",
-                      file, name.text, begin, end, (unsigned long long)p->data_bytes);
+                      "data_offsets [%zu, %zu] are past the end of the data (%llu bytes): is the file complete?", begin,
+                      end, (unsigned long long)p->data_bytes);
     if (end - begin != t->bytes)
-        return ha_why(p->why, HA_ERROR, "%s: tensor '%s': shape and dtype need %zu bytes, data_offsets hold %zu", file,
-                      name.text, t->bytes, end - begin);
+        return ha_why(p->why, HA_ERROR, "shape and dtype need %zu bytes, data_offsets hold %zu", t->bytes, end - begin);
     t->data = p->data + begin;
     return HA_OK;
 }
@@ -153,10 +143,11 @@ static enum ha_status header_read(const struct parser *p, struct ha_safetensors 
     json_object_foreach(f->header, key, value)
     {
         if (strcmp(key, METADATA) != 0) {
-            enum ha_status status = tensor_read(p, key, value, &f->tensor[f->count]);
-            if (status != HA_OK) return status;
-            f->count++;
-            continue;
+            if (!json_is_object(value))
+                return ha_why(p->why, HA_ERROR, "%s: tensor '%s' is not described by a JSON object", p->name.text,
+                              quote(key).text);
+            if (tensor_read(p, key, value, &f->tensor[f->count++]) == HA_OK) continue;
+            return ha_why_prefix(p->why, HA_ERROR, "%s: tensor '%s'", p->name.text, quote(key).text);
         }
         if (!json_is_object(value))
             return ha_why(p->why, HA_ERROR, "%s: " METADATA " is not a JSON object", p->name.text);

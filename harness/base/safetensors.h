@@ -15,8 +15,7 @@ struct ha_tensor {
     const char *name;
     enum ha_tensor_type type;
     size_t dims, dim[HA_TENSOR_DIMS_MAX];
-    const void
-        *data; /* row-major; aligned to 8 at least relative to the data's start, NOT guaranteed aligned in memory */
+    const void *data; /* row-major, at any address */
     size_t bytes;
 };
 

@@ -12,7 +12,7 @@
 
 enum { HA_TEAM_LINE = 64 };
 
-/* A word that somebody waits for, and how many have gone to sleep over it. */
+/* A word that threads wait for, and how many of them sleep. */
 struct gate {
     alignas(HA_TEAM_LINE) atomic_uint word;
     atomic_uint asleep;
@@ -30,7 +30,6 @@ struct worker {
     alignas(HA_TEAM_LINE) struct ha_pool *pool;
     size_t index;
     pthread_t thread; /* own: of all but worker 0 */
-    _Atomic uint64_t busy_ns;
 };
 
 struct ha_team_kind {
@@ -42,7 +41,6 @@ struct ha_team_kind {
 extern const struct ha_team_kind ha_team_own, ha_team_openmp;
 
 struct ha_pool {
-    enum ha_team team;
     const struct ha_team_kind *kind;
     size_t threads, started; /* own: workers besides the caller that run */
     uint64_t id;             /* of this pool among all of the process, from 1 */
@@ -54,7 +52,7 @@ struct ha_pool {
     struct gate start;     /* own: runs begun */
     struct job job;        /* on the line after, written before start.word moves */
     bool ending;
-    atomic_bool shared;                       /* the cores, with others, between runs */
+    atomic_bool shared;                       /* others use the cores between runs */
     struct gate done;                         /* own: workers besides the caller that have yet to finish the run */
     alignas(HA_TEAM_LINE) atomic_size_t next; /* task to be pulled */
 };

@@ -21,11 +21,10 @@ static void relax(void)
 #endif
 }
 
-/* Looks at the word until it is `want`; false: it was not for so long. */
+/* Polls the word until it is `want`; false: it was not within patience_ns. */
 static bool spin(struct gate *g, unsigned want, uint64_t patience_ns)
 {
     enum { LOOKS = 64 };
-
     for (uint64_t end_ns = 0, now_ns = 0; now_ns <= end_ns && patience_ns;) {
         for (int i = 0; i < LOOKS; i++) {
             if (atomic_load_explicit(&g->word, memory_order_acquire) == want) return true;
@@ -57,18 +56,16 @@ static void wake(struct gate *g)
 
 /* ---- the team -------------------------------------------------------------------------------- */
 
-/* Where pinning is refused a worker runs on unpinned. */
 static void *worker_main(void *arg)
 {
     struct worker *self = arg;
     struct ha_pool *pool = self->pool;
-
     ha_team_place(pool, self->index);
     for (unsigned run = 1;; run++) {
         await(&pool->start, run, ha_team_awake(pool, self->index) ? HA_POOL_AWAKE_NS : 0);
         if (pool->ending) return NULL;
         ha_team_work(pool, self->index);
-        /* the run may end with this, and the next one begin: a wake-up too many finds nobody, or who looks again */
+        /* with this the caller may go on, even to the next run: a wake-up that comes late then does no harm */
         if (atomic_fetch_sub(&pool->done.word, 1u) == 1) wake(&pool->done);
     }
 }

@@ -1,27 +1,31 @@
 #include "harness/base/arena.h"
+#include "harness/base/sanitizer.h"
+#include "harness/base/test.h"
 
-#include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 enum { HUGE_BLOCK = 5 << 20 };
 
-static struct ha_arena *make(bool checks)
+static struct ha_arena *arena;
+static struct ha_why why;
+
+static void make(bool checks) { assert_int_equal(ha_arena_create(&arena, checks, &why), HA_OK); }
+
+static int open_arena(void **state) { return ha_arena_create(&arena, false, &why) != HA_OK; }
+static int open_checked(void **state) { return ha_arena_create(&arena, true, &why) != HA_OK; }
+static int close_arena(void **state)
 {
-    struct ha_arena *arena;
-    struct ha_why why;
-    assert_int_equal(ha_arena_create(&arena, checks, &why), HA_OK);
-    return arena;
+    ha_arena_destroy(arena);
+    return 0;
+}
+
+static void *get(size_t bytes, enum ha_tag tag)
+{
+    void *p = ha_alloc(arena, bytes, tag, &why);
+    assert_non_null(p);
+    return p;
 }
 
 /* A stray write: AddressSanitizer would stop it, and is meant to elsewhere. */
@@ -29,14 +33,11 @@ __attribute__((no_sanitize("address"))) static void flip(char *at) { *(volatile 
 
 static void blocks_are_aligned_zero_or_poisoned(void **state)
 {
-    (void)state;
     static const size_t sizes[] = { 0, 1, 63, 64, 65, 4095, 100000, HUGE_BLOCK, HUGE_BLOCK + 1 };
     for (int checks = 0; checks <= 1; checks++) {
-        struct ha_arena *arena = make(checks);
-        struct ha_why why;
+        make(checks);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            unsigned char *p = ha_alloc(arena, sizes[i], HA_TAG_KV, &why);
-            assert_non_null(p);
+            unsigned char *p = get(sizes[i], HA_TAG_KV);
             assert_int_equal((uintptr_t)p % 64, 0);
             for (size_t j = 0; j < sizes[i]; j += j < 5000 ? 1 : 997) assert_int_equal(p[j], checks ? 0xff : 0);
             if (sizes[i]) {
@@ -52,15 +53,12 @@ static void blocks_are_aligned_zero_or_poisoned(void **state)
 /* One byte beyond either end, at every alignment of the end, small and mapped. */
 static void an_overrun_by_one_byte_is_found(void **state)
 {
-    (void)state;
     for (size_t bytes = 0; bytes <= HUGE_BLOCK; bytes = bytes == 130 ? HUGE_BLOCK : bytes + 1)
         for (int side = 0; side < 2; side++) {
-            struct ha_arena *arena = make(false);
-            struct ha_why why;
-            ha_alloc(arena, 10, HA_TAG_KV, &why);
-            char *p = ha_alloc(arena, bytes, HA_TAG_META, &why);
-            ha_alloc(arena, 10, HA_TAG_KV, &why);
-            assert_non_null(p);
+            make(false);
+            get(10, HA_TAG_KV);
+            char *p = get(bytes, HA_TAG_META);
+            get(10, HA_TAG_KV);
             assert_int_equal(ha_arena_check(arena, &why), HA_OK);
             flip(side ? p + bytes : p - 1);
             assert_int_equal(ha_arena_check(arena, &why), HA_FAIL);
@@ -74,44 +72,32 @@ static void an_overrun_by_one_byte_is_found(void **state)
 
 static void an_overrun_is_remembered_after_free(void **state)
 {
-    (void)state;
-    struct ha_arena *arena = make(true);
-    struct ha_why why;
-    char *p = ha_alloc(arena, 100, HA_TAG_SCRATCH, &why);
-    assert_non_null(p);
+    char *p = get(100, HA_TAG_SCRATCH);
     flip(p + 100);
     ha_free(arena, p);
     assert_int_equal(ha_arena_check(arena, &why), HA_FAIL);
-    assert_non_null(strstr(why.text, "block 1 of the arena (scratch, 100 bytes)"));
-    ha_arena_destroy(arena);
+    assert_contains(why.text, "block 1 of the arena (scratch, 100 bytes)");
 }
 
 static void a_stray_free_is_reported(void **state)
 {
-    (void)state;
-    struct ha_arena *arena = make(false);
-    struct ha_why why;
     int other;
     ha_free(arena, NULL);
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
     assert_null(ha_grow(arena, &other, 0, 10, HA_TAG_KV, &why));
-    assert_non_null(strstr(why.text, "no block of this arena"));
+    assert_contains(why.text, "no block of this arena");
     ha_free(arena, &other);
     assert_int_equal(ha_arena_check(arena, &why), HA_FAIL);
-    assert_non_null(strstr(why.text, "no block of this arena"));
-    ha_arena_destroy(arena);
+    assert_contains(why.text, "no block of this arena");
 }
 
-#if defined __SANITIZE_ADDRESS__
+#if HA_ASAN
 static void the_sanitizer_stops_an_overrun(void **state)
 {
-    (void)state;
     for (int side = 0; side < 2; side++) {
         pid_t child = fork();
         if (child == 0) {
-            struct ha_arena *arena = make(false);
-            struct ha_why why;
-            volatile char *p = ha_alloc(arena, 13, HA_TAG_KV, &why);
+            volatile char *p = get(13, HA_TAG_KV);
             fclose(stderr);
             p[side ? 13 : -1] = 1;
             _exit(0);
@@ -125,31 +111,22 @@ static void the_sanitizer_stops_an_overrun(void **state)
 
 static void a_huge_request_says_how_much(void **state)
 {
-    (void)state;
     static const size_t sizes[] = { SIZE_MAX, SIZE_MAX - 100, SIZE_MAX / 2, (size_t)1 << 60 };
-    struct ha_arena *arena = make(false);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct ha_why why = { "" };
         assert_null(ha_alloc(arena, sizes[i], HA_TAG_KV, &why));
         char want[64];
         snprintf(want, sizeof want, "out of host memory: %zu bytes (kv): ", sizes[i]);
         assert_memory_equal(why.text, want, strlen(want));
     }
-    struct ha_why why;
-    char *p = ha_alloc(arena, 10, HA_TAG_KV, &why);
-    assert_non_null(p);
+    char *p = get(10, HA_TAG_KV);
     p[0] = 7;
     assert_null(ha_grow(arena, p, 10, SIZE_MAX / 2, HA_TAG_KV, &why));
     assert_int_equal(p[0], 7);
     assert_int_equal(ha_arena_peak_bytes(arena, HA_TAG_KV), 10);
-    ha_arena_destroy(arena);
 }
 
 static void grow_keeps_what_it_is_told(void **state)
 {
-    (void)state;
-    struct ha_arena *arena = make(true);
-    struct ha_why why;
     unsigned char *p = ha_grow(arena, NULL, 0, 100, HA_TAG_KV, &why);
     assert_non_null(p);
     for (unsigned char i = 0; i < 100; i++) p[i] = i;
@@ -162,36 +139,31 @@ static void grow_keeps_what_it_is_told(void **state)
     assert_non_null(p);
     assert_int_equal(p[69], 69);
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
-    ha_arena_destroy(arena);
 }
 
 static void peaks_are_counted_by_tag(void **state)
 {
-    (void)state;
-    struct ha_arena *arena = make(false);
-    struct ha_why why;
-    char *a = ha_alloc(arena, 1000, HA_TAG_KV, &why), *b = ha_alloc(arena, 500, HA_TAG_KV, &why);
-    ha_alloc(arena, 30, HA_TAG_META, &why);
+    char *a = get(1000, HA_TAG_KV), *b = get(500, HA_TAG_KV);
+    get(30, HA_TAG_META);
     ha_free(arena, a);
-    ha_alloc(arena, 700, HA_TAG_KV, &why);
+    get(700, HA_TAG_KV);
     assert_int_equal(ha_arena_peak_bytes(arena, HA_TAG_KV), 1500);
-    ha_alloc(arena, 800, HA_TAG_KV, &why);
+    get(800, HA_TAG_KV);
     assert_int_equal(ha_arena_peak_bytes(arena, HA_TAG_KV), 2000);
     assert_int_equal(ha_arena_peak_bytes(arena, HA_TAG_META), 30);
     assert_int_equal(ha_arena_peak_bytes(arena, HA_TAG_SCRATCH), 0);
     ha_free(arena, b);
     assert_int_equal(ha_arena_peak_bytes(arena, HA_TAG_KV), 2000);
-    ha_arena_destroy(arena);
     ha_arena_destroy(NULL);
 }
 
-static void *allocate_and_free(void *arena)
+static void *allocate_and_free(void *unused)
 {
-    struct ha_why why;
+    struct ha_why own_why;
     for (size_t i = 0; i < 500; i++) {
-        char *p = ha_alloc(arena, i, HA_TAG_META, &why);
+        char *p = ha_alloc(arena, i, HA_TAG_META, &own_why);
         memset(p, 1, i);
-        p = ha_grow(arena, p, i, 2 * i, HA_TAG_META, &why);
+        p = ha_grow(arena, p, i, 2 * i, HA_TAG_META, &own_why);
         if (i % 3) ha_free(arena, p);
     }
     return NULL;
@@ -199,11 +171,8 @@ static void *allocate_and_free(void *arena)
 
 static void threads_share_an_arena(void **state)
 {
-    (void)state;
-    struct ha_arena *arena = make(true);
-    struct ha_why why;
     pthread_t thread[4];
-    for (size_t t = 0; t < 4; t++) assert_int_equal(pthread_create(&thread[t], NULL, allocate_and_free, arena), 0);
+    for (size_t t = 0; t < 4; t++) assert_int_equal(pthread_create(&thread[t], NULL, allocate_and_free, NULL), 0);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(ha_arena_check(arena, &why), HA_OK);
         ha_arena_peak_bytes(arena, HA_TAG_META);
@@ -213,23 +182,23 @@ static void threads_share_an_arena(void **state)
     for (size_t i = 0; i < 500; i += 3) left += 4 * 2 * i;
     assert_true(ha_arena_peak_bytes(arena, HA_TAG_META) >= left);
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
-    ha_arena_destroy(arena);
 }
 
+#define ON_ARENA(test, open) cmocka_unit_test_setup_teardown(test, open, close_arena)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_aligned_zero_or_poisoned),
         cmocka_unit_test(an_overrun_by_one_byte_is_found),
-        cmocka_unit_test(an_overrun_is_remembered_after_free),
-        cmocka_unit_test(a_stray_free_is_reported),
-#if defined __SANITIZE_ADDRESS__
-        cmocka_unit_test(the_sanitizer_stops_an_overrun),
+        ON_ARENA(an_overrun_is_remembered_after_free, open_checked),
+        ON_ARENA(a_stray_free_is_reported, open_arena),
+#if HA_ASAN
+        ON_ARENA(the_sanitizer_stops_an_overrun, open_arena),
 #endif
-        cmocka_unit_test(a_huge_request_says_how_much),
-        cmocka_unit_test(grow_keeps_what_it_is_told),
-        cmocka_unit_test(peaks_are_counted_by_tag),
-        cmocka_unit_test(threads_share_an_arena),
+        ON_ARENA(a_huge_request_says_how_much, open_arena),
+        ON_ARENA(grow_keeps_what_it_is_told, open_checked),
+        ON_ARENA(peaks_are_counted_by_tag, open_arena),
+        ON_ARENA(threads_share_an_arena, open_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,8 @@
 #include "harness/base/array.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 static void grows_and_keeps_what_it_holds(void **state)
 {
-    (void)state;
     uint32_t *list = NULL;
     size_t room = 0, moves = 0;
     for (uint32_t i = 0; i < 10000; i++) {
@@ -27,7 +20,6 @@ static void grows_and_keeps_what_it_holds(void **state)
 
 static void no_memory_changes_nothing(void **state)
 {
-    (void)state;
     char *list = NULL;
     size_t room = 0;
     assert_true(ha_array_room(&list, &room, 5, 1));

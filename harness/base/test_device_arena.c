@@ -1,14 +1,6 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/why.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 /* A device that has memory and nothing else; it counts what is out. */
 struct ha_device {
@@ -37,7 +29,6 @@ static const struct ha_device_api api = { .name = "test", .mem_alloc = mem_alloc
 
 static void owns_and_counts(void **state)
 {
-    (void)state;
     struct ha_device dev = { .limit = 5000 };
     struct ha_device_arena *arena;
     struct ha_why why;
@@ -73,7 +64,6 @@ static void owns_and_counts(void **state)
 
 static void a_refusal_says_what_was_asked_and_why(void **state)
 {
-    (void)state;
     struct ha_device dev = { .limit = 10 };
     struct ha_device_arena *arena;
     struct ha_why why;

@@ -1,13 +1,7 @@
 #include "harness/base/numeric.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { HALVES = 1 << 16 };
 
@@ -36,7 +30,6 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 
 static void every_half_has_its_value(void **state)
 {
-    (void)state;
     for (const struct format *f = formats; f < formats + FORMATS; f++)
         for (uint32_t h = 0; h < HALVES; h++) {
             double want = value_of((uint16_t)h, f->exponent_bits);
@@ -49,7 +42,6 @@ static void every_half_has_its_value(void **state)
 
 static void every_half_comes_back(void **state)
 {
-    (void)state;
     for (const struct format *f = formats; f < formats + FORMATS; f++)
         for (uint32_t h = 0; h < HALVES; h++) {
             uint16_t back = f->from(f->to((uint16_t)h));
@@ -62,7 +54,6 @@ static void every_half_comes_back(void **state)
 /* Between each neighbouring pair: the midpoint goes to the even one, a hair off it to the nearer one. */
 static void rounds_to_nearest_ties_to_even(void **state)
 {
-    (void)state;
     for (const struct format *f = formats; f < formats + FORMATS; f++)
         for (uint32_t sign = 0; sign <= 0x8000; sign += 0x8000)
             for (uint32_t low = 0; low < f->infinity; low++) {
@@ -83,7 +74,6 @@ static void rounds_to_nearest_ties_to_even(void **state)
 
 static void the_ends_of_the_range(void **state)
 {
-    (void)state;
     static const struct {
         float x;
         uint16_t f16, bf16;
@@ -121,7 +111,6 @@ static void the_ends_of_the_range(void **state)
 
 static void nan_stays_nan(void **state)
 {
-    (void)state;
     for (uint32_t payload = 1; payload < 0x00800000; payload += 0x1001)
         for (uint32_t sign = 0; sign <= 1; sign++) {
             float x = ha_f32_of_bits(sign << 31 | 0x7f800000 | payload);
@@ -137,7 +126,6 @@ static void nan_stays_nan(void **state)
 /* The compiler's own binary16, over numbers spread evenly over all of binary32's patterns. */
 static void agrees_with_the_compiler(void **state)
 {
-    (void)state;
     __extension__ typedef _Float16 half;
     for (uint32_t h = 0; h < HALVES; h++) {
         uint16_t bits = (uint16_t)h;
@@ -155,17 +143,12 @@ static void agrees_with_the_compiler(void **state)
     }
 }
 #else
-static void agrees_with_the_compiler(void **state)
-{
-    (void)state;
-    skip();
-}
+static void agrees_with_the_compiler(void **state) { skip(); }
 #endif
 
 /* Each element of a row, at every length, alignment and type, and nothing beside it. */
 static void rows_are_their_elements(void **state)
 {
-    (void)state;
     static const enum ha_dtype types[] = { HA_F32, HA_F16, HA_BF16 };
     float in[41];
     for (size_t i = 0; i < 41; i++) in[i] = (float)i * 0.37f - 5 + (i % 7 == 0 ? 1e-6f : 0) + (i == 13 ? 1e6f : 0);
@@ -196,7 +179,6 @@ static void rows_are_their_elements(void **state)
 /* The error bounds rest on these two numbers. */
 static void units_bound_the_rounding(void **state)
 {
-    (void)state;
     assert_true(ha_dtype_unit(HA_F32) == 0 && ha_dtype_eta(HA_F32) == 0);
     for (const struct format *f = formats; f < formats + FORMATS; f++) {
         double unit = ha_dtype_unit(f->dtype), eta = ha_dtype_eta(f->dtype), worst = 0;

@@ -1,14 +1,9 @@
 #include "harness/base/arena.h"
 #include "harness/base/placement.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -38,7 +33,6 @@ static unsigned char *map(int advice)
 
 static void small_pages_in_part(void **state)
 {
-    (void)state;
     struct ha_placement p;
     unsigned char *m = map(MADV_NOHUGEPAGE);
     ha_placement_read(&p, m, 16 * MIB);
@@ -69,7 +63,6 @@ static void huge_pages_in_part(void **state)
 {
     enum { ATTEMPTS = 5 };
     struct ha_placement p = { 0 };
-    (void)state;
     for (int i = 0; i < ATTEMPTS && !near(p.huge, 0.5); i++)
         if (!half_huge(&p)) skip();
     assert_true(near(p.huge, 0.5));
@@ -79,7 +72,6 @@ static void huge_pages_in_part(void **state)
 /* more pages than are looked at */
 static void arena_memory(void **state)
 {
-    (void)state;
     enum { BYTES = 600 * MIB, WRITTEN = 60 * MIB };
     struct ha_arena *arena;
     struct ha_placement p;

@@ -1,21 +1,13 @@
 #include "harness/base/pool.h"
 #include "harness/base/clock.h"
+#include "harness/base/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const size_t team_sizes[] = { 1, 2, 5, 8 };
 enum { TEAMS = sizeof team_sizes / sizeof *team_sizes, TASKS = 3000 };
@@ -23,11 +15,7 @@ enum { TEAMS = sizeof team_sizes / sizeof *team_sizes, TASKS = 3000 };
 static enum ha_team team;
 static cpu_set_t mask_at_start;
 
-static int keep_mask(void **state)
-{
-    (void)state;
-    return sched_getaffinity(0, sizeof mask_at_start, &mask_at_start);
-}
+static int keep_mask(void **state) { return sched_getaffinity(0, sizeof mask_at_start, &mask_at_start); }
 
 /* Whatever a pool did, the thread that used it may run where it could before. */
 static void assert_mask_kept(void)
@@ -66,7 +54,6 @@ static void count(void *arg, size_t task, size_t worker)
 
 static void every_task_runs_once(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TEAMS; i++) {
         struct ha_pool *pool = make(team_sizes[i]);
         assert_int_equal(ha_pool_threads(pool), team_sizes[i]);
@@ -97,7 +84,6 @@ static void order(void *arg, size_t task, size_t worker)
 
 static void tasks_are_pulled_lowest_first(void **state)
 {
-    (void)state;
     struct ha_pool *pool = make(1);
     size_t next = 0;
     ha_pool_run(pool, "order", 100, order, &next);
@@ -106,16 +92,10 @@ static void tasks_are_pulled_lowest_first(void **state)
 }
 
 /* Each task waits for the others: the run ends only if as many workers take part at once. */
-static void meet(void *arg, size_t task, size_t worker)
-{
-    (void)task;
-    (void)worker;
-    pthread_barrier_wait(arg);
-}
+static void meet(void *arg, size_t task, size_t worker) { pthread_barrier_wait(arg); }
 
 static void workers_run_at_the_same_time(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TEAMS; i++) {
         struct ha_pool *pool = make(team_sizes[i]);
         pthread_barrier_t all;
@@ -133,7 +113,6 @@ struct places {
 
 static void look(void *arg, size_t task, size_t worker)
 {
-    (void)task;
     struct places *p = arg;
     sched_getaffinity(0, sizeof p->of[worker], &p->of[worker]);
     pthread_barrier_wait(&p->all);
@@ -166,7 +145,6 @@ static void assert_core(const cpu_set_t *place)
  * go of them again. */
 static void workers_are_pinned_apart(void **state)
 {
-    (void)state;
     struct ha_pool *pool = make(0);
     const size_t cores = ha_pool_threads(pool);
     assert_true(cores >= 1 && cores <= (size_t)CPU_COUNT(&mask_at_start));
@@ -203,7 +181,6 @@ __attribute__((visibility("default"))) int sched_setaffinity(pid_t pid, size_t s
 /* The caller, where another worker's core is, is moved to the one that is left, and may leave it again. */
 static void the_caller_is_moved_and_let_go(void **state)
 {
-    (void)state;
     struct ha_pool *pool = make(0);
     const size_t cores = ha_pool_threads(pool);
     struct places p;
@@ -233,7 +210,6 @@ static void the_caller_is_moved_and_let_go(void **state)
 /* In a process that is held on one CPU, no worker leaves it. */
 static void a_restriction_is_respected(void **state)
 {
-    (void)state;
     const cpu_set_t before = mask_at_start;
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -252,33 +228,7 @@ static void a_restriction_is_respected(void **state)
     for (size_t a = 0; a < 3; a++) assert_true(CPU_EQUAL(&p.of[a], &one));
 }
 
-static void nap(void *arg, size_t task, size_t worker)
-{
-    (void)arg;
-    (void)task;
-    (void)worker;
-    pause_ms(4);
-}
-
-static void busy_time_is_the_sum_over_workers(void **state)
-{
-    (void)state;
-    struct ha_pool *pool = make(4);
-    assert_int_equal(ha_pool_busy_ns(pool), 0);
-    uint64_t begin = ha_now_ns();
-    ha_pool_run(pool, "nap", 8, nap, NULL);
-    uint64_t wall = ha_now_ns() - begin, busy = ha_pool_busy_ns(pool);
-    assert_true(busy >= 8 * 3900000);
-    assert_true(busy <= 4 * wall);
-    assert_int_equal(ha_pool_busy_ns(pool), 0);
-    /* who has nothing to do is not busy */
-    begin = ha_now_ns();
-    ha_pool_run(pool, "nap", 1, nap, NULL);
-    wall = ha_now_ns() - begin;
-    busy = ha_pool_busy_ns(pool);
-    assert_true(busy >= 3900000 && busy <= wall);
-    ha_pool_destroy(pool);
-}
+static void nap(void *arg, size_t task, size_t worker) { pause_ms(4); }
 
 static struct {
     pthread_mutex_t lock;
@@ -288,7 +238,6 @@ static struct {
 
 static void keep(void *self, const struct ha_span *span)
 {
-    (void)self;
     pthread_mutex_lock(&trace.lock);
     trace.span[trace.count++] = *span;
     pthread_mutex_unlock(&trace.lock);
@@ -296,20 +245,18 @@ static void keep(void *self, const struct ha_span *span)
 
 static void spans_tell_who_ran_what(void **state)
 {
-    (void)state;
     static const struct ha_span_sink sink = { NULL, keep };
     static const char *const lanes[] = { "cpu 0", "cpu 1", "cpu 2" };
     struct ha_pool *pool = make(3);
     pthread_barrier_t all;
     pthread_barrier_init(&all, NULL, 3);
     ha_pool_run(pool, "before", 3, meet, &all);
-    ha_pool_busy_ns(pool);
     trace.count = 0;
     ha_pool_trace(pool, &sink);
     uint64_t begin = ha_now_ns();
     ha_pool_run(pool, "meet", 3, meet, &all);
     ha_pool_run(pool, "one", 1, nap, NULL);
-    uint64_t end = ha_now_ns(), busy = ha_pool_busy_ns(pool), sum = 0;
+    uint64_t end = ha_now_ns();
     ha_pool_trace(pool, NULL);
     ha_pool_run(pool, "after", 3, meet, &all);
     pthread_barrier_destroy(&all);
@@ -322,11 +269,10 @@ static void spans_tell_who_ran_what(void **state)
         assert_int_equal(s->kind, HA_SPAN_CPU);
         assert_string_equal(s->name, i < 3 ? "meet" : "one");
         assert_true(s->begin_ns >= begin && s->end_ns <= end && s->end_ns > s->begin_ns);
-        sum += s->end_ns - s->begin_ns;
         for (size_t l = 0; l < 3; l++) seen[l] += i < 3 && strcmp(s->lane, lanes[l]) == 0;
     }
     assert_true(seen[0] == 1 && seen[1] == 1 && seen[2] == 1);
-    assert_true(sum == busy);
+    assert_true(trace.span[3].end_ns - trace.span[3].begin_ns >= 3900000); /* the nap */
 }
 
 /* ---- start and join --------------------------------------------------------------------------- */
@@ -347,7 +293,6 @@ static void tiny_runs(struct ha_pool *pool, size_t runs, struct work *w)
 static void thousands_of_tiny_runs(void **state)
 {
     static const size_t teams[] = { 2, 3, 8 };
-    (void)state;
     for (size_t i = 0; i < sizeof teams / sizeof *teams; i++) {
         struct ha_pool *pool = make(teams[i]);
         struct work w;
@@ -361,7 +306,6 @@ static void thousands_of_tiny_runs(void **state)
 /* Pauses around the time that workers stay awake: runs come while they go to sleep, and long after. */
 static void runs_after_pauses(void **state)
 {
-    (void)state;
     struct ha_pool *pool = make(2);
     struct work w = { .threads = 2 };
     size_t runs = 0;
@@ -393,7 +337,6 @@ static void *call(void *arg)
 
 static void callers_and_pools_take_turns(void **state)
 {
-    (void)state;
     enum { CALLERS = 20 };
     struct turns t = { .pool = { make(2), make(3), make(8) }, .work = { .threads = 8 } };
     for (size_t i = 0; i < CALLERS; i++) {
@@ -417,7 +360,6 @@ static void *run_own(void *arg)
 
 static void many_pools_at_once(void **state)
 {
-    (void)state;
     enum { CALLERS = 4 };
     static struct turns t[CALLERS];
     pthread_t caller[CALLERS];
@@ -435,7 +377,6 @@ static void many_pools_at_once(void **state)
 /* Each worker once, whoever is slow. */
 static void each_worker_once(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TEAMS; i++) {
         struct ha_pool *pool = make(team_sizes[i]);
         struct work w = { .threads = team_sizes[i] };
@@ -473,7 +414,6 @@ struct crowd {
 
 static void tell(void *arg, size_t task, size_t worker)
 {
-    (void)task;
     struct crowd *c = arg;
     c->thread[worker] = gettid();
     if (kmp_get_blocktime) c->awake_ms[worker] = kmp_get_blocktime();
@@ -509,7 +449,6 @@ static void await_sleep(const struct crowd *c, size_t threads)
  * that shares its core, or has none, sleeps although the clock stands still. */
 static void who_waits_sleeps(void **state)
 {
-    (void)state;
     struct ha_pool *pool = make(0), *two = make(2), *eight = make(8);
     const size_t cores = ha_pool_threads(pool);
     const bool stops = team == HA_TEAM_OWN; /* its clock does */
@@ -541,7 +480,6 @@ static void who_waits_sleeps(void **state)
 
 static void teams_have_names(void **state)
 {
-    (void)state;
     struct ha_pool *pool = make(1);
     assert_int_equal(ha_pool_team(pool), team);
     ha_pool_destroy(pool);
@@ -552,7 +490,6 @@ static void teams_have_names(void **state)
 
 static void too_many_threads_are_refused(void **state)
 {
-    (void)state;
     struct ha_pool *pool;
     struct ha_why why;
     assert_int_equal(ha_pool_create(&pool, team, HA_POOL_THREADS_MAX + 1, &why), HA_ERROR);
@@ -569,7 +506,6 @@ int main(void)
         cmocka_unit_test(workers_are_pinned_apart),
         cmocka_unit_test(the_caller_is_moved_and_let_go),
         cmocka_unit_test(a_restriction_is_respected),
-        cmocka_unit_test(busy_time_is_the_sum_over_workers),
         cmocka_unit_test(spans_tell_who_ran_what),
         cmocka_unit_test(thousands_of_tiny_runs),
         cmocka_unit_test(runs_after_pauses),

@@ -1,16 +1,9 @@
 #include "harness/base/safetensors.h"
+#include "harness/base/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Length, header, then `data_bytes` bytes 0, 1, 2, ...; the block is exactly as long, so that
  * AddressSanitizer sees a read past its end. */
@@ -28,7 +21,7 @@ static unsigned char *image(const char *header, size_t data_bytes, size_t *bytes
 
 static void expect_reason(const struct ha_why *why, const char *reason)
 {
-    if (!strstr(why->text, reason)) fail_msg("reason is '%s', expected '%s'", why->text, reason);
+    assert_contains(why->text, reason);
     assert_null(strchr(why->text, '\n'));
 }
 
@@ -47,7 +40,6 @@ static void expect_refused(const void *data, size_t bytes, const char *reason)
 
 static void test_hostile_headers(void **state)
 {
-    (void)state;
     static const struct {
         const char *header;
         size_t data;
@@ -102,7 +94,6 @@ static void test_hostile_headers(void **state)
 
 static void test_deep_nesting_is_refused(void **state)
 {
-    (void)state;
     enum { DEPTH = 100000 };
     char *header = malloc(DEPTH + 1);
     assert_non_null(header);
@@ -117,7 +108,6 @@ static void test_deep_nesting_is_refused(void **state)
 
 static void test_lengths(void **state)
 {
-    (void)state;
     const unsigned char seven[7] = { 0 };
     expect_refused(seven, 0, "empty file");
     expect_refused(seven, 7, "truncated: 7 bytes");
@@ -144,7 +134,6 @@ static void test_lengths(void **state)
 /* Every truncation of a good file is refused. */
 static void test_truncations(void **state)
 {
-    (void)state;
     size_t bytes;
     unsigned char *p = image("{" T("a", "[2,3]", "0", "24") "}  ", 24, &bytes);
     struct ha_safetensors *f;
@@ -163,7 +152,6 @@ static void test_truncations(void **state)
 
 static void test_good_header(void **state)
 {
-    (void)state;
     size_t bytes;
     unsigned char *p = image("{" T("later", "[2,3]", "4", "28") "," T("scalar", "[]", "0", "4") "," T(
                                  "none", "[0,7]", "28", "28") ",\"bytes\":{\"dtype\":\"U8\",\"shape\":[3],\"data_"
@@ -205,7 +193,6 @@ static char folder[64], path[96];
 
 static int files_setup(void **state)
 {
-    (void)state;
     strcpy(folder, "/tmp/habench-XXXXXX");
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/t.safetensors", folder);
@@ -214,7 +201,6 @@ static int files_setup(void **state)
 
 static int files_teardown(void **state)
 {
-    (void)state;
     remove(path);
     return rmdir(folder);
 }
@@ -230,7 +216,6 @@ static void expect_cannot_open(const char *name, const char *reason)
 
 static void test_not_a_file(void **state)
 {
-    (void)state;
     expect_cannot_open("/no/such/file", "/no/such/file: cannot open: No such file");
     expect_cannot_open(folder, "is a directory");
     expect_cannot_open("/dev/null", "not a regular file");
@@ -256,7 +241,6 @@ static void test_not_a_file(void **state)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     static const float a[6] = { 1, -2, 3.5f, 0, 1e-40f, -0.0f };
     static const uint16_t b[5] = { 1, 2, 3, 0x7c00, 0xffff };
     static const struct ha_tensor out[] = {
@@ -305,7 +289,6 @@ static void expect_not_written(const char *where, const struct ha_tensor *t, siz
 
 static void test_write_errors(void **state)
 {
-    (void)state;
     static const float a[1] = { 1 };
     const struct ha_tensor good[] = { { "a", HA_T_F32, 1, { 1 }, a, 4 }, { "a", HA_T_F32, 1, { 1 }, a, 4 } };
     expect_not_written(path, good, 2, NULL, "tensor 'a': the name is taken");

@@ -1,13 +1,7 @@
 #include "harness/base/stats.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static void median_of(const double *x, size_t n, double want)
 {
@@ -20,7 +14,6 @@ static void median_of(const double *x, size_t n, double want)
 
 static void median(void **state)
 {
-    (void)state;
     median_of((const double[]){ 3, 1, 2 }, 3, 2);
     median_of((const double[]){ 4, 1, 3, 2 }, 4, 2.5);
     median_of((const double[]){ 5 }, 1, 5);
@@ -32,7 +25,6 @@ static void median(void **state)
 
 static void quantiles_interpolate(void **state)
 {
-    (void)state;
     const double x[] = { 50, 10, 40, 20, 30 };
     assert_true(ha_quantile(x, 5, 0) == 10);
     assert_true(ha_quantile(x, 5, 1) == 50);
@@ -47,7 +39,6 @@ static void quantiles_interpolate(void **state)
 
 static void nan_or_nothing_gives_nan(void **state)
 {
-    (void)state;
     for (size_t at = 0; at < 7; at++) {
         double x[7] = { 1, 2, 3, 4, 5, 6, 7 }, lo = 0, hi = 0;
         x[at] = nan("");
@@ -67,7 +58,6 @@ static void nan_or_nothing_gives_nan(void **state)
 /* Ranks from the published table of the sign test at 95% (1 + its critical value). */
 static void interval_has_the_tabled_ranks(void **state)
 {
-    (void)state;
     static const struct {
         size_t n, rank;
     } table[] = {
@@ -89,7 +79,6 @@ static void interval_has_the_tabled_ranks(void **state)
 /* Confidence at least 95%, and one rank further in less: by exact sums of Pascal's triangle. */
 static void interval_is_the_tightest(void **state)
 {
-    (void)state;
     double row[201] = { 1 }, x[200];
     for (size_t n = 1; n <= 200; n++) {
         for (size_t k = n; k > 0; k--) row[k] += row[k - 1];
@@ -107,7 +96,6 @@ static void interval_is_the_tightest(void **state)
 /* Where 2^-n is no binary64 any more: n/2 - 0.98 sqrt(n). */
 static void interval_of_many_samples(void **state)
 {
-    (void)state;
     enum { N = 20000 };
     static double x[N];
     for (size_t i = 0; i < N; i++) x[i] = (double)(i + 1);
@@ -119,7 +107,6 @@ static void interval_of_many_samples(void **state)
 
 static void slope(void **state)
 {
-    (void)state;
     assert_true(fabs(ha_slope((const double[]){ 1, 3, 5, 7 }, 4) - 2) < 1e-12);
     assert_true(fabs(ha_slope((const double[]){ 9, 8, 7 }, 3) + 1) < 1e-12);
     assert_true(ha_slope((const double[]){ 4, 4, 4, 4, 4 }, 5) == 0);

@@ -1,19 +1,11 @@
 #include "harness/base/text.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 static void is_cleaned(const char *text, const char *clean)
 {
     char copy[128], *printed;
     size_t bytes;
     FILE *f = open_memstream(&printed, &bytes);
-
     strcpy(copy, text);
     assert_string_equal(ha_text_clean(copy), clean);
     ha_text_print(f, text);
@@ -24,7 +16,6 @@ static void is_cleaned(const char *text, const char *clean)
 
 static void what_a_terminal_obeys_is_gone(void **state)
 {
-    (void)state;
     is_cleaned("plain, \"text\" <&> ~", "plain, \"text\" <&> ~");
     is_cleaned("\033]0;title\007\033[31m", "?]0;title??[31m");
     is_cleaned("a\nb\tc\rd\x7f", "a?b?c?d?");
@@ -36,7 +27,6 @@ static void what_a_terminal_obeys_is_gone(void **state)
 
 static void what_is_no_utf_8_is_gone(void **state)
 {
-    (void)state;
     is_cleaned("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
     is_cleaned("\xff\xfe\x80", "???");
     is_cleaned("\xc3", "?"); /* cut */

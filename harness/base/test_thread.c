@@ -1,18 +1,11 @@
 #include "harness/base/thread.h"
 
-#include "harness/base/why.h"
+#include "harness/base/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static bool limit_stack(rlim_t bytes)
 {
@@ -72,17 +65,9 @@ static int in_a_child(int (*body)(void))
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void a_thread_has_its_stack(void **state)
-{
-    (void)state;
-    assert_int_equal(in_a_child(thread_under_a_small_limit), 0);
-}
+static void a_thread_has_its_stack(void **state) { assert_int_equal(in_a_child(thread_under_a_small_limit), 0); }
 
-static void a_small_stack_is_refused(void **state)
-{
-    (void)state;
-    assert_int_equal(in_a_child(check_under_limits), 0);
-}
+static void a_small_stack_is_refused(void **state) { assert_int_equal(in_a_child(check_under_limits), 0); }
 
 int main(void)
 {

@@ -1,17 +1,9 @@
 #include "harness/base/why.h"
 #include "harness/base/words.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 static void writes_and_returns(void **state)
 {
-    (void)state;
     struct ha_why why;
     assert_int_equal(ha_why(&why, HA_WAIVED, "no %s of %d", "device", 3), HA_WAIVED);
     assert_string_equal(why.text, "no device of 3");
@@ -20,15 +12,26 @@ static void writes_and_returns(void **state)
 
 static void takes_its_own_text_as_argument(void **state)
 {
-    (void)state;
     struct ha_why why = { "disk full" };
     ha_why(&why, HA_ERROR, "cases.csv: %s (row %d)", why.text, 7);
     assert_string_equal(why.text, "cases.csv: disk full (row 7)");
 }
 
+static void words_go_before_a_reason(void **state)
+{
+    struct ha_why why = { "disk full" };
+    char longer[400];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(ha_why_prefix(&why, HA_WAIVED, "row %d", 7), HA_WAIVED);
+    assert_string_equal(why.text, "row 7: disk full");
+    ha_why_prefix(&why, HA_ERROR, "%s", longer);
+    assert_string_equal(why.text + sizeof longer - 1, ": row 7: disk full");
+    assert_int_equal(ha_why_prefix(NULL, HA_FAIL, "nobody asks"), HA_FAIL);
+}
+
 static void is_one_line_of_bounded_length(void **state)
 {
-    (void)state;
     struct ha_why why;
     ha_why(&why, HA_ERROR, "a\nb\r\nc");
     assert_string_equal(why.text, "a b  c");
@@ -48,7 +51,6 @@ static void is_one_line_of_bounded_length(void **state)
 
 static void finds_the_nearest_word(void **state)
 {
-    (void)state;
     const char *const words[] = { "threads", "dtype", "ctx", "head_dim", "heads", "dataset", "BF16", NULL };
     static const struct {
         const char *word, *nearest;
@@ -73,18 +75,13 @@ static void finds_the_nearest_word(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = ha_nearest(cases[i].word, words);
-        if (cases[i].nearest) {
-            assert_non_null(got);
-            assert_string_equal(got, cases[i].nearest);
-        } else {
-            assert_null(got);
-        }
+        if (strcmp(got ? got : "none", cases[i].nearest ? cases[i].nearest : "none") != 0)
+            fail_msg("near '%s' is %s", cases[i].word, got ? got : "none");
     }
 }
 
 static void survives_long_words(void **state)
 {
-    (void)state;
     char longer[300];
     memset(longer, 'a', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
@@ -97,19 +94,17 @@ static void survives_long_words(void **state)
 
 static void durations_have_units(void **state)
 {
-    (void)state;
     static const char *const wrong[] = { "",   "s",   "90", "1.5h",         "-1s",
                                          "1d", "1s ", "0s", "99999999999h", "99999999999999999999s" };
+    static const struct {
+        const char *text;
+        double s;
+    } right[] = { { "90s", 90 }, { "500ms", 0.5 }, { "10m", 600 }, { "2h", 7200 } };
     uint64_t ns = 0;
     struct ha_why why;
-    assert_int_equal(ha_duration_parse("90s", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(90000000000));
-    assert_int_equal(ha_duration_parse("500ms", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(500000000));
-    assert_int_equal(ha_duration_parse("10m", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(600000000000));
-    assert_int_equal(ha_duration_parse("2h", &ns, &why), HA_OK);
-    assert_true(ns == UINT64_C(7200000000000));
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        if (ha_duration_parse(right[i].text, &ns, &why) != HA_OK || (double)ns != right[i].s * 1e9)
+            fail_msg("%s is %llu ns", right[i].text, (unsigned long long)ns);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
 }
@@ -117,11 +112,9 @@ static void durations_have_units(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_and_returns),
-        cmocka_unit_test(takes_its_own_text_as_argument),
-        cmocka_unit_test(is_one_line_of_bounded_length),
-        cmocka_unit_test(finds_the_nearest_word),
-        cmocka_unit_test(survives_long_words),
+        cmocka_unit_test(writes_and_returns),       cmocka_unit_test(takes_its_own_text_as_argument),
+        cmocka_unit_test(words_go_before_a_reason), cmocka_unit_test(is_one_line_of_bounded_length),
+        cmocka_unit_test(finds_the_nearest_word),   cmocka_unit_test(survives_long_words),
         cmocka_unit_test(durations_have_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

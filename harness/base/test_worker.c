@@ -1,29 +1,31 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
+#include "harness/base/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-static struct ha_worker *make(void)
-{
-    struct ha_worker *worker;
-    struct ha_why why;
-    assert_int_equal(ha_worker_create(&worker, &why), HA_OK);
-    return worker;
-}
+static struct ha_worker *worker;
 
 /* Not atomic on purpose: the queue must order all of it. */
 static struct {
     size_t count, log[4000];
 } done;
+
+static int start(void **state)
+{
+    struct ha_why why;
+    done.count = 0;
+    return ha_worker_create(&worker, &why) != HA_OK;
+}
+
+static int finish(void **state)
+{
+    ha_worker_destroy(worker);
+    worker = NULL; /* which is destroyed, too */
+    return 0;
+}
 
 static void add(void *arg) { done.log[done.count++] = (size_t)(uintptr_t)arg; }
 
@@ -41,9 +43,6 @@ static void nap(void *arg)
 
 static void jobs_run_in_order(void **state)
 {
-    (void)state;
-    struct ha_worker *worker = make();
-    done.count = 0;
     ha_worker_wait(worker, 0);
     uint64_t ticket = 0;
     for (uintptr_t i = 0; i < 3000; i++) {
@@ -53,46 +52,36 @@ static void jobs_run_in_order(void **state)
     ha_worker_wait(worker, ticket);
     assert_int_equal(done.count, 3000);
     for (size_t i = 0; i < 3000; i++) assert_int_equal(done.log[i], i);
-    ha_worker_destroy(worker);
 }
 
 static void wait_covers_all_earlier_jobs(void **state)
 {
-    (void)state;
-    struct ha_worker *worker = make();
-    done.count = 0;
     ha_worker_submit(worker, "nap", nap, (void *)1);
     uint64_t ticket = ha_worker_submit(worker, "nap", nap, (void *)2);
     assert_true(done.count <= 2);
     ha_worker_wait(worker, ticket);
     assert_int_equal(done.count, 2);
     ha_worker_wait(worker, 1);
-    ha_worker_destroy(worker);
 }
 
 static void destroy_finishes_the_queue(void **state)
 {
-    (void)state;
-    struct ha_worker *worker = make();
-    done.count = 0;
     for (uintptr_t i = 0; i < 5; i++) ha_worker_submit(worker, "nap", nap, (void *)i);
-    ha_worker_destroy(worker);
+    finish(NULL);
     assert_int_equal(done.count, 5);
-    ha_worker_destroy(NULL);
 }
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
 static void pass_the_gate(void *arg)
 {
-    (void)arg;
     pthread_mutex_lock(&gate);
     pthread_mutex_unlock(&gate);
 }
 
 static atomic_uint queued;
 
-static void *fill(void *worker)
+static void *fill(void *unused)
 {
     for (uintptr_t i = 0; i < 1100; i++) {
         ha_worker_submit(worker, "add", add, (void *)i);
@@ -104,20 +93,17 @@ static void *fill(void *worker)
 /* Behind a job that hangs, exactly 1024 are taken without blocking. */
 static void only_a_full_queue_blocks(void **state)
 {
-    (void)state;
-    struct ha_worker *worker = make();
     pthread_t filler;
-    done.count = 0;
     pthread_mutex_lock(&gate);
     ha_worker_submit(worker, "gate", pass_the_gate, NULL);
     pause_ms(20);
-    assert_int_equal(pthread_create(&filler, NULL, fill, worker), 0);
+    assert_int_equal(pthread_create(&filler, NULL, fill, NULL), 0);
     for (int i = 0; i < 1000 && atomic_load(&queued) < 1024; i++) pause_ms(2);
     pause_ms(20);
     assert_int_equal(atomic_load(&queued), 1024);
     pthread_mutex_unlock(&gate);
     pthread_join(filler, NULL);
-    ha_worker_destroy(worker);
+    finish(NULL);
     assert_int_equal(done.count, 1100);
 }
 
@@ -134,10 +120,8 @@ static void keep(void *self, const struct ha_span *span)
 
 static void spans_tell_what_ran(void **state)
 {
-    (void)state;
     static const struct ha_span_sink sink = { &trace, keep };
-    struct ha_worker *worker = make();
-    done.count = trace.count = 0;
+    trace.count = 0;
     ha_worker_submit(worker, "before", add, NULL);
     ha_worker_wait(worker, 1);
     ha_worker_trace(worker, &sink);
@@ -156,15 +140,12 @@ static void spans_tell_what_ran(void **state)
     assert_true(trace.span[0].begin_ns >= begin && trace.span[1].end_ns <= end);
     assert_true(trace.span[0].end_ns - trace.span[0].begin_ns >= 4900000);
     assert_true(trace.span[1].begin_ns >= trace.span[0].end_ns);
-    ha_worker_destroy(worker);
 }
 
 /* Not even the span of the job that is running comes after tracing has ended. */
 static void ended_tracing_is_silent(void **state)
 {
-    (void)state;
     static const struct ha_span_sink sink = { &trace, keep };
-    struct ha_worker *worker = make();
     trace.count = 0;
     pthread_mutex_lock(&gate);
     ha_worker_trace(worker, &sink);
@@ -174,15 +155,17 @@ static void ended_tracing_is_silent(void **state)
     pthread_mutex_unlock(&gate);
     ha_worker_wait(worker, ticket);
     assert_int_equal(trace.count, 0);
-    ha_worker_destroy(worker);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_run_in_order),          cmocka_unit_test(wait_covers_all_earlier_jobs),
-        cmocka_unit_test(destroy_finishes_the_queue), cmocka_unit_test(only_a_full_queue_blocks),
-        cmocka_unit_test(spans_tell_what_ran),        cmocka_unit_test(ended_tracing_is_silent),
+        cmocka_unit_test_setup_teardown(jobs_run_in_order, start, finish),
+        cmocka_unit_test_setup_teardown(wait_covers_all_earlier_jobs, start, finish),
+        cmocka_unit_test_setup_teardown(destroy_finishes_the_queue, start, finish),
+        cmocka_unit_test_setup_teardown(only_a_full_queue_blocks, start, finish),
+        cmocka_unit_test_setup_teardown(spans_tell_what_ran, start, finish),
+        cmocka_unit_test_setup_teardown(ended_tracing_is_silent, start, finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,8 +30,9 @@ const char *ha_dtype_word(size_t dtype) { return dtype < HA_DTYPE_COUNT ? ha_dty
 
 enum ha_status ha_why_prefix(struct ha_why *why, enum ha_status status, const char *format, ...)
 {
-    char prefix[256];
+    char prefix[sizeof why->text];
     va_list args;
+    if (!why) return status;
     va_start(args, format);
     vsnprintf(prefix, sizeof prefix, format, args);
     va_end(args);

@@ -1,6 +1,7 @@
 #include "harness/engine/child.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
@@ -19,12 +20,6 @@
 #include <sys/socket.h>
 #include <ucontext.h>
 #include <unistd.h>
-
-#if defined __has_feature
-#if __has_feature(thread_sanitizer)
-#define HA_TSAN 1 /* its runtime ends a process that makes a thread after a fork */
-#endif
-#endif
 
 enum {
     PIECES_MAX = 16,
@@ -226,12 +221,8 @@ static _Noreturn void serve_process(const struct ha_child *child, int socket, pi
     if (child->work.patient) sigaction(SIGTERM, &action, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is a failure like others */
     pthread_atfork(NULL, NULL, on_fork);
-#ifndef HA_TSAN
-    const bool main_thread = child->work.main_thread;
-#else
-    const bool main_thread = true;
-#endif
-    if (main_thread) serve_calls(NULL);
+    /* the thread sanitizer's runtime ends a process that makes a thread after a fork */
+    if (HA_TSAN || child->work.main_thread) serve_calls(NULL);
     /* The thread that forked may lead an OpenMP team whose other threads are not here, and would wait for them. */
     pthread_t thread;
     if (pthread_create(&thread, NULL, serve_calls, NULL) == 0) pthread_join(thread, NULL);

@@ -32,8 +32,7 @@ struct ha_child_work {
     /* What serve says by ha_child_say, in the parent, in order, before its answer; NULL: nothing is said. */
     void (*hear)(void *arg, unsigned kind, const void *bytes, size_t size);
     void *arg;
-    bool
-        patient; /* asked to stop, by SIGTERM, before it is killed: when ha_stop is set, or the time to stop has come */
+    bool patient; /* SIGTERM asks it to stop before it is killed: when ha_stop is set, or the time to stop has come */
     bool main_thread; /* serve runs on the thread that forked: the parent has no other and no OpenMP team */
 };
 /* The child begins with the first call, and anew after it died. It dies with the thread that made that call.
@@ -41,9 +40,9 @@ struct ha_child_work {
 enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_work *work, size_t room_bytes,
                                struct ha_why *why);
 struct ha_room ha_child_room(const struct ha_child *child);
-/* What serve returned; HA_ERROR with what happened: "killed by SIGSEGV: wrote 12 bytes past the end of out o",
- * "no answer in 10 s", "exited with 3", and why has room for no more than that. pieces (by name) may be NULL; during
- * the call nothing in the room can be written but the pieces that are `written`, and no guard can be touched. */
+/* What serve returned; HA_ERROR with what happened: "killed by SIGSEGV: wrote 12 bytes past the end of out o", "no
+ * answer in 10 s", "exited with 3". pieces (by name) may be NULL; during the call nothing in the room can be written
+ * but the pieces that are `written`, and no guard can be touched. */
 enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_piece *pieces, const char *const *names,
                              size_t count, struct ha_why *why);
 /* Has the process died since its last answer? Then how says of what, and the next call begins with a new one; a call

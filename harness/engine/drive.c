@@ -3,6 +3,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
+#include "harness/engine/group.h"
 #include "harness/engine/machine.h"
 #include "harness/report/verdict.h"
 
@@ -13,16 +14,6 @@
 enum { WORDS = 32, GROUP = 512 };
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
-
-static void clear_row(const struct ha_suite *s, void *row)
-{
-    const double none = (double)NAN;
-    memset(row, 0, s->row_bytes);
-    for (size_t i = 0; i < s->fields && !s->clear_row; i++)
-        if (s->field[i].kind == HA_FIELD_NUMBER) memcpy((char *)row + s->field[i].offset, &none, sizeof none);
-    if (s->clear_row) s->clear_row(row);
-    *ha_result_of(row) = (struct ha_result){ .samples = none };
-}
 
 static enum ha_status make_results(struct ha_driven *d, struct ha_why *why)
 {
@@ -79,73 +70,28 @@ const char *ha_driven_text(const struct ha_driven *d, const struct ha_entry *e, 
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* a status goes for every row that has no verdict of its own; what was stopped has none */
-static void spread(struct ha_group *g, enum ha_status status, const struct ha_why *why)
-{
-    for (size_t i = 0; i < g->count && !(ha_stop && status == HA_WAIVED); i++) ha_result_set(g, i, status, why);
-}
-
-/* the rows of g that are not wrong, as a group of their own */
-static struct ha_group passed(const struct ha_group *g, const void **point, void **row, const char **id)
-{
-    struct ha_group some = *g;
-    some.count = 0;
-    some.point = point;
-    some.row = row;
-    some.id = id;
-    for (size_t i = 0; i < g->count; i++) {
-        const enum ha_verdict v = ha_result_of(g->row[i])->verdict;
-        if (v != HA_NOT_RUN && v != HA_UNCHECKED) continue;
-        point[some.count] = g->point[i];
-        row[some.count] = g->row[i];
-        id[some.count++] = g->id[i];
-    }
-    return some;
-}
-
-static void run_group(const struct ha_suite *s, const struct ha_drive *drive, void *run, struct ha_group *g)
-{
-    static const void *point[GROUP];
-    static void *row[GROUP];
-    static const char *id[GROUP];
-    struct ha_why why = { "" };
-    enum ha_status status = s->open ? s->open(run, g, &why) : HA_OK;
-    if (status == HA_OK) status = s->check(run, g, &why);
-    if (status == HA_OK && drive->config.measure && s->measure) {
-        struct ha_group some = passed(g, point, row, id);
-        if (some.count) status = s->measure(run, &some, &why);
-    }
-    if (s->close) s->close(run, g);
-    spread(g, status, &why);
-    for (size_t i = 0; i < g->count && status == HA_OK; i++) {
-        struct ha_result *r = ha_result_of(g->row[i]);
-        if (r->verdict == HA_NOT_RUN) r->verdict = HA_PASS;
-    }
-}
-
 static enum ha_status run_all(const struct ha_drive *drive, struct ha_driven *d, void *run, struct ha_why *why)
 {
-    static const void *point[GROUP];
-    static void *row[GROUP];
-    static const char *id[GROUP];
+    struct ha_entry *all = (struct ha_entry *)(uintptr_t)d->results.entry;
     const struct ha_suite *s = d->suite;
-    for (size_t first = 0; first < d->results.entries && !ha_stop;) {
-        struct ha_group g = {
-            .point = point, .row = row, .id = id, .cap_ns = drive->cap_ns, .deadline_ns = drive->deadline_ns
-        };
-        do {
-            struct ha_entry *e = (struct ha_entry *)(uintptr_t)&d->results.entry[first + g.count];
-            void *made = malloc(s->row_bytes);
-            if (!made) return ha_why(why, HA_ERROR, "out of memory");
-            clear_row(s, made);
-            e->row = row[g.count] = made;
-            point[g.count] = e->point;
-            id[g.count++] = e->id;
-        } while (g.count < GROUP && first + g.count < d->results.entries && s->together
-                 && s->together(point[0], d->results.entry[first + g.count].point));
-        run_group(s, drive, run, &g);
-        for (size_t i = 0; i < g.count; i++) d->verdict[ha_result_of(row[i])->verdict]++;
-        first += g.count;
+    size_t index[GROUP];
+    for (size_t first = 0, count = 0; first < d->results.entries && !ha_stop; first += count) {
+        struct ha_group_rows g;
+        count = 0;
+        do index[count] = first + count;
+        while (++count < GROUP && first + count < d->results.entries && s->together
+               && s->together(all[first].point, all[first + count].point));
+        const enum ha_status status = ha_group_make(&g, &d->plan, index, count, why);
+        g.of.cap_ns = drive->cap_ns;
+        g.of.deadline_ns = drive->deadline_ns;
+        if (status == HA_OK) ha_group_run(&g, s, run, drive->config.measure);
+        for (size_t i = 0; i < count && status == HA_OK; i++) {
+            d->verdict[ha_result_of(g.row[i])->verdict]++;
+            all[first + i].row = g.row[i];
+            g.row[i] = NULL;
+        }
+        ha_group_free(&g);
+        HA_TRY(status);
     }
     return HA_OK;
 }

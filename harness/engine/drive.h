@@ -13,7 +13,7 @@ struct ha_drive {
     const char *device, *seed;           /* NULL: not given */
     void (*begun)(void *arg, void *run); /* NULL, or called when the suite's run has begun */
     void *arg;                           /* of begun */
-    struct ha_suite_config config;       /* what is NULL of its engine hears nothing */
+    struct ha_suite_config config;       /* functions of its engine may be NULL */
     uint64_t cap_ns, deadline_ns;        /* of each group */
     bool plan_only;
 };

@@ -30,15 +30,9 @@ enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char 
     struct ha_assignment *grown = realloc(a->of, (a->count + 1) * sizeof *grown);
     if (!grown) return ha_why(why, HA_ERROR, "out of memory");
     a->of = grown;
-    struct ha_assignment *x = &grown[a->count];
+    struct ha_assignment *x = &grown[a->count++];
     *x = (struct ha_assignment){ .name = strdup(name), .values = strdup(values), .line = line, .own = true };
-    if (!x->name || !x->values) {
-        free(x->name);
-        free(x->values);
-        return ha_why(why, HA_ERROR, "out of memory");
-    }
-    a->count++;
-    return HA_OK;
+    return x->name && x->values ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
 }
 
 void ha_assignments_free(struct ha_assignments *a)
@@ -61,6 +55,7 @@ struct walk {
     size_t points, products; /* so far; products: points, and what is none */
 };
 enum { PRODUCTS_MAX = 10 * HA_POINTS_MAX };
+static const size_t OF_OPTION = SIZE_MAX; /* in place of a line: the command line says it */
 
 static enum ha_status at_key(struct walk *w, void *point, size_t i);
 
@@ -83,7 +78,9 @@ static enum ha_status go_on(struct walk *w, const void *point, size_t i, const s
     void *next = malloc(w->suite->point_bytes);
     if (!next) return ha_why(w->why, HA_ERROR, "out of memory");
     memcpy(next, point, w->suite->point_bytes);
-    enum ha_status status = value ? where(w, ha_point_set(next, key, value, w->why), line) : HA_OK;
+    enum ha_status status = value ? ha_point_set(next, key, value, w->why) : HA_OK;
+    if (status != HA_OK && line == OF_OPTION) ha_why_prefix(w->why, status, "--%s", key->name);
+    else where(w, status, line);
     if (status == HA_OK) status = at_key(w, next, i + 1);
     free(next);
     return status;
@@ -157,21 +154,16 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
         if (!strcmp(w->a->of[k].name, key->name)) a = &w->a->of[k];
     if (a) a->used = true;
     if (o) {
-        void *next = malloc(w->suite->point_bytes);
-        if (!next) return ha_why(w->why, HA_ERROR, "out of memory");
-        memcpy(next, point, w->suite->point_bytes);
-        enum ha_status status = ha_point_set(next, key, o->value, w->why);
-        if (status != HA_OK) ha_why_prefix(w->why, status, "--%s", o->option);
-        if (status == HA_OK) status = at_key(w, next, i + 1);
-        free(next);
-        return status;
+        struct ha_key named = *key; /* messages are about the option */
+        named.name = o->option;
+        return go_on(w, point, i, &named, o->value, OF_OPTION);
     }
     if (a && a->line) return every_value(w, point, i, key, a->values, a->line);
     if (a) return !strcmp(a->values, "*") ? every_word(w, point, i, key, 0) : go_on(w, point, i, key, a->values, 0);
     const char *value = ha_key_standard(point, key, standard);
     if (value && !strcmp(value, "*")) return every_word(w, point, i, key, 0);
-    return go_on(w, point, i, key, key->standard ? value : NULL,
-                 0); /* others are at their default since ha_point_clear */
+    /* keys whose default is always the same have it since ha_point_clear */
+    return go_on(w, point, i, key, key->standard ? value : NULL, 0);
 }
 
 enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_take *each, void *arg,

@@ -23,7 +23,7 @@ struct ha_assignments {
     size_t overrides;
 };
 
-/* HA_ERROR where the key is there already. */
+/* HA_ERROR: the key is there already, or there is no memory; then a is of no use but to be freed. */
 enum ha_status ha_assign(struct ha_assignments *a, const char *name, const char *values, size_t line,
                          struct ha_why *why);
 void ha_assignments_free(struct ha_assignments *a);

@@ -2,13 +2,10 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
-#include "harness/engine/point.h"
-
-#include <string.h>
 
 /* ---- shapes ----------------------------------------------------------------------------------------------------- */
 
-enum { CIRCLE, SQUARE, SIDE = 10, SHAPE_KEYS, SMALL = 3 };
+enum { CIRCLE, SQUARE, SIDE = 11, SHAPE_KEYS, SMALL = 3 };
 
 static const char *kind_word(size_t i) { return i == CIRCLE ? "circle" : i == SQUARE ? "square" : NULL; }
 static const char *class_word(size_t i) { return i == 0 ? "small" : i == 1 ? "large" : NULL; }
@@ -41,6 +38,8 @@ static const struct ha_key shape_keys[SHAPE_KEYS] = {
     { "steps", "8", "a whole number", HA_KEY_REAL, AT(steps), .least = 0, .most = 1e6, .whole = true },
     { "color", "red", "a word", HA_KEY_WORD, AT(color), .word = color_word },
     { "name", "none", "a name", HA_KEY_NAME, AT(name), .max = sizeof((struct fake_point *)0)->name },
+    { "device", "host", "one that there is", HA_KEY_NAME, AT(device), .max = sizeof((struct fake_point *)0)->device,
+      .device = true },
     { "threads", "all", "a number, or all", HA_KEY_NUMBER, AT(threads), .min = 1, .max = 1024, .word = all_word },
     [SIDE] = { "side", "", "of a square", HA_KEY_NUMBER, AT(side), .max = 1000, .standard = side_standard },
 };

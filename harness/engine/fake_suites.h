@@ -16,6 +16,7 @@ struct fake_point {
     uint64_t threads; /* 0: all */
     uint64_t side;    /* of a square; as its size by default */
     double param[2];  /* radius; corner, whole */
+    char device[16];
 };
 
 /* "shapes": an id begins with the kind. There is no square of a size above 90; a count of 13 is an error; a circle has

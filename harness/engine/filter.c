@@ -1,9 +1,9 @@
 #include "harness/engine/filter.h"
 
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
+#include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 
 #include <stdlib.h>
@@ -87,7 +87,8 @@ static bool takes(const struct ha_suite *s, const void *point, const struct ha_k
     void *other = malloc(s->point_bytes);
     if (!other) return true;
     memcpy(other, point, s->point_bytes);
-    const bool taken = ha_point_set(other, key, value, why) == HA_OK;
+    const bool taken = ha_point_set(other, key, value, why) == HA_OK
+                       && !(key->device && ha_device_look(value, why) == HA_ERROR);
     if (taken) ha_point_value(other, key, want);
     free(other);
     *same = taken && !strcmp(got, want);
@@ -140,21 +141,13 @@ static bool taken_in(const struct ha_suite *s, const struct term *t, struct ha_w
     return false;
 }
 
-static enum ha_status check_suite(const struct term *t, struct ha_why *why)
-{
-    const char *names[32] = { NULL };
-    for (size_t i = 0; i < ha_suites_count && i < 31; i++)
-        if (!strcmp(names[i] = ha_suites_all[i]->name, t->value)) return HA_OK;
-    return ha_unknown(why, "suite", t->value, names);
-}
-
 enum ha_status ha_filter_check(const struct ha_filter *f, struct ha_why *why)
 {
     for (size_t i = 0; i < f->terms; i++) {
         const struct term *t = &f->term[i];
         struct ha_why later, *first = why;
         bool taken = !t->value || t->taken || is_suite(t);
-        if (is_suite(t)) HA_TRY(check_suite(t, why));
+        if (is_suite(t) && !ha_suite_named(t->value, why)) return HA_ERROR;
         for (size_t s = 0; s < ha_suites_count && !taken; s++) {
             if (!ha_suite_has_key(ha_suites_all[s], t->text)) continue;
             taken = taken_in(ha_suites_all[s], t, first);

@@ -8,7 +8,6 @@
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
-#include "harness/engine/machine.h"
 #include "harness/engine/point.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/summary.h"
@@ -24,6 +23,13 @@
 static const uint64_t CASE_TIME_NS = 600000000000;
 enum { VALUES_MAX = 64 };
 
+/* A case as the folder takes it, and the texts that it points to. */
+struct described {
+    struct ha_folder_case of;
+    const char *value[VALUES_MAX];
+    char text[VALUES_MAX][128];
+};
+
 struct loop {
     const struct ha_plan *plan;
     const struct ha_run_options *options;
@@ -35,6 +41,7 @@ struct loop {
     struct ha_job *order;  /* in the room */
     const size_t *ordered; /* what it says, where the child cannot write: [ordered_count] of the plan */
     size_t ordered_count;
+    struct described described; /* the case described last */
     struct ha_progress progress;
     struct ha_summary summary;
     uint64_t begin_ns;
@@ -44,23 +51,17 @@ struct loop {
     struct ha_why broken; /* why nothing more can be written, or "" */
 };
 
-/* ---- cases --------------------------------------------------------------------------------------------------------
- */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 static bool done(const struct loop *l, size_t entry, size_t process)
 {
     return ha_folder_find(l->folder, l->plan->entry[entry].id, process) != NULL;
 }
 
-struct described {
-    struct ha_folder_case of;
-    const char *value[VALUES_MAX];
-    char text[VALUES_MAX][128];
-};
-
-static void describe(const struct loop *l, size_t entry, struct described *d)
+static const struct ha_folder_case *describe(struct loop *l, size_t entry)
 {
     const struct ha_plan_entry *e = &l->plan->entry[entry];
+    struct described *d = &l->described;
     char value[HA_VALUE_MAX];
     for (size_t k = 0; k < e->suite->keys && k < VALUES_MAX; k++) {
         const struct ha_key *key = &e->suite->key[k];
@@ -74,6 +75,7 @@ static void describe(const struct loop *l, size_t entry, struct described *d)
     d->of = (struct ha_folder_case){
         .suite = e->suite, .id = e->id, .from = e->from, .process = l->process, .key_value = d->value
     };
+    return &d->of;
 }
 
 /* Ends the run: the child is to stop, too. */
@@ -95,18 +97,13 @@ static void announce(const struct loop *l, size_t entry, enum ha_verdict verdict
 
 static void take_row(struct loop *l, size_t entry, const void *row)
 {
-    struct described *d = malloc(sizeof *d);
     struct ha_why why = { "" };
-    if (!d || done(l, entry, l->process) || *l->broken.text) {
-        free(d);
-        return;
-    }
-    describe(l, entry, d);
-    broken(l, ha_folder_row(l->folder, &d->of, row, &why), &why);
-    if (l->options->json) ha_folder_json(l->folder, stdout, &d->of, row, &why);
+    if (done(l, entry, l->process) || *l->broken.text) return;
+    const struct ha_folder_case *of = describe(l, entry);
+    broken(l, ha_folder_row(l->folder, of, row, &why), &why);
+    if (l->options->json) ha_folder_json(l->folder, stdout, of, row, &why);
     if (l->options->json) fflush(stdout);
     announce(l, entry, ha_result_in(row)->verdict);
-    free(d);
 }
 
 /* ---- what the child says -------------------------------------------------------------------------------------------
@@ -143,24 +140,15 @@ static bool ordered(const struct loop *l, size_t entry)
 static void hear_line(struct loop *l, const struct ha_said_head *head, const void *row)
 {
     const struct ha_suite *suite = l->plan->entry[head->entry].suite;
-    struct described *d = malloc(sizeof *d);
     struct ha_why why = { "" };
-    if (d && head->file > 0 && head->file < HA_SUITE_FILES && suite->file[head->file]) {
-        describe(l, head->entry, d);
-        broken(l, ha_folder_line(l->folder, &d->of, head->file, row, &why), &why);
-    }
-    free(d);
+    if (head->file > 0 && head->file < HA_SUITE_FILES && suite->file[head->file])
+        broken(l, ha_folder_line(l->folder, describe(l, head->entry), head->file, row, &why), &why);
 }
 
 static void hear_trace(struct loop *l, const struct ha_said_head *head, const char *text, size_t bytes)
 {
-    struct described *d = malloc(sizeof *d);
     struct ha_why why = { "" };
-    if (d) {
-        describe(l, head->entry, d);
-        broken(l, ha_folder_trace(l->folder, &d->of, text, bytes, &why), &why);
-    }
-    free(d);
+    broken(l, ha_folder_trace(l->folder, describe(l, head->entry), text, bytes, &why), &why);
 }
 
 static void hear_row(struct loop *l, unsigned kind, const struct ha_said_head *head, const void *bytes)
@@ -189,8 +177,7 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
     else if (size - sizeof head == l->plan->entry[head.entry].suite->row_bytes) hear_row(l, kind, &head, rest);
 }
 
-/* ---- groups ---------------------------------------------------------------------------------------------------------
- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 static bool belong(const struct loop *l, size_t a, size_t b)
 {
@@ -324,23 +311,17 @@ static enum ha_status run_all(struct loop *l, struct ha_why *why)
 static void note_not_run(struct loop *l)
 {
     const size_t processes = l->options->processes ? l->options->processes : 1;
-    struct described *d = malloc(sizeof *d);
     struct ha_why why = { "" };
     const char *reason = *l->broken.text ? "not run: the results cannot be written"
                          : ha_stop       ? "not run: interrupted"
                          : over(l)       ? "not run: --max-time is over"
                                          : "not run: what it needs is in error";
-    for (l->process = 0; d && l->process < processes; l->process++)
-        for (size_t i = 0; i < l->plan->entries; i++) {
-            if (done(l, i, l->process)) continue;
-            describe(l, i, d);
-            ha_folder_not_run(l->folder, &d->of, reason, &why);
-        }
-    free(d);
+    for (l->process = 0; l->process < processes; l->process++)
+        for (size_t i = 0; i < l->plan->entries; i++)
+            if (!done(l, i, l->process)) ha_folder_not_run(l->folder, describe(l, i), reason, &why);
 }
 
-/* ---- the run
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static struct ha_results before(void *arg, const struct ha_suite *suite)
 {

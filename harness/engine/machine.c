@@ -3,14 +3,10 @@
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
-#include "harness/engine/plugin.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { NAME_BYTES = 4096, ISA_BYTES = 32 };
 
@@ -64,38 +60,6 @@ void ha_machine_give(struct ha_machine *m, const char *name, const struct ha_dev
     m->given = api;
     m->has_given_ceilings = ceilings != NULL;
     if (ceilings) m->given_ceilings = *ceilings;
-}
-
-static const struct ha_device_api *built_in(const char *name)
-{
-    for (size_t i = 0; i < ha_devices_count; i++)
-        if (!strcmp(ha_devices_all[i]->name, name)) return ha_devices_all[i];
-    return NULL;
-}
-
-enum ha_status ha_device_look(const char *name, struct ha_why *why)
-{
-    const char *names[32] = { NULL };
-    char path[HA_PLUGIN_PATH_MAX];
-    size_t n = 0;
-    if (built_in(name)) return HA_OK;
-    if (ha_plugin_find(name, path, why) == HA_OK)
-        return access(path, F_OK) == 0 ? HA_OK : ha_why(why, HA_ERROR, "device %.400s: %s", name, strerror(errno));
-    if (!strcmp(name, "cuda"))
-        return ha_why(why, HA_WAIVED, "device cuda: its plugin was not built; `ninja cuda` builds it (docs/cuda.md)");
-    for (size_t i = 0; i < ha_devices_count && n < 29; i++) names[n++] = ha_devices_all[i]->name;
-    names[n++] = "cuda";
-    const char *near = ha_nearest(name, names);
-    return near ? ha_why(why, HA_ERROR, "unknown device '%.80s'; did you mean '%s'?", name, near) : HA_ERROR;
-}
-
-enum ha_status ha_device_find(const char *name, const struct ha_device_api **api, struct ha_why *why)
-{
-    char path[HA_PLUGIN_PATH_MAX];
-    *api = built_in(name);
-    if (*api) return HA_OK;
-    HA_TRY(ha_plugin_find(name, path, why));
-    return ha_plugin_load(path, api, why);
 }
 
 static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)

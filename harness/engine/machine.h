@@ -3,7 +3,7 @@
 
 /* Devices, and what they and this host can reach at most: they outlive a case, and every suite finds them here. */
 
-#include "harness/api/device.h"
+#include "harness/engine/plugin.h"
 #include "harness/measure/ceilings.h"
 
 struct ha_machine;
@@ -17,13 +17,6 @@ struct ha_machine_note {
 
 enum ha_status ha_machine_create(struct ha_machine **machine, const struct ha_machine_note *note, struct ha_why *why);
 void ha_machine_destroy(struct ha_machine *machine);
-
-/* The table of the device called `name`: one that is built in, the path of a plugin, or ha_NAME.so beside the program.
- * It runs code of the plugin. */
-enum ha_status ha_device_find(const char *name, const struct ha_device_api **api, struct ha_why *why);
-/* Is there such a device to find? Looks at names and files alone. HA_ERROR: there is none of this name and no such
- * file; HA_WAIVED: it is one of ours that was not built. */
-enum ha_status ha_device_look(const char *name, struct ha_why *why);
 
 /* Opened once and kept; one that has failed is opened anew. isa: of the CPU kernels that it may compute with, NULL: the
  * best. HA_WAIVED: the machine has no such device, or it is a library without memory and streams. */

@@ -9,7 +9,6 @@
 #include "harness/engine/filter.h"
 #include "harness/engine/point.h"
 #include "harness/engine/suite_file.h"
-#include "harness/engine/suite_find.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +17,7 @@ static enum ha_status out_of_memory(struct ha_why *why) { return ha_why(why, HA_
 
 /* ---- entries and sections ------------------------------------------------------------------------------------- */
 
-/* where the entry of this id stands in plan->slot, or will: slots hold an entry's index + 1, and half of them nothing
- */
+/* Where the entry of this id stands in plan->slot, or will. A slot holds an entry's index + 1; half of them are 0. */
 static size_t slot_of(const struct ha_plan *plan, const char *id)
 {
     uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
@@ -58,14 +56,9 @@ static enum ha_status add_entry(struct ha_plan *plan, const struct ha_plan_entry
     e.point = malloc(e.suite->point_bytes);
     e.id = strdup(like->id);
     e.from = strdup(like->from);
-    if (!e.point || !e.id || !e.from) {
-        free(e.point);
-        free(e.id);
-        free(e.from);
-        return out_of_memory(why);
-    }
-    memcpy(e.point, like->point, e.suite->point_bytes);
     plan->entry[plan->entries++] = e;
+    if (!e.point || !e.id || !e.from) return out_of_memory(why);
+    memcpy(e.point, like->point, e.suite->point_bytes);
     *slot = plan->entries;
     return HA_OK;
 }
@@ -139,18 +132,11 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */
 
-static const struct ha_suite *suite_named(const char *name)
-{
-    for (size_t i = 0; i < ha_suites_count; i++)
-        if (!strcmp(ha_suites_all[i]->name, name)) return ha_suites_all[i];
-    return NULL;
-}
-
 /* The suite that an id of this head is of; *value: of its head key, or NULL. */
 static const struct ha_suite *suite_of_head(const char *head, const char **value)
 {
     *value = NULL;
-    const struct ha_suite *s = suite_named(head);
+    const struct ha_suite *s = ha_suite_named(head, NULL);
     if (s) return s;
     for (size_t i = 0; i < ha_suites_count; i++) {
         const struct ha_key *key = ha_suite_head(ha_suites_all[i]);
@@ -236,12 +222,8 @@ struct reading {
 static enum ha_status read_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
     struct reading *r = arg;
-    const struct ha_suite *s = f->suite ? suite_named(f->suite) : ha_suites_all[0];
-    if (!s) {
-        const char *names[32] = { NULL };
-        for (size_t i = 0; i < ha_suites_count && i < 31; i++) names[i] = ha_suites_all[i]->name;
-        return ha_why_prefix(why, ha_unknown(why, "suite", f->suite, names), "%s:%zu", f->file, f->suite_line);
-    }
+    const struct ha_suite *s = f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
+    if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->file, f->suite_line);
     size_t axis = SIZE_MAX;
     for (size_t i = 0; f->axis && i < s->keys; i++)
         if (!strcmp(s->key[i].name, f->axis)) axis = i;
@@ -278,37 +260,11 @@ static enum ha_status add_file(struct ha_plan *plan, const struct ha_plan_option
     return ha_suite_file_parse(name, text, read_section, &r, why);
 }
 
-static enum ha_status begin_filter(struct ha_filter **filter, const char *text, struct ha_why *why)
-{
-    const enum ha_status status = ha_filter_create(filter, text, why);
-    return status == HA_OK ? HA_OK : ha_why_prefix(why, status, "-f");
-}
-
-static enum ha_status end_filter(const struct ha_plan *plan, const struct ha_filter *filter, const char *text,
-                                 struct ha_why *why)
-{
-    const enum ha_status status = filter ? ha_filter_check(filter, why) : HA_OK;
-    if (status != HA_OK) return ha_why_prefix(why, status, "-f");
-    return !filter || plan->entries ? HA_OK : ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", text);
-}
-
-enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
-                             struct ha_why *why)
-{
-    struct ha_filter *filter = NULL;
-    if (why) why->text[0] = 0;
-    enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
-    if (status == HA_OK) status = add_file(plan, o, filter, name, text, why);
-    if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
-    ha_filter_destroy(filter);
-    return status;
-}
-
 /* A word with ':' is an id; another is a suite file, or else a suite or a variant with everything at its default. */
 static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_filter *filter,
                                const char *word, struct ha_why *why)
 {
-    char path[4096], *text;
+    char path[HA_SUITE_PATH_MAX], *text;
     const char *value;
     const bool is_file = strchr(word, '/') && !strchr(word, '=');
     if (!strchr(word, ':') || is_file) {
@@ -333,15 +289,34 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
     return read_id(word, o, take, &sink, why);
 }
 
-enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
+/* text: of a suite file, or NULL: words */
+static enum ha_status fill(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
+                           struct ha_why *why)
 {
     struct ha_filter *filter = NULL;
     if (why) why->text[0] = 0;
-    enum ha_status status = o->filter ? begin_filter(&filter, o->filter, why) : HA_OK;
+    enum ha_status status = o->filter ? ha_filter_create(&filter, o->filter, why) : HA_OK;
+    if (status != HA_OK) return ha_why_prefix(why, status, "-f");
+    if (text) status = add_file(plan, o, filter, name, text, why);
     for (size_t i = 0; i < o->words_count && status == HA_OK; i++) status = add_word(plan, o, filter, o->words[i], why);
-    if (status == HA_OK) status = end_filter(plan, filter, o->filter, why);
+    if (status == HA_OK && filter) {
+        status = ha_filter_check(filter, why);
+        if (status != HA_OK) ha_why_prefix(why, status, "-f");
+        else if (!plan->entries) status = ha_why(why, HA_ERROR, "-f %.200s: none of the cases fits", o->filter);
+    }
     ha_filter_destroy(filter);
-    if (status != HA_OK) return status;
+    return status;
+}
+
+enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
+                             struct ha_why *why)
+{
+    return fill(plan, o, name, text, why);
+}
+
+enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
+{
+    HA_TRY(fill(plan, o, NULL, NULL, why));
     if (plan->entries) return HA_OK;
     return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
 }

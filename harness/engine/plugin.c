@@ -1,6 +1,8 @@
 #include "harness/engine/plugin.h"
 
 #include "harness/base/program.h"
+#include "harness/base/registry.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <dlfcn.h>
@@ -69,45 +71,36 @@ enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], s
                   name, path);
 }
 
+static enum ha_status elf_read(FILE *file, const char *path, struct ha_why *why)
+{
+    struct stat st;
+    ElfW(Ehdr) head;
+    if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode)) return ha_why(why, HA_ERROR, "%s: not a file", path);
+    if (fread(&head, sizeof head, 1, file) != 1 || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
+        return ha_why(why, HA_ERROR, "%s: not a shared object (no ELF header)", path);
+    if (head.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
+        return ha_why(why, HA_ERROR, "%s: not a shared object for this machine (wrong ELF class)", path);
+    if (head.e_type != ET_DYN || head.e_phentsize != sizeof(ElfW(Phdr)))
+        return ha_why(why, HA_ERROR, "%s: an ELF file, but not a shared object; link it with -shared", path);
+    for (size_t i = 0; i < head.e_phnum; i++) {
+        ElfW(Phdr) part;
+        if (fseeko(file, (off_t)(head.e_phoff + i * sizeof part), SEEK_SET) != 0
+            || fread(&part, sizeof part, 1, file) != 1
+            || (part.p_type == PT_LOAD
+                && (part.p_offset > (uint64_t)st.st_size || part.p_filesz > (uint64_t)st.st_size - part.p_offset)))
+            return ha_why(why, HA_ERROR, "%s: a shared object that is cut short (%lld bytes); copy it again", path,
+                          (long long)st.st_size);
+    }
+    return HA_OK;
+}
+
 /* dlopen() maps what the program headers promise without asking whether the file has it, and a cut file then
  * ends the process with SIGBUS: so this asks first. */
 static enum ha_status elf_check(const char *path, struct ha_why *why)
 {
-    struct stat st;
     FILE *file = fopen(path, "rb");
     if (!file) return ha_why(why, HA_ERROR, "%s: %s", path, strerror(errno));
-    enum ha_status status = HA_OK;
-    if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode)) {
-        status = ha_why(why, HA_ERROR, "%s: not a file", path);
-        goto done;
-    }
-    ElfW(Ehdr) head;
-    if (fread(&head, sizeof head, 1, file) != 1 || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) {
-        status = ha_why(why, HA_ERROR, "%s: not a shared object (no ELF header)", path);
-        goto done;
-    }
-    if (head.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32)) {
-        status = ha_why(why, HA_ERROR, "%s: not a shared object for this machine (wrong ELF class)", path);
-        goto done;
-    }
-    if (head.e_type != ET_DYN || head.e_phentsize != sizeof(ElfW(Phdr))) {
-        status = ha_why(why, HA_ERROR, "%s: an ELF file, but not a shared object; link it with -shared", path);
-        goto done;
-    }
-    for (size_t i = 0; i < head.e_phnum; i++) {
-        ElfW(Phdr) part;
-        bool whole = fseeko(file, (off_t)(head.e_phoff + i * sizeof part), SEEK_SET) == 0
-                     && fread(&part, sizeof part, 1, file) == 1
-                     && (part.p_type != PT_LOAD
-                         || (part.p_offset <= (uint64_t)st.st_size
-                             && part.p_filesz <= (uint64_t)st.st_size - part.p_offset));
-        if (!whole) {
-            status = ha_why(why, HA_ERROR, "%s: a shared object that is cut short (%lld bytes); copy it again", path,
-                            (long long)st.st_size);
-            goto done;
-        }
-    }
-done:
+    const enum ha_status status = elf_read(file, path, why);
     fclose(file);
     return status;
 }
@@ -196,4 +189,38 @@ enum ha_status ha_plugin_load(const char *path, const struct ha_device_api **out
     plugins = plugin;
     *out = &plugin->api;
     return HA_OK;
+}
+
+/* ---- by name ----------------------------------------------------------------------------------------------------- */
+
+static const struct ha_device_api *built_in(const char *name)
+{
+    for (size_t i = 0; i < ha_devices_count; i++)
+        if (!strcmp(ha_devices_all[i]->name, name)) return ha_devices_all[i];
+    return NULL;
+}
+
+enum ha_status ha_device_look(const char *name, struct ha_why *why)
+{
+    const char *names[32] = { NULL };
+    char path[HA_PLUGIN_PATH_MAX];
+    size_t n = 0;
+    if (built_in(name)) return HA_OK;
+    if (ha_plugin_find(name, path, why) == HA_OK)
+        return access(path, F_OK) == 0 ? HA_OK : ha_why(why, HA_ERROR, "device %.400s: %s", name, strerror(errno));
+    if (!strcmp(name, "cuda"))
+        return ha_why(why, HA_WAIVED, "device cuda: its plugin was not built; `ninja cuda` builds it (docs/cuda.md)");
+    for (size_t i = 0; i < ha_devices_count && n < 29; i++) names[n++] = ha_devices_all[i]->name;
+    names[n++] = "cuda";
+    const char *near = ha_nearest(name, names);
+    return near ? ha_why(why, HA_ERROR, "unknown device '%.80s'; did you mean '%s'?", name, near) : HA_ERROR;
+}
+
+enum ha_status ha_device_find(const char *name, const struct ha_device_api **api, struct ha_why *why)
+{
+    char path[HA_PLUGIN_PATH_MAX];
+    *api = built_in(name);
+    if (*api) return HA_OK;
+    HA_TRY(ha_plugin_find(name, path, why));
+    return ha_plugin_load(path, api, why);
 }

@@ -20,4 +20,11 @@ enum ha_status ha_plugin_load(const char *path, const struct ha_device_api **out
  * kind and built_with of a loaded table are never NULL. */
 bool ha_plugin_merges_only(const struct ha_device_api *api);
 
+/* The table of the device called `name`: one that is built in, the path of a plugin, or ha_NAME.so beside the program.
+ * It runs code of the plugin. */
+enum ha_status ha_device_find(const char *name, const struct ha_device_api **api, struct ha_why *why);
+/* Is there such a device to find? Looks at names and files alone. HA_ERROR: there is none of this name and no such
+ * file; HA_WAIVED: it is one of ours that was not built. */
+enum ha_status ha_device_look(const char *name, struct ha_why *why);
+
 #endif

@@ -30,6 +30,8 @@ void ha_number_print(double x, char out[HA_VALUE_MAX])
     }
 }
 
+enum { NAMES = 256 };
+
 /* ---- which keys a point has ------------------------------------------------------------------------------------ */
 
 const struct ha_key *ha_point_key(const struct ha_suite *s, const void *point, size_t i, struct ha_key *room)
@@ -61,14 +63,21 @@ bool ha_suite_has_key(const struct ha_suite *s, const char *name)
     return false;
 }
 
+const struct ha_suite *ha_suite_named(const char *name, struct ha_why *why)
+{
+    const char *names[NAMES + 1] = { NULL };
+    for (size_t i = 0; i < ha_suites_count && i < NAMES; i++)
+        if (!strcmp(names[i] = ha_suites_all[i]->name, name)) return ha_suites_all[i];
+    ha_unknown(why, "suite", name, names);
+    return NULL;
+}
+
 const struct ha_key *ha_suite_head(const struct ha_suite *s)
 {
     for (size_t i = 0; s->head && i < s->keys; i++)
         if (!strcmp(s->key[i].name, s->head)) return &s->key[i];
     return NULL;
 }
-
-enum { NAMES = 256 };
 
 static size_t add_name(const char *names[NAMES + 1], size_t n, const char *name)
 {
@@ -258,8 +267,7 @@ void ha_point_clear(const struct ha_suite *s, void *point)
     }
 }
 
-/* ---- ids ----------------------------------------------------------------------------------------------------------
- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 static void append(char *out, size_t size, size_t *n, char separator, const char *name, const char *value)
 {

@@ -5,8 +5,8 @@
 
 #include "harness/api/suite.h"
 
-/* Key i of this point: those of the table, then those of its own (suite->more); NULL behind the last. room: for one
- * that is made up. */
+/* Key i of this point: those of the table, then those of its own (suite->more); NULL behind the last. room: memory
+ * for a key that is made for this point. */
 const struct ha_key *ha_point_key(const struct ha_suite *suite, const void *point, size_t i, struct ha_key *room);
 /* whether the point has this key: i as above */
 bool ha_point_uses(const struct ha_suite *suite, const void *point, size_t i);
@@ -27,6 +27,8 @@ bool ha_point_get(const struct ha_suite *suite, const void *point, const char *n
 size_t ha_point_print(const struct ha_suite *suite, const void *point, char *out, size_t size);
 /* the default of a key of this point, as text */
 const char *ha_key_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
+/* by name; NULL: there is none, and why says which is near */
+const struct ha_suite *ha_suite_named(const char *name, struct ha_why *why);
 /* Is there a key of this name in any point of the suite? */
 bool ha_suite_has_key(const struct ha_suite *suite, const char *name);
 /* the key by whose value an id begins, or NULL */

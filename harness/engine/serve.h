@@ -30,7 +30,7 @@ struct ha_said_progress {
     char what[64];
 };
 
-/* What the child has from the moment of its birth on. */
+/* What the child is given when it is forked. */
 struct ha_serve {
     const struct ha_plan *plan;
     const struct ha_run_options *options;

@@ -1,15 +1,19 @@
 #include "harness/engine/suite_file.h"
 
+#include "harness/base/program.h"
+#include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ini.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256 };
+enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = 256 };
 
 /* What a section says besides its keys. */
 struct head {
@@ -96,7 +100,7 @@ static enum ha_status set_word(char out[64], const char *key, const char *value,
     return HA_OK;
 }
 
-/* line: where the section says it, so far; what [default] says, it may say otherwise */
+/* *line: where the section has said it, 0: nowhere yet; what [default] says, a section may say otherwise */
 static enum ha_status set_head(struct reader *r, size_t *line, const char *key, const char *value)
 {
     struct head *h = &r->head;
@@ -129,8 +133,7 @@ static enum ha_status add_entry(struct reader *r, const char *section, const cha
     return status == HA_OK ? HA_OK : ha_why_prefix(r->why, status, "%s:%zu", r->name, r->line);
 }
 
-/* ---- lines --------------------------------------------------------------------------------------------------------
- */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 /* inih's handler: 0 stops */
 static int on_entry(void *user, const char *section, const char *key, const char *value)
@@ -217,4 +220,127 @@ enum ha_status ha_suite_file_load(const char *path, char **out, struct ha_why *w
     if (status == HA_OK) *out = text;
     else free(text);
     return status;
+}
+
+/* ---- by name ----------------------------------------------------------------------------------------------------- */
+
+/* Suite files, by the name without folder and ".suite"; of two with one name the first. */
+struct found {
+    struct {
+        char *name, *path;
+    } of[FOUND_MAX];
+    size_t count;
+};
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool ends_in_suite(const char *name)
+{
+    const size_t n = strlen(name), ending = strlen(".suite");
+    return n > ending && !strcmp(name + n - ending, ".suite");
+}
+
+static const char *path_of(const struct found *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (!strcmp(f->of[i].name, name)) return f->of[i].path;
+    return NULL;
+}
+
+static void add_found(struct found *f, const char *path, const char *file)
+{
+    if (!ends_in_suite(file) || !is_file(path) || f->count == FOUND_MAX) return;
+    char *name = strndup(file, strlen(file) - strlen(".suite")), *copy = strdup(path);
+    if (name && copy && !path_of(f, name)) {
+        f->of[f->count].name = name;
+        f->of[f->count++].path = copy;
+        return;
+    }
+    free(name);
+    free(copy);
+}
+
+static void scan(struct found *f, const char *dir, int depth)
+{
+    struct dirent **entries;
+    const int n = scandir(dir, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        char path[HA_SUITE_PATH_MAX];
+        const char *file = entries[i]->d_name;
+        if (file[0] != '.' && (size_t)snprintf(path, sizeof path, "%s/%s", dir, file) < sizeof path) {
+            add_found(f, path, file);
+            if (depth > 0) scan(f, path, depth - 1);
+        }
+        free(entries[i]);
+    }
+    if (n >= 0) free(entries);
+}
+
+/* suites/ and suites/FAMILY/ of the current folder, then of the program's source tree, where it is
+ * build/PROFILE/habench, or of where it is installed, as PREFIX/bin/habench: PREFIX/share/habench/suites */
+static void scan_all(struct found *f)
+{
+    char exe[HA_SUITE_PATH_MAX], dir[HA_SUITE_PATH_MAX + 32];
+    scan(f, "suites", 1);
+    char *slash = ha_program_folder(exe, sizeof exe) ? exe + strlen(exe) : NULL;
+    for (int up = 0; up < 3 && slash; up++) {
+        *slash = 0;
+        snprintf(dir, sizeof dir, "%s/suites", exe);
+        scan(f, dir, 1);
+        snprintf(dir, sizeof dir, "%s/share/habench/suites", exe);
+        scan(f, dir, 1);
+        slash = strrchr(exe, '/');
+    }
+}
+
+static void release(struct found *f)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        free(f->of[i].name);
+        free(f->of[i].path);
+    }
+}
+
+/* suite files, and suites whose points need no file */
+static void unknown(const struct found *f, const char *name, struct ha_why *why)
+{
+    const char *names[FOUND_MAX + 32] = { NULL };
+    size_t n = 0;
+    for (; n < f->count; n++) names[n] = f->of[n].name;
+    for (size_t i = 0; i < ha_suites_count && n < FOUND_MAX + 31; i++)
+        if (!ha_suites_all[i]->head && !path_of(f, ha_suites_all[i]->name)) names[n++] = ha_suites_all[i]->name;
+    ha_unknown(why, "suite", name, names);
+}
+
+enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why)
+{
+    if (strlen(name) >= HA_SUITE_PATH_MAX) return ha_why(why, HA_ERROR, "the suite's name is too long");
+    if (strchr(name, '/') || ends_in_suite(name)) {
+        if (!is_file(name)) return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
+        memcpy(path, name, strlen(name) + 1);
+        return HA_OK;
+    }
+
+    struct found f = { 0 };
+    scan_all(&f);
+    const char *known = path_of(&f, name);
+    if (known) snprintf(path, HA_SUITE_PATH_MAX, "%s", known);
+    else unknown(&f, name, why);
+    release(&f);
+    return known ? HA_OK : HA_ERROR;
+}
+
+void ha_suite_list(FILE *out)
+{
+    struct found f = { 0 };
+    scan_all(&f);
+    for (size_t i = 0; i < f.count; i++) fprintf(out, "%-16s %s\n", f.of[i].name, f.of[i].path);
+    for (size_t i = 0; i < ha_suites_count; i++)
+        if (!ha_suites_all[i]->head && !path_of(&f, ha_suites_all[i]->name))
+            fprintf(out, "%-16s %s\n", ha_suites_all[i]->name, ha_suites_all[i]->doc);
+    release(&f);
 }

@@ -1,7 +1,7 @@
 #ifndef HA_ENGINE_SUITE_FILE_H
 #define HA_ENGINE_SUITE_FILE_H
 
-/* Reads a suite file (harness/engine/plan.h), a section at a time. */
+/* Finds suite files (harness/engine/plan.h), and reads one, a section at a time. */
 
 #include "harness/engine/expand.h"
 
@@ -20,5 +20,13 @@ enum ha_status ha_suite_file_parse(const char *name, const char *text,
                                    void *arg, struct ha_why *why);
 /* The text of a file; the caller frees it. */
 enum ha_status ha_suite_file_load(const char *path, char **text, struct ha_why *why);
+
+enum { HA_SUITE_PATH_MAX = 4096 };
+/* "smoke" -> the path of smoke.suite: as given, or in suites/ or suites/FAMILY/ of the current folder, or of the source
+ * tree or the installation that the program is of. HA_ERROR: there is none; why says which suite is near. */
+enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why);
+/* A line for each suite file that ha_suite_find would find by name: name, path; then for each suite without a file:
+ * name, what it is. */
+void ha_suite_list(FILE *out);
 
 #endif

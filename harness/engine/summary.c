@@ -12,8 +12,7 @@
 
 enum { PROCESSES_MAX = 4096, SAID_MAX = 40 };
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 void ha_summary_free(struct ha_summary *s)
 {
@@ -88,8 +87,7 @@ struct ha_results ha_summary_results(struct ha_summary *s, const struct ha_suite
     return (struct ha_results){ s->entry, entries, s->section, s->sections, s->measured };
 }
 
-/* ---- tables and reasons
- * ------------------------------------------------------------------------------------------------ */
+/* ---- tables and reasons ------------------------------------------------------------------------------------------ */
 
 static bool same_reason(const struct ha_entry *a, const struct ha_entry *b)
 {
@@ -99,15 +97,12 @@ static bool same_reason(const struct ha_entry *a, const struct ha_entry *b)
 
 static void print_wrong(FILE *out, const struct ha_results *r, bool measured)
 {
-    size_t said = 0, more = 0;
+    size_t wrong = 0;
     for (size_t i = 0; i < r->entries; i++) {
         const struct ha_entry *e = &r->entry[i];
         const enum ha_verdict v = e->row ? ha_result_in(e->row)->verdict : HA_NOT_RUN;
         if (v != HA_VERDICT_FAIL && v != HA_VERDICT_ERROR) continue;
-        if (++said > SAID_MAX) {
-            more++;
-            continue;
-        }
+        if (++wrong > SAID_MAX) continue;
         fprintf(out, "\n%s: ", ha_verdict_name(v));
         ha_text_print(out, e->id);
         fputs("\n    ", out);
@@ -116,7 +111,7 @@ static void print_wrong(FILE *out, const struct ha_results *r, bool measured)
         ha_text_print(out, e->id);
         fputs("'\n", out);
     }
-    if (more) fprintf(out, "\nand %zu more\n", more);
+    if (wrong > SAID_MAX) fprintf(out, "\nand %zu more\n", wrong - SAID_MAX);
 }
 
 /* reasons that go for several cases are said once */
@@ -153,8 +148,7 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
     return right;
 }
 
-/* ---- totals
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- totals ------------------------------------------------------------------------------------------------------ */
 
 void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t)
 {

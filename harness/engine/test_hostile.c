@@ -4,80 +4,30 @@
 #include "harness/base/clock.h"
 #include "harness/base/csv.h"
 #include "harness/base/registry.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/loop.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/serve.h"
+#include "harness/engine/test_hostile.h"
+#include "harness/base/test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
-#if defined __SANITIZE_ADDRESS__
-#define SAMPLED 1
-#elif defined __has_feature
-#if __has_feature(thread_sanitizer)
-#define SAMPLED 1
-#endif
-#endif
-#ifdef SAMPLED
-enum { EACH = 17 }; /* of the pairs; a process that these watch cannot have its memory limited */
-#else
-enum { EACH = 1 };
-#endif
-
+/* of the pairs one in so many; a process that a sanitizer watches cannot have its memory limited */
+enum { EACH = HA_SANITIZED ? 17 : 1 };
 enum { CASES = 3, WORKERS = 11 };
 static const char *plugin = "./hostile.so";
-static const char *const hooks[] = {
-    "load",
-    "open",
-    "close",
-    "info",
-    "failure",
-    "trace",
-    "mem_alloc",
-    "mem_free",
-    "stream_create",
-    "stream_destroy",
-    "stream_sync",
-    "event_create",
-    "event_destroy",
-    "event_record",
-    "stream_wait",
-    "event_sync",
-    "copy",
-    "copy_2d",
-    "flag_write",
-    "flag_wait",
-    "host_fn",
-    "attend",
-    "merge",
-    "blend",
-    "graph_begin",
-    "graph_end",
-    "graph_launch",
-    "graph_destroy",
-    "attend_products",
-    "product",
-    "move",
-    "copy_pieces",
-    "read",
-    "spin",
-    "meters",
-    "map_device",
-    "unmap_device",
-};
+#define NAME(name)                        #name,
+#define NAME_HOOK(name, parameters, args) #name,
+static const char *const hooks[] = { "load", HA_HOSTILE_ENTRIES(NAME_HOOK, NAME_HOOK, NAME) };
 #define POISONED "an illegal memory access was encountered"
 /* what the row says of each */
 static const struct {
@@ -125,7 +75,7 @@ struct tour {
     void *window;
 };
 
-static void nothing(void *arg) { (void)arg; }
+static void nothing(void *arg) {}
 
 /* What the operations come to is not looked at, but for the copies. */
 static enum ha_status operations(struct tour *t, struct ha_why *why)
@@ -253,7 +203,6 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct tour t = { .api = NULL }, other;
     struct row *row = g->row[0];
-    (void)run;
     if (forging && !*(const uint64_t *)g->point[0]) forge();
     enum ha_status status = open_tour(&t, why);
     if (status == HA_OK) status = operations(&t, why);
@@ -441,7 +390,6 @@ static int work(size_t which)
 static void costs_one_row_in_every_entry_and_manner(void **state)
 {
     int bad = 0;
-    (void)state;
     fflush(stdout);
     for (size_t i = 0; i < WORKERS; i++)
         if (fork() == 0) _exit(work(i) > 0);
@@ -460,7 +408,6 @@ static void takes_nothing_on_trust(void **state)
 {
     char out[128], printed[160];
     struct ha_why why = { "" };
-    (void)state;
     snprintf(out, sizeof out, "%s/forged", root);
     snprintf(printed, sizeof printed, "%s.out", out);
     unsetenv("HA_HOSTILE");
@@ -472,7 +419,6 @@ static void takes_nothing_on_trust(void **state)
 
 static int make_root(void **state)
 {
-    (void)state;
     snprintf(root, sizeof root, "%s/ha-hostile-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : P_tmpdir);
     return mkdtemp(root) == NULL;
 }
@@ -480,7 +426,6 @@ static int make_root(void **state)
 static int remove_root(void **state)
 {
     char command[128];
-    (void)state;
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     return system(command);
 }

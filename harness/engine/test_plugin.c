@@ -1,24 +1,24 @@
 #include "harness/engine/plugin.h"
 
 #include "harness/base/test_beside.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+static struct ha_why why;
+
+static const struct ha_device_api *loaded(const char *path)
+{
+    const struct ha_device_api *api;
+    if (ha_plugin_load(path, &api, &why) != HA_OK) fail_msg("%s", why.text);
+    return api;
+}
 
 /* Refused, with the path and the words in one line. */
 static void refused(const char *path, const char *words)
 {
     const struct ha_device_api *api = NULL;
-    struct ha_why why = { "" };
     assert_int_equal(ha_plugin_load(path, &api, &why), HA_ERROR);
     assert_null(api);
     if (!strstr(why.text, words) || !strstr(why.text, path) || strchr(why.text, '\n'))
@@ -27,21 +27,14 @@ static void refused(const char *path, const char *words)
 
 static void loads_the_null_device(void **state)
 {
-    (void)state;
-    const struct ha_device_api *api, *again;
-    struct ha_why why;
-    char path[HA_PLUGIN_PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s", beside("../ha_null.so"));
-    if (ha_plugin_load(path, &api, &why) != HA_OK) fail_msg("%s", why.text);
+    const struct ha_device_api *api = loaded(beside("../ha_null.so"));
     assert_string_equal(api->name, "null");
     assert_string_equal(api->kind, "null");
-    assert_int_equal(ha_plugin_load(path, &again, &why), HA_OK);
-    assert_ptr_equal(api, again);
+    assert_ptr_equal(api, loaded(beside("../ha_null.so")));
 }
 
 static void refuses_what_is_no_plugin(void **state)
 {
-    (void)state;
     refused("/nowhere/ha_mine.so", "No such file");
     refused("/", "not a file");
     refused(beside("test_plugin"), "cannot be loaded"); /* a program is an ELF file too */
@@ -69,7 +62,6 @@ static const char *damaged(size_t bytes, size_t at, int value)
 
 static void refuses_damaged_files(void **state)
 {
-    (void)state;
     enum { ELF_CLASS = 4, ELF_TYPE = 16 };
     static const struct {
         size_t bytes, at;
@@ -93,10 +85,7 @@ static void refuses_damaged_files(void **state)
 
 static void takes_an_older_table(void **state)
 {
-    (void)state;
-    const struct ha_device_api *api;
-    struct ha_why why;
-    if (ha_plugin_load(beside("older.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    const struct ha_device_api *api = loaded(beside("older.so"));
     assert_non_null(api->copy);
     assert_null(api->trace);
     assert_null(api->merge); /* set in the file, but beyond what it says its table has */
@@ -110,12 +99,9 @@ static void takes_an_older_table(void **state)
 
 static void takes_a_library(void **state)
 {
-    (void)state;
-    const struct ha_device_api *api;
+    const struct ha_device_api *api = loaded(beside("merger.so"));
     struct ha_device_info info;
-    struct ha_why why;
     float in = 3, out = 0;
-    if (ha_plugin_load(beside("merger.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
     assert_true(ha_plugin_merges_only(api));
     assert_string_equal(api->name, "merger.so"); /* it has none */
     assert_string_equal(api->kind, "plugin");
@@ -127,11 +113,11 @@ static void takes_a_library(void **state)
                      HA_OK);
     assert_true(out == in);
 
-    if (ha_plugin_load(beside("attender.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    api = loaded(beside("attender.so"));
     assert_true(ha_plugin_merges_only(api));
     assert_string_equal(api->name, "attender");
     assert_null(api->merge);
-    if (ha_plugin_load(beside("../ha_null.so"), &api, &why) != HA_OK) fail_msg("%s", why.text);
+    api = loaded(beside("../ha_null.so"));
     assert_false(ha_plugin_merges_only(api));
     assert_false(ha_plugin_merges_only(&(struct ha_device_api){ .info = api->info }));
     assert_false(ha_plugin_merges_only(&(struct ha_device_api){ .merge = api->merge }));
@@ -141,16 +127,14 @@ static void takes_a_library(void **state)
 
 static void finds_a_device_by_name(void **state)
 {
-    (void)state;
     char path[HA_PLUGIN_PATH_MAX];
-    struct ha_why why;
     assert_int_equal(ha_plugin_find("dir/mine", path, &why), HA_OK);
     assert_string_equal(path, "dir/mine");
     assert_int_equal(ha_plugin_find("mine.so", path, &why), HA_OK);
     assert_string_equal(path, "./mine.so");
     assert_int_equal(ha_plugin_find("nosuch", path, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "'nosuch'"));
-    assert_non_null(strstr(why.text, beside("ha_nosuch.so")));
+    assert_contains(why.text, "'nosuch'");
+    assert_contains(why.text, beside("ha_nosuch.so"));
 
     assert_int_equal(symlink("older.so", beside("ha_test_found.so")), 0);
     enum ha_status status = ha_plugin_find("test_found", path, &why);
@@ -171,16 +155,13 @@ static void set_flag(void *arg) { *(int *)arg = 1; }
 /* The skeleton keeps every promise it can: whatever a variant waits for comes. */
 static void the_null_device_completes_everything(void **state)
 {
-    (void)state;
-    const struct ha_device_api *api;
-    struct ha_why why;
+    const struct ha_device_api *api = loaded(beside("../ha_null.so"));
     struct ha_device *dev;
     struct ha_stream *stream;
     struct ha_event *event;
     struct ha_device_info info, after;
     struct ha_device_config config = { 0 };
     void *ptr[3];
-    assert_int_equal(ha_plugin_load(beside("../ha_null.so"), &api, &why), HA_OK);
     assert_int_equal(api->open(&dev, &config, &why), HA_OK);
     api->info(dev, &info);
     assert_true(info.memory_bytes > 0 && info.memory_free_bytes <= info.memory_bytes
@@ -193,7 +174,7 @@ static void the_null_device_completes_everything(void **state)
         memset(ptr[i], 1, bytes[i]);
     }
     assert_int_equal(api->mem_alloc(dev, HA_MEM_DEVICE, SIZE_MAX - 8, &ptr[0], &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "no memory"));
+    assert_contains(why.text, "no memory");
     assert_int_equal(api->stream_create(dev, "main", &stream, &why), HA_OK);
     assert_int_equal(api->event_create(dev, &event, &why), HA_OK);
     int called = 0;
@@ -221,7 +202,7 @@ static void the_null_device_completes_everything(void **state)
     void *window = dev;
     assert_int_equal(api->map_device(dev, ptr[1], 1000, &window, &why), HA_WAIVED);
     assert_null(window);
-    assert_non_null(strstr(why.text, "no window for CPU stores"));
+    assert_contains(why.text, "no window for CPU stores");
     api->unmap_device(dev, NULL);
     assert_int_equal(api->stream_sync(stream), HA_OK);
     assert_int_equal(*flag, 7);
@@ -259,7 +240,7 @@ static void the_null_device_completes_everything(void **state)
     assert_int_equal(api->stream_create(dev, "main", &stream, &why), HA_OK);
     assert_int_equal(api->graph_begin(stream), HA_OK);
     assert_int_equal(api->graph_begin(stream), HA_ERROR);
-    assert_non_null(strstr(api->failure(dev), "begun one already"));
+    assert_contains(api->failure(dev), "begun one already");
     assert_int_equal(api->stream_sync(stream), HA_ERROR);
     api->stream_destroy(stream);
     api->close(dev);

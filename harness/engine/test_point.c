@@ -4,17 +4,9 @@
 #include "harness/engine/filter.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static struct fake_point shape(const char *id)
 {
@@ -36,7 +28,6 @@ static const struct ha_key *key_of(const struct fake_point *p, const char *name)
 
 static void values_are_read_and_printed(void **state)
 {
-    (void)state;
     static const struct {
         const char *key, *value, *printed;
     } values[] = {
@@ -79,7 +70,6 @@ static void values_are_read_and_printed(void **state)
 /* and leave the point as it was */
 static void wrong_values_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *key, *value, *says;
     } values[] = {
@@ -151,7 +141,6 @@ static void wrong_values_are_named(void **state)
 
 static void points_have_their_own_keys(void **state)
 {
-    (void)state;
     struct fake_point circle = shape("circle"), square = shape("square");
     struct ha_why why;
     char value[HA_VALUE_MAX];
@@ -161,7 +150,7 @@ static void points_have_their_own_keys(void **state)
     assert_false(ha_point_get(&fake_shapes, &circle, "side", value));
     assert_true(ha_point_get(&fake_shapes, &square, "side", value));
     assert_int_equal(ha_point_set_named(&fake_shapes, &circle, "side", "3", &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "unknown key 'side'; "));
+    assert_contains(why.text, "unknown key 'side'; ");
     assert_null(strstr(why.text, "did you mean 'side'"));
     assert_int_equal(ha_point_set_named(&fake_shapes, &circle, "radus", "3", &why), HA_ERROR);
     assert_string_equal(why.text, "unknown key 'radus'; did you mean 'radius'?");
@@ -183,7 +172,6 @@ static void points_have_their_own_keys(void **state)
 
 static void ids_leave_defaults_out(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *printed;
     } ids[] = {
@@ -217,7 +205,6 @@ static void ids_leave_defaults_out(void **state)
 
 static void numbers_survive_printing(void **state)
 {
-    (void)state;
     char text[HA_VALUE_MAX];
     ha_number_print(0.1, text);
     assert_string_equal(text, "0.1");
@@ -251,7 +238,6 @@ static bool fits(const char *text, const struct fake_point *p)
 
 static void filters_fit(void **state)
 {
-    (void)state;
     static const struct {
         const char *filter;
         bool fits;
@@ -285,6 +271,8 @@ static void filters_fit(void **state)
         { "suite=shapes", true },
         { "suite=moves", false },
         { "suite!=moves", true },
+        { "device=host", true },
+        { "device!=host", false },
         { "square", true },
         { "size", true },
         { "blue", false },
@@ -301,7 +289,6 @@ static void filters_fit(void **state)
 
 static void wrong_filters_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *filter, *says;
     } terms[] = {
@@ -321,6 +308,9 @@ static void wrong_filters_are_named(void **state)
         { "grid=4", "grid: '4' is not a pair" },
         { "corner=0.5", "corner: '0.5' is not a whole number" },
         { "radius!=101", "radius: 101 is outside of [0, 100]" },
+        { "device!=hots", "unknown device 'hots'; did you mean 'host'?" },
+        { "device=quixotic", "device 'quixotic': not built in, and no file " },
+        { "device!=./quixotic.so", "device ./quixotic.so: No such file or directory" },
         { "suite=shape", "unknown suite 'shape'; did you mean 'shapes'?" },
         { "seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number" },
     };

@@ -1,16 +1,8 @@
-/* What begins ends: also what could not begin. */
+/* What begins ends: also what could not begin. What was found right is measured, and nothing else. */
 #include "harness/engine/serve.h"
 
 #include "harness/base/why.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 /* Of a suite: how its begin goes, and what was called. */
 struct calls {
@@ -35,21 +27,45 @@ static enum ha_status begin(struct calls *c, void **run, struct ha_why *why)
 static enum ha_status begin_first(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                   struct ha_why *why)
 {
-    (void)config, (void)before;
     return begin(&first, run, why);
 }
 
 static enum ha_status begin_second(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                    struct ha_why *why)
 {
-    (void)config, (void)before;
     return begin(&second, run, why);
+}
+
+struct row {
+    struct ha_result head;
+};
+
+/* by entry: what check says of it, how often it was measured; and how often anything was */
+static enum ha_verdict found[4];
+static size_t measured[4], measurements;
+
+static size_t entry_of(const struct ha_group *group, size_t i) { return (size_t)(*group->id[i] - 'a'); }
+static struct ha_result *head_of(const struct ha_group *group, size_t i)
+{
+    return &((struct row *)group->row[i])->head;
 }
 
 static enum ha_status check(void *run, struct ha_group *group, struct ha_why *why)
 {
-    (void)group, (void)why;
+    for (size_t i = 0; i < group->count; i++) head_of(group, i)->verdict = found[entry_of(group, i)];
     (*(struct calls **)run)->checked++;
+    return HA_OK;
+}
+
+static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *why)
+{
+    measurements++;
+    for (size_t i = 0; i < group->count; i++) {
+        const size_t entry = entry_of(group, i);
+        assert_ptr_equal(group->point[i], group->id[i]);
+        assert_int_equal(head_of(group, i)->verdict, found[entry]);
+        measured[entry]++;
+    }
     return HA_OK;
 }
 
@@ -61,57 +77,72 @@ static void end(void *run)
     free(run);
 }
 
-struct row {
-    struct ha_result head;
-};
 static const struct ha_suite suites[2] = {
-    { .name = "first", .row_bytes = sizeof(struct row), .begin = begin_first, .check = check, .end = end },
-    { .name = "second", .row_bytes = sizeof(struct row), .begin = begin_second, .check = check, .end = end },
+    { .name = "first",
+      .row_bytes = sizeof(struct row),
+      .begin = begin_first,
+      .check = check,
+      .measure = measure,
+      .end = end },
+    { .name = "second",
+      .row_bytes = sizeof(struct row),
+      .begin = begin_second,
+      .check = check,
+      .measure = measure,
+      .end = end },
 };
 
 static struct ha_results none_before(void *arg, const struct ha_suite *suite)
 {
-    (void)arg, (void)suite;
     return (struct ha_results){ .entries = 0 };
 }
-static void forked(void *arg) { (void)arg; }
+static void forked(void *arg) {}
 
 /* in place of what goes to the parent */
-static struct ha_result said;
+static struct ha_result said[4]; /* by entry */
 static size_t rows;
 void __wrap_ha_child_say(unsigned kind, const void *bytes, size_t size);
 void __wrap_ha_child_say(unsigned kind, const void *bytes, size_t size)
 {
+    struct ha_said_head head;
     assert_int_equal(kind, HA_SAID_ROW);
-    assert_int_equal(size, sizeof(struct ha_said_head) + sizeof(struct row));
-    memcpy(&said, (const char *)bytes + sizeof(struct ha_said_head), sizeof said);
+    assert_int_equal(size, sizeof head + sizeof(struct row));
+    memcpy(&head, bytes, sizeof head);
+    memcpy(&said[head.entry], (const char *)bytes + sizeof head, sizeof *said);
     rows++;
 }
 
-/* The verdict of case i. Case 0 is of the first suite, 1 of the second. */
-static enum ha_verdict serve(size_t i)
+/* Entries from the first on as one group. Entry 0, and those behind 1, are of the first suite, 1 is of the second. */
+static void serve_group(const size_t *index, size_t count)
 {
-    static char point, id[] = "x";
-    static struct ha_plan_entry entry[2] = { { .suite = &suites[0], .point = &point, .id = id },
-                                             { .suite = &suites[1], .point = &point, .id = id } };
-    static const struct ha_plan plan = { .entry = entry, .entries = 2 };
-    static const struct ha_run_options options = { .quiet = true };
+    static char id[4][2] = { "a", "b", "c", "d" };
+    static struct ha_plan_entry entry[4] = { { .suite = &suites[0], .point = id[0], .id = id[0] },
+                                             { .suite = &suites[1], .point = id[1], .id = id[1] },
+                                             { .suite = &suites[0], .point = id[2], .id = id[2] },
+                                             { .suite = &suites[0], .point = id[3], .id = id[3] } };
+    static const struct ha_plan plan = { .entry = entry, .entries = 4 };
+    static const struct ha_run_options options = { .quiet = true, .measure = true };
     static struct ha_serve self = { .plan = &plan, .options = &options, .before = none_before, .forked = forked };
-    struct ha_job *job = calloc(1, sizeof *job + sizeof job->entry[0]);
+    struct ha_job *job = calloc(1, sizeof *job + count * sizeof job->entry[0]);
     struct ha_why why = { "" };
     assert_non_null(job);
-    job->count = 1;
-    job->entry[0] = i;
+    job->count = count;
+    memcpy(job->entry, index, count * sizeof *index);
     rows = 0;
     if (ha_serve(&self, job, &why) != HA_OK) fail_msg("%s", why.text);
     free(job);
-    assert_int_equal(rows, 1);
-    return said.verdict;
+    assert_int_equal(rows, count);
+}
+
+static enum ha_verdict serve(size_t entry)
+{
+    memset(found, 0, sizeof found);
+    serve_group(&entry, 1);
+    return said[entry].verdict;
 }
 
 static void suites_begin_once_and_end(void **state)
 {
-    (void)state;
     first = second = (struct calls){ .begins = HA_OK, .makes = true };
     assert_int_equal(serve(0), HA_PASS);
     assert_int_equal(serve(0), HA_PASS);
@@ -122,12 +153,11 @@ static void suites_begin_once_and_end(void **state)
 
 static void what_a_failed_begin_left_is_ended(void **state)
 {
-    (void)state;
     first = (struct calls){ .begins = HA_ERROR, .makes = true };
     second.ended = 0;
     for (size_t i = 1; i <= 3; i++) {
         assert_int_equal(serve(0), HA_VERDICT_ERROR);
-        assert_string_equal(said.reason, "it cannot begin");
+        assert_string_equal(said[0].reason, "it cannot begin");
         assert_true(first.begun == i && first.ended == i && first.alive == 0 && first.checked == 0);
     }
     assert_true(second.ended == 1 && second.alive == 0);
@@ -145,11 +175,29 @@ static void what_a_failed_begin_left_is_ended(void **state)
     assert_true(first.alive == 0 && first.ended == 1);
 }
 
+static void what_was_found_right_is_measured(void **state)
+{
+    static const size_t group[] = { 0, 2, 3 };
+    first = (struct calls){ .begins = HA_OK, .makes = true };
+    memset(measured, 0, sizeof measured);
+    found[0] = HA_VERDICT_FAIL;
+    found[2] = HA_NOT_RUN;
+    found[3] = HA_UNCHECKED;
+    serve_group(group, 3);
+    assert_true(said[0].verdict == HA_VERDICT_FAIL && said[2].verdict == HA_PASS && said[3].verdict == HA_UNCHECKED);
+    assert_true(measured[0] == 0 && measured[1] == 0 && measured[2] == 1 && measured[3] == 1);
+
+    measurements = 0;
+    serve_group(group, 1);
+    assert_int_equal(measurements, 0); /* of nothing */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(suites_begin_once_and_end),
         cmocka_unit_test(what_a_failed_begin_left_is_ended),
+        cmocka_unit_test(what_was_found_right_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

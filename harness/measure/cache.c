@@ -26,7 +26,6 @@ static bool is_guest(void)
     char line[8192];
     bool found = false;
     FILE *f = fopen("/proc/cpuinfo", "re");
-
     if (!f) return false;
     while (!found && fgets(line, sizeof line, f)) found = !strncmp(line, "flags", 5) && strstr(line, " hypervisor ");
     fclose(f);

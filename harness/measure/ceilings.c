@@ -56,15 +56,17 @@ static struct ha_reading measure(struct ha_ceiling_bench *b, enum ha_ceiling whi
                                                         : b->device_bytes;
     ha_ceiling_work *work = ceiling[which].work;
     ha_ceiling_sample *sample = ceiling[which].sample;
-    double x[SAMPLES_MAX], nan = (double)NAN, discarded;
+    double x[SAMPLES_MAX], nan = (double)NAN;
     struct ha_reading r = { nan, nan, nan, 0 };
     struct ha_ceiling_load load;
 
     if (of_nothing(b, which)) return r;
     /* the first one finds everything cold */
-    if (work ? !ha_ceiling_fit(b, work, limit, &load) : !sample(b, &discarded)) return r;
-    for (size_t i = 0; i < samples; i++)
-        if (work ? !ha_ceiling_rate(b, &load, &x[i]) : !sample(b, &x[i])) return r;
+    if (work ? !ha_ceiling_fit(b, work, limit, &load) : isnan(sample(b))) return r;
+    for (size_t i = 0; i < samples; i++) {
+        x[i] = work ? ha_ceiling_rate(b, &load) : sample(b);
+        if (isnan(x[i])) return r;
+    }
     r = (struct ha_reading){ ha_median(x, samples), ha_quantile(x, samples, 0), ha_quantile(x, samples, 1), samples };
     return r;
 }
@@ -74,7 +76,6 @@ static size_t device_bytes(const struct ha_ceiling_bench *b, bool brief)
 {
     struct ha_device_info info;
     size_t bytes = (size_t)(brief ? 256 : 1024) << 20;
-
     b->api->info(b->device, &info);
     if (info.compute_threads || !strcmp(b->api->kind, "null")) return b->link_bytes;
     while (bytes > b->link_bytes && bytes > info.memory_free_bytes / 8) bytes /= 2;

@@ -14,7 +14,7 @@ struct ha_reading {
 
 enum ha_ceiling {
     HA_CEIL_READ_1,
-    HA_CEIL_READ_ALL, /* host memory, GB/s, one thread and all */
+    HA_CEIL_READ_ALL, /* host memory, GB/s: one thread, and all */
     HA_CEIL_COPY_ALL, /* memcpy, bytes copied per second, all threads */
     HA_CEIL_FLOPS_1,
     HA_CEIL_FLOPS_ALL, /* multiply-adds of floats in registers, GFLOP/s, one thread and all */
@@ -30,10 +30,9 @@ enum ha_ceiling {
     HA_CEIL_ENQUEUE,     /* ns: the enqueue alone, until it returns */
     HA_CEIL_SYNC,        /* ns: waiting for a stream that has nothing to do */
     HA_CEIL_FLAG,        /* ns: host writes a flag, the device answers with another */
-    HA_CEIL_CORES, /* ns: a line of cache from one core to another, one way; the median pair, the nearest, the farthest
-                    */
-    HA_CEIL_POOL,  /* ns: wake-up and join of all CPU threads, right after another */
-    HA_CEIL_POOL_IDLE, /* the same after a millisecond without work */
+    HA_CEIL_CORES,     /* ns: a line of cache from core to core, one way: the median pair, the nearest, the farthest */
+    HA_CEIL_POOL,      /* ns: wake-up and join of all CPU threads, right after another */
+    HA_CEIL_POOL_IDLE, /* the same after five milliseconds without work */
     HA_CEIL_CLOCK,     /* ns: smallest step of the clock */
 };
 enum { HA_CEILINGS = HA_CEIL_CLOCK + 1 };

@@ -34,7 +34,6 @@ bool ha_ceiling_both(struct ha_ceiling_bench *b, size_t bytes)
 static bool move(struct ha_ceiling_bench *b, int stream, void *dst, const void *src, size_t bytes)
 {
     enum { PAGE = 4096 };
-
     if (!b->api->move || !b->mapped) return false;
     const struct ha_device_move pages = { .dst = dst,
                                           .src = src,
@@ -63,7 +62,6 @@ bool ha_ceiling_device_read(struct ha_ceiling_bench *b, size_t bytes)
 static bool enqueue(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load)
 {
     bool ok = true;
-
     for (size_t i = 0; i < load->times && ok; i++) ok = load->work(b, load->bytes);
     return ok;
 }
@@ -78,7 +76,6 @@ static bool timed(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load
 {
     uint64_t begin = ha_now_ns();
     bool ok = enqueue(b, load);
-
     ok = join(b) && ok;
     *ns = fmax(1, (double)(ha_now_ns() - begin));
     return ok;
@@ -87,7 +84,8 @@ static bool timed(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load
 bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t limit, struct ha_ceiling_load *load)
 {
     enum { FIRST_BYTES = 256 << 10, STEP = 4096, TIMES_MOST = 64, TRIES = 3 };
-    const double much = 10, short_share = 0.1; /* of work_ns: not to be waited for; where launch and end would count */
+    /* of work_ns: longer is not waited for; of shorter work launch and end would be a part to speak of */
+    const double much = 10, short_share = 0.1;
     double ns, least_ns = (double)INFINITY;
 
     *load = (struct ha_ceiling_load){ work, FIRST_BYTES < limit ? FIRST_BYTES : limit, 1 };
@@ -104,14 +102,12 @@ bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t li
     return true;
 }
 
-bool ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load, double *GBps)
+double ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load)
 {
     const double ways = load->work == ha_ceiling_both || load->work == ha_ceiling_kernel_both ? 2 : 1;
     double ns;
 
-    if (!timed(b, load, &ns)) return false;
-    *GBps = ways * (double)load->bytes * (double)load->times / ns;
-    return true;
+    return timed(b, load, &ns) ? ways * (double)load->bytes * (double)load->times / ns : (double)NAN;
 }
 
 struct ha_device_meters ha_meters_read(const struct ha_device_api *api, struct ha_device *device, bool want_link_GBps)
@@ -144,49 +140,43 @@ static bool blend_one(struct ha_ceiling_bench *b)
     const struct ha_device_blend one = {
         .y = y, .x = y, .rows = 1, .cols = 1, .y_stride = 1, .x_stride = 1, .a = 0, .b = 1
     };
-
     return b->api->blend && b->api->blend(b->stream[0], &one) == HA_OK;
 }
 
-bool ha_ceiling_launch(struct ha_ceiling_bench *b, double *ns)
-{
-    uint64_t begin = ha_now_ns();
+static bool synced(struct ha_ceiling_bench *b) { return b->api->stream_sync(b->stream[0]) == HA_OK; }
 
-    if (!blend_one(b) || b->api->stream_sync(b->stream[0]) != HA_OK) return false;
-    *ns = (double)(ha_now_ns() - begin);
-    return true;
+static double since(uint64_t begin_ns, bool ok) { return ok ? (double)(ha_now_ns() - begin_ns) : (double)NAN; }
+
+double ha_ceiling_launch(struct ha_ceiling_bench *b)
+{
+    const uint64_t begin_ns = ha_now_ns();
+    return since(begin_ns, blend_one(b) && synced(b));
 }
 
-bool ha_ceiling_enqueue(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_enqueue(struct ha_ceiling_bench *b)
 {
-    uint64_t begin = ha_now_ns();
-
-    if (!blend_one(b)) return false;
-    *ns = (double)(ha_now_ns() - begin);
-    return b->api->stream_sync(b->stream[0]) == HA_OK;
+    const uint64_t begin_ns = ha_now_ns();
+    const double ns = since(begin_ns, blend_one(b));
+    return synced(b) ? ns : (double)NAN;
 }
 
-bool ha_ceiling_sync(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_sync(struct ha_ceiling_bench *b)
 {
-    uint64_t begin = ha_now_ns();
-
-    if (b->api->stream_sync(b->stream[0]) != HA_OK) return false;
-    *ns = (double)(ha_now_ns() - begin);
-    return true;
+    const uint64_t begin_ns = ha_now_ns();
+    return since(begin_ns, synced(b));
 }
 
-bool ha_ceiling_flag(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_flag(struct ha_ceiling_bench *b)
 {
     enum { PATIENCE_NS = 1000000000 };
-
-    if (!b->api->flag_wait || !b->api->flag_write || !b->flag) return false;
+    if (!b->api->flag_wait || !b->api->flag_write || !b->flag) return (double)NAN;
     uint32_t next = __atomic_load_n(&b->flag[1], __ATOMIC_ACQUIRE) + 1;
     if (b->api->flag_wait(b->stream[0], &b->flag[0], next) != HA_OK
         || b->api->flag_write(b->stream[0], &b->flag[1], next) != HA_OK)
-        return false;
+        return (double)NAN;
     uint64_t begin = ha_now_ns(), now = begin;
     __atomic_store_n(&b->flag[0], next, __ATOMIC_RELEASE);
     while (__atomic_load_n(&b->flag[1], __ATOMIC_ACQUIRE) != next && now - begin < PATIENCE_NS) now = ha_now_ns();
-    *ns = (double)(ha_now_ns() - begin);
-    return b->api->stream_sync(b->stream[0]) == HA_OK && now - begin < PATIENCE_NS;
+    const double ns = since(begin, now - begin < PATIENCE_NS);
+    return synced(b) ? ns : (double)NAN;
 }

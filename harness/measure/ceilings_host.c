@@ -6,33 +6,21 @@
 
 enum { BLOCK = 4 << 20 };
 
-bool ha_ceiling_read_one(struct ha_ceiling_bench *b, double *GBps)
-{
-    *GBps = ha_paired_read_alone(b->memory_read);
-    return true;
-}
-
-bool ha_ceiling_read_all(struct ha_ceiling_bench *b, double *GBps)
-{
-    *GBps = ha_paired_read_all(b->memory_read);
-    return true;
-}
+double ha_ceiling_read_one(struct ha_ceiling_bench *b) { return ha_paired_read_alone(b->memory_read); }
+double ha_ceiling_read_all(struct ha_ceiling_bench *b) { return ha_paired_read_all(b->memory_read); }
 
 static void copy_task(void *arg, size_t task, size_t worker)
 {
     struct ha_ceiling_bench *b = arg;
-
     (void)worker;
     memcpy(b->buffer + b->buffer_bytes / 2 + task * BLOCK, b->buffer + task * BLOCK, BLOCK);
 }
 
-bool ha_ceiling_copy_all(struct ha_ceiling_bench *b, double *GBps)
+double ha_ceiling_copy_all(struct ha_ceiling_bench *b)
 {
     const uint64_t begin_ns = ha_now_ns();
-
     ha_pool_run(b->pool, "probe", b->buffer_bytes / 2 / BLOCK, copy_task, b);
-    *GBps = (double)(b->buffer_bytes / 2) / (double)(ha_now_ns() - begin_ns);
-    return true;
+    return (double)(b->buffer_bytes / 2) / (double)(ha_now_ns() - begin_ns);
 }
 
 /* GFLOP/s while the time lasts */
@@ -57,7 +45,6 @@ struct spins {
 static void spin_task(void *arg, size_t task, size_t worker)
 {
     struct spins *s = arg;
-
     (void)task, (void)worker;
     /* the clock of one core depends on what the others do */
     atomic_fetch_sub(&s->missing, 1);
@@ -67,27 +54,19 @@ static void spin_task(void *arg, size_t task, size_t worker)
     while (!atomic_compare_exchange_weak(&s->sum, &sum, sum + GFLOPps)) continue;
 }
 
-bool ha_ceiling_flops_one(struct ha_ceiling_bench *b, double *GFLOPps)
-{
-    *GFLOPps = spin(b->kernels);
-    return true;
-}
+double ha_ceiling_flops_one(struct ha_ceiling_bench *b) { return spin(b->kernels); }
 
-bool ha_ceiling_flops_all(struct ha_ceiling_bench *b, double *GFLOPps)
+double ha_ceiling_flops_all(struct ha_ceiling_bench *b)
 {
     struct spins s = { .kernels = b->kernels, .missing = ha_pool_threads(b->pool) };
-
     ha_pool_each(b->pool, "probe", spin_task, &s);
-    *GFLOPps = atomic_load(&s.sum);
-    return true;
+    return atomic_load(&s.sum);
 }
 
-bool ha_ceiling_tick(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_tick(struct ha_ceiling_bench *b)
 {
     uint64_t begin = ha_now_ns(), end;
-
     (void)b;
     while ((end = ha_now_ns()) == begin) continue;
-    *ns = (double)(end - begin);
-    return true;
+    return (double)(end - begin);
 }

@@ -28,8 +28,8 @@ struct ha_ceiling_bench {
     size_t pair;    /* of cores, the next to be measured */
 };
 
-/* One sample; false: this device cannot. */
-typedef bool ha_ceiling_sample(struct ha_ceiling_bench *b, double *value);
+/* One sample; NaN: this device cannot. */
+typedef double ha_ceiling_sample(struct ha_ceiling_bench *b);
 ha_ceiling_sample ha_ceiling_read_one, ha_ceiling_read_all, ha_ceiling_copy_all, ha_ceiling_flops_one,
     ha_ceiling_flops_all, ha_ceiling_tick;                                                 /* ceilings_host.c */
 ha_ceiling_sample ha_ceiling_cores, ha_ceiling_wake, ha_ceiling_wake_idle;                 /* ceilings_threads.c */
@@ -46,8 +46,8 @@ struct ha_ceiling_load {
 /* limit bytes, or fewer where they took much longer than work_ns, and more than once where they took much less; false:
  * this device cannot. */
 bool ha_ceiling_fit(struct ha_ceiling_bench *b, ha_ceiling_work *work, size_t limit, struct ha_ceiling_load *load);
-/* bytes per nanosecond */
-bool ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load, double *GBps);
+/* bytes per nanosecond; NaN: the device has failed */
+double ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load *load);
 /* Device meters while the device reads its memory for some 100 ms. */
 struct ha_device_meters ha_ceiling_meters(struct ha_ceiling_bench *b);
 

@@ -1,6 +1,7 @@
 #include "harness/base/clock.h"
 #include "harness/measure/ceilings_parts.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -18,7 +19,6 @@ struct ping {
 static void await(const atomic_uint *number, unsigned want)
 {
     enum { LOOKS = 2000 };
-
     for (int i = 1; atomic_load_explicit(number, memory_order_acquire) != want; i++)
         if (i % LOOKS == 0) sched_yield();
 }
@@ -28,7 +28,6 @@ static void ping(void *arg, size_t task, size_t worker)
     enum { ROUNDS = 100 };
     struct ping *p = arg;
     const unsigned odd = worker == p->of[1];
-
     (void)task;
     if (worker != p->of[0] && !odd) return;
     uint64_t begin_ns = 0;
@@ -47,7 +46,6 @@ static bool next_pair(struct ha_ceiling_bench *b, size_t of[2])
 {
     enum { PAIRS_MOST = 100 };
     const size_t workers = ha_pool_threads(b->pool), pairs = workers * (workers - 1) / 2;
-
     if (!pairs) return false;
     size_t i = b->pair++ % (pairs < PAIRS_MOST ? pairs : PAIRS_MOST) * (pairs < PAIRS_MOST ? 1 : pairs / PAIRS_MOST),
            first = 0;
@@ -57,31 +55,27 @@ static bool next_pair(struct ha_ceiling_bench *b, size_t of[2])
     return true;
 }
 
-bool ha_ceiling_cores(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_cores(struct ha_ceiling_bench *b)
 {
     struct ping p = { 0 };
-
-    if (!next_pair(b, p.of)) return false;
+    if (!next_pair(b, p.of)) return (double)NAN;
     ha_pool_each(b->pool, "probe", ping, &p);
-    *ns = p.ns;
-    return true;
+    return p.ns;
 }
 
 /* ---- wake-up and join -------------------------------------------------------------------------- */
 
 static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)task, (void)worker; }
 
-bool ha_ceiling_wake(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_wake(struct ha_ceiling_bench *b)
 {
     const uint64_t begin_ns = ha_now_ns();
-
     ha_pool_run(b->pool, "probe", ha_pool_threads(b->pool), nothing, NULL);
-    *ns = (double)(ha_now_ns() - begin_ns);
-    return true;
+    return (double)(ha_now_ns() - begin_ns);
 }
 
-bool ha_ceiling_wake_idle(struct ha_ceiling_bench *b, double *ns)
+double ha_ceiling_wake_idle(struct ha_ceiling_bench *b)
 {
     nanosleep(&(struct timespec){ .tv_nsec = 5 * HA_POOL_AWAKE_NS }, NULL);
-    return ha_ceiling_wake(b, ns);
+    return ha_ceiling_wake(b);
 }

@@ -9,7 +9,6 @@
 struct ha_condition ha_condition_none(void)
 {
     const double nan = (double)NAN;
-
     return (struct ha_condition){ .sm_clock_MHz = nan,
                                   .memory_clock_MHz = nan,
                                   .link_gen = nan,
@@ -31,7 +30,6 @@ static bool has(const char *reasons, const char *reason, size_t length)
 static void add_reasons(char *all, size_t size, const char *more)
 {
     static const char none[] = "none", comma[] = ", ";
-
     if (!*more) return;
     if (!*all) snprintf(all, size, "%s", none);
     for (const char *at = more, *end; *at; at = end + strspn(end, comma)) {

@@ -60,7 +60,6 @@ void ha_core_counts_read(const char *root, struct ha_core_counts *out)
     struct timespec own;
     struct rusage use;
     cpu_set_t mine;
-
     *out = (struct ha_core_counts){ (double)ha_now_ns(), nan, nan, nan, nan, nan, nan, nan };
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) == 0)
         out->own_ns = (double)own.tv_sec * 1e9 + (double)own.tv_nsec;
@@ -79,7 +78,6 @@ void ha_core_counts_read(const char *root, struct ha_core_counts *out)
 static bool device_throttled(const char *reasons)
 {
     static const char *const harmless[] = { "none", "application clocks" };
-
     while (*reasons) {
         const size_t length = strcspn(reasons, ",");
         bool known = length == 0;
@@ -113,7 +111,6 @@ void ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_cor
                            || device_throttled(device_throttle) },
         { "shared", (double)slow > slow_most * (double)looks },
     };
-
     out[0] = 0;
     for (size_t i = 0; i < sizeof causes / sizeof *causes; i++) {
         if (!causes[i].is) continue;

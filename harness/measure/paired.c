@@ -35,7 +35,6 @@ static unsigned char *block(const struct ha_paired *p, size_t worker, size_t par
 static void fill(void *arg, size_t task, size_t worker)
 {
     struct ha_paired *p = arg;
-
     (void)task;
     /* untouched pages are all one zero page, which sits in cache */
     memset(block(p, worker, 0, 0), 1, PARTS * p->blocks * BLOCK_BYTES);
@@ -47,7 +46,6 @@ static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)ta
 static void read_blocks(void *arg, size_t task, size_t worker)
 {
     struct ha_paired *p = arg;
-
     (void)task;
     for (size_t v = 0; v < p->workers; v++) {
         size_t whose = (worker + v) % p->workers, i;
@@ -72,7 +70,6 @@ double ha_paired_read_alone(struct ha_paired *p)
 {
     size_t bytes = 0;
     const uint64_t begin_ns = ha_now_ns();
-
     for (size_t w = 0; w < p->workers && bytes < reading_bytes; w++)
         for (size_t i = 0; i < p->blocks && bytes < reading_bytes; i++, bytes += BLOCK_BYTES)
             p->read(block(p, w, p->part, i), BLOCK_BYTES);
@@ -93,7 +90,6 @@ static size_t last_cache_bytes(void)
 {
     FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
     size_t KiB = 0;
-
     if (!f) return 0;
     if (fscanf(f, "%zuK", &KiB) != 1) KiB = 0;
     fclose(f);
@@ -104,7 +100,6 @@ static size_t blocks_for(size_t workers)
 {
     const size_t far = 2 * last_cache_bytes(), all = far > reading_bytes ? far : reading_bytes;
     const size_t blocks = (all / BLOCK_BYTES + workers - 1) / workers;
-
     return blocks > BLOCKS_LEAST ? blocks : BLOCKS_LEAST;
 }
 
@@ -112,7 +107,6 @@ enum ha_status ha_paired_create(struct ha_paired **out, struct ha_pool *pool, co
                                 struct ha_why *why)
 {
     struct ha_paired *p = *out = calloc(1, sizeof *p);
-
     if (!p) return ha_why(why, HA_ERROR, "memory ceiling: out of memory");
     p->pool = pool;
     p->read = kernels->read;

@@ -4,16 +4,10 @@
 #include "harness/base/pool.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 static const struct ha_device_api *host;
 static struct ha_device *device;
@@ -22,7 +16,6 @@ static struct ha_kernels kernels;
 static int open_host(void **state)
 {
     struct ha_why why;
-    (void)state;
     for (size_t i = 0; i < ha_devices_count; i++)
         if (!strcmp(ha_devices_all[i]->name, "host")) host = ha_devices_all[i];
     if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK
@@ -33,7 +26,6 @@ static int open_host(void **state)
 
 static int close_host(void **state)
 {
-    (void)state;
     host->close(device);
     return 0;
 }
@@ -82,7 +74,6 @@ static enum ha_status slow_read(struct ha_stream *stream, const void *ptr, size_
 
 static void meters(struct ha_device *dev, struct ha_device_meters *out)
 {
-    (void)dev;
     busy_when_asked = __atomic_load_n(&reading, __ATOMIC_RELAXED) > 0;
     out->sm_clock_MHz = 1755;
 }
@@ -123,8 +114,6 @@ static void slow_and_poor(void **state)
     struct ha_device_api api = *host;
     struct ha_kernels k = kernels;
     const double n = (double)cores();
-
-    (void)state;
     api.move = NULL;
     api.blend = NULL;
     api.flag_wait = NULL;
@@ -153,8 +142,6 @@ static void slow_and_poor(void **state)
 static void all_that_the_device_offers(void **state)
 {
     const struct ha_ceilings c = measure(host, &kernels);
-
-    (void)state;
     for (int i = 0; i < HA_CEILINGS; i++)
         if ((i != HA_CEIL_CORES || cores() > 1) && !measured(&c.of[i]))
             fail_msg("%s: not measured", ha_ceiling_name((enum ha_ceiling)i));
@@ -167,8 +154,6 @@ static void all_that_the_device_offers(void **state)
 static void a_device_that_moves_nothing(void **state)
 {
     struct ha_device_api api = *host;
-
-    (void)state;
     api.kind = "null";
     const struct ha_ceilings c = measure(&api, &kernels);
     for (int i = HA_CEIL_H2D; i <= HA_CEIL_D2D; i++) assert_int_equal(measured(&c.of[i]), false);

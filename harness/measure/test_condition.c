@@ -2,14 +2,9 @@
 
 #include "harness/measure/ceilings.h"
 #include "harness/measure/condition.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
 
 #define assert_near(a, b) assert_true(fabs((a) - (b)) <= 1e-12)
 
@@ -18,7 +13,6 @@ static int reads;
 
 static void read_now(struct ha_device *device, struct ha_device_meters *out)
 {
-    (void)device;
     assert_false(out->want_link_GBps); /* it takes 40 ms */
     *out = now;
     reads++;
@@ -50,8 +44,6 @@ static void pass(struct ha_condition *c, double before_J, double after_J)
 static void the_worst_of_all_readings_stands(void **state)
 {
     struct ha_condition c = ha_condition_none();
-
-    (void)state;
     turn(1900, 50, 300, 0, 5, "none");
     pass(&c, 100, 130);
     assert_string_equal(c.throttle, "none");
@@ -76,8 +68,6 @@ static void the_worst_of_all_readings_stands(void **state)
 static void energy_needs_a_counter_that_moves(void **state)
 {
     struct ha_condition c = ha_condition_none();
-
-    (void)state;
     turn(1900, 50, 300, 0, 5, "none");
     pass(&c, 100, 130);
     pass(&c, 130, 130); /* too short to be seen */
@@ -93,8 +83,6 @@ static void without_meters_everything_is_empty(void **state)
 {
     struct ha_condition c = ha_condition_none();
     struct ha_device_meters m = ha_meters_read(&without, NULL, true);
-
-    (void)state;
     ha_condition_begin(&c, &without, NULL);
     ha_condition_end(&c, &without, NULL, 10);
     assert_true(isnan(c.sm_clock_MHz) && isnan(c.memory_clock_MHz) && isnan(c.temperature_C) && isnan(c.power_W)
@@ -106,8 +94,6 @@ static void without_meters_everything_is_empty(void **state)
 static void reasons_are_told_apart(void **state)
 {
     struct ha_condition c = ha_condition_none();
-
-    (void)state;
     turn(1, 1, 1, 0, 1, "hardware thermal");
     pass(&c, 0, 1);
     turn(1, 1, 1, 0, 1, "thermal, hardware"); /* words that stand within others */

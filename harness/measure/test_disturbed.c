@@ -1,18 +1,12 @@
 /* What counts as disturbed, from counters that are given: nothing here looks at the machine or at a clock. */
 
 #include "harness/measure/disturbed.h"
+#include "harness/base/test.h"
 
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
@@ -29,7 +23,6 @@ static struct ha_core_counts after;
 
 static int quiet(void **state)
 {
-    (void)state;
     after = before;
     after.wall_ns += 4e9;
     after.busy_ns += 5e9;
@@ -40,14 +33,12 @@ static int quiet(void **state)
 static const char *judged(size_t slow, size_t looks, const char *device)
 {
     static char out[HA_DISTURBED_MAX];
-
     ha_disturbed_judge(&before, &after, slow, looks, device, out);
     return out;
 }
 
 static void nothing_is_nothing(void **state)
 {
-    (void)state;
     assert_string_equal(judged(0, 0, ""), "");
     assert_string_equal(judged(2, 20, "none"), "");
     assert_string_equal(judged(0, 20, "application clocks"), "");
@@ -55,7 +46,6 @@ static void nothing_is_nothing(void **state)
 
 static void others_are_load(void **state)
 {
-    (void)state;
     after.busy_ns += 0.39e9; /* of 8 core seconds, 5% are 0.4 */
     assert_string_equal(judged(0, 20, "none"), "");
     after.busy_ns += 0.02e9;
@@ -71,7 +61,6 @@ static void others_are_load(void **state)
 /* Ticks of 10 ms say nothing on a short measurement. */
 static void a_tick_is_no_load(void **state)
 {
-    (void)state;
     after.wall_ns = before.wall_ns + 0.1e9;
     after.busy_ns += 0.02e9;
     after.steal_ns += 0.02e9;
@@ -83,7 +72,6 @@ static void a_tick_is_no_load(void **state)
 
 static void each_cause_has_its_name(void **state)
 {
-    (void)state;
     after.steal_ns += 0.17e9;
     assert_string_equal(judged(0, 20, "none"), "steal");
     after.throttled += 1;
@@ -105,8 +93,6 @@ static void each_cause_has_its_name(void **state)
 static void what_cannot_be_read_is_no_cause(void **state)
 {
     const double nan = (double)NAN;
-
-    (void)state;
     after = (struct ha_core_counts){ 5e9, nan, nan, nan, nan, nan, nan, nan };
     assert_string_equal(judged(0, 20, ""), "");
 }
@@ -118,7 +104,6 @@ static char root[64];
 static void put(const char *path, const char *text)
 {
     char full[512];
-
     snprintf(full, sizeof full, "%s/%s", root, path);
     for (char *at = strchr(full + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
@@ -138,8 +123,6 @@ static void counters_are_those_of_own_cores(void **state)
     char text[1024], path[128], command[128];
     int core = 0;
     const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
-
-    (void)state;
     snprintf(root, sizeof root, "%s/ha-counts-XXXXXX", P_tmpdir);
     assert_non_null(mkdtemp(root));
     ha_core_counts_read(root, &c); /* no file */
@@ -178,6 +161,5 @@ int main(void)
         cmocka_unit_test_setup(what_cannot_be_read_is_no_cause, quiet),
         cmocka_unit_test(counters_are_those_of_own_cores),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,7 @@
 
 #include "harness/measure/meter.h"
 #include "harness/base/registry.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 
 enum { BYTES = 4096 };
 
@@ -20,7 +14,6 @@ static bool is_to_fail;
 
 static int begin(void **state)
 {
-    (void)state;
     struct ha_kernels kernels;
     struct ha_why why;
     void *ptr;
@@ -41,7 +34,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     api->stream_destroy(stream);
     for (int kind = 0; kind < 3; kind++) api->mem_free(device, (enum ha_memory)kind, memory[kind]);
     const bool failed = api->failure(device) != NULL;
@@ -62,7 +54,6 @@ static void counted(uint64_t h2d, uint64_t d2h, uint64_t copies, uint64_t zero_c
 
 static void copies_and_pieces(void **state)
 {
-    (void)state;
     char *up[3] = { memory[0], memory[0] + 100, memory[0] + 200 };
     const char *down[3] = { memory[1], memory[2], memory[1] + 100 };
     const size_t bytes[3] = { 10, 0, 7 };
@@ -89,7 +80,6 @@ static void move(char *dst, const char *src)
 
 static void moves_over_the_link(void **state)
 {
-    (void)state;
     char *device_memory = memory[HA_MEM_DEVICE], *mapped = memory[HA_MEM_MAPPED];
     move(device_memory + 1000, device_memory);
     counted(0, 0, 0, 0);
@@ -105,7 +95,6 @@ static void moves_over_the_link(void **state)
 
 static void freed_memory_is_forgotten(void **state)
 {
-    (void)state;
     struct ha_why why;
     void *block[40];
     for (int round = 0; round < 2; round++) {

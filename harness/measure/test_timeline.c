@@ -1,11 +1,7 @@
-#include "harness/measure/interval.h"
 #include "harness/measure/timeline.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 /* written so that a NaN fails */
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
@@ -15,8 +11,6 @@
 static void union_joins_and_sorts(void **state)
 {
     struct ha_interval x[] = { { 50, 60 }, { 0, 10 }, { 10, 20 }, { 5, 12 }, { 30, 30 }, { 58, 70 }, { 40, 35 } };
-
-    (void)state;
     assert_int_equal(ha_interval_union(x, 7), 2);
     assert_int_equal(x[0].begin_ns, 0);
     assert_int_equal(x[0].end_ns, 20);
@@ -29,8 +23,6 @@ static void union_joins_and_sorts(void **state)
 static void union_keeps_what_contains(void **state)
 {
     struct ha_interval x[] = { { 0, 100 }, { 10, 20 }, { 90, 95 } }, touching[] = { { 5, 9 }, { 0, 5 } };
-
-    (void)state;
     assert_int_equal(ha_interval_union(x, 3), 1);
     assert_int_equal(ha_interval_length(x, 1), 100);
     assert_int_equal(ha_interval_union(touching, 2), 1);
@@ -39,8 +31,6 @@ static void union_keeps_what_contains(void **state)
 static void common_counts_each_moment_once(void **state)
 {
     const struct ha_interval a[] = { { 0, 10 }, { 20, 30 }, { 40, 50 } }, b[] = { { 5, 25 }, { 28, 45 } };
-
-    (void)state;
     assert_int_equal(ha_interval_common(a, 3, b, 2), 5 + 5 + 2 + 5);
     assert_int_equal(ha_interval_common(b, 2, a, 3), 17);
     assert_int_equal(ha_interval_common(a, 3, b, 0), 0);
@@ -50,8 +40,6 @@ static void common_counts_each_moment_once(void **state)
 static void intervals_agree_with_counting(void **state)
 {
     unsigned seed = 7;
-
-    (void)state;
     for (int round = 0; round < 200; round++) {
         struct ha_interval x[2][8];
         unsigned char in[2][128] = { { 0 } };
@@ -81,14 +69,9 @@ static void intervals_agree_with_counting(void **state)
 
 static struct ha_timeline *timeline;
 
-static int open_timeline(void **state)
-{
-    (void)state;
-    return ha_timeline_create(&timeline, NULL) != HA_OK;
-}
+static int open_timeline(void **state) { return ha_timeline_create(&timeline, NULL) != HA_OK; }
 static int close_timeline(void **state)
 {
-    (void)state;
     ha_timeline_destroy(timeline);
     return 0;
 }
@@ -96,7 +79,6 @@ static int close_timeline(void **state)
 static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, uint64_t end, uint64_t bytes)
 {
     const struct ha_span_sink *sink = ha_timeline_sink(timeline, origin);
-
     sink->span(
         sink->self,
         &(struct ha_span){ .begin_ns = begin, .end_ns = end, .bytes = bytes, .kind = kind, .lane = "a", .name = "b" });
@@ -108,8 +90,6 @@ static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, u
 static void a_step_by_hand(void **state)
 {
     struct ha_usage u = { 0 };
-
-    (void)state;
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 1100, 1300, 0);
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 1200, 1500, 0);
     put(HA_FROM_DEVICE, HA_SPAN_H2D, 1400, 1600, 4000);
@@ -144,8 +124,6 @@ static void a_step_by_hand(void **state)
 static void work_beside_a_copy_overlaps(void **state)
 {
     struct ha_usage u = { 0 };
-
-    (void)state;
     put(HA_FROM_DEVICE, HA_SPAN_D2H, 100, 200, 64);
     put(HA_FROM_POOL, HA_SPAN_CPU, 150, 350, 0);
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 1000 }, &u, NULL);
@@ -157,8 +135,6 @@ static void work_beside_a_copy_overlaps(void **state)
 static void windows_add_up(void **state)
 {
     struct ha_usage u = { 0 };
-
-    (void)state;
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 100, 0);
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 200, 250, 0);
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 100 }, &u, NULL);
@@ -171,8 +147,6 @@ static void windows_add_up(void **state)
 static void nothing_is_not_zero(void **state)
 {
     struct ha_usage u = { 0 };
-
-    (void)state;
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 10, 20, 0);
     ha_timeline_measure(timeline, (struct ha_interval){ 0, 100 }, &u, NULL);
     struct ha_ratios r = ha_usage_ratios(&u, 1);
@@ -189,8 +163,6 @@ static void one_long_step_does_not_speak_for_all(void **state)
         { .wall_ns = 100000, .kernel_ns = 70, .device_ns = 70 }
     };
     struct ha_ratios r;
-
-    (void)state;
     assert_int_equal(ha_usage_medians(steps, 3, 1, &r, NULL), HA_OK);
     assert_near(r.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(r.h2d_link_GBps, 4, 1e-12);
@@ -201,7 +173,6 @@ static void one_long_step_does_not_speak_for_all(void **state)
 
 static void clear_forgets(void **state)
 {
-    (void)state;
     for (int i = 0; i < 10000; i++) put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 1, 0);
     assert_int_equal(ha_timeline_count(timeline), 10000);
     assert_int_equal(ha_timeline_dropped(timeline), 0);
@@ -223,6 +194,5 @@ int main(void)
         cmocka_unit_test(one_long_step_does_not_speak_for_all),
         cmocka_unit_test_setup_teardown(clear_forgets, open_timeline, close_timeline),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

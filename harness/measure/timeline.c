@@ -9,6 +9,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- intervals --------------------------------------------------------------------------------------------------- */
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct ha_interval *x = a, *y = b;
+    return (x->begin_ns > y->begin_ns) - (x->begin_ns < y->begin_ns);
+}
+
+size_t ha_interval_union(struct ha_interval *x, size_t count)
+{
+    size_t kept = 0;
+    if (count > 1) qsort(x, count, sizeof *x, by_begin);
+    for (size_t i = 0; i < count; i++) {
+        if (x[i].end_ns <= x[i].begin_ns) continue;
+        if (kept > 0 && x[i].begin_ns <= x[kept - 1].end_ns) {
+            if (x[i].end_ns > x[kept - 1].end_ns) x[kept - 1].end_ns = x[i].end_ns;
+        } else {
+            x[kept++] = x[i];
+        }
+    }
+    return kept;
+}
+
+uint64_t ha_interval_length(const struct ha_interval *x, size_t count)
+{
+    uint64_t length = 0;
+    for (size_t i = 0; i < count; i++) length += x[i].end_ns - x[i].begin_ns;
+    return length;
+}
+
+uint64_t ha_interval_common(const struct ha_interval *a, size_t a_count, const struct ha_interval *b, size_t b_count)
+{
+    uint64_t length = 0;
+    for (size_t i = 0, j = 0; i < a_count && j < b_count;) {
+        uint64_t begin = a[i].begin_ns > b[j].begin_ns ? a[i].begin_ns : b[j].begin_ns;
+        uint64_t end = a[i].end_ns < b[j].end_ns ? a[i].end_ns : b[j].end_ns;
+        if (end > begin) length += end - begin;
+        if (a[i].end_ns < b[j].end_ns) i++;
+        else j++;
+    }
+    return length;
+}
+
+/* ---- spans ------------------------------------------------------------------------------------------------------- */
+
 /* A sink is one pointer, so each origin has its own. */
 struct inlet {
     struct ha_timeline *timeline;
@@ -27,7 +72,6 @@ static void keep(void *self, const struct ha_span *span)
 {
     const struct inlet *in = self;
     struct ha_timeline *t = in->timeline;
-
     pthread_mutex_lock(&t->lock);
     if (ha_array_room(&t->spans, &t->capacity, t->count + 1, sizeof *t->spans))
         t->spans[t->count++] = (struct ha_timeline_span){ *span, in->origin };
@@ -38,7 +82,6 @@ static void keep(void *self, const struct ha_span *span)
 enum ha_status ha_timeline_create(struct ha_timeline **timeline, struct ha_why *why)
 {
     struct ha_timeline *t = calloc(1, sizeof *t);
-
     if (!t) return ha_why(why, HA_ERROR, "no memory for a timeline");
     pthread_mutex_init(&t->lock, NULL);
     for (int i = 0; i < HA_ORIGIN_COUNT; i++)
@@ -78,7 +121,6 @@ enum set { KERNEL, COPY, DEVICE, CPU, H2D, D2H, SETS };
 static void classify(const struct ha_timeline_span *s, bool in[SETS])
 {
     enum ha_span_kind kind = s->span.kind;
-
     in[KERNEL] = kind == HA_SPAN_KERNEL || kind == HA_SPAN_D2D;
     in[H2D] = kind == HA_SPAN_H2D;
     in[D2H] = kind == HA_SPAN_D2H;
@@ -93,7 +135,6 @@ enum ha_status ha_timeline_measure(const struct ha_timeline *t, struct ha_interv
 {
     struct ha_interval *x = malloc(SETS * (t->count + 1) * sizeof *x), *set[SETS];
     size_t n[SETS] = { 0 };
-
     if (!x) return ha_why(why, HA_ERROR, "no memory to evaluate %zu spans", t->count);
     for (int i = 0; i < SETS; i++) set[i] = x + (size_t)i * (t->count + 1);
     for (size_t i = 0; i < t->count; i++) {

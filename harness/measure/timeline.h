@@ -2,12 +2,24 @@
 #define HA_TIMELINE_H
 
 #include "harness/api/device.h"
-#include "harness/measure/interval.h"
 
 /* The spans of a traced pass, and what they say about a step. Within a step's window W:
  *   K  device kernels (and copies inside the device), without those that only wait
  *   C  copies over the link, either way
- *   P  CPU attention work: pool, background worker and host functions of the device */
+ *   P  attention on the CPU: work of the pool. What runs in the background and host functions of the device are none.
+ */
+
+/* Sets of moments as sorted, disjoint intervals: what idle and overlap are computed from. */
+
+struct ha_interval {
+    uint64_t begin_ns, end_ns;
+};
+
+/* Sorts x and joins what touches, in place; empty intervals vanish. Returns how many remain. */
+size_t ha_interval_union(struct ha_interval *x, size_t count);
+/* of unions */
+uint64_t ha_interval_length(const struct ha_interval *x, size_t count);
+uint64_t ha_interval_common(const struct ha_interval *a, size_t a_count, const struct ha_interval *b, size_t b_count);
 
 enum ha_origin { HA_FROM_DEVICE, HA_FROM_POOL, HA_FROM_WORKER };
 enum { HA_ORIGIN_COUNT = 3 };

@@ -1,18 +1,119 @@
-#include "harness/program/list.h"
+#include "harness/program/commands.h"
 
-#include "harness/program/list_devices.h"
-#include "harness/program/list_kernels.h"
-#include "harness/report/folder.h"
+#include "harness/base/program.h"
 #include "harness/base/registry.h"
-#include "harness/program/run.h"
-#include "harness/engine/suite_find.h"
+#include "harness/base/stop.h"
+#include "harness/base/text.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
+#include "harness/engine/machine.h"
+#include "harness/engine/plugin.h"
+#include "harness/engine/suite_file.h"
+#include "harness/program/apart.h"
+#include "harness/report/folder.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMES_MAX = 64 };
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
+
+enum { NAMES_MAX = 64, LOOK_LIMIT_S = 60 /* at one device */ };
+
+struct look {
+    const char *name, *kind; /* as they are shown */
+    const char *find;        /* what ha_device_find takes */
+};
+
+/* One line, in one piece: nothing is printed of a device that dies on the way. */
+static enum ha_status look(void *arg, FILE *out, struct ha_why *why)
+{
+    const struct look *l = arg;
+    const struct ha_device_api *api;
+    struct ha_machine *machine;
+    struct ha_device *device;
+    struct ha_device_info info;
+    memset(&info, 0, sizeof info);
+    HA_TRY(ha_device_find(l->find, &api, why));
+    HA_TRY(ha_machine_create(&machine, NULL, why));
+    fprintf(out, "%-10s %-7s ", l->name, api->kind);
+    if (ha_plugin_merges_only(api)) {
+        api->info(NULL, &info);
+        fprintf(out, "%.*s: a library; habench check lse_merge --device %s\n", (int)sizeof info.name, info.name,
+                l->name);
+    } else if (ha_machine_device(machine, l->find, NULL, &api, &device, why) == HA_OK) {
+        api->info(device, &info);
+        fprintf(out, "%.*s, %.1f GB memory, %.1f GB free\n", (int)sizeof info.name, info.name,
+                (double)info.memory_bytes / 1e9, (double)info.memory_free_bytes / 1e9);
+    } else fprintf(out, "not here: %.*s\n", (int)sizeof why->text, why->text);
+    ha_machine_destroy(machine);
+    return HA_OK;
+}
+
+static void print_device(struct look l)
+{
+    struct ha_why why = { "" };
+    if (ha_apart(look, &l, LOOK_LIMIT_S * UINT64_C(1000000000), &why) == HA_OK) return;
+    printf("%-10s %-7s not usable: ", l.name, l.kind);
+    ha_text_print(stdout, why.text);
+    putchar('\n');
+}
+
+/* The built-in ones, and NAME of every ha_NAME.so in the folder of the program; whether each opens here. */
+static enum ha_exit list_devices(const struct ha_options *o, struct ha_why *why)
+{
+    char program[HA_PLUGIN_PATH_MAX], pattern[HA_PLUGIN_PATH_MAX + 16], name[64];
+    glob_t found;
+    (void)o, (void)why;
+    for (size_t i = 0; i < ha_devices_count && !ha_stop; i++) {
+        const struct ha_device_api *api = ha_devices_all[i];
+        print_device((struct look){ api->name, api->kind, api->name });
+    }
+    if (!ha_program_folder(program, sizeof program)) return HA_EXIT_OK;
+    snprintf(pattern, sizeof pattern, "%s/ha_*.so", program);
+    if (glob(pattern, 0, NULL, &found)) return HA_EXIT_OK;
+    for (size_t i = 0; i < found.gl_pathc && !ha_stop; i++) {
+        const char *file = strrchr(found.gl_pathv[i], '/') + strlen("/ha_");
+        snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(".so")), file);
+        print_device((struct look){ ha_text_clean(name), "plugin", found.gl_pathv[i] });
+    }
+    globfree(&found);
+    return HA_EXIT_OK;
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+/* "; NAME has from it: attend_chunk, merge", where there are such kernels */
+static void print_lent(const struct ha_kernels *best, const struct ha_kernels *k)
+{
+    bool any = false;
+    for (size_t part = 0; ha_kernels_part(part); part++) {
+        if (ha_kernels_origin(best->name, part) != k) continue;
+        if (any) printf(", %s", ha_kernels_part(part));
+        else printf("; %s has from it: %s", best->name, ha_kernels_part(part));
+        any = true;
+    }
+}
+
+/* Each table, whether it is used here, and what the one used by default takes from those below it. */
+static enum ha_exit list_kernels(const struct ha_options *o, struct ha_why *why)
+{
+    struct ha_kernels best;
+    (void)o;
+    if (ha_kernels_resolve(NULL, &best, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    for (size_t i = 0; i < ha_kernels_count; i++) {
+        const struct ha_kernels *k = ha_kernels_all[i];
+        const char *lack = ha_kernels_lack(k);
+        const bool used = !strcmp(k->name, best.name);
+        printf("%-12s %s", k->name, lack ? lack : used ? "available, used by default" : "available");
+        if (!lack && !used) print_lent(&best, k);
+        putchar('\n');
+    }
+    return HA_EXIT_OK;
+}
+
+/* ---- tables of the registry -------------------------------------------------------------------------------------- */
 
 static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
 {
@@ -25,8 +126,9 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
 
 static enum ha_exit list_suites(const struct ha_options *o, struct ha_why *why)
 {
-    (void)o;
-    return ha_suite_list(stdout, why) == HA_OK ? HA_EXIT_OK : HA_EXIT_MISSING;
+    (void)o, (void)why;
+    ha_suite_list(stdout);
+    return HA_EXIT_OK;
 }
 
 static enum ha_exit list_keys(const struct ha_options *o, struct ha_why *why)
@@ -59,13 +161,15 @@ static enum ha_exit list_metrics(const struct ha_options *o, struct ha_why *why)
     return HA_EXIT_OK;
 }
 
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
 /* What the program lists itself; suites have lists of their own. */
 static const struct topic {
     const char *name;
     enum ha_exit (*list)(const struct ha_options *o, struct ha_why *why);
 } topics[] = {
-    { "cases", list_cases },        { "suites", list_suites },      { "keys", list_keys },
-    { "devices", ha_list_devices }, { "kernels", ha_list_kernels }, { "datasets", list_datasets },
+    { "cases", list_cases },     { "suites", list_suites },   { "keys", list_keys },
+    { "devices", list_devices }, { "kernels", list_kernels }, { "datasets", list_datasets },
     { "metrics", list_metrics },
 };
 enum { TOPICS_COUNT = sizeof topics / sizeof *topics };
@@ -85,7 +189,7 @@ const char *ha_list_name(size_t i)
     return list ? list->name : NULL;
 }
 
-enum ha_exit ha_list(const struct ha_options *o, struct ha_why *why)
+enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
 {
     const char *names[NAMES_MAX + 1] = { NULL };
     size_t i = 0;

@@ -1,15 +1,30 @@
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/thread.h"
-#include "harness/program/list.h"
-#include "harness/program/options.h"
-#include "harness/program/probe.h"
-#include "harness/program/run.h"
-#include "harness/program/signals.h"
+#include "harness/program/commands.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* The first signal asks for an end (ha_stop), the second gives up what is begun; the third ends the process at once. */
+static void stop(int number)
+{
+    if (ha_stop_now) _exit(128 + number);
+    if (ha_stop) ha_stop_now = number;
+    else ha_stop = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = stop, .sa_flags = SA_RESTART };
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is a full disk */
+}
 
 /* Not in main, whose own frame would not fit a stack that is too small. */
 __attribute__((noinline)) static int run(int argc, char **argv)
@@ -17,13 +32,13 @@ __attribute__((noinline)) static int run(int argc, char **argv)
     static enum ha_exit (*const command[])(const struct ha_options *o, struct ha_why *why) = {
         [HA_CMD_RUN] = ha_command_run,
         [HA_CMD_CHECK] = ha_command_run,
-        [HA_CMD_LIST] = ha_list,
+        [HA_CMD_LIST] = ha_command_list,
         [HA_CMD_PROBE] = ha_command_probe,
     };
     struct ha_options o;
     struct ha_why why = { "" };
     ha_options_parse(argc, argv, &o);
-    ha_signals_catch();
+    catch_signals();
     enum ha_exit code = command[o.command](&o, &why);
     if ((ha_stop || code != HA_EXIT_OK) && why.text[0]) {
         fputs("habench: ", stderr);

@@ -3,24 +3,39 @@
 #include "harness/base/version.h"
 #include "harness/program/options.h"
 
-#include <argp.h>
 #include <string.h>
 
-/* What is offered for the value of an option, by what the option table calls it. */
+/* What is offered for the value of an option, and how each shell is told: bash by what fills COMPREPLY, zsh by the end
+ * of a specification, fish by further options of `complete`. */
 enum value { NONE, WORD, FILES, FOLDERS, DEVICES, KERNELS };
+static const struct {
+    const char *bash, *zsh, *fish;
+} offers[] = {
+    [NONE] = { "", "", "" },
+    [FILES] = { "$(compgen -f -- \"$word\")", ":file:_files", " -r -F" },
+    [FOLDERS] = { "$(compgen -d -- \"$word\")", ":folder:_files -/", " -x -a '(__fish_complete_directories)'" },
+    [DEVICES] = { "$(compgen -W \"$(_habench_listed devices)\" -- \"$word\") $(compgen -f -X '!*.so' -- \"$word\")",
+                  ":device:_habench_devices", " -r -F -a '(__habench_listed devices)'" },
+    [KERNELS] = { "$(compgen -W \"$(_habench_listed kernels)\" -- \"$word\")", ":instruction set:_habench_kernels",
+                  " -x -a '(__habench_listed kernels)'" },
+};
 
-static enum value value_of(const struct argp_option *o)
+static enum value value_of(const struct ha_option *o)
 {
+    static const struct {
+        const char *name; /* of the option, or what its value is called */
+        enum value value;
+    } known[] = {
+        { "DIR", FOLDERS }, { "FILE", FILES }, { "device", DEVICES }, { "isa", KERNELS }, { "without", KERNELS }
+    };
     if (!o->arg) return NONE;
-    if (!strcmp(o->arg, "DIR")) return FOLDERS;
-    if (!strcmp(o->arg, "FILE")) return FILES;
-    if (!strcmp(o->name, "device")) return DEVICES;
-    if (!strcmp(o->name, "isa") || !strcmp(o->name, "without")) return KERNELS;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(o->arg, known[i].name) || !strcmp(o->name, known[i].name)) return known[i].value;
     return WORD;
 }
 
 /* a of "a|b|c", the words to choose from, or false where the value is free: words in capitals */
-static bool choices(const struct argp_option *o, char out[128])
+static bool choices(const struct ha_option *o, char out[128])
 {
     if (!o->arg || !strchr(o->arg, '|') || strpbrk(o->arg, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) return false;
     snprintf(out, 128, "%s", o->arg);
@@ -30,9 +45,9 @@ static bool choices(const struct argp_option *o, char out[128])
 }
 
 /* The first word of each line of a command's ARGS that is in small letters: what `habench list` takes. */
-static void put_keywords(FILE *out, const struct ha_options_command *c)
+static void put_keywords(FILE *out, const struct ha_command_text *c)
 {
-    for (const char *line = c->args; line && *line;) {
+    for (const char *line = ha_command_args(c); line && *line;) {
         const size_t n = strcspn(line, " \n");
         if (*line >= 'a' && *line <= 'z') fprintf(out, " %.*s", (int)n, line);
         line = strchr(line, '\n');
@@ -40,7 +55,18 @@ static void put_keywords(FILE *out, const struct ha_options_command *c)
     }
 }
 
-static bool takes_cases(const struct ha_options_command *c) { return c->args && strstr(c->args, "SUITE"); }
+static bool takes(const struct ha_command_text *c, const struct ha_option *o)
+{
+    return o->commands >> (c - ha_command_table) & 1u;
+}
+
+static void put_commands(FILE *out, const char *between)
+{
+    for (const struct ha_command_text *c = ha_command_table; c->name; c++)
+        fprintf(out, "%s%s", c > ha_command_table ? between : "", c->name);
+}
+
+static bool takes_cases(const struct ha_command_text *c) { return strstr(ha_command_args(c), "SUITE"); }
 
 /* ---- the man page -------------------------------------------------------------------------- */
 
@@ -55,10 +81,10 @@ static void put_roff(FILE *out, const char *text, size_t n)
     }
 }
 
-static void man_option(FILE *out, const struct argp_option *o)
+static void man_option(FILE *out, const struct ha_option *o)
 {
     fputs(".TP\n.B ", out);
-    if (o->key < 128) fprintf(out, "\\-%c, ", o->key);
+    if (o->letter) fprintf(out, "\\-%c, ", o->letter);
     fputs("\\-\\-", out);
     put_roff(out, o->name, strlen(o->name));
     if (o->arg) {
@@ -70,11 +96,10 @@ static void man_option(FILE *out, const struct argp_option *o)
     fputs(".\n", out);
 }
 
-static void man_command(FILE *out, size_t command, const struct ha_options_command *c)
+static void man_command(FILE *out, const struct ha_command_text *c)
 {
-    unsigned commands;
     fprintf(out, ".SS habench %s\n", c->name);
-    for (const char *line = c->args; line && *line;) {
+    for (const char *line = ha_command_args(c); line && *line;) {
         const size_t n = strcspn(line, "\n");
         fprintf(out, ".B habench %s\n", c->name);
         put_roff(out, line, n);
@@ -85,9 +110,8 @@ static void man_command(FILE *out, size_t command, const struct ha_options_comma
     fputs(".PP\n", out);
     put_roff(out, c->doc, before);
     fputc('\n', out);
-    const struct argp_option *o;
-    for (size_t i = 0; (o = ha_options_option(i, &commands)) != NULL; i++)
-        if (commands >> command & 1u) man_option(out, o);
+    for (const struct ha_option *o = ha_option_table; o->name; o++)
+        if (takes(c, o)) man_option(out, o);
     if (c->doc[before]) {
         fputs(".PP\n", out);
         put_roff(out, c->doc + before + 1, strlen(c->doc + before + 1));
@@ -97,16 +121,16 @@ static void man_command(FILE *out, size_t command, const struct ha_options_comma
 
 static void print_man(FILE *out)
 {
-    struct ha_options_command c;
     fprintf(out, ".TH HABENCH 1 \"\" \"habench %s\" \"User commands\"\n.SH NAME\n", ha_version());
     fputs(
         "habench \\- benchmark and correctness suite for attention over KV caches that are split between a device and "
         "host memory\n.SH SYNOPSIS\n",
         out);
-    for (size_t i = 0; ha_options_command(i, &c); i++)
-        fprintf(out, "%s.B habench %s\n[OPTION...]%s\n", i ? ".br\n" : "", c.name, *c.args ? " ..." : "");
+    for (const struct ha_command_text *c = ha_command_table; c->name; c++)
+        fprintf(out, "%s.B habench %s\n[OPTION...]%s\n", c > ha_command_table ? ".br\n" : "", c->name,
+                *ha_command_args(c) ? " ..." : "");
     fputs(".SH COMMANDS\n", out);
-    for (size_t i = 0; ha_options_command(i, &c); i++) man_command(out, i, &c);
+    for (const struct ha_command_text *c = ha_command_table; c->name; c++) man_command(out, c);
 }
 
 /* ---- completions ---------------------------------------------------------------------------- */
@@ -116,9 +140,6 @@ static void print_man(FILE *out)
 
 static void print_bash(FILE *out)
 {
-    struct ha_options_command c;
-    const struct argp_option *o;
-    unsigned commands;
     char words[128];
     fputs(
         "# bash completion of habench; printed by habench --print-completion=bash\n"
@@ -128,43 +149,36 @@ static void print_bash(FILE *out)
                       "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= offer= i\n"
                       "    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in\n            ",
         out);
-    for (size_t i = 0; ha_options_command(i, &c); i++) fprintf(out, "%s%s", i ? "|" : "", c.name);
+    put_commands(out, "|");
     fputs(") command=${COMP_WORDS[i]}; break ;;\n        esac\n    done\n"
           "    [ \"$before\" = = ] && before=${COMP_WORDS[COMP_CWORD-2]}\n"
           "    [ \"$word\" = = ] && word=\n    COMPREPLY=()\n    case $before in\n",
           out);
-    for (size_t i = 0; (o = ha_options_option(i, &commands)) != NULL; i++) {
+    for (const struct ha_option *o = ha_option_table; o->name; o++) {
         const enum value v = value_of(o);
         if (v == NONE) continue;
         fprintf(out, "        --%s", o->name);
-        if (o->key < 128) fprintf(out, "|-%c", o->key);
-        if (v == FOLDERS) fputs(") COMPREPLY=($(compgen -d -- \"$word\")); return ;;\n", out);
-        else if (v == FILES) fputs(") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", out);
-        else if (v == DEVICES)
-            fputs(") COMPREPLY=($(compgen -W \"$(_habench_listed devices)\" -- \"$word\") $(compgen -f -X '!*.so' -- "
-                  "\"$word\")); return ;;\n",
-                  out);
-        else if (v == KERNELS)
-            fputs(") COMPREPLY=($(compgen -W \"$(_habench_listed kernels)\" -- \"$word\")); return ;;\n", out);
+        if (o->letter) fprintf(out, "|-%c", o->letter);
+        if (v != WORD) fprintf(out, ") COMPREPLY=(%s); return ;;\n", offers[v].bash);
         else if (choices(o, words)) fprintf(out, ") COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return ;;\n", words);
         else fputs(") return ;;\n", out);
     }
     fputs("    esac\n    case $command in\n", out);
-    for (size_t k = 0; ha_options_command(k, &c); k++) {
-        fprintf(out, "        %s)\n            if [[ $word == -* ]]; then offer=\"--help", c.name);
-        for (size_t i = 0; (o = ha_options_option(i, &commands)) != NULL; i++) {
-            if (!(commands >> k & 1u)) continue;
+    for (const struct ha_command_text *c = ha_command_table; c->name; c++) {
+        fprintf(out, "        %s)\n            if [[ $word == -* ]]; then offer=\"--help", c->name);
+        for (const struct ha_option *o = ha_option_table; o->name; o++) {
+            if (!takes(c, o)) continue;
             fprintf(out, " --%s", o->name);
-            if (o->key < 128) fprintf(out, " -%c", o->key);
+            if (o->letter) fprintf(out, " -%c", o->letter);
         }
         fputs("\"\n            else offer=\"", out);
-        put_keywords(out, &c);
-        if (takes_cases(&c)) fputs(" $(_habench_listed suites)", out);
+        put_keywords(out, c);
+        if (takes_cases(c)) fputs(" $(_habench_listed suites)", out);
         fputs("\"\n            fi ;;\n", out);
     }
     fputs("        *) offer=\"", out);
-    for (size_t i = 0; ha_options_command(i, &c); i++) fprintf(out, "%s ", c.name);
-    fputs("--help --version\" ;;\n    esac\n    COMPREPLY=($(compgen -W \"$offer\" -- \"$word\"))\n}\n"
+    put_commands(out, " ");
+    fputs(" --help --version\" ;;\n    esac\n    COMPREPLY=($(compgen -W \"$offer\" -- \"$word\"))\n}\n"
           "complete -o default -F _habench habench\n",
           out);
 }
@@ -179,29 +193,19 @@ static void put_quoted(FILE *out, const char *text, const char *escape)
     }
 }
 
-static void zsh_value(FILE *out, const struct argp_option *o)
+static void zsh_value(FILE *out, const struct ha_option *o)
 {
     char words[128];
-    switch (value_of(o)) {
-    case NONE: break;
-    case FOLDERS: fputs(":folder:_files -/", out); break;
-    case FILES: fputs(":file:_files", out); break;
-    case DEVICES: fputs(":device:_habench_devices", out); break;
-    case KERNELS: fputs(":instruction set:_habench_kernels", out); break;
-    case WORD:
-        fputc(':', out);
-        put_quoted(out, o->arg, ":[]\\");
-        if (choices(o, words)) fprintf(out, ":(%s)", words);
-        else fputs(": ", out);
-        break;
-    }
+    const enum value v = value_of(o);
+    fputs(v == WORD ? ":" : offers[v].zsh, out);
+    if (v != WORD) return;
+    put_quoted(out, o->arg, ":[]\\");
+    if (choices(o, words)) fprintf(out, ":(%s)", words);
+    else fputs(": ", out);
 }
 
 static void print_zsh(FILE *out)
 {
-    struct ha_options_command c;
-    const struct argp_option *o;
-    unsigned commands;
     fputs(
         "#compdef habench\n# zsh completion of habench; printed by habench --print-completion=zsh\n"
         "_habench_listed() { local -a words; words=(${(f)\"$(" LISTED(
@@ -211,14 +215,14 @@ static void print_zsh(FILE *out)
                   "_habench_cases() { _habench_listed suites; _files -g '*.suite' }\n"
                   "_habench()\n{\n    local command=${words[2]}\n    if (( CURRENT == 2 )); then\n        compadd -- ",
         out);
-    for (size_t i = 0; ha_options_command(i, &c); i++) fprintf(out, "%s ", c.name);
-    fputs("--help --version\n        return\n    fi\n    shift words; (( CURRENT-- ))\n    case $command in\n", out);
-    for (size_t k = 0; ha_options_command(k, &c); k++) {
-        fprintf(out, "        %s) _arguments '--help[help of this command]'", c.name);
-        for (size_t i = 0; (o = ha_options_option(i, &commands)) != NULL; i++) {
-            if (!(commands >> k & 1u)) continue;
-            for (int letter = 0; letter < (o->key < 128 ? 2 : 1); letter++) {
-                if (letter) fprintf(out, " \\\n            '-%c", o->key);
+    put_commands(out, " ");
+    fputs(" --help --version\n        return\n    fi\n    shift words; (( CURRENT-- ))\n    case $command in\n", out);
+    for (const struct ha_command_text *c = ha_command_table; c->name; c++) {
+        fprintf(out, "        %s) _arguments '--help[help of this command]'", c->name);
+        for (const struct ha_option *o = ha_option_table; o->name; o++) {
+            if (!takes(c, o)) continue;
+            for (int letter = 0; letter < (o->letter ? 2 : 1); letter++) {
+                if (letter) fprintf(out, " \\\n            '-%c", o->letter);
                 else fprintf(out, " \\\n            '--%s%s", o->name, o->arg ? "=" : "");
                 fputc('[', out);
                 put_quoted(out, o->doc, "[]\\:");
@@ -227,11 +231,11 @@ static void print_zsh(FILE *out)
                 fputc('\'', out);
             }
         }
-        if (takes_cases(&c) && c.args[0] >= 'a' && c.args[0] <= 'z') {
+        if (takes_cases(c) && !c->args) {
             fputs(" \\\n            '1:what:(", out);
-            put_keywords(out, &c);
+            put_keywords(out, c);
             fputs(")' '*:suite:_habench_cases'", out);
-        } else if (takes_cases(&c)) fputs(" \\\n            '*:suite:_habench_cases'", out);
+        } else if (takes_cases(c)) fputs(" \\\n            '*:suite:_habench_cases'", out);
         fputs(" ;;\n", out);
     }
     fputs("    esac\n}\n_habench \"$@\"\n", out);
@@ -239,41 +243,31 @@ static void print_zsh(FILE *out)
 
 static void print_fish(FILE *out)
 {
-    struct ha_options_command c;
-    const struct argp_option *o;
-    unsigned commands;
     char words[128];
     fputs("# fish completion of habench; printed by habench --print-completion=fish\n"
           "function __habench_listed; habench list $argv[1] 2>/dev/null | string replace -r ' .*' ''; end\n"
           "complete -c habench -f\n",
           out);
-    for (size_t k = 0; ha_options_command(k, &c); k++) {
-        fprintf(out, "complete -c habench -n __fish_use_subcommand -a %s -d '", c.name);
+    for (const struct ha_command_text *c = ha_command_table; c->name; c++) {
+        fprintf(out, "complete -c habench -n __fish_use_subcommand -a %s -d '", c->name);
         char doc[512];
-        snprintf(doc, sizeof doc, "%.*s", (int)strcspn(c.doc, ".\v"), c.doc);
+        snprintf(doc, sizeof doc, "%.*s", (int)strcspn(c->doc, ".\v"), c->doc);
         put_quoted(out, doc, "\\");
         fputs("'\n", out);
-        fprintf(out, "complete -c habench -n '__fish_seen_subcommand_from %s' -a '", c.name);
-        put_keywords(out, &c);
-        fputs(takes_cases(&c) ? " (__habench_listed suites)'\n" : "'\n", out);
+        fprintf(out, "complete -c habench -n '__fish_seen_subcommand_from %s' -a '", c->name);
+        put_keywords(out, c);
+        fputs(takes_cases(c) ? " (__habench_listed suites)'\n" : "'\n", out);
     }
-    for (size_t i = 0; (o = ha_options_option(i, &commands)) != NULL; i++) {
+    for (const struct ha_option *o = ha_option_table; o->name; o++) {
         fputs("complete -c habench -n '__fish_seen_subcommand_from", out);
-        for (size_t k = 0; ha_options_command(k, &c); k++)
-            if (commands >> k & 1u) fprintf(out, " %s", c.name);
+        for (const struct ha_command_text *c = ha_command_table; c->name; c++)
+            if (takes(c, o)) fprintf(out, " %s", c->name);
         fprintf(out, "' -l %s", o->name);
-        if (o->key < 128) fprintf(out, " -s %c", o->key);
-        switch (value_of(o)) {
-        case NONE: break;
-        case FOLDERS: fputs(" -x -a '(__fish_complete_directories)'", out); break;
-        case FILES: fputs(" -r -F", out); break;
-        case DEVICES: fputs(" -r -F -a '(__habench_listed devices)'", out); break;
-        case KERNELS: fputs(" -x -a '(__habench_listed kernels)'", out); break;
-        case WORD:
-            if (choices(o, words)) fprintf(out, " -x -a '%s'", words);
-            else fputs(" -x", out);
-            break;
-        }
+        if (o->letter) fprintf(out, " -s %c", o->letter);
+        const enum value v = value_of(o);
+        if (v != WORD) fputs(offers[v].fish, out);
+        else if (choices(o, words)) fprintf(out, " -x -a '%s'", words);
+        else fputs(" -x", out);
         fputs(" -d '", out);
         put_quoted(out, o->doc, "\\");
         fputs("'\n", out);

@@ -1,10 +1,10 @@
-#include "harness/program/options.h"
-#include "harness/program/list.h"
+#include "harness/program/commands.h"
 #include "harness/program/manual.h"
 
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
+#include "harness/base/try.h"
 #include "harness/base/words.h"
 #include "harness/engine/point.h"
 
@@ -14,109 +14,131 @@
 #include <string.h>
 
 enum { RUN = 1 << HA_CMD_RUN, CHECK = 1 << HA_CMD_CHECK, LIST = 1 << HA_CMD_LIST, PROBE = 1 << HA_CMD_PROBE };
-/* options without a letter */
-enum {
-    DEVICE = 256,
-    MAX_TIME,
-    CASE_TIME,
-    PROCESSES,
-    FORMAT,
-    TEAM,
-    SEED,
-    THREADS,
-    ISA,
-    WITHOUT,
-    DUMP,
-    DRY_RUN,
-    RESUME,
-    MUTANTS,
-    EXHAUSTIVE,
-    REPLAY,
-    EXEC
-};
 
-static const struct {
-    unsigned commands;
-    struct argp_option option;
-} table[] = {
-    { RUN | CHECK | LIST,
-      { "filter", 'f', "EXPR", 0,
-        "Only the cases that fit every term of EXPR, joined by commas: "
-        "key=value, key!=value (a key of the case, variant or family), or a part of the id",
-        0 } },
-    { RUN | CHECK | LIST | PROBE, { "device", DEVICE, "NAME", 0, "host, cuda, or the path of a plugin (.so)", 0 } },
-    { RUN | CHECK | LIST, { "seed", SEED, "N", 0, "Seed of the datasets, in every case", 0 } },
-    { RUN | CHECK | LIST,
-      { "threads", THREADS, "N", 0, "Threads of the CPU side, in every case; 0: the cores that the device leaves free",
-        0 } },
-    { RUN | CHECK | LIST,
-      { "team", TEAM, "NAME", 0, "Whose threads the CPU side has, in every case: openmp, own", 0 } },
-    { RUN | CHECK, { "isa", ISA, "NAME", 0, "CPU kernels: see `habench list kernels`; the best by default", 0 } },
-    { RUN | CHECK | LIST | PROBE,
-      { "without", WITHOUT, "ISA[,ISA...]", 0,
-        "As on a CPU that lacks these instruction sets, and so those that build "
-        "on them",
-        0 } },
-    { RUN | CHECK | PROBE, { "output", 'o', "DIR", 0, "Write the result files there; without it there are none", 0 } },
-    { RUN | CHECK, { "resume", RESUME, NULL, 0, "Go on in DIR: cases that are complete there are skipped", 0 } },
-    { RUN | CHECK, { "dump", DUMP, "DIR", 0, "Write the inputs and outputs of each case there, as safetensors", 0 } },
-    { RUN | CHECK,
-      { "max-time", MAX_TIME, "TIME", 0, "Stop after 90s, 10m or 2h; cases not run give exit code 20", 0 } },
-    { RUN | CHECK,
-      { "case-time", CASE_TIME, "TIME", 0, "A case that takes longer is an error, 10m by default; the run goes on",
-        0 } },
-    { RUN | CHECK,
-      { "processes", PROCESSES, "N", 0, "Run each case in N fresh processes, in turns, a row for each", 0 } },
-    { RUN | CHECK, { "format", FORMAT, "table|json", 0, "stdout: tables, or a JSON line for each row and figure", 0 } },
-    { RUN | CHECK, { "dry-run", DRY_RUN, NULL, 0, "Print the ids of the cases, one a line, and run none", 0 } },
-    { CHECK,
-      { "mutants", MUTANTS, NULL, 0, "Plant each known defect in turn; one that no check finds is a failure", 0 } },
-    { CHECK,
-      { "exhaustive", EXHAUSTIVE, NULL, 0,
-        "lse_merge: ten million random merges of each form and type, or as many as --max-time allows", 0 } },
-    { CHECK,
-      { "replay", REPLAY, "FILE", 0, "lse_merge: judge the merge in this safetensors file (docs/merging.md)", 0 } },
-    { CHECK,
-      { "exec", EXEC, "CMD", 0, "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", 0 } },
-    { RUN | CHECK | PROBE, { "quiet", 'q', NULL, 0, "No progress on stderr", 0 } },
-};
-enum { TABLE_COUNT = sizeof table / sizeof *table };
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
-static const struct command {
-    const char *name, *args, *doc;
-} commands[] = {
+static enum ha_status take_text(void *to, const char *value, struct ha_why *why)
+{
+    (void)why;
+    *(const char **)to = value;
+    return HA_OK;
+}
+
+static enum ha_status take_flag(void *to, const char *value, struct ha_why *why)
+{
+    (void)value, (void)why;
+    *(bool *)to = true;
+    return HA_OK;
+}
+
+static enum ha_status take_time(void *to, const char *value, struct ha_why *why)
+{
+    return ha_duration_parse(value, to, why);
+}
+
+static enum ha_status take_format(void *to, const char *value, struct ha_why *why)
+{
+    bool *json = to;
+    *json = !strcmp(value, "json");
+    if (*json || !strcmp(value, "table")) return HA_OK;
+    return ha_why(why, HA_ERROR, "'%s' is neither table nor json", value);
+}
+
+static enum ha_status take_processes(void *to, const char *value, struct ha_why *why)
+{
+    const char *end;
+    uint64_t count;
+    if (!ha_whole_parse(value, &count, &end) || *end || count < 1 || count > 1000)
+        return ha_why(why, HA_ERROR, "'%s' is not a whole number from 1 to 1000", value);
+    *(size_t *)to = count;
+    return HA_OK;
+}
+
+static enum ha_status take_seed(void *to, const char *value, struct ha_why *why)
+{
+    const char *end;
+    uint64_t seed;
+    if (!ha_whole_parse(value, &seed, &end) || *end)
+        return ha_why(why, HA_ERROR, "'%s' is not a whole number up to 2^64 - 1", value);
+    return take_text(to, value, why);
+}
+
+static enum ha_status take_without(void *to, const char *value, struct ha_why *why)
+{
+    if (*(const char **)to) return ha_why(why, HA_ERROR, "name them all at once, joined by commas");
+    HA_TRY(ha_kernels_mask(value, why));
+    return take_text(to, value, why);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+#define TO(member) offsetof(struct ha_options, member)
+const struct ha_option ha_option_table[] = {
+    { RUN | CHECK | LIST, 'f', "filter", "EXPR",
+      "Only the cases that fit every term of EXPR, joined by commas: "
+      "key=value, key!=value (a key of the case, variant or family), or a part of the id",
+      take_text, TO(filter) },
+    { RUN | CHECK | LIST | PROBE, 0, "device", "NAME", "host, cuda, or the path of a plugin (.so)", take_text,
+      TO(device) },
+    { RUN | CHECK | LIST, 0, "seed", "N", "Seed of the datasets, in every case", take_seed, TO(seed) },
+    { RUN | CHECK | LIST, 0, "threads", "N",
+      "Threads of the CPU side, in every case; 0: the cores that the device leaves free", take_text, TO(threads) },
+    { RUN | CHECK | LIST, 0, "team", "NAME", "Whose threads the CPU side has, in every case: openmp, own", take_text,
+      TO(team) },
+    { RUN | CHECK, 0, "isa", "NAME", "CPU kernels: see `habench list kernels`; the best by default", take_text,
+      TO(isa) },
+    { RUN | CHECK | LIST | PROBE, 0, "without", "ISA[,ISA...]",
+      "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
+    { RUN | CHECK | PROBE, 'o', "output", "DIR", "Write the result files there; without it there are none", take_text,
+      TO(out_dir) },
+    { RUN | CHECK, 0, "resume", NULL, "Go on in DIR: cases that are complete there are skipped", take_flag,
+      TO(resume) },
+    { RUN | CHECK, 0, "dump", "DIR", "Write the inputs and outputs of each case there, as safetensors", take_text,
+      TO(dump_dir) },
+    { RUN | CHECK, 0, "max-time", "TIME", "Stop after 90s, 10m or 2h; cases not run give exit code 20", take_time,
+      TO(max_time_ns) },
+    { RUN | CHECK, 0, "case-time", "TIME", "A case that takes longer is an error, 10m by default; the run goes on",
+      take_time, TO(case_time_ns) },
+    { RUN | CHECK, 0, "processes", "N", "Run each case in N fresh processes, in turns, a row for each", take_processes,
+      TO(processes) },
+    { RUN | CHECK, 0, "format", "table|json", "stdout: tables, or a JSON line for each row and figure", take_format,
+      TO(json) },
+    { RUN | CHECK, 0, "dry-run", NULL, "Print the ids of the cases, one a line, and run none", take_flag, TO(dry_run) },
+    { CHECK, 0, "mutants", NULL, "Plant each known defect in turn; one that no check finds is a failure", take_flag,
+      TO(mutants) },
+    { CHECK, 0, "exhaustive", NULL,
+      "lse_merge: ten million random merges of each form and type, or as many as --max-time allows", take_flag,
+      TO(exhaustive) },
+    { CHECK, 0, "replay", "FILE", "lse_merge: judge the merge in this safetensors file (docs/merging.md)", take_text,
+      TO(replay) },
+    { CHECK, 0, "exec", "CMD", "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", take_text,
+      TO(exec) },
+    { RUN | CHECK | PROBE, 'q', "quiet", NULL, "No progress on stderr", take_flag, TO(quiet) },
+    { 0 },
+};
+enum { TABLE_COUNT = sizeof ha_option_table / sizeof *ha_option_table - 1 };
+
+const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
     [HA_CMD_RUN] = { "run", "SUITE|CASE...",
                      "Checks each case, measures it on the same buffers, and prints a table. `habench list suites` "
-                     "prints "
-                     "the suites; a CASE is HEAD:KEY=VALUE,... as `habench list cases SUITE` prints it.\v"
+                     "prints the suites; a CASE is HEAD:KEY=VALUE,... as `habench list cases SUITE` prints it.\v"
                      "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run, 40 a case could not be "
                      "judged here, 64 usage, 70 internal, 77 nothing was checked or everything waived; 128 + N: ended "
-                     "by "
-                     "signal N." },
+                     "by signal N." },
     [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]",
                        "Checks each case and measures nothing. The suite `check` by default. lse_merge judges merges "
-                       "of "
-                       "attention states: ours, a plugin's (--device ./it.so), a command's (--exec), a file's "
+                       "of attention states: ours, a plugin's (--device ./it.so), a command's (--exec), a file's "
                        "(--replay).\v"
                        "Exit code: as for `habench run`." },
     [HA_CMD_LIST] = { "list", NULL, "Prints what there is." },
     [HA_CMD_PROBE] = { "probe", "", "Measures the ceilings of this machine: memory, link, launch latency." },
 };
-enum { COMMANDS_COUNT = sizeof commands / sizeof *commands };
 
-const struct argp_option *ha_options_option(size_t i, unsigned *takers)
-{
-    if (i >= TABLE_COUNT) return NULL;
-    *takers = table[i].commands;
-    return &table[i].option;
-}
-
-/* A line for each way to call it. */
-static const char *args_of(enum ha_command command)
+const char *ha_command_args(const struct ha_command_text *c)
 {
     static char lists[1024];
     size_t n = 0;
-    if (command != HA_CMD_LIST) return commands[command].args;
+    if (c != &ha_command_table[HA_CMD_LIST]) return c->args;
     for (size_t i = 0; ha_list_name(i) && n < sizeof lists; i++) {
         const char *name = ha_list_name(i);
         n += (size_t)snprintf(lists + n, sizeof lists - n, "%s%s%s", i ? "\n" : "", name,
@@ -125,74 +147,37 @@ static const char *args_of(enum ha_command command)
     return lists;
 }
 
-bool ha_options_command(size_t i, struct ha_options_command *out)
-{
-    if (i >= COMMANDS_COUNT) return false;
-    *out = (struct ha_options_command){ commands[i].name, args_of((enum ha_command)i), commands[i].doc };
-    return true;
-}
+/* ---- one command ------------------------------------------------------------------------------------------------- */
+
+enum { WITHOUT_LETTER = 256 }; /* argp's key of option i that has no letter: so much and i */
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
-    struct ha_options *o = state->input;
+    struct ha_options *out = state->input;
     struct ha_why why;
-    const char *end;
-    uint64_t whole;
-    switch (key) {
-    case 'f': o->filter = arg; break;
-    case 'o': o->out_dir = arg; break;
-    case 'q': o->quiet = true; break;
-    case TEAM: o->team = arg; break;
-    case FORMAT:
-        o->json = !strcmp(arg, "json");
-        if (!o->json && strcmp(arg, "table")) argp_error(state, "--format: '%s' is neither table nor json", arg);
-        break;
-    case PROCESSES:
-        if (!ha_whole_parse(arg, &whole, &end) || *end || whole < 1 || whole > 1000)
-            argp_error(state, "--processes: '%s' is not a whole number from 1 to 1000", arg);
-        o->processes = whole;
-        break;
-    case CASE_TIME:
-        if (ha_duration_parse(arg, &o->case_time_ns, &why) != HA_OK) argp_error(state, "--case-time: %s", why.text);
-        break;
-    case DEVICE: o->device = arg; break;
-    case SEED:
-        o->seed = arg;
-        if (!ha_whole_parse(arg, &whole, &end) || *end)
-            argp_error(state, "--seed: '%s' is not a whole number up to 2^64 - 1", arg);
-        break;
-    case THREADS: o->threads = arg; break;
-    case ISA: o->isa = arg; break;
-    case WITHOUT:
-        if (o->without) argp_error(state, "--without: name them all at once, joined by commas");
-        o->without = arg;
-        if (ha_kernels_mask(arg, &why) != HA_OK) argp_error(state, "--without: %s", why.text);
-        break;
-    case DUMP: o->dump_dir = arg; break;
-    case DRY_RUN: o->dry_run = true; break;
-    case RESUME: o->resume = true; break;
-    case MUTANTS: o->mutants = true; break;
-    case EXHAUSTIVE: o->exhaustive = true; break;
-    case REPLAY: o->replay = arg; break;
-    case EXEC: o->exec = arg; break;
-    case MAX_TIME:
-        if (ha_duration_parse(arg, &o->max_time_ns, &why) != HA_OK) argp_error(state, "--max-time: %s", why.text);
-        break;
-    case ARGP_KEY_ARGS:
-        o->words = state->argv + state->next;
-        o->words_count = (size_t)(state->argc - state->next);
-        break;
-    default: return ARGP_ERR_UNKNOWN;
+    if (key == ARGP_KEY_ARGS) {
+        out->words = state->argv + state->next;
+        out->words_count = (size_t)(state->argc - state->next);
+        return 0;
     }
-    return 0;
+    for (int i = 0; i < TABLE_COUNT; i++) {
+        const struct ha_option *o = &ha_option_table[i];
+        if (key != (o->letter ? o->letter : WITHOUT_LETTER + i)) continue;
+        if (o->take((char *)out + o->to, arg, &why) != HA_OK) argp_error(state, "--%s: %s", o->name, why.text);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
 }
 
-/* The options of one command, as argp wants them. */
-static void options_of(enum ha_command command, struct argp_option out[TABLE_COUNT + 1])
+/* The options of these commands, bits, as argp wants them. */
+static void options_of(unsigned commands, struct argp_option out[TABLE_COUNT + 1])
 {
     size_t n = 0;
-    for (size_t i = 0; i < TABLE_COUNT; i++)
-        if (table[i].commands >> command & 1u) out[n++] = table[i].option;
+    for (int i = 0; i < TABLE_COUNT; i++) {
+        const struct ha_option *o = &ha_option_table[i];
+        const int key = o->letter ? o->letter : WITHOUT_LETTER + i;
+        if (o->commands & commands) out[n++] = (struct argp_option){ o->name, key, o->arg, 0, o->doc, 0 };
+    }
     out[n] = (struct argp_option){ 0 };
 }
 
@@ -271,15 +256,20 @@ static void check_options(const char *program, const struct ha_options *o)
 static void parse_command(int argc, char **argv, struct ha_options *out)
 {
     static char program[32];
-    snprintf(program, sizeof program, "habench %s", commands[out->command].name);
+    snprintf(program, sizeof program, "habench %s", ha_command_table[out->command].name);
     argv[0] = program;
     struct argp_option options[TABLE_COUNT + 1];
-    options_of(out->command, options);
+    options_of(1u << out->command, options);
     const char *unknown = unknown_option(argc, argv, options);
     if (unknown) refuse_unknown_option(program, unknown, options);
 
-    const struct argp argp = { options, parse_option, args_of(out->command), commands[out->command].doc, NULL,
-                               NULL,    NULL };
+    const struct argp argp = { options,
+                               parse_option,
+                               ha_command_args(&ha_command_table[out->command]),
+                               ha_command_table[out->command].doc,
+                               NULL,
+                               NULL,
+                               NULL };
     argp_parse(&argp, argc, argv, 0, NULL, out);
     check_options(program, out);
 }
@@ -289,11 +279,11 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
 {
     struct ha_options *o = state->input;
     struct ha_why why;
-    const char *names[COMMANDS_COUNT + 1] = { NULL };
+    const char *names[HA_COMMANDS + 1] = { NULL };
     switch (key) {
     case ARGP_KEY_ARG:
-        for (size_t i = 0; i < COMMANDS_COUNT; i++) {
-            names[i] = commands[i].name;
+        for (size_t i = 0; i < HA_COMMANDS; i++) {
+            names[i] = ha_command_table[i].name;
             if (strcmp(arg, names[i])) continue;
             const int first = state->next - 1;
             o->command = (enum ha_command)i;
@@ -318,8 +308,8 @@ static void print_version(FILE *stream, struct argp_state *state)
 /* Options may stand before the command: it is the first word that is neither an option nor the value of one. */
 static void put_command_first(int argc, char **argv)
 {
-    struct argp_option all[TABLE_COUNT + 1] = { 0 };
-    for (size_t i = 0; i < TABLE_COUNT; i++) all[i] = table[i].option;
+    struct argp_option all[TABLE_COUNT + 1];
+    options_of(~0u, all);
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         char *const word = argv[i];
         bool next;

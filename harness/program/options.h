@@ -4,7 +4,7 @@
 #include "harness/api/base.h"
 #include "harness/api/exit.h"
 
-enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE };
+enum ha_command { HA_CMD_RUN, HA_CMD_CHECK, HA_CMD_LIST, HA_CMD_PROBE, HA_COMMANDS };
 
 /* The command line. Texts point into argv; NULL: not given. */
 struct ha_options {
@@ -19,14 +19,22 @@ struct ha_options {
     bool dry_run, resume, mutants, exhaustive, quiet, json;
 };
 
-/* What the command line takes, for who describes it (manual.h): option i and the commands that take it, bits
- * 1 << enum ha_command; NULL after the last. And command i, texts as argp prints them; false after the last. */
-struct argp_option;
-const struct argp_option *ha_options_option(size_t i, unsigned *commands);
-struct ha_options_command {
+/* What the command line takes; the man page and completions (manual.h) are made of it, too. */
+struct ha_option {
+    unsigned commands;            /* that take it: bits 1 << enum ha_command */
+    char letter;                  /* 0: none */
+    const char *name, *arg, *doc; /* arg: what its value is called, NULL: it has none */
+    enum ha_status (*take)(void *to, const char *value, struct ha_why *why);
+    size_t to; /* offset in struct ha_options */
+};
+extern const struct ha_option ha_option_table[]; /* name NULL behind the last */
+/* texts as argp prints them: args, a line for each form; in doc, what stands behind a \v follows the options */
+struct ha_command_text {
     const char *name, *args, *doc;
 };
-bool ha_options_command(size_t i, struct ha_options_command *out);
+extern const struct ha_command_text ha_command_table[HA_COMMANDS + 1]; /* name NULL behind the last */
+/* its args, of which those of `list` are what there is to list */
+const char *ha_command_args(const struct ha_command_text *command);
 
 /* Ends the program as argp does: with 0 after --help and --version, with HA_EXIT_USAGE after a message
  * that names the wrong word. --without takes effect here (ha_kernels_mask). */

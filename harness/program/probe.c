@@ -1,8 +1,7 @@
-#include "harness/program/probe.h"
+#include "harness/program/commands.h"
 
 #include "harness/base/csv.h"
 #include "harness/base/try.h"
-#include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
 #include "harness/report/env.h"
@@ -10,11 +9,9 @@
 #include "harness/measure/calibrate.h"
 #include "harness/engine/machine.h"
 #include "harness/program/apart.h"
-#include "harness/program/preflight.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { LIMIT_S = 900 };
 
@@ -35,7 +32,6 @@ static enum ha_status write_rows(struct ha_csv *csv, const struct ha_ceilings *c
 {
     static const char *const header[] = { "schema_version", "ceiling", "unit", "median", "lo", "hi", "samples" };
     enum { FIELDS = sizeof header / sizeof *header };
-
     HA_TRY(ha_csv_row(csv, header, FIELDS, why));
     for (int i = 0; i < HA_CEILINGS; i++) {
         char number[4][32];
@@ -57,7 +53,6 @@ static enum ha_status write_csv(const char *folder, const struct ha_ceilings *c,
 {
     char path[4096];
     struct ha_csv *csv;
-
     HA_TRY(ha_file_path(path, folder, "probe", ".csv", why));
     /* a probe says how the machine is now */
     remove(path);
@@ -75,7 +70,6 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     const struct ha_device_api *api;
     struct ha_device *dev;
     struct ha_env env;
-
     HA_TRY(ha_machine_device(machine, device, NULL, &api, &dev, why));
     api->info(dev, &info);
     ha_env_read(&env);
@@ -117,6 +111,6 @@ enum ha_exit ha_command_probe(const struct ha_options *o, struct ha_why *why)
                                          [HA_ERROR] = HA_EXIT_ENVIRONMENT };
     const char *device = o->device ? o->device : ha_devices_all[0]->name;
     struct asked asked = { device, o->out_dir };
-    const enum ha_exit found = ha_preflight_device(device, why);
+    const enum ha_exit found = ha_look_for_device(device, why);
     return found == HA_EXIT_OK ? code[ha_apart(probe_apart, &asked, LIMIT_S * UINT64_C(1000000000), why)] : found;
 }

@@ -1,15 +1,54 @@
-#include "harness/program/run.h"
+#include "harness/program/commands.h"
 
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
+#include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
-#include "harness/program/preflight.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { WORDS_MAX = 512 };
+
+/* ---- before anything runs ---------------------------------------------------------------------------------------- */
+
+static enum ha_exit exit_of(enum ha_status looked)
+{
+    static const enum ha_exit code[] = {
+        [HA_OK] = HA_EXIT_OK,
+        [HA_FAIL] = HA_EXIT_MISSING,
+        [HA_WAIVED] = HA_EXIT_ENVIRONMENT,
+        [HA_ERROR] = HA_EXIT_USAGE,
+    };
+    return code[looked];
+}
+
+enum ha_exit ha_look_for_device(const char *name, struct ha_why *why) { return exit_of(ha_device_look(name, why)); }
+
+/* last: the device looked for last. Neighbours mostly name the same one: it is asked for once. */
+static enum ha_status look(const struct ha_plan_entry *e, char last[HA_VALUE_MAX], struct ha_why *why)
+{
+    char value[HA_VALUE_MAX];
+    for (size_t k = 0; k < e->suite->keys; k++) {
+        if (!e->suite->key[k].device || !ha_point_uses(e->suite, e->point, k)) continue;
+        ha_point_value(e->point, &e->suite->key[k], value);
+        if (!*value || !strcmp(value, last)) continue;
+        HA_TRY(ha_device_look(value, why));
+        memcpy(last, value, HA_VALUE_MAX);
+    }
+    return e->suite->look ? e->suite->look(e->point, why) : HA_OK;
+}
+
+/* Said once, not once a case: are the devices and the files there that points name? As ha_suite.look. */
+static enum ha_status look_at_all(const struct ha_plan *plan, struct ha_why *why)
+{
+    char last[HA_VALUE_MAX] = "";
+    for (size_t i = 0; i < plan->entries; i++) HA_TRY(look(&plan->entry[i], last, why));
+    return HA_OK;
+}
+
+/* ---- the plan and the run ---------------------------------------------------------------------------------------- */
 
 /* Does a suite of the plan have a key that this option sets, or heed it otherwise? */
 static bool is_heeded(const struct ha_plan *plan, const char *option)
@@ -82,7 +121,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .exhaustive = o->exhaustive,
         .options = options,
     };
-    const enum ha_exit code = ha_preflight(plan, why);
+    const enum ha_exit code = exit_of(look_at_all(plan, why));
     return code == HA_EXIT_OK ? ha_run(plan, &how, why) : code;
 }
 

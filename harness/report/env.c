@@ -139,7 +139,7 @@ void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_env_devic
                                                       : ", its kernels emulated on this CPU: its times are no GPU's";
     fputs("device: ", out);
     ha_text_print(out, d->info.name);
-    fprintf(out, " (%s)%s\n", d->kind, means);
+    fprintf(out, ", of the kind %s%s\n", d->kind, means);
     const struct ha_ceilings *c = &d->ceilings;
     if (!d->probed) return;
     const double launch_ns = c->of[HA_CEIL_LAUNCH].median;

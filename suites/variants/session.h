@@ -9,7 +9,7 @@
 #include "harness/api/device.h"
 #include "harness/api/variant.h"
 #include "harness/engine/machine.h"
-#include "harness/measure/interval.h"
+#include "harness/measure/timeline.h"
 #include "harness/measure/meter.h"
 #include "suites/variants/load.h"
 #include "suites/variants/workload.h"

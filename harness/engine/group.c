@@ -1,0 +1,82 @@
+#include "harness/engine/group.h"
+
+#include "harness/base/stop.h"
+#include "harness/base/why.h"
+#include "harness/report/field.h"
+#include "harness/report/verdict.h"
+
+#include <stdlib.h>
+
+enum ha_status ha_group_make(struct ha_group_rows *g, const struct ha_plan *plan, const size_t *entry, size_t count,
+                             struct ha_why *why)
+{
+    *g = (struct ha_group_rows){ .row = calloc(2 * count, sizeof *g->row),
+                                 .point = calloc(2 * count, sizeof *g->point),
+                                 .id = calloc(2 * count, sizeof *g->id) };
+    g->of = (struct ha_group){ .count = count, .row = g->row, .point = g->point, .id = g->id };
+    bool ok = g->row && g->point && g->id;
+    for (size_t i = 0; i < count && ok; i++) {
+        const struct ha_plan_entry *e = &plan->entry[entry[i]];
+        g->row[i] = malloc(e->suite->row_bytes);
+        g->point[i] = e->point;
+        g->id[i] = e->id;
+        ok = g->row[i];
+        if (ok) ha_fields_clear(e->suite, g->row[i]);
+    }
+    return ok ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+}
+
+void ha_group_free(struct ha_group_rows *g)
+{
+    for (size_t i = 0; g->row && i < g->of.count; i++) free(g->row[i]);
+    free(g->row);
+    free(g->point);
+    free(g->id);
+}
+
+void ha_group_set(struct ha_group_rows *g, enum ha_status status, const struct ha_why *why)
+{
+    if (status == HA_WAIVED && ha_stop) return;
+    for (size_t i = 0; i < g->of.count; i++) {
+        struct ha_result *r = ha_result_of(g->row[i]);
+        if (status != HA_OK && r->verdict == HA_UNCHECKED) r->verdict = HA_NOT_RUN;
+        ha_result_set(&g->of, i, status, why);
+    }
+}
+
+/* The rows that are not wrong, as a group of their own. */
+static struct ha_group right(struct ha_group_rows *g)
+{
+    const size_t all = g->of.count;
+    struct ha_group some = g->of;
+    some.count = 0;
+    for (size_t i = 0; i < all; i++) {
+        const enum ha_verdict v = ha_result_of(g->row[i])->verdict;
+        if (v != HA_NOT_RUN && v != HA_UNCHECKED) continue;
+        const size_t to = all + some.count++;
+        g->row[to] = g->row[i];
+        g->point[to] = g->point[i];
+        g->id[to] = g->id[i];
+    }
+    some.row += all;
+    some.point += all;
+    some.id += all;
+    return some;
+}
+
+void ha_group_run(struct ha_group_rows *g, const struct ha_suite *suite, void *run, bool measure)
+{
+    struct ha_why why = { "" };
+    enum ha_status status = suite->open ? suite->open(run, &g->of, &why) : HA_OK;
+    if (status == HA_OK) status = suite->check(run, &g->of, &why);
+    if (status == HA_OK && measure && suite->measure && !ha_stop) {
+        struct ha_group some = right(g);
+        if (some.count) status = suite->measure(run, &some, &why);
+    }
+    ha_group_set(g, status, &why);
+    for (size_t i = 0; i < g->of.count && status == HA_OK && !ha_stop; i++) {
+        struct ha_result *r = ha_result_of(g->row[i]);
+        if (r->verdict == HA_NOT_RUN && !*r->reason) r->verdict = HA_PASS;
+    }
+    if (suite->close) suite->close(run, &g->of);
+}

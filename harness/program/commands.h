@@ -1,0 +1,26 @@
+#ifndef HA_PROGRAM_COMMANDS_H
+#define HA_PROGRAM_COMMANDS_H
+
+#include "harness/engine/plan.h"
+#include "harness/program/options.h"
+
+/* What a command prints goes to stdout; each returns the exit code of the program, and why says what is behind it. */
+
+/* `habench run` and `habench check` */
+enum ha_exit ha_command_run(const struct ha_options *options, struct ha_why *why);
+/* `habench list WHAT ...` */
+enum ha_exit ha_command_list(const struct ha_options *options, struct ha_why *why);
+/* What can be listed; NULL behind the last. */
+const char *ha_list_name(size_t i);
+/* `habench probe`: measures the ceilings, and calibrates the meters (calibrate.h); with -o also to OUT/probe.csv and
+ * OUT/env.json */
+enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *why);
+
+/* The plan of words under the options. small: points of suite files are made small. HA_ERROR: usage. */
+enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *options, char *const *words, size_t count,
+                               bool small, struct ha_why *why);
+
+/* Is there a device of that name? HA_EXIT_USAGE: no. HA_EXIT_ENVIRONMENT: it is one of ours that was not built. */
+enum ha_exit ha_look_for_device(const char *name, struct ha_why *why);
+
+#endif
