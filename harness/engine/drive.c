@@ -4,6 +4,7 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
+#include "harness/report/field.h"
 #include "harness/report/verdict.h"
 
 #include <math.h>
@@ -13,16 +14,6 @@
 enum { WORDS = 32, GROUP = 512 };
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
-
-static void clear_row(const struct ha_suite *s, void *row)
-{
-    const double none = (double)NAN;
-    memset(row, 0, s->row_bytes);
-    for (size_t i = 0; i < s->fields && !s->clear_row; i++)
-        if (s->field[i].kind == HA_FIELD_NUMBER) memcpy((char *)row + s->field[i].offset, &none, sizeof none);
-    if (s->clear_row) s->clear_row(row);
-    *ha_result_of(row) = (struct ha_result){ .samples = none };
-}
 
 static enum ha_status make_results(struct ha_driven *d, struct ha_why *why)
 {
@@ -137,7 +128,7 @@ static enum ha_status run_all(const struct ha_drive *drive, struct ha_driven *d,
             struct ha_entry *e = (struct ha_entry *)(uintptr_t)&d->results.entry[first + g.count];
             void *made = malloc(s->row_bytes);
             if (!made) return ha_why(why, HA_ERROR, "out of memory");
-            clear_row(s, made);
+            ha_fields_clear(s, made);
             e->row = row[g.count] = made;
             point[g.count] = e->point;
             id[g.count++] = e->id;

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -60,9 +61,9 @@ static uint64_t counted(const void *p, size_t bytes)
     return 0;
 }
 
-static struct ha_cpu_result measure(const char *point)
+static struct ha_cpu_row measure(const char *point)
 {
-    struct ha_cpu_result r = { 0 };
+    struct ha_cpu_row r = { 0 };
     struct ha_cpu_work work;
     struct ha_why why;
     char id[256];
@@ -70,11 +71,13 @@ static struct ha_cpu_result measure(const char *point)
     const struct ha_suite *suite;
     snprintf(id, sizeof id, "cpu_kernels:%s", point);
     assert_int_equal(ha_id_parse(id, &suite, &p, sizeof p, &why), HA_OK);
-    assert_int_equal(ha_cpu_work_open(&work, &p, &kernels, team->pool, &store, 1, &why), HA_OK);
+    assert_int_equal(ha_cpu_work_open(&work, &p, &kernels, team->pool, &store, &why), HA_OK);
     assert_int_equal(ha_cpu_measure(&work, team, cap_ns, 0, &r, &why), HA_OK);
     ha_cpu_work_close(&work);
     return r;
 }
+
+static bool disturbed(const struct ha_cpu_row *r) { return !strcmp(r->disturbed, "yes"); }
 
 static void speed_is_a_share_of_the_best(void **state)
 {
@@ -100,7 +103,7 @@ static void scale_is_that_of_the_threads(void **state)
     struct ha_why why;
     assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 0, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &kernels, &why), HA_OK);
-    const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=all");
+    const struct ha_cpu_row r = measure("kernel=softmax,ctx=300,heads=2/1,threads=all");
     const double scale = r.ceiling_GBps / ((double)ha_pool_threads(team->pool) * r.ceiling_1_GBps);
     team = before;
     print_message("scale %.2f, of the medians %.2f\n", r.scale, scale);
@@ -111,12 +114,12 @@ static void slow_samples_are_taken_again_and_named(void **state)
 {
     (void)state;
     team->rate[0] = 1e9;
-    const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
-    assert_true(r.disturbed && r.retried > 0 && r.samples == r.retried);
+    const struct ha_cpu_row r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
+    assert_true(disturbed(&r) && r.retried > 0 && r.head.samples == r.retried);
 }
 
 /* with a team whose memory is read so; `one`: calls of a reading, of which two were before */
-static struct ha_cpu_result measure_reading(uint64_t (*read)(const void *, size_t), const char *point, size_t *one)
+static struct ha_cpu_row measure_reading(uint64_t (*read)(const void *, size_t), const char *point, size_t *one)
 {
     struct ha_cpu_teams own;
     struct ha_cpu_team *before = team;
@@ -130,7 +133,7 @@ static struct ha_cpu_result measure_reading(uint64_t (*read)(const void *, size_
     for (int i = 0; i < 2; i++) ha_paired_read_all(team->paired);
     *one = reads / 2;
     reads = 0;
-    const struct ha_cpu_result r = measure(point);
+    const struct ha_cpu_row r = measure(point);
     team = before;
     ha_cpu_teams_close(&own);
     return r;
@@ -140,9 +143,9 @@ static void samples_between_ceilings_that_differ_too(void **state)
 {
     (void)state;
     size_t one;
-    const struct ha_cpu_result r = measure_reading(uneven, "kernel=softmax,ctx=300,heads=2/1,threads=1", &one);
-    assert_true(r.disturbed
-                && r.retried > r.samples / 2); /* not of all: a host that stops for a while makes readings alike */
+    const struct ha_cpu_row r = measure_reading(uneven, "kernel=softmax,ctx=300,heads=2/1,threads=1", &one);
+    assert_true(disturbed(&r)
+                && r.retried > r.head.samples / 2); /* not of all: a host that stops for a while makes readings alike */
 }
 
 static void readings_take_as_long_as_a_sample(void **state)
@@ -158,8 +161,8 @@ static void memory_is_read_so_often(void **state)
 {
     (void)state;
     size_t one;
-    const struct ha_cpu_result r = measure_reading(counted, "kernel=softmax,ctx=200000,heads=32/8,threads=1", &one);
-    const double taken = r.disturbed ? r.samples : r.samples + r.retried;
+    const struct ha_cpu_row r = measure_reading(counted, "kernel=softmax,ctx=200000,heads=32/8,threads=1", &one);
+    const double taken = disturbed(&r) ? r.head.samples : r.head.samples + r.retried;
     assert_true(r.readings == 8); /* they take no time */
     assert_true(one > 0 && (double)reads == (double)one * (HA_CPU_FIRST_READINGS + (1 + taken) * r.readings));
 }

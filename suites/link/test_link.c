@@ -7,7 +7,7 @@
 #include "harness/engine/drive.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/point.h"
-#include "suites/link/group.h"
+#include "suites/link/suite.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -461,12 +461,6 @@ static void a_piece_larger_than_a_move_is_refused(void **state)
     reason("pinned", "pieces of 1048576 bytes, moves of at most 524288");
 }
 
-static enum ha_status no_device(void *arg, struct ha_why *because)
-{
-    (void)arg;
-    return ha_why(because, HA_ERROR, "none");
-}
-
 static unsigned noisy_calls;
 static enum ha_status noisy_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
@@ -488,42 +482,45 @@ static void a_group_ends_without_a_limit(void **state)
     assert_true(row(0)->head.samples >= 7 && row(0)->head.samples < 60);
 }
 
-/* Behind the deadline a measurement ends with its first round. */
+/* Behind the deadline, or where there is no time at all, a measurement ends with its first round. */
 static void a_deadline_holds_inside_a_group(void **state)
 {
     (void)state;
-    struct ha_drive d = { .words = "link", .filter = "piece=4K", .config.measure = true, .deadline_ns = 1 };
-    assert_int_equal(drive(d), HA_OK);
-    assert_int_equal(driven.verdict[HA_PASS] + driven.verdict[HA_VERDICT_WAIVED], 30);
-    for (size_t i = 0; i < 30; i++) assert_true((row(i)->head.verdict == HA_PASS) == (number(i, "samples") == 1));
-
-    run("link", "piece=4K,layout=scattered,method=pinned", false);
-    struct ha_kernels kernels;
-    struct ha_device *device;
-    struct ha_link_bench bench;
-    const void *points[] = { entry(0)->point };
-    struct ha_link_row one = { .device_kind = "plugin" };
-    void *one_row[] = { &one };
-    struct ha_group g = { .count = 1, .point = points, .row = one_row, .cap_ns = 1000000000 };
-    assert_int_equal(ha_kernels_resolve("c", &kernels, &why), HA_OK);
-    assert_int_equal(host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why), HA_OK);
-    assert_int_equal(ha_link_bench_open(&bench, host, device, &small_limits, &why), HA_OK);
-    assert_int_equal(ha_link_bench_lay(&bench, PIECE, true, 1, &why), HA_OK);
-    const struct ha_link_turns turns = { &bench, no_device, NULL };
-    for (int i = 0; i < 3; i++) {
-        static const double samples[] = { 7, 1, 1 };
-        one.head.verdict = HA_NOT_RUN;
-        g.deadline_ns = i == 1;
-        if (i == 2) g.cap_ns = 0;
-        assert_int_equal(ha_link_group_measure(&turns, &g, &why), HA_OK);
-        if (i) assert_true(one.head.samples == samples[i]);
-        else assert_true(one.head.samples >= samples[i]);
+    static const struct {
+        uint64_t deadline_ns, cap_ns;
+    } end[] = { { 1, 0 }, { 0, 1 } };
+    for (size_t e = 0; e < sizeof end / sizeof *end; e++) {
+        const struct ha_drive d = { .words = "link",
+                                    .filter = "piece=4K",
+                                    .config.measure = true,
+                                    .cap_ns = end[e].cap_ns,
+                                    .deadline_ns = end[e].deadline_ns };
+        assert_int_equal(drive(d), HA_OK);
+        assert_int_equal(driven.verdict[HA_PASS] + driven.verdict[HA_VERDICT_WAIVED], 30);
+        for (size_t i = 0; i < 30; i++) assert_true((row(i)->head.verdict == HA_PASS) == (number(i, "samples") == 1));
     }
+}
+
+/* nothing is moved once there was a signal */
+static void a_signal_ends_a_group(void **state)
+{
+    (void)state;
+    run("link", "piece=4K,layout=scattered,method=pinned", false);
+    struct ha_machine *machine;
+    struct ha_link_row one = { .device_kind = "plugin" };
+    struct ha_group g = { .count = 1, .point = &(const void *){ point(0) }, .row = &(void *){ &one } };
+    void *link_run;
+    assert_int_equal(ha_machine_create(&machine, NULL, &why), HA_OK);
+    const struct ha_suite_config config = { .machine = machine };
+    assert_int_equal(ha_suite_link.begin(&link_run, &config, NULL, &why), HA_OK);
+    limit(&limits, link_run);
+    assert_int_equal(ha_suite_link.open(link_run, &g, &why), HA_OK);
     ha_stop = 2;
-    assert_int_equal(ha_link_group_measure(&turns, &g, &why), HA_WAIVED);
-    assert_int_equal(ha_link_group_check(&turns, &g, &why), HA_WAIVED);
-    ha_link_bench_close(&bench);
-    host->close(device);
+    assert_int_equal(ha_suite_link.check(link_run, &g, &why), HA_WAIVED);
+    assert_int_equal(ha_suite_link.measure(link_run, &g, &why), HA_WAIVED);
+    assert_true(one.head.verdict == HA_NOT_RUN && !(one.verified_bytes > 0) && !(one.GBps > 0));
+    ha_suite_link.end(link_run);
+    ha_machine_destroy(machine);
 }
 
 static enum ha_status stopping_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes,
@@ -548,24 +545,16 @@ static void wrong_words_are_named(void **state)
 {
     (void)state;
     static const struct {
-        const char *word, *filter, *says;
+        const char *id, *says;
     } cases[] = {
-        { "link:methd=kernel", NULL, "unknown key 'methd'; did you mean 'method'?" },
-        { "link:method=kernal", NULL, "unknown method 'kernal'; did you mean 'kernel'?" },
-        { "link:piece=3K", NULL, "unknown piece '3K'" },
-        { "link:piece=", NULL, "unknown piece" },
-        { "link:piece=K", NULL, "unknown piece 'K'" },
-        { "link:layout=scatterd", NULL, "did you mean 'scattered'?" },
-        { "link:kernel", NULL, "'kernel' is not key=value" },
-        { "link:seed=18446744073709551616", NULL, "seed: '18446744073709551616' is not a whole number" },
-        { "link", "size=4K", "-f: unknown key 'size'" },
-        { "link", "kernel,pinned", "none of the cases fits" },
-        { "link:method=kernel", "method=pinned", "none of the cases fits" },
-        { "link:method=kernel,method=pinned", NULL, "key 'method' is there twice" },
+        { "link:method=kernal", "unknown method 'kernal'; did you mean 'kernel'?" },
+        { "link:piece=3K", "unknown piece '3K'" },
+        { "link:piece=", "unknown piece" },
+        { "link:piece=K", "unknown piece 'K'" },
+        { "link:layout=scatterd", "did you mean 'scattered'?" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct ha_drive d = { .words = cases[i].word, .filter = cases[i].filter };
-        assert_int_equal(drive(d), HA_ERROR);
+        assert_int_equal(drive((struct ha_drive){ .words = cases[i].id }), HA_ERROR);
         if (!strstr(why.text, cases[i].says)) fail_msg("'%s' lacks '%s'", why.text, cases[i].says);
     }
     assert_int_equal(opened, 0);
@@ -629,6 +618,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_piece_larger_than_a_move_is_refused, begin, end),
         cmocka_unit_test_setup_teardown(a_group_ends_without_a_limit, begin, end),
         cmocka_unit_test_setup_teardown(a_deadline_holds_inside_a_group, begin, end),
+        cmocka_unit_test_setup_teardown(a_signal_ends_a_group, begin, end),
         cmocka_unit_test_setup_teardown(a_signal_keeps_complete_groups, begin, end),
         cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, end),
         cmocka_unit_test_setup_teardown(filters_choose, begin, end),

@@ -10,22 +10,22 @@
 
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
 
-#define FIELD(name_, kind_, member, better_, doc_)                                                               \
-    {                                                                                                            \
-        .name = name_, .unit = "", .kind = HA_FIELD_##kind_, .offset = offsetof(struct ha_merge_result, member), \
-        .bytes = sizeof(((struct ha_merge_result *)0)->member), .files = 1, .better = better_, .doc = doc_       \
+#define IN(member) HA_IN(struct ha_merge_result, member)
+#define BIN(i, name_, doc_)                                                               \
+    {                                                                                     \
+        name_, "", HA_FIELD_WHOLE, IN(bin[i]), 1, "merges whose worst err/bound is " doc_ \
     }
-#define COUNT(name_, member, doc_) FIELD(name_, WHOLE, member, HA_NO_FIGURE, doc_)
-#define BIN(i, name_, doc_)        COUNT(name_, bin[i], "merges whose worst err/bound is " doc_)
 
 const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
-    FIELD("subject", TEXT, subject, HA_NO_FIGURE, "what the one that merges calls itself"),
-    FIELD("err_over_bound", NUMBER, ratio, HA_LESS, "the worst err/bound of any element; at most 1 is right"),
-    FIELD("planted_err_over_bound", NUMBER, planted, HA_NO_FIGURE,
-          "of a case that plants an error: the least err/bound with it; above 1 it was seen"),
-    COUNT("merges", merges, "rows judged"),
-    COUNT("exact", exact, "those without any error"),
-    COUNT("refused", refused, "batches answered with an error, where that is as good as an answer"),
+    { "subject", "", HA_FIELD_TEXT, IN(subject), 1, "what the one that merges calls itself" },
+    { "err_over_bound", "", HA_FIELD_NUMBER, IN(ratio), 1, "the worst err/bound of any element; at most 1 is right",
+      HA_LESS },
+    { "planted_err_over_bound", "", HA_FIELD_NUMBER, IN(planted), 1,
+      "of a case that plants an error: the least err/bound with it; above 1 it was seen" },
+    { "merges", "", HA_FIELD_WHOLE, IN(merges), 1, "rows judged" },
+    { "exact", "", HA_FIELD_WHOLE, IN(exact), 1, "those without any error" },
+    { "refused", "", HA_FIELD_WHOLE, IN(refused), 1,
+      "batches answered with an error, where that is as good as an answer" },
     BIN(0, "to_1_512", "above 0 and below 2^-9"),
     BIN(1, "to_1_256", "from 2^-9 to 2^-8"),
     BIN(2, "to_1_128", "from 2^-8 to 2^-7"),
@@ -36,9 +36,9 @@ const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
     BIN(7, "to_1_4", "from 2^-3 to 2^-2"),
     BIN(8, "to_1_2", "from 2^-2 to 2^-1"),
     BIN(9, "to_1", "from 2^-1 to 1: half the bound would fail them"),
-    FIELD("found_by", TEXT, found_by, HA_NO_FIGURE, "of a known defect: the case that is there for it, or another"),
-    COUNT("found_also", also, "how many other cases found it"),
-    FIELD("showed", TEXT, showed, HA_NO_FIGURE, "what the defect showed, or what the replayed file holds"),
+    { "found_by", "", HA_FIELD_TEXT, IN(found_by), 1, "of a known defect: the case that is there for it, or another" },
+    { "found_also", "", HA_FIELD_WHOLE, IN(also), 1, "how many other cases found it" },
+    { "showed", "", HA_FIELD_TEXT, IN(showed), 1, "what the defect showed, or what the replayed file holds" },
 };
 
 /* ---- lines of a table -------------------------------------------------------------------------------------------- */

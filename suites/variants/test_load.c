@@ -2,6 +2,7 @@
 
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
+#include "harness/report/field.h"
 #include "suites/variants/keys.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
@@ -248,7 +249,7 @@ static void rows_of_another_load_are_other_rows(void **state)
     struct ha_case c;
     struct ha_why why;
     for (size_t i = 0; i < 3; i++) {
-        ha_row_clear(&row[i]);
+        ha_fields_clear(&ha_suite_variants, &row[i]);
         assert_int_equal(ha_case_parse(ids[i], &c, &why), HA_OK);
         ha_fill_case(&row[i], &c);
         assert_string_equal(row[i].load, load[i]);
@@ -275,7 +276,7 @@ static void the_floor_counts_weights(void **state)
     double floor_ns[2];
     for (size_t i = 0; i < 2; i++) {
         s.load.layer_bytes = i * 1000000000;
-        ha_row_clear(&row);
+        ha_fields_clear(&ha_suite_variants, &row);
         ha_fill_bench(&row, &bench, &check, &ceilings, (double)NAN);
         floor_ns[i] = row.floor_ns;
     }
