@@ -2,14 +2,9 @@
 #define HA_BASE_TEST_BESIDE_H
 
 #include "harness/base/program.h"
+#include "harness/base/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 /* The path of a file beside the test, where the build puts what it loads; until the next call. */
 static inline const char *beside(const char *name)

@@ -1,13 +1,11 @@
 #include "harness/report/field.h"
 #include "harness/report/fake_suite.h"
 
+#include "harness/base/test.h"
+
 #include <locale.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static const struct ha_field *field(const char *name)
 {
@@ -123,7 +121,7 @@ static void is_refused(const char *name, const char *text, const char *says)
     ha_fields_clear(&fake_suite, &row);
     before = row;
     assert_int_equal(ha_field_parse(field(name), &row, text, &why), HA_ERROR);
-    if (!strstr(why.text, says)) fail_msg("'%s' does not say '%s'", why.text, says);
+    assert_contains(why.text, says);
     assert_memory_equal(&row, &before, sizeof row);
 }
 

@@ -1,10 +1,8 @@
 #include "harness/report/progress.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "harness/base/test.h"
+
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static uint64_t now;
 static uint64_t clock_ns(void) { return now; }

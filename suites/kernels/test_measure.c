@@ -4,15 +4,10 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 #include "harness/engine/plan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static const uint64_t cap_ns = 20000000;
 static struct ha_cpu_teams teams;

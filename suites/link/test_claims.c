@@ -1,14 +1,9 @@
 /* The verdicts on the papers' claims, from figures made up here. */
 
+#include "harness/base/test.h"
 #include "suites/link/claims.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SMALL, FOUR }; /* the claims, as listed */
 

@@ -3,6 +3,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
+#include "harness/base/test.h"
 #include "harness/base/why.h"
 #include "harness/engine/drive.h"
 #include "harness/engine/machine.h"
@@ -10,14 +11,8 @@
 #include "suites/link/suite.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { PIECE = 4096 };
 
@@ -174,10 +169,7 @@ static void counted(size_t passed, size_t failed, size_t waived, size_t errors)
                  v[HA_VERDICT_ERROR]);
 }
 
-static void says(const char *words)
-{
-    if (!strstr(driven.printed, words)) fail_msg("lacks '%s':\n%s", words, driven.printed);
-}
+static void says(const char *words) { assert_contains(driven.printed, words); }
 
 /* the reason of the first of that method */
 static void reason(const char *method, const char *words)
@@ -555,7 +547,7 @@ static void wrong_words_are_named(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(drive((struct ha_drive){ .words = cases[i].id }), HA_ERROR);
-        if (!strstr(why.text, cases[i].says)) fail_msg("'%s' lacks '%s'", why.text, cases[i].says);
+        assert_contains(why.text, cases[i].says);
     }
     assert_int_equal(opened, 0);
 }

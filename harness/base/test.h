@@ -1,0 +1,19 @@
+#ifndef HA_BASE_TEST_H
+#define HA_BASE_TEST_H
+
+/* What every test needs: cmocka, and the headers that have to stand before it. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define assert_contains(text, part)                                                       \
+    do {                                                                                  \
+        if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \
+    } while (0)
+
+#endif
