@@ -4,7 +4,6 @@
 #include "harness/report/field.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { R = 1 << FAKE_ROWS, S = 1 << FAKE_SAMPLES, Y = 1 << FAKE_SUMMARY };
 #define AT(member) HA_IN(struct fake_row, member)

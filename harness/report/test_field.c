@@ -5,7 +5,6 @@
 
 #include <locale.h>
 #include <math.h>
-#include <stdlib.h>
 
 static const struct ha_field *field(const char *name)
 {

@@ -1,6 +1,5 @@
 #include "harness/base/test_folder.h"
 #include "harness/report/fake_suite.h"
-#include "harness/report/field.h"
 
 #include <jansson.h>
 #include <math.h>

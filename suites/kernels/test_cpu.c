@@ -13,7 +13,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static struct ha_kernels good, bad;
 static struct ha_why why;

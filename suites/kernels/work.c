@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PATTERN = 1 << 20, CHUNK = 1 << 15, FILL_STREAM = 1000, PATTERN_STREAM };

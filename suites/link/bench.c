@@ -7,7 +7,6 @@
 #include "suites/link/method.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { FILL_BLOCK = 1 << 20, POISON = 0xA5 };

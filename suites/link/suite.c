@@ -12,7 +12,6 @@
 #include "harness/measure/sampling.h"
 #include "harness/report/verdict.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

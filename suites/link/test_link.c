@@ -7,7 +7,6 @@
 #include "harness/base/why.h"
 #include "harness/engine/drive.h"
 #include "harness/engine/machine.h"
-#include "harness/engine/point.h"
 #include "suites/link/suite.h"
 
 #include <math.h>
