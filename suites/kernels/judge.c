@@ -4,7 +4,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 
 static const double unit = 0x1p-24;
 
@@ -45,8 +44,8 @@ double ha_cpu_judge_digest(const struct ha_cpu_work *w, size_t u,
 {
     const size_t keys = w->point.ctx, dim = w->point.head_dim, block = w->point.block;
     const char *kv = ha_cpu_unit(w, u);
-    float *row = malloc(3 * dim * sizeof *row), *least = row + dim, *most = row + 2 * dim;
-    bool same = row != NULL;
+    float row[HA_CPU_DIM_MOST], least[HA_CPU_DIM_MOST], most[HA_CPU_DIM_MOST];
+    bool same = true;
     for (size_t first = 0; same && first < keys; first += block) {
         for (size_t i = first; i < first + block && i < keys; i++) {
             key(w, kv, i, row);
@@ -59,7 +58,6 @@ double ha_cpu_judge_digest(const struct ha_cpu_work *w, size_t u,
             same = same && ha_load(got, digest_at(dim, first / block, d, 0), w->dtype) == least[d]
                    && ha_load(got, digest_at(dim, first / block, d, 1), w->dtype) == most[d];
     }
-    free(row);
     return same ? 0 : (double)INFINITY;
 }
 
@@ -82,29 +80,20 @@ double ha_cpu_judge_digest_score(const struct ha_cpu_work *w, const float *q, co
     return worst;
 }
 
-struct entry {
-    float x;
-    uint32_t index;
-};
-
-static int larger_first(const void *a, const void *b)
-{
-    const struct entry *p = a, *q = b;
-    const int by_x = (p->x < q->x) - (p->x > q->x);
-    return by_x ? by_x : (p->index > q->index) - (p->index < q->index);
-}
+static bool before(const float *x, size_t a, size_t b) { return x[a] > x[b] || (x[a] == x[b] && a < b); }
 
 double ha_cpu_judge_topk(const float *x, size_t n, size_t k, const uint32_t *got)
 {
-    struct entry *entry = malloc((n + 1) * sizeof *entry);
-    bool *chosen = calloc(n + 1, sizeof *chosen), same = entry && chosen;
-    const size_t least = k < n ? k : n;
-    for (size_t i = 0; same && i < n; i++) entry[i] = (struct entry){ x[i], (uint32_t)i };
-    if (same) qsort(entry, n, sizeof *entry, larger_first);
-    for (size_t i = 0; same && i < least; i++) chosen[entry[i].index] = true;
-    for (size_t i = 0; same && i < least; i++) same = got[i] < n && chosen[got[i]] && (i == 0 || got[i] > got[i - 1]);
-    free(entry);
-    free(chosen);
+    const size_t chosen = k < n ? k : n;
+    bool same = true;
+    size_t last = 0; /* of those that are chosen, in the order of choice */
+    for (size_t i = 0; same && i < chosen; i++) {
+        same = got[i] < n && (i == 0 || got[i] > got[i - 1]);
+        if (same && (i == 0 || before(x, last, got[i]))) last = got[i];
+    }
+    for (size_t j = 0, i = 0; same && chosen && j < n; j++)
+        if (i < chosen && got[i] == j) i++;
+        else same = before(x, last, j);
     return same ? 0 : (double)INFINITY;
 }
 

@@ -69,7 +69,7 @@ const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_BATCH] = NUMBER("batch", "1", batch, 1, 4096, "sequences"),
     [HA_CPU_HEADS] = { "heads", "32/8", "query heads and KV heads", HA_KEY_PAIR, offsetof(struct ha_cpu_point, q_heads),
                        1, 1024, .always = true, .column = true },
-    [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, 512, "numbers of a key"),
+    [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, HA_CPU_DIM_MOST, "numbers of a key"),
     [HA_CPU_Q_LEN] = NUMBER("q_len", "16", q_len, 1, 4096, "query tokens of an append"),
     [HA_CPU_THREADS] = { "threads", "all", "all: as many as the process has cores", HA_KEY_NUMBER,
                          offsetof(struct ha_cpu_point, threads), 1, 1024, .word = all_word, .always = true,

@@ -82,7 +82,11 @@ static void score_task(void *arg, size_t u, size_t worker)
 static double score_judge(const struct ha_cpu_work *w, size_t u)
 {
     const struct select *s = w->own;
-    return ha_cpu_judge_score(w, u, s->q + u * w->group * w->point.head_dim, s->x + u * s->x_unit);
+    double worst = 0;
+    for (size_t r = 0; r < w->group; r++)
+        worst = fmax(worst, ha_cpu_judge_score(w, u, s->q + (u * w->group + r) * w->point.head_dim,
+                                               s->x + u * s->x_unit + r * w->point.ctx));
+    return worst;
 }
 
 /* ---- digest ------------------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ enum ha_cpu_kernel {
 };
 enum { HA_CPU_KERNELS = HA_KERNEL_MERGE + 1 };
 enum { HA_CPU_PACKED, HA_CPU_NATURAL };
+enum { HA_CPU_DIM_MOST = 512 };
 
 enum ha_cpu_key {
     HA_CPU_KERNEL,

@@ -8,8 +8,8 @@
 #include "harness/engine/filter.h"
 #include "harness/engine/point.h"
 #include "harness/report/field.h"
+#include "suites/kernels/judge.h"
 #include "suites/kernels/team.h"
-#include "suites/kernels/work.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -255,10 +255,11 @@ static void wrong_pack(const struct ha_pack *p)
     shifted.rows.keys -= p->rows.keys > 1;
     good.pack(&shifted);
 }
-static void wrong_score(const struct ha_score *s)
+static unsigned calls;
+static void wrong_score(const struct ha_score *s) /* of the second query head alone */
 {
     good.score(s);
-    s->s[s->rows.keys - 1] *= 1.0001f;
+    if (++calls % 2 == 0) s->s[s->rows.keys - 1] *= 1.0001f;
 }
 static void wrong_digest(const struct ha_digest *d)
 {
@@ -314,6 +315,7 @@ static void wrong_kernels_fail(void **state)
     for (size_t d = 0; d < sizeof defect / sizeof *defect; d++) {
         const struct ha_kernels *c = &defect[d].change;
         bad = good;
+        calls = 0;
         if (c->attend_all) bad.attend_all = c->attend_all;
         if (c->attend_packed[HA_F16]) bad.attend_packed[HA_F16] = c->attend_packed[HA_F16];
         if (c->attend_chunk) bad.attend_chunk = c->attend_chunk;
@@ -331,6 +333,24 @@ static void wrong_kernels_fail(void **state)
         for (size_t i = 0; i < driven.results.entries; i++)
             if (row(i)->head.verdict != HA_PASS) assert_true(isnan(row(i)->ratio.median));
     }
+}
+
+/* Of equal ones the first ones. */
+static void the_largest_are_chosen(void **state)
+{
+    (void)state;
+    static const float x[] = { 1, 3, 3, 2 };
+    static const struct {
+        size_t k;
+        uint32_t got[4];
+        bool right;
+    } each[] = {
+        { 1, { 1 }, true },        { 1, { 2 }, false },         { 2, { 1, 2 }, true },        { 2, { 2, 1 }, false },
+        { 2, { 1, 1 }, false },    { 2, { 1, 3 }, false },      { 3, { 1, 2, 3 }, true },     { 3, { 0, 1, 2 }, false },
+        { 3, { 1, 2, 4 }, false }, { 9, { 0, 1, 2, 3 }, true }, { 9, { 0, 1, 2, 4 }, false }, { 0, { 7 }, true },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if ((ha_cpu_judge_topk(x, 4, each[i].k, each[i].got) <= 1) != each[i].right) fail_msg("choice %zu", i);
 }
 
 static void what_is_missing_is_waived(void **state)
@@ -394,7 +414,7 @@ static void a_seed_is_that_of_the_id(void **state)
 
 static double figure(size_t i, const char *column) { return ha_driven_number(&driven, entry(i), column); }
 
-static unsigned calls, stop_at;
+static unsigned stop_at;
 static void stopping_merge(const struct ha_merge *m)
 {
     good.merge(m);
@@ -563,6 +583,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_suite_has_a_file, begin, end),
         cmocka_unit_test_setup_teardown(every_kernel_is_right, begin, end),
         cmocka_unit_test_setup_teardown(wrong_kernels_fail, begin, end),
+        cmocka_unit_test(the_largest_are_chosen),
         cmocka_unit_test_setup_teardown(what_is_missing_is_waived, begin, end),
         cmocka_unit_test_setup_teardown(threads_are_those_of_the_team, begin, end),
         cmocka_unit_test_setup_teardown(a_seed_is_that_of_the_id, begin, end),

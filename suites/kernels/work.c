@@ -225,7 +225,10 @@ void ha_cpu_normals(const struct ha_cpu_work *w, uint64_t stream, size_t n, bool
 double ha_cpu_worst(const struct ha_cpu_work *w, double (*judge)(const struct ha_cpu_work *w, size_t unit))
 {
     double worst = 0;
-    for (size_t i = 0; i < ha_cpu_samples(w); i++) worst = fmax(worst, judge(w, ha_cpu_sampled(w, i)));
+    for (size_t i = 0; i < ha_cpu_samples(w); i++) {
+        const double ratio = judge(w, ha_cpu_sampled(w, i));
+        if (!(ratio <= worst)) worst = ratio;
+    }
     return worst;
 }
 
