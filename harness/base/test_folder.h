@@ -23,7 +23,6 @@ static inline const char *test_path(const char *name)
 /* in memory, if possible: a run waits for the disk a few times */
 static inline int test_folder_make(void **state)
 {
-    (void)state;
     snprintf(test_folder, sizeof test_folder, "%s/ha-test-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : P_tmpdir);
     return mkdtemp(test_folder) == NULL;
@@ -33,7 +32,6 @@ static inline int test_folder_remove(void **state)
 {
     DIR *d = opendir(test_folder);
     struct dirent *e;
-    (void)state;
     while (d && (e = readdir(d)))
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlink(test_path(e->d_name));
     if (d) closedir(d);

@@ -8,7 +8,6 @@
 /* nothing else is left there */
 static int remove_folder(void **state)
 {
-    (void)state;
     unlink(test_path("env.json"));
     return rmdir(test_folder);
 }
@@ -138,7 +137,6 @@ static void what_is_written_fits_the_schema(void **state)
 {
     char where[256] = "";
     json_t *schema = load("results/schema/env.schema.json");
-    (void)state;
     ha_env_file_destroy(two_devices());
     json_t *j = load(test_path("env.json"));
     if (!fits(j, schema, where)) fail_msg("%s", where);
@@ -177,7 +175,6 @@ static void is_noticed(json_t *schema, json_t *changed, const char *says)
 static void what_does_not_fit_is_noticed(void **state)
 {
     json_t *schema = load("results/schema/env.schema.json"), *j;
-    (void)state;
     ha_env_file_destroy(two_devices());
     json_object_set_new(j = load(test_path("env.json")), "hostname", json_string("secret"));
     is_noticed(schema, j, "/hostname is unknown");
@@ -203,7 +200,6 @@ static void runs_and_devices_of_before_stay(void **state)
     const struct ha_env_run next = { "r2", "run", "b", "device=host", "habench run all --resume" },
                             differs = { "r3", "check", "b", "device=host", "" };
     struct ha_why why = { "" };
-    (void)state;
     ha_env_file_destroy(two_devices());
     struct ha_env_file *file = ha_env_file_create(&env, &next);
     if (ha_env_file_resume(file, test_path("env.json"), &why) != HA_OK) fail_msg("%s", why.text);

@@ -18,7 +18,6 @@ static void a_cleared_row_is_empty(void **state)
 {
     struct fake_row row;
     char text[64];
-    (void)state;
     memset(&row, 0x55, sizeof row);
     ha_fields_clear(&fake_suite, &row);
     assert_int_equal(row.result.verdict, HA_NOT_RUN);
@@ -58,7 +57,6 @@ static void goes_round(const struct ha_field *f, const struct fake_row *row, con
 static void values_read_back_as_they_were(void **state)
 {
     struct fake_row row;
-    (void)state;
     ha_fields_clear(&fake_suite, &row);
     const struct {
         double x;
@@ -98,7 +96,6 @@ static void any_bytes_become_a_row(void **state)
 {
     struct fake_row row;
     char text[sizeof row.text];
-    (void)state;
     memset(&row, 0x9b, sizeof row);
     assert_false(ha_fields_mend(&fake_suite, &row)); /* there is no such verdict */
     assert_int_equal(row.result.verdict, HA_NOT_RUN);
@@ -126,7 +123,6 @@ static void is_refused(const char *name, const char *text, const char *says)
 
 static void what_is_no_value_is_refused(void **state)
 {
-    (void)state;
     is_refused("big", "18446744073709551616", "above 18446744073709551615");
     is_refused("big", "99999999999999999999999", "above");
     is_refused("big", "-1", "no whole number");
@@ -143,7 +139,6 @@ static void what_is_no_value_is_refused(void **state)
 static void figures_are_what_has_a_value(void **state)
 {
     struct fake_row row = fake_row(3, HA_PASS);
-    (void)state;
     size_t figures = 0;
     for (size_t i = 0; i < fake_suite.fields; i++) figures += ha_field_figure(&fake_suite.field[i], &row);
     assert_int_equal(figures, FAKE_FIGURES);

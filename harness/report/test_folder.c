@@ -81,7 +81,6 @@ static void is_row(const struct ha_folder_entry *e, size_t n, enum ha_verdict ve
 static void the_files_hold_what_was_written(void **state)
 {
     struct ha_folder *f = open_it(false);
-    (void)state;
     assert_true(there("env.json"));
     assert_false(there("fake.csv")); /* a suite that is not run leaves nothing */
     write_it(f, 2, HA_PASS);
@@ -116,7 +115,6 @@ static void a_case_has_one_row(void **state)
     struct fake_case c;
     const struct fake_row row = fake_row(4, HA_PASS);
     struct ha_why why = { "" };
-    (void)state;
     write_it(f, 4, HA_PASS);
     fake_case(&c, 4, 0);
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_ERROR);
@@ -130,7 +128,6 @@ static void without_a_folder_rows_are_kept(void **state)
 {
     const struct ha_folder_options options = fake_options(NULL, false);
     struct ha_folder *f = open_with(&options);
-    (void)state;
     write_it(f, 3, HA_PASS);
     assert_int_equal(ha_folder_entries(f), 1);
     is_row(ha_folder_find(f, "fake:kind=odd,n=3", 0), 3, HA_PASS);
@@ -141,7 +138,6 @@ static void without_a_folder_rows_are_kept(void **state)
 static void resume_goes_on(void **state)
 {
     struct ha_folder *f = open_it(false);
-    (void)state;
     for (size_t n = 0; n < 8; n++) write_it(f, n, n == 5 ? HA_VERDICT_ERROR : n == 6 ? HA_UNCHECKED : HA_PASS);
     close_it(f);
     f = open_it(true);
@@ -176,7 +172,6 @@ static void what_needs_no_change_is_not_touched(void **state)
                                          "trace.json" };
     struct stat before[5], after;
     struct ha_folder *f = open_it(false);
-    (void)state;
     for (size_t n = 0; n < 5; n++) write_it(f, n, HA_PASS);
     close_it(f);
     for (size_t i = 0; i < 5; i++) assert_int_equal(stat(test_path(names[i]), &before[i]), 0);
@@ -193,7 +188,6 @@ static void torn_lines_are_dropped(void **state)
 {
     static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv" };
     static const char *const torn[] = { "\"2\",\"x", "\"2\"", "\"2\",\"a\"\"", "\"2\",,,,\r" };
-    (void)state;
     for (size_t t = 0; t < 4; t++) {
         struct ha_folder *f = open_it(t > 0);
         write_it(f, 2 * t, HA_PASS);
@@ -212,7 +206,6 @@ static void torn_lines_are_dropped(void **state)
 static void a_torn_head_is_written_again(void **state)
 {
     struct ha_folder *f = open_it(false);
-    (void)state;
     close_it(f);
     append("fake.csv", "\"schema_ver");
     append("figures.csv", "");
@@ -230,7 +223,6 @@ static void lines_without_a_row_are_dropped(void **state)
     struct fake_case c;
     const struct fake_row row = fake_row(9, HA_PASS);
     struct ha_why why;
-    (void)state;
     write_it(f, 7, HA_PASS);
     fake_case(&c, 9, 0); /* a case that was killed: lines, and no row */
     for (int i = 0; i < 5; i++) assert_int_equal(ha_folder_line(f, &c.of, FAKE_SAMPLES, &row, &why), HA_OK);
@@ -254,7 +246,6 @@ static void columns_and_files_have_names_of_their_own(void **state)
     struct ha_folder_options options = fake_options(NULL, false);
     struct ha_folder *f;
     struct ha_why why;
-    (void)state;
     suite.field = twice;
     suite.fields = 2;
     options.suites = suites;
@@ -317,7 +308,6 @@ static void a_run_that_differs_is_refused(void **state)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     struct ha_env env = *options.env;
-    (void)state;
     struct ha_folder *f = open_it(true); /* of an empty folder: it begins */
     write_it(f, 1, HA_PASS);
     close_it(f);
@@ -370,7 +360,6 @@ static void a_folder_has_one_writer(void **state)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     char who[64];
-    (void)state;
     const pid_t pid = hold(NULL);
     snprintf(who, sizeof who, "another run (process %d) writes to this folder", (int)pid);
     is_refused(&options, HA_EXIT_USAGE, access("/proc/locks", R_OK) == 0 ? who : "another run");
@@ -384,7 +373,6 @@ static void a_child_does_not_hold_the_folder(void **state)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     struct ha_folder *f = open_it(false);
-    (void)state;
     const pid_t pid = hold(f);
     is_refused(&options, HA_EXIT_USAGE, "another run"); /* what the child closed is still locked by us */
     close_it(f);
@@ -409,7 +397,6 @@ static void a_full_disk_ends_the_run(void **state)
     struct fake_case c;
     struct ha_why why = { "" }, again = { "" };
     size_t n = 0;
-    (void)state;
     limit_files(6000);
     enum ha_status status = HA_OK;
     while (n < 1000 && (status = fake_write(f, n, HA_PASS, &why)) == HA_OK) n++;
@@ -465,7 +452,6 @@ static void a_trace_that_does_not_fit_leaves_the_file_complete(void **state)
     struct fake_case c;
     struct ha_why why = { "" };
     static char events[20000];
-    (void)state;
     write_it(f, 1, HA_PASS);
     fake_case(&c, 2, 0);
     snprintf(events, sizeof events, "{\"ph\":\"X\",\"name\":\"%018000d\"}", 0);
@@ -485,7 +471,6 @@ static void the_trace_is_complete_after_every_call(void **state)
     struct fake_case c;
     struct ha_why why = { "" };
     size_t events = 0;
-    (void)state;
     for (size_t n = 0; n < 3; n++) {
         write_it(f, n, HA_PASS);
         json_t *all = trace_events(), *e;
@@ -534,7 +519,6 @@ static void junit_and_totals_cover_the_whole_folder(void **state)
     struct ha_folder *f = open_it(false);
     struct fake_case c;
     struct ha_why why;
-    (void)state;
     for (size_t n = 0; n < 4; n++) write_it(f, n, expect[n].verdict);
     close_it(f);
     f = open_it(true);
@@ -575,7 +559,6 @@ static void junit_and_totals_cover_the_whole_folder(void **state)
 static void a_check_has_no_timing(void **state)
 {
     struct ha_folder_options options = fake_options(test_folder, false);
-    (void)state;
     options.mode = "check";
     struct ha_folder *f = open_with(&options);
     write_it(f, 1, HA_PASS);
@@ -604,7 +587,6 @@ static void json_lines_hold_the_same(void **state)
     struct ha_why why = { "" };
     char *text, *rest;
     size_t bytes, figures = 0;
-    (void)state;
     strcpy(row.text, "a \"b\" \\ \033\xff\n");
     row.hi_ns = (double)INFINITY;
     row.lo_ns = (double)NAN;
@@ -644,7 +626,6 @@ static void every_column_is_listed(void **state)
     char *text;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    (void)state;
     ha_folder_print_fields(out, fake_suites, 2);
     fclose(out);
     assert_int_equal(count(text, "\n"), 1 + (13 + 6) + (4 + 3) + (7 + 3 + 1) + (10 + 1 + 2) + 13);

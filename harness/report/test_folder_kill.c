@@ -103,7 +103,6 @@ static void no_row_is_lost_torn_or_doubled(void **state)
 {
     size_t rows = 0;
     struct fake_case c;
-    (void)state;
     for (size_t attempt = 0; attempt < KILLS; attempt++) {
         kill_once(attempt);
         if (attempt % 4) continue; /* three kills in a row, without a run that ended well in between */

@@ -20,7 +20,6 @@ static struct ha_driven driven;
 
 static int begin(void **state)
 {
-    (void)state;
     ha_stop = 0;
     if (ha_kernels_resolve(NULL, &good, &why) != HA_OK) return -1;
     bad = good;
@@ -29,7 +28,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     ha_stop = 0;
     ha_driven_free(&driven);
     return 0;
@@ -78,7 +76,6 @@ static void because(const char *words)
 
 static void ids_come_back(void **state)
 {
-    (void)state;
     size_t ids = 0;
     for (size_t kernel = 0; kernel < HA_CPU_KERNELS; kernel++)
         for (size_t i = 0; i < 64; i++, ids++) {
@@ -118,7 +115,6 @@ static void ids_come_back(void **state)
 
 static void wrong_words_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *says;
     } set[] = {
@@ -141,7 +137,6 @@ static void wrong_words_are_named(void **state)
 
 static void a_point_has_the_keys_of_its_kernel(void **state)
 {
-    (void)state;
     struct ha_drive d = {
         .words = "cpu_kernels:dtype=f32 cpu_kernels:kernel=topk,ctx=5", .isa = "c", .threads = "1", .plan_only = true
     };
@@ -162,7 +157,6 @@ static const struct ha_section *section(size_t i) { return &driven.results.secti
 
 static void a_suite_is_the_product_of_its_lists(void **state)
 {
-    (void)state;
     static const char text[] =
         "[default]\nsuite = cpu_kernels\nctx = 5\n; a comment\n[one]\nctx = 6 7 6   # 6 once\ndtype = f32 f16\n"
         "query = kv f32\n[two]\naxis = threads\nthreads = 1 all\n[three]\nkernel = attend topk\ndtype = f16 f32\n"
@@ -182,7 +176,6 @@ static void a_suite_is_the_product_of_its_lists(void **state)
 /* The file of the suite, found by its name; a check of it is small and loses no kernel. */
 static void the_suite_has_a_file(void **state)
 {
-    (void)state;
     bool seen[HA_CPU_KERNELS] = { false };
     size_t axes = 0;
     assert_int_equal(drive((struct ha_drive){ .words = "cpu_kernels", .plan_only = true }), HA_OK);
@@ -214,7 +207,6 @@ static const char others[] =
 
 static void every_kernel_is_right(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels table;
         if (ha_kernels_resolve(ha_kernels_all[i]->name, &table, &why) != HA_OK) continue;
@@ -311,7 +303,6 @@ static void wrong_kernels_fail(void **state)
         { { .softmax = wrong_softmax }, others, "error over bound", 1, 8 },
         { { .merge = wrong_merge }, others, "error over bound", 1, 8 },
     };
-    (void)state;
     for (size_t d = 0; d < sizeof defect / sizeof *defect; d++) {
         const struct ha_kernels *c = &defect[d].change;
         bad = good;
@@ -338,7 +329,6 @@ static void wrong_kernels_fail(void **state)
 /* Of equal ones the first ones. */
 static void the_largest_are_chosen(void **state)
 {
-    (void)state;
     static const float x[] = { 1, 3, 3, 2 };
     static const struct {
         size_t k;
@@ -355,7 +345,6 @@ static void the_largest_are_chosen(void **state)
 
 static void what_is_missing_is_waived(void **state)
 {
-    (void)state;
     bad.attend_all = NULL;
     run("cpu_kernels:ctx=40,head_dim=8 cpu_kernels:kernel=topk,ctx=40", &bad, false);
     because("has no attend_all");
@@ -377,7 +366,6 @@ static void what_is_missing_is_waived(void **state)
 /* The threads of both teams run a kernel; the pool says whose they are. */
 static void threads_are_those_of_the_team(void **state)
 {
-    (void)state;
     run("cpu_kernels:kernel=merge,heads=4/2,head_dim=8,threads=1,team=openmp "
         "cpu_kernels:kernel=merge,heads=4/2,head_dim=8,threads=1,team=own",
         NULL, false);
@@ -395,7 +383,6 @@ static void threads_are_those_of_the_team(void **state)
 /* An id stands for the same data whatever ran before it. */
 static void a_seed_is_that_of_the_id(void **state)
 {
-    (void)state;
     double error[3];
     static const char *const words[] = { "cpu_kernels:kernel=attend,ctx=333,heads=4/2,head_dim=24,seed=5",
                                          "cpu_kernels:kernel=attend,ctx=333,heads=4/2,head_dim=24,seed=6 "
@@ -425,7 +412,6 @@ static void stopping_merge(const struct ha_merge *m)
  */
 static void figures_are_written_and_a_signal_keeps_them(void **state)
 {
-    (void)state;
     bad.merge = stopping_merge;
     calls = 0;
     stop_at = 3; /* the check and two runs */
@@ -459,7 +445,6 @@ static void figures_are_written_and_a_signal_keeps_them(void **state)
 
 static void one_sample_is_enough_behind_the_deadline(void **state)
 {
-    (void)state;
     const struct ha_drive d = { .words = "cpu_kernels:kernel=topk,ctx=80,heads=2/2,threads=1",
                                 .begun = with,
                                 .arg = &good,
@@ -481,7 +466,6 @@ static void noisy_topk(const struct ha_topk *t)
 /* What is never known well enough ends by the suite's own limit where there is no other. */
 static void a_point_ends_without_a_limit(void **state)
 {
-    (void)state;
     const struct ha_drive d = { .words = "cpu_kernels:kernel=topk,ctx=80,heads=1/1,threads=1",
                                 .begun = with,
                                 .arg = &bad,
@@ -496,7 +480,6 @@ static void a_point_ends_without_a_limit(void **state)
 /* A check of the suite has few keys; a plan names the points as they are. */
 static void a_check_of_a_file_is_small(void **state)
 {
-    (void)state;
     struct ha_drive d = { .text = "[a]\nsuite = cpu_kernels\naxis = ctx\nctx = 1000000 2000000\nheads = 2/2\n"
                                   "head_dim = 8\nbatch = 64\nthreads = 1\n" };
     assert_int_equal(drive(d), HA_OK);
@@ -537,7 +520,6 @@ static void to_printed(void)
 
 static void goals_are_judged(void **state)
 {
-    (void)state;
     const struct ha_drive d = { .text = "[default]\nsuite = cpu_kernels\n[a]\naxis = threads\ndtype = f32\n"
                                         "threads = 1 2 all\n[b]\ndtype = f16\n[c]\nkernel = sparse\n",
                                 .config.measure = true,

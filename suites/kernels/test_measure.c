@@ -18,7 +18,6 @@ static struct ha_kernels kernels;
 static int open_all(void **state)
 {
     struct ha_why why;
-    (void)state;
     if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK) return -1;
     if (ha_cpu_teams_open(&teams, &why) != HA_OK || ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 1, &team, &why) != HA_OK)
         return -1;
@@ -27,7 +26,6 @@ static int open_all(void **state)
 
 static int close_all(void **state)
 {
-    (void)state;
     ha_cpu_store_close(&store);
     ha_cpu_teams_close(&teams);
     return 0;
@@ -76,7 +74,6 @@ static bool disturbed(const struct ha_cpu_row *r) { return !strcmp(r->disturbed,
 
 static void speed_is_a_share_of_the_best(void **state)
 {
-    (void)state;
     double best = 0;
     team->rate[0] = 0;
     for (int i = 0; i < 200; i++) {
@@ -93,7 +90,6 @@ static void speed_is_a_share_of_the_best(void **state)
 /* A team of 0 threads is one of all. */
 static void scale_is_that_of_the_threads(void **state)
 {
-    (void)state;
     struct ha_cpu_team *before = team;
     struct ha_why why;
     assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 0, &team, &why), HA_OK);
@@ -107,7 +103,6 @@ static void scale_is_that_of_the_threads(void **state)
 
 static void slow_samples_are_taken_again_and_named(void **state)
 {
-    (void)state;
     team->rate[0] = 1e9;
     const struct ha_cpu_row r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
     assert_true(disturbed(&r) && r.retried > 0 && r.head.samples == r.retried);
@@ -136,7 +131,6 @@ static struct ha_cpu_row measure_reading(uint64_t (*read)(const void *, size_t),
 
 static void samples_between_ceilings_that_differ_too(void **state)
 {
-    (void)state;
     size_t one;
     const struct ha_cpu_row r = measure_reading(uneven, "kernel=softmax,ctx=300,heads=2/1,threads=1", &one);
     assert_true(disturbed(&r)
@@ -145,7 +139,6 @@ static void samples_between_ceilings_that_differ_too(void **state)
 
 static void readings_take_as_long_as_a_sample(void **state)
 {
-    (void)state;
     assert_int_equal(ha_cpu_readings_for(38e6, 4e6), 5);
     assert_int_equal(ha_cpu_readings_for(10e6, 4e6), 1);
     assert_int_equal(ha_cpu_readings_for(1e3, 4e6), 1);
@@ -154,7 +147,6 @@ static void readings_take_as_long_as_a_sample(void **state)
 
 static void memory_is_read_so_often(void **state)
 {
-    (void)state;
     size_t one;
     const struct ha_cpu_row r = measure_reading(counted, "kernel=softmax,ctx=200000,heads=32/8,threads=1", &one);
     const double taken = disturbed(&r) ? r.head.samples : r.head.samples + r.retried;

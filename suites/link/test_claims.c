@@ -35,7 +35,6 @@ static void judged(size_t claim, enum ha_link_verdict want, const char *words)
 
 static void small_pieces(void **state)
 {
-    (void)state;
     const struct {
         double small, page;
         enum ha_link_verdict want;
@@ -72,7 +71,6 @@ static void small_pieces(void **state)
 
 static void four_threads(void **state)
 {
-    (void)state;
     const struct {
         double four, all;
         enum ha_link_verdict want;

@@ -116,7 +116,6 @@ static void limit(void *arg, void *run) { ha_link_run_limit(run, arg); }
 
 static int begin(void **state)
 {
-    (void)state;
     host = ha_devices_all[0];
     fake = *host;
     fake.open = counting_open;
@@ -130,7 +129,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     ha_stop = 0;
     ha_driven_free(&driven);
     return 0;
@@ -197,7 +195,6 @@ static bool among(const char *name, const char *const *names)
 
 static void every_method_moves_the_right_bytes(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         static const char *const filter[] = { "piece=4K", "piece=256K", "piece=256" };
         limits.cores = 5; /* so that there is a team of each size */
@@ -278,7 +275,6 @@ static void the_order_of_moves_does_not_matter(void **state)
 
 static void figures_are_written(void **state)
 {
-    (void)state;
     size_t measured = 0;
     run("link", "piece=4K,layout=scattered", true);
     says("claim: \"0.8 GB/s in 4 KB pieces");
@@ -327,7 +323,6 @@ static void a_slow_call_shows_in_small_pieces(void **state)
 
 static void what_the_device_lacks_is_waived(void **state)
 {
-    (void)state;
     fake.move = NULL;
     fake.copy_pieces = NULL;
     fake.map_device = NULL;
@@ -379,7 +374,6 @@ static enum ha_status broken_later(struct ha_stream *s, const struct ha_device_p
 /* A device that fails while it is timed costs that method, not those beside it. */
 static void a_device_fails_while_it_is_timed(void **state)
 {
-    (void)state;
     fake.copy_pieces = broken_later;
     copies_left = 3; /* the check and two samples */
     run("link", "piece=4K,layout=scattered,method!=pinned_d2h,method!=pieces_d2h,method!=kernel_d2h", true);
@@ -392,7 +386,6 @@ static void a_device_fails_while_it_is_timed(void **state)
 
 static void a_device_that_does_nothing_is_not_judged(void **state)
 {
-    (void)state;
     fake.copy = no_copy;
     fake.kind = "null";
     run("link", "piece=4K,method=pinned", true);
@@ -406,7 +399,6 @@ static void a_device_that_does_nothing_is_not_judged(void **state)
 /* Moves go through the whole source before one finds its bytes again, and no two seeds in the same order. */
 static void moves_go_through_the_source(void **state)
 {
-    (void)state;
     enum { SLOTS = 512 }; /* of 4 KB in 2 MB */
     struct ha_kernels kernels;
     struct ha_device *device;
@@ -446,7 +438,6 @@ static void moves_go_through_the_source(void **state)
 
 static void a_piece_larger_than_a_move_is_refused(void **state)
 {
-    (void)state;
     run("link", "piece=1M", false);
     counted(0, 0, 0, 30);
     reason("pinned", "pieces of 1048576 bytes, moves of at most 524288");
@@ -463,7 +454,6 @@ static enum ha_status noisy_copy(struct ha_stream *s, void *dst, const void *src
 /* What is never known well enough ends by the suite's own limit where there is no other. */
 static void a_group_ends_without_a_limit(void **state)
 {
-    (void)state;
     const struct ha_drive d = { .words = "link:layout=scattered,piece=4K,method=pinned",
                                 .config.measure = true,
                                 .cap_ns = UINT64_MAX };
@@ -476,7 +466,6 @@ static void a_group_ends_without_a_limit(void **state)
 /* Behind the deadline, or where there is no time at all, a measurement ends with its first round. */
 static void a_deadline_holds_inside_a_group(void **state)
 {
-    (void)state;
     static const struct {
         uint64_t deadline_ns, cap_ns;
     } end[] = { { 1, 0 }, { 0, 1 } };
@@ -495,7 +484,6 @@ static void a_deadline_holds_inside_a_group(void **state)
 /* nothing is moved once there was a signal */
 static void a_signal_ends_a_group(void **state)
 {
-    (void)state;
     run("link", "piece=4K,layout=scattered,method=pinned", false);
     struct ha_machine *machine;
     struct ha_link_row one = { .device_kind = "plugin" };
@@ -523,7 +511,6 @@ static enum ha_status stopping_copy(struct ha_stream *s, void *dst, const void *
 
 static void a_signal_keeps_complete_groups(void **state)
 {
-    (void)state;
     fake.copy = stopping_copy;
     run("link:piece=256 link:piece=4K", "method=pinned", true);
     assert_int_equal(driven.results.entries, 4);
@@ -534,7 +521,6 @@ static void a_signal_keeps_complete_groups(void **state)
 
 static void wrong_words_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *says;
     } cases[] = {
@@ -553,7 +539,6 @@ static void wrong_words_are_named(void **state)
 
 static void filters_choose(void **state)
 {
-    (void)state;
     static const struct {
         const char *filter;
         size_t entries;
@@ -579,7 +564,6 @@ static void filters_choose(void **state)
 
 static void every_id_comes_back(void **state)
 {
-    (void)state;
     const struct ha_drive d = {
         .words = "link", .isa = "c", .device = "/some/where.so", .seed = "7", .plan_only = true
     };
