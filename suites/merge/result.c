@@ -83,13 +83,6 @@ static struct columns columns_of(const struct ha_results *r, enum ha_merge_part 
     return c;
 }
 
-static void print_head(FILE *out, const struct columns *c, const char *left)
-{
-    fprintf(out, "\n%s", left);
-    for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, c->title[k]);
-    fputc('\n', out);
-}
-
 static const char *cell_text(const struct ha_merge_result *row, char out[32])
 {
     if (row->head.verdict != HA_PASS) return ha_verdict_shown(row->head.verdict);
@@ -121,13 +114,6 @@ static bool read_line(const struct ha_results *r, size_t i, enum ha_merge_part p
         if (row_at(r, j)->merges > *most) *most = row_at(r, j)->merges;
     }
     return true;
-}
-
-static void print_cells(FILE *out, const struct columns *c, const struct ha_merge_result *const cell[COLUMNS_MAX])
-{
-    char text[32];
-    for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, cell[k] ? cell_text(cell[k], text) : "");
-    fputc('\n', out);
 }
 
 static const char *grouped(uint64_t n, char out[32])
@@ -173,13 +159,18 @@ static bool print_table(FILE *out, const struct ha_results *r, enum ha_merge_par
     const struct columns c = columns_of(r, part);
     const struct ha_merge_result *cell[COLUMNS_MAX];
     uint64_t most;
-    if (c.count) print_head(out, &c, head);
+    char text[32];
+    if (!c.count) return false;
+    fprintf(out, "\n%s", head);
+    for (size_t k = 0; k < c.count; k++) fprintf(out, " %*s", c.width, c.title[k]);
+    fputc('\n', out);
     for (size_t i = 0; (i = next_of(r, i, part)) < r->entries; i++) {
         if (!read_line(r, i, part, &c, cell, &most)) continue;
         left(out, point_at(r, i), most);
-        print_cells(out, &c, cell);
+        for (size_t k = 0; k < c.count; k++) fprintf(out, " %*s", c.width, cell[k] ? cell_text(cell[k], text) : "");
+        fputc('\n', out);
     }
-    return c.count > 0;
+    return true;
 }
 
 static void print_planted(FILE *out, const struct ha_results *r)
@@ -208,22 +199,12 @@ static void print_gallery(FILE *out, const struct ha_results *r)
     }
 }
 
-static void print_spread_head(FILE *out)
-{
-    fprintf(out, "err/bound of a merge: share of all random ones, in per cent\n%-18s %7s", "       form", "0");
-    fprintf(out, " %7s", "< 2^-9");
-    for (int i = HA_MERGE_BINS - 1; i > 0; i--) {
-        char head[16];
-        snprintf(head, sizeof head, "< %s%d", i > 1 ? "1/" : "", 1 << (i - 1));
-        fprintf(out, " %7s", i == 1 ? "<= 1" : head);
-    }
-    fputc('\n', out);
-}
-
 /* how the rows' worst err/bound are distributed, for each kind */
 static void print_spread(FILE *out, const struct ha_results *r)
 {
-    bool headed = false;
+    const char *head =
+        "err/bound of a merge: share of all random ones, in per cent\n"
+        "       form              0  < 2^-9 < 1/256 < 1/128  < 1/64  < 1/32  < 1/16   < 1/8   < 1/4   < 1/2    <= 1\n";
     for (size_t k = 0; k < HA_MERGE_KINDS; k++) {
         uint64_t merges = 0, exact = 0, bin[HA_MERGE_BINS] = { 0 };
         for (size_t i = 0; (i = next_of(r, i, HA_PART_RANDOM)) < r->entries; i++) {
@@ -233,8 +214,8 @@ static void print_spread(FILE *out, const struct ha_results *r)
             for (size_t b = 0; b < HA_MERGE_BINS; b++) bin[b] += row_at(r, i)->bin[b];
         }
         if (!merges) continue;
-        if (!headed) print_spread_head(out);
-        headed = true;
+        fputs(head, out);
+        head = "";
         const double all = (double)merges / 100;
         fprintf(out, "       %-11s %7.3f", ha_merge_kinds[k].name, (double)exact / all);
         for (size_t b = 0; b < HA_MERGE_BINS; b++) fprintf(out, " %7.3f", (double)bin[b] / all);
