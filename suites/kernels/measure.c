@@ -11,11 +11,11 @@
 #include <time.h>
 
 enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32, READINGS_MOST = 8 };
-static const double sample_ns = 2e6; /* so long at least, where there are turns enough */
+static const double sample_ns = 2e6; /* the least time of a sample, where there are enough turns */
 static const struct ha_sampling rule = { .least = SAMPLES_LEAST, .interval = 0.01 };
 static const double speed_least = 0.85;        /* of a core, before the sample, before the kernel and after it */
-static const double ceilings_apart_most = 0.1; /* before the sample and after it, of their mean */
-static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000; /* so long a sample waits for that */
+static const double ceilings_apart_most = 0.1; /* of their mean: the one before the sample and the one after it */
+static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000; /* how long a sample waits for that speed */
 
 /* What a sample says, by index: ns of each part, and what follows from them and from the ceilings around it. */
 enum { RATIO = HA_CPU_PARTS, FLOOR, OVER_DENSE, CHOICE_SHARE, RATE, CEILING, CEILING_1, SCALE, VALUES };
@@ -46,10 +46,10 @@ static void await_quiet(struct ha_cpu_team *team)
         nanosleep(&(struct timespec){ .tv_nsec = (long)quiet_step_ns }, NULL);
 }
 
-/* So many readings of memory as one: bytes over time. */
+/* The mean of several readings of memory: all bytes over all time. */
 static void read_ceiling(struct ha_cpu_team *team, size_t readings, struct ha_paired_sample *c)
 {
-    double s = 0, s_1 = 0; /* seconds for as many gigabytes */
+    double s = 0, s_1 = 0; /* sum of the seconds that a gigabyte takes: with all threads, with one */
     for (size_t i = 0; i < readings; i++) {
         ha_paired_read(team->paired, c);
         s += 1 / c->GBps;
@@ -165,7 +165,7 @@ static void conclude(const struct ha_cpu_work *w, const struct series *s, struct
     if (w->subject->part[HA_CPU_CHOICE].name) r->choice_share = figure(s, CHOICE_SHARE);
 }
 
-/* Where too few samples kept their cores the others count too, and the result says so. */
+/* Where too few samples kept their cores the others count too, and the row says so. */
 static void settle(const struct ha_cpu_work *w, struct series *s, struct ha_cpu_row *r)
 {
     const bool disturbed = s->kept_count < SAMPLES_LEAST && s->lost_count > 0;

@@ -19,7 +19,6 @@ struct sparse {
     size_t digest_bytes;
     float *scores, *best; /* [units][group][blocks], [units][blocks] */
     char *rows;           /* [threads][2][PIECE_KEYS] rows of K and V, of which digests are made */
-    void *row;            /* for the check: a row of K */
     char *scratch;        /* [threads][scratch_bytes] */
     size_t scratch_bytes;
 };
@@ -79,10 +78,9 @@ static enum ha_status open(struct ha_cpu_work *w, struct ha_why *why)
     s->scores = ha_cpu_alloc(w, w->units * w->group * w->blocks * sizeof *s->scores, why);
     s->best = ha_cpu_alloc(w, w->units * w->blocks * sizeof *s->best, why);
     s->rows = ha_cpu_alloc(w, w->threads * 2 * PIECE_KEYS * p->head_dim * w->elem, why);
-    s->row = ha_cpu_alloc(w, p->head_dim * w->elem, why);
     s->scratch_bytes = (w->kernels->attend_scratch_bytes(&s->chosen.unit[0]) + 63) / 64 * 64;
     s->scratch = ha_cpu_alloc(w, w->threads * s->scratch_bytes, why);
-    if (!s->digests || !s->scores || !s->best || !s->rows || !s->row || !s->scratch) return HA_ERROR;
+    if (!s->digests || !s->scores || !s->best || !s->rows || !s->scratch) return HA_ERROR;
     ha_pool_run(w->pool, "digests", w->turns * w->units, make_digests, w);
     const double keys = (double)(w->chosen * p->block < p->ctx ? w->chosen * p->block : p->ctx),
                  dim = (double)p->head_dim;
@@ -156,9 +154,9 @@ static void run_dense(struct ha_cpu_work *w)
 
 static void packed_key(const struct ha_cpu_work *w, const char *kv, size_t i, float *row)
 {
-    const struct sparse *s = w->own;
-    ha_ref_unpack_row(kv, w->dtype, w->point.head_dim, i, s->row, NULL);
-    ha_load_row(s->row, w->point.head_dim, w->dtype, row);
+    char stored[HA_CPU_DIM_MOST * sizeof(float)];
+    ha_ref_unpack_row(kv, w->dtype, w->point.head_dim, i, stored, NULL);
+    ha_load_row(stored, w->point.head_dim, w->dtype, row);
 }
 
 static double judge_choice(const struct ha_cpu_work *w, size_t u)

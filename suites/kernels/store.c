@@ -72,8 +72,9 @@ static void append_task(void *arg, size_t task, size_t worker)
 static void append_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "append_key", w->threads, append_task, w); }
 
 /* every number of a head where the contract says, and zeros behind its last key */
-static bool same_head(const struct ha_cpu_work *w, size_t u, char *k, char *v)
+static bool same_head(const struct ha_cpu_work *w, size_t u)
 {
+    char k[HA_CPU_DIM_MOST * sizeof(float)], v[sizeof k];
     const struct store *s = w->own;
     const size_t row = w->point.head_dim * w->elem, end = s->blocks_bytes / (2 * row);
     const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
@@ -91,15 +92,12 @@ static bool same_head(const struct ha_cpu_work *w, size_t u, char *k, char *v)
 
 static enum ha_status pack_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
-    const size_t row = w->point.head_dim * w->elem;
-    char *k = malloc(2 * row);
-    size_t wrong = w->units;
-    if (!k) return ha_why(why, HA_ERROR, "out of memory");
-    for (size_t i = 0; i < ha_cpu_samples(w); i++)
-        if (!same_head(w, ha_cpu_sampled(w, i), k, k + row)) wrong = ha_cpu_sampled(w, i);
-    free(k);
-    *err_over_bound = wrong < w->units ? (double)INFINITY : 0;
-    return wrong < w->units ? ha_why(why, HA_FAIL, "the packed keys of KV head %zu are not the rows", wrong) : HA_OK;
+    *err_over_bound = (double)INFINITY;
+    for (size_t i = ha_cpu_samples(w); i-- > 0;)
+        if (!same_head(w, ha_cpu_sampled(w, i)))
+            return ha_why(why, HA_FAIL, "the packed keys of KV head %zu are not the rows", ha_cpu_sampled(w, i));
+    *err_over_bound = 0;
+    return HA_OK;
 }
 
 /* ---- merge ---------------------------------------------------------------------------------------------------- */
@@ -152,39 +150,29 @@ static void merge_task(void *arg, size_t u, size_t worker)
                                           .out = state_of(w, STATES, u) });
 }
 
-/* room: [(2 * STATES + 3) * head_dim] doubles; out: [head_dim] floats */
-static double merge_judge(const struct ha_cpu_work *w, size_t row, double *room, float *out)
+static double merge_judge(const struct ha_cpu_work *w, size_t row)
 {
     const struct store *s = w->own;
     const size_t dim = w->point.head_dim, at = row * dim;
     const struct ha_merge_bound bound = ha_bound_merge(&w->kernels->traits, HA_FORM_NATURAL, w->dtype);
-    struct ha_ref_state states[STATES], want = { .o = room, .bound = room + dim, .dim = dim };
+    double o[STATES + 1][HA_CPU_DIM_MOST], exact[HA_CPU_DIM_MOST] = { 0 }, bounds[HA_CPU_DIM_MOST];
+    float out[HA_CPU_DIM_MOST];
+    struct ha_ref_state states[STATES], want = { .o = o[STATES], .bound = bounds, .dim = dim };
     for (size_t i = 0; i < STATES; i++) {
-        double *o = room + (2 + i) * dim;
-        for (size_t d = 0; d < dim; d++) o[d] = (double)ha_load(s->o[i], at + d, w->dtype);
-        states[i] = (struct ha_ref_state){
-            .o = o, .bound = room + (2 + STATES) * dim, .lse = (double)s->lse[i][row], .dim = dim
-        };
+        for (size_t d = 0; d < dim; d++) o[i][d] = (double)ha_load(s->o[i], at + d, w->dtype);
+        states[i] = (struct ha_ref_state){ .o = o[i], .bound = exact, .lse = (double)s->lse[i][row], .dim = dim };
     }
-    for (size_t d = 0; d < dim; d++) {
-        room[(2 + STATES) * dim + d] = 0;
-        out[d] = ha_load(s->o[STATES], at + d, w->dtype);
-    }
+    for (size_t d = 0; d < dim; d++) out[d] = ha_load(s->o[STATES], at + d, w->dtype);
     ha_ref_merge(states, STATES, &bound, &want);
     return ha_ref_ratio(out, s->lse[STATES][row], &want, NULL);
 }
 
 static enum ha_status merge_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
-    double *room = malloc((3 + STATES) * w->point.head_dim * sizeof *room);
-    float *out = malloc(w->point.head_dim * sizeof *out);
-    const enum ha_status status = room && out ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+    (void)why;
     *err_over_bound = 0;
-    for (size_t row = 0; row < w->units * w->group && status == HA_OK; row++)
-        *err_over_bound = fmax(*err_over_bound, merge_judge(w, row, room, out));
-    free(room);
-    free(out);
-    return status;
+    for (size_t row = 0; row < w->units * w->group; row++) *err_over_bound = fmax(*err_over_bound, merge_judge(w, row));
+    return HA_OK;
 }
 
 /* ---- subjects ---------------------------------------------------------------------------------------------------- */
