@@ -591,7 +591,7 @@ static void json_lines_hold_the_same(void **state)
     row.hi_ns = (double)INFINITY;
     row.lo_ns = (double)NAN;
     fake_case(&c, 1, 0);
-    c.key[FAKE_NOTE] = "inf";
+    c.key[FAKE_NOTE] = "17"; /* a name, which looks like a number */
     FILE *out = open_memstream(&text, &bytes);
     assert_int_equal(ha_folder_json(f, out, &c.of, &row, &why), HA_OK);
     fclose(out);
@@ -604,7 +604,7 @@ static void json_lines_hold_the_same(void **state)
     assert_string_equal(json_string_value(json_object_get(j, "verdict")), "fail");
     assert_string_equal(json_string_value(json_object_get(j, "text")), "a \"b\" \\ ???");
     assert_string_equal(json_string_value(json_object_get(j, "hi_ns")), "inf");
-    assert_string_equal(json_string_value(json_object_get(j, "note")), "inf");
+    assert_string_equal(json_string_value(json_object_get(j, "note")), "17");
     assert_null(json_object_get(j, "lo_ns"));
     assert_null(json_object_get(j, "hidden"));
     assert_true(json_real_value(json_object_get(j, "time_ns")) == row.time_ns);
