@@ -2,11 +2,9 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
-#include "harness/base/stop.h"
-#include "harness/base/test.h"
-#include "harness/engine/drive.h"
 #include "harness/engine/filter.h"
 #include "harness/engine/point.h"
+#include "harness/engine/test_drive.h"
 #include "harness/report/field.h"
 #include "suites/kernels/judge.h"
 #include "suites/kernels/team.h"
@@ -15,21 +13,12 @@
 #include <stdio.h>
 
 static struct ha_kernels good, bad;
-static struct ha_why why;
-static struct ha_driven driven;
 
 static int begin(void **state)
 {
     ha_stop = 0;
     if (ha_kernels_resolve(NULL, &good, &why) != HA_OK) return -1;
     bad = good;
-    return 0;
-}
-
-static int end(void **state)
-{
-    ha_stop = 0;
-    ha_driven_free(&driven);
     return 0;
 }
 
@@ -50,17 +39,6 @@ static void run(const char *words, struct ha_kernels *kernels, bool measure)
     if (drive(d) != HA_OK) fail_msg("%s", why.text);
 }
 
-static void counted(size_t passed, size_t failed, size_t waived)
-{
-    const size_t *v = driven.verdict;
-    if (v[HA_PASS] != passed || v[HA_VERDICT_FAIL] != failed || v[HA_VERDICT_WAIVED] != waived || v[HA_VERDICT_ERROR])
-        fail_msg("%zu passed, %zu failed, %zu waived, %zu errors", v[HA_PASS], v[HA_VERDICT_FAIL], v[HA_VERDICT_WAIVED],
-                 v[HA_VERDICT_ERROR]);
-}
-
-static void says(const char *words) { assert_contains(driven.printed, words); }
-
-static const struct ha_entry *entry(size_t i) { return &driven.results.entry[i]; }
 static const struct ha_cpu_point *point(size_t i) { return entry(i)->point; }
 static const struct ha_cpu_row *row(size_t i) { return entry(i)->row; }
 
@@ -211,9 +189,9 @@ static void every_kernel_is_right(void **state)
         struct ha_kernels table;
         if (ha_kernels_resolve(ha_kernels_all[i]->name, &table, &why) != HA_OK) continue;
         run(every, &table, false);
-        counted(6, 0, 0);
+        counted(6, 0, 0, 0);
         run(others, &table, false);
-        counted(8, 0, 0);
+        counted(8, 0, 0, 0);
         says("pass");
     }
 }
@@ -318,7 +296,7 @@ static void wrong_kernels_fail(void **state)
         if (c->softmax) bad.softmax = c->softmax;
         if (c->merge) bad.merge = c->merge;
         run(defect[d].ids, &bad, d % 2 > 0);
-        counted(defect[d].of - defect[d].failed, defect[d].failed, 0);
+        counted(defect[d].of - defect[d].failed, defect[d].failed, 0, 0);
         says("FAIL");
         because(defect[d].words);
         for (size_t i = 0; i < driven.results.entries; i++)
@@ -348,18 +326,18 @@ static void what_is_missing_is_waived(void **state)
     bad.attend_all = NULL;
     run("cpu_kernels:ctx=40,head_dim=8 cpu_kernels:kernel=topk,ctx=40", &bad, false);
     because("has no attend_all");
-    counted(1, 0, 1);
+    counted(1, 0, 1, 0);
     run("cpu_kernels:kernel=merge,threads=1024", &bad, false);
     because("1024 threads: this process has");
     run("cpu_kernels:ctx=16777216,batch=4096", &good, false);
     because("this machine has");
-    counted(0, 0, 1);
+    counted(0, 0, 1, 0);
     for (size_t i = 0; i < ha_kernels_count; i++) {
         char words[96];
         const bool lacks = ha_kernels_lack(ha_kernels_all[i]) != NULL;
         snprintf(words, sizeof words, "cpu_kernels:kernel=merge,heads=4/2,head_dim=8,isa=%s", ha_kernels_all[i]->name);
         run(words, NULL, false);
-        counted(!lacks, 0, lacks);
+        counted(!lacks, 0, lacks, 0);
     }
 }
 
@@ -370,7 +348,7 @@ static void threads_are_those_of_the_team(void **state)
         "cpu_kernels:kernel=merge,heads=4/2,head_dim=8,threads=1,team=own",
         NULL, false);
     assert_int_equal(driven.results.entries, 2);
-    counted(2, 0, 0);
+    counted(2, 0, 0, 0);
     struct ha_cpu_teams teams;
     struct ha_cpu_team *a, *b;
     assert_int_equal(ha_cpu_teams_open(&teams, &why), HA_OK);
@@ -389,7 +367,7 @@ static void a_seed_is_that_of_the_id(void **state)
                                          "cpu_kernels:kernel=attend,ctx=333,heads=4/2,head_dim=24,seed=5" };
     for (int i = 0; i < 2; i++) {
         assert_int_equal(drive((struct ha_drive){ .words = words[i] }), HA_OK);
-        counted(1 + (size_t)i, 0, 0);
+        counted(1 + (size_t)i, 0, 0, 0);
         error[i] = row((size_t)i)->err_over_bound;
         if (i) error[2] = row(0)->err_over_bound;
     }
@@ -398,8 +376,6 @@ static void a_seed_is_that_of_the_id(void **state)
 }
 
 /* ---- measured ---------------------------------------------------------------------------------------------------- */
-
-static double figure(size_t i, const char *column) { return ha_driven_number(&driven, entry(i), column); }
 
 static unsigned stop_at;
 static void stopping_merge(const struct ha_merge *m)
@@ -419,28 +395,28 @@ static void figures_are_written_and_a_signal_keeps_them(void **state)
         "cpu_kernels:kernel=sparse,ctx=2048,heads=4/2,head_dim=64,threads=1 "
         "cpu_kernels:kernel=merge,heads=2/1,threads=1 cpu_kernels:kernel=topk,ctx=80,heads=2/2,threads=1",
         &bad, true);
-    counted(2, 0, 0);
+    counted(2, 0, 0, 0);
     assert_int_equal(driven.verdict[HA_NOT_RUN], 1);
-    assert_true(!entry(3)->row && isnan(figure(2, "ns")));
+    assert_true(!entry(3)->row && isnan(number(2, "ns")));
     says("whole/dense");
     says("not run");
     for (size_t r = 0; r < 2; r++) {
         assert_string_equal(ha_driven_text(&driven, entry(r), "isa_used"), good.name);
-        const double ns = figure(r, "ns"), bytes = figure(r, "bytes"), ratio = figure(r, "ratio");
-        assert_true(ns > 0 && figure(r, "ns_lo") <= ns && ns <= figure(r, "ns_hi"));
-        assert_true(ratio > 0 && figure(r, "ratio_lo") <= ratio && ratio <= figure(r, "ratio_hi"));
-        assert_true(figure(r, "floor") >= ratio * 0.999);
-        assert_true(figure(r, "GBps") > 0 && figure(r, "ceiling_GBps") > 0 && figure(r, "peak_GFLOPps") > 0
-                    && figure(r, "wake_ns") > 0);
-        assert_true(figure(r, "samples") >= 1 && figure(r, "readings") >= 1 && figure(r, "retried") >= 0);
-        assert_true(figure(r, "err_over_bound") >= 0 && figure(r, "err_over_bound") <= 1);
+        const double ns = number(r, "ns"), bytes = number(r, "bytes"), ratio = number(r, "ratio");
+        assert_true(ns > 0 && number(r, "ns_lo") <= ns && ns <= number(r, "ns_hi"));
+        assert_true(ratio > 0 && number(r, "ratio_lo") <= ratio && ratio <= number(r, "ratio_hi"));
+        assert_true(number(r, "floor") >= ratio * 0.999);
+        assert_true(number(r, "GBps") > 0 && number(r, "ceiling_GBps") > 0 && number(r, "peak_GFLOPps") > 0
+                    && number(r, "wake_ns") > 0);
+        assert_true(number(r, "samples") >= 1 && number(r, "readings") >= 1 && number(r, "retried") >= 0);
+        assert_true(number(r, "err_over_bound") >= 0 && number(r, "err_over_bound") <= 1);
         assert_true(strlen(ha_driven_text(&driven, entry(r), "disturbed")) > 1);
-        if (r == 0) assert_true(bytes == 2 * 2 * 2048 * 64 * 2 && figure(r, "flop") == 4.0 * 2048 * 64 * 4);
+        if (r == 0) assert_true(bytes == 2 * 2 * 2048 * 64 * 2 && number(r, "flop") == 4.0 * 2048 * 64 * 4);
     }
-    assert_true(isnan(figure(0, "whole_over_dense")) && figure(1, "scale") == 1);
-    assert_true(figure(1, "scores_ns") > 0 && figure(1, "choice_ns") > 0 && figure(1, "chosen_ns") > 0
-                && figure(1, "dense_ns") > 0);
-    assert_true(figure(1, "choice_share") > 0 && figure(1, "whole_over_dense") > 0);
+    assert_true(isnan(number(0, "whole_over_dense")) && number(1, "scale") == 1);
+    assert_true(number(1, "scores_ns") > 0 && number(1, "choice_ns") > 0 && number(1, "chosen_ns") > 0
+                && number(1, "dense_ns") > 0);
+    assert_true(number(1, "choice_share") > 0 && number(1, "whole_over_dense") > 0);
 }
 
 static void one_sample_is_enough_behind_the_deadline(void **state)
@@ -452,8 +428,8 @@ static void one_sample_is_enough_behind_the_deadline(void **state)
                                 .cap_ns = 2000000000,
                                 .deadline_ns = 1 };
     assert_int_equal(drive(d), HA_OK);
-    counted(1, 0, 0);
-    assert_true(figure(0, "samples") == 1);
+    counted(1, 0, 0, 0);
+    assert_true(number(0, "samples") == 1);
 }
 
 static void noisy_topk(const struct ha_topk *t)
@@ -473,8 +449,8 @@ static void a_point_ends_without_a_limit(void **state)
                                 .cap_ns = UINT64_MAX };
     bad.topk = noisy_topk;
     assert_int_equal(drive(d), HA_OK);
-    counted(1, 0, 0);
-    assert_true(figure(0, "samples") >= 1 && figure(0, "samples") < 60);
+    counted(1, 0, 0, 0);
+    assert_true(number(0, "samples") >= 1 && number(0, "samples") < 60);
 }
 
 /* A check of the suite has few keys; a plan names the points as they are. */
@@ -485,7 +461,7 @@ static void a_check_of_a_file_is_small(void **state)
     assert_int_equal(drive(d), HA_OK);
     says("ctx=777");
     assert_true(point(0)->ctx == 777 && point(0)->batch == 2);
-    counted(1, 0, 0);
+    counted(1, 0, 0, 0);
     d.plan_only = true;
     assert_int_equal(drive(d), HA_OK);
     assert_non_null(strstr(entry(1)->id, "ctx=2000000,batch=64"));
@@ -558,22 +534,22 @@ static void goals_are_judged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ids_come_back, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, end),
-        cmocka_unit_test_setup_teardown(a_point_has_the_keys_of_its_kernel, begin, end),
-        cmocka_unit_test_setup_teardown(a_suite_is_the_product_of_its_lists, begin, end),
-        cmocka_unit_test_setup_teardown(the_suite_has_a_file, begin, end),
-        cmocka_unit_test_setup_teardown(every_kernel_is_right, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_kernels_fail, begin, end),
+        cmocka_unit_test_setup_teardown(ids_come_back, begin, driven_end),
+        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_point_has_the_keys_of_its_kernel, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_suite_is_the_product_of_its_lists, begin, driven_end),
+        cmocka_unit_test_setup_teardown(the_suite_has_a_file, begin, driven_end),
+        cmocka_unit_test_setup_teardown(every_kernel_is_right, begin, driven_end),
+        cmocka_unit_test_setup_teardown(wrong_kernels_fail, begin, driven_end),
         cmocka_unit_test(the_largest_are_chosen),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_waived, begin, end),
-        cmocka_unit_test_setup_teardown(threads_are_those_of_the_team, begin, end),
-        cmocka_unit_test_setup_teardown(a_seed_is_that_of_the_id, begin, end),
-        cmocka_unit_test_setup_teardown(figures_are_written_and_a_signal_keeps_them, begin, end),
-        cmocka_unit_test_setup_teardown(one_sample_is_enough_behind_the_deadline, begin, end),
-        cmocka_unit_test_setup_teardown(a_point_ends_without_a_limit, begin, end),
-        cmocka_unit_test_setup_teardown(a_check_of_a_file_is_small, begin, end),
-        cmocka_unit_test_setup_teardown(goals_are_judged, begin, end),
+        cmocka_unit_test_setup_teardown(what_is_missing_is_waived, begin, driven_end),
+        cmocka_unit_test_setup_teardown(threads_are_those_of_the_team, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_seed_is_that_of_the_id, begin, driven_end),
+        cmocka_unit_test_setup_teardown(figures_are_written_and_a_signal_keeps_them, begin, driven_end),
+        cmocka_unit_test_setup_teardown(one_sample_is_enough_behind_the_deadline, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_point_ends_without_a_limit, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_check_of_a_file_is_small, begin, driven_end),
+        cmocka_unit_test_setup_teardown(goals_are_judged, begin, driven_end),
     };
     return cmocka_run_group_tests_name("cpu_kernels", tests, NULL, NULL);
 }

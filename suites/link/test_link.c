@@ -2,11 +2,9 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
-#include "harness/base/stop.h"
-#include "harness/base/test.h"
 #include "harness/base/why.h"
-#include "harness/engine/drive.h"
 #include "harness/engine/machine.h"
+#include "harness/engine/test_drive.h"
 #include "suites/link/suite.h"
 
 #include <math.h>
@@ -74,41 +72,40 @@ static enum ha_status dense_move(struct ha_stream *s, const struct ha_device_mov
     dense.src_index = dense.dst_index = NULL;
     return host->move(s, &dense);
 }
-static enum ha_status elsewhere(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *why)
+static enum ha_status elsewhere(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *because)
 {
-    const enum ha_status status = host->map_device(dev, ptr, bytes, at, why);
+    const enum ha_status status = host->map_device(dev, ptr, bytes, at, because);
     *at = aligned_alloc(64, bytes);
     return status;
 }
 static void free_elsewhere(struct ha_device *dev, void *at) { (void)dev, free(at); }
 
 static enum ha_status no_mapped(struct ha_device *dev, enum ha_memory memory, size_t bytes, void **ptr,
-                                struct ha_why *why)
+                                struct ha_why *because)
 {
-    if (memory != HA_MEM_MAPPED) return host->mem_alloc(dev, memory, bytes, ptr, why);
-    snprintf(why->text, sizeof why->text, "none of it");
+    if (memory != HA_MEM_MAPPED) return host->mem_alloc(dev, memory, bytes, ptr, because);
+    snprintf(because->text, sizeof because->text, "none of it");
     return HA_ERROR;
 }
-static enum ha_status no_window(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *why)
+static enum ha_status no_window(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *because)
 {
     (void)dev, (void)ptr, (void)bytes, (void)at;
-    snprintf(why->text, sizeof why->text, "the window is shut");
+    snprintf(because->text, sizeof because->text, "the window is shut");
     return HA_WAIVED;
 }
-static enum ha_status counting_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
+static enum ha_status counting_open(struct ha_device **dev, const struct ha_device_config *config,
+                                    struct ha_why *because)
 {
     if (opened == opens_at_most) {
-        snprintf(why->text, sizeof why->text, "it is gone for good");
+        snprintf(because->text, sizeof because->text, "it is gone for good");
         return HA_ERROR;
     }
     opened++;
-    return host->open(dev, config, why);
+    return host->open(dev, config, because);
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------ */
 
-static struct ha_why why;
-static struct ha_driven driven;
 static struct ha_link_limits limits;
 static const struct ha_link_limits small_limits = { .source_bytes = 2 << 20, .move_bytes = 512 << 10, .pieces = 128 };
 
@@ -124,13 +121,6 @@ static int begin(void **state)
     opens_at_most = 100;
     ha_stop = 0;
     limits = small_limits;
-    return 0;
-}
-
-static int end(void **state)
-{
-    ha_stop = 0;
-    ha_driven_free(&driven);
     return 0;
 }
 
@@ -157,17 +147,6 @@ static void run(const char *words, const char *filter, bool measure)
     if (drive(d) != HA_OK) fail_msg("%s", why.text);
 }
 
-static void counted(size_t passed, size_t failed, size_t waived, size_t errors)
-{
-    const size_t *v = driven.verdict;
-    if (v[HA_PASS] != passed || v[HA_VERDICT_FAIL] != failed || v[HA_VERDICT_WAIVED] != waived
-        || v[HA_VERDICT_ERROR] != errors)
-        fail_msg("%zu passed, %zu failed, %zu waived, %zu errors", v[HA_PASS], v[HA_VERDICT_FAIL], v[HA_VERDICT_WAIVED],
-                 v[HA_VERDICT_ERROR]);
-}
-
-static void says(const char *words) { assert_contains(driven.printed, words); }
-
 /* the reason of the first of that method */
 static void reason(const char *method, const char *words)
 {
@@ -178,11 +157,9 @@ static void reason(const char *method, const char *words)
     if (!strstr(ha_driven_head(e)->reason, words)) fail_msg("'%s' lacks '%s'", ha_driven_head(e)->reason, words);
 }
 
-static const struct ha_entry *entry(size_t i) { return &driven.results.entry[i]; }
 static const struct ha_link_row *row(size_t i) { return entry(i)->row; }
 static const struct ha_link_point *point(size_t i) { return entry(i)->point; }
 static const char *method(size_t i) { return ha_link_methods[point(i)->method].name; }
-static double number(size_t i, const char *column) { return ha_driven_number(&driven, entry(i), column); }
 
 static bool among(const char *name, const char *const *names)
 {
@@ -580,24 +557,24 @@ static void every_id_comes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_method_moves_the_right_bytes, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_bytes_fail, begin, end),
-        cmocka_unit_test_setup_teardown(the_order_of_moves_does_not_matter, begin, end),
-        cmocka_unit_test_setup_teardown(figures_are_written, begin, end),
-        cmocka_unit_test_setup_teardown(a_slow_call_shows_in_small_pieces, begin, end),
-        cmocka_unit_test_setup_teardown(what_the_device_lacks_is_waived, begin, end),
-        cmocka_unit_test_setup_teardown(a_failed_device_is_opened_again, begin, end),
-        cmocka_unit_test_setup_teardown(a_device_fails_while_it_is_timed, begin, end),
-        cmocka_unit_test_setup_teardown(a_device_that_does_nothing_is_not_judged, begin, end),
-        cmocka_unit_test_setup_teardown(moves_go_through_the_source, begin, end),
-        cmocka_unit_test_setup_teardown(a_piece_larger_than_a_move_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(a_group_ends_without_a_limit, begin, end),
-        cmocka_unit_test_setup_teardown(a_deadline_holds_inside_a_group, begin, end),
-        cmocka_unit_test_setup_teardown(a_signal_ends_a_group, begin, end),
-        cmocka_unit_test_setup_teardown(a_signal_keeps_complete_groups, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, end),
-        cmocka_unit_test_setup_teardown(filters_choose, begin, end),
-        cmocka_unit_test_setup_teardown(every_id_comes_back, begin, end),
+        cmocka_unit_test_setup_teardown(every_method_moves_the_right_bytes, begin, driven_end),
+        cmocka_unit_test_setup_teardown(wrong_bytes_fail, begin, driven_end),
+        cmocka_unit_test_setup_teardown(the_order_of_moves_does_not_matter, begin, driven_end),
+        cmocka_unit_test_setup_teardown(figures_are_written, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_slow_call_shows_in_small_pieces, begin, driven_end),
+        cmocka_unit_test_setup_teardown(what_the_device_lacks_is_waived, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_failed_device_is_opened_again, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_device_fails_while_it_is_timed, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_device_that_does_nothing_is_not_judged, begin, driven_end),
+        cmocka_unit_test_setup_teardown(moves_go_through_the_source, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_piece_larger_than_a_move_is_refused, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_group_ends_without_a_limit, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_deadline_holds_inside_a_group, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_signal_ends_a_group, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_signal_keeps_complete_groups, begin, driven_end),
+        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, driven_end),
+        cmocka_unit_test_setup_teardown(filters_choose, begin, driven_end),
+        cmocka_unit_test_setup_teardown(every_id_comes_back, begin, driven_end),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }
