@@ -88,9 +88,6 @@ static const struct ha_field fields[] = {
       HA_MORE },
 };
 
-static const struct ha_sampling rule = { .least = 7, .most = 60, .interval = 0.02 };
-static const uint64_t cap_most_ns = 600000000; /* of measuring a group */
-
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 struct link_run {
@@ -122,7 +119,7 @@ bool ha_link_is_link(const char *kind)
     return strcmp(kind, "host") != 0 && strcmp(kind, "emulated") != 0 && strcmp(kind, "null") != 0;
 }
 
-/* What is read in turn is in no cache when all of it is larger; the kinds of memory take turns besides. */
+/* A source larger than the caches: what a move reads is in none of them when its turn comes. */
 static size_t source_here(void)
 {
     const size_t least = (size_t)256 << 20, most = (size_t)1 << 30;
@@ -161,8 +158,9 @@ static void close_bench(struct link_run *run)
 }
 
 /* The bench on the device of the point, laid out for it. What lies on a device goes before the device does. */
-static enum ha_status ready(struct link_run *run, const struct ha_link_point *p, struct ha_why *why)
+static enum ha_status ready(struct link_run *run, struct ha_why *why)
 {
+    const struct ha_link_point *p = run->point;
     const struct ha_device_api *api;
     struct ha_device *device;
     const bool fits = run->bench.api && !strcmp(run->device, p->device) && run->isa == p->isa
@@ -205,21 +203,21 @@ static enum ha_status open_group(void *arg, struct ha_group *g, struct ha_why *w
         strcpy(r->direction, direction(run->point) == HA_H2D ? "h2d" : "d2h");
         r->piece_bytes = (double)ha_link_pieces[run->point->piece];
     }
-    HA_TRY(ready(run, run->point, why));
+    HA_TRY(ready(run, why));
     describe(run, g);
     return HA_OK;
 }
 
-/* A failed device stays failed: what comes next gets another. */
+/* A device that failed stays so: the next method gets a fresh one. */
 static enum ha_status after_error(struct link_run *run, struct ha_group *g, size_t i, const struct ha_why *because,
                                   struct ha_why *why)
 {
     ha_result_of(g->row[i])->verdict = HA_NOT_RUN;
     ha_result_set(g, i, HA_ERROR, because);
-    return run->bench.api->failure(run->bench.device) ? ready(run, run->point, why) : HA_OK;
+    return run->bench.api->failure(run->bench.device) ? ready(run, why) : HA_OK;
 }
 
-/* ---- right ------------------------------------------------------------------------------------------------------- */
+/* ---- check ------------------------------------------------------------------------------------------------------- */
 
 static enum ha_status check_one(struct link_run *run, struct ha_group *g, size_t i, struct ha_why *why)
 {
@@ -253,7 +251,10 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     return HA_OK;
 }
 
-/* ---- and fast ---------------------------------------------------------------------------------------------------- */
+/* ---- measure ----------------------------------------------------------------------------------------------------- */
+
+static const struct ha_sampling rule = { .least = 7, .most = 60, .interval = 0.02 };
+static const uint64_t cap_most_ns = 600000000; /* of measuring a group */
 
 static bool runs(const struct ha_group *g, size_t i)
 {
@@ -261,7 +262,7 @@ static bool runs(const struct ha_group *g, size_t i)
     return v == HA_NOT_RUN || v == HA_PASS;
 }
 
-/* A round: one sample of each, the first one another in each round. */
+/* A round: one sample of each method, in another order in each round. */
 static enum ha_status measure_round(struct link_run *run, struct ha_group *g, struct ha_series *series, size_t round,
                                     struct ha_why *why)
 {
@@ -298,7 +299,7 @@ static void conclude(struct ha_link_row *r, const struct ha_series *s)
     if (ha_link_is_link(r->device_kind)) r->share = r->GBps / r->ceiling_GBps;
 }
 
-/* The least number of rounds goes before cap_ns, but no round begins after four times as long or after the deadline. */
+/* cap_ns ends it only after the least number of rounds, unless four times as long is over, or the deadline. */
 static enum ha_status measure_all(struct link_run *run, struct ha_group *g, struct ha_series *series,
                                   struct ha_why *why)
 {
