@@ -74,12 +74,13 @@ enum ha_better { HA_NO_FIGURE, HA_NEITHER, HA_LESS, HA_MORE };
 struct ha_field {
     const char *name, *unit;
     enum ha_field_kind kind;
-    size_t offset, bytes; /* in the row; bytes: of a text */
+    size_t offset, bytes; /* in the row: HA_IN(struct of_the_row, member) */
     unsigned files;       /* bits: in which of the suite's files */
+    const char *doc;
     enum ha_better better;
     size_t lo, hi; /* offsets of the ends of its interval; 0: it has none */
-    const char *doc;
 };
+#define HA_IN(row, member) .offset = offsetof(row, member), .bytes = sizeof(((row *)0)->member)
 
 /* ---- a run -------------------------------------------------------------------------------------------------- */
 
@@ -179,7 +180,6 @@ struct ha_suite {
     /* Points next to each other that are run at once, in turns; NULL: none are. */
     bool (*together)(const void *a, const void *b);
 
-    void (*clear_row)(void *row); /* NULL: zeros, and NaN for every field that is a number */
     /* Once in a process. `before`: rows that are there already. end follows a failed begin, too, with what begin has
      * left in *run, unless that is NULL. */
     enum ha_status (*begin)(void **run, const struct ha_suite_config *config, const struct ha_results *before,

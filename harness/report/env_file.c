@@ -1,4 +1,4 @@
-#include "harness/report/env_file.h"
+#include "harness/report/env.h"
 
 #include "harness/base/text.h"
 #include "harness/base/try.h"

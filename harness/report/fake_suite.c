@@ -4,19 +4,19 @@
 #include "harness/report/field.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { R = 1 << FAKE_ROWS, S = 1 << FAKE_SAMPLES, Y = 1 << FAKE_SUMMARY };
-#define AT(member) offsetof(struct fake_row, member)
+#define AT(member) HA_IN(struct fake_row, member)
 
 static const struct ha_field fields[] = {
-    { "time_ns", "ns", HA_FIELD_NUMBER, AT(time_ns), 0, R | Y, HA_LESS, AT(lo_ns), AT(hi_ns), "a time" },
-    { "lo_ns", "ns", HA_FIELD_NUMBER, AT(lo_ns), 0, R, HA_NO_FIGURE, 0, 0, "its interval" },
-    { "hi_ns", "ns", HA_FIELD_NUMBER, AT(hi_ns), 0, R, HA_NO_FIGURE, 0, 0, "" },
-    { "rate_GBps", "GB/s", HA_FIELD_NUMBER, AT(rate_GBps), 0, R, HA_MORE, 0, 0, "a rate" },
-    { "big", "", HA_FIELD_WHOLE, AT(big), 0, R | S, HA_NEITHER, 0, 0, "up to 2^64 - 1" },
-    { "text", "", HA_FIELD_TEXT, AT(text), sizeof((struct fake_row *)0)->text, R | S, HA_NO_FIGURE, 0, 0, "a text" },
-    { "sample_ns", "ns", HA_FIELD_NUMBER, AT(sample_ns), 0, S, HA_LESS, 0, 0, "of a line" },
+    { "time_ns", "ns", HA_FIELD_NUMBER, AT(time_ns), R | Y, "a time", HA_LESS, .lo = offsetof(struct fake_row, lo_ns),
+      .hi = offsetof(struct fake_row, hi_ns) },
+    { "lo_ns", "ns", HA_FIELD_NUMBER, AT(lo_ns), R, "its interval" },
+    { "hi_ns", "ns", HA_FIELD_NUMBER, AT(hi_ns), R, "" },
+    { "rate_GBps", "GB/s", HA_FIELD_NUMBER, AT(rate_GBps), R, "a rate", HA_MORE },
+    { "big", "", HA_FIELD_WHOLE, AT(big), R | S, "up to 2^64 - 1", HA_NEITHER },
+    { "text", "", HA_FIELD_TEXT, AT(text), R | S, "a text" },
+    { "sample_ns", "ns", HA_FIELD_NUMBER, AT(sample_ns), S, "of a line", HA_LESS },
 };
 static const struct ha_key keys[] = {
     [FAKE_KIND] = { .name = "kind", .kind = HA_KEY_NAME, .doc = "the class" },

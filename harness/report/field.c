@@ -3,6 +3,7 @@
 #include "harness/base/csv.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
+#include "harness/report/verdict.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,25 +29,19 @@ static uint64_t whole_at(const void *row, size_t offset)
 
 void ha_fields_clear(const struct ha_suite *suite, void *row)
 {
-    if (suite->clear_row) suite->clear_row(row);
-    else {
-        memset(row, 0, suite->row_bytes);
-        for (size_t i = 0; i < suite->fields; i++) {
-            const struct ha_field *f = &suite->field[i];
-            if (f->kind == HA_FIELD_NUMBER) put_number(row, f->offset, (double)NAN);
-            if (f->lo) put_number(row, f->lo, (double)NAN);
-            if (f->hi) put_number(row, f->hi, (double)NAN);
-        }
+    memset(row, 0, suite->row_bytes);
+    for (size_t i = 0; i < suite->fields; i++) {
+        const struct ha_field *f = &suite->field[i];
+        if (f->kind == HA_FIELD_NUMBER) put_number(row, f->offset, (double)NAN);
+        if (f->lo) put_number(row, f->lo, (double)NAN);
+        if (f->hi) put_number(row, f->hi, (double)NAN);
     }
-    struct ha_result *head = row;
-    head->verdict = HA_NOT_RUN;
-    head->reason[0] = 0;
-    head->samples = (double)NAN;
+    ha_result_of(row)->samples = (double)NAN;
 }
 
 bool ha_fields_mend(const struct ha_suite *suite, void *row)
 {
-    struct ha_result *head = row;
+    struct ha_result *head = ha_result_of(row);
     uint32_t verdict;
     memcpy(&verdict, &head->verdict, sizeof verdict);
     if (verdict >= HA_VERDICTS) head->verdict = HA_NOT_RUN;

@@ -5,7 +5,7 @@
 
 #include "harness/api/suite.h"
 
-/* What suite->clear_row says, or zeros; then, in both cases, the head: not run, no reason, no samples. */
+/* Zeros, and NaN for every number, the ends of intervals and the samples: not run, nothing measured. */
 void ha_fields_clear(const struct ha_suite *suite, void *row);
 /* Of a row whose bytes came from elsewhere: every text ends and can be printed. false: it has no verdict. */
 bool ha_fields_mend(const struct ha_suite *suite, void *row);

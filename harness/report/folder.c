@@ -113,14 +113,15 @@ const struct ha_folder_found *ha_folder_found(const struct ha_folder *folder) { 
 
 /* ---- suites ---------------------------------------------------------------------------------------------------- */
 
-struct ha_folder_suite *ha_folder_suite(struct ha_folder *folder, const struct ha_suite *suite)
+struct ha_folder_suite *ha_folder_suite(const struct ha_folder *folder, const struct ha_suite *suite)
 {
     for (size_t i = 0; i < folder->suites; i++)
         if (folder->suite[i].suite == suite) return &folder->suite[i];
     return NULL;
 }
 
-const char *ha_folder_class(const struct ha_folder_suite *suite, const struct ha_folder_case *of)
+/* the value of the suite's class key, or "" */
+static const char *class_of(const struct ha_folder_suite *suite, const struct ha_folder_case *of)
 {
     const char *value = suite->class_key == SIZE_MAX ? NULL : of->key_value[suite->class_key];
     return value ? value : "";
@@ -363,7 +364,7 @@ enum ha_status ha_folder_row(struct ha_folder *folder, const struct ha_folder_ca
     if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
     if (strlen(of->id) >= HA_ID_MAX) return ha_why(why, HA_ERROR, "%.80s...: the id is too long", of->id);
     if (ha_folder_find(folder, of->id, of->process)) return ha_why(why, HA_ERROR, "%s: it has its row already", of->id);
-    struct ha_folder_entry *entry = ha_folder_entry_make(of, ha_folder_class(suite, of), row, false);
+    struct ha_folder_entry *entry = ha_folder_entry_make(of, class_of(suite, of), row, false);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory for the rows");
     enum ha_status status = folder->path ? write_case(folder, suite, of, row, why) : HA_OK;
     if (status == HA_OK && (status = ha_folder_add(folder, entry, why)) == HA_OK) return HA_OK;
@@ -389,7 +390,7 @@ enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folde
     if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
     if (!ha_array_room(&folder->missing, &folder->missings_room, folder->missings + 1, sizeof *folder->missing))
         return ha_why(why, HA_ERROR, "out of memory for the cases not run");
-    struct ha_folder_entry *entry = ha_folder_entry_make(of, ha_folder_class(suite, of), NULL, false);
+    struct ha_folder_entry *entry = ha_folder_entry_make(of, class_of(suite, of), NULL, false);
     char *text = copy(reason);
     if (!entry || !text) {
         if (entry) ha_folder_entry_free(entry);

@@ -5,7 +5,6 @@
 #include "harness/report/folder_parts.h"
 #include "harness/report/verdict.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,24 +34,26 @@ static const struct {
     enum head head;
     unsigned files;
     const char *doc;
+    bool number;
 } heads[] = {
-    { "schema_version", SCHEMA_VERSION, ALL, "of this file" },
-    { "run_id", RUN_ID, ALL, "when the run began (UTC) and its process; env.json has its command" },
-    { "case_id", CASE_ID, ALL, "what `habench run` and `habench check` take back" },
-    { "process", PROCESS, ALL, "which of the processes that ran this case, from 0 (--processes)" },
-    { "suite", SUITE, CASES | SUMMARY | FIGURES, "as named on the command line; else the suite that the id is of" },
-    { "mode", MODE, CASES, "run or check" },
-    { "build", BUILD, CASES, "of the program" },
-    { "figure", FIGURE, FIGURES, "the column of the suite's own file, which says what it is" },
-    { "value", VALUE, FIGURES, "" },
-    { "lo", LO, FIGURES, "the ends of its 95% interval; empty: it has none" },
-    { "hi", HI, FIGURES, "" },
-    { "verdict", VERDICT, CASES | SUMMARY, "pass, fail, waived, error, unchecked (never counted as passed)" },
-    { "reason", REASON, CASES, "of anything but pass" },
-    { "samples", SAMPLES, CASES | SUMMARY | FIGURES, "behind the figures; empty: nothing was measured" },
-    { "unit", UNIT, FIGURES, "" },
-    { "better", BETTER, FIGURES, "less, more, neither" },
-    { "verdict", VERDICT, FIGURES, "of the case" },
+    { "schema_version", SCHEMA_VERSION, ALL, "of this file", true },
+    { "run_id", RUN_ID, ALL, "when the run began (UTC) and its process; env.json has its command", false },
+    { "case_id", CASE_ID, ALL, "what `habench run` and `habench check` take back", false },
+    { "process", PROCESS, ALL, "which of the processes that ran this case, from 0 (--processes)", true },
+    { "suite", SUITE, CASES | SUMMARY | FIGURES, "as named on the command line; else the suite that the id is of",
+      false },
+    { "mode", MODE, CASES, "run or check", false },
+    { "build", BUILD, CASES, "of the program", false },
+    { "figure", FIGURE, FIGURES, "the column of the suite's own file, which says what it is", false },
+    { "value", VALUE, FIGURES, "", true },
+    { "lo", LO, FIGURES, "the ends of its 95% interval; empty: it has none", true },
+    { "hi", HI, FIGURES, "", true },
+    { "verdict", VERDICT, CASES | SUMMARY, "pass, fail, waived, error, unchecked (never counted as passed)", false },
+    { "reason", REASON, CASES, "of anything but pass", false },
+    { "samples", SAMPLES, CASES | SUMMARY | FIGURES, "behind the figures; empty: nothing was measured", true },
+    { "unit", UNIT, FIGURES, "", false },
+    { "better", BETTER, FIGURES, "less, more, neither", false },
+    { "verdict", VERDICT, FIGURES, "of the case", false },
 };
 enum { HEADS = sizeof heads / sizeof *heads };
 
@@ -88,18 +89,20 @@ enum ha_status ha_columns_make(struct ha_columns *out, const struct ha_suite *su
     if (!c.at) return ha_why(why, HA_ERROR, "out of memory");
     for (size_t i = 0; i < HEADS; i++)
         if (heads[i].files & kind)
-            c.at[c.count++] = (struct ha_column){ heads[i].name, "", heads[i].doc, (int)heads[i].head, SIZE_MAX, NULL };
-    for (size_t i = 0; i < keys && (kind & (CASES | SUMMARY)); i++)
-        if (column_key(suite, i))
-            c.at[c.count++] = (struct ha_column){ suite->key[i].name, "", suite->key[i].doc, -1, i, NULL };
-    for (size_t i = 0; i < fields && kind != FIGURES; i++)
-        if (suite->field[i].files >> file & 1u)
-            c.at[c.count++] = (struct ha_column){ suite->field[i].name,
-                                                  suite->field[i].unit ? suite->field[i].unit : "",
-                                                  suite->field[i].doc,
-                                                  -1,
-                                                  SIZE_MAX,
-                                                  &suite->field[i] };
+            c.at[c.count++] = (struct ha_column){ heads[i].name,      "",       heads[i].doc, heads[i].number,
+                                                  (int)heads[i].head, SIZE_MAX, NULL };
+    for (size_t i = 0; i < keys && (kind & (CASES | SUMMARY)); i++) {
+        const struct ha_key *k = &suite->key[i];
+        const bool number = k->kind == HA_KEY_NUMBER || k->kind == HA_KEY_REAL;
+        if (column_key(suite, i)) c.at[c.count++] = (struct ha_column){ k->name, "", k->doc, number, -1, i, NULL };
+    }
+    for (size_t i = 0; i < fields && kind != FIGURES; i++) {
+        const struct ha_field *f = &suite->field[i];
+        if (f->files >> file & 1u)
+            c.at[c.count++] = (struct ha_column){
+                f->name, f->unit ? f->unit : "", f->doc, f->kind != HA_FIELD_TEXT, -1, SIZE_MAX, f
+            };
+    }
     for (size_t i = 0; i < c.count && status == HA_OK; i++)
         if (ha_columns_find(&c, c.at[i].name) != i)
             status = ha_why(why, HA_ERROR, "%s: two columns of the name %s", suite ? suite->file[file] : "figures.csv",
@@ -216,26 +219,13 @@ static void put_string(FILE *out, const char *clean)
     putc('"', out);
 }
 
-/* Is the text of this column a number, and one of JSON? A key's may be a word. */
-static bool json_number(const struct ha_suite *suite, const struct ha_column *c, const struct ha_field *figure,
-                        const char *text)
+/* Is this a number of JSON? Where a column is of numbers, words may stand for some, and there are inf and -inf. */
+static bool json_number(const char *text)
 {
     const char *digits = text + (*text == '-');
     double x;
-    const bool finite = ha_csv_number_parse(text, &x) && isfinite(x) && *digits >= '0' && *digits <= '9'
-                        && !(*digits == '0' && digits[1] >= '0' && digits[1] <= '9');
-    if (c->field) return c->field->kind != HA_FIELD_TEXT && finite;
-    if (c->key != SIZE_MAX)
-        return finite && (suite->key[c->key].kind == HA_KEY_NUMBER || suite->key[c->key].kind == HA_KEY_REAL);
-    switch ((enum head)c->head) {
-    case SCHEMA_VERSION:
-    case PROCESS:
-    case SAMPLES:
-    case LO:
-    case HI: return finite;
-    case VALUE: return figure->kind != HA_FIELD_TEXT && finite;
-    default: return false;
-    }
+    return ha_csv_number_parse(text, &x) && *digits >= '0' && *digits <= '9'
+           && !(*digits == '0' && digits[1] >= '0' && digits[1] <= '9');
 }
 
 static enum ha_status put_line(struct ha_line *line, const struct ha_folder *folder, FILE *out, const char *kind,
@@ -249,7 +239,7 @@ static enum ha_status put_line(struct ha_line *line, const struct ha_folder *fol
         putc(',', out);
         put_string(out, columns->at[i].name);
         putc(':', out);
-        if (json_number(of->suite, &columns->at[i], figure, line->field[i])) fputs(line->field[i], out);
+        if (columns->at[i].number && json_number(line->field[i])) fputs(line->field[i], out);
         else put_string(out, line->field[i]);
     }
     fputs("}\n", out);
@@ -260,11 +250,9 @@ enum ha_status ha_folder_json(const struct ha_folder *folder, FILE *out, const s
                               const void *row, struct ha_why *why)
 {
     struct ha_line line = { 0 };
-    const struct ha_columns *columns = NULL;
-    for (size_t i = 0; i < folder->suites; i++)
-        if (folder->suite[i].suite == of->suite) columns = &folder->suite[i].file[0].columns;
-    if (!columns) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
-    enum ha_status status = put_line(&line, folder, out, "case", columns, of, row, NULL, why);
+    const struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
+    if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
+    enum ha_status status = put_line(&line, folder, out, "case", &suite->file[0].columns, of, row, NULL, why);
     for (size_t i = 0; i < of->suite->fields && status == HA_OK; i++)
         if (ha_field_figure(&of->suite->field[i], row))
             status = put_line(&line, folder, out, "figure", &folder->figures.columns, of, row, &of->suite->field[i],

@@ -4,7 +4,6 @@
 /* What the files of folder*.c share. */
 
 #include "harness/base/csv.h"
-#include "harness/report/env_file.h"
 #include "harness/report/folder.h"
 
 /* ---- columns (folder_columns.c) ------------------------------------------------------------------------------ */
@@ -13,6 +12,7 @@ enum { HA_FIGURES = HA_SUITE_FILES }; /* figures.csv, as a file of every suite *
 
 struct ha_column {
     const char *name, *unit, *doc;
+    bool number;                  /* its values are; a key's may be a word, too */
     int head;                     /* one of those that the folder writes for every suite, or -1 */
     size_t key;                   /* of the suite, or SIZE_MAX */
     const struct ha_field *field; /* of the suite, or NULL */
@@ -91,9 +91,8 @@ struct ha_folder {
     struct ha_why failure; /* ... and its reason */
 };
 
-struct ha_folder_suite *ha_folder_suite(struct ha_folder *folder, const struct ha_suite *suite);
-/* The class of a case: the value of the suite's class key, or "". */
-const char *ha_folder_class(const struct ha_folder_suite *suite, const struct ha_folder_case *of);
+/* NULL: it is none of the run */
+struct ha_folder_suite *ha_folder_suite(const struct ha_folder *folder, const struct ha_suite *suite);
 /* An entry of its own, with a copy of row. NULL: no memory. */
 struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, const char *class_value, const void *row,
                                              bool before);

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* No text that is written holds a line break (ha_text_clean), so that a line of the file is a line of the table. */

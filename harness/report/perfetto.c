@@ -3,7 +3,6 @@
 #include "harness/base/why.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LANES_MAX = 512 };

@@ -1,32 +1,15 @@
-#include "harness/report/env_file.h"
+#include "harness/report/env.h"
 
-#include <dirent.h>
+#include "harness/base/test_folder.h"
+
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 
-static char folder[64], path[160];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "%s/ha-env-XXXXXX", P_tmpdir);
-    if (!mkdtemp(folder)) return 1;
-    snprintf(path, sizeof path, "%s/env.json", folder);
-    return 0;
-}
-
+/* nothing else is left there */
 static int remove_folder(void **state)
 {
-    (void)state;
-    unlink(path);
-    return rmdir(folder); /* nothing else is left there */
+    unlink(test_path("env.json"));
+    return rmdir(test_folder);
 }
 
 /* ---- as much of JSON Schema as the schema uses ------------------------------------------------------------------ */
@@ -146,7 +129,7 @@ static struct ha_env_file *two_devices(void)
     assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
     ha_env_device(&device, "host", &host, &info, &c); /* again, now that its ceilings are known */
     assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
-    assert_int_equal(ha_env_file_write(file, folder, &why), HA_OK);
+    assert_int_equal(ha_env_file_write(file, test_folder, &why), HA_OK);
     return file;
 }
 
@@ -154,9 +137,8 @@ static void what_is_written_fits_the_schema(void **state)
 {
     char where[256] = "";
     json_t *schema = load("results/schema/env.schema.json");
-    (void)state;
     ha_env_file_destroy(two_devices());
-    json_t *j = load(path);
+    json_t *j = load(test_path("env.json"));
     if (!fits(j, schema, where)) fail_msg("%s", where);
     const json_t *devices = json_object_get(j, "devices"), *first = json_array_get(devices, 0);
     assert_int_equal(json_array_size(devices), 2);
@@ -175,8 +157,8 @@ static void what_is_written_fits_the_schema(void **state)
     struct ha_why why = { "" };
     const struct ha_device_info info = { .name = "memory" };
     ha_env_read(&env);
-    assert_int_equal(ha_env_write(folder, &env, &host, &info, NULL, &why), HA_OK);
-    j = load(path);
+    assert_int_equal(ha_env_write(test_folder, &env, &host, &info, NULL, &why), HA_OK);
+    j = load(test_path("env.json"));
     if (!fits(j, schema, where)) fail_msg("%s", where);
     json_decref(j);
     json_decref(schema);
@@ -193,20 +175,21 @@ static void is_noticed(json_t *schema, json_t *changed, const char *says)
 static void what_does_not_fit_is_noticed(void **state)
 {
     json_t *schema = load("results/schema/env.schema.json"), *j;
-    (void)state;
     ha_env_file_destroy(two_devices());
-    json_object_set_new(j = load(path), "hostname", json_string("secret"));
+    json_object_set_new(j = load(test_path("env.json")), "hostname", json_string("secret"));
     is_noticed(schema, j, "/hostname is unknown");
-    json_object_set_new(json_array_get(json_object_get(j = load(path), "devices"), 1), "color", json_integer(1));
+    json_object_set_new(json_array_get(json_object_get(j = load(test_path("env.json")), "devices"), 1), "color",
+                        json_integer(1));
     is_noticed(schema, j, "/devices/1/color is unknown");
-    json_object_del(j = load(path), "cpu");
+    json_object_del(j = load(test_path("env.json")), "cpu");
     is_noticed(schema, j, " lacks cpu");
-    json_object_set_new(j = load(path), "cores", json_string("2"));
+    json_object_set_new(j = load(test_path("env.json")), "cores", json_string("2"));
     is_noticed(schema, j, "/cores has another type");
-    json_object_set_new(j = load(path), "schema_version", json_integer(1));
+    json_object_set_new(j = load(test_path("env.json")), "schema_version", json_integer(1));
     is_noticed(schema, j, "/schema_version has another value");
-    json_object_set_new(json_object_get(json_array_get(json_object_get(j = load(path), "devices"), 0), "ceilings"), "x",
-                        json_real(1));
+    json_object_set_new(
+        json_object_get(json_array_get(json_object_get(j = load(test_path("env.json")), "devices"), 0), "ceilings"),
+        "x", json_real(1));
     is_noticed(schema, j, "/devices/0/ceilings/x has another type");
     json_decref(schema);
 }
@@ -217,13 +200,12 @@ static void runs_and_devices_of_before_stay(void **state)
     const struct ha_env_run next = { "r2", "run", "b", "device=host", "habench run all --resume" },
                             differs = { "r3", "check", "b", "device=host", "" };
     struct ha_why why = { "" };
-    (void)state;
     ha_env_file_destroy(two_devices());
     struct ha_env_file *file = ha_env_file_create(&env, &next);
-    if (ha_env_file_resume(file, path, &why) != HA_OK) fail_msg("%s", why.text);
-    assert_int_equal(ha_env_file_write(file, folder, &why), HA_OK);
+    if (ha_env_file_resume(file, test_path("env.json"), &why) != HA_OK) fail_msg("%s", why.text);
+    assert_int_equal(ha_env_file_write(file, test_folder, &why), HA_OK);
     ha_env_file_destroy(file);
-    json_t *j = load(path), *runs = json_object_get(j, "runs");
+    json_t *j = load(test_path("env.json")), *runs = json_object_get(j, "runs");
     assert_int_equal(json_array_size(runs), 2);
     assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 0), "run_id")), "r1");
     assert_string_equal(json_string_value(json_object_get(json_array_get(runs, 1), "run_id")), "r2");
@@ -232,7 +214,7 @@ static void runs_and_devices_of_before_stay(void **state)
     assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 0), "asked")), "host");
     json_decref(j);
     file = ha_env_file_create(&env, &differs);
-    assert_int_equal(ha_env_file_resume(file, path, &why), HA_FAIL);
+    assert_int_equal(ha_env_file_resume(file, test_path("env.json"), &why), HA_FAIL);
     assert_string_equal(why.text, "mode: there 'run', here 'check'");
     assert_int_equal(ha_env_file_resume(file, "/nowhere/env.json", &why), HA_ERROR);
     ha_env_file_destroy(file);
@@ -241,9 +223,9 @@ static void runs_and_devices_of_before_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_written_fits_the_schema, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(what_does_not_fit_is_noticed, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(runs_and_devices_of_before_stay, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_written_fits_the_schema, test_folder_make, remove_folder),
+        cmocka_unit_test_setup_teardown(what_does_not_fit_is_noticed, test_folder_make, remove_folder),
+        cmocka_unit_test_setup_teardown(runs_and_devices_of_before_stay, test_folder_make, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,51 +2,18 @@
 
 #include "harness/base/csv.h"
 #include "harness/base/rng.h"
+#include "harness/base/test_folder.h"
 
-#include <dirent.h>
 #include <jansson.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 /* A run is killed again and again, after so many rows or at any time from its begin on, and goes on each time. No row
  * that was said to be written may be lost, and at the end every line is there once. */
 
 enum { KILLS = 200, FEW_ROWS = 12, CASES = KILLS * FEW_ROWS + 100 };
-
-static char folder[64], path[160];
-
-static const char *file(const char *name)
-{
-    snprintf(path, sizeof path, "%.60s/%.60s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    /* in memory, if possible: every run waits for the disk a few times */
-    snprintf(folder, sizeof folder, "%s/ha-kill-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : P_tmpdir);
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    DIR *d = opendir(folder);
-    struct dirent *e;
-    (void)state;
-    while (d && (e = readdir(d)))
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlink(file(e->d_name));
-    if (d) closedir(d);
-    return rmdir(folder);
-}
 
 /* What the case comes to, this time: every seventh ends with an error at first. */
 static enum ha_verdict verdict_of(size_t n, size_t attempt) { return (n + attempt) % 7 ? HA_PASS : HA_VERDICT_ERROR; }
@@ -55,7 +22,7 @@ static enum ha_verdict verdict_of(size_t n, size_t attempt) { return (n + attemp
  * where it is an error, which the next run drops. */
 static void write_all(size_t attempt, bool last, int pipe)
 {
-    const struct ha_folder_options options = fake_options(folder, true);
+    const struct ha_folder_options options = fake_options(test_folder, true);
     struct ha_folder *f;
     struct ha_why why;
     if (ha_folder_open(&f, &options, &why) != HA_EXIT_OK) {
@@ -127,7 +94,7 @@ static void is_complete(const char *name, size_t id, size_t each, bool samples)
 {
     struct ha_why why = { "" };
     memset(seen, 0, sizeof seen);
-    if (ha_csv_read(file(name), see, &id, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_csv_read(test_path(name), see, &id, &why) != HA_OK) fail_msg("%s", why.text);
     for (size_t n = 0; n < CASES; n++)
         if (seen[n] != (samples ? fake_lines(n) : each)) fail_msg("%s: case %zu has %zu lines", name, n, seen[n]);
 }
@@ -136,11 +103,10 @@ static void no_row_is_lost_torn_or_doubled(void **state)
 {
     size_t rows = 0;
     struct fake_case c;
-    (void)state;
     for (size_t attempt = 0; attempt < KILLS; attempt++) {
         kill_once(attempt);
         if (attempt % 4) continue; /* three kills in a row, without a run that ended well in between */
-        const struct ha_folder_options options = fake_options(folder, true);
+        const struct ha_folder_options options = fake_options(test_folder, true);
         struct ha_folder *f;
         struct ha_why why = { "" };
         if (ha_folder_open(&f, &options, &why) != HA_EXIT_OK) fail_msg("attempt %zu: %s", attempt, why.text);
@@ -175,11 +141,11 @@ static void no_row_is_lost_torn_or_doubled(void **state)
     is_complete("figures.csv", 2, FAKE_FIGURES, false);
 
     json_error_t error;
-    json_t *trace = json_load_file(file("trace.json"), 0, &error);
+    json_t *trace = json_load_file(test_path("trace.json"), 0, &error);
     if (!trace) fail_msg("%s", error.text);
     assert_int_equal(json_array_size(json_object_get(trace, "traceEvents")), 3 * CASES);
     json_decref(trace);
-    DIR *d = opendir(folder);
+    DIR *d = opendir(test_folder);
     struct dirent *e;
     while ((e = readdir(d)))
         if (strstr(e->d_name, ".part")) fail_msg("%s is left", e->d_name);
@@ -190,7 +156,7 @@ static void no_row_is_lost_torn_or_doubled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_row_is_lost_torn_or_doubled, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(no_row_is_lost_torn_or_doubled, test_folder_make, test_folder_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,8 @@
 #include "harness/report/progress.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "harness/base/test.h"
+
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static uint64_t now;
 static uint64_t clock_ns(void) { return now; }
@@ -39,7 +37,6 @@ static size_t lines(void)
 
 static void a_log_gets_a_line_every_ten_seconds(void **state)
 {
-    (void)state;
     run(false, 3000);
     assert_null(strchr(text, '\033'));
     assert_null(strchr(text, '\r'));
@@ -56,7 +53,6 @@ static void a_log_gets_a_line_every_ten_seconds(void **state)
 
 static void a_terminal_is_drawn_over(void **state)
 {
-    (void)state;
     run(true, 3000);
     assert_int_equal(lines(), 0);
     assert_non_null(strstr(text, "\r\033[K1 of 40: fake:?[2Jn=0\r\033[K"));
@@ -68,7 +64,6 @@ static void a_terminal_is_drawn_over(void **state)
 static void nothing_where_it_is_off(void **state)
 {
     struct ha_progress p;
-    (void)state;
     ha_progress_start(&p, false, 3); /* on stderr: that nothing crashes */
     ha_progress_case(&p, "fake:");
     ha_progress_done(&p);

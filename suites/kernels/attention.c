@@ -8,9 +8,8 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { Q_STREAM = 1, FRESH_STREAM, LIST_STREAM = 100 };
+enum { Q_STREAM = 1, FRESH_STREAM, LIST_STREAM = 100, LISTS = 16 };
 
 const char *ha_cpu_attention_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
 {
@@ -36,14 +35,12 @@ static size_t listed_keys(const struct ha_cpu_point *p, const uint32_t *list, si
 
 static enum ha_status open_lists(struct ha_cpu_attention *a, struct ha_cpu_work *w, size_t lists, struct ha_why *why)
 {
-    const struct ha_cpu_point *p = &w->point;
     if (!lists) return HA_OK;
     a->lists = lists;
-    a->chosen = ha_cpu_chosen(p);
-    a->list = ha_cpu_alloc(w, lists * w->units * a->chosen * sizeof *a->list, why);
+    a->list = ha_cpu_alloc(w, lists * w->units * w->chosen * sizeof *a->list, why);
     if (!a->list) return HA_ERROR;
     for (size_t i = 0; i < lists * w->units; i++)
-        choose(w->seed, LIST_STREAM + i, ha_cpu_blocks(p), a->chosen, a->list + i * a->chosen);
+        choose(w->point.seed, LIST_STREAM + i, w->blocks, w->chosen, a->list + i * w->chosen);
     return HA_OK;
 }
 
@@ -65,7 +62,7 @@ static enum ha_status open_rows(struct ha_cpu_attention *a, struct ha_cpu_work *
         free(x);
         return ha_why(why, HA_ERROR, "out of memory");
     }
-    ha_rng_normals(w->seed, FRESH_STREAM, 0, fresh, x);
+    ha_rng_normals(w->point.seed, FRESH_STREAM, 0, fresh, x);
     ha_store_row(a->fresh, fresh, w->dtype, x);
     free(x);
     return HA_OK;
@@ -85,7 +82,7 @@ static void set_unit(struct ha_cpu_attention *a, const struct ha_cpu_work *w, si
         .q_head_stride = p->head_dim,
         .packed = { .keys = packed ? p->ctx : 0,
                     .unit = a->list ? p->block : 0,
-                    .units = a->list && packed ? a->chosen : 0 },
+                    .units = a->list && packed ? w->chosen : 0 },
         .runs = &a->runs[u],
         .runs_count = !packed || appends,
         .block = a->list && !packed ? p->block : 0,
@@ -107,7 +104,7 @@ enum ha_status ha_cpu_attention_open(struct ha_cpu_attention *a, struct ha_cpu_w
     HA_TRY(open_lists(a, w, lists, why));
     HA_TRY(open_rows(a, w, why));
     for (size_t u = 0; u < w->units; u++) set_unit(a, w, u);
-    ha_cpu_attention_turn(a, w, 0);
+    ha_cpu_attention_turn(a, w);
     void *work = ha_cpu_alloc(w, w->kernels->attend_all_bytes(&a->unit[0], w->units, w->threads), why);
     if (!work) return HA_ERROR;
     a->all = (struct ha_attend_all){
@@ -116,12 +113,12 @@ enum ha_status ha_cpu_attention_open(struct ha_cpu_attention *a, struct ha_cpu_w
     return HA_OK;
 }
 
-void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work *w, size_t turn)
+void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work *w)
 {
     const struct ha_cpu_point *p = &w->point;
     for (size_t u = 0; u < w->units; u++) {
-        const char *kv = ha_cpu_unit(w, turn, u);
-        const uint32_t *list = a->list ? a->list + (turn % a->lists * w->units + u) * a->chosen : NULL;
+        const char *kv = ha_cpu_unit(w, u);
+        const uint32_t *list = a->list ? a->list + (w->turn % a->lists * w->units + u) * w->chosen : NULL;
         if (p->layout == HA_CPU_PACKED) {
             a->unit[u].packed.blocks = kv;
             a->unit[u].packed.index = list;
@@ -129,7 +126,7 @@ void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work 
         }
         a->runs[u] = ha_cpu_rows(w, kv, p->ctx + (p->kernel == HA_KERNEL_APPEND ? p->q_len : 0));
         a->runs[u].index = list;
-        if (list) a->runs[u].keys = listed_keys(p, list, a->chosen);
+        if (list) a->runs[u].keys = listed_keys(p, list, w->chosen);
     }
 }
 
@@ -140,13 +137,12 @@ void ha_cpu_attention_run(struct ha_cpu_attention *a, const struct ha_cpu_work *
 
 /* ---- check -------------------------------------------------------------------------------------------------- */
 
-enum { HEADS_MOST = 2, ROWS_MOST = 4 };
+enum { ROWS_MOST = 4 };
 
 struct judged {
     const struct ha_cpu_attention *attention;
     const struct ha_cpu_work *work;
-    size_t heads;
-    double ratio[HEADS_MOST];
+    double ratio[HA_CPU_SAMPLES];
     bool broken; /* no memory */
 };
 
@@ -160,7 +156,7 @@ static void judge_head(void *arg, size_t task, size_t worker)
 {
     struct judged *j = arg;
     const struct ha_cpu_work *w = j->work;
-    const struct ha_attend *a = &j->attention->unit[ha_cpu_sampled(w, task, j->heads)];
+    const struct ha_attend *a = &j->attention->unit[ha_cpu_sampled(w, task)];
     const size_t bytes = 2 * ha_ref_keys(a) * a->head_dim * w->elem;
     const struct ha_profile profile = profile_of(a, w->kernels);
     void *kv = malloc(bytes + 1);
@@ -178,7 +174,7 @@ enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const st
                                       double *err_over_bound, struct ha_why *why)
 {
     const size_t rows = w->units * w->point.q_len * w->group;
-    struct judged j = { .attention = a, .work = w, .heads = w->units < HEADS_MOST ? w->units : HEADS_MOST };
+    struct judged j = { .attention = a, .work = w };
     for (size_t i = 0; i < rows; i++) {
         bool finite = isfinite(a->lse[i]);
         for (size_t d = 0; d < w->point.head_dim; d++) finite = finite && isfinite(a->o[i * w->point.head_dim + d]);
@@ -186,10 +182,52 @@ enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const st
             return ha_why(why, HA_FAIL, "row %zu of KV head %zu is not finite", i % (rows / w->units),
                           i / (rows / w->units));
     }
-    ha_pool_run(w->pool, "check", j.heads, judge_head, &j);
+    ha_pool_run(w->pool, "check", ha_cpu_samples(w), judge_head, &j);
     if (j.broken) return ha_why(why, HA_ERROR, "out of memory for the reference");
     *err_over_bound = 0;
-    for (size_t i = 0; i < j.heads; i++)
+    for (size_t i = 0; i < ha_cpu_samples(w); i++)
         if (!(j.ratio[i] <= *err_over_bound)) *err_over_bound = j.ratio[i];
     return HA_OK;
 }
+
+/* ---- attend, append, blocks, gather: all through attend_all ------------------------------------------------- */
+
+static size_t own_keys(const struct ha_cpu_point *p) { return p->kernel == HA_KERNEL_APPEND ? p->q_len : 0; }
+
+static size_t kv_bytes(const struct ha_cpu_work *w)
+{
+    const struct ha_cpu_point *p = &w->point;
+    return p->layout == HA_CPU_PACKED ? ha_cpu_packed_bytes(w) : 2 * (p->ctx + own_keys(p)) * p->head_dim * w->elem;
+}
+
+static enum ha_status open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    const struct ha_cpu_point *p = &w->point;
+    struct ha_cpu_attention *a = w->own;
+    HA_TRY(
+        ha_cpu_attention_open(a, w, p->kernel == HA_KERNEL_BLOCKS || p->kernel == HA_KERNEL_GATHER ? LISTS : 0, why));
+    const size_t most = w->chosen * p->block, own = own_keys(p);
+    const double keys = (double)((a->list && most < p->ctx ? most : p->ctx) + own),
+                 row = (double)(p->head_dim * w->elem);
+    w->bytes = 2 * keys * row * (double)w->units;
+    /* of an append's own tokens, each query sees half */
+    w->flop = 4 * (keys - (double)own / 2) * (double)(p->head_dim * p->q_len * p->q_heads * p->batch);
+    return HA_OK;
+}
+
+static void turn(struct ha_cpu_work *w) { ha_cpu_attention_turn(w->own, w); }
+static void run(struct ha_cpu_work *w) { ha_cpu_attention_run(w->own, w); }
+static enum ha_status check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
+{
+    return ha_cpu_attention_check(w->own, w, err_over_bound, why);
+}
+
+const struct ha_cpu_subject ha_cpu_subject_attend = {
+    .lacks = ha_cpu_attention_lacks,
+    .unit_bytes = kv_bytes,
+    .own_bytes = sizeof(struct ha_cpu_attention),
+    .open = open,
+    .turn = turn,
+    .check = check,
+    .part = { { .name = "attend", .run = run } },
+};

@@ -11,14 +11,15 @@ struct ha_cpu_attention {
     float *q, *o, *lse;     /* [units][q_len][group][head_dim], and without the last */
     char *fresh;            /* natural rows of the query tokens beside packed keys: [units]; or NULL */
     uint32_t *list;         /* [lists][units][chosen] blocks, ascending; or NULL: all keys */
-    size_t lists, chosen;
+    size_t lists;
     struct ha_attend_all all;
 };
 
 /* lists: 0, or how many lists of random blocks; their blocks may be set later */
 enum ha_status ha_cpu_attention_open(struct ha_cpu_attention *a, struct ha_cpu_work *work, size_t lists,
                                      struct ha_why *why);
-void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work *work, size_t turn);
+/* its keys are those of the work's turn */
+void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work *work);
 void ha_cpu_attention_run(struct ha_cpu_attention *a, const struct ha_cpu_work *work);
 /* Some rows of some units against the reference, and every number finite. */
 enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const struct ha_cpu_work *work,

@@ -4,8 +4,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double unit = 0x1p-24;
 
@@ -16,20 +14,20 @@ static double worse(double worst, double error, double bound)
     return isnan(ratio) ? (double)INFINITY : ratio > worst ? ratio : worst;
 }
 
-double ha_cpu_judge_score(const float *q, size_t dim, const struct ha_rows *rows, enum ha_dtype dtype, float scale,
-                          const float *got)
+double ha_cpu_judge_score(const struct ha_cpu_work *w, size_t u, const float *q, const float *got)
 {
+    const size_t dim = w->point.head_dim;
     double worst = 0;
-    for (size_t i = 0; i < rows->keys; i++) {
-        const char *k = (const char *)rows->k + i * rows->k_stride_bytes;
+    for (size_t i = 0; i < w->point.ctx; i++) {
+        const char *k = ha_cpu_unit(w, u) + i * dim * w->elem;
         double sum = 0, size = 0;
         for (size_t d = 0; d < dim; d++) {
-            const double x = (double)q[d] * (double)ha_load(k, d, dtype);
+            const double x = (double)q[d] * (double)ha_load(k, d, w->dtype);
             sum += x;
             size += fabs(x);
         }
-        worst = worse(worst, fabs((double)got[i] - sum * (double)scale),
-                      ((double)dim + 2) * unit * size * (double)scale + (double)FLT_MIN);
+        worst = worse(worst, fabs((double)got[i] - sum * (double)w->scale),
+                      ((double)dim + 2) * unit * size * (double)w->scale + (double)FLT_MIN);
     }
     return worst;
 }
@@ -40,69 +38,62 @@ static size_t digest_at(size_t dim, size_t b, size_t d, size_t which)
     return ((b / HA_PACK_KEYS * dim + d) * 2 + which) * HA_PACK_KEYS + b % HA_PACK_KEYS;
 }
 
-double ha_cpu_judge_digest(size_t keys, size_t dim, size_t block, enum ha_dtype dtype,
-                           void (*key)(const void *arg, size_t i, float *row), const void *arg, const void *got)
+double ha_cpu_judge_digest(const struct ha_cpu_work *w, size_t u,
+                           void (*key)(const struct ha_cpu_work *w, const char *kv, size_t i, float *row),
+                           const void *got)
 {
-    float *row = malloc(3 * dim * sizeof *row), *least = row + dim, *most = row + 2 * dim;
-    bool same = row != NULL;
+    const size_t keys = w->point.ctx, dim = w->point.head_dim, block = w->point.block;
+    const char *kv = ha_cpu_unit(w, u);
+    float row[HA_CPU_DIM_MOST], least[HA_CPU_DIM_MOST], most[HA_CPU_DIM_MOST];
+    bool same = true;
     for (size_t first = 0; same && first < keys; first += block) {
         for (size_t i = first; i < first + block && i < keys; i++) {
-            key(arg, i, row);
+            key(w, kv, i, row);
             for (size_t d = 0; d < dim; d++) {
                 least[d] = i == first || row[d] < least[d] ? row[d] : least[d];
                 most[d] = i == first || row[d] > most[d] ? row[d] : most[d];
             }
         }
         for (size_t d = 0; d < dim; d++)
-            same = same && ha_load(got, digest_at(dim, first / block, d, 0), dtype) == least[d]
-                   && ha_load(got, digest_at(dim, first / block, d, 1), dtype) == most[d];
+            same = same && ha_load(got, digest_at(dim, first / block, d, 0), w->dtype) == least[d]
+                   && ha_load(got, digest_at(dim, first / block, d, 1), w->dtype) == most[d];
     }
-    free(row);
     return same ? 0 : (double)INFINITY;
 }
 
-double ha_cpu_judge_digest_score(const float *q, size_t dim, const void *digests, size_t blocks, enum ha_dtype dtype,
-                                 float scale, const float *got)
+double ha_cpu_judge_digest_score(const struct ha_cpu_work *w, const float *q, const void *digests, const float *got)
 {
+    const size_t dim = w->point.head_dim;
     double worst = 0;
-    for (size_t b = 0; b < blocks; b++) {
+    for (size_t b = 0; b < w->blocks; b++) {
         double sum = 0, size = 0;
         for (size_t d = 0; d < dim; d++) {
-            const double x = (double)q[d] * (double)ha_load(digests, digest_at(dim, b, d, 0), dtype);
-            const double y = (double)q[d] * (double)ha_load(digests, digest_at(dim, b, d, 1), dtype);
+            const double x = (double)q[d] * (double)ha_load(digests, digest_at(dim, b, d, 0), w->dtype);
+            const double y = (double)q[d] * (double)ha_load(digests, digest_at(dim, b, d, 1), w->dtype);
             sum += x > y ? x : y;
             size += fabs(x) > fabs(y) ? fabs(x) : fabs(y);
         }
         /* an addition of two terms a dimension, one of them 0, costs no more than this */
-        worst = worse(worst, fabs((double)got[b] - sum * (double)scale),
-                      (2 * (double)dim + 2) * unit * size * (double)scale + (double)FLT_MIN);
+        worst = worse(worst, fabs((double)got[b] - sum * (double)w->scale),
+                      (2 * (double)dim + 2) * unit * size * (double)w->scale + (double)FLT_MIN);
     }
     return worst;
 }
 
-struct entry {
-    float x;
-    uint32_t index;
-};
-
-static int larger_first(const void *a, const void *b)
-{
-    const struct entry *p = a, *q = b;
-    const int by_x = (p->x < q->x) - (p->x > q->x);
-    return by_x ? by_x : (p->index > q->index) - (p->index < q->index);
-}
+static bool before(const float *x, size_t a, size_t b) { return x[a] > x[b] || (x[a] == x[b] && a < b); }
 
 double ha_cpu_judge_topk(const float *x, size_t n, size_t k, const uint32_t *got)
 {
-    struct entry *entry = malloc((n + 1) * sizeof *entry);
-    bool *chosen = calloc(n + 1, sizeof *chosen), same = entry && chosen;
-    const size_t least = k < n ? k : n;
-    for (size_t i = 0; same && i < n; i++) entry[i] = (struct entry){ x[i], (uint32_t)i };
-    if (same) qsort(entry, n, sizeof *entry, larger_first);
-    for (size_t i = 0; same && i < least; i++) chosen[entry[i].index] = true;
-    for (size_t i = 0; same && i < least; i++) same = got[i] < n && chosen[got[i]] && (i == 0 || got[i] > got[i - 1]);
-    free(entry);
-    free(chosen);
+    const size_t chosen = k < n ? k : n;
+    bool same = true;
+    size_t last = 0; /* of those that are chosen, in the order of choice */
+    for (size_t i = 0; same && i < chosen; i++) {
+        same = got[i] < n && (i == 0 || got[i] > got[i - 1]);
+        if (same && (i == 0 || before(x, last, got[i]))) last = got[i];
+    }
+    for (size_t j = 0, i = 0; same && chosen && j < n; j++)
+        if (i < chosen && got[i] == j) i++;
+        else same = before(x, last, j);
     return same ? 0 : (double)INFINITY;
 }
 

@@ -34,10 +34,10 @@ static const struct {
     [HA_KERNEL_MERGE] = { "merge", ALL | KEY(DTYPE) | KEY(DIM) },
 };
 
-bool ha_cpu_key_used(const struct ha_cpu_point *p, enum ha_cpu_key key) { return kernels[p->kernel].keys >> key & 1u; }
 bool ha_cpu_uses(const void *point, size_t key)
 {
-    return key >= HA_CPU_KEYS || ha_cpu_key_used(point, (enum ha_cpu_key)key);
+    const struct ha_cpu_point *p = point;
+    return key >= HA_CPU_KEYS || (kernels[p->kernel].keys >> key & 1u);
 }
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
     [HA_CPU_BATCH] = NUMBER("batch", "1", batch, 1, 4096, "sequences"),
     [HA_CPU_HEADS] = { "heads", "32/8", "query heads and KV heads", HA_KEY_PAIR, offsetof(struct ha_cpu_point, q_heads),
                        1, 1024, .always = true, .column = true },
-    [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, 512, "numbers of a key"),
+    [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, HA_CPU_DIM_MOST, "numbers of a key"),
     [HA_CPU_Q_LEN] = NUMBER("q_len", "16", q_len, 1, 4096, "query tokens of an append"),
     [HA_CPU_THREADS] = { "threads", "all", "all: as many as the process has cores", HA_KEY_NUMBER,
                          offsetof(struct ha_cpu_point, threads), 1, 1024, .word = all_word, .always = true,
@@ -90,7 +90,7 @@ _Static_assert(offsetof(struct ha_cpu_point, kv_heads) == offsetof(struct ha_cpu
 
 static bool packs(const struct ha_cpu_point *p)
 {
-    const bool has_layout = ha_cpu_key_used(p, HA_CPU_LAYOUT);
+    const bool has_layout = ha_cpu_uses(p, HA_CPU_LAYOUT);
     return has_layout ? p->layout == HA_CPU_PACKED
                       : p->kernel == HA_KERNEL_SPARSE || p->kernel == HA_KERNEL_BLOCKS || p->kernel == HA_KERNEL_PACK
                             || p->kernel == HA_KERNEL_APPEND_KEY;
@@ -101,8 +101,8 @@ enum ha_status ha_cpu_settle(void *point, struct ha_why *why)
     struct ha_cpu_point *p = point;
     for (size_t k = 0; k < HA_CPU_KEYS; k++)
         if (!ha_cpu_uses(p, k)) HA_TRY(ha_point_set(p, &ha_cpu_keys[k], ha_cpu_keys[k].value, why));
-    if (!ha_cpu_key_used(p, HA_CPU_Q_LEN)) p->q_len = 1;
-    if (!ha_cpu_key_used(p, HA_CPU_LAYOUT)) p->layout = packs(p) ? HA_CPU_PACKED : HA_CPU_NATURAL;
+    if (!ha_cpu_uses(p, HA_CPU_Q_LEN)) p->q_len = 1;
+    if (!ha_cpu_uses(p, HA_CPU_LAYOUT)) p->layout = packs(p) ? HA_CPU_PACKED : HA_CPU_NATURAL;
     if (p->dtype == HA_F32) p->query = 0;
     if (p->q_heads % p->kv_heads)
         return ha_why(why, HA_ERROR, "heads=%zu/%zu: a KV head has no whole number of query heads", p->q_heads,
@@ -118,7 +118,7 @@ void ha_cpu_shrink(void *point)
 {
     enum { CTX = 777, BATCH = 2, Q_LEN = 9 };
     struct ha_cpu_point *p = point;
-    if (ha_cpu_key_used(p, HA_CPU_CTX) && p->ctx > CTX) p->ctx = CTX;
+    if (ha_cpu_uses(p, HA_CPU_CTX) && p->ctx > CTX) p->ctx = CTX;
     if (p->batch > BATCH) p->batch = BATCH;
     if (p->q_len > Q_LEN) p->q_len = Q_LEN;
 }

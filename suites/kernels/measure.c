@@ -11,14 +11,16 @@
 #include <time.h>
 
 enum { SAMPLES_LEAST = 15, SAMPLES_MOST = 60, LOST_MOST = 240, WARM_RUNS = 2, RUNS_MOST = 32, READINGS_MOST = 8 };
-static const double sample_ns = 2e6; /* so long at least, where there are turns enough */
+static const double sample_ns = 2e6; /* the least time of a sample, where there are enough turns */
 static const struct ha_sampling rule = { .least = SAMPLES_LEAST, .interval = 0.01 };
 static const double speed_least = 0.85;        /* of a core, before the sample, before the kernel and after it */
-static const double ceilings_apart_most = 0.1; /* before the sample and after it, of their mean */
-static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000; /* so long a sample waits for that */
+static const double ceilings_apart_most = 0.1; /* of their mean: the one before the sample and the one after it */
+static const uint64_t quiet_most_ns = 50000000, quiet_step_ns = 2000000; /* how long a sample waits for that speed */
 
+/* What a sample says, by index: ns of each part, and what follows from them and from the ceilings around it. */
+enum { RATIO = HA_CPU_PARTS, FLOOR, OVER_DENSE, CHOICE_SHARE, RATE, CEILING, CEILING_1, SCALE, VALUES };
 struct sample {
-    double part_ns[HA_CPU_PARTS], GBps, GBps_1, scale;
+    double x[VALUES];
 };
 
 struct series {
@@ -27,6 +29,7 @@ struct series {
     size_t kept_count, lost_count, lost_all;
     struct ha_paired_sample ceiling; /* read after the last sample */
     size_t readings;                 /* of memory, between two samples */
+    double peak_GFLOPps;
 };
 
 /* of all threads of the process */
@@ -43,10 +46,10 @@ static void await_quiet(struct ha_cpu_team *team)
         nanosleep(&(struct timespec){ .tv_nsec = (long)quiet_step_ns }, NULL);
 }
 
-/* So many readings of memory as one: bytes over time. */
+/* The mean of several readings of memory: all bytes over all time. */
 static void read_ceiling(struct ha_cpu_team *team, size_t readings, struct ha_paired_sample *c)
 {
-    double s = 0, s_1 = 0; /* seconds for as many gigabytes */
+    double s = 0, s_1 = 0; /* sum of the seconds that a gigabyte takes: with all threads, with one */
     for (size_t i = 0; i < readings; i++) {
         ha_paired_read(team->paired, c);
         s += 1 / c->GBps;
@@ -74,13 +77,13 @@ static double reading_ns(struct ha_cpu_team *team, struct ha_paired_sample *c)
     return shortest;
 }
 
-static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats, size_t *turn)
+static double run_part(struct ha_cpu_work *w, size_t part, size_t repeats)
 {
     double ns = 0;
     for (size_t i = 0; i < repeats; i++) {
-        if (part == HA_CPU_WHOLE) w->subject->turn(w, ++*turn);
+        if (part == HA_CPU_WHOLE) ha_cpu_work_turn(w, w->turn + 1);
         const uint64_t begin = ha_now_ns();
-        w->subject->part[part].run(w);
+        ha_cpu_work_run(w, part);
         ns += (double)(ha_now_ns() - begin);
     }
     return ns / (double)repeats;
@@ -92,125 +95,109 @@ static size_t repeats_of(const struct ha_cpu_work *w, double run_ns)
     const size_t most = w->turns < RUNS_MOST ? w->turns : RUNS_MOST;
     const size_t wanted = run_ns > sample_ns / RUNS_MOST ? (size_t)(sample_ns / run_ns) : RUNS_MOST;
     const bool rotates = w->turns > 1 && !w->subject->part[HA_CPU_WHOLE].cold;
-    return rotates && wanted > 1 ? wanted < most ? wanted : most : w->subject->repeats;
+    return rotates && wanted > 1 ? wanted < most ? wanted : most : w->subject->repeats ? w->subject->repeats : 1;
 }
 
-static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series *s, size_t repeats, size_t *turn)
+static void take(struct ha_cpu_work *w, struct ha_cpu_team *team, struct series *s, size_t repeats)
 {
     const struct ha_paired_sample before = s->ceiling;
     struct ha_paired_sample *after = &s->ceiling, other;
-    struct sample x = { { 0 }, 0, 0, 0 };
+    struct sample sample = { { 0 } };
+    double *x = sample.x;
     await_quiet(team);
     const long losses = lost_cores();
     const double speed = ha_cpu_team_speed(team);
     for (size_t p = 0; p < HA_CPU_PARTS; p++) {
-        if (!w->subject->part[p].run) continue;
+        if (!w->subject->part[p].name) continue;
         if (p != HA_CPU_WHOLE && w->subject->part[p].cold) ha_paired_read(team->paired, &other);
-        x.part_ns[p] = run_part(w, p, repeats, turn);
+        x[p] = run_part(w, p, repeats);
     }
     const double least = fmin(speed, ha_cpu_team_speed(team));
     read_ceiling(team, s->readings, after);
-    x.GBps = (before.GBps + after->GBps) / 2;
-    x.GBps_1 = (before.GBps_1 + after->GBps_1) / 2;
-    x.scale = (before.scale + after->scale) / 2;
-    const bool steady = fabs(before.GBps - after->GBps) <= ceilings_apart_most * x.GBps;
+    const double ns = x[HA_CPU_WHOLE];
+    x[CEILING] = (before.GBps + after->GBps) / 2;
+    x[CEILING_1] = (before.GBps_1 + after->GBps_1) / 2;
+    x[SCALE] = (before.scale + after->scale) / 2;
+    x[RATE] = w->bytes / ns;
+    x[RATIO] = x[RATE] / x[CEILING];
+    x[FLOOR] = fmax(w->bytes / x[CEILING], w->flop / s->peak_GFLOPps)
+               / ns; /* NaN, an unknown peak, counts for nothing */
+    x[OVER_DENSE] = ns / x[HA_CPU_DENSE];
+    x[CHOICE_SHARE] = x[HA_CPU_CHOICE] / ns;
+    const bool steady = fabs(before.GBps - after->GBps) <= ceilings_apart_most * x[CEILING];
     if (lost_cores() == losses && least >= speed_least && steady) {
-        s->kept[s->kept_count++] = x;
+        s->kept[s->kept_count++] = sample;
         return;
     }
     s->lost_all++;
-    if (s->lost_count < SAMPLES_MOST) s->lost[s->lost_count++] = x;
+    if (s->lost_count < SAMPLES_MOST) s->lost[s->lost_count++] = sample;
 }
 
-static double ratio_of(const struct ha_cpu_work *w, const struct sample *x)
-{
-    return w->bytes / x->part_ns[HA_CPU_WHOLE] / x->GBps;
-}
-
-static bool precise(const struct ha_cpu_work *w, const struct series *s)
+static bool precise(const struct series *s)
 {
     double x[SAMPLES_MOST];
-    for (size_t i = 0; i < s->kept_count; i++) x[i] = ratio_of(w, &s->kept[i]);
+    for (size_t i = 0; i < s->kept_count; i++) x[i] = s->kept[i].x[RATIO];
     return ha_sampling_enough(&rule, x, s->kept_count);
 }
 
 /* ---- what the samples say -------------------------------------------------------------------------------- */
 
-enum { PART = 0, RATIO = HA_CPU_PARTS, FLOOR, OVER_DENSE, CHOICE_SHARE, CEILING, CEILING_1, SCALE, RATE };
-
-static double value(const struct ha_cpu_work *w, const struct sample *x, int what, double peak)
-{
-    const double ns = x->part_ns[HA_CPU_WHOLE];
-    switch (what) {
-    case RATIO: return ratio_of(w, x);
-    case FLOOR: return fmax(w->bytes / x->GBps, w->flop / peak) / ns; /* a peak that is not known counts for nothing */
-    case OVER_DENSE: return ns / x->part_ns[HA_CPU_DENSE];
-    case CHOICE_SHARE: return x->part_ns[HA_CPU_CHOICE] / ns;
-    case CEILING: return x->GBps;
-    case CEILING_1: return x->GBps_1;
-    case SCALE: return x->scale;
-    case RATE: return w->bytes / ns;
-    default: return x->part_ns[what];
-    }
-}
-
-static struct ha_estimate figure(const struct ha_cpu_work *w, const struct sample *sample, size_t count, int what,
-                                 double peak)
+static struct ha_estimate figure(const struct series *s, int what)
 {
     double x[SAMPLES_MOST];
-    for (size_t i = 0; i < count; i++) x[i] = value(w, &sample[i], what, peak);
-    return ha_estimate(x, count);
+    for (size_t i = 0; i < s->kept_count; i++) x[i] = s->kept[i].x[what];
+    return ha_estimate(x, s->kept_count);
 }
 
-static void conclude(const struct ha_cpu_work *w, const struct sample *s, size_t count, double peak,
-                     struct ha_cpu_result *r)
+static void conclude(const struct ha_cpu_work *w, const struct series *s, struct ha_cpu_row *r)
 {
     for (int p = 0; p < HA_CPU_PARTS; p++)
-        if (w->subject->part[p].run) r->part_ns[p] = figure(w, s, count, PART + p, peak);
-    r->samples = (double)count;
-    r->ratio = figure(w, s, count, RATIO, peak);
-    r->floor = figure(w, s, count, FLOOR, peak);
-    r->GBps = figure(w, s, count, RATE, peak).median;
-    r->ceiling_GBps = figure(w, s, count, CEILING, peak).median;
-    r->ceiling_1_GBps = figure(w, s, count, CEILING_1, peak).median;
-    r->scale = figure(w, s, count, SCALE, peak).median;
-    r->peak_GFLOPps = peak;
-    if (w->subject->part[HA_CPU_DENSE].run) r->whole_over_dense = figure(w, s, count, OVER_DENSE, peak);
-    if (w->subject->part[HA_CPU_CHOICE].run) r->choice_share = figure(w, s, count, CHOICE_SHARE, peak);
+        if (w->subject->part[p].name) r->part_ns[p] = figure(s, p);
+    r->head.samples = (double)s->kept_count;
+    r->ratio = figure(s, RATIO);
+    r->floor = figure(s, FLOOR);
+    r->GBps = figure(s, RATE).median;
+    r->ceiling_GBps = figure(s, CEILING).median;
+    r->ceiling_1_GBps = figure(s, CEILING_1).median;
+    r->scale = figure(s, SCALE).median;
+    r->peak_GFLOPps = s->peak_GFLOPps;
+    if (w->subject->part[HA_CPU_DENSE].name) r->whole_over_dense = figure(s, OVER_DENSE);
+    if (w->subject->part[HA_CPU_CHOICE].name) r->choice_share = figure(s, CHOICE_SHARE);
 }
 
-/* Where too few samples kept their cores the others count too, and the result says so. */
-static void settle(const struct ha_cpu_work *w, struct series *s, double peak, struct ha_cpu_result *r)
+/* Where too few samples kept their cores the others count too, and the row says so. */
+static void settle(const struct ha_cpu_work *w, struct series *s, struct ha_cpu_row *r)
 {
-    r->retried = (double)s->lost_all;
-    r->disturbed = s->kept_count < SAMPLES_LEAST && s->lost_count > 0;
-    for (size_t i = 0; r->disturbed && i < s->lost_count && s->kept_count < SAMPLES_MOST; i++)
+    const bool disturbed = s->kept_count < SAMPLES_LEAST && s->lost_count > 0;
+    for (size_t i = 0; disturbed && i < s->lost_count && s->kept_count < SAMPLES_MOST; i++)
         s->kept[s->kept_count++] = s->lost[i];
-    conclude(w, s->kept, s->kept_count, peak, r);
+    conclude(w, s, r);
+    r->retried = (double)s->lost_all;
+    strcpy(r->state, ha_cpu_ceiling_state(r));
+    strcpy(r->disturbed, disturbed ? "yes" : "no");
 }
 
 enum ha_status ha_cpu_measure(struct ha_cpu_work *w, struct ha_cpu_team *team, uint64_t cap_ns, uint64_t deadline_ns,
-                              struct ha_cpu_result *r, struct ha_why *why)
+                              struct ha_cpu_row *r, struct ha_why *why)
 {
     struct series *s = calloc(1, sizeof *s);
     if (!s) return ha_why(why, HA_ERROR, "out of memory");
     const bool bf16 = w->dtype == HA_BF16 && w->point.layout == HA_CPU_PACKED;
-    const double peak = ha_cpu_team_peak(team, bf16 ? w->kernels->flops_bf16 : w->kernels->flops);
+    s->peak_GFLOPps = ha_cpu_team_peak(team, bf16 ? w->kernels->flops_bf16 : w->kernels->flops);
     const uint64_t begin = ha_now_ns();
-    size_t turn = 0;
     double warm_ns = 0;
-    for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1, &turn);
+    for (size_t i = 0; i < WARM_RUNS; i++) warm_ns = run_part(w, HA_CPU_WHOLE, 1);
     const size_t repeats = repeats_of(w, warm_ns);
     s->readings = ha_cpu_readings_for(warm_ns * (double)repeats, reading_ns(team, &s->ceiling));
     read_ceiling(team, s->readings, &s->ceiling);
     for (uint64_t took = 0; s->kept_count < SAMPLES_MOST && s->lost_all < LOST_MOST && !ha_stop;
          took = ha_now_ns() - begin) {
         const bool late = deadline_ns && s->kept_count + s->lost_count > 0 && ha_now_ns() >= deadline_ns;
-        if (late || precise(w, s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
-        take(w, team, s, repeats, &turn);
+        if (late || precise(s) || took > 4 * cap_ns || (took > cap_ns && s->kept_count >= SAMPLES_LEAST)) break;
+        take(w, team, s, repeats);
     }
     const bool enough = s->kept_count + s->lost_count > 0 && !ha_stop;
-    if (enough) settle(w, s, peak, r);
+    if (enough) settle(w, s, r);
     r->readings = (double)s->readings;
     r->wake_ns = team->wake_ns;
     free(s);

@@ -11,12 +11,12 @@
  * core are taken again, those after which one has lost half of it (see ha_cpu_team_speed), and those whose two readings
  * differ by more than a tenth. HA_WAIVED: stopped before there were enough. */
 enum ha_status ha_cpu_measure(struct ha_cpu_work *work, struct ha_cpu_team *team, uint64_t cap_ns, uint64_t deadline_ns,
-                              struct ha_cpu_result *result, struct ha_why *why);
+                              struct ha_cpu_row *row, struct ha_why *why);
 
-/* Before each sample and after it memory is read so many times, 1 to 8: together as long as the sample takes. What
- * takes half of a core for moments then meets both alike; much shorter readings would be those that it spared, because
- * others do not count. */
-enum { HA_CPU_FIRST_READINGS = 3 }; /* by which the time of one is known */
+/* Memory is read 1 to 8 times before each sample and after it, together for as long as the sample takes: another
+ * program that takes half of a core for moments then slows both alike. Samples are dropped where a core was lost, so
+ * that short readings would come from undisturbed moments alone. */
+enum { HA_CPU_FIRST_READINGS = 3 }; /* that tell how long one takes */
 size_t ha_cpu_readings_for(double sample_ns, double reading_ns);
 
 #endif

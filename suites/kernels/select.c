@@ -1,5 +1,4 @@
 #include "suites/kernels/judge.h"
-#include "suites/kernels/work.h"
 
 #include "harness/base/numeric.h"
 #include "harness/base/try.h"
@@ -18,40 +17,19 @@ struct select {
     size_t x_unit;   /* floats of a unit */
     float *lse;      /* [units][group] */
     char *digests;   /* [units][digest_bytes] */
-    size_t digest_bytes, blocks, chosen, turn;
+    size_t digest_bytes;
     uint32_t *list; /* [units][chosen] */
 };
 
-static const char *score_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
+static const char *lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
 {
-    return (void)p, k->score ? NULL : "score";
-}
-static const char *digest_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    return (void)p, k->digest ? NULL : "digest";
-}
-static const char *topk_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    return (void)p, k->topk ? NULL : "topk";
-}
-static const char *softmax_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    return (void)p, k->softmax ? NULL : "softmax";
-}
-static const char *digest_score_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    return (void)p, k->digest && k->digest_score ? NULL : "digest and digest_score";
-}
-
-static size_t rows_bytes(const struct ha_cpu_work *w) { return 2 * w->point.ctx * w->point.head_dim * w->elem; }
-static size_t no_bytes(const struct ha_cpu_work *w) { return (void)w, 0; }
-
-static struct select *make(struct ha_cpu_work *w, struct ha_why *why)
-{
-    const struct ha_cpu_point *p = &w->point;
-    struct select *s = w->own = ha_cpu_alloc(w, sizeof *s, why);
-    if (s) *s = (struct select){ .blocks = ha_cpu_blocks(p), .chosen = ha_cpu_chosen(p) };
-    return s;
+    switch (p->kernel) {
+    case HA_KERNEL_SCORE: return k->score ? NULL : "score";
+    case HA_KERNEL_DIGEST: return k->digest ? NULL : "digest";
+    case HA_KERNEL_DIGEST_SCORE: return k->digest && k->digest_score ? NULL : "digest and digest_score";
+    case HA_KERNEL_TOPK: return k->topk ? NULL : "topk";
+    default: return k->softmax ? NULL : "softmax";
+    }
 }
 
 static enum ha_status make_queries(struct select *s, struct ha_cpu_work *w, struct ha_why *why)
@@ -75,26 +53,11 @@ static enum ha_status make_numbers(struct select *s, struct ha_cpu_work *w, size
     return HA_OK;
 }
 
-static void turn(struct ha_cpu_work *w, size_t at)
-{
-    struct select *s = w->own;
-    s->turn = at;
-}
-
-static double worst_of(struct ha_cpu_work *w, double (*judge)(const struct ha_cpu_work *w, size_t unit))
-{
-    const size_t heads = w->units < 2 ? w->units : 2;
-    double worst = 0;
-    for (size_t i = 0; i < heads; i++) worst = fmax(worst, judge(w, ha_cpu_sampled(w, i, heads)));
-    return worst;
-}
-
 /* ---- score -------------------------------------------------------------------------------------------------- */
 
 static enum ha_status score_open(struct ha_cpu_work *w, struct ha_why *why)
 {
-    struct select *s = make(w, why);
-    if (!s) return HA_ERROR;
+    struct select *s = w->own;
     HA_TRY(make_queries(s, w, why));
     w->bytes = (double)(w->units * w->point.ctx * w->point.head_dim * w->elem);
     w->flop = 2 * (double)(w->units * w->group * w->point.ctx * w->point.head_dim);
@@ -105,7 +68,7 @@ static void score_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
     const struct select *s = w->own;
-    const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, s->turn, u), w->point.ctx);
+    const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
     (void)worker;
     for (size_t r = 0; r < w->group; r++)
         w->kernels->score(&(struct ha_score){ .q = s->q + (u * w->group + r) * w->point.head_dim,
@@ -119,27 +82,21 @@ static void score_task(void *arg, size_t u, size_t worker)
 static double score_judge(const struct ha_cpu_work *w, size_t u)
 {
     const struct select *s = w->own;
-    const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, 0, u), w->point.ctx);
-    return ha_cpu_judge_score(s->q + u * w->group * w->point.head_dim, w->point.head_dim, &rows, w->dtype, w->scale,
-                              s->x + u * s->x_unit);
-}
-
-static void score_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "score", w->units, score_task, w); }
-static enum ha_status score_check(struct ha_cpu_work *w, double *worst, struct ha_why *why)
-{
-    return (void)why, *worst = worst_of(w, score_judge), HA_OK;
+    double worst = 0;
+    for (size_t r = 0; r < w->group; r++)
+        worst = fmax(worst, ha_cpu_judge_score(w, u, s->q + (u * w->group + r) * w->point.head_dim,
+                                               s->x + u * s->x_unit + r * w->point.ctx));
+    return worst;
 }
 
 /* ---- digest ------------------------------------------------------------------------------------------------- */
 
 static enum ha_status digest_open(struct ha_cpu_work *w, struct ha_why *why)
 {
-    struct select *s = make(w, why);
-    if (!s) return HA_ERROR;
-    s->digest_bytes = ha_digest_bytes(s->blocks, w->point.head_dim, w->dtype);
+    struct select *s = w->own;
+    s->digest_bytes = ha_digest_bytes(w->blocks, w->point.head_dim, w->dtype);
     s->digests = ha_cpu_alloc(w, w->units * s->digest_bytes, why);
-    w->bytes = (double)(w->units * w->point.head_dim * w->elem * (w->point.ctx + 2 * s->blocks));
-    w->flop = 0;
+    w->bytes = (double)(w->units * w->point.head_dim * w->elem * (w->point.ctx + 2 * w->blocks));
     return s->digests ? HA_OK : HA_ERROR;
 }
 
@@ -149,37 +106,22 @@ static void digest_task(void *arg, size_t u, size_t worker)
     const struct select *s = w->own;
     (void)worker;
     w->kernels->digest(&(struct ha_digest){ .digests = s->digests + u * s->digest_bytes,
-                                            .blocks = s->blocks,
+                                            .blocks = w->blocks,
                                             .unit = w->point.block,
-                                            .rows = ha_cpu_rows(w, ha_cpu_unit(w, s->turn, u), w->point.ctx),
+                                            .rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx),
                                             .head_dim = w->point.head_dim,
                                             .dtype = w->dtype });
 }
 
-struct natural {
-    const struct ha_cpu_work *work;
-    const char *k;
-};
-
-static void natural_key(const void *arg, size_t i, float *row)
+static void natural_key(const struct ha_cpu_work *w, const char *kv, size_t i, float *row)
 {
-    const struct natural *n = arg;
-    const size_t dim = n->work->point.head_dim;
-    ha_load_row(n->k + i * dim * n->work->elem, dim, n->work->dtype, row);
+    ha_load_row(kv + i * w->point.head_dim * w->elem, w->point.head_dim, w->dtype, row);
 }
 
 static double digest_judge(const struct ha_cpu_work *w, size_t u)
 {
     const struct select *s = w->own;
-    const struct natural n = { w, ha_cpu_unit(w, 0, u) };
-    return ha_cpu_judge_digest(w->point.ctx, w->point.head_dim, w->point.block, w->dtype, natural_key, &n,
-                               s->digests + u * s->digest_bytes);
-}
-
-static void digest_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "digest", w->units, digest_task, w); }
-static enum ha_status digest_check(struct ha_cpu_work *w, double *worst, struct ha_why *why)
-{
-    return (void)why, *worst = worst_of(w, digest_judge), HA_OK;
+    return ha_cpu_judge_digest(w, u, natural_key, s->digests + u * s->digest_bytes);
 }
 
 /* ---- digest_score --------------------------------------------------------------------------------------------- */
@@ -188,11 +130,11 @@ static enum ha_status digest_score_open(struct ha_cpu_work *w, struct ha_why *wh
 {
     HA_TRY(digest_open(w, why));
     struct select *s = w->own;
-    digest_run(w);
+    ha_pool_run(w->pool, "digest", w->units, digest_task, w);
     HA_TRY(make_queries(s, w, why));
-    w->bytes = (double)(w->units * s->blocks * 2 * w->point.head_dim * w->elem);
-    w->flop = 4 * (double)(w->units * w->group * s->blocks * w->point.head_dim);
-    return make_numbers(s, w, 1, w->group * s->blocks, &s->x, why);
+    w->bytes = (double)(w->units * w->blocks * 2 * w->point.head_dim * w->elem);
+    w->flop = 4 * (double)(w->units * w->group * w->blocks * w->point.head_dim);
+    return make_numbers(s, w, 1, w->group * w->blocks, &s->x, why);
 }
 
 static void digest_score_task(void *arg, size_t u, size_t worker)
@@ -205,11 +147,11 @@ static void digest_score_task(void *arg, size_t u, size_t worker)
                                                         .q_stride = w->point.head_dim,
                                                         .head_dim = w->point.head_dim,
                                                         .digests = s->digests + u * s->digest_bytes,
-                                                        .blocks = s->blocks,
+                                                        .blocks = w->blocks,
                                                         .dtype = w->dtype,
                                                         .scale = w->scale,
                                                         .s = s->x + u * s->x_unit,
-                                                        .s_stride = s->blocks });
+                                                        .s_stride = w->blocks });
 }
 
 static double digest_score_judge(const struct ha_cpu_work *w, size_t u)
@@ -217,31 +159,20 @@ static double digest_score_judge(const struct ha_cpu_work *w, size_t u)
     const struct select *s = w->own;
     double worst = 0;
     for (size_t r = 0; r < w->group; r++)
-        worst = fmax(worst, ha_cpu_judge_digest_score(s->q + (u * w->group + r) * w->point.head_dim, w->point.head_dim,
-                                                      s->digests + u * s->digest_bytes, s->blocks, w->dtype, w->scale,
-                                                      s->x + u * s->x_unit + r * s->blocks));
+        worst = fmax(worst,
+                     ha_cpu_judge_digest_score(w, s->q + (u * w->group + r) * w->point.head_dim,
+                                               s->digests + u * s->digest_bytes, s->x + u * s->x_unit + r * w->blocks));
     return worst;
-}
-
-static void digest_score_run(struct ha_cpu_work *w)
-{
-    ha_pool_run(w->pool, "digest_score", w->units, digest_score_task, w);
-}
-static enum ha_status digest_score_check(struct ha_cpu_work *w, double *worst, struct ha_why *why)
-{
-    return (void)why, *worst = worst_of(w, digest_score_judge), HA_OK;
 }
 
 /* ---- topk -------------------------------------------------------------------------------------------------------- */
 
 static enum ha_status topk_open(struct ha_cpu_work *w, struct ha_why *why)
 {
-    struct select *s = make(w, why);
-    if (!s) return HA_ERROR;
-    s->list = ha_cpu_alloc(w, w->units * s->chosen * sizeof *s->list, why);
-    w->bytes = (double)(w->units * (s->blocks * sizeof(float) + s->chosen * sizeof *s->list));
-    w->flop = 0;
-    return s->list ? make_numbers(s, w, SETS, s->blocks, &s->x, why) : HA_ERROR;
+    struct select *s = w->own;
+    s->list = ha_cpu_alloc(w, w->units * w->chosen * sizeof *s->list, why);
+    w->bytes = (double)(w->units * (w->blocks * sizeof(float) + w->chosen * sizeof *s->list));
+    return s->list ? make_numbers(s, w, SETS, w->blocks, &s->x, why) : HA_ERROR;
 }
 
 static void topk_task(void *arg, size_t u, size_t worker)
@@ -249,22 +180,16 @@ static void topk_task(void *arg, size_t u, size_t worker)
     const struct ha_cpu_work *w = arg;
     const struct select *s = w->own;
     (void)worker;
-    w->kernels->topk(&(struct ha_topk){ .x = s->x + (s->turn % SETS * w->units + u) * s->x_unit,
-                                        .n = s->blocks,
-                                        .k = s->chosen,
-                                        .index = s->list + u * s->chosen });
+    w->kernels->topk(&(struct ha_topk){ .x = s->x + (w->turn % SETS * w->units + u) * s->x_unit,
+                                        .n = w->blocks,
+                                        .k = w->chosen,
+                                        .index = s->list + u * w->chosen });
 }
 
 static double topk_judge(const struct ha_cpu_work *w, size_t u)
 {
     const struct select *s = w->own;
-    return ha_cpu_judge_topk(s->x + u * s->x_unit, s->blocks, s->chosen, s->list + u * s->chosen);
-}
-
-static void topk_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "topk", w->units, topk_task, w); }
-static enum ha_status topk_check(struct ha_cpu_work *w, double *worst, struct ha_why *why)
-{
-    return (void)why, *worst = worst_of(w, topk_judge), HA_OK;
+    return ha_cpu_judge_topk(s->x + u * s->x_unit, w->blocks, w->chosen, s->list + u * w->chosen);
 }
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
@@ -272,12 +197,10 @@ static enum ha_status topk_check(struct ha_cpu_work *w, double *worst, struct ha
 static enum ha_status softmax_open(struct ha_cpu_work *w, struct ha_why *why)
 {
     const size_t n = w->units * w->group * w->point.ctx;
-    struct select *s = make(w, why);
-    if (!s) return HA_ERROR;
+    struct select *s = w->own;
     s->lse = ha_cpu_alloc(w, w->units * w->group * sizeof *s->lse, why);
     s->x = ha_cpu_alloc(w, n * sizeof *s->x, why);
     w->bytes = 2 * (double)(n * sizeof *s->x);
-    w->flop = 0;
     return s->lse && s->x ? make_numbers(s, w, 1, w->group * w->point.ctx, &s->pure, why) : HA_ERROR;
 }
 
@@ -289,11 +212,7 @@ static void softmax_copy(void *arg, size_t u, size_t worker)
     (void)worker;
     memcpy(s->x + u * s->x_unit, s->pure + u * s->x_unit, s->x_unit * sizeof *s->x);
 }
-static void softmax_turn(struct ha_cpu_work *w, size_t at)
-{
-    (void)at;
-    ha_pool_run(w->pool, "copy", w->units, softmax_copy, w);
-}
+static void softmax_turn(struct ha_cpu_work *w) { ha_pool_run(w->pool, "copy", w->units, softmax_copy, w); }
 
 static void softmax_task(void *arg, size_t u, size_t worker)
 {
@@ -319,30 +238,13 @@ static double softmax_judge(const struct ha_cpu_work *w, size_t u)
     return worst;
 }
 
-static void softmax_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "softmax", w->units, softmax_task, w); }
-static enum ha_status softmax_check(struct ha_cpu_work *w, double *worst, struct ha_why *why)
-{
-    return (void)why, *worst = worst_of(w, softmax_judge), HA_OK;
-}
+/* ---- subjects ---------------------------------------------------------------------------------------------------- */
 
-const struct ha_cpu_subject ha_cpu_subjects_select[5] = {
-    { HA_KERNEL_SCORE, score_lacks, rows_bytes, score_open, turn, score_check, { { score_run, false } }, 1 },
-    { HA_KERNEL_DIGEST, digest_lacks, rows_bytes, digest_open, turn, digest_check, { { digest_run, false } }, 1 },
-    { HA_KERNEL_DIGEST_SCORE,
-      digest_score_lacks,
-      rows_bytes,
-      digest_score_open,
-      turn,
-      digest_score_check,
-      { { digest_score_run, false } },
-      1 },
-    { HA_KERNEL_TOPK, topk_lacks, no_bytes, topk_open, turn, topk_check, { { topk_run, false } }, SETS },
-    { HA_KERNEL_SOFTMAX,
-      softmax_lacks,
-      no_bytes,
-      softmax_open,
-      softmax_turn,
-      softmax_check,
-      { { softmax_run, false } },
-      1 },
-};
+#define SUBJECT(name_)                                                                                \
+    .lacks = lacks, .own_bytes = sizeof(struct select), .open = name_##_open, .judge = name_##_judge, \
+    .part = { { .name = #name_, .task = name_##_task } }
+const struct ha_cpu_subject ha_cpu_subject_score = { SUBJECT(score), .unit_bytes = ha_cpu_rows_bytes };
+const struct ha_cpu_subject ha_cpu_subject_digest = { SUBJECT(digest), .unit_bytes = ha_cpu_rows_bytes };
+const struct ha_cpu_subject ha_cpu_subject_digest_score = { SUBJECT(digest_score), .unit_bytes = ha_cpu_rows_bytes };
+const struct ha_cpu_subject ha_cpu_subject_topk = { SUBJECT(topk), .repeats = SETS };
+const struct ha_cpu_subject ha_cpu_subject_softmax = { SUBJECT(softmax), .turn = softmax_turn };

@@ -15,39 +15,25 @@ enum { STATES = 2, STATE_STREAM = 20 };
 
 struct store {
     char *blocks; /* [units][blocks_bytes] */
-    size_t blocks_bytes, turn;
+    size_t blocks_bytes;
     void *o[STATES + 1];    /* [units][group][head_dim]: states, and what they make */
     float *lse[STATES + 1]; /* [units][group] */
 };
 
-static const char *pack_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
+static const char *lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
 {
-    return (void)p, k->pack ? NULL : "pack";
-}
-static const char *merge_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    return (void)p, k->merge ? NULL : "merge";
-}
-static size_t rows_bytes(const struct ha_cpu_work *w) { return 2 * w->point.ctx * w->point.head_dim * w->elem; }
-static size_t no_bytes(const struct ha_cpu_work *w) { return (void)w, 0; }
-
-static void turn(struct ha_cpu_work *w, size_t at)
-{
-    struct store *s = w->own;
-    s->turn = at;
+    if (p->kernel == HA_KERNEL_MERGE) return k->merge ? NULL : "merge";
+    return k->pack ? NULL : "pack";
 }
 
 /* ---- packing ---------------------------------------------------------------------------------------------- */
 
 static enum ha_status pack_open(struct ha_cpu_work *w, struct ha_why *why)
 {
-    struct store *s = w->own = ha_cpu_alloc(w, sizeof *s, why);
-    if (!s) return HA_ERROR;
-    *s = (struct store){ .blocks_bytes = (w->point.ctx + HA_PACK_KEYS - 1) / HA_PACK_KEYS
-                                         * ha_packed_block_bytes(w->point.head_dim, w->dtype) };
+    struct store *s = w->own;
+    s->blocks_bytes = ha_cpu_packed_bytes(w);
     s->blocks = ha_cpu_alloc(w, w->units * s->blocks_bytes, why);
-    w->bytes = 2 * (double)(w->units * rows_bytes(w)); /* read and written */
-    w->flop = 0;
+    w->bytes = 2 * (double)(w->units * ha_cpu_rows_bytes(w)); /* read and written */
     return s->blocks ? HA_OK : HA_ERROR;
 }
 
@@ -57,7 +43,7 @@ static void pack_task(void *arg, size_t u, size_t worker)
     const struct store *s = w->own;
     (void)worker;
     w->kernels->pack(&(struct ha_pack){ .blocks = s->blocks + u * s->blocks_bytes,
-                                        .rows = ha_cpu_rows(w, ha_cpu_unit(w, s->turn, u), w->point.ctx),
+                                        .rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx),
                                         .head_dim = w->point.head_dim,
                                         .dtype = w->dtype });
 }
@@ -71,7 +57,7 @@ static void append_task(void *arg, size_t task, size_t worker)
     (void)worker;
     for (size_t i = 0; i < w->point.ctx; i++)
         for (size_t u = task; u < w->units; u += w->threads) {
-            struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, s->turn, u), w->point.ctx);
+            struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
             rows.k = (const char *)rows.k + i * row;
             rows.v = (const char *)rows.v + i * row;
             rows.keys = 1;
@@ -83,15 +69,15 @@ static void append_task(void *arg, size_t task, size_t worker)
         }
 }
 
-static void pack_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "pack", w->units, pack_task, w); }
 static void append_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "append_key", w->threads, append_task, w); }
 
 /* every number of a head where the contract says, and zeros behind its last key */
-static bool same_head(const struct ha_cpu_work *w, size_t u, char *k, char *v)
+static bool same_head(const struct ha_cpu_work *w, size_t u)
 {
+    char k[HA_CPU_DIM_MOST * sizeof(float)], v[sizeof k];
     const struct store *s = w->own;
     const size_t row = w->point.head_dim * w->elem, end = s->blocks_bytes / (2 * row);
-    const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, 0, u), w->point.ctx);
+    const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
     bool same = true;
     for (size_t key = 0; key < end && same; key++) {
         ha_ref_unpack_row(s->blocks + u * s->blocks_bytes, w->dtype, w->point.head_dim, key, k, v);
@@ -106,34 +92,30 @@ static bool same_head(const struct ha_cpu_work *w, size_t u, char *k, char *v)
 
 static enum ha_status pack_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
-    const size_t row = w->point.head_dim * w->elem, heads = w->units < 2 ? w->units : 2;
-    char *k = malloc(2 * row);
-    size_t wrong = w->units;
-    if (!k) return ha_why(why, HA_ERROR, "out of memory");
-    for (size_t i = 0; i < heads; i++)
-        if (!same_head(w, ha_cpu_sampled(w, i, heads), k, k + row)) wrong = ha_cpu_sampled(w, i, heads);
-    free(k);
-    *err_over_bound = wrong < w->units ? (double)INFINITY : 0;
-    return wrong < w->units ? ha_why(why, HA_FAIL, "the packed keys of KV head %zu are not the rows", wrong) : HA_OK;
+    *err_over_bound = (double)INFINITY;
+    for (size_t i = ha_cpu_samples(w); i-- > 0;)
+        if (!same_head(w, ha_cpu_sampled(w, i)))
+            return ha_why(why, HA_FAIL, "the packed keys of KV head %zu are not the rows", ha_cpu_sampled(w, i));
+    *err_over_bound = 0;
+    return HA_OK;
 }
 
 /* ---- merge ---------------------------------------------------------------------------------------------------- */
 
 static enum ha_status merge_open(struct ha_cpu_work *w, struct ha_why *why)
 {
-    struct store *s = w->own = ha_cpu_alloc(w, sizeof *s, why);
+    struct store *s = w->own;
     const size_t rows = w->units * w->group, n = rows * w->point.head_dim;
     float *x = malloc(n * sizeof *x);
-    enum ha_status status = s && x ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
-    if (s) *s = (struct store){ 0 };
+    enum ha_status status = x ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
     for (size_t i = 0; i <= STATES && status == HA_OK; i++) {
         s->o[i] = ha_cpu_alloc(w, n * w->elem, why);
         s->lse[i] = ha_cpu_alloc(w, rows * sizeof *s->lse[i], why);
         if (!s->o[i] || !s->lse[i]) status = HA_ERROR;
         if (i == STATES || status != HA_OK) continue;
-        ha_rng_normals(w->seed, STATE_STREAM + 2 * i, 0, n, x);
+        ha_rng_normals(w->point.seed, STATE_STREAM + 2 * i, 0, n, x);
         ha_store_row(s->o[i], n, w->dtype, x);
-        ha_rng_normals(w->seed, STATE_STREAM + 2 * i + 1, 0, rows, s->lse[i]);
+        ha_rng_normals(w->point.seed, STATE_STREAM + 2 * i + 1, 0, rows, s->lse[i]);
     }
     free(x);
     w->bytes = (double)((STATES + 1) * (n * w->elem + rows * sizeof(float)));
@@ -168,45 +150,38 @@ static void merge_task(void *arg, size_t u, size_t worker)
                                           .out = state_of(w, STATES, u) });
 }
 
-static void merge_run(struct ha_cpu_work *w) { ha_pool_run(w->pool, "merge", w->units, merge_task, w); }
-
-/* room: [(2 * STATES + 3) * head_dim] doubles; out: [head_dim] floats */
-static double merge_judge(const struct ha_cpu_work *w, size_t row, double *room, float *out)
+static double merge_judge(const struct ha_cpu_work *w, size_t row)
 {
     const struct store *s = w->own;
     const size_t dim = w->point.head_dim, at = row * dim;
     const struct ha_merge_bound bound = ha_bound_merge(&w->kernels->traits, HA_FORM_NATURAL, w->dtype);
-    struct ha_ref_state states[STATES], want = { .o = room, .bound = room + dim, .dim = dim };
+    double o[STATES + 1][HA_CPU_DIM_MOST], exact[HA_CPU_DIM_MOST] = { 0 }, bounds[HA_CPU_DIM_MOST];
+    float out[HA_CPU_DIM_MOST];
+    struct ha_ref_state states[STATES], want = { .o = o[STATES], .bound = bounds, .dim = dim };
     for (size_t i = 0; i < STATES; i++) {
-        double *o = room + (2 + i) * dim;
-        for (size_t d = 0; d < dim; d++) o[d] = (double)ha_load(s->o[i], at + d, w->dtype);
-        states[i] = (struct ha_ref_state){
-            .o = o, .bound = room + (2 + STATES) * dim, .lse = (double)s->lse[i][row], .dim = dim
-        };
+        for (size_t d = 0; d < dim; d++) o[i][d] = (double)ha_load(s->o[i], at + d, w->dtype);
+        states[i] = (struct ha_ref_state){ .o = o[i], .bound = exact, .lse = (double)s->lse[i][row], .dim = dim };
     }
-    for (size_t d = 0; d < dim; d++) {
-        room[(2 + STATES) * dim + d] = 0;
-        out[d] = ha_load(s->o[STATES], at + d, w->dtype);
-    }
+    for (size_t d = 0; d < dim; d++) out[d] = ha_load(s->o[STATES], at + d, w->dtype);
     ha_ref_merge(states, STATES, &bound, &want);
     return ha_ref_ratio(out, s->lse[STATES][row], &want, NULL);
 }
 
 static enum ha_status merge_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
-    double *room = malloc((3 + STATES) * w->point.head_dim * sizeof *room);
-    float *out = malloc(w->point.head_dim * sizeof *out);
-    const enum ha_status status = room && out ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+    (void)why;
     *err_over_bound = 0;
-    for (size_t row = 0; row < w->units * w->group && status == HA_OK; row++)
-        *err_over_bound = fmax(*err_over_bound, merge_judge(w, row, room, out));
-    free(room);
-    free(out);
-    return status;
+    for (size_t row = 0; row < w->units * w->group; row++) *err_over_bound = fmax(*err_over_bound, merge_judge(w, row));
+    return HA_OK;
 }
 
-const struct ha_cpu_subject ha_cpu_subjects_store[3] = {
-    { HA_KERNEL_PACK, pack_lacks, rows_bytes, pack_open, turn, pack_check, { { pack_run, false } }, 1 },
-    { HA_KERNEL_APPEND_KEY, pack_lacks, rows_bytes, pack_open, turn, pack_check, { { append_run, false } }, 1 },
-    { HA_KERNEL_MERGE, merge_lacks, no_bytes, merge_open, turn, merge_check, { { merge_run, false } }, 16 },
-};
+/* ---- subjects ---------------------------------------------------------------------------------------------------- */
+
+#define SUBJECT(name_) .lacks = lacks, .own_bytes = sizeof(struct store), .open = name_##_open, .check = name_##_check
+const struct ha_cpu_subject ha_cpu_subject_pack = { SUBJECT(pack), .unit_bytes = ha_cpu_rows_bytes,
+                                                    .part = { { .name = "pack", .task = pack_task } } };
+const struct ha_cpu_subject ha_cpu_subject_append_key = { SUBJECT(pack), .unit_bytes = ha_cpu_rows_bytes,
+                                                          .part = { { .name = "append_key", .run = append_run } } };
+const struct ha_cpu_subject ha_cpu_subject_merge = { SUBJECT(merge),
+                                                     .part = { { .name = "merge", .task = merge_task } },
+                                                     .repeats = 16 };

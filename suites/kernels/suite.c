@@ -5,63 +5,57 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "suites/kernels/measure.h"
-#include "suites/kernels/tables.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
 /* clang-format off */
-#define AT(member) offsetof(struct ha_cpu_row, member)
-#define TEXT(name, member, doc) \
-    { name, "", HA_FIELD_TEXT, AT(member), sizeof((struct ha_cpu_row *)0)->member, 1, HA_NO_FIGURE, 0, 0, doc }
-#define NUMBER(name, unit, member, better, doc) \
-    { name, unit, HA_FIELD_NUMBER, AT(of.member), 0, 1, better, 0, 0, doc }
-#define FIGURE(name, unit, member, better, doc) \
-    { name, unit, HA_FIELD_NUMBER, AT(of.member.median), 0, 1, better, AT(of.member.lo), AT(of.member.hi), doc }, \
-    NUMBER(name "_lo", unit, member.lo, HA_NO_FIGURE, "95% interval of the median: lower end"), \
-    NUMBER(name "_hi", unit, member.hi, HA_NO_FIGURE, "upper end")
+#define IN(member) HA_IN(struct ha_cpu_row, member)
+#define TEXT(name, member, doc) { name, "", HA_FIELD_TEXT, IN(member), 1, doc }
+#define NUMBER(name, unit, member, ...) { name, unit, HA_FIELD_NUMBER, IN(member), 1, __VA_ARGS__ }
+#define FIGURE(name, unit, member, doc, better) \
+    NUMBER(name, unit, member.median, doc, better, .lo = offsetof(struct ha_cpu_row, member.lo), \
+           .hi = offsetof(struct ha_cpu_row, member.hi)), \
+    NUMBER(name "_lo", unit, member.lo, "95% interval of the median: lower end"), \
+    NUMBER(name "_hi", unit, member.hi, "upper end")
 static const struct ha_field fields[] = {
-    TEXT("isa_used", of.isa, "the table of kernels that ran"),
+    TEXT("isa_used", isa, "the table of kernels that ran"),
     TEXT("state", state, "harder: the threads' bandwidths add up to more than 0.8 of linear; easier: they share one"),
     TEXT("disturbed", disturbed, "yes: too few samples kept their cores, and the others are in the figures"),
-    NUMBER("threads_used", "", threads, HA_NO_FIGURE, "of the team"),
-    NUMBER("retried", "", retried, HA_NO_FIGURE, "samples that lost their cores or whose two ceilings differ"),
-    NUMBER("readings", "", readings, HA_NO_FIGURE, "of memory, between two samples"),
-    NUMBER("err_over_bound", "", err_over_bound, HA_NEITHER, "largest error over its bound; above 1 is wrong"),
-    FIGURE("ns", "ns", part_ns[HA_CPU_WHOLE], HA_LESS, "of one run"),
-    NUMBER("bytes", "bytes", bytes, HA_NO_FIGURE, "that a run has to read (pack: read and written)"),
-    NUMBER("flop", "", flop, HA_NO_FIGURE, "of a run"),
-    NUMBER("GBps", "GB/s", GBps, HA_MORE, "bytes over ns"),
-    FIGURE("ratio", "", ratio, HA_MORE, "GBps over the read ceiling of the same threads, in pairs"),
-    FIGURE("floor", "", floor, HA_MORE, "the least time that bytes and flop need, over the time it took"),
-    NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, HA_NEITHER, "what these threads read of memory around the samples"),
-    NUMBER("ceiling_1_GBps", "GB/s", ceiling_1_GBps, HA_NEITHER, "what one thread reads"),
-    NUMBER("peak_GFLOPps", "GFLOP/s", peak_GFLOPps, HA_NEITHER, "multiply-adds in registers, by these threads"),
-    NUMBER("scale", "", scale, HA_NEITHER, "ceiling of all threads over threads times that of one"),
-    NUMBER("huge_share", "", huge_share, HA_NEITHER, "of the keys and values: on huge pages"),
-    NUMBER("node_share", "", node_share, HA_NEITHER, "of them: on the NUMA node that has most"),
-    NUMBER("wake_ns", "ns", wake_ns, HA_LESS, "an empty run of the threads"),
-    FIGURE("scores_ns", "ns", part_ns[HA_CPU_SCORES], HA_LESS, "of a sparse step: scores of the digests"),
-    FIGURE("choice_ns", "ns", part_ns[HA_CPU_CHOICE], HA_LESS, "top-k of the blocks"),
-    FIGURE("chosen_ns", "ns", part_ns[HA_CPU_CHOSEN], HA_LESS, "attention over the chosen blocks"),
-    FIGURE("dense_ns", "ns", part_ns[HA_CPU_DENSE], HA_LESS, "attention over all keys, beside it"),
-    FIGURE("whole_over_dense", "", whole_over_dense, HA_LESS, "the sparse step over the dense one"),
-    FIGURE("choice_share", "", choice_share, HA_LESS, "top-k over the sparse step"),
+    NUMBER("threads_used", "", threads, "of the team"),
+    NUMBER("retried", "", retried, "samples that lost their cores or whose two ceilings differ"),
+    NUMBER("readings", "", readings, "of memory, between two samples"),
+    NUMBER("err_over_bound", "", err_over_bound, "largest error over its bound; above 1 is wrong", HA_NEITHER),
+    FIGURE("ns", "ns", part_ns[HA_CPU_WHOLE], "of one run", HA_LESS),
+    NUMBER("bytes", "bytes", bytes, "that a run has to read (pack: read and written)"),
+    NUMBER("flop", "", flop, "of a run"),
+    NUMBER("GBps", "GB/s", GBps, "bytes over ns", HA_MORE),
+    FIGURE("ratio", "", ratio, "GBps over the read ceiling of the same threads, in pairs", HA_MORE),
+    FIGURE("floor", "", floor, "the least time that bytes and flop need, over the time it took", HA_MORE),
+    NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, "what these threads read of memory around the samples", HA_NEITHER),
+    NUMBER("ceiling_1_GBps", "GB/s", ceiling_1_GBps, "what one thread reads", HA_NEITHER),
+    NUMBER("peak_GFLOPps", "GFLOP/s", peak_GFLOPps, "multiply-adds in registers, by these threads", HA_NEITHER),
+    NUMBER("scale", "", scale, "ceiling of all threads over threads times that of one", HA_NEITHER),
+    NUMBER("huge_share", "", huge_share, "of the keys and values: on huge pages", HA_NEITHER),
+    NUMBER("node_share", "", node_share, "of them: on the NUMA node that has most", HA_NEITHER),
+    NUMBER("wake_ns", "ns", wake_ns, "an empty run of the threads", HA_LESS),
+    FIGURE("scores_ns", "ns", part_ns[HA_CPU_SCORES], "of a sparse step: scores of the digests", HA_LESS),
+    FIGURE("choice_ns", "ns", part_ns[HA_CPU_CHOICE], "top-k of the blocks", HA_LESS),
+    FIGURE("chosen_ns", "ns", part_ns[HA_CPU_CHOSEN], "attention over the chosen blocks", HA_LESS),
+    FIGURE("dense_ns", "ns", part_ns[HA_CPU_DENSE], "attention over all keys, beside it", HA_LESS),
+    FIGURE("whole_over_dense", "", whole_over_dense, "the sparse step over the dense one", HA_LESS),
+    FIGURE("choice_share", "", choice_share, "top-k over the sparse step", HA_LESS),
 };
-#undef AT
 /* clang-format on */
 
-static void clear_row(void *row)
+const char *ha_cpu_ceiling_state(const struct ha_cpu_row *r)
 {
-    struct ha_cpu_row *r = row;
-    memset(r, 0, sizeof *r);
-    r->head.samples = (double)NAN;
-    ha_cpu_result_clear(&r->of);
+    static const double linear = 0.8;
+    return !(r->threads > 1) || isnan(r->scale) ? "" : r->scale > linear ? "harder" : "easier";
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
@@ -115,24 +109,24 @@ static enum ha_status open_point(void *arg, struct ha_group *g, struct ha_why *w
 {
     struct cpu_run *run = arg;
     const struct ha_cpu_point *p = g->point[0];
-    struct ha_cpu_result *r = &((struct ha_cpu_row *)g->row[0])->of;
+    struct ha_cpu_row *r = g->row[0];
     HA_TRY(resolve(run, p, why));
     snprintf(r->isa, sizeof r->isa, "%s", run->kernels.name);
     HA_TRY(ha_cpu_teams_get(&run->teams, (enum ha_team)p->team, p->threads, &run->team, why));
     r->threads = (double)ha_pool_threads(run->team->pool);
-    return ha_cpu_work_open(&run->work, p, &run->kernels, run->team->pool, &run->store, p->seed, why);
+    return ha_cpu_work_open(&run->work, p, &run->kernels, run->team->pool, &run->store, why);
 }
 
 static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
 {
     struct cpu_run *run = arg;
-    struct ha_cpu_result *r = &((struct ha_cpu_row *)g->row[0])->of;
+    struct ha_cpu_row *r = g->row[0];
     r->bytes = run->work.bytes;
     r->flop = run->work.flop;
     return ha_cpu_work_check(&run->work, &r->err_over_bound, why);
 }
 
-static void place(const struct ha_cpu_work *w, struct ha_cpu_result *r)
+static void place(const struct ha_cpu_work *w, struct ha_cpu_row *r)
 {
     struct ha_placement p;
     if (!w->kv) return;
@@ -146,14 +140,10 @@ static enum ha_status measure(void *arg, struct ha_group *g, struct ha_why *why)
 {
     struct cpu_run *run = arg;
     struct ha_cpu_row *row = g->row[0];
-    place(&run->work, &row->of);
+    place(&run->work, row);
     HA_TRY(ha_cpu_team_ready(run->team, run->given ? &run->kernels : &run->best, why));
     const uint64_t cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns;
-    HA_TRY(ha_cpu_measure(&run->work, run->team, cap_ns, g->deadline_ns, &row->of, why));
-    row->head.samples = row->of.samples;
-    strcpy(row->state, ha_cpu_ceiling_state(&row->of));
-    strcpy(row->disturbed, row->of.disturbed ? "yes" : "no");
-    return HA_OK;
+    return ha_cpu_measure(&run->work, run->team, cap_ns, g->deadline_ns, row, why);
 }
 
 static void close_point(void *arg, struct ha_group *g)
@@ -185,7 +175,6 @@ const struct ha_suite ha_suite_cpu_kernels = {
     .uses = ha_cpu_uses,
     .settle = ha_cpu_settle,
     .shrink = ha_cpu_shrink,
-    .clear_row = clear_row,
     .begin = begin,
     .open = open_point,
     .check = check,

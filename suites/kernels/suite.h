@@ -1,20 +1,104 @@
 #ifndef HA_CPU_SUITE_H
 #define HA_CPU_SUITE_H
 
-/* The CPU kernels as a suite; docs/kernels.md. */
+/* The CPU kernels as a suite; docs/kernels.md. A point is a kernel and its sizes, a row what was found of it. */
 
 #include "harness/api/kernels.h"
 #include "harness/api/suite.h"
-#include "suites/kernels/results.h"
+#include "harness/measure/sampling.h"
 
 extern const struct ha_suite ha_suite_cpu_kernels;
+
+/* ---- points (keys.c): cpu_kernels:kernel=attend,dtype=f16,ctx=32768 and the like --------------------------------- */
+
+enum ha_cpu_kernel {
+    HA_KERNEL_ATTEND,
+    HA_KERNEL_APPEND,
+    HA_KERNEL_SPARSE,
+    HA_KERNEL_BLOCKS,
+    HA_KERNEL_GATHER,
+    HA_KERNEL_PACK,
+    HA_KERNEL_APPEND_KEY,
+    HA_KERNEL_SCORE,
+    HA_KERNEL_DIGEST,
+    HA_KERNEL_DIGEST_SCORE,
+    HA_KERNEL_TOPK,
+    HA_KERNEL_SOFTMAX,
+    HA_KERNEL_MERGE,
+};
+enum { HA_CPU_KERNELS = HA_KERNEL_MERGE + 1 };
+enum { HA_CPU_PACKED, HA_CPU_NATURAL };
+enum { HA_CPU_DIM_MOST = 512 };
+
+enum ha_cpu_key {
+    HA_CPU_KERNEL,
+    HA_CPU_LAYOUT,
+    HA_CPU_ISA,
+    HA_CPU_DTYPE,
+    HA_CPU_QUERY,
+    HA_CPU_CTX,
+    HA_CPU_BATCH,
+    HA_CPU_HEADS,
+    HA_CPU_DIM,
+    HA_CPU_Q_LEN,
+    HA_CPU_THREADS,
+    HA_CPU_BUDGET,
+    HA_CPU_BLOCK,
+    HA_CPU_KEYS /* how many some kernels have and others not; every point has those behind them */
+};
+enum { HA_CPU_TEAM = HA_CPU_KEYS, HA_CPU_SEED, HA_CPU_ALL_KEYS };
 extern const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS];
+
+/* All of one type, so that points are compared as bytes. A key that the kernel does not use has its default. */
+struct ha_cpu_point {
+    size_t kernel, layout;
+    size_t isa; /* 0: the best of this CPU; i: the table i - 1 of the registry */
+    size_t dtype;
+    size_t query; /* 0: queries exact in the type of K and V; 1: any binary32. Always 0 where that is the type */
+    size_t ctx, batch, q_heads, kv_heads, head_dim;
+    size_t q_len;         /* of an append; 1 else */
+    size_t threads;       /* 0: as many as the process has cores */
+    size_t budget, block; /* percent of the keys that are chosen, keys of a block */
+    size_t team;          /* enum ha_team */
+    uint64_t seed;
+};
+
+/* as in struct ha_suite */
+bool ha_cpu_uses(const void *point, size_t key);
+enum ha_status ha_cpu_settle(void *point, struct ha_why *why);
+void ha_cpu_shrink(void *point);
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+/* Parts of a sparse step, which are timed apart; another kernel is whole only. */
+enum { HA_CPU_WHOLE, HA_CPU_SCORES, HA_CPU_CHOICE, HA_CPU_CHOSEN, HA_CPU_DENSE, HA_CPU_PARTS };
 
 struct ha_cpu_row {
     struct ha_result head;
-    char state[8], disturbed[4]; /* ha_cpu_ceiling_state; "yes", "no", "" */
-    struct ha_cpu_result of;
+    char isa[24];          /* the table that ran */
+    char state[8];         /* ha_cpu_ceiling_state */
+    char disturbed[4];     /* "yes": fewer samples than wanted kept their cores, and the others count too; "no"; "" */
+    double err_over_bound; /* NaN: not checked */
+    double threads;
+    double retried;     /* samples thrown away: a thread lost its core or half of it, or memory changed its pace */
+    double bytes, flop; /* of one run; bytes: of K and V where it reads them, else all that it reads and writes */
+    struct ha_estimate part_ns[HA_CPU_PARTS], ratio, floor, whole_over_dense, choice_share;
+    double GBps, ceiling_GBps, ceiling_1_GBps, peak_GFLOPps; /* medians */
+    double scale;                  /* ceiling with all threads / (threads x with one): 1 with one thread */
+    double huge_share, node_share; /* of the KV: on huge pages; on the NUMA node that has most of it */
+    double wake_ns;                /* an empty run of the pool */
+    double readings;               /* of memory between two samples */
 };
+
+/* "harder" above 0.8 of linear, "easier" below it, "" with one thread */
+const char *ha_cpu_ceiling_state(const struct ha_cpu_row *row);
+
+/* A table for each section: the keys that differ in it, then what was found; then the share of the ceiling along the
+ * axis of each section that has one. (tables.c) */
+void ha_cpu_print(FILE *out, const struct ha_results *results);
+/* What the kernels are meant to reach, held against the figures of a run. No verdict on a goal is one of the run.
+ * Nothing is printed of a run that has no figure for any of them. (goals.c) */
+bool ha_cpu_conclude(FILE *out, const struct ha_results *results, struct ha_why *why);
 
 /* For tests, before the first point of a run: these tables and this much to rotate through, where they are not 0. */
 void ha_cpu_run_with(void *run, const struct ha_kernels *kernels, size_t rotate_bytes);

@@ -1,10 +1,8 @@
-#include "suites/kernels/tables.h"
-
 #include "harness/engine/point.h"
 #include "harness/report/verdict.h"
+#include "suites/kernels/suite.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { CELL = 40 };
@@ -29,89 +27,84 @@ static void verdict(const struct ha_entry *e, char out[CELL])
 }
 static void interval(const struct ha_entry *e, char out[CELL])
 {
-    const struct ha_cpu_result *r = &row(e)->of;
+    const struct ha_cpu_row *r = row(e);
     const char *mark = strcmp(row(e)->disturbed, "yes") ? " " : "~";
     if (!isnan(r->ratio.lo)) snprintf(out, CELL, "%.3f-%.3f%s", r->ratio.lo, r->ratio.hi, mark);
 }
 static void scale(const struct ha_entry *e, char out[CELL])
 {
-    const struct ha_cpu_result *r = &row(e)->of;
+    const struct ha_cpu_row *r = row(e);
     if (!isnan(r->scale) && r->threads > 1) snprintf(out, CELL, "%.2f %s", r->scale, ha_cpu_ceiling_state(r));
 }
 static void samples(const struct ha_entry *e, char out[CELL])
 {
-    if (row(e)->head.samples > 0) snprintf(out, CELL, "%.0f+%.0f", row(e)->head.samples, row(e)->of.retried);
+    if (row(e)->head.samples > 0) snprintf(out, CELL, "%.0f+%.0f", row(e)->head.samples, row(e)->retried);
 }
 static void key_ns(const struct ha_entry *e, char out[CELL])
 {
     const struct ha_cpu_point *p = point(e);
     const double keys = (double)p->ctx * (double)p->batch * (double)p->kv_heads,
-                 ns = row(e)->of.part_ns[HA_CPU_WHOLE].median;
+                 ns = row(e)->part_ns[HA_CPU_WHOLE].median;
     if ((p->kernel == HA_KERNEL_PACK || p->kernel == HA_KERNEL_APPEND_KEY) && !isnan(ns)) number(out, ns / keys);
 }
 static void whole(const struct ha_entry *e, char out[CELL])
 {
-    const struct ha_cpu_result *r = &row(e)->of;
+    const struct ha_cpu_row *r = row(e);
     if (!isnan(r->whole_over_dense.median)) number(out, r->part_ns[HA_CPU_WHOLE].median / 1e3);
 }
 
 struct column {
     const char *name;
-    void (*cell)(const struct ha_entry *e, char out[CELL]); /* or: */
     void (*print)(char out[CELL], double x);
-    size_t offset; /* of a double of the result */
+    size_t offset; /* of a double of the row */
     double unit;
+    void (*cell)(const struct ha_entry *e, char out[CELL]); /* or this */
+    const struct ha_key *key;                               /* or the value of this one */
 };
-#define CELL_OF(name, cell)    \
-    {                          \
-        name, cell, NULL, 0, 0 \
-    }
-#define DOUBLE(name, print, member, unit)                               \
-    {                                                                   \
-        name, NULL, print, offsetof(struct ha_cpu_result, member), unit \
-    }
+#define AT(member) .offset = offsetof(struct ha_cpu_row, member)
 static const struct column figures[] = {
-    CELL_OF("verdict", verdict),
-    DOUBLE("err/bound", fine_share, err_over_bound, 1),
-    DOUBLE("ms", number, part_ns[HA_CPU_WHOLE].median, 1e6),
-    DOUBLE("GB/s", number, GBps, 1),
-    DOUBLE("ratio", share, ratio.median, 1),
-    CELL_OF("interval ", interval),
-    DOUBLE("floor", share, floor.median, 1),
-    DOUBLE("ceiling", number, ceiling_GBps, 1),
-    CELL_OF("scale", scale),
-    DOUBLE("huge", percent, huge_share, 1),
-    DOUBLE("node", percent, node_share, 1),
-    DOUBLE("wake us", number, wake_ns, 1e3),
-    CELL_OF("samples", samples),
-    CELL_OF("ns/key", key_ns),
+    { "verdict", .cell = verdict },
+    { "err/bound", fine_share, AT(err_over_bound), 1 },
+    { "ms", number, AT(part_ns[HA_CPU_WHOLE].median), 1e6 },
+    { "GB/s", number, AT(GBps), 1 },
+    { "ratio", share, AT(ratio.median), 1 },
+    { "interval ", .cell = interval },
+    { "floor", share, AT(floor.median), 1 },
+    { "ceiling", number, AT(ceiling_GBps), 1 },
+    { "scale", .cell = scale },
+    { "huge", percent, AT(huge_share), 1 },
+    { "node", percent, AT(node_share), 1 },
+    { "wake us", number, AT(wake_ns), 1e3 },
+    { "samples", .cell = samples },
+    { "ns/key", .cell = key_ns },
 };
 /* of a sparse step: a table of its own */
 static const struct column parts[] = {
-    DOUBLE("scores us", number, part_ns[HA_CPU_SCORES].median, 1e3),
-    DOUBLE("top-k us", number, part_ns[HA_CPU_CHOICE].median, 1e3),
-    DOUBLE("attend us", number, part_ns[HA_CPU_CHOSEN].median, 1e3),
-    CELL_OF("whole us", whole),
-    DOUBLE("dense us", number, part_ns[HA_CPU_DENSE].median, 1e3),
-    DOUBLE("whole/dense", share, whole_over_dense.median, 1),
-    DOUBLE("top-k/whole", share, choice_share.median, 1),
+    { "scores us", number, AT(part_ns[HA_CPU_SCORES].median), 1e3 },
+    { "top-k us", number, AT(part_ns[HA_CPU_CHOICE].median), 1e3 },
+    { "attend us", number, AT(part_ns[HA_CPU_CHOSEN].median), 1e3 },
+    { "whole us", .cell = whole },
+    { "dense us", number, AT(part_ns[HA_CPU_DENSE].median), 1e3 },
+    { "whole/dense", share, AT(whole_over_dense.median), 1 },
+    { "top-k/whole", share, AT(choice_share.median), 1 },
 };
 enum { FIGURES = sizeof figures / sizeof *figures, PARTS = sizeof parts / sizeof *parts };
+
+static void key_cell(const struct ha_entry *e, const struct ha_key *key, char out[CELL])
+{
+    char value[HA_VALUE_MAX] = "-";
+    if (ha_cpu_uses(e->point, (size_t)(key - ha_cpu_keys))) ha_point_value(e->point, key, value);
+    snprintf(out, CELL, "%.39s", value);
+}
 
 static void cell(const struct column *c, const struct ha_entry *e, char out[CELL])
 {
     double x = (double)NAN;
     *out = 0;
-    if (c->cell && (e->row || c->cell == verdict)) c->cell(e, out);
-    else if (e->row && !c->cell) memcpy(&x, (const char *)&row(e)->of + c->offset, sizeof x);
+    if (c->key) key_cell(e, c->key, out);
+    else if (c->cell && (e->row || c->cell == verdict)) c->cell(e, out);
+    else if (c->print && e->row) memcpy(&x, (const char *)e->row + c->offset, sizeof x);
     if (!isnan(x)) c->print(out, x / c->unit);
-}
-
-static void key_cell(const struct ha_entry *e, size_t key, char out[CELL])
-{
-    char value[HA_VALUE_MAX] = "-";
-    if (ha_cpu_uses(e->point, key)) ha_point_value(e->point, &ha_cpu_keys[key], value);
-    snprintf(out, CELL, "%.39s", value);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -124,7 +117,7 @@ enum { KEYS = HA_CPU_ALL_KEYS };
 
 static const struct ha_entry *at(const struct part *s, size_t i) { return &s->all->entry[s->of->entry[i]]; }
 
-static bool varies(const struct part *s, size_t key)
+static bool varies(const struct part *s, const struct ha_key *key)
 {
     char first[CELL], other[CELL];
     for (size_t i = 0; i < s->of->count; i++) {
@@ -139,13 +132,12 @@ static void print_title(FILE *out, const struct part *s)
     const char *between = " ";
     fprintf(out, "\n[%s]", *s->of->name ? s->of->name : "points");
     for (size_t k = 0; k < KEYS; k++) {
-        char value[CELL];
-        key_cell(at(s, 0), k, value);
-        char usual[HA_VALUE_MAX];
         const struct ha_key *key = &ha_cpu_keys[k];
+        char value[CELL], usual[HA_VALUE_MAX];
+        key_cell(at(s, 0), key, value);
         const bool standard = !key->always && !strcmp(value, ha_key_standard(at(s, 0)->point, key, usual));
-        if (standard || varies(s, k) || !ha_cpu_uses(at(s, 0)->point, k)) continue;
-        fprintf(out, "%s%s=%s", between, ha_cpu_keys[k].name, value);
+        if (standard || varies(s, key) || !ha_cpu_uses(at(s, 0)->point, k)) continue;
+        fprintf(out, "%s%s=%s", between, key->name, value);
         between = ", ";
     }
     putc('\n', out);
@@ -153,6 +145,7 @@ static void print_title(FILE *out, const struct part *s)
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
+/* 0: a key that is the same in all rows, or a figure that no row has */
 static size_t width_of(const struct part *s, const struct column *c)
 {
     size_t most = 0;
@@ -161,42 +154,32 @@ static size_t width_of(const struct part *s, const struct column *c)
         cell(c, at(s, i), text);
         most = larger(most, strlen(text));
     }
-    return most ? larger(most, strlen(c->name)) : 0;
+    return (c->key ? varies(s, c->key) : most > 0) ? larger(most, strlen(c->name)) : 0;
 }
 
-static size_t key_width(const struct part *s, size_t key)
+/* Nothing where no row has any of these figures. */
+static void print_columns(FILE *out, const struct part *s, const struct column *figure, size_t count)
 {
-    char text[CELL];
-    size_t most = strlen(ha_cpu_keys[key].name);
-    if (!varies(s, key)) return 0;
-    for (size_t i = 0; i < s->of->count; i++) {
-        key_cell(at(s, i), key, text);
-        most = larger(most, strlen(text));
+    struct column column[KEYS + FIGURES];
+    int width[KEYS + FIGURES]; /* negative: to the left */
+    bool any = false;
+    for (size_t c = 0; c < KEYS + count; c++) {
+        column[c] = c < KEYS ? (struct column){ .name = ha_cpu_keys[c].name, .key = &ha_cpu_keys[c] }
+                             : figure[c - KEYS];
+        width[c] = (int)width_of(s, &column[c]) * (c < KEYS ? -1 : 1);
+        any = any || width[c] > 0;
     }
-    return most;
-}
-
-/* columns in which no row has anything are left out */
-static void print_columns(FILE *out, const struct part *s, const struct column *column, size_t count)
-{
-    size_t width[FIGURES > PARTS ? FIGURES : PARTS], key[KEYS], any = 0;
-    for (size_t c = 0; c < count; c++) any += width[c] = width_of(s, &column[c]);
-    for (size_t k = 0; k < KEYS; k++) key[k] = key_width(s, k);
     for (size_t line = 0; line <= s->of->count && any; line++) {
-        char text[CELL];
-        for (size_t k = 0; k < KEYS; k++) {
-            if (!key[k]) continue;
-            if (line) key_cell(at(s, line - 1), k, text);
-            fprintf(out, "%-*s  ", (int)key[k], line ? text : ha_cpu_keys[k].name);
-        }
-        for (size_t c = 0; c < count; c++) {
+        for (size_t c = 0; c < KEYS + count; c++) {
+            char text[CELL];
             if (!width[c]) continue;
             if (line) cell(&column[c], at(s, line - 1), text);
-            fprintf(out, "%*s  ", (int)width[c], line ? text : column[c].name);
+            fprintf(out, "%*s  ", width[c], line ? text : column[c].name);
         }
         putc('\n', out);
     }
 }
+_Static_assert((int)PARTS <= (int)FIGURES, "room of print_columns");
 
 static void print_section(FILE *out, const struct part *s)
 {
@@ -230,16 +213,16 @@ static void print_line(FILE *out, const struct part *s, size_t first)
     char value[CELL];
     fprintf(out, "  %-9s", ha_cpu_keys[axis].name);
     for (size_t k = 0; k < KEYS; k++) {
-        if (k == axis || !varies(s, k)) continue;
-        key_cell(at(s, first), k, value);
+        if (k == axis || !varies(s, &ha_cpu_keys[k])) continue;
+        key_cell(at(s, first), &ha_cpu_keys[k], value);
         fprintf(out, " %-5s", value);
     }
     for (size_t i = first; i < s->of->count; i++) {
         const struct ha_entry *e = at(s, i);
         if (!alike(at(s, first), e, axis)) continue;
-        key_cell(e, axis, value);
-        if (!e->row || isnan(row(e)->of.ratio.median)) fprintf(out, "  %7s -    ", value);
-        else fprintf(out, "  %7s %.3f", value, row(e)->of.ratio.median);
+        key_cell(e, &ha_cpu_keys[axis], value);
+        if (!e->row || isnan(row(e)->ratio.median)) fprintf(out, "  %7s -    ", value);
+        else fprintf(out, "  %7s %.3f", value, row(e)->ratio.median);
     }
     putc('\n', out);
 }

@@ -4,14 +4,10 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 #include "harness/engine/plan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 static const uint64_t cap_ns = 20000000;
 static struct ha_cpu_teams teams;
@@ -22,7 +18,6 @@ static struct ha_kernels kernels;
 static int open_all(void **state)
 {
     struct ha_why why;
-    (void)state;
     if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK) return -1;
     if (ha_cpu_teams_open(&teams, &why) != HA_OK || ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 1, &team, &why) != HA_OK)
         return -1;
@@ -31,7 +26,6 @@ static int open_all(void **state)
 
 static int close_all(void **state)
 {
-    (void)state;
     ha_cpu_store_close(&store);
     ha_cpu_teams_close(&teams);
     return 0;
@@ -60,9 +54,9 @@ static uint64_t counted(const void *p, size_t bytes)
     return 0;
 }
 
-static struct ha_cpu_result measure(const char *point)
+static struct ha_cpu_row measure(const char *point)
 {
-    struct ha_cpu_result r = { 0 };
+    struct ha_cpu_row r = { 0 };
     struct ha_cpu_work work;
     struct ha_why why;
     char id[256];
@@ -70,15 +64,16 @@ static struct ha_cpu_result measure(const char *point)
     const struct ha_suite *suite;
     snprintf(id, sizeof id, "cpu_kernels:%s", point);
     assert_int_equal(ha_id_parse(id, &suite, &p, sizeof p, &why), HA_OK);
-    assert_int_equal(ha_cpu_work_open(&work, &p, &kernels, team->pool, &store, 1, &why), HA_OK);
+    assert_int_equal(ha_cpu_work_open(&work, &p, &kernels, team->pool, &store, &why), HA_OK);
     assert_int_equal(ha_cpu_measure(&work, team, cap_ns, 0, &r, &why), HA_OK);
     ha_cpu_work_close(&work);
     return r;
 }
 
+static bool disturbed(const struct ha_cpu_row *r) { return !strcmp(r->disturbed, "yes"); }
+
 static void speed_is_a_share_of_the_best(void **state)
 {
-    (void)state;
     double best = 0;
     team->rate[0] = 0;
     for (int i = 0; i < 200; i++) {
@@ -95,12 +90,11 @@ static void speed_is_a_share_of_the_best(void **state)
 /* A team of 0 threads is one of all. */
 static void scale_is_that_of_the_threads(void **state)
 {
-    (void)state;
     struct ha_cpu_team *before = team;
     struct ha_why why;
     assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 0, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &kernels, &why), HA_OK);
-    const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=all");
+    const struct ha_cpu_row r = measure("kernel=softmax,ctx=300,heads=2/1,threads=all");
     const double scale = r.ceiling_GBps / ((double)ha_pool_threads(team->pool) * r.ceiling_1_GBps);
     team = before;
     print_message("scale %.2f, of the medians %.2f\n", r.scale, scale);
@@ -109,14 +103,13 @@ static void scale_is_that_of_the_threads(void **state)
 
 static void slow_samples_are_taken_again_and_named(void **state)
 {
-    (void)state;
     team->rate[0] = 1e9;
-    const struct ha_cpu_result r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
-    assert_true(r.disturbed && r.retried > 0 && r.samples == r.retried);
+    const struct ha_cpu_row r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
+    assert_true(disturbed(&r) && r.retried > 0 && r.head.samples == r.retried);
 }
 
 /* with a team whose memory is read so; `one`: calls of a reading, of which two were before */
-static struct ha_cpu_result measure_reading(uint64_t (*read)(const void *, size_t), const char *point, size_t *one)
+static struct ha_cpu_row measure_reading(uint64_t (*read)(const void *, size_t), const char *point, size_t *one)
 {
     struct ha_cpu_teams own;
     struct ha_cpu_team *before = team;
@@ -130,7 +123,7 @@ static struct ha_cpu_result measure_reading(uint64_t (*read)(const void *, size_
     for (int i = 0; i < 2; i++) ha_paired_read_all(team->paired);
     *one = reads / 2;
     reads = 0;
-    const struct ha_cpu_result r = measure(point);
+    const struct ha_cpu_row r = measure(point);
     team = before;
     ha_cpu_teams_close(&own);
     return r;
@@ -138,16 +131,14 @@ static struct ha_cpu_result measure_reading(uint64_t (*read)(const void *, size_
 
 static void samples_between_ceilings_that_differ_too(void **state)
 {
-    (void)state;
     size_t one;
-    const struct ha_cpu_result r = measure_reading(uneven, "kernel=softmax,ctx=300,heads=2/1,threads=1", &one);
-    assert_true(r.disturbed
-                && r.retried > r.samples / 2); /* not of all: a host that stops for a while makes readings alike */
+    const struct ha_cpu_row r = measure_reading(uneven, "kernel=softmax,ctx=300,heads=2/1,threads=1", &one);
+    assert_true(disturbed(&r)
+                && r.retried > r.head.samples / 2); /* not of all: a host that stops for a while makes readings alike */
 }
 
 static void readings_take_as_long_as_a_sample(void **state)
 {
-    (void)state;
     assert_int_equal(ha_cpu_readings_for(38e6, 4e6), 5);
     assert_int_equal(ha_cpu_readings_for(10e6, 4e6), 1);
     assert_int_equal(ha_cpu_readings_for(1e3, 4e6), 1);
@@ -156,10 +147,9 @@ static void readings_take_as_long_as_a_sample(void **state)
 
 static void memory_is_read_so_often(void **state)
 {
-    (void)state;
     size_t one;
-    const struct ha_cpu_result r = measure_reading(counted, "kernel=softmax,ctx=200000,heads=32/8,threads=1", &one);
-    const double taken = r.disturbed ? r.samples : r.samples + r.retried;
+    const struct ha_cpu_row r = measure_reading(counted, "kernel=softmax,ctx=200000,heads=32/8,threads=1", &one);
+    const double taken = disturbed(&r) ? r.head.samples : r.head.samples + r.retried;
     assert_true(r.readings == 8); /* they take no time */
     assert_true(one > 0 && (double)reads == (double)one * (HA_CPU_FIRST_READINGS + (1 + taken) * r.readings));
 }

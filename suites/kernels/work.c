@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PATTERN = 1 << 20, CHUNK = 1 << 15, FILL_STREAM = 1000, PATTERN_STREAM };
@@ -83,7 +82,7 @@ static void fill_chunk(void *arg, size_t task, size_t worker)
     const size_t at = task * CHUNK * f->work->elem, chunk = CHUNK * f->work->elem, left = f->bytes - at;
     (void)worker;
     memcpy(f->work->kv + at,
-           f->pattern + ha_rng_below(f->work->seed, FILL_STREAM, task, PATTERN - CHUNK) * f->work->elem,
+           f->pattern + ha_rng_below(f->work->point.seed, FILL_STREAM, task, PATTERN - CHUNK) * f->work->elem,
            left < chunk ? left : chunk);
 }
 
@@ -107,12 +106,12 @@ static void clear_tails(const struct ha_cpu_work *w)
 
 static enum ha_status fill(struct ha_cpu_work *w, struct ha_cpu_store *s, struct ha_why *why)
 {
+    if (!w->subject->unit_bytes) return HA_OK;
     w->unit_bytes = w->subject->unit_bytes(w);
-    if (!w->unit_bytes) return HA_OK;
     const size_t turn = w->unit_bytes * w->units;
     w->turns = turn < s->rotate_bytes ? (s->rotate_bytes + turn - 1) / turn : 1;
     HA_TRY(make_room(s, w->turns * turn, why));
-    HA_TRY(make_pattern(s, w->dtype, w->seed, why));
+    HA_TRY(make_pattern(s, w->dtype, w->point.seed, why));
     w->kv = s->kv;
     struct fill f = { w, s->pattern[w->dtype], w->turns * turn };
     ha_pool_run(w->pool, "fill", (f.bytes + CHUNK * w->elem - 1) / (CHUNK * w->elem), fill_chunk, &f);
@@ -122,16 +121,21 @@ static enum ha_status fill(struct ha_cpu_work *w, struct ha_cpu_store *s, struct
 
 /* ---- work ---------------------------------------------------------------------------------------------- */
 
-const struct ha_cpu_subject *ha_cpu_subject_find(size_t kernel)
-{
-    for (size_t i = 0; i < 4; i++)
-        if (ha_cpu_subjects_attend[i].kernel == kernel) return &ha_cpu_subjects_attend[i];
-    for (size_t i = 0; i < 5; i++)
-        if (ha_cpu_subjects_select[i].kernel == kernel) return &ha_cpu_subjects_select[i];
-    for (size_t i = 0; i < 3; i++)
-        if (ha_cpu_subjects_store[i].kernel == kernel) return &ha_cpu_subjects_store[i];
-    return &ha_cpu_subject_sparse;
-}
+static const struct ha_cpu_subject *const subjects[HA_CPU_KERNELS] = {
+    [HA_KERNEL_ATTEND] = &ha_cpu_subject_attend,
+    [HA_KERNEL_APPEND] = &ha_cpu_subject_attend,
+    [HA_KERNEL_SPARSE] = &ha_cpu_subject_sparse,
+    [HA_KERNEL_BLOCKS] = &ha_cpu_subject_attend,
+    [HA_KERNEL_GATHER] = &ha_cpu_subject_attend,
+    [HA_KERNEL_PACK] = &ha_cpu_subject_pack,
+    [HA_KERNEL_APPEND_KEY] = &ha_cpu_subject_append_key,
+    [HA_KERNEL_SCORE] = &ha_cpu_subject_score,
+    [HA_KERNEL_DIGEST] = &ha_cpu_subject_digest,
+    [HA_KERNEL_DIGEST_SCORE] = &ha_cpu_subject_digest_score,
+    [HA_KERNEL_TOPK] = &ha_cpu_subject_topk,
+    [HA_KERNEL_SOFTMAX] = &ha_cpu_subject_softmax,
+    [HA_KERNEL_MERGE] = &ha_cpu_subject_merge,
+};
 
 static enum ha_status open_work(struct ha_cpu_work *w, struct ha_cpu_store *s, struct ha_why *why)
 {
@@ -139,20 +143,23 @@ static enum ha_status open_work(struct ha_cpu_work *w, struct ha_cpu_store *s, s
     if (lacks) return ha_why(why, HA_WAIVED, "the table %s has no %s", w->kernels->name, lacks);
     HA_TRY(ha_arena_create(&w->arena, true, why));
     HA_TRY(fill(w, s, why));
+    w->own = ha_cpu_alloc(w, w->subject->own_bytes, why);
+    if (!w->own) return HA_ERROR;
+    memset(w->own, 0, w->subject->own_bytes);
     return w->subject->open(w, why);
 }
 
 enum ha_status ha_cpu_work_open(struct ha_cpu_work *w, const struct ha_cpu_point *point,
                                 const struct ha_kernels *kernels, struct ha_pool *pool, struct ha_cpu_store *s,
-                                uint64_t seed, struct ha_why *why)
+                                struct ha_why *why)
 {
     const enum ha_dtype dtype = (enum ha_dtype)point->dtype;
+    const size_t blocks = (point->ctx + point->block - 1) / point->block;
     *w = (struct ha_cpu_work){
         .point = *point,
         .kernels = kernels,
         .pool = pool,
-        .seed = seed,
-        .subject = ha_cpu_subject_find(point->kernel),
+        .subject = subjects[point->kernel],
         .dtype = dtype,
         .threads = ha_pool_threads(pool),
         .units = point->batch * point->kv_heads,
@@ -160,6 +167,8 @@ enum ha_status ha_cpu_work_open(struct ha_cpu_work *w, const struct ha_cpu_point
         .elem = ha_dtype_bytes(dtype),
         .scale = (float)(1 / sqrt((double)point->head_dim)),
         .turns = 1,
+        .blocks = blocks,
+        .chosen = (blocks * point->budget + 99) / 100,
     };
     const enum ha_status status = open_work(w, s, why);
     if (status != HA_OK) ha_cpu_work_close(w);
@@ -172,11 +181,25 @@ void ha_cpu_work_close(struct ha_cpu_work *w)
     w->arena = NULL;
 }
 
+void ha_cpu_work_turn(struct ha_cpu_work *w, size_t turn)
+{
+    w->turn = turn;
+    if (w->subject->turn) w->subject->turn(w);
+}
+
+void ha_cpu_work_run(struct ha_cpu_work *w, size_t part)
+{
+    if (w->subject->part[part].task)
+        ha_pool_run(w->pool, w->subject->part[part].name, w->units, w->subject->part[part].task, w);
+    else w->subject->part[part].run(w);
+}
+
 enum ha_status ha_cpu_work_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
-    w->subject->turn(w, 0);
-    w->subject->part[HA_CPU_WHOLE].run(w);
-    HA_TRY(w->subject->check(w, err_over_bound, why));
+    ha_cpu_work_turn(w, 0);
+    ha_cpu_work_run(w, HA_CPU_WHOLE);
+    if (w->subject->judge) *err_over_bound = ha_cpu_worst(w, w->subject->judge);
+    else HA_TRY(w->subject->check(w, err_over_bound, why));
     if (!(*err_over_bound <= 1)) return ha_why(why, HA_FAIL, "error over bound %.3g", *err_over_bound);
     return ha_arena_check(w->arena, why);
 }
@@ -188,20 +211,31 @@ void *ha_cpu_alloc(struct ha_cpu_work *w, size_t bytes, struct ha_why *why)
     return ha_alloc(w->arena, bytes, HA_TAG_SCRATCH, why);
 }
 
-char *ha_cpu_unit(const struct ha_cpu_work *w, size_t turn, size_t unit)
+char *ha_cpu_unit(const struct ha_cpu_work *w, size_t unit)
 {
-    return w->kv + (turn % w->turns * w->units + unit) * w->unit_bytes;
+    return w->kv + (w->turn % w->turns * w->units + unit) * w->unit_bytes;
 }
 
 void ha_cpu_normals(const struct ha_cpu_work *w, uint64_t stream, size_t n, bool round, float *out)
 {
-    ha_rng_normals(w->seed, stream, 0, n, out);
+    ha_rng_normals(w->point.seed, stream, 0, n, out);
     for (size_t i = 0; round && !w->point.query && i < n; i++) out[i] = ha_round(out[i], w->dtype);
 }
 
-size_t ha_cpu_sampled(const struct ha_cpu_work *w, size_t i, size_t n)
+double ha_cpu_worst(const struct ha_cpu_work *w, double (*judge)(const struct ha_cpu_work *w, size_t unit))
 {
-    return n > 1 ? i * (w->units - 1) / (n - 1) : w->units - 1;
+    double worst = 0;
+    for (size_t i = 0; i < ha_cpu_samples(w); i++) {
+        const double ratio = judge(w, ha_cpu_sampled(w, i));
+        if (!(ratio <= worst)) worst = ratio;
+    }
+    return worst;
+}
+
+size_t ha_cpu_rows_bytes(const struct ha_cpu_work *w) { return 2 * w->point.ctx * w->point.head_dim * w->elem; }
+size_t ha_cpu_packed_bytes(const struct ha_cpu_work *w)
+{
+    return (w->point.ctx + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(w->point.head_dim, w->dtype);
 }
 
 struct ha_rows ha_cpu_rows(const struct ha_cpu_work *w, const char *unit, size_t keys)

@@ -2,13 +2,12 @@
 #define HA_CPU_WORK_H
 
 /* One point, ready to run: its data and what it calls. The keys and values of all heads lie in one store, several times
- * over
- * ("turns") where they are small, so that a run never finds in a cache what a step of a model would not have there. */
+ * over ("turns") where they are small, so that a run never finds in a cache what a step of a model would not have
+ * there. */
 
-#include "harness/api/kernels.h"
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"
-#include "suites/kernels/results.h"
+#include "suites/kernels/suite.h"
 
 /* Memory of K and V, for one point after the other. */
 struct ha_cpu_store {
@@ -20,43 +19,46 @@ struct ha_cpu_store {
     size_t rotate_bytes;           /* turns of a point hold at least so much together */
 };
 
-struct ha_cpu_subject;
 struct ha_cpu_work {
     struct ha_cpu_point point;
     const struct ha_kernels *kernels;
     struct ha_pool *pool;
-    uint64_t seed;
     const struct ha_cpu_subject *subject;
     struct ha_arena *arena; /* of everything but K and V; its guards are checked */
     enum ha_dtype dtype;
     size_t threads, units, group, elem; /* units: KV heads of all sequences; elem: bytes of a number of K */
     float scale;
-    char *kv; /* [turns][units][unit_bytes] */
-    size_t unit_bytes, turns;
-    double bytes, flop; /* of one run */
-    void *own;          /* of the subject */
+    char *kv;                       /* [turns][units][unit_bytes] */
+    size_t unit_bytes, turns, turn; /* turn: that of the next run, modulo turns */
+    size_t blocks, chosen;          /* of the keys of a sequence, and how many of them are chosen */
+    double bytes, flop;             /* of one run */
+    void *own;                      /* of the subject: [own_bytes] */
 };
 
 /* What a kernel of the suite is. */
 struct ha_cpu_subject {
-    size_t kernel;
     /* the entry of the table that it needs and that is not there, or NULL */
     const char *(*lacks)(const struct ha_kernels *kernels, const struct ha_cpu_point *point);
-    size_t (*unit_bytes)(const struct ha_cpu_work *work); /* of K and V of a unit */
+    size_t (*unit_bytes)(const struct ha_cpu_work *work); /* of K and V of a unit; NULL: it reads none */
+    size_t own_bytes;                                     /* zeros before open */
     enum ha_status (*open)(struct ha_cpu_work *work, struct ha_why *why);
-    void (*turn)(struct ha_cpu_work *work, size_t turn); /* before a run, outside of its time */
-    /* After a run of part 0 on turn 0: the largest error over its bound. HA_FAIL: above 1, or wrong where it has to be
-     * exact. */
+    void (*turn)(struct ha_cpu_work *work); /* work->turn is another one, outside of the time of a run; NULL: nothing */
+    /* After a run of the whole on turn 0: the largest error over its bound, of a unit or (where judge is NULL) of all.
+     * HA_FAIL: above 1, or wrong where it has to be exact. */
+    double (*judge)(const struct ha_cpu_work *work, size_t unit);
     enum ha_status (*check)(struct ha_cpu_work *work, double *err_over_bound, struct ha_why *why);
     struct {
-        void (*run)(struct ha_cpu_work *work);
-        bool cold;        /* something else is read before it, so that no cache holds what it reads */
-    } part[HA_CPU_PARTS]; /* 0: the whole */
-    size_t repeats;       /* runs of a sample */
+        const char *name; /* NULL: there is no such part */
+        void (*task)(void *work, size_t unit, size_t worker);
+        void (*run)(struct ha_cpu_work *work); /* all units, where task is NULL */
+        bool cold; /* something else is read before it, so that no cache holds what it reads */
+    } part[HA_CPU_PARTS];
+    size_t repeats; /* runs of a sample; 0: one */
 };
-extern const struct ha_cpu_subject ha_cpu_subjects_attend[4], ha_cpu_subject_sparse, ha_cpu_subjects_select[5],
-    ha_cpu_subjects_store[3];
-const struct ha_cpu_subject *ha_cpu_subject_find(size_t kernel);
+extern const struct ha_cpu_subject ha_cpu_subject_attend, ha_cpu_subject_sparse; /* attention.c, sparse.c */
+extern const struct ha_cpu_subject ha_cpu_subject_score, ha_cpu_subject_digest, ha_cpu_subject_digest_score,
+    ha_cpu_subject_topk, ha_cpu_subject_softmax;                                                         /* select.c */
+extern const struct ha_cpu_subject ha_cpu_subject_pack, ha_cpu_subject_append_key, ha_cpu_subject_merge; /* store.c */
 
 enum ha_status ha_cpu_store_open(struct ha_cpu_store *store, size_t rotate_bytes, struct ha_why *why);
 void ha_cpu_store_close(struct ha_cpu_store *store);
@@ -64,8 +66,10 @@ void ha_cpu_store_close(struct ha_cpu_store *store);
 /* HA_WAIVED: the table lacks the kernel, or the machine the memory. On failure nothing is left open. */
 enum ha_status ha_cpu_work_open(struct ha_cpu_work *work, const struct ha_cpu_point *point,
                                 const struct ha_kernels *kernels, struct ha_pool *pool, struct ha_cpu_store *store,
-                                uint64_t seed, struct ha_why *why);
+                                struct ha_why *why);
 void ha_cpu_work_close(struct ha_cpu_work *work);
+void ha_cpu_work_turn(struct ha_cpu_work *work, size_t turn);
+void ha_cpu_work_run(struct ha_cpu_work *work, size_t part);
 /* One run on turn 0, then is it right? As ha_cpu_subject.check, and nothing was written where it should not be. */
 enum ha_status ha_cpu_work_check(struct ha_cpu_work *work, double *err_over_bound, struct ha_why *why);
 
@@ -73,16 +77,23 @@ enum ha_status ha_cpu_work_check(struct ha_cpu_work *work, double *err_over_boun
 
 /* NULL, and why */
 void *ha_cpu_alloc(struct ha_cpu_work *work, size_t bytes, struct ha_why *why);
-char *ha_cpu_unit(const struct ha_cpu_work *work, size_t turn, size_t unit);
+/* the K and V of a unit in the work's turn */
+char *ha_cpu_unit(const struct ha_cpu_work *work, size_t unit);
 /* normal numbers; `round`: exact in the type of K and V where the point's queries are */
 void ha_cpu_normals(const struct ha_cpu_work *work, uint64_t stream, size_t n, bool round, float *out);
-/* the units that a check looks at: i of n */
-size_t ha_cpu_sampled(const struct ha_cpu_work *work, size_t i, size_t n);
-static inline size_t ha_cpu_blocks(const struct ha_cpu_point *p) { return (p->ctx + p->block - 1) / p->block; }
-/* how many blocks are chosen */
-static inline size_t ha_cpu_chosen(const struct ha_cpu_point *p) { return (ha_cpu_blocks(p) * p->budget + 99) / 100; }
-
-/* natural rows of a unit of so many keys: all of K, then all of V */
+/* The units that a check looks at: the first and the last. */
+enum { HA_CPU_SAMPLES = 2 };
+static inline size_t ha_cpu_samples(const struct ha_cpu_work *w)
+{
+    return w->units < HA_CPU_SAMPLES ? w->units : HA_CPU_SAMPLES;
+}
+static inline size_t ha_cpu_sampled(const struct ha_cpu_work *w, size_t i) { return i * (w->units - 1); }
+/* the largest of what judge says of these */
+double ha_cpu_worst(const struct ha_cpu_work *work, double (*judge)(const struct ha_cpu_work *work, size_t unit));
+/* bytes of the K and V of a unit: in natural rows, in packed blocks */
+size_t ha_cpu_rows_bytes(const struct ha_cpu_work *work);
+size_t ha_cpu_packed_bytes(const struct ha_cpu_work *work);
+/* the rows at `unit`, of so many keys: all of K, then all of V */
 struct ha_rows ha_cpu_rows(const struct ha_cpu_work *work, const char *unit, size_t keys);
 
 #endif

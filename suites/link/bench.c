@@ -7,12 +7,12 @@
 #include "suites/link/method.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { FILL_BLOCK = 1 << 20, POISON = 0xA5 };
 
-size_t ha_link_move_bytes(const struct ha_link_limits *limits, size_t piece_bytes)
+/* of a move in pieces of that size */
+static size_t move_bytes(const struct ha_link_limits *limits, size_t piece_bytes)
 {
     const size_t most = limits->pieces * piece_bytes;
     return most < limits->move_bytes ? most : limits->move_bytes;
@@ -22,7 +22,7 @@ size_t ha_link_move_bytes(const struct ha_link_limits *limits, size_t piece_byte
 
 static const size_t team_threads[HA_LINK_TEAMS] = { 1, 2, 4, HA_LINK_ALL };
 
-static struct ha_pool *team_of(struct ha_link_bench *b, size_t threads, struct ha_why *why)
+struct ha_pool *ha_link_bench_team(struct ha_link_bench *b, size_t threads, struct ha_why *why)
 {
     size_t i = 0;
     while (i + 1 < HA_LINK_TEAMS && team_threads[i] != threads) i++;
@@ -34,15 +34,10 @@ static struct ha_pool *team_of(struct ha_link_bench *b, size_t threads, struct h
 
 static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)task, (void)worker; }
 
-struct ha_pool *ha_link_bench_team(struct ha_link_bench *b, size_t threads, struct ha_why *why)
-{
-    return team_of(b, threads, why);
-}
-
 /* A team that is asked for after one of another size starts threads or ends some: not what is timed. */
 static void wake(struct ha_link_bench *b, const struct ha_link_method *m)
 {
-    struct ha_pool *team = m->threads ? team_of(b, m->threads, NULL) : NULL;
+    struct ha_pool *team = m->threads ? ha_link_bench_team(b, m->threads, NULL) : NULL;
     if (team) ha_pool_run(team, "link", ha_pool_threads(team), nothing, NULL);
 }
 
@@ -79,8 +74,8 @@ static enum ha_status open_sources(struct ha_link_bench *b, struct ha_why *why)
     if (!b->source[HA_LINK_MAPPED]) snprintf(b->no_mapped, sizeof b->no_mapped, "no mapped memory: %.200s", less.text);
     for (size_t kind = 0; kind < HA_LINK_POOLS; kind++)
         if (b->source[kind])
-            ha_pool_run(team_of(b, HA_LINK_ALL, NULL), "fill", bytes < FILL_BLOCK ? 1 : bytes / FILL_BLOCK, fill_block,
-                        &(struct fill){ b, kind });
+            ha_pool_run(ha_link_bench_team(b, HA_LINK_ALL, NULL), "fill", bytes < FILL_BLOCK ? 1 : bytes / FILL_BLOCK,
+                        fill_block, &(struct fill){ b, kind });
     return HA_OK;
 }
 
@@ -100,8 +95,8 @@ static enum ha_status open_bench(struct ha_link_bench *b, struct ha_why *why)
     const size_t move = b->limits.move_bytes, slots = b->limits.source_bytes / HA_LINK_PIECE_LEAST;
     HA_TRY(ha_arena_create(&b->arena, false, why));
     HA_TRY(ha_device_arena_create(&b->device_arena, b->api, b->device, why));
-    if (!team_of(b, HA_LINK_ALL, why)) return HA_ERROR;
-    b->cores = ha_pool_threads(team_of(b, HA_LINK_ALL, why));
+    if (!ha_link_bench_team(b, HA_LINK_ALL, why)) return HA_ERROR;
+    b->cores = ha_pool_threads(ha_link_bench_team(b, HA_LINK_ALL, why));
     HA_TRY(b->api->stream_create(b->device, "link", &b->stream, why));
     HA_TRY(open_sources(b, why));
     b->slot = ha_alloc(b->arena, slots * sizeof *b->slot, HA_TAG_SCRATCH, why);
@@ -110,12 +105,10 @@ static enum ha_status open_bench(struct ha_link_bench *b, struct ha_why *why)
     b->list.bytes = ha_alloc(b->arena, b->limits.pieces * sizeof *b->list.bytes, HA_TAG_SCRATCH, why);
     if (!b->slot || !b->list.dst || !b->list.src || !b->list.bytes) return HA_ERROR;
     b->staging = ha_device_alloc(b->device_arena, HA_MEM_PINNED, move, HA_TAG_SCRATCH, why);
-    b->check = b->staging ? ha_device_alloc(b->device_arena, HA_MEM_PINNED, move, HA_TAG_SCRATCH, why) : NULL;
-    b->memory = b->check ? ha_device_alloc(b->device_arena, HA_MEM_DEVICE, move, HA_TAG_SCRATCH, why) : NULL;
-    b->device_slot = b->memory
-                         ? ha_device_alloc(b->device_arena, HA_MEM_DEVICE, slots * sizeof *b->slot, HA_TAG_SCRATCH, why)
-                         : NULL;
-    if (!b->device_slot) return HA_ERROR;
+    b->check = ha_device_alloc(b->device_arena, HA_MEM_PINNED, move, HA_TAG_SCRATCH, why);
+    b->memory = ha_device_alloc(b->device_arena, HA_MEM_DEVICE, move, HA_TAG_SCRATCH, why);
+    b->device_slot = ha_device_alloc(b->device_arena, HA_MEM_DEVICE, slots * sizeof *b->slot, HA_TAG_SCRATCH, why);
+    if (!b->staging || !b->check || !b->memory || !b->device_slot) return HA_ERROR;
     memset(b->staging, 0, move);
     open_window(b);
     return HA_OK;
@@ -173,7 +166,7 @@ enum ha_status ha_link_bench_lay(struct ha_link_bench *b, size_t piece_bytes, bo
 
 struct ha_link_plan ha_link_bench_plan(const struct ha_link_bench *b, enum ha_link_pool pool, size_t turn)
 {
-    const size_t pieces = ha_link_move_bytes(&b->limits, b->piece_bytes) / b->piece_bytes;
+    const size_t pieces = move_bytes(&b->limits, b->piece_bytes) / b->piece_bytes;
     const size_t first = turn % (b->slots / pieces) * pieces;
     return (struct ha_link_plan){ .host = b->source[pool],
                                   .slot = b->slot + first,

@@ -65,7 +65,6 @@ enum ha_status ha_link_bench_lay(struct ha_link_bench *bench, size_t piece_bytes
                                  struct ha_why *why);
 /* Move `turn`: each goes on in the source where the one before it ended, so that none finds its bytes in a cache. */
 struct ha_link_plan ha_link_bench_plan(const struct ha_link_bench *bench, enum ha_link_pool pool, size_t turn);
-size_t ha_link_move_bytes(const struct ha_link_limits *limits, size_t piece_bytes);
 
 /* The threads of a method: its team, awake, or NULL and why. */
 struct ha_pool *ha_link_bench_team(struct ha_link_bench *bench, size_t threads, struct ha_why *why);

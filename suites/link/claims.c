@@ -47,8 +47,7 @@ static enum ha_link_verdict small_pieces(const struct ha_link_figures *r, char f
         return not_applicable(figures, "pinned copies of scattered 4 KB and 128 KB pieces were not both measured");
     snprintf(figures, 512,
              "a copy for each piece: %.3g GB/s in 4 KB pieces (%.0f%% of the ceiling), %.3g GB/s in 128 KB pieces "
-             "(%.0f%%); the "
-             "fastest way in 4 KB pieces here is %s with %.3g GB/s (%.0f%%)",
+             "(%.0f%%); the fastest way in 4 KB pieces here is %s with %.3g GB/s (%.0f%%)",
              small->GBps, 100 * small->share, page->GBps, 100 * page->share, fast->method->name, fast->GBps,
              100 * fast->share);
     if (within_twofold(small->GBps, paper_small) && within_twofold(page->GBps, paper_page)) return HA_LINK_REPRODUCED;
@@ -57,28 +56,11 @@ static enum ha_link_verdict small_pieces(const struct ha_link_figures *r, char f
 
 /* ---- a few threads are enough -------------------------------------------------------------------------- */
 
-static const struct ha_link_figure *with_threads(const struct ha_link_figures *r, unsigned threads)
-{
-    static const struct {
-        unsigned threads;
-        const char *method;
-    } by[] = {
-        { 1, "stores_1" },
-        { 2, "stores_2" },
-        { 4, "stores_4" },
-        { HA_LINK_ALL, "stores_all" },
-    };
-    for (size_t i = 0; i < sizeof by / sizeof *by; i++)
-        if (by[i].threads == threads) return find(r, by[i].method, VECTOR);
-    return NULL;
-}
-
 static enum ha_link_verdict four_threads(const struct ha_link_figures *r, char figures[512])
 {
     static const double saturated = 0.9;
-    const struct ha_link_figure *four = with_threads(r, 4), *all = with_threads(r, HA_LINK_ALL),
-                                *one = with_threads(r, 1);
-    const struct ha_link_figure *gather = find(r, "gather_4", VECTOR);
+    const struct ha_link_figure *one = find(r, "stores_1", VECTOR), *four = find(r, "stores_4", VECTOR),
+                                *all = find(r, "stores_all", VECTOR), *gather = find(r, "gather_4", VECTOR);
     if (!r->link) return not_applicable(figures, "there is no PCIe link here: the device's memory is this host's");
     if (r->cores < 4) return not_applicable(figures, "this process has fewer than 4 cores");
     if (!four) {
@@ -86,8 +68,7 @@ static enum ha_link_verdict four_threads(const struct ha_link_figures *r, char f
         if (gather)
             snprintf(figures, 512,
                      "no CPU stores into device memory here; gathering 256-byte vectors with 4 threads and then "
-                     "copying gives "
-                     "%.3g GB/s (%.0f%% of the ceiling)",
+                     "copying gives %.3g GB/s (%.0f%% of the ceiling)",
                      gather->GBps, 100 * gather->share);
         return HA_LINK_NOT_APPLICABLE;
     }

@@ -1,15 +1,17 @@
 #include "suites/link/suite.h"
 
 #include "harness/api/kernels.h"
+#include "harness/base/clock.h"
 #include "harness/base/registry.h"
+#include "harness/base/stats.h"
+#include "harness/base/stop.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
 #include "harness/engine/machine.h"
-#include "suites/link/group.h"
-#include "suites/link/tables.h"
+#include "harness/measure/sampling.h"
+#include "harness/report/verdict.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,90 +44,48 @@ static enum ha_status set_piece(void *point, const struct ha_key *key, const cha
     return ha_unknown(why, key->name, value, pieces);
 }
 
-#define AT(member) offsetof(struct ha_link_point, member)
+#define AT(member) .offset = offsetof(struct ha_link_point, member)
 static const struct ha_key keys[] = {
-    { .name = "layout",
-      .value = "*",
-      .doc = "where the pieces lie on the host: next to each other, or in random order over the whole source",
-      .kind = HA_KEY_WORD,
-      .offset = AT(scattered),
-      .word = layout_word,
-      .always = true,
+    { "layout", "*", "where the pieces lie on the host: next to each other, or in random order over the whole source",
+      HA_KEY_WORD, AT(scattered), .word = layout_word, .always = true, .column = true },
+    { "piece", "*", "the size of a piece: 4K or 4096", HA_KEY_WORD, AT(piece), .word = ha_link_piece_name,
+      .set = set_piece, .always = true },
+    { "method", "*", "how they are moved", HA_KEY_WORD, AT(method), .word = method_word, .always = true,
       .column = true },
-    { .name = "piece",
-      .value = "*",
-      .doc = "the size of a piece: 4K or 4096",
-      .kind = HA_KEY_WORD,
-      .offset = AT(piece),
-      .word = ha_link_piece_name,
-      .set = set_piece,
-      .always = true },
-    { .name = "method",
-      .value = "*",
-      .doc = "how they are moved",
-      .kind = HA_KEY_WORD,
-      .offset = AT(method),
-      .word = method_word,
-      .always = true,
-      .column = true },
-    { .name = "device",
-      .value = "host",
-      .doc = "a name, or the path of a plugin",
-      .kind = HA_KEY_NAME,
-      .offset = AT(device),
-      .max = sizeof((struct ha_link_point *)0)->device,
-      .device = true,
-      .column = true },
-    { .name = "isa",
-      .value = "best",
-      .doc = "instruction set of the kernels that the device may compute with",
-      .kind = HA_KEY_WORD,
-      .offset = AT(isa),
-      .word = ha_isa_word,
-      .column = true },
-    { .name = "seed",
-      .value = "1",
-      .doc = "of the random order",
-      .kind = HA_KEY_NUMBER,
-      .offset = AT(seed),
-      .max = UINT64_MAX,
-      .column = true },
+    { "device", "host", "a name, or the path of a plugin", HA_KEY_NAME, AT(device),
+      .max = sizeof((struct ha_link_point *)0)->device, .device = true, .column = true },
+    { "isa", "best", "instruction set of the kernels that the device may compute with", HA_KEY_WORD, AT(isa),
+      .word = ha_isa_word, .column = true },
+    { "seed", "1", "of the random order", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX, .column = true },
 };
-#undef AT
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
-#define ROW(member) offsetof(struct ha_link_row, member)
-#define TEXT(name, member, doc)                                                                                   \
-    {                                                                                                             \
-        name, "", HA_FIELD_TEXT, ROW(member), sizeof((struct ha_link_row *)0)->member, 1, HA_NO_FIGURE, 0, 0, doc \
-    }
-#define NUMBER(name, unit, member, better, doc)                           \
-    {                                                                     \
-        name, unit, HA_FIELD_NUMBER, ROW(member), 0, 1, better, 0, 0, doc \
-    }
-#define MEDIAN(name, unit, member, lo, hi, how, doc)                               \
-    {                                                                              \
-        name, unit, HA_FIELD_NUMBER, ROW(member), 0, 1, how, ROW(lo), ROW(hi), doc \
-    }
+#define IN(member) HA_IN(struct ha_link_row, member)
 static const struct ha_field fields[] = {
-    TEXT("direction", direction, "h2d: to the device; d2h: back"),
-    NUMBER("piece_bytes", "bytes", piece_bytes, HA_NO_FIGURE, "of a piece"),
-    NUMBER("threads", "", threads, HA_NO_FIGURE, "of the CPU that move the bytes; empty where none does"),
-    NUMBER("cores", "", cores, HA_NO_FIGURE, "that this process may use"),
-    TEXT("device_kind", device_kind, "host and emulated: its memory is this host's; null: it moves nothing"),
-    TEXT("device_name", device_name, "what the device calls itself"),
-    NUMBER("pieces", "", pieces, HA_NO_FIGURE, "of one move"),
-    NUMBER("moved_bytes", "bytes", moved_bytes, HA_NO_FIGURE, "by one move"),
-    NUMBER("source_bytes", "bytes", source_bytes, HA_NO_FIGURE, "of each kind of host memory, through which moves go"),
-    NUMBER("verified_bytes", "bytes", verified_bytes, HA_NO_FIGURE, "that were compared with where they came from"),
-    MEDIAN("GBps", "GB/s", GBps, lo, hi, HA_MORE, "10^9 bytes a second: median of all samples"),
-    NUMBER("GBps_lo", "GB/s", lo, HA_NO_FIGURE, "95% interval of the median: lower end"),
-    NUMBER("GBps_hi", "GB/s", hi, HA_NO_FIGURE, "upper end"),
-    NUMBER("GBps_least", "GB/s", least, HA_NO_FIGURE, "the slowest sample"),
-    NUMBER("GBps_most", "GB/s", most, HA_NO_FIGURE, "the fastest sample"),
-    NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, HA_NEITHER, "large pinned copies that way, in this run"),
-    NUMBER("link_share", "", share, HA_MORE, "GBps over ceiling_GBps; empty where there is no link"),
+    { "direction", "", HA_FIELD_TEXT, IN(direction), 1, "h2d: to the device; d2h: back" },
+    { "piece_bytes", "bytes", HA_FIELD_NUMBER, IN(piece_bytes), 1, "of a piece" },
+    { "threads", "", HA_FIELD_NUMBER, IN(threads), 1, "of the CPU that move the bytes; empty where none does" },
+    { "cores", "", HA_FIELD_NUMBER, IN(cores), 1, "that this process may use" },
+    { "device_kind", "", HA_FIELD_TEXT, IN(device_kind), 1,
+      "host and emulated: its memory is this host's; null: it moves nothing" },
+    { "device_name", "", HA_FIELD_TEXT, IN(device_name), 1, "what the device calls itself" },
+    { "pieces", "", HA_FIELD_NUMBER, IN(pieces), 1, "of one move" },
+    { "moved_bytes", "bytes", HA_FIELD_NUMBER, IN(moved_bytes), 1, "by one move" },
+    { "source_bytes", "bytes", HA_FIELD_NUMBER, IN(source_bytes), 1,
+      "of each kind of host memory, through which moves go" },
+    { "verified_bytes", "bytes", HA_FIELD_NUMBER, IN(verified_bytes), 1,
+      "that were compared with where they came from" },
+    { "GBps", "GB/s", HA_FIELD_NUMBER, IN(GBps), 1, "10^9 bytes a second: median of all samples", HA_MORE,
+      offsetof(struct ha_link_row, lo), offsetof(struct ha_link_row, hi) },
+    { "GBps_lo", "GB/s", HA_FIELD_NUMBER, IN(lo), 1, "95% interval of the median: lower end" },
+    { "GBps_hi", "GB/s", HA_FIELD_NUMBER, IN(hi), 1, "upper end" },
+    { "GBps_least", "GB/s", HA_FIELD_NUMBER, IN(least), 1, "the slowest sample" },
+    { "GBps_most", "GB/s", HA_FIELD_NUMBER, IN(most), 1, "the fastest sample" },
+    { "ceiling_GBps", "GB/s", HA_FIELD_NUMBER, IN(ceiling_GBps), 1, "large pinned copies that way, in this run",
+      HA_NEITHER },
+    { "link_share", "", HA_FIELD_NUMBER, IN(share), 1, "GBps over ceiling_GBps; empty where there is no link",
+      HA_MORE },
 };
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
@@ -141,6 +101,10 @@ struct link_run {
 };
 
 static const struct ha_link_point *point_of(const struct ha_group *g, size_t i) { return g->point[i]; }
+static const struct ha_link_method *method_of(const struct ha_group *g, size_t i)
+{
+    return &ha_link_methods[point_of(g, i)->method];
+}
 static enum ha_direction direction(const struct ha_link_point *p) { return ha_link_methods[p->method].dir; }
 
 static bool together(const void *x, const void *y)
@@ -155,7 +119,7 @@ bool ha_link_is_link(const char *kind)
     return strcmp(kind, "host") != 0 && strcmp(kind, "emulated") != 0 && strcmp(kind, "null") != 0;
 }
 
-/* What is read in turn is in no cache when all of it is larger; the kinds of memory take turns besides. */
+/* A source larger than the caches: what a move reads is in none of them when its turn comes. */
 static size_t source_here(void)
 {
     const size_t least = (size_t)256 << 20, most = (size_t)1 << 30;
@@ -194,8 +158,9 @@ static void close_bench(struct link_run *run)
 }
 
 /* The bench on the device of the point, laid out for it. What lies on a device goes before the device does. */
-static enum ha_status ready(struct link_run *run, const struct ha_link_point *p, struct ha_why *why)
+static enum ha_status ready(struct link_run *run, struct ha_why *why)
 {
+    const struct ha_link_point *p = run->point;
     const struct ha_device_api *api;
     struct ha_device *device;
     const bool fits = run->bench.api && !strcmp(run->device, p->device) && run->isa == p->isa
@@ -209,12 +174,6 @@ static enum ha_status ready(struct link_run *run, const struct ha_link_point *p,
     return ha_link_bench_lay(&run->bench, ha_link_pieces[p->piece], p->scattered, p->seed, why);
 }
 
-static enum ha_status reopen(void *arg, struct ha_why *why)
-{
-    struct link_run *run = arg;
-    return ready(run, run->point, why);
-}
-
 static void describe(const struct link_run *run, struct ha_group *g)
 {
     const struct ha_link_bench *b = &run->bench;
@@ -223,7 +182,7 @@ static void describe(const struct link_run *run, struct ha_group *g)
     const struct ha_link_plan plan = ha_link_bench_plan(b, HA_LINK_PINNED, 0);
     for (size_t i = 0; i < g->count; i++) {
         struct ha_link_row *r = g->row[i];
-        const struct ha_link_method *m = &ha_link_methods[point_of(g, i)->method];
+        const struct ha_link_method *m = method_of(g, i);
         if (m->threads) r->threads = m->threads == HA_LINK_ALL ? (double)b->cores : (double)m->threads;
         snprintf(r->device_kind, sizeof r->device_kind, "%s", b->api->kind);
         snprintf(r->device_name, sizeof r->device_name, "%s", info.name);
@@ -244,24 +203,124 @@ static enum ha_status open_group(void *arg, struct ha_group *g, struct ha_why *w
         strcpy(r->direction, direction(run->point) == HA_H2D ? "h2d" : "d2h");
         r->piece_bytes = (double)ha_link_pieces[run->point->piece];
     }
-    HA_TRY(ready(run, run->point, why));
+    HA_TRY(ready(run, why));
     describe(run, g);
     return HA_OK;
 }
 
-static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
+/* A device that failed stays so: the next method gets a fresh one. */
+static enum ha_status after_error(struct link_run *run, struct ha_group *g, size_t i, const struct ha_why *because,
+                                  struct ha_why *why)
 {
-    struct link_run *run = arg;
-    return ha_link_group_check(&(struct ha_link_turns){ &run->bench, reopen, run }, g, why);
+    ha_result_of(g->row[i])->verdict = HA_NOT_RUN;
+    ha_result_set(g, i, HA_ERROR, because);
+    return run->bench.api->failure(run->bench.device) ? ready(run, why) : HA_OK;
 }
 
-static enum ha_status measure(void *arg, struct ha_group *g, struct ha_why *why)
+/* ---- check ------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status check_one(struct link_run *run, struct ha_group *g, size_t i, struct ha_why *why)
 {
-    struct link_run *run = arg;
-    return ha_link_group_measure(&(struct ha_link_turns){ &run->bench, reopen, run }, g, why);
+    struct ha_link_row *r = g->row[i];
+    struct ha_why because = { "" };
+    size_t verified = 0;
+    char text[512];
+    const char *lacks = ha_link_method_lacks(method_of(g, i), &run->bench, text);
+    if (lacks) {
+        ha_result_set(g, i, ha_why(&because, HA_WAIVED, "%s", lacks), &because);
+        return HA_OK;
+    }
+    if (!strcmp(run->bench.api->kind, "null")) {
+        r->head.verdict = HA_UNCHECKED;
+        strcpy(r->head.reason, "the device moves nothing");
+        return HA_OK;
+    }
+    const enum ha_status status = ha_link_bench_verify(&run->bench, method_of(g, i), 0, &verified, &because);
+    if (status == HA_OK) r->verified_bytes = (double)verified;
+    else if (status == HA_FAIL) ha_result_set(g, i, status, &because);
+    else return after_error(run, g, i, &because, why);
+    return HA_OK;
 }
 
-static void close_group(void *arg, struct ha_group *g) { (void)arg, (void)g; }
+static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
+        HA_TRY(check_one(run, g, i, why));
+    }
+    return HA_OK;
+}
+
+/* ---- measure ----------------------------------------------------------------------------------------------------- */
+
+static const struct ha_sampling rule = { .least = 7, .most = 60, .interval = 0.02 };
+static const uint64_t cap_most_ns = 600000000; /* of measuring a group */
+
+static bool runs(const struct ha_group *g, size_t i) { return ha_result_of(g->row[i])->verdict == HA_NOT_RUN; }
+
+/* A round: one sample of each method, in another order in each round. */
+static enum ha_status measure_round(struct link_run *run, struct ha_group *g, struct ha_series *series, size_t round,
+                                    struct ha_why *why)
+{
+    for (size_t k = 0; k < g->count; k++) {
+        const size_t i = (k + round) % g->count;
+        struct ha_why because = { "" };
+        double GBps;
+        if (!runs(g, i) || series[i].count == rule.most) continue;
+        if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
+        const enum ha_status status = ha_link_bench_time(&run->bench, method_of(g, i), 1 + round * g->count + k, &GBps,
+                                                         &because);
+        if (status == HA_OK) HA_TRY(ha_series_add(&series[i], GBps, why));
+        else HA_TRY(after_error(run, g, i, &because, why));
+    }
+    return HA_OK;
+}
+
+static bool enough(const struct ha_group *g, const struct ha_series *series)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (runs(g, i) && !ha_sampling_enough(&rule, series[i].x, series[i].count)) return false;
+    return true;
+}
+
+static void conclude(struct ha_link_row *r, const struct ha_series *s)
+{
+    const struct ha_estimate e = ha_estimate(s->x, s->count);
+    r->head.samples = (double)s->count;
+    r->GBps = e.median;
+    r->lo = e.lo;
+    r->hi = e.hi;
+    r->least = ha_quantile(s->x, s->count, 0);
+    r->most = ha_quantile(s->x, s->count, 1);
+    if (ha_link_is_link(r->device_kind)) r->share = r->GBps / r->ceiling_GBps;
+}
+
+/* cap_ns ends it only after the least number of rounds, unless four times as long is over, or the deadline. */
+static enum ha_status measure_all(struct link_run *run, struct ha_group *g, struct ha_series *series,
+                                  struct ha_why *why)
+{
+    const uint64_t begin = ha_now_ns(), cap_ns = g->cap_ns < cap_most_ns ? g->cap_ns : cap_most_ns,
+                   until = g->deadline_ns ? g->deadline_ns : UINT64_MAX;
+    size_t rounds = 0;
+    do {
+        HA_TRY(measure_round(run, g, series, rounds++, why));
+    } while (!enough(g, series) && (rounds < rule.least || ha_now_ns() - begin < cap_ns)
+             && ha_now_ns() - begin < 4 * cap_ns && ha_now_ns() < until);
+    if (ha_stop) return ha_why(why, HA_WAIVED, "stopped");
+    for (size_t i = 0; i < g->count; i++)
+        if (runs(g, i)) conclude(g->row[i], &series[i]);
+    return HA_OK;
+}
+
+static enum ha_status measure(void *run, struct ha_group *g, struct ha_why *why)
+{
+    struct ha_series *series = calloc(g->count, sizeof *series);
+    if (!series) return ha_why(why, HA_ERROR, "out of memory");
+    const enum ha_status status = measure_all(run, g, series, why);
+    for (size_t i = 0; i < g->count; i++) ha_series_free(&series[i]);
+    free(series);
+    return status;
+}
 
 static void end(void *arg)
 {
@@ -285,7 +344,6 @@ const struct ha_suite ha_suite_link = {
     .open = open_group,
     .check = check,
     .measure = measure,
-    .close = close_group,
     .end = end,
     .print = ha_link_print,
     .conclude = ha_link_conclude,

@@ -36,6 +36,13 @@ const char *ha_link_piece_name(size_t piece);
 /* A device whose memory is this host's has none, and neither has one that moves nothing. */
 bool ha_link_is_link(const char *device_kind);
 
+/* The end of a run for a reader, once for each device, instruction set and seed (tables.c). A block for each layout:
+ * methods by piece size, GB/s and the share of the ceiling, or the verdict where nothing was measured. Then what the
+ * methods are. */
+void ha_link_print(FILE *out, const struct ha_results *results);
+/* the claims; there is no verdict of the whole */
+bool ha_link_conclude(FILE *out, const struct ha_results *results, struct ha_why *why);
+
 /* For tests, before the first group of a run: these limits, where they are not 0, instead of this machine's. */
 void ha_link_run_limit(void *run, const struct ha_link_limits *limits);
 

@@ -1,6 +1,6 @@
-#include "suites/link/tables.h"
-
 #include "harness/report/verdict.h"
+#include "suites/link/claims.h"
+#include "suites/link/suite.h"
 
 #include <inttypes.h>
 #include <math.h>

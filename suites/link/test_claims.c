@@ -1,14 +1,9 @@
 /* The verdicts on the papers' claims, from figures made up here. */
 
+#include "harness/base/test.h"
 #include "suites/link/claims.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { SMALL, FOUR }; /* the claims, as listed */
 
@@ -40,7 +35,6 @@ static void judged(size_t claim, enum ha_link_verdict want, const char *words)
 
 static void small_pieces(void **state)
 {
-    (void)state;
     const struct {
         double small, page;
         enum ha_link_verdict want;
@@ -77,7 +71,6 @@ static void small_pieces(void **state)
 
 static void four_threads(void **state)
 {
-    (void)state;
     const struct {
         double four, all;
         enum ha_link_verdict want;

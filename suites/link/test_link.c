@@ -2,22 +2,14 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
-#include "harness/base/stop.h"
 #include "harness/base/why.h"
-#include "harness/engine/drive.h"
 #include "harness/engine/machine.h"
-#include "harness/engine/point.h"
-#include "suites/link/group.h"
+#include "harness/engine/test_drive.h"
+#include "suites/link/suite.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { PIECE = 4096 };
 
@@ -80,41 +72,40 @@ static enum ha_status dense_move(struct ha_stream *s, const struct ha_device_mov
     dense.src_index = dense.dst_index = NULL;
     return host->move(s, &dense);
 }
-static enum ha_status elsewhere(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *why)
+static enum ha_status elsewhere(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *because)
 {
-    const enum ha_status status = host->map_device(dev, ptr, bytes, at, why);
+    const enum ha_status status = host->map_device(dev, ptr, bytes, at, because);
     *at = aligned_alloc(64, bytes);
     return status;
 }
 static void free_elsewhere(struct ha_device *dev, void *at) { (void)dev, free(at); }
 
 static enum ha_status no_mapped(struct ha_device *dev, enum ha_memory memory, size_t bytes, void **ptr,
-                                struct ha_why *why)
+                                struct ha_why *because)
 {
-    if (memory != HA_MEM_MAPPED) return host->mem_alloc(dev, memory, bytes, ptr, why);
-    snprintf(why->text, sizeof why->text, "none of it");
+    if (memory != HA_MEM_MAPPED) return host->mem_alloc(dev, memory, bytes, ptr, because);
+    snprintf(because->text, sizeof because->text, "none of it");
     return HA_ERROR;
 }
-static enum ha_status no_window(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *why)
+static enum ha_status no_window(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *because)
 {
     (void)dev, (void)ptr, (void)bytes, (void)at;
-    snprintf(why->text, sizeof why->text, "the window is shut");
+    snprintf(because->text, sizeof because->text, "the window is shut");
     return HA_WAIVED;
 }
-static enum ha_status counting_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
+static enum ha_status counting_open(struct ha_device **dev, const struct ha_device_config *config,
+                                    struct ha_why *because)
 {
     if (opened == opens_at_most) {
-        snprintf(why->text, sizeof why->text, "it is gone for good");
+        snprintf(because->text, sizeof because->text, "it is gone for good");
         return HA_ERROR;
     }
     opened++;
-    return host->open(dev, config, why);
+    return host->open(dev, config, because);
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------ */
 
-static struct ha_why why;
-static struct ha_driven driven;
 static struct ha_link_limits limits;
 static const struct ha_link_limits small_limits = { .source_bytes = 2 << 20, .move_bytes = 512 << 10, .pieces = 128 };
 
@@ -122,7 +113,6 @@ static void limit(void *arg, void *run) { ha_link_run_limit(run, arg); }
 
 static int begin(void **state)
 {
-    (void)state;
     host = ha_devices_all[0];
     fake = *host;
     fake.open = counting_open;
@@ -131,14 +121,6 @@ static int begin(void **state)
     opens_at_most = 100;
     ha_stop = 0;
     limits = small_limits;
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    ha_stop = 0;
-    ha_driven_free(&driven);
     return 0;
 }
 
@@ -165,20 +147,6 @@ static void run(const char *words, const char *filter, bool measure)
     if (drive(d) != HA_OK) fail_msg("%s", why.text);
 }
 
-static void counted(size_t passed, size_t failed, size_t waived, size_t errors)
-{
-    const size_t *v = driven.verdict;
-    if (v[HA_PASS] != passed || v[HA_VERDICT_FAIL] != failed || v[HA_VERDICT_WAIVED] != waived
-        || v[HA_VERDICT_ERROR] != errors)
-        fail_msg("%zu passed, %zu failed, %zu waived, %zu errors", v[HA_PASS], v[HA_VERDICT_FAIL], v[HA_VERDICT_WAIVED],
-                 v[HA_VERDICT_ERROR]);
-}
-
-static void says(const char *words)
-{
-    if (!strstr(driven.printed, words)) fail_msg("lacks '%s':\n%s", words, driven.printed);
-}
-
 /* the reason of the first of that method */
 static void reason(const char *method, const char *words)
 {
@@ -189,11 +157,9 @@ static void reason(const char *method, const char *words)
     if (!strstr(ha_driven_head(e)->reason, words)) fail_msg("'%s' lacks '%s'", ha_driven_head(e)->reason, words);
 }
 
-static const struct ha_entry *entry(size_t i) { return &driven.results.entry[i]; }
 static const struct ha_link_row *row(size_t i) { return entry(i)->row; }
 static const struct ha_link_point *point(size_t i) { return entry(i)->point; }
 static const char *method(size_t i) { return ha_link_methods[point(i)->method].name; }
-static double number(size_t i, const char *column) { return ha_driven_number(&driven, entry(i), column); }
 
 static bool among(const char *name, const char *const *names)
 {
@@ -206,7 +172,6 @@ static bool among(const char *name, const char *const *names)
 
 static void every_method_moves_the_right_bytes(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         static const char *const filter[] = { "piece=4K", "piece=256K", "piece=256" };
         limits.cores = 5; /* so that there is a team of each size */
@@ -287,7 +252,6 @@ static void the_order_of_moves_does_not_matter(void **state)
 
 static void figures_are_written(void **state)
 {
-    (void)state;
     size_t measured = 0;
     run("link", "piece=4K,layout=scattered", true);
     says("claim: \"0.8 GB/s in 4 KB pieces");
@@ -336,7 +300,6 @@ static void a_slow_call_shows_in_small_pieces(void **state)
 
 static void what_the_device_lacks_is_waived(void **state)
 {
-    (void)state;
     fake.move = NULL;
     fake.copy_pieces = NULL;
     fake.map_device = NULL;
@@ -388,7 +351,6 @@ static enum ha_status broken_later(struct ha_stream *s, const struct ha_device_p
 /* A device that fails while it is timed costs that method, not those beside it. */
 static void a_device_fails_while_it_is_timed(void **state)
 {
-    (void)state;
     fake.copy_pieces = broken_later;
     copies_left = 3; /* the check and two samples */
     run("link", "piece=4K,layout=scattered,method!=pinned_d2h,method!=pieces_d2h,method!=kernel_d2h", true);
@@ -401,7 +363,6 @@ static void a_device_fails_while_it_is_timed(void **state)
 
 static void a_device_that_does_nothing_is_not_judged(void **state)
 {
-    (void)state;
     fake.copy = no_copy;
     fake.kind = "null";
     run("link", "piece=4K,method=pinned", true);
@@ -415,7 +376,6 @@ static void a_device_that_does_nothing_is_not_judged(void **state)
 /* Moves go through the whole source before one finds its bytes again, and no two seeds in the same order. */
 static void moves_go_through_the_source(void **state)
 {
-    (void)state;
     enum { SLOTS = 512 }; /* of 4 KB in 2 MB */
     struct ha_kernels kernels;
     struct ha_device *device;
@@ -455,16 +415,9 @@ static void moves_go_through_the_source(void **state)
 
 static void a_piece_larger_than_a_move_is_refused(void **state)
 {
-    (void)state;
     run("link", "piece=1M", false);
     counted(0, 0, 0, 30);
     reason("pinned", "pieces of 1048576 bytes, moves of at most 524288");
-}
-
-static enum ha_status no_device(void *arg, struct ha_why *because)
-{
-    (void)arg;
-    return ha_why(because, HA_ERROR, "none");
 }
 
 static unsigned noisy_calls;
@@ -478,7 +431,6 @@ static enum ha_status noisy_copy(struct ha_stream *s, void *dst, const void *src
 /* What is never known well enough ends by the suite's own limit where there is no other. */
 static void a_group_ends_without_a_limit(void **state)
 {
-    (void)state;
     const struct ha_drive d = { .words = "link:layout=scattered,piece=4K,method=pinned",
                                 .config.measure = true,
                                 .cap_ns = UINT64_MAX };
@@ -488,42 +440,43 @@ static void a_group_ends_without_a_limit(void **state)
     assert_true(row(0)->head.samples >= 7 && row(0)->head.samples < 60);
 }
 
-/* Behind the deadline a measurement ends with its first round. */
+/* Behind the deadline, or where there is no time at all, a measurement ends with its first round. */
 static void a_deadline_holds_inside_a_group(void **state)
 {
-    (void)state;
-    struct ha_drive d = { .words = "link", .filter = "piece=4K", .config.measure = true, .deadline_ns = 1 };
-    assert_int_equal(drive(d), HA_OK);
-    assert_int_equal(driven.verdict[HA_PASS] + driven.verdict[HA_VERDICT_WAIVED], 30);
-    for (size_t i = 0; i < 30; i++) assert_true((row(i)->head.verdict == HA_PASS) == (number(i, "samples") == 1));
-
-    run("link", "piece=4K,layout=scattered,method=pinned", false);
-    struct ha_kernels kernels;
-    struct ha_device *device;
-    struct ha_link_bench bench;
-    const void *points[] = { entry(0)->point };
-    struct ha_link_row one = { .device_kind = "plugin" };
-    void *one_row[] = { &one };
-    struct ha_group g = { .count = 1, .point = points, .row = one_row, .cap_ns = 1000000000 };
-    assert_int_equal(ha_kernels_resolve("c", &kernels, &why), HA_OK);
-    assert_int_equal(host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why), HA_OK);
-    assert_int_equal(ha_link_bench_open(&bench, host, device, &small_limits, &why), HA_OK);
-    assert_int_equal(ha_link_bench_lay(&bench, PIECE, true, 1, &why), HA_OK);
-    const struct ha_link_turns turns = { &bench, no_device, NULL };
-    for (int i = 0; i < 3; i++) {
-        static const double samples[] = { 7, 1, 1 };
-        one.head.verdict = HA_NOT_RUN;
-        g.deadline_ns = i == 1;
-        if (i == 2) g.cap_ns = 0;
-        assert_int_equal(ha_link_group_measure(&turns, &g, &why), HA_OK);
-        if (i) assert_true(one.head.samples == samples[i]);
-        else assert_true(one.head.samples >= samples[i]);
+    static const struct {
+        uint64_t deadline_ns, cap_ns;
+    } end[] = { { 1, 0 }, { 0, 1 } };
+    for (size_t e = 0; e < sizeof end / sizeof *end; e++) {
+        const struct ha_drive d = { .words = "link",
+                                    .filter = "piece=4K",
+                                    .config.measure = true,
+                                    .cap_ns = end[e].cap_ns,
+                                    .deadline_ns = end[e].deadline_ns };
+        assert_int_equal(drive(d), HA_OK);
+        assert_int_equal(driven.verdict[HA_PASS] + driven.verdict[HA_VERDICT_WAIVED], 30);
+        for (size_t i = 0; i < 30; i++) assert_true((row(i)->head.verdict == HA_PASS) == (number(i, "samples") == 1));
     }
+}
+
+/* nothing is moved once there was a signal */
+static void a_signal_ends_a_group(void **state)
+{
+    run("link", "piece=4K,layout=scattered,method=pinned", false);
+    struct ha_machine *machine;
+    struct ha_link_row one = { .device_kind = "plugin" };
+    struct ha_group g = { .count = 1, .point = &(const void *){ point(0) }, .row = &(void *){ &one } };
+    void *link_run;
+    assert_int_equal(ha_machine_create(&machine, NULL, &why), HA_OK);
+    const struct ha_suite_config config = { .machine = machine };
+    assert_int_equal(ha_suite_link.begin(&link_run, &config, NULL, &why), HA_OK);
+    limit(&limits, link_run);
+    assert_int_equal(ha_suite_link.open(link_run, &g, &why), HA_OK);
     ha_stop = 2;
-    assert_int_equal(ha_link_group_measure(&turns, &g, &why), HA_WAIVED);
-    assert_int_equal(ha_link_group_check(&turns, &g, &why), HA_WAIVED);
-    ha_link_bench_close(&bench);
-    host->close(device);
+    assert_int_equal(ha_suite_link.check(link_run, &g, &why), HA_WAIVED);
+    assert_int_equal(ha_suite_link.measure(link_run, &g, &why), HA_WAIVED);
+    assert_true(one.head.verdict == HA_NOT_RUN && !(one.verified_bytes > 0) && !(one.GBps > 0));
+    ha_suite_link.end(link_run);
+    ha_machine_destroy(machine);
 }
 
 static enum ha_status stopping_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes,
@@ -535,7 +488,6 @@ static enum ha_status stopping_copy(struct ha_stream *s, void *dst, const void *
 
 static void a_signal_keeps_complete_groups(void **state)
 {
-    (void)state;
     fake.copy = stopping_copy;
     run("link:piece=256 link:piece=4K", "method=pinned", true);
     assert_int_equal(driven.results.entries, 4);
@@ -546,34 +498,24 @@ static void a_signal_keeps_complete_groups(void **state)
 
 static void wrong_words_are_named(void **state)
 {
-    (void)state;
     static const struct {
-        const char *word, *filter, *says;
+        const char *id, *says;
     } cases[] = {
-        { "link:methd=kernel", NULL, "unknown key 'methd'; did you mean 'method'?" },
-        { "link:method=kernal", NULL, "unknown method 'kernal'; did you mean 'kernel'?" },
-        { "link:piece=3K", NULL, "unknown piece '3K'" },
-        { "link:piece=", NULL, "unknown piece" },
-        { "link:piece=K", NULL, "unknown piece 'K'" },
-        { "link:layout=scatterd", NULL, "did you mean 'scattered'?" },
-        { "link:kernel", NULL, "'kernel' is not key=value" },
-        { "link:seed=18446744073709551616", NULL, "seed: '18446744073709551616' is not a whole number" },
-        { "link", "size=4K", "-f: unknown key 'size'" },
-        { "link", "kernel,pinned", "none of the cases fits" },
-        { "link:method=kernel", "method=pinned", "none of the cases fits" },
-        { "link:method=kernel,method=pinned", NULL, "key 'method' is there twice" },
+        { "link:method=kernal", "unknown method 'kernal'; did you mean 'kernel'?" },
+        { "link:piece=3K", "unknown piece '3K'" },
+        { "link:piece=", "unknown piece" },
+        { "link:piece=K", "unknown piece 'K'" },
+        { "link:layout=scatterd", "did you mean 'scattered'?" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct ha_drive d = { .words = cases[i].word, .filter = cases[i].filter };
-        assert_int_equal(drive(d), HA_ERROR);
-        if (!strstr(why.text, cases[i].says)) fail_msg("'%s' lacks '%s'", why.text, cases[i].says);
+        assert_int_equal(drive((struct ha_drive){ .words = cases[i].id }), HA_ERROR);
+        assert_contains(why.text, cases[i].says);
     }
     assert_int_equal(opened, 0);
 }
 
 static void filters_choose(void **state)
 {
-    (void)state;
     static const struct {
         const char *filter;
         size_t entries;
@@ -599,7 +541,6 @@ static void filters_choose(void **state)
 
 static void every_id_comes_back(void **state)
 {
-    (void)state;
     const struct ha_drive d = {
         .words = "link", .isa = "c", .device = "/some/where.so", .seed = "7", .plan_only = true
     };
@@ -616,23 +557,24 @@ static void every_id_comes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_method_moves_the_right_bytes, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_bytes_fail, begin, end),
-        cmocka_unit_test_setup_teardown(the_order_of_moves_does_not_matter, begin, end),
-        cmocka_unit_test_setup_teardown(figures_are_written, begin, end),
-        cmocka_unit_test_setup_teardown(a_slow_call_shows_in_small_pieces, begin, end),
-        cmocka_unit_test_setup_teardown(what_the_device_lacks_is_waived, begin, end),
-        cmocka_unit_test_setup_teardown(a_failed_device_is_opened_again, begin, end),
-        cmocka_unit_test_setup_teardown(a_device_fails_while_it_is_timed, begin, end),
-        cmocka_unit_test_setup_teardown(a_device_that_does_nothing_is_not_judged, begin, end),
-        cmocka_unit_test_setup_teardown(moves_go_through_the_source, begin, end),
-        cmocka_unit_test_setup_teardown(a_piece_larger_than_a_move_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(a_group_ends_without_a_limit, begin, end),
-        cmocka_unit_test_setup_teardown(a_deadline_holds_inside_a_group, begin, end),
-        cmocka_unit_test_setup_teardown(a_signal_keeps_complete_groups, begin, end),
-        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, end),
-        cmocka_unit_test_setup_teardown(filters_choose, begin, end),
-        cmocka_unit_test_setup_teardown(every_id_comes_back, begin, end),
+        cmocka_unit_test_setup_teardown(every_method_moves_the_right_bytes, begin, driven_end),
+        cmocka_unit_test_setup_teardown(wrong_bytes_fail, begin, driven_end),
+        cmocka_unit_test_setup_teardown(the_order_of_moves_does_not_matter, begin, driven_end),
+        cmocka_unit_test_setup_teardown(figures_are_written, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_slow_call_shows_in_small_pieces, begin, driven_end),
+        cmocka_unit_test_setup_teardown(what_the_device_lacks_is_waived, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_failed_device_is_opened_again, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_device_fails_while_it_is_timed, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_device_that_does_nothing_is_not_judged, begin, driven_end),
+        cmocka_unit_test_setup_teardown(moves_go_through_the_source, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_piece_larger_than_a_move_is_refused, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_group_ends_without_a_limit, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_deadline_holds_inside_a_group, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_signal_ends_a_group, begin, driven_end),
+        cmocka_unit_test_setup_teardown(a_signal_keeps_complete_groups, begin, driven_end),
+        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, driven_end),
+        cmocka_unit_test_setup_teardown(filters_choose, begin, driven_end),
+        cmocka_unit_test_setup_teardown(every_id_comes_back, begin, driven_end),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }

@@ -10,22 +10,22 @@
 
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
 
-#define FIELD(name_, kind_, member, better_, doc_)                                                               \
-    {                                                                                                            \
-        .name = name_, .unit = "", .kind = HA_FIELD_##kind_, .offset = offsetof(struct ha_merge_result, member), \
-        .bytes = sizeof(((struct ha_merge_result *)0)->member), .files = 1, .better = better_, .doc = doc_       \
+#define IN(member) HA_IN(struct ha_merge_result, member)
+#define BIN(i, name_, doc_)                                                               \
+    {                                                                                     \
+        name_, "", HA_FIELD_WHOLE, IN(bin[i]), 1, "merges whose worst err/bound is " doc_ \
     }
-#define COUNT(name_, member, doc_) FIELD(name_, WHOLE, member, HA_NO_FIGURE, doc_)
-#define BIN(i, name_, doc_)        COUNT(name_, bin[i], "merges whose worst err/bound is " doc_)
 
 const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
-    FIELD("subject", TEXT, subject, HA_NO_FIGURE, "what the one that merges calls itself"),
-    FIELD("err_over_bound", NUMBER, ratio, HA_LESS, "the worst err/bound of any element; at most 1 is right"),
-    FIELD("planted_err_over_bound", NUMBER, planted, HA_NO_FIGURE,
-          "of a case that plants an error: the least err/bound with it; above 1 it was seen"),
-    COUNT("merges", merges, "rows judged"),
-    COUNT("exact", exact, "those without any error"),
-    COUNT("refused", refused, "batches answered with an error, where that is as good as an answer"),
+    { "subject", "", HA_FIELD_TEXT, IN(subject), 1, "what the one that merges calls itself" },
+    { "err_over_bound", "", HA_FIELD_NUMBER, IN(ratio), 1, "the worst err/bound of any element; at most 1 is right",
+      HA_LESS },
+    { "planted_err_over_bound", "", HA_FIELD_NUMBER, IN(planted), 1,
+      "of a case that plants an error: the least err/bound with it; above 1 it was seen" },
+    { "merges", "", HA_FIELD_WHOLE, IN(merges), 1, "rows judged" },
+    { "exact", "", HA_FIELD_WHOLE, IN(exact), 1, "those without any error" },
+    { "refused", "", HA_FIELD_WHOLE, IN(refused), 1,
+      "batches answered with an error, where that is as good as an answer" },
     BIN(0, "to_1_512", "above 0 and below 2^-9"),
     BIN(1, "to_1_256", "from 2^-9 to 2^-8"),
     BIN(2, "to_1_128", "from 2^-8 to 2^-7"),
@@ -36,9 +36,9 @@ const struct ha_field ha_merge_field[HA_MERGE_FIELDS] = {
     BIN(7, "to_1_4", "from 2^-3 to 2^-2"),
     BIN(8, "to_1_2", "from 2^-2 to 2^-1"),
     BIN(9, "to_1", "from 2^-1 to 1: half the bound would fail them"),
-    FIELD("found_by", TEXT, found_by, HA_NO_FIGURE, "of a known defect: the case that is there for it, or another"),
-    COUNT("found_also", also, "how many other cases found it"),
-    FIELD("showed", TEXT, showed, HA_NO_FIGURE, "what the defect showed, or what the replayed file holds"),
+    { "found_by", "", HA_FIELD_TEXT, IN(found_by), 1, "of a known defect: the case that is there for it, or another" },
+    { "found_also", "", HA_FIELD_WHOLE, IN(also), 1, "how many other cases found it" },
+    { "showed", "", HA_FIELD_TEXT, IN(showed), 1, "what the defect showed, or what the replayed file holds" },
 };
 
 /* ---- lines of a table -------------------------------------------------------------------------------------------- */
@@ -83,13 +83,6 @@ static struct columns columns_of(const struct ha_results *r, enum ha_merge_part 
     return c;
 }
 
-static void print_head(FILE *out, const struct columns *c, const char *left)
-{
-    fprintf(out, "\n%s", left);
-    for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, c->title[k]);
-    fputc('\n', out);
-}
-
 static const char *cell_text(const struct ha_merge_result *row, char out[32])
 {
     if (row->head.verdict != HA_PASS) return ha_verdict_shown(row->head.verdict);
@@ -121,13 +114,6 @@ static bool read_line(const struct ha_results *r, size_t i, enum ha_merge_part p
         if (row_at(r, j)->merges > *most) *most = row_at(r, j)->merges;
     }
     return true;
-}
-
-static void print_cells(FILE *out, const struct columns *c, const struct ha_merge_result *const cell[COLUMNS_MAX])
-{
-    char text[32];
-    for (size_t k = 0; k < c->count; k++) fprintf(out, " %*s", c->width, cell[k] ? cell_text(cell[k], text) : "");
-    fputc('\n', out);
 }
 
 static const char *grouped(uint64_t n, char out[32])
@@ -173,13 +159,18 @@ static bool print_table(FILE *out, const struct ha_results *r, enum ha_merge_par
     const struct columns c = columns_of(r, part);
     const struct ha_merge_result *cell[COLUMNS_MAX];
     uint64_t most;
-    if (c.count) print_head(out, &c, head);
+    char text[32];
+    if (!c.count) return false;
+    fprintf(out, "\n%s", head);
+    for (size_t k = 0; k < c.count; k++) fprintf(out, " %*s", c.width, c.title[k]);
+    fputc('\n', out);
     for (size_t i = 0; (i = next_of(r, i, part)) < r->entries; i++) {
         if (!read_line(r, i, part, &c, cell, &most)) continue;
         left(out, point_at(r, i), most);
-        print_cells(out, &c, cell);
+        for (size_t k = 0; k < c.count; k++) fprintf(out, " %*s", c.width, cell[k] ? cell_text(cell[k], text) : "");
+        fputc('\n', out);
     }
-    return c.count > 0;
+    return true;
 }
 
 static void print_planted(FILE *out, const struct ha_results *r)
@@ -208,22 +199,12 @@ static void print_gallery(FILE *out, const struct ha_results *r)
     }
 }
 
-static void print_spread_head(FILE *out)
-{
-    fprintf(out, "err/bound of a merge: share of all random ones, in per cent\n%-18s %7s", "       form", "0");
-    fprintf(out, " %7s", "< 2^-9");
-    for (int i = HA_MERGE_BINS - 1; i > 0; i--) {
-        char head[16];
-        snprintf(head, sizeof head, "< %s%d", i > 1 ? "1/" : "", 1 << (i - 1));
-        fprintf(out, " %7s", i == 1 ? "<= 1" : head);
-    }
-    fputc('\n', out);
-}
-
 /* how the rows' worst err/bound are distributed, for each kind */
 static void print_spread(FILE *out, const struct ha_results *r)
 {
-    bool headed = false;
+    const char *head =
+        "err/bound of a merge: share of all random ones, in per cent\n"
+        "       form              0  < 2^-9 < 1/256 < 1/128  < 1/64  < 1/32  < 1/16   < 1/8   < 1/4   < 1/2    <= 1\n";
     for (size_t k = 0; k < HA_MERGE_KINDS; k++) {
         uint64_t merges = 0, exact = 0, bin[HA_MERGE_BINS] = { 0 };
         for (size_t i = 0; (i = next_of(r, i, HA_PART_RANDOM)) < r->entries; i++) {
@@ -233,8 +214,8 @@ static void print_spread(FILE *out, const struct ha_results *r)
             for (size_t b = 0; b < HA_MERGE_BINS; b++) bin[b] += row_at(r, i)->bin[b];
         }
         if (!merges) continue;
-        if (!headed) print_spread_head(out);
-        headed = true;
+        fputs(head, out);
+        head = "";
         const double all = (double)merges / 100;
         fprintf(out, "       %-11s %7.3f", ha_merge_kinds[k].name, (double)exact / all);
         for (size_t b = 0; b < HA_MERGE_BINS; b++) fprintf(out, " %7.3f", (double)bin[b] / all);

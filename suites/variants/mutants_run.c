@@ -29,12 +29,10 @@ static const struct ha_key keys[] = {
     { "isa", "best", "CPU kernels", HA_KEY_WORD, offsetof(struct mutant_point, isa), .word = ha_isa_word },
 };
 
-#define TEXT(member) offsetof(struct mutant_row, member), sizeof((struct mutant_row *)0)->member
 static const struct ha_field fields[] = {
-    { "breaks", "", HA_FIELD_TEXT, TEXT(breaks), 1, HA_NO_FIGURE, 0, 0, "what the defect does" },
-    { "seen_as", "", HA_FIELD_TEXT, TEXT(seen_as), 1, HA_NO_FIGURE, 0, 0, "how the check that saw it failed" },
+    { "breaks", "", HA_FIELD_TEXT, HA_IN(struct mutant_row, breaks), 1, "what the defect does" },
+    { "seen_as", "", HA_FIELD_TEXT, HA_IN(struct mutant_row, seen_as), 1, "how the check that saw it failed" },
 };
-#undef TEXT
 
 /* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
 static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct ha_mutant *mutant, const char *id,

@@ -43,9 +43,8 @@ struct ha_row {
     char disturbed[48];
 };
 
-extern const struct ha_field ha_row_fields[];
+extern const struct ha_suite ha_suite_variants;
+extern const struct ha_field ha_row_fields[]; /* fields.c */
 enum { HA_ROW_FIELDS = 86 };
-/* everything empty */
-void ha_row_clear(void *row);
 
 #endif

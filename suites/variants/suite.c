@@ -39,15 +39,6 @@ struct run {
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-void ha_row_clear(void *row)
-{
-    memset(row, 0, sizeof(struct ha_row));
-    for (size_t i = 0; i < HA_ROW_FIELDS; i++) {
-        const double none = (double)NAN;
-        if (ha_row_fields[i].kind == HA_FIELD_NUMBER) memcpy((char *)row + ha_row_fields[i].offset, &none, sizeof none);
-    }
-}
-
 /* Step times that are there already go on to be what later cases are set beside. */
 static void remember(struct run *r, const struct ha_results *before)
 {
@@ -229,7 +220,6 @@ const struct ha_suite ha_suite_variants = {
     .more_name = ha_case_param_name,
     .settle = ha_case_settle,
     .look = look,
-    .clear_row = ha_row_clear,
     .begin = begin,
     .open = open_case,
     .check = check_case,

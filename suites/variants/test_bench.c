@@ -1,11 +1,12 @@
 /* What is derived from measurements: stop rules, floors, ratios that are left empty, memory, the table. */
 
 #include "harness/measure/cache.h"
+#include "harness/report/field.h"
+#include "harness/report/verdict.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
 #include "suites/variants/memory.h"
-#include "harness/report/verdict.h"
 #include "suites/variants/table.h"
 
 #include <math.h>
@@ -127,7 +128,7 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
                           .counters = { .select_ns = 8 } };
     struct ha_ceilings c = ceilings();
 
-    ha_row_clear(row);
+    ha_fields_clear(&ha_suite_variants, row);
     row->layers = 2;
     row->threads = 2;
     ha_fill_bench(row, &b, &c, 80);
@@ -205,7 +206,7 @@ static double floor_in(double device_bytes, double host_bytes, size_t layer_byte
     const struct ha_ceilings c = ceilings();
     struct ha_row row;
 
-    ha_row_clear(&row);
+    ha_fields_clear(&ha_suite_variants, &row);
     ha_fill_bench(&row, &b, &c, (double)NAN);
     return row.floor_ns;
 }
@@ -233,7 +234,7 @@ static void arms_are_those_of_the_same_workload_and_family(void **state)
     struct ha_usage copies = { .copy_ns = 1, .kernel_ns = 1 }, cpu = { .pool_ns = 1 };
 
     (void)state;
-    ha_row_clear(&row);
+    ha_fields_clear(&ha_suite_variants, &row);
     snprintf(row.family, sizeof row.family, "full");
     snprintf(row.ctx_len, sizeof row.ctx_len, "4096");
     assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
@@ -312,7 +313,7 @@ static struct ha_row table_row(const char *variant, enum ha_verdict verdict)
 {
     struct ha_row r;
 
-    ha_row_clear(&r);
+    ha_fields_clear(&ha_suite_variants, &r);
     snprintf(r.variant, sizeof r.variant, "%s", variant);
     r.head.verdict = verdict;
     snprintf(r.contract, sizeof r.contract, "exact");
@@ -375,7 +376,7 @@ static void a_case_that_died_is_not_in_the_table(void **state)
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("", HA_VERDICT_ERROR) };
 
     (void)state;
-    ha_row_clear(&rows[1]);
+    ha_fields_clear(&ha_suite_variants, &rows[1]);
     rows[1].head.verdict = HA_VERDICT_ERROR;
     char *text = printed(rows, 2, true);
     assert_null(strstr(text, "nan"));
