@@ -1,6 +1,5 @@
 #include "harness/program/list.h"
 
-#include "suites/merge/list.h"
 #include "suites/variants/keys.h"
 #include "harness/program/list_devices.h"
 #include "harness/program/list_kernels.h"
@@ -26,7 +25,11 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
 static enum ha_exit list_defects(const struct ha_options *o, struct ha_why *why)
 {
     (void)o, (void)why;
-    ha_merge_list_defects();
+    for (size_t i = 0; i < ha_merge_suite.defects_count; i++) {
+        const struct ha_merge_defect *d = &ha_merge_suite.defects[i];
+        printf("%-22s %s\n%22s found by %s%s%s\n", d->name, d->does, "", d->finder, d->seen[0] ? "; seen: " : "",
+               d->seen);
+    }
     return HA_EXIT_OK;
 }
 
