@@ -1,4 +1,4 @@
-#include "suites/merge/attention_cases.h"
+#include "suites/merge/attention_parts.h"
 
 #include "harness/base/rng.h"
 #include "harness/base/try.h"
@@ -31,43 +31,33 @@ static struct ha_problem problem_of(const struct ha_attention_case *c, size_t id
     };
 }
 
+/* before: what the block holds in front of the outputs, which is only read */
 static enum ha_status ask(struct ha_problem *p, struct ha_attention_bench *bench, const struct ha_wanted *want,
-                          struct ha_attention_result *out, struct ha_why *why)
+                          const char *before, struct ha_attention_result *out, struct ha_why *why)
 {
     HA_TRY(ha_attention_push(bench, 0, p->end_at, why));
     HA_TRY(ha_attention_attend(bench, p, 0, why));
-    HA_TRY(ha_attention_pull(bench, p->out_at, p->end_at, why));
-    return ha_problem_judge(p, want, out, why);
+    HA_TRY(ha_attention_pull(bench, 0, p->end_at, why));
+    HA_TRY(ha_problem_judge(p, want, out, why));
+    return memcmp(before, p->host, p->out_at) == 0 ? HA_OK : ha_problem_fail(p, why, "q, K or V was written");
 }
 
-/* The same, and what it only reads is compared with what it was. */
-static enum ha_status ask_sealed(struct ha_problem *p, struct ha_attention_bench *bench, const struct ha_wanted *want,
-                                 struct ha_attention_result *out, struct ha_why *why)
+static enum ha_status solve(const struct ha_attention_case *c, struct ha_problem *p, struct ha_attention_bench *bench,
+                            struct ha_attention_result *out, struct ha_why *why)
 {
-    char *before = malloc(p->out_at);
-    if (!before) return ha_why(why, HA_ERROR, "no memory");
-    memcpy(before, p->host, p->out_at);
-    enum ha_status status = ask(p, bench, want, out, why);
-    if (status == HA_OK) status = ha_attention_pull(bench, 0, p->out_at, why);
-    if (status == HA_OK && memcmp(before, p->host, p->out_at) != 0)
-        status = ha_problem_fail(p, why, "q, K or V was written");
-    free(before);
-    return status;
-}
-
-static enum ha_status solve(const struct ha_attention_recipe *recipe, struct ha_problem *p,
-                            struct ha_attention_bench *bench, struct ha_attention_result *out, struct ha_why *why)
-{
-    recipe->shape(p);
+    c->shape(p);
     p->indexed = bench->subject->kernels && p->indexed;
-    if (recipe->split) p->copies = p->runs_count + 1;
+    if (c->split) p->copies = p->runs_count + 1;
     HA_TRY(ha_problem_lay(p, bench, why));
-    if (recipe->fill) recipe->fill(p);
-    if (recipe->split) return ha_problem_split(p, bench, out, why);
+    if (c->fill) c->fill(p);
+    if (c->split) return ha_problem_split(p, bench, out, why);
     struct ha_wanted want = { 0 };
     HA_TRY(ha_wanted_make(&want, p, &bench->profile[p->dtype], why));
-    if (recipe->spoil) recipe->spoil(p);
-    const enum ha_status status = (p->sealed ? ask_sealed : ask)(p, bench, &want, out, why);
+    if (c->spoil) c->spoil(p);
+    char *before = malloc(p->out_at);
+    if (before) memcpy(before, p->host, p->out_at);
+    const enum ha_status status = before ? ask(p, bench, &want, before, out, why) : ha_why(why, HA_ERROR, "no memory");
+    free(before);
     ha_wanted_free(&want);
     return status;
 }
@@ -79,9 +69,9 @@ enum ha_status ha_attention_check(const struct ha_attention_subject *subject, si
     *out = (struct ha_attention_result){ 0 };
     HA_TRY(ha_attention_open(&bench, subject, seed, why));
     enum ha_status status = HA_OK;
-    for (size_t id = 0; status == HA_OK && id < ha_attention_recipes[i].shapes; id++) {
+    for (size_t id = 0; status == HA_OK && id < ha_attention_cases[i].shapes; id++) {
         struct ha_problem p = problem_of(&ha_attention_cases[i], id, seed);
-        status = solve(&ha_attention_recipes[i], &p, &bench, out, why);
+        status = solve(&ha_attention_cases[i], &p, &bench, out, why);
     }
     ha_attention_close(&bench);
     return status;

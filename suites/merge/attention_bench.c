@@ -135,8 +135,6 @@ enum ha_status ha_attention_pull(struct ha_attention_bench *bench, size_t from, 
     return bench->stream ? move(bench, bench->host + from, bench->there + from, to - from, HA_D2H, why) : HA_OK;
 }
 
-static float *floats(char *base, size_t at, size_t i) { return (float *)(void *)(base + at) + i; }
-
 static enum ha_status attend_kernels(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                      struct ha_why *why)
 {
@@ -172,20 +170,19 @@ static enum ha_status attend_api(struct ha_attention_bench *bench, const struct 
         .seqs = seqs,
     };
     for (size_t b = 0; b < p->batch; b++) {
-        struct ha_device_seq *s = &seqs[b];
-        *s = (struct ha_device_seq){
-            .q = floats(bench->there, p->q_at, b * p->q_seq),
-            .runs_count = p->runs_count - p->first_run,
-            .k_head_bytes = p->k_head,
-            .v_head_bytes = p->v_head,
-            .o = floats(bench->there, p->o_at + i * p->o_step, b * p->q_seq),
-            .lse = floats(bench->there, p->lse_at + i * p->lse_step, b * p->lse_seq),
-            .weights = p->weights ? floats(bench->there, p->weights_at, b * ha_problem_heads(p) * p->weights_stride)
-                                  : NULL,
-            .weights_stride = p->weights_stride,
+        struct ha_rows runs[HA_RUNS_MAX];
+        const struct ha_attend first = ha_problem_attend(p, bench->there, i, b, 0, runs);
+        seqs[b] = (struct ha_device_seq){
+            .q = first.q,
+            .runs_count = first.runs_count,
+            .k_head_bytes = p->k.head,
+            .v_head_bytes = p->v.head,
+            .o = first.o,
+            .lse = first.lse,
+            .weights = first.weights,
+            .weights_stride = first.weights_stride,
         };
-        for (size_t r = p->first_run; r < p->runs_count; r++)
-            s->runs[r - p->first_run] = ha_problem_run(p, bench->there, b, 0, r);
+        memcpy(seqs[b].runs, runs, first.runs_count * sizeof *runs);
     }
     enum ha_status status = bench->subject->api->attend(bench->stream, &a);
     if (status == HA_OK && bench->stream) status = bench->subject->api->stream_sync(bench->stream);

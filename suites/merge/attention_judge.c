@@ -16,7 +16,7 @@ enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p
         for (size_t h = 0; h < p->kv_heads; h++) {
             struct ha_rows runs[HA_RUNS_MAX];
             const struct ha_attend a = ha_problem_attend(p, p->host, 0, b, h, runs);
-            const struct ha_rows rows = ha_problem_all(p, p->host, b, h);
+            const struct ha_rows rows = ha_problem_all(p, b, h);
             struct ha_answer *answer = &want->of[want->count++];
             const enum ha_status status = ha_answer_make(answer, &a, &rows, profile, 0, why);
             if (status != HA_OK) {

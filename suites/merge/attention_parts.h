@@ -38,6 +38,11 @@ enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct
 
 enum ha_nan_place { HA_NAN_NOWHERE, HA_NAN_K, HA_NAN_V, HA_NAN_Q };
 
+/* K or V: where it begins in the block, and bytes from one key, KV head, sequence to the next. */
+struct ha_kv_place {
+    size_t at, row, head, seq;
+};
+
 struct ha_problem {
     const char *case_name; /* what a failure says */
     size_t id;
@@ -51,7 +56,6 @@ struct ha_problem {
     bool indexed;  /* rows of K and V anywhere in a larger pool; kernels only */
     bool padded;   /* KV heads interleaved, gaps behind rows; with kernels heads outermost in q, o and LSE */
     bool exact;    /* o and the weights have no rounding error */
-    bool sealed;   /* what it only reads is compared, too */
     size_t copies; /* of o and LSE; with more than one, each has a sum */
     float scale;
     struct {
@@ -59,10 +63,10 @@ struct ha_problem {
         size_t seq, kv_head, key, token, dim;
     } nan;
 
-    /* ha_problem_lay: offsets in the block; strides of q and o, of LSE, in floats; of K and V in bytes */
-    size_t q_at, k_at, v_at, index_at, out_at, o_at, lse_at, sum_at, weights_at, end_at, o_step, lse_step;
+    /* ha_problem_lay: offsets in the block; strides of q and o, of LSE, in floats */
+    size_t q_at, index_at, out_at, o_at, lse_at, sum_at, weights_at, end_at, o_step, lse_step;
     size_t q_seq, q_token, q_head, lse_seq, lse_token, lse_head, weights_stride;
-    size_t k_row, k_head, k_seq, v_row, v_head, v_seq;
+    struct ha_kv_place k, v;
     char *host;
 };
 
@@ -74,9 +78,8 @@ size_t ha_problem_visible(const struct ha_problem *p, size_t seq, size_t token);
 /* The block laid out and filled: normal q, K and V; NaN everywhere else. */
 enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_why *why);
 
-/* the keys of the runs attended, or of one run, of one head, in the block at base */
-struct ha_rows ha_problem_all(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head);
-struct ha_rows ha_problem_run(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head, size_t run);
+/* the keys of all runs attended, of one head */
+struct ha_rows ha_problem_all(const struct ha_problem *p, size_t seq, size_t kv_head);
 /* The attention of one KV head in the block at base, outputs to copy i; runs: [HA_RUNS_MAX], set here. */
 struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_t i, size_t seq, size_t kv_head,
                                    struct ha_rows *runs);
@@ -85,9 +88,9 @@ float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t
 float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
 float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
 float *ha_problem_weights(const struct ha_problem *p, size_t seq, size_t head);
-/* key j of run order, runs that are not attended included */
-void ha_problem_put_k(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x);
-void ha_problem_put_v(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x);
+/* in p->k or p->v, key j of run order, runs that are not attended included */
+void ha_problem_put(const struct ha_problem *p, const struct ha_kv_place *in, size_t seq, size_t kv_head, size_t j,
+                    size_t dim, float x);
 
 /* HA_FAIL, with the whole problem in words in front of what went wrong. */
 enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, const char *format, ...)

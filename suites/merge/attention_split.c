@@ -2,14 +2,14 @@
 
 #include "harness/base/try.h"
 #include "harness/base/why.h"
+#include "suites/merge/batch.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define U   0x1p-24
-#define LN2 0.69314718055994530942
+#define U 0x1p-24
 
 /* What one problem needs beside the block. wanted[runs_count] is of all runs together. */
 struct split {
@@ -54,16 +54,6 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
         }
     }
     return HA_OK;
-}
-
-/* (o, L) as the form stores it. With (max, sum) any split of L is a state; this one costs no rounding. */
-static float stored(enum ha_form form, float lse) { return form == HA_FORM_BASE2 ? (float)((double)lse / LN2) : lse; }
-
-static double natural(enum ha_form form, float lse, float sum)
-{
-    return form == HA_FORM_BASE2     ? (double)lse * LN2
-           : form == HA_FORM_MAX_SUM ? (double)lse + log((double)sum)
-                                     : (double)lse;
 }
 
 static struct ha_merge_state state_at(const struct split *s, size_t i, enum ha_form form)
@@ -111,8 +101,7 @@ static enum ha_status judge_row(struct split *s, const struct ha_merge_bound *bo
     want.o = whole->o;
     want.lse = whole->lse;
 
-    const double lse = natural(bound->form, *lse_in(s, p->lse_at, runs, r),
-                               bound->form == HA_FORM_MAX_SUM ? *lse_in(s, p->sum_at, runs, r) : 0);
+    const double lse = ha_form_decode(bound->form, *lse_in(s, p->lse_at, runs, r), *lse_in(s, p->sum_at, runs, r));
     if (lse != -HUGE_VAL) want.lse_bound += U * fabs(lse); /* the judge takes a float */
     char what[48];
     snprintf(what, sizeof what, "%zu runs merged (%s): ", runs, ha_form_name(bound->form));
@@ -127,7 +116,8 @@ static enum ha_status merge_parts(struct split *s, enum ha_form form, struct ha_
     const size_t runs = p->runs_count, rows = p->q_len * ha_problem_heads(p);
     for (size_t i = 0; i < runs; i++)
         for (size_t r = 0; r < rows; r++) {
-            *lse_in(s, p->lse_at, i, r) = stored(form, s->lse[i * rows + r]);
+            /* with (max, sum) any split of L is a state; that into L and 1 costs no rounding */
+            *lse_in(s, p->lse_at, i, r) = ha_form_encode(form, (double)s->lse[i * rows + r], 1);
             *lse_in(s, p->sum_at, i, r) = 1;
         }
     memset(p->host + p->o_at + runs * p->o_step, 0xFF, p->o_step);
