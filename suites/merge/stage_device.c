@@ -22,10 +22,18 @@ enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const
     return ha_why(s->why, HA_ERROR, "%s: %.300s", what, failure ? failure : "the device gives no reason");
 }
 
-enum ha_status ha_stage_device_open(struct ha_stage_run *s, struct ha_stage_device *d)
+static enum ha_status block_alloc(struct ha_stage_device *d, enum ha_memory kind, void **block)
 {
-    const struct ha_device_api *api = s->subject->api;
-    *d = (struct ha_stage_device){ .api = api, .device = s->subject->device };
+    void *got;
+    HA_TRY(d->api->mem_alloc(d->device, kind, d->bytes, &got, d->s->why));
+    *block = got;
+    return HA_OK;
+}
+
+static enum ha_status device_open(struct ha_stage_device *d)
+{
+    struct ha_stage_run *s = d->s;
+    const struct ha_device_api *api = d->api;
     if (!api || !d->device || !api->stream_create) return ha_why(s->why, HA_WAIVED, "needs a device with streams");
     const char *missing = !api->mem_alloc     ? "mem_alloc"
                           : !api->copy        ? "copy"
@@ -35,74 +43,58 @@ enum ha_status ha_stage_device_open(struct ha_stage_run *s, struct ha_stage_devi
     if (missing) return ha_why(s->why, HA_WAIVED, "the device does not offer %s", missing);
     HA_TRY(ha_stage_open(s, NULL));
     d->bytes = (size_t)(s->batch->end - s->batch->begin);
-    const struct {
-        enum ha_memory kind;
-        unsigned char **block;
-    } blocks[] = { { HA_MEM_PINNED, &d->in }, { HA_MEM_DEVICE, &d->there }, { HA_MEM_PINNED, &d->back } };
-    for (size_t i = 0; i < 3; i++) {
-        void *p = NULL;
-        HA_TRY(api->mem_alloc(d->device, blocks[i].kind, d->bytes, &p, s->why));
-        *blocks[i].block = p;
-    }
+    HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->in));
+    HA_TRY(block_alloc(d, HA_MEM_DEVICE, &d->there));
+    HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->back));
     return api->stream_create(d->device, "merge", &d->stream, s->why);
 }
 
-void ha_stage_device_close(struct ha_stage_device *d)
+enum ha_status ha_stage_on_device(struct ha_stage_run *s, enum ha_status (*stage)(struct ha_stage_device *d))
 {
-    if (d->stream) d->api->stream_destroy(d->stream);
-    if (d->back) d->api->mem_free(d->device, HA_MEM_PINNED, d->back);
-    if (d->there) d->api->mem_free(d->device, HA_MEM_DEVICE, d->there);
-    if (d->in) d->api->mem_free(d->device, HA_MEM_PINNED, d->in);
+    struct ha_stage_device d = { .s = s, .api = s->subject->api, .device = s->subject->device };
+    enum ha_status st = device_open(&d);
+    if (st == HA_OK) st = stage(&d);
+    if (d.stream) d.api->stream_destroy(d.stream);
+    if (d.back) d.api->mem_free(d.device, HA_MEM_PINNED, d.back);
+    if (d.there) d.api->mem_free(d.device, HA_MEM_DEVICE, d.there);
+    if (d.in) d.api->mem_free(d.device, HA_MEM_PINNED, d.in);
+    ha_stage_close(s);
+    return st;
 }
 
-enum ha_status ha_stage_device_poison(struct ha_stage_run *s, struct ha_stage_device *d)
+enum ha_status ha_stage_device_poison(struct ha_stage_device *d)
 {
     memset(d->in, POISON, d->bytes);
     memset(d->back, POISON, d->bytes);
-    HA_TRY(ha_stage_device_send(s, d, d->stream));
-    return ha_stage_did(s, d->api->stream_sync(d->stream), "poisoning device memory");
+    HA_TRY(ha_stage_device_send(d, d->stream));
+    return ha_stage_did(d->s, d->api->stream_sync(d->stream), "poisoning device memory");
 }
 
-enum ha_status ha_stage_device_send(struct ha_stage_run *s, struct ha_stage_device *d, struct ha_stream *stream)
+enum ha_status ha_stage_device_send(struct ha_stage_device *d, struct ha_stream *stream)
 {
-    return ha_stage_did(s, d->api->copy(stream, d->there, d->in, d->bytes, HA_H2D), "copy to the device");
+    return ha_stage_did(d->s, d->api->copy(stream, d->there, d->in, d->bytes, HA_H2D), "copy to the device");
 }
 
-enum ha_status ha_stage_device_fetch(struct ha_stage_run *s, struct ha_stage_device *d)
+enum ha_status ha_stage_device_fetch(struct ha_stage_device *d)
 {
-    return ha_stage_did(s, d->api->copy(d->stream, d->back, d->there, d->bytes, HA_D2H), "copy from the device");
+    return ha_stage_did(d->s, d->api->copy(d->stream, d->back, d->there, d->bytes, HA_D2H), "copy from the device");
 }
 
-/* the same place in a block as in the batch */
-static void *moved(const struct ha_batch *b, void *at, unsigned char *block)
+enum ha_status ha_stage_device_merge(struct ha_stage_device *d, size_t apart, unsigned char *block)
 {
-    return at ? block + ((unsigned char *)at - b->begin) : NULL;
-}
-
-static struct ha_merge_state state_in(const struct ha_batch *b, const struct ha_merge_state *from, unsigned char *block)
-{
-    struct ha_merge_state x = *from;
-    x.o = moved(b, from->o, block);
-    x.lse = moved(b, from->lse, block);
-    x.sum = moved(b, from->sum, block);
-    return x;
-}
-
-enum ha_status ha_stage_device_merge(struct ha_stage_run *s, struct ha_stage_device *d, size_t apart,
-                                     unsigned char *block)
-{
-    const struct ha_batch *b = s->batch;
+    const struct ha_batch *b = d->s->batch;
     struct ha_merge_state states[HA_STAGE_STATES_MAX];
     struct ha_merge call = b->calls[0];
-    for (size_t m = 0; m < call.states_count; m++) states[m] = state_in(b, &b->in[m], m == apart ? block : d->there);
+    for (size_t m = 0; m < call.states_count; m++)
+        states[m] = ha_subject_there(b, m == apart ? block : d->there, b->in[m]);
     call.states = states;
-    call.out = state_in(b, &b->out, d->there);
-    return ha_stage_did(s, d->api->merge(d->stream, &call), "merge");
+    call.out = ha_subject_there(b, d->there, b->out);
+    return ha_stage_did(d->s, d->api->merge(d->stream, &call), "merge");
 }
 
-enum ha_status ha_stage_device_finish(struct ha_stage_run *s, struct ha_stage_device *d, const char *what)
+enum ha_status ha_stage_device_finish(struct ha_stage_device *d, const char *what)
 {
-    HA_TRY(ha_stage_did(s, d->api->stream_sync(d->stream), what));
-    memcpy(s->batch->begin, d->back, d->bytes);
+    HA_TRY(ha_stage_did(d->s, d->api->stream_sync(d->stream), what));
+    memcpy(d->s->batch->begin, d->back, d->bytes);
     return HA_OK;
 }

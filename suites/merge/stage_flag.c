@@ -28,24 +28,29 @@ static void *write_state(void *arg)
     if (w->flag_first) {
         __atomic_store_n(w->flag, 1, __ATOMIC_RELEASE);
         while (sem_wait(&w->merged) != 0) continue;
-        memcpy(w->to, w->from, w->bytes);
-        return NULL;
-    }
-    ha_stage_sleep();
+    } else ha_stage_sleep();
     memcpy(w->to, w->from, w->bytes);
-    __atomic_store_n(w->flag, 1, __ATOMIC_RELEASE);
+    if (!w->flag_first) __atomic_store_n(w->flag, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
-/* The result lies in the batch. mapped: a block and the flag behind it. */
-static enum ha_status merge_announced(struct ha_stage_run *s, struct ha_stage_device *d, unsigned char *mapped,
-                                      bool flag_first)
+static enum ha_status enqueue(struct ha_stage_device *d, const uint32_t *flag, unsigned char *mapped)
 {
+    HA_TRY(ha_stage_device_send(d, d->stream));
+    HA_TRY(ha_stage_did(d->s, d->api->flag_wait(d->stream, flag, 1), "flag_wait"));
+    HA_TRY(ha_stage_device_merge(d, d->s->shape.states - 1, mapped));
+    return ha_stage_device_fetch(d);
+}
+
+/* The result lies in the batch. mapped: a block and the flag behind it. */
+static enum ha_status merge_announced(struct ha_stage_device *d, unsigned char *mapped, bool flag_first)
+{
+    struct ha_stage_run *s = d->s;
     const char *what = flag_first ? "flag before data" : "data before flag";
     struct writer w = { .to = mapped, .from = s->batch->snapshot, .bytes = d->bytes, .flag_first = flag_first };
     pthread_t thread;
     w.flag = (uint32_t *)(void *)(mapped + (d->bytes + LINE - 1) / LINE * LINE);
-    HA_TRY(ha_stage_device_poison(s, d));
+    HA_TRY(ha_stage_device_poison(d));
     memset(mapped, POISON, d->bytes);
     __atomic_store_n(w.flag, 0, __ATOMIC_RELEASE);
     memcpy(d->in, s->batch->snapshot, d->bytes);
@@ -54,17 +59,13 @@ static enum ha_status merge_announced(struct ha_stage_run *s, struct ha_stage_de
         sem_destroy(&w.merged);
         return ha_why(s->why, HA_ERROR, "no thread for the CPU's state");
     }
-    enum ha_status st = ha_stage_device_send(s, d, d->stream);
-    if (st == HA_OK) st = ha_stage_did(s, d->api->flag_wait(d->stream, w.flag, 1), "flag_wait");
-    if (st == HA_OK) st = ha_stage_device_merge(s, d, s->shape.states - 1, mapped);
-    if (st == HA_OK) st = ha_stage_device_fetch(s, d);
-    const enum ha_status end = d->api->stream_sync(d->stream);
+    const enum ha_status st = enqueue(d, w.flag, mapped), end = d->api->stream_sync(d->stream);
     sem_post(&w.merged);
     pthread_join(thread, NULL);
     sem_destroy(&w.merged);
     HA_TRY(st);
     HA_TRY(ha_stage_did(s, end, what));
-    return ha_stage_device_finish(s, d, what);
+    return ha_stage_device_finish(d, what);
 }
 
 /* A poisoned state holds nothing but NaN, so every element of every merged row must be NaN. */
@@ -96,26 +97,24 @@ static enum ha_status poison_seen(struct ha_stage_run *s)
     return ha_why(s->why, HA_FAIL, "flag before data: the poisoned buffer was not seen: the result was judged right");
 }
 
-static enum ha_status both_orders(struct ha_stage_run *s, struct ha_stage_device *d, unsigned char *mapped)
+static enum ha_status both_orders(struct ha_stage_device *d, unsigned char *mapped)
 {
-    HA_TRY(merge_announced(s, d, mapped, false));
-    HA_TRY(ha_stage_judge(s, "data before flag"));
-    HA_TRY(merge_announced(s, d, mapped, true));
-    return poison_seen(s);
+    HA_TRY(merge_announced(d, mapped, false));
+    HA_TRY(ha_stage_judge(d->s, "data before flag"));
+    HA_TRY(merge_announced(d, mapped, true));
+    return poison_seen(d->s);
 }
 
-enum ha_status ha_stage_flag(struct ha_stage_run *s)
+static enum ha_status flag(struct ha_stage_device *d)
 {
-    struct ha_stage_device d = { .api = NULL };
     struct ha_why why = { "" };
-    void *mapped = NULL;
-    enum ha_status st = ha_stage_device_open(s, &d);
-    if (st == HA_OK && !d.api->flag_wait) st = ha_why(s->why, HA_WAIVED, "the device does not offer flag_wait");
-    if (st == HA_OK && d.api->mem_alloc(d.device, HA_MEM_MAPPED, d.bytes + 2 * LINE, &mapped, &why) != HA_OK)
-        st = ha_why(s->why, HA_WAIVED, "needs mapped memory: %.400s", why.text);
-    if (st == HA_OK) st = both_orders(s, &d, mapped);
-    if (mapped) d.api->mem_free(d.device, HA_MEM_MAPPED, mapped);
-    ha_stage_device_close(&d);
-    ha_stage_close(s);
+    void *mapped;
+    if (!d->api->flag_wait) return ha_why(d->s->why, HA_WAIVED, "the device does not offer flag_wait");
+    if (d->api->mem_alloc(d->device, HA_MEM_MAPPED, d->bytes + 2 * LINE, &mapped, &why) != HA_OK)
+        return ha_why(d->s->why, HA_WAIVED, "needs mapped memory: %.400s", why.text);
+    const enum ha_status st = both_orders(d, mapped);
+    d->api->mem_free(d->device, HA_MEM_MAPPED, mapped);
     return st;
 }
+
+enum ha_status ha_stage_flag(struct ha_stage_run *s) { return ha_stage_on_device(s, flag); }

@@ -35,28 +35,28 @@ enum ha_status ha_stage_huge(struct ha_stage_run *s);
 enum ha_status ha_stage_stream(struct ha_stage_run *s);
 enum ha_status ha_stage_flag(struct ha_stage_run *s);
 
-/* ---- on a device: all pieces of the batch lie in blocks laid out as [batch->begin, batch->end) */
+/* ---- stage_device.c: all pieces of the batch lie in blocks laid out as [batch->begin, batch->end) */
 
 struct ha_stage_device {
+    struct ha_stage_run *s;
     const struct ha_device_api *api;
     struct ha_device *device;
     struct ha_stream *stream;
-    size_t bytes;                     /* of a block */
-    unsigned char *in, *there, *back; /* pinned: what is sent; in device memory; pinned: what came back */
+    size_t bytes;            /* of a block */
+    void *in, *there, *back; /* pinned: what is sent; in device memory; pinned: what came back */
 };
-/* HA_WAIVED: there is no device, or it does not offer what is asked for. To be closed after a failure, too. */
-enum ha_status ha_stage_device_open(struct ha_stage_run *s, struct ha_stage_device *d);
-void ha_stage_device_close(struct ha_stage_device *d);
+/* Opens the batch and the device, runs the stage, and closes both. HA_WAIVED: there is no device, or it does not offer
+ * what is asked for. */
+enum ha_status ha_stage_on_device(struct ha_stage_run *s, enum ha_status (*stage)(struct ha_stage_device *d));
 /* Poisons all three blocks, and returns when that is done. */
-enum ha_status ha_stage_device_poison(struct ha_stage_run *s, struct ha_stage_device *d);
+enum ha_status ha_stage_device_poison(struct ha_stage_device *d);
 /* Enqueues the merge; state `apart` is read from `block` (SIZE_MAX: none is apart). */
-enum ha_status ha_stage_device_merge(struct ha_stage_run *s, struct ha_stage_device *d, size_t apart,
-                                     unsigned char *block);
+enum ha_status ha_stage_device_merge(struct ha_stage_device *d, size_t apart, unsigned char *block);
 /* enqueues the way there, and the way back */
-enum ha_status ha_stage_device_send(struct ha_stage_run *s, struct ha_stage_device *d, struct ha_stream *stream);
-enum ha_status ha_stage_device_fetch(struct ha_stage_run *s, struct ha_stage_device *d);
+enum ha_status ha_stage_device_send(struct ha_stage_device *d, struct ha_stream *stream);
+enum ha_status ha_stage_device_fetch(struct ha_stage_device *d);
 /* Waits for the stream and puts all that came back into the batch. */
-enum ha_status ha_stage_device_finish(struct ha_stage_run *s, struct ha_stage_device *d, const char *what);
+enum ha_status ha_stage_device_finish(struct ha_stage_device *d, const char *what);
 /* HA_ERROR with what was being done and the device's own reason, unless status is HA_OK */
 enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const char *what);
 void ha_stage_sleep(void); /* HA_STAGE_LATE_NS */
