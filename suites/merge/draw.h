@@ -6,6 +6,7 @@
 #include "harness/api/merge_suite.h"
 #include "harness/base/rng.h"
 
+#include <float.h>
 #include <math.h>
 
 enum ha_draw { HA_DRAW_SCORE, HA_DRAW_VALUE, HA_DRAW_CUT, HA_DRAW_LSE, HA_DRAW_SUM, HA_DRAW_CHOICE };
@@ -24,6 +25,9 @@ static inline size_t ha_draw_below(const struct ha_merge_row *r, enum ha_draw wh
 {
     return (size_t)ha_rng_below(r->seed, ha_draw_stream(r->index, what), i, n);
 }
+
+/* Near the largest number of a type; to the last bit in binary16. */
+static inline double ha_draw_largest(enum ha_dtype t) { return t == HA_F16 ? 65504 : 0.9 * (double)FLT_MAX; }
 
 /* Component i of state m, before it is scaled: normal. */
 static inline double ha_draw_value(const struct ha_merge_row *r, size_t m, size_t i)
@@ -54,6 +58,15 @@ static inline void ha_row_empty(struct ha_merge_row *r, size_t m, double garbage
     r->lse[m] = -HUGE_VAL;
     r->sum[m] = 1;
     ha_row_constant(r, m, garbage);
+}
+
+/* `keys` tokens of score 0, none of them with a value yet */
+static inline void ha_row_keys(struct ha_merge_row *r, size_t m, size_t keys)
+{
+    ha_row_empty(r, m, 0);
+    if (keys == 0) return;
+    r->lse[m] = log((double)keys);
+    r->sum[m] = (double)keys;
 }
 
 static inline void ha_row_swap(struct ha_merge_row *r, size_t a, size_t b)

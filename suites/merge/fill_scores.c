@@ -73,8 +73,8 @@ void ha_fill_sink(struct ha_merge_row *row)
     const double weight = exp(20.1), all = weight + (double)tokens;
     for (size_t m = 0; m < row->states; m++) {
         const size_t k = m - (m > sink), keys = m == sink ? 1 : tokens * (k + 1) / others - tokens * k / others;
-        row->lse[m] = m == sink ? 20.1 : log((double)keys);
-        row->sum[m] = (double)keys;
+        ha_row_keys(row, m, keys);
+        if (m == sink) row->lse[m] = 20.1;
         for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = ha_draw_value(row, m == sink, i);
     }
     for (size_t i = 0; i < row->dim; i++)
