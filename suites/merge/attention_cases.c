@@ -39,21 +39,18 @@ static void cut(struct ha_problem *p, size_t keys, size_t runs, size_t last)
     for (size_t b = 0; b < (p)->batch; b++) \
         for (size_t h = 0; h < (p)->kv_heads; h++)
 #define FOR_KEYS(p, b, h, j) FOR_HEADS(p, b, h) for (size_t j = 0, keys_ = ha_problem_stored(p); j < keys_; j++)
-#define FOR_ROWS(p, b, t, h)                    \
-    for (size_t b = 0; b < (p)->batch; b++)     \
-        for (size_t t = 0; t < (p)->q_len; t++) \
-            for (size_t h = 0; h < ha_problem_heads(p); h++)
+#define FOR_ROWS(p, r)       for (size_t r = 0, rows_ = ha_problem_rows(p); r < rows_; r++)
 
 static void multiply_q(const struct ha_problem *p, float by)
 {
-    FOR_ROWS(p, b, t, h)
-    for (size_t d = 0; d < p->head_dim; d++) ha_problem_q(p, b, t, h)[d] *= by;
+    FOR_ROWS(p, r)
+    for (size_t d = 0; d < p->head_dim; d++) ha_problem_q(p, r)[d] *= by;
 }
 
 /* component 0 of q, where the score of a key is to be `score` for each 1 in its component 0 */
 static void aim(const struct ha_problem *p, double score)
 {
-    FOR_ROWS(p, b, t, h) ha_problem_q(p, b, t, h)[0] = (float)(score / (double)p->scale);
+    FOR_ROWS(p, r) ha_problem_q(p, r)[0] = (float)(score / (double)p->scale);
 }
 
 static const size_t edges[] = { 1,  2,  3,   7,   8,   9,   15,   16,   17,   31,   32,   33,   63,
@@ -114,7 +111,7 @@ static void shape_causal_append(struct ha_problem *p)
 /* ---- scores of -inf */
 static void point(const struct ha_problem *p)
 {
-    FOR_ROWS(p, b, t, h) ha_problem_q(p, b, t, h)[0] = 0.5f + fabsf(ha_problem_q(p, b, t, h)[0]);
+    FOR_ROWS(p, r) ha_problem_q(p, r)[0] = 0.5f + fabsf(ha_problem_q(p, r)[0]);
 }
 
 static void shape_all_minus_inf(struct ha_problem *p)
@@ -183,10 +180,10 @@ static void shape_nan_key(struct ha_problem *p)
 
 static void spoil_nan_key(struct ha_problem *p)
 {
-    if (p->nan.place == HA_NAN_K) ha_problem_put(p, &p->k, p->nan.seq, p->nan.kv_head, p->nan.key, p->nan.dim, NAN);
-    else if (p->nan.place == HA_NAN_V)
-        ha_problem_put(p, &p->v, p->nan.seq, p->nan.kv_head, p->nan.key, p->nan.dim, NAN);
-    else ha_problem_q(p, p->nan.seq, p->nan.token, p->nan.kv_head * p->group)[p->nan.dim] = NAN;
+    const struct ha_kv_place *in = p->nan.place == HA_NAN_K ? &p->k : &p->v;
+    const size_t query = p->nan.seq * p->q_len + p->nan.token;
+    if (p->nan.place != HA_NAN_Q) ha_problem_put(p, in, p->nan.seq, p->nan.kv_head, p->nan.key, p->nan.dim, NAN);
+    else ha_problem_q(p, query * ha_problem_heads(p) + p->nan.kv_head * p->group)[p->nan.dim] = NAN;
 }
 
 /* ---- equal_scores: 2^k keys, small integers in V; scores of 0 in half of the shapes */
@@ -225,8 +222,7 @@ static void fill_one_sign(const struct ha_problem *p)
 {
     static const float values[] = { 1.25f, 1.125f, 1.5f, 1.0625f, 0.75f, 2, -1.25f, 1.1875f };
     multiply_q(p, 0);
-    for (size_t h = 0; h < p->group; h++)
-        ha_problem_q(p, 0, 0, h)[0] = 8 * (logf(0x1p24f) - logf(0.84f + 0.025f * (float)h));
+    for (size_t h = 0; h < p->group; h++) ha_problem_q(p, h)[0] = 8 * (logf(0x1p24f) - logf(0.84f + 0.025f * (float)h));
     FOR_KEYS(p, b, h, j)
     {
         const size_t at = j % HA_CHUNK_KEYS;
@@ -303,7 +299,7 @@ static void fill_sink(const struct ha_problem *p)
     static const size_t at[] = { 0, SINK_KEYS - 1, SINK_KEYS / 2 };
     multiply_q(p, 0);
     aim(p, 20.1);
-    ha_problem_q(p, 0, 0, 0)[1] = 0.125f;
+    ha_problem_q(p, 0)[1] = 0.125f;
     for (size_t j = 0; j < SINK_KEYS; j++) ha_problem_put(p, &p->k, 0, 0, j, 0, j == at[p->id] ? 1 : 0);
     for (size_t d = 0; d < p->head_dim; d++) ha_problem_put(p, &p->v, 0, 0, at[p->id], d, -4);
 }

@@ -71,10 +71,9 @@ struct ha_problem {
 };
 
 size_t ha_problem_heads(const struct ha_problem *p);
-size_t ha_problem_rows(const struct ha_problem *p);   /* query rows, [batch][q_len][heads] */
+size_t ha_problem_rows(const struct ha_problem *p);   /* query rows, [batch][q_len][heads]: r below is one of them */
 size_t ha_problem_stored(const struct ha_problem *p); /* keys of the first sequence, all runs up to runs_count */
 size_t ha_problem_keys(const struct ha_problem *p, size_t seq); /* of the runs attended */
-size_t ha_problem_visible(const struct ha_problem *p, size_t seq, size_t token);
 /* The block laid out and filled: normal q, K and V; NaN everywhere else. */
 enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_why *why);
 
@@ -83,11 +82,10 @@ struct ha_rows ha_problem_all(const struct ha_problem *p, size_t seq, size_t kv_
 /* The attention of one KV head in the block at base, outputs to copy i; runs: [HA_RUNS_MAX], set here. */
 struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_t i, size_t seq, size_t kv_head,
                                    struct ha_rows *runs);
-float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t head);
+float *ha_problem_q(const struct ha_problem *p, size_t r);
 /* copy i of the outputs */
-float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
-float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
-float *ha_problem_weights(const struct ha_problem *p, size_t seq, size_t head);
+float *ha_problem_o(const struct ha_problem *p, size_t i, size_t r);
+float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t r);
 /* in p->k or p->v, key j of run order, runs that are not attended included */
 void ha_problem_put(const struct ha_problem *p, const struct ha_kv_place *in, size_t seq, size_t kv_head, size_t j,
                     size_t dim, float x);
@@ -109,17 +107,15 @@ struct ha_wanted {
 };
 enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p, const struct ha_profile *profile,
                               struct ha_why *why);
-const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const struct ha_problem *p, size_t seq,
-                                           size_t token, size_t head);
+const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const struct ha_problem *p, size_t r);
 void ha_wanted_free(struct ha_wanted *want);
 
 /* Copy 0 of the outputs against the oracle; every byte of the outputs that is no result must be as it was. */
 enum ha_status ha_problem_judge(const struct ha_problem *p, const struct ha_wanted *want,
                                 struct ha_attention_result *out, struct ha_why *why);
 /* one row */
-enum ha_status ha_row_judge(const struct ha_problem *p, size_t seq, size_t token, size_t head, const char *what,
-                            const float *o, float lse, const struct ha_ref_state *want, struct ha_attention_result *out,
-                            struct ha_why *why);
+enum ha_status ha_row_judge(const struct ha_problem *p, size_t r, const char *what, const float *o, float lse,
+                            const struct ha_ref_state *want, struct ha_attention_result *out, struct ha_why *why);
 
 /* ---- attention_split.c: each run attended by itself, then all merged */
 enum ha_status ha_problem_split(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_attention_result *out,

@@ -37,11 +37,6 @@ size_t ha_problem_keys(const struct ha_problem *p, size_t seq)
     return stored(p, p->first_run, p->runs_count) - (p->first_run < p->runs_count ? skipped(p, seq, p->first_run) : 0);
 }
 
-size_t ha_problem_visible(const struct ha_problem *p, size_t seq, size_t token)
-{
-    return ha_problem_keys(p, seq) - (p->causal ? p->q_len - 1 - token : 0);
-}
-
 /* keys [first, first + keys) in the block at base */
 static struct ha_rows rows_of(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head, size_t first,
                               size_t keys)
@@ -95,24 +90,25 @@ struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_
     };
 }
 
-float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t head)
+static size_t row_offset(const struct ha_problem *p, size_t r, size_t seq, size_t token, size_t head)
 {
-    return floats(p->host, p->q_at, seq * p->q_seq + token * p->q_token + head * p->q_head);
+    const size_t heads = ha_problem_heads(p), query = r / heads;
+    return query / p->q_len * seq + query % p->q_len * token + r % heads * head;
 }
 
-float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head)
+float *ha_problem_q(const struct ha_problem *p, size_t r)
 {
-    return floats(p->host, p->o_at + i * p->o_step, seq * p->q_seq + token * p->q_token + head * p->q_head);
+    return floats(p->host, p->q_at, row_offset(p, r, p->q_seq, p->q_token, p->q_head));
 }
 
-float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head)
+float *ha_problem_o(const struct ha_problem *p, size_t i, size_t r)
 {
-    return floats(p->host, p->lse_at + i * p->lse_step, seq * p->lse_seq + token * p->lse_token + head * p->lse_head);
+    return floats(p->host, p->o_at + i * p->o_step, row_offset(p, r, p->q_seq, p->q_token, p->q_head));
 }
 
-float *ha_problem_weights(const struct ha_problem *p, size_t seq, size_t head)
+float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t r)
 {
-    return floats(p->host, p->weights_at, (seq * ha_problem_heads(p) + head) * p->weights_stride);
+    return floats(p->host, p->lse_at + i * p->lse_step, row_offset(p, r, p->lse_seq, p->lse_token, p->lse_head));
 }
 
 static char *row_at(const struct ha_problem *p, const struct ha_kv_place *in, size_t seq, size_t kv_head, size_t j)
@@ -209,11 +205,8 @@ enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_attention_bench *b
                 ha_store_row(row_at(p, &p->k, b, h, j), dim, p->dtype, cut(p, bench->pool, K_STREAM, row));
                 ha_store_row(row_at(p, &p->v, b, h, j), dim, p->dtype, cut(p, bench->pool, V_STREAM, row));
             }
-    row = 0;
-    for (size_t b = 0; b < p->batch; b++)
-        for (size_t t = 0; t < p->q_len; t++)
-            for (size_t h = 0; h < ha_problem_heads(p); h++, row++)
-                memcpy(ha_problem_q(p, b, t, h), cut(p, bench->pool, Q_STREAM, row), dim * sizeof(float));
+    for (size_t r = 0; r < ha_problem_rows(p); r++)
+        memcpy(ha_problem_q(p, r), cut(p, bench->pool, Q_STREAM, r), dim * sizeof(float));
     return HA_OK;
 }
 

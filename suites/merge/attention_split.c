@@ -34,7 +34,7 @@ static struct ha_problem part_of(const struct ha_problem *p, size_t i)
 static enum ha_status attend_parts(struct split *s, struct ha_attention_result *out, struct ha_why *why)
 {
     const struct ha_problem *p = s->p;
-    const size_t heads = ha_problem_heads(p), rows = p->q_len * heads;
+    const size_t rows = ha_problem_rows(p);
     for (size_t i = 0; i < p->runs_count; i++) {
         const struct ha_problem part = part_of(p, i);
         HA_TRY(ha_wanted_make(&s->wanted[i], &part, &s->bench->profile[part.dtype], why));
@@ -47,10 +47,9 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
         char what[48];
         snprintf(what, sizeof what, "run %zu alone: ", i);
         for (size_t r = 0; r < rows; r++) {
-            s->lse[i * rows + r] = *ha_problem_lse(p, i, 0, r / heads, r % heads);
-            HA_TRY(ha_row_judge(&part, 0, r / heads, r % heads, what, ha_problem_o(p, i, 0, r / heads, r % heads),
-                                s->lse[i * rows + r], ha_wanted_state(&s->wanted[i], p, 0, r / heads, r % heads), out,
-                                why));
+            s->lse[i * rows + r] = *ha_problem_lse(p, i, r);
+            HA_TRY(ha_row_judge(&part, r, what, ha_problem_o(p, i, r), s->lse[i * rows + r],
+                                ha_wanted_state(&s->wanted[i], p, r), out, why));
         }
     }
     return HA_OK;
@@ -86,11 +85,11 @@ static enum ha_status judge_row(struct split *s, const struct ha_merge_bound *bo
                                 struct ha_attention_result *out, struct ha_why *why)
 {
     const struct ha_problem *p = s->p;
-    const size_t heads = ha_problem_heads(p), dim = p->head_dim, runs = p->runs_count;
-    const struct ha_ref_state *whole = ha_wanted_state(&s->wanted[runs], p, 0, r / heads, r % heads);
+    const size_t dim = p->head_dim, runs = p->runs_count;
+    const struct ha_ref_state *whole = ha_wanted_state(&s->wanted[runs], p, r);
     struct ha_ref_state part[HA_RUNS_MAX];
     for (size_t i = 0; i < runs; i++) {
-        part[i] = *ha_wanted_state(&s->wanted[i], p, 0, r / heads, r % heads);
+        part[i] = *ha_wanted_state(&s->wanted[i], p, r);
         if (bound->form == HA_FORM_BASE2 && part[i].lse != -HUGE_VAL)
             part[i].lse_bound += U * (fabs(part[i].lse) + part[i].lse_bound);
     }
@@ -105,15 +104,14 @@ static enum ha_status judge_row(struct split *s, const struct ha_merge_bound *bo
     if (lse != -HUGE_VAL) want.lse_bound += U * fabs(lse); /* the judge takes a float */
     char what[48];
     snprintf(what, sizeof what, "%zu runs merged (%s): ", runs, ha_form_name(bound->form));
-    return ha_row_judge(p, 0, r / heads, r % heads, what, ha_problem_o(p, runs, 0, r / heads, r % heads), (float)lse,
-                        &want, out, why);
+    return ha_row_judge(p, r, what, ha_problem_o(p, runs, r), (float)lse, &want, out, why);
 }
 
 static enum ha_status merge_parts(struct split *s, enum ha_form form, struct ha_attention_result *out,
                                   struct ha_why *why)
 {
     const struct ha_problem *p = s->p;
-    const size_t runs = p->runs_count, rows = p->q_len * ha_problem_heads(p);
+    const size_t runs = p->runs_count, rows = ha_problem_rows(p);
     for (size_t i = 0; i < runs; i++)
         for (size_t r = 0; r < rows; r++) {
             /* with (max, sum) any split of L is a state; that into L and 1 costs no rounding */
