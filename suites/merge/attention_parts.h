@@ -1,7 +1,7 @@
 #ifndef HA_MERGE_ATTENTION_PARTS_H
 #define HA_MERGE_ATTENTION_PARTS_H
 
-/* What the cases of attention.c are made of: a problem, the subject that solves it, and its judge. */
+/* What the cases of attention.c are made of: a problem, and the subject that solves it. */
 
 #include "harness/api/reference.h"
 #include "suites/merge/attention.h"
@@ -97,28 +97,5 @@ enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, c
 /* One call, or one for each sequence and KV head, in memory that was pushed; outputs to copy i. Not pulled. */
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                    struct ha_why *why);
-
-/* ---- attention_judge.c */
-
-/* The oracle's answers. */
-struct ha_wanted {
-    struct ha_answer *of; /* [batch][kv_heads] */
-    size_t count;
-};
-enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p, const struct ha_profile *profile,
-                              struct ha_why *why);
-const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const struct ha_problem *p, size_t r);
-void ha_wanted_free(struct ha_wanted *want);
-
-/* Copy 0 of the outputs against the oracle; every byte of the outputs that is no result must be as it was. */
-enum ha_status ha_problem_judge(const struct ha_problem *p, const struct ha_wanted *want,
-                                struct ha_attention_result *out, struct ha_why *why);
-/* one row */
-enum ha_status ha_row_judge(const struct ha_problem *p, size_t r, const char *what, const float *o, float lse,
-                            const struct ha_ref_state *want, struct ha_attention_result *out, struct ha_why *why);
-
-/* ---- attention_split.c: each run attended by itself, then all merged */
-enum ha_status ha_problem_split(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_attention_result *out,
-                                struct ha_why *why);
 
 #endif

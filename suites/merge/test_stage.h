@@ -28,7 +28,7 @@ static inline void near_states(struct ha_merge_row *row)
 static inline enum ha_status run(struct ha_subject *subject, enum ha_stage stage, enum ha_form form,
                                  enum ha_dtype dtype, struct ha_judgement *j, struct ha_why *why)
 {
-    const struct ha_merge_case c = { .name = "stage", .must = HA_MUST_BOUND, .stage = stage, .fill = near_states };
+    const struct ha_merge_case c = { .name = "stage", .stage = stage, .states_min = 2, .fill = near_states };
     *j = (struct ha_judgement){ .status = HA_OK };
     return ha_merge_stage(&c, subject, form, dtype, 5, j, why);
 }
