@@ -1,5 +1,5 @@
-/* A problem is asked of the subject and judged against the oracle: every result within its bound, every other byte as it
- * was. */
+/* A problem is asked of the subject and judged against the oracle: every result within its bound, every other byte as
+ * it was. */
 
 #include "suites/merge/attention_parts.h"
 
@@ -201,7 +201,7 @@ static enum ha_status attend_parts(struct split *s, struct ha_attention_result *
         HA_TRY(ha_attention_attend(s->bench, &part, i, why));
     }
     HA_TRY(wanted_make(&s->wanted[p->runs_count], p, &s->bench->profile[p->dtype], why));
-    HA_TRY(ha_attention_pull(s->bench, p->out_at, p->end_at, why));
+    HA_TRY(ha_attention_move(s->bench, p->out_at, p->end_at, HA_D2H, why));
     for (size_t i = 0; i < p->runs_count; i++) {
         const struct ha_problem part = part_of(p, i);
         char what[48];
@@ -293,9 +293,9 @@ static enum ha_status merge_parts(struct split *s, enum ha_form form, struct ha_
         .dim = p->head_dim,
         .out = state_at(s, runs, form),
     };
-    HA_TRY(ha_attention_push(s->bench, p->out_at, p->end_at, why));
+    HA_TRY(ha_attention_move(s->bench, p->out_at, p->end_at, HA_H2D, why));
     HA_TRY(ha_attention_merge(s->bench, &args, why));
-    HA_TRY(ha_attention_pull(s->bench, p->out_at, p->end_at, why));
+    HA_TRY(ha_attention_move(s->bench, p->out_at, p->end_at, HA_D2H, why));
     const struct ha_merge_bound bound = ha_bound_merge(&s->bench->traits, form, HA_F32);
     for (size_t r = 0; r < rows; r++) HA_TRY(judge_merged(s, &bound, r, out, why));
     return HA_OK;
@@ -304,7 +304,7 @@ static enum ha_status merge_parts(struct split *s, enum ha_form form, struct ha_
 static enum ha_status run(struct split *s, struct ha_attention_result *out, struct ha_why *why)
 {
     const struct ha_merge_traits *t = &s->bench->traits;
-    HA_TRY(ha_attention_push(s->bench, 0, s->p->end_at, why));
+    HA_TRY(ha_attention_move(s->bench, 0, s->p->end_at, HA_H2D, why));
     HA_TRY(attend_parts(s, out, why));
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         if (t->forms >> form & 1u) HA_TRY(merge_parts(s, (enum ha_form)form, out, why));
@@ -360,9 +360,9 @@ static struct ha_problem problem_of(const struct ha_attention_case *c, size_t id
 static enum ha_status ask(struct ha_problem *p, struct ha_attention_bench *bench, const struct wanted *want,
                           const char *before, struct ha_attention_result *out, struct ha_why *why)
 {
-    HA_TRY(ha_attention_push(bench, 0, p->end_at, why));
+    HA_TRY(ha_attention_move(bench, 0, p->end_at, HA_H2D, why));
     HA_TRY(ha_attention_attend(bench, p, 0, why));
-    HA_TRY(ha_attention_pull(bench, 0, p->end_at, why));
+    HA_TRY(ha_attention_move(bench, 0, p->end_at, HA_D2H, why));
     HA_TRY(judge(p, want, out, why));
     return memcmp(before, p->host, p->out_at) == 0 ? HA_OK : ha_problem_fail(p, why, "q, K or V was written");
 }

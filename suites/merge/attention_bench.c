@@ -117,22 +117,15 @@ static enum ha_status refused(const struct ha_attention_bench *b, const char *op
                   failure && *failure ? failure : "refused, with no reason");
 }
 
-static enum ha_status move(struct ha_attention_bench *b, void *dst, const void *src, size_t bytes,
-                           enum ha_direction dir, struct ha_why *why)
+enum ha_status ha_attention_move(struct ha_attention_bench *b, size_t from, size_t to, enum ha_direction dir,
+                                 struct ha_why *why)
 {
-    enum ha_status status = b->subject->api->copy(b->stream, dst, src, bytes, dir);
+    if (!b->stream) return HA_OK;
+    const bool there = dir == HA_H2D;
+    char *dst = (there ? b->there : b->host) + from, *src = (there ? b->host : b->there) + from;
+    enum ha_status status = b->subject->api->copy(b->stream, dst, src, to - from, dir);
     if (status == HA_OK) status = b->subject->api->stream_sync(b->stream);
     return status == HA_OK ? HA_OK : refused(b, "copy", status, why);
-}
-
-enum ha_status ha_attention_push(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why)
-{
-    return bench->stream ? move(bench, bench->there + from, bench->host + from, to - from, HA_H2D, why) : HA_OK;
-}
-
-enum ha_status ha_attention_pull(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why)
-{
-    return bench->stream ? move(bench, bench->host + from, bench->there + from, to - from, HA_D2H, why) : HA_OK;
 }
 
 static enum ha_status attend_kernels(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,

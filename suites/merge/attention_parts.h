@@ -27,10 +27,9 @@ enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct 
 void ha_attention_close(struct ha_attention_bench *bench);
 /* at least so many bytes, all of them 0xFF: a NaN in every type */
 enum ha_status ha_attention_room(struct ha_attention_bench *bench, size_t bytes, struct ha_why *why);
-/* bytes [from, to) of the block to the subject, and back */
-enum ha_status ha_attention_push(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why);
-enum ha_status ha_attention_pull(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why);
-
+/* bytes [from, to) of the block to the subject, or back */
+enum ha_status ha_attention_move(struct ha_attention_bench *bench, size_t from, size_t to, enum ha_direction dir,
+                                 struct ha_why *why);
 /* The subject's own merge, in memory that was pushed. */
 enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why);
 

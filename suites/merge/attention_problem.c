@@ -5,7 +5,6 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,4 @@
 #include "suites/merge/draw.h"
-#include "suites/merge/fills.h"
-#include "suites/merge/tokens.h"
-
-#include <float.h>
 
 /* The states take the two LSEs in turn; rows go through the pairs, each both ways round. */
 static void in_turn(struct ha_merge_row *row, const double pair[][2], size_t count)
@@ -50,7 +46,7 @@ void ha_fill_both_low(struct ha_merge_row *row)
 static void offset_scores(struct ha_merge_row *row, double offset, int fraction)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     for (size_t j = 0; j < t.count; j++) t.score[j] = ldexp(rint(ldexp(t.score[j], fraction)), -fraction) + offset;
     ha_tokens_fill(&t, row);
 }

@@ -1,6 +1,4 @@
 #include "suites/merge/draw.h"
-#include "suites/merge/fills.h"
-#include "suites/merge/tokens.h"
 
 /* Token j has a 1 in component j and scores 0: o of a state is 1/n_m in its own components. Unequal parts. */
 void ha_fill_one_hot(struct ha_merge_row *row)
@@ -22,7 +20,7 @@ void ha_fill_one_hot(struct ha_merge_row *row)
 void ha_fill_constant_v(struct ha_merge_row *row)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     ha_tokens_scores(&t, (enum ha_scores)(row->index % HA_SCORES_COUNT));
     ha_tokens_fill(&t, row);
     for (size_t i = 0; i < row->dim; i++) {
@@ -82,7 +80,7 @@ void ha_fill_subnormal(struct ha_merge_row *row)
 /* n equal scores and one value everywhere, cut into parts at random; computed without a loop over n */
 static void same_everywhere(struct ha_merge_row *row, size_t n, double v)
 {
-    struct ha_tokens t = { .seed = row->seed, .index = row->index, .count = n, .states = row->states };
+    struct ha_tokens t = { .row = row, .count = n };
     ha_tokens_cut(&t, HA_CUT_RANDOM);
     for (size_t m = 0; m < row->states; m++) {
         const size_t keys = t.end[m] - (m ? t.end[m - 1] : 0);

@@ -83,15 +83,21 @@ static struct ha_kernels best_kernels(void)
     return k;
 }
 
+static struct ha_device *opened(const struct ha_device_api *api)
+{
+    static struct ha_kernels kernels;
+    struct ha_device *device;
+    struct ha_why why;
+    kernels = best_kernels();
+    if (api->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK) fail_msg("%s", why.text);
+    return device;
+}
+
 static void host_device_passes(void **state)
 {
     (void)state;
-    const struct ha_kernels k = best_kernels();
-    const struct ha_device_config config = { .kernels = &k };
     const struct ha_device_api *api = ha_devices_all[0];
-    struct ha_device *device;
-    struct ha_why why;
-    if (api->open(&device, &config, &why) != HA_OK) fail_msg("%s", why.text);
+    struct ha_device *device = opened(api);
     passes(&(struct ha_attention_subject){ .name = api->name, .api = api, .device = device }, NULL);
     api->close(device);
 }
@@ -523,13 +529,10 @@ static void confused_devices_are_caught(void **state)
         { "keys of the first KV head for all", "boundaries", first_head },
         { "no mask", "causal_append", uncausal },
     };
-    const struct ha_kernels k = best_kernels();
-    const struct ha_device_config config = { .kernels = &k };
     struct ha_device_api api = *ha_devices_all[0];
-    struct ha_device *device;
+    struct ha_device *device = opened(&api);
     struct ha_attention_result r;
     struct ha_why why;
-    if (api.open(&device, &config, &why) != HA_OK) fail_msg("%s", why.text);
     api.attend = confused_attend;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         confuse = devices[i].confuse;

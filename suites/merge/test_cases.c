@@ -1,16 +1,12 @@
 /* The table is complete and docs/merging.md says the same, every row is what its case says, and the outcomes that the
  * cases demand are those of a merge that is right: the plain one of kernels/c. */
 
-#include "harness/api/kernels.h"
 #include "harness/base/numeric.h"
 #include "harness/base/registry.h"
-#include "suites/merge/fills.h"
+#include "suites/merge/draw.h"
 #include "suites/merge/judge.h"
 #include "suites/merge/task.h"
-#include "suites/merge/tokens.h"
 
-#include <float.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
