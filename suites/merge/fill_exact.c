@@ -1,4 +1,4 @@
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 /* The largest power of two of the states hold 2^k keys each, scores 0, and integers; the others hold no keys. A
  * sum over all states, and over any of them, stays within 256, and so within the 8 bits of bf16. */

@@ -1,5 +1,5 @@
 #include "harness/base/numeric.h"
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 /* The states take the two LSEs in turn; rows go through the pairs, each both ways round. */
 static void in_turn(struct ha_merge_row *row, const double pair[][2], size_t count)

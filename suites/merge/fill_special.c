@@ -1,4 +1,4 @@
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 static void plain(struct ha_merge_row *row)
 {

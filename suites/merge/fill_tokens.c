@@ -1,4 +1,4 @@
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 void ha_fill_tokens(struct ha_merge_row *row)
 {

@@ -1,4 +1,4 @@
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 /* Token j has a 1 in component j and scores 0: o of a state is 1/n_m in its own components. Unequal parts. */
 void ha_fill_one_hot(struct ha_merge_row *row)

@@ -1,4 +1,4 @@
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 /* ---- bits: one Philox block for a row, and from it a generator that costs a nanosecond a draw ---------------- */
 

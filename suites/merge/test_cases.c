@@ -3,7 +3,7 @@
 
 #include "harness/base/numeric.h"
 #include "harness/base/registry.h"
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 #include "suites/merge/judge.h"
 #include "suites/merge/task.h"
 

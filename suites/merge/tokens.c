@@ -1,4 +1,4 @@
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 #include <string.h>
 
