@@ -5,7 +5,7 @@ void ha_fill_one_hot(struct ha_merge_row *row)
 {
     struct ha_tokens t;
     const size_t part[] = { 1, 2, 5 }, n = row->dim / part[row->index % 3];
-    ha_tokens_make(&t, row, n < HA_TOKENS_MAX ? n : HA_TOKENS_MAX);
+    ha_tokens_make(&t, row, n ? n : 1);
     for (size_t m = 0; m < row->states; m++) {
         const size_t first = m ? t.end[m - 1] : 0, keys = t.end[m] - first;
         ha_row_keys(row, m, keys);

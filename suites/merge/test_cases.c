@@ -316,31 +316,46 @@ static void judge_rows(const struct ha_merge_task *t, bool planted)
     ha_room_unmap(&room);
 }
 
-/* Every case in every form, type and order; the many states, which cost the most, by turns only. */
+/* Case i as far as `only` allows it; the many states, which cost the most, by turns only. */
+static void check_case(size_t i, const struct ha_merge_axes *only)
+{
+    const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    struct ha_merge_tasks tasks = { 0 };
+    struct ha_why why;
+    assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, i, only, &why), HA_OK);
+    for (size_t k = 0; k < tasks.count; k++) {
+        const struct ha_merge_task *t = &tasks.task[k];
+        const size_t nth = t->shape.states > 100 ? 16 : t->shape.states > 16 ? 4 : 1;
+        if (k % (reduced ? 4 * nth : nth)) continue;
+        if (t->shape.order == HA_ORDER_FLAT || c->orders) /* the rows are the same in every order */
+            for (size_t r = 0; r < t->shape.tokens * t->shape.heads; r++) check_row(t, r);
+        judge_rows(t, false);
+        if (c->plant) judge_rows(t, true);
+    }
+    ha_merge_tasks_free(&tasks);
+}
+
 static void test_cases(void **unused)
 {
     (void)unused;
     const struct ha_merge_axes any = { .seed = SEED, .row = HA_ROW_ANY };
     for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
         const struct ha_merge_case *c = &ha_merge_suite.cases[i];
-        struct ha_merge_tasks tasks = { 0 };
-        struct ha_why why;
         worst = 0;
         least_planted = HUGE_VAL;
-        assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, i, &any, &why), HA_OK);
-        for (size_t k = 0; k < tasks.count; k++) {
-            const struct ha_merge_task *t = &tasks.task[k];
-            const size_t nth = t->shape.states > 100 ? 16 : t->shape.states > 16 ? 4 : 1;
-            if (k % (reduced ? 4 * nth : nth)) continue;
-            if (t->shape.order == HA_ORDER_FLAT || c->orders) /* the rows are the same in every order */
-                for (size_t r = 0; r < t->shape.tokens * t->shape.heads; r++) check_row(t, r);
-            judge_rows(t, false);
-            if (c->plant) judge_rows(t, true);
-        }
-        ha_merge_tasks_free(&tasks);
+        check_case(i, &any);
         print_message("%2u %-20s err/bound %.3g\n", c->number, c->name, worst);
         if (c->plant) print_message("   %-20s err/bound %.3g\n", "its planted error", least_planted);
     }
+}
+
+/* with fewer elements than some cases have kinds of */
+static void test_narrow_rows(void **unused)
+{
+    (void)unused;
+    struct ha_merge_axes only = { .form = 1, .order = 1 + HA_ORDER_FLAT, .layout = 1, .seed = SEED, .row = HA_ROW_ANY };
+    for (only.head_dim = 1; only.head_dim <= 5; only.head_dim++)
+        for (size_t i = 0; i < ha_merge_suite.cases_count; i++) check_case(i, &only);
 }
 
 static void test_random(void **unused)
@@ -370,9 +385,9 @@ int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),  cmocka_unit_test(test_finders), cmocka_unit_test(test_page),
-        cmocka_unit_test(test_tokens), cmocka_unit_test(test_cuts),    cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_table),  cmocka_unit_test(test_finders),     cmocka_unit_test(test_page),
+        cmocka_unit_test(test_tokens), cmocka_unit_test(test_cuts),        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_narrow_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
