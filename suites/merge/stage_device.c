@@ -279,6 +279,8 @@ static enum ha_status merge_announced(struct on_device *d, unsigned char *mapped
     sem_destroy(&w.merged);
     HA_TRY(st);
     HA_TRY(ha_stage_did(s, end, what));
+    if (memcmp(mapped, s->batch->snapshot, d->bytes) != 0)
+        return ha_why(s->why, HA_FAIL, "%s: wrote over the CPU's state, which is only read", what);
     return finish(d, what);
 }
 

@@ -48,33 +48,27 @@ static void huge_in_each_stride(void **state)
     ha_subject_close(&s);
 }
 
-/* How an index may wrap: each makes an offset, in elements, of token t and head h, or an offset in bytes. */
-static int64_t as_uint32(size_t t, size_t h, size_t ts, size_t hs, size_t e)
-{
-    return (int64_t)((uint32_t)(t * ts + h * hs)) * (int64_t)e;
-}
-static int64_t as_int32(size_t t, size_t h, size_t ts, size_t hs, size_t e)
-{
-    return (int64_t)(int32_t)(uint32_t)(t * ts + h * hs) * (int64_t)e;
-}
-static int64_t int_stride(size_t t, size_t h, size_t ts, size_t hs, size_t e)
-{
-    return ((int64_t)t * (int32_t)(uint32_t)ts + (int64_t)h * (int32_t)(uint32_t)hs) * (int64_t)e;
-}
-static int64_t uint32_bytes(size_t t, size_t h, size_t ts, size_t hs, size_t e)
-{
-    return (int64_t)(uint32_t)((t * ts + h * hs) * e);
-}
-static int64_t int32_bytes(size_t t, size_t h, size_t ts, size_t hs, size_t e)
-{
-    return (int64_t)(int32_t)(uint32_t)((t * ts + h * hs) * e);
-}
-static int64_t right(size_t t, size_t h, size_t ts, size_t hs, size_t e) { return (int64_t)((t * ts + h * hs) * e); }
-
-typedef int64_t wrap(size_t t, size_t h, size_t ts, size_t hs, size_t e);
-static struct {
-    wrap *o, *lse, *out;
+/* How the index of token t and head h may wrap, or its stride, or its offset in bytes. */
+enum wrap { RIGHT, AS_UINT32, AS_INT32, INT_STRIDE, UINT32_BYTES, INT32_BYTES, WRAPS };
+static struct wraps {
+    enum wrap o, lse, out;
 } wraps;
+
+/* in bytes, of elements of e */
+static int64_t offset(enum wrap wrap, size_t t, size_t h, size_t token_stride, size_t head_stride, size_t e)
+{
+    const size_t index = t * token_stride + h * head_stride;
+    switch (wrap) {
+    case AS_UINT32: return (int64_t)(uint32_t)index * (int64_t)e;
+    case AS_INT32: return (int64_t)(int32_t)(uint32_t)index * (int64_t)e;
+    case INT_STRIDE:
+        return ((int64_t)t * (int32_t)(uint32_t)token_stride + (int64_t)h * (int32_t)(uint32_t)head_stride)
+               * (int64_t)e;
+    case UINT32_BYTES: return (int64_t)(uint32_t)(index * e);
+    case INT32_BYTES: return (int64_t)(int32_t)(uint32_t)(index * e);
+    default: return (int64_t)(index * e);
+    }
+}
 
 /* The right merge of one row at a time, found where the index leads. */
 static void merge_wrapped(const struct ha_merge *m)
@@ -85,10 +79,10 @@ static void merge_wrapped(const struct ha_merge *m)
         for (size_t h = 0; h < m->heads; h++) {
             for (size_t i = 0; i <= m->states_count; i++) {
                 const struct ha_merge_state *x = i < m->states_count ? &m->states[i] : &m->out;
-                wrap *o = i < m->states_count ? wraps.o : wraps.out;
+                const enum wrap o = i < m->states_count ? wraps.o : wraps.out;
+                const int64_t lse = offset(wraps.lse, t, h, x->lse_token_stride, x->lse_head_stride, sizeof(float));
                 row[i] = *x;
-                row[i].o = (char *)x->o + o(t, h, x->o_token_stride, x->o_head_stride, e);
-                const int64_t lse = wraps.lse(t, h, x->lse_token_stride, x->lse_head_stride, sizeof(float));
+                row[i].o = (char *)x->o + offset(o, t, h, x->o_token_stride, x->o_head_stride, e);
                 row[i].lse = (void *)((char *)x->lse + lse);
                 if (x->sum) row[i].sum = (void *)((char *)x->sum + lse);
             }
@@ -103,15 +97,12 @@ static void merge_wrapped(const struct ha_merge *m)
 static void huge_finds_wrapped_indices(void **state)
 {
     (void)state;
-    static wrap *const wrong[] = { as_uint32, as_int32, int_stride, uint32_bytes, int32_bytes };
     struct ha_subject s = direct(&ha_kernels_c.traits, merge_wrapped);
-    wraps.o = wraps.lse = wraps.out = right;
+    wraps = (struct wraps){ RIGHT, RIGHT, RIGHT };
     expect_plain(&s, HA_STAGE_HUGE, HA_OK, "");
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    for (enum wrap wrong = AS_UINT32; wrong < WRAPS; wrong++)
         for (size_t k = 0; k < 3; k++) {
-            wraps.o = k == 0 ? wrong[i] : right;
-            wraps.lse = k == 1 ? wrong[i] : right;
-            wraps.out = k == 2 ? wrong[i] : right;
+            wraps = (struct wraps){ k == 0 ? wrong : RIGHT, k == 1 ? wrong : RIGHT, k == 2 ? wrong : RIGHT };
             expect_all(&s, HA_STAGE_HUGE, HA_FAIL, "beyond 2^31 and 2^32 elements");
         }
     ha_subject_close(&s);
@@ -126,12 +117,6 @@ static void merge_and_spill(const struct ha_merge *m)
     if (last > UINT32_MAX) ((char *)m->out.o)[(size_t)(uint32_t)last * e] = 1;
 }
 
-static void merge_over_input(const struct ha_merge *m)
-{
-    ha_kernels_c.merge(m);
-    m->states[1].lse[0] += 1;
-}
-
 static void huge_finds_stray_writes(void **state)
 {
     (void)state;
@@ -140,7 +125,8 @@ static void huge_finds_stray_writes(void **state)
     expect(&s, HA_STAGE_HUGE, HA_FORM_BASE2, HA_BF16, HA_FAIL, "wrote where a wrapped index leads");
     ha_subject_close(&s);
     s = direct(&ha_kernels_c.traits, merge_over_input);
-    expect_plain(&s, HA_STAGE_HUGE, HA_FAIL, "wrote over a state");
+    for (overwritten = 0; overwritten < 2; overwritten++)
+        expect_plain(&s, HA_STAGE_HUGE, HA_FAIL, "wrote over a state");
     ha_subject_close(&s);
 }
 
@@ -253,10 +239,10 @@ static void huge_on_a_device(void **state)
     vast_free = (uint64_t)4 << 30;
     expect_plain(&s, HA_STAGE_HUGE, HA_WAIVED, "needs 16.0 GiB of device memory, 4.0 are free");
     vast_merger = merge_wrapped;
-    wraps.o = wraps.out = wraps.lse = as_uint32;
+    wraps.o = wraps.out = wraps.lse = AS_UINT32;
     vast_free = (uint64_t)20 << 30;
     expect_plain(&s, HA_STAGE_HUGE, HA_FAIL, "beyond 2^31");
-    wraps.o = wraps.out = wraps.lse = as_int32;
+    wraps.o = wraps.out = wraps.lse = AS_INT32;
     vast_free = (uint64_t)80 << 30;
     expect(&s, HA_STAGE_HUGE, HA_FORM_DIRECT, HA_F16, HA_FAIL, "beyond 2^31");
     close_device(&s, &api);
