@@ -12,7 +12,7 @@ struct ha_attention_case {
     const char *name, *why;
     size_t shapes;
     /* Shape p->id: completes a problem whose type, head_dim, group and scale are set (3 types in turn, 5 head_dims in
-     * turn after that), with one sequence, KV head, query token. keys: of a single run; or it sets the runs. */
+     * turn after that), with one sequence, KV head and query token, and no run of keys yet. */
     void (*shape)(struct ha_problem *p);
     void (*fill)(const struct ha_problem *p); /* changes what is hard about the data; NULL: nothing */
     void (*spoil)(struct ha_problem *p);      /* after the oracle has answered; NULL: nothing */
