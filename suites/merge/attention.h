@@ -6,8 +6,17 @@
 #include "harness/api/device.h"
 #include "harness/api/kernels.h"
 
+struct ha_problem;
+
 struct ha_attention_case {
     const char *name, *why;
+    size_t shapes;
+    /* Shape p->id: completes a problem whose type, head_dim, group and scale are set (3 types in turn, 5 head_dims in
+     * turn after that), with one sequence, KV head and query token, and no run of keys yet. */
+    void (*shape)(struct ha_problem *p);
+    void (*fill)(const struct ha_problem *p); /* changes what is hard about the data; NULL: nothing */
+    void (*spoil)(struct ha_problem *p);      /* after the oracle has answered; NULL: nothing */
+    bool split;                               /* runs attended by themselves and merged */
 };
 extern const struct ha_attention_case ha_attention_cases[];
 extern const size_t ha_attention_cases_count;

@@ -117,25 +117,16 @@ static enum ha_status refused(const struct ha_attention_bench *b, const char *op
                   failure && *failure ? failure : "refused, with no reason");
 }
 
-static enum ha_status move(struct ha_attention_bench *b, void *dst, const void *src, size_t bytes,
-                           enum ha_direction dir, struct ha_why *why)
+enum ha_status ha_attention_move(struct ha_attention_bench *b, size_t from, size_t to, enum ha_direction dir,
+                                 struct ha_why *why)
 {
-    enum ha_status status = b->subject->api->copy(b->stream, dst, src, bytes, dir);
+    if (!b->stream) return HA_OK;
+    const bool there = dir == HA_H2D;
+    char *dst = (there ? b->there : b->host) + from, *src = (there ? b->host : b->there) + from;
+    enum ha_status status = b->subject->api->copy(b->stream, dst, src, to - from, dir);
     if (status == HA_OK) status = b->subject->api->stream_sync(b->stream);
     return status == HA_OK ? HA_OK : refused(b, "copy", status, why);
 }
-
-enum ha_status ha_attention_push(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why)
-{
-    return bench->stream ? move(bench, bench->there + from, bench->host + from, to - from, HA_H2D, why) : HA_OK;
-}
-
-enum ha_status ha_attention_pull(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why)
-{
-    return bench->stream ? move(bench, bench->host + from, bench->there + from, to - from, HA_D2H, why) : HA_OK;
-}
-
-static float *floats(char *base, size_t at, size_t i) { return (float *)(void *)(base + at) + i; }
 
 static enum ha_status attend_kernels(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                      struct ha_why *why)
@@ -172,20 +163,19 @@ static enum ha_status attend_api(struct ha_attention_bench *bench, const struct 
         .seqs = seqs,
     };
     for (size_t b = 0; b < p->batch; b++) {
-        struct ha_device_seq *s = &seqs[b];
-        *s = (struct ha_device_seq){
-            .q = floats(bench->there, p->q_at, b * p->q_seq),
-            .runs_count = p->runs_count - p->first_run,
-            .k_head_bytes = p->k_head,
-            .v_head_bytes = p->v_head,
-            .o = floats(bench->there, p->o_at + i * p->o_step, b * p->q_seq),
-            .lse = floats(bench->there, p->lse_at + i * p->lse_step, b * p->lse_seq),
-            .weights = p->weights ? floats(bench->there, p->weights_at, b * ha_problem_heads(p) * p->weights_stride)
-                                  : NULL,
-            .weights_stride = p->weights_stride,
+        struct ha_rows runs[HA_RUNS_MAX];
+        const struct ha_attend first = ha_problem_attend(p, bench->there, i, b, 0, runs);
+        seqs[b] = (struct ha_device_seq){
+            .q = first.q,
+            .runs_count = first.runs_count,
+            .k_head_bytes = p->k.head,
+            .v_head_bytes = p->v.head,
+            .o = first.o,
+            .lse = first.lse,
+            .weights = first.weights,
+            .weights_stride = first.weights_stride,
         };
-        for (size_t r = p->first_run; r < p->runs_count; r++)
-            s->runs[r - p->first_run] = ha_problem_run(p, bench->there, b, 0, r);
+        memcpy(seqs[b].runs, runs, first.runs_count * sizeof *runs);
     }
     enum ha_status status = bench->subject->api->attend(bench->stream, &a);
     if (status == HA_OK && bench->stream) status = bench->subject->api->stream_sync(bench->stream);

@@ -1,4 +1,4 @@
-#include "suites/merge/attention_cases.h"
+#include "suites/merge/attention_parts.h"
 
 #include "harness/base/rng.h"
 
@@ -39,21 +39,18 @@ static void cut(struct ha_problem *p, size_t keys, size_t runs, size_t last)
     for (size_t b = 0; b < (p)->batch; b++) \
         for (size_t h = 0; h < (p)->kv_heads; h++)
 #define FOR_KEYS(p, b, h, j) FOR_HEADS(p, b, h) for (size_t j = 0, keys_ = ha_problem_stored(p); j < keys_; j++)
-#define FOR_ROWS(p, b, t, h)                    \
-    for (size_t b = 0; b < (p)->batch; b++)     \
-        for (size_t t = 0; t < (p)->q_len; t++) \
-            for (size_t h = 0; h < ha_problem_heads(p); h++)
+#define FOR_ROWS(p, r)       for (size_t r = 0, rows_ = ha_problem_rows(p); r < rows_; r++)
 
 static void multiply_q(const struct ha_problem *p, float by)
 {
-    FOR_ROWS(p, b, t, h)
-    for (size_t d = 0; d < p->head_dim; d++) ha_problem_q(p, b, t, h)[d] *= by;
+    FOR_ROWS(p, r)
+    for (size_t d = 0; d < p->head_dim; d++) ha_problem_q(p, r)[d] *= by;
 }
 
 /* component 0 of q, where the score of a key is to be `score` for each 1 in its component 0 */
 static void aim(const struct ha_problem *p, double score)
 {
-    FOR_ROWS(p, b, t, h) ha_problem_q(p, b, t, h)[0] = (float)(score / (double)p->scale);
+    FOR_ROWS(p, r) ha_problem_q(p, r)[0] = (float)(score / (double)p->scale);
 }
 
 static const size_t edges[] = { 1,  2,  3,   7,   8,   9,   15,   16,   17,   31,   32,   33,   63,
@@ -114,7 +111,7 @@ static void shape_causal_append(struct ha_problem *p)
 /* ---- scores of -inf */
 static void point(const struct ha_problem *p)
 {
-    FOR_ROWS(p, b, t, h) ha_problem_q(p, b, t, h)[0] = 0.5f + fabsf(ha_problem_q(p, b, t, h)[0]);
+    FOR_ROWS(p, r) ha_problem_q(p, r)[0] = 0.5f + fabsf(ha_problem_q(p, r)[0]);
 }
 
 static void shape_all_minus_inf(struct ha_problem *p)
@@ -129,7 +126,7 @@ static void shape_all_minus_inf(struct ha_problem *p)
 static void fill_all_minus_inf(const struct ha_problem *p)
 {
     point(p);
-    FOR_KEYS(p, b, h, j) ha_problem_put_k(p, b, h, j, 0, -INFINITY);
+    FOR_KEYS(p, b, h, j) ha_problem_put(p, &p->k, b, h, j, 0, -INFINITY);
 }
 
 static void shape_some_minus_inf(struct ha_problem *p)
@@ -158,8 +155,8 @@ static void fill_some_minus_inf(const struct ha_problem *p)
     FOR_KEYS(p, b, h, j)
     {
         if (!masked(p, j)) continue;
-        ha_problem_put_k(p, b, h, j, 0, -INFINITY);
-        for (size_t d = 0; d < p->head_dim; d++) ha_problem_put_v(p, b, h, j, d, 6e4f);
+        ha_problem_put(p, &p->k, b, h, j, 0, -INFINITY);
+        for (size_t d = 0; d < p->head_dim; d++) ha_problem_put(p, &p->v, b, h, j, d, 6e4f);
     }
 }
 
@@ -183,9 +180,10 @@ static void shape_nan_key(struct ha_problem *p)
 
 static void spoil_nan_key(struct ha_problem *p)
 {
-    if (p->nan.place == HA_NAN_K) ha_problem_put_k(p, p->nan.seq, p->nan.kv_head, p->nan.key, p->nan.dim, NAN);
-    else if (p->nan.place == HA_NAN_V) ha_problem_put_v(p, p->nan.seq, p->nan.kv_head, p->nan.key, p->nan.dim, NAN);
-    else ha_problem_q(p, p->nan.seq, p->nan.token, p->nan.kv_head * p->group)[p->nan.dim] = NAN;
+    const struct ha_kv_place *in = p->nan.place == HA_NAN_K ? &p->k : &p->v;
+    const size_t query = p->nan.seq * p->q_len + p->nan.token;
+    if (p->nan.place != HA_NAN_Q) ha_problem_put(p, in, p->nan.seq, p->nan.kv_head, p->nan.key, p->nan.dim, NAN);
+    else ha_problem_q(p, query * ha_problem_heads(p) + p->nan.kv_head * p->group)[p->nan.dim] = NAN;
 }
 
 /* ---- equal_scores: 2^k keys, small integers in V; scores of 0 in half of the shapes */
@@ -200,8 +198,8 @@ static void fill_equal_scores(const struct ha_problem *p)
     if (p->exact) multiply_q(p, 0);
     FOR_KEYS(p, b, h, j)
     for (size_t d = 0; d < p->head_dim; d++) {
-        ha_problem_put_k(p, b, h, j, d, d % 2 ? 0.5f : -1.25f);
-        ha_problem_put_v(p, b, h, j, d, (float)((j * 7 + d * 3) % 17) - 8);
+        ha_problem_put(p, &p->k, b, h, j, d, d % 2 ? 0.5f : -1.25f);
+        ha_problem_put(p, &p->v, b, h, j, d, (float)((j * 7 + d * 3) % 17) - 8);
     }
 }
 
@@ -224,15 +222,18 @@ static void fill_one_sign(const struct ha_problem *p)
 {
     static const float values[] = { 1.25f, 1.125f, 1.5f, 1.0625f, 0.75f, 2, -1.25f, 1.1875f };
     multiply_q(p, 0);
-    for (size_t h = 0; h < p->group; h++)
-        ha_problem_q(p, 0, 0, h)[0] = 8 * (logf(0x1p24f) - logf(0.84f + 0.025f * (float)h));
+    for (size_t h = 0; h < p->group; h++) ha_problem_q(p, h)[0] = 8 * (logf(0x1p24f) - logf(0.84f + 0.025f * (float)h));
     FOR_KEYS(p, b, h, j)
     {
         const size_t at = j % HA_CHUNK_KEYS;
         const bool tail = p->id % 2 == 0 || at % SIGN_TILE == 0;
         /* 1.21875 * 16.7 = 16.7 + ln 39: 32 keys of a later tile weigh about as much as one of the first */
-        ha_problem_put_k(p, b, h, j, 0, at == 0 ? 0 : !tail ? -8 : p->id % 2 == 0 && at >= SIGN_TILE ? -1.21875f : -1);
-        for (size_t d = 0; d < p->head_dim; d++) ha_problem_put_v(p, b, h, j, d, at == 0 ? 1 : values[d % 8]);
+        ha_problem_put(p, &p->k, b, h, j, 0,
+                       at == 0                             ? 0
+                       : !tail                             ? -8
+                       : p->id % 2 == 0 && at >= SIGN_TILE ? -1.21875f
+                                                           : -1);
+        for (size_t d = 0; d < p->head_dim; d++) ha_problem_put(p, &p->v, b, h, j, d, at == 0 ? 1 : values[d % 8]);
     }
 }
 
@@ -251,7 +252,7 @@ static void fill_huge_scores(const struct ha_problem *p)
     }
     const size_t top = draw(p, 5, ha_problem_stored(p));
     aim(p, 1e4);
-    FOR_KEYS(p, b, h, j) ha_problem_put_k(p, b, h, j, 0, j == top ? 1 : (float)draw(p, 6, 2) - 1);
+    FOR_KEYS(p, b, h, j) ha_problem_put(p, &p->k, b, h, j, 0, j == top ? 1 : (float)draw(p, 6, 2) - 1);
 }
 
 /* ---- offset, low_scores: all scores moved */
@@ -264,7 +265,7 @@ static void shape_offset(struct ha_problem *p)
 static void move(const struct ha_problem *p, double score)
 {
     aim(p, score);
-    FOR_KEYS(p, b, h, j) ha_problem_put_k(p, b, h, j, 0, 1);
+    FOR_KEYS(p, b, h, j) ha_problem_put(p, &p->k, b, h, j, 0, 1);
 }
 
 static void fill_offset(const struct ha_problem *p)
@@ -280,7 +281,7 @@ static void fill_low_scores(const struct ha_problem *p)
     move(p, by[p->id % 6]);
     if (p->id / 2 % 2) return;
     FOR_KEYS(p, b, h, j)
-    if (j % 2) ha_problem_put_k(p, b, h, j, 0, INFINITY);
+    if (j % 2) ha_problem_put(p, &p->k, b, h, j, 0, INFINITY);
 }
 
 /* ---- sink */
@@ -298,9 +299,9 @@ static void fill_sink(const struct ha_problem *p)
     static const size_t at[] = { 0, SINK_KEYS - 1, SINK_KEYS / 2 };
     multiply_q(p, 0);
     aim(p, 20.1);
-    ha_problem_q(p, 0, 0, 0)[1] = 0.125f;
-    for (size_t j = 0; j < SINK_KEYS; j++) ha_problem_put_k(p, 0, 0, j, 0, j == at[p->id] ? 1 : 0);
-    for (size_t d = 0; d < p->head_dim; d++) ha_problem_put_v(p, 0, 0, at[p->id], d, -4);
+    ha_problem_q(p, 0)[1] = 0.125f;
+    for (size_t j = 0; j < SINK_KEYS; j++) ha_problem_put(p, &p->k, 0, 0, j, 0, j == at[p->id] ? 1 : 0);
+    for (size_t d = 0; d < p->head_dim; d++) ha_problem_put(p, &p->v, 0, 0, at[p->id], d, -4);
 }
 
 /* ---- runs: groups of six shapes hold the same numbers, in 1, 2 and 4 runs, through an index and not */
@@ -356,7 +357,7 @@ static void fill_weights(const struct ha_problem *p)
 /* ---- strides, poisoned_output */
 static void shape_strides(struct ha_problem *p)
 {
-    p->padded = p->sealed = true;
+    p->padded = true;
     p->indexed = draw(p, 3, 2);
     p->q_len = 1 + draw(p, 4, 4);
     p->weights = draw(p, 5, 2);
@@ -367,7 +368,6 @@ static void shape_strides(struct ha_problem *p)
 
 static void shape_poisoned(struct ha_problem *p)
 {
-    p->sealed = true;
     p->q_len = 1 + draw(p, 3, 33);
     p->causal = draw(p, 4, 2);
     p->weights = draw(p, 5, 3) == 0;
@@ -376,41 +376,41 @@ static void shape_poisoned(struct ha_problem *p)
     if (!p->causal) p->skip = p->run[0];
 }
 
-#define CASES(X)                                                                                                       \
-    X(boundaries, "a tail of a vector, a tile or a chunk that is lost, or read twice", .shapes = 3 * EDGES,            \
-      .shape = shape_boundaries)                                                                                       \
-    X(no_keys, "no runs, or runs of no keys, are exactly (0, -inf): not NaN, not a finite LSE", .shapes = 48,          \
-      .shape = shape_no_keys)                                                                                          \
-    X(one_key, "o is that key's v, LSE its score, its weight 1", .shapes = 60, .shape = shape_one_key,                 \
-      .fill = fill_one_key)                                                                                            \
-    X(causal_append, "new tokens see all earlier ones and themselves; with no context the first sees only itself",     \
-      .shapes = 60, .shape = shape_causal_append)                                                                      \
-    X(all_minus_inf, "keys, but every score is -inf: (0, -inf), where -inf - -inf gives NaN", .shapes = 30,            \
-      .shape = shape_all_minus_inf, .fill = fill_all_minus_inf)                                                        \
-    X(some_minus_inf, "masked tokens beside real ones weigh exactly 0, whole chunks of them too", .shapes = 60,        \
-      .shape = shape_some_minus_inf, .fill = fill_some_minus_inf)                                                      \
-    X(nan_key, "NaN in q, K or V shows in the rows that read it, and in no other", .shapes = 90,                       \
-      .shape = shape_nan_key, .spoil = spoil_nan_key)                                                                  \
-    X(equal_scores, "LSE is the score + ln n; the mean of small integers over 2^k keys is exact", .shapes = 78,        \
-      .shape = shape_equal_scores, .fill = fill_equal_scores)                                                          \
-    X(one_sign, "all additions round one way: errors add up to nearly the bound, so that a little more is seen",       \
-      .shapes = 18, .shape = shape_one_sign, .fill = fill_one_sign)                                                    \
-    X(huge_scores, "scores of 1e4 that overflow exp, one key above all", .shapes = 60, .shape = shape_huge_scores,     \
-      .fill = fill_huge_scores)                                                                                        \
-    X(offset, "all scores + 1e4 .. 3e5: only u |L| is lost", .shapes = 60, .shape = shape_offset, .fill = fill_offset) \
-    X(sink, "one key at +20.1 beside 10^5 at 0: neither is lost", .shapes = 3, .shape = shape_sink, .fill = fill_sink) \
-    X(low_scores, "all scores below -1e4, down to -1e30: a finite sentinel for -inf swallows them", .shapes = 60,      \
-      .shape = shape_offset, .fill = fill_low_scores)                                                                  \
-    X(runs, "the same keys in 1, 2 or 4 runs, through an index or not", .shapes = 72, .shape = shape_runs)             \
-    X(split_and_merge, "runs attended by themselves and merged, in every form, are attention over all", .shapes = 60,  \
-      .shape = shape_split, .fill = fill_split, .split = true)                                                         \
-    X(weights, "averaged softmax weights are those of the keys and add up to 1", .shapes = 60, .shape = shape_weights, \
-      .fill = fill_weights)                                                                                            \
-    X(strides, "rows of q, o, LSE, K, V and weights further apart than packed", .shapes = 60, .shape = shape_strides)  \
-    X(poisoned_output, "outputs start as NaN: all are written, nothing else is", .shapes = 60, .shape = shape_poisoned)
-
-#define NAME(name_, why_, ...)   { .name = #name_, .why = why_ },
-#define RECIPE(name_, why_, ...) { __VA_ARGS__ },
-const struct ha_attention_case ha_attention_cases[] = { CASES(NAME) };
-const struct ha_attention_recipe ha_attention_recipes[] = { CASES(RECIPE) };
+const struct ha_attention_case ha_attention_cases[] = {
+    { "boundaries", "a tail of a vector, a tile or a chunk that is lost, or read twice", .shapes = 3 * EDGES,
+      .shape = shape_boundaries },
+    { "no_keys", "no runs, or runs of no keys, are exactly (0, -inf): not NaN, not a finite LSE", .shapes = 48,
+      .shape = shape_no_keys },
+    { "one_key", "o is that key's v, LSE its score, its weight 1", .shapes = 60, .shape = shape_one_key,
+      .fill = fill_one_key },
+    { "causal_append", "new tokens see all earlier ones and themselves; with no context the first sees only itself",
+      .shapes = 60, .shape = shape_causal_append },
+    { "all_minus_inf", "keys, but every score is -inf: (0, -inf), where -inf - -inf gives NaN", .shapes = 30,
+      .shape = shape_all_minus_inf, .fill = fill_all_minus_inf },
+    { "some_minus_inf", "masked tokens beside real ones weigh exactly 0, whole chunks of them too", .shapes = 60,
+      .shape = shape_some_minus_inf, .fill = fill_some_minus_inf },
+    { "nan_key", "NaN in q, K or V shows in the rows that read it, and in no other", .shapes = 90,
+      .shape = shape_nan_key, .spoil = spoil_nan_key },
+    { "equal_scores", "LSE is the score + ln n; the mean of small integers over 2^k keys is exact", .shapes = 78,
+      .shape = shape_equal_scores, .fill = fill_equal_scores },
+    { "one_sign", "all additions round one way: errors add up to nearly the bound, so that a little more is seen",
+      .shapes = 18, .shape = shape_one_sign, .fill = fill_one_sign },
+    { "huge_scores", "scores of 1e4 that overflow exp, one key above all", .shapes = 60, .shape = shape_huge_scores,
+      .fill = fill_huge_scores },
+    { "offset", "all scores + 1e4 .. 3e5: only u |L| is lost", .shapes = 60, .shape = shape_offset,
+      .fill = fill_offset },
+    { "sink", "one key at +20.1 beside 10^5 at 0: neither is lost", .shapes = 3, .shape = shape_sink,
+      .fill = fill_sink },
+    { "low_scores", "all scores below -1e4, down to -1e30: a finite sentinel for -inf swallows them", .shapes = 60,
+      .shape = shape_offset, .fill = fill_low_scores },
+    { "runs", "the same keys in 1, 2 or 4 runs, through an index or not", .shapes = 72, .shape = shape_runs },
+    { "split_and_merge", "runs attended by themselves and merged, in every form, are attention over all", .shapes = 60,
+      .shape = shape_split, .fill = fill_split, .split = true },
+    { "weights", "averaged softmax weights are those of the keys and add up to 1", .shapes = 60, .shape = shape_weights,
+      .fill = fill_weights },
+    { "strides", "rows of q, o, LSE, K, V and weights further apart than packed", .shapes = 60,
+      .shape = shape_strides },
+    { "poisoned_output", "outputs start as NaN: all are written, nothing else is", .shapes = 60,
+      .shape = shape_poisoned },
+};
 const size_t ha_attention_cases_count = sizeof ha_attention_cases / sizeof *ha_attention_cases;

@@ -1,7 +1,7 @@
 #ifndef HA_MERGE_ATTENTION_PARTS_H
 #define HA_MERGE_ATTENTION_PARTS_H
 
-/* What the cases of attention.c are made of: a problem, the subject that solves it, and its judge. */
+/* What the cases of attention.c are made of: a problem, and the subject that solves it. */
 
 #include "harness/api/reference.h"
 #include "suites/merge/attention.h"
@@ -27,16 +27,20 @@ enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct 
 void ha_attention_close(struct ha_attention_bench *bench);
 /* at least so many bytes, all of them 0xFF: a NaN in every type */
 enum ha_status ha_attention_room(struct ha_attention_bench *bench, size_t bytes, struct ha_why *why);
-/* bytes [from, to) of the block to the subject, and back */
-enum ha_status ha_attention_push(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why);
-enum ha_status ha_attention_pull(struct ha_attention_bench *bench, size_t from, size_t to, struct ha_why *why);
-
+/* bytes [from, to) of the block to the subject, or back */
+enum ha_status ha_attention_move(struct ha_attention_bench *bench, size_t from, size_t to, enum ha_direction dir,
+                                 struct ha_why *why);
 /* The subject's own merge, in memory that was pushed. */
 enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why);
 
 /* ---- attention_problem.c: what is asked, and where it lies */
 
 enum ha_nan_place { HA_NAN_NOWHERE, HA_NAN_K, HA_NAN_V, HA_NAN_Q };
+
+/* K or V: where it begins in the block, and bytes from one key, KV head, sequence to the next. */
+struct ha_kv_place {
+    size_t at, row, head, seq;
+};
 
 struct ha_problem {
     const char *case_name; /* what a failure says */
@@ -51,7 +55,6 @@ struct ha_problem {
     bool indexed;  /* rows of K and V anywhere in a larger pool; kernels only */
     bool padded;   /* KV heads interleaved, gaps behind rows; with kernels heads outermost in q, o and LSE */
     bool exact;    /* o and the weights have no rounding error */
-    bool sealed;   /* what it only reads is compared, too */
     size_t copies; /* of o and LSE; with more than one, each has a sum */
     float scale;
     struct {
@@ -59,35 +62,32 @@ struct ha_problem {
         size_t seq, kv_head, key, token, dim;
     } nan;
 
-    /* ha_problem_lay: offsets in the block; strides of q and o, of LSE, in floats; of K and V in bytes */
-    size_t q_at, k_at, v_at, index_at, out_at, o_at, lse_at, sum_at, weights_at, end_at, o_step, lse_step;
+    /* ha_problem_lay: offsets in the block; strides of q and o, of LSE, in floats */
+    size_t q_at, index_at, out_at, o_at, lse_at, sum_at, weights_at, end_at, o_step, lse_step;
     size_t q_seq, q_token, q_head, lse_seq, lse_token, lse_head, weights_stride;
-    size_t k_row, k_head, k_seq, v_row, v_head, v_seq;
+    struct ha_kv_place k, v;
     char *host;
 };
 
 size_t ha_problem_heads(const struct ha_problem *p);
-size_t ha_problem_rows(const struct ha_problem *p);   /* query rows, [batch][q_len][heads] */
+size_t ha_problem_rows(const struct ha_problem *p);   /* query rows, [batch][q_len][heads]: r below is one of them */
 size_t ha_problem_stored(const struct ha_problem *p); /* keys of the first sequence, all runs up to runs_count */
 size_t ha_problem_keys(const struct ha_problem *p, size_t seq); /* of the runs attended */
-size_t ha_problem_visible(const struct ha_problem *p, size_t seq, size_t token);
 /* The block laid out and filled: normal q, K and V; NaN everywhere else. */
 enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_why *why);
 
-/* the keys of the runs attended, or of one run, of one head, in the block at base */
-struct ha_rows ha_problem_all(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head);
-struct ha_rows ha_problem_run(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head, size_t run);
+/* the keys of all runs attended, of one head */
+struct ha_rows ha_problem_all(const struct ha_problem *p, size_t seq, size_t kv_head);
 /* The attention of one KV head in the block at base, outputs to copy i; runs: [HA_RUNS_MAX], set here. */
 struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_t i, size_t seq, size_t kv_head,
                                    struct ha_rows *runs);
-float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t head);
+float *ha_problem_q(const struct ha_problem *p, size_t r);
 /* copy i of the outputs */
-float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
-float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head);
-float *ha_problem_weights(const struct ha_problem *p, size_t seq, size_t head);
-/* key j of run order, runs that are not attended included */
-void ha_problem_put_k(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x);
-void ha_problem_put_v(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x);
+float *ha_problem_o(const struct ha_problem *p, size_t i, size_t r);
+float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t r);
+/* in p->k or p->v, key j of run order, runs that are not attended included */
+void ha_problem_put(const struct ha_problem *p, const struct ha_kv_place *in, size_t seq, size_t kv_head, size_t j,
+                    size_t dim, float x);
 
 /* HA_FAIL, with the whole problem in words in front of what went wrong. */
 enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, const char *format, ...)
@@ -96,30 +96,5 @@ enum ha_status ha_problem_fail(const struct ha_problem *p, struct ha_why *why, c
 /* One call, or one for each sequence and KV head, in memory that was pushed; outputs to copy i. Not pulled. */
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                    struct ha_why *why);
-
-/* ---- attention_judge.c */
-
-/* The oracle's answers. */
-struct ha_wanted {
-    struct ha_answer *of; /* [batch][kv_heads] */
-    size_t count;
-};
-enum ha_status ha_wanted_make(struct ha_wanted *want, const struct ha_problem *p, const struct ha_profile *profile,
-                              struct ha_why *why);
-const struct ha_ref_state *ha_wanted_state(const struct ha_wanted *want, const struct ha_problem *p, size_t seq,
-                                           size_t token, size_t head);
-void ha_wanted_free(struct ha_wanted *want);
-
-/* Copy 0 of the outputs against the oracle; every byte of the outputs that is no result must be as it was. */
-enum ha_status ha_problem_judge(const struct ha_problem *p, const struct ha_wanted *want,
-                                struct ha_attention_result *out, struct ha_why *why);
-/* one row */
-enum ha_status ha_row_judge(const struct ha_problem *p, size_t seq, size_t token, size_t head, const char *what,
-                            const float *o, float lse, const struct ha_ref_state *want, struct ha_attention_result *out,
-                            struct ha_why *why);
-
-/* ---- attention_split.c: each run attended by itself, then all merged */
-enum ha_status ha_problem_split(struct ha_problem *p, struct ha_attention_bench *bench, struct ha_attention_result *out,
-                                struct ha_why *why);
 
 #endif

@@ -5,7 +5,6 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,40 +36,25 @@ size_t ha_problem_keys(const struct ha_problem *p, size_t seq)
     return stored(p, p->first_run, p->runs_count) - (p->first_run < p->runs_count ? skipped(p, seq, p->first_run) : 0);
 }
 
-size_t ha_problem_visible(const struct ha_problem *p, size_t seq, size_t token)
-{
-    return ha_problem_keys(p, seq) - (p->causal ? p->q_len - 1 - token : 0);
-}
-
+/* keys [first, first + keys) in the block at base */
 static struct ha_rows rows_of(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head, size_t first,
                               size_t keys)
 {
-    struct ha_rows rows = {
-        .k = base + p->k_at + seq * p->k_seq + kv_head * p->k_head,
-        .v = base + p->v_at + seq * p->v_seq + kv_head * p->v_head,
-        .k_stride_bytes = p->k_row,
-        .v_stride_bytes = p->v_row,
+    const size_t before = p->indexed ? 0 : first;
+    return (struct ha_rows){
+        .k = base + p->k.at + seq * p->k.seq + kv_head * p->k.head + before * p->k.row,
+        .v = base + p->v.at + seq * p->v.seq + kv_head * p->v.head + before * p->v.row,
+        .k_stride_bytes = p->k.row,
+        .v_stride_bytes = p->v.row,
+        .index = p->indexed ? (const uint32_t *)(const void *)(base + p->index_at) + first : NULL,
         .keys = keys,
     };
-    if (p->indexed) {
-        rows.index = (const uint32_t *)(const void *)(base + p->index_at) + first;
-    } else {
-        rows.k = (const char *)rows.k + first * p->k_row;
-        rows.v = (const char *)rows.v + first * p->v_row;
-    }
-    return rows;
 }
 
-struct ha_rows ha_problem_all(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head)
+struct ha_rows ha_problem_all(const struct ha_problem *p, size_t seq, size_t kv_head)
 {
     const size_t skip = p->first_run < p->runs_count ? skipped(p, seq, p->first_run) : 0;
-    return rows_of(p, base, seq, kv_head, stored(p, 0, p->first_run) + skip, ha_problem_keys(p, seq));
-}
-
-struct ha_rows ha_problem_run(const struct ha_problem *p, const char *base, size_t seq, size_t kv_head, size_t run)
-{
-    const size_t skip = skipped(p, seq, run);
-    return rows_of(p, base, seq, kv_head, stored(p, 0, run) + skip, p->run[run] - skip);
+    return rows_of(p, p->host, seq, kv_head, stored(p, 0, p->first_run) + skip, ha_problem_keys(p, seq));
 }
 
 static float *floats(char *base, size_t at, size_t i) { return (float *)(void *)(base + at) + i; }
@@ -79,8 +63,10 @@ struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_
                                    struct ha_rows *runs)
 {
     const size_t head = kv_head * p->group, q = b * p->q_seq + head * p->q_head;
-    for (size_t r = p->first_run; r < p->runs_count; r++)
-        runs[r - p->first_run] = ha_problem_run(p, base, b, kv_head, r);
+    for (size_t r = p->first_run; r < p->runs_count; r++) {
+        const size_t skip = skipped(p, b, r);
+        runs[r - p->first_run] = rows_of(p, base, b, kv_head, stored(p, 0, r) + skip, p->run[r] - skip);
+    }
     return (struct ha_attend){
         .q = floats(base, p->q_at, q),
         .q_len = p->q_len,
@@ -103,51 +89,38 @@ struct ha_attend ha_problem_attend(const struct ha_problem *p, char *base, size_
     };
 }
 
-float *ha_problem_q(const struct ha_problem *p, size_t seq, size_t token, size_t head)
+static size_t row_offset(const struct ha_problem *p, size_t r, size_t seq, size_t token, size_t head)
 {
-    return floats(p->host, p->q_at, seq * p->q_seq + token * p->q_token + head * p->q_head);
+    const size_t heads = ha_problem_heads(p), query = r / heads;
+    return query / p->q_len * seq + query % p->q_len * token + r % heads * head;
 }
 
-float *ha_problem_o(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head)
+float *ha_problem_q(const struct ha_problem *p, size_t r)
 {
-    return floats(p->host, p->o_at + i * p->o_step, seq * p->q_seq + token * p->q_token + head * p->q_head);
+    return floats(p->host, p->q_at, row_offset(p, r, p->q_seq, p->q_token, p->q_head));
 }
 
-float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t seq, size_t token, size_t head)
+float *ha_problem_o(const struct ha_problem *p, size_t i, size_t r)
 {
-    return floats(p->host, p->lse_at + i * p->lse_step, seq * p->lse_seq + token * p->lse_token + head * p->lse_head);
+    return floats(p->host, p->o_at + i * p->o_step, row_offset(p, r, p->q_seq, p->q_token, p->q_head));
 }
 
-float *ha_problem_weights(const struct ha_problem *p, size_t seq, size_t head)
+float *ha_problem_lse(const struct ha_problem *p, size_t i, size_t r)
 {
-    return floats(p->host, p->weights_at, (seq * ha_problem_heads(p) + head) * p->weights_stride);
+    return floats(p->host, p->lse_at + i * p->lse_step, row_offset(p, r, p->lse_seq, p->lse_token, p->lse_head));
 }
 
-static size_t slot(const struct ha_problem *p, size_t j)
+static char *row_at(const struct ha_problem *p, const struct ha_kv_place *in, size_t seq, size_t kv_head, size_t j)
 {
-    uint32_t i = (uint32_t)j;
-    if (p->indexed) memcpy(&i, p->host + p->index_at + j * sizeof i, sizeof i);
-    return i;
+    uint32_t slot = (uint32_t)j;
+    if (p->indexed) memcpy(&slot, p->host + p->index_at + j * sizeof slot, sizeof slot);
+    return p->host + in->at + seq * in->seq + kv_head * in->head + slot * in->row;
 }
 
-static char *k_row(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j)
+void ha_problem_put(const struct ha_problem *p, const struct ha_kv_place *in, size_t seq, size_t kv_head, size_t j,
+                    size_t dim, float x)
 {
-    return p->host + p->k_at + seq * p->k_seq + kv_head * p->k_head + slot(p, j) * p->k_row;
-}
-
-static char *v_row(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j)
-{
-    return p->host + p->v_at + seq * p->v_seq + kv_head * p->v_head + slot(p, j) * p->v_row;
-}
-
-void ha_problem_put_k(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x)
-{
-    ha_store(k_row(p, seq, kv_head, j), dim, p->dtype, x);
-}
-
-void ha_problem_put_v(const struct ha_problem *p, size_t seq, size_t kv_head, size_t j, size_t dim, float x)
-{
-    ha_store(v_row(p, seq, kv_head, j), dim, p->dtype, x);
+    ha_store(row_at(p, in, seq, kv_head, j), dim, p->dtype, x);
 }
 
 /* Room behind what was placed before; there is a gap before and behind everything. */
@@ -158,11 +131,24 @@ static size_t place(size_t *end, size_t bytes)
     return at;
 }
 
+/* Keys in `slots` rows of each head; with a gap behind each row the heads are interleaved. */
+static struct ha_kv_place lay_keys(const struct ha_problem *p, size_t slots, size_t gap, size_t *end)
+{
+    const size_t row = p->head_dim * ha_dtype_bytes(p->dtype);
+    struct ha_kv_place keys = { .row = row, .head = slots * row };
+    if (p->padded) {
+        keys.head = row + gap;
+        keys.row = p->kv_heads * keys.head;
+    }
+    keys.seq = p->kv_heads * slots * (p->padded ? keys.head : row);
+    keys.at = place(end, p->batch * keys.seq);
+    return keys;
+}
+
 static void lay(struct ha_problem *p, bool kernels)
 {
     const size_t heads = ha_problem_heads(p), dim = p->head_dim, f = sizeof(float);
-    const size_t keys = ha_problem_stored(p), slots = p->indexed ? 2 * keys : keys,
-                 row = dim * ha_dtype_bytes(p->dtype);
+    const size_t keys = ha_problem_stored(p), slots = p->indexed ? 2 * keys : keys;
     if (p->padded && kernels) {
         p->q_token = dim + Q_GAP, p->q_head = p->q_len * p->q_token, p->q_seq = heads * p->q_head;
         p->lse_token = 1, p->lse_head = p->q_len + LSE_GAP, p->lse_seq = heads * p->lse_head;
@@ -170,29 +156,20 @@ static void lay(struct ha_problem *p, bool kernels)
         p->q_head = dim, p->q_token = heads * dim, p->q_seq = p->q_len * p->q_token;
         p->lse_head = 1, p->lse_token = heads, p->lse_seq = p->q_len * heads;
     }
-    if (p->padded) {
-        p->k_head = row + K_GAP, p->k_row = p->kv_heads * p->k_head, p->k_seq = slots * p->k_row;
-        p->v_head = row + V_GAP, p->v_row = p->kv_heads * p->v_head, p->v_seq = slots * p->v_row;
-    } else {
-        p->k_row = p->v_row = row, p->k_head = p->v_head = slots * row, p->k_seq = p->v_seq = p->kv_heads * slots * row;
-    }
     p->weights_stride = keys + (p->padded ? WEIGHTS_GAP : 0);
 
-    size_t end = ALIGN, step = 0;
+    size_t end = ALIGN;
     p->index_at = place(&end, p->indexed ? keys * sizeof(uint32_t) : 0);
     p->q_at = place(&end, p->batch * p->q_seq * f);
-    p->k_at = place(&end, p->batch * p->k_seq);
-    p->v_at = place(&end, p->batch * p->v_seq);
+    p->k = lay_keys(p, slots, K_GAP, &end);
+    p->v = lay_keys(p, slots, V_GAP, &end);
     p->out_at = end;
     place(&end, 0);
-    place(&step, p->batch * p->q_seq * f);
-    p->o_step = step;
-    p->o_at = end, end += p->copies * step;
-    step = 0;
-    place(&step, p->batch * p->lse_seq * f);
-    p->lse_step = step;
-    p->lse_at = end, end += p->copies * step;
-    p->sum_at = end, end += p->copies > 1 ? p->copies * step : 0;
+    place(&p->o_step, p->batch * p->q_seq * f);
+    p->o_at = end, end += p->copies * p->o_step;
+    place(&p->lse_step, p->batch * p->lse_seq * f);
+    p->lse_at = end, end += p->copies * p->lse_step;
+    p->sum_at = end, end += p->copies > 1 ? p->copies * p->lse_step : 0;
     p->weights_at = place(&end, p->weights ? p->batch * heads * p->weights_stride * f : 0);
     p->end_at = end;
 }
@@ -224,14 +201,11 @@ enum ha_status ha_problem_lay(struct ha_problem *p, struct ha_attention_bench *b
     for (size_t b = 0; b < p->batch; b++)
         for (size_t h = 0; h < p->kv_heads; h++)
             for (size_t j = 0; j < keys; j++, row++) {
-                ha_store_row(k_row(p, b, h, j), dim, p->dtype, cut(p, bench->pool, K_STREAM, row));
-                ha_store_row(v_row(p, b, h, j), dim, p->dtype, cut(p, bench->pool, V_STREAM, row));
+                ha_store_row(row_at(p, &p->k, b, h, j), dim, p->dtype, cut(p, bench->pool, K_STREAM, row));
+                ha_store_row(row_at(p, &p->v, b, h, j), dim, p->dtype, cut(p, bench->pool, V_STREAM, row));
             }
-    row = 0;
-    for (size_t b = 0; b < p->batch; b++)
-        for (size_t t = 0; t < p->q_len; t++)
-            for (size_t h = 0; h < ha_problem_heads(p); h++, row++)
-                memcpy(ha_problem_q(p, b, t, h), cut(p, bench->pool, Q_STREAM, row), dim * sizeof(float));
+    for (size_t r = 0; r < ha_problem_rows(p); r++)
+        memcpy(ha_problem_q(p, r), cut(p, bench->pool, Q_STREAM, r), dim * sizeof(float));
     return HA_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "suites/merge/cases.h"
 
+#include "harness/base/registry.h"
 #include "suites/merge/fills.h"
 
 /* Bits of a case's limits. EXACT where two equal weights are exactly 1/2 each: not where weights are
@@ -107,4 +108,13 @@ const struct ha_merge_case ha_lse_merge_cases[] = {
       .fill = ha_fill_sparse_union },
     { 45, "predicted_query", "a merge that corrects for a prediction that was right", HA_MUST_BOUND, .states_min = 2,
       .states_max = 512, .rows = 16, .fill = ha_fill_predicted_query },
+};
+
+const struct ha_merge_suite ha_merge_suite = {
+    .cases = ha_lse_merge_cases,
+    .cases_count = HA_LSE_MERGE_CASES,
+    .defects = ha_lse_merge_defects,
+    .defects_count = HA_LSE_MERGE_DEFECTS,
+    .random_fill = ha_random_fill,
+    .random_states = ha_random_states,
 };

@@ -1,97 +1,100 @@
-#include "suites/merge/defects.h"
+/* The gallery: merges that are right but for one mistake, each of which has been made or is easily made. A check that
+ * does not catch all of them is no check. They read and write only elements that the arguments name, so that a defect
+ * shows in numbers and not as a crash. */
+
+#include "suites/merge/cases.h"
 
 #include "harness/base/numeric.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A plain two-pass merge in steps. A defect is the right steps with one of them replaced. */
-
 enum { DIM = 256 };
+
+/* What may be wrong in a plain two-pass merge. Zero is right, but where `right` says otherwise. */
+struct steps {
+    /* which states and elements are merged */
+    size_t states_most;
+    bool in_pairs; /* the odd last state is left out */
+    size_t vector; /* whole vectors of so many elements */
+
+    /* where a state's rows of o and its LSE are read */
+    enum place { OWN, STRIDES_OF_FIRST, PACKED, IN_32_BITS, SWAPPED, OF_EVEN_HEAD } o_at, lse_at;
+
+    /* LSE as it is understood */
+    bool plus_inf_taken;
+    float sentinel, tiny; /* no keys: LSE <= sentinel, |LSE| < tiny, */
+    bool nan_is_empty;    /* and NaN */
+    float empty_is;       /* the LSE that a state without keys gets */
+    enum ha_dtype lse_type;
+
+    /* a row of which no state has keys */
+    bool nothing_unwritten;
+    float nothing_o, nothing_lse;
+
+    /* weights */
+    enum { BY_MAX, BY_NONE, BY_MIN, BY_FIRST, BY_MAX_FROM_0, BY_MAX_SO_FAR } shift;
+    enum { EXP, OTHER_EXP, NO_EXP, CLAMPED_EXP, COARSE_EXP } power;
+    enum { LOG, OTHER_LOG, NO_LOG } log;
+    bool sum_ignored; /* of a state, in HA_FORM_MAX_SUM */
+    bool undivided;
+    enum ha_dtype weight_type;
+    bool reversed; /* the first state's o gets the last one's weight, and so on */
+
+    /* o */
+    bool empty_read;
+    enum ha_dtype sum_type;
+    enum { AS_IT_IS, DIVIDED, NAN_TO_0, FLUSHED, CUT_OFF } finish;
+    bool lse_first; /* LSE is written before o is computed */
+};
+
+static const struct steps right = {
+    .states_most = SIZE_MAX, .vector = 1, .sentinel = -INFINITY, .empty_is = -INFINITY, .nothing_lse = -INFINITY
+};
+
+/* ---- the steps ------------------------------------------------------------------------------------------------ */
+
+static size_t index_of(const struct ha_merge_state *s, bool lse, size_t t, size_t h)
+{
+    return lse ? t * s->lse_token_stride + h * s->lse_head_stride : t * s->o_token_stride + h * s->o_head_stride;
+}
+
+/* The element at which row (t, h) of a state begins. Wrong strides must show in the numbers and not as a crash: they do
+ * not lead past the state's last row. */
+static size_t place_of(const struct ha_merge *m, enum place place, bool lse, size_t state, size_t t, size_t h)
+{
+    const struct ha_merge_state *s = &m->states[state];
+    const size_t own = index_of(s, lse, t, h), last = index_of(s, lse, m->tokens - 1, m->heads - 1);
+    size_t at = own;
+    switch (place) {
+    case OWN: return own;
+    case STRIDES_OF_FIRST: at = index_of(&m->states[0], lse, t, h); break;
+    case PACKED: at = (t * m->heads + h) * (lse ? 1 : m->dim); break;
+    case IN_32_BITS: return (uint32_t)own;
+    case OF_EVEN_HEAD: return index_of(s, lse, t, h - h % 2);
+    case SWAPPED: /* [tokens][heads] read as [heads][tokens], or the other way round, whichever it is */
+        if (s->lse_head_stride <= s->lse_token_stride) {
+            at = h * m->tokens + t;
+            return index_of(s, lse, at / m->heads, at % m->heads);
+        }
+        at = t * m->heads + h;
+        return index_of(s, lse, at % m->tokens, at / m->tokens);
+    }
+    return at < last ? at : last;
+}
+
+/* -inf: no keys */
+static float lse_of(const struct ha_merge *m, const struct steps *by, size_t state, size_t t, size_t h)
+{
+    float lse = m->states[state].lse[place_of(m, by->lse_at, true, state, t, h)];
+    if (m->plus_inf_is_empty && !by->plus_inf_taken && lse == INFINITY) lse = -INFINITY;
+    if (lse <= by->sentinel || fabsf(lse) < by->tiny || (by->nan_is_empty && isnan(lse))) lse = -INFINITY;
+    return lse == -INFINITY ? by->empty_is : ha_round(lse, by->lse_type);
+}
 
 struct range {
     float first, max, min; /* over the states that have keys; all -inf where none has */
 };
-
-struct steps {
-    size_t (*count)(const struct ha_merge *m); /* of states that are merged */
-    size_t (*dim)(const struct ha_merge *m);   /* of elements that are merged */
-    size_t (*o_at)(const struct ha_merge *m, size_t state, size_t t,
-                   size_t h); /* element at which a state's row begins */
-    size_t (*lse_at)(const struct ha_merge *m, size_t state, size_t t, size_t h);
-    float (*take)(const struct ha_merge *m, float lse);        /* LSE as it is understood; -inf: no keys */
-    size_t (*partner)(const struct ha_merge *m, size_t state); /* the state whose weight the o of `state` gets */
-    bool (*nothing)(float *o, float *lse); /* what a row without keys gives; false: it is not written */
-    float (*shift)(const struct range *all, const struct range *so_far);
-    float (*power)(const struct ha_merge *m, float x);
-    float (*log)(const struct ha_merge *m, float x);
-    float (*mass)(float sum); /* HA_FORM_MAX_SUM: of a state, over exp(max) */
-    float (*share)(float weight, float sum);
-    bool (*skips)(float lse); /* o is not read */
-    void (*add)(float *acc, const float *x, size_t n, float share);
-    void (*finish)(const struct ha_merge *m, float *acc, size_t n, float sum);
-    bool lse_first; /* LSE is written before o is computed */
-};
-
-/* ---- the right steps ------------------------------------------------------------------------------------------ */
-
-static size_t all_states(const struct ha_merge *m) { return m->states_count; }
-static size_t all_elements(const struct ha_merge *m) { return m->dim; }
-
-static size_t o_index(const struct ha_merge_state *s, size_t t, size_t h)
-{
-    return t * s->o_token_stride + h * s->o_head_stride;
-}
-static size_t lse_index(const struct ha_merge_state *s, size_t t, size_t h)
-{
-    return t * s->lse_token_stride + h * s->lse_head_stride;
-}
-
-static size_t own_o(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return o_index(&m->states[state], t, h);
-}
-static size_t own_lse(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return lse_index(&m->states[state], t, h);
-}
-
-static float as_agreed(const struct ha_merge *m, float lse)
-{
-    return m->plus_inf_is_empty && lse == INFINITY ? -INFINITY : lse;
-}
-static size_t itself(const struct ha_merge *m, size_t state) { return (void)m, state; }
-
-static bool zero(float *o, float *lse)
-{
-    *o = 0;
-    *lse = -INFINITY;
-    return true;
-}
-
-static float by_max(const struct range *all, const struct range *so_far) { return (void)so_far, all->max; }
-static float own_power(const struct ha_merge *m, float x) { return m->form == HA_FORM_BASE2 ? exp2f(x) : expf(x); }
-static float own_log(const struct ha_merge *m, float x) { return m->form == HA_FORM_BASE2 ? log2f(x) : logf(x); }
-static float own_mass(float sum) { return sum; }
-static float of_sum(float weight, float sum) { return weight / sum; }
-static bool empties(float lse) { return lse == -INFINITY; }
-
-static void add_product(float *acc, const float *x, size_t n, float share)
-{
-    for (size_t i = 0; i < n; i++) acc[i] += share * x[i];
-}
-
-static void leave(const struct ha_merge *m, float *acc, size_t n, float sum) { (void)m, (void)acc, (void)n, (void)sum; }
-
-static const struct steps right = { all_states, all_elements, own_o,    own_lse, as_agreed, itself,      zero,  by_max,
-                                    own_power,  own_log,      own_mass, of_sum,  empties,   add_product, leave, false };
-
-/* ---- the merge ------------------------------------------------------------------------------------------------ */
-
-static float lse_of(const struct ha_merge *m, const struct steps *by, size_t state, size_t t, size_t h)
-{
-    return by->take(m, m->states[state].lse[by->lse_at(m, state, t, h)]);
-}
 
 /* The larger of two, and NaN where one of them is NaN. */
 static void widen(struct range *r, float lse)
@@ -102,38 +105,98 @@ static void widen(struct range *r, float lse)
     if (lse < r->min) r->min = lse;
 }
 
-static float weight_of(const struct ha_merge *m, const struct steps *by, size_t state, size_t t, size_t h, float lse,
-                       float shift)
+static float shift_of(const struct steps *by, const struct range *all, const struct range *so_far)
 {
-    const float w = by->power(m, lse - shift);
-    return m->form == HA_FORM_MAX_SUM && lse != -INFINITY
-               ? w * by->mass(m->states[state].sum[by->lse_at(m, state, t, h)])
-               : w;
+    switch (by->shift) {
+    case BY_MAX: break;
+    case BY_NONE: return 0;
+    case BY_MIN: return all->min;
+    case BY_FIRST: return all->first;
+    case BY_MAX_FROM_0: return all->max < 0 ? 0 : all->max;
+    case BY_MAX_SO_FAR: return so_far->max;
+    }
+    return all->max;
 }
+
+static float power_of(const struct ha_merge *m, const struct steps *by, float x)
+{
+    const bool base2 = m->form == HA_FORM_BASE2;
+    const float least = base2 ? -29 : -20;
+    if (by->power == NO_EXP) return x == -INFINITY ? 0 : isnan(x) ? x : 1;
+    if (by->power == CLAMPED_EXP && x < least) x = least;
+    const float power = base2 == (by->power != OTHER_EXP) ? exp2f(x) : expf(x);
+    if (by->power != COARSE_EXP || x == 0) return power;
+    /* up or down as the last bit of x says; exp(0) stays 1 */
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return power * (1 + (bits & 1u ? 10 : -10) * 0x1p-23f);
+}
+
+static float log_of(const struct ha_merge *m, const struct steps *by, float x)
+{
+    if (by->log == NO_LOG) return isnan(x) ? x : 0;
+    return (m->form == HA_FORM_BASE2) == (by->log != OTHER_LOG) ? log2f(x) : logf(x);
+}
+
+static float weight_of(const struct ha_merge *m, const struct steps *by, size_t state, size_t t, size_t h, float shift)
+{
+    const float lse = lse_of(m, by, state, t, h), w = power_of(m, by, lse - shift);
+    if (m->form != HA_FORM_MAX_SUM || lse == -INFINITY) return w;
+    const float sum = m->states[state].sum[place_of(m, by->lse_at, true, state, t, h)];
+    return by->sum_ignored && !isnan(sum) ? w : w * sum;
+}
+
+static float added(const struct steps *by, float acc, float product)
+{
+    if (by->sum_type == HA_F32) return acc + product;
+    if (by->sum_type == HA_F16) product = ha_round(product, HA_F16);
+    return ha_round(acc + product, by->sum_type);
+}
+
+static float finished(const struct ha_merge *m, const struct steps *by, float o, float sum)
+{
+    const uint32_t kept = m->dtype == HA_F16 ? 0xffffe000u : 0xffff0000u; /* bits that a 16-bit type has room for */
+    uint32_t bits;
+    switch (by->finish) {
+    case AS_IT_IS: break;
+    case DIVIDED: return o / sum;
+    case NAN_TO_0: return isnan(o) ? 0 : o;
+    case FLUSHED: return fabsf(o) < (m->dtype == HA_F16 ? 0x1p-14f : 0x1p-126f) ? 0 : o;
+    case CUT_OFF:
+        memcpy(&bits, &o, sizeof bits);
+        bits &= kept;
+        memcpy(&o, &bits, sizeof bits);
+    }
+    return o;
+}
+
+/* ---- the merge ------------------------------------------------------------------------------------------------ */
 
 static void store(const struct ha_merge *m, size_t t, size_t h, size_t d, size_t n, const float *o)
 {
-    ha_store_row((char *)m->out.o + (o_index(&m->out, t, h) + d) * ha_dtype_bytes(m->dtype), n, m->dtype, o);
+    ha_store_row((char *)m->out.o + (index_of(&m->out, false, t, h) + d) * ha_dtype_bytes(m->dtype), n, m->dtype, o);
 }
 
 static void store_lse(const struct ha_merge *m, size_t t, size_t h, float lse, float sum)
 {
-    m->out.lse[lse_index(&m->out, t, h)] = lse;
-    if (m->form == HA_FORM_MAX_SUM) m->out.sum[lse_index(&m->out, t, h)] = sum;
+    const size_t at = index_of(&m->out, true, t, h);
+    m->out.lse[at] = lse;
+    if (m->form == HA_FORM_MAX_SUM) m->out.sum[at] = sum;
 }
 
 static void merge_nothing(const struct ha_merge *m, const struct steps *by, size_t t, size_t h)
 {
-    float o[DIM], lse;
-    if (!by->nothing(&o[0], &lse)) return;
-    for (size_t i = 1; i < DIM; i++) o[i] = o[0];
+    float o[DIM];
+    if (by->nothing_unwritten) return;
+    for (size_t i = 0; i < DIM; i++) o[i] = by->nothing_o;
     for (size_t d = 0; d < m->dim; d += DIM) store(m, t, h, d, m->dim - d < DIM ? m->dim - d : DIM, o);
-    store_lse(m, t, h, lse, 0);
+    store_lse(m, t, h, by->nothing_lse, 0);
 }
 
 static void merge_row(const struct ha_merge *m, const struct steps *by, size_t t, size_t h)
 {
-    const size_t count = by->count(m), dim = by->dim(m);
+    const size_t even = m->states_count - (by->in_pairs ? m->states_count % 2 : 0),
+                 count = even < by->states_most ? even : by->states_most, dim = m->dim - m->dim % by->vector;
     struct range all = { -INFINITY, -INFINITY, -INFINITY }, so_far = all;
     for (size_t s = 0; s < count; s++) widen(&all, lse_of(m, by, s, t, h));
     if (all.max == -INFINITY) {
@@ -144,13 +207,13 @@ static void merge_row(const struct ha_merge *m, const struct steps *by, size_t t
     for (size_t s = 0; s < count; s++) {
         const float lse = lse_of(m, by, s, t, h);
         widen(&so_far, lse);
-        if (lse != -INFINITY) sum += weight_of(m, by, s, t, h, lse, by->shift(&all, &so_far));
+        if (lse != -INFINITY) sum += weight_of(m, by, s, t, h, shift_of(by, &all, &so_far));
     }
     const bool direct = m->form == HA_FORM_DIRECT;
-    const float shift = by->shift(&all, &all);
+    const float shift = shift_of(by, &all, &all);
     const float lse = m->form == HA_FORM_MAX_SUM || sum == 1
                           ? shift
-                          : shift + by->log(m, sum); /* log 1 is 0 and changes nothing, but -0 + 0 would be +0 */
+                          : shift + log_of(m, by, sum); /* log 1 is 0 and changes nothing, but -0 + 0 would be +0 */
     const float whole = direct ? 1 : sum;
     if (by->lse_first) store_lse(m, t, h, lse, sum);
     for (size_t d = 0; d < dim; d += DIM) {
@@ -161,15 +224,16 @@ static void merge_row(const struct ha_merge *m, const struct steps *by, size_t t
         for (size_t s = 0; s < count; s++) {
             const float own = lse_of(m, by, s, t, h);
             widen(&so_far, own);
-            if (by->skips(own)) continue;
-            const size_t p = by->partner(m, s);
-            const float against = direct ? lse : by->shift(&all, &so_far),
-                        w = weight_of(m, by, p, t, h, lse_of(m, by, p, t, h), against);
-            ha_load_row((const char *)m->states[s].o + (by->o_at(m, s, t, h) + d) * ha_dtype_bytes(m->dtype), n,
-                        m->dtype, x);
-            by->add(acc, x, n, direct ? w : by->share(w, whole));
+            if (own == -INFINITY && !by->empty_read) continue;
+            const size_t weighed = by->reversed ? m->states_count - 1 - s : s;
+            float w = weight_of(m, by, weighed, t, h, direct ? lse : shift_of(by, &all, &so_far));
+            if (!direct && !by->undivided) w = ha_round(w / whole, by->weight_type);
+            ha_load_row((const char *)m->states[s].o
+                            + (place_of(m, by->o_at, false, s, t, h) + d) * ha_dtype_bytes(m->dtype),
+                        n, m->dtype, x);
+            for (size_t i = 0; i < n; i++) acc[i] = added(by, acc[i], w * x[i]);
         }
-        by->finish(m, acc, n, whole);
+        for (size_t i = 0; i < n; i++) acc[i] = finished(m, by, acc[i], whole);
         store(m, t, h, d, n, acc);
     }
     store_lse(m, t, h, lse, sum);
@@ -179,177 +243,6 @@ static void merge(const struct ha_merge *m, const struct steps *by)
 {
     for (size_t t = 0; t < m->tokens; t++)
         for (size_t h = 0; h < m->heads; h++) merge_row(m, by, t, h);
-}
-
-/* ---- the wrong steps ------------------------------------------------------------------------------------------ */
-
-static size_t even_states(const struct ha_merge *m) { return m->states_count & ~(size_t)1; }
-static size_t a_warp_of_states(const struct ha_merge *m) { return m->states_count < 32 ? m->states_count : 32; }
-static size_t whole_vectors(const struct ha_merge *m) { return m->dim & ~(size_t)31; }
-
-/* Wrong strides must show in the numbers and not as a crash: they do not lead past the state's last row. */
-static size_t within(size_t index, size_t last) { return index < last ? index : last; }
-
-static size_t o_strides_of_first(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return within(o_index(&m->states[0], t, h), own_o(m, state, m->tokens - 1, m->heads - 1));
-}
-
-static size_t lse_strides_of_first(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return within(lse_index(&m->states[0], t, h), own_lse(m, state, m->tokens - 1, m->heads - 1));
-}
-
-static size_t o_packed(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return within((t * m->heads + h) * m->dim, own_o(m, state, m->tokens - 1, m->heads - 1));
-}
-
-static size_t lse_packed(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return within(t * m->heads + h, own_lse(m, state, m->tokens - 1, m->heads - 1));
-}
-
-static size_t o_in_32_bits(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return (uint32_t)own_o(m, state, t, h);
-}
-
-/* [tokens][heads] read as [heads][tokens], or the other way round, whichever it is */
-static size_t lse_swapped(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    const bool heads_inside = m->states[state].lse_head_stride <= m->states[state].lse_token_stride;
-    const size_t at = heads_inside ? h * m->tokens + t : t * m->heads + h;
-    return heads_inside ? own_lse(m, state, at / m->heads, at % m->heads)
-                        : own_lse(m, state, at % m->tokens, at / m->tokens);
-}
-
-static size_t lse_of_even_head(const struct ha_merge *m, size_t state, size_t t, size_t h)
-{
-    return own_lse(m, state, t, h - h % 2);
-}
-
-static float take_plus_inf(const struct ha_merge *m, float lse) { return (void)m, lse; }
-static float take_above_sentinel(const struct ha_merge *m, float lse)
-{
-    return lse <= -5e4f ? -INFINITY : as_agreed(m, lse);
-}
-static float take_nan_for_empty(const struct ha_merge *m, float lse)
-{
-    return isnan(lse) ? -INFINITY : as_agreed(m, lse);
-}
-static float take_tiny_for_empty(const struct ha_merge *m, float lse)
-{
-    return fabsf(lse) < 1e-6f ? -INFINITY : as_agreed(m, lse);
-}
-static float take_f16(const struct ha_merge *m, float lse) { return ha_round(as_agreed(m, lse), HA_F16); }
-static float take_bf16(const struct ha_merge *m, float lse) { return ha_round(as_agreed(m, lse), HA_BF16); }
-
-static float take_empty_for(const struct ha_merge *m, float lse, float finite)
-{
-    const float l = as_agreed(m, lse);
-    return l == -INFINITY ? finite : l;
-}
-static float take_empty_for_zero(const struct ha_merge *m, float lse) { return take_empty_for(m, lse, 0); }
-static float take_empty_for_mask(const struct ha_merge *m, float lse) { return take_empty_for(m, lse, -1e4f); }
-
-static size_t from_the_end(const struct ha_merge *m, size_t state) { return m->states_count - 1 - state; }
-
-static bool nan_for_nothing(float *o, float *lse)
-{
-    *o = *lse = NAN;
-    return true;
-}
-
-static bool plus_inf_for_nothing(float *o, float *lse)
-{
-    *o = 0;
-    *lse = INFINITY;
-    return true;
-}
-
-static bool sentinel_for_nothing(float *o, float *lse)
-{
-    *o = 0;
-    *lse = -1e4f;
-    return true;
-}
-
-static bool not_written(float *o, float *lse) { return (void)o, (void)lse, false; }
-
-static float by_none(const struct range *all, const struct range *so_far) { return (void)all, (void)so_far, 0; }
-static float by_min(const struct range *all, const struct range *so_far) { return (void)so_far, all->min; }
-static float by_first(const struct range *all, const struct range *so_far) { return (void)so_far, all->first; }
-static float by_max_from_zero(const struct range *all, const struct range *so_far)
-{
-    return (void)so_far, all->max < 0 ? 0 : all->max;
-}
-static float by_max_so_far(const struct range *all, const struct range *so_far) { return (void)all, so_far->max; }
-
-static float other_power(const struct ha_merge *m, float x) { return m->form == HA_FORM_BASE2 ? expf(x) : exp2f(x); }
-static float other_log(const struct ha_merge *m, float x) { return m->form == HA_FORM_BASE2 ? logf(x) : log2f(x); }
-static float no_power(const struct ha_merge *m, float x) { return (void)m, x == -INFINITY ? 0 : isnan(x) ? x : 1; }
-static float clamped_power(const struct ha_merge *m, float x)
-{
-    const float least = m->form == HA_FORM_BASE2 ? -29 : -20;
-    return own_power(m, x < least ? least : x);
-}
-static float no_log(const struct ha_merge *m, float x) { return (void)m, isnan(x) ? x : 0; }
-static float mass_of_one(float sum) { return isnan(sum) ? sum : 1; }
-
-static float of_nothing(float weight, float sum) { return (void)sum, weight; }
-/* up or down as the last bit of x says; exp(0) stays 1 */
-static float coarse_power(const struct ha_merge *m, float x)
-{
-    union {
-        float f;
-        uint32_t u;
-    } bits = { .f = x };
-    return x == 0 ? 1 : own_power(m, x) * (1 + (bits.u & 1u ? 10 : -10) * 0x1p-23f);
-}
-static float of_sum_bf16(float weight, float sum) { return ha_round(weight / sum, HA_BF16); }
-static bool none(float lse) { return (void)lse, false; }
-
-static void add_f16(float *acc, const float *x, size_t n, float share)
-{
-    for (size_t i = 0; i < n; i++) acc[i] = ha_round(acc[i] + ha_round(share * x[i], HA_F16), HA_F16);
-}
-
-static void add_bf16(float *acc, const float *x, size_t n, float share)
-{
-    for (size_t i = 0; i < n; i++) acc[i] = ha_round(acc[i] + share * x[i], HA_BF16);
-}
-
-static void divide(const struct ha_merge *m, float *acc, size_t n, float sum)
-{
-    (void)m;
-    for (size_t i = 0; i < n; i++) acc[i] /= sum;
-}
-
-static void nan_to_zero(const struct ha_merge *m, float *acc, size_t n, float sum)
-{
-    (void)m, (void)sum;
-    for (size_t i = 0; i < n; i++) acc[i] = isnan(acc[i]) ? 0 : acc[i];
-}
-
-static void flush_subnormals(const struct ha_merge *m, float *acc, size_t n, float sum)
-{
-    (void)sum;
-    const float smallest = m->dtype == HA_F16 ? 0x1p-14f : 0x1p-126f;
-    for (size_t i = 0; i < n; i++) acc[i] = fabsf(acc[i]) < smallest ? 0 : acc[i];
-}
-
-/* the bits that the 16-bit type has no room for are cut off */
-static void truncate(const struct ha_merge *m, float *acc, size_t n, float sum)
-{
-    (void)sum;
-    const uint32_t kept = m->dtype == HA_F16 ? 0xffffe000u : 0xffff0000u;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &acc[i], sizeof bits);
-        bits &= kept;
-        memcpy(&acc[i], &bits, sizeof bits);
-    }
 }
 
 /* ---- the gallery ---------------------------------------------------------------------------------------------- */
@@ -372,4 +265,3 @@ const struct ha_merge_defect ha_lse_merge_defects[] = {
 #include "suites/merge/defects.def"
 #undef HA_DEFECT
 };
-const size_t ha_lse_merge_defects_count = sizeof ha_lse_merge_defects / sizeof ha_lse_merge_defects[0];

@@ -1,4 +1,3 @@
-#include "suites/merge/draw.h"
 #include "suites/merge/fills.h"
 
 /* The largest power of two of the states hold 2^k keys each, scores 0, and integers; the others hold no keys. A
@@ -8,23 +7,18 @@ static void equal(struct ha_merge_row *row)
     size_t used = 1;
     while (used * 2 <= row->states) used *= 2;
     const size_t most = used >= 32 ? 256 / used : 8;
-    const double keys = (double)((size_t)1 << ha_draw_below(row, HA_DRAW_CHOICE, 0, 8));
+    const size_t keys = (size_t)1 << ha_draw_below(row, HA_DRAW_CHOICE, 0, 8);
     for (size_t i = 0; i < row->dim; i++) row->whole_o[i] = 0;
     for (size_t m = 0; m < row->states; m++) {
-        if (m >= used) {
-            ha_row_empty(row, m, 0);
-            continue;
-        }
-        row->lse[m] = log(keys);
-        row->sum[m] = keys;
-        for (size_t i = 0; i < row->dim; i++) {
+        ha_row_keys(row, m, m < used ? keys : 0);
+        for (size_t i = 0; m < used && i < row->dim; i++) {
             const double v = (double)ha_draw_below(row, HA_DRAW_VALUE, m * HA_DRAW_ROW + i, 2 * most + 1)
                              - (double)most;
             row->o[m * row->dim + i] = v;
             row->whole_o[i] += v / (double)used;
         }
     }
-    row->whole_lse = log(keys * (double)used);
+    row->whole_lse = log((double)(keys * used));
     row->whole = true;
 }
 

@@ -1,7 +1,5 @@
 #include "harness/base/numeric.h"
-#include "suites/merge/draw.h"
 #include "suites/merge/fills.h"
-#include "suites/merge/tokens.h"
 
 #include <string.h>
 
@@ -25,7 +23,7 @@ static void store(struct ha_merge_row *row, size_t m, double x)
 void ha_fill_positive_lse(struct ha_merge_row *row)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     ha_tokens_cut(&t, HA_CUT_EVEN);
     for (size_t j = 0; j < t.count; j++) t.score[j] += 5;
     ha_tokens_fill(&t, row);
@@ -46,9 +44,7 @@ void ha_fill_lse_bf16(struct ha_merge_row *row)
     struct ha_tokens t;
     ha_tokens_make(&t, row, HA_TOKENS_MAX);
     ha_tokens_cut(&t, HA_CUT_EVEN);
-    t.dim = 0; /* without values: only the LSEs are of interest yet */
     ha_tokens_fill(&t, row);
-    t.dim = row->dim;
     for (size_t m = 0; m < row->states; m++) {
         int exponent;
         const double x = stored(row, m), before = row->lse[m];
@@ -70,7 +66,7 @@ void ha_plant_lse_bf16(struct ha_merge_row *handed, const struct ha_merge_row *o
 static size_t boundary(struct ha_tokens *t, const struct ha_merge_row *row)
 {
     const size_t at = row->index % (row->states - 1);
-    ha_tokens_make(t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(t, row, 0);
     ha_tokens_cut(t, HA_CUT_EVEN);
     t->score[t->end[at] - 1] = 2;
     return at;

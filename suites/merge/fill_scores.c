@@ -1,8 +1,4 @@
-#include "suites/merge/draw.h"
 #include "suites/merge/fills.h"
-#include "suites/merge/tokens.h"
-
-#include <float.h>
 
 /* The states take the two LSEs in turn; rows go through the pairs, each both ways round. */
 static void in_turn(struct ha_merge_row *row, const double pair[][2], size_t count)
@@ -50,7 +46,7 @@ void ha_fill_both_low(struct ha_merge_row *row)
 static void offset_scores(struct ha_merge_row *row, double offset, int fraction)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     for (size_t j = 0; j < t.count; j++) t.score[j] = ldexp(rint(ldexp(t.score[j], fraction)), -fraction) + offset;
     ha_tokens_fill(&t, row);
 }
@@ -73,8 +69,8 @@ void ha_fill_sink(struct ha_merge_row *row)
     const double weight = exp(20.1), all = weight + (double)tokens;
     for (size_t m = 0; m < row->states; m++) {
         const size_t k = m - (m > sink), keys = m == sink ? 1 : tokens * (k + 1) / others - tokens * k / others;
-        row->lse[m] = m == sink ? 20.1 : log((double)keys);
-        row->sum[m] = (double)keys;
+        ha_row_keys(row, m, keys);
+        if (m == sink) row->lse[m] = 20.1;
         for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = ha_draw_value(row, m == sink, i);
     }
     for (size_t i = 0; i < row->dim; i++)

@@ -1,6 +1,4 @@
-#include "suites/merge/draw.h"
 #include "suites/merge/fills.h"
-#include "suites/merge/tokens.h"
 
 static void plain(struct ha_merge_row *row)
 {
@@ -14,7 +12,7 @@ static void some_empty(struct ha_merge_row *row, double garbage)
     struct ha_tokens t;
     const size_t kept = row->index % row->states, every = 2 + row->index % 2;
     size_t end = 0;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     for (size_t m = 0; m < row->states; m++) {
         if (m % every != 1 || m == kept) end += 1 + ha_draw_below(row, HA_DRAW_CUT, m, 2);
         t.end[m] = end;
@@ -75,7 +73,7 @@ void ha_fill_tiny_lse(struct ha_merge_row *row)
 void ha_fill_below_mask(struct ha_merge_row *row)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     ha_tokens_cut(&t, HA_CUT_EVEN);
     for (size_t j = 0, m = 0; j < t.count; j++) {
         while (j >= t.end[m]) m++;

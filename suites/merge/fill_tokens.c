@@ -1,11 +1,9 @@
-#include "suites/merge/draw.h"
 #include "suites/merge/fills.h"
-#include "suites/merge/tokens.h"
 
 void ha_fill_tokens(struct ha_merge_row *row)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     ha_tokens_fill(&t, row);
 }
 
@@ -95,7 +93,7 @@ void ha_fill_predicted_query(struct ha_merge_row *row)
             for (size_t l = 0; l < INPUT; l++)
                 q[side][i] += ha_draw_normal(row, HA_DRAW_CHOICE, QUERY + l)
                               * ha_draw_normal(row, HA_DRAW_CHOICE, QUERY + INPUT * (i + 1) + l);
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     for (size_t j = 0, m = 0; j < t.count; j++) {
         while (j >= t.end[m]) m++;
         t.score[j] = 0;

@@ -1,23 +1,14 @@
-#include "suites/merge/draw.h"
 #include "suites/merge/fills.h"
-#include "suites/merge/tokens.h"
-
-#include <float.h>
-
-static double most(enum ha_dtype dtype) { return dtype == HA_F16 ? 65504 : (double)FLT_MAX; }
 
 /* Token j has a 1 in component j and scores 0: o of a state is 1/n_m in its own components. Unequal parts. */
 void ha_fill_one_hot(struct ha_merge_row *row)
 {
     struct ha_tokens t;
     const size_t part[] = { 1, 2, 5 }, n = row->dim / part[row->index % 3];
-    ha_tokens_make(&t, row, n < HA_TOKENS_MAX ? n : HA_TOKENS_MAX);
+    ha_tokens_make(&t, row, n ? n : 1);
     for (size_t m = 0; m < row->states; m++) {
         const size_t first = m ? t.end[m - 1] : 0, keys = t.end[m] - first;
-        ha_row_empty(row, m, 0);
-        if (keys == 0) continue;
-        row->lse[m] = log((double)keys);
-        row->sum[m] = (double)keys;
+        ha_row_keys(row, m, keys);
         for (size_t j = first; j < t.end[m]; j++) row->o[m * row->dim + j] = 1 / (double)keys;
     }
     for (size_t i = 0; i < row->dim; i++) row->whole_o[i] = i < t.count ? 1 / (double)t.count : 0;
@@ -29,7 +20,7 @@ void ha_fill_one_hot(struct ha_merge_row *row)
 void ha_fill_constant_v(struct ha_merge_row *row)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, ha_tokens_enough(row->states));
+    ha_tokens_make(&t, row, 0);
     ha_tokens_scores(&t, (enum ha_scores)(row->index % HA_SCORES_COUNT));
     ha_tokens_fill(&t, row);
     for (size_t i = 0; i < row->dim; i++) {
@@ -70,7 +61,7 @@ void ha_fill_huge_in_light_state(struct ha_merge_row *row)
 /* 65504 is taken to the last bit: what rounding adds in binary32 is less than binary16 can tell. */
 void ha_fill_near_max(struct ha_merge_row *row)
 {
-    const double top = row->dtype == HA_F16 ? 65504 : 0.9 * most(row->dtype);
+    const double top = ha_draw_largest(row->dtype);
     for (size_t m = 0; m < row->states; m++) {
         ha_row_state(row, m, row->index % 2 ? ha_draw_normal(row, HA_DRAW_LSE, m) : 0);
         for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = i % 2 && m % 2 ? -top : top;
@@ -89,18 +80,12 @@ void ha_fill_subnormal(struct ha_merge_row *row)
 /* n equal scores and one value everywhere, cut into parts at random; computed without a loop over n */
 static void same_everywhere(struct ha_merge_row *row, size_t n, double v)
 {
-    double total = 0, so_far = 0;
-    size_t end = 0;
-    for (size_t m = 0; m < row->states; m++) total += ha_draw_uniform(row, HA_DRAW_CUT, m);
+    struct ha_tokens t = { .row = row, .count = n };
+    ha_tokens_cut(&t, HA_CUT_RANDOM);
     for (size_t m = 0; m < row->states; m++) {
-        const size_t first = end;
-        so_far += ha_draw_uniform(row, HA_DRAW_CUT, m);
-        end = m + 1 == row->states ? n : (size_t)(so_far / total * (double)n);
-        ha_row_empty(row, m, 0);
-        if (end <= first) continue;
-        row->lse[m] = log((double)(end - first));
-        row->sum[m] = (double)(end - first);
-        ha_row_constant(row, m, v);
+        const size_t keys = t.end[m] - (m ? t.end[m - 1] : 0);
+        ha_row_keys(row, m, keys);
+        if (keys > 0) ha_row_constant(row, m, v);
     }
     for (size_t i = 0; i < row->dim; i++) row->whole_o[i] = v;
     row->whole_lse = log((double)n);

@@ -1,71 +1,157 @@
 #ifndef HA_LSE_MERGE_FILLS_H
 #define HA_LSE_MERGE_FILLS_H
 
-/* The rows of the cases, and the errors planted in them. Cases whose number has several parts go through
- * them by the row's index. */
+/* The rows of the cases, and the errors planted in them; what they draw and write. Cases whose number has several parts
+ * go through them by the row's index. Everything random follows from a row's (seed, index). */
 
 #include "harness/api/merge_suite.h"
+#include "harness/base/rng.h"
+
+#include <float.h>
+#include <math.h>
+
+typedef void ha_merge_fill(struct ha_merge_row *row);
+typedef void ha_merge_plant(struct ha_merge_row *handed, const struct ha_merge_row *other);
 
 /* fill_exact.c: answers that are known to the bit */
-void ha_fill_equal_scores(struct ha_merge_row *row);
-void ha_fill_permuted(struct ha_merge_row *row);
-void ha_fill_one_state(struct ha_merge_row *row);
-void ha_fill_empty_and_state(struct ha_merge_row *row);
-void ha_fill_all_empty(struct ha_merge_row *row);
-
+ha_merge_fill ha_fill_equal_scores, ha_fill_permuted, ha_fill_one_state, ha_fill_empty_and_state, ha_fill_all_empty;
 /* fill_special.c: empty states, NaN, zeros */
-void ha_fill_empty_with_nan(struct ha_merge_row *row);
-void ha_fill_some_empty(struct ha_merge_row *row);
-void ha_fill_nan_lse(struct ha_merge_row *row);
-void ha_fill_nan_component(struct ha_merge_row *row);
-void ha_fill_zero_lse(struct ha_merge_row *row);
-void ha_fill_tiny_lse(struct ha_merge_row *row);
-void ha_fill_below_mask(struct ha_merge_row *row);
-
+ha_merge_fill ha_fill_empty_with_nan, ha_fill_some_empty, ha_fill_nan_lse, ha_fill_nan_component, ha_fill_zero_lse,
+    ha_fill_tiny_lse, ha_fill_below_mask;
 /* fill_scores.c: LSEs far from 0 and from each other */
-void ha_fill_large_lse(struct ha_merge_row *row);
-void ha_fill_negative_lse(struct ha_merge_row *row);
-void ha_fill_gaps(struct ha_merge_row *row);
-void ha_fill_extreme_lse(struct ha_merge_row *row);
-void ha_fill_both_low(struct ha_merge_row *row);
-void ha_fill_common_offset(struct ha_merge_row *row);
-void ha_fill_offset_or_none(struct ha_merge_row *row);
-void ha_fill_sink(struct ha_merge_row *row);
-void ha_fill_dominant_token(struct ha_merge_row *row);
-void ha_fill_increasing(struct ha_merge_row *row);
-
+ha_merge_fill ha_fill_large_lse, ha_fill_negative_lse, ha_fill_gaps, ha_fill_extreme_lse, ha_fill_both_low,
+    ha_fill_common_offset, ha_fill_offset_or_none, ha_fill_sink, ha_fill_dominant_token, ha_fill_increasing;
 /* fill_values.c: values that cancel, are huge, tiny, or all the same */
-void ha_fill_one_hot(struct ha_merge_row *row);
-void ha_fill_constant_v(struct ha_merge_row *row);
-void ha_fill_cancellation(struct ha_merge_row *row);
-void ha_fill_huge_in_light_state(struct ha_merge_row *row);
-void ha_fill_near_max(struct ha_merge_row *row);
-void ha_fill_subnormal(struct ha_merge_row *row);
-void ha_fill_million_ties(struct ha_merge_row *row);
-void ha_fill_many_terms(struct ha_merge_row *row);
-
+ha_merge_fill ha_fill_one_hot, ha_fill_constant_v, ha_fill_cancellation, ha_fill_huge_in_light_state, ha_fill_near_max,
+    ha_fill_subnormal, ha_fill_million_ties, ha_fill_many_terms;
 /* fill_tokens.c: partitions, orders, selections */
-void ha_fill_tokens(struct ha_merge_row *row);
-void ha_fill_splits(struct ha_merge_row *row);
-void ha_fill_orders_of_three(struct ha_merge_row *row);
-void ha_fill_either_order(struct ha_merge_row *row);
-void ha_fill_single_tokens(struct ha_merge_row *row);
-void ha_fill_sparse_union(struct ha_merge_row *row);
-void ha_fill_predicted_query(struct ha_merge_row *row);
-
+ha_merge_fill ha_fill_tokens, ha_fill_splits, ha_fill_orders_of_three, ha_fill_either_order, ha_fill_single_tokens,
+    ha_fill_sparse_union, ha_fill_predicted_query;
 /* fill_planted.c: rows that an error shows in, and the errors */
-void ha_fill_positive_lse(struct ha_merge_row *row);
-void ha_plant_base_mix(struct ha_merge_row *handed, const struct ha_merge_row *other);
-void ha_fill_lse_bf16(struct ha_merge_row *row);
-void ha_plant_lse_bf16(struct ha_merge_row *handed, const struct ha_merge_row *other);
-void ha_fill_boundary_token(struct ha_merge_row *row);
-void ha_plant_boundary_token(struct ha_merge_row *handed, const struct ha_merge_row *other);
-void ha_fill_group(struct ha_merge_row *row);
-void ha_plant_swapped_heads(struct ha_merge_row *handed, const struct ha_merge_row *other);
-void ha_plant_stale(struct ha_merge_row *handed, const struct ha_merge_row *other);
+ha_merge_fill ha_fill_positive_lse, ha_fill_lse_bf16, ha_fill_boundary_token, ha_fill_group;
+ha_merge_plant ha_plant_base_mix, ha_plant_lse_bf16, ha_plant_boundary_token, ha_plant_swapped_heads, ha_plant_stale;
 
 /* random.c */
-void ha_random_fill(struct ha_merge_row *row);
+ha_merge_fill ha_random_fill;
 size_t ha_random_states(uint64_t seed);
+
+/* ---- what they draw and write */
+
+enum ha_draw { HA_DRAW_SCORE, HA_DRAW_VALUE, HA_DRAW_CUT, HA_DRAW_LSE, HA_DRAW_SUM, HA_DRAW_CHOICE };
+enum { HA_DRAW_KINDS = 8, HA_DRAW_ROW = 1024 }; /* counters of a state's or a token's values lie this far apart */
+
+static inline uint64_t ha_draw_stream(uint64_t index, enum ha_draw what) { return index * HA_DRAW_KINDS + what; }
+static inline double ha_draw_normal(const struct ha_merge_row *r, enum ha_draw what, size_t i)
+{
+    return (double)ha_rng_normal(r->seed, ha_draw_stream(r->index, what), i);
+}
+static inline double ha_draw_uniform(const struct ha_merge_row *r, enum ha_draw what, size_t i)
+{
+    return (double)ha_rng_uniform(r->seed, ha_draw_stream(r->index, what), i);
+}
+static inline size_t ha_draw_below(const struct ha_merge_row *r, enum ha_draw what, size_t i, size_t n)
+{
+    return (size_t)ha_rng_below(r->seed, ha_draw_stream(r->index, what), i, n);
+}
+
+/* Near the largest number of a type; to the last bit in binary16. */
+static inline double ha_draw_largest(enum ha_dtype t) { return t == HA_F16 ? 65504 : 0.9 * (double)FLT_MAX; }
+
+/* Component i of state m, before it is scaled: normal. */
+static inline double ha_draw_value(const struct ha_merge_row *r, size_t m, size_t i)
+{
+    return ha_draw_normal(r, HA_DRAW_VALUE, m * HA_DRAW_ROW + i);
+}
+
+static inline void ha_row_values(struct ha_merge_row *r, size_t m, double scale)
+{
+    for (size_t i = 0; i < r->dim; i++) r->o[m * r->dim + i] = scale * ha_draw_value(r, m, i);
+}
+
+static inline void ha_row_constant(struct ha_merge_row *r, size_t m, double x)
+{
+    for (size_t i = 0; i < r->dim; i++) r->o[m * r->dim + i] = x;
+}
+
+/* A state with this LSE, normal values, and a sum between 1 and 8. */
+static inline void ha_row_state(struct ha_merge_row *r, size_t m, double lse)
+{
+    r->lse[m] = lse;
+    r->sum[m] = 1 + 7 * ha_draw_uniform(r, HA_DRAW_SUM, m);
+    ha_row_values(r, m, 1);
+}
+
+static inline void ha_row_empty(struct ha_merge_row *r, size_t m, double garbage)
+{
+    r->lse[m] = -HUGE_VAL;
+    r->sum[m] = 1;
+    ha_row_constant(r, m, garbage);
+}
+
+/* `keys` tokens of score 0, none of them with a value yet */
+static inline void ha_row_keys(struct ha_merge_row *r, size_t m, size_t keys)
+{
+    ha_row_empty(r, m, 0);
+    if (keys == 0) return;
+    r->lse[m] = log((double)keys);
+    r->sum[m] = (double)keys;
+}
+
+static inline void ha_row_swap(struct ha_merge_row *r, size_t a, size_t b)
+{
+    const double lse = r->lse[a], sum = r->sum[a];
+    r->lse[a] = r->lse[b];
+    r->lse[b] = lse;
+    r->sum[a] = r->sum[b];
+    r->sum[b] = sum;
+    for (size_t i = 0; i < r->dim; i++) {
+        const double o = r->o[a * r->dim + i];
+        r->o[a * r->dim + i] = r->o[b * r->dim + i];
+        r->o[b * r->dim + i] = o;
+    }
+}
+
+/* ---- tokens.c: states from tokens. Scores and values drawn from a row's (seed, index), cut into parts, and attention
+ * over each part and over all of them, all in binary64. */
+
+enum { HA_TOKENS_MAX = 4096, HA_TOKENS_STATES_MAX = 512, HA_TOKENS_DIM_MAX = 1024 };
+
+struct ha_tokens {
+    const struct ha_merge_row *row;
+    size_t count;
+    double score[HA_TOKENS_MAX];      /* -inf: masked */
+    bool dropped[HA_TOKENS_MAX];      /* not selected: in no state */
+    size_t end[HA_TOKENS_STATES_MAX]; /* state m holds the tokens [end[m - 1], end[m]) */
+};
+
+enum ha_scores {
+    HA_SCORES_NORMAL,
+    HA_SCORES_WIDE,
+    HA_SCORES_RISING,
+    HA_SCORES_FALLING,
+    HA_SCORES_TIES,
+    HA_SCORES_PEAK
+};
+enum { HA_SCORES_COUNT = 6 };
+enum ha_cut {
+    HA_CUT_EVEN,
+    HA_CUT_RANDOM,
+    HA_CUT_ONES,
+    HA_CUT_EDGE
+}; /* EDGE: {0, 1, n - 1}, as far as there are states */
+
+/* `count` tokens (at most HA_TOKENS_MAX; 0: ha_tokens_enough) for a row, with normal scores, cut at random. */
+void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count);
+void ha_tokens_scores(struct ha_tokens *t, enum ha_scores scores);
+void ha_tokens_cut(struct ha_tokens *t, enum ha_cut cut);
+/* As many as show the cut between `states` parts: some for each. */
+size_t ha_tokens_enough(size_t states);
+
+/* One query over the tokens [first, last), dropped ones only where all is set. o: [dim]; no token gives (0, -inf, 1).
+ */
+void ha_tokens_attend(const struct ha_tokens *t, size_t first, size_t last, bool all, double *o, double *lse,
+                      double *sum);
+/* Every state of the row, and the whole. */
+void ha_tokens_fill(const struct ha_tokens *t, struct ha_merge_row *row);
 
 #endif

@@ -1,7 +1,4 @@
-#include "suites/merge/draw.h"
 #include "suites/merge/fills.h"
-
-#include <float.h>
 
 /* ---- bits: one Philox block for a row, and from it a generator that costs a nanosecond a draw ---------------- */
 
@@ -38,7 +35,6 @@ struct stretch {
     enum ha_dtype dtype;
 };
 
-static double largest(enum ha_dtype t) { return t == HA_F16 ? 65504 : 0.9 * (double)FLT_MAX; }
 static double smallest(enum ha_dtype t) { return t == HA_F16 ? 0x1p-24 : t == HA_BF16 ? 0x1p-133 : 0x1p-149; }
 static double ulp_of_1(enum ha_dtype t) { return t == HA_F16 ? 0x1p-10 : t == HA_BF16 ? 0x1p-7 : 0x1p-23; }
 
@@ -48,11 +44,6 @@ static void normal(const struct stretch *s, struct bits *b)
 {
     for (size_t m = 0; m < s->states; m++)
         for (size_t i = 0; i < s->n; i++) at(s, m)[i] = bell(b);
-}
-static void uniform(const struct stretch *s, struct bits *b)
-{
-    for (size_t m = 0; m < s->states; m++)
-        for (size_t i = 0; i < s->n; i++) at(s, m)[i] = even(b);
 }
 static void positive(const struct stretch *s, struct bits *b)
 {
@@ -86,7 +77,8 @@ static void scaled(const struct stretch *s, struct bits *b, double by)
     for (size_t m = 0; m < s->states; m++)
         for (size_t i = 0; i < s->n; i++) at(s, m)[i] = by * even(b);
 }
-static void huge(const struct stretch *s, struct bits *b) { scaled(s, b, largest(s->dtype)); }
+static void uniform(const struct stretch *s, struct bits *b) { scaled(s, b, 1); }
+static void huge(const struct stretch *s, struct bits *b) { scaled(s, b, ha_draw_largest(s->dtype)); }
 static void subnormal(const struct stretch *s, struct bits *b) { scaled(s, b, 64 * smallest(s->dtype)); }
 static void magnitudes(const struct stretch *s, struct bits *b)
 {

@@ -1,4 +1,4 @@
-#include "suites/merge/stage_parts.h"
+#include "suites/merge/stage.h"
 
 #include "harness/base/why.h"
 #include "harness/base/words.h"
@@ -48,6 +48,14 @@ enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what)
                   j.want, j.bound, j.against ? j.against : "");
 }
 
+enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const char *what)
+{
+    if (status == HA_OK) return HA_OK;
+    const struct ha_subject *by = s->subject;
+    const char *failure = by->api->failure ? by->api->failure(by->device) : NULL;
+    return ha_why(s->why, HA_ERROR, "%s: %.300s", what, failure ? failure : "the device gives no reason");
+}
+
 enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *subject, enum ha_form form,
                               enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why)
 {
@@ -57,16 +65,13 @@ enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *
         [HA_STAGE_FLAG] = ha_stage_flag,
     };
     struct ha_stage_run s = { .c = c, .subject = subject, .seed = seed, .j = j, .why = why };
-    const bool few = c->rows && c->rows < 12;
     s.shape = (struct ha_merge_shape){
-        .states = c->states_min > 2 ? c->states_min : 2,
-        .tokens = few ? 1 : 3,
-        .heads = few ? c->rows : 4,
+        .states = c->states_min,
+        .tokens = 3,
+        .heads = 4,
         .dim = HA_STAGE_DIM,
         .form = form,
         .dtype = dtype,
-        .order = HA_ORDER_FLAT,
-        .alias = HA_ALIAS_NONE,
         .plus_inf = c->plus_inf,
         .layout = subject->traits.lse_order == HA_LSE_HEADS_TOKENS ? HA_LAYOUT_HEADS_FIRST : HA_LAYOUT_PACKED,
     };

@@ -12,4 +12,38 @@
 enum ha_status ha_merge_stage(const struct ha_merge_case *c, struct ha_subject *subject, enum ha_form form,
                               enum ha_dtype dtype, uint64_t seed, struct ha_judgement *j, struct ha_why *why);
 
+/* ---- what the stages share. Each has the batch in ordinary memory, brings what it holds to where it is merged, brings
+ * the result back, and has it judged there. */
+
+enum { HA_STAGE_STATES_MAX = 8, HA_STAGE_DIM = 64 };
+
+struct ha_stage_run {
+    const struct ha_merge_case *c;
+    struct ha_subject *subject;
+    struct ha_merge_shape shape;
+    uint64_t seed;
+    struct ha_room room;
+    bool own_room;
+    struct ha_batch *batch;
+    struct ha_merge_rows rows;
+    struct ha_judgement *j;
+    struct ha_why *why;
+};
+
+/* The batch of s->shape in room (NULL: in memory of its own), filled by the case. To be closed after a failure, too. */
+enum ha_status ha_stage_open(struct ha_stage_run *s, const struct ha_room *room);
+void ha_stage_close(struct ha_stage_run *s);
+/* other rows in the same batch */
+void ha_stage_fill(struct ha_stage_run *s, uint64_t seed);
+/* Judges the result that lies in the batch, and then whether all else there is as it was. HA_FAIL: "WHAT: row 3,
+ * element 5: got ..., want ... within ... (against what)". */
+enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what);
+
+/* the stages; why is empty when they begin */
+enum ha_status ha_stage_huge(struct ha_stage_run *s);
+enum ha_status ha_stage_stream(struct ha_stage_run *s);
+enum ha_status ha_stage_flag(struct ha_stage_run *s);
+/* HA_ERROR with what was being done and the device's own reason, unless status is HA_OK */
+enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const char *what);
+
 #endif

@@ -1,31 +1,40 @@
-#include "suites/merge/stage_parts.h"
+/* Streams, graphs and flags. All pieces of the batch lie in three blocks on a device and beside it, laid out as
+ * [batch->begin, batch->end). */
+
+#include "suites/merge/stage.h"
 
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 
+#include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 #include <time.h>
 
-enum { POISON = 0xFF }; /* NaN in every type */
+enum { LINE = 64, LATE_NS = 20000000, POISON = 0xFF }; /* POISON: NaN in every type */
 
-void ha_stage_sleep(void)
+struct on_device {
+    struct ha_stage_run *s;
+    const struct ha_device_api *api;
+    struct ha_device *device;
+    struct ha_stream *stream;
+    size_t bytes;            /* of a block */
+    void *in, *there, *back; /* pinned: what is sent; in device memory; pinned: what came back */
+};
+
+static enum ha_status block_alloc(struct on_device *d, enum ha_memory kind, void **block)
 {
-    struct timespec left = { 0, HA_STAGE_LATE_NS };
-    while (nanosleep(&left, &left) != 0) continue;
+    void *got;
+    HA_TRY(d->api->mem_alloc(d->device, kind, d->bytes, &got, d->s->why));
+    *block = got;
+    return HA_OK;
 }
 
-enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const char *what)
+static enum ha_status device_open(struct on_device *d)
 {
-    if (status == HA_OK) return HA_OK;
-    const struct ha_subject *by = s->subject;
-    const char *failure = by->api->failure ? by->api->failure(by->device) : NULL;
-    return ha_why(s->why, HA_ERROR, "%s: %.300s", what, failure ? failure : "the device gives no reason");
-}
-
-enum ha_status ha_stage_device_open(struct ha_stage_run *s, struct ha_stage_device *d)
-{
-    const struct ha_device_api *api = s->subject->api;
-    *d = (struct ha_stage_device){ .api = api, .device = s->subject->device };
+    struct ha_stage_run *s = d->s;
+    const struct ha_device_api *api = d->api;
     if (!api || !d->device || !api->stream_create) return ha_why(s->why, HA_WAIVED, "needs a device with streams");
     const char *missing = !api->mem_alloc     ? "mem_alloc"
                           : !api->copy        ? "copy"
@@ -35,74 +44,293 @@ enum ha_status ha_stage_device_open(struct ha_stage_run *s, struct ha_stage_devi
     if (missing) return ha_why(s->why, HA_WAIVED, "the device does not offer %s", missing);
     HA_TRY(ha_stage_open(s, NULL));
     d->bytes = (size_t)(s->batch->end - s->batch->begin);
-    const struct {
-        enum ha_memory kind;
-        unsigned char **block;
-    } blocks[] = { { HA_MEM_PINNED, &d->in }, { HA_MEM_DEVICE, &d->there }, { HA_MEM_PINNED, &d->back } };
-    for (size_t i = 0; i < 3; i++) {
-        void *p = NULL;
-        HA_TRY(api->mem_alloc(d->device, blocks[i].kind, d->bytes, &p, s->why));
-        *blocks[i].block = p;
-    }
+    HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->in));
+    HA_TRY(block_alloc(d, HA_MEM_DEVICE, &d->there));
+    HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->back));
     return api->stream_create(d->device, "merge", &d->stream, s->why);
 }
 
-void ha_stage_device_close(struct ha_stage_device *d)
+/* Opens the batch and the device, runs the stage, and closes both. HA_WAIVED: there is no device, or it does not offer
+ * what is asked for. */
+static enum ha_status run_on_device(struct ha_stage_run *s, enum ha_status (*stage)(struct on_device *d))
 {
-    if (d->stream) d->api->stream_destroy(d->stream);
-    if (d->back) d->api->mem_free(d->device, HA_MEM_PINNED, d->back);
-    if (d->there) d->api->mem_free(d->device, HA_MEM_DEVICE, d->there);
-    if (d->in) d->api->mem_free(d->device, HA_MEM_PINNED, d->in);
+    struct on_device d = { .s = s, .api = s->subject->api, .device = s->subject->device };
+    enum ha_status st = device_open(&d);
+    if (st == HA_OK) st = stage(&d);
+    if (d.stream) d.api->stream_destroy(d.stream);
+    if (d.back) d.api->mem_free(d.device, HA_MEM_PINNED, d.back);
+    if (d.there) d.api->mem_free(d.device, HA_MEM_DEVICE, d.there);
+    if (d.in) d.api->mem_free(d.device, HA_MEM_PINNED, d.in);
+    ha_stage_close(s);
+    return st;
 }
 
-enum ha_status ha_stage_device_poison(struct ha_stage_run *s, struct ha_stage_device *d)
+/* These enqueue: the way there, the merge, where state `apart` is read from `block` (SIZE_MAX: none is apart), and the
+ * way back. */
+static enum ha_status send(struct on_device *d, struct ha_stream *stream)
+{
+    return ha_stage_did(d->s, d->api->copy(stream, d->there, d->in, d->bytes, HA_H2D), "copy to the device");
+}
+
+static enum ha_status merge(struct on_device *d, size_t apart, unsigned char *block)
+{
+    const struct ha_batch *b = d->s->batch;
+    struct ha_merge_state states[HA_STAGE_STATES_MAX];
+    struct ha_merge call = b->calls[0];
+    for (size_t m = 0; m < call.states_count; m++)
+        states[m] = ha_subject_there(b, m == apart ? block : d->there, b->in[m]);
+    call.states = states;
+    call.out = ha_subject_there(b, d->there, b->out);
+    return ha_stage_did(d->s, d->api->merge(d->stream, &call), "merge");
+}
+
+static enum ha_status fetch(struct on_device *d)
+{
+    return ha_stage_did(d->s, d->api->copy(d->stream, d->back, d->there, d->bytes, HA_D2H), "copy from the device");
+}
+
+/* Poisons all three blocks, and returns when that is done. */
+static enum ha_status poison(struct on_device *d)
 {
     memset(d->in, POISON, d->bytes);
     memset(d->back, POISON, d->bytes);
-    HA_TRY(ha_stage_device_send(s, d, d->stream));
-    return ha_stage_did(s, d->api->stream_sync(d->stream), "poisoning device memory");
+    HA_TRY(send(d, d->stream));
+    return ha_stage_did(d->s, d->api->stream_sync(d->stream), "poisoning device memory");
 }
 
-enum ha_status ha_stage_device_send(struct ha_stage_run *s, struct ha_stage_device *d, struct ha_stream *stream)
+/* Waits for the stream and puts all that came back into the batch. */
+static enum ha_status finish(struct on_device *d, const char *what)
 {
-    return ha_stage_did(s, d->api->copy(stream, d->there, d->in, d->bytes, HA_H2D), "copy to the device");
-}
-
-enum ha_status ha_stage_device_fetch(struct ha_stage_run *s, struct ha_stage_device *d)
-{
-    return ha_stage_did(s, d->api->copy(d->stream, d->back, d->there, d->bytes, HA_D2H), "copy from the device");
-}
-
-/* the same place in a block as in the batch */
-static void *moved(const struct ha_batch *b, void *at, unsigned char *block)
-{
-    return at ? block + ((unsigned char *)at - b->begin) : NULL;
-}
-
-static struct ha_merge_state state_in(const struct ha_batch *b, const struct ha_merge_state *from, unsigned char *block)
-{
-    struct ha_merge_state x = *from;
-    x.o = moved(b, from->o, block);
-    x.lse = moved(b, from->lse, block);
-    x.sum = moved(b, from->sum, block);
-    return x;
-}
-
-enum ha_status ha_stage_device_merge(struct ha_stage_run *s, struct ha_stage_device *d, size_t apart,
-                                     unsigned char *block)
-{
-    const struct ha_batch *b = s->batch;
-    struct ha_merge_state states[HA_STAGE_STATES_MAX];
-    struct ha_merge call = b->calls[0];
-    for (size_t m = 0; m < call.states_count; m++) states[m] = state_in(b, &b->in[m], m == apart ? block : d->there);
-    call.states = states;
-    call.out = state_in(b, &b->out, d->there);
-    return ha_stage_did(s, d->api->merge(d->stream, &call), "merge");
-}
-
-enum ha_status ha_stage_device_finish(struct ha_stage_run *s, struct ha_stage_device *d, const char *what)
-{
-    HA_TRY(ha_stage_did(s, d->api->stream_sync(d->stream), what));
-    memcpy(s->batch->begin, d->back, d->bytes);
+    HA_TRY(ha_stage_did(d->s, d->api->stream_sync(d->stream), what));
+    memcpy(d->s->batch->begin, d->back, d->bytes);
     return HA_OK;
 }
+
+static void sleep_late(void)
+{
+    struct timespec left = { 0, LATE_NS };
+    while (nanosleep(&left, &left) != 0) continue;
+}
+
+/* ---- a merge behind a producer that is late, on its own stream and on another, and from a graph with other inputs */
+
+struct producer {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes;
+};
+
+static void produce_late(void *arg)
+{
+    const struct producer *p = arg;
+    sleep_late();
+    memcpy(p->to, p->from, p->bytes);
+}
+
+/* other: the stream of the producer, and event orders it before the merge; or NULL: there is one stream. */
+static enum ha_status enqueue(struct on_device *d, struct ha_stream *other, struct ha_event *event,
+                              struct producer *producer)
+{
+    struct ha_stream *first = other ? other : d->stream;
+    HA_TRY(ha_stage_did(d->s, d->api->host_fn(first, produce_late, producer), "host_fn"));
+    HA_TRY(send(d, first));
+    if (other) {
+        HA_TRY(ha_stage_did(d->s, d->api->event_record(event, other), "event_record"));
+        HA_TRY(ha_stage_did(d->s, d->api->stream_wait(d->stream, event), "stream_wait"));
+    }
+    HA_TRY(merge(d, SIZE_MAX, NULL));
+    return fetch(d);
+}
+
+/* Everything is enqueued while the producer sleeps. */
+static enum ha_status late(struct on_device *d, struct ha_stream *other, struct ha_event *event)
+{
+    const char *what = other ? "late producer on another stream" : "late producer on the same stream";
+    struct producer producer = { d->in, d->s->batch->snapshot, d->bytes };
+    HA_TRY(poison(d));
+    const enum ha_status st = enqueue(d, other, event, &producer);
+    /* wait for the stream even after a failure: the producer reads its argument until then */
+    const enum ha_status end = d->api->stream_sync(other ? other : d->stream);
+    HA_TRY(st);
+    HA_TRY(ha_stage_did(d->s, end, what));
+    HA_TRY(finish(d, what));
+    return ha_stage_judge(d->s, what);
+}
+
+static enum ha_status other_stream(struct on_device *d)
+{
+    const struct ha_device_api *api = d->api;
+    struct ha_stream *other = NULL;
+    struct ha_event *event = NULL;
+    enum ha_status st = api->stream_create(d->device, "producer", &other, d->s->why);
+    if (st == HA_OK) st = api->event_create(d->device, &event, d->s->why);
+    if (st == HA_OK) st = late(d, other, event);
+    if (event) api->event_destroy(event);
+    if (other) api->stream_destroy(other);
+    return st;
+}
+
+static enum ha_status capture(struct on_device *d, struct ha_graph **graph)
+{
+    struct ha_why why = { "" };
+    HA_TRY(ha_stage_did(d->s, d->api->graph_begin(d->stream), "graph_begin"));
+    enum ha_status st = send(d, d->stream);
+    if (st == HA_OK) st = merge(d, SIZE_MAX, NULL);
+    if (st == HA_OK) st = fetch(d);
+    /* the capture is ended after a failure too, since the stream is used again */
+    const enum ha_status end = d->api->graph_end(d->stream, graph, &why);
+    HA_TRY(st);
+    return end == HA_OK ? HA_OK : ha_why(d->s->why, end, "%s", why.text);
+}
+
+/* Captured over poison, launched with the case's rows, and with others in the same memory. */
+static enum ha_status launches(struct on_device *d, struct ha_graph *graph)
+{
+    static const char *const what[] = { "graph, first launch",
+                                        "graph, second launch, other inputs in the same memory" };
+    for (size_t i = 0; i < 2; i++) {
+        ha_stage_fill(d->s, d->s->seed + i);
+        memcpy(d->in, d->s->batch->snapshot, d->bytes);
+        HA_TRY(ha_stage_did(d->s, d->api->graph_launch(graph, d->stream), "graph_launch"));
+        HA_TRY(finish(d, what[i]));
+        HA_TRY(ha_stage_judge(d->s, what[i]));
+    }
+    return HA_OK;
+}
+
+static enum ha_status from_graph(struct on_device *d)
+{
+    struct ha_graph *graph = NULL;
+    HA_TRY(poison(d));
+    enum ha_status st = capture(d, &graph);
+    if (st == HA_OK) st = launches(d, graph);
+    d->api->stream_sync(d->stream);
+    if (graph && d->api->graph_destroy) d->api->graph_destroy(graph);
+    return st;
+}
+
+static enum ha_status in_order(struct on_device *d)
+{
+    const struct ha_device_api *api = d->api;
+    struct ha_why *why = d->s->why;
+    if (!api->host_fn) return ha_why(why, HA_WAIVED, "the device does not offer host_fn");
+    HA_TRY(late(d, NULL, NULL));
+    if (!api->event_create || !api->event_record || !api->stream_wait)
+        return ha_why(why, HA_OK, "one stream only: the device does not offer events");
+    HA_TRY(other_stream(d));
+    if (api->graph_begin && api->graph_end && api->graph_launch) return from_graph(d);
+    return ha_why(why, HA_OK, "without a graph: the device does not offer graph_begin");
+}
+
+enum ha_status ha_stage_stream(struct ha_stage_run *s) { return run_on_device(s, in_order); }
+
+/* ---- One state comes from a CPU thread into mapped memory and is announced by a flag. Flag before data is a mistake
+ * then made on purpose, and must be seen: a check that misses the planted one would miss a real one too. */
+
+struct writer {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes;
+    uint32_t *flag;
+    bool flag_first;
+    sem_t merged; /* where the flag comes first: posted after the merge, and the data is written only then */
+};
+
+static void *write_state(void *arg)
+{
+    struct writer *w = arg;
+    if (w->flag_first) {
+        __atomic_store_n(w->flag, 1, __ATOMIC_RELEASE);
+        while (sem_wait(&w->merged) != 0) continue;
+    } else sleep_late();
+    memcpy(w->to, w->from, w->bytes);
+    if (!w->flag_first) __atomic_store_n(w->flag, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static enum ha_status enqueue_announced(struct on_device *d, const uint32_t *flag, unsigned char *mapped)
+{
+    HA_TRY(send(d, d->stream));
+    HA_TRY(ha_stage_did(d->s, d->api->flag_wait(d->stream, flag, 1), "flag_wait"));
+    HA_TRY(merge(d, d->s->shape.states - 1, mapped));
+    return fetch(d);
+}
+
+/* The result lies in the batch. mapped: a block and the flag behind it. */
+static enum ha_status merge_announced(struct on_device *d, unsigned char *mapped, bool flag_first)
+{
+    struct ha_stage_run *s = d->s;
+    const char *what = flag_first ? "flag before data" : "data before flag";
+    struct writer w = { .to = mapped, .from = s->batch->snapshot, .bytes = d->bytes, .flag_first = flag_first };
+    pthread_t thread;
+    w.flag = (uint32_t *)(void *)(mapped + (d->bytes + LINE - 1) / LINE * LINE);
+    HA_TRY(poison(d));
+    memset(mapped, POISON, d->bytes);
+    __atomic_store_n(w.flag, 0, __ATOMIC_RELEASE);
+    memcpy(d->in, s->batch->snapshot, d->bytes);
+    sem_init(&w.merged, 0, 0);
+    if (pthread_create(&thread, NULL, write_state, &w) != 0) {
+        sem_destroy(&w.merged);
+        return ha_why(s->why, HA_ERROR, "no thread for the CPU's state");
+    }
+    const enum ha_status st = enqueue_announced(d, w.flag, mapped), end = d->api->stream_sync(d->stream);
+    sem_post(&w.merged);
+    pthread_join(thread, NULL);
+    sem_destroy(&w.merged);
+    HA_TRY(st);
+    HA_TRY(ha_stage_did(s, end, what));
+    if (memcmp(mapped, s->batch->snapshot, d->bytes) != 0)
+        return ha_why(s->why, HA_FAIL, "%s: wrote over the CPU's state, which is only read", what);
+    return finish(d, what);
+}
+
+/* A poisoned state holds nothing but NaN, so every element of every merged row must be NaN. */
+static enum ha_status poison_seen(struct ha_stage_run *s)
+{
+    struct ha_judgement j = { .status = HA_OK };
+    float o[HA_STAGE_DIM], lse, sum;
+    for (size_t r = 0; r < s->rows.count; r++) {
+        ha_judge_row(&j, s->batch, &s->rows, r, s->c->must, &s->subject->traits);
+        ha_batch_get(s->batch, HA_RESULT, r, o, &lse, &sum);
+        size_t i = 0;
+        while (i < s->shape.dim && isnan(o[i])) i++;
+        if (i == s->shape.dim && isnan(lse)) continue;
+        const double got = i < s->shape.dim ? (double)o[i] : (double)lse;
+        *s->j = (struct ha_judgement){ .status = HA_FAIL,
+                                       .ratio = HUGE_VAL,
+                                       .row = r,
+                                       .element = i,
+                                       .got = got,
+                                       .want = (double)NAN,
+                                       .against = "NaN, which the buffer was poisoned with",
+                                       .rows = s->j->rows,
+                                       .exact = s->j->exact };
+        return ha_why(s->why, HA_FAIL,
+                      "flag before data: the poisoned buffer was not seen: row %zu, element %zu is %.9g, not NaN", r, i,
+                      got);
+    }
+    if (j.status == HA_FAIL) return ha_batch_intact(s->batch, s->why);
+    return ha_why(s->why, HA_FAIL, "flag before data: the poisoned buffer was not seen: the result was judged right");
+}
+
+static enum ha_status both_orders(struct on_device *d, unsigned char *mapped)
+{
+    HA_TRY(merge_announced(d, mapped, false));
+    HA_TRY(ha_stage_judge(d->s, "data before flag"));
+    HA_TRY(merge_announced(d, mapped, true));
+    return poison_seen(d->s);
+}
+
+static enum ha_status announced(struct on_device *d)
+{
+    struct ha_why why = { "" };
+    void *mapped;
+    if (!d->api->flag_wait) return ha_why(d->s->why, HA_WAIVED, "the device does not offer flag_wait");
+    if (d->api->mem_alloc(d->device, HA_MEM_MAPPED, d->bytes + 2 * LINE, &mapped, &why) != HA_OK)
+        return ha_why(d->s->why, HA_WAIVED, "needs mapped memory: %.400s", why.text);
+    const enum ha_status st = both_orders(d, mapped);
+    d->api->mem_free(d->device, HA_MEM_MAPPED, mapped);
+    return st;
+}
+
+enum ha_status ha_stage_flag(struct ha_stage_run *s) { return run_on_device(s, announced); }

@@ -2,7 +2,7 @@
  * that hold rows come to be, with those where a row would be sought by an index that wrapped: they hold NaN, and
  * must hold it afterwards. */
 
-#include "suites/merge/stage_parts.h"
+#include "suites/merge/stage.h"
 
 #include "harness/base/try.h"
 #include "harness/base/why.h"

@@ -107,8 +107,7 @@ static enum ha_status device_room(struct ha_subject *x, size_t bytes, struct ha_
     return HA_OK;
 }
 
-/* the state as it lies on the device: the same offset in the same bytes */
-static struct ha_merge_state there(const struct ha_batch *batch, unsigned char *memory, struct ha_merge_state s)
+struct ha_merge_state ha_subject_there(const struct ha_batch *batch, unsigned char *memory, struct ha_merge_state s)
 {
     s.o = memory + ((unsigned char *)s.o - batch->begin);
     s.lse = (void *)(memory + ((unsigned char *)s.lse - batch->begin));
@@ -122,9 +121,9 @@ static enum ha_status call_device(struct ha_subject *x, const struct ha_batch *b
     struct ha_merge args = *call;
     struct ha_merge_state few[16], *states = args.states_count <= 16 ? few : malloc(args.states_count * sizeof *states);
     if (!states) return HA_ERROR;
-    for (size_t i = 0; i < args.states_count; i++) states[i] = there(batch, own->memory, call->states[i]);
+    for (size_t i = 0; i < args.states_count; i++) states[i] = ha_subject_there(batch, own->memory, call->states[i]);
     args.states = states;
-    args.out = there(batch, own->memory, call->out);
+    args.out = ha_subject_there(batch, own->memory, call->out);
     const enum ha_status st = x->api->merge(own->stream, &args);
     if (states != few) free(states);
     return st;

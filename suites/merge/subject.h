@@ -36,6 +36,8 @@ enum ha_status ha_subject_direct(struct ha_subject *out, const char *name, const
 /* A device that is open; the subject does not close it. */
 enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const struct ha_device_api *api,
                                  struct ha_device *device, struct ha_why *why);
+/* A state of the batch as it lies in another block, at the same offset in the same bytes. */
+struct ha_merge_state ha_subject_there(const struct ha_batch *batch, unsigned char *block, struct ha_merge_state state);
 /* A shared object, loaded and called in a child process. limit_ns: for one run. */
 enum ha_status ha_subject_plugin(struct ha_subject *out, const char *path, uint64_t limit_ns, struct ha_why *why);
 /* `sh -c "COMMAND IN OUT"` for each batch: it reads the safetensors IN and writes OUT (docs/merging.md). */

@@ -5,7 +5,6 @@
 #include "harness/base/why.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 const struct ha_merge_kind ha_merge_kinds[] = {
     { "natural", HA_FORM_NATURAL, HA_ORDER_FLAT, false }, { "base2", HA_FORM_BASE2, HA_ORDER_FLAT, false },

@@ -3,14 +3,12 @@
 
 /* What the tests of the stages share. */
 
-#include "harness/base/clock.h"
-#include "harness/base/rng.h"
+#include "suites/merge/fills.h"
 #include "suites/merge/stage.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -18,36 +16,12 @@
 extern const struct ha_kernels ha_kernels_c;
 extern const struct ha_device_api ha_device_host;
 
-#define FOR_FORMS_AND_TYPES(form, dtype)                                              \
-    for (enum ha_form form = HA_FORM_NATURAL; (unsigned)form < HA_FORM_COUNT; form++) \
-        for (enum ha_dtype dtype = HA_F32; (unsigned)dtype < HA_DTYPE_COUNT; dtype++)
-
-static inline void near_states(struct ha_merge_row *row)
-{
-    for (size_t i = 0; i < row->states * row->dim; i++) row->o[i] = (double)ha_rng_normal(row->seed, row->index, i);
-    for (size_t m = 0; m < row->states; m++) {
-        row->lse[m] = (double)ha_rng_normal(row->seed, 1000 + row->index, m);
-        row->sum[m] = 1 + 3 * (double)ha_rng_uniform(row->seed, 2000 + row->index, m);
-    }
-}
-
-static inline struct ha_merge_case case_of(enum ha_stage stage)
-{
-    return (struct ha_merge_case){ .name = "stage", .must = HA_MUST_BOUND, .stage = stage, .fill = near_states };
-}
-
-static uint64_t spent_ns[HA_STAGE_FLAG + 1], runs[HA_STAGE_FLAG + 1];
-
 static inline enum ha_status run(struct ha_subject *subject, enum ha_stage stage, enum ha_form form,
                                  enum ha_dtype dtype, struct ha_judgement *j, struct ha_why *why)
 {
-    const struct ha_merge_case c = case_of(stage);
+    const struct ha_merge_case c = { .name = "stage", .stage = stage, .states_min = 2, .fill = ha_fill_tokens };
     *j = (struct ha_judgement){ .status = HA_OK };
-    const uint64_t begin = ha_now_ns();
-    const enum ha_status st = ha_merge_stage(&c, subject, form, dtype, 5, j, why);
-    spent_ns[stage] += ha_now_ns() - begin;
-    runs[stage]++;
-    return st;
+    return ha_merge_stage(&c, subject, form, dtype, 5, j, why);
 }
 
 static inline void expect(struct ha_subject *subject, enum ha_stage stage, enum ha_form form, enum ha_dtype dtype,
@@ -63,6 +37,25 @@ static inline void expect(struct ha_subject *subject, enum ha_stage stage, enum 
     if (st == HA_FAIL) assert_true(j.status == HA_FAIL);
 }
 
+/* in the first form and type, and in every one */
+static inline void expect_plain(struct ha_subject *subject, enum ha_stage stage, enum ha_status want, const char *says)
+{
+    expect(subject, stage, HA_FORM_NATURAL, HA_F32, want, says);
+}
+static inline void expect_all(struct ha_subject *subject, enum ha_stage stage, enum ha_status want, const char *says)
+{
+    for (unsigned form = 0; form < HA_FORM_COUNT; form++)
+        for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
+            expect(subject, stage, (enum ha_form)form, (enum ha_dtype)dtype, want, says);
+}
+
+static size_t overwritten; /* the state that this writes to */
+static inline void merge_over_input(const struct ha_merge *m)
+{
+    ha_kernels_c.merge(m);
+    m->states[overwritten].lse[0] += 1;
+}
+
 static inline struct ha_subject direct(const struct ha_merge_traits *traits, void (*merge)(const struct ha_merge *))
 {
     struct ha_subject s;
@@ -71,15 +64,15 @@ static inline struct ha_subject direct(const struct ha_merge_traits *traits, voi
     return s;
 }
 
-/* A device of this test: the embedded one, some entries changed. */
+/* A device of this test: the embedded one, some entries changed, with these kernels or those of kernels/c. */
 
 static struct ha_device *device;
 
-static inline struct ha_subject on(const struct ha_device_api *api)
+static inline struct ha_subject on(const struct ha_device_api *api, const struct ha_kernels *kernels)
 {
     struct ha_subject s;
     struct ha_why why;
-    const struct ha_device_config config = { .kernels = &ha_kernels_c };
+    const struct ha_device_config config = { .kernels = kernels ? kernels : &ha_kernels_c };
     if (api->open(&device, &config, &why) != HA_OK) fail_msg("%s", why.text);
     if (ha_subject_device(&s, "test", api, device, &why) != HA_OK) fail_msg("%s", why.text);
     return s;
@@ -90,17 +83,6 @@ static inline void close_device(struct ha_subject *s, const struct ha_device_api
     ha_subject_close(s);
     assert_null(api->failure(device));
     api->close(device);
-}
-
-static inline int times(void **state)
-{
-    (void)state;
-    static const char *const name[] = { "plain", "huge", "stream", "flag" };
-    for (size_t i = 1; i < 4; i++)
-        if (runs[i])
-            printf("stage %-6s %4llu runs, %6.2f ms each\n", name[i], (unsigned long long)runs[i],
-                   (double)spent_ns[i] * 1e-6 / (double)runs[i]);
-    return 0;
 }
 
 #endif

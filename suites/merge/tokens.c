@@ -1,13 +1,6 @@
-#include "suites/merge/tokens.h"
-
-#include "suites/merge/draw.h"
+#include "suites/merge/fills.h"
 
 #include <string.h>
-
-static double uniform(const struct ha_tokens *t, enum ha_draw what, size_t i)
-{
-    return (double)ha_rng_uniform(t->seed, ha_draw_stream(t->index, what), i);
-}
 
 size_t ha_tokens_enough(size_t states)
 {
@@ -17,26 +10,22 @@ size_t ha_tokens_enough(size_t states)
 
 void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count)
 {
-    t->seed = row->seed;
-    t->index = row->index;
-    t->count = count;
-    t->states = row->states;
-    t->dim = row->dim;
-    memset(t->dropped, 0, count * sizeof *t->dropped);
+    t->row = row;
+    t->count = count ? count : ha_tokens_enough(row->states);
+    memset(t->dropped, 0, t->count * sizeof *t->dropped);
     ha_tokens_scores(t, HA_SCORES_NORMAL);
     ha_tokens_cut(t, HA_CUT_RANDOM);
 }
 
 void ha_tokens_scores(struct ha_tokens *t, enum ha_scores scores)
 {
-    const double peak = uniform(t, HA_DRAW_CHOICE, 0) * (double)t->count;
+    const double peak = ha_draw_uniform(t->row, HA_DRAW_CHOICE, 0) * (double)t->count;
     for (size_t j = 0; j < t->count; j++) {
-        const double x = (double)ha_rng_normal(t->seed, ha_draw_stream(t->index, HA_DRAW_SCORE), j),
-                     step = 20.0 / (double)t->count;
+        const double x = ha_draw_normal(t->row, HA_DRAW_SCORE, j), step = 20.0 / (double)t->count;
         double s = x;
         switch (scores) {
         case HA_SCORES_NORMAL: break;
-        case HA_SCORES_WIDE: s = 100 * uniform(t, HA_DRAW_SCORE, j) - 50; break;
+        case HA_SCORES_WIDE: s = 100 * ha_draw_uniform(t->row, HA_DRAW_SCORE, j) - 50; break;
         case HA_SCORES_RISING: s = step * (double)j; break;
         case HA_SCORES_FALLING: s = -step * (double)j; break;
         case HA_SCORES_TIES: s = rint(x); break;
@@ -49,17 +38,17 @@ void ha_tokens_scores(struct ha_tokens *t, enum ha_scores scores)
 void ha_tokens_cut(struct ha_tokens *t, enum ha_cut cut)
 {
     double total = 0, so_far = 0;
-    for (size_t m = 0; m < t->states; m++) total += uniform(t, HA_DRAW_CUT, m);
-    for (size_t m = 0; m < t->states; m++) {
-        so_far += uniform(t, HA_DRAW_CUT, m);
+    for (size_t m = 0; m < t->row->states; m++) total += ha_draw_uniform(t->row, HA_DRAW_CUT, m);
+    for (size_t m = 0; m < t->row->states; m++) {
+        so_far += ha_draw_uniform(t->row, HA_DRAW_CUT, m);
         size_t end = t->count;
         switch (cut) {
-        case HA_CUT_EVEN: end = t->count * (m + 1) / t->states; break;
+        case HA_CUT_EVEN: end = t->count * (m + 1) / t->row->states; break;
         case HA_CUT_RANDOM: end = (size_t)(so_far / total * (double)t->count); break;
         case HA_CUT_ONES: end = m + 1; break;
         case HA_CUT_EDGE: end = m == 0 ? 0 : m == 1 ? 1 : t->count; break;
         }
-        t->end[m] = end < t->count && m + 1 < t->states ? end : t->count;
+        t->end[m] = end < t->count && m + 1 < t->row->states ? end : t->count;
     }
 }
 
@@ -67,7 +56,7 @@ void ha_tokens_attend(const struct ha_tokens *t, size_t first, size_t last, bool
                       double *sum)
 {
     double max = -HUGE_VAL;
-    for (size_t i = 0; i < t->dim; i++) o[i] = 0;
+    for (size_t i = 0; i < t->row->dim; i++) o[i] = 0;
     *lse = -HUGE_VAL;
     *sum = 1;
     for (size_t j = first; j < last; j++)
@@ -80,17 +69,17 @@ void ha_tokens_attend(const struct ha_tokens *t, size_t first, size_t last, bool
         if ((t->dropped[j] && !all) || t->score[j] == -HUGE_VAL) continue;
         const double w = exp(t->score[j] - max);
         *sum += w;
-        ha_rng_normals(t->seed, ha_draw_stream(t->index, HA_DRAW_VALUE), j * HA_DRAW_ROW, t->dim, v);
-        for (size_t i = 0; i < t->dim; i++) o[i] += w * (double)v[i];
+        ha_rng_normals(t->row->seed, ha_draw_stream(t->row->index, HA_DRAW_VALUE), j * HA_DRAW_ROW, t->row->dim, v);
+        for (size_t i = 0; i < t->row->dim; i++) o[i] += w * (double)v[i];
     }
-    for (size_t i = 0; i < t->dim; i++) o[i] /= *sum;
+    for (size_t i = 0; i < t->row->dim; i++) o[i] /= *sum;
     *lse = max + log(*sum);
 }
 
 void ha_tokens_fill(const struct ha_tokens *t, struct ha_merge_row *row)
 {
     double sum;
-    for (size_t m = 0; m < t->states; m++)
+    for (size_t m = 0; m < t->row->states; m++)
         ha_tokens_attend(t, m ? t->end[m - 1] : 0, t->end[m], false, row->o + m * row->dim, &row->lse[m], &row->sum[m]);
     ha_tokens_attend(t, 0, t->count, false, row->whole_o, &row->whole_lse, &sum);
     row->whole = true;

@@ -6,7 +6,6 @@
 #include "suites/merge/batch.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
