@@ -119,7 +119,7 @@ static void run_group(const struct ha_suite *s, const struct ha_drive *drive, vo
     spread(g, status, &why);
     for (size_t i = 0; i < g->count && status == HA_OK; i++) {
         struct ha_result *r = ha_result_of(g->row[i]);
-        if (r->verdict == HA_NOT_RUN) r->verdict = HA_PASS;
+        if (r->verdict == HA_NOT_RUN && !*r->reason) r->verdict = HA_PASS;
     }
 }
 
