@@ -53,10 +53,12 @@ void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair)
 
 /* ---- layout ------------------------------------------------------------------------------ */
 
+/* The tokens that a node's memory holds. */
+static size_t tokens_of(const struct ha_merge_shape *s) { return s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0); }
+
 /* Strides of node m: an input, the result (m = states), or an intermediate one. */
 static struct ha_merge_state strides(const struct ha_merge_shape *s, size_t m)
 {
-    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
     struct ha_merge_state x = {
         .o_head_stride = s->dim, .o_token_stride = s->heads * s->dim, .lse_head_stride = 1, .lse_token_stride = s->heads
     };
@@ -67,22 +69,20 @@ static struct ha_merge_state strides(const struct ha_merge_shape *s, size_t m)
         x.lse_token_stride = s->heads * x.lse_head_stride + m % 3;
     }
     if (s->layout == HA_LAYOUT_HEADS_FIRST) {
-        x.lse_head_stride = tokens;
+        x.lse_head_stride = tokens_of(s);
         x.lse_token_stride = 1;
     }
     return x;
 }
 
-/* The tokens and heads that a node's memory holds, and elements from its first to the end of its last row. */
+/* Elements from a node's first to the end of its last row. */
 static size_t o_extent(const struct ha_merge_shape *s, const struct ha_merge_state *x)
 {
-    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
-    return (tokens - 1) * x->o_token_stride + (s->heads - 1) * x->o_head_stride + s->dim;
+    return (tokens_of(s) - 1) * x->o_token_stride + (s->heads - 1) * x->o_head_stride + s->dim;
 }
 static size_t lse_extent(const struct ha_merge_shape *s, const struct ha_merge_state *x)
 {
-    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
-    return (tokens - 1) * x->lse_token_stride + (s->heads - 1) * x->lse_head_stride + 1;
+    return (tokens_of(s) - 1) * x->lse_token_stride + (s->heads - 1) * x->lse_head_stride + 1;
 }
 
 /* Intermediate results have memory of their own unless they go where an operand was. */
@@ -201,20 +201,19 @@ static size_t lse_at(const struct ha_batch *b, const struct ha_merge_state *x, s
     return r / b->shape.heads * x->lse_token_stride + r % b->shape.heads * x->lse_head_stride;
 }
 
-/* f for each run of bytes that the results of the calls take */
-static void each_result(const struct ha_batch *b, const struct ha_merge_state *x,
-                        void (*f)(const struct ha_batch *, void *, size_t))
+static void allow(struct ha_batch *b, const void *at, size_t bytes)
 {
-    for (size_t r = 0; r < b->shape.tokens * b->shape.heads; r++) {
-        f(b, o_row(b, x, r), b->shape.dim * ha_dtype_bytes(b->shape.dtype));
-        f(b, x->lse + lse_at(b, x, r), sizeof(float));
-        if (x->sum) f(b, x->sum + lse_at(b, x, r), sizeof(float));
-    }
+    memset(b->mask + ((const unsigned char *)at - b->begin), 0xFF, bytes);
 }
 
-static void allow(const struct ha_batch *b, void *at, size_t bytes)
+/* Where the results of a call go. */
+static void allow_results(struct ha_batch *b, const struct ha_merge_state *x)
 {
-    memset(b->mask + ((unsigned char *)at - b->begin), 0xFF, bytes);
+    for (size_t r = 0; r < b->shape.tokens * b->shape.heads; r++) {
+        allow(b, o_row(b, x, r), b->shape.dim * ha_dtype_bytes(b->shape.dtype));
+        allow(b, x->lse + lse_at(b, x, r), sizeof(float));
+        if (x->sum) allow(b, x->sum + lse_at(b, x, r), sizeof(float));
+    }
 }
 
 struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge_shape *s)
@@ -245,7 +244,7 @@ struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge
         return NULL;
     }
     memset(b->begin, HA_ROOM_FILL, (size_t)(b->end - b->begin));
-    for (size_t i = 0; i < b->calls_count; i++) each_result(b, &b->calls[i].out, allow);
+    for (size_t i = 0; i < b->calls_count; i++) allow_results(b, &b->calls[i].out);
     for (size_t i = 0; i < HA_PIECES; i++)
         if (b->piece[i].bytes)
             b->piece[i].written = memchr(b->mask + (b->piece[i].at - b->begin), 0xFF, b->piece[i].bytes) != NULL;
@@ -298,16 +297,10 @@ void ha_batch_get(const struct ha_batch *b, size_t m, size_t r, float *o, float 
     if (s_at) memcpy(sum, result ? s_at : original(b, s_at), sizeof *sum);
 }
 
-static void spoil(const struct ha_batch *b, void *at, size_t bytes)
-{
-    (void)b;
-    memset(at, 0xFF, bytes);
-}
-
 void ha_batch_seal(struct ha_batch *b)
 {
-    if (b->shape.alias == HA_ALIAS_NONE || b->shape.states == 0)
-        for (size_t i = 0; i < b->calls_count; i++) each_result(b, &b->calls[i].out, spoil);
+    if (b->shape.alias == HA_ALIAS_NONE || b->shape.states == 0) /* results lie behind the states, and are no input */
+        for (unsigned char *p = b->piece[HA_OUT_O].at; p < b->end; p++) *p |= b->mask[p - b->begin];
     memcpy(b->snapshot, b->begin, (size_t)(b->end - b->begin));
 }
 

@@ -130,14 +130,11 @@ static int pipe_of(struct printed *p)
 }
 
 /* passed: what it prints goes on to our own errors. */
-static enum ha_status run_command(const struct command *c, const char *first, const char *second, bool passed,
-                                  struct output *o, struct ha_why *why)
+static enum ha_status run_command(struct command *c, char *first, char *second, bool passed, struct output *o,
+                                  struct ha_why *why)
 {
     char sh[] = "sh", flag[] = "-c", name[] = "habench";
-    char one[sizeof c->in], two[sizeof c->out];
-    char *argv[] = { sh, flag, c->text, name, one, second ? two : NULL, NULL };
-    snprintf(one, sizeof one, "%s", first);
-    snprintf(two, sizeof two, "%s", second ? second : "");
+    char *const argv[] = { sh, flag, c->text, name, first, second, NULL };
     memset(o, 0, sizeof *o);
     o->stream[0].passed = o->stream[1].passed = passed;
     const int out = pipe_of(&o->stream[0]), err = pipe_of(&o->stream[1]);
@@ -168,6 +165,14 @@ static enum ha_status run_command(const struct command *c, const char *first, co
     return st;
 }
 
+static bool succeeded(const struct output *o) { return o->how.si_code == CLD_EXITED && o->how.si_status == 0; }
+/* as the shell says it */
+static bool no_command(const struct output *o)
+{
+    const int status = o->how.si_status;
+    return o->how.si_code == CLD_EXITED && (status == NOT_FOUND || status == NOT_EXECUTABLE);
+}
+
 /* ---- the subject ------------------------------------------------------------------------- */
 
 static enum ha_status run_exec(struct ha_subject *x, struct ha_batch *batch, struct ha_why *why)
@@ -180,12 +185,9 @@ static enum ha_status run_exec(struct ha_subject *x, struct ha_batch *batch, str
     HA_TRY(ha_replay_write(c->in, batch, false, NULL, why));
     HA_TRY(run_command(c, c->in, c->out, true, &output, why));
     const char *said = output.stream[1].last, *colon = *said ? ": " : "";
-    const siginfo_t *how = &output.how;
-    const struct ha_process_text text = ha_process_text(how);
-    if (how->si_code == CLD_EXITED && (how->si_status == NOT_FOUND || how->si_status == NOT_EXECUTABLE))
-        return ha_why(why, HA_ERROR, "the shell cannot run it (%s)%s%s", text.text, colon, said);
-    if (how->si_code != CLD_EXITED || how->si_status != 0)
-        return ha_why(why, HA_ERROR, "%s%s%s", text.text, colon, said);
+    const struct ha_process_text text = ha_process_text(&output.how);
+    if (no_command(&output)) return ha_why(why, HA_ERROR, "the shell cannot run it (%s)%s%s", text.text, colon, said);
+    if (!succeeded(&output)) return ha_why(why, HA_ERROR, "%s%s%s", text.text, colon, said);
     if (access(c->out, F_OK) != 0)
         return ha_why(why, HA_ERROR, "%s, and did not write the file that its second argument names", text.text);
     return ha_replay_read_answer(c->out, batch, why);
@@ -206,21 +208,19 @@ static void close_exec(struct ha_subject *x)
 /* Asks the command what it can do; one that does not know the question does everything with two-pass binary32. */
 static enum ha_status ask_traits(struct ha_subject *x, struct ha_why *why)
 {
-    const struct command *c = x->own;
+    struct command *c = x->own;
     struct output output;
-    const enum ha_status st = run_command(c, "--traits", NULL, false, &output, why);
-    if (st != HA_OK) return ha_why_prefix(why, st, "--exec, asked for --traits");
-    const siginfo_t *how = &output.how;
-    if (how->si_code == CLD_EXITED && (how->si_status == NOT_FOUND || how->si_status == NOT_EXECUTABLE))
+    char traits[] = "--traits";
+    enum ha_status st = run_command(c, traits, NULL, false, &output, why);
+    if (st == HA_OK && no_command(&output))
         return ha_why(why, HA_ERROR, "--exec: the shell cannot run '%.*s' (%s)", (int)strlen(c->text) - 5, c->text,
-                      ha_process_text(how).text);
-    if (how->si_code != CLD_EXITED || how->si_status != 0) return HA_OK;
+                      ha_process_text(&output.how).text);
+    if (st == HA_OK && !succeeded(&output)) return HA_OK;
     char *rest = output.stream[0].text;
-    for (const char *line; (line = strsep(&rest, "\n")) != NULL;)
-        if (*line && ha_traits_parse(line, &x->traits, x->name, why) != HA_OK)
-            return ha_why_prefix(why, HA_ERROR, "--exec, asked for --traits");
-    if (ha_traits_check(&x->traits, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--exec, asked for --traits");
-    return HA_OK;
+    for (const char *line; st == HA_OK && (line = strsep(&rest, "\n")) != NULL;)
+        if (*line) st = ha_traits_parse(line, &x->traits, x->name, why);
+    if (st == HA_OK) st = ha_traits_check(&x->traits, why);
+    return st == HA_OK ? HA_OK : ha_why_prefix(why, st, "--exec, asked for --traits");
 }
 
 static enum ha_status folder_make(struct command *c, struct ha_why *why)
@@ -231,7 +231,7 @@ static enum ha_status folder_make(struct command *c, struct ha_why *why)
     if (snprintf(folder, sizeof folder, "%s/habench-XXXXXX", where) >= (int)sizeof folder)
         return ha_why(why, HA_ERROR, "--exec: TMPDIR is longer than %zu bytes", sizeof folder);
     if (!mkdtemp(folder)) return ha_why(why, HA_ERROR, "--exec: no folder %s: %s", folder, strerror(errno));
-    memcpy(c->folder, folder, sizeof folder);
+    memcpy(c->folder, folder, sizeof folder); /* which close removes */
     snprintf(c->in, sizeof c->in, "%s/in.safetensors", folder);
     snprintf(c->out, sizeof c->out, "%s/out.safetensors", folder);
     return HA_OK;
@@ -260,10 +260,7 @@ enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint
     c->limit_ns = limit_ns;
     enum ha_status st = folder_make(c, why);
     if (st == HA_OK) st = ask_traits(out, why);
-    if (st != HA_OK) {
-        ha_subject_close(out);
-        return st;
-    }
     out->layouts = out->traits.lse_order == HA_LSE_HEADS_TOKENS ? 1u << HA_LAYOUT_HEADS_FIRST : 1u << HA_LAYOUT_PACKED;
-    return HA_OK;
+    if (st != HA_OK) ha_subject_close(out);
+    return st;
 }

@@ -11,7 +11,5 @@
  * where the replay file goes; NULL: it is not written. */
 void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const struct ha_merge_source *source,
                             const struct ha_merge_cell *cell, const char *id, const char *dir);
-/* The element in words: "row 3, o[17]: got 1.25, want 1.2 +- 1e-07 (err/bound 4e5), by the states as stored" */
-void ha_judgement_say(const struct ha_judgement *j, size_t dim, char *out, size_t size);
 
 #endif

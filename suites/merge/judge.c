@@ -1,10 +1,12 @@
 #include "suites/merge/judge.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +89,7 @@ struct ha_merge_rows ha_merge_rows_part(const struct ha_merge_rows *rows, size_t
     return part;
 }
 
-static void copy_states(struct ha_merge_row *to, const struct ha_merge_row *from)
+void ha_merge_row_copy(struct ha_merge_row *to, const struct ha_merge_row *from)
 {
     memcpy(to->o, from->o, from->states * from->dim * sizeof *to->o);
     memcpy(to->lse, from->lse, from->states * sizeof *to->lse);
@@ -120,7 +122,7 @@ void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill
         for (size_t m = 0; m < row->states; m++) row->sum[m] = 1;
         fill(row);
         rows->want[r].known = false;
-        copy_states(&rows->handed[r], row);
+        ha_merge_row_copy(&rows->handed[r], row);
     }
     for (size_t r = 0; r < rows->count && plant; r++) plant(&rows->handed[r], &rows->row[(r + 1) % rows->count]);
 }
@@ -132,6 +134,30 @@ void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint
     ha_merge_rows_preset(rows, seed, fill, plant);
     rows->planted = plant != NULL;
     ha_merge_rows_again(rows, batch);
+}
+
+enum ha_status ha_merge_trial_open(struct ha_merge_trial *t, const struct ha_merge_shape *shape,
+                                   const struct ha_room *room, struct ha_why *why)
+{
+    const size_t bytes = ha_batch_bytes(shape);
+    ha_batch_free(t->batch);
+    t->batch = NULL;
+    ha_merge_rows_free(&t->rows);
+    HA_TRY(ha_merge_rows_make(&t->rows, shape, why));
+    if (!room && t->own.bytes < bytes) {
+        ha_room_unmap(&t->own);
+        HA_TRY(ha_room_map(bytes, &t->own, why));
+    }
+    t->batch = ha_batch_make(room ? room : &t->own, shape);
+    return t->batch ? HA_OK : ha_why(why, HA_ERROR, "no memory for the snapshot of a batch");
+}
+
+void ha_merge_trial_close(struct ha_merge_trial *t)
+{
+    ha_batch_free(t->batch);
+    ha_merge_rows_free(&t->rows);
+    ha_room_unmap(&t->own);
+    t->batch = NULL;
 }
 
 /* ---- the oracle -------------------------------------------------------------------------- */
@@ -401,6 +427,25 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     j->rows++;
     if (worst == 0) j->exact++;
     else if (worst <= 1) j->bin[(int)fmax(0, fmin(HA_RATIO_BINS - 1, HA_RATIO_BINS + ilogb(worst)))]++;
+}
+
+struct ha_judgement ha_merge_trial_judge(struct ha_merge_trial *t, enum ha_must must,
+                                         const struct ha_merge_traits *traits)
+{
+    struct ha_judgement j = { .status = HA_OK };
+    for (size_t r = 0; r < t->rows.count; r++) ha_judge_row(&j, t->batch, &t->rows, r, must, traits);
+    return j;
+}
+
+struct ha_why ha_judgement_say(const struct ha_judgement *j, size_t dim)
+{
+    char element[32] = "LSE";
+    const double got = isnan(j->got) ? (double)NAN : j->got; /* the sign of a NaN has no meaning */
+    struct ha_why said;
+    if (j->element < dim) snprintf(element, sizeof element, "o[%zu]", j->element);
+    ha_why(&said, HA_FAIL, "row %zu, %s: got %.9g, want %.9g +- %.3g (err/bound %.3g), by %s", j->row, element, got,
+           j->want, j->bound, j->ratio, j->against);
+    return said;
 }
 
 void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *from)

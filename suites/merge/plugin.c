@@ -33,9 +33,9 @@ static enum ha_status run_plugin(struct ha_subject *x, struct ha_batch *batch, s
     p->request->op = HA_PLUGIN_MERGE;
     p->request->batch = batch;
     /* a device copies the whole block, guards and all, and merges in memory of its own */
-    const enum ha_status st = ha_child_call(p->child, p->request, p->library ? batch->piece : NULL, ha_piece_names,
+    const enum ha_status st = ha_child_call(p->child, p->request, p->is.library ? batch->piece : NULL, ha_piece_names,
                                             HA_PIECES, why);
-    if (st == HA_ERROR && !p->library)
+    if (st == HA_ERROR && !p->is.library)
         ha_child_end(p->child); /* a device that failed once may fail in every later call */
     return st;
 }
@@ -65,24 +65,23 @@ static enum ha_status introduce(struct ha_subject *out, struct ha_plugin *p, str
     char name[64];
     p->request->op = HA_PLUGIN_ASK;
     HA_TRY(ha_child_call(p->child, p->request, NULL, NULL, 0, why));
-    const struct ha_plugin_request *r = p->request;
-    memcpy(&p->info, &r->info, sizeof p->info);
-    p->library = r->library;
-    p->attends = r->attends;
-    if (!memchr(p->info.name, '\0', sizeof p->info.name))
-        return ha_why(why, HA_ERROR, "info() gives a name that does not end within its %zu bytes", sizeof p->info.name);
-    if (r->merges) {
-        HA_TRY(ha_traits_check(&p->info.merge, why));
-        traits = p->info.merge;
+    memcpy(&p->is, &p->request->answer, sizeof p->is);
+    const struct ha_device_info *info = &p->is.info;
+    if (!memchr(info->name, '\0', sizeof info->name))
+        return ha_why(why, HA_ERROR, "info() gives a name that does not end within its %zu bytes", sizeof info->name);
+    if (p->is.merges) {
+        HA_TRY(ha_traits_check(&info->merge, why));
+        traits = info->merge;
     }
-    for (size_t t = 0; r->attends && t < HA_DTYPE_COUNT; t++) HA_TRY(profile_check(&p->info.profile[t], why));
-    ha_subject_name(r->name, name);
+    for (size_t t = 0; p->is.attends && t < HA_DTYPE_COUNT; t++) HA_TRY(profile_check(&info->profile[t], why));
+    ha_subject_name(p->is.name, name);
     ha_subject_describe(out, name, &traits);
     out->room = room_plugin;
     out->run = run_plugin;
     out->close = close_plugin;
     out->own = p;
-    out->elsewhere = !p->library;
+    out->elsewhere = !p->is.library;
+    out->null = p->is.null;
     return HA_OK;
 }
 

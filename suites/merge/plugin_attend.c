@@ -1,7 +1,6 @@
-#include "suites/merge/plugin.h"
+#include "suites/merge/plugin_parts.h"
 
 #include "harness/base/why.h"
-#include "suites/merge/plugin_parts.h"
 
 #include <string.h>
 
@@ -113,16 +112,16 @@ static enum ha_status attend(struct ha_stream *stream, const struct ha_device_at
     r->out = out.base;
     r->end = out_end;
     const struct ha_piece pieces[] = { { in.base, in_end, in.used, false }, { out.base, out_end, out.used, true } };
-    const enum ha_status st = ha_child_call(p->child, r, p->library ? pieces : NULL, names, 2, &asked.why);
+    const enum ha_status st = ha_child_call(p->child, r, p->is.library ? pieces : NULL, names, 2, &asked.why);
     if (st == HA_OK) take_outputs(a, seqs);
-    if (st == HA_ERROR && !p->library) ha_child_end(p->child);
+    if (st == HA_ERROR && !p->is.library) ha_child_end(p->child);
     return st;
 }
 
 static void info(struct ha_device *dev, struct ha_device_info *out)
 {
     (void)dev;
-    *out = asked.plugin->info;
+    *out = asked.plugin->is.info;
 }
 
 static const char *failure(struct ha_device *dev)
@@ -134,7 +133,7 @@ static const char *failure(struct ha_device *dev)
 const struct ha_device_api *ha_plugin_attend(struct ha_subject *x)
 {
     struct ha_plugin *p = x->own;
-    if (!p->attends) return NULL;
+    if (!p->is.attends) return NULL;
     asked.plugin = p;
     asked.why.text[0] = '\0';
     asked.api = (struct ha_device_api){

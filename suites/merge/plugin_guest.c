@@ -24,16 +24,16 @@ static enum ha_status load(struct ha_plugin *p, struct ha_why *why)
     return HA_OK;
 }
 
-static enum ha_status ask(const struct ha_plugin *p, struct ha_plugin_request *r)
+static enum ha_status ask(const struct ha_plugin *p, struct ha_plugin_answer *is)
 {
-    struct ha_device_info info;
-    memset(&info, 0, sizeof info);
-    p->api->info(p->device, &info);
-    memcpy(&r->info, &info, sizeof info);
-    r->library = ha_plugin_merges_only(p->api);
-    r->merges = p->api->merge != NULL;
-    r->attends = p->api->attend != NULL;
-    snprintf(r->name, sizeof r->name, "%s", p->api->name);
+    const struct ha_device_api *api = p->api;
+    memset(is, 0, sizeof *is);
+    api->info(p->device, &is->info);
+    is->library = ha_plugin_merges_only(api);
+    is->merges = api->merge != NULL;
+    is->attends = api->attend != NULL;
+    is->null = !strcmp(api->kind, "null");
+    snprintf(is->name, sizeof is->name, "%s", api->name);
     return HA_OK;
 }
 
@@ -53,9 +53,9 @@ static enum ha_status merge(struct ha_plugin *p, struct ha_batch *batch, struct 
     if (!p->api->merge) return ha_why(why, HA_WAIVED, "it offers no merge");
     if (p->device) {
         struct ha_room unused;
+        const size_t bytes = (size_t)(batch->end - batch->begin);
         if (!p->merger.run) HA_TRY(ha_subject_device(&p->merger, p->api->name, p->api, p->device, why));
-        HA_TRY(p->merger.room(&p->merger, (size_t)(batch->end - batch->begin), &unused,
-                              why)); /* its memory, as large as the batch */
+        HA_TRY(p->merger.room(&p->merger, bytes, &unused, why)); /* makes it have memory of that size */
         return p->merger.run(&p->merger, batch, why);
     }
     for (size_t i = 0; i < batch->calls_count; i++) HA_TRY(judge(p->api->merge(NULL, &batch->calls[i]), "merge", why));
@@ -93,8 +93,9 @@ static enum ha_status attend_there(struct ha_plugin *p, const struct ha_plugin_r
     if (st == HA_OK) st = api->copy(stream, r->out, there + at, bytes - at, HA_D2H);
     const enum ha_status done = api->stream_sync(stream);
     if (st == HA_OK) st = done;
-    const char *failure = st == HA_OK ? NULL : api->failure(p->device);
-    return st == HA_OK ? HA_OK : ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "attend was refused");
+    if (st == HA_OK) return HA_OK;
+    const char *failure = api->failure(p->device);
+    return ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "attend was refused");
 }
 
 static enum ha_status attend(struct ha_plugin *p, const struct ha_plugin_request *r, struct ha_why *why)
@@ -120,7 +121,7 @@ enum ha_status ha_plugin_serve(void *self, void *arg, struct ha_why *why)
     struct ha_plugin_request *r = arg;
     HA_TRY(load(p, why));
     switch (r->op) {
-    case HA_PLUGIN_ASK: return ask(p, r);
+    case HA_PLUGIN_ASK: return ask(p, &r->answer);
     case HA_PLUGIN_MERGE: return merge(p, r->batch, why);
     case HA_PLUGIN_ATTEND: return attend(p, r, why);
     }

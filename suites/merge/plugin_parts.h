@@ -4,21 +4,24 @@
 /* What the two sides of a foreign plugin share: the program, and the child process that has loaded it. */
 
 #include "harness/engine/child.h"
-#include "suites/merge/subject.h"
 #include "harness/engine/plugin.h"
+#include "suites/merge/subject.h"
 
 enum ha_plugin_op { HA_PLUGIN_ASK, HA_PLUGIN_MERGE, HA_PLUGIN_ATTEND };
 enum { HA_PLUGIN_REQUEST_BYTES = 4096 }; /* the first of the room; the batch follows */
 
+/* What a plugin says of itself. */
+struct ha_plugin_answer {
+    bool library, merges, attends, null; /* null: a device of that kind */
+    char name[64];
+    struct ha_device_info info;
+};
+
 /* Lies in the room. */
 struct ha_plugin_request {
     enum ha_plugin_op op;
-    /* ASK is answered with these */
-    bool library, merges, attends;
-    char name[64];
-    struct ha_device_info info;
-    /* MERGE */
-    struct ha_batch *batch;
+    struct ha_plugin_answer answer; /* of ASK */
+    struct ha_batch *batch;         /* of MERGE */
     /* ATTEND: all that args point to lies in [begin, end), in one piece; what is written, from `out` on */
     struct ha_device_attend attend;
     unsigned char *begin, *out, *end;
@@ -31,8 +34,7 @@ struct ha_plugin {
     struct ha_plugin_request *request;
     struct ha_room room; /* behind the request */
     size_t used;         /* of it, by the last batch */
-    bool library, attends;
-    struct ha_device_info info;
+    struct ha_plugin_answer is;
     /* in the child alone */
     const struct ha_device_api *api;
     struct ha_device *device;

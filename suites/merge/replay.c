@@ -1,6 +1,5 @@
 #include "suites/merge/replay.h"
 
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/try.h"
@@ -155,8 +154,7 @@ static enum ha_status tensor_find(const struct ha_safetensors *file, const char 
     return HA_OK;
 }
 
-/* one row of a tensor, which may lie unaligned in the file, to its place in a state; `from` rows before it are
- * elsewhere */
+/* Row r of state m in a tensor, which may lie unaligned in the file, becomes row `at` of a state in memory. */
 static void scatter(const struct ha_tensor *x, size_t t, const struct ha_merge_shape *file, size_t m, size_t r,
                     const struct ha_merge_state *to, const struct ha_merge_shape *s, size_t at)
 {
@@ -270,56 +268,43 @@ static enum ha_status replay_read(const struct ha_safetensors *file, const char 
     return HA_OK;
 }
 
-/* `count` rows from row `first` on, as tokens of one head, in a batch of their own */
-static enum ha_status rows_judge(const struct replay *p, size_t first, size_t count, const struct ha_room *room,
+/* `count` rows from row `first` on, as tokens of one head */
+static enum ha_status rows_judge(const struct replay *p, size_t first, size_t count, struct ha_merge_trial *trial,
                                  struct ha_judgement *j, struct ha_why *why)
 {
     struct ha_merge_shape s = p->shape;
-    struct ha_merge_rows rows;
-    struct ha_judgement here = { .status = HA_OK };
     s.tokens = count;
     s.heads = 1;
     s.layout = HA_LAYOUT_PACKED;
-    struct ha_batch *b = ha_batch_make(room, &s);
-    if (!b) return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states", count, s.states);
-    const enum ha_status st = ha_merge_rows_make(&rows, &s, why);
-    if (st == HA_OK) {
-        for (size_t r = 0; r < count; r++)
-            for (size_t m = 0; m < s.states; m++)
-                for (size_t t = T_O; t < T_MERGED_O; t++)
-                    if (p->x[t]) scatter(p->x[t], t, &p->shape, m, first + r, &b->in[m], &s, r);
-        ha_batch_seal(b);
-        for (size_t r = 0; r < count; r++) {
-            for (size_t t = T_MERGED_O; t < T_COUNT; t++)
-                if (p->x[t]) scatter(p->x[t], t, &p->shape, 0, first + r, &b->out, &s, r);
-            ha_judge_row(&here, b, &rows, r, HA_MUST_BOUND, &p->traits);
-        }
-        here.row += first;
-        ha_judgement_join(j, &here);
-        ha_merge_rows_free(&rows);
-    }
-    ha_batch_free(b);
-    return st;
+    HA_TRY(ha_merge_trial_open(trial, &s, NULL, why));
+    struct ha_batch *b = trial->batch;
+    for (size_t r = 0; r < count; r++)
+        for (size_t m = 0; m < s.states; m++)
+            for (size_t t = T_O; t < T_MERGED_O; t++)
+                if (p->x[t]) scatter(p->x[t], t, &p->shape, m, first + r, &b->in[m], &s, r);
+    ha_batch_seal(b);
+    for (size_t r = 0; r < count; r++)
+        for (size_t t = T_MERGED_O; t < T_COUNT; t++)
+            if (p->x[t]) scatter(p->x[t], t, &p->shape, 0, first + r, &b->out, &s, r);
+    struct ha_judgement here = ha_merge_trial_judge(trial, HA_MUST_BOUND, &p->traits);
+    here.row += first;
+    ha_judgement_join(j, &here);
+    return HA_OK;
 }
 
 static enum ha_status replay_judge(const struct ha_safetensors *file, const char *name, struct ha_merge_shape *shape,
                                    struct ha_judgement *j, struct ha_why *why)
 {
     struct replay p;
-    struct ha_room room;
+    struct ha_merge_trial trial = { .batch = NULL };
     HA_TRY(replay_read(file, name, &p, why));
     *shape = p.shape;
     const size_t rows = p.shape.tokens * p.shape.heads, fit = CHUNK_ELEMENTS / (p.shape.states * p.shape.dim);
     const size_t most = fit < 1 ? 1 : fit < CHUNK_ROWS ? fit : CHUNK_ROWS;
-    struct ha_merge_shape chunk = p.shape;
-    chunk.tokens = most;
-    chunk.heads = 1;
-    chunk.layout = HA_LAYOUT_PACKED;
-    HA_TRY(ha_room_map(ha_batch_bytes(&chunk), &room, why));
     enum ha_status st = HA_OK;
     for (size_t r = 0; r < rows && st == HA_OK; r += most)
-        st = rows_judge(&p, r, rows - r < most ? rows - r : most, &room, j, why);
-    ha_room_unmap(&room);
+        st = rows_judge(&p, r, rows - r < most ? rows - r : most, &trial, j, why);
+    ha_merge_trial_close(&trial);
     return st == HA_OK ? j->status : ha_why_prefix(why, st, "%s", name);
 }
 
