@@ -10,7 +10,6 @@
 #include "suites/merge/traits.h"
 
 #include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { SHRINKS = 2000, SHOWN = 8 };

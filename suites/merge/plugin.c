@@ -5,7 +5,6 @@
 #include "harness/base/words.h"
 #include "suites/merge/traits.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -17,16 +17,17 @@ static size_t up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
 /* ---- arguments into the room, and results back ------------------------------------------- */
 
-/* Arrays in one block: measured first (base NULL), then put there. */
+/* Arrays in one block: measured first (base NULL, and the arrays stay where they are), then put there. */
 struct block {
     unsigned char *base;
     size_t used;
 };
 
-static void *put(struct block *b, const void *from, size_t bytes)
+static void *put(void *arg, const void *from, size_t bytes)
 {
-    unsigned char *at = b->base ? b->base + b->used : NULL;
-    if (at && bytes) memcpy(at, from, bytes);
+    struct block *b = arg;
+    void *at = b->base ? b->base + b->used : (void *)(uintptr_t)from;
+    if (b->base && bytes) memcpy(at, from, bytes);
     b->used += up(bytes, LINE);
     return at;
 }
@@ -44,32 +45,21 @@ static size_t weights_bytes(const struct ha_device_attend *a, const struct ha_de
     return s->weights ? a->q_heads * s->weights_stride * sizeof(float) : 0;
 }
 
-static void put_inputs(struct block *b, const struct ha_device_attend *a)
+void ha_plugin_arrays(const struct ha_device_attend *a, struct ha_device_seq *seqs, bool written,
+                      void *(*move)(void *arg, const void *array, size_t bytes), void *arg)
 {
-    struct ha_device_seq *seqs = put(b, a->seqs, a->batch * sizeof *a->seqs);
-    for (size_t i = 0; i < a->batch; i++) {
-        struct ha_device_seq s = a->seqs[i];
-        s.q = put(b, s.q, o_bytes(a));
-        for (size_t k = 0; k < s.runs_count; k++) {
-            struct ha_rows *r = &s.runs[k];
-            r->k = put(b, r->k, rows_bytes(a, r, r->k_stride_bytes, s.k_head_bytes));
-            r->v = put(b, r->v, rows_bytes(a, r, r->v_stride_bytes, s.v_head_bytes));
+    for (struct ha_device_seq *s = seqs; s < seqs + a->batch; s++) {
+        if (written) {
+            s->o = move(arg, s->o, o_bytes(a));
+            s->lse = move(arg, s->lse, lse_bytes(a));
+            if (s->weights) s->weights = move(arg, s->weights, weights_bytes(a, s));
+            continue;
         }
-        if (seqs) seqs[i] = s;
-    }
-}
-
-/* seqs: those in the block, once the inputs are there */
-static void put_outputs(struct block *b, const struct ha_device_attend *a, struct ha_device_seq *seqs)
-{
-    for (size_t i = 0; i < a->batch; i++) {
-        const struct ha_device_seq *s = &a->seqs[i];
-        void *o = put(b, s->o, o_bytes(a)), *lse = put(b, s->lse, lse_bytes(a));
-        void *weights = s->weights ? put(b, s->weights, weights_bytes(a, s)) : NULL;
-        if (!seqs) continue;
-        seqs[i].o = o;
-        seqs[i].lse = lse;
-        seqs[i].weights = weights;
+        s->q = move(arg, s->q, o_bytes(a));
+        for (struct ha_rows *r = s->runs; r < s->runs + s->runs_count; r++) {
+            r->k = move(arg, r->k, rows_bytes(a, r, r->k_stride_bytes, s->k_head_bytes));
+            r->v = move(arg, r->v, rows_bytes(a, r, r->v_stride_bytes, s->v_head_bytes));
+        }
     }
 }
 
@@ -91,9 +81,12 @@ static enum ha_status attend(struct ha_stream *stream, const struct ha_device_at
     struct ha_plugin *p = asked.plugin;
     struct ha_plugin_request *r = p->request;
     struct block in = { NULL, 0 }, out = { NULL, 0 };
+    struct ha_device_seq *seqs = (void *)p->room.base; /* while the arrays are measured */
     (void)stream;
-    put_inputs(&in, a);
-    put_outputs(&out, a, NULL);
+    memcpy(seqs, a->seqs, a->batch * sizeof *seqs);
+    put(&in, a->seqs, a->batch * sizeof *seqs);
+    ha_plugin_arrays(a, seqs, false, put, &in);
+    ha_plugin_arrays(a, seqs, true, put, &out);
     const size_t in_bytes = up(in.used, PAGE), out_bytes = up(out.used, PAGE);
     if (in_bytes + out_bytes + 2 * PAGE > p->room.bytes)
         return ha_why(&asked.why, HA_WAIVED, "no memory for %zu bytes of arguments", in_bytes + out_bytes);
@@ -102,9 +95,9 @@ static enum ha_status attend(struct ha_stream *stream, const struct ha_device_at
     unsigned char *const in_end = p->room.base + in_bytes, *const out_end = in_end + PAGE + out_bytes;
     in = (struct block){ in_end - in.used, 0 };
     out = (struct block){ out_end - out.used, 0 };
-    struct ha_device_seq *seqs = (void *)in.base;
-    put_inputs(&in, a);
-    put_outputs(&out, a, seqs);
+    seqs = put(&in, a->seqs, a->batch * sizeof *seqs);
+    ha_plugin_arrays(a, seqs, false, put, &in);
+    ha_plugin_arrays(a, seqs, true, put, &out);
     r->op = HA_PLUGIN_ATTEND;
     r->attend = *a;
     r->attend.seqs = seqs;

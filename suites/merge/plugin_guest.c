@@ -62,21 +62,17 @@ static enum ha_status merge(struct ha_plugin *p, struct ha_batch *batch, struct 
     return HA_OK;
 }
 
-/* The arguments as they are where the block lies at `to`. */
-static void shift(struct ha_device_seq *s, size_t count, const unsigned char *from, unsigned char *to)
+struct move {
+    const unsigned char *from;
+    unsigned char *to;
+};
+
+/* the array where the block that holds it lies elsewhere */
+static void *moved(void *arg, const void *array, size_t bytes)
 {
-#define HA_SHIFT(p) ((p) = (p) ? (void *)(to + ((const unsigned char *)(p)-from)) : NULL)
-    for (size_t i = 0; i < count; i++) {
-        HA_SHIFT(s[i].q);
-        HA_SHIFT(s[i].o);
-        HA_SHIFT(s[i].lse);
-        HA_SHIFT(s[i].weights);
-        for (size_t k = 0; k < s[i].runs_count; k++) {
-            HA_SHIFT(s[i].runs[k].k);
-            HA_SHIFT(s[i].runs[k].v);
-        }
-    }
-#undef HA_SHIFT
+    const struct move *m = arg;
+    (void)bytes;
+    return m->to + ((const unsigned char *)array - m->from);
 }
 
 static enum ha_status attend_there(struct ha_plugin *p, const struct ha_plugin_request *r, struct ha_stream *stream,
@@ -86,7 +82,8 @@ static enum ha_status attend_there(struct ha_plugin *p, const struct ha_plugin_r
     struct ha_device_attend args = r->attend;
     const size_t bytes = (size_t)(r->end - r->begin), at = (size_t)(r->out - r->begin);
     memcpy(seqs, args.seqs, args.batch * sizeof *seqs);
-    shift(seqs, args.batch, r->begin, there);
+    ha_plugin_arrays(&args, seqs, false, moved, &(struct move){ r->begin, there });
+    ha_plugin_arrays(&args, seqs, true, moved, &(struct move){ r->begin, there });
     args.seqs = seqs;
     enum ha_status st = api->copy(stream, there, r->begin, bytes, HA_H2D);
     if (st == HA_OK) st = api->attend(stream, &args);

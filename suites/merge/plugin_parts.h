@@ -41,6 +41,11 @@ struct ha_plugin {
     struct ha_subject merger; /* of the device */
 };
 
+/* Each array that seqs, those of args, point to becomes what `move` makes of it: those that are read (in order: of a
+ * sequence q, then k and v of each run), or those that are written (o, LSE, and weights where they are asked for). */
+void ha_plugin_arrays(const struct ha_device_attend *args, struct ha_device_seq *seqs, bool written,
+                      void *(*move)(void *arg, const void *array, size_t bytes), void *arg);
+
 /* Serves a request, in the child. self: the plugin. */
 enum ha_status ha_plugin_serve(void *self, void *request, struct ha_why *why);
 

@@ -2,6 +2,8 @@
 
 #include "suites/merge/test_trial.h"
 
+#include "kernels/states.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,20 +74,16 @@ static void right_results_pass_in_every_shape(void **state)
 static bool is_result(const unsigned char *at)
 {
     const struct ha_merge_shape *s = &on.batch->shape;
-    for (size_t i = 0; i < on.batch->calls_count; i++) {
-        const struct ha_merge_state *x = &on.batch->calls[i].out;
-        for (size_t t = 0; t < s->tokens; t++)
-            for (size_t h = 0; h < s->heads; h++) {
-                const size_t e = ha_dtype_bytes(s->dtype), l = t * x->lse_token_stride + h * x->lse_head_stride;
-                const unsigned char *o = (const unsigned char *)x->o
-                                         + (t * x->o_token_stride + h * x->o_head_stride) * e;
-                const unsigned char *lse = (const void *)(x->lse + l),
-                                    *sum = x->sum ? (const void *)(x->sum + l) : NULL;
-                if ((at >= o && at < o + s->dim * e) || (at >= lse && at < lse + 4)
-                    || (sum && at >= sum && at < sum + 4))
-                    return true;
-            }
-    }
+    for (size_t i = 0; i < on.batch->calls_count; i++)
+        for (size_t r = 0; r < s->tokens * s->heads; r++) {
+            const struct ha_merge *call = &on.batch->calls[i];
+            const size_t t = r / s->heads, h = r % s->heads, l = ha_merge_at(&call->out, t, h);
+            const unsigned char *o = ha_merge_o(call, &call->out, t, h, 0), *lse = (const void *)(call->out.lse + l);
+            const unsigned char *sum = call->out.sum ? (const void *)(call->out.sum + l) : lse;
+            if ((at >= o && at < o + s->dim * ha_dtype_bytes(s->dtype)) || (at >= lse && at < lse + 4)
+                || (at >= sum && at < sum + 4))
+                return true;
+        }
     return false;
 }
 

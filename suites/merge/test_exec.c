@@ -1,4 +1,3 @@
-#include "suites/merge/replay.h"
 #include "suites/merge/test_trial.h"
 
 #include "harness/base/clock.h"

@@ -1,6 +1,5 @@
 #include "suites/merge/replay.h"
 
-#include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "suites/merge/test_trial.h"
 

@@ -9,10 +9,8 @@
 #include "suites/merge/result.h"
 #include "suites/merge/test_hostile.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static struct ha_driven driven;
 

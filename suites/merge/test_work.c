@@ -235,18 +235,13 @@ static void same_judgement(const struct ha_judgement *a, const struct ha_judgeme
 {
     assert_int_equal(a->status, b->status);
     assert_true(a->ratio == b->ratio);
-    assert_int_equal(a->rows, b->rows);
-    assert_int_equal(a->exact, b->exact);
-    assert_memory_equal(a->bin, b->bin, sizeof a->bin);
+    assert_memory_equal(&a->rows, &b->rows, sizeof *a - offsetof(struct ha_judgement, rows));
 }
+/* row, element, what was got and wanted, bound, against */
 static void same_place(const struct ha_judgement *a, const struct ha_judgement *b)
 {
-    assert_int_equal(a->row, b->row);
-    assert_int_equal(a->element, b->element);
-    assert_memory_equal(&a->got, &b->got, sizeof a->got);
-    assert_memory_equal(&a->want, &b->want, sizeof a->want);
-    assert_memory_equal(&a->bound, &b->bound, sizeof a->bound);
-    assert_ptr_equal(a->against, b->against);
+    const size_t first = offsetof(struct ha_judgement, row), behind = offsetof(struct ha_judgement, rows);
+    assert_memory_equal(&a->row, &b->row, behind - first);
 }
 
 static void threads_change_nothing(void **state)
