@@ -1,4 +1,4 @@
-#include "suites/merge/failure.h"
+#include "suites/merge/work.h"
 
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"

@@ -45,9 +45,7 @@ enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_me
     for (size_t r = 0; r < n; r++) {
         for (int k = 0; k < 2; k++) {
             struct ha_merge_row *row = k ? &rows->handed[r] : &rows->row[r];
-            *row = (struct ha_merge_row){
-                .states = s->states, .dim = s->dim, .form = s->form, .dtype = s->dtype, .index = r
-            };
+            *row = (struct ha_merge_row){ .states = s->states, .dim = s->dim, .form = s->form, .dtype = s->dtype };
             row->o = p;
             row->lse = row->o + s->states * s->dim;
             row->sum = row->lse + s->states;
@@ -78,17 +76,6 @@ void ha_merge_rows_free(struct ha_merge_rows *rows)
     *rows = (struct ha_merge_rows){ 0 };
 }
 
-struct ha_merge_rows ha_merge_rows_part(const struct ha_merge_rows *rows, size_t first, size_t count)
-{
-    struct ha_merge_rows part = *rows;
-    part.row += first;
-    part.handed += first;
-    part.want += first;
-    part.count = count;
-    for (size_t r = 0; r < count; r++) part.row[r].index = part.handed[r].index = r;
-    return part;
-}
-
 void ha_merge_row_copy(struct ha_merge_row *to, const struct ha_merge_row *from)
 {
     memcpy(to->o, from->o, from->states * from->dim * sizeof *to->o);
@@ -110,28 +97,30 @@ void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch)
     ha_merge_rows_again(rows, batch);
 }
 
-void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill)(struct ha_merge_row *),
+void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed,
+                          void (*fill)(struct ha_merge_row *),
                           void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
 {
-    for (size_t r = 0; r < rows->count; r++) {
-        struct ha_merge_row *row = &rows->row[r];
-        row->seed = rows->handed[r].seed = seed;
+    for (size_t r = 0; r < count; r++) {
+        struct ha_merge_row *row = &rows->row[first + r], *handed = &rows->handed[first + r];
+        row->seed = handed->seed = seed;
+        row->index = handed->index = r;
         row->whole = row->full = false;
         memset(row->o, 0, row->states * row->dim * sizeof *row->o);
         memset(row->lse, 0, row->states * sizeof *row->lse);
         for (size_t m = 0; m < row->states; m++) row->sum[m] = 1;
         fill(row);
-        rows->want[r].known = false;
-        ha_merge_row_copy(&rows->handed[r], row);
+        rows->want[first + r].known = false;
+        ha_merge_row_copy(handed, row);
     }
-    for (size_t r = 0; r < rows->count && plant; r++) plant(&rows->handed[r], &rows->row[(r + 1) % rows->count]);
+    for (size_t r = 0; r < count && plant; r++) plant(&rows->handed[first + r], &rows->row[first + (r + 1) % count]);
 }
 
 void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
                         void (*fill)(struct ha_merge_row *),
                         void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
 {
-    ha_merge_rows_preset(rows, seed, fill, plant);
+    ha_merge_rows_preset(rows, 0, rows->count, seed, fill, plant);
     rows->planted = plant != NULL;
     ha_merge_rows_again(rows, batch);
 }

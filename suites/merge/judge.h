@@ -24,11 +24,11 @@ enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_me
 void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
                         void (*fill)(struct ha_merge_row *),
                         void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
-/* The numbers of ha_merge_rows_fill alone: nothing is stored. */
-void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill)(struct ha_merge_row *),
+/* The numbers of ha_merge_rows_fill alone, of `count` rows from `first` on, which are numbered from 0: nothing is
+ * stored. */
+void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed,
+                          void (*fill)(struct ha_merge_row *),
                           void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
-/* Rows [first, first + count) as rows of their own, numbered from 0; not to be freed. */
-struct ha_merge_rows ha_merge_rows_part(const struct ha_merge_rows *rows, size_t first, size_t count);
 /* rows that the caller filled himself: stores them and seals */
 void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch);
 /* the rows of the last fill or store, into another batch of the same shape */

@@ -8,7 +8,6 @@
 #include "suites/merge/attention.h"
 #include "suites/merge/bundle.h"
 #include "suites/merge/by.h"
-#include "suites/merge/failure.h"
 #include "suites/merge/replay.h"
 #include "suites/merge/result.h"
 

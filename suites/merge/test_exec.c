@@ -91,8 +91,6 @@ static int nothing_is_left(void **state)
     return 0;
 }
 
-static const struct ha_merge_shape plain = { .states = 3, .tokens = 4, .heads = 2, .dim = 64 };
-
 static const char *itself(const char *what)
 {
     static char command[4200];
@@ -112,7 +110,7 @@ static void merges(void **state)
     open_exec(&x, itself("right"), 20 * SECOND);
     assert_string_equal(x.name, "it_self");
     assert_int_equal(x.traits.dtypes, 1u << HA_F32);
-    assert_true(merges_right(&x, &plain) <= 1);
+    assert_true(merges_right(&x, &small) <= 1);
     assert_true(merges_right(&x, &(struct ha_merge_shape){ .states = 33, .tokens = 1, .heads = 7, .dim = 80 }) <= 1);
     const struct ha_merge_shape chain = { .states = 3, .tokens = 1, .heads = 1, .dim = 64, .order = HA_ORDER_CHAIN };
     assert_non_null(ha_subject_unfit(&x, &chain));
@@ -123,17 +121,15 @@ static void merges(void **state)
 static void ends(const char *command, uint64_t limit_ns, const char *words)
 {
     struct ha_subject x;
+    struct ha_judgement j;
     open_exec(&x, command, limit_ns);
-    struct ha_merge_trial t = trial_open(&x, &plain, some_empty);
     const int old = dup(STDERR_FILENO), nothing = open("/dev/null", O_WRONLY);
     dup2(nothing, STDERR_FILENO); /* what it says there is passed through */
-    const enum ha_status st = x.run(&x, t.batch, &why);
+    const enum ha_status st = asked_once(&x, &j, &why);
     dup2(old, STDERR_FILENO);
     close(old), close(nothing);
     if (st != HA_ERROR) fail_msg("%s: status %d: %s", command, (int)st, why.text);
     says(&why, words);
-    assert_int_equal(ha_batch_intact(t.batch, &why), HA_OK);
-    ha_merge_trial_close(&t);
     ha_subject_close(&x);
 }
 
@@ -180,17 +176,16 @@ static void an_old_answer(void **state)
 {
     (void)state;
     struct ha_subject x;
+    struct ha_judgement j;
     char command[8400], mark[128];
     snprintf(mark, sizeof mark, "%s/mark", folder);
     snprintf(command, sizeof command,
              "sh -c 'test $1 = --traits && exit 1; test -e %s && exit 0; : > %s; exec %s $1 $2' --", mark, mark,
              itself("right"));
     open_exec(&x, command, 20 * SECOND);
-    merges_right(&x, &plain);
-    struct ha_merge_trial t = trial_open(&x, &plain, some_empty);
-    assert_int_equal(x.run(&x, t.batch, &why), HA_ERROR);
+    merges_right(&x, &small);
+    assert_int_equal(asked_once(&x, &j, &why), HA_ERROR);
     says(&why, "did not write the file");
-    ha_merge_trial_close(&t);
     ha_subject_close(&x);
     unlink(mark);
 }
@@ -200,14 +195,12 @@ static void an_answer_of_nan(void **state)
 {
     (void)state;
     struct ha_subject x;
+    struct ha_judgement j;
     open_exec(&x, itself("nan"), 20 * SECOND);
-    struct ha_merge_trial t = trial_open(&x, &plain, some_empty);
-    assert_int_equal(x.run(&x, t.batch, &why), HA_OK);
-    const struct ha_judgement j = ha_merge_trial_judge(&t, HA_MUST_BOUND, &x.traits);
+    assert_int_equal(asked_once(&x, &j, &why), HA_OK);
     assert_int_equal(j.status, HA_FAIL);
     assert_int_equal(j.row, 0);
     assert_int_equal(j.element, 5);
-    ha_merge_trial_close(&t);
     ha_subject_close(&x);
 }
 
@@ -271,16 +264,15 @@ static void interrupted(void **state)
 {
     (void)state;
     struct ha_subject x;
-    open_exec(&x, "sh -c 'test $1 = --traits || sleep 30' --", 20 * SECOND);
-    struct ha_merge_trial t = trial_open(&x, &plain, some_empty);
+    struct ha_judgement j;
+    open_exec(&x, SCRIPT("sleep 30"), 20 * SECOND);
     const uint64_t begun = ha_now_ns();
     ha_stop = SIGINT;
-    const enum ha_status st = x.run(&x, t.batch, &why);
+    const enum ha_status st = asked_once(&x, &j, &why);
     ha_stop = 0;
     assert_int_equal(st, HA_ERROR);
     says(&why, "interrupted");
     assert_true(ha_now_ns() - begun < 5 * SECOND);
-    ha_merge_trial_close(&t);
     ha_subject_close(&x);
 }
 
@@ -314,7 +306,7 @@ static void the_example(void **state)
     struct ha_subject x;
     open_exec(&x, "python3 docs/merge_exec.py", 60 * SECOND);
     assert_string_equal(x.name, "numpy");
-    merges_right(&x, &plain);
+    merges_right(&x, &small);
     merges_right(&x, &(struct ha_merge_shape){ .states = 7, .tokens = 3, .heads = 5, .dim = 80, .dtype = HA_F16 });
     ha_subject_close(&x);
 }

@@ -298,8 +298,7 @@ static void an_answer_holds_for_its_traits_and_rows(void **state)
     trial_merge(&on);
     assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);
     /* and part of them */
-    struct ha_merge_rows part = ha_merge_rows_part(&on.rows, 2, 3);
-    ha_merge_rows_preset(&part, 9, near_rows, NULL);
+    ha_merge_rows_preset(&on.rows, 2, 3, 9, near_rows, NULL);
     ha_merge_rows_again(&on.rows, on.batch);
     trial_merge(&on);
     assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);

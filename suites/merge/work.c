@@ -138,8 +138,8 @@ static void fill(const struct ha_merge_job *job, struct ha_merge_trial *trial, c
     const size_t each = trial->rows.count / parts_of(t);
     for (size_t i = 0; i < parts_of(t); i++) {
         const struct ha_merge_case *c = part_of(t, i).c;
-        struct ha_merge_rows some = ha_merge_rows_part(&trial->rows, i * each, each);
-        ha_merge_rows_preset(&some, t->seed, c ? c->fill : job->suite->random_fill, planted ? c->plant : NULL);
+        ha_merge_rows_preset(&trial->rows, i * each, each, t->seed, c ? c->fill : job->suite->random_fill,
+                             planted ? c->plant : NULL);
     }
     trial->rows.planted = planted;
     ha_merge_rows_again(&trial->rows, trial->batch);

@@ -8,6 +8,8 @@
 #include "suites/merge/subject.h"
 #include "suites/merge/task.h"
 
+#include <stdio.h>
+
 /* How to open a subject; each thread opens one. */
 struct ha_merge_source {
     char name[64];
@@ -59,5 +61,11 @@ void ha_merge_cells_clear(struct ha_merge_cell *cell, size_t count);
 enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
                                 struct ha_merge_task (*task)(void *arg, size_t i), void *arg, struct ha_pool *pool,
                                 struct ha_why *why);
+
+/* What a person needs of a cell that failed: the element, the smallest row that still fails, and a file of it. Runs the
+ * cell's task again with that subject. id: of that task and row. dir: where the replay file goes; NULL: it is not
+ * written. */
+void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const struct ha_merge_source *source,
+                            const struct ha_merge_cell *cell, const char *id, const char *dir);
 
 #endif
