@@ -42,13 +42,10 @@ double ha_form_decode(enum ha_form form, float lse, float sum)
 
 /* ---- orders ------------------------------------------------------------------------------ */
 
-void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair)
+struct ha_pair ha_order_pair(enum ha_order order, size_t states, size_t i)
 {
-    if (order == HA_ORDER_CHAIN)
-        for (size_t i = 0; i + 1 < states; i++) pair[i] = (struct ha_pair){ i ? states + i - 1 : 0, i + 1 };
-    /* nodes in the order of their making: the tree is balanced */
-    if (order == HA_ORDER_TREE)
-        for (size_t i = 0; i + 1 < states; i++) pair[i] = (struct ha_pair){ 2 * i, 2 * i + 1 };
+    if (order == HA_ORDER_CHAIN) return (struct ha_pair){ i ? states + i - 1 : 0, i + 1 };
+    return (struct ha_pair){ 2 * i, 2 * i + 1 }; /* nodes in the order of their making: the tree is balanced */
 }
 
 /* ---- layout ------------------------------------------------------------------------------ */
@@ -159,35 +156,31 @@ static struct ha_merge call_of(const struct ha_merge_shape *s, const struct ha_m
                               .out = out };
 }
 
+static struct ha_merge_state node(const struct ha_batch *b, size_t i)
+{
+    return i < b->shape.states ? b->in[i] : b->calls[i - b->shape.states].out;
+}
+
 /* The calls, in chain and tree one for each pair. */
-static bool plan(struct ha_batch *b, struct ha_merge_state *pairs)
+static void plan(struct ha_batch *b, struct ha_merge_state *pairs)
 {
     const struct ha_merge_shape *s = &b->shape;
     size_t at[3] = { 0 };
     if (s->order == HA_ORDER_FLAT || s->states < 2) {
         if (s->alias != HA_ALIAS_NONE && s->states) b->out = b->in[s->alias == HA_ALIAS_FIRST ? 0 : s->states - 1];
         b->calls[0] = call_of(s, b->in, s->states, b->out);
-        return true;
+        return;
     }
-    struct ha_pair *pair = calloc(s->states, sizeof *pair);
-    struct ha_merge_state *node = calloc(2 * s->states, sizeof *node);
-    if (pair && node) {
-        ha_order_pairs(s->order, s->states, pair);
-        memcpy(node, b->in, s->states * sizeof *node);
-        for (size_t i = 0; i < b->calls_count; i++) {
-            struct ha_merge_state *two = pairs + 2 * i, *made = node + s->states + i;
-            two[0] = node[pair[i].a];
-            two[1] = node[pair[i].b];
-            if (s->alias != HA_ALIAS_NONE) *made = two[s->alias == HA_ALIAS_LAST];
-            else *made = i + 1 == b->calls_count ? b->out : place(b, s->states + 1 + i, 2, at);
-            b->calls[i] = call_of(s, two, 2, *made);
-        }
-        b->out = node[s->states + b->calls_count - 1];
+    for (size_t i = 0; i < b->calls_count; i++) {
+        const struct ha_pair pair = ha_order_pair(s->order, s->states, i);
+        struct ha_merge_state *two = pairs + 2 * i, made = b->out;
+        two[0] = node(b, pair.a);
+        two[1] = node(b, pair.b);
+        if (s->alias != HA_ALIAS_NONE) made = two[s->alias == HA_ALIAS_LAST];
+        else if (i + 1 < b->calls_count) made = place(b, s->states + 1 + i, 2, at);
+        b->calls[i] = call_of(s, two, 2, made);
     }
-    const bool done = pair && node;
-    free(pair);
-    free(node);
-    return done;
+    b->out = b->calls[b->calls_count - 1].out;
 }
 
 static void *o_row(const struct ha_batch *b, const struct ha_merge_state *x, size_t r)
@@ -239,7 +232,8 @@ struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge
     b->mask = calloc(1, (size_t)(b->end - b->begin));
     for (size_t m = 0; m < s->states; m++) b->in[m] = place(b, m, 0, at[0]);
     b->out = place(b, s->states, 1, at[1]);
-    if (!b->snapshot || !b->mask || !plan(b, b->in + s->states)) {
+    plan(b, b->in + s->states);
+    if (!b->snapshot || !b->mask) {
         ha_batch_free(b);
         return NULL;
     }

@@ -48,12 +48,11 @@ struct ha_batch {
     unsigned char *mask;        /* [end - begin] 0xFF where a result goes; not in the room */
 };
 
-/* In chain and tree, merge i takes nodes a and b and makes node states + i; a node below states is an input. pair:
- * [states - 1]. */
+/* In chain and tree, merge i takes nodes a and b and makes node states + i; a node below states is an input. */
 struct ha_pair {
     size_t a, b;
 };
-void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair);
+struct ha_pair ha_order_pair(enum ha_order order, size_t states, size_t i);
 /* as their enums are numbered; NULL behind the last */
 extern const char *const ha_form_words[], *const ha_order_words[];
 const char *ha_order_name(size_t order);

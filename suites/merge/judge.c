@@ -160,10 +160,8 @@ static void merge_nodes(const struct ha_merge_shape *s, struct ha_ref_state *nod
         return;
     }
     for (size_t i = 0; i + 1 < s->states; i++) {
-        /* ha_order_pairs, without its array */
-        const bool tree = s->order == HA_ORDER_TREE;
-        const size_t a = tree ? 2 * i : i ? s->states + i - 1 : 0, b = tree ? 2 * i + 1 : i + 1;
-        const struct ha_ref_state two[2] = { node[a], node[b] };
+        const struct ha_pair pair = ha_order_pair(s->order, s->states, i);
+        const struct ha_ref_state two[2] = { node[pair.a], node[pair.b] };
         ha_ref_merge(two, 2, bound, i + 2 == s->states ? out : &node[s->states + i]);
     }
 }

@@ -200,16 +200,15 @@ static void layouts_differ_as_they_say(void **state)
 static void every_state_is_merged_once(void **state)
 {
     (void)state;
-    struct ha_pair pair[512];
     for (unsigned order = HA_ORDER_CHAIN; order < HA_ORDER_COUNT; order++)
         for (size_t states = 2; states <= 512; states = states * 3 / 2 + 1) {
             size_t used[1024] = { 0 }, depth[1024] = { 0 };
-            ha_order_pairs((enum ha_order)order, states, pair);
             for (size_t i = 0; i + 1 < states; i++) {
-                assert_true(pair[i].a != pair[i].b && pair[i].a < states + i && pair[i].b < states + i);
-                used[pair[i].a]++;
-                used[pair[i].b]++;
-                depth[states + i] = 1 + (depth[pair[i].a] > depth[pair[i].b] ? depth[pair[i].a] : depth[pair[i].b]);
+                const struct ha_pair pair = ha_order_pair((enum ha_order)order, states, i);
+                assert_true(pair.a != pair.b && pair.a < states + i && pair.b < states + i);
+                used[pair.a]++;
+                used[pair.b]++;
+                depth[states + i] = 1 + (depth[pair.a] > depth[pair.b] ? depth[pair.a] : depth[pair.b]);
             }
             for (size_t i = 0; i + 2 < 2 * states; i++) assert_int_equal(used[i], 1);
             assert_int_equal(depth[2 * states - 2],
