@@ -75,9 +75,7 @@ static void say(const struct run *run, size_t i, const char *why)
     snprintf(row_of(run, i)->head.reason, sizeof row_of(run, i)->head.reason, "%s", why);
 }
 
-/* One that cannot be opened is an error once, and its other points are not run; one that computes nothing is not
- * judged.
- */
+/* An error of who cannot be opened has one row; one that computes nothing is not judged. */
 static void refuse(const struct run *run, size_t i, struct ha_merge_member *m)
 {
     if (m->status == HA_OK) {
