@@ -245,7 +245,8 @@ static void what_it_declares(void **state)
 
     refused("nosuchcommand", "the shell cannot run 'nosuchcommand' (exited with 127)");
     refused("/etc", "the shell cannot run '/etc' (exited with 126)");
-    refused("yes #", "asked for --traits: printed more than 1 MiB to stdout and was stopped");
+    assert_int_equal(ha_subject_exec(&x, "yes #", 20 * SECOND, &why), HA_ERROR);
+    says(&why, "asked for --traits: printed more than 1 MiB to stdout and was stopped");
     refused("sleep 30; true", "asked for --traits: no answer in 0.5 s");
     refused("echo hello #", "'hello' is not key=value");
     refused("echo form=natural #", "unknown key 'form'; did you mean 'forms'?");
