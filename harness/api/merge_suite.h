@@ -2,7 +2,7 @@
 #define HA_API_MERGE_SUITE_H
 
 /* What the family lse_merge consists of: cases and known defects, as data. A case makes rows;
- * a row is one merge of M states. harness/merge stores the rows in the form, type, order and
+ * a row is one merge of M states. suites/merge stores the rows in the form, type, order and
  * layout of the day, hands them to a merge, and judges what comes back. */
 
 #include "harness/api/merge.h"

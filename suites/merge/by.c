@@ -11,11 +11,6 @@
 
 static const uint64_t STRANGER_LIMIT_NS = 20000000000u;
 
-bool ha_merge_source_is_strange(const struct ha_merge_source *s)
-{
-    return s->kind == HA_FROM_PLUGIN || s->kind == HA_FROM_EXEC;
-}
-
 static void take_defect(struct ha_merge_member *m, const struct ha_merge_defect *d)
 {
     m->source.merge = d->merge;

@@ -27,6 +27,4 @@ struct ha_merge_party {
 struct ha_merge_member *ha_merge_party_find(struct ha_merge_party *party, const char *by);
 void ha_merge_party_free(struct ha_merge_party *party);
 
-bool ha_merge_source_is_strange(const struct ha_merge_source *source);
-
 #endif

@@ -132,7 +132,8 @@ static enum ha_status open_group(void *arg, struct ha_group *group, struct ha_wh
     if (!run->cell) return ha_why(why, HA_ERROR, "out of memory");
     ha_merge_cells_clear(run->cell, run->items * run->sources);
     bool strange = run->part == HA_PART_ATTENTION; /* which has threads of its own */
-    for (size_t s = 0; s < run->sources; s++) strange |= ha_merge_source_is_strange(run->source[s]);
+    for (size_t s = 0; s < run->sources; s++)
+        strange |= run->source[s]->kind == HA_FROM_PLUGIN || run->source[s]->kind == HA_FROM_EXEC;
     if (!strange && !run->pool) HA_TRY(ha_pool_create(&run->pool, HA_TEAM_DEFAULT, 0, why));
     run->threads = strange ? NULL : run->pool;
     return HA_OK;
