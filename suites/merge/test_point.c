@@ -130,6 +130,14 @@ static void the_longest_fits(void **state)
     assert_int_equal(parsed(out).axes.row, 4095);
 }
 
+static void an_axis_is_what_the_case_allows(void **state)
+{
+    (void)state;
+    parsed("lse_merge:case=tree,by=c,states=16");
+    parsed("lse_merge:case=one_hot,by=c,states=511");
+    parsed("lse_merge:case=gaps,by=c,form=direct,dtype=bf16");
+}
+
 static const struct {
     const char *text, *says;
 } wrong[] = {
@@ -175,6 +183,10 @@ static const struct {
     { "lse_merge:seed=1,seed=2", "'seed' is there twice" },
     { "lse_merge:case=random,dtype=any", "random merges are of one type" },
     { "lse_merge:case=one_state,states=5", "no case" },
+    { "lse_merge:case=one_state,states=2", "no case" },
+    { "lse_merge:case=tree,order=chain", "no case" },
+    { "lse_merge:case=one_hot,states=4096", "no case" },
+    { "lse_merge:case=subnormal,dtype=f32", "no case" },
     { "lse_merge:case=random,by=c,kind=chain,form=base2", "no case" },
     { "lse_merge:case=attention,by=base_mix", "no case" },
 };
@@ -282,12 +294,6 @@ static void the_word_is_all_of_it(void **state)
     assert_int_equal(count("lse_merge", &isa, 1, NULL), cases + random + problems + defects);
 }
 
-static bool together(const char *a, const char *b)
-{
-    const struct ha_merge_point p = parsed(a), q = parsed(b);
-    return ha_merge_together(&p, &q);
-}
-
 static void who_is_asked_together(void **state)
 {
     (void)state;
@@ -308,8 +314,10 @@ static void who_is_asked_together(void **state)
         { "lse_merge:case=attention,problem=sink,by=c", "lse_merge:case=attention,problem=runs,by=c", false },
         { "lse_merge:replay=a", "lse_merge:replay=b", false },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        if (together(each[i].a, each[i].b) != each[i].together) fail_msg("%s and %s", each[i].a, each[i].b);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        const struct ha_merge_point p = parsed(each[i].a), q = parsed(each[i].b);
+        if (ha_merge_together(&p, &q) != each[i].together) fail_msg("%s and %s", each[i].a, each[i].b);
+    }
 }
 
 int main(void)
@@ -318,6 +326,7 @@ int main(void)
         cmocka_unit_test(every_key),
         cmocka_unit_test(round_trip),
         cmocka_unit_test(the_longest_fits),
+        cmocka_unit_test(an_axis_is_what_the_case_allows),
         cmocka_unit_test(wrong_ids_are_explained),
         cmocka_unit_test(garbage),
         cmocka_unit_test(the_word_is_all_of_it),

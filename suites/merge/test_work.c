@@ -132,32 +132,6 @@ static struct ha_merge_point point_of(const char *id)
     return p;
 }
 
-static void an_axis_is_within_what_the_case_allows(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *name;
-        struct ha_merge_axes axes;
-        bool any;
-    } asked[] = {
-        { "one_state", { .states = 2 }, false },
-        { "tree", { .states = 16 }, true },
-        { "tree", { .order = 1 + HA_ORDER_CHAIN }, false },
-        { "one_hot", { .states = 4096 }, false },
-        { "one_hot", { .states = 511 }, true },
-        { "subnormal", { .dtype = 1 + HA_F32 }, false },
-        { "gaps", { .form = 1 + HA_FORM_DIRECT, .dtype = 1 + HA_BF16 }, true },
-    };
-    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
-        struct ha_merge_tasks tasks = { 0 };
-        struct ha_why why;
-        assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, case_of(asked[i].name), &asked[i].axes, &why),
-                         HA_OK);
-        if ((tasks.count > 0) != asked[i].any) fail_msg("%zu: %zu tasks", i, tasks.count);
-        ha_merge_tasks_free(&tasks);
-    }
-}
-
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
 static struct ha_merge_source function(const char *name, void (*merge)(const struct ha_merge *),
@@ -442,7 +416,6 @@ int main(void)
         cmocka_unit_test(axes_name_their_task),
         cmocka_unit_test(axes_name_their_random_task),
         cmocka_unit_test(seeds_follow_from_the_first),
-        cmocka_unit_test(an_axis_is_within_what_the_case_allows),
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(a_failure_names_what_fails_again),
         cmocka_unit_test(a_bundle_names_what_fails_again),
