@@ -88,20 +88,26 @@ static size_t temps(const struct ha_merge_shape *s)
     return s->order != HA_ORDER_FLAT && s->alias == HA_ALIAS_NONE && s->states > 2 ? s->states - 2 : 0;
 }
 
+/* The first of the three pieces that hold node m. */
+static size_t piece_of(const struct ha_merge_shape *s, size_t m)
+{
+    return m < s->states ? HA_IN_O : m == s->states ? HA_OUT_O : HA_TEMP_O;
+}
+
+/* Adds what the node takes of its three pieces, in bytes. */
+static void add_bytes(const struct ha_merge_shape *s, const struct ha_merge_state *x, size_t bytes[3])
+{
+    bytes[0] += o_extent(s, x) * ha_dtype_bytes(s->dtype);
+    bytes[1] += lse_extent(s, x) * sizeof(float);
+    bytes[2] += s->form == HA_FORM_MAX_SUM ? lse_extent(s, x) * sizeof(float) : 0;
+}
+
 static void measure(const struct ha_merge_shape *s, size_t bytes[HA_PIECES])
 {
-    const size_t e = ha_dtype_bytes(s->dtype), first[] = { 0, s->states, s->states + 1 },
-                 count[] = { s->states, 1, temps(s) };
-    for (size_t group = 0; group < 3; group++) {
-        size_t o = 0, lse = 0;
-        for (size_t m = first[group]; m < first[group] + count[group]; m++) {
-            const struct ha_merge_state x = strides(s, m);
-            o += o_extent(s, &x) * e;
-            lse += lse_extent(s, &x) * sizeof(float);
-        }
-        bytes[3 * group] = o;
-        bytes[3 * group + 1] = lse;
-        bytes[3 * group + 2] = s->form == HA_FORM_MAX_SUM ? lse : 0;
+    memset(bytes, 0, HA_PIECES * sizeof *bytes);
+    for (size_t m = 0; m < s->states + 1 + temps(s); m++) {
+        const struct ha_merge_state x = strides(s, m);
+        add_bytes(s, &x, bytes + piece_of(s, m));
     }
 }
 
@@ -126,19 +132,17 @@ size_t ha_batch_bytes(const struct ha_merge_shape *s)
     return total;
 }
 
-/* The node's memory, `at` counting the bytes given away in each of its three pieces. */
-static struct ha_merge_state place(const struct ha_batch *b, size_t m, size_t group, size_t at[3])
+/* The node's memory; at: the bytes of each piece that are given away. */
+static struct ha_merge_state place(const struct ha_batch *b, size_t m, size_t at[HA_PIECES])
 {
     const struct ha_merge_shape *s = &b->shape;
-    const struct ha_piece *piece = b->piece + 3 * group;
+    const size_t first = piece_of(s, m), skip = s->layout == HA_LAYOUT_WINDOW; /* a token */
+    const struct ha_piece *piece = b->piece + first;
     struct ha_merge_state x = strides(s, m);
-    const size_t e = ha_dtype_bytes(s->dtype), skip = b->token_first;
-    x.o = piece[0].at + at[0] + skip * x.o_token_stride * e;
-    x.lse = (float *)(void *)(piece[1].at + at[1]) + skip * x.lse_token_stride;
-    if (s->form == HA_FORM_MAX_SUM) x.sum = (float *)(void *)(piece[2].at + at[2]) + skip * x.lse_token_stride;
-    at[0] += o_extent(s, &x) * e;
-    at[1] += lse_extent(s, &x) * sizeof(float);
-    at[2] += lse_extent(s, &x) * sizeof(float);
+    x.o = piece[0].at + at[first] + skip * x.o_token_stride * ha_dtype_bytes(s->dtype);
+    x.lse = (float *)(void *)(piece[1].at + at[first + 1]) + skip * x.lse_token_stride;
+    if (piece[2].bytes) x.sum = (float *)(void *)(piece[2].at + at[first + 2]) + skip * x.lse_token_stride;
+    add_bytes(s, &x, at + first);
     return x;
 }
 
@@ -162,10 +166,9 @@ static struct ha_merge_state node(const struct ha_batch *b, size_t i)
 }
 
 /* The calls, in chain and tree one for each pair. */
-static void plan(struct ha_batch *b, struct ha_merge_state *pairs)
+static void plan(struct ha_batch *b, struct ha_merge_state *pairs, size_t at[HA_PIECES])
 {
     const struct ha_merge_shape *s = &b->shape;
-    size_t at[3] = { 0 };
     if (s->order == HA_ORDER_FLAT || s->states < 2) {
         if (s->alias != HA_ALIAS_NONE && s->states) b->out = b->in[s->alias == HA_ALIAS_FIRST ? 0 : s->states - 1];
         b->calls[0] = call_of(s, b->in, s->states, b->out);
@@ -177,7 +180,7 @@ static void plan(struct ha_batch *b, struct ha_merge_state *pairs)
         two[0] = node(b, pair.a);
         two[1] = node(b, pair.b);
         if (s->alias != HA_ALIAS_NONE) made = two[s->alias == HA_ALIAS_LAST];
-        else if (i + 1 < b->calls_count) made = place(b, s->states + 1 + i, 2, at);
+        else if (i + 1 < b->calls_count) made = place(b, s->states + 1 + i, at);
         b->calls[i] = call_of(s, two, 2, made);
     }
     b->out = b->calls[b->calls_count - 1].out;
@@ -213,10 +216,8 @@ struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge
 {
     struct ha_batch *b = (void *)room->base;
     unsigned char *p = room->base + control_bytes(s);
-    size_t bytes[HA_PIECES], at[2][3] = { { 0 } };
-    *b = (struct ha_batch){
-        .shape = *s, .room = *room, .begin = p, .calls_count = calls_of(s), .token_first = s->layout == HA_LAYOUT_WINDOW
-    };
+    size_t bytes[HA_PIECES], at[HA_PIECES] = { 0 };
+    *b = (struct ha_batch){ .shape = *s, .room = *room, .begin = p, .calls_count = calls_of(s) };
     b->calls = (void *)(b + 1);
     b->in = (void *)(b->calls + b->calls_count);
 
@@ -230,9 +231,9 @@ struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge
     b->end = p;
     b->snapshot = malloc((size_t)(b->end - b->begin));
     b->mask = calloc(1, (size_t)(b->end - b->begin));
-    for (size_t m = 0; m < s->states; m++) b->in[m] = place(b, m, 0, at[0]);
-    b->out = place(b, s->states, 1, at[1]);
-    plan(b, b->in + s->states);
+    for (size_t m = 0; m < s->states; m++) b->in[m] = place(b, m, at);
+    b->out = place(b, s->states, at);
+    plan(b, b->in + s->states, at);
     if (!b->snapshot || !b->mask) {
         ha_batch_free(b);
         return NULL;

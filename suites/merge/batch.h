@@ -40,9 +40,8 @@ struct ha_batch {
     struct ha_piece piece[HA_PIECES];
     struct ha_merge *calls; /* in order; the last one's out is the result */
     size_t calls_count;
-    struct ha_merge_state *in; /* [states] */
+    struct ha_merge_state *in; /* [states]; in HA_LAYOUT_WINDOW, as out, from the second token of its memory on */
     struct ha_merge_state out;
-    size_t token_first;         /* of the rows within in and out: 1 in HA_LAYOUT_WINDOW, the pointers already there */
     unsigned char *begin, *end; /* of all pieces */
     unsigned char *snapshot;    /* [end - begin] what they held before the merge; not in the room */
     unsigned char *mask;        /* [end - begin] 0xFF where a result goes; not in the room */
