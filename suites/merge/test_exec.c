@@ -243,6 +243,11 @@ static void what_it_declares(void **state)
         ha_subject_close(&x);
     }
 
+    /* however much comes before it */
+    open_exec(&x, "head -c 8192 /dev/zero | tr '\\0' '\\n'; echo name=late #", 20 * SECOND);
+    assert_string_equal(x.name, "late");
+    ha_subject_close(&x);
+
     refused("nosuchcommand", "the shell cannot run 'nosuchcommand' (exited with 127)");
     refused("/etc", "the shell cannot run '/etc' (exited with 126)");
     assert_int_equal(ha_subject_exec(&x, "yes #", 20 * SECOND, &why), HA_ERROR);
