@@ -39,11 +39,24 @@ static void what_is_no_utf_8_is_gone(void **state)
     is_cleaned("", "");
 }
 
+static void a_word_of_a_shell(void **state)
+{
+    (void)state;
+    char *printed;
+    size_t bytes;
+    FILE *f = open_memstream(&printed, &bytes);
+    ha_text_quote(f, "sh -c 'exit 3' \xc3\xa4\n#");
+    fclose(f);
+    assert_string_equal(printed, "'sh -c '\\''exit 3'\\'' \xc3\xa4?#'");
+    free(printed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_terminal_obeys_is_gone),
         cmocka_unit_test(what_is_no_utf_8_is_gone),
+        cmocka_unit_test(a_word_of_a_shell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

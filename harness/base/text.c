@@ -38,14 +38,25 @@ char *ha_text_clean(char *text)
     return text;
 }
 
-void ha_text_print(FILE *out, const char *text)
+/* quote: what stands for a ' */
+static void print(FILE *out, const char *text, const char *quote)
 {
     while (*text) {
         uint32_t code = 0;
         size_t n = character((const unsigned char *)text, &code);
-        if (n && prints(code)) fwrite(text, 1, n, out);
+        if (*text == '\'') fputs(quote, out);
+        else if (n && prints(code)) fwrite(text, 1, n, out);
         else
             for (n += !n; n > 0; n--, text++) putc('?', out);
         text += n;
     }
+}
+
+void ha_text_print(FILE *out, const char *text) { print(out, text, "'"); }
+
+void ha_text_quote(FILE *out, const char *text)
+{
+    putc('\'', out);
+    print(out, text, "'\\''");
+    putc('\'', out);
 }

@@ -10,5 +10,7 @@
 char *ha_text_clean(char *text);
 /* the same where it is printed; text stays as it is */
 void ha_text_print(FILE *out, const char *text);
+/* the same as one word of a shell: within '...', a ' of it as '\'' */
+void ha_text_quote(FILE *out, const char *text);
 
 #endif

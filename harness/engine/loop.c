@@ -395,7 +395,9 @@ static enum ha_exit run(struct loop *l, struct ha_why *why)
 {
     enum ha_exit code = open_folder(l, why);
     if (code != HA_EXIT_OK) return code;
-    l->summary = (struct ha_summary){ .plan = l->plan, .folder = l->folder, .measured = l->options->measure };
+    l->summary = (struct ha_summary){
+        .plan = l->plan, .folder = l->folder, .measured = l->options->measure, .exec = l->options->exec
+    };
     if (open_child(l, why) != HA_OK || run_all(l, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     ha_child_end(l->child);
     return finish(l, why);

@@ -3,6 +3,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
+#include "harness/engine/point.h"
 #include "harness/report/field.h"
 #include "harness/report/verdict.h"
 
@@ -95,8 +96,23 @@ static bool same_reason(const struct ha_entry *a, const struct ha_entry *b)
            && !strcmp(ha_result_in(a->row)->reason, ha_result_in(b->row)->reason);
 }
 
-static void print_wrong(FILE *out, const struct ha_results *r, bool measured)
+/* whether --exec says who answers this point */
+static bool asks_command(const struct ha_suite *suite, const void *point)
 {
+    char value[HA_VALUE_MAX];
+    struct ha_key room;
+    const struct ha_key *key;
+    for (size_t i = 0; (key = ha_point_key(suite, point, i, &room)); i++) {
+        if (!key->options || !strstr(key->options, " exec ") || !ha_point_uses(suite, point, i)) continue;
+        ha_point_value(point, key, value);
+        if (!strcmp(value, "exec")) return true;
+    }
+    return false;
+}
+
+static void print_wrong(FILE *out, const struct ha_results *r, const struct ha_suite *suite, const struct ha_summary *s)
+{
+    const bool measured = s->measured && suite->measure;
     size_t wrong = 0;
     for (size_t i = 0; i < r->entries; i++) {
         const struct ha_entry *e = &r->entry[i];
@@ -107,9 +123,13 @@ static void print_wrong(FILE *out, const struct ha_results *r, bool measured)
         ha_text_print(out, e->id);
         fputs("\n    ", out);
         ha_text_print(out, ha_result_in(e->row)->reason);
-        fprintf(out, "\n    habench %s '", measured ? "run" : "check");
-        ha_text_print(out, e->id);
-        fputs("'\n", out);
+        fprintf(out, "\n    habench %s ", measured ? "run" : "check");
+        ha_text_quote(out, e->id);
+        if (s->exec && asks_command(suite, e->point)) {
+            fputs(" --exec ", out);
+            ha_text_quote(out, s->exec);
+        }
+        fputc('\n', out);
     }
     if (wrong > SAID_MAX) fprintf(out, "\nand %zu more\n", wrong - SAID_MAX);
 }
@@ -141,7 +161,7 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
         if (before) continue;
         const struct ha_results r = ha_summary_results(s, suite);
         if (suite->print) suite->print(out, &r);
-        print_wrong(out, &r, s->measured && suite->measure);
+        print_wrong(out, &r, suite, s);
         print_skipped(out, &r);
         if (suite->conclude) right &= suite->conclude(out, &r, why);
     }

@@ -42,21 +42,20 @@ double ha_form_decode(enum ha_form form, float lse, float sum)
 
 /* ---- orders ------------------------------------------------------------------------------ */
 
-void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair)
+struct ha_pair ha_order_pair(enum ha_order order, size_t states, size_t i)
 {
-    if (order == HA_ORDER_CHAIN)
-        for (size_t i = 0; i + 1 < states; i++) pair[i] = (struct ha_pair){ i ? states + i - 1 : 0, i + 1 };
-    /* nodes in the order of their making: the tree is balanced */
-    if (order == HA_ORDER_TREE)
-        for (size_t i = 0; i + 1 < states; i++) pair[i] = (struct ha_pair){ 2 * i, 2 * i + 1 };
+    if (order == HA_ORDER_CHAIN) return (struct ha_pair){ i ? states + i - 1 : 0, i + 1 };
+    return (struct ha_pair){ 2 * i, 2 * i + 1 }; /* nodes in the order of their making: the tree is balanced */
 }
 
 /* ---- layout ------------------------------------------------------------------------------ */
 
+/* The tokens that a node's memory holds. */
+static size_t tokens_of(const struct ha_merge_shape *s) { return s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0); }
+
 /* Strides of node m: an input, the result (m = states), or an intermediate one. */
 static struct ha_merge_state strides(const struct ha_merge_shape *s, size_t m)
 {
-    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
     struct ha_merge_state x = {
         .o_head_stride = s->dim, .o_token_stride = s->heads * s->dim, .lse_head_stride = 1, .lse_token_stride = s->heads
     };
@@ -67,22 +66,20 @@ static struct ha_merge_state strides(const struct ha_merge_shape *s, size_t m)
         x.lse_token_stride = s->heads * x.lse_head_stride + m % 3;
     }
     if (s->layout == HA_LAYOUT_HEADS_FIRST) {
-        x.lse_head_stride = tokens;
+        x.lse_head_stride = tokens_of(s);
         x.lse_token_stride = 1;
     }
     return x;
 }
 
-/* The tokens and heads that a node's memory holds, and elements from its first to the end of its last row. */
+/* Elements from a node's first to the end of its last row. */
 static size_t o_extent(const struct ha_merge_shape *s, const struct ha_merge_state *x)
 {
-    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
-    return (tokens - 1) * x->o_token_stride + (s->heads - 1) * x->o_head_stride + s->dim;
+    return (tokens_of(s) - 1) * x->o_token_stride + (s->heads - 1) * x->o_head_stride + s->dim;
 }
 static size_t lse_extent(const struct ha_merge_shape *s, const struct ha_merge_state *x)
 {
-    const size_t tokens = s->tokens + (s->layout == HA_LAYOUT_WINDOW ? 2 : 0);
-    return (tokens - 1) * x->lse_token_stride + (s->heads - 1) * x->lse_head_stride + 1;
+    return (tokens_of(s) - 1) * x->lse_token_stride + (s->heads - 1) * x->lse_head_stride + 1;
 }
 
 /* Intermediate results have memory of their own unless they go where an operand was. */
@@ -91,20 +88,26 @@ static size_t temps(const struct ha_merge_shape *s)
     return s->order != HA_ORDER_FLAT && s->alias == HA_ALIAS_NONE && s->states > 2 ? s->states - 2 : 0;
 }
 
+/* The first of the three pieces that hold node m. */
+static size_t piece_of(const struct ha_merge_shape *s, size_t m)
+{
+    return m < s->states ? HA_IN_O : m == s->states ? HA_OUT_O : HA_TEMP_O;
+}
+
+/* Adds what the node takes of its three pieces, in bytes. */
+static void add_bytes(const struct ha_merge_shape *s, const struct ha_merge_state *x, size_t bytes[3])
+{
+    bytes[0] += o_extent(s, x) * ha_dtype_bytes(s->dtype);
+    bytes[1] += lse_extent(s, x) * sizeof(float);
+    bytes[2] += s->form == HA_FORM_MAX_SUM ? lse_extent(s, x) * sizeof(float) : 0;
+}
+
 static void measure(const struct ha_merge_shape *s, size_t bytes[HA_PIECES])
 {
-    const size_t e = ha_dtype_bytes(s->dtype), first[] = { 0, s->states, s->states + 1 },
-                 count[] = { s->states, 1, temps(s) };
-    for (size_t group = 0; group < 3; group++) {
-        size_t o = 0, lse = 0;
-        for (size_t m = first[group]; m < first[group] + count[group]; m++) {
-            const struct ha_merge_state x = strides(s, m);
-            o += o_extent(s, &x) * e;
-            lse += lse_extent(s, &x) * sizeof(float);
-        }
-        bytes[3 * group] = o;
-        bytes[3 * group + 1] = lse;
-        bytes[3 * group + 2] = s->form == HA_FORM_MAX_SUM ? lse : 0;
+    memset(bytes, 0, HA_PIECES * sizeof *bytes);
+    for (size_t m = 0; m < s->states + 1 + temps(s); m++) {
+        const struct ha_merge_state x = strides(s, m);
+        add_bytes(s, &x, bytes + piece_of(s, m));
     }
 }
 
@@ -129,19 +132,17 @@ size_t ha_batch_bytes(const struct ha_merge_shape *s)
     return total;
 }
 
-/* The node's memory, `at` counting the bytes given away in each of its three pieces. */
-static struct ha_merge_state place(const struct ha_batch *b, size_t m, size_t group, size_t at[3])
+/* The node's memory; at: the bytes of each piece that are given away. */
+static struct ha_merge_state place(const struct ha_batch *b, size_t m, size_t at[HA_PIECES])
 {
     const struct ha_merge_shape *s = &b->shape;
-    const struct ha_piece *piece = b->piece + 3 * group;
+    const size_t first = piece_of(s, m), skip = s->layout == HA_LAYOUT_WINDOW; /* a token */
+    const struct ha_piece *piece = b->piece + first;
     struct ha_merge_state x = strides(s, m);
-    const size_t e = ha_dtype_bytes(s->dtype), skip = b->token_first;
-    x.o = piece[0].at + at[0] + skip * x.o_token_stride * e;
-    x.lse = (float *)(void *)(piece[1].at + at[1]) + skip * x.lse_token_stride;
-    if (s->form == HA_FORM_MAX_SUM) x.sum = (float *)(void *)(piece[2].at + at[2]) + skip * x.lse_token_stride;
-    at[0] += o_extent(s, &x) * e;
-    at[1] += lse_extent(s, &x) * sizeof(float);
-    at[2] += lse_extent(s, &x) * sizeof(float);
+    x.o = piece[0].at + at[first] + skip * x.o_token_stride * ha_dtype_bytes(s->dtype);
+    x.lse = (float *)(void *)(piece[1].at + at[first + 1]) + skip * x.lse_token_stride;
+    if (piece[2].bytes) x.sum = (float *)(void *)(piece[2].at + at[first + 2]) + skip * x.lse_token_stride;
+    add_bytes(s, &x, at + first);
     return x;
 }
 
@@ -159,35 +160,30 @@ static struct ha_merge call_of(const struct ha_merge_shape *s, const struct ha_m
                               .out = out };
 }
 
+static struct ha_merge_state node(const struct ha_batch *b, size_t i)
+{
+    return i < b->shape.states ? b->in[i] : b->calls[i - b->shape.states].out;
+}
+
 /* The calls, in chain and tree one for each pair. */
-static bool plan(struct ha_batch *b, struct ha_merge_state *pairs)
+static void plan(struct ha_batch *b, struct ha_merge_state *pairs, size_t at[HA_PIECES])
 {
     const struct ha_merge_shape *s = &b->shape;
-    size_t at[3] = { 0 };
     if (s->order == HA_ORDER_FLAT || s->states < 2) {
         if (s->alias != HA_ALIAS_NONE && s->states) b->out = b->in[s->alias == HA_ALIAS_FIRST ? 0 : s->states - 1];
         b->calls[0] = call_of(s, b->in, s->states, b->out);
-        return true;
+        return;
     }
-    struct ha_pair *pair = calloc(s->states, sizeof *pair);
-    struct ha_merge_state *node = calloc(2 * s->states, sizeof *node);
-    if (pair && node) {
-        ha_order_pairs(s->order, s->states, pair);
-        memcpy(node, b->in, s->states * sizeof *node);
-        for (size_t i = 0; i < b->calls_count; i++) {
-            struct ha_merge_state *two = pairs + 2 * i, *made = node + s->states + i;
-            two[0] = node[pair[i].a];
-            two[1] = node[pair[i].b];
-            if (s->alias != HA_ALIAS_NONE) *made = two[s->alias == HA_ALIAS_LAST];
-            else *made = i + 1 == b->calls_count ? b->out : place(b, s->states + 1 + i, 2, at);
-            b->calls[i] = call_of(s, two, 2, *made);
-        }
-        b->out = node[s->states + b->calls_count - 1];
+    for (size_t i = 0; i < b->calls_count; i++) {
+        const struct ha_pair pair = ha_order_pair(s->order, s->states, i);
+        struct ha_merge_state *two = pairs + 2 * i, made = b->out;
+        two[0] = node(b, pair.a);
+        two[1] = node(b, pair.b);
+        if (s->alias != HA_ALIAS_NONE) made = two[s->alias == HA_ALIAS_LAST];
+        else if (i + 1 < b->calls_count) made = place(b, s->states + 1 + i, at);
+        b->calls[i] = call_of(s, two, 2, made);
     }
-    const bool done = pair && node;
-    free(pair);
-    free(node);
-    return done;
+    b->out = b->calls[b->calls_count - 1].out;
 }
 
 static void *o_row(const struct ha_batch *b, const struct ha_merge_state *x, size_t r)
@@ -201,30 +197,27 @@ static size_t lse_at(const struct ha_batch *b, const struct ha_merge_state *x, s
     return r / b->shape.heads * x->lse_token_stride + r % b->shape.heads * x->lse_head_stride;
 }
 
-/* f for each run of bytes that the results of the calls take */
-static void each_result(const struct ha_batch *b, const struct ha_merge_state *x,
-                        void (*f)(const struct ha_batch *, void *, size_t))
+static void allow(struct ha_batch *b, const void *at, size_t bytes)
 {
-    for (size_t r = 0; r < b->shape.tokens * b->shape.heads; r++) {
-        f(b, o_row(b, x, r), b->shape.dim * ha_dtype_bytes(b->shape.dtype));
-        f(b, x->lse + lse_at(b, x, r), sizeof(float));
-        if (x->sum) f(b, x->sum + lse_at(b, x, r), sizeof(float));
-    }
+    memset(b->mask + ((const unsigned char *)at - b->begin), 0xFF, bytes);
 }
 
-static void allow(const struct ha_batch *b, void *at, size_t bytes)
+/* Where the results of a call go. */
+static void allow_results(struct ha_batch *b, const struct ha_merge_state *x)
 {
-    memset(b->mask + ((unsigned char *)at - b->begin), 0xFF, bytes);
+    for (size_t r = 0; r < b->shape.tokens * b->shape.heads; r++) {
+        allow(b, o_row(b, x, r), b->shape.dim * ha_dtype_bytes(b->shape.dtype));
+        allow(b, x->lse + lse_at(b, x, r), sizeof(float));
+        if (x->sum) allow(b, x->sum + lse_at(b, x, r), sizeof(float));
+    }
 }
 
 struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge_shape *s)
 {
     struct ha_batch *b = (void *)room->base;
     unsigned char *p = room->base + control_bytes(s);
-    size_t bytes[HA_PIECES], at[2][3] = { { 0 } };
-    *b = (struct ha_batch){
-        .shape = *s, .room = *room, .begin = p, .calls_count = calls_of(s), .token_first = s->layout == HA_LAYOUT_WINDOW
-    };
+    size_t bytes[HA_PIECES], at[HA_PIECES] = { 0 };
+    *b = (struct ha_batch){ .shape = *s, .room = *room, .begin = p, .calls_count = calls_of(s) };
     b->calls = (void *)(b + 1);
     b->in = (void *)(b->calls + b->calls_count);
 
@@ -238,14 +231,15 @@ struct ha_batch *ha_batch_make(const struct ha_room *room, const struct ha_merge
     b->end = p;
     b->snapshot = malloc((size_t)(b->end - b->begin));
     b->mask = calloc(1, (size_t)(b->end - b->begin));
-    for (size_t m = 0; m < s->states; m++) b->in[m] = place(b, m, 0, at[0]);
-    b->out = place(b, s->states, 1, at[1]);
-    if (!b->snapshot || !b->mask || !plan(b, b->in + s->states)) {
+    for (size_t m = 0; m < s->states; m++) b->in[m] = place(b, m, at);
+    b->out = place(b, s->states, at);
+    plan(b, b->in + s->states, at);
+    if (!b->snapshot || !b->mask) {
         ha_batch_free(b);
         return NULL;
     }
     memset(b->begin, HA_ROOM_FILL, (size_t)(b->end - b->begin));
-    for (size_t i = 0; i < b->calls_count; i++) each_result(b, &b->calls[i].out, allow);
+    for (size_t i = 0; i < b->calls_count; i++) allow_results(b, &b->calls[i].out);
     for (size_t i = 0; i < HA_PIECES; i++)
         if (b->piece[i].bytes)
             b->piece[i].written = memchr(b->mask + (b->piece[i].at - b->begin), 0xFF, b->piece[i].bytes) != NULL;
@@ -298,16 +292,10 @@ void ha_batch_get(const struct ha_batch *b, size_t m, size_t r, float *o, float 
     if (s_at) memcpy(sum, result ? s_at : original(b, s_at), sizeof *sum);
 }
 
-static void spoil(const struct ha_batch *b, void *at, size_t bytes)
-{
-    (void)b;
-    memset(at, 0xFF, bytes);
-}
-
 void ha_batch_seal(struct ha_batch *b)
 {
-    if (b->shape.alias == HA_ALIAS_NONE || b->shape.states == 0)
-        for (size_t i = 0; i < b->calls_count; i++) each_result(b, &b->calls[i].out, spoil);
+    if (b->shape.alias == HA_ALIAS_NONE || b->shape.states == 0) /* results lie behind the states, and are no input */
+        for (unsigned char *p = b->piece[HA_OUT_O].at; p < b->end; p++) *p |= b->mask[p - b->begin];
     memcpy(b->snapshot, b->begin, (size_t)(b->end - b->begin));
 }
 

@@ -40,20 +40,18 @@ struct ha_batch {
     struct ha_piece piece[HA_PIECES];
     struct ha_merge *calls; /* in order; the last one's out is the result */
     size_t calls_count;
-    struct ha_merge_state *in; /* [states] */
+    struct ha_merge_state *in; /* [states]; in HA_LAYOUT_WINDOW, as out, from the second token of its memory on */
     struct ha_merge_state out;
-    size_t token_first;         /* of the rows within in and out: 1 in HA_LAYOUT_WINDOW, the pointers already there */
     unsigned char *begin, *end; /* of all pieces */
-    unsigned char *snapshot,
-        *mask; /* [end - begin] what they held before the merge; 0xFF where a result goes. Not in the room */
+    unsigned char *snapshot;    /* [end - begin] what they held before the merge; not in the room */
+    unsigned char *mask;        /* [end - begin] 0xFF where a result goes; not in the room */
 };
 
-/* In chain and tree, merge i takes nodes a and b and makes node states + i; node < states: an input. pair: [states - 1]
- */
+/* In chain and tree, merge i takes nodes a and b and makes node states + i; a node below states is an input. */
 struct ha_pair {
     size_t a, b;
 };
-void ha_order_pairs(enum ha_order order, size_t states, struct ha_pair *pair);
+struct ha_pair ha_order_pair(enum ha_order order, size_t states, size_t i);
 /* as their enums are numbered; NULL behind the last */
 extern const char *const ha_form_words[], *const ha_order_words[];
 const char *ha_order_name(size_t order);
@@ -77,8 +75,8 @@ void ha_batch_restore(struct ha_batch *batch, bool all);
 enum ha_status ha_batch_intact(const struct ha_batch *batch, struct ha_why *why);
 void ha_batch_free(struct ha_batch *batch); /* what is not in the room */
 
-/* The natural LSE as the form stores it (the maximum, where there is a sum), rounded once and within FLT_MAX; and back.
- */
+/* The natural LSE as the form stores it (the maximum, where there is a sum), rounded once and within FLT_MAX; and
+ * back. */
 float ha_form_encode(enum ha_form form, double lse, double sum);
 double ha_form_decode(enum ha_form form, float lse, float sum);
 /* memory of this process for a batch */

@@ -1,20 +1,21 @@
 #ifndef HA_MERGE_BUNDLE_H
 #define HA_MERGE_BUNDLE_H
 
-/* All cases in as few runs as there are shapes, for a subject each of whose runs is a process of its own. */
+/* All cases, or random rows, in as few tasks as there are shapes, flat and packed: for a subject each of whose runs is
+ * a process of its own. */
 
-#include "suites/merge/work.h"
+#include "suites/merge/task.h"
 
-/* Rows of every plain case that is asked for and allows the shape, in each form and type that the source merges, with
- * several numbers of states, flat and packed; then `batches` batches of random rows for each form and type. */
 struct ha_merge_bundles {
+    const struct ha_merge_suite *suite;
     const struct ha_merge_axes *only; /* of which form and type count */
-    const bool *asked;                /* [cases], or NULL: none */
-    size_t batches;
-    struct ha_merge_cell *random; /* of the random kinds; job->cell: of the cases */
+    const bool *asked;                /* [cases], or [kinds of random rows][types] */
+    size_t batches;                   /* of random rows, for each form and type; 0: cases */
+    bool heads_first;                 /* LSE [heads][tokens] */
+    struct ha_merge_bundle at_hand;   /* of the last task */
 };
-/* job->sources is 1 */
-enum ha_status ha_merge_bundles_run(const struct ha_merge_job *job, const struct ha_merge_bundles *bundles,
-                                    struct ha_why *why);
+size_t ha_merge_bundles_count(const struct ha_merge_bundles *bundles);
+/* Task i, valid until the next; one without tokens where there is nothing to ask. */
+struct ha_merge_task ha_merge_bundle_task(void *bundles, size_t i);
 
 #endif

@@ -11,104 +11,80 @@
 
 static const uint64_t STRANGER_LIMIT_NS = 20000000000u;
 
-bool ha_merge_source_is_strange(const struct ha_merge_source *s)
+static enum ha_status take_kernels(struct ha_merge_member *m)
 {
-    return s->kind == HA_FROM_PLUGIN || s->kind == HA_FROM_EXEC;
-}
-
-static void name_it(struct ha_merge_source *s, const char *name) { snprintf(s->name, sizeof s->name, "%s", name); }
-
-struct ha_merge_source ha_merge_source_defect(const struct ha_merge_defect *d)
-{
-    struct ha_merge_source s = { .kind = HA_FROM_FUNCTION, .merge = d->merge };
-    name_it(&s, d->name);
-    s.traits = ha_kernels_all[0]->traits; /* what a right merge of this kind would have */
-    if (d->forms) s.traits.forms = d->forms;
-    if (d->dtypes) s.traits.dtypes = d->dtypes;
-    return s;
-}
-
-static enum ha_status take_kernels(struct ha_merge_member *m, struct ha_why *why)
-{
-    m->kernels = malloc(sizeof *m->kernels);
-    if (!m->kernels) return ha_why(why, HA_ERROR, "out of memory");
-    HA_TRY(ha_kernels_resolve(m->by, m->kernels, why));
-    m->source = (struct ha_merge_source){
-        .kind = HA_FROM_FUNCTION, .merge = m->kernels->merge, .traits = m->kernels->traits, .kernels = m->kernels
-    };
-    name_it(&m->source, m->by);
+    HA_TRY(ha_kernels_resolve(m->by, &m->kernels, &m->why));
+    m->source.merge = m->kernels.merge;
+    m->source.traits = m->kernels.traits;
+    m->source.kernels = &m->kernels;
     return HA_OK;
 }
 
-static enum ha_status take_device(struct ha_merge_member *m, struct ha_machine *machine, struct ha_why *why)
+static enum ha_status take_device(struct ha_merge_member *m, struct ha_machine *machine)
 {
     struct ha_merge_source *s = &m->source;
-    HA_TRY(ha_machine_device(machine, m->by, NULL, &s->api, &s->device, why));
     s->kind = HA_FROM_DEVICE;
-    name_it(s, m->by);
+    HA_TRY(ha_machine_device(machine, m->by, NULL, &s->api, &s->device, &m->why));
+    m->null = !strcmp(s->api->kind, "null");
     return HA_OK;
 }
 
 /* Opened once, which says at once what is wrong with it. */
-static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec, struct ha_why *why)
+static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec)
 {
     struct ha_merge_source *s = &m->source;
     struct ha_subject probe;
     const bool command = !strcmp(m->by, "exec");
-    if (!command && ha_device_look(m->by, why) != HA_OK) return HA_ERROR;
-    if (command && !exec) return ha_why(why, HA_ERROR, "by=exec: is the command of --exec, which was not given");
+    if (!command && ha_device_look(m->by, &m->why) != HA_OK) return HA_ERROR;
+    if (command && !exec) return ha_why(&m->why, HA_ERROR, "by=exec: is the command of --exec, which was not given");
     s->kind = command ? HA_FROM_EXEC : HA_FROM_PLUGIN;
     s->text = command ? exec : m->by;
     s->limit_ns = STRANGER_LIMIT_NS;
-    HA_TRY(ha_merge_source_open(s, &probe, why));
-    name_it(s, probe.name);
+    HA_TRY(ha_merge_source_open(s, &probe, &m->why));
+    snprintf(s->name, sizeof s->name, "%s", probe.name);
     s->traits = probe.traits;
+    m->null = probe.null;
     ha_subject_close(&probe);
     return HA_OK;
 }
 
-static enum ha_status take(struct ha_merge_party *party, struct ha_merge_member *m, struct ha_why *why)
+static enum ha_status take(struct ha_merge_member *m, const struct ha_suite_config *config)
 {
     const size_t defect = ha_merge_defect_index(m->by);
     for (size_t i = 0; i < ha_kernels_count; i++)
-        if (!strcmp(ha_kernels_all[i]->name, m->by)) return take_kernels(m, why);
+        if (!strcmp(ha_kernels_all[i]->name, m->by)) return take_kernels(m);
     for (size_t i = 0; i < ha_devices_count; i++)
-        if (!strcmp(ha_devices_all[i]->name, m->by)) return take_device(m, party->config->machine, why);
-    if (defect == SIZE_MAX) return take_stranger(m, party->config->exec, why);
-    m->source = ha_merge_source_defect(&ha_merge_suite.defects[defect]);
+        if (!strcmp(ha_devices_all[i]->name, m->by)) return take_device(m, config->machine);
+    if (defect == SIZE_MAX) return take_stranger(m, config->exec);
+    const struct ha_merge_defect *d = &ha_merge_suite.defects[defect];
+    m->source.merge = d->merge;
+    m->source.traits = ha_kernels_all[0]->traits; /* what a right merge of this kind would have */
+    if (d->forms) m->source.traits.forms = d->forms;
+    if (d->dtypes) m->source.traits.dtypes = d->dtypes;
     return HA_OK;
 }
 
-enum ha_status ha_merge_party_find(struct ha_merge_party *party, const char *by, size_t *i, struct ha_why *why)
+struct ha_merge_member *ha_merge_party_find(struct ha_merge_party *party, const char *by)
 {
-    for (*i = 0; *i < party->count; ++*i) {
-        struct ha_merge_member *m = &party->member[*i];
-        if (strcmp(m->by, by) != 0) continue;
-        if (m->status == HA_OK && m->source.kind == HA_FROM_DEVICE)
-            return take_device(m, party->config->machine, why); /* another may have been open since */
-        *why = m->why;
-        return m->status;
-    }
-    struct ha_merge_member *grown = realloc(party->member, (party->count + 1) * sizeof *grown);
-    char *copy = strdup(by);
-    if (grown) party->member = grown;
-    if (!grown || !copy) {
-        free(copy);
-        return ha_why(why, HA_ERROR, "out of memory");
-    }
-    struct ha_merge_member *m = &grown[party->count++];
-    *m = (struct ha_merge_member){ .by = copy };
-    m->status = take(party, m, &m->why);
-    *why = m->why;
-    return m->status;
+    struct ha_merge_member **end = &party->first;
+    for (; *end; end = &(*end)->next)
+        if (!strcmp((*end)->by, by)) break;
+    struct ha_merge_member *m = *end;
+    /* of a device another may have been open since */
+    if (m && (m->status != HA_OK || m->source.kind != HA_FROM_DEVICE)) return m;
+    if (!m) m = *end = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    snprintf(m->by, sizeof m->by, "%s", by);
+    snprintf(m->source.name, sizeof m->source.name, "%s", by);
+    m->status = take(m, party->config);
+    return m;
 }
 
 void ha_merge_party_free(struct ha_merge_party *party)
 {
-    for (size_t i = 0; i < party->count; i++) {
-        free(party->member[i].by);
-        free(party->member[i].kernels);
+    for (struct ha_merge_member *m = party->first, *next; m; m = next) {
+        next = m->next;
+        free(m);
     }
-    free(party->member);
-    *party = (struct ha_merge_party){ 0 };
+    party->first = NULL;
 }

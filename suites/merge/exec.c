@@ -20,51 +20,36 @@
 
 /* The shell's own: what it says of a command that it cannot run. */
 enum { NOT_EXECUTABLE = 126, NOT_FOUND = 127, KILLED = 128 /* + the signal */ };
-enum { TEXT_MAX = 4096, LINE_MAX_CHARS = 200, NS_PER_MS = 1000000 };
+enum { LINE_MAX_CHARS = 200, NS_PER_MS = 1000000 };
 /* What one call may print, and write to its second file beyond four times the results. */
 enum { PRINTED_MAX = 1 << 20, ANSWER_SPARE = 1 << 20 };
+
+/* A stream that a command prints to, read through a pipe. */
+struct printed {
+    int fd; /* -1: closed */
+    size_t used;
+    char text[PRINTED_MAX + 2]; /* ends with 0 once the command has ended */
+};
 
 struct command {
     char *text; /* what sh runs, with the arguments behind it */
     uint64_t limit_ns;
     size_t answer_max; /* bytes of the file `out` */
     char folder[256], in[272], out[272];
-};
-
-/* A stream that a command prints to, read through a pipe. */
-struct printed {
-    int fd;                                                  /* -1: closed */
-    bool passed;                                             /* on to our own errors */
-    char text[TEXT_MAX];                                     /* the start of it */
-    size_t used, all;                                        /* bytes of text; bytes in all */
-    char line[LINE_MAX_CHARS + 1], last[LINE_MAX_CHARS + 1]; /* the last line that is not empty */
-    size_t line_used;
-};
-struct output {
+    /* of the run at hand, or the last */
     struct printed stream[2]; /* stdout, stderr */
+    bool passed;              /* what it prints goes on to our own errors */
     siginfo_t how;            /* it ended */
 };
 
 /* ---- one run of the command -------------------------------------------------------------- */
 
-static void keep_lines(struct printed *p, const char *data, size_t bytes)
+/* Reads what is there, up to one byte more than may be. */
+static void listen_to(struct printed *p, bool passed)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        if (data[i] == '\n' || data[i] == '\r') {
-            p->line[p->line_used] = '\0';
-            if (p->line_used) memcpy(p->last, p->line, p->line_used + 1);
-            p->line_used = 0;
-        } else if (p->line_used < LINE_MAX_CHARS)
-            p->line[p->line_used++] = (unsigned char)data[i] < ' ' ? ' ' : data[i];
-    }
-}
-
-/* Reads what is there, up to PRINTED_MAX in all. */
-static void listen_to(struct printed *p)
-{
-    char data[1024];
-    while (p->fd >= 0 && p->all <= PRINTED_MAX) {
-        const ssize_t got = read(p->fd, data, sizeof data);
+    while (p->fd >= 0 && p->used <= PRINTED_MAX) {
+        char *data = p->text + p->used;
+        const ssize_t got = read(p->fd, data, PRINTED_MAX + 1 - p->used);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (got <= 0) {
@@ -72,23 +57,34 @@ static void listen_to(struct printed *p)
             p->fd = -1;
             return;
         }
-        for (ssize_t at = 0, wrote;
-             p->passed && at < got && (wrote = write(STDERR_FILENO, data + at, (size_t)(got - at))) > 0;)
-            at += wrote;
-        const size_t room = sizeof p->text - 1 - p->used, take = (size_t)got < room ? (size_t)got : room;
-        memcpy(p->text + p->used, data, take);
-        p->used += take;
-        p->all += (size_t)got;
-        keep_lines(p, data, (size_t)got);
+        for (ssize_t at = 0, wrote = 1; passed && at < got && wrote > 0; at += wrote)
+            wrote = write(STDERR_FILENO, data + at, (size_t)(got - at));
+        p->used += (size_t)got;
     }
 }
 
+/* The start of the last line that is not empty. */
+struct line {
+    char text[LINE_MAX_CHARS + 1];
+};
+static bool breaks(char c) { return c == '\n' || c == '\r'; }
+static struct line last_line(const struct printed *p)
+{
+    struct line line = { "" };
+    size_t end = p->used, first, n = 0;
+    while (end && breaks(p->text[end - 1])) end--;
+    for (first = end; first && !breaks(p->text[first - 1]);) first--;
+    for (; first + n < end && n < LINE_MAX_CHARS; n++)
+        line.text[n] = (unsigned char)p->text[first + n] < ' ' ? ' ' : p->text[first + n];
+    return line;
+}
+
 /* Did it print or write more than it may? */
-static enum ha_status bounded(const struct command *c, const struct output *o, struct ha_why *why)
+static enum ha_status bounded(const struct command *c, struct ha_why *why)
 {
     struct stat file;
     for (int i = 0; i < 2; i++)
-        if (o->stream[i].all > PRINTED_MAX)
+        if (c->stream[i].used > PRINTED_MAX)
             return ha_why(why, HA_ERROR, "printed more than %d MiB to %s and was stopped", PRINTED_MAX >> 20,
                           i ? "stderr" : "stdout");
     if (stat(c->out, &file) == 0 && (uint64_t)file.st_size > c->answer_max)
@@ -99,21 +95,21 @@ static enum ha_status bounded(const struct command *c, const struct output *o, s
 }
 
 /* Waits until it has ended; HA_ERROR where it takes too long, prints or writes too much, or Ctrl-C was pressed. */
-static enum ha_status await(const struct command *c, pid_t pid, struct output *o, struct ha_why *why)
+static enum ha_status await(struct command *c, pid_t pid, struct ha_why *why)
 {
     const uint64_t begun = ha_now_ns();
     for (;;) {
-        const bool gone = ha_process_gone(pid, &o->how);
-        for (int i = 0; i < 2; i++) listen_to(&o->stream[i]);
-        HA_TRY(bounded(c, o, why));
+        const bool gone = ha_process_gone(pid, &c->how);
+        for (int i = 0; i < 2; i++) listen_to(&c->stream[i], c->passed);
+        HA_TRY(bounded(c, why));
         if (gone) return HA_OK;
         if (ha_stop) return ha_why(why, HA_ERROR, "interrupted");
         const uint64_t spent = ha_now_ns() - begun;
         if (spent >= c->limit_ns) return ha_why(why, HA_ERROR, "no answer in %.3g s", (double)c->limit_ns * 1e-9);
         const uint64_t left = (c->limit_ns - spent) / NS_PER_MS + 1;
-        const bool open = o->stream[0].fd >= 0 || o->stream[1].fd >= 0;
-        struct pollfd ready[] = { { .fd = o->stream[0].fd, .events = POLLIN },
-                                  { .fd = o->stream[1].fd, .events = POLLIN } };
+        const bool open = c->stream[0].fd >= 0 || c->stream[1].fd >= 0;
+        struct pollfd ready[] = { { .fd = c->stream[0].fd, .events = POLLIN },
+                                  { .fd = c->stream[1].fd, .events = POLLIN } };
         poll(ready, 2, (int)(left < HA_PROCESS_SLICE_MS ? left : open ? HA_PROCESS_SLICE_MS : 1));
     }
 }
@@ -123,24 +119,18 @@ static int pipe_of(struct printed *p)
 {
     int fd[2];
     p->fd = -1;
+    p->used = 0;
     if (pipe2(fd, O_CLOEXEC) != 0) return -1;
     fcntl(fd[0], F_SETFL, O_NONBLOCK);
     p->fd = fd[0];
     return fd[1];
 }
 
-/* passed: what it prints goes on to our own errors. */
-static enum ha_status run_command(const struct command *c, const char *first, const char *second, bool passed,
-                                  struct output *o, struct ha_why *why)
+static enum ha_status run_command(struct command *c, char *first, char *second, struct ha_why *why)
 {
     char sh[] = "sh", flag[] = "-c", name[] = "habench";
-    char one[sizeof c->in], two[sizeof c->out];
-    char *argv[] = { sh, flag, c->text, name, one, second ? two : NULL, NULL };
-    snprintf(one, sizeof one, "%s", first);
-    snprintf(two, sizeof two, "%s", second ? second : "");
-    memset(o, 0, sizeof *o);
-    o->stream[0].passed = o->stream[1].passed = passed;
-    const int out = pipe_of(&o->stream[0]), err = pipe_of(&o->stream[1]);
+    char *const argv[] = { sh, flag, c->text, name, first, second, NULL };
+    const int out = pipe_of(&c->stream[0]), err = pipe_of(&c->stream[1]);
     const pid_t parent = getpid(), pid = out < 0 || err < 0 ? -1 : fork();
     if (pid == 0) { /* only what is async-signal-safe: other threads may have held any lock */
         ha_process_settle(parent);
@@ -154,18 +144,26 @@ static enum ha_status run_command(const struct command *c, const char *first, co
     if (err >= 0) close(err);
     if (pid > 0) {
         setpgid(pid, pid);
-        st = await(c, pid, o, why);
+        st = await(c, pid, why);
         ha_process_end(pid);
-        if (st == HA_OK && o->how.si_code == CLD_EXITED && o->how.si_status > KILLED) {
-            o->how.si_code = CLD_KILLED;
-            o->how.si_status -= KILLED;
+        if (st == HA_OK && c->how.si_code == CLD_EXITED && c->how.si_status > KILLED) {
+            c->how.si_code = CLD_KILLED;
+            c->how.si_status -= KILLED;
         }
     }
     for (int i = 0; i < 2; i++) {
-        if (o->stream[i].fd >= 0) close(o->stream[i].fd);
-        keep_lines(&o->stream[i], "\n", 1);
+        if (c->stream[i].fd >= 0) close(c->stream[i].fd);
+        c->stream[i].text[c->stream[i].used] = 0;
     }
     return st;
+}
+
+static bool succeeded(const struct command *c) { return c->how.si_code == CLD_EXITED && c->how.si_status == 0; }
+/* as the shell says it */
+static bool no_command(const struct command *c)
+{
+    const int status = c->how.si_status;
+    return c->how.si_code == CLD_EXITED && (status == NOT_FOUND || status == NOT_EXECUTABLE);
 }
 
 /* ---- the subject ------------------------------------------------------------------------- */
@@ -173,19 +171,17 @@ static enum ha_status run_command(const struct command *c, const char *first, co
 static enum ha_status run_exec(struct ha_subject *x, struct ha_batch *batch, struct ha_why *why)
 {
     struct command *c = x->own;
-    struct output output;
     unlink(c->out);
     c->answer_max = ANSWER_SPARE;
     for (int i = HA_OUT_O; i <= HA_OUT_SUM; i++) c->answer_max += 4 * batch->piece[i].bytes;
     HA_TRY(ha_replay_write(c->in, batch, false, NULL, why));
-    HA_TRY(run_command(c, c->in, c->out, true, &output, why));
-    const char *said = output.stream[1].last, *colon = *said ? ": " : "";
-    const siginfo_t *how = &output.how;
-    const struct ha_process_text text = ha_process_text(how);
-    if (how->si_code == CLD_EXITED && (how->si_status == NOT_FOUND || how->si_status == NOT_EXECUTABLE))
-        return ha_why(why, HA_ERROR, "the shell cannot run it (%s)%s%s", text.text, colon, said);
-    if (how->si_code != CLD_EXITED || how->si_status != 0)
-        return ha_why(why, HA_ERROR, "%s%s%s", text.text, colon, said);
+    c->passed = true;
+    HA_TRY(run_command(c, c->in, c->out, why));
+    const struct line line = last_line(&c->stream[1]);
+    const char *said = line.text, *colon = *said ? ": " : "";
+    const struct ha_process_text text = ha_process_text(&c->how);
+    if (no_command(c)) return ha_why(why, HA_ERROR, "the shell cannot run it (%s)%s%s", text.text, colon, said);
+    if (!succeeded(c)) return ha_why(why, HA_ERROR, "%s%s%s", text.text, colon, said);
     if (access(c->out, F_OK) != 0)
         return ha_why(why, HA_ERROR, "%s, and did not write the file that its second argument names", text.text);
     return ha_replay_read_answer(c->out, batch, why);
@@ -206,21 +202,18 @@ static void close_exec(struct ha_subject *x)
 /* Asks the command what it can do; one that does not know the question does everything with two-pass binary32. */
 static enum ha_status ask_traits(struct ha_subject *x, struct ha_why *why)
 {
-    const struct command *c = x->own;
-    struct output output;
-    const enum ha_status st = run_command(c, "--traits", NULL, false, &output, why);
-    if (st != HA_OK) return ha_why_prefix(why, st, "--exec, asked for --traits");
-    const siginfo_t *how = &output.how;
-    if (how->si_code == CLD_EXITED && (how->si_status == NOT_FOUND || how->si_status == NOT_EXECUTABLE))
+    struct command *c = x->own;
+    char traits[] = "--traits";
+    enum ha_status st = run_command(c, traits, NULL, why);
+    if (st == HA_OK && no_command(c))
         return ha_why(why, HA_ERROR, "--exec: the shell cannot run '%.*s' (%s)", (int)strlen(c->text) - 5, c->text,
-                      ha_process_text(how).text);
-    if (how->si_code != CLD_EXITED || how->si_status != 0) return HA_OK;
-    char *rest = output.stream[0].text;
-    for (const char *line; (line = strsep(&rest, "\n")) != NULL;)
-        if (*line && ha_traits_parse(line, &x->traits, x->name, why) != HA_OK)
-            return ha_why_prefix(why, HA_ERROR, "--exec, asked for --traits");
-    if (ha_traits_check(&x->traits, why) != HA_OK) return ha_why_prefix(why, HA_ERROR, "--exec, asked for --traits");
-    return HA_OK;
+                      ha_process_text(&c->how).text);
+    if (st == HA_OK && !succeeded(c)) return HA_OK;
+    char *rest = c->stream[0].text;
+    for (const char *line; st == HA_OK && (line = strsep(&rest, "\n")) != NULL;)
+        if (*line) st = ha_traits_parse(line, &x->traits, x->name, why);
+    if (st == HA_OK) st = ha_traits_check(&x->traits, why);
+    return st == HA_OK ? HA_OK : ha_why_prefix(why, st, "--exec, asked for --traits");
 }
 
 static enum ha_status folder_make(struct command *c, struct ha_why *why)
@@ -231,7 +224,7 @@ static enum ha_status folder_make(struct command *c, struct ha_why *why)
     if (snprintf(folder, sizeof folder, "%s/habench-XXXXXX", where) >= (int)sizeof folder)
         return ha_why(why, HA_ERROR, "--exec: TMPDIR is longer than %zu bytes", sizeof folder);
     if (!mkdtemp(folder)) return ha_why(why, HA_ERROR, "--exec: no folder %s: %s", folder, strerror(errno));
-    memcpy(c->folder, folder, sizeof folder);
+    memcpy(c->folder, folder, sizeof folder); /* which close removes */
     snprintf(c->in, sizeof c->in, "%s/in.safetensors", folder);
     snprintf(c->out, sizeof c->out, "%s/out.safetensors", folder);
     return HA_OK;
@@ -260,10 +253,7 @@ enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint
     c->limit_ns = limit_ns;
     enum ha_status st = folder_make(c, why);
     if (st == HA_OK) st = ask_traits(out, why);
-    if (st != HA_OK) {
-        ha_subject_close(out);
-        return st;
-    }
     out->layouts = out->traits.lse_order == HA_LSE_HEADS_TOKENS ? 1u << HA_LAYOUT_HEADS_FIRST : 1u << HA_LAYOUT_PACKED;
-    return HA_OK;
+    if (st != HA_OK) ha_subject_close(out);
+    return st;
 }

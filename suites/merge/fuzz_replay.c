@@ -1,6 +1,6 @@
 #include "suites/merge/replay.h"
 
-#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,27 +11,19 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static int file = -1;
-static char path[64] = "/proc/self/fd/";
-
-static void put_number(char *to, int n)
-{
-    if (n >= 10) put_number(to, n / 10);
-    strcat(to, (char[]){ (char)('0' + n % 10), '\0' });
-}
+static char path[64];
 
 /* A batch of the shape that the bytes say, so that an answer can fit it. */
 static void as_answer(const struct ha_merge_shape *s)
 {
-    struct ha_room room;
+    struct ha_merge_trial trial = { .batch = NULL };
     struct ha_why why;
-    if (ha_room_map(ha_batch_bytes(s), &room, &why) != HA_OK) return;
-    struct ha_batch *batch = ha_batch_make(&room, s);
-    if (batch) {
-        ha_batch_seal(batch);
-        if (ha_replay_read_answer(path, batch, &why) == HA_OK && ha_batch_intact(batch, &why) != HA_OK) abort();
-        ha_batch_free(batch);
+    if (ha_merge_trial_open(&trial, s, NULL, &why) == HA_OK) {
+        ha_batch_seal(trial.batch);
+        if (ha_replay_read_answer(path, trial.batch, &why) == HA_OK && ha_batch_intact(trial.batch, &why) != HA_OK)
+            abort();
     }
-    ha_room_unmap(&room);
+    ha_merge_trial_close(&trial);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -42,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (file < 0) {
         file = memfd_create("replay", 0);
         if (file < 0) abort();
-        put_number(path, file);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     }
     if (ftruncate(file, 0) != 0 || pwrite(file, data, bytes, 0) != (ssize_t)bytes) abort();
     const enum ha_status status = ha_replay_judge(path, &shape, &j, &why);

@@ -1,10 +1,12 @@
 #include "suites/merge/judge.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,9 +45,7 @@ enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_me
     for (size_t r = 0; r < n; r++) {
         for (int k = 0; k < 2; k++) {
             struct ha_merge_row *row = k ? &rows->handed[r] : &rows->row[r];
-            *row = (struct ha_merge_row){
-                .states = s->states, .dim = s->dim, .form = s->form, .dtype = s->dtype, .index = r
-            };
+            *row = (struct ha_merge_row){ .states = s->states, .dim = s->dim, .form = s->form, .dtype = s->dtype };
             row->o = p;
             row->lse = row->o + s->states * s->dim;
             row->sum = row->lse + s->states;
@@ -76,18 +76,7 @@ void ha_merge_rows_free(struct ha_merge_rows *rows)
     *rows = (struct ha_merge_rows){ 0 };
 }
 
-struct ha_merge_rows ha_merge_rows_part(const struct ha_merge_rows *rows, size_t first, size_t count)
-{
-    struct ha_merge_rows part = *rows;
-    part.row += first;
-    part.handed += first;
-    part.want += first;
-    part.count = count;
-    for (size_t r = 0; r < count; r++) part.row[r].index = part.handed[r].index = r;
-    return part;
-}
-
-static void copy_states(struct ha_merge_row *to, const struct ha_merge_row *from)
+void ha_merge_row_copy(struct ha_merge_row *to, const struct ha_merge_row *from)
 {
     memcpy(to->o, from->o, from->states * from->dim * sizeof *to->o);
     memcpy(to->lse, from->lse, from->states * sizeof *to->lse);
@@ -108,30 +97,56 @@ void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch)
     ha_merge_rows_again(rows, batch);
 }
 
-void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill)(struct ha_merge_row *),
+void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed,
+                          void (*fill)(struct ha_merge_row *),
                           void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
 {
-    for (size_t r = 0; r < rows->count; r++) {
-        struct ha_merge_row *row = &rows->row[r];
-        row->seed = rows->handed[r].seed = seed;
+    for (size_t r = 0; r < count; r++) {
+        struct ha_merge_row *row = &rows->row[first + r], *handed = &rows->handed[first + r];
+        row->seed = handed->seed = seed;
+        row->index = handed->index = r;
         row->whole = row->full = false;
         memset(row->o, 0, row->states * row->dim * sizeof *row->o);
         memset(row->lse, 0, row->states * sizeof *row->lse);
         for (size_t m = 0; m < row->states; m++) row->sum[m] = 1;
         fill(row);
-        rows->want[r].known = false;
-        copy_states(&rows->handed[r], row);
+        rows->want[first + r].known = false;
+        ha_merge_row_copy(handed, row);
     }
-    for (size_t r = 0; r < rows->count && plant; r++) plant(&rows->handed[r], &rows->row[(r + 1) % rows->count]);
+    for (size_t r = 0; r < count && plant; r++) plant(&rows->handed[first + r], &rows->row[first + (r + 1) % count]);
 }
 
 void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
                         void (*fill)(struct ha_merge_row *),
                         void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
 {
-    ha_merge_rows_preset(rows, seed, fill, plant);
+    ha_merge_rows_preset(rows, 0, rows->count, seed, fill, plant);
     rows->planted = plant != NULL;
     ha_merge_rows_again(rows, batch);
+}
+
+enum ha_status ha_merge_trial_open(struct ha_merge_trial *t, const struct ha_merge_shape *shape,
+                                   const struct ha_room *room, struct ha_why *why)
+{
+    const size_t bytes = ha_batch_bytes(shape);
+    ha_batch_free(t->batch);
+    t->batch = NULL;
+    ha_merge_rows_free(&t->rows);
+    HA_TRY(ha_merge_rows_make(&t->rows, shape, why));
+    if (!room && t->own.bytes < bytes) {
+        ha_room_unmap(&t->own);
+        HA_TRY(ha_room_map(bytes, &t->own, why));
+    }
+    t->batch = ha_batch_make(room ? room : &t->own, shape);
+    return t->batch ? HA_OK : ha_why(why, HA_ERROR, "no memory for the snapshot of a batch");
+}
+
+void ha_merge_trial_close(struct ha_merge_trial *t)
+{
+    ha_batch_free(t->batch);
+    ha_merge_rows_free(&t->rows);
+    ha_room_unmap(&t->own);
+    t->batch = NULL;
 }
 
 /* ---- the oracle -------------------------------------------------------------------------- */
@@ -145,10 +160,8 @@ static void merge_nodes(const struct ha_merge_shape *s, struct ha_ref_state *nod
         return;
     }
     for (size_t i = 0; i + 1 < s->states; i++) {
-        /* ha_order_pairs, without its array */
-        const bool tree = s->order == HA_ORDER_TREE;
-        const size_t a = tree ? 2 * i : i ? s->states + i - 1 : 0, b = tree ? 2 * i + 1 : i + 1;
-        const struct ha_ref_state two[2] = { node[a], node[b] };
+        const struct ha_pair pair = ha_order_pair(s->order, s->states, i);
+        const struct ha_ref_state two[2] = { node[pair.a], node[pair.b] };
         ha_ref_merge(two, 2, bound, i + 2 == s->states ? out : &node[s->states + i]);
     }
 }
@@ -401,6 +414,25 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     j->rows++;
     if (worst == 0) j->exact++;
     else if (worst <= 1) j->bin[(int)fmax(0, fmin(HA_RATIO_BINS - 1, HA_RATIO_BINS + ilogb(worst)))]++;
+}
+
+struct ha_judgement ha_merge_trial_judge(struct ha_merge_trial *t, enum ha_must must,
+                                         const struct ha_merge_traits *traits)
+{
+    struct ha_judgement j = { .status = HA_OK };
+    for (size_t r = 0; r < t->rows.count; r++) ha_judge_row(&j, t->batch, &t->rows, r, must, traits);
+    return j;
+}
+
+struct ha_why ha_judgement_say(const struct ha_judgement *j, size_t dim)
+{
+    char element[32] = "LSE";
+    const double got = isnan(j->got) ? (double)NAN : j->got; /* the sign of a NaN has no meaning */
+    struct ha_why said;
+    if (j->element < dim) snprintf(element, sizeof element, "o[%zu]", j->element);
+    ha_why(&said, HA_FAIL, "row %zu, %s: got %.9g, want %.9g +- %.3g (err/bound %.3g), by %s", j->row, element, got,
+           j->want, j->bound, j->ratio, j->against);
+    return said;
 }
 
 void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *from)

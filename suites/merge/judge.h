@@ -24,31 +24,50 @@ enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_me
 void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
                         void (*fill)(struct ha_merge_row *),
                         void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
-/* The numbers of ha_merge_rows_fill alone: nothing is stored. */
-void ha_merge_rows_preset(struct ha_merge_rows *rows, uint64_t seed, void (*fill)(struct ha_merge_row *),
+/* The numbers of ha_merge_rows_fill alone, of `count` rows from `first` on, which are numbered from 0: nothing is
+ * stored. */
+void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed,
+                          void (*fill)(struct ha_merge_row *),
                           void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
-/* Rows [first, first + count) as rows of their own, numbered from 0; not to be freed. */
-struct ha_merge_rows ha_merge_rows_part(const struct ha_merge_rows *rows, size_t first, size_t count);
 /* rows that the caller filled himself: stores them and seals */
 void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch);
 /* the rows of the last fill or store, into another batch of the same shape */
 void ha_merge_rows_again(const struct ha_merge_rows *rows, struct ha_batch *batch);
 void ha_merge_rows_free(struct ha_merge_rows *rows);
+/* the states of a row as those of another; both have as many, of the same dim */
+void ha_merge_row_copy(struct ha_merge_row *to, const struct ha_merge_row *from);
+
+/* Rows, and the batch that they are stored in. Begins zeroed. */
+struct ha_merge_trial {
+    struct ha_merge_rows rows;
+    struct ha_batch *batch;
+    struct ha_room own; /* memory for the batch, where none was given; kept for the next */
+};
+/* Rows and a batch of this shape in place of those before. room: for the batch; NULL: memory of its own. After a
+ * failure it is to be closed, too. */
+enum ha_status ha_merge_trial_open(struct ha_merge_trial *trial, const struct ha_merge_shape *shape,
+                                   const struct ha_room *room, struct ha_why *why);
+void ha_merge_trial_close(struct ha_merge_trial *trial);
 
 struct ha_judgement {
     enum ha_status status; /* HA_OK or HA_FAIL */
     double ratio;          /* the worst err/bound of any element */
     size_t row, element;   /* where; element == dim: the LSE */
     double got, want, bound;
-    const char *against; /* what it was compared with: "the states as stored", "attention over all tokens", ... */
-    uint64_t rows, exact,
-        bin[HA_RATIO_BINS]; /* rows judged; those without any error; the others by their worst ratio */
+    const char *against;  /* what it was compared with: "the states as stored", "attention over all tokens", ... */
+    uint64_t rows, exact; /* judged; those without any error */
+    uint64_t bin[HA_RATIO_BINS]; /* the others, by their worst ratio */
 };
 
 /* Judges row r of a merged batch and keeps the worst in j, which starts zeroed. traits: of the merge, for the bound.
  * must: HA_MUST_FAIL is judged as HA_MUST_BOUND against rows->row, the truth, and not against what was handed over. */
 void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
                   enum ha_must must, const struct ha_merge_traits *traits);
+/* all rows */
+struct ha_judgement ha_merge_trial_judge(struct ha_merge_trial *trial, enum ha_must must,
+                                         const struct ha_merge_traits *traits);
+/* The element in words: "row 3, o[17]: got 1.25, want 1.2 +- 1e-07 (err/bound 4e5), by the states as stored" */
+struct ha_why ha_judgement_say(const struct ha_judgement *j, size_t dim);
 /* adds up, and keeps the worse of the two */
 void ha_judgement_join(struct ha_judgement *into, const struct ha_judgement *from);
 

@@ -49,14 +49,6 @@ size_t ha_merge_defect_index(const char *name)
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
-static void *at(void *point, const struct ha_key *key) { return (char *)point + key->offset; }
-static uint64_t number_at(const void *point, const struct ha_key *key)
-{
-    uint64_t x;
-    memcpy(&x, (const char *)point + key->offset, sizeof x);
-    return x;
-}
-
 /* An axis: "any" is 0, its words are 1, 2, ... */
 static enum ha_status set_axis(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
@@ -64,19 +56,21 @@ static enum ha_status set_axis(void *point, const struct ha_key *key, const char
     size_t i = 0;
     while ((names[i + 1] = key->word(i))) i++;
     HA_TRY(ha_word_find(key->name, value, names, &i, why));
-    memcpy(at(point, key), &i, sizeof i);
+    memcpy((char *)point + key->offset, &i, sizeof i);
     return HA_OK;
 }
 
 static void print_axis(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    const uint64_t i = number_at(point, key);
+    uint64_t i;
+    memcpy(&i, (const char *)point + key->offset, sizeof i);
     snprintf(out, HA_VALUE_MAX, "%s", i ? key->word(i - 1) : "any");
 }
 
 /* tokens, x, heads */
 static enum ha_status set_rows(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
+    struct ha_merge_axes *a = &((struct ha_merge_point *)point)->axes;
     uint64_t x[2] = { 0, 0 };
     const char *p = value;
     const bool any = !strcmp(value, "any"),
@@ -84,18 +78,17 @@ static enum ha_status set_rows(void *point, const struct ha_key *key, const char
     if (!any && !(pair && x[0] >= 1 && x[0] <= ROWS_MAX && x[1] >= 1 && x[1] <= ROWS_MAX))
         return ha_why(why, HA_ERROR, "%s: '%.40s' is not 'any' or TOKENSxHEADS as 3x4, each from 1 to %d", key->name,
                       value, ROWS_MAX);
-    memcpy(at(point, key), x, sizeof x);
+    a->tokens = x[0];
+    a->heads = x[1];
     return HA_OK;
 }
-_Static_assert(offsetof(struct ha_merge_axes, heads) == offsetof(struct ha_merge_axes, tokens) + sizeof(uint64_t),
-               "rows are two numbers side by side");
 
 static void print_rows(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    uint64_t x[2];
-    memcpy(x, (const char *)point + key->offset, sizeof x);
-    if (!x[0]) snprintf(out, HA_VALUE_MAX, "any");
-    else snprintf(out, HA_VALUE_MAX, "%" PRIu64 "x%" PRIu64, x[0], x[1]);
+    const struct ha_merge_axes *a = &((const struct ha_merge_point *)point)->axes;
+    (void)key;
+    if (!a->tokens) snprintf(out, HA_VALUE_MAX, "any");
+    else snprintf(out, HA_VALUE_MAX, "%" PRIu64 "x%" PRIu64, a->tokens, a->heads);
 }
 
 static enum ha_status set_row(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
@@ -105,13 +98,14 @@ static enum ha_status set_row(void *point, const struct ha_key *key, const char 
     if (strcmp(value, "any") != 0 && !(ha_whole_parse(value, &x, &end) && !*end && x < ROWS_MAX * ROWS_MAX))
         return ha_why(why, HA_ERROR, "%s: '%.40s' is not 'any' or a whole number from 0 to %d", key->name, value,
                       ROWS_MAX * ROWS_MAX - 1);
-    memcpy(at(point, key), &x, sizeof x);
+    ((struct ha_merge_point *)point)->axes.row = x;
     return HA_OK;
 }
 
 static void print_row(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    const uint64_t x = number_at(point, key);
+    const uint64_t x = ((const struct ha_merge_point *)point)->axes.row;
+    (void)key;
     if (x == HA_ROW_ANY) snprintf(out, HA_VALUE_MAX, "any");
     else snprintf(out, HA_VALUE_MAX, "%" PRIu64, x);
 }
@@ -222,6 +216,12 @@ static enum ha_status random_has_batches(const struct ha_merge_point *p, struct 
     return ha_merge_random_fits(p->kind, (enum ha_dtype)(p->axes.dtype - 1), &p->axes) ? HA_OK : HA_WAIVED;
 }
 
+/* neither a command nor a defect */
+static bool may_attend(const struct ha_merge_point *p)
+{
+    return strcmp(p->by, "exec") != 0 && ha_merge_defect_index(p->by) == SIZE_MAX;
+}
+
 enum ha_status ha_merge_settle(void *point, struct ha_why *why)
 {
     const struct ha_merge_point *p = point;
@@ -234,10 +234,7 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why)
     case HA_PART_RANDOM: return random_has_batches(p, why);
     case HA_PART_GALLERY: /* of ours alone: by=c stands for it */
         return ha_merge_axes_any(a) && !strcmp(p->by, ha_kernels_all[0]->name) ? HA_OK : HA_WAIVED;
-    case HA_PART_ATTENTION: /* whatever attends */
-        return ha_merge_axes_any(a) && strcmp(p->by, "exec") != 0 && ha_merge_defect_index(p->by) == SIZE_MAX
-                   ? HA_OK
-                   : HA_WAIVED;
+    case HA_PART_ATTENTION: return ha_merge_axes_any(a) && may_attend(p) ? HA_OK : HA_WAIVED;
     case HA_PART_REPLAY: return HA_OK;
     }
     return HA_ERROR;
@@ -254,8 +251,7 @@ enum ha_status ha_merge_look(const void *point, struct ha_why *why)
     }
     for (size_t i = 0; i < ha_kernels_count; i++)
         if (!strcmp(ha_kernels_all[i]->name, p->by)) return HA_OK;
-    const bool device = strcmp(p->by, "exec") != 0 && ha_merge_defect_index(p->by) == SIZE_MAX;
-    return device ? ha_device_look(p->by, why) : HA_OK;
+    return may_attend(p) ? ha_device_look(p->by, why) : HA_OK;
 }
 
 /* Inputs and the reference are computed once for all who merge them. Random merges are one group, so that a run that

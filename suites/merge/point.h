@@ -9,7 +9,7 @@
 #include "suites/merge/task.h"
 
 enum ha_merge_part { HA_PART_CASES, HA_PART_RANDOM, HA_PART_GALLERY, HA_PART_ATTENTION, HA_PART_REPLAY };
-enum { HA_MERGE_PARTS = HA_PART_REPLAY + 1, HA_MERGE_NAME_MAX = 512 };
+enum { HA_MERGE_NAME_MAX = 512 };
 
 struct ha_merge_point {
     char replay[HA_MERGE_NAME_MAX]; /* the file, or "" */

@@ -1,6 +1,5 @@
 #include "suites/merge/replay.h"
 
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/try.h"
@@ -17,46 +16,41 @@ enum { META_MAX = 64, CHUNK_ROWS = 64, CHUNK_ELEMENTS = 1 << 18 };
 static const char *const layout_words[] = { "tokens_heads", "heads_tokens", NULL };
 static const char *const empty_words[] = { "-inf", "+inf", NULL };
 
-/* The tensors of a file; those of the LSE kind are [states][tokens][heads] or, heads first, [states][heads][tokens]. */
+/* The tensors of a file; t % 3 is T_O, T_LSE or T_SUM, of what is merged or of the result. Those of the LSE and of the
+ * sum are [states][tokens][heads] or, heads first, [states][heads][tokens]. */
 enum { T_O, T_LSE, T_SUM, T_MERGED_O, T_MERGED_LSE, T_MERGED_SUM, T_COUNT };
-enum { KIND_O, KIND_LSE, KIND_SUM };
-static const struct {
-    const char *name;
-    int kind;
-    bool merged;
-} tensors[T_COUNT] = {
-    { "o", KIND_O, false },       { "lse", KIND_LSE, false },       { "sum", KIND_SUM, false },
-    { "merged_o", KIND_O, true }, { "merged_lse", KIND_LSE, true }, { "merged_sum", KIND_SUM, true },
-};
+static const char *const names[T_COUNT] = { "o", "lse", "sum", "merged_o", "merged_lse", "merged_sum" };
+
+static bool is_o(size_t t) { return t % 3 == T_O; }
+/* whether such a merge has it */
+static bool has(size_t t, const struct ha_merge_shape *s) { return t % 3 != T_SUM || s->form == HA_FORM_MAX_SUM; }
 
 static const struct {
     enum ha_tensor_type type;
-    enum ha_dtype dtype;
     const char *name;
-} types[] = { { HA_T_F32, HA_F32, "F32" }, { HA_T_F16, HA_F16, "F16" }, { HA_T_BF16, HA_BF16, "BF16" } };
-enum { TYPES = sizeof types / sizeof *types };
+} types[HA_DTYPE_COUNT] = {
+    [HA_F32] = { HA_T_F32, "F32" }, [HA_F16] = { HA_T_F16, "F16" }, [HA_BF16] = { HA_T_BF16, "BF16" }
+};
 
 static const char *type_name(enum ha_tensor_type t)
 {
-    for (size_t i = 0; i < TYPES; i++)
+    for (size_t i = 0; i < HA_DTYPE_COUNT; i++)
         if (types[i].type == t) return types[i].name;
     return t == HA_T_F64 ? "F64" : "of another type";
 }
 
-static size_t kind_bytes(int kind, enum ha_dtype dtype)
-{
-    return kind == KIND_O ? ha_dtype_bytes(dtype) : sizeof(float);
-}
+/* of an element */
+static size_t bytes_of(size_t t, enum ha_dtype dtype) { return is_o(t) ? ha_dtype_bytes(dtype) : sizeof(float); }
 
 /* The shape that a tensor must have; returns the number of dimensions. */
 static size_t dims_of(size_t t, const struct ha_merge_shape *s, size_t dim[4])
 {
-    const bool heads_first = tensors[t].kind != KIND_O && s->layout == HA_LAYOUT_HEADS_FIRST;
+    const bool heads_first = !is_o(t) && s->layout == HA_LAYOUT_HEADS_FIRST;
     size_t n = 0;
-    if (!tensors[t].merged) dim[n++] = s->states;
+    if (t < T_MERGED_O) dim[n++] = s->states;
     dim[n++] = heads_first ? s->heads : s->tokens;
     dim[n++] = heads_first ? s->tokens : s->heads;
-    if (tensors[t].kind == KIND_O) dim[n++] = s->dim;
+    if (is_o(t)) dim[n++] = s->dim;
     return n;
 }
 
@@ -64,8 +58,8 @@ static size_t dims_of(size_t t, const struct ha_merge_shape *s, size_t dim[4])
 static size_t element_of(size_t t, const struct ha_merge_shape *s, size_t m, size_t r)
 {
     const bool heads_first = s->layout == HA_LAYOUT_HEADS_FIRST;
-    const size_t row = tensors[t].kind != KIND_O && heads_first ? r % s->heads * s->tokens + r / s->heads : r;
-    return (m * s->tokens * s->heads + row) * (tensors[t].kind == KIND_O ? s->dim : 1);
+    const size_t row = !is_o(t) && heads_first ? r % s->heads * s->tokens + r / s->heads : r;
+    return (m * s->tokens * s->heads + row) * (is_o(t) ? s->dim : 1);
 }
 
 /* ---- writing ----------------------------------------------------------------------------- */
@@ -103,12 +97,11 @@ enum ha_status ha_replay_write(const char *path, const struct ha_batch *b, bool 
     float *o = malloc(s->dim * sizeof *o);
     bool memory = o != NULL;
     for (size_t t = 0; t < T_COUNT; t++) {
-        if ((tensors[t].merged && !answered) || (tensors[t].kind == KIND_SUM && s->form != HA_FORM_MAX_SUM)) continue;
+        if ((t >= T_MERGED_O && !answered) || !has(t, s)) continue;
         struct ha_tensor *x = &list[count++];
-        *x = (struct ha_tensor){ .name = tensors[t].name,
-                                 .type = tensors[t].kind == KIND_O ? types[s->dtype].type : HA_T_F32 };
+        *x = (struct ha_tensor){ .name = names[t], .type = is_o(t) ? types[s->dtype].type : HA_T_F32 };
         x->dims = dims_of(t, s, x->dim);
-        x->bytes = kind_bytes(tensors[t].kind, s->dtype);
+        x->bytes = bytes_of(t, s->dtype);
         for (size_t i = 0; i < x->dims; i++) x->bytes *= x->dim[i];
         x->data = data[t] = malloc(x->bytes + 1);
         memory = memory && data[t];
@@ -143,32 +136,28 @@ static struct dims_text dims_text(const size_t *dim, size_t dims)
 static enum ha_status tensor_find(const struct ha_safetensors *file, const char *name, size_t t,
                                   const struct ha_merge_shape *s, const struct ha_tensor **out, struct ha_why *why)
 {
-    const struct ha_tensor *x = *out = ha_safetensors_find(file, tensors[t].name);
-    const enum ha_tensor_type type = tensors[t].kind == KIND_O ? types[s->dtype].type : HA_T_F32;
+    const struct ha_tensor *x = *out = ha_safetensors_find(file, names[t]);
+    const enum ha_tensor_type type = is_o(t) ? types[s->dtype].type : HA_T_F32;
     size_t dim[4], dims = dims_of(t, s, dim);
     if (!x)
-        return ha_why(why, HA_ERROR, "%s: there is no tensor '%s', %s %s", name, tensors[t].name, type_name(type),
+        return ha_why(why, HA_ERROR, "%s: there is no tensor '%s', %s %s", name, names[t], type_name(type),
                       dims_text(dim, dims).text);
     if (x->type != type || x->dims != dims || memcmp(x->dim, dim, dims * sizeof *dim) != 0)
-        return ha_why(why, HA_ERROR, "%s: tensor '%s' is %s %s; it must be %s %s", name, tensors[t].name,
-                      type_name(x->type), dims_text(x->dim, x->dims).text, type_name(type), dims_text(dim, dims).text);
+        return ha_why(why, HA_ERROR, "%s: tensor '%s' is %s %s; it must be %s %s", name, names[t], type_name(x->type),
+                      dims_text(x->dim, x->dims).text, type_name(type), dims_text(dim, dims).text);
     return HA_OK;
 }
 
-/* one row of a tensor, which may lie unaligned in the file, to its place in a state; `from` rows before it are
- * elsewhere */
+/* Row r of state m in a tensor, which may lie unaligned in the file, becomes row `at` of a state in memory. */
 static void scatter(const struct ha_tensor *x, size_t t, const struct ha_merge_shape *file, size_t m, size_t r,
                     const struct ha_merge_state *to, const struct ha_merge_shape *s, size_t at)
 {
-    const size_t e = kind_bytes(tensors[t].kind, s->dtype), token = at / s->heads, head = at % s->heads;
+    const size_t e = bytes_of(t, s->dtype), token = at / s->heads, head = at % s->heads;
     const char *from = (const char *)x->data + element_of(t, file, m, r) * e;
     const size_t lse = token * to->lse_token_stride + head * to->lse_head_stride;
-    if (tensors[t].kind == KIND_O)
-        memcpy((char *)to->o + (token * to->o_token_stride + head * to->o_head_stride) * e, from, s->dim * e);
-    else memcpy((tensors[t].kind == KIND_LSE ? to->lse : to->sum) + lse, from, e);
+    if (is_o(t)) memcpy((char *)to->o + (token * to->o_token_stride + head * to->o_head_stride) * e, from, s->dim * e);
+    else memcpy((t % 3 == T_LSE ? to->lse : to->sum) + lse, from, e);
 }
-
-static bool has_sum(const struct ha_merge_shape *s) { return s->form == HA_FORM_MAX_SUM; }
 
 enum ha_status ha_replay_read_answer(const char *path, struct ha_batch *b, struct ha_why *why)
 {
@@ -178,7 +167,7 @@ enum ha_status ha_replay_read_answer(const char *path, struct ha_batch *b, struc
     HA_TRY(ha_safetensors_open(&file, path, why));
     enum ha_status st = HA_OK;
     for (size_t t = T_MERGED_O; t < T_COUNT && st == HA_OK; t++)
-        if (tensors[t].kind != KIND_SUM || has_sum(s)) st = tensor_find(file, path, t, s, &x[t], why);
+        if (has(t, s)) st = tensor_find(file, path, t, s, &x[t], why);
     for (size_t t = T_MERGED_O; t < T_COUNT && st == HA_OK; t++)
         for (size_t r = 0; x[t] && r < s->tokens * s->heads; r++) scatter(x[t], t, s, 0, r, &b->out, s, r);
     ha_safetensors_close(file);
@@ -227,10 +216,10 @@ static enum ha_status shape_read(const struct ha_safetensors *file, const char *
         return ha_why(why, HA_ERROR, "%s: there is no tensor 'o', [states][tokens][heads][dim], F32, F16 or BF16",
                       name);
     size_t type = 0;
-    while (type < TYPES && types[type].type != o->type) type++;
-    if (type == TYPES)
+    while (type < HA_DTYPE_COUNT && types[type].type != o->type) type++;
+    if (type == HA_DTYPE_COUNT)
         return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s; it must be F32, F16 or BF16", name, type_name(o->type));
-    s->dtype = types[type].dtype;
+    s->dtype = (enum ha_dtype)type;
     if (o->dims != 4)
         return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s; it must have four dimensions, [states][tokens][heads][dim]",
                       name, dims_text(o->dim, o->dims).text);
@@ -266,60 +255,47 @@ static enum ha_status replay_read(const struct ha_safetensors *file, const char 
     s->layout = layout ? HA_LAYOUT_HEADS_FIRST : HA_LAYOUT_PACKED;
     s->plus_inf = empty == 1;
     for (size_t t = T_O; t < T_COUNT; t++)
-        if (tensors[t].kind != KIND_SUM || has_sum(s)) HA_TRY(tensor_find(file, name, t, s, &p->x[t], why));
+        if (has(t, s)) HA_TRY(tensor_find(file, name, t, s, &p->x[t], why));
     return HA_OK;
 }
 
-/* `count` rows from row `first` on, as tokens of one head, in a batch of their own */
-static enum ha_status rows_judge(const struct replay *p, size_t first, size_t count, const struct ha_room *room,
+/* `count` rows from row `first` on, as tokens of one head */
+static enum ha_status rows_judge(const struct replay *p, size_t first, size_t count, struct ha_merge_trial *trial,
                                  struct ha_judgement *j, struct ha_why *why)
 {
     struct ha_merge_shape s = p->shape;
-    struct ha_merge_rows rows;
-    struct ha_judgement here = { .status = HA_OK };
     s.tokens = count;
     s.heads = 1;
     s.layout = HA_LAYOUT_PACKED;
-    struct ha_batch *b = ha_batch_make(room, &s);
-    if (!b) return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states", count, s.states);
-    const enum ha_status st = ha_merge_rows_make(&rows, &s, why);
-    if (st == HA_OK) {
-        for (size_t r = 0; r < count; r++)
-            for (size_t m = 0; m < s.states; m++)
-                for (size_t t = T_O; t < T_MERGED_O; t++)
-                    if (p->x[t]) scatter(p->x[t], t, &p->shape, m, first + r, &b->in[m], &s, r);
-        ha_batch_seal(b);
-        for (size_t r = 0; r < count; r++) {
-            for (size_t t = T_MERGED_O; t < T_COUNT; t++)
-                if (p->x[t]) scatter(p->x[t], t, &p->shape, 0, first + r, &b->out, &s, r);
-            ha_judge_row(&here, b, &rows, r, HA_MUST_BOUND, &p->traits);
-        }
-        here.row += first;
-        ha_judgement_join(j, &here);
-        ha_merge_rows_free(&rows);
-    }
-    ha_batch_free(b);
-    return st;
+    HA_TRY(ha_merge_trial_open(trial, &s, NULL, why));
+    struct ha_batch *b = trial->batch;
+    for (size_t r = 0; r < count; r++)
+        for (size_t m = 0; m < s.states; m++)
+            for (size_t t = T_O; t < T_MERGED_O; t++)
+                if (p->x[t]) scatter(p->x[t], t, &p->shape, m, first + r, &b->in[m], &s, r);
+    ha_batch_seal(b);
+    for (size_t r = 0; r < count; r++)
+        for (size_t t = T_MERGED_O; t < T_COUNT; t++)
+            if (p->x[t]) scatter(p->x[t], t, &p->shape, 0, first + r, &b->out, &s, r);
+    struct ha_judgement here = ha_merge_trial_judge(trial, HA_MUST_BOUND, &p->traits);
+    here.row += first;
+    ha_judgement_join(j, &here);
+    return HA_OK;
 }
 
 static enum ha_status replay_judge(const struct ha_safetensors *file, const char *name, struct ha_merge_shape *shape,
                                    struct ha_judgement *j, struct ha_why *why)
 {
     struct replay p;
-    struct ha_room room;
+    struct ha_merge_trial trial = { .batch = NULL };
     HA_TRY(replay_read(file, name, &p, why));
     *shape = p.shape;
     const size_t rows = p.shape.tokens * p.shape.heads, fit = CHUNK_ELEMENTS / (p.shape.states * p.shape.dim);
     const size_t most = fit < 1 ? 1 : fit < CHUNK_ROWS ? fit : CHUNK_ROWS;
-    struct ha_merge_shape chunk = p.shape;
-    chunk.tokens = most;
-    chunk.heads = 1;
-    chunk.layout = HA_LAYOUT_PACKED;
-    HA_TRY(ha_room_map(ha_batch_bytes(&chunk), &room, why));
     enum ha_status st = HA_OK;
     for (size_t r = 0; r < rows && st == HA_OK; r += most)
-        st = rows_judge(&p, r, rows - r < most ? rows - r : most, &room, j, why);
-    ha_room_unmap(&room);
+        st = rows_judge(&p, r, rows - r < most ? rows - r : most, &trial, j, why);
+    ha_merge_trial_close(&trial);
     return st == HA_OK ? j->status : ha_why_prefix(why, st, "%s", name);
 }
 

@@ -10,7 +10,6 @@
  * (tokens_heads, or heads_tokens: then lse, sum, merged_lse, merged_sum are [..][heads][tokens]),
  * empty (-inf or +inf), exp_eps, log_eps (2^-23 each if missing), and anything else. */
 
-#include "suites/merge/batch.h"
 #include "suites/merge/judge.h"
 
 /* The batch's inputs, and its results if answered. meta: pairs key, value, ..., NULL, in addition. */

@@ -18,7 +18,7 @@ struct ha_merge_result {
     char found_by[64];                  /* of a defect: the case that saw it */
     uint64_t also;                      /* by how many others */
     char showed[96];                    /* and what it saw */
-    char failure[HA_MERGE_FAILURE_MAX]; /* what a person needs of a failure (suites/merge/failure.h); in no file */
+    char failure[HA_MERGE_FAILURE_MAX]; /* what a person needs of a failure (ha_merge_failure_print); in no file */
 };
 
 enum { HA_MERGE_FIELDS = 19 };

@@ -96,49 +96,29 @@ static double plainer(double x, size_t way)
     return way < 3 ? fixed[way] : way == 3 ? rint(x) : rounded(x, kept_bits[way - PLAINEST]);
 }
 
-/* One array of a row: which, what it may hold, and how much of it. */
-struct values {
-    double *(*of)(struct ha_merge_row *row);
-    bool (*allowed)(const struct ha_merge_row *row, double old, double new);
-    bool wide; /* [states][dim], not [states] */
-};
-
-static double *o_of(struct ha_merge_row *row) { return row->o; }
-static double *lse_of(struct ha_merge_row *row) { return row->lse; }
-static double *sum_of(struct ha_merge_row *row) { return row->sum; }
-
-/* rounding up must not leave the range of the type that o is stored in */
-static bool o_allowed(const struct ha_merge_row *row, double old, double new)
+enum array { O, LSE, SUM, ARRAYS };
+static double *array_of(struct ha_merge_row *row, enum array which)
 {
-    return !isfinite(old) || isfinite(ha_round((float)new, row->dtype));
-}
-static bool lse_allowed(const struct ha_merge_row *row, double old, double new)
-{
-    (void)row, (void)new;
-    return old != -HUGE_VAL; /* empty stays empty */
-}
-static bool sum_allowed(const struct ha_merge_row *row, double old, double new)
-{
-    (void)row, (void)old;
-    return new == 1;
+    return which == O ? row->o : which == LSE ? row->lse : row->sum;
 }
 
-static const struct values all_values[] = {
-    { o_of, o_allowed, true },
-    { lse_of, lse_allowed, false },
-    { sum_of, sum_allowed, false },
-};
+/* Rounding up must not leave the range of the type that o is stored in; empty stays empty; a sum becomes 1 or stays. */
+static bool allowed(const struct ha_merge_row *row, enum array which, double old, double new)
+{
+    if (which == O) return !isfinite(old) || isfinite(ha_round((float)new, row->dtype));
+    return which == LSE ? old != -HUGE_VAL : new == 1;
+}
 
 /* The plainest way for count values at once. */
-static bool simplify_some(struct search *s, const struct values *v, struct span some)
+static bool simplify_some(struct search *s, enum array which, struct span some)
 {
     for (size_t way = 0; way < WAYS && s->asked < s->budget; way++) {
         bool changed = false;
         copy(&s->trial, s->row);
-        double *x = v->of(&s->trial) + some.first;
+        double *x = array_of(&s->trial, which) + some.first;
         for (size_t i = 0; i < some.count; i++) {
             const double next = plainer(x[i], way);
-            if (!v->allowed(s->row, x[i], next) || !(cost(next) < cost(x[i]))) continue;
+            if (!allowed(s->row, which, x[i], next) || !(cost(next) < cost(x[i]))) continue;
             x[i] = next;
             changed = true;
         }
@@ -148,14 +128,14 @@ static bool simplify_some(struct search *s, const struct values *v, struct span 
 }
 
 /* All values at once first, then those of a state, then each: with many values a small budget still simplifies most. */
-static bool simplify(struct search *s, const struct values *v)
+static bool simplify(struct search *s, enum array which)
 {
-    const size_t dim = v->wide ? s->row->dim : 1, count = s->row->states * dim, steps[] = { count, dim, 1 };
+    const size_t dim = which == O ? s->row->dim : 1, count = s->row->states * dim, steps[] = { count, dim, 1 };
     bool any = false;
     for (size_t k = 0; k < 3; k++) {
         if (k && steps[k] == steps[k - 1]) continue;
         for (size_t first = 0; first < count; first += steps[k])
-            any |= simplify_some(s, v, (struct span){ first, steps[k] });
+            any |= simplify_some(s, which, (struct span){ first, steps[k] });
     }
     return any;
 }
@@ -179,7 +159,7 @@ size_t ha_merge_shrink(struct ha_merge_row *row, bool (*fails)(void *arg, const 
     while (go_on) {
         go_on = drop(&s, false);
         go_on |= drop(&s, true);
-        for (size_t i = 0; i < sizeof all_values / sizeof *all_values; i++) go_on |= simplify(&s, &all_values[i]);
+        for (enum array which = O; which < ARRAYS; which++) go_on |= simplify(&s, which);
     }
     free(memory);
     return s.asked;

@@ -27,6 +27,17 @@ void ha_subject_close(struct ha_subject *x)
     *x = (struct ha_subject){ 0 };
 }
 
+enum ha_status ha_subject_trial(struct ha_subject *x, struct ha_merge_trial *trial, const struct ha_merge_shape *shape,
+                                struct ha_why *why)
+{
+    struct ha_room room;
+    if (x->room) {
+        ha_merge_trial_close(trial); /* the memory of its batch is not valid beyond the next call */
+        HA_TRY(x->room(x, ha_batch_bytes(shape), &room, why));
+    }
+    return ha_merge_trial_open(trial, shape, x->room ? &room : NULL, why);
+}
+
 /* the layouts that the traits leave */
 static unsigned layouts_of(const struct ha_merge_traits *t)
 {
@@ -45,31 +56,19 @@ void ha_subject_describe(struct ha_subject *out, const char *name, const struct 
 
 /* ---- a function in this process ---------------------------------------------------------- */
 
-struct direct {
-    void (*merge)(const struct ha_merge *);
-};
-
 static enum ha_status run_direct(struct ha_subject *x, struct ha_batch *batch, struct ha_why *why)
 {
-    const struct direct *own = x->own;
     (void)why;
-    for (size_t i = 0; i < batch->calls_count; i++) own->merge(&batch->calls[i]);
+    for (size_t i = 0; i < batch->calls_count; i++) x->merge(&batch->calls[i]);
     return HA_OK;
 }
 
-static void close_direct(struct ha_subject *x) { free(x->own); }
-
-enum ha_status ha_subject_direct(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits,
-                                 void (*merge)(const struct ha_merge *), struct ha_why *why)
+void ha_subject_direct(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits,
+                       void (*merge)(const struct ha_merge *))
 {
-    struct direct *own = malloc(sizeof *own);
-    if (!own) return ha_why(why, HA_ERROR, "out of memory");
-    *own = (struct direct){ merge };
     ha_subject_describe(out, name, traits);
     out->run = run_direct;
-    out->close = close_direct;
-    out->own = own;
-    return HA_OK;
+    out->merge = merge;
 }
 
 /* ---- a device ---------------------------------------------------------------------------- */
@@ -139,9 +138,9 @@ static enum ha_status run_device(struct ha_subject *x, struct ha_batch *batch, s
     if (st == HA_OK) st = api->copy(own->stream, batch->begin, own->memory, bytes, HA_D2H);
     const enum ha_status done = api->stream_sync(own->stream);
     if (st == HA_OK) st = done;
-    const char *failure = st == HA_OK ? NULL : api->failure(x->device);
-    return st == HA_OK ? HA_OK
-                       : ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "the merge was refused");
+    if (st == HA_OK) return HA_OK;
+    const char *failure = api->failure(x->device);
+    return ha_why(why, HA_ERROR, "%s: %s", api->name, failure ? failure : "the merge was refused");
 }
 
 static void close_device(struct ha_subject *x)
@@ -166,6 +165,7 @@ enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const
     out->own = own;
     out->api = api;
     out->device = device;
+    out->null = !strcmp(api->kind, "null");
     const enum ha_status st = api->merge ? api->stream_create(device, "merge", &own->stream, why)
                                          : ha_why(why, HA_WAIVED, "device %s offers no merge", api->name);
     if (st != HA_OK) ha_subject_close(out);

@@ -5,7 +5,7 @@
  * used by one thread at a time; several may be opened on the same device. */
 
 #include "harness/api/device.h"
-#include "suites/merge/batch.h"
+#include "suites/merge/judge.h"
 
 struct ha_subject {
     char name[64];
@@ -13,26 +13,31 @@ struct ha_subject {
     unsigned orders;  /* bits of enum ha_order that it can be driven in */
     unsigned layouts; /* bits of enum ha_layout */
     bool elsewhere;   /* run copies the batch: a state cannot lie outside of [begin, end) */
+    bool null;        /* a device of the kind "null": what it leaves is no result */
     /* Memory for a batch, the subject's, valid until its next call or close; NULL: any memory will do. */
     enum ha_status (*room)(struct ha_subject *self, size_t bytes, struct ha_room *room, struct ha_why *why);
     /* Merges in place of the batch's pieces. HA_FAIL: it refused (an answer). HA_WAIVED: it does not do such a
      * batch. HA_ERROR: it crashed, hung, or answered what is no answer; the next run starts afresh. */
     enum ha_status (*run)(struct ha_subject *self, struct ha_batch *batch, struct ha_why *why);
     void (*close)(struct ha_subject *self);
-    void *own;                       /* the implementation's */
-    const struct ha_device_api *api; /* with an open device: for the stages that need streams; else NULL */
+    void *own;                              /* the implementation's */
+    void (*merge)(const struct ha_merge *); /* of one that is called directly */
+    const struct ha_device_api *api;        /* with an open device: for the stages that need streams; else NULL */
     struct ha_device *device;
 };
 
 /* Why this subject cannot be asked for this shape, or NULL. */
 const char *ha_subject_unfit(const struct ha_subject *subject, const struct ha_merge_shape *shape);
 void ha_subject_close(struct ha_subject *subject);
+/* Rows and a batch of this shape, in the subject's memory where it wants that. */
+enum ha_status ha_subject_trial(struct ha_subject *subject, struct ha_merge_trial *trial,
+                                const struct ha_merge_shape *shape, struct ha_why *why);
 /* Sets name and traits, and the orders and layouts that the traits leave; the rest is 0. */
 void ha_subject_describe(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits);
 
 /* A merge in host memory, called directly. */
-enum ha_status ha_subject_direct(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits,
-                                 void (*merge)(const struct ha_merge *), struct ha_why *why);
+void ha_subject_direct(struct ha_subject *out, const char *name, const struct ha_merge_traits *traits,
+                       void (*merge)(const struct ha_merge *));
 /* A device that is open; the subject does not close it. */
 enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const struct ha_device_api *api,
                                  struct ha_device *device, struct ha_why *why);
@@ -40,6 +45,10 @@ enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const
 struct ha_merge_state ha_subject_there(const struct ha_batch *batch, unsigned char *block, struct ha_merge_state state);
 /* A shared object, loaded and called in a child process. limit_ns: for one run. */
 enum ha_status ha_subject_plugin(struct ha_subject *out, const char *path, uint64_t limit_ns, struct ha_why *why);
+/* The attention of a plugin, be it a library or a device: a table whose info and attend are called with dev and stream
+ * NULL and host memory, and ask the plugin in its child process; failure(NULL) says why the last attend did not return
+ * HA_OK. plugin: what ha_subject_plugin opened, and stays open. One at a time. NULL: it offers no attend. */
+const struct ha_device_api *ha_plugin_attend(struct ha_subject *plugin);
 /* `sh -c "COMMAND IN OUT"` for each batch: it reads the safetensors IN and writes OUT (docs/merging.md). */
 enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint64_t limit_ns, struct ha_why *why);
 

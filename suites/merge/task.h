@@ -37,9 +37,17 @@ struct ha_merge_kind {
 extern const struct ha_merge_kind ha_merge_kinds[];
 enum { HA_MERGE_KINDS = 6 };
 
+/* Rows of several cases in one batch, as many of each: suites/merge/bundle.h. */
+enum { HA_BUNDLE_CASES = 64 };
+struct ha_merge_bundle {
+    size_t count, item[HA_BUNDLE_CASES];
+    const struct ha_merge_case *c[HA_BUNDLE_CASES];
+};
+
 struct ha_merge_task {
-    const struct ha_merge_case *c; /* NULL: random */
-    size_t item;                   /* index of the case, or of kind x type */
+    const struct ha_merge_bundle *bundle; /* the cases, one for each token; NULL: one case, or random */
+    const struct ha_merge_case *c;        /* NULL: random */
+    size_t item;                          /* index of the case, or of kind x type */
     struct ha_merge_shape shape;
     uint64_t seed;
     size_t row; /* the only one of interest, or SIZE_MAX */

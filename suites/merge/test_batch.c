@@ -1,76 +1,25 @@
 /* Rows come back as they were stored, in every shape; a write outside of the results is seen, and restored. */
 
-#include "suites/merge/judge.h"
+#include "suites/merge/test_trial.h"
 
-#include "harness/base/rng.h"
-#include "kernels/c/ops.h"
+#include "kernels/states.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { PAGE = 4096 };
 static const struct ha_merge_traits two_pass = { .exp_eps = 0x1p-22, .log_eps = 0x1p-22 };
 
-static void fill(struct ha_merge_row *row)
+static struct ha_merge_trial on;
+static struct ha_why why;
+
+static struct ha_merge_shape shape_of(size_t states, size_t dim)
 {
-    for (size_t m = 0; m < row->states; m++) {
-        const bool has_keys = (row->index + m) % 5 || m == 1;
-        row->lse[m] = has_keys ? 2 * (double)ha_rng_normal(row->seed, row->index, m) : -HUGE_VAL;
-        row->sum[m] = 1 + (double)ha_rng_uniform(row->seed, row->index, 50 + m);
-        for (size_t i = 0; i < row->dim; i++)
-            row->o[m * row->dim + i] = (double)ha_rng_normal(row->seed, row->index + 1000, m * row->dim + i);
-    }
+    return (struct ha_merge_shape){ .states = states, .tokens = 3, .heads = 4, .dim = dim };
 }
 
-static struct {
-    struct ha_batch *batch;
-    struct ha_merge_rows rows;
-    struct ha_room room;
-    struct ha_why why;
-} on;
-
-static void open_batch(const struct ha_merge_shape *shape)
-{
-    assert_int_equal(ha_room_map(ha_batch_bytes(shape), &on.room, &on.why), HA_OK);
-    on.batch = ha_batch_make(&on.room, shape);
-    assert_non_null(on.batch);
-    assert_int_equal(ha_merge_rows_make(&on.rows, shape, &on.why), HA_OK);
-    ha_merge_rows_fill(&on.rows, on.batch, 3, fill, NULL);
-}
-static void close_batch(void)
-{
-    ha_batch_free(on.batch);
-    ha_merge_rows_free(&on.rows);
-    ha_room_unmap(&on.room);
-}
-static void merge(void)
-{
-    for (size_t i = 0; i < on.batch->calls_count; i++) ha_c_merge(&on.batch->calls[i]);
-}
-
-/* every shape there is, but for sizes */
-static void each_shape(size_t states, size_t dim, bool plus_inf, void (*f)(const struct ha_merge_shape *))
-{
-    struct ha_merge_shape s = { .states = states, .tokens = 3, .heads = 4, .dim = dim, .plus_inf = plus_inf };
-    for (unsigned i = 0; i < HA_FORM_COUNT * HA_DTYPE_COUNT * HA_ORDER_COUNT * HA_ALIAS_COUNT * HA_LAYOUT_COUNT; i++) {
-        unsigned k = i;
-        s.form = (enum ha_form)(k % HA_FORM_COUNT), k /= HA_FORM_COUNT;
-        s.dtype = (enum ha_dtype)(k % HA_DTYPE_COUNT), k /= HA_DTYPE_COUNT;
-        s.order = (enum ha_order)(k % HA_ORDER_COUNT), k /= HA_ORDER_COUNT;
-        s.alias = (enum ha_alias)(k % HA_ALIAS_COUNT), k /= HA_ALIAS_COUNT;
-        s.layout = (enum ha_layout)k;
-        f(&s);
-    }
-}
-
-static void says(const struct ha_merge_shape *s, const char *what)
+static void wrong(const struct ha_merge_shape *s, const char *what)
 {
     fail_msg("%zu states of %zu, %s, %s, %s, %s, %s%s: %s", s->states, s->dim, ha_form_name(s->form),
              ha_dtype_name(s->dtype), ha_order_name(s->order), ha_alias_name(s->alias), ha_layout_name(s->layout),
@@ -81,44 +30,42 @@ static void says(const struct ha_merge_shape *s, const char *what)
 
 static void check_right(const struct ha_merge_shape *s)
 {
-    struct ha_judgement j = { .status = HA_OK };
     float before[16], after[16], lse[2], sum[2];
-    open_batch(s);
+    on = trial_open(NULL, s, some_empty);
     for (size_t i = 0; i < on.batch->calls_count && s->alias != HA_ALIAS_NONE; i++) {
         const struct ha_merge *call = &on.batch->calls[i];
         const struct ha_merge_state *same = &call->states[s->alias == HA_ALIAS_FIRST ? 0 : call->states_count - 1];
-        if (memcmp(same, &call->out, sizeof *same)) says(s, "the output is not that state");
+        if (memcmp(same, &call->out, sizeof *same)) wrong(s, "the output is not that state");
     }
     for (size_t again = 0; again < 2; again++) {
-        merge();
-        if (ha_batch_intact(on.batch, &on.why) != HA_OK) says(s, on.why.text);
-        for (size_t r = 0; r < on.rows.count; r++) ha_judge_row(&j, on.batch, &on.rows, r, HA_MUST_BOUND, &two_pass);
-        if (j.status != HA_OK || j.rows != (again + 1) * on.rows.count) says(s, j.against);
+        trial_merge(&on);
+        if (ha_batch_intact(on.batch, &why) != HA_OK) wrong(s, why.text);
+        const struct ha_judgement j = ha_merge_trial_judge(&on, HA_MUST_BOUND, &two_pass);
+        if (j.status != HA_OK || j.rows != on.rows.count) wrong(s, j.against);
         /* what was handed over is still known */
-        struct ha_room room;
-        assert_int_equal(ha_room_map(ha_batch_bytes(s), &room, &on.why), HA_OK);
-        struct ha_batch *fresh = ha_batch_make(&room, s);
-        assert_non_null(fresh);
-        ha_merge_rows_again(&on.rows, fresh);
+        struct ha_merge_trial fresh = trial_open(NULL, s, some_empty);
         for (size_t r = 0; r < on.rows.count; r++)
             for (size_t m = 0; m < s->states; m++) {
                 ha_batch_get(on.batch, m, r, after, &lse[0], &sum[0]);
-                ha_batch_get(fresh, m, r, before, &lse[1], &sum[1]);
+                ha_batch_get(fresh.batch, m, r, before, &lse[1], &sum[1]);
                 if (memcmp(before, after, s->dim * sizeof *after) || lse[0] != lse[1] || sum[0] != sum[1])
-                    says(s, "a state as handed over is lost");
+                    wrong(s, "a state as handed over is lost");
             }
-        ha_batch_free(fresh);
-        ha_room_unmap(&room);
+        ha_merge_trial_close(&fresh);
         ha_batch_restore(on.batch, again > 0);
     }
-    close_batch();
+    ha_merge_trial_close(&on);
 }
 
 static void right_results_pass_in_every_shape(void **state)
 {
     (void)state;
     static const size_t sizes[][2] = { { 1, 8 }, { 2, 1 }, { 3, 13 }, { 6, 8 } };
-    for (size_t i = 0; i < 4; i++) each_shape(sizes[i][0], sizes[i][1], i % 2, check_right);
+    for (size_t i = 0; i < 4; i++) {
+        struct ha_merge_shape s = shape_of(sizes[i][0], sizes[i][1]);
+        s.plus_inf = i % 2;
+        each_shape(s, check_right);
+    }
 }
 
 /* ---- nothing else is written ----------------------------------------------------------------- */
@@ -127,20 +74,16 @@ static void right_results_pass_in_every_shape(void **state)
 static bool is_result(const unsigned char *at)
 {
     const struct ha_merge_shape *s = &on.batch->shape;
-    for (size_t i = 0; i < on.batch->calls_count; i++) {
-        const struct ha_merge_state *x = &on.batch->calls[i].out;
-        for (size_t t = 0; t < s->tokens; t++)
-            for (size_t h = 0; h < s->heads; h++) {
-                const size_t e = ha_dtype_bytes(s->dtype), l = t * x->lse_token_stride + h * x->lse_head_stride;
-                const unsigned char *o = (const unsigned char *)x->o
-                                         + (t * x->o_token_stride + h * x->o_head_stride) * e;
-                const unsigned char *lse = (const void *)(x->lse + l),
-                                    *sum = x->sum ? (const void *)(x->sum + l) : NULL;
-                if ((at >= o && at < o + s->dim * e) || (at >= lse && at < lse + 4)
-                    || (sum && at >= sum && at < sum + 4))
-                    return true;
-            }
-    }
+    for (size_t i = 0; i < on.batch->calls_count; i++)
+        for (size_t r = 0; r < s->tokens * s->heads; r++) {
+            const struct ha_merge *call = &on.batch->calls[i];
+            const size_t t = r / s->heads, h = r % s->heads, l = ha_merge_at(&call->out, t, h);
+            const unsigned char *o = ha_merge_o(call, &call->out, t, h, 0), *lse = (const void *)(call->out.lse + l);
+            const unsigned char *sum = call->out.sum ? (const void *)(call->out.sum + l) : lse;
+            if ((at >= o && at < o + s->dim * ha_dtype_bytes(s->dtype)) || (at >= lse && at < lse + 4)
+                || (at >= sum && at < sum + 4))
+                return true;
+        }
     return false;
 }
 
@@ -148,8 +91,8 @@ static bool is_result(const unsigned char *at)
 static void check_strays(const struct ha_merge_shape *s)
 {
     size_t strays = 0, results = 0;
-    open_batch(s);
-    merge();
+    on = trial_open(NULL, s, some_empty);
+    trial_merge(&on);
     for (size_t i = 0; i < HA_PIECES; i++) {
         const struct ha_piece *p = &on.batch->piece[i];
         if (!p->bytes) continue;
@@ -163,16 +106,16 @@ static void check_strays(const struct ha_merge_shape *s)
             if (at < on.batch->begin) continue;
             const bool may = is_result(at);
             *at ^= 0x10;
-            if ((ha_batch_intact(on.batch, &on.why) == HA_OK) != may)
-                says(s, may ? "a result is taken for astray" : "a stray byte is not seen");
+            if ((ha_batch_intact(on.batch, &why) == HA_OK) != may)
+                wrong(s, may ? "a result is taken for astray" : "a stray byte is not seen");
             *at ^= 0x10;
             strays += !may;
             results += may;
         }
     }
     assert_true(strays > 20 && results > 20);
-    assert_int_equal(ha_batch_intact(on.batch, &on.why), HA_OK);
-    close_batch();
+    assert_int_equal(ha_batch_intact(on.batch, &why), HA_OK);
+    ha_merge_trial_close(&on);
 }
 
 static void check_strays_of_some(const struct ha_merge_shape *s)
@@ -183,25 +126,25 @@ static void check_strays_of_some(const struct ha_merge_shape *s)
 static void a_stray_byte_is_seen(void **state)
 {
     (void)state;
-    each_shape(3, 12, false, check_strays_of_some);
+    each_shape(shape_of(3, 12), check_strays_of_some);
 }
 
 /* ---- memory is put back ------------------------------------------------------------------------ */
 
 static void check_restored(const struct ha_merge_shape *s)
 {
-    open_batch(s);
+    on = trial_open(NULL, s, some_empty);
     const size_t bytes = (size_t)(on.batch->end - on.batch->begin);
     unsigned char *sealed = malloc(bytes);
     assert_non_null(sealed);
     memcpy(sealed, on.batch->begin, bytes);
     for (int all = 0; all < 2; all++) {
-        merge();
+        trial_merge(&on);
         assert_memory_not_equal(sealed, on.batch->begin, bytes);
         for (size_t i = 0; i < HA_PIECES && all; i++)
             if (on.batch->piece[i].bytes) memset(on.batch->piece[i].at, 0x33, on.batch->piece[i].bytes);
         ha_batch_restore(on.batch, all);
-        if (memcmp(sealed, on.batch->begin, bytes)) says(s, "not all is put back");
+        if (memcmp(sealed, on.batch->begin, bytes)) wrong(s, "not all is put back");
     }
     /* an output that is no input holds NaN before the merge */
     for (size_t r = 0; r < on.rows.count && s->alias == HA_ALIAS_NONE; r++) {
@@ -211,13 +154,13 @@ static void check_restored(const struct ha_merge_shape *s)
         assert_true(isnan(lse) && (s->form != HA_FORM_MAX_SUM || isnan(sum)));
     }
     free(sealed);
-    close_batch();
+    ha_merge_trial_close(&on);
 }
 
 static void memory_is_put_back(void **state)
 {
     (void)state;
-    each_shape(4, 8, false, check_restored);
+    each_shape(shape_of(4, 8), check_restored);
 }
 
 /* ---- layouts, orders, forms --------------------------------------------------------------------- */
@@ -227,46 +170,44 @@ static void what_is_not_merged_is_masked(void **state)
 {
     (void)state;
     const struct ha_merge_shape s = { .states = 2, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_WINDOW };
-    open_batch(&s);
-    assert_int_equal(on.batch->token_first, 1);
+    on = trial_open(NULL, &s, some_empty);
     assert_int_equal(on.batch->piece[HA_OUT_O].bytes, (size_t)(2 + 2) * 3 * 8 * 4);
     assert_ptr_equal(on.batch->out.o, on.batch->piece[HA_OUT_O].at + 3 * 8 * 4);
     for (size_t i = 0; i < (size_t)3 * 8 * 4; i++) {
         assert_int_equal(on.batch->piece[HA_OUT_O].at[i], HA_ROOM_FILL);
         assert_int_equal(on.batch->piece[HA_OUT_O].at[on.batch->piece[HA_OUT_O].bytes - 1 - i], HA_ROOM_FILL);
     }
-    close_batch();
+    ha_merge_trial_close(&on);
 }
 
 static void layouts_differ_as_they_say(void **state)
 {
     (void)state;
     struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_PADDED };
-    open_batch(&s);
+    on = trial_open(NULL, &s, some_empty);
     const struct ha_merge_state *in = on.batch->in;
     assert_true(in[0].o_head_stride >= 12 && in[0].o_token_stride >= 3 * in[0].o_head_stride);
     assert_true(in[0].o_token_stride != in[1].o_token_stride && in[0].o_head_stride != in[1].o_head_stride);
     assert_true(in[0].lse_head_stride != in[1].lse_head_stride);
-    close_batch();
+    ha_merge_trial_close(&on);
     s.layout = HA_LAYOUT_HEADS_FIRST;
-    open_batch(&s);
+    on = trial_open(NULL, &s, some_empty);
     assert_true(on.batch->in[0].lse_token_stride == 1 && on.batch->in[0].lse_head_stride == 2);
-    close_batch();
+    ha_merge_trial_close(&on);
 }
 
 static void every_state_is_merged_once(void **state)
 {
     (void)state;
-    struct ha_pair pair[512];
     for (unsigned order = HA_ORDER_CHAIN; order < HA_ORDER_COUNT; order++)
         for (size_t states = 2; states <= 512; states = states * 3 / 2 + 1) {
             size_t used[1024] = { 0 }, depth[1024] = { 0 };
-            ha_order_pairs((enum ha_order)order, states, pair);
             for (size_t i = 0; i + 1 < states; i++) {
-                assert_true(pair[i].a != pair[i].b && pair[i].a < states + i && pair[i].b < states + i);
-                used[pair[i].a]++;
-                used[pair[i].b]++;
-                depth[states + i] = 1 + (depth[pair[i].a] > depth[pair[i].b] ? depth[pair[i].a] : depth[pair[i].b]);
+                const struct ha_pair pair = ha_order_pair((enum ha_order)order, states, i);
+                assert_true(pair.a != pair.b && pair.a < states + i && pair.b < states + i);
+                used[pair.a]++;
+                used[pair.b]++;
+                depth[states + i] = 1 + (depth[pair.a] > depth[pair.b] ? depth[pair.a] : depth[pair.b]);
             }
             for (size_t i = 0; i + 2 < 2 * states; i++) assert_int_equal(used[i], 1);
             assert_int_equal(depth[2 * states - 2],

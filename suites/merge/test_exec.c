@@ -1,26 +1,18 @@
-#include "suites/merge/replay.h"
-#include "suites/merge/test_strangers.h"
+#include "suites/merge/test_trial.h"
 
 #include "harness/base/clock.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/stop.h"
+#include "kernels/c/ops.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const uint64_t SECOND = 1000000000;
 static char folder[64];
@@ -31,21 +23,19 @@ static struct ha_why why;
 static void merge_f32(const struct ha_tensor *o, const struct ha_tensor *lse, float *merged_o, float *merged_lse)
 {
     const size_t states = o->dim[0], rows = o->dim[1] * o->dim[2], dim = o->dim[3];
-    const float *x = o->data, *l = lse->data;
-    for (size_t r = 0; r < rows; r++) {
-        double max = -HUGE_VAL, sum = 0;
-        for (size_t m = 0; m < states; m++) max = fmax(max, (double)l[m * rows + r]);
-        for (size_t m = 0; m < states; m++)
-            sum += (double)l[m * rows + r] == -HUGE_VAL ? 0 : exp((double)l[m * rows + r] - max);
-        for (size_t d = 0; d < dim; d++) {
-            double y = 0;
-            for (size_t m = 0; m < states; m++)
-                if ((double)l[m * rows + r] != -HUGE_VAL)
-                    y += exp((double)l[m * rows + r] - max) / sum * (double)x[(m * rows + r) * dim + d];
-            merged_o[r * dim + d] = (float)y;
-        }
-        merged_lse[r] = (float)(sum > 0 ? max + log(sum) : -HUGE_VAL);
+    struct ha_merge_state *state = calloc(states, sizeof *state),
+                          packed = { .o_token_stride = dim, .lse_token_stride = 1 };
+    assert_non_null(state);
+    for (size_t m = 0; m < states; m++) {
+        state[m] = packed;
+        state[m].o = (float *)(uintptr_t)o->data + m * rows * dim;
+        state[m].lse = (float *)(uintptr_t)lse->data + m * rows;
     }
+    packed.o = merged_o;
+    packed.lse = merged_lse;
+    ha_c_merge(&(struct ha_merge){
+        .states = state, .states_count = states, .tokens = rows, .heads = 1, .dim = dim, .out = packed });
+    free(state);
 }
 
 static int as_command(const char *what, const char *in, const char *out)
@@ -101,8 +91,6 @@ static int nothing_is_left(void **state)
     return 0;
 }
 
-static const struct ha_merge_shape plain = { .states = 3, .tokens = 4, .heads = 2, .dim = 64 };
-
 static const char *itself(const char *what)
 {
     static char command[4200];
@@ -115,17 +103,6 @@ static void open_exec(struct ha_subject *x, const char *command, uint64_t limit_
     if (ha_subject_exec(x, command, limit_ns, &why) != HA_OK) fail_msg("%s: %s", command, why.text);
 }
 
-static double good(struct ha_subject *x, const struct ha_merge_shape *shape)
-{
-    struct rows_made made;
-    rows_open(&made, x, shape);
-    if (x->run(x, made.batch, &why) != HA_OK) fail_msg("%s", why.text);
-    assert_int_equal(ha_batch_intact(made.batch, &why), HA_OK);
-    const double ratio = rows_judge(&made, &x->traits).ratio;
-    rows_close(&made);
-    return ratio;
-}
-
 static void merges(void **state)
 {
     (void)state;
@@ -133,75 +110,65 @@ static void merges(void **state)
     open_exec(&x, itself("right"), 20 * SECOND);
     assert_string_equal(x.name, "it_self");
     assert_int_equal(x.traits.dtypes, 1u << HA_F32);
-    assert_true(good(&x, &plain) <= 1);
-    assert_true(good(&x, &(struct ha_merge_shape){ .states = 33, .tokens = 1, .heads = 7, .dim = 80 }) <= 1);
+    assert_true(merges_right(&x, &small) <= 1);
+    assert_true(merges_right(&x, &(struct ha_merge_shape){ .states = 33, .tokens = 1, .heads = 7, .dim = 80 }) <= 1);
     const struct ha_merge_shape chain = { .states = 3, .tokens = 1, .heads = 1, .dim = 64, .order = HA_ORDER_CHAIN };
     assert_non_null(ha_subject_unfit(&x, &chain));
     ha_subject_close(&x);
 }
 
-/* The status and the reason of one run. */
-static void ends(const char *command, uint64_t limit_ns, enum ha_status status, const char *words)
+/* One run is an error with this reason, and leaves the batch alone. */
+static void ends(const char *command, uint64_t limit_ns, const char *words)
 {
     struct ha_subject x;
-    struct rows_made made;
+    struct ha_judgement j;
     open_exec(&x, command, limit_ns);
-    rows_open(&made, &x, &plain);
     const int old = dup(STDERR_FILENO), nothing = open("/dev/null", O_WRONLY);
     dup2(nothing, STDERR_FILENO); /* what it says there is passed through */
-    const enum ha_status st = x.run(&x, made.batch, &why);
+    const enum ha_status st = asked_once(&x, &j, &why);
     dup2(old, STDERR_FILENO);
     close(old), close(nothing);
-    if (st != status) fail_msg("%s: status %d: %s", command, (int)st, why.text);
+    if (st != HA_ERROR) fail_msg("%s: status %d: %s", command, (int)st, why.text);
     says(&why, words);
-    assert_int_equal(ha_batch_intact(made.batch, &why), HA_OK);
-    rows_close(&made);
     ha_subject_close(&x);
 }
 
+/* merges by this text of a shell, and knows nothing of --traits */
+#define SCRIPT(text) "sh -c 'test $1 = --traits || " text "' --"
 static void each_end_is_named(void **state)
 {
+    static const struct {
+        const char *command, *words;
+        uint64_t limit_ns; /* 0: enough */
+    } each[] = {
+        { "false", "exited with 1", 0 },
+        { "sh -c 'echo one >&2; echo; echo two words >&2; echo out; exit 3' --", "exited with 3: two words", 0 },
+        { "sh -c 'printf \"no newline\" >&2; exit 2' --", "exited with 2: no newline", 0 },
+        { "true", "exited with 0, and did not write the file", 0 },
+        { SCRIPT("kill -SEGV $$"), "killed by SIGSEGV", 0 },
+        { SCRIPT("{ test -e /nowhere; nosuchcommand; }"), "the shell cannot run it (exited with 127)", 0 },
+        { SCRIPT("sleep 30"), "no answer in 0.25 s", 250000000 },
+        { SCRIPT("{ sleep 30 & sleep 30 & exit 3; }"), "exited with 3", 0 },
+        { SCRIPT("{ exec 2>&-; sleep 30; }"), "no answer in 0.25 s", 250000000 },
+        { SCRIPT("head -c 20 $1 > $2"), "truncated", 0 },
+        { SCRIPT(": > $2"), "empty file", 0 },
+        { SCRIPT("cp $1 $2"), "there is no tensor 'merged_o', F32 [4, 2, 64]", 0 },
+        { SCRIPT("mkdir $2 && rmdir $2"), "did not write", 0 },
+        { SCRIPT("{ head -c 300000 /dev/zero | tr \"\\\\0\" x >&2; exit 3; }"), "exited with 3: xxxxxxxxxx", 0 },
+        /* each of these would run until its time is over, or the disk is full */
+        { SCRIPT("yes"), "printed more than 1 MiB to stdout and was stopped", 0 },
+        { SCRIPT("yes >&2"), "printed more than 1 MiB to stderr and was stopped", 0 },
+        { SCRIPT("{ head -c 2000000 /dev/zero >&2; cp $1 $2; }"), "printed more than 1 MiB", 0 },
+        { SCRIPT("yes > $2"), "to the file that its second argument names and was stopped", 0 },
+        /* 1 MiB and four times 4 x 2 rows of 64 numbers and an LSE */
+        { SCRIPT("head -c 3000000 /dev/zero > $2"), "wrote more than 1056896 bytes", 0 },
+    };
     (void)state;
-    ends("false", SECOND, HA_ERROR, "exited with 1");
-    ends("sh -c 'echo one >&2; echo; echo two words >&2; echo out; exit 3' --", SECOND, HA_ERROR,
-         "exited with 3: two words");
-    ends("sh -c 'printf \"no newline\" >&2; exit 2' --", SECOND, HA_ERROR, "exited with 2: no newline");
-    ends("true", SECOND, HA_ERROR, "exited with 0, and did not write the file");
-    ends("sh -c 'test $1 = --traits || kill -SEGV $$' --", SECOND, HA_ERROR, "killed by SIGSEGV");
-    ends("sh -c 'test $1 = --traits || { test -e /nowhere; nosuchcommand; }' --", SECOND, HA_ERROR,
-         "the shell cannot run it (exited with 127)");
-    ends("sh -c 'test $1 = --traits || sleep 30' --", SECOND / 4, HA_ERROR, "no answer in 0.25 s");
-    ends("sh -c 'test $1 = --traits || { sleep 30 & sleep 30 & exit 3; }' --", 20 * SECOND, HA_ERROR, "exited with 3");
-    ends("sh -c 'test $1 = --traits || { exec 2>&-; sleep 30; }' --", SECOND / 4, HA_ERROR, "no answer in 0.25 s");
-    ends("sh -c 'test $1 = --traits || head -c 20 $1 > $2' --", SECOND, HA_ERROR, "truncated");
-    ends("sh -c 'test $1 = --traits || : > $2' --", SECOND, HA_ERROR, "empty file");
-    ends("sh -c 'test $1 = --traits || cp $1 $2' --", SECOND, HA_ERROR,
-         "there is no tensor 'merged_o', F32 [4, 2, 64]");
-    ends("sh -c 'test $1 = --traits || mkdir $2 && rmdir $2' --", SECOND, HA_ERROR, "did not write");
-    ends(itself("shape"), 20 * SECOND, HA_ERROR, "'merged_lse' is F32 [2, 4]; it must be F32 [4, 2]");
-    ends(itself("type"), 20 * SECOND, HA_ERROR, "'merged_o' is F16 [4, 2, 64]; it must be F32 [4, 2, 64]");
-    ends(itself("half"), 20 * SECOND, HA_ERROR, "there is no tensor 'merged_lse'");
-    ends("sh -c 'test $1 = --traits || { head -c 300000 /dev/zero | tr \"\\\\0\" x >&2; exit 3; }' --", 20 * SECOND,
-         HA_ERROR, "exited with 3: xxxxxxxxxx");
-}
-
-/* Each of these would run until its time is over, or the disk is full. */
-static void what_has_no_end_is_stopped(void **state)
-{
-    (void)state;
-    ends("sh -c 'test $1 = --traits || yes' --", 20 * SECOND, HA_ERROR,
-         "printed more than 1 MiB to stdout and was stopped");
-    ends("sh -c 'test $1 = --traits || yes >&2' --", 20 * SECOND, HA_ERROR,
-         "printed more than 1 MiB to stderr and was stopped");
-    ends("sh -c 'test $1 = --traits || { head -c 2000000 /dev/zero >&2; cp $1 $2; }' --", 20 * SECOND, HA_ERROR,
-         "printed more than 1 MiB");
-    ends("sh -c 'test $1 = --traits || yes > $2' --", 20 * SECOND, HA_ERROR,
-         "to the file that its second argument names and was stopped");
-    ends("sh -c 'test $1 = --traits || head -c 3000000 /dev/zero > $2' --", 20 * SECOND, HA_ERROR,
-         "wrote more than 1056896 bytes"); /* 1 MiB and four times 4 x 2 rows of 64 numbers and an LSE */
-    struct ha_subject x;
-    if (ha_subject_exec(&x, "yes #", 20 * SECOND, &why) != HA_ERROR) fail();
-    says(&why, "asked for --traits: printed more than 1 MiB to stdout and was stopped");
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        ends(each[i].command, each[i].limit_ns ? each[i].limit_ns : 20 * SECOND, each[i].words);
+    ends(itself("shape"), 20 * SECOND, "'merged_lse' is F32 [2, 4]; it must be F32 [4, 2]");
+    ends(itself("type"), 20 * SECOND, "'merged_o' is F16 [4, 2, 64]; it must be F32 [4, 2, 64]");
+    ends(itself("half"), 20 * SECOND, "there is no tensor 'merged_lse'");
 }
 
 /* What it wrote for the last batch is no answer to this one. */
@@ -209,18 +176,16 @@ static void an_old_answer(void **state)
 {
     (void)state;
     struct ha_subject x;
-    struct rows_made made;
+    struct ha_judgement j;
     char command[8400], mark[128];
     snprintf(mark, sizeof mark, "%s/mark", folder);
     snprintf(command, sizeof command,
              "sh -c 'test $1 = --traits && exit 1; test -e %s && exit 0; : > %s; exec %s $1 $2' --", mark, mark,
              itself("right"));
     open_exec(&x, command, 20 * SECOND);
-    good(&x, &plain);
-    rows_open(&made, &x, &plain);
-    assert_int_equal(x.run(&x, made.batch, &why), HA_ERROR);
+    merges_right(&x, &small);
+    assert_int_equal(asked_once(&x, &j, &why), HA_ERROR);
     says(&why, "did not write the file");
-    rows_close(&made);
     ha_subject_close(&x);
     unlink(mark);
 }
@@ -230,15 +195,12 @@ static void an_answer_of_nan(void **state)
 {
     (void)state;
     struct ha_subject x;
-    struct rows_made made;
-    struct ha_judgement j = { .status = HA_OK };
+    struct ha_judgement j;
     open_exec(&x, itself("nan"), 20 * SECOND);
-    rows_open(&made, &x, &plain);
-    assert_int_equal(x.run(&x, made.batch, &why), HA_OK);
-    ha_judge_row(&j, made.batch, &made.rows, 0, HA_MUST_BOUND, &x.traits);
+    assert_int_equal(asked_once(&x, &j, &why), HA_OK);
     assert_int_equal(j.status, HA_FAIL);
+    assert_int_equal(j.row, 0);
     assert_int_equal(j.element, 5);
-    rows_close(&made);
     ha_subject_close(&x);
 }
 
@@ -281,8 +243,15 @@ static void what_it_declares(void **state)
         ha_subject_close(&x);
     }
 
+    /* however much comes before it */
+    open_exec(&x, "head -c 8192 /dev/zero | tr '\\0' '\\n'; echo name=late #", 20 * SECOND);
+    assert_string_equal(x.name, "late");
+    ha_subject_close(&x);
+
     refused("nosuchcommand", "the shell cannot run 'nosuchcommand' (exited with 127)");
     refused("/etc", "the shell cannot run '/etc' (exited with 126)");
+    assert_int_equal(ha_subject_exec(&x, "yes #", 20 * SECOND, &why), HA_ERROR);
+    says(&why, "asked for --traits: printed more than 1 MiB to stdout and was stopped");
     refused("sleep 30; true", "asked for --traits: no answer in 0.5 s");
     refused("echo hello #", "'hello' is not key=value");
     refused("echo form=natural #", "unknown key 'form'; did you mean 'forms'?");
@@ -301,17 +270,15 @@ static void interrupted(void **state)
 {
     (void)state;
     struct ha_subject x;
-    struct rows_made made;
-    open_exec(&x, "sh -c 'test $1 = --traits || sleep 30' --", 20 * SECOND);
-    rows_open(&made, &x, &plain);
+    struct ha_judgement j;
+    open_exec(&x, SCRIPT("sleep 30"), 20 * SECOND);
     const uint64_t begun = ha_now_ns();
     ha_stop = SIGINT;
-    const enum ha_status st = x.run(&x, made.batch, &why);
+    const enum ha_status st = asked_once(&x, &j, &why);
     ha_stop = 0;
     assert_int_equal(st, HA_ERROR);
     says(&why, "interrupted");
     assert_true(ha_now_ns() - begun < 5 * SECOND);
-    rows_close(&made);
     ha_subject_close(&x);
 }
 
@@ -332,8 +299,7 @@ static void the_example_says_what_it_needs(void **state)
     (void)state;
     if (access("docs/merge_exec.py", R_OK) != 0 || system("python3 -c '' 2>/dev/null") != 0) skip();
     /* -S: without the packages that are not Python's own */
-    ends("python3 -S docs/merge_exec.py", 60 * SECOND, HA_ERROR,
-         "exited with 1: merge_exec.py needs numpy and safetensors");
+    ends("python3 -S docs/merge_exec.py", 60 * SECOND, "exited with 1: merge_exec.py needs numpy and safetensors");
 }
 
 /* Where its packages are installed. */
@@ -346,8 +312,8 @@ static void the_example(void **state)
     struct ha_subject x;
     open_exec(&x, "python3 docs/merge_exec.py", 60 * SECOND);
     assert_string_equal(x.name, "numpy");
-    good(&x, &plain);
-    good(&x, &(struct ha_merge_shape){ .states = 7, .tokens = 3, .heads = 5, .dim = 80, .dtype = HA_F16 });
+    merges_right(&x, &small);
+    merges_right(&x, &(struct ha_merge_shape){ .states = 7, .tokens = 3, .heads = 5, .dim = 80, .dtype = HA_F16 });
     ha_subject_close(&x);
 }
 
@@ -356,9 +322,10 @@ int main(int argc, char **argv)
 {
     if (argc >= 4 && !strcmp(argv[1], "merge")) return as_command(argv[2], argv[3], argc > 4 ? argv[4] : "");
     const struct CMUnitTest tests[] = {
-        HA_TEST(merges),           HA_TEST(each_end_is_named), HA_TEST(an_old_answer),
-        HA_TEST(an_answer_of_nan), HA_TEST(what_it_declares),  HA_TEST(what_has_no_end_is_stopped),
-        HA_TEST(interrupted),      HA_TEST(no_folder),         HA_TEST(the_example_says_what_it_needs),
+        HA_TEST(merges),           HA_TEST(each_end_is_named),
+        HA_TEST(an_old_answer),    HA_TEST(an_answer_of_nan),
+        HA_TEST(what_it_declares), HA_TEST(interrupted),
+        HA_TEST(no_folder),        HA_TEST(the_example_says_what_it_needs),
         HA_TEST(the_example),
     };
     return cmocka_run_group_tests_name("merge_exec", tests, make_folder, remove_folder);

@@ -1,42 +1,25 @@
 /* Right merges pass; each kind of wrong one fails, at the row and element that is wrong, however small the error. */
 
-#include "suites/merge/judge.h"
+#include "suites/merge/test_trial.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/rng.h"
-#include "kernels/c/ops.h"
+#include "kernels/states.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { STATES = 3, TOKENS = 2, HEADS = 3, DIM = 20, ROWS = TOKENS * HEADS, LAST = DIM - 1, LSE = DIM };
 static const struct ha_merge_traits two_pass = { .exp_eps = 0x1p-22, .log_eps = 0x1p-22, .commutes = true };
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
-static void plain(struct ha_merge_row *row)
-{
-    const uint64_t stream = 2 * row->index;
-    for (size_t m = 0; m < row->states; m++) {
-        row->lse[m] = 2 * (double)ha_rng_normal(row->seed, stream, m);
-        row->sum[m] = 1 + 7 * (double)ha_rng_uniform(row->seed, stream, 100 + m);
-        for (size_t i = 0; i < row->dim; i++)
-            row->o[m * row->dim + i] = (double)ha_rng_normal(row->seed, stream + 1, m * row->dim + i);
-    }
-}
-static void nan_component(struct ha_merge_row *row) { plain(row), row->o[row->dim + 5] = (double)NAN; }
-static void inf_component(struct ha_merge_row *row) { plain(row), row->o[row->dim + 5] = HUGE_VAL; }
-static void nan_lse(struct ha_merge_row *row) { plain(row), row->lse[1] = (double)NAN; }
+static void nan_component(struct ha_merge_row *row) { near_rows(row), row->o[row->dim + 5] = (double)NAN; }
+static void inf_component(struct ha_merge_row *row) { near_rows(row), row->o[row->dim + 5] = HUGE_VAL; }
+static void nan_lse(struct ha_merge_row *row) { near_rows(row), row->lse[1] = (double)NAN; }
 static void empty(struct ha_merge_row *row)
 {
-    plain(row);
+    near_rows(row);
     for (size_t m = 0; m < row->states; m++) row->lse[m] = -HUGE_VAL;
 }
 static void equal(struct ha_merge_row *row)
@@ -58,13 +41,13 @@ static void in_pairs(struct ha_merge_row *row)
 {
     const uint64_t index = row->index;
     row->index /= 2;
-    plain(row);
+    near_rows(row);
     row->index = index;
 }
 /* so far from 0 that a long chain's bound is infinite; all values positive */
 static void far(struct ha_merge_row *row)
 {
-    plain(row);
+    near_rows(row);
     for (size_t m = 0; m < row->states; m++) row->lse[m] += 3e6;
     for (size_t i = 0; i < row->states * row->dim; i++)
         row->o[i] = (double)(2 + ha_round((float)row->o[i], HA_F16) / 8);
@@ -96,50 +79,28 @@ static void one_state_swapped(struct ha_merge_row *handed, const struct ha_merge
 
 /* ---- a batch, merged --------------------------------------------------------------------- */
 
-static struct {
-    struct ha_batch *batch;
-    struct ha_merge_rows rows;
-    struct ha_room room;
-} on;
+static struct ha_merge_trial on;
 
-static void open_batch(const struct ha_merge_shape *shape, void (*fill)(struct ha_merge_row *), bool planted)
+static void open_merged(const struct ha_merge_shape *shape, void (*fill)(struct ha_merge_row *))
 {
-    struct ha_why why;
-    assert_int_equal(ha_room_map(ha_batch_bytes(shape), &on.room, &why), HA_OK);
-    on.batch = ha_batch_make(&on.room, shape);
-    assert_non_null(on.batch);
-    assert_int_equal(ha_merge_rows_make(&on.rows, shape, &why), HA_OK);
-    ha_merge_rows_fill(&on.rows, on.batch, 7, fill, planted ? one_state_swapped : NULL);
-    for (size_t i = 0; i < on.batch->calls_count; i++) ha_c_merge(&on.batch->calls[i]);
-}
-
-static void close_batch(void)
-{
-    ha_batch_free(on.batch);
-    ha_merge_rows_free(&on.rows);
-    ha_room_unmap(&on.room);
+    on = trial_open(NULL, shape, fill);
+    trial_merge(&on);
 }
 
 static struct ha_judgement judged(enum ha_must must, const struct ha_merge_traits *traits)
 {
-    struct ha_judgement j = { .status = HA_OK };
-    for (size_t r = 0; r < on.rows.count; r++) ha_judge_row(&j, on.batch, &on.rows, r, must, traits);
-    return j;
+    return ha_merge_trial_judge(&on, must, traits);
 }
 
-static size_t lse_at(size_t r)
+static float *lse_of(float *lse, size_t r)
 {
-    return r / on.batch->shape.heads * on.batch->out.lse_token_stride
-           + r % on.batch->shape.heads * on.batch->out.lse_head_stride;
+    return lse + ha_merge_at(&on.batch->out, r / on.batch->shape.heads, r % on.batch->shape.heads);
 }
 static void *element(size_t r, size_t i)
 {
-    const struct ha_merge_state *x = &on.batch->out;
     const size_t heads = on.batch->shape.heads;
-    return i == LSE ? (char *)(x->lse + lse_at(r))
-                    : (char *)x->o
-                          + (r / heads * x->o_token_stride + r % heads * x->o_head_stride + i)
-                                * ha_dtype_bytes(on.batch->shape.dtype);
+    return i == LSE ? lse_of(on.batch->out.lse, r)
+                    : ha_merge_o(on.batch->calls, &on.batch->out, r / heads, r % heads, i);
 }
 static enum ha_dtype type_of(size_t i) { return i == LSE ? HA_F32 : on.batch->shape.dtype; }
 static float get(size_t r, size_t i) { return ha_load(element(r, i), 0, type_of(i)); }
@@ -154,6 +115,16 @@ static float beyond(float x, enum ha_dtype t)
     return ha_load(bits, 0, t);
 }
 
+/* the worst element is this one, and wrong */
+static struct ha_judgement fails_at(size_t r, size_t i)
+{
+    const struct ha_judgement j = judged(HA_MUST_BOUND, &two_pass);
+    assert_int_equal(j.status, HA_FAIL);
+    assert_int_equal(j.row, r);
+    assert_int_equal(j.element, i);
+    return j;
+}
+
 static struct ha_merge_shape shape_of(enum ha_form form, enum ha_dtype dtype)
 {
     return (struct ha_merge_shape){
@@ -166,17 +137,13 @@ static struct ha_merge_shape shape_of(enum ha_form form, enum ha_dtype dtype)
 static void last_within(enum ha_form form, enum ha_dtype dtype, size_t r, size_t i)
 {
     const struct ha_merge_shape s = shape_of(form, dtype);
-    open_batch(&s, plain, false);
+    open_merged(&s, near_rows);
     struct ha_judgement j = judged(HA_MUST_BOUND, &two_pass);
     assert_int_equal(j.status, HA_OK);
     assert_int_equal(j.rows, ROWS);
 
-    const float right = get(r, i);
-    put(r, i, right + 1);
-    j = judged(HA_MUST_BOUND, &two_pass);
-    assert_int_equal(j.status, HA_FAIL);
-    assert_int_equal(j.row, r);
-    assert_int_equal(j.element, i);
+    put(r, i, get(r, i) + 1);
+    j = fails_at(r, i);
     const double scale = i == LSE ? ha_form_decode(form, 1, 1) : 1, want = j.want / scale, bound = j.bound / scale;
     float x = ha_round((float)want, type_of(i));
     for (int away = 0; away < 4 && fabs((double)x) < fabs(want); away++) x = beyond(x, type_of(i));
@@ -186,16 +153,13 @@ static void last_within(enum ha_form form, enum ha_dtype dtype, size_t r, size_t
         x = beyond(x, type_of(i));
     }
     put(r, i, x);
-    j = judged(HA_MUST_BOUND, &two_pass);
-    assert_int_equal(j.status, HA_FAIL);
+    j = fails_at(r, i);
     assert_true(j.ratio > 1 && j.ratio < 2.5);
-    assert_int_equal(j.row, r);
-    assert_int_equal(j.element, i);
     assert_int_equal(j.rows, ROWS);
     uint64_t counted = j.exact;
     for (size_t k = 0; k < HA_RATIO_BINS; k++) counted += j.bin[k];
     assert_int_equal(counted, ROWS - 1);
-    close_batch();
+    ha_merge_trial_close(&on);
 }
 
 static void the_bound_is_the_limit(void **state)
@@ -211,7 +175,7 @@ static void the_bound_is_the_limit(void **state)
 /* ---- wrong in one way --------------------------------------------------------------------- */
 
 static const float nan_ = (float)NAN, inf = INFINITY;
-enum how { AS_IT_IS, SET, NEXT, SUM, NOT_WRITTEN };
+enum how { AS_IT_IS, SET, NEXT, SUM, SCALED_SUM, NOT_WRITTEN };
 static const struct {
     const char *name;
     void (*fill)(struct ha_merge_row *);
@@ -231,11 +195,11 @@ static const struct {
     { "NaN of an LSE lost in o", nan_lse, HA_MUST_BOUND, 0, HA_F32, 3, 0, SET, 5, LAST, 1, HA_FAIL },
     { "NaN of an LSE lost in LSE", nan_lse, HA_MUST_BOUND, HA_FORM_BASE2, HA_F32, 3, 0, SET, 5, LSE, 1, HA_FAIL },
     { "NaN of an LSE kept", nan_lse, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, AS_IT_IS, 0, 0, 0, HA_OK },
-    { "NaN in the first", plain, HA_MUST_BOUND, 0, HA_BF16, 3, 0, SET, 0, 0, nan_, HA_FAIL },
-    { "NaN in the last", plain, HA_MUST_BOUND, HA_FORM_DIRECT, HA_F16, 3, 0, SET, ROWS - 1, LAST, nan_, HA_FAIL },
-    { "NaN in the LSE", plain, HA_MUST_BOUND, 0, HA_F32, 3, 0, SET, ROWS - 1, LSE, nan_, HA_FAIL },
-    { "inf", plain, HA_MUST_BOUND, 0, HA_F16, 3, 0, SET, 2, 3, inf, HA_FAIL },
-    { "-inf in the LSE", plain, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SET, 2, LSE, -inf, HA_FAIL },
+    { "NaN in the first", near_rows, HA_MUST_BOUND, 0, HA_BF16, 3, 0, SET, 0, 0, nan_, HA_FAIL },
+    { "NaN in the last", near_rows, HA_MUST_BOUND, HA_FORM_DIRECT, HA_F16, 3, 0, SET, ROWS - 1, LAST, nan_, HA_FAIL },
+    { "NaN in the LSE", near_rows, HA_MUST_BOUND, 0, HA_F32, 3, 0, SET, ROWS - 1, LSE, nan_, HA_FAIL },
+    { "inf", near_rows, HA_MUST_BOUND, 0, HA_F16, 3, 0, SET, 2, 3, inf, HA_FAIL },
+    { "-inf in the LSE", near_rows, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SET, 2, LSE, -inf, HA_FAIL },
     { "inf kept", inf_component, HA_MUST_BOUND, 0, HA_F32, 3, 0, AS_IT_IS, 0, 0, 0, HA_OK },
     { "inf lost", inf_component, HA_MUST_BOUND, 0, HA_F32, 3, 0, SET, 1, 5, 1, HA_FAIL },
     { "inf of the other sign", inf_component, HA_MUST_BOUND, 0, HA_F32, 3, 0, SET, 1, 5, -inf, HA_FAIL },
@@ -245,11 +209,11 @@ static const struct {
     { "no keys, and LSE = inf", empty, HA_MUST_BOUND, HA_FORM_BASE2, HA_F32, 3, 0, SET, 1, LSE, inf, HA_FAIL },
     { "no keys, and NaN", empty, HA_MUST_BOUND, 0, HA_F32, 3, 0, SET, 1, LSE, nan_, HA_FAIL },
     { "no keys, and a sum", empty, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 1, LSE, 1, HA_FAIL },
-    { "sum", plain, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 4, LSE, 1.0001f, HA_FAIL },
-    { "sum of 0", plain, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 4, LSE, 0, HA_FAIL },
-    { "sum below 0", plain, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 4, LSE, -1, HA_FAIL },
-    { "sum of NaN", plain, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 4, LSE, nan_, HA_FAIL },
-    { "not written", plain, HA_MUST_BOUND, 0, HA_BF16, 3, 0, NOT_WRITTEN, 3, 0, 0, HA_FAIL },
+    { "sum", near_rows, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SCALED_SUM, 4, LSE, 1.0001f, HA_FAIL },
+    { "sum of 0", near_rows, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 4, LSE, 0, HA_FAIL },
+    { "sum below 0", near_rows, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 4, LSE, -1, HA_FAIL },
+    { "sum of NaN", near_rows, HA_MUST_BOUND, HA_FORM_MAX_SUM, HA_F32, 3, 0, SUM, 4, LSE, nan_, HA_FAIL },
+    { "not written", near_rows, HA_MUST_BOUND, 0, HA_BF16, 3, 0, NOT_WRITTEN, 3, 0, 0, HA_FAIL },
     { "exact", equal, HA_MUST_EXACT, 0, HA_F32, 4, 0, AS_IT_IS, 0, 0, 0, HA_OK },
     { "one off where exact", equal, HA_MUST_EXACT, 0, HA_F32, 4, 0, NEXT, 5, LAST, 0, HA_FAIL },
     { "NaN where exact", equal, HA_MUST_EXACT, HA_FORM_BASE2, HA_F16, 4, 0, SET, 5, LAST, nan_, HA_FAIL },
@@ -281,16 +245,14 @@ static void each_wrong_is_seen(void **state)
         struct ha_merge_shape s = shape_of(wrongs[k].form, wrongs[k].dtype);
         s.states = wrongs[k].states;
         s.order = wrongs[k].order;
-        open_batch(&s, wrongs[k].fill, false);
+        open_merged(&s, wrongs[k].fill);
         const size_t r = wrongs[k].row, at = wrongs[k].at;
         switch (wrongs[k].how) {
         case AS_IT_IS: break;
         case SET: put(r, at, wrongs[k].to); break;
         case NEXT: put(r, at, beyond(get(r, at), type_of(at))); break;
-        case SUM:
-            on.batch->out.sum[lse_at(r)] = wrongs[k].to == 1.0001f ? on.batch->out.sum[lse_at(r)] * wrongs[k].to
-                                                                   : wrongs[k].to;
-            break;
+        case SUM: *lse_of(on.batch->out.sum, r) = wrongs[k].to; break;
+        case SCALED_SUM: *lse_of(on.batch->out.sum, r) *= wrongs[k].to; break;
         case NOT_WRITTEN:
             memcpy(element(r, 0), on.batch->snapshot + ((unsigned char *)element(r, 0) - on.batch->begin),
                    DIM * ha_dtype_bytes(s.dtype));
@@ -299,7 +261,7 @@ static void each_wrong_is_seen(void **state)
         if (j.status != wrongs[k].is) fail_msg("%s: %s", wrongs[k].name, j.status == HA_OK ? "passes" : j.against);
         if (j.status == HA_FAIL && (j.row != r || j.element != at || !(j.ratio > 1)))
             fail_msg("%s: seen in row %zu, element %zu, at %g", wrongs[k].name, j.row, j.element, j.ratio);
-        close_batch();
+        ha_merge_trial_close(&on);
     }
 }
 
@@ -311,9 +273,11 @@ static void planted_errors_are_judged_by_the_truth(void **state)
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (int planted = 0; planted < 2; planted++) {
             const struct ha_merge_shape s = shape_of((enum ha_form)form, HA_F16);
-            open_batch(&s, plain, planted);
+            open_merged(&s, near_rows);
+            ha_merge_rows_fill(&on.rows, on.batch, 7, near_rows, planted ? one_state_swapped : NULL);
+            trial_merge(&on);
             assert_int_equal(judged(HA_MUST_FAIL, &two_pass).status, planted ? HA_FAIL : HA_OK);
-            close_batch();
+            ha_merge_trial_close(&on);
         }
 }
 
@@ -323,24 +287,23 @@ static void an_answer_holds_for_its_traits_and_rows(void **state)
     const struct ha_merge_shape s = shape_of(HA_FORM_NATURAL, HA_F32);
     struct ha_merge_traits loose = two_pass;
     loose.exp_eps = 1e-3;
-    open_batch(&s, plain, false);
+    open_merged(&s, near_rows);
     put(1, LSE, get(1, LSE) + 1e-4f);
     for (int again = 0; again < 2; again++) {
         assert_int_equal(judged(HA_MUST_BOUND, &loose).status, HA_OK);
         assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_FAIL);
     }
     /* other rows in the same memory */
-    ha_merge_rows_fill(&on.rows, on.batch, 8, plain, NULL);
-    ha_c_merge(on.batch->calls);
+    ha_merge_rows_fill(&on.rows, on.batch, 8, near_rows, NULL);
+    trial_merge(&on);
     assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);
     /* and part of them */
-    struct ha_merge_rows part = ha_merge_rows_part(&on.rows, 2, 3);
-    ha_merge_rows_preset(&part, 9, plain, NULL);
+    ha_merge_rows_preset(&on.rows, 2, 3, 9, near_rows, NULL);
     ha_merge_rows_again(&on.rows, on.batch);
-    ha_c_merge(on.batch->calls);
+    trial_merge(&on);
     assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);
     assert_int_equal(on.rows.row[2].index, 0);
-    close_batch();
+    ha_merge_trial_close(&on);
 }
 
 static void commuting_is_asked_of_those_that_promise_it(void **state)
@@ -350,11 +313,11 @@ static void commuting_is_asked_of_those_that_promise_it(void **state)
     struct ha_merge_traits never = two_pass;
     s.states = 2;
     never.commutes = false;
-    open_batch(&s, in_pairs, false);
+    open_merged(&s, in_pairs);
     put(3, 0, beyond(get(3, 0), HA_F32));
     assert_int_equal(judged(HA_MUST_COMMUTE, &never).status, HA_OK);
     assert_int_equal(judged(HA_MUST_COMMUTE, &two_pass).status, HA_FAIL);
-    close_batch();
+    ha_merge_trial_close(&on);
 }
 
 /* two states near the top of binary16; far from 0 direct's weights add up to more than 1 by as much as L is rounded */
@@ -388,11 +351,11 @@ static void infinity_is_within_some_bounds(void **state)
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         struct ha_merge_shape s = shape_of(table[k].form, HA_F16);
         s.states = 2;
-        open_batch(&s, table[k].fill, false);
+        open_merged(&s, table[k].fill);
         assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);
         put(0, 0, table[k].got);
         assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, table[k].status);
-        close_batch();
+        ha_merge_trial_close(&on);
     }
 }
 

@@ -1,42 +1,24 @@
 /* Rows shrink to the smallest that is known to fail. */
 
 #include "suites/merge/shrink.h"
-
-#include "harness/base/rng.h"
+#include "suites/merge/test_trial.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { STATES = 37, DIM = 96 };
 
 static struct {
-    double o[STATES * DIM], lse[STATES], sum[STATES], whole_o[DIM], full_o[DIM], full_slack[DIM];
+    double o[STATES * DIM], lse[STATES], sum[STATES];
 } memory;
 
 static struct ha_merge_row make(uint64_t seed, enum ha_dtype dtype)
 {
-    for (size_t i = 0; i < STATES * DIM; i++) memory.o[i] = (double)ha_rng_normal(seed, 1, i);
-    for (size_t i = 0; i < STATES; i++) {
-        memory.lse[i] = 3.0 * (double)ha_rng_normal(seed, 2, i);
-        memory.sum[i] = 1 + 9 * (double)ha_rng_uniform(seed, 3, i);
-    }
-    return (struct ha_merge_row){ .states = STATES,
-                                  .dim = DIM,
-                                  .dtype = dtype,
-                                  .seed = seed,
-                                  .o = memory.o,
-                                  .lse = memory.lse,
-                                  .sum = memory.sum,
-                                  .whole_o = memory.whole_o,
-                                  .full_o = memory.full_o,
-                                  .full_slack = memory.full_slack };
+    struct ha_merge_row row = {
+        .states = STATES, .dim = DIM, .dtype = dtype, .seed = seed, .o = memory.o, .lse = memory.lse, .sum = memory.sum
+    };
+    near_rows(&row);
+    return row;
 }
 
 /* ---- what fails -------------------------------------------------------------------------- */
@@ -68,8 +50,7 @@ static bool has_nan(void *arg, const struct ha_merge_row *row)
 /* one component has to stay as it is, so that the other becomes plain only by itself */
 static bool first_is_exact(void *arg, const struct ha_merge_row *row)
 {
-    (void)arg;
-    return row->dim == 2 && row->states == 1 && row->o[0] == 0.3125;
+    return (void)arg, row->dim == 2 && row->states == 1 && row->o[0] == 0.3125;
 }
 
 static bool many_states(void *arg, const struct ha_merge_row *row) { return row->states >= *(const size_t *)arg; }
@@ -88,32 +69,30 @@ static bool lse_far_apart(void *arg, const struct ha_merge_row *row)
 
 static bool sum_not_one(void *arg, const struct ha_merge_row *row)
 {
-    (void)arg;
-    return row->states == STATES && row->sum[3] > 1.5 && row->sum[5] > 1.5;
+    return (void)arg, row->states == STATES && row->sum[3] > 1.5 && row->sum[5] > 1.5;
 }
 
-static bool needs_whole(void *arg, const struct ha_merge_row *row)
+static bool needs_whole(void *arg, const struct ha_merge_row *row) { return (void)arg, row->whole; }
+static bool always(void *arg, const struct ha_merge_row *row) { return (void)arg, row->states > 0 && row->dim > 0; }
+
+/* shrunk to so many states and components */
+static size_t shrunk(struct ha_merge_row *row, bool (*fails)(void *arg, const struct ha_merge_row *row), void *arg,
+                     size_t states, size_t dim)
 {
-    (void)arg;
-    return row->whole;
+    const size_t asked = ha_merge_shrink(row, fails, arg, 4000);
+    assert_int_equal(row->states, states);
+    assert_int_equal(row->dim, dim);
+    return asked;
 }
 
-static bool always(void *arg, const struct ha_merge_row *row)
-{
-    (void)arg;
-    return row->states > 0 && row->dim > 0;
-}
-
-/* ---- */
+/* ---- what is left ------------------------------------------------------------------------ */
 
 static void to_two_empty_states(void **state)
 {
     (void)state;
     struct ha_merge_row row = make(1, HA_F32);
     memory.lse[5] = memory.lse[17] = memory.lse[30] = -HUGE_VAL;
-    const size_t asked = ha_merge_shrink(&row, two_empty, NULL, 2000);
-    assert_int_equal(row.states, 2);
-    assert_int_equal(row.dim, 1);
+    const size_t asked = shrunk(&row, two_empty, NULL, 2, 1);
     for (size_t s = 0; s < 2; s++) {
         assert_true(row.lse[s] == -HUGE_VAL);
         assert_true(row.o[s] == 0 && !signbit(row.o[s]));
@@ -139,9 +118,7 @@ static void to_one_large_value(void **state)
         struct ha_merge_row row = make(2, all[i].dtype);
         for (size_t k = 0; k < STATES * DIM; k++) memory.o[k] = fmin(fabs(memory.o[k]), limit);
         memory.o[19 * DIM + 40] = all[i].put;
-        ha_merge_shrink(&row, above, &limit, 2000);
-        assert_int_equal(row.states, 1);
-        assert_int_equal(row.dim, 1);
+        shrunk(&row, above, &limit, 1, 1);
         if (row.o[0] != all[i].want) fail_msg("%g for %g", row.o[0], all[i].want);
         assert_true(row.lse[0] == 0 && row.sum[0] == 1);
     }
@@ -155,7 +132,7 @@ static void one_value_at_a_time(void **state)
     row.dim = 2;
     memory.o[0] = 0.3125;
     memory.o[1] = 1.1;
-    ha_merge_shrink(&row, first_is_exact, NULL, 2000);
+    shrunk(&row, first_is_exact, NULL, 1, 2);
     assert_true(row.o[0] == 0.3125 && row.o[1] == 0);
 }
 
@@ -165,9 +142,7 @@ static void to_one_nan(void **state)
     struct ha_merge_row row = make(3, HA_F32);
     for (size_t d = 0; d < DIM; d++) memory.o[11 * DIM + d] = (double)NAN;
     memory.o[20 * DIM + 7] = HUGE_VAL;
-    ha_merge_shrink(&row, has_nan, NULL, 2000);
-    assert_int_equal(row.states, 1);
-    assert_int_equal(row.dim, 1);
+    shrunk(&row, has_nan, NULL, 1, 1);
     assert_true(isnan(row.o[0]) && row.lse[0] == 0);
 }
 
@@ -177,14 +152,10 @@ static void to_the_least_length(void **state)
     (void)state;
     for (size_t n = 1; n <= STATES; n++) {
         struct ha_merge_row row = make(4, HA_F32);
-        ha_merge_shrink(&row, many_states, &n, 2000);
-        assert_int_equal(row.states, n);
-        assert_int_equal(row.dim, 1);
+        shrunk(&row, many_states, &n, n, 1);
         for (size_t s = 0; s < n; s++) assert_true(row.o[s] == 0 && row.lse[s] == 0 && row.sum[s] == 1);
         row = make(4, HA_F32);
-        ha_merge_shrink(&row, many_components, &n, 2000);
-        assert_int_equal(row.dim, n);
-        assert_int_equal(row.states, 1);
+        shrunk(&row, many_components, &n, 1, n);
     }
 }
 
@@ -192,16 +163,14 @@ static void lse_and_sum_become_plain(void **state)
 {
     (void)state;
     struct ha_merge_row row = make(5, HA_F32);
-    ha_merge_shrink(&row, lse_far_apart, NULL, 4000);
-    assert_int_equal(row.states, 2);
+    shrunk(&row, lse_far_apart, NULL, 2, 1);
     /* one of them 0, the other an integer just far enough */
     const double a = row.lse[0], b = row.lse[1];
     if (!((a == 0 || b == 0) && fabs(a - b) <= 4 && a == rint(a) && b == rint(b))) fail_msg("LSE %g and %g", a, b);
 
     row = make(6, HA_F32);
     memory.sum[3] = memory.sum[5] = 7.25;
-    ha_merge_shrink(&row, sum_not_one, NULL, 4000);
-    assert_int_equal(row.states, STATES);
+    shrunk(&row, sum_not_one, NULL, STATES, 1);
     for (size_t s = 0; s < STATES; s++) assert_true(row.sum[s] == (s == 3 || s == 5 ? 7.25 : 1));
 }
 
@@ -213,7 +182,7 @@ static void empty_stays_empty(void **state)
     struct ha_merge_row row = make(7, HA_F32);
     memory.lse[8] = -HUGE_VAL;
     for (size_t i = 0; i < STATES * DIM; i++) memory.o[i] = i % 2 ? (double)NAN : HUGE_VAL;
-    ha_merge_shrink(&row, many_states, &n, 2000);
+    shrunk(&row, many_states, &n, n, 1);
     for (size_t s = 0; s < STATES; s++) {
         assert_true(row.lse[s] == (s == 8 ? -HUGE_VAL : 0));
         assert_true(row.o[s] == 0);
@@ -236,7 +205,9 @@ static void budget_and_flags(void **state)
     row.whole = true;
     assert_int_equal(ha_merge_shrink(&row, needs_whole, NULL, 100), 1);
     assert_true(row.whole && row.states == STATES && row.dim == DIM);
-    assert_true(row.o[5] == (double)ha_rng_normal(9, 1, 5));
+    const double kept = row.o[5];
+    make(9, HA_F32);
+    assert_true(kept == memory.o[5]);
 
     row = make(10, HA_F32);
     row.whole = row.full = true;

@@ -7,14 +7,18 @@
 #include "suites/merge/stage.h"
 
 #include <math.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- sources ----------------------------------------------------------------------------- */
+
+static const uint64_t PATIENCE_NS = 60000000000u;
 
 enum ha_status ha_merge_source_open(const struct ha_merge_source *s, struct ha_subject *out, struct ha_why *why)
 {
     switch (s->kind) {
-    case HA_FROM_FUNCTION: return ha_subject_direct(out, s->name, &s->traits, s->merge, why);
+    case HA_FROM_FUNCTION: ha_subject_direct(out, s->name, &s->traits, s->merge); return HA_OK;
     case HA_FROM_DEVICE: return ha_subject_device(out, s->name, s->api, s->device, why);
     case HA_FROM_PLUGIN: return ha_subject_plugin(out, s->text, s->limit_ns, why);
     case HA_FROM_EXEC: return ha_subject_exec(out, s->text, s->limit_ns, why);
@@ -22,7 +26,11 @@ enum ha_status ha_merge_source_open(const struct ha_merge_source *s, struct ha_s
     return HA_ERROR;
 }
 
-uint64_t ha_merge_lost_ns(const struct ha_merge_source *s) { return s->lost_ns ? *s->lost_ns : 0; }
+enum ha_status ha_merge_source_patience(const struct ha_merge_source *s, struct ha_why *why)
+{
+    if (s->lost_ns <= PATIENCE_NS) return HA_OK;
+    return ha_why(why, HA_ERROR, "given up: it has not answered for %.0f s in all", (double)s->lost_ns / 1e9);
+}
 
 /* ---- cells ------------------------------------------------------------------------------- */
 
@@ -42,32 +50,6 @@ void ha_merge_cells_clear(struct ha_merge_cell *cell, size_t count)
     }
 }
 
-static void join(struct ha_merge_cell *into, const struct ha_merge_cell *from)
-{
-    ha_judgement_join(&into->j, &from->j);
-    into->runs += from->runs;
-    into->waived += from->waived;
-    into->refused += from->refused;
-    into->errors += from->errors;
-    into->worst_planted = fmin(into->worst_planted, from->worst_planted);
-    if (from->first_bad < into->first_bad) {
-        into->first_bad = from->first_bad;
-        into->task = from->task;
-        into->bad = from->bad;
-        into->why = from->why;
-    } else if (into->first_bad == SIZE_MAX && !into->why.text[0]) into->why = from->why;
-}
-
-static void note_bad(struct ha_merge_cell *cell, size_t index, const struct ha_merge_task *task,
-                     const struct ha_judgement *j, const struct ha_why *why)
-{
-    if (index >= cell->first_bad) return;
-    cell->first_bad = index;
-    cell->task = *task;
-    cell->bad = *j;
-    cell->why = *why;
-}
-
 void ha_merge_cell_enter(struct ha_merge_cell *cell, size_t index, const struct ha_merge_task *t, enum ha_status st,
                          bool refused, const struct ha_judgement *j, const struct ha_why *why)
 {
@@ -84,147 +66,19 @@ void ha_merge_cell_enter(struct ha_merge_cell *cell, size_t index, const struct 
     ha_judgement_join(&cell->j, j);
     if (st == HA_ERROR) cell->errors++;
     if (st == HA_FAIL) cell->j.status = HA_FAIL;
-    if (st != HA_OK || j->status == HA_FAIL) note_bad(cell, index, t, j, why);
+    if ((st == HA_OK && j->status != HA_FAIL) || index >= cell->first_bad) return;
+    cell->first_bad = index;
+    cell->task = *t;
+    cell->bad = *j;
+    cell->why = *why;
 }
 
-/* ---- a task ------------------------------------------------------------------------------ */
-
-const uint64_t ha_merge_patience_ns = 60000000000u;
+/* ---- tasks ------------------------------------------------------------------------------- */
 
 struct worker {
-    uint64_t *lost_ns;          /* [sources] spent on runs that ended in an error */
-    struct ha_subject *subject; /* [sources] */
-    struct ha_merge_cell *cell; /* [items][sources] */
-    struct ha_room room;        /* for subjects without one of their own */
-    struct ha_merge_rows rows;  /* of the task in hand */
-    struct ha_batch *batch;     /* those rows in `room`, or NULL */
+    struct ha_subject *subject;  /* [sources] */
+    struct ha_merge_trial trial; /* the rows of the task in hand */
 };
-
-static enum ha_status own_batch(struct worker *w, const struct ha_merge_shape *shape, struct ha_why *why)
-{
-    const size_t bytes = ha_batch_bytes(shape);
-    if (w->room.bytes < bytes) {
-        ha_room_unmap(&w->room);
-        HA_TRY(ha_room_map(bytes, &w->room, why));
-    }
-    w->batch = ha_batch_make(&w->room, shape);
-    return w->batch ? HA_OK : ha_why(why, HA_ERROR, "no memory for the snapshot of a batch");
-}
-
-/* Merges the rows with one subject and judges them. HA_FAIL with j->status HA_OK: it refused, or wrote elsewhere. */
-static enum ha_status merge_rows(struct worker *w, size_t source, const struct ha_merge_task *t, enum ha_must must,
-                                 struct ha_judgement *j, bool *refused, struct ha_why *why)
-{
-    struct ha_subject *subject = &w->subject[source];
-    struct ha_batch *batch = w->batch, *theirs = NULL;
-    *refused = false;
-    if (subject->room) {
-        struct ha_room room;
-        HA_TRY(subject->room(subject, ha_batch_bytes(&t->shape), &room, why));
-        batch = theirs = ha_batch_make(&room, &t->shape);
-        if (!batch) return ha_why(why, HA_ERROR, "no memory for the snapshot of a batch");
-        ha_merge_rows_again(&w->rows, batch);
-    }
-    const uint64_t begin_ns = ha_now_ns();
-    enum ha_status st = subject->run(subject, batch, why);
-    if (st == HA_ERROR) w->lost_ns[source] += ha_now_ns() - begin_ns;
-    *refused = st == HA_FAIL;
-    if (st == HA_OK) st = ha_batch_intact(batch, why);
-    for (size_t r = 0; r < w->rows.count && st == HA_OK; r++)
-        if (t->row == SIZE_MAX || t->row == r) ha_judge_row(j, batch, &w->rows, r, must, &subject->traits);
-    if (theirs) ha_batch_free(theirs);
-    else ha_batch_restore(batch, st != HA_OK);
-    return st;
-}
-
-/* The rows are judged twice: without the planted error they must pass, with it they must fail. */
-static void run_planted(const struct ha_merge_job *job, struct worker *w, size_t source, const struct ha_merge_task *t,
-                        size_t index)
-{
-    struct ha_merge_cell *cell = &w->cell[t->item * job->sources + source];
-    struct ha_judgement j = { 0 };
-    struct ha_why why = { "" };
-    bool refused;
-    enum ha_status st = merge_rows(w, source, t, HA_MUST_FAIL, &j, &refused, &why);
-    if (st == HA_OK) {
-        cell->worst_planted = fmin(cell->worst_planted, j.ratio);
-        if (j.ratio > 1) {
-            cell->runs++;
-            return;
-        }
-        st = ha_why(&why, HA_FAIL, "the planted error was not seen: err/bound is %.3g", j.ratio);
-    }
-    ha_merge_cell_enter(cell, index, t, st, refused, &j, &why);
-}
-
-static bool due(const struct ha_merge_job *job, const struct worker *w, size_t source, const struct ha_merge_task *t)
-{
-    const struct ha_merge_cell *cell = &w->cell[t->item * job->sources + source];
-    /* a subject that crashed or hung on an item is not asked for that item again */
-    if (cell->errors || (job->stop_at_first && cell->first_bad != SIZE_MAX)) return false;
-    return !job->skip || !job->skip(job->arg, t, source);
-}
-
-static void run_subject(const struct ha_merge_job *job, struct worker *w, size_t source, const struct ha_merge_task *t,
-                        size_t index)
-{
-    struct ha_merge_cell *cell = &w->cell[t->item * job->sources + source];
-    const char *unfit = ha_subject_unfit(&w->subject[source], &t->shape);
-    const uint64_t lost_ns = w->lost_ns[source] + ha_merge_lost_ns(&job->source[source]);
-    struct ha_judgement j = { 0 };
-    struct ha_why why = { "" };
-    bool refused = false;
-    enum ha_status st;
-    if (unfit) st = ha_why(&why, HA_WAIVED, "%s", unfit);
-    else if (t->row != SIZE_MAX && t->row >= t->shape.tokens * t->shape.heads)
-        st = ha_why(&why, HA_WAIVED, "there is no row %zu", t->row);
-    else if (lost_ns > ha_merge_patience_ns)
-        st = ha_why(&why, HA_ERROR, "given up: it has not answered for %.0f s in all", (double)lost_ns / 1e9);
-    else if (t->c && t->c->stage != HA_STAGE_PLAIN)
-        st = ha_merge_stage(t->c, &w->subject[source], t->shape.form, t->shape.dtype, t->seed, &j, &why);
-    else
-        st = merge_rows(w, source, t, t->c ? t->c->must == HA_MUST_FAIL ? HA_MUST_BOUND : t->c->must : HA_MUST_BOUND,
-                        &j, &refused, &why);
-    ha_merge_cell_enter(cell, index, t, st, refused, &j, &why);
-}
-
-static void give_up(const struct ha_merge_job *job, struct worker *w, const struct ha_merge_task *t, size_t index,
-                    struct ha_why *why)
-{
-    const struct ha_judgement none = { 0 };
-    for (size_t s = 0; s < job->sources; s++)
-        ha_merge_cell_enter(&w->cell[t->item * job->sources + s], index, t, HA_ERROR, false, &none, why);
-}
-
-static void run_task(const struct ha_merge_job *job, struct worker *w, const struct ha_merge_task *t, size_t index)
-{
-    const bool plain = !t->c || t->c->stage == HA_STAGE_PLAIN, planted = plain && t->c && t->c->must == HA_MUST_FAIL;
-    struct ha_why why = { "" };
-    bool any = false;
-    for (size_t s = 0; s < job->sources; s++) any |= due(job, w, s, t);
-    if (!any) return;
-    if (plain) {
-        if (ha_merge_rows_make(&w->rows, &t->shape, &why) != HA_OK || own_batch(w, &t->shape, &why) != HA_OK) {
-            give_up(job, w, t, index, &why);
-            ha_merge_rows_free(&w->rows);
-            return;
-        }
-        ha_merge_rows_fill(&w->rows, w->batch, t->seed, t->c ? t->c->fill : job->suite->random_fill, NULL);
-    }
-    for (size_t s = 0; s < job->sources; s++)
-        if (due(job, w, s, t)) run_subject(job, w, s, t, index);
-    if (planted) {
-        ha_merge_rows_fill(&w->rows, w->batch, t->seed, t->c->fill, t->c->plant);
-        for (size_t s = 0; s < job->sources; s++)
-            if (due(job, w, s, t) && !ha_subject_unfit(&w->subject[s], &t->shape)) run_planted(job, w, s, t, index);
-    }
-    if (plain) {
-        ha_batch_free(w->batch);
-        ha_merge_rows_free(&w->rows);
-    }
-}
-
-/* ---- threads ----------------------------------------------------------------------------- */
 
 struct crew {
     const struct ha_merge_job *job;
@@ -232,69 +86,231 @@ struct crew {
     struct ha_merge_task (*task)(void *arg, size_t i);
     void *arg;
     size_t count;
-    atomic_size_t done, left; /* how many were run; the first that was not */
+    pthread_mutex_t lock; /* of the following, of the cells, and of what the sources have lost */
+    size_t done, left;    /* how many were run; the first that was not */
 };
+
+static struct ha_merge_cell *cell_of(const struct crew *c, const struct ha_merge_task *t, size_t source)
+{
+    return &c->job->cell[t->item * c->job->sources + source];
+}
+
+static bool is_plain(const struct ha_merge_task *t) { return t->bundle || !t->c || t->c->stage == HA_STAGE_PLAIN; }
+
+/* A bundle is as many tasks as it has cases, one after the other in the same batch. */
+static size_t parts_of(const struct ha_merge_task *t) { return t->bundle ? t->bundle->count : 1; }
+static struct ha_merge_task part_of(const struct ha_merge_task *t, size_t i)
+{
+    struct ha_merge_task part = *t;
+    if (!t->bundle) return part;
+    part.bundle = NULL;
+    part.c = t->bundle->c[i];
+    part.item = t->bundle->item[i];
+    part.shape.tokens = 1;
+    part.shape.heads = t->shape.heads;
+    return part;
+}
+
+static bool plants(const struct ha_merge_task *t)
+{
+    bool any = false;
+    for (size_t i = 0; i < parts_of(t) && is_plain(t); i++) {
+        const struct ha_merge_case *c = part_of(t, i).c;
+        any |= c && c->must == HA_MUST_FAIL;
+    }
+    return any;
+}
+
+/* A subject that crashed or hung on an item is not asked for that item again; a command is asked for many at once. */
+static bool due(struct crew *c, const struct ha_merge_task *t, size_t source)
+{
+    if (t->bundle) return true;
+    pthread_mutex_lock(&c->lock);
+    const struct ha_merge_cell *cell = cell_of(c, t, source);
+    const bool over = cell->errors || (c->job->stop_at_first && cell->first_bad != SIZE_MAX);
+    pthread_mutex_unlock(&c->lock);
+    return !over && !(c->job->skip && c->job->skip(c->job->arg, t, source));
+}
+
+static void fill(const struct ha_merge_job *job, struct ha_merge_trial *trial, const struct ha_merge_task *t,
+                 bool planted)
+{
+    const size_t each = trial->rows.count / parts_of(t);
+    for (size_t i = 0; i < parts_of(t); i++) {
+        const struct ha_merge_case *c = part_of(t, i).c;
+        ha_merge_rows_preset(&trial->rows, i * each, each, t->seed, c ? c->fill : job->suite->random_fill,
+                             planted ? c->plant : NULL);
+    }
+    trial->rows.planted = planted;
+    ha_merge_rows_again(&trial->rows, trial->batch);
+}
+
+/* Has the rows merged in the batch at hand, or in *theirs, where the subject brings its own memory. HA_FAIL: it
+ * refused, or wrote elsewhere. */
+static enum ha_status merge(const struct ha_merge_trial *trial, struct ha_subject *subject, struct ha_batch **theirs,
+                            bool *refused, struct ha_why *why)
+{
+    const struct ha_merge_shape *shape = &trial->batch->shape;
+    if (subject->room) {
+        struct ha_room room;
+        HA_TRY(subject->room(subject, ha_batch_bytes(shape), &room, why));
+        *theirs = ha_batch_make(&room, shape);
+        if (!*theirs) return ha_why(why, HA_ERROR, "no memory for the snapshot of a batch");
+        ha_merge_rows_again(&trial->rows, *theirs);
+    }
+    struct ha_batch *batch = *theirs ? *theirs : trial->batch;
+    const enum ha_status st = subject->run(subject, batch, why);
+    *refused = st == HA_FAIL;
+    return st == HA_OK ? ha_batch_intact(batch, why) : st;
+}
+
+/* The rows of part i; planted: an error is, and must be seen. */
+static struct ha_judgement judge(struct ha_merge_rows *rows, const struct ha_batch *batch,
+                                 const struct ha_merge_traits *traits, const struct ha_merge_task *t, size_t i,
+                                 bool planted)
+{
+    const struct ha_merge_case *c = part_of(t, i).c;
+    const enum ha_must must = !c || (c->must == HA_MUST_FAIL && !planted) ? HA_MUST_BOUND : c->must;
+    const size_t each = rows->count / parts_of(t);
+    struct ha_judgement j = { 0 };
+    for (size_t r = i * each; r < (i + 1) * each; r++)
+        if (t->row == SIZE_MAX || t->row == r) ha_judge_row(&j, batch, rows, r, must, traits);
+    if (j.against) j.row -= i * each;
+    return j;
+}
+
+static void enter(struct crew *c, size_t source, const struct ha_merge_task *t, size_t index, bool planted,
+                  enum ha_status st, bool refused, struct ha_judgement j, struct ha_why why)
+{
+    struct ha_merge_cell *cell = cell_of(c, t, source);
+    pthread_mutex_lock(&c->lock);
+    if (planted && st == HA_OK) {
+        cell->worst_planted = fmin(cell->worst_planted, j.ratio);
+        if (j.ratio > 1) j = (struct ha_judgement){ 0 };
+        else st = ha_why(&why, HA_FAIL, "the planted error was not seen: err/bound is %.3g", j.ratio);
+    }
+    ha_merge_cell_enter(cell, index, t, st, refused, &j, &why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* One subject on the rows of a task, in which errors are planted or not. */
+static void ask(struct crew *c, struct worker *w, size_t source, const struct ha_merge_task *t, size_t index,
+                bool planted)
+{
+    struct ha_merge_source *from = c->job->source[source];
+    struct ha_subject *subject = &w->subject[source];
+    struct ha_batch *theirs = NULL;
+    struct ha_judgement staged = { 0 };
+    struct ha_why why = { "" };
+    bool refused = false;
+    const uint64_t begin_ns = ha_now_ns();
+    pthread_mutex_lock(&c->lock);
+    enum ha_status st = ha_merge_source_patience(from, &why);
+    pthread_mutex_unlock(&c->lock);
+    if (st == HA_OK && is_plain(t)) st = merge(&w->trial, subject, &theirs, &refused, &why);
+    else if (st == HA_OK) st = ha_merge_stage(t->c, subject, t->shape.form, t->shape.dtype, t->seed, &staged, &why);
+    for (size_t i = 0; i < parts_of(t) && !(planted && st == HA_WAIVED); i++) {
+        const struct ha_merge_task part = part_of(t, i);
+        struct ha_judgement j = staged;
+        if (planted && part.c->must != HA_MUST_FAIL) continue;
+        if (st == HA_OK && is_plain(t))
+            j = judge(&w->trial.rows, theirs ? theirs : w->trial.batch, &subject->traits, t, i, planted);
+        enter(c, source, &part, index, planted, st, refused, j, why);
+    }
+    if (theirs) ha_batch_free(theirs);
+    else if (is_plain(t)) ha_batch_restore(w->trial.batch, st != HA_OK);
+    if (st != HA_ERROR) return;
+    pthread_mutex_lock(&c->lock);
+    from->lost_ns += ha_now_ns() - begin_ns;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Whether the subject cannot be asked for such a task; why says the reason. */
+static bool unfit(const struct worker *w, size_t source, const struct ha_merge_task *t, struct ha_why *why)
+{
+    const char *reason = ha_subject_unfit(&w->subject[source], &t->shape);
+    const bool no_row = t->row != SIZE_MAX && t->row >= t->shape.tokens * t->shape.heads;
+    if (reason) ha_why(why, HA_WAIVED, "%s", reason);
+    else if (no_row) ha_why(why, HA_WAIVED, "there is no row %zu", t->row);
+    return reason || no_row;
+}
+
+/* one status for all of a task */
+static void enter_all(struct crew *c, size_t source, const struct ha_merge_task *t, size_t index, enum ha_status st,
+                      const struct ha_why *why)
+{
+    for (size_t i = 0; i < parts_of(t); i++) {
+        const struct ha_merge_task part = part_of(t, i);
+        enter(c, source, &part, index, false, st, false, (struct ha_judgement){ 0 }, *why);
+    }
+}
+
+/* Each subject on the rows; where errors are planted in them, once without and once with. */
+static void run_task(struct crew *c, struct worker *w, const struct ha_merge_task *t, size_t index)
+{
+    const size_t sources = c->job->sources;
+    struct ha_why why = { "" };
+    bool any = false;
+    for (size_t s = 0; s < sources && t->shape.tokens; s++) {
+        if (!due(c, t, s)) continue;
+        if (unfit(w, s, t, &why)) enter_all(c, s, t, index, HA_WAIVED, &why);
+        else any = true;
+    }
+    if (!any) return;
+    const enum ha_status st = is_plain(t) ? ha_merge_trial_open(&w->trial, &t->shape, NULL, &why) : HA_OK;
+    for (int planted = 0; planted <= (int)(st == HA_OK && plants(t)); planted++) {
+        if (st == HA_OK && is_plain(t)) fill(c->job, &w->trial, t, planted);
+        for (size_t s = 0; s < sources; s++) {
+            struct ha_why other;
+            if (!due(c, t, s) || unfit(w, s, t, &other)) continue;
+            if (st == HA_OK) ask(c, w, s, t, index, planted);
+            else enter_all(c, s, t, index, st, &why);
+        }
+    }
+}
+
+/* ---- threads ----------------------------------------------------------------------------- */
 
 static void pull(void *arg, size_t index, size_t worker)
 {
     struct crew *c = arg;
     /* set by a signal to whichever thread */
-    if (__atomic_load_n(&ha_stop, __ATOMIC_RELAXED) || (c->job->deadline_ns && ha_now_ns() >= c->job->deadline_ns)) {
-        size_t left = atomic_load(&c->left);
-        while (index < left && !atomic_compare_exchange_weak(&c->left, &left, index)) {
-        }
-        return;
+    const bool over = __atomic_load_n(&ha_stop, __ATOMIC_RELAXED)
+                      || (c->job->deadline_ns && ha_now_ns() >= c->job->deadline_ns);
+    if (!over) {
+        const struct ha_merge_task t = c->task(c->arg, index);
+        run_task(c, &c->worker[worker], &t, index);
     }
-    const struct ha_merge_task t = c->task(c->arg, index);
-    run_task(c->job, &c->worker[worker], &t, index);
-    const size_t done = atomic_fetch_add(&c->done, 1) + 1;
-    if (worker == 0 && c->job->progress) c->job->progress(c->job->arg, done, c->count);
-}
-
-static enum ha_status hire(struct worker *w, const struct ha_merge_job *job, struct ha_why *why)
-{
-    w->subject = calloc(job->sources, sizeof *w->subject);
-    w->cell = calloc(job->items * job->sources, sizeof *w->cell);
-    w->lost_ns = calloc(job->sources, sizeof *w->lost_ns);
-    if (!w->subject || !w->cell || !w->lost_ns) return ha_why(why, HA_ERROR, "out of memory");
-    ha_merge_cells_clear(w->cell, job->items * job->sources);
-    for (size_t s = 0; s < job->sources; s++) HA_TRY(ha_merge_source_open(&job->source[s], &w->subject[s], why));
-    return HA_OK;
-}
-
-static void dismiss(struct worker *w, const struct ha_merge_job *job)
-{
-    for (size_t s = 0; w->subject && s < job->sources; s++) ha_subject_close(&w->subject[s]);
-    ha_room_unmap(&w->room);
-    free(w->subject);
-    free(w->cell);
-    free(w->lost_ns);
-}
-
-static void gather(const struct ha_merge_job *job, const struct worker *w)
-{
-    for (size_t k = 0; k < job->items * job->sources; k++) join(&job->cell[k], &w->cell[k]);
-    for (size_t s = 0; s < job->sources; s++)
-        if (job->source[s].lost_ns) *job->source[s].lost_ns += w->lost_ns[s];
+    pthread_mutex_lock(&c->lock);
+    if (over && index < c->left) c->left = index;
+    const size_t done = c->done += !over;
+    pthread_mutex_unlock(&c->lock);
+    if (!over && worker == 0 && c->job->progress) c->job->progress(c->job->arg, done, c->count);
 }
 
 enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
                                 struct ha_merge_task (*task)(void *arg, size_t i), void *arg, struct ha_pool *pool,
                                 struct ha_why *why)
 {
-    const size_t threads = pool ? ha_pool_threads(pool) : 1;
+    const size_t threads = pool ? ha_pool_threads(pool) : 1, subjects = threads * job->sources;
     struct worker *worker = calloc(threads, sizeof *worker);
-    enum ha_status st = worker ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
-    for (size_t i = 0; i < threads && st == HA_OK; i++) st = hire(&worker[i], job, why);
+    struct ha_subject *subject = calloc(subjects, sizeof *subject);
+    enum ha_status st = worker && subject ? HA_OK : ha_why(why, HA_ERROR, "out of memory");
+    for (size_t i = 0; i < subjects && st == HA_OK; i++)
+        st = ha_merge_source_open(job->source[i % job->sources], &subject[i], why);
     if (st == HA_OK) {
         struct crew crew = { .job = job, .worker = worker, .task = task, .arg = arg, .count = count, .left = count };
+        pthread_mutex_init(&crew.lock, NULL);
+        for (size_t i = 0; i < threads; i++) worker[i].subject = subject + i * job->sources;
         if (pool) ha_pool_run(pool, "merge", count, pull, &crew);
         else
             for (size_t i = 0; i < count; i++) pull(&crew, i, 0);
-        if (job->done) *job->done = atomic_load(&crew.left);
-        for (size_t i = 0; i < threads; i++) gather(job, &worker[i]);
+        if (job->done) *job->done = crew.left;
+        pthread_mutex_destroy(&crew.lock);
     }
-    for (size_t i = 0; worker && i < threads; i++) dismiss(&worker[i], job);
+    for (size_t i = 0; subject && i < subjects; i++) ha_subject_close(&subject[i]);
+    for (size_t i = 0; worker && i < threads; i++) ha_merge_trial_close(&worker[i].trial);
+    free(subject);
     free(worker);
     return st;
 }
