@@ -4,12 +4,9 @@
 #include "kernels/cuda/cuda.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
 

@@ -1,13 +1,13 @@
 /* A stand-in for libgdrapi.so.2. A mapping is a copy of the pages elsewhere, which goes back when it is unmapped, so
  * that a wrong offset or size shows. */
 
+#include "kernels/cuda/fake.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ENTRY __attribute__((visibility("default")))
 
 enum { PAGE = 65536, PINS = 8 };
 
@@ -16,7 +16,7 @@ struct gdr_mh_s {
 };
 
 /* what the test sees: which call is to fail, and what is under way */
-extern ENTRY int gdr_test_fails, gdr_test_opened, gdr_test_pinned, gdr_test_mapped, gdr_test_misused;
+extern EXPORT int gdr_test_fails, gdr_test_opened, gdr_test_pinned, gdr_test_mapped, gdr_test_misused;
 int gdr_test_fails, gdr_test_opened, gdr_test_pinned, gdr_test_mapped, gdr_test_misused;
 
 static struct pin {
@@ -25,30 +25,22 @@ static struct pin {
     char *copy;
 } pins[PINS];
 
-extern ENTRY void *gdr_open(void);
-extern ENTRY int gdr_close(void *g);
-extern ENTRY int gdr_pin_buffer(void *g, unsigned long address, size_t bytes, uint64_t token, uint32_t space,
-                                struct gdr_mh_s *handle);
-extern ENTRY int gdr_unpin_buffer(void *g, struct gdr_mh_s handle);
-extern ENTRY int gdr_map(void *g, struct gdr_mh_s handle, void **at, size_t bytes);
-extern ENTRY int gdr_unmap(void *g, struct gdr_mh_s handle, void *at, size_t bytes);
-
-void *gdr_open(void)
+ENTRY_OF(void *, gdr_open, void)
 {
     if (gdr_test_fails == 1) return NULL;
     gdr_test_opened++;
     return pins;
 }
 
-int gdr_close(void *g)
+ENTRY(gdr_close, void *g)
 {
     gdr_test_misused += g != pins;
     gdr_test_opened--;
     return 0;
 }
 
-int gdr_pin_buffer(void *g, unsigned long address, size_t bytes, uint64_t token, uint32_t space,
-                   struct gdr_mh_s *handle)
+ENTRY(gdr_pin_buffer, void *g, unsigned long address, size_t bytes, uint64_t token, uint32_t space,
+      struct gdr_mh_s *handle)
 {
     if (gdr_test_fails == 2) return ENOMEM;
     gdr_test_misused += g != pins || address % PAGE || bytes % PAGE || !bytes || token || space;
@@ -69,7 +61,7 @@ static struct pin *pin_of(struct gdr_mh_s handle)
     return &pins[none ? 0 : handle.h - 1];
 }
 
-int gdr_unpin_buffer(void *g, struct gdr_mh_s handle)
+ENTRY(gdr_unpin_buffer, void *g, struct gdr_mh_s handle)
 {
     struct pin *p = pin_of(handle);
     gdr_test_misused += g != pins || p->copy;
@@ -78,7 +70,7 @@ int gdr_unpin_buffer(void *g, struct gdr_mh_s handle)
     return 0;
 }
 
-int gdr_map(void *g, struct gdr_mh_s handle, void **at, size_t bytes)
+ENTRY(gdr_map, void *g, struct gdr_mh_s handle, void **at, size_t bytes)
 {
     struct pin *p = pin_of(handle);
     if (gdr_test_fails == 3) return EAGAIN;
@@ -91,7 +83,7 @@ int gdr_map(void *g, struct gdr_mh_s handle, void **at, size_t bytes)
     return 0;
 }
 
-int gdr_unmap(void *g, struct gdr_mh_s handle, void *at, size_t bytes)
+ENTRY(gdr_unmap, void *g, struct gdr_mh_s handle, void *at, size_t bytes)
 {
     struct pin *p = pin_of(handle);
     gdr_test_misused += g != pins || bytes != p->bytes || at != p->copy;

@@ -1,23 +1,17 @@
 /* Spans from events, against a runtime whose clock is known, and from CUPTI's records. The host's clock is the test's:
  * it moves with every look at it, and the device's clock runs beside it, from another zero and a little faster. */
 
+#include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
-#include "harness/base/clock.h"
-
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- the clocks --------------------------------------------------------------------------------- */
 
@@ -406,14 +400,21 @@ static void streams_are_fed_from_threads_of_their_own(void **state)
 
 /* ---- CUPTI ---------------------------------------------------------------------------------------- */
 
+/* An operation whose one kernel ran on the stream of that number. */
+static void run_kernel(struct ha_stream *s, const struct ha_cuda_span *what, const char *function, uint32_t on,
+                       uint64_t begin_ns, uint64_t end_ns)
+{
+    void *ticket = ha_cuda_span_begin(s, what);
+    fake->kernel(function, on, begin_ns, end_ns);
+    ha_cuda_span_end(s, ticket);
+}
+
 static void records_become_spans(void **state)
 {
-    void *ticket;
-
     (void)state;
     ha_cuda_trace_set(&device, &sink);
     synchronised = false;
-    ticket = ha_cuda_span_begin(&stream[0], &attend);
+    void *ticket = ha_cuda_span_begin(&stream[0], &attend);
     fake->kernel("_Z13ha_attend_fmaILi4EEv12ha_cuda_call", 7, 1000, 1500);
     fake->kernel("_Z17ha_attend_combine7joining", 7, 1600, 1700);
     ha_cuda_span_end(&stream[0], ticket);
@@ -424,9 +425,7 @@ static void records_become_spans(void **state)
     fake->kernel("ampere_sgemm_128x64_tn", 7, 2000, 2100);
     fake->set(7, 64, 1950, 1990);
     ha_cuda_span_end(&stream[0], ticket);
-    ticket = ha_cuda_span_begin(&stream[1], &wait);
-    fake->kernel("_Z7somehowv", 8, 2200, 2300);
-    ha_cuda_span_end(&stream[1], ticket);
+    run_kernel(&stream[1], &wait, "_Z7somehowv", 8, 2200, 2300);
     ticket = ha_cuda_span_begin(&stream[1], &(struct ha_cuda_span){ HA_SPAN_KERNEL, "graph", 0, 0 });
     fake->kernel("_Z9flag_wait9flag_args", 55, 2400, 2500); /* a graph's kernels run on streams of its own */
     fake->kernel("_Z9merge_few10merge_args", 55, 2500, 2600);
@@ -470,9 +469,7 @@ static void ids_do_not_outlive_their_trace(void **state)
     for (int i = 0; i < 3; i++) {
         spans.count = 0;
         ha_cuda_trace_set(&device, &sink);
-        void *ticket = ha_cuda_span_begin(&stream[i % 2], i % 2 ? &merge : &attend);
-        fake->kernel("_Z1av", 7 + (uint32_t)i % 2, 1000, 1500);
-        ha_cuda_span_end(&stream[i % 2], ticket);
+        run_kernel(&stream[i % 2], i % 2 ? &merge : &attend, "_Z1av", 7 + (uint32_t)i % 2, 1000, 1500);
         fake->late(1, 99, 1200, 1300); /* of the first trace, in every one: elsewhere than on our streams */
         ha_cuda_trace_set(&device, NULL);
         assert_int_equal(spans.count, i ? 2 : 3);
@@ -485,22 +482,15 @@ static void ids_do_not_outlive_their_trace(void **state)
 
 static void what_cupti_lost_is_counted(void **state)
 {
-    void *ticket;
-
     (void)state;
     ha_cuda_trace_set(&device, &sink);
-    ticket = ha_cuda_span_begin(&stream[0], &up);
-    ha_cuda_span_end(&stream[0], ticket); /* bytes that no record tells of */
-    ticket = ha_cuda_span_begin(&stream[0], &attend);
-    fake->kernel("_Z1av", 7, 0, 0); /* a record without a stamp, and so its zero-copy bytes */
-    ha_cuda_span_end(&stream[0], ticket);
+    ha_cuda_span_end(&stream[0], ha_cuda_span_begin(&stream[0], &up)); /* bytes that no record tells of */
+    run_kernel(&stream[0], &attend, "_Z1av", 7, 0, 0); /* a record without a stamp, and so its zero-copy bytes */
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(ha_cuda_trace_lost(&device), 3);
     ha_cuda_trace_set(&device, &sink);
     fake->no_calls = true;
-    ticket = ha_cuda_span_begin(&stream[0], &attend);
-    fake->kernel("_Z17ha_attend_combine7joining", 7, 100, 200); /* seen, but not whose bytes */
-    ha_cuda_span_end(&stream[0], ticket);
+    run_kernel(&stream[0], &attend, "_Z17ha_attend_combine7joining", 7, 100, 200); /* seen, but not whose bytes */
     spans.count = 0;
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(spans.count, 1);

@@ -288,7 +288,7 @@ void ha_emulated_run(const char *name, void (*run)(const void *args), const void
 
 static inline struct ha_crew *here(void) { return ha_emulated.crew; }
 
-struct ha_emulated_votes ha_emulated_barrier(const struct ha_emulated_site *site, bool vote)
+unsigned ha_emulated_barrier(const struct ha_emulated_site *site, bool vote)
 {
     struct ha_crew *crew = here();
     const struct ha_crew_wait wait = { .site = site };
@@ -300,9 +300,7 @@ struct ha_emulated_votes ha_emulated_barrier(const struct ha_emulated_site *site
     crew->threads[crew->current].wait = &wait;
     crew->yes += vote;
     if (++crew->waiting == crew->threads_count) {
-        crew->votes = (struct ha_emulated_votes){ .count = crew->yes,
-                                                  .any = crew->yes > 0,
-                                                  .all = crew->yes == crew->threads_count };
+        crew->votes = crew->yes;
         crew->waiting = crew->yes = 0;
         release_all(crew);
     }

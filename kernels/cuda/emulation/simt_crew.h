@@ -50,8 +50,8 @@ struct ha_crew {
     /* of the block */
     unsigned threads_count, returned, current, pauses;
     unsigned runnable_first, runnable_count;
-    unsigned waiting, yes;          /* at the barrier */
-    struct ha_emulated_votes votes; /* of the last barrier */
+    unsigned waiting, yes; /* at the barrier */
+    unsigned votes;        /* of the last barrier, those that were true */
     const struct ha_emulated_site *barrier;
     struct ha_emulated_site shared_where;
     void *shared;

@@ -31,10 +31,21 @@ cudaError_t gate_enqueue(struct gate *gate, cudaStream_t stream);
 void gate_await(struct gate *gate); /* until the stream stands at it */
 void gate_open(struct gate *gate);
 
+/* the driver's memory operations */
+struct driver {
+    CUresult (*wait)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+    CUresult (*write)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+};
+struct driver driver_load(void);
+CUdeviceptr address(const uint32_t *flag);
+
 cudaStream_t stream_new(void);
 cudaEvent_t event_new(void);
 void *device_new(size_t bytes);
 void *pinned_new(size_t bytes);
+uint32_t *word_new(uint32_t value);               /* in pinned memory */
+cudaGraphExec_t instantiate(cudaStream_t stream); /* what it has captured */
+void assert_nothing_alive(void);
 /* setup and teardown: the defaults; a reset, and nothing is alive. With ThreadSanitizer, fresh has it judge the
  * runtime, fresh_sharp the program that uses it. */
 int fresh(void **state);

@@ -19,7 +19,7 @@ static void errors_have_names(void **state)
     assert_string_equal(cudaGetErrorName(cudaErrorStreamCaptureUnsupported), "cudaErrorStreamCaptureUnsupported");
     assert_string_equal(cudaGetErrorString(cudaSuccess), "no error");
     assert_string_equal(cudaGetErrorName((cudaError_t)12345), "unrecognized error code");
-    assert_true(strlen(cudaGetErrorString((cudaError_t)12345)) > 0);
+    assert_string_equal(cudaGetErrorString((cudaError_t)12345), "unrecognized error code");
 }
 
 static void the_last_error_is_kept(void **state)
@@ -29,7 +29,6 @@ static void the_last_error_is_kept(void **state)
     ok(cudaGetLastError());
     gives(cudaErrorInvalidValue, cudaMalloc(NULL, 1));
     ok(cudaMalloc(&ptr, 1));
-    gives(cudaErrorInvalidValue, cudaPeekAtLastError());
     gives(cudaErrorInvalidValue, cudaGetLastError());
     ok(cudaGetLastError());
 }
@@ -44,17 +43,17 @@ static void the_device_says_what_it_is(void **state)
     assert_int_equal(count, 1);
     ok(cudaGetDeviceProperties(&properties, 0));
     assert_string_equal(properties.name, "CUDA kernels on this CPU (emulated)");
-    assert_int_equal(properties.multiProcessorCount, 4);
-    assert_int_equal(properties.major, 9);
-    assert_int_equal(properties.minor, 0);
     ok(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0));
     assert_int_equal(value, 4);
     ok(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0));
     assert_int_equal(value, 9);
     gives(cudaErrorInvalidValue, cudaDeviceGetAttribute(&value, (enum cudaDeviceAttr)9999, 0));
-    gives(cudaErrorInvalidDevice, cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 1));
+    gives(cudaErrorInvalidDevice, cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 1));
     gives(cudaErrorInvalidDevice, cudaGetDeviceProperties(&properties, 1));
     gives(cudaErrorInvalidDevice, cudaSetDevice(-1));
+    gives(cudaErrorInvalidDevice, cudaSetDevice(1));
+    ok(cudaSetDevice(0));
+    gives(cudaErrorInvalidDevice, cudaDeviceGetPCIBusId(bus, sizeof bus, 1));
     ok(cudaDeviceGetPCIBusId(bus, sizeof bus, 0));
     assert_string_equal(bus, "ffff:00:00.0");
     gives(cudaErrorInvalidValue, cudaDeviceGetPCIBusId(tight, sizeof tight, 0));
@@ -94,36 +93,6 @@ static void devices_may_be_absent(void **state)
     assert_non_null(library);
     assert_null(ha_emulated_dlsym(library, "cuStreamWaitValue32_v2"));
     assert_non_null(strstr(ha_emulated_dlerror(), "cuStreamWaitValue32_v2"));
-}
-
-static void devices_are_apart(void **state)
-{
-    (void)state;
-    struct ha_emulated_settings settings = ha_emulated_defaults();
-    settings.devices = 2;
-    ha_emulated_set(&settings);
-    int device;
-    void *ptr;
-    uint32_t *word = pinned_new(sizeof *word);
-    cudaStream_t first = stream_new();
-    cudaEvent_t event = event_new();
-    ok(cudaSetDevice(1));
-    ok(cudaGetDevice(&device));
-    assert_int_equal(device, 1);
-    cudaStream_t second = stream_new();
-    gives(cudaErrorInvalidResourceHandle, mix(word, 1, 1, first)); /* the thread's device is another one */
-    gives(cudaErrorInvalidResourceHandle, cudaEventRecord(event, second));
-    ok(mix(word, 1, 1, second));
-    ok(cudaDeviceSynchronize());
-    ha_emulated_give_up();
-    gives(cudaErrorLaunchTimeout, cudaMalloc(&ptr, 1));
-    ok(cudaSetDevice(0));
-    ok(cudaMalloc(&ptr, 1)); /* this one is not lost */
-    ok(cudaSetDevice(1));
-    ok(cudaDeviceReset());
-    ok(cudaSetDevice(0));
-    ok(cudaStreamSynchronize(first)); /* and was not reset */
-    gives(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(second));
 }
 
 static void launches_have_limits(void **state)
@@ -194,7 +163,6 @@ static void calls_fail_on_demand(void **state)
 static void a_lost_device_stays_lost(void **state)
 {
     (void)state;
-    struct ha_emulated_alive none = { 0 }, alive;
     void *device = device_new(8), *pinned = pinned_new(8), *ptr;
     cudaStream_t stream = stream_new(), other;
     cudaEvent_t event = event_new();
@@ -218,8 +186,7 @@ static void a_lost_device_stays_lost(void **state)
     gives(cudaErrorIllegalAddress, cudaStreamDestroy(stream));
     gives(cudaErrorIllegalAddress, cudaEventDestroy(event));
     gives(cudaErrorIllegalAddress, cudaGraphDestroy(graph));
-    alive = ha_emulated_alive();
-    assert_memory_equal(&alive, &none, sizeof none);
+    assert_nothing_alive();
     int count;
     ok(cudaGetDeviceCount(&count));
     ok(cudaDeviceReset());
@@ -232,8 +199,7 @@ static void a_device_is_lost_in_a_kernel(void **state)
     (void)state;
     cudaStream_t stream = stream_new(), other = stream_new();
     struct gate gate = { 0 };
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
+    uint32_t *word = word_new(1);
     ha_emulated_lose(3);
     ok(gate_enqueue(&gate, stream));
     for (size_t i = 0; i < 5; i++) ok(mix(word, 2, 0, stream));
@@ -254,18 +220,14 @@ static void *gives_up_later(void *arg)
 static void waits_end_with_the_device(void **state)
 {
     (void)state;
-    void *library = ha_emulated_dlopen("libcuda.so.1", 2),
-         *symbol = ha_emulated_dlsym(library, "cuStreamWaitValue32_v2");
-    CUresult (*wait)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
-    memcpy(&wait, &symbol, sizeof wait);
+    const struct driver driver = driver_load();
     for (size_t round = 0; round < 2; round++) {
         cudaStream_t a = stream_new(), b = stream_new();
         cudaEvent_t event = event_new();
         struct gate reached = { .open = 1 };
-        uint32_t *flag = pinned_new(sizeof *flag);
-        *flag = 0;
+        uint32_t *flag = word_new(0);
         ok(gate_enqueue(&reached, a));
-        ok(wait(a, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+        ok(driver.wait(a, address(flag), 1, CU_STREAM_WAIT_VALUE_GEQ));
         ok(cudaEventRecord(event, a));
         ok(cudaStreamWaitEvent(b, event, 0));
         if (round == 0) {
@@ -277,7 +239,7 @@ static void waits_end_with_the_device(void **state)
         }
         ok(cudaDeviceReset());
         gives(cudaErrorInvalidResourceHandle, cudaStreamSynchronize(a));
-        gives(cudaErrorInvalidResourceHandle, cudaEventQuery(event));
+        gives(cudaErrorInvalidResourceHandle, cudaEventSynchronize(event));
         gives(cudaErrorInvalidValue, cudaFreeHost(flag));
     }
 }
@@ -288,7 +250,6 @@ static const char *const environment[][3] = {
     /* what is set, and what the child then looks for; "wrong": it cannot be read */
     { "HA_EMULATED_DEVICES", "none", "no driver" },
     { "HA_EMULATED_DEVICES", "0", "no device" },
-    { "HA_EMULATED_DEVICES", "3", "three" },
     { "HA_EMULATED_MEMORY", "4096", "little memory" },
     { "HA_EMULATED_MEMOPS", "0", "no operations" },
     { "HA_EMULATED_LOSE", "1", "lost" },
@@ -297,7 +258,7 @@ static const char *const environment[][3] = {
     { "HA_EMULATED_FAIL", "cudaFree:9:1,cudaMalloc:1:719:sticky", "sticky" },
     { "HA_EMULATED_FAIL", "cudaMalloc:1:2:ever", "every malloc" },
     { "HA_EMULATED_DEVICES", "many", "wrong" },
-    { "HA_EMULATED_DEVICES", "9", "wrong" },
+    { "HA_EMULATED_DEVICES", "2", "wrong" },
     { "HA_EMULATED_MEMORY", "-1", "wrong" },
     { "HA_EMULATED_FAIL", "cudaMaloc:1:2", "wrong" },
     { "HA_EMULATED_FAIL", "cudaMalloc:1", "wrong" },
@@ -310,20 +271,15 @@ static const char *const environment[][3] = {
 static int leave_work(void)
 {
     static uint32_t *flag;
-    flag = pinned_new(sizeof *flag);
-    *flag = 0;
-    void *symbol = ha_emulated_dlsym(ha_emulated_dlopen("libcuda.so.1", 2), "cuStreamWaitValue32_v2");
-    CUresult (*wait)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
-    memcpy(&wait, &symbol, sizeof wait);
-    return wait(stream_new(), (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_GEQ) ? 3 : 0;
+    flag = word_new(0);
+    return driver_load().wait(stream_new(), address(flag), 1, CU_STREAM_WAIT_VALUE_GEQ) ? 3 : 0;
 }
 
 /* the kernel and the program write the same word, and nothing orders them */
 static int race(void)
 {
     cudaStream_t stream = stream_new();
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
+    uint32_t *word = word_new(1);
     ok(mix(word, 2, 1, stream));
     *word = 5;
     ok(cudaStreamSynchronize(stream));
@@ -348,7 +304,6 @@ static int child(const char *look)
     } table[] = {
         { "no driver", counted == cudaErrorInsufficientDriver && !library },
         { "no device", counted == cudaErrorNoDevice },
-        { "three", count == 3 },
         { "little memory", first == cudaErrorMemoryAllocation && !second && !third },
         { "no operations", !synced && library && !ha_emulated_dlsym(library, "cuStreamWriteValue32_v2") },
         { "lost", !launched && synced == cudaErrorLaunchFailure },
@@ -410,7 +365,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(the_last_error_is_kept, fresh, spent),
         cmocka_unit_test_setup_teardown(the_device_says_what_it_is, fresh, spent),
         cmocka_unit_test_setup_teardown(devices_may_be_absent, fresh, spent),
-        cmocka_unit_test_setup_teardown(devices_are_apart, fresh, spent),
         cmocka_unit_test_setup_teardown(launches_have_limits, fresh, spent),
         cmocka_unit_test_setup_teardown(calls_fail_on_demand, fresh, spent),
         cmocka_unit_test_setup_teardown(a_lost_device_stays_lost, fresh, spent),

@@ -111,19 +111,15 @@ static void enqueue_one(struct world *w, struct step *s, cudaStream_t stream)
 
 static void enqueue(struct world *w, struct step *s, cudaStream_t stream)
 {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
     if (!s->graph_launches) {
         enqueue_one(w, s, stream);
         return;
     }
     ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     enqueue_one(w, s, stream);
-    ok(cudaStreamEndCapture(stream, &graph));
-    ok(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    cudaGraphExec_t exec = instantiate(stream);
     for (unsigned i = 0; i < s->graph_launches; i++) ok(cudaGraphLaunch(exec, stream));
     ok(cudaGraphExecDestroy(exec));
-    ok(cudaGraphDestroy(graph));
 }
 
 /* the buffers that a step touches, host ones counted from BUFFERS on */
@@ -195,8 +191,7 @@ static void random_operations_agree_with_one_after_the_other(void **state)
 {
     (void)state;
     for (size_t i = 0; i < rounds; i++) one_round(i);
-    struct ha_emulated_alive none = { 0 }, alive = ha_emulated_alive();
-    assert_memory_equal(&alive, &none, sizeof none);
+    assert_nothing_alive();
 }
 
 /* threads that make, use and destroy things of their own at the same time */

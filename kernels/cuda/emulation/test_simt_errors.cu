@@ -98,16 +98,16 @@ static void thread_has_returned(void **)
 
 KERNEL(two_barriers)
 {
-    if (threadIdx.x < a.n) __syncthreads_or(1);
+    if (threadIdx.x < a.n) __syncthreads_count(1);
     else __syncthreads();
 }
 static void two_barriers_at_once(void **)
 {
     expect_end(ABORTS, "forward", two_barriers_run,
                TEXTS("thread (5, 0, 0): __syncthreads, ", "another barrier",
-                     "\n  thread (0, 0, 0) and 4 more wait at __syncthreads_or, "));
+                     "\n  thread (0, 0, 0) and 4 more wait at __syncthreads_count, "));
     expect_end(ABORTS, "backward", two_barriers_run,
-               TEXTS("thread (4, 0, 0): __syncthreads_or, ", "another barrier",
+               TEXTS("thread (4, 0, 0): __syncthreads_count, ", "another barrier",
                      "\n  thread (5, 0, 0) and 58 more wait at __syncthreads, "));
 }
 
@@ -155,12 +155,12 @@ static void part_of_a_warp(void **)
 
 KERNEL(reads_outside)
 {
-    if (threadIdx.x < 32 && threadIdx.x % 2 == 0) __shfl_down_sync(0x55555555u, a.n, 1);
+    if (threadIdx.x < 32 && threadIdx.x % 2 == 0) __shfl_xor_sync(0x55555555u, a.n, 1);
 }
 static void shuffle_from_outside(void **)
 {
     expect_end(ABORTS, "forward", reads_outside_run,
-               TEXTS(": __shfl_down_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555"));
+               TEXTS(": __shfl_xor_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555"));
 }
 
 KERNEL(masks_differ)
