@@ -134,8 +134,7 @@ static enum ha_status check(struct ha_stream *s, int status, const char *call, c
     const struct ha_cuda_blas *blas = s->device->blas;
     if (status == 0) return HA_OK;
     const char *name = blas->status_name ? blas->status_name(status) : NULL;
-    return ha_cuda_fail(s->device, "%s on %s: %s: %s (%d)", operation, s->lane, call, name ? name : "cuBLAS status",
-                        status);
+    return ha_cuda_fail_on(s, operation, "%s: %s (%d)", call, name ? name : "cuBLAS status", status);
 }
 
 static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, const char *operation)
@@ -189,9 +188,9 @@ static enum ha_status multiply(struct ha_stream *s, struct ha_cuda_blas *blas, c
 enum ha_status ha_cuda_product(struct ha_stream *s, const struct ha_device_product *p)
 {
     const char *absent = ha_cuda_blas_absent(s->device);
-    if (absent) return ha_cuda_fail(s->device, "product on %s: %s", s->lane, absent);
+    if (absent) return ha_cuda_fail_on(s, "product", "%s", absent);
     if (p->m > INT_MAX || p->n > INT_MAX || p->k > INT_MAX)
-        return ha_cuda_fail(s->device, "product on %s: %zu x %zu x %zu is beyond 32 bits", s->lane, p->m, p->n, p->k);
+        return ha_cuda_fail_on(s, "product", "%zu x %zu x %zu is beyond 32 bits", p->m, p->n, p->k);
     if (p->m == 0 || p->n == 0) return HA_OK;
     if (p->k == 0)
         return ha_cuda_check_on(s, cudaMemsetAsync(p->y, 0, p->m * p->n * ha_dtype_bytes(p->dtype), s->cuda),
@@ -390,7 +389,7 @@ enum ha_status ha_cuda_attend_products(struct ha_stream *s, const struct ha_devi
 {
     const char *why = ha_cuda_blas_absent(s->device);
     for (size_t b = 0; b < a->batch && !why; b++) why = refused(a, &a->seqs[b]);
-    if (why) return ha_cuda_fail(s->device, "attend_products on %s: %s", s->lane, why);
+    if (why) return ha_cuda_fail_on(s, operation, "%s", why);
     if (a->q_len == 0 || a->q_heads == 0 || a->head_dim == 0) return HA_OK;
     struct ha_cuda_blas *blas = s->device->blas;
     for (size_t first = 0, count; first < a->batch; first += count) {

@@ -22,6 +22,10 @@ struct ha_cuda_driver {
 };
 /* HA_WAIVED where there is no driver: "no NVIDIA driver: libcuda.so.1: ..." */
 enum ha_status ha_cuda_driver_load(struct ha_cuda_driver *driver, struct ha_why *why);
+static inline enum cudaMemcpyKind ha_cuda_kind(enum ha_direction dir)
+{
+    return dir == HA_H2D ? cudaMemcpyHostToDevice : dir == HA_D2H ? cudaMemcpyDeviceToHost : cudaMemcpyDeviceToDevice;
+}
 /* One copy call for many pieces (cudaMemcpyBatchAsync) where runtime and driver have it, else a call each. */
 cudaError_t ha_cuda_copy_pieces(cudaStream_t stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
 
@@ -78,20 +82,18 @@ enum ha_status ha_cuda_flag_write_enqueue(struct ha_stream *stream, uint32_t *fl
 enum ha_status ha_cuda_flag_wait_enqueue(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
 
 /* ---- workspace.c */
-/* Of a stream or a graph. It grows without waiting: what was outgrown may be in use, and stays until its owner ends. */
+/* Of a stream or a graph, in a list, the largest first: it grows without waiting, because what was outgrown may be in
+ * use, and stays until its owner ends. */
 struct ha_cuda_room {
     struct ha_cuda_room *next;
     void *ptr;
     size_t bytes;
 };
-struct ha_cuda_workspace {
-    struct ha_cuda_room *rooms; /* the largest first */
-};
 /* At least `bytes` for what the stream enqueues next, one operation after the other (of the graph, while capturing); or
  * NULL and the device has failed. */
 void *ha_cuda_workspace(struct ha_stream *stream, size_t bytes);
 /* Work that used it is done. It is kept for the next stream or graph: freeing waits for the whole GPU. */
-void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_workspace *workspace);
+void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_room **rooms);
 /* Frees what nobody uses; true if there was something. */
 bool ha_cuda_workspaces_free(struct ha_device *dev);
 
@@ -105,18 +107,17 @@ void ha_cuda_calls_free(struct ha_cuda_call *calls);
 /* ---- stream.c */
 struct ha_cuda_span;
 
-/* A destroyed stream stays in the device's list, because lanes name it, and is used again by the next one of its name.
- */
+/* A destroyed stream stays in the device's list, because lanes name it, until the next one of its name uses it. */
 struct ha_stream {
     struct ha_device *device;
     struct ha_stream *next;
     cudaStream_t cuda;
     char lane[96]; /* "stream NAME", or "stream NAME 2" while another is live */
     char name[64];
-    bool live;              /* under the device's lock */
-    bool capturing;         /* of the thread that feeds the stream */
-    struct ha_graph *graph; /* while capturing */
-    struct ha_cuda_workspace workspace;
+    bool live;                  /* under the device's lock */
+    bool capturing;             /* of the thread that feeds the stream */
+    struct ha_graph *graph;     /* while capturing */
+    struct ha_cuda_room *rooms; /* its workspace */
     struct ha_cuda_waits waits;
     const char *behind; /* atomic: lane of the stream that the last stream_wait was for, or NULL */
 };
@@ -152,7 +153,7 @@ struct ha_graph {
     struct ha_graph *next;
     bool live; /* atomic; false until captured, and once destroyed */
     cudaGraphExec_t exec;
-    struct ha_cuda_workspace workspace;
+    struct ha_cuda_room *rooms; /* its workspace */
     struct ha_cuda_waits waits;
     struct ha_cuda_call *calls;
     uint64_t zero_copy_bytes; /* of a launch */
@@ -236,8 +237,8 @@ struct ha_device {
     pthread_mutex_t lock; /* of the lists and of the failure */
     struct ha_stream *streams;
     struct ha_graph *graphs;
-    struct ha_cuda_room *spare_rooms;         /* stream.c: workspaces of streams and graphs that are gone */
-    struct ha_cuda_call *calls, *spare_calls; /* launch.c: all that no graph holds, and those of them not in use */
+    struct ha_cuda_room *spare_rooms;         /* workspace.c: of streams and graphs that are gone */
+    struct ha_cuda_call *calls, *spare_calls; /* call.c: all that no graph holds, and those of them not in use */
     bool failed;                              /* atomic; set after the text */
     char failure[1024];
 };

@@ -178,7 +178,6 @@ static void keep(struct ha_cupti *c, const struct ha_cupti_record *r)
 static void take(struct ha_cupti *c, const void *record)
 {
     uint32_t kind;
-
     memcpy(&kind, record, sizeof kind);
     if (kind == CONCURRENT_KERNEL) {
         const struct kernel_record *k = record;
@@ -219,7 +218,6 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t si
 {
     struct ha_cupti *c = &the_cupti;
     void *record = NULL;
-
     (void)context, (void)stream, (void)size;
     pthread_mutex_lock(&lock);
     while (valid_bytes && c->at.next_record(buffer, valid_bytes, &record) == SUCCESS) take(c, record);
@@ -232,7 +230,6 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t si
 static enum ha_status failed(const struct ha_cupti *c, struct ha_why *why, const char *call, int result)
 {
     const char *text = NULL;
-
     if (c->at.text(result, &text) != SUCCESS || !text) text = "no text";
     return ha_why(why, HA_ERROR, "CUPTI: %s: error %d, %s", call, result, text);
 }
@@ -293,7 +290,6 @@ static int by_time(const void *a, const void *b)
 const struct ha_cupti_record *ha_cupti_stop(struct ha_cupti *c, size_t *count, uint64_t *lost)
 {
     size_t dropped = 0;
-
     c->at.flush(0);
     disable(c, WANTED);
     c->at.flush(FLUSH_FORCED);
@@ -333,7 +329,6 @@ uint32_t ha_cupti_stream(struct ha_cupti *c, cudaStream_t stream)
 static void *load_named(const char *path, char *error, size_t size)
 {
     void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-
     if (!library) snprintf(error, size, "%s", dlerror());
     return library;
 }
@@ -348,7 +343,6 @@ static void *load_any(char *error, size_t size)
     static const char *const folder[] = { "", "extras/CUPTI/lib64/", "lib64/", "lib/" };
     const char *const root[] = { NULL, getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda" };
     char name[3][32], path[4096];
-
     snprintf(name[0], sizeof name[0], "libcupti.so.%d", CUDART_VERSION / 1000);
     snprintf(name[1], sizeof name[1], "libcupti.so.%d", CUDART_VERSION / 1000 == 12 ? 13 : 12);
     snprintf(name[2], sizeof name[2], "libcupti.so");
@@ -369,7 +363,6 @@ static enum ha_status open_library(struct ha_cupti *c, struct ha_why *why)
 {
     const char *path = getenv("HABENCH_CUPTI");
     char error[256] = "";
-
     if (path && !strcmp(path, "off")) return ha_why(why, HA_WAIVED, "CUPTI: off (HABENCH_CUPTI)");
     bool named = path && *path;
     void *library = named ? load_named(path, error, sizeof error) : load_any(error, sizeof error);

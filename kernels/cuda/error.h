@@ -12,6 +12,9 @@ struct ha_stream;
 
 /* Keeps the first failure; HA_ERROR. */
 enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same, of an operation: "operation on stream NAME: ..." */
+enum ha_status ha_cuda_fail_on(struct ha_stream *stream, const char *operation, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* HA_OK, or the device fails with what was being done, the call, the error's code, name and text. */
 enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what);
 /* The same: `operation` on the stream. */

@@ -34,11 +34,10 @@ void ha_cuda_event_destroy(struct ha_event *e)
     free(e);
 }
 
-static enum ha_status not_in_a_graph(const struct ha_stream *s, const char *operation)
+static enum ha_status not_in_a_graph(struct ha_stream *s, const char *operation)
 {
-    return ha_cuda_fail(s->device,
-                        "%s on %s: between graph_begin and graph_end, and a graph of this device holds no events",
-                        operation, s->lane);
+    return ha_cuda_fail_on(s, operation,
+                           "between graph_begin and graph_end, and a graph of this device holds no events");
 }
 
 enum ha_status ha_cuda_event_record(struct ha_event *e, struct ha_stream *s)

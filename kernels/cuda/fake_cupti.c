@@ -40,7 +40,6 @@ static _Thread_local size_t depth;
 static void complete(void)
 {
     uint8_t *full = buffer;
-
     buffer = NULL;
     if (!full) return;
     fake_cupti.buffers++;
@@ -50,7 +49,6 @@ static void complete(void)
 static void put(const void *record, size_t bytes)
 {
     size_t most = fake_cupti.records_in_buffer;
-
     if (buffer && (used + bytes > buffer_bytes || (most && in_buffer >= most))) complete();
     if (!buffer && !fake_cupti.no_room) {
         size_t max_records = 1;
@@ -74,7 +72,6 @@ static bool on(uint32_t kind) { return fake_cupti.enabled >> kind & 1; }
 static void put_call(void)
 {
     uint8_t record[40] = { 0 };
-
     correlation += fake_cupti.backwards ? UINT32_MAX : 1;
     if (fake_cupti.no_calls || (!on(KIND_RUNTIME) && !on(KIND_DRIVER))) return;
     if (on(KIND_EXTERNAL) && depth) {
@@ -92,7 +89,6 @@ static void put_call(void)
 static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns)
 {
     uint8_t record[216] = { 0 };
-
     pthread_mutex_lock(&lock);
     put_call();
     put32(record, 0, KIND_KERNEL);
@@ -109,7 +105,6 @@ static void memory(uint32_t kind, unsigned copy_kind, uint32_t stream, uint64_t 
                    uint64_t end_ns)
 {
     uint8_t record[96] = { 0 };
-
     pthread_mutex_lock(&lock);
     put_call();
     put32(record, 0, kind);
@@ -181,7 +176,6 @@ static void *flusher(void *arg)
 ENTRY(cuptiActivityFlushAll, uint32_t flag)
 {
     pthread_t thread;
-
     (void)flag;
     pthread_mutex_lock(&lock);
     if (pthread_create(&thread, NULL, flusher, NULL) == 0) pthread_join(thread, NULL);
@@ -193,7 +187,6 @@ ENTRY(cuptiActivityGetNextRecord, uint8_t *from, size_t valid_bytes, void **reco
 {
     uint8_t *next = from;
     uint32_t kind;
-
     if (*record) {
         memcpy(&kind, *record, sizeof kind);
         next = (uint8_t *)*record + bytes_of(kind);

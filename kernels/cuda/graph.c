@@ -8,9 +8,9 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
 {
     struct ha_device *dev = s->device;
     if (ha_cuda_failed(dev)) return HA_ERROR;
-    if (s->capturing) return ha_cuda_fail(dev, "graph_begin on %s: begun already, and not ended", s->lane);
+    if (s->capturing) return ha_cuda_fail_on(s, "graph_begin", "begun already, and not ended");
     struct ha_graph *g = calloc(1, sizeof *g);
-    if (!g) return ha_cuda_fail(dev, "graph_begin on %s: no host memory for a graph", s->lane);
+    if (!g) return ha_cuda_fail_on(s, "graph_begin", "no host memory for a graph");
     g->device = dev;
     g->waits.kept = true;
     ha_cuda_enter(dev);
@@ -31,7 +31,7 @@ static void contents_free(struct ha_graph *g)
     ha_cuda_enter(dev);
     if (g->exec) ha_cuda_check(dev, cudaGraphExecDestroy(g->exec), "cudaGraphExecDestroy", "graph_destroy");
     g->exec = NULL;
-    ha_cuda_workspace_give(dev, &g->workspace);
+    ha_cuda_workspace_give(dev, &g->rooms);
     ha_cuda_waits_end(dev, &g->waits);
     ha_cuda_calls_free(g->calls);
     g->calls = NULL;

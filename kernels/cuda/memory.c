@@ -123,6 +123,6 @@ enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, c
 {
     struct ha_why why;
     const enum ha_place place = ha_regions_place(&stream->device->memory.regions, role, ptr, bytes, allowed, &why);
-    if (!place) ha_cuda_fail(stream->device, "%s on %s: %s", operation, stream->lane, why.text);
+    if (!place) ha_cuda_fail_on(stream, operation, "%s", why.text);
     return place;
 }

@@ -77,7 +77,6 @@ struct ha_cuda_meters {
 static void *load(void)
 {
     const char *path = getenv("HABENCH_NVML");
-
     if (path && !strcmp(path, "off")) return NULL;
     if (path && *path) return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 #ifdef HA_CUDA_EMULATED
@@ -92,7 +91,6 @@ struct ha_cuda_meters *ha_cuda_meters_open(const char *bus_id)
     void *library = load();
     struct ha_cuda_meters *m = library ? calloc(1, sizeof *m) : NULL;
     bool whole = m;
-
     for (size_t i = 0; i < ENTRIES && whole; i++) {
         void *symbol = dlsym(library, entry[i].symbol);
         memcpy((char *)&m->at + entry[i].offset, &symbol, sizeof symbol);
@@ -139,7 +137,6 @@ static void throttle(const struct ha_cuda_meters *m, char *text, size_t size)
     int (*read)(void *, unsigned long long *) = m->at.reasons ? m->at.reasons : m->at.reasons_older;
     unsigned long long bits;
     size_t n = 0;
-
     if (!read || read(m->device, &bits) != SUCCESS) return;
     bits &= ~idle;
     for (size_t i = 0; i < sizeof reason / sizeof *reason && n < size; i++) {
@@ -154,7 +151,6 @@ static void throttle(const struct ha_cuda_meters *m, char *text, size_t size)
 void ha_cuda_meters_read(struct ha_cuda_meters *m, struct ha_device_meters *out)
 {
     unsigned long long mJ;
-
     *out = ha_device_meters_none(out->want_link_GBps);
     if (!m) return;
     /* what falls soonest once the work has ended goes first */

@@ -70,7 +70,7 @@ enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, st
 enum ha_status ha_cuda_stream_sync(struct ha_stream *s)
 {
     struct ha_device *dev = s->device;
-    if (s->capturing) return ha_cuda_fail(dev, "stream_sync on %s: between graph_begin and graph_end", s->lane);
+    if (s->capturing) return ha_cuda_fail_on(s, "stream_sync", "between graph_begin and graph_end");
     ha_cuda_enter(dev);
     /* after a failure too: what was enqueued before it may still use memory that the caller is about to free */
     ha_cuda_check_on(s, cudaStreamSynchronize(s->cuda), "cudaStreamSynchronize", "stream_sync");
@@ -85,7 +85,7 @@ void ha_cuda_stream_destroy(struct ha_stream *s)
     ha_cuda_enter(dev);
     ha_cuda_check_on(s, cudaStreamSynchronize(s->cuda), "cudaStreamSynchronize", "stream_destroy");
     ha_cuda_waits_end(dev, &s->waits);
-    ha_cuda_workspace_give(dev, &s->workspace);
+    ha_cuda_workspace_give(dev, &s->rooms);
     pthread_mutex_lock(&dev->lock);
     cudaStream_t cuda = s->cuda;
     s->cuda = NULL;

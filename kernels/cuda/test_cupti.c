@@ -145,7 +145,6 @@ static void what_is_lost_is_counted(void **state)
     stop();
     assert_int_equal(count, 1);
     assert_int_equal(lost, 2);
-
     start();
     fake->kernel("_Z1av", 7, 500, 600); /* a call's record and a kernel's */
     fake->no_room = true;
@@ -196,7 +195,6 @@ static void one_device_at_a_time(void **state)
 static void a_kind_that_is_refused(void **state)
 {
     struct ha_why why;
-
     (void)state;
     fake->fail_kind = 10;
     assert_int_equal(ha_cupti_start(cupti, &why), HA_ERROR);
@@ -220,7 +218,6 @@ static void what_cannot_be_opened(void **state)
         { "", "an emulated device has none", HA_WAIVED },
 #endif
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ha_why why = { "" };

@@ -29,7 +29,6 @@ static void everything_that_can_be_read(void **state)
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = true };
-
     (void)state;
     assert_non_null(m);
     assert_int_equal(fake->users, 1);
@@ -59,7 +58,6 @@ static void link_counters_are_left_alone(void **state)
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = false };
-
     (void)state;
     ha_cuda_meters_read(m, &r);
     assert_int_equal(fake->link_reads, 0);
@@ -82,7 +80,6 @@ static void throttling_has_reasons(void **state)
         { 0x112, "application clocks, sync boost, display clocks" },
     };
     static const char *const library[] = { "fake_nvml.so", "fake_nvml_older.so" };
-
     (void)state;
     for (size_t l = 0; l < 2; l++) {
         struct fake_nvml *fake = use(library[l]);
@@ -117,7 +114,6 @@ static void what_is_not_readable_is_empty(void **state)
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = true };
-
     (void)state;
     fake->unsupported = true;
     ha_cuda_meters_read(m, &r);

@@ -140,7 +140,6 @@ static struct fake_cupti *fake;
 static void open_trace(void)
 {
     struct ha_why why = { "" };
-
     host_now = UINT64_C(10000000000);
     device = (struct ha_device){ .lock = PTHREAD_MUTEX_INITIALIZER };
     for (size_t i = 0; i < 2; i++) {
@@ -241,7 +240,6 @@ static void operations_are_stamped(void **state)
     assert_int_equal(spans.count, 4); /* launches at once, the others once they are known */
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(spans.count, 8);
-
     const struct {
         struct ha_span ran;
         const char *lane;
@@ -280,7 +278,6 @@ static void a_long_trace_stays_exact(void **state)
 {
     enum { OPERATIONS = 3000 };
     static struct ha_span ran[OPERATIONS];
-
     (void)state;
     ha_cuda_trace_set(&device, &sink);
     for (size_t i = 0; i < OPERATIONS; i++) {
@@ -362,7 +359,6 @@ static void the_end_waits_for_what_is_being_enqueued(void **state)
 {
     pthread_t thread;
     bool begun = false;
-
     (void)state;
     ha_cuda_trace_set(&device, &sink);
     assert_int_equal(pthread_create(&thread, NULL, late, &begun), 0);
@@ -386,7 +382,6 @@ static void streams_are_fed_from_threads_of_their_own(void **state)
     pthread_t thread[THREADS];
     static struct CUstream_st queues[THREADS];
     static struct ha_stream streams[THREADS];
-
     (void)state;
     ha_cuda_trace_set(&device, &sink);
     for (size_t i = 0; i < THREADS; i++) {
@@ -436,7 +431,6 @@ static void records_become_spans(void **state)
     ha_cuda_trace_set(&device, NULL);
     assert_true(synchronised);
     assert_int_equal(launches, 5);
-
     static const struct ha_span want[] = {
         { 900, 1200, 4096, 0, HA_SPAN_H2D, "link H2D", "copy H2D" },
         { 1000, 1500, 0, 640, HA_SPAN_KERNEL, "stream a", "attend" },
@@ -511,7 +505,6 @@ static void a_meter_that_fails(void **state)
     assert_int_equal(spans.count, 2);
     assert_false(device.failed);
     ha_cuda_trace_destroy(device.trace);
-
     fake->fail_kind = 0;
     setenv("HABENCH_TRACE", "cupti", 1);
     open_trace();
@@ -541,7 +534,6 @@ static void what_is_asked_for(void **state)
 #endif
         { "cupti", "fake_cupti.so", "CUPTI", HA_OK },
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ha_why why = { "" };

@@ -1,6 +1,5 @@
 #include "kernels/cuda/emulation/test_runtime.h"
 
-#include <sched.h>
 #include <time.h>
 
 /* Streams, events, host functions and flags. */
@@ -48,51 +47,6 @@ static void the_default_stream_runs_too(void **state)
     assert_int_equal(ha_emulated_alive().streams, 0);
 }
 
-/* each waits for what the other does */
-static void streams_run_side_by_side(void **state)
-{
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new();
-    struct gate first = { 0 }, second = { 0 };
-    ok(gate_enqueue(&first, a));
-    ok(gate_enqueue(&second, b));
-    gate_await(&first);
-    gate_await(&second);
-    gives(cudaErrorNotReady, cudaStreamQuery(a));
-    gives(cudaErrorNotReady, cudaStreamQuery(b));
-    gate_open(&second);
-    ok(cudaStreamSynchronize(b));
-    gives(cudaErrorNotReady, cudaStreamQuery(a));
-    gate_open(&first);
-    ok(cudaDeviceSynchronize());
-    ok(cudaStreamQuery(a));
-}
-
-static void streams_meet_through_flags(void **state)
-{
-    (void)state;
-    struct driver driver = driver_load();
-    cudaStream_t a = stream_new(), b = stream_new();
-    uint32_t *flags = pinned_new(4 * sizeof *flags), *words = device_new(2 * sizeof *words);
-    memset(flags, 0, 4 * sizeof *flags);
-    ok(cudaMemsetAsync(words, 0, sizeof *words, a));
-    ok(cudaMemsetAsync(words + 1, 0, sizeof *words, b));
-    for (uint32_t i = 1; i <= 50; i++) {
-        ok(mix(&words[0], 1, 1, a));
-        ok(driver.write(a, address(&flags[0]), i, CU_STREAM_WRITE_VALUE_DEFAULT));
-        ok(driver.wait(b, address(&flags[0]), i, CU_STREAM_WAIT_VALUE_GEQ));
-        ok(mix(&words[1], 1, 1, b));
-        ok(driver.write(b, address(&flags[1]), i, CU_STREAM_WRITE_VALUE_DEFAULT));
-        ok(driver.wait(a, address(&flags[1]), i, CU_STREAM_WAIT_VALUE_GEQ));
-    }
-    ok(driver.write(a, address(&flags[2]), 1, 0));
-    while (!__atomic_load_n(&flags[2], __ATOMIC_ACQUIRE)) sched_yield();
-    uint32_t back[2];
-    ok(cudaMemcpyAsync(back, words, sizeof back, cudaMemcpyDeviceToHost, a));
-    assert_int_equal(back[0], 50);
-    assert_int_equal(back[1], 50);
-}
-
 static void flags_are_compared_cyclically(void **state)
 {
     (void)state;
@@ -127,25 +81,6 @@ static void flags_are_compared_cyclically(void **state)
     gives(CUDA_ERROR_INVALID_HANDLE, driver.wait(stream, address(flag), 0, 0));
 }
 
-static void streams_wait_for_events(void **state)
-{
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new();
-    cudaEvent_t event = event_new();
-    struct gate gate = { 0 };
-    uint32_t *word = word_new(1);
-    ok(gate_enqueue(&gate, a));
-    ok(mix(word, 3, 0, a));
-    ok(cudaEventRecord(event, a));
-    ok(cudaStreamWaitEvent(b, event, 0));
-    ok(mix(word, 1, 1, b));
-    gives(cudaErrorNotReady, cudaStreamQuery(b));
-    gate_open(&gate);
-    ok(cudaEventSynchronize(event));
-    ok(cudaStreamSynchronize(b));
-    assert_int_equal(*word, 4);
-}
-
 static void an_event_that_was_never_recorded_holds_nobody(void **state)
 {
     (void)state;
@@ -154,27 +89,6 @@ static void an_event_that_was_never_recorded_holds_nobody(void **state)
     ok(cudaStreamWaitEvent(stream, event, 0));
     ok(cudaStreamSynchronize(stream));
     ok(cudaEventSynchronize(event));
-}
-
-/* The wait is for the record of that time: not for a later one, and not done by a later one. */
-static void waits_keep_to_their_record(void **state)
-{
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new(), c = stream_new(), d = stream_new();
-    cudaEvent_t event = event_new();
-    struct gate first = { 0 }, second = { 0 };
-    ok(gate_enqueue(&first, a));
-    ok(cudaEventRecord(event, a));
-    ok(cudaStreamWaitEvent(b, event, 0));
-    ok(gate_enqueue(&second, d));
-    ok(cudaEventRecord(event, d));
-    ok(cudaStreamWaitEvent(c, event, 0));
-    ok(cudaEventDestroy(event)); /* waits that are queued go on */
-    gate_open(&second);
-    ok(cudaStreamSynchronize(c));
-    gives(cudaErrorNotReady, cudaStreamQuery(b));
-    gate_open(&first);
-    ok(cudaStreamSynchronize(b));
 }
 
 static void events_have_the_time(void **state)
@@ -285,24 +199,69 @@ static void wrong_arguments_are_refused(void **state)
     gives(cudaErrorInvalidValue, cudaStreamWaitEvent(stream, event, 1));
 }
 
+/* Threads that make, use and destroy things of their own at the same time. */
+enum { THREADS = 4, ROUNDS = 20 };
+
+static size_t use(uint32_t times)
+{
+    cudaStream_t stream;
+    cudaEvent_t event;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    void *device = NULL;
+    uint32_t back = 0, expected = 0;
+    size_t wrong = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) || cudaEventCreateWithFlags(&event, 0)
+                   || cudaMalloc(&device, sizeof back) || cudaMemsetAsync(device, 0, sizeof back, stream);
+    for (uint32_t k = 0; k < times; k++) {
+        wrong += mix(device, 7, k, stream) != cudaSuccess;
+        expected = expected * 7 + k;
+    }
+    wrong += cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed) || mix(device, 3, 1, stream)
+             || cudaStreamEndCapture(stream, &graph) || cudaGraphInstantiateWithFlags(&exec, graph, 0)
+             || cudaGraphLaunch(exec, stream) || cudaGraphLaunch(exec, stream);
+    expected = 3 * (3 * expected + 1) + 1;
+    wrong += cudaMemcpyAsync(&back, device, sizeof back, cudaMemcpyDeviceToHost, stream)
+             || cudaEventRecord(event, stream) || back != expected;
+    wrong += cudaEventSynchronize(event) || cudaGraphExecDestroy(exec) || cudaGraphDestroy(graph) || cudaFree(device)
+             || cudaEventDestroy(event) || cudaStreamDestroy(stream);
+    return wrong;
+}
+
+static void *user(void *arg)
+{
+    size_t wrong = 0;
+    for (uint32_t i = 0; i < ROUNDS; i++) wrong += use(1 + i * ((uint32_t)(uintptr_t)arg + 1) % 20);
+    return (void *)(uintptr_t)wrong;
+}
+
+static void threads_do_not_disturb_each_other(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, user, (void *)i), 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(streams_run_in_order, fresh, spent),
         cmocka_unit_test_setup_teardown(arguments_are_copied, fresh, spent),
         cmocka_unit_test_setup_teardown(the_default_stream_runs_too, fresh, spent),
-        cmocka_unit_test_setup_teardown(streams_run_side_by_side, fresh, spent),
-        cmocka_unit_test_setup_teardown(streams_meet_through_flags, fresh, spent),
         cmocka_unit_test_setup_teardown(flags_are_compared_cyclically, fresh, spent),
-        cmocka_unit_test_setup_teardown(streams_wait_for_events, fresh, spent),
         cmocka_unit_test_setup_teardown(an_event_that_was_never_recorded_holds_nobody, fresh, spent),
-        cmocka_unit_test_setup_teardown(waits_keep_to_their_record, fresh, spent),
         cmocka_unit_test_setup_teardown(events_have_the_time, fresh, spent),
         cmocka_unit_test_setup_teardown(destroyed_handles_are_known_as_such, fresh, spent),
         cmocka_unit_test_setup_teardown(a_destroyed_stream_ends_its_work, fresh, spent),
         cmocka_unit_test_setup_teardown(work_of_a_stream_that_is_gone_is_seen, fresh_sharp, spent),
         cmocka_unit_test_setup_teardown(host_functions_must_not_call_back, fresh, spent),
         cmocka_unit_test_setup_teardown(wrong_arguments_are_refused, fresh, spent),
+        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh, spent),
+        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh_sharp, spent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -337,7 +337,7 @@ __global__ void atomics_kernel(HA_ARGS(struct atomics) a)
     }
 }
 
-static void atomics(void **)
+static void atomics_and_the_last_block(void **)
 {
     FOR_EACH_ORDER
     {
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(barriers),
         cmocka_unit_test(missing_barrier_changes_results),
         cmocka_unit_test(shared_memory_is_fresh),
-        cmocka_unit_test(atomics),
+        cmocka_unit_test(atomics_and_the_last_block),
         cmocka_unit_test(pauses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
