@@ -139,12 +139,8 @@ static enum ha_status check(struct ha_stream *s, int status, const char *call, c
 
 static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, const char *operation)
 {
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* it allocates, and this thread may be capturing */
     if (blas->handle) return HA_OK;
-    HA_TRY(ha_cuda_check_on(s, cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode",
-                            operation));
-    const int status = blas->create(&blas->handle);
-    cudaThreadExchangeStreamCaptureMode(&mode);
+    const int status = blas->create(&blas->handle); /* it allocates, as it may while a stream captures: relaxed */
     if (status != 0) blas->handle = NULL;
     HA_TRY(check(s, status, "cublasCreate", operation));
     return check(

@@ -138,27 +138,24 @@ static void is_captured(void **state)
 {
     (void)state;
     struct bench b = bench_open();
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
+    struct ha_graph *graph;
+    struct ha_why why;
     struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &ha_test_heap);
     struct ha_device_seq *seq = test_alloc(sizeof *seq);
     struct ha_device_attend *a = test_alloc(sizeof *a);
     *seq = p->seq[0], *a = p->args, a->seqs = seq;
     /* the first call of all makes the handle, which allocates: it may come while capturing */
-    assert_non_null(ha_cuda_workspace(b.stream, (size_t)64 << 20));
-    assert_int_equal(cudaStreamBeginCapture(b.stream->cuda, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    assert_int_equal(ha_cuda_attend_products(b.stream, a), HA_OK);
-    assert_int_equal(cudaStreamEndCapture(b.stream->cuda, &graph), cudaSuccess);
-    assert_int_equal(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+    ok(api->graph_begin(b.stream));
+    ok(ha_cuda_attend_products(b.stream, a));
+    ok(api->graph_end(b.stream, &graph, &why));
     free(a), free(seq);
     assert_true(isnan(p->seq[0].lse[0]));
     for (uint64_t i = 0; i < 2; i++) {
         ha_test_device_query(p, 0, 7000 + i);
-        done(&b, cudaGraphLaunch(exec, b.stream->cuda) == cudaSuccess ? HA_OK : HA_ERROR);
+        done(&b, api->graph_launch(graph, b.stream));
         check(p, b.dev);
     }
-    assert_int_equal(cudaGraphExecDestroy(exec), cudaSuccess);
-    assert_int_equal(cudaGraphDestroy(graph), cudaSuccess);
+    api->graph_destroy(graph);
     test_problem_free(p);
     bench_close(&b);
 }

@@ -1,6 +1,5 @@
 /* merge: against the bound of ha_ref_merge, and what is not a matter of rounding. */
 
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "kernels/cuda/launch.h"

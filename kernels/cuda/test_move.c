@@ -4,7 +4,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/test_stream.h"
 
-#include <math.h>
 #include <sys/mman.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

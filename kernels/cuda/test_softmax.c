@@ -5,9 +5,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/test_stream.h"
 
-#include <float.h>
 #include <math.h>
-#include <stdio.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

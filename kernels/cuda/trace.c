@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* An operation between two calls of trace. Tickets stay where they are and are used again, with their events. */
 struct ticket {

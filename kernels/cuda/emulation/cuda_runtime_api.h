@@ -6,7 +6,7 @@
  * Its knobs for tests are in runtime.h. Where it is stricter than a GPU, or leaves something out:
  *   - there is one device, at most;
  *   - the default stream (NULL) is a stream like others: nothing else is ordered with it implicitly;
- *   - a capture takes neither events nor graphs: cudaErrorStreamCaptureUnsupported, and it is over;
+ *   - captures are relaxed, and take neither events nor graphs: cudaErrorStreamCaptureUnsupported, and it is over;
  *   - device memory begins as bytes 0xFF, and what leaves an allocation is cudaErrorInvalidValue;
  *   - cudaFree, cudaFreeHost and cudaHostUnregister wait for everything that is enqueued, as drivers do. */
 
@@ -55,7 +55,6 @@ extern "C" {
     X(cudaErrorNotSupported, 801, "not supported")                                                 \
     X(cudaErrorStreamCaptureUnsupported, 900, "not permitted while a stream is capturing")         \
     X(cudaErrorStreamCaptureInvalidated, 901, "an earlier error ended the capture")                \
-    X(cudaErrorStreamCaptureWrongThread, 908, "the capture was begun by another thread")           \
     X(cudaErrorUnknown, 999, "unknown error")
 #define HA_EMULATED_ERROR_NUMBER(name, number, text) name = number,
 enum cudaError { HA_EMULATED_ERRORS(HA_EMULATED_ERROR_NUMBER) };
@@ -165,11 +164,7 @@ cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t
 
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
-enum cudaStreamCaptureMode {
-    cudaStreamCaptureModeGlobal,
-    cudaStreamCaptureModeThreadLocal,
-    cudaStreamCaptureModeRelaxed
-};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusNone,
     cudaStreamCaptureStatusActive,
@@ -179,8 +174,6 @@ enum cudaStreamCaptureStatus {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
-/* Which calls this thread may make while it, or another one, captures; gives the mode that was. */
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream); /* after its earlier launches, as on a GPU */
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);

@@ -8,10 +8,9 @@
 struct call {
     const char *name;
     enum ha_runtime_needs needs;
-    bool unsafe;
     uint64_t count;
 };
-#define ROW(name, needs, unsafe) { #name, needs, unsafe, 0 },
+#define ROW(name, needs) { #name, needs, 0 },
 static struct call calls[HA_CALLS] = { HA_EMULATED_CALLS(ROW) };
 
 struct fault {
@@ -46,7 +45,7 @@ static cudaError_t fault_of(enum ha_runtime_call call)
         struct fault *f = &faults[i];
         if (!f->at || f->call != call || count < f->at) continue;
         if (f->how == HA_EMULATED_STICKY) ha_runtime_lose_now(f->error);
-        if (f->how != HA_EMULATED_EVER) f->at = 0;
+        f->at = 0;
         return f->error;
     }
     return cudaSuccess;
@@ -69,9 +68,7 @@ cudaError_t ha_runtime_enter(enum ha_runtime_call call)
     if (own.in_host_fn) return cudaErrorNotPermitted;
     cudaError_t error = c->needs >= HA_NEEDS_DEVICE ? device_absent() : cudaSuccess;
     if (!error && c->needs == HA_NEEDS_CONTEXT) error = ha_runtime_lost();
-    if (!error) error = fault_of(call);
-    if (!error && c->unsafe && ha_runtime_capture_forbids()) error = cudaErrorStreamCaptureUnsupported;
-    return error;
+    return error ? error : fault_of(call);
 }
 
 cudaError_t ha_runtime_leave(cudaError_t error)
@@ -157,13 +154,6 @@ void ha_emulated_lose(uint64_t nth)
 {
     ha_runtime_lock();
     lose_in = nth;
-    ha_runtime_unlock();
-}
-
-void ha_emulated_give_up(void)
-{
-    ha_runtime_lock();
-    ha_runtime_lose_now(cudaErrorLaunchTimeout);
     ha_runtime_unlock();
 }
 

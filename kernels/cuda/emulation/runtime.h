@@ -9,7 +9,7 @@
  *   HA_EMULATED_DRIVER=12040        driver's version; below the runtime's first number it is too old
  *   HA_EMULATED_MEMOPS=0            no cuStreamWaitValue32 and cuStreamWriteValue32
  *   HA_EMULATED_LOSE=n              the device is lost in its n-th kernel
- *   HA_EMULATED_FAIL=call:nth:code[:once|:ever|:sticky][,...]
+ *   HA_EMULATED_FAIL=call:nth:code[:once|:sticky][,...]
  * What cannot be read makes every call fail with cudaErrorInitializationError, and is named on stderr. */
 
 #include "kernels/cuda/emulation/simt.h"
@@ -37,7 +37,6 @@ void ha_emulated_set(const struct ha_emulated_settings *settings);
 
 enum ha_emulated_fault {
     HA_EMULATED_ONCE,  /* that call only */
-    HA_EMULATED_EVER,  /* that call and every later one of the function */
     HA_EMULATED_STICKY /* that call, and the device is lost: every call gives the error until cudaDeviceReset */
 };
 /* The nth call from now (1: the next) of a function gives error and does nothing; kernel launches are
@@ -45,8 +44,6 @@ enum ha_emulated_fault {
 bool ha_emulated_fail(const char *function, unsigned nth, cudaError_t error, enum ha_emulated_fault how);
 /* The nth kernel from now does not run: the device is lost, with cudaErrorLaunchFailure. 0: never. */
 void ha_emulated_lose(uint64_t nth);
-/* The device is lost, with cudaErrorLaunchTimeout: what is enqueued is dropped, waits end. */
-void ha_emulated_give_up(void);
 
 /* How often a function was called; 0 for unknown ones. */
 uint64_t ha_emulated_calls(const char *function);

@@ -1,6 +1,5 @@
 #include "kernels/cuda/emulation/runtime_inside.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- running */

@@ -37,16 +37,12 @@ static uint64_t variable(const char *name, uint64_t most, uint64_t unset)
 /* call:nth:code[:how] */
 static bool fault(char *text)
 {
-    static const char *const hows[] = {
-        [HA_EMULATED_ONCE] = "once", [HA_EMULATED_EVER] = "ever", [HA_EMULATED_STICKY] = "sticky"
-    };
     char *rest = text, *call = strsep(&rest, ":"), *nth = strsep(&rest, ":"), *code = strsep(&rest, ":");
     uint64_t n, error;
-    unsigned how = 0;
+    const bool sticky = rest && strcmp(rest, "sticky") == 0;
     if (!nth || !code || !number(nth, UINT32_MAX, &n) || !number(code, 999, &error)) return false;
-    if (rest)
-        while (how < 3 && strcmp(rest, hows[how]) != 0) how++;
-    return how < 3 && ha_emulated_fail(call, (unsigned)n, (cudaError_t)error, (enum ha_emulated_fault)how);
+    if (rest && !sticky && strcmp(rest, "once") != 0) return false;
+    return ha_emulated_fail(call, (unsigned)n, (cudaError_t)error, sticky ? HA_EMULATED_STICKY : HA_EMULATED_ONCE);
 }
 
 static bool fail(const char *text)

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local enum cudaStreamCaptureMode own_mode; /* which unsafe calls this thread may make */
-
 static struct ha_runtime_graph *graph_new(void)
 {
     struct ha_runtime_graph *g = calloc(1, sizeof *g);
@@ -44,22 +42,6 @@ static bool ops_copy(const struct ha_runtime_op *op, struct ha_runtime_op ***tai
 
 /* ---- capture */
 
-bool ha_runtime_capture_forbids(void)
-{
-    bool forbidden = false;
-    if (own_mode == cudaStreamCaptureModeRelaxed) return false;
-    for (struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next) {
-        struct ha_runtime_capture *c = s->capture;
-        if (!c) continue;
-        bool mine = pthread_equal(c->thread, pthread_self()) && c->mode != cudaStreamCaptureModeRelaxed;
-        bool others = own_mode == cudaStreamCaptureModeGlobal && c->mode == cudaStreamCaptureModeGlobal;
-        if (!mine && !others) continue;
-        c->invalid = true;
-        forbidden = true;
-    }
-    return forbidden;
-}
-
 void ha_runtime_capture_drop(struct ha_runtime_stream *s)
 {
     if (!s->capture) return;
@@ -71,7 +53,7 @@ void ha_runtime_capture_drop(struct ha_runtime_stream *s)
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamBeginCapture);
-    if (!error && (unsigned)mode > cudaStreamCaptureModeRelaxed) error = cudaErrorInvalidValue;
+    if (!error && mode != cudaStreamCaptureModeRelaxed) error = cudaErrorNotSupported;
     if (!error && !stream) error = cudaErrorStreamCaptureUnsupported;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (s && s->capture) error = cudaErrorIllegalState;
@@ -82,7 +64,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
         free(c);
         return ha_runtime_leave(cudaErrorMemoryAllocation);
     }
-    *c = (struct ha_runtime_capture){ .graph = g, .mode = mode, .thread = pthread_self() };
+    c->graph = g;
     s->capture = c;
     return ha_runtime_leave(cudaSuccess);
 }
@@ -94,10 +76,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (s && !s->capture) error = cudaErrorIllegalState;
     struct ha_runtime_capture *c = s ? s->capture : NULL;
-    if (c && c->mode != cudaStreamCaptureModeRelaxed && !pthread_equal(c->thread, pthread_self())) {
-        error = cudaErrorStreamCaptureWrongThread;
-        c->invalid = true;
-    }
     if (error) return ha_runtime_leave(error);
     *graph = NULL;
     if (c->invalid) error = cudaErrorStreamCaptureInvalidated;
@@ -116,18 +94,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
     const struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (s && !s->capture) *status = cudaStreamCaptureStatusNone;
     else if (s) *status = s->capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
-    return ha_runtime_leave(error);
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaThreadExchangeStreamCaptureMode);
-    if (!error && (!mode || (unsigned)*mode > cudaStreamCaptureModeRelaxed)) error = cudaErrorInvalidValue;
-    if (!error) {
-        enum cudaStreamCaptureMode before = own_mode;
-        own_mode = *mode;
-        *mode = before;
-    }
     return ha_runtime_leave(error);
 }
 

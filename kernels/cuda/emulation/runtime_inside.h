@@ -21,57 +21,55 @@ enum ha_runtime_needs {
     HA_NEEDS_CONTEXT /* and one that is not lost */
 };
 
-/* function, what it needs, whether a capture forbids it ("unsafe" in CUDA's words: it may wait for other streams) */
-#define HA_EMULATED_CALLS(X)                                       \
-    X(cudaDriverGetVersion, HA_NEEDS_NOTHING, false)               \
-    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING, false)              \
-    X(cudaGetDeviceCount, HA_NEEDS_DEVICE, false)                  \
-    X(cudaSetDevice, HA_NEEDS_DEVICE, false)                       \
-    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE, false)             \
-    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE, false)              \
-    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE, false)               \
-    X(cudaDeviceReset, HA_NEEDS_DEVICE, false)                     \
-    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT, true)               \
-    X(cudaMemGetInfo, HA_NEEDS_CONTEXT, false)                     \
-    X(cudaMalloc, HA_NEEDS_CONTEXT, true)                          \
-    X(cudaFree, HA_NEEDS_CONTEXT, true)                            \
-    X(cudaHostAlloc, HA_NEEDS_CONTEXT, true)                       \
-    X(cudaFreeHost, HA_NEEDS_CONTEXT, true)                        \
-    X(cudaHostRegister, HA_NEEDS_CONTEXT, true)                    \
-    X(cudaHostUnregister, HA_NEEDS_CONTEXT, true)                  \
-    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT, false)          \
-    X(cudaStreamDestroy, HA_NEEDS_CONTEXT, false)                  \
-    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT, true)               \
-    X(cudaStreamQuery, HA_NEEDS_CONTEXT, true)                     \
-    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT, false)                \
-    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT, false)           \
-    X(cudaEventDestroy, HA_NEEDS_CONTEXT, false)                   \
-    X(cudaEventRecord, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaEventSynchronize, HA_NEEDS_CONTEXT, true)                \
-    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT, false)               \
-    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT, false)                 \
-    X(cudaLaunchKernel, HA_NEEDS_CONTEXT, false)                   \
-    X(cudaMemcpy, HA_NEEDS_CONTEXT, true)                          \
-    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT, false)                  \
-    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT, false)               \
-    X(cudaMemset, HA_NEEDS_CONTEXT, true)                          \
-    X(cudaMemsetAsync, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT, false)             \
-    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT, false)               \
-    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT, false)              \
-    X(cudaThreadExchangeStreamCaptureMode, HA_NEEDS_DEVICE, false) \
-    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT, false)      \
-    X(cudaGraphLaunch, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT, false)               \
-    X(cudaGraphDestroy, HA_NEEDS_CONTEXT, false)                   \
-    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT, false)             \
-    X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT, false)
-#define HA_EMULATED_CALL_ID(name, needs, unsafe) HA_CALL_##name,
+/* function, what it needs */
+#define HA_EMULATED_CALLS(X)                           \
+    X(cudaDriverGetVersion, HA_NEEDS_NOTHING)          \
+    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING)         \
+    X(cudaGetDeviceCount, HA_NEEDS_DEVICE)             \
+    X(cudaSetDevice, HA_NEEDS_DEVICE)                  \
+    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE)        \
+    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE)         \
+    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE)          \
+    X(cudaDeviceReset, HA_NEEDS_DEVICE)                \
+    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT)         \
+    X(cudaMemGetInfo, HA_NEEDS_CONTEXT)                \
+    X(cudaMalloc, HA_NEEDS_CONTEXT)                    \
+    X(cudaFree, HA_NEEDS_CONTEXT)                      \
+    X(cudaHostAlloc, HA_NEEDS_CONTEXT)                 \
+    X(cudaFreeHost, HA_NEEDS_CONTEXT)                  \
+    X(cudaHostRegister, HA_NEEDS_CONTEXT)              \
+    X(cudaHostUnregister, HA_NEEDS_CONTEXT)            \
+    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT)     \
+    X(cudaStreamDestroy, HA_NEEDS_CONTEXT)             \
+    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT)         \
+    X(cudaStreamQuery, HA_NEEDS_CONTEXT)               \
+    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT)           \
+    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT)      \
+    X(cudaEventDestroy, HA_NEEDS_CONTEXT)              \
+    X(cudaEventRecord, HA_NEEDS_CONTEXT)               \
+    X(cudaEventSynchronize, HA_NEEDS_CONTEXT)          \
+    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT)          \
+    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT)            \
+    X(cudaLaunchKernel, HA_NEEDS_CONTEXT)              \
+    X(cudaMemcpy, HA_NEEDS_CONTEXT)                    \
+    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT)               \
+    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT)             \
+    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT)          \
+    X(cudaMemset, HA_NEEDS_CONTEXT)                    \
+    X(cudaMemsetAsync, HA_NEEDS_CONTEXT)               \
+    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT)        \
+    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT)          \
+    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT)         \
+    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT) \
+    X(cudaGraphLaunch, HA_NEEDS_CONTEXT)               \
+    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT)          \
+    X(cudaGraphDestroy, HA_NEEDS_CONTEXT)              \
+    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT)        \
+    X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT)
+#define HA_EMULATED_CALL_ID(name, needs) HA_CALL_##name,
 enum ha_runtime_call { HA_EMULATED_CALLS(HA_EMULATED_CALL_ID) HA_CALLS };
 
-/* Takes the lock. Gives the error that the call has before it begins: an injected one, no device, a lost device, a
- * capture that forbids it. */
+/* Takes the lock. Gives the error that the call has before it begins: an injected one, no device, a lost device. */
 cudaError_t ha_runtime_enter(enum ha_runtime_call call);
 /* Releases the lock; the error becomes the thread's last. */
 cudaError_t ha_runtime_leave(cudaError_t error);
@@ -186,8 +184,6 @@ struct ha_runtime_graph {
 };
 struct ha_runtime_capture {
     struct ha_runtime_graph *graph;
-    enum cudaStreamCaptureMode mode;
-    pthread_t thread;
     bool invalid;
 };
 struct ha_runtime_stream {
@@ -220,8 +216,6 @@ void ha_runtime_event_free(void *event);
 void ha_runtime_graph_free(struct ha_runtime_graph *graph);
 /* a wait for the mark, or what completes it, with a reference of its own; NULL: no memory */
 struct ha_runtime_op *ha_runtime_mark_op(struct ha_runtime_mark *mark, bool waits);
-/* whether the captures under way forbid an unsafe call to this thread; ends them if so, as CUDA does */
-bool ha_runtime_capture_forbids(void);
 void ha_runtime_capture_drop(struct ha_runtime_stream *stream);
 
 #endif

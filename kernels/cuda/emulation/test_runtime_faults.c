@@ -140,9 +140,8 @@ static void calls_fail_on_demand(void **state)
     assert_int_equal(ha_emulated_alive().device_blocks, 2);
     ok(cudaMalloc(&ptr, 1));
 
-    assert_true(ha_emulated_fail("cudaDriverGetVersion", 1, cudaErrorUnknown, HA_EMULATED_EVER));
-    for (size_t i = 0; i < 3; i++) gives(cudaErrorUnknown, cudaDriverGetVersion(&version));
-    ha_emulated_set(NULL);
+    assert_true(ha_emulated_fail("cudaDriverGetVersion", 1, cudaErrorUnknown, HA_EMULATED_ONCE));
+    ha_emulated_set(NULL); /* forgets it */
     ok(cudaDriverGetVersion(&version));
 
     assert_false(ha_emulated_fail("cudaMaloc", 1, cudaErrorUnknown, HA_EMULATED_ONCE));
@@ -212,8 +211,10 @@ static void a_device_is_lost_in_a_kernel(void **state)
 /* what waits for a flag, for an event, or for a stream, comes back when the device is lost or reset */
 static void *gives_up_later(void *arg)
 {
+    size_t free_bytes, total;
     gate_await(arg);
-    ha_emulated_give_up();
+    ha_emulated_fail("cudaMemGetInfo", 1, cudaErrorLaunchTimeout, HA_EMULATED_STICKY);
+    cudaMemGetInfo(&free_bytes, &total);
     return NULL;
 }
 
@@ -256,7 +257,7 @@ static const char *const environment[][3] = {
     { "HA_EMULATED_DRIVER", "12080", "old driver" },
     { "HA_EMULATED_FAIL", "cudaMalloc:2:2", "second malloc" },
     { "HA_EMULATED_FAIL", "cudaFree:9:1,cudaMalloc:1:719:sticky", "sticky" },
-    { "HA_EMULATED_FAIL", "cudaMalloc:1:2:ever", "every malloc" },
+    { "HA_EMULATED_FAIL", "cudaMalloc:1:2:once,cudaMalloc:3:2", "first and third malloc" },
     { "HA_EMULATED_DEVICES", "many", "wrong" },
     { "HA_EMULATED_DEVICES", "2", "wrong" },
     { "HA_EMULATED_MEMORY", "-1", "wrong" },
@@ -310,7 +311,8 @@ static int child(const char *look)
         { "old driver", version == 12080 && counted == cudaErrorInsufficientDriver },
         { "second malloc", !first && second == cudaErrorMemoryAllocation && !third },
         { "sticky", first == cudaErrorLaunchFailure && synced == cudaErrorLaunchFailure },
-        { "every malloc", first == cudaErrorMemoryAllocation && third == cudaErrorMemoryAllocation && !synced },
+        { "first and third malloc",
+          first == cudaErrorMemoryAllocation && !second && third == cudaErrorMemoryAllocation },
         { "wrong", counted == cudaErrorInitializationError && launched == cudaErrorInitializationError },
     };
     cudaDeviceReset();
