@@ -1,14 +1,12 @@
+#include "kernels/cuda/library.h"
 #include "kernels/cuda/trace.h"
 
 #include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/why.h"
 
-#include <dlfcn.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- the interface, as far as it is used ---------------------------------------------------- */
 
@@ -41,36 +39,23 @@ struct external_record {
 typedef void buffer_requested(uint8_t **buffer, size_t *size, size_t *max_records);
 typedef void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_bytes);
 
+#define ENTRIES(X)                                                                                           \
+    X(register_callbacks, "cuptiActivityRegisterCallbacks", int, (buffer_requested *, buffer_completed *))   \
+    X(register_timestamp, "cuptiActivityRegisterTimestampCallback", int, (uint64_t(*now)(void)))             \
+    X(enable, "cuptiActivityEnable", int, (uint32_t kind))                                                   \
+    X(disable, "cuptiActivityDisable", int, (uint32_t kind))                                                 \
+    X(flush, "cuptiActivityFlushAll", int, (uint32_t flag))                                                  \
+    X(next_record, "cuptiActivityGetNextRecord", int, (uint8_t * buffer, size_t valid_bytes, void **record)) \
+    X(dropped, "cuptiActivityGetNumDroppedRecords", int, (void *context, uint32_t stream, size_t *dropped))  \
+    X(push, "cuptiActivityPushExternalCorrelationId", int, (uint32_t external_kind, uint64_t id))            \
+    X(pop, "cuptiActivityPopExternalCorrelationId", int, (uint32_t external_kind, uint64_t * last))          \
+    X(stream_id, "cuptiGetStreamIdEx", int, (void *context, void *stream, uint8_t per_thread, uint32_t *id)) \
+    X(text, "cuptiGetResultString", int, (int result, const char **text))
 struct entries {
-    int (*register_callbacks)(buffer_requested *, buffer_completed *);
-    int (*register_timestamp)(uint64_t (*now)(void));
-    int (*enable)(uint32_t kind);
-    int (*disable)(uint32_t kind);
-    int (*flush)(uint32_t flag);
-    int (*next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
-    int (*dropped)(void *context, uint32_t stream, size_t *dropped);
-    int (*push)(uint32_t external_kind, uint64_t id);
-    int (*pop)(uint32_t external_kind, uint64_t *last);
-    int (*stream_id)(void *context, void *stream, uint8_t per_thread, uint32_t *id);
-    int (*text)(int result, const char **text);
+    ENTRIES(HA_CUDA_MEMBER)
 };
-static const struct {
-    const char *symbol;
-    size_t offset;
-} entry[] = {
-    { "cuptiActivityRegisterCallbacks", offsetof(struct entries, register_callbacks) },
-    { "cuptiActivityRegisterTimestampCallback", offsetof(struct entries, register_timestamp) },
-    { "cuptiActivityEnable", offsetof(struct entries, enable) },
-    { "cuptiActivityDisable", offsetof(struct entries, disable) },
-    { "cuptiActivityFlushAll", offsetof(struct entries, flush) },
-    { "cuptiActivityGetNextRecord", offsetof(struct entries, next_record) },
-    { "cuptiActivityGetNumDroppedRecords", offsetof(struct entries, dropped) },
-    { "cuptiActivityPushExternalCorrelationId", offsetof(struct entries, push) },
-    { "cuptiActivityPopExternalCorrelationId", offsetof(struct entries, pop) },
-    { "cuptiGetStreamIdEx", offsetof(struct entries, stream_id) },
-    { "cuptiGetResultString", offsetof(struct entries, text) },
-};
-enum { ENTRIES = sizeof entry / sizeof *entry };
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
+enum { SYMBOLS = sizeof symbols / sizeof *symbols };
 
 #if !defined HA_CUDA_EMULATED && __has_include(<cupti.h>)
 #pragma GCC diagnostic push
@@ -367,13 +352,10 @@ static enum ha_status open_library(struct ha_cupti *c, struct ha_why *why)
     bool named = path && *path;
     void *library = named ? load_named(path, error, sizeof error) : load_any(error, sizeof error);
     if (!library) return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: %s", error);
-    for (size_t i = 0; i < ENTRIES; i++) {
-        void *symbol = dlsym(library, entry[i].symbol);
-        if (!symbol) {
-            dlclose(library);
-            return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: too old: it has no %s", entry[i].symbol);
-        }
-        memcpy((char *)&c->at + entry[i].offset, &symbol, sizeof symbol);
+    const char *lacks = ha_cuda_look_up(library, &c->at, symbols, SYMBOLS, SYMBOLS);
+    if (lacks) {
+        dlclose(library);
+        return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: too old: it has no %s", lacks);
     }
     c->library = library;
     return HA_OK;

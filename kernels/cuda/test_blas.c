@@ -20,7 +20,7 @@ struct bench {
 static struct bench bench_open(void)
 {
     struct bench b = { .dev = device_open(0) };
-    b.dev->eps[HA_CUDA_EXP] = b.dev->eps[HA_CUDA_LOG] = 0x1p-22; /* test_accuracy.c */
+    b.dev->eps[HA_CUDA_EXP] = b.dev->eps[HA_CUDA_LOG] = 0x1p-22; /* test_accuracy.cu */
     b.stream = device_stream(b.dev, "main");
     return b;
 }

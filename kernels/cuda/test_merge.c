@@ -25,7 +25,7 @@ static int open_device(void **state)
 {
     device.merge = merge_on_stream;
     device.traits = ha_cuda_merge_traits();
-    device.traits.exp_eps = device.traits.log_eps = 0x1p-23; /* test_accuracy.c measures them */
+    device.traits.exp_eps = device.traits.log_eps = 0x1p-23; /* test_accuracy.cu measures them */
     return test_stream_open(state);
 }
 

@@ -58,9 +58,6 @@ static void set_run(struct ha_runtime_op *op)
     if (there) memset(op->u.set.ptr, op->u.set.value, op->u.set.bytes);
 }
 
-static const struct ha_runtime_verb copy_verb = { .run = copy_run }, staged_verb = { .run = staged_run },
-                                    batch_verb = { .run = batch_run }, set_verb = { .run = set_run };
-
 /* ---- checking */
 
 static bool on_device(enum ha_runtime_place place) { return place == HA_PLACE_DEVICE; }
@@ -90,7 +87,7 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
     if ((error = copy_check(&c, kind))) return error;
     bool staged = c.src_place == HA_PLACE_PAGEABLE && !s->capture;
     if (staged && c.width > SIZE_MAX / c.height) return cudaErrorMemoryAllocation;
-    struct ha_runtime_op *op = ha_runtime_op_new(staged ? &staged_verb : &copy_verb, staged ? c.width * c.height : 0);
+    struct ha_runtime_op *op = ha_runtime_op_new(staged ? staged_run : copy_run, staged ? c.width * c.height : 0);
     if (op && staged)
         copy_rows(&(struct ha_runtime_copy){ .dst = (char *)op->data,
                                              .src = c.src,
@@ -148,7 +145,7 @@ static cudaError_t set_submit(cudaError_t error, void *ptr, int value, size_t by
     if (!s || !bytes) return error;
     enum ha_runtime_place place = ha_runtime_place(ptr, bytes);
     if (place != HA_PLACE_DEVICE && place != HA_PLACE_HOST) return cudaErrorInvalidValue;
-    struct ha_runtime_op *op = ha_runtime_op_new(&set_verb, 0);
+    struct ha_runtime_op *op = ha_runtime_op_new(set_run, 0);
     if (op) {
         op->u.set.ptr = ptr;
         op->u.set.value = value;
@@ -192,7 +189,7 @@ static cudaError_t batch_submit(void *const *dsts, const void *const *srcs, cons
     if (s && s->capture) error = cudaErrorStreamCaptureUnsupported; /* and the capture goes on */
     if (error) return ha_runtime_leave(error);
 
-    struct ha_runtime_op *op = ha_runtime_op_new(&batch_verb, count * sizeof(struct ha_runtime_copy));
+    struct ha_runtime_op *op = ha_runtime_op_new(batch_run, count * sizeof(struct ha_runtime_copy));
     if (op) op->u.pieces = count;
     for (size_t i = 0; op && i < count; i++) {
         struct ha_runtime_copy c = dense(dsts[i], srcs[i], sizes[i]);

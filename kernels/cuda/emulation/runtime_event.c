@@ -64,13 +64,12 @@ static void wait_run(struct ha_runtime_op *op)
     ha_runtime_unlock();
 }
 
-static const struct ha_runtime_verb record_verb = { .run = record_run, .always = true };
-static const struct ha_runtime_verb wait_verb = { .run = wait_run };
-
 struct ha_runtime_op *ha_runtime_mark_op(struct ha_runtime_mark *mark, bool waits)
 {
-    struct ha_runtime_op *op = ha_runtime_op_new(waits ? &wait_verb : &record_verb, 0);
-    if (op) op->mark = mark_share(mark);
+    struct ha_runtime_op *op = ha_runtime_op_new(waits ? wait_run : record_run, 0);
+    if (!op) return NULL;
+    op->mark = mark_share(mark);
+    op->always = !waits;
     return op;
 }
 

@@ -30,7 +30,7 @@ void ha_runtime_graph_free(struct ha_runtime_graph *g)
 static bool ops_copy(const struct ha_runtime_op *op, struct ha_runtime_op ***tail)
 {
     for (; op; op = op->next) {
-        struct ha_runtime_op *copy = ha_runtime_op_new(op->verb, op->data_bytes);
+        struct ha_runtime_op *copy = ha_runtime_op_new(op->run, op->data_bytes);
         if (!copy) return false;
         memcpy(copy, op, sizeof *op + op->data_bytes);
         copy->next = NULL;

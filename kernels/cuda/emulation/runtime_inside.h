@@ -135,11 +135,6 @@ struct ha_runtime_mark {
 struct ha_runtime_mark *ha_runtime_mark_new(void);       /* with one reference; or NULL */
 void ha_runtime_mark_drop(struct ha_runtime_mark *mark); /* NULL: nothing */
 
-struct ha_runtime_op;
-struct ha_runtime_verb {
-    void (*run)(struct ha_runtime_op *op); /* without the lock */
-    bool always;                           /* runs on a lost device, too */
-};
 struct ha_runtime_copy {
     char *dst;
     const char *src;
@@ -148,9 +143,10 @@ struct ha_runtime_copy {
 };
 struct ha_runtime_op {
     struct ha_runtime_op *next;
-    const struct ha_runtime_verb *verb;
-    uint64_t serial;              /* of all streams' operations, in the order of queueing */
-    struct ha_runtime_mark *mark; /* reached or waited for; not in a graph */
+    void (*run)(struct ha_runtime_op *op); /* without the lock */
+    bool always;                           /* on a lost device, too */
+    uint64_t serial;                       /* of all streams' operations, in the order of queueing */
+    struct ha_runtime_mark *mark;          /* reached or waited for; not in a graph */
     union {
         struct ha_runtime_copy copy;
         size_t pieces; /* copies, in data */
@@ -175,7 +171,8 @@ struct ha_runtime_op {
     size_t data_bytes;
     _Alignas(16) unsigned char data[];
 };
-struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_verb *verb, size_t data_bytes); /* zeroed; or NULL */
+/* the rest of it is zeros; NULL: no memory */
+struct ha_runtime_op *ha_runtime_op_new(void (*run)(struct ha_runtime_op *op), size_t data_bytes);
 void ha_runtime_op_free(struct ha_runtime_op *op);
 
 struct ha_runtime_graph {

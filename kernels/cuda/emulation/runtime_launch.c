@@ -23,8 +23,6 @@ static void kernel_run(struct ha_runtime_op *op)
     if (!lost) ha_emulated_run(op->u.kernel.name, op->u.kernel.run, op->data, op->u.kernel.grid, op->u.kernel.block);
 }
 
-static const struct ha_runtime_verb kernel_verb = { .run = kernel_run };
-
 static bool within(dim3 d, unsigned x, unsigned y, unsigned z)
 {
     return d.x >= 1 && d.y >= 1 && d.z >= 1 && d.x <= x && d.y <= y && d.z <= z;
@@ -40,7 +38,7 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
     if (!error && (bytes > ARGS_MAX || (bytes && !args))) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s) return ha_runtime_leave(error);
-    struct ha_runtime_op *op = ha_runtime_op_new(&kernel_verb, bytes);
+    struct ha_runtime_op *op = ha_runtime_op_new(kernel_run, bytes);
     if (op) {
         op->u.kernel.name = name;
         op->u.kernel.run = run;
@@ -60,15 +58,13 @@ static void host_run(struct ha_runtime_op *op)
     ha_runtime_in_host_fn(false);
 }
 
-static const struct ha_runtime_verb host_verb = { .run = host_run };
-
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaLaunchHostFunc);
     if (!error && !fn) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s) return ha_runtime_leave(error);
-    struct ha_runtime_op *op = ha_runtime_op_new(&host_verb, 0);
+    struct ha_runtime_op *op = ha_runtime_op_new(host_run, 0);
     if (op) {
         op->u.host.fn = fn;
         op->u.host.arg = arg;
@@ -96,11 +92,8 @@ static void flag_write_run(struct ha_runtime_op *op)
     __atomic_store_n(op->u.flag.address, op->u.flag.value, __ATOMIC_RELEASE);
 }
 
-static const struct ha_runtime_verb flag_wait_verb = { .run = flag_wait_run },
-                                    flag_write_verb = { .run = flag_write_run };
-
 static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdeviceptr address, cuuint32_t value,
-                            unsigned flags, const struct ha_runtime_verb *verb)
+                            unsigned flags, void (*run)(struct ha_runtime_op *op))
 {
     cudaError_t error = ha_runtime_enter(call);
     uint32_t *flag = (uint32_t *)(uintptr_t)address;
@@ -111,7 +104,7 @@ static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdevice
     if (!error && !good) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (s) {
-        struct ha_runtime_op *op = ha_runtime_op_new(verb, 0);
+        struct ha_runtime_op *op = ha_runtime_op_new(run, 0);
         if (op) {
             op->u.flag.address = flag;
             op->u.flag.value = value;
@@ -124,12 +117,12 @@ static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdevice
 
 static CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, &flag_wait_verb);
+    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, flag_wait_run);
 }
 
 static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, &flag_write_verb);
+    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, flag_write_run);
 }
 
 static const struct {

@@ -13,10 +13,10 @@ enum { POLL_NS = 50000 };
 struct ha_runtime_stream *ha_runtime_streams;
 static uint64_t serial;
 
-struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_verb *verb, size_t data_bytes)
+struct ha_runtime_op *ha_runtime_op_new(void (*run)(struct ha_runtime_op *op), size_t data_bytes)
 {
     struct ha_runtime_op *op = data_bytes <= PTRDIFF_MAX - sizeof *op ? malloc(sizeof *op + data_bytes) : NULL;
-    if (op) *op = (struct ha_runtime_op){ .verb = verb, .data_bytes = data_bytes };
+    if (op) *op = (struct ha_runtime_op){ .run = run, .data_bytes = data_bytes };
     return op;
 }
 
@@ -72,7 +72,7 @@ static void *worker(void *arg)
         if (!op) break;
         ha_runtime_see(op);
         ha_runtime_unlock();
-        if (op->verb->always || !ha_runtime_lost()) op->verb->run(op);
+        if (op->always || !ha_runtime_lost()) op->run(op);
         ha_runtime_lock();
         ha_runtime_publish(s);
         s->head = op->next;

@@ -2,6 +2,8 @@
 
 #include "kernels/cuda/emulation/test_simt.h"
 
+#include <pthread.h>
+
 enum { ALL = 1024 };
 static const unsigned FULL = 0xffffffffu;
 
@@ -226,6 +228,7 @@ static void votes(void **)
 struct scan {
     const unsigned *in;
     unsigned *out; /* [blocks][1024] */
+    unsigned *ran; /* blocks */
 };
 struct scan_shared {
     unsigned x[ALL];
@@ -247,14 +250,17 @@ template <bool BARRIER> __global__ void scan_kernel(HA_ARGS(struct scan) a)
         s.x[t] += add;
     }
     a.out[blockIdx.x * ALL + t] = s.x[t];
+    if (t == 0) atomicAdd(a.ran, 1u);
 }
+
+static unsigned scans; /* blocks of all of them so far */
 
 static unsigned scan_errors(bool barrier, unsigned threads)
 {
-    static unsigned in[ALL], out[3 * ALL];
+    unsigned in[ALL], out[3 * ALL];
     for (unsigned i = 0; i < threads; i++) in[i] = i * i % 101;
     memset(out, 0, sizeof out);
-    const struct scan a = { in, out };
+    const struct scan a = { in, out, &scans };
     assert_int_equal(barrier ? ha_launch(scan_kernel<true>, dim3(3), dim3(threads), NULL, a)
                              : ha_launch(scan_kernel<false>, dim3(3), dim3(threads), NULL, a),
                      cudaSuccess);
@@ -271,6 +277,33 @@ static void barriers(void **)
 {
     FOR_EACH_ORDER
     for (unsigned threads = 32; threads <= ALL; threads *= 2) assert_int_equal(scan_errors(true, threads), 0);
+}
+
+/* several threads of the host, each with its own results */
+enum { HOSTS = 4, LAUNCHES = 10 };
+
+static void *host(void *arg)
+{
+    unsigned errors = 0;
+    for (unsigned i = 0; i < LAUNCHES; i++) errors += scan_errors(true, 32u << reinterpret_cast<uintptr_t>(arg));
+    return reinterpret_cast<void *>(uintptr_t(errors));
+}
+
+static void hosts_at_once(void **)
+{
+    FOR_EACH_ORDER
+    {
+        scans = 0;
+        pthread_t threads[HOSTS];
+        for (uintptr_t i = 0; i < HOSTS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, host, reinterpret_cast<void *>(i)), 0);
+        for (pthread_t thread : threads) {
+            void *errors;
+            assert_int_equal(pthread_join(thread, &errors), 0);
+            assert_null(errors);
+        }
+        assert_int_equal(scans, HOSTS * LAUNCHES * 3);
+    }
 }
 
 static void missing_barrier_changes_results(void **)
@@ -382,6 +415,7 @@ int main(void)
         cmocka_unit_test(parted_lanes),
         cmocka_unit_test(votes),
         cmocka_unit_test(barriers),
+        cmocka_unit_test(hosts_at_once),
         cmocka_unit_test(missing_barrier_changes_results),
         cmocka_unit_test(shared_memory_is_fresh),
         cmocka_unit_test(atomics_and_the_last_block),
