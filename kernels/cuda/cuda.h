@@ -6,13 +6,27 @@
  * is the device `cuda_emulated`, which runs the same kernels on the CPU. */
 
 #include "harness/api/device.h"
-#include "kernels/cuda/error.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/regions.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+
+/* ---- error.c: how the parts say that something went wrong; everything else stands above this */
+/* Keeps the first failure; HA_ERROR. */
+enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same, of an operation: "operation on stream NAME: ..." */
+enum ha_status ha_cuda_fail_on(struct ha_stream *stream, const char *operation, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* HA_OK, or the device fails with what was being done, the call, the error's code, name and text. */
+enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what);
+/* The same: `operation` on the stream. */
+enum ha_status ha_cuda_check_on(struct ha_stream *stream, cudaError_t error, const char *call, const char *operation);
+/* The same text as the reason, and the device goes on. */
+enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *call, const char *what);
+/* Every entry that calls the runtime does this first: the current device is the thread's own. */
+void ha_cuda_enter(const struct ha_device *dev);
 
 /* ---- driver.c: what has no place in the runtime, or NULL where this driver lacks it */
 struct ha_cuda_driver {

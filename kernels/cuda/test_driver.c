@@ -178,14 +178,12 @@ static void the_driver_is_loaded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(pieces_are_one_call, fresh, spent),
-        cmocka_unit_test_setup_teardown(what_a_batch_does_not_take_goes_one_by_one, fresh, spent),
-        cmocka_unit_test_setup_teardown(drivers_without_batches_are_no_failure, fresh, spent),
-        cmocka_unit_test_setup_teardown(failures_are_passed_on, fresh, spent),
-        cmocka_unit_test_setup_teardown(pieces_are_captured, fresh, spent),
-        cmocka_unit_test_setup_teardown(pieces_go_every_way, fresh, spent),
-        cmocka_unit_test_setup_teardown(the_driver_is_loaded, fresh, spent),
-    };
+    const struct CMUnitTest tests[] = { RUNTIME_TEST(pieces_are_one_call),
+                                        RUNTIME_TEST(what_a_batch_does_not_take_goes_one_by_one),
+                                        RUNTIME_TEST(drivers_without_batches_are_no_failure),
+                                        RUNTIME_TEST(failures_are_passed_on),
+                                        RUNTIME_TEST(pieces_are_captured),
+                                        RUNTIME_TEST(pieces_go_every_way),
+                                        RUNTIME_TEST(the_driver_is_loaded) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,18 +136,16 @@ static void a_machine_without_is_waived(void **state)
 static void an_open_that_fails_leaves_nothing(void **state)
 {
     (void)state;
-    static const char *const function[] = {
-        "cudaGetDeviceCount",
-        "cudaSetDevice",
-        "cudaGetDeviceProperties",
-        "cudaDeviceGetPCIBusId",
-        "cudaDeviceGetAttribute",
-        "cudaMalloc",
-        "cudaMemset",
-        "cudaLaunchKernel",
-        "cudaMemcpy",
-        "cudaHostAlloc",
-    };
+    static const char *const function[] = { "cudaGetDeviceCount",
+                                            "cudaSetDevice",
+                                            "cudaGetDeviceProperties",
+                                            "cudaDeviceGetPCIBusId",
+                                            "cudaDeviceGetAttribute",
+                                            "cudaMalloc",
+                                            "cudaMemset",
+                                            "cudaLaunchKernel",
+                                            "cudaMemcpy",
+                                            "cudaHostAlloc" };
     for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
         const uint64_t before = ha_emulated_calls(function[i]);
         struct ha_device *dev = device_open(0);
@@ -387,14 +385,12 @@ int main(void)
 {
     device_test_begin();
 #define T(name) cmocka_unit_test_teardown(name, nothing_left)
-    const struct CMUnitTest tests[] = {
-        T(a_machine_without_is_waived),
-        T(an_open_that_fails_leaves_nothing),
-        T(a_call_that_fails_is_named),
-        T(what_cannot_be_made_is_no_failure),
-        T(memory_runs_out),
-        T(a_lost_device_is_left_behind),
-        T(a_failure_ends_waits),
-    };
+    const struct CMUnitTest tests[] = { T(a_machine_without_is_waived),
+                                        T(an_open_that_fails_leaves_nothing),
+                                        T(a_call_that_fails_is_named),
+                                        T(what_cannot_be_made_is_no_failure),
+                                        T(memory_runs_out),
+                                        T(a_lost_device_is_left_behind),
+                                        T(a_failure_ends_waits) };
     return cmocka_run_group_tests_name("cuda: failures", tests, NULL, NULL);
 }

@@ -9,9 +9,6 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include <sys/mman.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 enum { KINDS = HA_TEST_MERGE_KINDS };
 
@@ -445,14 +442,6 @@ static void halves_are_rounded_once(void **state)
     }
 }
 
-/* address space, of which only the pages that are touched take memory */
-static void *sparse(size_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_true(p != MAP_FAILED);
-    return p;
-}
-
 /* rows of o and LSE that lie further apart than 32 bits count */
 static void far_rows(void **state)
 {
@@ -461,8 +450,8 @@ static void far_rows(void **state)
     static const size_t of[] = { 2, COUNT_MAX };
     const size_t stride = ((size_t)1 << 32) + DIM, lse_stride = ((size_t)1 << 32) + 1, bytes = stride * 2 + 4096,
                  lse_bytes = lse_stride * 4 + 4096;
-    uint16_t *o = sparse(bytes);
-    float *lse = sparse(lse_bytes);
+    uint16_t *o = test_sparse(bytes);
+    float *lse = test_sparse(lse_bytes);
     for (size_t n = 0; n < 2 * COUNT(of); n++) {
         const bool heads = n % 2;
         const size_t count = of[n / 2];
@@ -511,23 +500,21 @@ static void calls_without_rows(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size),
-        cmocka_unit_test(many_rows),
-        cmocka_unit_test(a_single_state_is_copied),
-        cmocka_unit_test(empties_only),
-        cmocka_unit_test(o_of_an_empty_state_is_not_read),
-        cmocka_unit_test(two_states_commute),
-        cmocka_unit_test(equal_weights_are_exact),
-        cmocka_unit_test(direct_weights_are_taken_as_they_are),
-        cmocka_unit_test(bad_level_is_never_silent),
-        cmocka_unit_test(nan_in_a_state),
-        cmocka_unit_test(layouts_and_orders_do_not_matter),
-        cmocka_unit_test(padded_rows_and_one_thing_unaligned),
-        cmocka_unit_test(any_state_may_be_the_output),
-        cmocka_unit_test(halves_are_rounded_once),
-        cmocka_unit_test(far_rows),
-        cmocka_unit_test(calls_without_rows),
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_size),
+                                        cmocka_unit_test(many_rows),
+                                        cmocka_unit_test(a_single_state_is_copied),
+                                        cmocka_unit_test(empties_only),
+                                        cmocka_unit_test(o_of_an_empty_state_is_not_read),
+                                        cmocka_unit_test(two_states_commute),
+                                        cmocka_unit_test(equal_weights_are_exact),
+                                        cmocka_unit_test(direct_weights_are_taken_as_they_are),
+                                        cmocka_unit_test(bad_level_is_never_silent),
+                                        cmocka_unit_test(nan_in_a_state),
+                                        cmocka_unit_test(layouts_and_orders_do_not_matter),
+                                        cmocka_unit_test(padded_rows_and_one_thing_unaligned),
+                                        cmocka_unit_test(any_state_may_be_the_output),
+                                        cmocka_unit_test(halves_are_rounded_once),
+                                        cmocka_unit_test(far_rows),
+                                        cmocka_unit_test(calls_without_rows) };
     return cmocka_run_group_tests(tests, open_device, report);
 }

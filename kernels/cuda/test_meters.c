@@ -22,30 +22,31 @@ static struct fake_nvml *use(const char *name)
     return fake;
 }
 
-#define assert_near(x, want) assert_true(fabs((x) - (want)) <= 1e-9 * fabs(want))
+enum { METERS = 13 };
+
+static void values_of(const struct ha_device_meters *r, double value[METERS])
+{
+    const double all[METERS] = { r->sm_clock_MHz,  r->sm_clock_max_MHz, r->memory_clock_MHz, r->memory_clock_max_MHz,
+                                 r->temperature_C, r->power_W,          r->energy_J,         r->link_gen,
+                                 r->link_gen_max,  r->link_width,       r->link_width_max,   r->link_rx_GBps,
+                                 r->link_tx_GBps };
+    memcpy(value, all, sizeof all);
+}
 
 static void everything_that_can_be_read(void **state)
 {
+    static const double want[METERS] = { 1755, 1980, 3201, 3202, 61, 412.5, 5000000123.456, 4, 5, 8, 16, 52, 1.25 };
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = true };
+    double got[METERS];
     (void)state;
     assert_non_null(m);
     assert_int_equal(fake->users, 1);
     ha_cuda_meters_read(m, &r);
-    assert_near(r.sm_clock_MHz, 1755.0);
-    assert_near(r.sm_clock_max_MHz, 1980.0);
-    assert_near(r.memory_clock_MHz, 3201.0);
-    assert_near(r.memory_clock_max_MHz, 3202.0);
-    assert_near(r.temperature_C, 61.0);
-    assert_near(r.power_W, 412.5);
-    assert_near(r.energy_J, 5000000123.456);
-    assert_near(r.link_gen, 4.0);
-    assert_near(r.link_gen_max, 5.0);
-    assert_near(r.link_width, 8.0);
-    assert_near(r.link_width_max, 16.0);
-    assert_near(r.link_rx_GBps, 52.0);
-    assert_near(r.link_tx_GBps, 1.25);
+    values_of(&r, got);
+    for (size_t i = 0; i < METERS; i++)
+        if (!(fabs(got[i] - want[i]) <= 1e-9 * want[i])) fail_msg("meter %zu: %.12g, not %.12g", i, got[i], want[i]);
     assert_string_equal(r.throttle, "none");
     assert_string_equal(r.bus_id, bus_id);
     ha_cuda_meters_close(m);
@@ -62,7 +63,7 @@ static void link_counters_are_left_alone(void **state)
     ha_cuda_meters_read(m, &r);
     assert_int_equal(fake->link_reads, 0);
     assert_true(isnan(r.link_rx_GBps) && isnan(r.link_tx_GBps));
-    assert_near(r.sm_clock_MHz, 1755.0);
+    assert_true(r.sm_clock_MHz > 0);
     ha_cuda_meters_close(m);
 }
 
@@ -101,11 +102,9 @@ static void throttling_has_reasons(void **state)
 
 static void assert_nothing(const struct ha_device_meters *r)
 {
-    const double value[] = { r->sm_clock_MHz,  r->sm_clock_max_MHz, r->memory_clock_MHz, r->memory_clock_max_MHz,
-                             r->temperature_C, r->power_W,          r->energy_J,         r->link_gen,
-                             r->link_gen_max,  r->link_width,       r->link_width_max,   r->link_rx_GBps,
-                             r->link_tx_GBps };
-    for (size_t i = 0; i < sizeof value / sizeof *value; i++) assert_true(isnan(value[i]));
+    double value[METERS];
+    values_of(r, value);
+    for (size_t i = 0; i < METERS; i++) assert_true(isnan(value[i]));
     assert_string_equal(r->throttle, "");
 }
 
@@ -149,12 +148,9 @@ static void none_here(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_that_can_be_read),
-        cmocka_unit_test(link_counters_are_left_alone),
-        cmocka_unit_test(throttling_has_reasons),
-        cmocka_unit_test(what_is_not_readable_is_empty),
-        cmocka_unit_test(none_here),
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(everything_that_can_be_read),
+                                        cmocka_unit_test(link_counters_are_left_alone),
+                                        cmocka_unit_test(throttling_has_reasons),
+                                        cmocka_unit_test(what_is_not_readable_is_empty), cmocka_unit_test(none_here) };
     return cmocka_run_group_tests_name("cuda: meters", tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/test_stream.h"
 
-#include <sys/mman.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
 static bool small;
 
 /* ---- move */
@@ -141,14 +137,6 @@ static void nothing_to_move(void **state)
     test_done(ha_cuda_move(&gpu, test_stream, &(struct ha_device_move){ .rows = 16 }));
 }
 
-/* address space, of which only the pages that are touched take memory */
-static char *sparse(size_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_true(p != MAP_FAILED);
-    return p;
-}
-
 /* rows that lie further apart, and further on, than 32 bits count */
 static void far_rows(void **state)
 {
@@ -156,7 +144,7 @@ static void far_rows(void **state)
     enum { ROWS = 3, BYTES = 32 };
     const size_t stride = ((size_t)5 << 30) + 16, bytes = ROWS * stride;
     const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
-    char *dst = sparse(bytes), *src = sparse(bytes);
+    char *dst = test_sparse(bytes), *src = test_sparse(bytes);
     static const uint32_t back[ROWS] = { 2, 1, 0 };
     const struct ha_device_move m = { .dst = dst,
                                       .src = src,
@@ -220,13 +208,11 @@ static void blend(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_shape),
-        cmocka_unit_test(one_thing_unaligned),
-        cmocka_unit_test(deep_and_shallow_agree),
-        cmocka_unit_test(nothing_to_move),
-        cmocka_unit_test(far_rows),
-        cmocka_unit_test(blend),
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_shape),
+                                        cmocka_unit_test(one_thing_unaligned),
+                                        cmocka_unit_test(deep_and_shallow_agree),
+                                        cmocka_unit_test(nothing_to_move),
+                                        cmocka_unit_test(far_rows),
+                                        cmocka_unit_test(blend) };
     return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
 }

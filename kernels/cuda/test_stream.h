@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -40,6 +41,16 @@ static inline void test_done(cudaError_t error)
 }
 
 static inline void test_order(size_t i) { assert_true(ha_emulated_order(test_orders[i % TEST_ORDERS])); }
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* address space, of which only the pages that are touched take memory */
+static inline void *test_sparse(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
 
 /* exactly so many bytes of 0xFF, NaN in every type */
 static inline void *test_alloc(size_t bytes)

@@ -559,21 +559,21 @@ static void a_trace_that_is_on_at_the_end(void **state)
 int main(void)
 {
     alarm(300);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nothing_is_recorded_untraced_or_while_capturing, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(operations_are_stamped, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(a_long_trace_stays_exact, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(events_are_used_again, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(spans_go_to_the_sink_of_their_time, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(what_cannot_be_stamped_is_counted, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(the_end_waits_for_what_is_being_enqueued, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(streams_are_fed_from_threads_of_their_own, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(records_become_spans, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(ids_do_not_outlive_their_trace, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(what_cupti_lost_is_counted, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(a_meter_that_fails, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(a_trace_that_is_on_at_the_end, with_cupti, close_trace),
-        cmocka_unit_test(what_is_asked_for),
-    };
+#define BY_EVENTS(name) cmocka_unit_test_setup_teardown(name, with_events, close_trace)
+#define BY_CUPTI(name)  cmocka_unit_test_setup_teardown(name, with_cupti, close_trace)
+    const struct CMUnitTest tests[] = { BY_EVENTS(nothing_is_recorded_untraced_or_while_capturing),
+                                        BY_EVENTS(operations_are_stamped),
+                                        BY_EVENTS(a_long_trace_stays_exact),
+                                        BY_EVENTS(events_are_used_again),
+                                        BY_EVENTS(spans_go_to_the_sink_of_their_time),
+                                        BY_EVENTS(what_cannot_be_stamped_is_counted),
+                                        BY_EVENTS(the_end_waits_for_what_is_being_enqueued),
+                                        BY_EVENTS(streams_are_fed_from_threads_of_their_own),
+                                        BY_CUPTI(records_become_spans),
+                                        BY_CUPTI(ids_do_not_outlive_their_trace),
+                                        BY_CUPTI(what_cupti_lost_is_counted),
+                                        BY_CUPTI(a_meter_that_fails),
+                                        BY_CUPTI(a_trace_that_is_on_at_the_end),
+                                        cmocka_unit_test(what_is_asked_for) };
     return cmocka_run_group_tests_name("cuda: trace", tests, NULL, NULL);
 }

@@ -362,18 +362,16 @@ static void races_are_seen_by_thread_sanitizer(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 2) return child(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(errors_have_names, fresh, spent),
-        cmocka_unit_test_setup_teardown(the_last_error_is_kept, fresh, spent),
-        cmocka_unit_test_setup_teardown(the_device_says_what_it_is, fresh, spent),
-        cmocka_unit_test_setup_teardown(devices_may_be_absent, fresh, spent),
-        cmocka_unit_test_setup_teardown(launches_have_limits, fresh, spent),
-        cmocka_unit_test_setup_teardown(calls_fail_on_demand, fresh, spent),
-        cmocka_unit_test_setup_teardown(a_lost_device_stays_lost, fresh, spent),
-        cmocka_unit_test_setup_teardown(a_device_is_lost_in_a_kernel, fresh, spent),
-        cmocka_unit_test_setup_teardown(waits_end_with_the_device, fresh, spent),
-        cmocka_unit_test_setup_teardown(the_environment_is_read, fresh, spent),
-        cmocka_unit_test_setup_teardown(races_are_seen_by_thread_sanitizer, fresh, spent),
-    };
+    const struct CMUnitTest tests[] = { RUNTIME_TEST(errors_have_names),
+                                        RUNTIME_TEST(the_last_error_is_kept),
+                                        RUNTIME_TEST(the_device_says_what_it_is),
+                                        RUNTIME_TEST(devices_may_be_absent),
+                                        RUNTIME_TEST(launches_have_limits),
+                                        RUNTIME_TEST(calls_fail_on_demand),
+                                        RUNTIME_TEST(a_lost_device_stays_lost),
+                                        RUNTIME_TEST(a_device_is_lost_in_a_kernel),
+                                        RUNTIME_TEST(waits_end_with_the_device),
+                                        RUNTIME_TEST(the_environment_is_read),
+                                        RUNTIME_TEST(races_are_seen_by_thread_sanitizer) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,12 +153,10 @@ static void freed_memory_is_an_illegal_address(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(graphs_run_when_launched, fresh, spent),
-        cmocka_unit_test_setup_teardown(launches_of_a_graph_take_turns, fresh, spent),
-        cmocka_unit_test_setup_teardown(what_a_capture_does_not_take, fresh, spent),
-        cmocka_unit_test_setup_teardown(wrong_uses_are_refused, fresh, spent),
-        cmocka_unit_test_setup_teardown(freed_memory_is_an_illegal_address, fresh, spent),
-    };
+    const struct CMUnitTest tests[] = { RUNTIME_TEST(graphs_run_when_launched),
+                                        RUNTIME_TEST(launches_of_a_graph_take_turns),
+                                        RUNTIME_TEST(what_a_capture_does_not_take),
+                                        RUNTIME_TEST(wrong_uses_are_refused),
+                                        RUNTIME_TEST(freed_memory_is_an_illegal_address) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,31 +239,6 @@ static cudaError_t batch(void *const *dst, const void *const *src, const size_t 
     return cudaMemcpyBatchAsync(dst, src, bytes, count, &attributes, &first, 1, stream);
 }
 
-static void batches_copy_all_pieces(void **state)
-{
-    (void)state;
-    enum { PIECES = 100 };
-    cudaStream_t stream = stream_new();
-    unsigned char *device = device_new(2 * N), *host = pinned_new(N), back[N];
-    void *dst[PIECES];
-    const void *src[PIECES];
-    size_t bytes[PIECES];
-    for (size_t i = 0; i < N; i++) host[i] = (unsigned char)(i * 13 + i / 256);
-    ok(cudaMemsetAsync(device, 0, 2 * N, stream));
-    for (size_t i = 0; i < PIECES; i++) {
-        dst[i] = device + 64 * (PIECES - 1 - i);
-        src[i] = host + 32 * i;
-        bytes[i] = 1 + i % 32;
-    }
-    ok(batch(dst, src, bytes, PIECES, stream));
-    ok(cudaStreamSynchronize(stream));
-    ok(cudaMemcpy(back, device, N, cudaMemcpyDeviceToHost));
-    for (size_t i = 0; i < PIECES && 64 * (PIECES - i) <= N; i++) {
-        assert_memory_equal(back + 64 * (PIECES - 1 - i), host + 32 * i, bytes[i]);
-        assert_int_equal(back[64 * (PIECES - 1 - i) + bytes[i]], 0);
-    }
-}
-
 static void batches_have_no_order(void **state)
 {
     (void)state;
@@ -311,20 +286,17 @@ static void wrong_batches_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(memory_begins_as_nan, fresh, spent),
-        cmocka_unit_test_setup_teardown(memory_is_counted, fresh, spent),
-        cmocka_unit_test_setup_teardown(wrong_frees_are_refused, fresh, spent),
-        cmocka_unit_test_setup_teardown(host_memory_is_registered, fresh, spent),
-        cmocka_unit_test_setup_teardown(copies_move_bytes, fresh, spent),
-        cmocka_unit_test_setup_teardown(copies_know_their_direction, fresh, spent),
-        cmocka_unit_test_setup_teardown(copies_stay_within_allocations, fresh, spent),
-        cmocka_unit_test_setup_teardown(rows_are_copied, fresh, spent),
-        cmocka_unit_test_setup_teardown(pageable_sources_are_staged, fresh, spent),
-        cmocka_unit_test_setup_teardown(freeing_waits_for_the_device, fresh, spent),
-        cmocka_unit_test_setup_teardown(batches_copy_all_pieces, fresh, spent),
-        cmocka_unit_test_setup_teardown(batches_have_no_order, fresh, spent),
-        cmocka_unit_test_setup_teardown(wrong_batches_are_refused, fresh, spent),
-    };
+    const struct CMUnitTest tests[] = { RUNTIME_TEST(memory_begins_as_nan),
+                                        RUNTIME_TEST(memory_is_counted),
+                                        RUNTIME_TEST(wrong_frees_are_refused),
+                                        RUNTIME_TEST(host_memory_is_registered),
+                                        RUNTIME_TEST(copies_move_bytes),
+                                        RUNTIME_TEST(copies_know_their_direction),
+                                        RUNTIME_TEST(copies_stay_within_allocations),
+                                        RUNTIME_TEST(rows_are_copied),
+                                        RUNTIME_TEST(pageable_sources_are_staged),
+                                        RUNTIME_TEST(freeing_waits_for_the_device),
+                                        RUNTIME_TEST(batches_have_no_order),
+                                        RUNTIME_TEST(wrong_batches_are_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

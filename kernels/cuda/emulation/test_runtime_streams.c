@@ -4,23 +4,6 @@
 
 /* Streams, events, host functions and flags. */
 
-static void streams_run_in_order(void **state)
-{
-    (void)state;
-    cudaStream_t stream = stream_new();
-    uint32_t *word = word_new(7), expected = 7;
-    for (uint32_t i = 0; i < 2000; i++) {
-        ok(mix(word, 31, i, stream));
-        expected = expected * 31 + i;
-    }
-    ok(cudaStreamSynchronize(stream));
-    assert_int_equal(*word, expected);
-    ok(cudaStreamQuery(stream));
-    ok(cudaStreamDestroy(stream));
-    ok(cudaFreeHost(word));
-    assert_nothing_alive();
-}
-
 static void arguments_are_copied(void **state)
 {
     (void)state;
@@ -249,19 +232,18 @@ static void threads_do_not_disturb_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(streams_run_in_order, fresh, spent),
-        cmocka_unit_test_setup_teardown(arguments_are_copied, fresh, spent),
-        cmocka_unit_test_setup_teardown(the_default_stream_runs_too, fresh, spent),
-        cmocka_unit_test_setup_teardown(flags_are_compared_cyclically, fresh, spent),
-        cmocka_unit_test_setup_teardown(an_event_that_was_never_recorded_holds_nobody, fresh, spent),
-        cmocka_unit_test_setup_teardown(events_have_the_time, fresh, spent),
-        cmocka_unit_test_setup_teardown(destroyed_handles_are_known_as_such, fresh, spent),
-        cmocka_unit_test_setup_teardown(a_destroyed_stream_ends_its_work, fresh, spent),
+        RUNTIME_TEST(arguments_are_copied),
+        RUNTIME_TEST(the_default_stream_runs_too),
+        RUNTIME_TEST(flags_are_compared_cyclically),
+        RUNTIME_TEST(an_event_that_was_never_recorded_holds_nobody),
+        RUNTIME_TEST(events_have_the_time),
+        RUNTIME_TEST(destroyed_handles_are_known_as_such),
+        RUNTIME_TEST(a_destroyed_stream_ends_its_work),
         cmocka_unit_test_setup_teardown(work_of_a_stream_that_is_gone_is_seen, fresh_sharp, spent),
-        cmocka_unit_test_setup_teardown(host_functions_must_not_call_back, fresh, spent),
-        cmocka_unit_test_setup_teardown(wrong_arguments_are_refused, fresh, spent),
-        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh, spent),
-        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh_sharp, spent),
+        RUNTIME_TEST(host_functions_must_not_call_back),
+        RUNTIME_TEST(wrong_arguments_are_refused),
+        RUNTIME_TEST(threads_do_not_disturb_each_other),
+        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh_sharp, spent)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
