@@ -1,19 +1,11 @@
 /* The attention kernels, on the emulation, against the binary64 reference and its bound. */
 
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/emulation/simt.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/test_device.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static bool small;
 
@@ -159,9 +151,8 @@ static void causal_where_it_can_be(struct ha_test_device_ask *p, size_t id)
     for (size_t b = 0; b < p->batch; b++) p->causal = p->causal && p->keys[b] >= p->q_len;
 }
 
-static void every_length_dimension_and_type(void **state)
+TEST(every_length_dimension_and_type)
 {
-    (void)state;
     static const size_t dims[] = { 8, 64, 80, 96, 128, 192, 256 }, keys[] = { 0, 1, 7, 8, 9, 31, 33, 100, 300 };
     size_t id = 0;
     for (size_t d = 0; d < COUNT(dims); d++)
@@ -177,9 +168,8 @@ static void every_length_dimension_and_type(void **state)
 }
 
 /* Every number of rows of a head, with and without tensor cores, in tiles that are full and not. */
-static void every_number_of_rows(void **state)
+TEST(every_number_of_rows)
 {
-    (void)state;
     for (size_t rows = 1; rows <= 36; rows += small ? 7 : 1)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             struct ha_test_device_ask p = problem_of(rows);
@@ -196,9 +186,8 @@ static void every_number_of_rows(void **state)
 }
 
 /* What is hard on the arithmetic, for each type, with and without tensor cores. */
-static void every_family(void **state)
+TEST(every_family)
 {
-    (void)state;
     static const size_t keys[] = { 200, 17, 1 };
     for (int family = 0; family < HA_TEST_ALL_FAMILIES; family++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
@@ -217,9 +206,8 @@ static void every_family(void **state)
                 }
 }
 
-static void long_contexts(void **state)
+TEST(long_contexts)
 {
-    (void)state;
     static const struct {
         enum ha_dtype dtype;
         size_t dim, keys, group;
@@ -247,9 +235,8 @@ static void long_contexts(void **state)
     }
 }
 
-static void appends(void **state)
+TEST(appends)
 {
-    (void)state;
     static const struct {
         enum ha_dtype dtype;
         size_t dim, keys, q_len, group, runs;
@@ -277,9 +264,8 @@ static void appends(void **state)
 }
 
 /* Mixed lengths; more sequences than the arguments hold, than one launch takes; few multiprocessors, many splits. */
-static void batches(void **state)
+TEST(batches)
 {
-    (void)state;
     static const struct {
         size_t batch, most;
         unsigned multiprocessors;
@@ -303,9 +289,8 @@ static void batches(void **state)
 }
 
 /* The same bits in every order of threads and blocks. */
-static void orders(void **state)
+TEST(orders)
 {
-    (void)state;
     static const char *const order[] = { "forward", "backward", "7" };
     for (size_t id = 0; id < (small ? 6 : 18); id++) {
         struct ha_test_device_ask p = problem_of(id);
@@ -337,9 +322,8 @@ static void orders(void **state)
 }
 
 /* However the keys are split, each result is within the bound of the one that is right. */
-static void splits_agree(void **state)
+TEST(splits_agree)
 {
-    (void)state;
     for (size_t id = 0; id < (small ? 3 : 9); id++) {
         static const unsigned splits[] = { 0, 1, 2, 7, 64, 1000 };
         struct ha_test_device_ask p = problem_of(id);
@@ -361,9 +345,8 @@ static void splits_agree(void **state)
 }
 
 /* NaN in a key or a value comes out; it is not taken for a key that is not there. */
-static void nan_stays(void **state)
+TEST(nan_stays)
 {
-    (void)state;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t keys = 1; keys <= 200; keys += 199)
             for (int in_v = 0; in_v < 2; in_v++) {
@@ -392,9 +375,8 @@ static void nan_stays(void **state)
 
 /* Splits are chosen so that no round of blocks is nearly empty: of 132 multiprocessors with 2 blocks each, a tenth idle
  * at most, a fifth where contexts are short; and a long sequence does not keep them waiting for it alone. */
-static void splits_fill_the_machine(void **state)
+TEST(splits_fill_the_machine)
 {
-    (void)state;
     enum { SLOTS = 264, HEADS = 8 };
     static const size_t batch[] = { 1, 2, 3, 4, 7, 16, 33, 64 }, keys[] = { 8192, 32768, 100000, 131072, 1000000 };
     const struct ha_cuda_gpu gpu = { .multiprocessors = SLOTS / 2, .compute_major = 9 };
@@ -423,9 +405,8 @@ static void splits_fill_the_machine(void **state)
     assert_true(problem_blocks(&gpu, &args) >= 63 * HEADS + SLOTS / 2);
 }
 
-static void wrong_sizes_are_refused(void **state)
+TEST(wrong_sizes_are_refused)
 {
-    (void)state;
     const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
     const struct ha_device_attend args[] = {
         { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 12, .batch = 1 },

@@ -54,9 +54,8 @@ static unsigned count_of(const char *name) { return *(unsigned *)of_fake(name); 
 
 /* ---- products */
 
-static void multiplies(void **state)
+TEST(multiplies)
 {
-    (void)state;
     static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 40, 64 }, { 5, 7, 33 }, { 16, 96, 24 },
                                         { 3, 4, 0 }, { 0, 4, 8 },   { 4, 0, 8 } };
     struct bench b = bench_open();
@@ -89,9 +88,8 @@ static void check(const struct ha_test_device_problem *p, const struct ha_device
     test_problem_check(p, &profile);
 }
 
-static void attends(void **state)
+TEST(attends)
 {
-    (void)state;
     struct bench b = bench_open();
     for (size_t i = 0; i < TEST_RECIPES * HA_DTYPE_COUNT; i++) {
         test_order(i);
@@ -110,9 +108,8 @@ static void attends(void **state)
 }
 
 /* Sequences alike share a call of the library, and no more is asked of it than is needed. */
-static void batches(void **state)
+TEST(batches)
 {
-    (void)state;
 #ifdef HA_CUDA_SCORES_BYTES
     /* pieces of one problem: recipe 5 has 5 sequences of 2 heads with 2 or 1 runs of keys, and 2 tokens */
     const unsigned calls = 2 * 2 * 2 * (2 + 2 + 2 + 1 + 1), problems = calls;
@@ -132,9 +129,8 @@ static void batches(void **state)
 
 /* ---- a graph holds it: nothing of the call is needed later */
 
-static void is_captured(void **state)
+TEST(is_captured)
 {
-    (void)state;
     struct bench b = bench_open();
     struct ha_graph *graph;
     struct ha_why why;
@@ -173,9 +169,8 @@ static void *feed(void *arg)
     return NULL;
 }
 
-static void streams_share_the_handle(void **state)
+TEST(streams_share_the_handle)
 {
-    (void)state;
     struct bench b = bench_open();
     struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &ha_test_heap) },
                            { .p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap) } };
@@ -198,9 +193,8 @@ static void streams_share_the_handle(void **state)
 
 /* ---- what it does not do */
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     static const char *const words[] = {
         "multiples of 16 bytes",    "multiples of 16 bytes", "scale is not positive", "an index",
         "weights are not given",    "whole elements",        "rows overlap",          "more than 32 bits apart",
@@ -226,9 +220,8 @@ static void refuses(void **state)
     }
 }
 
-static void errors_are_named(void **state)
+TEST(errors_are_named)
 {
-    (void)state;
     static const struct {
         const char *fails, *words;
     } cases[] = {
@@ -254,9 +247,8 @@ static void errors_are_named(void **state)
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
-static void absence_is_explained(void **state)
+TEST(absence_is_explained)
 {
-    (void)state;
     char *fake = strdup(getenv("HABENCH_CUBLAS"));
     const struct {
         const char *named, *words;
@@ -281,9 +273,8 @@ static void absence_is_explained(void **state)
     bench_close(&b);
 }
 
-static void the_profile_says_what_is_rounded(void **state)
+TEST(the_profile_says_what_is_rounded)
 {
-    (void)state;
     const struct ha_device dev = { .eps = { [HA_CUDA_EXP] = 1e-7, [HA_CUDA_LOG] = 2e-7 } };
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
         const struct ha_profile p = ha_cuda_products_profile(&dev, (enum ha_dtype)t);

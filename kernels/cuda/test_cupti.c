@@ -3,12 +3,11 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct fake_cupti *fake;
 static struct ha_cupti *cupti;
@@ -49,24 +48,22 @@ static void start(void)
 
 static const struct ha_cupti_record *stop(void) { return ha_cupti_stop(cupti, &count, &lost); }
 
-static void the_clock_is_ours_and_kernels_stay_concurrent(void **state)
+TEST(the_clock_is_ours_and_kernels_stay_concurrent)
 {
     enum { SERIALISING_KERNEL = 3 };
     static const unsigned wanted[] = { 1, 2, 10, 39 };
-    (void)state;
     start();
     assert_false(fake->kinds_before_clock);
     assert_true(fake->now == ha_now_ns);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) assert_true(fake->enabled >> wanted[i] & 1);
+    for (size_t i = 0; i < COUNT(wanted); i++) assert_true(fake->enabled >> wanted[i] & 1);
     stop();
     assert_true(fake->enabled == 0);
     assert_false(fake->ever >> SERIALISING_KERNEL & 1);
     assert_true(count == 0 && lost == 0);
 }
 
-static void records_carry_what_was_pushed(void **state)
+TEST(records_carry_what_was_pushed)
 {
-    (void)state;
     for (size_t in_buffer = 0; in_buffer < 6; in_buffer++) {
         fake->records_in_buffer = in_buffer;
         fake->backwards = in_buffer % 2;
@@ -104,7 +101,7 @@ static void records_carry_what_was_pushed(void **state)
     assert_int_equal(fake->depth, 0);
 }
 
-static void names_are_those_of_our_kernels_alone(void **state)
+TEST(names_are_those_of_our_kernels_alone)
 {
     static const struct {
         const char *function, *name;
@@ -122,8 +119,7 @@ static void names_are_those_of_our_kernels_alone(void **state)
         { "", NULL, HA_SPAN_KERNEL },
         { NULL, NULL, HA_SPAN_KERNEL },
     };
-    enum { COUNT = sizeof of / sizeof *of };
-    (void)state;
+    enum { COUNT = COUNT(of) };
     start();
     for (uint64_t i = 0; i < COUNT; i++) fake->kernel(of[i].function, 7, 100 * i + 1, 100 * i + 50);
     const struct ha_cupti_record *r = stop();
@@ -135,9 +131,8 @@ static void names_are_those_of_our_kernels_alone(void **state)
     }
 }
 
-static void what_is_lost_is_counted(void **state)
+TEST(what_is_lost_is_counted)
 {
-    (void)state;
     start();
     fake->kernel("_Z1av", 7, 0, 0); /* not stamped */
     fake->kernel("_Z1av", 7, 500, 400);
@@ -160,10 +155,9 @@ static void what_is_lost_is_counted(void **state)
     assert_true(count == 0 && lost == 0);
 }
 
-static void many_records(void **state)
+TEST(many_records)
 {
     enum { MANY = 30000 };
-    (void)state;
     start();
     for (uint64_t i = 0; i < MANY; i++) {
         ha_cupti_push(cupti, i + 1);
@@ -177,11 +171,10 @@ static void many_records(void **state)
     assert_true(fake->buffers > 1);
 }
 
-static void one_device_at_a_time(void **state)
+TEST(one_device_at_a_time)
 {
     struct ha_cupti *again;
     struct ha_why why;
-    (void)state;
     assert_int_equal(ha_cupti_open(&again, &why), HA_OK);
     start();
     assert_int_equal(ha_cupti_start(again, &why), HA_ERROR);
@@ -192,10 +185,9 @@ static void one_device_at_a_time(void **state)
     ha_cupti_close(again);
 }
 
-static void a_kind_that_is_refused(void **state)
+TEST(a_kind_that_is_refused)
 {
     struct ha_why why;
-    (void)state;
     fake->fail_kind = 10;
     assert_int_equal(ha_cupti_start(cupti, &why), HA_ERROR);
     assert_string_equal(why.text, "CUPTI: cuptiActivityEnable(10): error 35, insufficient privileges");
@@ -205,7 +197,7 @@ static void a_kind_that_is_refused(void **state)
     stop();
 }
 
-static void what_cannot_be_opened(void **state)
+TEST(what_cannot_be_opened)
 {
     static const struct {
         const char *path, *says;
@@ -218,8 +210,7 @@ static void what_cannot_be_opened(void **state)
         { "", "an emulated device has none", HA_WAIVED },
 #endif
     };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct ha_why why = { "" };
         struct ha_cupti *none = NULL;
         setenv("HABENCH_CUPTI", strncmp(cases[i].path, "fake", 4) ? cases[i].path : beside(cases[i].path), 1);

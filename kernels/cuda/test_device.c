@@ -6,6 +6,7 @@
 #include "kernels/host/test_support.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/test_unit.h"
 
 #include <time.h>
 
@@ -57,9 +58,8 @@ static struct ha_graph *graph_of(struct ha_stream *s)
     return graph;
 }
 
-static void it_says_what_it_is(void **state)
+TEST(it_says_what_it_is)
 {
-    (void)state;
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;
     api->info(dev, &info);
@@ -90,9 +90,8 @@ static void it_says_what_it_is(void **state)
     api->close(dev);
 }
 
-static void several_are_open_at_a_time(void **state)
+TEST(several_are_open_at_a_time)
 {
-    (void)state;
     struct ha_device *first = device_open(0), *second = device_open(0);
     struct ha_stream *stream = device_stream(second, "main");
     assert_int_equal(api->graph_begin(stream), HA_OK);
@@ -106,9 +105,8 @@ static void several_are_open_at_a_time(void **state)
     api->close(first);
 }
 
-static void host_memory_may_have_huge_pages(void **state)
+TEST(host_memory_may_have_huge_pages)
 {
-    (void)state;
     const size_t huge = (size_t)2 << 20;
     assert_int_equal(setenv("HABENCH_HUGE_PAGES", "1", 1), 0);
     struct ha_device *dev = device_open(0);
@@ -140,9 +138,8 @@ static void host_memory_may_have_huge_pages(void **state)
     assert_int_equal(ha_emulated_alive().host_blocks, 0);
 }
 
-static void workspaces_outlive_who_used_them(void **state)
+TEST(workspaces_outlive_who_used_them)
 {
-    (void)state;
     enum { MIB = 1 << 20 };
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -178,9 +175,8 @@ static void workspaces_outlive_who_used_them(void **state)
     api->close(dev);
 }
 
-static void a_workspace_takes_the_room_of_spare_ones(void **state)
+TEST(a_workspace_takes_the_room_of_spare_ones)
 {
-    (void)state;
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_bytes = (size_t)20 << 20;
     ha_emulated_set(&settings);
@@ -197,9 +193,8 @@ static void a_workspace_takes_the_room_of_spare_ones(void **state)
 static void add_one(void *arg) { ++*(int *)arg; }
 
 /* What a graph calls stays its own, whatever the stream calls between its launches. */
-static void calls_of_graphs_and_streams_are_apart(void **state)
+TEST(calls_of_graphs_and_streams_are_apart)
 {
-    (void)state;
     struct fixture f = fixture_open(0);
     int of_graph = 0, of_stream = 0;
     ok(api->graph_begin(f.s));
@@ -254,18 +249,16 @@ static void short_waits(bool by_graph, bool by_driver)
     ha_emulated_set(NULL);
 }
 
-static void many_short_waits_are_no_deadlock(void **state)
+TEST(many_short_waits_are_no_deadlock)
 {
-    (void)state;
     short_waits(false, true);
     short_waits(false, false);
     short_waits(true, true);
 }
 
 /* What a stream does before it comes to its wait is no part of the wait. */
-static void work_before_a_wait_does_not_count(void **state)
+TEST(work_before_a_wait_does_not_count)
 {
-    (void)state;
     struct fixture f = fixture_open(60000000);
     ok(api->spin(f.s, 300000000));
     ok(api->flag_wait(f.s, f.flag, 1));
@@ -275,9 +268,8 @@ static void work_before_a_wait_does_not_count(void **state)
 }
 
 /* The same, between two launches of a graph that were enqueued at once: to the watch, one state. */
-static void work_between_launches_does_not_count(void **state)
+TEST(work_between_launches_does_not_count)
 {
-    (void)state;
     struct fixture f = fixture_open(200000000);
     ok(api->graph_begin(f.s));
     ok(api->flag_wait(f.s, f.flag, 1));
@@ -296,9 +288,8 @@ static void work_between_launches_does_not_count(void **state)
     fixture_end(&f);
 }
 
-static void a_deadlock_in_a_graph_is_named(void **state)
+TEST(a_deadlock_in_a_graph_is_named)
 {
-    (void)state;
     struct fixture f = fixture_open(40000000);
     struct ha_stream *other = device_stream(f.dev, "other");
     *f.flag = 3;
@@ -316,9 +307,8 @@ static void a_deadlock_in_a_graph_is_named(void **state)
 }
 
 /* More waits than any ring holds at first, all enqueued before the first is over. */
-static void waits_are_queued_without_end(void **state)
+TEST(waits_are_queued_without_end)
 {
-    (void)state;
     enum { N = 1000 };
     struct fixture f = fixture_open(0);
     for (uint32_t turn = 0; turn < 2; turn++) {
@@ -335,9 +325,8 @@ static void waits_are_queued_without_end(void **state)
 }
 
 /* Words of mapped memory come back: streams and graphs with waits may come and go more often than there are words. */
-static void waits_come_and_go(void **state)
+TEST(waits_come_and_go)
 {
-    (void)state;
     enum { N = 1500 };
     struct fixture f = fixture_open(0);
     *f.flag = 1;
@@ -359,9 +348,8 @@ static void waits_come_and_go(void **state)
 }
 
 /* A wait that is over is not looked at again: its flag may be freed at once. */
-static void flags_are_freed_behind_the_watch(void **state)
+TEST(flags_are_freed_behind_the_watch)
 {
-    (void)state;
     struct fixture f = fixture_open(8000000); /* looked at every millisecond */
     for (uint64_t end = ha_now_ns() + SECOND / 3; ha_now_ns() < end;) {
         uint32_t *flag = device_alloc(f.dev, HA_MEM_MAPPED, sizeof *flag);

@@ -61,9 +61,8 @@ static void copied(struct world *w, cudaStream_t stream, size_t batches, size_t 
     }
 }
 
-static void pieces_are_one_call(void **state)
+TEST(pieces_are_one_call)
 {
-    (void)state;
     struct world w;
     world_make(&w, 13000);
     copied(&w, w.stream, has_batches, has_batches ? 0 : PIECES);
@@ -75,9 +74,8 @@ static void pieces_are_one_call(void **state)
     copied(&w, w.stream, 0, 0);
 }
 
-static void what_a_batch_does_not_take_goes_one_by_one(void **state)
+TEST(what_a_batch_does_not_take_goes_one_by_one)
 {
-    (void)state;
     struct world w;
     world_make(&w, 13000);
     w.bytes[7] = 0;
@@ -87,9 +85,8 @@ static void what_a_batch_does_not_take_goes_one_by_one(void **state)
     ok(cudaGetLastError());
 }
 
-static void drivers_without_batches_are_no_failure(void **state)
+TEST(drivers_without_batches_are_no_failure)
 {
-    (void)state;
     struct world w;
     world_make(&w, CUDART_VERSION >= 13000 ? 13000 : 12040);
     if (CUDART_VERSION < 13000) copied(&w, w.stream, 0, PIECES);
@@ -102,9 +99,8 @@ static void drivers_without_batches_are_no_failure(void **state)
     copied(&w, w.stream, has_batches, PIECES);
 }
 
-static void failures_are_passed_on(void **state)
+TEST(failures_are_passed_on)
 {
-    (void)state;
     struct world w;
     world_make(&w, 13000);
     w.bytes[20] = PIECES * BYTES; /* leaves its allocation */
@@ -116,9 +112,8 @@ static void failures_are_passed_on(void **state)
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H)); /* the wrong way round */
 }
 
-static void pieces_are_captured(void **state)
+TEST(pieces_are_captured)
 {
-    (void)state;
     struct world w;
     char back[PIECES * BYTES];
     world_make(&w, 13000);
@@ -129,9 +124,8 @@ static void pieces_are_captured(void **state)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.src[i], w.bytes[i]);
 }
 
-static void pieces_go_every_way(void **state)
+TEST(pieces_go_every_way)
 {
-    (void)state;
     struct world w;
     world_make(&w, 13000);
     char *other = device_new(PIECES * BYTES), *back = pinned_new(PIECES * BYTES);
@@ -150,9 +144,8 @@ static void pieces_go_every_way(void **state)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.pinned + BYTES * i, w.bytes[i]);
 }
 
-static void the_driver_is_loaded(void **state)
+TEST(the_driver_is_loaded)
 {
-    (void)state;
     struct ha_cuda_driver driver;
     struct ha_why why;
     toolkit(13000);

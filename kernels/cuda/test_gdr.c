@@ -1,12 +1,10 @@
 /* map_device over a stand-in for libgdrapi.so.2 (test_gdrapi.c), which the build puts beside this program. */
 
 #include "harness/base/test_beside.h"
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/cuda.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
 
@@ -66,23 +64,21 @@ static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *wor
     assert_ptr_equal(host, &device);
 }
 
-static void no_library_is_waived(void **state)
+TEST(no_library_is_waived)
 {
-    (void)state;
     refuse(HA_WAIVED, memory, 8, "libgdrapi.so.2");
     assert_null(device.gdr);
     ha_cuda_gdr_close(&device);
 }
 
-static void stores_arrive_at_their_place(void **state)
+TEST(stores_arrive_at_their_place)
 {
-    (void)state;
     static const struct {
         size_t at, bytes;
     } part[] = {
         { 0, ROOM }, { 1, 1 }, { PAGE - 100, 1 }, { PAGE - 101, 3 }, { 5000, 2 * PAGE }, { ROOM - 1, 1 },
     };
-    enum { PARTS = sizeof part / sizeof *part };
+    enum { PARTS = COUNT(part) };
     struct ha_why why = { "" };
     for (size_t i = 0; i < PARTS; i++) {
         void *host;
@@ -98,9 +94,8 @@ static void stores_arrive_at_their_place(void **state)
     }
 }
 
-static void several_at_once_and_what_is_left(void **state)
+TEST(several_at_once_and_what_is_left)
 {
-    (void)state;
     enum { N = 4 };
     void *host[N];
     struct ha_why why = { "" };
@@ -123,9 +118,8 @@ static void several_at_once_and_what_is_left(void **state)
     device.failed = false;
 }
 
-static void what_the_machine_lacks_is_waived(void **state)
+TEST(what_the_machine_lacks_is_waived)
 {
-    (void)state;
     *fails = 1;
     refuse(HA_WAIVED, memory, 8, "gdrdrv");
     *fails = 2;
@@ -135,9 +129,8 @@ static void what_the_machine_lacks_is_waived(void **state)
     assert_int_equal(*pinned, 0);
 }
 
-static void only_device_memory_is_mapped(void **state)
+TEST(only_device_memory_is_mapped)
 {
-    (void)state;
     refuse(HA_ERROR, memory - 1, 8, "not within an allocation of device memory");
     refuse(HA_ERROR, memory, ROOM + 1, "not within");
     refuse(HA_ERROR, memory + ROOM, 0, "not within");

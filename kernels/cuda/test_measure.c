@@ -18,12 +18,11 @@ static void read_at(const uint32_t *word, size_t words, unsigned multiprocessors
 }
 
 /* any offset from a 16-byte boundary, any length, on fewer blocks than there are stretches and on more */
-static void read_sums_every_word(void **state)
+TEST(read_sums_every_word)
 {
-    (void)state;
     enum { STRETCH = 256 * 8 * 4 };
     static const size_t around[] = { 0, 1024, STRETCH, 5 * STRETCH, 9 * STRETCH, 40 * STRETCH };
-    for (size_t a = 0; a < sizeof around / sizeof *around - small; a++)
+    for (size_t a = 0; a < COUNT(around) - small; a++)
         for (size_t shift = 0; shift < 4; shift++)
             for (size_t more = a ? 2 : 0; more < (a ? 8 : 40); more++) {
                 const size_t words = around[a] + more - (a ? 4 : 0);
@@ -35,9 +34,8 @@ static void read_sums_every_word(void **state)
             }
 }
 
-static void spin_lasts(void **state)
+TEST(spin_lasts)
 {
-    (void)state;
     for (uint64_t ns = 0; ns < 2000000; ns = 2 * ns + 100000)
         for (int again = 0; again < 5; again++) { /* some of them on time */
             const uint64_t begin = ha_now_ns();
@@ -48,13 +46,11 @@ static void spin_lasts(void **state)
 
 /* That others are, and how such a wait ends, is tested with the streams (kernels/host/test_streams.c, run with waits by
  * kernels in cuda_device_memops). */
-static void a_flag_that_is_up_is_not_waited_for(void **state)
+TEST(a_flag_that_is_up_is_not_waited_for)
 {
-    (void)state;
     static const uint32_t give_up,
         up[][2] = { { 7, 7 }, { 7, 6 }, { 7, 0 }, { 0x80000001u, 1 } /* no negative number */ };
-    for (size_t i = 0; i < sizeof up / sizeof *up; i++)
-        test_done(ha_cuda_flag_wait(test_stream, &up[i][0], up[i][1], &give_up));
+    for (size_t i = 0; i < COUNT(up); i++) test_done(ha_cuda_flag_wait(test_stream, &up[i][0], up[i][1], &give_up));
 }
 
 int main(int argc, char **argv)

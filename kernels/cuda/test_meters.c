@@ -1,13 +1,12 @@
 /* What NVML says, in our units; what it does not say is NaN or an empty text. */
 
 #include "harness/base/test_beside.h"
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_nvml.h"
 
 #include <dlfcn.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char bus_id[] = "0000:1B:00.0";
 
@@ -33,14 +32,13 @@ static void values_of(const struct ha_device_meters *r, double value[METERS])
     memcpy(value, all, sizeof all);
 }
 
-static void everything_that_can_be_read(void **state)
+TEST(everything_that_can_be_read)
 {
     static const double want[METERS] = { 1755, 1980, 3201, 3202, 61, 412.5, 5000000123.456, 4, 5, 8, 16, 52, 1.25 };
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = true };
     double got[METERS];
-    (void)state;
     assert_non_null(m);
     assert_int_equal(fake->users, 1);
     ha_cuda_meters_read(m, &r);
@@ -54,12 +52,11 @@ static void everything_that_can_be_read(void **state)
 }
 
 /* Reading them takes 40 ms: only where that was asked for. */
-static void link_counters_are_left_alone(void **state)
+TEST(link_counters_are_left_alone)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = false };
-    (void)state;
     ha_cuda_meters_read(m, &r);
     assert_int_equal(fake->link_reads, 0);
     assert_true(isnan(r.link_rx_GBps) && isnan(r.link_tx_GBps));
@@ -67,7 +64,7 @@ static void link_counters_are_left_alone(void **state)
     ha_cuda_meters_close(m);
 }
 
-static void throttling_has_reasons(void **state)
+TEST(throttling_has_reasons)
 {
     static const struct {
         unsigned long long bits;
@@ -81,11 +78,10 @@ static void throttling_has_reasons(void **state)
         { 0x112, "application clocks, sync boost, display clocks" },
     };
     static const char *const library[] = { "fake_nvml.so", "fake_nvml_older.so" };
-    (void)state;
     for (size_t l = 0; l < 2; l++) {
         struct fake_nvml *fake = use(library[l]);
         struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
-        for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        for (size_t i = 0; i < COUNT(of); i++) {
             struct ha_device_meters r = { .want_link_GBps = false };
             fake->reasons = of[i].bits;
             ha_cuda_meters_read(m, &r);
@@ -108,12 +104,11 @@ static void assert_nothing(const struct ha_device_meters *r)
     assert_string_equal(r->throttle, "");
 }
 
-static void what_is_not_readable_is_empty(void **state)
+TEST(what_is_not_readable_is_empty)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
     struct ha_device_meters r = { .want_link_GBps = true };
-    (void)state;
     fake->unsupported = true;
     ha_cuda_meters_read(m, &r);
     assert_nothing(&r);
@@ -125,9 +120,8 @@ static void what_is_not_readable_is_empty(void **state)
     assert_string_equal(r.bus_id, "");
 }
 
-static void none_here(void **state)
+TEST(none_here)
 {
-    (void)state;
     struct fake_nvml *fake = use("fake_nvml.so");
     assert_null(ha_cuda_meters_open("0000:2C:00.0")); /* another GPU than the device */
     assert_int_equal(fake->users, 0);

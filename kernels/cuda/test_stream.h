@@ -3,18 +3,11 @@
 
 /* A stream for tests of kernels: one for the program, and every launch waited for. */
 
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/emulation/simt.h"
 
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 /* orders in which the threads of a block take their turns: no result depends on it */
 static const char *const test_orders[] = { "forward", "backward", "12345" };
@@ -41,8 +34,6 @@ static inline void test_done(cudaError_t error)
 }
 
 static inline void test_order(size_t i) { assert_true(ha_emulated_order(test_orders[i % TEST_ORDERS])); }
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* address space, of which only the pages that are touched take memory */
 static inline void *test_sparse(size_t bytes)

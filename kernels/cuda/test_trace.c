@@ -3,13 +3,12 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
 #include <dlfcn.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -212,9 +211,8 @@ static double apart(uint64_t a, uint64_t b) { return fabs((double)a - (double)b)
 
 /* ---- events --------------------------------------------------------------------------------------- */
 
-static void nothing_is_recorded_untraced_or_while_capturing(void **state)
+TEST(nothing_is_recorded_untraced_or_while_capturing)
 {
-    (void)state;
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
     ha_cuda_span_end(&stream[0], NULL);
     assert_int_equal(events_made, 0);
@@ -231,9 +229,8 @@ static void nothing_is_recorded_untraced_or_while_capturing(void **state)
     assert_string_equal(ha_cuda_trace_source(&device), "CUDA events, +-2 us");
 }
 
-static void operations_are_stamped(void **state)
+TEST(operations_are_stamped)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     struct ha_span copied = run(&stream[0], &up, 50000), attended = run(&stream[0], &attend, 20000);
     struct ha_span beside_it = run(&stream[1], &wait, 90000), merged = run(&stream[0], &merge, 5000);
@@ -251,7 +248,7 @@ static void operations_are_stamped(void **state)
         { merged, "stream a", 1, &merge },
         { beside_it, "stream b", 0, &wait },
     };
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+    for (size_t i = 0; i < COUNT(want); i++) {
         const struct ha_span *s = nth_of(want[i].lane, want[i].nth);
         assert_string_equal(s->name, want[i].what->name);
         assert_true(s->kind == want[i].what->kind && s->bytes == want[i].what->bytes
@@ -274,11 +271,10 @@ static void operations_are_stamped(void **state)
 
 /* The differences that the runtime gives are floats of milliseconds: after ten minutes they step by 61 us. And the
  * clocks have drifted apart by 12 ms. */
-static void a_long_trace_stays_exact(void **state)
+TEST(a_long_trace_stays_exact)
 {
     enum { OPERATIONS = 3000 };
     static struct ha_span ran[OPERATIONS];
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     for (size_t i = 0; i < OPERATIONS; i++) {
         ran[i] = run(&stream[i % 2], &merge, 3000 + (double)(i % 7) * 100);
@@ -296,9 +292,8 @@ static void a_long_trace_stays_exact(void **state)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-static void events_are_used_again(void **state)
+TEST(events_are_used_again)
 {
-    (void)state;
     for (int i = 0; i < 5; i++) {
         spans.count = 0;
         ha_cuda_trace_set(&device, &sink);
@@ -311,9 +306,8 @@ static void events_are_used_again(void **state)
     assert_int_equal(events_made, 600 + 4);
 }
 
-static void spans_go_to_the_sink_of_their_time(void **state)
+TEST(spans_go_to_the_sink_of_their_time)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &attend, 1000);
     ha_cuda_trace_set(&device, &other_sink);
@@ -325,9 +319,8 @@ static void spans_go_to_the_sink_of_their_time(void **state)
     assert_string_equal(spans.span[1].name, "attend");
 }
 
-static void what_cannot_be_stamped_is_counted(void **state)
+TEST(what_cannot_be_stamped_is_counted)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &merge, 1000);
     fail_records = 1;
@@ -355,11 +348,10 @@ static void *late(void *arg)
     return NULL;
 }
 
-static void the_end_waits_for_what_is_being_enqueued(void **state)
+TEST(the_end_waits_for_what_is_being_enqueued)
 {
     pthread_t thread;
     bool begun = false;
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     assert_int_equal(pthread_create(&thread, NULL, late, &begun), 0);
     while (!__atomic_load_n(&begun, __ATOMIC_ACQUIRE)) continue;
@@ -377,12 +369,11 @@ static void *feed(void *arg)
     return NULL;
 }
 
-static void streams_are_fed_from_threads_of_their_own(void **state)
+TEST(streams_are_fed_from_threads_of_their_own)
 {
     pthread_t thread[THREADS];
     static struct CUstream_st queues[THREADS];
     static struct ha_stream streams[THREADS];
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     for (size_t i = 0; i < THREADS; i++) {
         streams[i] = (struct ha_stream){ .device = &device, .cuda = &queues[i], .lane = "stream x" };
@@ -404,9 +395,8 @@ static void run_kernel(struct ha_stream *s, const struct ha_cuda_span *what, con
     ha_cuda_span_end(s, ticket);
 }
 
-static void records_become_spans(void **state)
+TEST(records_become_spans)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     synchronised = false;
     void *ticket = ha_cuda_span_begin(&stream[0], &attend);
@@ -442,7 +432,7 @@ static void records_become_spans(void **state)
         { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge" },
         { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge" },
     };
-    enum { WANT = sizeof want / sizeof *want };
+    enum { WANT = COUNT(want) };
     assert_int_equal(spans.count, launches + WANT);
     for (size_t i = 0; i < WANT; i++) {
         const struct ha_span *s = &spans.span[launches + i], *w = &want[i];
@@ -457,9 +447,8 @@ static void records_become_spans(void **state)
     assert_int_equal(fake->depth, 0);
 }
 
-static void ids_do_not_outlive_their_trace(void **state)
+TEST(ids_do_not_outlive_their_trace)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         spans.count = 0;
         ha_cuda_trace_set(&device, &sink);
@@ -474,9 +463,8 @@ static void ids_do_not_outlive_their_trace(void **state)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-static void what_cupti_lost_is_counted(void **state)
+TEST(what_cupti_lost_is_counted)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     ha_cuda_span_end(&stream[0], ha_cuda_span_begin(&stream[0], &up)); /* bytes that no record tells of */
     run_kernel(&stream[0], &attend, "_Z1av", 7, 0, 0); /* a record without a stamp, and so its zero-copy bytes */
@@ -493,9 +481,8 @@ static void what_cupti_lost_is_counted(void **state)
 }
 
 /* A declared fallback where CUPTI was not asked for; where it was, an error. */
-static void a_meter_that_fails(void **state)
+TEST(a_meter_that_fails)
 {
-    (void)state;
     fake->fail_kind = 10;
     ha_cuda_trace_set(&device, &sink);
     assert_string_equal(ha_cuda_trace_source(&device), "CUDA events");
@@ -516,7 +503,7 @@ static void a_meter_that_fails(void **state)
     ha_cuda_trace_set(&device, NULL);
 }
 
-static void what_is_asked_for(void **state)
+TEST(what_is_asked_for)
 {
     static const struct {
         const char *trace, *cupti, *says;
@@ -534,8 +521,7 @@ static void what_is_asked_for(void **state)
 #endif
         { "cupti", "fake_cupti.so", "CUPTI", HA_OK },
     };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct ha_why why = { "" };
         setenv("HABENCH_TRACE", cases[i].trace, 1);
         setenv("HABENCH_CUPTI", strncmp(cases[i].cupti, "fake", 4) ? cases[i].cupti : beside(cases[i].cupti), 1);
@@ -547,9 +533,8 @@ static void what_is_asked_for(void **state)
     }
 }
 
-static void a_trace_that_is_on_at_the_end(void **state)
+TEST(a_trace_that_is_on_at_the_end)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     ha_cuda_trace_destroy(device.trace);
     assert_true(fake->enabled == 0);

@@ -3,15 +3,9 @@
 
 /* For the tests of the emulated runtime: kernels that are C functions, called once per launch. */
 
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/cuda/emulation/runtime_inside.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define ok(call)           assert_int_equal((call), cudaSuccess)
 #define gives(error, call) assert_int_equal((call), (error))

@@ -12,9 +12,8 @@
 
 /* Devices, launch limits, errors that stay, and the knobs that make faults. */
 
-static void errors_have_names(void **state)
+TEST(errors_have_names)
 {
-    (void)state;
     assert_string_equal(cudaGetErrorName(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation");
     assert_string_equal(cudaGetErrorName(cudaErrorStreamCaptureUnsupported), "cudaErrorStreamCaptureUnsupported");
     assert_string_equal(cudaGetErrorString(cudaSuccess), "no error");
@@ -22,9 +21,8 @@ static void errors_have_names(void **state)
     assert_string_equal(cudaGetErrorString((cudaError_t)12345), "unrecognized error code");
 }
 
-static void the_last_error_is_kept(void **state)
+TEST(the_last_error_is_kept)
 {
-    (void)state;
     void *ptr;
     ok(cudaGetLastError());
     gives(cudaErrorInvalidValue, cudaMalloc(NULL, 1));
@@ -33,9 +31,8 @@ static void the_last_error_is_kept(void **state)
     ok(cudaGetLastError());
 }
 
-static void the_device_says_what_it_is(void **state)
+TEST(the_device_says_what_it_is)
 {
-    (void)state;
     struct cudaDeviceProp properties;
     int count, value, version;
     char bus[16], tight[8];
@@ -63,9 +60,8 @@ static void the_device_says_what_it_is(void **state)
     assert_int_equal(version, CUDART_VERSION);
 }
 
-static void devices_may_be_absent(void **state)
+TEST(devices_may_be_absent)
 {
-    (void)state;
     struct ha_emulated_settings settings = ha_emulated_defaults();
     int count, version = -1;
     void *ptr;
@@ -95,9 +91,8 @@ static void devices_may_be_absent(void **state)
     assert_non_null(strstr(ha_emulated_dlerror(), "cuStreamWaitValue32_v2"));
 }
 
-static void launches_have_limits(void **state)
+TEST(launches_have_limits)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     uint32_t word = 0;
     struct mix m = { &word, 1, 1 };
@@ -113,7 +108,7 @@ static void launches_have_limits(void **state)
         { { 1, 1, 1 }, { 1, 0, 1 }, false },           { { 1, 1, 1 }, { 65536, 65536, 1 }, false },
     };
     uint32_t expected = 0;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (size_t i = 0; i < COUNT(table); i++) {
         gives(table[i].good ? cudaSuccess : cudaErrorInvalidConfiguration,
               ha_emulated_launch("mix", mix_run, &m, sizeof m, table[i].grid, table[i].block, stream));
         expected += table[i].good;
@@ -126,9 +121,8 @@ static void launches_have_limits(void **state)
           ha_emulated_launch("mix", mix_run, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
 }
 
-static void calls_fail_on_demand(void **state)
+TEST(calls_fail_on_demand)
 {
-    (void)state;
     void *ptr;
     int version;
     assert_true(ha_emulated_fail("cudaMalloc", 3, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
@@ -159,9 +153,8 @@ static void calls_fail_on_demand(void **state)
 }
 
 /* every call of the context gives the error that lost it, frees included; and they free */
-static void a_lost_device_stays_lost(void **state)
+TEST(a_lost_device_stays_lost)
 {
-    (void)state;
     void *device = device_new(8), *pinned = pinned_new(8), *ptr;
     cudaStream_t stream = stream_new(), other;
     cudaEvent_t event = event_new();
@@ -193,9 +186,8 @@ static void a_lost_device_stays_lost(void **state)
     ok(cudaMalloc(&ptr, 1));
 }
 
-static void a_device_is_lost_in_a_kernel(void **state)
+TEST(a_device_is_lost_in_a_kernel)
 {
-    (void)state;
     cudaStream_t stream = stream_new(), other = stream_new();
     struct gate gate = { 0 };
     uint32_t *word = word_new(1);
@@ -218,9 +210,8 @@ static void *gives_up_later(void *arg)
     return NULL;
 }
 
-static void waits_end_with_the_device(void **state)
+TEST(waits_end_with_the_device)
 {
-    (void)state;
     const struct driver driver = driver_load();
     for (size_t round = 0; round < 2; round++) {
         cudaStream_t a = stream_new(), b = stream_new();
@@ -316,7 +307,7 @@ static int child(const char *look)
         { "wrong", counted == cudaErrorInitializationError && launched == cudaErrorInitializationError },
     };
     cudaDeviceReset();
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    for (size_t i = 0; i < COUNT(table); i++)
         if (strcmp(table[i].look, look) == 0) return table[i].seen ? 0 : 3;
     return 4;
 }
@@ -338,10 +329,9 @@ static int child_status(const char *variable, const char *value, const char *loo
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static void the_environment_is_read(void **state)
+TEST(the_environment_is_read)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof environment / sizeof *environment; i++) {
+    for (size_t i = 0; i < COUNT(environment); i++) {
         const char *const *row = environment[i];
         int status = child_status(row[0], row[1], row[2], strcmp(row[2], "wrong") == 0);
         if (status) fail_msg("%s=%s: the child ends with status %d", row[0], row[1], status);
@@ -349,9 +339,8 @@ static void the_environment_is_read(void **state)
 }
 
 /* The runtime's own lock does not hide the races of the program. */
-static void races_are_seen_by_thread_sanitizer(void **state)
+TEST(races_are_seen_by_thread_sanitizer)
 {
-    (void)state;
 #ifdef THREAD_SANITIZER
     assert_int_equal(child_status("HA_EMULATED_DEVICES", "1", "race", true), 66);
 #else

@@ -11,9 +11,8 @@ static enum cudaStreamCaptureStatus status_of(cudaStream_t stream)
 
 static void add_five(void *arg) { *(uint32_t *)arg += 5; }
 
-static void graphs_run_when_launched(void **state)
+TEST(graphs_run_when_launched)
 {
-    (void)state;
     cudaStream_t a = stream_new(), b = stream_new();
     uint32_t *word = word_new(1), *device = device_new(sizeof *device), *out = word_new(0), pageable = 100;
     assert_int_equal(status_of(a), cudaStreamCaptureStatusNone);
@@ -46,9 +45,8 @@ static void graphs_run_when_launched(void **state)
 }
 
 /* two launches of one graph do not run side by side, whatever their streams */
-static void launches_of_a_graph_take_turns(void **state)
+TEST(launches_of_a_graph_take_turns)
 {
-    (void)state;
     cudaStream_t a = stream_new(), b = stream_new();
     struct gate gate = { 0 };
     uint32_t *word = word_new(1);
@@ -79,9 +77,8 @@ static cudaError_t wait(cudaStream_t stream) { return cudaStreamWaitEvent(stream
 static cudaError_t launch(cudaStream_t stream) { return cudaGraphLaunch(inner, stream); }
 
 /* nobody waits for a stream that captures, and what this runtime does not capture ends it */
-static void what_a_capture_does_not_take(void **state)
+TEST(what_a_capture_does_not_take)
 {
-    (void)state;
     cudaStream_t a = stream_new();
     cudaGraph_t graph;
     cudaError_t (*const calls[])(
@@ -89,7 +86,7 @@ static void what_a_capture_does_not_take(void **state)
     event = event_new();
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
     inner = instantiate(a);
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    for (size_t i = 0; i < COUNT(calls); i++) {
         ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
         gives(cudaErrorStreamCaptureUnsupported, calls[i](a));
         assert_int_equal(status_of(a), cudaStreamCaptureStatusInvalidated);
@@ -108,9 +105,8 @@ static void what_a_capture_does_not_take(void **state)
     ok(cudaStreamEndCapture(a, &graph));
 }
 
-static void wrong_uses_are_refused(void **state)
+TEST(wrong_uses_are_refused)
 {
-    (void)state;
     cudaStream_t a = stream_new();
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
@@ -137,9 +133,8 @@ static void wrong_uses_are_refused(void **state)
 }
 
 /* memory that a graph names has to be there when it is launched */
-static void freed_memory_is_an_illegal_address(void **state)
+TEST(freed_memory_is_an_illegal_address)
 {
-    (void)state;
     cudaStream_t a = stream_new();
     char *device = device_new(8), *host = pinned_new(8);
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));

@@ -4,9 +4,8 @@
 
 enum { N = 4096 };
 
-static void memory_begins_as_nan(void **state)
+TEST(memory_begins_as_nan)
 {
-    (void)state;
     float *device = device_new(4 * sizeof *device), *pinned = pinned_new(4 * sizeof *pinned);
     assert_true(device[3] != device[3]);
     assert_true(pinned[3] != pinned[3]);
@@ -20,9 +19,8 @@ static void memory_begins_as_nan(void **state)
     gives(cudaErrorInvalidValue, cudaHostAlloc(&nothing, 1, 8));
 }
 
-static void memory_is_counted(void **state)
+TEST(memory_is_counted)
 {
-    (void)state;
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_bytes = 1000;
     ha_emulated_set(&settings);
@@ -45,9 +43,8 @@ static void memory_is_counted(void **state)
     assert_int_equal(free_bytes, 1000);
 }
 
-static void wrong_frees_are_refused(void **state)
+TEST(wrong_frees_are_refused)
 {
-    (void)state;
     char *device = device_new(64), *pinned = pinned_new(64), *pageable = malloc(64);
     gives(cudaErrorInvalidValue, cudaFree(device + 1));
     gives(cudaErrorInvalidValue, cudaFree(pinned));
@@ -60,9 +57,8 @@ static void wrong_frees_are_refused(void **state)
     free(pageable);
 }
 
-static void host_memory_is_registered(void **state)
+TEST(host_memory_is_registered)
 {
-    (void)state;
     char *memory = malloc(N), *other = malloc(N);
     ok(cudaHostRegister(memory, N / 2, cudaHostRegisterPortable | cudaHostRegisterMapped));
     gives(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(memory, N, 0));
@@ -80,9 +76,8 @@ static void host_memory_is_registered(void **state)
     free(other);
 }
 
-static void copies_move_bytes(void **state)
+TEST(copies_move_bytes)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     unsigned char *a = device_new(N), *b = device_new(N), *in = pinned_new(N), *out = pinned_new(N);
     for (size_t i = 0; i < N; i++) in[i] = (unsigned char)(i * 7);
@@ -103,9 +98,8 @@ static void copies_move_bytes(void **state)
     ok(cudaMemsetAsync(NULL, 0, 0, stream));
 }
 
-static void copies_know_their_direction(void **state)
+TEST(copies_know_their_direction)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     char *memory[3] = { device_new(64), pinned_new(64), malloc(64) };
     memset(memory[2], 0, 64);
@@ -126,9 +120,8 @@ static void copies_know_their_direction(void **state)
     free(memory[2]);
 }
 
-static void copies_stay_within_allocations(void **state)
+TEST(copies_stay_within_allocations)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     char *device = device_new(64), *pinned = pinned_new(64);
     gives(cudaErrorInvalidValue, cudaMemcpyAsync(device, pinned, 65, cudaMemcpyHostToDevice, stream));
@@ -143,9 +136,8 @@ static void copies_stay_within_allocations(void **state)
     gives(cudaErrorInvalidValue, cudaMemcpyAsync(device, pinned, 8, cudaMemcpyHostToDevice, stream)); /* after free */
 }
 
-static void rows_are_copied(void **state)
+TEST(rows_are_copied)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     unsigned char *device = device_new(5 * 32 + 16), *host = pinned_new(4 * 20 + 16), back[6][16], pageable[6][20];
     memset(host, 0, 4 * 20 + 16);
@@ -177,9 +169,8 @@ static void rows_are_copied(void **state)
 }
 
 /* A pageable source is the caller's again when the call returns; a pinned one when the copy has run. */
-static void pageable_sources_are_staged(void **state)
+TEST(pageable_sources_are_staged)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
     char *device = device_new(16), *pinned = pinned_new(8), pageable[7] = "before", back[16];
@@ -209,9 +200,8 @@ static void *frees(void *arg)
     return NULL;
 }
 
-static void freeing_waits_for_the_device(void **state)
+TEST(freeing_waits_for_the_device)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
     uint32_t *word = device_new(sizeof *word);
@@ -239,9 +229,8 @@ static cudaError_t batch(void *const *dst, const void *const *src, const size_t 
     return cudaMemcpyBatchAsync(dst, src, bytes, count, &attributes, &first, 1, stream);
 }
 
-static void batches_have_no_order(void **state)
+TEST(batches_have_no_order)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     unsigned char *device = device_new(2), *host = pinned_new(1), back[2];
     ok(cudaMemsetAsync(device, 0, 2, stream));
@@ -252,9 +241,8 @@ static void batches_have_no_order(void **state)
     assert_int_equal(back[1], 0);
 }
 
-static void wrong_batches_are_refused(void **state)
+TEST(wrong_batches_are_refused)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     char *device = device_new(64), *host = pinned_new(64);
     void *dst[2] = { device, device + 32 };

@@ -4,9 +4,8 @@
 
 /* Streams, events, host functions and flags. */
 
-static void arguments_are_copied(void **state)
+TEST(arguments_are_copied)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
     uint32_t *word = word_new(1), other = 0;
@@ -20,9 +19,8 @@ static void arguments_are_copied(void **state)
     assert_int_equal(other, 0);
 }
 
-static void the_default_stream_runs_too(void **state)
+TEST(the_default_stream_runs_too)
 {
-    (void)state;
     uint32_t *word = word_new(1);
     ok(mix(word, 2, 3, NULL));
     ok(cudaStreamSynchronize(NULL));
@@ -30,9 +28,8 @@ static void the_default_stream_runs_too(void **state)
     assert_int_equal(ha_emulated_alive().streams, 0);
 }
 
-static void flags_are_compared_cyclically(void **state)
+TEST(flags_are_compared_cyclically)
 {
-    (void)state;
     struct driver driver = driver_load();
     static const struct {
         uint32_t flag, value;
@@ -43,7 +40,7 @@ static void flags_are_compared_cyclically(void **state)
     };
     uint32_t *flag = pinned_new(2 * sizeof *flag);
     cudaStream_t stream = stream_new();
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (size_t i = 0; i < COUNT(table); i++) {
         __atomic_store_n(flag, table[i].flag, __ATOMIC_RELEASE);
         ok(driver.wait(stream, address(flag), table[i].value, CU_STREAM_WAIT_VALUE_GEQ));
         if (!table[i].holds) {
@@ -64,9 +61,8 @@ static void flags_are_compared_cyclically(void **state)
     gives(CUDA_ERROR_INVALID_HANDLE, driver.wait(stream, address(flag), 0, 0));
 }
 
-static void an_event_that_was_never_recorded_holds_nobody(void **state)
+TEST(an_event_that_was_never_recorded_holds_nobody)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
     ok(cudaStreamWaitEvent(stream, event, 0));
@@ -74,9 +70,8 @@ static void an_event_that_was_never_recorded_holds_nobody(void **state)
     ok(cudaEventSynchronize(event));
 }
 
-static void events_have_the_time(void **state)
+TEST(events_have_the_time)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     cudaEvent_t start = event_new(), end = event_new(), mute;
     struct gate gate = { 0 };
@@ -101,9 +96,8 @@ static void events_have_the_time(void **state)
     gives(cudaErrorInvalidValue, cudaEventElapsedTime(NULL, start, end));
 }
 
-static void destroyed_handles_are_known_as_such(void **state)
+TEST(destroyed_handles_are_known_as_such)
 {
-    (void)state;
     cudaStream_t stream = stream_new(), same;
     cudaEvent_t event = event_new(), other = event_new();
     ok(cudaStreamDestroy(stream));
@@ -124,9 +118,8 @@ static void destroyed_handles_are_known_as_such(void **state)
 }
 
 /* as on a GPU: destroying a stream does not wait, and does not drop its work */
-static void a_destroyed_stream_ends_its_work(void **state)
+TEST(a_destroyed_stream_ends_its_work)
 {
-    (void)state;
     cudaStream_t stream = stream_new(), other = stream_new();
     cudaEvent_t event = event_new();
     struct gate gate = { 0 };
@@ -144,9 +137,8 @@ static void a_destroyed_stream_ends_its_work(void **state)
 }
 
 /* who waits for the device has seen the work of streams that are no more */
-static void work_of_a_stream_that_is_gone_is_seen(void **state)
+TEST(work_of_a_stream_that_is_gone_is_seen)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     uint32_t *word = word_new(1);
     ok(mix(word, 2, 3, stream));
@@ -160,9 +152,8 @@ static void work_of_a_stream_that_is_gone_is_seen(void **state)
 static cudaError_t from_inside;
 static void calls_back(void *arg) { from_inside = cudaStreamQuery(arg); }
 
-static void host_functions_must_not_call_back(void **state)
+TEST(host_functions_must_not_call_back)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     ok(cudaLaunchHostFunc(stream, calls_back, stream));
     ok(cudaStreamSynchronize(stream));
@@ -170,9 +161,8 @@ static void host_functions_must_not_call_back(void **state)
     gives(cudaErrorInvalidValue, cudaLaunchHostFunc(stream, NULL, NULL));
 }
 
-static void wrong_arguments_are_refused(void **state)
+TEST(wrong_arguments_are_refused)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
     gives(cudaErrorInvalidValue, cudaStreamCreateWithFlags(NULL, 0));
@@ -217,9 +207,8 @@ static void *user(void *arg)
     return (void *)(uintptr_t)wrong;
 }
 
-static void threads_do_not_disturb_each_other(void **state)
+TEST(threads_do_not_disturb_each_other)
 {
-    (void)state;
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, user, (void *)i), 0);
     for (size_t i = 0; i < THREADS; i++) {
