@@ -92,8 +92,8 @@ cudaError_t ha_cuda_flag_write(cudaStream_t stream, uint32_t *flag, uint32_t val
 
 /* ---- accuracy.cu: largest relative error of the kernels' exp over every step-th float of [-104, 0], of their exp2
  * over
- * [-150, 0], of their log over [1, 2^40] and of log2, against binary64. step 1: all of them. worst: [4] in device
- * memory, zeroed by the caller. */
+ * [-150, 0], of their log and log2 over [1, 2^40], against binary64. step 1: all of them. worst: [4] in device memory,
+ * zeroed by the caller. */
 enum { HA_CUDA_EXP, HA_CUDA_EXP2, HA_CUDA_LOG, HA_CUDA_LOG2, HA_CUDA_FUNCTIONS };
 cudaError_t ha_cuda_accuracy(const struct ha_cuda_gpu *gpu, cudaStream_t stream, uint32_t step, double *worst);
 

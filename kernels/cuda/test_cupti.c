@@ -1,5 +1,4 @@
-/* CUPTI's records: read from buffers in any order, on our clock, each with the id that was pushed around its enqueue.
- */
+/* CUPTI's records: read from buffers in any order, on our clock, each with the id pushed around its enqueue. */
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"

@@ -86,8 +86,7 @@ static cudaError_t allocate(void **ptr, size_t bytes, enum region_kind kind)
     return cudaSuccess;
 }
 
-/* Waits for all work first, as drivers do: who frees while a stream waits for a flag that comes later, hangs here too.
- */
+/* Waits for all work first, as drivers do: freeing while a stream waits for a flag that comes later hangs here too. */
 static cudaError_t release(cudaError_t error, void *ptr, enum region_kind kind, cudaError_t unknown)
 {
     if (!ptr || !ha_runtime_may_release(error)) return error;

@@ -339,11 +339,4 @@ void ha_emulated_pause(void)
     ha_crew_step(crew);
 }
 
-uint64_t ha_emulated_clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 void ha_emulated_stop(const struct ha_emulated_site *site, const char *why) { ha_crew_stop(here(), site, "%s", why); }

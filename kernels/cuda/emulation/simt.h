@@ -81,7 +81,6 @@ void ha_emulated_mma(const struct ha_emulated_site *site, float *c, const float 
 void *ha_emulated_shared(const struct ha_emulated_site *site, size_t bytes, size_t alignment);
 /* lets the other threads run, of the block and of this machine */
 void ha_emulated_pause(void);
-uint64_t ha_emulated_clock_ns(void);
 /* ends the process: kernel, block, thread, and this */
 void ha_emulated_stop(const struct ha_emulated_site *site, const char *why) __attribute__((noreturn));
 
