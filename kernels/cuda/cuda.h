@@ -13,6 +13,8 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
+enum { HA_CUDA_GPU = 0 }; /* the first that CUDA_VISIBLE_DEVICES shows */
+
 /* ---- error.c: how the parts say that something went wrong; everything else stands above this */
 /* Keeps the first failure; HA_ERROR. */
 enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -26,7 +28,7 @@ enum ha_status ha_cuda_check_on(struct ha_stream *stream, cudaError_t error, con
 /* The same text as the reason, and the device goes on. */
 enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *call, const char *what);
 /* Every entry that calls the runtime does this first: the current device is the thread's own. */
-void ha_cuda_enter(const struct ha_device *dev);
+void ha_cuda_enter(void);
 
 /* ---- driver.c: what has no place in the runtime, or NULL where this driver lacks it */
 struct ha_cuda_driver {
@@ -235,9 +237,8 @@ void ha_cuda_gdr_close(struct ha_device *dev);
 
 /* ---- device.c */
 struct ha_device {
-    int ordinal;
     char name[96], bus_id[32], driver_text[64];
-    struct ha_cuda_gpu gpu;
+    unsigned multiprocessors;
     struct ha_cuda_driver driver;
     double eps[HA_CUDA_FUNCTIONS]; /* measured at open */
     uint64_t wait_limit_ns;

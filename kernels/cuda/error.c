@@ -69,4 +69,4 @@ enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *ca
     return ha_why(why, HA_ERROR, "cuda device: %.480s", text);
 }
 
-void ha_cuda_enter(const struct ha_device *dev) { cudaSetDevice(dev->ordinal); }
+void ha_cuda_enter(void) { cudaSetDevice(HA_CUDA_GPU); }

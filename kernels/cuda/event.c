@@ -14,7 +14,7 @@ enum ha_status ha_cuda_event_create(struct ha_device *dev, struct ha_event **eve
 {
     struct ha_event *e = calloc(1, sizeof *e);
     if (!e) return ha_why(why, HA_ERROR, "cuda device: no host memory for an event");
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     cudaError_t error = cudaEventCreateWithFlags(&e->cuda, cudaEventDisableTiming);
     if (error != cudaSuccess) {
         free(e);
@@ -29,7 +29,7 @@ enum ha_status ha_cuda_event_create(struct ha_device *dev, struct ha_event **eve
 void ha_cuda_event_destroy(struct ha_event *e)
 {
     if (!e) return;
-    ha_cuda_enter(e->device);
+    ha_cuda_enter();
     ha_cuda_check(e->device, cudaEventDestroy(e->cuda), "cudaEventDestroy", "event_destroy");
     free(e);
 }
@@ -44,7 +44,7 @@ enum ha_status ha_cuda_event_record(struct ha_event *e, struct ha_stream *s)
 {
     if (ha_cuda_failed(e->device)) return HA_ERROR;
     if (s->capturing) return not_in_a_graph(s, "event_record");
-    ha_cuda_enter(e->device);
+    ha_cuda_enter();
     e->lane = s->lane;
     return ha_cuda_check_on(s, cudaEventRecord(e->cuda, s->cuda), "cudaEventRecord", "event_record");
 }
@@ -61,7 +61,7 @@ enum ha_status ha_cuda_stream_wait(struct ha_stream *s, struct ha_event *e)
 
 enum ha_status ha_cuda_event_sync(struct ha_event *e)
 {
-    ha_cuda_enter(e->device);
+    ha_cuda_enter();
     ha_cuda_check(e->device, cudaEventSynchronize(e->cuda), "cudaEventSynchronize", "event_sync");
     return ha_cuda_failed(e->device) ? HA_ERROR : HA_OK;
 }

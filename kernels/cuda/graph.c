@@ -13,7 +13,7 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
     if (!g) return ha_cuda_fail_on(s, "graph_begin", "no host memory for a graph");
     g->device = dev;
     g->waits.kept = true;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     /* relaxed: other threads, and the workspace of this graph, may allocate meanwhile */
     cudaError_t error = cudaStreamBeginCapture(s->cuda, cudaStreamCaptureModeRelaxed);
     if (error != cudaSuccess) {
@@ -28,7 +28,7 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
 static void contents_free(struct ha_graph *g)
 {
     struct ha_device *dev = g->device;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     if (g->exec) ha_cuda_check(dev, cudaGraphExecDestroy(g->exec), "cudaGraphExecDestroy", "graph_destroy");
     g->exec = NULL;
     ha_cuda_workspace_give(dev, &g->rooms);
@@ -41,7 +41,7 @@ static void contents_free(struct ha_graph *g)
 static cudaGraph_t capture_end(struct ha_stream *s, struct ha_graph **g, cudaError_t *error)
 {
     cudaGraph_t captured = NULL;
-    ha_cuda_enter(s->device);
+    ha_cuda_enter();
     *error = cudaStreamEndCapture(s->cuda, &captured);
     *g = s->graph;
     s->graph = NULL;

@@ -184,14 +184,14 @@ static enum ha_status check_attend(struct ha_stream *s, struct ha_cuda_span *spa
 enum ha_status ha_cuda_attend_enqueue(struct ha_stream *s, const struct ha_device_attend *args)
 {
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "attend" };
-    const struct ha_cuda_gpu *gpu = &s->device->gpu;
+    const unsigned multiprocessors = s->device->multiprocessors;
     HA_TRY(check_attend(s, &span, args));
     if (args->batch * args->q_len * args->q_heads == 0) return HA_OK;
-    ha_cuda_enter(s->device);
-    const size_t bytes = ha_cuda_attend_workspace(gpu, args);
+    ha_cuda_enter();
+    const size_t bytes = ha_cuda_attend_workspace(multiprocessors, args);
     void *workspace = ha_cuda_workspace(s, bytes);
     if (!workspace) return HA_ERROR;
-    HA_CUDA_ENQUEUE(s, &span, ha_cuda_attend(gpu, s->cuda, args, workspace, 0));
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_attend(multiprocessors, s->cuda, args, workspace, 0));
 }
 
 enum ha_status ha_cuda_attend_products_enqueue(struct ha_stream *s, const struct ha_device_attend *args)
@@ -285,7 +285,7 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *s, const struct ha_device_
     if (m->rows > 1 && m->dst_stride_bytes < m->row_bytes)
         return ha_cuda_fail_on(s, span.name, "rows of %zu bytes at stride %zu overlap", m->row_bytes,
                                m->dst_stride_bytes);
-    HA_CUDA_ENQUEUE(s, &span, ha_cuda_move(&s->device->gpu, s->cuda, m));
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_move(s->device->multiprocessors, s->cuda, m));
 }
 
 /* ---- measuring */
@@ -299,7 +299,7 @@ enum ha_status ha_cuda_read_enqueue(struct ha_stream *s, const void *ptr, size_t
     if (bytes % sizeof(uint32_t) || (uintptr_t)ptr % sizeof(uint32_t))
         return ha_cuda_fail_on(s, span.name, "%zu bytes at %p are no array of 32-bit words", bytes, ptr);
     if (bytes == 0) return HA_OK;
-    HA_CUDA_ENQUEUE(s, &span, ha_cuda_read(&s->device->gpu, s->cuda, ptr, bytes, sum));
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_read(s->device->multiprocessors, s->cuda, ptr, bytes, sum));
 }
 
 enum ha_status ha_cuda_spin_enqueue(struct ha_stream *s, uint64_t ns)

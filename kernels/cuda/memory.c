@@ -87,7 +87,7 @@ enum ha_status ha_cuda_mem_alloc(struct ha_device *dev, enum ha_memory kind, siz
 {
     struct ha_region region = { .bytes = bytes, .kind = kind };
     if (ha_cuda_failed(dev)) return ha_why(why, HA_ERROR, "cuda device: it has failed before: %.400s", dev->failure);
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     HA_TRY(region_make(dev, &region, why));
     if (!ha_regions_add(&dev->memory.regions, region)) {
         region_end(dev, &region, "mem_alloc");
@@ -105,7 +105,7 @@ void ha_cuda_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
         ha_cuda_fail(dev, "mem_free: %p is not an allocation of %s memory", ptr, ha_memory_name(kind));
         return;
     }
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     if (kind == HA_MEM_MAPPED) ha_cuda_watch_passed(dev);
     region_end(dev, &region, "mem_free");
 }

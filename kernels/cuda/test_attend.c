@@ -37,23 +37,22 @@ static size_t judged, judged_weights;
 /* Runs the kernels on it, all outputs NaN before; the order of threads is ha_emulated_order's. */
 static void problem_attend(const struct ha_test_device_problem *run, unsigned splits)
 {
-    const unsigned multiprocessors = run->ask.multiprocessors;
-    const struct ha_cuda_gpu gpu = { .multiprocessors = multiprocessors ? multiprocessors : 132, .compute_major = 9 };
+    const unsigned multiprocessors = run->ask.multiprocessors ? run->ask.multiprocessors : 132;
     ha_test_device_poison(run);
-    const size_t bytes = ha_cuda_attend_workspace(&gpu, &run->args);
+    const size_t bytes = ha_cuda_attend_workspace(multiprocessors, &run->args);
     void *workspace = aligned_alloc(256, bytes + (bytes ? 0 : 256));
     assert_non_null(workspace);
     memset(workspace, 0xFF, bytes);
-    assert_int_equal(ha_cuda_attend(&gpu, NULL, &run->args, workspace, splits), cudaSuccess);
+    assert_int_equal(ha_cuda_attend(multiprocessors, NULL, &run->args, workspace, splits), cudaSuccess);
     free(workspace);
 }
 
 /* Blocks of the attention kernel for such a call, nothing being run; no row is read. */
-static unsigned problem_blocks(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *args)
+static unsigned problem_blocks(unsigned multiprocessors, const struct ha_device_attend *args)
 {
     char workspace[1];
     only_counted = true;
-    assert_int_equal(ha_cuda_attend(gpu, NULL, args, workspace, 0), cudaSuccess);
+    assert_int_equal(ha_cuda_attend(multiprocessors, NULL, args, workspace, 0), cudaSuccess);
     only_counted = false;
     return counted;
 }
@@ -379,7 +378,6 @@ TEST(splits_fill_the_machine)
 {
     enum { SLOTS = 264, HEADS = 8 };
     static const size_t batch[] = { 1, 2, 3, 4, 7, 16, 33, 64 }, keys[] = { 8192, 32768, 100000, 131072, 1000000 };
-    const struct ha_cuda_gpu gpu = { .multiprocessors = SLOTS / 2, .compute_major = 9 };
     static char row[16] __attribute__((aligned(16)));
     struct ha_device_seq seq[64] = { 0 };
     struct ha_device_attend args = {
@@ -394,7 +392,7 @@ TEST(splits_fill_the_machine)
                     .k = row, .v = row, .k_stride_bytes = 256, .v_stride_bytes = 256, .keys = keys[n]
                 };
             }
-            const unsigned blocks = problem_blocks(&gpu, &args), rounds = (blocks + SLOTS - 1) / SLOTS;
+            const unsigned blocks = problem_blocks(SLOTS / 2, &args), rounds = (blocks + SLOTS - 1) / SLOTS;
             if (!(blocks >= (keys[n] < 10000 ? 0.8 : 0.9) * rounds * SLOTS)) {
                 printf("%zu sequences of %zu keys: %u blocks\n", batch[i], keys[n], blocks);
                 fail();
@@ -402,12 +400,11 @@ TEST(splits_fill_the_machine)
         }
     args.batch = 64;
     for (size_t b = 1; b < 64; b++) seq[b].runs[0].keys = 500;
-    assert_true(problem_blocks(&gpu, &args) >= 63 * HEADS + SLOTS / 2);
+    assert_true(problem_blocks(SLOTS / 2, &args) >= 63 * HEADS + SLOTS / 2);
 }
 
 TEST(wrong_sizes_are_refused)
 {
-    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
     const struct ha_device_attend args[] = {
         { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 12, .batch = 1 },
         { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 264, .batch = 1 },
@@ -415,8 +412,8 @@ TEST(wrong_sizes_are_refused)
         { .q_len = 1, .q_heads = 1, .kv_heads = 0, .head_dim = 64, .batch = 1 },
     };
     for (size_t i = 0; i < COUNT(args); i++) {
-        assert_int_equal(ha_cuda_attend_workspace(&gpu, &args[i]), 0);
-        assert_int_equal(ha_cuda_attend(&gpu, NULL, &args[i], NULL, 0), cudaErrorInvalidValue);
+        assert_int_equal(ha_cuda_attend_workspace(1, &args[i]), 0);
+        assert_int_equal(ha_cuda_attend(1, NULL, &args[i], NULL, 0), cudaErrorInvalidValue);
     }
 }
 

@@ -9,10 +9,9 @@ static bool small;
 
 static void read_at(const uint32_t *word, size_t words, unsigned multiprocessors)
 {
-    const struct ha_cuda_gpu gpu = { .multiprocessors = multiprocessors };
     uint32_t *sum = test_alloc(sizeof *sum), want = *sum = 0xfffffff0u; /* it is added to */
     for (size_t i = 0; i < words; i++) want += word[i];
-    test_done(ha_cuda_read(&gpu, test_stream, word, words * sizeof *word, sum));
+    test_done(ha_cuda_read(multiprocessors, test_stream, word, words * sizeof *word, sum));
     assert_int_equal(*sum, want);
     free(sum);
 }

@@ -62,9 +62,8 @@ static void drop(struct problem *p) { free(p->dst), free(p->src), free(p->want),
 
 static void moved(const struct problem *p, unsigned multiprocessors)
 {
-    const struct ha_cuda_gpu gpu = { .multiprocessors = multiprocessors, .compute_major = 9 };
     memset(p->dst, 0xff, p->dst_bytes);
-    test_done(ha_cuda_move(&gpu, test_stream, &p->m));
+    test_done(ha_cuda_move(multiprocessors, test_stream, &p->m));
     assert_memory_equal(p->dst, p->want, p->dst_bytes);
 }
 
@@ -91,7 +90,6 @@ TEST(every_shape)
 TEST(one_thing_unaligned)
 {
     enum { ROWS = 3, BYTES = 32, STRIDE = 64, ROOM = 1024 };
-    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
     for (size_t thing = 0; thing < 5; thing++)
         for (size_t by = 1; by <= 16; by *= 2) {
             char *dst = test_alloc(ROOM), *src = test_alloc(ROOM);
@@ -104,7 +102,7 @@ TEST(one_thing_unaligned)
                                               .dst_stride_bytes = STRIDE + add[3],
                                               .src_stride_bytes = STRIDE + add[4] };
             for (size_t i = 0; i < ROOM; i++) src[i] = (char)ha_rng_bits(thing, by, i);
-            test_done(ha_cuda_move(&gpu, test_stream, &m));
+            test_done(ha_cuda_move(1, test_stream, &m));
             for (size_t i = 0; i < ROWS; i++)
                 assert_memory_equal((char *)m.dst + i * m.dst_stride_bytes,
                                     (const char *)m.src + i * m.src_stride_bytes, m.row_bytes);
@@ -128,9 +126,8 @@ TEST(deep_and_shallow_agree)
 
 TEST(nothing_to_move)
 {
-    const struct ha_cuda_gpu gpu = { .multiprocessors = 2 };
-    test_done(ha_cuda_move(&gpu, test_stream, &(struct ha_device_move){ .row_bytes = 16 }));
-    test_done(ha_cuda_move(&gpu, test_stream, &(struct ha_device_move){ .rows = 16 }));
+    test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .row_bytes = 16 }));
+    test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .rows = 16 }));
 }
 
 /* rows that lie further apart, and further on, than 32 bits count */
@@ -138,7 +135,6 @@ TEST(far_rows)
 {
     enum { ROWS = 3, BYTES = 32 };
     const size_t stride = ((size_t)5 << 30) + 16, bytes = ROWS * stride;
-    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
     char *dst = test_sparse(bytes), *src = test_sparse(bytes);
     static const uint32_t back[ROWS] = { 2, 1, 0 };
     const struct ha_device_move m = { .dst = dst,
@@ -149,7 +145,7 @@ TEST(far_rows)
                                       .dst_stride_bytes = stride,
                                       .src_stride_bytes = stride };
     for (size_t i = 0; i < ROWS * BYTES; i++) src[i / BYTES * stride + i % BYTES] = (char)(i + 1);
-    test_done(ha_cuda_move(&gpu, test_stream, &m));
+    test_done(ha_cuda_move(1, test_stream, &m));
     for (size_t i = 0; i < ROWS; i++) assert_memory_equal(dst + back[i] * stride, src + i * stride, BYTES);
     munmap(dst, bytes);
     munmap(src, bytes);

@@ -111,7 +111,7 @@ enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const cha
 {
     return error == cudaSuccess ? HA_OK : ha_cuda_fail(dev, "%s: %s: %d", what, call, (int)error);
 }
-void ha_cuda_enter(const struct ha_device *dev) { (void)dev; }
+void ha_cuda_enter(void) {}
 
 /* ---- what the tests share ----------------------------------------------------------------------- */
 

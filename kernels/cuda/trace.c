@@ -244,7 +244,7 @@ static void set_sink(struct ha_cuda_trace *t, const struct ha_span_sink *sink)
 void ha_cuda_trace_set(struct ha_device *dev, const struct ha_span_sink *sink)
 {
     struct ha_cuda_trace *t = dev->trace;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     pthread_mutex_lock(&t->switching);
     if (sink) {
         if (!t->tracing) t->tracing = start(t);

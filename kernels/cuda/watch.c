@@ -117,7 +117,7 @@ static void *watch_run(void *arg)
     struct ha_device *dev = watch->device;
     const uint64_t limit = dev->wait_limit_ns, part = limit / 8;
     const uint64_t pause = part < look_least_ns ? look_least_ns : part > look_most_ns ? look_most_ns : part;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     pthread_mutex_lock(&watch->lock);
     while (!watch->stopping) {
         if (!watch->waits) {

@@ -71,7 +71,6 @@ void ha_crew_step(struct ha_crew *crew);
 /* Threads first.. first + 31 in mask, as many as wanted: runnable again, in the order of the launch. */
 void ha_crew_release(struct ha_crew *crew, unsigned first, unsigned mask);
 bool ha_crew_same_site(const struct ha_emulated_site *a, const struct ha_emulated_site *b);
-uint64_t ha_crew_random(struct ha_crew *crew);
 
 /* the work of a meeting, for all lanes in mask at once; records[lane] is theirs */
 typedef void ha_crew_join(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask,
