@@ -58,18 +58,15 @@ static enum ha_status gdr_make(struct gdr **out, struct ha_why *why)
     void *library = dlopen(LIBRARY, RTLD_NOW);
     if (!library) return ha_why(why, HA_WAIVED, "GDRCopy: %s", dlerror());
     struct gdr *g = calloc(1, sizeof *g);
-    enum ha_status status = g ? HA_OK : ha_why(why, HA_ERROR, "GDRCopy: no host memory");
-    if (g) {
-        g->library = library;
-        status = gdr_start(g, why);
+    if (g) g->library = library;
+    enum ha_status status = g ? gdr_start(g, why) : ha_why(why, HA_ERROR, "GDRCopy: no host memory");
+    if (status == HA_OK) {
+        *out = g;
+        return HA_OK;
     }
-    if (status != HA_OK) {
-        dlclose(library);
-        free(g);
-        return status;
-    }
-    *out = g;
-    return HA_OK;
+    dlclose(library);
+    free(g);
+    return status;
 }
 
 /* Pinning fails where the window that the GPU shows on the bus is too small. */

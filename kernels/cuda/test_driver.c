@@ -163,6 +163,9 @@ TEST(the_driver_is_loaded)
     ha_emulated_set(&settings);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK);
     assert_true(!driver.wait_value && !driver.write_value);
+    settings.devices = 0;
+    ha_emulated_set(&settings);
+    assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK); /* a driver may have no device */
     settings.devices = -1;
     ha_emulated_set(&settings);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_WAIVED);

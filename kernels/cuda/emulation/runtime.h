@@ -19,7 +19,7 @@
 /* ---- dlopen and its kin, for libcuda.so.1 only */
 void *ha_emulated_dlopen(const char *name, int mode);
 void *ha_emulated_dlsym(void *library, const char *symbol);
-char *ha_emulated_dlerror(void);
+const char *ha_emulated_dlerror(void); /* of a library */
 
 /* ---- knobs */
 

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -130,35 +129,24 @@ static const struct {
     CUresult (*function)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
 } symbols[] = { { "cuStreamWaitValue32_v2", wait_value }, { "cuStreamWriteValue32_v2", write_value } };
 
-static _Thread_local char reason[160]; /* of the last failure; empty: none */
-
 void *ha_emulated_dlopen(const char *name, int mode)
 {
     (void)ha_runtime_environment();
     ha_runtime_lock();
-    bool present = ha_runtime.settings.devices >= 0;
+    const bool present = ha_runtime.settings.devices >= 0;
     ha_runtime_unlock();
-    present = present && strcmp(name, "libcuda.so.1") == 0 && (mode & (RTLD_NOW | RTLD_LAZY));
-    if (!present) snprintf(reason, sizeof reason, "%s: no such library on the emulated machine", name);
-    return present ? &ha_runtime : NULL;
+    return present && strcmp(name, "libcuda.so.1") == 0 && (mode & (RTLD_NOW | RTLD_LAZY)) ? &ha_runtime : NULL;
 }
 
 void *ha_emulated_dlsym(void *library, const char *symbol)
 {
     void *address = NULL;
     ha_runtime_lock();
-    bool present = library == &ha_runtime && ha_runtime.settings.memory_operations;
+    const bool present = library == &ha_runtime && ha_runtime.settings.memory_operations;
     ha_runtime_unlock();
     for (size_t i = 0; present && i < sizeof symbols / sizeof *symbols; i++)
         if (strcmp(symbols[i].name, symbol) == 0) memcpy(&address, &symbols[i].function, sizeof address);
-    if (!address) snprintf(reason, sizeof reason, "undefined symbol: %s", symbol);
     return address;
 }
 
-char *ha_emulated_dlerror(void)
-{
-    static _Thread_local char told[sizeof reason];
-    memcpy(told, reason, sizeof told);
-    reason[0] = '\0';
-    return told[0] ? told : NULL;
-}
+const char *ha_emulated_dlerror(void) { return "libcuda.so.1: no such library on the emulated machine"; }

@@ -3,6 +3,7 @@
 #include "harness/base/clock.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
                      const unsigned block[3])
@@ -115,6 +116,7 @@ void assert_nothing_alive(void)
 int fresh(void **state)
 {
     (void)state;
+    alarm(300); /* a runtime that hangs is a failed test, not a stopped build */
     ha_runtime_show_lock(true);
     ha_emulated_set(NULL);
     return 0;
