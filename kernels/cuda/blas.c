@@ -248,10 +248,9 @@ static const char *refused(const struct ha_device_attend *a, const struct ha_dev
             return "the heads of K or V do not begin at multiples of 16 bytes";
         if (run->keys > 1 && (run->k_stride_bytes % bytes || run->v_stride_bytes % bytes))
             return "rows are not whole elements apart";
-        if (leading(a, run, run->k_stride_bytes) < a->head_dim || leading(a, run, run->v_stride_bytes) < a->head_dim)
-            return "rows overlap";
-        if (leading(a, run, run->k_stride_bytes) > INT_MAX || leading(a, run, run->v_stride_bytes) > INT_MAX)
-            return "rows are more than 32 bits apart";
+        const size_t k = leading(a, run, run->k_stride_bytes), v = leading(a, run, run->v_stride_bytes);
+        if (k < a->head_dim || v < a->head_dim) return "rows overlap";
+        if (k > INT_MAX || v > INT_MAX) return "rows are more than 32 bits apart";
     }
     return NULL;
 }

@@ -94,9 +94,9 @@ TEST(host_memory_may_have_huge_pages)
 {
     const size_t huge = (size_t)2 << 20;
     assert_int_equal(setenv("HABENCH_HUGE_PAGES", "1", 1), 0);
-    struct ha_device *dev = device_open(0);
+    struct fixture f = fixture_open(0);
+    struct ha_device *dev = f.dev;
     unsetenv("HABENCH_HUGE_PAGES");
-    struct ha_stream *stream = device_stream(dev, "main");
     char *device = device_alloc(dev, HA_MEM_DEVICE, 3 * huge);
     const uint64_t registered = ha_emulated_calls("cudaHostRegister");
     for (int kind = HA_MEM_PINNED; kind <= HA_MEM_MAPPED; kind++) {
@@ -104,11 +104,11 @@ TEST(host_memory_may_have_huge_pages)
              *small = device_alloc(dev, (enum ha_memory)kind, 100);
         assert_int_equal((uintptr_t)large % huge, 0);
         memset(large, 7, 2 * huge + 1);
-        ok(api->copy(stream, device, large, 2 * huge + 1, HA_H2D));
-        ok(api->stream_sync(stream));
+        ok(api->copy(f.s, device, large, 2 * huge + 1, HA_H2D));
+        ok(api->stream_sync(f.s));
         memset(large, 0, 2 * huge + 1);
-        ok(api->copy(stream, large, device, 2 * huge + 1, HA_D2H));
-        ok(api->stream_sync(stream));
+        ok(api->copy(f.s, large, device, 2 * huge + 1, HA_D2H));
+        ok(api->stream_sync(f.s));
         assert_int_equal(large[0] + large[2 * huge], 14);
         api->mem_free(dev, (enum ha_memory)kind, large);
         api->mem_free(dev, (enum ha_memory)kind, small);
@@ -116,10 +116,9 @@ TEST(host_memory_may_have_huge_pages)
     assert_int_equal(ha_emulated_calls("cudaHostRegister") - registered, 2);
     /* the allocation ends where it was asked to, not where its last page does */
     char *large = device_alloc(dev, HA_MEM_PINNED, 2 * huge - 1);
-    assert_int_equal(api->copy(stream, device, large, 2 * huge, HA_H2D), HA_ERROR);
+    assert_int_equal(api->copy(f.s, device, large, 2 * huge, HA_H2D), HA_ERROR);
     assert_failure_has(dev, "leaves the allocation of pinned memory");
-    api->stream_destroy(stream);
-    api->close(dev); /* frees the rest */
+    fixture_close(&f); /* frees the rest */
     assert_int_equal(ha_emulated_alive().host_blocks, 0);
 }
 

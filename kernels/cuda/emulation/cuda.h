@@ -5,10 +5,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef uint32_t cuuint32_t;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUstream_st *CUstream;
@@ -24,7 +20,4 @@ typedef enum cudaError_enum {
 enum { CU_STREAM_WAIT_VALUE_GEQ = 0 }; /* cyclic: (int32_t)(*address - value) >= 0 */
 enum { CU_STREAM_WRITE_VALUE_DEFAULT = 0 };
 
-#ifdef __cplusplus
-}
-#endif
 #endif

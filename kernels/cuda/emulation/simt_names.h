@@ -136,13 +136,8 @@ static inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(floa
 static inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 static inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
 
-#define HA_EMULATED_ORDERED(T)                              \
-    static inline T min(T a, T b) { return b < a ? b : a; } \
-    static inline T max(T a, T b) { return a < b ? b : a; }
-HA_EMULATED_ORDERED(int)
-HA_EMULATED_ORDERED(unsigned)
-HA_EMULATED_ORDERED(unsigned long)
-#undef HA_EMULATED_ORDERED
+template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
+template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 
 /* ---- the names of kernels/cuda/simt.h that are instructions of a GPU */
 
