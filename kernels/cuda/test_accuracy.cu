@@ -81,7 +81,10 @@ static void ranges_end_where_they_should(void **)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_function), cmocka_unit_test(the_same_again),
-                                        cmocka_unit_test(ranges_end_where_they_should) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_function),
+        cmocka_unit_test(the_same_again),
+        cmocka_unit_test(ranges_end_where_they_should),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

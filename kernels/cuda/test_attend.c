@@ -431,16 +431,18 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_length_dimension_and_type),
-                                        cmocka_unit_test(every_number_of_rows),
-                                        cmocka_unit_test(every_family),
-                                        cmocka_unit_test(long_contexts),
-                                        cmocka_unit_test(appends),
-                                        cmocka_unit_test(batches),
-                                        cmocka_unit_test(orders),
-                                        cmocka_unit_test(splits_agree),
-                                        cmocka_unit_test(nan_stays),
-                                        cmocka_unit_test(splits_fill_the_machine),
-                                        cmocka_unit_test(wrong_sizes_are_refused) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_length_dimension_and_type),
+        cmocka_unit_test(every_number_of_rows),
+        cmocka_unit_test(every_family),
+        cmocka_unit_test(long_contexts),
+        cmocka_unit_test(appends),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(orders),
+        cmocka_unit_test(splits_agree),
+        cmocka_unit_test(nan_stays),
+        cmocka_unit_test(splits_fill_the_machine),
+        cmocka_unit_test(wrong_sizes_are_refused),
+    };
     return cmocka_run_group_tests(tests, NULL, report);
 }

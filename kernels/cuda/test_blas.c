@@ -289,14 +289,16 @@ int main(void)
 {
     device_test_begin();
     setenv("HABENCH_CUBLAS", beside("fake_cublas.so"), 1);
-    const struct CMUnitTest tests[] = { cmocka_unit_test(is_captured),
-                                        cmocka_unit_test(multiplies),
-                                        cmocka_unit_test(attends),
-                                        cmocka_unit_test(batches),
-                                        cmocka_unit_test(streams_share_the_handle),
-                                        cmocka_unit_test(refuses),
-                                        cmocka_unit_test(errors_are_named),
-                                        cmocka_unit_test(absence_is_explained),
-                                        cmocka_unit_test(the_profile_says_what_is_rounded) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_captured),
+        cmocka_unit_test(multiplies),
+        cmocka_unit_test(attends),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(streams_share_the_handle),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(errors_are_named),
+        cmocka_unit_test(absence_is_explained),
+        cmocka_unit_test(the_profile_says_what_is_rounded),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -358,17 +358,19 @@ TEST(flags_are_freed_behind_the_watch)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = { cmocka_unit_test(it_says_what_it_is),
-                                        cmocka_unit_test(host_memory_may_have_huge_pages),
-                                        cmocka_unit_test(workspaces_outlive_who_used_them),
-                                        cmocka_unit_test(a_workspace_takes_the_room_of_spare_ones),
-                                        cmocka_unit_test(calls_of_graphs_and_streams_are_apart),
-                                        cmocka_unit_test(many_short_waits_are_no_deadlock),
-                                        cmocka_unit_test(work_before_a_wait_does_not_count),
-                                        cmocka_unit_test(work_between_launches_does_not_count),
-                                        cmocka_unit_test(a_deadlock_in_a_graph_is_named),
-                                        cmocka_unit_test(waits_are_queued_without_end),
-                                        cmocka_unit_test(waits_come_and_go),
-                                        cmocka_unit_test(flags_are_freed_behind_the_watch) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_says_what_it_is),
+        cmocka_unit_test(host_memory_may_have_huge_pages),
+        cmocka_unit_test(workspaces_outlive_who_used_them),
+        cmocka_unit_test(a_workspace_takes_the_room_of_spare_ones),
+        cmocka_unit_test(calls_of_graphs_and_streams_are_apart),
+        cmocka_unit_test(many_short_waits_are_no_deadlock),
+        cmocka_unit_test(work_before_a_wait_does_not_count),
+        cmocka_unit_test(work_between_launches_does_not_count),
+        cmocka_unit_test(a_deadlock_in_a_graph_is_named),
+        cmocka_unit_test(waits_are_queued_without_end),
+        cmocka_unit_test(waits_come_and_go),
+        cmocka_unit_test(flags_are_freed_behind_the_watch),
+    };
     return cmocka_run_group_tests_name("cuda: device", tests, NULL, NULL);
 }

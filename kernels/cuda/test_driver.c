@@ -174,12 +174,14 @@ TEST(the_driver_is_loaded)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { RUNTIME_TEST(pieces_are_one_call),
-                                        RUNTIME_TEST(what_a_batch_does_not_take_goes_one_by_one),
-                                        RUNTIME_TEST(drivers_without_batches_are_no_failure),
-                                        RUNTIME_TEST(failures_are_passed_on),
-                                        RUNTIME_TEST(pieces_are_captured),
-                                        RUNTIME_TEST(pieces_go_every_way),
-                                        RUNTIME_TEST(the_driver_is_loaded) };
+    const struct CMUnitTest tests[] = {
+        RUNTIME_TEST(pieces_are_one_call),
+        RUNTIME_TEST(what_a_batch_does_not_take_goes_one_by_one),
+        RUNTIME_TEST(drivers_without_batches_are_no_failure),
+        RUNTIME_TEST(failures_are_passed_on),
+        RUNTIME_TEST(pieces_are_captured),
+        RUNTIME_TEST(pieces_go_every_way),
+        RUNTIME_TEST(the_driver_is_loaded),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

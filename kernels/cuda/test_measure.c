@@ -55,7 +55,10 @@ TEST(a_flag_that_is_up_is_not_waited_for)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(read_sums_every_word), cmocka_unit_test(spin_lasts),
-                                        cmocka_unit_test(a_flag_that_is_up_is_not_waited_for) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(read_sums_every_word),
+        cmocka_unit_test(spin_lasts),
+        cmocka_unit_test(a_flag_that_is_up_is_not_waited_for),
+    };
     return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
 }

@@ -484,21 +484,23 @@ TEST(calls_without_rows)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_size),
-                                        cmocka_unit_test(many_rows),
-                                        cmocka_unit_test(a_single_state_is_copied),
-                                        cmocka_unit_test(empties_only),
-                                        cmocka_unit_test(o_of_an_empty_state_is_not_read),
-                                        cmocka_unit_test(two_states_commute),
-                                        cmocka_unit_test(equal_weights_are_exact),
-                                        cmocka_unit_test(direct_weights_are_taken_as_they_are),
-                                        cmocka_unit_test(bad_level_is_never_silent),
-                                        cmocka_unit_test(nan_in_a_state),
-                                        cmocka_unit_test(layouts_and_orders_do_not_matter),
-                                        cmocka_unit_test(padded_rows_and_one_thing_unaligned),
-                                        cmocka_unit_test(any_state_may_be_the_output),
-                                        cmocka_unit_test(halves_are_rounded_once),
-                                        cmocka_unit_test(far_rows),
-                                        cmocka_unit_test(calls_without_rows) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_size),
+        cmocka_unit_test(many_rows),
+        cmocka_unit_test(a_single_state_is_copied),
+        cmocka_unit_test(empties_only),
+        cmocka_unit_test(o_of_an_empty_state_is_not_read),
+        cmocka_unit_test(two_states_commute),
+        cmocka_unit_test(equal_weights_are_exact),
+        cmocka_unit_test(direct_weights_are_taken_as_they_are),
+        cmocka_unit_test(bad_level_is_never_silent),
+        cmocka_unit_test(nan_in_a_state),
+        cmocka_unit_test(layouts_and_orders_do_not_matter),
+        cmocka_unit_test(padded_rows_and_one_thing_unaligned),
+        cmocka_unit_test(any_state_may_be_the_output),
+        cmocka_unit_test(halves_are_rounded_once),
+        cmocka_unit_test(far_rows),
+        cmocka_unit_test(calls_without_rows),
+    };
     return cmocka_run_group_tests(tests, open_device, report);
 }

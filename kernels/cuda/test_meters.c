@@ -142,9 +142,12 @@ TEST(none_here)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(everything_that_can_be_read),
-                                        cmocka_unit_test(link_counters_are_left_alone),
-                                        cmocka_unit_test(throttling_has_reasons),
-                                        cmocka_unit_test(what_is_not_readable_is_empty), cmocka_unit_test(none_here) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_that_can_be_read),
+        cmocka_unit_test(link_counters_are_left_alone),
+        cmocka_unit_test(throttling_has_reasons),
+        cmocka_unit_test(what_is_not_readable_is_empty),
+        cmocka_unit_test(none_here),
+    };
     return cmocka_run_group_tests_name("cuda: meters", tests, NULL, NULL);
 }

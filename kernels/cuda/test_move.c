@@ -198,11 +198,13 @@ TEST(blend)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_shape),
-                                        cmocka_unit_test(one_thing_unaligned),
-                                        cmocka_unit_test(deep_and_shallow_agree),
-                                        cmocka_unit_test(nothing_to_move),
-                                        cmocka_unit_test(far_rows),
-                                        cmocka_unit_test(blend) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_shape),
+        cmocka_unit_test(one_thing_unaligned),
+        cmocka_unit_test(deep_and_shallow_agree),
+        cmocka_unit_test(nothing_to_move),
+        cmocka_unit_test(far_rows),
+        cmocka_unit_test(blend),
+    };
     return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
 }

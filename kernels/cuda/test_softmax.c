@@ -201,11 +201,13 @@ TEST(not_a_number)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_shape),
-                                        cmocka_unit_test(ties_and_peaks),
-                                        cmocka_unit_test(sums_do_not_depend_on_the_type),
-                                        cmocka_unit_test(orders_do_not_matter),
-                                        cmocka_unit_test(nothing_seen),
-                                        cmocka_unit_test(not_a_number) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_shape),
+        cmocka_unit_test(ties_and_peaks),
+        cmocka_unit_test(sums_do_not_depend_on_the_type),
+        cmocka_unit_test(orders_do_not_matter),
+        cmocka_unit_test(nothing_seen),
+        cmocka_unit_test(not_a_number),
+    };
     return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
 }

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* orders in which the threads of a block take their turns: no result depends on it */
 static const char *const test_orders[] = { "forward", "backward", "12345" };
@@ -18,6 +19,7 @@ static cudaStream_t test_stream;
 static inline int test_stream_open(void **state)
 {
     (void)state;
+    alarm(300); /* a kernel that hangs is a failed test, not a stopped build */
     return cudaStreamCreateWithFlags(&test_stream, cudaStreamNonBlocking) != cudaSuccess;
 }
 

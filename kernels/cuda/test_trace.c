@@ -546,19 +546,21 @@ int main(void)
     alarm(300);
 #define BY_EVENTS(name) cmocka_unit_test_setup_teardown(name, with_events, close_trace)
 #define BY_CUPTI(name)  cmocka_unit_test_setup_teardown(name, with_cupti, close_trace)
-    const struct CMUnitTest tests[] = { BY_EVENTS(nothing_is_recorded_untraced_or_while_capturing),
-                                        BY_EVENTS(operations_are_stamped),
-                                        BY_EVENTS(a_long_trace_stays_exact),
-                                        BY_EVENTS(events_are_used_again),
-                                        BY_EVENTS(spans_go_to_the_sink_of_their_time),
-                                        BY_EVENTS(what_cannot_be_stamped_is_counted),
-                                        BY_EVENTS(the_end_waits_for_what_is_being_enqueued),
-                                        BY_EVENTS(streams_are_fed_from_threads_of_their_own),
-                                        BY_CUPTI(records_become_spans),
-                                        BY_CUPTI(ids_do_not_outlive_their_trace),
-                                        BY_CUPTI(what_cupti_lost_is_counted),
-                                        BY_CUPTI(a_meter_that_fails),
-                                        BY_CUPTI(a_trace_that_is_on_at_the_end),
-                                        cmocka_unit_test(what_is_asked_for) };
+    const struct CMUnitTest tests[] = {
+        BY_EVENTS(nothing_is_recorded_untraced_or_while_capturing),
+        BY_EVENTS(operations_are_stamped),
+        BY_EVENTS(a_long_trace_stays_exact),
+        BY_EVENTS(events_are_used_again),
+        BY_EVENTS(spans_go_to_the_sink_of_their_time),
+        BY_EVENTS(what_cannot_be_stamped_is_counted),
+        BY_EVENTS(the_end_waits_for_what_is_being_enqueued),
+        BY_EVENTS(streams_are_fed_from_threads_of_their_own),
+        BY_CUPTI(records_become_spans),
+        BY_CUPTI(ids_do_not_outlive_their_trace),
+        BY_CUPTI(what_cupti_lost_is_counted),
+        BY_CUPTI(a_meter_that_fails),
+        BY_CUPTI(a_trace_that_is_on_at_the_end),
+        cmocka_unit_test(what_is_asked_for),
+    };
     return cmocka_run_group_tests_name("cuda: trace", tests, NULL, NULL);
 }

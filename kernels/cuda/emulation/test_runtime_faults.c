@@ -340,16 +340,18 @@ TEST(races_are_seen_by_thread_sanitizer)
 int main(int argc, char **argv)
 {
     if (argc == 2) return child(argv[1]);
-    const struct CMUnitTest tests[] = { RUNTIME_TEST(errors_have_names),
-                                        RUNTIME_TEST(the_last_error_is_kept),
-                                        RUNTIME_TEST(the_device_says_what_it_is),
-                                        RUNTIME_TEST(devices_may_be_absent),
-                                        RUNTIME_TEST(launches_have_limits),
-                                        RUNTIME_TEST(calls_fail_on_demand),
-                                        RUNTIME_TEST(a_lost_device_stays_lost),
-                                        RUNTIME_TEST(a_device_is_lost_in_a_kernel),
-                                        RUNTIME_TEST(waits_end_with_the_device),
-                                        RUNTIME_TEST(the_environment_is_read),
-                                        RUNTIME_TEST(races_are_seen_by_thread_sanitizer) };
+    const struct CMUnitTest tests[] = {
+        RUNTIME_TEST(errors_have_names),
+        RUNTIME_TEST(the_last_error_is_kept),
+        RUNTIME_TEST(the_device_says_what_it_is),
+        RUNTIME_TEST(devices_may_be_absent),
+        RUNTIME_TEST(launches_have_limits),
+        RUNTIME_TEST(calls_fail_on_demand),
+        RUNTIME_TEST(a_lost_device_stays_lost),
+        RUNTIME_TEST(a_device_is_lost_in_a_kernel),
+        RUNTIME_TEST(waits_end_with_the_device),
+        RUNTIME_TEST(the_environment_is_read),
+        RUNTIME_TEST(races_are_seen_by_thread_sanitizer),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

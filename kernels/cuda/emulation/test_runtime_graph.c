@@ -148,10 +148,10 @@ TEST(freed_memory_is_an_illegal_address)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { RUNTIME_TEST(graphs_run_when_launched),
-                                        RUNTIME_TEST(launches_of_a_graph_take_turns),
-                                        RUNTIME_TEST(what_a_capture_does_not_take),
-                                        RUNTIME_TEST(wrong_uses_are_refused),
-                                        RUNTIME_TEST(freed_memory_is_an_illegal_address) };
+    const struct CMUnitTest tests[] = {
+        RUNTIME_TEST(graphs_run_when_launched),           RUNTIME_TEST(launches_of_a_graph_take_turns),
+        RUNTIME_TEST(what_a_capture_does_not_take),       RUNTIME_TEST(wrong_uses_are_refused),
+        RUNTIME_TEST(freed_memory_is_an_illegal_address),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -274,17 +274,19 @@ TEST(wrong_batches_are_refused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { RUNTIME_TEST(memory_begins_as_nan),
-                                        RUNTIME_TEST(memory_is_counted),
-                                        RUNTIME_TEST(wrong_frees_are_refused),
-                                        RUNTIME_TEST(host_memory_is_registered),
-                                        RUNTIME_TEST(copies_move_bytes),
-                                        RUNTIME_TEST(copies_know_their_direction),
-                                        RUNTIME_TEST(copies_stay_within_allocations),
-                                        RUNTIME_TEST(rows_are_copied),
-                                        RUNTIME_TEST(pageable_sources_are_staged),
-                                        RUNTIME_TEST(freeing_waits_for_the_device),
-                                        RUNTIME_TEST(batches_have_no_order),
-                                        RUNTIME_TEST(wrong_batches_are_refused) };
+    const struct CMUnitTest tests[] = {
+        RUNTIME_TEST(memory_begins_as_nan),
+        RUNTIME_TEST(memory_is_counted),
+        RUNTIME_TEST(wrong_frees_are_refused),
+        RUNTIME_TEST(host_memory_is_registered),
+        RUNTIME_TEST(copies_move_bytes),
+        RUNTIME_TEST(copies_know_their_direction),
+        RUNTIME_TEST(copies_stay_within_allocations),
+        RUNTIME_TEST(rows_are_copied),
+        RUNTIME_TEST(pageable_sources_are_staged),
+        RUNTIME_TEST(freeing_waits_for_the_device),
+        RUNTIME_TEST(batches_have_no_order),
+        RUNTIME_TEST(wrong_batches_are_refused),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

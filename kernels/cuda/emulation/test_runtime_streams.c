@@ -232,7 +232,7 @@ int main(void)
         RUNTIME_TEST(host_functions_must_not_call_back),
         RUNTIME_TEST(wrong_arguments_are_refused),
         RUNTIME_TEST(threads_do_not_disturb_each_other),
-        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh_sharp, spent)
+        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh_sharp, spent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

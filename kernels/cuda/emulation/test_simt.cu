@@ -407,17 +407,19 @@ static void pauses(void **)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_thread_once),
-                                        cmocka_unit_test(orders),
-                                        cmocka_unit_test(arguments_by_value),
-                                        cmocka_unit_test(shuffle_sources),
-                                        cmocka_unit_test(parted_lanes),
-                                        cmocka_unit_test(votes),
-                                        cmocka_unit_test(barriers),
-                                        cmocka_unit_test(hosts_at_once),
-                                        cmocka_unit_test(missing_barrier_changes_results),
-                                        cmocka_unit_test(shared_memory_is_fresh),
-                                        cmocka_unit_test(atomics_and_the_last_block),
-                                        cmocka_unit_test(pauses) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_thread_once),
+        cmocka_unit_test(orders),
+        cmocka_unit_test(arguments_by_value),
+        cmocka_unit_test(shuffle_sources),
+        cmocka_unit_test(parted_lanes),
+        cmocka_unit_test(votes),
+        cmocka_unit_test(barriers),
+        cmocka_unit_test(hosts_at_once),
+        cmocka_unit_test(missing_barrier_changes_results),
+        cmocka_unit_test(shared_memory_is_fresh),
+        cmocka_unit_test(atomics_and_the_last_block),
+        cmocka_unit_test(pauses),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

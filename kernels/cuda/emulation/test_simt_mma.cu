@@ -182,7 +182,11 @@ static void tf32_parts(void **)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(layout), cmocka_unit_test(random_products),
-                                        cmocka_unit_test(adversarial), cmocka_unit_test(tf32_parts) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layout),
+        cmocka_unit_test(random_products),
+        cmocka_unit_test(adversarial),
+        cmocka_unit_test(tf32_parts),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
