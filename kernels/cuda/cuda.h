@@ -131,8 +131,7 @@ struct ha_stream {
     char lane[96]; /* "stream NAME", or "stream NAME 2" while another is live */
     char name[64];
     bool live;                  /* under the device's lock */
-    bool capturing;             /* of the thread that feeds the stream */
-    struct ha_graph *graph;     /* while capturing */
+    struct ha_graph *graph;     /* while capturing; of the thread that feeds the stream */
     struct ha_cuda_room *rooms; /* its workspace */
     struct ha_cuda_waits waits;
     const char *behind; /* atomic: lane of the stream that the last stream_wait was for, or NULL */

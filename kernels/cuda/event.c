@@ -43,7 +43,7 @@ static enum ha_status not_in_a_graph(struct ha_stream *s, const char *operation)
 enum ha_status ha_cuda_event_record(struct ha_event *e, struct ha_stream *s)
 {
     if (ha_cuda_failed(e->device)) return HA_ERROR;
-    if (s->capturing) return not_in_a_graph(s, "event_record");
+    if (s->graph) return not_in_a_graph(s, "event_record");
     ha_cuda_enter();
     e->lane = s->lane;
     return ha_cuda_check_on(s, cudaEventRecord(e->cuda, s->cuda), "cudaEventRecord", "event_record");
@@ -53,7 +53,7 @@ enum ha_status ha_cuda_stream_wait(struct ha_stream *s, struct ha_event *e)
 {
     static const struct ha_cuda_span span = { .kind = HA_SPAN_WAIT, .name = "stream_wait" };
     if (ha_cuda_failed(e->device)) return HA_ERROR;
-    if (s->capturing) return not_in_a_graph(s, span.name);
+    if (s->graph) return not_in_a_graph(s, span.name);
     if (!e->lane) return HA_OK;
     __atomic_store_n(&s->behind, e->lane, __ATOMIC_RELAXED);
     HA_CUDA_ENQUEUE(s, &span, cudaStreamWaitEvent(s->cuda, e->cuda, 0));

@@ -6,7 +6,7 @@
 static cudaError_t flag_write(struct ha_stream *s, uint32_t *word, uint32_t value)
 {
     const struct ha_cuda_driver *driver = &s->device->driver;
-    if (!driver->write_value || s->capturing) return ha_cuda_flag_write(s->cuda, word, value);
+    if (!driver->write_value || s->graph) return ha_cuda_flag_write(s->cuda, word, value);
     return (cudaError_t)driver->write_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, value,
                                             CU_STREAM_WRITE_VALUE_DEFAULT);
 }
@@ -14,7 +14,7 @@ static cudaError_t flag_write(struct ha_stream *s, uint32_t *word, uint32_t valu
 static cudaError_t flag_wait(struct ha_stream *s, const uint32_t *word, uint32_t at_least)
 {
     const struct ha_cuda_driver *driver = &s->device->driver;
-    if (!driver->wait_value || s->capturing)
+    if (!driver->wait_value || s->graph)
         return ha_cuda_flag_wait(s->cuda, word, at_least, ha_cuda_watch_gave_up(s->device));
     return (cudaError_t)driver->wait_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, at_least,
                                            CU_STREAM_WAIT_VALUE_GEQ);

@@ -8,7 +8,7 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
 {
     struct ha_device *dev = s->device;
     if (ha_cuda_failed(dev)) return HA_ERROR;
-    if (s->capturing) return ha_cuda_fail_on(s, "graph_begin", "begun already, and not ended");
+    if (s->graph) return ha_cuda_fail_on(s, "graph_begin", "begun already, and not ended");
     struct ha_graph *g = calloc(1, sizeof *g);
     if (!g) return ha_cuda_fail_on(s, "graph_begin", "no host memory for a graph");
     g->device = dev;
@@ -21,7 +21,6 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
         return ha_cuda_check_on(s, error, "cudaStreamBeginCapture", "graph_begin");
     }
     s->graph = g;
-    s->capturing = true;
     return HA_OK;
 }
 
@@ -45,7 +44,6 @@ static cudaGraph_t capture_end(struct ha_stream *s, struct ha_graph **g, cudaErr
     *error = cudaStreamEndCapture(s->cuda, &captured);
     *g = s->graph;
     s->graph = NULL;
-    s->capturing = false;
     return captured;
 }
 
@@ -53,7 +51,7 @@ void ha_cuda_graph_drop(struct ha_stream *s)
 {
     struct ha_graph *g;
     cudaError_t error;
-    if (!s->capturing) return;
+    if (!s->graph) return;
     cudaGraph_t captured = capture_end(s, &g, &error);
     if (captured) cudaGraphDestroy(captured);
     if (error != cudaSuccess) (void)cudaGetLastError(); /* nobody wanted it */
@@ -67,7 +65,7 @@ enum ha_status ha_cuda_graph_end(struct ha_stream *s, struct ha_graph **graph, s
     struct ha_graph *g;
     cudaError_t error;
     const char *call = "cudaStreamEndCapture";
-    if (!s->capturing) return ha_why(why, HA_ERROR, "graph_end on %s: there was no graph_begin", s->lane);
+    if (!s->graph) return ha_why(why, HA_ERROR, "graph_end on %s: there was no graph_begin", s->lane);
     if (ha_cuda_failed(dev)) {
         ha_cuda_graph_drop(s);
         return ha_why(why, HA_ERROR, "graph_end on %s: %.400s", s->lane, dev->failure);

@@ -319,7 +319,7 @@ enum ha_status ha_cuda_graph_launch(struct ha_graph *g, struct ha_stream *s)
     if (g->device != s->device) return ha_cuda_fail_on(s, span.name, "a graph of another device");
     if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE)) return ha_cuda_fail_on(s, span.name, "the graph was destroyed");
     if (ha_cuda_failed(s->device)) return HA_ERROR;
-    if (s->capturing)
+    if (s->graph)
         return ha_cuda_fail_on(s, span.name,
                                "between graph_begin and graph_end, and a graph of this device holds no other");
     ha_cuda_waits_launched(s->device, &g->waits, s);

@@ -70,7 +70,7 @@ enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, st
 enum ha_status ha_cuda_stream_sync(struct ha_stream *s)
 {
     struct ha_device *dev = s->device;
-    if (s->capturing) return ha_cuda_fail_on(s, "stream_sync", "between graph_begin and graph_end");
+    if (s->graph) return ha_cuda_fail_on(s, "stream_sync", "between graph_begin and graph_end");
     ha_cuda_enter();
     /* after a failure too: what was enqueued before it may still use memory that the caller is about to free */
     ha_cuda_check_on(s, cudaStreamSynchronize(s->cuda), "cudaStreamSynchronize", "stream_sync");

@@ -218,9 +218,9 @@ TEST(nothing_is_recorded_untraced_or_while_capturing)
     assert_int_equal(events_made, 0);
     ha_cuda_trace_set(&device, &sink);
     int before = events_made;
-    stream[0].capturing = true;
+    stream[0].graph = &(struct ha_graph){ .device = &device };
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
-    stream[0].capturing = false;
+    stream[0].graph = NULL;
     assert_int_equal(events_made, before);
     ha_cuda_trace_set(&device, NULL);
     assert_null(ha_cuda_span_begin(&stream[0], &attend));

@@ -299,7 +299,7 @@ void *ha_cuda_span_begin(struct ha_stream *stream, const struct ha_cuda_span *sp
 {
     struct ha_cuda_trace *t = stream->device->trace;
     /* an event in a capture would be stamped with every launch, and what a graph runs is its launch's */
-    if (!__atomic_load_n(&t->sink, __ATOMIC_ACQUIRE) || stream->capturing) return NULL;
+    if (!__atomic_load_n(&t->sink, __ATOMIC_ACQUIRE) || stream->graph) return NULL;
     struct ticket *k = open_ticket(t);
     if (!k) return NULL;
     k->span = *span;
