@@ -61,7 +61,7 @@ void ha_cuda_memory_close(struct ha_device *dev); /* what nobody freed, too */
 enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
                               size_t bytes, unsigned allowed);
 
-/* ---- watch.c: the thread that watches who waits for a flag. A stream writes to a word of its own, in mapped
+/* ---- watch.c: the thread that watches the waits for flags. A stream writes to a word of its own, in mapped
  * memory, 2 n + 1 before its wait number n (from 1) and 2 n after it; that is what the thread looks at. The waits of a
  * graph have a word of their own, because a graph does not run beside itself. Waits are the driver's where it has them,
  * which compare as int32_t(flag - at_least) >= 0: values that are waited for lie within 2^31 of the flag's. */

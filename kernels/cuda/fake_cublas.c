@@ -45,11 +45,11 @@ struct handle {
 /* ---- what tests look at: dlsym */
 
 EXPORT extern int fake_cublas_handles; /* made and not destroyed */
-EXPORT extern unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
+EXPORT extern unsigned fake_cublas_gemm_batched, fake_cublas_problems;
 EXPORT extern int fake_cublas_compute[3]; /* of the last call, by type of A: f32, f16, bf16 */
 EXPORT extern int fake_cublas_math_mode;
 int fake_cublas_handles, fake_cublas_compute[3], fake_cublas_math_mode;
-unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
+unsigned fake_cublas_gemm_batched, fake_cublas_problems;
 
 typedef cudaError_t host_fn(cudaStream_t stream, cudaHostFn_t fn, void *arg);
 typedef cudaError_t alloc_fn(void **ptr, size_t bytes);
@@ -240,7 +240,6 @@ ENTRY(cublasGemmEx, void *handle, int op_a, int op_b, int m, int n, int k, const
     const int told = told_to_fail("cublasGemmEx");
     if (told) return told;
     if (algorithm != -1) return NOT_SUPPORTED;
-    fake_cublas_gemm++;
     return enqueue(handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, b, type_b, ldb, beta, c, type_c, ldc, 0,
                    compute);
 }

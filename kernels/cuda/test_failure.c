@@ -305,7 +305,7 @@ TEST(memory_runs_out)
     assert_int_equal(api->mem_alloc(f.dev, HA_MEM_DEVICE, (size_t)8 << 20, &more, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "8388608 bytes of device memory asked for, "));
     assert_non_null(strstr(why.text, "free; use a smaller case"));
-    /* what a graph that is gone worked with is given back to who needs it */
+    /* the workspace of a graph that is gone is free for an allocation */
     api->graph_destroy(f.graph);
     ok(api->mem_alloc(f.dev, HA_MEM_DEVICE, (size_t)8 << 20, &most, &why));
     ok(copy_up(&f));
@@ -333,8 +333,8 @@ TEST(a_lost_device_is_left_behind)
         ok(call_host(&f));
         __atomic_store_n(f.flag, 1, __ATOMIC_RELEASE);
         assert_int_equal(api->stream_sync(f.stream), HA_ERROR);
-        assert_failure_has(f.dev,
-                           ": error 719 (cudaErrorLaunchFailure): the device failed"); /* who met it first varies */
+        assert_failure_has(
+            f.dev, ": error 719 (cudaErrorLaunchFailure): the device failed"); /* which operation met it first varies */
         assert_int_equal(f.calls, 0);
         const uint64_t begin_ns = ha_now_ns();
         struct ha_stream *stream;

@@ -37,7 +37,7 @@ static void staged_run(struct ha_runtime_op *op)
     if (still_there(c)) copy_rows(c);
 }
 
-/* last to first: a batch has no order, and who relies on one is shown */
+/* last to first: a batch has no order, and a caller that relies on one gets another result */
 static void batch_run(struct ha_runtime_op *op)
 {
     struct ha_runtime_copy c;

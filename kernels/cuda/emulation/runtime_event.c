@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* An event is the latest mark that it was recorded as; who waits, waits for the mark of that time. */
+/* An event is the mark of its latest record. A wait keeps the mark that was the latest when it was asked for. */
 struct event {
     unsigned flags;
     struct ha_runtime_mark *latest; /* NULL: never recorded */

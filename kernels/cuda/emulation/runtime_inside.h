@@ -95,7 +95,8 @@ struct ha_runtime {
 };
 extern struct ha_runtime ha_runtime;
 
-/* ---- runtime_lock.c: who sees `what` has seen all that happened before who published it; under the lock */
+/* ---- runtime_lock.c. Told to ThreadSanitizer, under the lock: what was done before publish(what) happened before
+ * whatever follows a later see(what). */
 void ha_runtime_lock(void);
 void ha_runtime_unlock(void);
 void ha_runtime_publish(const void *what);
@@ -201,7 +202,7 @@ struct ha_runtime_stream *ha_runtime_stream_find(cudaStream_t handle, cudaError_
 struct ha_runtime_stream *ha_runtime_stream_uncaptured(cudaStream_t handle, cudaError_t *error);
 /* Queues the operation, or keeps it in the capture; takes it in any case. NULL: cudaErrorMemoryAllocation. */
 cudaError_t ha_runtime_submit(struct ha_runtime_stream *stream, struct ha_runtime_op *op);
-/* Behind the lock's back others go on: until over(arg), looking a while, then asleep. */
+/* Waits until over(arg): polls for a while, then sleeps. The lock is free meanwhile. */
 void ha_runtime_await(bool (*over)(const void *arg), const void *arg);
 /* until all that is queued on the stream, or (NULL) on all streams, has ended */
 void ha_runtime_await_stream(cudaStream_t handle);

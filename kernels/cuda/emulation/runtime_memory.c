@@ -73,7 +73,7 @@ static cudaError_t allocate(void **ptr, size_t bytes, enum region_kind kind)
     ha_runtime.memory_used += counted;
     void *base = NULL;
     ha_runtime_unlock();
-    /* an allocation's first bytes are whatever was there; NaN in every floating type shows who relies on them */
+    /* fresh memory holds anything: NaN in every floating type shows code that relies on its contents */
     if (posix_memalign(&base, kind == REGION_DEVICE ? DEVICE_ALIGN : HOST_ALIGN, bytes) == 0) memset(base, 0xFF, bytes);
     else base = NULL;
     ha_runtime_lock();

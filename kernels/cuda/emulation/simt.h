@@ -61,7 +61,7 @@ enum { HA_EMULATED_WARP = 32, HA_EMULATED_BLOCK_MAX = 1024 };
 struct ha_emulated_place {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
-    void *crew; /* who runs the block here */
+    void *crew; /* what runs the block here: struct ha_crew */
 };
 /* initial-exec: the kernels read it all the time; it is small enough for a library that is loaded late */
 extern __thread struct ha_emulated_place ha_emulated __attribute__((tls_model("initial-exec"), visibility("hidden")));

@@ -1,7 +1,7 @@
 #ifndef HA_KERNELS_CUDA_EMULATION_SIMT_CREW_H
 #define HA_KERNELS_CUDA_EMULATION_SIMT_CREW_H
 
-/* Who runs the blocks of one launch: inside of simt.c, simt_warp.c and simt_report.c. */
+/* What runs the blocks of one launch: inside of simt.c, simt_warp.c, simt_mma.c and simt_report.c. */
 
 #include "kernels/cuda/emulation/simt.h"
 #include "kernels/cuda/emulation/simt_fiber.h"

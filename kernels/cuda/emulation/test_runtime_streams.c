@@ -136,7 +136,7 @@ TEST(a_destroyed_stream_ends_its_work)
     assert_int_equal(*word, 5);
 }
 
-/* who waits for the device has seen the work of streams that are no more */
+/* a wait for the device includes the work of streams that have been destroyed */
 TEST(work_of_a_stream_that_is_gone_is_seen)
 {
     cudaStream_t stream = stream_new();
