@@ -46,7 +46,7 @@ template <int F> static __global__ void __launch_bounds__(THREADS) worst_error(c
     if (worst.value > 0) atomicMax(a.worst, worst.bits);
 }
 
-cudaError_t ha_cuda_accuracy(const struct ha_cuda_gpu *gpu, cudaStream_t stream, uint32_t step, double *worst)
+cudaError_t ha_cuda_accuracy(unsigned multiprocessors, cudaStream_t stream, uint32_t step, double *worst)
 {
     /* -0 .. -104, -0 .. -150, 1 .. 2^40 */
     static const struct {
@@ -62,7 +62,7 @@ cudaError_t ha_cuda_accuracy(const struct ha_cuda_gpu *gpu, cudaStream_t stream,
     for (int f = 0; f < HA_CUDA_FUNCTIONS && error == cudaSuccess; f++) {
         const struct accuracy_args a = { function[f].first, function[f].last, step, (unsigned long long *)worst + f };
         const uint64_t blocks = ((a.last - a.first) / step + THREADS) / THREADS,
-                       most = (uint64_t)gpu->multiprocessors * BLOCKS;
+                       most = (uint64_t)multiprocessors * BLOCKS;
         error = ha_launch(function[f].kernel, dim3((unsigned)(blocks < most ? blocks : most)), dim3(THREADS), stream,
                           a);
     }

@@ -7,6 +7,8 @@ namespace
 
 constexpr float LOG2_E = 0x1.715476p+0f;
 
+constexpr size_t SEQS_MAX = HA_CUDA_SEQS_MAX;
+
 /* partials of as many blocks as run at once, so many times over */
 constexpr size_t ROUNDS_MAX = 8;
 
@@ -41,9 +43,9 @@ struct ha_cuda_path path_for(const struct ha_device_attend *a, size_t first, siz
 
 size_t up(size_t n, size_t of) { return (n + of - 1) / of; }
 
-size_t at_once(const struct ha_cuda_gpu *gpu, const struct ha_cuda_path *path)
+size_t at_once(unsigned multiprocessors, const struct ha_cuda_path *path)
 {
-    return size_t(gpu->multiprocessors) * path->blocks_per_multiprocessor;
+    return size_t(multiprocessors) * path->blocks_per_multiprocessor;
 }
 
 /* ---- the workspace: its parts one after another */
@@ -52,10 +54,10 @@ struct parts {
     size_t table, whole, state, partial, bytes; /* offsets, and all of it */
 };
 
-struct parts parts_of(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *a, const struct ha_cuda_path *path)
+struct parts parts_of(unsigned multiprocessors, const struct ha_device_attend *a, const struct ha_cuda_path *path)
 {
-    const size_t batch = a->batch < HA_CUDA_SEQS_MAX ? a->batch : size_t(HA_CUDA_SEQS_MAX);
-    const size_t partials = ROUNDS_MAX * at_once(gpu, path) * path->tiles;
+    const size_t batch = min(a->batch, SEQS_MAX);
+    const size_t partials = ROUNDS_MAX * at_once(multiprocessors, path) * path->tiles;
     struct parts p = {};
     const auto take = [&p](size_t bytes) {
         const size_t at = p.bytes;
@@ -73,9 +75,9 @@ struct parts parts_of(const struct ha_cuda_gpu *gpu, const struct ha_device_atte
 
 /* ---- splits */
 
-/* blocks of all sequences when a split has so many steps, and how many of them leave partials */
+/* blocks of all sequences when a split has so many steps, how many of them leave partials, and the steps of all */
 struct blocks {
-    uint64_t all, partial, steps, longest;
+    uint64_t all, partial, steps;
 };
 
 struct blocks blocks_at(const struct ha_cuda_call *call, const struct ha_cuda_seq *seq, uint64_t split_steps)
@@ -174,11 +176,11 @@ struct table {
 
 __global__ void ha_attend_table(HA_ARGS(struct table) a) { a.to[threadIdx.x] = a.seq[threadIdx.x]; }
 
-cudaError_t attend_some(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *a,
-                        size_t first, size_t count, char *workspace, unsigned forced)
+cudaError_t attend_some(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_attend *a, size_t first,
+                        size_t count, char *workspace, unsigned forced)
 {
     const struct ha_cuda_path path = path_for(a, first, count);
-    const struct parts parts = parts_of(gpu, a, &path);
+    const struct parts parts = parts_of(multiprocessors, a, &path);
     struct ha_cuda_call call = {};
     call.batch = unsigned(count);
     call.q_len = unsigned(a->q_len);
@@ -204,7 +206,7 @@ cudaError_t attend_some(const struct ha_cuda_gpu *gpu, cudaStream_t stream, cons
         weights = weights || table.seq[b].weights;
     }
     if (weights) call.whole = reinterpret_cast<float2 *>(workspace + parts.whole);
-    const uint64_t blocks = split(&call, table.seq, &path, at_once(gpu, &path), forced);
+    const uint64_t blocks = split(&call, table.seq, &path, at_once(multiprocessors, &path), forced);
     if (blocks >= KEYS_MAX) return cudaErrorInvalidConfiguration;
     for (size_t b = 0; b < count; b++) several = several || table.seq[b].splits > 1;
 
@@ -231,28 +233,26 @@ bool fits(const struct ha_device_attend *a)
 
 } // namespace
 
-size_t ha_cuda_attend_workspace(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *args)
+size_t ha_cuda_attend_workspace(unsigned multiprocessors, const struct ha_device_attend *args)
 {
     if (!fits(args)) return 0;
     size_t most = 0;
     for (size_t first = 0; first < args->batch; first += HA_CUDA_SEQS_MAX) {
         const size_t left = args->batch - first;
-        const struct ha_cuda_path path = path_for(args, first,
-                                                  left < HA_CUDA_SEQS_MAX ? left : size_t(HA_CUDA_SEQS_MAX));
-        most = max(most, parts_of(gpu, args, &path).bytes);
+        const struct ha_cuda_path path = path_for(args, first, min(left, SEQS_MAX));
+        most = max(most, parts_of(multiprocessors, args, &path).bytes);
     }
     return most;
 }
 
-cudaError_t ha_cuda_attend(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *args,
+cudaError_t ha_cuda_attend(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_attend *args,
                            void *workspace, unsigned splits)
 {
     if (!fits(args)) return cudaErrorInvalidValue;
     if (args->q_len * args->q_heads == 0) return cudaSuccess;
     for (size_t first = 0; first < args->batch; first += HA_CUDA_SEQS_MAX) {
         const size_t left = args->batch - first;
-        const cudaError_t error = attend_some(gpu, stream, args, first,
-                                              left < HA_CUDA_SEQS_MAX ? left : size_t(HA_CUDA_SEQS_MAX),
+        const cudaError_t error = attend_some(multiprocessors, stream, args, first, min(left, SEQS_MAX),
                                               static_cast<char *>(workspace), splits);
         if (error != cudaSuccess) return error;
     }

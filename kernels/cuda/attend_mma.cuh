@@ -3,18 +3,16 @@
 
 /* Attention on tensor cores, for K and V of 16 bits in rows of 16-byte pieces and two query rows or more.
  *
- * Numbers of 16 bits are exact in tf32; the binary32 numbers that meet them, queries and weights, are cut in two:
- * of the
- * 16 rows of m16n8k8, 0-7 are the high parts of 8 query rows and 8-15 their low parts, added when a product is done.
+ * Numbers of 16 bits are exact in tf32; the binary32 numbers that meet them, queries and weights, are cut in two: of
+ * the 16 rows of m16n8k8, 0-7 are the high parts of 8 query rows and 8-15 their low parts, added when a product is
+ * done.
  *
  * Fragments come straight from memory. Lane 4 g + t reads 16 bytes at a time:
- *   K: of key g, dims 32 j + 8 t .. + 7. Product m of the four that consume them sums over k = t: dim 32 j + 8 t +
- *     2 m, and
- *      k = t + 4: the next one; the queries' fragments are put together likewise.
- *   V: of keys 2 t and 2 t + 1, dims 64 j + 8 g .. + 7: component e of them is column g of n-tile e. Key 2 t is k =
- *     t and
- *      key 2 t + 1 is k = t + 4, which is how the scores (c: row g, keys 2 t and 2 t + 1) lie already.
- * Loads of one step are issued before the arithmetic of the step before. */
+ *   K: of key g, dims 32 j + 8 t .. + 7. Product m of the four that consume them sums over k = t: dim 32 j + 8 t + 2 m,
+ * and k = t + 4: the next one; the queries' fragments are put together likewise. V: of keys 2 t and 2 t + 1, dims 64 j
+ * + 8 g .. + 7: component e of them is column g of n-tile e. Key 2 t is k = t and key 2 t + 1 is k = t + 4, which is
+ * how the scores (c: row g, keys 2 t and 2 t + 1) lie already. Loads of one step are issued before the arithmetic of
+ * the step before. */
 
 #include "kernels/cuda/attend.cuh"
 
@@ -98,13 +96,12 @@ __device__ __forceinline__ void load_v(struct warp<NV, E> &w, const struct ha_cu
     }
 }
 
-/* What the high and the low parts of a row gave. A score that is infinite, because a key is, has no low part: 0 inf
- * is NaN. */
+/* What the high and the low parts of a row gave. A score that is infinite, because a key is, has no low part: 0 inf is
+ * NaN. */
 __device__ __forceinline__ float whole(float high, float low) { return fabsf(high) == INFINITY ? high : high + low; }
 
-/* s[e]: of row g and keys 8 e + 2 t, 8 e + 2 t + 1, not yet scaled. 32 dims are added up on the tensor cores, two
- * such sums
- * side by side, and the sums in binary32. */
+/* s[e]: of row g and keys 8 e + 2 t, 8 e + 2 t + 1, not yet scaled. 32 dims are added up on the tensor cores, two such
+ * sums side by side, and the sums in binary32. */
 template <enum ha_dtype T, unsigned NV, unsigned E>
 __device__ __forceinline__ void score(const struct warp<NV, E> &w, const float2 (&q)[2 * NV][4][32], float (&s)[E][2])
 {
@@ -205,8 +202,7 @@ template <enum ha_dtype T, unsigned NV, unsigned E> __device__ __forceinline__ b
     return __any_sync(HA_ALL_LANES, found);
 }
 
-/* The same as weigh, a key at a time and only for the rows that see it: in a product of the whole tile, a V that is
- * not
+/* The same as weigh, a key at a time and only for the rows that see it: in a product of the whole tile, a V that is not
  * finite would spoil the others, too, as 0 times it is NaN. */
 template <enum ha_dtype T, unsigned NV, unsigned E>
 __device__ __forceinline__ void weigh_apart(struct warp<NV, E> &w, const float (&p)[E][2],

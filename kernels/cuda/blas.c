@@ -2,11 +2,11 @@
  * its versions with these entries; a handle for the device, which one call at a time lends to its stream. */
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/library.h"
 
 #include "harness/base/numeric.h"
 #include "harness/base/try.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,22 +17,32 @@ enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_GEMM_DEFAULT = -1 };
 enum { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_PEDANTIC = 69 };
 enum { CUBLAS_DEFAULT_MATH = 0, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
-typedef int gemm_fn(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a,
-                    int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc,
-                    int compute, int algorithm);
-typedef int gemm_batched_fn(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a,
-                            int type_a, int lda, void *const *b, int type_b, int ldb, const void *beta, void *const *c,
-                            int type_c, int ldc, int count, int compute, int algorithm);
+#define ENTRIES(X)                                                                                                    \
+    X(create, "cublasCreate_v2", int, (void **handle))                                                                \
+    X(destroy, "cublasDestroy_v2", int, (void *handle))                                                               \
+    X(set_stream, "cublasSetStream_v2", int, (void *handle, cudaStream_t stream))                                     \
+    X(set_workspace, "cublasSetWorkspace_v2", int, (void *handle, void *workspace, size_t bytes))                     \
+    X(set_math_mode, "cublasSetMathMode", int, (void *handle, int mode))                                              \
+    X(gemm, "cublasGemmEx", int,                                                                                      \
+      (void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda,  \
+       const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute,               \
+       int algorithm))                                                                                                \
+    X(gemm_batched, "cublasGemmBatchedEx", int,                                                                       \
+      (void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a, int type_a, int lda, \
+       void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc, int count,         \
+       int compute, int algorithm))                                                                                   \
+    X(status_name, "cublasGetStatusName", const char *, (int status)) /* since 11.4 */
+struct entries {
+    ENTRIES(HA_CUDA_MEMBER)
+};
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
+enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 1 };
 
 struct ha_cuda_blas {
     pthread_mutex_t lock; /* stream, workspace and call go together */
     void *handle;         /* or NULL, until the first product */
     char absent[160];
-    int (*create)(void **handle), (*destroy)(void *handle), (*set_stream)(void *handle, cudaStream_t stream);
-    int (*set_workspace)(void *handle, void *workspace, size_t bytes), (*set_math_mode)(void *handle, int mode);
-    gemm_fn *gemm;
-    gemm_batched_fn *gemm_batched;
-    const char *(*status_name)(int status); /* or NULL: before 11.4 */
+    struct entries call;
 };
 
 /* What the library is given to work in: with it, it allocates nothing, so that streams do not wait for each other and
@@ -49,21 +59,8 @@ enum { PROBLEMS_MAX = 32768 };
 
 static const char *look_up(struct ha_cuda_blas *blas, void *library)
 {
-    const struct {
-        const char *name;
-        void *entry;
-        bool needed;
-    } wanted[] = {
-        { "cublasCreate_v2", &blas->create, true },           { "cublasDestroy_v2", &blas->destroy, true },
-        { "cublasSetStream_v2", &blas->set_stream, true },    { "cublasSetWorkspace_v2", &blas->set_workspace, true },
-        { "cublasSetMathMode", &blas->set_math_mode, true },  { "cublasGemmEx", &blas->gemm, true },
-        { "cublasGemmBatchedEx", &blas->gemm_batched, true }, { "cublasGetStatusName", &blas->status_name, false },
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        void *found = dlsym(library, wanted[i].name);
-        if (!found && wanted[i].needed) return wanted[i].name;
-        memcpy(wanted[i].entry, &found, sizeof found);
-    }
+    const char *lacks = ha_cuda_look_up(library, &blas->call, symbols, SYMBOLS, NEEDED);
+    if (lacks) return lacks;
 #ifdef HA_CUDA_EMULATED
     /* a library for the emulation has no runtime of its own */
     void (*use)(cudaError_t(*host_fn)(cudaStream_t, cudaHostFn_t, void *), cudaError_t(*alloc)(void **, size_t),
@@ -124,7 +121,7 @@ const char *ha_cuda_blas_absent(struct ha_device *dev)
 void ha_cuda_blas_close(struct ha_cuda_blas *blas)
 {
     if (!blas) return;
-    if (blas->handle) blas->destroy(blas->handle);
+    if (blas->handle) blas->call.destroy(blas->handle);
     pthread_mutex_destroy(&blas->lock);
     free(blas);
 }
@@ -133,23 +130,19 @@ static enum ha_status check(struct ha_stream *s, int status, const char *call, c
 {
     const struct ha_cuda_blas *blas = s->device->blas;
     if (status == 0) return HA_OK;
-    const char *name = blas->status_name ? blas->status_name(status) : NULL;
-    return ha_cuda_fail(s->device, "%s on %s: %s: %s (%d)", operation, s->lane, call, name ? name : "cuBLAS status",
-                        status);
+    const char *name = blas->call.status_name ? blas->call.status_name(status) : NULL;
+    return ha_cuda_fail_on(s, operation, "%s: %s (%d)", call, name ? name : "cuBLAS status", status);
 }
 
 static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, const char *operation)
 {
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; /* it allocates, and this thread may be capturing */
     if (blas->handle) return HA_OK;
-    HA_TRY(ha_cuda_check_on(s, cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode",
-                            operation));
-    const int status = blas->create(&blas->handle);
-    cudaThreadExchangeStreamCaptureMode(&mode);
+    const int status = blas->call.create(&blas->handle); /* it allocates, as it may while a stream captures: relaxed */
     if (status != 0) blas->handle = NULL;
     HA_TRY(check(s, status, "cublasCreate", operation));
     return check(
-        s, blas->set_math_mode(blas->handle, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+        s,
+        blas->call.set_math_mode(blas->handle, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
         "cublasSetMathMode", operation);
 }
 
@@ -157,9 +150,9 @@ static enum ha_status create(struct ha_stream *s, struct ha_cuda_blas *blas, con
 static enum ha_status lend(struct ha_stream *s, struct ha_cuda_blas *blas, void *workspace, const char *operation)
 {
     HA_TRY(create(s, blas, operation));
-    HA_TRY(
-        check(s, blas->set_stream(blas->handle, s->cuda), "cublasSetStream", operation)); /* takes the workspace away */
-    return check(s, blas->set_workspace(blas->handle, workspace, library_bytes), "cublasSetWorkspace", operation);
+    HA_TRY(check(s, blas->call.set_stream(blas->handle, s->cuda), "cublasSetStream",
+                 operation)); /* takes the workspace away */
+    return check(s, blas->call.set_workspace(blas->handle, workspace, library_bytes), "cublasSetWorkspace", operation);
 }
 
 static int type_of(enum ha_dtype dtype)
@@ -181,17 +174,17 @@ static enum ha_status multiply(struct ha_stream *s, struct ha_cuda_blas *blas, c
     const int type = type_of(p->dtype), m = (int)p->m, n = (int)p->n, k = (int)p->k;
     HA_TRY(lend(s, blas, workspace, "product"));
     return check(s,
-                 blas->gemm(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, p->w, type, k, p->x, type, k, &zero,
-                            p->y, type, n, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT),
+                 blas->call.gemm(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, p->w, type, k, p->x, type, k,
+                                 &zero, p->y, type, n, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT),
                  "cublasGemmEx", "product");
 }
 
 enum ha_status ha_cuda_product(struct ha_stream *s, const struct ha_device_product *p)
 {
     const char *absent = ha_cuda_blas_absent(s->device);
-    if (absent) return ha_cuda_fail(s->device, "product on %s: %s", s->lane, absent);
+    if (absent) return ha_cuda_fail_on(s, "product", "%s", absent);
     if (p->m > INT_MAX || p->n > INT_MAX || p->k > INT_MAX)
-        return ha_cuda_fail(s->device, "product on %s: %zu x %zu x %zu is beyond 32 bits", s->lane, p->m, p->n, p->k);
+        return ha_cuda_fail_on(s, "product", "%zu x %zu x %zu is beyond 32 bits", p->m, p->n, p->k);
     if (p->m == 0 || p->n == 0) return HA_OK;
     if (p->k == 0)
         return ha_cuda_check_on(s, cudaMemsetAsync(p->y, 0, p->m * p->n * ha_dtype_bytes(p->dtype), s->cuda),
@@ -255,10 +248,9 @@ static const char *refused(const struct ha_device_attend *a, const struct ha_dev
             return "the heads of K or V do not begin at multiples of 16 bytes";
         if (run->keys > 1 && (run->k_stride_bytes % bytes || run->v_stride_bytes % bytes))
             return "rows are not whole elements apart";
-        if (leading(a, run, run->k_stride_bytes) < a->head_dim || leading(a, run, run->v_stride_bytes) < a->head_dim)
-            return "rows overlap";
-        if (leading(a, run, run->k_stride_bytes) > INT_MAX || leading(a, run, run->v_stride_bytes) > INT_MAX)
-            return "rows are more than 32 bits apart";
+        const size_t k = leading(a, run, run->k_stride_bytes), v = leading(a, run, run->v_stride_bytes);
+        if (k < a->head_dim || v < a->head_dim) return "rows overlap";
+        if (k > INT_MAX || v > INT_MAX) return "rows are more than 32 bits apart";
     }
     return NULL;
 }
@@ -332,12 +324,12 @@ static enum ha_status multiply_run(struct ha_stream *s, const struct batch *b, s
     const int ld = (int)leading(b->a, rows, which ? rows->v_stride_bytes : rows->k_stride_bytes),
               stride = (int)p->stride;
     void **x = p->operands + (2 * run + (size_t)which) * 3 * p->count, **y = x + p->count, **z = y + p->count;
-    const int status = which ? blas->gemm_batched(blas->handle, CUBLAS_OP_N, CUBLAS_OP_N, dim, n, keys, &one, x, type,
-                                                  ld, y, type, stride, add ? &one : &zero, z, CUDA_R_32F, dim,
-                                                  (int)p->count, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT)
-                             : blas->gemm_batched(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, keys, n, dim, &one, x, type,
-                                                  ld, y, type, dim, &zero, z, CUDA_R_32F, stride, (int)p->count,
-                                                  compute_of(p->dtype), CUBLAS_GEMM_DEFAULT);
+    const int status = which ? blas->call.gemm_batched(blas->handle, CUBLAS_OP_N, CUBLAS_OP_N, dim, n, keys, &one, x,
+                                                       type, ld, y, type, stride, add ? &one : &zero, z, CUDA_R_32F,
+                                                       dim, (int)p->count, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT)
+                             : blas->call.gemm_batched(blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, keys, n, dim, &one, x,
+                                                       type, ld, y, type, dim, &zero, z, CUDA_R_32F, stride,
+                                                       (int)p->count, compute_of(p->dtype), CUBLAS_GEMM_DEFAULT);
     return check(s, status, "cublasGemmBatchedEx", operation);
 }
 
@@ -390,7 +382,7 @@ enum ha_status ha_cuda_attend_products(struct ha_stream *s, const struct ha_devi
 {
     const char *why = ha_cuda_blas_absent(s->device);
     for (size_t b = 0; b < a->batch && !why; b++) why = refused(a, &a->seqs[b]);
-    if (why) return ha_cuda_fail(s->device, "attend_products on %s: %s", s->lane, why);
+    if (why) return ha_cuda_fail_on(s, operation, "%s", why);
     if (a->q_len == 0 || a->q_heads == 0 || a->head_dim == 0) return HA_OK;
     struct ha_cuda_blas *blas = s->device->blas;
     for (size_t first = 0, count; first < a->batch; first += count) {

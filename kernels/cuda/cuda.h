@@ -6,13 +6,29 @@
  * is the device `cuda_emulated`, which runs the same kernels on the CPU. */
 
 #include "harness/api/device.h"
-#include "kernels/cuda/error.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/regions.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+
+enum { HA_CUDA_GPU = 0 }; /* the first that CUDA_VISIBLE_DEVICES shows */
+
+/* ---- error.c: how the parts say that something went wrong; everything else stands above this */
+/* Keeps the first failure; HA_ERROR. */
+enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same, of an operation: "operation on stream NAME: ..." */
+enum ha_status ha_cuda_fail_on(struct ha_stream *stream, const char *operation, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* HA_OK, or the device fails with what was being done, the call, the error's code, name and text. */
+enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const char *call, const char *what);
+/* The same: `operation` on the stream. */
+enum ha_status ha_cuda_check_on(struct ha_stream *stream, cudaError_t error, const char *call, const char *operation);
+/* The same text as the reason, and the device goes on. */
+enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *call, const char *what);
+/* Every entry that calls the runtime does this first: the current device is the thread's own. */
+void ha_cuda_enter(void);
 
 /* ---- driver.c: what has no place in the runtime, or NULL where this driver lacks it */
 struct ha_cuda_driver {
@@ -22,6 +38,10 @@ struct ha_cuda_driver {
 };
 /* HA_WAIVED where there is no driver: "no NVIDIA driver: libcuda.so.1: ..." */
 enum ha_status ha_cuda_driver_load(struct ha_cuda_driver *driver, struct ha_why *why);
+static inline enum cudaMemcpyKind ha_cuda_kind(enum ha_direction dir)
+{
+    return dir == HA_H2D ? cudaMemcpyHostToDevice : dir == HA_D2H ? cudaMemcpyDeviceToHost : cudaMemcpyDeviceToDevice;
+}
 /* One copy call for many pieces (cudaMemcpyBatchAsync) where runtime and driver have it, else a call each. */
 cudaError_t ha_cuda_copy_pieces(cudaStream_t stream, const struct ha_device_pieces *pieces, enum ha_direction dir);
 
@@ -41,7 +61,7 @@ void ha_cuda_memory_close(struct ha_device *dev); /* what nobody freed, too */
 enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, const char *role, const void *ptr,
                               size_t bytes, unsigned allowed);
 
-/* ---- watch.c: the thread that watches who waits for a flag. A stream writes to a word of its own, in mapped
+/* ---- watch.c: the thread that watches the waits for flags. A stream writes to a word of its own, in mapped
  * memory, 2 n + 1 before its wait number n (from 1) and 2 n after it; that is what the thread looks at. The waits of a
  * graph have a word of their own, because a graph does not run beside itself. Waits are the driver's where it has them,
  * which compare as int32_t(flag - at_least) >= 0: values that are waited for lie within 2^31 of the flag's. */
@@ -78,20 +98,18 @@ enum ha_status ha_cuda_flag_write_enqueue(struct ha_stream *stream, uint32_t *fl
 enum ha_status ha_cuda_flag_wait_enqueue(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least);
 
 /* ---- workspace.c */
-/* Of a stream or a graph. It grows without waiting: what was outgrown may be in use, and stays until its owner ends. */
+/* Of a stream or a graph, in a list, the largest first: it grows without waiting, because what was outgrown may be in
+ * use, and stays until its owner ends. */
 struct ha_cuda_room {
     struct ha_cuda_room *next;
     void *ptr;
     size_t bytes;
 };
-struct ha_cuda_workspace {
-    struct ha_cuda_room *rooms; /* the largest first */
-};
 /* At least `bytes` for what the stream enqueues next, one operation after the other (of the graph, while capturing); or
  * NULL and the device has failed. */
 void *ha_cuda_workspace(struct ha_stream *stream, size_t bytes);
 /* Work that used it is done. It is kept for the next stream or graph: freeing waits for the whole GPU. */
-void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_workspace *workspace);
+void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_room **rooms);
 /* Frees what nobody uses; true if there was something. */
 bool ha_cuda_workspaces_free(struct ha_device *dev);
 
@@ -105,18 +123,16 @@ void ha_cuda_calls_free(struct ha_cuda_call *calls);
 /* ---- stream.c */
 struct ha_cuda_span;
 
-/* A destroyed stream stays in the device's list, because lanes name it, and is used again by the next one of its name.
- */
+/* A destroyed stream stays in the device's list, because lanes name it, until the next one of its name uses it. */
 struct ha_stream {
     struct ha_device *device;
     struct ha_stream *next;
     cudaStream_t cuda;
     char lane[96]; /* "stream NAME", or "stream NAME 2" while another is live */
     char name[64];
-    bool live;              /* under the device's lock */
-    bool capturing;         /* of the thread that feeds the stream */
-    struct ha_graph *graph; /* while capturing */
-    struct ha_cuda_workspace workspace;
+    bool live;                  /* under the device's lock */
+    struct ha_graph *graph;     /* while capturing; of the thread that feeds the stream */
+    struct ha_cuda_room *rooms; /* its workspace */
     struct ha_cuda_waits waits;
     const char *behind; /* atomic: lane of the stream that the last stream_wait was for, or NULL */
 };
@@ -152,7 +168,7 @@ struct ha_graph {
     struct ha_graph *next;
     bool live; /* atomic; false until captured, and once destroyed */
     cudaGraphExec_t exec;
-    struct ha_cuda_workspace workspace;
+    struct ha_cuda_room *rooms; /* its workspace */
     struct ha_cuda_waits waits;
     struct ha_cuda_call *calls;
     uint64_t zero_copy_bytes; /* of a launch */
@@ -220,9 +236,8 @@ void ha_cuda_gdr_close(struct ha_device *dev);
 
 /* ---- device.c */
 struct ha_device {
-    int ordinal;
     char name[96], bus_id[32], driver_text[64];
-    struct ha_cuda_gpu gpu;
+    unsigned multiprocessors;
     struct ha_cuda_driver driver;
     double eps[HA_CUDA_FUNCTIONS]; /* measured at open */
     uint64_t wait_limit_ns;
@@ -236,8 +251,8 @@ struct ha_device {
     pthread_mutex_t lock; /* of the lists and of the failure */
     struct ha_stream *streams;
     struct ha_graph *graphs;
-    struct ha_cuda_room *spare_rooms;         /* stream.c: workspaces of streams and graphs that are gone */
-    struct ha_cuda_call *calls, *spare_calls; /* launch.c: all that no graph holds, and those of them not in use */
+    struct ha_cuda_room *spare_rooms;         /* workspace.c: of streams and graphs that are gone */
+    struct ha_cuda_call *calls, *spare_calls; /* call.c: all that no graph holds, and those of them not in use */
     bool failed;                              /* atomic; set after the text */
     char failure[1024];
 };

@@ -1,14 +1,12 @@
+#include "kernels/cuda/library.h"
 #include "kernels/cuda/trace.h"
 
 #include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/why.h"
 
-#include <dlfcn.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- the interface, as far as it is used ---------------------------------------------------- */
 
@@ -41,36 +39,23 @@ struct external_record {
 typedef void buffer_requested(uint8_t **buffer, size_t *size, size_t *max_records);
 typedef void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_bytes);
 
+#define ENTRIES(X)                                                                                           \
+    X(register_callbacks, "cuptiActivityRegisterCallbacks", int, (buffer_requested *, buffer_completed *))   \
+    X(register_timestamp, "cuptiActivityRegisterTimestampCallback", int, (uint64_t(*now)(void)))             \
+    X(enable, "cuptiActivityEnable", int, (uint32_t kind))                                                   \
+    X(disable, "cuptiActivityDisable", int, (uint32_t kind))                                                 \
+    X(flush, "cuptiActivityFlushAll", int, (uint32_t flag))                                                  \
+    X(next_record, "cuptiActivityGetNextRecord", int, (uint8_t * buffer, size_t valid_bytes, void **record)) \
+    X(dropped, "cuptiActivityGetNumDroppedRecords", int, (void *context, uint32_t stream, size_t *dropped))  \
+    X(push, "cuptiActivityPushExternalCorrelationId", int, (uint32_t external_kind, uint64_t id))            \
+    X(pop, "cuptiActivityPopExternalCorrelationId", int, (uint32_t external_kind, uint64_t * last))          \
+    X(stream_id, "cuptiGetStreamIdEx", int, (void *context, void *stream, uint8_t per_thread, uint32_t *id)) \
+    X(text, "cuptiGetResultString", int, (int result, const char **text))
 struct entries {
-    int (*register_callbacks)(buffer_requested *, buffer_completed *);
-    int (*register_timestamp)(uint64_t (*now)(void));
-    int (*enable)(uint32_t kind);
-    int (*disable)(uint32_t kind);
-    int (*flush)(uint32_t flag);
-    int (*next_record)(uint8_t *buffer, size_t valid_bytes, void **record);
-    int (*dropped)(void *context, uint32_t stream, size_t *dropped);
-    int (*push)(uint32_t external_kind, uint64_t id);
-    int (*pop)(uint32_t external_kind, uint64_t *last);
-    int (*stream_id)(void *context, void *stream, uint8_t per_thread, uint32_t *id);
-    int (*text)(int result, const char **text);
+    ENTRIES(HA_CUDA_MEMBER)
 };
-static const struct {
-    const char *symbol;
-    size_t offset;
-} entry[] = {
-    { "cuptiActivityRegisterCallbacks", offsetof(struct entries, register_callbacks) },
-    { "cuptiActivityRegisterTimestampCallback", offsetof(struct entries, register_timestamp) },
-    { "cuptiActivityEnable", offsetof(struct entries, enable) },
-    { "cuptiActivityDisable", offsetof(struct entries, disable) },
-    { "cuptiActivityFlushAll", offsetof(struct entries, flush) },
-    { "cuptiActivityGetNextRecord", offsetof(struct entries, next_record) },
-    { "cuptiActivityGetNumDroppedRecords", offsetof(struct entries, dropped) },
-    { "cuptiActivityPushExternalCorrelationId", offsetof(struct entries, push) },
-    { "cuptiActivityPopExternalCorrelationId", offsetof(struct entries, pop) },
-    { "cuptiGetStreamIdEx", offsetof(struct entries, stream_id) },
-    { "cuptiGetResultString", offsetof(struct entries, text) },
-};
-enum { ENTRIES = sizeof entry / sizeof *entry };
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
+enum { SYMBOLS = sizeof symbols / sizeof *symbols };
 
 #if !defined HA_CUDA_EMULATED && __has_include(<cupti.h>)
 #pragma GCC diagnostic push
@@ -178,7 +163,6 @@ static void keep(struct ha_cupti *c, const struct ha_cupti_record *r)
 static void take(struct ha_cupti *c, const void *record)
 {
     uint32_t kind;
-
     memcpy(&kind, record, sizeof kind);
     if (kind == CONCURRENT_KERNEL) {
         const struct kernel_record *k = record;
@@ -219,7 +203,6 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t si
 {
     struct ha_cupti *c = &the_cupti;
     void *record = NULL;
-
     (void)context, (void)stream, (void)size;
     pthread_mutex_lock(&lock);
     while (valid_bytes && c->at.next_record(buffer, valid_bytes, &record) == SUCCESS) take(c, record);
@@ -232,7 +215,6 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t si
 static enum ha_status failed(const struct ha_cupti *c, struct ha_why *why, const char *call, int result)
 {
     const char *text = NULL;
-
     if (c->at.text(result, &text) != SUCCESS || !text) text = "no text";
     return ha_why(why, HA_ERROR, "CUPTI: %s: error %d, %s", call, result, text);
 }
@@ -293,7 +275,6 @@ static int by_time(const void *a, const void *b)
 const struct ha_cupti_record *ha_cupti_stop(struct ha_cupti *c, size_t *count, uint64_t *lost)
 {
     size_t dropped = 0;
-
     c->at.flush(0);
     disable(c, WANTED);
     c->at.flush(FLUSH_FORCED);
@@ -333,7 +314,6 @@ uint32_t ha_cupti_stream(struct ha_cupti *c, cudaStream_t stream)
 static void *load_named(const char *path, char *error, size_t size)
 {
     void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-
     if (!library) snprintf(error, size, "%s", dlerror());
     return library;
 }
@@ -348,7 +328,6 @@ static void *load_any(char *error, size_t size)
     static const char *const folder[] = { "", "extras/CUPTI/lib64/", "lib64/", "lib/" };
     const char *const root[] = { NULL, getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda" };
     char name[3][32], path[4096];
-
     snprintf(name[0], sizeof name[0], "libcupti.so.%d", CUDART_VERSION / 1000);
     snprintf(name[1], sizeof name[1], "libcupti.so.%d", CUDART_VERSION / 1000 == 12 ? 13 : 12);
     snprintf(name[2], sizeof name[2], "libcupti.so");
@@ -369,18 +348,14 @@ static enum ha_status open_library(struct ha_cupti *c, struct ha_why *why)
 {
     const char *path = getenv("HABENCH_CUPTI");
     char error[256] = "";
-
     if (path && !strcmp(path, "off")) return ha_why(why, HA_WAIVED, "CUPTI: off (HABENCH_CUPTI)");
     bool named = path && *path;
     void *library = named ? load_named(path, error, sizeof error) : load_any(error, sizeof error);
     if (!library) return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: %s", error);
-    for (size_t i = 0; i < ENTRIES; i++) {
-        void *symbol = dlsym(library, entry[i].symbol);
-        if (!symbol) {
-            dlclose(library);
-            return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: too old: it has no %s", entry[i].symbol);
-        }
-        memcpy((char *)&c->at + entry[i].offset, &symbol, sizeof symbol);
+    const char *lacks = ha_cuda_look_up(library, &c->at, symbols, SYMBOLS, SYMBOLS);
+    if (lacks) {
+        dlclose(library);
+        return ha_why(why, named ? HA_ERROR : HA_WAIVED, "CUPTI: too old: it has no %s", lacks);
     }
     c->library = library;
     return HA_OK;

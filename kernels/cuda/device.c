@@ -78,14 +78,14 @@ static enum ha_status ask_gpu(struct ha_device *dev, struct ha_why *why)
 {
     struct cudaDeviceProp properties;
     int multiprocessors = 0, major = 0, minor = 0;
-    TRY_CUDA(why, cudaSetDevice(dev->ordinal));
-    TRY_CUDA(why, cudaGetDeviceProperties(&properties, dev->ordinal));
-    TRY_CUDA(why, cudaDeviceGetPCIBusId(dev->bus_id, (int)sizeof dev->bus_id, dev->ordinal));
-    TRY_CUDA(why, cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, dev->ordinal));
-    TRY_CUDA(why, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dev->ordinal));
-    TRY_CUDA(why, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, dev->ordinal));
+    TRY_CUDA(why, cudaSetDevice(HA_CUDA_GPU));
+    TRY_CUDA(why, cudaGetDeviceProperties(&properties, HA_CUDA_GPU));
+    TRY_CUDA(why, cudaDeviceGetPCIBusId(dev->bus_id, (int)sizeof dev->bus_id, HA_CUDA_GPU));
+    TRY_CUDA(why, cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, HA_CUDA_GPU));
+    TRY_CUDA(why, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, HA_CUDA_GPU));
+    TRY_CUDA(why, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, HA_CUDA_GPU));
     snprintf(dev->name, sizeof dev->name, "%.95s", properties.name);
-    dev->gpu = (struct ha_cuda_gpu){ (unsigned)multiprocessors, (unsigned)major, (unsigned)minor };
+    dev->multiprocessors = (unsigned)multiprocessors;
     if (major < COMPUTE_LEAST)
         return ha_why(why, HA_WAIVED, "cuda device: %s has compute capability %d.%d, and the kernels need %d.0",
                       dev->name, major, minor, COMPUTE_LEAST);
@@ -99,7 +99,7 @@ static enum ha_status measure_with(struct ha_device *dev, double *worst, struct 
         [HA_CUDA_EXP] = "exp", [HA_CUDA_EXP2] = "exp2", [HA_CUDA_LOG] = "log", [HA_CUDA_LOG2] = "log2"
     };
     TRY_CUDA(why, cudaMemset(worst, 0, sizeof dev->eps));
-    TRY_CUDA(why, ha_cuda_accuracy(&dev->gpu, NULL, ACCURACY_STEP, worst));
+    TRY_CUDA(why, ha_cuda_accuracy(dev->multiprocessors, NULL, ACCURACY_STEP, worst));
     TRY_CUDA(why, cudaMemcpy(dev->eps, worst, sizeof dev->eps, cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < HA_CUDA_FUNCTIONS; i++)
         if (!(dev->eps[i] > 0 && dev->eps[i] < 1e-5))
@@ -132,7 +132,7 @@ static enum ha_status bring_up(struct ha_device *dev, struct ha_why *why)
 
 static void cuda_close(struct ha_device *dev)
 {
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     ha_cuda_trace_destroy(dev->trace);
     ha_cuda_graphs_free(dev);
     ha_cuda_blas_close(dev->blas);
@@ -205,7 +205,7 @@ static void cuda_info(struct ha_device *dev, struct ha_device_info *info)
                  log_eps = fmax(dev->eps[HA_CUDA_LOG], dev->eps[HA_CUDA_LOG2]);
     const char *absent = ha_cuda_blas_absent(dev);
     size_t free_bytes = 0, total = 0;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) (void)cudaGetLastError();
     *info = (struct ha_device_info){ .memory_bytes = total,
                                      .memory_free_bytes = free_bytes,

@@ -62,9 +62,6 @@ static cudaError_t batch(cudaStream_t stream, const struct ha_device_pieces *pie
 
 cudaError_t ha_cuda_copy_pieces(cudaStream_t stream, const struct ha_device_pieces *pieces, enum ha_direction dir)
 {
-    static const enum cudaMemcpyKind kinds[] = {
-        [HA_H2D] = cudaMemcpyHostToDevice, [HA_D2H] = cudaMemcpyDeviceToHost, [HA_D2D] = cudaMemcpyDeviceToDevice
-    };
 #if CUDART_VERSION >= 12080
     if (batch_takes(stream, pieces)) {
         cudaError_t error = batch(stream, pieces);
@@ -73,7 +70,8 @@ cudaError_t ha_cuda_copy_pieces(cudaStream_t stream, const struct ha_device_piec
     }
 #endif
     for (size_t i = 0; i < pieces->count; i++) {
-        cudaError_t error = cudaMemcpyAsync(pieces->dst[i], pieces->src[i], pieces->bytes[i], kinds[dir], stream);
+        cudaError_t error = cudaMemcpyAsync(pieces->dst[i], pieces->src[i], pieces->bytes[i], ha_cuda_kind(dir),
+                                            stream);
         if (error != cudaSuccess) return error;
     }
     return cudaSuccess;

@@ -17,6 +17,16 @@ static enum ha_status keep_failure(struct ha_device *dev, const char *text)
     return HA_ERROR;
 }
 
+enum ha_status ha_cuda_fail_on(struct ha_stream *s, const char *operation, const char *format, ...)
+{
+    char text[sizeof s->device->failure];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return ha_cuda_fail(s->device, "%s on %s: %s", operation, s->lane, text);
+}
+
 enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
 {
     char text[sizeof dev->failure];
@@ -59,4 +69,4 @@ enum ha_status ha_cuda_why(struct ha_why *why, cudaError_t error, const char *ca
     return ha_why(why, HA_ERROR, "cuda device: %.480s", text);
 }
 
-void ha_cuda_enter(const struct ha_device *dev) { cudaSetDevice(dev->ordinal); }
+void ha_cuda_enter(void) { cudaSetDevice(HA_CUDA_GPU); }

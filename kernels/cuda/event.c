@@ -14,7 +14,7 @@ enum ha_status ha_cuda_event_create(struct ha_device *dev, struct ha_event **eve
 {
     struct ha_event *e = calloc(1, sizeof *e);
     if (!e) return ha_why(why, HA_ERROR, "cuda device: no host memory for an event");
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     cudaError_t error = cudaEventCreateWithFlags(&e->cuda, cudaEventDisableTiming);
     if (error != cudaSuccess) {
         free(e);
@@ -29,23 +29,22 @@ enum ha_status ha_cuda_event_create(struct ha_device *dev, struct ha_event **eve
 void ha_cuda_event_destroy(struct ha_event *e)
 {
     if (!e) return;
-    ha_cuda_enter(e->device);
+    ha_cuda_enter();
     ha_cuda_check(e->device, cudaEventDestroy(e->cuda), "cudaEventDestroy", "event_destroy");
     free(e);
 }
 
-static enum ha_status not_in_a_graph(const struct ha_stream *s, const char *operation)
+static enum ha_status not_in_a_graph(struct ha_stream *s, const char *operation)
 {
-    return ha_cuda_fail(s->device,
-                        "%s on %s: between graph_begin and graph_end, and a graph of this device holds no events",
-                        operation, s->lane);
+    return ha_cuda_fail_on(s, operation,
+                           "between graph_begin and graph_end, and a graph of this device holds no events");
 }
 
 enum ha_status ha_cuda_event_record(struct ha_event *e, struct ha_stream *s)
 {
     if (ha_cuda_failed(e->device)) return HA_ERROR;
-    if (s->capturing) return not_in_a_graph(s, "event_record");
-    ha_cuda_enter(e->device);
+    if (s->graph) return not_in_a_graph(s, "event_record");
+    ha_cuda_enter();
     e->lane = s->lane;
     return ha_cuda_check_on(s, cudaEventRecord(e->cuda, s->cuda), "cudaEventRecord", "event_record");
 }
@@ -54,7 +53,7 @@ enum ha_status ha_cuda_stream_wait(struct ha_stream *s, struct ha_event *e)
 {
     static const struct ha_cuda_span span = { .kind = HA_SPAN_WAIT, .name = "stream_wait" };
     if (ha_cuda_failed(e->device)) return HA_ERROR;
-    if (s->capturing) return not_in_a_graph(s, span.name);
+    if (s->graph) return not_in_a_graph(s, span.name);
     if (!e->lane) return HA_OK;
     __atomic_store_n(&s->behind, e->lane, __ATOMIC_RELAXED);
     HA_CUDA_ENQUEUE(s, &span, cudaStreamWaitEvent(s->cuda, e->cuda, 0));
@@ -62,7 +61,7 @@ enum ha_status ha_cuda_stream_wait(struct ha_stream *s, struct ha_event *e)
 
 enum ha_status ha_cuda_event_sync(struct ha_event *e)
 {
-    ha_cuda_enter(e->device);
+    ha_cuda_enter();
     ha_cuda_check(e->device, cudaEventSynchronize(e->cuda), "cudaEventSynchronize", "event_sync");
     return ha_cuda_failed(e->device) ? HA_ERROR : HA_OK;
 }

@@ -1,13 +1,12 @@
-/* A stand-in for libcublas, for the emulated device: the entries that blas.c asks for, which compute with plain
- * loops, in
- * stream order. It is strict about what a library may be lenient about: leading dimensions, types that go together,
- * stream and workspace set before each call, the workspace not too small; matrices of 16-bit types that do not
- * begin at
- * multiples of 16 bytes give NaN. Sums of what is stored in 16 bits are truncated
- * at every addition, as tensor cores may do. What it was asked for is counted, and it fails when told to:
+/* A stand-in for libcublas, for the emulated device: the entries that blas.c asks for, which compute with plain loops,
+ * in stream order. It is strict about what a library may be lenient about: leading dimensions, types that go together,
+ * stream and workspace set before each call, the workspace not too small; matrices of 16-bit types that do not begin at
+ * multiples of 16 bytes give NaN. Sums of what is stored in 16 bits are truncated at every addition, as tensor cores
+ * may do. What it was asked for is counted, and it fails when told to:
  *   HA_FAKE_CUBLAS_FAIL=cublasGemmEx:13    every such call gives that status */
 
 #include "harness/base/numeric.h"
+#include "kernels/cuda/fake.h"
 
 #include <cuda_runtime_api.h>
 
@@ -15,8 +14,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
 
 enum {
     SUCCESS = 0,
@@ -48,11 +45,11 @@ struct handle {
 /* ---- what tests look at: dlsym */
 
 EXPORT extern int fake_cublas_handles; /* made and not destroyed */
-EXPORT extern unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
+EXPORT extern unsigned fake_cublas_gemm_batched, fake_cublas_problems;
 EXPORT extern int fake_cublas_compute[3]; /* of the last call, by type of A: f32, f16, bf16 */
 EXPORT extern int fake_cublas_math_mode;
 int fake_cublas_handles, fake_cublas_compute[3], fake_cublas_math_mode;
-unsigned fake_cublas_gemm, fake_cublas_gemm_batched, fake_cublas_problems;
+unsigned fake_cublas_gemm_batched, fake_cublas_problems;
 
 typedef cudaError_t host_fn(cudaStream_t stream, cudaHostFn_t fn, void *arg);
 typedef cudaError_t alloc_fn(void **ptr, size_t bytes);
@@ -63,8 +60,7 @@ static struct {
     free_fn *free;
 } runtime;
 
-EXPORT void ha_emulated_cublas_use(host_fn *launch, alloc_fn *alloc, free_fn *give);
-void ha_emulated_cublas_use(host_fn *launch, alloc_fn *alloc, free_fn *give)
+ENTRY_OF(void, ha_emulated_cublas_use, host_fn *launch, alloc_fn *alloc, free_fn *give)
 {
     runtime.host_fn = launch;
     runtime.alloc = alloc;
@@ -80,8 +76,7 @@ static int told_to_fail(const char *name)
 
 /* ---- the handle */
 
-EXPORT int cublasCreate_v2(void **out);
-int cublasCreate_v2(void **out)
+ENTRY(cublasCreate_v2, void **out)
 {
     const int told = told_to_fail("cublasCreate");
     if (told) return told;
@@ -97,8 +92,7 @@ int cublasCreate_v2(void **out)
     return SUCCESS;
 }
 
-EXPORT int cublasDestroy_v2(void *handle);
-int cublasDestroy_v2(void *handle)
+ENTRY(cublasDestroy_v2, void *handle)
 {
     struct handle *h = handle;
     for (struct call *c = h->calls, *next; c; c = next) {
@@ -112,8 +106,7 @@ int cublasDestroy_v2(void *handle)
     return SUCCESS;
 }
 
-EXPORT int cublasSetStream_v2(void *handle, cudaStream_t stream);
-int cublasSetStream_v2(void *handle, cudaStream_t stream)
+ENTRY(cublasSetStream_v2, void *handle, cudaStream_t stream)
 {
     struct handle *h = handle;
     h->stream = stream;
@@ -122,8 +115,7 @@ int cublasSetStream_v2(void *handle, cudaStream_t stream)
     return told_to_fail("cublasSetStream");
 }
 
-EXPORT int cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes);
-int cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes)
+ENTRY(cublasSetWorkspace_v2, void *handle, void *workspace, size_t bytes)
 {
     struct handle *h = handle;
     if ((uintptr_t)workspace % 256) return INVALID_VALUE;
@@ -132,16 +124,14 @@ int cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes)
     return told_to_fail("cublasSetWorkspace");
 }
 
-EXPORT int cublasSetMathMode(void *handle, int mode);
-int cublasSetMathMode(void *handle, int mode)
+ENTRY(cublasSetMathMode, void *handle, int mode)
 {
     (void)handle;
     fake_cublas_math_mode = mode;
     return SUCCESS;
 }
 
-EXPORT const char *cublasGetStatusName(int status);
-const char *cublasGetStatusName(int status)
+ENTRY_OF(const char *, cublasGetStatusName, int status)
 {
     return status == NOT_INITIALIZED    ? "CUBLAS_STATUS_NOT_INITIALIZED"
            : status == INVALID_VALUE    ? "CUBLAS_STATUS_INVALID_VALUE"
@@ -206,9 +196,23 @@ static bool fits(const struct call *c)
            && c->ldc >= (c->m ? c->m : 1) && c->trans_a >= 0 && c->trans_a <= 1 && c->trans_b >= 0 && c->trans_b <= 1;
 }
 
-static int enqueue(struct handle *h, struct call call, const void *alpha, const void *beta, int type_a, int type_b,
-                   int type_c, int compute)
+/* count: 0, or the matrices of a batch */
+static int enqueue(struct handle *h, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a,
+                   int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c,
+                   int ldc, int count, int compute)
 {
+    struct call call = { .trans_a = op_a,
+                         .trans_b = op_b,
+                         .m = m,
+                         .n = n,
+                         .k = k,
+                         .lda = lda,
+                         .ldb = ldb,
+                         .ldc = ldc,
+                         .count = count,
+                         .a = a,
+                         .b = b,
+                         .c = c };
     enum ha_dtype type_of_b;
     if (!h || !h->has_stream || !h->workspace || h->workspace_bytes < WORKSPACE_LEAST) return NOT_INITIALIZED;
     if (!type_of(type_a, &call.type) || !type_of(type_b, &type_of_b) || !type_of(type_c, &call.type_c))
@@ -229,56 +233,26 @@ static int enqueue(struct handle *h, struct call call, const void *alpha, const 
     return runtime.host_fn(h->stream, run, kept) == cudaSuccess ? SUCCESS : EXECUTION_FAILED;
 }
 
-EXPORT int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a,
-                        int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c,
-                        int ldc, int compute, int algorithm);
-int cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a,
-                 int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc,
-                 int compute, int algorithm)
+ENTRY(cublasGemmEx, void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a,
+      int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute,
+      int algorithm)
 {
     const int told = told_to_fail("cublasGemmEx");
     if (told) return told;
     if (algorithm != -1) return NOT_SUPPORTED;
-    fake_cublas_gemm++;
-    return enqueue(handle,
-                   (struct call){ .trans_a = op_a,
-                                  .trans_b = op_b,
-                                  .m = m,
-                                  .n = n,
-                                  .k = k,
-                                  .lda = lda,
-                                  .ldb = ldb,
-                                  .ldc = ldc,
-                                  .a = a,
-                                  .b = b,
-                                  .c = c },
-                   alpha, beta, type_a, type_b, type_c, compute);
+    return enqueue(handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, b, type_b, ldb, beta, c, type_c, ldc, 0,
+                   compute);
 }
 
-EXPORT int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a,
-                               int type_a, int lda, void *const *b, int type_b, int ldb, const void *beta,
-                               void *const *c, int type_c, int ldc, int count, int compute, int algorithm);
-int cublasGemmBatchedEx(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a,
-                        int type_a, int lda, void *const *b, int type_b, int ldb, const void *beta, void *const *c,
-                        int type_c, int ldc, int count, int compute, int algorithm)
+ENTRY(cublasGemmBatchedEx, void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, void *const *a,
+      int type_a, int lda, void *const *b, int type_b, int ldb, const void *beta, void *const *c, int type_c, int ldc,
+      int count, int compute, int algorithm)
 {
     const int told = told_to_fail("cublasGemmBatchedEx");
     if (told) return told;
     if (algorithm != -1 || count <= 0) return INVALID_VALUE;
     fake_cublas_gemm_batched++;
     fake_cublas_problems += (unsigned)count;
-    return enqueue(handle,
-                   (struct call){ .trans_a = op_a,
-                                  .trans_b = op_b,
-                                  .m = m,
-                                  .n = n,
-                                  .k = k,
-                                  .lda = lda,
-                                  .ldb = ldb,
-                                  .ldc = ldc,
-                                  .count = count,
-                                  .a = a,
-                                  .b = b,
-                                  .c = (void *)(uintptr_t)c },
-                   alpha, beta, type_a, type_b, type_c, compute);
+    return enqueue(handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, b, type_b, ldb, beta, (void *)(uintptr_t)c,
+                   type_c, ldc, count, compute);
 }

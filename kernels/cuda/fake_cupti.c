@@ -1,9 +1,8 @@
+#include "kernels/cuda/fake.h"
 #include "kernels/cuda/fake_cupti.h"
 
 #include <pthread.h>
 #include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
 
 enum { SUCCESS = 0, ERROR_LIMIT = 12, ERROR_EMPTY = 18, ERROR_STREAM = 20, ERROR_PRIVILEGES = 35 };
 enum { KIND_MEMCPY = 1, KIND_MEMSET = 2, KIND_DRIVER = 4, KIND_RUNTIME = 5, KIND_KERNEL = 10, KIND_EXTERNAL = 39 };
@@ -41,7 +40,6 @@ static _Thread_local size_t depth;
 static void complete(void)
 {
     uint8_t *full = buffer;
-
     buffer = NULL;
     if (!full) return;
     fake_cupti.buffers++;
@@ -51,7 +49,6 @@ static void complete(void)
 static void put(const void *record, size_t bytes)
 {
     size_t most = fake_cupti.records_in_buffer;
-
     if (buffer && (used + bytes > buffer_bytes || (most && in_buffer >= most))) complete();
     if (!buffer && !fake_cupti.no_room) {
         size_t max_records = 1;
@@ -75,7 +72,6 @@ static bool on(uint32_t kind) { return fake_cupti.enabled >> kind & 1; }
 static void put_call(void)
 {
     uint8_t record[40] = { 0 };
-
     correlation += fake_cupti.backwards ? UINT32_MAX : 1;
     if (fake_cupti.no_calls || (!on(KIND_RUNTIME) && !on(KIND_DRIVER))) return;
     if (on(KIND_EXTERNAL) && depth) {
@@ -93,7 +89,6 @@ static void put_call(void)
 static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns)
 {
     uint8_t record[216] = { 0 };
-
     pthread_mutex_lock(&lock);
     put_call();
     put32(record, 0, KIND_KERNEL);
@@ -110,7 +105,6 @@ static void memory(uint32_t kind, unsigned copy_kind, uint32_t stream, uint64_t 
                    uint64_t end_ns)
 {
     uint8_t record[96] = { 0 };
-
     pthread_mutex_lock(&lock);
     put_call();
     put32(record, 0, kind);
@@ -142,36 +136,21 @@ static void late(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_n
 
 /* ---- CUPTI's entries ------------------------------------------------------------------------ */
 
-EXPORT int cuptiActivityRegisterCallbacks(void (*requested)(uint8_t **, size_t *, size_t *),
-                                          void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t));
-EXPORT int cuptiActivityRegisterTimestampCallback(uint64_t (*now)(void));
-EXPORT int cuptiActivityEnable(uint32_t kind);
-EXPORT int cuptiActivityDisable(uint32_t kind);
-EXPORT int cuptiActivityFlushAll(uint32_t flag);
-EXPORT int cuptiActivityGetNextRecord(uint8_t *from, size_t valid_bytes, void **record);
-EXPORT int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count);
-EXPORT int cuptiActivityPushExternalCorrelationId(uint32_t kind, uint64_t id);
-EXPORT int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *id);
-EXPORT int cuptiGetResultString(int result, const char **text);
-#ifndef FAKE_CUPTI_OLD
-EXPORT int cuptiActivityPopExternalCorrelationId(uint32_t kind, uint64_t *last);
-#endif
-
-int cuptiActivityRegisterCallbacks(void (*requested)(uint8_t **, size_t *, size_t *),
-                                   void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t))
+ENTRY(cuptiActivityRegisterCallbacks, void (*requested)(uint8_t **, size_t *, size_t *),
+      void (*completed)(void *, uint32_t, uint8_t *, size_t, size_t))
 {
     buffer_requested = requested;
     buffer_completed = completed;
     return SUCCESS;
 }
 
-int cuptiActivityRegisterTimestampCallback(uint64_t (*now)(void))
+ENTRY(cuptiActivityRegisterTimestampCallback, uint64_t (*now)(void))
 {
     fake_cupti.now = now;
     return SUCCESS;
 }
 
-int cuptiActivityEnable(uint32_t kind)
+ENTRY(cuptiActivityEnable, uint32_t kind)
 {
     if (kind == fake_cupti.fail_kind) return ERROR_PRIVILEGES;
     if (!fake_cupti.now) fake_cupti.kinds_before_clock = true;
@@ -180,7 +159,7 @@ int cuptiActivityEnable(uint32_t kind)
     return SUCCESS;
 }
 
-int cuptiActivityDisable(uint32_t kind)
+ENTRY(cuptiActivityDisable, uint32_t kind)
 {
     fake_cupti.enabled &= ~(UINT64_C(1) << kind);
     return SUCCESS;
@@ -194,10 +173,9 @@ static void *flusher(void *arg)
 }
 
 /* on a thread of its own, as CUPTI does where it likes */
-int cuptiActivityFlushAll(uint32_t flag)
+ENTRY(cuptiActivityFlushAll, uint32_t flag)
 {
     pthread_t thread;
-
     (void)flag;
     pthread_mutex_lock(&lock);
     if (pthread_create(&thread, NULL, flusher, NULL) == 0) pthread_join(thread, NULL);
@@ -205,11 +183,10 @@ int cuptiActivityFlushAll(uint32_t flag)
     return SUCCESS;
 }
 
-int cuptiActivityGetNextRecord(uint8_t *from, size_t valid_bytes, void **record)
+ENTRY(cuptiActivityGetNextRecord, uint8_t *from, size_t valid_bytes, void **record)
 {
     uint8_t *next = from;
     uint32_t kind;
-
     if (*record) {
         memcpy(&kind, *record, sizeof kind);
         next = (uint8_t *)*record + bytes_of(kind);
@@ -219,7 +196,7 @@ int cuptiActivityGetNextRecord(uint8_t *from, size_t valid_bytes, void **record)
     return SUCCESS;
 }
 
-int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *count)
+ENTRY(cuptiActivityGetNumDroppedRecords, void *context, uint32_t stream, size_t *count)
 {
     (void)context, (void)stream;
     *count = dropped;
@@ -227,7 +204,7 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *co
     return SUCCESS;
 }
 
-int cuptiActivityPushExternalCorrelationId(uint32_t kind, uint64_t id)
+ENTRY(cuptiActivityPushExternalCorrelationId, uint32_t kind, uint64_t id)
 {
     (void)kind;
     pushed[depth++ % 16] = id;
@@ -236,7 +213,7 @@ int cuptiActivityPushExternalCorrelationId(uint32_t kind, uint64_t id)
 }
 
 #ifndef FAKE_CUPTI_OLD
-int cuptiActivityPopExternalCorrelationId(uint32_t kind, uint64_t *last)
+ENTRY(cuptiActivityPopExternalCorrelationId, uint32_t kind, uint64_t *last)
 {
     (void)kind;
     if (!depth) return ERROR_EMPTY;
@@ -246,7 +223,7 @@ int cuptiActivityPopExternalCorrelationId(uint32_t kind, uint64_t *last)
 }
 #endif
 
-int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t *id)
+ENTRY(cuptiGetStreamIdEx, void *context, void *stream, uint8_t per_thread, uint32_t *id)
 {
     (void)context, (void)per_thread;
     if ((uintptr_t)stream < 0x1000) return ERROR_STREAM;
@@ -254,7 +231,7 @@ int cuptiGetStreamIdEx(void *context, void *stream, uint8_t per_thread, uint32_t
     return SUCCESS;
 }
 
-int cuptiGetResultString(int result, const char **text)
+ENTRY(cuptiGetResultString, int result, const char **text)
 {
     if (result != ERROR_PRIVILEGES) return 1;
     *text = "insufficient privileges";

@@ -1,19 +1,15 @@
 /* A library with NVML's entries that a test steers. FAKE_NVML_OLDER: what drivers had before CUDA 12.2, and less. */
 
+#include "kernels/cuda/fake.h"
 #include "kernels/cuda/fake_nvml.h"
 
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 
 extern struct fake_nvml fake_nvml;
 EXPORT struct fake_nvml fake_nvml;
 static int device;
-
-#define ENTRY(name, ...)          \
-    EXPORT int name(__VA_ARGS__); \
-    int name(__VA_ARGS__)
 
 static int give(unsigned *out, unsigned value)
 {

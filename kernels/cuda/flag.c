@@ -6,7 +6,7 @@
 static cudaError_t flag_write(struct ha_stream *s, uint32_t *word, uint32_t value)
 {
     const struct ha_cuda_driver *driver = &s->device->driver;
-    if (!driver->write_value || s->capturing) return ha_cuda_flag_write(s->cuda, word, value);
+    if (!driver->write_value || s->graph) return ha_cuda_flag_write(s->cuda, word, value);
     return (cudaError_t)driver->write_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, value,
                                             CU_STREAM_WRITE_VALUE_DEFAULT);
 }
@@ -14,7 +14,7 @@ static cudaError_t flag_write(struct ha_stream *s, uint32_t *word, uint32_t valu
 static cudaError_t flag_wait(struct ha_stream *s, const uint32_t *word, uint32_t at_least)
 {
     const struct ha_cuda_driver *driver = &s->device->driver;
-    if (!driver->wait_value || s->capturing)
+    if (!driver->wait_value || s->graph)
         return ha_cuda_flag_wait(s->cuda, word, at_least, ha_cuda_watch_gave_up(s->device));
     return (cudaError_t)driver->wait_value((CUstream)s->cuda, (CUdeviceptr)(uintptr_t)word, at_least,
                                            CU_STREAM_WAIT_VALUE_GEQ);
@@ -40,11 +40,10 @@ enum ha_status ha_cuda_flag_write_enqueue(struct ha_stream *s, uint32_t *flag, u
 enum ha_status ha_cuda_flag_wait_enqueue(struct ha_stream *s, const uint32_t *flag, uint32_t at_least)
 {
     static const struct ha_cuda_span span = { .kind = HA_SPAN_WAIT, .name = "flag_wait" };
-    struct ha_device *dev = s->device;
-    if (ha_cuda_failed(dev) || !ha_cuda_operand(s, span.name, "flag", flag, sizeof *flag, HA_AT_MAPPED))
+    if (ha_cuda_failed(s->device) || !ha_cuda_operand(s, span.name, "flag", flag, sizeof *flag, HA_AT_MAPPED))
         return HA_ERROR;
     uint32_t *state, n;
     const char *wrong = ha_cuda_watch_add(s, flag, at_least, &state, &n);
-    if (wrong) return ha_cuda_fail(dev, "flag_wait on %s: %s", s->lane, wrong);
+    if (wrong) return ha_cuda_fail_on(s, span.name, "%s", wrong);
     HA_CUDA_ENQUEUE(s, &span, wait_between(s, state, n, flag, at_least));
 }

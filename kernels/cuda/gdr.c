@@ -2,11 +2,10 @@
  * GPU pages of 64 KiB are pinned and mapped around what was asked for. */
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/library.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +16,19 @@ static const uintptr_t PAGE = 65536;
 struct handle {
     unsigned long h;
 };
+#define ENTRIES(X)                                                                                             \
+    X(open, "gdr_open", void *, (void))                                                                        \
+    X(close, "gdr_close", int, (void *gdr))                                                                    \
+    X(pin, "gdr_pin_buffer", int,                                                                              \
+      (void *gdr, unsigned long address, size_t bytes, uint64_t token, uint32_t space, struct handle *handle)) \
+    X(unpin, "gdr_unpin_buffer", int, (void *gdr, struct handle handle))                                       \
+    X(map, "gdr_map", int, (void *gdr, struct handle handle, void **at, size_t bytes))                         \
+    X(unmap, "gdr_unmap", int, (void *gdr, struct handle handle, void *at, size_t bytes))
 struct entries {
-    void *(*open)(void);
-    int (*close)(void *gdr);
-    int (*pin)(void *gdr, unsigned long address, size_t bytes, uint64_t token, uint32_t space, struct handle *handle);
-    int (*unpin)(void *gdr, struct handle handle);
-    int (*map)(void *gdr, struct handle handle, void **at, size_t bytes);
-    int (*unmap)(void *gdr, struct handle handle, void *at, size_t bytes);
+    ENTRIES(HA_CUDA_MEMBER)
 };
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
+enum { SYMBOLS = sizeof symbols / sizeof *symbols };
 
 struct mapping {
     struct mapping *next;
@@ -38,26 +42,10 @@ struct gdr {
     struct mapping *mappings;
 };
 
-static enum ha_status load(struct entries *call, void *library, struct ha_why *why)
-{
-    const struct {
-        const char *name;
-        void *entry;
-    } wanted[] = {
-        { "gdr_open", &call->open },          { "gdr_close", &call->close }, { "gdr_pin_buffer", &call->pin },
-        { "gdr_unpin_buffer", &call->unpin }, { "gdr_map", &call->map },     { "gdr_unmap", &call->unmap },
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        void *found = dlsym(library, wanted[i].name);
-        if (!found) return ha_why(why, HA_WAIVED, "GDRCopy: " LIBRARY " has no %s", wanted[i].name);
-        memcpy(wanted[i].entry, &found, sizeof found);
-    }
-    return HA_OK;
-}
-
 static enum ha_status gdr_start(struct gdr *g, struct ha_why *why)
 {
-    HA_TRY(load(&g->call, g->library, why));
+    const char *lacks = ha_cuda_look_up(g->library, &g->call, symbols, SYMBOLS, SYMBOLS);
+    if (lacks) return ha_why(why, HA_WAIVED, "GDRCopy: " LIBRARY " has no %s", lacks);
     g->gdr = g->call.open();
     if (g->gdr) return HA_OK;
     return ha_why(why, HA_WAIVED,
@@ -70,18 +58,15 @@ static enum ha_status gdr_make(struct gdr **out, struct ha_why *why)
     void *library = dlopen(LIBRARY, RTLD_NOW);
     if (!library) return ha_why(why, HA_WAIVED, "GDRCopy: %s", dlerror());
     struct gdr *g = calloc(1, sizeof *g);
-    enum ha_status status = g ? HA_OK : ha_why(why, HA_ERROR, "GDRCopy: no host memory");
-    if (g) {
-        g->library = library;
-        status = gdr_start(g, why);
+    if (g) g->library = library;
+    enum ha_status status = g ? gdr_start(g, why) : ha_why(why, HA_ERROR, "GDRCopy: no host memory");
+    if (status == HA_OK) {
+        *out = g;
+        return HA_OK;
     }
-    if (status != HA_OK) {
-        dlclose(library);
-        free(g);
-        return status;
-    }
-    *out = g;
-    return HA_OK;
+    dlclose(library);
+    free(g);
+    return status;
 }
 
 /* Pinning fails where the window that the GPU shows on the bus is too small. */

@@ -8,12 +8,12 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
 {
     struct ha_device *dev = s->device;
     if (ha_cuda_failed(dev)) return HA_ERROR;
-    if (s->capturing) return ha_cuda_fail(dev, "graph_begin on %s: begun already, and not ended", s->lane);
+    if (s->graph) return ha_cuda_fail_on(s, "graph_begin", "begun already, and not ended");
     struct ha_graph *g = calloc(1, sizeof *g);
-    if (!g) return ha_cuda_fail(dev, "graph_begin on %s: no host memory for a graph", s->lane);
+    if (!g) return ha_cuda_fail_on(s, "graph_begin", "no host memory for a graph");
     g->device = dev;
     g->waits.kept = true;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     /* relaxed: other threads, and the workspace of this graph, may allocate meanwhile */
     cudaError_t error = cudaStreamBeginCapture(s->cuda, cudaStreamCaptureModeRelaxed);
     if (error != cudaSuccess) {
@@ -21,17 +21,16 @@ enum ha_status ha_cuda_graph_begin(struct ha_stream *s)
         return ha_cuda_check_on(s, error, "cudaStreamBeginCapture", "graph_begin");
     }
     s->graph = g;
-    s->capturing = true;
     return HA_OK;
 }
 
 static void contents_free(struct ha_graph *g)
 {
     struct ha_device *dev = g->device;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     if (g->exec) ha_cuda_check(dev, cudaGraphExecDestroy(g->exec), "cudaGraphExecDestroy", "graph_destroy");
     g->exec = NULL;
-    ha_cuda_workspace_give(dev, &g->workspace);
+    ha_cuda_workspace_give(dev, &g->rooms);
     ha_cuda_waits_end(dev, &g->waits);
     ha_cuda_calls_free(g->calls);
     g->calls = NULL;
@@ -41,11 +40,10 @@ static void contents_free(struct ha_graph *g)
 static cudaGraph_t capture_end(struct ha_stream *s, struct ha_graph **g, cudaError_t *error)
 {
     cudaGraph_t captured = NULL;
-    ha_cuda_enter(s->device);
+    ha_cuda_enter();
     *error = cudaStreamEndCapture(s->cuda, &captured);
     *g = s->graph;
     s->graph = NULL;
-    s->capturing = false;
     return captured;
 }
 
@@ -53,7 +51,7 @@ void ha_cuda_graph_drop(struct ha_stream *s)
 {
     struct ha_graph *g;
     cudaError_t error;
-    if (!s->capturing) return;
+    if (!s->graph) return;
     cudaGraph_t captured = capture_end(s, &g, &error);
     if (captured) cudaGraphDestroy(captured);
     if (error != cudaSuccess) (void)cudaGetLastError(); /* nobody wanted it */
@@ -67,7 +65,7 @@ enum ha_status ha_cuda_graph_end(struct ha_stream *s, struct ha_graph **graph, s
     struct ha_graph *g;
     cudaError_t error;
     const char *call = "cudaStreamEndCapture";
-    if (!s->capturing) return ha_why(why, HA_ERROR, "graph_end on %s: there was no graph_begin", s->lane);
+    if (!s->graph) return ha_why(why, HA_ERROR, "graph_end on %s: there was no graph_begin", s->lane);
     if (ha_cuda_failed(dev)) {
         ha_cuda_graph_drop(s);
         return ha_why(why, HA_ERROR, "graph_end on %s: %.400s", s->lane, dev->failure);

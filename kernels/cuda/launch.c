@@ -2,10 +2,11 @@
 
 #include "kernels/cuda/cuda.h"
 
+#include "harness/base/try.h"
+
 #include <limits.h>
 
-/* from the first element of the first row to the last of the last; SIZE_MAX, which lies nowhere, where that overflows
- */
+/* From the first element of the first row to the last of the last. SIZE_MAX, which lies nowhere: that overflows. */
 static size_t extent(size_t rows, size_t stride, size_t row_size)
 {
     size_t all;
@@ -23,10 +24,11 @@ static size_t times(size_t count, size_t size)
 /* ---- copies */
 
 static const enum ha_span_kind copy_kind[] = { [HA_H2D] = HA_SPAN_H2D, [HA_D2H] = HA_SPAN_D2H, [HA_D2D] = HA_SPAN_D2D };
-static const enum cudaMemcpyKind cuda_kind[] = {
-    [HA_H2D] = cudaMemcpyHostToDevice,
-    [HA_D2H] = cudaMemcpyDeviceToHost,
-    [HA_D2D] = cudaMemcpyDeviceToDevice,
+enum { COPY, COPY_2D, COPY_PIECES };
+static const char *const copy_name[][3] = {
+    [COPY] = { [HA_H2D] = "copy H2D", [HA_D2H] = "copy D2H", [HA_D2D] = "copy D2D" },
+    [COPY_2D] = { [HA_H2D] = "copy_2d H2D", [HA_D2H] = "copy_2d D2H", [HA_D2D] = "copy_2d D2D" },
+    [COPY_PIECES] = { [HA_H2D] = "copy_pieces H2D", [HA_D2H] = "copy_pieces D2H", [HA_D2D] = "copy_pieces D2D" },
 };
 
 static bool copy_fits(struct ha_stream *s, const char *name, const void *dst, size_t dst_bytes, const void *src,
@@ -50,24 +52,24 @@ static enum ha_status copy_row(struct ha_stream *s, const char *name, void *dst,
     if (!copy_fits(s, name, dst, bytes, src, bytes, dir)) return HA_ERROR;
     if (bytes == 0) return HA_OK;
     if (dir == HA_D2D && overlap(dst, src, bytes))
-        return ha_cuda_fail(s->device, "%s on %s: source %p and destination %p overlap", name, s->lane, src, dst);
-    HA_CUDA_ENQUEUE(s, &span, cudaMemcpyAsync(dst, src, bytes, cuda_kind[dir], s->cuda));
+        return ha_cuda_fail_on(s, name, "source %p and destination %p overlap", src, dst);
+    HA_CUDA_ENQUEUE(s, &span, cudaMemcpyAsync(dst, src, bytes, ha_cuda_kind(dir), s->cuda));
 }
 
 enum ha_status ha_cuda_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
-    static const char *const name[] = { [HA_H2D] = "copy H2D", [HA_D2H] = "copy D2H", [HA_D2D] = "copy D2D" };
-    return copy_row(s, name[dir], dst, src, bytes, dir);
+    return copy_row(s, copy_name[COPY][dir], dst, src, bytes, dir);
 }
 
 enum ha_status ha_cuda_copy_2d(struct ha_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride,
                                size_t row_bytes, size_t rows, enum ha_direction dir)
 {
-    static const char *const name[] = { [HA_H2D] = "copy_2d H2D", [HA_D2H] = "copy_2d D2H", [HA_D2D] = "copy_2d D2D" };
-    const struct ha_cuda_span span = { .kind = copy_kind[dir], .name = name[dir], .bytes = row_bytes * rows };
+    const struct ha_cuda_span span = { .kind = copy_kind[dir],
+                                       .name = copy_name[COPY_2D][dir],
+                                       .bytes = row_bytes * rows };
     if (rows > 1 && (dst_stride < row_bytes || src_stride < row_bytes))
-        return ha_cuda_fail(s->device, "%s on %s: rows of %zu bytes at strides %zu and %zu overlap", span.name, s->lane,
-                            row_bytes, dst_stride, src_stride);
+        return ha_cuda_fail_on(s, span.name, "rows of %zu bytes at strides %zu and %zu overlap", row_bytes, dst_stride,
+                               src_stride);
     if (!copy_fits(s, span.name, dst, extent(rows, dst_stride, row_bytes), src, extent(rows, src_stride, row_bytes),
                    dir))
         return HA_ERROR;
@@ -75,29 +77,25 @@ enum ha_status ha_cuda_copy_2d(struct ha_stream *s, void *dst, size_t dst_stride
     if (rows == 1 || (dst_stride == row_bytes && src_stride == row_bytes))
         return copy_row(s, span.name, dst, src, row_bytes * rows, dir);
     if (dst_stride <= INT_MAX && src_stride <= INT_MAX) /* the largest pitch there is */
-        HA_CUDA_ENQUEUE(s, &span,
-                        cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, row_bytes, rows, cuda_kind[dir], s->cuda));
+        HA_CUDA_ENQUEUE(
+            s, &span, cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, row_bytes, rows, ha_cuda_kind(dir), s->cuda));
     for (size_t r = 0; r < rows; r++)
-        if (copy_row(s, span.name, (char *)dst + r * dst_stride, (const char *)src + r * src_stride, row_bytes, dir)
-            != HA_OK)
-            return HA_ERROR;
+        HA_TRY(
+            copy_row(s, span.name, (char *)dst + r * dst_stride, (const char *)src + r * src_stride, row_bytes, dir));
     return HA_OK;
 }
 
 enum ha_status ha_cuda_copy_pieces_enqueue(struct ha_stream *s, const struct ha_device_pieces *pieces,
                                            enum ha_direction dir)
 {
-    static const char *const name[] = {
-        [HA_H2D] = "copy_pieces H2D", [HA_D2H] = "copy_pieces D2H", [HA_D2D] = "copy_pieces D2D"
-    };
-    struct ha_cuda_span span = { .kind = copy_kind[dir], .name = name[dir] };
+    struct ha_cuda_span span = { .kind = copy_kind[dir], .name = copy_name[COPY_PIECES][dir] };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     for (size_t i = 0; i < pieces->count; i++) {
         if (!copy_fits(s, span.name, pieces->dst[i], pieces->bytes[i], pieces->src[i], pieces->bytes[i], dir))
             return HA_ERROR;
         if (dir == HA_D2D && pieces->bytes[i] && overlap(pieces->dst[i], pieces->src[i], pieces->bytes[i]))
-            return ha_cuda_fail(s->device, "%s on %s: source %p and destination %p overlap", span.name, s->lane,
-                                pieces->src[i], pieces->dst[i]);
+            return ha_cuda_fail_on(s, span.name, "source %p and destination %p overlap", pieces->src[i],
+                                   pieces->dst[i]);
         span.bytes += pieces->bytes[i];
     }
     if (span.bytes == 0) return HA_OK;
@@ -111,110 +109,95 @@ enum ha_status ha_cuda_host_fn(struct ha_stream *s, void (*fn)(void *arg), void 
     static const struct ha_cuda_span span = { .kind = HA_SPAN_CPU, .name = "host_fn" };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     struct ha_cuda_call *call = ha_cuda_call_take(s, fn, arg);
-    if (!call) return ha_cuda_fail(s->device, "host_fn on %s: no host memory", s->lane);
+    if (!call) return ha_cuda_fail_on(s, span.name, "no host memory");
     HA_CUDA_ENQUEUE(s, &span, cudaLaunchHostFunc(s->cuda, ha_cuda_call_run, call));
 }
 
 /* ---- kernels: operands in device or mapped memory */
 
-/* True if the kernel may use [ptr, ptr+bytes), of which `moved_bytes` are to be counted: they cross the link, where
+/* HA_OK if the kernel may use [ptr, ptr+bytes), of which `moved_bytes` are to be counted: they cross the link, where
  * that is mapped memory. */
-static bool operand(struct ha_stream *s, struct ha_cuda_span *span, const char *role, const void *ptr, size_t bytes,
-                    size_t moved_bytes)
+static enum ha_status operand(struct ha_stream *s, struct ha_cuda_span *span, const char *role, const void *ptr,
+                              size_t bytes, size_t moved_bytes)
 {
     enum ha_place place = ha_cuda_operand(s, span->name, role, ptr, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
     if (place == HA_AT_MAPPED) span->zero_copy_bytes += moved_bytes;
-    return place != 0;
-}
-
-static bool refuse(struct ha_stream *s, const struct ha_cuda_span *span, const char *what)
-{
-    ha_cuda_fail(s->device, "%s on %s: %s", span->name, s->lane, what);
-    return false;
+    return place ? HA_OK : HA_ERROR;
 }
 
 enum { DIM_STEP = 8, DIM_MAX = 256 };
 
 /* Where the rows of an index lie is known to the kernel alone: of them, the first possible one is looked at. */
-static bool run_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
-                     const struct ha_device_seq *seq, const struct ha_rows *run)
+static enum ha_status check_run(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
+                                const struct ha_device_seq *seq, const struct ha_rows *run)
 {
     const size_t key_bytes = a->head_dim * ha_dtype_bytes(a->dtype), heads = a->kv_heads,
                  read = heads * run->keys * key_bytes;
     const size_t block = a->block ? a->block : 1, indices = (run->keys + block - 1) / block,
                  rows = run->index ? 1 : run->keys;
-    return operand(s, span, "K", run->k, extent(heads, seq->k_head_bytes, extent(rows, run->k_stride_bytes, key_bytes)),
-                   read)
-           && operand(s, span, "V", run->v,
-                      extent(heads, seq->v_head_bytes, extent(rows, run->v_stride_bytes, key_bytes)), read)
-           && (!run->index
-               || operand(s, span, "index", run->index, indices * sizeof *run->index,
-                          heads * indices * sizeof *run->index));
+    HA_TRY(operand(s, span, "K", run->k, extent(heads, seq->k_head_bytes, extent(rows, run->k_stride_bytes, key_bytes)),
+                   read));
+    HA_TRY(operand(s, span, "V", run->v, extent(heads, seq->v_head_bytes, extent(rows, run->v_stride_bytes, key_bytes)),
+                   read));
+    if (!run->index) return HA_OK;
+    return operand(s, span, "index", run->index, indices * sizeof *run->index, heads * indices * sizeof *run->index);
 }
 
-static bool seq_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
-                     const struct ha_device_seq *seq)
+static enum ha_status check_seq(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a,
+                                const struct ha_device_seq *seq)
 {
     const size_t rows = a->q_len * a->q_heads, q_bytes = rows * a->head_dim * sizeof(float);
     size_t keys = 0;
-    if (seq->runs_count > HA_RUNS_MAX) {
-        ha_cuda_fail(s->device, "%s on %s: %zu runs, at most %d", span->name, s->lane, seq->runs_count, HA_RUNS_MAX);
-        return false;
-    }
+    if (seq->runs_count > HA_RUNS_MAX)
+        return ha_cuda_fail_on(s, span->name, "%zu runs, at most %d", seq->runs_count, HA_RUNS_MAX);
     for (size_t r = 0; r < seq->runs_count; r++) {
         keys += seq->runs[r].keys;
-        if (seq->runs[r].keys && !run_fits(s, span, a, seq, &seq->runs[r])) return false;
+        if (seq->runs[r].keys) HA_TRY(check_run(s, span, a, seq, &seq->runs[r]));
     }
-    if (a->causal && (seq->runs_count == 0 || seq->runs[seq->runs_count - 1].keys < a->q_len)) {
-        ha_cuda_fail(s->device, "%s on %s: causal, and the last run is shorter than the %zu query tokens", span->name,
-                     s->lane, a->q_len);
-        return false;
-    }
+    if (a->causal && (seq->runs_count == 0 || seq->runs[seq->runs_count - 1].keys < a->q_len))
+        return ha_cuda_fail_on(s, span->name, "causal, and the last run is shorter than the %zu query tokens",
+                               a->q_len);
     if (seq->weights && seq->weights_stride < keys)
-        return refuse(s, span, "the weights of a head are further apart than weights_stride");
-    return operand(s, span, "q", seq->q, q_bytes, q_bytes) && operand(s, span, "o", seq->o, q_bytes, 0)
-           && operand(s, span, "lse", seq->lse, rows * sizeof(float), 0)
-           && (!seq->weights
-               || operand(s, span, "weights", seq->weights,
-                          times(extent(a->q_heads, seq->weights_stride, keys), sizeof(float)), 0));
+        return ha_cuda_fail_on(s, span->name, "the weights of a head are further apart than weights_stride");
+    HA_TRY(operand(s, span, "q", seq->q, q_bytes, q_bytes));
+    HA_TRY(operand(s, span, "o", seq->o, q_bytes, 0));
+    HA_TRY(operand(s, span, "lse", seq->lse, rows * sizeof(float), 0));
+    if (!seq->weights) return HA_OK;
+    return operand(s, span, "weights", seq->weights,
+                   times(extent(a->q_heads, seq->weights_stride, keys), sizeof(float)), 0);
 }
 
-static bool attend_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a)
+static enum ha_status check_attend(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_device_attend *a)
 {
-    if (ha_cuda_failed(s->device)) return false;
-    if (a->kv_heads == 0 || a->q_heads % a->kv_heads != 0) {
-        ha_cuda_fail(s->device, "%s on %s: %zu query heads are no multiple of %zu KV heads", span->name, s->lane,
-                     a->q_heads, a->kv_heads);
-        return false;
-    }
-    if ((unsigned)a->dtype >= HA_DTYPE_COUNT) return refuse(s, span, "K and V of an unknown type");
-    if (a->head_dim == 0 || a->head_dim > DIM_MAX || a->head_dim % DIM_STEP) {
-        ha_cuda_fail(s->device, "%s on %s: heads of %zu elements; the kernels take multiples of %d, up to %d",
-                     span->name, s->lane, a->head_dim, DIM_STEP, DIM_MAX);
-        return false;
-    }
-    for (size_t b = 0; b < a->batch; b++)
-        if (!seq_fits(s, span, a, &a->seqs[b])) return false;
-    return true;
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (a->kv_heads == 0 || a->q_heads % a->kv_heads != 0)
+        return ha_cuda_fail_on(s, span->name, "%zu query heads are no multiple of %zu KV heads", a->q_heads,
+                               a->kv_heads);
+    if ((unsigned)a->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail_on(s, span->name, "K and V of an unknown type");
+    if (a->head_dim == 0 || a->head_dim > DIM_MAX || a->head_dim % DIM_STEP)
+        return ha_cuda_fail_on(s, span->name, "heads of %zu elements; the kernels take multiples of %d, up to %d",
+                               a->head_dim, DIM_STEP, DIM_MAX);
+    for (size_t b = 0; b < a->batch; b++) HA_TRY(check_seq(s, span, a, &a->seqs[b]));
+    return HA_OK;
 }
 
 enum ha_status ha_cuda_attend_enqueue(struct ha_stream *s, const struct ha_device_attend *args)
 {
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "attend" };
-    const struct ha_cuda_gpu *gpu = &s->device->gpu;
-    if (!attend_fits(s, &span, args)) return HA_ERROR;
+    const unsigned multiprocessors = s->device->multiprocessors;
+    HA_TRY(check_attend(s, &span, args));
     if (args->batch * args->q_len * args->q_heads == 0) return HA_OK;
-    ha_cuda_enter(s->device);
-    const size_t bytes = ha_cuda_attend_workspace(gpu, args);
+    ha_cuda_enter();
+    const size_t bytes = ha_cuda_attend_workspace(multiprocessors, args);
     void *workspace = ha_cuda_workspace(s, bytes);
     if (!workspace) return HA_ERROR;
-    HA_CUDA_ENQUEUE(s, &span, ha_cuda_attend(gpu, s->cuda, args, workspace, 0));
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_attend(multiprocessors, s->cuda, args, workspace, 0));
 }
 
 enum ha_status ha_cuda_attend_products_enqueue(struct ha_stream *s, const struct ha_device_attend *args)
 {
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "attend_products" };
-    if (!attend_fits(s, &span, args)) return HA_ERROR;
+    HA_TRY(check_attend(s, &span, args));
     if (args->batch * args->q_len * args->q_heads == 0) return HA_OK;
     void *ticket = ha_cuda_begin(s, &span);
     enum ha_status status = ha_cuda_attend_products(s, args);
@@ -226,7 +209,7 @@ enum ha_status ha_cuda_product_enqueue(struct ha_stream *s, const struct ha_devi
 {
     static const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "product" };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
-    if ((unsigned)p->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail(s->device, "product on %s: an unknown type", s->lane);
+    if ((unsigned)p->dtype >= HA_DTYPE_COUNT) return ha_cuda_fail_on(s, span.name, "an unknown type");
     const size_t e = ha_dtype_bytes(p->dtype);
     if (!ha_cuda_operand(s, span.name, "y", p->y, p->m * p->n * e, HA_AT_DEVICE)
         || !ha_cuda_operand(s, span.name, "x", p->x, p->m * p->k * e, HA_AT_DEVICE)
@@ -240,8 +223,8 @@ enum ha_status ha_cuda_product_enqueue(struct ha_stream *s, const struct ha_devi
 }
 
 /* One state, or where the result goes: read is then false. */
-static bool state_fits(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_merge *m,
-                       const struct ha_merge_state *state, bool read)
+static enum ha_status check_state(struct ha_stream *s, struct ha_cuda_span *span, const struct ha_merge *m,
+                                  const struct ha_merge_state *state, bool read)
 {
     static const char *const role[2][3] = { { "o", "lse", "sum" },
                                             { "o of a state", "lse of a state", "sum of a state" } };
@@ -250,10 +233,10 @@ static bool state_fits(struct ha_stream *s, struct ha_cuda_span *span, const str
                            element);
     const size_t lse = times(extent(m->tokens, state->lse_token_stride, extent(m->heads, state->lse_head_stride, 1)),
                              f);
-    return operand(s, span, role[read][0], state->o, rows && m->dim ? o : 0, read ? rows * m->dim * element : 0)
-           && operand(s, span, role[read][1], state->lse, rows ? lse : 0, read ? rows * f : 0)
-           && (m->form != HA_FORM_MAX_SUM
-               || operand(s, span, role[read][2], state->sum, rows ? lse : 0, read ? rows * f : 0));
+    HA_TRY(operand(s, span, role[read][0], state->o, rows && m->dim ? o : 0, read ? rows * m->dim * element : 0));
+    HA_TRY(operand(s, span, role[read][1], state->lse, rows ? lse : 0, read ? rows * f : 0));
+    if (m->form != HA_FORM_MAX_SUM) return HA_OK;
+    return operand(s, span, role[read][2], state->sum, rows ? lse : 0, read ? rows * f : 0);
 }
 
 enum ha_status ha_cuda_merge_enqueue(struct ha_stream *s, const struct ha_merge *m)
@@ -262,15 +245,13 @@ enum ha_status ha_cuda_merge_enqueue(struct ha_stream *s, const struct ha_merge 
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "merge" };
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     if (m->states_count > HA_CUDA_STATES_MAX)
-        return ha_cuda_fail(s->device, "merge on %s: %zu states, at most %d", s->lane, m->states_count,
-                            HA_CUDA_STATES_MAX);
+        return ha_cuda_fail_on(s, span.name, "%zu states, at most %d", m->states_count, HA_CUDA_STATES_MAX);
     if ((unsigned)m->form >= HA_FORM_COUNT || (unsigned)m->dtype >= HA_DTYPE_COUNT || !(traits.forms >> m->form & 1)
         || !(traits.dtypes >> m->dtype & 1))
-        return ha_cuda_fail(s->device, "merge on %s: the kernels do not merge form %d of type %d", s->lane,
-                            (int)m->form, (int)m->dtype);
-    for (size_t i = 0; i < m->states_count; i++)
-        if (!state_fits(s, &span, m, &m->states[i], true)) return HA_ERROR;
-    if (!state_fits(s, &span, m, &m->out, false)) return HA_ERROR;
+        return ha_cuda_fail_on(s, span.name, "the kernels do not merge form %d of type %d", (int)m->form,
+                               (int)m->dtype);
+    for (size_t i = 0; i < m->states_count; i++) HA_TRY(check_state(s, &span, m, &m->states[i], true));
+    HA_TRY(check_state(s, &span, m, &m->out, false));
     if (m->tokens * m->heads == 0) return HA_OK;
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_merge(s->cuda, m));
 }
@@ -280,10 +261,9 @@ enum ha_status ha_cuda_blend_enqueue(struct ha_stream *s, const struct ha_device
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "blend" };
     const size_t f = sizeof(float), bytes = b->rows * b->cols * f;
     if (ha_cuda_failed(s->device)) return HA_ERROR;
-    if (!operand(s, &span, "y", b->y, bytes ? times(extent(b->rows, b->y_stride, b->cols), f) : 0,
-                 b->a != 0.0f ? bytes : 0)
-        || !operand(s, &span, "x", b->x, bytes ? times(extent(b->rows, b->x_stride, b->cols), f) : 0, bytes))
-        return HA_ERROR;
+    HA_TRY(operand(s, &span, "y", b->y, bytes ? times(extent(b->rows, b->y_stride, b->cols), f) : 0,
+                   b->a != 0.0f ? bytes : 0));
+    HA_TRY(operand(s, &span, "x", b->x, bytes ? times(extent(b->rows, b->x_stride, b->cols), f) : 0, bytes));
     if (bytes == 0) return HA_OK;
     HA_CUDA_ENQUEUE(s, &span, ha_cuda_blend(s->cuda, b));
 }
@@ -295,19 +275,17 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *s, const struct ha_device_
     const size_t bytes = times(m->rows, m->row_bytes), index_bytes = times(m->rows, sizeof *m->dst_index);
     if (ha_cuda_failed(s->device)) return HA_ERROR;
     if (bytes == 0) return HA_OK;
-    if (bytes == SIZE_MAX)
-        return ha_cuda_fail(s->device, "move on %s: %zu rows of %zu bytes", s->lane, m->rows, m->row_bytes);
-    if ((m->dst_index && !operand(s, &span, "destination index", m->dst_index, index_bytes, index_bytes))
-        || (m->src_index && !operand(s, &span, "source index", m->src_index, index_bytes, index_bytes))
-        || !operand(s, &span, "destination", m->dst,
-                    extent(m->dst_index ? 1 : m->rows, m->dst_stride_bytes, m->row_bytes), bytes)
-        || !operand(s, &span, "source", m->src, extent(m->src_index ? 1 : m->rows, m->src_stride_bytes, m->row_bytes),
-                    bytes))
-        return HA_ERROR;
+    if (bytes == SIZE_MAX) return ha_cuda_fail_on(s, span.name, "%zu rows of %zu bytes", m->rows, m->row_bytes);
+    if (m->dst_index) HA_TRY(operand(s, &span, "destination index", m->dst_index, index_bytes, index_bytes));
+    if (m->src_index) HA_TRY(operand(s, &span, "source index", m->src_index, index_bytes, index_bytes));
+    HA_TRY(operand(s, &span, "destination", m->dst,
+                   extent(m->dst_index ? 1 : m->rows, m->dst_stride_bytes, m->row_bytes), bytes));
+    HA_TRY(operand(s, &span, "source", m->src, extent(m->src_index ? 1 : m->rows, m->src_stride_bytes, m->row_bytes),
+                   bytes));
     if (m->rows > 1 && m->dst_stride_bytes < m->row_bytes)
-        return ha_cuda_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, m->row_bytes,
-                            m->dst_stride_bytes);
-    HA_CUDA_ENQUEUE(s, &span, ha_cuda_move(&s->device->gpu, s->cuda, m));
+        return ha_cuda_fail_on(s, span.name, "rows of %zu bytes at stride %zu overlap", m->row_bytes,
+                               m->dst_stride_bytes);
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_move(s->device->multiprocessors, s->cuda, m));
 }
 
 /* ---- measuring */
@@ -315,13 +293,13 @@ enum ha_status ha_cuda_move_enqueue(struct ha_stream *s, const struct ha_device_
 enum ha_status ha_cuda_read_enqueue(struct ha_stream *s, const void *ptr, size_t bytes, uint32_t *sum)
 {
     struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL, .name = "read" };
-    if (ha_cuda_failed(s->device) || !operand(s, &span, "source", ptr, bytes, bytes)
-        || !operand(s, &span, "sum", sum, sizeof *sum, 0))
-        return HA_ERROR;
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    HA_TRY(operand(s, &span, "source", ptr, bytes, bytes));
+    HA_TRY(operand(s, &span, "sum", sum, sizeof *sum, 0));
     if (bytes % sizeof(uint32_t) || (uintptr_t)ptr % sizeof(uint32_t))
-        return ha_cuda_fail(s->device, "read on %s: %zu bytes at %p are no array of 32-bit words", s->lane, bytes, ptr);
+        return ha_cuda_fail_on(s, span.name, "%zu bytes at %p are no array of 32-bit words", bytes, ptr);
     if (bytes == 0) return HA_OK;
-    HA_CUDA_ENQUEUE(s, &span, ha_cuda_read(&s->device->gpu, s->cuda, ptr, bytes, sum));
+    HA_CUDA_ENQUEUE(s, &span, ha_cuda_read(s->device->multiprocessors, s->cuda, ptr, bytes, sum));
 }
 
 enum ha_status ha_cuda_spin_enqueue(struct ha_stream *s, uint64_t ns)
@@ -335,19 +313,15 @@ enum ha_status ha_cuda_spin_enqueue(struct ha_stream *s, uint64_t ns)
 
 enum ha_status ha_cuda_graph_launch(struct ha_graph *g, struct ha_stream *s)
 {
-    if (g->device != s->device)
-        return ha_cuda_fail(s->device, "graph_launch on %s: a graph of another device", s->lane);
-    if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE))
-        return ha_cuda_fail(s->device, "graph_launch on %s: the graph was destroyed", s->lane);
-    if (ha_cuda_failed(s->device)) return HA_ERROR;
-    if (s->capturing)
-        return ha_cuda_fail(
-            s->device,
-            "graph_launch on %s: between graph_begin and graph_end, and a graph of this device holds no other",
-            s->lane);
     const struct ha_cuda_span span = { .kind = HA_SPAN_KERNEL,
                                        .name = "graph_launch",
                                        .zero_copy_bytes = g->zero_copy_bytes };
+    if (g->device != s->device) return ha_cuda_fail_on(s, span.name, "a graph of another device");
+    if (!__atomic_load_n(&g->live, __ATOMIC_ACQUIRE)) return ha_cuda_fail_on(s, span.name, "the graph was destroyed");
+    if (ha_cuda_failed(s->device)) return HA_ERROR;
+    if (s->graph)
+        return ha_cuda_fail_on(s, span.name,
+                               "between graph_begin and graph_end, and a graph of this device holds no other");
     ha_cuda_waits_launched(s->device, &g->waits, s);
     HA_CUDA_ENQUEUE(s, &span, cudaGraphLaunch(g->exec, s->cuda));
 }

@@ -3,8 +3,8 @@
 
 /* The kernels of the CUDA device, from the side of C: each function enqueues its kernels on the stream, copies its
  * arguments, and gives the first error. The arguments have been checked (launch.c): sizes that fit, pointers that a
- * kernel may follow, types in range. Written in the .cu files beside it, which are compiled by nvcc for GPUs and by
- * the C++ compiler, over emulation/, for this machine. */
+ * kernel may follow, types in range. Grids are fitted to the GPU's multiprocessors. Written in the .cu files beside it,
+ * which are compiled by nvcc for GPUs and by the C++ compiler, over emulation/, for this machine. */
 
 #include "harness/api/device.h"
 
@@ -14,12 +14,6 @@
 extern "C" {
 #endif
 
-/* What the kernels' grids are fitted to. */
-struct ha_cuda_gpu {
-    unsigned multiprocessors;
-    unsigned compute_major, compute_minor;
-};
-
 /* ---- attention (attend*.cu): split-KV, partial results in the workspace, joined by a second kernel */
 
 /* more sequences are several launches */
@@ -27,10 +21,10 @@ enum { HA_CUDA_SEQS_MAX = 64 };
 
 /* bytes of workspace that such a call needs, at most; grows with batch, heads, q_len and multiprocessors, not with the
  * keys */
-size_t ha_cuda_attend_workspace(const struct ha_cuda_gpu *gpu, const struct ha_device_attend *args);
+size_t ha_cuda_attend_workspace(unsigned multiprocessors, const struct ha_device_attend *args);
 /* splits: 0: as the GPU and the lengths want it; else so many for each sequence, as far as the workspace holds them,
  * for tests: results differ within the bound */
-cudaError_t ha_cuda_attend(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_attend *args,
+cudaError_t ha_cuda_attend(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_attend *args,
                            void *workspace, unsigned splits);
 /* of these kernels for K and V of that type; exp_eps and log_eps are measured (accuracy.cu) and left 0 */
 struct ha_profile ha_cuda_attend_profile(enum ha_dtype dtype);
@@ -79,12 +73,11 @@ cudaError_t ha_cuda_merge(cudaStream_t stream, const struct ha_merge *args);
 struct ha_merge_traits ha_cuda_merge_traits(void); /* exp_eps and log_eps are measured and left 0 */
 
 /* ---- move.cu, blend.cu */
-cudaError_t ha_cuda_move(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_move *args);
+cudaError_t ha_cuda_move(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_move *args);
 cudaError_t ha_cuda_blend(cudaStream_t stream, const struct ha_device_blend *args);
 
 /* ---- measure.cu */
-cudaError_t ha_cuda_read(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const void *ptr, size_t bytes,
-                         uint32_t *sum);
+cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum);
 cudaError_t ha_cuda_spin(cudaStream_t stream, uint64_t ns);
 /* waits until *flag >= value, or until *give_up is not 0: where the driver has no memory operations */
 cudaError_t ha_cuda_flag_wait(cudaStream_t stream, const uint32_t *flag, uint32_t value, const uint32_t *give_up);
@@ -92,10 +85,10 @@ cudaError_t ha_cuda_flag_write(cudaStream_t stream, uint32_t *flag, uint32_t val
 
 /* ---- accuracy.cu: largest relative error of the kernels' exp over every step-th float of [-104, 0], of their exp2
  * over
- * [-150, 0], of their log over [1, 2^40] and of log2, against binary64. step 1: all of them. worst: [4] in device
- * memory, zeroed by the caller. */
+ * [-150, 0], of their log and log2 over [1, 2^40], against binary64. step 1: all of them. worst: [4] in device memory,
+ * zeroed by the caller. */
 enum { HA_CUDA_EXP, HA_CUDA_EXP2, HA_CUDA_LOG, HA_CUDA_LOG2, HA_CUDA_FUNCTIONS };
-cudaError_t ha_cuda_accuracy(const struct ha_cuda_gpu *gpu, cudaStream_t stream, uint32_t step, double *worst);
+cudaError_t ha_cuda_accuracy(unsigned multiprocessors, cudaStream_t stream, uint32_t step, double *worst);
 
 #ifdef __cplusplus
 }

@@ -45,8 +45,7 @@ static __global__ void __launch_bounds__(READ_THREADS) read_words(const struct r
     if (sum) atomicAdd(a.sum, sum);
 }
 
-cudaError_t ha_cuda_read(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const void *ptr, size_t bytes,
-                         uint32_t *sum)
+cudaError_t ha_cuda_read(unsigned multiprocessors, cudaStream_t stream, const void *ptr, size_t bytes, uint32_t *sum)
 {
     const uint64_t words = bytes / sizeof(uint32_t);
     if (words == 0) return cudaSuccess;
@@ -54,7 +53,7 @@ cudaError_t ha_cuda_read(const struct ha_cuda_gpu *gpu, cudaStream_t stream, con
     if (head > words) head = words;
     const struct read_args a = { (const uint32_t *)ptr, words, head, (words - head) / 4, sum };
     const uint64_t stretch = READ_THREADS * READ_DEPTH, stretches = (a.pieces + stretch - 1) / stretch;
-    const uint64_t most = (uint64_t)gpu->multiprocessors * READ_BLOCKS, blocks = stretches < most ? stretches : most;
+    const uint64_t most = (uint64_t)multiprocessors * READ_BLOCKS, blocks = stretches < most ? stretches : most;
     return ha_launch(read_words, dim3(blocks ? (unsigned)blocks : 1), dim3(READ_THREADS), stream, a);
 }
 

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 static const size_t huge_page = (size_t)2 << 20;
@@ -88,7 +87,7 @@ enum ha_status ha_cuda_mem_alloc(struct ha_device *dev, enum ha_memory kind, siz
 {
     struct ha_region region = { .bytes = bytes, .kind = kind };
     if (ha_cuda_failed(dev)) return ha_why(why, HA_ERROR, "cuda device: it has failed before: %.400s", dev->failure);
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     HA_TRY(region_make(dev, &region, why));
     if (!ha_regions_add(&dev->memory.regions, region)) {
         region_end(dev, &region, "mem_alloc");
@@ -106,7 +105,7 @@ void ha_cuda_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
         ha_cuda_fail(dev, "mem_free: %p is not an allocation of %s memory", ptr, ha_memory_name(kind));
         return;
     }
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     if (kind == HA_MEM_MAPPED) ha_cuda_watch_passed(dev);
     region_end(dev, &region, "mem_free");
 }
@@ -123,6 +122,6 @@ enum ha_place ha_cuda_operand(struct ha_stream *stream, const char *operation, c
 {
     struct ha_why why;
     const enum ha_place place = ha_regions_place(&stream->device->memory.regions, role, ptr, bytes, allowed, &why);
-    if (!place) ha_cuda_fail(stream->device, "%s on %s: %s", operation, stream->lane, why.text);
+    if (!place) ha_cuda_fail_on(stream, operation, "%s", why.text);
     return place;
 }

@@ -1,57 +1,38 @@
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/library.h"
 
-#include <dlfcn.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- the interface of NVML, as far as it is used ------------------------------------------------ */
 
 enum { SUCCESS = 0 };
 enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0, LINK_TX = 0, LINK_RX = 1 };
 
+/* What a driver lacks is not readable; without the first three nothing is. link_rate is of the last 20 ms, which it
+ * waits for; reasons_older: the name before CUDA 12.2. */
+#define ENTRIES(X)                                                                                      \
+    X(init, "nvmlInit_v2", int, (void))                                                                 \
+    X(shutdown, "nvmlShutdown", int, (void))                                                            \
+    X(find, "nvmlDeviceGetHandleByPciBusId_v2", int, (const char *bus_id, void **device))               \
+    X(clock, "nvmlDeviceGetClockInfo", int, (void *device, unsigned which, unsigned *MHz))              \
+    X(clock_max, "nvmlDeviceGetMaxClockInfo", int, (void *device, unsigned which, unsigned *MHz))       \
+    X(temperature, "nvmlDeviceGetTemperature", int, (void *device, unsigned sensor, unsigned *C))       \
+    X(power, "nvmlDeviceGetPowerUsage", int, (void *device, unsigned *mW))                              \
+    X(energy, "nvmlDeviceGetTotalEnergyConsumption", int, (void *device, unsigned long long *mJ))       \
+    X(link_gen, "nvmlDeviceGetCurrPcieLinkGeneration", int, (void *device, unsigned *gen))              \
+    X(link_gen_max, "nvmlDeviceGetMaxPcieLinkGeneration", int, (void *device, unsigned *gen))           \
+    X(link_width, "nvmlDeviceGetCurrPcieLinkWidth", int, (void *device, unsigned *lanes))               \
+    X(link_width_max, "nvmlDeviceGetMaxPcieLinkWidth", int, (void *device, unsigned *lanes))            \
+    X(link_rate, "nvmlDeviceGetPcieThroughput", int, (void *device, unsigned which, unsigned *KBps))    \
+    X(reasons, "nvmlDeviceGetCurrentClocksEventReasons", int, (void *device, unsigned long long *bits)) \
+    X(reasons_older, "nvmlDeviceGetCurrentClocksThrottleReasons", int, (void *device, unsigned long long *bits))
 struct entries {
-    int (*init)(void);
-    int (*shutdown)(void);
-    int (*find)(const char *bus_id, void **device);
-    int (*clock)(void *device, unsigned which, unsigned *MHz);
-    int (*clock_max)(void *device, unsigned which, unsigned *MHz);
-    int (*temperature)(void *device, unsigned sensor, unsigned *C);
-    int (*power)(void *device, unsigned *mW);
-    int (*energy)(void *device, unsigned long long *mJ);
-    int (*link_gen)(void *device, unsigned *gen);
-    int (*link_gen_max)(void *device, unsigned *gen);
-    int (*link_width)(void *device, unsigned *lanes);
-    int (*link_width_max)(void *device, unsigned *lanes);
-    int (*link_rate)(void *device, unsigned which, unsigned *KBps); /* of the last 20 ms, which it waits for */
-    int (*reasons)(void *device, unsigned long long *bits);
-    int (*reasons_older)(void *device, unsigned long long *bits);
+    ENTRIES(HA_CUDA_MEMBER)
 };
-/* what a driver lacks is not readable; without the first three nothing is */
-static const struct {
-    const char *symbol;
-    size_t offset;
-} entry[] = {
-    { "nvmlInit_v2", offsetof(struct entries, init) },
-    { "nvmlShutdown", offsetof(struct entries, shutdown) },
-    { "nvmlDeviceGetHandleByPciBusId_v2", offsetof(struct entries, find) },
-    { "nvmlDeviceGetClockInfo", offsetof(struct entries, clock) },
-    { "nvmlDeviceGetMaxClockInfo", offsetof(struct entries, clock_max) },
-    { "nvmlDeviceGetTemperature", offsetof(struct entries, temperature) },
-    { "nvmlDeviceGetPowerUsage", offsetof(struct entries, power) },
-    { "nvmlDeviceGetTotalEnergyConsumption", offsetof(struct entries, energy) },
-    { "nvmlDeviceGetCurrPcieLinkGeneration", offsetof(struct entries, link_gen) },
-    { "nvmlDeviceGetMaxPcieLinkGeneration", offsetof(struct entries, link_gen_max) },
-    { "nvmlDeviceGetCurrPcieLinkWidth", offsetof(struct entries, link_width) },
-    { "nvmlDeviceGetMaxPcieLinkWidth", offsetof(struct entries, link_width_max) },
-    { "nvmlDeviceGetPcieThroughput", offsetof(struct entries, link_rate) },
-    { "nvmlDeviceGetCurrentClocksEventReasons", offsetof(struct entries, reasons) },
-    { "nvmlDeviceGetCurrentClocksThrottleReasons",
-      offsetof(struct entries, reasons_older) }, /* its name before CUDA 12.2 */
-};
-enum { ENTRIES = sizeof entry / sizeof *entry, NEEDED = 3 };
+static const struct ha_cuda_symbol symbols[] = { ENTRIES(HA_CUDA_SYMBOL) };
+enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = 3 };
 
 /* An idle GPU (bit 0) is not held down. */
 static const struct {
@@ -77,7 +58,6 @@ struct ha_cuda_meters {
 static void *load(void)
 {
     const char *path = getenv("HABENCH_NVML");
-
     if (path && !strcmp(path, "off")) return NULL;
     if (path && *path) return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 #ifdef HA_CUDA_EMULATED
@@ -91,14 +71,7 @@ struct ha_cuda_meters *ha_cuda_meters_open(const char *bus_id)
 {
     void *library = load();
     struct ha_cuda_meters *m = library ? calloc(1, sizeof *m) : NULL;
-    bool whole = m;
-
-    for (size_t i = 0; i < ENTRIES && whole; i++) {
-        void *symbol = dlsym(library, entry[i].symbol);
-        memcpy((char *)&m->at + entry[i].offset, &symbol, sizeof symbol);
-        whole = symbol || i >= NEEDED;
-    }
-    if (whole && m->at.init() == SUCCESS) {
+    if (m && !ha_cuda_look_up(library, &m->at, symbols, SYMBOLS, NEEDED) && m->at.init() == SUCCESS) {
         m->library = library;
         snprintf(m->bus_id, sizeof m->bus_id, "%s", bus_id);
         if (m->at.find(bus_id, &m->device) == SUCCESS) return m;
@@ -139,7 +112,6 @@ static void throttle(const struct ha_cuda_meters *m, char *text, size_t size)
     int (*read)(void *, unsigned long long *) = m->at.reasons ? m->at.reasons : m->at.reasons_older;
     unsigned long long bits;
     size_t n = 0;
-
     if (!read || read(m->device, &bits) != SUCCESS) return;
     bits &= ~idle;
     for (size_t i = 0; i < sizeof reason / sizeof *reason && n < size; i++) {
@@ -154,7 +126,6 @@ static void throttle(const struct ha_cuda_meters *m, char *text, size_t size)
 void ha_cuda_meters_read(struct ha_cuda_meters *m, struct ha_device_meters *out)
 {
     unsigned long long mJ;
-
     *out = ha_device_meters_none(out->want_link_GBps);
     if (!m) return;
     /* what falls soonest once the work has ended goes first */

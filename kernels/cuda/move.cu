@@ -35,10 +35,10 @@ static __global__ void __launch_bounds__(HA_WALK_THREADS) move_rows(const struct
 }
 
 template <class T>
-static cudaError_t move(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_move *m)
+static cudaError_t move(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_move *m)
 {
     const struct move_args a = { *m, ha_cuda_walk_over(m->rows, m->row_bytes / sizeof(T)) };
-    const bool deep = ha_cuda_walk_is_deep(&a.walk, gpu->multiprocessors);
+    const bool deep = ha_cuda_walk_is_deep(&a.walk, multiprocessors);
     const uint64_t blocks = ha_cuda_walk_blocks(&a.walk, deep ? HA_WALK_DEPTH : 1);
     if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
     const dim3 grid((unsigned)blocks);
@@ -46,15 +46,15 @@ static cudaError_t move(const struct ha_cuda_gpu *gpu, cudaStream_t stream, cons
                 : ha_launch(move_rows<T, 1>, grid, dim3(HA_WALK_THREADS), stream, a);
 }
 
-cudaError_t ha_cuda_move(const struct ha_cuda_gpu *gpu, cudaStream_t stream, const struct ha_device_move *args)
+cudaError_t ha_cuda_move(unsigned multiprocessors, cudaStream_t stream, const struct ha_device_move *args)
 {
     if (args->rows == 0 || args->row_bytes == 0) return cudaSuccess;
     uint64_t all = (uint64_t)(uintptr_t)args->dst | (uint64_t)(uintptr_t)args->src | args->row_bytes;
     if (args->rows > 1 || args->dst_index) all |= args->dst_stride_bytes;
     if (args->rows > 1 || args->src_index) all |= args->src_stride_bytes;
-    return all % 16 == 0  ? move<uint4>(gpu, stream, args)
-           : all % 8 == 0 ? move<uint2>(gpu, stream, args)
-           : all % 4 == 0 ? move<uint32_t>(gpu, stream, args)
-           : all % 2 == 0 ? move<uint16_t>(gpu, stream, args)
-                          : move<uint8_t>(gpu, stream, args);
+    return all % 16 == 0  ? move<uint4>(multiprocessors, stream, args)
+           : all % 8 == 0 ? move<uint2>(multiprocessors, stream, args)
+           : all % 4 == 0 ? move<uint32_t>(multiprocessors, stream, args)
+           : all % 2 == 0 ? move<uint16_t>(multiprocessors, stream, args)
+                          : move<uint8_t>(multiprocessors, stream, args);
 }

@@ -8,7 +8,7 @@
 
 void *ha_cuda_begin(struct ha_stream *s, const struct ha_cuda_span *span)
 {
-    ha_cuda_enter(s->device);
+    ha_cuda_enter();
     if (!s->graph) return ha_cuda_span_begin(s, span);
     s->graph->zero_copy_bytes += span->zero_copy_bytes;
     return NULL;
@@ -47,7 +47,7 @@ enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, st
 {
     cudaStream_t cuda;
     if (ha_cuda_failed(dev)) return ha_why(why, HA_ERROR, "cuda device: it has failed before: %.400s", dev->failure);
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     /* non-blocking: whoever uses the default stream in this process does not order ours */
     cudaError_t error = cudaStreamCreateWithFlags(&cuda, cudaStreamNonBlocking);
     if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaStreamCreateWithFlags", name);
@@ -70,8 +70,8 @@ enum ha_status ha_cuda_stream_create(struct ha_device *dev, const char *name, st
 enum ha_status ha_cuda_stream_sync(struct ha_stream *s)
 {
     struct ha_device *dev = s->device;
-    if (s->capturing) return ha_cuda_fail(dev, "stream_sync on %s: between graph_begin and graph_end", s->lane);
-    ha_cuda_enter(dev);
+    if (s->graph) return ha_cuda_fail_on(s, "stream_sync", "between graph_begin and graph_end");
+    ha_cuda_enter();
     /* after a failure too: what was enqueued before it may still use memory that the caller is about to free */
     ha_cuda_check_on(s, cudaStreamSynchronize(s->cuda), "cudaStreamSynchronize", "stream_sync");
     return ha_cuda_failed(dev) ? HA_ERROR : HA_OK;
@@ -82,10 +82,10 @@ void ha_cuda_stream_destroy(struct ha_stream *s)
     if (!s) return;
     struct ha_device *dev = s->device;
     ha_cuda_graph_drop(s);
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     ha_cuda_check_on(s, cudaStreamSynchronize(s->cuda), "cudaStreamSynchronize", "stream_destroy");
     ha_cuda_waits_end(dev, &s->waits);
-    ha_cuda_workspace_give(dev, &s->workspace);
+    ha_cuda_workspace_give(dev, &s->rooms);
     pthread_mutex_lock(&dev->lock);
     cudaStream_t cuda = s->cuda;
     s->cuda = NULL;

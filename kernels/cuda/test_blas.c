@@ -1,107 +1,43 @@
-/* blas.c over the emulated runtime and a stand-in for the library (fake_cublas.c, HABENCH_CUBLAS): what it computes,
- * what it asks the library for, what it refuses. A device of three functions stands behind it; its workspace is exactly
- * as large as was asked for. Compiled a second time with HA_CUDA_SCORES_BYTES so small that everything is done in
- * pieces. */
+/* blas.c over the emulated device and a stand-in for the library (fake_cublas.c, HABENCH_CUBLAS): what it computes,
+ * what it asks the library for, what it refuses. Called below the checks of operands, on memory of malloc. Compiled a
+ * second time with HA_CUDA_SCORES_BYTES so small that everything is done in pieces. */
 
+#include "harness/base/test_beside.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/test_stream.h"
+#include "kernels/host/test_support.h"
 #include "kernels/test_products.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-/* ---- the device */
-
-enum ha_status ha_cuda_fail(struct ha_device *dev, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    pthread_mutex_lock(&dev->lock);
-    if (!dev->failed) vsnprintf(dev->failure, sizeof dev->failure, format, args);
-    dev->failed = true;
-    pthread_mutex_unlock(&dev->lock);
-    va_end(args);
-    return HA_ERROR;
-}
-
-enum ha_status ha_cuda_check_on(struct ha_stream *s, cudaError_t error, const char *call, const char *operation)
-{
-    return error == cudaSuccess
-               ? HA_OK
-               : ha_cuda_fail(s->device, "%s on %s: %s: %s", operation, s->lane, call, cudaGetErrorName(error));
-}
-
-static struct ha_cuda_room *room_new(size_t bytes)
-{
-    struct ha_cuda_room *room = calloc(1, sizeof *room);
-    assert_non_null(room);
-    assert_int_equal(posix_memalign(&room->ptr, 256, bytes), 0);
-    memset(room->ptr, 0xff, bytes);
-    room->bytes = bytes;
-    return room;
-}
-
-void *ha_cuda_workspace(struct ha_stream *s, size_t bytes)
-{
-    struct ha_cuda_room *room = room_new(bytes);
-    room->next = s->workspace.rooms;
-    s->workspace.rooms = room;
-    return room->ptr;
-}
 
 struct bench {
-    struct ha_device dev;
-    struct ha_stream stream;
+    struct ha_device *dev;
+    struct ha_stream *stream;
 };
 
-static void stream_open(struct ha_stream *s, struct ha_device *dev)
+static struct bench bench_open(void)
 {
-    *s = (struct ha_stream){ .device = dev, .lane = "stream main" };
-    assert_int_equal(cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking), cudaSuccess);
-}
-
-static void stream_close(struct ha_stream *s)
-{
-    assert_int_equal(cudaStreamSynchronize(s->cuda), cudaSuccess);
-    assert_int_equal(cudaStreamDestroy(s->cuda), cudaSuccess);
-    for (struct ha_cuda_room *room = s->workspace.rooms, *next; room; room = next) {
-        next = room->next;
-        free(room->ptr);
-        free(room);
-    }
-}
-
-static struct bench *bench_open(void)
-{
-    struct bench *b = calloc(1, sizeof *b);
-    assert_non_null(b);
-    pthread_mutex_init(&b->dev.lock, NULL);
-    b->dev.eps[HA_CUDA_EXP] = b->dev.eps[HA_CUDA_LOG] = 0x1p-22; /* test_accuracy.c */
-    stream_open(&b->stream, &b->dev);
+    struct bench b = { .dev = device_open(0) };
+    b.dev->eps[HA_CUDA_EXP] = b.dev->eps[HA_CUDA_LOG] = 0x1p-22; /* test_accuracy.cu */
+    b.stream = device_stream(b.dev, "main");
     return b;
 }
 
 static void bench_close(struct bench *b)
 {
-    stream_close(&b->stream);
-    ha_cuda_blas_close(b->dev.blas);
-    pthread_mutex_destroy(&b->dev.lock);
-    free(b);
+    api->stream_destroy(b->stream);
+    api->close(b->dev);
 }
 
 static void done(struct bench *b, enum ha_status status)
 {
-    if (status != HA_OK) fail_msg("%s", b->dev.failure);
-    assert_int_equal(cudaStreamSynchronize(b->stream.cuda), cudaSuccess);
+    if (status != HA_OK || api->stream_sync(b->stream) != HA_OK) fail_msg("%s", api->failure(b->dev));
 }
 
 static void fails_with(struct bench *b, enum ha_status status, const char *words)
 {
     assert_int_equal(status, HA_ERROR);
-    if (!strstr(b->dev.failure, words)) fail_msg("'%s' lacks '%s'", b->dev.failure, words);
-    assert_int_equal(cudaStreamSynchronize(b->stream.cuda), cudaSuccess);
+    assert_failure_has(b->dev, words);
     bench_close(b);
 }
 
@@ -118,19 +54,18 @@ static unsigned count_of(const char *name) { return *(unsigned *)of_fake(name); 
 
 /* ---- products */
 
-static void multiplies(void **state)
+TEST(multiplies)
 {
-    (void)state;
     static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 40, 64 }, { 5, 7, 33 }, { 16, 96, 24 },
                                         { 3, 4, 0 }, { 0, 4, 8 },   { 4, 0, 8 } };
-    struct bench *b = bench_open();
+    struct bench b = bench_open();
     for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT], m = shape[0], n = shape[1], k = shape[2];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
         void *x = test_draw(&ha_test_heap, m * k, dtype, 1), *w = test_draw(&ha_test_heap, n * k, dtype, 2), *y;
         assert_int_equal(cudaMalloc(&y, m * n * ha_dtype_bytes(dtype) + 1), cudaSuccess); /* bytes of 0xff */
         const struct ha_device_product p = { .y = y, .x = x, .w = w, .m = m, .n = n, .k = k, .dtype = dtype };
-        done(b, ha_cuda_product(&b->stream, &p));
+        done(&b, ha_cuda_product(b.stream, &p));
         test_product_check(&p);
         free(x), free(w);
         assert_int_equal(cudaFree(y), cudaSuccess);
@@ -142,7 +77,7 @@ static void multiplies(void **state)
     assert_int_equal(compute[HA_BF16], 68);
     assert_int_equal(*(int *)of_fake("fake_cublas_math_mode"), 16);
     const struct ha_device_product huge = { .m = 1, .n = (size_t)1 << 31, .k = 1 };
-    fails_with(b, ha_cuda_product(&b->stream, &huge), "beyond 32 bits");
+    fails_with(&b, ha_cuda_product(b.stream, &huge), "beyond 32 bits");
 }
 
 /* ---- attention */
@@ -153,77 +88,76 @@ static void check(const struct ha_test_device_problem *p, const struct ha_device
     test_problem_check(p, &profile);
 }
 
-static void attends(void **state)
+TEST(attends)
 {
-    (void)state;
+    struct bench b = bench_open();
     for (size_t i = 0; i < TEST_RECIPES * HA_DTYPE_COUNT; i++) {
         test_order(i);
-        struct bench *b = bench_open();
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[i / HA_DTYPE_COUNT],
                                                              (enum ha_dtype)(i % HA_DTYPE_COUNT), &ha_test_heap);
-        done(b, ha_cuda_attend_products(&b->stream, &p->args));
-        check(p, &b->dev);
+        done(&b, ha_cuda_attend_products(b.stream, &p->args));
+        check(p, b.dev);
         test_problem_free(p);
-        bench_close(b);
+        /* the next one's workspace is new, and as large as it asks for */
+        api->stream_destroy(b.stream);
+        ha_cuda_workspaces_free(b.dev);
+        b.stream = device_stream(b.dev, "main");
     }
+    bench_close(&b);
     test_order(0);
 }
 
 /* Sequences alike share a call of the library, and no more is asked of it than is needed. */
-static void batches(void **state)
+TEST(batches)
 {
-    (void)state;
 #ifdef HA_CUDA_SCORES_BYTES
     /* pieces of one problem: recipe 5 has 5 sequences of 2 heads with 2 or 1 runs of keys, and 2 tokens */
     const unsigned calls = 2 * 2 * 2 * (2 + 2 + 2 + 1 + 1), problems = calls;
 #else
     const unsigned calls = 2 * (2 + 2 + 1), problems = 2 * 2 * (2 * 2 + 2 + 2);
 #endif
-    struct bench *b = bench_open();
+    struct bench b = bench_open();
     struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap);
-    done(b, ha_cuda_attend_products(&b->stream, &p->args)); /* loads the library */
+    done(&b, ha_cuda_attend_products(b.stream, &p->args)); /* loads the library */
     const unsigned calls_before = count_of("fake_cublas_gemm_batched"), before = count_of("fake_cublas_problems");
-    done(b, ha_cuda_attend_products(&b->stream, &p->args));
+    done(&b, ha_cuda_attend_products(b.stream, &p->args));
     assert_int_equal(count_of("fake_cublas_gemm_batched") - calls_before, calls);
     assert_int_equal(count_of("fake_cublas_problems") - before, problems);
     test_problem_free(p);
-    bench_close(b);
+    bench_close(&b);
 }
 
 /* ---- a graph holds it: nothing of the call is needed later */
 
-static void is_captured(void **state)
+TEST(is_captured)
 {
-    (void)state;
-    struct bench *b = bench_open();
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
+    struct bench b = bench_open();
+    struct ha_graph *graph;
+    struct ha_why why;
     struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &ha_test_heap);
     struct ha_device_seq *seq = test_alloc(sizeof *seq);
     struct ha_device_attend *a = test_alloc(sizeof *a);
     *seq = p->seq[0], *a = p->args, a->seqs = seq;
     /* the first call of all makes the handle, which allocates: it may come while capturing */
-    assert_int_equal(cudaStreamBeginCapture(b->stream.cuda, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    assert_int_equal(ha_cuda_attend_products(&b->stream, a), HA_OK);
-    assert_int_equal(cudaStreamEndCapture(b->stream.cuda, &graph), cudaSuccess);
-    assert_int_equal(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+    ok(api->graph_begin(b.stream));
+    ok(ha_cuda_attend_products(b.stream, a));
+    ok(api->graph_end(b.stream, &graph, &why));
     free(a), free(seq);
     assert_true(isnan(p->seq[0].lse[0]));
     for (uint64_t i = 0; i < 2; i++) {
         ha_test_device_query(p, 0, 7000 + i);
-        done(b, cudaGraphLaunch(exec, b->stream.cuda) == cudaSuccess ? HA_OK : HA_ERROR);
-        check(p, &b->dev);
+        done(&b, api->graph_launch(graph, b.stream));
+        check(p, b.dev);
     }
-    assert_int_equal(cudaGraphExecDestroy(exec), cudaSuccess);
-    assert_int_equal(cudaGraphDestroy(graph), cudaSuccess);
+    api->graph_destroy(graph);
     test_problem_free(p);
-    bench_close(b);
+    bench_close(&b);
 }
 
 /* ---- two streams, two threads, one handle */
 
 struct feeder {
-    struct ha_stream stream;
+    struct ha_stream *stream;
     struct ha_test_device_problem *p;
     enum ha_status status;
 };
@@ -231,45 +165,43 @@ struct feeder {
 static void *feed(void *arg)
 {
     struct feeder *f = arg;
-    for (int i = 0; i < 8 && f->status == HA_OK; i++) f->status = ha_cuda_attend_products(&f->stream, &f->p->args);
+    for (int i = 0; i < 8 && f->status == HA_OK; i++) f->status = ha_cuda_attend_products(f->stream, &f->p->args);
     return NULL;
 }
 
-static void streams_share_the_handle(void **state)
+TEST(streams_share_the_handle)
 {
-    (void)state;
-    struct bench *b = bench_open();
+    struct bench b = bench_open();
     struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &ha_test_heap) },
                            { .p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap) } };
     pthread_t thread[2];
-    for (size_t i = 0; i < 2; i++) stream_open(&f[i].stream, &b->dev);
+    for (size_t i = 0; i < 2; i++) f[i].stream = device_stream(b.dev, i ? "one" : "other");
     for (size_t i = 0; i < 2; i++) assert_int_equal(pthread_create(&thread[i], NULL, feed, &f[i]), 0);
     for (size_t i = 0; i < 2; i++) {
         pthread_join(thread[i], NULL);
-        done(b, f[i].status);
+        done(&b, f[i].status);
     }
     for (size_t i = 0; i < 2; i++) {
-        stream_close(&f[i].stream);
-        check(f[i].p, &b->dev);
+        api->stream_destroy(f[i].stream);
+        check(f[i].p, b.dev);
         test_problem_free(f[i].p);
     }
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 1);
-    bench_close(b);
+    bench_close(&b);
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
 /* ---- what it does not do */
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     static const char *const words[] = {
         "multiples of 16 bytes",    "multiples of 16 bytes", "scale is not positive", "an index",
         "weights are not given",    "whole elements",        "rows overlap",          "more than 32 bits apart",
         "more than 32 bits of keys"
     };
     for (size_t i = 0; i < COUNT(words); i++) {
-        struct bench *b = bench_open();
+        struct bench b = bench_open();
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F16, &ha_test_heap);
         struct ha_device_seq *seq = &p->seq[0];
         const uint32_t index[64] = { 0 };
@@ -283,14 +215,13 @@ static void refuses(void **state)
         if (i == 6) seq->runs[0].k_stride_bytes = 46;
         if (i == 7) seq->runs[0].k_stride_bytes = (size_t)1 << 33;
         if (i == 8) seq->runs[0].keys = INT32_MAX;
-        fails_with(b, ha_cuda_attend_products(&b->stream, &p->args), words[i]);
+        fails_with(&b, ha_cuda_attend_products(b.stream, &p->args), words[i]);
         test_problem_free(p);
     }
 }
 
-static void errors_are_named(void **state)
+TEST(errors_are_named)
 {
-    (void)state;
     static const struct {
         const char *fails, *words;
     } cases[] = {
@@ -303,22 +234,21 @@ static void errors_are_named(void **state)
     float x[4] = { 0 };
     const struct ha_device_product product = { .y = x, .x = x + 1, .w = x + 2, .m = 1, .n = 1, .k = 1 };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct bench *b = bench_open();
+        struct bench b = bench_open();
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[0], HA_F16, &ha_test_heap);
         setenv("HA_FAKE_CUBLAS_FAIL", cases[i].fails, 1);
         const bool attention = !strstr(cases[i].words, "product on");
-        const enum ha_status status = attention ? ha_cuda_attend_products(&b->stream, &p->args)
-                                                : ha_cuda_product(&b->stream, &product);
+        const enum ha_status status = attention ? ha_cuda_attend_products(b.stream, &p->args)
+                                                : ha_cuda_product(b.stream, &product);
         unsetenv("HA_FAKE_CUBLAS_FAIL");
-        fails_with(b, status, cases[i].words);
+        fails_with(&b, status, cases[i].words);
         test_problem_free(p);
     }
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
-static void absence_is_explained(void **state)
+TEST(absence_is_explained)
 {
-    (void)state;
     char *fake = strdup(getenv("HABENCH_CUBLAS"));
     const struct {
         const char *named, *words;
@@ -328,24 +258,23 @@ static void absence_is_explained(void **state)
         { "libm.so.6", "the library has no cublasCreate_v2" },
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct bench *b = bench_open();
+        struct bench b = bench_open();
         const struct ha_device_product product = { .m = 1, .n = 1, .k = 1 };
         if (cases[i].named) setenv("HABENCH_CUBLAS", cases[i].named, 1);
         else unsetenv("HABENCH_CUBLAS");
-        assert_non_null(strstr(ha_cuda_blas_absent(&b->dev), cases[i].words));
-        assert_ptr_equal(ha_cuda_blas_absent(&b->dev), ha_cuda_blas_absent(&b->dev));
-        fails_with(b, ha_cuda_product(&b->stream, &product), cases[i].words);
+        assert_non_null(strstr(ha_cuda_blas_absent(b.dev), cases[i].words));
+        assert_ptr_equal(ha_cuda_blas_absent(b.dev), ha_cuda_blas_absent(b.dev));
+        fails_with(&b, ha_cuda_product(b.stream, &product), cases[i].words);
     }
     setenv("HABENCH_CUBLAS", fake, 1);
     free(fake);
-    struct bench *b = bench_open();
-    assert_null(ha_cuda_blas_absent(&b->dev));
-    bench_close(b);
+    struct bench b = bench_open();
+    assert_null(ha_cuda_blas_absent(b.dev));
+    bench_close(&b);
 }
 
-static void the_profile_says_what_is_rounded(void **state)
+TEST(the_profile_says_what_is_rounded)
 {
-    (void)state;
     const struct ha_device dev = { .eps = { [HA_CUDA_EXP] = 1e-7, [HA_CUDA_LOG] = 2e-7 } };
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
         const struct ha_profile p = ha_cuda_products_profile(&dev, (enum ha_dtype)t);
@@ -356,21 +285,10 @@ static void the_profile_says_what_is_rounded(void **state)
     }
 }
 
-/* the threads of streams that are gone are joined, too */
-static int reset(void **state)
+int main(void)
 {
-    (void)state;
-    return cudaDeviceReset() != cudaSuccess;
-}
-
-int main(int argc, char **argv)
-{
-    (void)argc;
-    /* beside the program */
-    char path[4096];
-    const char *slash = strrchr(argv[0], '/');
-    snprintf(path, sizeof path, "%.*s/fake_cublas.so", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
-    setenv("HABENCH_CUBLAS", path, 1);
+    device_test_begin();
+    setenv("HABENCH_CUBLAS", beside("fake_cublas.so"), 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_captured),
         cmocka_unit_test(multiplies),
@@ -382,5 +300,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(absence_is_explained),
         cmocka_unit_test(the_profile_says_what_is_rounded),
     };
-    return cmocka_run_group_tests(tests, NULL, reset);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

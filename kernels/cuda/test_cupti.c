@@ -1,21 +1,12 @@
-/* CUPTI's records: read from buffers in any order, on our clock, each with the id that was pushed around its enqueue.
- */
+/* CUPTI's records: read from buffers in any order, on our clock, each with the id pushed around its enqueue. */
 
+#include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
-#include "harness/base/clock.h"
-
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 static struct fake_cupti *fake;
 static struct ha_cupti *cupti;
@@ -45,36 +36,33 @@ static int close_fake(void **state)
     return 0;
 }
 
+static size_t count; /* of the last stop */
+static uint64_t lost;
+
 static void start(void)
 {
     struct ha_why why;
     if (ha_cupti_start(cupti, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
-static void the_clock_is_ours_and_kernels_stay_concurrent(void **state)
+static const struct ha_cupti_record *stop(void) { return ha_cupti_stop(cupti, &count, &lost); }
+
+TEST(the_clock_is_ours_and_kernels_stay_concurrent)
 {
     enum { SERIALISING_KERNEL = 3 };
     static const unsigned wanted[] = { 1, 2, 10, 39 };
-    size_t count;
-    uint64_t lost;
-
-    (void)state;
     start();
     assert_false(fake->kinds_before_clock);
     assert_true(fake->now == ha_now_ns);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) assert_true(fake->enabled >> wanted[i] & 1);
-    ha_cupti_stop(cupti, &count, &lost);
+    for (size_t i = 0; i < COUNT(wanted); i++) assert_true(fake->enabled >> wanted[i] & 1);
+    stop();
     assert_true(fake->enabled == 0);
     assert_false(fake->ever >> SERIALISING_KERNEL & 1);
     assert_true(count == 0 && lost == 0);
 }
 
-static void records_carry_what_was_pushed(void **state)
+TEST(records_carry_what_was_pushed)
 {
-    size_t count;
-    uint64_t lost;
-
-    (void)state;
     for (size_t in_buffer = 0; in_buffer < 6; in_buffer++) {
         fake->records_in_buffer = in_buffer;
         fake->backwards = in_buffer % 2;
@@ -89,7 +77,7 @@ static void records_carry_what_was_pushed(void **state)
         fake->copy(2, 8, 64, 2000, 2100);
         fake->copy(8, 8, 32, 2200, 2300);
         fake->set(8, 16, 2400, 2500);
-        const struct ha_cupti_record *r = ha_cupti_stop(cupti, &count, &lost);
+        const struct ha_cupti_record *r = stop();
         static const struct ha_cupti_record want[] = {
             { .begin_ns = 1000, .end_ns = 1200, .bytes = 4096, .id = 42, .kind = HA_SPAN_H2D, .stream = 8 },
             { .begin_ns = 2000, .end_ns = 2100, .bytes = 64, .kind = HA_SPAN_D2H, .stream = 8 },
@@ -112,7 +100,7 @@ static void records_carry_what_was_pushed(void **state)
     assert_int_equal(fake->depth, 0);
 }
 
-static void names_are_those_of_our_kernels_alone(void **state)
+TEST(names_are_those_of_our_kernels_alone)
 {
     static const struct {
         const char *function, *name;
@@ -130,14 +118,10 @@ static void names_are_those_of_our_kernels_alone(void **state)
         { "", NULL, HA_SPAN_KERNEL },
         { NULL, NULL, HA_SPAN_KERNEL },
     };
-    enum { COUNT = sizeof of / sizeof *of };
-    size_t count;
-    uint64_t lost;
-
-    (void)state;
+    enum { COUNT = COUNT(of) };
     start();
     for (uint64_t i = 0; i < COUNT; i++) fake->kernel(of[i].function, 7, 100 * i + 1, 100 * i + 50);
-    const struct ha_cupti_record *r = ha_cupti_stop(cupti, &count, &lost);
+    const struct ha_cupti_record *r = stop();
     assert_int_equal(count, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(r[i].kind, of[i].kind);
@@ -146,90 +130,73 @@ static void names_are_those_of_our_kernels_alone(void **state)
     }
 }
 
-static void what_is_lost_is_counted(void **state)
+TEST(what_is_lost_is_counted)
 {
-    size_t count;
-    uint64_t lost;
-
-    (void)state;
     start();
     fake->kernel("_Z1av", 7, 0, 0); /* not stamped */
     fake->kernel("_Z1av", 7, 500, 400);
     fake->kernel("_Z1av", 7, 500, 600);
-    ha_cupti_stop(cupti, &count, &lost);
+    stop();
     assert_int_equal(count, 1);
     assert_int_equal(lost, 2);
-
     start();
     fake->kernel("_Z1av", 7, 500, 600); /* a call's record and a kernel's */
     fake->no_room = true;
     fake->records_in_buffer = 2;
     fake->kernel("_Z1av", 7, 700, 800);
-    ha_cupti_stop(cupti, &count, &lost);
+    stop();
     assert_int_equal(count, 1);
     assert_true(lost >= 1);
 
     fake->no_room = false;
     start(); /* what was lost before is not lost again */
-    ha_cupti_stop(cupti, &count, &lost);
+    stop();
     assert_true(count == 0 && lost == 0);
 }
 
-static void many_records(void **state)
+TEST(many_records)
 {
     enum { MANY = 30000 };
-    size_t count;
-    uint64_t lost;
-
-    (void)state;
     start();
     for (uint64_t i = 0; i < MANY; i++) {
         ha_cupti_push(cupti, i + 1);
         fake->kernel("_Z1av", 7, 1000 * (MANY - i), 1000 * (MANY - i) + 500);
         ha_cupti_pop(cupti);
     }
-    const struct ha_cupti_record *r = ha_cupti_stop(cupti, &count, &lost);
+    const struct ha_cupti_record *r = stop();
     assert_int_equal(count, MANY);
     assert_int_equal(lost, 0);
     for (uint64_t i = 0; i < MANY; i++) assert_true(r[i].begin_ns == 1000 * (i + 1) && r[i].id == MANY - i);
     assert_true(fake->buffers > 1);
 }
 
-static void one_device_at_a_time(void **state)
+TEST(one_device_at_a_time)
 {
     struct ha_cupti *again;
     struct ha_why why;
-    size_t count;
-    uint64_t lost;
-
-    (void)state;
     assert_int_equal(ha_cupti_open(&again, &why), HA_OK);
     start();
     assert_int_equal(ha_cupti_start(again, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "another device"));
-    ha_cupti_stop(cupti, &count, &lost);
+    stop();
     assert_int_equal(ha_cupti_start(again, &why), HA_OK);
     ha_cupti_stop(again, &count, &lost);
     ha_cupti_close(again);
 }
 
-static void a_kind_that_is_refused(void **state)
+TEST(a_kind_that_is_refused)
 {
     struct ha_why why;
-
-    (void)state;
     fake->fail_kind = 10;
     assert_int_equal(ha_cupti_start(cupti, &why), HA_ERROR);
     assert_string_equal(why.text, "CUPTI: cuptiActivityEnable(10): error 35, insufficient privileges");
     assert_true(fake->enabled == 0);
     fake->fail_kind = 0;
     start();
-    size_t count;
-    uint64_t lost;
-    ha_cupti_stop(cupti, &count, &lost);
+    stop();
 }
 
-static void what_cannot_be_opened(void **state)
+TEST(what_cannot_be_opened)
 {
     static const struct {
         const char *path, *says;
@@ -242,9 +209,7 @@ static void what_cannot_be_opened(void **state)
         { "", "an emulated device has none", HA_WAIVED },
 #endif
     };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct ha_why why = { "" };
         struct ha_cupti *none = NULL;
         setenv("HABENCH_CUPTI", strncmp(cases[i].path, "fake", 4) ? cases[i].path : beside(cases[i].path), 1);

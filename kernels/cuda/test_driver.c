@@ -15,13 +15,12 @@ struct world {
     struct ha_device_pieces pieces;
 };
 
-static struct world world_new(void)
+static void toolkit(int driver_version)
 {
-    struct world w = { .stream = stream_new(),
-                       .device = device_new(PIECES * BYTES),
-                       .pinned = pinned_new(PIECES * BYTES) };
-    for (size_t i = 0; i < PIECES * BYTES; i++) w.pinned[i] = (char)(i * 11 + i / 100);
-    return w;
+    struct ha_emulated_settings settings = ha_emulated_defaults();
+    settings.runtime_version = CUDART_VERSION;
+    settings.driver_version = driver_version;
+    ha_emulated_set(&settings);
 }
 
 static void pieces_up(struct world *w)
@@ -32,6 +31,16 @@ static void pieces_up(struct world *w)
         w->bytes[i] = BYTES - i;
     }
     w->pieces = (struct ha_device_pieces){ w->dst, w->src, w->bytes, PIECES };
+}
+
+static void world_make(struct world *w, int driver_version)
+{
+    toolkit(driver_version);
+    w->stream = stream_new();
+    w->device = device_new(PIECES * BYTES);
+    w->pinned = pinned_new(PIECES * BYTES);
+    for (size_t i = 0; i < PIECES * BYTES; i++) w->pinned[i] = (char)(i * 11 + i / 100);
+    pieces_up(w);
 }
 
 /* copies, and says by how many calls; the device's memory is as it should be, before and behind each piece too */
@@ -52,20 +61,10 @@ static void copied(struct world *w, cudaStream_t stream, size_t batches, size_t 
     }
 }
 
-static void toolkit(int driver_version)
+TEST(pieces_are_one_call)
 {
-    struct ha_emulated_settings settings = ha_emulated_defaults();
-    settings.runtime_version = CUDART_VERSION;
-    settings.driver_version = driver_version;
-    ha_emulated_set(&settings);
-}
-
-static void pieces_are_one_call(void **state)
-{
-    (void)state;
-    toolkit(13000);
-    struct world w = world_new();
-    pieces_up(&w);
+    struct world w;
+    world_make(&w, 13000);
     copied(&w, w.stream, has_batches, has_batches ? 0 : PIECES);
     w.pieces.count = 2;
     copied(&w, w.stream, has_batches, has_batches ? 0 : 2);
@@ -75,12 +74,10 @@ static void pieces_are_one_call(void **state)
     copied(&w, w.stream, 0, 0);
 }
 
-static void what_a_batch_does_not_take_goes_one_by_one(void **state)
+TEST(what_a_batch_does_not_take_goes_one_by_one)
 {
-    (void)state;
-    toolkit(13000);
-    struct world w = world_new();
-    pieces_up(&w);
+    struct world w;
+    world_make(&w, 13000);
     w.bytes[7] = 0;
     copied(&w, w.stream, 0, PIECES);
     pieces_up(&w);
@@ -88,12 +85,10 @@ static void what_a_batch_does_not_take_goes_one_by_one(void **state)
     ok(cudaGetLastError());
 }
 
-static void drivers_without_batches_are_no_failure(void **state)
+TEST(drivers_without_batches_are_no_failure)
 {
-    (void)state;
-    toolkit(CUDART_VERSION >= 13000 ? 13000 : 12040);
-    struct world w = world_new();
-    pieces_up(&w);
+    struct world w;
+    world_make(&w, CUDART_VERSION >= 13000 ? 13000 : 12040);
     if (CUDART_VERSION < 13000) copied(&w, w.stream, 0, PIECES);
     toolkit(13000);
     ha_emulated_fail("cudaMemcpyBatchAsync", 1, cudaErrorNotSupported, HA_EMULATED_ONCE);
@@ -104,12 +99,10 @@ static void drivers_without_batches_are_no_failure(void **state)
     copied(&w, w.stream, has_batches, PIECES);
 }
 
-static void failures_are_passed_on(void **state)
+TEST(failures_are_passed_on)
 {
-    (void)state;
-    toolkit(13000);
-    struct world w = world_new();
-    pieces_up(&w);
+    struct world w;
+    world_make(&w, 13000);
     w.bytes[20] = PIECES * BYTES; /* leaves its allocation */
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
     pieces_up(&w);
@@ -119,30 +112,22 @@ static void failures_are_passed_on(void **state)
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H)); /* the wrong way round */
 }
 
-static void pieces_are_captured(void **state)
+TEST(pieces_are_captured)
 {
-    (void)state;
-    toolkit(13000);
-    struct world w = world_new();
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
+    struct world w;
     char back[PIECES * BYTES];
-    pieces_up(&w);
+    world_make(&w, 13000);
     ok(cudaStreamBeginCapture(w.stream, cudaStreamCaptureModeRelaxed));
     ok(ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
-    ok(cudaStreamEndCapture(w.stream, &graph));
-    ok(cudaGraphInstantiateWithFlags(&exec, graph, 0));
-    ok(cudaGraphLaunch(exec, w.stream));
+    ok(cudaGraphLaunch(instantiate(w.stream), w.stream));
     ok(cudaMemcpyAsync(back, w.device, sizeof back, cudaMemcpyDeviceToHost, w.stream));
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.src[i], w.bytes[i]);
 }
 
-static void pieces_go_every_way(void **state)
+TEST(pieces_go_every_way)
 {
-    (void)state;
-    toolkit(13000);
-    struct world w = world_new();
-    pieces_up(&w);
+    struct world w;
+    world_make(&w, 13000);
     char *other = device_new(PIECES * BYTES), *back = pinned_new(PIECES * BYTES);
     ok(cudaMemcpyAsync(w.device, w.pinned, PIECES * BYTES, cudaMemcpyHostToDevice, w.stream));
     for (size_t i = 0; i < PIECES; i++) {
@@ -159,18 +144,17 @@ static void pieces_go_every_way(void **state)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.pinned + BYTES * i, w.bytes[i]);
 }
 
-static void the_driver_is_loaded(void **state)
+TEST(the_driver_is_loaded)
 {
-    (void)state;
     struct ha_cuda_driver driver;
     struct ha_why why;
     toolkit(13000);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK);
     assert_true(driver.wait_value && driver.write_value);
     cudaStream_t stream = stream_new();
-    uint32_t *flag = pinned_new(sizeof *flag);
-    ok(driver.write_value(stream, (CUdeviceptr)(uintptr_t)flag, 3, CU_STREAM_WRITE_VALUE_DEFAULT));
-    ok(driver.wait_value(stream, (CUdeviceptr)(uintptr_t)flag, 3, CU_STREAM_WAIT_VALUE_GEQ));
+    uint32_t *flag = word_new(0);
+    ok(driver.write_value(stream, address(flag), 3, CU_STREAM_WRITE_VALUE_DEFAULT));
+    ok(driver.wait_value(stream, address(flag), 3, CU_STREAM_WAIT_VALUE_GEQ));
     ok(cudaStreamSynchronize(stream));
     assert_int_equal(*flag, 3);
 
@@ -179,6 +163,9 @@ static void the_driver_is_loaded(void **state)
     ha_emulated_set(&settings);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK);
     assert_true(!driver.wait_value && !driver.write_value);
+    settings.devices = 0;
+    ha_emulated_set(&settings);
+    assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_OK); /* a driver may have no device */
     settings.devices = -1;
     ha_emulated_set(&settings);
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_WAIVED);
@@ -188,13 +175,13 @@ static void the_driver_is_loaded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(pieces_are_one_call, fresh, spent),
-        cmocka_unit_test_setup_teardown(what_a_batch_does_not_take_goes_one_by_one, fresh, spent),
-        cmocka_unit_test_setup_teardown(drivers_without_batches_are_no_failure, fresh, spent),
-        cmocka_unit_test_setup_teardown(failures_are_passed_on, fresh, spent),
-        cmocka_unit_test_setup_teardown(pieces_are_captured, fresh, spent),
-        cmocka_unit_test_setup_teardown(pieces_go_every_way, fresh, spent),
-        cmocka_unit_test_setup_teardown(the_driver_is_loaded, fresh, spent),
+        RUNTIME_TEST(pieces_are_one_call),
+        RUNTIME_TEST(what_a_batch_does_not_take_goes_one_by_one),
+        RUNTIME_TEST(drivers_without_batches_are_no_failure),
+        RUNTIME_TEST(failures_are_passed_on),
+        RUNTIME_TEST(pieces_are_captured),
+        RUNTIME_TEST(pieces_go_every_way),
+        RUNTIME_TEST(the_driver_is_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

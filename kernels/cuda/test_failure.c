@@ -5,6 +5,7 @@
 #include "kernels/host/test_support.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/test_unit.h"
 
 #define SECOND UINT64_C(1000000000)
 enum { FLOATS = 64 };
@@ -105,9 +106,8 @@ static void assert_works(void)
     assert_nothing_left();
 }
 
-static void a_machine_without_is_waived(void **state)
+TEST(a_machine_without_is_waived)
 {
-    (void)state;
     static const struct {
         int devices, driver;
         const char *words;
@@ -116,7 +116,7 @@ static void a_machine_without_is_waived(void **state)
         { 0, 13000, "no GPU that CUDA can use" },
         { 1, 12040, "driver here is of CUDA 12.4, and this plugin needs CUDA 13.0" },
     };
-    for (size_t i = 0; i < sizeof machine / sizeof *machine; i++) {
+    for (size_t i = 0; i < COUNT(machine); i++) {
         struct ha_emulated_settings settings = ha_emulated_defaults();
         struct ha_device *dev = NULL;
         struct ha_why why = { "" };
@@ -133,22 +133,19 @@ static void a_machine_without_is_waived(void **state)
 }
 
 /* Every call of a good open fails once. What is asked of the driver for the report alone may. */
-static void an_open_that_fails_leaves_nothing(void **state)
+TEST(an_open_that_fails_leaves_nothing)
 {
-    (void)state;
-    static const char *const function[] = {
-        "cudaGetDeviceCount",
-        "cudaSetDevice",
-        "cudaGetDeviceProperties",
-        "cudaDeviceGetPCIBusId",
-        "cudaDeviceGetAttribute",
-        "cudaMalloc",
-        "cudaMemset",
-        "cudaLaunchKernel",
-        "cudaMemcpy",
-        "cudaHostAlloc",
-    };
-    for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
+    static const char *const function[] = { "cudaGetDeviceCount",
+                                            "cudaSetDevice",
+                                            "cudaGetDeviceProperties",
+                                            "cudaDeviceGetPCIBusId",
+                                            "cudaDeviceGetAttribute",
+                                            "cudaMalloc",
+                                            "cudaMemset",
+                                            "cudaLaunchKernel",
+                                            "cudaMemcpy",
+                                            "cudaHostAlloc" };
+    for (size_t i = 0; i < COUNT(function); i++) {
         const uint64_t before = ha_emulated_calls(function[i]);
         struct ha_device *dev = device_open(0);
         const uint64_t calls = ha_emulated_calls(function[i]) - before;
@@ -211,9 +208,8 @@ F(pieces)
     return api->copy_pieces(f->stream, &(struct ha_device_pieces){ dst, src, (size_t[2]){ 8, 8 }, 2 }, HA_H2D);
 }
 
-static void a_call_that_fails_is_named(void **state)
+TEST(a_call_that_fails_is_named)
 {
-    (void)state;
     static const struct {
         enum ha_status (*enqueue)(struct fixture *f);
         const char *function, *words;
@@ -236,8 +232,8 @@ static void a_call_that_fails_is_named(void **state)
         { launch, "cudaGraphLaunch", "graph_launch on stream main: cudaGraphLaunch: error 715" },
     };
     static const enum ha_emulated_fault how[] = { HA_EMULATED_ONCE, HA_EMULATED_STICKY };
-    for (size_t h = 0; h < sizeof how / sizeof *how; h++)
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t h = 0; h < COUNT(how); h++)
+        for (size_t i = 0; i < COUNT(cases); i++) {
             struct fixture f;
             fixture_open(&f, 0);
             assert_true(ha_emulated_fail(cases[i].function, 1, cudaErrorIllegalInstruction, how[h]));
@@ -246,7 +242,7 @@ static void a_call_that_fails_is_named(void **state)
             assert_null(strchr(api->failure(f.dev), '\n'));
             /* sticky on our side, whatever it was on theirs: the first failure stays and nothing runs */
             const uint64_t begin_ns = ha_now_ns();
-            for (size_t j = 0; j < sizeof cases / sizeof *cases; j++)
+            for (size_t j = 0; j < COUNT(cases); j++)
                 if (cases[j].enqueue != wait) assert_int_equal(cases[j].enqueue(&f), HA_ERROR);
             assert_true(ha_now_ns() - begin_ns < 5 * SECOND);
             assert_failure_has(f.dev, cases[i].words);
@@ -259,9 +255,8 @@ static void a_call_that_fails_is_named(void **state)
 }
 
 /* What explains itself is no failure of the device. */
-static void what_cannot_be_made_is_no_failure(void **state)
+TEST(what_cannot_be_made_is_no_failure)
 {
-    (void)state;
     struct fixture f;
     struct ha_why why = { "" };
     struct ha_stream *stream = NULL;
@@ -284,23 +279,22 @@ static void what_cannot_be_made_is_no_failure(void **state)
     assert_true(ha_emulated_fail("cudaEventCreateWithFlags", 1, cudaErrorMemoryAllocation, HA_EMULATED_ONCE));
     assert_int_equal(api->event_create(f.dev, &event, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "cudaEventCreateWithFlags: error 2"));
-    static const char *const ends[] = { "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags" };
-    for (size_t i = 0; i < 2; i++) {
+    /* the last: the runtime that did not end it still captures, and there is no stream to go on with */
+    static const char *const ends[] = { "cudaGraphInstantiateWithFlags", "cudaStreamEndCapture" };
+    for (size_t i = 0; i < COUNT(ends); i++) {
         ok(api->graph_begin(f.stream));
         ok(attend(&f));
         assert_true(ha_emulated_fail(ends[i], 1, cudaErrorNotSupported, HA_EMULATED_ONCE));
         assert_int_equal(api->graph_end(f.stream, &graph, &why), HA_ERROR);
         assert_non_null(strstr(why.text, ends[i]));
         assert_true(!stream && !event && !graph);
-        if (i == 0) break; /* the runtime that did not end it still captures: no stream to go on with */
     }
     assert_no_failure(f.dev);
     fixture_close(&f);
 }
 
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
-    (void)state;
     struct ha_emulated_settings settings = ha_emulated_defaults();
     struct fixture f;
     struct ha_why why = { "" };
@@ -311,7 +305,7 @@ static void memory_runs_out(void **state)
     assert_int_equal(api->mem_alloc(f.dev, HA_MEM_DEVICE, (size_t)8 << 20, &more, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "8388608 bytes of device memory asked for, "));
     assert_non_null(strstr(why.text, "free; use a smaller case"));
-    /* what a graph that is gone worked with is given back to who needs it */
+    /* the workspace of a graph that is gone is free for an allocation */
     api->graph_destroy(f.graph);
     ok(api->mem_alloc(f.dev, HA_MEM_DEVICE, (size_t)8 << 20, &most, &why));
     ok(copy_up(&f));
@@ -325,9 +319,8 @@ static void memory_runs_out(void **state)
     fixture_close(&f);
 }
 
-static void a_lost_device_is_left_behind(void **state)
+TEST(a_lost_device_is_left_behind)
 {
-    (void)state;
     for (int in_graph = 0; in_graph < 2; in_graph++) {
         struct fixture f;
         struct ha_why why = { "" };
@@ -340,8 +333,8 @@ static void a_lost_device_is_left_behind(void **state)
         ok(call_host(&f));
         __atomic_store_n(f.flag, 1, __ATOMIC_RELEASE);
         assert_int_equal(api->stream_sync(f.stream), HA_ERROR);
-        assert_failure_has(f.dev,
-                           ": error 719 (cudaErrorLaunchFailure): the device failed"); /* who met it first varies */
+        assert_failure_has(
+            f.dev, ": error 719 (cudaErrorLaunchFailure): the device failed"); /* which operation met it first varies */
         assert_int_equal(f.calls, 0);
         const uint64_t begin_ns = ha_now_ns();
         struct ha_stream *stream;
@@ -361,9 +354,8 @@ static void a_lost_device_is_left_behind(void **state)
 }
 
 /* A stream waits for a flag, and the device fails otherwise: nothing waits on. */
-static void a_failure_ends_waits(void **state)
+TEST(a_failure_ends_waits)
 {
-    (void)state;
     for (int by_driver = 0; by_driver < 2; by_driver++) {
         struct ha_emulated_settings settings = ha_emulated_defaults();
         struct fixture f;

@@ -1,15 +1,11 @@
-/* map_device over a stand-in for libgdrapi.so.2 (test_gdrapi.c), which the build puts beside this program. */
+/* map_device over a stand-in for libgdrapi.so.2 (fake_gdr.c), which the build puts beside this program. */
 
 #include "harness/base/test_beside.h"
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fake_gdr.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
 
@@ -26,28 +22,15 @@ static struct ha_device device = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                    .memory.regions = {
                                        .lock = PTHREAD_MUTEX_INITIALIZER, .list = regions, .count = 2 } };
 static char *pages, *memory; /* an allocation of device memory that begins and ends within pages */
-static int *fails, *opened, *pinned, *mapped, *misused;
-
-static int load(void)
-{
-    void *library = dlopen(beside("gdrapi.so"), RTLD_NOW); /* from now on it is what the name libgdrapi.so.2 finds */
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        return -1;
-    }
-    fails = dlsym(library, "gdr_test_fails");
-    opened = dlsym(library, "gdr_test_opened");
-    pinned = dlsym(library, "gdr_test_pinned");
-    mapped = dlsym(library, "gdr_test_mapped");
-    misused = dlsym(library, "gdr_test_misused");
-    return fails && opened && pinned && mapped && misused ? 0 : -1;
-}
+static struct fake_gdr *fake;
 
 static int begin(void **state)
 {
     (void)state;
-    if (!fails && load() != 0) return -1;
-    *fails = 0;
+    void *library = dlopen(beside("fake_gdr.so"), RTLD_NOW); /* from now on it is what the name libgdrapi.so.2 finds */
+    fake = library ? dlsym(library, FAKE_GDR_SYMBOL) : NULL;
+    if (!fake) fail_msg("%s", dlerror());
+    fake->fails = 0;
     memset(pages, 0x55, BYTES);
     return 0;
 }
@@ -55,9 +38,9 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    *fails = 0;
+    fake->fails = 0;
     ha_cuda_gdr_close(&device);
-    return *opened || *pinned || *mapped || *misused || device.gdr || device.failed;
+    return fake->opened || fake->pinned || fake->mapped || fake->misused || device.gdr || device.failed;
 }
 
 static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *words)
@@ -69,23 +52,21 @@ static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *wor
     assert_ptr_equal(host, &device);
 }
 
-static void no_library_is_waived(void **state)
+TEST(no_library_is_waived)
 {
-    (void)state;
     refuse(HA_WAIVED, memory, 8, "libgdrapi.so.2");
     assert_null(device.gdr);
     ha_cuda_gdr_close(&device);
 }
 
-static void stores_arrive_at_their_place(void **state)
+TEST(stores_arrive_at_their_place)
 {
-    (void)state;
     static const struct {
         size_t at, bytes;
     } part[] = {
         { 0, ROOM }, { 1, 1 }, { PAGE - 100, 1 }, { PAGE - 101, 3 }, { 5000, 2 * PAGE }, { ROOM - 1, 1 },
     };
-    enum { PARTS = sizeof part / sizeof *part };
+    enum { PARTS = COUNT(part) };
     struct ha_why why = { "" };
     for (size_t i = 0; i < PARTS; i++) {
         void *host;
@@ -101,46 +82,43 @@ static void stores_arrive_at_their_place(void **state)
     }
 }
 
-static void several_at_once_and_what_is_left(void **state)
+TEST(several_at_once_and_what_is_left)
 {
-    (void)state;
     enum { N = 4 };
     void *host[N];
     struct ha_why why = { "" };
     for (size_t i = 0; i < N; i++)
         assert_int_equal(ha_cuda_map_device(&device, memory + i * 1000, 1000, &host[i], &why), HA_OK);
-    assert_int_equal(*pinned, N);
-    assert_int_equal(*opened, 1);
+    assert_int_equal(fake->pinned, N);
+    assert_int_equal(fake->opened, 1);
     ha_cuda_unmap_device(&device, host[2]);
     ha_cuda_unmap_device(&device, host[0]);
-    assert_int_equal(*mapped, N - 2);
+    assert_int_equal(fake->mapped, N - 2);
     ha_cuda_unmap_device(&device, NULL);
     assert_false(device.failed);
     ha_cuda_unmap_device(&device, host[2]);
     assert_true(device.failed);
     device.failed = false;
     ha_cuda_gdr_close(&device); /* with two still there */
-    assert_int_equal(*pinned + *mapped + *opened, 0);
+    assert_int_equal(fake->pinned + fake->mapped + fake->opened, 0);
     ha_cuda_unmap_device(&device, host[1]);
     assert_true(device.failed);
     device.failed = false;
 }
 
-static void what_the_machine_lacks_is_waived(void **state)
+TEST(what_the_machine_lacks_is_waived)
 {
-    (void)state;
-    *fails = 1;
+    fake->fails = 1;
     refuse(HA_WAIVED, memory, 8, "gdrdrv");
-    *fails = 2;
+    fake->fails = 2;
     refuse(HA_WAIVED, memory, 8, "gdr_pin_buffer of 65536 bytes: Cannot allocate memory (12); the GPU's BAR1");
-    *fails = 3;
+    fake->fails = 3;
     refuse(HA_WAIVED, memory, PAGE, "gdr_map of 131072 bytes");
-    assert_int_equal(*pinned, 0);
+    assert_int_equal(fake->pinned, 0);
 }
 
-static void only_device_memory_is_mapped(void **state)
+TEST(only_device_memory_is_mapped)
 {
-    (void)state;
     refuse(HA_ERROR, memory - 1, 8, "not within an allocation of device memory");
     refuse(HA_ERROR, memory, ROOM + 1, "not within");
     refuse(HA_ERROR, memory + ROOM, 0, "not within");

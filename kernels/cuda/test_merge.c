@@ -1,6 +1,5 @@
 /* merge: against the bound of ha_ref_merge, and what is not a matter of rounding. */
 
-#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "kernels/cuda/launch.h"
@@ -10,9 +9,6 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include <sys/mman.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 enum { KINDS = HA_TEST_MERGE_KINDS };
 
@@ -26,7 +22,7 @@ static int open_device(void **state)
 {
     device.merge = merge_on_stream;
     device.traits = ha_cuda_merge_traits();
-    device.traits.exp_eps = device.traits.log_eps = 0x1p-23; /* test_accuracy.c measures them */
+    device.traits.exp_eps = device.traits.log_eps = 0x1p-23; /* test_accuracy.cu measures them */
     return test_stream_open(state);
 }
 
@@ -54,9 +50,8 @@ static void check(struct ha_test_merge *p)
 static const size_t counts[] = { 0, 1, 2, 3, 8, 9, 64, 65, 512 }, dims[] = { 1, 8, 64, 80, 128, 256, 19, 300 };
 
 /* every form and type with every number of states and dim; layouts, aliases and levels take turns */
-static void every_size(void **state)
+TEST(every_size)
 {
-    (void)state;
     size_t turn = 0;
     for (size_t n = 0; n < KINDS * COUNT(counts) * COUNT(dims); n++) {
         const size_t count = counts[n / KINDS % COUNT(counts)], dim = dims[n / KINDS / COUNT(counts)];
@@ -76,9 +71,8 @@ static void every_size(void **state)
 }
 
 /* more rows than a block has room for, and a last block that is not full */
-static void many_rows(void **state)
+TEST(many_rows)
 {
-    (void)state;
     static const size_t rows[] = { 32, 5, 333 };
     for (size_t n = 0; n < KINDS * COUNT(rows); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n, n % 5 == 4 ? 5 : 2, n % 2 ? 128 : 64);
@@ -100,9 +94,8 @@ static int report(void **state)
 
 /* ---- bits */
 
-static void a_single_state_is_copied(void **state)
+TEST(a_single_state_is_copied)
 {
-    (void)state;
     enum { DIM = 48 };
     static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, FLT_MAX, -FLT_MAX };
     static const size_t of[] = { 1, 2, 8, 9, 64, 65, 512 };
@@ -131,9 +124,8 @@ static void a_single_state_is_copied(void **state)
     }
 }
 
-static void empties_only(void **state)
+TEST(empties_only)
 {
-    (void)state;
     static const float zeros[300], none = -INFINITY;
     for (size_t n = 0; n < KINDS * (COUNT(counts) - small); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n % KINDS, counts[n / KINDS], n % 2 ? 300 : 64);
@@ -148,9 +140,8 @@ static void empties_only(void **state)
 }
 
 /* what they point to is not even there */
-static void o_of_an_empty_state_is_not_read(void **state)
+TEST(o_of_an_empty_state_is_not_read)
 {
-    (void)state;
     static const size_t of[] = { 2, 5, 40, 300 };
     void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(nowhere != MAP_FAILED);
@@ -185,9 +176,8 @@ static void o_of_an_empty_state_is_not_read(void **state)
     munmap(nowhere, 4096);
 }
 
-static void two_states_commute(void **state)
+TEST(two_states_commute)
 {
-    (void)state;
     enum { DIM = 40 };
     static const float zeros[] = { 0, -0.0f, -INFINITY };
     for (size_t n = 0; n < KINDS * 60; n += small ? 7 : 1) {
@@ -214,9 +204,8 @@ static void two_states_commute(void **state)
 }
 
 /* equal weights and integers: exact in every order, and near the largest number without overflow */
-static void equal_weights_are_exact(void **state)
+TEST(equal_weights_are_exact)
 {
-    (void)state;
     static const size_t of[] = { 2, 4, 8, 16, 64, 128, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n % KINDS, of[n / KINDS], 64);
@@ -235,9 +224,8 @@ static void equal_weights_are_exact(void **state)
 }
 
 /* the form that does not divide: where L is coarse the weights do not add up to 1, and stay so */
-static void direct_weights_are_taken_as_they_are(void **state)
+TEST(direct_weights_are_taken_as_they_are)
 {
-    (void)state;
     static const size_t of[] = { 2, 6, 20 };
     for (size_t n = 0; n < COUNT(of); n++) {
         struct ha_test_merge p = ha_test_merge_kind(HA_FORM_DIRECT, of[n], 8);
@@ -256,9 +244,8 @@ static void direct_weights_are_taken_as_they_are(void **state)
 
 /* ---- not a number */
 
-static void bad_level_is_never_silent(void **state)
+TEST(bad_level_is_never_silent)
 {
-    (void)state;
     static const size_t of[] = { 1, 2, 3, 17, 65, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n % KINDS, of[n / KINDS], 40);
@@ -280,9 +267,8 @@ static void bad_level_is_never_silent(void **state)
 }
 
 /* in o of a state that has keys, however little it weighs: in that component; in the sum: in all, and the sum */
-static void nan_in_a_state(void **state)
+TEST(nan_in_a_state)
 {
-    (void)state;
     enum { DIM = 24 };
     for (size_t n = 0; n < KINDS * 2; n++)
         for (size_t at = 0; at < DIM; at += small ? 7 : 1) {
@@ -305,9 +291,8 @@ static void nan_in_a_state(void **state)
 /* ---- the same in another way */
 
 /* layouts, pieces of 16 bytes or single elements, in place or not, the threads' order: the same bits */
-static void layouts_and_orders_do_not_matter(void **state)
+TEST(layouts_and_orders_do_not_matter)
 {
-    (void)state;
     static const size_t of[] = { 1, 2, 7, 20, 100 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n, of[n / KINDS], n % 2 ? 80 : 128);
@@ -376,9 +361,8 @@ static void padded(enum ha_dtype t, size_t count, size_t dim, size_t thing, char
 }
 
 /* the sanitizers see what is accessed in too large pieces */
-static void padded_rows_and_one_thing_unaligned(void **state)
+TEST(padded_rows_and_one_thing_unaligned)
 {
-    (void)state;
     static const size_t of[] = { 2, 7, 9 }, dim[] = { 16, 19 };
     for (size_t n = 0; n < HA_DTYPE_COUNT * COUNT(of) * COUNT(dim); n++) {
         char want[4 * 24 * sizeof(float)] = { 0 }, got[sizeof want] = { 0 };
@@ -390,9 +374,8 @@ static void padded_rows_and_one_thing_unaligned(void **state)
 }
 
 /* the result over a state in the middle */
-static void any_state_may_be_the_output(void **state)
+TEST(any_state_may_be_the_output)
 {
-    (void)state;
     static const size_t of[] = { 3, 12 };
     for (size_t n = 0; n < COUNT(of); n++)
         for (size_t place = 0; place < of[n]; place++) {
@@ -422,9 +405,8 @@ static void any_state_may_be_the_output(void **state)
 }
 
 /* 16 bits are read, summed in binary32 and rounded once */
-static void halves_are_rounded_once(void **state)
+TEST(halves_are_rounded_once)
 {
-    (void)state;
     for (size_t n = 0; n < 4 * 2 * 30; n += small ? 7 : 1) {
         struct ha_test_merge wide = ha_test_merge_kind(n % 4, n % 9 == 8 ? 11 : 2 + n / 4 % 4, 104), half;
         wide.tokens = 3;
@@ -446,24 +428,15 @@ static void halves_are_rounded_once(void **state)
     }
 }
 
-/* address space, of which only the pages that are touched take memory */
-static void *sparse(size_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_true(p != MAP_FAILED);
-    return p;
-}
-
 /* rows of o and LSE that lie further apart than 32 bits count */
-static void far_rows(void **state)
+TEST(far_rows)
 {
-    (void)state;
     enum { DIM = 8, ROWS = 2, COUNT_MAX = 9 };
     static const size_t of[] = { 2, COUNT_MAX };
     const size_t stride = ((size_t)1 << 32) + DIM, lse_stride = ((size_t)1 << 32) + 1, bytes = stride * 2 + 4096,
                  lse_bytes = lse_stride * 4 + 4096;
-    uint16_t *o = sparse(bytes);
-    float *lse = sparse(lse_bytes);
+    uint16_t *o = test_sparse(bytes);
+    float *lse = test_sparse(lse_bytes);
     for (size_t n = 0; n < 2 * COUNT(of); n++) {
         const bool heads = n % 2;
         const size_t count = of[n / 2];
@@ -496,9 +469,8 @@ static void far_rows(void **state)
     munmap(lse, lse_bytes);
 }
 
-static void calls_without_rows(void **state)
+TEST(calls_without_rows)
 {
-    (void)state;
     float lse = 7;
     merge_on_stream(&(struct ha_merge){ .heads = 4, .dim = 8 });
     merge_on_stream(&(struct ha_merge){ .tokens = 4, .dim = 8 });

@@ -4,11 +4,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/test_stream.h"
 
-#include <math.h>
-#include <sys/mman.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
 static bool small;
 
 /* ---- move */
@@ -67,16 +62,14 @@ static void drop(struct problem *p) { free(p->dst), free(p->src), free(p->want),
 
 static void moved(const struct problem *p, unsigned multiprocessors)
 {
-    const struct ha_cuda_gpu gpu = { .multiprocessors = multiprocessors, .compute_major = 9 };
     memset(p->dst, 0xff, p->dst_bytes);
-    test_done(ha_cuda_move(&gpu, test_stream, &p->m));
+    test_done(ha_cuda_move(multiprocessors, test_stream, &p->m));
     assert_memory_equal(p->dst, p->want, p->dst_bytes);
 }
 
 /* sizes that 16, 8, 4, 2 and 1 byte divide; strides and pointers that spoil it; one piece a thread, and eight */
-static void every_shape(void **state)
+TEST(every_shape)
 {
-    (void)state;
     static const size_t bytes[] = { 1, 16, 6, 256, 3, 8, 2, 4, 12, 24, 48, 80, 100, 1000, 4112 },
                         rows[] = { 1, 2, 7, 300, 2100 };
     static const size_t gaps[] = { 0, 16, 8, 4, 2, 1 }, shifts[] = { 0, 8, 1, 4, 2 };
@@ -94,11 +87,9 @@ static void every_shape(void **state)
 }
 
 /* of five things that must be aligned, one at a time is not: the sanitizers see what is accessed in too large pieces */
-static void one_thing_unaligned(void **state)
+TEST(one_thing_unaligned)
 {
-    (void)state;
     enum { ROWS = 3, BYTES = 32, STRIDE = 64, ROOM = 1024 };
-    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
     for (size_t thing = 0; thing < 5; thing++)
         for (size_t by = 1; by <= 16; by *= 2) {
             char *dst = test_alloc(ROOM), *src = test_alloc(ROOM);
@@ -111,7 +102,7 @@ static void one_thing_unaligned(void **state)
                                               .dst_stride_bytes = STRIDE + add[3],
                                               .src_stride_bytes = STRIDE + add[4] };
             for (size_t i = 0; i < ROOM; i++) src[i] = (char)ha_rng_bits(thing, by, i);
-            test_done(ha_cuda_move(&gpu, test_stream, &m));
+            test_done(ha_cuda_move(1, test_stream, &m));
             for (size_t i = 0; i < ROWS; i++)
                 assert_memory_equal((char *)m.dst + i * m.dst_stride_bytes,
                                     (const char *)m.src + i * m.src_stride_bytes, m.row_bytes);
@@ -120,9 +111,8 @@ static void one_thing_unaligned(void **state)
 }
 
 /* of every width, whatever way the threads take turns */
-static void deep_and_shallow_agree(void **state)
+TEST(deep_and_shallow_agree)
 {
-    (void)state;
     for (size_t width = 1; width <= 16; width *= 2)
         for (size_t order = 0; order < TEST_ORDERS; order++) {
             struct problem p;
@@ -134,30 +124,18 @@ static void deep_and_shallow_agree(void **state)
         }
 }
 
-static void nothing_to_move(void **state)
+TEST(nothing_to_move)
 {
-    (void)state;
-    const struct ha_cuda_gpu gpu = { .multiprocessors = 2 };
-    test_done(ha_cuda_move(&gpu, test_stream, &(struct ha_device_move){ .row_bytes = 16 }));
-    test_done(ha_cuda_move(&gpu, test_stream, &(struct ha_device_move){ .rows = 16 }));
-}
-
-/* address space, of which only the pages that are touched take memory */
-static char *sparse(size_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    assert_true(p != MAP_FAILED);
-    return p;
+    test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .row_bytes = 16 }));
+    test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .rows = 16 }));
 }
 
 /* rows that lie further apart, and further on, than 32 bits count */
-static void far_rows(void **state)
+TEST(far_rows)
 {
-    (void)state;
     enum { ROWS = 3, BYTES = 32 };
     const size_t stride = ((size_t)5 << 30) + 16, bytes = ROWS * stride;
-    const struct ha_cuda_gpu gpu = { .multiprocessors = 1 };
-    char *dst = sparse(bytes), *src = sparse(bytes);
+    char *dst = test_sparse(bytes), *src = test_sparse(bytes);
     static const uint32_t back[ROWS] = { 2, 1, 0 };
     const struct ha_device_move m = { .dst = dst,
                                       .src = src,
@@ -167,7 +145,7 @@ static void far_rows(void **state)
                                       .dst_stride_bytes = stride,
                                       .src_stride_bytes = stride };
     for (size_t i = 0; i < ROWS * BYTES; i++) src[i / BYTES * stride + i % BYTES] = (char)(i + 1);
-    test_done(ha_cuda_move(&gpu, test_stream, &m));
+    test_done(ha_cuda_move(1, test_stream, &m));
     for (size_t i = 0; i < ROWS; i++) assert_memory_equal(dst + back[i] * stride, src + i * stride, BYTES);
     munmap(dst, bytes);
     munmap(src, bytes);
@@ -191,9 +169,8 @@ static void blended(struct ha_device_blend *b, float *want, const float *before,
     assert_memory_equal(b->y, want, y_floats * sizeof *want);
 }
 
-static void blend(void **state)
+TEST(blend)
 {
-    (void)state;
     static const size_t cols[] = { 1, 3, 4, 64, 130, 1028 }, rows[] = { 1, 2, 33 }, gaps[] = { 0, 4, 1 };
     static const float factors[][2] = { { 0.3f, 0.7f }, { 0, 1.1f }, { -0.0f, 3 }, { 1, -1 } };
     for (size_t n = 0; n < COUNT(cols) * COUNT(rows) * COUNT(gaps) * COUNT(factors) * 2; n++) {

@@ -5,11 +5,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/test_stream.h"
 
-#include <float.h>
 #include <math.h>
-#include <stdio.h>
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static bool small;
 
@@ -79,9 +75,8 @@ static void check_row(const struct problem *x, size_t row)
         assert_int_equal(gap[i], 0xff);
 }
 
-static void every_shape(void **state)
+TEST(every_shape)
 {
-    (void)state;
     static const size_t keys[] = { 6, 33, 127, 129, 700, 2048, 2049, 5001 }, rows[] = { 1, 6, 12 },
                         gaps[] = { 0, 1, 8 };
     for (size_t n = 0; n < COUNT(keys) * 3 * 2 * 3; n++) {
@@ -105,9 +100,8 @@ static void every_shape(void **state)
 }
 
 /* of a sum of many equal weights; scores at the end alone, or at the beginning */
-static void ties_and_peaks(void **state)
+TEST(ties_and_peaks)
 {
-    (void)state;
     struct problem x;
     make(&x, 3000, 3, 0);
     for (size_t i = 0; i < 3000; i++) {
@@ -122,9 +116,8 @@ static void ties_and_peaks(void **state)
 }
 
 /* the sum is of the weights before they are rounded: in every type the same */
-static void sums_do_not_depend_on_the_type(void **state)
+TEST(sums_do_not_depend_on_the_type)
 {
-    (void)state;
     struct problem x;
     float first[2] = { 0 };
     make(&x, 2500, 2, 0);
@@ -139,9 +132,8 @@ static void sums_do_not_depend_on_the_type(void **state)
 }
 
 /* bit for bit, whatever way the threads take turns */
-static void orders_do_not_matter(void **state)
+TEST(orders_do_not_matter)
 {
-    (void)state;
     static const size_t keys[] = { 900, 3000 };
     for (size_t k = 0; k < COUNT(keys); k++) {
         struct problem x;
@@ -160,9 +152,8 @@ static void orders_do_not_matter(void **state)
     }
 }
 
-static void nothing_seen(void **state)
+TEST(nothing_seen)
 {
-    (void)state;
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
         struct problem x;
         make(&x, 4, 4, 1);
@@ -186,9 +177,8 @@ static void nothing_seen(void **state)
 }
 
 /* what is hidden is not looked at; what is seen and NaN is not lost */
-static void not_a_number(void **state)
+TEST(not_a_number)
 {
-    (void)state;
     struct problem x;
     make(&x, 300, 2, 0);
     x.a.q_len = 2;

@@ -3,17 +3,12 @@
 
 /* A stream for tests of kernels: one for the program, and every launch waited for. */
 
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/emulation/simt.h"
 
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* orders in which the threads of a block take their turns: no result depends on it */
 static const char *const test_orders[] = { "forward", "backward", "12345" };
@@ -24,6 +19,7 @@ static cudaStream_t test_stream;
 static inline int test_stream_open(void **state)
 {
     (void)state;
+    alarm(300); /* a kernel that hangs is a failed test, not a stopped build */
     return cudaStreamCreateWithFlags(&test_stream, cudaStreamNonBlocking) != cudaSuccess;
 }
 
@@ -40,6 +36,14 @@ static inline void test_done(cudaError_t error)
 }
 
 static inline void test_order(size_t i) { assert_true(ha_emulated_order(test_orders[i % TEST_ORDERS])); }
+
+/* address space, of which only the pages that are touched take memory */
+static inline void *test_sparse(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
 
 /* exactly so many bytes of 0xFF, NaN in every type */
 static inline void *test_alloc(size_t bytes)

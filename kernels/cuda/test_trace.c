@@ -1,23 +1,16 @@
 /* Spans from events, against a runtime whose clock is known, and from CUPTI's records. The host's clock is the test's:
  * it moves with every look at it, and the device's clock runs beside it, from another zero and a little faster. */
 
+#include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
-#include "harness/base/clock.h"
-
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- the clocks --------------------------------------------------------------------------------- */
 
@@ -118,7 +111,7 @@ enum ha_status ha_cuda_check(struct ha_device *dev, cudaError_t error, const cha
 {
     return error == cudaSuccess ? HA_OK : ha_cuda_fail(dev, "%s: %s: %d", what, call, (int)error);
 }
-void ha_cuda_enter(const struct ha_device *dev) { (void)dev; }
+void ha_cuda_enter(void) {}
 
 /* ---- what the tests share ----------------------------------------------------------------------- */
 
@@ -146,7 +139,6 @@ static struct fake_cupti *fake;
 static void open_trace(void)
 {
     struct ha_why why = { "" };
-
     host_now = UINT64_C(10000000000);
     device = (struct ha_device){ .lock = PTHREAD_MUTEX_INITIALIZER };
     for (size_t i = 0; i < 2; i++) {
@@ -219,17 +211,16 @@ static double apart(uint64_t a, uint64_t b) { return fabs((double)a - (double)b)
 
 /* ---- events --------------------------------------------------------------------------------------- */
 
-static void nothing_is_recorded_untraced_or_while_capturing(void **state)
+TEST(nothing_is_recorded_untraced_or_while_capturing)
 {
-    (void)state;
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
     ha_cuda_span_end(&stream[0], NULL);
     assert_int_equal(events_made, 0);
     ha_cuda_trace_set(&device, &sink);
     int before = events_made;
-    stream[0].capturing = true;
+    stream[0].graph = &(struct ha_graph){ .device = &device };
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
-    stream[0].capturing = false;
+    stream[0].graph = NULL;
     assert_int_equal(events_made, before);
     ha_cuda_trace_set(&device, NULL);
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
@@ -238,16 +229,14 @@ static void nothing_is_recorded_untraced_or_while_capturing(void **state)
     assert_string_equal(ha_cuda_trace_source(&device), "CUDA events, +-2 us");
 }
 
-static void operations_are_stamped(void **state)
+TEST(operations_are_stamped)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     struct ha_span copied = run(&stream[0], &up, 50000), attended = run(&stream[0], &attend, 20000);
     struct ha_span beside_it = run(&stream[1], &wait, 90000), merged = run(&stream[0], &merge, 5000);
     assert_int_equal(spans.count, 4); /* launches at once, the others once they are known */
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(spans.count, 8);
-
     const struct {
         struct ha_span ran;
         const char *lane;
@@ -259,7 +248,7 @@ static void operations_are_stamped(void **state)
         { merged, "stream a", 1, &merge },
         { beside_it, "stream b", 0, &wait },
     };
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+    for (size_t i = 0; i < COUNT(want); i++) {
         const struct ha_span *s = nth_of(want[i].lane, want[i].nth);
         assert_string_equal(s->name, want[i].what->name);
         assert_true(s->kind == want[i].what->kind && s->bytes == want[i].what->bytes
@@ -282,12 +271,10 @@ static void operations_are_stamped(void **state)
 
 /* The differences that the runtime gives are floats of milliseconds: after ten minutes they step by 61 us. And the
  * clocks have drifted apart by 12 ms. */
-static void a_long_trace_stays_exact(void **state)
+TEST(a_long_trace_stays_exact)
 {
     enum { OPERATIONS = 3000 };
     static struct ha_span ran[OPERATIONS];
-
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     for (size_t i = 0; i < OPERATIONS; i++) {
         ran[i] = run(&stream[i % 2], &merge, 3000 + (double)(i % 7) * 100);
@@ -305,9 +292,8 @@ static void a_long_trace_stays_exact(void **state)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-static void events_are_used_again(void **state)
+TEST(events_are_used_again)
 {
-    (void)state;
     for (int i = 0; i < 5; i++) {
         spans.count = 0;
         ha_cuda_trace_set(&device, &sink);
@@ -320,9 +306,8 @@ static void events_are_used_again(void **state)
     assert_int_equal(events_made, 600 + 4);
 }
 
-static void spans_go_to_the_sink_of_their_time(void **state)
+TEST(spans_go_to_the_sink_of_their_time)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &attend, 1000);
     ha_cuda_trace_set(&device, &other_sink);
@@ -334,9 +319,8 @@ static void spans_go_to_the_sink_of_their_time(void **state)
     assert_string_equal(spans.span[1].name, "attend");
 }
 
-static void what_cannot_be_stamped_is_counted(void **state)
+TEST(what_cannot_be_stamped_is_counted)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &merge, 1000);
     fail_records = 1;
@@ -364,12 +348,10 @@ static void *late(void *arg)
     return NULL;
 }
 
-static void the_end_waits_for_what_is_being_enqueued(void **state)
+TEST(the_end_waits_for_what_is_being_enqueued)
 {
     pthread_t thread;
     bool begun = false;
-
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     assert_int_equal(pthread_create(&thread, NULL, late, &begun), 0);
     while (!__atomic_load_n(&begun, __ATOMIC_ACQUIRE)) continue;
@@ -387,13 +369,11 @@ static void *feed(void *arg)
     return NULL;
 }
 
-static void streams_are_fed_from_threads_of_their_own(void **state)
+TEST(streams_are_fed_from_threads_of_their_own)
 {
     pthread_t thread[THREADS];
     static struct CUstream_st queues[THREADS];
     static struct ha_stream streams[THREADS];
-
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     for (size_t i = 0; i < THREADS; i++) {
         streams[i] = (struct ha_stream){ .device = &device, .cuda = &queues[i], .lane = "stream x" };
@@ -406,14 +386,20 @@ static void streams_are_fed_from_threads_of_their_own(void **state)
 
 /* ---- CUPTI ---------------------------------------------------------------------------------------- */
 
-static void records_become_spans(void **state)
+/* An operation whose one kernel ran on the stream of that number. */
+static void run_kernel(struct ha_stream *s, const struct ha_cuda_span *what, const char *function, uint32_t on,
+                       uint64_t begin_ns, uint64_t end_ns)
 {
-    void *ticket;
+    void *ticket = ha_cuda_span_begin(s, what);
+    fake->kernel(function, on, begin_ns, end_ns);
+    ha_cuda_span_end(s, ticket);
+}
 
-    (void)state;
+TEST(records_become_spans)
+{
     ha_cuda_trace_set(&device, &sink);
     synchronised = false;
-    ticket = ha_cuda_span_begin(&stream[0], &attend);
+    void *ticket = ha_cuda_span_begin(&stream[0], &attend);
     fake->kernel("_Z13ha_attend_fmaILi4EEv12ha_cuda_call", 7, 1000, 1500);
     fake->kernel("_Z17ha_attend_combine7joining", 7, 1600, 1700);
     ha_cuda_span_end(&stream[0], ticket);
@@ -424,9 +410,7 @@ static void records_become_spans(void **state)
     fake->kernel("ampere_sgemm_128x64_tn", 7, 2000, 2100);
     fake->set(7, 64, 1950, 1990);
     ha_cuda_span_end(&stream[0], ticket);
-    ticket = ha_cuda_span_begin(&stream[1], &wait);
-    fake->kernel("_Z7somehowv", 8, 2200, 2300);
-    ha_cuda_span_end(&stream[1], ticket);
+    run_kernel(&stream[1], &wait, "_Z7somehowv", 8, 2200, 2300);
     ticket = ha_cuda_span_begin(&stream[1], &(struct ha_cuda_span){ HA_SPAN_KERNEL, "graph", 0, 0 });
     fake->kernel("_Z9flag_wait9flag_args", 55, 2400, 2500); /* a graph's kernels run on streams of its own */
     fake->kernel("_Z9merge_few10merge_args", 55, 2500, 2600);
@@ -437,7 +421,6 @@ static void records_become_spans(void **state)
     ha_cuda_trace_set(&device, NULL);
     assert_true(synchronised);
     assert_int_equal(launches, 5);
-
     static const struct ha_span want[] = {
         { 900, 1200, 4096, 0, HA_SPAN_H2D, "link H2D", "copy H2D" },
         { 1000, 1500, 0, 640, HA_SPAN_KERNEL, "stream a", "attend" },
@@ -449,7 +432,7 @@ static void records_become_spans(void **state)
         { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge" },
         { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge" },
     };
-    enum { WANT = sizeof want / sizeof *want };
+    enum { WANT = COUNT(want) };
     assert_int_equal(spans.count, launches + WANT);
     for (size_t i = 0; i < WANT; i++) {
         const struct ha_span *s = &spans.span[launches + i], *w = &want[i];
@@ -464,15 +447,12 @@ static void records_become_spans(void **state)
     assert_int_equal(fake->depth, 0);
 }
 
-static void ids_do_not_outlive_their_trace(void **state)
+TEST(ids_do_not_outlive_their_trace)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         spans.count = 0;
         ha_cuda_trace_set(&device, &sink);
-        void *ticket = ha_cuda_span_begin(&stream[i % 2], i % 2 ? &merge : &attend);
-        fake->kernel("_Z1av", 7 + (uint32_t)i % 2, 1000, 1500);
-        ha_cuda_span_end(&stream[i % 2], ticket);
+        run_kernel(&stream[i % 2], i % 2 ? &merge : &attend, "_Z1av", 7 + (uint32_t)i % 2, 1000, 1500);
         fake->late(1, 99, 1200, 1300); /* of the first trace, in every one: elsewhere than on our streams */
         ha_cuda_trace_set(&device, NULL);
         assert_int_equal(spans.count, i ? 2 : 3);
@@ -483,24 +463,16 @@ static void ids_do_not_outlive_their_trace(void **state)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-static void what_cupti_lost_is_counted(void **state)
+TEST(what_cupti_lost_is_counted)
 {
-    void *ticket;
-
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
-    ticket = ha_cuda_span_begin(&stream[0], &up);
-    ha_cuda_span_end(&stream[0], ticket); /* bytes that no record tells of */
-    ticket = ha_cuda_span_begin(&stream[0], &attend);
-    fake->kernel("_Z1av", 7, 0, 0); /* a record without a stamp, and so its zero-copy bytes */
-    ha_cuda_span_end(&stream[0], ticket);
+    ha_cuda_span_end(&stream[0], ha_cuda_span_begin(&stream[0], &up)); /* bytes that no record tells of */
+    run_kernel(&stream[0], &attend, "_Z1av", 7, 0, 0); /* a record without a stamp, and so its zero-copy bytes */
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(ha_cuda_trace_lost(&device), 3);
     ha_cuda_trace_set(&device, &sink);
     fake->no_calls = true;
-    ticket = ha_cuda_span_begin(&stream[0], &attend);
-    fake->kernel("_Z17ha_attend_combine7joining", 7, 100, 200); /* seen, but not whose bytes */
-    ha_cuda_span_end(&stream[0], ticket);
+    run_kernel(&stream[0], &attend, "_Z17ha_attend_combine7joining", 7, 100, 200); /* seen, but not whose bytes */
     spans.count = 0;
     ha_cuda_trace_set(&device, NULL);
     assert_int_equal(spans.count, 1);
@@ -509,9 +481,8 @@ static void what_cupti_lost_is_counted(void **state)
 }
 
 /* A declared fallback where CUPTI was not asked for; where it was, an error. */
-static void a_meter_that_fails(void **state)
+TEST(a_meter_that_fails)
 {
-    (void)state;
     fake->fail_kind = 10;
     ha_cuda_trace_set(&device, &sink);
     assert_string_equal(ha_cuda_trace_source(&device), "CUDA events");
@@ -521,7 +492,6 @@ static void a_meter_that_fails(void **state)
     assert_int_equal(spans.count, 2);
     assert_false(device.failed);
     ha_cuda_trace_destroy(device.trace);
-
     fake->fail_kind = 0;
     setenv("HABENCH_TRACE", "cupti", 1);
     open_trace();
@@ -533,7 +503,7 @@ static void a_meter_that_fails(void **state)
     ha_cuda_trace_set(&device, NULL);
 }
 
-static void what_is_asked_for(void **state)
+TEST(what_is_asked_for)
 {
     static const struct {
         const char *trace, *cupti, *says;
@@ -551,9 +521,7 @@ static void what_is_asked_for(void **state)
 #endif
         { "cupti", "fake_cupti.so", "CUPTI", HA_OK },
     };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct ha_why why = { "" };
         setenv("HABENCH_TRACE", cases[i].trace, 1);
         setenv("HABENCH_CUPTI", strncmp(cases[i].cupti, "fake", 4) ? cases[i].cupti : beside(cases[i].cupti), 1);
@@ -565,9 +533,8 @@ static void what_is_asked_for(void **state)
     }
 }
 
-static void a_trace_that_is_on_at_the_end(void **state)
+TEST(a_trace_that_is_on_at_the_end)
 {
-    (void)state;
     ha_cuda_trace_set(&device, &sink);
     ha_cuda_trace_destroy(device.trace);
     assert_true(fake->enabled == 0);
@@ -577,20 +544,22 @@ static void a_trace_that_is_on_at_the_end(void **state)
 int main(void)
 {
     alarm(300);
+#define BY_EVENTS(name) cmocka_unit_test_setup_teardown(name, with_events, close_trace)
+#define BY_CUPTI(name)  cmocka_unit_test_setup_teardown(name, with_cupti, close_trace)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nothing_is_recorded_untraced_or_while_capturing, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(operations_are_stamped, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(a_long_trace_stays_exact, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(events_are_used_again, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(spans_go_to_the_sink_of_their_time, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(what_cannot_be_stamped_is_counted, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(the_end_waits_for_what_is_being_enqueued, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(streams_are_fed_from_threads_of_their_own, with_events, close_trace),
-        cmocka_unit_test_setup_teardown(records_become_spans, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(ids_do_not_outlive_their_trace, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(what_cupti_lost_is_counted, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(a_meter_that_fails, with_cupti, close_trace),
-        cmocka_unit_test_setup_teardown(a_trace_that_is_on_at_the_end, with_cupti, close_trace),
+        BY_EVENTS(nothing_is_recorded_untraced_or_while_capturing),
+        BY_EVENTS(operations_are_stamped),
+        BY_EVENTS(a_long_trace_stays_exact),
+        BY_EVENTS(events_are_used_again),
+        BY_EVENTS(spans_go_to_the_sink_of_their_time),
+        BY_EVENTS(what_cannot_be_stamped_is_counted),
+        BY_EVENTS(the_end_waits_for_what_is_being_enqueued),
+        BY_EVENTS(streams_are_fed_from_threads_of_their_own),
+        BY_CUPTI(records_become_spans),
+        BY_CUPTI(ids_do_not_outlive_their_trace),
+        BY_CUPTI(what_cupti_lost_is_counted),
+        BY_CUPTI(a_meter_that_fails),
+        BY_CUPTI(a_trace_that_is_on_at_the_end),
         cmocka_unit_test(what_is_asked_for),
     };
     return cmocka_run_group_tests_name("cuda: trace", tests, NULL, NULL);

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* An operation between two calls of trace. Tickets stay where they are and are used again, with their events. */
 struct ticket {
@@ -74,7 +73,6 @@ enum { TIES = 16 };
 static cudaError_t tie(struct ha_cuda_trace *t, struct tie *tie)
 {
     cudaError_t error = cudaSuccess;
-
     if (!t->tie_stream) error = cudaStreamCreateWithFlags(&t->tie_stream, cudaStreamNonBlocking);
     if (error == cudaSuccess && !tie->event) error = cudaEventCreateWithFlags(&tie->event, cudaEventDefault);
     if (error == cudaSuccess && !tie->spare) error = cudaEventCreateWithFlags(&tie->spare, cudaEventDefault);
@@ -105,7 +103,6 @@ static const float anchor_most_ms = 50;
 static bool position(struct axis *axis, cudaEvent_t event, double *ns)
 {
     float ms;
-
     if (cudaEventElapsedTime(&ms, axis->anchor, event) != cudaSuccess) return false;
     *ns = axis->at_ns + (double)ms * 1e6;
     if (fabsf(ms) > anchor_most_ms) *axis = (struct axis){ event, *ns };
@@ -117,7 +114,6 @@ static uint64_t on_host(const struct ha_cuda_trace *t, double device_ns, double 
 {
     double first = t->tie[0].host_ns, last = t->tie[1].host_ns - last_ns;
     double share = last_ns > 0 ? device_ns / last_ns : 0;
-
     return (uint64_t)(first + (last - first) * share + device_ns);
 }
 
@@ -126,7 +122,6 @@ static bool stamp(const struct ha_cuda_trace *t, const struct ticket *k, struct 
 {
     double begin_ns;
     float ms;
-
     if (!k->recorded || !position(axis, k->begin, &begin_ns)
         || cudaEventElapsedTime(&ms, k->begin, k->end) != cudaSuccess)
         return false;
@@ -140,7 +135,6 @@ static void finish_events(struct ha_cuda_trace *t)
     struct axis axis = { t->tie[0].event, 0 };
     double last_ns = 0;
     bool tied = true;
-
     for (size_t i = 0; i < t->used; i++)
         if (nth(t, i)->recorded && cudaEventSynchronize(nth(t, i)->end) != cudaSuccess) nth(t, i)->recorded = false;
     tied = tie(t, &t->tie[1]) == cudaSuccess;
@@ -184,7 +178,6 @@ static void deliver(const struct ha_cuda_trace *t, const struct ha_cupti_record 
                                                                              : NULL;
     const struct ha_span_sink *sink = k ? k->sink : NULL;
     const char *stream = k ? k->lane : lane_by_stream(t, r->stream, &sink);
-
     if (!stream) return; /* not ours */
     bool on_link = r->kind == HA_SPAN_H2D || r->kind == HA_SPAN_D2H;
     bool waits = r->kind == HA_SPAN_KERNEL && k && k->span.kind == HA_SPAN_WAIT;
@@ -212,7 +205,6 @@ static void finish_cupti(struct ha_cuda_trace *t)
 {
     size_t count;
     uint64_t lost;
-
     ha_cuda_check(t->device, cudaDeviceSynchronize(), "cudaDeviceSynchronize()", "the end of a trace");
     const struct ha_cupti_record *r = ha_cupti_stop(t->cupti, &count, &lost);
     for (size_t i = 0; i < count; i++) deliver(t, &r[i]);
@@ -228,7 +220,6 @@ static void finish_cupti(struct ha_cuda_trace *t)
 static bool start(struct ha_cuda_trace *t)
 {
     struct ha_why why;
-
     if (t->cupti && ha_cupti_start(t->cupti, &why) == HA_OK) return true;
     if (t->cupti && t->forced) {
         ha_cuda_fail(t->device, "tracing: %s", why.text);
@@ -253,8 +244,7 @@ static void set_sink(struct ha_cuda_trace *t, const struct ha_span_sink *sink)
 void ha_cuda_trace_set(struct ha_device *dev, const struct ha_span_sink *sink)
 {
     struct ha_cuda_trace *t = dev->trace;
-
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     pthread_mutex_lock(&t->switching);
     if (sink) {
         if (!t->tracing) t->tracing = start(t);
@@ -308,9 +298,8 @@ static bool record_begin(struct ticket *k, cudaStream_t stream)
 void *ha_cuda_span_begin(struct ha_stream *stream, const struct ha_cuda_span *span)
 {
     struct ha_cuda_trace *t = stream->device->trace;
-
     /* an event in a capture would be stamped with every launch, and what a graph runs is its launch's */
-    if (!__atomic_load_n(&t->sink, __ATOMIC_ACQUIRE) || stream->capturing) return NULL;
+    if (!__atomic_load_n(&t->sink, __ATOMIC_ACQUIRE) || stream->graph) return NULL;
     struct ticket *k = open_ticket(t);
     if (!k) return NULL;
     k->span = *span;
@@ -327,7 +316,6 @@ void ha_cuda_span_end(struct ha_stream *stream, void *ticket)
 {
     struct ha_cuda_trace *t = stream->device->trace;
     struct ticket *k = ticket;
-
     if (!k) return;
     struct ha_span span = {
         .begin_ns = k->launch_ns, .end_ns = ha_now_ns(), .kind = HA_SPAN_LAUNCH, .lane = "launch", .name = k->span.name
@@ -348,7 +336,6 @@ static enum ha_status choose(struct ha_cuda_trace *t, struct ha_why *why)
     enum ha_span_source asked;
     size_t count;
     uint64_t lost;
-
     HA_TRY(ha_span_source(&asked, why));
     snprintf(t->source, sizeof t->source, "CUDA events");
     if (asked == HA_SPANS_EVENTS) return HA_OK;
@@ -366,7 +353,6 @@ static enum ha_status choose(struct ha_cuda_trace *t, struct ha_why *why)
 enum ha_status ha_cuda_trace_create(struct ha_cuda_trace **trace, struct ha_device *dev, struct ha_why *why)
 {
     struct ha_cuda_trace *t = calloc(1, sizeof *t);
-
     if (!t) return ha_why(why, HA_ERROR, "no memory for tracing");
     t->device = dev;
     pthread_mutex_init(&t->switching, NULL);

@@ -6,9 +6,6 @@
 
 #include "kernels/cuda/simt.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
 enum { HA_WALK_THREADS = 256, HA_WALK_DEPTH = 8 };
 
 struct ha_cuda_walk {

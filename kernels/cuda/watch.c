@@ -96,7 +96,7 @@ static void release(struct ha_cuda_watch *watch)
     for (const struct ha_cuda_waits *w = watch->waits; w; w = w->next) {
         const struct ha_cuda_wait *wait = going_on(w);
         if (!wait) continue;
-        uint32_t *flag = (uint32_t *)(uintptr_t)wait->flag; /* the caller's, who has lost the device that it was for */
+        uint32_t *flag = (uint32_t *)(uintptr_t)wait->flag; /* the caller's, for whom the device is lost */
         if (load(flag) < wait->at_least) __atomic_store_n(flag, wait->at_least, __ATOMIC_RELEASE);
     }
 }
@@ -117,7 +117,7 @@ static void *watch_run(void *arg)
     struct ha_device *dev = watch->device;
     const uint64_t limit = dev->wait_limit_ns, part = limit / 8;
     const uint64_t pause = part < look_least_ns ? look_least_ns : part > look_most_ns ? look_most_ns : part;
-    ha_cuda_enter(dev);
+    ha_cuda_enter();
     pthread_mutex_lock(&watch->lock);
     while (!watch->stopping) {
         if (!watch->waits) {

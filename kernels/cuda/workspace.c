@@ -24,7 +24,7 @@ static struct ha_cuda_room *room_take(struct ha_stream *s, size_t bytes)
     snprintf(what, sizeof what, "a workspace of %zu bytes", bytes);
     room = calloc(1, sizeof *room);
     if (!room) {
-        ha_cuda_fail(dev, "%s on %s: no host memory", what, s->lane);
+        ha_cuda_fail_on(s, what, "no host memory");
         return NULL;
     }
     cudaError_t error = cudaMalloc(&room->ptr, bytes);
@@ -40,22 +40,22 @@ static struct ha_cuda_room *room_take(struct ha_stream *s, size_t bytes)
 
 void *ha_cuda_workspace(struct ha_stream *s, size_t bytes)
 {
-    struct ha_cuda_workspace *w = s->graph ? &s->graph->workspace : &s->workspace;
-    if (w->rooms && bytes <= w->rooms->bytes) return w->rooms->ptr;
+    struct ha_cuda_room **rooms = s->graph ? &s->graph->rooms : &s->rooms, *largest = *rooms;
+    if (largest && bytes <= largest->bytes) return largest->ptr;
     /* doubling: the outgrown ones together are no larger than the last */
-    size_t size = w->rooms ? 2 * w->rooms->bytes : room_least_bytes;
+    size_t size = largest ? 2 * largest->bytes : room_least_bytes;
     struct ha_cuda_room *room = room_take(s, size > bytes ? size : bytes);
     if (!room) return NULL;
-    room->next = w->rooms;
-    w->rooms = room;
+    room->next = largest;
+    *rooms = room;
     return room->ptr;
 }
 
-void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_workspace *w)
+void ha_cuda_workspace_give(struct ha_device *dev, struct ha_cuda_room **rooms)
 {
     pthread_mutex_lock(&dev->lock);
-    for (struct ha_cuda_room *room; (room = w->rooms);) {
-        w->rooms = room->next;
+    for (struct ha_cuda_room *room; (room = *rooms);) {
+        *rooms = room->next;
         struct ha_cuda_room **link = &dev->spare_rooms; /* the smallest first */
         while (*link && (*link)->bytes < room->bytes) link = &(*link)->next;
         room->next = *link;

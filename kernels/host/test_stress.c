@@ -9,7 +9,7 @@ enum { STREAMS = 4, BUFFERS = 6, FLOATS = 96, OPS = 400 };
 
 static size_t graphs = 60;
 
-enum what { UP, DOWN, ACROSS, ROWS_UP, BLEND, CALL, WHAT_COUNT };
+enum what { UP, DOWN, ACROSS, ROWS_UP, PIECES_UP, BLEND, CALL, WHAT_COUNT };
 
 /* Buffers 0 .. BUFFERS-1: on the device; the same again in pinned memory. */
 struct world {
@@ -21,6 +21,8 @@ struct step {
     size_t stream, to, from;
     float a, b;
     float *call_y;
+    unsigned launches; /* of a graph that holds it; 0: it is enqueued itself */
+    struct ha_graph *graph;
 };
 
 static void call(void *arg)
@@ -38,6 +40,7 @@ static void run_plain(struct world *w, struct step *s)
 {
     float *y = w->device[s->to], *x = w->device[s->from];
     switch (s->what) {
+    case PIECES_UP:
     case UP: memcpy(y, w->host[s->from], FLOATS * sizeof *y); break;
     case DOWN: memcpy(w->host[s->to], x, FLOATS * sizeof *y); break;
     case ACROSS: memcpy(y, x, FLOATS * sizeof *y); break;
@@ -53,7 +56,21 @@ static void run_plain(struct world *w, struct step *s)
     }
 }
 
-static void enqueue(struct ha_stream *stream, struct world *w, struct step *s)
+static void pieces_up(struct ha_stream *stream, float *y, const float *x)
+{
+    enum { PIECES = 8, EACH = FLOATS / PIECES };
+    void *dst[PIECES];
+    const void *src[PIECES];
+    size_t bytes[PIECES];
+    for (size_t i = 0; i < PIECES; i++) {
+        dst[i] = y + EACH * i;
+        src[i] = x + EACH * i;
+        bytes[i] = EACH * sizeof *y;
+    }
+    ok(api->copy_pieces(stream, &(struct ha_device_pieces){ dst, src, bytes, PIECES }, HA_H2D));
+}
+
+static void enqueue_one(struct ha_stream *stream, struct world *w, struct step *s)
 {
     float *y = w->device[s->to], *x = w->device[s->from];
     const size_t bytes = FLOATS * sizeof *y;
@@ -64,6 +81,7 @@ static void enqueue(struct ha_stream *stream, struct world *w, struct step *s)
     case ROWS_UP:
         ok(api->copy_2d(stream, y, 24 * sizeof *y, w->host[s->from], 20 * sizeof *y, 16 * sizeof *y, 4, HA_H2D));
         break;
+    case PIECES_UP: pieces_up(stream, y, w->host[s->from]); break;
     case BLEND: ok(api->blend(stream, &(struct ha_device_blend){ y, x, 1, FLOATS, FLOATS, FLOATS, s->a, s->b })); break;
     case CALL:
         s->call_y = w->host[s->to];
@@ -73,10 +91,20 @@ static void enqueue(struct ha_stream *stream, struct world *w, struct step *s)
     }
 }
 
+static void enqueue(struct ha_stream *stream, struct world *w, struct step *s)
+{
+    struct ha_why why;
+    if (s->launches) ok(api->graph_begin(stream));
+    enqueue_one(stream, w, s);
+    if (s->launches) ok(api->graph_end(stream, &s->graph, &why));
+    for (unsigned i = 0; i < s->launches; i++) ok(api->graph_launch(s->graph, stream));
+}
+
 /* the buffers that a step touches, host ones counted from BUFFERS on */
 static void touches(const struct step *s, size_t buffer[2])
 {
-    bool to_host = s->what == DOWN || s->what == CALL, from_host = s->what == UP || s->what == ROWS_UP;
+    bool to_host = s->what == DOWN || s->what == CALL,
+         from_host = s->what == UP || s->what == ROWS_UP || s->what == PIECES_UP;
     buffer[0] = s->to + (to_host ? BUFFERS : 0);
     buffer[1] = s->what == CALL ? buffer[0] : s->from + (from_host ? BUFFERS : 0);
 }
@@ -117,6 +145,7 @@ static struct step step_make(struct dice *d)
     s.from = throw(d, BUFFERS);
     s.b = 0.25f * (float) throw(d, 4);
     if (s.what == ACROSS && s.to == s.from) s.from = (s.to + 1) % BUFFERS;
+    if (throw(d, 4) == 0) s.launches = 1 + (unsigned) throw(d, 2);
     return s;
 }
 
@@ -145,7 +174,11 @@ static void run_graph(struct crew *c, struct world *w, struct world *plain, uint
         if (throw(&dice, 100) == 0) ok(api->stream_sync(c->stream[throw(&dice, STREAMS)]));
     }
     for (size_t i = 0; i < STREAMS; i++) ok(api->stream_sync(c->stream[i]));
-    for (size_t i = 0; i < OPS; i++) run_plain(plain, &steps[i]);
+    for (size_t i = 0; i < OPS; i++) {
+        struct step s = steps[i];
+        api->graph_destroy(s.graph);
+        for (unsigned n = 0; n < (s.launches ? s.launches : 1); n++) run_plain(plain, &s);
+    }
     for (size_t i = 0; i < BUFFERS; i++) {
         if (memcmp(w->device[i], plain->device[i], FLOATS * sizeof(float))
             || memcmp(w->host[i], plain->host[i], FLOATS * sizeof(float)))

@@ -8,10 +8,9 @@
 struct call {
     const char *name;
     enum ha_runtime_needs needs;
-    bool unsafe;
     uint64_t count;
 };
-#define ROW(name, needs, unsafe) { #name, needs, unsafe, 0 },
+#define ROW(name, needs) { #name, needs, 0 },
 static struct call calls[HA_CALLS] = { HA_EMULATED_CALLS(ROW) };
 
 struct fault {
@@ -24,10 +23,18 @@ static struct fault faults[HA_EMULATED_FAULTS_MAX];
 static uint64_t lose_in; /* kernels; 0: never */
 
 static _Thread_local struct {
-    int device;
     cudaError_t last;
     bool in_host_fn;
 } own;
+
+static const struct {
+    cudaError_t number;
+    const char *name, *text;
+} errors[] = {
+#define ERROR(name, number, text) { name, #name, text },
+    HA_EMULATED_ERRORS(ERROR)
+};
+enum { ERRORS = sizeof errors / sizeof *errors };
 
 /* All below this line is under the lock where it does not say otherwise. */
 
@@ -37,8 +44,8 @@ static cudaError_t fault_of(enum ha_runtime_call call)
     for (size_t i = 0; i < HA_EMULATED_FAULTS_MAX; i++) {
         struct fault *f = &faults[i];
         if (!f->at || f->call != call || count < f->at) continue;
-        if (f->how == HA_EMULATED_STICKY) ha_runtime_lose_now(own.device, f->error);
-        if (f->how != HA_EMULATED_EVER) f->at = 0;
+        if (f->how == HA_EMULATED_STICKY) ha_runtime_lose_now(f->error);
+        f->at = 0;
         return f->error;
     }
     return cudaSuccess;
@@ -60,10 +67,8 @@ cudaError_t ha_runtime_enter(enum ha_runtime_call call)
     if (!readable) return cudaErrorInitializationError;
     if (own.in_host_fn) return cudaErrorNotPermitted;
     cudaError_t error = c->needs >= HA_NEEDS_DEVICE ? device_absent() : cudaSuccess;
-    if (!error && c->needs == HA_NEEDS_CONTEXT) error = ha_runtime_lost(own.device);
-    if (!error) error = fault_of(call);
-    if (!error && c->unsafe && ha_runtime_capture_forbids()) error = cudaErrorStreamCaptureUnsupported;
-    return error;
+    if (!error && c->needs == HA_NEEDS_CONTEXT) error = ha_runtime_lost();
+    return error ? error : fault_of(call);
 }
 
 cudaError_t ha_runtime_leave(cudaError_t error)
@@ -73,64 +78,52 @@ cudaError_t ha_runtime_leave(cudaError_t error)
     return error;
 }
 
-int ha_runtime_current(void) { return own.device; }
-
 void ha_runtime_in_host_fn(bool in) { own.in_host_fn = in; }
 
-cudaError_t ha_runtime_lost(int device) { return __atomic_load_n(&ha_runtime.device[device].lost, __ATOMIC_ACQUIRE); }
+cudaError_t ha_runtime_lost(void) { return __atomic_load_n(&ha_runtime.lost, __ATOMIC_ACQUIRE); }
 
-void ha_runtime_lose_now(int device, cudaError_t error)
+void ha_runtime_lose_now(cudaError_t error)
 {
-    __atomic_store_n(&ha_runtime.device[device].lost, error, __ATOMIC_RELEASE);
+    __atomic_store_n(&ha_runtime.lost, error, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&ha_runtime.moved);
 }
 
 bool ha_runtime_kernel_loses(void) { return lose_in && --lose_in == 0; }
 
-bool ha_runtime_may_release(cudaError_t error) { return !error || error == ha_runtime_lost(own.device); }
+bool ha_runtime_may_release(cudaError_t error) { return !error || error == ha_runtime_lost(); }
 
 /* ---- from here on without the lock: the API's own functions about errors, and the knobs */
 
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t lost = ha_runtime_lost(own.device), last = lost ? lost : own.last;
+    cudaError_t lost = ha_runtime_lost(), last = lost ? lost : own.last;
     own.last = cudaSuccess;
     return last;
 }
 
-cudaError_t cudaPeekAtLastError(void)
+const char *cudaGetErrorName(cudaError_t error)
 {
-    cudaError_t lost = ha_runtime_lost(own.device);
-    return lost ? lost : own.last;
+    for (unsigned i = 0; i < ERRORS; i++)
+        if (errors[i].number == error) return errors[i].name;
+    return "unrecognized error code";
 }
 
-cudaError_t cudaSetDevice(int device)
+const char *cudaGetErrorString(cudaError_t error)
 {
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaSetDevice);
-    if (!error && !(device >= 0 && device < ha_runtime.settings.devices)) error = cudaErrorInvalidDevice;
-    if (!error) own.device = device;
-    return ha_runtime_leave(error);
-}
-
-cudaError_t cudaGetDevice(int *device)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaGetDevice);
-    if (!error && !device) error = cudaErrorInvalidValue;
-    if (!error) *device = own.device;
-    return ha_runtime_leave(error);
+    for (unsigned i = 0; i < ERRORS; i++)
+        if (errors[i].number == error) return errors[i].text;
+    return "unrecognized error code";
 }
 
 void ha_emulated_set(const struct ha_emulated_settings *settings)
 {
     (void)ha_runtime_environment();
-    struct ha_emulated_settings wanted = settings ? *settings : ha_emulated_defaults();
-    if (wanted.devices > HA_EMULATED_DEVICES_MAX) wanted.devices = HA_EMULATED_DEVICES_MAX;
+    const struct ha_emulated_settings wanted = settings ? *settings : ha_emulated_defaults();
     ha_runtime_lock();
     ha_runtime.settings = wanted;
     memset(faults, 0, sizeof faults);
     lose_in = 0;
     ha_runtime_unlock();
-    own.device = 0;
     own.last = cudaSuccess;
 }
 
@@ -164,13 +157,6 @@ void ha_emulated_lose(uint64_t nth)
     ha_runtime_unlock();
 }
 
-void ha_emulated_give_up(void)
-{
-    ha_runtime_lock();
-    ha_runtime_lose_now(own.device, cudaErrorLaunchTimeout);
-    ha_runtime_unlock();
-}
-
 uint64_t ha_emulated_calls(const char *function)
 {
     enum ha_runtime_call call = call_named(function);
@@ -189,9 +175,9 @@ __attribute__((destructor)) static void unload(void)
     bool mine = true;
     for (const struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next)
         mine = mine && s->process == getpid() && !pthread_equal(s->thread, pthread_self());
-    for (int i = 0; mine && i < HA_EMULATED_DEVICES_MAX; i++) {
-        ha_runtime_lose_now(i, cudaErrorCudartUnloading);
-        ha_runtime_streams_finish(i);
+    if (mine) {
+        ha_runtime_lose_now(cudaErrorCudartUnloading);
+        ha_runtime_streams_finish();
     }
     ha_runtime_regions_free();
     ha_runtime_handles_free();

@@ -1,40 +1,31 @@
 #ifndef HA_CUDA_EMULATION_RUNTIME_H
 #define HA_CUDA_EMULATION_RUNTIME_H
 
-/* What the emulated runtime offers beyond CUDA's own names: how kernels come in, the driver's library, and knobs with
+/* What the emulated runtime offers beyond CUDA's own names: kernels (simt.h), the driver's library, and knobs with
  * which tests make the faults of real machines. Knobs may be turned from any thread; a program that cannot call them
  * is given them by its environment, read before the first call:
- *   HA_EMULATED_DEVICES=n | none    none: no driver
- *   HA_EMULATED_MEMORY=bytes        of each device
+ *   HA_EMULATED_DEVICES=0 | none    none: no driver
+ *   HA_EMULATED_MEMORY=bytes        of the device
  *   HA_EMULATED_DRIVER=12040        driver's version; below the runtime's first number it is too old
  *   HA_EMULATED_MEMOPS=0            no cuStreamWaitValue32 and cuStreamWriteValue32
  *   HA_EMULATED_LOSE=n              the device is lost in its n-th kernel
- *   HA_EMULATED_FAIL=call:nth:code[:once|:ever|:sticky][,...]
+ *   HA_EMULATED_FAIL=call:nth:code[:once|:sticky][,...]
  * What cannot be read makes every call fail with cudaErrorInitializationError, and is named on stderr. */
 
+#include "kernels/cuda/emulation/simt.h"
+
 #include <cuda_runtime_api.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* ---- kernels: the launch is queued with a copy of args (at most 32764 bytes); on the stream's thread it becomes
- * ha_emulated_run, which simt provides. name is static. */
-cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
-                               dim3 grid, dim3 block, cudaStream_t stream);
-void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
-                     const unsigned block[3]);
 
 /* ---- dlopen and its kin, for libcuda.so.1 only */
 void *ha_emulated_dlopen(const char *name, int mode);
 void *ha_emulated_dlsym(void *library, const char *symbol);
-char *ha_emulated_dlerror(void);
+const char *ha_emulated_dlerror(void); /* of a library */
 
 /* ---- knobs */
 
 struct ha_emulated_settings {
-    int devices;         /* 0: cudaErrorNoDevice; -1: no driver; at most 8 */
-    size_t memory_bytes; /* of each device; a cudaMalloc beyond is cudaErrorMemoryAllocation */
+    int devices;         /* 1; 0: cudaErrorNoDevice; -1: no driver */
+    size_t memory_bytes; /* of the device; a cudaMalloc beyond is cudaErrorMemoryAllocation */
     int driver_version;  /* below 12080 there are no batches of copies */
     int runtime_version; /* CUDART_VERSION */
     bool memory_operations;
@@ -46,26 +37,20 @@ void ha_emulated_set(const struct ha_emulated_settings *settings);
 
 enum ha_emulated_fault {
     HA_EMULATED_ONCE,  /* that call only */
-    HA_EMULATED_EVER,  /* that call and every later one of the function */
-    HA_EMULATED_STICKY /* that call, and the current device is lost: every call gives the error until cudaDeviceReset */
+    HA_EMULATED_STICKY /* that call, and the device is lost: every call gives the error until cudaDeviceReset */
 };
 /* The nth call from now (1: the next) of a function gives error and does nothing; kernel launches are
  * "cudaLaunchKernel". False: there is no such function here, or no room for more faults. */
 bool ha_emulated_fail(const char *function, unsigned nth, cudaError_t error, enum ha_emulated_fault how);
-/* The nth kernel from now does not run: its device is lost, with cudaErrorLaunchFailure. 0: never. */
+/* The nth kernel from now does not run: the device is lost, with cudaErrorLaunchFailure. 0: never. */
 void ha_emulated_lose(uint64_t nth);
-/* The current device is lost, with cudaErrorLaunchTimeout: what is enqueued is dropped, waits end. */
-void ha_emulated_give_up(void);
 
 /* How often a function was called; 0 for unknown ones. */
 uint64_t ha_emulated_calls(const char *function);
-/* What was made and is not yet destroyed, on all devices. */
+/* What was made and is not yet destroyed. */
 struct ha_emulated_alive {
     size_t device_blocks, device_bytes, host_blocks, streams, events, graphs;
 };
 struct ha_emulated_alive ha_emulated_alive(void);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,6 +1,5 @@
 #include "kernels/cuda/emulation/runtime_inside.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- running */
@@ -14,53 +13,50 @@ static void copy_rows(const struct ha_runtime_copy *c)
 static size_t extent(const struct ha_runtime_copy *c, size_t pitch) { return (c->height - 1) * pitch + c->width; }
 
 /* Freed since it was queued, or captured: what a GPU would read or write is no longer its own. */
-static bool still_there(const struct ha_runtime_stream *s, const struct ha_runtime_copy *c)
+static bool still_there(const struct ha_runtime_copy *c)
 {
     ha_runtime_lock();
     bool there = ha_runtime_place(c->dst, extent(c, c->dst_pitch)) == c->dst_place
                  && ha_runtime_place(c->src, extent(c, c->src_pitch)) == c->src_place;
-    if (!there) ha_runtime_lose_now(s->device, cudaErrorIllegalAddress);
+    if (!there) ha_runtime_lose_now(cudaErrorIllegalAddress);
     ha_runtime_unlock();
     return there;
 }
 
-static void copy_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+static void copy_run(struct ha_runtime_op *op)
 {
-    if (still_there(s, &op->u.copy)) copy_rows(&op->u.copy);
+    if (still_there(&op->u.copy)) copy_rows(&op->u.copy);
 }
 
 /* the source's rows, dense, in data */
-static void staged_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+static void staged_run(struct ha_runtime_op *op)
 {
     struct ha_runtime_copy *c = &op->u.copy;
     c->src = (const char *)op->data;
     c->src_pitch = c->width;
-    if (still_there(s, c)) copy_rows(c);
+    if (still_there(c)) copy_rows(c);
 }
 
-/* last to first: a batch has no order, and who relies on one is shown */
-static void batch_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+/* last to first: a batch has no order, and a caller that relies on one gets another result */
+static void batch_run(struct ha_runtime_op *op)
 {
     struct ha_runtime_copy c;
     for (size_t i = op->u.pieces; i-- > 0;) {
         memcpy(&c, op->data + i * sizeof c, sizeof c);
-        if (!still_there(s, &c)) return;
+        if (!still_there(&c)) return;
         copy_rows(&c);
     }
 }
 
-static void set_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+static void set_run(struct ha_runtime_op *op)
 {
     ha_runtime_lock();
     enum ha_runtime_place place = ha_runtime_place(op->u.set.ptr, op->u.set.bytes);
     bool there = place == HA_PLACE_DEVICE || place == HA_PLACE_HOST;
-    if (!there) ha_runtime_lose_now(s->device, cudaErrorIllegalAddress);
+    if (!there) ha_runtime_lose_now(cudaErrorIllegalAddress);
     ha_runtime_unlock();
     if (there) memset(op->u.set.ptr, op->u.set.value, op->u.set.bytes);
 }
-
-static const struct ha_runtime_verb copy_verb = { .run = copy_run }, staged_verb = { .run = staged_run },
-                                    batch_verb = { .run = batch_run }, set_verb = { .run = set_run };
 
 /* ---- checking */
 
@@ -91,7 +87,7 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
     if ((error = copy_check(&c, kind))) return error;
     bool staged = c.src_place == HA_PLACE_PAGEABLE && !s->capture;
     if (staged && c.width > SIZE_MAX / c.height) return cudaErrorMemoryAllocation;
-    struct ha_runtime_op *op = ha_runtime_op_new(staged ? &staged_verb : &copy_verb, staged ? c.width * c.height : 0);
+    struct ha_runtime_op *op = ha_runtime_op_new(staged ? staged_run : copy_run, staged ? c.width * c.height : 0);
     if (op && staged)
         copy_rows(&(struct ha_runtime_copy){ .dst = (char *)op->data,
                                              .src = c.src,
@@ -101,10 +97,17 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
                                              .height = c.height });
     if (op) op->u.copy = c;
     bool waits = c.dst_place == HA_PLACE_PAGEABLE && !s->capture;
-    int device = s->device;
     if ((error = ha_runtime_submit(s, op)) || !waits) return error;
     ha_runtime_await_stream(s->handle);
-    return ha_runtime_lost(device);
+    return ha_runtime_lost();
+}
+
+/* one row */
+static struct ha_runtime_copy dense(void *dst, const void *src, size_t bytes)
+{
+    return (struct ha_runtime_copy){
+        .dst = dst, .src = src, .dst_pitch = bytes, .src_pitch = bytes, .width = bytes, .height = 1
+    };
 }
 
 /* ---- the API */
@@ -112,10 +115,7 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaMemcpyAsync);
-    struct ha_runtime_copy c = {
-        .dst = dst, .src = src, .dst_pitch = bytes, .src_pitch = bytes, .width = bytes, .height = 1
-    };
-    return ha_runtime_leave(copy_submit(error, c, kind, stream));
+    return ha_runtime_leave(copy_submit(error, dense(dst, src, bytes), kind, stream));
 }
 
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
@@ -131,14 +131,10 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaMemcpy);
-    struct ha_runtime_copy c = {
-        .dst = dst, .src = src, .dst_pitch = bytes, .src_pitch = bytes, .width = bytes, .height = 1
-    };
-    error = copy_submit(error, c, kind, NULL);
-    int device = ha_runtime_current();
+    error = copy_submit(error, dense(dst, src, bytes), kind, NULL);
     if (!error) {
-        ha_runtime_await_stream(ha_runtime.device[device].null_stream);
-        error = ha_runtime_lost(device);
+        ha_runtime_await_stream(ha_runtime.null_stream);
+        error = ha_runtime_lost();
     }
     return ha_runtime_leave(error);
 }
@@ -149,7 +145,7 @@ static cudaError_t set_submit(cudaError_t error, void *ptr, int value, size_t by
     if (!s || !bytes) return error;
     enum ha_runtime_place place = ha_runtime_place(ptr, bytes);
     if (place != HA_PLACE_DEVICE && place != HA_PLACE_HOST) return cudaErrorInvalidValue;
-    struct ha_runtime_op *op = ha_runtime_op_new(&set_verb, 0);
+    struct ha_runtime_op *op = ha_runtime_op_new(set_run, 0);
     if (op) {
         op->u.set.ptr = ptr;
         op->u.set.value = value;
@@ -193,12 +189,10 @@ static cudaError_t batch_submit(void *const *dsts, const void *const *srcs, cons
     if (s && s->capture) error = cudaErrorStreamCaptureUnsupported; /* and the capture goes on */
     if (error) return ha_runtime_leave(error);
 
-    struct ha_runtime_op *op = ha_runtime_op_new(&batch_verb, count * sizeof(struct ha_runtime_copy));
+    struct ha_runtime_op *op = ha_runtime_op_new(batch_run, count * sizeof(struct ha_runtime_copy));
     if (op) op->u.pieces = count;
     for (size_t i = 0; op && i < count; i++) {
-        struct ha_runtime_copy c = {
-            .dst = dsts[i], .src = srcs[i], .dst_pitch = sizes[i], .src_pitch = sizes[i], .width = sizes[i], .height = 1
-        };
+        struct ha_runtime_copy c = dense(dsts[i], srcs[i], sizes[i]);
         if (!sizes[i]) error = cudaErrorInvalidValue;
         if (!error) error = copy_check(&c, cudaMemcpyDefault);
         if (error) {

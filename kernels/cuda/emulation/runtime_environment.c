@@ -7,14 +7,15 @@
 
 /* Settings from the environment; see runtime.h. */
 
-static const struct ha_emulated_settings modest = { .devices = 1,
-                                                    .memory_bytes = (size_t)8 << 30,
-                                                    .driver_version = CUDART_VERSION,
-                                                    .runtime_version = CUDART_VERSION,
-                                                    .memory_operations = true };
 static struct ha_emulated_settings defaults;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool readable = true;
+
+static void complain(const char *name, const char *text)
+{
+    fprintf(stderr, "emulated CUDA runtime: cannot read %s=%s\n", name, text);
+    readable = false;
+}
 
 static bool number(const char *text, uint64_t most, uint64_t *value)
 {
@@ -24,63 +25,24 @@ static bool number(const char *text, uint64_t most, uint64_t *value)
     return *text >= '0' && *text <= '9' && !*end && !errno && *value <= most;
 }
 
-static bool devices(const char *text)
+/* The variable, a number of at most `most`; or `unset`. */
+static uint64_t variable(const char *name, uint64_t most, uint64_t unset)
 {
-    uint64_t value;
-    if (strcmp(text, "none") == 0) {
-        defaults.devices = -1;
-        return true;
-    }
-    if (!number(text, HA_EMULATED_DEVICES_MAX, &value)) return false;
-    defaults.devices = (int)value;
-    return true;
-}
-
-static bool memory(const char *text)
-{
-    uint64_t value;
-    if (!number(text, SIZE_MAX, &value)) return false;
-    defaults.memory_bytes = value;
-    return true;
-}
-
-static bool driver(const char *text)
-{
-    uint64_t value;
-    if (!number(text, 1000000, &value)) return false;
-    defaults.driver_version = (int)value;
-    return true;
-}
-
-static bool memory_operations(const char *text)
-{
-    uint64_t value;
-    if (!number(text, 1, &value)) return false;
-    defaults.memory_operations = value == 1;
-    return true;
-}
-
-static bool lose(const char *text)
-{
-    uint64_t value;
-    if (!number(text, UINT64_MAX, &value)) return false;
-    ha_emulated_lose(value);
-    return true;
+    uint64_t value = unset;
+    const char *text = getenv(name);
+    if (text && !number(text, most, &value)) complain(name, text);
+    return value;
 }
 
 /* call:nth:code[:how] */
 static bool fault(char *text)
 {
-    static const char *const hows[] = {
-        [HA_EMULATED_ONCE] = "once", [HA_EMULATED_EVER] = "ever", [HA_EMULATED_STICKY] = "sticky"
-    };
     char *rest = text, *call = strsep(&rest, ":"), *nth = strsep(&rest, ":"), *code = strsep(&rest, ":");
     uint64_t n, error;
-    unsigned how = 0;
+    const bool sticky = rest && strcmp(rest, "sticky") == 0;
     if (!nth || !code || !number(nth, UINT32_MAX, &n) || !number(code, 999, &error)) return false;
-    if (rest)
-        while (how < 3 && strcmp(rest, hows[how]) != 0) how++;
-    return how < 3 && ha_emulated_fail(call, (unsigned)n, (cudaError_t)error, (enum ha_emulated_fault)how);
+    if (rest && !sticky && strcmp(rest, "once") != 0) return false;
+    return ha_emulated_fail(call, (unsigned)n, (cudaError_t)error, sticky ? HA_EMULATED_STICKY : HA_EMULATED_ONCE);
 }
 
 static bool fail(const char *text)
@@ -92,23 +54,19 @@ static bool fail(const char *text)
     return good;
 }
 
-static const struct {
-    const char *name;
-    bool (*set)(const char *text);
-} variables[] = {
-    { "HA_EMULATED_DEVICES", devices },          { "HA_EMULATED_MEMORY", memory }, { "HA_EMULATED_DRIVER", driver },
-    { "HA_EMULATED_MEMOPS", memory_operations }, { "HA_EMULATED_LOSE", lose },     { "HA_EMULATED_FAIL", fail },
-};
-
 static void read_all(void)
 {
-    defaults = modest;
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-        const char *text = getenv(variables[i].name);
-        if (!text || variables[i].set(text)) continue;
-        fprintf(stderr, "emulated CUDA runtime: cannot read %s=%s\n", variables[i].name, text);
-        readable = false;
-    }
+    const char *devices = getenv("HA_EMULATED_DEVICES"), *faults = getenv("HA_EMULATED_FAIL");
+    const bool no_driver = devices && strcmp(devices, "none") == 0;
+    defaults = (struct ha_emulated_settings){
+        .devices = no_driver ? -1 : (int)variable("HA_EMULATED_DEVICES", 1, 1),
+        .memory_bytes = variable("HA_EMULATED_MEMORY", SIZE_MAX, (uint64_t)8 << 30),
+        .driver_version = (int)variable("HA_EMULATED_DRIVER", 1000000, CUDART_VERSION),
+        .runtime_version = CUDART_VERSION,
+        .memory_operations = variable("HA_EMULATED_MEMOPS", 1, 1),
+    };
+    ha_emulated_lose(variable("HA_EMULATED_LOSE", UINT64_MAX, 0));
+    if (faults && !fail(faults)) complain("HA_EMULATED_FAIL", faults);
     ha_runtime_lock();
     ha_runtime.settings = defaults;
     ha_runtime_unlock();

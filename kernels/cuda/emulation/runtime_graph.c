@@ -3,15 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t captures;                                 /* so many so far: each has a number */
-static _Thread_local enum cudaStreamCaptureMode own_mode; /* which unsafe calls this thread may make */
-
-static struct ha_runtime_graph *graph_new(int device)
+static struct ha_runtime_graph *graph_new(void)
 {
     struct ha_runtime_graph *g = calloc(1, sizeof *g);
     if (!g) return NULL;
     g->tail = &g->head;
-    g->device = device;
     return g;
 }
 
@@ -34,7 +30,7 @@ void ha_runtime_graph_free(struct ha_runtime_graph *g)
 static bool ops_copy(const struct ha_runtime_op *op, struct ha_runtime_op ***tail)
 {
     for (; op; op = op->next) {
-        struct ha_runtime_op *copy = ha_runtime_op_new(op->verb, op->data_bytes);
+        struct ha_runtime_op *copy = ha_runtime_op_new(op->run, op->data_bytes);
         if (!copy) return false;
         memcpy(copy, op, sizeof *op + op->data_bytes);
         copy->next = NULL;
@@ -45,22 +41,6 @@ static bool ops_copy(const struct ha_runtime_op *op, struct ha_runtime_op ***tai
 }
 
 /* ---- capture */
-
-bool ha_runtime_capture_forbids(void)
-{
-    bool forbidden = false;
-    if (own_mode == cudaStreamCaptureModeRelaxed) return false;
-    for (struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next) {
-        struct ha_runtime_capture *c = s->capture;
-        if (!c) continue;
-        bool mine = pthread_equal(c->thread, pthread_self()) && c->mode != cudaStreamCaptureModeRelaxed;
-        bool others = own_mode == cudaStreamCaptureModeGlobal && c->mode == cudaStreamCaptureModeGlobal;
-        if (!mine && !others) continue;
-        c->invalid = true;
-        forbidden = true;
-    }
-    return forbidden;
-}
 
 void ha_runtime_capture_drop(struct ha_runtime_stream *s)
 {
@@ -73,18 +53,18 @@ void ha_runtime_capture_drop(struct ha_runtime_stream *s)
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamBeginCapture);
-    if (!error && (unsigned)mode > cudaStreamCaptureModeRelaxed) error = cudaErrorInvalidValue;
+    if (!error && mode != cudaStreamCaptureModeRelaxed) error = cudaErrorNotSupported;
     if (!error && !stream) error = cudaErrorStreamCaptureUnsupported;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (s && s->capture) error = cudaErrorIllegalState;
     if (error) return ha_runtime_leave(error);
     struct ha_runtime_capture *c = calloc(1, sizeof *c);
-    struct ha_runtime_graph *g = c ? graph_new(s->device) : NULL;
+    struct ha_runtime_graph *g = c ? graph_new() : NULL;
     if (!g) {
         free(c);
         return ha_runtime_leave(cudaErrorMemoryAllocation);
     }
-    *c = (struct ha_runtime_capture){ .graph = g, .mode = mode, .thread = pthread_self(), .id = ++captures };
+    c->graph = g;
     s->capture = c;
     return ha_runtime_leave(cudaSuccess);
 }
@@ -96,15 +76,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (s && !s->capture) error = cudaErrorIllegalState;
     struct ha_runtime_capture *c = s ? s->capture : NULL;
-    if (c && c->mode != cudaStreamCaptureModeRelaxed && !pthread_equal(c->thread, pthread_self())) {
-        error = cudaErrorStreamCaptureWrongThread;
-        c->invalid = true;
-    }
     if (error) return ha_runtime_leave(error);
     *graph = NULL;
     if (c->invalid) error = cudaErrorStreamCaptureInvalidated;
-    else if (!(*graph = ha_runtime_handle_make(HA_HANDLE_GRAPH, s->device, c->graph)))
-        error = cudaErrorMemoryAllocation;
+    else if (!(*graph = ha_runtime_handle_make(HA_HANDLE_GRAPH, c->graph))) error = cudaErrorMemoryAllocation;
     else c->graph = NULL;
     if (c->graph) ha_runtime_graph_free(c->graph);
     free(c);
@@ -122,18 +97,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
     return ha_runtime_leave(error);
 }
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaThreadExchangeStreamCaptureMode);
-    if (!error && (!mode || (unsigned)*mode > cudaStreamCaptureModeRelaxed)) error = cudaErrorInvalidValue;
-    if (!error) {
-        enum cudaStreamCaptureMode before = own_mode;
-        own_mode = *mode;
-        *mode = before;
-    }
-    return ha_runtime_leave(error);
-}
-
 /* ---- graphs */
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
@@ -142,8 +105,8 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
     const struct ha_runtime_graph *g = ha_runtime_handle_find(HA_HANDLE_GRAPH, graph);
     if (!error && (!exec || !g || flags)) error = cudaErrorInvalidValue;
     if (error) return ha_runtime_leave(error);
-    struct ha_runtime_graph *x = graph_new(g->device);
-    void *handle = x && ops_copy(g->head, &x->tail) ? ha_runtime_handle_make(HA_HANDLE_EXEC, g->device, x) : NULL;
+    struct ha_runtime_graph *x = graph_new();
+    void *handle = x && ops_copy(g->head, &x->tail) ? ha_runtime_handle_make(HA_HANDLE_EXEC, x) : NULL;
     if (handle) *exec = handle;
     else {
         if (x) ha_runtime_graph_free(x);
@@ -152,63 +115,36 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
     return ha_runtime_leave(error);
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaGraphUpload);
-    (void)ha_runtime_stream_find(stream, &error);
-    if (!error && !ha_runtime_handle_find(HA_HANDLE_EXEC, exec)) error = cudaErrorInvalidValue;
-    return ha_runtime_leave(error);
-}
-
-/* Appends the wait for the launch before, and what completes this one. */
-static bool launch_frame(struct ha_runtime_graph *x, struct ha_runtime_mark *mark, struct ha_runtime_op **wait,
-                         struct ha_runtime_op **completion)
-{
-    *wait = x->last ? ha_runtime_mark_op(x->last, true) : NULL;
-    *completion = ha_runtime_mark_op(mark, false);
-    return *completion && (!x->last || *wait);
-}
-
+/* The graph's operations between a wait for its launch before and what completes this one. */
 static cudaError_t launch(struct ha_runtime_graph *x, struct ha_runtime_stream *s)
 {
-    for (const struct ha_runtime_op *op = x->head; op; op = op->next)
-        if (op->event && !ha_runtime_handle_find(HA_HANDLE_EVENT, op->event)) return cudaErrorInvalidResourceHandle;
-    struct ha_runtime_op *ops = NULL, **tail = &ops, *wait = NULL, *completion = NULL;
-    struct ha_runtime_mark *mark = s->capture ? NULL : ha_runtime_mark_new();
-    bool good = ops_copy(x->head, &tail) && (s->capture || (mark && launch_frame(x, mark, &wait, &completion)));
+    struct ha_runtime_op *ops = NULL, **tail = &ops;
+    struct ha_runtime_mark *mark = ha_runtime_mark_new();
+    bool good = mark;
+    if (good && x->last) good = (ops = ha_runtime_mark_op(x->last, true)) != NULL;
+    if (ops) tail = &ops->next;
+    good = good && ops_copy(x->head, &tail) && (*tail = ha_runtime_mark_op(mark, false)) != NULL;
     if (!good) {
         ops_free(ops);
-        ha_runtime_op_free(wait);
-        ha_runtime_op_free(completion);
         ha_runtime_mark_drop(mark);
         return cudaErrorMemoryAllocation;
     }
-    if (wait) {
-        wait->next = ops;
-        ops = wait;
-    }
-    *tail = completion;
-    cudaError_t error = cudaSuccess;
     for (struct ha_runtime_op *op = ops, *next; op; op = next) {
         next = op->next;
         op->next = NULL;
-        cudaError_t refused = ha_runtime_submit(s, op);
-        if (!error) error = refused;
+        ha_runtime_submit(s, op); /* to a stream that does not capture: always taken */
     }
-    if (mark) {
-        ha_runtime_mark_drop(x->last);
-        x->last = mark;
-    }
-    return error;
+    ha_runtime_mark_drop(x->last);
+    x->last = mark;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaGraphLaunch);
     struct ha_runtime_graph *x = ha_runtime_handle_find(HA_HANDLE_EXEC, exec);
-    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
-    if (s && (!x || x->device != s->device)) error = cudaErrorInvalidValue;
-    if (!error) error = launch(x, s);
+    struct ha_runtime_stream *s = ha_runtime_stream_uncaptured(stream, &error);
+    if (s) error = x ? launch(x, s) : cudaErrorInvalidValue;
     return ha_runtime_leave(error);
 }
 

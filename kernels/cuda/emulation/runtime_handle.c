@@ -9,7 +9,6 @@ enum { SLOT_BITS = 24, KIND_SHIFT = 56 };
 static struct slot {
     void *object; /* NULL: free */
     uint32_t generation;
-    int device;
     enum ha_runtime_kind kind;
 } * slots;
 static size_t count, capacity, free_from; /* below free_from none is free */
@@ -26,7 +25,7 @@ static struct slot *slot_of(const void *handle)
     return handle && i < count && slots[i].object && handle_of(i) == handle ? &slots[i] : NULL;
 }
 
-void *ha_runtime_handle_make(enum ha_runtime_kind kind, int device, void *object)
+void *ha_runtime_handle_make(enum ha_runtime_kind kind, void *object)
 {
     size_t i = free_from;
     while (i < count && slots[i].object) i++;
@@ -34,7 +33,7 @@ void *ha_runtime_handle_make(enum ha_runtime_kind kind, int device, void *object
     if (!ha_array_room(&slots, &capacity, i + 1, sizeof *slots)) return NULL;
     if (i == count) slots[count++].generation = 0;
     free_from = i + 1;
-    slots[i] = (struct slot){ .object = object, .generation = slots[i].generation + 1, .device = device, .kind = kind };
+    slots[i] = (struct slot){ .object = object, .generation = slots[i].generation + 1, .kind = kind };
     return handle_of(i);
 }
 
@@ -52,10 +51,10 @@ void ha_runtime_handle_drop(const void *handle)
     if ((size_t)(s - slots) < free_from) free_from = (size_t)(s - slots);
 }
 
-void *ha_runtime_handle_next(size_t *at, int device, enum ha_runtime_kind *kind)
+void *ha_runtime_handle_next(size_t *at, enum ha_runtime_kind *kind)
 {
     for (; *at < count; ++*at) {
-        if (!slots[*at].object || (device >= 0 && slots[*at].device != device)) continue;
+        if (!slots[*at].object) continue;
         *kind = slots[*at].kind;
         return handle_of((*at)++);
     }

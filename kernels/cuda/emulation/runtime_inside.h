@@ -11,107 +11,92 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-enum { HA_EMULATED_DEVICES_MAX = 8, HA_EMULATED_FAULTS_MAX = 16 };
+enum { HA_EMULATED_FAULTS_MAX = 16 };
 
 /* ---- runtime.c: calls */
 
 enum ha_runtime_needs {
     HA_NEEDS_NOTHING,
-    HA_NEEDS_DEVICE, /* a driver with devices */
+    HA_NEEDS_DEVICE, /* a driver with a device */
     HA_NEEDS_CONTEXT /* and one that is not lost */
 };
 
-/* function, what it needs, whether a capture forbids it ("unsafe" in CUDA's words: it may wait for other streams) */
-#define HA_EMULATED_CALLS(X)                                       \
-    X(cudaDriverGetVersion, HA_NEEDS_NOTHING, false)               \
-    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING, false)              \
-    X(cudaGetDeviceCount, HA_NEEDS_DEVICE, false)                  \
-    X(cudaSetDevice, HA_NEEDS_DEVICE, false)                       \
-    X(cudaGetDevice, HA_NEEDS_DEVICE, false)                       \
-    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE, false)             \
-    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE, false)              \
-    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE, false)               \
-    X(cudaDeviceReset, HA_NEEDS_DEVICE, false)                     \
-    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT, true)               \
-    X(cudaMemGetInfo, HA_NEEDS_CONTEXT, false)                     \
-    X(cudaMalloc, HA_NEEDS_CONTEXT, true)                          \
-    X(cudaFree, HA_NEEDS_CONTEXT, true)                            \
-    X(cudaHostAlloc, HA_NEEDS_CONTEXT, true)                       \
-    X(cudaMallocHost, HA_NEEDS_CONTEXT, true)                      \
-    X(cudaFreeHost, HA_NEEDS_CONTEXT, true)                        \
-    X(cudaHostRegister, HA_NEEDS_CONTEXT, true)                    \
-    X(cudaHostUnregister, HA_NEEDS_CONTEXT, true)                  \
-    X(cudaHostGetDevicePointer, HA_NEEDS_CONTEXT, false)           \
-    X(cudaPointerGetAttributes, HA_NEEDS_CONTEXT, false)           \
-    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT, false)          \
-    X(cudaStreamCreateWithPriority, HA_NEEDS_CONTEXT, false)       \
-    X(cudaDeviceGetStreamPriorityRange, HA_NEEDS_DEVICE, false)    \
-    X(cudaStreamDestroy, HA_NEEDS_CONTEXT, false)                  \
-    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT, true)               \
-    X(cudaStreamQuery, HA_NEEDS_CONTEXT, true)                     \
-    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT, false)                \
-    X(cudaEventCreate, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT, false)           \
-    X(cudaEventDestroy, HA_NEEDS_CONTEXT, false)                   \
-    X(cudaEventRecord, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaEventRecordWithFlags, HA_NEEDS_CONTEXT, false)           \
-    X(cudaEventSynchronize, HA_NEEDS_CONTEXT, true)                \
-    X(cudaEventQuery, HA_NEEDS_CONTEXT, true)                      \
-    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT, false)               \
-    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT, false)                 \
-    X(cudaLaunchKernel, HA_NEEDS_CONTEXT, false)                   \
-    X(cudaMemcpy, HA_NEEDS_CONTEXT, true)                          \
-    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT, false)                  \
-    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT, false)               \
-    X(cudaMemset, HA_NEEDS_CONTEXT, true)                          \
-    X(cudaMemsetAsync, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT, false)             \
-    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT, false)               \
-    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT, false)              \
-    X(cudaThreadExchangeStreamCaptureMode, HA_NEEDS_DEVICE, false) \
-    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT, false)      \
-    X(cudaGraphUpload, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaGraphLaunch, HA_NEEDS_CONTEXT, false)                    \
-    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT, false)               \
-    X(cudaGraphDestroy, HA_NEEDS_CONTEXT, false)                   \
-    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT, false)             \
-    X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT, false)
-#define HA_EMULATED_CALL_ID(name, needs, unsafe) HA_CALL_##name,
+/* function, what it needs */
+#define HA_EMULATED_CALLS(X)                           \
+    X(cudaDriverGetVersion, HA_NEEDS_NOTHING)          \
+    X(cudaRuntimeGetVersion, HA_NEEDS_NOTHING)         \
+    X(cudaGetDeviceCount, HA_NEEDS_DEVICE)             \
+    X(cudaSetDevice, HA_NEEDS_DEVICE)                  \
+    X(cudaGetDeviceProperties, HA_NEEDS_DEVICE)        \
+    X(cudaDeviceGetAttribute, HA_NEEDS_DEVICE)         \
+    X(cudaDeviceGetPCIBusId, HA_NEEDS_DEVICE)          \
+    X(cudaDeviceReset, HA_NEEDS_DEVICE)                \
+    X(cudaDeviceSynchronize, HA_NEEDS_CONTEXT)         \
+    X(cudaMemGetInfo, HA_NEEDS_CONTEXT)                \
+    X(cudaMalloc, HA_NEEDS_CONTEXT)                    \
+    X(cudaFree, HA_NEEDS_CONTEXT)                      \
+    X(cudaHostAlloc, HA_NEEDS_CONTEXT)                 \
+    X(cudaFreeHost, HA_NEEDS_CONTEXT)                  \
+    X(cudaHostRegister, HA_NEEDS_CONTEXT)              \
+    X(cudaHostUnregister, HA_NEEDS_CONTEXT)            \
+    X(cudaStreamCreateWithFlags, HA_NEEDS_CONTEXT)     \
+    X(cudaStreamDestroy, HA_NEEDS_CONTEXT)             \
+    X(cudaStreamSynchronize, HA_NEEDS_CONTEXT)         \
+    X(cudaStreamQuery, HA_NEEDS_CONTEXT)               \
+    X(cudaStreamWaitEvent, HA_NEEDS_CONTEXT)           \
+    X(cudaEventCreateWithFlags, HA_NEEDS_CONTEXT)      \
+    X(cudaEventDestroy, HA_NEEDS_CONTEXT)              \
+    X(cudaEventRecord, HA_NEEDS_CONTEXT)               \
+    X(cudaEventSynchronize, HA_NEEDS_CONTEXT)          \
+    X(cudaEventElapsedTime, HA_NEEDS_CONTEXT)          \
+    X(cudaLaunchHostFunc, HA_NEEDS_CONTEXT)            \
+    X(cudaLaunchKernel, HA_NEEDS_CONTEXT)              \
+    X(cudaMemcpy, HA_NEEDS_CONTEXT)                    \
+    X(cudaMemcpyAsync, HA_NEEDS_CONTEXT)               \
+    X(cudaMemcpy2DAsync, HA_NEEDS_CONTEXT)             \
+    X(cudaMemcpyBatchAsync, HA_NEEDS_CONTEXT)          \
+    X(cudaMemset, HA_NEEDS_CONTEXT)                    \
+    X(cudaMemsetAsync, HA_NEEDS_CONTEXT)               \
+    X(cudaStreamBeginCapture, HA_NEEDS_CONTEXT)        \
+    X(cudaStreamEndCapture, HA_NEEDS_CONTEXT)          \
+    X(cudaStreamIsCapturing, HA_NEEDS_CONTEXT)         \
+    X(cudaGraphInstantiateWithFlags, HA_NEEDS_CONTEXT) \
+    X(cudaGraphLaunch, HA_NEEDS_CONTEXT)               \
+    X(cudaGraphExecDestroy, HA_NEEDS_CONTEXT)          \
+    X(cudaGraphDestroy, HA_NEEDS_CONTEXT)              \
+    X(cuStreamWaitValue32_v2, HA_NEEDS_CONTEXT)        \
+    X(cuStreamWriteValue32_v2, HA_NEEDS_CONTEXT)
+#define HA_EMULATED_CALL_ID(name, needs) HA_CALL_##name,
 enum ha_runtime_call { HA_EMULATED_CALLS(HA_EMULATED_CALL_ID) HA_CALLS };
 
-/* Takes the lock. Gives the error that the call has before it begins: an injected one, no device, a lost device, a
- * capture that forbids it. */
+/* Takes the lock. Gives the error that the call has before it begins: an injected one, no device, a lost device. */
 cudaError_t ha_runtime_enter(enum ha_runtime_call call);
 /* Releases the lock; the error becomes the thread's last. */
 cudaError_t ha_runtime_leave(cudaError_t error);
 bool ha_runtime_environment(void);   /* runtime_environment.c: read once, before the lock; false: it cannot be read */
-int ha_runtime_current(void);        /* the thread's device */
 void ha_runtime_in_host_fn(bool in); /* from now on this thread may not, or may again, call the API */
 
-/* What needs no lock. */
-cudaError_t ha_runtime_lost(int device);
+/* What needs no lock: cudaSuccess, or what the device is lost with. */
+cudaError_t ha_runtime_lost(void);
 /* Under the lock. */
-void ha_runtime_lose_now(int device, cudaError_t error);
+void ha_runtime_lose_now(cudaError_t error);
 bool ha_runtime_kernel_loses(void); /* counts a kernel; true: the device is lost in this one */
 /* The call was refused for nothing else than the device being lost: things are still taken back. */
 bool ha_runtime_may_release(cudaError_t error);
 
-struct ha_runtime_device {
+struct ha_runtime {
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* an operation ended, the device was lost */
+    unsigned sleepers;    /* on moved */
+    struct ha_emulated_settings settings;
     cudaError_t lost; /* atomic */
     size_t memory_used;
     cudaStream_t null_stream;
 };
-struct ha_runtime {
-    pthread_mutex_t lock;
-    pthread_cond_t moved; /* an operation ended, a device was lost */
-    unsigned sleepers;    /* on moved */
-    struct ha_emulated_settings settings;
-    struct ha_runtime_device device[HA_EMULATED_DEVICES_MAX];
-};
 extern struct ha_runtime ha_runtime;
 
-/* ---- runtime_lock.c: who sees `what` has seen all that happened before who published it; under the lock */
+/* ---- runtime_lock.c. Told to ThreadSanitizer, under the lock: what was done before publish(what) happened before
+ * whatever follows a later see(what). */
 void ha_runtime_lock(void);
 void ha_runtime_unlock(void);
 void ha_runtime_publish(const void *what);
@@ -121,18 +106,18 @@ void ha_runtime_show_lock(bool show); /* to ThreadSanitizer; while no stream is 
 /* ---- runtime_handle.c: handles are numbers that are never used again, so that what was destroyed is known as such */
 
 enum ha_runtime_kind { HA_HANDLE_STREAM = 1, HA_HANDLE_EVENT, HA_HANDLE_GRAPH, HA_HANDLE_EXEC };
-void *ha_runtime_handle_make(enum ha_runtime_kind kind, int device, void *object); /* NULL: no memory */
-void *ha_runtime_handle_find(enum ha_runtime_kind kind, const void *handle);       /* the object, or NULL */
+void *ha_runtime_handle_make(enum ha_runtime_kind kind, void *object);       /* NULL: no memory */
+void *ha_runtime_handle_find(enum ha_runtime_kind kind, const void *handle); /* the object, or NULL */
 void ha_runtime_handle_drop(const void *handle);
-/* the first handle at or after *at of that device (-1: any), or NULL; moves *at behind it */
-void *ha_runtime_handle_next(size_t *at, int device, enum ha_runtime_kind *kind);
+/* the first handle at or after *at, or NULL; moves *at behind it */
+void *ha_runtime_handle_next(size_t *at, enum ha_runtime_kind *kind);
 void ha_runtime_handles_free(void);
 
 /* ---- runtime_memory.c */
 
 enum ha_runtime_place { HA_PLACE_PAGEABLE, HA_PLACE_HOST, HA_PLACE_DEVICE, HA_PLACE_WRONG /* leaves its allocation */ };
 enum ha_runtime_place ha_runtime_place(const void *ptr, size_t bytes);
-void ha_runtime_memory_reset(int device);
+void ha_runtime_memory_reset(void);
 void ha_runtime_regions_free(void); /* the table, not what it names */
 /* cudaMemcpyBatchAsync as the toolkits 12.8 and 12.9 have it */
 struct cudaMemcpyAttributes;
@@ -151,13 +136,6 @@ struct ha_runtime_mark {
 struct ha_runtime_mark *ha_runtime_mark_new(void);       /* with one reference; or NULL */
 void ha_runtime_mark_drop(struct ha_runtime_mark *mark); /* NULL: nothing */
 
-struct ha_runtime_op;
-struct ha_runtime_stream;
-struct ha_runtime_verb {
-    bool (*prepare)(struct ha_runtime_op *op); /* under the lock, when it is queued; false: no memory; or NULL */
-    void (*run)(struct ha_runtime_stream *stream, struct ha_runtime_op *op); /* without the lock */
-    bool always;                                                             /* runs on a lost device, too */
-};
 struct ha_runtime_copy {
     char *dst;
     const char *src;
@@ -166,10 +144,10 @@ struct ha_runtime_copy {
 };
 struct ha_runtime_op {
     struct ha_runtime_op *next;
-    const struct ha_runtime_verb *verb;
-    uint64_t serial;   /* of all streams' operations, in the order of queueing */
-    cudaEvent_t event; /* recorded or waited for; NULL: the mark is all there is */
-    struct ha_runtime_mark *mark;
+    void (*run)(struct ha_runtime_op *op); /* without the lock */
+    bool always;                           /* on a lost device, too */
+    uint64_t serial;                       /* of all streams' operations, in the order of queueing */
+    struct ha_runtime_mark *mark;          /* reached or waited for; not in a graph */
     union {
         struct ha_runtime_copy copy;
         size_t pieces; /* copies, in data */
@@ -184,7 +162,6 @@ struct ha_runtime_op {
         } host;
         struct {
             uint32_t *address, value;
-            unsigned condition;
         } flag;
         struct {
             const char *name;
@@ -195,25 +172,21 @@ struct ha_runtime_op {
     size_t data_bytes;
     _Alignas(16) unsigned char data[];
 };
-struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_verb *verb, size_t data_bytes); /* zeroed; or NULL */
+/* the rest of it is zeros; NULL: no memory */
+struct ha_runtime_op *ha_runtime_op_new(void (*run)(struct ha_runtime_op *op), size_t data_bytes);
 void ha_runtime_op_free(struct ha_runtime_op *op);
 
 struct ha_runtime_graph {
     struct ha_runtime_op *head, **tail;
     struct ha_runtime_mark *last; /* of the latest launch */
-    int device;
 };
 struct ha_runtime_capture {
     struct ha_runtime_graph *graph;
-    enum cudaStreamCaptureMode mode;
-    pthread_t thread;
-    uint64_t id;
     bool invalid;
 };
 struct ha_runtime_stream {
     struct ha_runtime_stream *next;
     cudaStream_t handle;
-    int device;
     pid_t process;
     pthread_t thread;
     pthread_cond_t work;
@@ -223,26 +196,24 @@ struct ha_runtime_stream {
 };
 extern struct ha_runtime_stream *ha_runtime_streams; /* with those that were destroyed and have work left */
 
-/* NULL with the error; the handle NULL is the current device's default stream */
+/* NULL with the error; the handle NULL is the default stream */
 struct ha_runtime_stream *ha_runtime_stream_find(cudaStream_t handle, cudaError_t *error);
+/* The same for what no capture takes: one that goes on is over, and the error is cudaErrorStreamCaptureUnsupported. */
+struct ha_runtime_stream *ha_runtime_stream_uncaptured(cudaStream_t handle, cudaError_t *error);
 /* Queues the operation, or keeps it in the capture; takes it in any case. NULL: cudaErrorMemoryAllocation. */
 cudaError_t ha_runtime_submit(struct ha_runtime_stream *stream, struct ha_runtime_op *op);
-/* Behind the lock's back others go on: until over(arg), looking a while, then asleep. */
+/* Waits until over(arg): polls for a while, then sleeps. The lock is free meanwhile. */
 void ha_runtime_await(bool (*over)(const void *arg), const void *arg);
-/* until all that is queued on the stream, or (NULL) on all streams of the device, has ended */
+/* until all that is queued on the stream, or (NULL) on all streams, has ended */
 void ha_runtime_await_stream(cudaStream_t handle);
-void ha_runtime_await_device(int device);
-void ha_runtime_stream_end(struct ha_runtime_stream *stream); /* its thread ends when the queue is empty */
-void ha_runtime_streams_reap(void);                           /* those whose threads have ended */
-void ha_runtime_streams_finish(int device);                   /* all of the device; waits */
+void ha_runtime_streams_reap(void);   /* those whose threads have ended */
+void ha_runtime_streams_finish(void); /* all of them; waits */
 
 /* ---- runtime_event.c, runtime_graph.c */
 void ha_runtime_event_free(void *event);
 void ha_runtime_graph_free(struct ha_runtime_graph *graph);
 /* a wait for the mark, or what completes it, with a reference of its own; NULL: no memory */
 struct ha_runtime_op *ha_runtime_mark_op(struct ha_runtime_mark *mark, bool waits);
-/* whether the captures under way forbid an unsafe call to this thread; ends them if so, as CUDA does */
-bool ha_runtime_capture_forbids(void);
 void ha_runtime_capture_drop(struct ha_runtime_stream *stream);
 
 #endif

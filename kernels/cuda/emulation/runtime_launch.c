@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -14,16 +13,14 @@
 
 enum { THREADS_MAX = 1024, BLOCK_Z_MAX = 64, GRID_X_MAX = INT32_MAX, GRID_YZ_MAX = 65535, ARGS_MAX = 32764 };
 
-static void kernel_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+static void kernel_run(struct ha_runtime_op *op)
 {
     ha_runtime_lock();
     bool lost = ha_runtime_kernel_loses();
-    if (lost) ha_runtime_lose_now(s->device, cudaErrorLaunchFailure);
+    if (lost) ha_runtime_lose_now(cudaErrorLaunchFailure);
     ha_runtime_unlock();
     if (!lost) ha_emulated_run(op->u.kernel.name, op->u.kernel.run, op->data, op->u.kernel.grid, op->u.kernel.block);
 }
-
-static const struct ha_runtime_verb kernel_verb = { .run = kernel_run };
 
 static bool within(dim3 d, unsigned x, unsigned y, unsigned z)
 {
@@ -39,9 +36,8 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
     if (!error && !fits) error = cudaErrorInvalidConfiguration;
     if (!error && (bytes > ARGS_MAX || (bytes && !args))) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
-    if (s && s->device != ha_runtime_current()) error = cudaErrorInvalidResourceHandle;
-    if (error) return ha_runtime_leave(error);
-    struct ha_runtime_op *op = ha_runtime_op_new(&kernel_verb, bytes);
+    if (!s) return ha_runtime_leave(error);
+    struct ha_runtime_op *op = ha_runtime_op_new(kernel_run, bytes);
     if (op) {
         op->u.kernel.name = name;
         op->u.kernel.run = run;
@@ -54,15 +50,12 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
 
 /* ---- host functions */
 
-static void host_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+static void host_run(struct ha_runtime_op *op)
 {
-    (void)s;
     ha_runtime_in_host_fn(true);
     op->u.host.fn(op->u.host.arg);
     ha_runtime_in_host_fn(false);
 }
-
-static const struct ha_runtime_verb host_verb = { .run = host_run };
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
 {
@@ -70,7 +63,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
     if (!error && !fn) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s) return ha_runtime_leave(error);
-    struct ha_runtime_op *op = ha_runtime_op_new(&host_verb, 0);
+    struct ha_runtime_op *op = ha_runtime_op_new(host_run, 0);
     if (op) {
         op->u.host.fn = fn;
         op->u.host.arg = arg;
@@ -82,49 +75,38 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
 
 enum { SPIN_NS = 20000, NAP_NS = 20000 };
 
-static bool holds(uint32_t now, uint32_t value, unsigned condition)
-{
-    if (condition == CU_STREAM_WAIT_VALUE_EQ) return now == value;
-    if (condition == CU_STREAM_WAIT_VALUE_AND) return now & value;
-    return now - value <= INT32_MAX; /* cyclic: CU_STREAM_WAIT_VALUE_GEQ */
-}
-
-static void flag_wait_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+static void flag_wait_run(struct ha_runtime_op *op)
 {
     uint64_t spin_end = ha_now_ns() + SPIN_NS;
-    while (!holds(__atomic_load_n(op->u.flag.address, __ATOMIC_ACQUIRE), op->u.flag.value, op->u.flag.condition)) {
-        if (ha_runtime_lost(s->device)) return;
+    /* cyclic: CU_STREAM_WAIT_VALUE_GEQ */
+    while (__atomic_load_n(op->u.flag.address, __ATOMIC_ACQUIRE) - op->u.flag.value > INT32_MAX) {
+        if (ha_runtime_lost()) return;
         if (ha_now_ns() < spin_end) sched_yield();
         else nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
     }
 }
 
-static void flag_write_run(struct ha_runtime_stream *s, struct ha_runtime_op *op)
+static void flag_write_run(struct ha_runtime_op *op)
 {
-    (void)s;
     __atomic_store_n(op->u.flag.address, op->u.flag.value, __ATOMIC_RELEASE);
 }
 
-static const struct ha_runtime_verb flag_wait_verb = { .run = flag_wait_run },
-                                    flag_write_verb = { .run = flag_write_run };
-
 static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdeviceptr address, cuuint32_t value,
-                            unsigned condition, unsigned condition_max, const struct ha_runtime_verb *verb)
+                            unsigned flags, void (*run)(struct ha_runtime_op *op))
 {
     cudaError_t error = ha_runtime_enter(call);
     uint32_t *flag = (uint32_t *)(uintptr_t)address;
     enum ha_runtime_place place = ha_runtime_place(flag, sizeof *flag);
     bool good = address % sizeof *flag == 0 && (place == HA_PLACE_DEVICE || place == HA_PLACE_HOST)
-                && condition <= condition_max;
+                && flags == CU_STREAM_WAIT_VALUE_GEQ; /* which is CU_STREAM_WRITE_VALUE_DEFAULT, too */
     if (!error && !ha_runtime.settings.memory_operations) error = cudaErrorNotSupported;
     if (!error && !good) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (s) {
-        struct ha_runtime_op *op = ha_runtime_op_new(verb, 0);
+        struct ha_runtime_op *op = ha_runtime_op_new(run, 0);
         if (op) {
             op->u.flag.address = flag;
             op->u.flag.value = value;
-            op->u.flag.condition = condition;
         }
         error = ha_runtime_submit(s, op);
     }
@@ -134,14 +116,12 @@ static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdevice
 
 static CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, CU_STREAM_WAIT_VALUE_AND,
-                       &flag_wait_verb);
+    return flag_submit(HA_CALL_cuStreamWaitValue32_v2, stream, address, value, flags, flag_wait_run);
 }
 
 static CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
-    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, CU_STREAM_WRITE_VALUE_DEFAULT,
-                       &flag_write_verb);
+    return flag_submit(HA_CALL_cuStreamWriteValue32_v2, stream, address, value, flags, flag_write_run);
 }
 
 static const struct {
@@ -149,35 +129,24 @@ static const struct {
     CUresult (*function)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
 } symbols[] = { { "cuStreamWaitValue32_v2", wait_value }, { "cuStreamWriteValue32_v2", write_value } };
 
-static _Thread_local char reason[160]; /* of the last failure; empty: none */
-
 void *ha_emulated_dlopen(const char *name, int mode)
 {
     (void)ha_runtime_environment();
     ha_runtime_lock();
-    bool present = ha_runtime.settings.devices >= 0;
+    const bool present = ha_runtime.settings.devices >= 0;
     ha_runtime_unlock();
-    present = present && strcmp(name, "libcuda.so.1") == 0 && (mode & (RTLD_NOW | RTLD_LAZY));
-    if (!present) snprintf(reason, sizeof reason, "%s: no such library on the emulated machine", name);
-    return present ? &ha_runtime : NULL;
+    return present && strcmp(name, "libcuda.so.1") == 0 && (mode & (RTLD_NOW | RTLD_LAZY)) ? &ha_runtime : NULL;
 }
 
 void *ha_emulated_dlsym(void *library, const char *symbol)
 {
     void *address = NULL;
     ha_runtime_lock();
-    bool present = library == &ha_runtime && ha_runtime.settings.memory_operations;
+    const bool present = library == &ha_runtime && ha_runtime.settings.memory_operations;
     ha_runtime_unlock();
     for (size_t i = 0; present && i < sizeof symbols / sizeof *symbols; i++)
         if (strcmp(symbols[i].name, symbol) == 0) memcpy(&address, &symbols[i].function, sizeof address);
-    if (!address) snprintf(reason, sizeof reason, "undefined symbol: %s", symbol);
     return address;
 }
 
-char *ha_emulated_dlerror(void)
-{
-    static _Thread_local char told[sizeof reason];
-    memcpy(told, reason, sizeof told);
-    reason[0] = '\0';
-    return told[0] ? told : NULL;
-}
+const char *ha_emulated_dlerror(void) { return "libcuda.so.1: no such library on the emulated machine"; }

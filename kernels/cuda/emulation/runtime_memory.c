@@ -10,7 +10,6 @@ enum { DEVICE_ALIGN = 256, HOST_ALIGN = 4096 };
 static struct region {
     uintptr_t not_base;
     size_t bytes;
-    int device;
     enum region_kind { REGION_DEVICE, REGION_HOST, REGION_REGISTERED } kind;
 } * regions; /* by address */
 static size_t count, capacity;
@@ -49,16 +48,14 @@ static bool region_add(void *base, size_t bytes, enum region_kind kind)
     if (!ha_array_room(&regions, &capacity, count + 1, sizeof *regions)) return false;
     size_t i = region_at((uintptr_t)base);
     memmove(&regions[i + 1], &regions[i], (count - i) * sizeof *regions);
-    regions[i] = (struct region){
-        .not_base = ~(uintptr_t)base, .bytes = bytes, .device = ha_runtime_current(), .kind = kind
-    };
+    regions[i] = (struct region){ .not_base = ~(uintptr_t)base, .bytes = bytes, .kind = kind };
     count++;
     return true;
 }
 
 static void region_drop(size_t i)
 {
-    if (regions[i].kind == REGION_DEVICE) ha_runtime.device[regions[i].device].memory_used -= regions[i].bytes;
+    if (regions[i].kind == REGION_DEVICE) ha_runtime.memory_used -= regions[i].bytes;
     if (regions[i].kind != REGION_REGISTERED) free((void *)base_of(&regions[i]));
     memmove(&regions[i], &regions[i + 1], (count - i - 1) * sizeof *regions);
     count--;
@@ -70,18 +67,18 @@ static cudaError_t allocate(void **ptr, size_t bytes, enum region_kind kind)
     if (!ptr) return cudaErrorInvalidValue;
     *ptr = NULL;
     if (!bytes) return cudaSuccess;
-    size_t *used = &ha_runtime.device[ha_runtime_current()].memory_used, counted = kind == REGION_DEVICE ? bytes : 0;
-    size_t most = ha_runtime.settings.memory_bytes;
-    if (counted && !(*used <= most && bytes <= most - *used)) return cudaErrorMemoryAllocation;
-    *used += counted;
+    const size_t used = ha_runtime.memory_used, most = ha_runtime.settings.memory_bytes,
+                 counted = kind == REGION_DEVICE ? bytes : 0;
+    if (counted && !(used <= most && bytes <= most - used)) return cudaErrorMemoryAllocation;
+    ha_runtime.memory_used += counted;
     void *base = NULL;
     ha_runtime_unlock();
-    /* an allocation's first bytes are whatever was there; NaN in every floating type shows who relies on them */
+    /* fresh memory holds anything: NaN in every floating type shows code that relies on its contents */
     if (posix_memalign(&base, kind == REGION_DEVICE ? DEVICE_ALIGN : HOST_ALIGN, bytes) == 0) memset(base, 0xFF, bytes);
     else base = NULL;
     ha_runtime_lock();
     if (!base || !region_add(base, bytes, kind)) {
-        *used -= counted;
+        ha_runtime.memory_used -= counted;
         free(base);
         return cudaErrorMemoryAllocation;
     }
@@ -89,24 +86,22 @@ static cudaError_t allocate(void **ptr, size_t bytes, enum region_kind kind)
     return cudaSuccess;
 }
 
-/* Waits for all work first, as drivers do: who frees while a stream waits for a flag that comes later, hangs here too.
- */
+/* Waits for all work first, as drivers do: freeing while a stream waits for a flag that comes later hangs here too. */
 static cudaError_t release(cudaError_t error, void *ptr, enum region_kind kind, cudaError_t unknown)
 {
     if (!ptr || !ha_runtime_may_release(error)) return error;
     size_t i = region_at((uintptr_t)ptr);
     bool known = i < count && base_of(&regions[i]) == (uintptr_t)ptr && regions[i].kind == kind;
     if (!known) return error ? error : unknown;
-    ha_runtime_await_device(regions[i].device);
+    ha_runtime_await_stream(NULL);
     i = region_at((uintptr_t)ptr);
     if (i < count && base_of(&regions[i]) == (uintptr_t)ptr) region_drop(i);
-    return error ? error : ha_runtime_lost(ha_runtime_current());
+    return error ? error : ha_runtime_lost();
 }
 
-void ha_runtime_memory_reset(int device)
+void ha_runtime_memory_reset(void)
 {
-    for (size_t i = count; i-- > 0;)
-        if (regions[i].device == device) region_drop(i);
+    while (count) region_drop(count - 1);
 }
 
 void ha_runtime_regions_free(void)
@@ -127,13 +122,12 @@ struct ha_emulated_alive ha_emulated_alive(void)
         } else alive.host_blocks++;
     }
     enum ha_runtime_kind kind;
-    for (size_t at = 0; ha_runtime_handle_next(&at, -1, &kind);) {
+    for (size_t at = 0; ha_runtime_handle_next(&at, &kind);) {
         if (kind == HA_HANDLE_STREAM) alive.streams++;
         else if (kind == HA_HANDLE_EVENT) alive.events++;
         else alive.graphs++;
     }
-    for (int i = 0; i < HA_EMULATED_DEVICES_MAX; i++)
-        if (ha_runtime.device[i].null_stream) alive.streams--;
+    if (ha_runtime.null_stream) alive.streams--;
     ha_runtime_unlock();
     return alive;
 }
@@ -144,7 +138,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     if (!error && !(free_bytes && total)) error = cudaErrorInvalidValue;
     if (!error) {
         *total = ha_runtime.settings.memory_bytes;
-        *free_bytes = *total - ha_runtime.device[ha_runtime_current()].memory_used;
+        *free_bytes = *total - ha_runtime.memory_used;
     }
     return ha_runtime_leave(error);
 }
@@ -165,14 +159,7 @@ cudaError_t cudaFree(void *ptr)
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaHostAlloc);
-    if (!error && flags & ~7u) error = cudaErrorInvalidValue;
-    if (!error) error = allocate(ptr, bytes, REGION_HOST);
-    return ha_runtime_leave(error);
-}
-
-cudaError_t cudaMallocHost(void **ptr, size_t bytes)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaMallocHost);
+    if (!error && flags & ~3u) error = cudaErrorInvalidValue;
     if (!error) error = allocate(ptr, bytes, REGION_HOST);
     return ha_runtime_leave(error);
 }
@@ -197,36 +184,4 @@ cudaError_t cudaHostUnregister(void *ptr)
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaHostUnregister);
     if (!error && !ptr) error = cudaErrorInvalidValue;
     return ha_runtime_leave(release(error, ptr, REGION_REGISTERED, cudaErrorHostMemoryNotRegistered));
-}
-
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaHostGetDevicePointer);
-    if (!error && (!device || flags || ha_runtime_place(host, 1) != HA_PLACE_HOST)) error = cudaErrorInvalidValue;
-    if (!error) *device = host;
-    return ha_runtime_leave(error);
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *ptr)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaPointerGetAttributes);
-    if (!error && !attributes) error = cudaErrorInvalidValue;
-    if (!error) {
-        static const enum cudaMemoryType types[] = { [REGION_DEVICE] = cudaMemoryTypeDevice,
-                                                     [REGION_HOST] = cudaMemoryTypeHost,
-                                                     [REGION_REGISTERED] = cudaMemoryTypeHost };
-        size_t i = region_at((uintptr_t)ptr);
-        bool known = i < count && within(&regions[i], (uintptr_t)ptr, 1);
-        void *same = (void *)(uintptr_t)ptr;
-        *attributes = (struct cudaPointerAttributes){ .type = cudaMemoryTypeUnregistered,
-                                                      .device = -2,
-                                                      .hostPointer = same };
-        if (known) {
-            attributes->type = types[regions[i].kind];
-            attributes->device = regions[i].device;
-            attributes->devicePointer = same;
-            if (regions[i].kind == REGION_DEVICE) attributes->hostPointer = NULL;
-        }
-    }
-    return ha_runtime_leave(error);
 }

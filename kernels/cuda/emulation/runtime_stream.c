@@ -13,10 +13,10 @@ enum { POLL_NS = 50000 };
 struct ha_runtime_stream *ha_runtime_streams;
 static uint64_t serial;
 
-struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_verb *verb, size_t data_bytes)
+struct ha_runtime_op *ha_runtime_op_new(void (*run)(struct ha_runtime_op *op), size_t data_bytes)
 {
     struct ha_runtime_op *op = data_bytes <= PTRDIFF_MAX - sizeof *op ? malloc(sizeof *op + data_bytes) : NULL;
-    if (op) *op = (struct ha_runtime_op){ .verb = verb, .data_bytes = data_bytes };
+    if (op) *op = (struct ha_runtime_op){ .run = run, .data_bytes = data_bytes };
     return op;
 }
 
@@ -72,7 +72,7 @@ static void *worker(void *arg)
         if (!op) break;
         ha_runtime_see(op);
         ha_runtime_unlock();
-        if (op->verb->always || !ha_runtime_lost(s->device)) op->verb->run(s, op);
+        if (op->always || !ha_runtime_lost()) op->run(op);
         ha_runtime_lock();
         ha_runtime_publish(s);
         s->head = op->next;
@@ -81,7 +81,7 @@ static void *worker(void *arg)
         if (ha_runtime.sleepers) pthread_cond_broadcast(&ha_runtime.moved);
     }
     s->ended = true;
-    ha_runtime_publish(&ha_runtime.device[s->device]);
+    ha_runtime_publish(&ha_runtime);
     pthread_cond_broadcast(&ha_runtime.moved);
     ha_runtime_unlock();
     return NULL;
@@ -99,10 +99,6 @@ cudaError_t ha_runtime_submit(struct ha_runtime_stream *s, struct ha_runtime_op 
         s->capture->graph->tail = &op->next;
         return cudaSuccess;
     }
-    if (op->verb->prepare && !op->verb->prepare(op)) {
-        ha_runtime_op_free(op);
-        return cudaErrorMemoryAllocation;
-    }
     op->serial = ++serial;
     ha_runtime_publish(op);
     *s->tail = op;
@@ -111,11 +107,10 @@ cudaError_t ha_runtime_submit(struct ha_runtime_stream *s, struct ha_runtime_op 
     return cudaSuccess;
 }
 
-/* ---- waiting for streams: for the operations up to a serial number; who waits longer than a stream lives is done */
+/* ---- waiting for streams: for the operations up to a serial number. A stream that has ended has none. */
 
 struct until {
-    cudaStream_t handle; /* NULL: all of the device */
-    int device;
+    cudaStream_t handle; /* NULL: all */
     uint64_t serial;
 };
 
@@ -123,11 +118,11 @@ static bool until_over(const void *arg)
 {
     const struct until *u = arg;
     for (const struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next) {
-        bool asked = u->handle ? s->handle == u->handle : s->device == u->device;
-        if (asked && s->head && s->head->serial <= u->serial) return false;
-        if (asked) ha_runtime_see(s);
+        if (u->handle && s->handle != u->handle) continue;
+        if (s->head && s->head->serial <= u->serial) return false;
+        ha_runtime_see(s);
     }
-    if (!u->handle) ha_runtime_see(&ha_runtime.device[u->device]);
+    if (!u->handle) ha_runtime_see(&ha_runtime);
     return true;
 }
 
@@ -136,23 +131,17 @@ void ha_runtime_await_stream(cudaStream_t handle)
     ha_runtime_await(until_over, &(struct until){ .handle = handle, .serial = serial });
 }
 
-void ha_runtime_await_device(int device)
-{
-    ha_runtime_await(until_over, &(struct until){ .device = device, .serial = serial });
-}
-
 /* ---- making and ending them */
 
-static cudaError_t stream_make(int device, cudaStream_t *handle)
+static cudaError_t stream_make(cudaStream_t *handle)
 {
     struct ha_runtime_stream *s = calloc(1, sizeof *s);
     if (!s) return cudaErrorMemoryAllocation;
-    s->handle = ha_runtime_handle_make(HA_HANDLE_STREAM, device, s);
+    s->handle = ha_runtime_handle_make(HA_HANDLE_STREAM, s);
     if (!s->handle) {
         free(s);
         return cudaErrorMemoryAllocation;
     }
-    s->device = device;
     s->process = getpid();
     s->tail = &s->head;
     pthread_cond_init(&s->work, NULL);
@@ -170,7 +159,8 @@ static cudaError_t stream_make(int device, cudaStream_t *handle)
     return cudaSuccess;
 }
 
-void ha_runtime_stream_end(struct ha_runtime_stream *s)
+/* Its thread ends when the queue is empty. */
+static void stream_end(struct ha_runtime_stream *s)
 {
     ha_runtime_handle_drop(s->handle);
     ha_runtime_capture_drop(s);
@@ -194,60 +184,51 @@ void ha_runtime_streams_reap(void)
 
 static bool all_ended(const void *arg)
 {
+    (void)arg;
     for (const struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next)
-        if (s->device == *(const int *)arg && !s->ended) return false;
+        if (!s->ended) return false;
     return true;
 }
 
-void ha_runtime_streams_finish(int device)
+void ha_runtime_streams_finish(void)
 {
     for (struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next)
-        if (s->device == device && !s->ending) ha_runtime_stream_end(s);
-    ha_runtime.device[device].null_stream = NULL;
-    ha_runtime_await(all_ended, &device);
+        if (!s->ending) stream_end(s);
+    ha_runtime.null_stream = NULL;
+    ha_runtime_await(all_ended, NULL);
     ha_runtime_streams_reap();
 }
 
 struct ha_runtime_stream *ha_runtime_stream_find(cudaStream_t handle, cudaError_t *error)
 {
-    cudaStream_t *null = &ha_runtime.device[ha_runtime_current()].null_stream;
+    cudaStream_t *null = &ha_runtime.null_stream;
     if (*error) return NULL;
-    if (!handle && !*null && (*error = stream_make(ha_runtime_current(), null))) return NULL;
+    if (!handle && !*null && (*error = stream_make(null))) return NULL;
     struct ha_runtime_stream *s = ha_runtime_handle_find(HA_HANDLE_STREAM, handle ? handle : *null);
     if (!s) *error = cudaErrorInvalidResourceHandle;
-    else if ((*error = ha_runtime_lost(s->device))) s = NULL;
+    else if ((*error = ha_runtime_lost())) s = NULL;
     return s;
+}
+
+struct ha_runtime_stream *ha_runtime_stream_uncaptured(cudaStream_t handle, cudaError_t *error)
+{
+    struct ha_runtime_stream *s = ha_runtime_stream_find(handle, error);
+    if (!s || !s->capture) return s;
+    s->capture->invalid = true;
+    *error = cudaErrorStreamCaptureUnsupported;
+    return NULL;
 }
 
 /* ---- the API */
 
-static cudaError_t create(cudaError_t error, cudaStream_t *stream, unsigned flags)
-{
-    if (!error && (!stream || flags & ~(unsigned)cudaStreamNonBlocking)) error = cudaErrorInvalidValue;
-    if (error) return error;
-    ha_runtime_streams_reap();
-    return stream_make(ha_runtime_current(), stream);
-}
-
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamCreateWithFlags);
-    return ha_runtime_leave(create(error, stream, flags));
-}
-
-/* priorities out of range are cut, and here there is one */
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
-{
-    (void)priority;
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamCreateWithPriority);
-    return ha_runtime_leave(create(error, stream, flags));
-}
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    cudaError_t error = ha_runtime_enter(HA_CALL_cudaDeviceGetStreamPriorityRange);
-    if (!error && least) *least = 0;
-    if (!error && greatest) *greatest = 0;
+    if (!error && (!stream || flags & ~(unsigned)cudaStreamNonBlocking)) error = cudaErrorInvalidValue;
+    if (!error) {
+        ha_runtime_streams_reap();
+        error = stream_make(stream);
+    }
     return ha_runtime_leave(error);
 }
 
@@ -256,7 +237,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamDestroy);
     if (ha_runtime_may_release(error)) {
         struct ha_runtime_stream *s = ha_runtime_handle_find(HA_HANDLE_STREAM, stream);
-        if (s) ha_runtime_stream_end(s);
+        if (s) stream_end(s);
         else if (!error) error = cudaErrorInvalidResourceHandle;
         ha_runtime_streams_reap();
     }
@@ -266,14 +247,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamSynchronize);
-    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
-    if (s && s->capture) {
-        s->capture->invalid = true;
-        error = cudaErrorStreamCaptureUnsupported;
-    } else if (s) {
-        int device = s->device;
+    const struct ha_runtime_stream *s = ha_runtime_stream_uncaptured(stream, &error);
+    if (s) {
         ha_runtime_await_stream(s->handle);
-        error = ha_runtime_lost(device);
+        error = ha_runtime_lost();
     }
     return ha_runtime_leave(error);
 }
@@ -281,11 +258,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaError_t error = ha_runtime_enter(HA_CALL_cudaStreamQuery);
-    struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
-    if (s && s->capture) {
-        s->capture->invalid = true;
-        error = cudaErrorStreamCaptureUnsupported;
-    } else if (s && s->head) error = cudaErrorNotReady;
+    const struct ha_runtime_stream *s = ha_runtime_stream_uncaptured(stream, &error);
+    if (s && s->head) error = cudaErrorNotReady;
     else if (s) ha_runtime_see(s);
     return ha_runtime_leave(error);
 }

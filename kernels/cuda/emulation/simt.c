@@ -107,7 +107,7 @@ __attribute__((destructor)) static void crews_destroy(void)
 
 /* ---- turns */
 
-uint64_t ha_crew_random(struct ha_crew *crew)
+static uint64_t next_random(struct ha_crew *crew)
 {
     /* splitmix64 */
     uint64_t z = crew->order.seed += 0x9e3779b97f4a7c15u;
@@ -153,7 +153,7 @@ static struct ha_crew_thread *turn(struct ha_crew *crew)
     if (!crew->runnable_count) ha_crew_stop(crew, NULL, "every thread waits, and none of them for one that could come");
     uint16_t *top = runnable_at(crew, --crew->runnable_count);
     if (crew->order.kind == HA_CREW_SHUFFLED) {
-        uint16_t *other = runnable_at(crew, (unsigned)(ha_crew_random(crew) % (crew->runnable_count + 1)));
+        uint16_t *other = runnable_at(crew, (unsigned)(next_random(crew) % (crew->runnable_count + 1)));
         const uint16_t swapped = *other;
         *other = *top;
         *top = swapped;
@@ -271,8 +271,8 @@ void ha_emulated_run(const char *name, void (*run)(const void *args), const void
     uint64_t at = 0, step = 1;
     if (crew->order.kind == HA_CREW_BACKWARD) at = step = count - 1;
     if (crew->order.kind == HA_CREW_SHUFFLED) {
-        at = ha_crew_random(crew) % count;
-        do step = 1 + ha_crew_random(crew) % count;
+        at = next_random(crew) % count;
+        do step = 1 + next_random(crew) % count;
         while (common_divisor(step, count) != 1);
     }
     for (uint64_t i = 0; i < count; i++) {
@@ -288,7 +288,7 @@ void ha_emulated_run(const char *name, void (*run)(const void *args), const void
 
 static inline struct ha_crew *here(void) { return ha_emulated.crew; }
 
-struct ha_emulated_votes ha_emulated_barrier(const struct ha_emulated_site *site, bool vote)
+unsigned ha_emulated_barrier(const struct ha_emulated_site *site, bool vote)
 {
     struct ha_crew *crew = here();
     const struct ha_crew_wait wait = { .site = site };
@@ -300,9 +300,7 @@ struct ha_emulated_votes ha_emulated_barrier(const struct ha_emulated_site *site
     crew->threads[crew->current].wait = &wait;
     crew->yes += vote;
     if (++crew->waiting == crew->threads_count) {
-        crew->votes = (struct ha_emulated_votes){ .count = crew->yes,
-                                                  .any = crew->yes > 0,
-                                                  .all = crew->yes == crew->threads_count };
+        crew->votes = crew->yes;
         crew->waiting = crew->yes = 0;
         release_all(crew);
     }
@@ -339,13 +337,6 @@ void ha_emulated_pause(void)
     crew->runnable_count++;
     *runnable_at(crew, 0) = (uint16_t)crew->current;
     ha_crew_step(crew);
-}
-
-uint64_t ha_emulated_clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 void ha_emulated_stop(const struct ha_emulated_site *site, const char *why) { ha_crew_stop(here(), site, "%s", why); }

@@ -19,14 +19,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/cuda/emulation/simt_types.h"
+/* CUDA's vector types, as far as the kernels use them. may_alias: a GPU loads four floats at once from an array of
+ * floats, and so may the kernels' source. */
+
+#define HA_EMULATED_VECTOR(type, name, bytes, ...)                   \
+    typedef struct __attribute__((may_alias, aligned(bytes))) name { \
+        type __VA_ARGS__;                                            \
+    } name;
+
+HA_EMULATED_VECTOR(unsigned, uint2, 8, x, y)
+HA_EMULATED_VECTOR(unsigned, uint3, 4, x, y, z)
+HA_EMULATED_VECTOR(unsigned, uint4, 16, x, y, z, w)
+HA_EMULATED_VECTOR(float, float2, 8, x, y)
+HA_EMULATED_VECTOR(float, float4, 16, x, y, z, w)
+#undef HA_EMULATED_VECTOR
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Queues a copy of the arguments on the stream, whose thread will call ha_emulated_run. The name is static and ends at
- * its first comma outside of brackets. (runtime.c) */
+/* Queues a copy of the arguments (at most 32764 bytes) on the stream, whose thread will call ha_emulated_run. The name
+ * is static and ends at its first comma outside of brackets. (runtime.c) */
 cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
                                dim3 grid, dim3 block, cudaStream_t stream);
 /* Runs all of a launch, whose grid and block are such as a GPU takes. Any thread may call it, several at once. */
@@ -48,7 +61,7 @@ enum { HA_EMULATED_WARP = 32, HA_EMULATED_BLOCK_MAX = 1024 };
 struct ha_emulated_place {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
-    void *crew; /* who runs the block here */
+    void *crew; /* what runs the block here: struct ha_crew */
 };
 /* initial-exec: the kernels read it all the time; it is small enough for a library that is loaded late */
 extern __thread struct ha_emulated_place ha_emulated __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -58,11 +71,8 @@ struct ha_emulated_site {
     const char *operation, *file;
     int line;
 };
-struct ha_emulated_votes {
-    unsigned count;
-    bool any, all;
-};
-struct ha_emulated_votes ha_emulated_barrier(const struct ha_emulated_site *site, bool vote);
+/* of the whole block; how many votes are true */
+unsigned ha_emulated_barrier(const struct ha_emulated_site *site, bool vote);
 void ha_emulated_sync_warp(const struct ha_emulated_site *site, unsigned mask);
 uint64_t ha_emulated_shuffle(const struct ha_emulated_site *site, unsigned mask, uint64_t value, unsigned source_lane);
 unsigned ha_emulated_ballot(const struct ha_emulated_site *site, unsigned mask, bool vote);
@@ -71,7 +81,6 @@ void ha_emulated_mma(const struct ha_emulated_site *site, float *c, const float 
 void *ha_emulated_shared(const struct ha_emulated_site *site, size_t bytes, size_t alignment);
 /* lets the other threads run, of the block and of this machine */
 void ha_emulated_pause(void);
-uint64_t ha_emulated_clock_ns(void);
 /* ends the process: kernel, block, thread, and this */
 void ha_emulated_stop(const struct ha_emulated_site *site, const char *why) __attribute__((noreturn));
 

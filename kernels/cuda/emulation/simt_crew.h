@@ -1,7 +1,7 @@
 #ifndef HA_KERNELS_CUDA_EMULATION_SIMT_CREW_H
 #define HA_KERNELS_CUDA_EMULATION_SIMT_CREW_H
 
-/* Who runs the blocks of one launch: inside of simt.c, simt_warp.c and simt_report.c. */
+/* What runs the blocks of one launch: inside of simt.c, simt_warp.c, simt_mma.c and simt_report.c. */
 
 #include "kernels/cuda/emulation/simt.h"
 #include "kernels/cuda/emulation/simt_fiber.h"
@@ -50,8 +50,8 @@ struct ha_crew {
     /* of the block */
     unsigned threads_count, returned, current, pauses;
     unsigned runnable_first, runnable_count;
-    unsigned waiting, yes;          /* at the barrier */
-    struct ha_emulated_votes votes; /* of the last barrier */
+    unsigned waiting, yes; /* at the barrier */
+    unsigned votes;        /* of the last barrier, those that were true */
     const struct ha_emulated_site *barrier;
     struct ha_emulated_site shared_where;
     void *shared;
@@ -71,7 +71,6 @@ void ha_crew_step(struct ha_crew *crew);
 /* Threads first.. first + 31 in mask, as many as wanted: runnable again, in the order of the launch. */
 void ha_crew_release(struct ha_crew *crew, unsigned first, unsigned mask);
 bool ha_crew_same_site(const struct ha_emulated_site *a, const struct ha_emulated_site *b);
-uint64_t ha_crew_random(struct ha_crew *crew);
 
 /* the work of a meeting, for all lanes in mask at once; records[lane] is theirs */
 typedef void ha_crew_join(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask,

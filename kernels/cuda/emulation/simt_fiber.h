@@ -13,7 +13,7 @@ struct ha_fiber {
     size_t bytes;
     void *map;             /* NULL: a thread's */
     void *fake, *tsan;     /* the sanitizers' own */
-    struct ha_fiber *from; /* who switched to it last */
+    struct ha_fiber *from; /* the one that switched to it last */
 };
 
 /* The calling thread itself, to switch from and back to. */
@@ -26,8 +26,8 @@ void ha_fiber_entered(struct ha_fiber *self);
 void ha_fiber_switch(struct ha_fiber *from, struct ha_fiber *to);
 void ha_fiber_destroy(struct ha_fiber *fiber);
 
-/* Switches order nothing for ThreadSanitizer; these do: what was done before a release has happened for who acquires
- * the same address afterwards. Nothing without it. */
+/* Switches order nothing for ThreadSanitizer; these do: what was done before a release of an address has
+ * happened for whatever acquires it afterwards. Nothing without it. */
 bool ha_fiber_watched(void);
 void ha_fiber_release(void *address);
 void ha_fiber_acquire(void *address);

@@ -5,12 +5,15 @@
 
 #include "kernels/specialised.h"
 
+extern "C" {
+#include "harness/base/clock.h"
+}
+
 #include <math.h>
 #include <string.h>
 
 #define __global__
 #define __device__
-#define __host__
 #define __grid_constant__
 #define __forceinline__ HA_SPECIALISED
 #define __launch_bounds__(...)
@@ -26,46 +29,31 @@
 
 #define HA_ARGS(type) const type &
 
+static inline uint2 make_uint2(unsigned x, unsigned y) { return uint2{ x, y }; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return uint4{ x, y, z, w }; }
+static inline float2 make_float2(float x, float y) { return float2{ x, y }; }
+static inline float4 make_float4(float x, float y, float z, float w) { return float4{ x, y, z, w }; }
+
 /* ---- launch */
 
-template <class A> struct ha_emulated_by_value {
-    void (*kernel)(A);
+/* P: A, or a reference to it, as the kernel has it */
+template <class P, class A> struct ha_emulated_call {
+    void (*kernel)(P);
     A args;
     static void run(const void *call)
     {
-        const ha_emulated_by_value *c = static_cast<const ha_emulated_by_value *>(call);
+        const ha_emulated_call *c = static_cast<const ha_emulated_call *>(call);
         c->kernel(c->args);
     }
 };
-template <class A> struct ha_emulated_by_reference {
-    void (*kernel)(const A &);
-    A args;
-    static void run(const void *call)
-    {
-        const ha_emulated_by_reference *c = static_cast<const ha_emulated_by_reference *>(call);
-        c->kernel(c->args);
-    }
-};
-
-template <class A, class Call>
-static inline cudaError_t ha_emulated_queue(const char *name, const Call &call, dim3 grid, dim3 block,
-                                            cudaStream_t stream)
+template <class P, class A>
+static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(P), dim3 grid, dim3 block,
+                                                cudaStream_t stream, const A &args)
 {
     static_assert(sizeof(A) <= 32000 && alignof(A) <= 16 && __is_trivially_copyable(A),
                   "arguments are one plain struct");
-    return ha_emulated_launch(name, Call::run, &call, sizeof call, grid, block, stream);
-}
-template <class A>
-static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(A), dim3 grid, dim3 block,
-                                                cudaStream_t stream, const A &args)
-{
-    return ha_emulated_queue<A>(name, ha_emulated_by_value<A>{ kernel, args }, grid, block, stream);
-}
-template <class A>
-static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)(const A &), dim3 grid, dim3 block,
-                                                cudaStream_t stream, const A &args)
-{
-    return ha_emulated_queue<A>(name, ha_emulated_by_reference<A>{ kernel, args }, grid, block, stream);
+    const ha_emulated_call<P, A> call = { kernel, args };
+    return ha_emulated_launch(name, call.run, &call, sizeof call, grid, block, stream);
 }
 #define ha_launch(...) ha_emulated_launch_as(#__VA_ARGS__, __VA_ARGS__)
 
@@ -79,20 +67,10 @@ static inline void __syncthreads(HA_EMULATED_WHERE)
     HA_EMULATED_SITE("__syncthreads");
     ha_emulated_barrier(&site, false);
 }
-static inline int __syncthreads_or(int vote, HA_EMULATED_WHERE)
-{
-    HA_EMULATED_SITE("__syncthreads_or");
-    return ha_emulated_barrier(&site, vote != 0).any;
-}
-static inline int __syncthreads_and(int vote, HA_EMULATED_WHERE)
-{
-    HA_EMULATED_SITE("__syncthreads_and");
-    return ha_emulated_barrier(&site, vote != 0).all;
-}
 static inline int __syncthreads_count(int vote, HA_EMULATED_WHERE)
 {
     HA_EMULATED_SITE("__syncthreads_count");
-    return int(ha_emulated_barrier(&site, vote != 0).count);
+    return int(ha_emulated_barrier(&site, vote != 0));
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu, HA_EMULATED_WHERE)
 {
@@ -108,11 +86,6 @@ static inline int __any_sync(unsigned mask, int vote, HA_EMULATED_WHERE)
 {
     HA_EMULATED_SITE("__any_sync");
     return ha_emulated_ballot(&site, mask, vote != 0) != 0;
-}
-static inline int __all_sync(unsigned mask, int vote, HA_EMULATED_WHERE)
-{
-    HA_EMULATED_SITE("__all_sync");
-    return ha_emulated_ballot(&site, mask, vote != 0) == mask;
 }
 
 static inline unsigned ha_emulated_lane(void)
@@ -132,70 +105,28 @@ static inline T ha_emulated_exchange(const ha_emulated_site *site, unsigned mask
     return value;
 }
 
-/* The source lanes, by the lane, its segment of `width` lanes, and the operand; what leaves the segment reads itself.
- */
-#define HA_EMULATED_SHUFFLES(T)                                                                              \
-    static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32, HA_EMULATED_WHERE)         \
-    {                                                                                                        \
-        HA_EMULATED_SITE("__shfl_sync");                                                                     \
-        const unsigned w = unsigned(width), first = ha_emulated_lane() & ~(w - 1);                           \
-        return ha_emulated_exchange(&site, mask, value, first + (unsigned(from) & (w - 1)));                 \
-    }                                                                                                        \
-    static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, HA_EMULATED_WHERE)     \
-    {                                                                                                        \
-        HA_EMULATED_SITE("__shfl_xor_sync");                                                                 \
-        const unsigned w = unsigned(width), lane = ha_emulated_lane(), to = lane ^ unsigned(bits);           \
-        return ha_emulated_exchange(&site, mask, value, to < (lane & ~(w - 1)) + w ? to : lane);             \
-    }                                                                                                        \
-    static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, HA_EMULATED_WHERE) \
-    {                                                                                                        \
-        HA_EMULATED_SITE("__shfl_down_sync");                                                                \
-        const unsigned w = unsigned(width), lane = ha_emulated_lane();                                       \
-        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) + by < w ? lane + by : lane);       \
-    }                                                                                                        \
-    static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, HA_EMULATED_WHERE)   \
-    {                                                                                                        \
-        HA_EMULATED_SITE("__shfl_up_sync");                                                                  \
-        const unsigned w = unsigned(width), lane = ha_emulated_lane();                                       \
-        return ha_emulated_exchange(&site, mask, value, (lane & (w - 1)) >= by ? lane - by : lane);          \
-    }
-HA_EMULATED_SHUFFLES(int)
-HA_EMULATED_SHUFFLES(unsigned)
-HA_EMULATED_SHUFFLES(float)
-HA_EMULATED_SHUFFLES(unsigned long long)
-HA_EMULATED_SHUFFLES(double)
-#undef HA_EMULATED_SHUFFLES
+template <class T> static inline T __shfl_sync(unsigned mask, T value, int from, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__shfl_sync");
+    return ha_emulated_exchange(&site, mask, value, unsigned(from));
+}
+template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int bits, HA_EMULATED_WHERE)
+{
+    HA_EMULATED_SITE("__shfl_xor_sync");
+    return ha_emulated_exchange(&site, mask, value, ha_emulated_lane() ^ unsigned(bits));
+}
 
 /* ---- atomics: of the whole machine, since mapped memory is shared with the host; relaxed, as CUDA's */
 
-#define HA_EMULATED_UPDATE(name, T, update)                                                             \
-    static inline T name(T *p, T value)                                                                 \
-    {                                                                                                   \
-        T old, wanted;                                                                                  \
-        __atomic_load(p, &old, __ATOMIC_RELAXED);                                                       \
-        do wanted = (update);                                                                           \
-        while (!__atomic_compare_exchange(p, &old, &wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)); \
-        return old;                                                                                     \
-    }
-HA_EMULATED_UPDATE(atomicAdd, float, old + value)
-HA_EMULATED_UPDATE(atomicMax, int, old > value ? old : value)
-HA_EMULATED_UPDATE(atomicMax, unsigned, old > value ? old : value)
-HA_EMULATED_UPDATE(atomicMax, unsigned long long, old > value ? old : value)
-#undef HA_EMULATED_UPDATE
+static inline unsigned atomicAdd(unsigned *p, unsigned value) { return __atomic_fetch_add(p, value, __ATOMIC_RELAXED); }
+static inline unsigned long long atomicMax(unsigned long long *p, unsigned long long value)
+{
+    unsigned long long old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (old < value && !__atomic_compare_exchange_n(p, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+    return old;
+}
 
-#define HA_EMULATED_ATOMICS(T)                                                                          \
-    static inline T atomicAdd(T *p, T value) { return __atomic_fetch_add(p, value, __ATOMIC_RELAXED); } \
-    static inline T atomicCAS(T *p, T old, T value)                                                     \
-    {                                                                                                   \
-        __atomic_compare_exchange_n(p, &old, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);         \
-        return old;                                                                                     \
-    }
-HA_EMULATED_ATOMICS(int)
-HA_EMULATED_ATOMICS(unsigned)
-HA_EMULATED_ATOMICS(unsigned long long)
-#undef HA_EMULATED_ATOMICS
-
-static inline void __threadfence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 /* ---- numbers */
@@ -204,20 +135,9 @@ static inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsi
 static inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
 static inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 static inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
-static inline int __popc(unsigned x) { return __builtin_popcount(x); }
-static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
-static inline int __ffs(int x) { return __builtin_ffs(x); }
 
-#define HA_EMULATED_ORDERED(T)                              \
-    static inline T min(T a, T b) { return b < a ? b : a; } \
-    static inline T max(T a, T b) { return a < b ? b : a; }
-HA_EMULATED_ORDERED(int)
-HA_EMULATED_ORDERED(unsigned)
-HA_EMULATED_ORDERED(long)
-HA_EMULATED_ORDERED(unsigned long)
-HA_EMULATED_ORDERED(long long)
-HA_EMULATED_ORDERED(unsigned long long)
-#undef HA_EMULATED_ORDERED
+template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
+template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 
 /* ---- the names of kernels/cuda/simt.h that are instructions of a GPU */
 
@@ -272,7 +192,7 @@ static inline void ha_mma_tf32(float c[4], const float a[4], const float b[2], H
     ha_emulated_mma(&site, c, a, b);
 }
 
-static inline uint64_t ha_clock_ns(void) { return ha_emulated_clock_ns(); }
+static inline uint64_t ha_clock_ns(void) { return ha_now_ns(); }
 static inline void ha_pause(void) { ha_emulated_pause(); }
 static inline uint32_t ha_load_system(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void ha_store_system(uint32_t *p, uint32_t value) { __atomic_store_n(p, value, __ATOMIC_RELEASE); }

@@ -3,15 +3,9 @@
 
 /* For the tests of the emulated runtime: kernels that are C functions, called once per launch. */
 
+#include "harness/base/test_unit.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/cuda/emulation/runtime_inside.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define ok(call)           assert_int_equal((call), cudaSuccess)
 #define gives(error, call) assert_int_equal((call), (error))
@@ -31,14 +25,26 @@ cudaError_t gate_enqueue(struct gate *gate, cudaStream_t stream);
 void gate_await(struct gate *gate); /* until the stream stands at it */
 void gate_open(struct gate *gate);
 
+/* the driver's memory operations */
+struct driver {
+    CUresult (*wait)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+    CUresult (*write)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
+};
+struct driver driver_load(void);
+CUdeviceptr address(const uint32_t *flag);
+
 cudaStream_t stream_new(void);
 cudaEvent_t event_new(void);
 void *device_new(size_t bytes);
 void *pinned_new(size_t bytes);
+uint32_t *word_new(uint32_t value);               /* in pinned memory */
+cudaGraphExec_t instantiate(cudaStream_t stream); /* what it has captured */
+void assert_nothing_alive(void);
 /* setup and teardown: the defaults; a reset, and nothing is alive. With ThreadSanitizer, fresh has it judge the
  * runtime, fresh_sharp the program that uses it. */
 int fresh(void **state);
 int fresh_sharp(void **state);
 int spent(void **state);
+#define RUNTIME_TEST(name) cmocka_unit_test_setup_teardown(name, fresh, spent)
 
 #endif

@@ -2,16 +2,6 @@
 
 /* Capture and graphs. */
 
-static cudaGraphExec_t instantiate(cudaStream_t stream)
-{
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t exec = NULL;
-    ok(cudaStreamEndCapture(stream, &graph));
-    ok(cudaGraphInstantiateWithFlags(&exec, graph, 0));
-    ok(cudaGraphDestroy(graph));
-    return exec;
-}
-
 static enum cudaStreamCaptureStatus status_of(cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus status;
@@ -21,19 +11,16 @@ static enum cudaStreamCaptureStatus status_of(cudaStream_t stream)
 
 static void add_five(void *arg) { *(uint32_t *)arg += 5; }
 
-static void graphs_run_when_launched(void **state)
+TEST(graphs_run_when_launched)
 {
-    (void)state;
     cudaStream_t a = stream_new(), b = stream_new();
-    uint32_t *word = pinned_new(sizeof *word), *device = device_new(sizeof *device), *out = pinned_new(sizeof *out),
-             pageable = 100;
-    *word = 1;
-    *out = 0;
+    uint32_t *word = word_new(1), *device = device_new(sizeof *device), *out = word_new(0), pageable = 100;
     assert_int_equal(status_of(a), cudaStreamCaptureStatusNone);
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
     assert_int_equal(status_of(a), cudaStreamCaptureStatusActive);
     ok(mix(word, 2, 3, a));
     ok(cudaLaunchHostFunc(a, add_five, word));
+    ok(cudaFree(device_new(8))); /* a relaxed capture minds nothing that is not of its stream */
     ok(cudaMemcpyAsync(device, word, sizeof *word, cudaMemcpyHostToDevice, a));
     ok(mix(device, 10, 0, a));
     ok(cudaMemcpyAsync(out, device, sizeof *word, cudaMemcpyDeviceToHost, a));
@@ -42,7 +29,6 @@ static void graphs_run_when_launched(void **state)
     ok(cudaStreamSynchronize(a));
     assert_int_equal(*word, 1); /* kept and not run */
     pageable = 200;             /* read when launched */
-    ok(cudaGraphUpload(exec, a));
     ok(cudaGraphLaunch(exec, a));
     ok(cudaStreamSynchronize(a));
     assert_int_equal(*out, 100);
@@ -59,13 +45,11 @@ static void graphs_run_when_launched(void **state)
 }
 
 /* two launches of one graph do not run side by side, whatever their streams */
-static void launches_of_a_graph_take_turns(void **state)
+TEST(launches_of_a_graph_take_turns)
 {
-    (void)state;
     cudaStream_t a = stream_new(), b = stream_new();
     struct gate gate = { 0 };
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
+    uint32_t *word = word_new(1);
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
     ok(mix(word, 2, 3, a));
     cudaGraphExec_t exec = instantiate(a);
@@ -80,90 +64,36 @@ static void launches_of_a_graph_take_turns(void **state)
     assert_int_equal(*word, 13);
 }
 
-static void graphs_record_and_wait_for_outer_events(void **state)
+static cudaEvent_t event;
+static cudaGraphExec_t inner;
+
+static cudaError_t synchronize_all(cudaStream_t stream)
 {
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new();
-    cudaEvent_t before = event_new(), after = event_new();
-    struct gate gate = { 0 };
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
-    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    ok(cudaStreamWaitEvent(a, before, cudaEventWaitExternal));
-    ok(mix(word, 2, 3, a));
-    ok(cudaEventRecordWithFlags(after, a, cudaEventRecordExternal));
-    cudaGraphExec_t exec = instantiate(a);
-    ok(cudaEventQuery(after));
-    ok(gate_enqueue(&gate, b));
-    ok(cudaEventRecord(before, b));
-    ok(cudaGraphLaunch(exec, a));
-    gives(cudaErrorNotReady, cudaEventQuery(after));
-    gate_open(&gate);
-    ok(cudaEventSynchronize(after));
-    assert_int_equal(*word, 5);
-    ok(cudaEventDestroy(after));
-    gives(cudaErrorInvalidResourceHandle, cudaGraphLaunch(exec, a));
+    (void)stream;
+    return cudaDeviceSynchronize();
 }
+static cudaError_t record(cudaStream_t stream) { return cudaEventRecord(event, stream); }
+static cudaError_t wait(cudaStream_t stream) { return cudaStreamWaitEvent(stream, event, 0); }
+static cudaError_t launch(cudaStream_t stream) { return cudaGraphLaunch(inner, stream); }
 
-static void events_within_a_capture_are_order_only(void **state)
+/* nobody waits for a stream that captures, and what this runtime does not capture ends it */
+TEST(what_a_capture_does_not_take)
 {
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new();
-    cudaEvent_t event = event_new();
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
-    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    ok(mix(word, 2, 3, a));
-    ok(cudaEventRecord(event, a));
-    ok(cudaStreamWaitEvent(a, event, 0));
-    gives(cudaErrorCapturedEvent, cudaEventQuery(event));
-    gives(cudaErrorCapturedEvent, cudaEventSynchronize(event));
-    gives(cudaErrorNotSupported, cudaStreamWaitEvent(b, event, 0)); /* a fork: not in this runtime */
-    cudaGraphExec_t exec = instantiate(a);
-    gives(cudaErrorCapturedEvent, cudaStreamWaitEvent(b, event, 0));
-    ok(cudaGraphLaunch(exec, a));
-    ok(cudaEventRecord(event, a));
-    ok(cudaEventSynchronize(event));
-    assert_int_equal(*word, 5);
-}
-
-static void captures_depend_on_nothing_outside(void **state)
-{
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new();
-    cudaEvent_t event = event_new(), never = event_new();
-    cudaGraph_t graph;
-    ok(cudaEventRecord(event, b));
-    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    ok(cudaStreamWaitEvent(a, never, 0));
-    gives(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(a, event, 0));
-    assert_int_equal(status_of(a), cudaStreamCaptureStatusInvalidated);
-    gives(cudaErrorStreamCaptureInvalidated, mix(NULL, 0, 0, a));
-    gives(cudaErrorStreamCaptureInvalidated, cudaEventRecord(event, a));
-    gives(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(a, &graph));
-    assert_null(graph);
-    assert_int_equal(status_of(a), cudaStreamCaptureStatusNone);
-
-    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    ok(cudaStreamBeginCapture(b, cudaStreamCaptureModeRelaxed));
-    ok(cudaEventRecord(event, b));
-    gives(cudaErrorStreamCaptureMerge, cudaStreamWaitEvent(a, event, 0));
-    gives(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(a, &graph));
-    ok(cudaStreamEndCapture(b, &graph));
-    ok(cudaGraphDestroy(graph));
-    gives(cudaErrorInvalidValue, cudaGraphDestroy(graph));
-}
-
-static void a_capturing_stream_is_not_waited_for(void **state)
-{
-    (void)state;
     cudaStream_t a = stream_new();
     cudaGraph_t graph;
-    cudaError_t (*const calls[])(cudaStream_t) = { cudaStreamSynchronize, cudaStreamQuery };
-    for (size_t i = 0; i < 3; i++) {
+    cudaError_t (*const calls[])(
+        cudaStream_t) = { cudaStreamSynchronize, cudaStreamQuery, synchronize_all, record, wait, launch };
+    event = event_new();
+    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
+    inner = instantiate(a);
+    for (size_t i = 0; i < COUNT(calls); i++) {
         ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-        gives(cudaErrorStreamCaptureUnsupported, i < 2 ? calls[i](a) : cudaDeviceSynchronize());
+        gives(cudaErrorStreamCaptureUnsupported, calls[i](a));
+        assert_int_equal(status_of(a), cudaStreamCaptureStatusInvalidated);
+        gives(cudaErrorStreamCaptureInvalidated, mix(NULL, 0, 0, a));
         gives(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(a, &graph));
+        assert_null(graph);
+        assert_int_equal(status_of(a), cudaStreamCaptureStatusNone);
     }
     /* a batch of copies is refused, and the capture goes on */
     char *device = device_new(8), *host = pinned_new(8);
@@ -175,79 +105,13 @@ static void a_capturing_stream_is_not_waited_for(void **state)
     ok(cudaStreamEndCapture(a, &graph));
 }
 
-struct other {
-    cudaStream_t stream;
-    enum cudaStreamCaptureMode own;
-    cudaError_t allocate, end;
-};
-static void *other_run(void *arg)
+TEST(wrong_uses_are_refused)
 {
-    struct other *o = arg;
-    void *ptr = NULL;
-    cudaGraph_t graph;
-    enum cudaStreamCaptureMode mode = o->own;
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    o->allocate = cudaMalloc(&ptr, 8);
-    if (!o->allocate) cudaFree(ptr);
-    o->end = cudaStreamEndCapture(o->stream, &graph);
-    return NULL;
-}
-
-#define GLOBAL  cudaStreamCaptureModeGlobal
-#define LOCAL   cudaStreamCaptureModeThreadLocal
-#define RELAXED cudaStreamCaptureModeRelaxed
-
-/* which calls the thread that captures, and another one, may make */
-static void modes_forbid_unsafe_calls(void **state)
-{
-    (void)state;
-    static const struct {
-        enum cudaStreamCaptureMode capture, own;
-        bool mine, others; /* forbidden to this thread (whose own mode is global), to another of that mode */
-    } table[] = {
-        { GLOBAL, GLOBAL, true, true }, { GLOBAL, LOCAL, true, false },  { GLOBAL, RELAXED, true, false },
-        { LOCAL, GLOBAL, true, false }, { LOCAL, RELAXED, true, false }, { RELAXED, GLOBAL, false, false },
-    };
-    cudaStream_t a = stream_new();
-    cudaGraph_t graph;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        void *ptr = NULL;
-        ok(cudaStreamBeginCapture(a, table[i].capture));
-        gives(table[i].mine ? cudaErrorStreamCaptureUnsupported : cudaSuccess, cudaMalloc(&ptr, 8));
-        gives(table[i].mine ? cudaErrorStreamCaptureInvalidated : cudaSuccess, cudaStreamEndCapture(a, &graph));
-
-        ok(cudaStreamBeginCapture(a, table[i].capture));
-        struct other o = { .stream = a, .own = table[i].own };
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, other_run, &o), 0);
-        pthread_join(thread, NULL);
-        assert_int_equal(o.allocate, table[i].others ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
-        if (table[i].capture == RELAXED) ok(o.end);
-        else {
-            assert_int_equal(o.end, cudaErrorStreamCaptureWrongThread);
-            gives(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(a, &graph));
-        }
-    }
-    /* a thread in relaxed mode may allocate even while it captures globally */
-    void *ptr = NULL;
-    enum cudaStreamCaptureMode mode = RELAXED;
-    ok(cudaThreadExchangeStreamCaptureMode(&mode));
-    assert_int_equal(mode, GLOBAL);
-    ok(cudaStreamBeginCapture(a, GLOBAL));
-    ok(cudaMalloc(&ptr, 8));
-    ok(cudaStreamEndCapture(a, &graph));
-    ok(cudaThreadExchangeStreamCaptureMode(&mode));
-    assert_int_equal(mode, RELAXED);
-}
-
-static void wrong_uses_are_refused(void **state)
-{
-    (void)state;
     cudaStream_t a = stream_new();
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     gives(cudaErrorStreamCaptureUnsupported, cudaStreamBeginCapture(NULL, cudaStreamCaptureModeRelaxed));
-    gives(cudaErrorInvalidValue, cudaStreamBeginCapture(a, (enum cudaStreamCaptureMode)3));
+    gives(cudaErrorNotSupported, cudaStreamBeginCapture(a, (enum cudaStreamCaptureMode)0));
     gives(cudaErrorIllegalState, cudaStreamEndCapture(a, &graph));
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
     gives(cudaErrorIllegalState, cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
@@ -260,15 +124,17 @@ static void wrong_uses_are_refused(void **state)
     ok(cudaGraphLaunch(exec, a)); /* of nothing */
     ok(cudaStreamSynchronize(a));
     gives(cudaErrorInvalidValue, cudaGraphLaunch(NULL, a));
+    gives(cudaErrorInvalidValue, cudaGraphDestroy((cudaGraph_t)(void *)exec));
     assert_int_equal(ha_emulated_alive().graphs, 2);
+    ok(cudaGraphDestroy(graph));
+    gives(cudaErrorInvalidValue, cudaGraphDestroy(graph));
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
     ok(cudaStreamDestroy(a)); /* with its capture */
 }
 
 /* memory that a graph names has to be there when it is launched */
-static void freed_memory_is_an_illegal_address(void **state)
+TEST(freed_memory_is_an_illegal_address)
 {
-    (void)state;
     cudaStream_t a = stream_new();
     char *device = device_new(8), *host = pinned_new(8);
     ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
@@ -280,39 +146,12 @@ static void freed_memory_is_an_illegal_address(void **state)
     gives(cudaErrorIllegalAddress, cudaGraphLaunch(exec, a));
 }
 
-/* a graph within a graph: its operations */
-static void launches_are_captured(void **state)
-{
-    (void)state;
-    cudaStream_t a = stream_new();
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
-    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    ok(mix(word, 2, 3, a));
-    cudaGraphExec_t inner = instantiate(a);
-    ok(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
-    ok(cudaGraphLaunch(inner, a));
-    ok(cudaGraphLaunch(inner, a));
-    cudaGraphExec_t outer = instantiate(a);
-    ok(cudaGraphExecDestroy(inner));
-    ok(cudaGraphLaunch(outer, a));
-    ok(cudaStreamSynchronize(a));
-    assert_int_equal(*word, 13);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(graphs_run_when_launched, fresh, spent),
-        cmocka_unit_test_setup_teardown(launches_of_a_graph_take_turns, fresh, spent),
-        cmocka_unit_test_setup_teardown(graphs_record_and_wait_for_outer_events, fresh, spent),
-        cmocka_unit_test_setup_teardown(events_within_a_capture_are_order_only, fresh, spent),
-        cmocka_unit_test_setup_teardown(captures_depend_on_nothing_outside, fresh, spent),
-        cmocka_unit_test_setup_teardown(a_capturing_stream_is_not_waited_for, fresh, spent),
-        cmocka_unit_test_setup_teardown(modes_forbid_unsafe_calls, fresh, spent),
-        cmocka_unit_test_setup_teardown(wrong_uses_are_refused, fresh, spent),
-        cmocka_unit_test_setup_teardown(freed_memory_is_an_illegal_address, fresh, spent),
-        cmocka_unit_test_setup_teardown(launches_are_captured, fresh, spent),
+        RUNTIME_TEST(graphs_run_when_launched),           RUNTIME_TEST(launches_of_a_graph_take_turns),
+        RUNTIME_TEST(what_a_capture_does_not_take),       RUNTIME_TEST(wrong_uses_are_refused),
+        RUNTIME_TEST(freed_memory_is_an_illegal_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

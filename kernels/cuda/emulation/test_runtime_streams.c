@@ -1,38 +1,14 @@
 #include "kernels/cuda/emulation/test_runtime.h"
 
-#include <sched.h>
 #include <time.h>
 
 /* Streams, events, host functions and flags. */
 
-static struct ha_emulated_alive none;
-
-static void streams_run_in_order(void **state)
+TEST(arguments_are_copied)
 {
-    (void)state;
-    cudaStream_t stream = stream_new();
-    uint32_t *word = pinned_new(sizeof *word), expected = 7;
-    *word = 7;
-    for (uint32_t i = 0; i < 2000; i++) {
-        ok(mix(word, 31, i, stream));
-        expected = expected * 31 + i;
-    }
-    ok(cudaStreamSynchronize(stream));
-    assert_int_equal(*word, expected);
-    ok(cudaStreamQuery(stream));
-    ok(cudaStreamDestroy(stream));
-    ok(cudaFreeHost(word));
-    struct ha_emulated_alive alive = ha_emulated_alive();
-    assert_memory_equal(&alive, &none, sizeof none);
-}
-
-static void arguments_are_copied(void **state)
-{
-    (void)state;
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
-    uint32_t *word = pinned_new(sizeof *word), other = 0;
-    *word = 1;
+    uint32_t *word = word_new(1), other = 0;
     ok(gate_enqueue(&gate, stream));
     struct mix m = { word, 2, 3 };
     ok(ha_emulated_launch("mix", mix_run, &m, sizeof m, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
@@ -43,106 +19,30 @@ static void arguments_are_copied(void **state)
     assert_int_equal(other, 0);
 }
 
-static void the_default_stream_runs_too(void **state)
+TEST(the_default_stream_runs_too)
 {
-    (void)state;
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
+    uint32_t *word = word_new(1);
     ok(mix(word, 2, 3, NULL));
     ok(cudaStreamSynchronize(NULL));
     assert_int_equal(*word, 5);
     assert_int_equal(ha_emulated_alive().streams, 0);
 }
 
-/* each waits for what the other does */
-static void streams_run_side_by_side(void **state)
+TEST(flags_are_compared_cyclically)
 {
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new();
-    struct gate first = { 0 }, second = { 0 };
-    ok(gate_enqueue(&first, a));
-    ok(gate_enqueue(&second, b));
-    gate_await(&first);
-    gate_await(&second);
-    gives(cudaErrorNotReady, cudaStreamQuery(a));
-    gives(cudaErrorNotReady, cudaStreamQuery(b));
-    gate_open(&second);
-    ok(cudaStreamSynchronize(b));
-    gives(cudaErrorNotReady, cudaStreamQuery(a));
-    gate_open(&first);
-    ok(cudaDeviceSynchronize());
-    ok(cudaStreamQuery(a));
-}
-
-struct driver {
-    CUresult (*wait)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
-    CUresult (*write)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags);
-};
-
-static struct driver driver_load(void)
-{
-    struct driver driver;
-    void *library = ha_emulated_dlopen("libcuda.so.1", 2);
-    assert_non_null(library);
-    void *wait = ha_emulated_dlsym(library, "cuStreamWaitValue32_v2"),
-         *write = ha_emulated_dlsym(library, "cuStreamWriteValue32_v2");
-    assert_true(wait && write);
-    memcpy(&driver.wait, &wait, sizeof wait);
-    memcpy(&driver.write, &write, sizeof write);
-    return driver;
-}
-
-static CUdeviceptr address(const uint32_t *flag) { return (CUdeviceptr)(uintptr_t)flag; }
-
-static void streams_meet_through_flags(void **state)
-{
-    (void)state;
-    struct driver driver = driver_load();
-    cudaStream_t a = stream_new(), b = stream_new();
-    uint32_t *flags = pinned_new(4 * sizeof *flags), *words = device_new(2 * sizeof *words);
-    memset(flags, 0, 4 * sizeof *flags);
-    ok(cudaMemsetAsync(words, 0, sizeof *words, a));
-    ok(cudaMemsetAsync(words + 1, 0, sizeof *words, b));
-    for (uint32_t i = 1; i <= 50; i++) {
-        ok(mix(&words[0], 1, 1, a));
-        ok(driver.write(a, address(&flags[0]), i, CU_STREAM_WRITE_VALUE_DEFAULT));
-        ok(driver.wait(b, address(&flags[0]), i, CU_STREAM_WAIT_VALUE_GEQ));
-        ok(mix(&words[1], 1, 1, b));
-        ok(driver.write(b, address(&flags[1]), i, CU_STREAM_WRITE_VALUE_DEFAULT));
-        ok(driver.wait(a, address(&flags[1]), i, CU_STREAM_WAIT_VALUE_GEQ));
-    }
-    ok(driver.write(a, address(&flags[2]), 1, 0));
-    while (!__atomic_load_n(&flags[2], __ATOMIC_ACQUIRE)) sched_yield();
-    uint32_t back[2];
-    ok(cudaMemcpyAsync(back, words, sizeof back, cudaMemcpyDeviceToHost, a));
-    assert_int_equal(back[0], 50);
-    assert_int_equal(back[1], 50);
-}
-
-static void flags_are_compared_as_asked(void **state)
-{
-    (void)state;
     struct driver driver = driver_load();
     static const struct {
         uint32_t flag, value;
-        unsigned condition;
         bool holds;
     } table[] = {
-        { 5, 5, CU_STREAM_WAIT_VALUE_GEQ, true },
-        { 4, 5, CU_STREAM_WAIT_VALUE_GEQ, false },
-        { 6, 5, CU_STREAM_WAIT_VALUE_GEQ, true },
-        { 2, UINT32_MAX, CU_STREAM_WAIT_VALUE_GEQ, true }, /* cyclic */
-        { UINT32_MAX, 2, CU_STREAM_WAIT_VALUE_GEQ, false },
-        { 5, 5, CU_STREAM_WAIT_VALUE_EQ, true },
-        { 6, 5, CU_STREAM_WAIT_VALUE_EQ, false },
-        { 6, 2, CU_STREAM_WAIT_VALUE_AND, true },
-        { 5, 2, CU_STREAM_WAIT_VALUE_AND, false },
+        { 5, 5, true },           { 4, 5, false }, { 6, 5, true }, { 2, UINT32_MAX, true }, /* cyclic */
+        { UINT32_MAX, 2, false },
     };
     uint32_t *flag = pinned_new(2 * sizeof *flag);
     cudaStream_t stream = stream_new();
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (size_t i = 0; i < COUNT(table); i++) {
         __atomic_store_n(flag, table[i].flag, __ATOMIC_RELEASE);
-        ok(driver.wait(stream, address(flag), table[i].value, table[i].condition));
+        ok(driver.wait(stream, address(flag), table[i].value, CU_STREAM_WAIT_VALUE_GEQ));
         if (!table[i].holds) {
             nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
             gives(cudaErrorNotReady, cudaStreamQuery(stream));
@@ -155,68 +55,23 @@ static void flags_are_compared_as_asked(void **state)
     gives(CUDA_ERROR_INVALID_VALUE, driver.write(stream, address(&pageable), 1, 0));
     gives(CUDA_ERROR_INVALID_VALUE, driver.write(stream, address(flag) + 1, 1, 0));
     gives(CUDA_ERROR_INVALID_VALUE, driver.write(stream, address(flag) + 8, 1, 0));
-    gives(CUDA_ERROR_INVALID_VALUE, driver.wait(stream, address(flag), 1, 3));
+    gives(CUDA_ERROR_INVALID_VALUE, driver.wait(stream, address(flag), 1, 1));
+    gives(CUDA_ERROR_INVALID_VALUE, driver.write(stream, address(flag), 1, 1));
     ok(cudaStreamDestroy(stream));
     gives(CUDA_ERROR_INVALID_HANDLE, driver.wait(stream, address(flag), 0, 0));
 }
 
-static void streams_wait_for_events(void **state)
+TEST(an_event_that_was_never_recorded_holds_nobody)
 {
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new();
-    cudaEvent_t event = event_new();
-    struct gate gate = { 0 };
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
-    ok(gate_enqueue(&gate, a));
-    ok(mix(word, 3, 0, a));
-    ok(cudaEventRecord(event, a));
-    ok(cudaStreamWaitEvent(b, event, 0));
-    ok(mix(word, 1, 1, b));
-    gives(cudaErrorNotReady, cudaEventQuery(event));
-    gives(cudaErrorNotReady, cudaStreamQuery(b));
-    gate_open(&gate);
-    ok(cudaEventSynchronize(event));
-    ok(cudaEventQuery(event));
-    ok(cudaStreamSynchronize(b));
-    assert_int_equal(*word, 4);
-}
-
-static void an_event_that_was_never_recorded_holds_nobody(void **state)
-{
-    (void)state;
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
     ok(cudaStreamWaitEvent(stream, event, 0));
     ok(cudaStreamSynchronize(stream));
     ok(cudaEventSynchronize(event));
-    ok(cudaEventQuery(event));
 }
 
-/* The wait is for the record of that time: not for a later one, and not done by a later one. */
-static void waits_keep_to_their_record(void **state)
+TEST(events_have_the_time)
 {
-    (void)state;
-    cudaStream_t a = stream_new(), b = stream_new(), c = stream_new(), d = stream_new();
-    cudaEvent_t event = event_new();
-    struct gate first = { 0 }, second = { 0 };
-    ok(gate_enqueue(&first, a));
-    ok(cudaEventRecord(event, a));
-    ok(cudaStreamWaitEvent(b, event, 0));
-    ok(gate_enqueue(&second, d));
-    ok(cudaEventRecord(event, d));
-    ok(cudaStreamWaitEvent(c, event, 0));
-    ok(cudaEventDestroy(event)); /* waits that are queued go on */
-    gate_open(&second);
-    ok(cudaStreamSynchronize(c));
-    gives(cudaErrorNotReady, cudaStreamQuery(b));
-    gate_open(&first);
-    ok(cudaStreamSynchronize(b));
-}
-
-static void events_have_the_time(void **state)
-{
-    (void)state;
     cudaStream_t stream = stream_new();
     cudaEvent_t start = event_new(), end = event_new(), mute;
     struct gate gate = { 0 };
@@ -241,9 +96,8 @@ static void events_have_the_time(void **state)
     gives(cudaErrorInvalidValue, cudaEventElapsedTime(NULL, start, end));
 }
 
-static void destroyed_handles_are_known_as_such(void **state)
+TEST(destroyed_handles_are_known_as_such)
 {
-    (void)state;
     cudaStream_t stream = stream_new(), same;
     cudaEvent_t event = event_new(), other = event_new();
     ok(cudaStreamDestroy(stream));
@@ -259,38 +113,34 @@ static void destroyed_handles_are_known_as_such(void **state)
     gives(cudaErrorInvalidResourceHandle, cudaEventRecord(event, same));
     gives(cudaErrorInvalidResourceHandle, cudaStreamWaitEvent(same, event, 0));
     gives(cudaErrorInvalidResourceHandle, cudaEventSynchronize(event));
-    gives(cudaErrorInvalidResourceHandle, cudaEventQuery(event));
     gives(cudaErrorInvalidResourceHandle, cudaStreamSynchronize((cudaStream_t)(void *)other));
     gives(cudaErrorInvalidResourceHandle, cudaStreamDestroy(NULL));
 }
 
 /* as on a GPU: destroying a stream does not wait, and does not drop its work */
-static void a_destroyed_stream_ends_its_work(void **state)
+TEST(a_destroyed_stream_ends_its_work)
 {
-    (void)state;
-    cudaStream_t stream = stream_new();
+    cudaStream_t stream = stream_new(), other = stream_new();
     cudaEvent_t event = event_new();
     struct gate gate = { 0 };
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
+    uint32_t *word = word_new(1);
     ok(gate_enqueue(&gate, stream));
     ok(mix(word, 2, 3, stream));
     ok(cudaEventRecord(event, stream));
+    ok(cudaStreamWaitEvent(other, event, 0));
     ok(cudaStreamDestroy(stream));
-    gives(cudaErrorNotReady, cudaEventQuery(event));
+    gives(cudaErrorNotReady, cudaStreamQuery(other));
     gate_open(&gate);
     ok(cudaDeviceSynchronize());
-    ok(cudaEventQuery(event));
+    ok(cudaStreamQuery(other));
     assert_int_equal(*word, 5);
 }
 
-/* who waits for the device has seen the work of streams that are no more */
-static void work_of_a_stream_that_is_gone_is_seen(void **state)
+/* a wait for the device includes the work of streams that have been destroyed */
+TEST(work_of_a_stream_that_is_gone_is_seen)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
-    uint32_t *word = pinned_new(sizeof *word);
-    *word = 1;
+    uint32_t *word = word_new(1);
     ok(mix(word, 2, 3, stream));
     ok(cudaStreamDestroy(stream));
     nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
@@ -302,9 +152,8 @@ static void work_of_a_stream_that_is_gone_is_seen(void **state)
 static cudaError_t from_inside;
 static void calls_back(void *arg) { from_inside = cudaStreamQuery(arg); }
 
-static void host_functions_must_not_call_back(void **state)
+TEST(host_functions_must_not_call_back)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     ok(cudaLaunchHostFunc(stream, calls_back, stream));
     ok(cudaStreamSynchronize(stream));
@@ -312,44 +161,78 @@ static void host_functions_must_not_call_back(void **state)
     gives(cudaErrorInvalidValue, cudaLaunchHostFunc(stream, NULL, NULL));
 }
 
-static void wrong_arguments_are_refused(void **state)
+TEST(wrong_arguments_are_refused)
 {
-    (void)state;
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
     gives(cudaErrorInvalidValue, cudaStreamCreateWithFlags(NULL, 0));
     gives(cudaErrorInvalidValue, cudaStreamCreateWithFlags(&stream, 2));
     gives(cudaErrorInvalidValue, cudaEventCreateWithFlags(NULL, 0));
     gives(cudaErrorInvalidValue, cudaEventCreateWithFlags(&event, 8));
-    gives(cudaErrorInvalidValue,
-          cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal)); /* outside of a capture */
-    gives(cudaErrorInvalidValue, cudaStreamWaitEvent(stream, event, cudaEventWaitExternal));
-    int least = 1, greatest = 1;
-    ok(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    ok(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
-    ok(cudaEventCreate(&event));
-    ok(cudaEventRecord(event, stream));
-    ok(cudaEventSynchronize(event));
+    gives(cudaErrorInvalidValue, cudaStreamWaitEvent(stream, event, 1));
+}
+
+/* Threads that make, use and destroy things of their own at the same time. */
+enum { THREADS = 4, ROUNDS = 20 };
+
+static size_t use(uint32_t times)
+{
+    cudaStream_t stream;
+    cudaEvent_t event;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    void *device = NULL;
+    uint32_t back = 0, expected = 0;
+    size_t wrong = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) || cudaEventCreateWithFlags(&event, 0)
+                   || cudaMalloc(&device, sizeof back) || cudaMemsetAsync(device, 0, sizeof back, stream);
+    for (uint32_t k = 0; k < times; k++) {
+        wrong += mix(device, 7, k, stream) != cudaSuccess;
+        expected = expected * 7 + k;
+    }
+    wrong += cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed) || mix(device, 3, 1, stream)
+             || cudaStreamEndCapture(stream, &graph) || cudaGraphInstantiateWithFlags(&exec, graph, 0)
+             || cudaGraphLaunch(exec, stream) || cudaGraphLaunch(exec, stream);
+    expected = 3 * (3 * expected + 1) + 1;
+    wrong += cudaMemcpyAsync(&back, device, sizeof back, cudaMemcpyDeviceToHost, stream)
+             || cudaEventRecord(event, stream) || back != expected;
+    wrong += cudaEventSynchronize(event) || cudaGraphExecDestroy(exec) || cudaGraphDestroy(graph) || cudaFree(device)
+             || cudaEventDestroy(event) || cudaStreamDestroy(stream);
+    return wrong;
+}
+
+static void *user(void *arg)
+{
+    size_t wrong = 0;
+    for (uint32_t i = 0; i < ROUNDS; i++) wrong += use(1 + i * ((uint32_t)(uintptr_t)arg + 1) % 20);
+    return (void *)(uintptr_t)wrong;
+}
+
+TEST(threads_do_not_disturb_each_other)
+{
+    pthread_t threads[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, user, (void *)i), 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(streams_run_in_order, fresh, spent),
-        cmocka_unit_test_setup_teardown(arguments_are_copied, fresh, spent),
-        cmocka_unit_test_setup_teardown(the_default_stream_runs_too, fresh, spent),
-        cmocka_unit_test_setup_teardown(streams_run_side_by_side, fresh, spent),
-        cmocka_unit_test_setup_teardown(streams_meet_through_flags, fresh, spent),
-        cmocka_unit_test_setup_teardown(flags_are_compared_as_asked, fresh, spent),
-        cmocka_unit_test_setup_teardown(streams_wait_for_events, fresh, spent),
-        cmocka_unit_test_setup_teardown(an_event_that_was_never_recorded_holds_nobody, fresh, spent),
-        cmocka_unit_test_setup_teardown(waits_keep_to_their_record, fresh, spent),
-        cmocka_unit_test_setup_teardown(events_have_the_time, fresh, spent),
-        cmocka_unit_test_setup_teardown(destroyed_handles_are_known_as_such, fresh, spent),
-        cmocka_unit_test_setup_teardown(a_destroyed_stream_ends_its_work, fresh, spent),
+        RUNTIME_TEST(arguments_are_copied),
+        RUNTIME_TEST(the_default_stream_runs_too),
+        RUNTIME_TEST(flags_are_compared_cyclically),
+        RUNTIME_TEST(an_event_that_was_never_recorded_holds_nobody),
+        RUNTIME_TEST(events_have_the_time),
+        RUNTIME_TEST(destroyed_handles_are_known_as_such),
+        RUNTIME_TEST(a_destroyed_stream_ends_its_work),
         cmocka_unit_test_setup_teardown(work_of_a_stream_that_is_gone_is_seen, fresh_sharp, spent),
-        cmocka_unit_test_setup_teardown(host_functions_must_not_call_back, fresh, spent),
-        cmocka_unit_test_setup_teardown(wrong_arguments_are_refused, fresh, spent),
+        RUNTIME_TEST(host_functions_must_not_call_back),
+        RUNTIME_TEST(wrong_arguments_are_refused),
+        RUNTIME_TEST(threads_do_not_disturb_each_other),
+        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh_sharp, spent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
 
 #include "kernels/cuda/emulation/test_simt.h"
 
+#include <pthread.h>
+
 enum { ALL = 1024 };
 static const unsigned FULL = 0xffffffffu;
 
@@ -96,39 +98,18 @@ static void arguments_by_value(void **)
     for (unsigned i = 0; i < 1000; i++) assert_int_equal(out[i], i * i + 7);
 }
 
-/* ---- shuffles: CUDA's manual, lane by lane */
-
-enum shuffle { DIRECT, XOR, DOWN, UP };
-
-static unsigned source_of(enum shuffle kind, unsigned lane, unsigned width, unsigned operand)
-{
-    const unsigned first = lane / width * width, last = first + width - 1;
-    switch (kind) {
-    case DIRECT: return first + operand % width;
-    case XOR: return (lane ^ operand) <= last ? lane ^ operand : lane;
-    case DOWN: return lane + operand <= last ? lane + operand : lane;
-    case UP: return lane >= first + operand ? lane - operand : lane;
-    }
-    return ~0u;
-}
+/* ---- shuffles */
 
 struct shuffles {
-    enum shuffle kind;
-    int width;
+    bool by_xor;
     unsigned operand;
-    const double *in; /* [32] */
+    const double *in; /* [64] */
     double *out;      /* [5 types][64 threads] */
 };
 
 template <class T> __device__ __forceinline__ T shuffled(const struct shuffles &a, T x)
 {
-    switch (a.kind) {
-    case DIRECT: return __shfl_sync(FULL, x, int(a.operand), a.width);
-    case XOR: return __shfl_xor_sync(FULL, x, int(a.operand), a.width);
-    case DOWN: return __shfl_down_sync(FULL, x, a.operand, a.width);
-    case UP: return __shfl_up_sync(FULL, x, a.operand, a.width);
-    }
-    return x;
+    return a.by_xor ? __shfl_xor_sync(FULL, x, int(a.operand)) : __shfl_sync(FULL, x, int(a.operand));
 }
 
 __global__ void shuffles_kernel(HA_ARGS(struct shuffles) a)
@@ -147,20 +128,19 @@ static void shuffle_sources(void **)
     double in[64], out[5 * 64];
     for (unsigned i = 0; i < 64; i++) in[i] = (i % 2 ? -1. : 1.) * (1000 + i);
     FOR_EACH_ORDER
-    for (int kind = DIRECT; kind <= UP; kind++)
-        for (int width = 1; width <= 32; width *= 2)
-            for (unsigned operand = 0; operand < 32; operand += 1 + operand / 4) {
-                const struct shuffles a = { (enum shuffle)kind, width, operand, in, out };
-                assert_int_equal(ha_launch(shuffles_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
-                for (unsigned t = 0; t < 64; t++) {
-                    const double x = in[t / 32 * 32 + source_of(a.kind, t % 32, unsigned(width), operand)];
-                    assert_true(out[t] == x);
-                    assert_true(out[64 + t] == double(unsigned(int(x))));
-                    assert_true(out[128 + t] == x);
-                    assert_true(out[192 + t] == x + 0.1);
-                    assert_true(out[256 + t] == double((unsigned long long)(int(x)) << 20));
-                }
+    for (int by_xor = 0; by_xor < 2; by_xor++)
+        for (unsigned operand = 0; operand < 32; operand++) {
+            const struct shuffles a = { by_xor != 0, operand, in, out };
+            assert_int_equal(ha_launch(shuffles_kernel, dim3(1), dim3(64), NULL, a), cudaSuccess);
+            for (unsigned t = 0; t < 64; t++) {
+                const double x = in[t / 32 * 32 + (by_xor ? t % 32 ^ operand : operand)];
+                assert_true(out[t] == x);
+                assert_true(out[64 + t] == double(unsigned(int(x))));
+                assert_true(out[128 + t] == x);
+                assert_true(out[192 + t] == x + 0.1);
+                assert_true(out[256 + t] == double((unsigned long long)(int(x)) << 20));
             }
+        }
 }
 
 /* ---- lanes that part and meet again */
@@ -178,14 +158,14 @@ __global__ void parted_kernel(HA_ARGS(struct words) a)
     if (lane % 2 == 0) {
         for (unsigned i = 0; i < 3; i++) x = __shfl_sync(0x55555555u, x, int((lane + 2) % 32));
     } else {
-        for (unsigned i = 0; i < 9; i++) x += unsigned(__popc(__ballot_sync(0xaaaaaaaau, lane < i)));
+        for (unsigned i = 0; i < 9; i++) x += unsigned(__builtin_popcount(__ballot_sync(0xaaaaaaaau, lane < i)));
     }
     /* nested: the first 16, the first 8 of them, then all */
     if (lane < 16) {
         x += __shfl_xor_sync(0xffffu, x, 8);
         if (lane < 8) x += __shfl_xor_sync(0xffu, x, 4);
     }
-    a.out[threadIdx.x] = x + __shfl_down_sync(FULL, x, 16);
+    a.out[threadIdx.x] = x + __shfl_xor_sync(FULL, x, 16);
     __syncwarp();
 }
 
@@ -203,7 +183,7 @@ static unsigned parted_want(unsigned thread)
     memcpy(x, y, sizeof x);
     for (unsigned lane = 0; lane < 8; lane++) y[lane] = x[lane] + x[lane ^ 4];
     const unsigned lane = thread % 32;
-    return y[lane] + y[lane + 16 < 32 ? lane + 16 : lane];
+    return y[lane] + y[lane ^ 16];
 }
 
 static void parted_lanes(void **)
@@ -226,10 +206,7 @@ __global__ void votes_kernel(HA_ARGS(struct words) a)
     unsigned bits = 0;
     bits |= __ballot_sync(FULL, (a.n >> lane & 1) != 0) == a.n ? 1u : 0u;
     bits |= __any_sync(FULL, int(a.n >> lane & 1)) ? 2u : 0u;
-    bits |= __all_sync(FULL, int(a.n >> lane & 1)) ? 4u : 0u;
-    bits |= __any_sync(1u << lane, int(a.n >> lane & 1)) ? 8u : 0u;
-    bits |= __syncthreads_or(t == a.n % 97) ? 16u : 0u;
-    bits |= __syncthreads_and(t >= a.n % 3) ? 32u : 0u;
+    bits |= __any_sync(1u << lane, int(a.n >> lane & 1)) ? 4u : 0u;
     a.out[t] = bits | unsigned(__syncthreads_count(t < a.n % 97)) << 8;
 }
 
@@ -242,8 +219,7 @@ static void votes(void **)
         const struct words a = { out, n };
         assert_int_equal(ha_launch(votes_kernel, dim3(1), dim3(96), NULL, a), cudaSuccess);
         for (unsigned t = 0; t < 96; t++)
-            assert_int_equal(out[t], (1u | (n ? 2u : 0u) | (n == FULL ? 4u : 0u) | (n >> t % 32 & 1 ? 8u : 0u)
-                                      | (n % 97 < 96 ? 16u : 0u) | (n % 3 == 0 ? 32u : 0u) | n % 97 << 8));
+            assert_int_equal(out[t], (1u | (n ? 2u : 0u) | (n >> t % 32 & 1 ? 4u : 0u) | n % 97 << 8));
     }
 }
 
@@ -252,6 +228,7 @@ static void votes(void **)
 struct scan {
     const unsigned *in;
     unsigned *out; /* [blocks][1024] */
+    unsigned *ran; /* blocks */
 };
 struct scan_shared {
     unsigned x[ALL];
@@ -273,14 +250,17 @@ template <bool BARRIER> __global__ void scan_kernel(HA_ARGS(struct scan) a)
         s.x[t] += add;
     }
     a.out[blockIdx.x * ALL + t] = s.x[t];
+    if (t == 0) atomicAdd(a.ran, 1u);
 }
+
+static unsigned scans; /* blocks of all of them so far */
 
 static unsigned scan_errors(bool barrier, unsigned threads)
 {
-    static unsigned in[ALL], out[3 * ALL];
+    unsigned in[ALL], out[3 * ALL];
     for (unsigned i = 0; i < threads; i++) in[i] = i * i % 101;
     memset(out, 0, sizeof out);
-    const struct scan a = { in, out };
+    const struct scan a = { in, out, &scans };
     assert_int_equal(barrier ? ha_launch(scan_kernel<true>, dim3(3), dim3(threads), NULL, a)
                              : ha_launch(scan_kernel<false>, dim3(3), dim3(threads), NULL, a),
                      cudaSuccess);
@@ -297,6 +277,33 @@ static void barriers(void **)
 {
     FOR_EACH_ORDER
     for (unsigned threads = 32; threads <= ALL; threads *= 2) assert_int_equal(scan_errors(true, threads), 0);
+}
+
+/* several threads of the host, each with its own results */
+enum { HOSTS = 4, LAUNCHES = 10 };
+
+static void *host(void *arg)
+{
+    unsigned errors = 0;
+    for (unsigned i = 0; i < LAUNCHES; i++) errors += scan_errors(true, 32u << reinterpret_cast<uintptr_t>(arg));
+    return reinterpret_cast<void *>(uintptr_t(errors));
+}
+
+static void hosts_at_once(void **)
+{
+    FOR_EACH_ORDER
+    {
+        scans = 0;
+        pthread_t threads[HOSTS];
+        for (uintptr_t i = 0; i < HOSTS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, host, reinterpret_cast<void *>(i)), 0);
+        for (pthread_t thread : threads) {
+            void *errors;
+            assert_int_equal(pthread_join(thread, &errors), 0);
+            assert_null(errors);
+        }
+        assert_int_equal(scans, HOSTS * LAUNCHES * 3);
+    }
 }
 
 static void missing_barrier_changes_results(void **)
@@ -335,11 +342,8 @@ static void shared_memory_is_fresh(void **)
 /* ---- atomics, and the block that comes last */
 
 struct atomics {
-    unsigned *u;
-    int *i;
-    unsigned long long *l;
-    float *f;
-    unsigned *partial, *tickets, *total;
+    unsigned *sum, *partial, *tickets, *total;
+    unsigned long long *most;
 };
 struct last_shared {
     unsigned ticket;
@@ -349,22 +353,11 @@ __global__ void atomics_kernel(HA_ARGS(struct atomics) a)
 {
     HA_SHARED(struct last_shared, s);
     const unsigned id = blockIdx.x * blockDim.x + threadIdx.x;
-    atomicAdd(&a.u[0], id);
-    atomicAdd(&a.i[0], -int(id));
-    atomicAdd(&a.l[0], (unsigned long long)(id) << 32);
-    atomicAdd(&a.f[0], 0.5f);
-    atomicMax(&a.u[1], id ^ 0x55u);
-    atomicMax(&a.i[1], int(id) - 1000);
-    atomicMax(&a.l[1], (unsigned long long)(id) << 40);
-    for (unsigned old = 0, seen;; old = seen) {
-        seen = atomicCAS(&a.u[2], old, old + 2);
-        if (seen == old) break;
-    }
-    atomicCAS(&a.i[2], -1, int(id));
-    atomicCAS(&a.l[2], 5ull, 6ull);
+    atomicAdd(a.sum, id);
+    atomicMax(a.most, (unsigned long long)(id ^ 0x55u) << 40);
     if (threadIdx.x == 0) {
         a.partial[blockIdx.x] = blockIdx.x * blockIdx.x;
-        __threadfence();
+        __threadfence_system();
         s.ticket = atomicAdd(a.tickets, 1u);
     }
     __syncthreads();
@@ -377,27 +370,17 @@ __global__ void atomics_kernel(HA_ARGS(struct atomics) a)
     }
 }
 
-static void atomics_of_all_types(void **)
+static void atomics_and_the_last_block(void **)
 {
     FOR_EACH_ORDER
     {
-        unsigned u[3] = {}, partial[20], tickets = 0, total = 0;
-        int i[3] = { 0, -5000, -1 };
-        unsigned long long l[3] = { 0, 0, 5 };
-        float f = 0;
-        const struct atomics a = { u, i, l, &f, partial, &tickets, &total };
+        unsigned sum = 0, partial[20], tickets = 0, total = 0;
+        unsigned long long most = 0;
+        const struct atomics a = { &sum, partial, &tickets, &total, &most };
         assert_int_equal(ha_launch(atomics_kernel, dim3(20), dim3(64), NULL, a), cudaSuccess);
-        const unsigned n = 20 * 64, sum = n * (n - 1) / 2;
-        assert_int_equal(u[0], sum);
-        assert_int_equal(i[0], -int(sum));
-        assert_int_equal(l[0], (unsigned long long)(sum) << 32);
-        assert_true(f == 0.5f * float(n));
-        assert_int_equal(u[1], n - 1);
-        assert_int_equal(i[1], int(n) - 1 - 1000);
-        assert_int_equal(l[1], (unsigned long long)(n - 1) << 40);
-        assert_int_equal(u[2], 2 * n);
-        assert_in_range(i[2], 0, n - 1);
-        assert_int_equal(l[2], 6);
+        const unsigned n = 20 * 64;
+        assert_int_equal(sum, n * (n - 1) / 2);
+        assert_int_equal(most, (unsigned long long)(n - 1) << 40);
         assert_int_equal(total, 19 * 20 * 39 / 6);
     }
 }
@@ -432,9 +415,10 @@ int main(void)
         cmocka_unit_test(parted_lanes),
         cmocka_unit_test(votes),
         cmocka_unit_test(barriers),
+        cmocka_unit_test(hosts_at_once),
         cmocka_unit_test(missing_barrier_changes_results),
         cmocka_unit_test(shared_memory_is_fresh),
-        cmocka_unit_test(atomics_of_all_types),
+        cmocka_unit_test(atomics_and_the_last_block),
         cmocka_unit_test(pauses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,12 @@ static void expect_end(unsigned endings, const char *order, void (*run)(void), c
     if (!at) fail_msg("order %s, status 0x%x, stderr:\n%s", order, unsigned(status), said);
 }
 
+static void expect_end_in_any_order(void (*run)(void), const char *const texts[])
+{
+    static const char *const orders[] = { "forward", "backward", "3" };
+    for (const char *order : orders) expect_end(ABORTS, order, run, texts);
+}
+
 #define TEXTS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 struct words {
@@ -98,16 +104,16 @@ static void thread_has_returned(void **)
 
 KERNEL(two_barriers)
 {
-    if (threadIdx.x < a.n) __syncthreads_or(1);
+    if (threadIdx.x < a.n) __syncthreads_count(1);
     else __syncthreads();
 }
 static void two_barriers_at_once(void **)
 {
     expect_end(ABORTS, "forward", two_barriers_run,
                TEXTS("thread (5, 0, 0): __syncthreads, ", "another barrier",
-                     "\n  thread (0, 0, 0) and 4 more wait at __syncthreads_or, "));
+                     "\n  thread (0, 0, 0) and 4 more wait at __syncthreads_count, "));
     expect_end(ABORTS, "backward", two_barriers_run,
-               TEXTS("thread (4, 0, 0): __syncthreads_or, ", "another barrier",
+               TEXTS("thread (4, 0, 0): __syncthreads_count, ", "another barrier",
                      "\n  thread (5, 0, 0) and 58 more wait at __syncthreads, "));
 }
 
@@ -155,12 +161,12 @@ static void part_of_a_warp(void **)
 
 KERNEL(reads_outside)
 {
-    if (threadIdx.x < 32 && threadIdx.x % 2 == 0) __shfl_down_sync(0x55555555u, a.n, 1);
+    if (threadIdx.x < 32 && threadIdx.x % 2 == 0) __shfl_xor_sync(0x55555555u, a.n, 1);
 }
 static void shuffle_from_outside(void **)
 {
     expect_end(ABORTS, "forward", reads_outside_run,
-               TEXTS(": __shfl_down_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555"));
+               TEXTS(": __shfl_xor_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555"));
 }
 
 KERNEL(masks_differ)
@@ -170,12 +176,10 @@ KERNEL(masks_differ)
 }
 static void inconsistent_masks(void **)
 {
-    static const char *const kinds[] = { "forward", "backward", "3" };
-    for (const char *order : kinds)
-        expect_end(ABORTS, order, masks_differ_run,
-                   TEXTS("every thread waits",
-                         "thread (32, 0, 0) and 23 more wait at __shfl_sync of lanes 0xffffffff, ",
-                         "thread (40, 0, 0) and 7 more wait at __shfl_sync of lanes 0xffffff00, "));
+    expect_end_in_any_order(masks_differ_run,
+                            TEXTS("every thread waits",
+                                  "thread (32, 0, 0) and 23 more wait at __shfl_sync of lanes 0xffffffff, ",
+                                  "thread (40, 0, 0) and 7 more wait at __shfl_sync of lanes 0xffffff00, "));
 }
 
 KERNEL(operations_differ)
@@ -186,11 +190,10 @@ KERNEL(operations_differ)
 }
 static void same_mask_at_two_places(void **)
 {
-    static const char *const kinds[] = { "forward", "backward", "3" };
-    for (const char *order : kinds)
-        expect_end(ABORTS, order, operations_differ_run,
-                   TEXTS("every thread waits", "thread (32, 0, 0) and 7 more wait at __any_sync of lanes 0xffffffff, ",
-                         "thread (40, 0, 0) and 23 more wait at __any_sync of lanes 0xffffffff, "));
+    expect_end_in_any_order(operations_differ_run,
+                            TEXTS("every thread waits",
+                                  "thread (32, 0, 0) and 7 more wait at __any_sync of lanes 0xffffffff, ",
+                                  "thread (40, 0, 0) and 23 more wait at __any_sync of lanes 0xffffffff, "));
 }
 
 KERNEL(crossed)
@@ -200,11 +203,8 @@ KERNEL(crossed)
 }
 static void waiting_for_each_other(void **)
 {
-    static const char *const kinds[] = { "forward", "backward", "3" };
-    for (const char *order : kinds)
-        expect_end(ABORTS, order, crossed_run,
-                   TEXTS("every thread waits", "(0, 0, 0) and 31 more wait at __syncthreads, ",
-                         "(16, 0, 0) and 31 more wait at __syncwarp of lanes 0xffffffff, "));
+    expect_end_in_any_order(crossed_run, TEXTS("every thread waits", "(0, 0, 0) and 31 more wait at __syncthreads, ",
+                                               "(16, 0, 0) and 31 more wait at __syncwarp of lanes 0xffffffff, "));
 }
 
 /* ---- memory */

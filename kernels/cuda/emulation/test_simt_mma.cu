@@ -110,29 +110,46 @@ static void fill(float x, float y, float z)
     for (unsigned i = 0; i < B_SIZE; i++) b[i] = y;
     for (unsigned i = 0; i < C_SIZE; i++) c[i] = z;
 }
-static void expect(float want)
-{
-    multiply();
-    FOR_ALL(w, row, col)
-    {
-        const float got = d[at_c(w, row, col)];
-        if (!(isnan(want) ? isnan(got) : got == want))
-            fail_msg("%a * %a + %a: %a, not %a", double(a[0]), double(b[0]), double(c[0]), double(got), double(want));
-    }
-}
 
 static void adversarial(void **)
 {
-    /* 13 bits that are not read */
-    fill(1 + 0x1.ffep-11f, 1, 0);
-    expect(8);
-    fill(1, 1 + 0x1.ffep-11f, 0);
-    expect(8);
-    fill(1 + 0x1p-10f, 1, 0);
-    expect(8 + 0x1p-7f);
-    /* c, and products that are each under half an ulp of it: cut one by one */
-    fill(0x1.cp-13f, 0x1p-12f, 1);
-    expect(1);
+    static const struct {
+        float a, b, c, want; /* of all elements */
+    } cases[] = {
+        /* 13 bits that are not read */
+        { 1 + 0x1.ffep-11f, 1, 0, 8 },
+        { 1, 1 + 0x1.ffep-11f, 0, 8 },
+        { 1 + 0x1p-10f, 1, 0, 8 + 0x1p-7f },
+        /* c, and products that are each under half an ulp of it: cut one by one */
+        { 0x1.cp-13f, 0x1p-12f, 1, 1 },
+        /* what cancels, exactly */
+        { 1, 1, -8, 0 },
+        { 0x1p20f, 0x1p20f, -0x1p43f, 0 },
+        /* the ends of the range */
+        { 0x1p-70f, 0x1p-70f, 0, 0x1p-137f },
+        { 0x1p-80f, 0x1p-80f, 0, 0 },
+        { 0x1p63f, 0x1p63f, 0, INFINITY },
+        { INFINITY, 1, 0, INFINITY },
+        { INFINITY, 0, 0, NAN },
+        { 1, 1, -INFINITY, -INFINITY },
+        { INFINITY, 1, -INFINITY, NAN },
+        { NAN, 1, 1, NAN },
+        { 0, 0, NAN, NAN },
+        { 1, INFINITY, 0, INFINITY },
+        { 0, INFINITY, 0, NAN },
+        { 1, NAN, 1, NAN },
+    };
+    for (const auto &x : cases) {
+        fill(x.a, x.b, x.c);
+        multiply();
+        FOR_ALL(w, row, col)
+        {
+            const float got = d[at_c(w, row, col)];
+            if (!(isnan(x.want) ? isnan(got) : got == x.want))
+                fail_msg("%a * %a + %a: %a, not %a", double(x.a), double(x.b), double(x.c), double(got),
+                         double(x.want));
+        }
+    }
     /* ulps of c, towards zero */
     fill(0, 0, 1);
     a[0] = 0x1.8p-12f, b[0] = 0x1p-11f;
@@ -141,36 +158,6 @@ static void adversarial(void **)
     a[0] = -0x1.8p-12f;
     multiply();
     assert_true(d[0] == 1 - 0x1p-23f);
-    /* what cancels, exactly */
-    fill(1, 1, -8);
-    expect(0);
-    fill(0x1p20f, 0x1p20f, -0x1p43f);
-    expect(0);
-    /* the ends of the range */
-    fill(0x1p-70f, 0x1p-70f, 0);
-    expect(0x1p-137f);
-    fill(0x1p-80f, 0x1p-80f, 0);
-    expect(0);
-    fill(0x1p63f, 0x1p63f, 0);
-    expect(INFINITY);
-    fill(INFINITY, 1, 0);
-    expect(INFINITY);
-    fill(INFINITY, 0, 0);
-    expect(NAN);
-    fill(1, 1, -INFINITY);
-    expect(-INFINITY);
-    fill(INFINITY, 1, -INFINITY);
-    expect(NAN);
-    fill(NAN, 1, 1);
-    expect(NAN);
-    fill(0, 0, NAN);
-    expect(NAN);
-    fill(1, INFINITY, 0);
-    expect(INFINITY);
-    fill(0, INFINITY, 0);
-    expect(NAN);
-    fill(1, NAN, 1);
-    expect(NAN);
     /* one bad element spoils its row or column alone */
     fill(1, 1, 0);
     b[at_b(2, 6, 3)] = -INFINITY;
