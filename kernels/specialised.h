@@ -14,5 +14,9 @@
 #ifndef HA_SPECIALISED
 #define HA_SPECIALISED inline __attribute__((always_inline))
 #endif
+#define ALWAYS static HA_SPECIALISED
+
+/* A macro: gcc takes a function that only prefetches for one without effect and drops its calls. */
+#define PREFETCH(p) __builtin_prefetch((p), 0, 2)
 
 #endif

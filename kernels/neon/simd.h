@@ -81,18 +81,10 @@ static inline unsigned v_has_nan(vec a)
 static inline float v_max_lane(vec a) { return vmaxvq_f32(v_max4(a.val[0], a.val[1])); }
 static inline float v_sum_lanes(vec a) { return vaddvq_f32(vaddq_f32(a.val[0], a.val[1])); }
 
-/* first + i for every bit i set, in order; LANES numbers are written */
-static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
 {
-    /* the bits set in 4, a byte each */
-    static const uint32_t set[16] = { 0, 0,     1,     0x100,   2,     0x200,   0x201,   0x20100,
-                                      3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
-    for (uint32_t i = 0; i < LANES; i += 4) {
-        const unsigned four = bits >> i & 15;
-        const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set[four]))));
-        vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first + i)));
-        p += __builtin_popcount(four);
-    }
+    const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set))));
+    vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first)));
 }
 
 /* x in registers: gcc would load it again for every use */
@@ -116,13 +108,6 @@ static inline vec v_widen(const char *p, enum ha_dtype t)
     const uint16x8_t zero = vdupq_n_u16(0);
     return v_pair(vreinterpretq_f32_u16(vzip1q_u16(zero, h)), vreinterpretq_f32_u16(vzip2q_u16(zero, h)));
 }
-/* lanes past n are 0 */
-static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
-{
-    char whole[sizeof(vec)] = { 0 };
-    memcpy(whole, p, n * ha_dtype_bytes(t));
-    return v_widen(whole, t);
-}
 
 static inline uint16x4_t v_bf16(float32x4_t x)
 {
@@ -142,12 +127,6 @@ static inline void v_narrow(char *p, vec x, enum ha_dtype t)
 {
     if (t == HA_F32) v_store((float *)(void *)p, x);
     else vst1q_u8((uint8_t *)p, vreinterpretq_u8_u16(v_half(x, t)));
-}
-static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
-{
-    char whole[sizeof(vec)];
-    v_narrow(whole, x, t);
-    memcpy(p, whole, n * ha_dtype_bytes(t));
 }
 
 /* What attend_packed.inc asks for is said there. */
@@ -185,28 +164,14 @@ static inline float32x4_t v_scale4(float32x4_t p, float32x4_t n)
 
 static inline vec v_scale(vec p, vec n) { return v_pair(v_scale4(p.val[0], n.val[0]), v_scale4(p.val[1], n.val[1])); }
 
-#include "kernels/exp.inc"
-
-/* lane i: the sum of the lanes of the i-th */
-static inline float32x4_t v_sum4(vec a, vec b, vec c, vec d)
+static inline void v_sum4(float *out, vec a, vec b, vec c, vec d, float scale)
 {
     const float32x4_t ab = vpaddq_f32(vaddq_f32(a.val[0], a.val[1]), vaddq_f32(b.val[0], b.val[1]));
     const float32x4_t cd = vpaddq_f32(vaddq_f32(c.val[0], c.val[1]), vaddq_f32(d.val[0], d.val[1]));
-    return vpaddq_f32(ab, cd);
+    vst1q_f32(out, vmulq_n_f32(vpaddq_f32(ab, cd), scale));
 }
 
-/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
-static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
-{
-    for (int i = 0; i < rows * KEYS; i += 4) {
-        const bool more = i + 2 < rows * KEYS;
-        float four[4];
-        vst1q_f32(four, vmulq_n_f32(v_sum4(a[i], a[i + 1], a[more ? i + 2 : i], a[more ? i + 3 : i + 1]), scale));
-        for (int j = 0; j < 4 && i + j < rows * KEYS; j++) {
-            const int r = (i + j) / KEYS, k = (i + j) % KEYS;
-            if ((size_t)k < keys) s[(size_t)r * stride + (size_t)k] = four[j];
-        }
-    }
-}
+#include "kernels/exp.inc"
+#include "kernels/eight.inc"
 
 #endif
