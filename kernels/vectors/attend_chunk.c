@@ -212,12 +212,5 @@ ALWAYS void attend_chunk_of(const struct ha_chunk *c, enum ha_dtype t)
     }
 }
 
-void HA_KERNEL(attend_chunk)(const struct ha_chunk *c)
-{
-    switch (c->dtype) {
-    case HA_F32: attend_chunk_of(c, HA_F32); break;
-    case HA_F16: attend_chunk_of(c, HA_F16); break;
-    case HA_BF16: attend_chunk_of(c, HA_BF16); break;
-    }
-}
+void HA_KERNEL(attend_chunk)(const struct ha_chunk *c) { BY_DTYPE(attend_chunk_of, c) }
 #endif

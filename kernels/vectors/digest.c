@@ -76,12 +76,5 @@ ALWAYS void digest_of(const struct ha_digest *g, enum ha_dtype t)
     ha_c_digest(&rest);
 }
 
-void HA_KERNEL(digest)(const struct ha_digest *g)
-{
-    switch (g->dtype) {
-    case HA_F32: digest_of(g, HA_F32); break;
-    case HA_F16: digest_of(g, HA_F16); break;
-    case HA_BF16: digest_of(g, HA_BF16); break;
-    }
-}
+void HA_KERNEL(digest)(const struct ha_digest *g) { BY_DTYPE(digest_of, g) }
 #endif

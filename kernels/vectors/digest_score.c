@@ -95,12 +95,5 @@ ALWAYS void digest_score_of(const struct ha_digest_score *s, enum ha_dtype t)
     }
 }
 
-void HA_KERNEL(digest_score)(const struct ha_digest_score *s)
-{
-    switch (s->dtype) {
-    case HA_F32: digest_score_of(s, HA_F32); break;
-    case HA_F16: digest_score_of(s, HA_F16); break;
-    case HA_BF16: digest_score_of(s, HA_BF16); break;
-    }
-}
+void HA_KERNEL(digest_score)(const struct ha_digest_score *s) { BY_DTYPE(digest_score_of, s) }
 #endif

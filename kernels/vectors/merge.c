@@ -125,12 +125,5 @@ ALWAYS void merge_rows(const struct ha_merge *m, enum ha_dtype t)
         for (size_t h = 0; h < m->heads; h++) merge_row(&(struct row){ m, i, h }, t);
 }
 
-void HA_KERNEL(merge)(const struct ha_merge *m)
-{
-    switch (m->dtype) {
-    case HA_F32: merge_rows(m, HA_F32); break;
-    case HA_F16: merge_rows(m, HA_F16); break;
-    case HA_BF16: merge_rows(m, HA_BF16); break;
-    }
-}
+void HA_KERNEL(merge)(const struct ha_merge *m) { BY_DTYPE(merge_rows, m) }
 #endif

@@ -31,12 +31,5 @@ ALWAYS void score_of(const struct ha_score *s, enum ha_dtype t)
     }
 }
 
-void HA_KERNEL(score)(const struct ha_score *s)
-{
-    switch (s->dtype) {
-    case HA_F32: score_of(s, HA_F32); break;
-    case HA_F16: score_of(s, HA_F16); break;
-    case HA_BF16: score_of(s, HA_BF16); break;
-    }
-}
+void HA_KERNEL(score)(const struct ha_score *s) { BY_DTYPE(score_of, s) }
 #endif
