@@ -1,9 +1,7 @@
 #ifndef HA_KERNELS_AVX2_SIMD_H
 #define HA_KERNELS_AVX2_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score}.inc are written in: 8 floats. v_* is
- * elementwise unless its name says otherwise; _part takes the first n lanes and does not touch
- * memory past them. */
+/* Vectors (kernels/vectors/simd.h) of 8 floats. */
 
 #include "harness/api/base.h"
 
@@ -12,7 +10,6 @@
 
 typedef __m256 vec;
 
-/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
 enum { LANES = 8, KEYS = 2, COLS = 2 };
 
 static inline __m256i v_first(size_t n)
@@ -23,7 +20,6 @@ static inline __m256i v_first(size_t n)
 static inline vec v_set(float x) { return _mm256_set1_ps(x); }
 static inline vec v_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void v_store(float *p, vec x) { _mm256_storeu_ps(p, x); }
-/* lanes past n hold `rest` */
 static inline vec v_load_part(const float *p, size_t n, float rest)
 {
     const __m256i m = v_first(n);
@@ -35,15 +31,10 @@ static inline vec v_add(vec a, vec b) { return _mm256_add_ps(a, b); }
 static inline vec v_sub(vec a, vec b) { return _mm256_sub_ps(a, b); }
 static inline vec v_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
-/* c - a b */
 static inline vec v_fnma(vec a, vec b, vec c) { return _mm256_fnmadd_ps(a, b, c); }
-/* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return _mm256_max_ps(a, b); }
-/* b where either is NaN */
 static inline vec v_min(vec a, vec b) { return _mm256_min_ps(a, b); }
-/* bit i: lane i of a is at least that of b, neither is NaN */
 static inline unsigned v_ge(vec a, vec b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
-/* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
 static inline float v_max_lane(vec a)
 {
@@ -64,17 +55,14 @@ static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
     _mm_storeu_si128((__m128i_u *)(void *)p, _mm_add_epi32(at, _mm_set1_epi32((int)first)));
 }
 
-/* lane i: of b where that of s is negative, -0 included, else of a */
 static inline vec v_pick(vec a, vec b, vec s) { return _mm256_blendv_ps(a, b, s); }
 
-/* x in a register: gcc would load it again for every use */
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+v"(x));
     return x;
 }
 
-/* LANES stored numbers as binary32 */
 static inline vec v_widen(const char *p, enum ha_dtype t)
 {
     if (t == HA_F32) return _mm256_loadu_ps((const float *)(const void *)p);
@@ -82,7 +70,6 @@ static inline vec v_widen(const char *p, enum ha_dtype t)
     if (t == HA_F16) return _mm256_cvtph_ps(h);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
-/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
 static inline __m128i v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -93,14 +80,12 @@ static inline __m128i v_half(vec x, enum ha_dtype t)
     const __m256i h = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
     return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
 }
-/* LANES binary32 numbers as stored ones */
 static inline void v_narrow(char *p, vec x, enum ha_dtype t)
 {
     if (t == HA_F32) _mm256_storeu_ps((float *)(void *)p, x);
     else _mm_storeu_si128((__m128i_u *)(void *)p, v_half(x, t));
 }
 
-/* What attend_packed.inc asks for is said there. */
 #if defined(__AVX512VL__)
 enum { VECTORS = 32 };
 #else

@@ -1,9 +1,8 @@
 #ifndef HA_KERNELS_NEON_SIMD_H
 #define HA_KERNELS_NEON_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: 8 floats in two of the 32 registers,
- * so that a register full of 16-bit numbers makes one vector. v_* is elementwise unless its name says otherwise; _part
- * takes the first n lanes and does not touch memory past them. */
+/* Vectors (kernels/vectors/simd.h) of 8 floats in two of the 32 registers, so that a register full of 16-bit numbers
+ * makes one vector. */
 
 #include "harness/api/base.h"
 
@@ -12,7 +11,6 @@
 
 typedef float32x4x2_t vec;
 
-/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
 enum { LANES = 8, KEYS = 2, COLS = 2 };
 
 static inline vec v_pair(float32x4_t low, float32x4_t high) { return (vec){ { low, high } }; }
@@ -24,7 +22,6 @@ static inline void v_store(float *p, vec x)
     vst1q_f32(p, x.val[0]);
     vst1q_f32(p + 4, x.val[1]);
 }
-/* lanes past n hold `rest` */
 static inline vec v_load_part(const float *p, size_t n, float rest)
 {
     float whole[LANES];
@@ -46,25 +43,20 @@ static inline vec v_fma(vec a, vec b, vec c)
 {
     return v_pair(vfmaq_f32(c.val[0], a.val[0], b.val[0]), vfmaq_f32(c.val[1], a.val[1], b.val[1]));
 }
-/* c - a b */
 static inline vec v_fnma(vec a, vec b, vec c)
 {
     return v_pair(vfmsq_f32(c.val[0], a.val[0], b.val[0]), vfmsq_f32(c.val[1], a.val[1], b.val[1]));
 }
 static inline float32x4_t v_max4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-/* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return v_pair(v_max4(a.val[0], b.val[0]), v_max4(a.val[1], b.val[1])); }
 static inline float32x4_t v_min4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
-/* b where either is NaN */
 static inline vec v_min(vec a, vec b) { return v_pair(v_min4(a.val[0], b.val[0]), v_min4(a.val[1], b.val[1])); }
-/* bit i: lane i of a is at least that of b, neither is NaN */
 static inline unsigned v_ge(vec a, vec b)
 {
     static const uint32_t bit[LANES] = { 1, 2, 4, 8, 16, 32, 64, 128 };
     const uint32x4_t low = vandq_u32(vcgeq_f32(a.val[0], b.val[0]), vld1q_u32(bit));
     return vaddvq_u32(vorrq_u32(low, vandq_u32(vcgeq_f32(a.val[1], b.val[1]), vld1q_u32(bit + 4))));
 }
-/* b where s is negative, -0 included, a elsewhere */
 static inline float32x4_t v_pick4(float32x4_t a, float32x4_t b, float32x4_t s)
 {
     return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(s)), b, a);
@@ -73,7 +65,6 @@ static inline vec v_pick(vec a, vec b, vec s)
 {
     return v_pair(v_pick4(a.val[0], b.val[0], s.val[0]), v_pick4(a.val[1], b.val[1], s.val[1]));
 }
-/* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a)
 {
     return vminvq_u32(vandq_u32(vceqq_f32(a.val[0], a.val[0]), vceqq_f32(a.val[1], a.val[1]))) == 0;
@@ -87,7 +78,6 @@ static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
     vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first)));
 }
 
-/* x in registers: gcc would load it again for every use */
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+w"(x.val[0]), "+w"(x.val[1]));
@@ -99,7 +89,6 @@ static inline vec v_f16(uint16x8_t h)
     const float16x8_t x = vreinterpretq_f16_u16(h);
     return v_pair(vcvt_f32_f16(vget_low_f16(x)), vcvt_high_f32_f16(x));
 }
-/* LANES stored numbers as binary32 */
 static inline vec v_widen(const char *p, enum ha_dtype t)
 {
     if (t == HA_F32) return v_load((const float *)(const void *)p);
@@ -116,20 +105,17 @@ static inline uint16x4_t v_bf16(float32x4_t x)
                      quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
     return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
 }
-/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
 static inline uint16x8_t v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x.val[0]), x.val[1]));
     return vcombine_u16(v_bf16(x.val[0]), v_bf16(x.val[1]));
 }
-/* LANES binary32 numbers as stored ones */
 static inline void v_narrow(char *p, vec x, enum ha_dtype t)
 {
     if (t == HA_F32) v_store((float *)(void *)p, x);
     else vst1q_u8((uint8_t *)p, vreinterpretq_u8_u16(v_half(x, t)));
 }
 
-/* What attend_packed.inc asks for is said there. */
 enum { VECTORS = 16 };
 static inline unsigned v_above(vec a, vec b)
 {
