@@ -14,5 +14,17 @@
 #ifndef HA_SPECIALISED
 #define HA_SPECIALISED inline __attribute__((always_inline))
 #endif
+#define ALWAYS static HA_SPECIALISED
+
+/* function(args, type), with the type of the args as a constant */
+#define BY_DTYPE(function, args)                    \
+    switch ((args)->dtype) {                        \
+    case HA_F32: function((args), HA_F32); break;   \
+    case HA_F16: function((args), HA_F16); break;   \
+    case HA_BF16: function((args), HA_BF16); break; \
+    }
+
+/* A macro: gcc takes a function that only prefetches for one without effect and drops its calls. */
+#define PREFETCH(p) __builtin_prefetch((p), 0, 2)
 
 #endif

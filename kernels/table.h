@@ -1,8 +1,8 @@
 #ifndef HA_KERNELS_TABLE_H
 #define HA_KERNELS_TABLE_H
 
-/* What ops.h and table.c of the instruction sets are made of. The kernel NAME of instruction set ISA is ha_ISA_NAME,
- * and with the type behind it where there is one for each type. */
+/* What the declarations and tables of the instruction sets are made of. The kernel NAME of instruction set ISA is
+ * ha_ISA_NAME, and with the type behind it where there is one for each type. */
 
 #include "harness/api/kernels.h"
 
@@ -44,11 +44,5 @@
         .exp_eps = 0x1p-23,                                                          \
         .log_eps = 0x1p-23,                                                          \
     }
-
-/* The entries of an instruction set that has all kernels of vectors, and of one that has all there are. */
-#define HA_KERNELS_VECTORS(isa)     \
-    .flops_bf16 = ha_##isa##_flops, \
-    HA_KERNELS_OF_VECTORS(HA_KERNEL_ENTRY, HA_KERNEL_ENTRY_TYPED, isa) HA_KERNELS_DECLARED
-#define HA_KERNELS_ALL(isa) HA_KERNELS_OF_ALL(HA_KERNEL_ENTRY, HA_KERNEL_ENTRY_TYPED, isa) HA_KERNELS_DECLARED
 
 #endif

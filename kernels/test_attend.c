@@ -4,14 +4,6 @@
 #include "kernels/test_problem.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight;
 static size_t judged;
@@ -102,7 +94,7 @@ static const struct {
     { 1, 1 }, { 4, 1 }, { 8, 1 },  { 7, 1 },  { 3, 2 },  { 4, 5 },
     { 1, 9 }, { 5, 1 }, { 2, 33 }, { 1, 70 }, { 16, 4 }, { 6, 1 },
 };
-enum { ASKS = sizeof asks / sizeof *asks };
+enum { ASKS = COUNT(asks) };
 
 static void grid(const size_t *dims, size_t dims_count, const size_t *keys, size_t keys_count, size_t repeats)
 {
@@ -129,9 +121,8 @@ static void grid(const size_t *dims, size_t dims_count, const size_t *keys, size
                 }
 }
 
-static void within_bound_everywhere(void **state)
+TEST(within_bound_everywhere)
 {
-    (void)state;
     static const size_t dims[] = { 8, 64, 80, 96, 112, 128, 256 }, few_dims[] = { 8, 80, 128 };
     static const size_t keys[] = { 0, 1, 2, 17, 31, 32, 33, 127, 128, 129, 2047, 2048, 2049, 5000 };
     static const size_t few_keys[] = { 0, 1, 33, 129, 2049 };
@@ -140,17 +131,15 @@ static void within_bound_everywhere(void **state)
 }
 
 /* The tail paths: dimensions that fill no vector. */
-static void odd_dimensions(void **state)
+TEST(odd_dimensions)
 {
-    (void)state;
     static const size_t dims[] = { 1, 3, 7, 9, 17, 20, 31, 33, 47, 63, 65, 100, 257, 300, 520 }, keys[] = { 1, 5, 67 };
     grid(dims, small ? 6 : 15, keys, 3, 1);
 }
 
 /* Every number of query rows goes through its own mix of row blocks. */
-static void every_number_of_rows(void **state)
+TEST(every_number_of_rows)
 {
-    (void)state;
     for (size_t rows = 1; rows <= 256; rows += small ? 51 : 1) {
         struct ha_test_ask p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
                                  .dim = 24,
@@ -172,16 +161,15 @@ static void every_number_of_rows(void **state)
 }
 
 /* Query tokens in several blocks, each with its own limit, over more than one chunk; weights too. */
-static void appends_longer_than_the_context(void **state)
+TEST(appends_longer_than_the_context)
 {
-    (void)state;
     static const struct {
         size_t keys, q_len, group;
     } set[] = {
         { 1, 1, 2 },    { 40, 40, 3 },   { 41, 40, 1 },  { 150, 130, 2 },
         { 150, 20, 4 }, { 2060, 30, 1 }, { 2048, 3, 4 }, { 2100, 2100, 1 },
     };
-    for (size_t i = 0; i < sizeof set / sizeof *set - (small ? 1 : 0); i++)
+    for (size_t i = 0; i < COUNT(set) - (small ? 1 : 0); i++)
         for (size_t runs = 1; runs <= 2; runs++) {
             struct ha_test_ask p = {
                 .dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT),

@@ -6,9 +6,6 @@
 #include "kernels/rows.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -50,7 +47,7 @@ int ha_test_tables_setup(void **state)
     };
     (void)state;
     ha_test_tables_count = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         if (all[i]->absent || !(all[i]->cpu_bit & ha_cpu_bits())) {
             printf("%s: not tested: %s\n", all[i]->name, all[i]->absent ? all[i]->absent : "this CPU lacks it");
             continue;
@@ -121,14 +118,18 @@ void ha_guard_free(void *p)
     if (p) die("a block that it did not give");
 }
 
-static void *at(const void *data, size_t stride, const struct ha_rows *rows, size_t i)
+void *ha_test_own(const void *p)
 {
-    /* the test owns the memory that ha_rows promises only to read */
     union {
         const void *from;
-        char *to;
-    } p = { .from = data };
-    return p.to + ha_row(rows, i) * stride;
+        void *to;
+    } c = { .from = p };
+    return c.to;
+}
+
+static void *at(const void *data, size_t stride, const struct ha_rows *rows, size_t i)
+{
+    return (char *)ha_test_own(data) + ha_row(rows, i) * stride;
 }
 
 void ha_test_kv_put_k(struct ha_test_kv *kv, size_t i, size_t d, float x)
@@ -216,20 +217,11 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
     free(k);
 }
 
-static void *own(const void *p)
-{
-    union {
-        const void *from;
-        void *to;
-    } c = { .from = p };
-    return c.to;
-}
-
 void ha_test_kv_free(struct ha_test_kv *kv)
 {
-    ha_guard_free(own(kv->rows.k));
-    ha_guard_free(own(kv->rows.v));
-    ha_guard_free(own(kv->rows.index));
+    ha_guard_free(ha_test_own(kv->rows.k));
+    ha_guard_free(ha_test_own(kv->rows.v));
+    ha_guard_free(ha_test_own(kv->rows.index));
 }
 
 void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed)

@@ -5,6 +5,7 @@
  * of NaN where nothing was put. */
 
 #include "harness/api/kernels.h"
+#include "harness/base/test_unit.h"
 
 /* The tables that this build has and this CPU can run, worst first, each filled from the one before as the registry
  * does it. */
@@ -13,15 +14,19 @@ extern struct ha_kernels ha_test_tables[HA_TEST_TABLES_MAX];
 extern size_t ha_test_tables_count;
 int ha_test_tables_setup(void **state);
 
+#define HA_TEST_ALL(t) for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++)
 /* The tables whose `op` is their own. */
 #define HA_TEST_EACH(t, op)                                                                           \
     for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++) \
         if (t == ha_test_tables || t->op != t[-1].op)
 
+#define HA_TEST_DTYPES(d) for (enum ha_dtype d = HA_F32; d <= HA_BF16; d++)
 /* bytes of 0xFF (NaN in every type); the byte after the last one faults. Ends the test on lack of memory. */
 void *ha_guard_alloc(size_t bytes);
 /* Ends the test if something was written before the block. */
 void ha_guard_free(void *p);
+/* Memory of the test's own that arguments of kernels promise only to read. */
+void *ha_test_own(const void *p);
 
 /* Which of `of` each of `count` is, none twice, in any order; last: the last of them, too. */
 void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream);

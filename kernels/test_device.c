@@ -3,8 +3,6 @@
 #include "harness/base/seq_attend.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PICK_STREAM = 60, WEIGHTS_GAP = 3 };
 
@@ -116,12 +114,9 @@ static size_t seed_of(const struct ha_test_device_ask *a, size_t b, size_t h)
 void ha_test_device_query(const struct ha_test_device_problem *p, size_t b, uint64_t seed)
 {
     const struct ha_test_device_ask *a = &p->ask;
-    union {
-        const float *from;
-        float *to;
-    } q = { .from = p->seq[b].q };
+    float *q = ha_test_own(p->seq[b].q);
     for (size_t r = 0; r < a->q_len * heads_of(p); r++)
-        ha_test_query(q.to + r * a->dim, a->family, a->dim, a->rounded ? a->dtype : HA_F32, seed + 1000 * r);
+        ha_test_query(q + r * a->dim, a->family, a->dim, a->rounded ? a->dtype : HA_F32, seed + 1000 * r);
 }
 
 static void make_seq(struct ha_test_device_problem *p, size_t b)
@@ -209,4 +204,19 @@ struct ha_test_device_error ha_test_device_judge(const struct ha_test_device_pro
     }
     ha_answer_free(&want);
     return e;
+}
+
+void ha_test_device_check(const struct ha_test_device_problem *p, const struct ha_profile *profile)
+{
+    for (size_t b = 0; b < p->ask.batch; b++) {
+        const struct ha_device_seq *seq = &p->seq[b];
+        for (size_t h = 0; h < p->ask.kv_heads; h++) {
+            const struct ha_test_device_error e = ha_test_device_judge(p, profile, HA_RUNS_MAX, b, h);
+            if (!(e.output.ratio <= 1 && e.weight.ratio <= 1))
+                fail_msg("%s: seq %zu KV head %zu: error/bound %g of row %zu element %zu, %g of a weight",
+                         ha_dtype_name(p->ask.dtype), b, h, e.output.ratio, e.output.row, e.output.at, e.weight.ratio);
+        }
+        for (size_t i = 0; seq->weights && i < (heads_of(p) - 1) * WEIGHTS_GAP; i++)
+            assert_true(isnan(seq->weights[(i / WEIGHTS_GAP + 1) * seq->weights_stride - 1 - i % WEIGHTS_GAP]));
+    }
 }

@@ -2,7 +2,7 @@
 #define HA_KERNELS_TEST_DEVICE_H
 
 /* Attention over a batch of sequences, to be solved by a device: its data in memory as the device wants it, each buffer
- * as large as it must be, rows that nobody names NaN; and its judge. */
+ * as large as it must be, rows that no run has NaN; and its judge. */
 
 #include "harness/api/device.h"
 #include "harness/api/reference.h"
@@ -69,5 +69,8 @@ struct ha_test_device_error {
 struct ha_test_device_error ha_test_device_judge(const struct ha_test_device_problem *p,
                                                  const struct ha_profile *profile, size_t runs, size_t seq,
                                                  size_t kv_head);
+/* All of that, of a device that may join runs as it likes: ends the test where something is wrong, or where something
+ * was written between the weights of two heads. */
+void ha_test_device_check(const struct ha_test_device_problem *p, const struct ha_profile *profile);
 
 #endif

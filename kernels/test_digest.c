@@ -7,14 +7,6 @@
 #include "kernels/test_data.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static bool small;
 static double worst[HA_TEST_TABLES_MAX];
@@ -67,18 +59,17 @@ static void check_digest(const struct ha_test_kv *kv, size_t first, size_t block
     ha_guard_free(got);
 }
 
-static void digests_are_exact(void **state)
+TEST(digests_are_exact)
 {
-    (void)state;
     static const size_t dims[] = { 8, 80, 128, 1, 15, 16, 33, 64, 256, 300 }, units[] = { 32, 16, 128, 5, 1 };
     static const struct {
         size_t first, keys;
     } runs[] = { { 0, 100 }, { 31, 70 }, { 64, 128 }, { 3, 1 }, { 7, 0 } };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++)
-            for (size_t u = 0; u < sizeof units / sizeof *units; u++)
-                for (size_t r = 0; r < sizeof runs / sizeof *runs; r++, seed++) {
+        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
+            for (size_t u = 0; u < COUNT(units); u++)
+                for (size_t r = 0; r < COUNT(runs); r++, seed++) {
                     struct ha_test_kv kv;
                     const enum ha_test_layout layout = (enum ha_test_layout)(seed % HA_TEST_LAYOUTS);
                     ha_test_kv_make(&kv, layout, HA_TEST_NORMAL, dims[d], runs[r].keys, (enum ha_dtype)dtype, seed);
@@ -88,9 +79,8 @@ static void digests_are_exact(void **state)
 }
 
 /* a NaN makes both of its dimension NaN; infinities are numbers; zeros of both signs are equal */
-static void special_keys(void **state)
+TEST(special_keys)
 {
-    (void)state;
     enum { DIM = 40, UNIT = 16, KEYS = 90 };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t i = 0; i < KEYS; i++) {
@@ -109,9 +99,8 @@ static void special_keys(void **state)
 }
 
 /* A NaN alone must be found whatever the sums of the keys do. */
-static void nan_among_equal(void **state)
+TEST(nan_among_equal)
 {
-    (void)state;
     enum { DIM = 144, UNIT = 32 };
     for (size_t d = 0; d < DIM; d += small ? 5 : 1) {
         struct ha_test_kv kv;
@@ -207,15 +196,14 @@ static void judge(const struct ha_kernels *t, const struct scores *s, float scal
     }
 }
 
-static void scores_within_bound(void **state)
+TEST(scores_within_bound)
 {
-    (void)state;
     static const size_t dims[] = { 8, 80, 128, 1, 31, 32, 33, 64, 65, 256, 300 },
                         blocks[] = { 33, 1, 70, 8, 16, 31, 32, 7 };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++)
-            for (size_t n = 0; n < (small ? 3 : sizeof blocks / sizeof *blocks); n++)
+        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
+            for (size_t n = 0; n < (small ? 3 : COUNT(blocks)); n++)
                 for (size_t rows = 1 + (d + n) % 3; rows <= 9; rows += 3, seed++) {
                     struct scores s = make(rows, blocks[n], dims[d], (enum ha_dtype)dtype);
                     for (size_t b = 0; b < s.blocks; b++)
@@ -232,9 +220,8 @@ static void scores_within_bound(void **state)
 }
 
 /* What a digest is for: the score of a block is not below that of any of its keys. */
-static void scores_bound_keys(void **state)
+TEST(scores_bound_keys)
 {
-    (void)state;
     enum { DIM = 96, UNIT = 16, KEYS = 500, BLOCKS = (KEYS + UNIT - 1) / UNIT, ROWS = 3 };
     static float largest[BLOCKS][DIM];
     const float scale = 0.1f;
@@ -279,9 +266,8 @@ static void scores_bound_keys(void **state)
 }
 
 /* block b is as the others but for dimension d */
-static void special_digests(void **state)
+TEST(special_digests)
 {
-    (void)state;
     enum { DIM = 70, BLOCKS = 37 };
     static const struct {
         float q, least, most, want;
@@ -302,7 +288,7 @@ static void special_digests(void **state)
     };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t rows = 1; rows <= 5; rows += 2)
-            for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            for (size_t c = 0; c < COUNT(cases); c++) {
                 struct scores s = make(rows, BLOCKS, DIM, (enum ha_dtype)dtype);
                 const size_t odd = (5 * c + rows) % BLOCKS, dim = (7 * c + rows) % DIM, row = rows - 1;
                 for (size_t b = 0; b < BLOCKS; b++)

@@ -7,16 +7,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define FOR_TABLES(t) for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++)
 
 static double worst[HA_TEST_TABLES_MAX][HA_FORM_COUNT];
 static bool small;
@@ -66,26 +56,27 @@ static void check_bound(const struct ha_test_merge *p, const struct ha_kernels *
     if (p->dtype == HA_F32) *most = fmax(*most, fmax(e.o, e.lse)); /* in 16 bits it is the output's rounding */
 }
 
-static void check(struct ha_test_merge *p)
+static void check(struct ha_test_merge p, enum ha_test_spread spread, uint64_t seed)
 {
-    FOR_TABLES(t)
+    ha_test_merge_spread(&p, spread, seed);
+    HA_TEST_ALL(t)
     {
-        ha_test_merge_run(p, t);
-        for (size_t r = 0; r < p->tokens * p->heads; r++) {
-            check_plain(p, t, r);
-            check_bound(p, t, r);
+        ha_test_merge_run(&p, t);
+        for (size_t r = 0; r < p.tokens * p.heads; r++) {
+            check_plain(&p, t, r);
+            check_bound(&p, t, r);
         }
     }
+    ha_test_merge_free(&p);
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void every_form_and_type(void **state)
+TEST(every_form_and_type)
 {
-    (void)state;
     static const size_t counts[] = { 1, 2, 3, 17 }, dims[] = { 80, 19, 300 };
     for (size_t n = 0; n < 4 * 3 * 4 * 3 * 4; n++) {
-        struct ha_test_merge p = {
+        const struct ha_test_merge p = {
             .form = (enum ha_form)(n % 4),
             .dtype = (enum ha_dtype)(n / 4 % 3),
             .rows = (enum ha_test_rows)(n / 12 % 4),
@@ -95,68 +86,59 @@ static void every_form_and_type(void **state)
             .heads = 3,
             .dim = dims[n % 5 % 3],
         };
-        ha_test_merge_spread(&p, (enum ha_test_spread)(n % 7 % HA_TEST_SPREADS), n);
-        check(&p);
-        ha_test_merge_free(&p);
+        check(p, (enum ha_test_spread)(n % 7 % HA_TEST_SPREADS), n);
     }
 }
 
-static void every_size(void **state)
+TEST(every_size)
 {
-    (void)state;
     static const size_t counts[] = { 1, 2, 130, 530, 3, 4, 8, 15, 16, 17, 33, 63, 64, 65, 160, 511, 512, 513, 1100 };
     static const size_t dims[] = { 8, 80, 300, 1, 7, 31, 64, 96, 112, 120, 127, 128, 129, 255, 256, 257, 520 };
     uint64_t seed = 1;
-    for (size_t c = 0; c < (small ? 4 : sizeof counts / sizeof *counts); c++)
-        for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++, seed++)
+    for (size_t c = 0; c < (small ? 4 : COUNT(counts)); c++)
+        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++, seed++)
             for (enum ha_test_spread spread = HA_TEST_EQUAL; spread < HA_TEST_SPREADS; spread++) {
                 if (counts[c] > 100 && (seed + spread) % 4) continue;
-                struct ha_test_merge p = { .form = (enum ha_form)((seed + spread) % HA_FORM_COUNT),
-                                           .count = counts[c],
-                                           .tokens = 1,
-                                           .heads = 2,
-                                           .dim = dims[d],
-                                           .rows = HA_TEST_ODD_STRIDES,
-                                           .dtype = (enum ha_dtype)(seed % HA_DTYPE_COUNT) };
-                ha_test_merge_spread(&p, spread, seed);
-                check(&p);
-                ha_test_merge_free(&p);
+                const struct ha_test_merge p = { .form = (enum ha_form)((seed + spread) % HA_FORM_COUNT),
+                                                 .count = counts[c],
+                                                 .tokens = 1,
+                                                 .heads = 2,
+                                                 .dim = dims[d],
+                                                 .rows = HA_TEST_ODD_STRIDES,
+                                                 .dtype = (enum ha_dtype)(seed % HA_DTYPE_COUNT) };
+                check(p, spread, seed);
             }
 }
 
-static void any_problem(void **state)
+TEST(any_problem)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < (small ? 300 : 5000); seed++) {
         static const uint64_t below[] = {
             HA_FORM_COUNT, HA_DTYPE_COUNT, HA_TEST_ROWS, 3, HA_TEST_SPREADS, 12, 4, 5, 280
         };
         size_t x[9];
         for (size_t i = 0; i < 9; i++) x[i] = (size_t)ha_rng_below(seed, 77, i, below[i]);
-        struct ha_test_merge p = { .form = (enum ha_form)x[0],
-                                   .dtype = (enum ha_dtype)x[1],
-                                   .rows = (enum ha_test_rows)x[2],
-                                   .alias = (enum ha_alias)x[3],
-                                   .count = 1 + x[5],
-                                   .tokens = 1 + x[6],
-                                   .heads = 1 + x[7],
-                                   .dim = 1 + x[8] };
-        ha_test_merge_spread(&p, (enum ha_test_spread)x[4], seed);
-        check(&p);
-        ha_test_merge_free(&p);
+        const struct ha_test_merge p = { .form = (enum ha_form)x[0],
+                                         .dtype = (enum ha_dtype)x[1],
+                                         .rows = (enum ha_test_rows)x[2],
+                                         .alias = (enum ha_alias)x[3],
+                                         .count = 1 + x[5],
+                                         .tokens = 1 + x[6],
+                                         .heads = 1 + x[7],
+                                         .dim = 1 + x[8] };
+        check(p, (enum ha_test_spread)x[4], seed);
     }
 }
 
 /* of the largest and smallest levels too; against a formula in which nothing large is subtracted */
-static void wide_gaps(void **state)
+TEST(wide_gaps)
 {
-    (void)state;
     static const float pairs[][2] = {
         { 0, 0 },       { 0, -0.0f },     { 1e-7f, -0.0f }, { 100, 99 },           { 1000, 999 },
         { -120, -121 }, { -1000, -1001 }, { -6e4f, -6e4f }, { -1e5f, -1e5f },      { 88, 0 },
         { 94, 0 },      { 104, 0 },       { 150, 0 },       { FLT_MAX, -FLT_MAX }, { 1e30f, -1e30f },
     };
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+    for (size_t i = 0; i < COUNT(pairs); i++)
         for (int form = HA_FORM_NATURAL; form < HA_FORM_COUNT; form++)
             for (int swap = 0; swap < 2; swap++) {
                 struct ha_test_merge p = { .form = (enum ha_form)form, .count = 2, .tokens = 1, .heads = 1, .dim = 19 };
@@ -165,7 +147,7 @@ static void wide_gaps(void **state)
                 const double unit = form == HA_FORM_BASE2 ? M_LN2 : 1, a = (double)pairs[i][0], b = (double)pairs[i][1],
                              w = exp((b - a) * unit);
                 const double slack = form == HA_FORM_DIRECT ? 4 * fabs(a) + 8 : 2;
-                FOR_TABLES(t)
+                HA_TEST_ALL(t)
                 {
                     ha_test_merge_run(&p, t);
                     const double sum = form == HA_FORM_MAX_SUM ? log((double)p.got_sum[0]) : 0;
@@ -187,7 +169,7 @@ static void wide_gaps(void **state)
 static int report(void **state)
 {
     (void)state;
-    FOR_TABLES(t)
+    HA_TEST_ALL(t)
     for (int f = 0; f < HA_FORM_COUNT; f++)
         printf("%s %s: worst error / bound of f32 %.3f\n", t->name, ha_form_name((enum ha_form)f),
                worst[t - ha_test_tables][f]);

@@ -5,13 +5,6 @@
 #include "harness/base/rng.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static size_t rows_of(const struct ha_test_merge *p) { return p->tokens * p->heads; }
 
@@ -98,7 +91,7 @@ struct ha_test_merge ha_test_merge_like(const struct ha_test_merge *p)
 void ha_test_merge_free(struct ha_test_merge *p)
 {
     float *all[] = { p->o, p->level, p->sum, p->got_o, p->got_level, p->got_sum };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
 }
 
 /* the strides of state i; the output's is state `count` */

@@ -6,17 +6,7 @@
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#define FOR_TABLES(t) for (const struct ha_kernels *t = ha_test_tables; t < ha_test_tables + ha_test_tables_count; t++)
-#define COUNT(array)  (sizeof(array) / sizeof *(array))
 /* without the last, largest one in a small run */
 #define COUNT_SCOPED(array) (COUNT(array) - (small ? 1 : 0))
 
@@ -29,9 +19,8 @@ static float most(enum ha_dtype t) { return t == HA_F32 ? FLT_MAX : t == HA_F16 
 
 /* One state alone, or among empty ones whose o is NaN, is copied bit for bit: the signs of its zeros, its largest
  * number, its subnormal ones. */
-static void a_single_state_is_copied(void **state)
+TEST(a_single_state_is_copied)
 {
-    (void)state;
     static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, 88, FLT_MAX, -FLT_MAX };
     static const size_t counts[] = { 1, 2, 3, 16, 17, 64, 65, 200, 600 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
@@ -48,7 +37,7 @@ static void a_single_state_is_copied(void **state)
             *sum = 1.7f;
             for (size_t l = 0; l < COUNT(levels); l++) {
                 *level = levels[l];
-                FOR_TABLES(t)
+                HA_TEST_ALL(t)
                 {
                     ha_test_merge_run(&p, t);
                     ha_test_same(p.got_o, o, DIM);
@@ -61,16 +50,15 @@ static void a_single_state_is_copied(void **state)
     }
 }
 
-static void empties_only(void **state)
+TEST(empties_only)
 {
-    (void)state;
     static const float zeros[DIM], none = -INFINITY;
     for (size_t n = 0; n < KINDS; n++)
         for (size_t count = 0; count <= 600; count += 1 + count / 2) {
             struct ha_test_merge p = ha_test_merge_kind(n, count, DIM);
             ha_test_merge_make(&p, n);
             for (size_t i = 0; i < count; i++) *ha_test_merge_level(&p, i, 0) = i % 2 ? -INFINITY : INFINITY;
-            FOR_TABLES(t)
+            HA_TEST_ALL(t)
             {
                 ha_test_merge_run(&p, t);
                 ha_test_same(p.got_o, zeros, DIM);
@@ -82,9 +70,8 @@ static void empties_only(void **state)
 }
 
 /* a,b = b,a, bit for bit, zeros of both signs included; and o and -o of one level cancel */
-static void two_states_commute(void **state)
+TEST(two_states_commute)
 {
-    (void)state;
     static const float zeros[] = { 0, -0.0f, -INFINITY };
     for (size_t n = 0; n < KINDS * 100; n += small ? 7 : 1) {
         struct ha_test_merge a = ha_test_merge_kind(n % KINDS, 2, DIM), b = a;
@@ -99,7 +86,7 @@ static void two_states_commute(void **state)
             *ha_test_merge_sum(&b, !i, 0) = *ha_test_merge_sum(&a, i, 0);
             memcpy(ha_test_merge_o(&b, !i, 0), ha_test_merge_o(&a, i, 0), DIM * sizeof *a.o);
         }
-        FOR_TABLES(t)
+        HA_TEST_ALL(t)
         {
             assert_true(t->traits.commutes);
             ha_test_merge_run(&a, t);
@@ -111,7 +98,7 @@ static void two_states_commute(void **state)
         for (size_t d = 0; d < DIM; d++)
             a.o[DIM + d] = -(a.o[d] = ha_round((a.dtype == HA_F16 ? 1e4f : 1e30f) * a.o[d], a.dtype));
         for (size_t i = 0; i < 2; i++) a.level[i] = 7, a.sum[i] = 3;
-        FOR_TABLES(t)
+        HA_TEST_ALL(t)
         {
             ha_test_merge_run(&a, t);
             for (size_t d = 0; d < DIM; d++) assert_true(a.got_o[d] == 0);
@@ -123,9 +110,8 @@ static void two_states_commute(void **state)
 
 /* Shares of 1/4 are exact. Others, and the weights of the form that does not divide, add up to 1 + a few 2^-24:
  * binary32 needs that much room, 16 bits have it. */
-static void no_overflow_of_a_convex_combination(void **state)
+TEST(no_overflow_of_a_convex_combination)
 {
-    (void)state;
     for (size_t n = 0; n < KINDS; n++) {
         struct ha_test_merge p = ha_test_merge_kind(n, 4, DIM);
         ha_test_merge_make(&p, n);
@@ -135,7 +121,7 @@ static void no_overflow_of_a_convex_combination(void **state)
             for (size_t i = 0; i < 4 * DIM; i++) p.o[i] = i % DIM % 2 ? top : -top;
             for (size_t i = 0; i < 4; i++)
                 *ha_test_merge_level(&p, i, 0) = equal ? 1 : (float[]){ 1, 1.5f, 0.3f, -2 }[i];
-            FOR_TABLES(t)
+            HA_TEST_ALL(t)
             {
                 ha_test_merge_run(&p, t);
                 for (size_t d = 0; d < DIM; d++) {
@@ -158,9 +144,8 @@ static void assert_nan(const struct ha_test_merge *p)
 }
 
 /* NaN, and +inf where that does not mean empty */
-static void bad_level_is_never_silent(void **state)
+TEST(bad_level_is_never_silent)
 {
-    (void)state;
     static const size_t counts[] = { 1, 2, 3, 17, 65, 600 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n % KINDS, counts[n / KINDS], DIM);
@@ -172,7 +157,7 @@ static void bad_level_is_never_silent(void **state)
                     for (size_t i = 0; i < p.count; i++)
                         *ha_test_merge_level(&p, i, 0) = others_empty ? -INFINITY : (float)i;
                     *ha_test_merge_level(&p, at, 0) = inf ? INFINITY : NAN;
-                    FOR_TABLES(t)
+                    HA_TEST_ALL(t)
                     {
                         ha_test_merge_run(&p, t);
                         assert_nan(&p);
@@ -183,9 +168,8 @@ static void bad_level_is_never_silent(void **state)
 }
 
 /* in o of a state that has keys, however little it weighs: in that component; in the sum: in o and the sum */
-static void nan_in_a_state(void **state)
+TEST(nan_in_a_state)
 {
-    (void)state;
     for (size_t n = 0; n < KINDS; n++)
         for (size_t at = 0; at < DIM; at++)
             for (size_t bad = 0; bad < 3; bad++) {
@@ -193,14 +177,14 @@ static void nan_in_a_state(void **state)
                 ha_test_merge_make(&p, n);
                 for (size_t i = 0; i < 3; i++) *ha_test_merge_level(&p, i, 0) = (float[]){ 1, 2, -3e3f }[i];
                 ha_test_merge_o(&p, bad, 0)[at] = NAN;
-                FOR_TABLES(t)
+                HA_TEST_ALL(t)
                 {
                     ha_test_merge_run(&p, t);
                     for (size_t d = 0; d < DIM; d++) assert_true(isnan(p.got_o[d]) == (d == at));
                     assert_true(isfinite(p.got_level[0]));
                 }
                 *ha_test_merge_sum(&p, bad, 0) = NAN;
-                FOR_TABLES(t)
+                HA_TEST_ALL(t)
                 {
                     ha_test_merge_run(&p, t);
                     assert_true(isfinite(p.got_level[0]));
@@ -225,9 +209,8 @@ static void random_levels(struct ha_test_merge *p, size_t n)
 }
 
 /* nor does it matter which rows are merged in one call */
-static void strides_and_aliases_do_not_matter(void **state)
+TEST(strides_and_aliases_do_not_matter)
 {
-    (void)state;
     static const size_t counts[] = { 1, 2, 5, 70, 530 }, dims[] = { 45, 270, 128 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n % KINDS, counts[n / KINDS], DIM);
@@ -239,7 +222,7 @@ static void strides_and_aliases_do_not_matter(void **state)
         struct ha_test_merge q = ha_test_merge_like(&p), one = p;
         one.tokens = one.heads = 1;
         ha_test_merge_make(&one, n);
-        FOR_TABLES(t)
+        HA_TEST_ALL(t)
         {
             p.rows = HA_TEST_TOKENS_HEADS;
             p.alias = HA_ALIAS_NONE;
@@ -269,9 +252,8 @@ static void strides_and_aliases_do_not_matter(void **state)
 
 /* 16 bits are read, summed in binary32 and rounded once: what the merge of the same numbers in binary32 gives, rounded
  */
-static void halves_are_rounded_once(void **state)
+TEST(halves_are_rounded_once)
 {
-    (void)state;
     for (size_t n = 0; n < 4 * 2 * 60; n += small ? 7 : 1) {
         struct ha_test_merge wide = ha_test_merge_kind(n % 4, 2 + n / 4 % 4, DIM), half;
         wide.tokens = 5;
@@ -287,7 +269,7 @@ static void halves_are_rounded_once(void **state)
         wide.o[9] = -INFINITY;
         half = ha_test_merge_like(&wide);
         wide.dtype = HA_F32;
-        FOR_TABLES(t)
+        HA_TEST_ALL(t)
         {
             ha_test_merge_run(&wide, t);
             ha_test_merge_run(&half, t);
@@ -300,16 +282,15 @@ static void halves_are_rounded_once(void **state)
 }
 
 /* a common offset that is exact costs (max, sum, o) nothing */
-static void max_sum_is_shift_invariant(void **state)
+TEST(max_sum_is_shift_invariant)
 {
-    (void)state;
     for (size_t n = 0; n < 50; n++) {
         struct ha_test_merge p = ha_test_merge_kind(HA_FORM_MAX_SUM, 5, DIM);
         ha_test_merge_make(&p, n);
         for (size_t i = 0; i < 5; i++) p.level[i] = (float)ha_rng_below(n, 3, i, 4096) / 256;
         struct ha_test_merge q = ha_test_merge_like(&p);
         for (size_t i = 0; i < 5; i++) q.level[i] += 0x1p15f;
-        FOR_TABLES(t)
+        HA_TEST_ALL(t)
         {
             ha_test_merge_run(&p, t);
             ha_test_merge_run(&q, t);

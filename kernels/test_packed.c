@@ -8,14 +8,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 struct problem {
     enum ha_dtype dtype;
@@ -239,7 +231,6 @@ static void check(const struct problem *p)
 
 static const size_t dims[] = { 8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 192, 248, 256 };
 static const size_t row_counts[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32, 63, 64 };
-#define COUNT(array) (sizeof array / sizeof *array)
 
 /* All that a test does not choose itself. */
 static struct problem draw(uint64_t seed)
@@ -261,9 +252,8 @@ static struct problem draw(uint64_t seed)
     return p;
 }
 
-static void every_length(void **state)
+TEST(every_length)
 {
-    (void)state;
     static const size_t longer[] = { 95, 96, 97, 127, 128, 129, 159, 160, 161, 255, 256, 257 };
     uint64_t id = 0;
     for (size_t i = 1; i <= 70 + COUNT(longer); i++)
@@ -275,9 +265,8 @@ static void every_length(void **state)
         }
 }
 
-static void every_number_of_rows(void **state)
+TEST(every_number_of_rows)
 {
-    (void)state;
     uint64_t id = 1000;
     for (size_t r = 0; r < COUNT(row_counts); r++)
         for (size_t d = 0; d < COUNT(dims); d++)
@@ -295,9 +284,8 @@ static void every_number_of_rows(void **state)
 }
 
 /* Units in any order, the ragged one anywhere, and parts of the list. */
-static void lists_and_parts(void **state)
+TEST(lists_and_parts)
 {
-    (void)state;
     uint64_t id = 5000;
     for (size_t unit = 16; unit <= 128; unit *= 2)
         for (size_t i = 0; i < (scope == FULL ? 2000u : scope == SMALL ? 6u : 60u); i++) {
@@ -313,9 +301,8 @@ static void lists_and_parts(void **state)
         }
 }
 
-static void long_contexts(void **state)
+TEST(long_contexts)
 {
-    (void)state;
     static const size_t keys[] = { 1000, 2047, 2049, 4096, 4113, 8192, 20000 };
     uint64_t id = 9000;
     for (size_t n = 0; n < (scope == FULL ? COUNT(keys) : scope == SMALL ? 2 : 6); n++)
@@ -332,9 +319,8 @@ static void long_contexts(void **state)
 }
 
 /* Values at the ends of the types: subnormal ones, the largest; queries that make up for them or do not. */
-static void extreme_values(void **state)
+TEST(extreme_values)
 {
-    (void)state;
     static const struct {
         unsigned dtypes;
         float q, k, v;
@@ -370,9 +356,8 @@ static void extreme_values(void **state)
 }
 
 /* The same bits again, and at other addresses of queries, index and results. */
-static void reproducible(void **state)
+TEST(reproducible)
 {
-    (void)state;
     for (uint64_t id = 20000; id < 20000 + (scope == FULL ? 1500u : scope == SMALL ? 15u : 90u); id++) {
         const struct problem p = draw(id);
         struct ha_test_packed keys;

@@ -2,14 +2,6 @@
 
 #include "harness/base/numeric.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 enum { LIST_STREAM = 101 };
 
 size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys)
@@ -17,28 +9,19 @@ size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys)
     return (keys + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(dim, dtype);
 }
 
-static void *own(const void *p)
-{
-    union {
-        const void *from;
-        void *to;
-    } c = { .from = p };
-    return c.to;
-}
-
 void ha_test_packed_put_k(struct ha_test_packed *p, size_t key, size_t d, float x)
 {
     ha_test_kv_put_k(&p->kv, key, d, x);
-    ha_store(own(p->packed.blocks), ha_ref_packed_k(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
+    ha_store(ha_test_own(p->packed.blocks), ha_ref_packed_k(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
 }
 
 void ha_test_packed_put_v(struct ha_test_packed *p, size_t key, size_t d, float x)
 {
     ha_test_kv_put_v(&p->kv, key, d, x);
-    ha_store(own(p->packed.blocks), ha_ref_packed_v(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
+    ha_store(ha_test_own(p->packed.blocks), ha_ref_packed_v(p->kv.dtype, p->kv.dim, key, d), p->kv.dtype, x);
 }
 
-/* the bits of key i of dense rows */
+/* the bits of key i, which no index names */
 static void put(void *blocks, const struct ha_test_kv *kv, size_t i)
 {
     const size_t size = ha_dtype_bytes(kv->dtype);
@@ -72,7 +55,7 @@ void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, s
     *p = (struct ha_test_packed){ .packed = { .blocks = blocks, .keys = keys },
                                   .order = malloc((keys + 1) * sizeof *p->order) };
     assert_non_null(p->order);
-    ha_test_kv_make(&p->kv, HA_TEST_DENSE, family, dim, keys, dtype, seed);
+    ha_test_kv_make(&p->kv, seed % 2 ? HA_TEST_STRIDED : HA_TEST_DENSE, family, dim, keys, dtype, seed);
     memset(blocks, 0, bytes);
     for (size_t i = 0; i < keys; i++) put(blocks, &p->kv, i);
     if (unit) list(p, unit, units, seed);
@@ -83,8 +66,8 @@ void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, s
 
 void ha_test_packed_free(struct ha_test_packed *p)
 {
-    ha_guard_free(own(p->packed.blocks));
-    ha_guard_free(own(p->packed.index));
+    ha_guard_free(ha_test_own(p->packed.blocks));
+    ha_guard_free(ha_test_own(p->packed.index));
     ha_test_kv_free(&p->kv);
     free(p->order);
 }
@@ -107,17 +90,34 @@ void ha_test_packed_hide(struct ha_test_packed *p, size_t first, size_t keys)
     const size_t size = ha_dtype_bytes(p->kv.dtype);
     for (size_t i = 0; i < p->kv.keys; i++)
         for (size_t d = 0; !seen[i] && d < p->kv.dim; d++) {
-            memset((char *)own(p->packed.blocks) + ha_ref_packed_k(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
-            memset((char *)own(p->packed.blocks) + ha_ref_packed_v(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF, size);
+            memset((char *)ha_test_own(p->packed.blocks) + ha_ref_packed_k(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF,
+                   size);
+            memset((char *)ha_test_own(p->packed.blocks) + ha_ref_packed_v(p->kv.dtype, p->kv.dim, i, d) * size, 0xFF,
+                   size);
         }
     free(seen);
 }
 
-static float *floats(float **p, size_t n, size_t shift)
+static void floats(float **p, size_t n, size_t shift)
 {
     if (!*p) *p = ha_guard_alloc((n + shift) * sizeof **p);
     memset(*p, 0xFF, n * sizeof **p);
-    return *p;
+}
+
+static void poison(const struct ha_test_packed *p, struct ha_test_states *s)
+{
+    floats(&s->level, s->rows, s->shift);
+    floats(&s->sum, s->rows, s->shift);
+    floats(&s->acc, s->rows * p->kv.dim, s->shift);
+    if (s->with_weights) floats(&s->weights, s->rows * (s->keys + s->gap) - s->gap, s->shift);
+}
+
+static void check_gaps(const struct ha_test_states *s)
+{
+    for (size_t r = 0; s->with_weights && r + 1 < s->rows; r++) {
+        const unsigned char *gap = (const void *)(s->weights + r * (s->keys + s->gap) + s->keys);
+        for (size_t i = 0; i < s->gap * sizeof(float); i++) assert_int_equal(gap[i], 0xFF);
+    }
 }
 
 void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p,
@@ -126,38 +126,55 @@ void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const
     static void *scratch;
     if (!scratch) scratch = ha_guard_alloc(HA_PACKED_SCRATCH);
     memset(scratch, 0xFF, HA_PACKED_SCRATCH);
-    const size_t dim = p->kv.dim, stride = s->keys + s->gap;
-    struct ha_packed_chunk c = {
+    poison(p, s);
+    attend(&(struct ha_packed_chunk){
         .q = s->q,
         .q_rows = s->rows,
         .q_stride = s->q_stride,
-        .head_dim = dim,
+        .head_dim = p->kv.dim,
         .packed = p->packed,
         .first = s->first,
         .keys = s->keys,
         .scale = s->scale,
-        .weights_stride = stride,
+        .weights = s->with_weights ? s->weights : NULL,
+        .weights_stride = s->keys + s->gap,
+        .level = s->level,
+        .sum = s->sum,
+        .acc = s->acc,
         .scratch = scratch,
-        .level = floats(&s->level, s->rows, s->shift),
-        .sum = floats(&s->sum, s->rows, s->shift),
-        .acc = floats(&s->acc, s->rows * dim, s->shift),
-    };
-    if (s->with_weights) c.weights = floats(&s->weights, s->rows * stride - s->gap, s->shift);
-    attend(&c);
-    for (size_t r = 0; s->with_weights && r + 1 < s->rows; r++) {
-        const unsigned char *gap = (const void *)(s->weights + r * stride + s->keys);
-        for (size_t i = 0; i < s->gap * sizeof(float); i++) assert_int_equal(gap[i], 0xFF);
-    }
+    });
+    check_gaps(s);
+}
+
+void ha_test_chunk_attend(void (*attend)(const struct ha_chunk *), const struct ha_test_packed *p,
+                          struct ha_test_states *s)
+{
+    struct ha_rows rows = p->kv.rows;
+    rows.index = p->order + s->first;
+    rows.keys = s->keys;
+    poison(p, s);
+    attend(&(struct ha_chunk){
+        .q = s->q,
+        .q_rows = s->rows,
+        .q_stride = s->q_stride,
+        .head_dim = p->kv.dim,
+        .rows = rows,
+        .dtype = p->kv.dtype,
+        .scale = s->scale,
+        .visible = s->visible,
+        .weights = s->weights,
+        .weights_stride = s->keys + s->gap,
+        .level = s->level,
+        .sum = s->sum,
+        .acc = s->acc,
+    });
+    check_gaps(s);
 }
 
 void ha_test_states_free(struct ha_test_states *s)
 {
-    ha_guard_free(s->q);
-    ha_guard_free(s->level);
-    ha_guard_free(s->sum);
-    ha_guard_free(s->acc);
-    ha_guard_free(s->weights);
-    s->q = s->level = s->sum = s->acc = s->weights = NULL;
+    float *const all[] = { s->q, s->level, s->sum, s->acc, s->weights };
+    for (size_t i = 0; i < COUNT(all); i++) ha_guard_free(all[i]);
 }
 
 bool ha_test_states_equal(const struct ha_test_states *a, const struct ha_test_states *b, size_t rows, size_t dim)

@@ -10,7 +10,7 @@
 size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys);
 
 struct ha_test_packed {
-    struct ha_test_kv kv; /* all keys, as rows */
+    struct ha_test_kv kv; /* all keys, as rows; strided for odd seeds */
     struct ha_packed packed;
     uint32_t *order; /* [listed] the key at each position of the list */
     size_t listed;
@@ -25,7 +25,7 @@ void ha_test_packed_put_k(struct ha_test_packed *p, size_t key, size_t d, float 
 void ha_test_packed_put_v(struct ha_test_packed *p, size_t key, size_t d, float x);
 /* every element of K and of V times these, rounded to the type */
 void ha_test_packed_scale(struct ha_test_packed *p, float k, float v);
-/* In the blocks all keys become NaN that are not at [first, first + keys) of the list: those in nobody's sight. */
+/* In the blocks all keys become NaN that are not at [first, first + keys) of the list. */
 void ha_test_packed_hide(struct ha_test_packed *p, size_t first, size_t keys);
 
 /* What is asked of attend_packed, and what it answered. */
@@ -34,6 +34,7 @@ struct ha_test_states {
     size_t rows, q_stride, first, keys;
     float scale;
     bool with_weights;
+    const uint32_t *visible;            /* of attend_chunk: [rows] how many keys each sees; NULL: all */
     size_t gap;                         /* the weights' stride is keys + gap */
     size_t shift;                       /* all outputs start so many floats before they would */
     float *level, *sum, *acc, *weights; /* allocated by the first call */
@@ -42,6 +43,9 @@ struct ha_test_states {
 /* Everything is poisoned first. What it must not write, between the rows of weights, is checked. */
 void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p,
                            struct ha_test_states *s);
+/* The same of attend_chunk, over the rows in the order of the list; its weights are always wanted. */
+void ha_test_chunk_attend(void (*attend)(const struct ha_chunk *), const struct ha_test_packed *p,
+                          struct ha_test_states *s);
 void ha_test_states_free(struct ha_test_states *s);
 bool ha_test_states_equal(const struct ha_test_states *a, const struct ha_test_states *b, size_t rows, size_t dim);
 

@@ -3,18 +3,9 @@
 #include "harness/base/rng.h"
 #include "kernels/test_packed_data.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 static bool small;
 
 static const size_t dims[] = { 8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 192, 248, 256 };
-#define COUNT(array) (sizeof array / sizeof *array)
 
 /* NaNs of all kinds among them */
 static void random_bits(unsigned char *p, size_t bytes, uint64_t seed, uint64_t stream)
@@ -105,9 +96,8 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
 }
 
 /* Every start and end within a block. */
-static void runs_of_rows(void **state)
+TEST(runs_of_rows)
 {
-    (void)state;
     uint64_t seed = 0;
     for (size_t at = 0; at <= 33; at += small ? 5 : 1)
         for (size_t keys = 0; keys <= 66; keys += small ? 11 : 1 + keys % 3, seed++)
@@ -115,9 +105,8 @@ static void runs_of_rows(void **state)
                        seed % 2, seed);
 }
 
-static void every_dimension(void **state)
+TEST(every_dimension)
 {
-    (void)state;
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             const size_t runs[] = { 32, 5, 70, 1 };
@@ -126,9 +115,8 @@ static void every_dimension(void **state)
         }
 }
 
-static void key_by_key(void **state)
+TEST(key_by_key)
 {
-    (void)state;
     size_t one[70];
     for (size_t i = 0; i < COUNT(one); i++) one[i] = 1;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
@@ -183,9 +171,8 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
     ha_guard_free(index);
 }
 
-static void out_of_blocks(void **state)
+TEST(out_of_blocks)
 {
-    (void)state;
     uint64_t seed = 0;
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)

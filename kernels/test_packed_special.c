@@ -1,38 +1,56 @@
-/* attend_packed where the answer is known without a bound: values that are not numbers, keys that are not there, sums
- * that are exact, levels. */
+/* attend_packed and attend_chunk where the answer is known without a bound: values that are not numbers, keys that are
+ * not there, sums that are exact, levels. */
 
+#include "harness/base/numeric.h"
 #include "kernels/test_packed_data.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-enum { KEYS = 71 };
+enum { KEYS = 71, DIM_MAX = 128, GAP = 3 };
 
 static bool small;
-static const size_t dims[] = { 24, 16, 8, 40, 128 };
+static const size_t dims[] = { 24, 16, 8, 40, DIM_MAX };
 
-#define COUNT(array)  (sizeof array / sizeof *array)
-#define FOR_DTYPES(d) for (enum ha_dtype d = HA_F32; d <= HA_BF16; d++)
+/* With it the exponents of two are the products of queries and keys, exactly. */
+static const float LN2 = 0x1.62e43p-1f;
 
 /* of query rows: some tables take many another way than few */
 static size_t few_or_many(size_t i) { return i % 5 ? 5 : 21; }
 
-/* all keys of the list, by queries that are 0.25 throughout, with weights */
-static struct ha_test_states ask(const struct ha_kernels *t, const struct ha_test_packed *p, size_t rows)
+/* Each table that has an attend_packed of its own, by that and by attend_chunk. */
+enum way { PACKED, CHUNK, WAYS };
+#define FOR_WAYS(t, way, dtype)           \
+    HA_TEST_EACH(t, attend_packed[dtype]) \
+    for (enum way way = PACKED; way < WAYS; way++)
+
+/* `keys` of the list by queries that all are q, with weights */
+static struct ha_test_states attend(const struct ha_kernels *t, enum way way, const struct ha_test_packed *p,
+                                    size_t rows, size_t keys, const float *q, float scale, const uint32_t *visible)
 {
+    const size_t dim = p->kv.dim;
     struct ha_test_states s = {
-        .rows = rows, .q_stride = p->kv.dim, .keys = p->listed, .scale = 1, .with_weights = true, .gap = 3
+        .rows = rows,
+        .q_stride = dim,
+        .keys = keys,
+        .scale = scale,
+        .with_weights = true,
+        .visible = visible,
+        .gap = GAP,
     };
-    s.q = ha_guard_alloc(rows * p->kv.dim * sizeof *s.q);
-    for (size_t i = 0; i < rows * p->kv.dim; i++) s.q[i] = 0.25f;
-    ha_test_packed_attend(t->attend_packed[p->kv.dtype], p, &s);
+    s.q = ha_guard_alloc(rows * dim * sizeof *s.q);
+    for (size_t r = 0; r < rows; r++) memcpy(s.q + r * dim, q, dim * sizeof *q);
+    if (way == PACKED) ha_test_packed_attend(t->attend_packed[p->kv.dtype], p, &s);
+    else ha_test_chunk_attend(t->attend_chunk, p, &s);
     return s;
+}
+
+/* all keys of the list, by queries that are 0.25 throughout */
+static struct ha_test_states ask(const struct ha_kernels *t, enum way way, const struct ha_test_packed *p, size_t rows,
+                                 const uint32_t *visible)
+{
+    float q[DIM_MAX];
+    for (size_t d = 0; d < DIM_MAX; d++) q[d] = 0.25f;
+    return attend(t, way, p, rows, p->listed, q, LN2, visible);
 }
 
 static void put_key(struct ha_test_packed *p, size_t key, float k, float v)
@@ -43,28 +61,30 @@ static void put_key(struct ha_test_packed *p, size_t key, float k, float v)
     }
 }
 
-static void assert_empty(const struct ha_test_states *s, size_t dim)
+static float weight(const struct ha_test_states *s, size_t r, size_t j)
 {
-    for (size_t r = 0; r < s->rows; r++) {
-        assert_true(s->level[r] == -INFINITY && s->sum[r] == 0);
-        for (size_t d = 0; d < dim; d++) assert_true(s->acc[r * dim + d] == 0);
-        for (size_t j = 0; j < s->keys; j++) assert_true(s->weights[r * (s->keys + s->gap) + j] == 0);
-    }
+    return s->weights[r * (s->keys + s->gap) + j];
 }
 
-static void no_keys(void **state)
+static void assert_empty(const struct ha_test_states *s, size_t r, size_t dim)
 {
-    (void)state;
-    FOR_DTYPES(dtype)
+    assert_true(s->level[r] == -INFINITY && s->sum[r] == 0);
+    for (size_t d = 0; d < dim; d++) assert_true(s->acc[r * dim + d] == 0);
+    for (size_t j = 0; j < s->keys; j++) assert_true(weight(s, r, j) == 0);
+}
+
+TEST(no_keys)
+{
+    HA_TEST_DTYPES(dtype)
     for (size_t keys = 0; keys <= 40; keys += 40)
         for (size_t unit = 0; unit <= 16; unit += 16) {
             struct ha_test_packed p;
             ha_test_packed_make(&p, HA_TEST_NORMAL, 24, keys, dtype, unit, 0, 1);
             p.listed = 0;
-            HA_TEST_EACH(t, attend_packed[dtype])
+            FOR_WAYS(t, way, dtype)
             {
-                struct ha_test_states s = ask(t, &p, few_or_many(keys / 8));
-                assert_empty(&s, 24);
+                struct ha_test_states s = ask(t, way, &p, few_or_many(keys / 8), NULL);
+                for (size_t r = 0; r < s.rows; r++) assert_empty(&s, r, 24);
                 ha_test_states_free(&s);
             }
             ha_test_packed_free(&p);
@@ -72,11 +92,10 @@ static void no_keys(void **state)
 }
 
 /* Whatever a block held before, behind the keys packed into it is nothing that is seen. */
-static void behind_the_end(void **state)
+TEST(behind_the_end)
 {
-    (void)state;
     static const float rest[] = { NAN, INFINITY, 60000 };
-    FOR_DTYPES(dtype)
+    HA_TEST_DTYPES(dtype)
     for (size_t keys = 1; keys < 70; keys += small ? 5 : 1)
         for (size_t unit = 0; unit <= 32; unit += 16) {
             const size_t dim = dims[keys % 4], rows = few_or_many(keys);
@@ -88,12 +107,9 @@ static void behind_the_end(void **state)
             HA_TEST_EACH(t, attend_packed[dtype])
             {
                 for (size_t j = 0; j < used.kv.keys; j++) put_key(&used, j, rest[keys % 3], rest[keys % 3]);
-                union {
-                    const void *from;
-                    void *to;
-                } blocks = { .from = used.packed.blocks };
-                t->pack(&(struct ha_pack){ .blocks = blocks.to, .rows = p.kv.rows, .head_dim = dim, .dtype = dtype });
-                struct ha_test_states a = ask(t, &p, rows), b = ask(t, &again, rows);
+                t->pack(&(struct ha_pack){
+                    .blocks = ha_test_own(used.packed.blocks), .rows = p.kv.rows, .head_dim = dim, .dtype = dtype });
+                struct ha_test_states a = ask(t, PACKED, &p, rows, NULL), b = ask(t, PACKED, &again, rows, NULL);
                 assert_true(ha_test_states_equal(&a, &b, rows, dim));
                 ha_test_states_free(&a);
                 ha_test_states_free(&b);
@@ -103,11 +119,54 @@ static void behind_the_end(void **state)
         }
 }
 
-/* one score that is NaN, or +inf, wherever it stands, among ordinary ones or among -inf */
-static void one_bad_score(void **state)
+/* Keys from `cut` on are NaN in K and V. Rows that see none of them give what they gave before the NaN, bit for bit;
+ * the others give NaN. All limits within a block of rows differ. */
+TEST(what_is_not_seen_does_not_leak)
 {
-    (void)state;
-    FOR_DTYPES(dtype)
+    enum { DIM = 24, ROWS = 9 };
+    static const uint32_t visible[][ROWS] = {
+        { 0, 1, 2, 3, 31, 32, 33, 70, 71 }, { 71, 71, 40, 71, 71, 0, 71, 71, 40 },
+        { 5, 6, 7, 8, 9, 10, 11, 12, 13 },  { 71, 71, 71, 71, 71, 71, 71, 71, 71 },
+        { 0, 0, 0, 0, 1, 0, 0, 0, 0 },      { 64, 65, 66, 67, 68, 69, 70, 71, 4000 },
+    };
+    HA_TEST_DTYPES(dtype)
+    for (size_t i = 0; i < COUNT(visible); i++)
+        for (size_t cut = 0; cut <= KEYS; cut += (small ? 9 : 1) + cut % 7) {
+            const size_t unit = (i + cut) % 3 ? 0 : 16;
+            struct ha_test_packed clean, dirty;
+            ha_test_packed_make(&clean, HA_TEST_NORMAL, DIM, KEYS, dtype, unit, KEYS, i);
+            ha_test_packed_make(&dirty, HA_TEST_NORMAL, DIM, KEYS, dtype, unit, KEYS, i);
+            for (size_t j = cut; j < KEYS; j++) put_key(&dirty, dirty.order[j], NAN, NAN);
+            HA_TEST_EACH(t, attend_chunk)
+            {
+                struct ha_test_states a = ask(t, CHUNK, &clean, ROWS, visible[i]),
+                                      b = ask(t, CHUNK, &dirty, ROWS, visible[i]);
+                for (size_t r = 0; r < ROWS; r++) {
+                    const size_t sees = visible[i][r] < KEYS ? visible[i][r] : KEYS;
+                    for (size_t j = sees; j < KEYS; j++) assert_true(weight(&b, r, j) == 0);
+                    if (sees == 0) assert_empty(&b, r, DIM);
+                    if (sees > cut) {
+                        assert_true(isnan(b.sum[r]));
+                        continue;
+                    }
+                    assert_memory_equal(&a.level[r], &b.level[r], sizeof *b.level);
+                    assert_memory_equal(&a.sum[r], &b.sum[r], sizeof *b.sum);
+                    assert_memory_equal(a.acc + r * DIM, b.acc + r * DIM, DIM * sizeof *b.acc);
+                    assert_memory_equal(a.weights + r * (KEYS + GAP), b.weights + r * (KEYS + GAP),
+                                        KEYS * sizeof *b.weights);
+                }
+                ha_test_states_free(&a);
+                ha_test_states_free(&b);
+            }
+            ha_test_packed_free(&clean);
+            ha_test_packed_free(&dirty);
+        }
+}
+
+/* one score that is NaN, or +inf, wherever it stands, among ordinary ones or among -inf */
+TEST(one_bad_score)
+{
+    HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += small ? 6 : 1)
         for (int among_empty = 0; among_empty < 2; among_empty++)
             for (int inf = 0; inf < 2; inf++) {
@@ -117,9 +176,9 @@ static void one_bad_score(void **state)
                 for (size_t i = 0; among_empty && i < KEYS; i++) put_key(&p, i, -INFINITY, 1);
                 put_key(&p, j, 1, 1);
                 ha_test_packed_put_k(&p, j, j % dim, inf ? INFINITY : NAN);
-                HA_TEST_EACH(t, attend_packed[dtype])
+                FOR_WAYS(t, way, dtype)
                 {
-                    struct ha_test_states s = ask(t, &p, rows);
+                    struct ha_test_states s = ask(t, way, &p, rows, NULL);
                     for (size_t r = 0; r < rows; r++) assert_true(isnan(s.sum[r]));
                     ha_test_states_free(&s);
                 }
@@ -127,32 +186,54 @@ static void one_bad_score(void **state)
             }
 }
 
-static void scores_of_minus_infinity(void **state)
+TEST(scores_of_minus_infinity)
 {
-    (void)state;
-    FOR_DTYPES(dtype)
+    HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += 5) {
         const size_t dim = dims[j % 4], rows = few_or_many(j);
         struct ha_test_packed p;
         ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 2 * 16, KEYS, j);
         for (size_t i = 0; i < KEYS; i++) put_key(&p, i, -INFINITY, i % 2 ? INFINITY : NAN);
-        HA_TEST_EACH(t, attend_packed[dtype])
+        FOR_WAYS(t, way, dtype)
         {
-            struct ha_test_states s = ask(t, &p, rows);
-            assert_empty(&s, dim);
+            struct ha_test_states s = ask(t, way, &p, rows, NULL);
+            for (size_t r = 0; r < rows; r++) assert_empty(&s, r, dim);
             ha_test_states_free(&s);
         }
-        /* the only key that weighs anything decides all */
+        /* the only key that weighs anything decides all, and nothing is rounded */
         for (size_t i = 0; i < KEYS; i++) put_key(&p, i, -INFINITY, 1e4f);
         put_key(&p, j, 2, 7);
-        HA_TEST_EACH(t, attend_packed[dtype])
+        FOR_WAYS(t, way, dtype)
         {
-            struct ha_test_states s = ask(t, &p, rows);
+            struct ha_test_states s = ask(t, way, &p, rows, NULL);
             for (size_t r = 0; r < rows; r++) {
-                assert_true(s.sum[r] > 0);
-                const double off = 7 * (0x1p-22 + 2 * t->packed_profile[dtype].weight_u);
-                for (size_t d = 0; d < dim; d++) assert_true(fabs((double)(s.acc[r * dim + d] / s.sum[r]) - 7) <= off);
-                for (size_t i = 0; i < KEYS; i++) assert_true((s.weights[r * (KEYS + 3) + i] > 0) == (p.order[i] == j));
+                const float w = exp2f(2 * 0.25f * (float)dim - s.level[r]);
+                assert_true(w > 0 && s.sum[r] == w);
+                for (size_t d = 0; d < dim; d++) assert_true(s.acc[r * dim + d] == 7 * w);
+                for (size_t i = 0; i < KEYS; i++) assert_true(weight(&s, r, i) == (p.order[i] == j ? w : 0));
+            }
+            ha_test_states_free(&s);
+        }
+        ha_test_packed_free(&p);
+    }
+}
+
+/* What only queries in parts can get wrong: an infinity in K times the parts of a query that are 0. */
+TEST(infinite_keys_by_queries_in_parts)
+{
+    enum { ROWS = 17, DIM = 40, KEYS_HERE = 41, AT = 19 };
+    float q[DIM];
+    for (size_t d = 0; d < DIM; d++) q[d] = d % 2 ? 0.5f : 0.3f;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        struct ha_test_packed p;
+        ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, KEYS_HERE, HA_BF16, 0, 0, 1);
+        ha_test_packed_put_k(&p, AT, 3, (float)sign * INFINITY);
+        FOR_WAYS(t, way, HA_BF16)
+        {
+            struct ha_test_states s = attend(t, way, &p, ROWS, KEYS_HERE, q, 0.3f, NULL);
+            for (size_t r = 0; r < ROWS; r++) {
+                if (sign > 0) assert_true(isnan(s.sum[r]));
+                else assert_true(isfinite(s.sum[r]) && s.sum[r] > 0 && weight(&s, r, AT) == 0);
             }
             ha_test_states_free(&s);
         }
@@ -161,22 +242,21 @@ static void scores_of_minus_infinity(void **state)
 }
 
 /* It stays in its column; all else has the bits that it has without. */
-static void no_number_in_one_component_of_v(void **state)
+TEST(no_number_in_one_component_of_v)
 {
-    (void)state;
-    FOR_DTYPES(dtype)
+    HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += small ? 6 : 1) {
         const size_t dim = dims[j % 4], rows = few_or_many(j), column = j % dim;
         struct ha_test_packed p;
         ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 4 ? 0 : 16, KEYS, j);
-        HA_TEST_EACH(t, attend_packed[dtype])
+        FOR_WAYS(t, way, dtype)
         {
             ha_test_packed_put_v(&p, j, column, 1);
-            struct ha_test_states a = ask(t, &p, rows);
+            struct ha_test_states a = ask(t, way, &p, rows, NULL);
             ha_test_packed_put_v(&p, j, column, j % 3 ? NAN : INFINITY);
-            struct ha_test_states b = ask(t, &p, rows);
+            struct ha_test_states b = ask(t, way, &p, rows, NULL);
             for (size_t r = 0; r < rows; r++) {
-                assert_true(!isfinite(b.acc[r * dim + column]));
+                assert_true(j % 3 ? isnan(b.acc[r * dim + column]) : !isfinite(b.acc[r * dim + column]));
                 b.acc[r * dim + column] = a.acc[r * dim + column];
             }
             assert_true(ha_test_states_equal(&a, &b, rows, dim));
@@ -187,16 +267,16 @@ static void no_number_in_one_component_of_v(void **state)
     }
 }
 
-/* Equal scores and small integers in V: no rounding happens anywhere, and nobody is missing or counted twice. */
-static void exact_sums(void **state)
+/* Equal scores and small integers in V: no rounding happens anywhere, and no key is missing or counted twice. */
+TEST(exact_sums)
 {
-    (void)state;
-    FOR_DTYPES(dtype)
+    static const float q[DIM_MAX] = { [1] = 8 };
+    HA_TEST_DTYPES(dtype)
     for (size_t keys = 1; keys <= 600; keys += small ? 37 : keys < 130 ? 1 : 29) {
         const size_t dim = dims[keys % COUNT(dims)], rows = few_or_many(keys / 2);
         struct ha_test_packed p;
         ha_test_packed_make(&p, HA_TEST_NORMAL, dim, keys, dtype, 0, 0, keys);
-        double sum[128] = { 0 };
+        double sum[DIM_MAX] = { 0 };
         for (size_t j = 0; j < keys; j++)
             for (size_t d = 0; d < dim; d++) {
                 const int v = (int)((j * 7 + d * 3 + j / 32) % 17) - 8;
@@ -204,19 +284,14 @@ static void exact_sums(void **state)
                 ha_test_packed_put_v(&p, j, d, (float)v);
                 sum[d] += v;
             }
-        HA_TEST_EACH(t, attend_packed[dtype])
+        FOR_WAYS(t, way, dtype)
         {
-            struct ha_test_states s = {
-                .rows = rows, .q_stride = dim, .keys = keys, .scale = 0.3f, .with_weights = true
-            };
-            s.q = ha_guard_alloc(rows * dim * sizeof *s.q);
-            for (size_t i = 0; i < rows * dim; i++) s.q[i] = i % dim == 1 ? 8 : 0;
-            ha_test_packed_attend(t->attend_packed[dtype], &p, &s);
+            struct ha_test_states s = attend(t, way, &p, rows, keys, q, 0.3f, NULL);
             for (size_t r = 0; r < rows; r++) {
                 const double one = exp2(-(double)s.level[r]);
                 assert_true((double)s.sum[r] == (double)keys * one);
                 for (size_t d = 0; d < dim; d++) assert_true((double)s.acc[r * dim + d] == sum[d] * one);
-                for (size_t j = 0; j < keys; j++) assert_true((double)s.weights[r * keys + j] == one);
+                for (size_t j = 0; j < keys; j++) assert_true((double)weight(&s, r, j) == one);
             }
             ha_test_states_free(&s);
         }
@@ -235,72 +310,61 @@ static float huge_first(size_t j) { return j == 3 ? 1e37f : -1e37f; }
 static float all_low(size_t j) { return -1e37f * (float)(1 + j % 2); }
 static float peak_within(size_t j) { return j == 40 ? 2000 : j % 7 ? -2000 : 1999; }
 
-static void levels(void **state)
+/* Row r of states whose scores, as powers of two, are x[keys]. */
+static void check_level(const struct ha_test_states *s, size_t r, const double *x)
 {
-    (void)state;
+    const double level = (double)s->level[r];
+    double top = -HUGE_VAL, sum = 0;
+    for (size_t j = 0; j < s->keys; j++) top = fmax(top, x[j]);
+    const double slack = 0x1p-22 * fabs(top);
+    assert_true(level == floor(level) && level >= top - 8 - slack && level < top + 1 + slack);
+    if (fabs(top) > 1e6) return;
+    for (size_t j = 0; j < s->keys; j++) {
+        const double w = exp2(x[j] - level);
+        assert_true(fabs((double)weight(s, r, j) - w) <= w * (1e-5 + 4 * slack) + 0x1p-126);
+        sum += w;
+    }
+    assert_true(fabs((double)s->sum[r] - sum) <= sum * (1e-5 + 4 * slack));
+}
+
+TEST(levels)
+{
     enum { N = 200, DIM = 8 };
+    static const float q[DIM] = { 4, 4, 4, 4, 4, 4, 4, 4 };
     float (*const score[])(size_t) = { falling,   rising,     steps_of_8, a_little_more, back_and_forth,
                                        huge_last, huge_first, all_low,    peak_within };
     for (size_t f = 0; f < COUNT(score); f++)
-        for (int dtype = HA_F32; dtype <= HA_BF16; dtype += HA_BF16) {
-            struct ha_test_packed p;
-            ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, N, (enum ha_dtype)dtype, 0, 0, f);
-            for (size_t j = 0; j < N; j++)
-                for (size_t d = 0; d < DIM; d++) ha_test_packed_put_k(&p, j, d, d == 5 ? score[f](j) : 0);
+        for (enum ha_dtype dtype = HA_F32; dtype <= HA_BF16; dtype += HA_BF16) {
             const size_t rows = few_or_many(f);
-            HA_TEST_EACH(t, attend_packed[dtype])
+            struct ha_test_packed p;
+            double x[N];
+            ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, N, dtype, 0, 0, f);
+            for (size_t j = 0; j < N; j++) {
+                for (size_t d = 0; d < DIM; d++) ha_test_packed_put_k(&p, j, d, d == 5 ? score[f](j) : 0);
+                x[j] = (double)ha_round(score[f](j), dtype) * 0x1.71547652b82fep+0;
+            }
+            FOR_WAYS(t, way, dtype)
             for (size_t keys = 128; keys <= N; keys += N - 128) {
-                struct ha_test_states s = {
-                    .rows = rows, .q_stride = DIM, .keys = keys, .scale = 0.25f, .with_weights = true
-                };
-                s.q = ha_guard_alloc(rows * DIM * sizeof *s.q);
-                for (size_t i = 0; i < rows * DIM; i++) s.q[i] = 4;
-                ha_test_packed_attend(t->attend_packed[dtype], &p, &s);
-                for (size_t r = 0; r < rows; r++) {
-                    double top = -HUGE_VAL, sum = 0, x[N];
-                    for (size_t j = 0; j < keys; j++) {
-                        union {
-                            const void *from;
-                            const float *f32;
-                            const uint16_t *bf16;
-                        } k = { .from = p.packed.blocks };
-                        const size_t at = ha_ref_packed_k((enum ha_dtype)dtype, DIM, j, 5);
-                        union {
-                            uint32_t u;
-                            float f;
-                        } bits = { .u = dtype == HA_F32 ? 0 : (uint32_t)k.bf16[at] << 16 };
-                        x[j] = (double)(dtype == HA_F32 ? k.f32[at] : bits.f) * 0x1.71547652b82fep+0;
-                        top = fmax(top, x[j]);
-                    }
-                    const double level = (double)s.level[r], slack = 0x1p-22 * fabs(top);
-                    assert_true(level == floor(level) && level >= top - 8 - slack && level < top + 1 + slack);
-                    if (fabs(top) > 1e6) continue;
-                    for (size_t j = 0; j < keys; j++) sum += exp2(x[j] - level);
-                    assert_true(fabs((double)s.sum[r] - sum) <= sum * (1e-5 + 4 * slack));
-                    for (size_t j = 0; j < keys; j++) {
-                        const double w = exp2(x[j] - level);
-                        assert_true(fabs((double)s.weights[r * keys + j] - w) <= w * (1e-5 + 4 * slack) + 0x1p-126);
-                    }
-                }
+                struct ha_test_states s = attend(t, way, &p, rows, keys, q, 0.25f, NULL);
+                for (size_t r = 0; r < rows; r++) check_level(&s, r, x);
                 ha_test_states_free(&s);
             }
             ha_test_packed_free(&p);
         }
 }
 
-/* Rows are each other's company and no more: another one twice as large changes nothing. Exact in bfloat16 or not, all
- * of them alike: a kernel may take another way for those that are. */
-static void rows_by_themselves(void **state)
+/* What a row gives does not depend on the others: one of them twice as large changes nothing. All queries are exact in
+ * bfloat16, or none is: a kernel may take another way for those that are. */
+TEST(rows_by_themselves)
 {
-    (void)state;
     enum { MOST = 17 };
-    FOR_DTYPES(dtype)
+    HA_TEST_DTYPES(dtype)
     for (size_t rows = 2; rows <= MOST; rows += small ? 5 : 1)
         for (size_t other = 0; other < rows; other += 1 + rows / 4) {
             const size_t dim = dims[rows % COUNT(dims)];
             struct ha_test_packed p;
             ha_test_packed_make(&p, HA_TEST_PEAKED, dim, KEYS + rows, dtype, 0, 0, rows);
-            HA_TEST_EACH(t, attend_packed[dtype])
+            FOR_WAYS(t, way, dtype)
             {
                 struct ha_test_states s[2];
                 for (size_t i = 0; i < 2; i++) {
@@ -309,7 +373,8 @@ static void rows_by_themselves(void **state)
                     };
                     s[i].q = ha_test_packed_queries(HA_TEST_PEAKED, dim, rows, 0, other % 2, rows);
                     for (size_t d = 0; i == 1 && d < dim; d++) s[i].q[other * dim + d] *= 2;
-                    ha_test_packed_attend(t->attend_packed[dtype], &p, &s[i]);
+                    if (way == PACKED) ha_test_packed_attend(t->attend_packed[dtype], &p, &s[i]);
+                    else ha_test_chunk_attend(t->attend_chunk, &p, &s[i]);
                 }
                 memcpy(s[1].acc + other * dim, s[0].acc + other * dim, dim * sizeof(float));
                 memcpy(s[1].weights + other * p.listed, s[0].weights + other * p.listed, p.listed * sizeof(float));
@@ -328,8 +393,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_keys),
         cmocka_unit_test(behind_the_end),
+        cmocka_unit_test(what_is_not_seen_does_not_leak),
         cmocka_unit_test(one_bad_score),
         cmocka_unit_test(scores_of_minus_infinity),
+        cmocka_unit_test(infinite_keys_by_queries_in_parts),
         cmocka_unit_test(no_number_in_one_component_of_v),
         cmocka_unit_test(exact_sums),
         cmocka_unit_test(levels),

@@ -5,18 +5,11 @@
 #include "kernels/test_data.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-static void every_byte_counts(void **state)
+TEST(every_byte_counts)
 {
-    (void)state;
     static const size_t pages[] = { 1, 3, 16 };
-    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+    for (size_t i = 0; i < COUNT(pages); i++) {
         const size_t bytes = pages[i] * 4096;
         unsigned char *p = ha_guard_alloc(bytes);
         uint64_t want = 0, word;
@@ -41,9 +34,8 @@ static void every_byte_counts(void **state)
 }
 
 /* What was left out would have taken no time: no core does so many operations in a nanosecond. */
-static void operations_are_done(void **state)
+TEST(operations_are_done)
 {
-    (void)state;
     enum { ROUNDS = 5000, TRIES = 20 };
     const double most_in_a_ns = 500;
     for (size_t i = 0; i < 2 * ha_test_tables_count; i++) {

@@ -5,8 +5,6 @@
 #include "kernels/rows.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { UNITS = 50, BLOCKS, PARTS };
 
@@ -122,7 +120,7 @@ void ha_test_problem_make(struct ha_test_problem *p, const struct ha_test_ask *a
 void ha_test_problem_free(struct ha_test_problem *p)
 {
     void *const own[] = { p->blocks, p->units, p->list, p->k, p->v, p->q, p->args.o, p->args.lse, p->args.weights };
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) ha_guard_free(own[i]);
+    for (size_t i = 0; i < COUNT(own); i++) ha_guard_free(own[i]);
     ha_test_kv_free(&p->kv);
 }
 

@@ -9,14 +9,6 @@
 #include "kernels/test_device.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { TEST_SEED = 5, TEST_BATCH = 5 };
 
@@ -101,18 +93,6 @@ static inline void test_problem_free(struct ha_test_device_problem *p)
 {
     ha_test_device_free(p);
     free(p);
-}
-
-static inline void test_problem_check(const struct ha_test_device_problem *p, const struct ha_profile *profile)
-{
-    for (size_t b = 0; b < p->ask.batch; b++)
-        for (size_t h = 0; h < p->ask.kv_heads; h++) {
-            /* products may join the runs as they like */
-            const struct ha_answer_error e = ha_test_device_judge(p, profile, HA_RUNS_MAX, b, h).output;
-            if (!(e.ratio <= 1))
-                fail_msg("%s: seq %zu KV head %zu row %zu element %zu: error/bound %g", ha_dtype_name(p->ask.dtype), b,
-                         h, e.row, e.at, e.ratio);
-        }
 }
 
 #endif

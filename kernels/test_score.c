@@ -6,13 +6,6 @@
 #include "kernels/test_data.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static bool small;
 static double worst[HA_TEST_TABLES_MAX];
@@ -48,24 +41,22 @@ static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_lay
     ha_test_kv_free(&kv);
 }
 
-static void within_bound(void **state)
+TEST(within_bound)
 {
-    (void)state;
     static const size_t dims[] = { 8, 80, 128, 1, 9, 64, 96, 112, 256, 3, 17, 31, 33, 300, 520 };
     static const size_t keys[] = { 0, 1, 33, 3, 4, 5, 31, 32, 129, 2100 };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : sizeof dims / sizeof *dims); d++)
-            for (size_t n = 0; n < (small ? 3 : sizeof keys / sizeof *keys); n++, seed++)
+        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
+            for (size_t n = 0; n < (small ? 3 : COUNT(keys)); n++, seed++)
                 for (int ties = 0; ties < 2; ties++)
                     check((enum ha_dtype)dtype, dims[d], keys[n], (enum ha_test_layout)(seed % HA_TEST_LAYOUTS),
                           ties ? HA_TEST_TIES : HA_TEST_NORMAL, seed);
 }
 
 /* NaN and infinities of one key stay in its score. */
-static void special_keys(void **state)
+TEST(special_keys)
 {
-    (void)state;
     enum { KEYS = 13, DIM = 20 };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t j = 0; j < KEYS; j++) {

@@ -1,22 +1,25 @@
-/* exp2 and exp as the tables declare them, and rounding to 16 bits, for each instruction set by itself. */
+/* exp, log and rounding to 16 bits as the tables declare them: the functions of each instruction set's vectors over
+ * every float, and 2^x once more as the kernels of attention show it.
+ *
+ * Kernels take 2^x, x = s log2 e; a scale of ln 2, rounded, makes x the product q.k itself. A first key of score 0 is
+ * the maximum, and head dimension 8 with unit queries makes each element of a key a score of its own, so that its
+ * weight is 2^ that element. (The rounding of x where the scale is any is kappa_s of reference/bound.c, the rounding of
+ * x - level there counts with exp: here both are exact.) */
 
 #include "kernels/test_simd.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/test_unit.h"
+#include "kernels/rows.h"
 #include "kernels/test_data.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-enum { BATCH = 4096 + 5 }; /* not a multiple of the lanes */
+enum { DIM = 8, KEYS = HA_CHUNK_KEYS, BATCH = (KEYS - 1) * DIM };
 
 static bool small;
+
+/* ---- vectors by themselves ---- */
 
 static void exp2_of_c(float *x, size_t n)
 {
@@ -28,36 +31,126 @@ static void exp_of_c(float *x, size_t n)
     for (size_t i = 0; i < n; i++) x[i] = expf(x[i]);
 }
 
-static const struct ha_test_simd simd_c = { "c", exp2_of_c, NULL, exp_of_c };
-
 /* a table that computes with another's vectors has none of its own */
-static const struct ha_test_simd simd_none;
-
-static const struct ha_test_simd *simd_of(const struct ha_kernels *t)
+static struct ha_test_simd simd_of(const struct ha_kernels *t)
 {
-    const struct ha_test_simd *const all[] = {
-        &simd_c,
-        &ha_test_simd_avx2,
-        &ha_test_simd_avx512,
-        &ha_test_simd_neon,
-        &ha_test_simd_sve256,
-        &ha_test_simd_sve512,
+    static const struct ha_test_simd c = { exp2_of_c, exp_of_c, NULL };
+    const struct {
+        const char *name;
+        const struct ha_test_simd *simd;
+    } all[] = {
+        { "c", &c },
+        { "avx2", &ha_test_simd_avx2 },
+        { "avx512", &ha_test_simd_avx512 },
+        { "neon", &ha_test_simd_neon },
+        { "sve256", &ha_test_simd_sve256 },
+        { "sve512", &ha_test_simd_sve512 },
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(all[i]->name, t->name)) return all[i];
-    return &simd_none;
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (!strcmp(all[i].name, t->name)) return *all[i].simd;
+    return (struct ha_test_simd){ .exp2 = NULL };
 }
 
-enum { EXP2, EXP };
-
-static void (*of(const struct ha_kernels *t, int which))(float *, size_t)
+/* in two pieces that are no multiples of the lanes */
+static bool in_pieces(void (*of)(float *, size_t), float *x)
 {
-    return which == EXP2 ? simd_of(t)->exp2 : simd_of(t)->exp;
+    enum { FIRST = 4096 + 5 };
+    if (!of) return false;
+    of(x, FIRST);
+    of(x + FIRST, BATCH - FIRST);
+    return true;
+}
+static bool by_exp2(const struct ha_kernels *t, float *x) { return in_pieces(simd_of(t).exp2, x); }
+static bool by_exp(const struct ha_kernels *t, float *x) { return in_pieces(simd_of(t).exp, x); }
+static double exp2_eps(const struct ha_kernels *t) { return fmin(t->traits.exp_eps, t->profile.exp_eps); }
+static double exp_eps(const struct ha_kernels *t) { return t->traits.exp_eps; }
+
+/* ---- and as the weights of kernels ---- */
+
+static const float ln2 = 0x1.62e43p-1f;
+static float k[KEYS][DIM], weights[DIM][KEYS], q[DIM][DIM], level[DIM], sum[DIM], acc[DIM][DIM];
+
+static const struct ha_rows rows = {
+    .k = k, .v = k, .k_stride_bytes = sizeof k[0], .v_stride_bytes = sizeof k[0], .keys = KEYS
+};
+
+static void attend_chunk(const struct ha_kernels *t)
+{
+    const struct ha_chunk c = {
+        .q = q[0],
+        .q_rows = DIM,
+        .q_stride = DIM,
+        .head_dim = DIM,
+        .dtype = HA_F32,
+        .scale = ln2,
+        .rows = rows,
+        .weights = weights[0],
+        .weights_stride = KEYS,
+        .level = level,
+        .sum = sum,
+        .acc = acc[0],
+    };
+    t->attend_chunk(&c);
 }
 
-/* Every stride-th float from least to most, times `sign`. Where the result is below the normal range,
- * it may be off by one subnormal step: underflow is gradual. */
-static void sweep(int which, float least, float most, float sign, uint32_t stride)
+static void attend_packed(const struct ha_kernels *t)
+{
+    static _Alignas(64) char blocks[2 * sizeof k], scratch[HA_PACKED_SCRATCH];
+    const struct ha_pack p = { .blocks = blocks, .rows = rows, .head_dim = DIM, .dtype = HA_F32 };
+    const struct ha_packed_chunk c = {
+        .q = q[0],
+        .q_rows = DIM,
+        .q_stride = DIM,
+        .head_dim = DIM,
+        .packed = { .blocks = blocks, .keys = KEYS },
+        .keys = KEYS,
+        .scale = ln2,
+        .weights = weights[0],
+        .weights_stride = KEYS,
+        .level = level,
+        .sum = sum,
+        .acc = acc[0],
+        .scratch = scratch,
+    };
+    t->pack(&p);
+    t->attend_packed[HA_F32](&c);
+}
+
+static bool by_kernel(const struct ha_kernels *t, void (*attend)(const struct ha_kernels *t), float *x)
+{
+    assert_true(ha_scale_log2(ln2) == 1);
+    memcpy(k[1], x, sizeof *x * BATCH);
+    memset(weights, 0xFF, sizeof weights);
+    for (size_t r = 0; r < DIM; r++) q[r][r] = 1;
+    attend(t);
+    for (size_t r = 0; r < DIM; r++) {
+        assert_true(level[r] == 0 && weights[r][0] == 1);
+        for (size_t j = 1; j < KEYS; j++) x[(j - 1) * DIM + r] = weights[r][j];
+    }
+    return true;
+}
+static bool by_chunk(const struct ha_kernels *t, float *x) { return by_kernel(t, attend_chunk, x); }
+static bool by_packed(const struct ha_kernels *t, float *x) { return by_kernel(t, attend_packed, x); }
+static double chunk_eps(const struct ha_kernels *t) { return t->profile.exp_eps; }
+static double packed_eps(const struct ha_kernels *t) { return t->packed_profile[HA_F32].exp_eps; }
+
+/* ---- exp ---- */
+
+enum { EXP2, EXP, CHUNK, PACKED, WAYS };
+static const struct {
+    const char *name;
+    bool (*run)(const struct ha_kernels *t, float *x); /* [BATCH], in place; false: the table has no such */
+    double (*exact)(double x), (*declared)(const struct ha_kernels *t);
+} ways[WAYS] = {
+    [EXP2] = { "exp2", by_exp2, exp2, exp2_eps },
+    [EXP] = { "exp", by_exp, exp, exp_eps },
+    [CHUNK] = { "2^x of attend_chunk", by_chunk, exp2, chunk_eps },
+    [PACKED] = { "2^x of attend_packed", by_packed, exp2, packed_eps },
+};
+
+/* Every stride-th float from least to most, times `sign`. Where the result is below the normal range, it may be off by
+ * one subnormal step: underflow is gradual. */
+static void sweep(size_t way, float least, float most, float sign, uint32_t stride)
 {
     static float x[BATCH], y[BATCH];
     static double want[BATCH];
@@ -66,13 +159,12 @@ static void sweep(int which, float least, float most, float sign, uint32_t strid
     for (uint32_t at = ha_f32_bits(least); at <= end;) {
         for (size_t i = 0; i < BATCH; i++) {
             x[i] = sign * ha_f32_of_bits(at <= end ? at : end);
-            want[i] = which == EXP2 ? exp2((double)x[i]) : exp((double)x[i]);
+            want[i] = ways[way].exact((double)x[i]);
             if (at <= end) at += stride;
         }
         for (size_t t = 0; t < ha_test_tables_count; t++) {
-            if (!of(&ha_test_tables[t], which)) continue;
             memcpy(y, x, sizeof y);
-            of(&ha_test_tables[t], which)(y, BATCH);
+            if (!ways[way].run(&ha_test_tables[t], y)) continue;
             for (size_t i = 0; i < BATCH; i++) {
                 const double step = want[i] < 0x1p-126 ? 0x1p-149 : 0,
                              e = (fabs((double)y[i] - want[i]) - step) / want[i];
@@ -81,88 +173,114 @@ static void sweep(int which, float least, float most, float sign, uint32_t strid
         }
     }
     for (size_t t = 0; t < ha_test_tables_count; t++) {
-        if (!of(&ha_test_tables[t], which)) continue;
-        printf("%s: %s of %g to %g: error %.3f * 2^-24, declared %.3f\n", ha_test_tables[t].name,
-               which == EXP2 ? "exp2" : "exp", (double)(sign * least), (double)(sign * most), worst[t] * 0x1p24,
-               ha_test_tables[t].traits.exp_eps * 0x1p24);
-        assert_true(worst[t] <= ha_test_tables[t].traits.exp_eps);
-        assert_true(which == EXP || worst[t] <= ha_test_tables[t].profile.exp_eps);
+        const double eps = ways[way].declared(&ha_test_tables[t]);
+        printf("%s: %s of %g to %g: error %.3f * 2^-24, declared %.3f\n", ha_test_tables[t].name, ways[way].name,
+               (double)(sign * least), (double)(sign * most), worst[t] * 0x1p24, eps * 0x1p24);
+        assert_true(worst[t] <= eps);
     }
 }
 
 /* of attention: a score may be 8 above the level */
-static void exp2_of_every_float(void **state)
+TEST(exp2_of_every_float)
 {
-    (void)state;
     sweep(EXP2, 0x1p-25f, 150, -1, small ? 65537 : 1);
     sweep(EXP2, 0, 0x1p-25f, -1, small ? 1000003 : 101);
     sweep(EXP2, 0x1p-25f, 8.5f, 1, small ? 65537 : 7);
 }
 
-static void exp_of_every_float(void **state)
+TEST(exp_of_every_float)
 {
-    (void)state;
     sweep(EXP, 0x1p-25f, 104, -1, small ? 65537 : 1);
     sweep(EXP, 0, 0x1p-25f, -1, small ? 1000003 : 101);
 }
 
-static void exp2_at_the_ends(void **state)
+TEST(exp2_of_kernels)
 {
-    (void)state;
-    for (size_t t = 0; t < ha_test_tables_count; t++) {
-        float x[] = { 0, -0.0f, -1, -126, -149, -150, -150.5f, -151, -152, -1e4f, -3.4e38f, -INFINITY, NAN };
-        const float want[] = { 1, 1, 0.5f, 0x1p-126f, 0x1p-149f, 0, 0, 0, 0, 0, 0, 0 };
-        const struct ha_test_simd *s = simd_of(&ha_test_tables[t]);
-        if (!s->exp2) continue;
-        s->exp2(x, sizeof x / sizeof *x);
-        for (size_t i = 0; i < sizeof want / sizeof *want; i++) assert_true(x[i] == want[i]);
-        assert_true(isnan(x[12]));
+    for (size_t way = CHUNK; way <= PACKED; way++) {
+        sweep(way, 0x1p-25f, 150, -1, small ? 65537 * 7 : 1009);
+        sweep(way, 0, 0x1p-25f, -1, small ? 10000019 : 100003);
     }
 }
 
-/* floats of every sign and exponent, NaN and infinities among them, as harness/base/numeric.h rounds them */
-static void narrowing_rounds_once(void **state)
+/* (What a key of -inf weighs in kernels is in test_packed_special.c: here its zeros of the other queries are NaN.) */
+TEST(exp2_at_the_ends)
 {
-    (void)state;
-    static float x[BATCH];
+    static const float at[] = { 0, -0.0f, -1, -126, -149, -150, -150.5f, -151, -152, -300, -1e4f, -1e30f, -3.4e38f };
+    static const float want[COUNT(at)] = { 1, 1, 0.5f, 0x1p-126f, 0x1p-149f };
+    HA_TEST_ALL(t)
+    for (size_t way = 0; way < WAYS; way++) {
+        static float x[BATCH];
+        memset(x, 0, sizeof x);
+        memcpy(x + 3, at, sizeof at);
+        if (way == EXP2) x[0] = NAN, x[1] = -INFINITY;
+        if (way == EXP || !ways[way].run(t, x)) continue;
+        for (size_t i = 0; i < COUNT(at); i++) assert_true(x[3 + i] == want[i]);
+        if (way == EXP2) assert_true(isnan(x[0]) && x[1] == 0);
+    }
+}
+
+/* ---- log ---- */
+
+/* of the sums that merges take the logarithm of; relative, also just above 1. Attention takes log in binary64. */
+TEST(log_of_sums)
+{
+    double worst = 0, worst2 = 0;
+    for (uint32_t at = ha_f32_bits(1) + 1, end = ha_f32_bits(0x1p24f); at < end; at += small ? 100003 : 29) {
+        const volatile float x = ha_f32_of_bits(at);
+        const double y = log((double)x), e = fabs((double)logf(x) - y) / y;
+        worst = e > worst || isnan(e) ? e : worst;
+        const double y2 = log2((double)x), e2 = fabs((double)log2f(x) - y2) / y2;
+        worst2 = e2 > worst2 || isnan(e2) ? e2 : worst2;
+    }
+    printf("logf, log2f on (1, 2^24): error %.3f, %.3f * 2^-24\n", worst * 0x1p24, worst2 * 0x1p24);
+    for (size_t t = 0; t < ha_test_tables_count; t++) {
+        assert_true(worst <= ha_test_tables[t].traits.log_eps);
+        assert_true(worst2 <= ha_test_tables[t].traits.log_eps);
+    }
+}
+
+/* ---- 16 bits ---- */
+
+/* n numbers, at most BATCH, by every table's vectors as harness/base/numeric.h rounds them, and nothing behind them */
+static void check_narrow(const float *x, size_t n, enum ha_dtype type)
+{
     static uint16_t got[BATCH + 1], want[BATCH];
+    ha_store_row(want, n, type, x);
+    for (size_t t = 0; t < ha_test_tables_count; t++) {
+        const struct ha_test_simd s = simd_of(&ha_test_tables[t]);
+        if (!s.narrow) continue;
+        got[n] = 0x1234;
+        s.narrow(got, x, n, type);
+        assert_memory_equal(got, want, n * sizeof *want);
+        assert_int_equal(got[n], 0x1234);
+    }
+}
+
+/* floats of every sign and exponent, NaN and infinities among them */
+TEST(narrowing_rounds_once)
+{
+    enum { N = 4096 + 5 }; /* not a multiple of the lanes */
+    static float x[N];
     const uint32_t stride = small ? 65521 * 3 : 1021;
     for (uint64_t at = 0; at < UINT64_C(1) << 32;) {
-        for (size_t i = 0; i < BATCH; i++, at += stride) x[i] = ha_f32_of_bits((uint32_t)at);
-        for (int type = HA_F16; type <= HA_BF16; type++)
-            for (size_t t = 0; t < ha_test_tables_count; t++) {
-                const struct ha_test_simd *s = simd_of(&ha_test_tables[t]);
-                if (!s->narrow) continue;
-                got[BATCH] = 0x1234;
-                s->narrow(got, x, BATCH, (enum ha_dtype)type);
-                ha_store_row(want, BATCH, (enum ha_dtype)type, x);
-                assert_memory_equal(got, want, sizeof want);
-                assert_int_equal(got[BATCH], 0x1234);
-            }
+        for (size_t i = 0; i < N; i++, at += stride) x[i] = ha_f32_of_bits((uint32_t)at);
+        check_narrow(x, N, HA_F16);
+        check_narrow(x, N, HA_BF16);
     }
 }
 
 /* those halfway between two numbers, and beside them */
-static void narrowing_of_ties(void **state)
+TEST(narrowing_of_ties)
 {
-    (void)state;
     for (int type = HA_F16; type <= HA_BF16; type++)
         for (uint32_t h = 0; h < 1u << 16; h++) {
-            float x[3];
-            uint16_t got[3], want[3];
             const uint16_t both[2] = { (uint16_t)h, (uint16_t)(h + 1) };
-            float of[2];
+            float of[2], x[3];
             ha_load_row(both, 2, (enum ha_dtype)type, of);
             x[1] = 0.5f * of[0] + 0.5f * of[1];
             x[0] = ha_f32_of_bits(ha_f32_bits(x[1]) - 1);
             x[2] = ha_f32_of_bits(ha_f32_bits(x[1]) + 1);
-            ha_store_row(want, 3, (enum ha_dtype)type, x);
-            for (size_t t = 0; t < ha_test_tables_count; t++) {
-                const struct ha_test_simd *s = simd_of(&ha_test_tables[t]);
-                if (!s->narrow) continue;
-                s->narrow(got, x, 3, (enum ha_dtype)type);
-                assert_memory_equal(got, want, sizeof want);
-            }
+            check_narrow(x, 3, (enum ha_dtype)type);
         }
 }
 
@@ -171,7 +289,8 @@ int main(int argc, char **argv)
     small = argc > 1 && strcmp(argv[1], "small") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp2_of_every_float), cmocka_unit_test(exp_of_every_float),
-        cmocka_unit_test(exp2_at_the_ends),    cmocka_unit_test(narrowing_rounds_once),
+        cmocka_unit_test(exp2_of_kernels),     cmocka_unit_test(exp2_at_the_ends),
+        cmocka_unit_test(log_of_sums),         cmocka_unit_test(narrowing_rounds_once),
         cmocka_unit_test(narrowing_of_ties),
     };
     return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);

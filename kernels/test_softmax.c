@@ -4,14 +4,6 @@
 #include "kernels/test_data.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static bool small;
 static double worst[HA_TEST_TABLES_MAX], worst_lse[HA_TEST_TABLES_MAX];
@@ -89,9 +81,8 @@ static void check(size_t rows, size_t n, size_t stride, enum family family)
     ha_guard_free(lse);
 }
 
-static void within_bound(void **state)
+TEST(within_bound)
 {
-    (void)state;
     for (int family = 0; family < FAMILIES; family++) {
         for (size_t n = 1; n <= 140; n += small ? 9 : 1) check(2, n, n + n % 3, (enum family)family);
         check(3, 1000, 1024, (enum family)family);
@@ -102,19 +93,17 @@ static void within_bound(void **state)
     }
 }
 
-static void long_rows(void **state)
+TEST(long_rows)
 {
-    (void)state;
     static const enum family families[] = { NORMAL, EQUAL, INCREASING, MASKED_SPANS };
-    for (size_t i = 0; i < (small ? 1 : sizeof families / sizeof *families); i++) {
+    for (size_t i = 0; i < (small ? 1 : COUNT(families)); i++) {
         check(1, 131072, 131072, families[i]);
         check(1, 262145 + 5000, 262145 + 5000, families[i]);
     }
 }
 
-static void nothing_to_weigh(void **state)
+TEST(nothing_to_weigh)
 {
-    (void)state;
     HA_TEST_EACH(t, softmax)
     {
         float lse[2] = { 1, 1 };
@@ -133,15 +122,14 @@ static void nothing_to_weigh(void **state)
 }
 
 /* NaN or +inf at any place makes that row NaN, and no other; beside -inf too */
-static void spoiled_rows(void **state)
+TEST(spoiled_rows)
 {
-    (void)state;
     enum { ROWS = 3, N = 9000 };
     static float x[ROWS][N];
     static const float bad[] = { NAN, INFINITY }, rest[] = { 0.5f, -INFINITY, 3e38f };
     static const size_t ns[] = { 1, 2, 15, 16, 17, 64, 65, 4096, 4097, N };
     HA_TEST_EACH(t, softmax)
-    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+    for (size_t i = 0; i < COUNT(ns); i++)
         for (size_t at = 0; at < ns[i]; at += ns[i] < 70 ? 1 : ns[i] / 7 + 1)
             for (size_t c = 0; c < 6; c++) {
                 float lse[ROWS];

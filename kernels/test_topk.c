@@ -4,13 +4,6 @@
 #include "kernels/test_data.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static bool small;
 
@@ -143,9 +136,8 @@ static void check_all(size_t n, enum family family, const size_t *ks, size_t cou
 }
 
 /* every k of every small n */
-static void small_sizes(void **state)
+TEST(small_sizes)
 {
-    (void)state;
     enum { N = 70 };
     size_t ks[N + 2];
     for (size_t k = 0; k < N + 2; k++) ks[k] = k;
@@ -154,14 +146,13 @@ static void small_sizes(void **state)
 }
 
 /* around where numbers begin to be sampled, and where what lies between two samples is more than is kept */
-static void large_sizes(void **state)
+TEST(large_sizes)
 {
-    (void)state;
     static const size_t ns[] = { 512, 513, 2049, 8191, 1024, 40000 };
-    for (size_t i = 0; i < (small ? 3 : sizeof ns / sizeof *ns); i++)
+    for (size_t i = 0; i < (small ? 3 : COUNT(ns)); i++)
         for (int family = 0; family < FAMILIES; family++) {
             const size_t n = ns[i], ks[] = { 1, 51, n / 20, n / 3, n - n / 20, n - 1 };
-            check_all(n, (enum family)family, ks, sizeof ks / sizeof *ks);
+            check_all(n, (enum family)family, ks, COUNT(ks));
         }
     static const size_t some[] = { 6553, 65536 };
     for (int family = 0; !small && family < FAMILIES; family += 5) check_all(131072, (enum family)family, some, 2);
@@ -169,13 +160,12 @@ static void large_sizes(void **state)
 
 /* Every 16th number, or 18th, or 32nd, is above or below all the others: a sample of only those says nothing about the
  * rest. Every k, so that each count that a step compares with k is once just enough and once not. */
-static void misleading_samples(void **state)
+TEST(misleading_samples)
 {
-    (void)state;
     static const struct {
         size_t n, every, step, seed;
     } cases[] = { { 2100, 16, 1, 1 }, { 2338, 18, 1, 7 }, { 65536, 32, 9001, 1 } };
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+    for (size_t c = 0; c < COUNT(cases); c++)
         for (int shift = -1; shift <= 1; shift++) {
             struct numbers a = make(cases[c].n);
             fill(a.x, a.n, NORMAL, cases[c].seed);

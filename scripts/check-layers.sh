@@ -5,7 +5,7 @@
 #   <- suites/X <- harness/program
 #
 # A family of variants sees the api, base and suites/parts alone. kernels/null, the skeleton of a plugin, sees the api
-# alone. Tables of CPU kernels use kernels/c and those that they extend. A variant never includes another variant, and
+# alone. Tables of CPU kernels use kernels/c and those that they extend, kernels/vectors the vectors of all. A variant never includes another variant, and
 # nothing includes a .c. Only the registry names implementers. Tests (test_*) and the stand-ins they share (fake_*) may
 # include across.
 # Prints each violation; exit 1 if there is one.
@@ -33,6 +33,7 @@ function allowed(from) {
     if (from ~ /^kernels\/cuda/) return base "kernels kernels/cuda kernels/cuda/emulation "
     if (from == "kernels/null") return api from " "
     if (from == "kernels/avx512") return base "kernels kernels/c kernels/avx2 " from " "
+    if (from == "kernels/vectors") return base "kernels kernels/c kernels/avx2 kernels/avx512 kernels/neon kernels/sve " from " "
     if (from ~ /^kernels\/(avx512_bf16|amx)$/) return base "kernels kernels/c kernels/avx512 kernels/avx512_bf16 " from " "
     if (from ~ /^kernels(\/[^\/]*)?$/) return base "kernels kernels/c " from " "
     if (from == "reference" || from == "datasets" || from == "suites/parts") return base from " "

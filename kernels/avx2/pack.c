@@ -1,6 +1,6 @@
-#include "kernels/avx2/ops.h"
+#include "kernels/isa.h"
 
-#if defined(HA_ISA_AVX2)
+#if defined(HA_VECTORS)
 #include "kernels/packed.h"
 
 #include <immintrin.h>

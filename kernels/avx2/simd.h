@@ -1,9 +1,7 @@
 #ifndef HA_KERNELS_AVX2_SIMD_H
 #define HA_KERNELS_AVX2_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score}.inc are written in: 8 floats. v_* is
- * elementwise unless its name says otherwise; _part takes the first n lanes and does not touch
- * memory past them. */
+/* Vectors (kernels/vectors/simd.h) of 8 floats. */
 
 #include "harness/api/base.h"
 
@@ -12,7 +10,6 @@
 
 typedef __m256 vec;
 
-/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
 enum { LANES = 8, KEYS = 2, COLS = 2 };
 
 static inline __m256i v_first(size_t n)
@@ -23,7 +20,6 @@ static inline __m256i v_first(size_t n)
 static inline vec v_set(float x) { return _mm256_set1_ps(x); }
 static inline vec v_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void v_store(float *p, vec x) { _mm256_storeu_ps(p, x); }
-/* lanes past n hold `rest` */
 static inline vec v_load_part(const float *p, size_t n, float rest)
 {
     const __m256i m = v_first(n);
@@ -35,15 +31,10 @@ static inline vec v_add(vec a, vec b) { return _mm256_add_ps(a, b); }
 static inline vec v_sub(vec a, vec b) { return _mm256_sub_ps(a, b); }
 static inline vec v_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
-/* c - a b */
 static inline vec v_fnma(vec a, vec b, vec c) { return _mm256_fnmadd_ps(a, b, c); }
-/* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return _mm256_max_ps(a, b); }
-/* b where either is NaN */
 static inline vec v_min(vec a, vec b) { return _mm256_min_ps(a, b); }
-/* bit i: lane i of a is at least that of b, neither is NaN */
 static inline unsigned v_ge(vec a, vec b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
-/* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)); }
 static inline float v_max_lane(vec a)
 {
@@ -58,31 +49,20 @@ static inline float v_sum_lanes(vec a)
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
 
-/* first + i for every bit i set, in order; LANES numbers are written */
-static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
 {
-    /* the bits set in 4, a byte each */
-    static const uint32_t set[16] = { 0, 0,     1,     0x100,   2,     0x200,   0x201,   0x20100,
-                                      3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
-    for (uint32_t i = 0; i < LANES; i += 4) {
-        const unsigned four = bits >> i & 15;
-        const __m128i at = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)set[four]));
-        _mm_storeu_si128((__m128i_u *)(void *)p, _mm_add_epi32(at, _mm_set1_epi32((int)(first + i))));
-        p += __builtin_popcount(four);
-    }
+    const __m128i at = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)set));
+    _mm_storeu_si128((__m128i_u *)(void *)p, _mm_add_epi32(at, _mm_set1_epi32((int)first)));
 }
 
-/* lane i: of b where that of s is negative, -0 included, else of a */
 static inline vec v_pick(vec a, vec b, vec s) { return _mm256_blendv_ps(a, b, s); }
 
-/* x in a register: gcc would load it again for every use */
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+v"(x));
     return x;
 }
 
-/* LANES stored numbers as binary32 */
 static inline vec v_widen(const char *p, enum ha_dtype t)
 {
     if (t == HA_F32) return _mm256_loadu_ps((const float *)(const void *)p);
@@ -90,15 +70,6 @@ static inline vec v_widen(const char *p, enum ha_dtype t)
     if (t == HA_F16) return _mm256_cvtph_ps(h);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
-/* lanes past n are 0 */
-static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
-{
-    char whole[sizeof(vec)] = { 0 };
-    memcpy(whole, p, n * ha_dtype_bytes(t));
-    return v_widen(whole, t);
-}
-
-/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
 static inline __m128i v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -109,20 +80,12 @@ static inline __m128i v_half(vec x, enum ha_dtype t)
     const __m256i h = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
     return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
 }
-/* LANES binary32 numbers as stored ones */
 static inline void v_narrow(char *p, vec x, enum ha_dtype t)
 {
     if (t == HA_F32) _mm256_storeu_ps((float *)(void *)p, x);
     else _mm_storeu_si128((__m128i_u *)(void *)p, v_half(x, t));
 }
-static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
-{
-    char whole[sizeof(vec)];
-    v_narrow(whole, x, t);
-    memcpy(p, whole, n * ha_dtype_bytes(t));
-}
 
-/* What attend_packed.inc asks for is said there. */
 #if defined(__AVX512VL__)
 enum { VECTORS = 32 };
 #else
@@ -158,28 +121,14 @@ static inline vec v_scale(vec p, vec n)
 #endif
 }
 
-#include "kernels/exp.inc"
-
-/* lane i: the sum of the lanes of the i-th */
-static inline __m128 v_sum4(vec a, vec b, vec c, vec d)
+static inline void v_sum4(float *out, vec a, vec b, vec c, vec d, float scale)
 {
     const vec x = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-    return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    _mm_storeu_ps(out, _mm_mul_ps(_mm_set1_ps(scale), sum));
 }
 
-/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
-static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
-{
-    const __m128 by = _mm_set1_ps(scale);
-    for (int i = 0; i < rows * KEYS; i += 4) {
-        const bool more = i + 2 < rows * KEYS;
-        float four[4];
-        _mm_storeu_ps(four, _mm_mul_ps(by, v_sum4(a[i], a[i + 1], a[more ? i + 2 : i], a[more ? i + 3 : i + 1])));
-        for (int j = 0; j < 4 && i + j < rows * KEYS; j++) {
-            const int r = (i + j) / KEYS, k = (i + j) % KEYS;
-            if ((size_t)k < keys) s[(size_t)r * stride + (size_t)k] = four[j];
-        }
-    }
-}
+#include "kernels/exp.inc"
+#include "kernels/eight.inc"
 
 #endif

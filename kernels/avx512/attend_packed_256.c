@@ -1,6 +1,6 @@
-#include "kernels/avx512/ops.h"
+#include "kernels/isa.h"
 
-#if defined(HA_ISA_AVX512)
+#if defined(HA_VECTORS)
 /* 256-bit vectors, of which AVX-512 has 32: the 512-bit conversion takes slots of the multipliers, and arithmetic is
  * the limit here. */
 #include "kernels/avx2/simd.h"

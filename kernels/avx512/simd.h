@@ -1,9 +1,7 @@
 #ifndef HA_KERNELS_AVX512_SIMD_H
 #define HA_KERNELS_AVX512_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score}.inc are written in: 16 floats and 32
- * registers. v_* is elementwise unless its name says otherwise; _part takes the first n lanes
- * and does not touch memory past them. */
+/* Vectors (kernels/vectors/simd.h) of 16 floats, and 32 registers of them. */
 
 #include "harness/api/base.h"
 
@@ -12,8 +10,7 @@
 
 typedef __m512 vec;
 
-/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors:
- * one cache line of V at a time is faster than several. */
+/* One cache line of V at a time is faster than several. */
 enum { LANES = 16, KEYS = 4, COLS = 1 };
 
 static inline __mmask16 v_first(size_t n) { return (__mmask16)((1u << n) - 1u); }
@@ -21,7 +18,6 @@ static inline __mmask16 v_first(size_t n) { return (__mmask16)((1u << n) - 1u); 
 static inline vec v_set(float x) { return _mm512_set1_ps(x); }
 static inline vec v_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v_store(float *p, vec x) { _mm512_storeu_ps(p, x); }
-/* lanes past n hold `rest` */
 static inline vec v_load_part(const float *p, size_t n, float rest)
 {
     return _mm512_mask_loadu_ps(v_set(rest), v_first(n), p);
@@ -32,21 +28,15 @@ static inline vec v_add(vec a, vec b) { return _mm512_add_ps(a, b); }
 static inline vec v_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
 static inline vec v_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
-/* c - a b */
 static inline vec v_fnma(vec a, vec b, vec c) { return _mm512_fnmadd_ps(a, b, c); }
-/* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return _mm512_max_ps(a, b); }
-/* b where either is NaN */
 static inline vec v_min(vec a, vec b) { return _mm512_min_ps(a, b); }
-/* bit i: lane i of a is at least that of b, neither is NaN */
 static inline unsigned v_ge(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
-/* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 static inline float v_max_lane(vec a) { return _mm512_reduce_max_ps(a); }
 static inline float v_sum_lanes(vec a) { return _mm512_reduce_add_ps(a); }
 
-/* first + i for every bit i set, in order; LANES numbers are written. Not compressed in memory: that is slow on many
- * CPUs. */
+/* Not compressed in memory: that is slow on many CPUs. */
 static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
 {
     const __m512i i = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -54,14 +44,12 @@ static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
     _mm512_storeu_si512(p, _mm512_maskz_compress_epi32((__mmask16)bits, all));
 }
 
-/* x in a register: gcc would load it again for every use */
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+v"(x));
     return x;
 }
 
-/* LANES stored numbers as binary32 */
 static inline vec v_widen(const char *p, enum ha_dtype t)
 {
     if (t == HA_F32) return _mm512_loadu_ps(p);
@@ -69,7 +57,6 @@ static inline vec v_widen(const char *p, enum ha_dtype t)
     if (t == HA_F16) return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-/* lanes past n are 0 */
 static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
 {
     if (t == HA_F32) return _mm512_maskz_loadu_ps(v_first(n), p);
@@ -78,7 +65,6 @@ static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
 static inline __m256i v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -88,7 +74,6 @@ static inline __m256i v_half(vec x, enum ha_dtype t)
     const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
     return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet));
 }
-/* LANES binary32 numbers as stored ones */
 static inline void v_narrow(char *p, vec x, enum ha_dtype t)
 {
     if (t == HA_F32) _mm512_storeu_ps(p, x);
@@ -100,7 +85,6 @@ static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
     else _mm256_mask_storeu_epi16(p, v_first(n), v_half(x, t));
 }
 
-/* What attend_packed.inc asks for is said there. */
 enum { VECTORS = 32 };
 static inline unsigned v_above(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
 static inline vec v_first_bf16(const char *p)
@@ -118,7 +102,6 @@ static inline vec v_scale(vec p, vec n) { return _mm512_scalef_ps(p, n); }
 
 #include "kernels/exp.inc"
 
-/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
 static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
 {
     for (int r = 0; r < rows; r++) {

@@ -13,8 +13,8 @@ static void scale(float *acc, const float *part, size_t n, float x, float y)
     for (size_t i = 0; i < n; i++) acc[i] = acc[i] * x + part[i] * y;
 }
 
-/* The side with the smaller level is scaled by a power of two, the other not. A NaN in a sum stays, and what its level
- * and acc say matters to nobody; an empty side changes nothing. */
+/* The side with the smaller level is scaled by a power of two, the other not. A NaN in a sum stays, and its level and
+ * acc do not matter then; an empty side changes nothing. */
 void ha_attend_blend(const struct ha_attend_state *to, const struct ha_attend_state *from, size_t r, size_t dim)
 {
     float *level = &to->level[r], *sum = &to->sum[r], *acc = to->acc + r * dim;

@@ -85,7 +85,7 @@ TEST(multiplies)
 static void check(const struct ha_test_device_problem *p, const struct ha_device *dev)
 {
     const struct ha_profile profile = ha_cuda_products_profile(dev, p->args.dtype);
-    test_problem_check(p, &profile);
+    ha_test_device_check(p, &profile);
 }
 
 TEST(attends)

@@ -60,9 +60,8 @@ static void waiting(struct ha_stream *s, const struct ha_host_op *op)
     pthread_mutex_unlock(&s->device->lock);
 }
 
-static void run_event_wait(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_event_wait(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)array;
     waiting(s, op);
     ha_host_stream_await(op->u.event.stream, op->u.event.ticket);
     waiting(s, NULL);
@@ -85,7 +84,7 @@ enum ha_status ha_host_stream_wait(struct ha_stream *s, struct ha_event *e)
     struct ha_host_op op = { .verb = &verb, .u.event = { e->stream, e->ticket } };
     pthread_mutex_unlock(&e->lock);
     if (!op.u.event.stream) return ha_host_failed(e->device) ? HA_ERROR : HA_OK;
-    return ha_host_enqueue(s, &op, NULL, 0);
+    return ha_host_enqueue(s, &op);
 }
 
 enum ha_status ha_host_event_sync(struct ha_event *e)
@@ -100,9 +99,9 @@ enum ha_status ha_host_event_sync(struct ha_event *e)
 
 /* ---- flags */
 
-static void run_flag_write(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_flag_write(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s, (void)array;
+    (void)s;
     __atomic_store_n(op->u.write.flag, op->u.write.value, __ATOMIC_RELEASE);
 }
 
@@ -112,14 +111,13 @@ enum ha_status ha_host_flag_write(struct ha_stream *s, uint32_t *flag, uint32_t 
     static const struct ha_host_verb verb = { .name = "flag_write", .kind = HA_SPAN_WAIT, .run = run_flag_write };
     if (!ha_host_operand(s, verb.name, "flag", flag, sizeof *flag, HA_AT_MAPPED)) return HA_ERROR;
     struct ha_host_op op = { .verb = &verb, .u.write = { flag, value } };
-    return ha_host_enqueue(s, &op, NULL, 0);
+    return ha_host_enqueue(s, &op);
 }
 
-/* The host writes flags and rings no bell: poll, ever more slowly, so that on a machine with few cores the
+/* The host writes flags and wakes no thread: poll, ever more slowly, so that on a machine with few cores the
  * writer gets to run. */
-static void run_flag_wait(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_flag_wait(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)array;
     enum { NAP_MIN_NS = 2000, NAP_MAX_NS = 64000 };
     const uint32_t *flag = op->u.wait.flag, at_least = op->u.wait.at_least;
     struct ha_device *dev = s->device;
@@ -157,5 +155,5 @@ enum ha_status ha_host_flag_wait(struct ha_stream *s, const uint32_t *flag, uint
     };
     if (!ha_host_operand(s, verb.name, "flag", flag, sizeof *flag, HA_AT_MAPPED)) return HA_ERROR;
     struct ha_host_op op = { .verb = &verb, .u.wait = { flag, at_least } };
-    return ha_host_enqueue(s, &op, NULL, 0);
+    return ha_host_enqueue(s, &op);
 }

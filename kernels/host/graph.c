@@ -27,17 +27,17 @@ enum ha_status ha_host_graph_begin(struct ha_stream *s)
     return HA_OK;
 }
 
-enum ha_status ha_host_graph_keep(struct ha_stream *s, const struct ha_host_op *op, const void *array,
-                                  size_t array_bytes)
+enum ha_status ha_host_graph_keep(struct ha_stream *s, const struct ha_host_op *op)
 {
     struct ha_host_kept *k = calloc(1, sizeof *k);
-    void *copy = k && array_bytes ? malloc(array_bytes) : NULL;
-    if (!k || (array_bytes && !copy)) {
+    void *copy = k && op->array_bytes ? malloc(op->array_bytes) : NULL;
+    if (!k || (op->array_bytes && !copy)) {
         free(k);
         return ha_host_fail(s->device, "%s on %s: no memory to keep it in a graph", op->verb->name, s->lane);
     }
-    if (array_bytes) memcpy(copy, array, array_bytes);
-    *k = (struct ha_host_kept){ .op = *op, .array = copy, .array_bytes = array_bytes };
+    if (copy) memcpy(copy, op->array, op->array_bytes);
+    *k = (struct ha_host_kept){ .op = *op, .array = copy };
+    k->op.array = copy;
     *s->capture->tail = k;
     s->capture->tail = &k->next;
     return HA_OK;

@@ -7,7 +7,6 @@
 
 #include "harness/api/device.h"
 #include "harness/base/arena.h"
-#include "kernels/host/error.h"
 #include "kernels/regions.h"
 
 #include <pthread.h>
@@ -15,6 +14,13 @@
 /* Every wait starts with this much polling: most waits are shorter than a sleep and a wake-up. */
 enum { HA_HOST_SPIN_NS = 20000 };
 enum { HA_HOST_STATES_MAX = 4096, HA_HOST_SCRATCH_MAX = 64 };
+
+/* ---- error.c */
+
+/* Keeps the first failure. */
+enum ha_status ha_host_fail(struct ha_device *dev, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same, with what every stream is waiting for. */
+void ha_host_fail_deadlock(struct ha_device *dev);
 
 /* ---- memory.c: what was allocated, and whether an operand lies in it */
 
@@ -36,27 +42,31 @@ enum ha_place ha_host_operand(struct ha_stream *stream, const char *operation, c
 
 struct ha_host_op;
 
-/* What a kind of operation is. run gets the array that was copied with it. */
+/* What a kind of operation is. */
 struct ha_host_verb {
     const char *name;
     enum ha_span_kind kind;
     bool on_link; /* then kind is H2D or D2H and says which */
-    void (*run)(struct ha_stream *stream, const struct ha_host_op *op, const void *array);
+    void (*run)(struct ha_stream *stream, const struct ha_host_op *op);
     /* of those that wait: for what, and how far that is */
     void (*describe)(const struct ha_host_op *op, char *text, size_t bytes);
+};
+
+struct ha_host_copy {
+    char *dst;
+    const char *src;
+    size_t dst_stride, src_stride, row_bytes, rows;
 };
 
 struct ha_host_op {
     const struct ha_host_verb *verb;
     uint64_t bytes, zero_copy_bytes;
+    const void *array; /* of the arguments; run gets a copy */
+    size_t array_bytes;
     size_t scratch_bytes; /* what run needs; the stream that queues it puts as much at scratch */
     void *scratch;
     union {
-        struct {
-            char *dst;
-            const char *src;
-            size_t dst_stride, src_stride, row_bytes, rows;
-        } copy;
+        struct ha_host_copy copy;
         struct {
             uint32_t *flag;
             uint32_t value;
@@ -126,10 +136,9 @@ enum ha_status ha_host_stream_create(struct ha_device *dev, const char *name, st
 void ha_host_stream_destroy(struct ha_stream *stream);
 void ha_host_stream_free(struct ha_stream *stream);
 enum ha_status ha_host_stream_sync(struct ha_stream *stream);
-/* Queues the operation, or keeps it in the graph that the stream captures. Copies op and array; both may die on return.
- */
-enum ha_status ha_host_enqueue(struct ha_stream *stream, const struct ha_host_op *op, const void *array,
-                               size_t array_bytes);
+/* Queues the operation, or keeps it in the graph that the stream captures. Copies op and its array; both may die on
+ * return. */
+enum ha_status ha_host_enqueue(struct ha_stream *stream, const struct ha_host_op *op);
 /* Returns when the first `ticket` operations of the stream are done. */
 void ha_host_stream_await(struct ha_stream *stream, uint64_t ticket);
 uint64_t ha_host_stream_enqueued(struct ha_stream *stream);
@@ -160,8 +169,7 @@ enum ha_status ha_host_flag_wait(struct ha_stream *stream, const uint32_t *flag,
 struct ha_host_kept {
     struct ha_host_kept *next;
     struct ha_host_op op;
-    void *array;
-    size_t array_bytes;
+    void *array; /* the op's */
 };
 
 /* Read by any number of launches at a time, and changed by none. */
@@ -175,21 +183,40 @@ struct ha_graph {
 enum ha_status ha_host_graph_begin(struct ha_stream *stream);
 enum ha_status ha_host_graph_end(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why);
 void ha_host_graph_destroy(struct ha_graph *graph);
-enum ha_status ha_host_graph_keep(struct ha_stream *stream, const struct ha_host_op *op, const void *array,
-                                  size_t array_bytes);
+enum ha_status ha_host_graph_keep(struct ha_stream *stream, const struct ha_host_op *op);
 /* Forgets what the stream has captured so far. */
 void ha_host_graph_drop(struct ha_stream *stream);
 void ha_host_graphs_free(struct ha_device *dev);
 
 /* ---- launch.c */
 
+/* The verbs of a kind of copy, by direction. */
+#define HA_HOST_COPIES(of, fn)                                                             \
+    {                                                                                      \
+        [HA_H2D] = { .name = of " H2D", .kind = HA_SPAN_H2D, .on_link = true, .run = fn }, \
+        [HA_D2H] = { .name = of " D2H", .kind = HA_SPAN_D2H, .on_link = true, .run = fn }, \
+        [HA_D2D] = { .name = of " D2D", .kind = HA_SPAN_D2D, .run = fn },                  \
+    }
+/* Whether both sides of a copy lie where its direction says, and one piece not in its own way; else the device fails.
+ */
+enum ha_status ha_host_copy_fits(struct ha_stream *stream, const char *operation, const struct ha_host_copy *copy,
+                                 enum ha_direction dir);
+static inline bool ha_host_overlap(const void *a, const void *b, size_t bytes)
+{
+    return (uintptr_t)a < (uintptr_t)b + bytes && (uintptr_t)b < (uintptr_t)a + bytes;
+}
+/* Where a kernel's operand lies, in device or mapped memory, or 0 and the device has failed. The op counts what it
+ * reads over the link: read_bytes, where that is mapped memory. */
+enum ha_place ha_host_kernel_operand(struct ha_stream *stream, struct ha_host_op *op, const char *role, const void *ptr,
+                                     size_t bytes, size_t read_bytes);
 enum ha_status ha_host_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir);
 enum ha_status ha_host_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
                                size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir);
 enum ha_status ha_host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg);
 enum ha_status ha_host_attend(struct ha_stream *stream, const struct ha_device_attend *args);
 /* Whether the operands of an attention are as they must be; counts what it reads over the link into op. */
-bool ha_host_attend_fits(struct ha_stream *stream, struct ha_host_op *op, const struct ha_device_attend *args);
+enum ha_status ha_host_attend_fits(struct ha_stream *stream, struct ha_host_op *op,
+                                   const struct ha_device_attend *args);
 enum ha_status ha_host_merge(struct ha_stream *stream, const struct ha_merge *args);
 enum ha_status ha_host_blend(struct ha_stream *stream, const struct ha_device_blend *args);
 enum ha_status ha_host_graph_launch(struct ha_graph *graph, struct ha_stream *stream);

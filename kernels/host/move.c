@@ -20,18 +20,8 @@ static bool side(struct ha_stream *s, struct ha_host_op *op, const char *role, c
     size_t span;
     if (__builtin_mul_overflow(m->rows - 1, stride, &span) || __builtin_add_overflow(span, m->row_bytes, &span))
         span = SIZE_MAX;
-    const enum ha_place place = ha_host_operand(s, op->verb->name, role, ptr, index ? 1 : span,
-                                                HA_AT_DEVICE | HA_AT_MAPPED);
-    if (place == HA_AT_MAPPED) op->zero_copy_bytes += m->rows * m->row_bytes;
+    const enum ha_place place = ha_host_kernel_operand(s, op, role, ptr, index ? 1 : span, m->rows * m->row_bytes);
     *room = place && index ? ha_regions_room(&s->device->memory.regions, ptr, NULL) : SIZE_MAX;
-    return place != 0;
-}
-
-static bool index_fits(struct ha_stream *s, struct ha_host_op *op, const char *role, const uint32_t *index)
-{
-    const size_t bytes = index ? op->u.move.args.rows * sizeof *index : 0;
-    const enum ha_place place = ha_host_operand(s, op->verb->name, role, index, bytes, HA_AT_DEVICE | HA_AT_MAPPED);
-    if (place == HA_AT_MAPPED) op->zero_copy_bytes += bytes;
     return place != 0;
 }
 
@@ -47,9 +37,8 @@ static size_t row_at(struct ha_stream *s, const char *role, const uint32_t *inde
     return SIZE_MAX;
 }
 
-static void run_move(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_move(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)array;
     const struct ha_device_move *m = &op->u.move.args;
     for (size_t i = 0; i < m->rows; i++) {
         const size_t to = row_at(s, "destination", m->dst_index, i, m->dst_stride_bytes, m->row_bytes,
@@ -59,7 +48,7 @@ static void run_move(struct ha_stream *s, const struct ha_host_op *op, const voi
         if (to == SIZE_MAX || from == SIZE_MAX) return;
         char *dst = (char *)m->dst + to;
         const char *src = (const char *)m->src + from;
-        if ((uintptr_t)dst < (uintptr_t)src + m->row_bytes && (uintptr_t)src < (uintptr_t)dst + m->row_bytes) {
+        if (ha_host_overlap(dst, src, m->row_bytes)) {
             ha_host_fail(s->device, "move on %s: row %zu comes from %p and goes to %p, which overlap", s->lane, i,
                          (const void *)src, (void *)dst);
             return;
@@ -75,16 +64,18 @@ enum ha_status ha_host_move(struct ha_stream *s, const struct ha_device_move *ar
     size_t bytes;
     if (__builtin_mul_overflow(args->rows, args->row_bytes, &bytes))
         return ha_host_fail(s->device, "move on %s: %zu rows of %zu bytes", s->lane, args->rows, args->row_bytes);
+    const size_t index_bytes = args->rows * sizeof *args->src_index, to = args->dst_index ? index_bytes : 0,
+                 from = args->src_index ? index_bytes : 0;
     if (bytes == 0) op.u.move.args.rows = 0;
-    else if (!index_fits(s, &op, "destination index", args->dst_index)
-             || !index_fits(s, &op, "source index", args->src_index)
+    else if (!ha_host_kernel_operand(s, &op, "destination index", args->dst_index, to, to)
+             || !ha_host_kernel_operand(s, &op, "source index", args->src_index, from, from)
              || !side(s, &op, "destination", args->dst, args->dst_stride_bytes, args->dst_index, &op.u.move.dst_room)
              || !side(s, &op, "source", args->src, args->src_stride_bytes, args->src_index, &op.u.move.src_room))
         return HA_ERROR;
     if (op.u.move.args.rows > 1 && args->dst_stride_bytes < args->row_bytes)
         return ha_host_fail(s->device, "move on %s: rows of %zu bytes at stride %zu overlap", s->lane, args->row_bytes,
                             args->dst_stride_bytes);
-    return ha_host_enqueue(s, &op, NULL, 0);
+    return ha_host_enqueue(s, &op);
 }
 
 /* ---- copies handed over in one call */
@@ -95,55 +86,41 @@ struct piece {
     size_t bytes;
 };
 
-static void run_pieces(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_pieces(struct ha_stream *s, const struct ha_host_op *op)
 {
     (void)s;
-    const struct piece *piece = array;
+    const struct piece *piece = op->array;
     for (size_t i = 0; i < op->u.pieces.count; i++) memcpy(piece[i].dst, piece[i].src, piece[i].bytes);
-}
-
-static bool piece_fits(struct ha_stream *s, const char *name, const struct piece *p, enum ha_direction dir)
-{
-    const unsigned host = HA_AT_PINNED | HA_AT_MAPPED | HA_AT_PAGEABLE;
-    if (!ha_host_operand(s, name, "destination", p->dst, p->bytes, dir == HA_D2H ? host : HA_AT_DEVICE)
-        || !ha_host_operand(s, name, "source", p->src, p->bytes, dir == HA_H2D ? host : HA_AT_DEVICE))
-        return false;
-    if ((uintptr_t)p->dst >= (uintptr_t)p->src + p->bytes || (uintptr_t)p->src >= (uintptr_t)p->dst + p->bytes)
-        return true;
-    ha_host_fail(s->device, "%s on %s: source %p and destination %p overlap", name, s->lane, (const void *)p->src,
-                 (void *)p->dst);
-    return false;
 }
 
 enum ha_status ha_host_copy_pieces(struct ha_stream *s, const struct ha_device_pieces *pieces, enum ha_direction dir)
 {
-    static const struct ha_host_verb verb[] = {
-        [HA_H2D] = { .name = "copy_pieces H2D", .kind = HA_SPAN_H2D, .on_link = true, .run = run_pieces },
-        [HA_D2H] = { .name = "copy_pieces D2H", .kind = HA_SPAN_D2H, .on_link = true, .run = run_pieces },
-        [HA_D2D] = { .name = "copy_pieces D2D", .kind = HA_SPAN_D2D, .run = run_pieces },
-    };
+    static const struct ha_host_verb verb[] = HA_HOST_COPIES("copy_pieces", run_pieces);
     struct ha_host_op op = { .verb = &verb[dir] };
     struct piece *array = calloc(pieces->count ? pieces->count : 1, sizeof *array);
     if (!array)
         return ha_host_fail(s->device, "%s on %s: no memory for %zu pieces", op.verb->name, s->lane, pieces->count);
-    bool fits = true;
-    for (size_t i = 0; i < pieces->count && fits; i++) {
+    enum ha_status status = HA_OK;
+    for (size_t i = 0; i < pieces->count && status == HA_OK; i++) {
         const struct piece p = { pieces->dst[i], pieces->src[i], pieces->bytes[i] };
         if (p.bytes == 0) continue;
-        fits = piece_fits(s, op.verb->name, &p, dir);
+        const struct ha_host_copy copy = { p.dst, p.src, p.bytes, p.bytes, p.bytes, 1 };
+        status = ha_host_copy_fits(s, op.verb->name, &copy, dir);
         array[op.u.pieces.count++] = p;
         op.bytes += p.bytes;
     }
-    const enum ha_status status = fits ? ha_host_enqueue(s, &op, array, op.u.pieces.count * sizeof *array) : HA_ERROR;
+    op.array = array;
+    op.array_bytes = op.u.pieces.count * sizeof *array;
+    if (status == HA_OK) status = ha_host_enqueue(s, &op);
     free(array);
     return status;
 }
 
 /* ---- for measuring */
 
-static void run_read(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_read(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s, (void)array;
+    (void)s;
     enum { LANES = 16 };
     const uint32_t *word = op->u.read.word;
     uint32_t sum[LANES] = { 0 }, total = 0;
@@ -158,19 +135,17 @@ static void run_read(struct ha_stream *s, const struct ha_host_op *op, const voi
 enum ha_status ha_host_read(struct ha_stream *s, const void *ptr, size_t bytes, uint32_t *sum)
 {
     static const struct ha_host_verb verb = { .name = "read", .kind = HA_SPAN_KERNEL, .run = run_read };
-    const unsigned allowed = HA_AT_DEVICE | HA_AT_MAPPED;
     struct ha_host_op op = { .verb = &verb, .u.read = { ptr, bytes / sizeof(uint32_t), sum } };
-    const enum ha_place place = ha_host_operand(s, verb.name, "source", ptr, bytes, allowed);
-    if (!place || !ha_host_operand(s, verb.name, "sum", sum, sizeof *sum, allowed)) return HA_ERROR;
+    if (!ha_host_kernel_operand(s, &op, "source", ptr, bytes, bytes)
+        || !ha_host_kernel_operand(s, &op, "sum", sum, sizeof *sum, 0))
+        return HA_ERROR;
     if (bytes % sizeof(uint32_t) || (uintptr_t)ptr % sizeof(uint32_t))
         return ha_host_fail(s->device, "read on %s: %zu bytes at %p are no array of 32-bit words", s->lane, bytes, ptr);
-    if (place == HA_AT_MAPPED) op.zero_copy_bytes = bytes;
-    return ha_host_enqueue(s, &op, NULL, 0);
+    return ha_host_enqueue(s, &op);
 }
 
-static void run_spin(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_spin(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)array;
     const uint64_t begin = ha_now_ns();
     while (ha_now_ns() - begin < op->u.spin_ns && !ha_host_failed(s->device)) ha_host_relax();
 }
@@ -179,7 +154,7 @@ enum ha_status ha_host_spin(struct ha_stream *s, uint64_t ns)
 {
     static const struct ha_host_verb verb = { .name = "spin", .kind = HA_SPAN_KERNEL, .run = run_spin };
     struct ha_host_op op = { .verb = &verb, .u.spin_ns = ns };
-    return ha_host_enqueue(s, &op, NULL, 0);
+    return ha_host_enqueue(s, &op);
 }
 
 /* ---- CPU stores: this device's memory is the host's */

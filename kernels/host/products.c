@@ -4,6 +4,7 @@
 #include "kernels/host/host.h"
 
 #include "harness/base/numeric.h"
+#include "harness/base/try.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -122,9 +123,9 @@ static void load_rows(const void *from, size_t first, size_t rows, size_t cols, 
     ha_load_row((const char *)from + first * cols * ha_dtype_bytes(dtype), rows * cols, dtype, out);
 }
 
-static void run_product(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_product(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s, (void)array;
+    (void)s;
     const struct ha_device_product *p = &op->u.product;
     if (p->dtype == HA_F32) {
         multiply(p->x, p->k, p->w, p->k, true, p->y, p->n, p->m, p->n, p->k, false);
@@ -161,7 +162,7 @@ enum ha_status ha_host_product(struct ha_stream *s, const struct ha_device_produ
         return HA_ERROR;
     if (args->m == 0 || args->n == 0) return HA_OK;
     if (args->dtype != HA_F32) op.scratch_bytes = sizeof(float) * ((rows + cols) * args->k + rows * cols);
-    return ha_host_enqueue(s, &op, NULL, 0);
+    return ha_host_enqueue(s, &op);
 }
 
 /* ---- attention */
@@ -202,15 +203,6 @@ static struct plan plan_of(const struct ha_device_attend *a, const struct ha_dev
     return p;
 }
 
-/* Rows [first, first + count) of K or V of one head, as floats. */
-static const float *block(const char *rows, size_t stride, size_t first, size_t count, const struct ha_device_attend *a,
-                          float *out)
-{
-    for (size_t i = 0; i < count; i++)
-        ha_load_row(rows + (first + i) * stride, a->head_dim, a->dtype, out + i * a->head_dim);
-    return out;
-}
-
 /* scaled scores become exp(s - max), 0 where not visible */
 static void softmax(float *s, size_t visible, size_t keys, float scale, float *max_out, float *sum_out)
 {
@@ -228,6 +220,29 @@ static void softmax(float *s, size_t visible, size_t keys, float scale, float *m
     *sum_out = sum;
 }
 
+/* The scores of `rows` query rows of one KV head become the products with K, or with `values` the accumulators those of
+ * the scores, weights by now, with V: some keys at a time, as floats. */
+static void multiply_keys(const struct ha_device_attend *a, const struct ha_device_seq *seq, size_t head, size_t rows,
+                          const struct plan *p, bool values)
+{
+    const size_t dim = a->head_dim;
+    float *score = p->score;
+    for (size_t r = 0; r < seq->runs_count; r++) {
+        const struct ha_rows *run = &seq->runs[r];
+        const char *from = values ? (const char *)run->v + head * seq->v_head_bytes
+                                  : (const char *)run->k + head * seq->k_head_bytes;
+        const size_t stride = values ? run->v_stride_bytes : run->k_stride_bytes;
+        for (size_t j = 0; j < run->keys; j += BLOCK_KEYS) {
+            const size_t keys = smaller(run->keys - j, BLOCK_KEYS);
+            for (size_t i = 0; i < keys; i++)
+                ha_load_row(from + (j + i) * stride, dim, a->dtype, p->converted + i * dim);
+            if (values) multiply(score, p->keys, p->converted, dim, false, p->acc, dim, rows, dim, keys, true);
+            else multiply(p->q, dim, p->converted, dim, true, score, p->keys, rows, keys, dim, false);
+            score += keys;
+        }
+    }
+}
+
 /* Query rows [first, first + rows) of one KV head. */
 static void attend_rows(const struct ha_device_attend *a, const struct ha_device_seq *seq, size_t head, size_t first,
                         size_t rows, const struct plan *p)
@@ -237,33 +252,13 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
         const size_t t = (first + i) / p->group, h = head * p->group + (first + i) % p->group;
         memcpy(p->q + i * dim, seq->q + (t * a->q_heads + h) * dim, dim * sizeof(float));
     }
-    float *score = p->score;
-    for (size_t r = 0; r < seq->runs_count; r++) {
-        const struct ha_rows *run = &seq->runs[r];
-        for (size_t j = 0; j < run->keys; j += BLOCK_KEYS) {
-            const size_t keys = smaller(run->keys - j, BLOCK_KEYS);
-            const float *k = block((const char *)run->k + head * seq->k_head_bytes, run->k_stride_bytes, j, keys, a,
-                                   p->converted);
-            multiply(p->q, dim, k, dim, true, score, p->keys, rows, keys, dim, false);
-            score += keys;
-        }
-    }
+    multiply_keys(a, seq, head, rows, p, false);
     for (size_t i = 0; i < rows; i++) {
         const size_t after = a->causal ? a->q_len - 1 - (first + i) / p->group : 0;
         softmax(p->score + i * p->keys, p->keys - after, p->keys, a->scale, &p->max[i], &p->sum[i]);
     }
     memset(p->acc, 0, rows * dim * sizeof(float));
-    score = p->score;
-    for (size_t r = 0; r < seq->runs_count; r++) {
-        const struct ha_rows *run = &seq->runs[r];
-        for (size_t j = 0; j < run->keys; j += BLOCK_KEYS) {
-            const size_t keys = smaller(run->keys - j, BLOCK_KEYS);
-            const float *v = block((const char *)run->v + head * seq->v_head_bytes, run->v_stride_bytes, j, keys, a,
-                                   p->converted);
-            multiply(score, p->keys, v, dim, false, p->acc, dim, rows, dim, keys, true);
-            score += keys;
-        }
-    }
+    multiply_keys(a, seq, head, rows, p, true);
     for (size_t i = 0; i < rows; i++) {
         const size_t at = (first + i) / p->group * a->q_heads + head * p->group + (first + i) % p->group;
         const bool empty = p->keys == 0;
@@ -272,11 +267,11 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
     }
 }
 
-static void run_attend(struct ha_stream *s, const struct ha_host_op *op, const void *array)
+static void run_attend(struct ha_stream *s, const struct ha_host_op *op)
 {
     (void)s;
     const struct ha_device_attend *a = &op->u.attend;
-    const struct ha_device_seq *seqs = array;
+    const struct ha_device_seq *seqs = op->array;
     for (size_t b = 0; b < a->batch; b++) {
         const struct plan p = plan_of(a, &seqs[b], op->scratch);
         const size_t rows = a->q_len * p.group;
@@ -289,25 +284,21 @@ static void run_attend(struct ha_stream *s, const struct ha_host_op *op, const v
 enum ha_status ha_host_attend_products(struct ha_stream *s, const struct ha_device_attend *args)
 {
     static const struct ha_host_verb verb = { .name = "attend_products", .kind = HA_SPAN_KERNEL, .run = run_attend };
-    struct ha_host_op op = { .verb = &verb, .u.attend = *args };
+    struct ha_host_op op = {
+        .verb = &verb, .array = args->seqs, .array_bytes = args->batch * sizeof *args->seqs, .u.attend = *args
+    };
     if (missing()) return ha_host_fail(s->device, "attend_products on %s: %s", s->lane, missing());
-    if (!ha_host_attend_fits(s, &op, args)) return HA_ERROR;
+    HA_TRY(ha_host_attend_fits(s, &op, args));
     for (size_t b = 0; b < args->batch; b++) {
         const struct ha_device_seq *seq = &args->seqs[b];
         if (seq->weights) return ha_host_fail(s->device, "attend_products on %s: gives no weights", s->lane);
-        for (size_t r = 0; r < seq->runs_count; r++)
-            if (seq->runs[r].index)
-                return ha_host_fail(s->device,
-                                    "attend_products on %s: run %zu has an index, and a product reads rows in order",
-                                    s->lane, r);
         const struct plan p = plan_of(args, seq, NULL);
         if (p.keys > INT_MAX)
             return ha_host_fail(s->device, "attend_products on %s: %zu keys are beyond a BLAS of 32-bit integers",
                                 s->lane, p.keys);
         if (sizeof(float) * p.floats > op.scratch_bytes) op.scratch_bytes = sizeof(float) * p.floats;
     }
-    op.u.attend.seqs = NULL; /* run_attend gets the copy */
-    return ha_host_enqueue(s, &op, args->seqs, args->batch * sizeof *args->seqs);
+    return ha_host_enqueue(s, &op);
 }
 
 struct ha_profile ha_host_products_profile(void)

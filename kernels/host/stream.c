@@ -58,7 +58,7 @@ static void run(struct ha_stream *s, const struct ha_host_node *node)
     struct ha_host_link *link = verb->on_link ? &dev->link[verb->kind == HA_SPAN_H2D ? HA_H2D : HA_D2H] : NULL;
     if (link) ha_host_link_take(link);
     uint64_t begin = node->sink ? ha_now_ns() : 0;
-    verb->run(s, &node->op, node->array);
+    verb->run(s, &node->op);
     if (node->sink) {
         struct ha_span span = { .begin_ns = begin,
                                 .end_ns = ha_now_ns(),
@@ -72,12 +72,12 @@ static void run(struct ha_stream *s, const struct ha_host_node *node)
     if (link) ha_host_link_give(link);
 }
 
-/* Polls for a short while; true when the counter has left `seen`. */
-static bool moved_on(const uint64_t *counter, uint64_t seen)
+/* Polls for a short while; true when the counter has got so far. */
+static bool reaches(const uint64_t *counter, uint64_t far)
 {
     uint64_t end = ha_now_ns() + HA_HOST_SPIN_NS;
     do {
-        if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) != seen) return true;
+        if (__atomic_load_n(counter, __ATOMIC_ACQUIRE) >= far) return true;
         ha_host_relax();
     } while (ha_now_ns() < end);
     return false;
@@ -92,7 +92,7 @@ static void *worker(void *arg)
         if (!s->head && !s->stopping) {
             uint64_t seen = s->enqueued;
             pthread_mutex_unlock(&s->lock);
-            bool more = moved_on(&s->enqueued, seen);
+            bool more = reaches(&s->enqueued, seen + 1);
             pthread_mutex_lock(&s->lock);
             while (!more && !s->head && !s->stopping) {
                 s->idle = true;
@@ -156,23 +156,24 @@ static void *scratch_take(struct ha_stream *s, size_t bytes)
     return scratch;
 }
 
-enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op, const void *array, size_t array_bytes)
+enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op)
 {
     if (ha_host_failed(s->device)) return HA_ERROR;
-    if (s->capture) return ha_host_graph_keep(s, op, array, array_bytes);
+    if (s->capture) return ha_host_graph_keep(s, op);
     pthread_mutex_lock(&s->lock);
     void *scratch = op->scratch_bytes ? scratch_take(s, op->scratch_bytes) : NULL;
-    struct ha_host_node *node = scratch || !op->scratch_bytes ? node_take(s, array_bytes) : NULL;
+    struct ha_host_node *node = scratch || !op->scratch_bytes ? node_take(s, op->array_bytes) : NULL;
     if (!node) {
         pthread_mutex_unlock(&s->lock);
         return ha_host_fail(s->device, "%s on %s: no memory to queue it with %zu bytes of scratch", op->verb->name,
                             s->lane, op->scratch_bytes);
     }
     node->op = *op;
+    node->op.array = node->array;
     node->op.scratch = scratch;
     node->next = NULL;
     node->sink = span_due(s->device);
-    if (array_bytes) memcpy(node->array, array, array_bytes);
+    if (op->array_bytes) memcpy(node->array, op->array, op->array_bytes);
     *s->tail = node;
     s->tail = &node->next;
     __atomic_store_n(&s->enqueued, s->enqueued + 1, __ATOMIC_RELEASE);
@@ -184,11 +185,7 @@ enum ha_status ha_host_enqueue(struct ha_stream *s, const struct ha_host_op *op,
 
 void ha_host_stream_await(struct ha_stream *s, uint64_t ticket)
 {
-    uint64_t end = ha_now_ns() + HA_HOST_SPIN_NS;
-    do {
-        if (__atomic_load_n(&s->done, __ATOMIC_ACQUIRE) >= ticket) return;
-        ha_host_relax();
-    } while (ha_now_ns() < end);
+    if (reaches(&s->done, ticket)) return;
     pthread_mutex_lock(&s->lock);
     s->sleepers++;
     while (s->done < ticket) pthread_cond_wait(&s->moved, &s->lock);

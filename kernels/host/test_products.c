@@ -9,7 +9,11 @@
 #include <sys/wait.h>
 
 static void *on_device(void *self, size_t bytes) { return device_alloc(self, HA_MEM_DEVICE, bytes); }
-static void off_device(void *self, void *ptr) { api->mem_free(self, HA_MEM_DEVICE, ptr); }
+static void off_device(void *self, void *ptr)
+{
+    (void)self;
+    device_release(ptr);
+}
 static struct ha_test_memory memory_of(struct ha_device *dev)
 {
     return (struct ha_test_memory){ dev, on_device, off_device };
@@ -20,16 +24,15 @@ static void needs_a_blas(void)
     if (ha_host_products_absent()) skip();
 }
 
-static void multiplies(void **state)
+TEST(multiplies)
 {
-    (void)state;
     needs_a_blas();
     static const size_t shapes[][3] = { { 1, 1, 1 },     { 1, 300, 64 }, { 5, 7, 33 }, { 260, 9, 8 },
                                         { 257, 513, 2 }, { 3, 4, 0 },    { 0, 4, 8 },  { 4, 0, 8 } };
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
     const struct ha_test_memory m = memory_of(dev);
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes * HA_DTYPE_COUNT; i++) {
+    for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
         struct ha_device_product p = { .m = shape[0], .n = shape[1], .k = shape[2], .dtype = dtype };
@@ -39,16 +42,12 @@ static void multiplies(void **state)
         ok(api->product(stream, &p));
         ok(api->stream_sync(stream));
         test_product_check(&p);
-        off_device(dev, x), off_device(dev, w), off_device(dev, y);
     }
-    assert_no_failure(dev);
-    api->stream_destroy(stream);
-    api->close(dev);
+    device_close(dev, NULL);
 }
 
-static void attends(void **state)
+TEST(attends)
 {
-    (void)state;
     needs_a_blas();
     /* more keys than are converted at a time */
     static const struct test_recipe large = { 1, 3, 2, 1, 8, 2, { { 1025, 2100 } }, true, 0 };
@@ -62,17 +61,14 @@ static void attends(void **state)
                                                              (enum ha_dtype)(i % HA_DTYPE_COUNT), &m);
         ok(api->attend_products(stream, &p->args));
         ok(api->stream_sync(stream));
-        test_problem_check(p, &profile);
+        ha_test_device_check(p, &profile);
         test_problem_free(p);
     }
-    assert_no_failure(dev);
-    api->stream_destroy(stream);
-    api->close(dev);
+    device_close(dev, NULL);
 }
 
-static void graphs_hold_them(void **state)
+TEST(graphs_hold_them)
 {
-    (void)state;
     needs_a_blas();
     const struct ha_profile profile = ha_host_products_profile();
     struct ha_device *dev = device_open(0);
@@ -92,23 +88,20 @@ static void graphs_hold_them(void **state)
         memset(y, 0xff, 2);
         ok(api->graph_launch(graph, stream));
         ok(api->stream_sync(stream));
-        test_problem_check(p, &profile);
+        ha_test_device_check(p, &profile);
         test_product_check(&product);
     }
     api->graph_destroy(graph);
     test_problem_free(p);
-    off_device(dev, x), off_device(dev, y);
-    api->stream_destroy(stream);
-    api->close(dev);
+    device_close(dev, NULL);
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     needs_a_blas();
     static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS",
                                          "product on stream main" };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; i < COUNT(words); i++) {
         struct ha_device *dev = device_open(0);
         struct ha_stream *stream = device_stream(dev, "main");
         const struct ha_test_memory m = memory_of(dev);
@@ -123,17 +116,14 @@ static void refuses(void **state)
         if (i == 3) product.k = (size_t)1 << 31;
         if (i == 4) product.y = &here;
         assert_int_equal(i < 3 ? api->attend_products(stream, &p->args) : api->product(stream, &product), HA_ERROR);
-        assert_failure_has(dev, words[i]);
         test_problem_free(p);
-        api->stream_destroy(stream);
-        api->close(dev);
+        device_close(dev, words[i]);
     }
 }
 
 /* In a process of its own, where no library has been loaded yet. */
-static void absence_is_explained(void **state)
+TEST(absence_is_explained)
 {
-    (void)state;
     static const char *const named[] = { "./no such library.so", "libm.so.6" };
     for (size_t i = 0; i < 2; i++) {
         const pid_t child = fork();
@@ -186,9 +176,8 @@ static size_t threads(void)
 
 /* Opened and asked, a device has not loaded a library; with the first product it has, and that started no thread. It
  * stands before the tests that multiply. */
-static void loaded_with_the_first_product(void **state)
+TEST(loaded_with_the_first_product)
 {
-    (void)state;
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
     struct ha_device_info info;
@@ -204,13 +193,11 @@ static void loaded_with_the_first_product(void **state)
     }
     assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "7");
     unsetenv("OPENBLAS_NUM_THREADS");
-    api->stream_destroy(stream);
-    api->close(dev);
+    device_close(dev, NULL);
 }
 
-static void info_has_the_profile(void **state)
+TEST(info_has_the_profile)
 {
-    (void)state;
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;
     api->info(dev, &info);
@@ -218,7 +205,7 @@ static void info_has_the_profile(void **state)
         assert_true(info.products[t].dot_lanes == 1 && info.products[t].sum_lanes == 1
                     && info.products[t].weight_u == 0);
     assert_int_equal(*info.no_products != 0, ha_host_products_absent() != NULL);
-    api->close(dev);
+    device_close(dev, NULL);
 }
 
 int main(void)

@@ -186,9 +186,8 @@ static void run_graph(struct crew *c, struct world *w, struct world *plain, uint
     }
 }
 
-static void random_graphs_equal_sequential_execution(void **state)
+TEST(random_graphs_equal_sequential_execution)
 {
-    (void)state;
     static const char *const name[STREAMS] = { "a", "b", "c", "d" };
     static float plain_memory[2][BUFFERS][FLOATS];
     struct crew c = { .dev = device_open(0) };
@@ -206,20 +205,12 @@ static void random_graphs_equal_sequential_execution(void **state)
         /* new streams for some, so that they come and go while their past is still waited for */
         if (graph % 8 == 0)
             for (size_t i = 0; i < STREAMS; i++) {
-                api->stream_destroy(c.stream[i]);
+                if (graph > 0) device_release(c.stream[i]);
                 c.stream[i] = device_stream(c.dev, name[i]);
             }
         run_graph(&c, &w, &plain, graph);
     }
-    for (size_t i = 0; i < STREAMS; i++) api->stream_destroy(c.stream[i]);
-    for (size_t i = 0; i < BUFFERS; i++) {
-        api->mem_free(c.dev, HA_MEM_DEVICE, w.device[i]);
-        api->mem_free(c.dev, HA_MEM_PINNED, w.host[i]);
-    }
-    api->mem_free(c.dev, HA_MEM_MAPPED, c.flag);
-    api->event_destroy(c.event);
-    assert_no_failure(c.dev);
-    api->close(c.dev);
+    device_close(c.dev, NULL);
 }
 
 int main(int argc, char **argv)

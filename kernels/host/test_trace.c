@@ -53,9 +53,8 @@ static const struct ha_span *find(const char *lane, const char *name)
 
 static void nap(void *arg) { nanosleep(&(struct timespec){ 0, *(long *)arg }, NULL); }
 
-static void every_operation_gives_its_span(void **state)
+TEST(every_operation_gives_its_span)
 {
-    (void)state;
     enum { N = 256, DIM = 4, KEYS = 3 };
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -124,7 +123,7 @@ static void every_operation_gives_its_span(void **state)
         { "stream b", "stream_wait", HA_SPAN_WAIT, 0, 0 },
         { "stream b", "flag_write", HA_SPAN_WAIT, 0, 0 },
     };
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+    for (size_t i = 0; i < COUNT(want); i++) {
         const struct ha_span *s = find(want[i].lane, want[i].name);
         assert_int_equal(s->kind, want[i].kind);
         assert_int_equal(s->bytes, want[i].bytes);
@@ -135,21 +134,12 @@ static void every_operation_gives_its_span(void **state)
     assert_true(waited->end_ns >= slept->end_ns);
     assert_true(find("stream a", "flag_wait")->end_ns >= waited->end_ns);
 
-    api->event_destroy(e);
-    api->stream_destroy(a);
-    api->stream_destroy(b);
-    api->mem_free(dev, HA_MEM_DEVICE, d);
-    api->mem_free(dev, HA_MEM_MAPPED, m);
-    api->mem_free(dev, HA_MEM_PINNED, h);
-    api->mem_free(dev, HA_MEM_MAPPED, flag);
-    assert_no_failure(dev);
-    api->close(dev);
+    device_close(dev, NULL);
 }
 
 /* Copies of one direction take turns, whatever stream they come from; the other direction does not wait. */
-static void the_link_is_one_for_each_direction(void **state)
+TEST(the_link_is_one_for_each_direction)
 {
-    (void)state;
     enum { STREAMS = 3, EACH = 20, BYTES = 1 << 18 };
     static const char *const name[STREAMS] = { "a", "b", "c" };
     struct ha_device *dev = device_open(0);
@@ -181,18 +171,11 @@ static void the_link_is_one_for_each_direction(void **state)
     assert_int_equal(up, STREAMS * EACH);
     assert_int_equal(down, STREAMS * EACH);
     assert_int_equal(bytes, (uint64_t)2 * STREAMS * EACH * BYTES);
-    for (size_t i = 0; i < STREAMS; i++) {
-        api->stream_destroy(s[i]);
-        api->mem_free(dev, HA_MEM_DEVICE, d[i]);
-        api->mem_free(dev, HA_MEM_PINNED, h[i]);
-    }
-    assert_no_failure(dev);
-    api->close(dev);
+    device_close(dev, NULL);
 }
 
-static void tracing_ends_on_a_failed_device(void **state)
+TEST(tracing_ends_on_a_failed_device)
 {
-    (void)state;
     struct ha_device *dev = device_open(10000000);
     struct ha_stream *s = device_stream(dev, "main");
     uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
@@ -205,9 +188,7 @@ static void tracing_ends_on_a_failed_device(void **state)
     api->trace(dev, NULL);
     assert_int_equal(spans.count, 1); /* what was dropped did not happen */
     assert_string_equal(spans.span[0].name, "flag_wait");
-    api->stream_destroy(s);
-    api->mem_free(dev, HA_MEM_MAPPED, flag);
-    api->close(dev);
+    device_close(dev, "stream main: flag_wait");
 }
 
 int main(void)

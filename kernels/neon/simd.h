@@ -1,9 +1,8 @@
 #ifndef HA_KERNELS_NEON_SIMD_H
 #define HA_KERNELS_NEON_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: 8 floats in two of the 32 registers,
- * so that a register full of 16-bit numbers makes one vector. v_* is elementwise unless its name says otherwise; _part
- * takes the first n lanes and does not touch memory past them. */
+/* Vectors (kernels/vectors/simd.h) of 8 floats in two of the 32 registers, so that a register full of 16-bit numbers
+ * makes one vector. */
 
 #include "harness/api/base.h"
 
@@ -12,7 +11,6 @@
 
 typedef float32x4x2_t vec;
 
-/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
 enum { LANES = 8, KEYS = 2, COLS = 2 };
 
 static inline vec v_pair(float32x4_t low, float32x4_t high) { return (vec){ { low, high } }; }
@@ -24,7 +22,6 @@ static inline void v_store(float *p, vec x)
     vst1q_f32(p, x.val[0]);
     vst1q_f32(p + 4, x.val[1]);
 }
-/* lanes past n hold `rest` */
 static inline vec v_load_part(const float *p, size_t n, float rest)
 {
     float whole[LANES];
@@ -46,25 +43,20 @@ static inline vec v_fma(vec a, vec b, vec c)
 {
     return v_pair(vfmaq_f32(c.val[0], a.val[0], b.val[0]), vfmaq_f32(c.val[1], a.val[1], b.val[1]));
 }
-/* c - a b */
 static inline vec v_fnma(vec a, vec b, vec c)
 {
     return v_pair(vfmsq_f32(c.val[0], a.val[0], b.val[0]), vfmsq_f32(c.val[1], a.val[1], b.val[1]));
 }
 static inline float32x4_t v_max4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-/* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return v_pair(v_max4(a.val[0], b.val[0]), v_max4(a.val[1], b.val[1])); }
 static inline float32x4_t v_min4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
-/* b where either is NaN */
 static inline vec v_min(vec a, vec b) { return v_pair(v_min4(a.val[0], b.val[0]), v_min4(a.val[1], b.val[1])); }
-/* bit i: lane i of a is at least that of b, neither is NaN */
 static inline unsigned v_ge(vec a, vec b)
 {
     static const uint32_t bit[LANES] = { 1, 2, 4, 8, 16, 32, 64, 128 };
     const uint32x4_t low = vandq_u32(vcgeq_f32(a.val[0], b.val[0]), vld1q_u32(bit));
     return vaddvq_u32(vorrq_u32(low, vandq_u32(vcgeq_f32(a.val[1], b.val[1]), vld1q_u32(bit + 4))));
 }
-/* b where s is negative, -0 included, a elsewhere */
 static inline float32x4_t v_pick4(float32x4_t a, float32x4_t b, float32x4_t s)
 {
     return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(s)), b, a);
@@ -73,7 +65,6 @@ static inline vec v_pick(vec a, vec b, vec s)
 {
     return v_pair(v_pick4(a.val[0], b.val[0], s.val[0]), v_pick4(a.val[1], b.val[1], s.val[1]));
 }
-/* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a)
 {
     return vminvq_u32(vandq_u32(vceqq_f32(a.val[0], a.val[0]), vceqq_f32(a.val[1], a.val[1]))) == 0;
@@ -81,21 +72,12 @@ static inline unsigned v_has_nan(vec a)
 static inline float v_max_lane(vec a) { return vmaxvq_f32(v_max4(a.val[0], a.val[1])); }
 static inline float v_sum_lanes(vec a) { return vaddvq_f32(vaddq_f32(a.val[0], a.val[1])); }
 
-/* first + i for every bit i set, in order; LANES numbers are written */
-static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
+static inline void v_put_four(uint32_t *p, uint32_t set, uint32_t first)
 {
-    /* the bits set in 4, a byte each */
-    static const uint32_t set[16] = { 0, 0,     1,     0x100,   2,     0x200,   0x201,   0x20100,
-                                      3, 0x300, 0x301, 0x30100, 0x302, 0x30200, 0x30201, 0x3020100 };
-    for (uint32_t i = 0; i < LANES; i += 4) {
-        const unsigned four = bits >> i & 15;
-        const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set[four]))));
-        vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first + i)));
-        p += __builtin_popcount(four);
-    }
+    const uint32x4_t at = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(set))));
+    vst1q_u32(p, vaddq_u32(at, vdupq_n_u32(first)));
 }
 
-/* x in registers: gcc would load it again for every use */
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+w"(x.val[0]), "+w"(x.val[1]));
@@ -107,7 +89,6 @@ static inline vec v_f16(uint16x8_t h)
     const float16x8_t x = vreinterpretq_f16_u16(h);
     return v_pair(vcvt_f32_f16(vget_low_f16(x)), vcvt_high_f32_f16(x));
 }
-/* LANES stored numbers as binary32 */
 static inline vec v_widen(const char *p, enum ha_dtype t)
 {
     if (t == HA_F32) return v_load((const float *)(const void *)p);
@@ -115,13 +96,6 @@ static inline vec v_widen(const char *p, enum ha_dtype t)
     if (t == HA_F16) return v_f16(h);
     const uint16x8_t zero = vdupq_n_u16(0);
     return v_pair(vreinterpretq_f32_u16(vzip1q_u16(zero, h)), vreinterpretq_f32_u16(vzip2q_u16(zero, h)));
-}
-/* lanes past n are 0 */
-static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t)
-{
-    char whole[sizeof(vec)] = { 0 };
-    memcpy(whole, p, n * ha_dtype_bytes(t));
-    return v_widen(whole, t);
 }
 
 static inline uint16x4_t v_bf16(float32x4_t x)
@@ -131,26 +105,17 @@ static inline uint16x4_t v_bf16(float32x4_t x)
                      quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
     return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
 }
-/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h */
 static inline uint16x8_t v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x.val[0]), x.val[1]));
     return vcombine_u16(v_bf16(x.val[0]), v_bf16(x.val[1]));
 }
-/* LANES binary32 numbers as stored ones */
 static inline void v_narrow(char *p, vec x, enum ha_dtype t)
 {
     if (t == HA_F32) v_store((float *)(void *)p, x);
     else vst1q_u8((uint8_t *)p, vreinterpretq_u8_u16(v_half(x, t)));
 }
-static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t)
-{
-    char whole[sizeof(vec)];
-    v_narrow(whole, x, t);
-    memcpy(p, whole, n * ha_dtype_bytes(t));
-}
 
-/* What attend_packed.inc asks for is said there. */
 enum { VECTORS = 16 };
 static inline unsigned v_above(vec a, vec b)
 {
@@ -185,28 +150,14 @@ static inline float32x4_t v_scale4(float32x4_t p, float32x4_t n)
 
 static inline vec v_scale(vec p, vec n) { return v_pair(v_scale4(p.val[0], n.val[0]), v_scale4(p.val[1], n.val[1])); }
 
-#include "kernels/exp.inc"
-
-/* lane i: the sum of the lanes of the i-th */
-static inline float32x4_t v_sum4(vec a, vec b, vec c, vec d)
+static inline void v_sum4(float *out, vec a, vec b, vec c, vec d, float scale)
 {
     const float32x4_t ab = vpaddq_f32(vaddq_f32(a.val[0], a.val[1]), vaddq_f32(b.val[0], b.val[1]));
     const float32x4_t cd = vpaddq_f32(vaddq_f32(c.val[0], c.val[1]), vaddq_f32(d.val[0], d.val[1]));
-    return vpaddq_f32(ab, cd);
+    vst1q_f32(out, vmulq_n_f32(vpaddq_f32(ab, cd), scale));
 }
 
-/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
-static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
-{
-    for (int i = 0; i < rows * KEYS; i += 4) {
-        const bool more = i + 2 < rows * KEYS;
-        float four[4];
-        vst1q_f32(four, vmulq_n_f32(v_sum4(a[i], a[i + 1], a[more ? i + 2 : i], a[more ? i + 3 : i + 1]), scale));
-        for (int j = 0; j < 4 && i + j < rows * KEYS; j++) {
-            const int r = (i + j) / KEYS, k = (i + j) % KEYS;
-            if ((size_t)k < keys) s[(size_t)r * stride + (size_t)k] = four[j];
-        }
-    }
-}
+#include "kernels/exp.inc"
+#include "kernels/eight.inc"
 
 #endif

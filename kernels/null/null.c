@@ -251,7 +251,7 @@ static enum ha_status null_copy_2d(struct ha_stream *stream, void *dst, size_t d
  * A flag is an aligned 32-bit word of mapped memory. flag_write has release order: what the stream did before
  * is visible, on both sides, to whoever reads the value with acquire order. flag_wait has acquire order, holds
  * the stream (never the caller) until flag >= at_least, unsigned, and reads the word over the link each time:
- * the host writes it with plain atomic stores and rings no bell. A wait longer than wait_limit_ns is a failure
+ * the host writes it with plain atomic stores and signals nothing. A wait longer than wait_limit_ns is a failure
  * of the device whose text lists every waiting operation: stream, operation, value seen, value wanted; a hang
  * says nothing to anybody.
  * This device must write the flags, because the CPU side waits for them, and waits for none. */

@@ -53,91 +53,32 @@ const struct ha_device_api ha_device_api = {
 };
 #else
 
+extern const struct ha_device_api ha_device_null; /* kernels/null/null.c under another name */
+
+__attribute__((visibility("default"))) extern struct ha_device_api ha_device_api;
+struct ha_device_api ha_device_api;
+
 static enum ha_status no_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
 {
     (void)dev, (void)config;
     why->text[0] = '\0';
     return HA_WAIVED;
 }
-static void no_close(struct ha_device *dev) { (void)dev; }
-static void no_info(struct ha_device *dev, struct ha_device_info *info) { (void)dev, (void)info; }
-static const char *no_failure(struct ha_device *dev) { return (void)dev, NULL; }
-static enum ha_status no_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
-                                   struct ha_why *why)
-{
-    (void)dev, (void)kind, (void)bytes, (void)ptr, (void)why;
-    return HA_ERROR;
-}
-#ifndef WRONG_ENTRY
-static void no_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { (void)dev, (void)kind, (void)ptr; }
-#endif
-static enum ha_status no_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
-                                       struct ha_why *why)
-{
-    (void)dev, (void)name, (void)stream, (void)why;
-    return HA_ERROR;
-}
-static void no_stream_destroy(struct ha_stream *stream) { (void)stream; }
-static enum ha_status no_stream_sync(struct ha_stream *stream) { return (void)stream, HA_ERROR; }
-static enum ha_status no_event_create(struct ha_device *dev, struct ha_event **event, struct ha_why *why)
-{
-    (void)dev, (void)event, (void)why;
-    return HA_ERROR;
-}
-static void no_event_destroy(struct ha_event *event) { (void)event; }
-static enum ha_status no_event_record(struct ha_event *event, struct ha_stream *stream)
-{
-    return (void)event, (void)stream, HA_ERROR;
-}
-static enum ha_status no_stream_wait(struct ha_stream *stream, struct ha_event *event)
-{
-    return (void)event, (void)stream, HA_ERROR;
-}
-static enum ha_status no_event_sync(struct ha_event *event) { return (void)event, HA_ERROR; }
-static enum ha_status no_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
-{
-    (void)stream, (void)dst, (void)src, (void)bytes, (void)dir;
-    return HA_ERROR;
-}
-static enum ha_status no_merge(struct ha_stream *stream, const struct ha_merge *args)
-{
-    return (void)stream, (void)args, HA_ERROR;
-}
 
-__attribute__((visibility("default"))) extern const struct ha_device_api ha_device_api;
-const struct ha_device_api ha_device_api = {
-#ifdef WRONG_ABI
-    .abi = HA_DEVICE_ABI + 41,
-#else
-    .abi = HA_DEVICE_ABI,
-#endif
-#if defined WRONG_SIZE
-    .struct_bytes = offsetof(struct ha_device_api, event_sync),
+__attribute__((constructor)) static void fill_in(void)
+{
+    ha_device_api = ha_device_null;
+    ha_device_api.open = no_open;
+    ha_device_api.trace = NULL;
+#if defined WRONG_ABI
+    ha_device_api.abi += 41;
+#elif defined WRONG_SIZE
+    ha_device_api.struct_bytes = offsetof(struct ha_device_api, event_sync);
+#elif defined WRONG_ENTRY
+    ha_device_api.mem_free = NULL;
 #elif defined OLDER
-    .struct_bytes = offsetof(struct ha_device_api, merge), /* what lies beyond is not the program's to read */
-#else
-    .struct_bytes = sizeof(struct ha_device_api),
+    ha_device_api.struct_bytes = offsetof(struct ha_device_api,
+                                          merge); /* what lies beyond is not the program's to read */
 #endif
-    .name = "wrong",
-    .kind = "plugin",
-    .built_with = __VERSION__,
-    .open = no_open,
-    .close = no_close,
-    .info = no_info,
-    .failure = no_failure,
-    .mem_alloc = no_mem_alloc,
-#ifndef WRONG_ENTRY
-    .mem_free = no_mem_free,
-#endif
-    .stream_create = no_stream_create,
-    .stream_destroy = no_stream_destroy,
-    .stream_sync = no_stream_sync,
-    .event_create = no_event_create,
-    .event_destroy = no_event_destroy,
-    .event_record = no_event_record,
-    .stream_wait = no_stream_wait,
-    .event_sync = no_event_sync,
-    .copy = no_copy,
-    .merge = no_merge,
-};
+}
 #endif

@@ -1,9 +1,7 @@
 #ifndef HA_KERNELS_SVE_SIMD_H
 #define HA_KERNELS_SVE_SIMD_H
 
-/* The vector type that kernels/{attend_chunk,merge,score,...}.inc are written in: a register of HA_SVE_BITS, of which
- * there are 32. v_* is elementwise unless its name says otherwise; _part takes the first n lanes and does not touch
- * memory past them. */
+/* Vectors (kernels/vectors/simd.h): a register of HA_SVE_BITS, of which there are 32. */
 
 #include "harness/api/base.h"
 
@@ -13,7 +11,6 @@
 typedef svfloat32_t vec __attribute__((arm_sve_vector_bits(HA_SVE_BITS)));
 typedef svuint32_t v_bits __attribute__((arm_sve_vector_bits(HA_SVE_BITS)));
 
-/* A tile of the dot product is 4 query rows x KEYS keys, of the weighted sum 4 rows x COLS vectors. */
 enum { LANES = HA_SVE_BITS / 32, KEYS = 4, COLS = 32 / LANES };
 
 #define V_ALL svptrue_b32()
@@ -23,7 +20,6 @@ static inline svbool_t v_first(size_t n) { return svwhilelt_b32_u64(0, n); }
 static inline vec v_set(float x) { return svdup_n_f32(x); }
 static inline vec v_load(const float *p) { return svld1_f32(V_ALL, p); }
 static inline void v_store(float *p, vec x) { svst1_f32(V_ALL, p, x); }
-/* lanes past n hold `rest` */
 static inline vec v_load_part(const float *p, size_t n, float rest)
 {
     return svsel_f32(v_first(n), svld1_f32(v_first(n), p), v_set(rest));
@@ -34,35 +30,27 @@ static inline vec v_add(vec a, vec b) { return svadd_f32_x(V_ALL, a, b); }
 static inline vec v_sub(vec a, vec b) { return svsub_f32_x(V_ALL, a, b); }
 static inline vec v_mul(vec a, vec b) { return svmul_f32_x(V_ALL, a, b); }
 static inline vec v_fma(vec a, vec b, vec c) { return svmla_f32_x(V_ALL, c, a, b); }
-/* c - a b */
 static inline vec v_fnma(vec a, vec b, vec c) { return svmls_f32_x(V_ALL, c, a, b); }
-/* b where either is NaN */
 static inline vec v_max(vec a, vec b) { return svsel_f32(svcmpgt_f32(V_ALL, a, b), a, b); }
-/* b where either is NaN */
 static inline vec v_min(vec a, vec b) { return svsel_f32(svcmplt_f32(V_ALL, a, b), a, b); }
-/* bit i: lane i of a is at least that of b, neither is NaN */
 static inline unsigned v_ge(vec a, vec b)
 {
     return (unsigned)svaddv_u32(svcmpge_f32(V_ALL, a, b), svlsl_u32_x(V_ALL, svdup_n_u32(1), svindex_u32(0, 1)));
 }
-/* b where s is negative, -0 included, a elsewhere */
 static inline vec v_pick(vec a, vec b, vec s)
 {
     return svsel_f32(svcmplt_n_s32(V_ALL, svreinterpret_s32_f32(s), 0), b, a);
 }
-/* nonzero if a lane is NaN */
 static inline unsigned v_has_nan(vec a) { return svptest_any(V_ALL, svcmpuo_f32(V_ALL, a, a)); }
 static inline float v_max_lane(vec a) { return svmaxv_f32(V_ALL, a); }
 static inline float v_sum_lanes(vec a) { return svaddv_f32(V_ALL, a); }
 
-/* first + i for every bit i set, in order; LANES numbers are written */
 static inline void v_put_indices(uint32_t *p, uint32_t first, unsigned bits)
 {
     const v_bits bit = svlsl_u32_x(V_ALL, svdup_n_u32(1), svindex_u32(0, 1));
     svst1_u32(V_ALL, p, svcompact_u32(svcmpne_n_u32(V_ALL, svand_n_u32_x(V_ALL, bit, bits), 0), svindex_u32(first, 1)));
 }
 
-/* x in a register: gcc would load it again for every use */
 static inline vec v_hold(vec x)
 {
     __asm__("" : "+w"(x));
@@ -76,12 +64,10 @@ static inline vec v_widen_of(svbool_t lanes, const char *p, enum ha_dtype t)
     if (t == HA_F16) return svcvt_f32_f16_x(V_ALL, svreinterpret_f16_u32(h));
     return svreinterpret_f32_u32(svlsl_n_u32_x(V_ALL, h, 16));
 }
-/* LANES stored numbers as binary32 */
 static inline vec v_widen(const char *p, enum ha_dtype t) { return v_widen_of(V_ALL, p, t); }
-/* lanes past n are 0 */
 static inline vec v_widen_part(const char *p, size_t n, enum ha_dtype t) { return v_widen_of(v_first(n), p, t); }
 
-/* to nearest even, a NaN quiet: the bits of harness/base/numeric.h, in the low halves */
+/* in the low halves */
 static inline v_bits v_half(vec x, enum ha_dtype t)
 {
     if (t == HA_F16) return svreinterpret_u32_f16(svcvt_f16_f32_x(V_ALL, x));
@@ -95,11 +81,9 @@ static inline void v_narrow_of(svbool_t lanes, char *p, vec x, enum ha_dtype t)
     if (t == HA_F32) svst1_f32(lanes, (float *)(void *)p, x);
     else svst1h_u32(lanes, (uint16_t *)(void *)p, v_half(x, t));
 }
-/* LANES binary32 numbers as stored ones */
 static inline void v_narrow(char *p, vec x, enum ha_dtype t) { v_narrow_of(V_ALL, p, x, t); }
 static inline void v_narrow_part(char *p, vec x, size_t n, enum ha_dtype t) { v_narrow_of(v_first(n), p, x, t); }
 
-/* What attend_packed.inc asks for is said there. */
 enum { VECTORS = 32 };
 static inline unsigned v_above(vec a, vec b) { return svptest_any(V_ALL, svnot_b_z(V_ALL, svcmple_f32(V_ALL, a, b))); }
 static inline v_bits v_words(const char *p) { return svld1_u32(V_ALL, (const uint32_t *)(const void *)p); }
@@ -115,7 +99,6 @@ static inline vec v_scale(vec p, vec n) { return svscale_f32_x(V_ALL, p, svcvt_s
 
 #include "kernels/exp.inc"
 
-/* s[r * stride + k] = scale * sum of the lanes of a[r * KEYS + k], for k < keys */
 static inline void tile_store(const vec *a, int rows, size_t keys, float scale, float *s, size_t stride)
 {
     for (size_t r = 0; r < (size_t)rows; r++)

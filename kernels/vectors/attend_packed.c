@@ -1,0 +1,13 @@
+/* attend_packed of each type; the types of 16 bits of AVX-512 are in kernels/avx512/attend_packed_256.c. */
+
+#include "kernels/vectors/simd.h"
+
+#if defined(HA_VECTORS)
+#include "kernels/attend_packed.inc"
+
+ATTEND_PACKED(HA_KERNEL(attend_packed_f32), HA_F32, SINGLE, SINGLE)
+#if !defined(HA_FOR_AVX512)
+ATTEND_PACKED(HA_KERNEL(attend_packed_f16), HA_F16, SINGLE, SINGLE)
+ATTEND_PACKED(HA_KERNEL(attend_packed_bf16), HA_BF16, SINGLE, SINGLE)
+#endif
+#endif
