@@ -1,17 +1,10 @@
 #include "harness/api/dataset.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
+#include "harness/base/test.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 extern const struct ha_dataset ha_dataset_iid, ha_dataset_sinks, ha_dataset_needle, ha_dataset_drift,
     ha_dataset_residual, ha_dataset_adversarial;
@@ -209,7 +202,6 @@ static const uint64_t golden[ALL][3] = {
 
 static void test_golden(void **state)
 {
-    (void)state;
     bool ok = true;
     for (size_t i = 0; i < ALL; i++)
         for (size_t j = 0; j < 3; j++) {
@@ -225,7 +217,6 @@ static void test_golden(void **state)
 
 static void test_seed_and_place_matter(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ALL; i++) {
         struct data a = data_open(all[i], golden_shape(HA_F16), 6000, 1), b = data_open(all[i], a.shape, 6000, 2);
         assert_true(fingerprint(&a) != fingerprint(&b));
@@ -252,7 +243,6 @@ static void test_seed_and_place_matter(void **state)
 /* Any cut of the tokens gives the same rows. */
 static void test_random_access(void **state)
 {
-    (void)state;
     enum { N = 200, D = 96 };
     for (size_t i = 0; i < ALL; i++)
         for (size_t layer = 0; layer < (reduced ? 1 : 2); layer++)
@@ -285,7 +275,6 @@ static void read_task(void *arg, size_t task, size_t worker)
 static void test_threads(void **state)
 {
     struct ha_pool *pool;
-    (void)state;
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 4, NULL), HA_OK);
     for (size_t i = 0; i < ALL; i++) {
         struct reading r = { .data = data_open(all[i], golden_shape(HA_F16), (size_t)1 << 34, 5) };
@@ -300,7 +289,6 @@ static void test_threads(void **state)
 /* Queries are exact in the dtype; nothing is infinite; scores are finite in binary32. */
 static void test_values_fit(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ALL; i++)
         for (size_t j = 0; j < 3; j++) {
             struct data x = data_open(all[i], shape_of(300, 64, (enum ha_dtype)j), 301, 3);
@@ -331,7 +319,6 @@ static void test_values_fit(void **state)
 
 static void test_iid(void **state)
 {
-    (void)state;
     struct data x = data_open(&ha_dataset_iid, shape_of(4096, 128, HA_F32), 4097, 11);
     struct view w = view_open(&x, 3, 2);
     view_ask(&w, 5, 4096);
@@ -365,7 +352,6 @@ static void test_iid(void **state)
 
 static void test_sinks(void **state)
 {
-    (void)state;
     enum { N = 4096 };
     const size_t layers = reduced ? 4 : 8;
     double sink[4] = { 0 }, near[4] = { 0 }, heavy[4] = { 0 }, spread[4] = { 0 };
@@ -410,7 +396,6 @@ static void test_sinks(void **state)
 
 static void test_needle(void **state)
 {
-    (void)state;
     static const size_t dims[] = { 64, 80, 96, 128, 256 };
     const size_t n = reduced ? 1024 : 4096;
     size_t depth[2][8], late = 0, differ = 0;
@@ -442,7 +427,6 @@ static void test_needle(void **state)
 
 static void test_drift(void **state)
 {
-    (void)state;
     enum { N = 500, D = 128 };
     struct data x = data_open(&ha_dataset_drift, shape_of(100, D, HA_F16), 600, 41);
     for (size_t head = 0; head < 8; head++) {
@@ -468,7 +452,6 @@ static void test_drift(void **state)
 /* q = round(W_Q x) whatever the order of the sum, and the layer before predicts it. */
 static void test_residual(void **state)
 {
-    (void)state;
     enum { D = 64, BIGGEST = 8192 };
     static const size_t widths[] = { 0, 100, 1024, BIGGEST };
     for (size_t i = 0; i < 4; i++)
@@ -520,7 +503,6 @@ static void test_residual(void **state)
 
 static void test_adversarial(void **state)
 {
-    (void)state;
     enum { N = 1000, TIES = 0, RISING, FALLING, OFFSET, CANCELLING, DOMINANT, ZERO, LARGE };
     for (size_t j = 0; j < 3; j++) {
         struct data x = data_open(&ha_dataset_adversarial, shape_of(N, 128, (enum ha_dtype)j), N + 10, 61);
@@ -604,7 +586,6 @@ static void expect_refused(const struct ha_dataset *d, struct ha_shape shape, co
 
 static void test_open_refuses(void **state)
 {
-    (void)state;
     static const struct {
         size_t at, value; /* of a member of the shape */
         const char *reason;

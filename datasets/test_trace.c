@@ -1,18 +1,11 @@
 #include "datasets/trace.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 extern const struct ha_dataset ha_dataset_trace;
 
@@ -229,7 +222,6 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     static const enum ha_tensor_type types[] = { HA_T_F32, HA_T_F16, HA_T_BF16 };
     for (size_t i = 0; i < 3; i++)
         for (enum ha_dtype dtype = 0; (int)dtype < HA_DTYPE_COUNT; dtype++)
@@ -238,7 +230,6 @@ static void test_round_trip(void **state)
 
 static void test_fewer_layers(void **state)
 {
-    (void)state;
     trace_make(HA_T_F16, true);
     trace_write();
     struct ha_shape s = shape_of(HA_F16);
@@ -257,7 +248,6 @@ static void test_fewer_layers(void **state)
 
 static void test_what_the_case_asks(void **state)
 {
-    (void)state;
 #define AT(member) offsetof(struct ha_shape, member)
 #define HAS        "has 40 tokens, and queries of tokens 24 to 39; "
     static const struct {
@@ -294,7 +284,6 @@ static void test_what_the_case_asks(void **state)
 
 static void test_metadata(void **state)
 {
-    (void)state;
     static const struct {
         const char *key, *text, *reason;
     } bad[] = {
@@ -353,7 +342,6 @@ static void test_metadata(void **state)
 
 static void test_tensors(void **state)
 {
-    (void)state;
     char reason[64];
     for (size_t i = 0; i < TENSORS; i++) {
         trace_make(HA_T_F16, true);
@@ -381,7 +369,6 @@ static void test_tensors(void **state)
 
 static void test_values(void **state)
 {
-    (void)state;
     const float bad[] = { NAN, -INFINITY, INFINITY };
     for (size_t i = 0; i < TENSORS; i++)
         for (size_t j = 0; j < 3; j++) {
@@ -405,7 +392,6 @@ static void test_values(void **state)
 
 static void test_find(void **state)
 {
-    (void)state;
     char found[4096], here[4096];
     struct ha_why why = { "" };
     assert_int_equal(ha_trace_find("nothing-of-that-name", found, &why), HA_ERROR);
@@ -437,7 +423,6 @@ static void test_find(void **state)
 /* The published traces, where this tree has them, found from the program up. */
 static void test_published(void **state)
 {
-    (void)state;
     static const char *const names[] = { "english", "code" };
     char here[4096];
     size_t opened = 0;
@@ -460,7 +445,6 @@ static void test_published(void **state)
 
 static int files_setup(void **state)
 {
-    (void)state;
     strcpy(folder, "/tmp/habench-XXXXXX");
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/t.safetensors", folder);
@@ -469,7 +453,6 @@ static int files_setup(void **state)
 
 static int files_teardown(void **state)
 {
-    (void)state;
     remove(path);
     return rmdir(folder);
 }

@@ -121,7 +121,7 @@ static void grid(const size_t *dims, size_t dims_count, const size_t *keys, size
                 }
 }
 
-TEST(within_bound_everywhere)
+static void within_bound_everywhere(void **state)
 {
     static const size_t dims[] = { 8, 64, 80, 96, 112, 128, 256 }, few_dims[] = { 8, 80, 128 };
     static const size_t keys[] = { 0, 1, 2, 17, 31, 32, 33, 127, 128, 129, 2047, 2048, 2049, 5000 };
@@ -131,14 +131,14 @@ TEST(within_bound_everywhere)
 }
 
 /* The tail paths: dimensions that fill no vector. */
-TEST(odd_dimensions)
+static void odd_dimensions(void **state)
 {
     static const size_t dims[] = { 1, 3, 7, 9, 17, 20, 31, 33, 47, 63, 65, 100, 257, 300, 520 }, keys[] = { 1, 5, 67 };
     grid(dims, small ? 6 : 15, keys, 3, 1);
 }
 
 /* Every number of query rows goes through its own mix of row blocks. */
-TEST(every_number_of_rows)
+static void every_number_of_rows(void **state)
 {
     for (size_t rows = 1; rows <= 256; rows += small ? 51 : 1) {
         struct ha_test_ask p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
@@ -161,7 +161,7 @@ TEST(every_number_of_rows)
 }
 
 /* Query tokens in several blocks, each with its own limit, over more than one chunk; weights too. */
-TEST(appends_longer_than_the_context)
+static void appends_longer_than_the_context(void **state)
 {
     static const struct {
         size_t keys, q_len, group;
@@ -190,7 +190,6 @@ TEST(appends_longer_than_the_context)
 
 static int report(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < ha_test_tables_count; t++)
         printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", ha_test_tables[t].name, worst[t][HA_F32],
                worst[t][HA_F16], worst[t][HA_BF16]);

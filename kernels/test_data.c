@@ -45,7 +45,6 @@ int ha_test_tables_setup(void **state)
     const struct ha_kernels *const all[] = {
 #include "harness/program/registry.def"
     };
-    (void)state;
     ha_test_tables_count = 0;
     for (size_t i = 0; i < COUNT(all); i++) {
         if (all[i]->absent || !(all[i]->cpu_bit & ha_cpu_bits())) {

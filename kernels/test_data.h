@@ -5,7 +5,7 @@
  * of NaN where nothing was put. */
 
 #include "harness/api/kernels.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 
 /* The tables that this build has and this CPU can run, worst first, each filled from the one before as the registry
  * does it. */

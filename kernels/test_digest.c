@@ -59,7 +59,7 @@ static void check_digest(const struct ha_test_kv *kv, size_t first, size_t block
     ha_guard_free(got);
 }
 
-TEST(digests_are_exact)
+static void digests_are_exact(void **state)
 {
     static const size_t dims[] = { 8, 80, 128, 1, 15, 16, 33, 64, 256, 300 }, units[] = { 32, 16, 128, 5, 1 };
     static const struct {
@@ -79,7 +79,7 @@ TEST(digests_are_exact)
 }
 
 /* a NaN makes both of its dimension NaN; infinities are numbers; zeros of both signs are equal */
-TEST(special_keys)
+static void special_keys(void **state)
 {
     enum { DIM = 40, UNIT = 16, KEYS = 90 };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
@@ -99,7 +99,7 @@ TEST(special_keys)
 }
 
 /* A NaN alone must be found whatever the sums of the keys do. */
-TEST(nan_among_equal)
+static void nan_among_equal(void **state)
 {
     enum { DIM = 144, UNIT = 32 };
     for (size_t d = 0; d < DIM; d += small ? 5 : 1) {
@@ -196,7 +196,7 @@ static void judge(const struct ha_kernels *t, const struct scores *s, float scal
     }
 }
 
-TEST(scores_within_bound)
+static void scores_within_bound(void **state)
 {
     static const size_t dims[] = { 8, 80, 128, 1, 31, 32, 33, 64, 65, 256, 300 },
                         blocks[] = { 33, 1, 70, 8, 16, 31, 32, 7 };
@@ -220,7 +220,7 @@ TEST(scores_within_bound)
 }
 
 /* What a digest is for: the score of a block is not below that of any of its keys. */
-TEST(scores_bound_keys)
+static void scores_bound_keys(void **state)
 {
     enum { DIM = 96, UNIT = 16, KEYS = 500, BLOCKS = (KEYS + UNIT - 1) / UNIT, ROWS = 3 };
     static float largest[BLOCKS][DIM];
@@ -266,7 +266,7 @@ TEST(scores_bound_keys)
 }
 
 /* block b is as the others but for dimension d */
-TEST(special_digests)
+static void special_digests(void **state)
 {
     enum { DIM = 70, BLOCKS = 37 };
     static const struct {
@@ -318,7 +318,6 @@ TEST(special_digests)
 
 static int report(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < ha_test_tables_count; t++)
         printf("%s: worst error / bound of a score %.3f\n", ha_test_tables[t].name, worst[t]);
     return 0;

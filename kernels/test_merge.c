@@ -72,7 +72,7 @@ static void check(struct ha_test_merge p, enum ha_test_spread spread, uint64_t s
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-TEST(every_form_and_type)
+static void every_form_and_type(void **state)
 {
     static const size_t counts[] = { 1, 2, 3, 17 }, dims[] = { 80, 19, 300 };
     for (size_t n = 0; n < 4 * 3 * 4 * 3 * 4; n++) {
@@ -90,7 +90,7 @@ TEST(every_form_and_type)
     }
 }
 
-TEST(every_size)
+static void every_size(void **state)
 {
     static const size_t counts[] = { 1, 2, 130, 530, 3, 4, 8, 15, 16, 17, 33, 63, 64, 65, 160, 511, 512, 513, 1100 };
     static const size_t dims[] = { 8, 80, 300, 1, 7, 31, 64, 96, 112, 120, 127, 128, 129, 255, 256, 257, 520 };
@@ -110,7 +110,7 @@ TEST(every_size)
             }
 }
 
-TEST(any_problem)
+static void any_problem(void **state)
 {
     for (uint64_t seed = 0; seed < (small ? 300 : 5000); seed++) {
         static const uint64_t below[] = {
@@ -131,7 +131,7 @@ TEST(any_problem)
 }
 
 /* of the largest and smallest levels too; against a formula in which nothing large is subtracted */
-TEST(wide_gaps)
+static void wide_gaps(void **state)
 {
     static const float pairs[][2] = {
         { 0, 0 },       { 0, -0.0f },     { 1e-7f, -0.0f }, { 100, 99 },           { 1000, 999 },
@@ -168,7 +168,6 @@ TEST(wide_gaps)
 
 static int report(void **state)
 {
-    (void)state;
     HA_TEST_ALL(t)
     for (int f = 0; f < HA_FORM_COUNT; f++)
         printf("%s %s: worst error / bound of f32 %.3f\n", t->name, ha_form_name((enum ha_form)f),

@@ -252,7 +252,7 @@ static struct problem draw(uint64_t seed)
     return p;
 }
 
-TEST(every_length)
+static void every_length(void **state)
 {
     static const size_t longer[] = { 95, 96, 97, 127, 128, 129, 159, 160, 161, 255, 256, 257 };
     uint64_t id = 0;
@@ -265,7 +265,7 @@ TEST(every_length)
         }
 }
 
-TEST(every_number_of_rows)
+static void every_number_of_rows(void **state)
 {
     uint64_t id = 1000;
     for (size_t r = 0; r < COUNT(row_counts); r++)
@@ -284,7 +284,7 @@ TEST(every_number_of_rows)
 }
 
 /* Units in any order, the ragged one anywhere, and parts of the list. */
-TEST(lists_and_parts)
+static void lists_and_parts(void **state)
 {
     uint64_t id = 5000;
     for (size_t unit = 16; unit <= 128; unit *= 2)
@@ -301,7 +301,7 @@ TEST(lists_and_parts)
         }
 }
 
-TEST(long_contexts)
+static void long_contexts(void **state)
 {
     static const size_t keys[] = { 1000, 2047, 2049, 4096, 4113, 8192, 20000 };
     uint64_t id = 9000;
@@ -319,7 +319,7 @@ TEST(long_contexts)
 }
 
 /* Values at the ends of the types: subnormal ones, the largest; queries that make up for them or do not. */
-TEST(extreme_values)
+static void extreme_values(void **state)
 {
     static const struct {
         unsigned dtypes;
@@ -356,7 +356,7 @@ TEST(extreme_values)
 }
 
 /* The same bits again, and at other addresses of queries, index and results. */
-TEST(reproducible)
+static void reproducible(void **state)
 {
     for (uint64_t id = 20000; id < 20000 + (scope == FULL ? 1500u : scope == SMALL ? 15u : 90u); id++) {
         const struct problem p = draw(id);
@@ -392,7 +392,6 @@ TEST(reproducible)
 
 static int report(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < ha_test_tables_count; t++)
         printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f; of a sum %.3f, of a weight %.3f\n",
                ha_test_tables[t].name, worst[t][HA_F32], worst[t][HA_F16], worst[t][HA_BF16], worst_sum[t],

@@ -96,7 +96,7 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
 }
 
 /* Every start and end within a block. */
-TEST(runs_of_rows)
+static void runs_of_rows(void **state)
 {
     uint64_t seed = 0;
     for (size_t at = 0; at <= 33; at += small ? 5 : 1)
@@ -105,7 +105,7 @@ TEST(runs_of_rows)
                        seed % 2, seed);
 }
 
-TEST(every_dimension)
+static void every_dimension(void **state)
 {
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
@@ -115,7 +115,7 @@ TEST(every_dimension)
         }
 }
 
-TEST(key_by_key)
+static void key_by_key(void **state)
 {
     size_t one[70];
     for (size_t i = 0; i < COUNT(one); i++) one[i] = 1;
@@ -171,7 +171,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
     ha_guard_free(index);
 }
 
-TEST(out_of_blocks)
+static void out_of_blocks(void **state)
 {
     uint64_t seed = 0;
     for (size_t d = 0; d < COUNT(dims); d++)

@@ -73,7 +73,7 @@ static void assert_empty(const struct ha_test_states *s, size_t r, size_t dim)
     for (size_t j = 0; j < s->keys; j++) assert_true(weight(s, r, j) == 0);
 }
 
-TEST(no_keys)
+static void no_keys(void **state)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t keys = 0; keys <= 40; keys += 40)
@@ -92,7 +92,7 @@ TEST(no_keys)
 }
 
 /* Whatever a block held before, behind the keys packed into it is nothing that is seen. */
-TEST(behind_the_end)
+static void behind_the_end(void **state)
 {
     static const float rest[] = { NAN, INFINITY, 60000 };
     HA_TEST_DTYPES(dtype)
@@ -121,7 +121,7 @@ TEST(behind_the_end)
 
 /* Keys from `cut` on are NaN in K and V. Rows that see none of them give what they gave before the NaN, bit for bit;
  * the others give NaN. All limits within a block of rows differ. */
-TEST(what_is_not_seen_does_not_leak)
+static void what_is_not_seen_does_not_leak(void **state)
 {
     enum { DIM = 24, ROWS = 9 };
     static const uint32_t visible[][ROWS] = {
@@ -164,7 +164,7 @@ TEST(what_is_not_seen_does_not_leak)
 }
 
 /* one score that is NaN, or +inf, wherever it stands, among ordinary ones or among -inf */
-TEST(one_bad_score)
+static void one_bad_score(void **state)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += small ? 6 : 1)
@@ -186,7 +186,7 @@ TEST(one_bad_score)
             }
 }
 
-TEST(scores_of_minus_infinity)
+static void scores_of_minus_infinity(void **state)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += 5) {
@@ -219,7 +219,7 @@ TEST(scores_of_minus_infinity)
 }
 
 /* What only queries in parts can get wrong: an infinity in K times the parts of a query that are 0. */
-TEST(infinite_keys_by_queries_in_parts)
+static void infinite_keys_by_queries_in_parts(void **state)
 {
     enum { ROWS = 17, DIM = 40, KEYS_HERE = 41, AT = 19 };
     float q[DIM];
@@ -242,7 +242,7 @@ TEST(infinite_keys_by_queries_in_parts)
 }
 
 /* It stays in its column; all else has the bits that it has without. */
-TEST(no_number_in_one_component_of_v)
+static void no_number_in_one_component_of_v(void **state)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += small ? 6 : 1) {
@@ -268,7 +268,7 @@ TEST(no_number_in_one_component_of_v)
 }
 
 /* Equal scores and small integers in V: no rounding happens anywhere, and no key is missing or counted twice. */
-TEST(exact_sums)
+static void exact_sums(void **state)
 {
     static const float q[DIM_MAX] = { [1] = 8 };
     HA_TEST_DTYPES(dtype)
@@ -327,7 +327,7 @@ static void check_level(const struct ha_test_states *s, size_t r, const double *
     assert_true(fabs((double)s->sum[r] - sum) <= sum * (1e-5 + 4 * slack));
 }
 
-TEST(levels)
+static void levels(void **state)
 {
     enum { N = 200, DIM = 8 };
     static const float q[DIM] = { 4, 4, 4, 4, 4, 4, 4, 4 };
@@ -355,7 +355,7 @@ TEST(levels)
 
 /* What a row gives does not depend on the others: one of them twice as large changes nothing. All queries are exact in
  * bfloat16, or none is: a kernel may take another way for those that are. */
-TEST(rows_by_themselves)
+static void rows_by_themselves(void **state)
 {
     enum { MOST = 17 };
     HA_TEST_DTYPES(dtype)

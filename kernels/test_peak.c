@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-TEST(every_byte_counts)
+static void every_byte_counts(void **state)
 {
     static const size_t pages[] = { 1, 3, 16 };
     for (size_t i = 0; i < COUNT(pages); i++) {
@@ -34,7 +34,7 @@ TEST(every_byte_counts)
 }
 
 /* What was left out would have taken no time: no core does so many operations in a nanosecond. */
-TEST(operations_are_done)
+static void operations_are_done(void **state)
 {
     enum { ROUNDS = 5000, TRIES = 20 };
     const double most_in_a_ns = 500;

@@ -41,7 +41,7 @@ static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_lay
     ha_test_kv_free(&kv);
 }
 
-TEST(within_bound)
+static void within_bound(void **state)
 {
     static const size_t dims[] = { 8, 80, 128, 1, 9, 64, 96, 112, 256, 3, 17, 31, 33, 300, 520 };
     static const size_t keys[] = { 0, 1, 33, 3, 4, 5, 31, 32, 129, 2100 };
@@ -55,7 +55,7 @@ TEST(within_bound)
 }
 
 /* NaN and infinities of one key stay in its score. */
-TEST(special_keys)
+static void special_keys(void **state)
 {
     enum { KEYS = 13, DIM = 20 };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
@@ -85,7 +85,6 @@ TEST(special_keys)
 
 static int report(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < ha_test_tables_count; t++)
         printf("%s: worst error / bound %.3f\n", ha_test_tables[t].name, worst[t]);
     return 0;

@@ -81,7 +81,7 @@ static void check(size_t rows, size_t n, size_t stride, enum family family)
     ha_guard_free(lse);
 }
 
-TEST(within_bound)
+static void within_bound(void **state)
 {
     for (int family = 0; family < FAMILIES; family++) {
         for (size_t n = 1; n <= 140; n += small ? 9 : 1) check(2, n, n + n % 3, (enum family)family);
@@ -93,7 +93,7 @@ TEST(within_bound)
     }
 }
 
-TEST(long_rows)
+static void long_rows(void **state)
 {
     static const enum family families[] = { NORMAL, EQUAL, INCREASING, MASKED_SPANS };
     for (size_t i = 0; i < (small ? 1 : COUNT(families)); i++) {
@@ -102,7 +102,7 @@ TEST(long_rows)
     }
 }
 
-TEST(nothing_to_weigh)
+static void nothing_to_weigh(void **state)
 {
     HA_TEST_EACH(t, softmax)
     {
@@ -122,7 +122,7 @@ TEST(nothing_to_weigh)
 }
 
 /* NaN or +inf at any place makes that row NaN, and no other; beside -inf too */
-TEST(spoiled_rows)
+static void spoiled_rows(void **state)
 {
     enum { ROWS = 3, N = 9000 };
     static float x[ROWS][N];
@@ -144,7 +144,6 @@ TEST(spoiled_rows)
 
 static int report(void **state)
 {
-    (void)state;
     for (size_t t = 0; t < ha_test_tables_count; t++)
         printf("%s: worst error / bound %.3f, of the LSE %.3f\n", ha_test_tables[t].name, worst[t], worst_lse[t]);
     return 0;

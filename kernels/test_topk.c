@@ -136,7 +136,7 @@ static void check_all(size_t n, enum family family, const size_t *ks, size_t cou
 }
 
 /* every k of every small n */
-TEST(small_sizes)
+static void small_sizes(void **state)
 {
     enum { N = 70 };
     size_t ks[N + 2];
@@ -146,7 +146,7 @@ TEST(small_sizes)
 }
 
 /* around where numbers begin to be sampled, and where what lies between two samples is more than is kept */
-TEST(large_sizes)
+static void large_sizes(void **state)
 {
     static const size_t ns[] = { 512, 513, 2049, 8191, 1024, 40000 };
     for (size_t i = 0; i < (small ? 3 : COUNT(ns)); i++)
@@ -160,7 +160,7 @@ TEST(large_sizes)
 
 /* Every 16th number, or 18th, or 32nd, is above or below all the others: a sample of only those says nothing about the
  * rest. Every k, so that each count that a step compares with k is once just enough and once not. */
-TEST(misleading_samples)
+static void misleading_samples(void **state)
 {
     static const struct {
         size_t n, every, step, seed;

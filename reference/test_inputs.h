@@ -8,13 +8,9 @@
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 struct ha_test_input {
     size_t keys, dim;

@@ -7,12 +7,9 @@
 
 #include "harness/api/reference.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
+#include "harness/base/test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 extern const struct ha_definition ha_definition_resident, ha_definition_bmm, ha_definition_offload, ha_definition_cpu,
     ha_definition_streaming, ha_definition_h2o, ha_definition_hgca;

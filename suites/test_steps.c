@@ -61,7 +61,6 @@ static const char *const ids[] = {
 
 static void test_steps(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         open_session(ids[i]);
         begin_pass(&pass, false);
@@ -79,7 +78,6 @@ static void test_steps(void **state)
 
 static void test_failures(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         enum ha_status status = HA_ERROR;
         open_session(ids[i]);

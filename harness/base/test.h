@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
 #define assert_contains(text, part)                                                       \
     do {                                                                                  \
         if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \

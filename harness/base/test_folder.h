@@ -6,8 +6,6 @@
 #include "harness/base/test.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static char test_folder[64];

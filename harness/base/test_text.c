@@ -41,7 +41,6 @@ static void what_is_no_utf_8_is_gone(void **state)
 
 static void a_word_of_a_shell(void **state)
 {
-    (void)state;
     char *printed;
     size_t bytes;
     FILE *f = open_memstream(&printed, &bytes);

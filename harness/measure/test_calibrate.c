@@ -1,16 +1,10 @@
 /* The calibration, shown devices whose meters lie: the embedded one, with what it tells changed on the way. */
 
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 #include "harness/measure/calibrate.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct {
     double up, down;           /* factors of what spans say: bytes each way */
@@ -73,7 +67,6 @@ static void meters(struct ha_device *dev, struct ha_device_meters *out)
 static int open_liar(void **state)
 {
     struct ha_why why;
-    (void)state;
     memset(&lie, 0, sizeof lie);
     lie.up = lie.down = 1;
     for (size_t i = 0; i < ha_devices_count; i++)
@@ -90,7 +83,6 @@ static int open_liar(void **state)
 
 static int close_liar(void **state)
 {
-    (void)state;
     host->close(device);
     return 0;
 }
@@ -125,7 +117,6 @@ static void noticed(const char *line)
 static void a_device_that_tells_the_truth(void **state)
 {
     char *text;
-    (void)state;
     if (calibrate(&text) != HA_OK) fail_msg("%s", text);
     assert_null(strstr(text, "WRONG"));
     assert_non_null(strstr(text, "link counters, host to device        -: not readable"));
@@ -134,7 +125,6 @@ static void a_device_that_tells_the_truth(void **state)
 
 static void bytes_that_are_off_by_a_little(void **state)
 {
-    (void)state;
     lie.up = 1.002;
     noticed("bytes in the spans");
     lie.up = 1;
@@ -144,7 +134,6 @@ static void bytes_that_are_off_by_a_little(void **state)
 
 static void stretched_spans(void **state)
 {
-    (void)state;
     lie.length = 1.04;
     noticed("busy for 50%");
     noticed("busy for 90%");
@@ -154,7 +143,6 @@ static void stretched_spans(void **state)
 
 static void missing_spans(void **state)
 {
-    (void)state;
     lie.length = 1;
     lie.drop_each = 2; /* some of every window, however few spins it has */
     noticed("busy for 50%");
@@ -164,7 +152,6 @@ static void missing_spans(void **state)
 
 static void an_idle_device_that_seems_busy(void **state)
 {
-    (void)state;
     lie.busy_when_idle = true;
     noticed("empty window");
 }
@@ -172,7 +159,6 @@ static void an_idle_device_that_seems_busy(void **state)
 static void lost_spans_end_it(void **state)
 {
     char *text;
-    (void)state;
     lie.lost = 3;
     assert_int_equal(calibrate(&text), HA_ERROR);
     assert_non_null(strstr(text, "the device lost"));
@@ -182,7 +168,6 @@ static void lost_spans_end_it(void **state)
 static void what_it_lacks_is_said(void **state)
 {
     char *text;
-    (void)state;
     liar.spin = NULL;
     liar.meters = meters;
     lie.link_rx_GBps = 2.25;

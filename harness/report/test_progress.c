@@ -2,8 +2,6 @@
 
 #include "harness/base/test.h"
 
-#include <stdlib.h>
-
 static uint64_t now;
 static uint64_t clock_ns(void) { return now; }
 

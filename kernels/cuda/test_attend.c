@@ -1,6 +1,6 @@
 /* The attention kernels, on the emulation, against the binary64 reference and its bound. */
 
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 #include "kernels/cuda/emulation/simt.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/test_device.h"
@@ -150,7 +150,7 @@ static void causal_where_it_can_be(struct ha_test_device_ask *p, size_t id)
     for (size_t b = 0; b < p->batch; b++) p->causal = p->causal && p->keys[b] >= p->q_len;
 }
 
-TEST(every_length_dimension_and_type)
+static void every_length_dimension_and_type(void **state)
 {
     static const size_t dims[] = { 8, 64, 80, 96, 128, 192, 256 }, keys[] = { 0, 1, 7, 8, 9, 31, 33, 100, 300 };
     size_t id = 0;
@@ -167,7 +167,7 @@ TEST(every_length_dimension_and_type)
 }
 
 /* Every number of rows of a head, with and without tensor cores, in tiles that are full and not. */
-TEST(every_number_of_rows)
+static void every_number_of_rows(void **state)
 {
     for (size_t rows = 1; rows <= 36; rows += small ? 7 : 1)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
@@ -185,7 +185,7 @@ TEST(every_number_of_rows)
 }
 
 /* What is hard on the arithmetic, for each type, with and without tensor cores. */
-TEST(every_family)
+static void every_family(void **state)
 {
     static const size_t keys[] = { 200, 17, 1 };
     for (int family = 0; family < HA_TEST_ALL_FAMILIES; family++)
@@ -205,7 +205,7 @@ TEST(every_family)
                 }
 }
 
-TEST(long_contexts)
+static void long_contexts(void **state)
 {
     static const struct {
         enum ha_dtype dtype;
@@ -234,7 +234,7 @@ TEST(long_contexts)
     }
 }
 
-TEST(appends)
+static void appends(void **state)
 {
     static const struct {
         enum ha_dtype dtype;
@@ -263,7 +263,7 @@ TEST(appends)
 }
 
 /* Mixed lengths; more sequences than the arguments hold, than one launch takes; few multiprocessors, many splits. */
-TEST(batches)
+static void batches(void **state)
 {
     static const struct {
         size_t batch, most;
@@ -288,7 +288,7 @@ TEST(batches)
 }
 
 /* The same bits in every order of threads and blocks. */
-TEST(orders)
+static void orders(void **state)
 {
     static const char *const order[] = { "forward", "backward", "7" };
     for (size_t id = 0; id < (small ? 6 : 18); id++) {
@@ -321,7 +321,7 @@ TEST(orders)
 }
 
 /* However the keys are split, each result is within the bound of the one that is right. */
-TEST(splits_agree)
+static void splits_agree(void **state)
 {
     for (size_t id = 0; id < (small ? 3 : 9); id++) {
         static const unsigned splits[] = { 0, 1, 2, 7, 64, 1000 };
@@ -344,7 +344,7 @@ TEST(splits_agree)
 }
 
 /* NaN in a key or a value comes out; it is not taken for a key that is not there. */
-TEST(nan_stays)
+static void nan_stays(void **state)
 {
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t keys = 1; keys <= 200; keys += 199)
@@ -374,7 +374,7 @@ TEST(nan_stays)
 
 /* Splits are chosen so that no round of blocks is nearly empty: of 132 multiprocessors with 2 blocks each, a tenth idle
  * at most, a fifth where contexts are short; and a long sequence does not keep them waiting for it alone. */
-TEST(splits_fill_the_machine)
+static void splits_fill_the_machine(void **state)
 {
     enum { SLOTS = 264, HEADS = 8 };
     static const size_t batch[] = { 1, 2, 3, 4, 7, 16, 33, 64 }, keys[] = { 8192, 32768, 100000, 131072, 1000000 };
@@ -403,7 +403,7 @@ TEST(splits_fill_the_machine)
     assert_true(problem_blocks(SLOTS / 2, &args) >= 63 * HEADS + SLOTS / 2);
 }
 
-TEST(wrong_sizes_are_refused)
+static void wrong_sizes_are_refused(void **state)
 {
     const struct ha_device_attend args[] = {
         { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 12, .batch = 1 },
@@ -419,7 +419,6 @@ TEST(wrong_sizes_are_refused)
 
 static int report(void **state)
 {
-    (void)state;
     static const char *const name[PATHS] = { "fma", "mma" };
     for (int path = 0; path < PATHS; path++)
         printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", name[path], worst[path][HA_F32],

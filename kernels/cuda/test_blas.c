@@ -54,7 +54,7 @@ static unsigned count_of(const char *name) { return *(unsigned *)of_fake(name); 
 
 /* ---- products */
 
-TEST(multiplies)
+static void multiplies(void **state)
 {
     static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 40, 64 }, { 5, 7, 33 }, { 16, 96, 24 },
                                         { 3, 4, 0 }, { 0, 4, 8 },   { 4, 0, 8 } };
@@ -88,7 +88,7 @@ static void check(const struct ha_test_device_problem *p, const struct ha_device
     ha_test_device_check(p, &profile);
 }
 
-TEST(attends)
+static void attends(void **state)
 {
     struct bench b = bench_open();
     for (size_t i = 0; i < TEST_RECIPES * HA_DTYPE_COUNT; i++) {
@@ -108,7 +108,7 @@ TEST(attends)
 }
 
 /* Sequences alike share a call of the library, and no more is asked of it than is needed. */
-TEST(batches)
+static void batches(void **state)
 {
 #ifdef HA_CUDA_SCORES_BYTES
     /* pieces of one problem: recipe 5 has 5 sequences of 2 heads with 2 or 1 runs of keys, and 2 tokens */
@@ -129,7 +129,7 @@ TEST(batches)
 
 /* ---- a graph holds it: nothing of the call is needed later */
 
-TEST(is_captured)
+static void is_captured(void **state)
 {
     struct bench b = bench_open();
     struct ha_graph *graph;
@@ -169,7 +169,7 @@ static void *feed(void *arg)
     return NULL;
 }
 
-TEST(streams_share_the_handle)
+static void streams_share_the_handle(void **state)
 {
     struct bench b = bench_open();
     struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &ha_test_heap) },
@@ -193,7 +193,7 @@ TEST(streams_share_the_handle)
 
 /* ---- what it does not do */
 
-TEST(refuses)
+static void refuses(void **state)
 {
     static const char *const words[] = {
         "multiples of 16 bytes",    "multiples of 16 bytes", "scale is not positive", "an index",
@@ -220,7 +220,7 @@ TEST(refuses)
     }
 }
 
-TEST(errors_are_named)
+static void errors_are_named(void **state)
 {
     static const struct {
         const char *fails, *words;
@@ -247,7 +247,7 @@ TEST(errors_are_named)
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
-TEST(absence_is_explained)
+static void absence_is_explained(void **state)
 {
     char *fake = strdup(getenv("HABENCH_CUBLAS"));
     const struct {
@@ -273,7 +273,7 @@ TEST(absence_is_explained)
     bench_close(&b);
 }
 
-TEST(the_profile_says_what_is_rounded)
+static void the_profile_says_what_is_rounded(void **state)
 {
     const struct ha_device dev = { .eps = { [HA_CUDA_EXP] = 1e-7, [HA_CUDA_LOG] = 2e-7 } };
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {

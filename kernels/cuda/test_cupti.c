@@ -2,7 +2,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
@@ -14,7 +14,6 @@ static struct ha_cupti *cupti;
 static int open_fake(void **state)
 {
     struct ha_why why;
-    (void)state;
     setenv("HABENCH_CUPTI", beside("fake_cupti.so"), 1);
     void *library = dlopen(beside("fake_cupti.so"), RTLD_NOW);
     fake = library ? dlsym(library, FAKE_CUPTI_SYMBOL) : NULL;
@@ -30,7 +29,6 @@ static int open_fake(void **state)
 
 static int close_fake(void **state)
 {
-    (void)state;
     ha_cupti_close(cupti);
     cupti = NULL;
     return 0;
@@ -47,7 +45,7 @@ static void start(void)
 
 static const struct ha_cupti_record *stop(void) { return ha_cupti_stop(cupti, &count, &lost); }
 
-TEST(the_clock_is_ours_and_kernels_stay_concurrent)
+static void the_clock_is_ours_and_kernels_stay_concurrent(void **state)
 {
     enum { SERIALISING_KERNEL = 3 };
     static const unsigned wanted[] = { 1, 2, 10, 39 };
@@ -61,7 +59,7 @@ TEST(the_clock_is_ours_and_kernels_stay_concurrent)
     assert_true(count == 0 && lost == 0);
 }
 
-TEST(records_carry_what_was_pushed)
+static void records_carry_what_was_pushed(void **state)
 {
     for (size_t in_buffer = 0; in_buffer < 6; in_buffer++) {
         fake->records_in_buffer = in_buffer;
@@ -100,7 +98,7 @@ TEST(records_carry_what_was_pushed)
     assert_int_equal(fake->depth, 0);
 }
 
-TEST(names_are_those_of_our_kernels_alone)
+static void names_are_those_of_our_kernels_alone(void **state)
 {
     static const struct {
         const char *function, *name;
@@ -130,7 +128,7 @@ TEST(names_are_those_of_our_kernels_alone)
     }
 }
 
-TEST(what_is_lost_is_counted)
+static void what_is_lost_is_counted(void **state)
 {
     start();
     fake->kernel("_Z1av", 7, 0, 0); /* not stamped */
@@ -154,7 +152,7 @@ TEST(what_is_lost_is_counted)
     assert_true(count == 0 && lost == 0);
 }
 
-TEST(many_records)
+static void many_records(void **state)
 {
     enum { MANY = 30000 };
     start();
@@ -170,7 +168,7 @@ TEST(many_records)
     assert_true(fake->buffers > 1);
 }
 
-TEST(one_device_at_a_time)
+static void one_device_at_a_time(void **state)
 {
     struct ha_cupti *again;
     struct ha_why why;
@@ -184,7 +182,7 @@ TEST(one_device_at_a_time)
     ha_cupti_close(again);
 }
 
-TEST(a_kind_that_is_refused)
+static void a_kind_that_is_refused(void **state)
 {
     struct ha_why why;
     fake->fail_kind = 10;
@@ -196,7 +194,7 @@ TEST(a_kind_that_is_refused)
     stop();
 }
 
-TEST(what_cannot_be_opened)
+static void what_cannot_be_opened(void **state)
 {
     static const struct {
         const char *path, *says;

@@ -6,7 +6,7 @@
 #include "kernels/host/test_support.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 
 #include <time.h>
 
@@ -58,7 +58,7 @@ static struct ha_graph *graph_of(struct ha_stream *s)
     return graph;
 }
 
-TEST(it_says_what_it_is)
+static void it_says_what_it_is(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;
@@ -90,7 +90,7 @@ TEST(it_says_what_it_is)
     api->close(dev);
 }
 
-TEST(host_memory_may_have_huge_pages)
+static void host_memory_may_have_huge_pages(void **state)
 {
     const size_t huge = (size_t)2 << 20;
     assert_int_equal(setenv("HABENCH_HUGE_PAGES", "1", 1), 0);
@@ -122,7 +122,7 @@ TEST(host_memory_may_have_huge_pages)
     assert_int_equal(ha_emulated_alive().host_blocks, 0);
 }
 
-TEST(workspaces_outlive_who_used_them)
+static void workspaces_outlive_who_used_them(void **state)
 {
     enum { MIB = 1 << 20 };
     struct ha_device *dev = device_open(0);
@@ -159,7 +159,7 @@ TEST(workspaces_outlive_who_used_them)
     api->close(dev);
 }
 
-TEST(a_workspace_takes_the_room_of_spare_ones)
+static void a_workspace_takes_the_room_of_spare_ones(void **state)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_bytes = (size_t)20 << 20;
@@ -177,7 +177,7 @@ TEST(a_workspace_takes_the_room_of_spare_ones)
 static void add_one(void *arg) { ++*(int *)arg; }
 
 /* What a graph calls stays its own, whatever the stream calls between its launches. */
-TEST(calls_of_graphs_and_streams_are_apart)
+static void calls_of_graphs_and_streams_are_apart(void **state)
 {
     struct fixture f = fixture_open(0);
     int of_graph = 0, of_stream = 0;
@@ -232,7 +232,7 @@ static void short_waits(bool by_graph, bool by_driver)
     ha_emulated_set(NULL);
 }
 
-TEST(many_short_waits_are_no_deadlock)
+static void many_short_waits_are_no_deadlock(void **state)
 {
     short_waits(false, true);
     short_waits(false, false);
@@ -240,7 +240,7 @@ TEST(many_short_waits_are_no_deadlock)
 }
 
 /* What a stream does before it comes to its wait is no part of the wait. */
-TEST(work_before_a_wait_does_not_count)
+static void work_before_a_wait_does_not_count(void **state)
 {
     struct fixture f = fixture_open(60000000);
     ok(api->spin(f.s, 300000000));
@@ -251,7 +251,7 @@ TEST(work_before_a_wait_does_not_count)
 }
 
 /* The same, between two launches of a graph that were enqueued at once: to the watch, one state. */
-TEST(work_between_launches_does_not_count)
+static void work_between_launches_does_not_count(void **state)
 {
     struct fixture f = fixture_open(200000000);
     ok(api->graph_begin(f.s));
@@ -271,7 +271,7 @@ TEST(work_between_launches_does_not_count)
     fixture_end(&f);
 }
 
-TEST(a_deadlock_in_a_graph_is_named)
+static void a_deadlock_in_a_graph_is_named(void **state)
 {
     struct fixture f = fixture_open(40000000);
     struct ha_stream *other = device_stream(f.dev, "other");
@@ -290,7 +290,7 @@ TEST(a_deadlock_in_a_graph_is_named)
 }
 
 /* More waits than any ring holds at first, all enqueued before the first is over. */
-TEST(waits_are_queued_without_end)
+static void waits_are_queued_without_end(void **state)
 {
     enum { N = 1000 };
     struct fixture f = fixture_open(0);
@@ -308,7 +308,7 @@ TEST(waits_are_queued_without_end)
 }
 
 /* Words of mapped memory come back: streams and graphs with waits may come and go more often than there are words. */
-TEST(waits_come_and_go)
+static void waits_come_and_go(void **state)
 {
     enum { N = 1500 };
     struct fixture f = fixture_open(0);
@@ -332,7 +332,7 @@ TEST(waits_come_and_go)
 
 /* A wait that is over is not looked at again: its flag may be freed at once. On a busy machine a round may take longer
  * than the limit, and goes on with another device. */
-TEST(flags_are_freed_behind_the_watch)
+static void flags_are_freed_behind_the_watch(void **state)
 {
     enum { LIMIT_NS = 8000000 }; /* looked at every millisecond */
     struct fixture f = fixture_open(LIMIT_NS);

@@ -61,7 +61,7 @@ static void copied(struct world *w, cudaStream_t stream, size_t batches, size_t 
     }
 }
 
-TEST(pieces_are_one_call)
+static void pieces_are_one_call(void **state)
 {
     struct world w;
     world_make(&w, 13000);
@@ -74,7 +74,7 @@ TEST(pieces_are_one_call)
     copied(&w, w.stream, 0, 0);
 }
 
-TEST(what_a_batch_does_not_take_goes_one_by_one)
+static void what_a_batch_does_not_take_goes_one_by_one(void **state)
 {
     struct world w;
     world_make(&w, 13000);
@@ -85,7 +85,7 @@ TEST(what_a_batch_does_not_take_goes_one_by_one)
     ok(cudaGetLastError());
 }
 
-TEST(drivers_without_batches_are_no_failure)
+static void drivers_without_batches_are_no_failure(void **state)
 {
     struct world w;
     world_make(&w, CUDART_VERSION >= 13000 ? 13000 : 12040);
@@ -99,7 +99,7 @@ TEST(drivers_without_batches_are_no_failure)
     copied(&w, w.stream, has_batches, PIECES);
 }
 
-TEST(failures_are_passed_on)
+static void failures_are_passed_on(void **state)
 {
     struct world w;
     world_make(&w, 13000);
@@ -112,7 +112,7 @@ TEST(failures_are_passed_on)
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H)); /* the wrong way round */
 }
 
-TEST(pieces_are_captured)
+static void pieces_are_captured(void **state)
 {
     struct world w;
     char back[PIECES * BYTES];
@@ -124,7 +124,7 @@ TEST(pieces_are_captured)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.src[i], w.bytes[i]);
 }
 
-TEST(pieces_go_every_way)
+static void pieces_go_every_way(void **state)
 {
     struct world w;
     world_make(&w, 13000);
@@ -144,7 +144,7 @@ TEST(pieces_go_every_way)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.pinned + BYTES * i, w.bytes[i]);
 }
 
-TEST(the_driver_is_loaded)
+static void the_driver_is_loaded(void **state)
 {
     struct ha_cuda_driver driver;
     struct ha_why why;

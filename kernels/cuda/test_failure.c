@@ -5,7 +5,7 @@
 #include "kernels/host/test_support.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 
 #define SECOND UINT64_C(1000000000)
 enum { FLOATS = 64 };
@@ -86,7 +86,6 @@ static void assert_nothing_left(void)
 
 static int nothing_left(void **state)
 {
-    (void)state;
     assert_nothing_left();
     ha_emulated_set(NULL);
     return 0;
@@ -106,7 +105,7 @@ static void assert_works(void)
     assert_nothing_left();
 }
 
-TEST(a_machine_without_is_waived)
+static void a_machine_without_is_waived(void **state)
 {
     static const struct {
         int devices, driver;
@@ -133,7 +132,7 @@ TEST(a_machine_without_is_waived)
 }
 
 /* Every call of a good open fails once. What is asked of the driver for the report alone may. */
-TEST(an_open_that_fails_leaves_nothing)
+static void an_open_that_fails_leaves_nothing(void **state)
 {
     static const char *const function[] = { "cudaGetDeviceCount",
                                             "cudaSetDevice",
@@ -208,7 +207,7 @@ F(pieces)
     return api->copy_pieces(f->stream, &(struct ha_device_pieces){ dst, src, (size_t[2]){ 8, 8 }, 2 }, HA_H2D);
 }
 
-TEST(a_call_that_fails_is_named)
+static void a_call_that_fails_is_named(void **state)
 {
     static const struct {
         enum ha_status (*enqueue)(struct fixture *f);
@@ -255,7 +254,7 @@ TEST(a_call_that_fails_is_named)
 }
 
 /* What explains itself is no failure of the device. */
-TEST(what_cannot_be_made_is_no_failure)
+static void what_cannot_be_made_is_no_failure(void **state)
 {
     struct fixture f;
     struct ha_why why = { "" };
@@ -293,7 +292,7 @@ TEST(what_cannot_be_made_is_no_failure)
     fixture_close(&f);
 }
 
-TEST(memory_runs_out)
+static void memory_runs_out(void **state)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     struct fixture f;
@@ -319,7 +318,7 @@ TEST(memory_runs_out)
     fixture_close(&f);
 }
 
-TEST(a_lost_device_is_left_behind)
+static void a_lost_device_is_left_behind(void **state)
 {
     for (int in_graph = 0; in_graph < 2; in_graph++) {
         struct fixture f;
@@ -354,7 +353,7 @@ TEST(a_lost_device_is_left_behind)
 }
 
 /* A stream waits for a flag, and the device fails otherwise: nothing waits on. */
-TEST(a_failure_ends_waits)
+static void a_failure_ends_waits(void **state)
 {
     for (int by_driver = 0; by_driver < 2; by_driver++) {
         struct ha_emulated_settings settings = ha_emulated_defaults();

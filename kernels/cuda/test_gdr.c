@@ -1,7 +1,7 @@
 /* map_device over a stand-in for libgdrapi.so.2 (fake_gdr.c), which the build puts beside this program. */
 
 #include "harness/base/test_beside.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_gdr.h"
 
@@ -26,7 +26,6 @@ static struct fake_gdr *fake;
 
 static int begin(void **state)
 {
-    (void)state;
     void *library = dlopen(beside("fake_gdr.so"), RTLD_NOW); /* from now on it is what the name libgdrapi.so.2 finds */
     fake = library ? dlsym(library, FAKE_GDR_SYMBOL) : NULL;
     if (!fake) fail_msg("%s", dlerror());
@@ -37,7 +36,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     fake->fails = 0;
     ha_cuda_gdr_close(&device);
     return fake->opened || fake->pinned || fake->mapped || fake->misused || device.gdr || device.failed;
@@ -52,14 +50,14 @@ static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *wor
     assert_ptr_equal(host, &device);
 }
 
-TEST(no_library_is_waived)
+static void no_library_is_waived(void **state)
 {
     refuse(HA_WAIVED, memory, 8, "libgdrapi.so.2");
     assert_null(device.gdr);
     ha_cuda_gdr_close(&device);
 }
 
-TEST(stores_arrive_at_their_place)
+static void stores_arrive_at_their_place(void **state)
 {
     static const struct {
         size_t at, bytes;
@@ -82,7 +80,7 @@ TEST(stores_arrive_at_their_place)
     }
 }
 
-TEST(several_at_once_and_what_is_left)
+static void several_at_once_and_what_is_left(void **state)
 {
     enum { N = 4 };
     void *host[N];
@@ -106,7 +104,7 @@ TEST(several_at_once_and_what_is_left)
     device.failed = false;
 }
 
-TEST(what_the_machine_lacks_is_waived)
+static void what_the_machine_lacks_is_waived(void **state)
 {
     fake->fails = 1;
     refuse(HA_WAIVED, memory, 8, "gdrdrv");
@@ -117,7 +115,7 @@ TEST(what_the_machine_lacks_is_waived)
     assert_int_equal(fake->pinned, 0);
 }
 
-TEST(only_device_memory_is_mapped)
+static void only_device_memory_is_mapped(void **state)
 {
     refuse(HA_ERROR, memory - 1, 8, "not within an allocation of device memory");
     refuse(HA_ERROR, memory, ROOM + 1, "not within");

@@ -50,7 +50,7 @@ static void check(struct ha_test_merge *p)
 static const size_t counts[] = { 0, 1, 2, 3, 8, 9, 64, 65, 512 }, dims[] = { 1, 8, 64, 80, 128, 256, 19, 300 };
 
 /* every form and type with every number of states and dim; layouts, aliases and levels take turns */
-TEST(every_size)
+static void every_size(void **state)
 {
     size_t turn = 0;
     for (size_t n = 0; n < KINDS * COUNT(counts) * COUNT(dims); n++) {
@@ -71,7 +71,7 @@ TEST(every_size)
 }
 
 /* more rows than a block has room for, and a last block that is not full */
-TEST(many_rows)
+static void many_rows(void **state)
 {
     static const size_t rows[] = { 32, 5, 333 };
     for (size_t n = 0; n < KINDS * COUNT(rows); n++) {
@@ -94,7 +94,7 @@ static int report(void **state)
 
 /* ---- bits */
 
-TEST(a_single_state_is_copied)
+static void a_single_state_is_copied(void **state)
 {
     enum { DIM = 48 };
     static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, FLT_MAX, -FLT_MAX };
@@ -124,7 +124,7 @@ TEST(a_single_state_is_copied)
     }
 }
 
-TEST(empties_only)
+static void empties_only(void **state)
 {
     static const float zeros[300], none = -INFINITY;
     for (size_t n = 0; n < KINDS * (COUNT(counts) - small); n++) {
@@ -140,7 +140,7 @@ TEST(empties_only)
 }
 
 /* what they point to is not even there */
-TEST(o_of_an_empty_state_is_not_read)
+static void o_of_an_empty_state_is_not_read(void **state)
 {
     static const size_t of[] = { 2, 5, 40, 300 };
     void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -176,7 +176,7 @@ TEST(o_of_an_empty_state_is_not_read)
     munmap(nowhere, 4096);
 }
 
-TEST(two_states_commute)
+static void two_states_commute(void **state)
 {
     enum { DIM = 40 };
     static const float zeros[] = { 0, -0.0f, -INFINITY };
@@ -204,7 +204,7 @@ TEST(two_states_commute)
 }
 
 /* equal weights and integers: exact in every order, and near the largest number without overflow */
-TEST(equal_weights_are_exact)
+static void equal_weights_are_exact(void **state)
 {
     static const size_t of[] = { 2, 4, 8, 16, 64, 128, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
@@ -224,7 +224,7 @@ TEST(equal_weights_are_exact)
 }
 
 /* the form that does not divide: where L is coarse the weights do not add up to 1, and stay so */
-TEST(direct_weights_are_taken_as_they_are)
+static void direct_weights_are_taken_as_they_are(void **state)
 {
     static const size_t of[] = { 2, 6, 20 };
     for (size_t n = 0; n < COUNT(of); n++) {
@@ -244,7 +244,7 @@ TEST(direct_weights_are_taken_as_they_are)
 
 /* ---- not a number */
 
-TEST(bad_level_is_never_silent)
+static void bad_level_is_never_silent(void **state)
 {
     static const size_t of[] = { 1, 2, 3, 17, 65, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
@@ -267,7 +267,7 @@ TEST(bad_level_is_never_silent)
 }
 
 /* in o of a state that has keys, however little it weighs: in that component; in the sum: in all, and the sum */
-TEST(nan_in_a_state)
+static void nan_in_a_state(void **state)
 {
     enum { DIM = 24 };
     for (size_t n = 0; n < KINDS * 2; n++)
@@ -291,7 +291,7 @@ TEST(nan_in_a_state)
 /* ---- the same in another way */
 
 /* layouts, pieces of 16 bytes or single elements, in place or not, the threads' order: the same bits */
-TEST(layouts_and_orders_do_not_matter)
+static void layouts_and_orders_do_not_matter(void **state)
 {
     static const size_t of[] = { 1, 2, 7, 20, 100 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
@@ -361,7 +361,7 @@ static void padded(enum ha_dtype t, size_t count, size_t dim, size_t thing, char
 }
 
 /* the sanitizers see what is accessed in too large pieces */
-TEST(padded_rows_and_one_thing_unaligned)
+static void padded_rows_and_one_thing_unaligned(void **state)
 {
     static const size_t of[] = { 2, 7, 9 }, dim[] = { 16, 19 };
     for (size_t n = 0; n < HA_DTYPE_COUNT * COUNT(of) * COUNT(dim); n++) {
@@ -374,7 +374,7 @@ TEST(padded_rows_and_one_thing_unaligned)
 }
 
 /* the result over a state in the middle */
-TEST(any_state_may_be_the_output)
+static void any_state_may_be_the_output(void **state)
 {
     static const size_t of[] = { 3, 12 };
     for (size_t n = 0; n < COUNT(of); n++)
@@ -405,7 +405,7 @@ TEST(any_state_may_be_the_output)
 }
 
 /* 16 bits are read, summed in binary32 and rounded once */
-TEST(halves_are_rounded_once)
+static void halves_are_rounded_once(void **state)
 {
     for (size_t n = 0; n < 4 * 2 * 30; n += small ? 7 : 1) {
         struct ha_test_merge wide = ha_test_merge_kind(n % 4, n % 9 == 8 ? 11 : 2 + n / 4 % 4, 104), half;
@@ -429,7 +429,7 @@ TEST(halves_are_rounded_once)
 }
 
 /* rows of o and LSE that lie further apart than 32 bits count */
-TEST(far_rows)
+static void far_rows(void **state)
 {
     enum { DIM = 8, ROWS = 2, COUNT_MAX = 9 };
     static const size_t of[] = { 2, COUNT_MAX };
@@ -469,7 +469,7 @@ TEST(far_rows)
     munmap(lse, lse_bytes);
 }
 
-TEST(calls_without_rows)
+static void calls_without_rows(void **state)
 {
     float lse = 7;
     merge_on_stream(&(struct ha_merge){ .heads = 4, .dim = 8 });

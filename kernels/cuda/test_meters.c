@@ -1,7 +1,7 @@
 /* What NVML says, in our units; what it does not say is NaN or an empty text. */
 
 #include "harness/base/test_beside.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_nvml.h"
 
@@ -32,7 +32,7 @@ static void values_of(const struct ha_device_meters *r, double value[METERS])
     memcpy(value, all, sizeof all);
 }
 
-TEST(everything_that_can_be_read)
+static void everything_that_can_be_read(void **state)
 {
     static const double want[METERS] = { 1755, 1980, 3201, 3202, 61, 412.5, 5000000123.456, 4, 5, 8, 16, 52, 1.25 };
     struct fake_nvml *fake = use("fake_nvml.so");
@@ -52,7 +52,7 @@ TEST(everything_that_can_be_read)
 }
 
 /* Reading them takes 40 ms: only where that was asked for. */
-TEST(link_counters_are_left_alone)
+static void link_counters_are_left_alone(void **state)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
@@ -64,7 +64,7 @@ TEST(link_counters_are_left_alone)
     ha_cuda_meters_close(m);
 }
 
-TEST(throttling_has_reasons)
+static void throttling_has_reasons(void **state)
 {
     static const struct {
         unsigned long long bits;
@@ -104,7 +104,7 @@ static void assert_nothing(const struct ha_device_meters *r)
     assert_string_equal(r->throttle, "");
 }
 
-TEST(what_is_not_readable_is_empty)
+static void what_is_not_readable_is_empty(void **state)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
@@ -120,7 +120,7 @@ TEST(what_is_not_readable_is_empty)
     assert_string_equal(r.bus_id, "");
 }
 
-TEST(none_here)
+static void none_here(void **state)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     assert_null(ha_cuda_meters_open("0000:2C:00.0")); /* another GPU than the device */

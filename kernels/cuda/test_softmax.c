@@ -75,7 +75,7 @@ static void check_row(const struct problem *x, size_t row)
         assert_int_equal(gap[i], 0xff);
 }
 
-TEST(every_shape)
+static void every_shape(void **state)
 {
     static const size_t keys[] = { 6, 33, 127, 129, 700, 2048, 2049, 5001 }, rows[] = { 1, 6, 12 },
                         gaps[] = { 0, 1, 8 };
@@ -100,7 +100,7 @@ TEST(every_shape)
 }
 
 /* of a sum of many equal weights; scores at the end alone, or at the beginning */
-TEST(ties_and_peaks)
+static void ties_and_peaks(void **state)
 {
     struct problem x;
     make(&x, 3000, 3, 0);
@@ -116,7 +116,7 @@ TEST(ties_and_peaks)
 }
 
 /* the sum is of the weights before they are rounded: in every type the same */
-TEST(sums_do_not_depend_on_the_type)
+static void sums_do_not_depend_on_the_type(void **state)
 {
     struct problem x;
     float first[2] = { 0 };
@@ -132,7 +132,7 @@ TEST(sums_do_not_depend_on_the_type)
 }
 
 /* bit for bit, whatever way the threads take turns */
-TEST(orders_do_not_matter)
+static void orders_do_not_matter(void **state)
 {
     static const size_t keys[] = { 900, 3000 };
     for (size_t k = 0; k < COUNT(keys); k++) {
@@ -152,7 +152,7 @@ TEST(orders_do_not_matter)
     }
 }
 
-TEST(nothing_seen)
+static void nothing_seen(void **state)
 {
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
         struct problem x;
@@ -177,7 +177,7 @@ TEST(nothing_seen)
 }
 
 /* what is hidden is not looked at; what is seen and NaN is not lost */
-TEST(not_a_number)
+static void not_a_number(void **state)
 {
     struct problem x;
     make(&x, 300, 2, 0);

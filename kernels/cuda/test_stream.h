@@ -3,7 +3,7 @@
 
 /* A stream for tests of kernels: one for the program, and every launch waited for. */
 
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 #include "kernels/cuda/emulation/simt.h"
 
 #include <cuda_runtime_api.h>
@@ -18,14 +18,12 @@ static cudaStream_t test_stream;
 
 static inline int test_stream_open(void **state)
 {
-    (void)state;
     alarm(300); /* a kernel that hangs is a failed test, not a stopped build */
     return cudaStreamCreateWithFlags(&test_stream, cudaStreamNonBlocking) != cudaSuccess;
 }
 
 static inline int test_stream_close(void **state)
 {
-    (void)state;
     return cudaStreamDestroy(test_stream) != cudaSuccess || cudaDeviceReset() != cudaSuccess;
 }
 

@@ -3,7 +3,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
@@ -153,7 +153,6 @@ static void open_trace(void)
 
 static int with_events(void **state)
 {
-    (void)state;
     setenv("HABENCH_TRACE", "events", 1);
     open_trace();
     return 0;
@@ -161,7 +160,6 @@ static int with_events(void **state)
 
 static int with_cupti(void **state)
 {
-    (void)state;
     setenv("HABENCH_CUPTI", beside("fake_cupti.so"), 1);
     unsetenv("HABENCH_TRACE");
     void *library = dlopen(beside("fake_cupti.so"), RTLD_NOW);
@@ -177,7 +175,6 @@ static int with_cupti(void **state)
 
 static int close_trace(void **state)
 {
-    (void)state;
     ha_cuda_trace_destroy(device.trace);
     assert_true(events_live == 0 && streams_live == 0);
     return 0;
@@ -211,7 +208,7 @@ static double apart(uint64_t a, uint64_t b) { return fabs((double)a - (double)b)
 
 /* ---- events --------------------------------------------------------------------------------------- */
 
-TEST(nothing_is_recorded_untraced_or_while_capturing)
+static void nothing_is_recorded_untraced_or_while_capturing(void **state)
 {
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
     ha_cuda_span_end(&stream[0], NULL);
@@ -229,7 +226,7 @@ TEST(nothing_is_recorded_untraced_or_while_capturing)
     assert_string_equal(ha_cuda_trace_source(&device), "CUDA events, +-2 us");
 }
 
-TEST(operations_are_stamped)
+static void operations_are_stamped(void **state)
 {
     ha_cuda_trace_set(&device, &sink);
     struct ha_span copied = run(&stream[0], &up, 50000), attended = run(&stream[0], &attend, 20000);
@@ -271,7 +268,7 @@ TEST(operations_are_stamped)
 
 /* The differences that the runtime gives are floats of milliseconds: after ten minutes they step by 61 us. And the
  * clocks have drifted apart by 12 ms. */
-TEST(a_long_trace_stays_exact)
+static void a_long_trace_stays_exact(void **state)
 {
     enum { OPERATIONS = 3000 };
     static struct ha_span ran[OPERATIONS];
@@ -292,7 +289,7 @@ TEST(a_long_trace_stays_exact)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-TEST(events_are_used_again)
+static void events_are_used_again(void **state)
 {
     for (int i = 0; i < 5; i++) {
         spans.count = 0;
@@ -306,7 +303,7 @@ TEST(events_are_used_again)
     assert_int_equal(events_made, 600 + 4);
 }
 
-TEST(spans_go_to_the_sink_of_their_time)
+static void spans_go_to_the_sink_of_their_time(void **state)
 {
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &attend, 1000);
@@ -319,7 +316,7 @@ TEST(spans_go_to_the_sink_of_their_time)
     assert_string_equal(spans.span[1].name, "attend");
 }
 
-TEST(what_cannot_be_stamped_is_counted)
+static void what_cannot_be_stamped_is_counted(void **state)
 {
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &merge, 1000);
@@ -348,7 +345,7 @@ static void *late(void *arg)
     return NULL;
 }
 
-TEST(the_end_waits_for_what_is_being_enqueued)
+static void the_end_waits_for_what_is_being_enqueued(void **state)
 {
     pthread_t thread;
     bool begun = false;
@@ -369,7 +366,7 @@ static void *feed(void *arg)
     return NULL;
 }
 
-TEST(streams_are_fed_from_threads_of_their_own)
+static void streams_are_fed_from_threads_of_their_own(void **state)
 {
     pthread_t thread[THREADS];
     static struct CUstream_st queues[THREADS];
@@ -395,7 +392,7 @@ static void run_kernel(struct ha_stream *s, const struct ha_cuda_span *what, con
     ha_cuda_span_end(s, ticket);
 }
 
-TEST(records_become_spans)
+static void records_become_spans(void **state)
 {
     ha_cuda_trace_set(&device, &sink);
     synchronised = false;
@@ -447,7 +444,7 @@ TEST(records_become_spans)
     assert_int_equal(fake->depth, 0);
 }
 
-TEST(ids_do_not_outlive_their_trace)
+static void ids_do_not_outlive_their_trace(void **state)
 {
     for (int i = 0; i < 3; i++) {
         spans.count = 0;
@@ -463,7 +460,7 @@ TEST(ids_do_not_outlive_their_trace)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-TEST(what_cupti_lost_is_counted)
+static void what_cupti_lost_is_counted(void **state)
 {
     ha_cuda_trace_set(&device, &sink);
     ha_cuda_span_end(&stream[0], ha_cuda_span_begin(&stream[0], &up)); /* bytes that no record tells of */
@@ -481,7 +478,7 @@ TEST(what_cupti_lost_is_counted)
 }
 
 /* A declared fallback where CUPTI was not asked for; where it was, an error. */
-TEST(a_meter_that_fails)
+static void a_meter_that_fails(void **state)
 {
     fake->fail_kind = 10;
     ha_cuda_trace_set(&device, &sink);
@@ -503,7 +500,7 @@ TEST(a_meter_that_fails)
     ha_cuda_trace_set(&device, NULL);
 }
 
-TEST(what_is_asked_for)
+static void what_is_asked_for(void **state)
 {
     static const struct {
         const char *trace, *cupti, *says;
@@ -533,7 +530,7 @@ TEST(what_is_asked_for)
     }
 }
 
-TEST(a_trace_that_is_on_at_the_end)
+static void a_trace_that_is_on_at_the_end(void **state)
 {
     ha_cuda_trace_set(&device, &sink);
     ha_cuda_trace_destroy(device.trace);

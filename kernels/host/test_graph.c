@@ -282,7 +282,7 @@ F(launches_on_another_device)
     return status;
 }
 
-TEST(misuse_is_caught)
+static void misuse_is_caught(void **state)
 {
     static const struct {
         enum ha_status (*wrong)(struct fixture *f);

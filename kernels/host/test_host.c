@@ -16,7 +16,7 @@ static void nap(long ns)
 }
 
 /* The test itself takes the link up: copies up wait for it, in the order in which they came; down goes on. */
-TEST(copies_of_one_direction_take_turns)
+static void copies_of_one_direction_take_turns(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *up[2] = { device_stream(dev, "up"), device_stream(dev, "up") },
@@ -48,7 +48,7 @@ TEST(copies_of_one_direction_take_turns)
     device_close(dev, NULL);
 }
 
-TEST(streams_stay_for_the_next_of_their_name)
+static void streams_stay_for_the_next_of_their_name(void **state)
 {
     struct ha_device *dev = device_open(0);
     size_t kept = 0;
@@ -63,7 +63,7 @@ TEST(streams_stay_for_the_next_of_their_name)
     device_close(dev, NULL);
 }
 
-TEST(what_is_freed_is_forgotten)
+static void what_is_freed_is_forgotten(void **state)
 {
     struct ha_device *dev = device_open(0);
     for (size_t i = 0; i < 3; i++) device_release(device_alloc(dev, (enum ha_memory)i, 64));
@@ -71,7 +71,7 @@ TEST(what_is_freed_is_forgotten)
     device_close(dev, NULL);
 }
 
-TEST(a_deadlock_says_how_far_a_stream_is)
+static void a_deadlock_says_how_far_a_stream_is(void **state)
 {
     struct ha_device *dev = device_open(20000000);
     struct ha_stream *a = device_stream(dev, "alpha"), *b = device_stream(dev, "beta");
@@ -88,7 +88,7 @@ TEST(a_deadlock_says_how_far_a_stream_is)
     device_close(dev, "stream beta: stream_wait for operation 2 of stream alpha, which has done 0");
 }
 
-TEST(a_device_without_kernels_is_refused)
+static void a_device_without_kernels_is_refused(void **state)
 {
     struct ha_device *dev;
     struct ha_why why;
@@ -100,7 +100,7 @@ TEST(a_device_without_kernels_is_refused)
     assert_non_null(strstr(why.text, "no merge"));
 }
 
-TEST(info_is_that_of_the_kernels)
+static void info_is_that_of_the_kernels(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;

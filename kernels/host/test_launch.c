@@ -43,7 +43,7 @@ static void attend(struct ha_stream *stream, const struct ha_test_device_problem
     memset(&args, 0, sizeof args);
 }
 
-TEST(attends_to_a_batch)
+static void attends_to_a_batch(void **state)
 {
     static const size_t keys[BATCH][HA_RUNS_MAX] = { { 5, 11 }, { 0, 37 }, { 29, 4 } };
     struct ha_device *dev = device_open(0);
@@ -77,7 +77,7 @@ TEST(attends_to_a_batch)
 }
 
 /* Scratch grows with the query tokens while earlier work, which has the smaller one, is still queued. */
-TEST(attends_with_growing_scratch)
+static void attends_with_growing_scratch(void **state)
 {
     enum { N = 12 };
     struct ha_device *dev = device_open(0);
@@ -145,7 +145,7 @@ static double merged(const struct ha_merge *m, const struct ha_merge_state *s, s
     return sum;
 }
 
-TEST(merges_states)
+static void merges_states(void **state)
 {
     static const struct {
         enum ha_form form;
@@ -199,7 +199,7 @@ TEST(merges_states)
     device_close(dev, NULL);
 }
 
-TEST(merges_as_many_states_as_it_says)
+static void merges_as_many_states_as_it_says(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
@@ -229,7 +229,7 @@ TEST(merges_as_many_states_as_it_says)
     device_close(dev, NULL);
 }
 
-TEST(blends)
+static void blends(void **state)
 {
     enum { ROWS = 4, COLS = 7, Y_STRIDE = 9, X_STRIDE = 8 };
     struct ha_device *dev = device_open(0);

@@ -298,7 +298,7 @@ F(write_past_the_end)
 
 static void nothing(void *arg) { *(int *)arg = 1; }
 
-TEST(wrong_operands_are_caught)
+static void wrong_operands_are_caught(void **state)
 {
     static const struct {
         enum ha_status (*wrong)(struct fixture *f);

@@ -320,7 +320,7 @@ F(read_into_host)
 F(read_of_bytes) { return api->read(f->stream, f->mapped, 7, f->down); }
 F(read_of_shifted_words) { return api->read(f->stream, f->mapped + 2, 8, f->down); }
 
-TEST(wrong_operands_are_caught)
+static void wrong_operands_are_caught(void **state)
 {
     static const struct {
         enum ha_status (*wrong)(struct fixture *f);

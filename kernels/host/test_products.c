@@ -24,7 +24,7 @@ static void needs_a_blas(void)
     if (ha_host_products_absent()) skip();
 }
 
-TEST(multiplies)
+static void multiplies(void **state)
 {
     needs_a_blas();
     static const size_t shapes[][3] = { { 1, 1, 1 },     { 1, 300, 64 }, { 5, 7, 33 }, { 260, 9, 8 },
@@ -46,7 +46,7 @@ TEST(multiplies)
     device_close(dev, NULL);
 }
 
-TEST(attends)
+static void attends(void **state)
 {
     needs_a_blas();
     /* more keys than are converted at a time */
@@ -67,7 +67,7 @@ TEST(attends)
     device_close(dev, NULL);
 }
 
-TEST(graphs_hold_them)
+static void graphs_hold_them(void **state)
 {
     needs_a_blas();
     const struct ha_profile profile = ha_host_products_profile();
@@ -96,7 +96,7 @@ TEST(graphs_hold_them)
     device_close(dev, NULL);
 }
 
-TEST(refuses)
+static void refuses(void **state)
 {
     needs_a_blas();
     static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS",
@@ -122,7 +122,7 @@ TEST(refuses)
 }
 
 /* In a process of its own, where no library has been loaded yet. */
-TEST(absence_is_explained)
+static void absence_is_explained(void **state)
 {
     static const char *const named[] = { "./no such library.so", "libm.so.6" };
     for (size_t i = 0; i < 2; i++) {
@@ -176,7 +176,7 @@ static size_t threads(void)
 
 /* Opened and asked, a device has not loaded a library; with the first product it has, and that started no thread. It
  * stands before the tests that multiply. */
-TEST(loaded_with_the_first_product)
+static void loaded_with_the_first_product(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
@@ -196,7 +196,7 @@ TEST(loaded_with_the_first_product)
     device_close(dev, NULL);
 }
 
-TEST(info_has_the_profile)
+static void info_has_the_profile(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;

@@ -40,14 +40,13 @@ static struct {
 
 static int begin(void **state)
 {
-    (void)state;
     noted.count = 0;
     return 0;
 }
 
 static void note(void *arg) { noted.entry[noted.count++] = *(int *)arg; }
 
-TEST(a_stream_keeps_order)
+static void a_stream_keeps_order(void **state)
 {
     enum { N = 1000 };
     static int number[N];
@@ -71,7 +70,7 @@ static void await_then_ring_other(void *arg)
 }
 
 /* Each waits, inside its operation, for the other to have begun: only side by side do both end. */
-TEST(two_streams_run_side_by_side)
+static void two_streams_run_side_by_side(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -84,7 +83,7 @@ TEST(two_streams_run_side_by_side)
     device_close(dev, NULL);
 }
 
-TEST(a_copy_overlaps_a_busy_stream)
+static void a_copy_overlaps_a_busy_stream(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *busy = device_stream(dev, "busy"), *link = device_stream(dev, "copy");
@@ -100,7 +99,7 @@ TEST(a_copy_overlaps_a_busy_stream)
     device_close(dev, NULL);
 }
 
-TEST(an_event_orders_two_streams)
+static void an_event_orders_two_streams(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -136,7 +135,7 @@ TEST(an_event_orders_two_streams)
 
 /* The wait holds what was recorded before it: a later record, in a stream that is held up, does not delay it,
  * and one in a stream that is ready does not release it early. */
-TEST(a_wait_takes_the_latest_record_before_it)
+static void a_wait_takes_the_latest_record_before_it(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b"), *c = device_stream(dev, "c");
@@ -172,7 +171,7 @@ TEST(a_wait_takes_the_latest_record_before_it)
     device_close(dev, NULL);
 }
 
-TEST(flags_pass_data_both_ways)
+static void flags_pass_data_both_ways(void **state)
 {
     enum { ROUNDS = 200 };
     struct ha_device *dev = device_open(0);
@@ -198,7 +197,7 @@ TEST(flags_pass_data_both_ways)
     device_close(dev, NULL);
 }
 
-TEST(a_flag_releases_another_stream)
+static void a_flag_releases_another_stream(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -215,7 +214,7 @@ TEST(a_flag_releases_another_stream)
     device_close(dev, NULL);
 }
 
-TEST(a_deadlock_is_named_and_ends)
+static void a_deadlock_is_named_and_ends(void **state)
 {
     for (int again = 0; again < 2; again++) {
         struct ha_device *dev = device_open(150000000);
@@ -253,7 +252,7 @@ TEST(a_deadlock_is_named_and_ends)
     }
 }
 
-TEST(destroy_finishes_queued_work)
+static void destroy_finishes_queued_work(void **state)
 {
     enum { N = 500 };
     struct ha_device *dev = device_open(0);
@@ -270,7 +269,7 @@ TEST(destroy_finishes_queued_work)
     device_close(dev, NULL);
 }
 
-TEST(destroy_of_a_deadlocked_stream_returns)
+static void destroy_of_a_deadlocked_stream_returns(void **state)
 {
     struct ha_device *dev = device_open(20000000);
     struct ha_stream *s = device_stream(dev, "main");
@@ -281,7 +280,7 @@ TEST(destroy_of_a_deadlocked_stream_returns)
     device_close(dev, "stream main: flag_wait");
 }
 
-TEST(streams_come_and_go)
+static void streams_come_and_go(void **state)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;

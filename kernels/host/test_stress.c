@@ -186,7 +186,7 @@ static void run_graph(struct crew *c, struct world *w, struct world *plain, uint
     }
 }
 
-TEST(random_graphs_equal_sequential_execution)
+static void random_graphs_equal_sequential_execution(void **state)
 {
     static const char *const name[STREAMS] = { "a", "b", "c", "d" };
     static float plain_memory[2][BUFFERS][FLOATS];

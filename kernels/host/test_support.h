@@ -7,7 +7,7 @@
  * test_host.c. */
 
 #include "harness/api/device.h"
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 
 #include <pthread.h>
 #include <unistd.h>

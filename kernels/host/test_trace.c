@@ -53,7 +53,7 @@ static const struct ha_span *find(const char *lane, const char *name)
 
 static void nap(void *arg) { nanosleep(&(struct timespec){ 0, *(long *)arg }, NULL); }
 
-TEST(every_operation_gives_its_span)
+static void every_operation_gives_its_span(void **state)
 {
     enum { N = 256, DIM = 4, KEYS = 3 };
     struct ha_device *dev = device_open(0);
@@ -138,7 +138,7 @@ TEST(every_operation_gives_its_span)
 }
 
 /* Copies of one direction take turns, whatever stream they come from; the other direction does not wait. */
-TEST(the_link_is_one_for_each_direction)
+static void the_link_is_one_for_each_direction(void **state)
 {
     enum { STREAMS = 3, EACH = 20, BYTES = 1 << 18 };
     static const char *const name[STREAMS] = { "a", "b", "c" };
@@ -174,7 +174,7 @@ TEST(the_link_is_one_for_each_direction)
     device_close(dev, NULL);
 }
 
-TEST(tracing_ends_on_a_failed_device)
+static void tracing_ends_on_a_failed_device(void **state)
 {
     struct ha_device *dev = device_open(10000000);
     struct ha_stream *s = device_stream(dev, "main");

@@ -7,8 +7,6 @@
 #include "harness/base/test.h"
 #include "harness/engine/plan.h"
 
-#include <stdio.h>
-
 static const uint64_t cap_ns = 20000000;
 static struct ha_cpu_teams teams;
 static struct ha_cpu_team *team;

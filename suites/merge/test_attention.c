@@ -7,16 +7,9 @@
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/seq_attend.h"
+#include "harness/base/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static bool small;
 
@@ -62,7 +55,6 @@ static void passes(const struct ha_attention_subject *subject, const char *waive
 
 static void kernels_pass(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
         struct ha_why why;
@@ -95,7 +87,6 @@ static struct ha_device *opened(const struct ha_device_api *api)
 
 static void host_device_passes(void **state)
 {
-    (void)state;
     const struct ha_device_api *api = ha_devices_all[0];
     struct ha_device *device = opened(api);
     passes(&(struct ha_attention_subject){ .name = api->name, .api = api, .device = device }, NULL);
@@ -137,13 +128,11 @@ static const struct ha_device_api library = {
 
 static void library_passes(void **state)
 {
-    (void)state;
     passes(&(struct ha_attention_subject){ .name = "library", .api = &library }, "split_and_merge");
 }
 
 static void what_cannot_be_judged_says_so(void **state)
 {
-    (void)state;
     struct ha_device_api api = library;
     const struct ha_attention_subject subject = { .name = "mine", .api = &api };
     struct ha_attention_result r;
@@ -450,7 +439,6 @@ static const struct broken all_broken[] = {
 
 static void broken_are_caught(void **state)
 {
-    (void)state;
     right = best_kernels();
     for (size_t i = 0; i < sizeof all_broken / sizeof *all_broken; i++) {
         broken = &all_broken[i];
@@ -469,7 +457,6 @@ static void broken_are_caught(void **state)
 /* A profile that claims half the depth of its sums is found out: the bound is tight enough to say so. */
 static void half_the_depth_is_caught(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
         struct ha_attention_result r;
@@ -520,7 +507,6 @@ static enum ha_status confused_attend(struct ha_stream *stream, const struct ha_
 
 static void confused_devices_are_caught(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *finder;
         void (*confuse)(struct ha_device_seq *, struct ha_device_attend *);

@@ -59,7 +59,6 @@ static void check_right(const struct ha_merge_shape *s)
 
 static void right_results_pass_in_every_shape(void **state)
 {
-    (void)state;
     static const size_t sizes[][2] = { { 1, 8 }, { 2, 1 }, { 3, 13 }, { 6, 8 } };
     for (size_t i = 0; i < 4; i++) {
         struct ha_merge_shape s = shape_of(sizes[i][0], sizes[i][1]);
@@ -123,11 +122,7 @@ static void check_strays_of_some(const struct ha_merge_shape *s)
     if (s->form == HA_FORM_MAX_SUM || (s->form == HA_FORM_NATURAL && s->dtype == HA_F16)) check_strays(s);
 }
 
-static void a_stray_byte_is_seen(void **state)
-{
-    (void)state;
-    each_shape(shape_of(3, 12), check_strays_of_some);
-}
+static void a_stray_byte_is_seen(void **state) { each_shape(shape_of(3, 12), check_strays_of_some); }
 
 /* ---- memory is put back ------------------------------------------------------------------------ */
 
@@ -157,18 +152,13 @@ static void check_restored(const struct ha_merge_shape *s)
     ha_merge_trial_close(&on);
 }
 
-static void memory_is_put_back(void **state)
-{
-    (void)state;
-    each_shape(shape_of(4, 8), check_restored);
-}
+static void memory_is_put_back(void **state) { each_shape(shape_of(4, 8), check_restored); }
 
 /* ---- layouts, orders, forms --------------------------------------------------------------------- */
 
 /* In a window, and with padding, what is not merged holds the fill. */
 static void what_is_not_merged_is_masked(void **state)
 {
-    (void)state;
     const struct ha_merge_shape s = { .states = 2, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_WINDOW };
     on = trial_open(NULL, &s, some_empty);
     assert_int_equal(on.batch->piece[HA_OUT_O].bytes, (size_t)(2 + 2) * 3 * 8 * 4);
@@ -182,7 +172,6 @@ static void what_is_not_merged_is_masked(void **state)
 
 static void layouts_differ_as_they_say(void **state)
 {
-    (void)state;
     struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_PADDED };
     on = trial_open(NULL, &s, some_empty);
     const struct ha_merge_state *in = on.batch->in;
@@ -198,7 +187,6 @@ static void layouts_differ_as_they_say(void **state)
 
 static void every_state_is_merged_once(void **state)
 {
-    (void)state;
     for (unsigned order = HA_ORDER_CHAIN; order < HA_ORDER_COUNT; order++)
         for (size_t states = 2; states <= 512; states = states * 3 / 2 + 1) {
             size_t used[1024] = { 0 }, depth[1024] = { 0 };
@@ -217,7 +205,6 @@ static void every_state_is_merged_once(void **state)
 
 static void forms_hold_what_they_can(void **state)
 {
-    (void)state;
     for (unsigned form = 0; form < HA_FORM_COUNT; form++) {
         const enum ha_form f = (enum ha_form)form;
         for (double lse = -1e4; lse < 1e4; lse += 1234.5) {

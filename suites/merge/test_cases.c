@@ -3,17 +3,10 @@
 
 #include "harness/base/numeric.h"
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 #include "suites/merge/fills.h"
 #include "suites/merge/judge.h"
 #include "suites/merge/task.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 extern const struct ha_kernels ha_kernels_c;
 

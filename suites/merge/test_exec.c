@@ -67,19 +67,13 @@ static int as_command(const char *what, const char *in, const char *out)
 
 static int make_folder(void **state)
 {
-    (void)state;
     snprintf(folder, sizeof folder, "/tmp/test_merge_exec-XXXXXX");
     return mkdtemp(folder) && setenv("TMPDIR", folder, 1) == 0 ? 0 : -1;
 }
 /* rmdir fails where anything was left behind */
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
+static int remove_folder(void **state) { return rmdir(folder); }
 static int nothing_is_left(void **state)
 {
-    (void)state;
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     DIR *dir = opendir(folder);
@@ -105,7 +99,6 @@ static void open_exec(struct ha_subject *x, const char *command, uint64_t limit_
 
 static void merges(void **state)
 {
-    (void)state;
     struct ha_subject x;
     open_exec(&x, itself("right"), 20 * SECOND);
     assert_string_equal(x.name, "it_self");
@@ -163,7 +156,6 @@ static void each_end_is_named(void **state)
         /* 1 MiB and four times 4 x 2 rows of 64 numbers and an LSE */
         { SCRIPT("head -c 3000000 /dev/zero > $2"), "wrote more than 1056896 bytes", 0 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         ends(each[i].command, each[i].limit_ns ? each[i].limit_ns : 20 * SECOND, each[i].words);
     ends(itself("shape"), 20 * SECOND, "'merged_lse' is F32 [2, 4]; it must be F32 [4, 2]");
@@ -174,7 +166,6 @@ static void each_end_is_named(void **state)
 /* What it wrote for the last batch is no answer to this one. */
 static void an_old_answer(void **state)
 {
-    (void)state;
     struct ha_subject x;
     struct ha_judgement j;
     char command[8400], mark[128];
@@ -193,7 +184,6 @@ static void an_old_answer(void **state)
 /* NaN is an answer, and a wrong one. */
 static void an_answer_of_nan(void **state)
 {
-    (void)state;
     struct ha_subject x;
     struct ha_judgement j;
     open_exec(&x, itself("nan"), 20 * SECOND);
@@ -213,7 +203,6 @@ static void refused(const char *command, const char *words)
 
 static void what_it_declares(void **state)
 {
-    (void)state;
     struct ha_subject x;
     open_exec(
         &x,
@@ -268,7 +257,6 @@ static void what_it_declares(void **state)
 
 static void interrupted(void **state)
 {
-    (void)state;
     struct ha_subject x;
     struct ha_judgement j;
     open_exec(&x, SCRIPT("sleep 30"), 20 * SECOND);
@@ -284,7 +272,6 @@ static void interrupted(void **state)
 
 static void no_folder(void **state)
 {
-    (void)state;
     struct ha_subject x;
     setenv("TMPDIR", "/nowhere", 1);
     const enum ha_status st = ha_subject_exec(&x, "true", SECOND, &why);
@@ -296,7 +283,6 @@ static void no_folder(void **state)
 /* The example of the documentation says which package it lacks. */
 static void the_example_says_what_it_needs(void **state)
 {
-    (void)state;
     if (access("docs/merge_exec.py", R_OK) != 0 || system("python3 -c '' 2>/dev/null") != 0) skip();
     /* -S: without the packages that are not Python's own */
     ends("python3 -S docs/merge_exec.py", 60 * SECOND, "exited with 1: merge_exec.py needs numpy and safetensors");
@@ -305,7 +291,6 @@ static void the_example_says_what_it_needs(void **state)
 /* Where its packages are installed. */
 static void the_example(void **state)
 {
-    (void)state;
     if (access("docs/merge_exec.py", R_OK) != 0
         || system("python3 -c 'import numpy, safetensors.numpy' 2>/dev/null") != 0)
         skip();

@@ -164,7 +164,6 @@ static void last_within(enum ha_form form, enum ha_dtype dtype, size_t r, size_t
 
 static void the_bound_is_the_limit(void **state)
 {
-    (void)state;
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
             for (size_t r = 0; r < ROWS; r += ROWS - 1)
@@ -240,7 +239,6 @@ static const struct {
 
 static void each_wrong_is_seen(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof wrongs / sizeof *wrongs; k++) {
         struct ha_merge_shape s = shape_of(wrongs[k].form, wrongs[k].dtype);
         s.states = wrongs[k].states;
@@ -269,7 +267,6 @@ static void each_wrong_is_seen(void **state)
 
 static void planted_errors_are_judged_by_the_truth(void **state)
 {
-    (void)state;
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (int planted = 0; planted < 2; planted++) {
             const struct ha_merge_shape s = shape_of((enum ha_form)form, HA_F16);
@@ -283,7 +280,6 @@ static void planted_errors_are_judged_by_the_truth(void **state)
 
 static void an_answer_holds_for_its_traits_and_rows(void **state)
 {
-    (void)state;
     const struct ha_merge_shape s = shape_of(HA_FORM_NATURAL, HA_F32);
     struct ha_merge_traits loose = two_pass;
     loose.exp_eps = 1e-3;
@@ -308,7 +304,6 @@ static void an_answer_holds_for_its_traits_and_rows(void **state)
 
 static void commuting_is_asked_of_those_that_promise_it(void **state)
 {
-    (void)state;
     struct ha_merge_shape s = shape_of(HA_FORM_NATURAL, HA_F32);
     struct ha_merge_traits never = two_pass;
     s.states = 2;
@@ -347,7 +342,6 @@ static void infinity_is_within_some_bounds(void **state)
         { HA_FORM_DIRECT, near_top, (float)NAN, HA_FAIL }, { HA_FORM_DIRECT, near_top_at_zero, INFINITY, HA_FAIL },
         { HA_FORM_NATURAL, near_top, INFINITY, HA_FAIL },  { HA_FORM_BASE2, near_top, INFINITY, HA_FAIL },
     };
-    (void)state;
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         struct ha_merge_shape s = shape_of(table[k].form, HA_F16);
         s.states = 2;
@@ -361,7 +355,6 @@ static void infinity_is_within_some_bounds(void **state)
 
 static void the_worse_is_kept(void **state)
 {
-    (void)state;
     const struct ha_judgement none = { .status = HA_OK, .rows = 1, .exact = 1 };
     const struct ha_judgement good = { .ratio = 0.5, .row = 3, .against = "a", .rows = 2, .bin = { [22] = 2 } };
     const struct ha_judgement bad = {

@@ -21,7 +21,6 @@ static struct ha_why why;
 
 static int nobody_is_left(void **state)
 {
-    (void)state;
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     return 0;
@@ -58,7 +57,6 @@ static size_t each_that_fits(const char *plugin, const char *name, struct ha_mer
 /* natural, f32: in each order, alias and layout */
 static void the_template(void **state)
 {
-    (void)state;
     const struct ha_merge_shape s = { .states = 7, .tokens = 5, .heads = 3, .dim = 80 };
     assert_int_equal(each_that_fits("merge_template.so", "mine", s), HA_ORDER_COUNT * HA_ALIAS_COUNT * HA_LAYOUT_COUNT);
 }
@@ -78,7 +76,6 @@ static enum ha_status told(struct ha_subject *x, enum hostile what, bool *intact
 
 static void each_harm_is_named(void **state)
 {
-    (void)state;
     static const struct {
         enum hostile what;
         enum ha_status status;
@@ -137,7 +134,6 @@ static void refused(const char *how, const char *words)
 
 static void garbage_is_refused(void **state)
 {
-    (void)state;
     refused("no forms",
             "forms is 0 and lacks one of natural 1, base2 2, direct 4, max_sum 8; did info() fill in merge?");
     refused("other forms", "forms is 0xa5, with bits that mean nothing (all: 0xf)");
@@ -168,7 +164,6 @@ static void garbage_is_refused(void **state)
 /* A device: opened, and merged on, in the child. */
 static void a_whole_device(void **state)
 {
-    (void)state;
     const struct ha_merge_shape s = { .states = 5, .tokens = 3, .heads = 2, .dim = 64 };
     int threads = 0;
 #ifdef TSAN
@@ -183,7 +178,6 @@ static void a_whole_device(void **state)
 /* The null device says that it is one, and leaves the NaN that was there. */
 static void the_null_device(void **state)
 {
-    (void)state;
     struct ha_subject x;
     open_plugin(&x, "../ha_null.so", 20 * SECOND);
     assert_true(x.null);
@@ -195,7 +189,6 @@ static void the_null_device(void **state)
 
 static void large_batches(void **state)
 {
-    (void)state;
     struct ha_subject x;
     struct ha_room room;
     open_plugin(&x, "merge_hostile.so", 20 * SECOND);
@@ -260,7 +253,6 @@ static void attention_make(struct attention *a)
 /* The same numbers as when it is called in this process. */
 static void its_attention(void **state)
 {
-    (void)state;
     static struct attention a, here;
     struct ha_subject x;
     const struct ha_device_api *direct;
@@ -308,7 +300,6 @@ static void its_attention(void **state)
 /* A device attends in its own memory: one token of one key gives its V. */
 static void attention_of_a_device(void **state)
 {
-    (void)state;
     struct ha_subject x;
 #ifdef TSAN
     skip();

@@ -32,7 +32,6 @@ static void print(const struct ha_merge_point *p, char out[HA_ID_MAX])
 /* Each key in its member; what is left out at its default, and not printed; in the order of the table. */
 static void every_key(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *printed, *item, *by;
         struct ha_merge_axes axes;
@@ -76,7 +75,6 @@ static size_t drawn(uint64_t stream, uint64_t i, uint64_t n) { return (size_t)ha
 /* any subset of the axes with any values reads back as it was */
 static void round_trip(void **state)
 {
-    (void)state;
     for (uint64_t i = 0; i < 4000; i++) {
         struct ha_merge_point p = parsed("lse_merge:case=one_hot,by=c");
         char text[HA_ID_MAX], again[HA_ID_MAX];
@@ -116,7 +114,6 @@ static void round_trip(void **state)
 
 static void the_longest_fits(void **state)
 {
-    (void)state;
     struct ha_merge_point p = parsed("lse_merge:case=random,by=c,kind=in_place,dtype=bf16");
     char out[HA_ID_MAX];
     memset(p.by, 'b', sizeof p.by - 1);
@@ -132,7 +129,6 @@ static void the_longest_fits(void **state)
 
 static void an_axis_is_what_the_case_allows(void **state)
 {
-    (void)state;
     parsed("lse_merge:case=tree,by=c,states=16");
     parsed("lse_merge:case=one_hot,by=c,states=511");
     parsed("lse_merge:case=gaps,by=c,form=direct,dtype=bf16");
@@ -193,7 +189,6 @@ static const struct {
 
 static void wrong_ids_are_explained(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct ha_suite *suite = NULL;
         struct ha_merge_point p, before;
@@ -210,7 +205,6 @@ static void wrong_ids_are_explained(void **state)
 /* Bytes at random, and right ids with some bytes changed: an error or an id, which then prints and reads back. */
 static void garbage(void **state)
 {
-    (void)state;
     static const char good[] =
         "lse_merge:case=one_hot,by=c,form=max_sum,dtype=bf16,head_dim=80,states=7,order=tree,alias=last,"
         "layout=window,rows=3x4,seed=4,row=2";
@@ -265,7 +259,6 @@ static size_t count(const char *word, const struct ha_override *override, size_t
 
 static void the_word_is_all_of_it(void **state)
 {
-    (void)state;
     size_t ours = 0, of_33 = 0;
     while (ha_merge_ours(ours)) ours++;
     for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
@@ -296,7 +289,6 @@ static void the_word_is_all_of_it(void **state)
 
 static void who_is_asked_together(void **state)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         bool together;

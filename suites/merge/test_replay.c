@@ -13,7 +13,6 @@ static char folder[64], path[128];
 
 static int make_folder(void **state)
 {
-    (void)state;
     snprintf(folder, sizeof folder, "/tmp/test_merge_replay-XXXXXX");
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/merge.safetensors", folder);
@@ -21,7 +20,6 @@ static int make_folder(void **state)
 }
 static int remove_folder(void **state)
 {
-    (void)state;
     unlink(path);
     return rmdir(folder);
 }
@@ -76,7 +74,6 @@ static void check_shape(const struct ha_merge_shape *given)
 
 static void every_shape(void **state)
 {
-    (void)state;
     const struct ha_merge_shape s = { .states = 5, .tokens = 3, .heads = 2, .dim = 16 };
     assert_int_equal(each_shape(s, check_shape), 432);
 }
@@ -84,7 +81,6 @@ static void every_shape(void **state)
 /* The numbers lie in the file where the format says. */
 static void where_they_lie(void **state)
 {
-    (void)state;
     for (int layout = 0; layout < 2; layout++) {
         const struct ha_merge_shape s = { .states = 3,
                                           .tokens = 4,
@@ -118,7 +114,6 @@ static void where_they_lie(void **state)
 /* A wrong number in one row is found in that row, also past the first chunk and with [heads][tokens]. */
 static void wrong_rows(void **state)
 {
-    (void)state;
     for (int layout = 0; layout < 2; layout++) {
         struct ha_merge_shape s = { .states = 3,
                                     .tokens = 40,
@@ -149,7 +144,6 @@ static void wrong_rows(void **state)
 /* The errors that a file declares of exp widen its bound. */
 static void declared_errors(void **state)
 {
-    (void)state;
     struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 2, .dim = 64 };
     struct ha_merge_trial t = answered(&s);
     struct ha_judgement j;
@@ -246,7 +240,6 @@ static void write_right_but(size_t k)
 
 static void malformed(void **state)
 {
-    (void)state;
     struct ha_merge_shape s;
     struct ha_judgement j;
     write_right_but(SIZE_MAX);
@@ -262,7 +255,6 @@ static void malformed(void **state)
 /* Cut anywhere, it is an error and nothing else. */
 static void cut(void **state)
 {
-    (void)state;
     struct ha_merge_shape s;
     struct ha_judgement j;
     write_right_but(SIZE_MAX);
@@ -283,7 +275,6 @@ static void cut(void **state)
 /* An answer must fit the batch that was asked about. */
 static void wrong_answers(void **state)
 {
-    (void)state;
     const struct ha_merge_shape asked = {
         .states = STATES, .tokens = TOKENS, .heads = HEADS, .dim = DIM, .form = HA_FORM_MAX_SUM
     };

@@ -89,7 +89,6 @@ static size_t shrunk(struct ha_merge_row *row, bool (*fails)(void *arg, const st
 
 static void to_two_empty_states(void **state)
 {
-    (void)state;
     struct ha_merge_row row = make(1, HA_F32);
     memory.lse[5] = memory.lse[17] = memory.lse[30] = -HUGE_VAL;
     const size_t asked = shrunk(&row, two_empty, NULL, 2, 1);
@@ -104,7 +103,6 @@ static void to_two_empty_states(void **state)
 
 static void to_one_large_value(void **state)
 {
-    (void)state;
     static const struct {
         double limit, put, want;
         enum ha_dtype dtype;
@@ -126,7 +124,6 @@ static void to_one_large_value(void **state)
 
 static void one_value_at_a_time(void **state)
 {
-    (void)state;
     struct ha_merge_row row = make(12, HA_F32);
     row.states = 1;
     row.dim = 2;
@@ -138,7 +135,6 @@ static void one_value_at_a_time(void **state)
 
 static void to_one_nan(void **state)
 {
-    (void)state;
     struct ha_merge_row row = make(3, HA_F32);
     for (size_t d = 0; d < DIM; d++) memory.o[11 * DIM + d] = (double)NAN;
     memory.o[20 * DIM + 7] = HUGE_VAL;
@@ -149,7 +145,6 @@ static void to_one_nan(void **state)
 /* lengths that halves alone do not reach */
 static void to_the_least_length(void **state)
 {
-    (void)state;
     for (size_t n = 1; n <= STATES; n++) {
         struct ha_merge_row row = make(4, HA_F32);
         shrunk(&row, many_states, &n, n, 1);
@@ -161,7 +156,6 @@ static void to_the_least_length(void **state)
 
 static void lse_and_sum_become_plain(void **state)
 {
-    (void)state;
     struct ha_merge_row row = make(5, HA_F32);
     shrunk(&row, lse_far_apart, NULL, 2, 1);
     /* one of them 0, the other an integer just far enough */
@@ -177,7 +171,6 @@ static void lse_and_sum_become_plain(void **state)
 /* An empty state among those that stay: dropping or not, it is never given keys. */
 static void empty_stays_empty(void **state)
 {
-    (void)state;
     size_t n = STATES;
     struct ha_merge_row row = make(7, HA_F32);
     memory.lse[8] = -HUGE_VAL;
@@ -191,7 +184,6 @@ static void empty_stays_empty(void **state)
 
 static void budget_and_flags(void **state)
 {
-    (void)state;
     for (size_t budget = 0; budget < 60; budget++) {
         struct ha_merge_row row = make(8, HA_F32);
         memory.lse[5] = memory.lse[17] = -HUGE_VAL;
@@ -218,7 +210,6 @@ static void budget_and_flags(void **state)
 /* the same answer from the same row */
 static void deterministic(void **state)
 {
-    (void)state;
     double first[2] = { 0, 0 };
     size_t asked[2];
     for (size_t k = 0; k < 2; k++) {

@@ -21,7 +21,6 @@
 
 static void streams_pass(void **state)
 {
-    (void)state;
     struct ha_subject s = on(&ha_device_host, NULL);
     expect_all(&s, HA_STAGE_STREAM, HA_OK, "");
     s.traits.lse_order = HA_LSE_HEADS_TOKENS;
@@ -33,7 +32,6 @@ static void streams_pass(void **state)
 /* four sets of rows: one stream, two streams, two launches */
 static void streams_judge_every_part(void **state)
 {
-    (void)state;
     struct ha_judgement j;
     struct ha_why why;
     struct ha_subject s = on(&ha_device_host, NULL);
@@ -48,7 +46,6 @@ static void streams_judge_every_part(void **state)
 
 static void streams_are_waived(void **state)
 {
-    (void)state;
     struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
     expect_plain(&s, HA_STAGE_STREAM, HA_WAIVED, "needs a device with streams");
     expect_plain(&s, HA_STAGE_FLAG, HA_WAIVED, "needs a device with streams");
@@ -138,7 +135,6 @@ static enum ha_status end_nothing(struct ha_stream *stream, struct ha_graph **gr
 
 static void streams_find_lost_order(void **state)
 {
-    (void)state;
     if (RACES_STOP) skip();
     struct ha_device_api api = ha_device_host;
     struct ha_subject s = on(&api, NULL);
@@ -170,7 +166,6 @@ static enum ha_status refuse(struct ha_stream *stream, const struct ha_merge *ar
 
 static void a_refusal_is_an_error(void **state)
 {
-    (void)state;
     struct ha_device_api api = ha_device_host;
     struct ha_subject s = on(&api, NULL);
     api.merge = refuse;
@@ -183,7 +178,6 @@ static void a_refusal_is_an_error(void **state)
 
 static void flags_pass(void **state)
 {
-    (void)state;
     struct ha_subject s = on(&ha_device_host, NULL);
     expect_all(&s, HA_STAGE_FLAG, HA_OK, "");
     close_device(&s, &ha_device_host);
@@ -239,7 +233,6 @@ static struct ha_subject on_merge(void (*merge)(const struct ha_merge *))
 
 static void stray_writes_are_found(void **state)
 {
-    (void)state;
     struct ha_subject s = on_merge(merge_over_input);
     overwritten = 0;
     expect_plain(&s, HA_STAGE_STREAM, HA_FAIL, "late producer on the same stream: wrote where no result goes");
@@ -251,7 +244,6 @@ static void stray_writes_are_found(void **state)
 
 static void flags_find_who_hides_poison(void **state)
 {
-    (void)state;
     struct ha_judgement j;
     struct ha_why why;
     void (*const hiders[])(const struct ha_merge *) = { merge_nan_as_empty, merge_o_only };
@@ -269,7 +261,6 @@ static void flags_find_who_hides_poison(void **state)
 
 static void flags_find_who_does_not_wait(void **state)
 {
-    (void)state;
     if (RACES_STOP) skip();
     struct ha_device_api api = ha_device_host;
     struct ha_subject s = on(&api, NULL);

@@ -3,15 +3,9 @@
 
 /* What the tests of the stages share. */
 
+#include "harness/base/test.h"
 #include "suites/merge/fills.h"
 #include "suites/merge/stage.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 extern const struct ha_kernels ha_kernels_c;
 extern const struct ha_device_api ha_device_host;

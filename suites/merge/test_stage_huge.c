@@ -7,7 +7,6 @@
 
 static void huge_passes(void **state)
 {
-    (void)state;
     struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
     expect_all(&s, HA_STAGE_HUGE, HA_OK, "");
     s.traits.lse_order = HA_LSE_HEADS_TOKENS;
@@ -36,7 +35,6 @@ static void merge_and_note(const struct ha_merge *m)
 
 static void huge_in_each_stride(void **state)
 {
-    (void)state;
     struct ha_subject s = direct(&ha_kernels_c.traits, merge_and_note);
     asked = 0;
     expect_plain(&s, HA_STAGE_HUGE, HA_OK, "");
@@ -96,7 +94,6 @@ static void merge_wrapped(const struct ha_merge *m)
 
 static void huge_finds_wrapped_indices(void **state)
 {
-    (void)state;
     struct ha_subject s = direct(&ha_kernels_c.traits, merge_wrapped);
     wraps = (struct wraps){ RIGHT, RIGHT, RIGHT };
     expect_plain(&s, HA_STAGE_HUGE, HA_OK, "");
@@ -119,7 +116,6 @@ static void merge_and_spill(const struct ha_merge *m)
 
 static void huge_finds_stray_writes(void **state)
 {
-    (void)state;
     struct ha_subject s = direct(&ha_kernels_c.traits, merge_and_spill);
     expect_plain(&s, HA_STAGE_HUGE, HA_FAIL, "wrote where a wrapped index leads");
     expect(&s, HA_STAGE_HUGE, HA_FORM_BASE2, HA_BF16, HA_FAIL, "wrote where a wrapped index leads");
@@ -164,7 +160,6 @@ static enum ha_status run_protected(struct ha_subject *self, struct ha_batch *b,
 
 static void huge_in_a_strangers_room(void **state)
 {
-    (void)state;
     struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
     s.room = limited_room;
     s.run = run_protected;
@@ -219,7 +214,6 @@ static enum ha_status vast_merge(struct ha_stream *stream, const struct ha_merge
 
 static void huge_on_a_device(void **state)
 {
-    (void)state;
     struct ha_subject s = on(&ha_device_host, NULL);
     expect_plain(&s, HA_STAGE_HUGE, HA_WAIVED, "the device's memory is the host's");
     close_device(&s, &ha_device_host);

@@ -46,7 +46,6 @@ static void contains(const char *text, const char *words)
 
 static void ours_are_right(void **state)
 {
-    (void)state;
     run("lse_merge:case=either_order,states=2 lse_merge:case=base_mix,states=2,form=base2");
     size_t ours = 0;
     const char *by;
@@ -84,7 +83,6 @@ static void again(char id[HA_ID_MAX])
 /* A defect is wrong; the id that it prints, run again, is wrong in the same row; so is the file that it left. */
 static void a_failure_is_told(void **state)
 {
-    (void)state;
     static const struct {
         const char *words, *reason, *smallest, *file;
     } each[] = {
@@ -124,7 +122,6 @@ static void a_failure_is_told(void **state)
 
 static void the_gallery_finds(void **state)
 {
-    (void)state;
     run("lse_merge:case=gallery,defect=base_mix lse_merge:case=gallery,defect=dim_tail");
     for (size_t i = 0; i < 2; i++) {
         is(i, HA_PASS);
@@ -138,7 +135,6 @@ static void the_gallery_finds(void **state)
 
 static void attention_is_judged(void **state)
 {
-    (void)state;
     run("lse_merge:case=attention,problem=one_key");
     for (size_t i = 0; i < driven.results.entries; i++) {
         if (row(i)->head.verdict == HA_VERDICT_WAIVED) continue;
@@ -164,7 +160,6 @@ static void ask(const char *words, const char *plugin)
 /* A library that merges: the template is right, and does not attend. */
 static void a_stranger_is_asked(void **state)
 {
-    (void)state;
     ask("lse_merge:case=either_order,by=%,states=2 lse_merge:case=attention,problem=sink,by=%", "merge_template.so");
     is(0, HA_PASS);
     assert_string_equal(row(0)->subject, "mine");
@@ -177,7 +172,6 @@ static void a_stranger_is_asked(void **state)
 /* What a device of that kind leaves is nothing that could be checked. */
 static void a_null_device_is_not_judged(void **state)
 {
-    (void)state;
     ask("lse_merge:case=either_order,by=%,states=2 lse_merge:case=random,by=%,kind=natural,dtype=f32 "
         "lse_merge:case=attention,problem=sink,by=% lse_merge:case=either_order,by=c,states=2",
         "../ha_null.so");
@@ -193,7 +187,6 @@ static void a_null_device_is_not_judged(void **state)
 /* One that cannot be opened is an error once; others beside it are judged. */
 static void a_stranger_that_dies_is_an_error(void **state)
 {
-    (void)state;
     setenv(HOSTILE_VARIABLE, "load", 1);
     ask("lse_merge:case=either_order,by=%,states=2 lse_merge:case=either_order,by=c,states=2 "
         "lse_merge:case=gaps,by=%,states=2",
@@ -209,7 +202,6 @@ static void a_stranger_that_dies_is_an_error(void **state)
 /* A command is asked for many cases at once, and once more for one whose axes are named. */
 static void a_command_is_asked(void **state)
 {
-    (void)state;
     struct ha_drive drive = asked(
         "lse_merge:case=one_hot,by=exec,form=natural,dtype=f32 lse_merge:case=gaps,by=exec,form=natural,dtype=f32 "
         "lse_merge:case=huge,by=exec,form=natural,dtype=f32 "
@@ -233,7 +225,6 @@ static void a_command_is_asked(void **state)
 
 static void time_that_is_over(void **state)
 {
-    (void)state;
     struct ha_drive drive = asked("lse_merge:case=one_hot,by=c lse_merge:case=gallery,defect=base_mix "
                                   "lse_merge:case=attention,problem=sink,by=c lse_merge:case=random,by=c");
     drive.deadline_ns = ha_now_ns();
@@ -253,7 +244,6 @@ static void stop(void *arg, size_t done, size_t of, const char *what)
 
 static void stopped_in_the_middle(void **state)
 {
-    (void)state;
     static const struct {
         const char *words;
         size_t after;
@@ -301,7 +291,6 @@ static size_t plan(const char *words)
 /* all random merges by ours */
 static void half_the_bound_must_bite(void **state)
 {
-    (void)state;
     struct ha_why why = { "" };
     FILE *out = fopen("/dev/null", "w");
     const size_t entries = plan("lse_merge:case=random,by=c lse_merge:case=random,by=base_mix");
@@ -324,7 +313,6 @@ static void half_the_bound_must_bite(void **state)
 
 static void lines_are_joined(void **state)
 {
-    (void)state;
     const size_t entries = plan("lse_merge:case=random,by=c,kind=chain lse_merge:case=random,by=base_mix,kind=chain");
     for (size_t i = 0; i < entries; i++) {
         snprintf(made(i)->subject, sizeof made(i)->subject, "%s", i < 3 ? "c" : "base_mix");
@@ -348,7 +336,6 @@ static void lines_are_joined(void **state)
 
 static int free_driven(void **state)
 {
-    (void)state;
     ha_driven_free(&driven);
     return 0;
 }

@@ -65,7 +65,6 @@ static struct ha_merge_task task_of(size_t item, const struct ha_merge_axes *axe
 
 static void axes_name_their_task(void **state)
 {
-    (void)state;
     const struct ha_merge_axes all = any(3);
     struct ha_merge_tasks tasks = { 0 };
     add_cases(&tasks, &all);
@@ -86,7 +85,6 @@ static void axes_name_their_task(void **state)
 
 static void axes_name_their_random_task(void **state)
 {
-    (void)state;
     const struct ha_merge_axes all = any(5);
     for (size_t k = 0; k < HA_MERGE_KINDS * HA_DTYPE_COUNT; k++)
         for (uint64_t i = 0; i < 100; i++) {
@@ -110,7 +108,6 @@ static void axes_name_their_random_task(void **state)
 
 static void seeds_follow_from_the_first(void **state)
 {
-    (void)state;
     const struct ha_merge_axes one = any(1), two = any(2);
     struct ha_merge_tasks a = { 0 }, b = { 0 };
     add_cases(&a, &one);
@@ -217,7 +214,6 @@ static void same_place(const struct ha_judgement *a, const struct ha_judgement *
 
 static void threads_change_nothing(void **state)
 {
-    (void)state;
     struct ha_merge_source source[] = { function("c", ha_c_merge, &two_pass), defect("finite_sentinel"),
                                         defect("both_empty_nan"), defect("nan_dropped") };
     run(source, 4, SIZE_MAX, &base2_f16, 0, cells[0]);
@@ -268,7 +264,6 @@ static void fails_again(struct ha_merge_source *source, const struct ha_merge_ce
 
 static void a_failure_names_what_fails_again(void **state)
 {
-    (void)state;
     static const char *const names[] = { "finite_sentinel", "both_empty_nan", "missing_rescale", "shift_by_min" };
     for (size_t d = 0; d < 4; d++) {
         struct ha_merge_source source = defect(names[d]);
@@ -285,7 +280,6 @@ static void a_failure_names_what_fails_again(void **state)
 
 static void a_bundle_names_what_fails_again(void **state)
 {
-    (void)state;
     const struct ha_merge_axes only = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_BF16, .seed = 4, .row = HA_ROW_ANY };
     bool each[ITEMS_MAX];
     for (size_t i = 0; i < ITEMS_MAX; i++) each[i] = i != case_of("gaps");
@@ -313,7 +307,6 @@ static void a_bundle_names_what_fails_again(void **state)
 /* Rows at random, flat and packed, of the kinds and types that are asked for. */
 static void random_rows_go_into_bundles(void **state)
 {
-    (void)state;
     const struct ha_merge_axes only = any(4);
     bool each[HA_MERGE_KINDS * HA_DTYPE_COUNT] = { false };
     struct ha_merge_bundles bundles = {
@@ -336,7 +329,6 @@ static void random_rows_go_into_bundles(void **state)
 
 static void what_a_run_came_to_is_counted(void **state)
 {
-    (void)state;
     const struct ha_merge_case may = { .may_reject = true }, must = { .may_reject = false };
     const struct ha_judgement right = { .rows = 1, .exact = 1 },
                               wrong = { .status = HA_FAIL, .ratio = 2, .against = "x", .rows = 1 }, none = { 0 };
@@ -381,7 +373,6 @@ static void what_a_run_came_to_is_counted(void **state)
 
 static void commands_that_do_not_merge(void **state)
 {
-    (void)state;
     static const struct {
         const char *command, *id;
         enum ha_status status;

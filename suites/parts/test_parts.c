@@ -1,15 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "harness/base/arena.h"
+#include "harness/base/test.h"
 #include "suites/parts/context_cache.h"
 #include "suites/parts/ring.h"
-
-#include <string.h>
 
 extern const struct ha_kernels ha_kernels_c;
 
@@ -19,7 +11,6 @@ enum { TOKENS = 100, DIM_MAX = 24 };
  * capacity, found here by trying. */
 static void test_evict_count(void **state)
 {
-    (void)state;
     for (size_t blk = 1; blk <= 9; blk++)
         for (size_t num = 1; num <= 5; num++)
             for (size_t l = 0; l <= 4 * blk * num + 7; l++) {
@@ -33,7 +24,6 @@ static void test_evict_count(void **state)
 
 static void test_stretches(void **state)
 {
-    (void)state;
     struct ha_ring ring = { .kv = { .cap = 7 } };
     for (size_t first = 0; first < 30; first++)
         for (size_t count = 0; count <= 7; count++) {
@@ -151,7 +141,6 @@ static void context_of(size_t dim, bool packed)
 
 static void test_context(void **state)
 {
-    (void)state;
     context_of(8, true);
     context_of(24, true);
     context_of(24, false);

@@ -1,20 +1,12 @@
 /* The store gives back what was put in, and attention over it is attention over the rows, whatever the shape and
  * wherever the borders of its blocks fall. All its memory begins as NaN. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
 #include "harness/base/rng.h"
+#include "harness/base/test.h"
 #include "suites/parts/cpu_attend.h"
 #include "suites/parts/store.h"
 
@@ -271,14 +263,12 @@ static void grows(const struct ha_shape *shape, bool packed)
 
 static void test_grows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int packed = 0; packed < 2; packed++) grows(&shapes[i], packed);
 }
 
 static void test_units(void **state)
 {
-    (void)state;
     static const struct ha_shape shape = SHAPE(64, HA_F16, 2, 1, 1000, 160, 31);
     struct world w;
     open_world(&w, shape);
@@ -294,7 +284,6 @@ static void test_units(void **state)
 /* a long prefill is packed by several tasks */
 static void test_loads(void **state)
 {
-    (void)state;
     static const struct ha_shape shape = SHAPE(16, HA_F16, 1, 1, 9000, 4096, 8192 + 31);
     struct world w;
     open_world(&w, shape);
@@ -306,7 +295,6 @@ static void test_loads(void **state)
 /* K and V once, and of what is not packed a block of rows at most besides */
 static void test_bytes(void **state)
 {
-    (void)state;
     static const struct ha_shape shape = SHAPE(64, HA_F16, 3, 100, 1000);
     struct world w;
     open_world(&w, shape);

@@ -1,5 +1,6 @@
 /* What is derived from measurements: stop rules, floors, ratios that are left empty, memory, the table. */
 
+#include "harness/base/test.h"
 #include "harness/measure/cache.h"
 #include "harness/report/field.h"
 #include "harness/report/verdict.h"
@@ -10,12 +11,6 @@
 #include "suites/variants/table.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 /* written so that a NaN fails */
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
@@ -26,7 +21,6 @@ static void warm_up_ends_where_the_trend_ends(void **state)
 {
     double x[40];
 
-    (void)state;
     for (int i = 0; i < 40; i++) x[i] = i < 20 ? 2000 - 50 * i : 1000 + i % 2;
     assert_false(ha_bench_settled(x + 20, 3));
     assert_false(ha_bench_settled(x, 15)); /* still falling 5% a pass */
@@ -38,7 +32,6 @@ static void precise_needs_passes_steps_and_one_percent(void **state)
 {
     double x[200];
 
-    (void)state;
     for (int i = 0; i < 200; i++) x[i] = 1000 + i % 5;
     assert_false(ha_bench_precise(x, 9, 7));
     assert_true(ha_bench_precise(x, 10, 7));
@@ -56,7 +49,6 @@ static void few_passes_have_no_interval(void **state)
     const double x[6] = { 4, 1, 5, 9, 2, 6 };
     double lo, hi;
 
-    (void)state;
     ha_bench_interval(x, 5, &lo, &hi);
     assert_true(isnan(lo) && isnan(hi));
     ha_bench_interval(x, 6, &lo, &hi);
@@ -83,7 +75,6 @@ static void the_floor_is_the_slowest_part(void **state)
 {
     struct ha_ceilings c = ceilings();
 
-    (void)state;
     assert_near(ha_floor_ns(&c, false, 1000, 100, 0, 0), 10, 1e-9);  /* device: read at twice its copy rate */
     assert_near(ha_floor_ns(&c, false, 1000, 1000, 0, 0), 50, 1e-9); /* host */
     assert_near(ha_floor_ns(&c, true, 1000, 1000, 0, 0), 100, 1e-9); /* one memory serves both */
@@ -138,7 +129,6 @@ static void ratios_of_a_perturbed_trace_are_kept(void **state)
 {
     struct ha_row row;
 
-    (void)state;
     bench_row(&row, 0.04, 1); /* not those of one that is not whole */
     assert_true(isnan(row.gpu_kernel_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps));
     assert_near(row.spans_dropped, 1, 0);
@@ -178,7 +168,6 @@ static void what_caches_hold_has_no_floor(void **state)
                           socket[] = { { 2, 2 * mib, 2, 2 }, { 3, 96 * mib, 48, 8 } },
                           guest[] = { { 2, 2 * mib, 1, 1 }, { 2, 2 * mib, 1, 1 }, { 3, 480 * mib, 2, 2 } };
 
-    (void)state;
     assert_near(ha_cache_usable_bytes(laptop, 3, false), 10 * mib, 1);
     assert_near(ha_cache_usable_bytes(socket, 2, false), 18 * mib, 1);
     assert_near(ha_cache_usable_bytes(guest, 3, true), 36 * mib, 1);
@@ -215,7 +204,6 @@ static void each_side_has_caches_of_its_own(void **state)
 {
     const double much = 1e10, little = 1000; /* no machine caches the one, all the other */
 
-    (void)state;
     assert_near(floor_in(much, much, 0, 1), 2 * much / 20, 1); /* one memory, and its caches */
     assert_near(floor_in(much, 0, 0, 1), much / 20, 1);
     assert_true(isnan(floor_in(little, little, 0, 1)));
@@ -233,7 +221,6 @@ static void arms_are_those_of_the_same_workload_and_family(void **state)
     struct ha_row row;
     struct ha_usage copies = { .copy_ns = 1, .kernel_ns = 1 }, cpu = { .pool_ns = 1 };
 
-    (void)state;
     ha_fields_clear(&ha_suite_variants, &row);
     snprintf(row.family, sizeof row.family, "full");
     snprintf(row.ctx_len, sizeof row.ctx_len, "4096");
@@ -274,7 +261,6 @@ static void memory_is_counted(void **state)
     struct ha_memory_need need = ha_memory_estimate(&s);
     uint64_t row = 2 * 8 * 128 * 2;
 
-    (void)state;
     assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row);
     assert_int_equal(need.variant_bytes, 4 * 15008 * row);
     /* 4 steps of 4 layers of 2 sequences: q and what is appended; o and LSE of each; the expected ones as doubles, with
@@ -293,7 +279,6 @@ static void what_does_not_fit_is_refused(void **state)
     struct ha_why why = { "" };
     uint64_t gib = UINT64_C(1) << 30;
 
-    (void)state;
     assert_int_equal(ha_memory_check(&s, false, true, false, 8 * gib, 8 * gib, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "needs "));
     assert_non_null(strstr(why.text, "has 8.00 GiB"));
@@ -349,7 +334,6 @@ static void the_table_is_readable(void **state)
                               table_row("hgca", HA_VERDICT_WAIVED), table_row("streaming", HA_VERDICT_ERROR),
                               table_row("offload", HA_PASS) };
 
-    (void)state;
     snprintf(rows[0].params, sizeof rows[0].params, "a_very_long_option=%0100d", 1);
     snprintf(rows[4].ctx_len, sizeof rows[4].ctx_len, "8192");
     for (int measured = 0; measured < 2; measured++) {
@@ -375,7 +359,6 @@ static void a_case_that_died_is_not_in_the_table(void **state)
 {
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("", HA_VERDICT_ERROR) };
 
-    (void)state;
     ha_fields_clear(&ha_suite_variants, &rows[1]);
     rows[1].head.verdict = HA_VERDICT_ERROR;
     char *text = printed(rows, 2, true);
@@ -390,7 +373,6 @@ static void an_unchecked_arm_shows_no_error(void **state)
     struct ha_row row = table_row("copy_only", HA_UNCHECKED);
     char *text;
 
-    (void)state;
     snprintf(row.contract, sizeof row.contract, "unchecked");
     text = printed(&row, 1, true);
     assert_non_null(strstr(text, "unchecked"));
@@ -403,7 +385,6 @@ static void marks_are_explained_below_the_table(void **state)
 {
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS) };
 
-    (void)state;
     rows[0].perturb = rows[1].perturb = 0.05;
     char *text = printed(rows, 2, true);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));

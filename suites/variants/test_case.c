@@ -2,20 +2,13 @@
  * filters of every suite is in harness/engine/test_point.c and test_plan.c. */
 #include "harness/base/registry.h"
 #include "harness/base/rng.h"
+#include "harness/base/test.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
 #include "suites/variants/keys.h"
 #include "suites/variants/row.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static size_t rounds = 20000;
 
@@ -41,7 +34,6 @@ static struct ha_case parse(const char *id)
 
 static void ids_print_as_expected(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *printed;
     } ids[] = {
@@ -87,7 +79,6 @@ static void ids_print_as_expected(void **state)
 
 static void mistakes_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *says;
     } ids[] = {
@@ -171,7 +162,6 @@ static void mistakes_are_named(void **state)
 
 static void long_ids_are_read(void **state)
 {
-    (void)state;
     struct ha_case c;
     struct ha_why why = { "" };
     char id[2 * HA_ID_MAX], ctx[HA_VALUE_MAX], got[HA_VALUE_MAX];
@@ -193,7 +183,6 @@ static void long_ids_are_read(void **state)
 /* one length goes for every sequence of the batch that is there */
 static void ctx_keeps_the_batch(void **state)
 {
-    (void)state;
     struct ha_case c;
     struct ha_why why;
     assert_int_equal(ha_case_parse("plain:ctx=5,batch=3", &c, &why), HA_OK);
@@ -208,7 +197,6 @@ static void ctx_keeps_the_batch(void **state)
 /* a wrong value leaves the case as it was */
 static void failing_set_changes_nothing(void **state)
 {
-    (void)state;
     static const char *const wrong[][2] = {
         { "ctx", "5+x" },  { "batch", "99" },     { "heads", "4/x" },  { "head_dim", "12" },
         { "dtype", "f8" }, { "dataset", "tape" }, { "device", "a,b" }, { "seed", "-1" },
@@ -231,7 +219,6 @@ static size_t sizes(const struct ha_case *c)
 
 static void a_file_fixes_the_shape(void **state)
 {
-    (void)state;
     const struct ha_case plain = parse("plain"), file = parse("plain:dataset=tape/x"),
                          own = parse("plain:layers=3,dataset=tape/y"), again = parse("plain:dataset=sinks");
     assert_float_equal(plain.shape.scale, 0.125, 0);
@@ -244,7 +231,6 @@ static void a_file_fixes_the_shape(void **state)
 
 static void a_model_fixes_the_shape(void **state)
 {
-    (void)state;
     const struct ha_case plain = parse("plain"), none = parse("plain:model=none");
     for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
         const struct ha_model *m = &ha_models[i];
@@ -338,7 +324,6 @@ static void draw_id(const struct ha_variant *v, char id[HA_ID_MAX])
 
 static void random_cases_survive_printing(void **state)
 {
-    (void)state;
     size_t tried = 0;
     for (size_t round = 0; round < rounds; round++) {
         struct ha_case c, back;
@@ -382,7 +367,6 @@ static void plan_of(const char *file, const char *filter, char *out, size_t size
 
 static void files_and_filters_know_cases(void **state)
 {
-    (void)state;
     static const struct {
         const char *file, *filter, *says;
     } plans[] = {

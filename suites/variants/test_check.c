@@ -88,7 +88,6 @@ static void a_library_is_waived(void **state)
 {
     char id[4200];
 
-    (void)state;
     snprintf(id, sizeof id, "cpu:ctx=20,device=%s", beside("merger.so"));
     for (int i = 0; i < 2; i++) {
         if (i == 0) assert_int_equal(try_session(id, NULL), HA_WAIVED);
@@ -114,7 +113,6 @@ static void missing_operations_are_named(void **state)
         { HA_NEEDS_PRODUCTS, "no operation attend_products" },
     };
 
-    (void)state;
     open_session(SMALL);
     const struct ha_device_api *real = session.api;
     none.info = real->info;
@@ -135,7 +133,6 @@ static void shims_pass_the_rest_of_the_table_on(void **state)
 {
     static const char *const mutant[] = { NULL, "dropped_state" };
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         assert_ok(try_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=1", mutant[i]));
         const struct ha_device_api *a = session.api, *b = session.variant_api;
@@ -166,7 +163,6 @@ static void bad_variants_are_seen(void **state)
         { attend, true, HA_ERROR, "variant mine has no definition" },
     };
 
-    (void)state;
     open_session(SMALL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ha_variant v = mine;
@@ -202,7 +198,6 @@ static void selections_are_put_in_order(void **state)
 {
     struct ha_chosen c;
 
-    (void)state;
     open_session(SMALL);
     assert_ok(read_selection(3, (const uint32_t[]){ 20, 0, 7 }, 1, &c));
     assert_int_equal(c.parts, 2);
@@ -232,7 +227,6 @@ static void impossible_selections_fail(void **state)
         { { 1, 2, 5 }, 3, 4, "padding" },
     };
 
-    (void)state;
     open_session(SMALL);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct ha_chosen c;
@@ -247,7 +241,6 @@ static void exact_means_everything(void **state)
 {
     struct ha_variant v = *ha_variant_find("streaming");
 
-    (void)state;
     open_session("streaming:ctx=80,heads=4/2,head_dim=64,layers=1,steps=1,sink=2,window=8");
     assert_ok(check(&v));
     v.contract = HA_EXACT;
@@ -263,7 +256,6 @@ static void a_timed_output_that_differs_fails(void **state)
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
     struct ha_pass p;
 
-    (void)state;
     open_session("hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4");
     assert_ok(ha_check_run(&c, &reason));
     assert_int_equal(c.steps_done, 6);
@@ -303,7 +295,6 @@ static void inputs_are_those_of_the_dataset(void **state)
     uint16_t k[64], v[64];
     float q[64];
 
-    (void)state;
     open_session("cpu:ctx=70+3+0,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,observed=4,dtype=bf16,dataset=iid");
     w = session.workload;
     assert_int_equal(w->cap, 74);
@@ -387,7 +378,6 @@ static void quality_agrees_with_plain_arithmetic(void **state)
     struct ha_pass p;
     double diff2 = 0, norm2 = 0, mass = 0, least = 1, recall = 0, largest_diff = 0, largest_norm = 0;
 
-    (void)state;
     open_session("h2o:ctx=90,heads=4/2,head_dim=64,layers=1,steps=1,dataset=iid,dtype=bf16");
     begin_pass(&p, true);
     assert_ok(ha_pass_step(&p, 0, &reason));
@@ -428,7 +418,6 @@ static void an_error_that_is_not_a_number_is_the_largest(void **state)
     struct ha_judged j[2] = { { .ratio = (double)NAN }, { .ratio = 0.5 } };
     struct ha_accuracy a, all;
 
-    (void)state;
     ha_accuracy_start(&a);
     ha_accuracy_start(&all);
     ha_accuracy_add(&a, j, 2);

@@ -82,7 +82,6 @@ static struct ha_load create(const char *name, size_t layers, size_t batch, size
 
 static void a_layer_is_four_products(void **state)
 {
-    (void)state;
     static const struct {
         const char *model;
         size_t n[4], k[4], kept; /* by hand, from the models' descriptions; kept: in 2 GiB */
@@ -123,7 +122,6 @@ static void a_layer_is_four_products(void **state)
 
 static void a_refusal_is_passed_on(void **state)
 {
-    (void)state;
     struct ha_device_arena *arena;
     const struct ha_load load = create("small", 2, 1, 1, &arena);
     refused_at = 3;
@@ -141,7 +139,6 @@ static void a_refusal_is_passed_on(void **state)
 
 static void devices_without_products_say_so(void **state)
 {
-    (void)state;
     struct ha_device_info info = { .no_products = "no BLAS on the moon" };
     assert_string_equal(ha_load_unsupported(&noting, &info), "no BLAS on the moon");
     *info.no_products = 0;
@@ -187,7 +184,6 @@ static void *step(const char *id, size_t *bytes)
 
 static void results_stay_what_they_are(void **state)
 {
-    (void)state;
     static const char *const with[] = { "resident:model=small,load=layer,layers=3,ctx=90,q_len=2",
                                         "offload:model=small,load=layer,layers=3,ctx=90,q_len=2" };
     static const char *const without[] = { "resident:model=small,layers=3,ctx=90,q_len=2",
@@ -207,7 +203,6 @@ static void results_stay_what_they_are(void **state)
 
 static void a_trace_of_another_model_is_refused(void **state)
 {
-    (void)state;
     assert_int_equal(try_session("resident:model=opt-6.7b,dataset=trace/english,ctx=1900,steps=2", NULL), HA_ERROR);
     assert_string_equal(reason.text, "model opt-6.7b has heads 32/32 of 128, the data 8/2 of 64");
     close_session();
@@ -219,7 +214,6 @@ static void a_trace_of_another_model_is_refused(void **state)
 
 static void rows_of_another_load_are_other_rows(void **state)
 {
-    (void)state;
     static const char *const ids[] = { "resident:layers=4,model=small", "resident:layers=4,model=small,load=layer",
                                        "resident:layers=4" };
     static const char *const load[] = { "attention", "layer", "attention" }, *const name[] = { "small", "small", "" };

@@ -122,7 +122,6 @@ static double pace(uint64_t later, size_t heavy, size_t steps)
 
 static void what_a_step_leaves_behind_is_in_the_time(void **state)
 {
-    (void)state;
     open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=11,threads=1");
     assert_near(pace(0, 0, 11), 100, 1e-9);
     assert_near(pace(40, 0, 11), 144, 1e-9); /* 40 of the step before each, and of the last while its end is awaited */
@@ -151,7 +150,6 @@ static void ends_are_stamped(void **state)
     } cases[] = { { 1, false, 4 }, { 1, true, 4 }, { 0, false, 1 }, { 0, true, 2 } };
     struct ha_pass p;
 
-    (void)state;
     open_session("resident:ctx=200,heads=4/2,head_dim=64,layers=2,steps=5,threads=1");
     struct ha_device_api mine = *session.api;
     real = session.api;
@@ -253,7 +251,6 @@ static void wrong_steps_at_the_ends_fail(void **state)
     static const size_t seen[] = { 0, 1, 6, 7 };
     char where[32];
 
-    (void)state;
     open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=8,threads=1");
     assert_ok(bench(8, ALWAYS));
     for (size_t i = 0; i < 4; i++)
@@ -284,7 +281,6 @@ static void the_definition_follows_every_step(void **state)
     struct ha_variant v = *ha_variant_find("streaming");
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2 };
 
-    (void)state;
     open_session("streaming:ctx=80,heads=4/2,head_dim=64,layers=1,steps=8,sink=2,window=8,threads=1");
     v.selection = short_selection;
     v.attend = counting_attend;
@@ -337,7 +333,6 @@ static void a_pass_leaves_no_trace(void **state)
         "hgca:" SHAPE "100+3,steps=41,heads_per_task=3,beta=0.5" RING,
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         struct ha_counters once = { 0 }, again = { 0 };
         struct ha_pass p;
@@ -407,7 +402,6 @@ static void a_companion_makes_room(void **state)
 {
     static const char *const ids[] = { "streaming:" SHAPE "100,steps=3,sink=4,window=40", "bmm:" SHAPE "100,steps=3" };
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         open_session(ids[i]);
         if (*session.info.no_products && i == 1) {

@@ -55,7 +55,6 @@ static void variants_are_right(void **state)
         "ctx=40+130,heads=4/2,head_dim=64,layers=1,steps=2,q_len=3,dtype=bf16",
     };
 
-    (void)state;
     for (size_t v = 0; v < ha_variants_count; v++)
         for (size_t i = 0; i < (small ? 1 : 2); i++) {
             char id[256];
@@ -68,7 +67,6 @@ static void any_number_of_threads(void **state)
 {
     static const int threads[] = { 1, 2, 5, 8 };
 
-    (void)state;
     for (size_t i = 0; i < 2; i++)
         for (size_t t = 0; t < 4; t++) {
             char text[256];
@@ -84,7 +82,6 @@ static void a_defect_fails_and_says_how_to_rerun(void **state)
 {
     struct ha_check check = { .session = &session, .id = "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
 
-    (void)state;
     assert_ok(try_session(check.id, "wrong_scale"));
     assert_int_equal(ha_check_run(&check, &reason), HA_FAIL);
     ha_check_free(&check);
@@ -98,7 +95,6 @@ static void too_large_is_refused_before_anything_is_allocated(void **state)
 {
     const char *says;
 
-    (void)state;
     assert_int_equal(verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", &says), HA_VERDICT_ERROR);
     assert_non_null(strstr(says, "needs "));
     assert_non_null(strstr(says, "ctx"));
@@ -107,7 +103,6 @@ static void too_large_is_refused_before_anything_is_allocated(void **state)
 static void unknown_names_are_errors(void **state)
 {
 
-    (void)state;
     assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &reason), HA_ERROR);
     ha_driven_free(&driven);
     drive(&(struct ha_drive){ .words = "cpu:ctx=10,device=no_such_device cpu:ctx=10" });
@@ -161,7 +156,6 @@ static void one_seed_one_answer(void **state)
         "offload:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,seed=9,threads=1",
     };
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         size_t n = bits_of(id[i], a);
         assert_int_equal(n, bits_of(id[i], b));
@@ -200,7 +194,6 @@ static void trace(void *arg, const char *events, size_t bytes)
 
 static void a_bench_says_its_samples_accuracies_and_trace(void **state)
 {
-    (void)state;
     memset(lines, 0, sizeof lines);
     memset(in_role, 0, sizeof in_role);
     traces = 0;
@@ -223,7 +216,6 @@ static void a_bench_says_its_samples_accuracies_and_trace(void **state)
 /* Stopped in the middle: no verdict, not an error. */
 static void stopping_leaves_no_verdict(void **state)
 {
-    (void)state;
     open_session("cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1");
     struct ha_check check = { .session = &session, .id = "the case" };
     ha_stop = SIGINT;
@@ -242,7 +234,6 @@ static void the_dump_can_be_audited(void **state)
     struct ha_safetensors *file;
     char folder[64], path[400], *name;
 
-    (void)state;
     snprintf(folder, sizeof folder, "%s/ha-run-XXXXXX", P_tmpdir);
     assert_non_null(mkdtemp(folder));
     drive(&(struct ha_drive){
@@ -296,7 +287,6 @@ static void the_dump_can_be_audited(void **state)
 
 static void every_mutant_is_killed(void **state)
 {
-    (void)state;
     if (small) skip();
     drive(&(struct ha_drive){ .words = "mutants" });
     assert_int_equal(driven.results.entries, ha_mutants_count);

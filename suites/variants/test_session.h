@@ -4,20 +4,13 @@
 /* For tests: one session at a time, over a machine of its own. */
 
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 #include "harness/base/try.h"
 #include "suites/variants/keys.h"
 #include "suites/variants/mutants.h"
 #include "suites/variants/session.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 /* written so that a NaN fails */
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))

@@ -283,7 +283,6 @@ static void meters_and_losses_reach_the_benchmark(void **state)
 {
     struct ha_device_api mine;
 
-    (void)state;
     open_bench("resident:ctx=300,heads=4/2,head_dim=64,layers=1,steps=2,threads=1");
     real = session.api;
     mine = *real;
@@ -303,20 +302,17 @@ static void meters_and_losses_reach_the_benchmark(void **state)
 
 static void a_variant_with_both_sides(void **state)
 {
-    (void)state;
     reproduced("hgca:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,q_len=16,blk_size=16,blk_num=8,threads=2", true,
                false);
 }
 
 static void a_variant_that_copies(void **state)
 {
-    (void)state;
     reproduced("offload:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, true);
 }
 
 static void a_variant_on_the_device_alone(void **state)
 {
-    (void)state;
     reproduced("resident:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, false);
 }
 

@@ -3,7 +3,7 @@
 
 /* For the tests of the emulated runtime: kernels that are C functions, called once per launch. */
 
-#include "harness/base/test_unit.h"
+#include "harness/base/test.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/cuda/emulation/runtime_inside.h"
 

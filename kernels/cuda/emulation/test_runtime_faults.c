@@ -12,7 +12,7 @@
 
 /* Devices, launch limits, errors that stay, and the knobs that make faults. */
 
-TEST(errors_have_names)
+static void errors_have_names(void **state)
 {
     assert_string_equal(cudaGetErrorName(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation");
     assert_string_equal(cudaGetErrorName(cudaErrorStreamCaptureUnsupported), "cudaErrorStreamCaptureUnsupported");
@@ -21,7 +21,7 @@ TEST(errors_have_names)
     assert_string_equal(cudaGetErrorString((cudaError_t)12345), "unrecognized error code");
 }
 
-TEST(the_last_error_is_kept)
+static void the_last_error_is_kept(void **state)
 {
     void *ptr;
     ok(cudaGetLastError());
@@ -31,7 +31,7 @@ TEST(the_last_error_is_kept)
     ok(cudaGetLastError());
 }
 
-TEST(the_device_says_what_it_is)
+static void the_device_says_what_it_is(void **state)
 {
     struct cudaDeviceProp properties;
     int count, value, version;
@@ -60,7 +60,7 @@ TEST(the_device_says_what_it_is)
     assert_int_equal(version, CUDART_VERSION);
 }
 
-TEST(devices_may_be_absent)
+static void devices_may_be_absent(void **state)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     int count, version = -1;
@@ -80,7 +80,7 @@ TEST(devices_may_be_absent)
     gives(cudaErrorInsufficientDriver, cudaGetDeviceCount(&count));
 }
 
-TEST(launches_have_limits)
+static void launches_have_limits(void **state)
 {
     cudaStream_t stream = stream_new();
     uint32_t word = 0;
@@ -110,7 +110,7 @@ TEST(launches_have_limits)
           ha_emulated_launch("mix", mix_run, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
 }
 
-TEST(calls_fail_on_demand)
+static void calls_fail_on_demand(void **state)
 {
     void *ptr;
     int version;
@@ -142,7 +142,7 @@ TEST(calls_fail_on_demand)
 }
 
 /* every call of the context gives the error that lost it, frees included; and they free */
-TEST(a_lost_device_stays_lost)
+static void a_lost_device_stays_lost(void **state)
 {
     void *device = device_new(8), *pinned = pinned_new(8), *ptr;
     cudaStream_t stream = stream_new(), other;
@@ -175,7 +175,7 @@ TEST(a_lost_device_stays_lost)
     ok(cudaMalloc(&ptr, 1));
 }
 
-TEST(a_device_is_lost_in_a_kernel)
+static void a_device_is_lost_in_a_kernel(void **state)
 {
     cudaStream_t stream = stream_new(), other = stream_new();
     struct gate gate = { 0 };
@@ -199,7 +199,7 @@ static void *gives_up_later(void *arg)
     return NULL;
 }
 
-TEST(waits_end_with_the_device)
+static void waits_end_with_the_device(void **state)
 {
     const struct driver driver = driver_load();
     for (size_t round = 0; round < 2; round++) {
@@ -318,7 +318,7 @@ static int child_status(const char *variable, const char *value, const char *loo
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-TEST(the_environment_is_read)
+static void the_environment_is_read(void **state)
 {
     for (size_t i = 0; i < COUNT(environment); i++) {
         const char *const *row = environment[i];
@@ -328,7 +328,7 @@ TEST(the_environment_is_read)
 }
 
 /* The runtime's own lock does not hide the races of the program. */
-TEST(races_are_seen_by_thread_sanitizer)
+static void races_are_seen_by_thread_sanitizer(void **state)
 {
 #ifdef THREAD_SANITIZER
     assert_int_equal(child_status("HA_EMULATED_DEVICES", "1", "race", true), 66);

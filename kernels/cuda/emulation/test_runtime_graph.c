@@ -11,7 +11,7 @@ static enum cudaStreamCaptureStatus status_of(cudaStream_t stream)
 
 static void add_five(void *arg) { *(uint32_t *)arg += 5; }
 
-TEST(graphs_run_when_launched)
+static void graphs_run_when_launched(void **state)
 {
     cudaStream_t a = stream_new(), b = stream_new();
     uint32_t *word = word_new(1), *device = device_new(sizeof *device), *out = word_new(0), pageable = 100;
@@ -45,7 +45,7 @@ TEST(graphs_run_when_launched)
 }
 
 /* two launches of one graph do not run side by side, whatever their streams */
-TEST(launches_of_a_graph_take_turns)
+static void launches_of_a_graph_take_turns(void **state)
 {
     cudaStream_t a = stream_new(), b = stream_new();
     struct gate gate = { 0 };
@@ -77,7 +77,7 @@ static cudaError_t wait(cudaStream_t stream) { return cudaStreamWaitEvent(stream
 static cudaError_t launch(cudaStream_t stream) { return cudaGraphLaunch(inner, stream); }
 
 /* nobody waits for a stream that captures, and what this runtime does not capture ends it */
-TEST(what_a_capture_does_not_take)
+static void what_a_capture_does_not_take(void **state)
 {
     cudaStream_t a = stream_new();
     cudaGraph_t graph;
@@ -105,7 +105,7 @@ TEST(what_a_capture_does_not_take)
     ok(cudaStreamEndCapture(a, &graph));
 }
 
-TEST(wrong_uses_are_refused)
+static void wrong_uses_are_refused(void **state)
 {
     cudaStream_t a = stream_new();
     cudaGraph_t graph = NULL;
@@ -133,7 +133,7 @@ TEST(wrong_uses_are_refused)
 }
 
 /* memory that a graph names has to be there when it is launched */
-TEST(freed_memory_is_an_illegal_address)
+static void freed_memory_is_an_illegal_address(void **state)
 {
     cudaStream_t a = stream_new();
     char *device = device_new(8), *host = pinned_new(8);

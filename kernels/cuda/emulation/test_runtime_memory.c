@@ -4,7 +4,7 @@
 
 enum { N = 4096 };
 
-TEST(memory_begins_as_nan)
+static void memory_begins_as_nan(void **state)
 {
     float *device = device_new(4 * sizeof *device), *pinned = pinned_new(4 * sizeof *pinned);
     assert_true(device[3] != device[3]);
@@ -19,7 +19,7 @@ TEST(memory_begins_as_nan)
     gives(cudaErrorInvalidValue, cudaHostAlloc(&nothing, 1, 8));
 }
 
-TEST(memory_is_counted)
+static void memory_is_counted(void **state)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_bytes = 1000;
@@ -43,7 +43,7 @@ TEST(memory_is_counted)
     assert_int_equal(free_bytes, 1000);
 }
 
-TEST(wrong_frees_are_refused)
+static void wrong_frees_are_refused(void **state)
 {
     char *device = device_new(64), *pinned = pinned_new(64), *pageable = malloc(64);
     gives(cudaErrorInvalidValue, cudaFree(device + 1));
@@ -57,7 +57,7 @@ TEST(wrong_frees_are_refused)
     free(pageable);
 }
 
-TEST(host_memory_is_registered)
+static void host_memory_is_registered(void **state)
 {
     char *memory = malloc(N), *other = malloc(N);
     ok(cudaHostRegister(memory, N / 2, cudaHostRegisterPortable | cudaHostRegisterMapped));
@@ -76,7 +76,7 @@ TEST(host_memory_is_registered)
     free(other);
 }
 
-TEST(copies_move_bytes)
+static void copies_move_bytes(void **state)
 {
     cudaStream_t stream = stream_new();
     unsigned char *a = device_new(N), *b = device_new(N), *in = pinned_new(N), *out = pinned_new(N);
@@ -98,7 +98,7 @@ TEST(copies_move_bytes)
     ok(cudaMemsetAsync(NULL, 0, 0, stream));
 }
 
-TEST(copies_know_their_direction)
+static void copies_know_their_direction(void **state)
 {
     cudaStream_t stream = stream_new();
     char *memory[3] = { device_new(64), pinned_new(64), malloc(64) };
@@ -120,7 +120,7 @@ TEST(copies_know_their_direction)
     free(memory[2]);
 }
 
-TEST(copies_stay_within_allocations)
+static void copies_stay_within_allocations(void **state)
 {
     cudaStream_t stream = stream_new();
     char *device = device_new(64), *pinned = pinned_new(64);
@@ -136,7 +136,7 @@ TEST(copies_stay_within_allocations)
     gives(cudaErrorInvalidValue, cudaMemcpyAsync(device, pinned, 8, cudaMemcpyHostToDevice, stream)); /* after free */
 }
 
-TEST(rows_are_copied)
+static void rows_are_copied(void **state)
 {
     cudaStream_t stream = stream_new();
     unsigned char *device = device_new(5 * 32 + 16), *host = pinned_new(4 * 20 + 16), back[6][16], pageable[6][20];
@@ -169,7 +169,7 @@ TEST(rows_are_copied)
 }
 
 /* A pageable source is the caller's again when the call returns; a pinned one when the copy has run. */
-TEST(pageable_sources_are_staged)
+static void pageable_sources_are_staged(void **state)
 {
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
@@ -200,7 +200,7 @@ static void *frees(void *arg)
     return NULL;
 }
 
-TEST(freeing_waits_for_the_device)
+static void freeing_waits_for_the_device(void **state)
 {
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
@@ -229,7 +229,7 @@ static cudaError_t batch(void *const *dst, const void *const *src, const size_t 
     return cudaMemcpyBatchAsync(dst, src, bytes, count, &attributes, &first, 1, stream);
 }
 
-TEST(batches_have_no_order)
+static void batches_have_no_order(void **state)
 {
     cudaStream_t stream = stream_new();
     unsigned char *device = device_new(2), *host = pinned_new(1), back[2];
@@ -241,7 +241,7 @@ TEST(batches_have_no_order)
     assert_int_equal(back[1], 0);
 }
 
-TEST(wrong_batches_are_refused)
+static void wrong_batches_are_refused(void **state)
 {
     cudaStream_t stream = stream_new();
     char *device = device_new(64), *host = pinned_new(64);

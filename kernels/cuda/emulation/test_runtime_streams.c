@@ -4,7 +4,7 @@
 
 /* Streams, events, host functions and flags. */
 
-TEST(arguments_are_copied)
+static void arguments_are_copied(void **state)
 {
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
@@ -19,7 +19,7 @@ TEST(arguments_are_copied)
     assert_int_equal(other, 0);
 }
 
-TEST(the_default_stream_runs_too)
+static void the_default_stream_runs_too(void **state)
 {
     uint32_t *word = word_new(1);
     ok(mix(word, 2, 3, NULL));
@@ -28,7 +28,7 @@ TEST(the_default_stream_runs_too)
     assert_int_equal(ha_emulated_alive().streams, 0);
 }
 
-TEST(flags_are_compared_cyclically)
+static void flags_are_compared_cyclically(void **state)
 {
     struct driver driver = driver_load();
     static const struct {
@@ -61,7 +61,7 @@ TEST(flags_are_compared_cyclically)
     gives(CUDA_ERROR_INVALID_HANDLE, driver.wait(stream, address(flag), 0, 0));
 }
 
-TEST(an_event_that_was_never_recorded_holds_nobody)
+static void an_event_that_was_never_recorded_holds_nobody(void **state)
 {
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
@@ -70,7 +70,7 @@ TEST(an_event_that_was_never_recorded_holds_nobody)
     ok(cudaEventSynchronize(event));
 }
 
-TEST(events_have_the_time)
+static void events_have_the_time(void **state)
 {
     cudaStream_t stream = stream_new();
     cudaEvent_t start = event_new(), end = event_new(), mute;
@@ -96,7 +96,7 @@ TEST(events_have_the_time)
     gives(cudaErrorInvalidValue, cudaEventElapsedTime(NULL, start, end));
 }
 
-TEST(destroyed_handles_are_known_as_such)
+static void destroyed_handles_are_known_as_such(void **state)
 {
     cudaStream_t stream = stream_new(), same;
     cudaEvent_t event = event_new(), other = event_new();
@@ -118,7 +118,7 @@ TEST(destroyed_handles_are_known_as_such)
 }
 
 /* as on a GPU: destroying a stream does not wait, and does not drop its work */
-TEST(a_destroyed_stream_ends_its_work)
+static void a_destroyed_stream_ends_its_work(void **state)
 {
     cudaStream_t stream = stream_new(), other = stream_new();
     cudaEvent_t event = event_new();
@@ -137,7 +137,7 @@ TEST(a_destroyed_stream_ends_its_work)
 }
 
 /* a wait for the device includes the work of streams that have been destroyed */
-TEST(work_of_a_stream_that_is_gone_is_seen)
+static void work_of_a_stream_that_is_gone_is_seen(void **state)
 {
     cudaStream_t stream = stream_new();
     uint32_t *word = word_new(1);
@@ -152,7 +152,7 @@ TEST(work_of_a_stream_that_is_gone_is_seen)
 static cudaError_t from_inside;
 static void calls_back(void *arg) { from_inside = cudaStreamQuery(arg); }
 
-TEST(host_functions_must_not_call_back)
+static void host_functions_must_not_call_back(void **state)
 {
     cudaStream_t stream = stream_new();
     ok(cudaLaunchHostFunc(stream, calls_back, stream));
@@ -161,7 +161,7 @@ TEST(host_functions_must_not_call_back)
     gives(cudaErrorInvalidValue, cudaLaunchHostFunc(stream, NULL, NULL));
 }
 
-TEST(wrong_arguments_are_refused)
+static void wrong_arguments_are_refused(void **state)
 {
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
@@ -207,7 +207,7 @@ static void *user(void *arg)
     return (void *)(uintptr_t)wrong;
 }
 
-TEST(threads_do_not_disturb_each_other)
+static void threads_do_not_disturb_each_other(void **state)
 {
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, user, (void *)i), 0);

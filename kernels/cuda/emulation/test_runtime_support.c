@@ -115,7 +115,6 @@ void assert_nothing_alive(void)
 
 int fresh(void **state)
 {
-    (void)state;
     alarm(300); /* a runtime that hangs is a failed test, not a stopped build */
     ha_runtime_show_lock(true);
     ha_emulated_set(NULL);
@@ -131,7 +130,6 @@ int fresh_sharp(void **state)
 
 int spent(void **state)
 {
-    (void)state;
     ha_emulated_set(NULL);
     ok(cudaDeviceReset());
     assert_nothing_alive();

@@ -6,14 +6,7 @@
 #include "kernels/cuda/simt.h"
 
 extern "C" {
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "harness/base/test.h"
 }
 
 #ifdef __SANITIZE_ADDRESS__
