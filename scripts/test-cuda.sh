@@ -1,6 +1,6 @@
 #!/bin/sh
 # test-cuda.sh PROGRAM: the program on the emulated CUDA device, and on one that fails in the middle of a case: that
-# case ends with an error and a row, and the next ones, on a fresh device, pass.
+# case ends with an error and a row, and the next ones, on a fresh device in a fresh process, pass.
 # shellcheck source=scripts/test.sh
 . "$(dirname "$0")/test.sh"
 program=$1
@@ -12,9 +12,9 @@ expect()
 {
     code=$1 text=$2
     shift 2
-    rm -rf "$dir/results"
+    rm -rf "$dir/results" "$dir/first"
     # shellcheck disable=SC2086 # cases without blanks
-    env "$@" "$program" check $cases --device cuda_emulated -o "$dir/results" > "$dir/err" 2>&1 < /dev/null
+    env HA_EMULATED_FIRST="$dir/first" "$@" "$program" check $cases --device cuda_emulated -o "$dir/results" > "$dir/err" 2>&1 < /dev/null
     got=$?
     if [ "$got" -eq "$code" ] && grep -qF -e "$text" "$dir/err" && [ "$(wc -l < "$dir/results/cases.csv")" -eq $((count + 1)) ]; then pass
     else fail "$*: exit code $got, wanted $code; wanted the text '$text' and $count rows"; fi
@@ -23,7 +23,7 @@ expect()
 expect 0 "$right passed, 0 failed, 1 skipped" A=
 expect 77 'waived: 5 x no NVIDIA driver' HA_EMULATED_DEVICES=none
 expect 77 'driver here is of CUDA 12.4' HA_EMULATED_DRIVER=12040
-# lost in a kernel: of the opening, of one case, of another
+# lost in a kernel: of the opening, of one case, of another; the next case has a process without that fault
 for nth in 1 5 9; do
     expect 40 "$((right - 1)) passed, 1 failed, 1 skipped" "HA_EMULATED_LOSE=$nth"
     holds 'the row says why' grep -q 'error 719 (cudaErrorLaunchFailure)' "$dir/results/cases.csv"

@@ -10,6 +10,7 @@
  *   HA_EMULATED_MEMOPS=0            no cuStreamWaitValue32 and cuStreamWriteValue32
  *   HA_EMULATED_LOSE=n              the device is lost in its n-th kernel
  *   HA_EMULATED_FAIL=call:nth:code[:once|:sticky][,...]
+ *   HA_EMULATED_FIRST=file          both happen in one process alone: the first, which makes this file
  * What cannot be read makes every call fail with cudaErrorInitializationError, and is named on stderr. */
 
 #include "kernels/cuda/emulation/simt.h"
