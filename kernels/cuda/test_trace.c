@@ -500,6 +500,14 @@ static void a_meter_that_fails(void **state)
     ha_cuda_trace_set(&device, NULL);
 }
 
+static void a_trace_that_is_on_at_the_end(void **state)
+{
+    ha_cuda_trace_set(&device, &sink);
+    ha_cuda_trace_destroy(device.trace);
+    assert_true(fake->enabled == 0);
+    open_trace();
+}
+
 static void what_is_asked_for(void **state)
 {
     static const struct {
@@ -528,14 +536,6 @@ static void what_is_asked_for(void **state)
         if (!strstr(text, cases[i].says)) fail_msg("'%s' lacks '%s'", text, cases[i].says);
         if (cases[i].status == HA_OK) ha_cuda_trace_destroy(device.trace);
     }
-}
-
-static void a_trace_that_is_on_at_the_end(void **state)
-{
-    ha_cuda_trace_set(&device, &sink);
-    ha_cuda_trace_destroy(device.trace);
-    assert_true(fake->enabled == 0);
-    open_trace();
 }
 
 int main(void)

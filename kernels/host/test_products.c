@@ -24,6 +24,81 @@ static void needs_a_blas(void)
     if (ha_host_products_absent()) skip();
 }
 
+/* In a process of its own, where no library has been loaded yet. */
+static void absence_is_explained(void **state)
+{
+    static const char *const named[] = { "./no such library.so", "libm.so.6" };
+    for (size_t i = 0; i < 2; i++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            char text[160];
+            struct ha_device_info info;
+            struct ha_device *dev;
+            struct ha_why why;
+            setenv("HABENCH_BLAS", named[i], 1);
+            snprintf(text, sizeof text, "no CBLAS in HABENCH_BLAS=%s", named[i]);
+            struct ha_device_config config = { &test_kernels, 0 };
+            if (api->open(&dev, &config, &why) != HA_OK) _exit(1);
+            api->info(dev, &info);
+            if (strcmp(info.no_products, text)) _exit(2);
+            struct ha_stream *stream = device_stream(dev, "main");
+            const struct ha_device_product product = { .m = 0 };
+            if (api->product(stream, &product) != HA_ERROR || !strstr(api->failure(dev), text)) _exit(3);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
+static bool blas_is_loaded(void)
+{
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) found = found || strstr(line, "blas");
+    fclose(maps);
+    return found;
+}
+
+static size_t threads(void)
+{
+    char line[128];
+    size_t count = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    assert_non_null(status);
+    while (fgets(line, sizeof line, status))
+        if (!strncmp(line, "Threads:", 8)) count = strtoul(line + 8, NULL, 10);
+    fclose(status);
+    return count;
+}
+
+/* Opened and asked, a device has not loaded a library; with the first product it has, and that started no thread. It
+ * stands before the tests that multiply. */
+static void loaded_with_the_first_product(void **state)
+{
+    struct ha_device *dev = device_open(0);
+    struct ha_stream *stream = device_stream(dev, "main");
+    struct ha_device_info info;
+    const struct ha_device_product product = { .m = 0 };
+    setenv("OPENBLAS_NUM_THREADS", "7", 1);
+    api->info(dev, &info);
+    if (!*info.no_products) {
+        assert_false(blas_is_loaded());
+        const size_t before = threads();
+        ok(api->product(stream, &product));
+        assert_true(blas_is_loaded());
+        assert_int_equal(threads(), before);
+    }
+    assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "7");
+    unsetenv("OPENBLAS_NUM_THREADS");
+    device_close(dev, NULL);
+}
+
 static void multiplies(void **state)
 {
     needs_a_blas();
@@ -119,81 +194,6 @@ static void refuses(void **state)
         test_problem_free(p);
         device_close(dev, words[i]);
     }
-}
-
-/* In a process of its own, where no library has been loaded yet. */
-static void absence_is_explained(void **state)
-{
-    static const char *const named[] = { "./no such library.so", "libm.so.6" };
-    for (size_t i = 0; i < 2; i++) {
-        const pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0) {
-            char text[160];
-            struct ha_device_info info;
-            struct ha_device *dev;
-            struct ha_why why;
-            setenv("HABENCH_BLAS", named[i], 1);
-            snprintf(text, sizeof text, "no CBLAS in HABENCH_BLAS=%s", named[i]);
-            struct ha_device_config config = { &test_kernels, 0 };
-            if (api->open(&dev, &config, &why) != HA_OK) _exit(1);
-            api->info(dev, &info);
-            if (strcmp(info.no_products, text)) _exit(2);
-            struct ha_stream *stream = device_stream(dev, "main");
-            const struct ha_device_product product = { .m = 0 };
-            if (api->product(stream, &product) != HA_ERROR || !strstr(api->failure(dev), text)) _exit(3);
-            _exit(0);
-        }
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-    }
-}
-
-static bool blas_is_loaded(void)
-{
-    char line[512];
-    bool found = false;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    assert_non_null(maps);
-    while (fgets(line, sizeof line, maps)) found = found || strstr(line, "blas");
-    fclose(maps);
-    return found;
-}
-
-static size_t threads(void)
-{
-    char line[128];
-    size_t count = 0;
-    FILE *status = fopen("/proc/self/status", "r");
-    assert_non_null(status);
-    while (fgets(line, sizeof line, status))
-        if (!strncmp(line, "Threads:", 8)) count = strtoul(line + 8, NULL, 10);
-    fclose(status);
-    return count;
-}
-
-/* Opened and asked, a device has not loaded a library; with the first product it has, and that started no thread. It
- * stands before the tests that multiply. */
-static void loaded_with_the_first_product(void **state)
-{
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
-    struct ha_device_info info;
-    const struct ha_device_product product = { .m = 0 };
-    setenv("OPENBLAS_NUM_THREADS", "7", 1);
-    api->info(dev, &info);
-    if (!*info.no_products) {
-        assert_false(blas_is_loaded());
-        const size_t before = threads();
-        ok(api->product(stream, &product));
-        assert_true(blas_is_loaded());
-        assert_int_equal(threads(), before);
-    }
-    assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "7");
-    unsetenv("OPENBLAS_NUM_THREADS");
-    device_close(dev, NULL);
 }
 
 static void info_has_the_profile(void **state)
