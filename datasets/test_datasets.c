@@ -200,7 +200,7 @@ static const uint64_t golden[ALL][3] = {
     { 0xd7084e8d7e87c476, 0x4a8461676ce35393, 0x9fc23af3fea02d99 },
 };
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
     bool ok = true;
     for (size_t i = 0; i < ALL; i++)
@@ -215,7 +215,7 @@ static void test_golden(void **state)
     assert_true(ok);
 }
 
-static void test_seed_and_place_matter(void **state)
+TEST(test_seed_and_place_matter)
 {
     for (size_t i = 0; i < ALL; i++) {
         struct data a = data_open(all[i], golden_shape(HA_F16), 6000, 1), b = data_open(all[i], a.shape, 6000, 2);
@@ -241,7 +241,7 @@ static void test_seed_and_place_matter(void **state)
 }
 
 /* Any cut of the tokens gives the same rows. */
-static void test_random_access(void **state)
+TEST(test_random_access)
 {
     enum { N = 200, D = 96 };
     for (size_t i = 0; i < ALL; i++)
@@ -272,7 +272,7 @@ static void read_task(void *arg, size_t task, size_t worker)
     r->got[task] = fingerprint(&r->data);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct ha_pool *pool;
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 4, NULL), HA_OK);
@@ -287,7 +287,7 @@ static void test_threads(void **state)
 }
 
 /* Queries are exact in the dtype; nothing is infinite; scores are finite in binary32. */
-static void test_values_fit(void **state)
+TEST(test_values_fit)
 {
     for (size_t i = 0; i < ALL; i++)
         for (size_t j = 0; j < 3; j++) {
@@ -317,7 +317,7 @@ static void test_values_fit(void **state)
 
 /* ---- what each promises --------------------------------------------------------------- */
 
-static void test_iid(void **state)
+TEST(test_iid)
 {
     struct data x = data_open(&ha_dataset_iid, shape_of(4096, 128, HA_F32), 4097, 11);
     struct view w = view_open(&x, 3, 2);
@@ -350,7 +350,7 @@ static void test_iid(void **state)
     data_close(&x);
 }
 
-static void test_sinks(void **state)
+TEST(test_sinks)
 {
     enum { N = 4096 };
     const size_t layers = reduced ? 4 : 8;
@@ -394,7 +394,7 @@ static void test_sinks(void **state)
     data_close(&x);
 }
 
-static void test_needle(void **state)
+TEST(test_needle)
 {
     static const size_t dims[] = { 64, 80, 96, 128, 256 };
     const size_t n = reduced ? 1024 : 4096;
@@ -425,7 +425,7 @@ static void test_needle(void **state)
     assert_true(differ >= 38);
 }
 
-static void test_drift(void **state)
+TEST(test_drift)
 {
     enum { N = 500, D = 128 };
     struct data x = data_open(&ha_dataset_drift, shape_of(100, D, HA_F16), 600, 41);
@@ -450,7 +450,7 @@ static void test_drift(void **state)
 }
 
 /* q = round(W_Q x) whatever the order of the sum, and the layer before predicts it. */
-static void test_residual(void **state)
+TEST(test_residual)
 {
     enum { D = 64, BIGGEST = 8192 };
     static const size_t widths[] = { 0, 100, 1024, BIGGEST };
@@ -501,7 +501,7 @@ static void test_residual(void **state)
         }
 }
 
-static void test_adversarial(void **state)
+TEST(test_adversarial)
 {
     enum { N = 1000, TIES = 0, RISING, FALLING, OFFSET, CANCELLING, DOMINANT, ZERO, LARGE };
     for (size_t j = 0; j < 3; j++) {
@@ -584,7 +584,7 @@ static void expect_refused(const struct ha_dataset *d, struct ha_shape shape, co
         fail_msg("reason is '%s', expected '%s'", why.text, reason);
 }
 
-static void test_open_refuses(void **state)
+TEST(test_open_refuses)
 {
     static const struct {
         size_t at, value; /* of a member of the shape */
@@ -629,13 +629,5 @@ static void test_open_refuses(void **state)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),        cmocka_unit_test(test_seed_and_place_matter),
-        cmocka_unit_test(test_random_access), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_values_fit),    cmocka_unit_test(test_iid),
-        cmocka_unit_test(test_sinks),         cmocka_unit_test(test_needle),
-        cmocka_unit_test(test_drift),         cmocka_unit_test(test_residual),
-        cmocka_unit_test(test_adversarial),   cmocka_unit_test(test_open_refuses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

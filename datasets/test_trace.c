@@ -220,7 +220,7 @@ static void round_trip(enum ha_tensor_type type, enum ha_dtype dtype, bool input
     ha_dataset_trace.close(src);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     static const enum ha_tensor_type types[] = { HA_T_F32, HA_T_F16, HA_T_BF16 };
     for (size_t i = 0; i < 3; i++)
@@ -228,7 +228,7 @@ static void test_round_trip(void **state)
             for (size_t shift = 0; shift < 4; shift++) round_trip(types[i], dtype, shift != 2, shift);
 }
 
-static void test_fewer_layers(void **state)
+TEST(test_fewer_layers)
 {
     trace_make(HA_T_F16, true);
     trace_write();
@@ -246,7 +246,7 @@ static void test_fewer_layers(void **state)
 
 /* ---- what open refuses ---------------------------------------------------------------- */
 
-static void test_what_the_case_asks(void **state)
+TEST(test_what_the_case_asks)
 {
 #define AT(member) offsetof(struct ha_shape, member)
 #define HAS        "has 40 tokens, and queries of tokens 24 to 39; "
@@ -282,7 +282,7 @@ static void test_what_the_case_asks(void **state)
     expect_refused(s, path, "scale is 0.25, the case asks for 0.125");
 }
 
-static void test_metadata(void **state)
+TEST(test_metadata)
 {
     static const struct {
         const char *key, *text, *reason;
@@ -340,7 +340,7 @@ static void test_metadata(void **state)
     }
 }
 
-static void test_tensors(void **state)
+TEST(test_tensors)
 {
     char reason[64];
     for (size_t i = 0; i < TENSORS; i++) {
@@ -367,7 +367,7 @@ static void test_tensors(void **state)
     expect_spoilt(HA_F16, "tensor layers.1.norm is missing");
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     const float bad[] = { NAN, -INFINITY, INFINITY };
     for (size_t i = 0; i < TENSORS; i++)
@@ -390,7 +390,7 @@ static void test_values(void **state)
 
 /* ---- where a name is looked for ------------------------------------------------------- */
 
-static void test_find(void **state)
+TEST(test_find)
 {
     char found[4096], here[4096];
     struct ha_why why = { "" };
@@ -421,7 +421,7 @@ static void test_find(void **state)
 }
 
 /* The published traces, where this tree has them, found from the program up. */
-static void test_published(void **state)
+TEST(test_published)
 {
     static const char *const names[] = { "english", "code" };
     char here[4096];
@@ -457,17 +457,4 @@ static int files_teardown(void **state)
     return rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_fewer_layers),
-        cmocka_unit_test(test_what_the_case_asks),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_published),
-    };
-    return cmocka_run_group_tests(tests, files_setup, files_teardown);
-}
+int main(void) { return test_all("tests", files_setup, files_teardown); }

@@ -121,7 +121,7 @@ static void grid(const size_t *dims, size_t dims_count, const size_t *keys, size
                 }
 }
 
-static void within_bound_everywhere(void **state)
+TEST(within_bound_everywhere)
 {
     static const size_t dims[] = { 8, 64, 80, 96, 112, 128, 256 }, few_dims[] = { 8, 80, 128 };
     static const size_t keys[] = { 0, 1, 2, 17, 31, 32, 33, 127, 128, 129, 2047, 2048, 2049, 5000 };
@@ -131,14 +131,14 @@ static void within_bound_everywhere(void **state)
 }
 
 /* The tail paths: dimensions that fill no vector. */
-static void odd_dimensions(void **state)
+TEST(odd_dimensions)
 {
     static const size_t dims[] = { 1, 3, 7, 9, 17, 20, 31, 33, 47, 63, 65, 100, 257, 300, 520 }, keys[] = { 1, 5, 67 };
     grid(dims, small ? 6 : 15, keys, 3, 1);
 }
 
 /* Every number of query rows goes through its own mix of row blocks. */
-static void every_number_of_rows(void **state)
+TEST(every_number_of_rows)
 {
     for (size_t rows = 1; rows <= 256; rows += small ? 51 : 1) {
         struct ha_test_ask p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
@@ -161,7 +161,7 @@ static void every_number_of_rows(void **state)
 }
 
 /* Query tokens in several blocks, each with its own limit, over more than one chunk; weights too. */
-static void appends_longer_than_the_context(void **state)
+TEST(appends_longer_than_the_context)
 {
     static const struct {
         size_t keys, q_len, group;
@@ -200,11 +200,5 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(within_bound_everywhere),
-        cmocka_unit_test(odd_dimensions),
-        cmocka_unit_test(every_number_of_rows),
-        cmocka_unit_test(appends_longer_than_the_context),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, report);
+    return test_all("tests", ha_test_tables_setup, report);
 }

@@ -169,14 +169,14 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
             check(&ha_test_tables[t_], (enum ha_dtype)(t_ % HA_DTYPE_COUNT), want, COUNT(want), 1 + t_); \
     } while (0)
 
-static void one_long_unit(void **state)
+TEST(one_long_unit)
 {
     CHECK({ .keys = 9000, .group = 4, .q_len = 1 });
     CHECK({ .keys = 20000, .packed = 19900, .group = 2, .q_len = 1 });
     CHECK({ .keys = 9000, .packed = 5003, .unit = 16, .group = 3, .q_len = 1, .weights = true });
 }
 
-static void equal_units(void **state)
+TEST(equal_units)
 {
 #define THREE(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
     CHECK(THREE({ .keys = 2000, .packed = 1984, .group = 4, .q_len = 1 }));
@@ -186,7 +186,7 @@ static void equal_units(void **state)
 
 /* one is long, some have nothing, some several query tokens, some more rows than a block, some weights that cannot be
  * cut */
-static void mixed_units(void **state)
+TEST(mixed_units)
 {
     CHECK({ 12000, 11000, 0, 4, 1, false, false }, { 0, 0, 0, 4, 1, false, false }, { 37, 32, 0, 4, 1, false, false },
           { 3000, 1500, 32, 1, 1, false, true }, { 2500, 2400, 0, 4, 16, true, false },
@@ -195,7 +195,7 @@ static void mixed_units(void **state)
           { 1, 0, 0, 1, 1, true, false }, { 2049, 0, 0, 70, 1, false, true });
 }
 
-static void nothing_to_do(void **state)
+TEST(nothing_to_do)
 {
     CHECK({ .keys = 0, .group = 4, .q_len = 1 });
     CHECK({ .keys = 40, .group = 1, .q_len = 1 }, { .keys = 0, .group = 1, .q_len = 2 });
@@ -212,7 +212,7 @@ static void nothing_to_do(void **state)
 }
 
 /* random batches: attend_all_bytes is enough for what it then makes of them (the guard page says so) */
-static void random_batches(void **state)
+TEST(random_batches)
 {
     for (uint64_t seed = 1; seed <= (small ? 2 : 12); seed++) {
         struct want want[UNITS_MAX];
@@ -354,7 +354,7 @@ static double take_note(size_t (*want)[2], size_t count, size_t threads)
     return imbalance(threads);
 }
 
-static void work_is_cut_evenly(void **state)
+TEST(work_is_cut_evenly)
 {
     static size_t want[64][2];
     for (size_t i = 0; i < 64; i++) want[i][0] = 131072, want[i][1] = 4;
@@ -395,9 +395,5 @@ static void work_is_cut_evenly(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_long_unit), cmocka_unit_test(equal_units),    cmocka_unit_test(mixed_units),
-        cmocka_unit_test(nothing_to_do), cmocka_unit_test(random_batches), cmocka_unit_test(work_is_cut_evenly),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+    return test_all("tests", ha_test_tables_setup, NULL);
 }

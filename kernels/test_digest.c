@@ -59,7 +59,7 @@ static void check_digest(const struct ha_test_kv *kv, size_t first, size_t block
     ha_guard_free(got);
 }
 
-static void digests_are_exact(void **state)
+TEST(digests_are_exact)
 {
     static const size_t dims[] = { 8, 80, 128, 1, 15, 16, 33, 64, 256, 300 }, units[] = { 32, 16, 128, 5, 1 };
     static const struct {
@@ -79,7 +79,7 @@ static void digests_are_exact(void **state)
 }
 
 /* a NaN makes both of its dimension NaN; infinities are numbers; zeros of both signs are equal */
-static void special_keys(void **state)
+TEST(special_keys)
 {
     enum { DIM = 40, UNIT = 16, KEYS = 90 };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
@@ -99,7 +99,7 @@ static void special_keys(void **state)
 }
 
 /* A NaN alone must be found whatever the sums of the keys do. */
-static void nan_among_equal(void **state)
+TEST(nan_among_equal)
 {
     enum { DIM = 144, UNIT = 32 };
     for (size_t d = 0; d < DIM; d += small ? 5 : 1) {
@@ -196,7 +196,7 @@ static void judge(const struct ha_kernels *t, const struct scores *s, float scal
     }
 }
 
-static void scores_within_bound(void **state)
+TEST(scores_within_bound)
 {
     static const size_t dims[] = { 8, 80, 128, 1, 31, 32, 33, 64, 65, 256, 300 },
                         blocks[] = { 33, 1, 70, 8, 16, 31, 32, 7 };
@@ -220,7 +220,7 @@ static void scores_within_bound(void **state)
 }
 
 /* What a digest is for: the score of a block is not below that of any of its keys. */
-static void scores_bound_keys(void **state)
+TEST(scores_bound_keys)
 {
     enum { DIM = 96, UNIT = 16, KEYS = 500, BLOCKS = (KEYS + UNIT - 1) / UNIT, ROWS = 3 };
     static float largest[BLOCKS][DIM];
@@ -266,7 +266,7 @@ static void scores_bound_keys(void **state)
 }
 
 /* block b is as the others but for dimension d */
-static void special_digests(void **state)
+TEST(special_digests)
 {
     enum { DIM = 70, BLOCKS = 37 };
     static const struct {
@@ -326,9 +326,5 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_are_exact),   cmocka_unit_test(special_keys),      cmocka_unit_test(nan_among_equal),
-        cmocka_unit_test(scores_within_bound), cmocka_unit_test(scores_bound_keys), cmocka_unit_test(special_digests),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, report);
+    return test_all("tests", ha_test_tables_setup, report);
 }

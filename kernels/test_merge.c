@@ -72,7 +72,7 @@ static void check(struct ha_test_merge p, enum ha_test_spread spread, uint64_t s
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void every_form_and_type(void **state)
+TEST(every_form_and_type)
 {
     static const size_t counts[] = { 1, 2, 3, 17 }, dims[] = { 80, 19, 300 };
     for (size_t n = 0; n < 4 * 3 * 4 * 3 * 4; n++) {
@@ -90,7 +90,7 @@ static void every_form_and_type(void **state)
     }
 }
 
-static void every_size(void **state)
+TEST(every_size)
 {
     static const size_t counts[] = { 1, 2, 130, 530, 3, 4, 8, 15, 16, 17, 33, 63, 64, 65, 160, 511, 512, 513, 1100 };
     static const size_t dims[] = { 8, 80, 300, 1, 7, 31, 64, 96, 112, 120, 127, 128, 129, 255, 256, 257, 520 };
@@ -110,7 +110,7 @@ static void every_size(void **state)
             }
 }
 
-static void any_problem(void **state)
+TEST(any_problem)
 {
     for (uint64_t seed = 0; seed < (small ? 300 : 5000); seed++) {
         static const uint64_t below[] = {
@@ -131,7 +131,7 @@ static void any_problem(void **state)
 }
 
 /* of the largest and smallest levels too; against a formula in which nothing large is subtracted */
-static void wide_gaps(void **state)
+TEST(wide_gaps)
 {
     static const float pairs[][2] = {
         { 0, 0 },       { 0, -0.0f },     { 1e-7f, -0.0f }, { 100, 99 },           { 1000, 999 },
@@ -178,11 +178,5 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_and_type),
-        cmocka_unit_test(every_size),
-        cmocka_unit_test(any_problem),
-        cmocka_unit_test(wide_gaps),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, report);
+    return test_all("tests", ha_test_tables_setup, report);
 }

@@ -19,7 +19,7 @@ static float most(enum ha_dtype t) { return t == HA_F32 ? FLT_MAX : t == HA_F16 
 
 /* One state alone, or among empty ones whose o is NaN, is copied bit for bit: the signs of its zeros, its largest
  * number, its subnormal ones. */
-static void a_single_state_is_copied(void **state)
+TEST(a_single_state_is_copied)
 {
     static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, 88, FLT_MAX, -FLT_MAX };
     static const size_t counts[] = { 1, 2, 3, 16, 17, 64, 65, 200, 600 };
@@ -50,7 +50,7 @@ static void a_single_state_is_copied(void **state)
     }
 }
 
-static void empties_only(void **state)
+TEST(empties_only)
 {
     static const float zeros[DIM], none = -INFINITY;
     for (size_t n = 0; n < KINDS; n++)
@@ -70,7 +70,7 @@ static void empties_only(void **state)
 }
 
 /* a,b = b,a, bit for bit, zeros of both signs included; and o and -o of one level cancel */
-static void two_states_commute(void **state)
+TEST(two_states_commute)
 {
     static const float zeros[] = { 0, -0.0f, -INFINITY };
     for (size_t n = 0; n < KINDS * 100; n += small ? 7 : 1) {
@@ -110,7 +110,7 @@ static void two_states_commute(void **state)
 
 /* Shares of 1/4 are exact. Others, and the weights of the form that does not divide, add up to 1 + a few 2^-24:
  * binary32 needs that much room, 16 bits have it. */
-static void no_overflow_of_a_convex_combination(void **state)
+TEST(no_overflow_of_a_convex_combination)
 {
     for (size_t n = 0; n < KINDS; n++) {
         struct ha_test_merge p = ha_test_merge_kind(n, 4, DIM);
@@ -144,7 +144,7 @@ static void assert_nan(const struct ha_test_merge *p)
 }
 
 /* NaN, and +inf where that does not mean empty */
-static void bad_level_is_never_silent(void **state)
+TEST(bad_level_is_never_silent)
 {
     static const size_t counts[] = { 1, 2, 3, 17, 65, 600 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
@@ -168,7 +168,7 @@ static void bad_level_is_never_silent(void **state)
 }
 
 /* in o of a state that has keys, however little it weighs: in that component; in the sum: in o and the sum */
-static void nan_in_a_state(void **state)
+TEST(nan_in_a_state)
 {
     for (size_t n = 0; n < KINDS; n++)
         for (size_t at = 0; at < DIM; at++)
@@ -209,7 +209,7 @@ static void random_levels(struct ha_test_merge *p, size_t n)
 }
 
 /* nor does it matter which rows are merged in one call */
-static void strides_and_aliases_do_not_matter(void **state)
+TEST(strides_and_aliases_do_not_matter)
 {
     static const size_t counts[] = { 1, 2, 5, 70, 530 }, dims[] = { 45, 270, 128 };
     for (size_t n = 0; n < KINDS * COUNT_SCOPED(counts); n++) {
@@ -252,7 +252,7 @@ static void strides_and_aliases_do_not_matter(void **state)
 
 /* 16 bits are read, summed in binary32 and rounded once: what the merge of the same numbers in binary32 gives, rounded
  */
-static void halves_are_rounded_once(void **state)
+TEST(halves_are_rounded_once)
 {
     for (size_t n = 0; n < 4 * 2 * 60; n += small ? 7 : 1) {
         struct ha_test_merge wide = ha_test_merge_kind(n % 4, 2 + n / 4 % 4, DIM), half;
@@ -282,7 +282,7 @@ static void halves_are_rounded_once(void **state)
 }
 
 /* a common offset that is exact costs (max, sum, o) nothing */
-static void max_sum_is_shift_invariant(void **state)
+TEST(max_sum_is_shift_invariant)
 {
     for (size_t n = 0; n < 50; n++) {
         struct ha_test_merge p = ha_test_merge_kind(HA_FORM_MAX_SUM, 5, DIM);
@@ -305,16 +305,5 @@ static void max_sum_is_shift_invariant(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_single_state_is_copied),
-        cmocka_unit_test(empties_only),
-        cmocka_unit_test(two_states_commute),
-        cmocka_unit_test(no_overflow_of_a_convex_combination),
-        cmocka_unit_test(bad_level_is_never_silent),
-        cmocka_unit_test(nan_in_a_state),
-        cmocka_unit_test(strides_and_aliases_do_not_matter),
-        cmocka_unit_test(halves_are_rounded_once),
-        cmocka_unit_test(max_sum_is_shift_invariant),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+    return test_all("tests", ha_test_tables_setup, NULL);
 }

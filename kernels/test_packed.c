@@ -252,7 +252,7 @@ static struct problem draw(uint64_t seed)
     return p;
 }
 
-static void every_length(void **state)
+TEST(every_length)
 {
     static const size_t longer[] = { 95, 96, 97, 127, 128, 129, 159, 160, 161, 255, 256, 257 };
     uint64_t id = 0;
@@ -265,7 +265,7 @@ static void every_length(void **state)
         }
 }
 
-static void every_number_of_rows(void **state)
+TEST(every_number_of_rows)
 {
     uint64_t id = 1000;
     for (size_t r = 0; r < COUNT(row_counts); r++)
@@ -284,7 +284,7 @@ static void every_number_of_rows(void **state)
 }
 
 /* Units in any order, the ragged one anywhere, and parts of the list. */
-static void lists_and_parts(void **state)
+TEST(lists_and_parts)
 {
     uint64_t id = 5000;
     for (size_t unit = 16; unit <= 128; unit *= 2)
@@ -301,7 +301,7 @@ static void lists_and_parts(void **state)
         }
 }
 
-static void long_contexts(void **state)
+TEST(long_contexts)
 {
     static const size_t keys[] = { 1000, 2047, 2049, 4096, 4113, 8192, 20000 };
     uint64_t id = 9000;
@@ -319,7 +319,7 @@ static void long_contexts(void **state)
 }
 
 /* Values at the ends of the types: subnormal ones, the largest; queries that make up for them or do not. */
-static void extreme_values(void **state)
+TEST(extreme_values)
 {
     static const struct {
         unsigned dtypes;
@@ -356,7 +356,7 @@ static void extreme_values(void **state)
 }
 
 /* The same bits again, and at other addresses of queries, index and results. */
-static void reproducible(void **state)
+TEST(reproducible)
 {
     for (uint64_t id = 20000; id < 20000 + (scope == FULL ? 1500u : scope == SMALL ? 15u : 90u); id++) {
         const struct problem p = draw(id);
@@ -404,9 +404,5 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) scope = strcmp(argv[1], "small") == 0 ? SMALL : strcmp(argv[1], "full") == 0 ? FULL : ALL;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length),  cmocka_unit_test(every_number_of_rows), cmocka_unit_test(lists_and_parts),
-        cmocka_unit_test(long_contexts), cmocka_unit_test(extreme_values),       cmocka_unit_test(reproducible),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, report);
+    return test_all("tests", ha_test_tables_setup, report);
 }

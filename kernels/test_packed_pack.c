@@ -96,7 +96,7 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
 }
 
 /* Every start and end within a block. */
-static void runs_of_rows(void **state)
+TEST(runs_of_rows)
 {
     uint64_t seed = 0;
     for (size_t at = 0; at <= 33; at += small ? 5 : 1)
@@ -105,7 +105,7 @@ static void runs_of_rows(void **state)
                        seed % 2, seed);
 }
 
-static void every_dimension(void **state)
+TEST(every_dimension)
 {
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
@@ -115,7 +115,7 @@ static void every_dimension(void **state)
         }
 }
 
-static void key_by_key(void **state)
+TEST(key_by_key)
 {
     size_t one[70];
     for (size_t i = 0; i < COUNT(one); i++) one[i] = 1;
@@ -171,7 +171,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
     ha_guard_free(index);
 }
 
-static void out_of_blocks(void **state)
+TEST(out_of_blocks)
 {
     uint64_t seed = 0;
     for (size_t d = 0; d < COUNT(dims); d++)
@@ -190,11 +190,5 @@ static void out_of_blocks(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_of_rows),
-        cmocka_unit_test(every_dimension),
-        cmocka_unit_test(key_by_key),
-        cmocka_unit_test(out_of_blocks),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+    return test_all("tests", ha_test_tables_setup, NULL);
 }

@@ -73,7 +73,7 @@ static void assert_empty(const struct ha_test_states *s, size_t r, size_t dim)
     for (size_t j = 0; j < s->keys; j++) assert_true(weight(s, r, j) == 0);
 }
 
-static void no_keys(void **state)
+TEST(no_keys)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t keys = 0; keys <= 40; keys += 40)
@@ -92,7 +92,7 @@ static void no_keys(void **state)
 }
 
 /* Whatever a block held before, behind the keys packed into it is nothing that is seen. */
-static void behind_the_end(void **state)
+TEST(behind_the_end)
 {
     static const float rest[] = { NAN, INFINITY, 60000 };
     HA_TEST_DTYPES(dtype)
@@ -121,7 +121,7 @@ static void behind_the_end(void **state)
 
 /* Keys from `cut` on are NaN in K and V. Rows that see none of them give what they gave before the NaN, bit for bit;
  * the others give NaN. All limits within a block of rows differ. */
-static void what_is_not_seen_does_not_leak(void **state)
+TEST(what_is_not_seen_does_not_leak)
 {
     enum { DIM = 24, ROWS = 9 };
     static const uint32_t visible[][ROWS] = {
@@ -164,7 +164,7 @@ static void what_is_not_seen_does_not_leak(void **state)
 }
 
 /* one score that is NaN, or +inf, wherever it stands, among ordinary ones or among -inf */
-static void one_bad_score(void **state)
+TEST(one_bad_score)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += small ? 6 : 1)
@@ -186,7 +186,7 @@ static void one_bad_score(void **state)
             }
 }
 
-static void scores_of_minus_infinity(void **state)
+TEST(scores_of_minus_infinity)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += 5) {
@@ -219,7 +219,7 @@ static void scores_of_minus_infinity(void **state)
 }
 
 /* What only queries in parts can get wrong: an infinity in K times the parts of a query that are 0. */
-static void infinite_keys_by_queries_in_parts(void **state)
+TEST(infinite_keys_by_queries_in_parts)
 {
     enum { ROWS = 17, DIM = 40, KEYS_HERE = 41, AT = 19 };
     float q[DIM];
@@ -242,7 +242,7 @@ static void infinite_keys_by_queries_in_parts(void **state)
 }
 
 /* It stays in its column; all else has the bits that it has without. */
-static void no_number_in_one_component_of_v(void **state)
+TEST(no_number_in_one_component_of_v)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t j = 0; j < KEYS; j += small ? 6 : 1) {
@@ -268,7 +268,7 @@ static void no_number_in_one_component_of_v(void **state)
 }
 
 /* Equal scores and small integers in V: no rounding happens anywhere, and no key is missing or counted twice. */
-static void exact_sums(void **state)
+TEST(exact_sums)
 {
     static const float q[DIM_MAX] = { [1] = 8 };
     HA_TEST_DTYPES(dtype)
@@ -327,7 +327,7 @@ static void check_level(const struct ha_test_states *s, size_t r, const double *
     assert_true(fabs((double)s->sum[r] - sum) <= sum * (1e-5 + 4 * slack));
 }
 
-static void levels(void **state)
+TEST(levels)
 {
     enum { N = 200, DIM = 8 };
     static const float q[DIM] = { 4, 4, 4, 4, 4, 4, 4, 4 };
@@ -355,7 +355,7 @@ static void levels(void **state)
 
 /* What a row gives does not depend on the others: one of them twice as large changes nothing. All queries are exact in
  * bfloat16, or none is: a kernel may take another way for those that are. */
-static void rows_by_themselves(void **state)
+TEST(rows_by_themselves)
 {
     enum { MOST = 17 };
     HA_TEST_DTYPES(dtype)
@@ -390,17 +390,5 @@ static void rows_by_themselves(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_keys),
-        cmocka_unit_test(behind_the_end),
-        cmocka_unit_test(what_is_not_seen_does_not_leak),
-        cmocka_unit_test(one_bad_score),
-        cmocka_unit_test(scores_of_minus_infinity),
-        cmocka_unit_test(infinite_keys_by_queries_in_parts),
-        cmocka_unit_test(no_number_in_one_component_of_v),
-        cmocka_unit_test(exact_sums),
-        cmocka_unit_test(levels),
-        cmocka_unit_test(rows_by_themselves),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+    return test_all("tests", ha_test_tables_setup, NULL);
 }

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static void every_byte_counts(void **state)
+TEST(every_byte_counts)
 {
     static const size_t pages[] = { 1, 3, 16 };
     for (size_t i = 0; i < COUNT(pages); i++) {
@@ -34,7 +34,7 @@ static void every_byte_counts(void **state)
 }
 
 /* What was left out would have taken no time: no core does so many operations in a nanosecond. */
-static void operations_are_done(void **state)
+TEST(operations_are_done)
 {
     enum { ROUNDS = 5000, TRIES = 20 };
     const double most_in_a_ns = 500;
@@ -54,8 +54,4 @@ static void operations_are_done(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_byte_counts), cmocka_unit_test(operations_are_done) };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
-}
+int main(void) { return test_all("tests", ha_test_tables_setup, NULL); }

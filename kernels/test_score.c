@@ -41,7 +41,7 @@ static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_lay
     ha_test_kv_free(&kv);
 }
 
-static void within_bound(void **state)
+TEST(within_bound)
 {
     static const size_t dims[] = { 8, 80, 128, 1, 9, 64, 96, 112, 256, 3, 17, 31, 33, 300, 520 };
     static const size_t keys[] = { 0, 1, 33, 3, 4, 5, 31, 32, 129, 2100 };
@@ -55,7 +55,7 @@ static void within_bound(void **state)
 }
 
 /* NaN and infinities of one key stay in its score. */
-static void special_keys(void **state)
+TEST(special_keys)
 {
     enum { KEYS = 13, DIM = 20 };
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
@@ -93,9 +93,5 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(within_bound),
-        cmocka_unit_test(special_keys),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, report);
+    return test_all("tests", ha_test_tables_setup, report);
 }

@@ -181,20 +181,20 @@ static void sweep(size_t way, float least, float most, float sign, uint32_t stri
 }
 
 /* of attention: a score may be 8 above the level */
-static void exp2_of_every_float(void **state)
+TEST(exp2_of_every_float)
 {
     sweep(EXP2, 0x1p-25f, 150, -1, small ? 65537 : 1);
     sweep(EXP2, 0, 0x1p-25f, -1, small ? 1000003 : 101);
     sweep(EXP2, 0x1p-25f, 8.5f, 1, small ? 65537 : 7);
 }
 
-static void exp_of_every_float(void **state)
+TEST(exp_of_every_float)
 {
     sweep(EXP, 0x1p-25f, 104, -1, small ? 65537 : 1);
     sweep(EXP, 0, 0x1p-25f, -1, small ? 1000003 : 101);
 }
 
-static void exp2_of_kernels(void **state)
+TEST(exp2_of_kernels)
 {
     for (size_t way = CHUNK; way <= PACKED; way++) {
         sweep(way, 0x1p-25f, 150, -1, small ? 65537 * 7 : 1009);
@@ -203,7 +203,7 @@ static void exp2_of_kernels(void **state)
 }
 
 /* (What a key of -inf weighs in kernels is in test_packed_special.c: here its zeros of the other queries are NaN.) */
-static void exp2_at_the_ends(void **state)
+TEST(exp2_at_the_ends)
 {
     static const float at[] = { 0, -0.0f, -1, -126, -149, -150, -150.5f, -151, -152, -300, -1e4f, -1e30f, -3.4e38f };
     static const float want[COUNT(at)] = { 1, 1, 0.5f, 0x1p-126f, 0x1p-149f };
@@ -222,7 +222,7 @@ static void exp2_at_the_ends(void **state)
 /* ---- log ---- */
 
 /* of the sums that merges take the logarithm of; relative, also just above 1. Attention takes log in binary64. */
-static void log_of_sums(void **state)
+TEST(log_of_sums)
 {
     double worst = 0, worst2 = 0;
     for (uint32_t at = ha_f32_bits(1) + 1, end = ha_f32_bits(0x1p24f); at < end; at += small ? 100003 : 29) {
@@ -257,7 +257,7 @@ static void check_narrow(const float *x, size_t n, enum ha_dtype type)
 }
 
 /* floats of every sign and exponent, NaN and infinities among them */
-static void narrowing_rounds_once(void **state)
+TEST(narrowing_rounds_once)
 {
     enum { N = 4096 + 5 }; /* not a multiple of the lanes */
     static float x[N];
@@ -270,7 +270,7 @@ static void narrowing_rounds_once(void **state)
 }
 
 /* those halfway between two numbers, and beside them */
-static void narrowing_of_ties(void **state)
+TEST(narrowing_of_ties)
 {
     for (int type = HA_F16; type <= HA_BF16; type++)
         for (uint32_t h = 0; h < 1u << 16; h++) {
@@ -287,11 +287,5 @@ static void narrowing_of_ties(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp2_of_every_float), cmocka_unit_test(exp_of_every_float),
-        cmocka_unit_test(exp2_of_kernels),     cmocka_unit_test(exp2_at_the_ends),
-        cmocka_unit_test(log_of_sums),         cmocka_unit_test(narrowing_rounds_once),
-        cmocka_unit_test(narrowing_of_ties),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+    return test_all("tests", ha_test_tables_setup, NULL);
 }

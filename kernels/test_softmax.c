@@ -81,7 +81,7 @@ static void check(size_t rows, size_t n, size_t stride, enum family family)
     ha_guard_free(lse);
 }
 
-static void within_bound(void **state)
+TEST(within_bound)
 {
     for (int family = 0; family < FAMILIES; family++) {
         for (size_t n = 1; n <= 140; n += small ? 9 : 1) check(2, n, n + n % 3, (enum family)family);
@@ -93,7 +93,7 @@ static void within_bound(void **state)
     }
 }
 
-static void long_rows(void **state)
+TEST(long_rows)
 {
     static const enum family families[] = { NORMAL, EQUAL, INCREASING, MASKED_SPANS };
     for (size_t i = 0; i < (small ? 1 : COUNT(families)); i++) {
@@ -102,7 +102,7 @@ static void long_rows(void **state)
     }
 }
 
-static void nothing_to_weigh(void **state)
+TEST(nothing_to_weigh)
 {
     HA_TEST_EACH(t, softmax)
     {
@@ -122,7 +122,7 @@ static void nothing_to_weigh(void **state)
 }
 
 /* NaN or +inf at any place makes that row NaN, and no other; beside -inf too */
-static void spoiled_rows(void **state)
+TEST(spoiled_rows)
 {
     enum { ROWS = 3, N = 9000 };
     static float x[ROWS][N];
@@ -152,11 +152,5 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(within_bound),
-        cmocka_unit_test(long_rows),
-        cmocka_unit_test(nothing_to_weigh),
-        cmocka_unit_test(spoiled_rows),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, report);
+    return test_all("tests", ha_test_tables_setup, report);
 }

@@ -60,7 +60,7 @@ static struct output attend(const struct ha_kernels *t, const struct ha_test_kv 
     return out;
 }
 
-static void attend_over_nothing(void **state)
+TEST(attend_over_nothing)
 {
     struct ha_test_kv none, masked;
     ha_test_kv_make(&none, HA_TEST_DENSE, HA_TEST_NORMAL, DIM, 0, HA_F16, 1);
@@ -82,7 +82,7 @@ static void attend_over_nothing(void **state)
 
 /* in the first, a middle and the last chunk; before and after chunks with a larger maximum, or with
  * scores of -inf only */
-static void attend_keeps_nan(void **state)
+TEST(attend_keeps_nan)
 {
     static const size_t at[] = { 0, 100, 2047, 2048, 3000, 4999 };
     static const struct how ways[] = {
@@ -139,7 +139,7 @@ static struct how split_of(size_t i, size_t keys)
 }
 
 /* 1. Equal scores, a power of two of keys, small integers in V: no rounding happens anywhere. */
-static void exact_means(void **state)
+TEST(exact_means)
 {
     HA_TEST_DTYPES(dtype)
     for (size_t keys = 1; keys <= (small ? 512 : 8192); keys *= small ? 8 : 2) {
@@ -174,7 +174,7 @@ static int score_of(size_t j)
 /* Scores that are integers from -3 to 3 and small integers in V: every sum fits, whatever its level, so that all kinds
  * of keys, lists and parts give the same bits, and joins that round nothing are what they say. The levels of parts
  * differ. */
-static void exact_however_split(void **state)
+TEST(exact_however_split)
 {
     static const size_t sizes[] = { 129, 1000, 5000 };
     HA_TEST_DTYPES(dtype)
@@ -211,11 +211,5 @@ static void exact_however_split(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attend_over_nothing),
-        cmocka_unit_test(attend_keeps_nan),
-        cmocka_unit_test(exact_means),
-        cmocka_unit_test(exact_however_split),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+    return test_all("tests", ha_test_tables_setup, NULL);
 }

@@ -136,7 +136,7 @@ static void check_all(size_t n, enum family family, const size_t *ks, size_t cou
 }
 
 /* every k of every small n */
-static void small_sizes(void **state)
+TEST(small_sizes)
 {
     enum { N = 70 };
     size_t ks[N + 2];
@@ -146,7 +146,7 @@ static void small_sizes(void **state)
 }
 
 /* around where numbers begin to be sampled, and where what lies between two samples is more than is kept */
-static void large_sizes(void **state)
+TEST(large_sizes)
 {
     static const size_t ns[] = { 512, 513, 2049, 8191, 1024, 40000 };
     for (size_t i = 0; i < (small ? 3 : COUNT(ns)); i++)
@@ -160,7 +160,7 @@ static void large_sizes(void **state)
 
 /* Every 16th number, or 18th, or 32nd, is above or below all the others: a sample of only those says nothing about the
  * rest. Every k, so that each count that a step compares with k is once just enough and once not. */
-static void misleading_samples(void **state)
+TEST(misleading_samples)
 {
     static const struct {
         size_t n, every, step, seed;
@@ -179,10 +179,5 @@ static void misleading_samples(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_sizes),
-        cmocka_unit_test(large_sizes),
-        cmocka_unit_test(misleading_samples),
-    };
-    return cmocka_run_group_tests(tests, ha_test_tables_setup, NULL);
+    return test_all("tests", ha_test_tables_setup, NULL);
 }

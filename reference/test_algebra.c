@@ -31,9 +31,8 @@ static struct ha_ref_state attend_part(const struct ha_test_input *in, size_t fi
 
 static struct ha_ref_state attend(const struct ha_test_input *in) { return attend_rows(in, &in->rows); }
 
-static void test_constant_values(void **unused)
+TEST(test_constant_values)
 {
-    (void)unused;
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < SIZES; s++) {
             struct ha_test_input in = ha_test_input(f, sizes[s], DIM, HA_F32, s);
@@ -46,9 +45,8 @@ static void test_constant_values(void **unused)
         }
 }
 
-static void test_permutation(void **unused)
+TEST(test_permutation)
 {
-    (void)unused;
     static uint32_t order[2500];
     for (size_t s = 0; s < SIZES; s++) {
         const struct ha_test_input in = ha_test_input(0, sizes[s], DIM, HA_BF16, s);
@@ -64,9 +62,8 @@ static void test_permutation(void **unused)
 }
 
 /* One more coordinate of q and K adds an exactly representable constant to every score: the weights stay. */
-static void test_shifted_scores(void **unused)
+TEST(test_shifted_scores)
 {
-    (void)unused;
     struct ha_test_input in = ha_test_input(0, 100, DIM, HA_F32, 3);
     in.scale = 0.25f;
     in.q[0] = 1;
@@ -80,9 +77,8 @@ static void test_shifted_scores(void **unused)
     for (size_t i = 0; i < DIM; i++) assert_true(near(high.o[i], plain.o[i], 1e-11) && high.bound[i] > plain.bound[i]);
 }
 
-static void test_parts_merge_to_whole(void **unused)
+TEST(test_parts_merge_to_whole)
 {
-    (void)unused;
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < SIZES; s++)
             for (size_t parts = 1; parts <= 4; parts++) {
@@ -107,9 +103,8 @@ static void test_parts_merge_to_whole(void **unused)
 }
 
 /* q = 0: every weight is 1/n. Integers with small sums: the result is exact, and so is ln n. */
-static void test_exact_inputs(void **unused)
+TEST(test_exact_inputs)
 {
-    (void)unused;
     struct ha_test_input in = ha_test_input(0, 256, DIM, HA_F16, 1);
     memset(in.q, 0, DIM * sizeof *in.q);
     double want[DIM] = { 0 };
@@ -124,9 +119,8 @@ static void test_exact_inputs(void **unused)
 }
 
 /* One-hot values read the weights out; one key of overwhelming score is read exactly. */
-static void test_one_hot(void **unused)
+TEST(test_one_hot)
 {
-    (void)unused;
     struct ha_test_input in = ha_test_input(0, DIM, DIM, HA_F32, 5);
     for (size_t j = 0; j < DIM; j++)
         for (size_t i = 0; i < DIM; i++) in.v[j * DIM + i] = i == j ? 1 : 0;
@@ -146,9 +140,8 @@ static void test_one_hot(void **unused)
 
 static const float zero[DIM] = { 0 };
 
-static void test_no_keys(void **unused)
+TEST(test_no_keys)
 {
-    (void)unused;
     const struct ha_test_input in = ha_test_input(0, 3, DIM, HA_F32, 0);
     const struct ha_ref_state none = attend_part(&in, 0, 0);
     assert_true(none.lse == -HUGE_VAL && none.lse_bound == 0);
@@ -157,9 +150,8 @@ static void test_no_keys(void **unused)
     assert_true(ha_ref_ratio(zero, INFINITY, &none, NULL) == HUGE_VAL);
 }
 
-static void test_infinite_and_nan(void **unused)
+TEST(test_infinite_and_nan)
 {
-    (void)unused;
     struct ha_test_input in = ha_test_input(0, 9, DIM, HA_F32, 0);
     for (size_t i = 0; i < DIM; i++) in.q[i] = 1;
     in.k[0] = -INFINITY; /* key 0 scores -inf: as if it were not there */
@@ -180,9 +172,8 @@ static void test_infinite_and_nan(void **unused)
 }
 
 /* A group is bitwise its members one by one; rows that a query does not see may hold anything. */
-static void test_group(void **unused)
+TEST(test_group)
 {
-    (void)unused;
     enum { KEYS = 45, QUERIES = 40 };
     struct ha_test_input in = ha_test_input(0, KEYS, DIM, HA_F32, 2);
     for (size_t i = (KEYS - 1) * DIM; i < KEYS * DIM; i++) in.k[i] = in.v[i] = NAN;
@@ -190,28 +181,27 @@ static void test_group(void **unused)
     static float q[QUERIES][DIM];
     static struct ha_bound bound[QUERIES];
     static struct ha_ref_query query[QUERIES];
-    static struct ha_ref_state state[QUERIES];
+    static struct ha_ref_state states[QUERIES];
     static double work[QUERIES * (2 * KEYS + DIM)];
     for (size_t c = 0; c < QUERIES; c++) {
         ha_rng_normals(c, 9, 0, DIM, q[c]);
-        state[c] = ha_test_state(DIM);
+        states[c] = ha_test_state(DIM);
         const size_t visible = c % KEYS;
         bound[c] = ha_bound_attend(&profile, DIM, visible, 1);
-        query[c] = (struct ha_ref_query){ q[c], visible, &bound[c], &state[c] };
+        query[c] = (struct ha_ref_query){ q[c], visible, &bound[c], &states[c] };
     }
     ha_ref_attend_group(query, QUERIES, DIM, (double)in.scale, &in.rows, in.dtype, work);
     for (size_t c = 0; c < QUERIES; c++) {
         in.q = q[c];
         const struct ha_ref_state one = attend_part(&in, 0, query[c].visible);
-        assert_true(one.lse == state[c].lse && one.lse_bound == state[c].lse_bound && one.keys == state[c].keys);
-        assert_memory_equal(one.o, state[c].o, 4 * DIM * sizeof *one.o); /* o, bound, v_min, v_max */
+        assert_true(one.lse == states[c].lse && one.lse_bound == states[c].lse_bound && one.keys == states[c].keys);
+        assert_memory_equal(one.o, states[c].o, 4 * DIM * sizeof *one.o); /* o, bound, v_min, v_max */
     }
 }
 
 /* Quality against full and partial attention computed by other means. */
-static void test_quality(void **unused)
+TEST(test_quality)
 {
-    (void)unused;
     enum { KEYS = 60, CHOSEN = 17 };
     for (size_t f = 0; f < ha_test_families; f++) {
         const struct ha_test_input in = ha_test_input(f, KEYS, DIM, HA_F32, f);
@@ -259,14 +249,4 @@ static void test_quality(void **unused)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_constant_values), cmocka_unit_test(test_permutation),
-        cmocka_unit_test(test_shifted_scores),  cmocka_unit_test(test_parts_merge_to_whole),
-        cmocka_unit_test(test_exact_inputs),    cmocka_unit_test(test_one_hot),
-        cmocka_unit_test(test_no_keys),         cmocka_unit_test(test_infinite_and_nan),
-        cmocka_unit_test(test_group),           cmocka_unit_test(test_quality),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

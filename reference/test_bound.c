@@ -45,9 +45,8 @@ static void check_methods(const struct ha_test_input *in, size_t family, size_t 
     }
 }
 
-static void test_bound_holds(void **unused)
+TEST(test_bound_holds)
 {
-    (void)unused;
     static const struct {
         size_t keys, dim, seeds;
     } shape[] = {
@@ -82,9 +81,8 @@ static double ratio_of(const struct ha_test_input *in, const struct ha_test_inpu
     return ha_ref_ratio(o, lse, &want, NULL);
 }
 
-static void test_wrong_results(void **unused)
+TEST(test_wrong_results)
 {
-    (void)unused;
     static uint32_t order[KEYS_MAX];
     for (uint64_t seed = 0; seed < 4; seed++) {
         const struct ha_test_input in = ha_test_input(0, 4096, 64, HA_F16, seed);
@@ -104,9 +102,8 @@ static void test_wrong_results(void **unused)
     }
 }
 
-static void test_ratio_rejects(void **unused)
+TEST(test_ratio_rejects)
 {
-    (void)unused;
     double o[2] = { 1, 2 }, bound[2] = { 0.5, 0.5 }, lo[2] = { 0, 0 }, hi[2] = { 4, 4 };
     struct ha_ref_state want = {
         .o = o, .bound = bound, .lse = 3, .lse_bound = 0.5, .v_min = lo, .v_max = hi, .dim = 2
@@ -134,9 +131,8 @@ static void test_ratio_rejects(void **unused)
 
 /* The numbers of chunks and paths, by hand: chunks of 2048 keys; joins every 16, at most 40 on any path, of weights in
  * f16; additions that truncate; joins that round nothing but an addition, and parts of 128 keys and more. */
-static void test_bound_parameters(void **unused)
+TEST(test_bound_parameters)
 {
-    (void)unused;
     static const struct ha_profile plain = { 16, 4, 8, 3, 1e-7, 2e-7, .join_keys = 0 },
                                    gpu = { 16, 4, 8, 3, 1e-7, 2e-7, 16, 40, 0x1p-11, 0x1p-25, .truncates = false },
                                    cut = { 16, 4, 8, 3, 1e-7, 2e-7, 16, 40, 0x1p-11, 0x1p-25, .truncates = true },
@@ -176,9 +172,8 @@ static void test_bound_parameters(void **unused)
 /* of two kernels the weaker, in each respect */
 static void no_kernel(const struct ha_packed_chunk *c) { (void)c; }
 
-static void test_profile_of_both(void **unused)
+TEST(test_profile_of_both)
 {
-    (void)unused;
     const struct ha_profile rows = { 8, 3, 32, 31, 1, 4, .exact_joins = true };
     struct ha_profile packed = { 32, 31, 32, 30, 2, 3, .exact_joins = true };
     struct ha_kernels k = { .profile = rows,
@@ -221,10 +216,5 @@ static void test_profile_of_both(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bound_holds),     cmocka_unit_test(test_wrong_results),
-        cmocka_unit_test(test_ratio_rejects),   cmocka_unit_test(test_bound_parameters),
-        cmocka_unit_test(test_profile_of_both),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

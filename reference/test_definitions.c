@@ -2,9 +2,8 @@
 
 #include "reference/test_world.h"
 
-static void test_full(void **unused)
+TEST(test_full)
 {
-    (void)unused;
     static const struct ha_definition *const all[] = { &ha_definition_resident, &ha_definition_bmm,
                                                        &ha_definition_offload, &ha_definition_cpu };
     static const char *const name[] = { "resident", "bmm", "offload", "cpu" };
@@ -36,9 +35,8 @@ static void too_many_parts(void *arg, size_t seq, size_t q_head, struct ha_selec
     out->parts = HA_PARTS_MAX + 1;
 }
 
-static void test_parts_limit(void **unused)
+TEST(test_parts_limit)
 {
-    (void)unused;
     const struct ha_test_world w = ha_test_world(&ha_definition_resident, NULL, 4);
     const size_t tokens = 5;
     const void *k = w.key[0];
@@ -48,9 +46,8 @@ static void test_parts_limit(void **unused)
     assert_non_null(strstr(why.text, "5 parts"));
 }
 
-static void test_streaming(void **unused)
+TEST(test_streaming)
 {
-    (void)unused;
     static const double param[] = { 2, 3 }; /* sink, window */
     static const struct {
         size_t ctx, q_len;
@@ -81,9 +78,8 @@ static void test_streaming(void **unused)
     }
 }
 
-static void test_h2o(void **unused)
+TEST(test_h2o)
 {
-    (void)unused;
     static const double param[] = { 0.25, 0.2 }; /* of 10: 2 heavy, 2 recent */
     static const double weight[12] = { 5, 1, 1, 4, 1, 1, 3, 1, 1, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 10);
@@ -112,9 +108,8 @@ static void test_h2o(void **unused)
 static const double one_of_ten[] = { 0.1, 0.1 }; /* one heavy, one recent */
 
 /* Observed query tokens see no later token: else key 8 (1.2) would have the largest sum, 1.2 to 1.0. */
-static void test_h2o_causal(void **unused)
+TEST(test_h2o_causal)
 {
-    (void)unused;
     static const double weight[11] = { 1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.2, 0.1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
     ha_test_world_weights(&w, weight, 11);
@@ -126,9 +121,8 @@ static void test_h2o_causal(void **unused)
 }
 
 /* Equal weights: either may stay, and the one that does is the one that the head has from then on. */
-static void test_h2o_tie(void **unused)
+TEST(test_h2o_tie)
 {
-    (void)unused;
     static const double weight[12] = { 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
     ha_test_world_weights(&w, weight, 12);
@@ -144,9 +138,8 @@ static void test_h2o_tie(void **unused)
 }
 
 /* Two query heads of one KV head decide on their own. */
-static void test_h2o_heads(void **unused)
+TEST(test_h2o_heads)
 {
-    (void)unused;
     static const double weight[11] = { 4, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2 };
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
     ha_test_world_weights(&w, weight, 11);
@@ -158,9 +151,8 @@ static void test_h2o_heads(void **unused)
 }
 
 /* Two KV heads: each query head reads its own keys. */
-static void test_h2o_kv_heads(void **unused)
+TEST(test_h2o_kv_heads)
 {
-    (void)unused;
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
     w.shape.q_heads = w.shape.kv_heads = 2;
     w.key[0][0][3] = w.key[0][1][6] = 1;
@@ -171,9 +163,8 @@ static void test_h2o_kv_heads(void **unused)
 
 /* Twelve observed queries, more than one pass reads: tokens 8 to 19. Key 1 has ln 2 in 11 of them, key 2 in none but
  * one. */
-static void test_h2o_many_queries(void **unused)
+TEST(test_h2o_many_queries)
 {
-    (void)unused;
     static const double param[] = { 0.05, 0.05 };
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 20);
     w.shape.observed = 12;
@@ -194,9 +185,8 @@ static void test_h2o_many_queries(void **unused)
 }
 
 /* Three weights so close that rounding may swap neighbours, not the first with the third. */
-static void test_h2o_near_tie(void **unused)
+TEST(test_h2o_near_tie)
 {
-    (void)unused;
     static const double param[] = { 0.2, 0.1 }; /* two heavy */
     static const struct ha_test_step run[] = { { 1, { 0 }, { DEVICE(2, 4, 9, 10) } } };
     struct ha_why why;
@@ -227,9 +217,8 @@ static double tie_up_to(struct ha_test_world *w, size_t key, const struct ha_tes
 }
 
 /* A step adds its own error to that of the prefill: weights of 1/3 to those of 1/10. */
-static void test_h2o_error_adds_up(void **unused)
+TEST(test_h2o_error_adds_up)
 {
-    (void)unused;
     static const struct ha_test_step run[] = { { 1, { 1 }, { DEVICE(0, 9, 10) } },
                                                { 1, { 1 }, { DEVICE(9, 10, 11) } } };
     struct ha_test_world at_prefill = ha_test_world(&ha_definition_h2o, one_of_ten, 10), in_step = at_prefill;
@@ -240,9 +229,8 @@ static void test_h2o_error_adds_up(void **unused)
 }
 
 /* Three new tokens at once: causal among themselves, weights averaged. */
-static void test_h2o_append(void **unused)
+TEST(test_h2o_append)
 {
-    (void)unused;
     static const double param[] = { 0.25, 0.25 }; /* of 4: one heavy, one recent */
     static const double weight[8] = { 3, 1, 1, 1, 2, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 4);
@@ -258,21 +246,4 @@ static void test_h2o_append(void **unused)
     ha_test_reject(&w, run, 2, REPORTS(DEVICE(4, 6, 7)), "key 4 was evicted");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_parts_limit),
-        cmocka_unit_test(test_streaming),
-        cmocka_unit_test(test_h2o),
-        cmocka_unit_test(test_h2o_causal),
-        cmocka_unit_test(test_h2o_tie),
-        cmocka_unit_test(test_h2o_heads),
-        cmocka_unit_test(test_h2o_kv_heads),
-        cmocka_unit_test(test_h2o_many_queries),
-        cmocka_unit_test(test_h2o_near_tie),
-        cmocka_unit_test(test_h2o_error_adds_up),
-        cmocka_unit_test(test_h2o_append),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

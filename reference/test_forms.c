@@ -230,9 +230,8 @@ static size_t hold(size_t count, uint64_t seeds, size_t shapes)
     return cases;
 }
 
-static void test_bound_holds(void **unused)
+TEST(test_bound_holds)
 {
-    (void)unused;
     flush = false;
     size_t cases = hold(2, reduced ? 2 : 30, SHAPES) + hold(3, reduced ? 1 : 10, SHAPES)
                    + hold(8, reduced ? 1 : 5, SHAPES);
@@ -252,9 +251,8 @@ static void test_bound_holds(void **unused)
 }
 
 /* Ten times the error that the arithmetic makes is outside. */
-static void test_precision_lost(void **unused)
+TEST(test_precision_lost)
 {
-    (void)unused;
     static const struct ha_test_flaw flaw[] = { { 10, 0 }, { -10, 0 }, { 0, 10 }, { 0, -10 } };
     struct ha_test_stored s[4], got;
     for (size_t w = 0; w < ha_test_merges; w++) {
@@ -279,6 +277,5 @@ static void test_precision_lost(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_precision_lost) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -67,9 +67,8 @@ static void attend_formula(const struct ha_test_input *in, const struct ha_bound
     if (!(big_theta < 1)) *lse_bound = HUGE_VALL;
 }
 
-static void test_attend(void **unused)
+TEST(test_attend)
 {
-    (void)unused;
     static const struct ha_bound bound[] = {
         { 4, 9, 0, 0x1p-24, 0x1p-23, 2, 3, 0, 0, 0, 0 },
         { 6, 40, 7, 0x1p-22, 0x1p-24, 4, 4, 0, 0, 0x1p-11, 0x1p-25 },
@@ -95,9 +94,8 @@ static void test_attend(void **unused)
 }
 
 /* exp(log_p + eps) - p where exp(eps) overflows or p underflows */
-static void test_spread(void **unused)
+TEST(test_spread)
 {
-    (void)unused;
     assert_true(same(ha_ref_spread(-3, 0.5), expl(-3) * expm1l(0.5L)));
     assert_true(same(ha_ref_spread(-3, 2.5), expl(-0.5L) - expl(-3)));
     assert_true(same(ha_ref_spread(-800, 790), expl(-10)));
@@ -112,7 +110,7 @@ struct formula {
     long double o[DIM], bound[DIM], lse, lse_bound;
 };
 
-static void merge_formula(const struct ha_ref_state *state, const struct ha_merge_bound *b, struct formula *f)
+static void merge_formula(const struct ha_ref_state *part, const struct ha_merge_bound *b, struct formula *f)
 {
     const bool direct = b->form == HA_FORM_DIRECT, logs = b->form != HA_FORM_MAX_SUM;
     const long double rescales = (long double)b->rescales * (M - 1), depth = M + (long double)b->depth_extra + rescales;
@@ -120,13 +118,13 @@ static void merge_formula(const struct ha_ref_state *state, const struct ha_merg
     const long double exp_eps = (1 + rescales) * (long double)b->exp_eps + (logs ? 0 : u);
     long double max[M], number[M], pi[M], theta[M], top = -HUGE_VALL, sum = 0, big_theta = 0;
     for (size_t k = 0; k < M; k++) {
-        max[k] = (long double)(logs ? state[k].lse : state[k].max);
-        number[k] = logs ? 1 : (long double)state[k].sum;
+        max[k] = (long double)(logs ? part[k].lse : part[k].max);
+        number[k] = logs ? 1 : (long double)part[k].sum;
         top = fmaxl(top, max[k]);
     }
     for (size_t k = 0; k < M; k++) sum += number[k] * expl(max[k] - top);
     for (size_t k = 0; k < M; k++) {
-        const long double lambda = (long double)state[k].lse_bound, w = number[k] * expl(max[k] - top);
+        const long double lambda = (long double)part[k].lse_bound, w = number[k] * expl(max[k] - top);
         pi[k] = w / sum;
         theta[k] = pi[k] * expm1l(lambda + 3 * u * (top - max[k] + lambda) + exp_eps) + flush * (1 + number[k]) / sum
                    + flush;
@@ -137,14 +135,14 @@ static void merge_formula(const struct ha_ref_state *state, const struct ha_merg
     f->lse_bound += logs ? (long double)b->log_eps * (fabsl(logl(sum)) + 1e-3L) + u * fabsl(f->lse)
                          : 0x1p-52L * fabsl(f->lse);
     for (size_t k = 0; k < M && direct; k++) {
-        const long double lambda = (long double)state[k].lse_bound;
+        const long double lambda = (long double)part[k].lse_bound;
         theta[k] = pi[k] * expm1l(lambda + 3 * u * (f->lse - max[k] + lambda + f->lse_bound) + exp_eps) + flush;
     }
     for (size_t i = 0; i < DIM; i++) {
         long double deviation = 0, inherited = 0, size = 0, own = 0, o = 0;
-        for (size_t k = 0; k < M; k++) o += pi[k] * (long double)state[k].o[i];
+        for (size_t k = 0; k < M; k++) o += pi[k] * (long double)part[k].o[i];
         for (size_t k = 0; k < M; k++) {
-            const long double x = (long double)state[k].o[i], bound = (long double)state[k].bound[i];
+            const long double x = (long double)part[k].o[i], bound = (long double)part[k].bound[i];
             deviation += theta[k] * fabsl(x - o);
             own += theta[k] * fabsl(x);
             inherited += (pi[k] + theta[k]) * bound;
@@ -179,12 +177,11 @@ static void state_make(struct ha_ref_state *s, uint64_t seed, size_t k)
     }
 }
 
-static void test_merge(void **unused)
+TEST(test_merge)
 {
-    (void)unused;
     for (enum ha_form form = 0; (int)form < HA_FORM_COUNT; form++)
         for (uint64_t seed = 0; seed < 100; seed++) {
-            struct ha_ref_state state[M], got = ha_test_state(DIM);
+            struct ha_ref_state part[M], got = ha_test_state(DIM);
             const struct ha_merge_traits traits = {
                 .exp_eps = seed % 2 ? 0x1p-22 : 0,
                 .log_eps = seed % 3 ? 0x1p-21 : 0,
@@ -194,11 +191,11 @@ static void test_merge(void **unused)
             const struct ha_merge_bound b = ha_bound_merge(&traits, form, (enum ha_dtype)(seed % HA_DTYPE_COUNT));
             struct formula want;
             for (size_t k = 0; k < M; k++) {
-                state[k] = ha_test_state(DIM);
-                state_make(&state[k], seed, k);
+                part[k] = ha_test_state(DIM);
+                state_make(&part[k], seed, k);
             }
-            merge_formula(state, &b, &want);
-            ha_ref_merge(state, M, &b, &got);
+            merge_formula(part, &b, &want);
+            ha_ref_merge(part, M, &b, &got);
             if (!same(got.lse, want.lse) || !same(got.lse_bound, want.lse_bound))
                 fail_msg("%s, seed %llu: LSE %g within %g, by the formula %Lg within %Lg", ha_form_name(b.form),
                          (unsigned long long)seed, got.lse, got.lse_bound, want.lse, want.lse_bound);
@@ -210,9 +207,4 @@ static void test_merge(void **unused)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_attend), cmocka_unit_test(test_spread),
-                                        cmocka_unit_test(test_merge) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

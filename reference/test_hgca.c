@@ -6,9 +6,8 @@ static const double half[] = { 0.5, 1, 2, 2, 1, 0 }; /* alpha 1/2, beta 1, block
 
 /* 9 tokens: ceil((9 - 4 + 1)/2) * 2 = 6 are evicted. The host's weights 4 1 1 1 4 1 of 12 against 1/6 select 0 and 4.
  * On the device 6 7 8 weigh 1 1 2 of 4: MAW 0.25 0.25 0.5. */
-static void test_decode(void **unused)
+TEST(test_decode)
 {
-    (void)unused;
     static const double weight[13] = { 4, 1, 1, 1, 4, 1, 1, 1, 2, 4, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 9);
     ha_test_world_weights(&w, weight, 13);
@@ -45,9 +44,8 @@ static void test_decode(void **unused)
 
 /* Blocks of 2, l_max 2: both tokens of the context are evicted, then 3 are appended and 2 of them leave at once.
  * With equal keys, A_gpu of the new ones = (1 + 1/2 + 1/3, 1/2 + 1/3, 1/3)/3 = 0.611 0.278 0.111 against 1/3. */
-static void test_append_evicts_new_tokens(void **unused)
+TEST(test_append_evicts_new_tokens)
 {
-    (void)unused;
     static const double param[] = { 0.5, 1, 2, 1, 1, 0 };
     static const double weight[6] = { 3, 1, 1, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_hgca, param, 2);
@@ -73,9 +71,8 @@ static void test_append_evicts_new_tokens(void **unused)
  * of token 2 only 0 to 2. Host weights 1 1 1 2: means (1/5 + 1/5 + 1/5 + 1/3)/4 = 0.233, ..., (2/5)*3/4 = 0.3 against
  * 0.25; with token 2's query on token 3 it would be the same selection, so beta = 1.28: threshold 0.32 lies
  * between 0.3 and 0.4. */
-static void test_prefill_causal(void **unused)
+TEST(test_prefill_causal)
 {
-    (void)unused;
     static const double high[] = { 0.5, 1.28, 2, 2, 1, 0 };
     static const double weight[7] = { 1, 1, 1, 2, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 6);
@@ -92,9 +89,8 @@ static void test_prefill_causal(void **unused)
 
 /* A query that sees no device entry adds nothing to their MAW, yet counts in the mean: of the queries of tokens 3 and
  * 4 only the latter sees the device entry 4: MAW (0 + 1)/2, then with alpha = 0 it stays so: 0.5 against beta/2. */
-static void test_prefill_blind_query(void **unused)
+TEST(test_prefill_blind_query)
 {
-    (void)unused;
     static const double low[] = { 0, 0.9, 2, 1, 1, 0 }, high[] = { 0, 1.1, 2, 1, 1, 0 };
     struct ha_test_world w = ha_test_world(&ha_definition_hgca, low, 5);
     w.shape.observed = 2;
@@ -110,9 +106,8 @@ static void test_prefill_blind_query(void **unused)
 }
 
 /* Two KV heads: each query head reads its own keys. 6 tokens, 4 leave: 5/8 and 1/8 against 1/4. */
-static void test_kv_heads(void **unused)
+TEST(test_kv_heads)
 {
-    (void)unused;
     struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 6);
     w.shape.q_heads = w.shape.kv_heads = 2;
     w.seen = (const float[]){ 1, 1 };
@@ -129,9 +124,8 @@ static void test_kv_heads(void **unused)
 }
 
 /* Equal weights are at the threshold: any choice will do, and is the one from then on. */
-static void test_tie(void **unused)
+TEST(test_tie)
 {
-    (void)unused;
     struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 8);
     for (size_t j = 0; j < HA_TEST_TOKENS; j++) w.key[0][0][j] = 1.25f;
     /* 8 tokens, l_max 4: 6 leave, 1/6 each */
@@ -146,9 +140,8 @@ static void test_tie(void **unused)
     ha_test_reject(&w, none, 2, REPORTS(SPLIT(KEYS(6, 7, 8, 9), KEYS(1))), "key 1 is below");
 }
 
-static void test_everything(void **unused)
+TEST(test_everything)
 {
-    (void)unused;
     static const double all[] = { 0.5, -1, 2, 2, 1, 0 }, roomy[] = { 0.5, 1, 16, 4, 1, 0 };
     static const double weight[13] = { 1e9, 1, 1e-9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_hgca, all, 8);
@@ -168,9 +161,8 @@ static void test_everything(void **unused)
 #define TWO        SPLIT(KEYS(6, 7, 8, 9), KEYS(0, 4))
 #define FOUR       SPLIT(KEYS(6, 7, 8, 9), KEYS(1, 2, 3, 5))
 
-static void test_padding(void **unused)
+TEST(test_padding)
 {
-    (void)unused;
     static const double weight[11] = { 4, 1, 1, 1, 4, 1, 1, 1, 2, 4, 1 };
     static const double pair[] = { 0.5, 1, 2, 2, 2, 0 }, three[] = { 0.5, 1, 2, 2, 3, 0 },
                         none[] = { 0.5, 1, 2, 2, 0, 0 };
@@ -216,13 +208,4 @@ static void test_padding(void **unused)
     ha_test_accept(&w, split, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),         cmocka_unit_test(test_append_evicts_new_tokens),
-        cmocka_unit_test(test_prefill_causal), cmocka_unit_test(test_prefill_blind_query),
-        cmocka_unit_test(test_kv_heads),       cmocka_unit_test(test_tie),
-        cmocka_unit_test(test_everything),     cmocka_unit_test(test_padding),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

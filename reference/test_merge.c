@@ -48,7 +48,7 @@ static double flat_ratio(const struct split *s)
     return merged_ratio(s, &got);
 }
 
-/* state k as it is handed to a merge whose o is of a type */
+/* part k as it is handed to a merge whose o is of a type */
 static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct ha_test_stored *got,
                   struct ha_ref_state *want)
 {
@@ -68,7 +68,7 @@ static void store(const struct split *s, size_t k, enum ha_dtype dtype, struct h
     }
 }
 
-/* one state after the other, each and each result stored in dtype */
+/* one part after the other, each and each result stored in dtype */
 static double chain_ratio(const struct split *s, enum ha_dtype dtype)
 {
     const struct ha_merge_bound bound = ha_test_merge_bound(&way, dtype);
@@ -94,9 +94,8 @@ static void check(double ratio, const char *how, const struct ha_test_input *in,
                  in->keys, ha_dtype_name(in->dtype), states, (unsigned long long)in->seed, ratio);
 }
 
-static void test_bound_holds(void **unused)
+TEST(test_bound_holds)
 {
-    (void)unused;
     static const struct {
         size_t keys, dim;
     } shape[] = { { 2, 16 }, { 40, 64 }, { 1000, 32 } };
@@ -124,9 +123,8 @@ static void test_bound_holds(void **unused)
     print_message("%zu cases\n", cases);
 }
 
-static void test_wrong_merges(void **unused)
+TEST(test_wrong_merges)
 {
-    (void)unused;
     static struct split s;
     const struct ha_test_input in = ha_test_input(0, 4096, 64, HA_F16, 3);
     split_make(&s, &in, &ha_test_method[2], (const size_t[]){ 1500, 3000, 3050, 4096 }, 4);
@@ -136,7 +134,7 @@ static void test_wrong_merges(void **unused)
     for (size_t wrong = 0; wrong < 4; wrong++) {
         memcpy(s.got, kept, sizeof kept);
         if (wrong == 0) s.got[2].lse = -INFINITY; /* a split dropped */
-        if (wrong == 1) s.got[0] = kept[1];       /* a stale state */
+        if (wrong == 1) s.got[0] = kept[1];       /* a stale part */
         for (size_t k = 0; k < 4 && wrong > 1; k++)
             s.got[k].lse = wrong == 2 ? ha_round(kept[k].lse, HA_BF16) : (float)((double)kept[k].lse / log(2));
         if (!(flat_ratio(&s) > 2)) fail_msg("wrong merge %zu: ratio %g", wrong, flat_ratio(&s));
@@ -151,32 +149,29 @@ static void test_wrong_merges(void **unused)
 }
 
 /* unbounded states: the result is asserted to lie between the values */
-static void test_unbounded(void **unused)
+TEST(test_unbounded)
 {
-    (void)unused;
     double o[2] = { 1, 3 }, bound[2] = { HUGE_VAL, 0 }, lo[2] = { -1, 2 }, hi[2] = { 2, 4 };
     const struct ha_merge_bound f32 = ha_test_merge_bound(&way, HA_F32);
-    struct ha_ref_state state[2], out = ha_test_state(1);
+    struct ha_ref_state part[2], out = ha_test_state(1);
     for (size_t k = 0; k < 2; k++)
-        state[k] = (struct ha_ref_state){
+        part[k] = (struct ha_ref_state){
             .o = o + k, .bound = bound + k, .v_min = lo + k, .v_max = hi + k, .dim = 1, .keys = 5
         };
-    ha_ref_merge(state, 2, &f32, &out);
+    ha_ref_merge(part, 2, &f32, &out);
     assert_true(out.o[0] == 2 && out.bound[0] == HUGE_VAL && out.v_min[0] == -1 && out.v_max[0] == 4 && out.keys == 10);
     assert_true(out.lse_bound < 1e-6);
     bound[0] = 0;
-    state[1].lse_bound = 1; /* theta = e - 1: the weight of the state is not known */
-    ha_ref_merge(state, 2, &f32, &out);
+    part[1].lse_bound = 1; /* theta = e - 1: the weight of the part is not known */
+    ha_ref_merge(part, 2, &f32, &out);
     assert_true(out.bound[0] < HUGE_VAL);
-    state[0].lse_bound = 1;
-    ha_ref_merge(state, 2, &f32, &out);
+    part[0].lse_bound = 1;
+    ha_ref_merge(part, 2, &f32, &out);
     assert_true(out.bound[0] == HUGE_VAL && out.lse_bound == HUGE_VAL);
 }
 
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bound_holds), cmocka_unit_test(test_wrong_merges),
-                                        cmocka_unit_test(test_unbounded) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

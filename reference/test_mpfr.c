@@ -20,7 +20,6 @@ static mpfr_t score[KEYS_MOST], exact_o[DIM_MOST], exact_lse;
 
 static int setup(void **unused)
 {
-    (void)unused;
     for (size_t j = 0; j < KEYS_MOST; j++) mpfr_init2(score[j], BITS);
     for (size_t i = 0; i < DIM_MOST; i++) mpfr_init2(exact_o[i], BITS);
     mpfr_init2(exact_lse, BITS);
@@ -132,9 +131,8 @@ static void check_attend(size_t family, size_t keys, size_t dim, enum ha_dtype d
     ha_test_release();
 }
 
-static void test_attend(void **unused)
+TEST(test_attend)
 {
-    (void)unused;
     static const struct {
         size_t keys, dim;
     } shape[] = { { 1, 1 }, { 2, 3 }, { 17, 80 }, { 128, 128 }, { 1000, 128 }, { 5000, 16 } };
@@ -146,17 +144,15 @@ static void test_attend(void **unused)
 }
 
 /* So many keys that plain sums would show: equal weights and values, whose roundings have one sign. */
-static void test_attend_long(void **unused)
+TEST(test_attend_long)
 {
-    (void)unused;
     for (size_t f = 0; f < ha_test_families; f++)
         if (strcmp(ha_test_family_name(f), "biased") == 0 || strcmp(ha_test_family_name(f), "ties") == 0)
             check_attend(f, reduced ? 20000 : 100000, 2, HA_F32, f);
 }
 
-static void test_weights(void **unused)
+TEST(test_weights)
 {
-    (void)unused;
     const struct ha_test_input in = ha_test_input(0, 300, 64, HA_F16, 7);
     double p[300], sum = 0;
     const double lse = ha_ref_weights(in.q, in.dim, (double)in.scale, &in.rows, in.dtype, p);
@@ -199,17 +195,17 @@ static void use_pair(struct ha_ref_state *got)
     got->lse = 0;
 }
 
-static void check_merge(const struct ha_ref_state *state, size_t count, size_t dim, enum ha_form form, const char *what,
-                        uint64_t seed)
+static void check_merge(const struct ha_ref_state *states, size_t count, size_t dim, enum ha_form form,
+                        const char *what, uint64_t seed)
 {
     static struct ha_ref_state used[600];
     size_t n = 0;
     for (size_t k = 0; k < count; k++)
-        if (state[k].max > -HUGE_VAL) used[n++] = state[k];
+        if (states[k].max > -HUGE_VAL) used[n++] = states[k];
     struct ha_ref_state got = ha_test_state(dim);
     const struct ha_merge_traits traits = { .exp_eps = 0x1p-24, .log_eps = 0x1p-24 };
     const struct ha_merge_bound b = ha_bound_merge(&traits, form, HA_F32);
-    ha_ref_merge(state, count, &b, &got);
+    ha_ref_merge(states, count, &b, &got);
     if (n > 1) { /* one alone is copied: test_merge_edge.c */
         exact_merge(used, n, form);
         if (form == HA_FORM_MAX_SUM) use_pair(&got);
@@ -229,25 +225,24 @@ static void state_make(struct ha_ref_state *s, enum ha_form form, double lse, ui
     }
 }
 
-static void test_merge(void **unused)
+TEST(test_merge)
 {
-    (void)unused;
     enum { DIM = 8, MOST = 512 };
-    static struct ha_ref_state state[MOST];
-    for (size_t k = 0; k < MOST; k++) state[k] = ha_test_state(DIM);
+    static struct ha_ref_state states[MOST];
+    for (size_t k = 0; k < MOST; k++) states[k] = ha_test_state(DIM);
     for (enum ha_form form = 0; (int)form < HA_FORM_COUNT; form++) {
         for (size_t c = 0; c < sizeof lse_case / sizeof lse_case[0]; c++)
             for (size_t count = 2; count <= 4; count++)
                 for (uint64_t seed = 0; seed < 16; seed++) {
-                    for (size_t k = 0; k < count; k++) state_make(&state[k], form, lse_case[c][k], seed, k);
-                    check_merge(state, count, DIM, form, ha_form_name(form), seed);
+                    for (size_t k = 0; k < count; k++) state_make(&states[k], form, lse_case[c][k], seed, k);
+                    check_merge(states, count, DIM, form, ha_form_name(form), seed);
                 }
         for (uint64_t seed = 0; seed < 16; seed++)
             for (size_t many = 0; many < 2; many++) {
                 const size_t count = reduced || !many ? 70 : MOST;
                 for (size_t k = 0; k < count; k++)
-                    state_make(&state[k], form, (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
-                check_merge(state, count, DIM, form, ha_form_name(form), seed);
+                    state_make(&states[k], form, (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
+                check_merge(states, count, DIM, form, ha_form_name(form), seed);
             }
     }
 }
@@ -255,11 +250,5 @@ static void test_merge(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_attend_long),
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_merge),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return test_all("tests", setup, NULL);
 }

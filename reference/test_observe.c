@@ -66,9 +66,8 @@ static void check(const struct ha_test_input *in, size_t family, enum keys way)
     assert_true(fabs(sum - (double)sighted / (double)h.queries) < 1e-12);
 }
 
-static void test_tolerance(void **unused)
+TEST(test_tolerance)
 {
-    (void)unused;
     static const struct {
         size_t keys, dim;
     } shape[] = { { 1, 8 }, { 30, 128 }, { 500, 64 }, { 2000, 16 } };
@@ -81,9 +80,8 @@ static void test_tolerance(void **unused)
             }
 }
 
-static void test_nothing(void **unused)
+TEST(test_nothing)
 {
-    (void)unused;
     struct ha_ref_weight weight = { 9, 9 };
     const float number = 1;
     const struct ha_shape shape = { .q_heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1 };
@@ -96,6 +94,5 @@ static void test_nothing(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_tolerance), cmocka_unit_test(test_nothing) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -59,7 +59,7 @@ static const char *const ids[] = {
     "hgca:" SHAPE "100+3" RING ",heads_per_task=3,beta=0.5",
 };
 
-static void test_steps(void **state)
+TEST(test_steps)
 {
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         open_session(ids[i]);
@@ -76,7 +76,7 @@ static void test_steps(void **state)
     }
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         enum ha_status status = HA_ERROR;
@@ -93,8 +93,4 @@ static void test_failures(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_steps), cmocka_unit_test(test_failures) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

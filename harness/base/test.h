@@ -18,6 +18,29 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+/* The tests of a file list themselves before main, in its order. */
+static struct CMUnitTest test_list[64];
+static size_t test_count;
+static inline void test_add(struct CMUnitTest test)
+{
+    if (test_count == COUNT(test_list)) abort(); /* make it longer */
+    test_list[test_count++] = test;
+}
+#define TEST_WITH(name, setup, teardown)                                     \
+    static void name(void **state);                                          \
+    __attribute__((constructor)) static void list_##name(void)               \
+    {                                                                        \
+        test_add((struct CMUnitTest){ #name, name, setup, teardown, NULL }); \
+    }                                                                        \
+    static void name(void **state)
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+
+/* Runs them all between a setup and a teardown of the group, or NULL. The number of failures. */
+static inline int test_all(const char *group, CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    return _cmocka_run_group_tests(group, test_list, test_count, setup, teardown);
+}
+
 #define assert_contains(text, part)                                                       \
     do {                                                                                  \
         if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \

@@ -1,7 +1,7 @@
 #include "harness/base/array.h"
 #include "harness/base/test.h"
 
-static void grows_and_keeps_what_it_holds(void **state)
+TEST(grows_and_keeps_what_it_holds)
 {
     uint32_t *list = NULL;
     size_t room = 0, moves = 0;
@@ -18,7 +18,7 @@ static void grows_and_keeps_what_it_holds(void **state)
     free(list);
 }
 
-static void no_memory_changes_nothing(void **state)
+TEST(no_memory_changes_nothing)
 {
     char *list = NULL;
     size_t room = 0;
@@ -30,11 +30,4 @@ static void no_memory_changes_nothing(void **state)
     free(list);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grows_and_keeps_what_it_holds),
-        cmocka_unit_test(no_memory_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-static void never_goes_back_and_is_fine(void **state)
+TEST(never_goes_back_and_is_fine)
 {
     uint64_t first = ha_now_ns(), last = first, steps = 0;
     for (int i = 0; i < 10000; i++) {
@@ -22,17 +22,10 @@ static uint64_t raw_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static void is_the_raw_monotonic_clock(void **state)
+TEST(is_the_raw_monotonic_clock)
 {
     uint64_t before = raw_ns(), now = ha_now_ns(), after = raw_ns();
     assert_true(now >= before && now <= after);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(never_goes_back_and_is_fine),
-        cmocka_unit_test(is_the_raw_monotonic_clock),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

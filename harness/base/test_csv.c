@@ -71,7 +71,7 @@ static void reads_as(const char *want)
     assert_string_equal(log.text, want);
 }
 
-static void awkward_fields_come_back(void **state)
+TEST_WITH(awkward_fields_come_back, make_path, remove_path)
 {
     const char *const rows[][4] = {
         { "name", "a,b", "say \"hi\"", "\"" },    { "two\nlines", "", " spaces  ", "x" },
@@ -99,7 +99,7 @@ static void awkward_fields_come_back(void **state)
              "8:|\n");
 }
 
-static void opening_again_goes_on(void **state)
+TEST_WITH(opening_again_goes_on, make_path, remove_path)
 {
     for (int i = 0; i < 2; i++) {
         open_csv();
@@ -110,7 +110,7 @@ static void opening_again_goes_on(void **state)
 }
 
 /* Nothing is held back: what was written is there before the file is closed. */
-static void a_row_is_there_at_once(void **state)
+TEST_WITH(a_row_is_there_at_once, make_path, remove_path)
 {
     open_csv();
     for (int i = 0; i < 3; i++) put_row((const char *const[]){ "x", "y" }, 2);
@@ -119,7 +119,7 @@ static void a_row_is_there_at_once(void **state)
     assert_int_equal(ha_csv_close(NULL, &why), HA_OK);
 }
 
-static void a_full_disk_is_an_error_that_stays(void **state)
+TEST(a_full_disk_is_an_error_that_stays)
 {
     const char *const row[] = { "a" };
     assert_int_equal(ha_csv_open(&csv, "/dev/full", &why), HA_OK);
@@ -134,7 +134,7 @@ static void a_full_disk_is_an_error_that_stays(void **state)
 }
 
 /* A file limit cuts the third row in the middle: two rows are left, none in part. */
-static void a_cut_row_is_taken_back(void **state)
+TEST_WITH(a_cut_row_is_taken_back, make_path, remove_path)
 {
     struct rlimit before, low = { .rlim_cur = 40 };
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -157,7 +157,7 @@ static void a_cut_row_is_taken_back(void **state)
     reads_as("1:0123456|x|\n2:0123456|x|\n");
 }
 
-static void a_file_that_cannot_be_opened_says_why(void **state)
+TEST(a_file_that_cannot_be_opened_says_why)
 {
     assert_int_equal(ha_csv_open(&csv, "/no/such/folder/x.csv", &why), HA_ERROR);
     assert_string_equal(why.text, "/no/such/folder/x.csv: cannot open for writing: No such file or directory");
@@ -168,7 +168,7 @@ static void a_file_that_cannot_be_opened_says_why(void **state)
     assert_contains(why.text, "Is a directory");
 }
 
-static void reads_what_others_write(void **state)
+TEST_WITH(reads_what_others_write, make_path, remove_path)
 {
     static const char text[] = "a,b\r\n\r\n1, 2 \n\n\"x\ny\",\n\"q\"\"q\",last";
     write_file(text, sizeof text - 1);
@@ -189,14 +189,14 @@ static void refuses(const char *text, size_t bytes, const char *reason)
     assert_string_equal(why.text, want);
 }
 
-static void broken_files_are_refused_with_the_line(void **state)
+TEST_WITH(broken_files_are_refused_with_the_line, make_path, remove_path)
 {
     refuses("a,b\nc,\"d", 8, ":2: a quoted field does not end");
     refuses("a,b\nc,d\"e\n", 10, ":2: error parsing data while strict checking enabled");
     refuses("a,b\nc,d\ne\0f\n", 12, ":3: not a CSV file: a zero byte");
 }
 
-static void a_reader_can_stop(void **state)
+TEST_WITH(a_reader_can_stop, make_path, remove_path)
 {
     struct log log = { .stop_at = 2 };
     write_file("a\nb\nc\n", 6);
@@ -204,7 +204,7 @@ static void a_reader_can_stop(void **state)
     assert_string_equal(log.text, "1:a|\n2:b|\n");
 }
 
-static void a_long_row_fits(void **state)
+TEST_WITH(a_long_row_fits, make_path, remove_path)
 {
     enum { LONG = 300000 };
     char *field = malloc(LONG + 1);
@@ -223,7 +223,7 @@ static void a_long_row_fits(void **state)
     fclose(f);
 }
 
-static void numbers_come_back(void **state)
+TEST(numbers_come_back)
 {
     static const struct {
         double x;
@@ -246,7 +246,7 @@ static void numbers_come_back(void **state)
     }
 }
 
-static void numbers_ignore_the_locale(void **state)
+TEST(numbers_ignore_the_locale)
 {
     static const char *const with_comma[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "pl_PL.UTF-8", "pt_BR.UTF-8",
                                               "ru_RU.UTF-8" };
@@ -262,21 +262,4 @@ static void numbers_ignore_the_locale(void **state)
     assert_string_equal(text, "0.5");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(awkward_fields_come_back, make_path, remove_path),
-        cmocka_unit_test_setup_teardown(opening_again_goes_on, make_path, remove_path),
-        cmocka_unit_test_setup_teardown(a_row_is_there_at_once, make_path, remove_path),
-        cmocka_unit_test(a_full_disk_is_an_error_that_stays),
-        cmocka_unit_test_setup_teardown(a_cut_row_is_taken_back, make_path, remove_path),
-        cmocka_unit_test(a_file_that_cannot_be_opened_says_why),
-        cmocka_unit_test_setup_teardown(reads_what_others_write, make_path, remove_path),
-        cmocka_unit_test_setup_teardown(broken_files_are_refused_with_the_line, make_path, remove_path),
-        cmocka_unit_test_setup_teardown(a_reader_can_stop, make_path, remove_path),
-        cmocka_unit_test_setup_teardown(a_long_row_fits, make_path, remove_path),
-        cmocka_unit_test(numbers_come_back),
-        cmocka_unit_test(numbers_ignore_the_locale),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

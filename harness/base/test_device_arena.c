@@ -27,7 +27,7 @@ static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 
 static const struct ha_device_api api = { .name = "test", .mem_alloc = mem_alloc, .mem_free = mem_free };
 
-static void owns_and_counts(void **state)
+TEST(owns_and_counts)
 {
     struct ha_device dev = { .limit = 5000 };
     struct ha_device_arena *arena;
@@ -62,7 +62,7 @@ static void owns_and_counts(void **state)
     assert_int_equal(dev.blocks[HA_MEM_DEVICE] + dev.blocks[HA_MEM_PINNED] + dev.blocks[HA_MEM_MAPPED], 0);
 }
 
-static void a_refusal_says_what_was_asked_and_why(void **state)
+TEST(a_refusal_says_what_was_asked_and_why)
 {
     struct ha_device dev = { .limit = 10 };
     struct ha_device_arena *arena;
@@ -74,11 +74,4 @@ static void a_refusal_says_what_was_asked_and_why(void **state)
     ha_device_arena_destroy(arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(owns_and_counts),
-        cmocka_unit_test(a_refusal_says_what_was_asked_and_why),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

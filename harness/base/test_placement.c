@@ -31,7 +31,7 @@ static unsigned char *map(int advice)
     return p;
 }
 
-static void small_pages_in_part(void **state)
+TEST(small_pages_in_part)
 {
     struct ha_placement p;
     unsigned char *m = map(MADV_NOHUGEPAGE);
@@ -59,7 +59,7 @@ static bool half_huge(struct ha_placement *p)
     return got;
 }
 
-static void huge_pages_in_part(void **state)
+TEST(huge_pages_in_part)
 {
     enum { ATTEMPTS = 5 };
     struct ha_placement p = { 0 };
@@ -70,7 +70,7 @@ static void huge_pages_in_part(void **state)
 }
 
 /* more pages than are looked at */
-static void arena_memory(void **state)
+TEST(arena_memory)
 {
     enum { BYTES = 600 * MIB, WRITTEN = 60 * MIB };
     struct ha_arena *arena;
@@ -87,12 +87,4 @@ static void arena_memory(void **state)
     ha_arena_destroy(arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_pages_in_part),
-        cmocka_unit_test(huge_pages_in_part),
-        cmocka_unit_test(arena_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

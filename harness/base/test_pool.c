@@ -52,7 +52,7 @@ static void count(void *arg, size_t task, size_t worker)
     w->times[task]++;
 }
 
-static void every_task_runs_once(void **state)
+TEST(every_task_runs_once)
 {
     for (size_t i = 0; i < TEAMS; i++) {
         struct ha_pool *pool = make(team_sizes[i]);
@@ -82,7 +82,7 @@ static void order(void *arg, size_t task, size_t worker)
     ++*next;
 }
 
-static void tasks_are_pulled_lowest_first(void **state)
+TEST(tasks_are_pulled_lowest_first)
 {
     struct ha_pool *pool = make(1);
     size_t next = 0;
@@ -94,7 +94,7 @@ static void tasks_are_pulled_lowest_first(void **state)
 /* Each task waits for the others: the run ends only if as many workers take part at once. */
 static void meet(void *arg, size_t task, size_t worker) { pthread_barrier_wait(arg); }
 
-static void workers_run_at_the_same_time(void **state)
+TEST(workers_run_at_the_same_time)
 {
     for (size_t i = 0; i < TEAMS; i++) {
         struct ha_pool *pool = make(team_sizes[i]);
@@ -143,7 +143,7 @@ static void assert_core(const cpu_set_t *place)
 
 /* As many workers as cores: each on its own, and the caller is held nowhere. A pool with more workers than cores lets
  * go of them again. */
-static void workers_are_pinned_apart(void **state)
+TEST(workers_are_pinned_apart)
 {
     struct ha_pool *pool = make(0);
     const size_t cores = ha_pool_threads(pool);
@@ -179,7 +179,7 @@ __attribute__((visibility("default"))) int sched_setaffinity(pid_t pid, size_t s
 }
 
 /* The caller, where another worker's core is, is moved to the one that is left, and may leave it again. */
-static void the_caller_is_moved_and_let_go(void **state)
+TEST(the_caller_is_moved_and_let_go)
 {
     struct ha_pool *pool = make(0);
     const size_t cores = ha_pool_threads(pool);
@@ -208,7 +208,7 @@ static void the_caller_is_moved_and_let_go(void **state)
 }
 
 /* In a process that is held on one CPU, no worker leaves it. */
-static void a_restriction_is_respected(void **state)
+TEST(a_restriction_is_respected)
 {
     const cpu_set_t before = mask_at_start;
     cpu_set_t one;
@@ -243,7 +243,7 @@ static void keep(void *self, const struct ha_span *span)
     pthread_mutex_unlock(&trace.lock);
 }
 
-static void spans_tell_who_ran_what(void **state)
+TEST(spans_tell_who_ran_what)
 {
     static const struct ha_span_sink sink = { NULL, keep };
     static const char *const lanes[] = { "cpu 0", "cpu 1", "cpu 2" };
@@ -290,7 +290,7 @@ static void tiny_runs(struct ha_pool *pool, size_t runs, struct work *w)
     for (size_t t = 0; t < 3; t++) assert_int_equal(w->times[t], runs / 4 * (3 - t));
 }
 
-static void thousands_of_tiny_runs(void **state)
+TEST(thousands_of_tiny_runs)
 {
     static const size_t teams[] = { 2, 3, 8 };
     for (size_t i = 0; i < sizeof teams / sizeof *teams; i++) {
@@ -304,7 +304,7 @@ static void thousands_of_tiny_runs(void **state)
 }
 
 /* Pauses around the time that workers stay awake: runs come while they go to sleep, and long after. */
-static void runs_after_pauses(void **state)
+TEST(runs_after_pauses)
 {
     struct ha_pool *pool = make(2);
     struct work w = { .threads = 2 };
@@ -335,7 +335,7 @@ static void *call(void *arg)
     return NULL;
 }
 
-static void callers_and_pools_take_turns(void **state)
+TEST(callers_and_pools_take_turns)
 {
     enum { CALLERS = 20 };
     struct turns t = { .pool = { make(2), make(3), make(8) }, .work = { .threads = 8 } };
@@ -358,7 +358,7 @@ static void *run_own(void *arg)
     return NULL;
 }
 
-static void many_pools_at_once(void **state)
+TEST(many_pools_at_once)
 {
     enum { CALLERS = 4 };
     static struct turns t[CALLERS];
@@ -375,7 +375,7 @@ static void many_pools_at_once(void **state)
 }
 
 /* Each worker once, whoever is slow. */
-static void each_worker_once(void **state)
+TEST(each_worker_once)
 {
     for (size_t i = 0; i < TEAMS; i++) {
         struct ha_pool *pool = make(team_sizes[i]);
@@ -447,7 +447,7 @@ static void await_sleep(const struct crowd *c, size_t threads)
 
 /* A worker with a core of its own is awake until its time is over: while the clock stands still it does not sleep. One
  * that shares its core, or has none, sleeps although the clock stands still. */
-static void who_waits_sleeps(void **state)
+TEST(who_waits_sleeps)
 {
     struct ha_pool *pool = make(0), *two = make(2), *eight = make(8);
     const size_t cores = ha_pool_threads(pool);
@@ -478,7 +478,7 @@ static void who_waits_sleeps(void **state)
     ha_pool_destroy(eight);
 }
 
-static void teams_have_names(void **state)
+TEST(teams_have_names)
 {
     struct ha_pool *pool = make(1);
     assert_int_equal(ha_pool_team(pool), team);
@@ -488,7 +488,7 @@ static void teams_have_names(void **state)
     assert_null(ha_team_name(HA_TEAMS));
 }
 
-static void too_many_threads_are_refused(void **state)
+TEST(too_many_threads_are_refused)
 {
     struct ha_pool *pool;
     struct ha_why why;
@@ -499,26 +499,8 @@ static void too_many_threads_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_task_runs_once),
-        cmocka_unit_test(tasks_are_pulled_lowest_first),
-        cmocka_unit_test(workers_run_at_the_same_time),
-        cmocka_unit_test(workers_are_pinned_apart),
-        cmocka_unit_test(the_caller_is_moved_and_let_go),
-        cmocka_unit_test(a_restriction_is_respected),
-        cmocka_unit_test(spans_tell_who_ran_what),
-        cmocka_unit_test(thousands_of_tiny_runs),
-        cmocka_unit_test(runs_after_pauses),
-        cmocka_unit_test(callers_and_pools_take_turns),
-        cmocka_unit_test(many_pools_at_once),
-        cmocka_unit_test(each_worker_once),
-        cmocka_unit_test(who_waits_sleeps),
-        cmocka_unit_test(teams_have_names),
-        cmocka_unit_test(too_many_threads_are_refused),
-    };
     alarm(300); /* a wake-up that is lost hangs */
     int failed = 0;
-    for (team = 0; team < HA_TEAMS; team++)
-        failed += cmocka_run_group_tests_name(ha_team_name(team), tests, keep_mask, NULL);
+    for (team = 0; team < HA_TEAMS; team++) failed += test_all(ha_team_name(team), keep_mask, NULL);
     return failed;
 }

@@ -3,7 +3,7 @@
 #include "harness/base/registry.h"
 #include "harness/base/test.h"
 
-static void names_are_found_whole(void **state)
+TEST(names_are_found_whole)
 {
     assert_string_equal(ha_variant_find("ring")->name, "ring");
     assert_null(ha_variant_find("rin"));
@@ -24,10 +24,10 @@ static struct ha_kernels resolved(const char *isa)
     return k;
 }
 
-static void best_is_the_last_that_runs_here(void **state) { assert_string_equal(resolved(NULL).name, "best"); }
+TEST(best_is_the_last_that_runs_here) { assert_string_equal(resolved(NULL).name, "best"); }
 
 /* what a table lacks comes from the next one below; the profile comes with attend_chunk, the traits with merge */
-static void gaps_are_filled_from_below(void **state)
+TEST(gaps_are_filled_from_below)
 {
     const struct ha_kernels *c = ha_kernels_all[0], *fast = ha_kernels_all[1], *best = ha_kernels_all[4];
     struct ha_kernels k = resolved("best");
@@ -49,7 +49,7 @@ static void gaps_are_filled_from_below(void **state)
 }
 
 /* every pointer of a table, without naming them: after the data there is nothing else in it */
-static void no_gap_is_left(void **state)
+TEST(no_gap_is_left)
 {
     const struct ha_kernels k = resolved("best");
     for (size_t at = offsetof(struct ha_kernels, attend_chunk); at < sizeof k; at += sizeof k.merge) {
@@ -59,7 +59,7 @@ static void no_gap_is_left(void **state)
     }
 }
 
-static void packed_comes_by_type(void **state)
+TEST(packed_comes_by_type)
 {
     const struct ha_kernels *c = ha_kernels_all[0], *best = ha_kernels_all[4];
     const struct ha_kernels k = resolved("best");
@@ -77,7 +77,7 @@ static size_t part_named(const char *name)
     return i;
 }
 
-static void origins_are_told(void **state)
+TEST(origins_are_told)
 {
     static const struct {
         const char *isa, *part, *origin;
@@ -94,7 +94,7 @@ static void origins_are_told(void **state)
     assert_null(ha_kernels_origin("none", 0));
 }
 
-static void what_is_not_here_is_waived(void **state)
+TEST(what_is_not_here_is_waived)
 {
     struct ha_kernels k;
     assert_int_equal(ha_kernels_resolve("gone", &k, &why), HA_WAIVED);
@@ -122,7 +122,7 @@ static void assert_nested(unsigned bits)
 
 /* each level needs the one below, the portable one is always there, and no CPU is of two families or has two vector
  * lengths */
-static void cpu_levels_are_nested(void **state)
+TEST(cpu_levels_are_nested)
 {
     const unsigned bits = ha_cpu_bits(), lengths = HA_CPU_SVE256 | HA_CPU_SVE512;
     assert_nested(bits);
@@ -132,7 +132,7 @@ static void cpu_levels_are_nested(void **state)
 }
 
 /* a mask takes an extension away, and with it what builds on it, and nothing else */
-static void masks_take_what_builds_on_them(void **state)
+TEST(masks_take_what_builds_on_them)
 {
     const unsigned all = ha_cpu_detected();
     for (unsigned mask = 0; mask < 256; mask++) {
@@ -154,7 +154,7 @@ static void masks_take_what_builds_on_them(void **state)
     assert_int_equal(ha_cpu_bits(), all);
 }
 
-static void masked_tables_are_passed_over(void **state)
+TEST(masked_tables_are_passed_over)
 {
     assert_int_equal(ha_kernels_mask("c", &why), HA_ERROR);
     assert_int_equal(ha_kernels_mask("alien,bets", &why), HA_ERROR);
@@ -179,19 +179,4 @@ static void masked_tables_are_passed_over(void **state)
     ha_cpu_mask(0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_found_whole),
-        cmocka_unit_test(best_is_the_last_that_runs_here),
-        cmocka_unit_test(gaps_are_filled_from_below),
-        cmocka_unit_test(what_is_not_here_is_waived),
-        cmocka_unit_test(no_gap_is_left),
-        cmocka_unit_test(packed_comes_by_type),
-        cmocka_unit_test(origins_are_told),
-        cmocka_unit_test(cpu_levels_are_nested),
-        cmocka_unit_test(masks_take_what_builds_on_them),
-        cmocka_unit_test(masked_tables_are_passed_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

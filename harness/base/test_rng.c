@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* The three philox4x32 10 lines of kat_vectors, published with Random123. */
-static void known_answers(void **state)
+TEST(known_answers)
 {
     static const struct {
         uint32_t counter[4], key[2], out[4];
@@ -51,7 +51,7 @@ static void philox_plain(const uint32_t counter[4], const uint32_t key[2], uint3
     memcpy(out, r, sizeof r);
 }
 
-static void agrees_with_a_plain_version(void **state)
+TEST(agrees_with_a_plain_version)
 {
     uint32_t x[6] = { 1, 2, 3, 4, 5, 6 };
     for (int i = 0; i < 10000; i++) {
@@ -63,7 +63,7 @@ static void agrees_with_a_plain_version(void **state)
     }
 }
 
-static void counter_and_key_are_as_documented(void **state)
+TEST(counter_and_key_are_as_documented)
 {
     uint64_t seed = 0x0123456789abcdef, stream = 0xfedcba9876543210, i = 0x1122334455667788;
     const uint32_t counter[4] = { 0x55667788, 0x11223344, 0x76543210, 0xfedcba98 }, key[2] = { 0x89abcdef, 0x01234567 };
@@ -77,7 +77,7 @@ static void counter_and_key_are_as_documented(void **state)
     assert_true(fabs((double)ha_rng_normal(seed, stream, i) - exact) <= 2e-7 * fabs(exact));
 }
 
-static void uniforms_are_uniform(void **state)
+TEST(uniforms_are_uniform)
 {
     enum { N = 1 << 16, BINS = 64 };
     size_t bins[BINS] = { 0 };
@@ -92,7 +92,7 @@ static void uniforms_are_uniform(void **state)
     assert_true(chi2 > 30 && chi2 < 110);
 }
 
-static void below_stays_below_and_reaches_all(void **state)
+TEST(below_stays_below_and_reaches_all)
 {
     static const uint64_t limits[] = { 1, 2, 3, 10, 1000, UINT64_C(1) << 32, UINT64_MAX };
     for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
@@ -110,7 +110,7 @@ static void below_stays_below_and_reaches_all(void **state)
 }
 
 /* Mean 0, variance 1, skewness 0, kurtosis 2.85, each within five standard errors. */
-static void normals_have_their_moments(void **state)
+TEST(normals_have_their_moments)
 {
     enum { N = 1 << 18 };
     float *x = malloc(N * sizeof *x);
@@ -132,7 +132,7 @@ static void normals_have_their_moments(void **state)
 }
 
 /* Any length from any start, over the carry of the counter's low word too. */
-static void a_row_is_its_elements(void **state)
+TEST(a_row_is_its_elements)
 {
     static const uint64_t starts[] = { 0, 5, UINT64_C(0xfffffff9), UINT64_C(0x7fffffffc), UINT64_MAX - 40 };
     for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
@@ -146,7 +146,7 @@ static void a_row_is_its_elements(void **state)
 }
 
 /* The bits that every machine must give: FNV-1a over 1000 of them, from a version in Python. */
-static void the_bits_are_pinned(void **state)
+TEST(the_bits_are_pinned)
 {
     uint64_t hash = 0xcbf29ce484222325;
     for (uint64_t i = 0; i < 1000; i++) {
@@ -159,7 +159,7 @@ static void the_bits_are_pinned(void **state)
     assert_true(hash == 0xd68b451acabc4aea);
 }
 
-static void streams_and_seeds_differ(void **state)
+TEST(streams_and_seeds_differ)
 {
     uint64_t base = ha_rng_bits(1, 1, 1);
     for (int bit = 0; bit < 64; bit++) {
@@ -170,18 +170,4 @@ static void streams_and_seeds_differ(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_answers),
-        cmocka_unit_test(agrees_with_a_plain_version),
-        cmocka_unit_test(counter_and_key_are_as_documented),
-        cmocka_unit_test(uniforms_are_uniform),
-        cmocka_unit_test(below_stays_below_and_reaches_all),
-        cmocka_unit_test(normals_have_their_moments),
-        cmocka_unit_test(a_row_is_its_elements),
-        cmocka_unit_test(the_bits_are_pinned),
-        cmocka_unit_test(streams_and_seeds_differ),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -38,7 +38,7 @@ static void expect_refused(const void *data, size_t bytes, const char *reason)
 #define T(name, shape, begin, end) \
     "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
 
-static void test_hostile_headers(void **state)
+TEST(test_hostile_headers)
 {
     static const struct {
         const char *header;
@@ -92,7 +92,7 @@ static void test_hostile_headers(void **state)
     }
 }
 
-static void test_deep_nesting_is_refused(void **state)
+TEST(test_deep_nesting_is_refused)
 {
     enum { DEPTH = 100000 };
     char *header = malloc(DEPTH + 1);
@@ -106,7 +106,7 @@ static void test_deep_nesting_is_refused(void **state)
     free(header);
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     const unsigned char seven[7] = { 0 };
     expect_refused(seven, 0, "empty file");
@@ -132,7 +132,7 @@ static void test_lengths(void **state)
 }
 
 /* Every truncation of a good file is refused. */
-static void test_truncations(void **state)
+TEST(test_truncations)
 {
     size_t bytes;
     unsigned char *p = image("{" T("a", "[2,3]", "0", "24") "}  ", 24, &bytes);
@@ -150,7 +150,7 @@ static void test_truncations(void **state)
     free(p);
 }
 
-static void test_good_header(void **state)
+TEST(test_good_header)
 {
     size_t bytes;
     unsigned char *p = image("{" T("later", "[2,3]", "4", "28") "," T("scalar", "[]", "0", "4") "," T(
@@ -214,7 +214,7 @@ static void expect_cannot_open(const char *name, const char *reason)
     expect_reason(&why, reason);
 }
 
-static void test_not_a_file(void **state)
+TEST(test_not_a_file)
 {
     expect_cannot_open("/no/such/file", "/no/such/file: cannot open: No such file");
     expect_cannot_open(folder, "is a directory");
@@ -239,7 +239,7 @@ static void test_not_a_file(void **state)
     expect_cannot_open(name, "cannot open: File name too long");
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     static const float a[6] = { 1, -2, 3.5f, 0, 1e-40f, -0.0f };
     static const uint16_t b[5] = { 1, 2, 3, 0x7c00, 0xffff };
@@ -287,7 +287,7 @@ static void expect_not_written(const char *where, const struct ha_tensor *t, siz
     expect_reason(&why, reason);
 }
 
-static void test_write_errors(void **state)
+TEST(test_write_errors)
 {
     static const float a[1] = { 1 };
     const struct ha_tensor good[] = { { "a", HA_T_F32, 1, { 1 }, a, 4 }, { "a", HA_T_F32, 1, { 1 }, a, 4 } };
@@ -312,13 +312,4 @@ static void test_write_errors(void **state)
     free(big);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hostile_headers), cmocka_unit_test(test_deep_nesting_is_refused),
-        cmocka_unit_test(test_lengths),         cmocka_unit_test(test_truncations),
-        cmocka_unit_test(test_good_header),     cmocka_unit_test(test_not_a_file),
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_write_errors),
-    };
-    return cmocka_run_group_tests(tests, files_setup, files_teardown);
-}
+int main(void) { return test_all("tests", files_setup, files_teardown); }

@@ -12,7 +12,7 @@ static void median_of(const double *x, size_t n, double want)
     assert_memory_equal(before, x, n * sizeof *x);
 }
 
-static void median(void **state)
+TEST(median)
 {
     median_of((const double[]){ 3, 1, 2 }, 3, 2);
     median_of((const double[]){ 4, 1, 3, 2 }, 4, 2.5);
@@ -23,7 +23,7 @@ static void median(void **state)
     median_of((const double[]){ 1, HUGE_VAL, HUGE_VAL }, 3, HUGE_VAL);
 }
 
-static void quantiles_interpolate(void **state)
+TEST(quantiles_interpolate)
 {
     const double x[] = { 50, 10, 40, 20, 30 };
     assert_true(ha_quantile(x, 5, 0) == 10);
@@ -37,7 +37,7 @@ static void quantiles_interpolate(void **state)
     assert_true(isnan(ha_quantile(x, 5, nan(""))));
 }
 
-static void nan_or_nothing_gives_nan(void **state)
+TEST(nan_or_nothing_gives_nan)
 {
     for (size_t at = 0; at < 7; at++) {
         double x[7] = { 1, 2, 3, 4, 5, 6, 7 }, lo = 0, hi = 0;
@@ -56,7 +56,7 @@ static void nan_or_nothing_gives_nan(void **state)
 }
 
 /* Ranks from the published table of the sign test at 95% (1 + its critical value). */
-static void interval_has_the_tabled_ranks(void **state)
+TEST(interval_has_the_tabled_ranks)
 {
     static const struct {
         size_t n, rank;
@@ -77,7 +77,7 @@ static void interval_has_the_tabled_ranks(void **state)
 }
 
 /* Confidence at least 95%, and one rank further in less: by exact sums of Pascal's triangle. */
-static void interval_is_the_tightest(void **state)
+TEST(interval_is_the_tightest)
 {
     double row[201] = { 1 }, x[200];
     for (size_t n = 1; n <= 200; n++) {
@@ -94,7 +94,7 @@ static void interval_is_the_tightest(void **state)
 }
 
 /* Where 2^-n is no binary64 any more: n/2 - 0.98 sqrt(n). */
-static void interval_of_many_samples(void **state)
+TEST(interval_of_many_samples)
 {
     enum { N = 20000 };
     static double x[N];
@@ -105,7 +105,7 @@ static void interval_of_many_samples(void **state)
     assert_true(hi == N + 1 - lo);
 }
 
-static void slope(void **state)
+TEST(slope)
 {
     assert_true(fabs(ha_slope((const double[]){ 1, 3, 5, 7 }, 4) - 2) < 1e-12);
     assert_true(fabs(ha_slope((const double[]){ 9, 8, 7 }, 3) + 1) < 1e-12);
@@ -116,16 +116,4 @@ static void slope(void **state)
     assert_true(isnan(ha_slope((const double[]){ 4 }, 1)));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(median),
-        cmocka_unit_test(quantiles_interpolate),
-        cmocka_unit_test(nan_or_nothing_gives_nan),
-        cmocka_unit_test(interval_has_the_tabled_ranks),
-        cmocka_unit_test(interval_is_the_tightest),
-        cmocka_unit_test(interval_of_many_samples),
-        cmocka_unit_test(slope),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

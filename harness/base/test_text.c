@@ -14,7 +14,7 @@ static void is_cleaned(const char *text, const char *clean)
     free(printed);
 }
 
-static void what_a_terminal_obeys_is_gone(void **state)
+TEST(what_a_terminal_obeys_is_gone)
 {
     is_cleaned("plain, \"text\" <&> ~", "plain, \"text\" <&> ~");
     is_cleaned("\033]0;title\007\033[31m", "?]0;title??[31m");
@@ -25,7 +25,7 @@ static void what_a_terminal_obeys_is_gone(void **state)
     is_cleaned("\xc2\x80 \xc2\x9f \xc2\xa0", "?? ?? \xc2\xa0");
 }
 
-static void what_is_no_utf_8_is_gone(void **state)
+TEST(what_is_no_utf_8_is_gone)
 {
     is_cleaned("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
     is_cleaned("\xff\xfe\x80", "???");
@@ -39,7 +39,7 @@ static void what_is_no_utf_8_is_gone(void **state)
     is_cleaned("", "");
 }
 
-static void a_word_of_a_shell(void **state)
+TEST(a_word_of_a_shell)
 {
     char *printed;
     size_t bytes;
@@ -50,12 +50,4 @@ static void a_word_of_a_shell(void **state)
     free(printed);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_terminal_obeys_is_gone),
-        cmocka_unit_test(what_is_no_utf_8_is_gone),
-        cmocka_unit_test(a_word_of_a_shell),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

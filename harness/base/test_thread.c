@@ -65,13 +65,8 @@ static int in_a_child(int (*body)(void))
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void a_thread_has_its_stack(void **state) { assert_int_equal(in_a_child(thread_under_a_small_limit), 0); }
+TEST(a_thread_has_its_stack) { assert_int_equal(in_a_child(thread_under_a_small_limit), 0); }
 
-static void a_small_stack_is_refused(void **state) { assert_int_equal(in_a_child(check_under_limits), 0); }
+TEST(a_small_stack_is_refused) { assert_int_equal(in_a_child(check_under_limits), 0); }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_thread_has_its_stack),
-                                        cmocka_unit_test(a_small_stack_is_refused) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

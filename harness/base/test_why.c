@@ -2,7 +2,7 @@
 #include "harness/base/words.h"
 #include "harness/base/test.h"
 
-static void writes_and_returns(void **state)
+TEST(writes_and_returns)
 {
     struct ha_why why;
     assert_int_equal(ha_why(&why, HA_WAIVED, "no %s of %d", "device", 3), HA_WAIVED);
@@ -10,14 +10,14 @@ static void writes_and_returns(void **state)
     assert_int_equal(ha_why(NULL, HA_FAIL, "nobody asks"), HA_FAIL);
 }
 
-static void takes_its_own_text_as_argument(void **state)
+TEST(takes_its_own_text_as_argument)
 {
     struct ha_why why = { "disk full" };
     ha_why(&why, HA_ERROR, "cases.csv: %s (row %d)", why.text, 7);
     assert_string_equal(why.text, "cases.csv: disk full (row 7)");
 }
 
-static void words_go_before_a_reason(void **state)
+TEST(words_go_before_a_reason)
 {
     struct ha_why why = { "disk full" };
     char longer[400];
@@ -30,7 +30,7 @@ static void words_go_before_a_reason(void **state)
     assert_int_equal(ha_why_prefix(NULL, HA_FAIL, "nobody asks"), HA_FAIL);
 }
 
-static void is_one_line_of_bounded_length(void **state)
+TEST(is_one_line_of_bounded_length)
 {
     struct ha_why why;
     ha_why(&why, HA_ERROR, "a\nb\r\nc");
@@ -49,7 +49,7 @@ static void is_one_line_of_bounded_length(void **state)
     assert_string_equal(why.text, longer);
 }
 
-static void finds_the_nearest_word(void **state)
+TEST(finds_the_nearest_word)
 {
     const char *const words[] = { "threads", "dtype", "ctx", "head_dim", "heads", "dataset", "BF16", NULL };
     static const struct {
@@ -80,7 +80,7 @@ static void finds_the_nearest_word(void **state)
     }
 }
 
-static void survives_long_words(void **state)
+TEST(survives_long_words)
 {
     char longer[300];
     memset(longer, 'a', sizeof longer - 1);
@@ -92,7 +92,7 @@ static void survives_long_words(void **state)
     assert_null(ha_nearest("abc", none));
 }
 
-static void durations_have_units(void **state)
+TEST(durations_have_units)
 {
     static const char *const wrong[] = { "",   "s",   "90", "1.5h",         "-1s",
                                          "1d", "1s ", "0s", "99999999999h", "99999999999999999999s" };
@@ -109,13 +109,4 @@ static void durations_have_units(void **state)
         if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_and_returns),       cmocka_unit_test(takes_its_own_text_as_argument),
-        cmocka_unit_test(words_go_before_a_reason), cmocka_unit_test(is_one_line_of_bounded_length),
-        cmocka_unit_test(finds_the_nearest_word),   cmocka_unit_test(survives_long_words),
-        cmocka_unit_test(durations_have_units),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -41,7 +41,7 @@ static void nap(void *arg)
     add(arg);
 }
 
-static void jobs_run_in_order(void **state)
+TEST_WITH(jobs_run_in_order, start, finish)
 {
     ha_worker_wait(worker, 0);
     uint64_t ticket = 0;
@@ -54,7 +54,7 @@ static void jobs_run_in_order(void **state)
     for (size_t i = 0; i < 3000; i++) assert_int_equal(done.log[i], i);
 }
 
-static void wait_covers_all_earlier_jobs(void **state)
+TEST_WITH(wait_covers_all_earlier_jobs, start, finish)
 {
     ha_worker_submit(worker, "nap", nap, (void *)1);
     uint64_t ticket = ha_worker_submit(worker, "nap", nap, (void *)2);
@@ -64,7 +64,7 @@ static void wait_covers_all_earlier_jobs(void **state)
     ha_worker_wait(worker, 1);
 }
 
-static void destroy_finishes_the_queue(void **state)
+TEST_WITH(destroy_finishes_the_queue, start, finish)
 {
     for (uintptr_t i = 0; i < 5; i++) ha_worker_submit(worker, "nap", nap, (void *)i);
     finish(NULL);
@@ -91,7 +91,7 @@ static void *fill(void *unused)
 }
 
 /* Behind a job that hangs, exactly 1024 are taken without blocking. */
-static void only_a_full_queue_blocks(void **state)
+TEST_WITH(only_a_full_queue_blocks, start, finish)
 {
     pthread_t filler;
     pthread_mutex_lock(&gate);
@@ -118,7 +118,7 @@ static void keep(void *self, const struct ha_span *span)
     trace.span[trace.count++] = *span;
 }
 
-static void spans_tell_what_ran(void **state)
+TEST_WITH(spans_tell_what_ran, start, finish)
 {
     static const struct ha_span_sink sink = { &trace, keep };
     trace.count = 0;
@@ -143,7 +143,7 @@ static void spans_tell_what_ran(void **state)
 }
 
 /* Not even the span of the job that is running comes after tracing has ended. */
-static void ended_tracing_is_silent(void **state)
+TEST_WITH(ended_tracing_is_silent, start, finish)
 {
     static const struct ha_span_sink sink = { &trace, keep };
     trace.count = 0;
@@ -157,15 +157,4 @@ static void ended_tracing_is_silent(void **state)
     assert_int_equal(trace.count, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(jobs_run_in_order, start, finish),
-        cmocka_unit_test_setup_teardown(wait_covers_all_earlier_jobs, start, finish),
-        cmocka_unit_test_setup_teardown(destroy_finishes_the_queue, start, finish),
-        cmocka_unit_test_setup_teardown(only_a_full_queue_blocks, start, finish),
-        cmocka_unit_test_setup_teardown(spans_tell_what_ran, start, finish),
-        cmocka_unit_test_setup_teardown(ended_tracing_is_silent, start, finish),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

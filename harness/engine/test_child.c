@@ -142,7 +142,7 @@ static void dies(enum deed deed, const char *words)
     assert_int_equal(wish->number, 6);
 }
 
-static void answers(void **state)
+TEST_WITH(answers, open_child, close_child)
 {
     wish->number = 41;
     assert_int_equal(ask(ANSWER), HA_OK);
@@ -166,7 +166,7 @@ static void answers(void **state)
     assert_int_equal(wish->number, 1);
 }
 
-static void dies_and_comes_again(void **state)
+TEST_WITH(dies_and_comes_again, open_child, close_child)
 {
     dies(EXIT, "exited with 3");
     dies(ABORT, "killed by SIGABRT");
@@ -179,26 +179,26 @@ static void dies_and_comes_again(void **state)
     dies(READ_AT, "killed by SIGSEGV: read through a NULL pointer (address 0x10)");
 }
 
-static void a_stack_that_is_full(void **state)
+TEST_WITH(a_stack_that_is_full, open_child, close_child)
 {
     if (HA_TSAN) skip(); /* its shadow of the call stack is full first */
     dies(RECURSE, "killed by SIGSEGV: wrote address 0x");
 }
 
-static void hangs(void **state)
+TEST_WITH(hangs, open_child, close_child)
 {
     ha_child_limit(child, SECOND, 0);
     dies(HANG, "no answer in 1 s");
 }
 
-static void hangs_up(void **state)
+TEST_WITH(hangs_up, open_child, close_child)
 {
     const uint64_t begun = ha_now_ns();
     dies(CLOSE_AND_HANG, "closed its connection to the program and lives on");
     assert_true(ha_now_ns() - begun < 5 * (uint64_t)SECOND);
 }
 
-static void interrupted(void **state)
+TEST_WITH(interrupted, open_child, close_child)
 {
     ha_stop = SIGINT;
     assert_int_equal(ask(HANG), HA_ERROR);
@@ -207,7 +207,7 @@ static void interrupted(void **state)
     assert_int_equal(ask(ANSWER), HA_OK);
 }
 
-static void many_deaths(void **state)
+TEST_WITH(many_deaths, open_child, close_child)
 {
     for (int i = 0; i < 50; i++) {
         assert_int_equal(ask(EXIT), HA_ERROR);
@@ -217,7 +217,7 @@ static void many_deaths(void **state)
 }
 
 /* pages: 0 the wish, 1-2 input of 5000 bytes, 3 guard, 4 output of 128 bytes, 5 guard */
-static void guards(void **state)
+TEST_WITH(guards, open_child, close_child)
 {
     unsigned char *base = ha_child_room(child).base;
     const struct ha_piece pieces[] = {
@@ -278,7 +278,7 @@ static bool is_soon_dead(pid_t pid)
     return false;
 }
 
-static void forks(void **state)
+TEST_WITH(forks, open_child, close_child)
 {
     assert_int_equal(ask(FORK_TWO), HA_OK); /* two processes answer, and one is heard */
     for (int i = 0; i < 20; i++) {
@@ -292,7 +292,7 @@ static void forks(void **state)
     assert_true(is_soon_dead(stays));
 }
 
-static void teams(void **state)
+TEST_WITH(teams, open_child, close_child)
 {
     if (HA_TSAN) skip(); /* it makes no threads in the child of a process that has some */
     int threads = 0;
@@ -303,7 +303,7 @@ static void teams(void **state)
     assert_int_equal(wish->number, 2);
 }
 
-static void prints_elsewhere(void **state)
+TEST_WITH(prints_elsewhere, open_child, close_child)
 {
     char path[] = "/tmp/test_child-XXXXXX";
     const int file = mkstemp(path), old = dup(STDOUT_FILENO), error = dup(STDERR_FILENO),
@@ -327,7 +327,7 @@ static void prints_elsewhere(void **state)
     assert_string_equal(text, "kept");
 }
 
-static void dies_between_calls(void **state)
+TEST_WITH(dies_between_calls, open_child, close_child)
 {
     siginfo_t how;
     assert_int_equal(ask(ANSWER), HA_OK);
@@ -339,7 +339,7 @@ static void dies_between_calls(void **state)
 }
 
 /* A process that has a child and is killed: the child goes, too. */
-static void dies_with_its_parent(void **state)
+TEST_WITH(dies_with_its_parent, open_child, close_child)
 {
     int fd[2];
     assert_int_equal(pipe(fd), 0);
@@ -380,7 +380,7 @@ static void *one_of_several(void *arg)
     ha_child_destroy(own);
     return NULL;
 }
-static void several(void **state)
+TEST_WITH(several, open_child, close_child)
 {
     pthread_t thread[3];
     int bad[3] = { 1, 1, 1 };
@@ -389,7 +389,7 @@ static void several(void **state)
     for (int i = 0; i < 3; i++) assert_int_equal(bad[i], 0);
 }
 
-static void a_large_room(void **state)
+TEST_WITH(a_large_room, open_child, close_child)
 {
     struct ha_child *large;
     if (ha_child_create(&large, &work, (size_t)16 << 30, &why) != HA_OK) skip(); /* a limit on addresses */
@@ -456,7 +456,7 @@ static enum ha_status call_teller(int number, uint64_t stop_ns, struct heard *h)
     return status;
 }
 
-static void messages_arrive_whole_and_in_order(void **state)
+TEST(messages_arrive_whole_and_in_order)
 {
     static const int then[] = { 0, SIGKILL };
     for (size_t i = 0; i < 2; i++) {
@@ -472,7 +472,7 @@ static void messages_arrive_whole_and_in_order(void **state)
     assert_contains(why.text, "SIGKILL");
 }
 
-static void is_asked_to_stop_in_time(void **state)
+TEST(is_asked_to_stop_in_time)
 {
     struct heard h;
     assert_int_equal(call_teller(WAIT_FOR_STOP, ha_now_ns() + SECOND / 20, &h), HA_WAIVED);
@@ -480,27 +480,4 @@ static void is_asked_to_stop_in_time(void **state)
     assert_int_equal(h.count, 3);
 }
 
-#define HA_TEST(f) cmocka_unit_test_setup_teardown(f, open_child, close_child)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HA_TEST(answers),
-        HA_TEST(dies_and_comes_again),
-        HA_TEST(a_stack_that_is_full),
-        HA_TEST(hangs),
-        HA_TEST(hangs_up),
-        HA_TEST(interrupted),
-        HA_TEST(many_deaths),
-        HA_TEST(guards),
-        HA_TEST(forks),
-        HA_TEST(teams),
-        HA_TEST(prints_elsewhere),
-        HA_TEST(dies_between_calls),
-        HA_TEST(dies_with_its_parent),
-        HA_TEST(several),
-        HA_TEST(a_large_room),
-        cmocka_unit_test(messages_arrive_whole_and_in_order),
-        cmocka_unit_test(is_asked_to_stop_in_time),
-    };
-    return cmocka_run_group_tests_name("child", tests, NULL, NULL);
-}
+int main(void) { return test_all("child", NULL, NULL); }

@@ -387,7 +387,7 @@ static int work(size_t which)
     return bad;
 }
 
-static void costs_one_row_in_every_entry_and_manner(void **state)
+TEST(costs_one_row_in_every_entry_and_manner)
 {
     int bad = 0;
     fflush(stdout);
@@ -404,7 +404,7 @@ static void costs_one_row_in_every_entry_and_manner(void **state)
     assert_true(done > 0 && (EACH > 1 || done == (size_t)HOOKS * DEEDS - 1));
 }
 
-static void takes_nothing_on_trust(void **state)
+TEST(takes_nothing_on_trust)
 {
     char out[128], printed[160];
     struct ha_why why = { "" };
@@ -433,7 +433,5 @@ static int remove_root(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) plugin = argv[1];
-    const struct CMUnitTest tests[] = { cmocka_unit_test(takes_nothing_on_trust),
-                                        cmocka_unit_test(costs_one_row_in_every_entry_and_manner) };
-    return cmocka_run_group_tests(tests, make_root, remove_root);
+    return test_all("tests", make_root, remove_root);
 }

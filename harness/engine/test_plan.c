@@ -59,7 +59,7 @@ static const struct ha_plan_options none = { .filter = NULL };
 
 /* ---- ids -------------------------------------------------------------------------------------------------------- */
 
-static void ids_name_points(void **state)
+TEST(ids_name_points)
 {
     static const struct {
         const char *words, *ids;
@@ -92,7 +92,7 @@ static void ids_name_points(void **state)
         else refuses(table[i].words, none, "is there twice");
 }
 
-static void mistakes_are_named(void **state)
+TEST(mistakes_are_named)
 {
     static const struct {
         const char *id, *says;
@@ -130,7 +130,7 @@ static void mistakes_are_named(void **state)
     refuses("", none, "no case");
 }
 
-static void one_id_is_one_point(void **state)
+TEST(one_id_is_one_point)
 {
     struct fake_point p;
     char room[4096];
@@ -150,7 +150,7 @@ static void one_id_is_one_point(void **state)
 }
 
 /* a point whose id does not fit cannot be rerun: it is no point */
-static void long_ids_are_refused(void **state)
+TEST(long_ids_are_refused)
 {
     char note[1200], id[8192], out[4096];
     memset(note, 'x', sizeof note);
@@ -167,7 +167,7 @@ static void long_ids_are_refused(void **state)
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 
-static void options_set_keys(void **state)
+TEST(options_set_keys)
 {
     const struct ha_override seed = { "seed", "9" }, both[] = { seed, { "threads", "3" } }, word = { "piece", "64K" },
                              absent = { "seed", NULL }, wrong = { "threads", "many" }, large = { "seed", "many" },
@@ -193,7 +193,7 @@ static void options_set_keys(void **state)
     assert_string_equal(out, "circle:size=10,count=9,threads=3\n");
 }
 
-static void filters_choose(void **state)
+TEST(filters_choose)
 {
     const char *words = "circle:size=1 square:size=2 moves";
     yields(words, (struct ha_plan_options){ .filter = "kind=square" }, "square:size=2\n");
@@ -219,7 +219,7 @@ static void filters_choose(void **state)
 
 /* ---- suite files ------------------------------------------------------------------------------------------------ */
 
-static void sections_are_cross_products(void **state)
+TEST(sections_are_cross_products)
 {
     static const struct {
         const char *text, *ids;
@@ -256,7 +256,7 @@ static void sections_are_cross_products(void **state)
     }
 }
 
-static void mistakes_name_the_line(void **state)
+TEST(mistakes_name_the_line)
 {
     static const struct {
         const char *text, *says;
@@ -313,7 +313,7 @@ static void mistakes_name_the_line(void **state)
 }
 
 /* what a section says of itself, and which of the plan's entries stand in it */
-static void sections_are_kept(void **state)
+TEST(sections_are_kept)
 {
     static const char text[] = "[default]\ntime=2s\nkind=circle\n"
                                "[line]\naxis=size\nsize=1 2 3\ntime=500ms\n"
@@ -369,7 +369,7 @@ static void sections_are_kept(void **state)
 }
 
 /* where nothing is timed; what an id says is as it says */
-static void files_are_made_small(void **state)
+TEST(files_are_made_small)
 {
     char out[4096];
     const struct ha_plan_options small = { .small = true };
@@ -388,7 +388,7 @@ static size_t put_values(char *text, size_t n, const char *key, int count)
     return n + (size_t)sprintf(text + n, "\n");
 }
 
-static void sizes_are_limited(void **state)
+TEST(sizes_are_limited)
 {
     static char text[1 << 16], out[1 << 12];
     struct ha_plan plan = { 0 };
@@ -452,7 +452,7 @@ static enum ha_status read_bytes(const char *bytes, size_t size, char **text, st
     return status;
 }
 
-static void files_are_read(void **state)
+TEST(files_are_read)
 {
     static const char good[] = "[a]\nkind=circle\nsize=1 2", zero[] = "[a]\nkind=circle\0\nsize=1";
     struct ha_why why = { "" };
@@ -483,21 +483,4 @@ static void files_are_read(void **state)
     assert_string_equal(out, "circle:size=1\ncircle:size=2\n");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_name_points),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(one_id_is_one_point),
-        cmocka_unit_test(long_ids_are_refused),
-        cmocka_unit_test(options_set_keys),
-        cmocka_unit_test(filters_choose),
-        cmocka_unit_test(sections_are_cross_products),
-        cmocka_unit_test(mistakes_name_the_line),
-        cmocka_unit_test(sections_are_kept),
-        cmocka_unit_test(files_are_made_small),
-        cmocka_unit_test(sizes_are_limited),
-        cmocka_unit_test(files_are_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -25,7 +25,7 @@ static void refused(const char *path, const char *words)
         fail_msg("'%s' lacks '%s' or the path, or is not one line", why.text, words);
 }
 
-static void loads_the_null_device(void **state)
+TEST(loads_the_null_device)
 {
     const struct ha_device_api *api = loaded(beside("../ha_null.so"));
     assert_string_equal(api->name, "null");
@@ -33,7 +33,7 @@ static void loads_the_null_device(void **state)
     assert_ptr_equal(api, loaded(beside("../ha_null.so")));
 }
 
-static void refuses_what_is_no_plugin(void **state)
+TEST(refuses_what_is_no_plugin)
 {
     refused("/nowhere/ha_mine.so", "No such file");
     refused("/", "not a file");
@@ -60,7 +60,7 @@ static const char *damaged(size_t bytes, size_t at, int value)
     return beside("damaged.so");
 }
 
-static void refuses_damaged_files(void **state)
+TEST(refuses_damaged_files)
 {
     enum { ELF_CLASS = 4, ELF_TYPE = 16 };
     static const struct {
@@ -83,7 +83,7 @@ static void refuses_damaged_files(void **state)
     }
 }
 
-static void takes_an_older_table(void **state)
+TEST(takes_an_older_table)
 {
     const struct ha_device_api *api = loaded(beside("older.so"));
     assert_non_null(api->copy);
@@ -97,7 +97,7 @@ static void takes_an_older_table(void **state)
     assert_int_equal(api->open(&dev, &config, &why), HA_WAIVED);
 }
 
-static void takes_a_library(void **state)
+TEST(takes_a_library)
 {
     const struct ha_device_api *api = loaded(beside("merger.so"));
     struct ha_device_info info;
@@ -125,7 +125,7 @@ static void takes_a_library(void **state)
         ha_plugin_merges_only(&(struct ha_device_api){ .info = api->info, .merge = api->merge, .copy = api->copy }));
 }
 
-static void finds_a_device_by_name(void **state)
+TEST(finds_a_device_by_name)
 {
     char path[HA_PLUGIN_PATH_MAX];
     assert_int_equal(ha_plugin_find("dir/mine", path, &why), HA_OK);
@@ -153,7 +153,7 @@ static void finds_a_device_by_name(void **state)
 static void set_flag(void *arg) { *(int *)arg = 1; }
 
 /* The skeleton keeps every promise it can: whatever a variant waits for comes. */
-static void the_null_device_completes_everything(void **state)
+TEST(the_null_device_completes_everything)
 {
     const struct ha_device_api *api = loaded(beside("../ha_null.so"));
     struct ha_device *dev;
@@ -246,16 +246,4 @@ static void the_null_device_completes_everything(void **state)
     api->close(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loads_the_null_device),
-        cmocka_unit_test(refuses_what_is_no_plugin),
-        cmocka_unit_test(refuses_damaged_files),
-        cmocka_unit_test(takes_an_older_table),
-        cmocka_unit_test(takes_a_library),
-        cmocka_unit_test(finds_a_device_by_name),
-        cmocka_unit_test(the_null_device_completes_everything),
-    };
-    return cmocka_run_group_tests_name("plugin", tests, NULL, NULL);
-}
+int main(void) { return test_all("plugin", NULL, NULL); }

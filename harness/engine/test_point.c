@@ -26,7 +26,7 @@ static const struct ha_key *key_of(const struct fake_point *p, const char *name)
     return key;
 }
 
-static void values_are_read_and_printed(void **state)
+TEST(values_are_read_and_printed)
 {
     static const struct {
         const char *key, *value, *printed;
@@ -68,7 +68,7 @@ static void values_are_read_and_printed(void **state)
 }
 
 /* and leave the point as it was */
-static void wrong_values_are_named(void **state)
+TEST(wrong_values_are_named)
 {
     static const struct {
         const char *key, *value, *says;
@@ -139,7 +139,7 @@ static void wrong_values_are_named(void **state)
     }
 }
 
-static void points_have_their_own_keys(void **state)
+TEST(points_have_their_own_keys)
 {
     struct fake_point circle = shape("circle"), square = shape("square");
     struct ha_why why;
@@ -170,7 +170,7 @@ static void points_have_their_own_keys(void **state)
     assert_string_equal(why.text, "unknown key 'pieces'; did you mean 'piece'?");
 }
 
-static void ids_leave_defaults_out(void **state)
+TEST(ids_leave_defaults_out)
 {
     static const struct {
         const char *id, *printed;
@@ -203,7 +203,7 @@ static void ids_leave_defaults_out(void **state)
     }
 }
 
-static void numbers_survive_printing(void **state)
+TEST(numbers_survive_printing)
 {
     char text[HA_VALUE_MAX];
     ha_number_print(0.1, text);
@@ -236,7 +236,7 @@ static bool fits(const char *text, const struct fake_point *p)
     return all;
 }
 
-static void filters_fit(void **state)
+TEST(filters_fit)
 {
     static const struct {
         const char *filter;
@@ -287,7 +287,7 @@ static void filters_fit(void **state)
         if (fits(terms[i].filter, &p) != terms[i].fits) fail_msg("-f %s", terms[i].filter);
 }
 
-static void wrong_filters_are_named(void **state)
+TEST(wrong_filters_are_named)
 {
     static const struct {
         const char *filter, *says;
@@ -332,13 +332,4 @@ static void wrong_filters_are_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_read_and_printed), cmocka_unit_test(wrong_values_are_named),
-        cmocka_unit_test(points_have_their_own_keys),  cmocka_unit_test(ids_leave_defaults_out),
-        cmocka_unit_test(numbers_survive_printing),    cmocka_unit_test(filters_fit),
-        cmocka_unit_test(wrong_filters_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -141,7 +141,7 @@ static enum ha_verdict serve(size_t entry)
     return said[entry].verdict;
 }
 
-static void suites_begin_once_and_end(void **state)
+TEST(suites_begin_once_and_end)
 {
     first = second = (struct calls){ .begins = HA_OK, .makes = true };
     assert_int_equal(serve(0), HA_PASS);
@@ -151,7 +151,7 @@ static void suites_begin_once_and_end(void **state)
     assert_true(first.ended == 1 && first.alive == 0 && second.begun == 1 && second.alive == 1);
 }
 
-static void what_a_failed_begin_left_is_ended(void **state)
+TEST(what_a_failed_begin_left_is_ended)
 {
     first = (struct calls){ .begins = HA_ERROR, .makes = true };
     second.ended = 0;
@@ -175,7 +175,7 @@ static void what_a_failed_begin_left_is_ended(void **state)
     assert_true(first.alive == 0 && first.ended == 1);
 }
 
-static void what_was_found_right_is_measured(void **state)
+TEST(what_was_found_right_is_measured)
 {
     static const size_t group[] = { 0, 2, 3 };
     first = (struct calls){ .begins = HA_OK, .makes = true };
@@ -192,12 +192,4 @@ static void what_was_found_right_is_measured(void **state)
     assert_int_equal(measurements, 0); /* of nothing */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(suites_begin_once_and_end),
-        cmocka_unit_test(what_a_failed_begin_left_is_ended),
-        cmocka_unit_test(what_was_found_right_is_measured),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -81,7 +81,7 @@ static double time_of(size_t n)
 
 /* ---- rows -------------------------------------------------------------------------------------- */
 
-static void the_process_in_the_middle_stands_for_a_case(void **state)
+TEST_WITH(the_process_in_the_middle_stands_for_a_case, open_folder, close_folder)
 {
     static const double times[] = { 50, 10, 40, 20, 30 };
     for (size_t p = 0; p < 5; p++) write_row(0, p, HA_PASS, times[p], "");
@@ -97,7 +97,7 @@ static void the_process_in_the_middle_stands_for_a_case(void **state)
     assert_int_equal(ha_summary_results(&summary, &other_suite).entries, 0);
 }
 
-static void sections_name_the_rows_of_their_suite(void **state)
+TEST_WITH(sections_name_the_rows_of_their_suite, open_folder, close_folder)
 {
     size_t index[] = { 3, 5 };
     struct ha_plan_section section[] = { { .suite = &other_suite, .of = { .name = "a", .entry = index, .count = 1 } },
@@ -115,7 +115,7 @@ static void sections_name_the_rows_of_their_suite(void **state)
 
 /* ---- what is said ------------------------------------------------------------------------------- */
 
-static void what_is_wrong_says_how_to_rerun(void **state)
+TEST_WITH(what_is_wrong_says_how_to_rerun, open_folder, close_folder)
 {
     write_row(0, 0, HA_PASS, 1, "");
     write_row(1, 0, HA_VERDICT_FAIL, 1, "2 is not 3");
@@ -130,7 +130,7 @@ static void what_is_wrong_says_how_to_rerun(void **state)
 }
 
 /* A file may be called anything. */
-static void names_do_not_reach_the_terminal_raw(void **state)
+TEST_WITH(names_do_not_reach_the_terminal_raw, open_folder, close_folder)
 {
     struct fake_row row = fake_row(1, HA_VERDICT_FAIL);
     struct ha_why why = { "" };
@@ -143,7 +143,7 @@ static void names_do_not_reach_the_terminal_raw(void **state)
     free(text);
 }
 
-static void hundreds_of_wrong_cases_do_not_hide_the_rest(void **state)
+TEST_WITH(hundreds_of_wrong_cases_do_not_hide_the_rest, open_folder, close_folder)
 {
     for (size_t i = 0; i < CASES - 1; i++) write_row(i, 0, HA_VERDICT_FAIL, 1, "wrong");
     write_row(CASES - 1, 0, HA_VERDICT_WAIVED, 1, "too large");
@@ -154,7 +154,7 @@ static void hundreds_of_wrong_cases_do_not_hide_the_rest(void **state)
     free(text);
 }
 
-static void a_reason_of_several_cases_is_said_once(void **state)
+TEST_WITH(a_reason_of_several_cases_is_said_once, open_folder, close_folder)
 {
     for (size_t i = 0; i < 4; i++) write_row(i, 0, HA_VERDICT_WAIVED, 1, "no such instruction");
     write_row(4, 0, HA_VERDICT_WAIVED, 1, "no BLAS");
@@ -169,7 +169,7 @@ static void a_reason_of_several_cases_is_said_once(void **state)
 
 /* ---- totals -------------------------------------------------------------------------------------- */
 
-static void the_last_line_and_the_exit_code(void **state)
+TEST(the_last_line_and_the_exit_code)
 {
     static const struct {
         struct ha_folder_totals totals; /* passed, failed, errors, waived, unchecked, not run */
@@ -220,16 +220,4 @@ static void the_last_line_and_the_exit_code(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_process_in_the_middle_stands_for_a_case, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(sections_name_the_rows_of_their_suite, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(what_is_wrong_says_how_to_rerun, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(names_do_not_reach_the_terminal_raw, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(hundreds_of_wrong_cases_do_not_hide_the_rest, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(a_reason_of_several_cases_is_said_once, open_folder, close_folder),
-        cmocka_unit_test(the_last_line_and_the_exit_code),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -114,7 +114,7 @@ static void noticed(const char *line)
     free(text);
 }
 
-static void a_device_that_tells_the_truth(void **state)
+TEST_WITH(a_device_that_tells_the_truth, open_liar, close_liar)
 {
     char *text;
     if (calibrate(&text) != HA_OK) fail_msg("%s", text);
@@ -123,7 +123,7 @@ static void a_device_that_tells_the_truth(void **state)
     free(text);
 }
 
-static void bytes_that_are_off_by_a_little(void **state)
+TEST_WITH(bytes_that_are_off_by_a_little, open_liar, close_liar)
 {
     lie.up = 1.002;
     noticed("bytes in the spans");
@@ -132,7 +132,7 @@ static void bytes_that_are_off_by_a_little(void **state)
     noticed("bytes in the spans");
 }
 
-static void stretched_spans(void **state)
+TEST_WITH(stretched_spans, open_liar, close_liar)
 {
     lie.length = 1.04;
     noticed("busy for 50%");
@@ -141,7 +141,7 @@ static void stretched_spans(void **state)
     noticed("busy for 90%");
 }
 
-static void missing_spans(void **state)
+TEST_WITH(missing_spans, open_liar, close_liar)
 {
     lie.length = 1;
     lie.drop_each = 2; /* some of every window, however few spins it has */
@@ -150,13 +150,13 @@ static void missing_spans(void **state)
     noticed("busy for 90%");
 }
 
-static void an_idle_device_that_seems_busy(void **state)
+TEST_WITH(an_idle_device_that_seems_busy, open_liar, close_liar)
 {
     lie.busy_when_idle = true;
     noticed("empty window");
 }
 
-static void lost_spans_end_it(void **state)
+TEST_WITH(lost_spans_end_it, open_liar, close_liar)
 {
     char *text;
     lie.lost = 3;
@@ -165,7 +165,7 @@ static void lost_spans_end_it(void **state)
     free(text);
 }
 
-static void what_it_lacks_is_said(void **state)
+TEST_WITH(what_it_lacks_is_said, open_liar, close_liar)
 {
     char *text;
     liar.spin = NULL;
@@ -178,16 +178,4 @@ static void what_it_lacks_is_said(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_device_that_tells_the_truth, open_liar, close_liar),
-        cmocka_unit_test_setup_teardown(bytes_that_are_off_by_a_little, open_liar, close_liar),
-        cmocka_unit_test_setup_teardown(stretched_spans, open_liar, close_liar),
-        cmocka_unit_test_setup_teardown(missing_spans, open_liar, close_liar),
-        cmocka_unit_test_setup_teardown(an_idle_device_that_seems_busy, open_liar, close_liar),
-        cmocka_unit_test_setup_teardown(lost_spans_end_it, open_liar, close_liar),
-        cmocka_unit_test_setup_teardown(what_it_lacks_is_said, open_liar, close_liar),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -109,7 +109,7 @@ static size_t cores(void)
 /* not more than that; how much less is up to the machine */
 static void assert_rate(const struct ha_reading *r, double most) { assert_true(measured(r) && r->hi <= 1.001 * most); }
 
-static void slow_and_poor(void **state)
+TEST_WITH(slow_and_poor, open_host, close_host)
 {
     struct ha_device_api api = *host;
     struct ha_kernels k = kernels;
@@ -139,7 +139,7 @@ static void slow_and_poor(void **state)
     assert_true(c.meters.sm_clock_MHz > 1754 && isnan(c.meters.power_W));
 }
 
-static void all_that_the_device_offers(void **state)
+TEST_WITH(all_that_the_device_offers, open_host, close_host)
 {
     const struct ha_ceilings c = measure(host, &kernels);
     for (int i = 0; i < HA_CEILINGS; i++)
@@ -151,7 +151,7 @@ static void all_that_the_device_offers(void **state)
 }
 
 /* What moves nothing has no bandwidth, however quickly it says that it is done. */
-static void a_device_that_moves_nothing(void **state)
+TEST_WITH(a_device_that_moves_nothing, open_host, close_host)
 {
     struct ha_device_api api = *host;
     api.kind = "null";
@@ -160,12 +160,4 @@ static void a_device_that_moves_nothing(void **state)
     assert_true(measured(&c.of[HA_CEIL_READ_1]) && measured(&c.of[HA_CEIL_LAUNCH]));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(slow_and_poor, open_host, close_host),
-        cmocka_unit_test_setup_teardown(all_that_the_device_offers, open_host, close_host),
-        cmocka_unit_test_setup_teardown(a_device_that_moves_nothing, open_host, close_host),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -41,7 +41,7 @@ static void pass(struct ha_condition *c, double before_J, double after_J)
     ha_condition_end(c, &metered, NULL, 10);
 }
 
-static void the_worst_of_all_readings_stands(void **state)
+TEST(the_worst_of_all_readings_stands)
 {
     struct ha_condition c = ha_condition_none();
     turn(1900, 50, 300, 0, 5, "none");
@@ -65,7 +65,7 @@ static void the_worst_of_all_readings_stands(void **state)
     assert_string_equal(c.throttle, "power cap, software thermal"); /* it was held down, whatever came later */
 }
 
-static void energy_needs_a_counter_that_moves(void **state)
+TEST(energy_needs_a_counter_that_moves)
 {
     struct ha_condition c = ha_condition_none();
     turn(1900, 50, 300, 0, 5, "none");
@@ -79,7 +79,7 @@ static void energy_needs_a_counter_that_moves(void **state)
     assert_near(c.power_W, 300);
 }
 
-static void without_meters_everything_is_empty(void **state)
+TEST(without_meters_everything_is_empty)
 {
     struct ha_condition c = ha_condition_none();
     struct ha_device_meters m = ha_meters_read(&without, NULL, true);
@@ -91,7 +91,7 @@ static void without_meters_everything_is_empty(void **state)
     assert_true(isnan(m.sm_clock_MHz) && isnan(m.link_rx_GBps) && isnan(m.energy_J) && !*m.throttle && !*m.bus_id);
 }
 
-static void reasons_are_told_apart(void **state)
+TEST(reasons_are_told_apart)
 {
     struct ha_condition c = ha_condition_none();
     turn(1, 1, 1, 0, 1, "hardware thermal");
@@ -109,13 +109,4 @@ static void reasons_are_told_apart(void **state)
     assert_true(reads > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_worst_of_all_readings_stands),
-        cmocka_unit_test(energy_needs_a_counter_that_moves),
-        cmocka_unit_test(without_meters_everything_is_empty),
-        cmocka_unit_test(reasons_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -37,14 +37,14 @@ static const char *judged(size_t slow, size_t looks, const char *device)
     return out;
 }
 
-static void nothing_is_nothing(void **state)
+TEST_WITH(nothing_is_nothing, quiet, NULL)
 {
     assert_string_equal(judged(0, 0, ""), "");
     assert_string_equal(judged(2, 20, "none"), "");
     assert_string_equal(judged(0, 20, "application clocks"), "");
 }
 
-static void others_are_load(void **state)
+TEST_WITH(others_are_load, quiet, NULL)
 {
     after.busy_ns += 0.39e9; /* of 8 core seconds, 5% are 0.4 */
     assert_string_equal(judged(0, 20, "none"), "");
@@ -59,7 +59,7 @@ static void others_are_load(void **state)
 }
 
 /* Ticks of 10 ms say nothing on a short measurement. */
-static void a_tick_is_no_load(void **state)
+TEST_WITH(a_tick_is_no_load, quiet, NULL)
 {
     after.wall_ns = before.wall_ns + 0.1e9;
     after.busy_ns += 0.02e9;
@@ -70,7 +70,7 @@ static void a_tick_is_no_load(void **state)
     assert_string_equal(judged(0, 20, "none"), "load, steal");
 }
 
-static void each_cause_has_its_name(void **state)
+TEST_WITH(each_cause_has_its_name, quiet, NULL)
 {
     after.steal_ns += 0.17e9;
     assert_string_equal(judged(0, 20, "none"), "steal");
@@ -90,7 +90,7 @@ static void each_cause_has_its_name(void **state)
     assert_string_equal(judged(6, 20, "power cap"), "load, steal, throttled, shared");
 }
 
-static void what_cannot_be_read_is_no_cause(void **state)
+TEST_WITH(what_cannot_be_read_is_no_cause, quiet, NULL)
 {
     const double nan = (double)NAN;
     after = (struct ha_core_counts){ 5e9, nan, nan, nan, nan, nan, nan, nan };
@@ -116,7 +116,7 @@ static void put(const char *path, const char *text)
     fclose(f);
 }
 
-static void counters_are_those_of_own_cores(void **state)
+TEST(counters_are_those_of_own_cores)
 {
     struct ha_core_counts c;
     cpu_set_t mine;
@@ -151,15 +151,4 @@ static void counters_are_those_of_own_cores(void **state)
     assert_int_equal(system(command), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(nothing_is_nothing, quiet),
-        cmocka_unit_test_setup(others_are_load, quiet),
-        cmocka_unit_test_setup(a_tick_is_no_load, quiet),
-        cmocka_unit_test_setup(each_cause_has_its_name, quiet),
-        cmocka_unit_test_setup(what_cannot_be_read_is_no_cause, quiet),
-        cmocka_unit_test(counters_are_those_of_own_cores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

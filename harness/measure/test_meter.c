@@ -52,7 +52,7 @@ static void counted(uint64_t h2d, uint64_t d2h, uint64_t copies, uint64_t zero_c
     assert_int_equal(c.zero_copy_bytes, zero_copy);
 }
 
-static void copies_and_pieces(void **state)
+TEST_WITH(copies_and_pieces, begin, end)
 {
     char *up[3] = { memory[0], memory[0] + 100, memory[0] + 200 };
     const char *down[3] = { memory[1], memory[2], memory[1] + 100 };
@@ -78,7 +78,7 @@ static void move(char *dst, const char *src)
         HA_OK);
 }
 
-static void moves_over_the_link(void **state)
+TEST_WITH(moves_over_the_link, begin, end)
 {
     char *device_memory = memory[HA_MEM_DEVICE], *mapped = memory[HA_MEM_MAPPED];
     move(device_memory + 1000, device_memory);
@@ -93,7 +93,7 @@ static void moves_over_the_link(void **state)
     counted(0, 0, 0, 0);
 }
 
-static void freed_memory_is_forgotten(void **state)
+TEST_WITH(freed_memory_is_forgotten, begin, end)
 {
     struct ha_why why;
     void *block[40];
@@ -114,12 +114,4 @@ static void freed_memory_is_forgotten(void **state)
     is_to_fail = true;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(copies_and_pieces, begin, end),
-        cmocka_unit_test_setup_teardown(moves_over_the_link, begin, end),
-        cmocka_unit_test_setup_teardown(freed_memory_is_forgotten, begin, end),
-    };
-    return cmocka_run_group_tests_name("meter", tests, NULL, NULL);
-}
+int main(void) { return test_all("meter", NULL, NULL); }

@@ -96,11 +96,11 @@ static void read_in_turn(size_t threads)
     ha_pool_destroy(pool);
 }
 
-static void one_thread(void **state) { read_in_turn(1); }
-static void three_threads(void **state) { read_in_turn(3); }
+TEST(one_thread) { read_in_turn(1); }
+TEST(three_threads) { read_in_turn(3); }
 
 /* also where the two share a core */
-static void every_pair_of_cores(void **state)
+TEST(every_pair_of_cores)
 {
     struct ha_ceiling_bench b = { 0 };
     struct ha_why why;
@@ -112,9 +112,4 @@ static void every_pair_of_cores(void **state)
     ha_pool_destroy(b.pool);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(one_thread), cmocka_unit_test(three_threads),
-                                        cmocka_unit_test(every_pair_of_cores) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -8,7 +8,7 @@
 
 /* ---- intervals --------------------------------------------------------------------------- */
 
-static void union_joins_and_sorts(void **state)
+TEST(union_joins_and_sorts)
 {
     struct ha_interval x[] = { { 50, 60 }, { 0, 10 }, { 10, 20 }, { 5, 12 }, { 30, 30 }, { 58, 70 }, { 40, 35 } };
     assert_int_equal(ha_interval_union(x, 7), 2);
@@ -20,7 +20,7 @@ static void union_joins_and_sorts(void **state)
     assert_int_equal(ha_interval_union(x, 0), 0);
 }
 
-static void union_keeps_what_contains(void **state)
+TEST(union_keeps_what_contains)
 {
     struct ha_interval x[] = { { 0, 100 }, { 10, 20 }, { 90, 95 } }, touching[] = { { 5, 9 }, { 0, 5 } };
     assert_int_equal(ha_interval_union(x, 3), 1);
@@ -28,7 +28,7 @@ static void union_keeps_what_contains(void **state)
     assert_int_equal(ha_interval_union(touching, 2), 1);
 }
 
-static void common_counts_each_moment_once(void **state)
+TEST(common_counts_each_moment_once)
 {
     const struct ha_interval a[] = { { 0, 10 }, { 20, 30 }, { 40, 50 } }, b[] = { { 5, 25 }, { 28, 45 } };
     assert_int_equal(ha_interval_common(a, 3, b, 2), 5 + 5 + 2 + 5);
@@ -37,7 +37,7 @@ static void common_counts_each_moment_once(void **state)
 }
 
 /* Against counting moments one by one. */
-static void intervals_agree_with_counting(void **state)
+TEST(intervals_agree_with_counting)
 {
     unsigned seed = 7;
     for (int round = 0; round < 200; round++) {
@@ -87,7 +87,7 @@ static void put(enum ha_origin origin, enum ha_span_kind kind, uint64_t begin, u
 /* W = [1000, 2000): kernels 1100-1300 and 1200-1500 on two streams, a copy up 1400-1600, one down 1900-2100 (half of it
  * inside), polling 1600-1900, CPU work of two threads 1250-1450; selection in the background, 1700-1750, is no
  * attention. */
-static void a_step_by_hand(void **state)
+TEST_WITH(a_step_by_hand, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 1100, 1300, 0);
@@ -121,7 +121,7 @@ static void a_step_by_hand(void **state)
 }
 
 /* the link is the device's side as well */
-static void work_beside_a_copy_overlaps(void **state)
+TEST_WITH(work_beside_a_copy_overlaps, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };
     put(HA_FROM_DEVICE, HA_SPAN_D2H, 100, 200, 64);
@@ -132,7 +132,7 @@ static void work_beside_a_copy_overlaps(void **state)
     assert_near(ha_usage_ratios(&u, 1).overlap, 0.5, 1e-12);
 }
 
-static void windows_add_up(void **state)
+TEST_WITH(windows_add_up, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 100, 0);
@@ -144,7 +144,7 @@ static void windows_add_up(void **state)
 }
 
 /* What did not run has no ratio: empty, not 0. */
-static void nothing_is_not_zero(void **state)
+TEST_WITH(nothing_is_not_zero, open_timeline, close_timeline)
 {
     struct ha_usage u = { 0 };
     put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 10, 20, 0);
@@ -155,7 +155,7 @@ static void nothing_is_not_zero(void **state)
     assert_near(r.cpu_idle, 1, 0);
 }
 
-static void one_long_step_does_not_speak_for_all(void **state)
+TEST(one_long_step_does_not_speak_for_all)
 {
     const struct ha_usage steps[] = {
         { .wall_ns = 100, .kernel_ns = 50, .device_ns = 50, .h2d_ns = 10, .h2d_bytes = 40 },
@@ -171,7 +171,7 @@ static void one_long_step_does_not_speak_for_all(void **state)
     assert_true(isnan(r.gpu_idle));
 }
 
-static void clear_forgets(void **state)
+TEST_WITH(clear_forgets, open_timeline, close_timeline)
 {
     for (int i = 0; i < 10000; i++) put(HA_FROM_DEVICE, HA_SPAN_KERNEL, 0, 1, 0);
     assert_int_equal(ha_timeline_count(timeline), 10000);
@@ -180,19 +180,4 @@ static void clear_forgets(void **state)
     assert_int_equal(ha_timeline_count(timeline), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(union_joins_and_sorts),
-        cmocka_unit_test(union_keeps_what_contains),
-        cmocka_unit_test(common_counts_each_moment_once),
-        cmocka_unit_test(intervals_agree_with_counting),
-        cmocka_unit_test_setup_teardown(a_step_by_hand, open_timeline, close_timeline),
-        cmocka_unit_test_setup_teardown(work_beside_a_copy_overlaps, open_timeline, close_timeline),
-        cmocka_unit_test_setup_teardown(windows_add_up, open_timeline, close_timeline),
-        cmocka_unit_test_setup_teardown(nothing_is_not_zero, open_timeline, close_timeline),
-        cmocka_unit_test(one_long_step_does_not_speak_for_all),
-        cmocka_unit_test_setup_teardown(clear_forgets, open_timeline, close_timeline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

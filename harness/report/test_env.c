@@ -133,7 +133,7 @@ static struct ha_env_file *two_devices(void)
     return file;
 }
 
-static void what_is_written_fits_the_schema(void **state)
+TEST_WITH(what_is_written_fits_the_schema, test_folder_make, remove_folder)
 {
     char where[256] = "";
     json_t *schema = load("results/schema/env.schema.json");
@@ -172,7 +172,7 @@ static void is_noticed(json_t *schema, json_t *changed, const char *says)
     json_decref(changed);
 }
 
-static void what_does_not_fit_is_noticed(void **state)
+TEST_WITH(what_does_not_fit_is_noticed, test_folder_make, remove_folder)
 {
     json_t *schema = load("results/schema/env.schema.json"), *j;
     ha_env_file_destroy(two_devices());
@@ -194,7 +194,7 @@ static void what_does_not_fit_is_noticed(void **state)
     json_decref(schema);
 }
 
-static void runs_and_devices_of_before_stay(void **state)
+TEST_WITH(runs_and_devices_of_before_stay, test_folder_make, remove_folder)
 {
     const struct ha_env env = machine();
     const struct ha_env_run next = { "r2", "run", "b", "device=host", "habench run all --resume" },
@@ -220,12 +220,4 @@ static void runs_and_devices_of_before_stay(void **state)
     ha_env_file_destroy(file);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_written_fits_the_schema, test_folder_make, remove_folder),
-        cmocka_unit_test_setup_teardown(what_does_not_fit_is_noticed, test_folder_make, remove_folder),
-        cmocka_unit_test_setup_teardown(runs_and_devices_of_before_stay, test_folder_make, remove_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

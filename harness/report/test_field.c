@@ -14,7 +14,7 @@ static const struct ha_field *field(const char *name)
     return NULL;
 }
 
-static void a_cleared_row_is_empty(void **state)
+TEST(a_cleared_row_is_empty)
 {
     struct fake_row row;
     char text[64];
@@ -54,7 +54,7 @@ static void goes_round(const struct ha_field *f, const struct fake_row *row, con
         assert_memory_equal((const char *)row + f->offset, (const char *)&back + f->offset, sizeof(uint64_t));
 }
 
-static void values_read_back_as_they_were(void **state)
+TEST(values_read_back_as_they_were)
 {
     struct fake_row row;
     ha_fields_clear(&fake_suite, &row);
@@ -92,7 +92,7 @@ static void values_read_back_as_they_were(void **state)
 }
 
 /* bytes that a stranger may have written */
-static void any_bytes_become_a_row(void **state)
+TEST(any_bytes_become_a_row)
 {
     struct fake_row row;
     char text[sizeof row.text];
@@ -121,7 +121,7 @@ static void is_refused(const char *name, const char *text, const char *says)
     assert_memory_equal(&row, &before, sizeof row);
 }
 
-static void what_is_no_value_is_refused(void **state)
+TEST(what_is_no_value_is_refused)
 {
     is_refused("big", "18446744073709551616", "above 18446744073709551615");
     is_refused("big", "99999999999999999999999", "above");
@@ -136,7 +136,7 @@ static void what_is_no_value_is_refused(void **state)
     is_refused("text", "0123456789012345678901234567890123456789012345678901234567890123", "64 bytes");
 }
 
-static void figures_are_what_has_a_value(void **state)
+TEST(figures_are_what_has_a_value)
 {
     struct fake_row row = fake_row(3, HA_PASS);
     size_t figures = 0;
@@ -155,11 +155,6 @@ static void figures_are_what_has_a_value(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cleared_row_is_empty),       cmocka_unit_test(values_read_back_as_they_were),
-        cmocka_unit_test(any_bytes_become_a_row),       cmocka_unit_test(what_is_no_value_is_refused),
-        cmocka_unit_test(figures_are_what_has_a_value),
-    };
     setlocale(LC_ALL, "de_DE.UTF-8"); /* where there is one: a decimal comma must not matter */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -78,7 +78,7 @@ static void is_row(const struct ha_folder_entry *e, size_t n, enum ha_verdict ve
     assert_true(isnan(row->sample_ns));
 }
 
-static void the_files_hold_what_was_written(void **state)
+TEST_WITH(the_files_hold_what_was_written, test_folder_make, test_folder_remove)
 {
     struct ha_folder *f = open_it(false);
     assert_true(there("env.json"));
@@ -109,7 +109,7 @@ static void the_files_hold_what_was_written(void **state)
     assert_int_equal(lines("fake.csv"), 3);
 }
 
-static void a_case_has_one_row(void **state)
+TEST_WITH(a_case_has_one_row, test_folder_make, test_folder_remove)
 {
     struct ha_folder *f = open_it(false);
     struct fake_case c;
@@ -124,7 +124,7 @@ static void a_case_has_one_row(void **state)
     close_it(f);
 }
 
-static void without_a_folder_rows_are_kept(void **state)
+TEST_WITH(without_a_folder_rows_are_kept, test_folder_make, test_folder_remove)
 {
     const struct ha_folder_options options = fake_options(NULL, false);
     struct ha_folder *f = open_with(&options);
@@ -135,7 +135,7 @@ static void without_a_folder_rows_are_kept(void **state)
     close_it(f);
 }
 
-static void resume_goes_on(void **state)
+TEST_WITH(resume_goes_on, test_folder_make, test_folder_remove)
 {
     struct ha_folder *f = open_it(false);
     for (size_t n = 0; n < 8; n++) write_it(f, n, n == 5 ? HA_VERDICT_ERROR : n == 6 ? HA_UNCHECKED : HA_PASS);
@@ -166,7 +166,7 @@ static void resume_goes_on(void **state)
     assert_int_equal(count(test_text("env.json"), "\"run_id\""), 2);
 }
 
-static void what_needs_no_change_is_not_touched(void **state)
+TEST_WITH(what_needs_no_change_is_not_touched, test_folder_make, test_folder_remove)
 {
     static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv",
                                          "trace.json" };
@@ -184,7 +184,7 @@ static void what_needs_no_change_is_not_touched(void **state)
     }
 }
 
-static void torn_lines_are_dropped(void **state)
+TEST_WITH(torn_lines_are_dropped, test_folder_make, test_folder_remove)
 {
     static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv" };
     static const char *const torn[] = { "\"2\",\"x", "\"2\"", "\"2\",\"a\"\"", "\"2\",,,,\r" };
@@ -203,7 +203,7 @@ static void torn_lines_are_dropped(void **state)
     }
 }
 
-static void a_torn_head_is_written_again(void **state)
+TEST_WITH(a_torn_head_is_written_again, test_folder_make, test_folder_remove)
 {
     struct ha_folder *f = open_it(false);
     close_it(f);
@@ -217,7 +217,7 @@ static void a_torn_head_is_written_again(void **state)
     close_it(f);
 }
 
-static void lines_without_a_row_are_dropped(void **state)
+TEST_WITH(lines_without_a_row_are_dropped, test_folder_make, test_folder_remove)
 {
     struct ha_folder *f = open_it(false);
     struct fake_case c;
@@ -238,7 +238,7 @@ static void lines_without_a_row_are_dropped(void **state)
     assert_int_equal(lines("fake_samples.csv"), 1 + 3 + 1);
 }
 
-static void columns_and_files_have_names_of_their_own(void **state)
+TEST_WITH(columns_and_files_have_names_of_their_own, test_folder_make, test_folder_remove)
 {
     struct ha_field twice[2] = { fake_suite.field[0], fake_suite.field[0] };
     struct ha_suite suite = fake_suite;
@@ -260,7 +260,7 @@ static void columns_and_files_have_names_of_their_own(void **state)
 }
 
 /* What is there stays as it is. */
-static void what_is_not_ours_is_refused(void **state)
+TEST_WITH(what_is_not_ours_is_refused, test_folder_make, test_folder_remove)
 {
     static const struct {
         bool begun; /* the folder is that of a run, with a case */
@@ -304,7 +304,7 @@ static void what_is_not_ours_is_refused(void **state)
     assert_int_equal(ha_folder_open(&f, &options, &why), HA_EXIT_ENVIRONMENT);
 }
 
-static void a_run_that_differs_is_refused(void **state)
+TEST_WITH(a_run_that_differs_is_refused, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     struct ha_env env = *options.env;
@@ -356,7 +356,7 @@ static void end(pid_t pid)
     assert_true(WIFSIGNALED(status));
 }
 
-static void a_folder_has_one_writer(void **state)
+TEST_WITH(a_folder_has_one_writer, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     char who[64];
@@ -369,7 +369,7 @@ static void a_folder_has_one_writer(void **state)
     close_it(open_it(true));
 }
 
-static void a_child_does_not_hold_the_folder(void **state)
+TEST_WITH(a_child_does_not_hold_the_folder, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     struct ha_folder *f = open_it(false);
@@ -391,7 +391,7 @@ static void limit_files(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static void a_full_disk_ends_the_run(void **state)
+TEST_WITH(a_full_disk_ends_the_run, test_folder_make, test_folder_remove)
 {
     struct ha_folder *f = open_it(false);
     struct fake_case c;
@@ -446,7 +446,7 @@ static void trace_has(size_t events)
     json_decref(all);
 }
 
-static void a_trace_that_does_not_fit_leaves_the_file_complete(void **state)
+TEST_WITH(a_trace_that_does_not_fit_leaves_the_file_complete, test_folder_make, test_folder_remove)
 {
     struct ha_folder *f = open_it(false);
     struct fake_case c;
@@ -464,7 +464,7 @@ static void a_trace_that_does_not_fit_leaves_the_file_complete(void **state)
     trace_has(3);
 }
 
-static void the_trace_is_complete_after_every_call(void **state)
+TEST_WITH(the_trace_is_complete_after_every_call, test_folder_make, test_folder_remove)
 {
     static const char evil[] = "{\"ph\":\"X\",\"name\":\"\033[2J\xff\"}";
     struct ha_folder *f = open_it(false);
@@ -502,7 +502,7 @@ static void the_trace_is_complete_after_every_call(void **state)
     assert_int_equal(count(test_text("trace.json"), "\"pid\":4"), 3);
 }
 
-static void junit_and_totals_cover_the_whole_folder(void **state)
+TEST_WITH(junit_and_totals_cover_the_whole_folder, test_folder_make, test_folder_remove)
 {
     static const struct {
         enum ha_verdict verdict;
@@ -556,7 +556,7 @@ static void junit_and_totals_cover_the_whole_folder(void **state)
     assert_null(strchr(xml, '\033'));
 }
 
-static void a_check_has_no_timing(void **state)
+TEST_WITH(a_check_has_no_timing, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, false);
     options.mode = "check";
@@ -578,7 +578,7 @@ static json_t *next_line(char **text)
     return j;
 }
 
-static void json_lines_hold_the_same(void **state)
+TEST_WITH(json_lines_hold_the_same, test_folder_make, test_folder_remove)
 {
     const struct ha_folder_options options = fake_options(NULL, false);
     struct ha_folder *f = open_with(&options);
@@ -621,7 +621,7 @@ static void json_lines_hold_the_same(void **state)
     close_it(f);
 }
 
-static void every_column_is_listed(void **state)
+TEST_WITH(every_column_is_listed, test_folder_make, test_folder_remove)
 {
     char *text;
     size_t bytes;
@@ -635,30 +635,4 @@ static void every_column_is_listed(void **state)
     free(text);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, test_folder_make, test_folder_remove)
-    const struct CMUnitTest tests[] = {
-        TEST(the_files_hold_what_was_written),
-        TEST(a_case_has_one_row),
-        TEST(without_a_folder_rows_are_kept),
-        TEST(resume_goes_on),
-        TEST(what_needs_no_change_is_not_touched),
-        TEST(torn_lines_are_dropped),
-        TEST(a_torn_head_is_written_again),
-        TEST(lines_without_a_row_are_dropped),
-        TEST(columns_and_files_have_names_of_their_own),
-        TEST(what_is_not_ours_is_refused),
-        TEST(a_run_that_differs_is_refused),
-        TEST(a_folder_has_one_writer),
-        TEST(a_child_does_not_hold_the_folder),
-        TEST(a_full_disk_ends_the_run),
-        TEST(a_trace_that_does_not_fit_leaves_the_file_complete),
-        TEST(the_trace_is_complete_after_every_call),
-        TEST(junit_and_totals_cover_the_whole_folder),
-        TEST(a_check_has_no_timing),
-        TEST(json_lines_hold_the_same),
-        TEST(every_column_is_listed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -99,7 +99,7 @@ static void is_complete(const char *name, size_t id, size_t each, bool samples)
         if (seen[n] != (samples ? fake_lines(n) : each)) fail_msg("%s: case %zu has %zu lines", name, n, seen[n]);
 }
 
-static void no_row_is_lost_torn_or_doubled(void **state)
+TEST_WITH(no_row_is_lost_torn_or_doubled, test_folder_make, test_folder_remove)
 {
     size_t rows = 0;
     struct fake_case c;
@@ -153,10 +153,4 @@ static void no_row_is_lost_torn_or_doubled(void **state)
     printf("%d kills, the last left %zu of %d rows\n", KILLS, rows, CASES);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(no_row_is_lost_torn_or_doubled, test_folder_make, test_folder_remove),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -33,7 +33,7 @@ static size_t lines(void)
     return n;
 }
 
-static void a_log_gets_a_line_every_ten_seconds(void **state)
+TEST(a_log_gets_a_line_every_ten_seconds)
 {
     run(false, 3000);
     assert_null(strchr(text, '\033'));
@@ -49,7 +49,7 @@ static void a_log_gets_a_line_every_ten_seconds(void **state)
     free(text);
 }
 
-static void a_terminal_is_drawn_over(void **state)
+TEST(a_terminal_is_drawn_over)
 {
     run(true, 3000);
     assert_int_equal(lines(), 0);
@@ -59,7 +59,7 @@ static void a_terminal_is_drawn_over(void **state)
     free(text);
 }
 
-static void nothing_where_it_is_off(void **state)
+TEST(nothing_where_it_is_off)
 {
     struct ha_progress p;
     ha_progress_start(&p, false, 3); /* on stderr: that nothing crashes */
@@ -69,12 +69,4 @@ static void nothing_where_it_is_off(void **state)
     assert_int_equal(p.done, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_gets_a_line_every_ten_seconds),
-        cmocka_unit_test(a_terminal_is_drawn_over),
-        cmocka_unit_test(nothing_where_it_is_off),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

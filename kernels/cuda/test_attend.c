@@ -150,7 +150,7 @@ static void causal_where_it_can_be(struct ha_test_device_ask *p, size_t id)
     for (size_t b = 0; b < p->batch; b++) p->causal = p->causal && p->keys[b] >= p->q_len;
 }
 
-static void every_length_dimension_and_type(void **state)
+TEST(every_length_dimension_and_type)
 {
     static const size_t dims[] = { 8, 64, 80, 96, 128, 192, 256 }, keys[] = { 0, 1, 7, 8, 9, 31, 33, 100, 300 };
     size_t id = 0;
@@ -167,7 +167,7 @@ static void every_length_dimension_and_type(void **state)
 }
 
 /* Every number of rows of a head, with and without tensor cores, in tiles that are full and not. */
-static void every_number_of_rows(void **state)
+TEST(every_number_of_rows)
 {
     for (size_t rows = 1; rows <= 36; rows += small ? 7 : 1)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
@@ -185,7 +185,7 @@ static void every_number_of_rows(void **state)
 }
 
 /* What is hard on the arithmetic, for each type, with and without tensor cores. */
-static void every_family(void **state)
+TEST(every_family)
 {
     static const size_t keys[] = { 200, 17, 1 };
     for (int family = 0; family < HA_TEST_ALL_FAMILIES; family++)
@@ -205,7 +205,7 @@ static void every_family(void **state)
                 }
 }
 
-static void long_contexts(void **state)
+TEST(long_contexts)
 {
     static const struct {
         enum ha_dtype dtype;
@@ -234,7 +234,7 @@ static void long_contexts(void **state)
     }
 }
 
-static void appends(void **state)
+TEST(appends)
 {
     static const struct {
         enum ha_dtype dtype;
@@ -263,7 +263,7 @@ static void appends(void **state)
 }
 
 /* Mixed lengths; more sequences than the arguments hold, than one launch takes; few multiprocessors, many splits. */
-static void batches(void **state)
+TEST(batches)
 {
     static const struct {
         size_t batch, most;
@@ -288,7 +288,7 @@ static void batches(void **state)
 }
 
 /* The same bits in every order of threads and blocks. */
-static void orders(void **state)
+TEST(orders)
 {
     static const char *const order[] = { "forward", "backward", "7" };
     for (size_t id = 0; id < (small ? 6 : 18); id++) {
@@ -321,7 +321,7 @@ static void orders(void **state)
 }
 
 /* However the keys are split, each result is within the bound of the one that is right. */
-static void splits_agree(void **state)
+TEST(splits_agree)
 {
     for (size_t id = 0; id < (small ? 3 : 9); id++) {
         static const unsigned splits[] = { 0, 1, 2, 7, 64, 1000 };
@@ -344,7 +344,7 @@ static void splits_agree(void **state)
 }
 
 /* NaN in a key or a value comes out; it is not taken for a key that is not there. */
-static void nan_stays(void **state)
+TEST(nan_stays)
 {
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
         for (size_t keys = 1; keys <= 200; keys += 199)
@@ -374,7 +374,7 @@ static void nan_stays(void **state)
 
 /* Splits are chosen so that no round of blocks is nearly empty: of 132 multiprocessors with 2 blocks each, a tenth idle
  * at most, a fifth where contexts are short; and a long sequence does not keep them waiting for it alone. */
-static void splits_fill_the_machine(void **state)
+TEST(splits_fill_the_machine)
 {
     enum { SLOTS = 264, HEADS = 8 };
     static const size_t batch[] = { 1, 2, 3, 4, 7, 16, 33, 64 }, keys[] = { 8192, 32768, 100000, 131072, 1000000 };
@@ -403,7 +403,7 @@ static void splits_fill_the_machine(void **state)
     assert_true(problem_blocks(SLOTS / 2, &args) >= 63 * HEADS + SLOTS / 2);
 }
 
-static void wrong_sizes_are_refused(void **state)
+TEST(wrong_sizes_are_refused)
 {
     const struct ha_device_attend args[] = {
         { .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 12, .batch = 1 },
@@ -430,18 +430,5 @@ static int report(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_dimension_and_type),
-        cmocka_unit_test(every_number_of_rows),
-        cmocka_unit_test(every_family),
-        cmocka_unit_test(long_contexts),
-        cmocka_unit_test(appends),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(orders),
-        cmocka_unit_test(splits_agree),
-        cmocka_unit_test(nan_stays),
-        cmocka_unit_test(splits_fill_the_machine),
-        cmocka_unit_test(wrong_sizes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, report);
+    return test_all("tests", NULL, report);
 }

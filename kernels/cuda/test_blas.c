@@ -54,7 +54,7 @@ static unsigned count_of(const char *name) { return *(unsigned *)of_fake(name); 
 
 /* ---- products */
 
-static void multiplies(void **state)
+TEST(multiplies)
 {
     static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 40, 64 }, { 5, 7, 33 }, { 16, 96, 24 },
                                         { 3, 4, 0 }, { 0, 4, 8 },   { 4, 0, 8 } };
@@ -88,7 +88,7 @@ static void check(const struct ha_test_device_problem *p, const struct ha_device
     ha_test_device_check(p, &profile);
 }
 
-static void attends(void **state)
+TEST(attends)
 {
     struct bench b = bench_open();
     for (size_t i = 0; i < TEST_RECIPES * HA_DTYPE_COUNT; i++) {
@@ -108,7 +108,7 @@ static void attends(void **state)
 }
 
 /* Sequences alike share a call of the library, and no more is asked of it than is needed. */
-static void batches(void **state)
+TEST(batches)
 {
 #ifdef HA_CUDA_SCORES_BYTES
     /* pieces of one problem: recipe 5 has 5 sequences of 2 heads with 2 or 1 runs of keys, and 2 tokens */
@@ -129,7 +129,7 @@ static void batches(void **state)
 
 /* ---- a graph holds it: nothing of the call is needed later */
 
-static void is_captured(void **state)
+TEST(is_captured)
 {
     struct bench b = bench_open();
     struct ha_graph *graph;
@@ -169,7 +169,7 @@ static void *feed(void *arg)
     return NULL;
 }
 
-static void streams_share_the_handle(void **state)
+TEST(streams_share_the_handle)
 {
     struct bench b = bench_open();
     struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &ha_test_heap) },
@@ -193,7 +193,7 @@ static void streams_share_the_handle(void **state)
 
 /* ---- what it does not do */
 
-static void refuses(void **state)
+TEST(refuses)
 {
     static const char *const words[] = {
         "multiples of 16 bytes",    "multiples of 16 bytes", "scale is not positive", "an index",
@@ -220,7 +220,7 @@ static void refuses(void **state)
     }
 }
 
-static void errors_are_named(void **state)
+TEST(errors_are_named)
 {
     static const struct {
         const char *fails, *words;
@@ -247,7 +247,7 @@ static void errors_are_named(void **state)
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
-static void absence_is_explained(void **state)
+TEST(absence_is_explained)
 {
     char *fake = strdup(getenv("HABENCH_CUBLAS"));
     const struct {
@@ -273,7 +273,7 @@ static void absence_is_explained(void **state)
     bench_close(&b);
 }
 
-static void the_profile_says_what_is_rounded(void **state)
+TEST(the_profile_says_what_is_rounded)
 {
     const struct ha_device dev = { .eps = { [HA_CUDA_EXP] = 1e-7, [HA_CUDA_LOG] = 2e-7 } };
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
@@ -289,16 +289,5 @@ int main(void)
 {
     device_test_begin();
     setenv("HABENCH_CUBLAS", beside("fake_cublas.so"), 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_captured),
-        cmocka_unit_test(multiplies),
-        cmocka_unit_test(attends),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(streams_share_the_handle),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(errors_are_named),
-        cmocka_unit_test(absence_is_explained),
-        cmocka_unit_test(the_profile_says_what_is_rounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

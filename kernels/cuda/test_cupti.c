@@ -45,7 +45,7 @@ static void start(void)
 
 static const struct ha_cupti_record *stop(void) { return ha_cupti_stop(cupti, &count, &lost); }
 
-static void the_clock_is_ours_and_kernels_stay_concurrent(void **state)
+TEST_WITH(the_clock_is_ours_and_kernels_stay_concurrent, open_fake, close_fake)
 {
     enum { SERIALISING_KERNEL = 3 };
     static const unsigned wanted[] = { 1, 2, 10, 39 };
@@ -59,7 +59,7 @@ static void the_clock_is_ours_and_kernels_stay_concurrent(void **state)
     assert_true(count == 0 && lost == 0);
 }
 
-static void records_carry_what_was_pushed(void **state)
+TEST_WITH(records_carry_what_was_pushed, open_fake, close_fake)
 {
     for (size_t in_buffer = 0; in_buffer < 6; in_buffer++) {
         fake->records_in_buffer = in_buffer;
@@ -98,7 +98,7 @@ static void records_carry_what_was_pushed(void **state)
     assert_int_equal(fake->depth, 0);
 }
 
-static void names_are_those_of_our_kernels_alone(void **state)
+TEST_WITH(names_are_those_of_our_kernels_alone, open_fake, close_fake)
 {
     static const struct {
         const char *function, *name;
@@ -128,7 +128,7 @@ static void names_are_those_of_our_kernels_alone(void **state)
     }
 }
 
-static void what_is_lost_is_counted(void **state)
+TEST_WITH(what_is_lost_is_counted, open_fake, close_fake)
 {
     start();
     fake->kernel("_Z1av", 7, 0, 0); /* not stamped */
@@ -152,7 +152,7 @@ static void what_is_lost_is_counted(void **state)
     assert_true(count == 0 && lost == 0);
 }
 
-static void many_records(void **state)
+TEST_WITH(many_records, open_fake, close_fake)
 {
     enum { MANY = 30000 };
     start();
@@ -168,7 +168,7 @@ static void many_records(void **state)
     assert_true(fake->buffers > 1);
 }
 
-static void one_device_at_a_time(void **state)
+TEST_WITH(one_device_at_a_time, open_fake, close_fake)
 {
     struct ha_cupti *again;
     struct ha_why why;
@@ -182,7 +182,7 @@ static void one_device_at_a_time(void **state)
     ha_cupti_close(again);
 }
 
-static void a_kind_that_is_refused(void **state)
+TEST_WITH(a_kind_that_is_refused, open_fake, close_fake)
 {
     struct ha_why why;
     fake->fail_kind = 10;
@@ -194,7 +194,7 @@ static void a_kind_that_is_refused(void **state)
     stop();
 }
 
-static void what_cannot_be_opened(void **state)
+TEST(what_cannot_be_opened)
 {
     static const struct {
         const char *path, *says;
@@ -216,17 +216,4 @@ static void what_cannot_be_opened(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_clock_is_ours_and_kernels_stay_concurrent, open_fake, close_fake),
-        cmocka_unit_test_setup_teardown(records_carry_what_was_pushed, open_fake, close_fake),
-        cmocka_unit_test_setup_teardown(names_are_those_of_our_kernels_alone, open_fake, close_fake),
-        cmocka_unit_test_setup_teardown(what_is_lost_is_counted, open_fake, close_fake),
-        cmocka_unit_test_setup_teardown(many_records, open_fake, close_fake),
-        cmocka_unit_test_setup_teardown(one_device_at_a_time, open_fake, close_fake),
-        cmocka_unit_test_setup_teardown(a_kind_that_is_refused, open_fake, close_fake),
-        cmocka_unit_test(what_cannot_be_opened),
-    };
-    return cmocka_run_group_tests_name("cuda: CUPTI", tests, NULL, NULL);
-}
+int main(void) { return test_all("cuda: CUPTI", NULL, NULL); }

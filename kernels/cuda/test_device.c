@@ -58,7 +58,7 @@ static struct ha_graph *graph_of(struct ha_stream *s)
     return graph;
 }
 
-static void it_says_what_it_is(void **state)
+TEST(it_says_what_it_is)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;
@@ -90,7 +90,7 @@ static void it_says_what_it_is(void **state)
     api->close(dev);
 }
 
-static void host_memory_may_have_huge_pages(void **state)
+TEST(host_memory_may_have_huge_pages)
 {
     const size_t huge = (size_t)2 << 20;
     assert_int_equal(setenv("HABENCH_HUGE_PAGES", "1", 1), 0);
@@ -122,7 +122,7 @@ static void host_memory_may_have_huge_pages(void **state)
     assert_int_equal(ha_emulated_alive().host_blocks, 0);
 }
 
-static void workspaces_outlive_who_used_them(void **state)
+TEST(workspaces_outlive_who_used_them)
 {
     enum { MIB = 1 << 20 };
     struct ha_device *dev = device_open(0);
@@ -159,7 +159,7 @@ static void workspaces_outlive_who_used_them(void **state)
     api->close(dev);
 }
 
-static void a_workspace_takes_the_room_of_spare_ones(void **state)
+TEST(a_workspace_takes_the_room_of_spare_ones)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_bytes = (size_t)20 << 20;
@@ -177,7 +177,7 @@ static void a_workspace_takes_the_room_of_spare_ones(void **state)
 static void add_one(void *arg) { ++*(int *)arg; }
 
 /* What a graph calls stays its own, whatever the stream calls between its launches. */
-static void calls_of_graphs_and_streams_are_apart(void **state)
+TEST(calls_of_graphs_and_streams_are_apart)
 {
     struct fixture f = fixture_open(0);
     int of_graph = 0, of_stream = 0;
@@ -232,7 +232,7 @@ static void short_waits(bool by_graph, bool by_driver)
     ha_emulated_set(NULL);
 }
 
-static void many_short_waits_are_no_deadlock(void **state)
+TEST(many_short_waits_are_no_deadlock)
 {
     short_waits(false, true);
     short_waits(false, false);
@@ -240,7 +240,7 @@ static void many_short_waits_are_no_deadlock(void **state)
 }
 
 /* What a stream does before it comes to its wait is no part of the wait. */
-static void work_before_a_wait_does_not_count(void **state)
+TEST(work_before_a_wait_does_not_count)
 {
     struct fixture f = fixture_open(60000000);
     ok(api->spin(f.s, 300000000));
@@ -251,7 +251,7 @@ static void work_before_a_wait_does_not_count(void **state)
 }
 
 /* The same, between two launches of a graph that were enqueued at once: to the watch, one state. */
-static void work_between_launches_does_not_count(void **state)
+TEST(work_between_launches_does_not_count)
 {
     struct fixture f = fixture_open(200000000);
     ok(api->graph_begin(f.s));
@@ -271,7 +271,7 @@ static void work_between_launches_does_not_count(void **state)
     fixture_end(&f);
 }
 
-static void a_deadlock_in_a_graph_is_named(void **state)
+TEST(a_deadlock_in_a_graph_is_named)
 {
     struct fixture f = fixture_open(40000000);
     struct ha_stream *other = device_stream(f.dev, "other");
@@ -290,7 +290,7 @@ static void a_deadlock_in_a_graph_is_named(void **state)
 }
 
 /* More waits than any ring holds at first, all enqueued before the first is over. */
-static void waits_are_queued_without_end(void **state)
+TEST(waits_are_queued_without_end)
 {
     enum { N = 1000 };
     struct fixture f = fixture_open(0);
@@ -308,7 +308,7 @@ static void waits_are_queued_without_end(void **state)
 }
 
 /* Words of mapped memory come back: streams and graphs with waits may come and go more often than there are words. */
-static void waits_come_and_go(void **state)
+TEST(waits_come_and_go)
 {
     enum { N = 1500 };
     struct fixture f = fixture_open(0);
@@ -332,7 +332,7 @@ static void waits_come_and_go(void **state)
 
 /* A wait that is over is not looked at again: its flag may be freed at once. On a busy machine a round may take longer
  * than the limit, and goes on with another device. */
-static void flags_are_freed_behind_the_watch(void **state)
+TEST(flags_are_freed_behind_the_watch)
 {
     enum { LIMIT_NS = 8000000 }; /* looked at every millisecond */
     struct fixture f = fixture_open(LIMIT_NS);
@@ -358,19 +358,5 @@ static void flags_are_freed_behind_the_watch(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_what_it_is),
-        cmocka_unit_test(host_memory_may_have_huge_pages),
-        cmocka_unit_test(workspaces_outlive_who_used_them),
-        cmocka_unit_test(a_workspace_takes_the_room_of_spare_ones),
-        cmocka_unit_test(calls_of_graphs_and_streams_are_apart),
-        cmocka_unit_test(many_short_waits_are_no_deadlock),
-        cmocka_unit_test(work_before_a_wait_does_not_count),
-        cmocka_unit_test(work_between_launches_does_not_count),
-        cmocka_unit_test(a_deadlock_in_a_graph_is_named),
-        cmocka_unit_test(waits_are_queued_without_end),
-        cmocka_unit_test(waits_come_and_go),
-        cmocka_unit_test(flags_are_freed_behind_the_watch),
-    };
-    return cmocka_run_group_tests_name("cuda: device", tests, NULL, NULL);
+    return test_all("cuda: device", NULL, NULL);
 }

@@ -61,7 +61,7 @@ static void copied(struct world *w, cudaStream_t stream, size_t batches, size_t 
     }
 }
 
-static void pieces_are_one_call(void **state)
+TEST_WITH(pieces_are_one_call, fresh, spent)
 {
     struct world w;
     world_make(&w, 13000);
@@ -74,7 +74,7 @@ static void pieces_are_one_call(void **state)
     copied(&w, w.stream, 0, 0);
 }
 
-static void what_a_batch_does_not_take_goes_one_by_one(void **state)
+TEST_WITH(what_a_batch_does_not_take_goes_one_by_one, fresh, spent)
 {
     struct world w;
     world_make(&w, 13000);
@@ -85,7 +85,7 @@ static void what_a_batch_does_not_take_goes_one_by_one(void **state)
     ok(cudaGetLastError());
 }
 
-static void drivers_without_batches_are_no_failure(void **state)
+TEST_WITH(drivers_without_batches_are_no_failure, fresh, spent)
 {
     struct world w;
     world_make(&w, CUDART_VERSION >= 13000 ? 13000 : 12040);
@@ -99,7 +99,7 @@ static void drivers_without_batches_are_no_failure(void **state)
     copied(&w, w.stream, has_batches, PIECES);
 }
 
-static void failures_are_passed_on(void **state)
+TEST_WITH(failures_are_passed_on, fresh, spent)
 {
     struct world w;
     world_make(&w, 13000);
@@ -112,7 +112,7 @@ static void failures_are_passed_on(void **state)
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H)); /* the wrong way round */
 }
 
-static void pieces_are_captured(void **state)
+TEST_WITH(pieces_are_captured, fresh, spent)
 {
     struct world w;
     char back[PIECES * BYTES];
@@ -124,7 +124,7 @@ static void pieces_are_captured(void **state)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.src[i], w.bytes[i]);
 }
 
-static void pieces_go_every_way(void **state)
+TEST_WITH(pieces_go_every_way, fresh, spent)
 {
     struct world w;
     world_make(&w, 13000);
@@ -144,7 +144,7 @@ static void pieces_go_every_way(void **state)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.pinned + BYTES * i, w.bytes[i]);
 }
 
-static void the_driver_is_loaded(void **state)
+TEST_WITH(the_driver_is_loaded, fresh, spent)
 {
     struct ha_cuda_driver driver;
     struct ha_why why;
@@ -172,16 +172,4 @@ static void the_driver_is_loaded(void **state)
     assert_non_null(strstr(why.text, "no NVIDIA driver: libcuda.so.1: "));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RUNTIME_TEST(pieces_are_one_call),
-        RUNTIME_TEST(what_a_batch_does_not_take_goes_one_by_one),
-        RUNTIME_TEST(drivers_without_batches_are_no_failure),
-        RUNTIME_TEST(failures_are_passed_on),
-        RUNTIME_TEST(pieces_are_captured),
-        RUNTIME_TEST(pieces_go_every_way),
-        RUNTIME_TEST(the_driver_is_loaded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -105,7 +105,7 @@ static void assert_works(void)
     assert_nothing_left();
 }
 
-static void a_machine_without_is_waived(void **state)
+TEST_WITH(a_machine_without_is_waived, NULL, nothing_left)
 {
     static const struct {
         int devices, driver;
@@ -132,7 +132,7 @@ static void a_machine_without_is_waived(void **state)
 }
 
 /* Every call of a good open fails once. What is asked of the driver for the report alone may. */
-static void an_open_that_fails_leaves_nothing(void **state)
+TEST_WITH(an_open_that_fails_leaves_nothing, NULL, nothing_left)
 {
     static const char *const function[] = { "cudaGetDeviceCount",
                                             "cudaSetDevice",
@@ -207,7 +207,7 @@ F(pieces)
     return api->copy_pieces(f->stream, &(struct ha_device_pieces){ dst, src, (size_t[2]){ 8, 8 }, 2 }, HA_H2D);
 }
 
-static void a_call_that_fails_is_named(void **state)
+TEST_WITH(a_call_that_fails_is_named, NULL, nothing_left)
 {
     static const struct {
         enum ha_status (*enqueue)(struct fixture *f);
@@ -254,7 +254,7 @@ static void a_call_that_fails_is_named(void **state)
 }
 
 /* What explains itself is no failure of the device. */
-static void what_cannot_be_made_is_no_failure(void **state)
+TEST_WITH(what_cannot_be_made_is_no_failure, NULL, nothing_left)
 {
     struct fixture f;
     struct ha_why why = { "" };
@@ -292,7 +292,7 @@ static void what_cannot_be_made_is_no_failure(void **state)
     fixture_close(&f);
 }
 
-static void memory_runs_out(void **state)
+TEST_WITH(memory_runs_out, NULL, nothing_left)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     struct fixture f;
@@ -318,7 +318,7 @@ static void memory_runs_out(void **state)
     fixture_close(&f);
 }
 
-static void a_lost_device_is_left_behind(void **state)
+TEST_WITH(a_lost_device_is_left_behind, NULL, nothing_left)
 {
     for (int in_graph = 0; in_graph < 2; in_graph++) {
         struct fixture f;
@@ -353,7 +353,7 @@ static void a_lost_device_is_left_behind(void **state)
 }
 
 /* A stream waits for a flag, and the device fails otherwise: nothing waits on. */
-static void a_failure_ends_waits(void **state)
+TEST_WITH(a_failure_ends_waits, NULL, nothing_left)
 {
     for (int by_driver = 0; by_driver < 2; by_driver++) {
         struct ha_emulated_settings settings = ha_emulated_defaults();
@@ -377,15 +377,5 @@ static void a_failure_ends_waits(void **state)
 int main(void)
 {
     device_test_begin();
-#define T(name) cmocka_unit_test_teardown(name, nothing_left)
-    const struct CMUnitTest tests[] = {
-        T(a_machine_without_is_waived),
-        T(an_open_that_fails_leaves_nothing),
-        T(a_call_that_fails_is_named),
-        T(what_cannot_be_made_is_no_failure),
-        T(memory_runs_out),
-        T(a_lost_device_is_left_behind),
-        T(a_failure_ends_waits),
-    };
-    return cmocka_run_group_tests_name("cuda: failures", tests, NULL, NULL);
+    return test_all("cuda: failures", NULL, NULL);
 }

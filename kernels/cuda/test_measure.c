@@ -17,7 +17,7 @@ static void read_at(const uint32_t *word, size_t words, unsigned multiprocessors
 }
 
 /* any offset from a 16-byte boundary, any length, on fewer blocks than there are stretches and on more */
-static void read_sums_every_word(void **state)
+TEST(read_sums_every_word)
 {
     enum { STRETCH = 256 * 8 * 4 };
     static const size_t around[] = { 0, 1024, STRETCH, 5 * STRETCH, 9 * STRETCH, 40 * STRETCH };
@@ -33,7 +33,7 @@ static void read_sums_every_word(void **state)
             }
 }
 
-static void spin_lasts(void **state)
+TEST(spin_lasts)
 {
     for (uint64_t ns = 0; ns < 2000000; ns = 2 * ns + 100000)
         for (int again = 0; again < 5; again++) { /* some of them on time */
@@ -45,7 +45,7 @@ static void spin_lasts(void **state)
 
 /* That others are, and how such a wait ends, is tested with the streams (kernels/host/test_streams.c, run with waits by
  * kernels in cuda_device_memops). */
-static void a_flag_that_is_up_is_not_waited_for(void **state)
+TEST(a_flag_that_is_up_is_not_waited_for)
 {
     static const uint32_t give_up,
         up[][2] = { { 7, 7 }, { 7, 6 }, { 7, 0 }, { 0x80000001u, 1 } /* no negative number */ };
@@ -55,10 +55,5 @@ static void a_flag_that_is_up_is_not_waited_for(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(read_sums_every_word),
-        cmocka_unit_test(spin_lasts),
-        cmocka_unit_test(a_flag_that_is_up_is_not_waited_for),
-    };
-    return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
+    return test_all("tests", test_stream_open, test_stream_close);
 }

@@ -50,7 +50,7 @@ static void check(struct ha_test_merge *p)
 static const size_t counts[] = { 0, 1, 2, 3, 8, 9, 64, 65, 512 }, dims[] = { 1, 8, 64, 80, 128, 256, 19, 300 };
 
 /* every form and type with every number of states and dim; layouts, aliases and levels take turns */
-static void every_size(void **state)
+TEST(every_size)
 {
     size_t turn = 0;
     for (size_t n = 0; n < KINDS * COUNT(counts) * COUNT(dims); n++) {
@@ -71,7 +71,7 @@ static void every_size(void **state)
 }
 
 /* more rows than a block has room for, and a last block that is not full */
-static void many_rows(void **state)
+TEST(many_rows)
 {
     static const size_t rows[] = { 32, 5, 333 };
     for (size_t n = 0; n < KINDS * COUNT(rows); n++) {
@@ -94,7 +94,7 @@ static int report(void **state)
 
 /* ---- bits */
 
-static void a_single_state_is_copied(void **state)
+TEST(a_single_state_is_copied)
 {
     enum { DIM = 48 };
     static const float levels[] = { 0, -0.0f, 1e-7f, -1e5f, FLT_MAX, -FLT_MAX };
@@ -124,7 +124,7 @@ static void a_single_state_is_copied(void **state)
     }
 }
 
-static void empties_only(void **state)
+TEST(empties_only)
 {
     static const float zeros[300], none = -INFINITY;
     for (size_t n = 0; n < KINDS * (COUNT(counts) - small); n++) {
@@ -140,7 +140,7 @@ static void empties_only(void **state)
 }
 
 /* what they point to is not even there */
-static void o_of_an_empty_state_is_not_read(void **state)
+TEST(o_of_an_empty_state_is_not_read)
 {
     static const size_t of[] = { 2, 5, 40, 300 };
     void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -176,7 +176,7 @@ static void o_of_an_empty_state_is_not_read(void **state)
     munmap(nowhere, 4096);
 }
 
-static void two_states_commute(void **state)
+TEST(two_states_commute)
 {
     enum { DIM = 40 };
     static const float zeros[] = { 0, -0.0f, -INFINITY };
@@ -204,7 +204,7 @@ static void two_states_commute(void **state)
 }
 
 /* equal weights and integers: exact in every order, and near the largest number without overflow */
-static void equal_weights_are_exact(void **state)
+TEST(equal_weights_are_exact)
 {
     static const size_t of[] = { 2, 4, 8, 16, 64, 128, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
@@ -224,7 +224,7 @@ static void equal_weights_are_exact(void **state)
 }
 
 /* the form that does not divide: where L is coarse the weights do not add up to 1, and stay so */
-static void direct_weights_are_taken_as_they_are(void **state)
+TEST(direct_weights_are_taken_as_they_are)
 {
     static const size_t of[] = { 2, 6, 20 };
     for (size_t n = 0; n < COUNT(of); n++) {
@@ -244,7 +244,7 @@ static void direct_weights_are_taken_as_they_are(void **state)
 
 /* ---- not a number */
 
-static void bad_level_is_never_silent(void **state)
+TEST(bad_level_is_never_silent)
 {
     static const size_t of[] = { 1, 2, 3, 17, 65, 512 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
@@ -267,7 +267,7 @@ static void bad_level_is_never_silent(void **state)
 }
 
 /* in o of a state that has keys, however little it weighs: in that component; in the sum: in all, and the sum */
-static void nan_in_a_state(void **state)
+TEST(nan_in_a_state)
 {
     enum { DIM = 24 };
     for (size_t n = 0; n < KINDS * 2; n++)
@@ -291,7 +291,7 @@ static void nan_in_a_state(void **state)
 /* ---- the same in another way */
 
 /* layouts, pieces of 16 bytes or single elements, in place or not, the threads' order: the same bits */
-static void layouts_and_orders_do_not_matter(void **state)
+TEST(layouts_and_orders_do_not_matter)
 {
     static const size_t of[] = { 1, 2, 7, 20, 100 };
     for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
@@ -361,7 +361,7 @@ static void padded(enum ha_dtype t, size_t count, size_t dim, size_t thing, char
 }
 
 /* the sanitizers see what is accessed in too large pieces */
-static void padded_rows_and_one_thing_unaligned(void **state)
+TEST(padded_rows_and_one_thing_unaligned)
 {
     static const size_t of[] = { 2, 7, 9 }, dim[] = { 16, 19 };
     for (size_t n = 0; n < HA_DTYPE_COUNT * COUNT(of) * COUNT(dim); n++) {
@@ -374,7 +374,7 @@ static void padded_rows_and_one_thing_unaligned(void **state)
 }
 
 /* the result over a state in the middle */
-static void any_state_may_be_the_output(void **state)
+TEST(any_state_may_be_the_output)
 {
     static const size_t of[] = { 3, 12 };
     for (size_t n = 0; n < COUNT(of); n++)
@@ -405,7 +405,7 @@ static void any_state_may_be_the_output(void **state)
 }
 
 /* 16 bits are read, summed in binary32 and rounded once */
-static void halves_are_rounded_once(void **state)
+TEST(halves_are_rounded_once)
 {
     for (size_t n = 0; n < 4 * 2 * 30; n += small ? 7 : 1) {
         struct ha_test_merge wide = ha_test_merge_kind(n % 4, n % 9 == 8 ? 11 : 2 + n / 4 % 4, 104), half;
@@ -429,7 +429,7 @@ static void halves_are_rounded_once(void **state)
 }
 
 /* rows of o and LSE that lie further apart than 32 bits count */
-static void far_rows(void **state)
+TEST(far_rows)
 {
     enum { DIM = 8, ROWS = 2, COUNT_MAX = 9 };
     static const size_t of[] = { 2, COUNT_MAX };
@@ -469,7 +469,7 @@ static void far_rows(void **state)
     munmap(lse, lse_bytes);
 }
 
-static void calls_without_rows(void **state)
+TEST(calls_without_rows)
 {
     float lse = 7;
     merge_on_stream(&(struct ha_merge){ .heads = 4, .dim = 8 });
@@ -484,23 +484,5 @@ static void calls_without_rows(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size),
-        cmocka_unit_test(many_rows),
-        cmocka_unit_test(a_single_state_is_copied),
-        cmocka_unit_test(empties_only),
-        cmocka_unit_test(o_of_an_empty_state_is_not_read),
-        cmocka_unit_test(two_states_commute),
-        cmocka_unit_test(equal_weights_are_exact),
-        cmocka_unit_test(direct_weights_are_taken_as_they_are),
-        cmocka_unit_test(bad_level_is_never_silent),
-        cmocka_unit_test(nan_in_a_state),
-        cmocka_unit_test(layouts_and_orders_do_not_matter),
-        cmocka_unit_test(padded_rows_and_one_thing_unaligned),
-        cmocka_unit_test(any_state_may_be_the_output),
-        cmocka_unit_test(halves_are_rounded_once),
-        cmocka_unit_test(far_rows),
-        cmocka_unit_test(calls_without_rows),
-    };
-    return cmocka_run_group_tests(tests, open_device, report);
+    return test_all("tests", open_device, report);
 }

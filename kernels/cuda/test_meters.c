@@ -32,7 +32,7 @@ static void values_of(const struct ha_device_meters *r, double value[METERS])
     memcpy(value, all, sizeof all);
 }
 
-static void everything_that_can_be_read(void **state)
+TEST(everything_that_can_be_read)
 {
     static const double want[METERS] = { 1755, 1980, 3201, 3202, 61, 412.5, 5000000123.456, 4, 5, 8, 16, 52, 1.25 };
     struct fake_nvml *fake = use("fake_nvml.so");
@@ -52,7 +52,7 @@ static void everything_that_can_be_read(void **state)
 }
 
 /* Reading them takes 40 ms: only where that was asked for. */
-static void link_counters_are_left_alone(void **state)
+TEST(link_counters_are_left_alone)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
@@ -64,7 +64,7 @@ static void link_counters_are_left_alone(void **state)
     ha_cuda_meters_close(m);
 }
 
-static void throttling_has_reasons(void **state)
+TEST(throttling_has_reasons)
 {
     static const struct {
         unsigned long long bits;
@@ -104,7 +104,7 @@ static void assert_nothing(const struct ha_device_meters *r)
     assert_string_equal(r->throttle, "");
 }
 
-static void what_is_not_readable_is_empty(void **state)
+TEST(what_is_not_readable_is_empty)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     struct ha_cuda_meters *m = ha_cuda_meters_open(bus_id);
@@ -120,7 +120,7 @@ static void what_is_not_readable_is_empty(void **state)
     assert_string_equal(r.bus_id, "");
 }
 
-static void none_here(void **state)
+TEST(none_here)
 {
     struct fake_nvml *fake = use("fake_nvml.so");
     assert_null(ha_cuda_meters_open("0000:2C:00.0")); /* another GPU than the device */
@@ -140,14 +140,4 @@ static void none_here(void **state)
     ha_cuda_meters_close(NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_that_can_be_read),
-        cmocka_unit_test(link_counters_are_left_alone),
-        cmocka_unit_test(throttling_has_reasons),
-        cmocka_unit_test(what_is_not_readable_is_empty),
-        cmocka_unit_test(none_here),
-    };
-    return cmocka_run_group_tests_name("cuda: meters", tests, NULL, NULL);
-}
+int main(void) { return test_all("cuda: meters", NULL, NULL); }

@@ -68,7 +68,7 @@ static void moved(const struct problem *p, unsigned multiprocessors)
 }
 
 /* sizes that 16, 8, 4, 2 and 1 byte divide; strides and pointers that spoil it; one piece a thread, and eight */
-static void every_shape(void **state)
+TEST(every_shape)
 {
     static const size_t bytes[] = { 1, 16, 6, 256, 3, 8, 2, 4, 12, 24, 48, 80, 100, 1000, 4112 },
                         rows[] = { 1, 2, 7, 300, 2100 };
@@ -87,7 +87,7 @@ static void every_shape(void **state)
 }
 
 /* of five things that must be aligned, one at a time is not: the sanitizers see what is accessed in too large pieces */
-static void one_thing_unaligned(void **state)
+TEST(one_thing_unaligned)
 {
     enum { ROWS = 3, BYTES = 32, STRIDE = 64, ROOM = 1024 };
     for (size_t thing = 0; thing < 5; thing++)
@@ -111,7 +111,7 @@ static void one_thing_unaligned(void **state)
 }
 
 /* of every width, whatever way the threads take turns */
-static void deep_and_shallow_agree(void **state)
+TEST(deep_and_shallow_agree)
 {
     for (size_t width = 1; width <= 16; width *= 2)
         for (size_t order = 0; order < TEST_ORDERS; order++) {
@@ -124,14 +124,14 @@ static void deep_and_shallow_agree(void **state)
         }
 }
 
-static void nothing_to_move(void **state)
+TEST(nothing_to_move)
 {
     test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .row_bytes = 16 }));
     test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .rows = 16 }));
 }
 
 /* rows that lie further apart, and further on, than 32 bits count */
-static void far_rows(void **state)
+TEST(far_rows)
 {
     enum { ROWS = 3, BYTES = 32 };
     const size_t stride = ((size_t)5 << 30) + 16, bytes = ROWS * stride;
@@ -169,7 +169,7 @@ static void blended(struct ha_device_blend *b, float *want, const float *before,
     assert_memory_equal(b->y, want, y_floats * sizeof *want);
 }
 
-static void blend(void **state)
+TEST(blend)
 {
     static const size_t cols[] = { 1, 3, 4, 64, 130, 1028 }, rows[] = { 1, 2, 33 }, gaps[] = { 0, 4, 1 };
     static const float factors[][2] = { { 0.3f, 0.7f }, { 0, 1.1f }, { -0.0f, 3 }, { 1, -1 } };
@@ -198,13 +198,5 @@ static void blend(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_shape),
-        cmocka_unit_test(one_thing_unaligned),
-        cmocka_unit_test(deep_and_shallow_agree),
-        cmocka_unit_test(nothing_to_move),
-        cmocka_unit_test(far_rows),
-        cmocka_unit_test(blend),
-    };
-    return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
+    return test_all("tests", test_stream_open, test_stream_close);
 }

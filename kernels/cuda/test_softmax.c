@@ -75,7 +75,7 @@ static void check_row(const struct problem *x, size_t row)
         assert_int_equal(gap[i], 0xff);
 }
 
-static void every_shape(void **state)
+TEST(every_shape)
 {
     static const size_t keys[] = { 6, 33, 127, 129, 700, 2048, 2049, 5001 }, rows[] = { 1, 6, 12 },
                         gaps[] = { 0, 1, 8 };
@@ -100,7 +100,7 @@ static void every_shape(void **state)
 }
 
 /* of a sum of many equal weights; scores at the end alone, or at the beginning */
-static void ties_and_peaks(void **state)
+TEST(ties_and_peaks)
 {
     struct problem x;
     make(&x, 3000, 3, 0);
@@ -116,7 +116,7 @@ static void ties_and_peaks(void **state)
 }
 
 /* the sum is of the weights before they are rounded: in every type the same */
-static void sums_do_not_depend_on_the_type(void **state)
+TEST(sums_do_not_depend_on_the_type)
 {
     struct problem x;
     float first[2] = { 0 };
@@ -132,7 +132,7 @@ static void sums_do_not_depend_on_the_type(void **state)
 }
 
 /* bit for bit, whatever way the threads take turns */
-static void orders_do_not_matter(void **state)
+TEST(orders_do_not_matter)
 {
     static const size_t keys[] = { 900, 3000 };
     for (size_t k = 0; k < COUNT(keys); k++) {
@@ -152,7 +152,7 @@ static void orders_do_not_matter(void **state)
     }
 }
 
-static void nothing_seen(void **state)
+TEST(nothing_seen)
 {
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
         struct problem x;
@@ -177,7 +177,7 @@ static void nothing_seen(void **state)
 }
 
 /* what is hidden is not looked at; what is seen and NaN is not lost */
-static void not_a_number(void **state)
+TEST(not_a_number)
 {
     struct problem x;
     make(&x, 300, 2, 0);
@@ -201,13 +201,5 @@ static void not_a_number(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_shape),
-        cmocka_unit_test(ties_and_peaks),
-        cmocka_unit_test(sums_do_not_depend_on_the_type),
-        cmocka_unit_test(orders_do_not_matter),
-        cmocka_unit_test(nothing_seen),
-        cmocka_unit_test(not_a_number),
-    };
-    return cmocka_run_group_tests(tests, test_stream_open, test_stream_close);
+    return test_all("tests", test_stream_open, test_stream_close);
 }

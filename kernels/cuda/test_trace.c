@@ -208,7 +208,7 @@ static double apart(uint64_t a, uint64_t b) { return fabs((double)a - (double)b)
 
 /* ---- events --------------------------------------------------------------------------------------- */
 
-static void nothing_is_recorded_untraced_or_while_capturing(void **state)
+TEST_WITH(nothing_is_recorded_untraced_or_while_capturing, with_events, close_trace)
 {
     assert_null(ha_cuda_span_begin(&stream[0], &attend));
     ha_cuda_span_end(&stream[0], NULL);
@@ -226,7 +226,7 @@ static void nothing_is_recorded_untraced_or_while_capturing(void **state)
     assert_string_equal(ha_cuda_trace_source(&device), "CUDA events, +-2 us");
 }
 
-static void operations_are_stamped(void **state)
+TEST_WITH(operations_are_stamped, with_events, close_trace)
 {
     ha_cuda_trace_set(&device, &sink);
     struct ha_span copied = run(&stream[0], &up, 50000), attended = run(&stream[0], &attend, 20000);
@@ -268,7 +268,7 @@ static void operations_are_stamped(void **state)
 
 /* The differences that the runtime gives are floats of milliseconds: after ten minutes they step by 61 us. And the
  * clocks have drifted apart by 12 ms. */
-static void a_long_trace_stays_exact(void **state)
+TEST_WITH(a_long_trace_stays_exact, with_events, close_trace)
 {
     enum { OPERATIONS = 3000 };
     static struct ha_span ran[OPERATIONS];
@@ -289,7 +289,7 @@ static void a_long_trace_stays_exact(void **state)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-static void events_are_used_again(void **state)
+TEST_WITH(events_are_used_again, with_events, close_trace)
 {
     for (int i = 0; i < 5; i++) {
         spans.count = 0;
@@ -303,7 +303,7 @@ static void events_are_used_again(void **state)
     assert_int_equal(events_made, 600 + 4);
 }
 
-static void spans_go_to_the_sink_of_their_time(void **state)
+TEST_WITH(spans_go_to_the_sink_of_their_time, with_events, close_trace)
 {
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &attend, 1000);
@@ -316,7 +316,7 @@ static void spans_go_to_the_sink_of_their_time(void **state)
     assert_string_equal(spans.span[1].name, "attend");
 }
 
-static void what_cannot_be_stamped_is_counted(void **state)
+TEST_WITH(what_cannot_be_stamped_is_counted, with_events, close_trace)
 {
     ha_cuda_trace_set(&device, &sink);
     run(&stream[0], &merge, 1000);
@@ -345,7 +345,7 @@ static void *late(void *arg)
     return NULL;
 }
 
-static void the_end_waits_for_what_is_being_enqueued(void **state)
+TEST_WITH(the_end_waits_for_what_is_being_enqueued, with_events, close_trace)
 {
     pthread_t thread;
     bool begun = false;
@@ -366,7 +366,7 @@ static void *feed(void *arg)
     return NULL;
 }
 
-static void streams_are_fed_from_threads_of_their_own(void **state)
+TEST_WITH(streams_are_fed_from_threads_of_their_own, with_events, close_trace)
 {
     pthread_t thread[THREADS];
     static struct CUstream_st queues[THREADS];
@@ -392,7 +392,7 @@ static void run_kernel(struct ha_stream *s, const struct ha_cuda_span *what, con
     ha_cuda_span_end(s, ticket);
 }
 
-static void records_become_spans(void **state)
+TEST_WITH(records_become_spans, with_cupti, close_trace)
 {
     ha_cuda_trace_set(&device, &sink);
     synchronised = false;
@@ -444,7 +444,7 @@ static void records_become_spans(void **state)
     assert_int_equal(fake->depth, 0);
 }
 
-static void ids_do_not_outlive_their_trace(void **state)
+TEST_WITH(ids_do_not_outlive_their_trace, with_cupti, close_trace)
 {
     for (int i = 0; i < 3; i++) {
         spans.count = 0;
@@ -460,7 +460,7 @@ static void ids_do_not_outlive_their_trace(void **state)
     assert_int_equal(ha_cuda_trace_lost(&device), 0);
 }
 
-static void what_cupti_lost_is_counted(void **state)
+TEST_WITH(what_cupti_lost_is_counted, with_cupti, close_trace)
 {
     ha_cuda_trace_set(&device, &sink);
     ha_cuda_span_end(&stream[0], ha_cuda_span_begin(&stream[0], &up)); /* bytes that no record tells of */
@@ -478,7 +478,7 @@ static void what_cupti_lost_is_counted(void **state)
 }
 
 /* A declared fallback where CUPTI was not asked for; where it was, an error. */
-static void a_meter_that_fails(void **state)
+TEST_WITH(a_meter_that_fails, with_cupti, close_trace)
 {
     fake->fail_kind = 10;
     ha_cuda_trace_set(&device, &sink);
@@ -500,7 +500,7 @@ static void a_meter_that_fails(void **state)
     ha_cuda_trace_set(&device, NULL);
 }
 
-static void a_trace_that_is_on_at_the_end(void **state)
+TEST_WITH(a_trace_that_is_on_at_the_end, with_cupti, close_trace)
 {
     ha_cuda_trace_set(&device, &sink);
     ha_cuda_trace_destroy(device.trace);
@@ -508,7 +508,7 @@ static void a_trace_that_is_on_at_the_end(void **state)
     open_trace();
 }
 
-static void what_is_asked_for(void **state)
+TEST(what_is_asked_for)
 {
     static const struct {
         const char *trace, *cupti, *says;
@@ -541,23 +541,5 @@ static void what_is_asked_for(void **state)
 int main(void)
 {
     alarm(300);
-#define BY_EVENTS(name) cmocka_unit_test_setup_teardown(name, with_events, close_trace)
-#define BY_CUPTI(name)  cmocka_unit_test_setup_teardown(name, with_cupti, close_trace)
-    const struct CMUnitTest tests[] = {
-        BY_EVENTS(nothing_is_recorded_untraced_or_while_capturing),
-        BY_EVENTS(operations_are_stamped),
-        BY_EVENTS(a_long_trace_stays_exact),
-        BY_EVENTS(events_are_used_again),
-        BY_EVENTS(spans_go_to_the_sink_of_their_time),
-        BY_EVENTS(what_cannot_be_stamped_is_counted),
-        BY_EVENTS(the_end_waits_for_what_is_being_enqueued),
-        BY_EVENTS(streams_are_fed_from_threads_of_their_own),
-        BY_CUPTI(records_become_spans),
-        BY_CUPTI(ids_do_not_outlive_their_trace),
-        BY_CUPTI(what_cupti_lost_is_counted),
-        BY_CUPTI(a_meter_that_fails),
-        BY_CUPTI(a_trace_that_is_on_at_the_end),
-        cmocka_unit_test(what_is_asked_for),
-    };
-    return cmocka_run_group_tests_name("cuda: trace", tests, NULL, NULL);
+    return test_all("cuda: trace", NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void assert_merged(const struct fixture *f)
         }
 }
 
-static void what_is_captured_does_not_run(void **state)
+TEST_WITH(what_is_captured_does_not_run, open_all, close_all)
 {
     struct fixture *f = *state;
     set_inputs(f, 1);
@@ -117,7 +117,7 @@ static void what_is_captured_does_not_run(void **state)
     api->graph_destroy(NULL);
 }
 
-static void a_launch_uses_memory_as_it_is_then(void **state)
+TEST_WITH(a_launch_uses_memory_as_it_is_then, open_all, close_all)
 {
     struct fixture *f = *state;
     struct ha_stream *on[] = { f->stream, f->stream, f->other, f->stream };
@@ -140,7 +140,7 @@ static void a_launch_uses_memory_as_it_is_then(void **state)
 }
 
 /* A flag in the graph holds each launch up, in stream order. */
-static void flags_are_kept(void **state)
+TEST_WITH(flags_are_kept, open_all, close_all)
 {
     struct fixture *f = *state;
     struct ha_graph *graph;
@@ -164,7 +164,7 @@ static void flags_are_kept(void **state)
 }
 
 /* Two graphs captured on one stream run side by side on two: neither may use scratch of the stream that captured it. */
-static void kernels_use_scratch_of_the_launching_stream(void **state)
+TEST_WITH(kernels_use_scratch_of_the_launching_stream, open_all, close_all)
 {
     struct fixture *f = *state;
     enum { KEYS = 50, LAUNCHES = 40 };
@@ -199,7 +199,7 @@ static void kernels_use_scratch_of_the_launching_stream(void **state)
 }
 
 /* A graph may hold the work of another, and a stream may go in the middle of a capture. */
-static void graphs_nest_and_are_given_up(void **state)
+TEST_WITH(graphs_nest_and_are_given_up, open_all, close_all)
 {
     struct fixture *f = *state;
     if (!embedded) {
@@ -282,7 +282,7 @@ F(launches_on_another_device)
     return status;
 }
 
-static void misuse_is_caught(void **state)
+TEST(misuse_is_caught)
 {
     static const struct {
         enum ha_status (*wrong)(struct fixture *f);
@@ -312,7 +312,7 @@ static void misuse_is_caught(void **state)
     }
 }
 
-static void an_end_without_a_begin_is_refused(void **state)
+TEST_WITH(an_end_without_a_begin_is_refused, open_all, close_all)
 {
     struct fixture *f = *state;
     struct ha_graph *graph = NULL;
@@ -330,14 +330,5 @@ static void an_end_without_a_begin_is_refused(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_captured_does_not_run, open_all, close_all),
-        cmocka_unit_test_setup_teardown(a_launch_uses_memory_as_it_is_then, open_all, close_all),
-        cmocka_unit_test_setup_teardown(flags_are_kept, open_all, close_all),
-        cmocka_unit_test_setup_teardown(kernels_use_scratch_of_the_launching_stream, open_all, close_all),
-        cmocka_unit_test_setup_teardown(graphs_nest_and_are_given_up, open_all, close_all),
-        cmocka_unit_test(misuse_is_caught),
-        cmocka_unit_test_setup_teardown(an_end_without_a_begin_is_refused, open_all, close_all),
-    };
-    return cmocka_run_group_tests_name("device: graphs", tests, NULL, NULL);
+    return test_all("device: graphs", NULL, NULL);
 }

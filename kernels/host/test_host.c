@@ -16,7 +16,7 @@ static void nap(long ns)
 }
 
 /* The test itself takes the link up: copies up wait for it, in the order in which they came; down goes on. */
-static void copies_of_one_direction_take_turns(void **state)
+TEST(copies_of_one_direction_take_turns)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *up[2] = { device_stream(dev, "up"), device_stream(dev, "up") },
@@ -48,7 +48,7 @@ static void copies_of_one_direction_take_turns(void **state)
     device_close(dev, NULL);
 }
 
-static void streams_stay_for_the_next_of_their_name(void **state)
+TEST(streams_stay_for_the_next_of_their_name)
 {
     struct ha_device *dev = device_open(0);
     size_t kept = 0;
@@ -63,7 +63,7 @@ static void streams_stay_for_the_next_of_their_name(void **state)
     device_close(dev, NULL);
 }
 
-static void what_is_freed_is_forgotten(void **state)
+TEST(what_is_freed_is_forgotten)
 {
     struct ha_device *dev = device_open(0);
     for (size_t i = 0; i < 3; i++) device_release(device_alloc(dev, (enum ha_memory)i, 64));
@@ -71,7 +71,7 @@ static void what_is_freed_is_forgotten(void **state)
     device_close(dev, NULL);
 }
 
-static void a_deadlock_says_how_far_a_stream_is(void **state)
+TEST(a_deadlock_says_how_far_a_stream_is)
 {
     struct ha_device *dev = device_open(20000000);
     struct ha_stream *a = device_stream(dev, "alpha"), *b = device_stream(dev, "beta");
@@ -88,7 +88,7 @@ static void a_deadlock_says_how_far_a_stream_is(void **state)
     device_close(dev, "stream beta: stream_wait for operation 2 of stream alpha, which has done 0");
 }
 
-static void a_device_without_kernels_is_refused(void **state)
+TEST(a_device_without_kernels_is_refused)
 {
     struct ha_device *dev;
     struct ha_why why;
@@ -100,7 +100,7 @@ static void a_device_without_kernels_is_refused(void **state)
     assert_non_null(strstr(why.text, "no merge"));
 }
 
-static void info_is_that_of_the_kernels(void **state)
+TEST(info_is_that_of_the_kernels)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;
@@ -120,13 +120,5 @@ static void info_is_that_of_the_kernels(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_of_one_direction_take_turns),
-        cmocka_unit_test(streams_stay_for_the_next_of_their_name),
-        cmocka_unit_test(what_is_freed_is_forgotten),
-        cmocka_unit_test(a_deadlock_says_how_far_a_stream_is),
-        cmocka_unit_test(a_device_without_kernels_is_refused),
-        cmocka_unit_test(info_is_that_of_the_kernels),
-    };
-    return cmocka_run_group_tests_name("host: its own", tests, NULL, NULL);
+    return test_all("host: its own", NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void attend(struct ha_stream *stream, const struct ha_test_device_problem
     memset(&args, 0, sizeof args);
 }
 
-static void attends_to_a_batch(void **state)
+TEST(attends_to_a_batch)
 {
     static const size_t keys[BATCH][HA_RUNS_MAX] = { { 5, 11 }, { 0, 37 }, { 29, 4 } };
     struct ha_device *dev = device_open(0);
@@ -77,7 +77,7 @@ static void attends_to_a_batch(void **state)
 }
 
 /* Scratch grows with the query tokens while earlier work, which has the smaller one, is still queued. */
-static void attends_with_growing_scratch(void **state)
+TEST(attends_with_growing_scratch)
 {
     enum { N = 12 };
     struct ha_device *dev = device_open(0);
@@ -145,7 +145,7 @@ static double merged(const struct ha_merge *m, const struct ha_merge_state *s, s
     return sum;
 }
 
-static void merges_states(void **state)
+TEST(merges_states)
 {
     static const struct {
         enum ha_form form;
@@ -199,7 +199,7 @@ static void merges_states(void **state)
     device_close(dev, NULL);
 }
 
-static void merges_as_many_states_as_it_says(void **state)
+TEST(merges_as_many_states_as_it_says)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
@@ -229,7 +229,7 @@ static void merges_as_many_states_as_it_says(void **state)
     device_close(dev, NULL);
 }
 
-static void blends(void **state)
+TEST(blends)
 {
     enum { ROWS = 4, COLS = 7, Y_STRIDE = 9, X_STRIDE = 8 };
     struct ha_device *dev = device_open(0);
@@ -258,12 +258,5 @@ static void blends(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attends_to_a_batch),
-        cmocka_unit_test(attends_with_growing_scratch),
-        cmocka_unit_test(merges_states),
-        cmocka_unit_test(merges_as_many_states_as_it_says),
-        cmocka_unit_test(blends),
-    };
-    return cmocka_run_group_tests_name("device: kernels", tests, NULL, NULL);
+    return test_all("device: kernels", NULL, NULL);
 }

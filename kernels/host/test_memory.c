@@ -37,7 +37,7 @@ static int close_all(void **state)
     return 0;
 }
 
-static void memory_is_aligned_and_undefined(void **state)
+TEST_WITH(memory_is_aligned_and_undefined, open_all, close_all)
 {
     struct fixture *f = *state;
     const struct {
@@ -58,7 +58,7 @@ static void memory_is_aligned_and_undefined(void **state)
     api->mem_free(f->dev, HA_MEM_DEVICE, NULL);
 }
 
-static void too_much_memory_is_refused_with_a_reason(void **state)
+TEST_WITH(too_much_memory_is_refused_with_a_reason, open_all, close_all)
 {
     struct fixture *f = *state;
     struct ha_device_info info;
@@ -84,7 +84,7 @@ static void fill(char *x, size_t bytes, unsigned seed)
     for (size_t i = 0; i < bytes; i++) x[i] = (char)((i * 31 + seed) >> 3);
 }
 
-static void copies_in_each_direction(void **state)
+TEST_WITH(copies_in_each_direction, open_all, close_all)
 {
     struct fixture *f = *state;
     char *const host[] = { f->pinned, f->mapped, f->pageable };
@@ -108,7 +108,7 @@ static void copies_in_each_direction(void **state)
         }
 }
 
-static void copies_rows(void **state)
+TEST_WITH(copies_rows, open_all, close_all)
 {
     struct fixture *f = *state;
     const struct {
@@ -298,7 +298,7 @@ F(write_past_the_end)
 
 static void nothing(void *arg) { *(int *)arg = 1; }
 
-static void wrong_operands_are_caught(void **state)
+TEST(wrong_operands_are_caught)
 {
     static const struct {
         enum ha_status (*wrong)(struct fixture *f);
@@ -363,7 +363,7 @@ static void wrong_operands_are_caught(void **state)
     }
 }
 
-static void a_freed_address_is_host_memory_again(void **state)
+TEST_WITH(a_freed_address_is_host_memory_again, open_all, close_all)
 {
     struct fixture *f = *state;
     for (size_t i = 0; i < 100; i++) {
@@ -383,13 +383,5 @@ static void a_freed_address_is_host_memory_again(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(memory_is_aligned_and_undefined, open_all, close_all),
-        cmocka_unit_test_setup_teardown(too_much_memory_is_refused_with_a_reason, open_all, close_all),
-        cmocka_unit_test_setup_teardown(copies_in_each_direction, open_all, close_all),
-        cmocka_unit_test_setup_teardown(copies_rows, open_all, close_all),
-        cmocka_unit_test(wrong_operands_are_caught),
-        cmocka_unit_test_setup_teardown(a_freed_address_is_host_memory_again, open_all, close_all),
-    };
-    return cmocka_run_group_tests_name("device: memory", tests, NULL, NULL);
+    return test_all("device: memory", NULL, NULL);
 }

@@ -65,7 +65,7 @@ static struct ha_device_move whole(const struct fixture *f, const uint32_t *to, 
                                     .src_stride_bytes = STRIDE };
 }
 
-static void moves_rows(void **state)
+TEST_WITH(moves_rows, open_all, close_all)
 {
     struct fixture *f = *state;
     const uint32_t *const index[] = { NULL, f->up, f->down };
@@ -101,7 +101,7 @@ static void moves_rows(void **state)
     ok(api->stream_sync(f->stream));
 }
 
-static void copies_pieces(void **state)
+TEST_WITH(copies_pieces, open_all, close_all)
 {
     struct fixture *f = *state;
     enum { N = 20 };
@@ -139,7 +139,7 @@ static void copies_pieces(void **state)
     ok(api->stream_sync(f->stream));
 }
 
-static void reads_and_sums(void **state)
+TEST_WITH(reads_and_sums, open_all, close_all)
 {
     struct fixture *f = *state;
     static const size_t words[] = { 0, 1, 15, 16, 17, BYTES / 4 };
@@ -157,7 +157,7 @@ static void reads_and_sums(void **state)
     }
 }
 
-static void spins(void **state)
+TEST_WITH(spins, open_all, close_all)
 {
     struct fixture *f = *state;
     const uint64_t begin = ha_now_ns();
@@ -166,7 +166,7 @@ static void spins(void **state)
     assert_true(ha_now_ns() - begin >= 20000000);
 }
 
-static void a_failed_device_stops_spinning(void **state)
+TEST_WITH(a_failed_device_stops_spinning, open_all, close_all)
 {
     struct fixture *f = *state;
     if (!embedded) skip(); /* nobody stops a kernel of a GPU */
@@ -176,7 +176,7 @@ static void a_failed_device_stops_spinning(void **state)
     f->failure = "copy H2D on stream main: destination";
 }
 
-static void spans_count_what_crosses_the_link(void **state)
+TEST_WITH(spans_count_what_crosses_the_link, open_all, close_all)
 {
     struct fixture *f = *state;
     struct log log = { .count = 0 };
@@ -223,7 +223,7 @@ static void spans_count_what_crosses_the_link(void **state)
     }
 }
 
-static void a_graph_keeps_moves_and_pieces(void **state)
+TEST_WITH(a_graph_keeps_moves_and_pieces, open_all, close_all)
 {
     struct fixture *f = *state;
     struct ha_graph *graph;
@@ -247,7 +247,7 @@ static void a_graph_keeps_moves_and_pieces(void **state)
     api->graph_destroy(graph);
 }
 
-static void stores_through_a_mapping(void **state)
+TEST_WITH(stores_through_a_mapping, open_all, close_all)
 {
     struct fixture *f = *state;
     struct ha_why why = { "" };
@@ -320,7 +320,7 @@ F(read_into_host)
 F(read_of_bytes) { return api->read(f->stream, f->mapped, 7, f->down); }
 F(read_of_shifted_words) { return api->read(f->stream, f->mapped + 2, 8, f->down); }
 
-static void wrong_operands_are_caught(void **state)
+TEST(wrong_operands_are_caught)
 {
     static const struct {
         enum ha_status (*wrong)(struct fixture *f);
@@ -370,16 +370,5 @@ static void wrong_operands_are_caught(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(moves_rows, open_all, close_all),
-        cmocka_unit_test_setup_teardown(copies_pieces, open_all, close_all),
-        cmocka_unit_test_setup_teardown(reads_and_sums, open_all, close_all),
-        cmocka_unit_test_setup_teardown(spins, open_all, close_all),
-        cmocka_unit_test_setup_teardown(a_failed_device_stops_spinning, open_all, close_all),
-        cmocka_unit_test_setup_teardown(spans_count_what_crosses_the_link, open_all, close_all),
-        cmocka_unit_test_setup_teardown(a_graph_keeps_moves_and_pieces, open_all, close_all),
-        cmocka_unit_test_setup_teardown(stores_through_a_mapping, open_all, close_all),
-        cmocka_unit_test(wrong_operands_are_caught),
-    };
-    return cmocka_run_group_tests_name("device: moves", tests, NULL, NULL);
+    return test_all("device: moves", NULL, NULL);
 }

@@ -25,7 +25,7 @@ static void needs_a_blas(void)
 }
 
 /* In a process of its own, where no library has been loaded yet. */
-static void absence_is_explained(void **state)
+TEST(absence_is_explained)
 {
     static const char *const named[] = { "./no such library.so", "libm.so.6" };
     for (size_t i = 0; i < 2; i++) {
@@ -79,7 +79,7 @@ static size_t threads(void)
 
 /* Opened and asked, a device has not loaded a library; with the first product it has, and that started no thread. It
  * stands before the tests that multiply. */
-static void loaded_with_the_first_product(void **state)
+TEST(loaded_with_the_first_product)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *stream = device_stream(dev, "main");
@@ -99,7 +99,7 @@ static void loaded_with_the_first_product(void **state)
     device_close(dev, NULL);
 }
 
-static void multiplies(void **state)
+TEST(multiplies)
 {
     needs_a_blas();
     static const size_t shapes[][3] = { { 1, 1, 1 },     { 1, 300, 64 }, { 5, 7, 33 }, { 260, 9, 8 },
@@ -121,7 +121,7 @@ static void multiplies(void **state)
     device_close(dev, NULL);
 }
 
-static void attends(void **state)
+TEST(attends)
 {
     needs_a_blas();
     /* more keys than are converted at a time */
@@ -142,7 +142,7 @@ static void attends(void **state)
     device_close(dev, NULL);
 }
 
-static void graphs_hold_them(void **state)
+TEST(graphs_hold_them)
 {
     needs_a_blas();
     const struct ha_profile profile = ha_host_products_profile();
@@ -171,7 +171,7 @@ static void graphs_hold_them(void **state)
     device_close(dev, NULL);
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
     needs_a_blas();
     static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS",
@@ -196,7 +196,7 @@ static void refuses(void **state)
     }
 }
 
-static void info_has_the_profile(void **state)
+TEST(info_has_the_profile)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;
@@ -211,11 +211,5 @@ static void info_has_the_profile(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absence_is_explained), cmocka_unit_test(loaded_with_the_first_product),
-        cmocka_unit_test(multiplies),           cmocka_unit_test(attends),
-        cmocka_unit_test(graphs_hold_them),     cmocka_unit_test(refuses),
-        cmocka_unit_test(info_has_the_profile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

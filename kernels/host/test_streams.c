@@ -46,7 +46,7 @@ static int begin(void **state)
 
 static void note(void *arg) { noted.entry[noted.count++] = *(int *)arg; }
 
-static void a_stream_keeps_order(void **state)
+TEST_WITH(a_stream_keeps_order, begin, NULL)
 {
     enum { N = 1000 };
     static int number[N];
@@ -70,7 +70,7 @@ static void await_then_ring_other(void *arg)
 }
 
 /* Each waits, inside its operation, for the other to have begun: only side by side do both end. */
-static void two_streams_run_side_by_side(void **state)
+TEST_WITH(two_streams_run_side_by_side, begin, NULL)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -83,7 +83,7 @@ static void two_streams_run_side_by_side(void **state)
     device_close(dev, NULL);
 }
 
-static void a_copy_overlaps_a_busy_stream(void **state)
+TEST_WITH(a_copy_overlaps_a_busy_stream, begin, NULL)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *busy = device_stream(dev, "busy"), *link = device_stream(dev, "copy");
@@ -99,7 +99,7 @@ static void a_copy_overlaps_a_busy_stream(void **state)
     device_close(dev, NULL);
 }
 
-static void an_event_orders_two_streams(void **state)
+TEST_WITH(an_event_orders_two_streams, begin, NULL)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -135,7 +135,7 @@ static void an_event_orders_two_streams(void **state)
 
 /* The wait holds what was recorded before it: a later record, in a stream that is held up, does not delay it,
  * and one in a stream that is ready does not release it early. */
-static void a_wait_takes_the_latest_record_before_it(void **state)
+TEST_WITH(a_wait_takes_the_latest_record_before_it, begin, NULL)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b"), *c = device_stream(dev, "c");
@@ -171,7 +171,7 @@ static void a_wait_takes_the_latest_record_before_it(void **state)
     device_close(dev, NULL);
 }
 
-static void flags_pass_data_both_ways(void **state)
+TEST_WITH(flags_pass_data_both_ways, begin, NULL)
 {
     enum { ROUNDS = 200 };
     struct ha_device *dev = device_open(0);
@@ -197,7 +197,7 @@ static void flags_pass_data_both_ways(void **state)
     device_close(dev, NULL);
 }
 
-static void a_flag_releases_another_stream(void **state)
+TEST_WITH(a_flag_releases_another_stream, begin, NULL)
 {
     struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
@@ -214,7 +214,7 @@ static void a_flag_releases_another_stream(void **state)
     device_close(dev, NULL);
 }
 
-static void a_deadlock_is_named_and_ends(void **state)
+TEST_WITH(a_deadlock_is_named_and_ends, begin, NULL)
 {
     for (int again = 0; again < 2; again++) {
         struct ha_device *dev = device_open(150000000);
@@ -252,7 +252,7 @@ static void a_deadlock_is_named_and_ends(void **state)
     }
 }
 
-static void destroy_finishes_queued_work(void **state)
+TEST_WITH(destroy_finishes_queued_work, begin, NULL)
 {
     enum { N = 500 };
     struct ha_device *dev = device_open(0);
@@ -269,7 +269,7 @@ static void destroy_finishes_queued_work(void **state)
     device_close(dev, NULL);
 }
 
-static void destroy_of_a_deadlocked_stream_returns(void **state)
+TEST_WITH(destroy_of_a_deadlocked_stream_returns, begin, NULL)
 {
     struct ha_device *dev = device_open(20000000);
     struct ha_stream *s = device_stream(dev, "main");
@@ -280,7 +280,7 @@ static void destroy_of_a_deadlocked_stream_returns(void **state)
     device_close(dev, "stream main: flag_wait");
 }
 
-static void streams_come_and_go(void **state)
+TEST_WITH(streams_come_and_go, begin, NULL)
 {
     struct ha_device *dev = device_open(0);
     struct ha_device_info info;
@@ -304,18 +304,5 @@ static void streams_come_and_go(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_stream_keeps_order, begin),
-        cmocka_unit_test_setup(two_streams_run_side_by_side, begin),
-        cmocka_unit_test_setup(a_copy_overlaps_a_busy_stream, begin),
-        cmocka_unit_test_setup(an_event_orders_two_streams, begin),
-        cmocka_unit_test_setup(a_wait_takes_the_latest_record_before_it, begin),
-        cmocka_unit_test_setup(flags_pass_data_both_ways, begin),
-        cmocka_unit_test_setup(a_flag_releases_another_stream, begin),
-        cmocka_unit_test_setup(a_deadlock_is_named_and_ends, begin),
-        cmocka_unit_test_setup(destroy_finishes_queued_work, begin),
-        cmocka_unit_test_setup(destroy_of_a_deadlocked_stream_returns, begin),
-        cmocka_unit_test_setup(streams_come_and_go, begin),
-    };
-    return cmocka_run_group_tests_name("device: streams", tests, NULL, NULL);
+    return test_all("device: streams", NULL, NULL);
 }

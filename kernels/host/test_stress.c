@@ -186,7 +186,7 @@ static void run_graph(struct crew *c, struct world *w, struct world *plain, uint
     }
 }
 
-static void random_graphs_equal_sequential_execution(void **state)
+TEST(random_graphs_equal_sequential_execution)
 {
     static const char *const name[STREAMS] = { "a", "b", "c", "d" };
     static float plain_memory[2][BUFFERS][FLOATS];
@@ -217,6 +217,5 @@ int main(int argc, char **argv)
 {
     device_test_begin();
     if (argc > 1 && !strcmp(argv[1], "small")) graphs = 10;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(random_graphs_equal_sequential_execution) };
-    return cmocka_run_group_tests_name("device: stress", tests, NULL, NULL);
+    return test_all("device: stress", NULL, NULL);
 }

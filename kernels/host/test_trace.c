@@ -53,7 +53,7 @@ static const struct ha_span *find(const char *lane, const char *name)
 
 static void nap(void *arg) { nanosleep(&(struct timespec){ 0, *(long *)arg }, NULL); }
 
-static void every_operation_gives_its_span(void **state)
+TEST(every_operation_gives_its_span)
 {
     enum { N = 256, DIM = 4, KEYS = 3 };
     struct ha_device *dev = device_open(0);
@@ -138,7 +138,7 @@ static void every_operation_gives_its_span(void **state)
 }
 
 /* Copies of one direction take turns, whatever stream they come from; the other direction does not wait. */
-static void the_link_is_one_for_each_direction(void **state)
+TEST(the_link_is_one_for_each_direction)
 {
     enum { STREAMS = 3, EACH = 20, BYTES = 1 << 18 };
     static const char *const name[STREAMS] = { "a", "b", "c" };
@@ -174,7 +174,7 @@ static void the_link_is_one_for_each_direction(void **state)
     device_close(dev, NULL);
 }
 
-static void tracing_ends_on_a_failed_device(void **state)
+TEST(tracing_ends_on_a_failed_device)
 {
     struct ha_device *dev = device_open(10000000);
     struct ha_stream *s = device_stream(dev, "main");
@@ -194,10 +194,5 @@ static void tracing_ends_on_a_failed_device(void **state)
 int main(void)
 {
     device_test_begin();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation_gives_its_span),
-        cmocka_unit_test(the_link_is_one_for_each_direction),
-        cmocka_unit_test(tracing_ends_on_a_failed_device),
-    };
-    return cmocka_run_group_tests_name("host: trace", tests, NULL, NULL);
+    return test_all("host: trace", NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void because(const char *words)
 
 /* ---- ids --------------------------------------------------------------------------------------------------------- */
 
-static void ids_come_back(void **state)
+TEST_WITH(ids_come_back, begin, driven_end)
 {
     size_t ids = 0;
     for (size_t kernel = 0; kernel < HA_CPU_KERNELS; kernel++)
@@ -91,7 +91,7 @@ static void ids_come_back(void **state)
     assert_int_equal(ids, 64 * HA_CPU_KERNELS);
 }
 
-static void wrong_words_are_named(void **state)
+TEST_WITH(wrong_words_are_named, begin, driven_end)
 {
     static const struct {
         const char *id, *says;
@@ -113,7 +113,7 @@ static void wrong_words_are_named(void **state)
     }
 }
 
-static void a_point_has_the_keys_of_its_kernel(void **state)
+TEST_WITH(a_point_has_the_keys_of_its_kernel, begin, driven_end)
 {
     struct ha_drive d = {
         .words = "cpu_kernels:dtype=f32 cpu_kernels:kernel=topk,ctx=5", .isa = "c", .threads = "1", .plan_only = true
@@ -133,7 +133,7 @@ static void a_point_has_the_keys_of_its_kernel(void **state)
 
 static const struct ha_section *section(size_t i) { return &driven.results.section[i]; }
 
-static void a_suite_is_the_product_of_its_lists(void **state)
+TEST_WITH(a_suite_is_the_product_of_its_lists, begin, driven_end)
 {
     static const char text[] =
         "[default]\nsuite = cpu_kernels\nctx = 5\n; a comment\n[one]\nctx = 6 7 6   # 6 once\ndtype = f32 f16\n"
@@ -152,7 +152,7 @@ static void a_suite_is_the_product_of_its_lists(void **state)
 }
 
 /* The file of the suite, found by its name; a check of it is small and loses no kernel. */
-static void the_suite_has_a_file(void **state)
+TEST_WITH(the_suite_has_a_file, begin, driven_end)
 {
     bool seen[HA_CPU_KERNELS] = { false };
     size_t axes = 0;
@@ -183,7 +183,7 @@ static const char others[] =
     "cpu_kernels:kernel=topk,ctx=7000,block=16,heads=2/2 "
     "cpu_kernels:kernel=softmax,ctx=70,heads=4/2 cpu_kernels:kernel=merge,heads=4/2,head_dim=24";
 
-static void every_kernel_is_right(void **state)
+TEST_WITH(every_kernel_is_right, begin, driven_end)
 {
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels table;
@@ -259,7 +259,7 @@ static void wrong_merge(const struct ha_merge *m)
     good.merge(&one);
 }
 
-static void wrong_kernels_fail(void **state)
+TEST_WITH(wrong_kernels_fail, begin, driven_end)
 {
     static const struct {
         struct ha_kernels change;
@@ -305,7 +305,7 @@ static void wrong_kernels_fail(void **state)
 }
 
 /* Of equal ones the first ones. */
-static void the_largest_are_chosen(void **state)
+TEST(the_largest_are_chosen)
 {
     static const float x[] = { 1, 3, 3, 2 };
     static const struct {
@@ -321,7 +321,7 @@ static void the_largest_are_chosen(void **state)
         if ((ha_cpu_judge_topk(x, 4, each[i].k, each[i].got) <= 1) != each[i].right) fail_msg("choice %zu", i);
 }
 
-static void what_is_missing_is_waived(void **state)
+TEST_WITH(what_is_missing_is_waived, begin, driven_end)
 {
     bad.attend_all = NULL;
     run("cpu_kernels:ctx=40,head_dim=8 cpu_kernels:kernel=topk,ctx=40", &bad, false);
@@ -342,7 +342,7 @@ static void what_is_missing_is_waived(void **state)
 }
 
 /* The threads of both teams run a kernel; the pool says whose they are. */
-static void threads_are_those_of_the_team(void **state)
+TEST_WITH(threads_are_those_of_the_team, begin, driven_end)
 {
     run("cpu_kernels:kernel=merge,heads=4/2,head_dim=8,threads=1,team=openmp "
         "cpu_kernels:kernel=merge,heads=4/2,head_dim=8,threads=1,team=own",
@@ -359,7 +359,7 @@ static void threads_are_those_of_the_team(void **state)
 }
 
 /* An id stands for the same data whatever ran before it. */
-static void a_seed_is_that_of_the_id(void **state)
+TEST_WITH(a_seed_is_that_of_the_id, begin, driven_end)
 {
     double error[3];
     static const char *const words[] = { "cpu_kernels:kernel=attend,ctx=333,heads=4/2,head_dim=24,seed=5",
@@ -386,7 +386,7 @@ static void stopping_merge(const struct ha_merge *m)
 
 /* One run, because the ceiling's memory takes a while: two points are measured, and in the third one there is a signal.
  */
-static void figures_are_written_and_a_signal_keeps_them(void **state)
+TEST_WITH(figures_are_written_and_a_signal_keeps_them, begin, driven_end)
 {
     bad.merge = stopping_merge;
     calls = 0;
@@ -419,7 +419,7 @@ static void figures_are_written_and_a_signal_keeps_them(void **state)
     assert_true(number(1, "choice_share") > 0 && number(1, "whole_over_dense") > 0);
 }
 
-static void one_sample_is_enough_behind_the_deadline(void **state)
+TEST_WITH(one_sample_is_enough_behind_the_deadline, begin, driven_end)
 {
     const struct ha_drive d = { .words = "cpu_kernels:kernel=topk,ctx=80,heads=2/2,threads=1",
                                 .begun = with,
@@ -440,7 +440,7 @@ static void noisy_topk(const struct ha_topk *t)
 }
 
 /* What is never known well enough ends by the suite's own limit where there is no other. */
-static void a_point_ends_without_a_limit(void **state)
+TEST_WITH(a_point_ends_without_a_limit, begin, driven_end)
 {
     const struct ha_drive d = { .words = "cpu_kernels:kernel=topk,ctx=80,heads=1/1,threads=1",
                                 .begun = with,
@@ -454,7 +454,7 @@ static void a_point_ends_without_a_limit(void **state)
 }
 
 /* A check of the suite has few keys; a plan names the points as they are. */
-static void a_check_of_a_file_is_small(void **state)
+TEST_WITH(a_check_of_a_file_is_small, begin, driven_end)
 {
     struct ha_drive d = { .text = "[a]\nsuite = cpu_kernels\naxis = ctx\nctx = 1000000 2000000\nheads = 2/2\n"
                                   "head_dim = 8\nbatch = 64\nthreads = 1\n" };
@@ -494,7 +494,7 @@ static void to_printed(void)
     fclose(f);
 }
 
-static void goals_are_judged(void **state)
+TEST_WITH(goals_are_judged, begin, driven_end)
 {
     const struct ha_drive d = { .text = "[default]\nsuite = cpu_kernels\n[a]\naxis = threads\ndtype = f32\n"
                                         "threads = 1 2 all\n[b]\ndtype = f16\n[c]\nkernel = sparse\n",
@@ -531,25 +531,4 @@ static void goals_are_judged(void **state)
     for (size_t i = 0; i < 5; i++) ((struct ha_entry *)(uintptr_t)entry(i))->row = NULL;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ids_come_back, begin, driven_end),
-        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_point_has_the_keys_of_its_kernel, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_suite_is_the_product_of_its_lists, begin, driven_end),
-        cmocka_unit_test_setup_teardown(the_suite_has_a_file, begin, driven_end),
-        cmocka_unit_test_setup_teardown(every_kernel_is_right, begin, driven_end),
-        cmocka_unit_test_setup_teardown(wrong_kernels_fail, begin, driven_end),
-        cmocka_unit_test(the_largest_are_chosen),
-        cmocka_unit_test_setup_teardown(what_is_missing_is_waived, begin, driven_end),
-        cmocka_unit_test_setup_teardown(threads_are_those_of_the_team, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_seed_is_that_of_the_id, begin, driven_end),
-        cmocka_unit_test_setup_teardown(figures_are_written_and_a_signal_keeps_them, begin, driven_end),
-        cmocka_unit_test_setup_teardown(one_sample_is_enough_behind_the_deadline, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_point_ends_without_a_limit, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_check_of_a_file_is_small, begin, driven_end),
-        cmocka_unit_test_setup_teardown(goals_are_judged, begin, driven_end),
-    };
-    return cmocka_run_group_tests_name("cpu_kernels", tests, NULL, NULL);
-}
+int main(void) { return test_all("cpu_kernels", NULL, NULL); }

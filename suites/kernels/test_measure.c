@@ -70,7 +70,7 @@ static struct ha_cpu_row measure(const char *point)
 
 static bool disturbed(const struct ha_cpu_row *r) { return !strcmp(r->disturbed, "yes"); }
 
-static void speed_is_a_share_of_the_best(void **state)
+TEST(speed_is_a_share_of_the_best)
 {
     double best = 0;
     team->rate[0] = 0;
@@ -86,7 +86,7 @@ static void speed_is_a_share_of_the_best(void **state)
 }
 
 /* A team of 0 threads is one of all. */
-static void scale_is_that_of_the_threads(void **state)
+TEST(scale_is_that_of_the_threads)
 {
     struct ha_cpu_team *before = team;
     struct ha_why why;
@@ -99,7 +99,7 @@ static void scale_is_that_of_the_threads(void **state)
     assert_true(r.scale > scale / 2 && r.scale < 2 * scale);
 }
 
-static void slow_samples_are_taken_again_and_named(void **state)
+TEST(slow_samples_are_taken_again_and_named)
 {
     team->rate[0] = 1e9;
     const struct ha_cpu_row r = measure("kernel=softmax,ctx=300,heads=2/1,threads=1");
@@ -127,7 +127,7 @@ static struct ha_cpu_row measure_reading(uint64_t (*read)(const void *, size_t),
     return r;
 }
 
-static void samples_between_ceilings_that_differ_too(void **state)
+TEST(samples_between_ceilings_that_differ_too)
 {
     size_t one;
     const struct ha_cpu_row r = measure_reading(uneven, "kernel=softmax,ctx=300,heads=2/1,threads=1", &one);
@@ -135,7 +135,7 @@ static void samples_between_ceilings_that_differ_too(void **state)
                 && r.retried > r.head.samples / 2); /* not of all: a host that stops for a while makes readings alike */
 }
 
-static void readings_take_as_long_as_a_sample(void **state)
+TEST(readings_take_as_long_as_a_sample)
 {
     assert_int_equal(ha_cpu_readings_for(38e6, 4e6), 5);
     assert_int_equal(ha_cpu_readings_for(10e6, 4e6), 1);
@@ -143,7 +143,7 @@ static void readings_take_as_long_as_a_sample(void **state)
     assert_int_equal(ha_cpu_readings_for(1e9, 4e6), 8);
 }
 
-static void memory_is_read_so_often(void **state)
+TEST(memory_is_read_so_often)
 {
     size_t one;
     const struct ha_cpu_row r = measure_reading(counted, "kernel=softmax,ctx=200000,heads=32/8,threads=1", &one);
@@ -152,12 +152,4 @@ static void memory_is_read_so_often(void **state)
     assert_true(one > 0 && (double)reads == (double)one * (HA_CPU_FIRST_READINGS + (1 + taken) * r.readings));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(speed_is_a_share_of_the_best), cmocka_unit_test(samples_between_ceilings_that_differ_too),
-        cmocka_unit_test(scale_is_that_of_the_threads), cmocka_unit_test(readings_take_as_long_as_a_sample),
-        cmocka_unit_test(memory_is_read_so_often),      cmocka_unit_test(slow_samples_are_taken_again_and_named),
-    };
-    return cmocka_run_group_tests(tests, open_all, close_all);
-}
+int main(void) { return test_all("tests", open_all, close_all); }

@@ -33,7 +33,7 @@ static void judged(size_t claim, enum ha_link_verdict want, const char *words)
     if (!strstr(figures, words)) fail_msg("'%s' lacks '%s'", figures, words);
 }
 
-static void small_pieces(void **state)
+TEST(small_pieces)
 {
     const struct {
         double small, page;
@@ -69,7 +69,7 @@ static void small_pieces(void **state)
     judged(SMALL, HA_LINK_NOT_APPLICABLE, "no PCIe link");
 }
 
-static void four_threads(void **state)
+TEST(four_threads)
 {
     const struct {
         double four, all;
@@ -108,8 +108,4 @@ static void four_threads(void **state)
     judged(FOUR, HA_LINK_NOT_APPLICABLE, "were not measured");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(small_pieces), cmocka_unit_test(four_threads) };
-    return cmocka_run_group_tests_name("link: claims", tests, NULL, NULL);
-}
+int main(void) { return test_all("link: claims", NULL, NULL); }

@@ -170,7 +170,7 @@ static bool among(const char *name, const char *const *names)
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
-static void every_method_moves_the_right_bytes(void **state)
+TEST_WITH(every_method_moves_the_right_bytes, begin, driven_end)
 {
     for (int i = 0; i < 3; i++) {
         static const char *const filter[] = { "piece=4K", "piece=256K", "piece=256" };
@@ -187,7 +187,7 @@ static void every_method_moves_the_right_bytes(void **state)
     }
 }
 
-static void wrong_bytes_fail(void **state)
+TEST_WITH(wrong_bytes_fail, begin, driven_end)
 {
     static const struct {
         struct ha_device_api change;
@@ -232,7 +232,7 @@ static void wrong_bytes_fail(void **state)
 }
 
 /* A move down leaves other bytes in the source, even those that stand for "nothing has come". */
-static void the_order_of_moves_does_not_matter(void **state)
+TEST_WITH(the_order_of_moves_does_not_matter, begin, driven_end)
 {
     static const char down[] = "link:layout=contiguous,piece=4K,method=pinned_d2h ",
                       up[] = "link:layout=contiguous,piece=4K,method=pinned";
@@ -250,7 +250,7 @@ static void the_order_of_moves_does_not_matter(void **state)
     assert_int_equal(driven.verdict[HA_VERDICT_FAIL] + driven.verdict[HA_VERDICT_ERROR], 0);
 }
 
-static void figures_are_written(void **state)
+TEST_WITH(figures_are_written, begin, driven_end)
 {
     size_t measured = 0;
     run("link", "piece=4K,layout=scattered", true);
@@ -277,7 +277,7 @@ static void figures_are_written(void **state)
 }
 
 /* What a call costs decides over small pieces: the relation is the paper's, the figures are not. */
-static void a_slow_call_shows_in_small_pieces(void **state)
+TEST_WITH(a_slow_call_shows_in_small_pieces, begin, driven_end)
 {
     static const char words[] = "link:piece=4K link:piece=128K", filter[] = "layout=scattered,method=pinned";
     begin(state);
@@ -298,7 +298,7 @@ static void a_slow_call_shows_in_small_pieces(void **state)
     assert_true(isnan(number(0, "link_share")) && number(0, "ceiling_GBps") == 10);
 }
 
-static void what_the_device_lacks_is_waived(void **state)
+TEST_WITH(what_the_device_lacks_is_waived, begin, driven_end)
 {
     fake.move = NULL;
     fake.copy_pieces = NULL;
@@ -322,7 +322,7 @@ static void what_the_device_lacks_is_waived(void **state)
     assert_null(strstr(driven.printed, "stores_1"));
 }
 
-static void a_failed_device_is_opened_again(void **state)
+TEST_WITH(a_failed_device_is_opened_again, begin, driven_end)
 {
     fake.copy_pieces = broken_pieces;
     run("link", "piece=4K", true);
@@ -349,7 +349,7 @@ static enum ha_status broken_later(struct ha_stream *s, const struct ha_device_p
 }
 
 /* A device that fails while it is timed costs that method, not those beside it. */
-static void a_device_fails_while_it_is_timed(void **state)
+TEST_WITH(a_device_fails_while_it_is_timed, begin, driven_end)
 {
     fake.copy_pieces = broken_later;
     copies_left = 3; /* the check and two samples */
@@ -361,7 +361,7 @@ static void a_device_fails_while_it_is_timed(void **state)
         assert_true((row(i)->head.verdict == HA_PASS) == (number(i, "samples") >= 7));
 }
 
-static void a_device_that_does_nothing_is_not_judged(void **state)
+TEST_WITH(a_device_that_does_nothing_is_not_judged, begin, driven_end)
 {
     fake.copy = no_copy;
     fake.kind = "null";
@@ -374,7 +374,7 @@ static void a_device_that_does_nothing_is_not_judged(void **state)
 }
 
 /* Moves go through the whole source before one finds its bytes again, and no two seeds in the same order. */
-static void moves_go_through_the_source(void **state)
+TEST_WITH(moves_go_through_the_source, begin, driven_end)
 {
     enum { SLOTS = 512 }; /* of 4 KB in 2 MB */
     struct ha_kernels kernels;
@@ -413,7 +413,7 @@ static void moves_go_through_the_source(void **state)
     host->close(device);
 }
 
-static void a_piece_larger_than_a_move_is_refused(void **state)
+TEST_WITH(a_piece_larger_than_a_move_is_refused, begin, driven_end)
 {
     run("link", "piece=1M", false);
     counted(0, 0, 0, 30);
@@ -429,7 +429,7 @@ static enum ha_status noisy_copy(struct ha_stream *s, void *dst, const void *src
 }
 
 /* What is never known well enough ends by the suite's own limit where there is no other. */
-static void a_group_ends_without_a_limit(void **state)
+TEST_WITH(a_group_ends_without_a_limit, begin, driven_end)
 {
     const struct ha_drive d = { .words = "link:layout=scattered,piece=4K,method=pinned",
                                 .config.measure = true,
@@ -441,7 +441,7 @@ static void a_group_ends_without_a_limit(void **state)
 }
 
 /* Behind the deadline, or where there is no time at all, a measurement ends with its first round. */
-static void a_deadline_holds_inside_a_group(void **state)
+TEST_WITH(a_deadline_holds_inside_a_group, begin, driven_end)
 {
     static const struct {
         uint64_t deadline_ns, cap_ns;
@@ -459,7 +459,7 @@ static void a_deadline_holds_inside_a_group(void **state)
 }
 
 /* nothing is moved once there was a signal */
-static void a_signal_ends_a_group(void **state)
+TEST_WITH(a_signal_ends_a_group, begin, driven_end)
 {
     run("link", "piece=4K,layout=scattered,method=pinned", false);
     struct ha_machine *machine;
@@ -486,7 +486,7 @@ static enum ha_status stopping_copy(struct ha_stream *s, void *dst, const void *
     return host->copy(s, dst, src, bytes, dir);
 }
 
-static void a_signal_keeps_complete_groups(void **state)
+TEST_WITH(a_signal_keeps_complete_groups, begin, driven_end)
 {
     fake.copy = stopping_copy;
     run("link:piece=256 link:piece=4K", "method=pinned", true);
@@ -496,7 +496,7 @@ static void a_signal_keeps_complete_groups(void **state)
         assert_true(!entry(i)->row || row(i)->head.verdict == HA_NOT_RUN || row(i)->GBps > 0);
 }
 
-static void wrong_words_are_named(void **state)
+TEST_WITH(wrong_words_are_named, begin, driven_end)
 {
     static const struct {
         const char *id, *says;
@@ -514,7 +514,7 @@ static void wrong_words_are_named(void **state)
     assert_int_equal(opened, 0);
 }
 
-static void filters_choose(void **state)
+TEST_WITH(filters_choose, begin, driven_end)
 {
     static const struct {
         const char *filter;
@@ -539,7 +539,7 @@ static void filters_choose(void **state)
     assert_int_equal(opened, 0);
 }
 
-static void every_id_comes_back(void **state)
+TEST_WITH(every_id_comes_back, begin, driven_end)
 {
     const struct ha_drive d = {
         .words = "link", .isa = "c", .device = "/some/where.so", .seed = "7", .plan_only = true
@@ -554,27 +554,4 @@ static void every_id_comes_back(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_method_moves_the_right_bytes, begin, driven_end),
-        cmocka_unit_test_setup_teardown(wrong_bytes_fail, begin, driven_end),
-        cmocka_unit_test_setup_teardown(the_order_of_moves_does_not_matter, begin, driven_end),
-        cmocka_unit_test_setup_teardown(figures_are_written, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_slow_call_shows_in_small_pieces, begin, driven_end),
-        cmocka_unit_test_setup_teardown(what_the_device_lacks_is_waived, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_failed_device_is_opened_again, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_device_fails_while_it_is_timed, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_device_that_does_nothing_is_not_judged, begin, driven_end),
-        cmocka_unit_test_setup_teardown(moves_go_through_the_source, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_piece_larger_than_a_move_is_refused, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_group_ends_without_a_limit, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_deadline_holds_inside_a_group, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_signal_ends_a_group, begin, driven_end),
-        cmocka_unit_test_setup_teardown(a_signal_keeps_complete_groups, begin, driven_end),
-        cmocka_unit_test_setup_teardown(wrong_words_are_named, begin, driven_end),
-        cmocka_unit_test_setup_teardown(filters_choose, begin, driven_end),
-        cmocka_unit_test_setup_teardown(every_id_comes_back, begin, driven_end),
-    };
-    return cmocka_run_group_tests_name("link", tests, NULL, NULL);
-}
+int main(void) { return test_all("link", NULL, NULL); }

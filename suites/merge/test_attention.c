@@ -53,7 +53,7 @@ static void passes(const struct ha_attention_subject *subject, const char *waive
     share++;
 }
 
-static void kernels_pass(void **state)
+TEST(kernels_pass)
 {
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
@@ -85,7 +85,7 @@ static struct ha_device *opened(const struct ha_device_api *api)
     return device;
 }
 
-static void host_device_passes(void **state)
+TEST(host_device_passes)
 {
     const struct ha_device_api *api = ha_devices_all[0];
     struct ha_device *device = opened(api);
@@ -126,12 +126,12 @@ static const struct ha_device_api library = {
     .attend = library_attend,
 };
 
-static void library_passes(void **state)
+TEST(library_passes)
 {
     passes(&(struct ha_attention_subject){ .name = "library", .api = &library }, "split_and_merge");
 }
 
-static void what_cannot_be_judged_says_so(void **state)
+TEST(what_cannot_be_judged_says_so)
 {
     struct ha_device_api api = library;
     const struct ha_attention_subject subject = { .name = "mine", .api = &api };
@@ -437,7 +437,7 @@ static const struct broken all_broken[] = {
     { "base-2 merged as natural", "split_and_merge", .merge = natural_for_base2 },
 };
 
-static void broken_are_caught(void **state)
+TEST(broken_are_caught)
 {
     right = best_kernels();
     for (size_t i = 0; i < sizeof all_broken / sizeof *all_broken; i++) {
@@ -455,7 +455,7 @@ static void broken_are_caught(void **state)
 }
 
 /* A profile that claims half the depth of its sums is found out: the bound is tight enough to say so. */
-static void half_the_depth_is_caught(void **state)
+TEST(half_the_depth_is_caught)
 {
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
@@ -505,7 +505,7 @@ static enum ha_status confused_attend(struct ha_stream *stream, const struct ha_
     return ha_devices_all[0]->attend(stream, &x);
 }
 
-static void confused_devices_are_caught(void **state)
+TEST(confused_devices_are_caught)
 {
     static const struct {
         const char *name, *finder;
@@ -533,14 +533,5 @@ static void confused_devices_are_caught(void **state)
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_pass),
-        cmocka_unit_test(host_device_passes),
-        cmocka_unit_test(library_passes),
-        cmocka_unit_test(what_cannot_be_judged_says_so),
-        cmocka_unit_test(broken_are_caught),
-        cmocka_unit_test(half_the_depth_is_caught),
-        cmocka_unit_test(confused_devices_are_caught),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void check_right(const struct ha_merge_shape *s)
     ha_merge_trial_close(&on);
 }
 
-static void right_results_pass_in_every_shape(void **state)
+TEST(right_results_pass_in_every_shape)
 {
     static const size_t sizes[][2] = { { 1, 8 }, { 2, 1 }, { 3, 13 }, { 6, 8 } };
     for (size_t i = 0; i < 4; i++) {
@@ -122,7 +122,7 @@ static void check_strays_of_some(const struct ha_merge_shape *s)
     if (s->form == HA_FORM_MAX_SUM || (s->form == HA_FORM_NATURAL && s->dtype == HA_F16)) check_strays(s);
 }
 
-static void a_stray_byte_is_seen(void **state) { each_shape(shape_of(3, 12), check_strays_of_some); }
+TEST(a_stray_byte_is_seen) { each_shape(shape_of(3, 12), check_strays_of_some); }
 
 /* ---- memory is put back ------------------------------------------------------------------------ */
 
@@ -152,12 +152,12 @@ static void check_restored(const struct ha_merge_shape *s)
     ha_merge_trial_close(&on);
 }
 
-static void memory_is_put_back(void **state) { each_shape(shape_of(4, 8), check_restored); }
+TEST(memory_is_put_back) { each_shape(shape_of(4, 8), check_restored); }
 
 /* ---- layouts, orders, forms --------------------------------------------------------------------- */
 
 /* In a window, and with padding, what is not merged holds the fill. */
-static void what_is_not_merged_is_masked(void **state)
+TEST(what_is_not_merged_is_masked)
 {
     const struct ha_merge_shape s = { .states = 2, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_WINDOW };
     on = trial_open(NULL, &s, some_empty);
@@ -170,7 +170,7 @@ static void what_is_not_merged_is_masked(void **state)
     ha_merge_trial_close(&on);
 }
 
-static void layouts_differ_as_they_say(void **state)
+TEST(layouts_differ_as_they_say)
 {
     struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 3, .dim = 8, .layout = HA_LAYOUT_PADDED };
     on = trial_open(NULL, &s, some_empty);
@@ -185,7 +185,7 @@ static void layouts_differ_as_they_say(void **state)
     ha_merge_trial_close(&on);
 }
 
-static void every_state_is_merged_once(void **state)
+TEST(every_state_is_merged_once)
 {
     for (unsigned order = HA_ORDER_CHAIN; order < HA_ORDER_COUNT; order++)
         for (size_t states = 2; states <= 512; states = states * 3 / 2 + 1) {
@@ -203,7 +203,7 @@ static void every_state_is_merged_once(void **state)
         }
 }
 
-static void forms_hold_what_they_can(void **state)
+TEST(forms_hold_what_they_can)
 {
     for (unsigned form = 0; form < HA_FORM_COUNT; form++) {
         const enum ha_form f = (enum ha_form)form;
@@ -218,16 +218,4 @@ static void forms_hold_what_they_can(void **state)
     assert_true(ha_form_decode(HA_FORM_BASE2, 1, 0) == 0.693147180559945309417);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_results_pass_in_every_shape),
-        cmocka_unit_test(a_stray_byte_is_seen),
-        cmocka_unit_test(memory_is_put_back),
-        cmocka_unit_test(what_is_not_merged_is_masked),
-        cmocka_unit_test(layouts_differ_as_they_say),
-        cmocka_unit_test(every_state_is_merged_once),
-        cmocka_unit_test(forms_hold_what_they_can),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

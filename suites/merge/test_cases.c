@@ -64,9 +64,8 @@ static void row_free(struct ha_merge_row *r)
 
 /* ---- the tests --------------------------------------------------------------------------------------------------- */
 
-static void test_table(void **unused)
+TEST(test_table)
 {
-    (void)unused;
     unsigned seen[46] = { 0 };
     for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
         const struct ha_merge_case *c = &ha_merge_suite.cases[i];
@@ -119,9 +118,8 @@ static void find_line(const char *page, const char *begin, char *line, size_t ro
     else snprintf(line, room, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-static void test_page(void **unused)
+TEST(test_page)
 {
-    (void)unused;
     static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
     static char page[1 << 16], begin[512], line[2048], end[128], seen[256];
     read_page(page, sizeof page);
@@ -145,9 +143,8 @@ static void test_page(void **unused)
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* two tokens of weight 1 and 3, one that is masked, one that is not selected */
-static void test_tokens(void **unused)
+TEST(test_tokens)
 {
-    (void)unused;
     enum { DIM = 5 };
     const struct ha_merge_row r = { .states = 2, .dim = DIM, .seed = SEED, .index = 3 };
     static struct ha_tokens t;
@@ -173,9 +170,8 @@ static void test_tokens(void **unused)
 }
 
 /* the parts that a cut makes of n tokens */
-static void test_cuts(void **unused)
+TEST(test_cuts)
 {
-    (void)unused;
     static struct ha_tokens t;
     for (size_t states = 1; states <= 40; states++) {
         const struct ha_merge_row r = { .states = states, .dim = 1, .seed = SEED, .index = states };
@@ -320,9 +316,8 @@ static void check_case(size_t i, const struct ha_merge_axes *only)
     ha_merge_tasks_free(&tasks);
 }
 
-static void test_cases(void **unused)
+TEST(test_cases)
 {
-    (void)unused;
     const struct ha_merge_axes any = { .seed = SEED, .row = HA_ROW_ANY };
     for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
         const struct ha_merge_case *c = &ha_merge_suite.cases[i];
@@ -335,17 +330,15 @@ static void test_cases(void **unused)
 }
 
 /* with fewer elements than some cases have kinds of */
-static void test_narrow_rows(void **unused)
+TEST(test_narrow_rows)
 {
-    (void)unused;
     struct ha_merge_axes only = { .form = 1, .order = 1 + HA_ORDER_FLAT, .layout = 1, .seed = SEED, .row = HA_ROW_ANY };
     for (only.head_dim = 1; only.head_dim <= 5; only.head_dim++)
         for (size_t i = 0; i < ha_merge_suite.cases_count; i++) check_case(i, &only);
 }
 
-static void test_random(void **unused)
+TEST(test_random)
 {
-    (void)unused;
     const struct ha_merge_axes any = { .seed = SEED, .row = HA_ROW_ANY };
     const size_t batches = reduced ? 5 : 40; /* of each kind and type */
     double total = 0;
@@ -369,10 +362,5 @@ static void test_random(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),       cmocka_unit_test(test_page),  cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_cuts),        cmocka_unit_test(test_cases), cmocka_unit_test(test_random),
-        cmocka_unit_test(test_narrow_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

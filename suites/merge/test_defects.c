@@ -108,7 +108,7 @@ static void run(struct ha_merge_source *const *source, unsigned form, unsigned d
         }
 }
 
-static void every_defect_on_every_case(void **unused)
+TEST(every_defect_on_every_case)
 {
     const struct ha_suite_config none = { .seed = 1 };
     struct ha_merge_party party = { .config = &none };
@@ -139,7 +139,7 @@ static void every_defect_on_every_case(void **unused)
 
 /* Each is seen somewhere and right somewhere; on each case that is asked many are right, and so is the merge that they
  * all share. */
-static void the_table_tells_them_apart(void **unused)
+TEST(the_table_tells_them_apart)
 {
     for (size_t d = 0; d < DEFECTS; d++) assert_true(strpbrk(expected[d].on, "#~") && strchr(expected[d].on, '.'));
     for (size_t i = 0; i < CASES; i++) {
@@ -155,9 +155,5 @@ static void the_table_tells_them_apart(void **unused)
 int main(int argc, char **argv)
 {
     reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_defect_on_every_case),
-        cmocka_unit_test(the_table_tells_them_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

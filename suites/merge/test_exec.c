@@ -97,7 +97,7 @@ static void open_exec(struct ha_subject *x, const char *command, uint64_t limit_
     if (ha_subject_exec(x, command, limit_ns, &why) != HA_OK) fail_msg("%s: %s", command, why.text);
 }
 
-static void merges(void **state)
+TEST_WITH(merges, NULL, nothing_is_left)
 {
     struct ha_subject x;
     open_exec(&x, itself("right"), 20 * SECOND);
@@ -128,7 +128,7 @@ static void ends(const char *command, uint64_t limit_ns, const char *words)
 
 /* merges by this text of a shell, and knows nothing of --traits */
 #define SCRIPT(text) "sh -c 'test $1 = --traits || " text "' --"
-static void each_end_is_named(void **state)
+TEST_WITH(each_end_is_named, NULL, nothing_is_left)
 {
     static const struct {
         const char *command, *words;
@@ -164,7 +164,7 @@ static void each_end_is_named(void **state)
 }
 
 /* What it wrote for the last batch is no answer to this one. */
-static void an_old_answer(void **state)
+TEST_WITH(an_old_answer, NULL, nothing_is_left)
 {
     struct ha_subject x;
     struct ha_judgement j;
@@ -182,7 +182,7 @@ static void an_old_answer(void **state)
 }
 
 /* NaN is an answer, and a wrong one. */
-static void an_answer_of_nan(void **state)
+TEST_WITH(an_answer_of_nan, NULL, nothing_is_left)
 {
     struct ha_subject x;
     struct ha_judgement j;
@@ -201,7 +201,7 @@ static void refused(const char *command, const char *words)
     says(&why, words);
 }
 
-static void what_it_declares(void **state)
+TEST_WITH(what_it_declares, NULL, nothing_is_left)
 {
     struct ha_subject x;
     open_exec(
@@ -255,7 +255,7 @@ static void what_it_declares(void **state)
     refused("echo name= #", "name is empty");
 }
 
-static void interrupted(void **state)
+TEST_WITH(interrupted, NULL, nothing_is_left)
 {
     struct ha_subject x;
     struct ha_judgement j;
@@ -270,7 +270,7 @@ static void interrupted(void **state)
     ha_subject_close(&x);
 }
 
-static void no_folder(void **state)
+TEST_WITH(no_folder, NULL, nothing_is_left)
 {
     struct ha_subject x;
     setenv("TMPDIR", "/nowhere", 1);
@@ -281,7 +281,7 @@ static void no_folder(void **state)
 }
 
 /* The example of the documentation says which package it lacks. */
-static void the_example_says_what_it_needs(void **state)
+TEST_WITH(the_example_says_what_it_needs, NULL, nothing_is_left)
 {
     if (access("docs/merge_exec.py", R_OK) != 0 || system("python3 -c '' 2>/dev/null") != 0) skip();
     /* -S: without the packages that are not Python's own */
@@ -289,7 +289,7 @@ static void the_example_says_what_it_needs(void **state)
 }
 
 /* Where its packages are installed. */
-static void the_example(void **state)
+TEST_WITH(the_example, NULL, nothing_is_left)
 {
     if (access("docs/merge_exec.py", R_OK) != 0
         || system("python3 -c 'import numpy, safetensors.numpy' 2>/dev/null") != 0)
@@ -302,16 +302,8 @@ static void the_example(void **state)
     ha_subject_close(&x);
 }
 
-#define HA_TEST(f) cmocka_unit_test_teardown(f, nothing_is_left)
 int main(int argc, char **argv)
 {
     if (argc >= 4 && !strcmp(argv[1], "merge")) return as_command(argv[2], argv[3], argc > 4 ? argv[4] : "");
-    const struct CMUnitTest tests[] = {
-        HA_TEST(merges),           HA_TEST(each_end_is_named),
-        HA_TEST(an_old_answer),    HA_TEST(an_answer_of_nan),
-        HA_TEST(what_it_declares), HA_TEST(interrupted),
-        HA_TEST(no_folder),        HA_TEST(the_example_says_what_it_needs),
-        HA_TEST(the_example),
-    };
-    return cmocka_run_group_tests_name("merge_exec", tests, make_folder, remove_folder);
+    return test_all("merge_exec", make_folder, remove_folder);
 }

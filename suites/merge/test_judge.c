@@ -162,7 +162,7 @@ static void last_within(enum ha_form form, enum ha_dtype dtype, size_t r, size_t
     ha_merge_trial_close(&on);
 }
 
-static void the_bound_is_the_limit(void **state)
+TEST(the_bound_is_the_limit)
 {
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
@@ -237,7 +237,7 @@ static const struct {
     { "no bound, infinite LSE", far, HA_MUST_BOUND, 0, HA_F32, 40, HA_ORDER_CHAIN, SET, 2, LSE, -inf, HA_FAIL },
 };
 
-static void each_wrong_is_seen(void **state)
+TEST(each_wrong_is_seen)
 {
     for (size_t k = 0; k < sizeof wrongs / sizeof *wrongs; k++) {
         struct ha_merge_shape s = shape_of(wrongs[k].form, wrongs[k].dtype);
@@ -265,7 +265,7 @@ static void each_wrong_is_seen(void **state)
 
 /* ---- errors that are planted, answers that are kept, sums ------------------------------------ */
 
-static void planted_errors_are_judged_by_the_truth(void **state)
+TEST(planted_errors_are_judged_by_the_truth)
 {
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (int planted = 0; planted < 2; planted++) {
@@ -278,7 +278,7 @@ static void planted_errors_are_judged_by_the_truth(void **state)
         }
 }
 
-static void an_answer_holds_for_its_traits_and_rows(void **state)
+TEST(an_answer_holds_for_its_traits_and_rows)
 {
     const struct ha_merge_shape s = shape_of(HA_FORM_NATURAL, HA_F32);
     struct ha_merge_traits loose = two_pass;
@@ -302,7 +302,7 @@ static void an_answer_holds_for_its_traits_and_rows(void **state)
     ha_merge_trial_close(&on);
 }
 
-static void commuting_is_asked_of_those_that_promise_it(void **state)
+TEST(commuting_is_asked_of_those_that_promise_it)
 {
     struct ha_merge_shape s = shape_of(HA_FORM_NATURAL, HA_F32);
     struct ha_merge_traits never = two_pass;
@@ -330,7 +330,7 @@ static void near_top_at_zero(struct ha_merge_row *row)
     row->lse[1] = 0;
 }
 
-static void infinity_is_within_some_bounds(void **state)
+TEST(infinity_is_within_some_bounds)
 {
     static const struct {
         enum ha_form form;
@@ -353,7 +353,7 @@ static void infinity_is_within_some_bounds(void **state)
     }
 }
 
-static void the_worse_is_kept(void **state)
+TEST(the_worse_is_kept)
 {
     const struct ha_judgement none = { .status = HA_OK, .rows = 1, .exact = 1 };
     const struct ha_judgement good = { .ratio = 0.5, .row = 3, .against = "a", .rows = 2, .bin = { [22] = 2 } };
@@ -372,16 +372,4 @@ static void the_worse_is_kept(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bound_is_the_limit),
-        cmocka_unit_test(each_wrong_is_seen),
-        cmocka_unit_test(planted_errors_are_judged_by_the_truth),
-        cmocka_unit_test(an_answer_holds_for_its_traits_and_rows),
-        cmocka_unit_test(commuting_is_asked_of_those_that_promise_it),
-        cmocka_unit_test(infinity_is_within_some_bounds),
-        cmocka_unit_test(the_worse_is_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

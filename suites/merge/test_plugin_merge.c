@@ -55,7 +55,7 @@ static size_t each_that_fits(const char *plugin, const char *name, struct ha_mer
 }
 
 /* natural, f32: in each order, alias and layout */
-static void the_template(void **state)
+TEST_WITH(the_template, NULL, nobody_is_left)
 {
     const struct ha_merge_shape s = { .states = 7, .tokens = 5, .heads = 3, .dim = 80 };
     assert_int_equal(each_that_fits("merge_template.so", "mine", s), HA_ORDER_COUNT * HA_ALIAS_COUNT * HA_LAYOUT_COUNT);
@@ -74,7 +74,7 @@ static enum ha_status told(struct ha_subject *x, enum hostile what, bool *intact
     return st;
 }
 
-static void each_harm_is_named(void **state)
+TEST_WITH(each_harm_is_named, NULL, nobody_is_left)
 {
     static const struct {
         enum hostile what;
@@ -132,7 +132,7 @@ static void refused(const char *how, const char *words)
     assert_null(x.run);
 }
 
-static void garbage_is_refused(void **state)
+TEST_WITH(garbage_is_refused, NULL, nobody_is_left)
 {
     refused("no forms",
             "forms is 0 and lacks one of natural 1, base2 2, direct 4, max_sum 8; did info() fill in merge?");
@@ -162,7 +162,7 @@ static void garbage_is_refused(void **state)
 }
 
 /* A device: opened, and merged on, in the child. */
-static void a_whole_device(void **state)
+TEST_WITH(a_whole_device, NULL, nobody_is_left)
 {
     const struct ha_merge_shape s = { .states = 5, .tokens = 3, .heads = 2, .dim = 64 };
     int threads = 0;
@@ -176,7 +176,7 @@ static void a_whole_device(void **state)
 }
 
 /* The null device says that it is one, and leaves the NaN that was there. */
-static void the_null_device(void **state)
+TEST_WITH(the_null_device, NULL, nobody_is_left)
 {
     struct ha_subject x;
     open_plugin(&x, "../ha_null.so", 20 * SECOND);
@@ -187,7 +187,7 @@ static void the_null_device(void **state)
     ha_subject_close(&x);
 }
 
-static void large_batches(void **state)
+TEST_WITH(large_batches, NULL, nobody_is_left)
 {
     struct ha_subject x;
     struct ha_room room;
@@ -251,7 +251,7 @@ static void attention_make(struct attention *a)
 }
 
 /* The same numbers as when it is called in this process. */
-static void its_attention(void **state)
+TEST_WITH(its_attention, NULL, nobody_is_left)
 {
     static struct attention a, here;
     struct ha_subject x;
@@ -298,7 +298,7 @@ static void its_attention(void **state)
 }
 
 /* A device attends in its own memory: one token of one key gives its V. */
-static void attention_of_a_device(void **state)
+TEST_WITH(attention_of_a_device, NULL, nobody_is_left)
 {
     struct ha_subject x;
 #ifdef TSAN
@@ -331,13 +331,4 @@ static void attention_of_a_device(void **state)
     ha_subject_close(&x);
 }
 
-#define HA_TEST(f) cmocka_unit_test_teardown(f, nobody_is_left)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HA_TEST(the_template),   HA_TEST(each_harm_is_named),    HA_TEST(garbage_is_refused),
-        HA_TEST(a_whole_device), HA_TEST(the_null_device),       HA_TEST(large_batches),
-        HA_TEST(its_attention),  HA_TEST(attention_of_a_device),
-    };
-    return cmocka_run_group_tests_name("merge_plugin", tests, NULL, NULL);
-}
+int main(void) { return test_all("merge_plugin", NULL, NULL); }

@@ -30,7 +30,7 @@ static void print(const struct ha_merge_point *p, char out[HA_ID_MAX])
 }
 
 /* Each key in its member; what is left out at its default, and not printed; in the order of the table. */
-static void every_key(void **state)
+TEST(every_key)
 {
     static const struct {
         const char *text, *printed, *item, *by;
@@ -73,7 +73,7 @@ static void every_key(void **state)
 static size_t drawn(uint64_t stream, uint64_t i, uint64_t n) { return (size_t)ha_rng_below(7, stream, i, n); }
 
 /* any subset of the axes with any values reads back as it was */
-static void round_trip(void **state)
+TEST(round_trip)
 {
     for (uint64_t i = 0; i < 4000; i++) {
         struct ha_merge_point p = parsed("lse_merge:case=one_hot,by=c");
@@ -112,7 +112,7 @@ static void round_trip(void **state)
     }
 }
 
-static void the_longest_fits(void **state)
+TEST(the_longest_fits)
 {
     struct ha_merge_point p = parsed("lse_merge:case=random,by=c,kind=in_place,dtype=bf16");
     char out[HA_ID_MAX];
@@ -127,7 +127,7 @@ static void the_longest_fits(void **state)
     assert_int_equal(parsed(out).axes.row, 4095);
 }
 
-static void an_axis_is_what_the_case_allows(void **state)
+TEST(an_axis_is_what_the_case_allows)
 {
     parsed("lse_merge:case=tree,by=c,states=16");
     parsed("lse_merge:case=one_hot,by=c,states=511");
@@ -187,7 +187,7 @@ static const struct {
     { "lse_merge:case=attention,by=base_mix", "no case" },
 };
 
-static void wrong_ids_are_explained(void **state)
+TEST(wrong_ids_are_explained)
 {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct ha_suite *suite = NULL;
@@ -203,7 +203,7 @@ static void wrong_ids_are_explained(void **state)
 }
 
 /* Bytes at random, and right ids with some bytes changed: an error or an id, which then prints and reads back. */
-static void garbage(void **state)
+TEST(garbage)
 {
     static const char good[] =
         "lse_merge:case=one_hot,by=c,form=max_sum,dtype=bf16,head_dim=80,states=7,order=tree,alias=last,"
@@ -257,7 +257,7 @@ static size_t count(const char *word, const struct ha_override *override, size_t
     return entries;
 }
 
-static void the_word_is_all_of_it(void **state)
+TEST(the_word_is_all_of_it)
 {
     size_t ours = 0, of_33 = 0;
     while (ha_merge_ours(ours)) ours++;
@@ -287,7 +287,7 @@ static void the_word_is_all_of_it(void **state)
     assert_int_equal(count("lse_merge", &isa, 1, NULL), cases + random + problems + defects);
 }
 
-static void who_is_asked_together(void **state)
+TEST(who_is_asked_together)
 {
     static const struct {
         const char *a, *b;
@@ -312,17 +312,4 @@ static void who_is_asked_together(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key),
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(the_longest_fits),
-        cmocka_unit_test(an_axis_is_what_the_case_allows),
-        cmocka_unit_test(wrong_ids_are_explained),
-        cmocka_unit_test(garbage),
-        cmocka_unit_test(the_word_is_all_of_it),
-        cmocka_unit_test(who_is_asked_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

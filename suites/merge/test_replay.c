@@ -72,14 +72,14 @@ static void check_shape(const struct ha_merge_shape *given)
     ha_merge_trial_close(&t);
 }
 
-static void every_shape(void **state)
+TEST(every_shape)
 {
     const struct ha_merge_shape s = { .states = 5, .tokens = 3, .heads = 2, .dim = 16 };
     assert_int_equal(each_shape(s, check_shape), 432);
 }
 
 /* The numbers lie in the file where the format says. */
-static void where_they_lie(void **state)
+TEST(where_they_lie)
 {
     for (int layout = 0; layout < 2; layout++) {
         const struct ha_merge_shape s = { .states = 3,
@@ -112,7 +112,7 @@ static void where_they_lie(void **state)
 }
 
 /* A wrong number in one row is found in that row, also past the first chunk and with [heads][tokens]. */
-static void wrong_rows(void **state)
+TEST(wrong_rows)
 {
     for (int layout = 0; layout < 2; layout++) {
         struct ha_merge_shape s = { .states = 3,
@@ -142,7 +142,7 @@ static void wrong_rows(void **state)
 }
 
 /* The errors that a file declares of exp widen its bound. */
-static void declared_errors(void **state)
+TEST(declared_errors)
 {
     struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 2, .dim = 64 };
     struct ha_merge_trial t = answered(&s);
@@ -238,7 +238,7 @@ static void write_right_but(size_t k)
     assert_int_equal(ha_safetensors_write(path, list, count, meta, &why), HA_OK);
 }
 
-static void malformed(void **state)
+TEST(malformed)
 {
     struct ha_merge_shape s;
     struct ha_judgement j;
@@ -253,7 +253,7 @@ static void malformed(void **state)
 }
 
 /* Cut anywhere, it is an error and nothing else. */
-static void cut(void **state)
+TEST(cut)
 {
     struct ha_merge_shape s;
     struct ha_judgement j;
@@ -273,7 +273,7 @@ static void cut(void **state)
 }
 
 /* An answer must fit the batch that was asked about. */
-static void wrong_answers(void **state)
+TEST(wrong_answers)
 {
     const struct ha_merge_shape asked = {
         .states = STATES, .tokens = TOKENS, .heads = HEADS, .dim = DIM, .form = HA_FORM_MAX_SUM
@@ -299,12 +299,4 @@ static void wrong_answers(void **state)
     ha_merge_trial_close(&t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_shape),     cmocka_unit_test(where_they_lie), cmocka_unit_test(wrong_rows),
-        cmocka_unit_test(declared_errors), cmocka_unit_test(malformed),      cmocka_unit_test(cut),
-        cmocka_unit_test(wrong_answers),
-    };
-    return cmocka_run_group_tests_name("merge_replay", tests, make_folder, remove_folder);
-}
+int main(void) { return test_all("merge_replay", make_folder, remove_folder); }

@@ -87,7 +87,7 @@ static size_t shrunk(struct ha_merge_row *row, bool (*fails)(void *arg, const st
 
 /* ---- what is left ------------------------------------------------------------------------ */
 
-static void to_two_empty_states(void **state)
+TEST(to_two_empty_states)
 {
     struct ha_merge_row row = make(1, HA_F32);
     memory.lse[5] = memory.lse[17] = memory.lse[30] = -HUGE_VAL;
@@ -101,7 +101,7 @@ static void to_two_empty_states(void **state)
     assert_true(asked < 120);
 }
 
-static void to_one_large_value(void **state)
+TEST(to_one_large_value)
 {
     static const struct {
         double limit, put, want;
@@ -122,7 +122,7 @@ static void to_one_large_value(void **state)
     }
 }
 
-static void one_value_at_a_time(void **state)
+TEST(one_value_at_a_time)
 {
     struct ha_merge_row row = make(12, HA_F32);
     row.states = 1;
@@ -133,7 +133,7 @@ static void one_value_at_a_time(void **state)
     assert_true(row.o[0] == 0.3125 && row.o[1] == 0);
 }
 
-static void to_one_nan(void **state)
+TEST(to_one_nan)
 {
     struct ha_merge_row row = make(3, HA_F32);
     for (size_t d = 0; d < DIM; d++) memory.o[11 * DIM + d] = (double)NAN;
@@ -143,7 +143,7 @@ static void to_one_nan(void **state)
 }
 
 /* lengths that halves alone do not reach */
-static void to_the_least_length(void **state)
+TEST(to_the_least_length)
 {
     for (size_t n = 1; n <= STATES; n++) {
         struct ha_merge_row row = make(4, HA_F32);
@@ -154,7 +154,7 @@ static void to_the_least_length(void **state)
     }
 }
 
-static void lse_and_sum_become_plain(void **state)
+TEST(lse_and_sum_become_plain)
 {
     struct ha_merge_row row = make(5, HA_F32);
     shrunk(&row, lse_far_apart, NULL, 2, 1);
@@ -169,7 +169,7 @@ static void lse_and_sum_become_plain(void **state)
 }
 
 /* An empty state among those that stay: dropping or not, it is never given keys. */
-static void empty_stays_empty(void **state)
+TEST(empty_stays_empty)
 {
     size_t n = STATES;
     struct ha_merge_row row = make(7, HA_F32);
@@ -182,7 +182,7 @@ static void empty_stays_empty(void **state)
     }
 }
 
-static void budget_and_flags(void **state)
+TEST(budget_and_flags)
 {
     for (size_t budget = 0; budget < 60; budget++) {
         struct ha_merge_row row = make(8, HA_F32);
@@ -208,7 +208,7 @@ static void budget_and_flags(void **state)
 }
 
 /* the same answer from the same row */
-static void deterministic(void **state)
+TEST(deterministic)
 {
     double first[2] = { 0, 0 };
     size_t asked[2];
@@ -221,14 +221,4 @@ static void deterministic(void **state)
     assert_int_equal(asked[0], asked[1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(to_two_empty_states), cmocka_unit_test(to_one_large_value),
-        cmocka_unit_test(to_one_nan),          cmocka_unit_test(one_value_at_a_time),
-        cmocka_unit_test(to_the_least_length), cmocka_unit_test(lse_and_sum_become_plain),
-        cmocka_unit_test(empty_stays_empty),   cmocka_unit_test(budget_and_flags),
-        cmocka_unit_test(deterministic),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -19,7 +19,7 @@
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
-static void streams_pass(void **state)
+TEST(streams_pass)
 {
     struct ha_subject s = on(&ha_device_host, NULL);
     expect_all(&s, HA_STAGE_STREAM, HA_OK, "");
@@ -30,7 +30,7 @@ static void streams_pass(void **state)
 }
 
 /* four sets of rows: one stream, two streams, two launches */
-static void streams_judge_every_part(void **state)
+TEST(streams_judge_every_part)
 {
     struct ha_judgement j;
     struct ha_why why;
@@ -44,7 +44,7 @@ static void streams_judge_every_part(void **state)
     close_device(&s, &ha_device_host);
 }
 
-static void streams_are_waived(void **state)
+TEST(streams_are_waived)
 {
     struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
     expect_plain(&s, HA_STAGE_STREAM, HA_WAIVED, "needs a device with streams");
@@ -133,7 +133,7 @@ static enum ha_status end_nothing(struct ha_stream *stream, struct ha_graph **gr
     return ha_device_host.stream_sync(stream);
 }
 
-static void streams_find_lost_order(void **state)
+TEST(streams_find_lost_order)
 {
     if (RACES_STOP) skip();
     struct ha_device_api api = ha_device_host;
@@ -164,7 +164,7 @@ static enum ha_status refuse(struct ha_stream *stream, const struct ha_merge *ar
     return HA_ERROR;
 }
 
-static void a_refusal_is_an_error(void **state)
+TEST(a_refusal_is_an_error)
 {
     struct ha_device_api api = ha_device_host;
     struct ha_subject s = on(&api, NULL);
@@ -176,7 +176,7 @@ static void a_refusal_is_an_error(void **state)
 
 /* ---- flags ------------------------------------------------------------------------------- */
 
-static void flags_pass(void **state)
+TEST(flags_pass)
 {
     struct ha_subject s = on(&ha_device_host, NULL);
     expect_all(&s, HA_STAGE_FLAG, HA_OK, "");
@@ -231,7 +231,7 @@ static struct ha_subject on_merge(void (*merge)(const struct ha_merge *))
     return on(&ha_device_host, &lenient);
 }
 
-static void stray_writes_are_found(void **state)
+TEST(stray_writes_are_found)
 {
     struct ha_subject s = on_merge(merge_over_input);
     overwritten = 0;
@@ -242,7 +242,7 @@ static void stray_writes_are_found(void **state)
     close_device(&s, &ha_device_host);
 }
 
-static void flags_find_who_hides_poison(void **state)
+TEST(flags_find_who_hides_poison)
 {
     struct ha_judgement j;
     struct ha_why why;
@@ -259,7 +259,7 @@ static void flags_find_who_hides_poison(void **state)
     }
 }
 
-static void flags_find_who_does_not_wait(void **state)
+TEST(flags_find_who_does_not_wait)
 {
     if (RACES_STOP) skip();
     struct ha_device_api api = ha_device_host;
@@ -270,18 +270,4 @@ static void flags_find_who_does_not_wait(void **state)
     close_device(&s, &api);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(streams_pass),
-        cmocka_unit_test(streams_judge_every_part),
-        cmocka_unit_test(streams_are_waived),
-        cmocka_unit_test(streams_find_lost_order),
-        cmocka_unit_test(a_refusal_is_an_error),
-        cmocka_unit_test(stray_writes_are_found),
-        cmocka_unit_test(flags_pass),
-        cmocka_unit_test(flags_find_who_hides_poison),
-        cmocka_unit_test(flags_find_who_does_not_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

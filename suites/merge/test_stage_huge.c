@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-static void huge_passes(void **state)
+TEST(huge_passes)
 {
     struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
     expect_all(&s, HA_STAGE_HUGE, HA_OK, "");
@@ -33,7 +33,7 @@ static void merge_and_note(const struct ha_merge *m)
     ha_kernels_c.merge(m);
 }
 
-static void huge_in_each_stride(void **state)
+TEST(huge_in_each_stride)
 {
     struct ha_subject s = direct(&ha_kernels_c.traits, merge_and_note);
     asked = 0;
@@ -92,7 +92,7 @@ static void merge_wrapped(const struct ha_merge *m)
         }
 }
 
-static void huge_finds_wrapped_indices(void **state)
+TEST(huge_finds_wrapped_indices)
 {
     struct ha_subject s = direct(&ha_kernels_c.traits, merge_wrapped);
     wraps = (struct wraps){ RIGHT, RIGHT, RIGHT };
@@ -114,7 +114,7 @@ static void merge_and_spill(const struct ha_merge *m)
     if (last > UINT32_MAX) ((char *)m->out.o)[(size_t)(uint32_t)last * e] = 1;
 }
 
-static void huge_finds_stray_writes(void **state)
+TEST(huge_finds_stray_writes)
 {
     struct ha_subject s = direct(&ha_kernels_c.traits, merge_and_spill);
     expect_plain(&s, HA_STAGE_HUGE, HA_FAIL, "wrote where a wrapped index leads");
@@ -158,7 +158,7 @@ static enum ha_status run_protected(struct ha_subject *self, struct ha_batch *b,
     return mprotect(b->room.base, b->room.bytes, PROT_READ | PROT_WRITE) == 0 ? HA_OK : HA_ERROR;
 }
 
-static void huge_in_a_strangers_room(void **state)
+TEST(huge_in_a_strangers_room)
 {
     struct ha_subject s = direct(&ha_kernels_c.traits, ha_kernels_c.merge);
     s.room = limited_room;
@@ -212,7 +212,7 @@ static enum ha_status vast_merge(struct ha_stream *stream, const struct ha_merge
     return HA_OK;
 }
 
-static void huge_on_a_device(void **state)
+TEST(huge_on_a_device)
 {
     struct ha_subject s = on(&ha_device_host, NULL);
     expect_plain(&s, HA_STAGE_HUGE, HA_WAIVED, "the device's memory is the host's");
@@ -242,15 +242,4 @@ static void huge_on_a_device(void **state)
     close_device(&s, &api);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(huge_passes),
-        cmocka_unit_test(huge_in_each_stride),
-        cmocka_unit_test(huge_finds_wrapped_indices),
-        cmocka_unit_test(huge_finds_stray_writes),
-        cmocka_unit_test(huge_in_a_strangers_room),
-        cmocka_unit_test(huge_on_a_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

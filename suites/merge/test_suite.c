@@ -44,7 +44,7 @@ static void contains(const char *text, const char *words)
     if (!strstr(text, words)) fail_msg("'%s' lacks '%s'", text, words);
 }
 
-static void ours_are_right(void **state)
+TEST(ours_are_right)
 {
     run("lse_merge:case=either_order,states=2 lse_merge:case=base_mix,states=2,form=base2");
     size_t ours = 0;
@@ -81,7 +81,7 @@ static void again(char id[HA_ID_MAX])
 }
 
 /* A defect is wrong; the id that it prints, run again, is wrong in the same row; so is the file that it left. */
-static void a_failure_is_told(void **state)
+TEST(a_failure_is_told)
 {
     static const struct {
         const char *words, *reason, *smallest, *file;
@@ -120,7 +120,7 @@ static void a_failure_is_told(void **state)
     is(0, HA_VERDICT_ERROR);
 }
 
-static void the_gallery_finds(void **state)
+TEST(the_gallery_finds)
 {
     run("lse_merge:case=gallery,defect=base_mix lse_merge:case=gallery,defect=dim_tail");
     for (size_t i = 0; i < 2; i++) {
@@ -133,7 +133,7 @@ static void the_gallery_finds(void **state)
     contains(driven.printed, "  base_mix               yes       base_mix ");
 }
 
-static void attention_is_judged(void **state)
+TEST(attention_is_judged)
 {
     run("lse_merge:case=attention,problem=one_key");
     for (size_t i = 0; i < driven.results.entries; i++) {
@@ -158,7 +158,7 @@ static void ask(const char *words, const char *plugin)
 }
 
 /* A library that merges: the template is right, and does not attend. */
-static void a_stranger_is_asked(void **state)
+TEST(a_stranger_is_asked)
 {
     ask("lse_merge:case=either_order,by=%,states=2 lse_merge:case=attention,problem=sink,by=%", "merge_template.so");
     is(0, HA_PASS);
@@ -170,7 +170,7 @@ static void a_stranger_is_asked(void **state)
 }
 
 /* What a device of that kind leaves is nothing that could be checked. */
-static void a_null_device_is_not_judged(void **state)
+TEST(a_null_device_is_not_judged)
 {
     ask("lse_merge:case=either_order,by=%,states=2 lse_merge:case=random,by=%,kind=natural,dtype=f32 "
         "lse_merge:case=attention,problem=sink,by=% lse_merge:case=either_order,by=c,states=2",
@@ -185,7 +185,7 @@ static void a_null_device_is_not_judged(void **state)
 }
 
 /* One that cannot be opened is an error once; others beside it are judged. */
-static void a_stranger_that_dies_is_an_error(void **state)
+TEST(a_stranger_that_dies_is_an_error)
 {
     setenv(HOSTILE_VARIABLE, "load", 1);
     ask("lse_merge:case=either_order,by=%,states=2 lse_merge:case=either_order,by=c,states=2 "
@@ -200,7 +200,7 @@ static void a_stranger_that_dies_is_an_error(void **state)
 }
 
 /* A command is asked for many cases at once, and once more for one whose axes are named. */
-static void a_command_is_asked(void **state)
+TEST(a_command_is_asked)
 {
     struct ha_drive drive = asked(
         "lse_merge:case=one_hot,by=exec,form=natural,dtype=f32 lse_merge:case=gaps,by=exec,form=natural,dtype=f32 "
@@ -223,7 +223,7 @@ static void a_command_is_asked(void **state)
 
 /* ---- what was not finished has no verdict, and a reason ---------------------------------------------------------- */
 
-static void time_that_is_over(void **state)
+TEST(time_that_is_over)
 {
     struct ha_drive drive = asked("lse_merge:case=one_hot,by=c lse_merge:case=gallery,defect=base_mix "
                                   "lse_merge:case=attention,problem=sink,by=c lse_merge:case=random,by=c");
@@ -242,7 +242,7 @@ static void stop(void *arg, size_t done, size_t of, const char *what)
     if (done >= *(size_t *)arg) __atomic_store_n(&ha_stop, 15, __ATOMIC_RELAXED);
 }
 
-static void stopped_in_the_middle(void **state)
+TEST(stopped_in_the_middle)
 {
     static const struct {
         const char *words;
@@ -289,7 +289,7 @@ static size_t plan(const char *words)
 }
 
 /* all random merges by ours */
-static void half_the_bound_must_bite(void **state)
+TEST(half_the_bound_must_bite)
 {
     struct ha_why why = { "" };
     FILE *out = fopen("/dev/null", "w");
@@ -311,7 +311,7 @@ static void half_the_bound_must_bite(void **state)
     fclose(out);
 }
 
-static void lines_are_joined(void **state)
+TEST(lines_are_joined)
 {
     const size_t entries = plan("lse_merge:case=random,by=c,kind=chain lse_merge:case=random,by=base_mix,kind=chain");
     for (size_t i = 0; i < entries; i++) {
@@ -340,21 +340,4 @@ static int free_driven(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ours_are_right),
-        cmocka_unit_test(a_failure_is_told),
-        cmocka_unit_test(the_gallery_finds),
-        cmocka_unit_test(attention_is_judged),
-        cmocka_unit_test(a_stranger_is_asked),
-        cmocka_unit_test(a_null_device_is_not_judged),
-        cmocka_unit_test(a_stranger_that_dies_is_an_error),
-        cmocka_unit_test(a_command_is_asked),
-        cmocka_unit_test(time_that_is_over),
-        cmocka_unit_test(stopped_in_the_middle),
-        cmocka_unit_test(half_the_bound_must_bite),
-        cmocka_unit_test(lines_are_joined),
-    };
-    return cmocka_run_group_tests(tests, NULL, free_driven);
-}
+int main(void) { return test_all("tests", NULL, free_driven); }

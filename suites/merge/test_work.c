@@ -63,7 +63,7 @@ static struct ha_merge_task task_of(size_t item, const struct ha_merge_axes *axe
     return t;
 }
 
-static void axes_name_their_task(void **state)
+TEST(axes_name_their_task)
 {
     const struct ha_merge_axes all = any(3);
     struct ha_merge_tasks tasks = { 0 };
@@ -83,7 +83,7 @@ static void axes_name_their_task(void **state)
     ha_merge_tasks_free(&tasks);
 }
 
-static void axes_name_their_random_task(void **state)
+TEST(axes_name_their_random_task)
 {
     const struct ha_merge_axes all = any(5);
     for (size_t k = 0; k < HA_MERGE_KINDS * HA_DTYPE_COUNT; k++)
@@ -106,7 +106,7 @@ static void axes_name_their_random_task(void **state)
         }
 }
 
-static void seeds_follow_from_the_first(void **state)
+TEST(seeds_follow_from_the_first)
 {
     const struct ha_merge_axes one = any(1), two = any(2);
     struct ha_merge_tasks a = { 0 }, b = { 0 };
@@ -212,7 +212,7 @@ static void same_place(const struct ha_judgement *a, const struct ha_judgement *
     assert_memory_equal(&a->row, &b->row, behind - first);
 }
 
-static void threads_change_nothing(void **state)
+TEST(threads_change_nothing)
 {
     struct ha_merge_source source[] = { function("c", ha_c_merge, &two_pass), defect("finite_sentinel"),
                                         defect("both_empty_nan"), defect("nan_dropped") };
@@ -262,7 +262,7 @@ static void fails_again(struct ha_merge_source *source, const struct ha_merge_ce
     same_place(&again->bad, &bad->bad);
 }
 
-static void a_failure_names_what_fails_again(void **state)
+TEST(a_failure_names_what_fails_again)
 {
     static const char *const names[] = { "finite_sentinel", "both_empty_nan", "missing_rescale", "shift_by_min" };
     for (size_t d = 0; d < 4; d++) {
@@ -278,7 +278,7 @@ static void a_failure_names_what_fails_again(void **state)
     }
 }
 
-static void a_bundle_names_what_fails_again(void **state)
+TEST(a_bundle_names_what_fails_again)
 {
     const struct ha_merge_axes only = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_BF16, .seed = 4, .row = HA_ROW_ANY };
     bool each[ITEMS_MAX];
@@ -305,7 +305,7 @@ static void a_bundle_names_what_fails_again(void **state)
 }
 
 /* Rows at random, flat and packed, of the kinds and types that are asked for. */
-static void random_rows_go_into_bundles(void **state)
+TEST(random_rows_go_into_bundles)
 {
     const struct ha_merge_axes only = any(4);
     bool each[HA_MERGE_KINDS * HA_DTYPE_COUNT] = { false };
@@ -327,7 +327,7 @@ static void random_rows_go_into_bundles(void **state)
 
 /* ---- subjects without an answer ------------------------------------------------------------------------ */
 
-static void what_a_run_came_to_is_counted(void **state)
+TEST(what_a_run_came_to_is_counted)
 {
     const struct ha_merge_case may = { .may_reject = true }, must = { .may_reject = false };
     const struct ha_judgement right = { .rows = 1, .exact = 1 },
@@ -371,7 +371,7 @@ static void what_a_run_came_to_is_counted(void **state)
     }
 }
 
-static void commands_that_do_not_merge(void **state)
+TEST(commands_that_do_not_merge)
 {
     static const struct {
         const char *command, *id;
@@ -401,18 +401,4 @@ static void commands_that_do_not_merge(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(axes_name_their_task),
-        cmocka_unit_test(axes_name_their_random_task),
-        cmocka_unit_test(seeds_follow_from_the_first),
-        cmocka_unit_test(threads_change_nothing),
-        cmocka_unit_test(a_failure_names_what_fails_again),
-        cmocka_unit_test(a_bundle_names_what_fails_again),
-        cmocka_unit_test(random_rows_go_into_bundles),
-        cmocka_unit_test(what_a_run_came_to_is_counted),
-        cmocka_unit_test(commands_that_do_not_merge),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -9,7 +9,7 @@ enum { TOKENS = 100, DIM_MAX = 24 };
 
 /* For every fill the count is the least whole number of blocks that brings the ring below its
  * capacity, found here by trying. */
-static void test_evict_count(void **state)
+TEST(test_evict_count)
 {
     for (size_t blk = 1; blk <= 9; blk++)
         for (size_t num = 1; num <= 5; num++)
@@ -22,7 +22,7 @@ static void test_evict_count(void **state)
             }
 }
 
-static void test_stretches(void **state)
+TEST(test_stretches)
 {
     struct ha_ring ring = { .kv = { .cap = 7 } };
     for (size_t first = 0; first < 30; first++)
@@ -139,7 +139,7 @@ static void context_of(size_t dim, bool packed)
     ha_arena_destroy(ctx.arena);
 }
 
-static void test_context(void **state)
+TEST(test_context)
 {
     context_of(8, true);
     context_of(24, true);
@@ -147,12 +147,4 @@ static void test_context(void **state)
     context_of(20, false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_evict_count),
-        cmocka_unit_test(test_stretches),
-        cmocka_unit_test(test_context),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -261,13 +261,13 @@ static void grows(const struct ha_shape *shape, bool packed)
     close_world(&w);
 }
 
-static void test_grows(void **state)
+TEST(test_grows)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int packed = 0; packed < 2; packed++) grows(&shapes[i], packed);
 }
 
-static void test_units(void **state)
+TEST(test_units)
 {
     static const struct ha_shape shape = SHAPE(64, HA_F16, 2, 1, 1000, 160, 31);
     struct world w;
@@ -282,7 +282,7 @@ static void test_units(void **state)
 }
 
 /* a long prefill is packed by several tasks */
-static void test_loads(void **state)
+TEST(test_loads)
 {
     static const struct ha_shape shape = SHAPE(16, HA_F16, 1, 1, 9000, 4096, 8192 + 31);
     struct world w;
@@ -293,7 +293,7 @@ static void test_loads(void **state)
 }
 
 /* K and V once, and of what is not packed a block of rows at most besides */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
     static const struct ha_shape shape = SHAPE(64, HA_F16, 3, 100, 1000);
     struct world w;
@@ -305,13 +305,4 @@ static void test_bytes(void **state)
     close_world(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grows),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_loads),
-        cmocka_unit_test(test_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

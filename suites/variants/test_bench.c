@@ -17,7 +17,7 @@
 
 /* ---- stop rules --------------------------------------------------------------------------- */
 
-static void warm_up_ends_where_the_trend_ends(void **state)
+TEST(warm_up_ends_where_the_trend_ends)
 {
     double x[40];
 
@@ -28,7 +28,7 @@ static void warm_up_ends_where_the_trend_ends(void **state)
     assert_true(ha_bench_settled(x, 24));
 }
 
-static void precise_needs_passes_steps_and_one_percent(void **state)
+TEST(precise_needs_passes_steps_and_one_percent)
 {
     double x[200];
 
@@ -44,7 +44,7 @@ static void precise_needs_passes_steps_and_one_percent(void **state)
 }
 
 /* Of a few passes the range would pass for an interval: of one, +-0%. */
-static void few_passes_have_no_interval(void **state)
+TEST(few_passes_have_no_interval)
 {
     const double x[6] = { 4, 1, 5, 9, 2, 6 };
     double lo, hi;
@@ -71,7 +71,7 @@ static struct ha_ceilings ceilings(void)
     return c;
 }
 
-static void the_floor_is_the_slowest_part(void **state)
+TEST(the_floor_is_the_slowest_part)
 {
     struct ha_ceilings c = ceilings();
 
@@ -125,7 +125,7 @@ static void bench_row(struct ha_row *row, double perturb, size_t dropped)
     ha_fill_bench(row, &b, &c, 80);
 }
 
-static void ratios_of_a_perturbed_trace_are_kept(void **state)
+TEST(ratios_of_a_perturbed_trace_are_kept)
 {
     struct ha_row row;
 
@@ -160,7 +160,7 @@ static void ratios_of_a_perturbed_trace_are_kept(void **state)
     assert_near(row.select_ns, 2, 0);
 }
 
-static void what_caches_hold_has_no_floor(void **state)
+TEST(what_caches_hold_has_no_floor)
 {
     const double mib = 1048576;
     /* a laptop; 8 cores of a socket; 2 of the cores of a machine whose last level 100 and more share, unseen */
@@ -200,7 +200,7 @@ static double floor_in(double device_bytes, double host_bytes, size_t layer_byte
     return row.floor_ns;
 }
 
-static void each_side_has_caches_of_its_own(void **state)
+TEST(each_side_has_caches_of_its_own)
 {
     const double much = 1e10, little = 1000; /* no machine caches the one, all the other */
 
@@ -215,7 +215,7 @@ static void each_side_has_caches_of_its_own(void **state)
     assert_near(floor_in(much, 0, 1000000000, 0), (much + 3e9) / 100, 1e-3); /* weights are read, too */
 }
 
-static void arms_are_those_of_the_same_workload_and_family(void **state)
+TEST(arms_are_those_of_the_same_workload_and_family)
 {
     struct ha_known known = { 0 };
     struct ha_row row;
@@ -255,7 +255,7 @@ static struct ha_shape large(size_t ctx)
                               .steps = 4 };
 }
 
-static void memory_is_counted(void **state)
+TEST(memory_is_counted)
 {
     struct ha_shape s = large(10000);
     struct ha_memory_need need = ha_memory_estimate(&s);
@@ -273,7 +273,7 @@ static void memory_is_counted(void **state)
     assert_true(ha_memory_estimate(&s).variant_bytes > UINT64_C(1) << 47);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST(what_does_not_fit_is_refused)
 {
     struct ha_shape s = large(1000000);
     struct ha_why why = { "" };
@@ -328,7 +328,7 @@ static char *printed(const struct ha_row *rows, size_t count, bool measured)
     return text;
 }
 
-static void the_table_is_readable(void **state)
+TEST(the_table_is_readable)
 {
     struct ha_row rows[5] = { table_row("cpu", HA_PASS), table_row("resident", HA_VERDICT_FAIL),
                               table_row("hgca", HA_VERDICT_WAIVED), table_row("streaming", HA_VERDICT_ERROR),
@@ -355,7 +355,7 @@ static void the_table_is_readable(void **state)
 }
 
 /* Of a case whose process died there is a verdict and a reason, and nothing else. */
-static void a_case_that_died_is_not_in_the_table(void **state)
+TEST(a_case_that_died_is_not_in_the_table)
 {
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("", HA_VERDICT_ERROR) };
 
@@ -368,7 +368,7 @@ static void a_case_that_died_is_not_in_the_table(void **state)
     free(text);
 }
 
-static void an_unchecked_arm_shows_no_error(void **state)
+TEST(an_unchecked_arm_shows_no_error)
 {
     struct ha_row row = table_row("copy_only", HA_UNCHECKED);
     char *text;
@@ -381,7 +381,7 @@ static void an_unchecked_arm_shows_no_error(void **state)
     free(text);
 }
 
-static void marks_are_explained_below_the_table(void **state)
+TEST(marks_are_explained_below_the_table)
 {
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS) };
 
@@ -403,24 +403,4 @@ static void marks_are_explained_below_the_table(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(warm_up_ends_where_the_trend_ends),
-        cmocka_unit_test(precise_needs_passes_steps_and_one_percent),
-        cmocka_unit_test(few_passes_have_no_interval),
-        cmocka_unit_test(the_floor_is_the_slowest_part),
-        cmocka_unit_test(ratios_of_a_perturbed_trace_are_kept),
-        cmocka_unit_test(what_caches_hold_has_no_floor),
-        cmocka_unit_test(each_side_has_caches_of_its_own),
-        cmocka_unit_test(marks_are_explained_below_the_table),
-        cmocka_unit_test(arms_are_those_of_the_same_workload_and_family),
-        cmocka_unit_test(memory_is_counted),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(the_table_is_readable),
-        cmocka_unit_test(a_case_that_died_is_not_in_the_table),
-        cmocka_unit_test(an_unchecked_arm_shows_no_error),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

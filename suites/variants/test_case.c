@@ -32,7 +32,7 @@ static struct ha_case parse(const char *id)
     return c;
 }
 
-static void ids_print_as_expected(void **state)
+TEST(ids_print_as_expected)
 {
     static const struct {
         const char *id, *printed;
@@ -77,7 +77,7 @@ static void ids_print_as_expected(void **state)
     }
 }
 
-static void mistakes_are_named(void **state)
+TEST(mistakes_are_named)
 {
     static const struct {
         const char *id, *says;
@@ -160,7 +160,7 @@ static void mistakes_are_named(void **state)
     }
 }
 
-static void long_ids_are_read(void **state)
+TEST(long_ids_are_read)
 {
     struct ha_case c;
     struct ha_why why = { "" };
@@ -181,7 +181,7 @@ static void long_ids_are_read(void **state)
 }
 
 /* one length goes for every sequence of the batch that is there */
-static void ctx_keeps_the_batch(void **state)
+TEST(ctx_keeps_the_batch)
 {
     struct ha_case c;
     struct ha_why why;
@@ -195,7 +195,7 @@ static void ctx_keeps_the_batch(void **state)
 }
 
 /* a wrong value leaves the case as it was */
-static void failing_set_changes_nothing(void **state)
+TEST(failing_set_changes_nothing)
 {
     static const char *const wrong[][2] = {
         { "ctx", "5+x" },  { "batch", "99" },     { "heads", "4/x" },  { "head_dim", "12" },
@@ -217,7 +217,7 @@ static size_t sizes(const struct ha_case *c)
     return c->shape.layers + c->shape.q_heads + c->shape.kv_heads + c->shape.head_dim;
 }
 
-static void a_file_fixes_the_shape(void **state)
+TEST(a_file_fixes_the_shape)
 {
     const struct ha_case plain = parse("plain"), file = parse("plain:dataset=tape/x"),
                          own = parse("plain:layers=3,dataset=tape/y"), again = parse("plain:dataset=sinks");
@@ -229,7 +229,7 @@ static void a_file_fixes_the_shape(void **state)
     assert_memory_equal(&plain, &again, sizeof plain);
 }
 
-static void a_model_fixes_the_shape(void **state)
+TEST(a_model_fixes_the_shape)
 {
     const struct ha_case plain = parse("plain"), none = parse("plain:model=none");
     for (size_t i = 0; i < HA_MODELS_COUNT; i++) {
@@ -322,7 +322,7 @@ static void draw_id(const struct ha_variant *v, char id[HA_ID_MAX])
     id[n - 1] = 0; /* the last comma, or the colon */
 }
 
-static void random_cases_survive_printing(void **state)
+TEST(random_cases_survive_printing)
 {
     size_t tried = 0;
     for (size_t round = 0; round < rounds; round++) {
@@ -365,7 +365,7 @@ static void plan_of(const char *file, const char *filter, char *out, size_t size
     ha_plan_free(&plan);
 }
 
-static void files_and_filters_know_cases(void **state)
+TEST(files_and_filters_know_cases)
 {
     static const struct {
         const char *file, *filter, *says;
@@ -411,16 +411,5 @@ static void files_and_filters_know_cases(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "small")) rounds = 2000;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_print_as_expected),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(long_ids_are_read),
-        cmocka_unit_test(failing_set_changes_nothing),
-        cmocka_unit_test(ctx_keeps_the_batch),
-        cmocka_unit_test(a_file_fixes_the_shape),
-        cmocka_unit_test(a_model_fixes_the_shape),
-        cmocka_unit_test(random_cases_survive_printing),
-        cmocka_unit_test(files_and_filters_know_cases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -87,7 +87,7 @@ static const struct ha_variant mine = {
 /* ---- the device ---------------------------------------------------------------------------- */
 
 /* A library of kernels has nothing to run a variant on, and says what judges it. */
-static void a_library_is_waived(void **state)
+TEST(a_library_is_waived)
 {
     char id[4200];
 
@@ -101,7 +101,7 @@ static void a_library_is_waived(void **state)
 }
 
 /* What a variant needs and the device lacks is named; what it does not need may be missing. */
-static void missing_operations_are_named(void **state)
+TEST(missing_operations_are_named)
 {
     struct ha_device_api none = { .name = "bare" };
     static const struct {
@@ -132,7 +132,7 @@ static void missing_operations_are_named(void **state)
 }
 
 /* What stands between a variant and its device lets through what it does not know. */
-static void shims_pass_the_rest_of_the_table_on(void **state)
+TEST(shims_pass_the_rest_of_the_table_on)
 {
     static const char *const mutant[] = { NULL, "dropped_state" };
 
@@ -150,7 +150,7 @@ static void shims_pass_the_rest_of_the_table_on(void **state)
 
 /* ---- guards and silence ------------------------------------------------------------------- */
 
-static void bad_variants_are_seen(void **state)
+TEST(bad_variants_are_seen)
 {
     static const struct {
         enum ha_status (*attend)(struct ha_instance *self, const struct ha_step *step, struct ha_why *why);
@@ -197,7 +197,7 @@ static enum ha_status read_selection(size_t count, const uint32_t *token, size_t
     return status;
 }
 
-static void selections_are_put_in_order(void **state)
+TEST(selections_are_put_in_order)
 {
     struct ha_chosen c;
 
@@ -216,7 +216,7 @@ static void selections_are_put_in_order(void **state)
     close_session();
 }
 
-static void impossible_selections_fail(void **state)
+TEST(impossible_selections_fail)
 {
     static const struct {
         uint32_t token[3];
@@ -240,7 +240,7 @@ static void impossible_selections_fail(void **state)
     close_session();
 }
 
-static void exact_means_everything(void **state)
+TEST(exact_means_everything)
 {
     struct ha_variant v = *ha_variant_find("streaming");
 
@@ -254,7 +254,7 @@ static void exact_means_everything(void **state)
 
 /* ---- the timed pass ------------------------------------------------------------------------- */
 
-static void a_timed_output_that_differs_fails(void **state)
+TEST(a_timed_output_that_differs_fails)
 {
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
     struct ha_pass p;
@@ -291,7 +291,7 @@ static void a_timed_output_that_differs_fails(void **state)
 /* ---- the data ------------------------------------------------------------------------------ */
 
 /* Every key, value and query that a variant is handed is the dataset's, the new tokens' too. */
-static void inputs_are_those_of_the_dataset(void **state)
+TEST(inputs_are_those_of_the_dataset)
 {
     struct ha_workload *w;
     size_t row = 64 * 2;
@@ -373,7 +373,7 @@ static void plain_quality(const struct ha_pass *p, size_t h, double *diff2, doub
     *recall = (double)hits / (double)used;
 }
 
-static void quality_agrees_with_plain_arithmetic(void **state)
+TEST(quality_agrees_with_plain_arithmetic)
 {
     struct ha_judged judged[4];
     struct ha_accuracy a;
@@ -416,7 +416,7 @@ static void quality_agrees_with_plain_arithmetic(void **state)
     close_session();
 }
 
-static void an_error_that_is_not_a_number_is_the_largest(void **state)
+TEST(an_error_that_is_not_a_number_is_the_largest)
 {
     struct ha_judged j[2] = { { .ratio = (double)NAN }, { .ratio = 0.5 } };
     struct ha_accuracy a, all;
@@ -429,21 +429,4 @@ static void an_error_that_is_not_a_number_is_the_largest(void **state)
     assert_true(isinf(all.err_over_bound));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_library_is_waived),
-        cmocka_unit_test(missing_operations_are_named),
-        cmocka_unit_test(shims_pass_the_rest_of_the_table_on),
-        cmocka_unit_test(bad_variants_are_seen),
-        cmocka_unit_test(selections_are_put_in_order),
-        cmocka_unit_test(impossible_selections_fail),
-        cmocka_unit_test(exact_means_everything),
-        cmocka_unit_test(a_timed_output_that_differs_fails),
-        cmocka_unit_test(inputs_are_those_of_the_dataset),
-        cmocka_unit_test(quality_agrees_with_plain_arithmetic),
-        cmocka_unit_test(an_error_that_is_not_a_number_is_the_largest),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -80,7 +80,7 @@ static struct ha_load create(const char *name, size_t layers, size_t batch, size
     return load;
 }
 
-static void a_layer_is_four_products(void **state)
+TEST(a_layer_is_four_products)
 {
     static const struct {
         const char *model;
@@ -120,7 +120,7 @@ static void a_layer_is_four_products(void **state)
     }
 }
 
-static void a_refusal_is_passed_on(void **state)
+TEST(a_refusal_is_passed_on)
 {
     struct ha_device_arena *arena;
     const struct ha_load load = create("small", 2, 1, 1, &arena);
@@ -137,7 +137,7 @@ static void a_refusal_is_passed_on(void **state)
     assert_int_equal(calls, 0);
 }
 
-static void devices_without_products_say_so(void **state)
+TEST(devices_without_products_say_so)
 {
     struct ha_device_info info = { .no_products = "no BLAS on the moon" };
     assert_string_equal(ha_load_unsupported(&noting, &info), "no BLAS on the moon");
@@ -182,7 +182,7 @@ static void *step(const char *id, size_t *bytes)
     return out;
 }
 
-static void results_stay_what_they_are(void **state)
+TEST(results_stay_what_they_are)
 {
     static const char *const with[] = { "resident:model=small,load=layer,layers=3,ctx=90,q_len=2",
                                         "offload:model=small,load=layer,layers=3,ctx=90,q_len=2" };
@@ -201,7 +201,7 @@ static void results_stay_what_they_are(void **state)
     }
 }
 
-static void a_trace_of_another_model_is_refused(void **state)
+TEST(a_trace_of_another_model_is_refused)
 {
     assert_int_equal(try_session("resident:model=opt-6.7b,dataset=trace/english,ctx=1900,steps=2", NULL), HA_ERROR);
     assert_string_equal(reason.text, "model opt-6.7b has heads 32/32 of 128, the data 8/2 of 64");
@@ -212,7 +212,7 @@ static void a_trace_of_another_model_is_refused(void **state)
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
 
-static void rows_of_another_load_are_other_rows(void **state)
+TEST(rows_of_another_load_are_other_rows)
 {
     static const char *const ids[] = { "resident:layers=4,model=small", "resident:layers=4,model=small,load=layer",
                                        "resident:layers=4" };
@@ -233,15 +233,4 @@ static void rows_of_another_load_are_other_rows(void **state)
     ha_known_free(&known);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_layer_is_four_products),
-        cmocka_unit_test(a_refusal_is_passed_on),
-        cmocka_unit_test(devices_without_products_say_so),
-        cmocka_unit_test(results_stay_what_they_are),
-        cmocka_unit_test(a_trace_of_another_model_is_refused),
-        cmocka_unit_test(rows_of_another_load_are_other_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

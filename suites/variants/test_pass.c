@@ -120,7 +120,7 @@ static double pace(uint64_t later, size_t heavy, size_t steps)
     return mean;
 }
 
-static void what_a_step_leaves_behind_is_in_the_time(void **state)
+TEST(what_a_step_leaves_behind_is_in_the_time)
 {
     open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=11,threads=1");
     assert_near(pace(0, 0, 11), 100, 1e-9);
@@ -141,7 +141,7 @@ static enum ha_status counted_host_fn(struct ha_stream *stream, void (*fn)(void 
 }
 
 /* A device in host memory stamps every end, a real one only those that a window needs. */
-static void ends_are_stamped(void **state)
+TEST(ends_are_stamped)
 {
     static const struct {
         unsigned compute_threads;
@@ -246,7 +246,7 @@ static enum ha_status bench(size_t step, enum kind kind)
     return status;
 }
 
-static void wrong_steps_at_the_ends_fail(void **state)
+TEST(wrong_steps_at_the_ends_fail)
 {
     static const size_t seen[] = { 0, 1, 6, 7 };
     char where[32];
@@ -276,7 +276,7 @@ static enum ha_status counting_attend(struct ha_instance *self, const struct ha_
     return ha_variant_find("streaming")->attend(self, step, why);
 }
 
-static void the_definition_follows_every_step(void **state)
+TEST(the_definition_follows_every_step)
 {
     struct ha_variant v = *ha_variant_find("streaming");
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2 };
@@ -318,7 +318,7 @@ static unsigned char *outputs(struct ha_pass *p, size_t *bytes)
 #define RING  ",blk_size=4,blk_num=3"
 
 /* Every output of the second pass is that of the first, bit by bit; so are the counters. */
-static void a_pass_leaves_no_trace(void **state)
+TEST(a_pass_leaves_no_trace)
 {
     static const char *const ids[] = {
         "resident:" SHAPE "100,steps=7",
@@ -398,7 +398,7 @@ static void tight_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
     tight.real->mem_free(dev, kind, ptr);
 }
 
-static void a_companion_makes_room(void **state)
+TEST(a_companion_makes_room)
 {
     static const char *const ids[] = { "streaming:" SHAPE "100,steps=3,sink=4,window=40", "bmm:" SHAPE "100,steps=3" };
 
@@ -433,15 +433,4 @@ static void a_companion_makes_room(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_step_leaves_behind_is_in_the_time),
-        cmocka_unit_test(ends_are_stamped),
-        cmocka_unit_test(wrong_steps_at_the_ends_fail),
-        cmocka_unit_test(the_definition_follows_every_step),
-        cmocka_unit_test(a_pass_leaves_no_trace),
-        cmocka_unit_test(a_companion_makes_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -48,7 +48,7 @@ static void expect_right(const char *id)
 
 /* ---- checks ------------------------------------------------------------------------------ */
 
-static void variants_are_right(void **state)
+TEST(variants_are_right)
 {
     static const char *const shape[] = {
         "ctx=150,heads=4/2,head_dim=64,layers=2,steps=2",
@@ -63,7 +63,7 @@ static void variants_are_right(void **state)
         }
 }
 
-static void any_number_of_threads(void **state)
+TEST(any_number_of_threads)
 {
     static const int threads[] = { 1, 2, 5, 8 };
 
@@ -78,7 +78,7 @@ static void any_number_of_threads(void **state)
         }
 }
 
-static void a_defect_fails_and_says_how_to_rerun(void **state)
+TEST(a_defect_fails_and_says_how_to_rerun)
 {
     struct ha_check check = { .session = &session, .id = "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
 
@@ -91,7 +91,7 @@ static void a_defect_fails_and_says_how_to_rerun(void **state)
     assert_non_null(strstr(reason.text, "habench check 'cpu:"));
 }
 
-static void too_large_is_refused_before_anything_is_allocated(void **state)
+TEST(too_large_is_refused_before_anything_is_allocated)
 {
     const char *says;
 
@@ -100,7 +100,7 @@ static void too_large_is_refused_before_anything_is_allocated(void **state)
     assert_non_null(strstr(says, "ctx"));
 }
 
-static void unknown_names_are_errors(void **state)
+TEST(unknown_names_are_errors)
 {
 
     assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &reason), HA_ERROR);
@@ -147,7 +147,7 @@ static size_t bits_of(const char *id, unsigned char *out)
     return n;
 }
 
-static void one_seed_one_answer(void **state)
+TEST(one_seed_one_answer)
 {
     static unsigned char a[BITS_MAX], b[BITS_MAX];
     static const char *const id[] = {
@@ -192,7 +192,7 @@ static void trace(void *arg, const char *events, size_t bytes)
     traces++;
 }
 
-static void a_bench_says_its_samples_accuracies_and_trace(void **state)
+TEST(a_bench_says_its_samples_accuracies_and_trace)
 {
     memset(lines, 0, sizeof lines);
     memset(in_role, 0, sizeof in_role);
@@ -214,7 +214,7 @@ static void a_bench_says_its_samples_accuracies_and_trace(void **state)
 }
 
 /* Stopped in the middle: no verdict, not an error. */
-static void stopping_leaves_no_verdict(void **state)
+TEST(stopping_leaves_no_verdict)
 {
     open_session("cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1");
     struct ha_check check = { .session = &session, .id = "the case" };
@@ -229,7 +229,7 @@ static void stopping_leaves_no_verdict(void **state)
 /* ---- the dump ------------------------------------------------------------------------------- */
 
 /* The dump judged by the few lines that its header promises to be enough. */
-static void the_dump_can_be_audited(void **state)
+TEST(the_dump_can_be_audited)
 {
     struct ha_safetensors *file;
     char folder[64], path[400], *name;
@@ -285,7 +285,7 @@ static void the_dump_can_be_audited(void **state)
     assert_int_equal(remove(path) + remove(folder), 0);
 }
 
-static void every_mutant_is_killed(void **state)
+TEST(every_mutant_is_killed)
 {
     if (small) skip();
     drive(&(struct ha_drive){ .words = "mutants" });
@@ -299,19 +299,7 @@ static void every_mutant_is_killed(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variants_are_right),
-        cmocka_unit_test(any_number_of_threads),
-        cmocka_unit_test(a_defect_fails_and_says_how_to_rerun),
-        cmocka_unit_test(too_large_is_refused_before_anything_is_allocated),
-        cmocka_unit_test(unknown_names_are_errors),
-        cmocka_unit_test(one_seed_one_answer),
-        cmocka_unit_test(a_bench_says_its_samples_accuracies_and_trace),
-        cmocka_unit_test(stopping_leaves_no_verdict),
-        cmocka_unit_test(the_dump_can_be_audited),
-        cmocka_unit_test(every_mutant_is_killed),
-    };
 
     small = argc > 1 && !strcmp(argv[1], "small");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -279,7 +279,7 @@ static void info(struct ha_device *dev, struct ha_device_info *out)
     snprintf(out->spans, sizeof out->spans, "a test");
 }
 
-static void meters_and_losses_reach_the_benchmark(void **state)
+TEST(meters_and_losses_reach_the_benchmark)
 {
     struct ha_device_api mine;
 
@@ -300,36 +300,30 @@ static void meters_and_losses_reach_the_benchmark(void **state)
     close_bench();
 }
 
-static void a_variant_with_both_sides(void **state)
+TEST(a_variant_with_both_sides)
 {
     reproduced("hgca:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,q_len=16,blk_size=16,blk_num=8,threads=2", true,
                false);
 }
 
-static void a_variant_that_copies(void **state)
+TEST(a_variant_that_copies)
 {
     reproduced("offload:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, true);
 }
 
-static void a_variant_on_the_device_alone(void **state)
+TEST(a_variant_on_the_device_alone)
 {
     reproduced("resident:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, false);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_variant_with_both_sides),
-        cmocka_unit_test(a_variant_that_copies),
-        cmocka_unit_test(a_variant_on_the_device_alone),
-        cmocka_unit_test(meters_and_losses_reach_the_benchmark),
-    };
 
     if (argc > 1) device = argv[1];
     snprintf(folder, sizeof folder, "%s/ha-trace-XXXXXX", P_tmpdir);
     if (!mkdtemp(folder)) return 1;
     snprintf(path, sizeof path, "%s/trace.json", folder);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_all("tests", NULL, NULL);
     remove_folder();
     return failed;
 }

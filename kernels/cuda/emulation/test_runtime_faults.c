@@ -12,7 +12,7 @@
 
 /* Devices, launch limits, errors that stay, and the knobs that make faults. */
 
-static void errors_have_names(void **state)
+TEST_WITH(errors_have_names, fresh, spent)
 {
     assert_string_equal(cudaGetErrorName(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation");
     assert_string_equal(cudaGetErrorName(cudaErrorStreamCaptureUnsupported), "cudaErrorStreamCaptureUnsupported");
@@ -21,7 +21,7 @@ static void errors_have_names(void **state)
     assert_string_equal(cudaGetErrorString((cudaError_t)12345), "unrecognized error code");
 }
 
-static void the_last_error_is_kept(void **state)
+TEST_WITH(the_last_error_is_kept, fresh, spent)
 {
     void *ptr;
     ok(cudaGetLastError());
@@ -31,7 +31,7 @@ static void the_last_error_is_kept(void **state)
     ok(cudaGetLastError());
 }
 
-static void the_device_says_what_it_is(void **state)
+TEST_WITH(the_device_says_what_it_is, fresh, spent)
 {
     struct cudaDeviceProp properties;
     int count, value, version;
@@ -60,7 +60,7 @@ static void the_device_says_what_it_is(void **state)
     assert_int_equal(version, CUDART_VERSION);
 }
 
-static void devices_may_be_absent(void **state)
+TEST_WITH(devices_may_be_absent, fresh, spent)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     int count, version = -1;
@@ -80,7 +80,7 @@ static void devices_may_be_absent(void **state)
     gives(cudaErrorInsufficientDriver, cudaGetDeviceCount(&count));
 }
 
-static void launches_have_limits(void **state)
+TEST_WITH(launches_have_limits, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     uint32_t word = 0;
@@ -110,7 +110,7 @@ static void launches_have_limits(void **state)
           ha_emulated_launch("mix", mix_run, NULL, 8, (dim3){ 1, 1, 1 }, (dim3){ 1, 1, 1 }, stream));
 }
 
-static void calls_fail_on_demand(void **state)
+TEST_WITH(calls_fail_on_demand, fresh, spent)
 {
     void *ptr;
     int version;
@@ -142,7 +142,7 @@ static void calls_fail_on_demand(void **state)
 }
 
 /* every call of the context gives the error that lost it, frees included; and they free */
-static void a_lost_device_stays_lost(void **state)
+TEST_WITH(a_lost_device_stays_lost, fresh, spent)
 {
     void *device = device_new(8), *pinned = pinned_new(8), *ptr;
     cudaStream_t stream = stream_new(), other;
@@ -175,7 +175,7 @@ static void a_lost_device_stays_lost(void **state)
     ok(cudaMalloc(&ptr, 1));
 }
 
-static void a_device_is_lost_in_a_kernel(void **state)
+TEST_WITH(a_device_is_lost_in_a_kernel, fresh, spent)
 {
     cudaStream_t stream = stream_new(), other = stream_new();
     struct gate gate = { 0 };
@@ -199,7 +199,7 @@ static void *gives_up_later(void *arg)
     return NULL;
 }
 
-static void waits_end_with_the_device(void **state)
+TEST_WITH(waits_end_with_the_device, fresh, spent)
 {
     const struct driver driver = driver_load();
     for (size_t round = 0; round < 2; round++) {
@@ -318,7 +318,7 @@ static int child_status(const char *variable, const char *value, const char *loo
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static void the_environment_is_read(void **state)
+TEST_WITH(the_environment_is_read, fresh, spent)
 {
     for (size_t i = 0; i < COUNT(environment); i++) {
         const char *const *row = environment[i];
@@ -328,7 +328,7 @@ static void the_environment_is_read(void **state)
 }
 
 /* The runtime's own lock does not hide the races of the program. */
-static void races_are_seen_by_thread_sanitizer(void **state)
+TEST_WITH(races_are_seen_by_thread_sanitizer, fresh, spent)
 {
 #ifdef THREAD_SANITIZER
     assert_int_equal(child_status("HA_EMULATED_DEVICES", "1", "race", true), 66);
@@ -340,18 +340,5 @@ static void races_are_seen_by_thread_sanitizer(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 2) return child(argv[1]);
-    const struct CMUnitTest tests[] = {
-        RUNTIME_TEST(errors_have_names),
-        RUNTIME_TEST(the_last_error_is_kept),
-        RUNTIME_TEST(the_device_says_what_it_is),
-        RUNTIME_TEST(devices_may_be_absent),
-        RUNTIME_TEST(launches_have_limits),
-        RUNTIME_TEST(calls_fail_on_demand),
-        RUNTIME_TEST(a_lost_device_stays_lost),
-        RUNTIME_TEST(a_device_is_lost_in_a_kernel),
-        RUNTIME_TEST(waits_end_with_the_device),
-        RUNTIME_TEST(the_environment_is_read),
-        RUNTIME_TEST(races_are_seen_by_thread_sanitizer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

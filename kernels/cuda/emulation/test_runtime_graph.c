@@ -11,7 +11,7 @@ static enum cudaStreamCaptureStatus status_of(cudaStream_t stream)
 
 static void add_five(void *arg) { *(uint32_t *)arg += 5; }
 
-static void graphs_run_when_launched(void **state)
+TEST_WITH(graphs_run_when_launched, fresh, spent)
 {
     cudaStream_t a = stream_new(), b = stream_new();
     uint32_t *word = word_new(1), *device = device_new(sizeof *device), *out = word_new(0), pageable = 100;
@@ -45,7 +45,7 @@ static void graphs_run_when_launched(void **state)
 }
 
 /* two launches of one graph do not run side by side, whatever their streams */
-static void launches_of_a_graph_take_turns(void **state)
+TEST_WITH(launches_of_a_graph_take_turns, fresh, spent)
 {
     cudaStream_t a = stream_new(), b = stream_new();
     struct gate gate = { 0 };
@@ -77,7 +77,7 @@ static cudaError_t wait(cudaStream_t stream) { return cudaStreamWaitEvent(stream
 static cudaError_t launch(cudaStream_t stream) { return cudaGraphLaunch(inner, stream); }
 
 /* nobody waits for a stream that captures, and what this runtime does not capture ends it */
-static void what_a_capture_does_not_take(void **state)
+TEST_WITH(what_a_capture_does_not_take, fresh, spent)
 {
     cudaStream_t a = stream_new();
     cudaGraph_t graph;
@@ -105,7 +105,7 @@ static void what_a_capture_does_not_take(void **state)
     ok(cudaStreamEndCapture(a, &graph));
 }
 
-static void wrong_uses_are_refused(void **state)
+TEST_WITH(wrong_uses_are_refused, fresh, spent)
 {
     cudaStream_t a = stream_new();
     cudaGraph_t graph = NULL;
@@ -133,7 +133,7 @@ static void wrong_uses_are_refused(void **state)
 }
 
 /* memory that a graph names has to be there when it is launched */
-static void freed_memory_is_an_illegal_address(void **state)
+TEST_WITH(freed_memory_is_an_illegal_address, fresh, spent)
 {
     cudaStream_t a = stream_new();
     char *device = device_new(8), *host = pinned_new(8);
@@ -146,12 +146,4 @@ static void freed_memory_is_an_illegal_address(void **state)
     gives(cudaErrorIllegalAddress, cudaGraphLaunch(exec, a));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RUNTIME_TEST(graphs_run_when_launched),           RUNTIME_TEST(launches_of_a_graph_take_turns),
-        RUNTIME_TEST(what_a_capture_does_not_take),       RUNTIME_TEST(wrong_uses_are_refused),
-        RUNTIME_TEST(freed_memory_is_an_illegal_address),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

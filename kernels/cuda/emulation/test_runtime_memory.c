@@ -4,7 +4,7 @@
 
 enum { N = 4096 };
 
-static void memory_begins_as_nan(void **state)
+TEST_WITH(memory_begins_as_nan, fresh, spent)
 {
     float *device = device_new(4 * sizeof *device), *pinned = pinned_new(4 * sizeof *pinned);
     assert_true(device[3] != device[3]);
@@ -19,7 +19,7 @@ static void memory_begins_as_nan(void **state)
     gives(cudaErrorInvalidValue, cudaHostAlloc(&nothing, 1, 8));
 }
 
-static void memory_is_counted(void **state)
+TEST_WITH(memory_is_counted, fresh, spent)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_bytes = 1000;
@@ -43,7 +43,7 @@ static void memory_is_counted(void **state)
     assert_int_equal(free_bytes, 1000);
 }
 
-static void wrong_frees_are_refused(void **state)
+TEST_WITH(wrong_frees_are_refused, fresh, spent)
 {
     char *device = device_new(64), *pinned = pinned_new(64), *pageable = malloc(64);
     gives(cudaErrorInvalidValue, cudaFree(device + 1));
@@ -57,7 +57,7 @@ static void wrong_frees_are_refused(void **state)
     free(pageable);
 }
 
-static void host_memory_is_registered(void **state)
+TEST_WITH(host_memory_is_registered, fresh, spent)
 {
     char *memory = malloc(N), *other = malloc(N);
     ok(cudaHostRegister(memory, N / 2, cudaHostRegisterPortable | cudaHostRegisterMapped));
@@ -76,7 +76,7 @@ static void host_memory_is_registered(void **state)
     free(other);
 }
 
-static void copies_move_bytes(void **state)
+TEST_WITH(copies_move_bytes, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     unsigned char *a = device_new(N), *b = device_new(N), *in = pinned_new(N), *out = pinned_new(N);
@@ -98,7 +98,7 @@ static void copies_move_bytes(void **state)
     ok(cudaMemsetAsync(NULL, 0, 0, stream));
 }
 
-static void copies_know_their_direction(void **state)
+TEST_WITH(copies_know_their_direction, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     char *memory[3] = { device_new(64), pinned_new(64), malloc(64) };
@@ -120,7 +120,7 @@ static void copies_know_their_direction(void **state)
     free(memory[2]);
 }
 
-static void copies_stay_within_allocations(void **state)
+TEST_WITH(copies_stay_within_allocations, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     char *device = device_new(64), *pinned = pinned_new(64);
@@ -136,7 +136,7 @@ static void copies_stay_within_allocations(void **state)
     gives(cudaErrorInvalidValue, cudaMemcpyAsync(device, pinned, 8, cudaMemcpyHostToDevice, stream)); /* after free */
 }
 
-static void rows_are_copied(void **state)
+TEST_WITH(rows_are_copied, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     unsigned char *device = device_new(5 * 32 + 16), *host = pinned_new(4 * 20 + 16), back[6][16], pageable[6][20];
@@ -169,7 +169,7 @@ static void rows_are_copied(void **state)
 }
 
 /* A pageable source is the caller's again when the call returns; a pinned one when the copy has run. */
-static void pageable_sources_are_staged(void **state)
+TEST_WITH(pageable_sources_are_staged, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
@@ -200,7 +200,7 @@ static void *frees(void *arg)
     return NULL;
 }
 
-static void freeing_waits_for_the_device(void **state)
+TEST_WITH(freeing_waits_for_the_device, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
@@ -229,7 +229,7 @@ static cudaError_t batch(void *const *dst, const void *const *src, const size_t 
     return cudaMemcpyBatchAsync(dst, src, bytes, count, &attributes, &first, 1, stream);
 }
 
-static void batches_have_no_order(void **state)
+TEST_WITH(batches_have_no_order, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     unsigned char *device = device_new(2), *host = pinned_new(1), back[2];
@@ -241,7 +241,7 @@ static void batches_have_no_order(void **state)
     assert_int_equal(back[1], 0);
 }
 
-static void wrong_batches_are_refused(void **state)
+TEST_WITH(wrong_batches_are_refused, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     char *device = device_new(64), *host = pinned_new(64);
@@ -272,21 +272,4 @@ static void wrong_batches_are_refused(void **state)
     gives(cudaErrorCallRequiresNewerDriver, batch(dst, src, bytes, 2, stream));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RUNTIME_TEST(memory_begins_as_nan),
-        RUNTIME_TEST(memory_is_counted),
-        RUNTIME_TEST(wrong_frees_are_refused),
-        RUNTIME_TEST(host_memory_is_registered),
-        RUNTIME_TEST(copies_move_bytes),
-        RUNTIME_TEST(copies_know_their_direction),
-        RUNTIME_TEST(copies_stay_within_allocations),
-        RUNTIME_TEST(rows_are_copied),
-        RUNTIME_TEST(pageable_sources_are_staged),
-        RUNTIME_TEST(freeing_waits_for_the_device),
-        RUNTIME_TEST(batches_have_no_order),
-        RUNTIME_TEST(wrong_batches_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }
