@@ -71,6 +71,7 @@ expect 0 'c            available, used by default' list kernels --without avx2,n
 expect 77 'instruction set avx2:' check "$small" --isa avx2 --without avx2
 expect 77 'instruction set amx:' check "$small" --isa amx --without avx2
 expect 0 '; c kernels; habench' check "$small" -q --without avx2,neon
+expect 0 ', team own' check "$small" -q --team own
 
 printf '[a]\nvariant = resident\nthread = 1\n' > "$dir/typo.suite"
 expect 64 "typo.suite:3: unknown key 'thread'; did you mean 'threads'?" run "$dir/typo.suite"

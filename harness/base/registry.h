@@ -6,7 +6,6 @@
 #include "harness/api/dataset.h"
 #include "harness/api/device.h"
 #include "harness/api/kernels.h"
-#include "harness/api/merge_suite.h"
 #include "harness/api/reference.h"
 #include "harness/api/variant.h"
 
@@ -24,7 +23,6 @@ extern const struct ha_dataset *const ha_datasets_all[];
 extern const size_t ha_datasets_count;
 extern const struct ha_suite *const ha_suites_all[]; /* the first: of a suite file which names none */
 extern const size_t ha_suites_count;
-extern const struct ha_merge_suite ha_merge_suite; /* suites/merge */
 
 const struct ha_variant *ha_variant_find(const char *name);
 const struct ha_definition *ha_definition_find(const char *variant);

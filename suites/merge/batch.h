@@ -4,7 +4,7 @@
 /* Rows as a merge sees them: stored in one form, type and layout, in one block of memory, with the
  * calls that merge them in one order. */
 
-#include "harness/api/merge_suite.h"
+#include "suites/merge/merge_suite.h"
 #include "harness/engine/child.h"
 
 struct ha_merge_shape {

@@ -3,7 +3,7 @@
 
 /* The two tables of ha_merge_suite. */
 
-#include "harness/api/merge_suite.h"
+#include "suites/merge/merge_suite.h"
 
 enum { HA_LSE_MERGE_CASES = 47, HA_LSE_MERGE_DEFECTS = 43 };
 extern const struct ha_merge_case ha_lse_merge_cases[HA_LSE_MERGE_CASES];

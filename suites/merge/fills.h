@@ -4,7 +4,7 @@
 /* The rows of the cases, and the errors planted in them; what they draw and write. Cases whose number has several parts
  * go through them by the row's index. Everything random follows from a row's (seed, index). */
 
-#include "harness/api/merge_suite.h"
+#include "suites/merge/merge_suite.h"
 #include "harness/base/rng.h"
 
 #include <float.h>

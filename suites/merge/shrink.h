@@ -3,7 +3,7 @@
 
 /* The smallest row that still fails: fewer states, fewer components, plainer numbers. */
 
-#include "harness/api/merge_suite.h"
+#include "suites/merge/merge_suite.h"
 
 /* Changes *row (states, dim, and the arrays in place, [states][dim] packed anew) as long as fails(arg, row) holds,
  * asking at most `budget` times; returns how often it asked. The row given must fail. `whole` and `full` are switched

@@ -3,7 +3,7 @@
 
 /* The keys of a case: a point of the suite of variants (harness/api/suite.h). */
 
-#include "harness/api/case.h"
+#include "suites/variants/case.h"
 #include "harness/api/dataset.h"
 #include "harness/api/suite.h"
 #include "harness/api/variant.h"

@@ -8,7 +8,7 @@
  * the type of K and V; nothing reads the results. Every layer has weights of its own, or, where they are more than
  * HA_LOAD_BYTES, takes turns with as many layers' as that holds, one at least: still more than caches hold. */
 
-#include "harness/api/case.h"
+#include "suites/variants/case.h"
 #include "harness/api/device.h"
 
 struct ha_device_arena;

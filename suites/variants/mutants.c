@@ -1,6 +1,6 @@
 #include "suites/variants/mutants.h"
 
-#include "harness/api/case.h"
+#include "suites/variants/case.h"
 #include "harness/base/numeric.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * from create over prefill through its steps. Several passes, also of other variants, run one
  * after another over the same data and the same buffers. */
 
-#include "harness/api/case.h"
+#include "suites/variants/case.h"
 #include "harness/api/device.h"
 #include "harness/api/variant.h"
 #include "harness/engine/machine.h"

@@ -1,5 +1,6 @@
 #include "suites/variants/table.h"
 
+#include "harness/base/pool.h"
 #include "harness/report/verdict.h"
 #include "suites/variants/row.h"
 
@@ -83,14 +84,16 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 static void workload(const struct ha_row *r, char *out, size_t size)
 {
     const bool named = !*r->device_kind || !strcmp(r->device, r->device_kind); /* by its kind */
+    const bool usual = !*r->team || !strcmp(r->team, ha_team_name(HA_TEAM_DEFAULT));
     snprintf(
         out, size,
         "ctx %s, batch %.0f, q_len %.0f, heads %.0f/%.0f x %.0f, %s, %.0f layer%s%s%s%s, %s seed %llu, device %s%s%s%s"
-        ", %.0f thread%s",
+        ", %.0f thread%s%s%s",
         r->ctx_len, r->batch, r->q_len, r->q_heads, r->kv_heads, r->head_dim, r->kv_dtype, r->layers,
         r->layers > 1 ? "s" : "", *r->model ? " of " : "", r->model,
         !strcmp(r->load, "layer") ? " with their products" : "", r->dataset, (unsigned long long)r->seed, r->device,
-        named ? "" : " (", named ? "" : r->device_kind, named ? "" : ")", r->threads, r->threads > 1 ? "s" : "");
+        named ? "" : " (", named ? "" : r->device_kind, named ? "" : ")", r->threads, r->threads > 1 ? "s" : "",
+        usual ? "" : ", team ", usual ? "" : r->team);
 }
 
 static bool same_workload(const struct ha_row *a, const struct ha_row *b)

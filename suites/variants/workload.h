@@ -4,7 +4,7 @@
 /* The data of a case in host memory: K and V of all layers with the new tokens of all steps,
  * generated once, and the inputs of each step. Every pass of every variant reads these bytes. */
 
-#include "harness/api/case.h"
+#include "suites/variants/case.h"
 #include "harness/api/dataset.h"
 #include "harness/api/variant.h"
 

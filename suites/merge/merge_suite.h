@@ -1,15 +1,11 @@
-#ifndef HA_API_MERGE_SUITE_H
-#define HA_API_MERGE_SUITE_H
+#ifndef HA_MERGE_SUITE_H
+#define HA_MERGE_SUITE_H
 
 /* What the family lse_merge consists of: cases and known defects, as data. A case makes rows;
  * a row is one merge of M states. suites/merge stores the rows in the form, type, order and
  * layout of the day, hands them to a merge, and judges what comes back. */
 
 #include "harness/api/merge.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* One row in binary64, before it is stored. The caller presets o and lse to 0, sum to 1 and the
  * rest as said, and owns the arrays. Everything random follows from (seed, index): the same row in
@@ -95,8 +91,6 @@ struct ha_merge_suite {
     void (*random_fill)(struct ha_merge_row *row);
     size_t (*random_states)(uint64_t seed);
 };
+extern const struct ha_merge_suite ha_merge_suite; /* cases.c */
 
-#ifdef __cplusplus
-}
-#endif
 #endif
