@@ -8,8 +8,13 @@ while [ "$1" != -- ]; do
     shift
 done
 shift
-for got in $libraries; do
-    if echo 'int main(void) { return 0; }' | "$cc" "$@" -x c -o /dev/null - "$got" 2>/dev/null; then break; fi
+got=
+for library in $libraries; do
+    if echo 'int main(void) { return 0; }' | "$cc" "$@" -x c -o /dev/null - "$library" 2>/dev/null; then
+        got=$library
+        break
+    fi
 done
+[ "$got" ] || { echo "probe-openmp.sh: $cc links with none of$libraries: run scripts/setup.sh" >&2; exit 1; }
 [ -f "$out" ] && [ "$(cat "$out")" = "$got" ] && exit 0
 echo "$got" > "$out"
