@@ -215,6 +215,8 @@ head -c 100 "$dir/merge/merge-both_empty_nan.safetensors" > "$dir/cut.safetensor
 expect 20 'cut.safetensors' check lse_merge --replay "$dir/cut.safetensors"
 expect 64 'No such file' check lse_merge --replay "$dir/nonesuch.safetensors"
 expect 40 'cannot run' check -q lse_merge:case=gaps --exec no_such_command
+expect 40 '2 failed' check lse_merge:case=gaps lse_merge:case=one_state --exec no_such_command
+holds 'each case says why' test "$(grep -c 'without a row' "$dir/out")" -eq 0
 expect 40 "habench check 'lse_merge:case=gaps,by=exec' --exec 'no_such_command'" \
     check lse_merge:case=gaps --exec no_such_command
 expect 77 'unchecked: 1 x a device of the kind null computes nothing' check lse_merge:case=gaps --device null

@@ -14,7 +14,6 @@ struct ha_merge_member {
     bool null;                 /* a device of the kind "null": its output is nothing that could be checked */
     enum ha_status status;     /* HA_WAIVED: this CPU, or this machine, lacks it; HA_ERROR: it cannot be opened */
     struct ha_why why;         /* of a status that is not HA_OK */
-    bool said;                 /* the error has its row */
 };
 /* Everybody who was asked for in a run: found once, and kept. */
 struct ha_merge_party {

@@ -75,15 +75,13 @@ static void say(const struct run *run, size_t i, const char *why)
     snprintf(row_of(run, i)->head.reason, sizeof row_of(run, i)->head.reason, "%s", why);
 }
 
-/* An error of who cannot be opened has one row; one that computes nothing is not judged. */
-static void refuse(const struct run *run, size_t i, struct ha_merge_member *m)
+/* Who cannot be opened is an error of every point that asks for him; one that computes nothing is not judged. */
+static void refuse(const struct run *run, size_t i, const struct ha_merge_member *m)
 {
     if (m->status == HA_OK) {
         row_of(run, i)->head.verdict = HA_UNCHECKED;
         say(run, i, "a device of the kind null computes nothing");
-    } else if (m->status == HA_ERROR && m->said) say(run, i, m->why.text);
-    else ha_result_set(run->group, i, m->status, &m->why);
-    m->said |= m->status == HA_ERROR;
+    } else ha_result_set(run->group, i, m->status, &m->why);
 }
 
 /* What each point's `by` stands for, once; a point whose subject cannot be asked gets its verdict here. */

@@ -184,7 +184,7 @@ TEST(a_null_device_is_not_judged)
     contains(driven.printed, "unchecked");
 }
 
-/* One that cannot be opened is an error once; others beside it are judged. */
+/* One that cannot be opened is an error of every point that asks for it; others beside it are judged. */
 TEST(a_stranger_that_dies_is_an_error)
 {
     setenv(HOSTILE_VARIABLE, "load", 1);
@@ -196,6 +196,7 @@ TEST(a_stranger_that_dies_is_an_error)
     contains(row(0)->head.reason, "merge_hostile.so: ");
     contains(row(0)->head.reason, "SIGABRT");
     is(1, HA_PASS);
+    is(2, HA_VERDICT_ERROR);
     assert_string_equal(row(2)->head.reason, row(0)->head.reason);
 }
 
