@@ -41,6 +41,7 @@ __attribute__((noinline)) static int run(int argc, char **argv)
     catch_signals();
     enum ha_exit code = command[o.command](&o, &why);
     if ((ha_stop || code != HA_EXIT_OK) && why.text[0]) {
+        fflush(stdout); /* both may go into one file */
         fputs("habench: ", stderr);
         ha_text_print(stderr, why.text);
         fputc('\n', stderr);
