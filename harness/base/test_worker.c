@@ -58,7 +58,6 @@ TEST_WITH(wait_covers_all_earlier_jobs, start, finish)
 {
     ha_worker_submit(worker, "nap", nap, (void *)1);
     uint64_t ticket = ha_worker_submit(worker, "nap", nap, (void *)2);
-    assert_true(done.count <= 2);
     ha_worker_wait(worker, ticket);
     assert_int_equal(done.count, 2);
     ha_worker_wait(worker, 1);
