@@ -236,6 +236,7 @@ static enum ha_status check_one(struct link_run *run, struct ha_group *g, size_t
         return HA_OK;
     }
     const enum ha_status status = ha_link_bench_verify(&run->bench, method_of(g, i), 0, &verified, &because);
+    g->right[i] = status == HA_OK;
     if (status == HA_OK) r->verified_bytes = (double)verified;
     else if (status == HA_FAIL) ha_result_set(g, i, status, &because);
     else return after_error(run, g, i, &because, why);

@@ -90,6 +90,7 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     snprintf(row->breaks, sizeof row->breaks, "%s", m->breaks);
     HA_TRY(hunt(run, p->isa, m, why));
     snprintf(row->seen_as, sizeof row->seen_as, "%s", why->text);
+    g->right[0] = true;
     return HA_OK;
 }
 
