@@ -72,6 +72,7 @@ TEST(test_hostile_headers)
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,5]}}", 4, "past the end of the data (4 bytes)" },
         { "{" T("a", "[1]", "9223372036854775803", "9223372036854775807") "}", 4, "past the end" },
         { "{" T("a", "[2]", "0", "4") "}", 4, "need 8 bytes, data_offsets hold 4" },
+        { "{" T("a", "[1]", "0", "8") "}", 8, "need 4 bytes, data_offsets hold 8" },
         { "{" T("a", "[1]", "0", "4") "," T("b", "[1]", "0", "4") "}", 4, "'a' and 'b' overlap" },
         { "{" T("a", "[2]", "0", "8") "," T("b", "[2]", "4", "12") "}", 12, "'a' and 'b' overlap" },
         { "{" T("a", "[3]", "0", "12") "," T("b", "[1]", "4", "8") "}", 12, "'a' and 'b' overlap" },
