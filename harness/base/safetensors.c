@@ -1,7 +1,6 @@
 #include "harness/base/safetensors.h"
 
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 
 #include <errno.h>
 #include <fcntl.h>

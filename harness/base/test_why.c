@@ -1,5 +1,4 @@
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/base/test.h"
 
 TEST(writes_and_returns)

@@ -1,8 +1,6 @@
 #include "harness/engine/expand.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/point.h"
 
 #include <stdlib.h>

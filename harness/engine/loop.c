@@ -4,7 +4,6 @@
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"

@@ -1,6 +1,5 @@
 #include "harness/engine/serve.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/group.h"

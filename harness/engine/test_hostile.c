@@ -5,7 +5,6 @@
 #include "harness/base/csv.h"
 #include "harness/base/registry.h"
 #include "harness/base/sanitizer.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/loop.h"

@@ -4,8 +4,6 @@
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
-#include "harness/base/try.h"
-#include "harness/base/words.h"
 #include "harness/engine/point.h"
 
 #include <argp.h>

@@ -1,7 +1,6 @@
 #include "harness/report/env.h"
 
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/report/whole_file.h"

@@ -1,6 +1,5 @@
 #include "harness/base/array.h"
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/field.h"
 #include "harness/report/folder_parts.h"

@@ -3,7 +3,6 @@
 #include "harness/api/suite.h"
 
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/verdict.h"
 #include "suites/variants/check.h"
