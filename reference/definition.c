@@ -2,7 +2,6 @@
 
 #include "reference/definitions.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdarg.h>

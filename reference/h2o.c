@@ -15,7 +15,6 @@
 #include "reference/definitions.h"
 #include "reference/error.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>

@@ -1,20 +1,19 @@
 #ifndef HA_API_DEVICE_H
 #define HA_API_DEVICE_H
 
-/* The device contract. A device is one const table. A plugin is a shared object that exports
- * it as the data symbol `ha_device_api`; kernels/null is the annotated skeleton to copy.
- * Fields are only ever appended; the program reads no further than struct_bytes.
+/* The device contract. A device is one const table. A plugin is a shared object that exports it as the data symbol
+ * `ha_device_api`; kernels/null is the annotated skeleton to copy. Fields are only ever appended; the program reads no
+ * further than struct_bytes.
  *
- * Rules. Streams run their operations in order; two streams run side by side. Every enqueue
- * copies its argument struct (and the arrays that the struct says are copied) before it
- * returns and does not block on earlier work. Pinned and mapped memory is addressed by the
- * same pointer from both sides; only mapped memory may be read by a kernel (zero-copy).
- * Any entry may be called from any thread; one stream is fed from one thread at a time.
- * An operation that is NULL is not offered: the case is WAIVED with the operation's name.
+ * Rules. Streams run their operations in order; two streams run side by side. Every enqueue copies its argument struct
+ * (and the arrays that the struct says are copied) before it returns and does not block on earlier work. Pinned and
+ * mapped memory is addressed by the same pointer from both sides; only mapped memory may be read by a kernel
+ * (zero-copy). Any entry may be called from any thread; one stream is fed from one thread at a time. An operation that
+ * is NULL is not offered: the case is WAIVED with the operation's name.
  *
- * A library that only merges (or only attends) fills in info and merge (attend) and leaves every
- * other entry NULL: it is called with dev and stream NULL, on host memory, and is done when it
- * returns. `habench check lse_merge --device ./it.so` judges it; docs/merging.md. */
+ * A library that only merges (or only attends) fills in info and merge (attend) and leaves every other entry NULL: it
+ * is called with dev and stream NULL, on host memory, and is done when it returns. `habench check lse_merge --device
+ * ./it.so` judges it; docs/merging.md. */
 
 #include "harness/api/base.h"
 #include "harness/api/kernels.h"

@@ -98,11 +98,9 @@ static inline size_t ha_packed_listed(const struct ha_packed *p)
 }
 
 /* The state of some keys, not yet normalised: sum = sum of w, acc = sum of w v with w = 2^(s log2 e - level), s the
- * scaled score.
- * The level is an integer, at most 8 below the largest s log2 e and less than 1 above it, so that states are joined
- * by powers of two,
- * exactly. No visible key: level = -inf, sum = 0, acc = 0. A NaN or +inf among the scores: sum is NaN, acc and the
- * level anything. */
+ * scaled score. The level is an integer, at most 8 below the largest s log2 e and less than 1 above it, so that states
+ * are joined by powers of two, exactly. No visible key: level = -inf, sum = 0, acc = 0. A NaN or +inf among the scores:
+ * sum is NaN, acc and the level anything. */
 
 /* The query rows that share one KV head, over one chunk of rows. */
 struct ha_chunk {
@@ -216,12 +214,10 @@ struct ha_topk {
     uint32_t *index; /* [min(n, k)] */
 };
 
-/* Summaries of logical blocks of keys, per dimension the smallest and the largest value of a block, as Quest has
- * them. They are kept
- * as [blocks / HA_PACK_KEYS][head_dim][2][HA_PACK_KEYS] numbers of the type of K: of each dimension the minima of
- * so many blocks,
- * then their maxima; zeros behind the last block, which first + blocks says anew each time.
- * A NaN in a block makes both NaN; a block without rows is zeros. */
+/* Summaries of logical blocks of keys, per dimension the smallest and the largest value of a block, as Quest has them.
+ * They are kept as [blocks / HA_PACK_KEYS][head_dim][2][HA_PACK_KEYS] numbers of the type of K: of each dimension the
+ * minima of so many blocks, then their maxima; zeros behind the last block, which first + blocks says anew each time. A
+ * NaN in a block makes both NaN; a block without rows is zeros. */
 struct ha_digest {
     void *digests;        /* 64-byte aligned */
     size_t first, blocks; /* block first + i is made of rows [i * unit, (i + 1) * unit) as far as there are any */
@@ -235,11 +231,9 @@ static inline size_t ha_digest_bytes(size_t blocks, size_t head_dim, enum ha_dty
     return (blocks + HA_PACK_KEYS - 1) / HA_PACK_KEYS * HA_PACK_KEYS * 2 * head_dim * ha_dtype_bytes(t);
 }
 
-/* s[r][b] = scale * sum over d of max(q_d min_d, q_d max_d): not less than the score of any key of the block, but
- * for rounding: 32 terms
- * are summed at a time, and these sums one after the other. A NaN in a digest makes its scores NaN, whatever q; an
- * infinity adds
- * nothing where q_d is 0, and nothing where the other of the two is meant. */
+/* s[r][b] = scale * sum over d of max(q_d min_d, q_d max_d): not less than the score of any key of the block, but for
+ * rounding: 32 terms are summed at a time, and these sums one after the other. A NaN in a digest makes its scores NaN,
+ * whatever q; an infinity adds nothing where q_d is 0, and nothing where the other of the two is meant. */
 struct ha_digest_score {
     const float *q; /* [q_rows][head_dim], row stride q_stride floats */
     size_t q_rows, q_stride, head_dim;
@@ -251,19 +245,17 @@ struct ha_digest_score {
     size_t s_stride;
 };
 
-/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and
- * +inf make a row NaN,
- * and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
+/* Rows of scores to weights in place: exp(x - ln sum exp x). A row of -inf, or none: zeros, of LSE -inf. NaN and +inf
+ * make a row NaN, and its LSE. On no path has the sum more than 320 + n / 1024 additions. */
 struct ha_softmax {
     float *x; /* [rows][n], row stride in floats */
     size_t rows, n, stride;
     float *lse; /* [rows], or NULL */
 };
 
-/* Several attentions at once, on the workers of a pool (harness/base/pool.h): cut over context where there are
- * fewer than keep the
- * workers busy, the largest part first. The same units on as many workers give the same bits. Nothing is allocated.
- * */
+/* Several attentions at once, on the workers of a pool (harness/base/pool.h): cut over context where there are fewer
+ * than keep the workers busy, the largest part first. The same units on as many workers give the same bits. Nothing is
+ * allocated. */
 struct ha_attend_all {
     const struct ha_attend *units; /* [count]; their scratch is not used */
     size_t count;

@@ -1,9 +1,8 @@
 #ifndef HA_API_MERGE_H
 #define HA_API_MERGE_H
 
-/* The merge of M attention states over disjoint keys, in the forms that engines use.
- * Source: the log-sum-exp identity of FlashAttention and of HGCA 3.3, with the shift by the
- * maximum that HGCA's printed formula lacks. */
+/* The merge of M attention states over disjoint keys, in the forms that engines use. Source: the log-sum-exp identity
+ * of FlashAttention and of HGCA 3.3, with the shift by the maximum that HGCA's printed formula lacks. */
 
 #include "harness/api/base.h"
 

@@ -115,6 +115,7 @@ struct ha_group {
     const void *const *point; /* [count] */
     void *const *row;         /* [count], cleared; the head's verdict is HA_NOT_RUN */
     const char *const *id;    /* [count] */
+    bool *right;              /* [count] false; check says true of what it found right */
     uint64_t cap_ns;          /* of measuring them all */
     uint64_t deadline_ns;     /* of ha_now_ns; 0: none */
 };
@@ -185,9 +186,10 @@ struct ha_suite {
     enum ha_status (*begin)(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                             struct ha_why *why);
     /* For each group: open, check, measure, close; close follows a failed open, too. check leaves rows that it found
-     * right without a verdict or as HA_UNCHECKED: those alone are what measure is given, and the engine says HA_PASS. A
-     * status that is not HA_OK goes for every row that has no verdict of its own (ha_result_set). One without a verdict
-     * but with a reason was not run to its end, as where the time is over, and has no row. */
+     * right (group->right) without a verdict, or says HA_UNCHECKED: those alone are what measure is given, and the
+     * engine says HA_PASS of the first. A status that is not HA_OK goes for every row that has no verdict of its own
+     * (ha_result_set). One without a verdict but with a reason was not run to its end, as where the time is over, and
+     * has no row; one with neither, which is not right either, was forgotten, and is an error. */
     enum ha_status (*open)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*check)(void *run, struct ha_group *group, struct ha_why *why);
     enum ha_status (*measure)(void *run, struct ha_group *group, struct ha_why *why); /* NULL: judged, not measured */

@@ -1,15 +1,13 @@
 #ifndef HA_API_VARIANT_H
 #define HA_API_VARIANT_H
 
-/* A variant: one way to do attention over a KV cache that is split between device and host.
- * It gets everything as arguments, keeps no globals, and never names another variant, an
- * instruction set or a device. One step calls attend once for each layer, in order; the next step follows at once,
- * while work of the last one may still be under way.
+/* A variant: one way to do attention over a KV cache that is split between device and host. It gets everything as
+ * arguments, keeps no globals, and never names another variant, an instruction set or a device. One step calls attend
+ * once for each layer, in order; the next step follows at once, while work of the last one may still be under way.
  *
- * Memory: allocate from ctx->arena (host) and ctx->device_arena (device, pinned, mapped);
- * both are released by the harness after destroy. destroy ends what create started (streams,
- * events); it and drain are called after a create that failed, too, and must cope with a
- * half-made object. */
+ * Memory: allocate from ctx->arena (host) and ctx->device_arena (device, pinned, mapped); both are released by the
+ * harness after destroy. destroy ends what create started (streams, events); it and drain are called after a create
+ * that failed, too, and must cope with a half-made object. */
 
 #include "harness/api/base.h"
 #include "harness/api/device.h"
@@ -70,9 +68,8 @@ struct ha_step {
     float *lse;        /* [batch][q_len][q_heads]: LSE over the keys used */
 };
 
-/* The keys that one query head of one sequence used in the last step, as disjoint parts, each
- * the keys of one attention state that was merged. Query token t uses those of them that are
- * not after itself. */
+/* The keys that one query head of one sequence used in the last step, as disjoint parts, each the keys of one attention
+ * state that was merged. Query token t uses those of them that are not after itself. */
 enum { HA_PARTS_MAX = 4 };
 struct ha_part {
     const uint32_t *token; /* [count] positions in the sequence, in any order */

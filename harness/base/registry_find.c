@@ -2,7 +2,6 @@
 
 #include "harness/base/cpu.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 
 #include <stddef.h>
 #include <stdio.h>

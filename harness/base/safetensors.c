@@ -1,7 +1,6 @@
 #include "harness/base/safetensors.h"
 
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,8 +56,8 @@ static struct quote quote(const char *s)
 
 /* ---- reading -------------------------------------------------------------------------- */
 
+/* Reasons are without the name of the file. */
 struct parser {
-    struct quote name; /* of the file */
     const unsigned char *data;
     uint64_t data_bytes;
     struct ha_why *why;
@@ -71,7 +70,7 @@ static bool dim_read(const json_t *value, size_t *out)
     return true;
 }
 
-/* info: an object. Its reasons are without the names of file and tensor. */
+/* info: an object. Its reasons are without the name of the tensor. */
 static enum ha_status tensor_read(const struct parser *p, const char *key, const json_t *info, struct ha_tensor *t)
 {
     const json_t *dtype = json_object_get(info, "dtype"), *shape = json_object_get(info, "shape");
@@ -122,105 +121,93 @@ static enum ha_status layout_check(const struct parser *p, const struct ha_safet
         const struct ha_tensor *t = &f->tensor[i];
         const unsigned char *begin = t->data;
         if (begin < next)
-            return ha_why(p->why, HA_ERROR, "%s: tensors '%s' and '%s' overlap", p->name.text,
-                          quote(f->tensor[i - 1].name).text, quote(t->name).text);
+            return ha_why(p->why, HA_ERROR, "tensors '%s' and '%s' overlap", quote(f->tensor[i - 1].name).text,
+                          quote(t->name).text);
         if (begin > next)
-            return ha_why(p->why, HA_ERROR, "%s: %zu bytes before tensor '%s' belong to no tensor", p->name.text,
-                          (size_t)(begin - next), quote(t->name).text);
+            return ha_why(p->why, HA_ERROR, "%zu bytes before tensor '%s' belong to no tensor", (size_t)(begin - next),
+                          quote(t->name).text);
         next = begin + t->bytes;
     }
     size_t left = (size_t)(p->data + p->data_bytes - next);
-    if (left) return ha_why(p->why, HA_ERROR, "%s: %zu bytes at the end belong to no tensor", p->name.text, left);
+    if (left) return ha_why(p->why, HA_ERROR, "%zu bytes at the end belong to no tensor", left);
     return HA_OK;
 }
 
 static enum ha_status header_read(const struct parser *p, struct ha_safetensors *f)
 {
     f->tensor = malloc((json_object_size(f->header) + 1) * sizeof *f->tensor);
-    if (!f->tensor) return ha_why(p->why, HA_ERROR, "%s: out of memory", p->name.text);
+    if (!f->tensor) return ha_why(p->why, HA_ERROR, "out of memory");
     const char *key;
     json_t *value;
     json_object_foreach(f->header, key, value)
     {
         if (strcmp(key, METADATA) != 0) {
             if (!json_is_object(value))
-                return ha_why(p->why, HA_ERROR, "%s: tensor '%s' is not described by a JSON object", p->name.text,
-                              quote(key).text);
+                return ha_why(p->why, HA_ERROR, "tensor '%s' is not described by a JSON object", quote(key).text);
             if (tensor_read(p, key, value, &f->tensor[f->count++]) == HA_OK) continue;
-            return ha_why_prefix(p->why, HA_ERROR, "%s: tensor '%s'", p->name.text, quote(key).text);
+            return ha_why_prefix(p->why, HA_ERROR, "tensor '%s'", quote(key).text);
         }
-        if (!json_is_object(value))
-            return ha_why(p->why, HA_ERROR, "%s: " METADATA " is not a JSON object", p->name.text);
+        if (!json_is_object(value)) return ha_why(p->why, HA_ERROR, METADATA " is not a JSON object");
         f->meta = value;
         const char *name;
         json_t *text;
         json_object_foreach(value, name, text) if (!json_is_string(text)) return ha_why(
-            p->why, HA_ERROR, "%s: " METADATA " '%s' is not a string", p->name.text, quote(name).text);
+            p->why, HA_ERROR, METADATA " '%s' is not a string", quote(name).text);
     }
     qsort(f->tensor, f->count, sizeof *f->tensor, by_place);
     return layout_check(p, f);
 }
 
-enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *name, const void *data, size_t bytes,
-                                    struct ha_why *why)
+static enum ha_status parse(struct ha_safetensors *f, const void *data, size_t bytes, struct ha_why *why)
 {
-    struct parser p = { .name = quote(name), .why = why };
-    *file = NULL;
-    if (bytes == 0) return ha_why(why, HA_ERROR, "%s: empty file", p.name.text);
-    if (bytes < PREFIX_BYTES)
-        return ha_why(why, HA_ERROR, "%s: truncated: %zu bytes, a safetensors file starts with 8 bytes of length",
-                      p.name.text, bytes);
+    struct parser p = { .why = why };
     uint64_t length;
+    if (bytes == 0) return ha_why(why, HA_ERROR, "empty file");
+    if (bytes < PREFIX_BYTES)
+        return ha_why(why, HA_ERROR, "truncated: %zu bytes, a safetensors file starts with 8 bytes of length", bytes);
     memcpy(&length, data, sizeof length);
     if (length > HEADER_BYTES_MAX)
-        return ha_why(why, HA_ERROR, "%s: not a safetensors file: header length %llu is over the limit of %llu",
-                      p.name.text, (unsigned long long)length, (unsigned long long)HEADER_BYTES_MAX);
+        return ha_why(why, HA_ERROR, "not a safetensors file: header length %llu is over the limit of %llu",
+                      (unsigned long long)length, (unsigned long long)HEADER_BYTES_MAX);
     if (length > bytes - PREFIX_BYTES)
-        return ha_why(why, HA_ERROR, "%s: truncated: the header has %llu bytes, the file only %zu", p.name.text,
+        return ha_why(why, HA_ERROR, "truncated: the header has %llu bytes, the file only %zu",
                       (unsigned long long)length, bytes);
     const char *text = (const char *)data + PREFIX_BYTES;
     p.data = (const unsigned char *)text + length;
     p.data_bytes = bytes - PREFIX_BYTES - length;
-
-    struct ha_safetensors *f = calloc(1, sizeof *f);
-    if (!f) return ha_why(why, HA_ERROR, "%s: out of memory", p.name.text);
     json_error_t error;
-    enum ha_status status = HA_OK;
     f->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!f->header)
-        status = ha_why(why, HA_ERROR, "%s: the header is not JSON: byte %d: %s", p.name.text, error.position,
-                        quote(error.text).text);
-    else if (!json_is_object(f->header))
-        status = ha_why(why, HA_ERROR, "%s: the header is not a JSON object", p.name.text);
-    else status = header_read(&p, f);
-    if (status != HA_OK) {
-        ha_safetensors_close(f);
-        return status;
-    }
-    *file = f;
-    return HA_OK;
+        return ha_why(why, HA_ERROR, "the header is not JSON: byte %d: %s", error.position, quote(error.text).text);
+    if (!json_is_object(f->header)) return ha_why(why, HA_ERROR, "the header is not a JSON object");
+    return header_read(&p, f);
+}
+
+enum ha_status ha_safetensors_parse(struct ha_safetensors **file, const char *name, const void *data, size_t bytes,
+                                    struct ha_why *why)
+{
+    struct ha_safetensors *f = *file = calloc(1, sizeof *f);
+    const enum ha_status status = f ? parse(f, data, bytes, why) : ha_why(why, HA_ERROR, "out of memory");
+    if (status == HA_OK) return HA_OK;
+    ha_safetensors_close(f);
+    *file = NULL;
+    return ha_why_prefix(why, status, "%s", quote(name).text);
 }
 
 static enum ha_status file_map(const char *path, void **map, size_t *bytes, struct ha_why *why)
 {
-    struct quote name = quote(path);
     struct stat st;
     enum ha_status status = HA_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    *map = NULL;
-    *bytes = 0;
-    if (fd < 0) return ha_why(why, HA_ERROR, "%s: cannot open: %s", name.text, strerror(errno));
-    if (fstat(fd, &st) != 0) status = ha_why(why, HA_ERROR, "%s: %s", name.text, strerror(errno));
-    else if (S_ISDIR(st.st_mode)) status = ha_why(why, HA_ERROR, "%s: is a directory", name.text);
-    else if (!S_ISREG(st.st_mode)) status = ha_why(why, HA_ERROR, "%s: not a regular file", name.text);
-    else if (st.st_size == 0) status = ha_why(why, HA_ERROR, "%s: empty file", name.text);
+    if (fd < 0) return ha_why(why, HA_ERROR, "cannot open: %s", strerror(errno));
+    if (fstat(fd, &st) != 0) status = ha_why(why, HA_ERROR, "%s", strerror(errno));
+    else if (S_ISDIR(st.st_mode)) status = ha_why(why, HA_ERROR, "is a directory");
+    else if (!S_ISREG(st.st_mode)) status = ha_why(why, HA_ERROR, "not a regular file");
+    else if (st.st_size == 0) status = ha_why(why, HA_ERROR, "empty file");
     else {
         *bytes = (size_t)st.st_size;
         *map = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (*map == MAP_FAILED) {
-            *map = NULL;
-            status = ha_why(why, HA_ERROR, "%s: cannot map: %s", name.text, strerror(errno));
-        }
+        if (*map == MAP_FAILED) status = ha_why(why, HA_ERROR, "cannot map: %s", strerror(errno));
     }
     close(fd);
     return status;
@@ -228,11 +215,11 @@ static enum ha_status file_map(const char *path, void **map, size_t *bytes, stru
 
 enum ha_status ha_safetensors_open(struct ha_safetensors **file, const char *path, struct ha_why *why)
 {
-    void *map;
-    size_t bytes;
+    void *map = NULL;
+    size_t bytes = 0;
     *file = NULL;
     enum ha_status status = file_map(path, &map, &bytes, why);
-    if (status != HA_OK) return status;
+    if (status != HA_OK) return ha_why_prefix(why, status, "%s", quote(path).text);
     status = ha_safetensors_parse(file, path, map, bytes, why);
     if (status != HA_OK) {
         munmap(map, bytes);
@@ -276,17 +263,15 @@ static const struct type *type_of(enum ha_tensor_type type)
     return NULL;
 }
 
-/* Adds one tensor to the header; its data starts at *offset, which moves on. */
-static enum ha_status describe(json_t *header, const char *file, const struct ha_tensor *t, size_t *offset,
-                               struct ha_why *why)
+/* Adds one tensor to the header; its data starts at *offset, which moves on. Reasons are without the name of the
+ * tensor. */
+static enum ha_status describe(json_t *header, const struct ha_tensor *t, size_t *offset, struct ha_why *why)
 {
-    struct quote name = quote(t->name);
     const struct type *type = type_of(t->type);
     if (!type || t->dims > HA_TENSOR_DIMS_MAX)
-        return ha_why(why, HA_ERROR, "%s: tensor '%s': its type or its number of dimensions cannot be written", file,
-                      name.text);
+        return ha_why(why, HA_ERROR, "its type or its number of dimensions cannot be written");
     if (!strcmp(t->name, METADATA) || json_object_get(header, t->name))
-        return ha_why(why, HA_ERROR, "%s: tensor '%s': the name is taken", file, name.text);
+        return ha_why(why, HA_ERROR, "the name is taken");
     size_t bytes = type->bytes, begin = *offset;
     json_t *shape = json_array();
     bool ok = shape != NULL;
@@ -296,17 +281,17 @@ static enum ha_status describe(json_t *header, const char *file, const struct ha
     }
     if (!ok || bytes != t->bytes || __builtin_add_overflow(begin, bytes, offset)) {
         json_decref(shape);
-        return ha_why(why, HA_ERROR, "%s: tensor '%s': its shape does not make %zu bytes", file, name.text, t->bytes);
+        return ha_why(why, HA_ERROR, "its shape does not make %zu bytes", t->bytes);
     }
     json_t *info = json_pack("{s:s, s:o, s:[I,I]}", "dtype", type->name, "shape", shape, "data_offsets",
                              (json_int_t)begin, (json_int_t)*offset);
     if (json_object_set_new(header, t->name, info) != 0)
-        return ha_why(why, HA_ERROR, "%s: tensor '%s': the name is not UTF-8, or there is no memory", file, name.text);
+        return ha_why(why, HA_ERROR, "the name is not UTF-8, or there is no memory");
     return HA_OK;
 }
 
-static enum ha_status header_make(const char *file, const struct ha_tensor *tensors, size_t count,
-                                  const char *const *meta, char **text, struct ha_why *why)
+static enum ha_status header_make(const struct ha_tensor *tensors, size_t count, const char *const *meta, char **text,
+                                  struct ha_why *why)
 {
     json_t *header = json_object(), *map = json_object();
     enum ha_status status = HA_OK;
@@ -314,41 +299,43 @@ static enum ha_status header_make(const char *file, const struct ha_tensor *tens
     bool ok = header && map;
     for (; ok && meta && *meta; meta += 2) ok = json_object_set_new(map, meta[0], json_string(meta[1])) == 0;
     ok = json_object_set_new(header, METADATA, map) == 0 && ok;
-    if (!ok) status = ha_why(why, HA_ERROR, "%s: the metadata is not UTF-8, or there is no memory", file);
-    for (size_t i = 0; status == HA_OK && i < count; i++) status = describe(header, file, &tensors[i], &offset, why);
+    if (!ok) status = ha_why(why, HA_ERROR, "the metadata is not UTF-8, or there is no memory");
+    for (size_t i = 0; status == HA_OK && i < count; i++) {
+        status = describe(header, &tensors[i], &offset, why);
+        if (status != HA_OK) ha_why_prefix(why, status, "tensor '%s'", quote(tensors[i].name).text);
+    }
     *text = status == HA_OK ? json_dumps(header, JSON_COMPACT) : NULL;
-    if (status == HA_OK && !*text) status = ha_why(why, HA_ERROR, "%s: out of memory", file);
+    if (status == HA_OK && !*text) status = ha_why(why, HA_ERROR, "out of memory");
     json_decref(header);
     return status;
 }
 
 static bool put(FILE *out, const void *data, size_t bytes) { return bytes == 0 || fwrite(data, bytes, 1, out) == 1; }
 
+static enum ha_status write_file(const char *path, const char *header, const struct ha_tensor *tensors, size_t count,
+                                 struct ha_why *why)
+{
+    static const char spaces[DATA_ALIGN + 1] = "                                                                ";
+    const size_t length = strlen(header), padding = (DATA_ALIGN - (PREFIX_BYTES + length) % DATA_ALIGN) % DATA_ALIGN;
+    const uint64_t prefix = length + padding;
+    FILE *out = fopen(path, "wb");
+    if (!out) return ha_why(why, HA_ERROR, "cannot create: %s", strerror(errno));
+    bool ok = put(out, &prefix, sizeof prefix) && put(out, header, length) && put(out, spaces, padding);
+    for (size_t i = 0; ok && i < count; i++) ok = put(out, tensors[i].data, tensors[i].bytes);
+    int cause = errno;
+    if (fclose(out) != 0 && ok) {
+        ok = false;
+        cause = errno;
+    }
+    return ok ? HA_OK : ha_why(why, HA_ERROR, "cannot write: %s; what is there is incomplete", strerror(cause));
+}
+
 enum ha_status ha_safetensors_write(const char *path, const struct ha_tensor *tensors, size_t count,
                                     const char *const *meta, struct ha_why *why)
 {
-    static const char spaces[DATA_ALIGN + 1] = "                                                                ";
-    struct quote name = quote(path);
-    char *text;
-    enum ha_status status = header_make(name.text, tensors, count, meta, &text, why);
-    if (status != HA_OK) return status;
-    size_t length = strlen(text), padding = (DATA_ALIGN - (PREFIX_BYTES + length) % DATA_ALIGN) % DATA_ALIGN;
-    uint64_t prefix = length + padding;
-    FILE *out = fopen(path, "wb");
-    if (!out) {
-        status = ha_why(why, HA_ERROR, "%s: cannot create: %s", name.text, strerror(errno));
-    } else {
-        bool ok = put(out, &prefix, sizeof prefix) && put(out, text, length) && put(out, spaces, padding);
-        for (size_t i = 0; ok && i < count; i++) ok = put(out, tensors[i].data, tensors[i].bytes);
-        int cause = errno;
-        if (fclose(out) != 0 && ok) {
-            ok = false;
-            cause = errno;
-        }
-        if (!ok)
-            status = ha_why(why, HA_ERROR, "%s: cannot write: %s; what is there is incomplete", name.text,
-                            strerror(cause));
-    }
-    free(text);
-    return status;
+    char *header;
+    enum ha_status status = header_make(tensors, count, meta, &header, why);
+    if (status == HA_OK) status = write_file(path, header, tensors, count, why);
+    free(header);
+    return status == HA_OK ? HA_OK : ha_why_prefix(why, status, "%s", quote(path).text);
 }

@@ -20,11 +20,11 @@
 
 /* The tests of a file list themselves before main, in its order. */
 static struct CMUnitTest test_list[64];
-static size_t test_count;
+static size_t test_list_count;
 static inline void test_add(struct CMUnitTest test)
 {
-    if (test_count == COUNT(test_list)) abort(); /* make it longer */
-    test_list[test_count++] = test;
+    if (test_list_count == COUNT(test_list)) abort(); /* make it longer */
+    test_list[test_list_count++] = test;
 }
 #define TEST_WITH(name, setup, teardown)                                     \
     static void name(void **state);                                          \
@@ -38,9 +38,34 @@ static inline void test_add(struct CMUnitTest test)
 /* Runs them all between a setup and a teardown of the group, or NULL. The number of failures. */
 static inline int test_all(const char *group, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
-    return _cmocka_run_group_tests(group, test_list, test_count, setup, teardown);
+    return _cmocka_run_group_tests(group, test_list, test_list_count, setup, teardown);
 }
 
+/* What is printed to the stream of test_print, as test_printed closes it; until the next test_print. */
+static char *test_print_text;
+static size_t test_print_bytes;
+static FILE *test_print_stream;
+static inline FILE *test_print(void)
+{
+    free(test_print_text);
+    test_print_text = NULL;
+    return test_print_stream = open_memstream(&test_print_text, &test_print_bytes);
+}
+static inline char *test_printed(void)
+{
+    fclose(test_print_stream);
+    return test_print_text;
+}
+
+static inline size_t test_count(const char *text, const char *part)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) n++;
+    return n;
+}
+
+/* <math.h>; written so that a NaN fails */
+#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 #define assert_contains(text, part)                                                       \
     do {                                                                                  \
         if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \

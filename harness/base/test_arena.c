@@ -31,12 +31,12 @@ static void *get(size_t bytes, enum ha_tag tag)
 /* A stray write: AddressSanitizer would stop it, and is meant to elsewhere. */
 __attribute__((no_sanitize("address"))) static void flip(char *at) { *(volatile char *)at ^= 0x40; }
 
-static void blocks_are_aligned_zero_or_poisoned(void **state)
+TEST(blocks_are_aligned_zero_or_poisoned)
 {
     static const size_t sizes[] = { 0, 1, 63, 64, 65, 4095, 100000, HUGE_BLOCK, HUGE_BLOCK + 1 };
     for (int checks = 0; checks <= 1; checks++) {
         make(checks);
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (size_t i = 0; i < COUNT(sizes); i++) {
             unsigned char *p = get(sizes[i], HA_TAG_KV);
             assert_int_equal((uintptr_t)p % 64, 0);
             for (size_t j = 0; j < sizes[i]; j += j < 5000 ? 1 : 997) assert_int_equal(p[j], checks ? 0xff : 0);
@@ -51,7 +51,7 @@ static void blocks_are_aligned_zero_or_poisoned(void **state)
 }
 
 /* One byte beyond either end, at every alignment of the end, small and mapped. */
-static void an_overrun_by_one_byte_is_found(void **state)
+TEST(an_overrun_by_one_byte_is_found)
 {
     for (size_t bytes = 0; bytes <= HUGE_BLOCK; bytes = bytes == 130 ? HUGE_BLOCK : bytes + 1)
         for (int side = 0; side < 2; side++) {
@@ -70,7 +70,7 @@ static void an_overrun_by_one_byte_is_found(void **state)
         }
 }
 
-static void an_overrun_is_remembered_after_free(void **state)
+TEST_WITH(an_overrun_is_remembered_after_free, open_checked, close_arena)
 {
     char *p = get(100, HA_TAG_SCRATCH);
     flip(p + 100);
@@ -79,7 +79,7 @@ static void an_overrun_is_remembered_after_free(void **state)
     assert_contains(why.text, "block 1 of the arena (scratch, 100 bytes)");
 }
 
-static void a_stray_free_is_reported(void **state)
+TEST_WITH(a_stray_free_is_reported, open_arena, close_arena)
 {
     int other;
     ha_free(arena, NULL);
@@ -92,7 +92,7 @@ static void a_stray_free_is_reported(void **state)
 }
 
 #if HA_ASAN
-static void the_sanitizer_stops_an_overrun(void **state)
+TEST_WITH(the_sanitizer_stops_an_overrun, open_arena, close_arena)
 {
     for (int side = 0; side < 2; side++) {
         pid_t child = fork();
@@ -109,10 +109,10 @@ static void the_sanitizer_stops_an_overrun(void **state)
 }
 #endif
 
-static void a_huge_request_says_how_much(void **state)
+TEST_WITH(a_huge_request_says_how_much, open_arena, close_arena)
 {
     static const size_t sizes[] = { SIZE_MAX, SIZE_MAX - 100, SIZE_MAX / 2, (size_t)1 << 60 };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         assert_null(ha_alloc(arena, sizes[i], HA_TAG_KV, &why));
         char want[64];
         snprintf(want, sizeof want, "out of host memory: %zu bytes (kv): ", sizes[i]);
@@ -125,7 +125,7 @@ static void a_huge_request_says_how_much(void **state)
     assert_int_equal(ha_arena_peak_bytes(arena, HA_TAG_KV), 10);
 }
 
-static void grow_keeps_what_it_is_told(void **state)
+TEST_WITH(grow_keeps_what_it_is_told, open_checked, close_arena)
 {
     unsigned char *p = ha_grow(arena, NULL, 0, 100, HA_TAG_KV, &why);
     assert_non_null(p);
@@ -141,7 +141,7 @@ static void grow_keeps_what_it_is_told(void **state)
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
 }
 
-static void peaks_are_counted_by_tag(void **state)
+TEST_WITH(peaks_are_counted_by_tag, open_arena, close_arena)
 {
     char *a = get(1000, HA_TAG_KV), *b = get(500, HA_TAG_KV);
     get(30, HA_TAG_META);
@@ -169,7 +169,7 @@ static void *allocate_and_free(void *unused)
     return NULL;
 }
 
-static void threads_share_an_arena(void **state)
+TEST_WITH(threads_share_an_arena, open_checked, close_arena)
 {
     pthread_t thread[4];
     for (size_t t = 0; t < 4; t++) assert_int_equal(pthread_create(&thread[t], NULL, allocate_and_free, NULL), 0);
@@ -184,21 +184,4 @@ static void threads_share_an_arena(void **state)
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
 }
 
-#define ON_ARENA(test, open) cmocka_unit_test_setup_teardown(test, open, close_arena)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_aligned_zero_or_poisoned),
-        cmocka_unit_test(an_overrun_by_one_byte_is_found),
-        ON_ARENA(an_overrun_is_remembered_after_free, open_checked),
-        ON_ARENA(a_stray_free_is_reported, open_arena),
-#if HA_ASAN
-        ON_ARENA(the_sanitizer_stops_an_overrun, open_arena),
-#endif
-        ON_ARENA(a_huge_request_says_how_much, open_arena),
-        ON_ARENA(grow_keeps_what_it_is_told, open_checked),
-        ON_ARENA(peaks_are_counted_by_tag, open_arena),
-        ON_ARENA(threads_share_an_arena, open_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

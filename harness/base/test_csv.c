@@ -1,50 +1,22 @@
 #include "harness/base/csv.h"
-#include "harness/base/test.h"
+#include "harness/base/test_folder.h"
 
 #include <locale.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
-static char path[64];
-
-static int make_path(void **state)
-{
-    strcpy(path, "/tmp/ha_csv_XXXXXX");
-    int fd = mkstemp(path);
-    return fd < 0 ? -1 : close(fd);
-}
-
-static int remove_path(void **state) { return unlink(path); }
-
+static const char name[] = "x.csv";
 static struct ha_csv *csv;
 static struct ha_why why;
 
-static void open_csv(void) { assert_int_equal(ha_csv_open(&csv, path, &why), HA_OK); }
+static void open_csv(void) { assert_int_equal(ha_csv_open(&csv, test_path(name), &why), HA_OK); }
 static void close_csv(void) { assert_int_equal(ha_csv_close(csv, &why), HA_OK); }
 
 static void put_row(const char *const *fields, size_t count)
 {
     assert_int_equal(ha_csv_row(csv, fields, count, &why), HA_OK);
-}
-
-static void write_file(const char *text, size_t bytes)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, bytes, f), bytes);
-    fclose(f);
-}
-
-static size_t read_file(char *text, size_t capacity)
-{
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    size_t n = fread(text, 1, capacity - 1, f);
-    text[n] = '\0';
-    fclose(f);
-    return n;
 }
 
 /* What was read, as "line:field|field|\n..." */
@@ -67,30 +39,28 @@ static enum ha_status log_row(void *arg, size_t line, char **fields, size_t coun
 static void reads_as(const char *want)
 {
     struct log log = { .rows = 0 };
-    assert_int_equal(ha_csv_read(path, log_row, &log, &why), HA_OK);
+    assert_int_equal(ha_csv_read(test_path(name), log_row, &log, &why), HA_OK);
     assert_string_equal(log.text, want);
 }
 
-TEST_WITH(awkward_fields_come_back, make_path, remove_path)
+TEST_WITH(awkward_fields_come_back, test_folder_make, test_folder_remove)
 {
     const char *const rows[][4] = {
         { "name", "a,b", "say \"hi\"", "\"" },    { "two\nlines", "", " spaces  ", "x" },
         { NULL, "tab\there", "1.5", NULL },       { "", "", "", "" },
         { "cr\rlf\r\n", "\xc3\xa9", ",", "end" },
     };
-    char text[512];
     open_csv();
     for (size_t i = 0; i < 5; i++) put_row(rows[i], 4);
     put_row((const char *const[]){ NULL }, 1);
     close_csv();
 
-    read_file(text, sizeof text);
-    assert_string_equal(text, "\"name\",\"a,b\",\"say \"\"hi\"\"\",\"\"\"\"\r\n"
-                              "\"two\nlines\",,\" spaces  \",\"x\"\r\n"
-                              ",\"tab\there\",\"1.5\",\r\n"
-                              ",,,\r\n"
-                              "\"cr\rlf\r\n\",\"\xc3\xa9\",\",\",\"end\"\r\n"
-                              "\"\"\r\n");
+    assert_string_equal(test_text(name), "\"name\",\"a,b\",\"say \"\"hi\"\"\",\"\"\"\"\r\n"
+                                         "\"two\nlines\",,\" spaces  \",\"x\"\r\n"
+                                         ",\"tab\there\",\"1.5\",\r\n"
+                                         ",,,\r\n"
+                                         "\"cr\rlf\r\n\",\"\xc3\xa9\",\",\",\"end\"\r\n"
+                                         "\"\"\r\n");
     reads_as("1:name|a,b|say \"hi\"|\"|\n"
              "2:two\nlines|| spaces  |x|\n"
              "4:|tab\there|1.5||\n"
@@ -99,7 +69,7 @@ TEST_WITH(awkward_fields_come_back, make_path, remove_path)
              "8:|\n");
 }
 
-TEST_WITH(opening_again_goes_on, make_path, remove_path)
+TEST_WITH(opening_again_goes_on, test_folder_make, test_folder_remove)
 {
     for (int i = 0; i < 2; i++) {
         open_csv();
@@ -110,7 +80,7 @@ TEST_WITH(opening_again_goes_on, make_path, remove_path)
 }
 
 /* Nothing is held back: what was written is there before the file is closed. */
-TEST_WITH(a_row_is_there_at_once, make_path, remove_path)
+TEST_WITH(a_row_is_there_at_once, test_folder_make, test_folder_remove)
 {
     open_csv();
     for (int i = 0; i < 3; i++) put_row((const char *const[]){ "x", "y" }, 2);
@@ -134,7 +104,7 @@ TEST(a_full_disk_is_an_error_that_stays)
 }
 
 /* A file limit cuts the third row in the middle: two rows are left, none in part. */
-TEST_WITH(a_cut_row_is_taken_back, make_path, remove_path)
+TEST_WITH(a_cut_row_is_taken_back, test_folder_make, test_folder_remove)
 {
     struct rlimit before, low = { .rlim_cur = 40 };
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -152,8 +122,7 @@ TEST_WITH(a_cut_row_is_taken_back, make_path, remove_path)
     assert_true(status[0] == HA_OK && status[1] == HA_OK && status[2] == HA_ERROR);
     assert_true(later == HA_ERROR && closed == HA_ERROR);
     assert_contains(why.text, "File too large");
-    char text[128];
-    assert_int_equal(read_file(text, sizeof text), 30);
+    assert_int_equal(strlen(test_text(name)), 30);
     reads_as("1:0123456|x|\n2:0123456|x|\n");
 }
 
@@ -168,43 +137,43 @@ TEST(a_file_that_cannot_be_opened_says_why)
     assert_contains(why.text, "Is a directory");
 }
 
-TEST_WITH(reads_what_others_write, make_path, remove_path)
+TEST_WITH(reads_what_others_write, test_folder_make, test_folder_remove)
 {
     static const char text[] = "a,b\r\n\r\n1, 2 \n\n\"x\ny\",\n\"q\"\"q\",last";
-    write_file(text, sizeof text - 1);
+    test_write(name, text, sizeof text - 1);
     reads_as("1:a|b|\n3:1|2|\n5:x\ny||\n7:q\"q|last|\n");
-    write_file("", 0);
+    test_write(name, "", 0);
     reads_as("");
-    write_file("\n\n", 2);
+    test_write(name, "\n\n", 2);
     reads_as("");
 }
 
 static void refuses(const char *text, size_t bytes, const char *reason)
 {
     struct log log = { .rows = 0 };
-    write_file(text, bytes);
-    assert_int_equal(ha_csv_read(path, log_row, &log, &why), HA_ERROR);
-    char want[160];
-    snprintf(want, sizeof want, "%s%s", path, reason);
+    test_write(name, text, bytes);
+    assert_int_equal(ha_csv_read(test_path(name), log_row, &log, &why), HA_ERROR);
+    char want[TEST_PATH_MAX + 64];
+    snprintf(want, sizeof want, "%s%s", test_path(name), reason);
     assert_string_equal(why.text, want);
 }
 
-TEST_WITH(broken_files_are_refused_with_the_line, make_path, remove_path)
+TEST_WITH(broken_files_are_refused_with_the_line, test_folder_make, test_folder_remove)
 {
     refuses("a,b\nc,\"d", 8, ":2: a quoted field does not end");
     refuses("a,b\nc,d\"e\n", 10, ":2: error parsing data while strict checking enabled");
     refuses("a,b\nc,d\ne\0f\n", 12, ":3: not a CSV file: a zero byte");
 }
 
-TEST_WITH(a_reader_can_stop, make_path, remove_path)
+TEST_WITH(a_reader_can_stop, test_folder_make, test_folder_remove)
 {
     struct log log = { .stop_at = 2 };
-    write_file("a\nb\nc\n", 6);
-    assert_int_equal(ha_csv_read(path, log_row, &log, &why), HA_WAIVED);
+    test_write(name, "a\nb\nc\n", 6);
+    assert_int_equal(ha_csv_read(test_path(name), log_row, &log, &why), HA_WAIVED);
     assert_string_equal(log.text, "1:a|\n2:b|\n");
 }
 
-TEST_WITH(a_long_row_fits, make_path, remove_path)
+TEST_WITH(a_long_row_fits, test_folder_make, test_folder_remove)
 {
     enum { LONG = 300000 };
     char *field = malloc(LONG + 1);
@@ -216,11 +185,9 @@ TEST_WITH(a_long_row_fits, make_path, remove_path)
     put_row((const char *const[]){ "b", field }, 2);
     close_csv();
     free(field);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    assert_int_equal(ftell(f), 2 * (3 + 1 + 2 * LONG + 2 + 2));
-    fclose(f);
+    struct stat at;
+    assert_int_equal(stat(test_path(name), &at), 0);
+    assert_int_equal(at.st_size, 2 * (3 + 1 + 2 * LONG + 2 + 2));
 }
 
 TEST(numbers_come_back)
@@ -236,11 +203,11 @@ TEST(numbers_come_back)
                     { -HUGE_VAL, "-inf" } };
     static const double values[] = { 1.0 / 3, 5e-324, 1.7976931348623157e308, -123456789.123, 0.0 };
     char text[32];
-    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+    for (size_t i = 0; i < COUNT(written); i++) {
         ha_csv_number(text, written[i].x);
         assert_string_equal(text, written[i].text);
     }
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    for (size_t i = 0; i < COUNT(values); i++) {
         ha_csv_number(text, values[i]);
         assert_true(strtod(text, NULL) == values[i]);
     }
@@ -251,8 +218,7 @@ TEST(numbers_ignore_the_locale)
     static const char *const with_comma[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "pl_PL.UTF-8", "pt_BR.UTF-8",
                                               "ru_RU.UTF-8" };
     const char *found = NULL;
-    for (size_t i = 0; !found && i < sizeof with_comma / sizeof *with_comma; i++)
-        found = setlocale(LC_ALL, with_comma[i]);
+    for (size_t i = 0; !found && i < COUNT(with_comma); i++) found = setlocale(LC_ALL, with_comma[i]);
     if (!found) skip();
     char text[32], mine[8];
     snprintf(mine, sizeof mine, "%.1f", 0.5);

@@ -5,20 +5,21 @@
 
 #include "harness/base/test.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <unistd.h>
 
 static char test_folder[64];
+enum { TEST_PATH_MAX = sizeof test_folder + 264 };
 
 /* the path of a file in it, until the next call */
 static inline const char *test_path(const char *name)
 {
-    static char path[sizeof test_folder + 264];
+    static char path[TEST_PATH_MAX];
     snprintf(path, sizeof path, "%s/%.260s", test_folder, name);
     return path;
 }
 
-/* in memory, if possible: a run waits for the disk a few times */
+/* in memory, if possible: what is tested waits for the disk a few times */
 static inline int test_folder_make(void **state)
 {
     snprintf(test_folder, sizeof test_folder, "%s/ha-test-XXXXXX",
@@ -26,14 +27,19 @@ static inline int test_folder_make(void **state)
     return mkdtemp(test_folder) == NULL;
 }
 
-static inline int test_folder_remove(void **state)
+static inline int test_remove(const char *path, const struct stat *at, int type, struct FTW *of)
 {
-    DIR *d = opendir(test_folder);
-    struct dirent *e;
-    while (d && (e = readdir(d)))
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlink(test_path(e->d_name));
-    if (d) closedir(d);
-    return rmdir(test_folder);
+    return remove(path);
+}
+static inline int test_folder_remove(void **state) { return nftw(test_folder, test_remove, 16, FTW_DEPTH | FTW_PHYS); }
+
+/* makes a file in it of these bytes */
+static inline void test_write(const char *name, const void *bytes, size_t count)
+{
+    FILE *f = fopen(test_path(name), "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, count, f), count);
+    assert_int_equal(fclose(f), 0);
 }
 
 /* the whole file, until the next call; "" where there is none */

@@ -26,11 +26,10 @@ static const struct format {
     { HA_F16, 5, 0x7c00, ha_f16_from_f32, ha_f32_from_f16 },
     { HA_BF16, 8, 0x7f80, ha_bf16_from_f32, ha_f32_from_bf16 },
 };
-enum { FORMATS = sizeof formats / sizeof *formats };
 
-static void every_half_has_its_value(void **state)
+TEST(every_half_has_its_value)
 {
-    for (const struct format *f = formats; f < formats + FORMATS; f++)
+    for (const struct format *f = formats; f < formats + COUNT(formats); f++)
         for (uint32_t h = 0; h < HALVES; h++) {
             double want = value_of((uint16_t)h, f->exponent_bits);
             float got = f->to((uint16_t)h);
@@ -40,9 +39,9 @@ static void every_half_has_its_value(void **state)
         }
 }
 
-static void every_half_comes_back(void **state)
+TEST(every_half_comes_back)
 {
-    for (const struct format *f = formats; f < formats + FORMATS; f++)
+    for (const struct format *f = formats; f < formats + COUNT(formats); f++)
         for (uint32_t h = 0; h < HALVES; h++) {
             uint16_t back = f->from(f->to((uint16_t)h));
             if (isnan(f->to((uint16_t)h))) /* the same, made quiet */
@@ -52,9 +51,9 @@ static void every_half_comes_back(void **state)
 }
 
 /* Between each neighbouring pair: the midpoint goes to the even one, a hair off it to the nearer one. */
-static void rounds_to_nearest_ties_to_even(void **state)
+TEST(rounds_to_nearest_ties_to_even)
 {
-    for (const struct format *f = formats; f < formats + FORMATS; f++)
+    for (const struct format *f = formats; f < formats + COUNT(formats); f++)
         for (uint32_t sign = 0; sign <= 0x8000; sign += 0x8000)
             for (uint32_t low = 0; low < f->infinity; low++) {
                 uint32_t high = low + 1, even = low & 1 ? high : low;
@@ -72,7 +71,7 @@ static void rounds_to_nearest_ties_to_even(void **state)
             }
 }
 
-static void the_ends_of_the_range(void **state)
+TEST(the_ends_of_the_range)
 {
     static const struct {
         float x;
@@ -103,13 +102,13 @@ static void the_ends_of_the_range(void **state)
         { 0x1p-134f, 0x0000, 0x0000 },
         { 0x1.8p-134f, 0x0000, 0x0001 },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(ha_f16_from_f32(cases[i].x), cases[i].f16);
         assert_int_equal(ha_bf16_from_f32(cases[i].x), cases[i].bf16);
     }
 }
 
-static void nan_stays_nan(void **state)
+TEST(nan_stays_nan)
 {
     for (uint32_t payload = 1; payload < 0x00800000; payload += 0x1001)
         for (uint32_t sign = 0; sign <= 1; sign++) {
@@ -124,7 +123,7 @@ static void nan_stays_nan(void **state)
 
 #if defined __FLT16_MANT_DIG__ && !defined __clang__
 /* The compiler's own binary16, over numbers spread evenly over all of binary32's patterns. */
-static void agrees_with_the_compiler(void **state)
+TEST(agrees_with_the_compiler)
 {
     __extension__ typedef _Float16 half;
     for (uint32_t h = 0; h < HALVES; h++) {
@@ -143,11 +142,11 @@ static void agrees_with_the_compiler(void **state)
     }
 }
 #else
-static void agrees_with_the_compiler(void **state) { skip(); }
+TEST(agrees_with_the_compiler) { skip(); }
 #endif
 
 /* Each element of a row, at every length, alignment and type, and nothing beside it. */
-static void rows_are_their_elements(void **state)
+TEST(rows_are_their_elements)
 {
     static const enum ha_dtype types[] = { HA_F32, HA_F16, HA_BF16 };
     float in[41];
@@ -177,10 +176,10 @@ static void rows_are_their_elements(void **state)
 }
 
 /* The error bounds rest on these two numbers. */
-static void units_bound_the_rounding(void **state)
+TEST(units_bound_the_rounding)
 {
     assert_true(ha_dtype_unit(HA_F32) == 0 && ha_dtype_eta(HA_F32) == 0);
-    for (const struct format *f = formats; f < formats + FORMATS; f++) {
+    for (const struct format *f = formats; f < formats + COUNT(formats); f++) {
         double unit = ha_dtype_unit(f->dtype), eta = ha_dtype_eta(f->dtype), worst = 0;
         for (uint32_t u = 0x3f800000; u < 0x40000000; u += 0x101) {
             double x = (double)ha_f32_of_bits(u);
@@ -191,17 +190,4 @@ static void units_bound_the_rounding(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_has_its_value),
-        cmocka_unit_test(every_half_comes_back),
-        cmocka_unit_test(rounds_to_nearest_ties_to_even),
-        cmocka_unit_test(the_ends_of_the_range),
-        cmocka_unit_test(nan_stays_nan),
-        cmocka_unit_test(agrees_with_the_compiler),
-        cmocka_unit_test(rows_are_their_elements),
-        cmocka_unit_test(units_bound_the_rounding),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static const size_t team_sizes[] = { 1, 2, 5, 8 };
-enum { TEAMS = sizeof team_sizes / sizeof *team_sizes, TASKS = 3000 };
+enum { TEAMS = COUNT(team_sizes), TASKS = 3000 };
 
 static enum ha_team team;
 static cpu_set_t mask_at_start;
@@ -31,12 +31,6 @@ static struct ha_pool *make(size_t threads)
     struct ha_why why;
     assert_int_equal(ha_pool_create(&pool, team, threads, &why), HA_OK);
     return pool;
-}
-
-static void pause_ms(long ms)
-{
-    struct timespec t = { .tv_nsec = ms * 1000000 };
-    nanosleep(&t, NULL);
 }
 
 /* Plain memory on purpose: a run must order it before what follows. */
@@ -91,38 +85,44 @@ TEST(tasks_are_pulled_lowest_first)
     ha_pool_destroy(pool);
 }
 
+/* of LLVM's runtime: how long the calling thread stays awake; it has a clock of its own */
+extern int kmp_get_blocktime(void) __attribute__((weak));
+
+/* Of each worker: where it may run, who it is, how long it stays awake. */
+struct crowd {
+    pthread_barrier_t all;
+    cpu_set_t place[8];
+    pid_t thread[8];
+    int awake_ms[8];
+};
+
 /* Each task waits for the others: the run ends only if as many workers take part at once. */
 static void meet(void *arg, size_t task, size_t worker) { pthread_barrier_wait(arg); }
+
+static void tell(void *arg, size_t task, size_t worker)
+{
+    struct crowd *c = arg;
+    sched_getaffinity(0, sizeof c->place[worker], &c->place[worker]);
+    c->thread[worker] = gettid();
+    if (kmp_get_blocktime) c->awake_ms[worker] = kmp_get_blocktime();
+    meet(&c->all, task, worker);
+}
+
+static void ask(struct ha_pool *pool, struct crowd *c)
+{
+    pthread_barrier_init(&c->all, NULL, (unsigned)ha_pool_threads(pool));
+    ha_pool_run(pool, "tell", ha_pool_threads(pool), tell, c);
+    pthread_barrier_destroy(&c->all);
+}
 
 TEST(workers_run_at_the_same_time)
 {
     for (size_t i = 0; i < TEAMS; i++) {
         struct ha_pool *pool = make(team_sizes[i]);
-        pthread_barrier_t all;
-        pthread_barrier_init(&all, NULL, (unsigned)team_sizes[i]);
-        ha_pool_run(pool, "meet", team_sizes[i], meet, &all);
-        pthread_barrier_destroy(&all);
+        struct crowd c;
+        ask(pool, &c);
         ha_pool_destroy(pool);
     }
-}
-
-struct places {
-    pthread_barrier_t all;
-    cpu_set_t of[8];
-};
-
-static void look(void *arg, size_t task, size_t worker)
-{
-    struct places *p = arg;
-    sched_getaffinity(0, sizeof p->of[worker], &p->of[worker]);
-    pthread_barrier_wait(&p->all);
-}
-
-static void look_at_places(struct ha_pool *pool, struct places *p)
-{
-    pthread_barrier_init(&p->all, NULL, (unsigned)ha_pool_threads(pool));
-    ha_pool_run(pool, "look", ha_pool_threads(pool), look, p);
-    pthread_barrier_destroy(&p->all);
 }
 
 static bool apart(const cpu_set_t *a, const cpu_set_t *b)
@@ -148,22 +148,22 @@ TEST(workers_are_pinned_apart)
     struct ha_pool *pool = make(0);
     const size_t cores = ha_pool_threads(pool);
     assert_true(cores >= 1 && cores <= (size_t)CPU_COUNT(&mask_at_start));
-    struct places p;
+    struct crowd p;
     if (cores > 1 && cores < 8) {
-        look_at_places(pool, &p);
-        assert_true(CPU_EQUAL(&p.of[0], &mask_at_start));
+        ask(pool, &p);
+        assert_true(CPU_EQUAL(&p.place[0], &mask_at_start));
         for (size_t a = 1; a < cores; a++) {
-            assert_core(&p.of[a]);
-            for (size_t b = a + 1; b < cores; b++) assert_true(apart(&p.of[a], &p.of[b]));
+            assert_core(&p.place[a]);
+            for (size_t b = a + 1; b < cores; b++) assert_true(apart(&p.place[a], &p.place[b]));
         }
     }
     ha_pool_destroy(pool);
     if (cores < 2 || cores >= 8) skip();
 
     struct ha_pool *more = make(cores + 1);
-    look_at_places(more, &p);
+    ask(more, &p);
     ha_pool_destroy(more);
-    for (size_t a = 0; a <= cores; a++) assert_true(CPU_EQUAL(&p.of[a], &mask_at_start));
+    for (size_t a = 0; a <= cores; a++) assert_true(CPU_EQUAL(&p.place[a], &mask_at_start));
 }
 
 /* Masks that this thread was given, by hwloc too. */
@@ -183,23 +183,23 @@ TEST(the_caller_is_moved_and_let_go)
 {
     struct ha_pool *pool = make(0);
     const size_t cores = ha_pool_threads(pool);
-    struct places p;
+    struct crowd p;
     if (cores > 1 && cores < 8) {
-        look_at_places(pool, &p);
-        const cpu_set_t other = p.of[1];
+        ask(pool, &p);
+        const cpu_set_t other = p.place[1];
         assert_int_equal(sched_setaffinity(0, sizeof other, &other), 0);
         given.count = 0;
-        look_at_places(pool, &p);
+        ask(pool, &p);
         assert_int_equal(given.count, 2);
         assert_core(&given.mask[0]);
-        for (size_t w = 1; w < cores; w++) assert_true(apart(&given.mask[0], &p.of[w]));
+        for (size_t w = 1; w < cores; w++) assert_true(apart(&given.mask[0], &p.place[w]));
         assert_true(CPU_EQUAL(&given.mask[1], &mask_at_start));
         assert_mask_kept();
 
         const cpu_set_t own = given.mask[0];
         assert_int_equal(sched_setaffinity(0, sizeof own, &own), 0);
         given.count = 0;
-        look_at_places(pool, &p);
+        ask(pool, &p);
         assert_int_equal(given.count, 0); /* it is there */
         assert_int_equal(sched_setaffinity(0, sizeof mask_at_start, &mask_at_start), 0);
     }
@@ -220,15 +220,15 @@ TEST(a_restriction_is_respected)
     size_t cores = ha_pool_threads(pool);
     ha_pool_destroy(pool);
     struct ha_pool *three = make(3);
-    struct places p;
-    look_at_places(three, &p);
+    struct crowd p;
+    ask(three, &p);
     ha_pool_destroy(three);
     sched_setaffinity(0, sizeof before, &before);
     assert_int_equal(cores, 1);
-    for (size_t a = 0; a < 3; a++) assert_true(CPU_EQUAL(&p.of[a], &one));
+    for (size_t a = 0; a < 3; a++) assert_true(CPU_EQUAL(&p.place[a], &one));
 }
 
-static void nap(void *arg, size_t task, size_t worker) { pause_ms(4); }
+static void nap(void *arg, size_t task, size_t worker) { usleep(4000); }
 
 static struct {
     pthread_mutex_t lock;
@@ -293,7 +293,7 @@ static void tiny_runs(struct ha_pool *pool, size_t runs, struct work *w)
 TEST(thousands_of_tiny_runs)
 {
     static const size_t teams[] = { 2, 3, 8 };
-    for (size_t i = 0; i < sizeof teams / sizeof *teams; i++) {
+    for (size_t i = 0; i < COUNT(teams); i++) {
         struct ha_pool *pool = make(teams[i]);
         struct work w;
         tiny_runs(pool, teams[i] > 2 ? 400 : 8000, &w);
@@ -315,7 +315,7 @@ TEST(runs_after_pauses)
         while (ha_now_ns() - begin < pause_ns) continue;
         ha_pool_run(pool, "late", 2, count, &w);
     }
-    pause_ms(20);
+    usleep(20000);
     ha_pool_run(pool, "late", 2, count, &w);
     assert_true(w.times[0] == runs + 1 && w.times[1] == runs + 1);
     ha_pool_destroy(pool);
@@ -403,30 +403,6 @@ uint64_t ha_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* of LLVM's runtime: how long the calling thread stays awake; it has a clock of its own */
-extern int kmp_get_blocktime(void) __attribute__((weak));
-
-struct crowd {
-    pthread_barrier_t all;
-    pid_t thread[8];
-    int awake_ms[8];
-};
-
-static void tell(void *arg, size_t task, size_t worker)
-{
-    struct crowd *c = arg;
-    c->thread[worker] = gettid();
-    if (kmp_get_blocktime) c->awake_ms[worker] = kmp_get_blocktime();
-    pthread_barrier_wait(&c->all);
-}
-
-static void ask(struct ha_pool *pool, struct crowd *c)
-{
-    pthread_barrier_init(&c->all, NULL, (unsigned)ha_pool_threads(pool));
-    ha_pool_run(pool, "tell", ha_pool_threads(pool), tell, c);
-    pthread_barrier_destroy(&c->all);
-}
-
 static bool asleep(pid_t thread)
 {
     char path[64], state = '?';
@@ -442,7 +418,7 @@ static bool asleep(pid_t thread)
 static void await_sleep(const struct crowd *c, size_t threads)
 {
     for (size_t w = 1; w < threads; w++)
-        while (!asleep(c->thread[w])) pause_ms(1);
+        while (!asleep(c->thread[w])) usleep(1000);
 }
 
 /* A worker with a core of its own is awake until its time is over: while the clock stands still it does not sleep. One
@@ -462,7 +438,7 @@ TEST(who_waits_sleeps)
     }
     if (cores >= 2) {
         ask(two, &c);
-        for (int i = 0; stops && i < 50; i++, pause_ms(1)) assert_false(asleep(c.thread[1]));
+        for (int i = 0; stops && i < 50; i++, usleep(1000)) assert_false(asleep(c.thread[1]));
         const int awake_ms = !stops && kmp_get_blocktime ? HA_POOL_AWAKE_NS / 1000000 : 0;
         assert_true(c.awake_ms[0] == awake_ms && c.awake_ms[1] == awake_ms);
         atomic_store(&frozen, false);

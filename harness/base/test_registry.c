@@ -89,7 +89,7 @@ TEST(origins_are_told)
         { "best", "score", "c" },
         { "fast", "merge", "c" },
     };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    for (size_t i = 0; i < COUNT(parts); i++)
         assert_string_equal(ha_kernels_origin(parts[i].isa, part_named(parts[i].part))->name, parts[i].origin);
     assert_null(ha_kernels_origin("none", 0));
 }
@@ -115,7 +115,7 @@ static const unsigned chains[][5] = {
 static void assert_nested(unsigned bits)
 {
     assert_true(bits & HA_CPU_C);
-    for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
+    for (size_t i = 0; i < COUNT(chains); i++)
         for (size_t j = 1; j < 5 && chains[i][j]; j++)
             if (bits & chains[i][j]) assert_true(bits & chains[i][j - 1]);
 }
@@ -142,7 +142,7 @@ TEST(masks_take_what_builds_on_them)
         assert_false(bits & ~all);
         assert_false(bits & mask & ~(unsigned)HA_CPU_C);
         assert_int_equal(ha_cpu_detected(), all);
-        for (size_t i = 0; i < sizeof chains / sizeof *chains; i++) {
+        for (size_t i = 0; i < COUNT(chains); i++) {
             bool whole = true;
             for (size_t j = 1; j < 5 && chains[i][j]; j++) {
                 whole = whole && !(mask & chains[i][j]);

@@ -17,7 +17,7 @@ TEST(known_answers)
           { 0xa4093822, 0x299f31d0 },
           { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
     };
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+    for (size_t i = 0; i < COUNT(vectors); i++) {
         uint32_t out[4];
         ha_philox4x32(vectors[i].counter, vectors[i].key, out);
         assert_memory_equal(out, vectors[i].out, sizeof out);
@@ -95,7 +95,7 @@ TEST(uniforms_are_uniform)
 TEST(below_stays_below_and_reaches_all)
 {
     static const uint64_t limits[] = { 1, 2, 3, 10, 1000, UINT64_C(1) << 32, UINT64_MAX };
-    for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
+    for (size_t l = 0; l < COUNT(limits); l++) {
         size_t halves[2] = { 0 };
         for (uint64_t i = 0; i < 2000; i++) {
             uint64_t x = ha_rng_below(3, l, i, limits[l]);
@@ -135,7 +135,7 @@ TEST(normals_have_their_moments)
 TEST(a_row_is_its_elements)
 {
     static const uint64_t starts[] = { 0, 5, UINT64_C(0xfffffff9), UINT64_C(0x7fffffffc), UINT64_MAX - 40 };
-    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++)
+    for (size_t s = 0; s < COUNT(starts); s++)
         for (size_t n = 0; n < 37; n++) {
             float row[40];
             memset(row, 0xff, sizeof row);

@@ -1,9 +1,7 @@
 #include "harness/base/safetensors.h"
-#include "harness/base/test.h"
+#include "harness/base/test_folder.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Length, header, then `data_bytes` bytes 0, 1, 2, ...; the block is exactly as long, so that
  * AddressSanitizer sees a read past its end. */
@@ -74,6 +72,7 @@ TEST(test_hostile_headers)
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,5]}}", 4, "past the end of the data (4 bytes)" },
         { "{" T("a", "[1]", "9223372036854775803", "9223372036854775807") "}", 4, "past the end" },
         { "{" T("a", "[2]", "0", "4") "}", 4, "need 8 bytes, data_offsets hold 4" },
+        { "{" T("a", "[1]", "0", "8") "}", 8, "need 4 bytes, data_offsets hold 8" },
         { "{" T("a", "[1]", "0", "4") "," T("b", "[1]", "0", "4") "}", 4, "'a' and 'b' overlap" },
         { "{" T("a", "[2]", "0", "8") "," T("b", "[2]", "4", "12") "}", 12, "'a' and 'b' overlap" },
         { "{" T("a", "[3]", "0", "12") "," T("b", "[1]", "4", "8") "}", 12, "'a' and 'b' overlap" },
@@ -84,7 +83,7 @@ TEST(test_hostile_headers)
         { "{\"__metadata__\":[]}", 0, "__metadata__ is not" },
         { "{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ 'a' is not a string" },
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT(bad); i++) {
         size_t bytes;
         unsigned char *p = image(bad[i].header, bad[i].data, &bytes);
         expect_refused(p, bytes, bad[i].reason);
@@ -124,7 +123,7 @@ TEST(test_lengths)
         { UINT64_MAX, "over the limit" },
         { UINT64_MAX - 7, "over the limit" },
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT(bad); i++) {
         memcpy(p, &bad[i].length, sizeof bad[i].length);
         expect_refused(p, bytes, bad[i].reason);
     }
@@ -189,27 +188,13 @@ TEST(test_good_header)
 
 /* ---- files ---------------------------------------------------------------------------- */
 
-static char folder[64], path[96];
+static const char name[] = "t.safetensors";
 
-static int files_setup(void **state)
-{
-    strcpy(folder, "/tmp/habench-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    snprintf(path, sizeof path, "%s/t.safetensors", folder);
-    return 0;
-}
-
-static int files_teardown(void **state)
-{
-    remove(path);
-    return rmdir(folder);
-}
-
-static void expect_cannot_open(const char *name, const char *reason)
+static void expect_cannot_open(const char *path, const char *reason)
 {
     struct ha_safetensors *f;
     struct ha_why why = { "" };
-    assert_int_equal(ha_safetensors_open(&f, name, &why), HA_ERROR);
+    assert_int_equal(ha_safetensors_open(&f, path, &why), HA_ERROR);
     assert_null(f);
     expect_reason(&why, reason);
 }
@@ -217,26 +202,21 @@ static void expect_cannot_open(const char *name, const char *reason)
 TEST(test_not_a_file)
 {
     expect_cannot_open("/no/such/file", "/no/such/file: cannot open: No such file");
-    expect_cannot_open(folder, "is a directory");
+    expect_cannot_open(test_folder, "is a directory");
     expect_cannot_open("/dev/null", "not a regular file");
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fclose(f);
-    expect_cannot_open(path, "empty file");
-    f = fopen(path, "wb");
-    assert_non_null(f);
-    fputs("not of that format", f);
-    fclose(f);
-    expect_cannot_open(path, "not a safetensors file");
+    test_write(name, "", 0);
+    expect_cannot_open(test_path(name), "empty file");
+    test_write(name, "not of that format", 18);
+    expect_cannot_open(test_path(name), "not a safetensors file");
     char line[4096];
     FILE *maps = fopen("/proc/self/maps", "r"); /* a file that was refused is not left mapped */
     assert_non_null(maps);
-    while (fgets(line, sizeof line, maps)) assert_null(strstr(line, path));
+    while (fgets(line, sizeof line, maps)) assert_null(strstr(line, test_path(name)));
     fclose(maps);
-    char name[3000];
-    memset(name, 'x', sizeof name - 1);
-    name[sizeof name - 1] = '\0';
-    expect_cannot_open(name, "cannot open: File name too long");
+    char longer[3000];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    expect_cannot_open(longer, "cannot open: File name too long");
 }
 
 TEST(test_round_trip)
@@ -256,12 +236,12 @@ TEST(test_round_trip)
         char filler[80] = "";
         memset(filler, 'p', pad);
         const char *const padded[] = { "format", "x", "text", meta[3], "filler", filler, NULL };
-        if (ha_safetensors_write(path, out, 4, padded, &why) != HA_OK) fail_msg("%s", why.text);
+        if (ha_safetensors_write(test_path(name), out, 4, padded, &why) != HA_OK) fail_msg("%s", why.text);
         struct stat st;
-        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(stat(test_path(name), &st), 0);
         assert_int_equal((size_t)st.st_size % 64, (sizeof a + sizeof b + 1) % 64);
         struct ha_safetensors *f;
-        if (ha_safetensors_open(&f, path, &why) != HA_OK) fail_msg("%s", why.text);
+        if (ha_safetensors_open(&f, test_path(name), &why) != HA_OK) fail_msg("%s", why.text);
         assert_int_equal(ha_safetensors_count(f), 4);
         for (size_t i = 0; i < 4; i++) {
             const struct ha_tensor *t = ha_safetensors_find(f, out[i].name);
@@ -291,7 +271,7 @@ TEST(test_write_errors)
 {
     static const float a[1] = { 1 };
     const struct ha_tensor good[] = { { "a", HA_T_F32, 1, { 1 }, a, 4 }, { "a", HA_T_F32, 1, { 1 }, a, 4 } };
-    expect_not_written(path, good, 2, NULL, "tensor 'a': the name is taken");
+    expect_not_written(test_path(name), good, 2, NULL, "tensor 'a': the name is taken");
     const struct ha_tensor bad[] = {
         { "__metadata__", HA_T_F32, 1, { 1 }, a, 4 },
         { "a", HA_T_F32, 1, { 2 }, a, 4 },
@@ -300,9 +280,9 @@ TEST(test_write_errors)
         { "\xff", HA_T_F32, 1, { 1 }, a, 4 },
     };
     static const char *const reason[] = { "taken", "does not make 4", "does not make 4", "cannot be written", "UTF-8" };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_not_written(path, &bad[i], 1, NULL, reason[i]);
+    for (size_t i = 0; i < COUNT(bad); i++) expect_not_written(test_path(name), &bad[i], 1, NULL, reason[i]);
     const char *const meta[] = { "k", "\xff", NULL };
-    expect_not_written(path, good, 1, meta, "UTF-8");
+    expect_not_written(test_path(name), good, 1, meta, "UTF-8");
     expect_not_written("/no/such/folder/t", good, 1, NULL, "cannot create: No such file");
     expect_not_written("/dev/full", good, 1, NULL, "/dev/full: cannot write: No space left");
     size_t n = (size_t)1 << 20;
@@ -312,4 +292,4 @@ TEST(test_write_errors)
     free(big);
 }
 
-int main(void) { return test_all("tests", files_setup, files_teardown); }
+int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }

@@ -65,7 +65,7 @@ TEST(interval_has_the_tabled_ranks)
         { 15, 4 }, { 20, 6 }, { 25, 8 }, { 30, 10 }, { 40, 14 }, { 50, 18 }, { 100, 40 },
     };
     double x[100];
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (size_t i = 0; i < COUNT(table); i++) {
         size_t n = table[i].n;
         for (size_t j = 0; j < n; j++) x[j] = (double)((j * 37) % n + 1);
         if (n % 37 == 0) continue;

@@ -1,17 +1,13 @@
 #include "harness/base/text.h"
-#include "harness/base/test.h"
+#include "harness/base/test_folder.h"
 
 static void is_cleaned(const char *text, const char *clean)
 {
-    char copy[128], *printed;
-    size_t bytes;
-    FILE *f = open_memstream(&printed, &bytes);
+    char copy[128];
     strcpy(copy, text);
     assert_string_equal(ha_text_clean(copy), clean);
-    ha_text_print(f, text);
-    fclose(f);
-    assert_string_equal(printed, clean);
-    free(printed);
+    ha_text_print(test_print(), text);
+    assert_string_equal(test_printed(), clean);
 }
 
 TEST(what_a_terminal_obeys_is_gone)
@@ -41,13 +37,34 @@ TEST(what_is_no_utf_8_is_gone)
 
 TEST(a_word_of_a_shell)
 {
-    char *printed;
-    size_t bytes;
-    FILE *f = open_memstream(&printed, &bytes);
-    ha_text_quote(f, "sh -c 'exit 3' \xc3\xa4\n#");
-    fclose(f);
-    assert_string_equal(printed, "'sh -c '\\''exit 3'\\'' \xc3\xa4?#'");
-    free(printed);
+    ha_text_quote(test_print(), "sh -c 'exit 3' \xc3\xa4\n#");
+    assert_string_equal(test_printed(), "'sh -c '\\''exit 3'\\'' \xc3\xa4?#'");
+}
+
+TEST(a_string_of_json)
+{
+    ha_text_json(test_print(), "a \"b\" \\ \xc3\xa4\n\x1f");
+    assert_string_equal(test_printed(), "\"a \\\"b\\\" \\\\ \xc3\xa4\\u000a\\u001f\"");
+}
+
+TEST_WITH(a_line_of_the_system, test_folder_make, test_folder_remove)
+{
+    static const char file[] = "model\nmodel name\t: a CPU: fast\nmodel name : another\nflags:\t x y \n";
+    static const char *const each[][2] = { { "", "model" },
+                                           { "model name", "a CPU: fast" },
+                                           { "model", "a CPU: fast" },
+                                           { "flags", "x y " },
+                                           { "none", "" } };
+    char text[32], cut[6];
+    test_write("f", file, sizeof file - 1);
+    for (size_t i = 0; i < COUNT(each); i++) {
+        ha_text_line(test_path("f"), each[i][0], text, sizeof text);
+        assert_string_equal(text, each[i][1]);
+    }
+    ha_text_line(test_path("f"), "model name", cut, sizeof cut);
+    assert_string_equal(cut, "a CPU");
+    ha_text_line(test_path("nosuch"), "", text, sizeof text);
+    assert_string_equal(text, "");
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

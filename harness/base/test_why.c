@@ -1,5 +1,4 @@
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/base/test.h"
 
 TEST(writes_and_returns)
@@ -73,7 +72,7 @@ TEST(finds_the_nearest_word)
         { "dtypo", "dtype" },
         { "dapyte", NULL },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *got = ha_nearest(cases[i].word, words);
         if (strcmp(got ? got : "none", cases[i].nearest ? cases[i].nearest : "none") != 0)
             fail_msg("near '%s' is %s", cases[i].word, got ? got : "none");
@@ -102,10 +101,10 @@ TEST(durations_have_units)
     } right[] = { { "90s", 90 }, { "500ms", 0.5 }, { "10m", 600 }, { "2h", 7200 } };
     uint64_t ns = 0;
     struct ha_why why;
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+    for (size_t i = 0; i < COUNT(right); i++)
         if (ha_duration_parse(right[i].text, &ns, &why) != HA_OK || (double)ns != right[i].s * 1e9)
             fail_msg("%s is %llu ns", right[i].text, (unsigned long long)ns);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    for (size_t i = 0; i < COUNT(wrong); i++)
         if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
 }
 

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
+#include <unistd.h>
 
 static struct ha_worker *worker;
 
@@ -29,15 +29,9 @@ static int finish(void **state)
 
 static void add(void *arg) { done.log[done.count++] = (size_t)(uintptr_t)arg; }
 
-static void pause_ms(long ms)
-{
-    struct timespec t = { .tv_nsec = ms * 1000000 };
-    nanosleep(&t, NULL);
-}
-
 static void nap(void *arg)
 {
-    pause_ms(5);
+    usleep(5000);
     add(arg);
 }
 
@@ -95,10 +89,10 @@ TEST_WITH(only_a_full_queue_blocks, start, finish)
     pthread_t filler;
     pthread_mutex_lock(&gate);
     ha_worker_submit(worker, "gate", pass_the_gate, NULL);
-    pause_ms(20);
+    usleep(20000);
     assert_int_equal(pthread_create(&filler, NULL, fill, NULL), 0);
-    for (int i = 0; i < 1000 && atomic_load(&queued) < 1024; i++) pause_ms(2);
-    pause_ms(20);
+    for (int i = 0; i < 1000 && atomic_load(&queued) < 1024; i++) usleep(2000);
+    usleep(20000);
     assert_int_equal(atomic_load(&queued), 1024);
     pthread_mutex_unlock(&gate);
     pthread_join(filler, NULL);
@@ -149,7 +143,7 @@ TEST_WITH(ended_tracing_is_silent, start, finish)
     pthread_mutex_lock(&gate);
     ha_worker_trace(worker, &sink);
     uint64_t ticket = ha_worker_submit(worker, "gate", pass_the_gate, NULL);
-    pause_ms(20);
+    usleep(20000);
     ha_worker_trace(worker, NULL);
     pthread_mutex_unlock(&gate);
     ha_worker_wait(worker, ticket);

@@ -60,3 +60,28 @@ void ha_text_quote(FILE *out, const char *text)
     print(out, text, "'\\''");
     putc('\'', out);
 }
+
+void ha_text_json(FILE *out, const char *text)
+{
+    putc('"', out);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') fprintf(out, "\\%c", *text);
+        else if ((unsigned char)*text < ' ') fprintf(out, "\\u%04x", (unsigned)*text);
+        else putc(*text, out);
+    }
+    putc('"', out);
+}
+
+void ha_text_line(const char *path, const char *key, char *out, size_t size)
+{
+    char line[8192];
+    FILE *f = fopen(path, "re");
+    *out = 0;
+    while (f && !*out && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (strncmp(line, key, strlen(key))) continue;
+        const char *value = *key ? strchr(line, ':') : line;
+        if (value) snprintf(out, size, "%s", value + (*key ? 1 + strspn(value + 1, " \t") : 0));
+    }
+    if (f) fclose(f);
+}

@@ -12,5 +12,10 @@ char *ha_text_clean(char *text);
 void ha_text_print(FILE *out, const char *text);
 /* the same as one word of a shell: within '...', a ' of it as '\'' */
 void ha_text_quote(FILE *out, const char *text);
+/* Of a file of the system: what follows the key and ": " in the first line that begins so; of "" the first line. Empty:
+ * there is none. */
+void ha_text_line(const char *path, const char *key, char *out, size_t size);
+/* a string of JSON, of a text that is UTF-8 */
+void ha_text_json(FILE *out, const char *text);
 
 #endif

@@ -3,14 +3,12 @@
 #include "harness/base/clock.h"
 #include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/process.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,17 +158,10 @@ static void *serve_calls(void *unused)
     return NULL;
 }
 
-static bool send_all(const void *packet, size_t bytes)
-{
-    ssize_t sent;
-    do sent = send(server.socket, packet, bytes, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    return sent == (ssize_t)bytes;
-}
-
 void ha_child_say(unsigned kind, const void *bytes, size_t size)
 {
     static struct said said;
+    ssize_t sent;
     if (getpid() != server.pid) return; /* a fork of the stranger's */
     said.head = (struct head){ server.child->token, MESSAGE };
     said.kind = kind;
@@ -179,7 +170,9 @@ void ha_child_say(unsigned kind, const void *bytes, size_t size)
     do {
         said.bytes = size - said.at < SAID_BYTES ? size - said.at : SAID_BYTES;
         memcpy(said.of, (const char *)bytes + said.at, said.bytes);
-        if (!send_all(&said, offsetof(struct said, of) + said.bytes)) _exit(0); /* the parent is gone */
+        do sent = send(server.socket, &said, offsetof(struct said, of) + said.bytes, MSG_NOSIGNAL);
+        while (sent < 0 && errno == EINTR);
+        if (sent < 0) _exit(0); /* the parent is gone; a packet is sent whole or not at all */
         said.at += said.bytes;
     } while (said.at < size);
 }
@@ -260,19 +253,6 @@ void ha_child_end(struct ha_child *c)
     close(c->socket);
     c->pid = 0;
     c->heard_bytes = 0;
-}
-
-/* Says how the process ended; none is left. */
-__attribute__((format(printf, 3, 4))) static enum ha_status died(struct ha_child *c, struct ha_why *why,
-                                                                 const char *format, ...)
-{
-    char how[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(how, sizeof how, format, args);
-    va_end(args);
-    ha_child_end(c);
-    return ha_why(why, HA_ERROR, "%s", how);
 }
 
 struct place {
@@ -386,7 +366,9 @@ static enum ha_status answer(const struct reply *reply, struct ha_why *why)
     return (enum ha_status)reply->status;
 }
 
-static enum ha_status await(struct ha_child *c, const struct call *call, const char *const *names, struct ha_why *why)
+/* *answered: it did; else it is to be ended. */
+static enum ha_status await(struct ha_child *c, const struct call *call, const char *const *names, bool *answered,
+                            struct ha_why *why)
 {
     const uint64_t limit = c->work.limit_ns, begun = ha_now_ns();
     struct heard h = { .hung_up = false };
@@ -395,9 +377,11 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
     for (;;) {
         siginfo_t how;
         const bool gone = ha_process_gone(c->pid, &how); /* asked before the last packets are taken */
-        if (take(c, &h, gone)) return answer(&h.reply, why);
-        if (h.foreign) return died(c, why, "wrote into its connection to the program");
-        if (gone) return died(c, why, "%s%s", ha_process_text(&how).text, place_of(c, &h.fault, call, names).text);
+        *answered = take(c, &h, gone);
+        if (*answered) return answer(&h.reply, why);
+        if (h.foreign) return ha_why(why, HA_ERROR, "wrote into its connection to the program");
+        if (gone)
+            return ha_why(why, HA_ERROR, "%s%s", ha_process_text(&how).text, place_of(c, &h.fault, call, names).text);
         const uint64_t now = ha_now_ns(), spent = now - begun;
         const bool late = c->stop_ns && now >= c->stop_ns;
         if (c->work.patient && !asked && (ha_stop || late)) {
@@ -405,16 +389,13 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
             asked = true;
             if (end > spent + GRACE_MS * UINT64_C(1000000)) end = spent + GRACE_MS * UINT64_C(1000000);
         }
-        if ((ha_stop && !c->work.patient) || (asked && (spent >= end || ha_stop_now))) {
-            ha_child_end(c);
+        if ((ha_stop && !c->work.patient) || (asked && (spent >= end || ha_stop_now)))
             return ha_why(why, HA_ERROR, ha_stop ? "interrupted" : "stopped: the time is over");
-        }
         if (h.hung_up && end == limit && end > spent + LINGER_MS * UINT64_C(1000000))
             end = spent + LINGER_MS * UINT64_C(1000000);
-        if (spent >= end) {
-            if (h.hung_up) return died(c, why, "closed its connection to the program and lives on");
-            return died(c, why, "no answer in %.3g s", (double)limit * 1e-9);
-        }
+        if (spent >= end && h.hung_up)
+            return ha_why(why, HA_ERROR, "closed its connection to the program and lives on");
+        if (spent >= end) return ha_why(why, HA_ERROR, "no answer in %.3g s", (double)limit * 1e-9);
         const uint64_t left_ms = (end - spent) / 1000000 + 1,
                        slice_ms = c->work.patient ? PATIENT_SLICE_MS : HA_PROCESS_SLICE_MS;
         struct pollfd ready = { .fd = h.hung_up ? -1 : c->socket, .events = POLLIN };
@@ -426,7 +407,8 @@ bool ha_child_died(struct ha_child *c, struct ha_why *how)
 {
     siginfo_t end;
     if (!c->pid || !ha_process_gone(c->pid, &end)) return false;
-    died(c, how, "%s, after the answer to the last call", ha_process_text(&end).text);
+    ha_child_end(c);
+    ha_why(how, HA_ERROR, "%s, after the answer to the last call", ha_process_text(&end).text);
     return true;
 }
 
@@ -434,13 +416,16 @@ enum ha_status ha_child_call(struct ha_child *c, void *arg, const struct ha_piec
                              size_t count, struct ha_why *why)
 {
     struct call call = { .arg = arg, .count = pieces ? count : 0 };
+    bool answered = false;
     if (call.count > PIECES_MAX) return ha_why(why, HA_ERROR, "%zu buffers, and %d can be guarded", count, PIECES_MAX);
     if (call.count) memcpy(call.piece, pieces, count * sizeof *pieces);
     if (ha_child_died(c, why)) return HA_ERROR;
     if (!c->pid) HA_TRY(begin(c, why));
     /* where this fails the process is about to be gone, and await says how */
     while (send(c->socket, &call, sizeof call, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;
-    return await(c, &call, names, why);
+    const enum ha_status status = await(c, &call, names, &answered, why);
+    if (!answered) ha_child_end(c);
+    return status;
 }
 
 enum ha_status ha_child_create(struct ha_child **child, const struct ha_child_work *work, size_t room_bytes,

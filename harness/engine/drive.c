@@ -1,7 +1,6 @@
 #include "harness/engine/drive.h"
 
 #include "harness/base/stop.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/group.h"
 #include "harness/engine/machine.h"

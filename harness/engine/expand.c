@@ -1,8 +1,6 @@
 #include "harness/engine/expand.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/point.h"
 
 #include <stdlib.h>
@@ -46,6 +44,7 @@ void ha_assignments_free(struct ha_assignments *a)
     a->count = 0;
 }
 
+enum { PRODUCTS_MAX = 10 * HA_POINTS_MAX, KEYS_MAX = 128 };
 struct walk {
     const struct ha_suite *suite;
     struct ha_assignments *a;
@@ -53,8 +52,8 @@ struct walk {
     void *arg;
     struct ha_why *why;
     size_t points, products; /* so far; products: points, and what is none */
+    void *next[KEYS_MAX];    /* the point with key i set: made once for all its values */
 };
-enum { PRODUCTS_MAX = 10 * HA_POINTS_MAX };
 static const size_t OF_OPTION = SIZE_MAX; /* in place of a line: the command line says it */
 
 static enum ha_status at_key(struct walk *w, void *point, size_t i);
@@ -75,15 +74,14 @@ static enum ha_status too_many(const struct walk *w, const char *what, int limit
 static enum ha_status go_on(struct walk *w, const void *point, size_t i, const struct ha_key *key, const char *value,
                             size_t line)
 {
-    void *next = malloc(w->suite->point_bytes);
+    if (i >= KEYS_MAX) return ha_why(w->why, HA_ERROR, "%s has more than %d keys", w->suite->name, KEYS_MAX);
+    void *next = w->next[i] = w->next[i] ? w->next[i] : malloc(w->suite->point_bytes);
     if (!next) return ha_why(w->why, HA_ERROR, "out of memory");
     memcpy(next, point, w->suite->point_bytes);
     enum ha_status status = value ? ha_point_set(next, key, value, w->why) : HA_OK;
     if (status != HA_OK && line == OF_OPTION) ha_why_prefix(w->why, status, "--%s", key->name);
     else where(w, status, line);
-    if (status == HA_OK) status = at_key(w, next, i + 1);
-    free(next);
-    return status;
+    return status == HA_OK ? at_key(w, next, i + 1) : status;
 }
 
 static enum ha_status every_word(struct walk *w, const void *point, size_t i, const struct ha_key *key, size_t line)
@@ -182,6 +180,7 @@ enum ha_status ha_expand(const struct ha_suite *s, struct ha_assignments *a, ha_
     if (!point) return ha_why(why, HA_ERROR, "out of memory");
     ha_point_clear(s, point);
     const enum ha_status status = at_key(&w, point, 0);
+    for (size_t i = 0; i < KEYS_MAX; i++) free(w.next[i]);
     free(point);
     HA_TRY(status);
     for (size_t i = 0; i < a->count; i++) {

@@ -2,80 +2,45 @@
  * are called and take. registry_find.c finds these arrays instead of registry.c's. */
 #include "harness/base/registry.h"
 
-static void chunk_c(const struct ha_chunk *a) { (void)a; }
-static void chunk_fast(const struct ha_chunk *a) { (void)a; }
-static void merge_c(const struct ha_merge *a) { (void)a; }
-static void merge_best(const struct ha_merge *a) { (void)a; }
-static void score_c(const struct ha_score *a) { (void)a; }
-static void score_unusable(const struct ha_score *a) { (void)a; }
-static void attend_c(const struct ha_kernels *self, const struct ha_attend *a) { (void)self, (void)a; }
-static size_t scratch_c(const struct ha_attend *a) { return a ? 1 : 0; }
+#include <stdlib.h>
 
-static void packed_c(const struct ha_packed_chunk *a) { (void)a; }
-static void packed_best(const struct ha_packed_chunk *a) { (void)a; }
-static void pack_c(const struct ha_pack *a) { (void)a; }
-static void unpack_c(const struct ha_unpack *a) { (void)a; }
-static void topk_c(const struct ha_topk *a) { (void)a; }
-static void digest_c(const struct ha_digest *a) { (void)a; }
-static void digest_score_c(const struct ha_digest_score *a) { (void)a; }
-static void softmax_c(const struct ha_softmax *a) { (void)a; }
-static uint64_t read_c(const void *p, size_t bytes) { return p ? bytes : 0; }
-static double flops_c(size_t rounds) { return (double)rounds; }
-static void part_c(const struct ha_kernels *self, const struct ha_attend_part *a) { (void)self, (void)a; }
-static void join_c(const struct ha_kernels *self, const struct ha_attend_join *a) { (void)self, (void)a; }
-static bool splits_c(const struct ha_attend *a) { return a; }
-static void all_c(const struct ha_kernels *self, const struct ha_attend_all *a) { (void)self, (void)a; }
-static size_t all_bytes_c(const struct ha_attend *a, size_t count, size_t threads) { return a ? count * threads : 0; }
+/* Nobody calls a kernel of these. The first table has every one. */
+static void of_c(void) { abort(); }
+static void of_another(void) { abort(); }
+#define ONE(isa, result, name, arguments, companion)   .name = (result(*) arguments)of_c,
+#define TYPED(isa, result, name, arguments, companion) .name = { TYPE(arguments), TYPE(arguments), TYPE(arguments) },
+#define TYPE(arguments)                                (void(*) arguments) of_c
 
-static const struct ha_kernels c = {
-    .name = "c",
-    .cpu_bit = HA_CPU_C,
-    .profile = { .dot_lanes = 1 },
-    .traits = { .forms = 1 },
-    .attend_chunk = chunk_c,
-    .merge = merge_c,
-    .packed_profile = { { .dot_lanes = 1 }, { .dot_lanes = 1 }, { .dot_lanes = 1 } },
-    .attend_packed = { packed_c, packed_c, packed_c },
-    .score = score_c,
-    .pack = pack_c,
-    .unpack = unpack_c,
-    .topk = topk_c,
-    .digest = digest_c,
-    .digest_score = digest_score_c,
-    .softmax = softmax_c,
-    .read = read_c,
-    .flops = flops_c,
-    .flops_bf16 = flops_c,
-    .attend = attend_c,
-    .attend_part = part_c,
-    .attend_join = join_c,
-    .attend_scratch_bytes = scratch_c,
-    .attend_state_bytes = scratch_c,
-    .attend_splits = splits_c,
-    .attend_all = all_c,
-    .attend_all_bytes = all_bytes_c,
-};
-static const struct ha_kernels fast = {
-    .name = "fast",
-    .cpu_bit = HA_CPU_C,
-    .profile = { .dot_lanes = 8 },
-    .traits = { .forms = 99 },
-    .attend_chunk = chunk_fast,
-};
-static const struct ha_kernels gone = {
-    .name = "gone", .absent = "not compiled for this target", .cpu_bit = HA_CPU_C, .score = score_unusable
-};
+static const struct ha_kernels c = { .name = "c",
+                                     .cpu_bit = HA_CPU_C,
+                                     .profile = { .dot_lanes = 1 },
+                                     .traits = { .forms = 1 },
+                                     .packed_profile = { { .dot_lanes = 1 }, { .dot_lanes = 1 }, { .dot_lanes = 1 } },
+                                     HA_KERNELS_OF_ALL(ONE, TYPED, ) };
+static const struct ha_kernels fast = { .name = "fast",
+                                        .cpu_bit = HA_CPU_C,
+                                        .profile = { .dot_lanes = 8 },
+                                        .traits = { .forms = 99 },
+                                        .attend_chunk = (void (*)(const struct ha_chunk *))of_another };
+static const struct ha_kernels gone = { .name = "gone",
+                                        .absent = "not compiled for this target",
+                                        .cpu_bit = HA_CPU_C,
+                                        .score = (void (*)(const struct ha_score *))of_another };
 static const struct ha_kernels best = {
     .name = "best",
     .cpu_bit = HA_CPU_C,
     .profile = { .dot_lanes = 99 },
     .traits = { .forms = 8 },
-    .merge = merge_best,
+    .merge = (void (*)(const struct ha_merge *))of_another,
     .packed_profile = { { .dot_lanes = 98 }, { .dot_lanes = 97 }, { .dot_lanes = 16 } },
-    .attend_packed = { [HA_BF16] = packed_best },
+    .attend_packed = { [HA_BF16] = (void (*)(const struct ha_packed_chunk *))of_another },
 };
-static const struct ha_kernels alien = { .name = "alien", .cpu_bit = 1u << 30, .score = score_unusable };
-static const struct ha_kernels beyond = { .name = "beyond", .cpu_bit = 1u << 30, .merge = merge_c };
+static const struct ha_kernels alien = { .name = "alien",
+                                         .cpu_bit = 1u << 30,
+                                         .score = (void (*)(const struct ha_score *))of_another };
+static const struct ha_kernels beyond = { .name = "beyond",
+                                          .cpu_bit = 1u << 30,
+                                          .merge = (void (*)(const struct ha_merge *))of_c };
 const struct ha_kernels *const ha_kernels_all[] = { &c, &fast, &gone, &alien, &best, &beyond };
 const size_t ha_kernels_count = 6;
 

@@ -2,7 +2,6 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 

@@ -6,15 +6,17 @@
 #include "harness/report/verdict.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum ha_status ha_group_make(struct ha_group_rows *g, const struct ha_plan *plan, const size_t *entry, size_t count,
                              struct ha_why *why)
 {
     *g = (struct ha_group_rows){ .row = calloc(2 * count, sizeof *g->row),
                                  .point = calloc(2 * count, sizeof *g->point),
-                                 .id = calloc(2 * count, sizeof *g->id) };
-    g->of = (struct ha_group){ .count = count, .row = g->row, .point = g->point, .id = g->id };
-    bool ok = g->row && g->point && g->id;
+                                 .id = calloc(2 * count, sizeof *g->id),
+                                 .right = calloc(2 * count, sizeof *g->right) };
+    g->of = (struct ha_group){ .count = count, .row = g->row, .point = g->point, .id = g->id, .right = g->right };
+    bool ok = g->row && g->point && g->id && g->right;
     for (size_t i = 0; i < count && ok; i++) {
         const struct ha_plan_entry *e = &plan->entry[entry[i]];
         g->row[i] = malloc(e->suite->row_bytes);
@@ -32,6 +34,7 @@ void ha_group_free(struct ha_group_rows *g)
     free(g->row);
     free(g->point);
     free(g->id);
+    free(g->right);
 }
 
 void ha_group_set(struct ha_group_rows *g, enum ha_status status, const struct ha_why *why)
@@ -44,15 +47,15 @@ void ha_group_set(struct ha_group_rows *g, enum ha_status status, const struct h
     }
 }
 
-/* The rows that are not wrong, as a group of their own. */
-static struct ha_group right(struct ha_group_rows *g)
+/* The rows that were found right, or cannot be, as a group of their own. */
+static struct ha_group measurable(struct ha_group_rows *g)
 {
     const size_t all = g->of.count;
     struct ha_group some = g->of;
     some.count = 0;
     for (size_t i = 0; i < all; i++) {
         const enum ha_verdict v = ha_result_of(g->row[i])->verdict;
-        if (v != HA_NOT_RUN && v != HA_UNCHECKED) continue;
+        if (v != HA_UNCHECKED && !(v == HA_NOT_RUN && g->right[i])) continue;
         const size_t to = all + some.count++;
         g->row[to] = g->row[i];
         g->point[to] = g->point[i];
@@ -61,6 +64,7 @@ static struct ha_group right(struct ha_group_rows *g)
     some.row += all;
     some.point += all;
     some.id += all;
+    some.right += all;
     return some;
 }
 
@@ -70,13 +74,15 @@ void ha_group_run(struct ha_group_rows *g, const struct ha_suite *suite, void *r
     enum ha_status status = suite->open ? suite->open(run, &g->of, &why) : HA_OK;
     if (status == HA_OK) status = suite->check(run, &g->of, &why);
     if (status == HA_OK && measure && suite->measure && !ha_stop) {
-        struct ha_group some = right(g);
+        struct ha_group some = measurable(g);
         if (some.count) status = suite->measure(run, &some, &why);
     }
     ha_group_set(g, status, &why);
     for (size_t i = 0; i < g->of.count && status == HA_OK && !ha_stop; i++) {
         struct ha_result *r = ha_result_of(g->row[i]);
-        if (r->verdict == HA_NOT_RUN && !*r->reason) r->verdict = HA_PASS;
+        if (r->verdict != HA_NOT_RUN || *r->reason) continue;
+        r->verdict = g->right[i] ? HA_PASS : HA_VERDICT_ERROR;
+        if (!g->right[i]) strcpy(r->reason, "its suite gave it no verdict");
     }
     if (suite->close) suite->close(run, &g->of);
 }

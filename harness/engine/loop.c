@@ -4,7 +4,6 @@
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
@@ -34,6 +33,7 @@ struct loop {
     const struct ha_plan *plan;
     const struct ha_run_options *options;
     struct ha_folder *folder;
+    char run_id[64];
     struct ha_env env;
     struct ha_env_device device; /* the first one, for the end of the report; asked "" if there is none */
     struct ha_child *child;
@@ -45,7 +45,7 @@ struct loop {
     struct ha_progress progress;
     struct ha_summary summary;
     uint64_t begin_ns;
-    size_t process; /* which of options->processes */
+    size_t process, processes; /* which of how many */
     size_t groups, groups_done;
 
     struct ha_why broken; /* why nothing more can be written, or "" */
@@ -137,29 +137,18 @@ static bool ordered(const struct loop *l, size_t entry)
     return false;
 }
 
-static void hear_line(struct loop *l, const struct ha_said_head *head, const void *row)
-{
-    const struct ha_suite *suite = l->plan->entry[head->entry].suite;
-    struct ha_why why = { "" };
-    if (head->file > 0 && head->file < HA_SUITE_FILES && suite->file[head->file])
-        broken(l, ha_folder_line(l->folder, describe(l, head->entry), head->file, row, &why), &why);
-}
-
-static void hear_trace(struct loop *l, const struct ha_said_head *head, const char *text, size_t bytes)
-{
-    struct ha_why why = { "" };
-    broken(l, ha_folder_trace(l->folder, describe(l, head->entry), text, bytes, &why), &why);
-}
-
+/* a line of a file, or the row itself */
 static void hear_row(struct loop *l, unsigned kind, const struct ha_said_head *head, const void *bytes)
 {
     const struct ha_suite *suite = l->plan->entry[head->entry].suite;
+    struct ha_why why = { "" };
     void *row = malloc(suite->row_bytes);
     if (!row) return;
     memcpy(row, bytes, suite->row_bytes);
     const bool has_verdict = ha_fields_mend(suite, row);
-    if (kind == HA_SAID_LINE) hear_line(l, head, row);
     if (kind == HA_SAID_ROW && has_verdict) take_row(l, head->entry, row);
+    if (kind == HA_SAID_LINE && head->file > 0 && head->file < HA_SUITE_FILES && suite->file[head->file])
+        broken(l, ha_folder_line(l->folder, describe(l, head->entry), head->file, row, &why), &why);
     free(row);
 }
 
@@ -167,13 +156,15 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
 {
     struct loop *l = arg;
     struct ha_said_head head;
+    struct ha_why why = { "" };
     if (kind == HA_SAID_DEVICE && size == sizeof(struct ha_env_device)) hear_device(l, bytes);
     if (kind == HA_SAID_PROGRESS && size == sizeof(struct ha_said_progress)) hear_progress(l, bytes);
     if (kind == HA_SAID_DEVICE || kind == HA_SAID_PROGRESS || size < sizeof head) return;
     memcpy(&head, bytes, sizeof head);
     if (!ordered(l, head.entry)) return;
     const char *rest = (const char *)bytes + sizeof head;
-    if (kind == HA_SAID_TRACE) hear_trace(l, &head, rest, size - sizeof head);
+    if (kind == HA_SAID_TRACE)
+        broken(l, ha_folder_trace(l->folder, describe(l, head.entry), rest, size - sizeof head, &why), &why);
     else if (size - sizeof head == l->plan->entry[head.entry].suite->row_bytes) hear_row(l, kind, &head, rest);
 }
 
@@ -266,7 +257,8 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
 }
 
 /* Points of a group in which the child died, or its device failed, are run again, each alone, but for those whose rows
- * had come. Where none of them dies alone, the last one is not tried: it stands for the death that there was. */
+ * had come. A death costs a row, whoever may be to blame: where none of them dies alone, the last one has it, and is
+ * not tried, as its row would be an error however that ends. */
 static void run_group(struct loop *l, const size_t *entry, size_t count)
 {
     struct ha_why why = { "" };
@@ -293,12 +285,11 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
 
 static enum ha_status run_all(struct loop *l, struct ha_why *why)
 {
-    const size_t processes = l->options->processes ? l->options->processes : 1;
     size_t *entry = calloc(l->plan->entries, sizeof *entry);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory");
-    for (l->process = 0; l->process < processes; l->process++) l->groups += count_groups(l, entry);
+    for (l->process = 0; l->process < l->processes; l->process++) l->groups += count_groups(l, entry);
     ha_progress_start(&l->progress, !l->options->quiet, l->groups);
-    for (l->process = 0; l->process < processes && !over(l); l->process++)
+    for (l->process = 0; l->process < l->processes && !over(l); l->process++)
         for (size_t first = 0, count; first < l->plan->entries && !over(l);) {
             first = next_group(l, first, entry, &count);
             if (count) run_group(l, entry, count);
@@ -310,13 +301,12 @@ static enum ha_status run_all(struct loop *l, struct ha_why *why)
 
 static void note_not_run(struct loop *l)
 {
-    const size_t processes = l->options->processes ? l->options->processes : 1;
     struct ha_why why = { "" };
     const char *reason = *l->broken.text ? "not run: the results cannot be written"
                          : ha_stop       ? "not run: interrupted"
                          : over(l)       ? "not run: --max-time is over"
                                          : "not run: what it needs is in error";
-    for (l->process = 0; l->process < processes; l->process++)
+    for (l->process = 0; l->process < l->processes; l->process++)
         for (size_t i = 0; i < l->plan->entries; i++)
             if (!done(l, i, l->process)) ha_folder_not_run(l->folder, describe(l, i), reason, &why);
 }
@@ -354,15 +344,14 @@ static enum ha_status open_child(struct loop *l, struct ha_why *why)
 
 static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
 {
-    char run_id[64];
     ha_env_read(&l->env);
-    snprintf(run_id, sizeof run_id, "%.31s.%ld", l->env.date, (long)getpid());
+    snprintf(l->run_id, sizeof l->run_id, "%.31s.%ld", l->env.date, (long)getpid());
     const struct ha_folder_options o = { .path = l->options->out_dir,
                                          .resume = l->options->resume,
                                          .mode = l->options->measure ? "run" : "check",
                                          .build = ha_version(),
                                          .options = l->options->options ? l->options->options : "",
-                                         .run_id = run_id,
+                                         .run_id = l->run_id,
                                          .suites = ha_suites_all,
                                          .suites_count = ha_suites_count,
                                          .env = &l->env };
@@ -413,6 +402,7 @@ enum ha_exit ha_run(const struct ha_plan *plan, const struct ha_run_options *opt
     l->plan = plan;
     l->options = options;
     l->begin_ns = ha_now_ns();
+    l->processes = options->processes ? options->processes : 1;
     const enum ha_exit code = run(l, why);
     ha_child_destroy(l->child);
     if (l->folder) ha_folder_close(l->folder, NULL);

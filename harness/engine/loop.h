@@ -14,7 +14,8 @@ struct ha_run_options {
     bool json;             /* stdout: rows as JSON lines, and nothing else */
     bool quiet;            /* no progress */
     uint64_t max_time_ns;  /* of the whole run; 0: none */
-    uint64_t case_time_ns; /* of one case, after which it is taken for hung; 0: ten minutes */
+    uint64_t case_time_ns; /* of one case, after which it is taken for hung; 0: ten minutes. Those of a group run in
+                              turns, and none is done before the others: they have as much each, together */
     size_t processes;      /* each case in so many fresh processes, in turns; 0: all cases in one */
     uint64_t seed;
     const char *dump_dir, *exec;

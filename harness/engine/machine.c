@@ -1,7 +1,6 @@
 #include "harness/engine/machine.h"
 
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>

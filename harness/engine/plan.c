@@ -2,9 +2,7 @@
 
 #include "harness/base/array.h"
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/expand.h"
 #include "harness/engine/filter.h"
 #include "harness/engine/point.h"
@@ -103,11 +101,11 @@ void ha_plan_free(struct ha_plan *plan)
 /* ---- points --------------------------------------------------------------------------------------------------- */
 
 struct sink {
+    const char *file; /* that points are from, without folder and ending; NULL: the command line */
     struct ha_plan *plan;
     const struct ha_plan_options *options;
     struct ha_filter *filter; /* or NULL */
-    bool from_file;
-    size_t section; /* of the plan */
+    size_t section;           /* of the plan */
     uint64_t time_ns;
 };
 
@@ -115,7 +113,7 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
 {
     struct sink *sink = arg;
     char id[HA_ID_MAX];
-    if (sink->from_file && sink->options->small && s->shrink) {
+    if (sink->file && sink->options->small && s->shrink) {
         s->shrink(point);
         if (s->settle) HA_TRY(s->settle(point, why));
     }
@@ -214,14 +212,9 @@ static bool is_line(const struct ha_key *key, const struct ha_assignments *a)
     return false;
 }
 
-struct reading {
-    struct sink sink;
-    const char *file;
-};
-
 static enum ha_status read_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
-    struct reading *r = arg;
+    struct sink *sink = arg;
     const struct ha_suite *s = f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
     if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->file, f->suite_line);
     size_t axis = SIZE_MAX;
@@ -232,13 +225,13 @@ static enum ha_status read_section(void *arg, const struct ha_file_section *f, s
     if (f->axis && !is_line(&s->key[axis], f->assignments))
         return ha_why(why, HA_ERROR, "%s:%zu: axis: a line takes two values of %s, and [%s] has fewer", f->file,
                       f->axis_line, f->axis, f->name);
-    HA_TRY(add_section(r->sink.plan, s, r->file, f->name, axis, why));
-    r->sink.section = r->sink.plan->sections - 1;
-    r->sink.time_ns = f->time_ns;
+    HA_TRY(add_section(sink->plan, s, sink->file, f->name, axis, why));
+    sink->section = sink->plan->sections - 1;
+    sink->time_ns = f->time_ns;
     struct ha_assignments a = *f->assignments;
-    a.override = r->sink.options->override;
-    a.overrides = r->sink.options->overrides;
-    return ha_expand(s, &a, take, &r->sink, why);
+    a.override = sink->options->override;
+    a.overrides = sink->options->overrides;
+    return ha_expand(s, &a, take, sink, why);
 }
 
 /* the name without folder and ending */
@@ -255,9 +248,8 @@ static enum ha_status add_file(struct ha_plan *plan, const struct ha_plan_option
 {
     char file[64];
     stem(name, file);
-    struct reading r = { .sink = { .plan = plan, .options = options, .filter = filter, .from_file = true },
-                         .file = file };
-    return ha_suite_file_parse(name, text, read_section, &r, why);
+    struct sink sink = { .plan = plan, .options = options, .filter = filter, .file = file };
+    return ha_suite_file_parse(name, text, read_section, &sink, why);
 }
 
 /* A word with ':' is an id; another is a suite file, or else a suite or a variant with everything at its default. */
@@ -277,10 +269,9 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
         }
         if (is_file || !suite_of_head(word, &value)) return found;
     }
-    const struct ha_suite *s = NULL;
     char head[64];
     snprintf(head, sizeof head, "%.*s", (int)strcspn(word, ":"), word);
-    s = suite_of_head(head, &value);
+    const struct ha_suite *s = suite_of_head(head, &value);
     if (!s) return unknown_head(head, why);
     struct sink sink = { .plan = plan, .options = o, .filter = filter, .section = plan->sections };
     for (size_t i = 0; i < plan->sections; i++) /* ids of one suite stand together */
@@ -289,9 +280,8 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
     return read_id(word, o, take, &sink, why);
 }
 
-/* text: of a suite file, or NULL: words */
-static enum ha_status fill(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
-                           struct ha_why *why)
+enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
+                             struct ha_why *why)
 {
     struct ha_filter *filter = NULL;
     if (why) why->text[0] = 0;
@@ -308,15 +298,9 @@ static enum ha_status fill(struct ha_plan *plan, const struct ha_plan_options *o
     return status;
 }
 
-enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *o, const char *name, const char *text,
-                             struct ha_why *why)
-{
-    return fill(plan, o, name, text, why);
-}
-
 enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *o, struct ha_why *why)
 {
-    HA_TRY(fill(plan, o, NULL, NULL, why));
+    HA_TRY(ha_plan_parse(plan, o, NULL, NULL, why));
     if (plan->entries) return HA_OK;
     return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
 }

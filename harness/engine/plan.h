@@ -55,7 +55,8 @@ struct ha_plan_options {
 
 /* Adds to an empty plan. HA_ERROR: nothing fits, or something is wrong; the plan is to be freed all the same. */
 enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *options, struct ha_why *why);
-/* a suite file from memory, for tests and fuzzing; name stands in messages */
+/* The same, of a suite file from memory before the words, for tests and fuzzing; name stands in messages. text NULL:
+ * the words alone. */
 enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *options, const char *name,
                              const char *text, struct ha_why *why);
 void ha_plan_free(struct ha_plan *plan);

@@ -2,7 +2,6 @@
 
 #include "harness/base/program.h"
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,9 @@
 #ifndef HA_ENGINE_PROCESS_H
 #define HA_ENGINE_PROCESS_H
 
-/* Processes that run what is not ours: each leads a group of its own, so that what it starts ends with it. */
+/* Processes that run what is not ours: each leads a group of its own, so that what it starts ends with it. That is for
+ * ha_process_end to do: where the program itself is killed (SIGKILL) the kernel ends such a process, as its parent is
+ * gone, and nobody is left to end what that has started in turn. */
 
 #include "harness/api/base.h"
 

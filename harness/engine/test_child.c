@@ -242,7 +242,7 @@ TEST_WITH(guards, open_child, close_child)
         { 64, true, "bytes away from the input, the nearest of its buffers" }, /* the wish itself */
         { 7 * PAGE, true, "wrote 8193 bytes away from the output, the nearest of its buffers" },
     };
-    for (size_t i = 0; i < sizeof access / sizeof *access; i++) {
+    for (size_t i = 0; i < COUNT(access); i++) {
         wish->deed = access[i].write ? WRITE_AT : READ_AT;
         wish->at = base + access[i].at;
         const enum ha_status st = ha_child_call(child, wish, pieces, names, 3, &why);

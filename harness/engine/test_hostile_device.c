@@ -51,13 +51,13 @@ static void replaced(void)
     if (fork() > 0) exit(0);
 }
 
-/* until there is no more; some 256 MiB, so that the machine is not harmed */
+/* until there is no more; some 32 MiB, so that the machine is not harmed */
 static void memory(void)
 {
     char text[64] = "";
     const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || read(fd, text, sizeof text - 1) <= 0) abort();
-    const rlim_t most = strtoull(text, NULL, 10) * 4096 + (256 << 20);
+    const rlim_t most = strtoull(text, NULL, 10) * 4096 + (32 << 20);
     setrlimit(RLIMIT_AS, &(struct rlimit){ most, most });
     for (;;) {
         char *more = malloc(8 << 20);

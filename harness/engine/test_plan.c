@@ -2,9 +2,7 @@
 #include "harness/engine/fake_suites.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/suite_file.h"
-#include "harness/base/test.h"
-
-#include <unistd.h>
+#include "harness/base/test_folder.h"
 
 /* ids, one a line, or the reason */
 static enum ha_status list(struct ha_plan *plan, enum ha_status status, const struct ha_why *why, char *out,
@@ -19,13 +17,12 @@ static enum ha_status list(struct ha_plan *plan, enum ha_status status, const st
     return status;
 }
 
-static enum ha_status expand(const char *text, const struct ha_plan_options *o, char *out, size_t size)
+/* of a file */
+static enum ha_status expand(const char *text, struct ha_plan_options o, char *out, size_t size)
 {
-    const struct ha_plan_options none = { .filter = NULL };
     struct ha_plan plan = { 0 };
     struct ha_why why = { "" };
-    const enum ha_status status = ha_plan_parse(&plan, o ? o : &none, "x.suite", text, &why);
-    return list(&plan, status, &why, out, size);
+    return list(&plan, ha_plan_parse(&plan, &o, "x.suite", text, &why), &why, out, size);
 }
 
 /* words: between blanks */
@@ -41,18 +38,33 @@ static enum ha_status choose(const char *words, struct ha_plan_options o, char *
     return list(&plan, ha_plan_make(&plan, &o, &why), &why, out, size);
 }
 
-static void yields(const char *words, struct ha_plan_options o, const char *ids)
+typedef enum ha_status list_of(const char *text, struct ha_plan_options o, char *out, size_t size);
+
+static void gives(list_of *f, const char *text, struct ha_plan_options o, const char *ids)
 {
     char out[4096];
-    if (choose(words, o, out, sizeof out) != HA_OK) fail_msg("%s: %s", words, out);
-    if (strcmp(out, ids) != 0) fail_msg("%s: gives\n%sand not\n%s", words, out, ids);
+    if (f(text, o, out, sizeof out) != HA_OK) fail_msg("%s: %s", text, out);
+    if (strcmp(out, ids) != 0) fail_msg("%s: gives\n%sand not\n%s", text, out, ids);
 }
 
+/* the reason, until the next call */
+static const char *refusal(list_of *f, const char *text, struct ha_plan_options o)
+{
+    static char out[4096];
+    if (f(text, o, out, sizeof out) != HA_ERROR) fail_msg("%.2000s: taken:\n%s", text, out);
+    return out;
+}
+
+static void is_refused(list_of *f, const char *text, struct ha_plan_options o, const char *says)
+{
+    const char *out = refusal(f, text, o);
+    if (!strstr(out, says)) fail_msg("%.2000s: says \"%s\", not \"%s\"", text, out, says);
+}
+
+static void yields(const char *words, struct ha_plan_options o, const char *ids) { gives(choose, words, o, ids); }
 static void refuses(const char *words, struct ha_plan_options o, const char *says)
 {
-    char out[4096];
-    if (choose(words, o, out, sizeof out) != HA_ERROR) fail_msg("%s: taken:\n%s", words, out);
-    if (!strstr(out, says)) fail_msg("%s: says \"%s\", not \"%s\"", words, out, says);
+    is_refused(choose, words, o, says);
 }
 
 static const struct ha_plan_options none = { .filter = NULL };
@@ -87,7 +99,7 @@ TEST(ids_name_points)
           "circle:size=2\nsquare:size=10\ncircle:size=1\n" },
         { "moves:way=up circle moves", "moves:way=up,piece=4K\ncircle:size=10\nmoves:way=down,piece=4K\n" },
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    for (size_t i = 0; i < COUNT(table); i++)
         if (table[i].ids) yields(table[i].words, none, table[i].ids);
         else refuses(table[i].words, none, "is there twice");
 }
@@ -126,7 +138,7 @@ TEST(mistakes_are_named)
         { "./nosuch.suite", "./nosuch.suite: there is no such suite file" },
         { "./no/such:it.suite", "there is no such suite file" },
     };
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) refuses(ids[i].id, none, ids[i].says);
+    for (size_t i = 0; i < COUNT(ids); i++) refuses(ids[i].id, none, ids[i].says);
     refuses("", none, "no case");
 }
 
@@ -186,11 +198,8 @@ TEST(options_set_keys)
     /* what is wrong is the option, whatever the key is called that it sets */
     refuses("circle", (struct ha_plan_options){ .override = &large, .overrides = 1 },
             "--seed: seed: 'many' is not a whole number from 0 to ");
-
-    char out[4096];
-    const struct ha_plan_options o = { .override = both, .overrides = 2 };
-    assert_int_equal(expand("[a]\nkind=circle\nthreads=1 2\ncount=4\n", &o, out, sizeof out), HA_OK);
-    assert_string_equal(out, "circle:size=10,count=9,threads=3\n");
+    gives(expand, "[a]\nkind=circle\nthreads=1 2\ncount=4\n",
+          (struct ha_plan_options){ .override = both, .overrides = 2 }, "circle:size=10,count=9,threads=3\n");
 }
 
 TEST(filters_choose)
@@ -208,13 +217,10 @@ TEST(filters_choose)
     refuses(words, (struct ha_plan_options){ .filter = "peice=4K" }, "-f: unknown key 'peice'; did you mean 'piece'?");
     refuses("circle", (struct ha_plan_options){ .filter = "piece!=5K" }, "-f: unknown piece '5K'; did you mean '4K'?");
     refuses("circle:sise=1", (struct ha_plan_options){ .filter = "size=1" }, "unknown key 'sise'");
-
-    char out[4096];
-    const struct ha_plan_options o = { .filter = "color=gren" }, p = { .filter = "size!=2" };
-    assert_int_equal(expand("[a]\nkind=circle\n", &o, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "-f: unknown color 'gren'; did you mean 'green'?");
-    assert_int_equal(expand("[a]\nkind=circle\nsize=1 2 3\naxis=size\n", &p, out, sizeof out), HA_OK);
-    assert_string_equal(out, "circle:size=1\ncircle:size=3\n");
+    assert_string_equal(refusal(expand, "[a]\nkind=circle\n", (struct ha_plan_options){ .filter = "color=gren" }),
+                        "-f: unknown color 'gren'; did you mean 'green'?");
+    gives(expand, "[a]\nkind=circle\nsize=1 2 3\naxis=size\n", (struct ha_plan_options){ .filter = "size!=2" },
+          "circle:size=1\ncircle:size=3\n");
 }
 
 /* ---- suite files ------------------------------------------------------------------------------------------------ */
@@ -249,11 +255,7 @@ TEST(sections_are_cross_products)
         /* twins once */
         { "[a]\nsize=1 2\n[b]\nsize=2 3 3\n", "circle:size=1\ncircle:size=2\ncircle:size=3\n" },
     };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char out[4096];
-        if (expand(files[i].text, NULL, out, sizeof out) != HA_OK) fail_msg("%s\n%s", files[i].text, out);
-        assert_string_equal(out, files[i].ids);
-    }
+    for (size_t i = 0; i < COUNT(files); i++) gives(expand, files[i].text, none, files[i].ids);
 }
 
 TEST(mistakes_name_the_line)
@@ -305,11 +307,7 @@ TEST(mistakes_name_the_line)
         { "[default]\naxis=size\nsize=1 2\n[b]\nsize=3\n", "x.suite:2: axis: a line takes two values of size" },
         { "[a]\nsize=1 2\naxis=size\naxis=color\n", "x.suite:4: key 'axis' is there twice; first in line 3" },
     };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char out[4096];
-        if (expand(files[i].text, NULL, out, sizeof out) == HA_OK) fail_msg("taken:\n%s", files[i].text);
-        if (!strstr(out, files[i].says)) fail_msg("%s\nsays \"%s\", not \"%s\"", files[i].text, out, files[i].says);
-    }
+    for (size_t i = 0; i < COUNT(files); i++) is_refused(expand, files[i].text, none, files[i].says);
 }
 
 /* what a section says of itself, and which of the plan's entries stand in it */
@@ -323,9 +321,8 @@ TEST(sections_are_kept)
     static const uint64_t ns[] = { 500000000, 500000000, 500000000, 2000000000, 2000000000, 2000000000 };
     struct ha_plan plan = { 0 };
     struct ha_why why = { "" };
-    const struct ha_plan_options o = { .filter = NULL };
     /* kind is none of the moves' keys */
-    assert_int_equal(ha_plan_parse(&plan, &o, "suites/night.suite", text, &why), HA_ERROR);
+    assert_int_equal(ha_plan_parse(&plan, &none, "suites/night.suite", text, &why), HA_ERROR);
     assert_string_equal(why.text,
                         "suites/night.suite:3: unknown key 'kind'; it is one of: way piece seed note memo fast");
     ha_plan_free(&plan);
@@ -333,7 +330,7 @@ TEST(sections_are_kept)
     char shapes[sizeof text];
     memcpy(shapes, text, sizeof text);
     *strstr(shapes, "[moves]") = 0;
-    if (ha_plan_parse(&plan, &o, "suites/night.suite", shapes, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_plan_parse(&plan, &none, "suites/night.suite", shapes, &why) != HA_OK) fail_msg("%s", why.text);
     assert_int_equal(plan.entries, 6);
     for (size_t i = 0; i < plan.entries; i++) {
         assert_string_equal(plan.entry[i].from, "night");
@@ -371,10 +368,8 @@ TEST(sections_are_kept)
 /* where nothing is timed; what an id says is as it says */
 TEST(files_are_made_small)
 {
-    char out[4096];
     const struct ha_plan_options small = { .small = true };
-    assert_int_equal(expand("[a]\nkind=circle\nsize=2 30 50\naxis=size\n", &small, out, sizeof out), HA_OK);
-    assert_string_equal(out, "circle:size=2\ncircle:size=3\n");
+    gives(expand, "[a]\nkind=circle\nsize=2 30 50\naxis=size\n", small, "circle:size=2\ncircle:size=3\n");
     yields("circle:size=30", small, "circle:size=30\n");
 }
 
@@ -390,7 +385,7 @@ static size_t put_values(char *text, size_t n, const char *key, int count)
 
 TEST(sizes_are_limited)
 {
-    static char text[1 << 16], out[1 << 12];
+    static char text[1 << 16];
     struct ha_plan plan = { 0 };
     struct ha_why why = { "" };
     size_t n = (size_t)sprintf(text, "[a]\nkind=circle\n");
@@ -406,8 +401,7 @@ TEST(sizes_are_limited)
     ha_plan_free(&plan);
 
     put_values(text, n, "threads", 1001);
-    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "x.suite:1: [a] has more than 100000 cases");
+    assert_string_equal(refusal(expand, text, none), "x.suite:1: [a] has more than 100000 cases");
     /* whatever is left of it; the product of these overflows 64 bits */
     n = put_values(text, n, "threads", 900);
     n = put_values(text, n, "count", 900);
@@ -415,48 +409,37 @@ TEST(sizes_are_limited)
     n = put_values(text, n, "steps", 900);
     n = put_values(text, n, "name", 900);
     put_values(text, n, "radius", 100);
-    const struct ha_plan_options few = { .filter = "nosuch" };
-    assert_int_equal(expand(text, &few, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "x.suite:1: [a] has more than 100000 cases");
+    assert_string_equal(refusal(expand, text, (struct ha_plan_options){ .filter = "nosuch" }),
+                        "x.suite:1: [a] has more than 100000 cases");
     /* nor does what is no point go on for ever */
     n = (size_t)sprintf(text, "[a]\nkind=square\nsize=91\n");
     n = put_values(text, n, "threads", 1000);
     put_values(text, n, "ratio", 1001);
-    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "x.suite:1: [a] has more than 1000000 products of values");
+    assert_string_equal(refusal(expand, text, none), "x.suite:1: [a] has more than 1000000 products of values");
 
     memset(text, 'x', 20000);
     memcpy(text, "[a]\nname=", 9);
     text[20000] = 0;
-    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
-    assert_contains(out, "x.suite:2: the line is longer than");
+    is_refused(expand, text, none, "x.suite:2: the line is longer than");
     memcpy(text, "[a]\nname=", 9);
     text[4000] = 0;
-    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
-    assert_contains(out, "x.suite:2: name: ");
+    is_refused(expand, text, none, "x.suite:2: name: ");
     n = 0;
     for (int i = 0; i < 257; i++) n += (size_t)sprintf(text + n, "[s%d]\nsize=1\n", i);
-    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
-    assert_string_equal(out, "x.suite:513: more than 256 sections");
+    assert_string_equal(refusal(expand, text, none), "x.suite:513: more than 256 sections");
 }
 
 static enum ha_status read_bytes(const char *bytes, size_t size, char **text, struct ha_why *why)
 {
-    char path[] = "/tmp/habench-test-XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, size), (ssize_t)size);
-    close(fd);
-    const enum ha_status status = ha_suite_file_load(path, text, why);
-    unlink(path);
-    return status;
+    test_write("x.suite", bytes, size);
+    return ha_suite_file_load(test_path("x.suite"), text, why);
 }
 
-TEST(files_are_read)
+TEST_WITH(files_are_read, test_folder_make, test_folder_remove)
 {
     static const char good[] = "[a]\nkind=circle\nsize=1 2", zero[] = "[a]\nkind=circle\0\nsize=1";
     struct ha_why why = { "" };
-    char *text, path[] = "/tmp/habench-test-XXXXXX.suite", out[4096];
+    char *text;
     assert_int_equal(read_bytes(good, sizeof good - 1, &text, &why), HA_OK);
     assert_string_equal(text, good);
     free(text);
@@ -473,14 +456,8 @@ TEST(files_are_read)
     free(large);
 
     /* a word that is a path */
-    const int fd = mkstemps(path, 6);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, good, sizeof good - 1), (ssize_t)(sizeof good - 1));
-    close(fd);
-    const enum ha_status status = choose(path, none, out, sizeof out);
-    unlink(path);
-    assert_int_equal(status, HA_OK);
-    assert_string_equal(out, "circle:size=1\ncircle:size=2\n");
+    test_write("x.suite", good, sizeof good - 1);
+    yields(test_path("x.suite"), none, "circle:size=1\ncircle:size=2\n");
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,4 +1,4 @@
-#include "harness/engine/plugin.h"
+#include "harness/engine/machine.h"
 
 #include "harness/base/test_beside.h"
 #include "harness/base/test.h"
@@ -76,7 +76,7 @@ TEST(refuses_damaged_files)
         { SIZE_MAX, ELF_CLASS, 9, "wrong ELF class" },
         { SIZE_MAX, ELF_TYPE, 1, "not a shared object" },
     };
-    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+    for (size_t i = 0; i < COUNT(damage); i++) {
         const char *path = damaged(damage[i].bytes, damage[i].at, damage[i].value);
         refused(path, damage[i].words);
         unlink(path);
@@ -148,6 +148,28 @@ TEST(finds_a_device_by_name)
     assert_int_equal(ha_plugin_find(longer, path, &why), HA_ERROR);
     longer[5] = '/';
     assert_int_equal(ha_plugin_find(longer, path, &why), HA_ERROR);
+}
+
+static enum ha_status open_nothing(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *out)
+{
+    return HA_ERROR;
+}
+
+/* A case must say why it is an error, whatever the device does. */
+TEST(a_device_that_gives_no_reason_has_one)
+{
+    static const struct ha_device_api silent = { .name = "silent", .kind = "plugin", .open = open_nothing };
+    const struct ha_device_api *api;
+    struct ha_machine *machine;
+    struct ha_device *dev;
+    struct ha_why reason = { "" };
+    assert_int_equal(ha_machine_create(&machine, NULL, &why), HA_OK);
+    ha_machine_give(machine, "./silent.so", &silent, NULL);
+    assert_int_equal(ha_machine_device(machine, "./silent.so", NULL, &api, &dev, &reason), HA_ERROR);
+    assert_string_equal(reason.text, "device ./silent.so cannot be opened, and says no more");
+    assert_true(ha_machine_failed(machine, &why));
+    assert_string_equal(why.text, reason.text);
+    ha_machine_destroy(machine);
 }
 
 static void set_flag(void *arg) { *(int *)arg = 1; }

@@ -56,7 +56,7 @@ TEST(values_are_read_and_printed)
         { "threads", "1", "1" },
         { "threads", "1024", "1024" },
     };
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    for (size_t i = 0; i < COUNT(values); i++) {
         struct fake_point p = shape("circle");
         struct ha_why why = { "" };
         char printed[HA_VALUE_MAX];
@@ -127,7 +127,7 @@ TEST(wrong_values_are_named)
         { "threads", "1025", "from 1 to 1024" },
         { "class", "large", "class follows from the other keys and cannot be set" },
     };
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    for (size_t i = 0; i < COUNT(values); i++) {
         const struct fake_point before = shape("circle:size=7,name=before");
         struct fake_point p = before;
         struct ha_why why = { "" };
@@ -187,7 +187,7 @@ TEST(ids_leave_defaults_out)
           "circle:size=10,count=18446744073709551615,grid=1/2,color=blue,threads=3" },
         { "circle:radius=2", "circle:size=10,radius=2" },
     };
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    for (size_t i = 0; i < COUNT(ids); i++) {
         const struct fake_point p = shape(ids[i].id);
         char id[HA_ID_MAX];
         assert_int_equal(ha_point_print(&fake_shapes, &p, id, sizeof id), strlen(ids[i].printed));
@@ -283,7 +283,7 @@ TEST(filters_fit)
         { ",,square,,grid=8/2,,", true },
     };
     const struct fake_point p = shape("square:grid=8/2");
-    for (size_t i = 0; i < sizeof terms / sizeof *terms; i++)
+    for (size_t i = 0; i < COUNT(terms); i++)
         if (fits(terms[i].filter, &p) != terms[i].fits) fail_msg("-f %s", terms[i].filter);
 }
 
@@ -315,7 +315,7 @@ TEST(wrong_filters_are_named)
         { "seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number" },
     };
     const struct fake_point p = shape("square");
-    for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
+    for (size_t i = 0; i < COUNT(terms); i++) {
         struct ha_filter *filter;
         struct ha_why why = { "" };
         enum ha_status status = ha_filter_create(&filter, terms[i].filter, &why);

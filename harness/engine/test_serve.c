@@ -40,8 +40,9 @@ struct row {
     struct ha_result head;
 };
 
-/* by entry: what check says of it, how often it was measured; and how often anything was */
+/* by entry: what check says of it, and whether it forgets to; how often it was measured; and how often anything was */
 static enum ha_verdict found[4];
+static bool forgotten[4];
 static size_t measured[4], measurements;
 
 static size_t entry_of(const struct ha_group *group, size_t i) { return (size_t)(*group->id[i] - 'a'); }
@@ -52,7 +53,10 @@ static struct ha_result *head_of(const struct ha_group *group, size_t i)
 
 static enum ha_status check(void *run, struct ha_group *group, struct ha_why *why)
 {
-    for (size_t i = 0; i < group->count; i++) head_of(group, i)->verdict = found[entry_of(group, i)];
+    for (size_t i = 0; i < group->count; i++) {
+        head_of(group, i)->verdict = found[entry_of(group, i)];
+        group->right[i] = !found[entry_of(group, i)] && !forgotten[entry_of(group, i)];
+    }
     (*(struct calls **)run)->checked++;
     return HA_OK;
 }
@@ -190,6 +194,18 @@ TEST(what_was_found_right_is_measured)
     measurements = 0;
     serve_group(group, 1);
     assert_int_equal(measurements, 0); /* of nothing */
+}
+
+TEST(a_verdict_that_was_forgotten_is_no_pass)
+{
+    static const size_t group[] = { 2, 3 };
+    memset(found, 0, sizeof found);
+    memset(measured, 0, sizeof measured);
+    forgotten[2] = true;
+    serve_group(group, 2);
+    assert_true(said[2].verdict == HA_VERDICT_ERROR && said[3].verdict == HA_PASS);
+    assert_string_equal(said[2].reason, "its suite gave it no verdict");
+    assert_true(measured[2] == 0 && measured[3] == 1);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -45,30 +45,18 @@ static void write_row(size_t n, size_t process, enum ha_verdict verdict, double 
     if (ha_folder_row(folder, &cases[n].of, &row, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
-static char *printed(void)
+static const char *printed(void)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
     struct ha_why why = { "" };
-    assert_true(ha_summary_print(f, &summary, &why));
-    fclose(f);
-    return text;
+    assert_true(ha_summary_print(test_print(), &summary, &why));
+    return test_printed();
 }
 
 /* that everything printed has these words: NULL behind the last */
 static void prints(const char *const *words)
 {
-    char *text = printed();
+    const char *text = printed();
     for (; *words; words++) assert_contains(text, *words);
-    free(text);
-}
-
-static size_t count(const char *text, const char *what)
-{
-    size_t n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what)) n++;
-    return n;
 }
 
 static double time_of(size_t n)
@@ -122,9 +110,7 @@ TEST_WITH(what_is_wrong_says_how_to_rerun, open_folder, close_folder)
     write_row(2, 0, HA_VERDICT_ERROR, 1, "killed by SIGSEGV");
     prints((const char *const[]){ "\nfail: fake:kind=odd,n=1\n", "2 is not 3", "habench run 'fake:kind=odd,n=1'",
                                   "\nerror: fake:kind=even,n=2\n", "killed by SIGSEGV", NULL });
-    char *text = printed();
-    assert_null(strstr(text, "n=0"));
-    free(text);
+    assert_null(strstr(printed(), "n=0"));
     summary.measured = false;
     prints((const char *const[]){ "habench check 'fake:kind=odd,n=1'", NULL });
 }
@@ -137,21 +123,19 @@ TEST_WITH(names_do_not_reach_the_terminal_raw, open_folder, close_folder)
     fake_case(&cases[1], 1, 0);
     snprintf(cases[1].id, sizeof cases[1].id, "fake:note=\033[31mred");
     if (ha_folder_row(folder, &cases[1].of, &row, &why) != HA_OK) fail_msg("%s", why.text);
-    char *text = printed();
-    assert_int_equal(count(text, "[31mred"), 2);
+    const char *text = printed();
+    assert_int_equal(test_count(text, "[31mred"), 2);
     assert_null(strchr(text, '\033'));
-    free(text);
 }
 
 TEST_WITH(hundreds_of_wrong_cases_do_not_hide_the_rest, open_folder, close_folder)
 {
     for (size_t i = 0; i < CASES - 1; i++) write_row(i, 0, HA_VERDICT_FAIL, 1, "wrong");
     write_row(CASES - 1, 0, HA_VERDICT_WAIVED, 1, "too large");
-    char *text = printed();
-    assert_int_equal(count(text, "\nfail: "), 40);
+    const char *text = printed();
+    assert_int_equal(test_count(text, "\nfail: "), 40);
     assert_contains(text, "\nand 19 more");
     assert_contains(text, "too large");
-    free(text);
 }
 
 TEST_WITH(a_reason_of_several_cases_is_said_once, open_folder, close_folder)
@@ -160,9 +144,7 @@ TEST_WITH(a_reason_of_several_cases_is_said_once, open_folder, close_folder)
     write_row(4, 0, HA_VERDICT_WAIVED, 1, "no BLAS");
     write_row(5, 0, HA_UNCHECKED, 1, "computes nothing");
     write_row(6, 0, HA_UNCHECKED, 1, "no BLAS");
-    char *text = printed();
-    assert_int_equal(count(text, "no such instruction"), 1);
-    free(text);
+    assert_int_equal(test_count(printed(), "no such instruction"), 1);
     prints((const char *const[]){ "waived: 4 x no such instruction", "waived: 1 x no BLAS",
                                   "unchecked: 1 x computes nothing", "unchecked: 1 x no BLAS", NULL });
 }
@@ -203,15 +185,10 @@ TEST(the_last_line_and_the_exit_code)
         { { 0, 0, 0, 0, 2, 0 }, false, 0, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "nothing was checked" },
         { { 3, 0, 0, 0, 0, 0 }, true, 0, HA_EXIT_WRONG, "3 passed, 0 failed, 0 skipped\n", "" },
     };
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    for (size_t i = 0; i < COUNT(of); i++) {
         struct ha_why why = { "" };
-        char *text = NULL;
-        size_t size = 0;
-        FILE *f = open_memstream(&text, &size);
-        ha_summary_print_totals(f, &of[i].totals);
-        fclose(f);
-        assert_string_equal(text, of[i].line);
-        free(text);
+        ha_summary_print_totals(test_print(), &of[i].totals);
+        assert_string_equal(test_printed(), of[i].line);
         ha_stop = of[i].stop;
         const enum ha_exit code = ha_summary_exit(&of[i].totals, !of[i].wrong, &why);
         ha_stop = 0;

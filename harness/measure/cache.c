@@ -1,9 +1,10 @@
 #include "harness/measure/cache.h"
 
+#include "harness/base/text.h"
+
 #include <hwloc.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { SHARED_LEVEL = 3 };
@@ -23,13 +24,9 @@ double ha_cache_usable_bytes(const struct ha_cache *caches, size_t count, bool g
 
 static bool is_guest(void)
 {
-    char line[8192];
-    bool found = false;
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    if (!f) return false;
-    while (!found && fgets(line, sizeof line, f)) found = !strncmp(line, "flags", 5) && strstr(line, " hypervisor ");
-    fclose(f);
-    return found;
+    char flags[8192];
+    ha_text_line("/proc/cpuinfo", "flags", flags, sizeof flags);
+    return strstr(flags, " hypervisor ");
 }
 
 static double of_topology(hwloc_topology_t t, hwloc_bitmap_t mine)

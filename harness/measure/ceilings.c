@@ -1,7 +1,6 @@
 #include "harness/measure/ceilings_parts.h"
 
 #include "harness/base/stats.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>

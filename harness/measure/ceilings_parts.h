@@ -31,8 +31,8 @@ struct ha_ceiling_bench {
 /* One sample; NaN: this device cannot. */
 typedef double ha_ceiling_sample(struct ha_ceiling_bench *b);
 ha_ceiling_sample ha_ceiling_read_one, ha_ceiling_read_all, ha_ceiling_copy_all, ha_ceiling_flops_one,
-    ha_ceiling_flops_all, ha_ceiling_tick;                                                 /* ceilings_host.c */
-ha_ceiling_sample ha_ceiling_cores, ha_ceiling_wake, ha_ceiling_wake_idle;                 /* ceilings_threads.c */
+    ha_ceiling_flops_all, ha_ceiling_tick, ha_ceiling_cores, ha_ceiling_wake,
+    ha_ceiling_wake_idle;                                                                  /* ceilings_host.c */
 ha_ceiling_sample ha_ceiling_launch, ha_ceiling_enqueue, ha_ceiling_sync, ha_ceiling_flag; /* ceilings_device.c */
 
 /* Work for the device: enqueues the transfer of so many bytes. */

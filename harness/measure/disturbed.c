@@ -1,10 +1,12 @@
 #include "harness/measure/disturbed.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/text.h"
 
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -43,15 +45,11 @@ static void read_stat(const char *root, const cpu_set_t *mine, struct ha_core_co
 
 static double read_number(const char *root, int core, const char *file)
 {
-    char path[512];
-    double x;
-
+    char path[512], text[64], *end;
     snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/%s", root, core, file);
-    FILE *f = fopen(path, "re");
-    if (!f) return (double)NAN;
-    if (fscanf(f, "%lf", &x) != 1) x = (double)NAN;
-    fclose(f);
-    return x;
+    ha_text_line(path, "", text, sizeof text);
+    const double x = strtod(text, &end);
+    return end > text ? x : (double)NAN;
 }
 
 void ha_core_counts_read(const char *root, struct ha_core_counts *out)

@@ -2,10 +2,10 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
+#include "harness/base/text.h"
 #include "harness/base/why.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,12 +88,9 @@ void ha_paired_read(struct ha_paired *p, struct ha_paired_sample *sample)
 /* What sysconf says is ten times as much on some virtual machines. */
 static size_t last_cache_bytes(void)
 {
-    FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
-    size_t KiB = 0;
-    if (!f) return 0;
-    if (fscanf(f, "%zuK", &KiB) != 1) KiB = 0;
-    fclose(f);
-    return KiB << 10;
+    char KiB[64];
+    ha_text_line("/sys/devices/system/cpu/cpu0/cache/index3/size", "", KiB, sizeof KiB);
+    return (size_t)strtoull(KiB, NULL, 10) << 10;
 }
 
 static size_t blocks_for(size_t workers)

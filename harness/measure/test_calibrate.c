@@ -1,8 +1,7 @@
 /* The calibration, shown devices whose meters lie: the embedded one, with what it tells changed on the way. */
 
-#include "harness/base/registry.h"
-#include "harness/base/test.h"
 #include "harness/measure/calibrate.h"
+#include "harness/measure/test_host.h"
 
 #include <math.h>
 
@@ -15,9 +14,6 @@ static struct {
     double link_rx_GBps;
 } lie;
 static struct ha_device_api liar;
-static const struct ha_device_api *host;
-static struct ha_device *device;
-static struct ha_kernels kernels;
 static struct ha_span_sink real_sink;
 static size_t told;
 static uint64_t asked_ns; /* of the last spin */
@@ -66,14 +62,9 @@ static void meters(struct ha_device *dev, struct ha_device_meters *out)
 
 static int open_liar(void **state)
 {
-    struct ha_why why;
     memset(&lie, 0, sizeof lie);
     lie.up = lie.down = 1;
-    for (size_t i = 0; i < ha_devices_count; i++)
-        if (!strcmp(ha_devices_all[i]->name, "host")) host = ha_devices_all[i];
-    if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK
-        || host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK)
-        fail_msg("%s", why.text);
+    open_host(state);
     liar = *host;
     liar.trace = trace;
     liar.spin = spin;
@@ -81,49 +72,39 @@ static int open_liar(void **state)
     return 0;
 }
 
-static int close_liar(void **state)
-{
-    host->close(device);
-    return 0;
-}
+static const char *text; /* of the last one */
 
-static enum ha_status calibrate(char **text)
+static enum ha_status calibrate(void)
 {
     struct ha_ceilings c = { .meters = ha_meters_read(&liar, device, false) };
     struct ha_why why;
-    size_t size;
-    FILE *out = open_memstream(text, &size);
+    FILE *out = test_print();
 
     for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 2, 2, 2, 1 };
     enum ha_status status = ha_calibrate(out, &liar, device, &c, &why);
     if (status != HA_OK) fputs(why.text, out);
-    fclose(out);
+    text = test_printed();
     return status;
 }
 
 /* It is noticed, in the line of that name. */
 static void noticed(const char *line)
 {
-    char *text, *at;
-
-    assert_int_equal(calibrate(&text), HA_ERROR);
-    at = strstr(text, line);
+    assert_int_equal(calibrate(), HA_ERROR);
+    const char *at = strstr(text, line);
     if (!at || !strstr(at, "WRONG") || memchr(at, '\n', (size_t)(strstr(at, "WRONG") - at)))
         fail_msg("no WRONG in line '%s' of\n%s", line, text);
     assert_non_null(strstr(text, "its meters are off"));
-    free(text);
 }
 
-TEST_WITH(a_device_that_tells_the_truth, open_liar, close_liar)
+TEST_WITH(a_device_that_tells_the_truth, open_liar, close_host)
 {
-    char *text;
-    if (calibrate(&text) != HA_OK) fail_msg("%s", text);
+    if (calibrate() != HA_OK) fail_msg("%s", text);
     assert_null(strstr(text, "WRONG"));
     assert_non_null(strstr(text, "link counters, host to device        -: not readable"));
-    free(text);
 }
 
-TEST_WITH(bytes_that_are_off_by_a_little, open_liar, close_liar)
+TEST_WITH(bytes_that_are_off_by_a_little, open_liar, close_host)
 {
     lie.up = 1.002;
     noticed("bytes in the spans");
@@ -132,7 +113,7 @@ TEST_WITH(bytes_that_are_off_by_a_little, open_liar, close_liar)
     noticed("bytes in the spans");
 }
 
-TEST_WITH(stretched_spans, open_liar, close_liar)
+TEST_WITH(stretched_spans, open_liar, close_host)
 {
     lie.length = 1.04;
     noticed("busy for 50%");
@@ -141,7 +122,7 @@ TEST_WITH(stretched_spans, open_liar, close_liar)
     noticed("busy for 90%");
 }
 
-TEST_WITH(missing_spans, open_liar, close_liar)
+TEST_WITH(missing_spans, open_liar, close_host)
 {
     lie.length = 1;
     lie.drop_each = 2; /* some of every window, however few spins it has */
@@ -150,32 +131,28 @@ TEST_WITH(missing_spans, open_liar, close_liar)
     noticed("busy for 90%");
 }
 
-TEST_WITH(an_idle_device_that_seems_busy, open_liar, close_liar)
+TEST_WITH(an_idle_device_that_seems_busy, open_liar, close_host)
 {
     lie.busy_when_idle = true;
     noticed("empty window");
 }
 
-TEST_WITH(lost_spans_end_it, open_liar, close_liar)
+TEST_WITH(lost_spans_end_it, open_liar, close_host)
 {
-    char *text;
     lie.lost = 3;
-    assert_int_equal(calibrate(&text), HA_ERROR);
+    assert_int_equal(calibrate(), HA_ERROR);
     assert_non_null(strstr(text, "the device lost"));
-    free(text);
 }
 
-TEST_WITH(what_it_lacks_is_said, open_liar, close_liar)
+TEST_WITH(what_it_lacks_is_said, open_liar, close_host)
 {
-    char *text;
     liar.spin = NULL;
     liar.meters = meters;
     lie.link_rx_GBps = 2.25;
-    if (calibrate(&text) != HA_OK) fail_msg("%s", text);
+    if (calibrate() != HA_OK) fail_msg("%s", text);
     assert_non_null(strstr(text, "busy for 50% of the time             -: the device has no spin"));
     assert_non_null(strstr(text, "link counters, host to device        2.2 GB/s while 2.0 GB/s were copied"));
     assert_non_null(strstr(text, "SM clock under load                  1755 MHz"));
-    free(text);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -3,32 +3,10 @@
 
 #include "harness/base/pool.h"
 #include "harness/measure/ceilings.h"
-#include "harness/base/registry.h"
-#include "harness/base/test.h"
+#include "harness/measure/test_host.h"
 
 #include <math.h>
 #include <time.h>
-
-static const struct ha_device_api *host;
-static struct ha_device *device;
-static struct ha_kernels kernels;
-
-static int open_host(void **state)
-{
-    struct ha_why why;
-    for (size_t i = 0; i < ha_devices_count; i++)
-        if (!strcmp(ha_devices_all[i]->name, "host")) host = ha_devices_all[i];
-    if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK
-        || host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK)
-        fail_msg("%s", why.text);
-    return 0;
-}
-
-static int close_host(void **state)
-{
-    host->close(device);
-    return 0;
-}
 
 static struct ha_ceilings measure(const struct ha_device_api *api, const struct ha_kernels *k)
 {
@@ -128,7 +106,7 @@ TEST_WITH(slow_and_poor, open_host, close_host)
     assert_rate(&c.of[HA_CEIL_FLOPS_ALL], n * 3);
     static const enum ha_ceiling without[] = { HA_CEIL_KERNEL_H2D, HA_CEIL_KERNEL_D2H, HA_CEIL_KERNEL_BOTH,
                                                HA_CEIL_LAUNCH,     HA_CEIL_ENQUEUE,    HA_CEIL_FLAG };
-    for (size_t i = 0; i < sizeof without / sizeof *without; i++) assert_int_equal(c.of[without[i]].samples, 0);
+    for (size_t i = 0; i < COUNT(without); i++) assert_int_equal(c.of[without[i]].samples, 0);
     assert_true(measured(&c.of[HA_CEIL_H2D]) && measured(&c.of[HA_CEIL_D2D]) && measured(&c.of[HA_CEIL_SYNC]));
     const struct ha_reading *read = &c.of[HA_CEIL_DEVICE_READ];
     assert_true(measured(read));

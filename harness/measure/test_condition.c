@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-#define assert_near(a, b) assert_true(fabs((a) - (b)) <= 1e-12)
-
 static struct ha_device_meters now;
 static int reads;
 
@@ -52,13 +50,13 @@ TEST(the_worst_of_all_readings_stands)
     turn(1800, 60, 400, 0, 5, "software thermal, power cap");
     pass(&c, 300, 340);
     assert_int_equal(c.readings, 3);
-    assert_near(c.sm_clock_MHz, 1700);
-    assert_near(c.memory_clock_MHz, 3400);
-    assert_near(c.link_gen, 3);
-    assert_near(c.link_width, 12);
-    assert_near(c.temperature_C, 65);
-    assert_near(c.power_W, 400);
-    assert_near(c.energy_step_J, 4);
+    assert_near(c.sm_clock_MHz, 1700, 1e-12);
+    assert_near(c.memory_clock_MHz, 3400, 1e-12);
+    assert_near(c.link_gen, 3, 1e-12);
+    assert_near(c.link_width, 12, 1e-12);
+    assert_near(c.temperature_C, 65, 1e-12);
+    assert_near(c.power_W, 400, 1e-12);
+    assert_near(c.energy_step_J, 4, 1e-12);
     assert_string_equal(c.throttle, "power cap, software thermal");
     turn(1800, 60, 400, 0, 5, "none");
     pass(&c, 400, 440);
@@ -76,7 +74,7 @@ TEST(energy_needs_a_counter_that_moves)
     c = ha_condition_none();
     pass(&c, (double)NAN, (double)NAN);
     assert_true(isnan(c.energy_step_J));
-    assert_near(c.power_W, 300);
+    assert_near(c.power_W, 300, 1e-12);
 }
 
 TEST(without_meters_everything_is_empty)

@@ -1,14 +1,11 @@
 /* What counts as disturbed, from counters that are given: nothing here looks at the machine or at a clock. */
 
 #include "harness/measure/disturbed.h"
-#include "harness/base/test.h"
+#include "harness/base/test_folder.h"
 
 #include <math.h>
 #include <sched.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
 /* Four seconds on two cores, of which this process used five core seconds. */
 static const struct ha_core_counts before = { .wall_ns = 1e9,
@@ -99,33 +96,26 @@ TEST_WITH(what_cannot_be_read_is_no_cause, quiet, NULL)
 
 /* ---- where the counters come from ----------------------------------------------------------- */
 
-static char root[64];
-
 static void put(const char *path, const char *text)
 {
     char full[512];
-    snprintf(full, sizeof full, "%s/%s", root, path);
-    for (char *at = strchr(full + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
+    snprintf(full, sizeof full, "%s", test_path(path));
+    for (char *at = strchr(full + strlen(test_folder) + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = 0;
         mkdir(full, 0700);
         *at = '/';
     }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    test_write(path, text, strlen(text));
 }
 
-TEST(counters_are_those_of_own_cores)
+TEST_WITH(counters_are_those_of_own_cores, test_folder_make, test_folder_remove)
 {
     struct ha_core_counts c;
     cpu_set_t mine;
-    char text[1024], path[128], command[128];
+    char text[1024], path[128];
     int core = 0;
     const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
-    snprintf(root, sizeof root, "%s/ha-counts-XXXXXX", P_tmpdir);
-    assert_non_null(mkdtemp(root));
-    ha_core_counts_read(root, &c); /* no file */
+    ha_core_counts_read(test_folder, &c); /* no file */
     assert_true(isnan(c.busy_ns) && isnan(c.throttled) && isnan(c.fastest_MHz));
     assert_true(c.own_ns > 0 && c.lost_cores >= 0);
 
@@ -141,14 +131,12 @@ TEST(counters_are_those_of_own_cores)
     put(path, "4\n");
     snprintf(path, sizeof path, "sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", core);
     put(path, "2600000\n");
-    ha_core_counts_read(root, &c);
+    ha_core_counts_read(test_folder, &c);
     assert_near(c.cores, 1, 0);
     assert_near(c.busy_ns, 165 * tick_ns, 1); /* without waiting and idling */
     assert_near(c.steal_ns, 9 * tick_ns, 1);
     assert_near(c.throttled, 4, 0);
     assert_near(c.fastest_MHz, 2600, 1e-9);
-    snprintf(command, sizeof command, "rm -r %s", root);
-    assert_int_equal(system(command), 0);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,27 +1,23 @@
 /* What the meter counts, over the embedded device. */
 
 #include "harness/measure/meter.h"
-#include "harness/base/registry.h"
-#include "harness/base/test.h"
+#include "harness/measure/test_host.h"
 
 enum { BYTES = 4096 };
 
 static const struct ha_device_api *api;
-static struct ha_device *device;
 static struct ha_stream *stream;
 static char *memory[3], *unknown; /* by kind; unknown: mapped, and not allocated through the meter */
 static bool is_to_fail;
 
 static int begin(void **state)
 {
-    struct ha_kernels kernels;
     struct ha_why why;
     void *ptr;
-    if (ha_kernels_resolve("c", &kernels, &why) != HA_OK) return -1;
-    if (ha_devices_all[0]->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK) return -1;
-    if (ha_devices_all[0]->mem_alloc(device, HA_MEM_MAPPED, BYTES, &ptr, &why) != HA_OK) return -1;
+    open_host(state);
+    if (host->mem_alloc(device, HA_MEM_MAPPED, BYTES, &ptr, &why) != HA_OK) return -1;
     unknown = ptr;
-    api = ha_meter_wrap(ha_devices_all[0]);
+    api = ha_meter_wrap(host);
     for (int kind = 0; kind < 3; kind++) {
         if (api->mem_alloc(device, (enum ha_memory)kind, BYTES, &ptr, &why) != HA_OK) return -1;
         memory[kind] = ptr;
@@ -38,7 +34,7 @@ static int end(void **state)
     for (int kind = 0; kind < 3; kind++) api->mem_free(device, (enum ha_memory)kind, memory[kind]);
     const bool failed = api->failure(device) != NULL;
     api->mem_free(device, HA_MEM_MAPPED, unknown);
-    api->close(device);
+    close_host(state);
     return failed != is_to_fail;
 }
 

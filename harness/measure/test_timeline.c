@@ -3,9 +3,6 @@
 
 #include <math.h>
 
-/* written so that a NaN fails */
-#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
-
 /* ---- intervals --------------------------------------------------------------------------- */
 
 TEST(union_joins_and_sorts)

@@ -1,7 +1,6 @@
 #include "harness/program/apart.h"
 
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 

@@ -4,9 +4,7 @@
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/suite_file.h"
@@ -61,56 +59,53 @@ static void print_device(struct look l)
 }
 
 /* The built-in ones, and NAME of every ha_NAME.so in the folder of the program; whether each opens here. */
-static enum ha_exit list_devices(const struct ha_options *o, struct ha_why *why)
+static void list_devices(FILE *out)
 {
     char program[HA_PLUGIN_PATH_MAX], pattern[HA_PLUGIN_PATH_MAX + 16], name[64];
     glob_t found;
-    (void)o, (void)why;
+    (void)out; /* ha_apart prints to stdout, as print_device does */
     for (size_t i = 0; i < ha_devices_count && !ha_stop; i++) {
         const struct ha_device_api *api = ha_devices_all[i];
         print_device((struct look){ api->name, api->kind, api->name });
     }
-    if (!ha_program_folder(program, sizeof program)) return HA_EXIT_OK;
+    if (!ha_program_folder(program, sizeof program)) return;
     snprintf(pattern, sizeof pattern, "%s/ha_*.so", program);
-    if (glob(pattern, 0, NULL, &found)) return HA_EXIT_OK;
+    if (glob(pattern, 0, NULL, &found)) return;
     for (size_t i = 0; i < found.gl_pathc && !ha_stop; i++) {
         const char *file = strrchr(found.gl_pathv[i], '/') + strlen("/ha_");
         snprintf(name, sizeof name, "%.*s", (int)(strlen(file) - strlen(".so")), file);
         print_device((struct look){ ha_text_clean(name), "plugin", found.gl_pathv[i] });
     }
     globfree(&found);
-    return HA_EXIT_OK;
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 /* "; NAME has from it: attend_chunk, merge", where there are such kernels */
-static void print_lent(const struct ha_kernels *best, const struct ha_kernels *k)
+static void print_lent(FILE *out, const struct ha_kernels *best, const struct ha_kernels *k)
 {
     bool any = false;
     for (size_t part = 0; ha_kernels_part(part); part++) {
         if (ha_kernels_origin(best->name, part) != k) continue;
-        if (any) printf(", %s", ha_kernels_part(part));
-        else printf("; %s has from it: %s", best->name, ha_kernels_part(part));
+        if (any) fprintf(out, ", %s", ha_kernels_part(part));
+        else fprintf(out, "; %s has from it: %s", best->name, ha_kernels_part(part));
         any = true;
     }
 }
 
 /* Each table, whether it is used here, and what the one used by default takes from those below it. */
-static enum ha_exit list_kernels(const struct ha_options *o, struct ha_why *why)
+static void list_kernels(FILE *out)
 {
     struct ha_kernels best;
-    (void)o;
-    if (ha_kernels_resolve(NULL, &best, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
+    if (ha_kernels_resolve(NULL, &best, NULL) != HA_OK) return; /* c runs everywhere */
     for (size_t i = 0; i < ha_kernels_count; i++) {
         const struct ha_kernels *k = ha_kernels_all[i];
         const char *lack = ha_kernels_lack(k);
         const bool used = !strcmp(k->name, best.name);
-        printf("%-12s %s", k->name, lack ? lack : used ? "available, used by default" : "available");
-        if (!lack && !used) print_lent(&best, k);
-        putchar('\n');
+        fprintf(out, "%-12s %s", k->name, lack ? lack : used ? "available, used by default" : "available");
+        if (!lack && !used) print_lent(out, &best, k);
+        putc('\n', out);
     }
-    return HA_EXIT_OK;
 }
 
 /* ---- tables of the registry -------------------------------------------------------------------------------------- */
@@ -124,70 +119,49 @@ static enum ha_exit list_cases(const struct ha_options *o, struct ha_why *why)
     return status == HA_OK ? HA_EXIT_OK : HA_EXIT_USAGE;
 }
 
-static enum ha_exit list_suites(const struct ha_options *o, struct ha_why *why)
+static void list_keys(FILE *out)
 {
-    (void)o, (void)why;
-    ha_suite_list(stdout);
-    return HA_EXIT_OK;
-}
-
-static enum ha_exit list_keys(const struct ha_options *o, struct ha_why *why)
-{
-    (void)o, (void)why;
     for (size_t i = 0; i < ha_suites_count; i++) {
         const struct ha_suite *suite = ha_suites_all[i];
-        printf("%s: %s\n", suite->name, suite->doc);
+        fprintf(out, "%s: %s\n", suite->name, suite->doc);
         for (size_t k = 0; k < suite->keys; k++)
-            printf("    %-10s %-6s %s\n", suite->key[k].name, suite->key[k].value, suite->key[k].doc);
+            fprintf(out, "    %-10s %-6s %s\n", suite->key[k].name, suite->key[k].value, suite->key[k].doc);
     }
-    return HA_EXIT_OK;
 }
 
-static enum ha_exit list_datasets(const struct ha_options *o, struct ha_why *why)
+static void list_datasets(FILE *out)
 {
-    (void)o, (void)why;
     for (size_t i = 0; i < ha_datasets_count; i++) {
         const struct ha_dataset *d = ha_datasets_all[i];
-        printf("%-12s %s%s%s\n", d->name, d->doc, d->needs_file ? "; needs a file: " : "",
-               d->needs_file ? d->needs_file : "");
+        fprintf(out, "%-12s %s%s%s\n", d->name, d->doc, d->needs_file ? "; needs a file: " : "",
+                d->needs_file ? d->needs_file : "");
     }
-    return HA_EXIT_OK;
 }
 
-static enum ha_exit list_metrics(const struct ha_options *o, struct ha_why *why)
-{
-    (void)o, (void)why;
-    ha_folder_print_fields(stdout, ha_suites_all, ha_suites_count);
-    return HA_EXIT_OK;
-}
+static void list_metrics(FILE *out) { ha_folder_print_fields(out, ha_suites_all, ha_suites_count); }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
+enum { CASES }; /* which alone takes further words, and options */
 /* What the program lists itself; suites have lists of their own. */
-static const struct topic {
-    const char *name;
-    enum ha_exit (*list)(const struct ha_options *o, struct ha_why *why);
-} topics[] = {
-    { "cases", list_cases },     { "suites", list_suites },   { "keys", list_keys },
+static const struct ha_list own[] = {
+    [CASES] = { "cases", NULL }, { "suites", ha_suite_list }, { "keys", list_keys },
     { "devices", list_devices }, { "kernels", list_kernels }, { "datasets", list_datasets },
     { "metrics", list_metrics },
 };
-enum { TOPICS_COUNT = sizeof topics / sizeof *topics };
+enum { OWN = sizeof own / sizeof *own };
 
-/* list i of those of all suites, in a row */
-static const struct ha_list *list_of_suite(size_t i)
+/* list i: the program's, then those of all suites, in a row; NULL behind the last */
+static const struct ha_list *list_at(size_t i)
 {
+    if (i < OWN) return &own[i];
+    i -= OWN;
     for (size_t s = 0; s < ha_suites_count; i -= ha_suites_all[s++]->lists)
         if (i < ha_suites_all[s]->lists) return &ha_suites_all[s]->list[i];
     return NULL;
 }
 
-const char *ha_list_name(size_t i)
-{
-    if (i < TOPICS_COUNT) return topics[i].name;
-    const struct ha_list *list = list_of_suite(i - TOPICS_COUNT);
-    return list ? list->name : NULL;
-}
+const char *ha_list_name(size_t i) { return list_at(i) ? list_at(i)->name : NULL; }
 
 enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
 {
@@ -198,12 +172,12 @@ enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
         ha_unknown(why, "list", o->words[0], names);
         return HA_EXIT_USAGE;
     }
-    const bool cases = !strcmp(names[i], "cases");
-    if (cases != (o->words_count > 1)) {
-        ha_why(why, HA_ERROR, cases ? "list %s: of which SUITE or CASE?" : "list %s takes no further word", names[i]);
+    if ((i == CASES) != (o->words_count > 1)) {
+        ha_why(why, HA_ERROR, i == CASES ? "list %s: of which SUITE or CASE?" : "list %s takes no further word",
+               names[i]);
         return HA_EXIT_USAGE;
     }
-    if (i < TOPICS_COUNT) return topics[i].list(o, why);
-    list_of_suite(i - TOPICS_COUNT)->print(stdout);
+    if (i == CASES) return list_cases(o, why);
+    list_at(i)->print(stdout);
     return HA_EXIT_OK;
 }

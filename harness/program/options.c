@@ -4,8 +4,6 @@
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
-#include "harness/base/try.h"
-#include "harness/base/words.h"
 #include "harness/engine/point.h"
 
 #include <argp.h>
@@ -97,7 +95,9 @@ const struct ha_option ha_option_table[] = {
       TO(dump_dir) },
     { RUN | CHECK, 0, "max-time", "TIME", "Stop after 90s, 10m or 2h; cases not run give exit code 20", take_time,
       TO(max_time_ns) },
-    { RUN | CHECK, 0, "case-time", "TIME", "A case that takes longer is an error, 10m by default; the run goes on",
+    { RUN | CHECK, 0, "case-time", "TIME",
+      "A case that takes longer is an error, 10m by default, and the run goes on; of cases that run in turns: if all "
+      "of them take longer than so much for each",
       take_time, TO(case_time_ns) },
     { RUN | CHECK, 0, "processes", "N", "Run each case in N fresh processes, in turns, a row for each", take_processes,
       TO(processes) },
@@ -263,13 +263,10 @@ static void parse_command(int argc, char **argv, struct ha_options *out)
     const char *unknown = unknown_option(argc, argv, options);
     if (unknown) refuse_unknown_option(program, unknown, options);
 
-    const struct argp argp = { options,
-                               parse_option,
-                               ha_command_args(&ha_command_table[out->command]),
-                               ha_command_table[out->command].doc,
-                               NULL,
-                               NULL,
-                               NULL };
+    const struct ha_command_text *c = &ha_command_table[out->command];
+    const struct argp argp = {
+        .options = options, .parser = parse_option, .args_doc = ha_command_args(c), .doc = c->doc
+    };
     argp_parse(&argp, argc, argv, 0, NULL, out);
     check_options(program, out);
 }
@@ -326,15 +323,12 @@ static void put_command_first(int argc, char **argv)
 void ha_options_parse(int argc, char **argv, struct ha_options *out)
 {
     static char program[] = "habench";
-    static const struct argp argp = { NULL,
-                                      parse_top,
-                                      "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe",
-                                      "Benchmark and correctness suite for attention over KV caches that are split "
-                                      "between a device and host memory.\v"
-                                      "`habench COMMAND --help` says more of one command.",
-                                      NULL,
-                                      NULL,
-                                      NULL };
+    static const struct argp argp = {
+        .parser = parse_top,
+        .args_doc = "run SUITE|CASE...\ncheck [SUITE|CASE...]\nlist WHAT\nprobe",
+        .doc = "Benchmark and correctness suite for attention over KV caches that are split between a device and host "
+               "memory.\v`habench COMMAND --help` says more of one command.",
+    };
     *out = (struct ha_options){ 0 };
     argp_program_version_hook = print_version;
     argp_err_exit_status = HA_EXIT_USAGE;

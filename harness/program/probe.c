@@ -1,7 +1,7 @@
 #include "harness/program/commands.h"
 
 #include "harness/base/csv.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
 #include "harness/report/env.h"

@@ -1,6 +1,5 @@
 #include "harness/program/commands.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
 #include "harness/engine/plugin.h"
@@ -87,11 +86,6 @@ enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o,
     return HA_OK;
 }
 
-static void print_ids(const struct ha_plan *plan)
-{
-    for (size_t i = 0; i < plan->entries; i++) puts(plan->entry[i].id);
-}
-
 static void join(char *out, size_t size, const char *name, const char *value)
 {
     const size_t n = strlen(out);
@@ -143,8 +137,8 @@ enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
     const bool small = o->command == HA_CMD_CHECK && !o->dry_run;
     if (ha_program_plan(&plan, o, words, count, small, why) == HA_OK) {
         code = HA_EXIT_OK;
-        if (o->dry_run) print_ids(&plan);
-        else code = run_plan(&plan, o, why);
+        for (size_t i = 0; o->dry_run && i < plan.entries; i++) puts(plan.entry[i].id);
+        if (!o->dry_run) code = run_plan(&plan, o, why);
     }
     ha_plan_free(&plan);
     return code;

@@ -13,25 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* the rest of the first line that begins with key, after its ": "; the whole first line where key is "" */
-static void read_line(const char *path, const char *key, char *out, size_t size)
-{
-    char line[512];
-    FILE *f = fopen(path, "re");
-
-    out[0] = 0;
-    if (!f) return;
-    while (!*out && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        if (strncmp(line, key, strlen(key))) continue;
-        char *value = *key ? strchr(line, ':') : line;
-        if (!value) continue;
-        value += *key ? 1 + strspn(value + 1, " \t") : 0;
-        snprintf(out, size, "%.*s", (int)size - 1, value);
-    }
-    fclose(f);
-}
-
 /* "always [madvise] never": the word in brackets */
 static void chosen_word(char *text)
 {
@@ -77,14 +58,14 @@ void ha_env_read(struct ha_env *env)
 
     memset(env, 0, sizeof *env);
     if (ha_kernels_resolve(NULL, &kernels, &why) == HA_OK) snprintf(env->isa, sizeof env->isa, "%s", kernels.name);
-    read_line("/proc/cpuinfo", "model name", env->cpu, sizeof env->cpu);
-    read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "", env->governor, sizeof env->governor);
-    read_line("/sys/kernel/mm/transparent_hugepage/enabled", "", text, sizeof text);
+    ha_text_line("/proc/cpuinfo", "model name", env->cpu, sizeof env->cpu);
+    ha_text_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "", env->governor, sizeof env->governor);
+    ha_text_line("/sys/kernel/mm/transparent_hugepage/enabled", "", text, sizeof text);
     chosen_word(text);
     snprintf(env->huge_pages, sizeof env->huge_pages, "%.15s", text);
     if (uname(&u) == 0) snprintf(env->kernel, sizeof env->kernel, "%.64s %.64s %.24s", u.sysname, u.release, u.machine);
     snprintf(env->libc, sizeof env->libc, "glibc %.16s", gnu_get_libc_version());
-    read_line("/proc/meminfo", "MemTotal", text, sizeof text);
+    ha_text_line("/proc/meminfo", "MemTotal", text, sizeof text);
     env->memory_bytes = strtoull(text, NULL, 10) * 1024;
     if (gmtime_r(&now, &utc)) strftime(env->date, sizeof env->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     read_topology(env);

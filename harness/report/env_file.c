@@ -1,7 +1,6 @@
 #include "harness/report/env.h"
 
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/version.h"
 #include "harness/base/why.h"
 #include "harness/report/whole_file.h"
@@ -214,13 +213,10 @@ enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const 
 {
     const struct ha_env_run run = { .run_id = "", .mode = "", .build = ha_version(), .options = "" };
     struct ha_env_file *file = ha_env_file_create(env, &run);
-    enum ha_status status = HA_OK;
     if (!file) return ha_why(why, HA_ERROR, "%s/env.json: out of memory", folder);
-    if (api && info) {
-        struct ha_env_device device;
-        ha_env_device(&device, api->name, api, info, ceilings);
-        status = ha_env_file_device(file, &device, why);
-    }
+    struct ha_env_device device;
+    ha_env_device(&device, api->name, api, info, ceilings);
+    enum ha_status status = ha_env_file_device(file, &device, why);
     if (status == HA_OK) status = ha_env_file_write(file, folder, why);
     ha_env_file_destroy(file);
     return status;

@@ -1,6 +1,6 @@
 #include "harness/report/fake_suite.h"
 
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "harness/report/field.h"
 
 #include <stdio.h>

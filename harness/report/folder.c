@@ -1,6 +1,5 @@
 #include "harness/base/array.h"
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/field.h"
 #include "harness/report/folder_parts.h"
@@ -66,19 +65,21 @@ struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, co
     return NULL;
 }
 
-static void entry_release(const struct ha_folder_entry *e)
+void ha_folder_entry_free(struct ha_folder_entry *e)
 {
+    if (!e) return;
     union {
         const void *kept;
         void *owned;
     } each[] = { { e->id }, { e->from }, { e->class_value }, { e->row } };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) free(each[i].owned);
+    free(e);
 }
 
-void ha_folder_entry_free(struct ha_folder_entry *entry)
+static void missing_free(const struct ha_folder_missing *m)
 {
-    entry_release(entry);
-    free(entry);
+    ha_folder_entry_free(m->of);
+    free(m->reason);
 }
 
 static int compare(const void *a, const void *b)
@@ -261,20 +262,13 @@ static void destroy(struct ha_folder *folder)
         tdelete(*root, &folder->tree, compare);
     }
     for (size_t i = 0; i < folder->entries; i++) ha_folder_entry_free(folder->entry[i]);
-    for (size_t i = 0; i < folder->missings; i++) {
-        entry_release(&folder->missing[i].of);
-        free(folder->missing[i].reason);
-    }
+    for (size_t i = 0; i < folder->missings; i++) missing_free(&folder->missing[i]);
     if (folder->fd >= 0) close(folder->fd);
     ha_env_file_destroy(folder->env);
     ha_line_free(&folder->line);
     free(folder->entry);
     free(folder->missing);
     free(folder->suite);
-    free(folder->path);
-    free(folder->mode);
-    free(folder->build);
-    free(folder->run_id);
     free(folder->trace.last_id);
     free(folder);
 }
@@ -285,15 +279,12 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
     *out = NULL;
     if (!folder) return ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT;
     folder->fd = folder->trace.fd = -1;
-    folder->path = options->path ? strdup(options->path) : NULL;
-    folder->mode = strdup(options->mode);
-    folder->build = strdup(options->build);
-    folder->run_id = strdup(options->run_id);
+    folder->path = options->path;
+    folder->mode = options->mode;
+    folder->build = options->build;
+    folder->run_id = options->run_id;
     enum ha_exit code = HA_EXIT_OK;
-    if ((options->path && !folder->path) || !folder->mode || !folder->build || !folder->run_id) {
-        ha_why(why, HA_ERROR, "out of memory");
-        code = HA_EXIT_ENVIRONMENT;
-    } else if (prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
+    if (prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
     else if (folder->path) code = open_folder(folder, options, why);
     if (code == HA_EXIT_OK) *out = folder;
     else destroy(folder);
@@ -388,18 +379,14 @@ enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folde
 {
     const struct ha_folder_suite *suite = ha_folder_suite(folder, of->suite);
     if (!suite) return ha_why(why, HA_ERROR, "%s: no suite of this run", of->suite->name);
-    if (!ha_array_room(&folder->missing, &folder->missings_room, folder->missings + 1, sizeof *folder->missing))
-        return ha_why(why, HA_ERROR, "out of memory for the cases not run");
-    struct ha_folder_entry *entry = ha_folder_entry_make(of, class_of(suite, of), NULL, false);
-    char *text = copy(reason);
-    if (!entry || !text) {
-        if (entry) ha_folder_entry_free(entry);
-        free(text);
-        return ha_why(why, HA_ERROR, "out of memory for the cases not run");
+    const struct ha_folder_missing m = { ha_folder_entry_make(of, class_of(suite, of), NULL, false), copy(reason) };
+    if (m.of && m.reason
+        && ha_array_room(&folder->missing, &folder->missings_room, folder->missings + 1, sizeof *folder->missing)) {
+        folder->missing[folder->missings++] = m;
+        return HA_OK;
     }
-    folder->missing[folder->missings++] = (struct ha_folder_missing){ *entry, text };
-    free(entry);
-    return HA_OK;
+    missing_free(&m);
+    return ha_why(why, HA_ERROR, "out of memory for the cases not run");
 }
 
 struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder)

@@ -18,6 +18,7 @@
 
 enum { HA_FOLDER_SCHEMA = 2 }; /* column schema_version */
 
+/* Its texts outlive the folder. */
 struct ha_folder_options {
     const char *path; /* NULL: rows in memory alone */
     bool resume;

@@ -209,16 +209,6 @@ bool ha_line_make(struct ha_line *line, const struct ha_folder *folder, const st
 
 /* ---- JSON lines ------------------------------------------------------------------------------------------------ */
 
-static void put_string(FILE *out, const char *clean)
-{
-    putc('"', out);
-    for (; *clean; clean++) {
-        if (*clean == '"' || *clean == '\\') putc('\\', out);
-        putc(*clean, out);
-    }
-    putc('"', out);
-}
-
 /* Is this a number of JSON? Where a column is of numbers, words may stand for some, and there are inf and -inf. */
 static bool json_number(const char *text)
 {
@@ -237,10 +227,10 @@ static enum ha_status put_line(struct ha_line *line, const struct ha_folder *fol
     for (size_t i = 0; i < line->fields; i++) {
         if (!*line->field[i]) continue;
         putc(',', out);
-        put_string(out, columns->at[i].name);
+        ha_text_json(out, columns->at[i].name);
         putc(':', out);
         if (columns->at[i].number && json_number(line->field[i])) fputs(line->field[i], out);
-        else put_string(out, line->field[i]);
+        else ha_text_json(out, line->field[i]);
     }
     fputs("}\n", out);
     return HA_OK;

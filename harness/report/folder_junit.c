@@ -155,7 +155,7 @@ enum ha_status ha_folder_junit(const struct ha_folder *folder, struct ha_why *wh
     if (status == HA_OK) {
         for (size_t i = 0; i < folder->entries; i++) items[i] = item_of(folder, folder->entry[i]);
         for (size_t i = 0; i < folder->missings; i++)
-            items[folder->entries + i] = (struct item){ .of = &folder->missing[i].of,
+            items[folder->entries + i] = (struct item){ .of = folder->missing[i].of,
                                                         .reason = folder->missing[i].reason,
                                                         .verdict = HA_NOT_RUN,
                                                         .seconds = (double)NAN };

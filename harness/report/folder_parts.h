@@ -57,7 +57,7 @@ struct ha_folder_suite {
 };
 
 struct ha_folder_missing {
-    struct ha_folder_entry of; /* row NULL */
+    struct ha_folder_entry *of; /* row NULL */
     char *reason;
 };
 
@@ -72,8 +72,8 @@ struct ha_folder_trace {
 };
 
 struct ha_folder {
-    char *path; /* NULL: in memory alone */
-    char *mode, *build, *run_id;
+    const char *path; /* NULL: in memory alone */
+    const char *mode, *build, *run_id;
     int fd; /* of the folder, locked; -1 */
     struct ha_env_file *env;
     struct ha_folder_suite *suite;
@@ -96,7 +96,7 @@ struct ha_folder_suite *ha_folder_suite(const struct ha_folder *folder, const st
 /* An entry of its own, with a copy of row. NULL: no memory. */
 struct ha_folder_entry *ha_folder_entry_make(const struct ha_folder_case *of, const char *class_value, const void *row,
                                              bool before);
-void ha_folder_entry_free(struct ha_folder_entry *entry);
+void ha_folder_entry_free(struct ha_folder_entry *entry); /* NULL: nothing */
 /* It becomes the folder's; its row is among those that are found. */
 enum ha_status ha_folder_add(struct ha_folder *folder, struct ha_folder_entry *entry, struct ha_why *why);
 /* why says what failed: from now on every call fails with it, and with what is to be done. */

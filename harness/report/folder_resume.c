@@ -1,5 +1,4 @@
 #include "harness/base/array.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/field.h"
 #include "harness/report/folder_parts.h"

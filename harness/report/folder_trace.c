@@ -1,5 +1,4 @@
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/folder_parts.h"
 #include "harness/report/whole_file.h"

@@ -1,5 +1,6 @@
 #include "harness/report/perfetto.h"
 
+#include "harness/base/text.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -10,18 +11,6 @@ struct events {
     FILE *file;
     bool any; /* an event has been written: the next needs a comma */
 };
-
-static void put_string(FILE *f, const char *s)
-{
-    putc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
-        else if (c < 0x20) fprintf(f, "\\u%04x", c);
-        else putc(c, f);
-    }
-    putc('"', f);
-}
 
 static void next(struct events *t)
 {
@@ -51,7 +40,7 @@ static void put_name(struct events *t, const char *what, int tid, const char *na
 {
     next(t);
     fprintf(t->file, "{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":", tid, what);
-    put_string(t->file, name);
+    ha_text_json(t->file, name);
     fputs("}}", t->file);
 }
 
@@ -60,7 +49,7 @@ static void put_span(struct events *t, int tid, const char *kind, const struct h
     next(t);
     fprintf(t->file, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":", tid,
             ((double)s->begin_ns - (double)from_ns) / 1e3, (double)(s->end_ns - s->begin_ns) / 1e3, kind);
-    put_string(t->file, s->name ? s->name : "");
+    ha_text_json(t->file, s->name ? s->name : "");
     fprintf(t->file, ",\"args\":{\"bytes\":%llu,\"zero_copy_bytes\":%llu}}", (unsigned long long)s->bytes,
             (unsigned long long)s->zero_copy_bytes);
 }

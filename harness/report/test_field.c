@@ -70,7 +70,7 @@ TEST(values_read_back_as_they_were)
                    { (double)INFINITY, "inf" },
                    { -(double)INFINITY, "-inf" },
                    { (double)NAN, "" } };
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+    for (size_t i = 0; i < COUNT(number); i++) {
         row.rate_GBps = number[i].x;
         goes_round(field("rate_GBps"), &row, number[i].text);
     }

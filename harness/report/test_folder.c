@@ -11,13 +11,7 @@
 
 static bool there(const char *name) { return access(test_path(name), F_OK) == 0; }
 
-static size_t count(const char *text, const char *what)
-{
-    size_t n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what)) n++;
-    return n;
-}
-static size_t lines(const char *name) { return count(test_text(name), "\n"); }
+static size_t lines(const char *name) { return test_count(test_text(name), "\n"); }
 
 static void append(const char *name, const char *text)
 {
@@ -26,47 +20,52 @@ static void append(const char *name, const char *text)
     fclose(f);
 }
 
-static struct ha_folder *open_with(const struct ha_folder_options *options)
+static struct ha_folder *f; /* the one that is open */
+static struct ha_why why;
+static struct fake_case c;
+
+static void open_with(const struct ha_folder_options *options)
 {
-    struct ha_folder *f;
-    struct ha_why why = { "" };
     if (ha_folder_open(&f, options, &why) != HA_EXIT_OK) fail_msg("%s", why.text);
-    return f;
 }
-static struct ha_folder *open_it(bool resume)
+static void open_it(bool resume)
 {
     const struct ha_folder_options options = fake_options(test_folder, resume);
-    return open_with(&options);
+    open_with(&options);
 }
-static void close_it(struct ha_folder *f)
+static void close_it(void)
 {
-    struct ha_why why = { "" };
     if (ha_folder_close(f, &why) != HA_OK) fail_msg("%s", why.text);
 }
-static void write_it(struct ha_folder *f, size_t n, enum ha_verdict verdict)
+static void write_it(size_t n, enum ha_verdict verdict)
 {
-    struct ha_why why = { "" };
     if (fake_write(f, n, verdict, &why) != HA_OK) fail_msg("%s", why.text);
+}
+
+static int open_new(void **state)
+{
+    const int failed = test_folder_make(state);
+    if (!failed) open_it(false);
+    return failed;
 }
 
 static void is_refused(const struct ha_folder_options *options, enum ha_exit code, const char *says)
 {
-    struct ha_folder *f;
-    struct ha_why why = { "" };
-    const enum ha_exit got = ha_folder_open(&f, options, &why);
+    struct ha_folder *refused;
+    const enum ha_exit got = ha_folder_open(&refused, options, &why);
     if (got != code) fail_msg("%s: exit code %d, not %d: %s", says, (int)got, (int)code, why.text);
-    assert_null(f);
+    assert_null(refused);
     assert_contains(why.text, says);
     assert_contains(why.text, test_folder);
 }
 
 static void is_row(const struct ha_folder_entry *e, size_t n, enum ha_verdict verdict)
 {
-    struct fake_case c;
+    struct fake_case of;
     const struct fake_row *row = e->row, right = fake_row(n, verdict);
-    fake_case(&c, n, 0);
+    fake_case(&of, n, 0);
     assert_ptr_equal(e->suite, &fake_suite);
-    assert_string_equal(e->id, c.id);
+    assert_string_equal(e->id, of.id);
     assert_string_equal(e->from, "nightly");
     assert_string_equal(e->class_value, n % 2 ? "odd" : "even");
     assert_int_equal(row->result.verdict, verdict);
@@ -78,13 +77,12 @@ static void is_row(const struct ha_folder_entry *e, size_t n, enum ha_verdict ve
     assert_true(isnan(row->sample_ns));
 }
 
-TEST_WITH(the_files_hold_what_was_written, test_folder_make, test_folder_remove)
+TEST_WITH(the_files_hold_what_was_written, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
     assert_true(there("env.json"));
     assert_false(there("fake.csv")); /* a suite that is not run leaves nothing */
-    write_it(f, 2, HA_PASS);
-    write_it(f, 3, HA_VERDICT_FAIL);
+    write_it(2, HA_PASS);
+    write_it(3, HA_VERDICT_FAIL);
     assert_false(there("other.csv"));
     assert_int_equal(lines("fake.csv"), 3);
     assert_int_equal(lines("fake_samples.csv"), 1 + 2 + 3);
@@ -101,46 +99,42 @@ TEST_WITH(the_files_hold_what_was_written, test_folder_make, test_folder_remove)
                     "\"figure\",\"value\",\"lo\",\"hi\",\"samples\",\"unit\",\"better\",\"verdict\"");
     assert_contains(test_text("figures.csv"), "\"big\",\"18446744073709551612\",,,\"30\",,\"neither\",\"fail\"");
     assert_contains(test_text("figures.csv"), "\"GB/s\",\"more\",\"pass\"");
-    assert_int_equal(count(test_text("fake_samples.csv"), "hidden"), 0);
+    assert_int_equal(test_count(test_text("fake_samples.csv"), "hidden"), 0);
     is_row(ha_folder_entry(f, 0), 2, HA_PASS);
     is_row(ha_folder_entry(f, 1), 3, HA_VERDICT_FAIL);
     assert_null(ha_folder_find(f, "fake:kind=odd,n=3", 1));
-    close_it(f);
+    close_it();
     assert_int_equal(lines("fake.csv"), 3);
 }
 
-TEST_WITH(a_case_has_one_row, test_folder_make, test_folder_remove)
+TEST_WITH(a_case_has_one_row, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
-    struct fake_case c;
     const struct fake_row row = fake_row(4, HA_PASS);
-    struct ha_why why = { "" };
-    write_it(f, 4, HA_PASS);
+    write_it(4, HA_PASS);
     fake_case(&c, 4, 0);
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_ERROR);
     c.of.process = 1; /* another process of the same case is another row */
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
     assert_int_equal(lines("fake.csv"), 3);
-    close_it(f);
+    close_it();
 }
 
 TEST_WITH(without_a_folder_rows_are_kept, test_folder_make, test_folder_remove)
 {
     const struct ha_folder_options options = fake_options(NULL, false);
-    struct ha_folder *f = open_with(&options);
-    write_it(f, 3, HA_PASS);
+    open_with(&options);
+    write_it(3, HA_PASS);
     assert_int_equal(ha_folder_entries(f), 1);
     is_row(ha_folder_find(f, "fake:kind=odd,n=3", 0), 3, HA_PASS);
     assert_int_equal(ha_folder_totals(f).passed, 1);
-    close_it(f);
+    close_it();
 }
 
-TEST_WITH(resume_goes_on, test_folder_make, test_folder_remove)
+TEST_WITH(resume_goes_on, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
-    for (size_t n = 0; n < 8; n++) write_it(f, n, n == 5 ? HA_VERDICT_ERROR : n == 6 ? HA_UNCHECKED : HA_PASS);
-    close_it(f);
-    f = open_it(true);
+    for (size_t n = 0; n < 8; n++) write_it(n, n == 5 ? HA_VERDICT_ERROR : n == 6 ? HA_UNCHECKED : HA_PASS);
+    close_it();
+    open_it(true);
     assert_int_equal(ha_folder_found(f)->kept, 7);
     assert_int_equal(ha_folder_found(f)->again, 1);
     assert_int_equal(ha_folder_entries(f), 7);
@@ -154,28 +148,28 @@ TEST_WITH(resume_goes_on, test_folder_make, test_folder_remove)
     assert_int_equal(lines("fake_samples.csv"), 1 + (0 + 1 + 2 + 3) + 0 + 2 + 3);
     assert_int_equal(lines("fake_summary.csv"), 1 + 7);
     assert_int_equal(lines("figures.csv"), 1 + 7 * FAKE_FIGURES);
-    assert_int_equal(count(test_text("trace.json"), "process_name"), 7);
-    write_it(f, 5, HA_PASS);
-    write_it(f, 8, HA_PASS);
+    assert_int_equal(test_count(test_text("trace.json"), "process_name"), 7);
+    write_it(5, HA_PASS);
+    write_it(8, HA_PASS);
     assert_false(ha_folder_entry(f, 8)->before);
-    close_it(f);
+    close_it();
     assert_int_equal(lines("fake.csv"), 1 + 9);
     assert_int_equal(lines("figures.csv"), 1 + 9 * FAKE_FIGURES);
     assert_int_equal(lines("fake_samples.csv"), 1 + 6 + 6 + 0);
-    assert_int_equal(count(test_text("junit.xml"), "classname=\"correctness\""), 9);
-    assert_int_equal(count(test_text("env.json"), "\"run_id\""), 2);
+    assert_int_equal(test_count(test_text("junit.xml"), "classname=\"correctness\""), 9);
+    assert_int_equal(test_count(test_text("env.json"), "\"run_id\""), 2);
 }
 
-TEST_WITH(what_needs_no_change_is_not_touched, test_folder_make, test_folder_remove)
+static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv", "trace.json" };
+
+TEST_WITH(what_needs_no_change_is_not_touched, open_new, test_folder_remove)
 {
-    static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv",
-                                         "trace.json" };
-    struct stat before[5], after;
-    struct ha_folder *f = open_it(false);
-    for (size_t n = 0; n < 5; n++) write_it(f, n, HA_PASS);
-    close_it(f);
+    struct stat before[COUNT(names)], after;
+    for (size_t n = 0; n < 5; n++) write_it(n, HA_PASS);
+    close_it();
     for (size_t i = 0; i < 5; i++) assert_int_equal(stat(test_path(names[i]), &before[i]), 0);
-    close_it(open_it(true));
+    open_it(true);
+    close_it();
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(stat(test_path(names[i]), &after), 0);
         assert_int_equal(after.st_ino, before[i].st_ino);
@@ -186,55 +180,50 @@ TEST_WITH(what_needs_no_change_is_not_touched, test_folder_make, test_folder_rem
 
 TEST_WITH(torn_lines_are_dropped, test_folder_make, test_folder_remove)
 {
-    static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv" };
     static const char *const torn[] = { "\"2\",\"x", "\"2\"", "\"2\",\"a\"\"", "\"2\",,,,\r" };
     for (size_t t = 0; t < 4; t++) {
-        struct ha_folder *f = open_it(t > 0);
-        write_it(f, 2 * t, HA_PASS);
-        write_it(f, 2 * t + 1, HA_PASS);
-        close_it(f);
+        open_it(t > 0);
+        write_it(2 * t, HA_PASS);
+        write_it(2 * t + 1, HA_PASS);
+        close_it();
         for (size_t i = 0; i < 4; i++) append(names[i], torn[t]);
-        f = open_it(true);
+        open_it(true);
         assert_int_equal(ha_folder_found(f)->kept, 2 * t + 2);
         assert_int_equal(ha_folder_found(f)->dropped, 4);
         assert_int_equal(lines("fake.csv"), 1 + 2 * t + 2);
-        close_it(f);
+        close_it();
         for (size_t i = 0; i < 4; i++) assert_true(test_text(names[i])[strlen(test_text(names[i])) - 1] == '\n');
     }
 }
 
-TEST_WITH(a_torn_head_is_written_again, test_folder_make, test_folder_remove)
+TEST_WITH(a_torn_head_is_written_again, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
-    close_it(f);
+    close_it();
     append("fake.csv", "\"schema_ver");
     append("figures.csv", "");
-    f = open_it(true);
-    write_it(f, 1, HA_PASS);
-    close_it(f);
-    f = open_it(true);
+    open_it(true);
+    write_it(1, HA_PASS);
+    close_it();
+    open_it(true);
     is_row(ha_folder_entry(f, 0), 1, HA_PASS);
-    close_it(f);
+    close_it();
 }
 
-TEST_WITH(lines_without_a_row_are_dropped, test_folder_make, test_folder_remove)
+TEST_WITH(lines_without_a_row_are_dropped, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
-    struct fake_case c;
     const struct fake_row row = fake_row(9, HA_PASS);
-    struct ha_why why;
-    write_it(f, 7, HA_PASS);
+    write_it(7, HA_PASS);
     fake_case(&c, 9, 0); /* a case that was killed: lines, and no row */
     for (int i = 0; i < 5; i++) assert_int_equal(ha_folder_line(f, &c.of, FAKE_SAMPLES, &row, &why), HA_OK);
     assert_int_equal(ha_folder_trace(f, &c.of, "{\"ph\":\"X\"}", 10, &why), HA_OK);
-    close_it(f);
+    close_it();
     assert_int_equal(lines("fake_samples.csv"), 1 + 3 + 5);
-    f = open_it(true);
+    open_it(true);
     assert_int_equal(lines("fake_samples.csv"), 1 + 3);
     assert_int_equal(ha_folder_found(f)->dropped, 5 + 2);
-    assert_int_equal(count(test_text("trace.json"), "\"name\":\"process_name\""), 1);
-    write_it(f, 9, HA_PASS);
-    close_it(f);
+    assert_int_equal(test_count(test_text("trace.json"), "\"name\":\"process_name\""), 1);
+    write_it(9, HA_PASS);
+    close_it();
     assert_int_equal(lines("fake_samples.csv"), 1 + 3 + 1);
 }
 
@@ -244,8 +233,6 @@ TEST_WITH(columns_and_files_have_names_of_their_own, test_folder_make, test_fold
     struct ha_suite suite = fake_suite;
     const struct ha_suite *const suites[] = { &suite };
     struct ha_folder_options options = fake_options(NULL, false);
-    struct ha_folder *f;
-    struct ha_why why;
     suite.field = twice;
     suite.fields = 2;
     options.suites = suites;
@@ -279,12 +266,12 @@ TEST_WITH(what_is_not_ours_is_refused, test_folder_make, test_folder_remove)
         { false, true, "env.json", "{ \"schema_version\": 1 }", HA_EXIT_USAGE, "another version of habench" },
         { false, true, "env.json", "{ \"schema_ver", HA_EXIT_USAGE, "env.json is damaged" },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    for (size_t i = 0; i < COUNT(each); i++) {
         const struct ha_folder_options options = fake_options(test_folder, each[i].resume);
         if (each[i].begun) {
-            struct ha_folder *f = open_it(false);
-            write_it(f, 1, HA_PASS);
-            close_it(f);
+            open_it(false);
+            write_it(1, HA_PASS);
+            close_it();
         }
         append(each[i].name, each[i].text);
         char *before = strdup(test_text(each[i].name));
@@ -299,8 +286,6 @@ TEST_WITH(what_is_not_ours_is_refused, test_folder_make, test_folder_remove)
     struct ha_folder_options options = fake_options(test_path("a-letter.txt"), true);
     is_refused(&options, HA_EXIT_USAGE, "it is no folder");
     options.path = "/proc/nowhere";
-    struct ha_folder *f;
-    struct ha_why why;
     assert_int_equal(ha_folder_open(&f, &options, &why), HA_EXIT_ENVIRONMENT);
 }
 
@@ -308,9 +293,9 @@ TEST_WITH(a_run_that_differs_is_refused, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     struct ha_env env = *options.env;
-    struct ha_folder *f = open_it(true); /* of an empty folder: it begins */
-    write_it(f, 1, HA_PASS);
-    close_it(f);
+    open_it(true); /* of an empty folder: it begins */
+    write_it(1, HA_PASS);
+    close_it();
     options.mode = "check";
     is_refused(&options, HA_EXIT_USAGE, "cannot go on there: mode: there 'run', here 'check'");
     options.build = "c";
@@ -322,12 +307,13 @@ TEST_WITH(a_run_that_differs_is_refused, test_folder_make, test_folder_remove)
     strcpy(env.cpu, "another CPU");
     options.env = &env;
     is_refused(&options, HA_EXIT_USAGE, "CPU: there 'a CPU', here 'another CPU'");
-    assert_int_equal(count(test_text("env.json"), "\"mode\": \"run\""), 1);
-    close_it(open_it(true));
+    assert_int_equal(test_count(test_text("env.json"), "\"mode\": \"run\""), 1);
+    open_it(true);
+    close_it();
 }
 
 /* A process that holds the folder until it is killed. */
-static pid_t hold(struct ha_folder *inherited)
+static pid_t hold(bool inherits)
 {
     int up[2];
     char byte;
@@ -336,9 +322,7 @@ static pid_t hold(struct ha_folder *inherited)
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
         const struct ha_folder_options options = fake_options(test_folder, true);
-        struct ha_folder *f;
-        struct ha_why why;
-        if (inherited) ha_folder_forked(inherited);
+        if (inherits) ha_folder_forked(f);
         else if (ha_folder_open(&f, &options, &why) != HA_EXIT_OK) _exit(1);
         if (write(up[1], "x", 1) != 1) _exit(1);
         for (;;) pause();
@@ -360,24 +344,24 @@ TEST_WITH(a_folder_has_one_writer, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
     char who[64];
-    const pid_t pid = hold(NULL);
+    const pid_t pid = hold(false);
     snprintf(who, sizeof who, "another run (process %d) writes to this folder", (int)pid);
     is_refused(&options, HA_EXIT_USAGE, access("/proc/locks", R_OK) == 0 ? who : "another run");
     options.resume = false; /* the lock is said first, though the folder is not empty */
     is_refused(&options, HA_EXIT_USAGE, "another run");
     end(pid);
-    close_it(open_it(true));
+    open_it(true);
+    close_it();
 }
 
-TEST_WITH(a_child_does_not_hold_the_folder, test_folder_make, test_folder_remove)
+TEST_WITH(a_child_does_not_hold_the_folder, open_new, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, true);
-    struct ha_folder *f = open_it(false);
-    const pid_t pid = hold(f);
+    const pid_t pid = hold(true);
     is_refused(&options, HA_EXIT_USAGE, "another run"); /* what the child closed is still locked by us */
-    close_it(f);
-    f = open_it(true); /* while the child lives */
-    close_it(f);
+    close_it();
+    open_it(true); /* while the child lives */
+    close_it();
     end(pid);
 }
 
@@ -391,11 +375,9 @@ static void limit_files(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-TEST_WITH(a_full_disk_ends_the_run, test_folder_make, test_folder_remove)
+TEST_WITH(a_full_disk_ends_the_run, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
-    struct fake_case c;
-    struct ha_why why = { "" }, again = { "" };
+    struct ha_why again = { "" };
     size_t n = 0;
     limit_files(6000);
     enum ha_status status = HA_OK;
@@ -420,10 +402,10 @@ TEST_WITH(a_full_disk_ends_the_run, test_folder_make, test_folder_remove)
                               "with --resume");
     assert_int_equal(t.passed, n);
     assert_int_equal(t.not_run, 20 - n);
-    f = open_it(true);
+    open_it(true);
     assert_int_equal(ha_folder_entries(f), n); /* every row that was said to be written, and no other */
-    for (size_t i = n; i < 20; i++) write_it(f, i, HA_PASS);
-    close_it(f);
+    for (size_t i = n; i < 20; i++) write_it(i, HA_PASS);
+    close_it();
     assert_int_equal(lines("fake.csv"), 21);
     assert_int_equal(lines("figures.csv"), 1 + 20 * FAKE_FIGURES);
 }
@@ -446,33 +428,27 @@ static void trace_has(size_t events)
     json_decref(all);
 }
 
-TEST_WITH(a_trace_that_does_not_fit_leaves_the_file_complete, test_folder_make, test_folder_remove)
+TEST_WITH(a_trace_that_does_not_fit_leaves_the_file_complete, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
-    struct fake_case c;
-    struct ha_why why = { "" };
     static char events[20000];
-    write_it(f, 1, HA_PASS);
+    write_it(1, HA_PASS);
     fake_case(&c, 2, 0);
     snprintf(events, sizeof events, "{\"ph\":\"X\",\"name\":\"%018000d\"}", 0);
     limit_files(9000);
     const enum ha_status status = ha_folder_trace(f, &c.of, events, strlen(events), &why);
     limit_files(RLIM_INFINITY);
     assert_int_equal(status, HA_ERROR);
-    assert_non_null(strstr(why.text, "trace.json: cannot write: File too large; the rows so far are kept"));
+    assert_contains(why.text, "trace.json: cannot write: File too large; the rows so far are kept");
     ha_folder_close(f, &why);
     trace_has(3);
 }
 
-TEST_WITH(the_trace_is_complete_after_every_call, test_folder_make, test_folder_remove)
+TEST_WITH(the_trace_is_complete_after_every_call, open_new, test_folder_remove)
 {
     static const char evil[] = "{\"ph\":\"X\",\"name\":\"\033[2J\xff\"}";
-    struct ha_folder *f = open_it(false);
-    struct fake_case c;
-    struct ha_why why = { "" };
     size_t events = 0;
     for (size_t n = 0; n < 3; n++) {
-        write_it(f, n, HA_PASS);
+        write_it(n, HA_PASS);
         json_t *all = trace_events(), *e;
         size_t i;
         events += 3;
@@ -489,20 +465,20 @@ TEST_WITH(the_trace_is_complete_after_every_call, test_folder_make, test_folder_
     assert_int_equal(ha_folder_trace(f, &c.of, "", 0, &why), HA_OK);
     static const char name[] = "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"x\"}}";
     assert_int_equal(ha_folder_trace(f, &c.of, name, sizeof name - 1, &why), HA_OK);
-    assert_int_equal(count(test_text("trace.json"), "process_name"), 3); /* named by us alone */
-    close_it(f);
+    assert_int_equal(test_count(test_text("trace.json"), "process_name"), 3); /* named by us alone */
+    close_it();
     assert_null(strchr(test_text("trace.json"), '\033'));
-    assert_int_equal(count(test_text("trace.json"), "\"pid\":3"), 4);
+    assert_int_equal(test_count(test_text("trace.json"), "\"pid\":3"), 4);
     assert_int_equal(truncate(test_path("trace.json"), (off_t)strlen(test_text("trace.json")) - 30), 0); /* torn */
-    f = open_it(true);
+    open_it(true);
     trace_has(9);
-    write_it(f, 3, HA_PASS);
-    close_it(f);
+    write_it(3, HA_PASS);
+    close_it();
     trace_has(12);
-    assert_int_equal(count(test_text("trace.json"), "\"pid\":4"), 3);
+    assert_int_equal(test_count(test_text("trace.json"), "\"pid\":4"), 3);
 }
 
-TEST_WITH(junit_and_totals_cover_the_whole_folder, test_folder_make, test_folder_remove)
+TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
 {
     static const struct {
         enum ha_verdict verdict;
@@ -516,13 +492,10 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, test_folder_make, test_folder
         { HA_UNCHECKED, "name=\"fake:kind=odd,n=3\"><skipped message=\"unchecked: case 3" },
         { HA_VERDICT_ERROR, "name=\"fake:kind=even,n=4\"><error message=\"case 4" },
     };
-    struct ha_folder *f = open_it(false);
-    struct fake_case c;
-    struct ha_why why;
-    for (size_t n = 0; n < 4; n++) write_it(f, n, expect[n].verdict);
-    close_it(f);
-    f = open_it(true);
-    write_it(f, 4, expect[4].verdict);
+    for (size_t n = 0; n < 4; n++) write_it(n, expect[n].verdict);
+    close_it();
+    open_it(true);
+    write_it(4, expect[4].verdict);
     fake_case(&c, 5, 0);
     assert_int_equal(ha_folder_not_run(f, &c.of, "no \"time\"\033 left", &why), HA_OK);
     fake_case(&c, 6, 2);
@@ -535,18 +508,14 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, test_folder_make, test_folder
     c.of.process = 0;
     c.of.key_value = c.key + FAKE_SEED;
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
-    const struct ha_folder_totals t = ha_folder_totals(f);
-    assert_int_equal(t.passed, 3);
-    assert_int_equal(t.failed, 1);
-    assert_int_equal(t.waived, 1);
-    assert_int_equal(t.unchecked, 1);
-    assert_int_equal(t.errors, 1);
-    assert_int_equal(t.not_run, 1);
-    close_it(f);
+    const struct ha_folder_totals t = ha_folder_totals(f), right = {
+        .passed = 3, .failed = 1, .waived = 1, .unchecked = 1, .errors = 1, .not_run = 1
+    };
+    assert_memory_equal(&t, &right, sizeof t);
+    close_it();
     const char *xml = test_text("junit.xml");
     for (size_t n = 0; n < 5; n++) assert_contains(xml, expect[n].says);
-    assert_non_null(
-        strstr(xml, "name=\"fake:kind=odd,n=5\"><skipped message=\"not run: no &quot;time&quot;? left\"/>"));
+    assert_contains(xml, "name=\"fake:kind=odd,n=5\"><skipped message=\"not run: no &quot;time&quot;? left\"/>");
     assert_contains(xml, "<testsuites name=\"habench\" tests=\"14\" failures=\"1\" errors=\"1\" skipped=\"4\">");
     assert_contains(xml, "<testsuite name=\"nightly.even\" tests=\"8\" failures=\"0\" errors=\"1\" skipped=\"2\">");
     assert_contains(xml, "<testsuite name=\"nightly.odd\" tests=\"5\" failures=\"1\" errors=\"0\" skipped=\"2\">");
@@ -560,10 +529,10 @@ TEST_WITH(a_check_has_no_timing, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, false);
     options.mode = "check";
-    struct ha_folder *f = open_with(&options);
-    write_it(f, 1, HA_PASS);
-    close_it(f);
-    assert_int_equal(count(test_text("junit.xml"), "timing"), 0);
+    open_with(&options);
+    write_it(1, HA_PASS);
+    close_it();
+    assert_int_equal(test_count(test_text("junit.xml"), "timing"), 0);
 }
 
 static json_t *next_line(char **text)
@@ -581,58 +550,47 @@ static json_t *next_line(char **text)
 TEST_WITH(json_lines_hold_the_same, test_folder_make, test_folder_remove)
 {
     const struct ha_folder_options options = fake_options(NULL, false);
-    struct ha_folder *f = open_with(&options);
-    struct fake_case c;
+    open_with(&options);
     struct fake_row row = fake_row(1, HA_VERDICT_FAIL);
-    struct ha_why why = { "" };
-    char *text, *rest;
-    size_t bytes, figures = 0;
+    size_t figures = 0;
     strcpy(row.text, "a \"b\" \\ \033\xff\n");
     row.hi_ns = (double)INFINITY;
     row.lo_ns = (double)NAN;
     fake_case(&c, 1, 0);
     c.key[FAKE_NOTE] = "17"; /* a name, which looks like a number */
-    FILE *out = open_memstream(&text, &bytes);
-    assert_int_equal(ha_folder_json(f, out, &c.of, &row, &why), HA_OK);
-    fclose(out);
+    assert_int_equal(ha_folder_json(f, test_print(), &c.of, &row, &why), HA_OK);
+    char *text = test_printed();
     assert_contains(text, "\"big\":18446744073709551614,");
     assert_contains(text, "\"seed\":18446744073709551615,");
-    rest = text;
-    json_t *j = next_line(&rest);
-    assert_string_equal(json_string_value(json_object_get(j, "row")), "case");
-    assert_string_equal(json_string_value(json_object_get(j, "case_id")), c.id);
-    assert_string_equal(json_string_value(json_object_get(j, "verdict")), "fail");
-    assert_string_equal(json_string_value(json_object_get(j, "text")), "a \"b\" \\ ???");
-    assert_string_equal(json_string_value(json_object_get(j, "hi_ns")), "inf");
-    assert_string_equal(json_string_value(json_object_get(j, "note")), "17");
+    json_t *j = next_line(&text);
+    const char *const texts[][2] = { { "row", "case" },     { "case_id", c.id },
+                                     { "verdict", "fail" }, { "text", "a \"b\" \\ ???" },
+                                     { "hi_ns", "inf" },    { "note", "17" } };
+    for (size_t i = 0; i < COUNT(texts); i++)
+        assert_string_equal(json_string_value(json_object_get(j, texts[i][0])), texts[i][1]);
     assert_null(json_object_get(j, "lo_ns"));
     assert_null(json_object_get(j, "hidden"));
     assert_true(json_real_value(json_object_get(j, "time_ns")) == row.time_ns);
     assert_true(json_real_value(json_object_get(j, "schema_version")) == 2);
     json_decref(j);
-    while ((j = next_line(&rest))) {
+    while ((j = next_line(&text))) {
         assert_string_equal(json_string_value(json_object_get(j, "row")), "figure");
         assert_true(json_is_number(json_object_get(j, "value")));
         figures++;
         json_decref(j);
     }
     assert_int_equal(figures, FAKE_FIGURES);
-    free(text);
-    close_it(f);
+    close_it();
 }
 
 TEST_WITH(every_column_is_listed, test_folder_make, test_folder_remove)
 {
-    char *text;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    ha_folder_print_fields(out, fake_suites, 2);
-    fclose(out);
-    assert_int_equal(count(text, "\n"), 1 + (13 + 6) + (4 + 3) + (7 + 3 + 1) + (10 + 1 + 2) + 13);
+    ha_folder_print_fields(test_print(), fake_suites, 2);
+    const char *text = test_printed();
+    assert_int_equal(test_count(text, "\n"), 1 + (13 + 6) + (4 + 3) + (7 + 3 + 1) + (10 + 1 + 2) + 13);
     assert_contains(text, "fake.csv");
     assert_contains(text, "figures.csv");
     assert_contains(text, "less     a time\n");
-    free(text);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,6 +1,5 @@
 #include "harness/report/whole_file.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "kernels/cuda/library.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 
 #include <limits.h>
 

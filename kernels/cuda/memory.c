@@ -1,6 +1,5 @@
 #include "kernels/cuda/cuda.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <inttypes.h>

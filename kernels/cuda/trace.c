@@ -3,7 +3,6 @@
 #include "harness/base/array.h"
 #include "harness/base/clock.h"
 #include "harness/base/span_source.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 #include "kernels/host/host.h"
 
 #include "harness/base/span_source.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Copies, host functions, kernels and graphs: each checks its operands, is queued, and runs on its stream's thread. */
 
 #include "harness/base/seq_attend.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "kernels/host/host.h"
 
 #include <string.h>

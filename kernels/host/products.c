@@ -4,7 +4,7 @@
 #include "kernels/host/host.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* All KV in host memory, all attention on the CPU: queries and new KV come down, outputs go up. The arm `cpu_only`
  * attends over the context alone, with a query that is always the same: the CPU's share, nothing over the link. */
 
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "suites/parts/frame.h"
 #include "suites/parts/store.h"
 

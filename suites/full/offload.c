@@ -3,7 +3,7 @@
  * loads the context of each layer and does nothing else. */
 
 #include "harness/base/arena.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "suites/parts/frame.h"
 
 enum { BUFFERS = 2 };

@@ -2,7 +2,7 @@
  * the vendor library's products, what a fast kernel is compared with. The arm `device_only` attends over one layer's
  * KV in every layer: the device's share of `offload`, and nothing else. */
 
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "suites/parts/frame.h"
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)

@@ -1,7 +1,6 @@
 #include "suites/kernels/judge.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>

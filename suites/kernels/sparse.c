@@ -3,7 +3,6 @@
 
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>

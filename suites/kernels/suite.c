@@ -2,7 +2,6 @@
 
 #include "harness/base/placement.h"
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "suites/kernels/measure.h"
 
@@ -123,7 +122,9 @@ static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
     struct ha_cpu_row *r = g->row[0];
     r->bytes = run->work.bytes;
     r->flop = run->work.flop;
-    return ha_cpu_work_check(&run->work, &r->err_over_bound, why);
+    HA_TRY(ha_cpu_work_check(&run->work, &r->err_over_bound, why));
+    g->right[0] = true;
+    return HA_OK;
 }
 
 static void place(const struct ha_cpu_work *w, struct ha_cpu_row *r)

@@ -2,7 +2,6 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/stats.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/measure/speed.h"
 

@@ -2,7 +2,6 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/rng.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "suites/link/method.h"
 

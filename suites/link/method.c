@@ -1,6 +1,6 @@
 #include "suites/link/method.h"
 
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,9 +5,7 @@
 #include "harness/base/registry.h"
 #include "harness/base/stats.h"
 #include "harness/base/stop.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/machine.h"
 #include "harness/measure/sampling.h"
 #include "harness/report/verdict.h"
@@ -236,6 +234,7 @@ static enum ha_status check_one(struct link_run *run, struct ha_group *g, size_t
         return HA_OK;
     }
     const enum ha_status status = ha_link_bench_verify(&run->bench, method_of(g, i), 0, &verified, &because);
+    g->right[i] = status == HA_OK;
     if (status == HA_OK) r->verified_bytes = (double)verified;
     else if (status == HA_FAIL) ha_result_set(g, i, status, &because);
     else return after_error(run, g, i, &because, why);

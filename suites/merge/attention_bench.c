@@ -1,7 +1,6 @@
 #include "suites/merge/attention_parts.h"
 
 #include "harness/base/rng.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>

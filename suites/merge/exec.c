@@ -2,9 +2,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/process.h"
 #include "suites/merge/replay.h"
 #include "suites/merge/traits.h"

@@ -3,7 +3,6 @@
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "suites/merge/replay.h"
 #include "suites/merge/shrink.h"

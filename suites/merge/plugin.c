@@ -1,7 +1,5 @@
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/child.h"
 #include "harness/engine/plugin.h"
 #include "suites/merge/subject.h"

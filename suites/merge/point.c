@@ -1,9 +1,7 @@
 #include "suites/merge/point.h"
 
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"

@@ -2,9 +2,7 @@
 
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "suites/merge/traits.h"
 
 #include <stdio.h>

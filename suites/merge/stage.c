@@ -1,7 +1,6 @@
 #include "suites/merge/stage.h"
 
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 
 #include <stdio.h>
 

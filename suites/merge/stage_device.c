@@ -3,7 +3,6 @@
 
 #include "suites/merge/stage.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <math.h>

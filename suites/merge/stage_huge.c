@@ -4,7 +4,6 @@
 
 #include "suites/merge/stage.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <string.h>

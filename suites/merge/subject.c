@@ -1,6 +1,5 @@
 #include "suites/merge/subject.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
 #include "harness/report/verdict.h"

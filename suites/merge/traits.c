@@ -1,8 +1,6 @@
 #include "suites/merge/traits.h"
 
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "suites/merge/batch.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 #include "suites/parts/context_cache.h"
 
 #include "harness/base/arena.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 
 #include <string.h>
 

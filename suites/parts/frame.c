@@ -3,7 +3,6 @@
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
 

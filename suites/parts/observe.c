@@ -1,7 +1,7 @@
 #include "suites/parts/observe.h"
 
 #include "harness/base/arena.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "suites/parts/cpu_attend.h"
 #include "suites/parts/kv.h"
 

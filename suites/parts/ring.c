@@ -1,6 +1,6 @@
 #include "suites/parts/ring.h"
 
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 
 size_t ha_ring_stretches(const struct ha_ring *ring, size_t first, size_t count, struct ha_stretch out[2])
 {

@@ -2,7 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "suites/parts/frame.h"
 #include "suites/parts/observe.h"
 

@@ -14,7 +14,6 @@
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/pool.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "suites/parts/context_cache.h"
 #include "suites/parts/frame.h"

@@ -1,7 +1,7 @@
 /* Attention sinks and a recent window; everything else is lost for good. With N tokens, the new
  * ones included, and W = max(window, q_len), a step uses {j < sink} and {j >= N - W}. */
 
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "suites/parts/frame.h"
 #include "suites/parts/ring.h"
 

@@ -8,7 +8,6 @@
 #include "harness/base/worker.h"
 #include "harness/measure/sampling.h"
 #include "harness/measure/speed.h"
-#include "harness/base/try.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,6 @@
 #include "suites/variants/dump.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
-#include "harness/base/try.h"
 
 #include <math.h>
 #include <stdio.h>

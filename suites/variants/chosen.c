@@ -2,7 +2,6 @@
 
 #include "harness/base/array.h"
 #include "harness/base/why.h"
-#include "harness/base/try.h"
 
 #include <stdlib.h>
 #include <string.h>

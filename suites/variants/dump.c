@@ -3,7 +3,6 @@
 #include "harness/base/array.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
-#include "harness/base/try.h"
 #include "harness/report/whole_file.h"
 
 #include <ctype.h>

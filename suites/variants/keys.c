@@ -2,9 +2,7 @@
 
 #include "harness/base/pool.h"
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
-#include "harness/base/words.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
 

@@ -3,7 +3,6 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include "harness/base/why.h"
 #include "suites/variants/mutants.h"
 #include "suites/variants/session.h"
-#include "harness/base/try.h"
 
 #include <string.h>
 

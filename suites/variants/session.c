@@ -8,7 +8,6 @@
 #include "suites/variants/mutants.h"
 #include "suites/variants/keys.h"
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 
 #include <sched.h>
 #include <string.h>

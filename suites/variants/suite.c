@@ -3,7 +3,6 @@
 #include "harness/api/suite.h"
 
 #include "harness/base/registry.h"
-#include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/report/env.h"
 #include "harness/report/perfetto.h"
@@ -126,7 +125,6 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
 {
     struct run *r = run;
     const bool is_attention = ha_session_checked(&r->session), dumps = r->config.dump_dir && is_attention;
-    (void)g;
     r->check = (struct ha_check){ .session = &r->session,
                                   .id = r->id,
                                   .layer_done = layer_done,
@@ -141,6 +139,7 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
         && ha_dump_write(&r->dump, r->config.dump_dir, r->id, &r->session.workload->shape, &dumped) != HA_OK
         && status == HA_OK)
         status = ha_why(why, HA_ERROR, "%s", dumped.text);
+    g->right[0] = status == HA_OK && is_attention;
     if (status != HA_OK || is_attention) return status;
     r->row->head.verdict = HA_UNCHECKED;
     snprintf(r->row->head.reason, sizeof r->row->head.reason, "%s",

@@ -5,7 +5,7 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/test.h"
-#include "harness/base/try.h"
+#include "harness/base/why.h"
 #include "suites/variants/keys.h"
 #include "suites/variants/mutants.h"
 #include "suites/variants/session.h"

@@ -4,7 +4,6 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/variants/keys.h"
-#include "harness/base/try.h"
 
 #include <stdio.h>
 #include <stdlib.h>
