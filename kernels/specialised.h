@@ -1,17 +1,14 @@
 #ifndef HA_KERNELS_SPECIALISED_H
 #define HA_KERNELS_SPECIALISED_H
 
+#include "harness/base/sanitizer.h"
+
 /* HA_SPECIALISED: a function of which every caller gets its own copy, cut to the constants that it passes. Under a
  * sanitizer one copy serves all callers: it reads and writes the same memory, and compiles twenty times as fast. */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if HA_ASAN || HA_TSAN
 #define HA_SPECIALISED inline
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HA_SPECIALISED inline
-#endif
-#endif
-#ifndef HA_SPECIALISED
+#else
 #define HA_SPECIALISED inline __attribute__((always_inline))
 #endif
 #define ALWAYS static HA_SPECIALISED

@@ -51,7 +51,7 @@ static void lay_run(struct ha_test_problem *lay, const struct ha_test_kv *kv, si
 {
     struct ha_rows *run = &lay->runs[r];
     *run = ha_test_rows_part(kv, first, keys);
-    if (!lay->args.block) return;
+    if (!lay->list) return; /* rows, or no key */
     const uint32_t *list = lay->list + *used;
     for (size_t i = 0; i < keys; i++) {
         const size_t to = list[i / lay->args.block] * lay->args.block + i % lay->args.block,

@@ -106,10 +106,10 @@ TEST(nothing_to_weigh)
 {
     HA_TEST_EACH(t, softmax)
     {
-        float lse[2] = { 1, 1 };
-        t->softmax(&(struct ha_softmax){ .x = NULL, .rows = 2, .n = 0, .stride = 0, .lse = lse });
+        float none[1], lse[2] = { 1, 1 };
+        t->softmax(&(struct ha_softmax){ .x = none, .rows = 2, .n = 0, .stride = 0, .lse = lse });
         assert_true(lse[0] == -INFINITY && lse[1] == -INFINITY);
-        t->softmax(&(struct ha_softmax){ .x = NULL, .rows = 0, .n = 5, .stride = 5, .lse = NULL });
+        t->softmax(&(struct ha_softmax){ .x = none, .rows = 0, .n = 5, .stride = 5, .lse = NULL });
         for (size_t n = 1; n < 9000; n = 2 * n + 1) {
             float *x = ha_guard_alloc(n * sizeof *x);
             for (size_t i = 0; i < n; i++) x[i] = -INFINITY;

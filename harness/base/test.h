@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "harness/base/sanitizer.h"
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* The tests of a file list themselves before main, in its order. */

@@ -1,5 +1,4 @@
 #include "harness/base/arena.h"
-#include "harness/base/sanitizer.h"
 #include "harness/base/test.h"
 
 #include <pthread.h>

@@ -1,7 +1,6 @@
 #include "harness/engine/child.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
 #include "harness/engine/process.h"
 #include "harness/base/test.h"

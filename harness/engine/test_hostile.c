@@ -4,7 +4,6 @@
 #include "harness/base/clock.h"
 #include "harness/base/csv.h"
 #include "harness/base/registry.h"
-#include "harness/base/sanitizer.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
 #include "harness/engine/loop.h"

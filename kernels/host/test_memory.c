@@ -286,7 +286,7 @@ F(free_of_no_allocation)
     api->mem_free(f->dev, HA_MEM_DEVICE, f->device + 64);
     return HA_ERROR;
 }
-#ifndef __SANITIZE_ADDRESS__ /* which stops at the access itself */
+#if !HA_ASAN /* which stops at the access itself */
 F(write_past_the_end)
 {
     char *x = device_alloc(f->dev, HA_MEM_DEVICE, 100);
@@ -338,13 +338,13 @@ TEST(wrong_operands_are_caught)
         { attend_of_no_new_tokens, "causal, and the last run is shorter" },
         { free_of_another_kind, "is not an allocation of device memory" },
         { free_of_no_allocation, "is not an allocation of device memory" },
-#ifndef __SANITIZE_ADDRESS__
+#if !HA_ASAN
         { write_past_the_end, "overrun after its end" },
 #endif
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         void *fresh;
-#ifndef __SANITIZE_ADDRESS__
+#if !HA_ASAN
         if (cases[i].wrong == write_past_the_end && !embedded) continue;
 #endif
         assert_int_equal(open_all(&fresh), 0);

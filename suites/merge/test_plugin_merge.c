@@ -9,13 +9,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* TSan ends a process that makes a thread after a fork, and the embedded device makes threads. */
-#if defined __has_feature
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#endif
-#endif
-
 static const uint64_t SECOND = 1000000000;
 static struct ha_why why;
 
@@ -166,9 +159,7 @@ TEST_WITH(a_whole_device, NULL, nobody_is_left)
 {
     const struct ha_merge_shape s = { .states = 5, .tokens = 3, .heads = 2, .dim = 64 };
     int threads = 0;
-#ifdef TSAN
-    skip();
-#endif
+    if (HA_TSAN) skip(); /* which ends a process that makes a thread after a fork, as the embedded device does */
 #pragma omp parallel num_threads(2) reduction(+ : threads)
     threads++;
     assert_int_equal(threads, 2);
@@ -301,9 +292,7 @@ TEST_WITH(its_attention, NULL, nobody_is_left)
 TEST_WITH(attention_of_a_device, NULL, nobody_is_left)
 {
     struct ha_subject x;
-#ifdef TSAN
-    skip();
-#endif
+    if (HA_TSAN) skip(); /* as above */
     open_plugin(&x, "merge_device.so", 20 * SECOND);
     const struct ha_device_api *api = ha_plugin_attend(&x);
     assert_non_null(api);

@@ -8,14 +8,7 @@
 #include <stdlib.h>
 
 /* Some mistakes here are data races, which the thread sanitizer finds before the stage does. */
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define RACES_STOP 1
-#endif
-#endif
-#ifndef RACES_STOP
-#define RACES_STOP 0
-#endif
+enum { RACES_STOP = HA_TSAN };
 
 /* ---- streams ----------------------------------------------------------------------------- */
 

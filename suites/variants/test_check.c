@@ -2,7 +2,6 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
-#include "harness/base/sanitizer.h"
 #include "harness/base/test_beside.h"
 #include "suites/variants/check.h"
 #include "suites/variants/test_session.h"

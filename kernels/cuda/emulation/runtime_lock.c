@@ -1,21 +1,15 @@
 #include "kernels/cuda/emulation/runtime_inside.h"
 
+#include "harness/base/sanitizer.h"
+
 /* The lock, and what ThreadSanitizer is told of it. A GPU orders only what the program orders: by the stream, by
  * events, by waiting. Here all calls and streams take turns at one lock, which orders nearly everything, and hides the
  * program's races. So the lock, and what is done under it, is kept from ThreadSanitizer, and it is told of the orders
  * that CUDA gives. Tests of the runtime itself want it the other way (ha_runtime_show_lock). */
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WATCHED
-#endif
-#elif defined(__SANITIZE_THREAD__)
-#define WATCHED
-#endif
-
 struct ha_runtime ha_runtime = { .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER };
 
-#ifdef WATCHED
+#if HA_TSAN
 void AnnotateIgnoreSyncBegin(const char *file, int line);
 void AnnotateIgnoreSyncEnd(const char *file, int line);
 void AnnotateIgnoreReadsBegin(const char *file, int line);

@@ -4,12 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZER
-#endif
-#endif
-
 /* Devices, launch limits, errors that stay, and the knobs that make faults. */
 
 TEST_WITH(errors_have_names, fresh, spent)
@@ -330,7 +324,7 @@ TEST_WITH(the_environment_is_read, fresh, spent)
 /* The runtime's own lock does not hide the races of the program. */
 TEST_WITH(races_are_seen_by_thread_sanitizer, fresh, spent)
 {
-#ifdef THREAD_SANITIZER
+#if HA_TSAN
     assert_int_equal(child_status("HA_EMULATED_DEVICES", "1", "race", true), 66);
 #else
     assert_int_equal(child_status("HA_EMULATED_DEVICES", "1", "race", true), 0);

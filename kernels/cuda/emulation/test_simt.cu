@@ -308,7 +308,7 @@ static void hosts_at_once(void **)
 
 static void missing_barrier_changes_results(void **)
 {
-    if (THREAD_SANITIZER) skip(); /* which ends the process: test_simt_errors.cu */
+    if (HA_TSAN) skip(); /* which ends the process: test_simt_errors.cu */
     /* each thread reads what threads before it have written: forward is the one order that hides it */
     FOR_EACH_ORDER
     if (order_ > 0) assert_true(scan_errors(false, 256) > 0);

@@ -9,16 +9,6 @@ extern "C" {
 #include "harness/base/test.h"
 }
 
-#ifdef __SANITIZE_ADDRESS__
-#define ADDRESS_SANITIZER 1
-#else
-#define ADDRESS_SANITIZER 0
-#endif
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#define THREAD_SANITIZER __has_feature(thread_sanitizer)
-
 /* in place of runtime.c's: the arguments are in memory of their exact size, as there */
 extern "C" cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args,
                                           size_t bytes, dim3 grid, dim3 block, cudaStream_t stream)

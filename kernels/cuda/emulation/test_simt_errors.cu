@@ -270,7 +270,7 @@ template <void (*kernel)(const struct short_args &)> static void past_run(void)
 }
 static void out_of_bounds(void **)
 {
-    if (!ADDRESS_SANITIZER) skip();
+    if (!HA_ASAN) skip();
     expect_end(ADDRESS, "forward", past_run<past_arguments>,
                TEXTS("heap-buffer-overflow", "READ of size 4", "past_arguments"));
     expect_end(ADDRESS, "forward", past_run<past_buffer>,
@@ -308,7 +308,7 @@ KERNEL(races_after_barrier)
 KERNEL(races_outside) { a.out[threadIdx.x / 2] = threadIdx.x; }
 static void races_are_seen(void **)
 {
-    if (!THREAD_SANITIZER) skip();
+    if (!HA_TSAN) skip();
     expect_end(RACE, "forward", races_run, TEXTS("data race", "races"));
     expect_end(RACE, "backward", races_after_barrier_run, TEXTS("data race", "races_after_barrier"));
     expect_end(RACE, "forward", races_outside_run, TEXTS("data race", "races_outside"));
