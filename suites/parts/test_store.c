@@ -186,29 +186,6 @@ static void assert_all_attended(const struct world *w, const struct ha_kv_store 
     }
 }
 
-/* a list of every other logical block, backwards, and the rows behind */
-static void assert_units_attended(const struct world *w, const struct ha_kv_store *store, size_t b, size_t unit_tokens)
-{
-    uint32_t unit_of[64], row_of[2048];
-    size_t units = 0, rows = 0;
-    struct ha_kv from = source(w, b);
-
-    for (size_t u = (store->packed + unit_tokens - 1) / unit_tokens; u-- > 0;) {
-        if (u % 2 == store->packed / unit_tokens % 2 && u > 0) continue; /* the last one, which may be ragged, is in */
-        unit_of[units++] = (uint32_t)u;
-        for (size_t t = u * unit_tokens; t < (u + 1) * unit_tokens && t < store->packed; t++)
-            row_of[rows++] = (uint32_t)t;
-    }
-    for (size_t t = store->packed; t < store->tokens; t++) row_of[rows++] = (uint32_t)t;
-    for (size_t h = 0; h < w->shape.kv_heads; h++) {
-        struct ha_rows open = ha_kv_store_open(&w->shape, store, h), list = ha_kv_rows(&w->shape, &from, h, 0, rows);
-        struct ha_packed packed = ha_kv_store_units(store, h, unit_tokens, unit_of, units);
-        list.index = row_of;
-        assert_int_equal(ha_packed_listed(&packed) + open.keys, rows);
-        assert_attends(w, h, packed, &open, &list);
-    }
-}
-
 /* ---- the tests ----------------------------------------------------------------------------------- */
 
 #define SHAPE(dim, type, new, many, ...)                                                                     \
@@ -265,20 +242,6 @@ TEST(test_grows)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int packed = 0; packed < 2; packed++) grows(&shapes[i], packed);
-}
-
-TEST(test_units)
-{
-    static const struct ha_shape shape = SHAPE(64, HA_F16, 2, 1, 1000, 160, 31);
-    struct world w;
-    open_world(&w, shape);
-    load(&w, true);
-    for (size_t b = 0; b < shape.batch; b++) {
-        struct ha_kv fresh = source(&w, b);
-        ok(ha_kv_store_append(&w.ctx, NULL, &w.store[b], &fresh, shape.ctx[b], shape.q_len));
-        for (size_t unit = 16; unit <= 128; unit *= 2) assert_units_attended(&w, &w.store[b], b, unit);
-    }
-    close_world(&w);
 }
 
 /* a long prefill is packed by several tasks */
