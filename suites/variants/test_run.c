@@ -4,9 +4,9 @@
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/stop.h"
+#include "harness/base/test_folder.h"
 #include "harness/engine/drive.h"
 #include "suites/variants/check.h"
-#include "suites/variants/mutants.h"
 #include "suites/variants/row.h"
 #include "suites/variants/test_session.h"
 
@@ -54,10 +54,10 @@ TEST(variants_are_right)
         "ctx=150,heads=4/2,head_dim=64,layers=2,steps=2",
         "ctx=40+130,heads=4/2,head_dim=64,layers=1,steps=2,q_len=3,dtype=bf16",
     };
+    char id[256];
 
     for (size_t v = 0; v < ha_variants_count; v++)
         for (size_t i = 0; i < (small ? 1 : 2); i++) {
-            char id[256];
             snprintf(id, sizeof id, "%s:%s", ha_variants_all[v]->name, shape[i]);
             expect_right(id);
         }
@@ -65,17 +65,15 @@ TEST(variants_are_right)
 
 TEST(any_number_of_threads)
 {
+    static const char *const ids[] = { "hgca:ctx=200,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4",
+                                       "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
     static const int threads[] = { 1, 2, 5, 8 };
+    char id[256];
 
-    for (size_t i = 0; i < 2; i++)
-        for (size_t t = 0; t < 4; t++) {
-            char text[256];
-            snprintf(text, sizeof text,
-                     i ? "hgca:ctx=200,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,threads=%d"
-                       : "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2,threads=%d",
-                     threads[t]);
-            expect_right(text);
-        }
+    for (size_t i = 0; i < COUNT(ids) * COUNT(threads); i++) {
+        snprintf(id, sizeof id, "%s,threads=%d", ids[i / COUNT(threads)], threads[i % COUNT(threads)]);
+        expect_right(id);
+    }
 }
 
 TEST(a_defect_fails_and_says_how_to_rerun)
@@ -102,7 +100,6 @@ TEST(too_large_is_refused_before_anything_is_allocated)
 
 TEST(unknown_names_are_errors)
 {
-
     assert_int_equal(ha_drive(&(struct ha_drive){ .words = "cpuu:ctx=10" }, &driven, &reason), HA_ERROR);
     ha_driven_free(&driven);
     drive(&(struct ha_drive){ .words = "cpu:ctx=10,device=no_such_device cpu:ctx=10" });
@@ -232,21 +229,18 @@ TEST(stopping_leaves_no_verdict)
 TEST(the_dump_can_be_audited)
 {
     struct ha_safetensors *file;
-    char folder[64], path[400], *name;
+    char name[HA_ID_MAX + sizeof ".safetensors"];
 
-    snprintf(folder, sizeof folder, "%s/ha-run-XXXXXX", P_tmpdir);
-    assert_non_null(mkdtemp(folder));
     drive(&(struct ha_drive){
         .words = "hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,dtype=f16",
-        .config = { .dump_dir = folder },
+        .config = { .dump_dir = test_folder },
     });
     assert_int_equal(driven.verdict[HA_PASS], 1);
-    snprintf(path, sizeof path, "%s/%.300s", folder, driven.results.entry->id);
-    for (name = path + strlen(folder) + 1; *name; name++)
-        if (!isalnum((unsigned char)*name)) *name = '_';
-    memcpy(name, ".safetensors", sizeof ".safetensors");
+    snprintf(name, sizeof name, "%s.safetensors", driven.results.entry->id);
+    for (char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '.') *c = '_';
     ha_driven_free(&driven);
-    assert_ok(ha_safetensors_open(&file, path, &reason));
+    assert_ok(ha_safetensors_open(&file, test_path(name), &reason));
     assert_non_null(strstr(ha_safetensors_meta(file, "case"), "hgca:"));
     double scale = strtod(ha_safetensors_meta(file, "scale"), NULL);
     const struct ha_tensor *q = ha_safetensors_find(file, "layer1.seq0.q"),
@@ -282,24 +276,10 @@ TEST(the_dump_can_be_audited)
         for (size_t j = 0; j < 64; j++) assert_near((double)((const float *)out->data)[h * 64 + j], o[j] / sum, 1e-5);
     }
     ha_safetensors_close(file);
-    assert_int_equal(remove(path) + remove(folder), 0);
-}
-
-TEST(every_mutant_is_killed)
-{
-    if (small) skip();
-    drive(&(struct ha_drive){ .words = "mutants" });
-    assert_int_equal(driven.results.entries, ha_mutants_count);
-    for (size_t i = 0; i < ha_mutants_count; i++) {
-        const struct ha_entry *e = &driven.results.entry[i];
-        if (ha_driven_head(e)->verdict != HA_PASS) fail_msg("%s: %s", e->id, ha_driven_head(e)->reason);
-    }
-    ha_driven_free(&driven);
 }
 
 int main(int argc, char **argv)
 {
-
     small = argc > 1 && !strcmp(argv[1], "small");
-    return test_all("tests", NULL, NULL);
+    return test_all("tests", test_folder_make, test_folder_remove);
 }
