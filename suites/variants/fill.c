@@ -2,7 +2,6 @@
 
 #include "harness/base/pool.h"
 #include "harness/measure/cache.h"
-#include "suites/variants/keys.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,27 +20,34 @@ static void fill_shape(struct ha_row *row, const struct ha_shape *s)
 
 void ha_fill_case(struct ha_row *row, const struct ha_case *c)
 {
+    const struct ha_model *model = ha_case_model(c);
+
     snprintf(row->variant, sizeof row->variant, "%s", c->variant);
     snprintf(row->device, sizeof row->device, "%s", c->device);
     snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
     snprintf(row->acc_dtype, sizeof row->acc_dtype, "f32");
     row->seed = c->seed;
     snprintf(row->load, sizeof row->load, "%s", c->load == HA_LOAD_LAYER ? "layer" : "attention");
-    snprintf(row->model, sizeof row->model, "%s", c->model ? c->model->name : "");
+    snprintf(row->model, sizeof row->model, "%s", model ? model->name : "");
     row->threads = (double)c->threads;
     snprintf(row->team, sizeof row->team, "%s", ha_team_name((enum ha_team)c->team));
     fill_shape(row, &c->shape);
 }
 
-void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *v)
+const char *ha_contract_word(const struct ha_variant *v)
 {
-    static const char *const contract[] = {
+    static const char *const word[] = {
         [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical"
     };
+    return v->checked ? word[v->contract] : "unchecked";
+}
+
+void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *v)
+{
     size_t n = 0;
 
     snprintf(row->family, sizeof row->family, "%s", v->family);
-    snprintf(row->contract, sizeof row->contract, "%s", v->checked ? contract[v->contract] : "unchecked");
+    snprintf(row->contract, sizeof row->contract, "%s", ha_contract_word(v));
     for (size_t i = 0; i < v->params_count && n < sizeof row->params; i++)
         if (c->param[i] < v->params[i].value || c->param[i] > v->params[i].value)
             n += (size_t)snprintf(row->params + n, sizeof row->params - n, "%s%s=%.12g", n ? "," : "",

@@ -44,6 +44,8 @@ struct ha_row {
 };
 
 extern const struct ha_suite ha_suite_variants;
+/* table.c: results grouped by workload, at most 150 columns wide */
+void ha_table_print(FILE *out, const struct ha_results *results);
 extern const struct ha_field ha_row_fields[]; /* fields.c */
 enum { HA_ROW_FIELDS = 86 };
 

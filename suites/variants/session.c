@@ -6,7 +6,6 @@
 #include "harness/base/worker.h"
 #include "suites/variants/memory.h"
 #include "suites/variants/mutants.h"
-#include "suites/variants/keys.h"
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 
@@ -124,7 +123,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     s->api->info(s->device, &s->info);
     HA_TRY(use_workload(s->shared, c, why));
     s->workload = s->shared->workload;
-    HA_TRY(same_model(c->model, &s->workload->shape, why));
+    HA_TRY(same_model(ha_case_model(c), &s->workload->shape, why));
     const char *reason = c->load == HA_LOAD_LAYER ? ha_load_unsupported(s->api, &s->info) : NULL;
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
     HA_TRY(ha_session_takes(s, s->variant, why));
@@ -138,7 +137,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(make_buffers(s, why));
     HA_TRY(upload_inputs(s, why));
     return c->load == HA_LOAD_LAYER
-               ? ha_load_create(&s->load, c->model, &s->workload->shape, s->api, s->stream, s->arena, why)
+               ? ha_load_create(&s->load, ha_case_model(c), &s->workload->shape, s->api, s->stream, s->arena, why)
                : HA_OK;
 }
 

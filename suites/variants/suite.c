@@ -5,16 +5,15 @@
 #include "harness/base/registry.h"
 #include "harness/base/try.h"
 #include "harness/base/why.h"
+#include "harness/engine/point.h"
 #include "harness/report/env.h"
 #include "harness/report/perfetto.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/check.h"
 #include "suites/variants/dump.h"
 #include "suites/variants/fill.h"
-#include "suites/variants/keys.h"
 #include "suites/variants/known.h"
-#include "suites/variants/list.h"
-#include "suites/variants/table.h"
+#include "suites/variants/row.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -200,6 +199,33 @@ static enum ha_status look(const void *point, struct ha_why *why)
     return HA_OK;
 }
 
+/* ---- habench list ------------------------------------------------------------------------------------------------ */
+
+static void print_variants(FILE *out)
+{
+    for (size_t i = 0; i < ha_variants_count; i++) {
+        const struct ha_variant *v = ha_variants_all[i];
+        fprintf(out, "%-12s %-14s %-11s %s (%s)\n", v->name, v->family, ha_contract_word(v), v->doc, v->source);
+        for (const struct ha_param *p = v->params; p < v->params + v->params_count; p++) {
+            char value[HA_VALUE_MAX], min[HA_VALUE_MAX], max[HA_VALUE_MAX];
+            ha_number_print(p->value, value);
+            ha_number_print(p->min, min);
+            ha_number_print(p->max, max);
+            fprintf(out, "    %-14s %-6s %s (%s to %s)\n", p->name, value, p->doc, min, max);
+        }
+    }
+}
+
+static void print_models(FILE *out)
+{
+    for (const struct ha_model *m = ha_models; m < ha_models + HA_MODELS_COUNT; m++)
+        fprintf(out, "%-13s %2zu layers, heads %zu/%zu x %zu, hidden %zu, feed-forward %zu%s (%s)\n", m->name,
+                m->layers, m->q_heads, m->kv_heads, m->head_dim, m->hidden, m->feed_forward, m->gated ? " gated" : "",
+                m->source);
+}
+
+static const struct ha_list lists[] = { { "variants", print_variants }, { "models", print_models } };
+
 const struct ha_suite ha_suite_variants = {
     .name = "variants",
     .doc = "attention variants over a trace of steps and layers, beside full attention",
@@ -213,8 +239,8 @@ const struct ha_suite ha_suite_variants = {
     .summary = 1u << SUMMARY_FILE,
     .point_bytes = sizeof(struct ha_case),
     .row_bytes = sizeof(struct ha_row),
-    .list = ha_case_list,
-    .lists = HA_CASE_LISTS,
+    .list = lists,
+    .lists = sizeof lists / sizeof *lists,
     .options = " dump ",
     .more = ha_case_param,
     .more_name = ha_case_param_name,

@@ -1,5 +1,3 @@
-#include "suites/variants/table.h"
-
 #include "harness/base/pool.h"
 #include "harness/report/verdict.h"
 #include "suites/variants/row.h"

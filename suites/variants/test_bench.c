@@ -8,7 +8,6 @@
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
 #include "suites/variants/memory.h"
-#include "suites/variants/table.h"
 
 #include <math.h>
 
@@ -91,48 +90,56 @@ TEST(the_floor_is_the_slowest_part)
     assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
 }
 
-static void bench_row(struct ha_row *row, double perturb, size_t dropped)
+/* the row of a benchmark of 4 steps of 3 layers, of which each has so many bytes of weights */
+static struct ha_row filled(struct ha_bench b, struct ha_check check, size_t layer_bytes, unsigned compute_threads)
 {
-    static struct ha_device_api api = { .kind = "host" };
-    static struct ha_workload workload = { .shape = { .steps = 4 } };
-    static struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = 1 } };
-    struct ha_check check = { .session = &session };
-    struct ha_bench b = { .session = &session,
-                          .check = &check,
-                          .step_ns = 100,
-                          .full_ns = 50,
-                          .perturb = perturb,
-                          .moved_steps = 2,
-                          .dropped = dropped,
-                          .disturbed = "load",
-                          .source = "CUPTI",
-                          .condition = { .sm_clock_MHz = 1700,
-                                         .memory_clock_MHz = 3200,
-                                         .temperature_C = 60,
-                                         .power_W = 400,
-                                         .energy_step_J = 0.5,
-                                         .link_gen = 5,
-                                         .link_width = 16,
-                                         .throttle = "power cap" },
-                          .moved = { .h2d_bytes = 4000 },
-                          .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
-                          .counters = { .select_ns = 8 } };
-    struct ha_ceilings c = ceilings();
+    static const struct ha_device_api api = { .kind = "host" };
+    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
+    struct ha_session session = { .api = &api,
+                                  .workload = &workload,
+                                  .load = { .layer_bytes = layer_bytes },
+                                  .info = { .compute_threads = compute_threads } };
+    const struct ha_ceilings c = ceilings();
+    struct ha_row row;
 
-    ha_fields_clear(&ha_suite_variants, row);
-    row->layers = 2;
-    row->threads = 2;
-    ha_fill_bench(row, &b, &c, 80);
+    check.session = b.session = &session;
+    b.check = &check;
+    ha_fields_clear(&ha_suite_variants, &row);
+    row.layers = row.threads = 2;
+    ha_fill_bench(&row, &b, &c, 80);
+    return row;
+}
+
+static struct ha_row bench_row(double perturb, size_t dropped)
+{
+    const struct ha_bench b = { .step_ns = 100,
+                                .full_ns = 50,
+                                .perturb = perturb,
+                                .moved_steps = 2,
+                                .dropped = dropped,
+                                .disturbed = "load",
+                                .source = "CUPTI",
+                                .condition = { .sm_clock_MHz = 1700,
+                                               .memory_clock_MHz = 3200,
+                                               .temperature_C = 60,
+                                               .power_W = 400,
+                                               .energy_step_J = 0.5,
+                                               .link_gen = 5,
+                                               .link_width = 16,
+                                               .throttle = "power cap" },
+                                .moved = { .h2d_bytes = 4000 },
+                                .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
+                                .counters = { .select_ns = 8 } };
+    return filled(b, (struct ha_check){ 0 }, 0, 1);
 }
 
 TEST(ratios_of_a_perturbed_trace_are_kept)
 {
-    struct ha_row row;
+    struct ha_row row = bench_row(0.04, 1); /* not those of one that is not whole */
 
-    bench_row(&row, 0.04, 1); /* not those of one that is not whole */
     assert_true(isnan(row.gpu_kernel_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps));
     assert_near(row.spans_dropped, 1, 0);
-    bench_row(&row, 0.04, 0);
+    row = bench_row(0.04, 0);
     assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.h2d_link_GBps, 200, 1e-9);
     assert_string_equal(row.source, "CUPTI");
@@ -145,10 +152,10 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     assert_near(row.link_width, 16, 0);
     assert_string_equal(row.throttle, "power cap");
     assert_string_equal(row.disturbed, "load");
-    bench_row(&row, 0.06, 0);
+    row = bench_row(0.06, 0);
     assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.perturb, 0.06, 1e-12);
-    bench_row(&row, (double)NAN, 0);
+    row = bench_row((double)NAN, 0);
     assert_true(isnan(row.gpu_idle));
     /* what does not rest on spans stays */
     assert_near(row.step_ns, 100, 0);
@@ -182,22 +189,10 @@ TEST(what_caches_hold_has_no_floor)
 /* of so many bytes by each side, and of the weights of each of 3 layers */
 static double floor_in(double device_bytes, double host_bytes, size_t layer_bytes, unsigned compute_threads)
 {
-    static const struct ha_device_api api = { .kind = "cuda" };
-    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
-    struct ha_session session = { .api = &api,
-                                  .workload = &workload,
-                                  .load = { .layer_bytes = layer_bytes },
-                                  .info = { .compute_threads = compute_threads } };
-    const struct ha_check check = { .session = &session,
-                                    .device_key_bytes = device_bytes,
-                                    .host_key_bytes = host_bytes };
-    const struct ha_bench b = { .session = &session, .check = &check, .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 };
-    const struct ha_ceilings c = ceilings();
-    struct ha_row row;
-
-    ha_fields_clear(&ha_suite_variants, &row);
-    ha_fill_bench(&row, &b, &c, (double)NAN);
-    return row.floor_ns;
+    const struct ha_check check = { .device_key_bytes = device_bytes, .host_key_bytes = host_bytes };
+    return filled((struct ha_bench){ .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 }, check, layer_bytes,
+                  compute_threads)
+        .floor_ns;
 }
 
 TEST(each_side_has_caches_of_its_own)
@@ -314,17 +309,17 @@ static struct ha_row table_row(const char *variant, enum ha_verdict verdict)
     return r;
 }
 
+/* until the next call */
 static char *printed(const struct ha_row *rows, size_t count, bool measured)
 {
+    static char text[1 << 14];
     struct ha_entry entry[8] = { { NULL, NULL, "" } };
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
+    FILE *f = fmemopen(text, sizeof text, "w");
 
     assert_true(count < 8); /* the last one was not run */
     for (size_t i = 0; i < count; i++) entry[i].row = &rows[i];
     ha_table_print(f, &(struct ha_results){ .entry = entry, .entries = count + 1, .measured = measured });
-    fclose(f);
+    assert_int_equal(fclose(f), 0);
     return text;
 }
 
@@ -350,7 +345,6 @@ TEST(the_table_is_readable)
         }
         assert_int_equal(headings, 2); /* a table for each workload */
         assert_int_equal(lines, 2 * 2 + 4);
-        free(text);
     }
 }
 
@@ -361,24 +355,21 @@ TEST(a_case_that_died_is_not_in_the_table)
 
     ha_fields_clear(&ha_suite_variants, &rows[1]);
     rows[1].head.verdict = HA_VERDICT_ERROR;
-    char *text = printed(rows, 2, true);
+    const char *text = printed(rows, 2, true);
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "error"));
     assert_non_null(strstr(text, "cpu "));
-    free(text);
 }
 
 TEST(an_unchecked_arm_shows_no_error)
 {
     struct ha_row row = table_row("copy_only", HA_UNCHECKED);
-    char *text;
 
     snprintf(row.contract, sizeof row.contract, "unchecked");
-    text = printed(&row, 1, true);
+    const char *text = printed(&row, 1, true);
     assert_non_null(strstr(text, "unchecked"));
     assert_null(strstr(text, "0.25"));
     assert_non_null(strstr(text, "12.35"));
-    free(text);
 }
 
 TEST(marks_are_explained_below_the_table)
@@ -386,9 +377,8 @@ TEST(marks_are_explained_below_the_table)
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS) };
 
     rows[0].perturb = rows[1].perturb = 0.05;
-    char *text = printed(rows, 2, true);
+    const char *text = printed(rows, 2, true);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
-    free(text);
     rows[0].perturb = -0.06;
     snprintf(rows[1].disturbed, sizeof rows[1].disturbed, "load, steal");
     text = printed(rows, 2, true);
@@ -397,10 +387,8 @@ TEST(marks_are_explained_below_the_table)
     assert_non_null(strstr(text, "\n~ 1 of 2: "));
     assert_non_null(strstr(text, "\n! 1 of 2: "));
     assert_non_null(strstr(text, ": load, steal ("));
-    free(text);
     text = printed(rows, 2, false);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
-    free(text);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

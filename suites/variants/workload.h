@@ -12,8 +12,8 @@ struct ha_arena;
 struct ha_pool;
 
 struct ha_workload {
-    struct ha_shape shape; /* as the dataset completed it */
-    size_t cap;            /* tokens of the longest sequence after the last step */
+    struct ha_shape shape, asked; /* as the dataset completed it; as the case has it */
+    size_t cap;                   /* tokens of the longest sequence after the last step */
     uint64_t seed;
     char name[256]; /* dataset, with its file */
     const struct ha_dataset *dataset;
