@@ -155,10 +155,8 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
     if (status == HA_OK && c->dump && step == 0) status = ha_dump_sequence(c->dump, &s->pass, &chosen, layer, seq, why);
     if (status == HA_OK) status = ha_oracle_judge(&s->pass, &chosen, step, layer, seq, s->judged, expected, why);
     if (status == HA_OK) {
-        for (size_t t = 0; t < shape(c)->q_len; t++) {
+        for (size_t t = 0; t < shape(c)->q_len; t++)
             ha_accuracy_add(a, s->judged + t * shape(c)->q_heads, shape(c)->q_heads);
-            ha_accuracy_add(&c->total, s->judged + t * shape(c)->q_heads, shape(c)->q_heads);
-        }
         count_key_bytes(c, &chosen);
         status = judge_heads(s, step, layer, seq, why);
     }
@@ -175,6 +173,7 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
     ha_accuracy_start(&a);
     for (size_t seq = 0; seq < shape(c)->batch && status == HA_OK; seq++)
         status = ask_sequence(s, step, layer, seq, &a, why);
+    ha_accuracy_join(&c->total, &a);
     if (c->layer_done) c->layer_done(c->arg, step, layer, &a);
     HA_TRY(status);
     if (c->session->variant->contract == HA_EXACT && !a.everything) {

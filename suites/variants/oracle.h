@@ -41,6 +41,7 @@ struct ha_accuracy {
 void ha_accuracy_start(struct ha_accuracy *a);
 /* the query heads of one query token */
 void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *heads, size_t count);
+void ha_accuracy_join(struct ha_accuracy *a, const struct ha_accuracy *b);
 double ha_accuracy_rel_l2(const struct ha_accuracy *a); /* NaN where it was not asked */
 
 #endif

@@ -12,6 +12,8 @@
 #include <sched.h>
 #include <string.h>
 
+static const uint64_t kept_bytes_max = (uint64_t)256 << 20;
+
 enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, struct ha_why *why)
 {
     *s = (struct ha_shared){ .machine = machine };
@@ -20,19 +22,37 @@ enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, s
     return HA_OK;
 }
 
+/* Closes workload i and those behind it. */
+static void drop_workloads(struct ha_shared *s, size_t i)
+{
+    for (; i < HA_WORKLOADS_KEPT; i++) {
+        ha_workload_close(s->workload[i]);
+        s->workload[i] = NULL;
+    }
+}
+
 void ha_shared_close(struct ha_shared *s)
 {
-    ha_workload_close(s->workload);
+    drop_workloads(s, 0);
     ha_pool_destroy(s->judges);
     *s = (struct ha_shared){ 0 };
 }
 
 static enum ha_status use_workload(struct ha_shared *m, const struct ha_case *c, struct ha_why *why)
 {
-    if (m->workload && ha_workload_serves(m->workload, c)) return HA_OK;
-    ha_workload_close(m->workload);
-    m->workload = NULL;
-    return ha_workload_open(&m->workload, c, why);
+    size_t i = 0, bytes = 0;
+
+    while (i < HA_WORKLOADS_KEPT && m->workload[i] && !ha_workload_serves(m->workload[i], c)) i++;
+    if (i == HA_WORKLOADS_KEPT) drop_workloads(m, --i);
+    struct ha_workload *w = m->workload[i];
+    if (!w) HA_TRY(ha_workload_open(&w, c, why));
+    memmove(m->workload + 1, m->workload, i * sizeof w);
+    m->workload[0] = w;
+    for (i = 0; i < HA_WORKLOADS_KEPT && m->workload[i]; i++) {
+        bytes += ha_memory_estimate(&m->workload[i]->shape).data_bytes;
+        if (i && bytes > kept_bytes_max) drop_workloads(m, i);
+    }
+    return HA_OK;
 }
 
 size_t ha_session_slots(size_t steps) { return steps <= 2 * HA_STEPS_KEPT ? steps : 2 * HA_STEPS_KEPT + 1; }
@@ -122,7 +142,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     s->cpu = s->kernels;
     s->api->info(s->device, &s->info);
     HA_TRY(use_workload(s->shared, c, why));
-    s->workload = s->shared->workload;
+    s->workload = s->shared->workload[0];
     HA_TRY(same_model(ha_case_model(c), &s->workload->shape, why));
     const char *reason = c->load == HA_LOAD_LAYER ? ha_load_unsupported(s->api, &s->info) : NULL;
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
@@ -162,10 +182,7 @@ void ha_session_close(struct ha_session *s)
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);
     /* a half-filled workload must not serve the next case */
-    if (s->workload && !s->stream) {
-        ha_workload_close(shared->workload);
-        shared->workload = NULL;
-    }
+    if (s->workload && !s->stream) drop_workloads(shared, 0);
     *s = (struct ha_session){ .shared = shared };
 }
 

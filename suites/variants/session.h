@@ -17,9 +17,12 @@
 struct ha_mutant; /* suites/variants/mutants.h */
 
 /* What cases share: devices, data, and a thread for each core for what is not timed. */
+enum { HA_WORKLOADS_KEPT = 64 };
 struct ha_shared {
     struct ha_machine *machine;
-    struct ha_workload *workload; /* of the last case, or NULL */
+    /* of the last cases, the last one first, then NULL: as many as take little memory, so that the same data for other
+     * variants is made once */
+    struct ha_workload *workload[HA_WORKLOADS_KEPT];
     struct ha_pool *judges;
 };
 /* The machine is the caller's. */

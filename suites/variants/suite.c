@@ -115,7 +115,6 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     snprintf(r->row->host_mem, sizeof r->row->host_mem, "%s", r->env.huge_pages);
     if (r->env.numa_node >= 0) r->row->numa_node = r->env.numa_node;
     ha_fill_case(r->row, r->c);
-    ha_fill_variant(r->row, r->c, ha_variant_find(r->c->variant));
     HA_TRY(ha_session_open(&r->session, &r->shared, r->c, NULL, why));
     ha_fill_session(r->row, &r->session);
     return HA_OK;
@@ -160,7 +159,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .sample = sample,
                           .arg = r,
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
-    b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION);
+    b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION, NULL);
     /* where the device cannot hold all of K and V there is nothing to set the case beside */
     if (full && isnan(b.full_ns) && full != s->variant && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
     enum ha_status status = ha_bench_run(&b, why);

@@ -110,6 +110,8 @@ static struct ha_row filled(struct ha_bench b, struct ha_check check, size_t lay
     return row;
 }
 
+static const struct ha_condition condition = { .sm_clock_MHz = 1700, .power_W = 400, .throttle = "power cap" };
+
 static struct ha_row bench_row(double perturb, size_t dropped)
 {
     const struct ha_bench b = { .step_ns = 100,
@@ -119,14 +121,7 @@ static struct ha_row bench_row(double perturb, size_t dropped)
                                 .dropped = dropped,
                                 .disturbed = "load",
                                 .source = "CUPTI",
-                                .condition = { .sm_clock_MHz = 1700,
-                                               .memory_clock_MHz = 3200,
-                                               .temperature_C = 60,
-                                               .power_W = 400,
-                                               .energy_step_J = 0.5,
-                                               .link_gen = 5,
-                                               .link_width = 16,
-                                               .throttle = "power cap" },
+                                .condition = condition,
                                 .moved = { .h2d_bytes = 4000 },
                                 .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
                                 .counters = { .select_ns = 8 } };
@@ -137,26 +132,19 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
 {
     struct ha_row row = bench_row(0.04, 1); /* not those of one that is not whole */
 
-    assert_true(isnan(row.gpu_kernel_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps));
+    assert_true(isnan(row.ratios.gpu_kernel_idle) && isnan(row.ratios.overlap) && isnan(row.ratios.h2d_link_GBps));
     assert_near(row.spans_dropped, 1, 0);
     row = bench_row(0.04, 0);
-    assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
-    assert_near(row.h2d_link_GBps, 200, 1e-9);
+    assert_near(row.ratios.gpu_kernel_idle, 0.5, 1e-12);
+    assert_near(row.ratios.h2d_link_GBps, 200, 1e-9);
     assert_string_equal(row.source, "CUPTI");
-    assert_near(row.sm_clock_MHz, 1700, 0);
-    assert_near(row.memory_clock_MHz, 3200, 0);
-    assert_near(row.temperature_C, 60, 0);
-    assert_near(row.power_W, 400, 0);
-    assert_near(row.energy_step_J, 0.5, 0);
-    assert_near(row.link_gen, 5, 0);
-    assert_near(row.link_width, 16, 0);
-    assert_string_equal(row.throttle, "power cap");
+    assert_memory_equal(&row.condition, &condition, sizeof condition);
     assert_string_equal(row.disturbed, "load");
     row = bench_row(0.06, 0);
-    assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
+    assert_near(row.ratios.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.perturb, 0.06, 1e-12);
     row = bench_row((double)NAN, 0);
-    assert_true(isnan(row.gpu_idle));
+    assert_true(isnan(row.ratios.gpu_idle));
     /* what does not rest on spans stays */
     assert_near(row.step_ns, 100, 0);
     assert_near(row.layer_ns, 50, 0);
@@ -164,7 +152,7 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     assert_near(row.h2d_bytes, 2000, 0);
     assert_near(row.h2d_eff_GBps, 20, 0);
     assert_near(row.overlap_eff, 0.8, 1e-12);
-    assert_near(row.select_ns, 2, 0);
+    assert_near(row.counters.select_ns, 2, 0);
 }
 
 TEST(what_caches_hold_has_no_floor)
@@ -225,10 +213,10 @@ TEST(arms_are_those_of_the_same_workload_and_family)
     ha_known_add(&known, &row, "cpu_only", "full", 200);
     assert_near(ha_known_slowest_arm(&known, &row, &copies), 70, 0);
     assert_near(ha_known_slowest_arm(&known, &row, &cpu), 200, 0);
-    assert_near(ha_known_step(&known, &row, "cpu_only"), 200, 0);
+    assert_near(ha_known_step(&known, &row, "cpu_only", NULL), 200, 0);
     snprintf(row.ctx_len, sizeof row.ctx_len, "8192");
     assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
-    assert_true(isnan(ha_known_step(&known, &row, "cpu_only")));
+    assert_true(isnan(ha_known_step(&known, &row, "cpu_only", NULL)));
     snprintf(row.ctx_len, sizeof row.ctx_len, "4096");
     snprintf(row.family, sizeof row.family, "recency_split");
     assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
@@ -305,7 +293,7 @@ static struct ha_row table_row(const char *variant, enum ha_verdict verdict)
     r.head_dim = 64;
     r.step_ns = 12345678;
     r.err_over_bound = 0.25;
-    r.gpu_idle = 0.5;
+    r.ratios.gpu_idle = 0.5;
     return r;
 }
 
@@ -325,51 +313,37 @@ static char *printed(const struct ha_row *rows, size_t count, bool measured)
 
 TEST(the_table_is_readable)
 {
-    struct ha_row rows[5] = { table_row("cpu", HA_PASS), table_row("resident", HA_VERDICT_FAIL),
-                              table_row("hgca", HA_VERDICT_WAIVED), table_row("streaming", HA_VERDICT_ERROR),
-                              table_row("offload", HA_PASS) };
+    struct ha_row rows[7] = { table_row("cpu", HA_PASS),
+                              table_row("resident", HA_VERDICT_FAIL),
+                              table_row("hgca", HA_VERDICT_WAIVED),
+                              table_row("streaming", HA_VERDICT_ERROR),
+                              table_row("offload", HA_PASS),
+                              table_row("copy_only", HA_UNCHECKED),
+                              table_row("", HA_VERDICT_ERROR) };
 
     snprintf(rows[0].params, sizeof rows[0].params, "a_very_long_option=%0100d", 1);
     snprintf(rows[4].ctx_len, sizeof rows[4].ctx_len, "8192");
+    rows[5].err_over_bound = 0.75;
+    /* of a case whose process died there is a verdict and a reason, and nothing else */
+    ha_fields_clear(&ha_suite_variants, &rows[6]);
+    rows[6].head.verdict = HA_VERDICT_ERROR;
     for (int measured = 0; measured < 2; measured++) {
-        char *text = printed(rows, 5, measured), *save = NULL;
+        char *text = printed(rows, 7, measured), *save = NULL;
         size_t headings = 0, lines = 0;
         assert_null(strstr(text, "nan"));
         assert_null(strstr(text, "hgca")); /* a waived case has no figures */
         assert_int_equal(strstr(text, "12.35") != NULL, measured);
         assert_true(strstr(text, "\nresident  ") && strstr(text, "  fail  ") && strstr(text, "\nstreaming  "));
+        assert_true(strstr(text, "\ncopy_only  ") && strstr(text, "  unchecked  ") && strstr(text, "0.25"));
+        assert_null(strstr(text, "0.75")); /* an arm has no error */
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
             assert_true(strlen(line) <= 150);
             headings += !strncmp(line, "ctx 4096,", 9) || !strncmp(line, "ctx 8192,", 9);
             lines++;
         }
         assert_int_equal(headings, 2); /* a table for each workload */
-        assert_int_equal(lines, 2 * 2 + 4);
+        assert_int_equal(lines, 2 * 2 + 5);
     }
-}
-
-/* Of a case whose process died there is a verdict and a reason, and nothing else. */
-TEST(a_case_that_died_is_not_in_the_table)
-{
-    struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("", HA_VERDICT_ERROR) };
-
-    ha_fields_clear(&ha_suite_variants, &rows[1]);
-    rows[1].head.verdict = HA_VERDICT_ERROR;
-    const char *text = printed(rows, 2, true);
-    assert_null(strstr(text, "nan"));
-    assert_null(strstr(text, "error"));
-    assert_non_null(strstr(text, "cpu "));
-}
-
-TEST(an_unchecked_arm_shows_no_error)
-{
-    struct ha_row row = table_row("copy_only", HA_UNCHECKED);
-
-    snprintf(row.contract, sizeof row.contract, "unchecked");
-    const char *text = printed(&row, 1, true);
-    assert_non_null(strstr(text, "unchecked"));
-    assert_null(strstr(text, "0.25"));
-    assert_non_null(strstr(text, "12.35"));
 }
 
 TEST(marks_are_explained_below_the_table)

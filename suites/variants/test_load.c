@@ -96,9 +96,9 @@ TEST(a_layer_is_four_products)
         assert_true(drawn_least < -0.04f && drawn_most > 0.04f && drawn_most < 0.2f);
         for (size_t layer = 0; layer < 6; layer++) {
             calls = 0;
-            assert_int_equal(ha_load_before(&load, &noting, NULL, layer), HA_OK);
+            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, layer, 0, HA_LOAD_BEFORE), HA_OK);
             assert_int_equal(calls, 1);
-            assert_int_equal(ha_load_after(&load, &noting, NULL, layer), HA_OK);
+            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
             assert_int_equal(calls, 4);
             const char *w = device_memory + layer % load.kept * weights;
             for (size_t p = 0; p < 4; p++) {
@@ -118,15 +118,15 @@ TEST(a_refusal_is_passed_on)
     struct ha_device_arena *arena;
     const struct ha_load load = create(&ha_models[HA_MODELS_COUNT - 1], 2, 1, 1, &arena);
     refused_at = 3;
-    assert_int_equal(ha_load_before(&load, &noting, NULL, 0), HA_OK);
-    assert_int_equal(ha_load_after(&load, &noting, NULL, 0), HA_ERROR);
+    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, 0, HA_LOAD_BEFORE), HA_OK);
+    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_ERROR);
     assert_int_equal(calls, 3);
     ha_device_arena_destroy(arena);
     /* attention alone */
     const struct ha_load none = { 0 };
     calls = 0;
-    assert_int_equal(ha_load_before(&none, &noting, NULL, 7), HA_OK);
-    assert_int_equal(ha_load_after(&none, &noting, NULL, 7), HA_OK);
+    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 7, 0, HA_LOAD_BEFORE), HA_OK);
+    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 7, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
     assert_int_equal(calls, 0);
 }
 
@@ -219,10 +219,10 @@ TEST(rows_of_another_load_are_other_rows)
         ha_fill_case(&row[i], &c);
         assert_string_equal(row[i].load, load[i]);
         assert_string_equal(row[i].model, name[i]);
-        for (size_t j = 0; j < i; j++) assert_true(isnan(ha_known_step(&known, &row[i], "resident")));
+        for (size_t j = 0; j < i; j++) assert_true(isnan(ha_known_step(&known, &row[i], "resident", NULL)));
         ha_known_add(&known, &row[i], "resident", "full", 100.0 + (double)i);
     }
-    for (size_t i = 0; i < 3; i++) assert_true(ha_known_step(&known, &row[i], "resident") == 100.0 + (double)i);
+    for (size_t i = 0; i < 3; i++) assert_true(ha_known_step(&known, &row[i], "resident", NULL) == 100.0 + (double)i);
     ha_known_free(&known);
 }
 

@@ -27,7 +27,7 @@ struct ha_workload {
 enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why);
 enum ha_status ha_workload_fill(struct ha_workload *workload, struct ha_pool *pool, struct ha_why *why);
 bool ha_workload_serves(const struct ha_workload *workload, const struct ha_case *c);
-void ha_workload_close(struct ha_workload *workload);
+void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */
 
 /* Tokens of sequence b before step `step`. */
 size_t ha_workload_tokens(const struct ha_workload *workload, size_t b, size_t step);
