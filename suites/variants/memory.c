@@ -23,9 +23,9 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
         tokens += all;
         if (all > cap) cap = all;
     }
+    const uint64_t observed = s->observed < cap ? s->observed : cap;
     return (struct ha_memory_need){
-        .data_bytes = s->layers * s->batch * cap * row
-                      + s->batch * s->observed * s->q_heads * s->head_dim * sizeof(float),
+        .data_bytes = s->layers * s->batch * (cap * row + observed * s->q_heads * s->head_dim * sizeof(float)),
         .variant_bytes = s->layers * tokens * row,
         .device_io_bytes = s->steps * in_bytes + slots * outs * sizeof(float),
         .host_io_bytes = in_bytes + outs * sizeof(float) + slots * outs * 2 * sizeof(double),

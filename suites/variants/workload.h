@@ -20,7 +20,7 @@ struct ha_workload {
     struct ha_source *source;
     struct ha_arena *arena; /* NULL until filled */
     void **k, **v;          /* [layers][batch] -> [kv_heads][cap][head_dim] */
-    float **q;              /* [batch]: the observed queries of the layer being prefilled */
+    float **q;              /* [layers][batch]: the observed queries */
 };
 
 /* Opens the dataset: the shape is complete then, and nothing large is allocated. */
@@ -32,8 +32,8 @@ void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */
 /* Tokens of sequence b before step `step`. */
 size_t ha_workload_tokens(const struct ha_workload *workload, size_t b, size_t step);
 
-/* The context of one layer of a filled workload; its queries lie in memory that the next call reuses. */
-struct ha_prefill ha_workload_prefill(struct ha_workload *workload, size_t layer);
+/* The context of one layer of a filled workload. */
+struct ha_prefill ha_workload_prefill(const struct ha_workload *workload, size_t layer);
 
 /* Where the inputs of one layer of one step lie in a block of bytes, and its outputs in another;
  * layouts as in ha_step. */
