@@ -225,10 +225,7 @@ static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_wh
     struct ha_ring *ring = &seq->ring;
     const size_t n = ctx->shape->ctx[b], heads = ctx->shape->q_heads, first = evict_count(l, n),
                  end = ha_least(ring->first, n);
-    struct ha_stretch part[2];
-    const size_t parts = ha_ring_stretches(ring, first, end - first, part);
-    for (size_t i = 0; i < parts; i++)
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &ring->kv, part[i].slot, &seq->store, part[i].position, part[i].count));
+    HA_TRY(ha_ring_copy(ctx, ctx->stream, ring, first, end - first, &seq->store, first, true));
     HA_TRY(ctx->api->copy(ctx->stream, seq->maw, seq->maw_first, heads * ring->kv.cap * sizeof(float), HA_H2D));
     ring->first = seq->stored = first;
     ring->end = n;
@@ -331,7 +328,8 @@ static enum ha_status age(const struct ha_layer *l, struct sequence *seq, struct
         HA_TRY(ctx->api->copy_2d(post, seq->maw_evicted + part[i].position - first, cap * sizeof(float),
                                  seq->maw + part[i].slot, cap * sizeof(float), part[i].count * sizeof(float),
                                  ctx->shape->q_heads, HA_D2H));
-    return ha_ring_evict(ctx, post, ring, &seq->store, first, seq->evicted);
+    ring->first += seq->evicted;
+    return ha_ring_copy(ctx, post, ring, first, seq->evicted, &seq->store, first, false);
 }
 
 static enum ha_status age_all(struct ha_layer *l, struct ha_stream *post, struct ha_why *why)

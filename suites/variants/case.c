@@ -120,10 +120,12 @@ static const char *shape_standard(const void *point, const struct ha_key *key, c
     return out;
 }
 
-/* A whole number from min to max; 0 also where the file may say. */
+/* A whole number from min to max; 0 also where the file may say. end: NULL, or what follows it. */
 static enum ha_status read_whole(const struct ha_case *c, const struct ha_key *key, const char *text, char stop,
                                  uint64_t *out, const char **end, struct ha_why *why)
 {
+    const char *behind;
+    if (!end) end = &behind;
     if (!ha_whole_parse(text, out, end) || (**end && **end != stop))
         return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number up to %" PRIu64, key->name, text, key->max);
     const bool file_says = key->standard && reads_file(c) && *out == 0;
@@ -139,8 +141,7 @@ static enum ha_status set_layers(void *point, const struct ha_key *key, const ch
 {
     struct ha_case *c = point;
     uint64_t x = 0;
-    const char *end;
-    HA_TRY(read_whole(c, key, value, 0, &x, &end, why));
+    HA_TRY(read_whole(c, key, value, 0, &x, NULL, why));
     c->shape.layers = x;
     return HA_OK;
 }
@@ -149,8 +150,7 @@ static enum ha_status set_head_dim(void *point, const struct ha_key *key, const 
 {
     struct ha_case *c = point;
     uint64_t x = 0;
-    const char *end;
-    HA_TRY(read_whole(c, key, value, 0, &x, &end, why));
+    HA_TRY(read_whole(c, key, value, 0, &x, NULL, why));
     if (x % 8 != 0) return ha_why(why, HA_ERROR, "head_dim: %" PRIu64 " is not a multiple of 8", x);
     c->shape.head_dim = x;
     c->shape.scale = x ? 1.0f / sqrtf((float)x) : 0.0f;
@@ -165,7 +165,7 @@ static enum ha_status set_heads(void *point, const struct ha_key *key, const cha
     const char *end;
     HA_TRY(read_whole(c, key, value, '/', &q, &end, why));
     kv = q;
-    if (*end == '/') HA_TRY(read_whole(c, key, end + 1, 0, &kv, &end, why));
+    if (*end == '/') HA_TRY(read_whole(c, key, end + 1, 0, &kv, NULL, why));
     if (kv == 0 ? q != 0 : q % kv != 0)
         return ha_why(why, HA_ERROR, "heads: %" PRIu64 " query heads are not a multiple of %" PRIu64 " KV heads", q,
                       kv);
@@ -267,8 +267,7 @@ static enum ha_status set_batch(void *point, const struct ha_key *key, const cha
 {
     struct ha_shape *s = &((struct ha_case *)point)->shape;
     uint64_t x = 0;
-    const char *end;
-    HA_TRY(read_whole(point, key, value, 0, &x, &end, why));
+    HA_TRY(read_whole(point, key, value, 0, &x, NULL, why));
     if (same_ctx(s)) {
         for (size_t b = 0; b < HA_BATCH_MAX; b++) s->ctx[b] = b < x ? s->ctx[0] : 0;
         s->batch = x;

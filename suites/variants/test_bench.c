@@ -1,18 +1,12 @@
 /* What is derived from measurements: stop rules, floors, ratios that are left empty, memory, the table. */
 
-#include "harness/base/test.h"
 #include "harness/measure/cache.h"
 #include "harness/report/field.h"
 #include "harness/report/verdict.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
-#include "suites/variants/memory.h"
-
-#include <math.h>
-
-/* written so that a NaN fails */
-#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+#include "suites/variants/test_session.h"
 
 /* ---- stop rules --------------------------------------------------------------------------- */
 
@@ -95,10 +89,10 @@ static struct ha_row filled(struct ha_bench b, struct ha_check check, size_t lay
 {
     static const struct ha_device_api api = { .kind = "host" };
     static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
-    struct ha_session session = { .api = &api,
-                                  .workload = &workload,
-                                  .load = { .layer_bytes = layer_bytes },
-                                  .info = { .compute_threads = compute_threads } };
+    session = (struct ha_session){ .api = &api,
+                                   .workload = &workload,
+                                   .load = { .layer_bytes = layer_bytes },
+                                   .info = { .compute_threads = compute_threads } };
     const struct ha_ceilings c = ceilings();
     struct ha_row row;
 
