@@ -324,6 +324,40 @@ TEST(inputs_are_those_of_the_dataset)
     close_session();
 }
 
+/* The data of a few cases are kept for whoever asks for the same; large ones push out the others. */
+TEST(data_serve_the_cases_that_ask_for_them)
+{
+    static const struct {
+        const char *id;
+        int same_as; /* the case before whose data they are, or -1 */
+    } cases[] = {
+        { "cpu:ctx=70,layers=1,seed=3", -1 },
+        { "resident:ctx=70,layers=1,seed=4", -1 },
+        { "resident:ctx=70,layers=1,seed=3", 0 },
+        { "cpu:ctx=70,layers=1,seed=3,dataset=iid", -1 },
+        { "cpu:ctx=70,layers=1,seed=3,steps=7", -1 },
+        { "cpu:ctx=69,layers=1,seed=3", -1 },
+        { "hgca:ctx=70,layers=1,seed=4,beta=3", 1 },
+        { "cpu:ctx=70,layers=1,seed=3,dtype=bf16", -1 },
+        { "cpu:ctx=1900,steps=1,dataset=trace/english", -1 },
+        { "hgca:ctx=1900,steps=1,dataset=trace/english", 8 },
+    };
+    const struct ha_workload *data[COUNT(cases)];
+    open_session("cpu:ctx=5");
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct ha_case c;
+        ha_session_close(&session);
+        assert_ok(ha_case_parse(cases[i].id, &c, &reason));
+        assert_ok(ha_session_open(&session, &opened.shared, &c, NULL, &reason));
+        data[i] = session.workload;
+        for (size_t j = 0; j < i; j++)
+            if ((data[i] == data[j])
+                != ((int)j == cases[i].same_as || (cases[i].same_as >= 0 && cases[j].same_as == cases[i].same_as)))
+                fail_msg("%s and %s", cases[i].id, cases[j].id);
+    }
+    close_session();
+}
+
 /* ---- question 3 ------------------------------------------------------------------------------ */
 
 enum { TOKENS = 91, DIM = 64 };
