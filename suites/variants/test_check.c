@@ -315,10 +315,13 @@ TEST(inputs_are_those_of_the_dataset)
                         assert_memory_equal(block + session.io.q + (at * 4 + 2 * h + 1) * 256, q, 256);
                     }
                 }
-        w->dataset->query(w->source, 0, layer, 3, 67, q);
-        assert_memory_equal(in.q[0] + (1 * 4 + 3) * 64, q, 256); /* the second of the last 4 */
-        w->dataset->query(w->source, 1, layer, 0, 0, q);
-        assert_memory_equal(in.q[1], q, 256); /* there are only 3 */
+        for (size_t b = 0; b < 3; b++) {
+            const size_t ctx = w->shape.ctx[b], seen = ctx < 4 ? ctx : 4; /* the last 4, where there are as many */
+            for (size_t i = 0; i < seen * 4; i++) {
+                w->dataset->query(w->source, b, layer, i % 4, ctx - seen + i / 4, q);
+                assert_memory_equal(in.q[b] + i * 64, q, sizeof q);
+            }
+        }
     }
     free(blocks);
     close_session();
