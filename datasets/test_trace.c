@@ -1,11 +1,10 @@
 #include "datasets/trace.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
-#include "harness/base/test.h"
+#include "harness/base/test_folder.h"
 
 #include <math.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 extern const struct ha_dataset ha_dataset_trace;
 
@@ -35,7 +34,7 @@ static struct trace {
     char stored[TENSORS][VALUES_MAX * 4];
 } trace;
 
-static char folder[64], path[96];
+static const char *path(void) { return test_path("t.safetensors"); }
 
 static enum ha_dtype dtype_of(enum ha_tensor_type type)
 {
@@ -102,13 +101,13 @@ static void trace_write(void)
         const struct ha_tensor *x = &trace.tensor[i];
         ha_store_row(trace.stored[i], x->bytes / ha_dtype_bytes(dtype_of(x->type)), dtype_of(x->type), trace.value[i]);
     }
-    if (ha_safetensors_write(path, trace.tensor, trace.tensors, meta, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_safetensors_write(path(), trace.tensor, trace.tensors, meta, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
 /* Moves everything behind the header by n bytes. */
 static void misalign(size_t n)
 {
-    FILE *f = fopen(path, "rb+");
+    FILE *f = fopen(path(), "rb+");
     uint64_t length;
     assert_non_null(f);
     assert_int_equal(fread(&length, sizeof length, 1, f), 1);
@@ -135,7 +134,8 @@ static struct ha_source *trace_open(struct ha_shape *shape)
 {
     struct ha_source *src;
     struct ha_why why = { "" };
-    if (ha_dataset_trace.open(&ha_dataset_trace, &src, shape, TOKENS, 1, path, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_dataset_trace.open(&ha_dataset_trace, &src, shape, TOKENS, 1, path(), &why) != HA_OK)
+        fail_msg("%s", why.text);
     return src;
 }
 
@@ -154,7 +154,7 @@ static void expect_refused(struct ha_shape shape, const char *file, const char *
 static void expect_spoilt(enum ha_dtype dtype, const char *reason)
 {
     trace_write();
-    expect_refused(shape_of(dtype), path, reason);
+    expect_refused(shape_of(dtype), path(), reason);
 }
 
 static float *value_of(size_t layer, const char *part)
@@ -275,11 +275,11 @@ TEST(test_what_the_case_asks)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         s = shape_of(HA_F16);
         memcpy((char *)&s + bad[i].at, &bad[i].value, sizeof bad[i].value);
-        expect_refused(s, path, bad[i].reason);
+        expect_refused(s, path(), bad[i].reason);
     }
     s = shape_of(HA_F16);
     s.scale = 0.125f;
-    expect_refused(s, path, "scale is 0.25, the case asks for 0.125");
+    expect_refused(s, path(), "scale is 0.25, the case asks for 0.125");
 }
 
 TEST(test_metadata)
@@ -375,7 +375,7 @@ TEST(test_values)
             trace_make(HA_T_BF16, true);
             trace.value[i][trace.tensor[i].bytes / 2 - 1] = bad[j];
             expect_spoilt(HA_F32, j ? "is infinite" : "is NaN");
-            expect_refused(shape_of(HA_F32), path, trace.name[i]);
+            expect_refused(shape_of(HA_F32), path(), trace.name[i]);
         }
     trace_make(HA_T_F32, false);
     value_of(1, "k")[(1 * TOKENS + 17) * HEAD_DIM + 3] = -65520;
@@ -396,11 +396,11 @@ TEST(test_find)
     struct ha_why why = { "" };
     assert_int_equal(ha_trace_find("nothing-of-that-name", found, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "no datasets/traces/nothing-of-that-name.safetensors"));
-    assert_int_equal(ha_trace_find(path, found, &why), HA_OK);
-    assert_string_equal(found, path);
+    assert_int_equal(ha_trace_find(path(), found, &why), HA_OK);
+    assert_string_equal(found, path());
 
     assert_non_null(getcwd(here, sizeof here));
-    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(chdir(test_folder), 0);
     assert_int_equal(mkdir("datasets", 0755) | mkdir("datasets/traces", 0755) | mkdir("short", 0755), 0);
     FILE *f = fopen("datasets/traces/short.safetensors", "wb");
     assert_non_null(f);
@@ -443,18 +443,4 @@ TEST(test_published)
     if (opened == 0) skip();
 }
 
-static int files_setup(void **state)
-{
-    strcpy(folder, "/tmp/habench-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    snprintf(path, sizeof path, "%s/t.safetensors", folder);
-    return 0;
-}
-
-static int files_teardown(void **state)
-{
-    remove(path);
-    return rmdir(folder);
-}
-
-int main(void) { return test_all("tests", files_setup, files_teardown); }
+int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }

@@ -3,6 +3,11 @@
 
 enum { QUERIES = 32 }; /* of one pass over the rows */
 
+static bool sees_as_before(const struct ha_ref_query *query, size_t c)
+{
+    return c > 0 && query[c].visible == query[c - 1].visible;
+}
+
 /* lo and hi over the tile's first `rows` rows */
 static void range(const struct ha_ref_tile *tile, size_t rows, double *restrict lo, double *restrict hi)
 {
@@ -103,7 +108,7 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
             if (query[c].visible > j) {
                 const size_t n = ha_ref_smaller(query[c].visible - j, tile.rows);
                 ha_ref_tile_weigh(&tile, n, weight + c * 2 * keys, query[c].out->o, query[c].out->bound);
-                range(&tile, n, query[c].out->v_min, query[c].out->v_max);
+                if (!sees_as_before(query, c)) range(&tile, n, query[c].out->v_min, query[c].out->v_max);
             }
     }
     for (size_t c = 0; c < count; c++)
@@ -111,6 +116,9 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
             struct ha_ref_state *out = query[c].out;
             out->o[i] = (out->o[i] + out->bound[i]) / pass[c].sum;
             out->bound[i] = 0;
+            if (!sees_as_before(query, c)) continue;
+            out->v_min[i] = query[c - 1].out->v_min[i];
+            out->v_max[i] = query[c - 1].out->v_max[i];
         }
     for (size_t j = 0; j < seen; j += HA_REF_TILE) {
         ha_ref_tile_load(&tile, rows, HA_REF_V, j, dim, dtype);

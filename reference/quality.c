@@ -16,15 +16,20 @@ static double weigh(const float *q, size_t dim, double scale, const struct ha_ro
     return max;
 }
 
+/* Returns their sum before. */
+static double normalise(double *w, size_t keys)
+{
+    double sum = 0;
+    for (size_t j = 0; j < keys; j++) sum += w[j];
+    for (size_t j = 0; j < keys; j++) w[j] /= sum;
+    return sum;
+}
+
 double ha_ref_weights(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                       double *p)
 {
     const double max = weigh(q, head_dim, scale, rows, dtype, p);
-    double sum = 0;
-    if (max == -HUGE_VAL) return max;
-    for (size_t j = 0; j < rows->keys; j++) sum += p[j];
-    for (size_t j = 0; j < rows->keys; j++) p[j] /= sum;
-    return max + log(sum);
+    return max == -HUGE_VAL ? max : max + log(normalise(p, rows->keys));
 }
 
 /* lo and hi over the tile's rows that have a weight */
@@ -47,7 +52,7 @@ void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct 
     double *inside = work, *outside = work + rows->keys; /* weights of the key set, and of the rest */
     double sum_in[HA_REF_DIM_MAX] = { 0 }, rest_in[HA_REF_DIM_MAX] = { 0 }, sum_out[HA_REF_DIM_MAX] = { 0 },
            rest_out[HA_REF_DIM_MAX] = { 0 }, lo[HA_REF_DIM_MAX], hi[HA_REF_DIM_MAX], mass_in = 0, mass_out = 0;
-    weigh(q, head_dim, scale, rows, dtype, outside);
+    const double max = weigh(q, head_dim, scale, rows, dtype, outside);
     for (size_t j = 0; j < rows->keys; j++) inside[j] = 0;
     for (size_t j = 0; j < count; j++) {
         const size_t t = token[j];
@@ -82,4 +87,6 @@ void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct 
         const double deviation = fabs(o - chosen) - 0x1p-50 * (fabs(o) + fabs(chosen));
         if (deviation > 0) out->cert_slack = fmax(out->cert_slack, deviation / certificate);
     }
+    for (size_t j = 0; j < rows->keys; j++) work[j] = inside[j] + outside[j];
+    if (max > -HUGE_VAL) normalise(work, rows->keys);
 }

@@ -230,6 +230,7 @@ TEST(test_quality)
         }
         struct ha_ref_quality quality;
         ha_ref_quality(in.q, DIM, (double)in.scale, &in.rows, in.dtype, got, token, CHOSEN, work, &quality);
+        assert_memory_equal(work, p, sizeof p);
         assert_true(near(quality.mass, mass, 1e-13) && near(quality.norm2, norm2, 1e-12));
         assert_true(fabs(quality.diff2 - diff2) <= 1e-9 * (diff2 + norm2));
         assert_true(quality.cert_slack <= 1 && quality.cert_slack >= 0 && slack <= 1 + 1e-6);

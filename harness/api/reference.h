@@ -130,7 +130,8 @@ struct ha_ref_quality {
                           * binary64, about the data. That got is o_S is question 1. */
 };
 /* token: [count] the key set, those after the query's own token and those named twice ignored; rows hold all
- * keys (index NULL). got: the implementation's o. work: [2 * rows.keys]. */
+ * keys (index NULL). got: the implementation's o. work: [2 * rows.keys], whose first half then holds the softmax
+ * weights of all keys, as ha_ref_weights gives them. */
 void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out);
 

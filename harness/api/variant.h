@@ -121,8 +121,8 @@ struct ha_variant {
     /* returns when nothing of the instance runs in the background any more */
     enum ha_status (*drain)(struct ha_instance *self, struct ha_why *why); /* may be NULL */
     void (*destroy)(struct ha_instance *self);
-    /* After drain: everything as it was after the last prefill, counters too, and nothing under way. NULL, where the
-     * steps leave too little of the context: then a new instance is made. */
+    /* After a drain that returned HA_OK: everything as it was after the last prefill, counters too, and nothing under
+     * way. NULL, where the steps leave too little of the context: then a new instance is made. */
     enum ha_status (*rewind)(struct ha_instance *self, struct ha_why *why);
 };
 

@@ -3,6 +3,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
 #include "harness/base/text.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/why.h"
 
 #include <stdatomic.h>
@@ -95,7 +96,7 @@ static size_t last_cache_bytes(void)
 
 static size_t blocks_for(size_t workers)
 {
-    const size_t far = 2 * last_cache_bytes(), all = far > reading_bytes ? far : reading_bytes;
+    const size_t far = HA_SANITIZED ? 0 : 2 * last_cache_bytes(), all = far > reading_bytes ? far : reading_bytes;
     const size_t blocks = (all / BLOCK_BYTES + workers - 1) / workers;
     return blocks > BLOCKS_LEAST ? blocks : BLOCKS_LEAST;
 }

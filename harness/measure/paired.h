@@ -16,7 +16,8 @@ struct ha_paired_sample {
 };
 
 /* A buffer on huge pages that the workers of this pool fill, each what it will read: at least 256 MiB, 16 MiB for each
- * worker and four times the last cache. Uses kernels->read. The pool outlives it. */
+ * worker and, but in a build with a sanitizer, whose figures mean nothing, four times the last cache. Uses
+ * kernels->read. The pool outlives it. */
 enum ha_status ha_paired_create(struct ha_paired **paired, struct ha_pool *pool, const struct ha_kernels *kernels,
                                 struct ha_why *why);
 /* Reads at least 128 MiB, others than the last reading; not while the pool runs. With several workers, one reading by

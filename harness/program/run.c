@@ -39,12 +39,18 @@ static enum ha_status look(const struct ha_plan_entry *e, char last[HA_VALUE_MAX
     return e->suite->look ? e->suite->look(e->point, why) : HA_OK;
 }
 
-/* Said once, not once a case: are the devices and the files there that points name? As ha_suite.look. */
+/* Said once, not once a case: are the devices and the files there that points name? As ha_suite.look, but for a file
+ * that is damaged: it costs its own cases, which say so, and the others run where there are any. */
 static enum ha_status look_at_all(const struct ha_plan *plan, struct ha_why *why)
 {
     char last[HA_VALUE_MAX] = "";
-    for (size_t i = 0; i < plan->entries; i++) HA_TRY(look(&plan->entry[i], last, why));
-    return HA_OK;
+    size_t damaged = 0;
+    for (size_t i = 0; i < plan->entries; i++) {
+        const enum ha_status status = look(&plan->entry[i], last, why);
+        if (status != HA_OK && status != HA_FAIL) return status;
+        damaged += status == HA_FAIL;
+    }
+    return damaged && damaged == plan->entries ? HA_FAIL : HA_OK;
 }
 
 /* ---- the plan and the run ---------------------------------------------------------------------------------------- */

@@ -18,23 +18,17 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_kv_store_create(l->ctx, is_packed, b, &store[b], why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
     (void)why;
-    for (size_t b = 0; b < l->ctx->shape->batch; b++) HA_TRY(ha_kv_store_load(l->ctx, &store[b], in, b));
-    return HA_OK;
+    return ha_kv_store_load(l->ctx, &store[b], in, b);
 }
 
-static enum ha_status append(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
-    const struct ha_context *ctx = l->ctx;
     struct ha_kv_store *store = l->own;
-    for (size_t b = 0; b < ctx->shape->batch; b++) {
-        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
-        HA_TRY(ha_kv_store_append(ctx, ctx->stream, &store[b], &fresh, 0, step->q_len));
-    }
-    return HA_OK;
+    return ha_kv_store_append(l->ctx, l->ctx->stream, &store[b], fresh, 0, fresh->cap);
 }
 
 static void cpu(struct ha_layer *l, size_t b, size_t kv_head, struct ha_attend *a, struct ha_rows *run)
@@ -60,11 +54,11 @@ static enum ha_status pack(struct ha_layer *l, struct ha_why *why)
     return HA_OK;
 }
 
-static enum ha_status rewind_stores(struct ha_layer *l, struct ha_why *why)
+static enum ha_status rewind_store(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
     (void)why;
-    for (size_t b = 0; b < l->ctx->shape->batch; b++) ha_kv_store_rewind(l->ctx, &store[b], l->ctx->shape->ctx[b]);
+    ha_kv_store_rewind(l->ctx, &store[b], l->ctx->shape->ctx[b]);
     return HA_OK;
 }
 
@@ -72,11 +66,11 @@ static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct ha_kv_store),
     .open = open,
     .prefill = prefill,
-    .before = append,
+    .append = append,
     .cpu = cpu,
     .after = after,
     .settle = pack,
-    .rewind = rewind_stores,
+    .rewind = rewind_store,
     .cpu_name = "attend",
     .settle_name = "pack",
 };

@@ -49,13 +49,11 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_kv_create(l->ctx, HA_MEM_PINNED, ha_kv_max_tokens(l->ctx->shape, b), &store[b], why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
-    const struct ha_shape *s = l->ctx->shape;
     const struct ha_kv *store = l->own;
     (void)why;
-    for (size_t b = 0; b < s->batch; b++) HA_TRY(ha_kv_load(l->ctx, &store[b], 0, in, b, 0, s->ctx[b]));
-    return HA_OK;
+    return ha_kv_load(l->ctx, &store[b], 0, in, b, 0, l->ctx->shape->ctx[b]);
 }
 
 /* The first tokens[b] of each sequence of a layer to a buffer. */
@@ -82,26 +80,26 @@ static enum ha_status request(const struct ha_layer *l)
     return load(l, buffer, l->tokens);
 }
 
+/* The new tokens behind the tokens that each of [batch] holds. */
+static enum ha_status append(const struct ha_layer *l, const struct ha_step *step, const struct ha_kv *kv)
+{
+    for (size_t b = 0; b < l->ctx->shape->batch; b++) {
+        struct ha_kv fresh = ha_kv_of_step(l->ctx->shape, step, b);
+        HA_TRY(ha_kv_copy(l->ctx, l->ctx->stream, &kv[b], l->tokens[b], &fresh, 0, step->q_len));
+    }
+    return HA_OK;
+}
+
 static enum ha_status before(struct ha_layer *l, const struct ha_step *step)
 {
     const struct ha_context *ctx = l->ctx;
     struct loader *loader = l->shared;
-    const struct ha_kv *store = l->own;
     if (loader->requested != l->layer) HA_TRY(request(l));
     const struct buffer *buffer = &loader->buffer[loader->next];
-
-    for (size_t b = 0; b < ctx->shape->batch; b++) {
-        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &store[b], l->tokens[b], &fresh, 0, step->q_len));
-    }
+    HA_TRY(append(l, step, l->own));
     HA_TRY(ctx->api->event_record(loader->stored[l->layer], ctx->stream));
-
     HA_TRY(ctx->api->stream_wait(ctx->stream, buffer->loaded));
-    for (size_t b = 0; b < ctx->shape->batch; b++) {
-        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &buffer->kv[b], l->tokens[b], &fresh, 0, step->q_len));
-    }
-    return HA_OK;
+    return append(l, step, buffer->kv);
 }
 
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
@@ -120,10 +118,10 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
     return request(l->layer + 1 < l->ctx->shape->layers ? l + 1 : l - l->layer);
 }
 
-static enum ha_status rewind_requests(struct ha_layer *l, struct ha_why *why)
+static enum ha_status rewind_requests(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct loader *loader = l->shared;
-    (void)why;
+    (void)b, (void)why;
     loader->requested = l->ctx->shape->layers;
     return l->ctx->api->stream_sync(loader->link);
 }

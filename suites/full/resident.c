@@ -11,24 +11,17 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_kv_create(l->ctx, HA_MEM_DEVICE, ha_kv_max_tokens(l->ctx->shape, b), &kv[b], why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
-    const struct ha_shape *s = l->ctx->shape;
     const struct ha_kv *kv = l->own;
     (void)why;
-    for (size_t b = 0; b < s->batch; b++) HA_TRY(ha_kv_load(l->ctx, &kv[b], 0, in, b, 0, s->ctx[b]));
-    return HA_OK;
+    return ha_kv_load(l->ctx, &kv[b], 0, in, b, 0, l->ctx->shape->ctx[b]);
 }
 
-static enum ha_status append(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
-    const struct ha_context *ctx = l->ctx;
     const struct ha_kv *kv = l->own;
-    for (size_t b = 0; b < ctx->shape->batch; b++) {
-        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &kv[b], l->tokens[b], &fresh, 0, step->q_len));
-    }
-    return HA_OK;
+    return ha_kv_copy(l->ctx, l->ctx->stream, &kv[b], l->tokens[b], fresh, 0, fresh->cap);
 }
 
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
@@ -46,16 +39,16 @@ static enum ha_status open_first(struct ha_layer *l, size_t b, struct ha_why *wh
     return HA_OK;
 }
 
-static enum ha_status prefill_first(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status prefill_first(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
-    return l->layer == 0 ? prefill(l, in, why) : HA_OK;
+    return l->layer == 0 ? prefill(l, b, in, why) : HA_OK;
 }
 
 static const struct ha_rule rule = {
-    .seq_bytes = sizeof(struct ha_kv), .open = open, .prefill = prefill, .before = append, .device = device
+    .seq_bytes = sizeof(struct ha_kv), .open = open, .prefill = prefill, .append = append, .device = device
 };
 static const struct ha_rule rule_of_arm = {
-    .seq_bytes = sizeof(struct ha_kv), .open = open_first, .prefill = prefill_first, .before = append, .device = device
+    .seq_bytes = sizeof(struct ha_kv), .open = open_first, .prefill = prefill_first, .append = append, .device = device
 };
 
 extern const struct ha_variant ha_variant_resident, ha_variant_bmm, ha_variant_device_only;

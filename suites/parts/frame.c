@@ -215,15 +215,20 @@ void ha_frame_destroy(struct ha_instance *self)
 
 enum ha_status ha_frame_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
 {
-    return self->rule->prefill(&self->layer[layer], in, why);
+    struct ha_layer *l = &self->layer[layer];
+    for (size_t b = 0; b < self->ctx.shape->batch; b++) HA_TRY(self->rule->prefill(l, b, in, why));
+    return self->rule->ready ? self->rule->ready(l, why) : HA_OK;
 }
 
+/* After a drain that found nothing wrong no job is left, and the status of each is HA_OK. */
 enum ha_status ha_frame_rewind(struct ha_instance *self, struct ha_why *why)
 {
     const struct ha_shape *s = self->ctx.shape;
     for (size_t i = 0; i < s->layers; i++) {
-        memcpy(self->layer[i].tokens, s->ctx, s->batch * sizeof *s->ctx);
-        if (self->rule->rewind) HA_TRY(self->rule->rewind(&self->layer[i], why));
+        struct ha_layer *l = &self->layer[i];
+        memcpy(l->tokens, s->ctx, s->batch * sizeof *s->ctx);
+        for (size_t b = 0; b < s->batch && self->rule->rewind; b++) HA_TRY(self->rule->rewind(l, b, why));
+        if (self->rule->ready) HA_TRY(self->rule->ready(l, why));
     }
     self->settle_ns = self->steps = self->keys_cpu = self->keys_device = 0;
     return self->ctx.api->stream_sync(self->ctx.stream);
@@ -327,6 +332,16 @@ static void settle_job(void *arg)
     self->settle_ns += (double)(ha_now_ns() - begin);
 }
 
+static enum ha_status append(struct ha_instance *self, struct ha_layer *l, const struct ha_step *step)
+{
+    const struct ha_shape *s = self->ctx.shape;
+    for (size_t b = 0; b < s->batch && self->rule->append; b++) {
+        const struct ha_kv fresh = ha_kv_of_step(s, step, b);
+        HA_TRY(self->rule->append(l, b, &fresh));
+    }
+    return HA_OK;
+}
+
 enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
     const struct ha_context *ctx = &self->ctx;
@@ -342,6 +357,7 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
         HA_TRY(api->copy(ctx->stream, self->q, step->q, s->batch * s->q_len * s->q_heads * s->head_dim * sizeof(float),
                          HA_D2H));
     if (rule->before) HA_TRY(rule->before(l, step));
+    if (!rule->appends_last) HA_TRY(append(self, l, step));
     if (linked) HA_TRY(api->event_record(self->arrived, ctx->stream));
     HA_TRY(record(self, l, why));
 
@@ -352,6 +368,7 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
     if (linked) HA_TRY(deliver(self, step));
 
     for (size_t b = 0; b < s->batch; b++) l->tokens[b] += s->q_len;
+    if (rule->appends_last) HA_TRY(append(self, l, step));
     if (rule->after) HA_TRY(rule->after(l, step));
     if (rule->post) {
         HA_TRY(api->event_record(l->attended, ctx->stream));

@@ -50,11 +50,14 @@ struct ha_rule {
     size_t seq_bytes, shared_bytes;
     enum ha_status (*share)(struct ha_layer *first, struct ha_why *why);
     enum ha_status (*open)(struct ha_layer *l, size_t b, struct ha_why *why); /* makes a sequence */
-    enum ha_status (*prefill)(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why);
+    enum ha_status (*prefill)(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why);
+    enum ha_status (*ready)(struct ha_layer *l, struct ha_why *why); /* all sequences are prefilled, or rewound */
 
-    /* A step of a layer, in this order. before and after enqueue on the main stream; what before has enqueued is done,
-     * and q is in host memory, when the CPU side runs. */
+    /* A step of a layer, in this order. before, append and after enqueue on the main stream; what was enqueued before
+     * the CPU side runs is done then, and q is in host memory. */
     enum ha_status (*before)(struct ha_layer *l, const struct ha_step *step);
+    /* The new tokens of a sequence, all rows of fresh, to what is kept; appends_last: not here but ahead of after. */
+    enum ha_status (*append)(struct ha_layer *l, size_t b, const struct ha_kv *fresh);
     /* what selection() reports; NULL: both sides have all tokens */
     enum ha_status (*use)(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why);
     /* What the device side reads: runs and weights, the rest is set. */
@@ -67,11 +70,12 @@ struct ha_rule {
     /* In the background where it is due: behind post, over before the layer's next step. */
     enum ha_status (*settle)(struct ha_layer *l, struct ha_why *why);
 
-    /* a layer as after its prefill; the frame resets tokens and counters */
-    enum ha_status (*rewind)(struct ha_layer *l, struct ha_why *why);
+    /* a sequence as after its prefill; the frame resets tokens and counters */
+    enum ha_status (*rewind)(struct ha_layer *l, size_t b, struct ha_why *why);
 
     const char *cpu_name, *settle_name; /* of their spans */
-    bool weighs;                        /* of several query tokens the CPU side keeps the weights of their keys */
+    bool appends_last;
+    bool weighs;    /* of several query tokens the CPU side keeps the weights of their keys */
     bool by_head;   /* the CPU side's units are query heads where there is one query token, else KV heads */
     bool own_heads; /* on the device each query head reads tokens of its own */
     bool unlinked;  /* the CPU side's queries and outputs stay where they are: for an arm */

@@ -22,16 +22,24 @@ size_t ha_ring_runs(const struct ha_shape *shape, const struct ha_ring *ring, st
     return n;
 }
 
+enum ha_status ha_ring_copy(const struct ha_context *ctx, struct ha_stream *stream, const struct ha_ring *ring,
+                            size_t first, size_t count, const struct ha_kv *other, size_t at, bool to_ring)
+{
+    struct ha_stretch part[2];
+    size_t n = ha_ring_stretches(ring, first, count, part);
+    for (size_t i = 0; i < n; i++) {
+        size_t slot = part[i].slot, row = at + part[i].position - first;
+        HA_TRY(to_ring ? ha_kv_copy(ctx, stream, &ring->kv, slot, other, row, part[i].count)
+                       : ha_kv_copy(ctx, stream, other, row, &ring->kv, slot, part[i].count));
+    }
+    return HA_OK;
+}
+
 enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring,
                               const struct ha_kv *src, size_t from, size_t count)
 {
-    struct ha_stretch part[2];
-    size_t n = ha_ring_stretches(ring, ring->end, count, part);
-    for (size_t i = 0; i < n; i++)
-        HA_TRY(
-            ha_kv_copy(ctx, stream, &ring->kv, part[i].slot, src, from + part[i].position - ring->end, part[i].count));
     ring->end += count;
-    return HA_OK;
+    return ha_ring_copy(ctx, stream, ring, ring->end - count, count, src, from, true);
 }
 
 enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, const struct ha_prefill *in, size_t b,
@@ -43,18 +51,6 @@ enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, 
         HA_TRY(ha_kv_load(ctx, &ring->kv, part[i].slot, in, b, part[i].position, part[i].count));
     ring->first = first;
     ring->end = end;
-    return HA_OK;
-}
-
-enum ha_status ha_ring_evict(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring,
-                             const struct ha_kv *dst, size_t at, size_t count)
-{
-    struct ha_stretch part[2];
-    size_t n = ha_ring_stretches(ring, ring->first, count, part);
-    for (size_t i = 0; i < n; i++)
-        HA_TRY(
-            ha_kv_copy(ctx, stream, dst, at + part[i].position - ring->first, &ring->kv, part[i].slot, part[i].count));
-    ring->first += count;
     return HA_OK;
 }
 

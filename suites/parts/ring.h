@@ -21,15 +21,15 @@ size_t ha_ring_stretches(const struct ha_ring *ring, size_t first, size_t count,
 /* runs of all present tokens of KV head 0, in order; returns how many: 0, 1 or 2 */
 size_t ha_ring_runs(const struct ha_shape *shape, const struct ha_ring *ring, struct ha_rows *runs);
 
+/* tokens [first, first + count) from or to rows [at, ...) of other */
+enum ha_status ha_ring_copy(const struct ha_context *ctx, struct ha_stream *stream, const struct ha_ring *ring,
+                            size_t first, size_t count, const struct ha_kv *other, size_t at, bool to_ring);
 /* appends `count` tokens from rows [from, ...) of src on the device */
 enum ha_status ha_ring_append(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring,
                               const struct ha_kv *src, size_t from, size_t count);
 /* fills the ring with tokens [first, ctx[b]) of a prefill */
 enum ha_status ha_ring_load(const struct ha_context *ctx, struct ha_ring *ring, const struct ha_prefill *in, size_t b,
                             size_t first);
-/* copies the oldest `count` tokens to rows [at, ...) of dst in pinned memory; drops them from the ring */
-enum ha_status ha_ring_evict(const struct ha_context *ctx, struct ha_stream *stream, struct ha_ring *ring,
-                             const struct ha_kv *dst, size_t at, size_t count);
 
 /* HGCA's eviction count for a ring of blk_num blocks that holds l_cur tokens, new ones included:
  * 0 below l_max = blk_num * blk_size, else the least number of whole blocks that brings the ring

@@ -100,16 +100,6 @@ struct ha_packed ha_kv_store_packed(const struct ha_kv_store *store, size_t head
     return (struct ha_packed){ .blocks = store->blocks + head * store->head_bytes, .keys = store->packed };
 }
 
-struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index,
-                                   size_t units)
-{
-    struct ha_packed p = ha_kv_store_packed(store, head);
-    p.index = index;
-    p.unit = unit;
-    p.units = units;
-    return p;
-}
-
 struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head)
 {
     return ha_kv_rows(shape, &store->open, head, 0, held(store));

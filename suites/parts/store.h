@@ -33,10 +33,6 @@ void ha_kv_store_pack(const struct ha_context *ctx, struct ha_kv_store *store);
 /* One KV head as attention reads it: what is packed, and the rows behind it. */
 struct ha_packed ha_kv_store_packed(const struct ha_kv_store *store, size_t head);
 struct ha_rows ha_kv_store_open(const struct ha_shape *shape, const struct ha_kv_store *store, size_t head);
-/* Logical blocks of what is packed: index[i] is tokens [index[i] * unit, ...), as struct ha_packed has them. The rows
- * behind are in none of them. */
-struct ha_packed ha_kv_store_units(const struct ha_kv_store *store, size_t head, size_t unit, const uint32_t *index,
-                                   size_t units);
 /* tokens [first, first + count) of one KV head to rows of k and v, stride_bytes apart */
 void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *store, size_t head, size_t first,
                       size_t count, void *k, void *v, size_t stride_bytes);

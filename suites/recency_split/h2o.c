@@ -101,46 +101,38 @@ static enum ha_status keep(const struct ha_context *ctx, struct sequence *seq, s
     return HA_OK;
 }
 
-static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
-    for (size_t b = 0; b < s->batch; b++) {
-        struct sequence *seq = (struct sequence *)l->own + b;
-        size_t n = seq->tokens = s->ctx[b];
-        float *weights = ha_alloc(ctx->arena, s->q_heads * n * sizeof *weights, HA_TAG_SCRATCH, why);
-        struct entry *entry = ha_alloc(ctx->arena, 2 * n * sizeof *entry, HA_TAG_SCRATCH, why);
-        if (!weights || !entry) return HA_ERROR;
-        HA_TRY(ha_observe(ctx, in, b, 0, n, weights, n, why));
-        for (size_t h = 0; h < s->q_heads; h++) HA_TRY(keep(ctx, seq, h, in, b, weights + h * n, entry, entry + n));
-        /* the copies read the caller's memory, which is only valid until prefill returns */
-        HA_TRY(ctx->api->stream_sync(ctx->stream));
-        ha_free(ctx->arena, weights);
-        ha_free(ctx->arena, entry);
-    }
+    struct sequence *seq = (struct sequence *)l->own + b;
+    size_t n = seq->tokens = s->ctx[b];
+    float *weights = ha_alloc(ctx->arena, s->q_heads * n * sizeof *weights, HA_TAG_SCRATCH, why);
+    struct entry *entry = ha_alloc(ctx->arena, 2 * n * sizeof *entry, HA_TAG_SCRATCH, why);
+    if (!weights || !entry) return HA_ERROR;
+    HA_TRY(ha_observe(ctx, in, b, 0, n, weights, n, why));
+    for (size_t h = 0; h < s->q_heads; h++) HA_TRY(keep(ctx, seq, h, in, b, weights + h * n, entry, entry + n));
+    /* the copies read the caller's memory, which is only valid until prefill returns */
+    HA_TRY(ctx->api->stream_sync(ctx->stream));
+    ha_free(ctx->arena, weights);
+    ha_free(ctx->arena, entry);
     return HA_OK;
 }
 
 /* The new tokens behind the kept ones, in every head. */
-static enum ha_status append(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
-    size_t head = ha_kv_head_bytes(s), token = ha_kv_token_bytes(s);
-    for (size_t b = 0; b < s->batch; b++) {
-        struct sequence *seq = (struct sequence *)l->own + b;
-        struct ha_kv fresh = ha_kv_of_step(s, step, b);
-        for (size_t h = 0; h < s->q_heads; h++) {
-            size_t slot = h * seq->cap + seq->kept, from = h / ha_shape_group(s) * head;
-            HA_TRY(ctx->api->copy_2d(ctx->stream, seq->k + slot * head, head, fresh.k + from, token, head, step->q_len,
-                                     HA_D2D));
-            HA_TRY(ctx->api->copy_2d(ctx->stream, seq->v + slot * head, head, fresh.v + from, token, head, step->q_len,
-                                     HA_D2D));
-            for (size_t t = 0; t < step->q_len; t++)
-                seq->entry[slot + t] = (struct entry){ (uint32_t)(seq->tokens + t), 0.0 };
-        }
-        seq->kept += step->q_len;
+    struct sequence *seq = (struct sequence *)l->own + b;
+    size_t head = ha_kv_head_bytes(s), token = ha_kv_token_bytes(s), count = fresh->cap;
+    for (size_t h = 0; h < s->q_heads; h++) {
+        size_t slot = h * seq->cap + seq->kept, from = h / ha_shape_group(s) * head;
+        HA_TRY(ctx->api->copy_2d(ctx->stream, seq->k + slot * head, head, fresh->k + from, token, head, count, HA_D2D));
+        HA_TRY(ctx->api->copy_2d(ctx->stream, seq->v + slot * head, head, fresh->v + from, token, head, count, HA_D2D));
+        for (size_t t = 0; t < count; t++) seq->entry[slot + t] = (struct entry){ (uint32_t)(seq->tokens + t), 0.0 };
     }
+    seq->kept += count;
     return HA_OK;
 }
 
@@ -213,7 +205,7 @@ static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .open = open,
     .prefill = prefill,
-    .before = append,
+    .append = append,
     .use = use,
     .device = device,
     .after = evict_all,

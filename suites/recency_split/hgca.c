@@ -120,7 +120,7 @@ static enum ha_status copy_entries(const struct ha_layer *l, size_t unit, struct
     return ha_context_copy(l->ctx, &seq->head[h], &rows, why);
 }
 
-/* for heads that have the memory */
+/* For heads whose memory is reserved: nothing is allocated, so that nothing fails. */
 static void copy_task(void *arg, size_t task, size_t worker)
 {
     (void)worker;
@@ -151,13 +151,30 @@ static enum ha_status settle(struct ha_layer *l, struct ha_why *why)
 
 /* ---- prefill ---------------------------------------------------------------------------- */
 
+static enum ha_status remember(const struct ha_context *ctx, struct sequence *seq, struct ha_why *why)
+{
+    const size_t heads = ctx->shape->q_heads, bytes = heads * seq->ring.kv.cap * sizeof(float);
+    size_t count = 0;
+    for (size_t h = 0; h < heads; h++) count += seq->head[h].selected;
+    seq->maw_first = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why);
+    seq->first_count = ha_alloc(ctx->arena, heads * sizeof *seq->first_count, HA_TAG_SCRATCH, why);
+    seq->first = ha_alloc(ctx->arena, count * sizeof *seq->first, HA_TAG_SCRATCH, why);
+    if (!seq->maw_first || !seq->first_count || !seq->first) return HA_ERROR;
+    uint32_t *to = seq->first;
+    for (size_t h = 0; h < heads; h++) {
+        seq->first_count[h] = seq->head[h].selected;
+        for (size_t i = 0; i < seq->first_count[h]; i++) *to++ = seq->head[h].token[i];
+    }
+    return ctx->api->copy(ctx->stream, seq->maw_first, seq->maw, bytes, HA_D2H);
+}
+
 /* MAW starts as the attention of the observed queries over the ring; KV_ctx is what their attention
  * over KV_cpu finds salient (the re-evaluation of Algorithm 1, line 21). */
-static enum ha_status prefill_sequence(const struct ha_layer *l, struct sequence *seq, const struct ha_prefill *in,
-                                       size_t b, struct ha_why *why)
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
+    struct sequence *seq = (struct sequence *)l->own + b;
     size_t n = s->ctx[b], first = evict_count(l, n), cap = seq->ring.kv.cap, widest = ha_most(first, cap);
     HA_TRY(ha_kv_load(ctx, &seq->store, 0, in, b, 0, first));
     HA_TRY(ha_ring_load(ctx, &seq->ring, in, b, first));
@@ -178,58 +195,36 @@ static enum ha_status prefill_sequence(const struct ha_layer *l, struct sequence
     for (size_t h = 0; h < s->q_heads; h++)
         HA_TRY(select_entries(l, &seq->head[h], weights + h * widest, 0, first, first, why));
     ha_free(ctx->arena, weights);
-    return HA_OK;
+    return ctx->record_selection ? HA_OK : remember(ctx, seq, why);
 }
 
-static enum ha_status remember(const struct ha_context *ctx, struct sequence *seq, struct ha_why *why)
-{
-    const size_t heads = ctx->shape->q_heads, bytes = heads * seq->ring.kv.cap * sizeof(float);
-    size_t count = 0;
-    for (size_t h = 0; h < heads; h++) count += seq->head[h].selected;
-    seq->maw_first = ha_device_alloc(ctx->device_arena, HA_MEM_PINNED, bytes, HA_TAG_SCRATCH, why);
-    seq->first_count = ha_alloc(ctx->arena, heads * sizeof *seq->first_count, HA_TAG_SCRATCH, why);
-    seq->first = ha_alloc(ctx->arena, count * sizeof *seq->first, HA_TAG_SCRATCH, why);
-    if (!seq->maw_first || !seq->first_count || !seq->first) return HA_ERROR;
-    uint32_t *to = seq->first;
-    for (size_t h = 0; h < heads; h++) {
-        seq->first_count[h] = seq->head[h].selected;
-        for (size_t i = 0; i < seq->first_count[h]; i++) *to++ = seq->head[h].token[i];
-    }
-    return ctx->api->copy(ctx->stream, seq->maw_first, seq->maw, bytes, HA_D2H);
-}
-
-static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+/* KV_ctx of all sequences: a task may span two of them. */
+static enum ha_status fill_context(struct ha_layer *l, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
     const struct ha_shape *s = ctx->shape;
-    struct sequence *seq = l->own;
-    for (size_t b = 0; b < s->batch; b++) {
-        HA_TRY(prefill_sequence(l, &seq[b], in, b, why));
-        if (!ctx->record_selection) HA_TRY(remember(ctx, &seq[b], why));
-    }
+    const size_t heads = s->batch * s->q_heads;
     HA_TRY(pad_tasks(l, why));
     /* room for all that decode steps can evict, which may all be salient */
-    for (size_t b = 0; b < s->batch; b++)
-        for (size_t h = 0; h < s->q_heads; h++) {
-            struct ha_context_head *head = &seq[b].head[h];
-            size_t count = head->selected + head->padding + s->steps * s->q_len + option(l, BLK_SIZE);
-            HA_TRY(ha_context_reserve(ctx, head, ha_least(count, ha_kv_max_tokens(s, b)), why));
-        }
-    ha_pool_run(ctx->pool, "copy", s->batch * s->q_heads, copy_task, l);
+    for (size_t u = 0; u < heads; u++) {
+        struct sequence *seq = (struct sequence *)l->own + u / s->q_heads;
+        struct ha_context_head *head = &seq->head[u % s->q_heads];
+        size_t count = head->selected + head->padding + s->steps * s->q_len + option(l, BLK_SIZE);
+        HA_TRY(ha_context_reserve(ctx, head, ha_least(count, seq->store.cap), why));
+    }
+    ha_pool_run(ctx->pool, "copy", heads, copy_task, l);
     return HA_OK;
 }
 
 /* What was evicted since the prefill is in KV_cpu, and goes back to its slots. */
-static enum ha_status rewind_sequence(const struct ha_layer *l, struct sequence *seq, size_t b, struct ha_why *why)
+static enum ha_status rewind_sequence(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
+    struct sequence *seq = (struct sequence *)l->own + b;
     struct ha_ring *ring = &seq->ring;
     const size_t n = ctx->shape->ctx[b], heads = ctx->shape->q_heads, first = evict_count(l, n),
                  end = ha_least(ring->first, n);
-    struct ha_stretch part[2];
-    const size_t parts = ha_ring_stretches(ring, first, end - first, part);
-    for (size_t i = 0; i < parts; i++)
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &ring->kv, part[i].slot, &seq->store, part[i].position, part[i].count));
+    HA_TRY(ha_ring_copy(ctx, ctx->stream, ring, first, end - first, &seq->store, first, true));
     HA_TRY(ctx->api->copy(ctx->stream, seq->maw, seq->maw_first, heads * ring->kv.cap * sizeof(float), HA_H2D));
     ring->first = seq->stored = first;
     ring->end = n;
@@ -239,16 +234,6 @@ static enum ha_status rewind_sequence(const struct ha_layer *l, struct sequence 
         ha_context_clear(&seq->head[h]);
         for (size_t i = 0; i < seq->first_count[h]; i++) HA_TRY(ha_context_add(ctx, &seq->head[h], *token++, why));
     }
-    return HA_OK;
-}
-
-static enum ha_status rewind_layer(struct ha_layer *l, struct ha_why *why)
-{
-    const struct ha_shape *s = l->ctx->shape;
-    struct sequence *seq = l->own;
-    for (size_t b = 0; b < s->batch; b++) HA_TRY(rewind_sequence(l, &seq[b], b, why));
-    HA_TRY(pad_tasks(l, why));
-    ha_pool_run(l->ctx->pool, "copy", s->batch * s->q_heads, copy_task, l);
     return HA_OK;
 }
 
@@ -292,15 +277,10 @@ static void cpu(struct ha_layer *l, size_t b, size_t u, struct ha_attend *a, str
     a->weights_stride = seq->store.cap;
 }
 
-static enum ha_status append(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
-    const struct ha_context *ctx = l->ctx;
-    struct sequence *seq = l->own;
-    for (size_t b = 0; b < ctx->shape->batch; b++) {
-        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
-        HA_TRY(ha_ring_append(ctx, ctx->stream, &seq[b].ring, &fresh, 0, step->q_len));
-    }
-    return HA_OK;
+    struct sequence *seq = (struct sequence *)l->own + b;
+    return ha_ring_append(l->ctx, l->ctx->stream, &seq->ring, fresh, 0, fresh->cap);
 }
 
 /* MAW = a * MAW + b * weights for the positions [first, first + count) of the ring */
@@ -347,7 +327,8 @@ static enum ha_status age(const struct ha_layer *l, struct sequence *seq, struct
         HA_TRY(ctx->api->copy_2d(post, seq->maw_evicted + part[i].position - first, cap * sizeof(float),
                                  seq->maw + part[i].slot, cap * sizeof(float), part[i].count * sizeof(float),
                                  ctx->shape->q_heads, HA_D2H));
-    return ha_ring_evict(ctx, post, ring, &seq->store, first, seq->evicted);
+    ring->first += seq->evicted;
+    return ha_ring_copy(ctx, post, ring, first, seq->evicted, &seq->store, first, false);
 }
 
 static enum ha_status age_all(struct ha_layer *l, struct ha_stream *post, struct ha_why *why)
@@ -365,13 +346,15 @@ static const struct ha_rule rule = {
     .seq_bytes = sizeof(struct sequence),
     .open = open,
     .prefill = prefill,
+    .ready = fill_context,
     .use = use,
     .device = device,
     .cpu = cpu,
-    .after = append,
+    .append = append,
+    .appends_last = true,
     .post = age_all,
     .settle = settle,
-    .rewind = rewind_layer,
+    .rewind = rewind_sequence,
     .cpu_name = "sparse attend",
     .settle_name = "select",
     .weighs = true,

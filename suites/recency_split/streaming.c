@@ -32,17 +32,14 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
     return ha_kv_create(ctx, HA_MEM_DEVICE, ha_least(window(l) + ctx->shape->q_len, most), &seq->recent.kv, why);
 }
 
-static enum ha_status prefill(struct ha_layer *l, const struct ha_prefill *in, struct ha_why *why)
+static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_context *ctx = l->ctx;
-    struct sequence *seq = l->own;
+    struct sequence *seq = (struct sequence *)l->own + b;
+    size_t n = ctx->shape->ctx[b], sinks = sinks_of(l, n), recent = ha_least(window(l), n - sinks);
     (void)why;
-    for (size_t b = 0; b < ctx->shape->batch; b++) {
-        size_t n = ctx->shape->ctx[b], sinks = sinks_of(l, n), recent = ha_least(window(l), n - sinks);
-        HA_TRY(ha_kv_load(ctx, &seq[b].sink, 0, in, b, 0, sinks));
-        HA_TRY(ha_ring_load(ctx, &seq[b].recent, in, b, n - recent));
-    }
-    return HA_OK;
+    HA_TRY(ha_kv_load(ctx, &seq->sink, 0, in, b, 0, sinks));
+    return ha_ring_load(ctx, &seq->recent, in, b, n - recent);
 }
 
 /* What leaves the window is lost. */
@@ -76,19 +73,15 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
     d->runs[d->runs_count++] = ha_kv_rows(s, &fresh, 0, 0, step->q_len);
 }
 
-static enum ha_status append(struct ha_layer *l, const struct ha_step *step)
+static enum ha_status append(struct ha_layer *l, size_t b, const struct ha_kv *fresh)
 {
     const struct ha_context *ctx = l->ctx;
-    for (size_t b = 0; b < ctx->shape->batch; b++) {
-        struct sequence *seq = (struct sequence *)l->own + b;
-        struct ha_kv fresh = ha_kv_of_step(ctx->shape, step, b);
-        size_t old = seq->recent.end, to_sink = ha_least(step->q_len, (size_t)ctx->param[SINK] - sinks_of(l, old));
-        HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->sink, old, &fresh, 0, to_sink));
-        seq->recent.end += to_sink;
-        if (to_sink) seq->recent.first = seq->recent.end;
-        HA_TRY(ha_ring_append(ctx, ctx->stream, &seq->recent, &fresh, to_sink, step->q_len - to_sink));
-    }
-    return HA_OK;
+    struct sequence *seq = (struct sequence *)l->own + b;
+    size_t old = seq->recent.end, to_sink = ha_least(fresh->cap, (size_t)ctx->param[SINK] - sinks_of(l, old));
+    HA_TRY(ha_kv_copy(ctx, ctx->stream, &seq->sink, old, fresh, 0, to_sink));
+    seq->recent.end += to_sink;
+    if (to_sink) seq->recent.first = seq->recent.end;
+    return ha_ring_append(ctx, ctx->stream, &seq->recent, fresh, to_sink, fresh->cap - to_sink);
 }
 
 static const struct ha_rule rule = {
@@ -98,7 +91,8 @@ static const struct ha_rule rule = {
     .before = forget,
     .use = use,
     .device = device,
-    .after = append,
+    .append = append,
+    .appends_last = true,
 };
 
 extern const struct ha_variant ha_variant_streaming;

@@ -6,7 +6,7 @@
  *   2  definition: the reported keys against the variant's plain definition, at every step
  *   3  quality: the output against full attention; figures, no verdict */
 
-#include "suites/variants/accuracy.h"
+#include "suites/variants/oracle.h"
 
 struct ha_dump;
 

@@ -1,6 +1,6 @@
 /* For tests and the fuzz target: the keys of cases as the only suite, which runs nothing. With fake_registry.c. */
 #include "harness/base/registry.h"
-#include "suites/variants/keys.h"
+#include "suites/variants/case.h"
 
 static const struct ha_suite cases = {
     .name = "variants",

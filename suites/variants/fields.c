@@ -3,9 +3,10 @@
 enum { C = 1, S = 2, A = 4, Y = 8, ALL = C | S | A | Y }; /* cases.csv, samples.csv, accuracy.csv, summary.csv */
 
 /* Columns are only ever appended. */
-#define NUMBER(name, unit, ...) { #name, unit, HA_FIELD_NUMBER, HA_IN(struct ha_row, name), __VA_ARGS__ },
-#define WHOLE(name, unit, ...)  { #name, unit, HA_FIELD_WHOLE, HA_IN(struct ha_row, name), __VA_ARGS__ },
-#define TEXT(name, ...)         { #name, "", HA_FIELD_TEXT, HA_IN(struct ha_row, name), __VA_ARGS__ },
+#define NUMBER(name, unit, ...)     { #name, unit, HA_FIELD_NUMBER, HA_IN(struct ha_row, name), __VA_ARGS__ },
+#define PART(part, name, unit, ...) { #name, unit, HA_FIELD_NUMBER, HA_IN(struct ha_row, part.name), __VA_ARGS__ },
+#define WHOLE(name, unit, ...)      { #name, unit, HA_FIELD_WHOLE, HA_IN(struct ha_row, name), __VA_ARGS__ },
+#define TEXT(name, ...)             { #name, "", HA_FIELD_TEXT, HA_IN(struct ha_row, name), __VA_ARGS__ },
 /* clang-format off */
 const struct ha_field ha_row_fields[] = {
     NUMBER(block, "", S, "pass: one run over the context from the first step to the last")
@@ -62,12 +63,12 @@ const struct ha_field ha_row_fields[] = {
     NUMBER(context_switches, "", C | S, "involuntary, of the process during a pass, its first step included; their sum "
         "over the passes; getrusage")
     NUMBER(page_faults, "", C | S, "minor and major, the same way")
-    NUMBER(gpu_kernel_idle, "", C | Y, "1 - |K| / W, W from the second step of a traced pass to its last; spans",
+    PART(ratios, gpu_kernel_idle, "", C | Y, "1 - |K| / W, W from the second step of a traced pass to its last; spans",
         HA_LESS)
-    NUMBER(gpu_idle, "", C | Y, "1 - |K u C| / W; spans", HA_LESS)
-    NUMBER(cpu_idle, "", C | Y, "1 - compute time of the pool / (threads x W); stamped inside the parallel regions",
-        HA_LESS)
-    NUMBER(overlap, "", C | Y, "|P n (K u C)| / min(|P|, |K u C|); spans", HA_MORE)
+    PART(ratios, gpu_idle, "", C | Y, "1 - |K u C| / W; spans", HA_LESS)
+    PART(ratios, cpu_idle, "", C | Y, "1 - compute time of the pool / (threads x W); stamped inside the parallel "
+        "regions", HA_LESS)
+    PART(ratios, overlap, "", C | Y, "|P n (K u C)| / min(|P|, |K u C|); spans", HA_MORE)
     NUMBER(overlap_eff, "", C, "slowest arm run alone / step, at most 1; needs the family's *_only arms of the same "
         "shape earlier in the run", HA_MORE)
     NUMBER(perturb, "", C, "traced / untraced - 1; beyond 0.05 either way the span ratios are those of other steps "
@@ -78,8 +79,8 @@ const struct ha_field ha_row_fields[] = {
     NUMBER(d2h_bytes, "bytes", C | Y, "", HA_LESS)
     NUMBER(zero_copy_bytes, "bytes", C, "of a step, read by kernels from mapped memory; the device's own count",
         HA_LESS)
-    NUMBER(h2d_link_GBps, "10^9 bytes/s", C | Y, "bytes / time in which such copies ran; spans", HA_MORE)
-    NUMBER(d2h_link_GBps, "10^9 bytes/s", C, "", HA_MORE)
+    PART(ratios, h2d_link_GBps, "10^9 bytes/s", C | Y, "bytes / time in which such copies ran; spans", HA_MORE)
+    PART(ratios, d2h_link_GBps, "10^9 bytes/s", C, "", HA_MORE)
     NUMBER(h2d_eff_GBps, "10^9 bytes/s", C, "h2d_bytes / step_ns", HA_MORE)
     NUMBER(d2h_eff_GBps, "10^9 bytes/s", C, "", HA_MORE)
     NUMBER(link_share, "", C, "h2d_link_GBps / the ceiling probed in this run, the best reading", HA_MORE)
@@ -91,24 +92,25 @@ const struct ha_field ha_row_fields[] = {
     NUMBER(kv_cpu_bytes, "bytes", C | Y, "the same in host memory", HA_LESS)
     NUMBER(meta_gpu_bytes, "bytes", C, "what the variant keeps beside K and V", HA_LESS)
     NUMBER(meta_cpu_bytes, "bytes", C, "", HA_LESS)
-    NUMBER(hit_ratio, "", C, "the variant's own count, as are the next", HA_NEITHER)
-    NUMBER(cpu_ratio, "", C, "", HA_NEITHER)
-    NUMBER(recalls, "", C, "", HA_NEITHER)
-    NUMBER(select_ns, "ns", C, "of a step", HA_LESS)
-    NUMBER(manage_ns, "ns", C, "of a step, off the critical path", HA_LESS)
-    NUMBER(cpu_tokens, "tokens", C, "keys read by the CPU side, per query head and step", HA_NEITHER)
+    PART(counters, hit_ratio, "", C, "the variant's own count, as are the next", HA_NEITHER)
+    PART(counters, cpu_ratio, "", C, "", HA_NEITHER)
+    PART(counters, recalls, "", C, "", HA_NEITHER)
+    PART(counters, select_ns, "ns", C, "of a step", HA_LESS)
+    PART(counters, manage_ns, "ns", C, "of a step, off the critical path", HA_LESS)
+    PART(counters, cpu_tokens, "tokens", C, "keys read by the CPU side, per query head and step", HA_NEITHER)
     TEXT(load, C | Y, "attention; layer: with the products of each layer around it, in every time of this row")
     TEXT(model, C | Y, "whose shape it is; empty: none was named")
-    NUMBER(sm_clock_MHz, "MHz", C, "of the device's meters, as are the next: read right after the last timed step of "
-        "each untraced pass; the least")
-    NUMBER(memory_clock_MHz, "MHz", C, "the least")
-    NUMBER(temperature_C, "C", C, "the most")
-    NUMBER(power_W, "W", C, "mean of those readings", HA_NEITHER)
-    NUMBER(energy_step_J, "J", C, "of an untraced pass / its steps; empty unless the counter moved in every pass",
-        HA_LESS)
-    NUMBER(link_gen, "", C, "PCIe generation, under load; the least")
-    NUMBER(link_width, "lanes", C, "the least")
-    TEXT(throttle, C | Y, "why clocks were held down at any of those readings; none")
+    PART(condition, sm_clock_MHz, "MHz", C, "of the device's meters, as are the next: read right after the last timed "
+        "step of each untraced pass; the least")
+    PART(condition, memory_clock_MHz, "MHz", C, "the least")
+    PART(condition, temperature_C, "C", C, "the most")
+    PART(condition, power_W, "W", C, "mean of those readings", HA_NEITHER)
+    PART(condition, energy_step_J, "J", C, "of an untraced pass / its steps; empty unless the counter moved in every "
+        "pass", HA_LESS)
+    PART(condition, link_gen, "", C, "PCIe generation, under load; the least")
+    PART(condition, link_width, "lanes", C, "the least")
+    { "throttle", "", HA_FIELD_TEXT, HA_IN(struct ha_row, condition.throttle), C | Y,
+        "why clocks were held down at any of those readings; none" },
     TEXT(disturbed, C | Y, "what else used the cores while passes were measured: load, steal, throttled, shared (a "
         "core was at half its speed); empty: nothing was seen")
     TEXT(team, C | Y, "whose threads the CPU side has: openmp, own")

@@ -1,8 +1,8 @@
 #include "suites/variants/fill.h"
 
 #include "harness/base/pool.h"
+#include "harness/base/registry.h"
 #include "harness/measure/cache.h"
-#include "suites/variants/keys.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,31 +21,34 @@ static void fill_shape(struct ha_row *row, const struct ha_shape *s)
 
 void ha_fill_case(struct ha_row *row, const struct ha_case *c)
 {
+    const struct ha_model *model = ha_case_model(c);
+    const struct ha_variant *v = ha_variant_find(c->variant);
+    size_t n = 0;
+
     snprintf(row->variant, sizeof row->variant, "%s", c->variant);
     snprintf(row->device, sizeof row->device, "%s", c->device);
     snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
     snprintf(row->acc_dtype, sizeof row->acc_dtype, "f32");
     row->seed = c->seed;
     snprintf(row->load, sizeof row->load, "%s", c->load == HA_LOAD_LAYER ? "layer" : "attention");
-    snprintf(row->model, sizeof row->model, "%s", c->model ? c->model->name : "");
+    snprintf(row->model, sizeof row->model, "%s", model ? model->name : "");
     row->threads = (double)c->threads;
     snprintf(row->team, sizeof row->team, "%s", ha_team_name((enum ha_team)c->team));
     fill_shape(row, &c->shape);
-}
-
-void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *v)
-{
-    static const char *const contract[] = {
-        [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical"
-    };
-    size_t n = 0;
-
     snprintf(row->family, sizeof row->family, "%s", v->family);
-    snprintf(row->contract, sizeof row->contract, "%s", v->checked ? contract[v->contract] : "unchecked");
+    snprintf(row->contract, sizeof row->contract, "%s", ha_contract_word(v));
     for (size_t i = 0; i < v->params_count && n < sizeof row->params; i++)
         if (c->param[i] < v->params[i].value || c->param[i] > v->params[i].value)
             n += (size_t)snprintf(row->params + n, sizeof row->params - n, "%s%s=%.12g", n ? "," : "",
                                   v->params[i].name, c->param[i]);
+}
+
+const char *ha_contract_word(const struct ha_variant *v)
+{
+    static const char *const word[] = {
+        [HA_EXACT] = "exact", [HA_BOUNDED] = "bounded", [HA_STATISTICAL] = "statistical"
+    };
+    return v->checked ? word[v->contract] : "unchecked";
 }
 
 void ha_fill_session(struct ha_row *row, const struct ha_session *s)
@@ -77,12 +80,9 @@ void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
 
 static void fill_counters(struct ha_row *row, const struct ha_counters *c, double steps)
 {
-    row->hit_ratio = c->hit_ratio;
-    row->cpu_ratio = c->cpu_ratio;
-    row->recalls = c->recalls;
-    row->select_ns = c->select_ns / steps;
-    row->manage_ns = c->manage_ns / steps;
-    row->cpu_tokens = c->cpu_tokens;
+    row->counters = *c;
+    row->counters.select_ns /= steps;
+    row->counters.manage_ns /= steps;
 }
 
 void ha_fill_check(struct ha_row *row, const struct ha_check *c)
@@ -128,18 +128,6 @@ static double floor_of(const struct ha_row *row, const struct ha_session *s, con
                        row->d2h_bytes);
 }
 
-static void fill_condition(struct ha_row *row, const struct ha_condition *c)
-{
-    row->sm_clock_MHz = c->sm_clock_MHz;
-    row->memory_clock_MHz = c->memory_clock_MHz;
-    row->temperature_C = c->temperature_C;
-    row->power_W = c->power_W;
-    row->energy_step_J = c->energy_step_J;
-    row->link_gen = c->link_gen;
-    row->link_width = c->link_width;
-    snprintf(row->throttle, sizeof row->throttle, "%s", c->throttle);
-}
-
 void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha_ceilings *ceilings,
                    double slowest_arm_ns)
 {
@@ -167,19 +155,13 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     row->h2d_eff_GBps = row->h2d_bytes / b->step_ns;
     row->d2h_eff_GBps = row->d2h_bytes / b->step_ns;
     if (whole) {
-        struct ha_ratios r = b->ratios;
-        row->gpu_kernel_idle = r.gpu_kernel_idle;
-        row->gpu_idle = r.gpu_idle;
-        row->cpu_idle = r.cpu_idle;
-        row->overlap = r.overlap;
-        row->h2d_link_GBps = r.h2d_link_GBps;
-        row->d2h_link_GBps = r.d2h_link_GBps;
-        row->link_share = r.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
+        row->ratios = b->ratios;
+        row->link_share = b->ratios.h2d_link_GBps / ceilings->of[HA_CEIL_H2D].hi;
     }
     row->overlap_eff = isnan(slowest_arm_ns) ? slowest_arm_ns : fmin(1, slowest_arm_ns / b->step_ns);
     row->floor_ns = floor_of(row, s, b->check, ceilings, zero_copy);
     row->floor_ratio = row->floor_ns / b->step_ns;
     fill_counters(row, &b->counters, (double)s->workload->shape.steps);
-    fill_condition(row, &b->condition);
+    row->condition = b->condition;
     snprintf(row->disturbed, sizeof row->disturbed, "%s", b->disturbed);
 }

@@ -7,9 +7,10 @@
 #include "harness/measure/ceilings.h"
 #include "suites/variants/row.h"
 
+/* exact, bounded, statistical; or unchecked */
+const char *ha_contract_word(const struct ha_variant *variant);
 /* what stands in the case; what a dataset fixes is 0 until the session */
 void ha_fill_case(struct ha_row *row, const struct ha_case *c);
-void ha_fill_variant(struct ha_row *row, const struct ha_case *c, const struct ha_variant *variant);
 void ha_fill_session(struct ha_row *row, const struct ha_session *session);
 void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a);
 void ha_fill_check(struct ha_row *row, const struct ha_check *check);

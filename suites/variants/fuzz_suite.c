@@ -6,7 +6,7 @@
 #include "harness/engine/filter.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
-#include "suites/variants/keys.h"
+#include "suites/variants/case.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -31,7 +31,7 @@ void ha_known_add(struct ha_known *k, const struct ha_row *row, const char *vari
     s->step_ns = step_ns;
 }
 
-static double find(const struct ha_known *k, const struct ha_row *row, const char *variant, const char *family)
+double ha_known_step(const struct ha_known *k, const struct ha_row *row, const char *variant, const char *family)
 {
     char key[KEY];
 
@@ -43,11 +43,6 @@ static double find(const struct ha_known *k, const struct ha_row *row, const cha
     return (double)NAN;
 }
 
-double ha_known_step(const struct ha_known *k, const struct ha_row *row, const char *variant)
-{
-    return find(k, row, variant, NULL);
-}
-
 double ha_known_slowest_arm(const struct ha_known *k, const struct ha_row *row, const struct ha_usage *u)
 {
     const struct {
@@ -57,7 +52,8 @@ double ha_known_slowest_arm(const struct ha_known *k, const struct ha_row *row, 
     double slowest = (double)NAN;
 
     for (size_t i = 0; i < sizeof arms / sizeof *arms; i++)
-        if (arms[i].part) slowest = fmax(slowest, find(k, row, arms[i].variant, row->family)); /* fmax drops the NaN */
+        if (arms[i].part)
+            slowest = fmax(slowest, ha_known_step(k, row, arms[i].variant, row->family)); /* fmax drops the NaN */
     return slowest;
 }
 

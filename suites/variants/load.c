@@ -81,8 +81,8 @@ enum ha_status ha_load_create(struct ha_load *load, const struct ha_model *m, co
     return status == HA_OK ? HA_OK : ha_why(why, HA_ERROR, "the weights of a layer cannot be copied to the device");
 }
 
-static enum ha_status enqueue(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
-                              size_t layer, size_t first, size_t end)
+enum ha_status ha_load_enqueue(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
+                               size_t layer, size_t first, size_t end)
 {
     for (size_t i = first; i < end && i < load->products; i++) {
         struct ha_device_product product = load->product[i];
@@ -90,16 +90,4 @@ static enum ha_status enqueue(const struct ha_load *load, const struct ha_device
         HA_TRY(api->product(stream, &product));
     }
     return HA_OK;
-}
-
-enum ha_status ha_load_before(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
-                              size_t layer)
-{
-    return enqueue(load, api, stream, layer, 0, HA_LOAD_BEFORE);
-}
-
-enum ha_status ha_load_after(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
-                             size_t layer)
-{
-    return enqueue(load, api, stream, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS);
 }

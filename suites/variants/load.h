@@ -28,9 +28,8 @@ const char *ha_load_unsupported(const struct ha_device_api *api, const struct ha
 enum ha_status ha_load_create(struct ha_load *load, const struct ha_model *model, const struct ha_shape *shape,
                               const struct ha_device_api *api, struct ha_stream *stream, struct ha_device_arena *arena,
                               struct ha_why *why);
-enum ha_status ha_load_before(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
-                              size_t layer);
-enum ha_status ha_load_after(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
-                             size_t layer);
+/* Products [first, end) of a layer, as far as there are any. */
+enum ha_status ha_load_enqueue(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
+                               size_t layer, size_t first, size_t end);
 
 #endif

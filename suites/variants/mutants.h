@@ -12,6 +12,7 @@ struct ha_mutant_room;
 
 struct ha_mutant {
     const char *name, *breaks;
+    const char *id; /* the case that exposes it */
     /* NULL: left as it is. ask changes the arguments of the CPU's attention, answer its results. */
     void (*ask)(struct ha_attend *a, struct ha_mutant_room *room);
     void (*answer)(const struct ha_attend *a);
@@ -21,7 +22,6 @@ struct ha_mutant {
     /* the variant is made with one less of this option than the case says, and the definition with what the case says
      */
     const char *one_less;
-    const char *id;    /* the case that exposes it */
     const char *shown; /* NULL, or what the failure must speak of */
 };
 extern const struct ha_mutant ha_mutants[];

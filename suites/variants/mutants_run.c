@@ -6,7 +6,6 @@
 #include "harness/base/why.h"
 #include "harness/report/verdict.h"
 #include "suites/variants/check.h"
-#include "suites/variants/keys.h"
 #include "suites/variants/mutants.h"
 
 #include <stdlib.h>

@@ -112,9 +112,10 @@ static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
             .o = (float *)(void *)(out + s->io.o),
             .lse = (float *)(void *)(out + s->io.lse),
         };
-        status = ha_load_before(&s->load, s->api, s->stream, layer);
+        status = ha_load_enqueue(&s->load, s->api, s->stream, layer, 0, HA_LOAD_BEFORE);
         if (status == HA_OK) status = p->variant->attend(p->instance, &args, why);
-        if (status == HA_OK) status = ha_load_after(&s->load, s->api, s->stream, layer);
+        if (status == HA_OK)
+            status = ha_load_enqueue(&s->load, s->api, s->stream, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS);
     }
     return status;
 }

@@ -5,6 +5,9 @@
  * as an empty field, never as 0. What each means stands in the field table, fields.c. */
 
 #include "harness/api/suite.h"
+#include "harness/api/variant.h"
+#include "harness/measure/condition.h"
+#include "harness/measure/timeline.h"
 
 struct ha_row {
     struct ha_result head;
@@ -27,23 +30,25 @@ struct ha_row {
     double step_ns, step_lo_ns, step_hi_ns, layer_ns, warmup_samples, warm, vs_full, full_step_ns;
     double context_switches, page_faults;
     /* idle, overlap, link */
-    double gpu_kernel_idle, gpu_idle, cpu_idle, overlap, overlap_eff, perturb, spans_dropped;
+    struct ha_ratios ratios;
+    double overlap_eff, perturb, spans_dropped;
     char source[32];
-    double h2d_bytes, d2h_bytes, zero_copy_bytes, h2d_link_GBps, d2h_link_GBps, h2d_eff_GBps, d2h_eff_GBps, link_share;
+    double h2d_bytes, d2h_bytes, zero_copy_bytes, h2d_eff_GBps, d2h_eff_GBps, link_share;
     double floor_ns, floor_ratio;
     /* memory */
     double kv_gpu_bytes, kv_cpu_bytes, meta_gpu_bytes, meta_cpu_bytes;
     /* what the variant counts */
-    double hit_ratio, cpu_ratio, recalls, select_ns, manage_ns, cpu_tokens;
+    struct ha_counters counters;
     /* what runs around the attention */
     char load[16], model[32], team[16];
     /* the device's meters */
-    double sm_clock_MHz, memory_clock_MHz, temperature_C, power_W, energy_step_J, link_gen, link_width;
-    char throttle[96];
+    struct ha_condition condition;
     char disturbed[48];
 };
 
 extern const struct ha_suite ha_suite_variants;
+/* table.c: results grouped by workload, at most 150 columns wide */
+void ha_table_print(FILE *out, const struct ha_results *results);
 extern const struct ha_field ha_row_fields[]; /* fields.c */
 enum { HA_ROW_FIELDS = 86 };
 

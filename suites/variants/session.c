@@ -4,13 +4,16 @@
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
-#include "suites/variants/memory.h"
 #include "suites/variants/mutants.h"
-#include "suites/variants/keys.h"
 #include "harness/base/registry.h"
 
+#include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const uint64_t kept_bytes_max = (uint64_t)256 << 20;
 
 enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, struct ha_why *why)
 {
@@ -20,19 +23,37 @@ enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, s
     return HA_OK;
 }
 
+/* Closes workload i and those behind it. */
+static void drop_workloads(struct ha_shared *s, size_t i)
+{
+    for (; i < HA_WORKLOADS_KEPT; i++) {
+        ha_workload_close(s->workload[i]);
+        s->workload[i] = NULL;
+    }
+}
+
 void ha_shared_close(struct ha_shared *s)
 {
-    ha_workload_close(s->workload);
+    drop_workloads(s, 0);
     ha_pool_destroy(s->judges);
     *s = (struct ha_shared){ 0 };
 }
 
 static enum ha_status use_workload(struct ha_shared *m, const struct ha_case *c, struct ha_why *why)
 {
-    if (m->workload && ha_workload_serves(m->workload, c)) return HA_OK;
-    ha_workload_close(m->workload);
-    m->workload = NULL;
-    return ha_workload_open(&m->workload, c, why);
+    size_t i = 0, bytes = 0;
+
+    while (i < HA_WORKLOADS_KEPT && m->workload[i] && !ha_workload_serves(m->workload[i], c)) i++;
+    if (i == HA_WORKLOADS_KEPT) drop_workloads(m, --i);
+    struct ha_workload *w = m->workload[i];
+    if (!w) HA_TRY(ha_workload_open(&w, c, why));
+    memmove(m->workload + 1, m->workload, i * sizeof w);
+    m->workload[0] = w;
+    for (i = 0; i < HA_WORKLOADS_KEPT && m->workload[i]; i++) {
+        bytes += ha_memory_estimate(&m->workload[i]->shape).data_bytes;
+        if (i && bytes > kept_bytes_max) drop_workloads(m, i);
+    }
+    return HA_OK;
 }
 
 size_t ha_session_slots(size_t steps) { return steps <= 2 * HA_STEPS_KEPT ? steps : 2 * HA_STEPS_KEPT + 1; }
@@ -42,6 +63,86 @@ size_t ha_session_slot(size_t steps, size_t step)
     if (steps <= 2 * HA_STEPS_KEPT || step < HA_STEPS_KEPT) return step;
     return step + HA_STEPS_KEPT < steps ? 2 * HA_STEPS_KEPT : step + 2 * HA_STEPS_KEPT - steps;
 }
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+/* page tables and padding come on top of the bytes that are asked for */
+static const double slack = 1.05;
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
+{
+    uint64_t tokens = 0, cap = 0, row = 2 * s->kv_heads * s->head_dim * ha_dtype_bytes(s->dtype);
+    uint64_t rows = s->layers * s->batch * s->q_len, outs = rows * (s->q_heads * (s->head_dim + 1)),
+             slots = ha_session_slots(s->steps),
+             in_bytes = rows * ((s->q_heads * s->head_dim + s->model_dim) * sizeof(float) + row);
+
+    for (size_t b = 0; b < s->batch; b++) {
+        uint64_t all = s->ctx[b] + s->steps * s->q_len;
+        tokens += all;
+        if (all > cap) cap = all;
+    }
+    const uint64_t observed = s->observed < cap ? s->observed : cap;
+    return (struct ha_memory_need){
+        .data_bytes = s->layers * s->batch * (cap * row + observed * s->q_heads * s->head_dim * sizeof(float)),
+        .variant_bytes = s->layers * tokens * row,
+        .device_io_bytes = s->steps * in_bytes + slots * outs * sizeof(float),
+        .host_io_bytes = in_bytes + outs * sizeof(float) + slots * outs * 2 * sizeof(double),
+    };
+}
+
+static uint64_t read_number(const char *path)
+{
+    char line[64] = "";
+    FILE *f = fopen(path, "re");
+
+    if (!f) return 0;
+    if (!fgets(line, sizeof line, f)) line[0] = 0;
+    fclose(f);
+    return strtoull(line, NULL, 10); /* "max" reads as 0: no limit */
+}
+
+uint64_t ha_memory_available(void)
+{
+    uint64_t available = 0, limit = read_number("/sys/fs/cgroup/memory.max"),
+             used = read_number("/sys/fs/cgroup/memory.current");
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "re");
+
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &available) == 1) break;
+    fclose(f);
+    available *= 1024;
+    if (limit && limit < available + used) available = limit > used ? limit - used : 0;
+    return available;
+}
+
+static enum ha_status fits(const char *where, double need, uint64_t have, struct ha_why *why)
+{
+    if (!have || need <= (double)have) return HA_OK;
+    return ha_why(why, HA_ERROR,
+                  "needs %.2f GiB of %s memory, has %.2f GiB: lower ctx or batch or layers or steps, or take a smaller "
+                  "dtype",
+                  need / gib, where, (double)have / gib);
+}
+
+enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool in_host, bool all_on_device,
+                               uint64_t host_free, uint64_t device_free, struct ha_why *why)
+{
+    struct ha_memory_need need = ha_memory_estimate(shape);
+    double data = filled ? 0 : (double)need.data_bytes, variant = (double)need.variant_bytes,
+           io = (double)need.host_io_bytes, device_io = (double)need.device_io_bytes;
+    enum ha_status status;
+
+    if (in_host) return fits("host", slack * (data + variant + io + device_io), host_free, why);
+    status = fits("host", slack * (data + (all_on_device ? 0 : variant) + io), host_free, why);
+    /* how much the others keep on the device is theirs to know; their allocations say when it is too much */
+    if (status != HA_OK) return status;
+    return fits("device", slack * ((all_on_device ? variant : 0) + device_io), device_free, why);
+}
+
+/* ---- what a case runs on ------------------------------------------------------------------ */
 
 static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
 {
@@ -122,8 +223,8 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     s->cpu = s->kernels;
     s->api->info(s->device, &s->info);
     HA_TRY(use_workload(s->shared, c, why));
-    s->workload = s->shared->workload;
-    HA_TRY(same_model(c->model, &s->workload->shape, why));
+    s->workload = s->shared->workload[0];
+    HA_TRY(same_model(ha_case_model(c), &s->workload->shape, why));
     const char *reason = c->load == HA_LOAD_LAYER ? ha_load_unsupported(s->api, &s->info) : NULL;
     if (reason) return ha_why(why, HA_WAIVED, "%s", reason);
     HA_TRY(ha_session_takes(s, s->variant, why));
@@ -137,7 +238,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(make_buffers(s, why));
     HA_TRY(upload_inputs(s, why));
     return c->load == HA_LOAD_LAYER
-               ? ha_load_create(&s->load, c->model, &s->workload->shape, s->api, s->stream, s->arena, why)
+               ? ha_load_create(&s->load, ha_case_model(c), &s->workload->shape, s->api, s->stream, s->arena, why)
                : HA_OK;
 }
 
@@ -162,10 +263,7 @@ void ha_session_close(struct ha_session *s)
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);
     /* a half-filled workload must not serve the next case */
-    if (s->workload && !s->stream) {
-        ha_workload_close(shared->workload);
-        shared->workload = NULL;
-    }
+    if (s->workload && !s->stream) drop_workloads(shared, 0);
     *s = (struct ha_session){ .shared = shared };
 }
 

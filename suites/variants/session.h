@@ -17,9 +17,12 @@
 struct ha_mutant; /* suites/variants/mutants.h */
 
 /* What cases share: devices, data, and a thread for each core for what is not timed. */
+enum { HA_WORKLOADS_KEPT = 64 };
 struct ha_shared {
     struct ha_machine *machine;
-    struct ha_workload *workload; /* of the last case, or NULL */
+    /* of the last cases, the last one first, then NULL: as many as take little memory, so that the same data for other
+     * variants is made once */
+    struct ha_workload *workload[HA_WORKLOADS_KEPT];
     struct ha_pool *judges;
 };
 /* The machine is the caller's. */
@@ -70,6 +73,25 @@ enum ha_status ha_session_takes(const struct ha_session *session, const struct h
 /* Whether the output is attention: not of a bracketing arm, nor on a device of the kind "null", which
  * computes nothing and only shows what the harness itself costs. */
 bool ha_session_checked(const struct ha_session *session);
+
+/* What a case needs, asked before anything large is allocated: a machine that runs out of
+ * host memory kills processes, and says nothing. */
+
+struct ha_memory_need {
+    uint64_t data_bytes;      /* the workload itself */
+    uint64_t variant_bytes;   /* K and V once more, wherever the variant keeps them */
+    uint64_t device_io_bytes; /* the inputs of all steps, and the outputs that are kept */
+    uint64_t host_io_bytes;   /* pinned, of one step; and what the outputs that are kept are held against */
+};
+struct ha_memory_need ha_memory_estimate(const struct ha_shape *shape);
+
+/* What the system can still give: MemAvailable, or what the control group leaves of it. 0: unknown. */
+uint64_t ha_memory_available(void);
+
+/* HA_ERROR "needs X GiB, has Y GiB: ...". in_host: the device's memory is host memory. filled: the
+ * workload is already there. all_on_device: the variant keeps all of K and V on the device. */
+enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool in_host, bool all_on_device,
+                               uint64_t host_free, uint64_t device_free, struct ha_why *why);
 
 struct ha_pass {
     struct ha_session *session;

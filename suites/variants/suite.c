@@ -4,16 +4,15 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
+#include "harness/engine/point.h"
 #include "harness/report/env.h"
 #include "harness/report/perfetto.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/check.h"
 #include "suites/variants/dump.h"
 #include "suites/variants/fill.h"
-#include "suites/variants/keys.h"
 #include "suites/variants/known.h"
-#include "suites/variants/list.h"
-#include "suites/variants/table.h"
+#include "suites/variants/row.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -115,7 +114,6 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     snprintf(r->row->host_mem, sizeof r->row->host_mem, "%s", r->env.huge_pages);
     if (r->env.numa_node >= 0) r->row->numa_node = r->env.numa_node;
     ha_fill_case(r->row, r->c);
-    ha_fill_variant(r->row, r->c, ha_variant_find(r->c->variant));
     HA_TRY(ha_session_open(&r->session, &r->shared, r->c, NULL, why));
     ha_fill_session(r->row, &r->session);
     return HA_OK;
@@ -160,7 +158,7 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
                           .sample = sample,
                           .arg = r,
                           .time_cap_ns = g->cap_ns < time_cap_ns ? g->cap_ns : time_cap_ns };
-    b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION);
+    b.full_ns = ha_known_step(&r->known, r->row, HA_COMPANION, NULL);
     /* where the device cannot hold all of K and V there is nothing to set the case beside */
     if (full && isnan(b.full_ns) && full != s->variant && ha_session_takes(s, full, NULL) == HA_OK) b.full = full;
     enum ha_status status = ha_bench_run(&b, why);
@@ -199,6 +197,33 @@ static enum ha_status look(const void *point, struct ha_why *why)
     return HA_OK;
 }
 
+/* ---- habench list ------------------------------------------------------------------------------------------------ */
+
+static void print_variants(FILE *out)
+{
+    for (size_t i = 0; i < ha_variants_count; i++) {
+        const struct ha_variant *v = ha_variants_all[i];
+        fprintf(out, "%-12s %-14s %-11s %s (%s)\n", v->name, v->family, ha_contract_word(v), v->doc, v->source);
+        for (const struct ha_param *p = v->params; p < v->params + v->params_count; p++) {
+            char value[HA_VALUE_MAX], min[HA_VALUE_MAX], max[HA_VALUE_MAX];
+            ha_number_print(p->value, value);
+            ha_number_print(p->min, min);
+            ha_number_print(p->max, max);
+            fprintf(out, "    %-14s %-6s %s (%s to %s)\n", p->name, value, p->doc, min, max);
+        }
+    }
+}
+
+static void print_models(FILE *out)
+{
+    for (const struct ha_model *m = ha_models; m < ha_models + HA_MODELS_COUNT; m++)
+        fprintf(out, "%-13s %2zu layers, heads %zu/%zu x %zu, hidden %zu, feed-forward %zu%s (%s)\n", m->name,
+                m->layers, m->q_heads, m->kv_heads, m->head_dim, m->hidden, m->feed_forward, m->gated ? " gated" : "",
+                m->source);
+}
+
+static const struct ha_list lists[] = { { "variants", print_variants }, { "models", print_models } };
+
 const struct ha_suite ha_suite_variants = {
     .name = "variants",
     .doc = "attention variants over a trace of steps and layers, beside full attention",
@@ -212,8 +237,8 @@ const struct ha_suite ha_suite_variants = {
     .summary = 1u << SUMMARY_FILE,
     .point_bytes = sizeof(struct ha_case),
     .row_bytes = sizeof(struct ha_row),
-    .list = ha_case_list,
-    .lists = HA_CASE_LISTS,
+    .list = lists,
+    .lists = sizeof lists / sizeof *lists,
     .options = " dump ",
     .more = ha_case_param,
     .more_name = ha_case_param_name,

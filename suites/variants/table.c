@@ -1,5 +1,3 @@
-#include "suites/variants/table.h"
-
 #include "harness/base/pool.h"
 #include "harness/report/verdict.h"
 #include "suites/variants/row.h"
@@ -54,11 +52,11 @@ static void spread(const struct ha_row *r, char *out)
     number(out, "%.1f", 50 * (r->step_hi_ns - r->step_lo_ns) / r->step_ns);
 }
 static void full(const struct ha_row *r, char *out) { number(out, "%.2f", r->vs_full); }
-static void device_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->gpu_idle, out); }
-static void cpu_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->cpu_idle, out); }
-static void overlap(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->overlap, out); }
+static void device_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.gpu_idle, out); }
+static void cpu_idle(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.cpu_idle, out); }
+static void overlap(const struct ha_row *r, char *out) { marked(r, "%.1f", 100 * r->ratios.overlap, out); }
 static void moved(const struct ha_row *r, char *out) { number(out, "%.4g", (r->h2d_bytes + r->d2h_bytes) / 1e6); }
-static void rate(const struct ha_row *r, char *out) { marked(r, "%.2f", r->h2d_link_GBps, out); }
+static void rate(const struct ha_row *r, char *out) { marked(r, "%.2f", r->ratios.h2d_link_GBps, out); }
 static void floor_ratio(const struct ha_row *r, char *out) { number(out, "%.2f", r->floor_ratio); }
 
 enum { IN_CHECK = 1, IN_BENCH = 2, BOTH = 3 };

@@ -1,19 +1,12 @@
 /* What is derived from measurements: stop rules, floors, ratios that are left empty, memory, the table. */
 
-#include "harness/base/test.h"
 #include "harness/measure/cache.h"
 #include "harness/report/field.h"
 #include "harness/report/verdict.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
-#include "suites/variants/memory.h"
-#include "suites/variants/table.h"
-
-#include <math.h>
-
-/* written so that a NaN fails */
-#define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+#include "suites/variants/test_session.h"
 
 /* ---- stop rules --------------------------------------------------------------------------- */
 
@@ -91,65 +84,61 @@ TEST(the_floor_is_the_slowest_part)
     assert_near(ha_floor_ns(&c, false, 1000, 10, 0, 0), 5, 1e-9);
 }
 
-static void bench_row(struct ha_row *row, double perturb, size_t dropped)
+/* the row of a benchmark of 4 steps of 3 layers, of which each has so many bytes of weights */
+static struct ha_row filled(struct ha_bench b, struct ha_check check, size_t layer_bytes, unsigned compute_threads)
 {
-    static struct ha_device_api api = { .kind = "host" };
-    static struct ha_workload workload = { .shape = { .steps = 4 } };
-    static struct ha_session session = { .api = &api, .workload = &workload, .info = { .compute_threads = 1 } };
-    struct ha_check check = { .session = &session };
-    struct ha_bench b = { .session = &session,
-                          .check = &check,
-                          .step_ns = 100,
-                          .full_ns = 50,
-                          .perturb = perturb,
-                          .moved_steps = 2,
-                          .dropped = dropped,
-                          .disturbed = "load",
-                          .source = "CUPTI",
-                          .condition = { .sm_clock_MHz = 1700,
-                                         .memory_clock_MHz = 3200,
-                                         .temperature_C = 60,
-                                         .power_W = 400,
-                                         .energy_step_J = 0.5,
-                                         .link_gen = 5,
-                                         .link_width = 16,
-                                         .throttle = "power cap" },
-                          .moved = { .h2d_bytes = 4000 },
-                          .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
-                          .counters = { .select_ns = 8 } };
-    struct ha_ceilings c = ceilings();
+    static const struct ha_device_api api = { .kind = "host" };
+    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
+    session = (struct ha_session){ .api = &api,
+                                   .workload = &workload,
+                                   .load = { .layer_bytes = layer_bytes },
+                                   .info = { .compute_threads = compute_threads } };
+    const struct ha_ceilings c = ceilings();
+    struct ha_row row;
 
-    ha_fields_clear(&ha_suite_variants, row);
-    row->layers = 2;
-    row->threads = 2;
-    ha_fill_bench(row, &b, &c, 80);
+    check.session = b.session = &session;
+    b.check = &check;
+    ha_fields_clear(&ha_suite_variants, &row);
+    row.layers = row.threads = 2;
+    ha_fill_bench(&row, &b, &c, 80);
+    return row;
+}
+
+static const struct ha_condition condition = { .sm_clock_MHz = 1700, .power_W = 400, .throttle = "power cap" };
+
+static struct ha_row bench_row(double perturb, size_t dropped)
+{
+    const struct ha_bench b = { .step_ns = 100,
+                                .full_ns = 50,
+                                .perturb = perturb,
+                                .moved_steps = 2,
+                                .dropped = dropped,
+                                .disturbed = "load",
+                                .source = "CUPTI",
+                                .condition = condition,
+                                .moved = { .h2d_bytes = 4000 },
+                                .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
+                                .counters = { .select_ns = 8 } };
+    return filled(b, (struct ha_check){ 0 }, 0, 1);
 }
 
 TEST(ratios_of_a_perturbed_trace_are_kept)
 {
-    struct ha_row row;
+    struct ha_row row = bench_row(0.04, 1); /* not those of one that is not whole */
 
-    bench_row(&row, 0.04, 1); /* not those of one that is not whole */
-    assert_true(isnan(row.gpu_kernel_idle) && isnan(row.overlap) && isnan(row.h2d_link_GBps));
+    assert_true(isnan(row.ratios.gpu_kernel_idle) && isnan(row.ratios.overlap) && isnan(row.ratios.h2d_link_GBps));
     assert_near(row.spans_dropped, 1, 0);
-    bench_row(&row, 0.04, 0);
-    assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
-    assert_near(row.h2d_link_GBps, 200, 1e-9);
+    row = bench_row(0.04, 0);
+    assert_near(row.ratios.gpu_kernel_idle, 0.5, 1e-12);
+    assert_near(row.ratios.h2d_link_GBps, 200, 1e-9);
     assert_string_equal(row.source, "CUPTI");
-    assert_near(row.sm_clock_MHz, 1700, 0);
-    assert_near(row.memory_clock_MHz, 3200, 0);
-    assert_near(row.temperature_C, 60, 0);
-    assert_near(row.power_W, 400, 0);
-    assert_near(row.energy_step_J, 0.5, 0);
-    assert_near(row.link_gen, 5, 0);
-    assert_near(row.link_width, 16, 0);
-    assert_string_equal(row.throttle, "power cap");
+    assert_memory_equal(&row.condition, &condition, sizeof condition);
     assert_string_equal(row.disturbed, "load");
-    bench_row(&row, 0.06, 0);
-    assert_near(row.gpu_kernel_idle, 0.5, 1e-12);
+    row = bench_row(0.06, 0);
+    assert_near(row.ratios.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.perturb, 0.06, 1e-12);
-    bench_row(&row, (double)NAN, 0);
-    assert_true(isnan(row.gpu_idle));
+    row = bench_row((double)NAN, 0);
+    assert_true(isnan(row.ratios.gpu_idle));
     /* what does not rest on spans stays */
     assert_near(row.step_ns, 100, 0);
     assert_near(row.layer_ns, 50, 0);
@@ -157,7 +146,7 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     assert_near(row.h2d_bytes, 2000, 0);
     assert_near(row.h2d_eff_GBps, 20, 0);
     assert_near(row.overlap_eff, 0.8, 1e-12);
-    assert_near(row.select_ns, 2, 0);
+    assert_near(row.counters.select_ns, 2, 0);
 }
 
 TEST(what_caches_hold_has_no_floor)
@@ -182,22 +171,10 @@ TEST(what_caches_hold_has_no_floor)
 /* of so many bytes by each side, and of the weights of each of 3 layers */
 static double floor_in(double device_bytes, double host_bytes, size_t layer_bytes, unsigned compute_threads)
 {
-    static const struct ha_device_api api = { .kind = "cuda" };
-    static struct ha_workload workload = { .shape = { .steps = 4, .layers = 3 } };
-    struct ha_session session = { .api = &api,
-                                  .workload = &workload,
-                                  .load = { .layer_bytes = layer_bytes },
-                                  .info = { .compute_threads = compute_threads } };
-    const struct ha_check check = { .session = &session,
-                                    .device_key_bytes = device_bytes,
-                                    .host_key_bytes = host_bytes };
-    const struct ha_bench b = { .session = &session, .check = &check, .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 };
-    const struct ha_ceilings c = ceilings();
-    struct ha_row row;
-
-    ha_fields_clear(&ha_suite_variants, &row);
-    ha_fill_bench(&row, &b, &c, (double)NAN);
-    return row.floor_ns;
+    const struct ha_check check = { .device_key_bytes = device_bytes, .host_key_bytes = host_bytes };
+    return filled((struct ha_bench){ .step_ns = 1e9, .full_ns = 1, .moved_steps = 1 }, check, layer_bytes,
+                  compute_threads)
+        .floor_ns;
 }
 
 TEST(each_side_has_caches_of_its_own)
@@ -230,10 +207,10 @@ TEST(arms_are_those_of_the_same_workload_and_family)
     ha_known_add(&known, &row, "cpu_only", "full", 200);
     assert_near(ha_known_slowest_arm(&known, &row, &copies), 70, 0);
     assert_near(ha_known_slowest_arm(&known, &row, &cpu), 200, 0);
-    assert_near(ha_known_step(&known, &row, "cpu_only"), 200, 0);
+    assert_near(ha_known_step(&known, &row, "cpu_only", NULL), 200, 0);
     snprintf(row.ctx_len, sizeof row.ctx_len, "8192");
     assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
-    assert_true(isnan(ha_known_step(&known, &row, "cpu_only")));
+    assert_true(isnan(ha_known_step(&known, &row, "cpu_only", NULL)));
     snprintf(row.ctx_len, sizeof row.ctx_len, "4096");
     snprintf(row.family, sizeof row.family, "recency_split");
     assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
@@ -310,75 +287,57 @@ static struct ha_row table_row(const char *variant, enum ha_verdict verdict)
     r.head_dim = 64;
     r.step_ns = 12345678;
     r.err_over_bound = 0.25;
-    r.gpu_idle = 0.5;
+    r.ratios.gpu_idle = 0.5;
     return r;
 }
 
+/* until the next call */
 static char *printed(const struct ha_row *rows, size_t count, bool measured)
 {
+    static char text[1 << 14];
     struct ha_entry entry[8] = { { NULL, NULL, "" } };
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
+    FILE *f = fmemopen(text, sizeof text, "w");
 
     assert_true(count < 8); /* the last one was not run */
     for (size_t i = 0; i < count; i++) entry[i].row = &rows[i];
     ha_table_print(f, &(struct ha_results){ .entry = entry, .entries = count + 1, .measured = measured });
-    fclose(f);
+    assert_int_equal(fclose(f), 0);
     return text;
 }
 
 TEST(the_table_is_readable)
 {
-    struct ha_row rows[5] = { table_row("cpu", HA_PASS), table_row("resident", HA_VERDICT_FAIL),
-                              table_row("hgca", HA_VERDICT_WAIVED), table_row("streaming", HA_VERDICT_ERROR),
-                              table_row("offload", HA_PASS) };
+    struct ha_row rows[7] = { table_row("cpu", HA_PASS),
+                              table_row("resident", HA_VERDICT_FAIL),
+                              table_row("hgca", HA_VERDICT_WAIVED),
+                              table_row("streaming", HA_VERDICT_ERROR),
+                              table_row("offload", HA_PASS),
+                              table_row("copy_only", HA_UNCHECKED),
+                              table_row("", HA_VERDICT_ERROR) };
 
     snprintf(rows[0].params, sizeof rows[0].params, "a_very_long_option=%0100d", 1);
     snprintf(rows[4].ctx_len, sizeof rows[4].ctx_len, "8192");
+    rows[5].err_over_bound = 0.75;
+    /* of a case whose process died there is a verdict and a reason, and nothing else */
+    ha_fields_clear(&ha_suite_variants, &rows[6]);
+    rows[6].head.verdict = HA_VERDICT_ERROR;
     for (int measured = 0; measured < 2; measured++) {
-        char *text = printed(rows, 5, measured), *save = NULL;
+        char *text = printed(rows, 7, measured), *save = NULL;
         size_t headings = 0, lines = 0;
         assert_null(strstr(text, "nan"));
         assert_null(strstr(text, "hgca")); /* a waived case has no figures */
         assert_int_equal(strstr(text, "12.35") != NULL, measured);
         assert_true(strstr(text, "\nresident  ") && strstr(text, "  fail  ") && strstr(text, "\nstreaming  "));
+        assert_true(strstr(text, "\ncopy_only  ") && strstr(text, "  unchecked  ") && strstr(text, "0.25"));
+        assert_null(strstr(text, "0.75")); /* an arm has no error */
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
             assert_true(strlen(line) <= 150);
             headings += !strncmp(line, "ctx 4096,", 9) || !strncmp(line, "ctx 8192,", 9);
             lines++;
         }
         assert_int_equal(headings, 2); /* a table for each workload */
-        assert_int_equal(lines, 2 * 2 + 4);
-        free(text);
+        assert_int_equal(lines, 2 * 2 + 5);
     }
-}
-
-/* Of a case whose process died there is a verdict and a reason, and nothing else. */
-TEST(a_case_that_died_is_not_in_the_table)
-{
-    struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("", HA_VERDICT_ERROR) };
-
-    ha_fields_clear(&ha_suite_variants, &rows[1]);
-    rows[1].head.verdict = HA_VERDICT_ERROR;
-    char *text = printed(rows, 2, true);
-    assert_null(strstr(text, "nan"));
-    assert_null(strstr(text, "error"));
-    assert_non_null(strstr(text, "cpu "));
-    free(text);
-}
-
-TEST(an_unchecked_arm_shows_no_error)
-{
-    struct ha_row row = table_row("copy_only", HA_UNCHECKED);
-    char *text;
-
-    snprintf(row.contract, sizeof row.contract, "unchecked");
-    text = printed(&row, 1, true);
-    assert_non_null(strstr(text, "unchecked"));
-    assert_null(strstr(text, "0.25"));
-    assert_non_null(strstr(text, "12.35"));
-    free(text);
 }
 
 TEST(marks_are_explained_below_the_table)
@@ -386,9 +345,8 @@ TEST(marks_are_explained_below_the_table)
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS) };
 
     rows[0].perturb = rows[1].perturb = 0.05;
-    char *text = printed(rows, 2, true);
+    const char *text = printed(rows, 2, true);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
-    free(text);
     rows[0].perturb = -0.06;
     snprintf(rows[1].disturbed, sizeof rows[1].disturbed, "load, steal");
     text = printed(rows, 2, true);
@@ -397,10 +355,8 @@ TEST(marks_are_explained_below_the_table)
     assert_non_null(strstr(text, "\n~ 1 of 2: "));
     assert_non_null(strstr(text, "\n! 1 of 2: "));
     assert_non_null(strstr(text, ": load, steal ("));
-    free(text);
     text = printed(rows, 2, false);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
-    free(text);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

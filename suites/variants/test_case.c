@@ -5,7 +5,7 @@
 #include "harness/base/test.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
-#include "suites/variants/keys.h"
+#include "suites/variants/case.h"
 #include "suites/variants/row.h"
 
 #include <math.h>
@@ -68,10 +68,8 @@ TEST(ids_print_as_expected)
           "plain:dataset=tape/f,model=small,ctx=4096,heads=8/2,dtype=f16" },
     };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        struct ha_case c;
-        struct ha_why why = { "" };
+        const struct ha_case c = parse(ids[i].id);
         char printed[HA_ID_MAX];
-        if (ha_case_parse(ids[i].id, &c, &why) != HA_OK) fail_msg("%s: %s", ids[i].id, why.text);
         print(&c, printed);
         assert_string_equal(printed, ids[i].printed);
     }
@@ -237,7 +235,7 @@ TEST(a_model_fixes_the_shape)
         char id[64];
         snprintf(id, sizeof id, "plain:model=%s", m->name);
         const struct ha_case c = parse(id);
-        assert_true(c.model == m && c.shape.layers == m->layers && c.shape.q_heads == m->q_heads
+        assert_true(ha_case_model(&c) == m && c.shape.layers == m->layers && c.shape.q_heads == m->q_heads
                     && c.shape.kv_heads == m->kv_heads);
         assert_true(c.shape.head_dim == m->head_dim && c.shape.scale == 1 / sqrtf((float)m->head_dim));
         assert_true(m->hidden % 8 == 0 && m->feed_forward % 8 == 0 && *m->source
@@ -247,9 +245,9 @@ TEST(a_model_fixes_the_shape)
     const struct ha_case own = parse("plain:layers=3,model=small"),
                          file = parse("plain:model=qwen3-14b,dataset=tape/x");
     assert_int_equal(own.shape.layers, 3);
-    assert_int_equal(own.shape.q_heads, own.model->q_heads);
+    assert_int_equal(own.shape.q_heads, ha_case_model(&own)->q_heads);
     assert_int_equal(sizes(&file), 0);
-    assert_string_equal(file.model->name, "qwen3-14b");
+    assert_string_equal(ha_case_model(&file)->name, "qwen3-14b");
     assert_memory_equal(&none, &plain, sizeof plain);
 }
 

@@ -28,7 +28,6 @@ static struct {
 } listed;
 
 struct ha_instance {
-    struct ha_context ctx;
     unsigned char *block;
 };
 
@@ -36,14 +35,8 @@ static enum ha_status create(struct ha_instance **self, const struct ha_context 
 {
     *self = ha_alloc(ctx->arena, sizeof **self, HA_TAG_META, why);
     if (!*self) return HA_ERROR;
-    (*self)->ctx = *ctx;
     (*self)->block = ha_alloc(ctx->arena, 100, HA_TAG_KV, why);
     return (*self)->block ? HA_OK : HA_ERROR;
-}
-static enum ha_status prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in, struct ha_why *why)
-{
-    (void)self, (void)layer, (void)in, (void)why;
-    return HA_OK;
 }
 static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
@@ -71,16 +64,15 @@ static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t
                                             { .token = listed.token, .count = 1, .on_device = true } } };
     out->part[1].token = listed.token + 7;
 }
-static void destroy(struct ha_instance *self) { (void)self; }
 
 static const struct ha_variant mine = {
     .name = "mine",
     .contract = HA_BOUNDED,
     .create = create,
-    .prefill = prefill,
+    .prefill = no_prefill,
     .attend = attend,
     .selection = selection,
-    .destroy = destroy,
+    .destroy = no_destroy,
 };
 
 /* ---- the device ---------------------------------------------------------------------------- */
@@ -322,12 +314,47 @@ TEST(inputs_are_those_of_the_dataset)
                         assert_memory_equal(block + session.io.q + (at * 4 + 2 * h + 1) * 256, q, 256);
                     }
                 }
-        w->dataset->query(w->source, 0, layer, 3, 67, q);
-        assert_memory_equal(in.q[0] + (1 * 4 + 3) * 64, q, 256); /* the second of the last 4 */
-        w->dataset->query(w->source, 1, layer, 0, 0, q);
-        assert_memory_equal(in.q[1], q, 256); /* there are only 3 */
+        for (size_t b = 0; b < 3; b++) {
+            const size_t ctx = w->shape.ctx[b], seen = ctx < 4 ? ctx : 4; /* the last 4, where there are as many */
+            for (size_t i = 0; i < seen * 4; i++) {
+                w->dataset->query(w->source, b, layer, i % 4, ctx - seen + i / 4, q);
+                assert_memory_equal(in.q[b] + i * 64, q, sizeof q);
+            }
+        }
     }
     free(blocks);
+    close_session();
+}
+
+/* The data of the last cases are kept for whoever asks for the same. */
+TEST(data_serve_the_cases_that_ask_for_them)
+{
+    static const struct {
+        const char *id;
+        int same_as; /* the case before whose data they are, or -1 */
+    } cases[] = {
+        { "cpu:ctx=70,layers=1,seed=3", -1 },
+        { "resident:ctx=70,layers=1,seed=4", -1 },
+        { "resident:ctx=70,layers=1,seed=3", 0 },
+        { "cpu:ctx=70,layers=1,seed=3,dataset=iid", -1 },
+        { "cpu:ctx=70,layers=1,seed=3,steps=7", -1 },
+        { "cpu:ctx=69,layers=1,seed=3", -1 },
+        { "hgca:ctx=70,layers=1,seed=4,beta=3", 1 },
+        { "cpu:ctx=70,layers=1,seed=3,dtype=bf16", -1 },
+        { "cpu:ctx=1900,steps=1,dataset=trace/english", -1 },
+        { "hgca:ctx=1900,steps=1,dataset=trace/english", 8 },
+    };
+    const struct ha_workload *data[COUNT(cases)];
+    open_session("cpu:ctx=5");
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct ha_case c;
+        ha_session_close(&session);
+        assert_ok(ha_case_parse(cases[i].id, &c, &reason));
+        assert_ok(ha_session_open(&session, &opened.shared, &c, NULL, &reason));
+        data[i] = session.workload;
+        for (size_t j = 0; j < i; j++)
+            if ((data[i] == data[j]) != ((int)j == cases[i].same_as)) fail_msg("%s and %s", cases[i].id, cases[j].id);
+    }
     close_session();
 }
 

@@ -3,7 +3,6 @@
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
 #include "harness/report/field.h"
-#include "suites/variants/keys.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/known.h"
 #include "suites/variants/test_session.h"
@@ -60,15 +59,7 @@ static const struct ha_device_api noting = {
     .mem_alloc = mem_alloc, .mem_free = mem_free, .copy = copy, .stream_sync = sync, .product = product
 };
 
-static const struct ha_model *model(const char *name)
-{
-    for (size_t i = 0; i < HA_MODELS_COUNT; i++)
-        if (!strcmp(ha_models[i].name, name)) return &ha_models[i];
-    fail_msg("no model %s", name);
-    return NULL;
-}
-
-static struct ha_load create(const char *name, size_t layers, size_t batch, size_t q_len,
+static struct ha_load create(const struct ha_model *model, size_t layers, size_t batch, size_t q_len,
                              struct ha_device_arena **arena)
 {
     const struct ha_shape shape = { .layers = layers, .batch = batch, .q_len = q_len, .dtype = HA_F16 };
@@ -76,7 +67,7 @@ static struct ha_load create(const char *name, size_t layers, size_t batch, size
     calls = refused_at = copied = device_bytes = 0;
     drawn_least = drawn_most = 0;
     assert_ok(ha_device_arena_create(arena, &noting, NULL, &reason));
-    assert_ok(ha_load_create(&load, model(name), &shape, &noting, NULL, *arena, &reason));
+    assert_ok(ha_load_create(&load, model, &shape, &noting, NULL, *arena, &reason));
     return load;
 }
 
@@ -92,9 +83,11 @@ TEST(a_layer_is_four_products)
         { "opt-6.7b", { 12288, 4096, 16384, 4096 }, { 4096, 4096, 4096, 16384 }, 5 },
         { "small", { 768, 256, 1408, 256 }, { 256, 512, 256, 704 }, 6 },
     };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    assert_int_equal(COUNT(wanted), HA_MODELS_COUNT);
+    for (size_t i = 0; i < COUNT(wanted); i++) {
         struct ha_device_arena *arena;
-        const struct ha_load load = create(wanted[i].model, 6, 3, 5, &arena);
+        const struct ha_load load = create(&ha_models[i], 6, 3, 5, &arena);
+        assert_string_equal(ha_models[i].name, wanted[i].model);
         size_t weights = 0;
         for (size_t p = 0; p < 4; p++) weights += 2 * wanted[i].n[p] * wanted[i].k[p];
         assert_int_equal(load.layer_bytes, weights);
@@ -103,9 +96,9 @@ TEST(a_layer_is_four_products)
         assert_true(drawn_least < -0.04f && drawn_most > 0.04f && drawn_most < 0.2f);
         for (size_t layer = 0; layer < 6; layer++) {
             calls = 0;
-            assert_int_equal(ha_load_before(&load, &noting, NULL, layer), HA_OK);
+            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, layer, 0, HA_LOAD_BEFORE), HA_OK);
             assert_int_equal(calls, 1);
-            assert_int_equal(ha_load_after(&load, &noting, NULL, layer), HA_OK);
+            assert_int_equal(ha_load_enqueue(&load, &noting, NULL, layer, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
             assert_int_equal(calls, 4);
             const char *w = device_memory + layer % load.kept * weights;
             for (size_t p = 0; p < 4; p++) {
@@ -123,17 +116,17 @@ TEST(a_layer_is_four_products)
 TEST(a_refusal_is_passed_on)
 {
     struct ha_device_arena *arena;
-    const struct ha_load load = create("small", 2, 1, 1, &arena);
+    const struct ha_load load = create(&ha_models[HA_MODELS_COUNT - 1], 2, 1, 1, &arena);
     refused_at = 3;
-    assert_int_equal(ha_load_before(&load, &noting, NULL, 0), HA_OK);
-    assert_int_equal(ha_load_after(&load, &noting, NULL, 0), HA_ERROR);
+    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, 0, HA_LOAD_BEFORE), HA_OK);
+    assert_int_equal(ha_load_enqueue(&load, &noting, NULL, 0, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_ERROR);
     assert_int_equal(calls, 3);
     ha_device_arena_destroy(arena);
     /* attention alone */
     const struct ha_load none = { 0 };
     calls = 0;
-    assert_int_equal(ha_load_before(&none, &noting, NULL, 7), HA_OK);
-    assert_int_equal(ha_load_after(&none, &noting, NULL, 7), HA_OK);
+    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 7, 0, HA_LOAD_BEFORE), HA_OK);
+    assert_int_equal(ha_load_enqueue(&none, &noting, NULL, 7, HA_LOAD_BEFORE, HA_LOAD_PRODUCTS), HA_OK);
     assert_int_equal(calls, 0);
 }
 
@@ -226,10 +219,10 @@ TEST(rows_of_another_load_are_other_rows)
         ha_fill_case(&row[i], &c);
         assert_string_equal(row[i].load, load[i]);
         assert_string_equal(row[i].model, name[i]);
-        for (size_t j = 0; j < i; j++) assert_true(isnan(ha_known_step(&known, &row[i], "resident")));
+        for (size_t j = 0; j < i; j++) assert_true(isnan(ha_known_step(&known, &row[i], "resident", NULL)));
         ha_known_add(&known, &row[i], "resident", "full", 100.0 + (double)i);
     }
-    for (size_t i = 0; i < 3; i++) assert_true(ha_known_step(&known, &row[i], "resident") == 100.0 + (double)i);
+    for (size_t i = 0; i < 3; i++) assert_true(ha_known_step(&known, &row[i], "resident", NULL) == 100.0 + (double)i);
     ha_known_free(&known);
 }
 

@@ -3,25 +3,16 @@
 
 #include "harness/base/pool.h"
 #include "harness/base/registry.h"
+#include "harness/base/test_folder.h"
 #include "harness/report/folder.h"
 #include "harness/report/perfetto.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/test_session.h"
 
-#include <ftw.h>
 #include <jansson.h>
 #include <stdio.h>
 
 static const char *device = "host";
-static char folder[64], path[128];
-
-static int remove_one(const char *name, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)st, (void)kind, (void)at;
-    return remove(name);
-}
-
-static void remove_folder(void) { nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
@@ -40,10 +31,10 @@ static double wall;
 static void load_file(void)
 {
     json_error_t error;
-    json_t *all = json_load_file(path, 0, &error), *list = json_object_get(all, "traceEvents"), *e;
+    json_t *all = json_load_file(test_path("trace.json"), 0, &error), *list = json_object_get(all, "traceEvents"), *e;
     size_t i;
 
-    if (!list) fail_msg("%s: %s", path, error.text);
+    if (!list) fail_msg("trace.json: %s", error.text);
     count = 0;
     wall = 0;
     memset(lanes, 0, sizeof lanes);
@@ -210,7 +201,7 @@ static void write_file(void)
 {
     const struct ha_suite *suite = ha_suites_all[0];
     const char *value[64] = { NULL };
-    const struct ha_folder_options options = { .path = folder,
+    const struct ha_folder_options options = { .path = test_folder,
                                                .mode = "run",
                                                .build = "",
                                                .options = "",
@@ -223,7 +214,7 @@ static void write_file(void)
     size_t bytes = 0;
 
     for (size_t i = 0; i < suite->keys; i++) value[i] = "";
-    remove_folder();
+    test_folder_remove(NULL); /* which is made by who opens it */
     if (ha_folder_open(&out, &options, &reason) != HA_EXIT_OK
         || ha_perfetto_events(&text, &bytes, bench.timeline, bench.traced, &reason) != HA_OK
         || ha_folder_trace(out, &of, text, bytes, &reason) != HA_OK || ha_folder_close(out, &reason) != HA_OK)
@@ -258,6 +249,22 @@ static void reproduced(const char *id, bool cpu_side, bool copies)
     assert_all_there(bench.timeline, bench.traced);
     assert_in_turn();
     close_bench();
+}
+
+TEST(the_file_has_the_ratios_of_the_benchmark)
+{
+    static const struct {
+        const char *id;
+        bool cpu_side, copies;
+    } cases[] = {
+        { "hgca:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,q_len=16,blk_size=16,blk_num=8,threads=2", true, false },
+        { "offload:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, true },
+        { "resident:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, false },
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        print_message("%s\n", cases[i].id); /* which of them it was, where one fails */
+        reproduced(cases[i].id, cases[i].cpu_side, cases[i].copies);
+    }
 }
 
 /* ---- what else the device says ------------------------------------------------------------------------ */
@@ -300,30 +307,8 @@ TEST(meters_and_losses_reach_the_benchmark)
     close_bench();
 }
 
-TEST(a_variant_with_both_sides)
-{
-    reproduced("hgca:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,q_len=16,blk_size=16,blk_num=8,threads=2", true,
-               false);
-}
-
-TEST(a_variant_that_copies)
-{
-    reproduced("offload:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, true);
-}
-
-TEST(a_variant_on_the_device_alone)
-{
-    reproduced("resident:ctx=700,heads=4/2,head_dim=64,layers=3,steps=2,threads=1", false, false);
-}
-
 int main(int argc, char **argv)
 {
-
     if (argc > 1) device = argv[1];
-    snprintf(folder, sizeof folder, "%s/ha-trace-XXXXXX", P_tmpdir);
-    if (!mkdtemp(folder)) return 1;
-    snprintf(path, sizeof path, "%s/trace.json", folder);
-    int failed = test_all("tests", NULL, NULL);
-    remove_folder();
-    return failed;
+    return test_all("tests", test_folder_make, test_folder_remove);
 }

@@ -3,7 +3,6 @@
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
-#include "suites/variants/keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +45,7 @@ enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_c
     struct ha_workload *w = *workload = calloc(1, sizeof *w);
 
     if (!w) return ha_why(why, HA_ERROR, "no memory");
-    w->shape = c->shape;
+    w->shape = w->asked = c->shape;
     w->seed = c->seed;
     snprintf(w->name, sizeof w->name, "%s", c->dataset);
     enum ha_status status = open_source(w, c, why);
@@ -58,14 +57,7 @@ enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_c
 
 bool ha_workload_serves(const struct ha_workload *w, const struct ha_case *c)
 {
-    const struct ha_shape *a = &w->shape, *b = &c->shape;
-
-    /* a case that leaves the shape to its dataset is not recognised, and read again */
-    return w->seed == c->seed && !strcmp(w->name, c->dataset) && a->layers == b->layers && a->batch == b->batch
-           && a->q_heads == b->q_heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim
-           && a->model_dim == b->model_dim && a->dtype == b->dtype && a->q_len == b->q_len && a->steps == b->steps
-           && a->observed == b->observed && !(a->scale < b->scale) && !(a->scale > b->scale)
-           && !memcmp(a->ctx, b->ctx, a->batch * sizeof a->ctx[0]);
+    return w->seed == c->seed && !strcmp(w->name, c->dataset) && !memcmp(&w->asked, &c->shape, sizeof w->asked);
 }
 
 void ha_workload_close(struct ha_workload *w)
@@ -96,6 +88,18 @@ static void fill_chunk(void *arg, size_t task, size_t worker)
                        (unsigned char *)w->v[i] + at);
 }
 
+static void fill_queries(void *arg, size_t task, size_t worker)
+{
+    const struct ha_workload *w = arg;
+    const struct ha_shape *s = &w->shape;
+    size_t head = task % s->q_heads, i = task / s->q_heads, seq = i % s->batch, count = observed(s, seq);
+
+    (void)worker;
+    for (size_t t = 0; t < count; t++)
+        w->dataset->query(w->source, seq, i / s->batch, head, s->ctx[seq] - count + t,
+                          w->q[i] + (t * s->q_heads + head) * s->head_dim);
+}
+
 enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, struct ha_why *why)
 {
     const struct ha_shape *s = &w->shape;
@@ -105,18 +109,17 @@ enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, str
     HA_TRY(ha_arena_create(&w->arena, false, why));
     w->k = ha_alloc(w->arena, n * sizeof *w->k, HA_TAG_META, why);
     w->v = ha_alloc(w->arena, n * sizeof *w->v, HA_TAG_META, why);
-    w->q = ha_alloc(w->arena, s->batch * sizeof *w->q, HA_TAG_META, why);
+    w->q = ha_alloc(w->arena, n * sizeof *w->q, HA_TAG_META, why);
     if (!w->k || !w->v || !w->q) return HA_ERROR;
     for (size_t i = 0; i < n; i++) {
         w->k[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
         w->v[i] = ha_alloc(w->arena, bytes, HA_TAG_KV, why);
-        if (!w->k[i] || !w->v[i]) return HA_ERROR;
-    }
-    for (size_t b = 0; b < s->batch; b++) {
-        w->q[b] = ha_alloc(w->arena, observed(s, b) * s->q_heads * s->head_dim * sizeof(float), HA_TAG_SCRATCH, why);
-        if (!w->q[b]) return HA_ERROR;
+        w->q[i] = ha_alloc(w->arena, observed(s, i % s->batch) * s->q_heads * s->head_dim * sizeof(float), HA_TAG_KV,
+                           why);
+        if (!w->k[i] || !w->v[i] || !w->q[i]) return HA_ERROR;
     }
     ha_pool_run(pool, "generate", n * s->kv_heads * chunks(w), fill_chunk, w);
+    ha_pool_run(pool, "queries", n * s->q_heads, fill_queries, w);
     return HA_OK;
 }
 
@@ -125,19 +128,14 @@ size_t ha_workload_tokens(const struct ha_workload *w, size_t b, size_t step)
     return w->shape.ctx[b] + step * w->shape.q_len;
 }
 
-struct ha_prefill ha_workload_prefill(struct ha_workload *w, size_t layer)
+struct ha_prefill ha_workload_prefill(const struct ha_workload *w, size_t layer)
 {
-    const struct ha_shape *s = &w->shape;
+    size_t first = layer * w->shape.batch;
 
-    for (size_t b = 0; b < s->batch; b++)
-        for (size_t t = 0; t < observed(s, b); t++)
-            for (size_t h = 0; h < s->q_heads; h++)
-                w->dataset->query(w->source, b, layer, h, s->ctx[b] - observed(s, b) + t,
-                                  w->q[b] + (t * s->q_heads + h) * s->head_dim);
-    return (struct ha_prefill){ .k = (const void *const *)(w->k + layer * s->batch),
-                                .v = (const void *const *)(w->v + layer * s->batch),
+    return (struct ha_prefill){ .k = (const void *const *)(w->k + first),
+                                .v = (const void *const *)(w->v + first),
                                 .cap = w->cap,
-                                .q = (const float *const *)w->q };
+                                .q = (const float *const *)(w->q + first) };
 }
 
 /* ---- the inputs of a step ----------------------------------------------------------------- */

@@ -12,28 +12,28 @@ struct ha_arena;
 struct ha_pool;
 
 struct ha_workload {
-    struct ha_shape shape; /* as the dataset completed it */
-    size_t cap;            /* tokens of the longest sequence after the last step */
+    struct ha_shape shape, asked; /* as the dataset completed it; as the case has it */
+    size_t cap;                   /* tokens of the longest sequence after the last step */
     uint64_t seed;
     char name[256]; /* dataset, with its file */
     const struct ha_dataset *dataset;
     struct ha_source *source;
     struct ha_arena *arena; /* NULL until filled */
     void **k, **v;          /* [layers][batch] -> [kv_heads][cap][head_dim] */
-    float **q;              /* [batch]: the observed queries of the layer being prefilled */
+    float **q;              /* [layers][batch]: the observed queries */
 };
 
 /* Opens the dataset: the shape is complete then, and nothing large is allocated. */
 enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why);
 enum ha_status ha_workload_fill(struct ha_workload *workload, struct ha_pool *pool, struct ha_why *why);
 bool ha_workload_serves(const struct ha_workload *workload, const struct ha_case *c);
-void ha_workload_close(struct ha_workload *workload);
+void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */
 
 /* Tokens of sequence b before step `step`. */
 size_t ha_workload_tokens(const struct ha_workload *workload, size_t b, size_t step);
 
-/* The context of one layer of a filled workload; its queries lie in memory that the next call reuses. */
-struct ha_prefill ha_workload_prefill(struct ha_workload *workload, size_t layer);
+/* The context of one layer of a filled workload. */
+struct ha_prefill ha_workload_prefill(const struct ha_workload *workload, size_t layer);
 
 /* Where the inputs of one layer of one step lie in a block of bytes, and its outputs in another;
  * layouts as in ha_step. */

@@ -1,4 +1,4 @@
-#include "suites/variants/keys.h"
+#include "suites/variants/case.h"
 
 #include "harness/base/pool.h"
 #include "harness/base/registry.h"
@@ -107,20 +107,23 @@ static bool reads_file(const struct ha_case *c)
 static const char *shape_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     struct ha_case like = *(const struct ha_case *)point;
+    const struct ha_model *m = ha_case_model(&like);
     if (reads_file(&like)) return "0";
-    if (!like.model) return key->value;
-    like.shape.layers = like.model->layers;
-    like.shape.q_heads = like.model->q_heads;
-    like.shape.kv_heads = like.model->kv_heads;
-    like.shape.head_dim = like.model->head_dim;
+    if (!m) return key->value;
+    like.shape.layers = m->layers;
+    like.shape.q_heads = m->q_heads;
+    like.shape.kv_heads = m->kv_heads;
+    like.shape.head_dim = m->head_dim;
     ha_point_value(&like, key, out);
     return out;
 }
 
-/* A whole number from min to max; 0 also where the file may say. */
+/* A whole number from min to max; 0 also where the file may say. end: NULL, or what follows it. */
 static enum ha_status read_whole(const struct ha_case *c, const struct ha_key *key, const char *text, char stop,
                                  uint64_t *out, const char **end, struct ha_why *why)
 {
+    const char *behind;
+    if (!end) end = &behind;
     if (!ha_whole_parse(text, out, end) || (**end && **end != stop))
         return ha_why(why, HA_ERROR, "%s: '%.80s' is not a whole number up to %" PRIu64, key->name, text, key->max);
     const bool file_says = key->standard && reads_file(c) && *out == 0;
@@ -136,8 +139,7 @@ static enum ha_status set_layers(void *point, const struct ha_key *key, const ch
 {
     struct ha_case *c = point;
     uint64_t x = 0;
-    const char *end;
-    HA_TRY(read_whole(c, key, value, 0, &x, &end, why));
+    HA_TRY(read_whole(c, key, value, 0, &x, NULL, why));
     c->shape.layers = x;
     return HA_OK;
 }
@@ -146,8 +148,7 @@ static enum ha_status set_head_dim(void *point, const struct ha_key *key, const 
 {
     struct ha_case *c = point;
     uint64_t x = 0;
-    const char *end;
-    HA_TRY(read_whole(c, key, value, 0, &x, &end, why));
+    HA_TRY(read_whole(c, key, value, 0, &x, NULL, why));
     if (x % 8 != 0) return ha_why(why, HA_ERROR, "head_dim: %" PRIu64 " is not a multiple of 8", x);
     c->shape.head_dim = x;
     c->shape.scale = x ? 1.0f / sqrtf((float)x) : 0.0f;
@@ -162,7 +163,7 @@ static enum ha_status set_heads(void *point, const struct ha_key *key, const cha
     const char *end;
     HA_TRY(read_whole(c, key, value, '/', &q, &end, why));
     kv = q;
-    if (*end == '/') HA_TRY(read_whole(c, key, end + 1, 0, &kv, &end, why));
+    if (*end == '/') HA_TRY(read_whole(c, key, end + 1, 0, &kv, NULL, why));
     if (kv == 0 ? q != 0 : q % kv != 0)
         return ha_why(why, HA_ERROR, "heads: %" PRIu64 " query heads are not a multiple of %" PRIu64 " KV heads", q,
                       kv);
@@ -217,29 +218,7 @@ static const char *model_word(size_t i)
     return i == 0 ? "none" : i <= HA_MODELS_COUNT ? ha_models[i - 1].name : NULL;
 }
 
-/* the number of a word, whatever the member is that it is kept in */
-static enum ha_status word_number(const struct ha_key *key, const char *value, uint64_t *i, struct ha_why *why)
-{
-    struct ha_key wide = *key;
-    wide.set = NULL;
-    wide.offset = 0;
-    return ha_point_set(i, &wide, value, why);
-}
-
-static enum ha_status set_model(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
-{
-    uint64_t i = 0;
-    HA_TRY(word_number(key, value, &i, why));
-    ((struct ha_case *)point)->model = i ? &ha_models[i - 1] : NULL;
-    return HA_OK;
-}
-
-static void print_model(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
-{
-    const struct ha_model *model = ((const struct ha_case *)point)->model;
-    (void)key;
-    snprintf(out, HA_VALUE_MAX, "%s", model ? model->name : "none");
-}
+const struct ha_model *ha_case_model(const struct ha_case *c) { return c->model ? &ha_models[c->model - 1] : NULL; }
 
 /* ---- lengths ----------------------------------------------------------------------------------------------------- */
 
@@ -286,8 +265,7 @@ static enum ha_status set_batch(void *point, const struct ha_key *key, const cha
 {
     struct ha_shape *s = &((struct ha_case *)point)->shape;
     uint64_t x = 0;
-    const char *end;
-    HA_TRY(read_whole(point, key, value, 0, &x, &end, why));
+    HA_TRY(read_whole(point, key, value, 0, &x, NULL, why));
     if (same_ctx(s)) {
         for (size_t b = 0; b < HA_BATCH_MAX; b++) s->ctx[b] = b < x ? s->ctx[0] : 0;
         s->batch = x;
@@ -312,22 +290,21 @@ static const char *load_word(size_t i)
 }
 
 /* an enum, which is shorter than the number that a key is */
-static enum ha_status set_enum(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
+static enum ha_status set_dtype(void *point, const struct ha_key *key, const char *value, struct ha_why *why)
 {
+    struct ha_key wide = *key;
     uint64_t i = 0;
-    HA_TRY(word_number(key, value, &i, why));
-    const unsigned narrow = (unsigned)i;
-    memcpy((char *)point + key->offset, &narrow, sizeof narrow);
+    wide.set = NULL;
+    wide.offset = 0;
+    HA_TRY(ha_point_set(&i, &wide, value, why));
+    ((struct ha_case *)point)->shape.dtype = (enum ha_dtype)i;
     return HA_OK;
 }
-_Static_assert(sizeof(enum ha_dtype) == sizeof(unsigned) && sizeof(enum ha_load_kind) == sizeof(unsigned),
-               "enums as set_enum and print_enum take them");
 
-static void print_enum(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
+static void print_dtype(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    unsigned i;
-    memcpy(&i, (const char *)point + key->offset, sizeof i);
-    snprintf(out, HA_VALUE_MAX, "%s", key->word(i));
+    (void)key;
+    snprintf(out, HA_VALUE_MAX, "%s", ha_dtype_name(((const struct ha_case *)point)->shape.dtype));
 }
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
@@ -348,9 +325,9 @@ const struct ha_key ha_case_keys[] = {
     { "dataset", "sinks", "where queries, keys and values come from; trace/FILE reads a trace", HA_KEY_NAME,
       AT(dataset), .always = true, .set = set_dataset, .print = print_text },
     { "model", "none", "whose layer it is (habench list models): its heads, head_dim and layers", HA_KEY_WORD,
-      .word = model_word, OWN(model) },
+      AT(model), .word = model_word },
     { "load", "attention", "layer: the products of the model's layer run around its attention", HA_KEY_WORD, AT(load),
-      .word = load_word, OWN(enum) },
+      .word = load_word },
     { "ctx", "4096", "tokens before the first step; lengths joined by + make a batch of them: 1000+3000", HA_KEY_NUMBER,
       .always = true, .max = TOKENS_MAX, OWN(ctx) },
     { "batch", "1", "sequences of the same ctx", HA_KEY_NUMBER, .min = 1, .max = HA_BATCH_MAX, OWN(batch) },
@@ -367,8 +344,7 @@ const struct ha_key ha_case_keys[] = {
       .set = set_head_dim, .standard = shape_standard },
     { "model_dim", "0", "dimension of a layer's input, where the dataset has one", HA_KEY_NUMBER, AT(shape.model_dim),
       .max = 65536 },
-    { "dtype", "f16", "of keys and values", HA_KEY_WORD, AT(shape.dtype), .word = ha_dtype_word, .always = true,
-      OWN(enum) },
+    { "dtype", "f16", "of keys and values", HA_KEY_WORD, .word = ha_dtype_word, .always = true, OWN(dtype) },
     { "seed", "1", "of the dataset", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX },
     { "threads", "0", "of the CPU side; 0: the cores that the device leaves free", HA_KEY_NUMBER, AT(threads),
       .max = 1024 },
@@ -384,7 +360,7 @@ enum ha_status ha_case_settle(void *point, struct ha_why *why)
 {
     const struct ha_case *c = point;
     const struct ha_shape *s = &c->shape;
-    const struct ha_model *m = c->model;
+    const struct ha_model *m = ha_case_model(c);
     if (!*c->variant) return ha_why(why, HA_ERROR, "which variant? `habench list variants` prints them");
     if (c->load == HA_LOAD_LAYER && !m)
         return ha_why(why, HA_ERROR, "load: whose layers? load=layer goes with model=NAME");
