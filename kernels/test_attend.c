@@ -8,8 +8,6 @@
 static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight;
 static size_t judged;
 
-static bool small;
-
 static void judge_error(const struct ha_test_ask *p, const struct ha_kernels *t, const char *what,
                         const struct ha_answer_error *e, double *most)
 {
@@ -126,7 +124,7 @@ TEST(within_bound_everywhere)
     static const size_t dims[] = { 8, 64, 80, 96, 112, 128, 256 }, few_dims[] = { 8, 80, 128 };
     static const size_t keys[] = { 0, 1, 2, 17, 31, 32, 33, 127, 128, 129, 2047, 2048, 2049, 5000 };
     static const size_t few_keys[] = { 0, 1, 33, 129, 2049 };
-    if (small) grid(few_dims, 3, few_keys, 5, 1);
+    if (test_small) grid(few_dims, 3, few_keys, 5, 1);
     else grid(dims, 7, keys, 14, 2);
 }
 
@@ -134,13 +132,13 @@ TEST(within_bound_everywhere)
 TEST(odd_dimensions)
 {
     static const size_t dims[] = { 1, 3, 7, 9, 17, 20, 31, 33, 47, 63, 65, 100, 257, 300, 520 }, keys[] = { 1, 5, 67 };
-    grid(dims, small ? 6 : 15, keys, 3, 1);
+    grid(dims, test_small ? 6 : 15, keys, 3, 1);
 }
 
 /* Every number of query rows goes through its own mix of row blocks. */
 TEST(every_number_of_rows)
 {
-    for (size_t rows = 1; rows <= 256; rows += small ? 51 : 1) {
+    for (size_t rows = 1; rows <= 256; rows += test_small ? 51 : 1) {
         struct ha_test_ask p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
                                  .dim = 24,
                                  .keys = 70,
@@ -169,7 +167,7 @@ TEST(appends_longer_than_the_context)
         { 1, 1, 2 },    { 40, 40, 3 },   { 41, 40, 1 },  { 150, 130, 2 },
         { 150, 20, 4 }, { 2060, 30, 1 }, { 2048, 3, 4 }, { 2100, 2100, 1 },
     };
-    for (size_t i = 0; i < COUNT(set) - (small ? 1 : 0); i++)
+    for (size_t i = 0; i < COUNT(set) - (test_small ? 1 : 0); i++)
         for (size_t runs = 1; runs <= 2; runs++) {
             struct ha_test_ask p = {
                 .dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT),
@@ -197,8 +195,4 @@ static int report(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }

@@ -36,8 +36,6 @@ void *__wrap_realloc(void *p, size_t bytes)
 
 enum { DIM = 32, GROUP_MAX = 9, UNITS_MAX = 20 };
 
-static bool small;
-
 struct unit {
     struct ha_test_problem p;
     struct ha_answer answer;
@@ -165,7 +163,7 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
 #define CHECK(...)                                                                                       \
     do {                                                                                                 \
         static const struct want want[] = { __VA_ARGS__ };                                               \
-        for (size_t t_ = small ? ha_test_tables_count - 1 : 0; t_ < ha_test_tables_count; t_++)          \
+        for (size_t t_ = test_small ? ha_test_tables_count - 1 : 0; t_ < ha_test_tables_count; t_++)     \
             check(&ha_test_tables[t_], (enum ha_dtype)(t_ % HA_DTYPE_COUNT), want, COUNT(want), 1 + t_); \
     } while (0)
 
@@ -214,7 +212,7 @@ TEST(nothing_to_do)
 /* random batches: attend_all_bytes is enough for what it then makes of them (the guard page says so) */
 TEST(random_batches)
 {
-    for (uint64_t seed = 1; seed <= (small ? 2 : 12); seed++) {
+    for (uint64_t seed = 1; seed <= (test_small ? 2 : 12); seed++) {
         struct want want[UNITS_MAX];
         const size_t count = 1 + ha_rng_below(seed, 1, 0, UNITS_MAX);
         for (size_t i = 0; i < count; i++) {
@@ -373,7 +371,7 @@ TEST(work_is_cut_evenly)
     assert_true(notes.wholes == 3);
     double worst = 1;
     turns = rises = 0;
-    for (uint64_t seed = 1; seed <= (small ? 40 : 150); seed++) {
+    for (uint64_t seed = 1; seed <= (test_small ? 40 : 150); seed++) {
         const size_t count = 1 + ha_rng_below(seed, 6, 0, 40), threads = 2 + ha_rng_below(seed, 6, 1, 3);
         double all = 0;
         for (size_t i = 0; i < count; i++) {
@@ -392,8 +390,4 @@ TEST(work_is_cut_evenly)
     assert_true(rises * 8 < turns);
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

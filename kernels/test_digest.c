@@ -8,7 +8,6 @@
 
 #include <math.h>
 
-static bool small;
 static double worst[HA_TEST_TABLES_MAX];
 
 /* of harness/api/kernels.h: [blocks / 32][head_dim][2][32] */
@@ -67,7 +66,7 @@ TEST(digests_are_exact)
     } runs[] = { { 0, 100 }, { 31, 70 }, { 64, 128 }, { 3, 1 }, { 7, 0 } };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
+        for (size_t d = 0; d < (test_small ? 3 : COUNT(dims)); d++)
             for (size_t u = 0; u < COUNT(units); u++)
                 for (size_t r = 0; r < COUNT(runs); r++, seed++) {
                     struct ha_test_kv kv;
@@ -102,7 +101,7 @@ TEST(special_keys)
 TEST(nan_among_equal)
 {
     enum { DIM = 144, UNIT = 32 };
-    for (size_t d = 0; d < DIM; d += small ? 5 : 1) {
+    for (size_t d = 0; d < DIM; d += test_small ? 5 : 1) {
         struct ha_test_kv kv;
         ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_TIES, DIM, UNIT, HA_F32, 3);
         ha_test_kv_put_k(&kv, d % UNIT, d, NAN);
@@ -202,8 +201,8 @@ TEST(scores_within_bound)
                         blocks[] = { 33, 1, 70, 8, 16, 31, 32, 7 };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
-            for (size_t n = 0; n < (small ? 3 : COUNT(blocks)); n++)
+        for (size_t d = 0; d < (test_small ? 3 : COUNT(dims)); d++)
+            for (size_t n = 0; n < (test_small ? 3 : COUNT(blocks)); n++)
                 for (size_t rows = 1 + (d + n) % 3; rows <= 9; rows += 3, seed++) {
                     struct scores s = make(rows, blocks[n], dims[d], (enum ha_dtype)dtype);
                     for (size_t b = 0; b < s.blocks; b++)
@@ -323,8 +322,4 @@ static int report(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }

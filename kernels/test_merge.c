@@ -9,7 +9,6 @@
 #include <math.h>
 
 static double worst[HA_TEST_TABLES_MAX][HA_FORM_COUNT];
-static bool small;
 
 static void say(const struct ha_test_merge *p, const struct ha_kernels *t, size_t r, double got, double want,
                 double allowed)
@@ -95,8 +94,8 @@ TEST(every_size)
     static const size_t counts[] = { 1, 2, 130, 530, 3, 4, 8, 15, 16, 17, 33, 63, 64, 65, 160, 511, 512, 513, 1100 };
     static const size_t dims[] = { 8, 80, 300, 1, 7, 31, 64, 96, 112, 120, 127, 128, 129, 255, 256, 257, 520 };
     uint64_t seed = 1;
-    for (size_t c = 0; c < (small ? 4 : COUNT(counts)); c++)
-        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++, seed++)
+    for (size_t c = 0; c < (test_small ? 4 : COUNT(counts)); c++)
+        for (size_t d = 0; d < (test_small ? 3 : COUNT(dims)); d++, seed++)
             for (enum ha_test_spread spread = HA_TEST_EQUAL; spread < HA_TEST_SPREADS; spread++) {
                 if (counts[c] > 100 && (seed + spread) % 4) continue;
                 const struct ha_test_merge p = { .form = (enum ha_form)((seed + spread) % HA_FORM_COUNT),
@@ -112,7 +111,7 @@ TEST(every_size)
 
 TEST(any_problem)
 {
-    for (uint64_t seed = 0; seed < (small ? 300 : 5000); seed++) {
+    for (uint64_t seed = 0; seed < (test_small ? 300 : 5000); seed++) {
         static const uint64_t below[] = {
             HA_FORM_COUNT, HA_DTYPE_COUNT, HA_TEST_ROWS, 3, HA_TEST_SPREADS, 12, 4, 5, 280
         };
@@ -175,8 +174,4 @@ static int report(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }

@@ -3,8 +3,6 @@
 #include "harness/base/rng.h"
 #include "kernels/test_packed_data.h"
 
-static bool small;
-
 static const size_t dims[] = { 8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 192, 248, 256 };
 
 /* NaNs of all kinds among them */
@@ -99,10 +97,10 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
 TEST(runs_of_rows)
 {
     uint64_t seed = 0;
-    for (size_t at = 0; at <= 33; at += small ? 5 : 1)
-        for (size_t keys = 0; keys <= 66; keys += small ? 11 : 1 + keys % 3, seed++)
-            check_pack((enum ha_dtype)(seed % HA_DTYPE_COUNT), dims[(seed + seed / 7) % (small ? 6 : 10)], at, &keys, 1,
-                       seed % 2, seed);
+    for (size_t at = 0; at <= 33; at += test_small ? 5 : 1)
+        for (size_t keys = 0; keys <= 66; keys += test_small ? 11 : 1 + keys % 3, seed++)
+            check_pack((enum ha_dtype)(seed % HA_DTYPE_COUNT), dims[(seed + seed / 7) % (test_small ? 6 : 10)], at,
+                       &keys, 1, seed % 2, seed);
 }
 
 TEST(every_dimension)
@@ -110,7 +108,7 @@ TEST(every_dimension)
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             const size_t runs[] = { 32, 5, 70, 1 };
-            check_pack((enum ha_dtype)dtype, dims[d], 0, runs, small ? 2 : 4, 1, d);
+            check_pack((enum ha_dtype)dtype, dims[d], 0, runs, test_small ? 2 : 4, 1, d);
             check_pack((enum ha_dtype)dtype, dims[d], 31, runs + 1, 2, 0, d);
         }
 }
@@ -120,7 +118,7 @@ TEST(key_by_key)
     size_t one[70];
     for (size_t i = 0; i < COUNT(one); i++) one[i] = 1;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < 4; d++) check_pack((enum ha_dtype)dtype, dims[d], d, one, small ? 40 : 70, 0, d);
+        for (size_t d = 0; d < 4; d++) check_pack((enum ha_dtype)dtype, dims[d], d, one, test_small ? 40 : 70, 0, d);
 }
 
 /* from blocks, which end at a guard, into rows that end at one, with what lies between them untouched */
@@ -176,19 +174,15 @@ TEST(out_of_blocks)
     uint64_t seed = 0;
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-            for (size_t i = 0; i < (small ? 2u : 6u); i++, seed++) {
+            for (size_t i = 0; i < (test_small ? 2u : 6u); i++, seed++) {
                 const size_t first = ha_rng_below(seed, 7, 0, 70), keys = ha_rng_below(seed, 7, 1, 80);
                 check_unpack((enum ha_dtype)dtype, dims[d], first + keys + (keys == 0), first, keys, false, i % 2,
                              seed);
                 check_unpack((enum ha_dtype)dtype, dims[d], 1 + first, 3, keys, true, i % 2, seed);
             }
     for (size_t first = 0; first < 34; first++)
-        for (size_t keys = 0; keys < (small ? 3u : 36u); keys++)
+        for (size_t keys = 0; keys < (test_small ? 3u : 36u); keys++)
             check_unpack((enum ha_dtype)(keys % 3), 24, first + keys + 1, first, keys, false, false, keys);
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

@@ -8,7 +8,6 @@
 
 enum { KEYS = 71, DIM_MAX = 128, GAP = 3 };
 
-static bool small;
 static const size_t dims[] = { 24, 16, 8, 40, DIM_MAX };
 
 /* With it the exponents of two are the products of queries and keys, exactly. */
@@ -96,7 +95,7 @@ TEST(behind_the_end)
 {
     static const float rest[] = { NAN, INFINITY, 60000 };
     HA_TEST_DTYPES(dtype)
-    for (size_t keys = 1; keys < 70; keys += small ? 5 : 1)
+    for (size_t keys = 1; keys < 70; keys += test_small ? 5 : 1)
         for (size_t unit = 0; unit <= 32; unit += 16) {
             const size_t dim = dims[keys % 4], rows = few_or_many(keys);
             struct ha_test_packed p, used;
@@ -131,7 +130,7 @@ TEST(what_is_not_seen_does_not_leak)
     };
     HA_TEST_DTYPES(dtype)
     for (size_t i = 0; i < COUNT(visible); i++)
-        for (size_t cut = 0; cut <= KEYS; cut += (small ? 9 : 1) + cut % 7) {
+        for (size_t cut = 0; cut <= KEYS; cut += (test_small ? 9 : 1) + cut % 7) {
             const size_t unit = (i + cut) % 3 ? 0 : 16;
             struct ha_test_packed clean, dirty;
             ha_test_packed_make(&clean, HA_TEST_NORMAL, DIM, KEYS, dtype, unit, KEYS, i);
@@ -167,7 +166,7 @@ TEST(what_is_not_seen_does_not_leak)
 TEST(one_bad_score)
 {
     HA_TEST_DTYPES(dtype)
-    for (size_t j = 0; j < KEYS; j += small ? 6 : 1)
+    for (size_t j = 0; j < KEYS; j += test_small ? 6 : 1)
         for (int among_empty = 0; among_empty < 2; among_empty++)
             for (int inf = 0; inf < 2; inf++) {
                 const size_t dim = dims[j % 4], rows = few_or_many(j);
@@ -245,7 +244,7 @@ TEST(infinite_keys_by_queries_in_parts)
 TEST(no_number_in_one_component_of_v)
 {
     HA_TEST_DTYPES(dtype)
-    for (size_t j = 0; j < KEYS; j += small ? 6 : 1) {
+    for (size_t j = 0; j < KEYS; j += test_small ? 6 : 1) {
         const size_t dim = dims[j % 4], rows = few_or_many(j), column = j % dim;
         struct ha_test_packed p;
         ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 4 ? 0 : 16, KEYS, j);
@@ -272,7 +271,7 @@ TEST(exact_sums)
 {
     static const float q[DIM_MAX] = { [1] = 8 };
     HA_TEST_DTYPES(dtype)
-    for (size_t keys = 1; keys <= 600; keys += small ? 37 : keys < 130 ? 1 : 29) {
+    for (size_t keys = 1; keys <= 600; keys += test_small ? 37 : keys < 130 ? 1 : 29) {
         const size_t dim = dims[keys % COUNT(dims)], rows = few_or_many(keys / 2);
         struct ha_test_packed p;
         ha_test_packed_make(&p, HA_TEST_NORMAL, dim, keys, dtype, 0, 0, keys);
@@ -359,7 +358,7 @@ TEST(rows_by_themselves)
 {
     enum { MOST = 17 };
     HA_TEST_DTYPES(dtype)
-    for (size_t rows = 2; rows <= MOST; rows += small ? 5 : 1)
+    for (size_t rows = 2; rows <= MOST; rows += test_small ? 5 : 1)
         for (size_t other = 0; other < rows; other += 1 + rows / 4) {
             const size_t dim = dims[rows % COUNT(dims)];
             struct ha_test_packed p;
@@ -387,8 +386,4 @@ TEST(rows_by_themselves)
         }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

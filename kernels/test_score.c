@@ -7,7 +7,6 @@
 
 #include <math.h>
 
-static bool small;
 static double worst[HA_TEST_TABLES_MAX];
 
 static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_layout layout, enum ha_test_family family,
@@ -47,8 +46,8 @@ TEST(within_bound)
     static const size_t keys[] = { 0, 1, 33, 3, 4, 5, 31, 32, 129, 2100 };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
-            for (size_t n = 0; n < (small ? 3 : COUNT(keys)); n++, seed++)
+        for (size_t d = 0; d < (test_small ? 3 : COUNT(dims)); d++)
+            for (size_t n = 0; n < (test_small ? 3 : COUNT(keys)); n++, seed++)
                 for (int ties = 0; ties < 2; ties++)
                     check((enum ha_dtype)dtype, dims[d], keys[n], (enum ha_test_layout)(seed % HA_TEST_LAYOUTS),
                           ties ? HA_TEST_TIES : HA_TEST_NORMAL, seed);
@@ -90,8 +89,4 @@ static int report(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }

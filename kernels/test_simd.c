@@ -17,8 +17,6 @@
 
 enum { DIM = 8, KEYS = HA_CHUNK_KEYS, BATCH = (KEYS - 1) * DIM };
 
-static bool small;
-
 /* ---- vectors by themselves ---- */
 
 static void exp2_of_c(float *x, size_t n)
@@ -183,22 +181,22 @@ static void sweep(size_t way, float least, float most, float sign, uint32_t stri
 /* of attention: a score may be 8 above the level */
 TEST(exp2_of_every_float)
 {
-    sweep(EXP2, 0x1p-25f, 150, -1, small ? 65537 : 1);
-    sweep(EXP2, 0, 0x1p-25f, -1, small ? 1000003 : 101);
-    sweep(EXP2, 0x1p-25f, 8.5f, 1, small ? 65537 : 7);
+    sweep(EXP2, 0x1p-25f, 150, -1, test_small ? 65537 : 1);
+    sweep(EXP2, 0, 0x1p-25f, -1, test_small ? 1000003 : 101);
+    sweep(EXP2, 0x1p-25f, 8.5f, 1, test_small ? 65537 : 7);
 }
 
 TEST(exp_of_every_float)
 {
-    sweep(EXP, 0x1p-25f, 104, -1, small ? 65537 : 1);
-    sweep(EXP, 0, 0x1p-25f, -1, small ? 1000003 : 101);
+    sweep(EXP, 0x1p-25f, 104, -1, test_small ? 65537 : 1);
+    sweep(EXP, 0, 0x1p-25f, -1, test_small ? 1000003 : 101);
 }
 
 TEST(exp2_of_kernels)
 {
     for (size_t way = CHUNK; way <= PACKED; way++) {
-        sweep(way, 0x1p-25f, 150, -1, small ? 65537 * 7 : 1009);
-        sweep(way, 0, 0x1p-25f, -1, small ? 10000019 : 100003);
+        sweep(way, 0x1p-25f, 150, -1, test_small ? 65537 * 7 : 1009);
+        sweep(way, 0, 0x1p-25f, -1, test_small ? 10000019 : 100003);
     }
 }
 
@@ -225,7 +223,7 @@ TEST(exp2_at_the_ends)
 TEST(log_of_sums)
 {
     double worst = 0, worst2 = 0;
-    for (uint32_t at = ha_f32_bits(1) + 1, end = ha_f32_bits(0x1p24f); at < end; at += small ? 100003 : 29) {
+    for (uint32_t at = ha_f32_bits(1) + 1, end = ha_f32_bits(0x1p24f); at < end; at += test_small ? 100003 : 29) {
         const volatile float x = ha_f32_of_bits(at);
         const double y = log((double)x), e = fabs((double)logf(x) - y) / y;
         worst = e > worst || isnan(e) ? e : worst;
@@ -261,7 +259,7 @@ TEST(narrowing_rounds_once)
 {
     enum { N = 4096 + 5 }; /* not a multiple of the lanes */
     static float x[N];
-    const uint32_t stride = small ? 65521 * 3 : 1021;
+    const uint32_t stride = test_small ? 65521 * 3 : 1021;
     for (uint64_t at = 0; at < UINT64_C(1) << 32;) {
         for (size_t i = 0; i < N; i++, at += stride) x[i] = ha_f32_of_bits((uint32_t)at);
         check_narrow(x, N, HA_F16);
@@ -284,8 +282,4 @@ TEST(narrowing_of_ties)
         }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-static bool small;
 static double worst[HA_TEST_TABLES_MAX], worst_lse[HA_TEST_TABLES_MAX];
 
 enum family { NORMAL, PEAKED, EQUAL, INCREASING, DECREASING, FAR, MASKED, MASKED_SPANS, ALTERNATING, FAMILIES };
@@ -84,7 +83,7 @@ static void check(size_t rows, size_t n, size_t stride, enum family family)
 TEST(within_bound)
 {
     for (int family = 0; family < FAMILIES; family++) {
-        for (size_t n = 1; n <= 140; n += small ? 9 : 1) check(2, n, n + n % 3, (enum family)family);
+        for (size_t n = 1; n <= 140; n += test_small ? 9 : 1) check(2, n, n + n % 3, (enum family)family);
         check(3, 1000, 1024, (enum family)family);
         check(1, 4096, 4096, (enum family)family);
         check(1, 4097, 4097, (enum family)family);
@@ -96,7 +95,7 @@ TEST(within_bound)
 TEST(long_rows)
 {
     static const enum family families[] = { NORMAL, EQUAL, INCREASING, MASKED_SPANS };
-    for (size_t i = 0; i < (small ? 1 : COUNT(families)); i++) {
+    for (size_t i = 0; i < (test_small ? 1 : COUNT(families)); i++) {
         check(1, 131072, 131072, families[i]);
         check(1, 262145 + 5000, 262145 + 5000, families[i]);
     }
@@ -149,8 +148,4 @@ static int report(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }

@@ -7,8 +7,6 @@
 
 enum { DIM = 24 };
 
-static bool small;
-
 /* With it the exponents of two are the products of queries and keys, exactly. */
 static const float LN2 = 0x1.62e43p-1f;
 
@@ -94,7 +92,7 @@ TEST(attend_keeps_nan)
     };
     static const enum ha_test_family families[] = { HA_TEST_NORMAL, HA_TEST_INCREASING, HA_TEST_DECREASING,
                                                     HA_TEST_TIES };
-    for (size_t i = 0; i < COUNT(at); i += small ? 3 : 1)
+    for (size_t i = 0; i < COUNT(at); i += test_small ? 3 : 1)
         for (size_t f = 0; f < COUNT(families); f++)
             for (int inf = 0; inf < 2; inf++) {
                 struct ha_test_kv kv;
@@ -142,7 +140,7 @@ static struct how split_of(size_t i, size_t keys)
 TEST(exact_means)
 {
     HA_TEST_DTYPES(dtype)
-    for (size_t keys = 1; keys <= (small ? 512 : 8192); keys *= small ? 8 : 2) {
+    for (size_t keys = 1; keys <= (test_small ? 512 : 8192); keys *= test_small ? 8 : 2) {
         struct ha_test_kv kv;
         double sum[DIM] = { 0 };
         ha_test_kv_make(&kv, HA_TEST_GATHERED, HA_TEST_NORMAL, DIM, keys, dtype, keys);
@@ -178,7 +176,7 @@ TEST(exact_however_split)
 {
     static const size_t sizes[] = { 129, 1000, 5000 };
     HA_TEST_DTYPES(dtype)
-    for (size_t n = 0; n < COUNT(sizes) - small; n++) {
+    for (size_t n = 0; n < COUNT(sizes) - test_small; n++) {
         const size_t keys = sizes[n];
         struct ha_test_kv kv;
         double sum = 0, acc[DIM] = { 0 };
@@ -208,8 +206,4 @@ TEST(exact_however_split)
     }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

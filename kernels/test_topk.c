@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-static bool small;
-
 enum family {
     NORMAL,
     EQUAL,
@@ -141,7 +139,7 @@ TEST(small_sizes)
     enum { N = 70 };
     size_t ks[N + 2];
     for (size_t k = 0; k < N + 2; k++) ks[k] = k;
-    for (size_t n = 0; n <= N; n += small ? 7 : n < 40 ? 1 : 3)
+    for (size_t n = 0; n <= N; n += test_small ? 7 : n < 40 ? 1 : 3)
         for (int family = 0; family < FAMILIES; family++) check_all(n, (enum family)family, ks, n + 2);
 }
 
@@ -149,13 +147,13 @@ TEST(small_sizes)
 TEST(large_sizes)
 {
     static const size_t ns[] = { 512, 513, 2049, 8191, 1024, 40000 };
-    for (size_t i = 0; i < (small ? 3 : COUNT(ns)); i++)
+    for (size_t i = 0; i < (test_small ? 3 : COUNT(ns)); i++)
         for (int family = 0; family < FAMILIES; family++) {
             const size_t n = ns[i], ks[] = { 1, 51, n / 20, n / 3, n - n / 20, n - 1 };
             check_all(n, (enum family)family, ks, COUNT(ks));
         }
     static const size_t some[] = { 6553, 65536 };
-    for (int family = 0; !small && family < FAMILIES; family += 5) check_all(131072, (enum family)family, some, 2);
+    for (int family = 0; !test_small && family < FAMILIES; family += 5) check_all(131072, (enum family)family, some, 2);
 }
 
 /* Every 16th number, or 18th, or 32nd, is above or below all the others: a sample of only those says nothing about the
@@ -171,13 +169,9 @@ TEST(misleading_samples)
             fill(a.x, a.n, NORMAL, cases[c].seed);
             for (size_t i = 0; i < a.n; i += cases[c].every) a.x[i] += 10 * (float)shift;
             rank(&a);
-            for (size_t k = 1; k < a.n; k += small ? 7 * cases[c].step : cases[c].step) check(&a, k);
+            for (size_t k = 1; k < a.n; k += test_small ? 7 * cases[c].step : cases[c].step) check(&a, k);
             release(&a);
         }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

@@ -4,7 +4,6 @@
 #include "reference/test_inputs.h"
 
 enum { KEYS_MAX = 2 * HA_CHUNK_KEYS + 2000 };
-static bool reduced;
 
 static void natural_order(uint32_t *order, size_t n)
 {
@@ -52,7 +51,7 @@ TEST(test_bound_holds)
     } shape[] = {
         { 1, 1, 2 }, { 2, 80, 4 }, { 17, 128, 4 }, { 129, 64, 4 }, { 1000, 128, 1 }, { 5000, 16, 1 }, { 6000, 4, 1 },
     };
-    const size_t shapes = reduced ? 4 : sizeof shape / sizeof shape[0];
+    const size_t shapes = test_small ? 4 : sizeof shape / sizeof shape[0];
     struct tally tally = { 0 };
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < shapes; s++)
@@ -213,8 +212,4 @@ TEST(test_profile_of_both)
     }
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

@@ -5,7 +5,6 @@
 
 enum { STATES_MAX = 33, KEYS_MAX = 4096 };
 static const struct ha_test_merge way = { "natural", HA_FORM_NATURAL, HA_TEST_QUOTIENT, true, 0 };
-static bool reduced;
 
 /* States over the parts of a row, in binary32 and as the oracle has them. */
 struct split {
@@ -103,7 +102,7 @@ TEST(test_bound_holds)
     static struct split s;
     size_t cases = 0;
     for (size_t f = 0; f < ha_test_families; f++)
-        for (size_t x = 0; x < (reduced ? 2 : 3); x++)
+        for (size_t x = 0; x < (test_small ? 2 : 3); x++)
             for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
                 for (size_t c = 0; c < 4; c++)
                     for (size_t uneven = 0; uneven < 2; uneven++) {
@@ -170,8 +169,4 @@ TEST(test_unbounded)
     assert_true(out.bound[0] == HUGE_VAL && out.lse_bound == HUGE_VAL);
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

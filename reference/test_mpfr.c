@@ -8,7 +8,6 @@ enum { BITS = 200, KEYS_MOST = 100000, DIM_MOST = 128 };
 /* The oracle's own error, as a share of the bound. That of a merge may be as small as u|L|, and rounding L to
  * binary64 alone costs 2^-29 of it. */
 static const double attend_error = 1e-9, merge_error = 2e-9;
-static bool reduced;
 
 /* the tightest profile that a kernel could claim, so that the bound is as small as it gets */
 static const struct ha_profile tight = {
@@ -136,7 +135,7 @@ TEST(test_attend)
     static const struct {
         size_t keys, dim;
     } shape[] = { { 1, 1 }, { 2, 3 }, { 17, 80 }, { 128, 128 }, { 1000, 128 }, { 5000, 16 } };
-    const size_t shapes = reduced ? 3 : sizeof shape / sizeof shape[0];
+    const size_t shapes = test_small ? 3 : sizeof shape / sizeof shape[0];
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < shapes; s++)
             for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
@@ -148,7 +147,7 @@ TEST(test_attend_long)
 {
     for (size_t f = 0; f < ha_test_families; f++)
         if (strcmp(ha_test_family_name(f), "biased") == 0 || strcmp(ha_test_family_name(f), "ties") == 0)
-            check_attend(f, reduced ? 20000 : 100000, 2, HA_F32, f);
+            check_attend(f, test_small ? 20000 : 100000, 2, HA_F32, f);
 }
 
 TEST(test_weights)
@@ -239,7 +238,7 @@ TEST(test_merge)
                 }
         for (uint64_t seed = 0; seed < 16; seed++)
             for (size_t many = 0; many < 2; many++) {
-                const size_t count = reduced || !many ? 70 : MOST;
+                const size_t count = test_small || !many ? 70 : MOST;
                 for (size_t k = 0; k < count; k++)
                     state_make(&states[k], form, (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
                 check_merge(states, count, DIM, form, ha_form_name(form), seed);
@@ -247,8 +246,4 @@ TEST(test_merge)
     }
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, setup, NULL); }

@@ -4,7 +4,6 @@
 #include "reference/test_inputs.h"
 
 enum { KEYS_MAX = 3000, QUERIES = 11 };
-static bool reduced;
 
 /* The mean over the queries, everything rounded to binary32, sums in order. Returns how many queries see a key. */
 static size_t weigh(const struct ha_test_input *in, const struct ha_def_head *h, const uint32_t *token, size_t keys,
@@ -72,7 +71,7 @@ TEST(test_tolerance)
         size_t keys, dim;
     } shape[] = { { 1, 8 }, { 30, 128 }, { 500, 64 }, { 2000, 16 } };
     for (size_t f = 0; f < ha_test_families; f++)
-        for (size_t s = 0; s < (reduced ? 2 : 4); s++)
+        for (size_t s = 0; s < (test_small ? 2 : 4); s++)
             for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++) {
                 const struct ha_test_input in = ha_test_input(f, shape[s].keys, shape[s].dim, type, 3 * f + s);
                 for (enum keys way = 0; way < WAYS; way++) check(&in, f, way);
@@ -91,8 +90,4 @@ TEST(test_nothing)
     assert_true(weight.value == 0 && weight.tol == 0);
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }
