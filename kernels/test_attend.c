@@ -58,7 +58,7 @@ static void check(const struct ha_test_ask *ask)
         }
     }
     ha_answer_free(&want);
-    ha_test_problem_free(&p);
+    ha_guard_release(0);
 }
 
 /* Cuts the keys into runs; the last one holds the query tokens of a causal problem. */

@@ -84,12 +84,6 @@ static void unit_make(struct unit *u, const struct want *want, const struct ha_k
     unit_judge(u, &u->p.args);
 }
 
-static void unit_free(struct unit *u)
-{
-    ha_answer_free(&u->answer);
-    ha_test_problem_free(&u->p);
-}
-
 /* with outputs at out, NaN */
 static struct ha_attend unit_args(const struct unit *u, float *out)
 {
@@ -156,8 +150,8 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
         assert_memory_equal(out[0], out[1], floats * sizeof(float));
         ha_pool_destroy(pool);
     }
-    for (size_t i = 0; i < 2; i++) ha_guard_free(out[i]);
-    for (size_t i = 0; i < count; i++) unit_free(&unit[i]);
+    for (size_t i = 0; i < count; i++) ha_answer_free(&unit[i].answer);
+    ha_guard_release(0);
 }
 
 #define CHECK(...)                                                                                       \

@@ -1,9 +1,15 @@
 /* pack and unpack of every table move bits: to where the layout says, and nothing else. */
 
+#include "harness/api/reference.h"
 #include "harness/base/rng.h"
-#include "kernels/test_packed_data.h"
+#include "kernels/test_data.h"
 
 static const size_t dims[] = { 8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 192, 248, 256 };
+
+static size_t blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys)
+{
+    return (keys + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(dim, dtype);
+}
 
 /* NaNs of all kinds among them */
 static void random_bits(unsigned char *p, size_t bytes, uint64_t seed, uint64_t stream)
@@ -40,13 +46,6 @@ static struct rows rows_make(enum ha_dtype dtype, size_t dim, size_t keys, bool 
     return x;
 }
 
-static void rows_free(struct rows *x)
-{
-    ha_guard_free(x->k);
-    ha_guard_free(x->v);
-    ha_guard_free(x->index);
-}
-
 /* what the layout says of these rows as keys [at, ...) */
 static void expect(unsigned char *blocks, enum ha_dtype dtype, size_t dim, size_t at, const struct rows *x)
 {
@@ -71,12 +70,12 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
 {
     size_t end = at;
     for (size_t i = 0; i < runs; i++) end += run[i];
-    const size_t bytes = ha_test_blocks_bytes(dtype, dim, end + spare_blocks * HA_PACK_KEYS);
-    unsigned char *before = malloc(bytes + 1), *want = malloc(bytes + 1);
-    assert_true(before && want);
+    const size_t bytes = blocks_bytes(dtype, dim, end + spare_blocks * HA_PACK_KEYS);
+    unsigned char *before = ha_guard_alloc(bytes), *want = ha_guard_alloc(bytes);
     random_bits(before, bytes, seed, 4);
     HA_TEST_EACH(t, pack)
     {
+        const size_t now = ha_guard_now();
         unsigned char *blocks = ha_guard_alloc(bytes);
         memcpy(blocks, before, bytes);
         memcpy(want, before, bytes);
@@ -84,13 +83,11 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
             struct rows x = rows_make(dtype, dim, run[i], (seed + i) % 3 == 1, (seed + i) % 2, seed * 100 + i);
             t->pack(&(struct ha_pack){ .blocks = blocks, .at = from, .rows = x.rows, .head_dim = dim, .dtype = dtype });
             expect(want, dtype, dim, from, &x);
-            rows_free(&x);
         }
         assert_memory_equal(blocks, want, bytes);
-        ha_guard_free(blocks);
+        ha_guard_release(now);
     }
-    free(before);
-    free(want);
+    ha_guard_release(0);
 }
 
 /* Every start and end within a block. */
@@ -125,7 +122,7 @@ TEST(key_by_key)
 static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_t first, size_t keys, bool listed,
                          bool odd, uint64_t seed)
 {
-    const size_t size = ha_dtype_bytes(dtype), row = dim * size, bytes = ha_test_blocks_bytes(dtype, dim, capacity);
+    const size_t size = ha_dtype_bytes(dtype), row = dim * size, bytes = blocks_bytes(dtype, dim, capacity);
     const size_t stride[2] = { row + 5 * odd, row + 39 * odd };
     unsigned char *blocks = ha_guard_alloc(bytes), *want[2], *got[2];
     uint32_t *index = listed ? ha_guard_alloc(keys * sizeof *index) : NULL;
@@ -133,9 +130,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
     for (size_t i = 0; listed && i < keys; i++) index[i] = (uint32_t)ha_rng_below(seed, 6, i, capacity);
     for (size_t x = 0; x < 2; x++) {
         const size_t all = keys ? (keys - 1) * stride[x] + row : 0;
-        want[x] = malloc(all + 1);
-        assert_non_null(want[x]);
-        memset(want[x], 0xFF, all);
+        want[x] = ha_guard_alloc(all);      /* 0xFF between the rows */
         got[x] = ha_guard_alloc(all + odd); /* of an odd start, the last byte stays free */
         for (size_t i = 0; i < keys; i++)
             for (size_t d = 0; d < dim; d++) {
@@ -161,12 +156,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
         });
         for (size_t x = 0; x < 2; x++) assert_memory_equal(got[x], want[x], keys ? (keys - 1) * stride[x] + row : 0);
     }
-    for (size_t x = 0; x < 2; x++) {
-        free(want[x]);
-        ha_guard_free(got[x]);
-    }
-    ha_guard_free(blocks);
-    ha_guard_free(index);
+    ha_guard_release(0);
 }
 
 TEST(out_of_blocks)
