@@ -152,21 +152,24 @@ static void sweep(size_t way, float least, float most, float sign, uint32_t stri
 {
     static float x[BATCH], y[BATCH];
     static double want[BATCH];
-    double worst[HA_TEST_TABLES_MAX] = { 0 };
+    double worst[HA_TEST_TABLES_MAX] = { 0 }, step = 0, by = 1;
     const uint32_t end = ha_f32_bits(most);
     for (uint32_t at = ha_f32_bits(least); at <= end;) {
         for (size_t i = 0; i < BATCH; i++) {
             x[i] = sign * ha_f32_of_bits(at <= end ? at : end);
-            want[i] = ways[way].exact((double)x[i]);
             if (at <= end) at += stride;
+            /* Of the one before, by what the step between them makes: the same for all of a binade. Anew every 64, so
+             * that it is good to 2^-46. */
+            const double gap = i % 64 ? (double)x[i] - (double)x[i - 1] : 0;
+            if (gap != step) by = ways[way].exact(step = gap);
+            want[i] = i % 64 ? want[i - 1] * by : ways[way].exact((double)x[i]);
         }
         for (size_t t = 0; t < ha_test_tables_count; t++) {
             memcpy(y, x, sizeof y);
             if (!ways[way].run(&ha_test_tables[t], y)) continue;
             for (size_t i = 0; i < BATCH; i++) {
-                const double step = want[i] < 0x1p-126 ? 0x1p-149 : 0,
-                             e = (fabs((double)y[i] - want[i]) - step) / want[i];
-                worst[t] = e > worst[t] || isnan(e) ? e : worst[t];
+                const double off = fabs((double)y[i] - want[i]) - (want[i] < 0x1p-126 ? 0x1p-149 : 0);
+                if (!(off <= worst[t] * want[i]) && !isnan(worst[t])) worst[t] = off / want[i];
             }
         }
     }
