@@ -3,31 +3,15 @@
 #include "harness/api/reference.h"
 #include "kernels/test_problem.h"
 
-#include <math.h>
-
-static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight;
-static size_t judged;
-
-static void judge_error(const struct ha_test_ask *p, const struct ha_kernels *t, const char *what,
-                        const struct ha_answer_error *e, double *most)
+static void judge(const struct ha_test_ask *p, const struct ha_kernels *t, const char *what, struct ha_answer_error e)
 {
-    *most = fmax(*most, e->ratio);
-    if (e->ratio <= 1) return;
-    printf("%s %s d=%zu keys=%zu packed=%zu unit=%zu runs=%zu block=%zu group=%zu q_len=%zu causal=%d layout=%d "
-           "family=%d seed=%llu: %s row %zu, %zu: ratio %g\n",
-           t->name, ha_dtype_name(p->dtype), p->dim, p->keys, p->packed, p->unit, p->runs_count, p->block, p->group,
-           p->q_len, p->causal, p->layout, p->family, (unsigned long long)p->seed, what, e->row, e->at, e->ratio);
-    fail();
-}
-
-static void judge(const struct ha_test_ask *p, size_t table, const struct ha_attend *args, const struct ha_answer *want)
-{
-    const struct ha_answer_error e = ha_answer_judge(want, args);
-    judge_error(p, &ha_test_tables[table], "output", &e, &worst[table][p->dtype]);
-    judged += want->rows;
-    if (!p->weights) return;
-    const struct ha_answer_error w = ha_answer_judge_weights(want, args);
-    judge_error(p, &ha_test_tables[table], "weight", &w, &worst_weight);
+    ha_test_worst(t, what, e.ratio);
+    if (!(e.ratio <= 1))
+        fail_msg("%s %s d=%zu keys=%zu packed=%zu unit=%zu runs=%zu block=%zu group=%zu q_len=%zu causal=%d layout=%d "
+                 "family=%d seed=%llu: %s row %zu, %zu: ratio %g",
+                 t->name, ha_dtype_name(p->dtype), p->dim, p->keys, p->packed, p->unit, p->runs_count, p->block,
+                 p->group, p->q_len, p->causal, p->layout, p->family, (unsigned long long)p->seed, what, e.row, e.at,
+                 e.ratio);
 }
 
 static void check(const struct ha_test_ask *ask)
@@ -54,7 +38,8 @@ static void check(const struct ha_test_ask *ask)
         }
         for (int split = 0; split < (table->attend_splits(&p.args) && ask->keys > HA_SPLIT_KEYS ? 2 : 1); split++) {
             ha_test_problem_solve(&p, table, split ? 1 + ask->keys / (3 * HA_SPLIT_KEYS) : 0);
-            judge(ask, t, &p.args, &want);
+            judge(ask, table, ha_dtype_name(ask->dtype), ha_answer_judge(&want, &p.args));
+            if (ask->weights) judge(ask, table, "a weight", ha_answer_judge_weights(&want, &p.args));
         }
     }
     ha_answer_free(&want);
@@ -186,13 +171,4 @@ TEST(appends_longer_than_the_context)
         }
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", ha_test_tables[t].name, worst[t][HA_F32],
-               worst[t][HA_F16], worst[t][HA_BF16]);
-    printf("%zu outputs; worst weight / bound: %.3f\n", judged, worst_weight);
-    return 0;
-}
-
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

@@ -68,6 +68,28 @@ int ha_test_tables_setup(void **state)
     return 0;
 }
 
+static struct {
+    const char *of;
+    double most[HA_TEST_TABLES_MAX];
+} worst[8];
+
+void ha_test_worst(const struct ha_kernels *t, const char *of, double ratio)
+{
+    size_t i = 0;
+    while (worst[i].of && strcmp(worst[i].of, of) != 0) i++;
+    if (i + 1 == COUNT(worst)) die("more to be judged than it keeps");
+    worst[i].of = of;
+    worst[i].most[t - ha_test_tables] = fmax(worst[i].most[t - ha_test_tables], ratio);
+}
+
+int ha_test_report(void **state)
+{
+    HA_TEST_ALL(t)
+    for (size_t i = 0; worst[i].of; i++)
+        printf("%s: worst error / bound of %s %.3f\n", t->name, worst[i].of, worst[i].most[t - ha_test_tables]);
+    return 0;
+}
+
 enum { BLOCKS_MAX = 4096 };
 static struct {
     unsigned char *map, *data;

@@ -21,6 +21,11 @@ int ha_test_tables_setup(void **state);
         if (t == ha_test_tables || t->op != t[-1].op)
 
 #define HA_TEST_DTYPES(d) for (enum ha_dtype d = HA_F32; d <= HA_BF16; d++)
+/* Takes note of an error over its bound of one thing that a test judges; what was largest, of each table, is printed as
+ * the test's teardown. */
+void ha_test_worst(const struct ha_kernels *t, const char *of, double ratio);
+int ha_test_report(void **state);
+
 /* bytes of 0xFF (NaN in every type); the byte after the last one faults. Ends the test on lack of memory. */
 void *ha_guard_alloc(size_t bytes);
 /* Ends the test if something was written before the block. */

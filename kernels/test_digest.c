@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-static double worst[HA_TEST_TABLES_MAX];
-
 static bool same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
 
 /* the digests of [first, first + blocks) are those of the keys; what was before them is left alone, what was behind is
@@ -146,7 +144,7 @@ static void judge(const struct ha_kernels *t, const struct scores *s, float scal
     if (!(ratio <= 1))
         fail_msg("%s: %zu rows, %zu blocks, dim %zu, %s: error over bound %g", t->name, s->rows, s->blocks, s->dim,
                  ha_dtype_name(s->dtype), ratio);
-    worst[t - ha_test_tables] = fmax(worst[t - ha_test_tables], ratio);
+    ha_test_worst(t, "a score", ratio);
     for (size_t r = 0; r + 1 < s->rows; r++)
         for (size_t b = s->blocks; b < s->s_stride; b++) {
             /* 0xFF is a NaN of its own */
@@ -275,11 +273,4 @@ TEST(special_digests)
     ha_guard_release(0);
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound of a score %.3f\n", ha_test_tables[t].name, worst[t]);
-    return 0;
-}
-
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-static double worst[HA_TEST_TABLES_MAX][HA_FORM_COUNT];
-
 static void check(struct ha_test_merge p, enum ha_test_spread spread, uint64_t seed)
 {
     ha_test_merge_spread(&p, spread, seed);
@@ -15,14 +13,14 @@ static void check(struct ha_test_merge p, enum ha_test_spread spread, uint64_t s
         ha_test_merge_run(&p, t);
         for (size_t r = 0; r < p.tokens * p.heads; r++) {
             const struct ha_test_merge_error e = ha_test_merge_judge(&p, r, &t->traits);
-            double *most = &worst[t - ha_test_tables][p.form];
             if (!(e.o <= 1 && e.lse <= 1))
                 fail_msg(
                     "%s %s %s: %zu states, %zu x %zu rows, dim %zu, layout %d, alias %d, spread %d, seed %llu: row "
                     "%zu: error over bound %g, of the LSE %g",
                     t->name, ha_form_name(p.form), ha_dtype_name(p.dtype), p.count, p.tokens, p.heads, p.dim, p.rows,
                     p.alias, spread, (unsigned long long)seed, r, e.o, e.lse);
-            if (p.dtype == HA_F32) *most = fmax(*most, fmax(e.o, e.lse)); /* in 16 bits it is the output's rounding */
+            /* in 16 bits it is the output's rounding */
+            if (p.dtype == HA_F32) ha_test_worst(t, ha_form_name(p.form), fmax(e.o, e.lse));
         }
     }
     ha_test_merge_free(&p);
@@ -68,13 +66,4 @@ TEST(any_problem)
     }
 }
 
-static int report(void **state)
-{
-    HA_TEST_ALL(t)
-    for (int f = 0; f < HA_FORM_COUNT; f++)
-        printf("%s %s: worst error / bound of f32 %.3f\n", t->name, ha_form_name((enum ha_form)f),
-               worst[t - ha_test_tables][f]);
-    return 0;
-}
-
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-static double worst[HA_TEST_TABLES_MAX];
-
 static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_layout layout, enum ha_test_family family,
                   uint64_t seed)
 {
@@ -21,7 +19,7 @@ static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_lay
         ha_test_tables[t].score(&args);
         const double ratio = ha_ref_judge_score(&args, &ha_test_tables[t].profile);
         assert_true(ratio <= 1);
-        worst[t] = fmax(worst[t], ratio);
+        ha_test_worst(&ha_test_tables[t], "a score", ratio);
     }
     ha_guard_release(0);
 }
@@ -68,11 +66,4 @@ TEST(special_keys)
         }
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound %.3f\n", ha_test_tables[t].name, worst[t]);
-    return 0;
-}
-
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

@@ -9,9 +9,8 @@
 #include "kernels/test_simd.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/test.h"
 #include "kernels/rows.h"
-#include "kernels/test_data.h"
+#include "kernels/test_packed_data.h"
 
 #include <math.h>
 
@@ -65,70 +64,31 @@ static double exp_eps(const struct ha_kernels *t) { return t->traits.exp_eps; }
 
 /* ---- and as the weights of kernels ---- */
 
-static const float ln2 = 0x1.62e43p-1f;
-static float k[KEYS][DIM], weights[DIM][KEYS], q[DIM][DIM], level[DIM], sum[DIM], acc[DIM][DIM];
-
-static const struct ha_rows rows = {
-    .k = k, .v = k, .k_stride_bytes = sizeof k[0], .v_stride_bytes = sizeof k[0], .keys = KEYS
-};
-
-static void attend_chunk(const struct ha_kernels *t)
+static bool by_kernel(const struct ha_kernels *t, bool packed, float *x)
 {
-    const struct ha_chunk c = {
-        .q = q[0],
-        .q_rows = DIM,
-        .q_stride = DIM,
-        .head_dim = DIM,
-        .dtype = HA_F32,
-        .scale = ln2,
-        .rows = rows,
-        .weights = weights[0],
-        .weights_stride = KEYS,
-        .level = level,
-        .sum = sum,
-        .acc = acc[0],
-    };
-    t->attend_chunk(&c);
-}
-
-static void attend_packed(const struct ha_kernels *t)
-{
-    static _Alignas(64) char blocks[2 * sizeof k], scratch[HA_PACKED_SCRATCH];
-    const struct ha_pack p = { .blocks = blocks, .rows = rows, .head_dim = DIM, .dtype = HA_F32 };
-    const struct ha_packed_chunk c = {
-        .q = q[0],
-        .q_rows = DIM,
-        .q_stride = DIM,
-        .head_dim = DIM,
-        .packed = { .blocks = blocks, .keys = KEYS },
-        .keys = KEYS,
-        .scale = ln2,
-        .weights = weights[0],
-        .weights_stride = KEYS,
-        .level = level,
-        .sum = sum,
-        .acc = acc[0],
-        .scratch = scratch,
-    };
-    t->pack(&p);
-    t->attend_packed[HA_F32](&c);
-}
-
-static bool by_kernel(const struct ha_kernels *t, void (*attend)(const struct ha_kernels *t), float *x)
-{
+    static const float ln2 = 0x1.62e43p-1f;
+    struct ha_test_packed p;
+    struct ha_test_states s = { .q = ha_guard_alloc(DIM * DIM * sizeof *s.q),
+                                .rows = DIM,
+                                .q_stride = DIM,
+                                .keys = KEYS,
+                                .scale = ln2,
+                                .with_weights = true };
     assert_true(ha_scale_log2(ln2) == 1);
-    memcpy(k[1], x, sizeof *x * BATCH);
-    memset(weights, 0xFF, sizeof weights);
-    for (size_t r = 0; r < DIM; r++) q[r][r] = 1;
-    attend(t);
+    ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, KEYS, HA_F32, 0, 0);
+    for (size_t i = 0; i < KEYS * DIM; i++) ha_test_packed_put_k(&p, i / DIM, i % DIM, i < DIM ? 0 : x[i - DIM]);
+    for (size_t i = 0; i < DIM * DIM; i++) s.q[i] = i / DIM == i % DIM;
+    if (packed) ha_test_packed_attend(t->attend_packed[HA_F32], &p, &s);
+    else ha_test_chunk_attend(t->attend_chunk, &p, &s);
     for (size_t r = 0; r < DIM; r++) {
-        assert_true(level[r] == 0 && weights[r][0] == 1);
-        for (size_t j = 1; j < KEYS; j++) x[(j - 1) * DIM + r] = weights[r][j];
+        assert_true(s.level[r] == 0 && s.weights[r * KEYS] == 1);
+        for (size_t j = 1; j < KEYS; j++) x[(j - 1) * DIM + r] = s.weights[r * KEYS + j];
     }
+    ha_guard_release(0);
     return true;
 }
-static bool by_chunk(const struct ha_kernels *t, float *x) { return by_kernel(t, attend_chunk, x); }
-static bool by_packed(const struct ha_kernels *t, float *x) { return by_kernel(t, attend_packed, x); }
+static bool by_chunk(const struct ha_kernels *t, float *x) { return by_kernel(t, false, x); }
+static bool by_packed(const struct ha_kernels *t, float *x) { return by_kernel(t, true, x); }
 static double chunk_eps(const struct ha_kernels *t) { return t->profile.exp_eps; }
 static double packed_eps(const struct ha_kernels *t) { return t->packed_profile[HA_F32].exp_eps; }
 

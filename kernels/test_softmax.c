@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-static double worst[HA_TEST_TABLES_MAX];
-
 enum family { NORMAL, PEAKED, EQUAL, INCREASING, DECREASING, FAR, MASKED, MASKED_SPANS, ALTERNATING, FAMILIES };
 
 static void fill(float *x, size_t n, enum family family, uint64_t seed)
@@ -44,7 +42,7 @@ static void check(size_t rows, size_t n, size_t stride, enum family family)
         t->softmax(&args);
         const double ratio = ha_ref_judge_softmax(&args, x, t->traits.exp_eps);
         if (!(ratio <= 1)) fail_msg("%s: n = %zu: error over bound %g", t->name, n, ratio);
-        worst[t - ha_test_tables] = fmax(worst[t - ha_test_tables], ratio);
+        ha_test_worst(t, "a row", ratio);
         for (size_t r = 0; r + 1 < rows; r++)
             assert_memory_equal(y + r * stride + n, x + r * stride + n, (stride - n) * sizeof *x);
         float *again = ha_guard_alloc(count * sizeof *again);
@@ -116,11 +114,4 @@ TEST(spoiled_rows)
             }
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound %.3f\n", ha_test_tables[t].name, worst[t]);
-    return 0;
-}
-
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, report); }
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }
