@@ -113,6 +113,23 @@ static struct ha_attend largest(const struct unit *unit, size_t count, struct ha
     return all;
 }
 
+/* returns how often memory was asked for */
+static size_t run_all(const struct ha_kernels *t, const struct ha_attend *units, size_t count,
+                      const struct ha_attend *most, struct ha_pool *pool)
+{
+    const struct ha_attend_all all = {
+        .units = units,
+        .count = count,
+        .pool = pool,
+        .name = "attend",
+        .work = ha_guard_alloc(t->attend_all_bytes(most, count, ha_pool_threads(pool))),
+    };
+    const size_t before = atomic_load(&allocations);
+    t->attend_all(t, &all);
+    ha_guard_free(all.work);
+    return atomic_load(&allocations) - before;
+}
+
 static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct want *want, size_t count, uint64_t seed)
 {
     static struct unit unit[UNITS_MAX];
@@ -133,18 +150,9 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
                 args[i] = unit_args(&unit[i], out[again] + at);
             struct ha_rows run;
             const struct ha_attend most = largest(unit, count, &run);
-            const struct ha_attend_all all = {
-                .units = args,
-                .count = count,
-                .pool = pool,
-                .name = "attend",
-                .work = ha_guard_alloc(t->attend_all_bytes(&most, count, threads)),
-            };
             /* the first run of a pool may start its threads */
-            const size_t before = atomic_load(&allocations);
-            t->attend_all(t, &all);
-            if (again) assert_int_equal(atomic_load(&allocations), before);
-            ha_guard_free(all.work);
+            const size_t made = run_all(t, args, count, &most, pool);
+            if (again) assert_int_equal(made, 0);
             for (size_t i = 0; i < count; i++) unit_judge(&unit[i], &args[i]);
         }
         assert_memory_equal(out[0], out[1], floats * sizeof(float));
@@ -196,10 +204,7 @@ TEST(nothing_to_do)
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 2, &why), HA_OK);
     struct ha_rows run = { .keys = 100 };
     const struct ha_attend one = { .head_dim = DIM, .q_len = 1, .group = 1, .runs = &run, .runs_count = 1 };
-    void *work = ha_guard_alloc(ha_test_tables->attend_all_bytes(&one, 0, 2));
-    const struct ha_attend_all none = { .count = 0, .pool = pool, .name = "none", .work = work };
-    ha_test_tables->attend_all(ha_test_tables, &none);
-    ha_guard_free(work);
+    run_all(ha_test_tables, NULL, 0, &one, pool);
     ha_pool_destroy(pool);
 }
 
@@ -326,15 +331,7 @@ static double take_note(size_t (*want)[2], size_t count, size_t threads)
         .q_len = 1, .group = 8, .head_dim = 128, .runs = &longest, .runs_count = 1, .dtype = HA_F16
     };
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, &why), HA_OK);
-    const struct ha_attend_all all = {
-        .units = unit,
-        .count = count,
-        .pool = pool,
-        .name = "notes",
-        .work = ha_guard_alloc(noting.attend_all_bytes(&most, count, threads)),
-    };
-    noting.attend_all(&noting, &all);
-    ha_guard_free(all.work);
+    run_all(&noting, unit, count, &most, pool);
     ha_pool_destroy(pool);
     for (size_t i = 0; i < notes.turns; i++) {
         assert_true(notes.part[i] == 0 || (notes.part[i] >= 512 && notes.part[i] <= 8192));

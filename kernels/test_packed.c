@@ -41,20 +41,13 @@ struct truth {
     struct ha_answer answer;
 };
 
-static void *need(size_t bytes)
-{
-    void *p = malloc(bytes + 1);
-    assert_non_null(p);
-    return p;
-}
-
 static struct truth truth_of(const struct ha_test_packed *p, const struct ha_test_states *s)
 {
     const size_t dim = p->kv.dim, n = s->keys;
     struct truth t = {
-        .x = need(s->rows * n * sizeof *t.x),
-        .a = need(s->rows * n * sizeof *t.a),
-        .v = need(n * dim * sizeof *t.v),
+        .x = ha_guard_alloc(s->rows * n * sizeof *t.x),
+        .a = ha_guard_alloc(s->rows * n * sizeof *t.a),
+        .v = ha_guard_alloc(n * dim * sizeof *t.v),
     };
     const double scale = (double)s->scale * LOG2_E;
     float k[HA_PACK_DIM_MAX];
@@ -74,14 +67,6 @@ static struct truth truth_of(const struct ha_test_packed *p, const struct ha_tes
         }
     }
     return t;
-}
-
-static void truth_free(struct truth *t)
-{
-    free(t->x);
-    free(t->a);
-    free(t->v);
-    ha_answer_free(&t->answer);
 }
 
 /* what the reference says with this profile */
@@ -222,7 +207,7 @@ static void check(const struct problem *p)
         judge(p, i, &s, &t, &b);
     }
     problems++;
-    truth_free(&t);
+    ha_answer_free(&t.answer);
     ha_guard_release(0);
 }
 
