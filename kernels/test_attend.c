@@ -3,33 +3,15 @@
 #include "harness/api/reference.h"
 #include "kernels/test_problem.h"
 
-#include <math.h>
-
-static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight;
-static size_t judged;
-
-static bool small;
-
-static void judge_error(const struct ha_test_ask *p, const struct ha_kernels *t, const char *what,
-                        const struct ha_answer_error *e, double *most)
+static void judge(const struct ha_test_ask *p, const struct ha_kernels *t, const char *what, struct ha_answer_error e)
 {
-    *most = fmax(*most, e->ratio);
-    if (e->ratio <= 1) return;
-    printf("%s %s d=%zu keys=%zu packed=%zu unit=%zu runs=%zu block=%zu group=%zu q_len=%zu causal=%d layout=%d "
-           "family=%d seed=%llu: %s row %zu, %zu: ratio %g\n",
-           t->name, ha_dtype_name(p->dtype), p->dim, p->keys, p->packed, p->unit, p->runs_count, p->block, p->group,
-           p->q_len, p->causal, p->layout, p->family, (unsigned long long)p->seed, what, e->row, e->at, e->ratio);
-    fail();
-}
-
-static void judge(const struct ha_test_ask *p, size_t table, const struct ha_attend *args, const struct ha_answer *want)
-{
-    const struct ha_answer_error e = ha_answer_judge(want, args);
-    judge_error(p, &ha_test_tables[table], "output", &e, &worst[table][p->dtype]);
-    judged += want->rows;
-    if (!p->weights) return;
-    const struct ha_answer_error w = ha_answer_judge_weights(want, args);
-    judge_error(p, &ha_test_tables[table], "weight", &w, &worst_weight);
+    ha_test_worst(t, what, e.ratio);
+    if (!(e.ratio <= 1))
+        fail_msg("%s %s d=%zu keys=%zu packed=%zu unit=%zu runs=%zu block=%zu group=%zu q_len=%zu causal=%d layout=%d "
+                 "family=%d seed=%llu: %s row %zu, %zu: ratio %g",
+                 t->name, ha_dtype_name(p->dtype), p->dim, p->keys, p->packed, p->unit, p->runs_count, p->block,
+                 p->group, p->q_len, p->causal, p->layout, p->family, (unsigned long long)p->seed, what, e.row, e.at,
+                 e.ratio);
 }
 
 static void check(const struct ha_test_ask *ask)
@@ -56,11 +38,12 @@ static void check(const struct ha_test_ask *ask)
         }
         for (int split = 0; split < (table->attend_splits(&p.args) && ask->keys > HA_SPLIT_KEYS ? 2 : 1); split++) {
             ha_test_problem_solve(&p, table, split ? 1 + ask->keys / (3 * HA_SPLIT_KEYS) : 0);
-            judge(ask, t, &p.args, &want);
+            judge(ask, table, ha_dtype_name(ask->dtype), ha_answer_judge(&want, &p.args));
+            if (ask->weights) judge(ask, table, "a weight", ha_answer_judge_weights(&want, &p.args));
         }
     }
     ha_answer_free(&want);
-    ha_test_problem_free(&p);
+    ha_guard_release(0);
 }
 
 /* Cuts the keys into runs; the last one holds the query tokens of a causal problem. */
@@ -126,7 +109,7 @@ TEST(within_bound_everywhere)
     static const size_t dims[] = { 8, 64, 80, 96, 112, 128, 256 }, few_dims[] = { 8, 80, 128 };
     static const size_t keys[] = { 0, 1, 2, 17, 31, 32, 33, 127, 128, 129, 2047, 2048, 2049, 5000 };
     static const size_t few_keys[] = { 0, 1, 33, 129, 2049 };
-    if (small) grid(few_dims, 3, few_keys, 5, 1);
+    if (test_small) grid(few_dims, 3, few_keys, 5, 1);
     else grid(dims, 7, keys, 14, 2);
 }
 
@@ -134,13 +117,13 @@ TEST(within_bound_everywhere)
 TEST(odd_dimensions)
 {
     static const size_t dims[] = { 1, 3, 7, 9, 17, 20, 31, 33, 47, 63, 65, 100, 257, 300, 520 }, keys[] = { 1, 5, 67 };
-    grid(dims, small ? 6 : 15, keys, 3, 1);
+    grid(dims, test_small ? 6 : 15, keys, 3, 1);
 }
 
 /* Every number of query rows goes through its own mix of row blocks. */
 TEST(every_number_of_rows)
 {
-    for (size_t rows = 1; rows <= 256; rows += small ? 51 : 1) {
+    for (size_t rows = 1; rows <= 256; rows += test_small ? 51 : 1) {
         struct ha_test_ask p = { .dtype = (enum ha_dtype)(rows % HA_DTYPE_COUNT),
                                  .dim = 24,
                                  .keys = 70,
@@ -169,7 +152,7 @@ TEST(appends_longer_than_the_context)
         { 1, 1, 2 },    { 40, 40, 3 },   { 41, 40, 1 },  { 150, 130, 2 },
         { 150, 20, 4 }, { 2060, 30, 1 }, { 2048, 3, 4 }, { 2100, 2100, 1 },
     };
-    for (size_t i = 0; i < COUNT(set) - (small ? 1 : 0); i++)
+    for (size_t i = 0; i < COUNT(set) - (test_small ? 1 : 0); i++)
         for (size_t runs = 1; runs <= 2; runs++) {
             struct ha_test_ask p = {
                 .dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT),
@@ -188,17 +171,4 @@ TEST(appends_longer_than_the_context)
         }
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound: f32 %.3f, f16 %.3f, bf16 %.3f\n", ha_test_tables[t].name, worst[t][HA_F32],
-               worst[t][HA_F16], worst[t][HA_BF16]);
-    printf("%zu outputs; worst weight / bound: %.3f\n", judged, worst_weight);
-    return 0;
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

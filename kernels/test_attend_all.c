@@ -36,8 +36,6 @@ void *__wrap_realloc(void *p, size_t bytes)
 
 enum { DIM = 32, GROUP_MAX = 9, UNITS_MAX = 20 };
 
-static bool small;
-
 struct unit {
     struct ha_test_problem p;
     struct ha_answer answer;
@@ -86,12 +84,6 @@ static void unit_make(struct unit *u, const struct want *want, const struct ha_k
     unit_judge(u, &u->p.args);
 }
 
-static void unit_free(struct unit *u)
-{
-    ha_answer_free(&u->answer);
-    ha_test_problem_free(&u->p);
-}
-
 /* with outputs at out, NaN */
 static struct ha_attend unit_args(const struct unit *u, float *out)
 {
@@ -121,6 +113,23 @@ static struct ha_attend largest(const struct unit *unit, size_t count, struct ha
     return all;
 }
 
+/* returns how often memory was asked for */
+static size_t run_all(const struct ha_kernels *t, const struct ha_attend *units, size_t count,
+                      const struct ha_attend *most, struct ha_pool *pool)
+{
+    const struct ha_attend_all all = {
+        .units = units,
+        .count = count,
+        .pool = pool,
+        .name = "attend",
+        .work = ha_guard_alloc(t->attend_all_bytes(most, count, ha_pool_threads(pool))),
+    };
+    const size_t before = atomic_load(&allocations);
+    t->attend_all(t, &all);
+    ha_guard_free(all.work);
+    return atomic_load(&allocations) - before;
+}
+
 static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct want *want, size_t count, uint64_t seed)
 {
     static struct unit unit[UNITS_MAX];
@@ -141,31 +150,22 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
                 args[i] = unit_args(&unit[i], out[again] + at);
             struct ha_rows run;
             const struct ha_attend most = largest(unit, count, &run);
-            const struct ha_attend_all all = {
-                .units = args,
-                .count = count,
-                .pool = pool,
-                .name = "attend",
-                .work = ha_guard_alloc(t->attend_all_bytes(&most, count, threads)),
-            };
             /* the first run of a pool may start its threads */
-            const size_t before = atomic_load(&allocations);
-            t->attend_all(t, &all);
-            if (again) assert_int_equal(atomic_load(&allocations), before);
-            ha_guard_free(all.work);
+            const size_t made = run_all(t, args, count, &most, pool);
+            if (again) assert_int_equal(made, 0);
             for (size_t i = 0; i < count; i++) unit_judge(&unit[i], &args[i]);
         }
         assert_memory_equal(out[0], out[1], floats * sizeof(float));
         ha_pool_destroy(pool);
     }
-    for (size_t i = 0; i < 2; i++) ha_guard_free(out[i]);
-    for (size_t i = 0; i < count; i++) unit_free(&unit[i]);
+    for (size_t i = 0; i < count; i++) ha_answer_free(&unit[i].answer);
+    ha_guard_release(0);
 }
 
 #define CHECK(...)                                                                                       \
     do {                                                                                                 \
         static const struct want want[] = { __VA_ARGS__ };                                               \
-        for (size_t t_ = small ? ha_test_tables_count - 1 : 0; t_ < ha_test_tables_count; t_++)          \
+        for (size_t t_ = test_small ? ha_test_tables_count - 1 : 0; t_ < ha_test_tables_count; t_++)     \
             check(&ha_test_tables[t_], (enum ha_dtype)(t_ % HA_DTYPE_COUNT), want, COUNT(want), 1 + t_); \
     } while (0)
 
@@ -204,17 +204,14 @@ TEST(nothing_to_do)
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 2, &why), HA_OK);
     struct ha_rows run = { .keys = 100 };
     const struct ha_attend one = { .head_dim = DIM, .q_len = 1, .group = 1, .runs = &run, .runs_count = 1 };
-    void *work = ha_guard_alloc(ha_test_tables->attend_all_bytes(&one, 0, 2));
-    const struct ha_attend_all none = { .count = 0, .pool = pool, .name = "none", .work = work };
-    ha_test_tables->attend_all(ha_test_tables, &none);
-    ha_guard_free(work);
+    run_all(ha_test_tables, NULL, 0, &one, pool);
     ha_pool_destroy(pool);
 }
 
 /* random batches: attend_all_bytes is enough for what it then makes of them (the guard page says so) */
 TEST(random_batches)
 {
-    for (uint64_t seed = 1; seed <= (small ? 2 : 12); seed++) {
+    for (uint64_t seed = 1; seed <= (test_small ? 2 : 12); seed++) {
         struct want want[UNITS_MAX];
         const size_t count = 1 + ha_rng_below(seed, 1, 0, UNITS_MAX);
         for (size_t i = 0; i < count; i++) {
@@ -334,15 +331,7 @@ static double take_note(size_t (*want)[2], size_t count, size_t threads)
         .q_len = 1, .group = 8, .head_dim = 128, .runs = &longest, .runs_count = 1, .dtype = HA_F16
     };
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, &why), HA_OK);
-    const struct ha_attend_all all = {
-        .units = unit,
-        .count = count,
-        .pool = pool,
-        .name = "notes",
-        .work = ha_guard_alloc(noting.attend_all_bytes(&most, count, threads)),
-    };
-    noting.attend_all(&noting, &all);
-    ha_guard_free(all.work);
+    run_all(&noting, unit, count, &most, pool);
     ha_pool_destroy(pool);
     for (size_t i = 0; i < notes.turns; i++) {
         assert_true(notes.part[i] == 0 || (notes.part[i] >= 512 && notes.part[i] <= 8192));
@@ -373,7 +362,7 @@ TEST(work_is_cut_evenly)
     assert_true(notes.wholes == 3);
     double worst = 1;
     turns = rises = 0;
-    for (uint64_t seed = 1; seed <= (small ? 40 : 150); seed++) {
+    for (uint64_t seed = 1; seed <= (test_small ? 40 : 150); seed++) {
         const size_t count = 1 + ha_rng_below(seed, 6, 0, 40), threads = 2 + ha_rng_below(seed, 6, 1, 3);
         double all = 0;
         for (size_t i = 0; i < count; i++) {
@@ -392,8 +381,4 @@ TEST(work_is_cut_evenly)
     assert_true(rises * 8 < turns);
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

@@ -1,5 +1,6 @@
 #include "kernels/test_data.h"
 
+#include "harness/api/reference.h"
 #include "harness/base/cpu.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
@@ -66,12 +67,35 @@ int ha_test_tables_setup(void **state)
     return 0;
 }
 
+static struct {
+    const char *of;
+    double most[HA_TEST_TABLES_MAX];
+} worst[8];
+
+void ha_test_worst(const struct ha_kernels *t, const char *of, double ratio)
+{
+    size_t i = 0;
+    while (worst[i].of && strcmp(worst[i].of, of) != 0) i++;
+    if (i + 1 == COUNT(worst)) die("more to be judged than it keeps");
+    worst[i].of = of;
+    worst[i].most[t - ha_test_tables] = fmax(worst[i].most[t - ha_test_tables], ratio);
+}
+
+int ha_test_report(void **state)
+{
+    HA_TEST_ALL(t)
+    for (size_t i = 0; worst[i].of; i++)
+        printf("%s: worst error / bound of %s %.3f\n", t->name, worst[i].of, worst[i].most[t - ha_test_tables]);
+    return 0;
+}
+
 enum { BLOCKS_MAX = 4096 };
 static struct {
     unsigned char *map, *data;
-    size_t bytes;
+    size_t bytes, since;
 } block[BLOCKS_MAX];
 static size_t blocks = 64; /* more only where all are in use */
+static size_t given;
 
 /* Mappings are kept for the next block of their size. */
 static size_t slot(size_t bytes)
@@ -101,19 +125,31 @@ void *ha_guard_alloc(size_t bytes)
     }
     memset(block[i].map, 0xFF, used);
     block[i].data = block[i].map + used - bytes;
+    block[i].since = given++;
     return block[i].data;
+}
+
+static void give_back(size_t i)
+{
+    for (const unsigned char *c = block[i].map; c < block[i].data; c++)
+        if (*c != 0xFF) die("written before a block");
+    block[i].data = NULL;
 }
 
 void ha_guard_free(void *p)
 {
-    for (size_t i = 0; p && i < blocks; i++)
-        if (block[i].data == p) {
-            for (const unsigned char *c = block[i].map; c < block[i].data; c++)
-                if (*c != 0xFF) die("written before a block");
-            block[i].data = NULL;
-            return;
-        }
-    if (p) die("a block that it did not give");
+    size_t i = 0;
+    while (i < blocks && block[i].data != p) i++;
+    if (i == blocks) die("a block that it did not give");
+    give_back(i);
+}
+
+size_t ha_guard_now(void) { return given; }
+
+void ha_guard_release(size_t since)
+{
+    for (size_t i = 0; i < blocks; i++)
+        if (block[i].data && block[i].since >= since) give_back(i);
 }
 
 void *ha_test_own(const void *p)
@@ -153,7 +189,7 @@ struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size
     return part;
 }
 
-enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM };
+enum { K_STREAM = 1, V_STREAM, Q_STREAM, INDEX_STREAM, UNIT_STREAM };
 
 void ha_test_choose(uint32_t *out, size_t count, size_t of, bool last, uint64_t seed, uint64_t stream)
 {
@@ -215,11 +251,42 @@ void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_
     free(k);
 }
 
-void ha_test_kv_free(struct ha_test_kv *kv)
+/* the bits of a key, to where a store has key `to` */
+static void put(void *store, size_t to, const struct ha_rows *key, size_t dim, enum ha_dtype t)
 {
-    ha_guard_free(ha_test_own(kv->rows.k));
-    ha_guard_free(ha_test_own(kv->rows.v));
-    ha_guard_free(ha_test_own(kv->rows.index));
+    const size_t size = ha_dtype_bytes(t);
+    const char *k = ha_row_k(key, 0), *v = ha_row_v(key, 0);
+    for (size_t d = 0; d < dim; d++) {
+        memcpy((char *)store + ha_ref_packed_k(t, dim, to, d) * size, k + d * size, size);
+        memcpy((char *)store + ha_ref_packed_v(t, dim, to, d) * size, v + d * size, size);
+    }
+}
+
+/* The short unit is the last of the store, and anywhere in the list. */
+struct ha_packed ha_test_pack(const struct ha_test_kv *kv, size_t keys, size_t unit, uint64_t seed, uint32_t *place)
+{
+    const size_t size = unit ? unit : keys + 1, units = (keys + size - 1) / size, ragged = keys % size,
+                 in_store = unit ? units + units / 2 + 1 : units, end = in_store * size - (ragged ? size - ragged : 0);
+    const size_t whole = (end + HA_PACK_KEYS - 1) / HA_PACK_KEYS,
+                 block_bytes = ha_packed_block_bytes(kv->dim, kv->dtype);
+    const struct ha_rows zeros = { .k = ha_guard_alloc(kv->rows.k_stride_bytes),
+                                   .v = ha_guard_alloc(kv->rows.v_stride_bytes) };
+    uint32_t *list = ha_guard_alloc(units * sizeof *list);
+    void *store = ha_guard_alloc(whole * block_bytes);
+    ha_test_choose(list, unit ? units : 0, in_store - (ragged > 0), false, seed, UNIT_STREAM);
+    if (ragged) list[ha_rng_below(seed, UNIT_STREAM, units, units)] = (uint32_t)(in_store - 1);
+    memset(ha_test_own(zeros.k), 0, kv->rows.k_stride_bytes);
+    memset(ha_test_own(zeros.v), 0, kv->rows.v_stride_bytes);
+    for (size_t key = end; key < whole * HA_PACK_KEYS; key++) put(store, key, &zeros, kv->dim, kv->dtype);
+    for (size_t u = 0, i = 0; u < units; u++)
+        for (size_t key = list[u] * size; key < (list[u] + 1) * size && key < end; key++, i++) {
+            const struct ha_rows one = ha_test_rows_part(kv, i, 1);
+            put(store, key, &one, kv->dim, kv->dtype);
+            if (place) place[i] = (uint32_t)key;
+        }
+    struct ha_packed p = { .blocks = store, .keys = end };
+    if (unit) p.index = list, p.unit = unit, p.units = units;
+    return p;
 }
 
 void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed)

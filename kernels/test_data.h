@@ -21,10 +21,18 @@ int ha_test_tables_setup(void **state);
         if (t == ha_test_tables || t->op != t[-1].op)
 
 #define HA_TEST_DTYPES(d) for (enum ha_dtype d = HA_F32; d <= HA_BF16; d++)
+/* Takes note of an error over its bound of one thing that a test judges; what was largest, of each table, is printed as
+ * the test's teardown. */
+void ha_test_worst(const struct ha_kernels *t, const char *of, double ratio);
+int ha_test_report(void **state);
+
 /* bytes of 0xFF (NaN in every type); the byte after the last one faults. Ends the test on lack of memory. */
 void *ha_guard_alloc(size_t bytes);
 /* Ends the test if something was written before the block. */
 void ha_guard_free(void *p);
+/* Frees so all blocks that were given since a moment; since 0: all there are. */
+size_t ha_guard_now(void);
+void ha_guard_release(size_t since);
 /* Memory of the test's own that arguments of kernels promise only to read. */
 void *ha_test_own(const void *p);
 
@@ -55,6 +63,7 @@ enum ha_test_family {
 };
 enum { HA_TEST_FAMILIES = 5, HA_TEST_ALL_FAMILIES = 11 }; /* HA_TEST_FAMILIES: for what adds up in any order */
 
+/* In guarded blocks, as all below. */
 struct ha_test_kv {
     enum ha_dtype dtype;
     size_t dim, keys;
@@ -63,12 +72,16 @@ struct ha_test_kv {
 
 void ha_test_kv_make(struct ha_test_kv *kv, enum ha_test_layout layout, enum ha_test_family family, size_t dim,
                      size_t keys, enum ha_dtype dtype, uint64_t seed);
-void ha_test_kv_free(struct ha_test_kv *kv);
 /* one element of key i */
 void ha_test_kv_put_k(struct ha_test_kv *kv, size_t i, size_t d, float x);
 void ha_test_kv_put_v(struct ha_test_kv *kv, size_t i, size_t d, float x);
 /* keys [first, first + keys) of the rows */
 struct ha_rows ha_test_rows_part(const struct ha_test_kv *kv, size_t first, size_t keys);
+
+/* The first keys packed, made from the words of harness/api/kernels.h and not by a kernel: in order where unit = 0,
+ * otherwise in units that a list names in any order, of a store that has others beside them; one may be short. What is
+ * not named is NaN. place: NULL, or [keys] which of the store's keys each is. */
+struct ha_packed ha_test_pack(const struct ha_test_kv *kv, size_t keys, size_t unit, uint64_t seed, uint32_t *place);
 
 /* a query that goes with the family; exact in dtype */
 void ha_test_query(float *q, enum ha_test_family family, size_t dim, enum ha_dtype dtype, uint64_t seed);

@@ -167,7 +167,10 @@ void ha_test_device_make(struct ha_test_device_problem *p, const struct ha_test_
 void ha_test_device_free(struct ha_test_device_problem *p)
 {
     for (size_t i = 0; i < p->buffers; i++) p->memory.free(p->memory.self, p->buffer[i]);
-    for (size_t i = 0; i < p->ask.batch * p->ask.kv_heads; i++) ha_test_kv_free(&p->kv[i]);
+    for (size_t i = 0; i < p->ask.batch * p->ask.kv_heads; i++) {
+        ha_guard_free(ha_test_own(p->kv[i].rows.k));
+        ha_guard_free(ha_test_own(p->kv[i].rows.v));
+    }
     free(p->buffer);
     free(p->seq);
     free(p->kv);

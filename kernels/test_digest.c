@@ -1,6 +1,7 @@
 /* digest and digest_score, through every table: minima and maxima exactly, scores within what sums of 32 terms round,
  * and not below that of any key. */
 
+#include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 #include "kernels/rows.h"
@@ -8,26 +9,7 @@
 
 #include <math.h>
 
-static bool small;
-static double worst[HA_TEST_TABLES_MAX];
-
-/* of harness/api/kernels.h: [blocks / 32][head_dim][2][32] */
-static size_t at(size_t block, size_t d, size_t dim, bool most)
-{
-    return ((block / 32 * dim + d) * 2 + most) * 32 + block % 32;
-}
-
 static bool same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
-
-static float extreme(const struct ha_test_kv *kv, size_t unit, size_t block, size_t d, bool most)
-{
-    float x = 0;
-    for (size_t i = block * unit; i < ha_least((block + 1) * unit, kv->keys); i++) {
-        const float k = ha_load(ha_row_k(&kv->rows, i), d, kv->dtype);
-        x = i == block * unit || isnan(k) || (most ? k > x : k < x) ? k : x;
-    }
-    return x;
-}
 
 /* the digests of [first, first + blocks) are those of the keys; what was before them is left alone, what was behind is
  * zeros */
@@ -37,24 +19,21 @@ static void check_digest(const struct ha_test_kv *kv, size_t first, size_t block
     char *got = ha_guard_alloc(bytes);
     HA_TEST_EACH(t, digest)
     {
+        const struct ha_digest args = { .digests = got,
+                                        .first = first,
+                                        .blocks = blocks,
+                                        .unit = unit,
+                                        .rows = kv->rows,
+                                        .head_dim = kv->dim,
+                                        .dtype = kv->dtype };
         memset(got, 0x5A, bytes);
-        t->digest(&(struct ha_digest){ .digests = got,
-                                       .first = first,
-                                       .blocks = blocks,
-                                       .unit = unit,
-                                       .rows = kv->rows,
-                                       .head_dim = kv->dim,
-                                       .dtype = kv->dtype });
+        t->digest(&args);
+        assert_true(ha_ref_judge_digest(&args) <= 1);
         for (size_t b = 0; b < bytes / size / kv->dim / 2; b++)
-            for (size_t d = 0; d < kv->dim; d++)
-                for (int most = 0; most < 2; most++) {
-                    const char *x = got + at(b, d, kv->dim, most) * size;
-                    char before[4], zero[4] = { 0 };
-                    memset(before, 0x5A, sizeof before);
-                    const bool mine = b >= first && b < first + blocks;
-                    if (mine) assert_true(same(ha_load(x, 0, kv->dtype), extreme(kv, unit, b - first, d, most)));
-                    else assert_memory_equal(x, b < first ? before : zero, size);
-                }
+            for (size_t d = 0; d < 2 * kv->dim && (b < first || b >= first + blocks); d++) {
+                const char *x = got + ha_ref_digest(kv->dim, b, d / 2, d % 2) * size;
+                for (size_t i = 0; i < size; i++) assert_int_equal(x[i], b < first ? 0x5A : 0);
+            }
     }
     ha_guard_free(got);
 }
@@ -67,14 +46,14 @@ TEST(digests_are_exact)
     } runs[] = { { 0, 100 }, { 31, 70 }, { 64, 128 }, { 3, 1 }, { 7, 0 } };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
+        for (size_t d = 0; d < (test_small ? 3 : COUNT(dims)); d++)
             for (size_t u = 0; u < COUNT(units); u++)
                 for (size_t r = 0; r < COUNT(runs); r++, seed++) {
                     struct ha_test_kv kv;
                     const enum ha_test_layout layout = (enum ha_test_layout)(seed % HA_TEST_LAYOUTS);
                     ha_test_kv_make(&kv, layout, HA_TEST_NORMAL, dims[d], runs[r].keys, (enum ha_dtype)dtype, seed);
                     check_digest(&kv, runs[r].first, (runs[r].keys + units[u] - 1) / units[u], units[u]);
-                    ha_test_kv_free(&kv);
+                    ha_guard_release(0);
                 }
 }
 
@@ -94,7 +73,7 @@ TEST(special_keys)
             for (size_t j = 0; j < KEYS; j++) ha_test_kv_put_k(&kv, j, 7, j % 2 ? 0.0f : -0.0f);
             for (size_t j = 0; j < UNIT; j++) ha_test_kv_put_k(&kv, j, 8, (i & 1) ? INFINITY : -INFINITY);
             check_digest(&kv, 0, (KEYS + UNIT - 1) / UNIT, UNIT);
-            ha_test_kv_free(&kv);
+            ha_guard_release(0);
         }
 }
 
@@ -102,13 +81,13 @@ TEST(special_keys)
 TEST(nan_among_equal)
 {
     enum { DIM = 144, UNIT = 32 };
-    for (size_t d = 0; d < DIM; d += small ? 5 : 1) {
+    for (size_t d = 0; d < DIM; d += test_small ? 5 : 1) {
         struct ha_test_kv kv;
         ha_test_kv_make(&kv, HA_TEST_DENSE, HA_TEST_TIES, DIM, UNIT, HA_F32, 3);
         ha_test_kv_put_k(&kv, d % UNIT, d, NAN);
         for (size_t j = 0; j < UNIT; j++) ha_test_kv_put_k(&kv, j, (d + 1) % DIM, 3e38f);
         check_digest(&kv, 0, 1, UNIT);
-        ha_test_kv_free(&kv);
+        ha_guard_release(0);
     }
 }
 
@@ -129,71 +108,50 @@ static struct scores make(size_t rows, size_t blocks, size_t dim, enum ha_dtype 
                         .dtype = dtype };
     s.q = ha_guard_alloc(((rows - 1) * s.q_stride + dim) * sizeof *s.q);
     s.s = ha_guard_alloc(((rows - 1) * s.s_stride + blocks) * sizeof *s.s);
-    s.digests = aligned_alloc(64, ha_digest_bytes(blocks, dim, dtype) + 64);
-    assert_non_null(s.digests);
+    s.digests = ha_guard_alloc(ha_digest_bytes(blocks, dim, dtype));
     memset(s.digests, 0, ha_digest_bytes(blocks, dim, dtype));
     for (size_t r = 0; r < rows; r++) ha_rng_normals(rows + dim, 1, r * dim, dim, s.q + r * s.q_stride);
     return s;
 }
 
-static void release(struct scores *s)
-{
-    ha_guard_free(s->q);
-    ha_guard_free(s->s);
-    free(s->digests);
-}
-
 static void put(const struct scores *s, size_t b, size_t d, float least, float most)
 {
-    ha_store(s->digests, at(b, d, s->dim, false), s->dtype, least);
-    ha_store(s->digests, at(b, d, s->dim, true), s->dtype, most);
+    ha_store(s->digests, ha_ref_digest(s->dim, b, d, false), s->dtype, least);
+    ha_store(s->digests, ha_ref_digest(s->dim, b, d, true), s->dtype, most);
 }
 
-static void run(const struct ha_kernels *t, const struct scores *s, float scale)
+static struct ha_digest_score run(const struct ha_kernels *t, const struct scores *s, float scale)
 {
+    const struct ha_digest_score args = { .q = s->q,
+                                          .q_rows = s->rows,
+                                          .q_stride = s->q_stride,
+                                          .head_dim = s->dim,
+                                          .digests = s->digests,
+                                          .blocks = s->blocks,
+                                          .dtype = s->dtype,
+                                          .scale = scale,
+                                          .s = s->s,
+                                          .s_stride = s->s_stride };
     memset(s->s, 0xFF, ((s->rows - 1) * s->s_stride + s->blocks) * sizeof *s->s);
-    t->digest_score(&(struct ha_digest_score){ .q = s->q,
-                                               .q_rows = s->rows,
-                                               .q_stride = s->q_stride,
-                                               .head_dim = s->dim,
-                                               .digests = s->digests,
-                                               .blocks = s->blocks,
-                                               .dtype = s->dtype,
-                                               .scale = scale,
-                                               .s = s->s,
-                                               .s_stride = s->s_stride });
+    t->digest_score(&args);
+    return args;
 }
-
-/* a sum of n terms as harness/api/kernels.h declares it, its scale and products */
-static double depth(size_t n) { return (double)(ha_least(n, 32) + (n + 31) / 32 + 2); }
 
 static void judge(const struct ha_kernels *t, const struct scores *s, float scale)
 {
-    run(t, s, scale);
-    for (size_t r = 0; r < s->rows; r++) {
-        for (size_t b = 0; b < s->blocks; b++) {
-            double want = 0, size = 0;
-            for (size_t d = 0; d < s->dim; d++) {
-                const double q = (double)s->q[r * s->q_stride + d];
-                const double x = q * (double)ha_load(s->digests, at(b, d, s->dim, false), s->dtype);
-                const double y = q * (double)ha_load(s->digests, at(b, d, s->dim, true), s->dtype);
-                want += fmax(x, y);
-                size += fabs(fmax(x, y));
-            }
-            const double bound = depth(s->dim) * 0x1p-24 * 1.001 * (double)scale * size + 0x1p-149;
-            const double ratio = fabs((double)s->s[r * s->s_stride + b] - (double)scale * want) / bound;
-            if (!(ratio <= 1))
-                fail_msg("%s: row %zu, block %zu of %zu, dim %zu, %s", t->name, r, b, s->blocks, s->dim,
-                         ha_dtype_name(s->dtype));
-            worst[t - ha_test_tables] = fmax(worst[t - ha_test_tables], ratio);
-        }
-        for (size_t b = s->blocks; b < s->s_stride && r + 1 < s->rows; b++) {
+    const struct ha_digest_score args = run(t, s, scale);
+    const double ratio = ha_ref_judge_digest_score(&args);
+    if (!(ratio <= 1))
+        fail_msg("%s: %zu rows, %zu blocks, dim %zu, %s: error over bound %g", t->name, s->rows, s->blocks, s->dim,
+                 ha_dtype_name(s->dtype), ratio);
+    ha_test_worst(t, "a score", ratio);
+    for (size_t r = 0; r + 1 < s->rows; r++)
+        for (size_t b = s->blocks; b < s->s_stride; b++) {
             /* 0xFF is a NaN of its own */
             uint32_t bits;
             memcpy(&bits, &s->s[r * s->s_stride + b], sizeof bits);
             assert_int_equal(bits, UINT32_MAX);
         }
-    }
 }
 
 TEST(scores_within_bound)
@@ -202,8 +160,8 @@ TEST(scores_within_bound)
                         blocks[] = { 33, 1, 70, 8, 16, 31, 32, 7 };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
-            for (size_t n = 0; n < (small ? 3 : COUNT(blocks)); n++)
+        for (size_t d = 0; d < (test_small ? 3 : COUNT(dims)); d++)
+            for (size_t n = 0; n < (test_small ? 3 : COUNT(blocks)); n++)
                 for (size_t rows = 1 + (d + n) % 3; rows <= 9; rows += 3, seed++) {
                     struct scores s = make(rows, blocks[n], dims[d], (enum ha_dtype)dtype);
                     for (size_t b = 0; b < s.blocks; b++)
@@ -215,7 +173,7 @@ TEST(scores_within_bound)
                     for (size_t r = 0; seed % 2 && r < s.rows; r++)
                         for (size_t i = 0; i < s.dim; i++) s.q[r * s.q_stride + i] = 0.7f;
                     HA_TEST_EACH(t, digest_score) judge(t, &s, 0.3f);
-                    release(&s);
+                    ha_guard_release(0);
                 }
 }
 
@@ -232,10 +190,6 @@ TEST(scores_bound_keys)
             ha_test_kv_make(&kv, HA_TEST_GATHERED, (enum ha_test_family)family, DIM, KEYS, (enum ha_dtype)dtype, 9);
             for (size_t r = 0; r < ROWS; r++)
                 ha_test_query(s.q + r * s.q_stride, (enum ha_test_family)family, DIM, HA_F32, r);
-            for (size_t b = 0; b < BLOCKS; b++)
-                for (size_t d = 0; d < DIM; d++)
-                    largest[b][d] = fmaxf(fabsf(extreme(&kv, UNIT, b, d, false)),
-                                          fabsf(extreme(&kv, UNIT, b, d, true)));
             HA_TEST_EACH(t, digest_score)
             {
                 t->digest(&(struct ha_digest){ .digests = s.digests,
@@ -244,6 +198,10 @@ TEST(scores_bound_keys)
                                                .rows = kv.rows,
                                                .head_dim = DIM,
                                                .dtype = s.dtype });
+                for (size_t b = 0; b < BLOCKS; b++)
+                    for (size_t d = 0; d < DIM; d++)
+                        largest[b][d] = fmaxf(fabsf(ha_load(s.digests, ha_ref_digest(DIM, b, d, false), s.dtype)),
+                                              fabsf(ha_load(s.digests, ha_ref_digest(DIM, b, d, true), s.dtype)));
                 run(t, &s, scale);
                 for (size_t i = 0; i < KEYS; i++) {
                     float k[DIM];
@@ -256,12 +214,11 @@ TEST(scores_bound_keys)
                             size += fabs(q) * (double)largest[i / UNIT][d];
                         }
                         assert_true((double)s.s[r * s.s_stride + i / UNIT]
-                                    >= (double)scale * (dot - 1.001 * depth(DIM) * 0x1p-24 * size));
+                                    >= (double)scale * (dot - 1.001 * ha_ref_digest_depth(DIM) * 0x1p-24 * size));
                     }
                 }
             }
-            ha_test_kv_free(&kv);
-            release(&s);
+            ha_guard_release(0);
         }
 }
 
@@ -301,7 +258,7 @@ TEST(special_digests)
                     for (size_t b = 0; b < BLOCKS; b++)
                         assert_true(same(s.s[row * s.s_stride + b], b == odd ? 0.5f * cases[c].want : 0));
                 }
-                release(&s);
+                ha_guard_release(0);
             }
     /* an infinity of each sign */
     struct scores s = make(1, 1, DIM, HA_F32);
@@ -313,18 +270,7 @@ TEST(special_digests)
         run(t, &s, 1);
         assert_true(isnan(s.s[0]));
     }
-    release(&s);
+    ha_guard_release(0);
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound of a score %.3f\n", ha_test_tables[t].name, worst[t]);
-    return 0;
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

@@ -4,6 +4,7 @@
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
 
+#include <float.h>
 #include <math.h>
 
 static size_t rows_of(const struct ha_test_merge *p) { return p->tokens * p->heads; }
@@ -57,7 +58,10 @@ static float level_for(enum ha_test_spread spread, uint64_t seed, size_t i, size
 {
     const float x = ha_rng_normal(seed, 2 + i, r);
     const uint64_t bits = ha_rng_bits(seed, 3000 + i, r);
+    static const float wide[] = { 0,     -0.0f, 1e-7f, 100, 99,  1000, 999,     -120,     -121,  -1000, -1001,
+                                  -6e4f, -1e5f, 88,    94,  104, 150,  FLT_MAX, -FLT_MAX, 1e30f, -1e30f };
     switch (spread) {
+    case HA_TEST_WIDE_GAPS: return wide[bits % COUNT(wide)];
     case HA_TEST_EQUAL: return 3.5f;
     case HA_TEST_NEAR: return x;
     case HA_TEST_FAR: return 40 * x;

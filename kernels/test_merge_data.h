@@ -39,8 +39,10 @@ enum ha_test_spread {
     HA_TEST_SHIFTED,
     HA_TEST_SOME_EMPTY,
     HA_TEST_MOST_EMPTY,
-    HA_TEST_SPREADS
+    HA_TEST_WIDE_GAPS, /* and the largest and smallest levels; of the CPU kernels alone */
+    HA_TEST_ALL_SPREADS
 };
+enum { HA_TEST_SPREADS = HA_TEST_WIDE_GAPS };
 void ha_test_merge_spread(struct ha_test_merge *p, enum ha_test_spread spread, uint64_t seed);
 /* p's sizes and numbers in memory of its own, to lie in other rows or to be another type */
 struct ha_test_merge ha_test_merge_like(const struct ha_test_merge *p);

@@ -8,11 +8,9 @@
 #include <math.h>
 
 /* without the last, largest one in a small run */
-#define COUNT_SCOPED(array) (COUNT(array) - (small ? 1 : 0))
+#define COUNT_SCOPED(array) (COUNT(array) - (test_small ? 1 : 0))
 
 enum { DIM = 45, LAST = DIM - 1, KINDS = HA_TEST_MERGE_KINDS };
-
-static bool small;
 
 /* the largest finite number */
 static float most(enum ha_dtype t) { return t == HA_F32 ? FLT_MAX : t == HA_F16 ? 65504 : 0x1.fep127f; }
@@ -73,7 +71,7 @@ TEST(empties_only)
 TEST(two_states_commute)
 {
     static const float zeros[] = { 0, -0.0f, -INFINITY };
-    for (size_t n = 0; n < KINDS * 100; n += small ? 7 : 1) {
+    for (size_t n = 0; n < KINDS * 100; n += test_small ? 7 : 1) {
         struct ha_test_merge a = ha_test_merge_kind(n % KINDS, 2, DIM), b = a;
         ha_test_merge_make(&a, n);
         ha_test_merge_make(&b, n);
@@ -254,7 +252,7 @@ TEST(strides_and_aliases_do_not_matter)
  */
 TEST(halves_are_rounded_once)
 {
-    for (size_t n = 0; n < 4 * 2 * 60; n += small ? 7 : 1) {
+    for (size_t n = 0; n < 4 * 2 * 60; n += test_small ? 7 : 1) {
         struct ha_test_merge wide = ha_test_merge_kind(n % 4, 2 + n / 4 % 4, DIM), half;
         wide.tokens = 5;
         wide.dim = 100;
@@ -302,8 +300,4 @@ TEST(max_sum_is_shift_invariant)
     }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

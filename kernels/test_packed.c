@@ -4,6 +4,7 @@
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
+#include "kernels/rows.h"
 #include "kernels/test_packed_data.h"
 
 #include <limits.h>
@@ -12,7 +13,7 @@
 struct problem {
     enum ha_dtype dtype;
     size_t dim, keys, rows;
-    size_t unit, units;  /* unit 0: no list */
+    size_t unit;         /* 0: no list */
     size_t first, count; /* parts of HA_SPLIT_KEYS, as far as the list has them; count 0: to its end */
     enum ha_test_family family;
     float scale; /* 0: 1 / sqrt(dim) */
@@ -23,7 +24,7 @@ struct problem {
     uint64_t seed;
 };
 
-static enum { ALL, SMALL, FULL } scope;
+static bool full;
 static double worst[HA_TEST_TABLES_MAX][HA_DTYPE_COUNT], worst_weight[HA_TEST_TABLES_MAX],
     worst_sum[HA_TEST_TABLES_MAX];
 static double lowest_level, highest_level;
@@ -40,27 +41,19 @@ struct truth {
     struct ha_answer answer;
 };
 
-static void *need(size_t bytes)
-{
-    void *p = malloc(bytes + 1);
-    assert_non_null(p);
-    return p;
-}
-
 static struct truth truth_of(const struct ha_test_packed *p, const struct ha_test_states *s)
 {
     const size_t dim = p->kv.dim, n = s->keys;
     struct truth t = {
-        .x = need(s->rows * n * sizeof *t.x),
-        .a = need(s->rows * n * sizeof *t.a),
-        .v = need(n * dim * sizeof *t.v),
+        .x = ha_guard_alloc(s->rows * n * sizeof *t.x),
+        .a = ha_guard_alloc(s->rows * n * sizeof *t.a),
+        .v = ha_guard_alloc(n * dim * sizeof *t.v),
     };
     const double scale = (double)s->scale * LOG2_E;
     float k[HA_PACK_DIM_MAX];
     for (size_t j = 0; j < n; j++) {
-        const size_t row = p->order[s->first + j];
-        ha_load_row((const char *)p->kv.rows.k + row * p->kv.rows.k_stride_bytes, dim, p->kv.dtype, k);
-        ha_load_row((const char *)p->kv.rows.v + row * p->kv.rows.v_stride_bytes, dim, p->kv.dtype, t.v + j * dim);
+        ha_load_row(ha_row_k(&p->kv.rows, s->first + j), dim, p->kv.dtype, k);
+        ha_load_row(ha_row_v(&p->kv.rows, s->first + j), dim, p->kv.dtype, t.v + j * dim);
         for (size_t r = 0; r < s->rows; r++) {
             const float *q = s->q + r * s->q_stride;
             double x = 0, a = 0;
@@ -76,14 +69,6 @@ static struct truth truth_of(const struct ha_test_packed *p, const struct ha_tes
     return t;
 }
 
-static void truth_free(struct truth *t)
-{
-    free(t->x);
-    free(t->a);
-    free(t->v);
-    ha_answer_free(&t->answer);
-}
-
 /* what the reference says with this profile */
 static void refer(const struct ha_test_packed *p, const struct ha_test_states *s, const struct ha_profile *profile,
                   struct truth *t)
@@ -96,20 +81,18 @@ static void refer(const struct ha_test_packed *p, const struct ha_test_states *s
                                  .runs_count = 1,
                                  .dtype = p->kv.dtype,
                                  .scale = s->scale };
-    struct ha_rows rows = p->kv.rows;
+    const struct ha_rows rows = ha_test_rows_part(&p->kv, s->first, s->keys);
     struct ha_why why;
-    rows.index = p->order + s->first;
-    rows.keys = s->keys;
     ha_answer_free(&t->answer);
     assert_int_equal(ha_answer_make(&t->answer, &a, &rows, profile, 0, &why), HA_OK);
 }
 
 static void fail_at(const struct problem *p, size_t table, const char *what, size_t row, size_t at, double ratio)
 {
-    printf("%s %s d=%zu keys=%zu [%zu, +%zu) unit=%zu units=%zu rows=%zu family=%d bf16=%d scale=%g seed=%zu: %s, row "
+    printf("%s %s d=%zu keys=%zu [%zu, +%zu) unit=%zu rows=%zu family=%d bf16=%d scale=%g seed=%zu: %s, row "
            "%zu, %zu: %g\n",
-           ha_test_tables[table].name, ha_dtype_name(p->dtype), p->dim, p->keys, p->first, p->count, p->unit, p->units,
-           p->rows, p->family, p->bf16, (double)p->scale, (size_t)p->seed, what, row, at, ratio);
+           ha_test_tables[table].name, ha_dtype_name(p->dtype), p->dim, p->keys, p->first, p->count, p->unit, p->rows,
+           p->family, p->bf16, (double)p->scale, (size_t)p->seed, what, row, at, ratio);
     fail();
 }
 
@@ -192,17 +175,17 @@ static void judge(const struct problem *p, size_t table, const struct ha_test_st
 static void check(const struct problem *p)
 {
     struct ha_test_packed keys;
-    ha_test_packed_make(&keys, p->family, p->dim, p->keys, p->dtype, p->unit, p->units, p->seed);
+    ha_test_packed_make(&keys, p->family, p->dim, p->keys, p->dtype, p->unit, p->seed);
     struct ha_test_states s = {
         .q = ha_test_packed_queries(p->family, p->dim, p->rows, p->gap, p->bf16, p->seed),
         .rows = p->rows,
         .q_stride = p->dim + p->gap,
-        .first = p->first * HA_SPLIT_KEYS < keys.listed ? p->first * HA_SPLIT_KEYS : 0,
+        .first = p->first * HA_SPLIT_KEYS < p->keys ? p->first * HA_SPLIT_KEYS : 0,
         .scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)p->dim),
         .with_weights = p->weights,
         .gap = p->gap,
     };
-    s.keys = keys.listed - s.first;
+    s.keys = p->keys - s.first;
     if (p->count && p->count * HA_SPLIT_KEYS < s.keys) s.keys = p->count * HA_SPLIT_KEYS;
     if (p->q_by != 0) {
         for (size_t r = 0; r < p->rows; r++)
@@ -224,9 +207,8 @@ static void check(const struct problem *p)
         judge(p, i, &s, &t, &b);
     }
     problems++;
-    truth_free(&t);
-    ha_test_packed_free(&keys);
-    ha_test_states_free(&s);
+    ha_answer_free(&t.answer);
+    ha_guard_release(0);
 }
 
 static const size_t dims[] = { 8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 192, 248, 256 };
@@ -260,7 +242,7 @@ TEST(every_length)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             struct problem p = draw(++id);
             p.keys = i <= 70 ? i : longer[i - 71];
-            if (scope == SMALL && p.rows > 8) p.rows = 1 + p.rows % 8;
+            if (test_small && p.rows > 8) p.rows = 1 + p.rows % 8;
             check(&p);
         }
 }
@@ -274,8 +256,8 @@ TEST(every_number_of_rows)
                 struct problem p = draw(++id);
                 p.rows = row_counts[r];
                 p.dim = dims[d];
-                if (scope != FULL && (r + d + (size_t)dtype) % (scope == SMALL ? 12 : 3) != 0) continue;
-                for (size_t n = 0; n < (scope == FULL ? 9 : 1); n++) {
+                if (!full && (r + d + (size_t)dtype) % (test_small ? 12 : 3) != 0) continue;
+                for (size_t n = 0; n < (full ? 9 : 1); n++) {
                     static const size_t keys[] = { 1, 2, 15, 16, 17, 31, 32, 64, 200 };
                     check(&p);
                     p.keys = keys[n];
@@ -288,15 +270,14 @@ TEST(lists_and_parts)
 {
     uint64_t id = 5000;
     for (size_t unit = 16; unit <= 128; unit *= 2)
-        for (size_t i = 0; i < (scope == FULL ? 2000u : scope == SMALL ? 6u : 60u); i++) {
+        for (size_t i = 0; i < (full ? 2000u : test_small ? 6u : 60u); i++) {
             struct problem p = draw(++id);
             p.unit = unit;
             p.keys = 1 + ha_rng_below(id, 0, 0, 700);
-            p.units = 1 + ha_rng_below(id, 0, 1, i % 3 == 0 ? p.keys / unit + 1 : 1000 / unit);
             p.first = ha_rng_below(id, 0, 2, 4);
             p.count = ha_rng_below(id, 0, 3, 3);
             if (p.rows > 9) p.rows = 1 + p.rows % 9;
-            if (scope != FULL && p.dim > 128) p.dim = 72;
+            if (!full && p.dim > 128) p.dim = 72;
             check(&p);
         }
 }
@@ -305,15 +286,15 @@ TEST(long_contexts)
 {
     static const size_t keys[] = { 1000, 2047, 2049, 4096, 4113, 8192, 20000 };
     uint64_t id = 9000;
-    for (size_t n = 0; n < (scope == FULL ? COUNT(keys) : scope == SMALL ? 2 : 6); n++)
+    for (size_t n = 0; n < (full ? COUNT(keys) : test_small ? 2 : 6); n++)
         for (int f = 0; f < HA_TEST_FAMILIES; f++)
-            for (int i = 0; i < (scope == FULL ? 9 : 1); i++) {
+            for (int i = 0; i < (full ? 9 : 1); i++) {
                 struct problem p = draw(++id);
                 p.keys = keys[n];
                 p.family = (enum ha_test_family)f;
-                if (id % 2) p.unit = 16u << id % 4, p.units = p.keys;
+                if (id % 2) p.unit = 16u << id % 4;
                 p.first = ha_rng_below(id, 0, 4, 2) * ha_rng_below(id, 0, 5, 5);
-                if (scope != FULL) p.dim = p.dim > 64 ? p.dim / 4 / 8 * 8 : p.dim, p.rows = 1 + p.rows % 4;
+                if (!full) p.dim = p.dim > 64 ? p.dim / 4 / 8 * 8 : p.dim, p.rows = 1 + p.rows % 4;
                 check(&p);
             }
 }
@@ -341,7 +322,7 @@ TEST(extreme_values)
     uint64_t id = 30000;
     for (size_t i = 0; i < COUNT(by); i++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-            for (size_t j = 0; j < (scope == FULL ? 40u : scope == SMALL ? 1u : 4u); j++) {
+            for (size_t j = 0; j < (full ? 40u : test_small ? 1u : 4u); j++) {
                 struct problem p = draw(++id);
                 if (!(by[i].dtypes >> dtype & 1)) continue;
                 p.dtype = (enum ha_dtype)dtype;
@@ -358,11 +339,10 @@ TEST(extreme_values)
 /* The same bits again, and at other addresses of queries, index and results. */
 TEST(reproducible)
 {
-    for (uint64_t id = 20000; id < 20000 + (scope == FULL ? 1500u : scope == SMALL ? 15u : 90u); id++) {
+    for (uint64_t id = 20000; id < 20000 + (full ? 1500u : test_small ? 15u : 90u); id++) {
         const struct problem p = draw(id);
         struct ha_test_packed keys;
-        ha_test_packed_make(&keys, p.family, p.dim, p.keys + 300 * (id % 2), p.dtype, id % 4 ? 16u << id % 4 : 0, 99,
-                            id);
+        ha_test_packed_make(&keys, p.family, p.dim, p.keys + 300 * (id % 2), p.dtype, id % 4 ? 16u << id % 4 : 0, id);
         for (size_t t = 0; t < ha_test_tables_count; t++) {
             struct ha_test_states s[3];
             uint32_t moved[64];
@@ -373,7 +353,7 @@ TEST(reproducible)
                     .q = ha_test_packed_queries(p.family, p.dim, p.rows, gap, p.bf16, id),
                     .rows = p.rows,
                     .q_stride = p.dim + gap,
-                    .keys = keys.listed,
+                    .keys = keys.kv.keys,
                     .scale = 0.1f,
                     .with_weights = p.weights,
                     .gap = shift,
@@ -384,9 +364,8 @@ TEST(reproducible)
                 ha_test_packed_attend(ha_test_tables[t].attend_packed[p.dtype], &again, &s[i]);
                 assert_true(ha_test_states_equal(&s[0], &s[i], p.rows, p.dim));
             }
-            for (size_t i = 0; i < COUNT(s); i++) ha_test_states_free(&s[i]);
         }
-        ha_test_packed_free(&keys);
+        ha_guard_release(0);
     }
 }
 
@@ -403,6 +382,6 @@ static int report(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) scope = strcmp(argv[1], "small") == 0 ? SMALL : strcmp(argv[1], "full") == 0 ? FULL : ALL;
-    return test_all("tests", ha_test_tables_setup, report);
+    full = argc > 1 && strcmp(argv[1], "full") == 0;
+    return test_main(argc, argv, ha_test_tables_setup, report);
 }

@@ -1,36 +1,31 @@
 #ifndef HA_KERNELS_TEST_PACKED_DATA_H
 #define HA_KERNELS_TEST_PACKED_DATA_H
 
-/* Packed stores made from the words of harness/api/kernels.h, not by a kernel, and attend_packed over them: whatever
- * it reads ends at a page that must not be touched, and so does whatever it writes. */
+/* attend_packed, and attend_chunk over the same keys: whatever it reads ends at a page that must not be touched, and so
+ * does whatever it writes. */
 
-#include "harness/api/reference.h"
 #include "kernels/test_data.h"
 
-size_t ha_test_blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys);
-
 struct ha_test_packed {
-    struct ha_test_kv kv; /* all keys, as rows; strided for odd seeds */
+    struct ha_test_kv kv; /* the keys as rows, of any layout */
     struct ha_packed packed;
-    uint32_t *order; /* [listed] the key at each position of the list */
-    size_t listed;
+    uint32_t *place; /* [keys] which key of the store each is */
 };
 
-/* unit 0: no list; otherwise `units` of the store's units, at most as many as there are, in any order. */
+/* as ha_test_pack has them */
 void ha_test_packed_make(struct ha_test_packed *p, enum ha_test_family family, size_t dim, size_t keys,
-                         enum ha_dtype dtype, size_t unit, size_t units, uint64_t seed);
-void ha_test_packed_free(struct ha_test_packed *p);
+                         enum ha_dtype dtype, size_t unit, uint64_t seed);
 /* one element of a key, in the rows and in the blocks */
 void ha_test_packed_put_k(struct ha_test_packed *p, size_t key, size_t d, float x);
 void ha_test_packed_put_v(struct ha_test_packed *p, size_t key, size_t d, float x);
 /* every element of K and of V times these, rounded to the type */
 void ha_test_packed_scale(struct ha_test_packed *p, float k, float v);
-/* In the blocks all keys become NaN that are not at [first, first + keys) of the list. */
+/* In the blocks all keys become NaN but [first, first + keys). */
 void ha_test_packed_hide(struct ha_test_packed *p, size_t first, size_t keys);
 
 /* What is asked of attend_packed, and what it answered. */
 struct ha_test_states {
-    float *q; /* [rows][q_stride]; freed with the rest */
+    float *q; /* [rows][q_stride] */
     size_t rows, q_stride, first, keys;
     float scale;
     bool with_weights;
@@ -43,10 +38,9 @@ struct ha_test_states {
 /* Everything is poisoned first. What it must not write, between the rows of weights, is checked. */
 void ha_test_packed_attend(void (*attend)(const struct ha_packed_chunk *), const struct ha_test_packed *p,
                            struct ha_test_states *s);
-/* The same of attend_chunk, over the rows in the order of the list; its weights are always wanted. */
+/* The same of attend_chunk, over the rows; its weights are always wanted. */
 void ha_test_chunk_attend(void (*attend)(const struct ha_chunk *), const struct ha_test_packed *p,
                           struct ha_test_states *s);
-void ha_test_states_free(struct ha_test_states *s);
 bool ha_test_states_equal(const struct ha_test_states *a, const struct ha_test_states *b, size_t rows, size_t dim);
 
 /* rows queries, dim + gap floats from one to the next; bf16: 0 none of them is exact in bfloat16 (for one seed in

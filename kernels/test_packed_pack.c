@@ -1,11 +1,15 @@
 /* pack and unpack of every table move bits: to where the layout says, and nothing else. */
 
+#include "harness/api/reference.h"
 #include "harness/base/rng.h"
-#include "kernels/test_packed_data.h"
-
-static bool small;
+#include "kernels/test_data.h"
 
 static const size_t dims[] = { 8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 192, 248, 256 };
+
+static size_t blocks_bytes(enum ha_dtype dtype, size_t dim, size_t keys)
+{
+    return (keys + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(dim, dtype);
+}
 
 /* NaNs of all kinds among them */
 static void random_bits(unsigned char *p, size_t bytes, uint64_t seed, uint64_t stream)
@@ -42,13 +46,6 @@ static struct rows rows_make(enum ha_dtype dtype, size_t dim, size_t keys, bool 
     return x;
 }
 
-static void rows_free(struct rows *x)
-{
-    ha_guard_free(x->k);
-    ha_guard_free(x->v);
-    ha_guard_free(x->index);
-}
-
 /* what the layout says of these rows as keys [at, ...) */
 static void expect(unsigned char *blocks, enum ha_dtype dtype, size_t dim, size_t at, const struct rows *x)
 {
@@ -73,12 +70,12 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
 {
     size_t end = at;
     for (size_t i = 0; i < runs; i++) end += run[i];
-    const size_t bytes = ha_test_blocks_bytes(dtype, dim, end + spare_blocks * HA_PACK_KEYS);
-    unsigned char *before = malloc(bytes + 1), *want = malloc(bytes + 1);
-    assert_true(before && want);
+    const size_t bytes = blocks_bytes(dtype, dim, end + spare_blocks * HA_PACK_KEYS);
+    unsigned char *before = ha_guard_alloc(bytes), *want = ha_guard_alloc(bytes);
     random_bits(before, bytes, seed, 4);
     HA_TEST_EACH(t, pack)
     {
+        const size_t now = ha_guard_now();
         unsigned char *blocks = ha_guard_alloc(bytes);
         memcpy(blocks, before, bytes);
         memcpy(want, before, bytes);
@@ -86,23 +83,21 @@ static void check_pack(enum ha_dtype dtype, size_t dim, size_t at, const size_t 
             struct rows x = rows_make(dtype, dim, run[i], (seed + i) % 3 == 1, (seed + i) % 2, seed * 100 + i);
             t->pack(&(struct ha_pack){ .blocks = blocks, .at = from, .rows = x.rows, .head_dim = dim, .dtype = dtype });
             expect(want, dtype, dim, from, &x);
-            rows_free(&x);
         }
         assert_memory_equal(blocks, want, bytes);
-        ha_guard_free(blocks);
+        ha_guard_release(now);
     }
-    free(before);
-    free(want);
+    ha_guard_release(0);
 }
 
 /* Every start and end within a block. */
 TEST(runs_of_rows)
 {
     uint64_t seed = 0;
-    for (size_t at = 0; at <= 33; at += small ? 5 : 1)
-        for (size_t keys = 0; keys <= 66; keys += small ? 11 : 1 + keys % 3, seed++)
-            check_pack((enum ha_dtype)(seed % HA_DTYPE_COUNT), dims[(seed + seed / 7) % (small ? 6 : 10)], at, &keys, 1,
-                       seed % 2, seed);
+    for (size_t at = 0; at <= 33; at += test_small ? 5 : 1)
+        for (size_t keys = 0; keys <= 66; keys += test_small ? 11 : 1 + keys % 3, seed++)
+            check_pack((enum ha_dtype)(seed % HA_DTYPE_COUNT), dims[(seed + seed / 7) % (test_small ? 6 : 10)], at,
+                       &keys, 1, seed % 2, seed);
 }
 
 TEST(every_dimension)
@@ -110,7 +105,7 @@ TEST(every_dimension)
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             const size_t runs[] = { 32, 5, 70, 1 };
-            check_pack((enum ha_dtype)dtype, dims[d], 0, runs, small ? 2 : 4, 1, d);
+            check_pack((enum ha_dtype)dtype, dims[d], 0, runs, test_small ? 2 : 4, 1, d);
             check_pack((enum ha_dtype)dtype, dims[d], 31, runs + 1, 2, 0, d);
         }
 }
@@ -120,14 +115,14 @@ TEST(key_by_key)
     size_t one[70];
     for (size_t i = 0; i < COUNT(one); i++) one[i] = 1;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < 4; d++) check_pack((enum ha_dtype)dtype, dims[d], d, one, small ? 40 : 70, 0, d);
+        for (size_t d = 0; d < 4; d++) check_pack((enum ha_dtype)dtype, dims[d], d, one, test_small ? 40 : 70, 0, d);
 }
 
 /* from blocks, which end at a guard, into rows that end at one, with what lies between them untouched */
 static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_t first, size_t keys, bool listed,
                          bool odd, uint64_t seed)
 {
-    const size_t size = ha_dtype_bytes(dtype), row = dim * size, bytes = ha_test_blocks_bytes(dtype, dim, capacity);
+    const size_t size = ha_dtype_bytes(dtype), row = dim * size, bytes = blocks_bytes(dtype, dim, capacity);
     const size_t stride[2] = { row + 5 * odd, row + 39 * odd };
     unsigned char *blocks = ha_guard_alloc(bytes), *want[2], *got[2];
     uint32_t *index = listed ? ha_guard_alloc(keys * sizeof *index) : NULL;
@@ -135,9 +130,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
     for (size_t i = 0; listed && i < keys; i++) index[i] = (uint32_t)ha_rng_below(seed, 6, i, capacity);
     for (size_t x = 0; x < 2; x++) {
         const size_t all = keys ? (keys - 1) * stride[x] + row : 0;
-        want[x] = malloc(all + 1);
-        assert_non_null(want[x]);
-        memset(want[x], 0xFF, all);
+        want[x] = ha_guard_alloc(all);      /* 0xFF between the rows */
         got[x] = ha_guard_alloc(all + odd); /* of an odd start, the last byte stays free */
         for (size_t i = 0; i < keys; i++)
             for (size_t d = 0; d < dim; d++) {
@@ -163,12 +156,7 @@ static void check_unpack(enum ha_dtype dtype, size_t dim, size_t capacity, size_
         });
         for (size_t x = 0; x < 2; x++) assert_memory_equal(got[x], want[x], keys ? (keys - 1) * stride[x] + row : 0);
     }
-    for (size_t x = 0; x < 2; x++) {
-        free(want[x]);
-        ha_guard_free(got[x]);
-    }
-    ha_guard_free(blocks);
-    ha_guard_free(index);
+    ha_guard_release(0);
 }
 
 TEST(out_of_blocks)
@@ -176,19 +164,15 @@ TEST(out_of_blocks)
     uint64_t seed = 0;
     for (size_t d = 0; d < COUNT(dims); d++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-            for (size_t i = 0; i < (small ? 2u : 6u); i++, seed++) {
+            for (size_t i = 0; i < (test_small ? 2u : 6u); i++, seed++) {
                 const size_t first = ha_rng_below(seed, 7, 0, 70), keys = ha_rng_below(seed, 7, 1, 80);
                 check_unpack((enum ha_dtype)dtype, dims[d], first + keys + (keys == 0), first, keys, false, i % 2,
                              seed);
                 check_unpack((enum ha_dtype)dtype, dims[d], 1 + first, 3, keys, true, i % 2, seed);
             }
     for (size_t first = 0; first < 34; first++)
-        for (size_t keys = 0; keys < (small ? 3u : 36u); keys++)
+        for (size_t keys = 0; keys < (test_small ? 3u : 36u); keys++)
             check_unpack((enum ha_dtype)(keys % 3), 24, first + keys + 1, first, keys, false, false, keys);
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

@@ -2,13 +2,13 @@
  * not there, sums that are exact, levels. */
 
 #include "harness/base/numeric.h"
+#include "kernels/rows.h"
 #include "kernels/test_packed_data.h"
 
 #include <math.h>
 
 enum { KEYS = 71, DIM_MAX = 128, GAP = 3 };
 
-static bool small;
 static const size_t dims[] = { 24, 16, 8, 40, DIM_MAX };
 
 /* With it the exponents of two are the products of queries and keys, exactly. */
@@ -50,7 +50,7 @@ static struct ha_test_states ask(const struct ha_kernels *t, enum way way, const
 {
     float q[DIM_MAX];
     for (size_t d = 0; d < DIM_MAX; d++) q[d] = 0.25f;
-    return attend(t, way, p, rows, p->listed, q, LN2, visible);
+    return attend(t, way, p, rows, p->kv.keys, q, LN2, visible);
 }
 
 static void put_key(struct ha_test_packed *p, size_t key, float k, float v)
@@ -79,15 +79,14 @@ TEST(no_keys)
     for (size_t keys = 0; keys <= 40; keys += 40)
         for (size_t unit = 0; unit <= 16; unit += 16) {
             struct ha_test_packed p;
-            ha_test_packed_make(&p, HA_TEST_NORMAL, 24, keys, dtype, unit, 0, 1);
-            p.listed = 0;
+            ha_test_packed_make(&p, HA_TEST_NORMAL, 24, keys, dtype, unit, 1);
+            p.kv.keys = p.packed.units = 0;
             FOR_WAYS(t, way, dtype)
             {
                 struct ha_test_states s = ask(t, way, &p, few_or_many(keys / 8), NULL);
                 for (size_t r = 0; r < s.rows; r++) assert_empty(&s, r, 24);
-                ha_test_states_free(&s);
             }
-            ha_test_packed_free(&p);
+            ha_guard_release(0);
         }
 }
 
@@ -96,26 +95,29 @@ TEST(behind_the_end)
 {
     static const float rest[] = { NAN, INFINITY, 60000 };
     HA_TEST_DTYPES(dtype)
-    for (size_t keys = 1; keys < 70; keys += small ? 5 : 1)
+    for (size_t keys = 1; keys < 70; keys += test_small ? 5 : 1)
         for (size_t unit = 0; unit <= 32; unit += 16) {
             const size_t dim = dims[keys % 4], rows = few_or_many(keys);
             struct ha_test_packed p, used;
-            ha_test_packed_make(&p, HA_TEST_NORMAL, dim, keys, dtype, unit, keys, keys);
-            ha_test_packed_make(&used, HA_TEST_NORMAL, dim, (keys + 31) / 32 * 32, dtype, 0, 0, 1);
+            ha_test_packed_make(&p, HA_TEST_NORMAL, dim, keys, dtype, unit, keys);
+            ha_test_packed_make(&used, HA_TEST_NORMAL, dim, (p.packed.keys + 31) / 32 * 32, dtype, 0, 1);
             struct ha_test_packed again = p;
+            struct ha_rows store = p.kv.rows; /* in the order of the store; what the list does not name is any row */
+            uint32_t *index = ha_guard_alloc(p.packed.keys * sizeof *index);
+            memset(index, 0, p.packed.keys * sizeof *index);
+            for (size_t j = 0; j < keys; j++) index[p.place[j]] = (uint32_t)ha_row(&p.kv.rows, j);
+            store.index = index;
+            store.keys = p.packed.keys;
             again.packed.blocks = used.packed.blocks;
             HA_TEST_EACH(t, attend_packed[dtype])
             {
                 for (size_t j = 0; j < used.kv.keys; j++) put_key(&used, j, rest[keys % 3], rest[keys % 3]);
                 t->pack(&(struct ha_pack){
-                    .blocks = ha_test_own(used.packed.blocks), .rows = p.kv.rows, .head_dim = dim, .dtype = dtype });
+                    .blocks = ha_test_own(used.packed.blocks), .rows = store, .head_dim = dim, .dtype = dtype });
                 struct ha_test_states a = ask(t, PACKED, &p, rows, NULL), b = ask(t, PACKED, &again, rows, NULL);
                 assert_true(ha_test_states_equal(&a, &b, rows, dim));
-                ha_test_states_free(&a);
-                ha_test_states_free(&b);
             }
-            ha_test_packed_free(&p);
-            ha_test_packed_free(&used);
+            ha_guard_release(0);
         }
 }
 
@@ -131,12 +133,12 @@ TEST(what_is_not_seen_does_not_leak)
     };
     HA_TEST_DTYPES(dtype)
     for (size_t i = 0; i < COUNT(visible); i++)
-        for (size_t cut = 0; cut <= KEYS; cut += (small ? 9 : 1) + cut % 7) {
+        for (size_t cut = 0; cut <= KEYS; cut += (test_small ? 9 : 1) + cut % 7) {
             const size_t unit = (i + cut) % 3 ? 0 : 16;
             struct ha_test_packed clean, dirty;
-            ha_test_packed_make(&clean, HA_TEST_NORMAL, DIM, KEYS, dtype, unit, KEYS, i);
-            ha_test_packed_make(&dirty, HA_TEST_NORMAL, DIM, KEYS, dtype, unit, KEYS, i);
-            for (size_t j = cut; j < KEYS; j++) put_key(&dirty, dirty.order[j], NAN, NAN);
+            ha_test_packed_make(&clean, HA_TEST_NORMAL, DIM, KEYS, dtype, unit, i);
+            ha_test_packed_make(&dirty, HA_TEST_NORMAL, DIM, KEYS, dtype, unit, i);
+            for (size_t j = cut; j < KEYS; j++) put_key(&dirty, j, NAN, NAN);
             HA_TEST_EACH(t, attend_chunk)
             {
                 struct ha_test_states a = ask(t, CHUNK, &clean, ROWS, visible[i]),
@@ -155,11 +157,8 @@ TEST(what_is_not_seen_does_not_leak)
                     assert_memory_equal(a.weights + r * (KEYS + GAP), b.weights + r * (KEYS + GAP),
                                         KEYS * sizeof *b.weights);
                 }
-                ha_test_states_free(&a);
-                ha_test_states_free(&b);
             }
-            ha_test_packed_free(&clean);
-            ha_test_packed_free(&dirty);
+            ha_guard_release(0);
         }
 }
 
@@ -167,12 +166,12 @@ TEST(what_is_not_seen_does_not_leak)
 TEST(one_bad_score)
 {
     HA_TEST_DTYPES(dtype)
-    for (size_t j = 0; j < KEYS; j += small ? 6 : 1)
+    for (size_t j = 0; j < KEYS; j += test_small ? 6 : 1)
         for (int among_empty = 0; among_empty < 2; among_empty++)
             for (int inf = 0; inf < 2; inf++) {
                 const size_t dim = dims[j % 4], rows = few_or_many(j);
                 struct ha_test_packed p;
-                ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 3 * 16, KEYS, j);
+                ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 3 * 16, j);
                 for (size_t i = 0; among_empty && i < KEYS; i++) put_key(&p, i, -INFINITY, 1);
                 put_key(&p, j, 1, 1);
                 ha_test_packed_put_k(&p, j, j % dim, inf ? INFINITY : NAN);
@@ -180,9 +179,8 @@ TEST(one_bad_score)
                 {
                     struct ha_test_states s = ask(t, way, &p, rows, NULL);
                     for (size_t r = 0; r < rows; r++) assert_true(isnan(s.sum[r]));
-                    ha_test_states_free(&s);
                 }
-                ha_test_packed_free(&p);
+                ha_guard_release(0);
             }
 }
 
@@ -192,13 +190,12 @@ TEST(scores_of_minus_infinity)
     for (size_t j = 0; j < KEYS; j += 5) {
         const size_t dim = dims[j % 4], rows = few_or_many(j);
         struct ha_test_packed p;
-        ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 2 * 16, KEYS, j);
+        ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 2 * 16, j);
         for (size_t i = 0; i < KEYS; i++) put_key(&p, i, -INFINITY, i % 2 ? INFINITY : NAN);
         FOR_WAYS(t, way, dtype)
         {
             struct ha_test_states s = ask(t, way, &p, rows, NULL);
             for (size_t r = 0; r < rows; r++) assert_empty(&s, r, dim);
-            ha_test_states_free(&s);
         }
         /* the only key that weighs anything decides all, and nothing is rounded */
         for (size_t i = 0; i < KEYS; i++) put_key(&p, i, -INFINITY, 1e4f);
@@ -210,11 +207,10 @@ TEST(scores_of_minus_infinity)
                 const float w = exp2f(2 * 0.25f * (float)dim - s.level[r]);
                 assert_true(w > 0 && s.sum[r] == w);
                 for (size_t d = 0; d < dim; d++) assert_true(s.acc[r * dim + d] == 7 * w);
-                for (size_t i = 0; i < KEYS; i++) assert_true(weight(&s, r, i) == (p.order[i] == j ? w : 0));
+                for (size_t i = 0; i < KEYS; i++) assert_true(weight(&s, r, i) == (i == j ? w : 0));
             }
-            ha_test_states_free(&s);
         }
-        ha_test_packed_free(&p);
+        ha_guard_release(0);
     }
 }
 
@@ -226,7 +222,7 @@ TEST(infinite_keys_by_queries_in_parts)
     for (size_t d = 0; d < DIM; d++) q[d] = d % 2 ? 0.5f : 0.3f;
     for (int sign = -1; sign <= 1; sign += 2) {
         struct ha_test_packed p;
-        ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, KEYS_HERE, HA_BF16, 0, 0, 1);
+        ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, KEYS_HERE, HA_BF16, 0, 1);
         ha_test_packed_put_k(&p, AT, 3, (float)sign * INFINITY);
         FOR_WAYS(t, way, HA_BF16)
         {
@@ -235,9 +231,8 @@ TEST(infinite_keys_by_queries_in_parts)
                 if (sign > 0) assert_true(isnan(s.sum[r]));
                 else assert_true(isfinite(s.sum[r]) && s.sum[r] > 0 && weight(&s, r, AT) == 0);
             }
-            ha_test_states_free(&s);
         }
-        ha_test_packed_free(&p);
+        ha_guard_release(0);
     }
 }
 
@@ -245,10 +240,10 @@ TEST(infinite_keys_by_queries_in_parts)
 TEST(no_number_in_one_component_of_v)
 {
     HA_TEST_DTYPES(dtype)
-    for (size_t j = 0; j < KEYS; j += small ? 6 : 1) {
+    for (size_t j = 0; j < KEYS; j += test_small ? 6 : 1) {
         const size_t dim = dims[j % 4], rows = few_or_many(j), column = j % dim;
         struct ha_test_packed p;
-        ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 4 ? 0 : 16, KEYS, j);
+        ha_test_packed_make(&p, HA_TEST_NORMAL, dim, KEYS, dtype, j % 4 ? 0 : 16, j);
         FOR_WAYS(t, way, dtype)
         {
             ha_test_packed_put_v(&p, j, column, 1);
@@ -260,10 +255,8 @@ TEST(no_number_in_one_component_of_v)
                 b.acc[r * dim + column] = a.acc[r * dim + column];
             }
             assert_true(ha_test_states_equal(&a, &b, rows, dim));
-            ha_test_states_free(&a);
-            ha_test_states_free(&b);
         }
-        ha_test_packed_free(&p);
+        ha_guard_release(0);
     }
 }
 
@@ -272,10 +265,10 @@ TEST(exact_sums)
 {
     static const float q[DIM_MAX] = { [1] = 8 };
     HA_TEST_DTYPES(dtype)
-    for (size_t keys = 1; keys <= 600; keys += small ? 37 : keys < 130 ? 1 : 29) {
+    for (size_t keys = 1; keys <= 600; keys += test_small ? 37 : keys < 130 ? 1 : 29) {
         const size_t dim = dims[keys % COUNT(dims)], rows = few_or_many(keys / 2);
         struct ha_test_packed p;
-        ha_test_packed_make(&p, HA_TEST_NORMAL, dim, keys, dtype, 0, 0, keys);
+        ha_test_packed_make(&p, HA_TEST_NORMAL, dim, keys, dtype, 0, keys);
         double sum[DIM_MAX] = { 0 };
         for (size_t j = 0; j < keys; j++)
             for (size_t d = 0; d < dim; d++) {
@@ -293,9 +286,8 @@ TEST(exact_sums)
                 for (size_t d = 0; d < dim; d++) assert_true((double)s.acc[r * dim + d] == sum[d] * one);
                 for (size_t j = 0; j < keys; j++) assert_true((double)weight(&s, r, j) == one);
             }
-            ha_test_states_free(&s);
         }
-        ha_test_packed_free(&p);
+        ha_guard_release(0);
     }
 }
 
@@ -338,7 +330,7 @@ TEST(levels)
             const size_t rows = few_or_many(f);
             struct ha_test_packed p;
             double x[N];
-            ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, N, dtype, 0, 0, f);
+            ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, N, dtype, 0, f);
             for (size_t j = 0; j < N; j++) {
                 for (size_t d = 0; d < DIM; d++) ha_test_packed_put_k(&p, j, d, d == 5 ? score[f](j) : 0);
                 x[j] = (double)ha_round(score[f](j), dtype) * 0x1.71547652b82fep+0;
@@ -347,9 +339,8 @@ TEST(levels)
             for (size_t keys = 128; keys <= N; keys += N - 128) {
                 struct ha_test_states s = attend(t, way, &p, rows, keys, q, 0.25f, NULL);
                 for (size_t r = 0; r < rows; r++) check_level(&s, r, x);
-                ha_test_states_free(&s);
             }
-            ha_test_packed_free(&p);
+            ha_guard_release(0);
         }
 }
 
@@ -359,17 +350,17 @@ TEST(rows_by_themselves)
 {
     enum { MOST = 17 };
     HA_TEST_DTYPES(dtype)
-    for (size_t rows = 2; rows <= MOST; rows += small ? 5 : 1)
+    for (size_t rows = 2; rows <= MOST; rows += test_small ? 5 : 1)
         for (size_t other = 0; other < rows; other += 1 + rows / 4) {
             const size_t dim = dims[rows % COUNT(dims)];
             struct ha_test_packed p;
-            ha_test_packed_make(&p, HA_TEST_PEAKED, dim, KEYS + rows, dtype, 0, 0, rows);
+            ha_test_packed_make(&p, HA_TEST_PEAKED, dim, KEYS + rows, dtype, 0, rows);
             FOR_WAYS(t, way, dtype)
             {
                 struct ha_test_states s[2];
                 for (size_t i = 0; i < 2; i++) {
                     s[i] = (struct ha_test_states){
-                        .rows = rows, .q_stride = dim, .keys = p.listed, .scale = 0.1f, .with_weights = true
+                        .rows = rows, .q_stride = dim, .keys = p.kv.keys, .scale = 0.1f, .with_weights = true
                     };
                     s[i].q = ha_test_packed_queries(HA_TEST_PEAKED, dim, rows, 0, other % 2, rows);
                     for (size_t d = 0; i == 1 && d < dim; d++) s[i].q[other * dim + d] *= 2;
@@ -377,18 +368,13 @@ TEST(rows_by_themselves)
                     else ha_test_chunk_attend(t->attend_chunk, &p, &s[i]);
                 }
                 memcpy(s[1].acc + other * dim, s[0].acc + other * dim, dim * sizeof(float));
-                memcpy(s[1].weights + other * p.listed, s[0].weights + other * p.listed, p.listed * sizeof(float));
+                memcpy(s[1].weights + other * p.kv.keys, s[0].weights + other * p.kv.keys, p.kv.keys * sizeof(float));
                 s[1].level[other] = s[0].level[other];
                 s[1].sum[other] = s[0].sum[other];
                 assert_true(ha_test_states_equal(&s[0], &s[1], rows, dim));
-                for (size_t i = 0; i < 2; i++) ha_test_states_free(&s[i]);
             }
-            ha_test_packed_free(&p);
+            ha_guard_release(0);
         }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

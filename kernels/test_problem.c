@@ -6,45 +6,9 @@
 
 #include <math.h>
 
-enum { UNITS = 50, BLOCKS, PARTS };
+enum { BLOCKS = 51, PARTS };
 
 static size_t blocks_of(size_t keys, size_t size) { return (keys + size - 1) / size; }
-
-/* Units of the store that the list does not name hold keys, too, but NaN. */
-static void pack(struct ha_test_problem *lay, const struct ha_test_kv *kv, size_t keys, size_t unit, uint64_t seed)
-{
-    const struct ha_kernels *t = ha_test_tables;
-    const size_t listed = unit ? blocks_of(keys, unit) : 0, in_store = listed + listed / 2,
-                 ragged = unit ? keys % unit : 0;
-    const size_t stored = unit ? in_store * unit - (ragged ? unit - ragged : 0) : keys;
-    lay->blocks = ha_guard_alloc(blocks_of(stored, HA_PACK_KEYS) * ha_packed_block_bytes(kv->dim, kv->dtype));
-    lay->args.packed = (struct ha_packed){ .blocks = lay->blocks, .keys = stored };
-    struct ha_pack p = { .blocks = lay->blocks, .head_dim = kv->dim, .dtype = kv->dtype };
-    if (!unit) {
-        p.rows = ha_test_rows_part(kv, 0, keys);
-        t->pack(&p);
-        return;
-    }
-    lay->units = ha_guard_alloc(listed * sizeof *lay->units);
-    ha_test_choose(lay->units, listed, in_store - (ragged > 0), false, seed, UNITS);
-    /* the short unit is the last of the store, and anywhere in the list */
-    const size_t odd = ragged ? ha_rng_below(seed, UNITS + 10, 0, listed) : listed;
-    if (odd < listed) lay->units[odd] = (uint32_t)(in_store - 1);
-    lay->args.packed.index = lay->units;
-    lay->args.packed.unit = unit;
-    lay->args.packed.units = listed;
-    const size_t row = kv->dim * ha_dtype_bytes(kv->dtype);
-    char *k = ha_guard_alloc(2 * stored * row), *v = k + stored * row;
-    for (size_t u = 0, first = 0; u < listed; u++)
-        for (size_t j = 0; j < unit && lay->units[u] * unit + j < stored; j++, first++) {
-            const struct ha_rows one = ha_test_rows_part(kv, first, 1);
-            memcpy(k + (lay->units[u] * unit + j) * row, ha_row_k(&one, 0), row);
-            memcpy(v + (lay->units[u] * unit + j) * row, ha_row_v(&one, 0), row);
-        }
-    p.rows = (struct ha_rows){ .k = k, .v = v, .k_stride_bytes = row, .v_stride_bytes = row, .keys = stored };
-    t->pack(&p);
-    ha_guard_free(k);
-}
 
 static void lay_run(struct ha_test_problem *lay, const struct ha_test_kv *kv, size_t r, size_t first, size_t keys,
                     size_t *used)
@@ -67,7 +31,7 @@ static void lay_run(struct ha_test_problem *lay, const struct ha_test_kv *kv, si
 
 static void lay_keys(struct ha_test_problem *lay, const struct ha_test_ask *ask, const struct ha_test_kv *kv)
 {
-    if (ask->packed > 0) pack(lay, kv, ask->packed, ask->unit, ask->seed);
+    if (ask->packed > 0) lay->args.packed = ha_test_pack(kv, ask->packed, ask->unit, ask->seed, NULL);
     size_t lists = 0, used = 0, first = ask->packed;
     for (size_t r = 0; ask->block && r < ask->runs_count; r++) lists += blocks_of(ask->run[r], ask->block);
     if (lists > 0) {
@@ -115,13 +79,6 @@ void ha_test_problem_make(struct ha_test_problem *p, const struct ha_test_ask *a
     ha_test_kv_make(&kv, ask->layout, ask->family, ask->dim, ask->keys, ask->dtype, ask->seed);
     ha_test_problem_lay(p, ask, &kv);
     p->kv = kv;
-}
-
-void ha_test_problem_free(struct ha_test_problem *p)
-{
-    void *const own[] = { p->blocks, p->units, p->list, p->k, p->v, p->q, p->args.o, p->args.lse, p->args.weights };
-    for (size_t i = 0; i < COUNT(own); i++) ha_guard_free(own[i]);
-    ha_test_kv_free(&p->kv);
 }
 
 static void attend_parts(const struct ha_kernels *t, const struct ha_attend *a, size_t keys, size_t most, uint64_t seed)

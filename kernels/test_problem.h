@@ -25,19 +25,17 @@ struct ha_test_problem {
     struct ha_test_kv kv;
     struct ha_attend args; /* its runs point into this struct */
     struct ha_rows runs[HA_RUNS_MAX];
-    void *blocks, *k, *v;
-    uint32_t *units, *list;
+    void *k, *v; /* of the runs in blocks */
+    uint32_t *list;
     float *q;
     size_t rows; /* q_len * group */
 };
 
-/* Keys [0, packed) go into packed blocks: in order where unit = 0, otherwise a list of units names them among others
- * and in any order, and one of them may be short. The next run[0] keys make a run, and so on; with block = 0 they stay
- * where kv has them, otherwise an index names blocks of so many rows. Guarded; what is not named is NaN. */
+/* Keys [0, packed) go into packed blocks (ha_test_pack). The next run[0] keys make a run, and so on; with block = 0
+ * they stay where kv has them, otherwise an index names blocks of so many rows. Guarded; what is not named is NaN. */
 void ha_test_problem_make(struct ha_test_problem *p, const struct ha_test_ask *ask);
 /* The same with keys that are there already: the caller's, of which layout and family were. */
 void ha_test_problem_lay(struct ha_test_problem *p, const struct ha_test_ask *ask, const struct ha_test_kv *kv);
-void ha_test_problem_free(struct ha_test_problem *p);
 
 /* attend, whole where most = 0, otherwise by parts of whole multiples of HA_SPLIT_KEYS, any of [1, most] of them each,
  * and a join. All outputs are NaN before. */

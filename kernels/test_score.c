@@ -1,14 +1,10 @@
 /* score, through every table, against a sum in binary64: within the roundings that the declared
  * depth of the dot product allows. */
 
-#include "harness/base/numeric.h"
-#include "kernels/rows.h"
+#include "harness/api/reference.h"
 #include "kernels/test_data.h"
 
 #include <math.h>
-
-static bool small;
-static double worst[HA_TEST_TABLES_MAX];
 
 static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_layout layout, enum ha_test_family family,
                   uint64_t seed)
@@ -19,26 +15,13 @@ static void check(enum ha_dtype dtype, size_t dim, size_t keys, enum ha_test_lay
     ha_test_query(q, family, dim, dtype, seed);
     const struct ha_score args = { .q = q, .head_dim = dim, .rows = kv.rows, .dtype = dtype, .scale = 0.3f, .s = s };
     for (size_t t = 0; t < ha_test_tables_count; t++) {
-        const struct ha_profile *p = &ha_test_tables[t].profile;
-        const double h = (double)((dim + p->dot_lanes - 1) / p->dot_lanes + p->dot_extra) + 2;
         memset(s, 0xFF, keys * sizeof *s);
         ha_test_tables[t].score(&args);
-        for (size_t j = 0; j < keys; j++) {
-            double want = 0, size = 0;
-            for (size_t d = 0; d < dim; d++) {
-                const double x = (double)q[d] * (double)ha_load(ha_row_k(&kv.rows, j), d, dtype);
-                want += x;
-                size += fabs(x);
-            }
-            const double bound = h * 0x1p-24 * 1.001 * (double)args.scale * size;
-            const double ratio = fabs((double)s[j] - (double)args.scale * want) / bound;
-            assert_true(ratio <= 1);
-            if (ratio > worst[t]) worst[t] = ratio;
-        }
+        const double ratio = ha_ref_judge_score(&args, &ha_test_tables[t].profile);
+        assert_true(ratio <= 1);
+        ha_test_worst(&ha_test_tables[t], "a score", ratio);
     }
-    ha_guard_free(q);
-    ha_guard_free(s);
-    ha_test_kv_free(&kv);
+    ha_guard_release(0);
 }
 
 TEST(within_bound)
@@ -47,8 +30,8 @@ TEST(within_bound)
     static const size_t keys[] = { 0, 1, 33, 3, 4, 5, 31, 32, 129, 2100 };
     uint64_t seed = 0;
     for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
-        for (size_t d = 0; d < (small ? 3 : COUNT(dims)); d++)
-            for (size_t n = 0; n < (small ? 3 : COUNT(keys)); n++, seed++)
+        for (size_t d = 0; d < (test_small ? 3 : COUNT(dims)); d++)
+            for (size_t n = 0; n < (test_small ? 3 : COUNT(keys)); n++, seed++)
                 for (int ties = 0; ties < 2; ties++)
                     check((enum ha_dtype)dtype, dims[d], keys[n], (enum ha_test_layout)(seed % HA_TEST_LAYOUTS),
                           ties ? HA_TEST_TIES : HA_TEST_NORMAL, seed);
@@ -79,19 +62,8 @@ TEST(special_keys)
                     else assert_true(isfinite(s[i]));
                 }
             }
-            ha_test_kv_free(&kv);
+            ha_guard_release(0);
         }
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound %.3f\n", ha_test_tables[t].name, worst[t]);
-    return 0;
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

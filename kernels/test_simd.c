@@ -9,15 +9,12 @@
 #include "kernels/test_simd.h"
 
 #include "harness/base/numeric.h"
-#include "harness/base/test.h"
 #include "kernels/rows.h"
-#include "kernels/test_data.h"
+#include "kernels/test_packed_data.h"
 
 #include <math.h>
 
 enum { DIM = 8, KEYS = HA_CHUNK_KEYS, BATCH = (KEYS - 1) * DIM };
-
-static bool small;
 
 /* ---- vectors by themselves ---- */
 
@@ -67,70 +64,31 @@ static double exp_eps(const struct ha_kernels *t) { return t->traits.exp_eps; }
 
 /* ---- and as the weights of kernels ---- */
 
-static const float ln2 = 0x1.62e43p-1f;
-static float k[KEYS][DIM], weights[DIM][KEYS], q[DIM][DIM], level[DIM], sum[DIM], acc[DIM][DIM];
-
-static const struct ha_rows rows = {
-    .k = k, .v = k, .k_stride_bytes = sizeof k[0], .v_stride_bytes = sizeof k[0], .keys = KEYS
-};
-
-static void attend_chunk(const struct ha_kernels *t)
+static bool by_kernel(const struct ha_kernels *t, bool packed, float *x)
 {
-    const struct ha_chunk c = {
-        .q = q[0],
-        .q_rows = DIM,
-        .q_stride = DIM,
-        .head_dim = DIM,
-        .dtype = HA_F32,
-        .scale = ln2,
-        .rows = rows,
-        .weights = weights[0],
-        .weights_stride = KEYS,
-        .level = level,
-        .sum = sum,
-        .acc = acc[0],
-    };
-    t->attend_chunk(&c);
-}
-
-static void attend_packed(const struct ha_kernels *t)
-{
-    static _Alignas(64) char blocks[2 * sizeof k], scratch[HA_PACKED_SCRATCH];
-    const struct ha_pack p = { .blocks = blocks, .rows = rows, .head_dim = DIM, .dtype = HA_F32 };
-    const struct ha_packed_chunk c = {
-        .q = q[0],
-        .q_rows = DIM,
-        .q_stride = DIM,
-        .head_dim = DIM,
-        .packed = { .blocks = blocks, .keys = KEYS },
-        .keys = KEYS,
-        .scale = ln2,
-        .weights = weights[0],
-        .weights_stride = KEYS,
-        .level = level,
-        .sum = sum,
-        .acc = acc[0],
-        .scratch = scratch,
-    };
-    t->pack(&p);
-    t->attend_packed[HA_F32](&c);
-}
-
-static bool by_kernel(const struct ha_kernels *t, void (*attend)(const struct ha_kernels *t), float *x)
-{
+    static const float ln2 = 0x1.62e43p-1f;
+    struct ha_test_packed p;
+    struct ha_test_states s = { .q = ha_guard_alloc(DIM * DIM * sizeof *s.q),
+                                .rows = DIM,
+                                .q_stride = DIM,
+                                .keys = KEYS,
+                                .scale = ln2,
+                                .with_weights = true };
     assert_true(ha_scale_log2(ln2) == 1);
-    memcpy(k[1], x, sizeof *x * BATCH);
-    memset(weights, 0xFF, sizeof weights);
-    for (size_t r = 0; r < DIM; r++) q[r][r] = 1;
-    attend(t);
+    ha_test_packed_make(&p, HA_TEST_NORMAL, DIM, KEYS, HA_F32, 0, 0);
+    for (size_t i = 0; i < KEYS * DIM; i++) ha_test_packed_put_k(&p, i / DIM, i % DIM, i < DIM ? 0 : x[i - DIM]);
+    for (size_t i = 0; i < DIM * DIM; i++) s.q[i] = i / DIM == i % DIM;
+    if (packed) ha_test_packed_attend(t->attend_packed[HA_F32], &p, &s);
+    else ha_test_chunk_attend(t->attend_chunk, &p, &s);
     for (size_t r = 0; r < DIM; r++) {
-        assert_true(level[r] == 0 && weights[r][0] == 1);
-        for (size_t j = 1; j < KEYS; j++) x[(j - 1) * DIM + r] = weights[r][j];
+        assert_true(s.level[r] == 0 && s.weights[r * KEYS] == 1);
+        for (size_t j = 1; j < KEYS; j++) x[(j - 1) * DIM + r] = s.weights[r * KEYS + j];
     }
+    ha_guard_release(0);
     return true;
 }
-static bool by_chunk(const struct ha_kernels *t, float *x) { return by_kernel(t, attend_chunk, x); }
-static bool by_packed(const struct ha_kernels *t, float *x) { return by_kernel(t, attend_packed, x); }
+static bool by_chunk(const struct ha_kernels *t, float *x) { return by_kernel(t, false, x); }
+static bool by_packed(const struct ha_kernels *t, float *x) { return by_kernel(t, true, x); }
 static double chunk_eps(const struct ha_kernels *t) { return t->profile.exp_eps; }
 static double packed_eps(const struct ha_kernels *t) { return t->packed_profile[HA_F32].exp_eps; }
 
@@ -154,21 +112,24 @@ static void sweep(size_t way, float least, float most, float sign, uint32_t stri
 {
     static float x[BATCH], y[BATCH];
     static double want[BATCH];
-    double worst[HA_TEST_TABLES_MAX] = { 0 };
+    double worst[HA_TEST_TABLES_MAX] = { 0 }, step = 0, by = 1;
     const uint32_t end = ha_f32_bits(most);
     for (uint32_t at = ha_f32_bits(least); at <= end;) {
         for (size_t i = 0; i < BATCH; i++) {
             x[i] = sign * ha_f32_of_bits(at <= end ? at : end);
-            want[i] = ways[way].exact((double)x[i]);
             if (at <= end) at += stride;
+            /* Of the one before, by what the step between them makes: the same for all of a binade. Anew every 64, so
+             * that it is good to 2^-46. */
+            const double gap = i % 64 ? (double)x[i] - (double)x[i - 1] : 0;
+            if (gap != step) by = ways[way].exact(step = gap);
+            want[i] = i % 64 ? want[i - 1] * by : ways[way].exact((double)x[i]);
         }
         for (size_t t = 0; t < ha_test_tables_count; t++) {
             memcpy(y, x, sizeof y);
             if (!ways[way].run(&ha_test_tables[t], y)) continue;
             for (size_t i = 0; i < BATCH; i++) {
-                const double step = want[i] < 0x1p-126 ? 0x1p-149 : 0,
-                             e = (fabs((double)y[i] - want[i]) - step) / want[i];
-                worst[t] = e > worst[t] || isnan(e) ? e : worst[t];
+                const double off = fabs((double)y[i] - want[i]) - (want[i] < 0x1p-126 ? 0x1p-149 : 0);
+                if (!(off <= worst[t] * want[i]) && !isnan(worst[t])) worst[t] = off / want[i];
             }
         }
     }
@@ -183,22 +144,22 @@ static void sweep(size_t way, float least, float most, float sign, uint32_t stri
 /* of attention: a score may be 8 above the level */
 TEST(exp2_of_every_float)
 {
-    sweep(EXP2, 0x1p-25f, 150, -1, small ? 65537 : 1);
-    sweep(EXP2, 0, 0x1p-25f, -1, small ? 1000003 : 101);
-    sweep(EXP2, 0x1p-25f, 8.5f, 1, small ? 65537 : 7);
+    sweep(EXP2, 0x1p-25f, 150, -1, test_small ? 65537 : 1);
+    sweep(EXP2, 0, 0x1p-25f, -1, test_small ? 1000003 : 101);
+    sweep(EXP2, 0x1p-25f, 8.5f, 1, test_small ? 65537 : 7);
 }
 
 TEST(exp_of_every_float)
 {
-    sweep(EXP, 0x1p-25f, 104, -1, small ? 65537 : 1);
-    sweep(EXP, 0, 0x1p-25f, -1, small ? 1000003 : 101);
+    sweep(EXP, 0x1p-25f, 104, -1, test_small ? 65537 : 1);
+    sweep(EXP, 0, 0x1p-25f, -1, test_small ? 1000003 : 101);
 }
 
 TEST(exp2_of_kernels)
 {
     for (size_t way = CHUNK; way <= PACKED; way++) {
-        sweep(way, 0x1p-25f, 150, -1, small ? 65537 * 7 : 1009);
-        sweep(way, 0, 0x1p-25f, -1, small ? 10000019 : 100003);
+        sweep(way, 0x1p-25f, 150, -1, test_small ? 65537 * 7 : 1009);
+        sweep(way, 0, 0x1p-25f, -1, test_small ? 10000019 : 100003);
     }
 }
 
@@ -225,7 +186,7 @@ TEST(exp2_at_the_ends)
 TEST(log_of_sums)
 {
     double worst = 0, worst2 = 0;
-    for (uint32_t at = ha_f32_bits(1) + 1, end = ha_f32_bits(0x1p24f); at < end; at += small ? 100003 : 29) {
+    for (uint32_t at = ha_f32_bits(1) + 1, end = ha_f32_bits(0x1p24f); at < end; at += test_small ? 100003 : 29) {
         const volatile float x = ha_f32_of_bits(at);
         const double y = log((double)x), e = fabs((double)logf(x) - y) / y;
         worst = e > worst || isnan(e) ? e : worst;
@@ -261,7 +222,7 @@ TEST(narrowing_rounds_once)
 {
     enum { N = 4096 + 5 }; /* not a multiple of the lanes */
     static float x[N];
-    const uint32_t stride = small ? 65521 * 3 : 1021;
+    const uint32_t stride = test_small ? 65521 * 3 : 1021;
     for (uint64_t at = 0; at < UINT64_C(1) << 32;) {
         for (size_t i = 0; i < N; i++, at += stride) x[i] = ha_f32_of_bits((uint32_t)at);
         check_narrow(x, N, HA_F16);
@@ -284,8 +245,4 @@ TEST(narrowing_of_ties)
         }
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

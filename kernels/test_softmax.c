@@ -1,12 +1,10 @@
 /* softmax, through every table, against binary64: within what its sums and its exp are declared to round. */
 
+#include "harness/api/reference.h"
 #include "harness/base/rng.h"
 #include "kernels/test_data.h"
 
 #include <math.h>
-
-static bool small;
-static double worst[HA_TEST_TABLES_MAX], worst_lse[HA_TEST_TABLES_MAX];
 
 enum family { NORMAL, PEAKED, EQUAL, INCREASING, DECREASING, FAR, MASKED, MASKED_SPANS, ALTERNATING, FAMILIES };
 
@@ -30,31 +28,6 @@ static void fill(float *x, size_t n, enum family family, uint64_t seed)
     }
 }
 
-/* what `got` may differ from the softmax of x by; the sum of n terms has at most n, and 320 + n / 1024, additions on a
- * path */
-static void judge(const struct ha_kernels *t, const float *x, const float *got, size_t n, float lse)
-{
-    const double u = 0x1p-24, h = fmin((double)n, 320 + (double)n / 1024), eps = t->traits.exp_eps;
-    double max = (double)-INFINITY, sum = 0, drift = 0;
-    for (size_t i = 0; i < n; i++) max = fmax(max, (double)x[i]);
-    for (size_t i = 0; i < n; i++) {
-        const double w = exp((double)x[i] - max);
-        sum += w;
-        drift += w > 0 ? w * u * (max - (double)x[i]) : 0;
-    }
-    const double common = 1.01 * (drift / sum + 4 * eps + h * u + 4 * u);
-    const size_t at = (size_t)(t - ha_test_tables);
-    for (size_t i = 0; i < n; i++) {
-        const double want = exp((double)x[i] - max) / sum, off = want > 0 ? 1.01 * u * (max - (double)x[i]) : 0;
-        const double ratio = fabs((double)got[i] - want) / (want * (common + off) + 0x1p-148);
-        if (!(ratio <= 1)) fail_msg("%s: n = %zu, weight %zu: %g, not %g", t->name, n, i, (double)got[i], want);
-        worst[at] = fmax(worst[at], ratio);
-    }
-    const double want = max + log(sum), ratio = fabs((double)lse - want) / (common + 1.01 * u * fabs(want));
-    if (!(ratio <= 1)) fail_msg("%s: n = %zu: lse %g, not %g", t->name, n, (double)lse, want);
-    worst_lse[at] = fmax(worst_lse[at], ratio);
-}
-
 static void check(size_t rows, size_t n, size_t stride, enum family family)
 {
     const size_t count = (rows - 1) * stride + n;
@@ -65,26 +38,25 @@ static void check(size_t rows, size_t n, size_t stride, enum family family)
     HA_TEST_EACH(t, softmax)
     {
         memcpy(y, x, count * sizeof *y);
-        t->softmax(&(struct ha_softmax){ .x = y, .rows = rows, .n = n, .stride = stride, .lse = lse });
-        for (size_t r = 0; r < rows; r++) {
-            judge(t, x + r * stride, y + r * stride, n, lse[r]);
-            if (r + 1 < rows) assert_memory_equal(y + r * stride + n, x + r * stride + n, (stride - n) * sizeof *x);
-        }
+        const struct ha_softmax args = { .x = y, .rows = rows, .n = n, .stride = stride, .lse = lse };
+        t->softmax(&args);
+        const double ratio = ha_ref_judge_softmax(&args, x, t->traits.exp_eps);
+        if (!(ratio <= 1)) fail_msg("%s: n = %zu: error over bound %g", t->name, n, ratio);
+        ha_test_worst(t, "a row", ratio);
+        for (size_t r = 0; r + 1 < rows; r++)
+            assert_memory_equal(y + r * stride + n, x + r * stride + n, (stride - n) * sizeof *x);
         float *again = ha_guard_alloc(count * sizeof *again);
         memcpy(again, x, count * sizeof *again);
         t->softmax(&(struct ha_softmax){ .x = again, .rows = rows, .n = n, .stride = stride });
         assert_memory_equal(again, y, count * sizeof *again);
-        ha_guard_free(again);
     }
-    ha_guard_free(x);
-    ha_guard_free(y);
-    ha_guard_free(lse);
+    ha_guard_release(0);
 }
 
 TEST(within_bound)
 {
     for (int family = 0; family < FAMILIES; family++) {
-        for (size_t n = 1; n <= 140; n += small ? 9 : 1) check(2, n, n + n % 3, (enum family)family);
+        for (size_t n = 1; n <= 140; n += test_small ? 9 : 1) check(2, n, n + n % 3, (enum family)family);
         check(3, 1000, 1024, (enum family)family);
         check(1, 4096, 4096, (enum family)family);
         check(1, 4097, 4097, (enum family)family);
@@ -96,7 +68,7 @@ TEST(within_bound)
 TEST(long_rows)
 {
     static const enum family families[] = { NORMAL, EQUAL, INCREASING, MASKED_SPANS };
-    for (size_t i = 0; i < (small ? 1 : COUNT(families)); i++) {
+    for (size_t i = 0; i < (test_small ? 1 : COUNT(families)); i++) {
         check(1, 131072, 131072, families[i]);
         check(1, 262145 + 5000, 262145 + 5000, families[i]);
     }
@@ -142,15 +114,4 @@ TEST(spoiled_rows)
             }
 }
 
-static int report(void **state)
-{
-    for (size_t t = 0; t < ha_test_tables_count; t++)
-        printf("%s: worst error / bound %.3f, of the LSE %.3f\n", ha_test_tables[t].name, worst[t], worst_lse[t]);
-    return 0;
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }

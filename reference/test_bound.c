@@ -4,7 +4,6 @@
 #include "reference/test_inputs.h"
 
 enum { KEYS_MAX = 2 * HA_CHUNK_KEYS + 2000 };
-static bool reduced;
 
 static void natural_order(uint32_t *order, size_t n)
 {
@@ -16,7 +15,7 @@ struct tally {
     double worst;
 };
 
-static void check_methods(const struct ha_test_input *in, size_t family, size_t runs, struct tally *tally)
+static void check_methods(const struct ha_test_input *in, size_t runs, struct tally *tally)
 {
     static uint32_t order[KEYS_MAX];
     natural_order(order, in->keys);
@@ -37,11 +36,9 @@ static void check_methods(const struct ha_test_input *in, size_t family, size_t 
         tally->cases++;
         tally->infinite += want.lse_bound == HUGE_VAL;
         tally->worst = fmax(tally->worst, ratio);
-        const bool ok = ratio <= 1;
-        if (!ok)
-            fail_msg("%s, %s, n = %zu, d = %zu, %s, %zu runs, seed %llu: ratio %g at %zu", ha_test_method[i].name,
-                     ha_test_family_name(family), in->keys, in->dim, ha_dtype_name(in->dtype), runs,
-                     (unsigned long long)in->seed, ratio, at);
+        if (!(ratio <= 1))
+            fail_msg("%s, %s, %zu runs: ratio %g at %zu", ha_test_method[i].name, ha_test_input_says(in), runs, ratio,
+                     at);
     }
 }
 
@@ -52,7 +49,7 @@ TEST(test_bound_holds)
     } shape[] = {
         { 1, 1, 2 }, { 2, 80, 4 }, { 17, 128, 4 }, { 129, 64, 4 }, { 1000, 128, 1 }, { 5000, 16, 1 }, { 6000, 4, 1 },
     };
-    const size_t shapes = reduced ? 4 : sizeof shape / sizeof shape[0];
+    const size_t shapes = test_small ? 4 : sizeof shape / sizeof shape[0];
     struct tally tally = { 0 };
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < shapes; s++)
@@ -60,7 +57,7 @@ TEST(test_bound_holds)
                 for (uint64_t seed = 0; seed < shape[s].seeds; seed++) {
                     const struct ha_test_input in = ha_test_input(f, shape[s].keys, shape[s].dim, type,
                                                                   seed * 1000 + f);
-                    check_methods(&in, f, 1 + (seed + s) % HA_RUNS_MAX, &tally);
+                    check_methods(&in, 1 + (seed + s) % HA_RUNS_MAX, &tally);
                     ha_test_release();
                 }
     print_message("%zu cases, largest ratio %.3g, %zu bounds infinite\n", tally.cases, tally.worst, tally.infinite);
@@ -213,8 +210,4 @@ TEST(test_profile_of_both)
     }
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

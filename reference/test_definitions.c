@@ -20,7 +20,7 @@ TEST(test_full)
         { { SPLIT(KEYS(0, 1, 2), PADDED(3, 3, 4)), DEVICE(0, 1, 2, 3, 4) }, "part 1 has 2 keys, 3 of them padding" },
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        struct ha_test_world w = ha_test_world(all[i], NULL, 4);
+        struct ha_test_world w = ha_test_world(all[i], NULL, 4, EVEN, NULL);
         w.shape.q_heads = 2;
         ha_test_accept(&w, &whole, 1);
         ha_test_reject(&w, &whole, 1, wrong[0].report, name[i]);
@@ -37,7 +37,7 @@ static void too_many_parts(void *arg, size_t seq, size_t q_head, struct ha_selec
 
 TEST(test_parts_limit)
 {
-    const struct ha_test_world w = ha_test_world(&ha_definition_resident, NULL, 4);
+    struct ha_test_world w = ha_test_world(&ha_definition_resident, NULL, 4, EVEN, NULL);
     const size_t tokens = 5;
     const void *k = w.key[0];
     const struct ha_def_step in = { .q_len = 1, .q = w.seen, .k = &k, .tokens = &tokens, .kv_cap = HA_TEST_TOKENS };
@@ -71,7 +71,7 @@ TEST(test_streaming)
         { 1, 1, DEVICE(0), "key 1 is missing" },
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        const struct ha_test_world w = ha_test_world(&ha_definition_streaming, param, row[i].ctx);
+        struct ha_test_world w = ha_test_world(&ha_definition_streaming, param, row[i].ctx, EVEN, NULL);
         const struct ha_test_step step = { row[i].q_len, { 0 }, { row[i].report } };
         if (row[i].wrong) ha_test_reject(&w, &step, 1, &row[i].report, row[i].wrong);
         else ha_test_accept(&w, &step, 1);
@@ -82,9 +82,7 @@ TEST(test_h2o)
 {
     static const double param[] = { 0.25, 0.2 }; /* of 10: 2 heavy, 2 recent */
     static const double weight[12] = { 5, 1, 1, 4, 1, 1, 3, 1, 1, 1, 1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 10);
-    ha_test_world_weights(&w, weight, 12);
-    w.seen = (const float[]){ 1 };
+    struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 10, WEIGHTS(weight), SEEN(1));
 
     static const struct ha_test_step run[] = {
         /* acc = weight / 19: heavy are 0 (5/19) and 3 (4/19), recent 8 and 9 */
@@ -111,10 +109,8 @@ static const double one_of_ten[] = { 0.1, 0.1 }; /* one heavy, one recent */
 TEST(test_h2o_causal)
 {
     static const double weight[11] = { 1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.2, 0.1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
-    ha_test_world_weights(&w, weight, 11);
+    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10, WEIGHTS(weight), SEEN(1, 1, 1));
     w.shape.observed = 3;
-    w.seen = (const float[]){ 1, 1, 1 };
     static const struct ha_test_step run[] = { { 1, { 0 }, { DEVICE(0, 9, 10) } } };
     ha_test_accept(&w, run, 1);
     ha_test_reject(&w, run, 1, REPORTS(DEVICE(8, 9, 10)), "key 8 was evicted");
@@ -124,9 +120,7 @@ TEST(test_h2o_causal)
 TEST(test_h2o_tie)
 {
     static const double weight[12] = { 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
-    ha_test_world_weights(&w, weight, 12);
-    w.seen = (const float[]){ 1 };
+    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10, WEIGHTS(weight), SEEN(1));
     for (int first = 0; first < 4; first += 3) {
         const struct ha_test_step run[2] = { { 1, { 1 }, { DEVICE(first, 9, 10) } },
                                              { 1, { 1 }, { DEVICE(first, 10, 11) } } };
@@ -141,10 +135,8 @@ TEST(test_h2o_tie)
 TEST(test_h2o_heads)
 {
     static const double weight[11] = { 4, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2 };
-    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
-    ha_test_world_weights(&w, weight, 11);
+    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10, WEIGHTS(weight), SEEN(1, -1));
     w.shape.q_heads = 2;
-    w.seen = (const float[]){ 1, -1 };
     static const struct ha_test_step run[] = { { 1, { 0, 0 }, { DEVICE(0, 9, 10), DEVICE(4, 9, 10) } } };
     ha_test_accept(&w, run, 1);
     ha_test_reject(&w, run, 1, REPORTS(DEVICE(0, 9, 10), DEVICE(0, 9, 10)), "head 1");
@@ -153,7 +145,7 @@ TEST(test_h2o_heads)
 /* Two KV heads: each query head reads its own keys. */
 TEST(test_h2o_kv_heads)
 {
-    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10);
+    struct ha_test_world w = ha_test_world(&ha_definition_h2o, one_of_ten, 10, EVEN, NULL);
     w.shape.q_heads = w.shape.kv_heads = 2;
     w.key[0][0][3] = w.key[0][1][6] = 1;
     w.seen = (const float[]){ 1, 1 };
@@ -166,7 +158,7 @@ TEST(test_h2o_kv_heads)
 TEST(test_h2o_many_queries)
 {
     static const double param[] = { 0.05, 0.05 };
-    struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 20);
+    struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 20, EVEN, NULL);
     w.shape.observed = 12;
     w.key[0][0][1] = 1;
     w.key[0][0][2] = -1;
@@ -192,8 +184,7 @@ TEST(test_h2o_near_tie)
     struct ha_why why;
     bool found = false;
     for (double gap = 1e-7; gap < 1e-3 && !found; gap *= 1.1) {
-        struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 10);
-        w.seen = (const float[]){ 1 };
+        struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 10, EVEN, SEEN(1));
         for (int j = 0; j < 3; j++) w.key[0][0][2 + j] = (float)(1 - gap * j);
         found = ha_test_other(&w, run, 1, REPORTS(DEVICE(2, 4, 9, 10)), &why) == HA_OK
                 && ha_test_other(&w, run, 1, REPORTS(DEVICE(3, 4, 9, 10)), &why) == HA_FAIL;
@@ -221,7 +212,8 @@ TEST(test_h2o_error_adds_up)
 {
     static const struct ha_test_step run[] = { { 1, { 1 }, { DEVICE(0, 9, 10) } },
                                                { 1, { 1 }, { DEVICE(9, 10, 11) } } };
-    struct ha_test_world at_prefill = ha_test_world(&ha_definition_h2o, one_of_ten, 10), in_step = at_prefill;
+    struct ha_test_world at_prefill = ha_test_world(&ha_definition_h2o, one_of_ten, 10, EVEN, NULL),
+                         in_step = at_prefill;
     at_prefill.seen = (const float[]){ 1 };
     const double first = tie_up_to(&at_prefill, 1, run, 1, run[0].report) * 0.1,
                  both = tie_up_to(&in_step, 9, run, 2, REPORTS(DEVICE(0, 10, 11))) / 3;
@@ -233,9 +225,7 @@ TEST(test_h2o_append)
 {
     static const double param[] = { 0.25, 0.25 }; /* of 4: one heavy, one recent */
     static const double weight[8] = { 3, 1, 1, 1, 2, 1, 1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 4);
-    ha_test_world_weights(&w, weight, 8);
-    w.seen = (const float[]){ 1 };
+    struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 4, WEIGHTS(weight), SEEN(1));
     static const struct ha_test_step run[] = {
         { 3, { 1, 1, 1 }, { DEVICE(0, 3, 4, 5, 6) } },
         /* kept 0 (3), 3 (1); new 4 (2), 5 (1), 6 (1): 0 has 3/6 + (3/6 + 3/7 + 3/8)/3 = 0.934,

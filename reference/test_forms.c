@@ -10,7 +10,6 @@
 #endif
 
 enum { DIM = 16, MOST = HA_TEST_MERGE_STATES };
-static bool reduced;
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
@@ -233,20 +232,20 @@ static size_t hold(size_t count, uint64_t seeds, size_t shapes)
 TEST(test_bound_holds)
 {
     flush = false;
-    size_t cases = hold(2, reduced ? 2 : 30, SHAPES) + hold(3, reduced ? 1 : 10, SHAPES)
-                   + hold(8, reduced ? 1 : 5, SHAPES);
-    cases += hold(33, 2, SHAPES) + (reduced ? 0 : hold(MOST, 1, SHAPES));
+    size_t cases = hold(2, test_small ? 2 : 30, SHAPES) + hold(3, test_small ? 1 : 10, SHAPES)
+                   + hold(8, test_small ? 1 : 5, SHAPES);
+    cases += hold(33, 2, SHAPES) + (test_small ? 0 : hold(MOST, 1, SHAPES));
     for (enum ha_form f = 0; (int)f < HA_FORM_COUNT; f++)
         for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++) {
             const struct ha_test_ratio *most = &worst[f][type];
             print_message("%s %s: worst ratio of o %.3f, of the LSE %.3f\n", ha_form_name(f), ha_dtype_name(type),
                           most->o, most->lse);
-            assert_true(reduced || (most->o > 0.5 && most->lse > 0.3)); /* half the bound would not do */
+            assert_true(test_small || (most->o > 0.5 && most->lse > 0.3)); /* half the bound would not do */
         }
     print_message("%zu cases\n", cases);
     flush = true;
     print_message("%zu cases with subnormal numbers flushed\n",
-                  hold(2, reduced ? 2 : 20, SHAPES) + hold(8, reduced ? 1 : 5, SHAPES));
+                  hold(2, test_small ? 2 : 20, SHAPES) + hold(8, test_small ? 1 : 5, SHAPES));
     flush = false;
 }
 
@@ -274,8 +273,4 @@ TEST(test_precision_lost)
     }
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

@@ -84,10 +84,10 @@ TEST(test_attend)
             attend_formula(&in, &bound[c], want, &lse_bound);
             finite += got.lse_bound < HUGE_VAL;
             if (!same(got.lse_bound, lse_bound))
-                fail_msg("%s: LSE bound %g, by the formula %Lg", ha_test_family_name(f), got.lse_bound, lse_bound);
+                fail_msg("%s: LSE bound %g, by the formula %Lg", in.family, got.lse_bound, lse_bound);
             for (size_t i = 0; i < DIM; i++)
                 if (!same(got.bound[i], want[i]))
-                    fail_msg("%s: bound %g, by the formula %Lg", ha_test_family_name(f), got.bound[i], want[i]);
+                    fail_msg("%s: bound %g, by the formula %Lg", in.family, got.bound[i], want[i]);
             ha_test_release();
         }
     assert_true(finite > 50);

@@ -9,9 +9,7 @@ static const double half[] = { 0.5, 1, 2, 2, 1, 0 }; /* alpha 1/2, beta 1, block
 TEST(test_decode)
 {
     static const double weight[13] = { 4, 1, 1, 1, 4, 1, 1, 1, 2, 4, 1, 1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 9);
-    ha_test_world_weights(&w, weight, 13);
-    w.seen = (const float[]){ 1 };
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 9, WEIGHTS(weight), SEEN(1));
     static const struct ha_test_step run[] = {
         /* A = 1 1 2 4 of 8, MAW = 0.1875 0.1875 0.375 0.5; 4 entries: 6 and 7 leave, both below 1/4 */
         { 1, { 1 }, { SPLIT(KEYS(6, 7, 8, 9), KEYS(0, 4)) } },
@@ -48,8 +46,7 @@ TEST(test_append_evicts_new_tokens)
 {
     static const double param[] = { 0.5, 1, 2, 1, 1, 0 };
     static const double weight[6] = { 3, 1, 1, 1, 1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, param, 2);
-    ha_test_world_weights(&w, weight, 6);
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, param, 2, WEIGHTS(weight), NULL);
     w.seen = (const float[]){ -1 }; /* selects 1, not 0 */
     static const struct ha_test_step decode[] = { { 1, { 0 }, { SPLIT(KEYS(2), KEYS(1)) } } };
     ha_test_accept(&w, decode, 1);
@@ -75,10 +72,8 @@ TEST(test_prefill_causal)
 {
     static const double high[] = { 0.5, 1.28, 2, 2, 1, 0 };
     static const double weight[7] = { 1, 1, 1, 2, 1, 1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 6);
-    ha_test_world_weights(&w, weight, 7);
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 6, WEIGHTS(weight), SEEN(1, 1, 1, 1));
     w.shape.observed = 4;
-    w.seen = (const float[]){ 1, 1, 1, 1 };
     static const struct ha_test_step selected[] = { { 1, { 1 }, { SPLIT(KEYS(4, 5, 6), KEYS(3)) } } };
     static const struct ha_test_step nothing[] = { { 1, { 1 }, { DEVICE(4, 5, 6) } } };
     ha_test_accept(&w, selected, 1);
@@ -92,7 +87,7 @@ TEST(test_prefill_causal)
 TEST(test_prefill_blind_query)
 {
     static const double low[] = { 0, 0.9, 2, 1, 1, 0 }, high[] = { 0, 1.1, 2, 1, 1, 0 };
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, low, 5);
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, low, 5, EVEN, NULL);
     w.shape.observed = 2;
     /* 5 tokens, l_max 2: 4 leave; the decoded one makes 2: both leave */
     static const struct ha_test_step in[] = { { 1, { 0 }, { SPLIT(KEYS(4, 5), KEYS(0, 1, 2, 3)) } },
@@ -108,9 +103,8 @@ TEST(test_prefill_blind_query)
 /* Two KV heads: each query head reads its own keys. 6 tokens, 4 leave: 5/8 and 1/8 against 1/4. */
 TEST(test_kv_heads)
 {
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 6);
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 6, EVEN, SEEN(1, 1));
     w.shape.q_heads = w.shape.kv_heads = 2;
-    w.seen = (const float[]){ 1, 1 };
     for (size_t h = 0; h < 2; h++)
         for (size_t j = 0; j < 8; j++) w.key[0][h][j] = j == h + 1 ? logf(5) : j == 6 + h ? logf(2) : 0;
     static const struct ha_test_step run[] = {
@@ -126,7 +120,7 @@ TEST(test_kv_heads)
 /* Equal weights are at the threshold: any choice will do, and is the one from then on. */
 TEST(test_tie)
 {
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 8);
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 8, EVEN, NULL);
     for (size_t j = 0; j < HA_TEST_TOKENS; j++) w.key[0][0][j] = 1.25f;
     /* 8 tokens, l_max 4: 6 leave, 1/6 each */
     static const struct ha_test_step some[] = { { 1, { 0 }, { SPLIT(KEYS(6, 7, 8), KEYS(1, 3)) } },
@@ -144,9 +138,7 @@ TEST(test_everything)
 {
     static const double all[] = { 0.5, -1, 2, 2, 1, 0 }, roomy[] = { 0.5, 1, 16, 4, 1, 0 };
     static const double weight[13] = { 1e9, 1, 1e-9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, all, 8);
-    ha_test_world_weights(&w, weight, 13);
-    w.seen = (const float[]){ 9 };
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, all, 8, WEIGHTS(weight), SEEN(9));
     static const struct ha_test_step run[] = { { 1, { 9 }, { SPLIT(KEYS(6, 7, 8), KEYS(0, 1, 2, 3, 4, 5)) } },
                                                { 1, { -9 }, { SPLIT(KEYS(6, 7, 8, 9), KEYS(0, 1, 2, 3, 4, 5)) } },
                                                { 1, { 0 }, { SPLIT(KEYS(8, 9, 10), KEYS(0, 1, 2, 3, 4, 5, 6, 7)) } } };
@@ -166,10 +158,8 @@ TEST(test_padding)
     static const double weight[11] = { 4, 1, 1, 1, 4, 1, 1, 1, 2, 4, 1 };
     static const double pair[] = { 0.5, 1, 2, 2, 2, 0 }, three[] = { 0.5, 1, 2, 2, 3, 0 },
                         none[] = { 0.5, 1, 2, 2, 0, 0 };
-    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 9);
-    ha_test_world_weights(&w, weight, 11);
+    struct ha_test_world w = ha_test_world(&ha_definition_hgca, half, 9, WEIGHTS(weight), SEEN(1, -1, 1, -1));
     w.shape.q_heads = 2;
-    w.seen = (const float[]){ 1, -1, 1, -1 };
 
     static const struct ha_test_step plain[] = { { 1, { 1, -1 }, { TWO, FOUR } } };
     static const struct ha_test_step padded[] = {

@@ -184,6 +184,14 @@ const size_t ha_test_families = sizeof family / sizeof family[0];
 
 const char *ha_test_family_name(size_t i) { return family[i].name; }
 
+const char *ha_test_input_says(const struct ha_test_input *in)
+{
+    static char text[128];
+    snprintf(text, sizeof text, "%s, n = %zu, d = %zu, %s, seed %llu", in->family, in->keys, in->dim,
+             ha_dtype_name(in->dtype), (unsigned long long)in->seed);
+    return text;
+}
+
 /* ---- inputs and states --------------------------------------------------------------------- */
 
 void ha_test_input_store(struct ha_test_input *in)
@@ -199,6 +207,7 @@ struct ha_test_input ha_test_input(size_t which, size_t keys, size_t dim, enum h
 {
     const size_t n = keys * dim, row = dim * ha_dtype_bytes(dtype);
     struct ha_test_input in = {
+        .family = family[which].name,
         .keys = keys,
         .dim = dim,
         .dtype = dtype,

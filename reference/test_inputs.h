@@ -13,6 +13,7 @@
 #include <math.h>
 
 struct ha_test_input {
+    const char *family;
     size_t keys, dim;
     enum ha_dtype dtype;
     float scale;
@@ -34,6 +35,9 @@ struct ha_ref_state ha_test_state(size_t dim);
 /* of the input's query over rows in its dtype */
 struct ha_ref_state ha_test_attend(const struct ha_test_input *in, const struct ha_rows *rows,
                                    const struct ha_bound *b);
+
+/* family, sizes, type and seed, for a message */
+const char *ha_test_input_says(const struct ha_test_input *in);
 
 void ha_test_release(void);
 

@@ -8,7 +8,6 @@ enum { BITS = 200, KEYS_MOST = 100000, DIM_MOST = 128 };
 /* The oracle's own error, as a share of the bound. That of a merge may be as small as u|L|, and rounding L to
  * binary64 alone costs 2^-29 of it. */
 static const double attend_error = 1e-9, merge_error = 2e-9;
-static bool reduced;
 
 /* the tightest profile that a kernel could claim, so that the bound is as small as it gets */
 static const struct ha_profile tight = {
@@ -113,21 +112,14 @@ static double worst_error(const struct ha_ref_state *got)
     return worst;
 }
 
-static void check(double worst, double limit, const char *what, size_t n, enum ha_dtype dtype, uint64_t seed)
-{
-    const bool ok = worst <= limit;
-    if (!ok)
-        fail_msg("%s, n = %zu, %s, seed %llu: own error %g of the bound", what, n, ha_dtype_name(dtype),
-                 (unsigned long long)seed, worst);
-}
-
 static void check_attend(size_t family, size_t keys, size_t dim, enum ha_dtype dtype, uint64_t seed)
 {
     const struct ha_test_input in = ha_test_input(family, keys, dim, dtype, seed);
     const struct ha_bound b = ha_bound_attend(&tight, dim, keys, 1);
     const struct ha_ref_state got = ha_test_attend(&in, &in.rows, &b);
     exact_attend(&in);
-    check(worst_error(&got), attend_error, ha_test_family_name(family), keys, dtype, seed);
+    const double worst = worst_error(&got);
+    if (!(worst <= attend_error)) fail_msg("%s: own error %g of the bound", ha_test_input_says(&in), worst);
     ha_test_release();
 }
 
@@ -136,7 +128,7 @@ TEST(test_attend)
     static const struct {
         size_t keys, dim;
     } shape[] = { { 1, 1 }, { 2, 3 }, { 17, 80 }, { 128, 128 }, { 1000, 128 }, { 5000, 16 } };
-    const size_t shapes = reduced ? 3 : sizeof shape / sizeof shape[0];
+    const size_t shapes = test_small ? 3 : sizeof shape / sizeof shape[0];
     for (size_t f = 0; f < ha_test_families; f++)
         for (size_t s = 0; s < shapes; s++)
             for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
@@ -148,7 +140,7 @@ TEST(test_attend_long)
 {
     for (size_t f = 0; f < ha_test_families; f++)
         if (strcmp(ha_test_family_name(f), "biased") == 0 || strcmp(ha_test_family_name(f), "ties") == 0)
-            check_attend(f, reduced ? 20000 : 100000, 2, HA_F32, f);
+            check_attend(f, test_small ? 20000 : 100000, 2, HA_F32, f);
 }
 
 TEST(test_weights)
@@ -195,8 +187,7 @@ static void use_pair(struct ha_ref_state *got)
     got->lse = 0;
 }
 
-static void check_merge(const struct ha_ref_state *states, size_t count, size_t dim, enum ha_form form,
-                        const char *what, uint64_t seed)
+static void check_merge(const struct ha_ref_state *states, size_t count, size_t dim, enum ha_form form, uint64_t seed)
 {
     static struct ha_ref_state used[600];
     size_t n = 0;
@@ -209,7 +200,10 @@ static void check_merge(const struct ha_ref_state *states, size_t count, size_t 
     if (n > 1) { /* one alone is copied: test_merge_edge.c */
         exact_merge(used, n, form);
         if (form == HA_FORM_MAX_SUM) use_pair(&got);
-        check(worst_error(&got), merge_error, what, count, HA_F32, seed);
+        const double worst = worst_error(&got);
+        if (!(worst <= merge_error))
+            fail_msg("%s, %zu states, seed %llu: own error %g of the bound", ha_form_name(form), count,
+                     (unsigned long long)seed, worst);
     }
 }
 
@@ -235,20 +229,16 @@ TEST(test_merge)
             for (size_t count = 2; count <= 4; count++)
                 for (uint64_t seed = 0; seed < 16; seed++) {
                     for (size_t k = 0; k < count; k++) state_make(&states[k], form, lse_case[c][k], seed, k);
-                    check_merge(states, count, DIM, form, ha_form_name(form), seed);
+                    check_merge(states, count, DIM, form, seed);
                 }
         for (uint64_t seed = 0; seed < 16; seed++)
             for (size_t many = 0; many < 2; many++) {
-                const size_t count = reduced || !many ? 70 : MOST;
+                const size_t count = test_small || !many ? 70 : MOST;
                 for (size_t k = 0; k < count; k++)
                     state_make(&states[k], form, (seed & 1 ? 30.0 : 0.5) * (double)ha_rng_normal(seed, k, 97), seed, k);
-                check_merge(states, count, DIM, form, ha_form_name(form), seed);
+                check_merge(states, count, DIM, form, seed);
             }
     }
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, setup, NULL); }

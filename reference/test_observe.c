@@ -4,7 +4,6 @@
 #include "reference/test_inputs.h"
 
 enum { KEYS_MAX = 3000, QUERIES = 11 };
-static bool reduced;
 
 /* The mean over the queries, everything rounded to binary32, sums in order. Returns how many queries see a key. */
 static size_t weigh(const struct ha_test_input *in, const struct ha_def_head *h, const uint32_t *token, size_t keys,
@@ -33,7 +32,7 @@ static size_t weigh(const struct ha_test_input *in, const struct ha_def_head *h,
 /* Which keys: all tokens; the last few, which some queries do not see; every second, by a list. */
 enum keys { ALL, LAST, LISTED, WAYS };
 
-static void check(const struct ha_test_input *in, size_t family, enum keys way)
+static void check(const struct ha_test_input *in, enum keys way)
 {
     static float got[KEYS_MAX];
     static struct ha_ref_weight want[KEYS_MAX];
@@ -55,12 +54,10 @@ static void check(const struct ha_test_input *in, size_t family, enum keys way)
     double sum = 0;
     for (size_t j = 0; j < keys; j++) {
         sum += want[j].value;
-        const bool ok = fabs((double)got[j] - want[j].value) <= want[j].tol;
-        if (!ok)
-            fail_msg("%s, n = %zu, d = %zu, %s, keys %d: weight %zu is %g, computed %g, tolerance %g",
-                     ha_test_family_name(family), in->keys, in->dim, ha_dtype_name(in->dtype), (int)way, j,
+        if (!(fabs((double)got[j] - want[j].value) <= want[j].tol))
+            fail_msg("%s, keys %d: weight %zu is %g, computed %g, tolerance %g", ha_test_input_says(in), (int)way, j,
                      want[j].value, (double)got[j], want[j].tol);
-        if (family == 0) assert_true(want[j].tol <= 1e-3 * want[j].value);
+        if (!strcmp(in->family, "iid")) assert_true(want[j].tol <= 1e-3 * want[j].value);
     }
     /* a query that sees nothing adds 0 */
     assert_true(fabs(sum - (double)sighted / (double)h.queries) < 1e-12);
@@ -72,10 +69,10 @@ TEST(test_tolerance)
         size_t keys, dim;
     } shape[] = { { 1, 8 }, { 30, 128 }, { 500, 64 }, { 2000, 16 } };
     for (size_t f = 0; f < ha_test_families; f++)
-        for (size_t s = 0; s < (reduced ? 2 : 4); s++)
+        for (size_t s = 0; s < (test_small ? 2 : 4); s++)
             for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++) {
                 const struct ha_test_input in = ha_test_input(f, shape[s].keys, shape[s].dim, type, 3 * f + s);
-                for (enum keys way = 0; way < WAYS; way++) check(&in, f, way);
+                for (enum keys way = 0; way < WAYS; way++) check(&in, way);
                 ha_test_release();
             }
 }
@@ -91,8 +88,4 @@ TEST(test_nothing)
     assert_true(weight.value == 0 && weight.tol == 0);
 }
 
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

@@ -1,9 +1,10 @@
 #include "reference/test_world.h"
 
-struct ha_test_world ha_test_world(const struct ha_definition *d, const double *param, size_t ctx)
+struct ha_test_world ha_test_world(const struct ha_definition *d, const double *param, size_t ctx, const double *weight,
+                                   size_t count, const float *seen)
 {
     static const float even[HA_TEST_UNITS * HA_TEST_TOKENS];
-    return (struct ha_test_world){
+    struct ha_test_world w = {
         .definition = d,
         .param = param,
         .shape = { .layers = 1,
@@ -15,15 +16,12 @@ struct ha_test_world ha_test_world(const struct ha_definition *d, const double *
                    .scale = 1,
                    .ctx = { ctx, ctx },
                    .observed = 1 },
-        .seen = even,
+        .seen = seen ? seen : even,
     };
-}
-
-void ha_test_world_weights(struct ha_test_world *w, const double *weight, size_t count)
-{
     for (size_t b = 0; b < HA_TEST_BATCH; b++)
         for (size_t h = 0; h < HA_TEST_HEADS; h++)
-            for (size_t j = 0; j < count; j++) w->key[b][h][j] = (float)log(weight[j]);
+            for (size_t j = 0; j < count; j++) w.key[b][h][j] = (float)log(weight[j]);
+    return w;
 }
 
 struct reporter {

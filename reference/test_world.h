@@ -54,10 +54,13 @@ struct ha_test_step {
     struct ha_test_report report[HA_TEST_UNITS]; /* [batch][q_heads] */
 };
 
-/* One sequence and head, one observed query of 0, keys of weight 1; the shape is the test's to change. */
-struct ha_test_world ha_test_world(const struct ha_definition *d, const double *param, size_t ctx);
-/* weights of the first tokens of every sequence and KV head */
-void ha_test_world_weights(struct ha_test_world *w, const double *weight, size_t count);
+/* One sequence and head, and one observed query; the shape is the test's to change. WEIGHTS(array): of the first tokens
+ * of every sequence and KV head, the others have 1; EVEN: all have. seen: SEEN(...), or NULL: observed queries of 0. */
+struct ha_test_world ha_test_world(const struct ha_definition *d, const double *param, size_t ctx, const double *weight,
+                                   size_t count, const float *seen);
+#define WEIGHTS(array) array, COUNT(array)
+#define EVEN           NULL, 0
+#define SEEN(...)      ((const float[]){ __VA_ARGS__ })
 
 /* Prefill and steps; fails the test where one of them is not HA_OK. */
 void ha_test_accept(const struct ha_test_world *w, const struct ha_test_step *step, size_t steps);

@@ -93,6 +93,8 @@ size_t ha_ref_packed_k(enum ha_dtype dtype, size_t head_dim, size_t key, size_t 
 size_t ha_ref_packed_v(enum ha_dtype dtype, size_t head_dim, size_t key, size_t d);
 /* row `key` of a packed head; k and v are [head_dim], either may be NULL */
 void ha_ref_unpack_row(const void *blocks, enum ha_dtype dtype, size_t head_dim, size_t key, void *k, void *v);
+/* The same of a digest: the minimum or maximum of dimension d of a block. */
+size_t ha_ref_digest(size_t head_dim, size_t block, size_t d, bool most);
 /* How many keys an attention names, packed and in runs; and all of them in list order, as plain rows in memory: first
  * K, then V, [keys][head_dim] each. */
 size_t ha_ref_keys(const struct ha_attend *a);
@@ -121,6 +123,16 @@ struct ha_answer_error {
 /* o and LSE that `a` holds; its weights. */
 struct ha_answer_error ha_answer_judge(const struct ha_answer *answer, const struct ha_attend *a);
 struct ha_answer_error ha_answer_judge_weights(const struct ha_answer *answer, const struct ha_attend *a);
+
+/* What the kernels that choose keys have left in their arguments: the largest error over its bound; infinite for a NaN,
+ * and where a digest or a choice is not exact. x: what softmax found there; exp_eps: of its exp. */
+double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p);
+double ha_ref_judge_digest(const struct ha_digest *g);
+double ha_ref_judge_digest_score(const struct ha_digest_score *s);
+double ha_ref_judge_topk(const struct ha_topk *t);
+double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps);
+/* roundings of a score by a digest: of its sum, a product and the scale */
+double ha_ref_digest_depth(size_t head_dim);
 
 /* Question 3 for one query: full attention (o) beside the attention over a key set (o_S). */
 struct ha_ref_quality {

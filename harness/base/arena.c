@@ -4,7 +4,9 @@
 #include "harness/base/why.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -211,4 +213,39 @@ void ha_arena_destroy(struct ha_arena *arena)
     }
     pthread_mutex_destroy(&arena->lock);
     free(arena);
+}
+
+static uint64_t read_number(const char *path)
+{
+    char line[64] = "";
+    FILE *f = fopen(path, "re");
+
+    if (!f) return 0;
+    if (!fgets(line, sizeof line, f)) line[0] = 0;
+    fclose(f);
+    return strtoull(line, NULL, 10); /* "max" reads as 0: no limit */
+}
+
+uint64_t ha_memory_available(void)
+{
+    uint64_t available = 0, limit = read_number("/sys/fs/cgroup/memory.max"),
+             used = read_number("/sys/fs/cgroup/memory.current");
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "re");
+
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &available) == 1) break;
+    fclose(f);
+    available *= 1024;
+    if (limit && limit < available + used) available = limit > used ? limit - used : 0;
+    return available;
+}
+
+enum ha_status ha_memory_fits(const char *where, double need, uint64_t have, const char *lower, struct ha_why *why)
+{
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    if (!have || need <= (double)have) return HA_OK;
+    return ha_why(why, HA_ERROR, "needs %.2f GiB of %s memory, has %.2f GiB: lower %s", need / gib, where,
+                  (double)have / gib, lower);
 }

@@ -26,4 +26,9 @@ enum ha_status ha_arena_check(struct ha_arena *arena, struct ha_why *why);
 size_t ha_arena_peak_bytes(struct ha_arena *arena, enum ha_tag tag);
 void ha_arena_destroy(struct ha_arena *arena);
 
+/* What the system can still give: MemAvailable, or what the control group leaves of it. 0: unknown. */
+uint64_t ha_memory_available(void);
+/* HA_ERROR "needs X GiB of WHERE memory, has Y GiB: lower WHAT"; have 0: unknown. */
+enum ha_status ha_memory_fits(const char *where, double need, uint64_t have, const char *lower, struct ha_why *why);
+
 #endif

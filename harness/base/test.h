@@ -68,6 +68,16 @@ static inline size_t test_count(const char *text, const char *part)
 
 /* <math.h>; written so that a NaN fails */
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+
+/* The same for a program that is run as "NAME small": the same code over fewer numbers; each test says what it leaves
+ * out. */
+__attribute__((unused)) static bool test_small;
+static inline int test_main(int argc, char **argv, CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    test_small = argc > 1 && !strcmp(argv[1], "small");
+    return test_all("tests", setup, teardown);
+}
+
 #define assert_contains(text, part)                                                       \
     do {                                                                                  \
         if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \

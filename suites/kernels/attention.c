@@ -10,13 +10,6 @@
 
 enum { Q_STREAM = 1, FRESH_STREAM, LIST_STREAM = 100, LISTS = 16 };
 
-const char *ha_cpu_attention_lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    if (!k->attend_all || !k->attend_all_bytes) return "attend_all";
-    if (p->layout == HA_CPU_PACKED && !k->attend_packed[p->dtype]) return "attend_packed of this type";
-    return k->attend && k->attend_chunk ? NULL : "attend";
-}
-
 /* ---- data --------------------------------------------------------------------------------------------- */
 
 /* k of n in ascending order, each set as likely as another */
@@ -222,7 +215,6 @@ static enum ha_status check(struct ha_cpu_work *w, double *err_over_bound, struc
 }
 
 const struct ha_cpu_subject ha_cpu_subject_attend = {
-    .lacks = ha_cpu_attention_lacks,
     .unit_bytes = kv_bytes,
     .own_bytes = sizeof(struct ha_cpu_attention),
     .open = open,

@@ -24,6 +24,5 @@ void ha_cpu_attention_run(struct ha_cpu_attention *a, const struct ha_cpu_work *
 /* Some rows of some units against the reference, and every number finite. */
 enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const struct ha_cpu_work *work,
                                       double *err_over_bound, struct ha_why *why);
-const char *ha_cpu_attention_lacks(const struct ha_kernels *kernels, const struct ha_cpu_point *point);
 
 #endif

@@ -1,7 +1,8 @@
-#include "suites/kernels/judge.h"
+#include "suites/kernels/work.h"
 
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
+#include "harness/api/reference.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,17 +20,6 @@ struct select {
     size_t digest_bytes;
     uint32_t *list; /* [units][chosen] */
 };
-
-static const char *lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    switch (p->kernel) {
-    case HA_KERNEL_SCORE: return k->score ? NULL : "score";
-    case HA_KERNEL_DIGEST: return k->digest ? NULL : "digest";
-    case HA_KERNEL_DIGEST_SCORE: return k->digest && k->digest_score ? NULL : "digest and digest_score";
-    case HA_KERNEL_TOPK: return k->topk ? NULL : "topk";
-    default: return k->softmax ? NULL : "softmax";
-    }
-}
 
 static enum ha_status make_queries(struct select *s, struct ha_cpu_work *w, struct ha_why *why)
 {
@@ -63,28 +53,35 @@ static enum ha_status score_open(struct ha_cpu_work *w, struct ha_why *why)
     return make_numbers(s, w, 1, w->group * w->point.ctx, &s->x, why);
 }
 
+/* of query head r */
+static struct ha_score score_args(const struct ha_cpu_work *w, size_t u, size_t r)
+{
+    const struct select *s = w->own;
+    return (struct ha_score){ .q = s->q + (u * w->group + r) * w->point.head_dim,
+                              .head_dim = w->point.head_dim,
+                              .rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx),
+                              .dtype = w->dtype,
+                              .scale = w->scale,
+                              .s = s->x + u * s->x_unit + r * w->point.ctx };
+}
+
 static void score_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
-    const struct select *s = w->own;
-    const struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
     (void)worker;
-    for (size_t r = 0; r < w->group; r++)
-        w->kernels->score(&(struct ha_score){ .q = s->q + (u * w->group + r) * w->point.head_dim,
-                                              .head_dim = w->point.head_dim,
-                                              .rows = rows,
-                                              .dtype = w->dtype,
-                                              .scale = w->scale,
-                                              .s = s->x + u * s->x_unit + r * w->point.ctx });
+    for (size_t r = 0; r < w->group; r++) {
+        const struct ha_score args = score_args(w, u, r);
+        w->kernels->score(&args);
+    }
 }
 
 static double score_judge(const struct ha_cpu_work *w, size_t u)
 {
-    const struct select *s = w->own;
     double worst = 0;
-    for (size_t r = 0; r < w->group; r++)
-        worst = fmax(worst, ha_cpu_judge_score(w, u, s->q + (u * w->group + r) * w->point.head_dim,
-                                               s->x + u * s->x_unit + r * w->point.ctx));
+    for (size_t r = 0; r < w->group; r++) {
+        const struct ha_score args = score_args(w, u, r);
+        worst = fmax(worst, ha_ref_judge_score(&args, &w->kernels->profile));
+    }
     return worst;
 }
 
@@ -99,28 +96,29 @@ static enum ha_status digest_open(struct ha_cpu_work *w, struct ha_why *why)
     return s->digests ? HA_OK : HA_ERROR;
 }
 
+static struct ha_digest digest_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct select *s = w->own;
+    return (struct ha_digest){ .digests = s->digests + u * s->digest_bytes,
+                               .blocks = w->blocks,
+                               .unit = w->point.block,
+                               .rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx),
+                               .head_dim = w->point.head_dim,
+                               .dtype = w->dtype };
+}
+
 static void digest_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
-    const struct select *s = w->own;
+    const struct ha_digest args = digest_args(w, u);
     (void)worker;
-    w->kernels->digest(&(struct ha_digest){ .digests = s->digests + u * s->digest_bytes,
-                                            .blocks = w->blocks,
-                                            .unit = w->point.block,
-                                            .rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx),
-                                            .head_dim = w->point.head_dim,
-                                            .dtype = w->dtype });
-}
-
-static void natural_key(const struct ha_cpu_work *w, const char *kv, size_t i, float *row)
-{
-    ha_load_row(kv + i * w->point.head_dim * w->elem, w->point.head_dim, w->dtype, row);
+    w->kernels->digest(&args);
 }
 
 static double digest_judge(const struct ha_cpu_work *w, size_t u)
 {
-    const struct select *s = w->own;
-    return ha_cpu_judge_digest(w, u, natural_key, s->digests + u * s->digest_bytes);
+    const struct ha_digest args = digest_args(w, u);
+    return ha_ref_judge_digest(&args);
 }
 
 /* ---- digest_score --------------------------------------------------------------------------------------------- */
@@ -136,32 +134,33 @@ static enum ha_status digest_score_open(struct ha_cpu_work *w, struct ha_why *wh
     return make_numbers(s, w, 1, w->group * w->blocks, &s->x, why);
 }
 
+static struct ha_digest_score digest_score_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct select *s = w->own;
+    return (struct ha_digest_score){ .q = s->q + u * w->group * w->point.head_dim,
+                                     .q_rows = w->group,
+                                     .q_stride = w->point.head_dim,
+                                     .head_dim = w->point.head_dim,
+                                     .digests = s->digests + u * s->digest_bytes,
+                                     .blocks = w->blocks,
+                                     .dtype = w->dtype,
+                                     .scale = w->scale,
+                                     .s = s->x + u * s->x_unit,
+                                     .s_stride = w->blocks };
+}
+
 static void digest_score_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
-    const struct select *s = w->own;
+    const struct ha_digest_score args = digest_score_args(w, u);
     (void)worker;
-    w->kernels->digest_score(&(struct ha_digest_score){ .q = s->q + u * w->group * w->point.head_dim,
-                                                        .q_rows = w->group,
-                                                        .q_stride = w->point.head_dim,
-                                                        .head_dim = w->point.head_dim,
-                                                        .digests = s->digests + u * s->digest_bytes,
-                                                        .blocks = w->blocks,
-                                                        .dtype = w->dtype,
-                                                        .scale = w->scale,
-                                                        .s = s->x + u * s->x_unit,
-                                                        .s_stride = w->blocks });
+    w->kernels->digest_score(&args);
 }
 
 static double digest_score_judge(const struct ha_cpu_work *w, size_t u)
 {
-    const struct select *s = w->own;
-    double worst = 0;
-    for (size_t r = 0; r < w->group; r++)
-        worst = fmax(worst,
-                     ha_cpu_judge_digest_score(w, s->q + (u * w->group + r) * w->point.head_dim,
-                                               s->digests + u * s->digest_bytes, s->x + u * s->x_unit + r * w->blocks));
-    return worst;
+    const struct ha_digest_score args = digest_score_args(w, u);
+    return ha_ref_judge_digest_score(&args);
 }
 
 /* ---- topk -------------------------------------------------------------------------------------------------------- */
@@ -174,21 +173,27 @@ static enum ha_status topk_open(struct ha_cpu_work *w, struct ha_why *why)
     return s->list ? make_numbers(s, w, SETS, w->blocks, &s->x, why) : HA_ERROR;
 }
 
+static struct ha_topk topk_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct select *s = w->own;
+    return (struct ha_topk){ .x = s->x + (w->turn % SETS * w->units + u) * s->x_unit,
+                             .n = w->blocks,
+                             .k = w->chosen,
+                             .index = s->list + u * w->chosen };
+}
+
 static void topk_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
-    const struct select *s = w->own;
+    const struct ha_topk args = topk_args(w, u);
     (void)worker;
-    w->kernels->topk(&(struct ha_topk){ .x = s->x + (w->turn % SETS * w->units + u) * s->x_unit,
-                                        .n = w->blocks,
-                                        .k = w->chosen,
-                                        .index = s->list + u * w->chosen });
+    w->kernels->topk(&args);
 }
 
 static double topk_judge(const struct ha_cpu_work *w, size_t u)
 {
-    const struct select *s = w->own;
-    return ha_cpu_judge_topk(s->x + u * s->x_unit, w->blocks, w->chosen, s->list + u * w->chosen);
+    const struct ha_topk args = topk_args(w, u);
+    return ha_ref_judge_topk(&args);
 }
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
@@ -213,34 +218,35 @@ static void softmax_copy(void *arg, size_t u, size_t worker)
 }
 static void softmax_turn(struct ha_cpu_work *w) { ha_pool_run(w->pool, "copy", w->units, softmax_copy, w); }
 
+static struct ha_softmax softmax_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct select *s = w->own;
+    return (struct ha_softmax){ .x = s->x + u * s->x_unit,
+                                .rows = w->group,
+                                .n = w->point.ctx,
+                                .stride = w->point.ctx,
+                                .lse = s->lse + u * w->group };
+}
+
 static void softmax_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
-    const struct select *s = w->own;
+    const struct ha_softmax args = softmax_args(w, u);
     (void)worker;
-    w->kernels->softmax(&(struct ha_softmax){ .x = s->x + u * s->x_unit,
-                                              .rows = w->group,
-                                              .n = w->point.ctx,
-                                              .stride = w->point.ctx,
-                                              .lse = s->lse + u * w->group });
+    w->kernels->softmax(&args);
 }
 
 static double softmax_judge(const struct ha_cpu_work *w, size_t u)
 {
     const struct select *s = w->own;
-    double worst = 0;
-    for (size_t r = 0; r < w->group; r++) {
-        const size_t at = u * s->x_unit + r * w->point.ctx;
-        worst = fmax(worst, ha_cpu_judge_softmax(s->pure + at, w->point.ctx, &w->kernels->profile, s->x + at,
-                                                 s->lse[u * w->group + r]));
-    }
-    return worst;
+    const struct ha_softmax args = softmax_args(w, u);
+    return ha_ref_judge_softmax(&args, s->pure + u * s->x_unit, w->kernels->traits.exp_eps);
 }
 
 /* ---- subjects ---------------------------------------------------------------------------------------------------- */
 
-#define SUBJECT(name_)                                                                                \
-    .lacks = lacks, .own_bytes = sizeof(struct select), .open = name_##_open, .judge = name_##_judge, \
+#define SUBJECT(name_)                                                                \
+    .own_bytes = sizeof(struct select), .open = name_##_open, .judge = name_##_judge, \
     .part = { { .name = #name_, .task = name_##_task } }
 const struct ha_cpu_subject ha_cpu_subject_score = { SUBJECT(score), .unit_bytes = ha_cpu_rows_bytes };
 const struct ha_cpu_subject ha_cpu_subject_digest = { SUBJECT(digest), .unit_bytes = ha_cpu_rows_bytes };

@@ -1,5 +1,4 @@
 #include "suites/kernels/attention.h"
-#include "suites/kernels/judge.h"
 
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
@@ -22,12 +21,6 @@ struct sparse {
     size_t scratch_bytes;
 };
 
-static const char *lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    if (!k->digest || !k->digest_score || !k->topk) return "digest, digest_score and topk";
-    return k->unpack ? ha_cpu_attention_lacks(k, p) : "unpack";
-}
-
 static char *digests_of(const struct ha_cpu_work *w, size_t unit)
 {
     const struct sparse *s = w->own;
@@ -36,33 +29,39 @@ static char *digests_of(const struct ha_cpu_work *w, size_t unit)
 
 /* ---- data ----------------------------------------------------------------------------------------------- */
 
-/* of a unit of a turn */
+/* of the keys [first, first + PIECE_KEYS) of a unit of a turn, as far as there are any, whose rows are at k */
+static struct ha_digest piece(const struct ha_cpu_work *w, size_t task, size_t first, const char *k)
+{
+    const struct sparse *s = w->own;
+    const struct ha_cpu_point *p = &w->point;
+    const size_t keys = p->ctx - first < PIECE_KEYS ? p->ctx - first : PIECE_KEYS;
+    return (struct ha_digest){ .digests = s->digests + task * s->digest_bytes,
+                               .first = first / p->block,
+                               .blocks = (keys + p->block - 1) / p->block,
+                               .unit = p->block,
+                               .rows = { .k = k, .k_stride_bytes = p->head_dim * w->elem, .keys = keys },
+                               .head_dim = p->head_dim,
+                               .dtype = w->dtype };
+}
+
 static void make_digests(void *arg, size_t task, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
     const struct sparse *s = w->own;
-    const struct ha_cpu_point *p = &w->point;
-    const size_t row = p->head_dim * w->elem;
-    char *k = s->rows + worker * 2 * PIECE_KEYS * row, *v = k + PIECE_KEYS * row;
-    for (size_t first = 0; first < p->ctx; first += PIECE_KEYS) {
-        const size_t keys = p->ctx - first < PIECE_KEYS ? p->ctx - first : PIECE_KEYS;
+    const size_t row = w->point.head_dim * w->elem;
+    char *k = s->rows + worker * 2 * PIECE_KEYS * row;
+    for (size_t first = 0; first < w->point.ctx; first += PIECE_KEYS) {
+        const struct ha_digest args = piece(w, task, first, k);
         w->kernels->unpack(&(struct ha_unpack){ .blocks = w->kv + task * w->unit_bytes,
                                                 .first = first,
-                                                .keys = keys,
-                                                .head_dim = p->head_dim,
-                                                .dtype = w->dtype,
+                                                .keys = args.rows.keys,
+                                                .head_dim = args.head_dim,
+                                                .dtype = args.dtype,
                                                 .k = k,
-                                                .v = v,
+                                                .v = k + PIECE_KEYS * row,
                                                 .k_stride_bytes = row,
                                                 .v_stride_bytes = row });
-        w->kernels->digest(
-            &(struct ha_digest){ .digests = s->digests + task * s->digest_bytes,
-                                 .first = first / p->block,
-                                 .blocks = (keys + p->block - 1) / p->block,
-                                 .unit = p->block,
-                                 .rows = { .k = k, .v = v, .k_stride_bytes = row, .v_stride_bytes = row, .keys = keys },
-                                 .head_dim = p->head_dim,
-                                 .dtype = w->dtype });
+        w->kernels->digest(&args);
     }
 }
 
@@ -97,35 +96,49 @@ static void turn(struct ha_cpu_work *w)
 
 /* ---- the step ---------------------------------------------------------------------------------------------- */
 
+static struct ha_digest_score score_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct sparse *s = w->own;
+    return (struct ha_digest_score){ .q = s->chosen.unit[u].q,
+                                     .q_rows = w->group,
+                                     .q_stride = w->point.head_dim,
+                                     .head_dim = w->point.head_dim,
+                                     .digests = digests_of(w, u),
+                                     .blocks = w->blocks,
+                                     .dtype = w->dtype,
+                                     .scale = w->scale,
+                                     .s = s->scores + u * w->group * w->blocks,
+                                     .s_stride = w->blocks };
+}
+
+static struct ha_topk choice_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct sparse *s = w->own;
+    return (struct ha_topk){
+        .x = s->best + u * w->blocks, .n = w->blocks, .k = w->chosen, .index = s->chosen.list + u * w->chosen
+    };
+}
+
 static void score(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
     const struct sparse *s = w->own;
+    const struct ha_digest_score args = score_args(w, u);
+    float *best = s->best + u * w->blocks;
     (void)worker;
-    float *scores = s->scores + u * w->group * w->blocks, *best = s->best + u * w->blocks;
-    w->kernels->digest_score(&(struct ha_digest_score){ .q = s->chosen.unit[u].q,
-                                                        .q_rows = w->group,
-                                                        .q_stride = w->point.head_dim,
-                                                        .head_dim = w->point.head_dim,
-                                                        .digests = digests_of(w, u),
-                                                        .blocks = w->blocks,
-                                                        .dtype = w->dtype,
-                                                        .scale = w->scale,
-                                                        .s = scores,
-                                                        .s_stride = w->blocks });
-    for (size_t b = 0; b < w->blocks; b++) best[b] = scores[b];
+    w->kernels->digest_score(&args);
+    for (size_t b = 0; b < w->blocks; b++) best[b] = args.s[b];
     for (size_t r = 1; r < w->group; r++)
         for (size_t b = 0; b < w->blocks; b++)
-            best[b] = scores[r * w->blocks + b] > best[b] ? scores[r * w->blocks + b] : best[b];
+            best[b] = args.s[r * w->blocks + b] > best[b] ? args.s[r * w->blocks + b] : best[b];
 }
 
 static void choose(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
-    const struct sparse *s = w->own;
+    const struct ha_topk args = choice_args(w, u);
     (void)worker;
-    w->kernels->topk(&(struct ha_topk){
-        .x = s->best + u * w->blocks, .n = w->blocks, .k = w->chosen, .index = s->chosen.list + u * w->chosen });
+    w->kernels->topk(&args);
 }
 
 static void attend(void *arg, size_t u, size_t worker)
@@ -151,22 +164,21 @@ static void run_dense(struct ha_cpu_work *w)
 
 /* ---- check --------------------------------------------------------------------------------------------------- */
 
-static void packed_key(const struct ha_cpu_work *w, const char *kv, size_t i, float *row)
-{
-    char stored[HA_CPU_DIM_MOST * sizeof(float)];
-    ha_ref_unpack_row(kv, w->dtype, w->point.head_dim, i, stored, NULL);
-    ha_load_row(stored, w->point.head_dim, w->dtype, row);
-}
-
+/* of turn 0 */
 static double judge_choice(const struct ha_cpu_work *w, size_t u)
 {
     const struct sparse *s = w->own;
-    const float *scores = s->scores + u * w->group * w->blocks, *best = s->best + u * w->blocks;
-    double worst = ha_cpu_judge_digest(w, u, packed_key, digests_of(w, u));
-    for (size_t r = 0; r < w->group; r++)
-        worst = fmax(worst, ha_cpu_judge_digest_score(w, s->chosen.unit[u].q + r * w->point.head_dim, digests_of(w, u),
-                                                      scores + r * w->blocks));
-    return fmax(worst, ha_cpu_judge_topk(best, w->blocks, w->chosen, s->chosen.list + u * w->chosen));
+    const struct ha_digest_score scores = score_args(w, u);
+    const struct ha_topk choice = choice_args(w, u);
+    double worst = fmax(ha_ref_judge_digest_score(&scores), ha_ref_judge_topk(&choice));
+    for (size_t first = 0; first < w->point.ctx; first += PIECE_KEYS) {
+        const struct ha_digest digests = piece(w, u, first, s->rows);
+        for (size_t i = 0; i < digests.rows.keys; i++)
+            ha_ref_unpack_row(ha_cpu_unit(w, u), w->dtype, digests.head_dim, first + i,
+                              s->rows + i * digests.rows.k_stride_bytes, NULL);
+        worst = fmax(worst, ha_ref_judge_digest(&digests));
+    }
+    return worst;
 }
 
 static enum ha_status check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
@@ -182,7 +194,6 @@ static enum ha_status check(struct ha_cpu_work *w, double *err_over_bound, struc
 }
 
 const struct ha_cpu_subject ha_cpu_subject_sparse = {
-    .lacks = lacks,
     .unit_bytes = ha_cpu_packed_bytes,
     .own_bytes = sizeof(struct sparse),
     .open = open,

@@ -20,12 +20,6 @@ struct store {
     float *lse[STATES + 1]; /* [units][group] */
 };
 
-static const char *lacks(const struct ha_kernels *k, const struct ha_cpu_point *p)
-{
-    if (p->kernel == HA_KERNEL_MERGE) return k->merge ? NULL : "merge";
-    return k->pack ? NULL : "pack";
-}
-
 /* ---- packing ---------------------------------------------------------------------------------------------- */
 
 static enum ha_status pack_open(struct ha_cpu_work *w, struct ha_why *why)
@@ -177,7 +171,7 @@ static enum ha_status merge_check(struct ha_cpu_work *w, double *err_over_bound,
 
 /* ---- subjects ---------------------------------------------------------------------------------------------------- */
 
-#define SUBJECT(name_) .lacks = lacks, .own_bytes = sizeof(struct store), .open = name_##_open, .check = name_##_check
+#define SUBJECT(name_) .own_bytes = sizeof(struct store), .open = name_##_open, .check = name_##_check
 const struct ha_cpu_subject ha_cpu_subject_pack = { SUBJECT(pack), .unit_bytes = ha_cpu_rows_bytes,
                                                     .part = { { .name = "pack", .task = pack_task } } };
 const struct ha_cpu_subject ha_cpu_subject_append_key = { SUBJECT(pack), .unit_bytes = ha_cpu_rows_bytes,

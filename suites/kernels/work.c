@@ -6,7 +6,6 @@
 #include "harness/base/why.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { PATTERN = 1 << 20, CHUNK = 1 << 15, FILL_STREAM = 1000, PATTERN_STREAM };
@@ -25,30 +24,17 @@ void ha_cpu_store_close(struct ha_cpu_store *s)
     *s = (struct ha_cpu_store){ 0 };
 }
 
-/* bytes that the system could give without swapping; SIZE_MAX where it does not say */
-static size_t available_bytes(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long long kib = 0;
-    bool found = false;
-    while (f && !found && fgets(line, sizeof line, f)) found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
-    if (f) fclose(f);
-    return found ? (size_t)kib << 10 : SIZE_MAX;
-}
-
 static enum ha_status make_room(struct ha_cpu_store *s, size_t bytes, struct ha_why *why)
 {
     static const size_t spare = (size_t)512 << 20;
     if (bytes <= s->bytes) return HA_OK;
-    const size_t free_bytes = available_bytes() + s->bytes; /* SIZE_MAX wraps to less than it holds */
-    if (free_bytes > s->bytes && bytes + spare > free_bytes)
-        return ha_why(why, HA_WAIVED, "%zu MB of keys and values, and this machine has %zu MB left", bytes >> 20,
-                      free_bytes >> 20);
+    const uint64_t available = ha_memory_available();
+    HA_TRY(ha_memory_fits("host", (double)bytes + (double)spare, available ? available + s->bytes : 0,
+                          "ctx or batch or heads", why));
     ha_free(s->arena, s->kv);
     s->bytes = 0;
     s->kv = ha_alloc(s->arena, bytes, HA_TAG_KV, why);
-    if (!s->kv) return HA_WAIVED;
+    if (!s->kv) return HA_ERROR;
     s->bytes = bytes;
     return HA_OK;
 }
@@ -59,7 +45,7 @@ static enum ha_status make_pattern(struct ha_cpu_store *s, enum ha_dtype dtype, 
     if (s->pattern[dtype] && s->seed[dtype] == seed) return HA_OK;
     if (!s->pattern[dtype])
         s->pattern[dtype] = ha_alloc(s->arena, PATTERN * ha_dtype_bytes(dtype), HA_TAG_SCRATCH, why);
-    if (!s->pattern[dtype]) return HA_WAIVED;
+    if (!s->pattern[dtype]) return HA_ERROR;
     s->seed[dtype] = seed;
     for (size_t i = 0; i < PATTERN; i += 1024) {
         ha_rng_normals(seed, PATTERN_STREAM, i, 1024, row);
@@ -138,8 +124,6 @@ static const struct ha_cpu_subject *const subjects[HA_CPU_KERNELS] = {
 
 static enum ha_status open_work(struct ha_cpu_work *w, struct ha_cpu_store *s, struct ha_why *why)
 {
-    const char *lacks = w->subject->lacks(w->kernels, &w->point);
-    if (lacks) return ha_why(why, HA_WAIVED, "the table %s has no %s", w->kernels->name, lacks);
     HA_TRY(ha_arena_create(&w->arena, true, why));
     HA_TRY(fill(w, s, why));
     w->own = ha_cpu_alloc(w, w->subject->own_bytes, why);

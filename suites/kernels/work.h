@@ -37,8 +37,6 @@ struct ha_cpu_work {
 
 /* What a kernel of the suite is. */
 struct ha_cpu_subject {
-    /* the entry of the table that it needs and that is not there, or NULL */
-    const char *(*lacks)(const struct ha_kernels *kernels, const struct ha_cpu_point *point);
     size_t (*unit_bytes)(const struct ha_cpu_work *work); /* of K and V of a unit; NULL: it reads none */
     size_t own_bytes;                                     /* zeros before open */
     enum ha_status (*open)(struct ha_cpu_work *work, struct ha_why *why);
@@ -63,7 +61,7 @@ extern const struct ha_cpu_subject ha_cpu_subject_pack, ha_cpu_subject_append_ke
 enum ha_status ha_cpu_store_open(struct ha_cpu_store *store, size_t rotate_bytes, struct ha_why *why);
 void ha_cpu_store_close(struct ha_cpu_store *store);
 
-/* HA_WAIVED: the table lacks the kernel, or the machine the memory. On failure nothing is left open. */
+/* On failure nothing is left open. */
 enum ha_status ha_cpu_work_open(struct ha_cpu_work *work, const struct ha_cpu_point *point,
                                 const struct ha_kernels *kernels, struct ha_pool *pool, struct ha_cpu_store *store,
                                 struct ha_why *why);

@@ -1,5 +1,6 @@
 #include "suites/variants/session.h"
 
+#include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
@@ -68,7 +69,7 @@ size_t ha_session_slot(size_t steps, size_t step)
 
 /* page tables and padding come on top of the bytes that are asked for */
 static const double slack = 1.05;
-static const double gib = 1024.0 * 1024.0 * 1024.0;
+static const char lower[] = "ctx or batch or layers or steps, or take a smaller dtype";
 
 struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
 {
@@ -91,42 +92,6 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
     };
 }
 
-static uint64_t read_number(const char *path)
-{
-    char line[64] = "";
-    FILE *f = fopen(path, "re");
-
-    if (!f) return 0;
-    if (!fgets(line, sizeof line, f)) line[0] = 0;
-    fclose(f);
-    return strtoull(line, NULL, 10); /* "max" reads as 0: no limit */
-}
-
-uint64_t ha_memory_available(void)
-{
-    uint64_t available = 0, limit = read_number("/sys/fs/cgroup/memory.max"),
-             used = read_number("/sys/fs/cgroup/memory.current");
-    char line[256];
-    FILE *f = fopen("/proc/meminfo", "re");
-
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &available) == 1) break;
-    fclose(f);
-    available *= 1024;
-    if (limit && limit < available + used) available = limit > used ? limit - used : 0;
-    return available;
-}
-
-static enum ha_status fits(const char *where, double need, uint64_t have, struct ha_why *why)
-{
-    if (!have || need <= (double)have) return HA_OK;
-    return ha_why(why, HA_ERROR,
-                  "needs %.2f GiB of %s memory, has %.2f GiB: lower ctx or batch or layers or steps, or take a smaller "
-                  "dtype",
-                  need / gib, where, (double)have / gib);
-}
-
 enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool in_host, bool all_on_device,
                                uint64_t host_free, uint64_t device_free, struct ha_why *why)
 {
@@ -135,11 +100,11 @@ enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool i
            io = (double)need.host_io_bytes, device_io = (double)need.device_io_bytes;
     enum ha_status status;
 
-    if (in_host) return fits("host", slack * (data + variant + io + device_io), host_free, why);
-    status = fits("host", slack * (data + (all_on_device ? 0 : variant) + io), host_free, why);
+    if (in_host) return ha_memory_fits("host", slack * (data + variant + io + device_io), host_free, lower, why);
+    status = ha_memory_fits("host", slack * (data + (all_on_device ? 0 : variant) + io), host_free, lower, why);
     /* how much the others keep on the device is theirs to know; their allocations say when it is too much */
     if (status != HA_OK) return status;
-    return fits("device", slack * ((all_on_device ? variant : 0) + device_io), device_free, why);
+    return ha_memory_fits("device", slack * ((all_on_device ? variant : 0) + device_io), device_free, lower, why);
 }
 
 /* ---- what a case runs on ------------------------------------------------------------------ */

@@ -85,9 +85,6 @@ struct ha_memory_need {
 };
 struct ha_memory_need ha_memory_estimate(const struct ha_shape *shape);
 
-/* What the system can still give: MemAvailable, or what the control group leaves of it. 0: unknown. */
-uint64_t ha_memory_available(void);
-
 /* HA_ERROR "needs X GiB, has Y GiB: ...". in_host: the device's memory is host memory. filled: the
  * workload is already there. all_on_device: the variant keeps all of K and V on the device. */
 enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool in_host, bool all_on_device,

@@ -1,5 +1,7 @@
 /* What is derived from measurements: stop rules, floors, ratios that are left empty, memory, the table. */
 
+#include "harness/base/arena.h"
+#include "harness/base/test.h"
 #include "harness/measure/cache.h"
 #include "harness/report/field.h"
 #include "harness/report/verdict.h"

@@ -1,0 +1,143 @@
+/* What the kernels that choose keys have to give, in plain words: exactly, or in binary64 within the sums that
+ * harness/api/kernels.h declares. */
+
+#include "reference/error.h"
+
+#include "harness/api/reference.h"
+#include "harness/base/numeric.h"
+
+/* NaN is the worst there is */
+static double worse(double worst, double error, double bound)
+{
+    const double ratio = error == 0 ? 0 : error / bound;
+    return isnan(ratio) ? HUGE_VAL : fmax(worst, ratio);
+}
+
+static const char *key_at(const struct ha_rows *rows, size_t i)
+{
+    return (const char *)rows->k + (rows->index ? rows->index[i] : i) * rows->k_stride_bytes;
+}
+
+double ha_ref_judge_score(const struct ha_score *s, const struct ha_profile *p)
+{
+    const double h = ceil((double)s->head_dim / p->dot_lanes) + p->dot_extra + 2, scale = (double)s->scale;
+    double worst = 0;
+    for (size_t i = 0; i < s->rows.keys; i++) {
+        double sum = 0, size = 0;
+        for (size_t d = 0; d < s->head_dim; d++) {
+            const double x = (double)s->q[d] * (double)ha_load(key_at(&s->rows, i), d, s->dtype);
+            sum += x;
+            size += fabs(x);
+        }
+        worst = worse(worst, fabs((double)s->s[i] - scale * sum),
+                      1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
+    }
+    return worst;
+}
+
+size_t ha_ref_digest(size_t head_dim, size_t block, size_t d, bool most)
+{
+    return ((block / HA_PACK_KEYS * head_dim + d) * 2 + most) * HA_PACK_KEYS + block % HA_PACK_KEYS;
+}
+
+static bool same(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
+
+double ha_ref_judge_digest(const struct ha_digest *g)
+{
+    float row[HA_REF_DIM_MAX], least[HA_REF_DIM_MAX], most[HA_REF_DIM_MAX];
+    for (size_t b = 0; b < g->blocks; b++) {
+        const size_t first = b * g->unit;
+        for (size_t d = 0; d < g->head_dim; d++) least[d] = most[d] = 0;
+        for (size_t i = first; i < first + g->unit && i < g->rows.keys; i++) {
+            ha_load_row(key_at(&g->rows, i), g->head_dim, g->dtype, row);
+            for (size_t d = 0; d < g->head_dim; d++) {
+                least[d] = i == first || isnan(row[d]) || row[d] < least[d] ? row[d] : least[d];
+                most[d] = i == first || isnan(row[d]) || row[d] > most[d] ? row[d] : most[d];
+            }
+        }
+        for (size_t d = 0; d < g->head_dim; d++)
+            if (!same(ha_load(g->digests, ha_ref_digest(g->head_dim, g->first + b, d, false), g->dtype), least[d])
+                || !same(ha_load(g->digests, ha_ref_digest(g->head_dim, g->first + b, d, true), g->dtype), most[d]))
+                return HUGE_VAL;
+    }
+    return 0;
+}
+
+double ha_ref_digest_depth(size_t head_dim)
+{
+    enum { TERMS = 32 };
+    return (double)((head_dim < TERMS ? head_dim : TERMS) + (head_dim + TERMS - 1) / TERMS + 2);
+}
+
+double ha_ref_judge_digest_score(const struct ha_digest_score *s)
+{
+    const double scale = (double)s->scale, h = ha_ref_digest_depth(s->head_dim);
+    double worst = 0;
+    for (size_t r = 0; r < s->q_rows; r++)
+        for (size_t b = 0; b < s->blocks; b++) {
+            double sum = 0, size = 0;
+            for (size_t d = 0; d < s->head_dim; d++) {
+                const double q = (double)s->q[r * s->q_stride + d];
+                const double x = q * (double)ha_load(s->digests, ha_ref_digest(s->head_dim, b, d, false), s->dtype);
+                const double y = q * (double)ha_load(s->digests, ha_ref_digest(s->head_dim, b, d, true), s->dtype);
+                sum += fmax(x, y);
+                size += fabs(fmax(x, y));
+            }
+            worst = worse(worst, fabs((double)s->s[r * s->s_stride + b] - scale * sum),
+                          1.001 * h * HA_REF_U * fabs(scale) * size + HA_REF_ETA);
+        }
+    return worst;
+}
+
+/* is a chosen before b? */
+static bool before(const float *x, size_t a, size_t b)
+{
+    if (isnan(x[a]) || isnan(x[b])) return isnan(x[a]) == isnan(x[b]) ? a < b : isnan(x[b]);
+    return x[a] > x[b] || (x[a] == x[b] && a < b);
+}
+
+double ha_ref_judge_topk(const struct ha_topk *t)
+{
+    const size_t chosen = t->k < t->n ? t->k : t->n;
+    bool right = true;
+    size_t last = 0; /* of those that are chosen, in the order of choice */
+    for (size_t i = 0; right && i < chosen; i++) {
+        right = t->index[i] < t->n && (i == 0 || t->index[i] > t->index[i - 1]);
+        if (right && (i == 0 || before(t->x, last, t->index[i]))) last = t->index[i];
+    }
+    for (size_t j = 0, i = 0; right && chosen && j < t->n; j++)
+        if (i < chosen && t->index[i] == j) i++;
+        else right = before(t->x, last, j);
+    return right ? 0 : HUGE_VAL;
+}
+
+/* A weight is off by the rounding of its exponent, exp, and a sum over all of them, of which each has such a rounding.
+ */
+static double judge_softmax_row(const float *x, size_t n, double exp_eps, const float *got, const float *lse)
+{
+    const double h = fmin((double)n, 320 + (double)n / 1024);
+    double most = -HUGE_VAL, sum = 0, drift = 0, worst = 0;
+    for (size_t i = 0; i < n; i++) most = fmax(most, (double)x[i]);
+    for (size_t i = 0; i < n; i++) {
+        const double w = exp((double)x[i] - most);
+        sum += w;
+        drift += w > 0 ? w * HA_REF_U * (most - (double)x[i]) : 0;
+    }
+    const double common = 1.01 * (drift / sum + 4 * exp_eps + (h + 4) * HA_REF_U);
+    for (size_t i = 0; i < n; i++) {
+        const double want = exp((double)x[i] - most) / sum,
+                     own = want > 0 ? 1.01 * HA_REF_U * (most - (double)x[i]) : 0;
+        worst = worse(worst, fabs((double)got[i] - want), want * (common + own) + 0x1p-148);
+    }
+    const double want = most + log(sum);
+    return lse ? worse(worst, fabs((double)*lse - want), common + 1.01 * HA_REF_U * fabs(want)) : worst;
+}
+
+double ha_ref_judge_softmax(const struct ha_softmax *s, const float *x, double exp_eps)
+{
+    double worst = 0;
+    for (size_t r = 0; r < s->rows; r++)
+        worst = fmax(worst, judge_softmax_row(x + r * s->stride, s->n, exp_eps, s->x + r * s->stride,
+                                              s->lse ? s->lse + r : NULL));
+    return worst;
+}
