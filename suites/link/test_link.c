@@ -1,6 +1,5 @@
 /* The link suite over the embedded device, as it is and made wrong, slow, poor or broken. */
 
-#include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
@@ -10,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { PIECE = 4096 };
 
@@ -40,8 +40,7 @@ static enum ha_status no_copy(struct ha_stream *s, void *dst, const void *src, s
 }
 static enum ha_status slow_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
-    const uint64_t begin = ha_now_ns();
-    while (bytes <= 131072 && ha_now_ns() - begin < 2000000) continue;
+    if (bytes <= 131072) nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
     return host->copy(s, dst, src, bytes, dir);
 }
 static enum ha_status fewer_pieces(struct ha_stream *s, const struct ha_device_pieces *pieces, enum ha_direction dir)
@@ -106,6 +105,9 @@ static enum ha_status counting_open(struct ha_device **dev, const struct ha_devi
 
 /* ---- a run ------------------------------------------------------------------------------------------------------ */
 
+/* time of a measurement: for one round, unless a test reads figures */
+enum { ONE_ROUND_NS = 1, FIGURES_NS = 200000000 };
+static uint64_t cap_ns;
 static struct ha_link_limits limits;
 static const struct ha_link_limits small_limits = { .source_bytes = 2 << 20, .move_bytes = 512 << 10, .pieces = 128 };
 
@@ -121,6 +123,7 @@ static int begin(void **state)
     opens_at_most = 100;
     ha_stop = 0;
     limits = small_limits;
+    cap_ns = ONE_ROUND_NS;
     return 0;
 }
 
@@ -135,7 +138,7 @@ static enum ha_status drive(struct ha_drive d)
     d.config.machine = machine;
     d.begun = limit;
     d.arg = &limits;
-    if (!d.cap_ns) d.cap_ns = 600000000;
+    if (!d.cap_ns) d.cap_ns = cap_ns;
     const enum ha_status status = ha_drive(&d, &driven, &why);
     ha_machine_destroy(machine);
     return status;
@@ -253,6 +256,7 @@ TEST_WITH(the_order_of_moves_does_not_matter, begin, driven_end)
 TEST_WITH(figures_are_written, begin, driven_end)
 {
     size_t measured = 0;
+    cap_ns = FIGURES_NS;
     run("link", "piece=4K,layout=scattered", true);
     says("claim: \"0.8 GB/s in 4 KB pieces");
     says("%: of the link's ceiling, large pinned copies in this run: 10.0 GB/s up, 10.0 GB/s down.");
@@ -280,9 +284,9 @@ TEST_WITH(figures_are_written, begin, driven_end)
 TEST_WITH(a_slow_call_shows_in_small_pieces, begin, driven_end)
 {
     static const char words[] = "link:piece=4K link:piece=128K", filter[] = "layout=scattered,method=pinned";
-    begin(state);
     fake.copy = slow_copy;
-    limits.pieces = 16;
+    cap_ns = FIGURES_NS;
+    limits.pieces = 4;
     limits.move_bytes = 1 << 20;
     run(words, filter, true);
     says("\n  in shape: a copy for each piece: 0.00");
@@ -353,6 +357,7 @@ TEST_WITH(a_device_fails_while_it_is_timed, begin, driven_end)
 {
     fake.copy_pieces = broken_later;
     copies_left = 3; /* the check and two samples */
+    cap_ns = FIGURES_NS;
     run("link", "piece=4K,layout=scattered,method!=pinned_d2h,method!=pieces_d2h,method!=kernel_d2h", true);
     assert_int_equal(opened, 2);
     assert_int_equal(driven.verdict[HA_VERDICT_ERROR], 1);
@@ -423,8 +428,7 @@ TEST_WITH(a_piece_larger_than_a_move_is_refused, begin, driven_end)
 static unsigned noisy_calls;
 static enum ha_status noisy_copy(struct ha_stream *s, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
-    const uint64_t ns = noisy_calls++ % 2 ? 30000000 : 10000000, begin_ns = ha_now_ns();
-    while (of_piece(bytes) && ha_now_ns() - begin_ns < ns) continue;
+    if (of_piece(bytes)) nanosleep(&(struct timespec){ .tv_nsec = noisy_calls++ % 2 ? 30000000 : 10000000 }, NULL);
     return host->copy(s, dst, src, bytes, dir);
 }
 
@@ -445,7 +449,7 @@ TEST_WITH(a_deadline_holds_inside_a_group, begin, driven_end)
 {
     static const struct {
         uint64_t deadline_ns, cap_ns;
-    } end[] = { { 1, 0 }, { 0, 1 } };
+    } end[] = { { 1, FIGURES_NS }, { 0, ONE_ROUND_NS } };
     for (size_t e = 0; e < sizeof end / sizeof *end; e++) {
         const struct ha_drive d = { .words = "link",
                                     .filter = "piece=4K",
