@@ -4,6 +4,10 @@
 
 #include <math.h>
 
+extern "C" {
+#include "harness/base/rng.h"
+}
+
 enum { M = 16, N = 8, K = 8 };
 
 struct product {
@@ -85,20 +89,20 @@ static double worst(void)
     return worst;
 }
 
-static float number(uint64_t *state, int exponents)
+static float number(uint64_t *drawn, int exponents)
 {
-    const double x = double(test_random(state) >> 11) * 0x1p-53 - 0.5;
-    return float(ldexp(x, int(test_random(state) % unsigned(2 * exponents + 1)) - exponents));
+    const double x = double(ha_rng_bits(1, 0, (*drawn)++) >> 11) * 0x1p-53 - 0.5;
+    return float(ldexp(x, int(ha_rng_below(1, 1, (*drawn)++, unsigned(2 * exponents + 1))) - exponents));
 }
 
 TEST(random_products)
 {
-    uint64_t seed = 1;
+    uint64_t drawn = 0;
     for (int exponents = 0; exponents <= 32; exponents += 4)
         for (unsigned repeat = 0; repeat < 5; repeat++) {
-            for (unsigned i = 0; i < A_SIZE; i++) a[i] = number(&seed, exponents);
-            for (unsigned i = 0; i < B_SIZE; i++) b[i] = number(&seed, exponents);
-            for (unsigned i = 0; i < C_SIZE; i++) c[i] = repeat ? number(&seed, 2 * exponents) : 0;
+            for (unsigned i = 0; i < A_SIZE; i++) a[i] = number(&drawn, exponents);
+            for (unsigned i = 0; i < B_SIZE; i++) b[i] = number(&drawn, exponents);
+            for (unsigned i = 0; i < C_SIZE; i++) c[i] = repeat ? number(&drawn, 2 * exponents) : 0;
             multiply();
             assert_true(worst() <= 1);
         }
@@ -171,9 +175,9 @@ TEST(adversarial)
 
 TEST(tf32_parts)
 {
-    uint64_t seed = 2;
+    uint64_t drawn = 0;
     for (unsigned i = 0; i < 100000; i++) {
-        const float x = number(&seed, 30), hi = ha_tf32_hi(x), lo = ha_tf32_hi(x - hi);
+        const float x = number(&drawn, 30), hi = ha_tf32_hi(x), lo = ha_tf32_hi(x - hi);
         assert_int_equal(__float_as_uint(hi) & 0x1fffu, 0);
         assert_true(fabsf(hi) <= fabsf(x) && fabsf(x - hi) <= fabsf(x) * 0x1p-10f);
         assert_true(fabsf((x - hi) - lo) <= fabsf(x) * 0x1p-20f);
