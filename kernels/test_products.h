@@ -12,12 +12,12 @@
 
 enum { TEST_SEED = 5, TEST_BATCH = 5 };
 
-static inline void *test_draw(const struct ha_test_memory *m, size_t n, enum ha_dtype dtype, uint64_t stream)
+static inline void *test_draw(const struct ha_test_memory *m, size_t n, enum ha_dtype dtype, uint64_t which)
 {
     float *x = malloc(n * sizeof *x + 1);
     void *stored = m->alloc(m->self, n * ha_dtype_bytes(dtype));
     assert_non_null(x);
-    ha_rng_normals(TEST_SEED, stream, 0, n, x);
+    ha_rng_normals(TEST_SEED, which, 0, n, x);
     ha_store_row(stored, n, dtype, x);
     free(x);
     return stored;

@@ -15,6 +15,13 @@ extern "C" {
  * this case, and the reason says which. ERROR: the case could not be judged. */
 enum ha_status { HA_OK = 0, HA_FAIL = 1, HA_WAIVED = 2, HA_ERROR = 3 };
 
+/* The compiler and its version: clang's text names it. */
+#ifdef __clang__
+#define HA_COMPILER __VERSION__
+#else
+#define HA_COMPILER "gcc " __VERSION__
+#endif
+
 /* Why a call did not return HA_OK: one line, no newline, names the cause and the fix. */
 struct ha_why {
     char text[512];

@@ -5,9 +5,6 @@
 
 #include "harness/api/base.h"
 
-uint16_t ha_f16_from_f32(float x);
-uint16_t ha_bf16_from_f32(float x);
-
 /* the number of these bits, and the other way round */
 static inline float ha_f32_of_bits(uint32_t bits)
 {
@@ -27,7 +24,38 @@ static inline uint32_t ha_f32_bits(float number)
 }
 
 static inline float ha_f32_from_bf16(uint16_t h) { return ha_f32_of_bits((uint32_t)h << 16); }
-float ha_f32_from_f16(uint16_t h);
+/* Written as selects over integers, so that the row loops vectorise; float arithmetic is used
+ * only where it is exact or is the wanted rounding, and never on subnormal binary32. */
+
+static inline float ha_f32_from_f16(uint16_t h)
+{
+    uint32_t rest = (uint32_t)(h & 0x7fffu) << 13;
+    uint32_t normal = rest + ((127u - 15u) << 23);
+    /* m * 2^-24 = (1 + m/1024) * 2^-14 - 2^-14 */
+    uint32_t small = ha_f32_bits(ha_f32_of_bits(rest + ((127u - 14u) << 23)) - 0x1p-14f);
+    uint32_t huge = rest | 0x7f800000u | (rest & 0x007fffffu ? 0x00400000u : 0u);
+    uint32_t magnitude = rest < 0x00800000u ? small : rest < 0x0f800000u ? normal : huge;
+    return ha_f32_of_bits(magnitude | (uint32_t)(h & 0x8000u) << 16);
+}
+
+static inline uint16_t ha_f16_from_f32(float x)
+{
+    uint32_t u = ha_f32_bits(x), rest = u & 0x7fffffffu;
+    uint32_t normal = (rest - ((127u - 15u) << 23) + 0x0fffu + (rest >> 13 & 1u)) >> 13;
+    /* the ulp of [0.5, 1) is 2^-24, the smallest subnormal: the addition rounds to it */
+    uint32_t small = ha_f32_bits(ha_f32_of_bits(rest < 0x38800000u ? rest : 0u) + 0.5f) - ha_f32_bits(0.5f);
+    uint32_t huge = rest > 0x7f800000u ? 0x7e00u | (rest >> 13 & 0x03ffu) : 0x7c00u;
+    /* from 65520 on, normal carries into infinity by itself */
+    uint32_t magnitude = rest < 0x38800000u ? small : rest < 0x47800000u ? normal : huge;
+    return (uint16_t)(magnitude | (u >> 16 & 0x8000u));
+}
+
+static inline uint16_t ha_bf16_from_f32(float x)
+{
+    uint32_t u = ha_f32_bits(x);
+    uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x0040u : rounded);
+}
 
 /* element i of an array stored as dtype, and its inverse (rounds) */
 float ha_load(const void *data, size_t i, enum ha_dtype dtype);

@@ -28,15 +28,6 @@ static void command_line(char *out, size_t size)
         if (!out[i]) out[i] = ' ';
 }
 
-static const char *compiler(void)
-{
-#ifdef __clang__
-    return "clang " __clang_version__;
-#else
-    return "gcc " __VERSION__;
-#endif
-}
-
 /* empty: null */
 static json_t *text_json(const char *text)
 {
@@ -124,7 +115,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
         (json_int_t)env->cores, "memory_bytes", bytes_json(env->memory_bytes), "numa_nodes",
         (json_int_t)env->numa_nodes, "numa_node", env->numa_node < 0 ? json_null() : json_integer(env->numa_node),
         "kernel", text_json(env->kernel), "libc", text_json(env->libc), "governor", text_json(env->governor),
-        "huge_pages", text_json(env->huge_pages), "compiler", text_json(compiler()), "devices", "runs", "run_id",
+        "huge_pages", text_json(env->huge_pages), "compiler", text_json(HA_COMPILER), "devices", "runs", "run_id",
         text_json(run->run_id), "date_utc", text_json(env->date), "command", text_json(command));
     if (file->all) return file;
     free(file);

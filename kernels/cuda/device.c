@@ -229,11 +229,6 @@ static const char *cuda_failure(struct ha_device *dev) { return ha_cuda_failed(d
 
 static void cuda_meters(struct ha_device *dev, struct ha_device_meters *out) { ha_cuda_meters_read(dev->meters, out); }
 
-#ifdef __clang__
-#define COMPILER "clang "
-#else
-#define COMPILER "gcc "
-#endif
 #define TEXT_OF(number) #number
 #define TEXT(number)    TEXT_OF(number)
 #define RUNTIME         ", CUDA runtime " TEXT(CUDART_VERSION)
@@ -244,7 +239,7 @@ const struct ha_device_api ha_device_api = {
     .struct_bytes = sizeof(struct ha_device_api),
     .name = NAME,
     .kind = KIND,
-    .built_with = COMPILER __VERSION__ RUNTIME,
+    .built_with = HA_COMPILER RUNTIME,
     .open = cuda_open,
     .close = cuda_close,
     .info = cuda_info,

@@ -93,18 +93,12 @@ static void host_trace(struct ha_device *dev, const struct ha_span_sink *sink)
     pthread_mutex_unlock(&dev->lock);
 }
 
-#ifdef __clang__
-#define COMPILER "clang "
-#else
-#define COMPILER "gcc "
-#endif
-
 const struct ha_device_api ha_device_host = {
     .abi = HA_DEVICE_ABI,
     .struct_bytes = sizeof(struct ha_device_api),
     .name = "host",
     .kind = "host",
-    .built_with = COMPILER __VERSION__,
+    .built_with = HA_COMPILER,
     .open = host_open,
     .close = host_close,
     .info = host_info,

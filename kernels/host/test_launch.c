@@ -1,7 +1,7 @@
 /* attend against the reference, merge and blend against plain loops over whole arrays: strides, runs, batches,
  * causality. */
 
-#include "kernels/host/test_support.h"
+#include "kernels/host/test_fixture.h"
 
 #include "harness/base/numeric.h"
 #include "harness/base/rng.h"
@@ -11,7 +11,7 @@
 
 enum { DIM = 8, BATCH = 3, SEED = 7 };
 
-static void fill(float *x, size_t n, uint64_t stream) { ha_rng_normals(SEED, stream, 0, n, x); }
+static void fill(float *x, size_t n, uint64_t which) { ha_rng_normals(SEED, which, 0, n, x); }
 
 static void assert_near(float got, double want)
 {
@@ -24,15 +24,13 @@ static void assert_near(float got, double want)
 static void *some_memory(void *self, size_t bytes)
 {
     static size_t count;
-    return memset(device_alloc(self, count++ % 2 ? HA_MEM_MAPPED : HA_MEM_DEVICE, bytes), 0xFF, bytes);
-}
-static void give_back(void *self, void *ptr)
-{
     (void)self;
-    device_release(ptr);
+    return memset(device_alloc(dev, count++ % 2 ? HA_MEM_MAPPED : HA_MEM_DEVICE, bytes), 0xFF, bytes);
 }
+static void give_back(void *self, void *ptr) { (void)self, device_release(ptr); }
+static const struct ha_test_memory memory = { NULL, some_memory, give_back };
 
-static void attend(struct ha_stream *stream, const struct ha_test_device_problem *p)
+static void attend(const struct ha_test_device_problem *p)
 {
     struct ha_device_attend args = p->args;
     struct ha_device_seq seq[BATCH];
@@ -43,12 +41,9 @@ static void attend(struct ha_stream *stream, const struct ha_test_device_problem
     memset(&args, 0, sizeof args);
 }
 
-TEST(attends_to_a_batch)
+DEVICE_TEST(attends_to_a_batch)
 {
     static const size_t keys[BATCH][HA_RUNS_MAX] = { { 5, 11 }, { 0, 37 }, { 29, 4 } };
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
-    const struct ha_test_memory memory = { dev, some_memory, give_back };
     struct ha_device_info info;
     api->info(dev, &info);
     for (size_t i = 0; i < HA_TEST_DEVICE_LAYOUTS * 4; i++) {
@@ -66,23 +61,19 @@ TEST(attends_to_a_batch)
                                                 .seed = SEED + i };
         struct ha_test_device_problem p;
         ha_test_device_make(&p, &ask, &memory);
-        attend(stream, &p);
+        attend(&p);
         ok(api->stream_sync(stream));
         ha_test_device_check(&p, &info.profile[ask.dtype]);
         ha_test_device_free(&p);
     }
     /* an empty batch */
     ok(api->attend(stream, &(struct ha_device_attend){ .q_len = 1, .q_heads = 1, .kv_heads = 1, .head_dim = DIM }));
-    device_close(dev, NULL);
 }
 
 /* Scratch grows with the query tokens while earlier work, which has the smaller one, is still queued. */
-TEST(attends_with_growing_scratch)
+DEVICE_TEST(attends_with_growing_scratch)
 {
     enum { N = 12 };
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
-    const struct ha_test_memory memory = { dev, some_memory, give_back };
     struct ha_test_device_problem p[N];
     struct ha_device_info info;
     api->info(dev, &info);
@@ -92,14 +83,13 @@ TEST(attends_with_growing_scratch)
             .dim = DIM, .kv_heads = 2, .group = 3, .q_len = 1 + i, .batch = 1, .runs = 2, .run = keys, .seed = SEED + i
         };
         ha_test_device_make(&p[i], &ask, &memory);
-        attend(stream, &p[i]);
+        attend(&p[i]);
     }
     ok(api->stream_sync(stream));
     for (size_t i = 0; i < N; i++) {
         ha_test_device_check(&p[i], &info.profile[HA_F32]);
         ha_test_device_free(&p[i]);
     }
-    device_close(dev, NULL);
 }
 
 /* ---- merges and blends */
@@ -109,7 +99,7 @@ enum { TOKENS = 3, HEADS = 2, M = 3 };
 static const size_t o_head[M] = { DIM, DIM + 2, DIM + 5 }, lse_token[M] = { HEADS, 1, 7 },
                     lse_head[M] = { 1, TOKENS, 2 };
 
-static struct ha_merge_state state_make(struct ha_device *dev, enum ha_memory kind, size_t i, enum ha_dtype dtype)
+static struct ha_merge_state state_make(enum ha_memory kind, size_t i, enum ha_dtype dtype)
 {
     const size_t o_floats = TOKENS * HEADS * (DIM + 5) + 3 * TOKENS, lse_floats = 7 * TOKENS;
     struct ha_merge_state s = {
@@ -145,7 +135,7 @@ static double merged(const struct ha_merge *m, const struct ha_merge_state *s, s
     return sum;
 }
 
-TEST(merges_states)
+DEVICE_TEST(merges_states)
 {
     static const struct {
         enum ha_form form;
@@ -158,13 +148,11 @@ TEST(merges_states)
         { HA_FORM_MAX_SUM, HA_F32, 1e-5, false },
         { HA_FORM_NATURAL, HA_F32, 1e-5, true },
     };
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
     for (size_t n = 0; n < COUNT(kind); n++) {
-        static const enum ha_memory memory[M] = { HA_MEM_DEVICE, HA_MEM_MAPPED, HA_MEM_DEVICE };
-        struct ha_merge_state s[M], sent[M], out = state_make(dev, HA_MEM_DEVICE, 2, kind[n].dtype);
+        static const enum ha_memory where[M] = { HA_MEM_DEVICE, HA_MEM_MAPPED, HA_MEM_DEVICE };
+        struct ha_merge_state s[M], sent[M], out = state_make(HA_MEM_DEVICE, 2, kind[n].dtype);
         double want[TOKENS][HEADS][DIM], sum[TOKENS][HEADS];
-        for (size_t i = 0; i < M; i++) sent[i] = s[i] = state_make(dev, memory[i], i, kind[n].dtype);
+        for (size_t i = 0; i < M; i++) sent[i] = s[i] = state_make(where[i], i, kind[n].dtype);
         struct ha_merge m = { .form = kind[n].form,
                               .dtype = kind[n].dtype,
                               .states = sent,
@@ -196,13 +184,10 @@ TEST(merges_states)
     ok(api->merge(stream,
                   &(struct ha_merge){
                       .states = (struct ha_merge_state[1]){ { 0 } }, .states_count = 1, .tokens = 4, .dim = DIM }));
-    device_close(dev, NULL);
 }
 
-TEST(merges_as_many_states_as_it_says)
+DEVICE_TEST(merges_as_many_states_as_it_says)
 {
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
     struct ha_device_info info;
     api->info(dev, &info);
     const size_t most = info.merge.states_max;
@@ -226,14 +211,11 @@ TEST(merges_as_many_states_as_it_says)
     ok(api->stream_sync(stream));
     assert_near(o[0], (double)(most - 1) / 2);
     assert_near(lse[0], log((double)most));
-    device_close(dev, NULL);
 }
 
-TEST(blends)
+DEVICE_TEST(blends)
 {
     enum { ROWS = 4, COLS = 7, Y_STRIDE = 9, X_STRIDE = 8 };
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
     float *y = device_alloc(dev, HA_MEM_DEVICE, ROWS * Y_STRIDE * sizeof(float)), want[ROWS * Y_STRIDE];
     float *x = device_alloc(dev, HA_MEM_DEVICE, ROWS * X_STRIDE * sizeof(float));
     static const float factor[][2] = { { 0, 2 }, { 0.5f, -3 }, { 1, 0.25f } }; /* the first: y is NaN and is not read */
@@ -252,7 +234,6 @@ TEST(blends)
         assert_memory_equal(y, want, sizeof want - (Y_STRIDE - COLS) * sizeof *want);
         assert_true(isnan(y[Y_STRIDE - 1]));
     }
-    device_close(dev, NULL);
 }
 
 int main(void)

@@ -3,21 +3,14 @@
  * (HA_HOST_SCORES). */
 
 #include "kernels/host/host.h"
-#include "kernels/host/test_support.h"
+#include "kernels/host/test_fixture.h"
 #include "kernels/test_products.h"
 
 #include <sys/wait.h>
 
-static void *on_device(void *self, size_t bytes) { return device_alloc(self, HA_MEM_DEVICE, bytes); }
-static void off_device(void *self, void *ptr)
-{
-    (void)self;
-    device_release(ptr);
-}
-static struct ha_test_memory memory_of(struct ha_device *dev)
-{
-    return (struct ha_test_memory){ dev, on_device, off_device };
-}
+static void *on_device(void *self, size_t bytes) { return (void)self, device_alloc(dev, HA_MEM_DEVICE, bytes); }
+static void off_device(void *self, void *ptr) { (void)self, device_release(ptr); }
+static const struct ha_test_memory memory = { NULL, on_device, off_device };
 
 static void needs_a_blas(void)
 {
@@ -34,7 +27,6 @@ TEST(absence_is_explained)
         if (child == 0) {
             char text[160];
             struct ha_device_info info;
-            struct ha_device *dev;
             struct ha_why why;
             setenv("HABENCH_BLAS", named[i], 1);
             snprintf(text, sizeof text, "no CBLAS in HABENCH_BLAS=%s", named[i]);
@@ -42,7 +34,7 @@ TEST(absence_is_explained)
             if (api->open(&dev, &config, &why) != HA_OK) _exit(1);
             api->info(dev, &info);
             if (strcmp(info.no_products, text)) _exit(2);
-            struct ha_stream *stream = device_stream(dev, "main");
+            stream = device_stream(dev, "main");
             const struct ha_device_product product = { .m = 0 };
             if (api->product(stream, &product) != HA_ERROR || !strstr(api->failure(dev), text)) _exit(3);
             _exit(0);
@@ -79,10 +71,8 @@ static size_t threads(void)
 
 /* Opened and asked, a device has not loaded a library; with the first product it has, and that started no thread. It
  * stands before the tests that multiply. */
-TEST(loaded_with_the_first_product)
+DEVICE_TEST(loaded_with_the_first_product)
 {
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
     struct ha_device_info info;
     const struct ha_device_product product = { .m = 0 };
     setenv("OPENBLAS_NUM_THREADS", "7", 1);
@@ -96,68 +86,54 @@ TEST(loaded_with_the_first_product)
     }
     assert_string_equal(getenv("OPENBLAS_NUM_THREADS"), "7");
     unsetenv("OPENBLAS_NUM_THREADS");
-    device_close(dev, NULL);
 }
 
-TEST(multiplies)
+DEVICE_TEST(multiplies)
 {
     needs_a_blas();
     static const size_t shapes[][3] = { { 1, 1, 1 },     { 1, 300, 64 }, { 5, 7, 33 }, { 260, 9, 8 },
                                         { 257, 513, 2 }, { 3, 4, 0 },    { 0, 4, 8 },  { 4, 0, 8 } };
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
-    const struct ha_test_memory m = memory_of(dev);
     for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
         struct ha_device_product p = { .m = shape[0], .n = shape[1], .k = shape[2], .dtype = dtype };
-        void *x = test_draw(&m, p.m * p.k, dtype, 1), *w = test_draw(&m, p.n * p.k, dtype, 2),
-             *y = on_device(dev, p.m * p.n * ha_dtype_bytes(dtype));
+        void *x = test_draw(&memory, p.m * p.k, dtype, 1), *w = test_draw(&memory, p.n * p.k, dtype, 2),
+             *y = device_alloc(dev, HA_MEM_DEVICE, p.m * p.n * ha_dtype_bytes(dtype));
         p.x = x, p.w = w, p.y = y;
         ok(api->product(stream, &p));
         ok(api->stream_sync(stream));
         test_product_check(&p);
     }
-    device_close(dev, NULL);
 }
 
-TEST(attends)
+DEVICE_TEST(attends)
 {
     needs_a_blas();
     /* more keys than are converted at a time */
     static const struct test_recipe large = { 1, 3, 2, 1, 8, 2, { { 1025, 2100 } }, true, 0 };
     const struct ha_profile profile = ha_host_products_profile();
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
-    const struct ha_test_memory m = memory_of(dev);
     for (size_t i = 0; i < (TEST_RECIPES + 1) * HA_DTYPE_COUNT; i++) {
         const size_t recipe = i / HA_DTYPE_COUNT;
         struct ha_test_device_problem *p = test_problem_make(recipe < TEST_RECIPES ? &test_recipes[recipe] : &large,
-                                                             (enum ha_dtype)(i % HA_DTYPE_COUNT), &m);
+                                                             (enum ha_dtype)(i % HA_DTYPE_COUNT), &memory);
         ok(api->attend_products(stream, &p->args));
         ok(api->stream_sync(stream));
         ha_test_device_check(p, &profile);
         test_problem_free(p);
     }
-    device_close(dev, NULL);
 }
 
-TEST(graphs_hold_them)
+DEVICE_TEST(graphs_hold_them)
 {
     needs_a_blas();
     const struct ha_profile profile = ha_host_products_profile();
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *stream = device_stream(dev, "main");
-    const struct ha_test_memory m = memory_of(dev);
-    struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_BF16, &m);
-    void *x = test_draw(&m, 8, HA_F16, 1), *y = on_device(dev, 2);
+    struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_BF16, &memory);
+    void *x = test_draw(&memory, 8, HA_F16, 1), *y = device_alloc(dev, HA_MEM_DEVICE, 2);
     const struct ha_device_product product = { .y = y, .x = x, .w = x, .m = 1, .n = 1, .k = 8, .dtype = HA_F16 };
-    struct ha_graph *graph;
-    struct ha_why why;
     ok(api->graph_begin(stream));
     ok(api->attend_products(stream, &p->args));
     ok(api->product(stream, &product));
-    ok(api->graph_end(stream, &graph, &why));
+    struct ha_graph *graph = graph_of(stream);
     for (uint64_t i = 0; i < 2; i++) {
         for (size_t b = 0; b < p->ask.batch; b++) ha_test_device_query(p, b, 7000 + 10 * i + b);
         memset(y, 0xff, 2);
@@ -168,7 +144,6 @@ TEST(graphs_hold_them)
     }
     api->graph_destroy(graph);
     test_problem_free(p);
-    device_close(dev, NULL);
 }
 
 TEST(refuses)
@@ -177,13 +152,11 @@ TEST(refuses)
     static const char *const words[] = { "an index", "gives no weights", "attend_products", "beyond a BLAS",
                                          "product on stream main" };
     for (size_t i = 0; i < COUNT(words); i++) {
-        struct ha_device *dev = device_open(0);
-        struct ha_stream *stream = device_stream(dev, "main");
-        const struct ha_test_memory m = memory_of(dev);
-        struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F32, &m);
+        device_begin(state);
+        struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F32, &memory);
         struct ha_device_product product = { .m = 1, .n = 1, .k = 1 };
-        uint32_t *index = on_device(dev, 64 * sizeof *index);
-        float *weights = on_device(dev, 6 * 64 * sizeof *weights), here = 0;
+        uint32_t *index = device_alloc(dev, HA_MEM_DEVICE, 64 * sizeof *index);
+        float *weights = device_alloc(dev, HA_MEM_DEVICE, 6 * 64 * sizeof *weights), here = 0;
         memset(index, 0, 64 * sizeof *index);
         if (i == 0) p->seq[0].runs[0].index = index;
         if (i == 1) p->seq[0].weights = weights, p->seq[0].weights_stride = 64;
@@ -192,20 +165,19 @@ TEST(refuses)
         if (i == 4) product.y = &here;
         assert_int_equal(i < 3 ? api->attend_products(stream, &p->args) : api->product(stream, &product), HA_ERROR);
         test_problem_free(p);
-        device_close(dev, words[i]);
+        failure = words[i];
+        device_end(state);
     }
 }
 
-TEST(info_has_the_profile)
+DEVICE_TEST(info_has_the_profile)
 {
-    struct ha_device *dev = device_open(0);
     struct ha_device_info info;
     api->info(dev, &info);
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
         assert_true(info.products[t].dot_lanes == 1 && info.products[t].sum_lanes == 1
                     && info.products[t].weight_u == 0);
     assert_int_equal(*info.no_products != 0, ha_host_products_absent() != NULL);
-    device_close(dev, NULL);
 }
 
 int main(void)

@@ -1,18 +1,10 @@
 /* Order, independence, events, flags, deadlocks. */
 
-#include "kernels/host/test_support.h"
+#include "kernels/host/test_fixture.h"
 
 #include "harness/base/clock.h"
 
-#include <time.h>
-
 #define SECOND UINT64_C(1000000000)
-
-static void nap(long ns)
-{
-    struct timespec t = { 0, ns };
-    nanosleep(&t, NULL);
-}
 
 /* A bell between a host function and the test. `given_up` ends a wait that a broken device would hang in. */
 struct bell {
@@ -41,25 +33,22 @@ static struct {
 static int begin(void **state)
 {
     noted.count = 0;
-    return 0;
+    return device_begin(state);
 }
 
 static void note(void *arg) { noted.entry[noted.count++] = *(int *)arg; }
 
-TEST_WITH(a_stream_keeps_order, begin, NULL)
+TEST_WITH(a_stream_keeps_order, begin, device_end)
 {
     enum { N = 1000 };
     static int number[N];
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *s = device_stream(dev, "main");
     for (int i = 0; i < N; i++) {
         number[i] = i;
-        ok(api->host_fn(s, note, &number[i]));
+        ok(api->host_fn(stream, note, &number[i]));
     }
-    ok(api->stream_sync(s));
+    ok(api->stream_sync(stream));
     assert_int_equal(noted.count, N);
     for (int i = 0; i < N; i++) assert_int_equal(noted.entry[i], i);
-    device_close(dev, NULL);
 }
 
 static void await_then_ring_other(void *arg)
@@ -70,9 +59,8 @@ static void await_then_ring_other(void *arg)
 }
 
 /* Each waits, inside its operation, for the other to have begun: only side by side do both end. */
-TEST_WITH(two_streams_run_side_by_side, begin, NULL)
+TEST_WITH(two_streams_run_side_by_side, begin, device_end)
 {
-    struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
     struct bell bell[2] = { { .other = &bell[1] }, { .other = &bell[0] } };
     ok(api->host_fn(a, await_then_ring_other, &bell[0]));
@@ -80,12 +68,10 @@ TEST_WITH(two_streams_run_side_by_side, begin, NULL)
     ok(api->stream_sync(a));
     ok(api->stream_sync(b));
     assert_int_equal(bell[0].given_up + bell[1].given_up, 0);
-    device_close(dev, NULL);
 }
 
-TEST_WITH(a_copy_overlaps_a_busy_stream, begin, NULL)
+TEST_WITH(a_copy_overlaps_a_busy_stream, begin, device_end)
 {
-    struct ha_device *dev = device_open(0);
     struct ha_stream *busy = device_stream(dev, "busy"), *link = device_stream(dev, "copy");
     float *d = device_alloc(dev, HA_MEM_DEVICE, 4096), *h = device_alloc(dev, HA_MEM_PINNED, 4096);
     struct bell bell = { 0 };
@@ -96,12 +82,10 @@ TEST_WITH(a_copy_overlaps_a_busy_stream, begin, NULL)
     ok(api->stream_sync(busy));
     assert_int_equal(bell.given_up, 0);
     assert_true(d[7] == 7.0f);
-    device_close(dev, NULL);
 }
 
-TEST_WITH(an_event_orders_two_streams, begin, NULL)
+TEST_WITH(an_event_orders_two_streams, begin, device_end)
 {
-    struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
     struct ha_event *e = device_event(dev);
     struct bell go = { 0 };
@@ -130,14 +114,12 @@ TEST_WITH(an_event_orders_two_streams, begin, NULL)
     ok(api->stream_sync(a));
     assert_int_equal(noted.count, 3);
     assert_int_equal(go.given_up, 0);
-    device_close(dev, NULL);
 }
 
 /* The wait holds what was recorded before it: a later record, in a stream that is held up, does not delay it,
  * and one in a stream that is ready does not release it early. */
-TEST_WITH(a_wait_takes_the_latest_record_before_it, begin, NULL)
+TEST_WITH(a_wait_takes_the_latest_record_before_it, begin, device_end)
 {
-    struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b"), *c = device_stream(dev, "c");
     struct ha_event *e = device_event(dev);
     struct bell go_a = { 0 }, go_c = { 0 }, passed = { 0 };
@@ -168,21 +150,18 @@ TEST_WITH(a_wait_takes_the_latest_record_before_it, begin, NULL)
     device_release(e);
     ok(api->stream_sync(b));
     assert_int_equal(go_a.given_up + go_c.given_up, 0);
-    device_close(dev, NULL);
 }
 
-TEST_WITH(flags_pass_data_both_ways, begin, NULL)
+TEST_WITH(flags_pass_data_both_ways, begin, device_end)
 {
     enum { ROUNDS = 200 };
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *s = device_stream(dev, "main");
     uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
     float *in = device_alloc(dev, HA_MEM_MAPPED, sizeof *in), *out = device_alloc(dev, HA_MEM_MAPPED, sizeof *out);
     flag[0] = flag[1] = 0;
     for (uint32_t i = 1; i <= ROUNDS; i++) {
-        ok(api->flag_wait(s, &flag[0], i));
-        ok(api->blend(s, &(struct ha_device_blend){ .y = out, .x = in, .rows = 1, .cols = 1, .a = 0, .b = 2 }));
-        ok(api->flag_write(s, &flag[1], i));
+        ok(api->flag_wait(stream, &flag[0], i));
+        ok(api->blend(stream, &(struct ha_device_blend){ .y = out, .x = in, .rows = 1, .cols = 1, .a = 0, .b = 2 }));
+        ok(api->flag_write(stream, &flag[1], i));
     }
     for (uint32_t i = 1; i <= ROUNDS; i++) {
         *in = (float)i;
@@ -193,13 +172,11 @@ TEST_WITH(flags_pass_data_both_ways, begin, NULL)
         }
         assert_true(*out == 2 * (float)i);
     }
-    ok(api->stream_sync(s));
-    device_close(dev, NULL);
+    ok(api->stream_sync(stream));
 }
 
-TEST_WITH(a_flag_releases_another_stream, begin, NULL)
+TEST_WITH(a_flag_releases_another_stream, begin, device_end)
 {
-    struct ha_device *dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
     uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
     *flag = 0;
@@ -211,13 +188,12 @@ TEST_WITH(a_flag_releases_another_stream, begin, NULL)
     ok(api->stream_sync(a));
     assert_int_equal(noted.entry[0], 0);
     assert_int_equal(noted.entry[1], 1);
-    device_close(dev, NULL);
 }
 
-TEST_WITH(a_deadlock_is_named_and_ends, begin, NULL)
+TEST(a_deadlock_is_named_and_ends)
 {
     for (int again = 0; again < 2; again++) {
-        struct ha_device *dev = device_open(150000000);
+        dev = device_open(150000000);
         struct ha_stream *a = device_stream(dev, "alpha"), *b = device_stream(dev, "beta"),
                          *c = device_stream(dev, "gamma");
         uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
@@ -252,53 +228,48 @@ TEST_WITH(a_deadlock_is_named_and_ends, begin, NULL)
     }
 }
 
-TEST_WITH(destroy_finishes_queued_work, begin, NULL)
+TEST_WITH(destroy_finishes_queued_work, begin, device_end)
 {
     enum { N = 500 };
-    struct ha_device *dev = device_open(0);
-    struct ha_stream *s = device_stream(dev, "main");
     int number = 1;
     struct bell go = { 0 };
-    ok(api->host_fn(s, bell_await, &go));
-    for (int i = 0; i < N; i++) ok(api->host_fn(s, note, &number));
+    ok(api->host_fn(stream, bell_await, &go));
+    for (int i = 0; i < N; i++) ok(api->host_fn(stream, note, &number));
     bell_ring(&go);
-    device_release(s);
+    device_release(stream);
     assert_int_equal(noted.count, N);
     api->stream_destroy(NULL);
     api->event_destroy(NULL);
-    device_close(dev, NULL);
 }
 
-TEST_WITH(destroy_of_a_deadlocked_stream_returns, begin, NULL)
+TEST(destroy_of_a_deadlocked_stream_returns)
 {
-    struct ha_device *dev = device_open(20000000);
-    struct ha_stream *s = device_stream(dev, "main");
+    dev = device_open(20000000);
+    stream = device_stream(dev, "main");
     uint32_t *flag = device_alloc(dev, HA_MEM_MAPPED, sizeof *flag);
     *flag = 0;
-    ok(api->flag_wait(s, flag, 1));
-    device_release(s);
+    ok(api->flag_wait(stream, flag, 1));
+    device_release(stream);
     device_close(dev, "stream main: flag_wait");
 }
 
-TEST_WITH(streams_come_and_go, begin, NULL)
+TEST_WITH(streams_come_and_go, begin, device_end)
 {
-    struct ha_device *dev = device_open(0);
     struct ha_device_info info;
     int number = 1;
     for (int i = 0; i < 20; i++) {
         struct ha_stream *a = device_stream(dev, "same"), *b = device_stream(dev, "same");
         api->info(dev, &info);
-        assert_int_equal(info.compute_threads, 2);
+        assert_int_equal(info.compute_threads, 3);
         ok(api->host_fn(a, note, &number));
         ok(api->stream_sync(a));
         ok(api->host_fn(b, note, &number));
         device_release(a);
         api->info(dev, &info);
-        assert_int_equal(info.compute_threads, 1);
+        assert_int_equal(info.compute_threads, 2);
         device_release(b);
     }
     assert_int_equal(noted.count, 40);
-    device_close(dev, NULL);
 }
 
 int main(void)

@@ -29,11 +29,13 @@
 
 #include "harness/api/device.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Hardly any function here uses what it is given; yours do. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 /* The four handles are the device's own; the program only passes them back. */
 struct ha_device {
@@ -72,7 +74,6 @@ static enum ha_status no_memory(struct ha_why *why, const char *what)
  * that computes on the host copies the kernel table. config->wait_limit_ns bounds every flag wait (below). */
 static enum ha_status null_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
 {
-    (void)config;
     *dev = calloc(1, sizeof **dev);
     return *dev ? HA_OK : no_memory(why, "the device");
 }
@@ -131,7 +132,7 @@ static enum ha_status fail(struct ha_device *dev, const char *text)
  * polls) and host functions, "link H2D" and "link D2H" for the copy engines. Spans of one lane do not overlap.
  * bytes and zero_copy_bytes count what really moved. sink == NULL: wait until the last span has been
  * delivered, then forget the old sink. Here nothing takes time, so there is no span to deliver. */
-static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink) { (void)dev, (void)sink; }
+static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink) {}
 
 /* ---- memory ---------------------------------------------------------------------------------------------
  * DEVICE: fast for kernels; the host only passes such pointers on. PINNED: host memory that the copy engines
@@ -144,7 +145,6 @@ static void null_trace(struct ha_device *dev, const struct ha_span_sink *sink) {
 static enum ha_status null_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
                                      struct ha_why *why)
 {
-    (void)kind;
     size_t room = 64 + (bytes + 63) / 64 * 64;
     char *block = bytes < SIZE_MAX / 2 ? aligned_alloc(64, room) : NULL;
     if (!block) {
@@ -160,7 +160,6 @@ static enum ha_status null_mem_alloc(struct ha_device *dev, enum ha_memory kind,
 
 static void null_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 {
-    (void)kind;
     if (!ptr) return;
     char *block = (char *)ptr - 64;
     size_t room;
@@ -176,7 +175,6 @@ static void null_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 static enum ha_status null_stream_create(struct ha_device *dev, const char *name, struct ha_stream **stream,
                                          struct ha_why *why)
 {
-    (void)name;
     *stream = calloc(1, sizeof **stream);
     if (!*stream) return no_memory(why, "a stream");
     (*stream)->device = dev;
@@ -212,18 +210,10 @@ static void null_event_destroy(struct ha_event *event) { free(event); }
 
 /* Marks the end of what the stream holds now. A second record replaces the first for later waits, but not for
  * those already enqueued. */
-static enum ha_status null_event_record(struct ha_event *event, struct ha_stream *stream)
-{
-    (void)event, (void)stream;
-    return HA_OK;
-}
+static enum ha_status null_event_record(struct ha_event *event, struct ha_stream *stream) { return HA_OK; }
 
 /* Later work of the stream starts after the latest record before this call; without one there is no wait. */
-static enum ha_status null_stream_wait(struct ha_stream *stream, struct ha_event *event)
-{
-    (void)stream, (void)event;
-    return HA_OK;
-}
+static enum ha_status null_stream_wait(struct ha_stream *stream, struct ha_event *event) { return HA_OK; }
 
 /* The same for the calling host thread. */
 static enum ha_status null_event_sync(struct ha_event *event) { return null_failure(event->device) ? HA_ERROR : HA_OK; }
@@ -236,14 +226,12 @@ static enum ha_status null_event_sync(struct ha_event *event) { return null_fail
 static enum ha_status null_copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes,
                                 enum ha_direction dir)
 {
-    (void)stream, (void)dst, (void)src, (void)bytes, (void)dir;
     return HA_OK;
 }
 
 static enum ha_status null_copy_2d(struct ha_stream *stream, void *dst, size_t dst_stride, const void *src,
                                    size_t src_stride, size_t row_bytes, size_t rows, enum ha_direction dir)
 {
-    (void)stream, (void)dst, (void)dst_stride, (void)src, (void)src_stride, (void)row_bytes, (void)rows, (void)dir;
     return HA_OK;
 }
 
@@ -255,18 +243,13 @@ static enum ha_status null_copy_2d(struct ha_stream *stream, void *dst, size_t d
  * of the device whose text lists every waiting operation: stream, operation, value seen, value wanted; a hang
  * says nothing to anybody.
  * This device must write the flags, because the CPU side waits for them, and waits for none. */
-static void run(const struct kept *k)
-{
-    if (k->fn) k->fn(k->arg);
-    else __atomic_store_n(k->flag, k->value, __ATOMIC_RELEASE);
-}
-
 /* Runs it, or keeps it in the graph that the stream captures. */
 static enum ha_status enqueue(struct ha_stream *stream, struct kept what)
 {
     struct ha_graph *g = stream->graph;
     if (!g) {
-        run(&what);
+        if (what.fn) what.fn(what.arg);
+        else __atomic_store_n(what.flag, what.value, __ATOMIC_RELEASE);
         return HA_OK;
     }
     struct kept *kept = realloc(g->kept, (g->count + 1) * sizeof *kept);
@@ -283,7 +266,6 @@ static enum ha_status null_flag_write(struct ha_stream *stream, uint32_t *flag, 
 
 static enum ha_status null_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least)
 {
-    (void)stream, (void)flag, (void)at_least;
     return HA_OK;
 }
 
@@ -301,23 +283,11 @@ static enum ha_status null_host_fn(struct ha_stream *stream, void (*fn)(void *ar
  * merge what the form says. Sequences of a batch differ in length, and runs may be empty. The array behind `seqs`
  * and behind `states` is host memory that dies on return. Indices are 64 bits wide: operands of more than 2^32
  * elements occur. merge gets only what info promises. */
-static enum ha_status null_attend(struct ha_stream *stream, const struct ha_device_attend *args)
-{
-    (void)stream, (void)args;
-    return HA_OK;
-}
+static enum ha_status null_attend(struct ha_stream *stream, const struct ha_device_attend *args) { return HA_OK; }
 
-static enum ha_status null_merge(struct ha_stream *stream, const struct ha_merge *args)
-{
-    (void)stream, (void)args;
-    return HA_OK;
-}
+static enum ha_status null_merge(struct ha_stream *stream, const struct ha_merge *args) { return HA_OK; }
 
-static enum ha_status null_blend(struct ha_stream *stream, const struct ha_device_blend *args)
-{
-    (void)stream, (void)args;
-    return HA_OK;
-}
+static enum ha_status null_blend(struct ha_stream *stream, const struct ha_device_blend *args) { return HA_OK; }
 
 /* Attention as batched matrix products with a softmax between, and one product y = x w^T, both by the library that the
  * vendor ships: what attend is compared with, and what fills the time between attentions where a whole layer is run.
@@ -325,25 +295,16 @@ static enum ha_status null_blend(struct ha_stream *stream, const struct ha_devic
  * with that reason. */
 static enum ha_status null_attend_products(struct ha_stream *stream, const struct ha_device_attend *args)
 {
-    (void)stream, (void)args;
     return HA_OK;
 }
 
-static enum ha_status null_product(struct ha_stream *stream, const struct ha_device_product *args)
-{
-    (void)stream, (void)args;
-    return HA_OK;
-}
+static enum ha_status null_product(struct ha_stream *stream, const struct ha_device_product *args) { return HA_OK; }
 
 /* Rows gathered, scattered or both, by a kernel: each side is device or mapped memory, and so is each index, which is
  * read when the kernel runs. Rows of any size at any alignment occur, 256 bytes at multiples of 256 above
  * all; enough loads must be under way to cover the link's latency. Where a side is mapped its bytes count as
  * zero_copy_bytes of the span. */
-static enum ha_status null_move(struct ha_stream *stream, const struct ha_device_move *args)
-{
-    (void)stream, (void)args;
-    return HA_OK;
-}
+static enum ha_status null_move(struct ha_stream *stream, const struct ha_device_move *args) { return HA_OK; }
 
 /* Many copies in one call, of one direction, each as copy would do it: what a runtime charges for a call is paid once.
  * The three arrays are host memory that dies on return; empty pieces are allowed, and pieces do not overlap. One span
@@ -351,7 +312,6 @@ static enum ha_status null_move(struct ha_stream *stream, const struct ha_device
 static enum ha_status null_copy_pieces(struct ha_stream *stream, const struct ha_device_pieces *pieces,
                                        enum ha_direction dir)
 {
-    (void)stream, (void)pieces, (void)dir;
     return HA_OK;
 }
 
@@ -361,22 +321,16 @@ static enum ha_status null_copy_pieces(struct ha_stream *stream, const struct ha
  * It gives the read ceiling that kernels are held against. bytes and ptr are multiples of 4. */
 static enum ha_status null_read(struct ha_stream *stream, const void *ptr, size_t bytes, uint32_t *sum)
 {
-    (void)stream, (void)ptr, (void)bytes, (void)sum;
     return HA_OK;
 }
 
 /* A kernel that is busy for so long and does nothing: known duty cycles to calibrate the spans with. */
-static enum ha_status null_spin(struct ha_stream *stream, uint64_t ns)
-{
-    (void)stream, (void)ns;
-    return HA_OK;
-}
+static enum ha_status null_spin(struct ha_stream *stream, uint64_t ns) { return HA_OK; }
 
 /* Called between measurements, from any thread; it must not disturb work in the streams. What cannot be read is NaN,
  * and a text that cannot be read is empty: a zero is a measurement. */
 static void null_meters(struct ha_device *dev, struct ha_device_meters *out)
 {
-    (void)dev;
     *out = ha_device_meters_none(out->want_link_GBps);
 }
 
@@ -387,13 +341,12 @@ static void null_meters(struct ha_device *dev, struct ha_device_meters *out)
  * window has larger pages. HA_WAIVED where the machine cannot, with what is missing, as here. */
 static enum ha_status null_map_device(struct ha_device *dev, void *ptr, size_t bytes, void **host, struct ha_why *why)
 {
-    (void)dev, (void)ptr, (void)bytes;
     *host = NULL;
     snprintf(why->text, sizeof why->text, "null device: its memory has no window for CPU stores");
     return HA_WAIVED;
 }
 
-static void null_unmap_device(struct ha_device *dev, void *host) { (void)dev, (void)host; }
+static void null_unmap_device(struct ha_device *dev, void *host) {}
 
 /* ---- graphs: all optional, and all four or none ----------------------------------------------------------
  * Between begin and end the stream runs nothing: what is enqueued on it is kept, with copies of the argument
@@ -434,12 +387,6 @@ static void null_graph_destroy(struct ha_graph *graph)
     free(graph);
 }
 
-#ifdef __clang__
-#define COMPILER "clang "
-#else
-#define COMPILER "gcc "
-#endif
-
 /* The one symbol. The program finds it by this name with dlopen and dlsym and never unloads the library. A
  * plugin's `kind` is "plugin". The order of initialisers is free; abi and struct_bytes are as here, always. C++
  * puts extern "C" around it. */
@@ -449,7 +396,7 @@ const struct ha_device_api ha_device_api = {
     .struct_bytes = sizeof(struct ha_device_api),
     .name = "null",
     .kind = "null",
-    .built_with = COMPILER __VERSION__,
+    .built_with = HA_COMPILER,
     .open = null_open,
     .close = null_close,
     .info = null_info,

@@ -30,7 +30,7 @@ static void judged(size_t claim, enum ha_link_verdict want, const char *words)
     char figures[512];
     const enum ha_link_verdict got = ha_link_claims[claim].judge(&results, figures);
     if (got != want) fail_msg("%s: %s, want %s", figures, ha_link_verdict_name(got), ha_link_verdict_name(want));
-    if (!strstr(figures, words)) fail_msg("'%s' lacks '%s'", figures, words);
+    assert_contains(figures, words);
 }
 
 TEST(small_pieces)
@@ -43,7 +43,7 @@ TEST(small_pieces)
         { 0.3, 15, HA_LINK_IN_SHAPE },   { 2.5, 40, HA_LINK_IN_SHAPE },        { 2.5, 23, HA_LINK_REFUTED },
         { 12, 24, HA_LINK_REFUTED },     { (double)NAN, 15, HA_LINK_REFUTED }, { 0.8, (double)NAN, HA_LINK_REFUTED },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const struct figure figures[] = {
             { "pinned", 4096, true, cases[i].small },
             { "pinned", 131072, true, cases[i].page },
@@ -54,7 +54,7 @@ TEST(small_pieces)
             { "kernel", 131072, true, 21 },
             { "pinned_d2h", 4096, true, 77 },
         };
-        make(25, 8, true, figures, sizeof figures / sizeof *figures);
+        make(25, 8, true, figures, COUNT(figures));
         judged(SMALL, cases[i].want, "the fastest way in 4 KB pieces here is kernel with 20 GB/s (80%)");
     }
     const struct figure half[] = { { "pinned", 4096, true, 0.8 } };
@@ -78,7 +78,7 @@ TEST(four_threads)
         { 23, 23, HA_LINK_REPRODUCED }, { 22.6, 40, HA_LINK_REPRODUCED },     { 20, 21, HA_LINK_IN_SHAPE },
         { 12, 24, HA_LINK_REFUTED },    { (double)NAN, 24, HA_LINK_REFUTED }, { 12, (double)NAN, HA_LINK_REFUTED },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const struct figure figures[] = {
             { "stores_1", 256, true, 6 },
             { "stores_4", 256, true, cases[i].four },
@@ -87,7 +87,7 @@ TEST(four_threads)
             { "stores_4", 256, false, 1 },
             { "stores_4", 4096, true, 1 },
         };
-        make(25, 16, true, figures, sizeof figures / sizeof *figures);
+        make(25, 16, true, figures, COUNT(figures));
         judged(FOUR, cases[i].want, ", 6 with 1, ");
     }
     const struct figure four[] = { { "stores_4", 256, true, 20 } };

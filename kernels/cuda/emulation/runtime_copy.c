@@ -87,15 +87,15 @@ static cudaError_t copy_submit(cudaError_t error, struct ha_runtime_copy c, enum
     if ((error = copy_check(&c, kind))) return error;
     bool staged = c.src_place == HA_PLACE_PAGEABLE && !s->capture;
     if (staged && c.width > SIZE_MAX / c.height) return cudaErrorMemoryAllocation;
-    struct ha_runtime_op *op = ha_runtime_op_new(staged ? staged_run : copy_run, staged ? c.width * c.height : 0);
-    if (op && staged)
-        copy_rows(&(struct ha_runtime_copy){ .dst = (char *)op->data,
-                                             .src = c.src,
-                                             .dst_pitch = c.width,
-                                             .src_pitch = c.src_pitch,
-                                             .width = c.width,
-                                             .height = c.height });
-    if (op) op->u.copy = c;
+    const struct ha_runtime_op like = { .run = staged ? staged_run : copy_run,
+                                        .u.copy = c,
+                                        .data_bytes = staged ? c.width * c.height : 0 };
+    struct ha_runtime_op *op = ha_runtime_op_new(&like, NULL);
+    if (op && staged) {
+        c.dst = (char *)op->data;
+        c.dst_pitch = c.width;
+        copy_rows(&c);
+    }
     bool waits = c.dst_place == HA_PLACE_PAGEABLE && !s->capture;
     if ((error = ha_runtime_submit(s, op)) || !waits) return error;
     ha_runtime_await_stream(s->handle);
@@ -145,13 +145,8 @@ static cudaError_t set_submit(cudaError_t error, void *ptr, int value, size_t by
     if (!s || !bytes) return error;
     enum ha_runtime_place place = ha_runtime_place(ptr, bytes);
     if (place != HA_PLACE_DEVICE && place != HA_PLACE_HOST) return cudaErrorInvalidValue;
-    struct ha_runtime_op *op = ha_runtime_op_new(set_run, 0);
-    if (op) {
-        op->u.set.ptr = ptr;
-        op->u.set.value = value;
-        op->u.set.bytes = bytes;
-    }
-    return ha_runtime_submit(s, op);
+    const struct ha_runtime_op op = { .run = set_run, .u.set = { ptr, value, bytes } };
+    return ha_runtime_submit(s, ha_runtime_op_new(&op, NULL));
 }
 
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes, cudaStream_t stream)
@@ -189,8 +184,10 @@ static cudaError_t batch_submit(void *const *dsts, const void *const *srcs, cons
     if (s && s->capture) error = cudaErrorStreamCaptureUnsupported; /* and the capture goes on */
     if (error) return ha_runtime_leave(error);
 
-    struct ha_runtime_op *op = ha_runtime_op_new(batch_run, count * sizeof(struct ha_runtime_copy));
-    if (op) op->u.pieces = count;
+    const struct ha_runtime_op like = { .run = batch_run,
+                                        .u.pieces = count,
+                                        .data_bytes = count * sizeof(struct ha_runtime_copy) };
+    struct ha_runtime_op *op = ha_runtime_op_new(&like, NULL);
     for (size_t i = 0; op && i < count; i++) {
         struct ha_runtime_copy c = dense(dsts[i], srcs[i], sizes[i]);
         if (!sizes[i]) error = cudaErrorInvalidValue;

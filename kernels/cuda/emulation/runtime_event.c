@@ -66,10 +66,9 @@ static void wait_run(struct ha_runtime_op *op)
 
 struct ha_runtime_op *ha_runtime_mark_op(struct ha_runtime_mark *mark, bool waits)
 {
-    struct ha_runtime_op *op = ha_runtime_op_new(waits ? wait_run : record_run, 0);
-    if (!op) return NULL;
-    op->mark = mark_share(mark);
-    op->always = !waits;
+    const struct ha_runtime_op like = { .run = waits ? wait_run : record_run, .always = !waits, .mark = mark };
+    struct ha_runtime_op *op = ha_runtime_op_new(&like, NULL);
+    if (op) mark_share(mark);
     return op;
 }
 

@@ -1,7 +1,6 @@
 #include "kernels/cuda/emulation/runtime_inside.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static struct ha_runtime_graph *graph_new(void)
 {
@@ -30,10 +29,8 @@ void ha_runtime_graph_free(struct ha_runtime_graph *g)
 static bool ops_copy(const struct ha_runtime_op *op, struct ha_runtime_op ***tail)
 {
     for (; op; op = op->next) {
-        struct ha_runtime_op *copy = ha_runtime_op_new(op->run, op->data_bytes);
+        struct ha_runtime_op *copy = ha_runtime_op_new(op, op->data);
         if (!copy) return false;
-        memcpy(copy, op, sizeof *op + op->data_bytes);
-        copy->next = NULL;
         **tail = copy;
         *tail = &copy->next;
     }

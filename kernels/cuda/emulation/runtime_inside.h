@@ -172,8 +172,8 @@ struct ha_runtime_op {
     size_t data_bytes;
     _Alignas(16) unsigned char data[];
 };
-/* the rest of it is zeros; NULL: no memory */
-struct ha_runtime_op *ha_runtime_op_new(void (*run)(struct ha_runtime_op *op), size_t data_bytes);
+/* What `like` says, and its data_bytes of `data`, or NULL: to be filled in. NULL: no memory. */
+struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_op *like, const void *data);
 void ha_runtime_op_free(struct ha_runtime_op *op);
 
 struct ha_runtime_graph {

@@ -37,15 +37,12 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
     if (!error && (bytes > ARGS_MAX || (bytes && !args))) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s) return ha_runtime_leave(error);
-    struct ha_runtime_op *op = ha_runtime_op_new(kernel_run, bytes);
-    if (op) {
-        op->u.kernel.name = name;
-        op->u.kernel.run = run;
-        memcpy(op->u.kernel.grid, (unsigned[]){ grid.x, grid.y, grid.z }, sizeof op->u.kernel.grid);
-        memcpy(op->u.kernel.block, (unsigned[]){ block.x, block.y, block.z }, sizeof op->u.kernel.block);
-        if (bytes) memcpy(op->data, args, bytes);
-    }
-    return ha_runtime_leave(ha_runtime_submit(s, op));
+    const struct ha_runtime_op op = {
+        .run = kernel_run,
+        .u.kernel = { name, run, { grid.x, grid.y, grid.z }, { block.x, block.y, block.z } },
+        .data_bytes = bytes,
+    };
+    return ha_runtime_leave(ha_runtime_submit(s, ha_runtime_op_new(&op, args)));
 }
 
 /* ---- host functions */
@@ -63,12 +60,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *arg)
     if (!error && !fn) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
     if (!s) return ha_runtime_leave(error);
-    struct ha_runtime_op *op = ha_runtime_op_new(host_run, 0);
-    if (op) {
-        op->u.host.fn = fn;
-        op->u.host.arg = arg;
-    }
-    return ha_runtime_leave(ha_runtime_submit(s, op));
+    const struct ha_runtime_op op = { .run = host_run, .u.host = { fn, arg } };
+    return ha_runtime_leave(ha_runtime_submit(s, ha_runtime_op_new(&op, NULL)));
 }
 
 /* ---- memory operations, and the driver's library that has them */
@@ -102,14 +95,8 @@ static CUresult flag_submit(enum ha_runtime_call call, CUstream stream, CUdevice
     if (!error && !ha_runtime.settings.memory_operations) error = cudaErrorNotSupported;
     if (!error && !good) error = cudaErrorInvalidValue;
     struct ha_runtime_stream *s = ha_runtime_stream_find(stream, &error);
-    if (s) {
-        struct ha_runtime_op *op = ha_runtime_op_new(run, 0);
-        if (op) {
-            op->u.flag.address = flag;
-            op->u.flag.value = value;
-        }
-        error = ha_runtime_submit(s, op);
-    }
+    const struct ha_runtime_op op = { .run = run, .u.flag = { flag, value } };
+    if (s) error = ha_runtime_submit(s, ha_runtime_op_new(&op, NULL));
     ha_runtime_unlock();
     return (CUresult)error; /* the codes used here are the same in both APIs */
 }

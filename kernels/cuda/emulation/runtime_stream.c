@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -13,10 +14,14 @@ enum { POLL_NS = 50000 };
 struct ha_runtime_stream *ha_runtime_streams;
 static uint64_t serial;
 
-struct ha_runtime_op *ha_runtime_op_new(void (*run)(struct ha_runtime_op *op), size_t data_bytes)
+struct ha_runtime_op *ha_runtime_op_new(const struct ha_runtime_op *like, const void *data)
 {
-    struct ha_runtime_op *op = data_bytes <= PTRDIFF_MAX - sizeof *op ? malloc(sizeof *op + data_bytes) : NULL;
-    if (op) *op = (struct ha_runtime_op){ .run = run, .data_bytes = data_bytes };
+    const size_t bytes = like->data_bytes;
+    struct ha_runtime_op *op = bytes <= PTRDIFF_MAX - sizeof *op ? malloc(sizeof *op + bytes) : NULL;
+    if (!op) return NULL;
+    *op = *like;
+    op->next = NULL;
+    if (data && bytes) memcpy(op->data, data, bytes);
     return op;
 }
 

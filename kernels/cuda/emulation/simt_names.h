@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "harness/base/clock.h"
+#include "harness/base/numeric.h"
 }
 
 #include <math.h>
@@ -59,33 +60,26 @@ static inline cudaError_t ha_emulated_launch_as(const char *name, void (*kernel)
 
 /* ---- barriers, votes and shuffles; the last two parameters are where the call stands */
 
+static inline const ha_emulated_site *ha_emulated_at(const ha_emulated_site &site) { return &site; }
 #define HA_EMULATED_WHERE      const char *file = __builtin_FILE(), int line = __builtin_LINE()
-#define HA_EMULATED_SITE(name) const ha_emulated_site site = { name, file, line }
+#define HA_EMULATED_SITE(name) ha_emulated_at({ name, file, line })
 
-static inline void __syncthreads(HA_EMULATED_WHERE)
-{
-    HA_EMULATED_SITE("__syncthreads");
-    ha_emulated_barrier(&site, false);
-}
+static inline void __syncthreads(HA_EMULATED_WHERE) { ha_emulated_barrier(HA_EMULATED_SITE("__syncthreads"), false); }
 static inline int __syncthreads_count(int vote, HA_EMULATED_WHERE)
 {
-    HA_EMULATED_SITE("__syncthreads_count");
-    return int(ha_emulated_barrier(&site, vote != 0));
+    return int(ha_emulated_barrier(HA_EMULATED_SITE("__syncthreads_count"), vote != 0));
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu, HA_EMULATED_WHERE)
 {
-    HA_EMULATED_SITE("__syncwarp");
-    ha_emulated_sync_warp(&site, mask);
+    ha_emulated_sync_warp(HA_EMULATED_SITE("__syncwarp"), mask);
 }
 static inline unsigned __ballot_sync(unsigned mask, int vote, HA_EMULATED_WHERE)
 {
-    HA_EMULATED_SITE("__ballot_sync");
-    return ha_emulated_ballot(&site, mask, vote != 0);
+    return ha_emulated_ballot(HA_EMULATED_SITE("__ballot_sync"), mask, vote != 0);
 }
 static inline int __any_sync(unsigned mask, int vote, HA_EMULATED_WHERE)
 {
-    HA_EMULATED_SITE("__any_sync");
-    return ha_emulated_ballot(&site, mask, vote != 0) != 0;
+    return ha_emulated_ballot(HA_EMULATED_SITE("__any_sync"), mask, vote != 0) != 0;
 }
 
 static inline unsigned ha_emulated_lane(void)
@@ -107,13 +101,11 @@ static inline T ha_emulated_exchange(const ha_emulated_site *site, unsigned mask
 
 template <class T> static inline T __shfl_sync(unsigned mask, T value, int from, HA_EMULATED_WHERE)
 {
-    HA_EMULATED_SITE("__shfl_sync");
-    return ha_emulated_exchange(&site, mask, value, unsigned(from));
+    return ha_emulated_exchange(HA_EMULATED_SITE("__shfl_sync"), mask, value, unsigned(from));
 }
 template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int bits, HA_EMULATED_WHERE)
 {
-    HA_EMULATED_SITE("__shfl_xor_sync");
-    return ha_emulated_exchange(&site, mask, value, ha_emulated_lane() ^ unsigned(bits));
+    return ha_emulated_exchange(HA_EMULATED_SITE("__shfl_xor_sync"), mask, value, ha_emulated_lane() ^ unsigned(bits));
 }
 
 /* ---- atomics: of the whole machine, since mapped memory is shared with the host; relaxed, as CUDA's */
@@ -143,44 +135,17 @@ template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 
 static inline uint4 ha_load16(const void *p, HA_EMULATED_WHERE)
 {
-    if (reinterpret_cast<uintptr_t>(p) % 16) {
-        HA_EMULATED_SITE("ha_load16");
-        ha_emulated_stop(&site, "the address is not a multiple of 16");
-    }
+    if (reinterpret_cast<uintptr_t>(p) % 16)
+        ha_emulated_stop(HA_EMULATED_SITE("ha_load16"), "the address is not a multiple of 16");
     uint4 x;
     memcpy(&x, p, sizeof x);
     return x;
 }
 
-/* Selects over integers; float arithmetic only where it is exact or is the wanted rounding. */
-static inline float ha_f16_to_f32(uint16_t h)
-{
-    const uint32_t rest = uint32_t(h & 0x7fffu) << 13;
-    const uint32_t normal = rest + ((127u - 15u) << 23);
-    /* m * 2^-24 = (1 + m/1024) * 2^-14 - 2^-14 */
-    const uint32_t small = __float_as_uint(__uint_as_float(rest + ((127u - 14u) << 23)) - 0x1p-14f);
-    const uint32_t huge = rest | 0x7f800000u | (rest & 0x007fffffu ? 0x00400000u : 0u);
-    const uint32_t magnitude = rest < 0x00800000u ? small : rest < 0x0f800000u ? normal : huge;
-    return __uint_as_float(magnitude | uint32_t(h & 0x8000u) << 16);
-}
-static inline uint16_t ha_f32_to_f16(float x)
-{
-    const uint32_t u = __float_as_uint(x), rest = u & 0x7fffffffu;
-    const uint32_t normal = (rest - ((127u - 15u) << 23) + 0x0fffu + (rest >> 13 & 1u)) >> 13;
-    /* the ulp of [0.5, 1) is 2^-24, the smallest subnormal: the addition rounds to it */
-    const uint32_t small = __float_as_uint(__uint_as_float(rest < 0x38800000u ? rest : 0u) + 0.5f)
-                           - __float_as_uint(0.5f);
-    const uint32_t huge = rest > 0x7f800000u ? 0x7e00u | (rest >> 13 & 0x03ffu) : 0x7c00u;
-    /* from 65520 on, normal carries into infinity by itself */
-    const uint32_t magnitude = rest < 0x38800000u ? small : rest < 0x47800000u ? normal : huge;
-    return uint16_t(magnitude | (u >> 16 & 0x8000u));
-}
-static inline float ha_bf16_to_f32(uint16_t h) { return __uint_as_float(uint32_t(h) << 16); }
-static inline uint16_t ha_f32_to_bf16(float x)
-{
-    const uint32_t u = __float_as_uint(x), rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
-    return uint16_t((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x0040u : rounded);
-}
+static inline float ha_f16_to_f32(uint16_t h) { return ha_f32_from_f16(h); }
+static inline uint16_t ha_f32_to_f16(float x) { return ha_f16_from_f32(x); }
+static inline float ha_bf16_to_f32(uint16_t h) { return ha_f32_from_bf16(h); }
+static inline uint16_t ha_f32_to_bf16(float x) { return ha_bf16_from_f32(x); }
 static inline float2 ha_f16x2_to_f32(uint32_t h)
 {
     return make_float2(ha_f16_to_f32(uint16_t(h & 0xffffu)), ha_f16_to_f32(uint16_t(h >> 16)));
@@ -188,8 +153,7 @@ static inline float2 ha_f16x2_to_f32(uint32_t h)
 
 static inline void ha_mma_tf32(float c[4], const float a[4], const float b[2], HA_EMULATED_WHERE)
 {
-    HA_EMULATED_SITE("ha_mma_tf32");
-    ha_emulated_mma(&site, c, a, b);
+    ha_emulated_mma(HA_EMULATED_SITE("ha_mma_tf32"), c, a, b);
 }
 
 static inline uint64_t ha_clock_ns(void) { return ha_now_ns(); }

@@ -45,6 +45,5 @@ void assert_nothing_alive(void);
 int fresh(void **state);
 int fresh_sharp(void **state);
 int spent(void **state);
-#define RUNTIME_TEST(name) cmocka_unit_test_setup_teardown(name, fresh, spent)
 
 #endif

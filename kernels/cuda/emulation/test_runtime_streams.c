@@ -4,7 +4,7 @@
 
 /* Streams, events, host functions and flags. */
 
-static void arguments_are_copied(void **state)
+TEST_WITH(arguments_are_copied, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     struct gate gate = { 0 };
@@ -19,7 +19,7 @@ static void arguments_are_copied(void **state)
     assert_int_equal(other, 0);
 }
 
-static void the_default_stream_runs_too(void **state)
+TEST_WITH(the_default_stream_runs_too, fresh, spent)
 {
     uint32_t *word = word_new(1);
     ok(mix(word, 2, 3, NULL));
@@ -28,7 +28,7 @@ static void the_default_stream_runs_too(void **state)
     assert_int_equal(ha_emulated_alive().streams, 0);
 }
 
-static void flags_are_compared_cyclically(void **state)
+TEST_WITH(flags_are_compared_cyclically, fresh, spent)
 {
     struct driver driver = driver_load();
     static const struct {
@@ -61,7 +61,7 @@ static void flags_are_compared_cyclically(void **state)
     gives(CUDA_ERROR_INVALID_HANDLE, driver.wait(stream, address(flag), 0, 0));
 }
 
-static void an_event_that_was_never_recorded_holds_nobody(void **state)
+TEST_WITH(an_event_that_was_never_recorded_holds_nobody, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
@@ -70,7 +70,7 @@ static void an_event_that_was_never_recorded_holds_nobody(void **state)
     ok(cudaEventSynchronize(event));
 }
 
-static void events_have_the_time(void **state)
+TEST_WITH(events_have_the_time, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     cudaEvent_t start = event_new(), end = event_new(), mute;
@@ -96,7 +96,7 @@ static void events_have_the_time(void **state)
     gives(cudaErrorInvalidValue, cudaEventElapsedTime(NULL, start, end));
 }
 
-static void destroyed_handles_are_known_as_such(void **state)
+TEST_WITH(destroyed_handles_are_known_as_such, fresh, spent)
 {
     cudaStream_t stream = stream_new(), same;
     cudaEvent_t event = event_new(), other = event_new();
@@ -118,7 +118,7 @@ static void destroyed_handles_are_known_as_such(void **state)
 }
 
 /* as on a GPU: destroying a stream does not wait, and does not drop its work */
-static void a_destroyed_stream_ends_its_work(void **state)
+TEST_WITH(a_destroyed_stream_ends_its_work, fresh, spent)
 {
     cudaStream_t stream = stream_new(), other = stream_new();
     cudaEvent_t event = event_new();
@@ -137,7 +137,7 @@ static void a_destroyed_stream_ends_its_work(void **state)
 }
 
 /* a wait for the device includes the work of streams that have been destroyed */
-static void work_of_a_stream_that_is_gone_is_seen(void **state)
+TEST_WITH(work_of_a_stream_that_is_gone_is_seen, fresh_sharp, spent)
 {
     cudaStream_t stream = stream_new();
     uint32_t *word = word_new(1);
@@ -152,7 +152,7 @@ static void work_of_a_stream_that_is_gone_is_seen(void **state)
 static cudaError_t from_inside;
 static void calls_back(void *arg) { from_inside = cudaStreamQuery(arg); }
 
-static void host_functions_must_not_call_back(void **state)
+TEST_WITH(host_functions_must_not_call_back, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     ok(cudaLaunchHostFunc(stream, calls_back, stream));
@@ -161,7 +161,7 @@ static void host_functions_must_not_call_back(void **state)
     gives(cudaErrorInvalidValue, cudaLaunchHostFunc(stream, NULL, NULL));
 }
 
-static void wrong_arguments_are_refused(void **state)
+TEST_WITH(wrong_arguments_are_refused, fresh, spent)
 {
     cudaStream_t stream = stream_new();
     cudaEvent_t event = event_new();
@@ -207,7 +207,7 @@ static void *user(void *arg)
     return (void *)(uintptr_t)wrong;
 }
 
-static void threads_do_not_disturb_each_other(void **state)
+TEST_WITH(threads_do_not_disturb_each_other, fresh, spent)
 {
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, user, (void *)i), 0);
@@ -217,22 +217,6 @@ static void threads_do_not_disturb_each_other(void **state)
         assert_null(wrong);
     }
 }
+TEST_WITH(threads_are_ordered_as_cuda_orders_them, fresh_sharp, spent) { threads_do_not_disturb_each_other(state); }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RUNTIME_TEST(arguments_are_copied),
-        RUNTIME_TEST(the_default_stream_runs_too),
-        RUNTIME_TEST(flags_are_compared_cyclically),
-        RUNTIME_TEST(an_event_that_was_never_recorded_holds_nobody),
-        RUNTIME_TEST(events_have_the_time),
-        RUNTIME_TEST(destroyed_handles_are_known_as_such),
-        RUNTIME_TEST(a_destroyed_stream_ends_its_work),
-        cmocka_unit_test_setup_teardown(work_of_a_stream_that_is_gone_is_seen, fresh_sharp, spent),
-        RUNTIME_TEST(host_functions_must_not_call_back),
-        RUNTIME_TEST(wrong_arguments_are_refused),
-        RUNTIME_TEST(threads_do_not_disturb_each_other),
-        cmocka_unit_test_setup_teardown(threads_do_not_disturb_each_other, fresh_sharp, spent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

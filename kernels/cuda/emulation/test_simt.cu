@@ -39,7 +39,7 @@ static void run_places(unsigned seen[PLACES], unsigned order[PLACES])
     assert_int_equal(ran, PLACES);
 }
 
-static void every_thread_once(void **)
+TEST(every_thread_once)
 {
     static unsigned seen[PLACES], order[PLACES];
     FOR_EACH_ORDER
@@ -49,7 +49,7 @@ static void every_thread_once(void **)
     }
 }
 
-static void orders(void **)
+TEST(orders)
 {
     static unsigned seen[PLACES], order[PLACES], again[PLACES];
     assert_true(ha_emulated_order("forward"));
@@ -88,7 +88,7 @@ template <unsigned N, class T> __global__ void by_value(const struct numbers a)
     a.out[threadIdx.x] = T(a.value[threadIdx.x] + N);
 }
 
-static void arguments_by_value(void **)
+TEST(arguments_by_value)
 {
     static unsigned out[ALL];
     static struct numbers a;
@@ -123,7 +123,7 @@ __global__ void shuffles_kernel(HA_ARGS(struct shuffles) a)
     a.out[256 + t] = double(shuffled(a, (unsigned long long)(int(x)) << 20));
 }
 
-static void shuffle_sources(void **)
+TEST(shuffle_sources)
 {
     double in[64], out[5 * 64];
     for (unsigned i = 0; i < 64; i++) in[i] = (i % 2 ? -1. : 1.) * (1000 + i);
@@ -186,7 +186,7 @@ static unsigned parted_want(unsigned thread)
     return y[lane] + y[lane ^ 16];
 }
 
-static void parted_lanes(void **)
+TEST(parted_lanes)
 {
     static unsigned out[256];
     FOR_EACH_ORDER
@@ -210,7 +210,7 @@ __global__ void votes_kernel(HA_ARGS(struct words) a)
     a.out[t] = bits | unsigned(__syncthreads_count(t < a.n % 97)) << 8;
 }
 
-static void votes(void **)
+TEST(votes)
 {
     static unsigned out[96];
     static const unsigned values[] = { 0, 1, FULL, 0x80000000u, 0x12345678u, 96, 97, 3, 5 };
@@ -273,7 +273,7 @@ static unsigned scan_errors(bool barrier, unsigned threads)
     return errors;
 }
 
-static void barriers(void **)
+TEST(barriers)
 {
     FOR_EACH_ORDER
     for (unsigned threads = 32; threads <= ALL; threads *= 2) assert_int_equal(scan_errors(true, threads), 0);
@@ -289,7 +289,7 @@ static void *host(void *arg)
     return reinterpret_cast<void *>(uintptr_t(errors));
 }
 
-static void hosts_at_once(void **)
+TEST(hosts_at_once)
 {
     FOR_EACH_ORDER
     {
@@ -306,7 +306,7 @@ static void hosts_at_once(void **)
     }
 }
 
-static void missing_barrier_changes_results(void **)
+TEST(missing_barrier_changes_results)
 {
     if (HA_TSAN) skip(); /* which ends the process: test_simt_errors.cu */
     /* each thread reads what threads before it have written: forward is the one order that hides it */
@@ -331,7 +331,7 @@ __global__ void shared_kernel(HA_ARGS(struct words) a)
     if (!poisoned) atomicAdd(a.out, 1u);
 }
 
-static void shared_memory_is_fresh(void **)
+TEST(shared_memory_is_fresh)
 {
     unsigned clean = 0;
     const struct words a = { &clean, 0 };
@@ -370,7 +370,7 @@ __global__ void atomics_kernel(HA_ARGS(struct atomics) a)
     }
 }
 
-static void atomics_and_the_last_block(void **)
+TEST(atomics_and_the_last_block)
 {
     FOR_EACH_ORDER
     {
@@ -394,7 +394,7 @@ __global__ void pause_kernel(HA_ARGS(struct words) a)
     atomicAdd(a.out + 1, 1u);
 }
 
-static void pauses(void **)
+TEST(pauses)
 {
     FOR_EACH_ORDER
     for (unsigned who = 0; who < 64; who += 21) {
@@ -405,21 +405,4 @@ static void pauses(void **)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_once),
-        cmocka_unit_test(orders),
-        cmocka_unit_test(arguments_by_value),
-        cmocka_unit_test(shuffle_sources),
-        cmocka_unit_test(parted_lanes),
-        cmocka_unit_test(votes),
-        cmocka_unit_test(barriers),
-        cmocka_unit_test(hosts_at_once),
-        cmocka_unit_test(missing_barrier_changes_results),
-        cmocka_unit_test(shared_memory_is_fresh),
-        cmocka_unit_test(atomics_and_the_last_block),
-        cmocka_unit_test(pauses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }

@@ -23,14 +23,6 @@ extern "C" cudaError_t ha_emulated_launch(const char *name, void (*run)(const vo
     return cudaSuccess;
 }
 
-static inline uint64_t test_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static const char *const test_orders[] = { "forward", "backward", "1", "2", "3" };
 enum { TEST_ORDERS = 5 };
 #define FOR_EACH_ORDER \

@@ -50,12 +50,6 @@ static void expect_end(unsigned endings, const char *order, void (*run)(void), c
     if (!at) fail_msg("order %s, status 0x%x, stderr:\n%s", order, unsigned(status), said);
 }
 
-static void expect_end_in_any_order(void (*run)(void), const char *const texts[])
-{
-    static const char *const orders[] = { "forward", "backward", "3" };
-    for (const char *order : orders) expect_end(ABORTS, order, run, texts);
-}
-
 #define TEXTS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 struct words {
@@ -74,6 +68,16 @@ static unsigned out[256];
     }                                                \
     __global__ void name(__attribute__((unused)) HA_ARGS(struct words) a)
 
+/* The same, and a test that in each of these orders it is stopped with these texts. */
+static const char *const forward[] = { "forward" }, *const any[] = { "forward", "backward", "3" };
+#define STOPPED(name, orders, ...)                                                                  \
+    static void name##_run(void);                                                                   \
+    TEST(name##_is_stopped)                                                                         \
+    {                                                                                               \
+        for (const char *order : orders) expect_end(ABORTS, order, name##_run, TEXTS(__VA_ARGS__)); \
+    }                                                                                               \
+    KERNEL(name)
+
 /* ---- barriers */
 
 KERNEL(returns)
@@ -81,7 +85,7 @@ KERNEL(returns)
     if (threadIdx.x == a.n) return;
     __syncthreads();
 }
-static void thread_returns_early(void **)
+TEST(thread_returns_early)
 {
     expect_end(ABORTS, "forward", returns_run,
                TEXTS("kernel returns, block (0, 0, 0), thread (5, 0, 0): ", "returned, and others wait",
@@ -91,15 +95,10 @@ static void thread_returns_early(void **)
                      "\n  thread (6, 0, 0) and 57 more wait at __syncthreads, "));
 }
 
-KERNEL(returned)
+STOPPED(returned, forward, "block (0, 0, 0), thread (5, 0, 0): __syncthreads, ", "returned (5)")
 {
     if (threadIdx.x < a.n) return;
     __syncthreads();
-}
-static void thread_has_returned(void **)
-{
-    expect_end(ABORTS, "forward", returned_run,
-               TEXTS("block (0, 0, 0), thread (5, 0, 0): __syncthreads, ", "returned (5)"));
 }
 
 KERNEL(two_barriers)
@@ -107,7 +106,7 @@ KERNEL(two_barriers)
     if (threadIdx.x < a.n) __syncthreads_count(1);
     else __syncthreads();
 }
-static void two_barriers_at_once(void **)
+TEST(two_barriers_at_once)
 {
     expect_end(ABORTS, "forward", two_barriers_run,
                TEXTS("thread (5, 0, 0): __syncthreads, ", "another barrier",
@@ -119,33 +118,21 @@ static void two_barriers_at_once(void **)
 
 /* ---- warps */
 
-KERNEL(without_itself) { __shfl_sync(threadIdx.x == 7 ? 0xffffff7fu : FULL, a.n, 0); }
-static void mask_without_the_lane(void **)
+STOPPED(without_itself, forward, "thread (7, 0, 0): __shfl_sync, ", "0xffffff7f is without its own lane, 7")
 {
-    expect_end(ABORTS, "forward", without_itself_run,
-               TEXTS("thread (7, 0, 0): __shfl_sync, ", "0xffffff7f is without its own lane, 7"));
+    __shfl_sync(threadIdx.x == 7 ? 0xffffff7fu : FULL, a.n, 0);
 }
 
-KERNEL(names_returned)
+STOPPED(names_returned, forward, "thread (4, 0, 0): __syncwarp, ", "do not exist: 0x0000000f")
 {
     if (threadIdx.x <= 3) return;
     __syncwarp();
 }
-static void mask_of_returned_lanes(void **)
-{
-    expect_end(ABORTS, "forward", names_returned_run,
-               TEXTS("thread (4, 0, 0): __syncwarp, ", "do not exist: 0x0000000f"));
-}
 
-KERNEL(returns_in_warp)
+STOPPED(returns_in_warp, forward, "thread (3, 0, 0): it returned, and others of its warp wait",
+        "(0, 0, 0) and 2 more wait at __any_sync of lanes 0xffffffff, ")
 {
     if (threadIdx.x != 3) __any_sync(FULL, 1);
-}
-static void lane_returns_early(void **)
-{
-    expect_end(ABORTS, "forward", returns_in_warp_run,
-               TEXTS("thread (3, 0, 0): it returned, and others of its warp wait",
-                     "(0, 0, 0) and 2 more wait at __any_sync of lanes 0xffffffff, "));
 }
 
 __global__ void part_kernel(HA_ARGS(struct words) a) { a.out[threadIdx.x] = __ballot_sync(FULL, 1); }
@@ -154,57 +141,38 @@ static void part_run(void)
     const struct words a = { out, 0 };
     ha_launch(part_kernel, dim3(1), dim3(48), NULL, a);
 }
-static void part_of_a_warp(void **)
+TEST(part_of_a_warp)
 {
     expect_end(ABORTS, "forward", part_run, TEXTS("thread (32, 0, 0): __ballot_sync, ", "do not exist: 0xffff0000"));
 }
 
-KERNEL(reads_outside)
+STOPPED(reads_outside, forward, ": __shfl_xor_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555")
 {
     if (threadIdx.x < 32 && threadIdx.x % 2 == 0) __shfl_xor_sync(0x55555555u, a.n, 1);
 }
-static void shuffle_from_outside(void **)
-{
-    expect_end(ABORTS, "forward", reads_outside_run,
-               TEXTS(": __shfl_xor_sync, ", "lane 0 reads lane 1, which is not in the mask 0x55555555"));
-}
 
-KERNEL(masks_differ)
+STOPPED(masks_differ, any, "every thread waits",
+        "thread (32, 0, 0) and 23 more wait at __shfl_sync of lanes 0xffffffff, ",
+        "thread (40, 0, 0) and 7 more wait at __shfl_sync of lanes 0xffffff00, ")
 {
     const unsigned t = threadIdx.x;
     __shfl_sync(t < 40 || t >= 48 ? FULL : 0xffffff00u, a.n, int(t % 32));
 }
-static void inconsistent_masks(void **)
-{
-    expect_end_in_any_order(masks_differ_run,
-                            TEXTS("every thread waits",
-                                  "thread (32, 0, 0) and 23 more wait at __shfl_sync of lanes 0xffffffff, ",
-                                  "thread (40, 0, 0) and 7 more wait at __shfl_sync of lanes 0xffffff00, "));
-}
 
-KERNEL(operations_differ)
+STOPPED(operations_differ, any, "every thread waits",
+        "thread (32, 0, 0) and 7 more wait at __any_sync of lanes 0xffffffff, ",
+        "thread (40, 0, 0) and 23 more wait at __any_sync of lanes 0xffffffff, ")
 {
     const unsigned t = threadIdx.x;
     if (t < 40) __any_sync(FULL, 1);
     else __any_sync(FULL, 0);
 }
-static void same_mask_at_two_places(void **)
-{
-    expect_end_in_any_order(operations_differ_run,
-                            TEXTS("every thread waits",
-                                  "thread (32, 0, 0) and 7 more wait at __any_sync of lanes 0xffffffff, ",
-                                  "thread (40, 0, 0) and 23 more wait at __any_sync of lanes 0xffffffff, "));
-}
 
-KERNEL(crossed)
+STOPPED(crossed, any, "every thread waits", "(0, 0, 0) and 31 more wait at __syncthreads, ",
+        "(16, 0, 0) and 31 more wait at __syncwarp of lanes 0xffffffff, ")
 {
     if (threadIdx.x % 32 < 16) __syncthreads();
     else __syncwarp();
-}
-static void waiting_for_each_other(void **)
-{
-    expect_end_in_any_order(crossed_run, TEXTS("every thread waits", "(0, 0, 0) and 31 more wait at __syncthreads, ",
-                                               "(16, 0, 0) and 31 more wait at __syncwarp of lanes 0xffffffff, "));
 }
 
 /* ---- memory */
@@ -216,30 +184,18 @@ struct large_shared {
     char x[(48 << 10) + 1];
 };
 
-KERNEL(shares_twice)
+STOPPED(shares_twice, forward, "HA_SHARED(struct small_shared, u), ", "has ", "test_simt_errors.cu:")
 {
     HA_SHARED(struct small_shared, s);
     HA_SHARED(struct small_shared, u);
     s.x[threadIdx.x] = u.x[0] = 1;
 }
-KERNEL(shares_much)
+STOPPED(shares_much, forward, "HA_SHARED(struct large_shared, s), ", "49153 bytes: a block has 48 KB")
 {
     HA_SHARED(struct large_shared, s);
     s.x[threadIdx.x] = 1;
 }
-KERNEL(misaligned) { a.out[0] = ha_load16(a.out + 2).x; }
-
-static void wrong_shared_memory(void **)
-{
-    expect_end(ABORTS, "forward", shares_twice_run,
-               TEXTS("HA_SHARED(struct small_shared, u), ", "has ", "test_simt_errors.cu:"));
-    expect_end(ABORTS, "forward", shares_much_run,
-               TEXTS("HA_SHARED(struct large_shared, s), ", "49153 bytes: a block has 48 KB"));
-}
-static void misaligned_load(void **)
-{
-    expect_end(ABORTS, "forward", misaligned_run, TEXTS("thread (0, 0, 0): ha_load16, ", "multiple of 16"));
-}
+STOPPED(misaligned, forward, "thread (0, 0, 0): ha_load16, ", "multiple of 16") { a.out[0] = ha_load16(a.out + 2).x; }
 
 struct short_args {
     unsigned *out;
@@ -268,7 +224,7 @@ template <void (*kernel)(const struct short_args &)> static void past_run(void)
     ha_launch(kernel, dim3(1), dim3(64), NULL, a);
     free(in);
 }
-static void out_of_bounds(void **)
+TEST(out_of_bounds)
 {
     if (!HA_ASAN) skip();
     expect_end(ADDRESS, "forward", past_run<past_arguments>,
@@ -286,7 +242,7 @@ static __device__ __attribute__((noinline)) unsigned deep(unsigned n)
     return n ? deep(n - 1) + unsigned(frame[n % 1000]) : 0;
 }
 KERNEL(deep_kernel) { a.out[threadIdx.x] = deep(one * 10000 + a.n); }
-static void stack_overflow(void **) { expect_end(FAULT | ADDRESS, "forward", deep_kernel_run, TEXTS("")); }
+TEST(stack_overflow) { expect_end(FAULT | ADDRESS, "forward", deep_kernel_run, TEXTS("")); }
 
 /* ---- races: ThreadSanitizer knows the threads of a block apart */
 
@@ -306,7 +262,7 @@ KERNEL(races_after_barrier)
     s.x[threadIdx.x] = x + a.n;
 }
 KERNEL(races_outside) { a.out[threadIdx.x / 2] = threadIdx.x; }
-static void races_are_seen(void **)
+TEST(races_are_seen)
 {
     if (!HA_TSAN) skip();
     expect_end(RACE, "forward", races_run, TEXTS("data race", "races"));
@@ -317,7 +273,7 @@ static void races_are_seen(void **)
 /* ---- the environment */
 
 KERNEL(nothing) { a.out[threadIdx.x] = 1; }
-static void order_not_understood(void **)
+TEST(order_not_understood)
 {
     /* in a process of its own, before any launch */
     static char said[4096];
@@ -338,16 +294,5 @@ int main(int argc, char **argv)
         return 0;
     }
     setenv("HA_TEST_SIMT", argv[0], 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_not_understood),    cmocka_unit_test(thread_returns_early),
-        cmocka_unit_test(thread_has_returned),     cmocka_unit_test(two_barriers_at_once),
-        cmocka_unit_test(mask_without_the_lane),   cmocka_unit_test(mask_of_returned_lanes),
-        cmocka_unit_test(lane_returns_early),      cmocka_unit_test(part_of_a_warp),
-        cmocka_unit_test(shuffle_from_outside),    cmocka_unit_test(inconsistent_masks),
-        cmocka_unit_test(same_mask_at_two_places), cmocka_unit_test(waiting_for_each_other),
-        cmocka_unit_test(wrong_shared_memory),     cmocka_unit_test(misaligned_load),
-        cmocka_unit_test(out_of_bounds),           cmocka_unit_test(stack_overflow),
-        cmocka_unit_test(races_are_seen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -1,13 +1,9 @@
-/* ha_exp and ha_exp2 over the floats of their range against binary64, and the conversions over all halves.
+/* ha_exp and ha_exp2 over the floats of their range against binary64, and the conversions of pairs of halves.
  * Argument `small`: fewer floats. */
 
 #include "kernels/cuda/emulation/test_simt.h"
 
 #include <math.h>
-
-extern "C" {
-#include "harness/base/numeric.h"
-}
 
 static bool small;
 
@@ -33,10 +29,10 @@ static void sweep(const char *name, float (*function)(float), double (*exact)(do
 }
 
 /* over all floats: 1.273 and 1.123 */
-static void exp_of_floats(void **) { sweep("exp", ha_exp, exp, 0x1p-27f, 105, 1.275 * 0x1p-24); }
-static void exp2_of_floats(void **) { sweep("exp2", ha_exp2, exp2, 0x1p-27f, 152, 1.125 * 0x1p-24); }
+TEST(exp_of_floats) { sweep("exp", ha_exp, exp, 0x1p-27f, 105, 1.275 * 0x1p-24); }
+TEST(exp2_of_floats) { sweep("exp2", ha_exp2, exp2, 0x1p-27f, 152, 1.125 * 0x1p-24); }
 
-static void exp_of_special(void **)
+TEST(exp_of_special)
 {
     float (*const functions[])(float) = { ha_exp, ha_exp2 };
     for (float (*f)(float) : functions) {
@@ -54,35 +50,24 @@ static void exp_of_special(void **)
     assert_true(ha_exp(-103.9f) == 0x1p-149f);
 }
 
-static void logs(void **) { assert_true(ha_log(1) == 0 && ha_log2(8) == 3 && isinf(ha_log(0)) && isnan(ha_log2(-1))); }
+TEST(logs) { assert_true(ha_log(1) == 0 && ha_log2(8) == 3 && isinf(ha_log(0)) && isnan(ha_log2(-1))); }
 
-static void halves(void **)
+/* of single ones, see harness/base/test_numeric.c */
+TEST(pairs_of_halves)
 {
     for (uint32_t h = 0; h <= 0xffff; h++) {
-        const uint16_t bits = uint16_t(h);
-        assert_int_equal(__float_as_uint(ha_f16_to_f32(bits)), __float_as_uint(ha_f32_from_f16(bits)));
-        assert_int_equal(__float_as_uint(ha_bf16_to_f32(bits)), __float_as_uint(ha_f32_from_bf16(bits)));
         const uint32_t pair = h << 16 | (h * 40503u & 0xffffu);
         const float2 f = ha_f16x2_to_f32(pair), b = ha_bf16x2_to_f32(pair);
-        const uint16_t low = uint16_t(pair & 0xffff);
-        assert_int_equal(__float_as_uint(f.x), __float_as_uint(ha_f32_from_f16(low)));
-        assert_int_equal(__float_as_uint(f.y), __float_as_uint(ha_f32_from_f16(bits)));
-        assert_int_equal(__float_as_uint(b.x), __float_as_uint(ha_f32_from_bf16(low)));
-        assert_int_equal(__float_as_uint(b.y), __float_as_uint(ha_f32_from_bf16(bits)));
-    }
-    for (uint64_t u = 0; u <= 0xffffffffu; u += small ? 40009 : 997) {
-        const float x = __uint_as_float(uint32_t(u));
-        assert_int_equal(ha_f32_to_f16(x), ha_f16_from_f32(x));
-        assert_int_equal(ha_f32_to_bf16(x), ha_bf16_from_f32(x));
+        const uint16_t low = uint16_t(pair & 0xffff), high = uint16_t(h);
+        assert_int_equal(__float_as_uint(f.x), __float_as_uint(ha_f16_to_f32(low)));
+        assert_int_equal(__float_as_uint(f.y), __float_as_uint(ha_f16_to_f32(high)));
+        assert_int_equal(__float_as_uint(b.x), __float_as_uint(ha_bf16_to_f32(low)));
+        assert_int_equal(__float_as_uint(b.y), __float_as_uint(ha_bf16_to_f32(high)));
     }
 }
 
 int main(int argc, char **argv)
 {
     small = argc > 1 && !strcmp(argv[1], "small");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_of_floats), cmocka_unit_test(exp2_of_floats), cmocka_unit_test(exp_of_special),
-        cmocka_unit_test(logs),          cmocka_unit_test(halves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_all("tests", NULL, NULL);
 }

@@ -4,6 +4,10 @@
 
 #include <math.h>
 
+extern "C" {
+#include "harness/base/rng.h"
+}
+
 enum { M = 16, N = 8, K = 8 };
 
 struct product {
@@ -47,7 +51,7 @@ static void multiply(void)
             for (unsigned col = 0; col < N; col++)
 
 /* every element of a and of b a number of its own: no other arrangement gives the same sums */
-static void layout(void **)
+TEST(layout)
 {
     for (unsigned i = 0; i < A_SIZE; i++) a[i] = float(1 + i);
     for (unsigned i = 0; i < B_SIZE; i++) b[i] = float(1 + i) * (i % 2 ? 1.f : -1.f);
@@ -85,20 +89,20 @@ static double worst(void)
     return worst;
 }
 
-static float number(uint64_t *state, int exponents)
+static float number(uint64_t *drawn, int exponents)
 {
-    const double x = double(test_random(state) >> 11) * 0x1p-53 - 0.5;
-    return float(ldexp(x, int(test_random(state) % unsigned(2 * exponents + 1)) - exponents));
+    const double x = double(ha_rng_bits(1, 0, (*drawn)++) >> 11) * 0x1p-53 - 0.5;
+    return float(ldexp(x, int(ha_rng_below(1, 1, (*drawn)++, unsigned(2 * exponents + 1))) - exponents));
 }
 
-static void random_products(void **)
+TEST(random_products)
 {
-    uint64_t state = 1;
+    uint64_t drawn = 0;
     for (int exponents = 0; exponents <= 32; exponents += 4)
         for (unsigned repeat = 0; repeat < 5; repeat++) {
-            for (unsigned i = 0; i < A_SIZE; i++) a[i] = number(&state, exponents);
-            for (unsigned i = 0; i < B_SIZE; i++) b[i] = number(&state, exponents);
-            for (unsigned i = 0; i < C_SIZE; i++) c[i] = repeat ? number(&state, 2 * exponents) : 0;
+            for (unsigned i = 0; i < A_SIZE; i++) a[i] = number(&drawn, exponents);
+            for (unsigned i = 0; i < B_SIZE; i++) b[i] = number(&drawn, exponents);
+            for (unsigned i = 0; i < C_SIZE; i++) c[i] = repeat ? number(&drawn, 2 * exponents) : 0;
             multiply();
             assert_true(worst() <= 1);
         }
@@ -111,7 +115,7 @@ static void fill(float x, float y, float z)
     for (unsigned i = 0; i < C_SIZE; i++) c[i] = z;
 }
 
-static void adversarial(void **)
+TEST(adversarial)
 {
     static const struct {
         float a, b, c, want; /* of all elements */
@@ -169,24 +173,15 @@ static void adversarial(void **)
     FOR_ALL(w, row, col) assert_true(w == 1 && row == 3 ? isnan(d[at_c(w, row, col)]) : d[at_c(w, row, col)] == 8);
 }
 
-static void tf32_parts(void **)
+TEST(tf32_parts)
 {
-    uint64_t state = 2;
+    uint64_t drawn = 0;
     for (unsigned i = 0; i < 100000; i++) {
-        const float x = number(&state, 30), hi = ha_tf32_hi(x), lo = ha_tf32_hi(x - hi);
+        const float x = number(&drawn, 30), hi = ha_tf32_hi(x), lo = ha_tf32_hi(x - hi);
         assert_int_equal(__float_as_uint(hi) & 0x1fffu, 0);
         assert_true(fabsf(hi) <= fabsf(x) && fabsf(x - hi) <= fabsf(x) * 0x1p-10f);
         assert_true(fabsf((x - hi) - lo) <= fabsf(x) * 0x1p-20f);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layout),
-        cmocka_unit_test(random_products),
-        cmocka_unit_test(adversarial),
-        cmocka_unit_test(tf32_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return test_all("tests", NULL, NULL); }
