@@ -67,8 +67,8 @@ static void row_free(struct ha_merge_row *r)
 TEST(test_table)
 {
     unsigned seen[46] = { 0 };
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         assert_true(c->number >= 1 && c->number <= 45);
         seen[c->number]++;
         assert_true(c->name && c->name[0]
@@ -79,18 +79,17 @@ TEST(test_table)
         assert_true(c->states_min <= c->states_max && c->states_max <= STATES_MAX
                     && (c->states_min > 0) == (c->states_max > 0));
         assert_true(i == 0 || c->number >= c[-1].number);
-        for (size_t k = 0; k < i; k++) assert_string_not_equal(c->name, ha_merge_suite.cases[k].name);
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(c->name, ha_merge_cases[k].name);
     }
     for (unsigned n = 1; n <= 45; n++) assert_true(seen[n] > 0);
-    for (size_t i = 0; i < ha_merge_suite.defects_count; i++) {
-        const struct ha_merge_defect *d = &ha_merge_suite.defects[i];
+    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++) {
+        const struct ha_merge_defect *d = &ha_merge_defects[i];
         assert_true(d->does[0] && d->finder[0] && d->merge && d->seen);
         assert_true(d->forms < 1u << HA_FORM_COUNT && d->dtypes < 1u << HA_DTYPE_COUNT);
-        for (size_t k = 0; k < i; k++) assert_string_not_equal(d->name, ha_merge_suite.defects[k].name);
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(d->name, ha_merge_defects[k].name);
         size_t finder = 0;
-        while (finder < ha_merge_suite.cases_count && strcmp(d->finder, ha_merge_suite.cases[finder].name) != 0)
-            finder++;
-        if (finder == ha_merge_suite.cases_count) fail_msg("%s is to be found by %s: no such case", d->name, d->finder);
+        while (finder < HA_MERGE_CASES && strcmp(d->finder, ha_merge_cases[finder].name) != 0) finder++;
+        if (finder == HA_MERGE_CASES) fail_msg("%s is to be found by %s: no such case", d->name, d->finder);
     }
 }
 
@@ -123,8 +122,8 @@ TEST(test_page)
     static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
     static char page[1 << 16], begin[512], line[2048], end[128], seen[256];
     read_page(page, sizeof page);
-    for (size_t i = 0; i < ha_merge_suite.defects_count; i++) {
-        const struct ha_merge_defect *d = &ha_merge_suite.defects[i];
+    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++) {
+        const struct ha_merge_defect *d = &ha_merge_defects[i];
         snprintf(begin, sizeof begin, "\n| `%s` | %s | ", d->name, d->does);
         find_line(page, begin + 1, line, sizeof line);
         snprintf(end, sizeof end, " | `%s` |", d->finder);
@@ -133,8 +132,8 @@ TEST(test_page)
         for (char *rest = seen, *one; (one = strsep(&rest, ", ")) != NULL;)
             if (!strstr(line, one)) fail_msg("docs/merging.md does not say that %s was seen in %s", d->name, one);
     }
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         snprintf(begin, sizeof begin, "| %u | `%s` | %s | %s |", c->number, c->name, must[c->must], c->why);
         find_line(page, begin, line, sizeof line);
     }
@@ -272,18 +271,14 @@ static double worst, least_planted;
 static void judge_rows(const struct ha_merge_task *t, bool planted)
 {
     const enum ha_must must = !t->c || (t->c->must == HA_MUST_FAIL && !planted) ? HA_MUST_BOUND : t->c->must;
-    struct ha_room room;
-    struct ha_merge_rows rows;
+    struct ha_merge_trial trial = { .batch = NULL };
     struct ha_why why;
-    assert_int_equal(ha_room_map(ha_batch_bytes(&t->shape), &room, &why), HA_OK);
-    assert_int_equal(ha_merge_rows_make(&rows, &t->shape, &why), HA_OK);
-    struct ha_batch *batch = ha_batch_make(&room, &t->shape);
-    assert_non_null(batch);
-    ha_merge_rows_fill(&rows, batch, t->seed, fill_of(t), planted ? t->c->plant : NULL);
-    for (size_t i = 0; i < batch->calls_count; i++) ha_kernels_c.merge(&batch->calls[i]);
-    for (size_t r = 0; r < rows.count; r++) {
+    assert_int_equal(ha_merge_trial_open(&trial, &t->shape, NULL, &why), HA_OK);
+    ha_merge_trial_fill(&trial, t->seed, fill_of(t), planted ? t->c->plant : NULL);
+    for (size_t i = 0; i < trial.batch->calls_count; i++) ha_kernels_c.merge(&trial.batch->calls[i]);
+    for (size_t r = 0; r < trial.rows.count; r++) {
         struct ha_judgement j = { .status = HA_OK };
-        ha_judge_row(&j, batch, &rows, r, must, &ha_kernels_c.traits);
+        ha_judge_row(&j, trial.batch, &trial.rows, r, must, &ha_kernels_c.traits);
         if (planted) {
             expect(j.ratio >= 2, t, r, "the planted error shows at a ratio of %g only", j.ratio);
             least_planted = fmin(least_planted, j.ratio);
@@ -292,18 +287,16 @@ static void judge_rows(const struct ha_merge_task *t, bool planted)
             worst = fmax(worst, j.ratio);
         }
     }
-    ha_batch_free(batch);
-    ha_merge_rows_free(&rows);
-    ha_room_unmap(&room);
+    ha_merge_trial_close(&trial);
 }
 
 /* Case i as far as `only` allows it; the many states, which cost the most, by turns only. */
 static void check_case(size_t i, const struct ha_merge_axes *only)
 {
-    const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    const struct ha_merge_case *c = &ha_merge_cases[i];
     struct ha_merge_tasks tasks = { 0 };
     struct ha_why why;
-    assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, i, only, &why), HA_OK);
+    assert_int_equal(ha_merge_tasks_of_case(&tasks, i, only, &why), HA_OK);
     for (size_t k = 0; k < tasks.count; k++) {
         const struct ha_merge_task *t = &tasks.task[k];
         const size_t nth = t->shape.states > 100 ? 16 : t->shape.states > 16 ? 4 : 1;
@@ -319,8 +312,8 @@ static void check_case(size_t i, const struct ha_merge_axes *only)
 TEST(test_cases)
 {
     const struct ha_merge_axes any = { .seed = SEED, .row = HA_ROW_ANY };
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         worst = 0;
         least_planted = HUGE_VAL;
         check_case(i, &any);
@@ -334,7 +327,7 @@ TEST(test_narrow_rows)
 {
     struct ha_merge_axes only = { .form = 1, .order = 1 + HA_ORDER_FLAT, .layout = 1, .seed = SEED, .row = HA_ROW_ANY };
     for (only.head_dim = 1; only.head_dim <= 5; only.head_dim++)
-        for (size_t i = 0; i < ha_merge_suite.cases_count; i++) check_case(i, &only);
+        for (size_t i = 0; i < HA_MERGE_CASES; i++) check_case(i, &only);
 }
 
 TEST(test_random)
@@ -344,12 +337,11 @@ TEST(test_random)
     double total = 0;
     worst = 0;
     memset(special, 0, sizeof special);
-    for (size_t k = 0; k < HA_MERGE_KINDS * HA_DTYPE_COUNT * batches; k++) {
-        const struct ha_merge_task t = ha_merge_random_task(
-            &ha_merge_suite, k % HA_MERGE_KINDS, (enum ha_dtype)(k / HA_MERGE_KINDS % HA_DTYPE_COUNT), &any, k);
+    for (size_t k = 0; k < HA_MERGE_RANDOM * batches; k++) {
+        const struct ha_merge_task t = ha_merge_random_task(k % HA_MERGE_RANDOM, &any, k);
         assert_true(t.shape.states >= 1 && t.shape.states <= STATES_MAX);
         assert_int_equal(ha_random_states(t.seed), t.shape.states);
-        total += (double)t.shape.states / (double)(HA_MERGE_KINDS * HA_DTYPE_COUNT * batches);
+        total += (double)t.shape.states / (double)(HA_MERGE_RANDOM * batches);
         for (size_t r = 0; r < 3; r++) check_row(&t, r);
         judge_rows(&t, false);
     }

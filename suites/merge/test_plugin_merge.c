@@ -1,3 +1,4 @@
+#include "harness/base/sanitizer.h"
 #include "harness/engine/plugin.h"
 #include "suites/merge/test_hostile.h"
 #include "suites/merge/test_trial.h"
@@ -8,13 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-/* TSan ends a process that makes a thread after a fork, and the embedded device makes threads. */
-#if defined __has_feature
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-#endif
-#endif
 
 static const uint64_t SECOND = 1000000000;
 static struct ha_why why;
@@ -66,7 +60,7 @@ static enum ha_status told(struct ha_subject *x, enum hostile what, bool *intact
 {
     struct ha_merge_trial t = trial_open(x, &small, some_empty);
     t.rows.row[0].o[0] = (double)HOSTILE_CODE + (double)what + 0.5;
-    ha_merge_rows_store(&t.rows, t.batch);
+    ha_merge_trial_store(&t);
     const enum ha_status st = x->run(x, t.batch, &why);
     *intact = st == HA_OK && ha_batch_intact(t.batch, &why) == HA_OK;
     *right = st == HA_OK && ha_merge_trial_judge(&t, HA_MUST_BOUND, &x->traits).status == HA_OK;
@@ -107,7 +101,7 @@ TEST_WITH(each_harm_is_named, NULL, nobody_is_left)
     struct ha_subject x;
     open_plugin(&x, "merge_hostile.so", SECOND);
     assert_string_equal(x.name, "ho_stile_1");
-    for (size_t i = 0; i < sizeof harm / sizeof *harm; i++) {
+    for (size_t i = 0; i < COUNT(harm); i++) {
         bool intact, right;
         why.text[0] = '\0';
         const enum ha_status st = told(&x, harm[i].what, &intact, &right);
@@ -166,9 +160,7 @@ TEST_WITH(a_whole_device, NULL, nobody_is_left)
 {
     const struct ha_merge_shape s = { .states = 5, .tokens = 3, .heads = 2, .dim = 64 };
     int threads = 0;
-#ifdef TSAN
-    skip();
-#endif
+    if (HA_TSAN) skip(); /* it ends a process that makes a thread after a fork, as the embedded device does */
 #pragma omp parallel num_threads(2) reduction(+ : threads)
     threads++;
     assert_int_equal(threads, 2);
@@ -282,7 +274,7 @@ TEST_WITH(its_attention, NULL, nobody_is_left)
         { BAD_STATUS, HA_ERROR, "attend returned 77" },
         { HANGS, HA_ERROR, "no answer in 1 s" },
     };
-    for (size_t i = 0; i < sizeof harm / sizeof *harm; i++) {
+    for (size_t i = 0; i < COUNT(harm); i++) {
         a.q[0][0] = (float)HOSTILE_CODE + (float)harm[i].what + 0.5f;
         assert_int_equal(api->attend(NULL, &a.args), harm[i].status);
         if (harm[i].status != HA_OK && !strstr(api->failure(NULL), harm[i].words))
@@ -301,9 +293,7 @@ TEST_WITH(its_attention, NULL, nobody_is_left)
 TEST_WITH(attention_of_a_device, NULL, nobody_is_left)
 {
     struct ha_subject x;
-#ifdef TSAN
-    skip();
-#endif
+    if (HA_TSAN) skip(); /* it ends a process that makes a thread after a fork, as the embedded device does */
     open_plugin(&x, "merge_device.so", 20 * SECOND);
     const struct ha_device_api *api = ha_plugin_attend(&x);
     assert_non_null(api);

@@ -3,19 +3,10 @@
 #include "suites/merge/test_stage.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/sanitizer.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-/* Some mistakes here are data races, which the thread sanitizer finds before the stage does. */
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
-#define RACES_STOP 1
-#endif
-#endif
-#ifndef RACES_STOP
-#define RACES_STOP 0
-#endif
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
@@ -135,7 +126,7 @@ static enum ha_status end_nothing(struct ha_stream *stream, struct ha_graph **gr
 
 TEST(streams_find_lost_order)
 {
-    if (RACES_STOP) skip();
+    if (HA_TSAN) skip(); /* which finds the data races before the stage does */
     struct ha_device_api api = ha_device_host;
     struct ha_subject s = on(&api, NULL);
     api.merge = merge_at_once;
@@ -261,7 +252,7 @@ TEST(flags_find_who_hides_poison)
 
 TEST(flags_find_who_does_not_wait)
 {
-    if (RACES_STOP) skip();
+    if (HA_TSAN) skip(); /* which finds the data races before the stage does */
     struct ha_device_api api = ha_device_host;
     struct ha_subject s = on(&api, NULL);
     api.flag_wait = no_flag_wait;
