@@ -186,9 +186,10 @@ static struct ha_merge_job run(struct ha_merge_source *source, size_t sources, s
     return job;
 }
 
+/* what is compared are runs with each other: rows may be short */
 static const struct ha_merge_axes
-    base2_f16 = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_F16, .seed = 1, .row = HA_ROW_ANY },
-    natural_f32 = { .form = 1 + HA_FORM_NATURAL, .dtype = 1 + HA_F32, .seed = 1, .row = HA_ROW_ANY };
+    base2_f16 = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_F16, .head_dim = 24, .seed = 1, .row = HA_ROW_ANY },
+    natural_f32 = { .form = 1 + HA_FORM_NATURAL, .dtype = 1 + HA_F32, .head_dim = 24, .seed = 1, .row = HA_ROW_ANY };
 
 static void same_judgement(const struct ha_judgement *a, const struct ha_judgement *b)
 {
