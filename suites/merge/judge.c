@@ -24,34 +24,31 @@ static size_t row_doubles(const struct ha_merge_shape *s) { return s->states * s
 
 enum { NUMBERS_MOST = 1 << 26 }; /* in some gigabytes */
 
-static void rows_free(struct ha_merge_rows *rows)
-{
-    free(rows->row);
-    free(rows->handed);
-    free(rows->want);
-    free(rows->node);
-    free(rows->memory);
-    *rows = (struct ha_merge_rows){ 0 };
-}
-
+/* in place of what was there; the memory is used again where it suffices */
 static enum ha_status rows_make(struct ha_merge_rows *rows, const struct ha_merge_shape *s, struct ha_why *why)
 {
-    const size_t n = s->tokens * s->heads, each = 2 * row_doubles(s) + 4 * s->dim;
-    *rows = (struct ha_merge_rows){ .count = n, .states = s->states, .dim = s->dim };
+    const size_t n = s->tokens * s->heads, nodes = 2 * s->states, each = 2 * row_doubles(s) + 4 * s->dim;
     if (n * s->states * s->dim > NUMBERS_MOST)
         return ha_why(why, HA_ERROR, "%zu rows of %zu states of %zu are more than %d numbers: ask for fewer rows", n,
                       s->states, s->dim, NUMBERS_MOST);
-    const size_t nodes = 2 * s->states, doubles = n * each + nodes * 2 * s->dim + 3 * s->dim;
-    rows->row = calloc(n, sizeof *rows->row);
-    rows->handed = calloc(n, sizeof *rows->handed);
-    rows->want = calloc(2 * n, sizeof *rows->want);
-    rows->node = calloc(nodes + 1, sizeof *rows->node);
-    rows->memory = malloc(doubles * sizeof(double));
-    if (!rows->row || !rows->handed || !rows->want || !rows->node || !rows->memory) {
-        rows_free(rows);
-        return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states of %zu", n, s->states, s->dim);
+    const size_t bytes = 2 * n * (sizeof *rows->row + sizeof *rows->want) + nodes * sizeof *rows->node
+                         + (n * each + nodes * 2 * s->dim + 3 * s->dim) * sizeof(double);
+    if (rows->bytes < bytes) {
+        free(rows->memory);
+        rows->memory = malloc(bytes);
+        rows->bytes = rows->memory ? bytes : 0;
+        if (!rows->memory)
+            return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states of %zu", n, s->states, s->dim);
     }
-    double *p = rows->memory;
+    rows->count = n;
+    rows->states = s->states;
+    rows->dim = s->dim;
+    rows->planted = false;
+    rows->row = rows->memory;
+    rows->handed = rows->row + n;
+    rows->want = (void *)(rows->handed + n);
+    rows->node = (void *)(rows->want + 2 * n);
+    double *p = (void *)(rows->node + nodes);
     for (size_t r = 0; r < n; r++) {
         for (int k = 0; k < 2; k++) {
             struct ha_merge_row *row = k ? &rows->handed[r] : &rows->row[r];
@@ -65,7 +62,8 @@ static enum ha_status rows_make(struct ha_merge_rows *rows, const struct ha_merg
             p = row->full_slack + s->dim;
         }
         for (size_t truth = 0; truth < 2; truth++, p += 2 * s->dim)
-            rows->want[2 * r + truth].state = (struct ha_ref_state){ .o = p, .bound = p + s->dim, .dim = s->dim };
+            rows->want[2 * r + truth] = (struct ha_merge_want){ .state = {
+                                                                    .o = p, .bound = p + s->dim, .dim = s->dim } };
     }
     for (size_t i = 0; i < nodes; i++, p += 2 * s->dim)
         rows->node[i] = (struct ha_ref_state){ .o = p, .bound = p + s->dim, .dim = s->dim, .keys = 1 };
@@ -125,7 +123,6 @@ enum ha_status ha_merge_trial_open(struct ha_merge_trial *t, const struct ha_mer
     const size_t bytes = ha_batch_bytes(shape);
     ha_batch_free(t->batch);
     t->batch = NULL;
-    rows_free(&t->rows);
     HA_TRY(rows_make(&t->rows, shape, why));
     if (!room && t->own.bytes < bytes) {
         ha_room_unmap(&t->own);
@@ -138,9 +135,9 @@ enum ha_status ha_merge_trial_open(struct ha_merge_trial *t, const struct ha_mer
 void ha_merge_trial_close(struct ha_merge_trial *t)
 {
     ha_batch_free(t->batch);
-    rows_free(&t->rows);
+    free(t->rows.memory);
     ha_room_unmap(&t->own);
-    t->batch = NULL;
+    *t = (struct ha_merge_trial){ .batch = NULL };
 }
 
 void ha_merge_trial_fill(struct ha_merge_trial *t, uint64_t seed, ha_merge_fill *fill, ha_merge_plant *plant)

@@ -17,7 +17,8 @@ struct ha_merge_rows {
     struct ha_ref_state *node;  /* [2 * states] scratch: the nodes of an order */
     double *o, *bound;          /* scratch: [dim] */
     float *got, *other;         /* scratch: [dim] */
-    void *memory;               /* of all the numbers */
+    void *memory;               /* of all of these */
+    size_t bytes;               /* of memory */
 };
 /* Presets and fills `count` rows from `first` on, which are numbered from 0: the numbers alone, nothing is stored. */
 void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed, ha_merge_fill *fill);

@@ -9,6 +9,7 @@
 #include "suites/merge/work.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,10 +135,9 @@ static struct ha_merge_source function(const char *name, void (*merge)(const str
 }
 static struct ha_merge_source defect(const char *name)
 {
-    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++)
-        if (!strcmp(ha_merge_defects[i].name, name)) return function(name, ha_merge_defects[i].merge, &two_pass);
-    fail_msg("there is no defect %s", name);
-    return (struct ha_merge_source){ .name = "" };
+    const size_t i = ha_merge_defect_index(name);
+    assert_true(i < HA_MERGE_DEFECTS);
+    return function(name, ha_merge_defects[i].merge, &two_pass);
 }
 
 static struct ha_merge_task from_list(void *arg, size_t i) { return ((struct ha_merge_tasks *)arg)->task[i]; }
@@ -238,6 +238,35 @@ TEST(threads_change_nothing)
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("both_low") * 4 + 1]), HA_FAIL);
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("all_empty") * 4 + 2]), HA_FAIL);
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("nan_lse") * 4 + 3]), HA_FAIL);
+}
+
+/* The first call returns when the second task of the other thread has begun. */
+static size_t calls;
+static void merge_late(const struct ha_merge *m)
+{
+    const bool first = __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == 0;
+    while (first && __atomic_load_n(&calls, __ATOMIC_SEQ_CST) < 3) sched_yield();
+    ha_c_merge(m);
+}
+static void merge_nothing(const struct ha_merge *m) { (void)m; }
+
+/* Where a failure ends the item, tasks before it that are still at work are asked all the same. */
+TEST(the_first_failure_is_kept)
+{
+    struct ha_merge_source source[] = { function("late", merge_late, &two_pass),
+                                        function("nothing", merge_nothing, &two_pass) };
+    struct ha_merge_axes flat = natural_f32;
+    struct ha_merge_tasks tasks = { 0 };
+    struct ha_why why = { "" };
+    const size_t item = case_of("one_hot");
+    struct ha_merge_job job = job_of(source, 2, cells[0]);
+    job.stop_at_first = true;
+    flat.order = 1 + HA_ORDER_FLAT;
+    assert_int_equal(ha_merge_tasks_of_case(&tasks, item, &flat, &why), HA_OK);
+    run_tasks(&job, from_list, &tasks, tasks.count, 2);
+    ha_merge_tasks_free(&tasks);
+    assert_true(calls > 3 && cells[0][item * 2].first_bad == SIZE_MAX);
+    assert_int_equal(cells[0][item * 2 + 1].first_bad, 0);
 }
 
 /* The id of a failure, run alone, fails in the same element by as much. */
