@@ -259,15 +259,12 @@ void ha_batch_free(struct ha_batch *b)
 void ha_batch_put(struct ha_batch *b, size_t r, const struct ha_merge_row *row)
 {
     const struct ha_merge_shape *s = &b->shape;
-    float o[256];
+    float o[HA_REF_DIM_MAX];
     for (size_t m = 0; m < s->states; m++) {
         const struct ha_merge_state *x = &b->in[m];
         const double *from = row->o + m * s->dim;
-        for (size_t d = 0; d < s->dim; d += 256) {
-            const size_t n = s->dim - d < 256 ? s->dim - d : 256;
-            for (size_t i = 0; i < n; i++) o[i] = (float)from[d + i];
-            ha_store_row((char *)o_row(b, x, r) + d * ha_dtype_bytes(s->dtype), n, s->dtype, o);
-        }
+        for (size_t i = 0; i < s->dim; i++) o[i] = (float)from[i];
+        ha_store_row(o_row(b, x, r), s->dim, s->dtype, o);
         const bool marked = s->plus_inf && row->lse[m] == -HUGE_VAL;
         x->lse[lse_at(b, x, r)] = marked ? INFINITY : ha_form_encode(s->form, row->lse[m], row->sum[m]);
         if (x->sum) x->sum[lse_at(b, x, r)] = row->lse[m] == -HUGE_VAL ? 0 : (float)row->sum[m];

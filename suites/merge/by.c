@@ -55,7 +55,7 @@ static enum ha_status take(struct ha_merge_member *m, const struct ha_suite_conf
     for (size_t i = 0; i < ha_devices_count; i++)
         if (!strcmp(ha_devices_all[i]->name, m->by)) return take_device(m, config->machine);
     if (defect == SIZE_MAX) return take_stranger(m, config->exec);
-    const struct ha_merge_defect *d = &ha_merge_suite.defects[defect];
+    const struct ha_merge_defect *d = &ha_merge_defects[defect];
     m->source.merge = d->merge;
     m->source.traits = ha_kernels_all[0]->traits; /* what a right merge of this kind would have */
     if (d->forms) m->source.traits.forms = d->forms;

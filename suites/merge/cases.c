@@ -1,6 +1,3 @@
-#include "suites/merge/cases.h"
-
-#include "harness/base/registry.h"
 #include "suites/merge/fills.h"
 
 /* Bits of a case's limits. EXACT where two equal weights are exactly 1/2 each: not where weights are
@@ -19,7 +16,7 @@ enum {
 /* A planted error shows in every order and layout, so one of each is enough. */
 #define ONE_WAY .orders = FLAT, .aliases = APART, .layouts = PACKED
 
-const struct ha_merge_case ha_lse_merge_cases[] = {
+const struct ha_merge_case ha_merge_cases[] = {
     { 1, "equal_scores", "weights that are not exactly equal where the LSEs are", HA_MUST_EXACT, .forms = RENORMALISED,
       .states_max = 256, .states_min = 1, .orders = FLAT, .fill = ha_fill_equal_scores },
     { 2, "permuted", "an answer that depends on the order of the states", HA_MUST_EXACT, .forms = RENORMALISED,
@@ -108,13 +105,4 @@ const struct ha_merge_case ha_lse_merge_cases[] = {
       .fill = ha_fill_sparse_union },
     { 45, "predicted_query", "a merge that corrects for a prediction that was right", HA_MUST_BOUND, .states_min = 2,
       .states_max = 512, .rows = 16, .fill = ha_fill_predicted_query },
-};
-
-const struct ha_merge_suite ha_merge_suite = {
-    .cases = ha_lse_merge_cases,
-    .cases_count = HA_LSE_MERGE_CASES,
-    .defects = ha_lse_merge_defects,
-    .defects_count = HA_LSE_MERGE_DEFECTS,
-    .random_fill = ha_random_fill,
-    .random_states = ha_random_states,
 };

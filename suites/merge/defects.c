@@ -2,14 +2,12 @@
  * does not catch all of them is no check. They read and write only elements that the arguments name, so that a defect
  * shows in numbers and not as a crash. */
 
-#include "suites/merge/cases.h"
+#include "suites/merge/merge_suite.h"
 
 #include "harness/base/numeric.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { DIM = 256 };
 
 /* What may be wrong in a plain two-pass merge. Zero is right, but where `right` says otherwise. */
 struct steps {
@@ -172,9 +170,9 @@ static float finished(const struct ha_merge *m, const struct steps *by, float o,
 
 /* ---- the merge ------------------------------------------------------------------------------------------------ */
 
-static void store(const struct ha_merge *m, size_t t, size_t h, size_t d, size_t n, const float *o)
+static void store(const struct ha_merge *m, size_t t, size_t h, size_t n, const float *o)
 {
-    ha_store_row((char *)m->out.o + (index_of(&m->out, false, t, h) + d) * ha_dtype_bytes(m->dtype), n, m->dtype, o);
+    ha_store_row((char *)m->out.o + index_of(&m->out, false, t, h) * ha_dtype_bytes(m->dtype), n, m->dtype, o);
 }
 
 static void store_lse(const struct ha_merge *m, size_t t, size_t h, float lse, float sum)
@@ -186,10 +184,10 @@ static void store_lse(const struct ha_merge *m, size_t t, size_t h, float lse, f
 
 static void merge_nothing(const struct ha_merge *m, const struct steps *by, size_t t, size_t h)
 {
-    float o[DIM];
+    float o[HA_REF_DIM_MAX];
     if (by->nothing_unwritten) return;
-    for (size_t i = 0; i < DIM; i++) o[i] = by->nothing_o;
-    for (size_t d = 0; d < m->dim; d += DIM) store(m, t, h, d, m->dim - d < DIM ? m->dim - d : DIM, o);
+    for (size_t i = 0; i < m->dim; i++) o[i] = by->nothing_o;
+    store(m, t, h, m->dim, o);
     store_lse(m, t, h, by->nothing_lse, 0);
 }
 
@@ -216,26 +214,22 @@ static void merge_row(const struct ha_merge *m, const struct steps *by, size_t t
                           : shift + log_of(m, by, sum); /* log 1 is 0 and changes nothing, but -0 + 0 would be +0 */
     const float whole = direct ? 1 : sum;
     if (by->lse_first) store_lse(m, t, h, lse, sum);
-    for (size_t d = 0; d < dim; d += DIM) {
-        const size_t n = dim - d < DIM ? dim - d : DIM;
-        float acc[DIM], x[DIM];
-        for (size_t i = 0; i < n; i++) acc[i] = -0.0f; /* -0 + x is x for every x, also for -0 */
-        so_far = (struct range){ -INFINITY, -INFINITY, -INFINITY };
-        for (size_t s = 0; s < count; s++) {
-            const float own = lse_of(m, by, s, t, h);
-            widen(&so_far, own);
-            if (own == -INFINITY && !by->empty_read) continue;
-            const size_t weighed = by->reversed ? m->states_count - 1 - s : s;
-            float w = weight_of(m, by, weighed, t, h, direct ? lse : shift_of(by, &all, &so_far));
-            if (!direct && !by->undivided) w = ha_round(w / whole, by->weight_type);
-            ha_load_row((const char *)m->states[s].o
-                            + (place_of(m, by->o_at, false, s, t, h) + d) * ha_dtype_bytes(m->dtype),
-                        n, m->dtype, x);
-            for (size_t i = 0; i < n; i++) acc[i] = added(by, acc[i], w * x[i]);
-        }
-        for (size_t i = 0; i < n; i++) acc[i] = finished(m, by, acc[i], whole);
-        store(m, t, h, d, n, acc);
+    float acc[HA_REF_DIM_MAX], x[HA_REF_DIM_MAX];
+    for (size_t i = 0; i < dim; i++) acc[i] = -0.0f; /* -0 + x is x for every x, also for -0 */
+    so_far = (struct range){ -INFINITY, -INFINITY, -INFINITY };
+    for (size_t s = 0; s < count; s++) {
+        const float own = lse_of(m, by, s, t, h);
+        widen(&so_far, own);
+        if (own == -INFINITY && !by->empty_read) continue;
+        const size_t weighed = by->reversed ? m->states_count - 1 - s : s;
+        float w = weight_of(m, by, weighed, t, h, direct ? lse : shift_of(by, &all, &so_far));
+        if (!direct && !by->undivided) w = ha_round(w / whole, by->weight_type);
+        ha_load_row((const char *)m->states[s].o + place_of(m, by->o_at, false, s, t, h) * ha_dtype_bytes(m->dtype),
+                    dim, m->dtype, x);
+        for (size_t i = 0; i < dim; i++) acc[i] = added(by, acc[i], w * x[i]);
     }
+    for (size_t i = 0; i < dim; i++) acc[i] = finished(m, by, acc[i], whole);
+    store(m, t, h, dim, acc);
     store_lse(m, t, h, lse, sum);
 }
 
@@ -259,7 +253,7 @@ static void merge(const struct ha_merge *m, const struct steps *by)
 
 #define F(form)  (1u << HA_FORM_##form)
 #define D(dtype) (1u << HA_##dtype)
-const struct ha_merge_defect ha_lse_merge_defects[] = {
+const struct ha_merge_defect ha_merge_defects[] = {
 #define HA_DEFECT(name, change, forms, dtypes, finder, does, seen) \
     { #name, does, seen, finder, forms, dtypes, merge_##name },
 #undef HA_DEFECT

@@ -18,7 +18,7 @@ static const uint64_t SHRINK_NS = 3000000000u; /* a command and a crashing plugi
 struct again {
     struct ha_subject subject;
     const struct ha_merge_task *task;
-    void (*fill)(struct ha_merge_row *);
+    ha_merge_fill *fill;
     enum ha_must must;
     struct ha_merge_trial trial;
     struct ha_judgement j;
@@ -31,11 +31,10 @@ static enum ha_status try(struct again *a, const struct ha_merge_shape *shape, c
 {
     a->j = (struct ha_judgement){ 0 };
     HA_TRY(ha_subject_trial(&a->subject, &a->trial, shape, &a->why));
-    struct ha_merge_rows *rows = &a->trial.rows;
     if (one) {
-        ha_merge_row_copy(rows->row, one);
-        ha_merge_rows_store(rows, a->trial.batch);
-    } else ha_merge_rows_fill(rows, a->trial.batch, a->task->seed, a->fill, NULL);
+        ha_merge_row_copy(a->trial.rows.row, one);
+        ha_merge_trial_store(&a->trial);
+    } else ha_merge_trial_fill(&a->trial, a->task->seed, a->fill, NULL);
     HA_TRY(a->subject.run(&a->subject, a->trial.batch, &a->why));
     HA_TRY(ha_batch_intact(a->trial.batch, &a->why));
     a->j = ha_merge_trial_judge(&a->trial, a->must, &a->subject.traits);
@@ -83,10 +82,13 @@ static void write_file(FILE *out, const struct again *a, const char *by, const c
 static bool print_smallest(FILE *out, struct again *a)
 {
     struct ha_merge_shape shape = a->task->shape;
-    struct ha_merge_rows own;
+    struct ha_merge_trial own = { .batch = NULL };
     shape.tokens = shape.heads = 1;
-    if (ha_merge_rows_make(&own, &shape, &a->why) != HA_OK) return false;
-    struct ha_merge_row *row = own.row;
+    if (ha_merge_trial_open(&own, &shape, NULL, &a->why) != HA_OK) {
+        ha_merge_trial_close(&own);
+        return false;
+    }
+    struct ha_merge_row *row = own.rows.row;
     ha_merge_row_copy(row, &a->trial.rows.row[a->j.row]);
     a->deadline_ns = ha_now_ns() + SHRINK_NS;
     /* A smaller row need not have an exact result and is judged by its bound: a row that is wrong by less than that is
@@ -107,12 +109,12 @@ static bool print_smallest(FILE *out, struct again *a)
         if (shape.form == HA_FORM_MAX_SUM) print_numbers(out, "sum", row->sum, row->states);
         print_numbers(out, "o", row->o, row->states * row->dim);
     } else fprintf(out, "    the row alone does not fail: it takes the batch\n");
-    ha_merge_rows_free(&own);
+    ha_merge_trial_close(&own);
     return fails;
 }
 
-void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const struct ha_merge_source *source,
-                            const struct ha_merge_cell *cell, const char *id, const char *dir)
+void ha_merge_failure_print(FILE *out, const struct ha_merge_source *source, const struct ha_merge_cell *cell,
+                            const char *id, const char *dir)
 {
     const struct ha_merge_task *task = &cell->task;
     const struct ha_merge_case *c = task->c;
@@ -130,7 +132,7 @@ void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const
     if (ha_stop || !plain || planted || cell->j.status != HA_FAIL) return;
 
     struct again a = { .task = task,
-                       .fill = c ? c->fill : suite->random_fill,
+                       .fill = c ? c->fill : ha_random_fill,
                        .must = c && c->must != HA_MUST_COMMUTE ? c->must : HA_MUST_BOUND };
     enum ha_status st = ha_merge_source_open(source, &a.subject, &a.why);
     if (st == HA_OK) st = try(&a, &task->shape, NULL);

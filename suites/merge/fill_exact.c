@@ -2,7 +2,7 @@
 
 /* The largest power of two of the states hold 2^k keys each, scores 0, and integers; the others hold no keys. A
  * sum over all states, and over any of them, stays within 256, and so within the 8 bits of bf16. */
-static void equal(struct ha_merge_row *row)
+void ha_fill_equal_scores(struct ha_merge_row *row)
 {
     size_t used = 1;
     while (used * 2 <= row->states) used *= 2;
@@ -22,14 +22,12 @@ static void equal(struct ha_merge_row *row)
     row->whole = true;
 }
 
-void ha_fill_equal_scores(struct ha_merge_row *row) { equal(row); }
-
 /* Row 2i + 1 holds the states of row 2i in another order; empty ones stay where they are. */
 void ha_fill_permuted(struct ha_merge_row *row)
 {
     const uint64_t index = row->index;
     row->index /= 2;
-    equal(row);
+    ha_fill_equal_scores(row);
     size_t used = 0;
     while (used < row->states && row->lse[used] > -HUGE_VAL) used++;
     for (size_t m = used; index % 2 && m > 1; m--) ha_row_swap(row, m - 1, ha_draw_below(row, HA_DRAW_CHOICE, m, m));

@@ -44,14 +44,15 @@ void ha_fill_lse_bf16(struct ha_merge_row *row)
     struct ha_tokens t;
     ha_tokens_make(&t, row, HA_TOKENS_MAX);
     ha_tokens_cut(&t, HA_CUT_EVEN);
-    ha_tokens_fill(&t, row);
     for (size_t m = 0; m < row->states; m++) {
+        const size_t first = m ? t.end[m - 1] : 0;
         int exponent;
+        ha_tokens_attend(&t, first, t.end[m], false, NULL, &row->lse[m], &row->sum[m]);
         const double x = stored(row, m), before = row->lse[m];
         (void)frexp(x, &exponent);
         const double step = ldexp(1, exponent - 8);
         store(row, m, (floor(x / step) + 0.375) * step);
-        for (size_t j = m ? t.end[m - 1] : 0; j < t.end[m]; j++) t.score[j] += row->lse[m] - before;
+        for (size_t j = first; j < t.end[m]; j++) t.score[j] += row->lse[m] - before;
     }
     ha_tokens_fill(&t, row);
 }

@@ -67,14 +67,16 @@ void ha_fill_sink(struct ha_merge_row *row)
 {
     const size_t sink = row->index % 2 ? row->states - 1 : 0, others = row->states - 1, tokens = 1000000;
     const double weight = exp(20.1), all = weight + (double)tokens;
+    float v[2][HA_REF_DIM_MAX];
+    for (size_t side = 0; side < 2; side++) ha_draw_values(row, side, v[side]);
     for (size_t m = 0; m < row->states; m++) {
         const size_t k = m - (m > sink), keys = m == sink ? 1 : tokens * (k + 1) / others - tokens * k / others;
         ha_row_keys(row, m, keys);
         if (m == sink) row->lse[m] = 20.1;
-        for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = ha_draw_value(row, m == sink, i);
+        for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = (double)v[m == sink][i];
     }
     for (size_t i = 0; i < row->dim; i++)
-        row->whole_o[i] = (weight * ha_draw_value(row, 1, i) + (double)tokens * ha_draw_value(row, 0, i)) / all;
+        row->whole_o[i] = (weight * (double)v[1][i] + (double)tokens * (double)v[0][i]) / all;
     row->whole_lse = log(all);
     row->whole = true;
 }

@@ -72,12 +72,16 @@ void ha_fill_sparse_union(struct ha_merge_row *row)
     ha_tokens_fill(&t, row);
 
     double lse, sum;
+    float v[HA_REF_DIM_MAX];
     ha_tokens_attend(&t, 0, t.count, true, row->full_o, &lse, &sum);
     const double lost = -expm1(row->whole_lse - lse);
     for (size_t i = 0; i < row->dim; i++) row->full_slack[i] = 0;
-    for (size_t j = 0; j < t.count; j++)
-        for (size_t i = 0; t.dropped[j] && i < row->dim; i++)
-            row->full_slack[i] = fmax(row->full_slack[i], lost * fabs(ha_draw_value(row, j, i) - row->whole_o[i]));
+    for (size_t j = 0; j < t.count; j++) {
+        if (!t.dropped[j]) continue;
+        ha_draw_values(row, j, v);
+        for (size_t i = 0; i < row->dim; i++)
+            row->full_slack[i] = fmax(row->full_slack[i], lost * fabs((double)v[i] - row->whole_o[i]));
+    }
     row->full = true;
 }
 
@@ -88,6 +92,7 @@ void ha_fill_predicted_query(struct ha_merge_row *row)
     enum { DIM = 32, INPUT = 8, QUERY = 1 << 20 };
     struct ha_tokens t;
     double q[2][DIM] = { { 0 } };
+    float k[DIM];
     for (size_t side = 0; side < 2; side++)
         for (size_t i = 0; i < DIM; i++)
             for (size_t l = 0; l < INPUT; l++)
@@ -97,9 +102,9 @@ void ha_fill_predicted_query(struct ha_merge_row *row)
     for (size_t j = 0, m = 0; j < t.count; j++) {
         while (j >= t.end[m]) m++;
         t.score[j] = 0;
+        ha_rng_normals(row->seed, ha_draw_stream(row->index, HA_DRAW_SCORE), j * HA_DRAW_ROW, DIM, k);
         for (size_t i = 0; i < DIM; i++)
-            t.score[j] += q[m >= (row->states + 1) / 2][i] * ha_draw_normal(row, HA_DRAW_SCORE, j * HA_DRAW_ROW + i)
-                          / sqrt(INPUT * DIM);
+            t.score[j] += q[m >= (row->states + 1) / 2][i] * (double)k[i] / sqrt(INPUT * DIM);
     }
     ha_tokens_fill(&t, row);
 }

@@ -41,7 +41,9 @@ void ha_fill_cancellation(struct ha_merge_row *row)
         ha_row_state(row, m, lse);
         row->sum[m] = 1;
         const double sign = m % 2 ? -scale : m + 1 == row->states ? 0 : scale;
-        for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = sign * ha_draw_value(row, m / 2, i);
+        float v[HA_REF_DIM_MAX];
+        ha_draw_values(row, m / 2, v);
+        for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = sign * (double)v[i];
     }
 }
 

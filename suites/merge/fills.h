@@ -10,9 +10,6 @@
 #include <float.h>
 #include <math.h>
 
-typedef void ha_merge_fill(struct ha_merge_row *row);
-typedef void ha_merge_plant(struct ha_merge_row *handed, const struct ha_merge_row *other);
-
 /* fill_exact.c: answers that are known to the bit */
 ha_merge_fill ha_fill_equal_scores, ha_fill_permuted, ha_fill_one_state, ha_fill_empty_and_state, ha_fill_all_empty;
 /* fill_special.c: empty states, NaN, zeros */
@@ -30,10 +27,6 @@ ha_merge_fill ha_fill_tokens, ha_fill_splits, ha_fill_orders_of_three, ha_fill_e
 /* fill_planted.c: rows that an error shows in, and the errors */
 ha_merge_fill ha_fill_positive_lse, ha_fill_lse_bf16, ha_fill_boundary_token, ha_fill_group;
 ha_merge_plant ha_plant_base_mix, ha_plant_lse_bf16, ha_plant_boundary_token, ha_plant_swapped_heads, ha_plant_stale;
-
-/* random.c */
-ha_merge_fill ha_random_fill;
-size_t ha_random_states(uint64_t seed);
 
 /* ---- what they draw and write */
 
@@ -57,7 +50,12 @@ static inline size_t ha_draw_below(const struct ha_merge_row *r, enum ha_draw wh
 /* Near the largest number of a type; to the last bit in binary16. */
 static inline double ha_draw_largest(enum ha_dtype t) { return t == HA_F16 ? 65504 : 0.9 * (double)FLT_MAX; }
 
-/* Component i of state m, before it is scaled: normal. */
+/* The components of state m, or of a token, before they are scaled: normal. */
+static inline void ha_draw_values(const struct ha_merge_row *r, size_t m, float v[HA_REF_DIM_MAX])
+{
+    ha_rng_normals(r->seed, ha_draw_stream(r->index, HA_DRAW_VALUE), m * HA_DRAW_ROW, r->dim, v);
+}
+/* one of them */
 static inline double ha_draw_value(const struct ha_merge_row *r, size_t m, size_t i)
 {
     return ha_draw_normal(r, HA_DRAW_VALUE, m * HA_DRAW_ROW + i);
@@ -65,7 +63,9 @@ static inline double ha_draw_value(const struct ha_merge_row *r, size_t m, size_
 
 static inline void ha_row_values(struct ha_merge_row *r, size_t m, double scale)
 {
-    for (size_t i = 0; i < r->dim; i++) r->o[m * r->dim + i] = scale * ha_draw_value(r, m, i);
+    float v[HA_REF_DIM_MAX];
+    ha_draw_values(r, m, v);
+    for (size_t i = 0; i < r->dim; i++) r->o[m * r->dim + i] = scale * (double)v[i];
 }
 
 static inline void ha_row_constant(struct ha_merge_row *r, size_t m, double x)
@@ -114,7 +114,7 @@ static inline void ha_row_swap(struct ha_merge_row *r, size_t a, size_t b)
 /* ---- tokens.c: states from tokens. Scores and values drawn from a row's (seed, index), cut into parts, and attention
  * over each part and over all of them, all in binary64. */
 
-enum { HA_TOKENS_MAX = 4096, HA_TOKENS_STATES_MAX = 512, HA_TOKENS_DIM_MAX = 1024 };
+enum { HA_TOKENS_MAX = 4096, HA_TOKENS_STATES_MAX = 512 };
 
 struct ha_tokens {
     const struct ha_merge_row *row;
@@ -147,8 +147,8 @@ void ha_tokens_cut(struct ha_tokens *t, enum ha_cut cut);
 /* As many as show the cut between `states` parts: some for each. */
 size_t ha_tokens_enough(size_t states);
 
-/* One query over the tokens [first, last), dropped ones only where all is set. o: [dim]; no token gives (0, -inf, 1).
- */
+/* One query over the tokens [first, last), dropped ones only where all is set. o: [dim], or NULL; no token gives (0,
+ * -inf, 1). */
 void ha_tokens_attend(const struct ha_tokens *t, size_t first, size_t last, bool all, double *o, double *lse,
                       double *sum);
 /* Every state of the row, and the whole. */

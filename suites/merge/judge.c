@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The oracle's answer for one row, for one set of roundings. */
+/* The oracle's answer for one row, for one set of roundings: by the states as stored, or by the truth. */
 struct ha_merge_want {
     struct ha_merge_bound asked;
     bool known;
@@ -23,24 +23,31 @@ static size_t row_doubles(const struct ha_merge_shape *s) { return s->states * s
 
 enum { NUMBERS_MOST = 1 << 26 }; /* in some gigabytes */
 
-enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_merge_shape *s, struct ha_why *why)
+/* in place of what was there; the memory is used again where it suffices */
+static enum ha_status rows_make(struct ha_merge_rows *rows, const struct ha_merge_shape *s, struct ha_why *why)
 {
-    const size_t n = s->tokens * s->heads, each = 2 * row_doubles(s) + 2 * s->dim;
-    *rows = (struct ha_merge_rows){ .count = n, .states = s->states, .dim = s->dim };
+    const size_t n = s->tokens * s->heads, nodes = 2 * s->states, each = 2 * row_doubles(s) + 4 * s->dim;
     if (n * s->states * s->dim > NUMBERS_MOST)
         return ha_why(why, HA_ERROR, "%zu rows of %zu states of %zu are more than %d numbers: ask for fewer rows", n,
                       s->states, s->dim, NUMBERS_MOST);
-    const size_t nodes = 2 * s->states, doubles = n * each + nodes * 2 * s->dim + 3 * s->dim;
-    rows->row = calloc(n, sizeof *rows->row);
-    rows->handed = calloc(n, sizeof *rows->handed);
-    rows->want = calloc(n, sizeof *rows->want);
-    rows->node = calloc(nodes + 1, sizeof *rows->node);
-    rows->memory = malloc(doubles * sizeof(double));
-    if (!rows->row || !rows->handed || !rows->want || !rows->node || !rows->memory) {
-        ha_merge_rows_free(rows);
-        return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states of %zu", n, s->states, s->dim);
+    const size_t bytes = 2 * n * (sizeof *rows->row + sizeof *rows->want) + nodes * sizeof *rows->node
+                         + (n * each + nodes * 2 * s->dim + 3 * s->dim) * sizeof(double);
+    if (rows->bytes < bytes) {
+        free(rows->memory);
+        rows->memory = malloc(bytes);
+        rows->bytes = rows->memory ? bytes : 0;
+        if (!rows->memory)
+            return ha_why(why, HA_ERROR, "no memory for %zu rows of %zu states of %zu", n, s->states, s->dim);
     }
-    double *p = rows->memory;
+    rows->count = n;
+    rows->states = s->states;
+    rows->dim = s->dim;
+    rows->planted = false;
+    rows->row = rows->memory;
+    rows->handed = rows->row + n;
+    rows->want = (void *)(rows->handed + n);
+    rows->node = (void *)(rows->want + 2 * n);
+    double *p = (void *)(rows->node + nodes);
     for (size_t r = 0; r < n; r++) {
         for (int k = 0; k < 2; k++) {
             struct ha_merge_row *row = k ? &rows->handed[r] : &rows->row[r];
@@ -53,8 +60,9 @@ enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_me
             row->full_slack = row->full_o + s->dim;
             p = row->full_slack + s->dim;
         }
-        rows->want[r].state = (struct ha_ref_state){ .o = p, .bound = p + s->dim, .dim = s->dim };
-        p += 2 * s->dim;
+        for (size_t truth = 0; truth < 2; truth++, p += 2 * s->dim)
+            rows->want[2 * r + truth] = (struct ha_merge_want){ .state = {
+                                                                    .o = p, .bound = p + s->dim, .dim = s->dim } };
     }
     for (size_t i = 0; i < nodes; i++, p += 2 * s->dim)
         rows->node[i] = (struct ha_ref_state){ .o = p, .bound = p + s->dim, .dim = s->dim, .keys = 1 };
@@ -63,16 +71,6 @@ enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_me
     rows->got = (float *)(void *)(rows->bound + s->dim);
     rows->other = rows->got + s->dim;
     return HA_OK;
-}
-
-void ha_merge_rows_free(struct ha_merge_rows *rows)
-{
-    free(rows->row);
-    free(rows->handed);
-    free(rows->want);
-    free(rows->node);
-    free(rows->memory);
-    *rows = (struct ha_merge_rows){ 0 };
 }
 
 void ha_merge_row_copy(struct ha_merge_row *to, const struct ha_merge_row *from)
@@ -89,39 +87,33 @@ void ha_merge_rows_again(const struct ha_merge_rows *rows, struct ha_batch *batc
     ha_batch_seal(batch);
 }
 
-void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch)
+void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed, ha_merge_fill *fill)
 {
     rows->planted = false;
-    for (size_t r = 0; r < rows->count; r++) rows->want[r].known = false;
-    ha_merge_rows_again(rows, batch);
-}
-
-void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed,
-                          void (*fill)(struct ha_merge_row *),
-                          void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
-{
-    for (size_t r = 0; r < count; r++) {
-        struct ha_merge_row *row = &rows->row[first + r], *handed = &rows->handed[first + r];
-        row->seed = handed->seed = seed;
-        row->index = handed->index = r;
+    for (size_t r = first; r < first + count; r++) {
+        struct ha_merge_row *row = &rows->row[r];
+        row->seed = seed;
+        row->index = r - first;
         row->whole = row->full = false;
         memset(row->o, 0, row->states * row->dim * sizeof *row->o);
         memset(row->lse, 0, row->states * sizeof *row->lse);
         for (size_t m = 0; m < row->states; m++) row->sum[m] = 1;
         fill(row);
-        rows->want[first + r].known = false;
-        ha_merge_row_copy(handed, row);
+        rows->want[2 * r].known = rows->want[2 * r + 1].known = false;
     }
-    for (size_t r = 0; r < count && plant; r++) plant(&rows->handed[first + r], &rows->row[first + (r + 1) % count]);
 }
 
-void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
-                        void (*fill)(struct ha_merge_row *),
-                        void (*plant)(struct ha_merge_row *, const struct ha_merge_row *))
+void ha_merge_rows_plant(struct ha_merge_rows *rows, size_t first, size_t count, ha_merge_plant *plant)
 {
-    ha_merge_rows_preset(rows, 0, rows->count, seed, fill, plant);
-    rows->planted = plant != NULL;
-    ha_merge_rows_again(rows, batch);
+    rows->planted = true;
+    for (size_t r = 0; r < count; r++) {
+        struct ha_merge_row *handed = &rows->handed[first + r];
+        handed->seed = rows->row[first + r].seed;
+        handed->index = r;
+        ha_merge_row_copy(handed, &rows->row[first + r]);
+        if (plant) plant(handed, &rows->row[first + (r + 1) % count]);
+        rows->want[2 * (first + r)].known = false;
+    }
 }
 
 enum ha_status ha_merge_trial_open(struct ha_merge_trial *t, const struct ha_merge_shape *shape,
@@ -130,8 +122,7 @@ enum ha_status ha_merge_trial_open(struct ha_merge_trial *t, const struct ha_mer
     const size_t bytes = ha_batch_bytes(shape);
     ha_batch_free(t->batch);
     t->batch = NULL;
-    ha_merge_rows_free(&t->rows);
-    HA_TRY(ha_merge_rows_make(&t->rows, shape, why));
+    HA_TRY(rows_make(&t->rows, shape, why));
     if (!room && t->own.bytes < bytes) {
         ha_room_unmap(&t->own);
         HA_TRY(ha_room_map(bytes, &t->own, why));
@@ -143,9 +134,23 @@ enum ha_status ha_merge_trial_open(struct ha_merge_trial *t, const struct ha_mer
 void ha_merge_trial_close(struct ha_merge_trial *t)
 {
     ha_batch_free(t->batch);
-    ha_merge_rows_free(&t->rows);
+    free(t->rows.memory);
     ha_room_unmap(&t->own);
-    t->batch = NULL;
+    *t = (struct ha_merge_trial){ .batch = NULL };
+}
+
+void ha_merge_trial_fill(struct ha_merge_trial *t, uint64_t seed, ha_merge_fill *fill, ha_merge_plant *plant)
+{
+    ha_merge_rows_preset(&t->rows, 0, t->rows.count, seed, fill);
+    if (plant) ha_merge_rows_plant(&t->rows, 0, t->rows.count, plant);
+    ha_merge_rows_again(&t->rows, t->batch);
+}
+
+void ha_merge_trial_store(struct ha_merge_trial *t)
+{
+    t->rows.planted = false;
+    for (size_t i = 0; i < 2 * t->rows.count; i++) t->rows.want[i].known = false;
+    ha_merge_rows_again(&t->rows, t->batch);
 }
 
 /* ---- the oracle -------------------------------------------------------------------------- */
@@ -201,6 +206,24 @@ static void ask(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t
         node[m].sum = (double)sum;
     }
     merge_nodes(s, node, bound, out);
+}
+
+static bool same_bound(const struct ha_merge_bound *a, const struct ha_merge_bound *b)
+{
+    return a->form == b->form && a->exp_eps == b->exp_eps && a->log_eps == b->log_eps
+           && a->depth_extra == b->depth_extra && a->rescales == b->rescales && a->u_o == b->u_o
+           && a->eta_o == b->eta_o;
+}
+
+/* The same, computed once for all who merge with these roundings one after the other. */
+static const struct ha_ref_state *answer_for(const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
+                                             const struct ha_merge_bound *bound, bool truth)
+{
+    struct ha_merge_want *want = &rows->want[2 * r + truth];
+    if (!want->known || !same_bound(bound, &want->asked)) ask(batch, rows, r, bound, truth, &want->state);
+    want->asked = *bound;
+    want->known = true;
+    return &want->state;
 }
 
 /* ---- the verdict ------------------------------------------------------------------------- */
@@ -363,40 +386,26 @@ static void commuted(struct ha_judgement *j, const struct ha_batch *batch, struc
     same(j, rows, r, got, lse, sum, "the same states in the other order, bit for bit");
 }
 
-static bool same_bound(const struct ha_merge_bound *a, const struct ha_merge_bound *b)
-{
-    return a->form == b->form && a->exp_eps == b->exp_eps && a->log_eps == b->log_eps
-           && a->depth_extra == b->depth_extra && a->rescales == b->rescales && a->u_o == b->u_o
-           && a->eta_o == b->eta_o;
-}
-
 void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
                   enum ha_must must, const struct ha_merge_traits *traits)
 {
     const struct ha_merge_shape *s = &batch->shape;
     const struct ha_merge_bound bound = ha_bound_merge(traits, s->form, s->dtype);
     const struct ha_merge_row *row = &rows->row[r];
-    struct ha_merge_want *want = &rows->want[r];
     struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
     double worst = 0;
 
     ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
     got.lse = ha_form_decode(s->form, got.raw_lse, got.raw_sum);
 
-    struct ha_ref_state *told = &want->state;
-    if (!want->known || !same_bound(&bound, &want->asked)) {
-        ask(batch, rows, r, &bound, must == HA_MUST_FAIL, told);
-        want->asked = bound;
-        want->known = true;
-    }
+    const struct ha_ref_state *told = answer_for(batch, rows, r, &bound, must == HA_MUST_FAIL);
     worst = compare(j, r, &got, told, NULL, true,
                     must == HA_MUST_FAIL ? "the states before the planted error" : "the states as stored");
     ranged(j, batch, rows, r, &got, told);
 
     if (row->whole) {
         /* of the oracle's answer only the bound is read here */
-        struct ha_ref_state all = { .o = rows->o, .bound = rows->bound, .dim = s->dim };
-        ask(batch, rows, r, &bound, true, &all);
+        struct ha_ref_state all = *answer_for(batch, rows, r, &bound, true);
         all.o = row->whole_o;
         all.lse = all.max = row->whole_lse;
         all.sum = 1;

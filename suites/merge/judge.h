@@ -13,27 +13,19 @@ struct ha_merge_rows {
     size_t count, states, dim;
     bool planted; /* an error is planted: `handed`, not `row`, is stored */
     struct ha_merge_row *row, *handed;
-    struct ha_merge_want *want; /* the oracle's answers, asked for once for each rounding */
+    struct ha_merge_want *want; /* [count][2] the oracle's answers, asked for once for each rounding */
     struct ha_ref_state *node;  /* [2 * states] scratch: the nodes of an order */
     double *o, *bound;          /* scratch: [dim] */
     float *got, *other;         /* scratch: [dim] */
-    void *memory;               /* of all the numbers */
+    void *memory;               /* of all of these */
+    size_t bytes;               /* of memory */
 };
-enum ha_status ha_merge_rows_make(struct ha_merge_rows *rows, const struct ha_merge_shape *shape, struct ha_why *why);
-/* Presets and fills every row, plants the error (plant may be NULL), stores all in the batch and seals it. */
-void ha_merge_rows_fill(struct ha_merge_rows *rows, struct ha_batch *batch, uint64_t seed,
-                        void (*fill)(struct ha_merge_row *),
-                        void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
-/* The numbers of ha_merge_rows_fill alone, of `count` rows from `first` on, which are numbered from 0: nothing is
- * stored. */
-void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed,
-                          void (*fill)(struct ha_merge_row *),
-                          void (*plant)(struct ha_merge_row *, const struct ha_merge_row *));
-/* rows that the caller filled himself: stores them and seals */
-void ha_merge_rows_store(struct ha_merge_rows *rows, struct ha_batch *batch);
-/* the rows of the last fill or store, into another batch of the same shape */
+/* Presets and fills `count` rows from `first` on, which are numbered from 0: the numbers alone, nothing is stored. */
+void ha_merge_rows_preset(struct ha_merge_rows *rows, size_t first, size_t count, uint64_t seed, ha_merge_fill *fill);
+/* Plants the error in what is handed over of them (NULL: none), and from now on that is stored, of all rows. */
+void ha_merge_rows_plant(struct ha_merge_rows *rows, size_t first, size_t count, ha_merge_plant *plant);
+/* stores the rows in a batch of their shape, and seals it */
 void ha_merge_rows_again(const struct ha_merge_rows *rows, struct ha_batch *batch);
-void ha_merge_rows_free(struct ha_merge_rows *rows);
 /* the states of a row as those of another; both have as many, of the same dim */
 void ha_merge_row_copy(struct ha_merge_row *to, const struct ha_merge_row *from);
 
@@ -48,6 +40,10 @@ struct ha_merge_trial {
 enum ha_status ha_merge_trial_open(struct ha_merge_trial *trial, const struct ha_merge_shape *shape,
                                    const struct ha_room *room, struct ha_why *why);
 void ha_merge_trial_close(struct ha_merge_trial *trial);
+/* presets, fills and stores all rows */
+void ha_merge_trial_fill(struct ha_merge_trial *trial, uint64_t seed, ha_merge_fill *fill, ha_merge_plant *plant);
+/* stores rows that the caller filled himself */
+void ha_merge_trial_store(struct ha_merge_trial *trial);
 
 struct ha_judgement {
     enum ha_status status; /* HA_OK or HA_FAIL */

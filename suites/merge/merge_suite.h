@@ -6,12 +6,13 @@
  * layout of the day, hands them to a merge, and judges what comes back. */
 
 #include "harness/api/merge.h"
+#include "harness/api/reference.h"
 
 /* One row in binary64, before it is stored. The caller presets o and lse to 0, sum to 1 and the
  * rest as said, and owns the arrays. Everything random follows from (seed, index): the same row in
  * every form and type. */
 struct ha_merge_row {
-    size_t states, dim;
+    size_t states, dim; /* dim <= HA_REF_DIM_MAX */
     enum ha_form form;
     enum ha_dtype dtype;  /* that o will be stored in: its range is what the row must stay within */
     uint64_t seed, index; /* index of the row in its batch */
@@ -27,6 +28,10 @@ struct ha_merge_row {
     bool full;                   /* preset false */
     double *full_o, *full_slack; /* [dim] */
 };
+
+typedef void ha_merge_fill(struct ha_merge_row *row);
+/* Turns what is handed over wrong. handed starts as a copy of the row; other is the next row of the batch. */
+typedef void ha_merge_plant(struct ha_merge_row *handed, const struct ha_merge_row *other);
 
 enum ha_must {
     HA_MUST_BOUND,   /* every element within the bound; NaN where NaN is due; (0, -inf) where all is empty */
@@ -65,10 +70,8 @@ struct ha_merge_case {
     bool plus_inf;                                    /* empty states are marked with L = +inf */
     bool may_reject;                                  /* an error from the merge is as good as the right answer */
     size_t rows;                                      /* at most, where one costs much; 0: any number */
-    void (*fill)(struct ha_merge_row *row);
-    /* HA_MUST_FAIL: turns what is handed over wrong. handed starts as a copy of the row; other is the next row of the
-     * batch. */
-    void (*plant)(struct ha_merge_row *handed, const struct ha_merge_row *other);
+    ha_merge_fill *fill;
+    ha_merge_plant *plant; /* HA_MUST_FAIL */
 };
 
 /* A merge with one mistake that has been made in public. It takes every form, type and layout. */
@@ -81,16 +84,13 @@ struct ha_merge_defect {
     void (*merge)(const struct ha_merge *args);
 };
 
-struct ha_merge_suite {
-    const struct ha_merge_case *cases;
-    size_t cases_count;
-    const struct ha_merge_defect *defects;
-    size_t defects_count;
-    /* Random rows: over partitions, score distributions and values, special ones included. row->states is
-     * what random_states says for that seed, the same for a whole batch. */
-    void (*random_fill)(struct ha_merge_row *row);
-    size_t (*random_states)(uint64_t seed);
-};
-extern const struct ha_merge_suite ha_merge_suite; /* cases.c */
+enum { HA_MERGE_CASES = 47, HA_MERGE_DEFECTS = 43 };
+extern const struct ha_merge_case ha_merge_cases[HA_MERGE_CASES];
+extern const struct ha_merge_defect ha_merge_defects[HA_MERGE_DEFECTS];
+
+/* Random rows: over partitions, score distributions and values, special ones included. row->states is what
+ * ha_random_states says for that seed, the same for a whole batch. */
+ha_merge_fill ha_random_fill;
+size_t ha_random_states(uint64_t seed);
 
 #endif

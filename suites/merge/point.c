@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 enum { ROWS_MAX = 64, NAMES_MAX = 192 };
-static const struct ha_merge_suite *const suite = &ha_merge_suite;
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
@@ -23,9 +22,9 @@ static const struct ha_merge_suite *const suite = &ha_merge_suite;
 static const char *case_word(size_t i)
 {
     static const char *const behind[] = { "gallery", "attention", "random", NULL };
-    return i < suite->cases_count ? suite->cases[i].name : behind[i - suite->cases_count];
+    return i < HA_MERGE_CASES ? ha_merge_cases[i].name : behind[i - HA_MERGE_CASES];
 }
-static const char *defect_word(size_t i) { return i < suite->defects_count ? suite->defects[i].name : NULL; }
+static const char *defect_word(size_t i) { return i < HA_MERGE_DEFECTS ? ha_merge_defects[i].name : NULL; }
 static const char *problem_word(size_t i) { return i < ha_attention_cases_count ? ha_attention_cases[i].name : NULL; }
 static const char *kind_word(size_t i) { return i < HA_MERGE_KINDS ? ha_merge_kinds[i].name : NULL; }
 static const char *form_word(size_t i) { return ha_form_words[i]; }
@@ -38,10 +37,18 @@ const char *ha_merge_ours(size_t i)
     return i ? NULL : ha_devices_all[0]->name;
 }
 
+bool ha_merge_is_ours(const char *by)
+{
+    const char *ours;
+    for (size_t i = 0; (ours = ha_merge_ours(i)); i++)
+        if (!strcmp(ours, by)) return true;
+    return false;
+}
+
 size_t ha_merge_defect_index(const char *name)
 {
-    for (size_t i = 0; i < suite->defects_count; i++)
-        if (!strcmp(suite->defects[i].name, name)) return i;
+    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++)
+        if (!strcmp(ha_merge_defects[i].name, name)) return i;
     return SIZE_MAX;
 }
 
@@ -118,7 +125,7 @@ static enum ha_status set_by(void *point, const struct ha_key *key, const char *
     bool known = false;
     for (size_t i = 0; i < ha_kernels_count; i++) names[n++] = ha_kernels_all[i]->name;
     for (size_t i = 0; i < ha_devices_count; i++) names[n++] = ha_devices_all[i]->name;
-    for (size_t i = 0; i < suite->defects_count; i++) names[n++] = suite->defects[i].name;
+    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++) names[n++] = ha_merge_defects[i].name;
     for (size_t i = 0; i < n; i++) known |= !strcmp(names[i], value);
     struct ha_key plain = *key;
     plain.set = NULL;
@@ -183,7 +190,7 @@ enum ha_merge_part ha_merge_part(const struct ha_merge_point *p)
 {
     static const enum ha_merge_part part[] = { HA_PART_GALLERY, HA_PART_ATTENTION, HA_PART_RANDOM };
     if (p->replay[0]) return HA_PART_REPLAY;
-    return p->item < suite->cases_count ? HA_PART_CASES : part[p->item - suite->cases_count];
+    return p->item < HA_MERGE_CASES ? HA_PART_CASES : part[p->item - HA_MERGE_CASES];
 }
 
 const char *ha_merge_item_name(const struct ha_merge_point *p) { return case_word(p->item); }
@@ -202,7 +209,7 @@ bool ha_merge_uses(const void *point, size_t key)
 static enum ha_status case_has_batches(const struct ha_merge_point *p, struct ha_why *why)
 {
     struct ha_merge_tasks tasks = { 0 };
-    const enum ha_status st = ha_merge_tasks_of_case(&tasks, suite, p->item, &p->axes, why);
+    const enum ha_status st = ha_merge_tasks_of_case(&tasks, p->item, &p->axes, why);
     const bool any = tasks.count > 0;
     ha_merge_tasks_free(&tasks);
     return st == HA_OK && !any ? HA_WAIVED : st;
@@ -211,7 +218,7 @@ static enum ha_status case_has_batches(const struct ha_merge_point *p, struct ha
 static enum ha_status random_has_batches(const struct ha_merge_point *p, struct ha_why *why)
 {
     if (!p->axes.dtype) return ha_why(why, HA_ERROR, "dtype: random merges are of one type; dtype=* is each of them");
-    return ha_merge_random_fits(p->kind, (enum ha_dtype)(p->axes.dtype - 1), &p->axes) ? HA_OK : HA_WAIVED;
+    return ha_merge_random_fits(p->kind * HA_DTYPE_COUNT + p->axes.dtype - 1, &p->axes) ? HA_OK : HA_WAIVED;
 }
 
 /* neither a command nor a defect */

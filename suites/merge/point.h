@@ -30,6 +30,7 @@ enum ha_merge_part ha_merge_part(const struct ha_merge_point *point);
 const char *ha_merge_item_name(const struct ha_merge_point *point);
 /* by default: a kernel table with a merge of its own, the embedded device; NULL behind the last */
 const char *ha_merge_ours(size_t i);
+bool ha_merge_is_ours(const char *by);
 /* the index of that name in the gallery, or SIZE_MAX */
 size_t ha_merge_defect_index(const char *name);
 

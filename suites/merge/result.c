@@ -134,7 +134,7 @@ static const char *grouped(uint64_t n, char out[32])
 static void left_of_case(FILE *out, const struct ha_merge_point *p, uint64_t merges)
 {
     static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
-    const struct ha_merge_case *c = &ha_merge_suite.cases[p->item];
+    const struct ha_merge_case *c = &ha_merge_cases[p->item];
     char n[32];
     fprintf(out, "%3u %-23s %-9s %10s", c->number, c->name, must[c->must], grouped(merges, n));
 }
@@ -257,14 +257,6 @@ void ha_merge_print(FILE *out, const struct ha_results *r)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static bool is_ours(const char *by)
-{
-    const char *ours;
-    for (size_t i = 0; (ours = ha_merge_ours(i)); i++)
-        if (!strcmp(ours, by)) return true;
-    return false;
-}
-
 bool ha_merge_conclude(FILE *out, const struct ha_results *r, struct ha_why *why)
 {
     bool made[HA_MERGE_KINDS][HA_DTYPE_COUNT] = { { false } };
@@ -277,14 +269,14 @@ bool ha_merge_conclude(FILE *out, const struct ha_results *r, struct ha_why *why
         struct ha_merge_axes a = p->axes;
         bool *here = &made[p->kind][a.dtype - 1];
         a.dtype = 0; /* which every point of random merges names */
-        if (row->head.verdict != HA_PASS || !is_ours(p->by) || !ha_merge_axes_any(&a)) continue;
+        if (row->head.verdict != HA_PASS || !ha_merge_is_ours(p->by) || !ha_merge_axes_any(&a)) continue;
         kinds += !*here;
         *here = true;
         merges += row->merges;
         half += row->bin[HA_MERGE_BINS - 1];
         worst = fmax(worst, row->ratio);
     }
-    if (kinds < HA_MERGE_KINDS * HA_DTYPE_COUNT) return true;
+    if (kinds < HA_MERGE_RANDOM) return true;
     fprintf(out, "half the bound would fail %llu of these %llu merges (worst err/bound %.3f)\n",
             (unsigned long long)half, (unsigned long long)merges, worst);
     if (!half) ha_why(why, HA_FAIL, "no merge came above half of its bound: is it too loose?");

@@ -6,39 +6,17 @@
 
 enum ha_status ha_stage_open(struct ha_stage_run *s, const struct ha_room *room)
 {
-    enum ha_status st = HA_OK;
-    s->own_room = !room;
-    if (room) s->room = *room;
-    else st = ha_room_map(ha_batch_bytes(&s->shape), &s->room, s->why);
-    if (st != HA_OK) return st;
-    s->batch = ha_batch_make(&s->room, &s->shape);
-    if (!s->batch) return ha_why(s->why, HA_ERROR, "no memory for the snapshot of a batch");
-    st = ha_merge_rows_make(&s->rows, &s->shape, s->why);
-    if (st == HA_OK) ha_stage_fill(s, s->seed);
-    return st;
-}
-
-void ha_stage_fill(struct ha_stage_run *s, uint64_t seed)
-{
-    ha_merge_rows_fill(&s->rows, s->batch, seed, s->c->fill, NULL);
-}
-
-void ha_stage_close(struct ha_stage_run *s)
-{
-    ha_merge_rows_free(&s->rows);
-    ha_batch_free(s->batch);
-    s->batch = NULL;
-    if (s->own_room) ha_room_unmap(&s->room);
-    s->own_room = false;
+    HA_TRY(ha_merge_trial_open(&s->trial, &s->shape, room, s->why));
+    ha_merge_trial_fill(&s->trial, s->seed, s->c->fill, NULL);
+    return HA_OK;
 }
 
 enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what)
 {
-    struct ha_judgement j = { .status = HA_OK };
-    for (size_t r = 0; r < s->rows.count; r++) ha_judge_row(&j, s->batch, &s->rows, r, s->c->must, &s->subject->traits);
+    const struct ha_judgement j = ha_merge_trial_judge(&s->trial, s->c->must, &s->subject->traits);
     ha_judgement_join(s->j, &j);
     if (j.status == HA_OK) {
-        const enum ha_status st = ha_batch_intact(s->batch, s->why);
+        const enum ha_status st = ha_batch_intact(s->trial.batch, s->why);
         return st == HA_OK ? HA_OK : ha_why_prefix(s->why, st, "%s", what);
     }
     char element[32] = "LSE";

@@ -22,19 +22,14 @@ struct ha_stage_run {
     struct ha_subject *subject;
     struct ha_merge_shape shape;
     uint64_t seed;
-    struct ha_room room;
-    bool own_room;
-    struct ha_batch *batch;
-    struct ha_merge_rows rows;
+    struct ha_merge_trial trial;
     struct ha_judgement *j;
     struct ha_why *why;
 };
 
-/* The batch of s->shape in room (NULL: in memory of its own), filled by the case. To be closed after a failure, too. */
+/* The batch of s->shape in room (NULL: in memory of its own), filled by the case. The trial is to be closed, after a
+ * failure too. */
 enum ha_status ha_stage_open(struct ha_stage_run *s, const struct ha_room *room);
-void ha_stage_close(struct ha_stage_run *s);
-/* other rows in the same batch */
-void ha_stage_fill(struct ha_stage_run *s, uint64_t seed);
 /* Judges the result that lies in the batch, and then whether all else there is as it was. HA_FAIL: "WHAT: row 3,
  * element 5: got ..., want ... within ... (against what)". */
 enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what);

@@ -42,7 +42,7 @@ static enum ha_status device_open(struct on_device *d)
                                               : NULL;
     if (missing) return ha_why(s->why, HA_WAIVED, "the device does not offer %s", missing);
     HA_TRY(ha_stage_open(s, NULL));
-    d->bytes = (size_t)(s->batch->end - s->batch->begin);
+    d->bytes = (size_t)(s->trial.batch->end - s->trial.batch->begin);
     HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->in));
     HA_TRY(block_alloc(d, HA_MEM_DEVICE, &d->there));
     HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->back));
@@ -60,7 +60,7 @@ static enum ha_status run_on_device(struct ha_stage_run *s, enum ha_status (*sta
     if (d.back) d.api->mem_free(d.device, HA_MEM_PINNED, d.back);
     if (d.there) d.api->mem_free(d.device, HA_MEM_DEVICE, d.there);
     if (d.in) d.api->mem_free(d.device, HA_MEM_PINNED, d.in);
-    ha_stage_close(s);
+    ha_merge_trial_close(&s->trial);
     return st;
 }
 
@@ -73,7 +73,7 @@ static enum ha_status send(struct on_device *d, struct ha_stream *stream)
 
 static enum ha_status merge(struct on_device *d, size_t apart, unsigned char *block)
 {
-    const struct ha_batch *b = d->s->batch;
+    const struct ha_batch *b = d->s->trial.batch;
     struct ha_merge_state states[HA_STAGE_STATES_MAX];
     struct ha_merge call = b->calls[0];
     for (size_t m = 0; m < call.states_count; m++)
@@ -101,7 +101,7 @@ static enum ha_status poison(struct on_device *d)
 static enum ha_status finish(struct on_device *d, const char *what)
 {
     HA_TRY(ha_stage_did(d->s, d->api->stream_sync(d->stream), what));
-    memcpy(d->s->batch->begin, d->back, d->bytes);
+    memcpy(d->s->trial.batch->begin, d->back, d->bytes);
     return HA_OK;
 }
 
@@ -145,7 +145,7 @@ static enum ha_status enqueue(struct on_device *d, struct ha_stream *other, stru
 static enum ha_status late(struct on_device *d, struct ha_stream *other, struct ha_event *event)
 {
     const char *what = other ? "late producer on another stream" : "late producer on the same stream";
-    struct producer producer = { d->in, d->s->batch->snapshot, d->bytes };
+    struct producer producer = { d->in, d->s->trial.batch->snapshot, d->bytes };
     HA_TRY(poison(d));
     const enum ha_status st = enqueue(d, other, event, &producer);
     /* wait for the stream even after a failure: the producer reads its argument until then */
@@ -188,8 +188,8 @@ static enum ha_status launches(struct on_device *d, struct ha_graph *graph)
     static const char *const what[] = { "graph, first launch",
                                         "graph, second launch, other inputs in the same memory" };
     for (size_t i = 0; i < 2; i++) {
-        ha_stage_fill(d->s, d->s->seed + i);
-        memcpy(d->in, d->s->batch->snapshot, d->bytes);
+        ha_merge_trial_fill(&d->s->trial, d->s->seed + i, d->s->c->fill, NULL);
+        memcpy(d->in, d->s->trial.batch->snapshot, d->bytes);
         HA_TRY(ha_stage_did(d->s, d->api->graph_launch(graph, d->stream), "graph_launch"));
         HA_TRY(finish(d, what[i]));
         HA_TRY(ha_stage_judge(d->s, what[i]));
@@ -260,13 +260,13 @@ static enum ha_status merge_announced(struct on_device *d, unsigned char *mapped
 {
     struct ha_stage_run *s = d->s;
     const char *what = flag_first ? "flag before data" : "data before flag";
-    struct writer w = { .to = mapped, .from = s->batch->snapshot, .bytes = d->bytes, .flag_first = flag_first };
+    struct writer w = { .to = mapped, .from = s->trial.batch->snapshot, .bytes = d->bytes, .flag_first = flag_first };
     pthread_t thread;
     w.flag = (uint32_t *)(void *)(mapped + (d->bytes + LINE - 1) / LINE * LINE);
     HA_TRY(poison(d));
     memset(mapped, POISON, d->bytes);
     __atomic_store_n(w.flag, 0, __ATOMIC_RELEASE);
-    memcpy(d->in, s->batch->snapshot, d->bytes);
+    memcpy(d->in, s->trial.batch->snapshot, d->bytes);
     sem_init(&w.merged, 0, 0);
     if (pthread_create(&thread, NULL, write_state, &w) != 0) {
         sem_destroy(&w.merged);
@@ -278,7 +278,7 @@ static enum ha_status merge_announced(struct on_device *d, unsigned char *mapped
     sem_destroy(&w.merged);
     HA_TRY(st);
     HA_TRY(ha_stage_did(s, end, what));
-    if (memcmp(mapped, s->batch->snapshot, d->bytes) != 0)
+    if (memcmp(mapped, s->trial.batch->snapshot, d->bytes) != 0)
         return ha_why(s->why, HA_FAIL, "%s: wrote over the CPU's state, which is only read", what);
     return finish(d, what);
 }
@@ -288,9 +288,9 @@ static enum ha_status poison_seen(struct ha_stage_run *s)
 {
     struct ha_judgement j = { .status = HA_OK };
     float o[HA_STAGE_DIM], lse, sum;
-    for (size_t r = 0; r < s->rows.count; r++) {
-        ha_judge_row(&j, s->batch, &s->rows, r, s->c->must, &s->subject->traits);
-        ha_batch_get(s->batch, HA_RESULT, r, o, &lse, &sum);
+    for (size_t r = 0; r < s->trial.rows.count; r++) {
+        ha_judge_row(&j, s->trial.batch, &s->trial.rows, r, s->c->must, &s->subject->traits);
+        ha_batch_get(s->trial.batch, HA_RESULT, r, o, &lse, &sum);
         size_t i = 0;
         while (i < s->shape.dim && isnan(o[i])) i++;
         if (i == s->shape.dim && isnan(lse)) continue;
@@ -308,7 +308,7 @@ static enum ha_status poison_seen(struct ha_stage_run *s)
                       "flag before data: the poisoned buffer was not seen: row %zu, element %zu is %.9g, not NaN", r, i,
                       got);
     }
-    if (j.status == HA_FAIL) return ha_batch_intact(s->batch, s->why);
+    if (j.status == HA_FAIL) return ha_batch_intact(s->trial.batch, s->why);
     return ha_why(s->why, HA_FAIL, "flag before data: the poisoned buffer was not seen: the result was judged right");
 }
 

@@ -157,7 +157,7 @@ static enum ha_status get(struct huge *h, const struct cell *c)
 /* Each node's arrays lie in slots of their own, all of the same size. */
 static void lay_out(struct huge *h)
 {
-    const struct ha_batch *b = h->s->batch;
+    const struct ha_batch *b = h->s->trial.batch;
     h->nodes = h->s->shape.states + 1;
     for (size_t i = 0; i < h->nodes; i++) {
         const struct ha_merge_state *near = i + 1 < h->nodes ? &b->in[i] : &b->out;
@@ -176,7 +176,7 @@ static void lay_out(struct huge *h)
 /* The batch's only call, with the states and the result in the huge memory. */
 static enum ha_status call_there(struct huge *h)
 {
-    struct ha_batch *b = h->s->batch;
+    struct ha_batch *b = h->s->trial.batch;
     struct ha_merge *call = &b->calls[0];
     const struct ha_merge kept = *call;
     enum ha_status st;
@@ -236,7 +236,7 @@ static enum ha_status in_host_memory(struct huge *h)
     enum ha_status done = ha_stage_open(s, &room);
     h->base = room.base + first + h->below;
     if (done == HA_OK) done = merge_there(h);
-    ha_stage_close(s);
+    ha_merge_trial_close(&s->trial);
     if (!shared) ha_room_unmap(&room);
     return done;
 }
@@ -271,7 +271,7 @@ static enum ha_status on_device(struct huge *h)
     if (st == HA_OK) st = h->api->stream_create(device, "merge", &h->stream, s->why);
     if (st == HA_OK) st = merge_there(h);
     if (h->stream) h->api->stream_destroy(h->stream);
-    ha_stage_close(s);
+    ha_merge_trial_close(&s->trial);
     h->api->mem_free(device, HA_MEM_DEVICE, memory);
     return st;
 }

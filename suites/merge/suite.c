@@ -5,7 +5,6 @@
 #include "harness/engine/point.h"
 #include "harness/report/verdict.h"
 #include "suites/merge/attention.h"
-#include "suites/merge/bundle.h"
 #include "suites/merge/by.h"
 #include "suites/merge/replay.h"
 #include "suites/merge/result.h"
@@ -17,10 +16,9 @@
 
 /* Judges the points of a group. */
 
-enum { ITEMS_RANDOM = HA_MERGE_KINDS * HA_DTYPE_COUNT, FAILURES_SHOWN = 20, STATES_GALLERY = 7 };
+enum { FAILURES_SHOWN = 20, STATES_GALLERY = 7 };
 #define FAILURES_DIR "lse_merge.failures" /* without a folder of the run */
 static const uint64_t RANDOM_ROWS = 20000, EXHAUSTIVE_ROWS = 10000000;
-static const struct ha_merge_suite *const suite = &ha_merge_suite;
 
 struct run {
     struct ha_suite_config config;
@@ -89,7 +87,7 @@ static enum ha_status gather_sources(struct run *run, struct ha_why *why)
     for (size_t i = 0; i < run->group->count; i++) {
         const struct ha_merge_point *p = point_of(run, i);
         const bool defect = run->part == HA_PART_GALLERY;
-        struct ha_merge_member *m = ha_merge_party_find(&run->party, defect ? suite->defects[p->defect].name : p->by);
+        struct ha_merge_member *m = ha_merge_party_find(&run->party, defect ? ha_merge_defects[p->defect].name : p->by);
         if (!m) return ha_why(why, HA_ERROR, "out of memory");
         if (m->status == HA_OK) snprintf(row_of(run, i)->subject, sizeof row_of(run, i)->subject, "%s", m->source.name);
         run->of[i] = SIZE_MAX;
@@ -111,7 +109,7 @@ static enum ha_status open_group(void *arg, struct ha_group *group, struct ha_wh
     const struct ha_merge_point *first = group->point[0];
     run->group = group;
     run->part = ha_merge_part(first);
-    run->items = run->part == HA_PART_RANDOM ? ITEMS_RANDOM : suite->cases_count;
+    run->items = run->part == HA_PART_RANDOM ? HA_MERGE_RANDOM : HA_MERGE_CASES;
     run->title = run->part == HA_PART_RANDOM      ? "random merges"
                  : run->part == HA_PART_GALLERY   ? "known defects"
                  : run->part == HA_PART_ATTENTION ? ha_attention_cases[first->problem].name
@@ -119,6 +117,8 @@ static enum ha_status open_group(void *arg, struct ha_group *group, struct ha_wh
     run->source = calloc(group->count, sizeof(struct ha_merge_source *));
     run->of = calloc(group->count, sizeof *run->of);
     run->asked = calloc(run->items, sizeof *run->asked);
+    run->cell = NULL;
+    run->sources = 0;
     if (!run->source || !run->of || !run->asked) return ha_why(why, HA_ERROR, "out of memory");
     if (run->part == HA_PART_REPLAY) return HA_OK;
     HA_TRY(gather_sources(run, why));
@@ -144,11 +144,6 @@ static void close_group(void *arg, struct ha_group *group)
     free(run->of);
     free(run->asked);
     free(run->cell);
-    run->source = NULL;
-    run->of = NULL;
-    run->asked = NULL;
-    run->cell = NULL;
-    run->sources = 0;
 }
 
 static void draw(void *arg, size_t done, size_t of)
@@ -166,7 +161,7 @@ static bool over(const struct run *run)
 static bool skip_states(void *arg, const struct ha_merge_task *t, size_t source)
 {
     const struct run *run = arg;
-    const struct ha_merge_defect *d = &suite->defects[ha_merge_defect_index(run->source[source]->name)];
+    const struct ha_merge_defect *d = &ha_merge_defects[ha_merge_defect_index(run->source[source]->name)];
     const size_t least = t->c->states_min > STATES_GALLERY ? t->c->states_min : STATES_GALLERY;
     return t->shape.states > least && strcmp(t->c->name, d->finder) != 0;
 }
@@ -177,8 +172,7 @@ static enum ha_status run_tasks(struct run *run, struct ha_merge_task (*task)(vo
 {
     const bool gallery = run->part == HA_PART_GALLERY;
     size_t done = 0;
-    const struct ha_merge_job job = { .suite = suite,
-                                      .source = run->source,
+    const struct ha_merge_job job = { .source = run->source,
                                       .sources = run->sources,
                                       .items = run->items,
                                       .stop_at_first = gallery,
@@ -206,7 +200,7 @@ static void say_failure(struct run *run, size_t i, const struct ha_merge_cell *c
     if (!run->config.out_dir) mkdir(FAILURES_DIR, 0777); /* where that fails the file says so */
     FILE *out = fmemopen(row->failure, sizeof row->failure, "w");
     if (!out) return;
-    ha_merge_failure_print(out, suite, run->source[run->of[i]], cell, id,
+    ha_merge_failure_print(out, run->source[run->of[i]], cell, id,
                            run->config.out_dir ? run->config.out_dir : FAILURES_DIR);
     fclose(out);
 }
@@ -252,8 +246,7 @@ static bool by_bundles(const struct run *run)
 
 static enum ha_status run_bundles(struct run *run, size_t batches, bool *complete, struct ha_why *why)
 {
-    struct ha_merge_bundles bundles = { .suite = suite,
-                                        .only = &point_of(run, 0)->axes,
+    struct ha_merge_bundles bundles = { .only = &point_of(run, 0)->axes,
                                         .asked = run->asked,
                                         .batches = batches,
                                         .heads_first = run->source[0]->traits.lse_order == HA_LSE_HEADS_TOKENS };
@@ -267,8 +260,8 @@ static enum ha_status run_cases(struct run *run, bool *complete, struct ha_why *
     struct ha_merge_tasks tasks = { 0 };
     enum ha_status st = HA_OK;
     if (by_bundles(run)) return run_bundles(run, 0, complete, why);
-    for (size_t i = 0; i < suite->cases_count && st == HA_OK; i++)
-        if (run->asked[i]) st = ha_merge_tasks_of_case(&tasks, suite, i, &point_of(run, 0)->axes, why);
+    for (size_t i = 0; i < HA_MERGE_CASES && st == HA_OK; i++)
+        if (run->asked[i]) st = ha_merge_tasks_of_case(&tasks, i, &point_of(run, 0)->axes, why);
     if (st == HA_OK) st = run_tasks(run, listed, tasks.task, tasks.count, complete, why);
     ha_merge_tasks_free(&tasks);
     return st;
@@ -278,16 +271,14 @@ static enum ha_status run_cases(struct run *run, bool *complete, struct ha_why *
 
 struct random_batches {
     const struct ha_merge_axes *only;
-    size_t item[ITEMS_RANDOM], items; /* kind x type: those of the group */
+    size_t item[HA_MERGE_RANDOM], items; /* kind x type: those of the group */
     uint64_t first;
 };
 
 static struct ha_merge_task random_task(void *arg, size_t i)
 {
     const struct random_batches *b = arg;
-    const size_t item = b->item[i % b->items];
-    return ha_merge_random_task(suite, item / HA_DTYPE_COUNT, (enum ha_dtype)(item % HA_DTYPE_COUNT), b->only,
-                                b->first + i / b->items);
+    return ha_merge_random_task(b->item[i % b->items], b->only, b->first + i / b->items);
 }
 
 /* of those that are right so far: what crashes each time never has enough */
@@ -310,7 +301,7 @@ static enum ha_status run_random(struct run *run, bool *complete, struct ha_why 
     const uint64_t enough = exhaustive ? EXHAUSTIVE_ROWS : RANDOM_ROWS;
     const size_t round = one ? 1 : exhaustive ? 256 : 16;
     if (by_bundles(run)) return run_bundles(run, exhaustive ? 64 : 2, complete, why);
-    for (size_t i = 0; i < ITEMS_RANDOM; i++)
+    for (size_t i = 0; i < HA_MERGE_RANDOM; i++)
         if (run->asked[i]) b.item[b.items++] = i;
     do {
         HA_TRY(run_tasks(run, random_task, &b, round * b.items, complete, why));
@@ -324,17 +315,17 @@ static enum ha_status run_random(struct run *run, bool *complete, struct ha_why 
 
 static void enter_defect(struct run *run, size_t i, bool complete)
 {
-    const struct ha_merge_defect *d = &suite->defects[point_of(run, i)->defect];
+    const struct ha_merge_defect *d = &ha_merge_defects[point_of(run, i)->defect];
     struct ha_merge_result *row = row_of(run, i);
     const struct ha_merge_cell *shown = NULL;
     struct ha_why why;
     bool by_finder = false;
     size_t seen = 0;
-    for (size_t k = 0; k < suite->cases_count; k++) {
+    for (size_t k = 0; k < HA_MERGE_CASES; k++) {
         const struct ha_merge_cell *c = &run->cell[k * run->sources + run->of[i]];
         row->merges += c->j.rows;
         if (ha_merge_cell_status(c) != HA_FAIL) continue;
-        const bool finder = !strcmp(suite->cases[k].name, d->finder);
+        const bool finder = !strcmp(ha_merge_cases[k].name, d->finder);
         if (finder || !seen) shown = c;
         by_finder |= finder;
         seen++;
@@ -454,8 +445,8 @@ static enum ha_status check(void *arg, struct ha_group *group, struct ha_why *wh
 /* the gallery */
 static void print_defects(FILE *out)
 {
-    for (size_t i = 0; i < ha_merge_suite.defects_count; i++) {
-        const struct ha_merge_defect *d = &ha_merge_suite.defects[i];
+    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++) {
+        const struct ha_merge_defect *d = &ha_merge_defects[i];
         fprintf(out, "%-22s %s\n%22s found by %s%s%s\n", d->name, d->does, "", d->finder, d->seen[0] ? "; seen: " : "",
                 d->seen);
     }

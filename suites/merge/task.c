@@ -47,7 +47,7 @@ static size_t rows_of(const struct ha_merge_case *c, size_t states)
 }
 
 /* by the case, and by what is named */
-static bool allows(unsigned bits, uint64_t named, unsigned i)
+static bool allows(unsigned bits, uint64_t named, size_t i)
 {
     return (!bits || bits >> i & 1u) && (!named || named == i + 1);
 }
@@ -84,10 +84,10 @@ static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_t
     return st;
 }
 
-enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, const struct ha_merge_suite *suite, size_t item,
-                                      const struct ha_merge_axes *only, struct ha_why *why)
+enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, size_t item, const struct ha_merge_axes *only,
+                                      struct ha_why *why)
 {
-    const struct ha_merge_case *c = &suite->cases[item];
+    const struct ha_merge_case *c = &ha_merge_cases[item];
     struct ha_merge_task t = { .c = c, .item = item, .shape = { .plus_inf = c->plus_inf }, .row = only->row };
     const size_t low = c->states_min ? c->states_min : 1,
                  high = c->states_max ? c->states_max : state_counts[STATE_COUNTS - 1];
@@ -113,28 +113,27 @@ enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, const struct
     return st;
 }
 
-bool ha_merge_random_fits(size_t kind, enum ha_dtype dtype, const struct ha_merge_axes *only)
+bool ha_merge_random_fits(size_t item, const struct ha_merge_axes *only)
 {
-    const struct ha_merge_kind *k = &ha_merge_kinds[kind];
-    if (!allows(0, only->form, k->form) || !allows(0, only->dtype, dtype)) return false;
+    const struct ha_merge_kind *k = &ha_merge_kinds[item / HA_DTYPE_COUNT];
+    if (!allows(0, only->form, k->form) || !allows(0, only->dtype, item % HA_DTYPE_COUNT)) return false;
     if (only->order && (only->order == 1 + HA_ORDER_FLAT) != (k->order == HA_ORDER_FLAT)) return false;
     return !only->alias || (only->alias == 1 + HA_ALIAS_NONE) != k->in_place;
 }
 
-struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, size_t kind, enum ha_dtype dtype,
-                                          const struct ha_merge_axes *only, uint64_t i)
+struct ha_merge_task ha_merge_random_task(size_t item, const struct ha_merge_axes *only, uint64_t i)
 {
-    const struct ha_merge_kind *k = &ha_merge_kinds[kind];
-    struct ha_merge_task t = { .item = kind * HA_DTYPE_COUNT + (size_t)dtype, .row = only->row };
+    const struct ha_merge_kind *k = &ha_merge_kinds[item / HA_DTYPE_COUNT];
+    struct ha_merge_task t = { .item = item, .row = only->row };
     struct ha_merge_shape *s = &t.shape;
-    t.seed = ha_merge_axes_whole(only) ? only->seed : ha_rng_bits(only->seed, t.item, i) >> 1;
+    t.seed = ha_merge_axes_whole(only) ? only->seed : ha_rng_bits(only->seed, item, i) >> 1;
     *s = (struct ha_merge_shape){ .tokens = 32,
                                   .heads = 8,
                                   .form = k->form,
-                                  .dtype = dtype,
+                                  .dtype = (enum ha_dtype)(item % HA_DTYPE_COUNT),
                                   .order = k->order,
                                   .dim = dims[i % DIMS],
-                                  .states = suite->random_states(t.seed) };
+                                  .states = ha_random_states(t.seed) };
     if (s->states > 64) s->tokens = 4;
     if (s->order != HA_ORDER_FLAT && i % 4 == 3) s->order = HA_ORDER_TREE;
     if (s->states < 2) s->order = HA_ORDER_FLAT;
@@ -167,4 +166,65 @@ struct ha_merge_axes ha_merge_axes_of(const struct ha_merge_task *t, size_t r)
                                    .heads = s->heads,
                                    .seed = t->seed,
                                    .row = r };
+}
+
+/* ---- bundles ----------------------------------------------------------------------------- */
+
+static const size_t bundle_states[] = { 1, 2, 3, 7, 33, 512 };
+enum { ROWS_EACH = 4, SETS = 3, BUNDLE_STATES = sizeof bundle_states / sizeof *bundle_states };
+
+/* may_reject: cases that may be refused go into bundles of their own, since a command refuses all rows or none */
+static bool fits(const struct ha_merge_case *c, const struct ha_merge_shape *s, bool may_reject)
+{
+    if (!allows(c->forms, 0, s->form) || !allows(c->dtypes, 0, s->dtype) || !allows(c->orders, 0, s->order)
+        || !allows(c->aliases, 0, s->alias) || !allows(c->layouts, 0, s->layout))
+        return false;
+    if (c->states_min && s->states < c->states_min) return false;
+    if (c->states_max && s->states > c->states_max) return false;
+    return c->stage == HA_STAGE_PLAIN && c->plus_inf == s->plus_inf && c->may_reject == may_reject;
+}
+
+/* Bundle k of cases: plain ones, then those that may be refused, then those of them that mark empty states with +inf.
+ */
+static void compose_cases(struct ha_merge_bundles *b, struct ha_merge_task *t, size_t k)
+{
+    struct ha_merge_bundle *all = &b->at_hand;
+    struct ha_merge_shape *s = &t->shape;
+    s->plus_inf = k / BUNDLE_STATES == 2;
+    s->states = bundle_states[k % BUNDLE_STATES];
+    s->dim = (size_t[]){ 64, 128, 80 }[k % 3];
+    t->seed = b->only->seed * 1000003 + k;
+    t->bundle = all;
+    all->count = 0;
+    for (size_t i = 0; i < HA_MERGE_CASES; i++)
+        if (b->asked[i] && fits(&ha_merge_cases[i], s, k / BUNDLE_STATES > 0)) all->item[all->count++] = i;
+    s->tokens = all->count;
+    s->heads = ROWS_EACH;
+}
+
+/* Batch k of random rows; the first kinds are the forms, flat. */
+static void compose_random(const struct ha_merge_bundles *b, struct ha_merge_task *t, size_t k)
+{
+    *t = ha_merge_random_task(t->shape.form * HA_DTYPE_COUNT + t->shape.dtype, b->only, k);
+    t->shape.order = HA_ORDER_FLAT;
+    t->shape.alias = HA_ALIAS_NONE;
+    t->shape.layout = HA_LAYOUT_PACKED;
+    if (!b->asked[t->item]) t->shape.tokens = 0;
+}
+
+static size_t each_of(const struct ha_merge_bundles *b) { return b->batches ? b->batches : SETS * BUNDLE_STATES; }
+
+size_t ha_merge_bundles_count(const struct ha_merge_bundles *b) { return HA_FORM_COUNT * HA_DTYPE_COUNT * each_of(b); }
+
+struct ha_merge_task ha_merge_bundle_task(void *bundles, size_t i)
+{
+    struct ha_merge_bundles *b = bundles;
+    const size_t k = i % each_of(b), form = i / each_of(b) / HA_DTYPE_COUNT, dtype = i / each_of(b) % HA_DTYPE_COUNT;
+    struct ha_merge_task t = { .shape = { .form = (enum ha_form)form, .dtype = (enum ha_dtype)dtype },
+                               .row = SIZE_MAX };
+    if (!allows(0, b->only->form, form) || !allows(0, b->only->dtype, dtype)) return t;
+    if (b->batches) compose_random(b, &t, k);
+    else compose_cases(b, &t, k);
+    if (b->heads_first) t.shape.layout = HA_LAYOUT_HEADS_FIRST;
+    return t;
 }

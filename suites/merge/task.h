@@ -35,13 +35,11 @@ struct ha_merge_kind {
     bool in_place; /* out is the first or the last state, by turns */
 };
 extern const struct ha_merge_kind ha_merge_kinds[];
-enum { HA_MERGE_KINDS = 6 };
+enum { HA_MERGE_KINDS = 6, HA_MERGE_RANDOM = HA_MERGE_KINDS * HA_DTYPE_COUNT };
 
-/* Rows of several cases in one batch, as many of each: suites/merge/bundle.h. */
-enum { HA_BUNDLE_CASES = 64 };
+/* Rows of several cases in one batch, as many of each. */
 struct ha_merge_bundle {
-    size_t count, item[HA_BUNDLE_CASES];
-    const struct ha_merge_case *c[HA_BUNDLE_CASES];
+    size_t count, item[HA_MERGE_CASES];
 };
 
 struct ha_merge_task {
@@ -59,16 +57,28 @@ struct ha_merge_tasks {
 };
 /* A case in each form and type, with every number of states that it allows and the other axes by turns, as far as
  * `only` allows it; added to what is there. One whose stage is not plain has one task for each form and type. */
-enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, const struct ha_merge_suite *suite, size_t item,
-                                      const struct ha_merge_axes *only, struct ha_why *why);
+enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, size_t item, const struct ha_merge_axes *only,
+                                      struct ha_why *why);
 void ha_merge_tasks_free(struct ha_merge_tasks *tasks);
 
-/* Batch i of random rows of a kind and type: 256 of them. */
-struct ha_merge_task ha_merge_random_task(const struct ha_merge_suite *suite, size_t kind, enum ha_dtype dtype,
-                                          const struct ha_merge_axes *only, uint64_t i);
+/* Batch i of random rows of a kind and type (item: kind x type): 256 of them. */
+struct ha_merge_task ha_merge_random_task(size_t item, const struct ha_merge_axes *only, uint64_t i);
 /* whether the axes leave this kind and type in */
-bool ha_merge_random_fits(size_t kind, enum ha_dtype dtype, const struct ha_merge_axes *only);
+bool ha_merge_random_fits(size_t item, const struct ha_merge_axes *only);
 /* the axes that name this task alone; r: the row, or SIZE_MAX */
 struct ha_merge_axes ha_merge_axes_of(const struct ha_merge_task *task, size_t r);
+
+/* All cases, or random rows, in as few tasks as there are shapes, flat and packed: for a subject each of whose runs is
+ * a process of its own. */
+struct ha_merge_bundles {
+    const struct ha_merge_axes *only; /* of which form and type count */
+    const bool *asked;                /* [cases], or [HA_MERGE_RANDOM] */
+    size_t batches;                   /* of random rows, for each form and type; 0: cases */
+    bool heads_first;                 /* LSE [heads][tokens] */
+    struct ha_merge_bundle at_hand;   /* of the last task */
+};
+size_t ha_merge_bundles_count(const struct ha_merge_bundles *bundles);
+/* Task i, valid until the next; one without tokens where there is nothing to ask. */
+struct ha_merge_task ha_merge_bundle_task(void *bundles, size_t i);
 
 #endif

@@ -67,8 +67,8 @@ static void row_free(struct ha_merge_row *r)
 TEST(test_table)
 {
     unsigned seen[46] = { 0 };
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         assert_true(c->number >= 1 && c->number <= 45);
         seen[c->number]++;
         assert_true(c->name && c->name[0]
@@ -79,18 +79,17 @@ TEST(test_table)
         assert_true(c->states_min <= c->states_max && c->states_max <= STATES_MAX
                     && (c->states_min > 0) == (c->states_max > 0));
         assert_true(i == 0 || c->number >= c[-1].number);
-        for (size_t k = 0; k < i; k++) assert_string_not_equal(c->name, ha_merge_suite.cases[k].name);
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(c->name, ha_merge_cases[k].name);
     }
     for (unsigned n = 1; n <= 45; n++) assert_true(seen[n] > 0);
-    for (size_t i = 0; i < ha_merge_suite.defects_count; i++) {
-        const struct ha_merge_defect *d = &ha_merge_suite.defects[i];
+    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++) {
+        const struct ha_merge_defect *d = &ha_merge_defects[i];
         assert_true(d->does[0] && d->finder[0] && d->merge && d->seen);
         assert_true(d->forms < 1u << HA_FORM_COUNT && d->dtypes < 1u << HA_DTYPE_COUNT);
-        for (size_t k = 0; k < i; k++) assert_string_not_equal(d->name, ha_merge_suite.defects[k].name);
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(d->name, ha_merge_defects[k].name);
         size_t finder = 0;
-        while (finder < ha_merge_suite.cases_count && strcmp(d->finder, ha_merge_suite.cases[finder].name) != 0)
-            finder++;
-        if (finder == ha_merge_suite.cases_count) fail_msg("%s is to be found by %s: no such case", d->name, d->finder);
+        while (finder < HA_MERGE_CASES && strcmp(d->finder, ha_merge_cases[finder].name) != 0) finder++;
+        if (finder == HA_MERGE_CASES) fail_msg("%s is to be found by %s: no such case", d->name, d->finder);
     }
 }
 
@@ -123,8 +122,8 @@ TEST(test_page)
     static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
     static char page[1 << 16], begin[512], line[2048], end[128], seen[256];
     read_page(page, sizeof page);
-    for (size_t i = 0; i < ha_merge_suite.defects_count; i++) {
-        const struct ha_merge_defect *d = &ha_merge_suite.defects[i];
+    for (size_t i = 0; i < HA_MERGE_DEFECTS; i++) {
+        const struct ha_merge_defect *d = &ha_merge_defects[i];
         snprintf(begin, sizeof begin, "\n| `%s` | %s | ", d->name, d->does);
         find_line(page, begin + 1, line, sizeof line);
         snprintf(end, sizeof end, " | `%s` |", d->finder);
@@ -133,8 +132,8 @@ TEST(test_page)
         for (char *rest = seen, *one; (one = strsep(&rest, ", ")) != NULL;)
             if (!strstr(line, one)) fail_msg("docs/merging.md does not say that %s was seen in %s", d->name, one);
     }
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         snprintf(begin, sizeof begin, "| %u | `%s` | %s | %s |", c->number, c->name, must[c->must], c->why);
         find_line(page, begin, line, sizeof line);
     }
@@ -208,15 +207,17 @@ static void check_range(const struct ha_merge_task *t, const struct ha_merge_row
 
 static bool same(const double *a, const double *b, size_t n) { return memcmp(a, b, n * sizeof *a) == 0; }
 
-static void check_again(const struct ha_merge_task *t, const struct ha_merge_row *r)
+/* other: the same row, filled in other memory */
+static void check_again(const struct ha_merge_task *t, const struct ha_merge_row *r, const struct ha_merge_row *other)
 {
-    struct ha_merge_row again = row_filled(t, (size_t)r->index);
-    expect(same(r->o, again.o, r->states * r->dim) && same(r->lse, again.lse, r->states)
-               && same(r->sum, again.sum, r->states) && same(r->whole_o, again.whole_o, r->dim)
-               && same(r->full_o, again.full_o, r->dim) && same(r->full_slack, again.full_slack, r->dim)
-               && r->index == again.index,
+    expect(same(r->o, other->o, r->states * r->dim) && same(r->lse, other->lse, r->states)
+               && same(r->sum, other->sum, r->states) && r->whole == other->whole && r->full == other->full
+               && r->index == other->index,
            t, (size_t)r->index, "the row is another the second time");
-    row_free(&again);
+    expect(
+        (!r->whole || same(r->whole_o, other->whole_o, r->dim))
+            && (!r->full || (same(r->full_o, other->full_o, r->dim) && same(r->full_slack, other->full_slack, r->dim))),
+        t, (size_t)r->index, "the whole of the row is another the second time");
 }
 
 /* the states merged in binary64 are the whole, and the whole is within the certificate of full attention */
@@ -250,16 +251,16 @@ static void check_identity(const struct ha_merge_task *t, const struct ha_merge_
 /* Rows without keys, rows with nothing but such states, LSEs around 0. */
 static size_t special[3];
 
-static void check_row(const struct ha_merge_task *t, size_t index)
+static void check_row(const struct ha_merge_task *t, const struct ha_merge_row *other)
 {
-    struct ha_merge_row r = row_filled(t, index);
+    struct ha_merge_row r = row_filled(t, (size_t)other->index);
     size_t empty = 0;
     for (size_t m = 0; m < r.states; m++) empty += r.lse[m] == -HUGE_VAL;
     for (size_t m = 0; m < r.states; m++) special[2] += fabs(r.lse[m]) < 1e-6;
     special[0] += empty > 0;
     special[1] += empty == r.states;
     check_range(t, &r);
-    check_again(t, &r);
+    check_again(t, &r, other);
     if (r.whole) check_identity(t, &r);
     row_free(&r);
 }
@@ -269,21 +270,14 @@ static void check_row(const struct ha_merge_task *t, size_t index)
 /* The worst err/bound of the rows seen since it was set to 0, and the least of those with a planted error. */
 static double worst, least_planted;
 
-static void judge_rows(const struct ha_merge_task *t, bool planted)
+static void judge_rows(const struct ha_merge_task *t, struct ha_merge_trial *trial)
 {
+    const bool planted = trial->rows.planted;
     const enum ha_must must = !t->c || (t->c->must == HA_MUST_FAIL && !planted) ? HA_MUST_BOUND : t->c->must;
-    struct ha_room room;
-    struct ha_merge_rows rows;
-    struct ha_why why;
-    assert_int_equal(ha_room_map(ha_batch_bytes(&t->shape), &room, &why), HA_OK);
-    assert_int_equal(ha_merge_rows_make(&rows, &t->shape, &why), HA_OK);
-    struct ha_batch *batch = ha_batch_make(&room, &t->shape);
-    assert_non_null(batch);
-    ha_merge_rows_fill(&rows, batch, t->seed, fill_of(t), planted ? t->c->plant : NULL);
-    for (size_t i = 0; i < batch->calls_count; i++) ha_kernels_c.merge(&batch->calls[i]);
-    for (size_t r = 0; r < rows.count; r++) {
+    for (size_t i = 0; i < trial->batch->calls_count; i++) ha_kernels_c.merge(&trial->batch->calls[i]);
+    for (size_t r = 0; r < trial->rows.count; r++) {
         struct ha_judgement j = { .status = HA_OK };
-        ha_judge_row(&j, batch, &rows, r, must, &ha_kernels_c.traits);
+        ha_judge_row(&j, trial->batch, &trial->rows, r, must, &ha_kernels_c.traits);
         if (planted) {
             expect(j.ratio >= 2, t, r, "the planted error shows at a ratio of %g only", j.ratio);
             least_planted = fmin(least_planted, j.ratio);
@@ -292,26 +286,38 @@ static void judge_rows(const struct ha_merge_task *t, bool planted)
             worst = fmax(worst, j.ratio);
         }
     }
-    ha_batch_free(batch);
-    ha_merge_rows_free(&rows);
-    ha_room_unmap(&room);
+}
+
+/* The first rows of a task are what its case says; all are judged, and once more with the error that is planted. */
+static void check_task(const struct ha_merge_task *t, size_t rows)
+{
+    struct ha_merge_trial trial = { .batch = NULL };
+    struct ha_why why;
+    assert_int_equal(ha_merge_trial_open(&trial, &t->shape, NULL, &why), HA_OK);
+    ha_merge_trial_fill(&trial, t->seed, fill_of(t), NULL);
+    for (size_t r = 0; r < rows; r++) check_row(t, &trial.rows.row[r]);
+    judge_rows(t, &trial);
+    if (t->c && t->c->plant) {
+        ha_merge_rows_plant(&trial.rows, 0, trial.rows.count, t->c->plant);
+        ha_merge_rows_again(&trial.rows, trial.batch);
+        judge_rows(t, &trial);
+    }
+    ha_merge_trial_close(&trial);
 }
 
 /* Case i as far as `only` allows it; the many states, which cost the most, by turns only. */
 static void check_case(size_t i, const struct ha_merge_axes *only)
 {
-    const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    const struct ha_merge_case *c = &ha_merge_cases[i];
     struct ha_merge_tasks tasks = { 0 };
     struct ha_why why;
-    assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, i, only, &why), HA_OK);
+    assert_int_equal(ha_merge_tasks_of_case(&tasks, i, only, &why), HA_OK);
     for (size_t k = 0; k < tasks.count; k++) {
         const struct ha_merge_task *t = &tasks.task[k];
         const size_t nth = t->shape.states > 100 ? 16 : t->shape.states > 16 ? 4 : 1;
-        if (k % (reduced ? 13 * nth : nth)) continue;     /* 13: forms and types take turns */
-        if (t->shape.order == HA_ORDER_FLAT || c->orders) /* the rows are the same in every order */
-            for (size_t r = 0; r < t->shape.tokens * t->shape.heads; r++) check_row(t, r);
-        judge_rows(t, false);
-        if (c->plant) judge_rows(t, true);
+        if (k % (reduced ? 13 * nth : nth)) continue; /* 13: forms and types take turns */
+        /* the rows are the same in every order */
+        check_task(t, t->shape.order == HA_ORDER_FLAT || c->orders ? t->shape.tokens * t->shape.heads : 0);
     }
     ha_merge_tasks_free(&tasks);
 }
@@ -319,8 +325,8 @@ static void check_case(size_t i, const struct ha_merge_axes *only)
 TEST(test_cases)
 {
     const struct ha_merge_axes any = { .seed = SEED, .row = HA_ROW_ANY };
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         worst = 0;
         least_planted = HUGE_VAL;
         check_case(i, &any);
@@ -334,7 +340,7 @@ TEST(test_narrow_rows)
 {
     struct ha_merge_axes only = { .form = 1, .order = 1 + HA_ORDER_FLAT, .layout = 1, .seed = SEED, .row = HA_ROW_ANY };
     for (only.head_dim = 1; only.head_dim <= 5; only.head_dim++)
-        for (size_t i = 0; i < ha_merge_suite.cases_count; i++) check_case(i, &only);
+        for (size_t i = 0; i < HA_MERGE_CASES; i++) check_case(i, &only);
 }
 
 TEST(test_random)
@@ -344,14 +350,12 @@ TEST(test_random)
     double total = 0;
     worst = 0;
     memset(special, 0, sizeof special);
-    for (size_t k = 0; k < HA_MERGE_KINDS * HA_DTYPE_COUNT * batches; k++) {
-        const struct ha_merge_task t = ha_merge_random_task(
-            &ha_merge_suite, k % HA_MERGE_KINDS, (enum ha_dtype)(k / HA_MERGE_KINDS % HA_DTYPE_COUNT), &any, k);
+    for (size_t k = 0; k < HA_MERGE_RANDOM * batches; k++) {
+        const struct ha_merge_task t = ha_merge_random_task(k % HA_MERGE_RANDOM, &any, k);
         assert_true(t.shape.states >= 1 && t.shape.states <= STATES_MAX);
         assert_int_equal(ha_random_states(t.seed), t.shape.states);
-        total += (double)t.shape.states / (double)(HA_MERGE_KINDS * HA_DTYPE_COUNT * batches);
-        for (size_t r = 0; r < 3; r++) check_row(&t, r);
-        judge_rows(&t, false);
+        total += (double)t.shape.states / (double)(HA_MERGE_RANDOM * batches);
+        check_task(&t, 3);
     }
     print_message(
         "random rows: err/bound %.3g, %.2f states on average, %zu with empty states, %zu of them with no other\n",

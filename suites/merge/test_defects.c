@@ -3,7 +3,6 @@
 #include "harness/base/registry.h"
 #include "harness/base/test.h"
 #include "suites/merge/by.h"
-#include "suites/merge/cases.h"
 
 static bool reduced;
 
@@ -56,14 +55,14 @@ static const struct {
     { "truncated_o", "...~~...~~.~~~~~~.~~~~~~.~~#~~~~~~.~~~~~~~--~~~" },
     { "flushed_subnormals", ".....##.......~.....~..~...#..............--..." },
 };
-enum { DEFECTS = sizeof expected / sizeof *expected, CASES = HA_LSE_MERGE_CASES };
+enum { DEFECTS = COUNT(expected), CASES = HA_MERGE_CASES };
 
 /* A batch of each case in every form and type, in layouts and in place by turns, of every fifth case with many states.
  */
 static void add_tasks(struct ha_merge_tasks *tasks, unsigned form, unsigned dtype)
 {
     for (size_t i = 0; i < CASES; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         const size_t high = c->states_max ? c->states_max : SIZE_MAX, many = i % 5 ? 7 : 40,
                      states = many > high ? high : many;
         const struct ha_merge_axes only = {
@@ -78,7 +77,7 @@ static void add_tasks(struct ha_merge_tasks *tasks, unsigned form, unsigned dtyp
             .row = HA_ROW_ANY,
         };
         struct ha_why why;
-        assert_int_equal(ha_merge_tasks_of_case(tasks, &ha_merge_suite, i, &only, &why), HA_OK);
+        assert_int_equal(ha_merge_tasks_of_case(tasks, i, &only, &why), HA_OK);
     }
 }
 
@@ -89,9 +88,7 @@ static size_t asked[CASES][DEFECTS], wrong[CASES][DEFECTS];
 
 static void run(struct ha_merge_source *const *source, unsigned form, unsigned dtype)
 {
-    const struct ha_merge_job job = {
-        .suite = &ha_merge_suite, .source = source, .sources = DEFECTS, .items = CASES, .cell = cell[0]
-    };
+    const struct ha_merge_job job = { .source = source, .sources = DEFECTS, .items = CASES, .cell = cell[0] };
     struct ha_merge_tasks tasks = { 0 };
     struct ha_why why;
     add_tasks(&tasks, form, dtype);
@@ -102,7 +99,7 @@ static void run(struct ha_merge_source *const *source, unsigned form, unsigned d
         for (size_t d = 0; d < DEFECTS; d++) {
             const enum ha_status st = ha_merge_cell_status(&cell[i][d]);
             if (st == HA_ERROR || strstr(cell[i][d].why.text, "wrote where no result goes"))
-                fail_msg("%s on %s: %s", source[d]->name, ha_merge_suite.cases[i].name, cell[i][d].why.text);
+                fail_msg("%s on %s: %s", source[d]->name, ha_merge_cases[i].name, cell[i][d].why.text);
             asked[i][d] += st != HA_WAIVED;
             wrong[i][d] += st == HA_FAIL;
         }
@@ -113,9 +110,8 @@ TEST(every_defect_on_every_case)
     const struct ha_suite_config none = { .seed = 1 };
     struct ha_merge_party party = { .config = &none };
     struct ha_merge_source *source[DEFECTS];
-    assert_int_equal(ha_merge_suite.defects_count, DEFECTS);
-    for (size_t d = 0; d < DEFECTS; d++)
-        source[d] = &ha_merge_party_find(&party, ha_merge_suite.defects[d].name)->source;
+    assert_int_equal(HA_MERGE_DEFECTS, DEFECTS);
+    for (size_t d = 0; d < DEFECTS; d++) source[d] = &ha_merge_party_find(&party, ha_merge_defects[d].name)->source;
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
             if (!reduced || (form + dtype) % 4 == 0) run(source, form, dtype);
@@ -128,8 +124,7 @@ TEST(every_defect_on_every_case)
         assert_int_equal(strlen(expected[d].on), CASES);
         for (size_t i = 0; i < CASES; i++) {
             if (got[i] == expected[d].on[i] || (reduced && (expected[d].on[i] == '~' || got[i] == '-'))) continue;
-            print_error("%s on %s: %c, not %c\n", source[d]->name, ha_merge_suite.cases[i].name, got[i],
-                        expected[d].on[i]);
+            print_error("%s on %s: %c, not %c\n", source[d]->name, ha_merge_cases[i].name, got[i], expected[d].on[i]);
             differs = true;
         }
     }

@@ -3,9 +3,9 @@
 #include "harness/base/clock.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/stop.h"
+#include "harness/base/test_folder.h"
 #include "kernels/c/ops.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 static const uint64_t SECOND = 1000000000;
-static char folder[64];
 static struct ha_why why;
 
 /* ---- this program as the command: merge WHAT IN OUT ----------------------------------------- */
@@ -65,18 +64,12 @@ static int as_command(const char *what, const char *in, const char *out)
 
 /* ---- the tests ------------------------------------------------------------------------------ */
 
-static int make_folder(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/test_merge_exec-XXXXXX");
-    return mkdtemp(folder) && setenv("TMPDIR", folder, 1) == 0 ? 0 : -1;
-}
-/* rmdir fails where anything was left behind */
-static int remove_folder(void **state) { return rmdir(folder); }
+static int make_folder(void **state) { return test_folder_make(state) || setenv("TMPDIR", test_folder, 1); }
 static int nothing_is_left(void **state)
 {
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(test_folder);
     assert_non_null(dir);
     size_t files = 0;
     while (readdir(dir)) files++;
@@ -156,7 +149,7 @@ TEST_WITH(each_end_is_named, NULL, nothing_is_left)
         /* 1 MiB and four times 4 x 2 rows of 64 numbers and an LSE */
         { SCRIPT("head -c 3000000 /dev/zero > $2"), "wrote more than 1056896 bytes", 0 },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+    for (size_t i = 0; i < COUNT(each); i++)
         ends(each[i].command, each[i].limit_ns ? each[i].limit_ns : 20 * SECOND, each[i].words);
     ends(itself("shape"), 20 * SECOND, "'merged_lse' is F32 [2, 4]; it must be F32 [4, 2]");
     ends(itself("type"), 20 * SECOND, "'merged_o' is F16 [4, 2, 64]; it must be F32 [4, 2, 64]");
@@ -168,8 +161,8 @@ TEST_WITH(an_old_answer, NULL, nothing_is_left)
 {
     struct ha_subject x;
     struct ha_judgement j;
-    char command[8400], mark[128];
-    snprintf(mark, sizeof mark, "%s/mark", folder);
+    char command[8400];
+    const char *const mark = test_path("mark");
     snprintf(command, sizeof command,
              "sh -c 'test $1 = --traits && exit 1; test -e %s && exit 0; : > %s; exec %s $1 $2' --", mark, mark,
              itself("right"));
@@ -221,7 +214,7 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
     ha_subject_close(&x);
 
     static const char *const silent[] = { "false", "true", "sh -c 'echo forms=base2; exit 1' --" };
-    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+    for (size_t i = 0; i < COUNT(silent); i++) {
         open_exec(&x, silent[i], SECOND);
         assert_string_equal(x.name, "exec");
         assert_int_equal(x.traits.forms, 1u << HA_FORM_NATURAL);
@@ -275,7 +268,7 @@ TEST_WITH(no_folder, NULL, nothing_is_left)
     struct ha_subject x;
     setenv("TMPDIR", "/nowhere", 1);
     const enum ha_status st = ha_subject_exec(&x, "true", SECOND, &why);
-    setenv("TMPDIR", folder, 1);
+    setenv("TMPDIR", test_folder, 1);
     assert_int_equal(st, HA_ERROR);
     says(&why, "no folder /nowhere/habench-");
 }
@@ -305,5 +298,5 @@ TEST_WITH(the_example, NULL, nothing_is_left)
 int main(int argc, char **argv)
 {
     if (argc >= 4 && !strcmp(argv[1], "merge")) return as_command(argv[2], argv[3], argc > 4 ? argv[4] : "");
-    return test_all("merge_exec", make_folder, remove_folder);
+    return test_all("merge_exec", make_folder, test_folder_remove);
 }

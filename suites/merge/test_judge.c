@@ -81,7 +81,7 @@ static void one_state_swapped(struct ha_merge_row *handed, const struct ha_merge
 
 static struct ha_merge_trial on;
 
-static void open_merged(const struct ha_merge_shape *shape, void (*fill)(struct ha_merge_row *))
+static void open_merged(const struct ha_merge_shape *shape, ha_merge_fill *fill)
 {
     on = trial_open(NULL, shape, fill);
     trial_merge(&on);
@@ -177,7 +177,7 @@ static const float nan_ = (float)NAN, inf = INFINITY;
 enum how { AS_IT_IS, SET, NEXT, SUM, SCALED_SUM, NOT_WRITTEN };
 static const struct {
     const char *name;
-    void (*fill)(struct ha_merge_row *);
+    ha_merge_fill *fill;
     enum ha_must must;
     enum ha_form form;
     enum ha_dtype dtype;
@@ -239,7 +239,7 @@ static const struct {
 
 TEST(each_wrong_is_seen)
 {
-    for (size_t k = 0; k < sizeof wrongs / sizeof *wrongs; k++) {
+    for (size_t k = 0; k < COUNT(wrongs); k++) {
         struct ha_merge_shape s = shape_of(wrongs[k].form, wrongs[k].dtype);
         s.states = wrongs[k].states;
         s.order = wrongs[k].order;
@@ -271,7 +271,7 @@ TEST(planted_errors_are_judged_by_the_truth)
         for (int planted = 0; planted < 2; planted++) {
             const struct ha_merge_shape s = shape_of((enum ha_form)form, HA_F16);
             open_merged(&s, near_rows);
-            ha_merge_rows_fill(&on.rows, on.batch, 7, near_rows, planted ? one_state_swapped : NULL);
+            ha_merge_trial_fill(&on, 7, near_rows, planted ? one_state_swapped : NULL);
             trial_merge(&on);
             assert_int_equal(judged(HA_MUST_FAIL, &two_pass).status, planted ? HA_FAIL : HA_OK);
             ha_merge_trial_close(&on);
@@ -290,11 +290,11 @@ TEST(an_answer_holds_for_its_traits_and_rows)
         assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_FAIL);
     }
     /* other rows in the same memory */
-    ha_merge_rows_fill(&on.rows, on.batch, 8, near_rows, NULL);
+    ha_merge_trial_fill(&on, 8, near_rows, NULL);
     trial_merge(&on);
     assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);
     /* and part of them */
-    ha_merge_rows_preset(&on.rows, 2, 3, 9, near_rows, NULL);
+    ha_merge_rows_preset(&on.rows, 2, 3, 9, near_rows);
     ha_merge_rows_again(&on.rows, on.batch);
     trial_merge(&on);
     assert_int_equal(judged(HA_MUST_BOUND, &two_pass).status, HA_OK);
@@ -334,7 +334,7 @@ TEST(infinity_is_within_some_bounds)
 {
     static const struct {
         enum ha_form form;
-        void (*fill)(struct ha_merge_row *);
+        ha_merge_fill *fill;
         float got;
         enum ha_status status;
     } table[] = {
@@ -342,7 +342,7 @@ TEST(infinity_is_within_some_bounds)
         { HA_FORM_DIRECT, near_top, (float)NAN, HA_FAIL }, { HA_FORM_DIRECT, near_top_at_zero, INFINITY, HA_FAIL },
         { HA_FORM_NATURAL, near_top, INFINITY, HA_FAIL },  { HA_FORM_BASE2, near_top, INFINITY, HA_FAIL },
     };
-    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+    for (size_t k = 0; k < COUNT(table); k++) {
         struct ha_merge_shape s = shape_of(table[k].form, HA_F16);
         s.states = 2;
         open_merged(&s, table[k].fill);

@@ -1,3 +1,4 @@
+#include "harness/base/sanitizer.h"
 #include "harness/engine/plugin.h"
 #include "suites/merge/test_hostile.h"
 #include "suites/merge/test_trial.h"
@@ -59,7 +60,7 @@ static enum ha_status told(struct ha_subject *x, enum hostile what, bool *intact
 {
     struct ha_merge_trial t = trial_open(x, &small, some_empty);
     t.rows.row[0].o[0] = (double)HOSTILE_CODE + (double)what + 0.5;
-    ha_merge_rows_store(&t.rows, t.batch);
+    ha_merge_trial_store(&t);
     const enum ha_status st = x->run(x, t.batch, &why);
     *intact = st == HA_OK && ha_batch_intact(t.batch, &why) == HA_OK;
     *right = st == HA_OK && ha_merge_trial_judge(&t, HA_MUST_BOUND, &x->traits).status == HA_OK;
@@ -100,7 +101,7 @@ TEST_WITH(each_harm_is_named, NULL, nobody_is_left)
     struct ha_subject x;
     open_plugin(&x, "merge_hostile.so", SECOND);
     assert_string_equal(x.name, "ho_stile_1");
-    for (size_t i = 0; i < sizeof harm / sizeof *harm; i++) {
+    for (size_t i = 0; i < COUNT(harm); i++) {
         bool intact, right;
         why.text[0] = '\0';
         const enum ha_status st = told(&x, harm[i].what, &intact, &right);
@@ -273,7 +274,7 @@ TEST_WITH(its_attention, NULL, nobody_is_left)
         { BAD_STATUS, HA_ERROR, "attend returned 77" },
         { HANGS, HA_ERROR, "no answer in 1 s" },
     };
-    for (size_t i = 0; i < sizeof harm / sizeof *harm; i++) {
+    for (size_t i = 0; i < COUNT(harm); i++) {
         a.q[0][0] = (float)HOSTILE_CODE + (float)harm[i].what + 0.5f;
         assert_int_equal(api->attend(NULL, &a.args), harm[i].status);
         if (harm[i].status != HA_OK && !strstr(api->failure(NULL), harm[i].words))

@@ -59,7 +59,7 @@ TEST(every_key)
           "c",
           { .seed = UINT64_MAX, .row = 3 } },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    for (size_t i = 0; i < COUNT(each); i++) {
         const struct ha_merge_point p = parsed(each[i].text);
         char out[HA_ID_MAX];
         assert_string_equal(ha_merge_item_name(&p), each[i].item);
@@ -80,7 +80,7 @@ TEST(round_trip)
         char text[HA_ID_MAX], again[HA_ID_MAX];
         struct ha_merge_axes *a = &p.axes;
         const size_t set = drawn(0, i, 1024);
-        if (drawn(1, i, 2)) p.item = drawn(2, i, ha_merge_suite.cases_count);
+        if (drawn(1, i, 2)) p.item = drawn(2, i, HA_MERGE_CASES);
         if (drawn(3, i, 2))
             snprintf(p.by, sizeof p.by, "./%.*s", (int)drawn(4, i, 63),
                      "a_plugin_of_somebody_else_with_a_name_as_long_as_names_can_be_here.so");
@@ -189,7 +189,7 @@ static const struct {
 
 TEST(wrong_ids_are_explained)
 {
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         const struct ha_suite *suite = NULL;
         struct ha_merge_point p, before;
         struct ha_why why = { "" };
@@ -261,12 +261,12 @@ TEST(the_word_is_all_of_it)
 {
     size_t ours = 0, of_33 = 0;
     while (ha_merge_ours(ours)) ours++;
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
-        const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
+        const struct ha_merge_case *c = &ha_merge_cases[i];
         of_33 += c->states_min <= 33 && (!c->states_max || c->states_max >= 33);
     }
-    const size_t random = HA_MERGE_KINDS * HA_DTYPE_COUNT, cases = ha_merge_suite.cases_count,
-                 defects = ha_merge_suite.defects_count, problems = ha_attention_cases_count;
+    const size_t random = HA_MERGE_RANDOM, cases = HA_MERGE_CASES, defects = HA_MERGE_DEFECTS,
+                 problems = ha_attention_cases_count;
     assert_true(ours >= 3);
     assert_int_equal(count("lse_merge", NULL, 0, NULL), defects + (problems + cases + random) * ours);
     assert_int_equal(count("lse_merge", NULL, 0, "case=gallery"), defects);
@@ -306,7 +306,7 @@ TEST(who_is_asked_together)
         { "lse_merge:case=attention,problem=sink,by=c", "lse_merge:case=attention,problem=runs,by=c", false },
         { "lse_merge:replay=a", "lse_merge:replay=b", false },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    for (size_t i = 0; i < COUNT(each); i++) {
         const struct ha_merge_point p = parsed(each[i].a), q = parsed(each[i].b);
         if (ha_merge_together(&p, &q) != each[i].together) fail_msg("%s and %s", each[i].a, each[i].b);
     }

@@ -1,6 +1,7 @@
 #include "suites/merge/replay.h"
 
 #include "harness/base/safetensors.h"
+#include "harness/base/test_folder.h"
 #include "suites/merge/test_trial.h"
 
 #include <math.h>
@@ -9,20 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64], path[128];
-
-static int make_folder(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/test_merge_replay-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    snprintf(path, sizeof path, "%s/merge.safetensors", folder);
-    return 0;
-}
-static int remove_folder(void **state)
-{
-    unlink(path);
-    return rmdir(folder);
-}
+static const char *path(void) { return test_path("merge.safetensors"); }
 
 static const struct ha_merge_traits usual = { .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
 
@@ -30,7 +18,7 @@ static struct ha_why why;
 
 static void write_answered(const struct ha_merge_trial *t, const char *const *meta)
 {
-    if (ha_replay_write(path, t->batch, true, meta, &why) != HA_OK) fail_msg("%s", why.text);
+    if (ha_replay_write(path(), t->batch, true, meta, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
 /* rows of this shape, merged */
@@ -43,7 +31,7 @@ static struct ha_merge_trial answered(const struct ha_merge_shape *s)
 
 static enum ha_status judged(struct ha_merge_shape *shape, struct ha_judgement *j)
 {
-    return ha_replay_judge(path, shape, j, &why);
+    return ha_replay_judge(path(), shape, j, &why);
 }
 
 /* What is written is judged as the batch is, in every form, type, order, alias and layout. */
@@ -65,7 +53,7 @@ static void check_shape(const struct ha_merge_shape *given)
                 && read.dtype == s.dtype && read.order == s.order && read.plus_inf == s.plus_inf);
     assert_int_equal(read.layout, s.layout == HA_LAYOUT_HEADS_FIRST ? HA_LAYOUT_HEADS_FIRST : HA_LAYOUT_PACKED);
     /* an answer that is read into another batch makes the same result there */
-    assert_int_equal(ha_replay_read_answer(path, other.batch, &why), HA_OK);
+    assert_int_equal(ha_replay_read_answer(path(), other.batch, &why), HA_OK);
     assert_int_equal(ha_batch_intact(other.batch, &why), HA_OK);
     assert_true(trial_judge(&other, &usual).ratio == here.ratio);
     ha_merge_trial_close(&other);
@@ -91,7 +79,7 @@ TEST(where_they_lie)
         struct ha_merge_trial t = answered(&s);
         struct ha_safetensors *file;
         write_answered(&t, NULL);
-        assert_int_equal(ha_safetensors_open(&file, path, &why), HA_OK);
+        assert_int_equal(ha_safetensors_open(&file, path(), &why), HA_OK);
         assert_string_equal(ha_safetensors_meta(file, "lse_layout"), layout ? "heads_tokens" : "tokens_heads");
         for (size_t m = 0; m <= 3; m++) {
             const bool merged = m == 3;
@@ -228,14 +216,14 @@ static void write_right_but(size_t k)
     struct ha_tensor list[6];
     size_t count = 0;
     for (size_t i = 0; i < 6; i++) {
-        const bool other = k < sizeof wrong / sizeof *wrong && wrong[k].name && !strcmp(wrong[k].name, right[i].name);
+        const bool other = k < COUNT(wrong) && wrong[k].name && !strcmp(wrong[k].name, right[i].name);
         if (other && !wrong[k].dims) continue;
         list[count++] = other ? tensor(right[i].name, wrong[k].type, wrong[k].dims, wrong[k].dim)
                               : tensor(right[i].name, HA_T_F32, right[i].dims, right[i].dim);
     }
-    const bool any = k < sizeof wrong / sizeof *wrong;
+    const bool any = k < COUNT(wrong);
     const char *const meta[] = { "other", "anything", any ? wrong[k].key : NULL, any ? wrong[k].value : NULL, NULL };
-    assert_int_equal(ha_safetensors_write(path, list, count, meta, &why), HA_OK);
+    assert_int_equal(ha_safetensors_write(path(), list, count, meta, &why), HA_OK);
 }
 
 TEST(malformed)
@@ -244,11 +232,11 @@ TEST(malformed)
     struct ha_judgement j;
     write_right_but(SIZE_MAX);
     assert_int_equal(judged(&s, &j), HA_FAIL); /* zeros: the LSE of two states is not theirs */
-    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+    for (size_t k = 0; k < COUNT(wrong); k++) {
         write_right_but(k);
         if (judged(&s, &j) != HA_ERROR) fail_msg("%zu: '%s' is taken", k, wrong[k].words);
         says(&why, wrong[k].words);
-        says(&why, path);
+        says(&why, path());
     }
 }
 
@@ -259,16 +247,16 @@ TEST(cut)
     struct ha_judgement j;
     write_right_but(SIZE_MAX);
     struct stat st;
-    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(stat(path(), &st), 0);
     for (off_t bytes = st.st_size - 1; bytes >= 0; bytes -= bytes > 200 ? 37 : 1) {
-        assert_int_equal(truncate(path, bytes), 0);
+        assert_int_equal(truncate(path(), bytes), 0);
         assert_int_equal(judged(&s, &j), HA_ERROR);
-        says(&why, path);
+        says(&why, path());
     }
-    unlink(path);
+    unlink(path());
     assert_int_equal(judged(&s, &j), HA_ERROR);
     says(&why, "cannot open");
-    assert_int_equal(ha_replay_judge(folder, &s, &j, &why), HA_ERROR);
+    assert_int_equal(ha_replay_judge(test_folder, &s, &j, &why), HA_ERROR);
     says(&why, "is a directory");
 }
 
@@ -287,16 +275,16 @@ TEST(wrong_answers)
                   { 21, "'merged_o' is F32 [1, 3, 2, 4]" },
                   { 22, "'merged_lse' is F32 [2, 3]; it must be F32 [3, 2]" } };
     struct ha_merge_trial t = trial_open(NULL, &asked, some_empty);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         write_right_but(cases[i].k);
-        assert_int_equal(ha_replay_read_answer(path, t.batch, &why), HA_ERROR);
+        assert_int_equal(ha_replay_read_answer(path(), t.batch, &why), HA_ERROR);
         says(&why, cases[i].words);
         assert_int_equal(ha_batch_intact(t.batch, &why), HA_OK);
     }
     write_right_but(SIZE_MAX);
-    assert_int_equal(ha_replay_read_answer(path, t.batch, &why), HA_OK);
+    assert_int_equal(ha_replay_read_answer(path(), t.batch, &why), HA_OK);
     assert_true(t.batch->out.lse[0] == 0);
     ha_merge_trial_close(&t);
 }
 
-int main(void) { return test_all("merge_replay", make_folder, remove_folder); }
+int main(void) { return test_all("merge_replay", test_folder_make, test_folder_remove); }

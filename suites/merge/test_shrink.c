@@ -111,7 +111,7 @@ TEST(to_one_large_value)
         { 60000, 61234.5, 61440, HA_F16 }, /* 65536 is no number in f16: 15 * 4096, four bits */
         { 2.5, -2.75, -3, HA_F32 },        { 0.5, 0.9, 1, HA_F32 }, { 0, 1e-30, 1, HA_BF16 },
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         double limit = all[i].limit;
         struct ha_merge_row row = make(2, all[i].dtype);
         for (size_t k = 0; k < STATES * DIM; k++) memory.o[k] = fmin(fabs(memory.o[k]), limit);

@@ -39,11 +39,6 @@ static void is(size_t i, enum ha_verdict verdict)
         fail_msg("%s: verdict %d: %s", driven.results.entry[i].id, (int)row(i)->head.verdict, row(i)->head.reason);
 }
 
-static void contains(const char *text, const char *words)
-{
-    if (!strstr(text, words)) fail_msg("'%s' lacks '%s'", text, words);
-}
-
 TEST(ours_are_right)
 {
     run("lse_merge:case=either_order,states=2 lse_merge:case=base_mix,states=2,form=base2");
@@ -67,9 +62,9 @@ TEST(ours_are_right)
         assert_int_equal(in_bins, r->merges);
     }
     assert_int_equal(driven.results.entries, 2 * ours);
-    contains(driven.printed, " 32 either_order            commute");
-    contains(driven.printed, " 22 base_mix                must fail");
-    contains(driven.printed, "must fail: above without its planted error; with it err/bound is at least ");
+    assert_contains(driven.printed, " 32 either_order            commute");
+    assert_contains(driven.printed, " 22 base_mix                must fail");
+    assert_contains(driven.printed, "must fail: above without its planted error; with it err/bound is at least ");
 }
 
 /* the id that a failure prints */
@@ -90,17 +85,17 @@ TEST(a_failure_is_told)
           "smallest: 1 states of 1, ", "merge-both_empty_nan" },
         { "lse_merge:case=random,by=no_shift,kind=chain,dtype=bf16,seed=3", "", "smallest: ", "merge-no_shift" },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    for (size_t i = 0; i < COUNT(each); i++) {
         char folder[] = "/tmp/ha_merge_XXXXXX", text[HA_ID_MAX];
         assert_non_null(mkdtemp(folder));
         run_in(each[i].words, folder);
         is(0, HA_VERDICT_FAIL);
-        contains(row(0)->head.reason, each[i].reason);
-        contains(row(0)->failure, each[i].smallest);
-        contains(driven.printed, row(0)->failure);
-        contains(driven.printed, "FAIL");
+        assert_contains(row(0)->head.reason, each[i].reason);
+        assert_contains(row(0)->failure, each[i].smallest);
+        assert_contains(driven.printed, row(0)->failure);
+        assert_contains(driven.printed, "FAIL");
         again(text);
-        if (!i) contains(text, "lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32,head_dim=");
+        if (!i) assert_contains(text, "lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32,head_dim=");
         run_in(text, folder);
         is(0, HA_VERDICT_FAIL);
         assert_int_equal(row(0)->merges, 1);
@@ -110,9 +105,9 @@ TEST(a_failure_is_told)
         is(0, HA_VERDICT_FAIL);
         assert_true(row(0)->merges >= 1);
         if (!i)
-            contains(driven.printed,
-                     "1 states x 1 tokens x 1 heads x 1, natural, o f32, flat\nfail: 1 merges, 0 exact, "
-                     "worst err/bound inf\n");
+            assert_contains(driven.printed,
+                            "1 states x 1 tokens x 1 heads x 1, natural, o f32, flat\nfail: 1 merges, 0 exact, "
+                            "worst err/bound inf\n");
         snprintf(text, sizeof text, "rm -r %s", folder);
         assert_int_equal(system(text), 0);
     }
@@ -130,7 +125,7 @@ TEST(the_gallery_finds)
     }
     assert_string_equal(row(0)->found_by, "base_mix");
     assert_string_equal(row(1)->found_by, "strided");
-    contains(driven.printed, "  base_mix               yes       base_mix ");
+    assert_contains(driven.printed, "  base_mix               yes       base_mix ");
 }
 
 TEST(attention_is_judged)
@@ -141,8 +136,8 @@ TEST(attention_is_judged)
         is(i, HA_PASS);
         assert_true(row(i)->merges > 100 && row(i)->ratio > 0 && row(i)->ratio <= 1);
     }
-    contains(driven.printed, "attention's own LSE        rows        c");
-    contains(driven.printed, "    one_key ");
+    assert_contains(driven.printed, "attention's own LSE        rows        c");
+    assert_contains(driven.printed, "    one_key ");
 }
 
 /* The points of these words, in which % is the path of a plugin. */
@@ -165,8 +160,8 @@ TEST(a_stranger_is_asked)
     assert_string_equal(row(0)->subject, "mine");
     assert_true(row(0)->merges > 10);
     is(1, HA_VERDICT_WAIVED);
-    contains(row(1)->head.reason, "offers no attend");
-    contains(driven.printed, "merges     mine\n");
+    assert_contains(row(1)->head.reason, "offers no attend");
+    assert_contains(driven.printed, "merges     mine\n");
 }
 
 /* What a device of that kind leaves is nothing that could be checked. */
@@ -181,7 +176,7 @@ TEST(a_null_device_is_not_judged)
         assert_int_equal(row(i)->merges, 0);
     }
     is(3, HA_PASS);
-    contains(driven.printed, "unchecked");
+    assert_contains(driven.printed, "unchecked");
 }
 
 /* One that cannot be opened is an error of every point that asks for it; others beside it are judged. */
@@ -193,8 +188,8 @@ TEST(a_stranger_that_dies_is_an_error)
         "merge_hostile.so");
     unsetenv(HOSTILE_VARIABLE);
     is(0, HA_VERDICT_ERROR);
-    contains(row(0)->head.reason, "merge_hostile.so: ");
-    contains(row(0)->head.reason, "SIGABRT");
+    assert_contains(row(0)->head.reason, "merge_hostile.so: ");
+    assert_contains(row(0)->head.reason, "SIGABRT");
     is(1, HA_PASS);
     is(2, HA_VERDICT_ERROR);
     assert_string_equal(row(2)->head.reason, row(0)->head.reason);
@@ -214,12 +209,12 @@ TEST(a_command_is_asked)
     drive.config.out_dir = "/nonesuch";
     run_as(&drive);
     for (size_t i = 0; i < 6; i++) is(i, want[i]);
-    contains(row(0)->head.reason, "SIGKILL");
-    contains(row(2)->head.reason, "flat, packed merges alone");
-    contains(row(0)->failure, "' --exec 'kill -9 $$ #'");
+    assert_contains(row(0)->head.reason, "SIGKILL");
+    assert_contains(row(2)->head.reason, "flat, packed merges alone");
+    assert_contains(row(0)->failure, "' --exec 'kill -9 $$ #'");
     run("lse_merge:case=gaps,by=exec");
     is(0, HA_VERDICT_ERROR);
-    contains(row(0)->head.reason, "--exec");
+    assert_contains(row(0)->head.reason, "--exec");
 }
 
 /* ---- what was not finished has no verdict, and a reason ---------------------------------------------------------- */
@@ -234,7 +229,7 @@ TEST(time_that_is_over)
         is(i, HA_NOT_RUN);
         assert_true(*row(i)->head.reason);
     }
-    contains(driven.printed, " not run\n");
+    assert_contains(driven.printed, " not run\n");
 }
 
 static void stop(void *arg, size_t done, size_t of, const char *what)
@@ -256,7 +251,7 @@ TEST(stopped_in_the_middle)
         { "lse_merge:case=attention,problem=sink,by=c", 0, false },
         { "lse_merge:case=random,by=c,kind=base2,dtype=f32,states=2,rows=1x1", 1, true },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    for (size_t i = 0; i < COUNT(each); i++) {
         size_t after = each[i].after;
         struct ha_drive drive = asked(each[i].words);
         drive.config.engine = (struct ha_engine){ .arg = &after, .progress = stop };
@@ -302,7 +297,7 @@ TEST(half_the_bound_must_bite)
         made(i)->bin[HA_MERGE_BINS - 1] = i < entries / 2 ? 0 : 7;
     }
     assert_false(ha_suite_lse_merge.conclude(out, &driven.results, &why));
-    contains(why.text, "too loose");
+    assert_contains(why.text, "too loose");
     made(3)->bin[HA_MERGE_BINS - 1] = 1;
     assert_true(ha_suite_lse_merge.conclude(out, &driven.results, &why));
     /* nothing is said of the bound where not all of them were made */
@@ -327,12 +322,12 @@ TEST(lines_are_joined)
     assert_non_null(out);
     ha_suite_lse_merge.print(out, &driven.results);
     fclose(out);
-    contains(driven.printed, "random form       o          merges        c base_mix\n"
-                             "       chain      f32        20,480    exact     FAIL\n"
-                             "       chain      f16        20,480    0.500     FAIL\n"
-                             "       chain      bf16       20,480    0.500     FAIL\n");
+    assert_contains(driven.printed, "random form       o          merges        c base_mix\n"
+                                    "       chain      f32        20,480    exact     FAIL\n"
+                                    "       chain      f16        20,480    0.500     FAIL\n"
+                                    "       chain      bf16       20,480    0.500     FAIL\n");
     assert_null(strstr(strstr(driven.printed, "chain      f32") + 1, "chain      f32"));
-    contains(driven.printed, "       chain        16.667   0.000  83.333   0.000");
+    assert_contains(driven.printed, "       chain        16.667   0.000  83.333   0.000");
 }
 
 static int free_driven(void **state)

@@ -24,15 +24,14 @@ void some_empty(struct ha_merge_row *row)
         row->lse[m] = row->states > 1 && (row->index + m) % 5 == 4 ? -HUGE_VAL : 5 * row->lse[m];
 }
 
-struct ha_merge_trial trial_open(struct ha_subject *subject, const struct ha_merge_shape *shape,
-                                 void (*fill)(struct ha_merge_row *))
+struct ha_merge_trial trial_open(struct ha_subject *subject, const struct ha_merge_shape *shape, ha_merge_fill *fill)
 {
     struct ha_merge_trial t = { .batch = NULL };
     struct ha_why why = { "" };
     const enum ha_status st = subject ? ha_subject_trial(subject, &t, shape, &why)
                                       : ha_merge_trial_open(&t, shape, NULL, &why);
     if (st != HA_OK) fail_msg("%s", why.text);
-    ha_merge_rows_fill(&t.rows, t.batch, 7, fill, NULL);
+    ha_merge_trial_fill(&t, 7, fill, NULL);
     return t;
 }
 

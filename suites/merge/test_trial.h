@@ -13,8 +13,7 @@ void near_rows(struct ha_merge_row *row);
 void some_empty(struct ha_merge_row *row);
 
 /* Rows of this shape where the subject (NULL: none) wants them; a failure fails the test. */
-struct ha_merge_trial trial_open(struct ha_subject *subject, const struct ha_merge_shape *shape,
-                                 void (*fill)(struct ha_merge_row *));
+struct ha_merge_trial trial_open(struct ha_subject *subject, const struct ha_merge_shape *shape, ha_merge_fill *fill);
 /* merged by kernels/c */
 void trial_merge(const struct ha_merge_trial *trial);
 /* Every row judged by its bound; a failure fails the test. */

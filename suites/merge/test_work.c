@@ -4,12 +4,12 @@
 #include "harness/base/registry.h"
 #include "harness/engine/plan.h"
 #include "kernels/c/ops.h"
-#include "suites/merge/bundle.h"
 #include "suites/merge/point.h"
 #include "suites/merge/test_trial.h"
 #include "suites/merge/work.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,8 +35,8 @@ static bool same_task(const struct ha_merge_task *a, const struct ha_merge_task 
 
 static size_t case_of(const char *name)
 {
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++)
-        if (!strcmp(ha_merge_suite.cases[i].name, name)) return i;
+    for (size_t i = 0; i < HA_MERGE_CASES; i++)
+        if (!strcmp(ha_merge_cases[i].name, name)) return i;
     fail_msg("there is no case %s", name);
     return 0;
 }
@@ -47,8 +47,7 @@ static struct ha_merge_axes any(uint64_t seed) { return (struct ha_merge_axes){ 
 static void add_cases(struct ha_merge_tasks *tasks, const struct ha_merge_axes *only)
 {
     struct ha_why why;
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++)
-        assert_int_equal(ha_merge_tasks_of_case(tasks, &ha_merge_suite, i, only, &why), HA_OK);
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) assert_int_equal(ha_merge_tasks_of_case(tasks, i, only, &why), HA_OK);
 }
 
 /* the only one that the axes leave */
@@ -56,7 +55,7 @@ static struct ha_merge_task task_of(size_t item, const struct ha_merge_axes *axe
 {
     struct ha_merge_tasks tasks = { 0 };
     struct ha_why why;
-    assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, item, axes, &why), HA_OK);
+    assert_int_equal(ha_merge_tasks_of_case(&tasks, item, axes, &why), HA_OK);
     assert_int_equal(tasks.count, 1);
     const struct ha_merge_task t = tasks.task[0];
     ha_merge_tasks_free(&tasks);
@@ -86,19 +85,16 @@ TEST(axes_name_their_task)
 TEST(axes_name_their_random_task)
 {
     const struct ha_merge_axes all = any(5);
-    for (size_t k = 0; k < HA_MERGE_KINDS * HA_DTYPE_COUNT; k++)
+    for (size_t k = 0; k < HA_MERGE_RANDOM; k++)
         for (uint64_t i = 0; i < 100; i++) {
-            const enum ha_dtype dtype = (enum ha_dtype)(k % HA_DTYPE_COUNT);
-            struct ha_merge_task t = ha_merge_random_task(&ha_merge_suite, k / HA_DTYPE_COUNT, dtype, &all, i);
+            struct ha_merge_task t = ha_merge_random_task(k, &all, i);
             const size_t row = i % 2 ? (size_t)i % (t.shape.tokens * t.shape.heads) : SIZE_MAX;
             const struct ha_merge_axes axes = ha_merge_axes_of(&t, row);
             size_t fit = 0;
             t.row = row;
-            for (size_t other = 0; other < HA_MERGE_KINDS * HA_DTYPE_COUNT; other++) {
-                const enum ha_dtype type = (enum ha_dtype)(other % HA_DTYPE_COUNT);
-                if (!ha_merge_random_fits(other / HA_DTYPE_COUNT, type, &axes)) continue;
-                const struct ha_merge_task again = ha_merge_random_task(&ha_merge_suite, other / HA_DTYPE_COUNT, type,
-                                                                        &axes, 0);
+            for (size_t other = 0; other < HA_MERGE_RANDOM; other++) {
+                if (!ha_merge_random_fits(other, &axes)) continue;
+                const struct ha_merge_task again = ha_merge_random_task(other, &axes, 0);
                 assert_true(same_task(&t, &again));
                 fit++;
             }
@@ -114,8 +110,7 @@ TEST(seeds_follow_from_the_first)
     add_cases(&b, &two);
     assert_int_equal(a.count, b.count);
     for (size_t i = 0; i < a.count; i++) assert_true(a.task[i].seed != b.task[i].seed);
-    assert_true(ha_merge_random_task(&ha_merge_suite, 0, HA_F32, &one, 0).seed
-                != ha_merge_random_task(&ha_merge_suite, 0, HA_F32, &two, 0).seed);
+    assert_true(ha_merge_random_task(0, &one, 0).seed != ha_merge_random_task(0, &two, 0).seed);
     ha_merge_tasks_free(&a);
     ha_merge_tasks_free(&b);
 }
@@ -140,11 +135,9 @@ static struct ha_merge_source function(const char *name, void (*merge)(const str
 }
 static struct ha_merge_source defect(const char *name)
 {
-    for (size_t i = 0; i < ha_merge_suite.defects_count; i++)
-        if (!strcmp(ha_merge_suite.defects[i].name, name))
-            return function(name, ha_merge_suite.defects[i].merge, &two_pass);
-    fail_msg("there is no defect %s", name);
-    return (struct ha_merge_source){ .name = "" };
+    const size_t i = ha_merge_defect_index(name);
+    assert_true(i < HA_MERGE_DEFECTS);
+    return function(name, ha_merge_defects[i].merge, &two_pass);
 }
 
 static struct ha_merge_task from_list(void *arg, size_t i) { return ((struct ha_merge_tasks *)arg)->task[i]; }
@@ -161,9 +154,7 @@ static struct ha_merge_job job_of(struct ha_merge_source *source, size_t sources
 {
     static struct ha_merge_source *list[SOURCES_MAX];
     for (size_t s = 0; s < sources; s++) list[s] = &source[s];
-    const struct ha_merge_job job = {
-        .suite = &ha_merge_suite, .source = list, .sources = sources, .items = ha_merge_suite.cases_count, .cell = cell
-    };
+    const struct ha_merge_job job = { .source = list, .sources = sources, .items = HA_MERGE_CASES, .cell = cell };
     assert_true(job.items * sources <= ITEMS_MAX * SOURCES_MAX);
     ha_merge_cells_clear(cell, job.items * sources);
     return job;
@@ -189,15 +180,16 @@ static struct ha_merge_job run(struct ha_merge_source *source, size_t sources, s
     struct ha_merge_job job = job_of(source, sources, cell);
     job.skip = many_states;
     if (item == SIZE_MAX) add_cases(&tasks, only);
-    else assert_int_equal(ha_merge_tasks_of_case(&tasks, &ha_merge_suite, item, only, &why), HA_OK);
+    else assert_int_equal(ha_merge_tasks_of_case(&tasks, item, only, &why), HA_OK);
     run_tasks(&job, from_list, &tasks, tasks.count, threads);
     ha_merge_tasks_free(&tasks);
     return job;
 }
 
+/* what is compared are runs with each other: rows may be short */
 static const struct ha_merge_axes
-    base2_f16 = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_F16, .seed = 1, .row = HA_ROW_ANY },
-    natural_f32 = { .form = 1 + HA_FORM_NATURAL, .dtype = 1 + HA_F32, .seed = 1, .row = HA_ROW_ANY };
+    base2_f16 = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_F16, .head_dim = 24, .seed = 1, .row = HA_ROW_ANY },
+    natural_f32 = { .form = 1 + HA_FORM_NATURAL, .dtype = 1 + HA_F32, .head_dim = 24, .seed = 1, .row = HA_ROW_ANY };
 
 static void same_judgement(const struct ha_judgement *a, const struct ha_judgement *b)
 {
@@ -234,18 +226,47 @@ TEST(threads_change_nothing)
         }
     }
     size_t ran = 0;
-    for (size_t i = 0; i < ha_merge_suite.cases_count; i++) {
+    for (size_t i = 0; i < HA_MERGE_CASES; i++) {
         const struct ha_merge_cell *right = &cells[1][i * 4];
         ran += right->runs > 0;
-        if (right->runs && ha_merge_suite.cases[i].stage == HA_STAGE_PLAIN)
+        if (right->runs && ha_merge_cases[i].stage == HA_STAGE_PLAIN)
             assert_int_equal(ha_merge_cell_status(right), HA_OK);
-        if (right->runs && ha_merge_suite.cases[i].must == HA_MUST_FAIL)
+        if (right->runs && ha_merge_cases[i].must == HA_MUST_FAIL)
             assert_true(right->worst_planted > 1 && right->worst_planted < HUGE_VAL);
     }
     assert_true(ran > 30);
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("both_low") * 4 + 1]), HA_FAIL);
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("all_empty") * 4 + 2]), HA_FAIL);
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("nan_lse") * 4 + 3]), HA_FAIL);
+}
+
+/* The first call returns when the second task of the other thread has begun. */
+static size_t calls;
+static void merge_late(const struct ha_merge *m)
+{
+    const bool first = __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == 0;
+    while (first && __atomic_load_n(&calls, __ATOMIC_SEQ_CST) < 3) sched_yield();
+    ha_c_merge(m);
+}
+static void merge_nothing(const struct ha_merge *m) { (void)m; }
+
+/* Where a failure ends the item, tasks before it that are still at work are asked all the same. */
+TEST(the_first_failure_is_kept)
+{
+    struct ha_merge_source source[] = { function("late", merge_late, &two_pass),
+                                        function("nothing", merge_nothing, &two_pass) };
+    struct ha_merge_axes flat = natural_f32;
+    struct ha_merge_tasks tasks = { 0 };
+    struct ha_why why = { "" };
+    const size_t item = case_of("one_hot");
+    struct ha_merge_job job = job_of(source, 2, cells[0]);
+    job.stop_at_first = true;
+    flat.order = 1 + HA_ORDER_FLAT;
+    assert_int_equal(ha_merge_tasks_of_case(&tasks, item, &flat, &why), HA_OK);
+    run_tasks(&job, from_list, &tasks, tasks.count, 2);
+    ha_merge_tasks_free(&tasks);
+    assert_true(calls > 3 && cells[0][item * 2].first_bad == SIZE_MAX);
+    assert_int_equal(cells[0][item * 2 + 1].first_bad, 0);
 }
 
 /* The id of a failure, run alone, fails in the same element by as much. */
@@ -270,7 +291,7 @@ TEST(a_failure_names_what_fails_again)
         size_t seen = 0;
         const struct ha_merge_job job = run(&source, 1, SIZE_MAX, &natural_f32, 2, cells[0]);
         for (size_t i = 0; i < job.items; i++)
-            if (cells[0][i].bad.against && ha_merge_suite.cases[i].must != HA_MUST_FAIL) {
+            if (cells[0][i].bad.against && ha_merge_cases[i].must != HA_MUST_FAIL) {
                 fails_again(&source, &cells[0][i]);
                 seen++;
             }
@@ -283,7 +304,7 @@ TEST(a_bundle_names_what_fails_again)
     const struct ha_merge_axes only = { .form = 1 + HA_FORM_BASE2, .dtype = 1 + HA_BF16, .seed = 4, .row = HA_ROW_ANY };
     bool each[ITEMS_MAX];
     for (size_t i = 0; i < ITEMS_MAX; i++) each[i] = i != case_of("gaps");
-    struct ha_merge_bundles bundles = { .suite = &ha_merge_suite, .only = &only, .asked = each };
+    struct ha_merge_bundles bundles = { .only = &only, .asked = each };
     struct ha_merge_source sources[] = { defect("finite_sentinel"), function("c", ha_c_merge, &two_pass) };
     for (size_t s = 0; s < 2; s++) {
         const struct ha_merge_job job = job_of(&sources[s], 1, cells[0]);
@@ -291,7 +312,7 @@ TEST(a_bundle_names_what_fails_again)
         run_tasks(&job, ha_merge_bundle_task, &bundles, ha_merge_bundles_count(&bundles), 0);
         for (size_t i = 0; i < job.items; i++) {
             const struct ha_merge_cell *cell = &cells[0][i];
-            const struct ha_merge_case *c = &ha_merge_suite.cases[i];
+            const struct ha_merge_case *c = &ha_merge_cases[i];
             const enum ha_status st = ha_merge_cell_status(cell);
             if (!cell->runs || (s == 0 && st == HA_OK)) continue;
             if (s) assert_int_equal(st, HA_OK);
@@ -308,15 +329,13 @@ TEST(a_bundle_names_what_fails_again)
 TEST(random_rows_go_into_bundles)
 {
     const struct ha_merge_axes only = any(4);
-    bool each[HA_MERGE_KINDS * HA_DTYPE_COUNT] = { false };
-    struct ha_merge_bundles bundles = {
-        .suite = &ha_merge_suite, .only = &only, .asked = each, .batches = 2, .heads_first = true
-    };
+    bool each[HA_MERGE_RANDOM] = { false };
+    struct ha_merge_bundles bundles = { .only = &only, .asked = each, .batches = 2, .heads_first = true };
     struct ha_merge_source c = function("c", ha_c_merge, &two_pass);
     struct ha_merge_job job = job_of(&c, 1, cells[0]);
     each[HA_FORM_BASE2 * HA_DTYPE_COUNT + HA_BF16] = each[5 * HA_DTYPE_COUNT] = true; /* the second is in place */
     run_tasks(&job, ha_merge_bundle_task, &bundles, ha_merge_bundles_count(&bundles), 0);
-    for (size_t i = 0; i < HA_MERGE_KINDS * HA_DTYPE_COUNT; i++) {
+    for (size_t i = 0; i < HA_MERGE_RANDOM; i++) {
         const bool asked = i == HA_FORM_BASE2 * HA_DTYPE_COUNT + HA_BF16;
         assert_int_equal(cells[0][i].runs, asked ? 2 : 0);
         if (asked) assert_true(cells[0][i].j.status == HA_OK && cells[0][i].j.rows >= 64);
@@ -349,7 +368,7 @@ TEST(what_a_run_came_to_is_counted)
         { &must, HA_ERROR, false, &none, HA_ERROR, 0, 0, 1, 7 },
         { &must, HA_OK, false, &wrong, HA_FAIL, 0, 0, 0, 7 },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    for (size_t i = 0; i < COUNT(each); i++) {
         struct ha_merge_cell c;
         const struct ha_merge_task t = { .c = each[i].c };
         const struct ha_why said = { "said" }, silent = { "" }, waiver = { "waived" };
@@ -386,7 +405,7 @@ TEST(commands_that_do_not_merge)
         /* nor is an error planted in a row that is not there */
         { "exit 3 #", "lse_merge:case=base_mix,by=exec,form=natural,dtype=f32,states=2,row=4000", HA_WAIVED },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    for (size_t i = 0; i < COUNT(each); i++) {
         struct ha_merge_source source = {
             .name = "command", .kind = HA_FROM_EXEC, .text = each[i].command, .limit_ns = 5000000000u
         };

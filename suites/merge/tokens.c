@@ -52,35 +52,71 @@ void ha_tokens_cut(struct ha_tokens *t, enum ha_cut cut)
     }
 }
 
+/* One query over some tokens, as far as they have been added. */
+struct sum {
+    double max, *o, *lse, *sum;
+};
+
+static bool left_out(const struct ha_tokens *t, size_t j, bool all)
+{
+    return (t->dropped[j] && !all) || t->score[j] == -HUGE_VAL;
+}
+
+static struct sum begin(const struct ha_tokens *t, size_t first, size_t last, bool all, double *o, double *lse,
+                        double *sum)
+{
+    double max = -HUGE_VAL;
+    for (size_t j = first; j < last; j++)
+        if (!left_out(t, j, all)) max = fmax(max, t->score[j]);
+    for (size_t i = 0; o && i < t->row->dim; i++) o[i] = 0;
+    *lse = -HUGE_VAL;
+    *sum = max == -HUGE_VAL ? 1 : 0;
+    return (struct sum){ max, o, lse, sum };
+}
+
+static void add(const struct sum *s, double score, const float *v, size_t dim)
+{
+    const double w = exp(score - s->max);
+    *s->sum += w;
+    for (size_t i = 0; s->o && i < dim; i++) s->o[i] += w * (double)v[i];
+}
+
+static void end(const struct sum *s, size_t dim)
+{
+    if (s->max == -HUGE_VAL) return;
+    for (size_t i = 0; s->o && i < dim; i++) s->o[i] /= *s->sum;
+    *s->lse = s->max + log(*s->sum);
+}
+
 void ha_tokens_attend(const struct ha_tokens *t, size_t first, size_t last, bool all, double *o, double *lse,
                       double *sum)
 {
-    double max = -HUGE_VAL;
-    for (size_t i = 0; i < t->row->dim; i++) o[i] = 0;
-    *lse = -HUGE_VAL;
-    *sum = 1;
-    for (size_t j = first; j < last; j++)
-        if (all || !t->dropped[j]) max = fmax(max, t->score[j]);
-    if (max == -HUGE_VAL) return;
-
-    float v[HA_TOKENS_DIM_MAX];
-    *sum = 0;
+    float v[HA_REF_DIM_MAX];
+    const struct sum s = begin(t, first, last, all, o, lse, sum);
     for (size_t j = first; j < last; j++) {
-        if ((t->dropped[j] && !all) || t->score[j] == -HUGE_VAL) continue;
-        const double w = exp(t->score[j] - max);
-        *sum += w;
-        ha_rng_normals(t->row->seed, ha_draw_stream(t->row->index, HA_DRAW_VALUE), j * HA_DRAW_ROW, t->row->dim, v);
-        for (size_t i = 0; i < t->row->dim; i++) o[i] += w * (double)v[i];
+        if (left_out(t, j, all)) continue;
+        if (o) ha_draw_values(t->row, j, v);
+        add(&s, t->score[j], v, t->row->dim);
     }
-    for (size_t i = 0; i < t->row->dim; i++) o[i] /= *sum;
-    *lse = max + log(*sum);
+    end(&s, t->row->dim);
 }
 
+/* The values of a token are drawn once, for its state and for the whole. */
 void ha_tokens_fill(const struct ha_tokens *t, struct ha_merge_row *row)
 {
+    float v[HA_REF_DIM_MAX];
     double sum;
-    for (size_t m = 0; m < t->row->states; m++)
-        ha_tokens_attend(t, m ? t->end[m - 1] : 0, t->end[m], false, row->o + m * row->dim, &row->lse[m], &row->sum[m]);
-    ha_tokens_attend(t, 0, t->count, false, row->whole_o, &row->whole_lse, &sum);
+    const struct sum whole = begin(t, 0, t->count, false, row->whole_o, &row->whole_lse, &sum);
+    for (size_t m = 0, j = 0; m < row->states; m++) {
+        const struct sum part = begin(t, j, t->end[m], false, row->o + m * row->dim, &row->lse[m], &row->sum[m]);
+        for (; j < t->end[m]; j++) {
+            if (left_out(t, j, false)) continue;
+            ha_draw_values(row, j, v);
+            add(&part, t->score[j], v, row->dim);
+            add(&whole, t->score[j], v, row->dim);
+        }
+        end(&part, row->dim);
+    }
+    end(&whole, row->dim);
     row->whole = true;
 }

@@ -103,10 +103,9 @@ static struct ha_merge_task part_of(const struct ha_merge_task *t, size_t i)
     struct ha_merge_task part = *t;
     if (!t->bundle) return part;
     part.bundle = NULL;
-    part.c = t->bundle->c[i];
     part.item = t->bundle->item[i];
+    part.c = &ha_merge_cases[part.item];
     part.shape.tokens = 1;
-    part.shape.heads = t->shape.heads;
     return part;
 }
 
@@ -121,26 +120,25 @@ static bool plants(const struct ha_merge_task *t)
 }
 
 /* A subject that crashed or hung on an item is not asked for that item again; a command is asked for many at once. */
-static bool due(struct crew *c, const struct ha_merge_task *t, size_t source)
+static bool due(struct crew *c, const struct ha_merge_task *t, size_t index, size_t source)
 {
     if (t->bundle) return true;
     pthread_mutex_lock(&c->lock);
     const struct ha_merge_cell *cell = cell_of(c, t, source);
-    const bool over = cell->errors || (c->job->stop_at_first && cell->first_bad != SIZE_MAX);
+    const bool over = cell->errors || (c->job->stop_at_first && cell->first_bad <= index);
     pthread_mutex_unlock(&c->lock);
     return !over && !(c->job->skip && c->job->skip(c->job->arg, t, source));
 }
 
-static void fill(const struct ha_merge_job *job, struct ha_merge_trial *trial, const struct ha_merge_task *t,
-                 bool planted)
+/* The rows of a task; planted: those at hand, with their errors. */
+static void fill(struct ha_merge_trial *trial, const struct ha_merge_task *t, bool planted)
 {
     const size_t each = trial->rows.count / parts_of(t);
     for (size_t i = 0; i < parts_of(t); i++) {
         const struct ha_merge_case *c = part_of(t, i).c;
-        ha_merge_rows_preset(&trial->rows, i * each, each, t->seed, c ? c->fill : job->suite->random_fill,
-                             planted ? c->plant : NULL);
+        if (planted) ha_merge_rows_plant(&trial->rows, i * each, each, c->plant);
+        else ha_merge_rows_preset(&trial->rows, i * each, each, t->seed, c ? c->fill : ha_random_fill);
     }
-    trial->rows.planted = planted;
     ha_merge_rows_again(&trial->rows, trial->batch);
 }
 
@@ -251,17 +249,17 @@ static void run_task(struct crew *c, struct worker *w, const struct ha_merge_tas
     struct ha_why why = { "" };
     bool any = false;
     for (size_t s = 0; s < sources && t->shape.tokens; s++) {
-        if (!due(c, t, s)) continue;
+        if (!due(c, t, index, s)) continue;
         if (unfit(w, s, t, &why)) enter_all(c, s, t, index, HA_WAIVED, &why);
         else any = true;
     }
     if (!any) return;
     const enum ha_status st = is_plain(t) ? ha_merge_trial_open(&w->trial, &t->shape, NULL, &why) : HA_OK;
     for (int planted = 0; planted <= (int)(st == HA_OK && plants(t)); planted++) {
-        if (st == HA_OK && is_plain(t)) fill(c->job, &w->trial, t, planted);
+        if (st == HA_OK && is_plain(t)) fill(&w->trial, t, planted);
         for (size_t s = 0; s < sources; s++) {
             struct ha_why other;
-            if (!due(c, t, s) || unfit(w, s, t, &other)) continue;
+            if (!due(c, t, index, s) || unfit(w, s, t, &other)) continue;
             if (st == HA_OK) ask(c, w, s, t, index, planted);
             else enter_all(c, s, t, index, st, &why);
         }

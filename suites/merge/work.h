@@ -43,7 +43,6 @@ void ha_merge_cell_enter(struct ha_merge_cell *cell, size_t index, const struct 
                          enum ha_status status, bool refused, const struct ha_judgement *j, const struct ha_why *why);
 
 struct ha_merge_job {
-    const struct ha_merge_suite *suite;
     struct ha_merge_source *const *source; /* [sources] */
     size_t sources, items;
     bool stop_at_first; /* an item that failed on a subject is not run there again */
@@ -65,7 +64,7 @@ enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
 /* What a person needs of a cell that failed: the element, the smallest row that still fails, and a file of it. Runs the
  * cell's task again with that subject. id: of that task and row. dir: where the replay file goes; NULL: it is not
  * written. */
-void ha_merge_failure_print(FILE *out, const struct ha_merge_suite *suite, const struct ha_merge_source *source,
-                            const struct ha_merge_cell *cell, const char *id, const char *dir);
+void ha_merge_failure_print(FILE *out, const struct ha_merge_source *source, const struct ha_merge_cell *cell,
+                            const char *id, const char *dir);
 
 #endif
