@@ -44,6 +44,7 @@ int ha_test_tables_setup(void **state)
 {
 #define HA_KERNELS(name) &ha_kernels_##name,
     const struct ha_kernels *const all[] = {
+#include "harness/program/registry.def"
     };
     ha_test_tables_count = 0;
     for (size_t i = 0; i < COUNT(all); i++) {

@@ -256,5 +256,6 @@ static void merge(const struct ha_merge *m, const struct steps *by)
 const struct ha_merge_defect ha_merge_defects[] = {
 #define HA_DEFECT(name, change, forms, dtypes, finder, does, seen) \
     { #name, does, seen, finder, forms, dtypes, merge_##name },
+#include "suites/merge/defects.def"
 #undef HA_DEFECT
 };
