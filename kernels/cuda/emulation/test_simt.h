@@ -1,7 +1,7 @@
 #ifndef HA_KERNELS_CUDA_EMULATION_TEST_SIMT_H
 #define HA_KERNELS_CUDA_EMULATION_TEST_SIMT_H
 
-/* For the tests of the emulation: launches run at once, on the calling thread. One .cu file is one program. */
+/* For the tests of the emulation, with test_launch.c: launches run at once, on the calling thread. */
 
 #include "kernels/cuda/simt.h"
 
@@ -18,20 +18,6 @@ extern "C" {
 #define __has_feature(x) 0
 #endif
 #define THREAD_SANITIZER __has_feature(thread_sanitizer)
-
-/* in place of runtime.c's: the arguments are in memory of their exact size, as there */
-extern "C" cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args,
-                                          size_t bytes, dim3 grid, dim3 block, cudaStream_t stream)
-{
-    (void)stream;
-    void *copy = malloc(bytes);
-    if (!copy) return cudaErrorMemoryAllocation;
-    memcpy(copy, args, bytes);
-    const unsigned g[3] = { grid.x, grid.y, grid.z }, b[3] = { block.x, block.y, block.z };
-    ha_emulated_run(name, run, copy, g, b);
-    free(copy);
-    return cudaSuccess;
-}
 
 static inline uint64_t test_random(uint64_t *state)
 {
