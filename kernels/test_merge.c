@@ -1,9 +1,12 @@
-/* merge, through every table, against the bound of ha_ref_merge. */
+/* merge, through every table, against the bound of ha_ref_merge. Linked a second time with a table of the CUDA kernels.
+ */
 
 #include "harness/base/rng.h"
 #include "kernels/test_merge_data.h"
 
 #include <math.h>
+
+static size_t problems; /* random ones */
 
 static void check(struct ha_test_merge p, enum ha_test_spread spread, uint64_t seed)
 {
@@ -48,7 +51,7 @@ TEST(every_size)
 
 TEST(any_problem)
 {
-    for (uint64_t seed = 0; seed < (test_small ? 300 : 5000); seed++) {
+    for (uint64_t seed = 0; seed < problems; seed++) {
         static const uint64_t below[] = {
             HA_FORM_COUNT, HA_DTYPE_COUNT, HA_TEST_ROWS, 3, HA_TEST_ALL_SPREADS, 12, 4, 5, 280
         };
@@ -66,4 +69,9 @@ TEST(any_problem)
     }
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, ha_test_report); }
+int main(int argc, char **argv)
+{
+    test_small = argc > 1 && !strcmp(argv[1], "small");
+    problems = (argc > 2 ? strtoul(argv[2], NULL, 10) : 5000) / (test_small ? 16 : 1);
+    return test_all("tests", ha_test_tables_setup, ha_test_report);
+}

@@ -6,6 +6,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <sys/mman.h>
 
 static size_t rows_of(const struct ha_test_merge *p) { return p->tokens * p->heads; }
 
@@ -31,7 +32,9 @@ static void *numbers(size_t n)
 
 void ha_test_merge_make(struct ha_test_merge *p, uint64_t seed)
 {
-    const size_t rows = rows_of(p), all = p->count * rows;
+    const size_t rows = rows_of(p), limit = ha_test_tables->traits.states_max;
+    if (limit && p->count > limit) p->count = limit;
+    const size_t all = p->count * rows;
     p->o = numbers(all * p->dim);
     p->level = numbers(all);
     p->sum = numbers(all);
@@ -98,6 +101,14 @@ void ha_test_merge_free(struct ha_test_merge *p)
     for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
 }
 
+enum { PADDED = 24 }; /* elements from row to row */
+
+/* Whether it is this that is an element more: 0 where o begins, 1 its token stride, 2 its head stride. */
+static bool is_more(const struct ha_test_merge *p, size_t i, unsigned what)
+{
+    return (i == 1 && p->rows == HA_TEST_PADDED + what) || (i == p->count && p->rows == HA_TEST_PADDED + 3 + what);
+}
+
 /* the strides of state i; the output's is state `count` */
 static struct ha_merge_state strides(const struct ha_test_merge *p, size_t i)
 {
@@ -119,13 +130,17 @@ static struct ha_merge_state strides(const struct ha_test_merge *p, size_t i)
         s.lse_head_stride = 1 + i % 3;
         s.lse_token_stride = p->heads * s.lse_head_stride + i % 5;
         break;
-    default: break;
+    default:
+        if (p->rows < HA_TEST_PADDED) break;
+        s.o_token_stride = p->heads * PADDED + is_more(p, i, 1);
+        s.o_head_stride = PADDED + is_more(p, i, 2);
     }
     return s;
 }
 
 static size_t o_extent(const struct ha_test_merge *p, const struct ha_merge_state *s)
 {
+    if (p->rows >= HA_TEST_PADDED) return rows_of(p) * PADDED + 8;
     return (p->tokens - 1) * s->o_token_stride + (p->heads - 1) * s->o_head_stride + p->dim;
 }
 
@@ -145,14 +160,33 @@ static size_t row_lse(const struct ha_test_merge *p, const struct ha_merge_state
     return r / p->heads * s->lse_token_stride + r % p->heads * s->lse_head_stride;
 }
 
-static void put(const struct ha_test_merge *p, const struct ha_merge_state *s, size_t i)
+/* which state the output is; `count`: none */
+static size_t output_of(const struct ha_test_merge *p)
 {
+    return p->alias == HA_ALIAS_FIRST ? p->first : p->alias == HA_ALIAS_LAST ? p->count - 1 : p->count;
+}
+
+static void *nowhere(void)
+{
+    static void *page;
+    if (!page) page = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(page != MAP_FAILED);
+    return page;
+}
+
+static void put(const struct ha_test_merge *p, struct ha_merge_state *s, size_t i)
+{
+    bool any = i == output_of(p);
+    if (p->rows >= HA_TEST_PADDED) /* numbers, which show where they are written */
+        memset(s->o, 0x11, rows_of(p) * PADDED * ha_dtype_bytes(p->dtype));
     for (size_t r = 0; r < rows_of(p); r++) {
         s->lse[row_lse(p, s, r)] = *ha_test_merge_level(p, i, r);
         if (ha_test_merge_is_empty(p, i, r)) continue;
+        any = true;
         ha_store_row(row_o(p, s, r), p->dim, p->dtype, ha_test_merge_o(p, i, r));
         if (s->sum) s->sum[row_lse(p, s, r)] = *ha_test_merge_sum(p, i, r);
     }
+    if (!any) s->o = s->sum = nowhere();
 }
 
 /* what lies in memory, beside what lay there before the merge */
@@ -202,14 +236,14 @@ void ha_test_merge_run(struct ha_test_merge *p, const struct ha_kernels *t)
     size_t o_at = 0, lse_at = 0;
     for (size_t n = 0; n <= count; n++) {
         struct ha_merge_state *x = &s[n == 0 ? count : n - 1];
-        x->o = o.now + o_at * size;
+        x->o = o.now + (o_at + is_more(p, n == 0 ? count : n - 1, 0)) * size;
         x->lse = (float *)(void *)lse.now + lse_at;
         x->sum = p->form == HA_FORM_MAX_SUM ? (float *)(void *)sum.now + lse_at : NULL;
         o_at += o_extent(p, x);
         lse_at += lse_extent(p, x);
         if (n > 0) put(p, x, n - 1);
     }
-    const struct ha_merge_state out = s[p->alias == HA_ALIAS_FIRST ? 0 : p->alias == HA_ALIAS_LAST ? count - 1 : count];
+    const struct ha_merge_state out = s[output_of(p)];
     const struct ha_merge m = {
         .form = p->form,
         .dtype = p->dtype,

@@ -11,6 +11,9 @@ enum ha_test_rows {
     HA_TEST_HEADS_TOKENS, /* contiguous, tokens inside */
     HA_TEST_ODD_STRIDES,  /* gaps after rows and tokens, others in each state */
     HA_TEST_MIXED,        /* each state as one of these */
+    HA_TEST_PADDED, /* at multiples of 16 bytes but for one thing, an element more: o of state 1 here, its token and
+                     * its head stride in the next two, then those of the output */
+    HA_TEST_PADDED_EXACTLY = HA_TEST_PADDED + 6,
 };
 enum { HA_TEST_ROWS = 4 };
 
@@ -21,6 +24,7 @@ struct ha_test_merge {
     size_t count, tokens, heads, dim;
     enum ha_test_rows rows;
     enum ha_alias alias;
+    size_t first;                       /* the state that HA_ALIAS_FIRST is */
     float *o, *level, *sum;             /* [count][tokens * heads][dim], [count][tokens * heads]: exact in dtype */
     float *got_o, *got_level, *got_sum; /* [tokens * heads][dim], [tokens * heads] */
 };
@@ -28,7 +32,7 @@ struct ha_test_merge {
 /* Problem n of every form and type in turn: one row; sizes and rows may be changed until it is made. */
 enum { HA_TEST_MERGE_KINDS = 12 };
 struct ha_test_merge ha_test_merge_kind(size_t n, size_t count, size_t dim);
-/* the sizes are given: o becomes normal numbers, level 0, sum 1 */
+/* the sizes are given: o becomes normal numbers, level 0, sum 1; no more states than the tables take */
 void ha_test_merge_make(struct ha_test_merge *p, uint64_t seed);
 void ha_test_merge_free(struct ha_test_merge *p);
 /* The same, and levels that are hard in one way. */
@@ -51,8 +55,8 @@ float *ha_test_merge_o(const struct ha_test_merge *p, size_t i, size_t r);
 float *ha_test_merge_level(const struct ha_test_merge *p, size_t i, size_t r);
 float *ha_test_merge_sum(const struct ha_test_merge *p, size_t i, size_t r);
 
-/* Lays the states out in guarded memory that is NaN where nothing was put, and o of empty states too; merges;
- * reads the output, and ends the test if anything else has changed. */
+/* Lays the states out in guarded memory that is NaN where nothing was put, and o of empty states too, or not even
+ * there; merges; reads the output, and ends the test if anything else has changed. */
 void ha_test_merge_run(struct ha_test_merge *p, const struct ha_kernels *t);
 
 /* whether state i has no keys in row r */

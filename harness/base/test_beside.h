@@ -4,6 +4,8 @@
 #include "harness/base/program.h"
 #include "harness/base/test.h"
 
+#include <dlfcn.h>
+
 /* The path of a file beside the test, where the build puts what it loads; until the next call. */
 static inline const char *beside(const char *name)
 {
@@ -12,6 +14,14 @@ static inline const char *beside(const char *name)
     assert_true(ha_program_folder(folder, sizeof folder));
     snprintf(path, sizeof path, "%s/%.63s", folder, name);
     return path;
+}
+
+/* What a library beside the test calls so. */
+static inline void *beside_symbol(const char *library, const char *symbol)
+{
+    void *loaded = dlopen(beside(library), RTLD_NOW), *found = loaded ? dlsym(loaded, symbol) : NULL;
+    if (!found) fail_msg("%s", dlerror());
+    return found;
 }
 
 #endif

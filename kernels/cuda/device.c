@@ -16,7 +16,7 @@
 #ifdef HA_CUDA_EMULATED
 #define NAME "cuda_emulated"
 #define KIND "emulated"
-enum { EMULATED = 1, ACCURACY_STEP = 4096 };
+enum { EMULATED = 1, ACCURACY_STEP = 16384 };
 #else
 #define NAME "cuda"
 #define KIND "cuda"

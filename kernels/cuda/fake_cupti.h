@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct fake_cupti {
+    void (*reset)(void); /* what goes first: all the rest is 0, and there are the functions */
     /* in */
     uint32_t fail_kind;       /* enabling it fails, with error 35 */
     size_t records_in_buffer; /* 0: as many as fit */
@@ -24,9 +25,9 @@ struct fake_cupti {
     void (*kernel)(const char *function, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
     void (*copy)(unsigned kind, uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
     void (*set)(uint32_t stream, uint64_t bytes, uint64_t begin_ns, uint64_t end_ns);
-    void (*late)(uint64_t id, uint32_t stream, uint64_t begin_ns,
-                 uint64_t end_ns); /* a kernel that belongs to that id */
-    uint64_t (*now)(void);         /* the clock that it was given */
+    /* a kernel that belongs to that id */
+    void (*late)(uint64_t id, uint32_t stream, uint64_t begin_ns, uint64_t end_ns);
+    uint64_t (*now)(void); /* the clock that it was given */
 };
 #define FAKE_CUPTI_SYMBOL "fake_cupti"
 

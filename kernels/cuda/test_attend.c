@@ -207,52 +207,40 @@ TEST(every_family)
 
 TEST(long_contexts)
 {
-    static const struct {
-        enum ha_dtype dtype;
-        size_t dim, keys, group;
-        enum ha_test_family family;
-        unsigned splits;
-    } set[] = {
-        { HA_F16, 128, 1000, 4, HA_TEST_TIES, 1 },    { HA_BF16, 64, 1000, 8, HA_TEST_INCREASING, 2 },
-        { HA_F32, 64, 1000, 4, HA_TEST_TIES, 1 },     { HA_F16, 64, 5000, 2, HA_TEST_TIES, 1 },
-        { HA_BF16, 128, 5000, 4, HA_TEST_NORMAL, 0 }, { HA_F32, 128, 5000, 1, HA_TEST_TIES, 1 },
-        { HA_F16, 256, 3000, 2, HA_TEST_TIES, 1 },    { HA_F32, 256, 3000, 4, HA_TEST_TIES, 1 },
-        { HA_F16, 128, 5000, 1, HA_TEST_TIES, 1 },    { HA_BF16, 8, 40000, 3, HA_TEST_TIES, 1 },
-        { HA_F32, 8, 40000, 2, HA_TEST_TIES, 1 },     { HA_F16, 8, 20000, 24, HA_TEST_TIES, 1 },
+    static const struct ha_test_device_ask set[] = {
+        { HA_F16, 128, 1, 4, 1, 1, { 1000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_BF16, 64, 1, 8, 1, 1, { 1000 }, .family = HA_TEST_INCREASING, .splits = 2 },
+        { HA_F32, 64, 1, 4, 1, 1, { 1000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_F16, 64, 1, 2, 1, 1, { 5000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_BF16, 128, 1, 4, 1, 1, { 5000 }, .family = HA_TEST_NORMAL, .splits = 0 },
+        { HA_F32, 128, 1, 1, 1, 1, { 5000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_F16, 256, 1, 2, 1, 1, { 3000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_F32, 256, 1, 4, 1, 1, { 3000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_F16, 128, 1, 1, 1, 1, { 5000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_BF16, 8, 1, 3, 1, 1, { 40000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_F32, 8, 1, 2, 1, 1, { 40000 }, .family = HA_TEST_TIES, .splits = 1 },
+        { HA_F16, 8, 1, 24, 1, 1, { 20000 }, .family = HA_TEST_TIES, .splits = 1 },
     };
     for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++) {
-        struct ha_test_device_ask p = one;
-        p.dtype = set[i].dtype;
-        p.dim = set[i].dim;
-        p.group = set[i].group;
-        p.keys[0] = set[i].keys;
+        struct ha_test_device_ask p = set[i];
         p.runs = 1 + i % 2;
-        p.family = set[i].family;
+        p.layout = HA_TEST_TOKENS;
         p.seed = 300 + i;
-        p.splits = set[i].splits;
         problem_check(&p);
     }
 }
 
 TEST(appends)
 {
-    static const struct {
-        enum ha_dtype dtype;
-        size_t dim, keys, q_len, group, runs;
-    } set[] = {
-        { HA_F16, 64, 64, 64, 2, 1 },  { HA_BF16, 128, 150, 16, 4, 3 }, { HA_F32, 64, 100, 64, 1, 2 },
-        { HA_F16, 256, 70, 20, 2, 2 }, { HA_BF16, 80, 300, 64, 1, 4 },  { HA_F32, 200, 40, 40, 2, 1 },
+    static const struct ha_test_device_ask set[] = {
+        { HA_F16, 64, 1, 2, 64, 1, { 64 }, .runs = 1 },   { HA_BF16, 128, 2, 4, 16, 1, { 150 }, .runs = 3 },
+        { HA_F32, 64, 1, 1, 64, 1, { 100 }, .runs = 2 },  { HA_F16, 256, 2, 2, 20, 1, { 70 }, .runs = 2 },
+        { HA_BF16, 80, 1, 1, 64, 1, { 300 }, .runs = 4 }, { HA_F32, 200, 2, 2, 40, 1, { 40 }, .runs = 1 },
     };
     for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++)
         for (unsigned splits = 0; splits <= 3; splits += 3) {
-            struct ha_test_device_ask p = one;
-            p.dtype = set[i].dtype;
-            p.dim = set[i].dim;
-            p.kv_heads = 1 + i % 2;
-            p.group = set[i].group;
-            p.q_len = set[i].q_len;
-            p.keys[0] = set[i].keys;
-            p.runs = set[i].runs;
+            struct ha_test_device_ask p = set[i];
+            p.layout = HA_TEST_TOKENS;
             p.causal = true;
             p.weights = i % 2 == 0;
             p.seed = 400 + i;

@@ -4,11 +4,9 @@
 
 #include "harness/base/test_beside.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/test_stream.h"
+#include "kernels/cuda/test_launch.h"
 #include "kernels/host/test_support.h"
 #include "kernels/test_products.h"
-
-#include <dlfcn.h>
 
 struct bench {
     struct ha_device *dev;
@@ -23,12 +21,6 @@ static struct bench bench_open(void)
     return b;
 }
 
-static void bench_close(struct bench *b)
-{
-    api->stream_destroy(b->stream);
-    api->close(b->dev);
-}
-
 static void done(struct bench *b, enum ha_status status)
 {
     if (status != HA_OK || api->stream_sync(b->stream) != HA_OK) fail_msg("%s", api->failure(b->dev));
@@ -37,19 +29,11 @@ static void done(struct bench *b, enum ha_status status)
 static void fails_with(struct bench *b, enum ha_status status, const char *words)
 {
     assert_int_equal(status, HA_ERROR);
-    assert_failure_has(b->dev, words);
-    bench_close(b);
+    device_close(b->dev, words);
 }
 
 /* a variable of the stand-in */
-static void *of_fake(const char *name)
-{
-    void *library = dlopen(getenv("HABENCH_CUBLAS"), RTLD_NOW | RTLD_NOLOAD),
-         *found = library ? dlsym(library, name) : NULL;
-    assert_non_null(found);
-    dlclose(library);
-    return found;
-}
+static void *of_fake(const char *name) { return beside_symbol("fake_cublas.so", name); }
 static unsigned count_of(const char *name) { return *(unsigned *)of_fake(name); }
 
 /* ---- products */
@@ -99,11 +83,11 @@ TEST(attends)
         check(p, b.dev);
         test_problem_free(p);
         /* the next one's workspace is new, and as large as it asks for */
-        api->stream_destroy(b.stream);
+        device_release(b.stream);
         ha_cuda_workspaces_free(b.dev);
         b.stream = device_stream(b.dev, "main");
     }
-    bench_close(&b);
+    device_close(b.dev, NULL);
     test_order(0);
 }
 
@@ -124,7 +108,7 @@ TEST(batches)
     assert_int_equal(count_of("fake_cublas_gemm_batched") - calls_before, calls);
     assert_int_equal(count_of("fake_cublas_problems") - before, problems);
     test_problem_free(p);
-    bench_close(&b);
+    device_close(b.dev, NULL);
 }
 
 /* ---- a graph holds it: nothing of the call is needed later */
@@ -151,7 +135,7 @@ TEST(is_captured)
     }
     api->graph_destroy(graph);
     test_problem_free(p);
-    bench_close(&b);
+    device_close(b.dev, NULL);
 }
 
 /* ---- two streams, two threads, one handle */
@@ -182,12 +166,12 @@ TEST(streams_share_the_handle)
         done(&b, f[i].status);
     }
     for (size_t i = 0; i < 2; i++) {
-        api->stream_destroy(f[i].stream);
+        device_release(f[i].stream);
         check(f[i].p, b.dev);
         test_problem_free(f[i].p);
     }
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 1);
-    bench_close(&b);
+    device_close(b.dev, NULL);
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
@@ -270,7 +254,7 @@ TEST(absence_is_explained)
     free(fake);
     struct bench b = bench_open();
     assert_null(ha_cuda_blas_absent(b.dev));
-    bench_close(&b);
+    device_close(b.dev, NULL);
 }
 
 TEST(the_profile_says_what_is_rounded)

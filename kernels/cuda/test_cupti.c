@@ -6,8 +6,6 @@
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
-#include <dlfcn.h>
-
 static struct fake_cupti *fake;
 static struct ha_cupti *cupti;
 
@@ -15,14 +13,8 @@ static int open_fake(void **state)
 {
     struct ha_why why;
     setenv("HABENCH_CUPTI", beside("fake_cupti.so"), 1);
-    void *library = dlopen(beside("fake_cupti.so"), RTLD_NOW);
-    fake = library ? dlsym(library, FAKE_CUPTI_SYMBOL) : NULL;
-    if (!fake) fail_msg("%s", dlerror());
-    fake->fail_kind = 0;
-    fake->records_in_buffer = 0;
-    fake->no_room = fake->no_calls = fake->backwards = fake->kinds_before_clock = false;
-    fake->enabled = fake->ever = fake->buffers = 0;
-    fake->now = NULL;
+    fake = beside_symbol("fake_cupti.so", FAKE_CUPTI_SYMBOL);
+    fake->reset();
     if (ha_cupti_open(&cupti, &why) != HA_OK) fail_msg("%s", why.text);
     return 0;
 }

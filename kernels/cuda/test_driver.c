@@ -6,14 +6,14 @@
 enum { PIECES = 40, BYTES = 100 };
 static const bool has_batches = CUDART_VERSION >= 12080;
 
-struct world {
+static struct {
     cudaStream_t stream;
     char *device, *pinned;
     void *dst[PIECES];
     const void *src[PIECES];
     size_t bytes[PIECES];
     struct ha_device_pieces pieces;
-};
+} w;
 
 static void toolkit(int driver_version)
 {
@@ -23,100 +23,95 @@ static void toolkit(int driver_version)
     ha_emulated_set(&settings);
 }
 
-static void pieces_up(struct world *w)
+static void pieces_up(void)
 {
     for (size_t i = 0; i < PIECES; i++) {
-        w->dst[i] = w->device + BYTES * i;
-        w->src[i] = w->pinned + BYTES * (PIECES - 1 - i);
-        w->bytes[i] = BYTES - i;
+        w.dst[i] = w.device + BYTES * i;
+        w.src[i] = w.pinned + BYTES * (PIECES - 1 - i);
+        w.bytes[i] = BYTES - i;
     }
-    w->pieces = (struct ha_device_pieces){ w->dst, w->src, w->bytes, PIECES };
+    w.pieces = (struct ha_device_pieces){ w.dst, w.src, w.bytes, PIECES };
 }
 
-static void world_make(struct world *w, int driver_version)
+static int begin(void **state)
 {
-    toolkit(driver_version);
-    w->stream = stream_new();
-    w->device = device_new(PIECES * BYTES);
-    w->pinned = pinned_new(PIECES * BYTES);
-    for (size_t i = 0; i < PIECES * BYTES; i++) w->pinned[i] = (char)(i * 11 + i / 100);
-    pieces_up(w);
+    const int wrong = fresh(state);
+    toolkit(13000);
+    w.stream = stream_new();
+    w.device = device_new(PIECES * BYTES);
+    w.pinned = pinned_new(PIECES * BYTES);
+    for (size_t i = 0; i < PIECES * BYTES; i++) w.pinned[i] = (char)(i * 11 + i / 100);
+    pieces_up();
+    return wrong;
 }
 
 /* copies, and says by how many calls; the device's memory is as it should be, before and behind each piece too */
-static void copied(struct world *w, cudaStream_t stream, size_t batches, size_t singles)
+static void copied(cudaStream_t stream, size_t batches, size_t singles)
 {
     char back[PIECES * BYTES], clear[BYTES] = { 0 };
     const uint64_t batches_before = ha_emulated_calls("cudaMemcpyBatchAsync"),
                    singles_before = ha_emulated_calls("cudaMemcpyAsync");
-    ok(cudaMemsetAsync(w->device, 0, PIECES * BYTES, stream));
-    ok(ha_cuda_copy_pieces(stream, &w->pieces, HA_H2D));
+    ok(cudaMemsetAsync(w.device, 0, PIECES * BYTES, stream));
+    ok(ha_cuda_copy_pieces(stream, &w.pieces, HA_H2D));
     assert_int_equal(ha_emulated_calls("cudaMemcpyBatchAsync") - batches_before, batches);
     assert_int_equal(ha_emulated_calls("cudaMemcpyAsync") - singles_before, singles);
-    ok(cudaMemcpyAsync(back, w->device, sizeof back, cudaMemcpyDeviceToHost, stream));
+    ok(cudaMemcpyAsync(back, w.device, sizeof back, cudaMemcpyDeviceToHost, stream));
     for (size_t i = 0; i < PIECES; i++) {
-        size_t bytes = i < w->pieces.count ? w->bytes[i] : 0;
-        assert_memory_equal(back + BYTES * i, w->src[i], bytes);
+        size_t bytes = i < w.pieces.count ? w.bytes[i] : 0;
+        assert_memory_equal(back + BYTES * i, w.src[i], bytes);
         assert_memory_equal(back + BYTES * i + bytes, clear, BYTES - bytes);
     }
 }
 
-TEST_WITH(pieces_are_one_call, fresh, spent)
+TEST_WITH(pieces_are_one_call, begin, spent)
 {
-    struct world w;
-    world_make(&w, 13000);
-    copied(&w, w.stream, has_batches, has_batches ? 0 : PIECES);
+    copied(w.stream, has_batches, has_batches ? 0 : PIECES);
     w.pieces.count = 2;
-    copied(&w, w.stream, has_batches, has_batches ? 0 : 2);
+    copied(w.stream, has_batches, has_batches ? 0 : 2);
     w.pieces.count = 1;
-    copied(&w, w.stream, 0, 1);
+    copied(w.stream, 0, 1);
     w.pieces.count = 0;
-    copied(&w, w.stream, 0, 0);
+    copied(w.stream, 0, 0);
 }
 
-TEST_WITH(what_a_batch_does_not_take_goes_one_by_one, fresh, spent)
+TEST_WITH(what_a_batch_does_not_take_goes_one_by_one, begin, spent)
 {
-    struct world w;
-    world_make(&w, 13000);
     w.bytes[7] = 0;
-    copied(&w, w.stream, 0, PIECES);
-    pieces_up(&w);
-    copied(&w, NULL, 0, PIECES); /* the default stream */
+    copied(w.stream, 0, PIECES);
+    pieces_up();
+    copied(NULL, 0, PIECES); /* the default stream */
     ok(cudaGetLastError());
 }
 
-TEST_WITH(drivers_without_batches_are_no_failure, fresh, spent)
+TEST_WITH(drivers_without_batches_are_no_failure, begin, spent)
 {
-    struct world w;
-    world_make(&w, CUDART_VERSION >= 13000 ? 13000 : 12040);
-    if (CUDART_VERSION < 13000) copied(&w, w.stream, 0, PIECES);
+    if (CUDART_VERSION < 13000) {
+        toolkit(12040);
+        copied(w.stream, 0, PIECES);
+    }
     toolkit(13000);
     ha_emulated_fail("cudaMemcpyBatchAsync", 1, cudaErrorNotSupported, HA_EMULATED_ONCE);
-    copied(&w, w.stream, has_batches, PIECES);
+    copied(w.stream, has_batches, PIECES);
     ok(cudaGetLastError());
     toolkit(13000);
     ha_emulated_fail("cudaMemcpyBatchAsync", 1, cudaErrorCallRequiresNewerDriver, HA_EMULATED_ONCE);
-    copied(&w, w.stream, has_batches, PIECES);
+    copied(w.stream, has_batches, PIECES);
 }
 
-TEST_WITH(failures_are_passed_on, fresh, spent)
+TEST_WITH(failures_are_passed_on, begin, spent)
 {
-    struct world w;
-    world_make(&w, 13000);
     w.bytes[20] = PIECES * BYTES; /* leaves its allocation */
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
-    pieces_up(&w);
+    pieces_up();
     ha_emulated_fail(has_batches ? "cudaMemcpyBatchAsync" : "cudaMemcpyAsync", 1, cudaErrorUnknown, HA_EMULATED_ONCE);
     gives(cudaErrorUnknown, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
     w.pieces.count = 1;
     gives(cudaErrorInvalidValue, ha_cuda_copy_pieces(w.stream, &w.pieces, HA_D2H)); /* the wrong way round */
 }
 
-TEST_WITH(pieces_are_captured, fresh, spent)
+TEST_WITH(pieces_are_captured, begin, spent)
 {
-    struct world w;
     char back[PIECES * BYTES];
-    world_make(&w, 13000);
     ok(cudaStreamBeginCapture(w.stream, cudaStreamCaptureModeRelaxed));
     ok(ha_cuda_copy_pieces(w.stream, &w.pieces, HA_H2D));
     ok(cudaGraphLaunch(instantiate(w.stream), w.stream));
@@ -124,10 +119,8 @@ TEST_WITH(pieces_are_captured, fresh, spent)
     for (size_t i = 0; i < PIECES; i++) assert_memory_equal(back + BYTES * i, w.src[i], w.bytes[i]);
 }
 
-TEST_WITH(pieces_go_every_way, fresh, spent)
+TEST_WITH(pieces_go_every_way, begin, spent)
 {
-    struct world w;
-    world_make(&w, 13000);
     char *other = device_new(PIECES * BYTES), *back = pinned_new(PIECES * BYTES);
     ok(cudaMemcpyAsync(w.device, w.pinned, PIECES * BYTES, cudaMemcpyHostToDevice, w.stream));
     for (size_t i = 0; i < PIECES; i++) {

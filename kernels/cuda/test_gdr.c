@@ -5,8 +5,6 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_gdr.h"
 
-#include <dlfcn.h>
-
 enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
 
 /* of device.c, which is not linked here */
@@ -26,9 +24,7 @@ static struct fake_gdr *fake;
 
 static int begin(void **state)
 {
-    void *library = dlopen(beside("fake_gdr.so"), RTLD_NOW); /* from now on it is what the name libgdrapi.so.2 finds */
-    fake = library ? dlsym(library, FAKE_GDR_SYMBOL) : NULL;
-    if (!fake) fail_msg("%s", dlerror());
+    fake = beside_symbol("fake_gdr.so", FAKE_GDR_SYMBOL); /* from now on it is what the name libgdrapi.so.2 finds */
     fake->fails = 0;
     memset(pages, 0x55, BYTES);
     return 0;
@@ -50,14 +46,15 @@ static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *wor
     assert_ptr_equal(host, &device);
 }
 
-static void no_library_is_waived(void **state)
+/* before the stand-in is there */
+TEST(no_library_is_waived)
 {
     refuse(HA_WAIVED, memory, 8, "libgdrapi.so.2");
     assert_null(device.gdr);
     ha_cuda_gdr_close(&device);
 }
 
-static void stores_arrive_at_their_place(void **state)
+TEST_WITH(stores_arrive_at_their_place, begin, end)
 {
     static const struct {
         size_t at, bytes;
@@ -80,7 +77,7 @@ static void stores_arrive_at_their_place(void **state)
     }
 }
 
-static void several_at_once_and_what_is_left(void **state)
+TEST_WITH(several_at_once_and_what_is_left, begin, end)
 {
     enum { N = 4 };
     void *host[N];
@@ -104,7 +101,7 @@ static void several_at_once_and_what_is_left(void **state)
     device.failed = false;
 }
 
-static void what_the_machine_lacks_is_waived(void **state)
+TEST_WITH(what_the_machine_lacks_is_waived, begin, end)
 {
     fake->fails = 1;
     refuse(HA_WAIVED, memory, 8, "gdrdrv");
@@ -115,7 +112,7 @@ static void what_the_machine_lacks_is_waived(void **state)
     assert_int_equal(fake->pinned, 0);
 }
 
-static void only_device_memory_is_mapped(void **state)
+TEST_WITH(only_device_memory_is_mapped, begin, end)
 {
     refuse(HA_ERROR, memory - 1, 8, "not within an allocation of device memory");
     refuse(HA_ERROR, memory, ROOM + 1, "not within");
@@ -129,18 +126,10 @@ int main(void)
 {
     pages = aligned_alloc(PAGE, BYTES);
     if (!pages) return 1;
-    memset(pages, 0x55, BYTES);
     memory = pages + PAGE + 100;
     regions[0] = (struct ha_region){ .base = memory, .bytes = ROOM, .kind = HA_MEM_DEVICE };
     regions[1] = (struct ha_region){ .base = memory + ROOM + 64, .bytes = 64, .kind = HA_MEM_PINNED };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_library_is_waived), /* before the stand-in is there */
-        cmocka_unit_test_setup_teardown(stores_arrive_at_their_place, begin, end),
-        cmocka_unit_test_setup_teardown(several_at_once_and_what_is_left, begin, end),
-        cmocka_unit_test_setup_teardown(what_the_machine_lacks_is_waived, begin, end),
-        cmocka_unit_test_setup_teardown(only_device_memory_is_mapped, begin, end),
-    };
-    const int bad = cmocka_run_group_tests_name("cuda: GDRCopy", tests, NULL, NULL);
+    const int bad = test_all("cuda: GDRCopy", NULL, NULL);
     free(pages);
     return bad;
 }

@@ -5,18 +5,14 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_nvml.h"
 
-#include <dlfcn.h>
 #include <math.h>
 
 static const char bus_id[] = "0000:1B:00.0";
 
 static struct fake_nvml *use(const char *name)
 {
-    const char *path = beside(name);
-    setenv("HABENCH_NVML", path, 1);
-    void *library = dlopen(path, RTLD_NOW);
-    struct fake_nvml *fake = library ? dlsym(library, FAKE_NVML_SYMBOL) : NULL;
-    if (!fake) fail_msg("%s", dlerror());
+    struct fake_nvml *fake = beside_symbol(name, FAKE_NVML_SYMBOL);
+    setenv("HABENCH_NVML", beside(name), 1);
     *fake = (struct fake_nvml){ 0 };
     return fake;
 }

@@ -1,8 +1,11 @@
-/* move and blend, beside plain loops: every byte of the destination, those between the rows too. */
+/* move and blend, beside plain loops: every byte of the destination, those between the rows too; read, spin and waits
+ * by kernels. */
 
+#include "harness/base/clock.h"
 #include "harness/base/rng.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/test_stream.h"
+#include "kernels/cuda/test_launch.h"
+#include "kernels/test_data.h"
 
 static bool small;
 
@@ -15,20 +18,6 @@ struct problem {
     size_t dst_bytes, src_bytes;
     uint32_t *index[2]; /* or NULL */
 };
-
-/* so many of the pool, each once, in random order; exactly [rows] */
-static uint32_t *make_index(uint64_t seed, size_t rows, size_t pool)
-{
-    uint32_t *all = test_alloc(pool * sizeof *all), *index = test_alloc(rows * sizeof *index);
-    for (size_t i = 0; i < pool; i++) all[i] = (uint32_t)i;
-    for (size_t i = 0; i < rows; i++) {
-        const size_t at = i + ha_rng_below(seed, 5, i, pool - i);
-        index[i] = all[at];
-        all[at] = all[i];
-    }
-    free(all);
-    return index;
-}
 
 /* with_index: 1 the destination has one, 2 the source, 3 both */
 static void make(struct problem *p, size_t rows, size_t row_bytes, size_t gap, unsigned with_index, size_t shift,
@@ -47,8 +36,10 @@ static void make(struct problem *p, size_t rows, size_t row_bytes, size_t gap, u
     p->want = test_alloc(p->dst_bytes);
     p->src = test_alloc(p->src_bytes);
     for (size_t i = 0; i < p->src_bytes; i++) p->src[i] = (char)ha_rng_bits(seed, 1, i);
-    for (unsigned side = 0; side < 2; side++)
-        p->index[side] = with_index >> side & 1 ? make_index(seed + side, rows, p->pool) : NULL;
+    for (unsigned side = 0; side < 2; side++) {
+        p->index[side] = with_index >> side & 1 ? test_alloc(rows * sizeof(uint32_t)) : NULL;
+        if (p->index[side]) ha_test_choose(p->index[side], rows, p->pool, false, seed + side, 5);
+    }
     p->m.dst = p->dst + shift;
     p->m.src = p->src + shift;
     p->m.dst_index = p->index[0];
@@ -63,7 +54,7 @@ static void drop(struct problem *p) { free(p->dst), free(p->src), free(p->want),
 static void moved(const struct problem *p, unsigned multiprocessors)
 {
     memset(p->dst, 0xff, p->dst_bytes);
-    test_done(ha_cuda_move(multiprocessors, test_stream, &p->m));
+    test_done(ha_cuda_move(multiprocessors, NULL, &p->m));
     assert_memory_equal(p->dst, p->want, p->dst_bytes);
 }
 
@@ -102,7 +93,7 @@ TEST(one_thing_unaligned)
                                               .dst_stride_bytes = STRIDE + add[3],
                                               .src_stride_bytes = STRIDE + add[4] };
             for (size_t i = 0; i < ROOM; i++) src[i] = (char)ha_rng_bits(thing, by, i);
-            test_done(ha_cuda_move(1, test_stream, &m));
+            test_done(ha_cuda_move(1, NULL, &m));
             for (size_t i = 0; i < ROWS; i++)
                 assert_memory_equal((char *)m.dst + i * m.dst_stride_bytes,
                                     (const char *)m.src + i * m.src_stride_bytes, m.row_bytes);
@@ -126,8 +117,8 @@ TEST(deep_and_shallow_agree)
 
 TEST(nothing_to_move)
 {
-    test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .row_bytes = 16 }));
-    test_done(ha_cuda_move(2, test_stream, &(struct ha_device_move){ .rows = 16 }));
+    test_done(ha_cuda_move(2, NULL, &(struct ha_device_move){ .row_bytes = 16 }));
+    test_done(ha_cuda_move(2, NULL, &(struct ha_device_move){ .rows = 16 }));
 }
 
 /* rows that lie further apart, and further on, than 32 bits count */
@@ -145,7 +136,7 @@ TEST(far_rows)
                                       .dst_stride_bytes = stride,
                                       .src_stride_bytes = stride };
     for (size_t i = 0; i < ROWS * BYTES; i++) src[i / BYTES * stride + i % BYTES] = (char)(i + 1);
-    test_done(ha_cuda_move(1, test_stream, &m));
+    test_done(ha_cuda_move(1, NULL, &m));
     for (size_t i = 0; i < ROWS; i++) assert_memory_equal(dst + back[i] * stride, src + i * stride, BYTES);
     munmap(dst, bytes);
     munmap(src, bytes);
@@ -165,7 +156,7 @@ static void blended(struct ha_device_blend *b, float *want, const float *before,
                 *y = kept + added;
             } else *y = b->b * x;
         }
-    test_done(ha_cuda_blend(test_stream, b));
+    test_done(ha_cuda_blend(NULL, b));
     assert_memory_equal(b->y, want, y_floats * sizeof *want);
 }
 
@@ -192,11 +183,58 @@ TEST(blend)
         blended(&b, want, before, y_floats);
         free(y), free(x), free(want), free(before);
     }
-    test_done(ha_cuda_blend(test_stream, &(struct ha_device_blend){ .rows = 3 }));
+    test_done(ha_cuda_blend(NULL, &(struct ha_device_blend){ .rows = 3 }));
+}
+
+/* ---- read, spin and waits */
+
+static void read_at(const uint32_t *word, size_t words, unsigned multiprocessors)
+{
+    uint32_t *sum = test_alloc(sizeof *sum), want = *sum = 0xfffffff0u; /* it is added to */
+    for (size_t i = 0; i < words; i++) want += word[i];
+    test_done(ha_cuda_read(multiprocessors, NULL, word, words * sizeof *word, sum));
+    assert_int_equal(*sum, want);
+    free(sum);
+}
+
+/* any offset from a 16-byte boundary, any length, on fewer blocks than there are stretches and on more */
+TEST(read_sums_every_word)
+{
+    enum { STRETCH = 256 * 8 * 4 };
+    static const size_t around[] = { 0, 1024, STRETCH, 5 * STRETCH, 9 * STRETCH, 40 * STRETCH };
+    for (size_t a = 0; a < COUNT(around) - small; a++)
+        for (size_t shift = 0; shift < 4; shift++)
+            for (size_t more = a ? 2 : 0; more < (a ? 8 : 40); more++) {
+                const size_t words = around[a] + more - (a ? 4 : 0);
+                uint32_t *memory = test_alloc((shift + words) * sizeof *memory);
+                for (size_t i = 0; i < words; i++) memory[shift + i] = (uint32_t)ha_rng_bits(a, shift, i);
+                test_order(more);
+                read_at(memory + shift, words, more % 2 ? 1 : 132);
+                free(memory);
+            }
+}
+
+TEST(spin_lasts)
+{
+    for (uint64_t ns = 0; ns < 2000000; ns = 2 * ns + 100000)
+        for (int again = 0; again < 5; again++) { /* some of them on time */
+            const uint64_t begin = ha_now_ns();
+            test_done(ha_cuda_spin(NULL, ns));
+            assert_true(ha_now_ns() - begin >= ns);
+        }
+}
+
+/* That others are, and how such a wait ends, is tested with the streams (kernels/host/test_streams.c, run with waits by
+ * kernels in cuda_device_memops). */
+TEST(a_flag_that_is_up_is_not_waited_for)
+{
+    static const uint32_t give_up,
+        up[][2] = { { 7, 7 }, { 7, 6 }, { 7, 0 }, { 0x80000001u, 1 } /* no negative number */ };
+    for (size_t i = 0; i < COUNT(up); i++) test_done(ha_cuda_flag_wait(NULL, &up[i][0], up[i][1], &give_up));
 }
 
 int main(int argc, char **argv)
 {
     small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", test_stream_open, test_stream_close);
+    return test_all("tests", test_begin, NULL);
 }

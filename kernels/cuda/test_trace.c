@@ -7,7 +7,6 @@
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <time.h>
 #include <unistd.h>
@@ -162,12 +161,9 @@ static int with_cupti(void **state)
 {
     setenv("HABENCH_CUPTI", beside("fake_cupti.so"), 1);
     unsetenv("HABENCH_TRACE");
-    void *library = dlopen(beside("fake_cupti.so"), RTLD_NOW);
-    fake = library ? dlsym(library, FAKE_CUPTI_SYMBOL) : NULL;
-    if (!fake) fail_msg("%s", dlerror());
-    fake->fail_kind = 0;
+    fake = beside_symbol("fake_cupti.so", FAKE_CUPTI_SYMBOL);
+    fake->reset();
     fake->records_in_buffer = 2;
-    fake->no_room = fake->no_calls = false;
     open_trace();
     for (size_t i = 0; i < 2; i++) stream[i].cuda = fake_cupti_stream(7 + (uint32_t)i);
     return 0;

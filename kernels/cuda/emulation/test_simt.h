@@ -1,7 +1,7 @@
 #ifndef HA_KERNELS_CUDA_EMULATION_TEST_SIMT_H
 #define HA_KERNELS_CUDA_EMULATION_TEST_SIMT_H
 
-/* For the tests of the emulation: launches run at once, on the calling thread. One .cu file is one program. */
+/* For the tests of the emulation, with test_launch.c: launches run at once, on the calling thread. */
 
 #include "kernels/cuda/simt.h"
 
@@ -9,18 +9,12 @@ extern "C" {
 #include "harness/base/test.h"
 }
 
-/* in place of runtime.c's: the arguments are in memory of their exact size, as there */
-extern "C" cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args,
-                                          size_t bytes, dim3 grid, dim3 block, cudaStream_t stream)
+static inline uint64_t test_random(uint64_t *state)
 {
-    (void)stream;
-    void *copy = malloc(bytes);
-    if (!copy) return cudaErrorMemoryAllocation;
-    memcpy(copy, args, bytes);
-    const unsigned g[3] = { grid.x, grid.y, grid.z }, b[3] = { block.x, block.y, block.z };
-    ha_emulated_run(name, run, copy, g, b);
-    free(copy);
-    return cudaSuccess;
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
 }
 
 static const char *const test_orders[] = { "forward", "backward", "1", "2", "3" };
