@@ -35,7 +35,7 @@ static struct trace {
     char stored[TENSORS][VALUES_MAX * 4];
 } trace;
 
-static char folder[64], path[96];
+static char folder[200], path[240];
 
 static enum ha_dtype dtype_of(enum ha_tensor_type type)
 {
@@ -445,8 +445,7 @@ TEST(test_published)
 
 static int files_setup(void **state)
 {
-    strcpy(folder, "/tmp/habench-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!mkdtemp(test_template(folder, sizeof folder, ""))) return -1;
     snprintf(path, sizeof path, "%s/t.safetensors", folder);
     return 0;
 }

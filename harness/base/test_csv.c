@@ -7,12 +7,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static char path[64];
+static char path[200];
 
 static int make_path(void **state)
 {
-    strcpy(path, "/tmp/ha_csv_XXXXXX");
-    int fd = mkstemp(path);
+    int fd = mkstemp(test_template(path, sizeof path, ""));
     return fd < 0 ? -1 : close(fd);
 }
 
@@ -184,7 +183,7 @@ static void refuses(const char *text, size_t bytes, const char *reason)
     struct log log = { .rows = 0 };
     write_file(text, bytes);
     assert_int_equal(ha_csv_read(path, log_row, &log, &why), HA_ERROR);
-    char want[160];
+    char want[400];
     snprintf(want, sizeof want, "%s%s", path, reason);
     assert_string_equal(why.text, want);
 }

@@ -189,12 +189,11 @@ TEST(test_good_header)
 
 /* ---- files ---------------------------------------------------------------------------- */
 
-static char folder[64], path[96];
+static char folder[200], path[240];
 
 static int files_setup(void **state)
 {
-    strcpy(folder, "/tmp/habench-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!mkdtemp(test_template(folder, sizeof folder, ""))) return -1;
     snprintf(path, sizeof path, "%s/t.safetensors", folder);
     return 0;
 }

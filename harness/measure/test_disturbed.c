@@ -99,7 +99,7 @@ TEST_WITH(what_cannot_be_read_is_no_cause, quiet, NULL)
 
 /* ---- where the counters come from ----------------------------------------------------------- */
 
-static char root[64];
+static char root[200];
 
 static void put(const char *path, const char *text)
 {
@@ -120,11 +120,10 @@ TEST(counters_are_those_of_own_cores)
 {
     struct ha_core_counts c;
     cpu_set_t mine;
-    char text[1024], path[128], command[128];
+    char text[1024], path[128], command[240];
     int core = 0;
     const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
-    snprintf(root, sizeof root, "%s/ha-counts-XXXXXX", P_tmpdir);
-    assert_non_null(mkdtemp(root));
+    assert_non_null(mkdtemp(test_template(root, sizeof root, "")));
     ha_core_counts_read(root, &c); /* no file */
     assert_true(isnan(c.busy_ns) && isnan(c.throttled) && isnan(c.fastest_MHz));
     assert_true(c.own_ns > 0 && c.lost_cores >= 0);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static const uint64_t SECOND = 1000000000;
-static char folder[64];
+static char folder[200];
 static struct ha_why why;
 
 /* ---- this program as the command: merge WHAT IN OUT ----------------------------------------- */
@@ -67,8 +67,7 @@ static int as_command(const char *what, const char *in, const char *out)
 
 static int make_folder(void **state)
 {
-    snprintf(folder, sizeof folder, "/tmp/test_merge_exec-XXXXXX");
-    return mkdtemp(folder) && setenv("TMPDIR", folder, 1) == 0 ? 0 : -1;
+    return mkdtemp(test_template(folder, sizeof folder, "")) && setenv("TMPDIR", folder, 1) == 0 ? 0 : -1;
 }
 /* rmdir fails where anything was left behind */
 static int remove_folder(void **state) { return rmdir(folder); }
@@ -168,7 +167,7 @@ TEST_WITH(an_old_answer, NULL, nothing_is_left)
 {
     struct ha_subject x;
     struct ha_judgement j;
-    char command[8400], mark[128];
+    char command[8400], mark[240];
     snprintf(mark, sizeof mark, "%s/mark", folder);
     snprintf(command, sizeof command,
              "sh -c 'test $1 = --traits && exit 1; test -e %s && exit 0; : > %s; exec %s $1 $2' --", mark, mark,

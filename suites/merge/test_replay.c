@@ -9,12 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64], path[128];
+static char folder[200], path[240];
 
 static int make_folder(void **state)
 {
-    snprintf(folder, sizeof folder, "/tmp/test_merge_replay-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    if (!mkdtemp(test_template(folder, sizeof folder, ""))) return -1;
     snprintf(path, sizeof path, "%s/merge.safetensors", folder);
     return 0;
 }

@@ -232,10 +232,9 @@ TEST(stopping_leaves_no_verdict)
 TEST(the_dump_can_be_audited)
 {
     struct ha_safetensors *file;
-    char folder[64], path[400], *name;
+    char folder[200], path[600], *name;
 
-    snprintf(folder, sizeof folder, "%s/ha-run-XXXXXX", P_tmpdir);
-    assert_non_null(mkdtemp(folder));
+    assert_non_null(mkdtemp(test_template(folder, sizeof folder, "")));
     drive(&(struct ha_drive){
         .words = "hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,dtype=f16",
         .config = { .dump_dir = folder },

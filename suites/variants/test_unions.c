@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 static const char *device = "host";
-static char folder[64], path[128];
+static char folder[200], path[240];
 
 static int remove_one(const char *name, const struct stat *st, int kind, struct FTW *at)
 {
@@ -320,8 +320,7 @@ int main(int argc, char **argv)
 {
 
     if (argc > 1) device = argv[1];
-    snprintf(folder, sizeof folder, "%s/ha-trace-XXXXXX", P_tmpdir);
-    if (!mkdtemp(folder)) return 1;
+    if (!mkdtemp(test_template(folder, sizeof folder, ""))) return 1;
     snprintf(path, sizeof path, "%s/trace.json", folder);
     int failed = test_all("tests", NULL, NULL);
     remove_folder();
