@@ -41,7 +41,9 @@ expect 64 '--resume needs -o' run --resume smoke
 expect 64 'leave SUITE and CASE out' check --mutants smoke
 expect 64 'probe takes options only' probe smoke
 
-expect 64 "unknown suite 'smok'; did you mean 'smoke'?" run --dry-run smok
+expect 64 "unknown variant or suite 'smok'; did you mean 'smoke'?" run --dry-run smok
+expect 64 "unknown variant or suite 'hgcaa'; did you mean 'hgca'?" run --dry-run hgcaa
+expect 64 'recency_split is a file of cases: choose from it by -f KEY=VALUE' run --dry-run recency_split:ctx=64
 expect 64 'no such suite file' run --dry-run "$dir/no.suite"
 expect 64 "unknown variant or suite 'residnet'; did you mean 'resident'?" run --dry-run residnet:ctx=1
 expect 64 "unknown key 'thread'; did you mean 'threads'?" run --dry-run resident:thread=1
@@ -79,6 +81,11 @@ printf '[a]\nvariant = resident\nctx = 64\nhead_dim 64\n' > "$dir/syntax.suite"
 expect 64 'syntax.suite:4: neither [section] nor key = value' check "$dir/syntax.suite"
 printf '[a]\nvariant = resident\nctx = 64 128\nsteps = 1\n' > "$dir/two.suite"
 
+# as many words as there are
+# shellcheck disable=SC2046 # words
+expect 0 'seed=600' run --dry-run $(seq -f "$small,seed=%g" 600)
+holds 'no word is lost' test "$(lines "$dir/out")" -eq 600
+
 # stdout has the ids and nothing else; stderr is empty; each id runs again as itself
 expect 0 'resident:dataset=sinks,ctx=128,steps=1,dtype=f16' run --dry-run "$dir/two.suite"
 holds 'two lines on stdout' test "$(wc -l < "$dir/out")" -eq 2
@@ -113,6 +120,9 @@ holds 'the case is named on stderr' grep -q '^fail: resident:' "$dir/err"
 HABENCH_TRACE=garbage
 export HABENCH_TRACE
 expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small"
+expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small" --device null
+HABENCH_TRACE=cupti
+expect 0 'warning: HABENCH_TRACE is not for device host: its spans are stamped by the device' check "$small"
 unset HABENCH_TRACE
 # what computes nothing was not checked, and does not pass
 expect 77 'nothing was checked' check "$small" --device null
@@ -123,8 +133,10 @@ expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
 expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume
+holds 'without a word' test ! -s "$dir/err"
 mkdir "$dir/empty"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/empty"
+expect 0 'warning: --resume: nothing is in the folder yet; the run begins' check "$small" -o "$dir/later" --resume
 : > "$dir/file"
 expect 64 'it is no folder' check "$small" -o "$dir/file"
 expect 64 'nonesuch' check resident:dataset=trace/nonesuch,ctx=64
@@ -202,6 +214,7 @@ expect 0 'cpu_kernels:kernel=attend,layout=packed,isa=best,dtype=f32' list cases
 expect 0 'cpu_kernels:kernel=topk,isa=best,ctx=100' run --dry-run cpu_kernels:kernel=topk,ctx=100
 expect 64 "unknown kernel 'atend'; did you mean 'attend'?" run cpu_kernels:kernel=atend
 expect 0 '1 passed, 0 failed' check -q "$merge"
+expect 64 'leave SUITE and CASE out' check smoke --replay x
 expect 64 '--replay judges a file, --exec a command' check lse_merge --replay x --exec y
 expect 64 "unknown by 'avx3'; did you mean 'avx2'?" check -q lse_merge:case=gaps,by=avx3
 expect 0 '1 passed, 0 failed' check -q lse_merge:case=gaps,states=3 --isa c
@@ -243,9 +256,24 @@ expect 64 'the folder is not empty' run link:piece=64K -o "$dir/link"
 expect 20 '--max-time is over' run -q link --max-time 1s -f method=pinned
 expect 77 'unchecked' check -q link:piece=64K,method=pinned --device null
 
-"$program" list variants > /dev/full 2> "$dir/err"
-code=$?
-holds 'a full disk is noticed' test "$code" -eq 40
+for words in 'list variants' --help --version 'run --help' --print-man; do
+    # shellcheck disable=SC2086 # words
+    "$program" $words > /dev/full 2> "$dir/err"
+    code=$?
+    holds "a full disk is noticed: $words" test "$code" -eq 40
+    # shellcheck disable=SC2086 # words
+    "$program" $words >&- 2> "$dir/err"
+    code=$?
+    holds "a stdout that is closed is noticed: $words" test "$code" -eq 40
+done
+# files do not stand where stdout and stderr were
+"$program" check "$small" -o "$dir/closed" >&- 2>&-
+holds 'no message is in a file' sh -c "! grep -l passed '$dir/closed'/*"
+holds 'there is a row' test "$(lines "$dir/closed/cases.csv")" -eq 2
+# nor does it matter to the folder who reads
+"$program" check "$small" "$gaps" --format json -o "$dir/read" 2> "$dir/err" | head -1 > "$dir/out"
+holds 'one line is read' grep -q '"row":"case"' "$dir/out"
+holds 'the folder is complete' grep -q 'tests="2" failures="0" errors="0"' "$dir/read/junit.xml"
 
 # a full disk, as a limit of the size of files: the rows so far stay whole, and the way on is named
 cases=$(seq 1 60 | sed "s/.*/$small,seed=&/")

@@ -5,6 +5,7 @@
 #include "harness/base/try.h"
 #include "harness/base/why.h"
 #include "harness/base/words.h"
+#include "harness/engine/point.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = 256 };
+enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = HA_NAMES_MAX };
 
 /* What a section says besides its keys. */
 struct head {
@@ -305,15 +306,14 @@ static void release(struct found *f)
     }
 }
 
-/* suite files, and suites whose points need no file */
+/* suite files, and what needs none: suites and variants */
 static void unknown(const struct found *f, const char *name, struct ha_why *why)
 {
-    const char *names[FOUND_MAX + 32] = { NULL };
+    const char *names[HA_NAMES_MAX + 1] = { NULL };
     size_t n = 0;
     for (; n < f->count; n++) names[n] = f->of[n].name;
-    for (size_t i = 0; i < ha_suites_count && n < FOUND_MAX + 31; i++)
-        if (!ha_suites_all[i]->head && !path_of(f, ha_suites_all[i]->name)) names[n++] = ha_suites_all[i]->name;
-    ha_unknown(why, "suite", name, names);
+    ha_heads(names, n);
+    ha_unknown(why, "variant or suite", name, names);
 }
 
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why)

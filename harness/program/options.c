@@ -91,8 +91,8 @@ const struct ha_option ha_option_table[] = {
       "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
     { RUN | CHECK | PROBE, 'o', "output", "DIR", "Write the result files there; without it there are none", take_text,
       TO(out_dir) },
-    { RUN | CHECK, 0, "resume", NULL, "Go on in DIR: cases that are complete there are skipped", take_flag,
-      TO(resume) },
+    { RUN | CHECK, 0, "resume", NULL,
+      "Go on in DIR: cases that are complete there are skipped; begins where nothing is there", take_flag, TO(resume) },
     { RUN | CHECK, 0, "dump", "DIR", "Write the inputs and outputs of each case there, as safetensors", take_text,
       TO(dump_dir) },
     { RUN | CHECK, 0, "max-time", "TIME", "Stop after 90s, 10m or 2h; cases not run give exit code 20", take_time,
@@ -244,6 +244,8 @@ static void refuse_unknown_option(const char *program, const char *given, const 
 static void check_options(const char *program, const struct ha_options *o)
 {
     if (o->replay && o->exec) refuse(program, "--replay judges a file, --exec a command: one of them");
+    if (o->replay && (o->words_count > 1 || (o->words_count && strcmp(o->words[0], "lse_merge"))))
+        refuse(program, "--replay FILE is the case; leave SUITE and CASE out, but for lse_merge");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count)
@@ -339,7 +341,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     argp_program_version_hook = print_version;
     argp_err_exit_status = HA_EXIT_USAGE;
     argv[0] = program;
-    if (argc == 2 && ha_manual_print(stdout, argv[1])) exit(fflush(stdout) ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK);
+    if (argc == 2 && ha_manual_print(stdout, argv[1])) exit(HA_EXIT_OK);
     put_command_first(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, out);
 }

@@ -236,8 +236,8 @@ static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder
     struct ha_env env;
     enum ha_exit code = lock(folder, why);
     if (code != HA_EXIT_OK) return code;
-    const bool fresh = empty(folder->path);
-    if (!fresh && !options->resume) {
+    folder->found.nothing = empty(folder->path);
+    if (!folder->found.nothing && !options->resume) {
         ha_why(why, HA_ERROR, "-o %s: the folder is not empty; give another name, or --resume to go on there",
                folder->path);
         return HA_EXIT_USAGE;
@@ -246,7 +246,7 @@ static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder
     else ha_env_read(&env);
     folder->env = ha_env_file_create(&env, &run);
     if (!folder->env) return ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT;
-    code = fresh ? HA_EXIT_OK : go_on(folder, why);
+    code = folder->found.nothing ? HA_EXIT_OK : go_on(folder, why);
     if (code == HA_EXIT_OK && ha_env_file_write(folder->env, folder->path, why) != HA_OK) code = HA_EXIT_ENVIRONMENT;
     return code;
 }
