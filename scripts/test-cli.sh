@@ -75,11 +75,30 @@ expect 77 'instruction set amx:' check "$small" --isa amx --without avx2
 expect 0 '; c kernels; habench' check "$small" -q --without avx2,neon
 expect 0 ', team own' check "$small" -q --team own
 
+# what is empty, too long, or no text
+for option in --output --device --filter --isa --team --dump; do
+    expect 64 'is missing' check "$small" $option ''
+done
+expect 64 'is missing' check lse_merge --exec=
+expect 64 'is missing' check --replay=
+expect 64 "',' has no term" check "$small" -f ,
+expect 64 'the path is longer than' check "$small" -o "$(printf '%5000s' x | tr ' ' x)"
+expect 64 'not a time' check "$small" --max-time 5124095h
+expect 0 '1 passed' check -q "$small" --max-time 2562047h
+escape=$(printf '\033[31m')
+expect 64 "unknown command '?[31mrun'" "${escape}run"
+expect 64 "unknown option '--?[31mx'" check "--${escape}x"
+expect 64 "unknown instruction set '?[31m'" check --without "$escape"
+expect 64 "ctx: '?[31m'" check "resident:ctx=$escape"
+
 printf '[a]\nvariant = resident\nthread = 1\n' > "$dir/typo.suite"
 expect 64 "typo.suite:3: unknown key 'thread'; did you mean 'threads'?" run "$dir/typo.suite"
 printf '[a]\nvariant = resident\nctx = 64\nhead_dim 64\n' > "$dir/syntax.suite"
 expect 64 'syntax.suite:4: neither [section] nor key = value' check "$dir/syntax.suite"
-printf '[a]\nvariant = resident\nctx = 64 128\nsteps = 1\n' > "$dir/two.suite"
+printf '\357\273\277[a]\r\nvariant = resident\r\nctx = 64 128\r\nsteps = 1\r\n' > "$dir/two.suite" # of an editor elsewhere
+mkfifo "$dir/pipe"
+cat "$dir/two.suite" > "$dir/pipe" &
+expect 0 'ctx=64' run --dry-run "$dir/pipe"
 
 # as many words as there are
 # shellcheck disable=SC2046 # words
@@ -280,6 +299,9 @@ cases=$(seq 1 60 | sed "s/.*/$small,seed=&/")
 # shellcheck disable=SC2086 # cases without blanks
 (ulimit -f 32 && exec "$program" check -q $cases -o "$dir/full" > /dev/null 2> "$dir/err" < /dev/null)
 code=$?
+# shellcheck disable=SC2086
+(ulimit -f 4 && exec "$program" check -q $cases -o "$dir/fuller" 2>&1 > /dev/null < /dev/null) > "$dir/out"
+holds 'the cause is named' grep -q 'env.json: cannot write: File too large' "$dir/out"
 rows=$(($(lines "$dir/full/cases.csv") - 1))
 holds 'a full disk gives 40' test "$code" -eq 40
 holds 'it says how to go on' grep -q 'go on with --resume' "$dir/err"

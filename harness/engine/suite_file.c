@@ -218,6 +218,7 @@ enum ha_status ha_suite_file_load(const char *path, char **out, struct ha_why *w
     if (status == HA_OK && n > FILE_BYTES) status = ha_why(why, HA_ERROR, "%s: larger than %d bytes", path, FILE_BYTES);
     if (status == HA_OK && memchr(text, 0, n)) status = ha_why(why, HA_ERROR, "%s: not a text file", path);
     if (f) fclose(f);
+    if (n && !strncmp(text, "\xef\xbb\xbf", 3)) memmove(text, text + 3, n - 2); /* the mark of UTF-8 */
     if (status == HA_OK) *out = text;
     else free(text);
     return status;
@@ -320,7 +321,9 @@ enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], str
 {
     if (strlen(name) >= HA_SUITE_PATH_MAX) return ha_why(why, HA_ERROR, "the suite's name is too long");
     if (strchr(name, '/') || ends_in_suite(name)) {
-        if (!is_file(name)) return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
+        struct stat st; /* a pipe, too */
+        if (stat(name, &st) != 0 || S_ISDIR(st.st_mode))
+            return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
         memcpy(path, name, strlen(name) + 1);
         return HA_OK;
     }

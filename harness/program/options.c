@@ -3,6 +3,7 @@
 
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
+#include "harness/base/text.h"
 #include "harness/base/version.h"
 #include "harness/base/try.h"
 #include "harness/base/words.h"
@@ -19,9 +20,8 @@ enum { RUN = 1 << HA_CMD_RUN, CHECK = 1 << HA_CMD_CHECK, LIST = 1 << HA_CMD_LIST
 
 static enum ha_status take_text(void *to, const char *value, struct ha_why *why)
 {
-    (void)why;
     *(const char **)to = value;
-    return HA_OK;
+    return *value ? HA_OK : ha_why(why, HA_ERROR, "a value is missing");
 }
 
 static enum ha_status take_flag(void *to, const char *value, struct ha_why *why)
@@ -163,7 +163,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     for (int i = 0; i < TABLE_COUNT; i++) {
         const struct ha_option *o = &ha_option_table[i];
         if (key != (o->letter ? o->letter : WITHOUT_LETTER + i)) continue;
-        if (o->take((char *)out + o->to, arg, &why) != HA_OK) argp_error(state, "--%s: %s", o->name, why.text);
+        if (o->take((char *)out + o->to, arg, &why) != HA_OK)
+            argp_error(state, "--%s: %s", o->name, ha_text_clean(why.text));
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
@@ -222,7 +223,9 @@ static const char *unknown_option(int argc, char **argv, const struct argp_optio
 
 static void refuse(const char *program, const char *text)
 {
-    fprintf(stderr, "%s: %s\nTry `%s --help'.\n", program, text, program);
+    fprintf(stderr, "%s: ", program);
+    ha_text_print(stderr, text);
+    fprintf(stderr, "\nTry `%s --help'.\n", program);
     exit(HA_EXIT_USAGE);
 }
 
@@ -294,7 +297,7 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
             return 0;
         }
         ha_unknown(&why, "command", arg, names);
-        argp_error(state, "%s", why.text);
+        argp_error(state, "%s", ha_text_clean(why.text));
         return 0;
     case ARGP_KEY_NO_ARGS: argp_usage(state); return 0;
     default: return ARGP_ERR_UNKNOWN;

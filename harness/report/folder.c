@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { PATH_MOST = 4000 }; /* of the folder: that of each file in it then fits */
+
 /* ---- failures -------------------------------------------------------------------------------------------------- */
 
 static enum ha_status failed(const struct ha_folder *folder, struct ha_why *why)
@@ -293,6 +295,9 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
     if ((options->path && !folder->path) || !folder->mode || !folder->build || !folder->run_id) {
         ha_why(why, HA_ERROR, "out of memory");
         code = HA_EXIT_ENVIRONMENT;
+    } else if (folder->path && strlen(folder->path) > PATH_MOST) {
+        ha_why(why, HA_ERROR, "-o %.200s...: the path is longer than %d bytes", folder->path, PATH_MOST);
+        code = HA_EXIT_USAGE;
     } else if (prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
     else if (folder->path) code = open_folder(folder, options, why);
     if (code == HA_EXIT_OK) *out = folder;
