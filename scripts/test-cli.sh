@@ -210,6 +210,8 @@ holds 'the first one is not run again' test "$(lines "$dir/bench/cases.csv")" -e
 # each case in processes of its own; rows as JSON, and nothing else on stdout
 expect 0 '2 passed, 0 failed' check -q "$small" --processes 2 -o "$dir/two_processes"
 holds 'a row for each process' test "$(lines "$dir/two_processes/cases.csv")" -eq 3
+expect 0 '"key_row":"any"' check -q "$gaps" --format json
+holds 'no member is there twice' test "$(grep -c '"row":.*"row":' "$dir/out")" -eq 0
 expect 0 '"verdict":"pass"' check -q "$small" --format json
 holds 'JSON lines alone' test "$(grep -vc '^{"row":"[a-z]*",.*}$' "$dir/out")" -eq 0
 
