@@ -62,6 +62,7 @@ expect 64 'not a time such as 90s' run --case-time 1 smoke
 expect 64 "unknown team 'x'; it is one of: openmp own" run --team x smoke
 expect 0 'team=own' run --dry-run "$small" --team own
 expect 0 'isa=c' --isa c run --dry-run "$small"
+expect 0 'isa=c' list cases "$small" --isa c
 expect 64 "--threads: threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
 expect 64 "unknown device 'hots'; did you mean 'host'?" check "$small" --device hots
 expect 64 "quantum" check "$small" --device quantum
@@ -206,6 +207,11 @@ holds 'the id has the seed' grep -q 'hgca:.*seed=7' "$dir/bench/cases.csv"
 holds 'what was said' grep -q '"command": ".*variant=hgca' "$dir/bench/env.json"
 expect 0 '2 passed, 0 failed' run -q "$dir/bench.suite" -o "$dir/bench" --resume
 holds 'the first one is not run again' test "$(lines "$dir/bench/cases.csv")" -eq 3
+
+# an id that no file can be called by
+long=$dir/$(printf "%$((230 - ${#dir}))s" x | tr ' ' x).safetensors
+ln -s "$(pwd)/datasets/traces/english.safetensors" "$long"
+expect 40 'names no file' check -q "resident:dataset=trace/$long,ctx=1900,layers=1,steps=1" --dump "$dir/dump"
 
 # each case in processes of its own; rows as JSON, and nothing else on stdout
 expect 0 '2 passed, 0 failed' check -q "$small" --processes 2 -o "$dir/two_processes"

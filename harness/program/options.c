@@ -85,7 +85,7 @@ const struct ha_option ha_option_table[] = {
       "Threads of the CPU side, in every case; 0: the cores that the device leaves free", take_text, TO(threads) },
     { RUN | CHECK | LIST, 0, "team", "NAME", "Whose threads the CPU side has, in every case: openmp, own", take_text,
       TO(team) },
-    { RUN | CHECK, 0, "isa", "NAME", "CPU kernels: see `habench list kernels`; the best by default", take_text,
+    { RUN | CHECK | LIST, 0, "isa", "NAME", "CPU kernels: see `habench list kernels`; the best by default", take_text,
       TO(isa) },
     { RUN | CHECK | LIST | PROBE, 0, "without", "ISA[,ISA...]",
       "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
