@@ -26,6 +26,13 @@ static enum ha_status failed(const struct ha_folder *folder, struct ha_why *why)
     return folder->status == HA_OK ? HA_OK : ha_why(why, folder->status, "%s", folder->failure.text);
 }
 
+/* by somebody else, who need not have asked what is written there */
+static bool is_removed(const struct ha_folder *folder)
+{
+    struct stat at;
+    return folder->fd >= 0 && fstat(folder->fd, &at) == 0 && at.st_nlink == 0;
+}
+
 enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why)
 {
     static const int full[] = { ENOSPC, EDQUOT, EFBIG };
@@ -33,8 +40,12 @@ enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why)
     if (folder->status != HA_OK) return failed(folder, why);
     for (size_t i = 0; i < sizeof full / sizeof *full; i++)
         if (strstr(why->text, strerror(full[i]))) fix = "make room";
-    folder->status = ha_why(&folder->failure, HA_ERROR, "%.400s; the rows so far are kept: %s and go on with --resume",
-                            why->text, fix);
+    if (is_removed(folder))
+        folder->status = ha_why(&folder->failure, HA_ERROR, "-o %.400s: the folder was removed, and its rows with it",
+                                folder->path);
+    else
+        folder->status = ha_why(&folder->failure, HA_ERROR,
+                                "%.400s; the rows so far are kept: %s and go on with --resume", why->text, fix);
     return failed(folder, why);
 }
 
@@ -371,7 +382,9 @@ enum ha_status ha_folder_row(struct ha_folder *folder, const struct ha_folder_ca
     if (ha_folder_find(folder, of->id, of->process)) return ha_why(why, HA_ERROR, "%s: it has its row already", of->id);
     struct ha_folder_entry *entry = ha_folder_entry_make(of, class_of(suite, of), row, false);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory for the rows");
-    enum ha_status status = folder->path ? write_case(folder, suite, of, row, why) : HA_OK;
+    enum ha_status status = is_removed(folder) ? ha_folder_fail(folder, why)
+                            : folder->path     ? write_case(folder, suite, of, row, why)
+                                               : HA_OK;
     if (status == HA_OK && (status = ha_folder_add(folder, entry, why)) == HA_OK) return HA_OK;
     ha_folder_entry_free(entry);
     return status;
