@@ -242,7 +242,10 @@ expect 0 'cpu_kernels:kernel=topk,isa=best,ctx=100' run --dry-run cpu_kernels:ke
 expect 64 "unknown kernel 'atend'; did you mean 'attend'?" run cpu_kernels:kernel=atend
 expect 0 '1 passed, 0 failed' check -q "$merge"
 expect 64 'leave SUITE and CASE out' check smoke --replay x
+expect 64 'give the file another name' check --replay 'a,b.safetensors'
+expect 64 'give the file another name' check lse_merge --replay 'a b.safetensors'
 expect 64 '--replay judges a file, --exec a command' check lse_merge --replay x --exec y
+expect 64 '--mutants our own checks: one of them' check --mutants --replay x
 expect 64 "unknown by 'avx3'; did you mean 'avx2'?" check -q lse_merge:case=gaps,by=avx3
 expect 0 '1 passed, 0 failed' check -q lse_merge:case=gaps,states=3 --isa c
 expect 0 'lse_merge:case=gaps,by=c,order=tree' check --dry-run lse_merge:case=gaps,by=c,order=tree

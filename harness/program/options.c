@@ -246,9 +246,12 @@ static void refuse_unknown_option(const char *program, const char *given, const 
 
 static void check_options(const char *program, const struct ha_options *o)
 {
-    if (o->replay && o->exec) refuse(program, "--replay judges a file, --exec a command: one of them");
+    if (o->replay && (o->exec || o->mutants))
+        refuse(program, "--replay judges a file, --exec a command, --mutants our own checks: one of them");
     if (o->replay && (o->words_count > 1 || (o->words_count && strcmp(o->words[0], "lse_merge"))))
         refuse(program, "--replay FILE is the case; leave SUITE and CASE out, but for lse_merge");
+    if (o->replay && strpbrk(o->replay, ", \t\n"))
+        refuse(program, "--replay: a path with a blank or a comma cannot stand in an id; give the file another name");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count)
