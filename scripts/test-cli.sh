@@ -297,9 +297,9 @@ for words in 'list variants' --help --version 'run --help' --print-man; do
     holds "a stdout that is closed is noticed: $words" test "$code" -eq 40
 done
 # files do not stand where stdout and stderr were
-"$program" check "$small" -o "$dir/closed" >&- 2>&-
-holds 'no message is in a file' sh -c "! grep -l passed '$dir/closed'/*"
-holds 'there is a row' test "$(lines "$dir/closed/cases.csv")" -eq 2
+"$program" check "$small" "$small,seed=2" --device "$(dirname "$program")/t/wrong_scale.so" -o "$dir/closed" <&- >&- 2>&-
+holds 'no message is in a file' sh -c "! grep -l '^fail: ' '$dir/closed'/*"
+holds 'there are rows' test "$(lines "$dir/closed/cases.csv")" -eq 3
 # nor does it matter to the folder who reads
 "$program" check "$small" "$gaps" --format json -o "$dir/read" 2> "$dir/err" | head -1 > "$dir/out"
 holds 'one line is read' grep -q '"row":"case"' "$dir/out"
