@@ -116,6 +116,7 @@ enum ha_exit ha_command_probe(const struct ha_options *o, struct ha_why *why)
     const enum ha_exit found = ha_look_for_device(device, why);
     if (found != HA_EXIT_OK) return found;
     const enum ha_status status = ha_apart(probe_apart, &asked, LIMIT_S * UINT64_C(1000000000), why);
-    if (strncmp(why->text, "device ", 7) && !strstr(why->text, device)) ha_why_prefix(why, status, "device %.200s", device);
+    if (strncmp(why->text, "device ", 7) && !strstr(why->text, device))
+        ha_why_prefix(why, status, "device %.200s", device);
     return code[status];
 }
