@@ -41,7 +41,9 @@ expect 64 '--resume needs -o' run --resume smoke
 expect 64 'leave SUITE and CASE out' check --mutants smoke
 expect 64 'probe takes options only' probe smoke
 
-expect 64 "unknown suite 'smok'; did you mean 'smoke'?" run --dry-run smok
+expect 64 "unknown variant or suite 'smok'; did you mean 'smoke'?" run --dry-run smok
+expect 64 "unknown variant or suite 'hgcaa'; did you mean 'hgca'?" run --dry-run hgcaa
+expect 64 'recency_split is a file of cases: choose from it by -f KEY=VALUE' run --dry-run recency_split:ctx=64
 expect 64 'no such suite file' run --dry-run "$dir/no.suite"
 expect 64 "unknown variant or suite 'residnet'; did you mean 'resident'?" run --dry-run residnet:ctx=1
 expect 64 "unknown key 'thread'; did you mean 'threads'?" run --dry-run resident:thread=1
@@ -60,6 +62,7 @@ expect 64 'not a time such as 90s' run --case-time 1 smoke
 expect 64 "unknown team 'x'; it is one of: openmp own" run --team x smoke
 expect 0 'team=own' run --dry-run "$small" --team own
 expect 0 'isa=c' --isa c run --dry-run "$small"
+expect 0 'isa=c' list cases "$small" --isa c
 expect 64 "--threads: threads: '-1' is not a whole number" run --dry-run smoke --threads=-1
 expect 64 "unknown device 'hots'; did you mean 'host'?" check "$small" --device hots
 expect 64 "quantum" check "$small" --device quantum
@@ -73,11 +76,35 @@ expect 77 'instruction set amx:' check "$small" --isa amx --without avx2
 expect 0 '; c kernels; habench' check "$small" -q --without avx2,neon
 expect 0 ', team own' check "$small" -q --team own
 
+# what is empty, too long, or no text
+for option in --output --device --filter --isa --team --dump; do
+    expect 64 'is missing' check "$small" $option ''
+done
+expect 64 'is missing' check lse_merge --exec=
+expect 64 'is missing' check --replay=
+expect 64 "',' has no term" check "$small" -f ,
+expect 64 'the path is longer than' check "$small" -o "$(printf '%5000s' x | tr ' ' x)"
+expect 64 'not a time' check "$small" --max-time 5124095h
+expect 0 '1 passed' check -q "$small" --max-time 2562047h
+escape=$(printf '\033[31m')
+expect 64 "unknown command '?[31mrun'" "${escape}run"
+expect 64 "unknown option '--?[31mx'" check "--${escape}x"
+expect 64 "unknown instruction set '?[31m'" check --without "$escape"
+expect 64 "ctx: '?[31m'" check "resident:ctx=$escape"
+
 printf '[a]\nvariant = resident\nthread = 1\n' > "$dir/typo.suite"
 expect 64 "typo.suite:3: unknown key 'thread'; did you mean 'threads'?" run "$dir/typo.suite"
 printf '[a]\nvariant = resident\nctx = 64\nhead_dim 64\n' > "$dir/syntax.suite"
 expect 64 'syntax.suite:4: neither [section] nor key = value' check "$dir/syntax.suite"
-printf '[a]\nvariant = resident\nctx = 64 128\nsteps = 1\n' > "$dir/two.suite"
+printf '\357\273\277[a]\r\nvariant = resident\r\nctx = 64 128\r\nsteps = 1\r\n' > "$dir/two.suite" # of an editor elsewhere
+mkfifo "$dir/pipe"
+cat "$dir/two.suite" > "$dir/pipe" &
+expect 0 'ctx=64' run --dry-run "$dir/pipe"
+
+# as many words as there are
+# shellcheck disable=SC2046 # words
+expect 0 'seed=600' run --dry-run $(seq -f "$small,seed=%g" 600)
+holds 'no word is lost' test "$(lines "$dir/out")" -eq 600
 
 # stdout has the ids and nothing else; stderr is empty; each id runs again as itself
 expect 0 'resident:dataset=sinks,ctx=128,steps=1,dtype=f16' run --dry-run "$dir/two.suite"
@@ -113,6 +140,9 @@ holds 'the case is named on stderr' grep -q '^fail: resident:' "$dir/err"
 HABENCH_TRACE=garbage
 export HABENCH_TRACE
 expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small"
+expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small" --device null
+HABENCH_TRACE=cupti
+expect 0 'warning: HABENCH_TRACE is not for device host: its spans are stamped by the device' check "$small"
 unset HABENCH_TRACE
 # what computes nothing was not checked, and does not pass
 expect 77 'nothing was checked' check "$small" --device null
@@ -123,8 +153,10 @@ expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
 expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume
+holds 'without a word' test ! -s "$dir/err"
 mkdir "$dir/empty"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/empty"
+expect 0 'warning: --resume: nothing is in the folder yet; the run begins' check "$small" -o "$dir/later" --resume
 : > "$dir/file"
 expect 64 'it is no folder' check "$small" -o "$dir/file"
 expect 64 'nonesuch' check resident:dataset=trace/nonesuch,ctx=64
@@ -181,9 +213,16 @@ holds 'a row for each layout' test "$(lines "$dir/bench/link.csv")" -eq 3
 holds 'the verdicts are in junit.xml' grep -q 'link:layout=scattered,piece=64K,method=pinned' "$dir/bench/junit.xml"
 holds 'the ceilings are in env.json' grep -q '"link, host to device"' "$dir/bench/env.json"
 
+# an id that no file can be called by
+long=$dir/$(printf "%$((230 - ${#dir}))s" x | tr ' ' x).safetensors
+ln -s "$(pwd)/datasets/traces/english.safetensors" "$long"
+expect 40 'names no file' check -q "resident:dataset=trace/$long,ctx=1900,layers=1,steps=1" --dump "$dir/dump"
+
 # each case in processes of its own; rows as JSON, and nothing else on stdout
 expect 0 '2 passed, 0 failed' check -q "$small" --processes 2 -o "$dir/two_processes"
 holds 'a row for each process' test "$(lines "$dir/two_processes/cases.csv")" -eq 3
+expect 0 '"key_row":"any"' check -q "$gaps" --format json
+holds 'no member is there twice' test "$(grep -c '"row":.*"row":' "$dir/out")" -eq 0
 expect 0 '"verdict":"pass"' check -q "$small" --format json
 holds 'JSON lines alone' test "$(grep -vc '^{"row":"[a-z]*",.*}$' "$dir/out")" -eq 0
 
@@ -207,7 +246,11 @@ expect 0 'cpu_kernels:kernel=attend,layout=packed,isa=best,dtype=f32' list cases
 expect 0 'cpu_kernels:kernel=topk,isa=best,ctx=100' run --dry-run cpu_kernels:kernel=topk,ctx=100
 expect 64 "unknown kernel 'atend'; did you mean 'attend'?" run cpu_kernels:kernel=atend
 expect 0 '1 passed, 0 failed' check -q "$merge"
+expect 64 'leave SUITE and CASE out' check smoke --replay x
+expect 64 'give the file another name' check --replay 'a,b.safetensors'
+expect 64 'give the file another name' check lse_merge --replay 'a b.safetensors'
 expect 64 '--replay judges a file, --exec a command' check lse_merge --replay x --exec y
+expect 64 '--mutants our own checks: one of them' check --mutants --replay x
 expect 64 "unknown by 'avx3'; did you mean 'avx2'?" check -q lse_merge:case=gaps,by=avx3
 expect 0 '1 passed, 0 failed' check -q lse_merge:case=gaps,states=3 --isa c
 expect 0 'lse_merge:case=gaps,by=c,order=tree' check --dry-run lse_merge:case=gaps,by=c,order=tree
@@ -244,15 +287,33 @@ expect 64 'the folder is not empty' run link:piece=64K -o "$dir/bench"
 expect 20 '--max-time is over' run -q link --max-time 1s -f method=pinned
 expect 77 'unchecked' check -q link:piece=64K,method=pinned --device null
 
-"$program" list variants > /dev/full 2> "$dir/err"
-code=$?
-holds 'a full disk is noticed' test "$code" -eq 40
+for words in 'list variants' --help --version 'run --help' --print-man; do
+    # shellcheck disable=SC2086 # words
+    "$program" $words > /dev/full 2> "$dir/err"
+    code=$?
+    holds "a full disk is noticed: $words" test "$code" -eq 40
+    # shellcheck disable=SC2086 # words
+    "$program" $words >&- 2> "$dir/err"
+    code=$?
+    holds "a stdout that is closed is noticed: $words" test "$code" -eq 40
+done
+# files do not stand where stdout and stderr were
+"$program" check "$small" "$small,seed=2" --device "$(dirname "$program")/t/wrong_scale.so" -o "$dir/closed" <&- >&- 2>&-
+holds 'no message is in a file' sh -c "! grep -l '^fail: ' '$dir/closed'/*"
+holds 'there are rows' test "$(lines "$dir/closed/cases.csv")" -eq 3
+# nor does it matter to the folder who reads
+"$program" check "$small" "$gaps" --format json -o "$dir/read" 2> "$dir/err" | head -1 > "$dir/out"
+holds 'one line is read' grep -q '"row":"case"' "$dir/out"
+holds 'the folder is complete' grep -q 'tests="2" failures="0" errors="0"' "$dir/read/junit.xml"
 
 # a full disk, as a limit of the size of files: the rows so far stay whole, and the way on is named
 cases=$(seq 1 60 | sed "s/.*/$small,seed=&/")
 # shellcheck disable=SC2086 # cases without blanks
 (ulimit -f 32 && exec "$program" check -q $cases -o "$dir/full" > /dev/null 2> "$dir/err" < /dev/null)
 code=$?
+# shellcheck disable=SC2086
+(ulimit -f 4 && exec "$program" check -q $cases -o "$dir/fuller" 2>&1 > /dev/null < /dev/null) > "$dir/out"
+holds 'the cause is named' grep -q 'env.json: cannot write: File too large' "$dir/out"
 rows=$(($(lines "$dir/full/cases.csv") - 1))
 holds 'a full disk gives 40' test "$code" -eq 40
 holds 'it says how to go on' grep -q 'go on with --resume' "$dir/err"

@@ -41,6 +41,7 @@ both='hgca:ctx=300,steps=2 hgca:ctx=301,steps=2'
     costs_one load crash 2 check $two
     costs_one open exit_0 2 check $two
     costs_one merge abort 2 check $both
+    costs_one attend print 2 check $two
     costs_one event_record term 2 check $both
     costs_one stream_destroy kill 2 check $two
     costs_one stream_sync garbage 2 check $two
@@ -83,6 +84,7 @@ for deed in crash exit_0 replaced abort garbage; do
     HA_HOSTILE=open:$deed HA_HOSTILE_ONCE=$dir/once "$program" probe --device "$device" > "$dir/out" 2> "$dir/err"
     holds "probe, $deed: exit 40" test $? -eq 40
     holds "probe, $deed: one line" test "$(wc -l < "$dir/err")" -eq 1
+    holds "probe, $deed: names the device" grep -q "^habench: device $device: " "$dir/err"
 done
 
 # ---- time ---------------------------------------------------------------------------------------------
@@ -95,14 +97,11 @@ holds '--max-time: both are not run' last_is '0 passed, 0 failed, 2 skipped'
 run check -q "$long" resident:ctx=64 --case-time $limit
 holds '--case-time: exit 40' test $code -eq 40
 holds '--case-time: the next one is right' last_is '1 passed, 1 failed, 0 skipped'
-for deed in hang print; do
-    rm -f "$dir/once"
-    HA_HOSTILE=attend:$deed HA_HOSTILE_ONCE=$dir/once
-    export HA_HOSTILE HA_HOSTILE_ONCE
-    run check -q resident:ctx=64 resident:ctx=65 --device "$device" --max-time 1s
-    unset HA_HOSTILE HA_HOSTILE_ONCE
-    holds "--max-time while it hangs ($deed): exit 20" test $code -eq 20
-done
+rm -f "$dir/once"
+export HA_HOSTILE=attend:hang HA_HOSTILE_ONCE="$dir/once"
+run check -q resident:ctx=64 resident:ctx=65 --device "$device" --max-time 1s
+unset HA_HOSTILE HA_HOSTILE_ONCE
+holds '--max-time while it hangs: exit 20' test $code -eq 20
 
 # ---- signals --------------------------------------------------------------------------------------------
 

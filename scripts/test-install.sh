@@ -30,6 +30,7 @@ says 0 'smoke ' list suites
 says 0 'recency_split ' list suites
 says 0 'passed, 0 failed' check -q smoke -f resident
 says 0 '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
+says 0 'null       null    ' list devices
 says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
 holds 'no path of the source tree in the program' sh -c "! strings -n 8 '$program' | grep -q -F '$(pwd)/suites'"
 
@@ -55,27 +56,46 @@ complete_in_bash()
     PATH="$to/bin:$PATH" bash --norc -c '. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _habench; printf "%s\n" "${COMPREPLY[@]}"' \
         bash "$bash" "$@"
 }
+# complete_in_zsh WORDS: the line as a Tab behind them leaves it, from a shell on a terminal of its own
+complete_in_zsh()
+{
+    rm -f "$dir/line"
+    # shellcheck disable=SC2016 # zsh expands it
+    timeout 60 zsh -f -c '
+        zmodload zsh/zpty && zpty z zsh -f -i
+        zpty -w z "PATH=$1/bin:\$PATH; fpath=($1/share/zsh/site-functions \$fpath); autoload -Uz compinit && compinit -u -D"
+        zpty -w z "show() { print -r -- \$BUFFER > $2.part; mv $2.part $2 }; zle -N show; bindkey ^X show"
+        zpty -w -n z "$3"
+        until [[ -e $2 ]]; do zpty -r -t z said "*"; sleep 0.05; done' zsh "$to" "$dir/line" "$(printf '%s\t\030' "$*")" > /dev/null 2>&1
+    tr ' ' '\n' < "$dir/line"
+}
+complete_in_fish()
+{
+    fish --no-config -c "set -x PATH $to/bin \$PATH; source $fish; complete -C '$*'" | cut -f 1
+}
 offers()
 {
     want=$1
     shift
-    complete_in_bash "$@" > "$dir/err" 2>&1
-    holds "bash offers $want for: $*" grep -q -x -e "$want" "$dir/err"
+    complete_in_$shell "$@" > "$dir/err" 2>&1
+    holds "$shell offers $want for: $*" grep -q -x -e "$want" "$dir/err"
 }
-does 'bash reads its page' bash -n "$bash"
-offers check habench ch
-offers --max-time habench run --max
-offers smoke habench check smo
-offers host habench run --device ho
-offers suites habench list sui
-for shell in zsh fish; do
-    command -v $shell > /dev/null || { echo "not tested: $shell is not here"; continue; }
-    case $shell in zsh) does 'zsh reads its page' zsh -n "$zsh" ;; fish) does 'fish reads its page' fish -n "$fish" ;; esac
+for shell in bash zsh fish; do
+    command -v $shell > /dev/null || { echo "SKIP: $shell is not here"; continue; }
+    eval "does '$shell reads its page' $shell -n \"\$$shell\""
+    offers check habench ch
+    offers --max-time=\\? habench run --max
+    offers smoke habench check smo
+    offers host habench run --device ho
+    offers suites habench list sui
+    offers smoke habench list cases smo
+    offers json habench run --format js
+    [ $shell = bash ] || offers suites/smoke.suite habench run suites/smo # bash adds files by itself
 done
 if command -v man > /dev/null; then
     LC_ALL=C.UTF-8 MANROFFSEQ='' man --warnings -l "$man" > /dev/null 2> "$dir/err"
     holds 'the man page is without a warning' test ! -s "$dir/err"
-else echo 'not tested: man is not here'; fi
+else echo 'SKIP: man is not here'; fi
 
 does 'it uninstalls' scripts/install.sh --uninstall
 holds 'nothing is left' sh -c "test -z \"\$(find '$DESTDIR' -type f)\""

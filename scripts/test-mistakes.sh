@@ -32,7 +32,7 @@ for words in resident smoke link cpu_kernels lse_merge 'smoke link'; do
         expect 64 "-f: unknown piece '5'; it is one of: 256 1K" check $words -f piece!=5
         expect 64 "-f: unknown suite 'lnk'; did you mean 'link'?" check $words -f suite!=lnk
         expect 64 "unknown variant or suite 'nosuch'" check $words nosuch:ctx=1
-        expect 64 "unknown suite 'smok'; did you mean 'smoke'?" check $words smok
+        expect 64 "unknown variant or suite 'smok'; did you mean 'smoke'?" check $words smok
         expect 64 'no such suite file' check $words "$dir/no.suite"
         expect 64 "is not a whole number" check $words --seed 1e3
         expect 64 "is not a whole number" check $words --seed=-1

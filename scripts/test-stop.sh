@@ -4,7 +4,7 @@
 . "$(dirname "$0")/test.sh"
 program=$1
 
-for signal in TERM INT; do
+for signal in TERM INT HUP; do
     rm -rf "$dir/run"
     "$program" run 'resident:ctx=4096,steps=20000' -o "$dir/run" > "$dir/out" 2> "$dir/err" < /dev/null &
     pid=$!
@@ -14,7 +14,7 @@ for signal in TERM INT; do
     kill -$signal "$pid"
     wait "$pid"
     code=$?
-    case $signal in TERM) want=143 ;; INT) want=130 ;; esac
+    case $signal in TERM) want=143 ;; INT) want=130 ;; HUP) want=129 ;; esac
     holds "SIG$signal gives $want, not $code" test "$code" -eq "$want"
     holds 'it says so' grep -q 'interrupted' "$dir/err"
     holds 'half a case is no row' test ! -e "$dir/run/cases.csv"

@@ -5,13 +5,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* as the environment asks for it, and as a device says it */
+static const struct {
+    const char *asked, *spans;
+} sources[] = {
+    [HA_SPANS_ANY] = { "", "" },
+    [HA_SPANS_CUPTI] = { "cupti", "CUPTI" },
+    [HA_SPANS_EVENTS] = { "events", "CUDA events" },
+};
+
 enum ha_status ha_span_source(enum ha_span_source *source, struct ha_why *why)
 {
     const char *asked = getenv("HABENCH_TRACE");
     *source = HA_SPANS_ANY;
-    if (!asked || !*asked) return HA_OK;
-    if (!strcmp(asked, "cupti")) *source = HA_SPANS_CUPTI;
-    else if (!strcmp(asked, "events")) *source = HA_SPANS_EVENTS;
-    else return ha_why(why, HA_ERROR, "HABENCH_TRACE=%.40s: neither cupti nor events", asked);
-    return HA_OK;
+    for (size_t i = 0; asked && i < sizeof sources / sizeof *sources; i++) {
+        if (strcmp(asked, sources[i].asked) != 0) continue;
+        *source = (enum ha_span_source)i;
+        asked = NULL;
+    }
+    return asked ? ha_why(why, HA_ERROR, "HABENCH_TRACE=%.40s: neither cupti nor events", asked) : HA_OK;
+}
+
+bool ha_span_source_heeded(const char *spans)
+{
+    enum ha_span_source asked;
+    struct ha_why unused;
+    return ha_span_source(&asked, &unused) != HA_OK
+           || !strncmp(spans, sources[asked].spans, strlen(sources[asked].spans));
 }

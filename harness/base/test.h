@@ -78,6 +78,18 @@ static inline int test_main(int argc, char **argv, CMFixtureFunction setup, CMFi
     return test_all("tests", setup, teardown);
 }
 
+static inline const char *test_place(void)
+{
+    const char *asked = getenv("TMPDIR");
+    return asked && *asked ? asked : P_tmpdir;
+}
+/* what mkdtemp and mkstemps take, into path[size]; returns path */
+static inline char *test_template(char *path, size_t size, const char *ending)
+{
+    snprintf(path, size, "%s/habench-XXXXXX%s", test_place(), ending);
+    return path;
+}
+
 #define assert_contains(text, part)                                                       \
     do {                                                                                  \
         if (!strstr(text, part)) fail_msg("lacks '%s':\n%s", part, (const char *)(text)); \

@@ -23,7 +23,7 @@ static inline const char *test_path(const char *name)
 static inline int test_folder_make(void **state)
 {
     snprintf(test_folder, sizeof test_folder, "%s/ha-test-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : P_tmpdir);
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : test_place());
     return mkdtemp(test_folder) == NULL;
 }
 

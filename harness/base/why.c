@@ -118,6 +118,8 @@ enum ha_status ha_duration_parse(const char *text, uint64_t *out_ns, struct ha_w
         ok = ok && !__builtin_mul_overflow(x, 10u, &x) && !__builtin_add_overflow(x, (uint64_t)(*p - '0'), &x);
     if (ok && p != text && x > 0)
         for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-            if (!strcmp(p, units[i].unit) && !__builtin_mul_overflow(x, units[i].ns, out_ns)) return HA_OK;
+            if (!strcmp(p, units[i].unit) && !__builtin_mul_overflow(x, units[i].ns, out_ns)
+                && *out_ns <= INT64_MAX) /* so that a moment and it do not wrap */
+                return HA_OK;
     return ha_why(why, HA_ERROR, "'%.80s' is not a time such as 90s, 10m or 2h", text);
 }

@@ -7,6 +7,7 @@
 #include "harness/engine/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ enum {
     PATIENT_SLICE_MS = 200, /* what is measured is not to be woken beside it */
     GRACE_MS = 2000,        /* from being asked to stop to being killed */
     PACKETS_AT_ONCE = 1000, /* then it is looked whether the time is over */
+    PRINTED_MAX = 16 << 20, /* in one call */
 };
 static const size_t SAID_MOST = (size_t)1 << 30;
 
@@ -74,6 +76,8 @@ struct ha_child {
     struct ha_room room;
     pid_t pid; /* 0: none */
     int socket;
+    int printed;          /* the end that is read of a pipe: its stdout and stderr */
+    size_t printed_bytes; /* during the call */
     uint64_t token;
     uint64_t stop_ns;     /* 0: never */
     unsigned char *heard; /* of a message that is not complete: [heard_room] */
@@ -226,30 +230,59 @@ static _Noreturn void serve_process(const struct ha_child *child, int socket, pi
 
 static enum ha_status begin(struct ha_child *c, struct ha_why *why)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
-        return ha_why(why, HA_ERROR, "no connection to a process of its own: %s", strerror(errno));
+    int pair[2] = { -1, -1 }, printed[2];
+    if (pipe2(printed, O_CLOEXEC) != 0)
+        return ha_why(why, HA_ERROR, "no pipe from a process of its own: %s", strerror(errno));
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        ha_why(why, HA_ERROR, "no connection to a process of its own: %s", strerror(errno));
+        close(printed[0]), close(printed[1]);
+        return HA_ERROR;
+    }
+    fcntl(printed[0], F_SETFL, O_NONBLOCK);
     const pid_t parent = getpid();
     if (getrandom(&c->token, sizeof c->token, GRND_NONBLOCK) != sizeof c->token) c->token = ha_now_ns();
     fflush(NULL); /* or the child has it to write, too */
     const pid_t pid = fork();
-    if (pid == 0) serve_process(c, pair[1], parent);
+    if (pid == 0) {
+        dup2(printed[1], STDERR_FILENO); /* and then it is its stdout, too */
+        serve_process(c, pair[1], parent);
+    }
     const int cause = errno;
-    close(pair[1]);
+    close(pair[1]), close(printed[1]);
     if (pid < 0) {
-        close(pair[0]);
+        close(pair[0]), close(printed[0]);
         return ha_why(why, HA_ERROR, "no process for it: %s", strerror(cause));
     }
     setpgid(pid, pid); /* as the child does; whoever comes first */
     c->pid = pid;
     c->socket = pair[0];
+    c->printed = printed[0];
     return HA_OK;
+}
+
+/* What it has printed goes to our stderr. false: it prints without end. */
+static bool pass_on(struct ha_child *c)
+{
+    char text[8192];
+    ssize_t got = -1;
+    while (c->printed_bytes <= PRINTED_MAX && (got = read(c->printed, text, sizeof text)) > 0) {
+        for (ssize_t at = 0, wrote = 1; at < got && wrote > 0; at += wrote)
+            wrote = write(STDERR_FILENO, text + at, (size_t)(got - at));
+        c->printed_bytes += (size_t)got;
+    }
+    if (got == 0) { /* it has closed both; poll is not to say so again and again */
+        close(c->printed);
+        c->printed = -1;
+    }
+    return c->printed_bytes <= PRINTED_MAX;
 }
 
 void ha_child_end(struct ha_child *c)
 {
     if (!c->pid) return;
     ha_process_end(c->pid);
+    pass_on(c);
+    if (c->printed >= 0) close(c->printed);
     close(c->socket);
     c->pid = 0;
     c->heard_bytes = 0;
@@ -378,6 +411,7 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
         siginfo_t how;
         const bool gone = ha_process_gone(c->pid, &how); /* asked before the last packets are taken */
         *answered = take(c, &h, gone);
+        if (!pass_on(c)) return ha_why(why, HA_ERROR, "printed more than %d MiB and was stopped", PRINTED_MAX >> 20);
         if (*answered) return answer(&h.reply, why);
         if (h.foreign) return ha_why(why, HA_ERROR, "wrote into its connection to the program");
         if (gone)
@@ -398,8 +432,9 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
         if (spent >= end) return ha_why(why, HA_ERROR, "no answer in %.3g s", (double)limit * 1e-9);
         const uint64_t left_ms = (end - spent) / 1000000 + 1,
                        slice_ms = c->work.patient ? PATIENT_SLICE_MS : HA_PROCESS_SLICE_MS;
-        struct pollfd ready = { .fd = h.hung_up ? -1 : c->socket, .events = POLLIN };
-        poll(&ready, 1, (int)(h.hung_up ? 1 : left_ms < slice_ms ? left_ms : slice_ms));
+        struct pollfd ready[] = { { .fd = h.hung_up ? -1 : c->socket, .events = POLLIN },
+                                  { .fd = h.hung_up ? -1 : c->printed, .events = POLLIN } };
+        poll(ready, 2, (int)(h.hung_up ? 1 : left_ms < slice_ms ? left_ms : slice_ms));
     }
 }
 
@@ -421,6 +456,7 @@ enum ha_status ha_child_call(struct ha_child *c, void *arg, const struct ha_piec
     if (call.count) memcpy(call.piece, pieces, count * sizeof *pieces);
     if (ha_child_died(c, why)) return HA_ERROR;
     if (!c->pid) HA_TRY(begin(c, why));
+    c->printed_bytes = 0;
     /* where this fails the process is about to be gone, and await says how */
     while (send(c->socket, &call, sizeof call, MSG_NOSIGNAL) < 0 && errno == EINTR) continue;
     const enum ha_status status = await(c, &call, names, &answered, why);

@@ -54,6 +54,7 @@ enum ha_status ha_filter_create(struct ha_filter **out, const char *text, struct
         if (status == HA_OK) status = check_key(&f->term[f->terms - 1], why);
         p += n;
     }
+    if (status == HA_OK && *text && !f->terms) status = ha_why(why, HA_ERROR, "'%.80s' has no term", text);
     if (status == HA_OK) return HA_OK;
     ha_filter_destroy(f);
     *out = NULL;

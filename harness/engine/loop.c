@@ -2,6 +2,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
+#include "harness/base/span_source.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/version.h"
@@ -48,6 +49,7 @@ struct loop {
     size_t process, processes; /* which of how many */
     size_t groups, groups_done;
 
+    bool warned;          /* that HABENCH_TRACE is not heeded */
     struct ha_why broken; /* why nothing more can be written, or "" */
 };
 
@@ -117,6 +119,11 @@ static void hear_device(struct loop *l, const void *bytes)
     memcpy(device, bytes, sizeof *device);
     ha_env_device_mend(device);
     if (!*l->device.asked || !strcmp(l->device.asked, device->asked)) l->device = *device;
+    if (!l->warned && !ha_span_source_heeded(device->info.spans)) {
+        fprintf(stderr, "warning: HABENCH_TRACE is not for device %s: its spans are stamped by %s\n", device->asked,
+                *device->info.spans ? device->info.spans : "nobody");
+        l->warned = true;
+    }
     broken(l, ha_folder_device(l->folder, device, &why), &why);
     free(device);
 }
@@ -355,7 +362,10 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
                                          .suites = ha_suites_all,
                                          .suites_count = ha_suites_count,
                                          .env = &l->env };
-    return ha_folder_open(&l->folder, &o, why);
+    const enum ha_exit code = ha_folder_open(&l->folder, &o, why);
+    if (code == HA_EXIT_OK && o.resume && ha_folder_found(l->folder)->nothing)
+        fputs("warning: --resume: nothing is in the folder yet; the run begins\n", stderr);
+    return code;
 }
 
 static enum ha_exit finish(struct loop *l, struct ha_why *why)

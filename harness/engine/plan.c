@@ -149,14 +149,12 @@ static const struct ha_suite *suite_of_head(const char *head, const char **value
 
 static enum ha_status unknown_head(const char *head, struct ha_why *why)
 {
-    enum { NAMES = 256 };
-    const char *names[NAMES + 1] = { NULL };
-    size_t n = 0;
-    for (size_t i = 0; i < ha_suites_count; i++) {
-        const struct ha_key *key = ha_suite_head(ha_suites_all[i]);
-        if (!key && n < NAMES) names[n++] = ha_suites_all[i]->name;
-        for (size_t w = 0; key && n < NAMES && key->word(w); w++) names[n++] = key->word(w);
-    }
+    const char *names[HA_NAMES_MAX + 1] = { NULL };
+    char path[HA_SUITE_PATH_MAX];
+    struct ha_why unused;
+    if (ha_suite_find(head, path, &unused) == HA_OK)
+        return ha_why(why, HA_ERROR, "%.60s is a file of cases: choose from it by -f KEY=VALUE", head);
+    ha_heads(names, 0);
     return ha_unknown(why, "variant or suite", head, names);
 }
 

@@ -41,6 +41,17 @@ struct plugin {
 };
 static struct plugin *plugins;
 
+bool ha_plugin_folder(size_t i, char out[HA_PLUGIN_PATH_MAX])
+{
+    static const char bin[] = "/bin", lib[] = "/lib/habench";
+    if (i > 1 || !ha_program_folder(out, HA_PLUGIN_PATH_MAX)) return false;
+    const size_t n = strlen(out), prefix = n - (sizeof bin - 1);
+    if (i == 0) return true;
+    if (n < sizeof bin - 1 || strcmp(out + prefix, bin) != 0 || prefix + sizeof lib > HA_PLUGIN_PATH_MAX) return false;
+    memcpy(out + prefix, lib, sizeof lib);
+    return true;
+}
+
 enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], struct ha_why *why)
 {
     size_t length = strlen(name);
@@ -50,21 +61,13 @@ enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], s
         if (wrote < HA_PLUGIN_PATH_MAX) return HA_OK;
         return ha_why(why, HA_ERROR, "the path of the plugin is longer than %d bytes", HA_PLUGIN_PATH_MAX - 1);
     }
-    char program[HA_PLUGIN_PATH_MAX];
-    if (!ha_program_folder(program, sizeof program))
+    char folder[HA_PLUGIN_PATH_MAX];
+    if (!ha_plugin_folder(0, folder))
         return ha_why(why, HA_ERROR, "device '%s': /proc/self/exe does not say where the program is", name);
-    if (snprintf(path, HA_PLUGIN_PATH_MAX, "%s/ha_%s.so", program, name) >= HA_PLUGIN_PATH_MAX)
-        return ha_why(why, HA_ERROR, "device '%.64s...': the path beside the program is too long", name);
-    if (access(path, F_OK) == 0) return HA_OK;
-    /* of the installed program, PREFIX/bin/habench: PREFIX/lib/habench */
-    char installed[HA_PLUGIN_PATH_MAX];
-    char *slash = strrchr(program, '/');
-    if (slash && !strcmp(slash, "/bin")
-        && snprintf(installed, sizeof installed, "%.*s/lib/habench/ha_%s.so", (int)(slash - program), program, name)
-               < HA_PLUGIN_PATH_MAX
-        && access(installed, F_OK) == 0) {
-        memcpy(path, installed, sizeof installed);
-        return HA_OK;
+    for (size_t i = 0; ha_plugin_folder(i, folder); i++) {
+        if (snprintf(path, HA_PLUGIN_PATH_MAX, "%s/ha_%s.so", folder, name) >= HA_PLUGIN_PATH_MAX)
+            return ha_why(why, HA_ERROR, "device '%.64s...': the path beside the program is too long", name);
+        if (access(path, F_OK) == 0) return HA_OK;
     }
     return ha_why(why, HA_ERROR, "device '%s': not built in, and no file %s; build it there or give the path of a .so",
                   name, path);

@@ -5,8 +5,11 @@
 
 enum { HA_PLUGIN_PATH_MAX = 4096 };
 
+/* Folder i of those that hold plugins by name: the running program's and, where that is PREFIX/bin, PREFIX/lib/habench.
+ * false: there is none. */
+bool ha_plugin_folder(size_t i, char out[HA_PLUGIN_PATH_MAX]);
 /* The file behind the device called `name`: a text with a '/' or ending in ".so" is the path itself, any
- * other is ha_NAME.so beside the running program. HA_ERROR where there is no such file. */
+ * other is ha_NAME.so in these folders. HA_ERROR where there is no such file. */
 enum ha_status ha_plugin_find(const char *name, char path[HA_PLUGIN_PATH_MAX], struct ha_why *why);
 
 /* Loads the shared object and gives its table, in which the fields that the plugin is too old to have are

@@ -29,8 +29,6 @@ void ha_number_print(double x, char out[HA_VALUE_MAX])
     }
 }
 
-enum { NAMES = 256 };
-
 /* ---- which keys a point has ------------------------------------------------------------------------------------ */
 
 const struct ha_key *ha_point_key(const struct ha_suite *s, const void *point, size_t i, struct ha_key *room)
@@ -64,8 +62,8 @@ bool ha_suite_has_key(const struct ha_suite *s, const char *name)
 
 const struct ha_suite *ha_suite_named(const char *name, struct ha_why *why)
 {
-    const char *names[NAMES + 1] = { NULL };
-    for (size_t i = 0; i < ha_suites_count && i < NAMES; i++)
+    const char *names[HA_NAMES_MAX + 1] = { NULL };
+    for (size_t i = 0; i < ha_suites_count && i < HA_NAMES_MAX; i++)
         if (!strcmp(names[i] = ha_suites_all[i]->name, name)) return ha_suites_all[i];
     ha_unknown(why, "suite", name, names);
     return NULL;
@@ -78,15 +76,15 @@ const struct ha_key *ha_suite_head(const struct ha_suite *s)
     return NULL;
 }
 
-static size_t add_name(const char *names[NAMES + 1], size_t n, const char *name)
+static size_t add_name(const char *names[HA_NAMES_MAX + 1], size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (!strcmp(names[i], name)) return n;
-    if (n < NAMES) names[n++] = name;
+    if (n < HA_NAMES_MAX) names[n++] = name;
     return n;
 }
 
-static size_t add_names(const char *names[NAMES + 1], size_t n, const struct ha_suite *s, const void *point)
+static size_t add_names(const char *names[HA_NAMES_MAX + 1], size_t n, const struct ha_suite *s, const void *point)
 {
     struct ha_key room;
     const struct ha_key *key;
@@ -98,9 +96,18 @@ static size_t add_names(const char *names[NAMES + 1], size_t n, const struct ha_
     return n;
 }
 
+void ha_heads(const char *names[HA_NAMES_MAX + 1], size_t n)
+{
+    for (size_t i = 0; i < ha_suites_count; i++) {
+        const struct ha_key *key = ha_suite_head(ha_suites_all[i]);
+        if (!key) n = add_name(names, n, ha_suites_all[i]->name);
+        for (size_t w = 0; key && key->word(w); w++) n = add_name(names, n, key->word(w));
+    }
+}
+
 enum ha_status ha_key_unknown(const struct ha_suite *s, const void *point, const char *name, struct ha_why *why)
 {
-    const char *names[NAMES + 1] = { NULL };
+    const char *names[HA_NAMES_MAX + 1] = { NULL };
     size_t n = s ? add_names(names, 0, s, point) : 0;
     for (size_t i = 0; !s && i < ha_suites_count; i++) n = add_names(names, n, ha_suites_all[i], NULL);
     names[n] = NULL;

@@ -27,6 +27,9 @@ bool ha_point_get(const struct ha_suite *suite, const void *point, const char *n
 size_t ha_point_print(const struct ha_suite *suite, const void *point, char *out, size_t size);
 /* the default of a key of this point, as text */
 const char *ha_key_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
+/* what an id may begin with, behind names[n]: variants, and suites without a key that stands for them */
+enum { HA_NAMES_MAX = 256 };
+void ha_heads(const char *names[HA_NAMES_MAX + 1], size_t n);
 /* by name; NULL: there is none, and why says which is near */
 const struct ha_suite *ha_suite_named(const char *name, struct ha_why *why);
 /* Is there a key of this name in any point of the suite? */

@@ -3,6 +3,7 @@
 #include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
+#include "harness/engine/point.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = 256 };
+enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = HA_NAMES_MAX };
 
 /* What a section says besides its keys. */
 struct head {
@@ -215,6 +216,7 @@ enum ha_status ha_suite_file_load(const char *path, char **out, struct ha_why *w
     if (status == HA_OK && n > FILE_BYTES) status = ha_why(why, HA_ERROR, "%s: larger than %d bytes", path, FILE_BYTES);
     if (status == HA_OK && memchr(text, 0, n)) status = ha_why(why, HA_ERROR, "%s: not a text file", path);
     if (f) fclose(f);
+    if (n && !strncmp(text, "\xef\xbb\xbf", 3)) memmove(text, text + 3, n - 2); /* the mark of UTF-8 */
     if (status == HA_OK) *out = text;
     else free(text);
     return status;
@@ -303,22 +305,23 @@ static void release(struct found *f)
     }
 }
 
-/* suite files, and suites whose points need no file */
+/* suite files, and what needs none: suites and variants */
 static void unknown(const struct found *f, const char *name, struct ha_why *why)
 {
-    const char *names[FOUND_MAX + 32] = { NULL };
+    const char *names[HA_NAMES_MAX + 1] = { NULL };
     size_t n = 0;
     for (; n < f->count; n++) names[n] = f->of[n].name;
-    for (size_t i = 0; i < ha_suites_count && n < FOUND_MAX + 31; i++)
-        if (!ha_suites_all[i]->head && !path_of(f, ha_suites_all[i]->name)) names[n++] = ha_suites_all[i]->name;
-    ha_unknown(why, "suite", name, names);
+    ha_heads(names, n);
+    ha_unknown(why, "variant or suite", name, names);
 }
 
 enum ha_status ha_suite_find(const char *name, char path[HA_SUITE_PATH_MAX], struct ha_why *why)
 {
     if (strlen(name) >= HA_SUITE_PATH_MAX) return ha_why(why, HA_ERROR, "the suite's name is too long");
     if (strchr(name, '/') || ends_in_suite(name)) {
-        if (!is_file(name)) return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
+        struct stat st; /* a pipe, too */
+        if (stat(name, &st) != 0 || S_ISDIR(st.st_mode))
+            return ha_why(why, HA_ERROR, "%.400s: there is no such suite file", name);
         memcpy(path, name, strlen(name) + 1);
         return HA_OK;
     }

@@ -304,9 +304,9 @@ TEST_WITH(teams, open_child, close_child)
 
 TEST_WITH(prints_elsewhere, open_child, close_child)
 {
-    char path[] = "/tmp/test_child-XXXXXX";
-    const int file = mkstemp(path), old = dup(STDOUT_FILENO), error = dup(STDERR_FILENO),
-              nothing = open("/dev/null", O_WRONLY);
+    char path[200];
+    const int file = mkstemp(test_template(path, sizeof path, "")), old = dup(STDOUT_FILENO),
+              error = dup(STDERR_FILENO), nothing = open("/dev/null", O_WRONLY);
     assert_true(file >= 0 && old >= 0 && nothing >= 0);
     fflush(stdout);
     dup2(file, STDOUT_FILENO);

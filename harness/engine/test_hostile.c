@@ -45,7 +45,7 @@ static const struct {
     { "term", "killed by SIGTERM" },
     { "int", "killed by SIGINT" },
     { "kill", "killed by SIGKILL" },
-    { "print", "no answer in 2 s" },
+    { "print", "printed more than 16 MiB and was stopped" },
     { "poison", POISONED }, /* fails from then on, however often it is opened again in this process */
 };
 /* Nobody can tell what fails once a device is closed. */
@@ -318,7 +318,7 @@ static enum ha_exit run_cases(const char *name, uint64_t case_time_ns, struct ha
               file = open(printed, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     fflush(stdout);
     dup2(file, STDOUT_FILENO);
-    dup2(none, STDERR_FILENO); /* a device that prints on and on prints there */
+    dup2(none, STDERR_FILENO); /* what a device prints arrives there */
     const enum ha_exit code = ha_run(&plan, &options, why);
     fflush(stdout);
     dup2(shown, STDOUT_FILENO);

@@ -1,6 +1,5 @@
 #include "harness/program/commands.h"
 
-#include "harness/base/program.h"
 #include "harness/base/registry.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
@@ -58,18 +57,11 @@ static void print_device(struct look l)
     putchar('\n');
 }
 
-/* The built-in ones, and NAME of every ha_NAME.so in the folder of the program; whether each opens here. */
-static void list_devices(FILE *out)
+static void list_plugins(const char *folder)
 {
-    char program[HA_PLUGIN_PATH_MAX], pattern[HA_PLUGIN_PATH_MAX + 16], name[64];
+    char pattern[HA_PLUGIN_PATH_MAX + 16], name[64];
     glob_t found;
-    (void)out; /* ha_apart prints to stdout, as print_device does */
-    for (size_t i = 0; i < ha_devices_count && !ha_stop; i++) {
-        const struct ha_device_api *api = ha_devices_all[i];
-        print_device((struct look){ api->name, api->kind, api->name });
-    }
-    if (!ha_program_folder(program, sizeof program)) return;
-    snprintf(pattern, sizeof pattern, "%s/ha_*.so", program);
+    snprintf(pattern, sizeof pattern, "%s/ha_*.so", folder);
     if (glob(pattern, 0, NULL, &found)) return;
     for (size_t i = 0; i < found.gl_pathc && !ha_stop; i++) {
         const char *file = strrchr(found.gl_pathv[i], '/') + strlen("/ha_");
@@ -77,6 +69,18 @@ static void list_devices(FILE *out)
         print_device((struct look){ ha_text_clean(name), "plugin", found.gl_pathv[i] });
     }
     globfree(&found);
+}
+
+/* The built-in ones, and NAME of every ha_NAME.so that goes by its name; whether each opens here. */
+static void list_devices(FILE *out)
+{
+    char folder[HA_PLUGIN_PATH_MAX];
+    (void)out; /* ha_apart prints to stdout, as print_device does */
+    for (size_t i = 0; i < ha_devices_count && !ha_stop; i++) {
+        const struct ha_device_api *api = ha_devices_all[i];
+        print_device((struct look){ api->name, api->kind, api->name });
+    }
+    for (size_t i = 0; ha_plugin_folder(i, folder); i++) list_plugins(folder);
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */

@@ -4,8 +4,10 @@
 #include "harness/program/commands.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,7 +25,24 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup has it ignored */
     signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is a full disk */
+}
+
+/* What is opened later is not to stand where stdin, stdout or stderr are closed: reading or writing there fails. */
+static void hold_closed_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* At every end of the program, also where argp ends it. */
+static void close_stdout(int status, void *unused)
+{
+    (void)unused;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return;
+    fprintf(stderr, "habench: stdout: %s\n", strerror(errno));
+    if (status == HA_EXIT_OK) _exit(HA_EXIT_ENVIRONMENT);
 }
 
 /* Not in main, whose own frame would not fit a stack that is too small. */
@@ -39,16 +58,12 @@ __attribute__((noinline)) static int run(int argc, char **argv)
     struct ha_why why = { "" };
     ha_options_parse(argc, argv, &o);
     catch_signals();
-    enum ha_exit code = command[o.command](&o, &why);
+    const enum ha_exit code = command[o.command](&o, &why);
     if ((ha_stop || code != HA_EXIT_OK) && why.text[0]) {
         fflush(stdout); /* both may go into one file */
         fputs("habench: ", stderr);
         ha_text_print(stderr, why.text);
         fputc('\n', stderr);
-    }
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "habench: stdout: %s\n", strerror(errno));
-        if (code == HA_EXIT_OK) code = HA_EXIT_ENVIRONMENT;
     }
     return ha_stop ? 128 + ha_stop : (int)code;
 }
@@ -56,6 +71,8 @@ __attribute__((noinline)) static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     static struct ha_why why;
+    hold_closed_files();
+    on_exit(close_stdout, NULL);
     if (ha_stack_check(&why) == HA_OK) return run(argc, argv);
     fprintf(stderr, "habench: %s\n", why.text);
     return HA_EXIT_ENVIRONMENT;

@@ -254,9 +254,17 @@ static void print_fish(FILE *out)
         snprintf(doc, sizeof doc, "%.*s", (int)strcspn(c->doc, ".\v"), c->doc);
         put_quoted(out, doc, "\\");
         fputs("'\n", out);
-        fprintf(out, "complete -c habench -n '__fish_seen_subcommand_from %s' -a '", c->name);
+        if (takes_cases(c))
+            fprintf(out,
+                    "complete -c habench -n '__fish_seen_subcommand_from %s' -a '(__habench_listed suites) "
+                    "(__fish_complete_suffix .suite)'\n",
+                    c->args ? c->name : "cases");
+        if (c->args) continue;
+        fputs("complete -c habench -n '__fish_seen_subcommand_from list; and not __fish_seen_subcommand_from", out);
         put_keywords(out, c);
-        fputs(takes_cases(c) ? " (__habench_listed suites)'\n" : "'\n", out);
+        fputs("' -a '", out);
+        put_keywords(out, c);
+        fputs("'\n", out);
     }
     for (const struct ha_option *o = ha_option_table; o->name; o++) {
         fputs("complete -c habench -n '__fish_seen_subcommand_from", out);

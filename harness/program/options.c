@@ -3,6 +3,7 @@
 
 #include "harness/base/why.h"
 #include "harness/base/registry.h"
+#include "harness/base/text.h"
 #include "harness/base/version.h"
 #include "harness/engine/point.h"
 
@@ -17,9 +18,8 @@ enum { RUN = 1 << HA_CMD_RUN, CHECK = 1 << HA_CMD_CHECK, LIST = 1 << HA_CMD_LIST
 
 static enum ha_status take_text(void *to, const char *value, struct ha_why *why)
 {
-    (void)why;
     *(const char **)to = value;
-    return HA_OK;
+    return *value ? HA_OK : ha_why(why, HA_ERROR, "a value is missing");
 }
 
 static enum ha_status take_flag(void *to, const char *value, struct ha_why *why)
@@ -83,14 +83,14 @@ const struct ha_option ha_option_table[] = {
       "Threads of the CPU side, in every case; 0: the cores that the device leaves free", take_text, TO(threads) },
     { RUN | CHECK | LIST, 0, "team", "NAME", "Whose threads the CPU side has, in every case: openmp, own", take_text,
       TO(team) },
-    { RUN | CHECK, 0, "isa", "NAME", "CPU kernels: see `habench list kernels`; the best by default", take_text,
+    { RUN | CHECK | LIST, 0, "isa", "NAME", "CPU kernels: see `habench list kernels`; the best by default", take_text,
       TO(isa) },
     { RUN | CHECK | LIST | PROBE, 0, "without", "ISA[,ISA...]",
       "As on a CPU that lacks these instruction sets, and so those that build on them", take_without, TO(without) },
     { RUN | CHECK | PROBE, 'o', "output", "DIR", "Write the result files there; without it there are none", take_text,
       TO(out_dir) },
-    { RUN | CHECK, 0, "resume", NULL, "Go on in DIR: cases that are complete there are skipped", take_flag,
-      TO(resume) },
+    { RUN | CHECK, 0, "resume", NULL,
+      "Go on in DIR: cases that are complete there are skipped; begins where nothing is there", take_flag, TO(resume) },
     { RUN | CHECK, 0, "dump", "DIR", "Write the inputs and outputs of each case there, as safetensors", take_text,
       TO(dump_dir) },
     { RUN | CHECK, 0, "max-time", "TIME", "Stop after 90s, 10m or 2h; cases not run give exit code 20", take_time,
@@ -163,7 +163,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     for (int i = 0; i < TABLE_COUNT; i++) {
         const struct ha_option *o = &ha_option_table[i];
         if (key != (o->letter ? o->letter : WITHOUT_LETTER + i)) continue;
-        if (o->take((char *)out + o->to, arg, &why) != HA_OK) argp_error(state, "--%s: %s", o->name, why.text);
+        if (o->take((char *)out + o->to, arg, &why) != HA_OK)
+            argp_error(state, "--%s: %s", o->name, ha_text_clean(why.text));
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
@@ -222,7 +223,9 @@ static const char *unknown_option(int argc, char **argv, const struct argp_optio
 
 static void refuse(const char *program, const char *text)
 {
-    fprintf(stderr, "%s: %s\nTry `%s --help'.\n", program, text, program);
+    fprintf(stderr, "%s: ", program);
+    ha_text_print(stderr, text);
+    fprintf(stderr, "\nTry `%s --help'.\n", program);
     exit(HA_EXIT_USAGE);
 }
 
@@ -243,7 +246,12 @@ static void refuse_unknown_option(const char *program, const char *given, const 
 
 static void check_options(const char *program, const struct ha_options *o)
 {
-    if (o->replay && o->exec) refuse(program, "--replay judges a file, --exec a command: one of them");
+    if (o->replay && (o->exec || o->mutants))
+        refuse(program, "--replay judges a file, --exec a command, --mutants our own checks: one of them");
+    if (o->replay && (o->words_count > 1 || (o->words_count && strcmp(o->words[0], "lse_merge"))))
+        refuse(program, "--replay FILE is the case; leave SUITE and CASE out, but for lse_merge");
+    if (o->replay && strpbrk(o->replay, ", \t\n"))
+        refuse(program, "--replay: a path with a blank or a comma cannot stand in an id; give the file another name");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count)
@@ -289,7 +297,7 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
             return 0;
         }
         ha_unknown(&why, "command", arg, names);
-        argp_error(state, "%s", why.text);
+        argp_error(state, "%s", ha_text_clean(why.text));
         return 0;
     case ARGP_KEY_NO_ARGS: argp_usage(state); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -333,7 +341,7 @@ void ha_options_parse(int argc, char **argv, struct ha_options *out)
     argp_program_version_hook = print_version;
     argp_err_exit_status = HA_EXIT_USAGE;
     argv[0] = program;
-    if (argc == 2 && ha_manual_print(stdout, argv[1])) exit(fflush(stdout) ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK);
+    if (argc == 2 && ha_manual_print(stdout, argv[1])) exit(HA_EXIT_OK);
     put_command_first(argc, argv);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, out);
 }

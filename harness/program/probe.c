@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { LIMIT_S = 900 };
 
@@ -112,5 +113,9 @@ enum ha_exit ha_command_probe(const struct ha_options *o, struct ha_why *why)
     const char *device = o->device ? o->device : ha_devices_all[0]->name;
     struct asked asked = { device, o->out_dir };
     const enum ha_exit found = ha_look_for_device(device, why);
-    return found == HA_EXIT_OK ? code[ha_apart(probe_apart, &asked, LIMIT_S * UINT64_C(1000000000), why)] : found;
+    if (found != HA_EXIT_OK) return found;
+    const enum ha_status status = ha_apart(probe_apart, &asked, LIMIT_S * UINT64_C(1000000000), why);
+    if (strncmp(why->text, "device ", 7) && !strstr(why->text, device))
+        ha_why_prefix(why, status, "device %.200s", device);
+    return code[status];
 }

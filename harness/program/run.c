@@ -5,10 +5,9 @@
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { WORDS_MAX = 512 };
 
 /* ---- before anything runs ---------------------------------------------------------------------------------------- */
 
@@ -128,20 +127,13 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
 enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
 {
     static char check[] = "check", mutants[] = "mutants";
-    char *words[WORDS_MAX], replay[4200];
-    size_t count = 0;
+    char replay[4200], *instead = o->replay ? replay : o->mutants ? mutants : o->words_count ? NULL : check;
     struct ha_plan plan = { 0 };
-    for (; count < o->words_count && count < WORDS_MAX - 1; count++) words[count] = o->words[count];
-    if (o->mutants) words[count++] = mutants;
-    if (o->replay) {
-        snprintf(replay, sizeof replay, "lse_merge:replay=%s", o->replay);
-        words[0] = replay;
-        count = 1;
-    }
-    if (!count) words[count++] = check;
+    if (o->replay) snprintf(replay, sizeof replay, "lse_merge:replay=%s", o->replay);
     enum ha_exit code = HA_EXIT_USAGE;
     const bool small = o->command == HA_CMD_CHECK && !o->dry_run;
-    if (ha_program_plan(&plan, o, words, count, small, why) == HA_OK) {
+    if (o->out_dir) signal(SIGPIPE, SIG_IGN); /* the folder is to be complete, whoever reads the table */
+    if (ha_program_plan(&plan, o, instead ? &instead : o->words, instead ? 1 : o->words_count, small, why) == HA_OK) {
         code = HA_EXIT_OK;
         for (size_t i = 0; o->dry_run && i < plan.entries; i++) puts(plan.entry[i].id);
         if (!o->dry_run) code = run_plan(&plan, o, why);

@@ -16,11 +16,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { PATH_MOST = 4000 }; /* of the folder: that of each file in it then fits */
+
 /* ---- failures -------------------------------------------------------------------------------------------------- */
 
 static enum ha_status failed(const struct ha_folder *folder, struct ha_why *why)
 {
     return folder->status == HA_OK ? HA_OK : ha_why(why, folder->status, "%s", folder->failure.text);
+}
+
+/* by somebody else, who need not have asked what is written there */
+static bool is_removed(const struct ha_folder *folder)
+{
+    struct stat at;
+    return folder->fd >= 0 && fstat(folder->fd, &at) == 0 && at.st_nlink == 0;
 }
 
 enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why)
@@ -30,8 +39,12 @@ enum ha_status ha_folder_fail(struct ha_folder *folder, struct ha_why *why)
     if (folder->status != HA_OK) return failed(folder, why);
     for (size_t i = 0; i < sizeof full / sizeof *full; i++)
         if (strstr(why->text, strerror(full[i]))) fix = "make room";
-    folder->status = ha_why(&folder->failure, HA_ERROR, "%.400s; the rows so far are kept: %s and go on with --resume",
-                            why->text, fix);
+    if (is_removed(folder))
+        folder->status = ha_why(&folder->failure, HA_ERROR, "-o %.400s: the folder was removed, and its rows with it",
+                                folder->path);
+    else
+        folder->status = ha_why(&folder->failure, HA_ERROR,
+                                "%.400s; the rows so far are kept: %s and go on with --resume", why->text, fix);
     return failed(folder, why);
 }
 
@@ -237,8 +250,8 @@ static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder
     struct ha_env env;
     enum ha_exit code = lock(folder, why);
     if (code != HA_EXIT_OK) return code;
-    const bool fresh = empty(folder->path);
-    if (!fresh && !options->resume) {
+    folder->found.nothing = empty(folder->path);
+    if (!folder->found.nothing && !options->resume) {
         ha_why(why, HA_ERROR, "-o %s: the folder is not empty; give another name, or --resume to go on there",
                folder->path);
         return HA_EXIT_USAGE;
@@ -247,7 +260,7 @@ static enum ha_exit open_folder(struct ha_folder *folder, const struct ha_folder
     else ha_env_read(&env);
     folder->env = ha_env_file_create(&env, &run);
     if (!folder->env) return ha_why(why, HA_ERROR, "out of memory"), HA_EXIT_ENVIRONMENT;
-    code = fresh ? HA_EXIT_OK : go_on(folder, why);
+    code = folder->found.nothing ? HA_EXIT_OK : go_on(folder, why);
     if (code == HA_EXIT_OK && ha_env_file_write(folder->env, folder->path, why) != HA_OK) code = HA_EXIT_ENVIRONMENT;
     return code;
 }
@@ -284,7 +297,10 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
     folder->build = options->build;
     folder->run_id = options->run_id;
     enum ha_exit code = HA_EXIT_OK;
-    if (prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
+    if (folder->path && strlen(folder->path) > PATH_MOST) {
+        ha_why(why, HA_ERROR, "-o %.200s...: the path is longer than %d bytes", folder->path, PATH_MOST);
+        code = HA_EXIT_USAGE;
+    } else if (prepare(folder, options, why) != HA_OK) code = HA_EXIT_INTERNAL;
     else if (folder->path) code = open_folder(folder, options, why);
     if (code == HA_EXIT_OK) *out = folder;
     else destroy(folder);
@@ -357,7 +373,9 @@ enum ha_status ha_folder_row(struct ha_folder *folder, const struct ha_folder_ca
     if (ha_folder_find(folder, of->id, of->process)) return ha_why(why, HA_ERROR, "%s: it has its row already", of->id);
     struct ha_folder_entry *entry = ha_folder_entry_make(of, class_of(suite, of), row, false);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory for the rows");
-    enum ha_status status = folder->path ? write_case(folder, suite, of, row, why) : HA_OK;
+    enum ha_status status = is_removed(folder) ? ha_folder_fail(folder, why)
+                            : folder->path     ? write_case(folder, suite, of, row, why)
+                                               : HA_OK;
     if (status == HA_OK && (status = ha_folder_add(folder, entry, why)) == HA_OK) return HA_OK;
     ha_folder_entry_free(entry);
     return status;

@@ -56,6 +56,7 @@ struct ha_folder_entry {
 struct ha_folder_found {
     size_t kept, again; /* cases that are done; cases that ended with an error and are tried again */
     size_t dropped;     /* lines without a case, and torn ones */
+    bool nothing;       /* the folder was not there, or empty */
 };
 
 struct ha_folder_totals {

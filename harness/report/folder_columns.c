@@ -226,9 +226,8 @@ static enum ha_status put_line(struct ha_line *line, const struct ha_folder *fol
     fprintf(out, "{\"row\":\"%s\"", kind);
     for (size_t i = 0; i < line->fields; i++) {
         if (!*line->field[i]) continue;
-        putc(',', out);
-        ha_text_json(out, columns->at[i].name);
-        putc(':', out);
+        /* the lines themselves have a member "row" */
+        fprintf(out, ",\"%s%s\":", strcmp(columns->at[i].name, "row") ? "" : "key_", columns->at[i].name);
         if (columns->at[i].number && json_number(line->field[i])) fputs(line->field[i], out);
         else ha_text_json(out, line->field[i]);
     }

@@ -411,6 +411,20 @@ TEST_WITH(a_full_disk_ends_the_run, open_new, test_folder_remove)
 }
 
 /* the events of the trace, which is a whole file of JSON */
+TEST_WITH(a_folder_that_is_removed_ends_the_run, test_folder_make, test_folder_remove)
+{
+    struct ha_folder *f = open_it(false);
+    struct ha_why why = { "" }, again = { "" };
+    write_it(f, 0, HA_PASS);
+    assert_int_equal(test_folder_remove(state), 0);
+    const enum ha_status status = fake_write(f, 1, HA_PASS, &why), closed = ha_folder_close(f, &again);
+    assert_int_equal(mkdir(test_folder, 0777), 0);
+    assert_int_equal(status, HA_ERROR);
+    assert_int_equal(closed, HA_ERROR);
+    assert_contains(why.text, ": the folder was removed, and its rows with it");
+    assert_string_equal(why.text, again.text);
+}
+
 static json_t *trace_events(void)
 {
     json_error_t error;

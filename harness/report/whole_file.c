@@ -45,12 +45,11 @@ enum ha_status ha_whole_file_open(struct ha_whole_file *out, const char *folder,
 
 enum ha_status ha_whole_file_close(struct ha_whole_file *out, struct ha_why *why)
 {
-    errno = 0;
-    const bool flushed = fflush(out->file) == 0 && !ferror(out->file);
-    const int error = errno;
+    const bool flushed = !ferror(out->file) && fflush(out->file) == 0;
+    const int error = errno; /* of the write that failed, which may have been long before */
     if (fclose(out->file) == 0 && flushed) return ha_file_take_name(out->part, out->path, why);
     unlink(out->part);
-    return ha_why(why, HA_ERROR, "%s: cannot write: %s", out->path, strerror(error ? error : errno));
+    return ha_why(why, HA_ERROR, "%s: cannot write: %s", out->path, strerror(flushed ? errno : error));
 }
 
 void ha_whole_file_drop(struct ha_whole_file *out)

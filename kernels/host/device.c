@@ -1,6 +1,5 @@
 #include "kernels/host/host.h"
 
-#include "harness/base/span_source.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -21,9 +20,7 @@ static enum ha_status no_kernels(const struct ha_kernels *k, struct ha_why *why)
 static enum ha_status host_open(struct ha_device **out, const struct ha_device_config *config, struct ha_why *why)
 {
     static const char *const lane[] = { [HA_H2D] = "link H2D", [HA_D2H] = "link D2H" };
-    enum ha_span_source asked;
     HA_TRY(no_kernels(config->kernels, why));
-    HA_TRY(ha_span_source(&asked, why)); /* spans come from one source here; a wrong word is refused all the same */
     struct ha_device *dev = calloc(1, sizeof *dev);
     if (!dev) return ha_why(why, HA_ERROR, "host device: no memory");
     /* with checks: device memory starts as NaN in every type, as undefined as a GPU's */

@@ -24,8 +24,8 @@ enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, siz
     struct ha_host_memory *m = &dev->memory;
     uint64_t total, available;
     ha_host_memory_size(&total, &available);
-    /* Linux would grant it and kill the process at first touch */
-    if (bytes > available - available / 16)
+    /* Linux would grant it and kill the process at first touch; without /proc nobody knows */
+    if (available && bytes > available - available / 16)
         return ha_why(why, HA_ERROR,
                       "host device: %zu bytes of %s memory asked for, %llu available; use a smaller case", bytes,
                       ha_memory_name(kind), (unsigned long long)available);

@@ -86,8 +86,8 @@ TEST(a_failure_is_told)
         { "lse_merge:case=random,by=no_shift,kind=chain,dtype=bf16,seed=3", "", "smallest: ", "merge-no_shift" },
     };
     for (size_t i = 0; i < COUNT(each); i++) {
-        char folder[] = "/tmp/ha_merge_XXXXXX", text[HA_ID_MAX];
-        assert_non_null(mkdtemp(folder));
+        char folder[200], text[HA_ID_MAX];
+        assert_non_null(mkdtemp(test_template(folder, sizeof folder, "")));
         run_in(each[i].words, folder);
         is(0, HA_VERDICT_FAIL);
         assert_contains(row(0)->head.reason, each[i].reason);

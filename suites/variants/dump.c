@@ -91,13 +91,14 @@ enum ha_status ha_dump_sequence(struct ha_dump *d, const struct ha_pass *pass, c
 enum ha_status ha_dump_write(const struct ha_dump *d, const char *folder, const char *id, const struct ha_shape *shape,
                              struct ha_why *why)
 {
-    char path[4096], file[200], scale[40], heads[24];
+    char path[4096], file[256 - sizeof ".safetensors"], scale[40], heads[24];
     const char *meta[] = { "case", id, "scale", scale, "kv_heads", heads, NULL };
     size_t n = 0;
 
+    if (strlen(id) >= sizeof file) /* cut off, it would be another case's, too */
+        return ha_why(why, HA_ERROR, "dump: an id of more than %zu characters names no file", sizeof file - 1);
     HA_TRY(ha_file_folder(folder, why));
-    for (; id[n] && n + 1 < sizeof file; n++)
-        file[n] = isalnum((unsigned char)id[n]) || strchr(".-_", id[n]) ? id[n] : '_';
+    for (; id[n]; n++) file[n] = isalnum((unsigned char)id[n]) || strchr(".-_", id[n]) ? id[n] : '_';
     file[n] = 0;
     snprintf(scale, sizeof scale, "%.17g", (double)shape->scale);
     snprintf(heads, sizeof heads, "%zu", shape->kv_heads);
