@@ -24,8 +24,9 @@ for file in $(find harness kernels reference datasets suites -name '*.c' -o -nam
     listed " $file " || say "$file: in no list of the build"
 done
 for program in $(printf '%s\n' "$text" | sed -n -E 's/^ build (\$o\/t\/[^: ]*): (link|test) .*/\1/p'); do
-    groups=$(printf '%s\n' "$text" | grep -E '^ build \$o/[a-z_]*\.log: summary ' | grep -c -F -- " $program.log ")
-    [ "$groups" -eq 1 ] || say "$program: its log is in $groups groups of scripts/checks.ninja, not in one"
+    groups=$(printf '%s\n' "$text" | sed 's#build/[a-z]*/#$o/#g' | grep -E '^ build \$o/[a-z_]*\.log: summary ' |
+        grep -c -F -- " $program.log ")
+    [ "$groups" -eq 1 ] || say "$program: its log is in $groups groups of scripts/checks.ninja or profiles of build.ninja, not in one"
 done
 for group in $(printf '%s\n' "$text" | sed -n -E 's/^ build \$o\/([a-z_]*)\.log: summary .*/\1/p'); do
     listed " build/release/$group.log " || say "$group: a group of scripts/checks.ninja that build.ninja never runs"

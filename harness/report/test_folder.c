@@ -410,12 +410,10 @@ TEST_WITH(a_full_disk_ends_the_run, open_new, test_folder_remove)
     assert_int_equal(lines("figures.csv"), 1 + 20 * FAKE_FIGURES);
 }
 
-/* the events of the trace, which is a whole file of JSON */
-TEST_WITH(a_folder_that_is_removed_ends_the_run, test_folder_make, test_folder_remove)
+TEST_WITH(a_folder_that_is_removed_ends_the_run, open_new, test_folder_remove)
 {
-    struct ha_folder *f = open_it(false);
-    struct ha_why why = { "" }, again = { "" };
-    write_it(f, 0, HA_PASS);
+    struct ha_why again;
+    write_it(0, HA_PASS);
     assert_int_equal(test_folder_remove(state), 0);
     const enum ha_status status = fake_write(f, 1, HA_PASS, &why), closed = ha_folder_close(f, &again);
     assert_int_equal(mkdir(test_folder, 0777), 0);
@@ -442,6 +440,7 @@ static void trace_has(size_t events)
     json_decref(all);
 }
 
+/* the events of the trace, which is a whole file of JSON */
 TEST_WITH(a_trace_that_does_not_fit_leaves_the_file_complete, open_new, test_folder_remove)
 {
     static char events[20000];

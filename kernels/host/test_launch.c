@@ -13,7 +13,7 @@ enum { DIM = 8, BATCH = 3, SEED = 7 };
 
 static void fill(float *x, size_t n, uint64_t which) { ha_rng_normals(SEED, which, 0, n, x); }
 
-static void assert_near(float got, double want)
+static void assert_close(float got, double want)
 {
     if (!(fabs((double)got - want) <= 1e-5 * (1 + fabs(want)))) fail_msg("got %.9g, want %.9g", (double)got, want);
 }
@@ -172,7 +172,7 @@ DEVICE_TEST(merges_states)
             for (size_t h = 0; h < HEADS; h++) {
                 const size_t at = t * to.lse_token_stride + h * to.lse_head_stride;
                 const double of_max = exp((double)to.lse[at]);
-                assert_near((float)(kind[n].form == HA_FORM_MAX_SUM ? of_max * (double)to.sum[at] : of_max), sum[t][h]);
+                assert_close((float)(kind[n].form == HA_FORM_MAX_SUM ? of_max * (double)to.sum[at] : of_max), sum[t][h]);
                 for (size_t d = 0; d < DIM; d++) {
                     double got = (double)ha_load(to.o, t * to.o_token_stride + h * to.o_head_stride + d, kind[n].dtype);
                     if (!(fabs(got - want[t][h][d]) <= kind[n].tolerance))
@@ -209,8 +209,8 @@ DEVICE_TEST(merges_as_many_states_as_it_says)
                               .states = s, .states_count = most, .tokens = 1, .heads = 1, .dim = 1, .out = s[0] }));
     free(s);
     ok(api->stream_sync(stream));
-    assert_near(o[0], (double)(most - 1) / 2);
-    assert_near(lse[0], log((double)most));
+    assert_close(o[0], (double)(most - 1) / 2);
+    assert_close(lse[0], log((double)most));
 }
 
 DEVICE_TEST(blends)

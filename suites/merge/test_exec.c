@@ -6,6 +6,7 @@
 #include "harness/base/test_folder.h"
 #include "kernels/c/ops.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -96,7 +97,7 @@ TEST_WITH(merges, NULL, nothing_is_left)
     open_exec(&x, itself("right"), 20 * SECOND);
     assert_string_equal(x.name, "it_self");
     assert_int_equal(x.traits.dtypes, 1u << HA_F32);
-    assert_true(merges_right(&x, &small) <= 1);
+    assert_true(merges_right(&x, &few_rows) <= 1);
     assert_true(merges_right(&x, &(struct ha_merge_shape){ .states = 33, .tokens = 1, .heads = 7, .dim = 80 }) <= 1);
     const struct ha_merge_shape chain = { .states = 3, .tokens = 1, .heads = 1, .dim = 64, .order = HA_ORDER_CHAIN };
     assert_non_null(ha_subject_unfit(&x, &chain));
@@ -167,7 +168,7 @@ TEST_WITH(an_old_answer, NULL, nothing_is_left)
              "sh -c 'test $1 = --traits && exit 1; test -e %s && exit 0; : > %s; exec %s $1 $2' --", mark, mark,
              itself("right"));
     open_exec(&x, command, 20 * SECOND);
-    merges_right(&x, &small);
+    merges_right(&x, &few_rows);
     assert_int_equal(asked_once(&x, &j, &why), HA_ERROR);
     says(&why, "did not write the file");
     ha_subject_close(&x);
@@ -290,7 +291,7 @@ TEST_WITH(the_example, NULL, nothing_is_left)
     struct ha_subject x;
     open_exec(&x, "python3 docs/merge_exec.py", 60 * SECOND);
     assert_string_equal(x.name, "numpy");
-    merges_right(&x, &small);
+    merges_right(&x, &few_rows);
     merges_right(&x, &(struct ha_merge_shape){ .states = 7, .tokens = 3, .heads = 5, .dim = 80, .dtype = HA_F16 });
     ha_subject_close(&x);
 }

@@ -58,7 +58,7 @@ TEST_WITH(the_template, NULL, nobody_is_left)
 /* One batch whose first number tells the plugin what to do. */
 static enum ha_status told(struct ha_subject *x, enum hostile what, bool *intact, bool *right)
 {
-    struct ha_merge_trial t = trial_open(x, &small, some_empty);
+    struct ha_merge_trial t = trial_open(x, &few_rows, some_empty);
     t.rows.row[0].o[0] = (double)HOSTILE_CODE + (double)what + 0.5;
     ha_merge_trial_store(&t);
     const enum ha_status st = x->run(x, t.batch, &why);
@@ -109,7 +109,7 @@ TEST_WITH(each_harm_is_named, NULL, nobody_is_left)
             fail_msg("harm %d: status %d, %s, %s; %s", (int)harm[i].what, (int)st, intact ? "intact" : "not intact",
                      right ? "right" : "wrong", why.text);
         says(&why, harm[i].words);
-        merges_right(&x, &small);
+        merges_right(&x, &few_rows);
     }
     ha_subject_close(&x);
 }
@@ -193,7 +193,7 @@ TEST_WITH(large_batches, NULL, nobody_is_left)
     memset(room.base, 1, 4096);
     assert_int_equal(x.room(&x, 4096, &room, &why), HA_OK);
     assert_int_equal(room.base[0], 0);
-    merges_right(&x, &small);
+    merges_right(&x, &few_rows);
     ha_subject_close(&x);
 }
 

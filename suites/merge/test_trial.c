@@ -47,11 +47,11 @@ struct ha_judgement trial_judge(struct ha_merge_trial *t, const struct ha_merge_
     return j;
 }
 
-const struct ha_merge_shape small = { .states = 3, .tokens = 4, .heads = 2, .dim = 64 };
+const struct ha_merge_shape few_rows = { .states = 3, .tokens = 4, .heads = 2, .dim = 64 };
 
 enum ha_status asked_once(struct ha_subject *subject, struct ha_judgement *j, struct ha_why *why)
 {
-    struct ha_merge_trial t = trial_open(subject, &small, some_empty);
+    struct ha_merge_trial t = trial_open(subject, &few_rows, some_empty);
     struct ha_why astray;
     const enum ha_status st = subject->run(subject, t.batch, why);
     if (ha_batch_intact(t.batch, &astray) != HA_OK) fail_msg("%s", astray.text);

@@ -20,7 +20,7 @@ void trial_merge(const struct ha_merge_trial *trial);
 struct ha_judgement trial_judge(struct ha_merge_trial *trial, const struct ha_merge_traits *traits);
 /* One small batch handed to the subject: what its run says, and what came of it, where that was HA_OK. Nothing else may
  * be written. */
-extern const struct ha_merge_shape small;
+extern const struct ha_merge_shape few_rows;
 enum ha_status asked_once(struct ha_subject *subject, struct ha_judgement *j, struct ha_why *why);
 /* One batch merged by the subject, intact and right; returns the worst err/bound. */
 double merges_right(struct ha_subject *subject, const struct ha_merge_shape *shape);
