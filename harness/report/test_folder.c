@@ -423,6 +423,7 @@ TEST_WITH(a_folder_that_is_removed_ends_the_run, open_new, test_folder_remove)
     assert_string_equal(why.text, again.text);
 }
 
+/* the events of the trace, which is a whole file of JSON */
 static json_t *trace_events(void)
 {
     json_error_t error;
@@ -440,7 +441,6 @@ static void trace_has(size_t events)
     json_decref(all);
 }
 
-/* the events of the trace, which is a whole file of JSON */
 TEST_WITH(a_trace_that_does_not_fit_leaves_the_file_complete, open_new, test_folder_remove)
 {
     static char events[20000];

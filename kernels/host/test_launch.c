@@ -172,7 +172,8 @@ DEVICE_TEST(merges_states)
             for (size_t h = 0; h < HEADS; h++) {
                 const size_t at = t * to.lse_token_stride + h * to.lse_head_stride;
                 const double of_max = exp((double)to.lse[at]);
-                assert_close((float)(kind[n].form == HA_FORM_MAX_SUM ? of_max * (double)to.sum[at] : of_max), sum[t][h]);
+                assert_close((float)(kind[n].form == HA_FORM_MAX_SUM ? of_max * (double)to.sum[at] : of_max),
+                             sum[t][h]);
                 for (size_t d = 0; d < DIM; d++) {
                     double got = (double)ha_load(to.o, t * to.o_token_stride + h * to.o_head_stride + d, kind[n].dtype);
                     if (!(fabs(got - want[t][h][d]) <= kind[n].tolerance))
