@@ -1,14 +1,17 @@
 /* What begins ends: also what could not begin. What was found right is measured, and nothing else. */
 #include "harness/engine/serve.h"
 
+#include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/base/test.h"
+
+#include <signal.h>
 
 /* Of a suite: how its begin goes, and what was called. */
 struct calls {
     enum ha_status begins;
     bool makes; /* begin leaves something in *run */
-    size_t begun, ended, checked, alive;
+    size_t begun, ended, checked, closed, alive;
 };
 static struct calls first, second;
 
@@ -43,6 +46,8 @@ struct row {
 /* by entry: what check says of it, how often it was measured; and how often anything was */
 static enum ha_verdict found[4];
 static size_t measured[4], measurements;
+static enum ha_status check_says;
+static bool stops; /* a signal comes while check is at work */
 
 static size_t entry_of(const struct ha_group *group, size_t i) { return (size_t)(*group->id[i] - 'a'); }
 static struct ha_result *head_of(const struct ha_group *group, size_t i)
@@ -54,7 +59,8 @@ static enum ha_status check(void *run, struct ha_group *group, struct ha_why *wh
 {
     for (size_t i = 0; i < group->count; i++) head_of(group, i)->verdict = found[entry_of(group, i)];
     (*(struct calls **)run)->checked++;
-    return HA_OK;
+    if (stops) ha_stop = SIGINT;
+    return check_says == HA_OK ? HA_OK : ha_why(why, check_says, "it says so");
 }
 
 static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *why)
@@ -68,6 +74,8 @@ static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *
     }
     return HA_OK;
 }
+
+static void close_group(void *run, struct ha_group *group) { (*(struct calls **)run)->closed++; }
 
 static void end(void *run)
 {
@@ -83,12 +91,14 @@ static const struct ha_suite suites[2] = {
       .begin = begin_first,
       .check = check,
       .measure = measure,
+      .close = close_group,
       .end = end },
     { .name = "second",
       .row_bytes = sizeof(struct row),
       .begin = begin_second,
       .check = check,
       .measure = measure,
+      .close = close_group,
       .end = end },
 };
 
@@ -131,13 +141,13 @@ static void serve_group(const size_t *index, size_t count)
     rows = 0;
     if (ha_serve(&self, job, &why) != HA_OK) fail_msg("%s", why.text);
     free(job);
-    assert_int_equal(rows, count);
 }
 
 static enum ha_verdict serve(size_t entry)
 {
     memset(found, 0, sizeof found);
     serve_group(&entry, 1);
+    assert_int_equal(rows, 1);
     return said[entry].verdict;
 }
 
@@ -184,12 +194,38 @@ TEST(what_was_found_right_is_measured)
     found[2] = HA_NOT_RUN;
     found[3] = HA_UNCHECKED;
     serve_group(group, 3);
+    assert_int_equal(rows, 3);
     assert_true(said[0].verdict == HA_VERDICT_FAIL && said[2].verdict == HA_PASS && said[3].verdict == HA_UNCHECKED);
     assert_true(measured[0] == 0 && measured[1] == 0 && measured[2] == 1 && measured[3] == 1);
 
     measurements = 0;
     serve_group(group, 1);
     assert_int_equal(measurements, 0); /* of nothing */
+}
+
+/* Half a case is no row, whether check gave up or what comes behind it was not done; what has its verdict has its row.
+ */
+TEST(a_stop_leaves_no_row)
+{
+    static const size_t group[] = { 0, 2, 3 };
+    static const enum ha_status says[] = { HA_OK, HA_WAIVED };
+    for (size_t i = 0; i < 2; i++) {
+        memset(found, 0, sizeof found);
+        found[2] = HA_VERDICT_FAIL;
+        found[3] = HA_UNCHECKED;
+        check_says = says[i];
+        stops = true;
+        measurements = 0;
+        serve_group(group, 3);
+        ha_stop = 0;
+        stops = false;
+        check_says = HA_OK;
+        assert_true(rows == 1 && said[2].verdict == HA_VERDICT_FAIL && measurements == 0);
+    }
+    check_says = HA_WAIVED;
+    assert_int_equal(serve(0), HA_VERDICT_WAIVED);
+    check_says = HA_OK;
+    assert_int_equal(first.closed, first.checked); /* whatever came of it */
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }
