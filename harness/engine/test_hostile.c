@@ -197,13 +197,16 @@ static void forge(void)
     }
 }
 
-static bool forging;
+static bool forging, grouped;
+static uint64_t killed = CASES; /* the case that ends its process, however often it is run */
 
-static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+static bool together(const void *a, const void *b) { return grouped; }
+
+static enum ha_status check_point(uint64_t n, struct row *row, struct ha_why *why)
 {
     struct tour t = { .api = NULL }, other;
-    struct row *row = g->row[0];
-    if (forging && !*(const uint64_t *)g->point[0]) forge();
+    if (forging && !n) forge();
+    if (n == killed) raise(SIGKILL);
     enum ha_status status = open_tour(&t, why);
     if (status == HA_OK) status = operations(&t, why);
     if (status == HA_OK) {
@@ -217,6 +220,14 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     /* another one is asked for, so that this one is closed */
     const enum ha_status closed = ha_machine_device(machine, "host", NULL, &other.api, &other.device, why);
     return status == HA_OK ? closed : status;
+}
+
+static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+{
+    enum ha_status status = HA_OK;
+    for (size_t i = 0; i < g->count && status == HA_OK; i++)
+        status = check_point(*(const uint64_t *)g->point[i], g->row[i], why);
+    return status;
 }
 
 static const struct ha_key key = {
@@ -238,6 +249,7 @@ static const struct ha_suite suite = { .name = "tour",
                                        .file = { "tour.csv" },
                                        .point_bytes = sizeof(uint64_t),
                                        .row_bytes = sizeof(struct row),
+                                       .together = together,
                                        .begin = begin,
                                        .check = check };
 
@@ -336,8 +348,9 @@ static enum ha_exit run_cases(const char *out, const char *printed, uint64_t cas
     return code;
 }
 
-/* The first case has the error, if there is one. */
-static bool as_it_should(const char *what, const char *out, const char *printed, enum ha_exit code, const char *reason)
+/* bad: the case that has the error, if there is one. */
+static bool as_it_should(const char *what, const char *out, const char *printed, enum ha_exit code, const char *reason,
+                         size_t bad)
 {
     struct found f = { .reason = reason };
     char path[160];
@@ -347,8 +360,8 @@ static bool as_it_should(const char *what, const char *out, const char *printed,
     const bool read = ha_csv_read(path, take, &f, &why) == HA_OK;
     snprintf(path, sizeof path, "%s/junit.xml", out);
     const bool ok = read && !left && f.rows == CASES && f.errors == (harms ? 1u : 0u) && f.told == harms
-                    && f.right[0] == (harms ? 0u : 1u) && f.right[1] == 1 && f.right[2] == 1
-                    && code == (harms ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK)
+                    && f.right[bad] == (harms ? 0u : 1u) && f.right[(bad + 1) % CASES] == 1
+                    && f.right[(bad + 2) % CASES] == 1 && code == (harms ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK)
                     && last_line_is(printed,
                                     harms ? "2 passed, 1 failed, 0 skipped\n" : "3 passed, 0 failed, 0 skipped\n")
                     && has_text(path, harms ? "tests=\"3\" failures=\"0\" errors=\"1\""
@@ -372,7 +385,7 @@ static bool try(size_t hook, size_t deed)
     setenv("HA_HOSTILE_ONCE", once, 1);
     const enum ha_exit code = run_cases(out, printed, slow ? UINT64_C(2000000000) : 0, &why);
     if (access(once, F_OK) != 0) fprintf(stderr, "%s was not called\n", hooks[hook]);
-    return as_it_should(what, out, printed, code, deeds[deed].reason) && access(once, F_OK) == 0;
+    return as_it_should(what, out, printed, code, deeds[deed].reason, 0) && access(once, F_OK) == 0;
 }
 
 static int work(size_t which)
@@ -414,7 +427,44 @@ TEST(takes_nothing_on_trust)
     forging = true;
     const enum ha_exit code = run_cases(out, printed, 0, &why);
     forging = false;
-    assert_true(as_it_should("forged", out, printed, code, NULL));
+    assert_true(as_it_should("forged", out, printed, code, NULL, 0));
+}
+
+/* Cases that run in turns in one process, in which one of them dies: whose fault it is shows where each is run alone.
+ */
+TEST(a_death_among_several_costs_one_row)
+{
+#define AMONG ", among 3 that ran in turns; none of the others does so alone"
+    static const struct {
+        const char *deed; /* done once */
+        uint64_t killed;
+        size_t bad;
+        const char *reason;
+    } each[] = {
+        { "", CASES, 0, NULL },
+        { "", 0, 0, "killed by SIGKILL" },
+        { "", 1, 1, "killed by SIGKILL" },
+        { "", 2, 2, "killed by SIGKILL" AMONG },
+        { "copy:exit_3", CASES, 2, "exited with 3" AMONG },
+        { "copy:poison", CASES, 2, "device " },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char out[128], once[160], printed[160];
+        struct ha_why why = { "" };
+        snprintf(out, sizeof out, "%s/together.%zu", root, i);
+        snprintf(once, sizeof once, "%s.did", out);
+        snprintf(printed, sizeof printed, "%s.out", out);
+        setenv("HA_HOSTILE", each[i].deed, 1);
+        setenv("HA_HOSTILE_ONCE", once, 1);
+        grouped = true;
+        killed = each[i].killed;
+        const enum ha_exit code = run_cases(out, printed, 0, &why);
+        grouped = false;
+        killed = CASES;
+        unsetenv("HA_HOSTILE");
+        assert_true(as_it_should(each[i].deed, out, printed, code, each[i].reason, each[i].bad));
+        assert_int_equal(access(once, F_OK) == 0, *each[i].deed != 0);
+    }
 }
 
 static int make_root(void **state)
