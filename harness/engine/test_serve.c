@@ -15,9 +15,23 @@ struct calls {
 };
 static struct calls first, second;
 
-static enum ha_status begin(struct calls *c, void **run, struct ha_why *why)
+static const struct ha_run_options options = { .quiet = true,
+                                               .measure = true,
+                                               .seed = 7,
+                                               .out_dir = "out",
+                                               .dump_dir = "dump",
+                                               .exec = "command",
+                                               .exhaustive = true };
+enum { CAP_NS = 11, DEADLINE_NS = 12 };
+
+/* What the command line says, and what time there is, reaches the suite. */
+static enum ha_status begin(struct calls *c, void **run, const struct ha_suite_config *config, struct ha_why *why)
 {
     c->begun++;
+    assert_true(config->machine && config->measure && config->seed == 7 && config->exhaustive);
+    assert_string_equal(config->out_dir, "out");
+    assert_string_equal(config->dump_dir, "dump");
+    assert_string_equal(config->exec, "command");
     if (c->makes) {
         struct calls **made = *run = malloc(sizeof *made);
         assert_non_null(made);
@@ -30,13 +44,13 @@ static enum ha_status begin(struct calls *c, void **run, struct ha_why *why)
 static enum ha_status begin_first(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                   struct ha_why *why)
 {
-    return begin(&first, run, why);
+    return begin(&first, run, config, why);
 }
 
 static enum ha_status begin_second(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                    struct ha_why *why)
 {
-    return begin(&second, run, why);
+    return begin(&second, run, config, why);
 }
 
 struct row {
@@ -45,6 +59,7 @@ struct row {
 
 /* by entry: what check says of it, how often it was measured; and how often anything was */
 static enum ha_verdict found[4];
+static const char *found_why[4];
 static size_t measured[4], measurements;
 static enum ha_status check_says;
 static bool stops; /* a signal comes while check is at work */
@@ -57,7 +72,12 @@ static struct ha_result *head_of(const struct ha_group *group, size_t i)
 
 static enum ha_status check(void *run, struct ha_group *group, struct ha_why *why)
 {
-    for (size_t i = 0; i < group->count; i++) head_of(group, i)->verdict = found[entry_of(group, i)];
+    assert_true(group->cap_ns == CAP_NS && group->deadline_ns == DEADLINE_NS);
+    for (size_t i = 0; i < group->count; i++) {
+        const size_t entry = entry_of(group, i);
+        head_of(group, i)->verdict = found[entry];
+        if (found_why[entry]) strcpy(head_of(group, i)->reason, found_why[entry]);
+    }
     (*(struct calls **)run)->checked++;
     if (stops) ha_stop = SIGINT;
     return check_says == HA_OK ? HA_OK : ha_why(why, check_says, "it says so");
@@ -131,12 +151,13 @@ static void serve_group(const size_t *index, size_t count)
                                              { .suite = &suites[0], .point = id[2], .id = id[2] },
                                              { .suite = &suites[0], .point = id[3], .id = id[3] } };
     static const struct ha_plan plan = { .entry = entry, .entries = 4 };
-    static const struct ha_run_options options = { .quiet = true, .measure = true };
     static struct ha_serve self = { .plan = &plan, .options = &options, .before = none_before, .forked = forked };
     struct ha_job *job = calloc(1, sizeof *job + count * sizeof job->entry[0]);
     struct ha_why why = { "" };
     assert_non_null(job);
     job->count = count;
+    job->cap_ns = CAP_NS;
+    job->deadline_ns = DEADLINE_NS;
     memcpy(job->entry, index, count * sizeof *index);
     rows = 0;
     if (ha_serve(&self, job, &why) != HA_OK) fail_msg("%s", why.text);
@@ -201,6 +222,11 @@ TEST(what_was_found_right_is_measured)
     measurements = 0;
     serve_group(group, 1);
     assert_int_equal(measurements, 0); /* of nothing */
+
+    found_why[2] = "the time is over"; /* a reason and no verdict: not run to its end */
+    serve_group(group + 1, 1);
+    found_why[2] = NULL;
+    assert_int_equal(rows, 0);
 }
 
 /* Half a case is no row, whether check gave up or what comes behind it was not done; what has its verdict has its row.
