@@ -51,7 +51,18 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
     (void)self, (void)step, (void)why;
     return HA_OK;
 }
+static enum ha_status drain_without_a_word(struct ha_instance *self, struct ha_why *why)
+{
+    (void)self, (void)why;
+    return HA_ERROR;
+}
 #if !HA_ASAN /* which stops at the write itself */
+static enum ha_status drain_past_the_end(struct ha_instance *self, struct ha_why *why)
+{
+    (void)why;
+    memset(self->block + 100, 0, 1);
+    return HA_OK;
+}
 static enum ha_status attend_past_the_end(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
     (void)step, (void)why;
@@ -154,22 +165,26 @@ TEST(bad_variants_are_seen)
 {
     static const struct {
         enum ha_status (*attend)(struct ha_instance *self, const struct ha_step *step, struct ha_why *why);
+        enum ha_status (*drain)(struct ha_instance *self, struct ha_why *why);
         bool checked;
         enum ha_status status;
         const char *says;
     } cases[] = {
-        { attend, false, HA_OK, "" },
+        { attend, NULL, false, HA_OK, "" },
 #if !HA_ASAN
-        { attend_past_the_end, false, HA_FAIL, "" },
+        { attend_past_the_end, NULL, false, HA_FAIL, "" },
+        { attend, drain_past_the_end, false, HA_FAIL, "" },
 #endif
-        { attend_without_a_word, false, HA_ERROR, "attend failed and gave no reason" },
-        { attend, true, HA_ERROR, "variant mine has no definition" },
+        { attend_without_a_word, NULL, false, HA_ERROR, "attend failed and gave no reason" },
+        { attend, drain_without_a_word, false, HA_ERROR, "drain failed and gave no reason" },
+        { attend, NULL, true, HA_ERROR, "variant mine has no definition" },
     };
 
     open_session(SMALL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ha_variant v = mine;
         v.attend = cases[i].attend;
+        v.drain = cases[i].drain;
         v.checked = cases[i].checked;
         reason.text[0] = 0;
         const enum ha_status status = check(&v);
@@ -385,6 +400,7 @@ TEST(quality_agrees_with_plain_arithmetic)
     begin_pass(&p, true);
     assert_ok(ha_pass_step(&p, 0, &reason));
     assert_ok(ha_chosen_read(&c, &p, 0, 0, 0, &reason));
+    assert_int_equal(c.parts, 1); /* two would be given the bound of a merge */
     assert_ok(ha_oracle_judge(&p, &c, 0, 0, 0, judged, NULL, &reason));
     for (size_t h = 0; h < 4; h++) {
         double d, n, m, r;
