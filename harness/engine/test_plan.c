@@ -317,7 +317,7 @@ TEST(sections_are_kept)
 {
     static const char text[] = "[default]\ntime=2s\nkind=circle\n"
                                "[line]\naxis=size\nsize=1 2 3\ntime=500ms\n"
-                               "[again]\nsize=3 4\n"
+                               "[again]\nsize=3 4 3\n"
                                "[colors]\naxis=color\ncolor=*\nsize=1\n"
                                "[moves]\nsuite=moves\nway=up\ntime=1m\n";
     static const uint64_t ns[] = { 500000000, 500000000, 500000000, 2000000000, 2000000000, 2000000000 };
@@ -429,9 +429,11 @@ TEST(sizes_are_limited)
     memcpy(text, "[a]\nname=", 9);
     text[20000] = 0;
     assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
+    assert_contains(out, "x.suite:2: the line is longer than 16382 bytes");
+    text[4 + 16383] = 0;
+    assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
     assert_contains(out, "x.suite:2: the line is longer than");
-    memcpy(text, "[a]\nname=", 9);
-    text[4000] = 0;
+    text[4 + 16382] = 0;
     assert_int_equal(expand(text, NULL, out, sizeof out), HA_ERROR);
     assert_contains(out, "x.suite:2: name: ");
     n = 0;
@@ -478,9 +480,17 @@ TEST(files_are_read)
     assert_int_equal(write(fd, good, sizeof good - 1), (ssize_t)(sizeof good - 1));
     close(fd);
     const enum ha_status status = choose(path, none, out, sizeof out);
+    /* an id behind it stands in no section of the file */
+    struct ha_plan plan = { 0 };
+    char id[] = "circle:size=9", *words[] = { path, id };
+    const struct ha_plan_options both = { .words = words, .words_count = 2 };
+    const enum ha_status two = ha_plan_make(&plan, &both, &why);
     unlink(path);
     assert_int_equal(status, HA_OK);
     assert_string_equal(out, "circle:size=1\ncircle:size=2\n");
+    assert_int_equal(two, HA_OK);
+    assert_true(plan.sections == 2 && plan.section[0].of.count == 2 && plan.section[1].of.entry[0] == 2);
+    ha_plan_free(&plan);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }
