@@ -199,6 +199,9 @@ static void forge(void)
 
 static bool forging, grouped;
 static uint64_t killed = CASES; /* the case that ends its process, however often it is run */
+static useconds_t nap_us;       /* of each case */
+static const uint64_t *cap_ns;  /* NULL, or [CASES]: about what each is given; all until the same time */
+static uint64_t max_time_ns;
 
 static bool together(const void *a, const void *b) { return grouped; }
 
@@ -222,9 +225,22 @@ static enum ha_status check_point(uint64_t n, struct row *row, struct ha_why *wh
     return status == HA_OK ? closed : status;
 }
 
+static enum ha_status check_times(const struct ha_group *g, uint64_t n, struct ha_why *why)
+{
+    static uint64_t until_ns;
+    const uint64_t now = ha_now_ns();
+    if (!until_ns) until_ns = g->deadline_ns;
+    if (g->cap_ns > cap_ns[n] || g->cap_ns < cap_ns[n] / 10 * 9)
+        return ha_why(why, HA_FAIL, "%g s for it, not %g", (double)g->cap_ns / 1e9, (double)cap_ns[n] / 1e9);
+    if (g->deadline_ns != until_ns || until_ns < now || until_ns > now + max_time_ns)
+        return ha_why(why, HA_FAIL, "until %g s from now", ((double)g->deadline_ns - (double)now) / 1e9);
+    return HA_OK;
+}
+
 static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
 {
-    enum ha_status status = HA_OK;
+    enum ha_status status = cap_ns ? check_times(g, *(const uint64_t *)g->point[0], why) : HA_OK;
+    usleep(nap_us * (useconds_t)g->count);
     for (size_t i = 0; i < g->count && status == HA_OK; i++)
         status = check_point(*(const uint64_t *)g->point[i], g->row[i], why);
     return status;
@@ -332,9 +348,12 @@ static enum ha_exit run_cases(const char *out, const char *printed, uint64_t cas
         point[i] = i;
         snprintf(id[i], sizeof id[i], "tour:n=%zu", i);
         entry[i] = (struct ha_plan_entry){ .suite = &suite, .point = &point[i], .id = id[i], .from = from };
+        if (cap_ns && i == 1) entry[i].time_ns = cap_ns[i]; /* of its own */
     }
     const struct ha_plan plan = { .entry = entry, .entries = CASES };
-    const struct ha_run_options options = { .out_dir = out, .quiet = true, .case_time_ns = case_time_ns };
+    const struct ha_run_options options = {
+        .out_dir = out, .quiet = true, .case_time_ns = case_time_ns, .max_time_ns = max_time_ns
+    };
     const int shown = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO), none = open("/dev/null", O_WRONLY | O_CLOEXEC),
               file = open(printed, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     fflush(stdout);
@@ -464,6 +483,29 @@ TEST(a_death_among_several_costs_one_row)
         unsetenv("HA_HOSTILE");
         assert_true(as_it_should(each[i].deed, out, printed, code, each[i].reason, each[i].bad));
         assert_int_equal(access(once, F_OK) == 0, *each[i].deed != 0);
+    }
+}
+
+/* of the time that is left each has its share, and half of that is for checking; a group has as long as its cases */
+TEST(time_is_shared)
+{
+    static const uint64_t s = 1000000000, caps[CASES] = { 100 * s, 2 * s, 300 * s };
+    for (int at_once = 0; at_once < 2; at_once++) {
+        char out[128], printed[160];
+        struct ha_why why = { "" };
+        snprintf(out, sizeof out, "%s/times.%d", root, at_once);
+        snprintf(printed, sizeof printed, "%s.out", out);
+        unsetenv("HA_HOSTILE");
+        grouped = at_once;
+        cap_ns = grouped ? NULL : caps;
+        max_time_ns = grouped ? 0 : 600 * s;
+        nap_us = 400000;
+        const enum ha_exit code = run_cases(out, printed, s, &why);
+        grouped = false;
+        cap_ns = NULL;
+        nap_us = 0;
+        max_time_ns = 0;
+        assert_true(as_it_should("times", out, printed, code, NULL, 0));
     }
 }
 
