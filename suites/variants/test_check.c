@@ -194,6 +194,92 @@ TEST(bad_variants_are_seen)
     close_session();
 }
 
+/* A device that has failed is an error, whatever its operations return. */
+static const char *lost(struct ha_device *device)
+{
+    (void)device;
+    return "lost";
+}
+
+TEST(a_device_that_failed_is_seen)
+{
+    open_session(SMALL);
+    const struct ha_device_api *real = session.api;
+    struct ha_device_api failed = *real;
+    failed.failure = lost;
+    session.api = &failed;
+    const enum ha_status status = check(ha_variant_find("cpu"));
+    session.api = real;
+    assert_int_equal(status, HA_ERROR);
+    assert_non_null(strstr(reason.text, "lost"));
+    close_session();
+}
+
+/* ---- the bound ----------------------------------------------------------------------------- */
+
+/* `cpu`, one element of whose output is moved. */
+static struct {
+    struct ha_context ctx;
+    size_t row;
+    float to;
+} moved;
+
+static enum ha_status moved_create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+{
+    moved.ctx = *ctx;
+    return ha_variant_find("cpu")->create(self, ctx, why);
+}
+static enum ha_status moved_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    const enum ha_status status = ha_variant_find("cpu")->attend(self, step, why);
+    if (status != HA_OK || step->step || step->layer) return status;
+    return moved.ctx.api->copy(moved.ctx.stream, step->o + moved.row * 64, &moved.to, sizeof moved.to, HA_H2D);
+}
+
+TEST(each_row_is_held_to_its_bound)
+{
+    struct ha_variant v = *ha_variant_find("cpu");
+    struct ha_check c = { .session = &session, .id = "the case", .keep_expected = true };
+
+    open_session("cpu:ctx=20+9,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,threads=1");
+    assert_ok(ha_check_run(&c, &reason));
+    v.create = moved_create;
+    v.attend = moved_attend;
+    for (size_t row = 0; row < 2 * 2 * 4; row++) { /* of two sequences */
+        const struct ha_expected *e = &c.expected[row / 8];
+        for (int beyond = 0; beyond < 2; beyond++) {
+            char where[64];
+            snprintf(where, sizeof where, "layer 0 step 0 seq %zu token %zu head %zu element 0", row / 8, row / 4 % 2,
+                     row % 4);
+            moved.row = row;
+            moved.to = (float)(e->o[row % 8 * 64] + (beyond ? 1.5 : 0.7) * e->o_bound[row % 8 * 64]);
+            assert_int_equal(check(&v), beyond ? HA_FAIL : HA_OK);
+            if (beyond && !strstr(reason.text, where)) fail_msg("'%s' does not say '%s'", reason.text, where);
+        }
+    }
+    ha_check_free(&c);
+    close_session();
+}
+
+/* ---- what is counted ------------------------------------------------------------------------ */
+
+TEST(bytes_are_of_a_step_that_was_asked)
+{
+    struct ha_check c = { .session = &session, .id = "the case", .steps = 2 };
+    const double row = 2 * 64 * 2; /* K and V in f16 */
+
+    open_session("resident:ctx=100+40,heads=4/2,head_dim=64,layers=3,steps=9,dtype=f16,threads=1");
+    assert_ok(ha_check_run(&c, &reason));
+    /* of steps 0, 1, 7 and 8, each with its new token, by 3 layers and 2 KV heads */
+    assert_near(c.device_key_bytes, (100 + 40 + 2 * 5) * row * 3 * 2, 1e-6);
+    assert_near(c.host_key_bytes, 0, 0);
+    assert_true(c.kv_device_bytes >= (109 + 49) * row * 3 * 2 && c.meta_device_bytes < 1000);
+    assert_true(c.total.err_over_bound > 0 && c.total.err_over_bound <= 1 && c.total.everything);
+    assert_near(c.total.keys_sum, (100 + 40 + 2 * 5) * 4.0 * 3 * 4, 1e-6); /* by 4 steps, 3 layers, 4 heads */
+    ha_check_free(&c);
+    close_session();
+}
+
 /* ---- selections --------------------------------------------------------------------------- */
 
 static enum ha_status read_selection(size_t count, const uint32_t *token, size_t padding, struct ha_chosen *chosen)
@@ -274,7 +360,7 @@ TEST(a_timed_output_that_differs_fails)
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
     struct ha_pass p;
 
-    open_session("hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4");
+    open_session("hgca:ctx=100+40,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4");
     assert_ok(ha_check_run(&c, &reason));
     assert_int_equal(c.steps_done, 6);
     assert_int_equal(c.asked, 4);

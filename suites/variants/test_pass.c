@@ -349,6 +349,7 @@ TEST(a_pass_leaves_no_trace)
         begin_pass(&p, false);
         unsigned char *first = outputs(&p, &bytes);
         const struct ha_meter_count moved = p.moved;
+        assert_int_equal(moved.h2d_bytes + moved.d2h_bytes > 0, strncmp(ids[i], "resident", 8) != 0);
         if (p.variant->counters) p.variant->counters(p.instance, &once);
         for (int pass = 0; pass < 2; pass++) {
             assert_ok(ha_pass_settle(&p, &reason));
