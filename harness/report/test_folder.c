@@ -637,6 +637,28 @@ TEST_WITH(a_check_has_no_timing, test_folder_make, test_folder_remove)
     assert_int_equal(count(test_text("junit.xml"), "timing"), 0);
 }
 
+TEST_WITH(a_column_may_have_no_unit, test_folder_make, test_folder_remove)
+{
+    struct ha_field fields[] = { fake_suite.field[5], fake_suite.field[0] }; /* a text, a time */
+    struct ha_suite suite = fake_suite;
+    const struct ha_suite *const suites[] = { &suite };
+    struct ha_folder_options options = fake_options(test_folder, false);
+    const struct fake_row row = fake_row(0, HA_PASS);
+    struct fake_case c;
+    struct ha_why why;
+    fields[0].unit = NULL;
+    suite.field = fields;
+    suite.fields = 2;
+    options.suites = suites;
+    options.suites_count = 1;
+    struct ha_folder *f = open_with(&options);
+    fake_case(&c, 0, 0);
+    c.of.suite = &suite;
+    assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
+    close_it(f);
+    assert_contains(test_text("junit.xml"), "classname=\"timing\" name=\"fake:kind=even,n=0\" time=\"0.001000000\"/>");
+}
+
 static json_t *next_line(char **text)
 {
     char *end = strchr(*text, '\n');
