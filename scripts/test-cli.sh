@@ -123,6 +123,7 @@ expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/new"
 holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
 expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume
+expect 64 "options: there '', here 'isa=c'" check "$dir/two.suite" -o "$dir/new" --resume --isa c
 mkdir "$dir/empty"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/empty"
 : > "$dir/file"
@@ -173,8 +174,11 @@ holds 'samples' test "$(lines "$dir/bench/samples.csv")" -gt 7
 holds 'a trace' test "$(lines "$dir/bench/trace.json")" -gt 4
 holds 'the id has the seed' grep -q 'hgca:.*seed=7' "$dir/bench/cases.csv"
 holds 'what was said' grep -q '"command": ".*variant=hgca' "$dir/bench/env.json"
+holds 'the suite that it is from' grep -q ',"bench","run",' "$dir/bench/cases.csv"
+samples=$(grep -c ':.*seed=7' "$dir/bench/samples.csv")
 expect 0 '2 passed, 0 failed' run -q "$dir/bench.suite" -o "$dir/bench" --resume
 holds 'the first one is not run again' test "$(lines "$dir/bench/cases.csv")" -eq 3
+holds 'nor is it measured' test "$(grep -c ':.*seed=7' "$dir/bench/samples.csv")" -eq "$samples"
 
 # each case in processes of its own; rows as JSON, and nothing else on stdout
 expect 0 '2 passed, 0 failed' check -q "$small" --processes 2 -o "$dir/two_processes"

@@ -2,6 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
+#include "harness/base/pool.h"
 #include "harness/base/sanitizer.h"
 #include "harness/base/test_beside.h"
 #include "suites/variants/check.h"
@@ -191,6 +192,14 @@ TEST(bad_variants_are_seen)
         if (status != cases[i].status || !strstr(reason.text, cases[i].says))
             fail_msg("case %zu: status %d, '%s', not '%s'", i, (int)status, reason.text, cases[i].says);
     }
+    close_session();
+}
+
+TEST(a_case_has_the_threads_that_it_asks_for)
+{
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=3,team=own");
+    assert_int_equal(ha_pool_threads(session.pool), 3);
+    assert_int_equal(ha_pool_team(session.pool), HA_TEAM_OWN);
     close_session();
 }
 
