@@ -208,12 +208,24 @@ static enum ha_status spoilt_attend(struct ha_instance *self, const struct ha_st
     return defect.ctx.api->copy(defect.ctx.stream, step->o, wrong, sizeof wrong / 4, HA_H2D);
 }
 
-/* arg: NULL, or of the passes and of the single steps, how many were heard of */
+/* Of the passes and of the single steps, how many were heard of; and of measured ones the time. */
+struct heard {
+    size_t passes, steps;
+    double mean_ns, steps_ns;
+};
+
+/* arg: NULL, or a struct heard */
 static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
 {
-    size_t *count = arg;
+    struct heard *h = arg;
+    const bool is_step = !strcmp(s->role, "step");
     (void)why;
-    if (count) count[!strcmp(s->role, "step")]++;
+    if (h) {
+        h->passes += !is_step;
+        h->steps += is_step;
+        h->mean_ns += strcmp(s->role, "measure") ? 0 : s->step_ns;
+        h->steps_ns += is_step ? s->step_ns : 0;
+    }
     assert_true(isnan(s->iter) == (strcmp(s->role, "step") != 0));
     return HA_OK;
 }
@@ -224,9 +236,9 @@ static enum ha_status bench(size_t step, enum kind kind)
     const size_t steps = opened.c.shape.steps;
     struct ha_variant v = *ha_variant_find("cpu");
     struct ha_check check = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
-    size_t samples[2] = { 0, 0 };
+    struct heard heard = { 0 };
     struct ha_bench b = {
-        .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample, .arg = samples
+        .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample, .arg = &heard
     };
 
     v.create = spoilt_create;
@@ -239,8 +251,14 @@ static enum ha_status bench(size_t step, enum kind kind)
     assert_int_equal(status != HA_OK, kind == ALWAYS && step != steps);
     if (status == HA_OK) {
         status = ha_bench_run(&b, &reason);
-        if (status == HA_OK) assert_int_equal(samples[1], (steps - 1) * b.samples);
-        if (status == HA_OK) assert_int_equal(b.samples, 1); /* there is no time for more */
+        if (status == HA_OK) {
+            assert_int_equal(b.samples, 1); /* there is no time for more */
+            assert_int_equal(heard.steps, steps - 1);
+            assert_near(heard.steps_ns / heard.mean_ns, (double)(steps - 1), 1e-6); /* the steps are the pass */
+            /* q of 4 heads in binary32, K and V of 2 in binary16 */
+            assert_true(b.moved_steps >= 2 * steps);
+            assert_int_equal(b.moved.d2h_bytes, b.moved_steps * (4 * 64 * 4 + 2 * 2 * 64 * 2));
+        }
         ha_bench_free(&b);
     }
     ha_check_free(&check);
