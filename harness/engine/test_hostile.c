@@ -511,6 +511,25 @@ TEST(time_is_shared)
     }
 }
 
+/* What hangs when the time is over was not run, and is no error. */
+TEST(the_end_of_time_is_nobodys_fault)
+{
+    char out[128], once[160], printed[160];
+    struct ha_why why = { "" };
+    snprintf(out, sizeof out, "%s/over", root);
+    snprintf(once, sizeof once, "%s.did", out);
+    snprintf(printed, sizeof printed, "%s.out", out);
+    setenv("HA_HOSTILE", "copy:hang", 1);
+    setenv("HA_HOSTILE_ONCE", once, 1);
+    max_time_ns = 300000000;
+    const enum ha_exit code = run_cases(out, printed, 0, &why);
+    max_time_ns = 0;
+    unsetenv("HA_HOSTILE");
+    assert_int_equal(code, HA_EXIT_MISSING);
+    assert_contains(why.text, "--max-time is over: 3 of 3");
+    assert_true(last_line_is(printed, "0 passed, 0 failed, 3 skipped\n"));
+}
+
 static int make_root(void **state)
 {
     snprintf(root, sizeof root, "%s/ha-hostile-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : P_tmpdir);
