@@ -259,6 +259,7 @@ static enum ha_status order(struct loop *l, const size_t *entry, size_t count, s
     if (status != HA_OK) ha_child_end(l->child);
     for (size_t i = 0; i < count && status == HA_OK && !over(l); i++) {
         if (done(l, entry[i], l->process)) continue;
+        ha_child_end(l->child);
         return ha_why(why, HA_ERROR, "its process answered without a row for it");
     }
     return status;

@@ -199,6 +199,7 @@ static void forge(void)
 
 static bool forging, grouped;
 static uint64_t killed = CASES; /* the case that ends its process, however often it is run */
+static uint64_t silent = CASES; /* the one that says nothing of itself */
 static useconds_t nap_us;       /* of each case */
 static const uint64_t *cap_ns;  /* NULL, or [CASES]: about what each is given; all until the same time */
 static uint64_t max_time_ns;
@@ -209,7 +210,14 @@ static enum ha_status check_point(uint64_t n, struct row *row, struct ha_why *wh
 {
     struct tour t = { .api = NULL }, other;
     if (forging && !n) forge();
+    static bool was_silent; /* this process */
     if (n == killed) raise(SIGKILL);
+    if (was_silent) return ha_why(why, HA_FAIL, "the same process");
+    if (n == silent) {
+        was_silent = true;
+        strcpy(row->head.reason, "not run");
+        return HA_OK;
+    }
     enum ha_status status = open_tour(&t, why);
     if (status == HA_OK) status = operations(&t, why);
     if (status == HA_OK) {
@@ -509,6 +517,20 @@ TEST(time_is_shared)
         max_time_ns = 0;
         assert_true(as_it_should("times", out, printed, code, NULL, 0));
     }
+}
+
+/* A process that answers without a row is none to go on with. */
+TEST(silence_is_an_error)
+{
+    char out[128], printed[160];
+    struct ha_why why = { "" };
+    snprintf(out, sizeof out, "%s/silent", root);
+    snprintf(printed, sizeof printed, "%s.out", out);
+    unsetenv("HA_HOSTILE");
+    silent = 1;
+    const enum ha_exit code = run_cases(out, printed, 0, &why);
+    silent = CASES;
+    assert_true(as_it_should("silent", out, printed, code, "its process answered without a row", 1));
 }
 
 /* What hangs when the time is over was not run, and is no error. */
