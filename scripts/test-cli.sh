@@ -154,6 +154,7 @@ holds 'files are written' test -s "$dir/new/cases.csv"
 expect 64 'the folder is not empty; give another name, or --resume' check "$dir/two.suite" -o "$dir/new"
 expect 0 'passed, 0 failed' check "$dir/two.suite" -o "$dir/new" --resume
 holds 'without a word' test ! -s "$dir/err"
+expect 64 "options: there '', here 'isa=c'" check "$dir/two.suite" -o "$dir/new" --resume --isa c
 mkdir "$dir/empty"
 expect 0 '2 passed, 0 failed' check "$dir/two.suite" -o "$dir/empty"
 expect 0 'warning: --resume: nothing is in the folder yet; the run begins' check "$small" -o "$dir/later" --resume
@@ -205,9 +206,12 @@ holds 'samples' test "$(lines "$dir/bench/samples.csv")" -gt 7
 holds 'a trace' test "$(lines "$dir/bench/trace.json")" -gt 4
 holds 'the id has the seed' grep -q 'hgca:.*seed=7' "$dir/bench/cases.csv"
 holds 'what was said' grep -q '"command": ".*variant=hgca' "$dir/bench/env.json"
+holds 'the suite that it is from' grep -q ',"bench","run",' "$dir/bench/cases.csv"
+samples=$(grep -c ':.*seed=7' "$dir/bench/samples.csv")
 # ceilings are measured once for the two suites that need them
 expect 0 '4 passed, 0 failed' run -q "$dir/bench.suite" link:piece=64K,method=pinned -o "$dir/bench" --resume
 holds 'the first one is not run again' test "$(lines "$dir/bench/cases.csv")" -eq 3
+holds 'nor is it measured' test "$(grep -c ':.*seed=7' "$dir/bench/samples.csv")" -eq "$samples"
 holds 'what the link is told' grep -qF 'There is no link here' "$dir/out"
 holds 'a row for each layout' test "$(lines "$dir/bench/link.csv")" -eq 3
 holds 'the verdicts are in junit.xml' grep -q 'link:layout=scattered,piece=64K,method=pinned' "$dir/bench/junit.xml"

@@ -39,11 +39,10 @@ void ha_group_free(struct ha_group_rows *g)
 
 void ha_group_set(struct ha_group_rows *g, enum ha_status status, const struct ha_why *why)
 {
-    if (status == HA_WAIVED && ha_stop) return;
     for (size_t i = 0; i < g->of.count; i++) {
         struct ha_result *r = ha_result_of(g->row[i]);
         if (status != HA_OK && r->verdict == HA_UNCHECKED) r->verdict = HA_NOT_RUN;
-        ha_result_set(&g->of, i, status, why);
+        if (status != HA_WAIVED || !ha_stop) ha_result_set(&g->of, i, status, why);
     }
 }
 
@@ -73,9 +72,9 @@ void ha_group_run(struct ha_group_rows *g, const struct ha_suite *suite, void *r
     struct ha_why why = { "" };
     enum ha_status status = suite->open ? suite->open(run, &g->of, &why) : HA_OK;
     if (status == HA_OK) status = suite->check(run, &g->of, &why);
-    if (status == HA_OK && measure && suite->measure && !ha_stop) {
+    if (status == HA_OK && measure && suite->measure) {
         struct ha_group some = measurable(g);
-        if (some.count) status = suite->measure(run, &some, &why);
+        if (some.count) status = ha_stop ? HA_WAIVED : suite->measure(run, &some, &why);
     }
     ha_group_set(g, status, &why);
     for (size_t i = 0; i < g->of.count && status == HA_OK && !ha_stop; i++) {

@@ -36,6 +36,9 @@ enum deed {
     SPOIL_WHY,
     RECURSE,
     INTERRUPT_PARENT,
+    EXCEED_FILE,
+    IS_OPEN,
+    FORK_FAULTS,
 };
 struct wish {
     enum deed deed;
@@ -100,6 +103,12 @@ static enum ha_status serve(void *self, void *arg, struct ha_why *why)
     case SPOIL_WHY: memset(why, 'x', sizeof *why); return HA_FAIL;
     case RECURSE: return recurse(0) ? HA_OK : HA_FAIL;
     case INTERRUPT_PARENT: raise(SIGINT); return HA_OK;
+    case EXCEED_FILE: raise(SIGXFSZ); return HA_OK;
+    case IS_OPEN: return fcntl(w->number, F_GETFD) >= 0 ? HA_OK : HA_WAIVED;
+    case FORK_FAULTS:
+        if ((w->pid = fork()) == 0) *w->at = 1;
+        waitpid(w->pid, NULL, 0);
+        exit(3);
     }
     return HA_ERROR;
 }
@@ -132,10 +141,13 @@ static enum ha_status ask(enum deed deed)
     return ha_child_call(child, wish, NULL, NULL, 0, &why);
 }
 
+static char exited[sizeof why.text]; /* what was said of the latest death */
+
 static void dies(enum deed deed, const char *words)
 {
     assert_int_equal(ask(deed), HA_ERROR);
     assert_contains(why.text, words);
+    strcpy(exited, why.text);
     wish->number = 5;
     assert_int_equal(ask(ANSWER), HA_OK); /* and the next one serves */
     assert_int_equal(wish->number, 6);
@@ -156,6 +168,7 @@ TEST_WITH(answers, open_child, close_child)
     assert_contains(why.text, "77, which is no status");
     assert_int_equal(ask(SPOIL_WHY), HA_FAIL);
     assert_true(strlen(why.text) < sizeof why.text);
+    assert_int_equal(ask(EXCEED_FILE), HA_OK); /* a write that fails is no reason to die */
     /* all of that was one process */
     assert_int_equal(ask(COUNT), HA_OK);
     assert_int_equal(ask(COUNT), HA_OK);
@@ -174,6 +187,8 @@ TEST_WITH(dies_and_comes_again, open_child, close_child)
     dies(CLOSE_ALL, "exited with 0");
     dies(INTERRUPT_PARENT, "killed by SIGINT");
     wish->at = (unsigned char *)16;
+    dies(FORK_FAULTS, "exited with 3");
+    assert_null(strstr(exited, "pointer")); /* that was not the child's own */
     dies(WRITE_AT, "killed by SIGSEGV: wrote through a NULL pointer (address 0x10)");
     dies(READ_AT, "killed by SIGSEGV: read through a NULL pointer (address 0x10)");
 }
@@ -182,6 +197,17 @@ TEST_WITH(a_stack_that_is_full, open_child, close_child)
 {
     if (HA_TSAN) skip(); /* its shadow of the call stack is full first */
     dies(RECURSE, "killed by SIGSEGV: wrote address 0x");
+}
+
+/* Files of the program are not the stranger's to write to. */
+TEST_WITH(inherits_no_file, open_child, close_child)
+{
+    const int file = open("/dev/null", O_WRONLY), second = open("/dev/null", O_WRONLY);
+    assert_true(file > 2 && second > 2);
+    assert_int_equal(ask(ANSWER), HA_OK); /* its connection is a file above these */
+    for (wish->number = file; wish->number <= second; wish->number += second - file)
+        assert_int_equal(ask(IS_OPEN), HA_WAIVED);
+    close(file), close(second);
 }
 
 TEST_WITH(hangs, open_child, close_child)
@@ -240,6 +266,7 @@ TEST_WITH(guards, open_child, close_child)
         { 3 * PAGE - 5056 + 7, true, "wrote byte 7 of the input, which is not to be written" },
         { 64, true, "bytes away from the input, the nearest of its buffers" }, /* the wish itself */
         { 7 * PAGE, true, "wrote 8193 bytes away from the output, the nearest of its buffers" },
+        { 5 * PAGE - 128, true, NULL },
     };
     for (size_t i = 0; i < COUNT(access); i++) {
         wish->deed = access[i].write ? WRITE_AT : READ_AT;
@@ -251,7 +278,7 @@ TEST_WITH(guards, open_child, close_child)
             assert_contains(why.text, access[i].words);
         } else if (st != HA_OK) fail_msg("%zu: %s", i, why.text);
     }
-    wish->at = base + 3 * PAGE; /* nothing holds in a call without pieces */
+    wish->at = base + 3 * PAGE; /* nothing holds in a call of the same process without pieces */
     assert_int_equal(ask(WRITE_AT), HA_OK);
     assert_int_equal(ask(READ_AT), HA_OK);
     assert_int_equal(wish->number, 1);
@@ -413,22 +440,41 @@ TEST_WITH(a_large_room, open_child, close_child)
 
 /* ---- messages and patience ------------------------------------------------------------------------------------- */
 
-enum { TELL = 100, WAIT_FOR_STOP };
+/* LONG_MESSAGE: three packets, and a byte. HUGE_MESSAGE: more than a connection holds. */
+enum {
+    WAIT_FOR_STOP = 101,
+    NEVER_STOP,
+    FORK_SAYS,
+    SAY_HUGE,
+    LONG_MESSAGE = 3 * (32 << 10) + 1,
+    HUGE_MESSAGE = 8 << 20
+};
 struct heard {
     size_t count, bytes[8];
     unsigned kind[8];
     bool right;
+    bool kill;     /* the child, in the middle of the message behind the third */
+    int stop, now; /* signals that come with the third message */
 };
+static struct wish *told;
 
 static enum ha_status tell(void *self, void *arg, struct ha_why *out)
 {
-    static unsigned char text[100000];
-    const struct wish *w = arg;
+    static unsigned char text[LONG_MESSAGE], huge[HUGE_MESSAGE];
+    struct wish *w = arg;
+    w->pid = getpid();
     for (size_t i = 0; i < sizeof text; i++) text[i] = (unsigned char)(i * 7 + i / 251);
     ha_child_say(1, text, sizeof text);
     ha_child_say(2, "", 0);
     ha_child_say(3, text, 5);
     if (w->number == SIGKILL) raise(SIGKILL);
+    if (w->number == FORK_SAYS && fork() == 0) {
+        ha_child_say(4, text, 5);
+        _exit(0);
+    }
+    if (w->number == FORK_SAYS) wait(NULL);
+    if (w->number == SAY_HUGE) ha_child_say(5, huge, sizeof huge);
+    while (w->number == NEVER_STOP) usleep(1000);
     while (w->number == WAIT_FOR_STOP && !ha_stop) usleep(1000);
     if (w->number == WAIT_FOR_STOP) snprintf(out->text, sizeof out->text, "stopped by %d", (int)ha_stop);
     return w->number == WAIT_FOR_STOP ? HA_WAIVED : HA_OK;
@@ -439,49 +485,116 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
     struct heard *h = arg;
     const unsigned char *text = bytes;
     if (h->count == 8) return;
+    /* the child cannot end its next message, as nobody takes it in the meantime */
+    if (h->kill && kind == 3) {
+        usleep(50000);
+        kill(told->pid, SIGKILL);
+    }
+    if (h->stop && kind == 3) {
+        ha_stop = h->stop;
+        ha_stop_now = h->now;
+    }
     h->kind[h->count] = kind;
     h->bytes[h->count++] = size;
     for (size_t i = 0; i < size; i++) h->right = h->right && text[i] == (unsigned char)(i * 7 + i / 251);
 }
 
-static enum ha_status call_teller(int number, uint64_t stop_ns, struct heard *h)
+static struct ha_child *open_teller(struct heard *h)
 {
     const struct ha_child_work teller = {
         .serve = tell, .limit_ns = 10 * (uint64_t)SECOND, .hear = hear, .arg = h, .patient = true, .main_thread = true
     };
     struct ha_child *own;
-    *h = (struct heard){ .right = true };
     assert_int_equal(ha_child_create(&own, &teller, ROOM, &why), HA_OK);
-    struct wish *w = (void *)ha_child_room(own).base;
-    *w = (struct wish){ .number = number };
+    return own;
+}
+
+static enum ha_status ask_teller(struct ha_child *own, int number, struct heard *h)
+{
+    told = (void *)ha_child_room(own).base;
+    *told = (struct wish){ .number = number };
+    h->count = 0;
+    h->right = true;
+    h->kill = number == SAY_HUGE;
+    return ha_child_call(own, told, NULL, NULL, 0, &why);
+}
+
+static enum ha_status call_teller(int number, uint64_t stop_ns, struct heard *h)
+{
+    struct ha_child *own = open_teller(h);
     ha_child_limit(own, 10 * (uint64_t)SECOND, stop_ns);
-    const enum ha_status status = ha_child_call(own, w, NULL, NULL, 0, &why);
+    const enum ha_status status = ask_teller(own, number, h);
     ha_child_destroy(own);
     return status;
 }
 
 TEST(messages_arrive_whole_and_in_order)
 {
-    static const int then[] = { 0, SIGKILL };
-    for (size_t i = 0; i < 2; i++) {
-        struct heard h;
-        assert_int_equal(call_teller(then[i], 0, &h), i ? HA_ERROR : HA_OK);
+    static const int then[] = { 0, FORK_SAYS, SIGKILL };
+    for (size_t i = 0; i < 3; i++) {
+        struct heard h = { .count = 0 };
+        assert_int_equal(call_teller(then[i], 0, &h), then[i] == SIGKILL ? HA_ERROR : HA_OK);
         assert_int_equal(h.count, 3);
         assert_true(h.right);
         for (size_t k = 0; k < 3; k++) assert_int_equal(h.kind[k], k + 1);
-        assert_int_equal(h.bytes[0], 100000);
+        assert_int_equal(h.bytes[0], LONG_MESSAGE);
         assert_int_equal(h.bytes[1], 0);
         assert_int_equal(h.bytes[2], 5);
     }
     assert_contains(why.text, "SIGKILL");
 }
 
+TEST(half_a_message_is_no_part_of_the_next)
+{
+    struct heard h = { .count = 0 };
+    struct ha_child *own = open_teller(&h);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(ask_teller(own, SAY_HUGE, &h), HA_ERROR);
+        assert_contains(why.text, "SIGKILL");
+        assert_int_equal(h.count, 3);
+    }
+    if (ask_teller(own, 0, &h) != HA_OK) fail_msg("%s", why.text);
+    assert_true(h.count == 3 && h.right);
+    ha_child_destroy(own);
+}
+
+/* An answer ends the wait for it: that for time or a signal, looked at a few times a second, would delay each. */
+TEST(answers_are_not_waited_for)
+{
+    struct heard h = { .count = 0 };
+    struct ha_child *own = open_teller(&h);
+    const uint64_t begun = ha_now_ns();
+    for (int i = 0; i < 30; i++) assert_int_equal(ask_teller(own, 0, &h), HA_OK);
+    assert_true(ha_now_ns() - begun < 4 * (uint64_t)SECOND);
+    ha_child_destroy(own);
+}
+
+/* whoever does not, is ended: after a grace, or at once where that is asked for */
 TEST(is_asked_to_stop_in_time)
 {
-    struct heard h;
-    assert_int_equal(call_teller(WAIT_FOR_STOP, ha_now_ns() + SECOND / 20, &h), HA_WAIVED);
-    assert_contains(why.text, "stopped by 15");
-    assert_int_equal(h.count, 3);
+    static const struct {
+        int number;
+        bool in_time;
+        int stop, now;
+        enum ha_status status;
+        const char *says;
+    } each[] = {
+        { WAIT_FOR_STOP, true, 0, 0, HA_WAIVED, "stopped by 15" },
+        { WAIT_FOR_STOP, false, SIGINT, 0, HA_WAIVED, "stopped by 15" },
+        { NEVER_STOP, true, 0, 0, HA_ERROR, "stopped: the time is over" },
+        { NEVER_STOP, false, SIGINT, SIGINT, HA_ERROR, "interrupted" },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct heard h = { .stop = each[i].stop, .now = each[i].now };
+        const uint64_t begun = ha_now_ns();
+        const enum ha_status status = call_teller(each[i].number, each[i].in_time ? begun + SECOND / 20 : 0, &h);
+        ha_stop = ha_stop_now = 0;
+        const double seconds = (double)(ha_now_ns() - begun) / 1e9;
+        assert_int_equal(status, each[i].status);
+        assert_contains(why.text, each[i].says);
+        assert_int_equal(h.count, 3);
+        if (seconds > (each[i].now ? 1.5 : 8)) fail_msg("%zu: %g s", i, seconds);
+    }
 }
 
 int main(void) { return test_all("child", NULL, NULL); }

@@ -198,13 +198,27 @@ static void forge(void)
     }
 }
 
-static bool forging;
+static bool forging, grouped;
+static uint64_t killed = CASES; /* the case that ends its process, however often it is run */
+static uint64_t silent = CASES; /* the one that says nothing of itself */
+static useconds_t nap_us;       /* of each case */
+static const uint64_t *cap_ns;  /* NULL, or [CASES]: about what each is given; all until the same time */
+static uint64_t max_time_ns;
 
-static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+static bool together(const void *a, const void *b) { return grouped; }
+
+static enum ha_status check_point(uint64_t n, struct row *row, struct ha_why *why)
 {
     struct tour t = { .api = NULL }, other;
-    struct row *row = g->row[0];
-    if (forging && !*(const uint64_t *)g->point[0]) forge();
+    if (forging && !n) forge();
+    static bool was_silent; /* this process */
+    if (n == killed) raise(SIGKILL);
+    if (was_silent) return ha_why(why, HA_FAIL, "the same process");
+    if (n == silent) {
+        was_silent = true;
+        strcpy(row->head.reason, "not run");
+        return HA_OK;
+    }
     enum ha_status status = open_tour(&t, why);
     if (status == HA_OK) status = operations(&t, why);
     if (status == HA_OK) {
@@ -218,7 +232,29 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     /* another one is asked for, so that this one is closed */
     const enum ha_status closed = ha_machine_device(machine, "host", NULL, &other.api, &other.device, why);
     if (status == HA_OK) status = closed;
-    g->right[0] = status == HA_OK;
+    return status;
+}
+
+static enum ha_status check_times(const struct ha_group *g, uint64_t n, struct ha_why *why)
+{
+    static uint64_t until_ns;
+    const uint64_t now = ha_now_ns();
+    if (!until_ns) until_ns = g->deadline_ns;
+    if (g->cap_ns > cap_ns[n] || g->cap_ns < cap_ns[n] / 10 * 9)
+        return ha_why(why, HA_FAIL, "%g s for it, not %g", (double)g->cap_ns / 1e9, (double)cap_ns[n] / 1e9);
+    if (g->deadline_ns != until_ns || until_ns < now || until_ns > now + max_time_ns)
+        return ha_why(why, HA_FAIL, "until %g s from now", ((double)g->deadline_ns - (double)now) / 1e9);
+    return HA_OK;
+}
+
+static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+{
+    enum ha_status status = cap_ns ? check_times(g, *(const uint64_t *)g->point[0], why) : HA_OK;
+    usleep(nap_us * (useconds_t)g->count);
+    for (size_t i = 0; i < g->count && status == HA_OK; i++) {
+        status = check_point(*(const uint64_t *)g->point[i], g->row[i], why);
+        g->right[i] = status == HA_OK;
+    }
     return status;
 }
 
@@ -241,6 +277,7 @@ static const struct ha_suite suite = { .name = "tour",
                                        .file = { "tour.csv" },
                                        .point_bytes = sizeof(uint64_t),
                                        .row_bytes = sizeof(struct row),
+                                       .together = together,
                                        .begin = begin,
                                        .check = check };
 
@@ -273,8 +310,10 @@ static enum ha_status take(void *arg, size_t line, char **at, size_t count)
     const size_t n = (size_t)at[f->id][strlen(at[f->id]) - 1] - '0';
     if (!strcmp(at[f->verdict], "error")) {
         f->errors++;
-        f->told = f->reason && !strncmp(at[f->why], f->reason, strlen(f->reason));
-        if (!f->told) fprintf(stderr, "it says: %s\n", at[f->why]);
+        /* of a process that died there is no figure either */
+        f->told = f->reason && !strncmp(at[f->why], f->reason, strlen(f->reason))
+                  && (!strcmp(f->reason, POISONED) || !*at[f->sum]);
+        if (!f->told) fprintf(stderr, "it says: %s, %s\n", at[f->why], at[f->sum]);
     } else if (n < CASES && !strcmp(at[f->verdict], "pass")) f->right[n] += !strcmp(at[f->sum], "3");
     return HA_OK;
 }
@@ -309,11 +348,14 @@ static enum ha_exit run_cases(const char *name, uint64_t case_time_ns, struct ha
         point[i] = i;
         snprintf(id[i], sizeof id[i], "tour:n=%zu", i);
         entry[i] = (struct ha_plan_entry){ .suite = &suite, .point = &point[i], .id = id[i], .from = from };
+        if (cap_ns && i == 1) entry[i].time_ns = cap_ns[i]; /* of its own */
     }
     snprintf(out, sizeof out, "%s", test_path(name));
     snprintf(printed, sizeof printed, "%s.out", out);
     const struct ha_plan plan = { .entry = entry, .entries = CASES };
-    const struct ha_run_options options = { .out_dir = out, .quiet = true, .case_time_ns = case_time_ns };
+    const struct ha_run_options options = {
+        .out_dir = out, .quiet = true, .case_time_ns = case_time_ns, .max_time_ns = max_time_ns
+    };
     const int shown = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO), none = open("/dev/null", O_WRONLY | O_CLOEXEC),
               file = open(printed, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     fflush(stdout);
@@ -327,8 +369,8 @@ static enum ha_exit run_cases(const char *name, uint64_t case_time_ns, struct ha
     return code;
 }
 
-/* The first case has the error, if there is one. */
-static bool as_it_should(const char *name, enum ha_exit code, const char *reason)
+/* bad: the case that has the error, if there is one. */
+static bool as_it_should(const char *name, enum ha_exit code, const char *reason, size_t bad)
 {
     struct found f = { .reason = reason };
     char csv[128], xml[128], out[128];
@@ -339,8 +381,8 @@ static bool as_it_should(const char *name, enum ha_exit code, const char *reason
     snprintf(out, sizeof out, "%s.out", name);
     const bool read = ha_csv_read(test_path(csv), take, &f, &why) == HA_OK;
     const bool ok = read && !left && f.rows == CASES && f.errors == (harms ? 1u : 0u) && f.told == harms
-                    && f.right[0] == (harms ? 0u : 1u) && f.right[1] == 1 && f.right[2] == 1
-                    && code == (harms ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK)
+                    && f.right[bad] == (harms ? 0u : 1u) && f.right[(bad + 1) % CASES] == 1
+                    && f.right[(bad + 2) % CASES] == 1 && code == (harms ? HA_EXIT_ENVIRONMENT : HA_EXIT_OK)
                     && ends_with(test_text(out),
                                  harms ? "\n2 passed, 1 failed, 0 skipped\n" : "\n3 passed, 0 failed, 0 skipped\n")
                     && strstr(test_text(xml), harms ? "tests=\"3\" failures=\"0\" errors=\"1\""
@@ -362,7 +404,7 @@ static bool try(size_t hook, size_t deed)
     setenv("HA_HOSTILE_ONCE", once, 1);
     const enum ha_exit code = run_cases(what, slow ? UINT64_C(2000000000) : 0, &why);
     if (access(once, F_OK) != 0) fprintf(stderr, "%s was not called\n", hooks[hook]);
-    return as_it_should(what, code, deeds[deed].reason) && access(once, F_OK) == 0;
+    return as_it_should(what, code, deeds[deed].reason, 0) && access(once, F_OK) == 0;
 }
 
 static int work(size_t which)
@@ -401,7 +443,90 @@ TEST(takes_nothing_on_trust)
     forging = true;
     const enum ha_exit code = run_cases("forged", 0, &why);
     forging = false;
-    assert_true(as_it_should("forged", code, NULL));
+    assert_true(as_it_should("forged", code, NULL, 0));
+}
+
+/* The whole run of `name`, in which the device does `deed` once; the path says whether it did. */
+static enum ha_exit run_deed(const char *name, const char *deed, char *once, struct ha_why *why)
+{
+    snprintf(once, TEST_PATH_MAX + 8, "%s.did", test_path(name));
+    setenv("HA_HOSTILE", deed, 1);
+    setenv("HA_HOSTILE_ONCE", once, 1);
+    const enum ha_exit code = run_cases(name, 0, why);
+    unsetenv("HA_HOSTILE");
+    return code;
+}
+
+/* Cases that run in turns in one process, in which one of them dies: whose fault it is shows where each is run alone.
+ */
+TEST(a_death_among_several_costs_one_row)
+{
+#define AMONG ", among 3 that ran in turns; none of the others does so alone"
+    static const struct {
+        const char *deed; /* done once */
+        uint64_t killed;
+        size_t bad;
+        const char *reason;
+    } each[] = {
+        { "", CASES, 0, NULL },
+        { "", 0, 0, "killed by SIGKILL" },
+        { "", 1, 1, "killed by SIGKILL" },
+        { "", 2, 2, "killed by SIGKILL" AMONG },
+        { "copy:exit_3", CASES, 2, "exited with 3" AMONG },
+        { "copy:poison", CASES, 2, "device " },
+    };
+    grouped = true;
+    for (size_t i = 0; i < COUNT(each); i++) {
+        char name[32], once[TEST_PATH_MAX + 8];
+        struct ha_why why = { "" };
+        snprintf(name, sizeof name, "together.%zu", i);
+        killed = each[i].killed;
+        const enum ha_exit code = run_deed(name, each[i].deed, once, &why);
+        assert_true(as_it_should(name, code, each[i].reason, each[i].bad));
+        assert_int_equal(access(once, F_OK) == 0, *each[i].deed != 0);
+    }
+    grouped = false;
+    killed = CASES;
+}
+
+/* of the time that is left each has its share, and half of that is for checking; a group has as long as its cases */
+TEST(time_is_shared)
+{
+    static const uint64_t s = 1000000000, caps[CASES] = { 100 * s, 2 * s, 300 * s };
+    struct ha_why why = { "" };
+    nap_us = 400000;
+    cap_ns = caps;
+    max_time_ns = 600 * s;
+    assert_true(as_it_should("times.0", run_cases("times.0", s, &why), NULL, 0));
+    grouped = true;
+    cap_ns = NULL;
+    max_time_ns = 0;
+    assert_true(as_it_should("times.1", run_cases("times.1", s, &why), NULL, 0));
+    grouped = false;
+    nap_us = 0;
+}
+
+/* A process that answers without a row is none to go on with. */
+TEST(silence_is_an_error)
+{
+    struct ha_why why = { "" };
+    silent = 1;
+    const enum ha_exit code = run_cases("silent", 0, &why);
+    silent = CASES;
+    assert_true(as_it_should("silent", code, "its process answered without a row", 1));
+}
+
+/* What hangs when the time is over was not run, and is no error. */
+TEST(the_end_of_time_is_nobodys_fault)
+{
+    char once[TEST_PATH_MAX + 8];
+    struct ha_why why = { "" };
+    max_time_ns = 300000000;
+    const enum ha_exit code = run_deed("over", "copy:hang", once, &why);
+    max_time_ns = 0;
+    assert_int_equal(code, HA_EXIT_MISSING);
+    assert_contains(why.text, "--max-time is over: 3 of 3");
+    assert_true(ends_with(test_text("over.out"), "\n0 passed, 0 failed, 3 skipped\n"));
 }
 
 int main(int argc, char **argv)

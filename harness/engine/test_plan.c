@@ -315,7 +315,7 @@ TEST(sections_are_kept)
 {
     static const char text[] = "[default]\ntime=2s\nkind=circle\n"
                                "[line]\naxis=size\nsize=1 2 3\ntime=500ms\n"
-                               "[again]\nsize=3 4\n"
+                               "[again]\nsize=3 4 3\n"
                                "[colors]\naxis=color\ncolor=*\nsize=1\n"
                                "[moves]\nsuite=moves\nway=up\ntime=1m\n";
     static const uint64_t ns[] = { 500000000, 500000000, 500000000, 2000000000, 2000000000, 2000000000 };
@@ -420,9 +420,10 @@ TEST(sizes_are_limited)
     memset(text, 'x', 20000);
     memcpy(text, "[a]\nname=", 9);
     text[20000] = 0;
+    is_refused(expand, text, none, "x.suite:2: the line is longer than 16382 bytes");
+    text[4 + 16383] = 0;
     is_refused(expand, text, none, "x.suite:2: the line is longer than");
-    memcpy(text, "[a]\nname=", 9);
-    text[4000] = 0;
+    text[4 + 16382] = 0;
     is_refused(expand, text, none, "x.suite:2: name: ");
     n = 0;
     for (int i = 0; i < 257; i++) n += (size_t)sprintf(text + n, "[s%d]\nsize=1\n", i);
@@ -458,6 +459,13 @@ TEST_WITH(files_are_read, test_folder_make, test_folder_remove)
     /* a word that is a path */
     test_write("x.suite", good, sizeof good - 1);
     yields(test_path("x.suite"), none, "circle:size=1\ncircle:size=2\n");
+    /* an id behind it stands in no section of the file */
+    struct ha_plan plan = { 0 };
+    char file[TEST_PATH_MAX], id[] = "circle:size=9", *words[] = { file, id };
+    snprintf(file, sizeof file, "%s", test_path("x.suite"));
+    assert_int_equal(ha_plan_make(&plan, &(struct ha_plan_options){ .words = words, .words_count = 2 }, &why), HA_OK);
+    assert_true(plan.sections == 2 && plan.section[0].of.count == 2 && plan.section[1].of.entry[0] == 2);
+    ha_plan_free(&plan);
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

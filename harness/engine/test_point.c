@@ -243,7 +243,6 @@ TEST(filters_fit)
         bool fits;
     } terms[] = {
         { "", true },
-        { ",", true },
         { "kind=square", true },
         { "kind=circle", false },
         { "kind!=circle", true },

@@ -1,20 +1,37 @@
 /* What begins ends: also what could not begin. What was found right is measured, and nothing else. */
 #include "harness/engine/serve.h"
 
+#include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/base/test.h"
+
+#include <signal.h>
 
 /* Of a suite: how its begin goes, and what was called. */
 struct calls {
     enum ha_status begins;
     bool makes; /* begin leaves something in *run */
-    size_t begun, ended, checked, alive;
+    size_t begun, ended, checked, closed, alive;
 };
 static struct calls first, second;
 
-static enum ha_status begin(struct calls *c, void **run, struct ha_why *why)
+static const struct ha_run_options options = { .quiet = true,
+                                               .measure = true,
+                                               .seed = 7,
+                                               .out_dir = "out",
+                                               .dump_dir = "dump",
+                                               .exec = "command",
+                                               .exhaustive = true };
+enum { CAP_NS = 11, DEADLINE_NS = 12 };
+
+/* What the command line says, and what time there is, reaches the suite. */
+static enum ha_status begin(struct calls *c, void **run, const struct ha_suite_config *config, struct ha_why *why)
 {
     c->begun++;
+    assert_true(config->machine && config->measure && config->seed == 7 && config->exhaustive);
+    assert_string_equal(config->out_dir, "out");
+    assert_string_equal(config->dump_dir, "dump");
+    assert_string_equal(config->exec, "command");
     if (c->makes) {
         struct calls **made = *run = malloc(sizeof *made);
         assert_non_null(made);
@@ -27,13 +44,13 @@ static enum ha_status begin(struct calls *c, void **run, struct ha_why *why)
 static enum ha_status begin_first(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                   struct ha_why *why)
 {
-    return begin(&first, run, why);
+    return begin(&first, run, config, why);
 }
 
 static enum ha_status begin_second(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                                    struct ha_why *why)
 {
-    return begin(&second, run, why);
+    return begin(&second, run, config, why);
 }
 
 struct row {
@@ -43,7 +60,10 @@ struct row {
 /* by entry: what check says of it, and whether it forgets to; how often it was measured; and how often anything was */
 static enum ha_verdict found[4];
 static bool forgotten[4];
+static const char *found_why[4];
 static size_t measured[4], measurements;
+static enum ha_status check_says;
+static bool stops; /* a signal comes while check is at work */
 
 static size_t entry_of(const struct ha_group *group, size_t i) { return (size_t)(*group->id[i] - 'a'); }
 static struct ha_result *head_of(const struct ha_group *group, size_t i)
@@ -53,12 +73,16 @@ static struct ha_result *head_of(const struct ha_group *group, size_t i)
 
 static enum ha_status check(void *run, struct ha_group *group, struct ha_why *why)
 {
+    assert_true(group->cap_ns == CAP_NS && group->deadline_ns == DEADLINE_NS);
     for (size_t i = 0; i < group->count; i++) {
-        head_of(group, i)->verdict = found[entry_of(group, i)];
-        group->right[i] = !found[entry_of(group, i)] && !forgotten[entry_of(group, i)];
+        const size_t entry = entry_of(group, i);
+        head_of(group, i)->verdict = found[entry];
+        group->right[i] = !found[entry] && !forgotten[entry];
+        if (found_why[entry]) strcpy(head_of(group, i)->reason, found_why[entry]);
     }
     (*(struct calls **)run)->checked++;
-    return HA_OK;
+    if (stops) ha_stop = SIGINT;
+    return check_says == HA_OK ? HA_OK : ha_why(why, check_says, "it says so");
 }
 
 static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *why)
@@ -72,6 +96,8 @@ static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *
     }
     return HA_OK;
 }
+
+static void close_group(void *run, struct ha_group *group) { (*(struct calls **)run)->closed++; }
 
 static void end(void *run)
 {
@@ -87,12 +113,14 @@ static const struct ha_suite suites[2] = {
       .begin = begin_first,
       .check = check,
       .measure = measure,
+      .close = close_group,
       .end = end },
     { .name = "second",
       .row_bytes = sizeof(struct row),
       .begin = begin_second,
       .check = check,
       .measure = measure,
+      .close = close_group,
       .end = end },
 };
 
@@ -125,23 +153,24 @@ static void serve_group(const size_t *index, size_t count)
                                              { .suite = &suites[0], .point = id[2], .id = id[2] },
                                              { .suite = &suites[0], .point = id[3], .id = id[3] } };
     static const struct ha_plan plan = { .entry = entry, .entries = 4 };
-    static const struct ha_run_options options = { .quiet = true, .measure = true };
     static struct ha_serve self = { .plan = &plan, .options = &options, .before = none_before, .forked = forked };
     struct ha_job *job = calloc(1, sizeof *job + count * sizeof job->entry[0]);
     struct ha_why why = { "" };
     assert_non_null(job);
     job->count = count;
+    job->cap_ns = CAP_NS;
+    job->deadline_ns = DEADLINE_NS;
     memcpy(job->entry, index, count * sizeof *index);
     rows = 0;
     if (ha_serve(&self, job, &why) != HA_OK) fail_msg("%s", why.text);
     free(job);
-    assert_int_equal(rows, count);
 }
 
 static enum ha_verdict serve(size_t entry)
 {
     memset(found, 0, sizeof found);
     serve_group(&entry, 1);
+    assert_int_equal(rows, 1);
     return said[entry].verdict;
 }
 
@@ -188,12 +217,43 @@ TEST(what_was_found_right_is_measured)
     found[2] = HA_NOT_RUN;
     found[3] = HA_UNCHECKED;
     serve_group(group, 3);
+    assert_int_equal(rows, 3);
     assert_true(said[0].verdict == HA_VERDICT_FAIL && said[2].verdict == HA_PASS && said[3].verdict == HA_UNCHECKED);
     assert_true(measured[0] == 0 && measured[1] == 0 && measured[2] == 1 && measured[3] == 1);
 
     measurements = 0;
     serve_group(group, 1);
     assert_int_equal(measurements, 0); /* of nothing */
+
+    found_why[2] = "the time is over"; /* a reason and no verdict: not run to its end */
+    serve_group(group + 1, 1);
+    found_why[2] = NULL;
+    assert_int_equal(rows, 0);
+}
+
+/* Half a case is no row, whether check gave up or what comes behind it was not done; what has its verdict has its row.
+ */
+TEST(a_stop_leaves_no_row)
+{
+    static const size_t group[] = { 0, 2, 3 };
+    static const enum ha_status says[] = { HA_OK, HA_WAIVED };
+    for (size_t i = 0; i < 2; i++) {
+        memset(found, 0, sizeof found);
+        found[2] = HA_VERDICT_FAIL;
+        found[3] = HA_UNCHECKED;
+        check_says = says[i];
+        stops = true;
+        measurements = 0;
+        serve_group(group, 3);
+        ha_stop = 0;
+        stops = false;
+        check_says = HA_OK;
+        assert_true(rows == 1 && said[2].verdict == HA_VERDICT_FAIL && measurements == 0);
+    }
+    check_says = HA_WAIVED;
+    assert_int_equal(serve(0), HA_VERDICT_WAIVED);
+    check_says = HA_OK;
+    assert_int_equal(first.closed, first.checked); /* whatever came of it */
 }
 
 TEST(a_verdict_that_was_forgotten_is_no_pass)

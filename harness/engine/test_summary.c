@@ -76,10 +76,10 @@ TEST_WITH(the_process_in_the_middle_stands_for_a_case, open_folder, close_folder
     for (size_t p = 0; p < 4; p++) write_row(1, p, HA_PASS, times[p], ""); /* the lower of two */
     for (size_t p = 0; p < 3; p++) write_row(2, p, HA_PASS, 7, "");        /* all the same */
     write_row(3, 0, HA_PASS, 1, "");
-    write_row(3, 1, HA_VERDICT_FAIL, 2, "wrong");
+    write_row(3, 1, HA_VERDICT_FAIL, 9, "wrong");
     write_row(3, 2, HA_PASS, 3, "");
     assert_true(time_of(0) == 30 && time_of(1) == 20 && time_of(2) == 7);
-    assert_true(time_of(3) == 2); /* one that is wrong is not outvoted */
+    assert_true(time_of(3) == 9); /* one that is wrong is not outvoted */
     assert_null(ha_summary_results(&summary, &fake_suite).entry[4].row);
     assert_int_equal(ha_summary_results(&summary, &fake_suite).entries, CASES);
     assert_int_equal(ha_summary_results(&summary, &other_suite).entries, 0);
@@ -147,6 +147,22 @@ TEST_WITH(a_reason_of_several_cases_is_said_once, open_folder, close_folder)
     assert_int_equal(test_count(printed(), "no such instruction"), 1);
     prints((const char *const[]){ "waived: 4 x no such instruction", "waived: 1 x no BLAS",
                                   "unchecked: 1 x computes nothing", "unchecked: 1 x no BLAS", NULL });
+}
+
+static bool conclude_wrong(FILE *out, const struct ha_results *results, struct ha_why *why) { return false; }
+static bool conclude_right(FILE *out, const struct ha_results *results, struct ha_why *why) { return true; }
+
+TEST_WITH(one_suite_that_concludes_wrong_is_enough, open_folder, close_folder)
+{
+    struct ha_suite suites[2] = { fake_suite, other_suite };
+    for (size_t wrong = 0; wrong < 3; wrong++) { /* 2: neither */
+        struct ha_why why = { "" };
+        for (size_t i = 0; i < 2; i++) suites[i].conclude = i == wrong ? conclude_wrong : conclude_right;
+        for (size_t i = 0; i < CASES; i++) entries[i].suite = &suites[i % 2];
+        FILE *f = fopen("/dev/null", "we");
+        assert_int_equal(ha_summary_print(f, &summary, &why), wrong == 2);
+        fclose(f);
+    }
 }
 
 /* ---- totals -------------------------------------------------------------------------------------- */

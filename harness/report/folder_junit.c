@@ -101,7 +101,7 @@ static struct item item_of(const struct ha_folder *folder, const struct ha_folde
     i.timed = !strcmp(folder->mode, "run") && e->suite->measure;
     for (size_t k = 0; k < e->suite->fields && i.timed && isnan(i.seconds); k++) {
         const struct ha_field *f = &e->suite->field[k];
-        if (strcmp(f->unit, "ns") || f->better == HA_NO_FIGURE) continue;
+        if (!f->unit || strcmp(f->unit, "ns") || f->better == HA_NO_FIGURE) continue;
         i.seconds = ha_field_value(f, e->row) / 1e9;
         break;
     }

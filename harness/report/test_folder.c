@@ -99,6 +99,10 @@ TEST_WITH(the_files_hold_what_was_written, open_new, test_folder_remove)
                     "\"figure\",\"value\",\"lo\",\"hi\",\"samples\",\"unit\",\"better\",\"verdict\"");
     assert_contains(test_text("figures.csv"), "\"big\",\"18446744073709551612\",,,\"30\",,\"neither\",\"fail\"");
     assert_contains(test_text("figures.csv"), "\"GB/s\",\"more\",\"pass\"");
+    char interval[128];
+    const struct fake_row of = fake_row(2, HA_PASS);
+    snprintf(interval, sizeof interval, "\"time_ns\",\"%.17g\",\"%.17g\",\"%.17g\"", of.time_ns, of.lo_ns, of.hi_ns);
+    assert_contains(test_text("figures.csv"), interval);
     assert_int_equal(test_count(test_text("fake_samples.csv"), "hidden"), 0);
     is_row(ha_folder_entry(f, 0), 2, HA_PASS);
     is_row(ha_folder_entry(f, 1), 3, HA_VERDICT_FAIL);
@@ -180,8 +184,11 @@ TEST_WITH(what_needs_no_change_is_not_touched, open_new, test_folder_remove)
 
 TEST_WITH(torn_lines_are_dropped, test_folder_make, test_folder_remove)
 {
-    static const char *const torn[] = { "\"2\",\"x", "\"2\"", "\"2\",\"a\"\"", "\"2\",,,,\r" };
-    for (size_t t = 0; t < 4; t++) {
+    static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv" };
+    static char longer[9000] = "\"2\",\""; /* than what is read at once */
+    static const char *const torn[] = { "\"2\",\"x", "\"2\"", "\"2\",\"a\"\"", "\"2\",,,,\r", longer };
+    memset(longer + 5, 'x', sizeof longer - 6);
+    for (size_t t = 0; t < COUNT(torn); t++) {
         open_it(t > 0);
         write_it(2 * t, HA_PASS);
         write_it(2 * t + 1, HA_PASS);
@@ -207,6 +214,70 @@ TEST_WITH(a_torn_head_is_written_again, open_new, test_folder_remove)
     open_it(true);
     is_row(ha_folder_entry(f, 0), 1, HA_PASS);
     close_it();
+}
+
+TEST_WITH(what_a_killed_run_left_half_written_is_no_obstacle, test_folder_make, test_folder_remove)
+{
+    append("env.json.part", "{ \"schema_ver");
+    open_it(false);
+    close_it();
+    open_it(true);
+    write_it(1, HA_VERDICT_ERROR);
+    close_it();
+    append("fake.csv.part", "\"2\",\"x");
+    open_it(true); /* the row of the error goes, and the file is written anew */
+    write_it(1, HA_PASS);
+    close_it();
+    open_it(true);
+    assert_int_equal(ha_folder_entries(f), 1);
+    is_row(ha_folder_entry(f, 0), 1, HA_PASS);
+    close_it();
+}
+
+/* A row that cannot be read is no reason to lose it, nor one that is there twice to count it. */
+TEST_WITH(a_damaged_row_is_named, test_folder_make, test_folder_remove)
+{
+    static char far_too_long[600];
+    static const struct {
+        const char *from, *to, *says;
+    } each[] = {
+        { ",\"pass\",", ",\"past\",", "fake.csv:2: no verdict" },
+        { ",\"0\",\"nightly\",", ",\"x\",\"nightly\",", "fake.csv:2: no process" },
+        { ",\"30\",", ",\"3O\",", "fake.csv:2: samples" },
+        { ",\"1000000\",", ",\"1OOOOOO\",", "fake.csv:2: time_ns: " },
+        { ",\"pass\",,", far_too_long, "fake.csv:2: the reason is too long" },
+        { NULL, NULL, "fake.csv:3: a second row of this case" },
+    };
+    const struct ha_folder_options options = fake_options(test_folder, true);
+    memset(far_too_long, 'x', sizeof far_too_long);
+    memcpy(far_too_long, ",\"pass\",\"", 9);
+    memcpy(far_too_long + 9 + 512, "\",", 3); /* by one byte, that of its end */
+    for (size_t i = 0; i < COUNT(each); i++) {
+        open_it(false);
+        write_it(0, HA_PASS);
+        close_it();
+        char *text = strdup(test_text("fake.csv")), *row = strchr(text, '\n') + 1,
+             *at = each[i].from ? strstr(row, each[i].from) : NULL;
+        assert_true(at || !each[i].from);
+        if (at) {
+            assert_int_equal(truncate(test_path("fake.csv"), at - text), 0);
+            append("fake.csv", each[i].to);
+            append("fake.csv", at + strlen(each[i].from));
+        } else append("fake.csv", row);
+        free(text);
+        is_refused(&options, HA_EXIT_ENVIRONMENT, each[i].says);
+        assert_int_equal(test_folder_remove(state), 0);
+        assert_int_equal(test_folder_make(state), 0);
+    }
+}
+
+TEST_WITH(a_report_that_cannot_be_written_is_an_error, open_new, test_folder_remove)
+{
+    assert_int_equal(mkdir(test_path("junit.xml.part"), 0777), 0);
+    write_it(1, HA_PASS);
+    assert_int_equal(ha_folder_close(f, &why), HA_ERROR);
+    assert_contains(why.text, "junit.xml: cannot write");
+    assert_int_equal(rmdir(test_path("junit.xml.part")), 0);
 }
 
 TEST_WITH(lines_without_a_row_are_dropped, open_new, test_folder_remove)
@@ -511,7 +582,7 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
     write_it(4, expect[4].verdict);
     fake_case(&c, 5, 0);
     assert_int_equal(ha_folder_not_run(f, &c.of, "no \"time\"\033 left", &why), HA_OK);
-    fake_case(&c, 6, 2);
+    fake_case(&c, 6, 1);
     struct fake_row row = fake_row(6, HA_PASS);
     row.result.samples = row.time_ns = (double)NAN;
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
@@ -534,7 +605,7 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
     assert_contains(xml, "<testsuite name=\"nightly.odd\" tests=\"5\" failures=\"1\" errors=\"0\" skipped=\"2\">");
     assert_contains(xml, "<testsuite name=\"other\" tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\">");
     assert_contains(xml, "classname=\"timing\" name=\"fake:kind=odd,n=3\" time=\"0.001000001\"/>");
-    assert_contains(xml, "classname=\"timing\" name=\"fake:kind=even,n=6 (process 2)\"><skipped");
+    assert_contains(xml, "classname=\"timing\" name=\"fake:kind=even,n=6 (process 1)\"><skipped");
     assert_null(strchr(xml, '\033'));
 }
 
@@ -546,6 +617,28 @@ TEST_WITH(a_check_has_no_timing, test_folder_make, test_folder_remove)
     write_it(1, HA_PASS);
     close_it();
     assert_int_equal(test_count(test_text("junit.xml"), "timing"), 0);
+}
+
+TEST_WITH(a_column_may_have_no_unit, test_folder_make, test_folder_remove)
+{
+    struct ha_field fields[] = { fake_suite.field[5], fake_suite.field[0] }; /* a text, a time */
+    struct ha_suite suite = fake_suite;
+    const struct ha_suite *const suites[] = { &suite };
+    struct ha_folder_options options = fake_options(test_folder, false);
+    const struct fake_row row = fake_row(0, HA_PASS);
+    struct fake_case c;
+    struct ha_why why;
+    fields[0].unit = NULL;
+    suite.field = fields;
+    suite.fields = 2;
+    options.suites = suites;
+    options.suites_count = 1;
+    struct ha_folder *f = open_with(&options);
+    fake_case(&c, 0, 0);
+    c.of.suite = &suite;
+    assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
+    close_it(f);
+    assert_contains(test_text("junit.xml"), "classname=\"timing\" name=\"fake:kind=even,n=0\" time=\"0.001000000\"/>");
 }
 
 static json_t *next_line(char **text)

@@ -141,6 +141,7 @@ static void last_within(enum ha_form form, enum ha_dtype dtype, size_t r, size_t
     struct ha_judgement j = judged(HA_MUST_BOUND, &two_pass);
     assert_int_equal(j.status, HA_OK);
     assert_int_equal(j.rows, ROWS);
+    assert_true(j.exact == ROWS || (j.ratio > 0 && j.ratio <= 1));
 
     put(r, i, get(r, i) + 1);
     j = fails_at(r, i);

@@ -390,6 +390,40 @@ TEST(what_a_run_came_to_is_counted)
     }
 }
 
+/* right, and writes behind the first row of the result, or over a state */
+static void astray(const struct ha_merge *m)
+{
+    ha_c_merge(m);
+    ((float *)m->out.o)[m->dim] = 1;
+}
+static void over_a_state(const struct ha_merge *m)
+{
+    ha_c_merge(m);
+    for (size_t i = 0; i < m->dim; i++) ((float *)m->states[0].o)[i] = 1;
+}
+
+/* Who writes where no result goes is wrong, and the next one has the rows as they were. */
+TEST(strays_are_found_and_undone)
+{
+    const struct ha_merge_axes padded = { .form = 1 + HA_FORM_NATURAL,
+                                          .dtype = 1 + HA_F32,
+                                          .alias = 1 + HA_ALIAS_NONE,
+                                          .layout = 1 + HA_LAYOUT_PADDED,
+                                          .seed = 1,
+                                          .row = HA_ROW_ANY };
+    struct ha_merge_source source[] = { function("astray", astray, &two_pass),
+                                        function("over", over_a_state, &two_pass),
+                                        function("c", ha_c_merge, &two_pass) };
+    const size_t item = case_of("one_hot");
+    run(source, 3, item, &padded, 0, cells[0]);
+    for (size_t s = 0; s < 3; s++) {
+        const struct ha_merge_cell *c = &cells[0][item * 3 + s];
+        assert_true(c->runs > 0 && c->refused == 0);
+        assert_int_equal(ha_merge_cell_status(c), s < 2 ? HA_FAIL : HA_OK);
+        if (s < 2) assert_contains(c->why.text, "wrote where no result goes");
+    }
+}
+
 TEST(commands_that_do_not_merge)
 {
     static const struct {

@@ -2,6 +2,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/numeric.h"
+#include "harness/base/pool.h"
 #include "harness/base/test_beside.h"
 #include "suites/variants/check.h"
 #include "suites/variants/test_session.h"
@@ -43,7 +44,18 @@ static enum ha_status attend(struct ha_instance *self, const struct ha_step *ste
     (void)self, (void)step, (void)why;
     return HA_OK;
 }
+static enum ha_status drain_without_a_word(struct ha_instance *self, struct ha_why *why)
+{
+    (void)self, (void)why;
+    return HA_ERROR;
+}
 #if !HA_ASAN /* which stops at the write itself */
+static enum ha_status drain_past_the_end(struct ha_instance *self, struct ha_why *why)
+{
+    (void)why;
+    memset(self->block + 100, 0, 1);
+    return HA_OK;
+}
 static enum ha_status attend_past_the_end(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
     (void)step, (void)why;
@@ -145,28 +157,126 @@ TEST(bad_variants_are_seen)
 {
     static const struct {
         enum ha_status (*attend)(struct ha_instance *self, const struct ha_step *step, struct ha_why *why);
+        enum ha_status (*drain)(struct ha_instance *self, struct ha_why *why);
         bool checked;
         enum ha_status status;
         const char *says;
     } cases[] = {
-        { attend, false, HA_OK, "" },
+        { attend, NULL, false, HA_OK, "" },
 #if !HA_ASAN
-        { attend_past_the_end, false, HA_FAIL, "" },
+        { attend_past_the_end, NULL, false, HA_FAIL, "" },
+        { attend, drain_past_the_end, false, HA_FAIL, "" },
 #endif
-        { attend_without_a_word, false, HA_ERROR, "attend failed and gave no reason" },
-        { attend, true, HA_ERROR, "variant mine has no definition" },
+        { attend_without_a_word, NULL, false, HA_ERROR, "attend failed and gave no reason" },
+        { attend, drain_without_a_word, false, HA_ERROR, "drain failed and gave no reason" },
+        { attend, NULL, true, HA_ERROR, "variant mine has no definition" },
     };
 
     open_session(SMALL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ha_variant v = mine;
         v.attend = cases[i].attend;
+        v.drain = cases[i].drain;
         v.checked = cases[i].checked;
         reason.text[0] = 0;
         const enum ha_status status = check(&v);
         if (status != cases[i].status || !strstr(reason.text, cases[i].says))
             fail_msg("case %zu: status %d, '%s', not '%s'", i, (int)status, reason.text, cases[i].says);
     }
+    close_session();
+}
+
+TEST(a_case_has_the_threads_that_it_asks_for)
+{
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=3,team=own");
+    assert_int_equal(ha_pool_threads(session.pool), 3);
+    assert_int_equal(ha_pool_team(session.pool), HA_TEAM_OWN);
+    close_session();
+}
+
+/* A device that has failed is an error, whatever its operations return. */
+static const char *lost(struct ha_device *device)
+{
+    (void)device;
+    return "lost";
+}
+
+TEST(a_device_that_failed_is_seen)
+{
+    open_session(SMALL);
+    const struct ha_device_api *real = session.api;
+    struct ha_device_api failed = *real;
+    failed.failure = lost;
+    session.api = &failed;
+    const enum ha_status status = check(ha_variant_find("cpu"));
+    session.api = real;
+    assert_int_equal(status, HA_ERROR);
+    assert_non_null(strstr(reason.text, "lost"));
+    close_session();
+}
+
+/* ---- the bound ----------------------------------------------------------------------------- */
+
+/* `cpu`, one element of whose output is moved. */
+static struct {
+    struct ha_context ctx;
+    size_t row;
+    float to;
+} moved;
+
+static enum ha_status moved_create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
+{
+    moved.ctx = *ctx;
+    return ha_variant_find("cpu")->create(self, ctx, why);
+}
+static enum ha_status moved_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
+{
+    const enum ha_status status = ha_variant_find("cpu")->attend(self, step, why);
+    if (status != HA_OK || step->step || step->layer) return status;
+    return moved.ctx.api->copy(moved.ctx.stream, step->o + moved.row * 64, &moved.to, sizeof moved.to, HA_H2D);
+}
+
+TEST(each_row_is_held_to_its_bound)
+{
+    struct ha_variant v = *ha_variant_find("cpu");
+    struct ha_check c = { .session = &session, .id = "the case", .keep_expected = true };
+
+    open_session("cpu:ctx=20+9,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,threads=1");
+    assert_ok(ha_check_run(&c, &reason));
+    v.create = moved_create;
+    v.attend = moved_attend;
+    for (size_t row = 0; row < 2 * 2 * 4; row++) { /* of two sequences */
+        const struct ha_expected *e = &c.expected[row / 8];
+        for (int beyond = 0; beyond < 2; beyond++) {
+            char where[64];
+            snprintf(where, sizeof where, "layer 0 step 0 seq %zu token %zu head %zu element 0", row / 8, row / 4 % 2,
+                     row % 4);
+            moved.row = row;
+            moved.to = (float)(e->o[row % 8 * 64] + (beyond ? 1.5 : 0.7) * e->o_bound[row % 8 * 64]);
+            assert_int_equal(check(&v), beyond ? HA_FAIL : HA_OK);
+            if (beyond && !strstr(reason.text, where)) fail_msg("'%s' does not say '%s'", reason.text, where);
+        }
+    }
+    ha_check_free(&c);
+    close_session();
+}
+
+/* ---- what is counted ------------------------------------------------------------------------ */
+
+TEST(bytes_are_of_a_step_that_was_asked)
+{
+    struct ha_check c = { .session = &session, .id = "the case", .steps = 2 };
+    const double row = 2 * 64 * 2; /* K and V in f16 */
+
+    open_session("resident:ctx=100+40,heads=4/2,head_dim=64,layers=3,steps=9,dtype=f16,threads=1");
+    assert_ok(ha_check_run(&c, &reason));
+    /* of steps 0, 1, 7 and 8, each with its new token, by 3 layers and 2 KV heads */
+    assert_near(c.device_key_bytes, (100 + 40 + 2 * 5) * row * 3 * 2, 1e-6);
+    assert_near(c.host_key_bytes, 0, 0);
+    assert_true(c.kv_device_bytes >= (109 + 49) * row * 3 * 2 && c.meta_device_bytes < 1000);
+    assert_true(c.total.err_over_bound > 0 && c.total.err_over_bound <= 1 && c.total.everything);
+    assert_near(c.total.keys_sum, (100 + 40 + 2 * 5) * 4.0 * 3 * 4, 1e-6); /* by 4 steps, 3 layers, 4 heads */
+    ha_check_free(&c);
     close_session();
 }
 
@@ -250,7 +360,7 @@ TEST(a_timed_output_that_differs_fails)
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
     struct ha_pass p;
 
-    open_session("hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4");
+    open_session("hgca:ctx=100+40,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4");
     assert_ok(ha_check_run(&c, &reason));
     assert_int_equal(c.steps_done, 6);
     assert_int_equal(c.asked, 4);
@@ -411,6 +521,7 @@ TEST(quality_agrees_with_plain_arithmetic)
     begin_pass(&p, true);
     assert_ok(ha_pass_step(&p, 0, &reason));
     assert_ok(ha_chosen_read(&c, &p, 0, 0, 0, &reason));
+    assert_int_equal(c.parts, 1); /* two would be given the bound of a merge */
     assert_ok(ha_oracle_judge(&p, &c, 0, 0, 0, judged, NULL, &reason));
     for (size_t h = 0; h < 4; h++) {
         double d, n, m, r;

@@ -202,24 +202,37 @@ static enum ha_status spoilt_attend(struct ha_instance *self, const struct ha_st
     return defect.ctx.api->copy(defect.ctx.stream, step->o, wrong, sizeof wrong / 4, HA_H2D);
 }
 
-/* arg: NULL, or of the passes and of the single steps, how many were heard of */
+/* Of the passes and of the single steps, how many were heard of; and of measured ones the time. */
+struct heard {
+    size_t passes, steps;
+    double mean_ns, steps_ns;
+};
+
+/* arg: NULL, or a struct heard */
 static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
 {
-    size_t *count = arg;
+    struct heard *h = arg;
+    const bool is_step = !strcmp(s->role, "step");
     (void)why;
-    if (count) count[!strcmp(s->role, "step")]++;
+    if (h) {
+        h->passes += !is_step;
+        h->steps += is_step;
+        h->mean_ns += strcmp(s->role, "measure") ? 0 : s->step_ns;
+        h->steps_ns += is_step ? s->step_ns : 0;
+    }
     assert_true(isnan(s->iter) == (strcmp(s->role, "step") != 0));
     return HA_OK;
 }
 
-/* of a benchmark over 8 steps with the defect at one of them; 8: without */
+/* of a benchmark over the session's steps with the defect at one of them; as many as there are: without */
 static enum ha_status bench(size_t step, enum kind kind)
 {
+    const size_t steps = opened.c.shape.steps;
     struct ha_variant v = *ha_variant_find("cpu");
     struct ha_check check = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
-    size_t samples[2] = { 0, 0 };
+    struct heard heard = { 0 };
     struct ha_bench b = {
-        .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample, .arg = samples
+        .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample, .arg = &heard
     };
 
     v.create = spoilt_create;
@@ -229,10 +242,17 @@ static enum ha_status bench(size_t step, enum kind kind)
     defect.passes = 0;
     session.variant = &v;
     enum ha_status status = ha_check_run(&check, &reason);
-    assert_int_equal(status != HA_OK, kind == ALWAYS && step != 8);
+    assert_int_equal(status != HA_OK, kind == ALWAYS && step != steps);
     if (status == HA_OK) {
         status = ha_bench_run(&b, &reason);
-        if (status == HA_OK) assert_int_equal(samples[1], 7 * b.samples);
+        if (status == HA_OK) {
+            assert_int_equal(b.samples, 1); /* there is no time for more */
+            assert_int_equal(heard.steps, steps - 1);
+            assert_near(heard.steps_ns / heard.mean_ns, (double)(steps - 1), 1e-6); /* the steps are the pass */
+            /* q of 4 heads in binary32, K and V of 2 in binary16 */
+            assert_true(b.moved_steps >= 2 * steps);
+            assert_int_equal(b.moved.d2h_bytes, b.moved_steps * (4 * 64 * 4 + 2 * 2 * 64 * 2));
+        }
         ha_bench_free(&b);
     }
     ha_check_free(&check);
@@ -242,19 +262,26 @@ static enum ha_status bench(size_t step, enum kind kind)
 
 TEST(wrong_steps_at_the_ends_fail)
 {
-    static const size_t seen[] = { 0, 1, 6, 7 };
+    /* of 3 steps each has an output of its own */
+    static const struct {
+        const char *id;
+        size_t count, seen[4];
+    } of[] = { { "cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=8,threads=1", 4, { 0, 1, 6, 7 } },
+               { "cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=3,threads=1", 3, { 0, 1, 2 } } };
     char where[32];
 
-    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=8,threads=1");
-    assert_ok(bench(8, ALWAYS));
-    for (size_t i = 0; i < 4; i++)
-        for (enum kind kind = ALWAYS; kind < KINDS; kind++) {
-            assert_int_equal(bench(seen[i], kind), HA_FAIL);
-            snprintf(where, sizeof where, "step %zu", seen[i]);
-            if (!strstr(reason.text, where)) fail_msg("'%s' does not say '%s'", reason.text, where);
-            assert_int_equal(strstr(reason.text, "timed pass") != NULL, kind != ALWAYS);
-        }
-    close_session();
+    for (size_t k = 0; k < 2; k++) {
+        open_session(of[k].id);
+        assert_ok(bench(opened.c.shape.steps, ALWAYS));
+        for (size_t i = 0; i < of[k].count; i++)
+            for (enum kind kind = ALWAYS; kind < KINDS; kind++) {
+                assert_int_equal(bench(of[k].seen[i], kind), HA_FAIL);
+                snprintf(where, sizeof where, "step %zu", of[k].seen[i]);
+                if (!strstr(reason.text, where)) fail_msg("'%s' does not say '%s'", reason.text, where);
+                assert_int_equal(strstr(reason.text, "timed pass") != NULL, kind != ALWAYS);
+            }
+        close_session();
+    }
 }
 
 /* The definition follows the steps between, whose outputs nobody looks at. */
@@ -311,7 +338,7 @@ static unsigned char *outputs(struct ha_pass *p, size_t *bytes)
 #define SHAPE "heads=4/2,head_dim=64,layers=2,threads=1,ctx="
 #define RING  ",blk_size=4,blk_num=3"
 
-/* Every output of the second pass is that of the first, bit by bit; so are the counters. */
+/* Every output of the second pass is that of the first, bit by bit; so are the counters, and what was moved. */
 TEST(a_pass_leaves_no_trace)
 {
     static const char *const ids[] = {
@@ -334,18 +361,55 @@ TEST(a_pass_leaves_no_trace)
         open_session(ids[i]);
         begin_pass(&p, false);
         unsigned char *first = outputs(&p, &bytes);
+        const struct ha_meter_count moved = p.moved;
+        assert_int_equal(moved.h2d_bytes + moved.d2h_bytes > 0, strncmp(ids[i], "resident", 8) != 0);
         if (p.variant->counters) p.variant->counters(p.instance, &once);
         for (int pass = 0; pass < 2; pass++) {
             assert_ok(ha_pass_settle(&p, &reason));
             if (ha_pass_rewind(&p, &reason) != HA_OK) fail_msg("%s: %s", ids[i], reason.text);
             unsigned char *second = outputs(&p, &bytes);
             if (memcmp(first, second, bytes)) fail_msg("%s: pass %d differs", ids[i], pass + 2);
+            if (moved.h2d_bytes != p.moved.h2d_bytes || moved.d2h_bytes != p.moved.d2h_bytes)
+                fail_msg("%s: pass %d moves other bytes", ids[i], pass + 2);
             free(second);
         }
         if (p.variant->counters) p.variant->counters(p.instance, &again);
         if (!isnan(once.cpu_tokens)) assert_near(once.cpu_tokens, again.cpu_tokens, 1e-9);
         if (strstr(ids[i], "steps=70")) assert_true(once.manage_ns > 0 && again.manage_ns > 0); /* it has packed */
+        if (p.variant->rewind && p.variant->counters) {
+            assert_ok(ha_pass_settle(&p, &reason));
+            assert_ok(ha_pass_rewind(&p, &reason));
+            p.variant->counters(p.instance, &again);
+            assert_true(isnan(again.cpu_tokens) && !(again.manage_ns > 0) && !(again.select_ns > 0)); /* of no step */
+        }
         free(first);
+        assert_ok(ha_pass_end(&p, HA_OK, &reason));
+        close_session();
+    }
+}
+
+/* Where every key is selected, all that the device does not hold is on the CPU: the tokens of its side, over their
+ * share, are the sequence's, which grows by one a step. */
+TEST(counters_are_of_a_step_and_a_head)
+{
+    static const struct {
+        const char *id;
+        double tokens; /* of a sequence, on average, new ones included */
+    } of[] = {
+        { "hgca:" SHAPE "100,steps=7,beta=-1" RING, 104 },
+        { "hgca:" SHAPE "100,steps=7,beta=-1,layout=0" RING, 104 },
+        { "hgca:" SHAPE "100+30,steps=7,beta=-1" RING, (104 + 34) / 2.0 },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct ha_counters c;
+        struct ha_pass p;
+        open_session(of[i].id);
+        begin_pass(&p, false);
+        assert_ok(ha_pass_run(&p, false, &reason));
+        p.variant->counters(p.instance, &c);
+        assert_near(c.cpu_tokens / c.cpu_ratio, of[i].tokens, 1e-9);
+        assert_true(c.cpu_ratio > 0.6 && c.cpu_ratio < 1 && c.select_ns > 0 && isnan(c.manage_ns));
         assert_ok(ha_pass_end(&p, HA_OK, &reason));
         close_session();
     }

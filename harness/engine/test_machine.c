@@ -1,0 +1,155 @@
+/* A device is opened once and kept, and anew where it failed or is asked for otherwise; a failure outlives it; ceilings
+ * are those of the device that is open. */
+
+#include "harness/engine/machine.h"
+
+#include "harness/base/why.h"
+#include "harness/base/test.h"
+
+extern const struct ha_device_api ha_device_host;
+
+static struct {
+    size_t open, opened;
+    enum ha_status opens; /* how open goes */
+    const char *why;      /* what it says then, or NULL */
+    const char *failure;  /* of the device that is open */
+} fake;
+
+static enum ha_status open_fake(struct ha_device **device, const struct ha_device_config *config, struct ha_why *why)
+{
+    assert_non_null(config->kernels->attend_chunk);
+    fake.opened++;
+    if (fake.opens != HA_OK) return fake.why ? ha_why(why, fake.opens, "%s", fake.why) : fake.opens;
+    fake.open++;
+    *device = (struct ha_device *)(void *)&fake;
+    return HA_OK;
+}
+static void close_fake(struct ha_device *device)
+{
+    fake.open--;
+    fake.failure = NULL;
+}
+static void info_of(struct ha_device *device, struct ha_device_info *info) { memset(info, 0, sizeof *info); }
+static const char *failure_of(struct ha_device *device) { return fake.failure; }
+
+static struct ha_device_api api;
+static struct ha_machine *machine;
+static struct ha_why why;
+static size_t seen, seen_ceilings;
+
+static void note(void *arg, const char *asked, const struct ha_device_api *of, const struct ha_device_info *info,
+                 const struct ha_ceilings *ceilings)
+{
+    seen++;
+    if (!ceilings) return;
+    seen_ceilings++;
+    assert_true(ceilings->of[0].median == 5);
+    assert_string_equal(asked, "fake");
+}
+
+static int begin(void **state)
+{
+    const struct ha_machine_note told = { NULL, note };
+    struct ha_ceilings ceilings = { .of = { { .median = 5 } } };
+    api = ha_device_host;
+    api.open = open_fake;
+    api.close = close_fake;
+    api.failure = failure_of;
+    api.info = info_of;
+    memset(&fake, 0, sizeof fake);
+    seen = seen_ceilings = 0;
+    why.text[0] = 0;
+    assert_int_equal(ha_machine_create(&machine, &told, &why), HA_OK);
+    ha_machine_give(machine, "fake", &api, &ceilings);
+    return 0;
+}
+static int end(void **state)
+{
+    ha_machine_destroy(machine);
+    return fake.open != 0;
+}
+
+static enum ha_status ask(const char *name, const char *isa)
+{
+    const struct ha_device_api *of;
+    struct ha_device *device;
+    return ha_machine_device(machine, name, isa, &of, &device, &why);
+}
+
+TEST_WITH(a_device_is_opened_once_and_kept, begin, end)
+{
+    static const struct {
+        const char *name, *isa, *failure; /* failure: of what is open before */
+        size_t opened;
+    } asks[] = {
+        { "fake", NULL, NULL, 1 },  { "fake", NULL, NULL, 1 }, { "fake", "c", NULL, 2 }, { "fake", "c", NULL, 2 },
+        { "fake", "c", "lost", 3 }, { "host", "c", NULL, 3 },  { "fake", "c", NULL, 4 }, { "fake", NULL, "lost", 5 },
+    };
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+        fake.failure = asks[i].failure;
+        assert_int_equal(ask(asks[i].name, asks[i].isa), HA_OK);
+        assert_int_equal(fake.opened, asks[i].opened);
+        assert_int_equal(fake.open, !strcmp(asks[i].name, "fake"));
+    }
+    assert_int_equal(ask("fake", "nosuch"), HA_ERROR);
+    assert_int_equal(fake.open, 0);
+}
+
+TEST_WITH(a_failure_outlives_the_device, begin, end)
+{
+    assert_int_equal(ask("fake", NULL), HA_OK);
+    assert_false(ha_machine_failed(machine, &why));
+    fake.failure = "lost";
+    assert_int_equal(ask("host", NULL), HA_OK); /* it is closed, and with it what says so */
+    assert_true(ha_machine_failed(machine, &why));
+    assert_string_equal(why.text, "device fake: lost");
+    assert_int_equal(ask("fake", NULL), HA_OK);
+    fake.failure = "lost again";
+    assert_true(ha_machine_failed(machine, &why));
+    assert_string_equal(why.text, "device fake: lost"); /* the first one */
+}
+
+TEST_WITH(what_cannot_be_opened_says_why, begin, end)
+{
+    static const struct {
+        enum ha_status opens;
+        const char *why, *says;
+        bool failed;
+    } each[] = {
+        { HA_WAIVED, "no driver", "no driver", false },
+        { HA_ERROR, "no room", "no room", true },
+        { HA_ERROR, NULL, "device fake cannot be opened, and says no more", true },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        ha_machine_destroy(machine);
+        begin(state);
+        fake.opens = each[i].opens;
+        fake.why = each[i].why;
+        assert_int_equal(ask("fake", NULL), each[i].opens);
+        assert_string_equal(why.text, each[i].says);
+        assert_int_equal(ha_machine_failed(machine, &why), each[i].failed);
+        assert_int_equal(seen, 0);
+    }
+}
+
+TEST_WITH(ceilings_are_those_of_the_device_that_is_open, begin, end)
+{
+    const struct ha_ceilings *c;
+    assert_int_equal(ha_machine_ceilings(machine, &c, &why), HA_ERROR);
+    assert_int_equal(ask("fake", NULL), HA_OK);
+    assert_true(seen == 1 && seen_ceilings == 0);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(ha_machine_ceilings(machine, &c, &why), HA_OK);
+        assert_true(c->of[0].median == 5 && seen == 2 && seen_ceilings == 1); /* told once */
+    }
+    assert_int_equal(ask("fake", "c"), HA_OK);
+    assert_true(seen == 3 && seen_ceilings == 2); /* they hold for the same one, opened anew */
+    assert_int_equal(ask("host", NULL), HA_OK);
+    assert_true(seen == 4 && seen_ceilings == 2); /* and for no other */
+    assert_int_equal(ask("fake", NULL), HA_OK);
+    assert_true(seen == 5 && seen_ceilings == 2);
+    assert_int_equal(ha_machine_ceilings(machine, &c, &why), HA_OK);
+    assert_true(seen == 6 && seen_ceilings == 3);
+}
+
+int main(void) { return test_all("tests", NULL, NULL); }
