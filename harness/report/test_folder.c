@@ -184,7 +184,6 @@ TEST_WITH(what_needs_no_change_is_not_touched, open_new, test_folder_remove)
 
 TEST_WITH(torn_lines_are_dropped, test_folder_make, test_folder_remove)
 {
-    static const char *const names[] = { "fake.csv", "fake_samples.csv", "fake_summary.csv", "figures.csv" };
     static char longer[9000] = "\"2\",\""; /* than what is read at once */
     static const char *const torn[] = { "\"2\",\"x", "\"2\"", "\"2\",\"a\"\"", "\"2\",,,,\r", longer };
     memset(longer + 5, 'x', sizeof longer - 6);
@@ -626,18 +625,16 @@ TEST_WITH(a_column_may_have_no_unit, test_folder_make, test_folder_remove)
     const struct ha_suite *const suites[] = { &suite };
     struct ha_folder_options options = fake_options(test_folder, false);
     const struct fake_row row = fake_row(0, HA_PASS);
-    struct fake_case c;
-    struct ha_why why;
     fields[0].unit = NULL;
     suite.field = fields;
     suite.fields = 2;
     options.suites = suites;
     options.suites_count = 1;
-    struct ha_folder *f = open_with(&options);
+    open_with(&options);
     fake_case(&c, 0, 0);
     c.of.suite = &suite;
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
-    close_it(f);
+    close_it();
     assert_contains(test_text("junit.xml"), "classname=\"timing\" name=\"fake:kind=even,n=0\" time=\"0.001000000\"/>");
 }
 
