@@ -29,7 +29,7 @@ struct ha_instance {
 
 /* ---- lists of tokens ---------------------------------------------------------------------- */
 
-static enum ha_status room(const struct ha_context *ctx, struct ha_tokens *list, size_t count, struct ha_why *why)
+static enum ha_status room(const struct ha_context *ctx, struct ha_positions *list, size_t count, struct ha_why *why)
 {
     if (count <= list->cap) return HA_OK;
     size_t cap = ha_most(count, 2 * list->cap);
@@ -41,16 +41,16 @@ static enum ha_status room(const struct ha_context *ctx, struct ha_tokens *list,
     return HA_OK;
 }
 
-enum ha_status ha_tokens_add(const struct ha_context *ctx, struct ha_tokens *list, const uint32_t *token, size_t count,
-                             struct ha_why *why)
+enum ha_status ha_positions_add(const struct ha_context *ctx, struct ha_positions *list, const uint32_t *token,
+                                size_t count, struct ha_why *why)
 {
     HA_TRY(room(ctx, list, list->count + count, why));
     for (size_t i = 0; i < count; i++) list->token[list->count++] = token[i];
     return HA_OK;
 }
 
-enum ha_status ha_tokens_add_range(const struct ha_context *ctx, struct ha_tokens *list, size_t first, size_t last,
-                                   struct ha_why *why)
+enum ha_status ha_positions_add_range(const struct ha_context *ctx, struct ha_positions *list, size_t first,
+                                      size_t last, struct ha_why *why)
 {
     if (first >= last) return HA_OK;
     HA_TRY(room(ctx, list, list->count + last - first, why));

@@ -10,19 +10,19 @@
 #include "suites/parts/kv.h"
 
 /* A list of token positions. */
-struct ha_tokens {
+struct ha_positions {
     uint32_t *token; /* [cap], from the context's arena */
     size_t count, cap;
 };
-enum ha_status ha_tokens_add(const struct ha_context *ctx, struct ha_tokens *list, const uint32_t *token, size_t count,
-                             struct ha_why *why);
+enum ha_status ha_positions_add(const struct ha_context *ctx, struct ha_positions *list, const uint32_t *token,
+                                size_t count, struct ha_why *why);
 /* first, first + 1, ..., last - 1 */
-enum ha_status ha_tokens_add_range(const struct ha_context *ctx, struct ha_tokens *list, size_t first, size_t last,
-                                   struct ha_why *why);
+enum ha_status ha_positions_add_range(const struct ha_context *ctx, struct ha_positions *list, size_t first,
+                                      size_t last, struct ha_why *why);
 
 /* The keys that one query head uses in a step. */
 struct ha_used {
-    struct ha_tokens device, host;
+    struct ha_positions device, host;
     size_t padding; /* the last so many of host were not selected */
 };
 

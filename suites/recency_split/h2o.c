@@ -140,7 +140,7 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
 {
     const struct sequence *seq = (const struct sequence *)l->own + b;
     for (size_t i = 0; i < seq->kept; i++)
-        HA_TRY(ha_tokens_add(l->ctx, &used->device, &seq->entry[q_head * seq->cap + i].token, 1, why));
+        HA_TRY(ha_positions_add(l->ctx, &used->device, &seq->entry[q_head * seq->cap + i].token, 1, why));
     return HA_OK;
 }
 

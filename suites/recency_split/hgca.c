@@ -244,10 +244,10 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
     const struct ha_context *ctx = l->ctx;
     const struct sequence *seq = (const struct sequence *)l->own + b;
     const struct ha_context_head *head = &seq->head[q_head];
-    HA_TRY(ha_tokens_add_range(ctx, &used->device, seq->ring.first, seq->ring.end + ctx->shape->q_len, why));
-    if (is_append(l)) return ha_tokens_add_range(ctx, &used->host, 0, seq->stored, why);
+    HA_TRY(ha_positions_add_range(ctx, &used->device, seq->ring.first, seq->ring.end + ctx->shape->q_len, why));
+    if (is_append(l)) return ha_positions_add_range(ctx, &used->host, 0, seq->stored, why);
     used->padding = head->padding;
-    return ha_tokens_add(ctx, &used->host, head->token, head->selected + head->padding, why);
+    return ha_positions_add(ctx, &used->host, head->token, head->selected + head->padding, why);
 }
 
 /* dense attention over ring + new tokens */

@@ -58,8 +58,8 @@ static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, str
 {
     const struct sequence *seq = (const struct sequence *)l->own + b;
     (void)q_head;
-    HA_TRY(ha_tokens_add_range(l->ctx, &used->device, 0, sinks_of(l, l->tokens[b]), why));
-    return ha_tokens_add_range(l->ctx, &used->device, seq->recent.first, l->tokens[b] + l->ctx->shape->q_len, why);
+    HA_TRY(ha_positions_add_range(l->ctx, &used->device, 0, sinks_of(l, l->tokens[b]), why));
+    return ha_positions_add_range(l->ctx, &used->device, seq->recent.first, l->tokens[b] + l->ctx->shape->q_len, why);
 }
 
 static void device(struct ha_layer *l, const struct ha_step *step, size_t b, struct ha_device_seq *d)
