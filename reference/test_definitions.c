@@ -235,5 +235,3 @@ TEST(test_h2o_append)
     ha_test_accept(&w, run, 2);
     ha_test_reject(&w, run, 2, REPORTS(DEVICE(4, 6, 7)), "key 4 was evicted");
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -149,5 +149,3 @@ TEST_WITH(ended_tracing_is_silent, start, finish)
     ha_worker_wait(worker, ticket);
     assert_int_equal(trace.count, 0);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

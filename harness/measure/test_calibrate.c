@@ -154,5 +154,3 @@ TEST_WITH(what_it_lacks_is_said, open_liar, close_host)
     assert_non_null(strstr(text, "link counters, host to device        2.2 GB/s while 2.0 GB/s were copied"));
     assert_non_null(strstr(text, "SM clock under load                  1755 MHz"));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

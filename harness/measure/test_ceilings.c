@@ -137,5 +137,3 @@ TEST_WITH(a_device_that_moves_nothing, open_host, close_host)
     for (int i = HA_CEIL_H2D; i <= HA_CEIL_D2D; i++) assert_int_equal(measured(&c.of[i]), false);
     assert_true(measured(&c.of[HA_CEIL_READ_1]) && measured(&c.of[HA_CEIL_LAUNCH]));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

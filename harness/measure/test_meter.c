@@ -109,5 +109,3 @@ TEST_WITH(freed_memory_is_forgotten, begin, end)
     assert_int_equal(ha_meter_take().zero_copy_bytes, 0);
     is_to_fail = true;
 }
-
-int main(void) { return test_all("meter", NULL, NULL); }

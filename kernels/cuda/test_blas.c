@@ -271,7 +271,6 @@ TEST(the_profile_says_what_is_rounded)
 
 int main(void)
 {
-    device_test_begin();
     setenv("HABENCH_CUBLAS", beside("fake_cublas.so"), 1);
     return test_all("tests", NULL, NULL);
 }

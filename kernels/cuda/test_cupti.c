@@ -2,7 +2,6 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
-#include "harness/base/test.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
@@ -207,5 +206,3 @@ TEST(what_cannot_be_opened)
         if (!strstr(why.text, cases[i].says)) fail_msg("'%s' lacks '%s'", why.text, cases[i].says);
     }
 }
-
-int main(void) { return test_all("cuda: CUPTI", NULL, NULL); }

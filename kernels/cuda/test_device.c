@@ -6,7 +6,6 @@
 #include "kernels/host/test_support.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/test.h"
 
 #include <time.h>
 
@@ -333,10 +332,4 @@ TEST(flags_are_freed_behind_the_watch)
     }
     assert_true(good > 0);
     device_close(f.dev, NULL);
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("cuda: device", NULL, NULL);
 }

@@ -5,7 +5,6 @@
 #include "kernels/host/test_support.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/test.h"
 
 #define SECOND UINT64_C(1000000000)
 enum { FLOATS = 64 };
@@ -350,10 +349,4 @@ TEST_WITH(a_failure_ends_waits, NULL, nothing_left)
         assert_int_equal(f.calls, 0);
         fixture_close(&f, "copy H2D on stream main: destination");
     }
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("cuda: failures", NULL, NULL);
 }

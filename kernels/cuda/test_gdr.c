@@ -1,7 +1,6 @@
 /* map_device over a stand-in for libgdrapi.so.2 (fake_gdr.c), which the build puts beside this program. */
 
 #include "harness/base/test_beside.h"
-#include "harness/base/test.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_gdr.h"
 

@@ -277,9 +277,3 @@ TEST_WITH(an_end_without_a_begin_is_refused, open_all, device_end)
     ok(api->graph_launch(graph, other)); /* of nothing */
     ok(api->stream_sync(other));
 }
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: graphs", NULL, NULL);
-}

@@ -100,9 +100,3 @@ DEVICE_TEST(info_is_that_of_the_kernels)
                 && merge->depth_extra == of->depth_extra);
     assert_true(merge->forms == of->forms && merge->dtypes == of->dtypes && merge->o_strides == of->o_strides);
 }
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("host: its own", NULL, NULL);
-}

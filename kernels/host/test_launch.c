@@ -236,9 +236,3 @@ DEVICE_TEST(blends)
         assert_true(isnan(y[Y_STRIDE - 1]));
     }
 }
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: kernels", NULL, NULL);
-}

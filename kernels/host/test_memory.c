@@ -277,9 +277,3 @@ TEST_WITH(a_freed_address_is_host_memory_again, open_all, close_all)
         }
     }
 }
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: memory", NULL, NULL);
-}

@@ -254,9 +254,3 @@ WRONG(read_into_host, "read on stream main: sum")
 }
 WRONG_CALL(read_of_bytes, "no array of 32-bit words", api->read(stream, mapped, 7, down))
 WRONG_CALL(read_of_shifted_words, "no array of 32-bit words", api->read(stream, mapped + 2, 8, down))
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: moves", NULL, NULL);
-}

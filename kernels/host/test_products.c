@@ -179,9 +179,3 @@ DEVICE_TEST(info_has_the_profile)
                     && info.products[t].weight_u == 0);
     assert_int_equal(*info.no_products != 0, ha_host_products_absent() != NULL);
 }
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("tests", NULL, NULL);
-}

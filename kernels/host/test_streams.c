@@ -271,9 +271,3 @@ TEST_WITH(streams_come_and_go, begin, device_end)
     }
     assert_int_equal(noted.count, 40);
 }
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: streams", NULL, NULL);
-}

@@ -198,9 +198,3 @@ TEST(tracing_ends_on_a_failed_device)
     assert_string_equal(spans.span[0].name, "flag_wait");
     device_close(dev, "stream main: flag_wait");
 }
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("host: trace", NULL, NULL);
-}

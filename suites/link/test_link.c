@@ -7,8 +7,6 @@
 #include "suites/link/suite.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { PIECE = 4096 };
@@ -556,5 +554,3 @@ TEST_WITH(every_id_comes_back, begin, driven_end)
         assert_memory_equal(&back, point(i), sizeof back);
     }
 }
-
-int main(void) { return test_all("link", NULL, NULL); }

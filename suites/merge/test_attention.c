@@ -12,8 +12,6 @@
 
 #include <math.h>
 
-static bool small;
-
 static size_t case_named(const char *name)
 {
     for (size_t i = 0; i < ha_attention_cases_count; i++)
@@ -29,7 +27,7 @@ static size_t share;
 
 static void passes(const struct ha_attention_subject *subject, const char *waived)
 {
-    const bool some = small || ha_merge_is_ours(subject->name);
+    const bool some = test_small || ha_merge_is_ours(subject->name);
     const uint64_t begin = ha_now_ns();
     uint64_t rows = 0;
     double worst = 0;
@@ -529,10 +527,4 @@ TEST(confused_devices_are_caught)
         printf("%s: %s\n", devices[i].name, why.text);
     }
     api.close(device);
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
 }

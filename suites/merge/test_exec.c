@@ -10,10 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const uint64_t SECOND = 1000000000;
 static struct ha_why why;

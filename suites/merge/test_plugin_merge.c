@@ -1,4 +1,3 @@
-#include "harness/base/sanitizer.h"
 #include "harness/engine/plugin.h"
 #include "suites/merge/test_hostile.h"
 #include "suites/merge/test_trial.h"
@@ -6,8 +5,6 @@
 #include <errno.h>
 #include <math.h>
 #include <omp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 static const uint64_t SECOND = 1000000000;
@@ -320,5 +317,3 @@ TEST_WITH(attention_of_a_device, NULL, nobody_is_left)
     assert_true(fabsf(lse - 1) < 1e-6f);
     ha_subject_close(&x);
 }
-
-int main(void) { return test_all("merge_plugin", NULL, NULL); }

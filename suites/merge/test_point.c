@@ -10,9 +10,6 @@
 #include "harness/engine/point.h"
 #include "suites/merge/attention.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static struct ha_merge_point parsed(const char *text)
 {
     const struct ha_suite *suite;
@@ -311,5 +308,3 @@ TEST(who_is_asked_together)
         if (ha_merge_together(&p, &q) != each[i].together) fail_msg("%s and %s", each[i].a, each[i].b);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

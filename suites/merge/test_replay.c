@@ -5,10 +5,7 @@
 #include "suites/merge/test_trial.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char *path(void) { return test_path("merge.safetensors"); }
 

@@ -4,7 +4,6 @@
 #include "suites/merge/test_trial.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { STATES = 37, DIM = 96 };
 
@@ -220,5 +219,3 @@ TEST(deterministic)
     }
     assert_int_equal(asked[0], asked[1]);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

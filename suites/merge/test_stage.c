@@ -3,10 +3,8 @@
 #include "suites/merge/test_stage.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/sanitizer.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
@@ -260,5 +258,3 @@ TEST(flags_find_who_does_not_wait)
     api = ha_device_host;
     close_device(&s, &api);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -2,7 +2,6 @@
 
 #include "suites/merge/test_stage.h"
 
-#include <stdio.h>
 #include <sys/mman.h>
 
 TEST(huge_passes)
@@ -241,5 +240,3 @@ TEST(huge_on_a_device)
     expect(&s, HA_STAGE_HUGE, HA_FORM_DIRECT, HA_F16, HA_FAIL, "beyond 2^31");
     close_device(&s, &api);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -9,9 +9,6 @@
 #include "suites/merge/result.h"
 #include "suites/merge/test_hostile.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static struct ha_driven driven;
 
 static struct ha_drive asked(const char *words) { return (struct ha_drive){ .words = words, .config = { .seed = 1 } }; }

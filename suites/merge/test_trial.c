@@ -4,7 +4,6 @@
 #include "kernels/c/ops.h"
 
 #include <math.h>
-#include <string.h>
 
 void near_rows(struct ha_merge_row *row)
 {

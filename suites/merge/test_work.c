@@ -10,8 +10,6 @@
 
 #include <math.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { ITEMS_MAX = 64, SOURCES_MAX = 4 };
 static const struct ha_merge_traits two_pass = {
@@ -419,5 +417,3 @@ TEST(commands_that_do_not_merge)
         assert_true(c->why.text[0]);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

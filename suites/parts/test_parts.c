@@ -413,5 +413,3 @@ TEST(test_bytes)
     assert_int_equal(ha_pinned_peak_bytes(w.ctx.device_arena, HA_TAG_KV), (31 + 3) * token);
     close_world(&w);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -145,5 +145,3 @@ TEST_WITH(freed_memory_is_an_illegal_address, fresh, spent)
     gives(cudaErrorIllegalAddress, cudaStreamSynchronize(a));
     gives(cudaErrorIllegalAddress, cudaGraphLaunch(exec, a));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }
