@@ -267,7 +267,6 @@ struct reading {
 static void read_task(void *arg, size_t task, size_t worker)
 {
     struct reading *r = arg;
-    (void)worker;
     r->got[task] = fingerprint(&r->data);
 }
 

@@ -15,7 +15,6 @@ static unsigned counted;
 cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
                                dim3 grid, dim3 block, cudaStream_t stream)
 {
-    (void)bytes, (void)stream;
     if (only_counted) {
         if (strstr(name, "mma") || strstr(name, "fma")) counted = grid.x;
         return cudaSuccess;

@@ -117,7 +117,6 @@ TEST(is_captured)
 {
     struct bench b = bench_open();
     struct ha_graph *graph;
-    struct ha_why why;
     struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &ha_test_heap);
     struct ha_device_seq *seq = test_alloc(sizeof *seq);
     struct ha_device_attend *a = test_alloc(sizeof *a);

@@ -4,6 +4,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_gdr.h"
 
+static struct ha_why why;
+
 enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
 
 /* of device.c, which is not linked here */
@@ -39,7 +41,7 @@ static int end(void **state)
 static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *words)
 {
     void *host = &device;
-    struct ha_why why = { "" };
+    *why.text = 0;
     assert_int_equal(ha_cuda_map_device(&device, ptr, bytes, &host, &why), want);
     if (!strstr(why.text, words)) fail_msg("'%s' lacks '%s'", why.text, words);
     assert_ptr_equal(host, &device);
@@ -61,7 +63,6 @@ TEST_WITH(stores_arrive_at_their_place, begin, end)
         { 0, ROOM }, { 1, 1 }, { PAGE - 100, 1 }, { PAGE - 101, 3 }, { 5000, 2 * PAGE }, { ROOM - 1, 1 },
     };
     enum { PARTS = COUNT(part) };
-    struct ha_why why = { "" };
     for (size_t i = 0; i < PARTS; i++) {
         void *host;
         memset(pages, 0x55, BYTES);
@@ -80,7 +81,6 @@ TEST_WITH(several_at_once_and_what_is_left, begin, end)
 {
     enum { N = 4 };
     void *host[N];
-    struct ha_why why = { "" };
     for (size_t i = 0; i < N; i++)
         assert_int_equal(ha_cuda_map_device(&device, memory + i * 1000, 1000, &host[i], &why), HA_OK);
     assert_int_equal(fake->pinned, N);

@@ -3,6 +3,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
+#include "harness/base/test_spans.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
@@ -37,7 +38,6 @@ static bool synchronised;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
-    (void)flags;
     *stream = calloc(1, sizeof **stream);
     streams_live++;
     return cudaSuccess;
@@ -113,21 +113,8 @@ void ha_cuda_enter(void) {}
 
 /* ---- what the tests share ----------------------------------------------------------------------- */
 
-enum { SPANS_MAX = 8192 };
-struct spans {
-    pthread_mutex_t lock;
-    size_t count;
-    struct ha_span span[SPANS_MAX];
-};
-static void add(void *self, const struct ha_span *span)
-{
-    struct spans *s = self;
-    pthread_mutex_lock(&s->lock);
-    if (s->count < SPANS_MAX) s->span[s->count++] = *span;
-    pthread_mutex_unlock(&s->lock);
-}
-static struct spans spans = { .lock = PTHREAD_MUTEX_INITIALIZER }, others = { .lock = PTHREAD_MUTEX_INITIALIZER };
-static const struct ha_span_sink sink = { &spans, add }, other_sink = { &others, add };
+static struct test_spans others = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static const struct ha_span_sink other_sink = { &others, test_spans_add };
 
 static struct ha_device device;
 static struct CUstream_st queue[2];

@@ -76,7 +76,6 @@ TEST(a_deadlock_says_how_far_a_stream_is)
 
 TEST(a_device_without_kernels_is_refused)
 {
-    struct ha_why why;
     struct ha_kernels half = test_kernels;
     half.merge = NULL;
     assert_int_equal(api->open(&dev, &(struct ha_device_config){ NULL, 0 }, &why), HA_ERROR);

@@ -55,7 +55,7 @@ TEST_WITH(too_much_memory_is_refused_with_a_reason, open_all, close_all)
     const size_t size[] = { info.memory_bytes, SIZE_MAX / 2, SIZE_MAX };
     for (size_t i = 0; i < 3; i++) {
         void *ptr = &info;
-        struct ha_why why = { "" };
+        *why.text = 0;
         char words[64];
         assert_int_equal(api->mem_alloc(dev, HA_MEM_DEVICE, size[i], &ptr, &why), HA_ERROR);
         snprintf(words, sizeof words, "%zu bytes of device memory asked for, ", size[i]);

@@ -173,7 +173,6 @@ TEST_WITH(a_graph_keeps_moves_and_pieces, open_all, close_all)
 
 TEST_WITH(stores_through_a_mapping, open_all, close_all)
 {
-    struct ha_why why = { "" };
     void *host;
     if (!embedded) skip(); /* a library that its own test stands in for */
     ok(api->map_device(dev, device + 64, BYTES - 64, &host, &why));

@@ -27,7 +27,6 @@ TEST(absence_is_explained)
         if (child == 0) {
             char text[160];
             struct ha_device_info info;
-            struct ha_why why;
             setenv("HABENCH_BLAS", named[i], 1);
             snprintf(text, sizeof text, "no CBLAS in HABENCH_BLAS=%s", named[i]);
             struct ha_device_config config = { &test_kernels, 0 };

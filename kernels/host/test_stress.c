@@ -90,7 +90,6 @@ static void enqueue_one(struct ha_stream *stream, struct world *w, struct step *
 
 static void enqueue(struct ha_stream *stream, struct world *w, struct step *s)
 {
-    struct ha_why why;
     if (s->launches) ok(api->graph_begin(stream));
     enqueue_one(stream, w, s);
     if (s->launches) ok(api->graph_end(stream, &s->graph, &why));

@@ -3,25 +3,7 @@
 #include "kernels/host/test_fixture.h"
 
 #include "harness/base/clock.h"
-
-enum { SPANS_MAX = 4096 };
-
-struct spans {
-    pthread_mutex_t lock;
-    size_t count;
-    struct ha_span span[SPANS_MAX];
-};
-
-static void spans_add(void *self, const struct ha_span *span)
-{
-    struct spans *s = self;
-    pthread_mutex_lock(&s->lock);
-    if (s->count < SPANS_MAX) s->span[s->count++] = *span;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static struct spans spans = { .lock = PTHREAD_MUTEX_INITIALIZER };
-static const struct ha_span_sink sink = { &spans, spans_add };
+#include "harness/base/test_spans.h"
 
 static int by_lane_and_time(const void *a, const void *b)
 {

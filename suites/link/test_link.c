@@ -86,7 +86,6 @@ static enum ha_status no_mapped(struct ha_device *dev, enum ha_memory memory, si
 }
 static enum ha_status no_window(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *because)
 {
-    (void)dev, (void)ptr, (void)bytes, (void)at;
     snprintf(because->text, sizeof because->text, "the window is shut");
     return HA_WAIVED;
 }
