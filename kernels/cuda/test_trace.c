@@ -113,7 +113,7 @@ void ha_cuda_enter(void) {}
 
 /* ---- what the tests share ----------------------------------------------------------------------- */
 
-static struct test_spans others = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct test_spans others;
 static const struct ha_span_sink other_sink = { &others, test_spans_add };
 
 static struct ha_device device;
