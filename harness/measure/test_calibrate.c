@@ -75,7 +75,6 @@ static const char *text; /* of the last one */
 static enum ha_status calibrate(void)
 {
     struct ha_ceilings c = { .meters = ha_meters_read(&liar, device, false) };
-    struct ha_why why;
     FILE *out = test_print();
 
     for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 2, 2, 2, 1 };

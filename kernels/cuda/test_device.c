@@ -7,8 +7,6 @@
 
 #include "harness/base/clock.h"
 
-#define SECOND UINT64_C(1000000000)
-
 static uint32_t *flag; /* two, 0 */
 
 static void open_all(uint64_t wait_limit_ns)

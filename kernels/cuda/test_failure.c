@@ -6,7 +6,6 @@
 
 #include "harness/base/clock.h"
 
-#define SECOND UINT64_C(1000000000)
 enum { FLOATS = 64 };
 
 /* A device with something of everything. */

@@ -62,8 +62,7 @@ TEST_WITH(stores_arrive_at_their_place, begin, end)
     } part[] = {
         { 0, ROOM }, { 1, 1 }, { PAGE - 100, 1 }, { PAGE - 101, 3 }, { 5000, 2 * PAGE }, { ROOM - 1, 1 },
     };
-    enum { PARTS = COUNT(part) };
-    for (size_t i = 0; i < PARTS; i++) {
+    for (size_t i = 0; i < COUNT(part); i++) {
         void *host;
         memset(pages, 0x55, BYTES);
         assert_int_equal(ha_cuda_map_device(&device, memory + part[i].at, part[i].bytes, &host, &why), HA_OK);

@@ -5,8 +5,6 @@
 
 #include "harness/base/clock.h"
 
-#define SECOND UINT64_C(1000000000)
-
 /* The test itself takes the link up: copies up wait for it, in the order in which they came; down goes on. */
 DEVICE_TEST(copies_of_one_direction_take_turns)
 {

@@ -4,8 +4,6 @@
 
 #include "harness/base/clock.h"
 
-#define SECOND UINT64_C(1000000000)
-
 /* A bell between a host function and the test. `given_up` ends a wait that a broken device would hang in. */
 struct bell {
     uint32_t rung, given_up;

@@ -12,6 +12,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#define SECOND UINT64_C(1000000000)
+
 /* The device that the test is linked with, what it is given, and whether it is the embedded one, which does more than
  * is asked of a device: it nests graphs, and looks at indices and guards. */
 extern const struct ha_device_api *const api;

@@ -10,7 +10,6 @@ enum { PAGE = 4096 };
 static const struct ha_merge_traits two_pass = { .exp_eps = 0x1p-22, .log_eps = 0x1p-22 };
 
 static struct ha_merge_trial on;
-static struct ha_why why;
 
 static struct ha_merge_shape shape_of(size_t states, size_t dim)
 {

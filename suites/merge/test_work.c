@@ -2,10 +2,10 @@
  * they deserve, at the first task that shows it. */
 
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 #include "harness/engine/plan.h"
 #include "kernels/c/ops.h"
 #include "suites/merge/point.h"
-#include "suites/merge/test_trial.h"
 #include "suites/merge/work.h"
 
 #include <math.h>
