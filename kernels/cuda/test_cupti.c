@@ -6,7 +6,6 @@
 #include "kernels/cuda/trace.h"
 
 static struct ha_why why;
-
 static struct fake_cupti *fake;
 static struct ha_cupti *cupti;
 

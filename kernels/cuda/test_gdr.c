@@ -5,7 +5,6 @@
 #include "kernels/cuda/fake_gdr.h"
 
 static struct ha_why why;
-
 enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
 
 /* of device.c, which is not linked here */

@@ -8,7 +8,6 @@
 #include "harness/engine/plan.h"
 
 static struct ha_why why;
-
 static const uint64_t cap_ns = 20000000;
 static struct ha_cpu_teams teams;
 static struct ha_cpu_team *team;

@@ -10,7 +10,6 @@
 #include "suites/merge/test_hostile.h"
 
 static struct ha_why why;
-
 static struct ha_driven driven;
 
 static struct ha_drive asked(const char *words) { return (struct ha_drive){ .words = words, .config = { .seed = 1 } }; }
