@@ -1,7 +1,6 @@
 #include "harness/api/dataset.h"
 #include "harness/base/numeric.h"
 #include "harness/base/pool.h"
-#include "harness/base/sanitizer.h"
 #include "harness/base/test.h"
 
 #include <float.h>
@@ -18,7 +17,6 @@ enum { ALL = sizeof all / sizeof *all };
 
 /* "small" leaves out: of random access and of sinks half the layers, three quarters of the needles' tokens,
  * and of adversarial the second round over its patterns. Every function of every dataset runs in both. */
-static bool reduced;
 
 /* ---- tools ---------------------------------------------------------------------------- */
 
@@ -246,7 +244,7 @@ TEST(test_random_access)
 {
     enum { N = 200, D = 96 };
     for (size_t i = 0; i < ALL; i++)
-        for (size_t layer = 0; layer < (reduced ? 1 : 2); layer++)
+        for (size_t layer = 0; layer < (test_small ? 1 : 2); layer++)
             for (size_t head = 0; head < 4; head++) {
                 struct data x = data_open(all[i], shape_of(1200, D, HA_BF16), 1300, 7);
                 static uint16_t k[N][D], v[N][D], k1[N][D], v1[N][D];
@@ -269,7 +267,6 @@ struct reading {
 static void read_task(void *arg, size_t task, size_t worker)
 {
     struct reading *r = arg;
-    (void)worker;
     r->got[task] = fingerprint(&r->data);
 }
 
@@ -354,7 +351,7 @@ TEST(test_iid)
 TEST(test_sinks)
 {
     enum { N = 4096 };
-    const size_t layers = reduced ? 4 : 8;
+    const size_t layers = test_small ? 4 : 8;
     double sink[4] = { 0 }, near[4] = { 0 }, heavy[4] = { 0 }, spread[4] = { 0 };
     struct data x = data_open(&ha_dataset_sinks, shape_of(N, 128, HA_F16), N + 1, 21);
     for (size_t layer = 0; layer < layers; layer++)
@@ -398,7 +395,7 @@ TEST(test_sinks)
 TEST(test_needle)
 {
     static const size_t dims[] = { 64, 80, 96, 128, 256 };
-    const size_t n = reduced ? 1024 : 4096;
+    const size_t n = test_small ? 1024 : 4096;
     size_t depth[2][8], late = 0, differ = 0;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (size_t seed = 0; seed < 2; seed++) {
@@ -508,7 +505,7 @@ TEST(test_adversarial)
     for (size_t j = 0; j < 3; j++) {
         struct data x = data_open(&ha_dataset_adversarial, shape_of(N, 128, (enum ha_dtype)j), N + 10, 61);
         const bool narrow = j == HA_F16;
-        for (size_t place = 0; place < (reduced ? 8 : 16); place++) {
+        for (size_t place = 0; place < (test_small ? 8 : 16); place++) {
             size_t pattern = place % 8;
             struct view w = view_open(&x, place / 4, place % 4);
             view_ask(&w, place % 4 * 2 + 1, N);
@@ -629,7 +626,6 @@ TEST(test_open_refuses)
 
 int main(int argc, char **argv)
 {
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
     if (HA_TSAN) cmocka_set_test_filter("test_threads"); /* in the others there is one thread, and no race */
-    return test_all("tests", NULL, NULL);
+    return test_main(argc, argv, NULL, NULL);
 }

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <sys/stat.h>
 
+static struct ha_why why;
+
 extern const struct ha_dataset ha_dataset_trace;
 
 /* ---- a trace to write, and to spoil --------------------------------------------------- */
@@ -92,7 +94,6 @@ static void trace_make(enum ha_tensor_type type, bool inputs)
 static void trace_write(void)
 {
     const char *meta[2 * META + 1] = { NULL };
-    struct ha_why why = { "" };
     for (size_t i = 0; i < META; i++) {
         meta[2 * i] = trace.key[i];
         meta[2 * i + 1] = trace.text[i];
@@ -133,7 +134,6 @@ static struct ha_shape shape_of(enum ha_dtype dtype)
 static struct ha_source *trace_open(struct ha_shape *shape)
 {
     struct ha_source *src;
-    struct ha_why why = { "" };
     if (ha_dataset_trace.open(&ha_dataset_trace, &src, shape, TOKENS, 1, path(), &why) != HA_OK)
         fail_msg("%s", why.text);
     return src;
@@ -143,7 +143,7 @@ static void expect_refused(struct ha_shape shape, const char *file, const char *
 {
     const struct ha_shape before = shape;
     struct ha_source *src;
-    struct ha_why why = { "" };
+    *why.text = 0;
     assert_int_equal(ha_dataset_trace.open(&ha_dataset_trace, &src, &shape, shape.ctx[0], 1, file, &why), HA_ERROR);
     assert_null(src);
     assert_memory_equal(&shape, &before, sizeof shape);
@@ -393,7 +393,6 @@ TEST(test_values)
 TEST(test_find)
 {
     char found[4096], here[4096];
-    struct ha_why why = { "" };
     assert_int_equal(ha_trace_find("nothing-of-that-name", found, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "no datasets/traces/nothing-of-that-name.safetensors"));
     assert_int_equal(ha_trace_find(path(), found, &why), HA_OK);
@@ -431,7 +430,6 @@ TEST(test_published)
     for (size_t i = 0; i < 2; i++) {
         char found[4096];
         struct ha_source *src;
-        struct ha_why why = { "" };
         struct ha_shape s = { .batch = 1, .dtype = HA_F16, .ctx = { 1920 }, .q_len = 1, .steps = 128, .observed = 64 };
         if (ha_trace_find(names[i], found, &why) != HA_OK) continue;
         if (ha_dataset_trace.open(&ha_dataset_trace, &src, &s, 2048, 1, names[i], &why) != HA_OK)

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdatomic.h>
 
+static struct ha_why why;
+
 /* nothing is allocated: the linker puts these in the place of malloc and its kin */
 static atomic_size_t allocations;
 void *__real_malloc(size_t bytes);
@@ -76,7 +78,6 @@ static void unit_make(struct unit *u, const struct want *want, const struct ha_k
                                      .weights = want->weights,
                                      .scale = 0.2f,
                                      .seed = seed };
-    struct ha_why why;
     ha_test_problem_make(&u->p, &ask);
     const struct ha_profile profile = ha_profile_attend(t, dtype);
     assert_int_equal(ha_answer_make(&u->answer, &u->p.args, &u->p.kv.rows, &profile, 0, &why), HA_OK);
@@ -134,7 +135,6 @@ static void check(const struct ha_kernels *t, enum ha_dtype dtype, const struct 
 {
     static struct unit unit[UNITS_MAX];
     struct ha_attend args[UNITS_MAX];
-    struct ha_why why;
     assert_true(count <= UNITS_MAX);
     size_t floats = 0;
     for (size_t i = 0; i < count; i++) {
@@ -200,7 +200,6 @@ TEST(nothing_to_do)
     CHECK({ .keys = 0, .group = 4, .q_len = 1 });
     CHECK({ .keys = 40, .group = 1, .q_len = 1 }, { .keys = 0, .group = 1, .q_len = 2 });
     struct ha_pool *pool;
-    struct ha_why why;
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 2, &why), HA_OK);
     struct ha_rows run = { .keys = 100 };
     const struct ha_attend one = { .head_dim = DIM, .q_len = 1, .group = 1, .runs = &run, .runs_count = 1 };
@@ -254,20 +253,17 @@ static void note(const struct ha_attend *a, size_t keys, size_t part)
 
 static void note_whole(const struct ha_kernels *self, const struct ha_attend *a)
 {
-    (void)self;
     atomic_fetch_add(&notes.wholes, 1);
     note(a, keys_of(a), 0);
 }
 
 static void note_part(const struct ha_kernels *self, const struct ha_attend_part *p)
 {
-    (void)self;
     note(p->attend, p->keys, p->keys);
 }
 
 static void note_join(const struct ha_kernels *self, const struct ha_attend_join *j)
 {
-    (void)self;
     atomic_fetch_add(&notes.joins, 1);
     size_t at = 0;
     for (size_t i = 0; i < j->count; i++) {
@@ -313,7 +309,6 @@ static double take_note(size_t (*want)[2], size_t count, size_t threads)
     struct ha_rows run[64], longest = { .keys = 0 };
     struct ha_attend unit[64];
     struct ha_pool *pool;
-    struct ha_why why;
     size_t keys = 0, seen = 0;
     noting.attend = note_whole;
     noting.attend_part = note_part;

@@ -9,14 +9,9 @@ enum { PICK_STREAM = 60, WEIGHTS_GAP = 3 };
 static void *on_heap(void *self, size_t bytes)
 {
     void *p = malloc(bytes ? bytes : 1);
-    (void)self;
     return p ? memset(p, 0xFF, bytes ? bytes : 1) : NULL;
 }
-static void off_heap(void *self, void *ptr)
-{
-    (void)self;
-    free(ptr);
-}
+static void off_heap(void *self, void *ptr) { free(ptr); }
 const struct ha_test_memory ha_test_heap = { NULL, on_heap, off_heap };
 
 static void *keep(struct ha_test_device_problem *p, size_t bytes)

@@ -249,5 +249,3 @@ TEST(test_quality)
         ha_test_release();
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,7 +1,6 @@
 /* The bound holds for every honest binary32 implementation, and no wrong result is within it. */
 
 #include "reference/test_fp32.h"
-#include "reference/test_inputs.h"
 
 enum { KEYS_MAX = 2 * HA_CHUNK_KEYS + 2000 };
 
@@ -209,5 +208,3 @@ TEST(test_profile_of_both)
             }
     }
 }
-
-int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

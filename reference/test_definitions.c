@@ -2,6 +2,8 @@
 
 #include "reference/test_world.h"
 
+static struct ha_why why;
+
 TEST(test_full)
 {
     static const struct ha_definition *const all[] = { &ha_definition_resident, &ha_definition_bmm,
@@ -31,7 +33,6 @@ TEST(test_full)
 
 static void too_many_parts(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
 {
-    (void)arg, (void)seq, (void)q_head;
     out->parts = HA_PARTS_MAX + 1;
 }
 
@@ -41,7 +42,6 @@ TEST(test_parts_limit)
     const size_t tokens = 5;
     const void *k = w.key[0];
     const struct ha_def_step in = { .q_len = 1, .q = w.seen, .k = &k, .tokens = &tokens, .kv_cap = HA_TEST_TOKENS };
-    struct ha_why why;
     assert_int_equal(ha_definition_step(w.definition, NULL, &w.shape, &in, too_many_parts, NULL, &why), HA_FAIL);
     assert_non_null(strstr(why.text, "5 parts"));
 }
@@ -181,7 +181,6 @@ TEST(test_h2o_near_tie)
 {
     static const double param[] = { 0.2, 0.1 }; /* two heavy */
     static const struct ha_test_step run[] = { { 1, { 0 }, { DEVICE(2, 4, 9, 10) } } };
-    struct ha_why why;
     bool found = false;
     for (double gap = 1e-7; gap < 1e-3 && !found; gap *= 1.1) {
         struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 10, EVEN, SEEN(1));
@@ -198,7 +197,6 @@ TEST(test_h2o_near_tie)
 static double tie_up_to(struct ha_test_world *w, size_t key, const struct ha_test_step *step, size_t steps,
                         const struct ha_test_report *last)
 {
-    struct ha_why why;
     double gap = 1e-8;
     for (; gap < 1e-2; gap *= 1.1) {
         w->key[0][0][key] = (float)gap;
@@ -235,5 +233,3 @@ TEST(test_h2o_append)
     ha_test_accept(&w, run, 2);
     ha_test_reject(&w, run, 2, REPORTS(DEVICE(4, 6, 7)), "key 4 was evicted");
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -272,5 +272,3 @@ TEST(test_precision_lost)
                 }
     }
 }
-
-int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

@@ -206,5 +206,3 @@ TEST(test_merge)
             ha_test_release();
         }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

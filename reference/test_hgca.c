@@ -197,5 +197,3 @@ TEST(test_padding)
     w.param = none;
     ha_test_accept(&w, split, 1);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

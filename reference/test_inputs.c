@@ -1,7 +1,5 @@
 #include "reference/test_inputs.h"
 
-#include <stdlib.h>
-
 /* ---- memory ---------------------------------------------------------------------------- */
 
 static struct block {

@@ -165,5 +165,3 @@ TEST(test_unbounded)
     ha_ref_merge(part, 2, &f32, &out);
     assert_true(out.bound[0] == HUGE_VAL && out.lse_bound == HUGE_VAL);
 }
-
-int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

@@ -87,5 +87,3 @@ TEST(test_nothing)
     assert_int_equal(ha_ref_observe(&shape, &h, NULL, 0, 1, &weight, &why), HA_OK);
     assert_true(weight.value == 0 && weight.tol == 0);
 }
-
-int main(int argc, char **argv) { return test_main(argc, argv, NULL, NULL); }

@@ -92,5 +92,3 @@ TEST(test_failures)
         close_session();
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,8 +1,8 @@
 #ifndef HA_BASE_TEST_H
 #define HA_BASE_TEST_H
 
-/* What every test needs: cmocka, and the headers that have to stand before it. cmocka hands each test and fixture a
- * state, of which few have one. */
+/* What every test needs: cmocka, the headers that have to stand before it, and those of C that nearly every test uses,
+ * which no test includes itself. cmocka hands each test and fixture a state, of which few have one. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #include <setjmp.h>
@@ -20,9 +20,9 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* The tests of a file list themselves before main, in its order. */
-static struct CMUnitTest test_list[64];
-static size_t test_list_count;
+/* The tests of a file list themselves before main, in its order. Weak: one list of all files that a test is of. */
+__attribute__((weak)) struct CMUnitTest test_list[64];
+__attribute__((weak)) size_t test_list_count;
 static inline void test_add(struct CMUnitTest test)
 {
     if (test_list_count == COUNT(test_list)) abort(); /* make it longer */
@@ -70,8 +70,8 @@ static inline size_t test_count(const char *text, const char *part)
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
 
 /* The same for a program that is run as "NAME small": the same code over fewer numbers; each test says what it leaves
- * out. */
-__attribute__((unused)) static bool test_small;
+ * out. A test without a main has that of test_main.c, with neither setup nor teardown. */
+__attribute__((weak)) bool test_small;
 static inline int test_main(int argc, char **argv, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
     test_small = argc > 1 && !strcmp(argv[1], "small");

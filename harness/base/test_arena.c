@@ -182,5 +182,3 @@ TEST_WITH(threads_share_an_arena, open_checked, close_arena)
     assert_true(ha_arena_peak_bytes(arena, HA_TAG_META) >= left);
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -29,5 +29,3 @@ TEST(no_memory_changes_nothing)
     assert_true(list == was && room == had);
     free(list);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -27,5 +27,3 @@ TEST(is_the_raw_monotonic_clock)
     uint64_t before = raw_ns(), now = ha_now_ns(), after = raw_ns();
     assert_true(now >= before && now <= after);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -227,5 +227,3 @@ TEST(numbers_ignore_the_locale)
     assert_string_equal(mine, "0,5");
     assert_string_equal(text, "0.5");
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -73,5 +73,3 @@ TEST(a_refusal_says_what_was_asked_and_why)
     assert_int_equal(ha_pinned_peak_bytes(arena, HA_TAG_SCRATCH), 0);
     ha_device_arena_destroy(arena);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

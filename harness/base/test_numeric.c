@@ -189,5 +189,3 @@ TEST(units_bound_the_rounding)
         assert_true(value_of(1, f->exponent_bits) == 2 * eta);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

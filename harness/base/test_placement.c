@@ -86,5 +86,3 @@ TEST(arena_memory)
     if (!p.no_nodes.text[0]) assert_true(fabs(p.absent - 0.9) < 0.005 && near(on_nodes(&p) + p.absent, 1));
     ha_arena_destroy(arena);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,8 +1,7 @@
 #include "harness/base/pool.h"
 #include "harness/base/clock.h"
-#include "harness/base/test.h"
+#include "harness/base/test_spans.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -230,28 +229,14 @@ TEST(a_restriction_is_respected)
 
 static void nap(void *arg, size_t task, size_t worker) { usleep(4000); }
 
-static struct {
-    pthread_mutex_t lock;
-    size_t count;
-    struct ha_span span[64];
-} trace = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-static void keep(void *self, const struct ha_span *span)
-{
-    pthread_mutex_lock(&trace.lock);
-    trace.span[trace.count++] = *span;
-    pthread_mutex_unlock(&trace.lock);
-}
-
 TEST(spans_tell_who_ran_what)
 {
-    static const struct ha_span_sink sink = { NULL, keep };
     static const char *const lanes[] = { "cpu 0", "cpu 1", "cpu 2" };
     struct ha_pool *pool = make(3);
     pthread_barrier_t all;
     pthread_barrier_init(&all, NULL, 3);
     ha_pool_run(pool, "before", 3, meet, &all);
-    trace.count = 0;
+    spans.count = 0;
     ha_pool_trace(pool, &sink);
     uint64_t begin = ha_now_ns();
     ha_pool_run(pool, "meet", 3, meet, &all);
@@ -262,17 +247,17 @@ TEST(spans_tell_who_ran_what)
     pthread_barrier_destroy(&all);
     ha_pool_destroy(pool);
 
-    assert_int_equal(trace.count, 4);
+    assert_int_equal(spans.count, 4);
     size_t seen[3] = { 0 };
     for (size_t i = 0; i < 4; i++) {
-        const struct ha_span *s = &trace.span[i];
+        const struct ha_span *s = &spans.span[i];
         assert_int_equal(s->kind, HA_SPAN_CPU);
         assert_string_equal(s->name, i < 3 ? "meet" : "one");
         assert_true(s->begin_ns >= begin && s->end_ns <= end && s->end_ns > s->begin_ns);
         for (size_t l = 0; l < 3; l++) seen[l] += i < 3 && strcmp(s->lane, lanes[l]) == 0;
     }
     assert_true(seen[0] == 1 && seen[1] == 1 && seen[2] == 1);
-    assert_true(trace.span[3].end_ns - trace.span[3].begin_ns >= 3900000); /* the nap */
+    assert_true(spans.span[3].end_ns - spans.span[3].begin_ns >= 3900000); /* the nap */
 }
 
 /* ---- start and join --------------------------------------------------------------------------- */

@@ -178,5 +178,3 @@ TEST(masked_tables_are_passed_over)
     }
     ha_cpu_mask(0);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -169,5 +169,3 @@ TEST(streams_and_seeds_differ)
         assert_true(ha_rng_bits(1, 1, 1 ^ flip) != base);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

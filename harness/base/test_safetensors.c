@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+static struct ha_why why;
+
 /* Length, header, then `data_bytes` bytes 0, 1, 2, ...; the block is exactly as long, so that
  * AddressSanitizer sees a read past its end. */
 static unsigned char *image(const char *header, size_t data_bytes, size_t *bytes)
@@ -17,20 +19,20 @@ static unsigned char *image(const char *header, size_t data_bytes, size_t *bytes
     return p;
 }
 
-static void expect_reason(const struct ha_why *why, const char *reason)
+static void expect_reason(const char *reason)
 {
-    assert_contains(why->text, reason);
-    assert_null(strchr(why->text, '\n'));
+    assert_contains(why.text, reason);
+    assert_null(strchr(why.text, '\n'));
 }
 
 static void expect_refused(const void *data, size_t bytes, const char *reason)
 {
     struct ha_safetensors *f;
-    struct ha_why why = { "" };
+    *why.text = 0;
     assert_int_equal(ha_safetensors_parse(&f, "x.safetensors", data, bytes, &why), HA_ERROR);
     assert_null(f);
     assert_ptr_equal(strstr(why.text, "x.safetensors: "), why.text);
-    expect_reason(&why, reason);
+    expect_reason(reason);
 }
 
 #define T(name, shape, begin, end) \
@@ -136,7 +138,6 @@ TEST(test_truncations)
     size_t bytes;
     unsigned char *p = image("{" T("a", "[2,3]", "0", "24") "}  ", 24, &bytes);
     struct ha_safetensors *f;
-    struct ha_why why;
     assert_int_equal(ha_safetensors_parse(&f, "x.safetensors", p, bytes, &why), HA_OK);
     ha_safetensors_close(f);
     for (size_t n = 0; n < bytes; n++) {
@@ -157,7 +158,6 @@ TEST(test_good_header)
                                                               "offsets\":[28,31]},\"__metadata__\":{\"k\":\"v\"}}   ",
                              31, &bytes);
     struct ha_safetensors *f;
-    struct ha_why why;
     if (ha_safetensors_parse(&f, "x", p, bytes, &why) != HA_OK) fail_msg("%s", why.text);
     assert_int_equal(ha_safetensors_count(f), 4);
     static const char *const order[] = { "scalar", "later", "none", "bytes" };
@@ -193,10 +193,10 @@ static const char name[] = "t.safetensors";
 static void expect_cannot_open(const char *path, const char *reason)
 {
     struct ha_safetensors *f;
-    struct ha_why why = { "" };
+    *why.text = 0;
     assert_int_equal(ha_safetensors_open(&f, path, &why), HA_ERROR);
     assert_null(f);
-    expect_reason(&why, reason);
+    expect_reason(reason);
 }
 
 TEST(test_not_a_file)
@@ -230,7 +230,6 @@ TEST(test_round_trip)
         { "one", HA_T_U8, 0, { 0 }, b, 1 },
     };
     static const char *const meta[] = { "format", "x", "text", "two\nlines", NULL };
-    struct ha_why why = { "" };
     /* header lengths of every remainder: the data begins at a multiple of 64 bytes */
     for (size_t pad = 0; pad < 66; pad++) {
         char filler[80] = "";
@@ -262,9 +261,9 @@ TEST(test_round_trip)
 static void expect_not_written(const char *where, const struct ha_tensor *t, size_t count, const char *const *meta,
                                const char *reason)
 {
-    struct ha_why why = { "" };
+    *why.text = 0;
     assert_int_equal(ha_safetensors_write(where, t, count, meta, &why), HA_ERROR);
-    expect_reason(&why, reason);
+    expect_reason(reason);
 }
 
 TEST(test_write_errors)

@@ -115,5 +115,3 @@ TEST(slope)
     assert_true(fabs(ha_slope((const double[]){ 1e15, 1e15 + 2 }, 2) - 2) < 1e-9);
     assert_true(isnan(ha_slope((const double[]){ 4 }, 1)));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -66,5 +66,3 @@ TEST_WITH(a_line_of_the_system, test_folder_make, test_folder_remove)
     ha_text_line(test_path("nosuch"), "", text, sizeof text);
     assert_string_equal(text, "");
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -68,5 +68,3 @@ static int in_a_child(int (*body)(void))
 TEST(a_thread_has_its_stack) { assert_int_equal(in_a_child(thread_under_a_small_limit), 0); }
 
 TEST(a_small_stack_is_refused) { assert_int_equal(in_a_child(check_under_limits), 0); }
-
-int main(void) { return test_all("tests", NULL, NULL); }

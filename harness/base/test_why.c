@@ -107,5 +107,3 @@ TEST(durations_have_units)
     for (size_t i = 0; i < COUNT(wrong); i++)
         if (ha_duration_parse(wrong[i], &ns, &why) != HA_ERROR) fail_msg("'%s' is taken", wrong[i]);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

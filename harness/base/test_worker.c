@@ -1,8 +1,7 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
-#include "harness/base/test.h"
+#include "harness/base/test_spans.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -100,21 +99,9 @@ TEST_WITH(only_a_full_queue_blocks, start, finish)
     assert_int_equal(done.count, 1100);
 }
 
-static struct {
-    size_t count;
-    struct ha_span span[16];
-} trace;
-
-static void keep(void *self, const struct ha_span *span)
-{
-    assert_ptr_equal(self, &trace);
-    trace.span[trace.count++] = *span;
-}
-
 TEST_WITH(spans_tell_what_ran, start, finish)
 {
-    static const struct ha_span_sink sink = { &trace, keep };
-    trace.count = 0;
+    spans.count = 0;
     ha_worker_submit(worker, "before", add, NULL);
     ha_worker_wait(worker, 1);
     ha_worker_trace(worker, &sink);
@@ -123,23 +110,22 @@ TEST_WITH(spans_tell_what_ran, start, finish)
     ha_worker_wait(worker, ha_worker_submit(worker, "add", add, NULL));
     uint64_t end = ha_now_ns();
     ha_worker_trace(worker, NULL);
-    assert_int_equal(trace.count, 2);
+    assert_int_equal(spans.count, 2);
     ha_worker_wait(worker, ha_worker_submit(worker, "after", add, NULL));
-    assert_int_equal(trace.count, 2);
-    assert_string_equal(trace.span[0].name, "nap");
-    assert_string_equal(trace.span[1].name, "add");
-    assert_string_equal(trace.span[0].lane, "background");
-    assert_int_equal(trace.span[0].kind, HA_SPAN_CPU);
-    assert_true(trace.span[0].begin_ns >= begin && trace.span[1].end_ns <= end);
-    assert_true(trace.span[0].end_ns - trace.span[0].begin_ns >= 4900000);
-    assert_true(trace.span[1].begin_ns >= trace.span[0].end_ns);
+    assert_int_equal(spans.count, 2);
+    assert_string_equal(spans.span[0].name, "nap");
+    assert_string_equal(spans.span[1].name, "add");
+    assert_string_equal(spans.span[0].lane, "background");
+    assert_int_equal(spans.span[0].kind, HA_SPAN_CPU);
+    assert_true(spans.span[0].begin_ns >= begin && spans.span[1].end_ns <= end);
+    assert_true(spans.span[0].end_ns - spans.span[0].begin_ns >= 4900000);
+    assert_true(spans.span[1].begin_ns >= spans.span[0].end_ns);
 }
 
 /* Not even the span of the job that is running comes after tracing has ended. */
 TEST_WITH(ended_tracing_is_silent, start, finish)
 {
-    static const struct ha_span_sink sink = { &trace, keep };
-    trace.count = 0;
+    spans.count = 0;
     pthread_mutex_lock(&gate);
     ha_worker_trace(worker, &sink);
     uint64_t ticket = ha_worker_submit(worker, "gate", pass_the_gate, NULL);
@@ -147,7 +133,5 @@ TEST_WITH(ended_tracing_is_silent, start, finish)
     ha_worker_trace(worker, NULL);
     pthread_mutex_unlock(&gate);
     ha_worker_wait(worker, ticket);
-    assert_int_equal(trace.count, 0);
+    assert_int_equal(spans.count, 0);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -11,7 +11,6 @@
 static struct ha_ceilings measure(const struct ha_device_api *api, const struct ha_kernels *k)
 {
     struct ha_ceilings c;
-    struct ha_why why;
     if (ha_ceilings_measure(&c, api, device, k, true, &why) != HA_OK) fail_msg("%s", why.text);
     return c;
 }
@@ -77,7 +76,6 @@ static double sleepy_flops(size_t rounds)
 static size_t cores(void)
 {
     struct ha_pool *pool;
-    struct ha_why why;
     assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, 0, &why), HA_OK);
     const size_t n = ha_pool_threads(pool);
     ha_pool_destroy(pool);
@@ -137,5 +135,3 @@ TEST_WITH(a_device_that_moves_nothing, open_host, close_host)
     for (int i = HA_CEIL_H2D; i <= HA_CEIL_D2D; i++) assert_int_equal(measured(&c.of[i]), false);
     assert_true(measured(&c.of[HA_CEIL_READ_1]) && measured(&c.of[HA_CEIL_LAUNCH]));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -106,5 +106,3 @@ TEST(reasons_are_told_apart)
     assert_true(strlen(c.throttle) < sizeof c.throttle && strlen(c.throttle) > 80);
     assert_true(reads > 0);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -138,5 +138,3 @@ TEST_WITH(counters_are_those_of_own_cores, test_folder_make, test_folder_remove)
     assert_near(c.throttled, 4, 0);
     assert_near(c.fastest_MHz, 2600, 1e-9);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

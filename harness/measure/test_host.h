@@ -9,10 +9,10 @@
 static const struct ha_device_api *host;
 static struct ha_device *device;
 static struct ha_kernels kernels;
+static struct ha_why why; /* what was said last */
 
 static inline int open_host(void **state)
 {
-    struct ha_why why;
     for (size_t i = 0; i < ha_devices_count; i++)
         if (!strcmp(ha_devices_all[i]->name, "host")) host = ha_devices_all[i];
     if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK

@@ -12,7 +12,6 @@ static bool is_to_fail;
 
 static int begin(void **state)
 {
-    struct ha_why why;
     void *ptr;
     open_host(state);
     if (host->mem_alloc(device, HA_MEM_MAPPED, BYTES, &ptr, &why) != HA_OK) return -1;
@@ -91,7 +90,6 @@ TEST_WITH(moves_over_the_link, begin, end)
 
 TEST_WITH(freed_memory_is_forgotten, begin, end)
 {
-    struct ha_why why;
     void *block[40];
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < 40; i++)
@@ -109,5 +107,3 @@ TEST_WITH(freed_memory_is_forgotten, begin, end)
     assert_int_equal(ha_meter_take().zero_copy_bytes, 0);
     is_to_fail = true;
 }
-
-int main(void) { return test_all("meter", NULL, NULL); }

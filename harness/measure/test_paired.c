@@ -111,5 +111,3 @@ TEST(every_pair_of_cores)
     assert_true(isnan(ha_ceiling_cores(&b)));
     ha_pool_destroy(b.pool);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

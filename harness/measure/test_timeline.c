@@ -176,5 +176,3 @@ TEST_WITH(clear_forgets, open_timeline, close_timeline)
     ha_timeline_clear(timeline);
     assert_int_equal(ha_timeline_count(timeline), 0);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

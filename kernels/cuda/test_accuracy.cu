@@ -6,8 +6,6 @@
 #include <float.h>
 #include <math.h>
 
-static bool small;
-
 struct function {
     const char *name;
     float (*computed)(float);
@@ -32,9 +30,9 @@ static void measure(uint32_t step, unsigned multiprocessors, double worst[HA_CUD
     assert_int_equal(ha_cuda_accuracy(multiprocessors, NULL, step, worst), cudaSuccess);
 }
 
-static void every_function(void **)
+TEST(every_function)
 {
-    const uint32_t step = small ? 40009 : 2003;
+    const uint32_t step = test_small ? 40009 : 2003;
     double worst[HA_CUDA_FUNCTIONS];
     measure(step, 3, worst);
     for (int i = 0; i < HA_CUDA_FUNCTIONS; i++) {
@@ -51,7 +49,7 @@ static void every_function(void **)
 }
 
 /* neither the grid nor the order of threads matters; more floats find no smaller error */
-static void the_same_again(void **)
+TEST(the_same_again)
 {
     double a[HA_CUDA_FUNCTIONS], b[HA_CUDA_FUNCTIONS];
     measure(300007, 1, a);
@@ -66,7 +64,7 @@ static void the_same_again(void **)
 
 /* with a step of a range's length the floats looked at are the first, whose result is exact, and the last; with a
  * longer one the first alone */
-static void ranges_end_where_they_should(void **)
+TEST(ranges_end_where_they_should)
 {
     double worst[HA_CUDA_FUNCTIONS];
     for (int i = 0; i < HA_CUDA_FUNCTIONS; i++) {
@@ -76,15 +74,4 @@ static void ranges_end_where_they_should(void **)
         measure(length + 1, 1, worst);
         assert_true(worst[i] == 0);
     }
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_function),
-        cmocka_unit_test(the_same_again),
-        cmocka_unit_test(ranges_end_where_they_should),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

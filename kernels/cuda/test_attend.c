@@ -1,13 +1,10 @@
 /* The attention kernels, on the emulation, against the binary64 reference and its bound. */
 
-#include "harness/base/test.h"
 #include "kernels/cuda/emulation/simt.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/test_device.h"
 
 #include <math.h>
-
-static bool small;
 
 /* ---- the kernels, without streams */
 
@@ -18,7 +15,6 @@ static unsigned counted;
 cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), const void *args, size_t bytes,
                                dim3 grid, dim3 block, cudaStream_t stream)
 {
-    (void)bytes, (void)stream;
     if (only_counted) {
         if (strstr(name, "mma") || strstr(name, "fma")) counted = grid.x;
         return cudaSuccess;
@@ -156,7 +152,7 @@ TEST(every_length_dimension_and_type)
     size_t id = 0;
     for (size_t d = 0; d < COUNT(dims); d++)
         for (size_t n = 0; n < COUNT(keys); n++)
-            for (size_t i = 0; i < (small ? 1 : 3); i++, id++) {
+            for (size_t i = 0; i < (test_small ? 1 : 3); i++, id++) {
                 struct ha_test_device_ask p = problem_of(id);
                 p.dtype = (enum ha_dtype)((n + d + i) % HA_DTYPE_COUNT);
                 p.dim = dims[d];
@@ -169,7 +165,7 @@ TEST(every_length_dimension_and_type)
 /* Every number of rows of a head, with and without tensor cores, in tiles that are full and not. */
 TEST(every_number_of_rows)
 {
-    for (size_t rows = 1; rows <= 36; rows += small ? 7 : 1)
+    for (size_t rows = 1; rows <= 36; rows += test_small ? 7 : 1)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             struct ha_test_device_ask p = problem_of(rows);
             p.family = HA_TEST_NORMAL;
@@ -191,7 +187,7 @@ TEST(every_family)
     for (int family = 0; family < HA_TEST_ALL_FAMILIES; family++)
         for (int dtype = 0; dtype < HA_DTYPE_COUNT; dtype++)
             for (size_t rows = 1; rows <= 4; rows += 3)
-                for (size_t n = 0; n < (small ? 1 : 3); n++) {
+                for (size_t n = 0; n < (test_small ? 1 : 3); n++) {
                     struct ha_test_device_ask p = one;
                     p.dtype = (enum ha_dtype)dtype;
                     p.dim = 128;
@@ -221,7 +217,7 @@ TEST(long_contexts)
         { HA_F32, 8, 1, 2, 1, 1, { 40000 }, .family = HA_TEST_TIES, .splits = 1 },
         { HA_F16, 8, 1, 24, 1, 1, { 20000 }, .family = HA_TEST_TIES, .splits = 1 },
     };
-    for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++) {
+    for (size_t i = 0; i < (test_small ? 3 : COUNT(set)); i++) {
         struct ha_test_device_ask p = set[i];
         p.runs = 1 + i % 2;
         p.layout = HA_TEST_TOKENS;
@@ -237,7 +233,7 @@ TEST(appends)
         { HA_F32, 64, 1, 1, 64, 1, { 100 }, .runs = 2 },  { HA_F16, 256, 2, 2, 20, 1, { 70 }, .runs = 2 },
         { HA_BF16, 80, 1, 1, 64, 1, { 300 }, .runs = 4 }, { HA_F32, 200, 2, 2, 40, 1, { 40 }, .runs = 1 },
     };
-    for (size_t i = 0; i < (small ? 3 : COUNT(set)); i++)
+    for (size_t i = 0; i < (test_small ? 3 : COUNT(set)); i++)
         for (unsigned splits = 0; splits <= 3; splits += 3) {
             struct ha_test_device_ask p = set[i];
             p.layout = HA_TEST_TOKENS;
@@ -258,7 +254,7 @@ TEST(batches)
         unsigned multiprocessors;
     } set[] = { { 3, 400, 132 }, { 17, 70, 4 }, { 70, 30, 16 }, { 150, 9, 1 } };
     for (size_t i = 0; i < COUNT(set); i++)
-        for (int dtype = 0; dtype < (small ? 2 : HA_DTYPE_COUNT); dtype++) {
+        for (int dtype = 0; dtype < (test_small ? 2 : HA_DTYPE_COUNT); dtype++) {
             struct ha_test_device_ask p = problem_of(3 * i + (size_t)dtype);
             p.family = HA_TEST_NORMAL;
             p.dtype = (enum ha_dtype)dtype;
@@ -279,7 +275,7 @@ TEST(batches)
 TEST(orders)
 {
     static const char *const order[] = { "forward", "backward", "7" };
-    for (size_t id = 0; id < (small ? 6 : 18); id++) {
+    for (size_t id = 0; id < (test_small ? 6 : 18); id++) {
         struct ha_test_device_ask p = problem_of(id);
         p.dim = id % 2 ? 128 : 160;
         p.keys[0] = 90;
@@ -311,7 +307,7 @@ TEST(orders)
 /* However the keys are split, each result is within the bound of the one that is right. */
 TEST(splits_agree)
 {
-    for (size_t id = 0; id < (small ? 3 : 9); id++) {
+    for (size_t id = 0; id < (test_small ? 3 : 9); id++) {
         static const unsigned splits[] = { 0, 1, 2, 7, 64, 1000 };
         struct ha_test_device_ask p = problem_of(id);
         p.dim = 128;
@@ -415,8 +411,4 @@ static int report(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, report);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, NULL, report); }

@@ -5,31 +5,24 @@
 #include "harness/base/test_beside.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/test_launch.h"
-#include "kernels/host/test_support.h"
+#include "kernels/host/test_fixture.h"
 #include "kernels/test_products.h"
 
-struct bench {
-    struct ha_device *dev;
-    struct ha_stream *stream;
-};
-
-static struct bench bench_open(void)
+static void begin(void)
 {
-    struct bench b = { .dev = device_open(0) };
-    b.dev->eps[HA_CUDA_EXP] = b.dev->eps[HA_CUDA_LOG] = 0x1p-22; /* test_accuracy.cu */
-    b.stream = device_stream(b.dev, "main");
-    return b;
+    device_begin(NULL);
+    dev->eps[HA_CUDA_EXP] = dev->eps[HA_CUDA_LOG] = 0x1p-22; /* test_accuracy.cu */
 }
 
-static void done(struct bench *b, enum ha_status status)
+static void done(enum ha_status status)
 {
-    if (status != HA_OK || api->stream_sync(b->stream) != HA_OK) fail_msg("%s", api->failure(b->dev));
+    if (status != HA_OK || api->stream_sync(stream) != HA_OK) fail_msg("%s", api->failure(dev));
 }
 
-static void fails_with(struct bench *b, enum ha_status status, const char *words)
+static void fails_with(enum ha_status status, const char *words)
 {
     assert_int_equal(status, HA_ERROR);
-    device_close(b->dev, words);
+    device_close(dev, words);
 }
 
 /* a variable of the stand-in */
@@ -42,14 +35,14 @@ TEST(multiplies)
 {
     static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 40, 64 }, { 5, 7, 33 }, { 16, 96, 24 },
                                         { 3, 4, 0 }, { 0, 4, 8 },   { 4, 0, 8 } };
-    struct bench b = bench_open();
+    begin();
     for (size_t i = 0; i < COUNT(shapes) * HA_DTYPE_COUNT; i++) {
         const size_t *shape = shapes[i / HA_DTYPE_COUNT], m = shape[0], n = shape[1], k = shape[2];
         const enum ha_dtype dtype = (enum ha_dtype)(i % HA_DTYPE_COUNT);
         void *x = test_draw(&ha_test_heap, m * k, dtype, 1), *w = test_draw(&ha_test_heap, n * k, dtype, 2), *y;
         assert_int_equal(cudaMalloc(&y, m * n * ha_dtype_bytes(dtype) + 1), cudaSuccess); /* bytes of 0xff */
         const struct ha_device_product p = { .y = y, .x = x, .w = w, .m = m, .n = n, .k = k, .dtype = dtype };
-        done(&b, ha_cuda_product(b.stream, &p));
+        done(ha_cuda_product(stream, &p));
         test_product_check(&p);
         free(x), free(w);
         assert_int_equal(cudaFree(y), cudaSuccess);
@@ -61,12 +54,12 @@ TEST(multiplies)
     assert_int_equal(compute[HA_BF16], 68);
     assert_int_equal(*(int *)of_fake("fake_cublas_math_mode"), 16);
     const struct ha_device_product huge = { .m = 1, .n = (size_t)1 << 31, .k = 1 };
-    fails_with(&b, ha_cuda_product(b.stream, &huge), "beyond 32 bits");
+    fails_with(ha_cuda_product(stream, &huge), "beyond 32 bits");
 }
 
 /* ---- attention */
 
-static void check(const struct ha_test_device_problem *p, const struct ha_device *dev)
+static void check(const struct ha_test_device_problem *p)
 {
     const struct ha_profile profile = ha_cuda_products_profile(dev, p->args.dtype);
     ha_test_device_check(p, &profile);
@@ -74,20 +67,20 @@ static void check(const struct ha_test_device_problem *p, const struct ha_device
 
 TEST(attends)
 {
-    struct bench b = bench_open();
+    begin();
     for (size_t i = 0; i < TEST_RECIPES * HA_DTYPE_COUNT; i++) {
         test_order(i);
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[i / HA_DTYPE_COUNT],
                                                              (enum ha_dtype)(i % HA_DTYPE_COUNT), &ha_test_heap);
-        done(&b, ha_cuda_attend_products(b.stream, &p->args));
-        check(p, b.dev);
+        done(ha_cuda_attend_products(stream, &p->args));
+        check(p);
         test_problem_free(p);
         /* the next one's workspace is new, and as large as it asks for */
-        device_release(b.stream);
-        ha_cuda_workspaces_free(b.dev);
-        b.stream = device_stream(b.dev, "main");
+        device_release(stream);
+        ha_cuda_workspaces_free(dev);
+        stream = device_stream(dev, "main");
     }
-    device_close(b.dev, NULL);
+    device_close(dev, NULL);
     test_order(0);
 }
 
@@ -100,42 +93,41 @@ TEST(batches)
 #else
     const unsigned calls = 2 * (2 + 2 + 1), problems = 2 * 2 * (2 * 2 + 2 + 2);
 #endif
-    struct bench b = bench_open();
+    begin();
     struct ha_test_device_problem *p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap);
-    done(&b, ha_cuda_attend_products(b.stream, &p->args)); /* loads the library */
+    done(ha_cuda_attend_products(stream, &p->args)); /* loads the library */
     const unsigned calls_before = count_of("fake_cublas_gemm_batched"), before = count_of("fake_cublas_problems");
-    done(&b, ha_cuda_attend_products(b.stream, &p->args));
+    done(ha_cuda_attend_products(stream, &p->args));
     assert_int_equal(count_of("fake_cublas_gemm_batched") - calls_before, calls);
     assert_int_equal(count_of("fake_cublas_problems") - before, problems);
     test_problem_free(p);
-    device_close(b.dev, NULL);
+    device_close(dev, NULL);
 }
 
 /* ---- a graph holds it: nothing of the call is needed later */
 
 TEST(is_captured)
 {
-    struct bench b = bench_open();
+    begin();
     struct ha_graph *graph;
-    struct ha_why why;
     struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_BF16, &ha_test_heap);
     struct ha_device_seq *seq = test_alloc(sizeof *seq);
     struct ha_device_attend *a = test_alloc(sizeof *a);
     *seq = p->seq[0], *a = p->args, a->seqs = seq;
     /* the first call of all makes the handle, which allocates: it may come while capturing */
-    ok(api->graph_begin(b.stream));
-    ok(ha_cuda_attend_products(b.stream, a));
-    ok(api->graph_end(b.stream, &graph, &why));
+    ok(api->graph_begin(stream));
+    ok(ha_cuda_attend_products(stream, a));
+    ok(api->graph_end(stream, &graph, &why));
     free(a), free(seq);
     assert_true(isnan(p->seq[0].lse[0]));
     for (uint64_t i = 0; i < 2; i++) {
         ha_test_device_query(p, 0, 7000 + i);
-        done(&b, api->graph_launch(graph, b.stream));
-        check(p, b.dev);
+        done(api->graph_launch(graph, stream));
+        check(p);
     }
     api->graph_destroy(graph);
     test_problem_free(p);
-    device_close(b.dev, NULL);
+    device_close(dev, NULL);
 }
 
 /* ---- two streams, two threads, one handle */
@@ -155,23 +147,23 @@ static void *feed(void *arg)
 
 TEST(streams_share_the_handle)
 {
-    struct bench b = bench_open();
+    begin();
     struct feeder f[2] = { { .p = test_problem_make(&test_recipes[2], HA_F32, &ha_test_heap) },
                            { .p = test_problem_make(&test_recipes[5], HA_F16, &ha_test_heap) } };
     pthread_t thread[2];
-    for (size_t i = 0; i < 2; i++) f[i].stream = device_stream(b.dev, i ? "one" : "other");
+    for (size_t i = 0; i < 2; i++) f[i].stream = device_stream(dev, i ? "one" : "other");
     for (size_t i = 0; i < 2; i++) assert_int_equal(pthread_create(&thread[i], NULL, feed, &f[i]), 0);
     for (size_t i = 0; i < 2; i++) {
         pthread_join(thread[i], NULL);
-        done(&b, f[i].status);
+        done(f[i].status);
     }
     for (size_t i = 0; i < 2; i++) {
         device_release(f[i].stream);
-        check(f[i].p, b.dev);
+        check(f[i].p);
         test_problem_free(f[i].p);
     }
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 1);
-    device_close(b.dev, NULL);
+    device_close(dev, NULL);
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
 }
 
@@ -185,7 +177,7 @@ TEST(refuses)
         "more than 32 bits of keys"
     };
     for (size_t i = 0; i < COUNT(words); i++) {
-        struct bench b = bench_open();
+        begin();
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[2], HA_F16, &ha_test_heap);
         struct ha_device_seq *seq = &p->seq[0];
         const uint32_t index[64] = { 0 };
@@ -199,7 +191,7 @@ TEST(refuses)
         if (i == 6) seq->runs[0].k_stride_bytes = 46;
         if (i == 7) seq->runs[0].k_stride_bytes = (size_t)1 << 33;
         if (i == 8) seq->runs[0].keys = INT32_MAX;
-        fails_with(&b, ha_cuda_attend_products(b.stream, &p->args), words[i]);
+        fails_with(ha_cuda_attend_products(stream, &p->args), words[i]);
         test_problem_free(p);
     }
 }
@@ -218,14 +210,14 @@ TEST(errors_are_named)
     float x[4] = { 0 };
     const struct ha_device_product product = { .y = x, .x = x + 1, .w = x + 2, .m = 1, .n = 1, .k = 1 };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct bench b = bench_open();
+        begin();
         struct ha_test_device_problem *p = test_problem_make(&test_recipes[0], HA_F16, &ha_test_heap);
         setenv("HA_FAKE_CUBLAS_FAIL", cases[i].fails, 1);
         const bool attention = !strstr(cases[i].words, "product on");
-        const enum ha_status status = attention ? ha_cuda_attend_products(b.stream, &p->args)
-                                                : ha_cuda_product(b.stream, &product);
+        const enum ha_status status = attention ? ha_cuda_attend_products(stream, &p->args)
+                                                : ha_cuda_product(stream, &product);
         unsetenv("HA_FAKE_CUBLAS_FAIL");
-        fails_with(&b, status, cases[i].words);
+        fails_with(status, cases[i].words);
         test_problem_free(p);
     }
     assert_int_equal(*(int *)of_fake("fake_cublas_handles"), 0);
@@ -242,26 +234,26 @@ TEST(absence_is_explained)
         { "libm.so.6", "the library has no cublasCreate_v2" },
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct bench b = bench_open();
+        begin();
         const struct ha_device_product product = { .m = 1, .n = 1, .k = 1 };
         if (cases[i].named) setenv("HABENCH_CUBLAS", cases[i].named, 1);
         else unsetenv("HABENCH_CUBLAS");
-        assert_non_null(strstr(ha_cuda_blas_absent(b.dev), cases[i].words));
-        assert_ptr_equal(ha_cuda_blas_absent(b.dev), ha_cuda_blas_absent(b.dev));
-        fails_with(&b, ha_cuda_product(b.stream, &product), cases[i].words);
+        assert_non_null(strstr(ha_cuda_blas_absent(dev), cases[i].words));
+        assert_ptr_equal(ha_cuda_blas_absent(dev), ha_cuda_blas_absent(dev));
+        fails_with(ha_cuda_product(stream, &product), cases[i].words);
     }
     setenv("HABENCH_CUBLAS", fake, 1);
     free(fake);
-    struct bench b = bench_open();
-    assert_null(ha_cuda_blas_absent(b.dev));
-    device_close(b.dev, NULL);
+    begin();
+    assert_null(ha_cuda_blas_absent(dev));
+    device_close(dev, NULL);
 }
 
 TEST(the_profile_says_what_is_rounded)
 {
-    const struct ha_device dev = { .eps = { [HA_CUDA_EXP] = 1e-7, [HA_CUDA_LOG] = 2e-7 } };
+    const struct ha_device measured = { .eps = { [HA_CUDA_EXP] = 1e-7, [HA_CUDA_LOG] = 2e-7 } };
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
-        const struct ha_profile p = ha_cuda_products_profile(&dev, (enum ha_dtype)t);
+        const struct ha_profile p = ha_cuda_products_profile(&measured, (enum ha_dtype)t);
         assert_true(p.dot_lanes == 1 && p.sum_lanes == 1 && p.truncates == (t != HA_F32));
         assert_true(p.weight_u == ha_dtype_unit((enum ha_dtype)t) && p.exp_eps == 1e-7 && p.log_eps == 2e-7);
         const struct ha_bound bound = ha_bound_attend(&p, 128, 100000, 1);
@@ -269,9 +261,6 @@ TEST(the_profile_says_what_is_rounded)
     }
 }
 
-int main(void)
-{
-    device_test_begin();
-    setenv("HABENCH_CUBLAS", beside("fake_cublas.so"), 1);
-    return test_all("tests", NULL, NULL);
-}
+static int with_fake(void **state) { return setenv("HABENCH_CUBLAS", beside("fake_cublas.so"), 1); }
+
+int main(void) { return test_all("tests", with_fake, NULL); }

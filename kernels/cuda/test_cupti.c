@@ -2,16 +2,15 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
-#include "harness/base/test.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
+static struct ha_why why;
 static struct fake_cupti *fake;
 static struct ha_cupti *cupti;
 
 static int open_fake(void **state)
 {
-    struct ha_why why;
     setenv("HABENCH_CUPTI", beside("fake_cupti.so"), 1);
     fake = beside_symbol("fake_cupti.so", FAKE_CUPTI_SYMBOL);
     fake->reset();
@@ -31,7 +30,6 @@ static uint64_t lost;
 
 static void start(void)
 {
-    struct ha_why why;
     if (ha_cupti_start(cupti, &why) != HA_OK) fail_msg("%s", why.text);
 }
 
@@ -163,7 +161,6 @@ TEST_WITH(many_records, open_fake, close_fake)
 TEST_WITH(one_device_at_a_time, open_fake, close_fake)
 {
     struct ha_cupti *again;
-    struct ha_why why;
     assert_int_equal(ha_cupti_open(&again, &why), HA_OK);
     start();
     assert_int_equal(ha_cupti_start(again, &why), HA_ERROR);
@@ -176,7 +173,6 @@ TEST_WITH(one_device_at_a_time, open_fake, close_fake)
 
 TEST_WITH(a_kind_that_is_refused, open_fake, close_fake)
 {
-    struct ha_why why;
     fake->fail_kind = 10;
     assert_int_equal(ha_cupti_start(cupti, &why), HA_ERROR);
     assert_string_equal(why.text, "CUPTI: cuptiActivityEnable(10): error 35, insufficient privileges");
@@ -200,12 +196,10 @@ TEST(what_cannot_be_opened)
 #endif
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct ha_why why = { "" };
         struct ha_cupti *none = NULL;
+        *why.text = 0;
         setenv("HABENCH_CUPTI", strncmp(cases[i].path, "fake", 4) ? cases[i].path : beside(cases[i].path), 1);
         assert_int_equal(ha_cupti_open(&none, &why), cases[i].status);
         if (!strstr(why.text, cases[i].says)) fail_msg("'%s' lacks '%s'", why.text, cases[i].says);
     }
 }
-
-int main(void) { return test_all("cuda: CUPTI", NULL, NULL); }

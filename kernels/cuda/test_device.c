@@ -3,50 +3,25 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/emulation/runtime.h"
-#include "kernels/host/test_support.h"
+#include "kernels/host/test_fixture.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/test.h"
 
-#include <time.h>
+static uint32_t *flag; /* two, 0 */
 
-#define SECOND UINT64_C(1000000000)
-
-static void nap(long ns)
+static void open_all(uint64_t wait_limit_ns)
 {
-    struct timespec t = { 0, ns };
-    nanosleep(&t, NULL);
+    dev = device_open(wait_limit_ns);
+    stream = device_stream(dev, "main");
+    flag = device_alloc(dev, HA_MEM_MAPPED, 2 * sizeof *flag);
+    flag[0] = flag[1] = 0;
 }
 
-/* A device, a stream of it, and two flags, 0. */
-struct fixture {
-    struct ha_device *dev;
-    struct ha_stream *s;
-    uint32_t *flag;
-};
-
-static struct fixture fixture_open(uint64_t wait_limit_ns)
-{
-    struct fixture f = { .dev = device_open(wait_limit_ns) };
-    f.s = device_stream(f.dev, "main");
-    f.flag = device_alloc(f.dev, HA_MEM_MAPPED, 2 * sizeof *f.flag);
-    f.flag[0] = f.flag[1] = 0;
-    return f;
-}
-
-static void raise_flag(uint32_t *flag, uint32_t value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
-
-static struct ha_graph *graph_of(struct ha_stream *s)
-{
-    struct ha_graph *graph;
-    struct ha_why why;
-    if (api->graph_end(s, &graph, &why) != HA_OK) fail_msg("%s", why.text);
-    return graph;
-}
+static void raise_flag(uint32_t *which, uint32_t value) { __atomic_store_n(which, value, __ATOMIC_RELEASE); }
 
 TEST(it_says_what_it_is)
 {
-    struct ha_device *dev = device_open(0);
+    dev = device_open(0);
     struct ha_device_info info;
     api->info(dev, &info);
     assert_string_equal(api->name, "cuda_emulated");
@@ -77,8 +52,7 @@ TEST(host_memory_may_have_huge_pages)
 {
     const size_t huge = (size_t)2 << 20;
     assert_int_equal(setenv("HABENCH_HUGE_PAGES", "1", 1), 0);
-    struct fixture f = fixture_open(0);
-    struct ha_device *dev = f.dev;
+    open_all(0);
     unsetenv("HABENCH_HUGE_PAGES");
     char *device = device_alloc(dev, HA_MEM_DEVICE, 3 * huge);
     const uint64_t registered = ha_emulated_calls("cudaHostRegister");
@@ -87,11 +61,11 @@ TEST(host_memory_may_have_huge_pages)
              *small = device_alloc(dev, (enum ha_memory)kind, 100);
         assert_int_equal((uintptr_t)large % huge, 0);
         memset(large, 7, 2 * huge + 1);
-        ok(api->copy(f.s, device, large, 2 * huge + 1, HA_H2D));
-        ok(api->stream_sync(f.s));
+        ok(api->copy(stream, device, large, 2 * huge + 1, HA_H2D));
+        ok(api->stream_sync(stream));
         memset(large, 0, 2 * huge + 1);
-        ok(api->copy(f.s, large, device, 2 * huge + 1, HA_D2H));
-        ok(api->stream_sync(f.s));
+        ok(api->copy(stream, large, device, 2 * huge + 1, HA_D2H));
+        ok(api->stream_sync(stream));
         assert_int_equal(large[0] + large[2 * huge], 14);
         device_release(large);
         device_release(small);
@@ -99,9 +73,9 @@ TEST(host_memory_may_have_huge_pages)
     assert_int_equal(ha_emulated_calls("cudaHostRegister") - registered, 2);
     /* the allocation ends where it was asked to, not where its last page does */
     char *large = device_alloc(dev, HA_MEM_PINNED, 2 * huge - 1);
-    assert_int_equal(api->copy(f.s, device, large, 2 * huge, HA_H2D), HA_ERROR);
+    assert_int_equal(api->copy(stream, device, large, 2 * huge, HA_H2D), HA_ERROR);
     assert_failure_has(dev, "leaves the allocation of pinned memory");
-    api->stream_destroy(f.s);
+    api->stream_destroy(stream);
     api->close(dev); /* frees the rest */
     assert_int_equal(ha_emulated_alive().host_blocks, 0);
 }
@@ -109,7 +83,7 @@ TEST(host_memory_may_have_huge_pages)
 TEST(workspaces_outlive_who_used_them)
 {
     enum { MIB = 1 << 20 };
-    struct ha_device *dev = device_open(0);
+    dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
     char *small = ha_cuda_workspace(a, 1), *again = ha_cuda_workspace(a, 8 * MIB);
     assert_true(small && small == again);
@@ -148,7 +122,7 @@ TEST(a_workspace_takes_the_room_of_spare_ones)
     struct ha_emulated_settings settings = ha_emulated_defaults();
     settings.memory_bytes = (size_t)20 << 20;
     ha_emulated_set(&settings);
-    struct ha_device *dev = device_open(0);
+    dev = device_open(0);
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
     assert_non_null(ha_cuda_workspace(a, 1));
     device_release(a);
@@ -162,25 +136,25 @@ static void add_one(void *arg) { ++*(int *)arg; }
 /* What a graph calls stays its own, whatever the stream calls between its launches. */
 TEST(calls_of_graphs_and_streams_are_apart)
 {
-    struct fixture f = fixture_open(0);
+    open_all(0);
     int of_graph = 0, of_stream = 0;
-    ok(api->graph_begin(f.s));
-    ok(api->host_fn(f.s, add_one, &of_graph));
-    struct ha_graph *graph = graph_of(f.s);
+    ok(api->graph_begin(stream));
+    ok(api->host_fn(stream, add_one, &of_graph));
+    struct ha_graph *graph = graph_of(stream);
     for (int i = 1; i <= 5; i++) {
-        ok(api->graph_launch(graph, f.s));
-        ok(api->stream_sync(f.s));
-        ok(api->host_fn(f.s, add_one, &of_stream));
-        ok(api->host_fn(f.s, add_one, &of_stream));
-        ok(api->stream_sync(f.s));
+        ok(api->graph_launch(graph, stream));
+        ok(api->stream_sync(stream));
+        ok(api->host_fn(stream, add_one, &of_stream));
+        ok(api->host_fn(stream, add_one, &of_stream));
+        ok(api->stream_sync(stream));
         assert_int_equal(of_graph, i);
         assert_int_equal(of_stream, 2 * i);
     }
     api->graph_destroy(graph);
-    ok(api->host_fn(f.s, add_one, &of_stream));
-    ok(api->stream_sync(f.s));
+    ok(api->host_fn(stream, add_one, &of_stream));
+    ok(api->stream_sync(stream));
     assert_int_equal(of_stream, 11);
-    device_close(f.dev, NULL);
+    device_close(dev, NULL);
 }
 
 /* ---- waits */
@@ -192,26 +166,26 @@ static void short_waits(bool by_graph, bool by_driver)
     enum { ROUNDS = 60 };
     settings.memory_operations = by_driver;
     ha_emulated_set(&settings);
-    struct fixture f = fixture_open(120000000);
-    ok(api->graph_begin(f.s));
-    ok(api->flag_write(f.s, &f.flag[1], 1));
-    ok(api->flag_wait(f.s, &f.flag[0], 1));
-    struct ha_graph *graph = graph_of(f.s);
+    open_all(120000000);
+    ok(api->graph_begin(stream));
+    ok(api->flag_write(stream, &flag[1], 1));
+    ok(api->flag_wait(stream, &flag[0], 1));
+    struct ha_graph *graph = graph_of(stream);
     for (uint32_t i = 1; i <= ROUNDS; i++) {
         const uint32_t value = by_graph ? 1 : i;
-        if (by_graph) ok(api->graph_launch(graph, f.s));
+        if (by_graph) ok(api->graph_launch(graph, stream));
         else {
-            ok(api->flag_write(f.s, &f.flag[1], value));
-            ok(api->flag_wait(f.s, &f.flag[0], value));
+            ok(api->flag_write(stream, &flag[1], value));
+            ok(api->flag_wait(stream, &flag[0], value));
         }
-        while (__atomic_load_n(&f.flag[1], __ATOMIC_ACQUIRE) != value) nap(1000);
+        while (__atomic_load_n(&flag[1], __ATOMIC_ACQUIRE) != value) nap(1000);
         nap(8000000);
-        raise_flag(&f.flag[0], value);
-        if (api->stream_sync(f.s) != HA_OK) fail_msg("round %u: %s", i, api->failure(f.dev));
-        for (size_t n = 0; by_graph && n < 2; n++) raise_flag(&f.flag[n], 0);
+        raise_flag(&flag[0], value);
+        if (api->stream_sync(stream) != HA_OK) fail_msg("round %u: %s", i, api->failure(dev));
+        for (size_t n = 0; by_graph && n < 2; n++) raise_flag(&flag[n], 0);
     }
     api->graph_destroy(graph);
-    device_close(f.dev, NULL);
+    device_close(dev, NULL);
     ha_emulated_set(NULL);
 }
 
@@ -225,90 +199,90 @@ TEST(many_short_waits_are_no_deadlock)
 /* What a stream does before it comes to its wait is no part of the wait. */
 TEST(work_before_a_wait_does_not_count)
 {
-    struct fixture f = fixture_open(60000000);
-    ok(api->spin(f.s, 300000000));
-    ok(api->flag_wait(f.s, f.flag, 1));
+    open_all(60000000);
+    ok(api->spin(stream, 300000000));
+    ok(api->flag_wait(stream, flag, 1));
     nap(250000000);
-    raise_flag(f.flag, 1);
-    device_close(f.dev, NULL);
+    raise_flag(flag, 1);
+    device_close(dev, NULL);
 }
 
 /* The same, between two launches of a graph that were enqueued at once: to the watch, one state. */
 TEST(work_between_launches_does_not_count)
 {
-    struct fixture f = fixture_open(200000000);
-    ok(api->graph_begin(f.s));
-    ok(api->flag_wait(f.s, f.flag, 1));
-    ok(api->spin(f.s, 120000000));
-    struct ha_graph *graph = graph_of(f.s);
-    for (int i = 0; i < 2; i++) ok(api->graph_launch(graph, f.s));
+    open_all(200000000);
+    ok(api->graph_begin(stream));
+    ok(api->flag_wait(stream, flag, 1));
+    ok(api->spin(stream, 120000000));
+    struct ha_graph *graph = graph_of(stream);
+    for (int i = 0; i < 2; i++) ok(api->graph_launch(graph, stream));
     for (int i = 0; i < 2; i++) {
         nap(130000000);
-        raise_flag(f.flag, 1);
+        raise_flag(flag, 1);
         nap(60000000);
-        raise_flag(f.flag, 0);
+        raise_flag(flag, 0);
         nap(40000000);
     }
-    if (api->stream_sync(f.s) != HA_OK) fail_msg("%s", api->failure(f.dev));
+    if (api->stream_sync(stream) != HA_OK) fail_msg("%s", api->failure(dev));
     api->graph_destroy(graph);
-    device_close(f.dev, NULL);
+    device_close(dev, NULL);
 }
 
 TEST(a_deadlock_in_a_graph_is_named)
 {
-    struct fixture f = fixture_open(40000000);
-    struct ha_stream *other = device_stream(f.dev, "other");
-    *f.flag = 3;
-    ok(api->graph_begin(f.s));
-    ok(api->flag_wait(f.s, f.flag, 2));
-    ok(api->flag_wait(f.s, f.flag, 4));
-    struct ha_graph *graph = graph_of(f.s);
+    open_all(40000000);
+    struct ha_stream *other = device_stream(dev, "other");
+    *flag = 3;
+    ok(api->graph_begin(stream));
+    ok(api->flag_wait(stream, flag, 2));
+    ok(api->flag_wait(stream, flag, 4));
+    struct ha_graph *graph = graph_of(stream);
     ok(api->graph_launch(graph, other));
     assert_int_equal(api->stream_sync(other), HA_ERROR);
-    assert_failure_has(f.dev, "deadlock: a flag was waited for longer than 40 ms; stream other: flag_wait for flag 0x");
+    assert_failure_has(dev, "deadlock: a flag was waited for longer than 40 ms; stream other: flag_wait for flag 0x");
     api->graph_destroy(graph);
-    device_close(f.dev, "to be at least 4, which is 3");
+    device_close(dev, "to be at least 4, which is 3");
 }
 
 /* More waits than any ring holds at first, all enqueued before the first is over. */
 TEST(waits_are_queued_without_end)
 {
     enum { N = 1000 };
-    struct fixture f = fixture_open(0);
+    open_all(0);
     for (uint32_t turn = 0; turn < 2; turn++) {
-        for (uint32_t i = 1; i <= N; i++) ok(api->flag_wait(f.s, &f.flag[0], turn * N + i));
-        ok(api->flag_write(f.s, &f.flag[1], turn + 1));
+        for (uint32_t i = 1; i <= N; i++) ok(api->flag_wait(stream, &flag[0], turn * N + i));
+        ok(api->flag_write(stream, &flag[1], turn + 1));
         for (uint32_t i = 1; i <= N; i++) {
-            assert_int_equal(__atomic_load_n(&f.flag[1], __ATOMIC_ACQUIRE), turn);
-            raise_flag(&f.flag[0], turn * N + i);
+            assert_int_equal(__atomic_load_n(&flag[1], __ATOMIC_ACQUIRE), turn);
+            raise_flag(&flag[0], turn * N + i);
         }
-        ok(api->stream_sync(f.s));
-        assert_int_equal(f.flag[1], turn + 1);
+        ok(api->stream_sync(stream));
+        assert_int_equal(flag[1], turn + 1);
     }
-    device_close(f.dev, NULL);
+    device_close(dev, NULL);
 }
 
 /* Words of mapped memory come back: streams and graphs with waits may come and go more often than there are words. */
 TEST(waits_come_and_go)
 {
     enum { N = 1500 };
-    struct fixture f = fixture_open(0);
-    *f.flag = 1;
+    open_all(0);
+    *flag = 1;
     for (int i = 0; i < N; i++) {
-        ok(api->graph_begin(f.s));
-        ok(api->flag_wait(f.s, f.flag, 1));
-        struct ha_graph *graph = graph_of(f.s);
+        ok(api->graph_begin(stream));
+        ok(api->flag_wait(stream, flag, 1));
+        struct ha_graph *graph = graph_of(stream);
         if (i % 100 == 0) {
-            ok(api->graph_launch(graph, f.s));
-            ok(api->stream_sync(f.s));
+            ok(api->graph_launch(graph, stream));
+            ok(api->stream_sync(stream));
         }
         api->graph_destroy(graph);
         if (i % 50) continue;
-        device_release(f.s);
-        f.s = device_stream(f.dev, "main");
-        ok(api->flag_wait(f.s, f.flag, 1));
+        device_release(stream);
+        stream = device_stream(dev, "main");
+        ok(api->flag_wait(stream, flag, 1));
     }
-    device_close(f.dev, NULL);
+    device_close(dev, NULL);
 }
 
 /* A wait that is over is not looked at again: its flag may be freed at once. On a busy machine a round may take longer
@@ -316,27 +290,21 @@ TEST(waits_come_and_go)
 TEST(flags_are_freed_behind_the_watch)
 {
     enum { LIMIT_NS = 8000000 }; /* looked at every millisecond */
-    struct fixture f = fixture_open(LIMIT_NS);
+    open_all(LIMIT_NS);
     size_t good = 0;
     for (uint64_t end = ha_now_ns() + SECOND / 3; ha_now_ns() < end;) {
-        uint32_t *flag = device_alloc(f.dev, HA_MEM_MAPPED, sizeof *flag);
-        *flag = 0;
-        ok(api->flag_wait(f.s, flag, 1));
+        uint32_t *freed = device_alloc(dev, HA_MEM_MAPPED, sizeof *freed);
+        *freed = 0;
+        ok(api->flag_wait(stream, freed, 1));
         nap(500000);
-        raise_flag(flag, 1);
-        const bool in_time = api->stream_sync(f.s) == HA_OK;
-        device_release(flag);
+        raise_flag(freed, 1);
+        const bool in_time = api->stream_sync(stream) == HA_OK;
+        device_release(freed);
         good += in_time;
         if (in_time) continue;
-        device_close(f.dev, "deadlock: a flag was waited for longer than 8 ms");
-        f = fixture_open(LIMIT_NS);
+        device_close(dev, "deadlock: a flag was waited for longer than 8 ms");
+        open_all(LIMIT_NS);
     }
     assert_true(good > 0);
-    device_close(f.dev, NULL);
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("cuda: device", NULL, NULL);
+    device_close(dev, NULL);
 }

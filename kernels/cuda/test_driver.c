@@ -164,5 +164,3 @@ TEST_WITH(the_driver_is_loaded, fresh, spent)
     assert_int_equal(ha_cuda_driver_load(&driver, &why), HA_WAIVED);
     assert_non_null(strstr(why.text, "no NVIDIA driver: libcuda.so.1: "));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -5,9 +5,7 @@
 #include "kernels/host/test_support.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/test.h"
 
-#define SECOND UINT64_C(1000000000)
 enum { FLOATS = 64 };
 
 /* A device with something of everything. */
@@ -42,7 +40,6 @@ static enum ha_status attend(struct fixture *f)
 
 static void fixture_open(struct fixture *f, uint64_t wait_limit_ns)
 {
-    struct ha_why why;
     *f = (struct fixture){ .dev = device_open(wait_limit_ns) };
     f->stream = device_stream(f->dev, "main");
     f->event = device_event(f->dev);
@@ -108,7 +105,7 @@ TEST_WITH(a_machine_without_is_waived, NULL, nothing_left)
     for (size_t i = 0; i < COUNT(machine); i++) {
         struct ha_emulated_settings settings = ha_emulated_defaults();
         struct ha_device *dev = NULL;
-        struct ha_why why = { "" };
+        *why.text = 0;
         settings.devices = machine[i].devices;
         settings.driver_version = machine[i].driver;
         ha_emulated_set(&settings);
@@ -141,7 +138,7 @@ TEST_WITH(an_open_that_fails_leaves_nothing, NULL, nothing_left)
         api->close(dev);
         assert_true(calls > 0);
         for (unsigned n = 1; n <= calls; n++) {
-            struct ha_why why = { "" };
+            *why.text = 0;
             assert_true(ha_emulated_fail(function[i], n, cudaErrorUnknown, HA_EMULATED_ONCE));
             const enum ha_status status = api->open(&dev, &(struct ha_device_config){ &test_kernels, 0 }, &why);
             if (status == HA_OK && !strcmp(function[i], "cudaSetDevice")) api->close(dev); /* the next one finds it */
@@ -240,7 +237,6 @@ TEST_WITH(a_call_that_fails_is_named, NULL, nothing_left)
 TEST_WITH(what_cannot_be_made_is_no_failure, NULL, nothing_left)
 {
     struct fixture f;
-    struct ha_why why = { "" };
     struct ha_stream *stream = NULL;
     struct ha_event *event = NULL;
     struct ha_graph *graph = NULL;
@@ -279,7 +275,6 @@ TEST_WITH(memory_runs_out, NULL, nothing_left)
 {
     struct ha_emulated_settings settings = ha_emulated_defaults();
     struct fixture f;
-    struct ha_why why = { "" };
     void *most, *more = NULL;
     settings.memory_bytes = (size_t)12 << 20; /* a workspace and a little */
     ha_emulated_set(&settings);
@@ -303,8 +298,8 @@ TEST_WITH(a_lost_device_is_left_behind, NULL, nothing_left)
 {
     for (int in_graph = 0; in_graph < 2; in_graph++) {
         struct fixture f;
-        struct ha_why why = { "" };
         void *ptr;
+        *why.text = 0;
         fixture_open(&f, 0);
         ha_emulated_lose(1);
         ok(api->flag_wait(f.stream, f.flag, 1)); /* all is enqueued before any of it runs */
@@ -350,10 +345,4 @@ TEST_WITH(a_failure_ends_waits, NULL, nothing_left)
         assert_int_equal(f.calls, 0);
         fixture_close(&f, "copy H2D on stream main: destination");
     }
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("cuda: failures", NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* map_device over a stand-in for libgdrapi.so.2 (fake_gdr.c), which the build puts beside this program. */
 
 #include "harness/base/test_beside.h"
-#include "harness/base/test.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_gdr.h"
 
+static struct ha_why why;
 enum { PAGE = 65536, PAGES = 8, BYTES = PAGES * PAGE, ROOM = 3 * PAGE };
 
 /* of device.c, which is not linked here */
@@ -40,7 +40,7 @@ static int end(void **state)
 static void refuse(enum ha_status want, void *ptr, size_t bytes, const char *words)
 {
     void *host = &device;
-    struct ha_why why = { "" };
+    *why.text = 0;
     assert_int_equal(ha_cuda_map_device(&device, ptr, bytes, &host, &why), want);
     if (!strstr(why.text, words)) fail_msg("'%s' lacks '%s'", why.text, words);
     assert_ptr_equal(host, &device);
@@ -61,9 +61,7 @@ TEST_WITH(stores_arrive_at_their_place, begin, end)
     } part[] = {
         { 0, ROOM }, { 1, 1 }, { PAGE - 100, 1 }, { PAGE - 101, 3 }, { 5000, 2 * PAGE }, { ROOM - 1, 1 },
     };
-    enum { PARTS = COUNT(part) };
-    struct ha_why why = { "" };
-    for (size_t i = 0; i < PARTS; i++) {
+    for (size_t i = 0; i < COUNT(part); i++) {
         void *host;
         memset(pages, 0x55, BYTES);
         assert_int_equal(ha_cuda_map_device(&device, memory + part[i].at, part[i].bytes, &host, &why), HA_OK);
@@ -81,7 +79,6 @@ TEST_WITH(several_at_once_and_what_is_left, begin, end)
 {
     enum { N = 4 };
     void *host[N];
-    struct ha_why why = { "" };
     for (size_t i = 0; i < N; i++)
         assert_int_equal(ha_cuda_map_device(&device, memory + i * 1000, 1000, &host[i], &why), HA_OK);
     assert_int_equal(fake->pinned, N);

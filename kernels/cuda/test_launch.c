@@ -5,7 +5,6 @@ cudaError_t ha_emulated_launch(const char *name, void (*run)(const void *args), 
                                dim3 grid, dim3 block, cudaStream_t stream)
 {
     void *copy = test_alloc(bytes);
-    (void)stream;
     memcpy(copy, args, bytes);
     ha_emulated_run(name, run, copy, (unsigned[]){ grid.x, grid.y, grid.z }, (unsigned[]){ block.x, block.y, block.z });
     free(copy);

@@ -11,13 +11,11 @@
 
 enum { KINDS = HA_TEST_MERGE_KINDS };
 
-static bool small;
-
 /* equal weights and integers: exact in every order, and near the largest number without overflow */
 TEST(equal_weights_are_exact)
 {
     static const size_t of[] = { 2, 4, 8, 16, 64, 128, 512 };
-    for (size_t n = 0; n < KINDS * (COUNT(of) - small); n++) {
+    for (size_t n = 0; n < KINDS * (COUNT(of) - test_small); n++) {
         struct ha_test_merge p = ha_test_merge_kind(n % KINDS, of[n / KINDS], 64);
         if (p.form == HA_FORM_DIRECT) continue; /* exp(-ln M) is not exactly 1/M */
         ha_test_merge_make(&p, n);
@@ -144,8 +142,4 @@ TEST(calls_without_rows)
                      cudaErrorInvalidValue);
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", ha_test_tables_setup, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, ha_test_tables_setup, NULL); }

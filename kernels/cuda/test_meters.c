@@ -1,7 +1,6 @@
 /* What NVML says, in our units; what it does not say is NaN or an empty text. */
 
 #include "harness/base/test_beside.h"
-#include "harness/base/test.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/fake_nvml.h"
 
@@ -135,5 +134,3 @@ TEST(none_here)
 #endif
     ha_cuda_meters_close(NULL);
 }
-
-int main(void) { return test_all("cuda: meters", NULL, NULL); }

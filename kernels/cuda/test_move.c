@@ -7,8 +7,6 @@
 #include "kernels/cuda/test_launch.h"
 #include "kernels/test_data.h"
 
-static bool small;
-
 /* ---- move */
 
 struct problem {
@@ -68,7 +66,7 @@ TEST(every_shape)
     for (size_t b = 0; b < COUNT(bytes); b++)
         for (size_t r = 0; r < COUNT(rows) && bytes[b] * rows[r] < 700000; r++)
             for (unsigned with_index = 0; with_index < 4; with_index++, n++) {
-                if (small && n % 3) continue;
+                if (test_small && n % 3) continue;
                 struct problem p;
                 make(&p, rows[r], bytes[b], gaps[n % COUNT(gaps)], with_index, shifts[n / 2 % COUNT(shifts)], n);
                 test_order(n);
@@ -202,7 +200,7 @@ TEST(read_sums_every_word)
 {
     enum { STRETCH = 256 * 8 * 4 };
     static const size_t around[] = { 0, 1024, STRETCH, 5 * STRETCH, 9 * STRETCH, 40 * STRETCH };
-    for (size_t a = 0; a < COUNT(around) - small; a++)
+    for (size_t a = 0; a < COUNT(around) - test_small; a++)
         for (size_t shift = 0; shift < 4; shift++)
             for (size_t more = a ? 2 : 0; more < (a ? 8 : 40); more++) {
                 const size_t words = around[a] + more - (a ? 4 : 0);
@@ -233,8 +231,4 @@ TEST(a_flag_that_is_up_is_not_waited_for)
     for (size_t i = 0; i < COUNT(up); i++) test_done(ha_cuda_flag_wait(NULL, &up[i][0], up[i][1], &give_up));
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", test_begin, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, test_begin, NULL); }

@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-static bool small;
-
 struct problem {
     struct ha_cuda_scores a;
     float *s, *max, *sum;
@@ -80,7 +78,7 @@ TEST(every_shape)
     static const size_t keys[] = { 6, 33, 127, 129, 700, 2048, 2049, 5001 }, rows[] = { 1, 6, 12 },
                         gaps[] = { 0, 1, 8 };
     for (size_t n = 0; n < COUNT(keys) * 3 * 2 * 3; n++) {
-        if (small && n % 5) continue;
+        if (test_small && n % 5) continue;
         struct problem x;
         make(&x, keys[n % COUNT(keys)], rows[n / 8 % 3], gaps[n / 48]);
         x.a.causal = n / 24 % 2;
@@ -198,8 +196,4 @@ TEST(not_a_number)
     drop(&x);
 }
 
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", test_begin, NULL);
-}
+int main(int argc, char **argv) { return test_main(argc, argv, test_begin, NULL); }

@@ -3,7 +3,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/test_beside.h"
-#include "harness/base/test.h"
+#include "harness/base/test_spans.h"
 #include "kernels/cuda/fake_cupti.h"
 #include "kernels/cuda/trace.h"
 
@@ -38,7 +38,6 @@ static bool synchronised;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
-    (void)flags;
     *stream = calloc(1, sizeof **stream);
     streams_live++;
     return cudaSuccess;
@@ -114,21 +113,8 @@ void ha_cuda_enter(void) {}
 
 /* ---- what the tests share ----------------------------------------------------------------------- */
 
-enum { SPANS_MAX = 8192 };
-struct spans {
-    pthread_mutex_t lock;
-    size_t count;
-    struct ha_span span[SPANS_MAX];
-};
-static void add(void *self, const struct ha_span *span)
-{
-    struct spans *s = self;
-    pthread_mutex_lock(&s->lock);
-    if (s->count < SPANS_MAX) s->span[s->count++] = *span;
-    pthread_mutex_unlock(&s->lock);
-}
-static struct spans spans = { .lock = PTHREAD_MUTEX_INITIALIZER }, others = { .lock = PTHREAD_MUTEX_INITIALIZER };
-static const struct ha_span_sink sink = { &spans, add }, other_sink = { &others, add };
+static struct test_spans others;
+static const struct ha_span_sink other_sink = { &others, test_spans_add };
 
 static struct ha_device device;
 static struct CUstream_st queue[2];
@@ -425,9 +411,8 @@ TEST_WITH(records_become_spans, with_cupti, close_trace)
         { 2500, 2600, 0, 0, HA_SPAN_KERNEL, "stream b", "merge" },
         { 2700, 2800, 0, 0, HA_SPAN_KERNEL, "stream a", "merge" },
     };
-    enum { WANT = COUNT(want) };
-    assert_int_equal(spans.count, launches + WANT);
-    for (size_t i = 0; i < WANT; i++) {
+    assert_int_equal(spans.count, launches + COUNT(want));
+    for (size_t i = 0; i < COUNT(want); i++) {
         const struct ha_span *s = &spans.span[launches + i], *w = &want[i];
         assert_true(s->begin_ns == w->begin_ns && s->end_ns == w->end_ns && s->bytes == w->bytes);
         assert_true(s->zero_copy_bytes == w->zero_copy_bytes && s->kind == w->kind);
@@ -534,8 +519,6 @@ TEST(what_is_asked_for)
     }
 }
 
-int main(void)
-{
-    alarm(300);
-    return test_all("cuda: trace", NULL, NULL);
-}
+static int not_forever(void **state) { return alarm(300) != 0; }
+
+int main(void) { return test_all("tests", not_forever, NULL); }

@@ -29,7 +29,6 @@ static inline int device_end(void **state)
 static inline struct ha_graph *graph_of(struct ha_stream *on)
 {
     struct ha_graph *graph;
-    struct ha_why why;
     if (api->graph_end(on, &graph, &why) != HA_OK) fail_msg("%s", why.text);
     return graph;
 }

@@ -5,8 +5,6 @@
 
 #include "harness/base/clock.h"
 
-#define SECOND UINT64_C(1000000000)
-
 /* The test itself takes the link up: copies up wait for it, in the order in which they came; down goes on. */
 DEVICE_TEST(copies_of_one_direction_take_turns)
 {
@@ -76,7 +74,6 @@ TEST(a_deadlock_says_how_far_a_stream_is)
 
 TEST(a_device_without_kernels_is_refused)
 {
-    struct ha_why why;
     struct ha_kernels half = test_kernels;
     half.merge = NULL;
     assert_int_equal(api->open(&dev, &(struct ha_device_config){ NULL, 0 }, &why), HA_ERROR);
@@ -99,10 +96,4 @@ DEVICE_TEST(info_is_that_of_the_kernels)
     assert_true(merge->exp_eps == of->exp_eps && merge->log_eps == of->log_eps
                 && merge->depth_extra == of->depth_extra);
     assert_true(merge->forms == of->forms && merge->dtypes == of->dtypes && merge->o_strides == of->o_strides);
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("host: its own", NULL, NULL);
 }

@@ -24,7 +24,6 @@ static void assert_close(float got, double want)
 static void *some_memory(void *self, size_t bytes)
 {
     static size_t count;
-    (void)self;
     return memset(device_alloc(dev, count++ % 2 ? HA_MEM_MAPPED : HA_MEM_DEVICE, bytes), 0xFF, bytes);
 }
 static void give_back(void *self, void *ptr) { (void)self, device_release(ptr); }
@@ -235,10 +234,4 @@ DEVICE_TEST(blends)
         assert_memory_equal(y, want, sizeof want - (Y_STRIDE - COLS) * sizeof *want);
         assert_true(isnan(y[Y_STRIDE - 1]));
     }
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: kernels", NULL, NULL);
 }

@@ -55,7 +55,7 @@ TEST_WITH(too_much_memory_is_refused_with_a_reason, open_all, close_all)
     const size_t size[] = { info.memory_bytes, SIZE_MAX / 2, SIZE_MAX };
     for (size_t i = 0; i < 3; i++) {
         void *ptr = &info;
-        struct ha_why why = { "" };
+        *why.text = 0;
         char words[64];
         assert_int_equal(api->mem_alloc(dev, HA_MEM_DEVICE, size[i], &ptr, &why), HA_ERROR);
         snprintf(words, sizeof words, "%zu bytes of device memory asked for, ", size[i]);
@@ -276,10 +276,4 @@ TEST_WITH(a_freed_address_is_host_memory_again, open_all, close_all)
             device_release(block[at]);
         }
     }
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: memory", NULL, NULL);
 }

@@ -173,7 +173,6 @@ TEST_WITH(a_graph_keeps_moves_and_pieces, open_all, close_all)
 
 TEST_WITH(stores_through_a_mapping, open_all, close_all)
 {
-    struct ha_why why = { "" };
     void *host;
     if (!embedded) skip(); /* a library that its own test stands in for */
     ok(api->map_device(dev, device + 64, BYTES - 64, &host, &why));
@@ -254,9 +253,3 @@ WRONG(read_into_host, "read on stream main: sum")
 }
 WRONG_CALL(read_of_bytes, "no array of 32-bit words", api->read(stream, mapped, 7, down))
 WRONG_CALL(read_of_shifted_words, "no array of 32-bit words", api->read(stream, mapped + 2, 8, down))
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: moves", NULL, NULL);
-}

@@ -27,7 +27,6 @@ TEST(absence_is_explained)
         if (child == 0) {
             char text[160];
             struct ha_device_info info;
-            struct ha_why why;
             setenv("HABENCH_BLAS", named[i], 1);
             snprintf(text, sizeof text, "no CBLAS in HABENCH_BLAS=%s", named[i]);
             struct ha_device_config config = { &test_kernels, 0 };
@@ -178,10 +177,4 @@ DEVICE_TEST(info_has_the_profile)
         assert_true(info.products[t].dot_lanes == 1 && info.products[t].sum_lanes == 1
                     && info.products[t].weight_u == 0);
     assert_int_equal(*info.no_products != 0, ha_host_products_absent() != NULL);
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("tests", NULL, NULL);
 }

@@ -4,8 +4,6 @@
 
 #include "harness/base/clock.h"
 
-#define SECOND UINT64_C(1000000000)
-
 /* A bell between a host function and the test. `given_up` ends a wait that a broken device would hang in. */
 struct bell {
     uint32_t rung, given_up;
@@ -270,10 +268,4 @@ TEST_WITH(streams_come_and_go, begin, device_end)
         device_release(b);
     }
     assert_int_equal(noted.count, 40);
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("device: streams", NULL, NULL);
 }

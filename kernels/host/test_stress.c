@@ -6,9 +6,6 @@
 #include "harness/base/rng.h"
 
 enum { STREAMS = 4, BUFFERS = 6, FLOATS = 96, OPS = 400 };
-
-static size_t graphs = 60;
-
 enum what { UP, DOWN, ACROSS, ROWS_UP, PIECES_UP, BLEND, CALL, WHAT_COUNT };
 
 /* Buffers 0 .. BUFFERS-1: on the device; the same again in pinned memory. */
@@ -93,7 +90,6 @@ static void enqueue_one(struct ha_stream *stream, struct world *w, struct step *
 
 static void enqueue(struct ha_stream *stream, struct world *w, struct step *s)
 {
-    struct ha_why why;
     if (s->launches) ok(api->graph_begin(stream));
     enqueue_one(stream, w, s);
     if (s->launches) ok(api->graph_end(stream, &s->graph, &why));
@@ -201,7 +197,7 @@ TEST(random_graphs_equal_sequential_execution)
     c.flag = device_alloc(c.dev, HA_MEM_MAPPED, STREAMS * sizeof *c.flag);
     memset(c.flag, 0, STREAMS * sizeof *c.flag);
     c.event = device_event(c.dev);
-    for (uint64_t graph = 0; graph < graphs; graph++) {
+    for (uint64_t graph = 0; graph < (test_small ? 10 : 60); graph++) {
         /* new streams for some, so that they come and go while their past is still waited for */
         if (graph % 8 == 0)
             for (size_t i = 0; i < STREAMS; i++) {
@@ -211,11 +207,4 @@ TEST(random_graphs_equal_sequential_execution)
         run_graph(&c, &w, &plain, graph);
     }
     device_close(c.dev, NULL);
-}
-
-int main(int argc, char **argv)
-{
-    device_test_begin();
-    if (argc > 1 && !strcmp(argv[1], "small")) graphs = 10;
-    return test_all("device: stress", NULL, NULL);
 }

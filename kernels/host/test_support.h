@@ -12,11 +12,15 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#define SECOND UINT64_C(1000000000)
+
 /* The device that the test is linked with, what it is given, and whether it is the embedded one, which does more than
  * is asked of a device: it nests graphs, and looks at indices and guards. */
 extern const struct ha_device_api *const api;
 extern const struct ha_kernels test_kernels;
 extern const bool embedded;
+
+static struct ha_why why; /* what was said last */
 
 /* What a test has of its devices, for device_release and device_close. */
 enum device_thing { DEVICE_STREAM, DEVICE_EVENT, DEVICE_MEMORY, DEVICE_THINGS };
@@ -41,7 +45,6 @@ static inline void *device_keep(struct ha_device *dev, enum device_thing thing, 
 static inline struct ha_device *device_open(uint64_t wait_limit_ns)
 {
     struct ha_device *dev;
-    struct ha_why why;
     struct ha_device_config config = { &test_kernels, wait_limit_ns };
     if (api->open(&dev, &config, &why) != HA_OK) fail_msg("%s", why.text);
     /* of one that was at this address and that the test closed by itself */
@@ -53,7 +56,6 @@ static inline struct ha_device *device_open(uint64_t wait_limit_ns)
 static inline void *device_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes)
 {
     void *ptr;
-    struct ha_why why;
     if (api->mem_alloc(dev, kind, bytes, &ptr, &why) != HA_OK) fail_msg("%s", why.text);
     return device_keep(dev, DEVICE_MEMORY, kind, ptr);
 }
@@ -61,7 +63,6 @@ static inline void *device_alloc(struct ha_device *dev, enum ha_memory kind, siz
 static inline struct ha_stream *device_stream(struct ha_device *dev, const char *name)
 {
     struct ha_stream *s;
-    struct ha_why why;
     if (api->stream_create(dev, name, &s, &why) != HA_OK) fail_msg("%s", why.text);
     return device_keep(dev, DEVICE_STREAM, HA_MEM_DEVICE, s);
 }
@@ -69,7 +70,6 @@ static inline struct ha_stream *device_stream(struct ha_device *dev, const char 
 static inline struct ha_event *device_event(struct ha_device *dev)
 {
     struct ha_event *e;
-    struct ha_why why;
     if (api->event_create(dev, &e, &why) != HA_OK) fail_msg("%s", why.text);
     return device_keep(dev, DEVICE_EVENT, HA_MEM_DEVICE, e);
 }
@@ -98,7 +98,7 @@ static inline void device_release(const void *at)
 }
 
 /* A device that hangs is a failed test, not a stopped build. */
-static inline void device_test_begin(void) { alarm(300); }
+__attribute__((constructor)) static void device_test_begin(void) { alarm(300); }
 
 #define ok(call) assert_int_equal((call), HA_OK)
 

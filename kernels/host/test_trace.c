@@ -3,25 +3,7 @@
 #include "kernels/host/test_fixture.h"
 
 #include "harness/base/clock.h"
-
-enum { SPANS_MAX = 4096 };
-
-struct spans {
-    pthread_mutex_t lock;
-    size_t count;
-    struct ha_span span[SPANS_MAX];
-};
-
-static void spans_add(void *self, const struct ha_span *span)
-{
-    struct spans *s = self;
-    pthread_mutex_lock(&s->lock);
-    if (s->count < SPANS_MAX) s->span[s->count++] = *span;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static struct spans spans = { .lock = PTHREAD_MUTEX_INITIALIZER };
-static const struct ha_span_sink sink = { &spans, spans_add };
+#include "harness/base/test_spans.h"
 
 static int by_lane_and_time(const void *a, const void *b)
 {
@@ -197,10 +179,4 @@ TEST(tracing_ends_on_a_failed_device)
     assert_int_equal(spans.count, 1); /* what was dropped did not happen */
     assert_string_equal(spans.span[0].name, "flag_wait");
     device_close(dev, "stream main: flag_wait");
-}
-
-int main(void)
-{
-    device_test_begin();
-    return test_all("host: trace", NULL, NULL);
 }

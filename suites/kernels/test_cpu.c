@@ -3,7 +3,6 @@
 #include "harness/api/reference.h"
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
-#include "harness/base/sanitizer.h"
 #include "harness/engine/filter.h"
 #include "harness/engine/point.h"
 #include "harness/engine/test_drive.h"
@@ -546,5 +545,3 @@ TEST_WITH(goals_are_judged, begin, driven_end)
     says("  not applicable 0.65  decode f16: not measured here with AVX2 alone\n");
     for (size_t i = 0; i < 5; i++) ((struct ha_entry *)(uintptr_t)entry(i))->row = NULL;
 }
-
-int main(void) { return test_all("cpu_kernels", NULL, NULL); }

@@ -7,6 +7,7 @@
 #include "harness/base/test.h"
 #include "harness/engine/plan.h"
 
+static struct ha_why why;
 static const uint64_t cap_ns = 20000000;
 static struct ha_cpu_teams teams;
 static struct ha_cpu_team *team;
@@ -15,7 +16,6 @@ static struct ha_kernels kernels;
 
 static int open_all(void **state)
 {
-    struct ha_why why;
     if (ha_kernels_resolve(NULL, &kernels, &why) != HA_OK) return -1;
     if (ha_cpu_teams_open(&teams, &why) != HA_OK || ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 1, &team, &why) != HA_OK)
         return -1;
@@ -47,7 +47,6 @@ static uint64_t uneven(const void *p, size_t bytes)
 static size_t reads;
 static uint64_t counted(const void *p, size_t bytes)
 {
-    (void)p, (void)bytes;
     reads++;
     return 0;
 }
@@ -56,7 +55,6 @@ static struct ha_cpu_row measure(const char *point)
 {
     struct ha_cpu_row r = { 0 };
     struct ha_cpu_work work;
-    struct ha_why why;
     char id[256];
     struct ha_cpu_point p;
     const struct ha_suite *suite;
@@ -89,7 +87,6 @@ TEST(speed_is_a_share_of_the_best)
 TEST(scale_is_that_of_the_threads)
 {
     struct ha_cpu_team *before = team;
-    struct ha_why why;
     assert_int_equal(ha_cpu_teams_get(&teams, HA_TEAM_DEFAULT, 0, &team, &why), HA_OK);
     assert_int_equal(ha_cpu_team_ready(team, &kernels, &why), HA_OK);
     const struct ha_cpu_row r = measure("kernel=softmax,ctx=300,heads=2/1,threads=all");
@@ -112,7 +109,6 @@ static struct ha_cpu_row measure_reading(uint64_t (*read)(const void *, size_t),
     struct ha_cpu_teams own;
     struct ha_cpu_team *before = team;
     struct ha_kernels k = kernels;
-    struct ha_why why;
     k.read = read;
     assert_int_equal(ha_cpu_teams_open(&own, &why), HA_OK);
     assert_int_equal(ha_cpu_teams_get(&own, HA_TEAM_DEFAULT, 1, &team, &why), HA_OK);

@@ -107,5 +107,3 @@ TEST(four_threads)
     make(25, 16, true, NULL, 0);
     judged(FOUR, HA_LINK_NOT_APPLICABLE, "were not measured");
 }
-
-int main(void) { return test_all("link: claims", NULL, NULL); }

@@ -7,8 +7,6 @@
 #include "suites/link/suite.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { PIECE = 4096 };
@@ -88,7 +86,6 @@ static enum ha_status no_mapped(struct ha_device *dev, enum ha_memory memory, si
 }
 static enum ha_status no_window(struct ha_device *dev, void *ptr, size_t bytes, void **at, struct ha_why *because)
 {
-    (void)dev, (void)ptr, (void)bytes, (void)at;
     snprintf(because->text, sizeof because->text, "the window is shut");
     return HA_WAIVED;
 }
@@ -556,5 +553,3 @@ TEST_WITH(every_id_comes_back, begin, driven_end)
         assert_memory_equal(&back, point(i), sizeof back);
     }
 }
-
-int main(void) { return test_all("link", NULL, NULL); }

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-static bool small;
+static struct ha_why why;
 
 static size_t case_named(const char *name)
 {
@@ -29,13 +29,12 @@ static size_t share;
 
 static void passes(const struct ha_attention_subject *subject, const char *waived)
 {
-    const bool some = small || ha_merge_is_ours(subject->name);
+    const bool some = test_small || ha_merge_is_ours(subject->name);
     const uint64_t begin = ha_now_ns();
     uint64_t rows = 0;
     double worst = 0;
     for (size_t i = 0; i < ha_attention_cases_count; i++) {
         struct ha_attention_result r;
-        struct ha_why why = { "" };
         if (some && (i + share) % ha_attention_cases_count) continue;
         const enum ha_status status = ha_attention_check(subject, i, 1, &r, &why);
         if (waived && !strcmp(waived, ha_attention_cases[i].name)) {
@@ -58,7 +57,6 @@ TEST(kernels_pass)
 {
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
-        struct ha_why why;
         if (!ha_kernels_all[i]->attend_chunk && !ha_kernels_all[i]->absent) continue; /* another table's */
         if (ha_kernels_resolve(ha_kernels_all[i]->name, &k, &why) != HA_OK) {
             printf("not tested: %s\n", why.text);
@@ -71,7 +69,6 @@ TEST(kernels_pass)
 static struct ha_kernels best_kernels(void)
 {
     struct ha_kernels k;
-    struct ha_why why;
     if (ha_kernels_resolve(NULL, &k, &why) != HA_OK) fail_msg("%s", why.text);
     return k;
 }
@@ -80,7 +77,6 @@ static struct ha_device *opened(const struct ha_device_api *api)
 {
     static struct ha_kernels kernels;
     struct ha_device *device;
-    struct ha_why why;
     kernels = best_kernels();
     if (api->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why) != HA_OK) fail_msg("%s", why.text);
     return device;
@@ -137,7 +133,6 @@ TEST(what_cannot_be_judged_says_so)
     struct ha_device_api api = library;
     const struct ha_attention_subject subject = { .name = "mine", .api = &api };
     struct ha_attention_result r;
-    struct ha_why why;
     api.attend = NULL;
     assert_int_equal(ha_attention_check(&subject, 0, 1, &r, &why), HA_WAIVED);
     assert_string_equal(why.text, "mine: attend is not offered");
@@ -187,7 +182,6 @@ static const struct broken *broken;
 
 static void attend_broken(const struct ha_kernels *self, const struct ha_attend *a)
 {
-    (void)self;
     struct ha_rows runs[HA_RUNS_MAX];
     struct ha_attend asked = *a;
     memcpy(runs, a->runs, a->runs_count * sizeof *runs);
@@ -220,15 +214,10 @@ static void lost_tail(struct ha_attend *a, struct ha_rows *runs)
         if (runs[r].keys > 4096) runs[r].keys = 4096;
 }
 
-static void scale_off(struct ha_attend *a, struct ha_rows *runs)
-{
-    (void)runs;
-    a->scale *= 1.01f;
-}
+static void scale_off(struct ha_attend *a, struct ha_rows *runs) { a->scale *= 1.01f; }
 
 static void runs_after_the_first_lost(struct ha_attend *a, struct ha_rows *runs)
 {
-    (void)runs;
     if (a->runs_count > 1 && !a->causal && !a->weights) a->runs_count = 1;
 }
 
@@ -239,7 +228,6 @@ static void index_ignored(struct ha_attend *a, struct ha_rows *runs)
 
 static void lse_packed(struct ha_attend *a, struct ha_rows *runs)
 {
-    (void)runs;
     a->lse_head_stride = 1;
     a->lse_token_stride = a->group;
 }
@@ -271,11 +259,7 @@ static void mask_hides_self(const struct ha_attend *a) { shifted_mask(a, -1); }
 
 /* ---- another result in a row */
 
-static void base2_lse(const struct ha_attend *a, float *o, float *lse)
-{
-    (void)a, (void)o;
-    *lse *= 1.44269504f;
-}
+static void base2_lse(const struct ha_attend *a, float *o, float *lse) { *lse *= 1.44269504f; }
 
 static void swallowed_nan(const struct ha_attend *a, float *o, float *lse)
 {
@@ -286,13 +270,11 @@ static void swallowed_nan(const struct ha_attend *a, float *o, float *lse)
 
 static void empty_lse_zero(const struct ha_attend *a, float *o, float *lse)
 {
-    (void)a, (void)o;
     if (*lse == -INFINITY) *lse = 0;
 }
 
 static void empty_lse_finite(const struct ha_attend *a, float *o, float *lse)
 {
-    (void)a, (void)o;
     if (*lse == -INFINITY) *lse = -1e30f;
 }
 
@@ -304,7 +286,6 @@ static void empty_o_unwritten(const struct ha_attend *a, float *o, float *lse)
 /* only where scores are -inf, not where there is no key: exp(-inf - -inf) */
 static void masked_nan(const struct ha_attend *a, float *o, float *lse)
 {
-    (void)o;
     if (keys_of(a) > 0 && *lse == -INFINITY) *lse = NAN;
 }
 
@@ -448,7 +429,6 @@ TEST(broken_are_caught)
         if (broken->merge) k.merge = broken->merge;
         const struct ha_attention_subject subject = { .name = "broken", .kernels = &k };
         struct ha_attention_result r;
-        struct ha_why why = { "" };
         const enum ha_status status = ha_attention_check(&subject, case_named(broken->finder), 1, &r, &why);
         if (status != HA_FAIL) fail_msg("%s: not caught by %s", broken->name, broken->finder);
         printf("%s: %s\n", broken->name, why.text);
@@ -461,7 +441,6 @@ TEST(half_the_depth_is_caught)
     for (size_t i = 0; i < ha_kernels_count; i++) {
         struct ha_kernels k;
         struct ha_attention_result r;
-        struct ha_why why;
         if (!ha_kernels_all[i]->attend_chunk || ha_kernels_resolve(ha_kernels_all[i]->name, &k, &why) != HA_OK)
             continue;
         k.profile.sum_lanes *= 2;
@@ -487,11 +466,7 @@ static void first_head(struct ha_device_seq *seqs, struct ha_device_attend *a)
     for (size_t b = 0; b < a->batch; b++) seqs[b].k_head_bytes = 0;
 }
 
-static void uncausal(struct ha_device_seq *seqs, struct ha_device_attend *a)
-{
-    (void)seqs;
-    a->causal = false;
-}
+static void uncausal(struct ha_device_seq *seqs, struct ha_device_attend *a) { a->causal = false; }
 
 static void (*confuse)(struct ha_device_seq *seqs, struct ha_device_attend *a);
 
@@ -519,7 +494,6 @@ TEST(confused_devices_are_caught)
     struct ha_device_api api = *ha_devices_all[0];
     struct ha_device *device = opened(&api);
     struct ha_attention_result r;
-    struct ha_why why;
     api.attend = confused_attend;
     for (size_t i = 0; i < COUNT(devices); i++) {
         confuse = devices[i].confuse;
@@ -529,10 +503,4 @@ TEST(confused_devices_are_caught)
         printf("%s: %s\n", devices[i].name, why.text);
     }
     api.close(device);
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
 }

@@ -5,14 +5,11 @@
 #include "kernels/states.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PAGE = 4096 };
 static const struct ha_merge_traits two_pass = { .exp_eps = 0x1p-22, .log_eps = 0x1p-22 };
 
 static struct ha_merge_trial on;
-static struct ha_why why;
 
 static struct ha_merge_shape shape_of(size_t states, size_t dim)
 {
@@ -217,5 +214,3 @@ TEST(forms_hold_what_they_can)
     }
     assert_true(ha_form_decode(HA_FORM_BASE2, 1, 0) == 0.693147180559945309417);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

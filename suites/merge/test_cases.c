@@ -11,7 +11,6 @@
 extern const struct ha_kernels ha_kernels_c;
 
 enum { STATES_MAX = 512, SEED = 7 };
-static bool reduced;
 
 static void *make(size_t count, size_t bytes)
 {
@@ -315,7 +314,7 @@ static void check_case(size_t i, const struct ha_merge_axes *only)
     for (size_t k = 0; k < tasks.count; k++) {
         const struct ha_merge_task *t = &tasks.task[k];
         const size_t nth = t->shape.states > 100 ? 16 : t->shape.states > 16 ? 4 : 1;
-        if (k % (reduced ? 13 * nth : nth)) continue; /* 13: forms and types take turns */
+        if (k % (test_small ? 13 * nth : nth)) continue; /* 13: forms and types take turns */
         /* the rows are the same in every order */
         check_task(t, t->shape.order == HA_ORDER_FLAT || c->orders ? t->shape.tokens * t->shape.heads : 0);
     }
@@ -346,7 +345,7 @@ TEST(test_narrow_rows)
 TEST(test_random)
 {
     const struct ha_merge_axes any = { .seed = SEED, .row = HA_ROW_ANY };
-    const size_t batches = reduced ? 5 : 40; /* of each kind and type */
+    const size_t batches = test_small ? 5 : 40; /* of each kind and type */
     double total = 0;
     worst = 0;
     memset(special, 0, sizeof special);
@@ -361,10 +360,4 @@ TEST(test_random)
         "random rows: err/bound %.3g, %.2f states on average, %zu with empty states, %zu of them with no other\n",
         worst, total, special[0], special[1]);
     assert_true(total < 7 && special[0] > 0 && special[1] > 0 && special[2] > 0);
-}
-
-int main(int argc, char **argv)
-{
-    reduced = argc > 1 && strcmp(argv[1], "small") == 0;
-    return test_all("tests", NULL, NULL);
 }

@@ -10,13 +10,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const uint64_t SECOND = 1000000000;
-static struct ha_why why;
 
 /* ---- this program as the command: merge WHAT IN OUT ----------------------------------------- */
 
@@ -112,11 +108,11 @@ static void ends(const char *command, uint64_t limit_ns, const char *words)
     open_exec(&x, command, limit_ns);
     const int old = dup(STDERR_FILENO), nothing = open("/dev/null", O_WRONLY);
     dup2(nothing, STDERR_FILENO); /* what it says there is passed through */
-    const enum ha_status st = asked_once(&x, &j, &why);
+    const enum ha_status st = asked_once(&x, &j);
     dup2(old, STDERR_FILENO);
     close(old), close(nothing);
     if (st != HA_ERROR) fail_msg("%s: status %d: %s", command, (int)st, why.text);
-    says(&why, words);
+    says(words);
     ha_subject_close(&x);
 }
 
@@ -169,8 +165,8 @@ TEST_WITH(an_old_answer, NULL, nothing_is_left)
              itself("right"));
     open_exec(&x, command, 20 * SECOND);
     merges_right(&x, &few_rows);
-    assert_int_equal(asked_once(&x, &j, &why), HA_ERROR);
-    says(&why, "did not write the file");
+    assert_int_equal(asked_once(&x, &j), HA_ERROR);
+    says("did not write the file");
     ha_subject_close(&x);
     unlink(mark);
 }
@@ -181,7 +177,7 @@ TEST_WITH(an_answer_of_nan, NULL, nothing_is_left)
     struct ha_subject x;
     struct ha_judgement j;
     open_exec(&x, itself("nan"), 20 * SECOND);
-    assert_int_equal(asked_once(&x, &j, &why), HA_OK);
+    assert_int_equal(asked_once(&x, &j), HA_OK);
     assert_int_equal(j.status, HA_FAIL);
     assert_int_equal(j.row, 0);
     assert_int_equal(j.element, 5);
@@ -192,7 +188,7 @@ static void refused(const char *command, const char *words)
 {
     struct ha_subject x;
     if (ha_subject_exec(&x, command, SECOND / 2, &why) != HA_ERROR) fail_msg("'%s' is taken", command);
-    says(&why, words);
+    says(words);
 }
 
 TEST_WITH(what_it_declares, NULL, nothing_is_left)
@@ -234,7 +230,7 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
     refused("nosuchcommand", "the shell cannot run 'nosuchcommand' (exited with 127)");
     refused("/etc", "the shell cannot run '/etc' (exited with 126)");
     assert_int_equal(ha_subject_exec(&x, "yes #", 20 * SECOND, &why), HA_ERROR);
-    says(&why, "asked for --traits: printed more than 1 MiB to stdout and was stopped");
+    says("asked for --traits: printed more than 1 MiB to stdout and was stopped");
     refused("sleep 30; true", "asked for --traits: no answer in 0.5 s");
     refused("echo hello #", "'hello' is not key=value");
     refused("echo form=natural #", "unknown key 'form'; did you mean 'forms'?");
@@ -256,10 +252,10 @@ TEST_WITH(interrupted, NULL, nothing_is_left)
     open_exec(&x, SCRIPT("sleep 30"), 20 * SECOND);
     const uint64_t begun = ha_now_ns();
     ha_stop = SIGINT;
-    const enum ha_status st = asked_once(&x, &j, &why);
+    const enum ha_status st = asked_once(&x, &j);
     ha_stop = 0;
     assert_int_equal(st, HA_ERROR);
-    says(&why, "interrupted");
+    says("interrupted");
     assert_true(ha_now_ns() - begun < 5 * SECOND);
     ha_subject_close(&x);
 }
@@ -271,7 +267,7 @@ TEST_WITH(no_folder, NULL, nothing_is_left)
     const enum ha_status st = ha_subject_exec(&x, "true", SECOND, &why);
     setenv("TMPDIR", test_folder, 1);
     assert_int_equal(st, HA_ERROR);
-    says(&why, "no folder /nowhere/habench-");
+    says("no folder /nowhere/habench-");
 }
 
 /* The example of the documentation says which package it lacks. */

@@ -7,7 +7,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 enum { STATES = 3, TOKENS = 2, HEADS = 3, DIM = 20, ROWS = TOKENS * HEADS, LAST = DIM - 1, LSE = DIM };
 static const struct ha_merge_traits two_pass = { .exp_eps = 0x1p-22, .log_eps = 0x1p-22, .commutes = true };
@@ -372,5 +371,3 @@ TEST(the_worse_is_kept)
         assert_int_equal(j.bin[22], 3);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,4 +1,3 @@
-#include "harness/base/sanitizer.h"
 #include "harness/engine/plugin.h"
 #include "suites/merge/test_hostile.h"
 #include "suites/merge/test_trial.h"
@@ -6,12 +5,9 @@
 #include <errno.h>
 #include <math.h>
 #include <omp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 static const uint64_t SECOND = 1000000000;
-static struct ha_why why;
 
 static int nobody_is_left(void **state)
 {
@@ -108,7 +104,7 @@ TEST_WITH(each_harm_is_named, NULL, nobody_is_left)
         if (st != harm[i].status || intact != harm[i].intact || right != harm[i].right)
             fail_msg("harm %d: status %d, %s, %s; %s", (int)harm[i].what, (int)st, intact ? "intact" : "not intact",
                      right ? "right" : "wrong", why.text);
-        says(&why, harm[i].words);
+        says(harm[i].words);
         merges_right(&x, &few_rows);
     }
     ha_subject_close(&x);
@@ -121,8 +117,8 @@ static void refused(const char *how, const char *words)
     const enum ha_status st = ha_subject_plugin(&x, beside("merge_hostile.so"), SECOND / 2, &why);
     unsetenv(HOSTILE_VARIABLE);
     if (st != HA_ERROR) fail_msg("'%s' is taken", how);
-    says(&why, words);
-    says(&why, "merge_hostile.so: ");
+    says(words);
+    says("merge_hostile.so: ");
     assert_null(x.run);
 }
 
@@ -150,9 +146,9 @@ TEST_WITH(garbage_is_refused, NULL, nobody_is_left)
     refused("load", "killed by SIGABRT");
     struct ha_subject x;
     assert_int_equal(ha_subject_plugin(&x, "/nowhere/it.so", SECOND, &why), HA_ERROR);
-    says(&why, "/nowhere/it.so: No such file");
+    says("/nowhere/it.so: No such file");
     assert_int_equal(ha_subject_plugin(&x, "nosuch", SECOND, &why), HA_ERROR);
-    says(&why, "'nosuch'");
+    says("'nosuch'");
 }
 
 /* A device: opened, and merged on, in the child. */
@@ -174,7 +170,7 @@ TEST_WITH(the_null_device, NULL, nobody_is_left)
     open_plugin(&x, "../ha_null.so", 20 * SECOND);
     assert_true(x.null);
     struct ha_judgement j;
-    assert_int_equal(asked_once(&x, &j, &why), HA_OK);
+    assert_int_equal(asked_once(&x, &j), HA_OK);
     assert_int_equal(j.status, HA_FAIL);
     ha_subject_close(&x);
 }
@@ -187,7 +183,7 @@ TEST_WITH(large_batches, NULL, nobody_is_left)
     merges_right(&x, &(struct ha_merge_shape){ .states = 512, .tokens = 4, .heads = 2, .dim = 64 });
     merges_right(&x, &(struct ha_merge_shape){ .states = 2, .tokens = 64, .heads = 32, .dim = 128 });
     assert_int_equal(x.room(&x, SIZE_MAX / 2, &room, &why), HA_WAIVED);
-    says(&why, "no memory: ");
+    says("no memory: ");
     /* a large room is given back after use, and then reads as zero */
     assert_int_equal(x.room(&x, (size_t)300 << 20, &room, &why), HA_OK);
     memset(room.base, 1, 4096);
@@ -320,5 +316,3 @@ TEST_WITH(attention_of_a_device, NULL, nobody_is_left)
     assert_true(fabsf(lse - 1) < 1e-6f);
     ha_subject_close(&x);
 }
-
-int main(void) { return test_all("merge_plugin", NULL, NULL); }

@@ -10,14 +10,12 @@
 #include "harness/engine/point.h"
 #include "suites/merge/attention.h"
 
-#include <stdlib.h>
-#include <string.h>
+static struct ha_why why;
 
 static struct ha_merge_point parsed(const char *text)
 {
     const struct ha_suite *suite;
     struct ha_merge_point p;
-    struct ha_why why = { "" };
     memset(&p, 0xA5, sizeof p);
     if (ha_id_parse(text, &suite, &p, sizeof p, &why) != HA_OK) fail_msg("'%s': %s", text, why.text);
     assert_ptr_equal(suite, &ha_suite_lse_merge);
@@ -100,7 +98,6 @@ TEST(round_trip)
             if (set >> (k < 8 ? k : 7) & 1) *axis[k].at = 1 + drawn(5 + k, i, axis[k].count);
         if (set & 256) a->seed = ha_rng_bits(7, 14, i);
         if (set & 512) a->row = drawn(15, i, a->tokens ? a->tokens * a->heads : 4096);
-        struct ha_why why;
         if (ha_merge_settle(&p, &why) != HA_OK) continue; /* the case has no such batch */
         print(&p, text);
         const struct ha_merge_point back = parsed(text);
@@ -192,7 +189,7 @@ TEST(wrong_ids_are_explained)
     for (size_t i = 0; i < COUNT(wrong); i++) {
         const struct ha_suite *suite = NULL;
         struct ha_merge_point p, before;
-        struct ha_why why = { "" };
+        *why.text = 0;
         memset(&p, 0x5A, sizeof p);
         before = p;
         if (ha_id_parse(wrong[i].text, &suite, &p, sizeof p, &why) != HA_ERROR)
@@ -224,7 +221,7 @@ TEST(garbage)
         char *exact = strdup(text);
         const struct ha_suite *suite;
         struct ha_merge_point p;
-        struct ha_why why = { "" };
+        *why.text = 0;
         assert_non_null(exact);
         if (ha_id_parse(exact, &suite, &p, sizeof p, &why) == HA_OK) {
             print(&p, out);
@@ -249,7 +246,6 @@ static size_t count(const char *word, const struct ha_override *override, size_t
         .words = words, .words_count = 1, .filter = filter, .override = override, .overrides = overrides
     };
     struct ha_plan plan = { 0 };
-    struct ha_why why = { "" };
     if (ha_plan_make(&plan, &o, &why) != HA_OK) fail_msg("%s: %s", word, why.text);
     const size_t entries = plan.entries;
     ha_plan_free(&plan);
@@ -311,5 +307,3 @@ TEST(who_is_asked_together)
         if (ha_merge_together(&p, &q) != each[i].together) fail_msg("%s and %s", each[i].a, each[i].b);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -5,16 +5,11 @@
 #include "suites/merge/test_trial.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char *path(void) { return test_path("merge.safetensors"); }
 
 static const struct ha_merge_traits usual = { .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };
-
-static struct ha_why why;
 
 static void write_answered(const struct ha_merge_trial *t, const char *const *meta)
 {
@@ -235,8 +230,8 @@ TEST(malformed)
     for (size_t k = 0; k < COUNT(wrong); k++) {
         write_right_but(k);
         if (judged(&s, &j) != HA_ERROR) fail_msg("%zu: '%s' is taken", k, wrong[k].words);
-        says(&why, wrong[k].words);
-        says(&why, path());
+        says(wrong[k].words);
+        says(path());
     }
 }
 
@@ -251,13 +246,13 @@ TEST(cut)
     for (off_t bytes = st.st_size - 1; bytes >= 0; bytes -= bytes > 200 ? 37 : 1) {
         assert_int_equal(truncate(path(), bytes), 0);
         assert_int_equal(judged(&s, &j), HA_ERROR);
-        says(&why, path());
+        says(path());
     }
     unlink(path());
     assert_int_equal(judged(&s, &j), HA_ERROR);
-    says(&why, "cannot open");
+    says("cannot open");
     assert_int_equal(ha_replay_judge(test_folder, &s, &j, &why), HA_ERROR);
-    says(&why, "is a directory");
+    says("is a directory");
 }
 
 /* An answer must fit the batch that was asked about. */
@@ -278,7 +273,7 @@ TEST(wrong_answers)
     for (size_t i = 0; i < COUNT(cases); i++) {
         write_right_but(cases[i].k);
         assert_int_equal(ha_replay_read_answer(path(), t.batch, &why), HA_ERROR);
-        says(&why, cases[i].words);
+        says(cases[i].words);
         assert_int_equal(ha_batch_intact(t.batch, &why), HA_OK);
     }
     write_right_but(SIZE_MAX);

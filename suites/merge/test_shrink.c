@@ -4,7 +4,6 @@
 #include "suites/merge/test_trial.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { STATES = 37, DIM = 96 };
 
@@ -25,7 +24,6 @@ static struct ha_merge_row make(uint64_t seed, enum ha_dtype dtype)
 
 static bool two_empty(void *arg, const struct ha_merge_row *row)
 {
-    (void)arg;
     size_t empty = 0;
     for (size_t s = 0; s < row->states; s++) empty += row->lse[s] == -HUGE_VAL;
     return empty >= 2;
@@ -41,7 +39,6 @@ static bool above(void *arg, const struct ha_merge_row *row)
 
 static bool has_nan(void *arg, const struct ha_merge_row *row)
 {
-    (void)arg;
     bool any = false;
     for (size_t i = 0; i < row->states * row->dim; i++) any |= isnan(row->o[i]);
     return any;
@@ -58,7 +55,6 @@ static bool many_components(void *arg, const struct ha_merge_row *row) { return 
 
 static bool lse_far_apart(void *arg, const struct ha_merge_row *row)
 {
-    (void)arg;
     double min = HUGE_VAL, max = -HUGE_VAL;
     for (size_t s = 0; s < row->states; s++) {
         min = fmin(min, row->lse[s]);
@@ -220,5 +216,3 @@ TEST(deterministic)
     }
     assert_int_equal(asked[0], asked[1]);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -3,10 +3,8 @@
 #include "suites/merge/test_stage.h"
 
 #include "harness/base/clock.h"
-#include "harness/base/sanitizer.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* ---- streams ----------------------------------------------------------------------------- */
 
@@ -60,17 +58,12 @@ TEST(streams_are_waived)
 /* The stream's order is lost: the merge runs while it is enqueued. */
 static enum ha_status merge_at_once(struct ha_stream *stream, const struct ha_merge *args)
 {
-    (void)stream;
     ha_kernels_c.merge(args);
     return HA_OK;
 }
 
 /* so are the waits between streams */
-static enum ha_status no_wait(struct ha_stream *stream, struct ha_event *event)
-{
-    (void)stream, (void)event;
-    return HA_OK;
-}
+static enum ha_status no_wait(struct ha_stream *stream, struct ha_event *event) { return HA_OK; }
 
 /* A graph that keeps the first inputs: what is launched is a copy of the result of the first launch. */
 static size_t launched;
@@ -105,21 +98,12 @@ static enum ha_status launch_stale(struct ha_graph *graph, struct ha_stream *str
 }
 
 /* a graph that does not run what it kept */
-static enum ha_status launch_nothing(struct ha_graph *graph, struct ha_stream *stream)
-{
-    (void)graph, (void)stream;
-    return HA_OK;
-}
+static enum ha_status launch_nothing(struct ha_graph *graph, struct ha_stream *stream) { return HA_OK; }
 
 /* What is captured runs at once, over what lies there then, and a launch does nothing more. */
-static enum ha_status begin_nothing(struct ha_stream *stream)
-{
-    (void)stream;
-    return HA_OK;
-}
+static enum ha_status begin_nothing(struct ha_stream *stream) { return HA_OK; }
 static enum ha_status end_nothing(struct ha_stream *stream, struct ha_graph **graph, struct ha_why *why)
 {
-    (void)why;
     *graph = NULL;
     return ha_device_host.stream_sync(stream);
 }
@@ -149,11 +133,7 @@ TEST(streams_find_lost_order)
     close_device(&s, &api);
 }
 
-static enum ha_status refuse(struct ha_stream *stream, const struct ha_merge *args)
-{
-    (void)stream, (void)args;
-    return HA_ERROR;
-}
+static enum ha_status refuse(struct ha_stream *stream, const struct ha_merge *args) { return HA_ERROR; }
 
 TEST(a_refusal_is_an_error)
 {
@@ -174,11 +154,7 @@ TEST(flags_pass)
     close_device(&s, &ha_device_host);
 }
 
-static enum ha_status no_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least)
-{
-    (void)stream, (void)flag, (void)at_least;
-    return HA_OK;
-}
+static enum ha_status no_flag_wait(struct ha_stream *stream, const uint32_t *flag, uint32_t at_least) { return HA_OK; }
 
 /* A state whose LSE is NaN is taken for empty. */
 static void merge_nan_as_empty(const struct ha_merge *m)
@@ -260,5 +236,3 @@ TEST(flags_find_who_does_not_wait)
     api = ha_device_host;
     close_device(&s, &api);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

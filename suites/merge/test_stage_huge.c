@@ -2,7 +2,6 @@
 
 #include "suites/merge/test_stage.h"
 
-#include <stdio.h>
 #include <sys/mman.h>
 
 TEST(huge_passes)
@@ -130,7 +129,6 @@ TEST(huge_finds_stray_writes)
 static size_t room_limit;
 static enum ha_status limited_room(struct ha_subject *self, size_t bytes, struct ha_room *room, struct ha_why *why)
 {
-    (void)self;
     if (room_limit < bytes) {
         snprintf(why->text, sizeof why->text, "no more than %zu bytes", room_limit);
         return HA_ERROR;
@@ -145,7 +143,6 @@ static enum ha_status limited_room(struct ha_subject *self, size_t bytes, struct
 /* as where a stranger is called: read only, but for the pieces that may be written; guards behind them all */
 static enum ha_status run_protected(struct ha_subject *self, struct ha_batch *b, struct ha_why *why)
 {
-    (void)self, (void)why;
     assert_int_equal(mprotect(b->room.base, b->room.bytes, PROT_READ), 0);
     for (size_t i = 0; i < HA_PIECES; i++) {
         const struct ha_piece *p = &b->piece[i];
@@ -199,7 +196,6 @@ static enum ha_status vast_copy(struct ha_stream *stream, void *dst, const void 
                                 enum ha_direction dir)
 {
     const unsigned char *there = dir == HA_H2D ? dst : src;
-    (void)stream;
     assert_true(there >= vast.base && there + bytes <= vast.base + vast.bytes);
     memcpy(dst, src, bytes);
     return HA_OK;
@@ -207,7 +203,6 @@ static enum ha_status vast_copy(struct ha_stream *stream, void *dst, const void 
 static void (*vast_merger)(const struct ha_merge *);
 static enum ha_status vast_merge(struct ha_stream *stream, const struct ha_merge *args)
 {
-    (void)stream;
     vast_merger(args);
     return HA_OK;
 }
@@ -241,5 +236,3 @@ TEST(huge_on_a_device)
     expect(&s, HA_STAGE_HUGE, HA_FORM_DIRECT, HA_F16, HA_FAIL, "beyond 2^31");
     close_device(&s, &api);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

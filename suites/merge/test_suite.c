@@ -9,16 +9,13 @@
 #include "suites/merge/result.h"
 #include "suites/merge/test_hostile.h"
 
-#include <stdlib.h>
-#include <string.h>
-
+static struct ha_why why;
 static struct ha_driven driven;
 
 static struct ha_drive asked(const char *words) { return (struct ha_drive){ .words = words, .config = { .seed = 1 } }; }
 
 static void run_as(const struct ha_drive *drive)
 {
-    struct ha_why why = { "" };
     ha_driven_free(&driven);
     if (ha_drive(drive, &driven, &why) != HA_OK) fail_msg("%s: %s", drive->words, why.text);
     assert_ptr_equal(driven.suite, &ha_suite_lse_merge);
@@ -46,7 +43,6 @@ TEST(ours_are_right)
     const char *by;
     for (; (by = ha_merge_ours(ours)); ours++) {
         char id[256];
-        struct ha_why why;
         struct ha_kernels k;
         snprintf(id, sizeof id, "lse_merge:case=base_mix,by=%s,form=base2,states=2", by);
         const struct ha_entry *e = ha_driven_find(&driven, id);
@@ -234,7 +230,6 @@ TEST(time_that_is_over)
 
 static void stop(void *arg, size_t done, size_t of, const char *what)
 {
-    (void)of, (void)what;
     if (done >= *(size_t *)arg) __atomic_store_n(&ha_stop, 15, __ATOMIC_RELAXED);
 }
 
@@ -287,7 +282,6 @@ static size_t plan(const char *words)
 /* all random merges by ours */
 TEST(half_the_bound_must_bite)
 {
-    struct ha_why why = { "" };
     FILE *out = fopen("/dev/null", "w");
     const size_t entries = plan("lse_merge:case=random,by=c lse_merge:case=random,by=base_mix");
     for (size_t i = 0; i < entries; i++) {

@@ -4,7 +4,8 @@
 #include "kernels/c/ops.h"
 
 #include <math.h>
-#include <string.h>
+
+struct ha_why why;
 
 void near_rows(struct ha_merge_row *row)
 {
@@ -27,7 +28,6 @@ void some_empty(struct ha_merge_row *row)
 struct ha_merge_trial trial_open(struct ha_subject *subject, const struct ha_merge_shape *shape, ha_merge_fill *fill)
 {
     struct ha_merge_trial t = { .batch = NULL };
-    struct ha_why why = { "" };
     const enum ha_status st = subject ? ha_subject_trial(subject, &t, shape, &why)
                                       : ha_merge_trial_open(&t, shape, NULL, &why);
     if (st != HA_OK) fail_msg("%s", why.text);
@@ -49,11 +49,11 @@ struct ha_judgement trial_judge(struct ha_merge_trial *t, const struct ha_merge_
 
 const struct ha_merge_shape few_rows = { .states = 3, .tokens = 4, .heads = 2, .dim = 64 };
 
-enum ha_status asked_once(struct ha_subject *subject, struct ha_judgement *j, struct ha_why *why)
+enum ha_status asked_once(struct ha_subject *subject, struct ha_judgement *j)
 {
     struct ha_merge_trial t = trial_open(subject, &few_rows, some_empty);
     struct ha_why astray;
-    const enum ha_status st = subject->run(subject, t.batch, why);
+    const enum ha_status st = subject->run(subject, t.batch, &why);
     if (ha_batch_intact(t.batch, &astray) != HA_OK) fail_msg("%s", astray.text);
     if (st == HA_OK) *j = ha_merge_trial_judge(&t, HA_MUST_BOUND, &subject->traits);
     ha_merge_trial_close(&t);
@@ -63,7 +63,6 @@ enum ha_status asked_once(struct ha_subject *subject, struct ha_judgement *j, st
 double merges_right(struct ha_subject *subject, const struct ha_merge_shape *shape)
 {
     struct ha_merge_trial t = trial_open(subject, shape, some_empty);
-    struct ha_why why = { "" };
     if (subject->run(subject, t.batch, &why) != HA_OK || ha_batch_intact(t.batch, &why) != HA_OK)
         fail_msg("%s", why.text);
     const double ratio = trial_judge(&t, &subject->traits).ratio;
@@ -86,8 +85,8 @@ size_t each_shape(struct ha_merge_shape s, void (*f)(const struct ha_merge_shape
     return count;
 }
 
-void says(const struct ha_why *why, const char *words)
+void says(const char *words)
 {
-    if (!strstr(why->text, words) || strchr(why->text, '\n'))
-        fail_msg("'%s' lacks '%s', or is not one line", why->text, words);
+    if (!strstr(why.text, words) || strchr(why.text, '\n'))
+        fail_msg("'%s' lacks '%s', or is not one line", why.text, words);
 }

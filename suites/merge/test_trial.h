@@ -21,13 +21,14 @@ struct ha_judgement trial_judge(struct ha_merge_trial *trial, const struct ha_me
 /* One small batch handed to the subject: what its run says, and what came of it, where that was HA_OK. Nothing else may
  * be written. */
 extern const struct ha_merge_shape few_rows;
-enum ha_status asked_once(struct ha_subject *subject, struct ha_judgement *j, struct ha_why *why);
+enum ha_status asked_once(struct ha_subject *subject, struct ha_judgement *j);
 /* One batch merged by the subject, intact and right; returns the worst err/bound. */
 double merges_right(struct ha_subject *subject, const struct ha_merge_shape *shape);
 /* Runs f over this shape in every form, type, order, alias and layout; returns how many there are. */
 size_t each_shape(struct ha_merge_shape shape, void (*f)(const struct ha_merge_shape *));
 
-/* why is one line that has these words, or the test fails */
-void says(const struct ha_why *why, const char *words);
+extern struct ha_why why; /* what was said last */
+/* It is one line that has these words, or the test fails. */
+void says(const char *words);
 
 #endif

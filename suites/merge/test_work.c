@@ -2,16 +2,16 @@
  * they deserve, at the first task that shows it. */
 
 #include "harness/base/registry.h"
+#include "harness/base/test.h"
 #include "harness/engine/plan.h"
 #include "kernels/c/ops.h"
 #include "suites/merge/point.h"
-#include "suites/merge/test_trial.h"
 #include "suites/merge/work.h"
 
 #include <math.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
+
+static struct ha_why why;
 
 enum { ITEMS_MAX = 64, SOURCES_MAX = 4 };
 static const struct ha_merge_traits two_pass = {
@@ -46,7 +46,6 @@ static struct ha_merge_axes any(uint64_t seed) { return (struct ha_merge_axes){ 
 /* of every case */
 static void add_cases(struct ha_merge_tasks *tasks, const struct ha_merge_axes *only)
 {
-    struct ha_why why;
     for (size_t i = 0; i < HA_MERGE_CASES; i++) assert_int_equal(ha_merge_tasks_of_case(tasks, i, only, &why), HA_OK);
 }
 
@@ -54,7 +53,6 @@ static void add_cases(struct ha_merge_tasks *tasks, const struct ha_merge_axes *
 static struct ha_merge_task task_of(size_t item, const struct ha_merge_axes *axes)
 {
     struct ha_merge_tasks tasks = { 0 };
-    struct ha_why why;
     assert_int_equal(ha_merge_tasks_of_case(&tasks, item, axes, &why), HA_OK);
     assert_int_equal(tasks.count, 1);
     const struct ha_merge_task t = tasks.task[0];
@@ -119,7 +117,6 @@ static struct ha_merge_point point_of(const char *id)
 {
     const struct ha_suite *suite;
     struct ha_merge_point p;
-    struct ha_why why = { "" };
     if (ha_id_parse(id, &suite, &p, sizeof p, &why) != HA_OK) fail_msg("%s: %s", id, why.text);
     return p;
 }
@@ -165,7 +162,6 @@ static void run_tasks(const struct ha_merge_job *job, struct ha_merge_task (*tas
                       size_t count, size_t threads)
 {
     struct ha_pool *pool = NULL;
-    struct ha_why why = { "" };
     if (threads) assert_int_equal(ha_pool_create(&pool, HA_TEAM_DEFAULT, threads, &why), HA_OK);
     if (ha_merge_job_run(job, count, task, arg, pool, &why) != HA_OK) fail_msg("%s", why.text);
     if (pool) ha_pool_destroy(pool);
@@ -176,7 +172,6 @@ static struct ha_merge_job run(struct ha_merge_source *source, size_t sources, s
                                const struct ha_merge_axes *only, size_t threads, struct ha_merge_cell *cell)
 {
     struct ha_merge_tasks tasks = { 0 };
-    struct ha_why why = { "" };
     struct ha_merge_job job = job_of(source, sources, cell);
     job.skip = many_states;
     if (item == SIZE_MAX) add_cases(&tasks, only);
@@ -257,7 +252,6 @@ TEST(the_first_failure_is_kept)
                                         function("nothing", merge_nothing, &two_pass) };
     struct ha_merge_axes flat = natural_f32;
     struct ha_merge_tasks tasks = { 0 };
-    struct ha_why why = { "" };
     const size_t item = case_of("one_hot");
     struct ha_merge_job job = job_of(source, 2, cells[0]);
     job.stop_at_first = true;
@@ -453,5 +447,3 @@ TEST(commands_that_do_not_merge)
         assert_true(c->why.text[0]);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -12,6 +12,8 @@
 #include "suites/parts/ring.h"
 #include "suites/parts/store.h"
 
+static struct ha_why why;
+
 extern const struct ha_kernels ha_kernels_c;
 
 /* ---- the ring, and KV_ctx --------------------------------------------------------------------- */
@@ -92,7 +94,6 @@ static void context_of(size_t dim, bool packed)
         k[i] = (float)(i / dim);
         v[i] = -k[i];
     }
-    struct ha_why why;
     struct ha_shape shape = { .q_heads = 1, .kv_heads = 1, .head_dim = dim, .dtype = HA_F32 };
     struct ha_context ctx = { .shape = &shape, .kernels = &ha_kernels_c };
     assert_int_equal(ha_arena_create(&ctx.arena, true, &why), HA_OK);
@@ -161,23 +162,17 @@ TEST(test_context)
 /* ---- a device that is memory, at once ------------------------------------------------------ */
 
 static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
-                                struct ha_why *why)
+                                struct ha_why *because)
 {
-    (void)dev, (void)kind, (void)why;
     *ptr = malloc(bytes);
     if (*ptr) memset(*ptr, 0xFF, bytes);
     return *ptr ? HA_OK : HA_ERROR;
 }
 
-static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
-{
-    (void)dev, (void)kind;
-    free(ptr);
-}
+static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { free(ptr); }
 
 static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
-    (void)stream, (void)dir;
     memcpy(dst, src, bytes);
     return HA_OK;
 }
@@ -209,7 +204,6 @@ static unsigned char *random_rows(size_t count, enum ha_dtype dtype, uint64_t st
 
 static void open_world(struct world *w, struct ha_shape shape)
 {
-    struct ha_why why;
     *w = (struct world){ .shape = shape };
     w->shape.scale = 0.1f;
     w->ctx = (struct ha_context){ .shape = &w->shape, .kernels = &ha_kernels_c, .api = &memory };
@@ -226,7 +220,6 @@ static void open_world(struct world *w, struct ha_shape shape)
 
 static void close_world(struct world *w)
 {
-    struct ha_why why;
     ha_pool_destroy(w->ctx.pool);
     ha_device_arena_destroy(w->ctx.device_arena);
     if (ha_arena_check(w->ctx.arena, &why) != HA_OK) fail_msg("%s", why.text);
@@ -261,7 +254,6 @@ static void load(struct world *w, bool packed)
 {
     const struct ha_shape *s = &w->shape;
     const void *k[HA_BATCH_MAX], *v[HA_BATCH_MAX];
-    struct ha_why why;
 
     for (size_t b = 0; b < s->batch; b++) {
         unsigned char *turned_k = turned(s, w->k[b], s->ctx[b]), *turned_v = turned(s, w->v[b], s->ctx[b]);
@@ -413,5 +405,3 @@ TEST(test_bytes)
     assert_int_equal(ha_pinned_peak_bytes(w.ctx.device_arena, HA_TAG_KV), (31 + 3) * token);
     close_world(&w);
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -1,6 +1,5 @@
 #include "kernels/cuda/emulation/test_runtime.h"
 
-#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -67,11 +67,7 @@ TEST_WITH(launches_of_a_graph_take_turns, fresh, spent)
 static cudaEvent_t event;
 static cudaGraphExec_t inner;
 
-static cudaError_t synchronize_all(cudaStream_t stream)
-{
-    (void)stream;
-    return cudaDeviceSynchronize();
-}
+static cudaError_t synchronize_all(cudaStream_t stream) { return cudaDeviceSynchronize(); }
 static cudaError_t record(cudaStream_t stream) { return cudaEventRecord(event, stream); }
 static cudaError_t wait(cudaStream_t stream) { return cudaStreamWaitEvent(stream, event, 0); }
 static cudaError_t launch(cudaStream_t stream) { return cudaGraphLaunch(inner, stream); }
@@ -145,5 +141,3 @@ TEST_WITH(freed_memory_is_an_illegal_address, fresh, spent)
     gives(cudaErrorIllegalAddress, cudaStreamSynchronize(a));
     gives(cudaErrorIllegalAddress, cudaGraphLaunch(exec, a));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -271,5 +271,3 @@ TEST_WITH(wrong_batches_are_refused, fresh, spent)
     ha_emulated_set(&settings);
     gives(cudaErrorCallRequiresNewerDriver, batch(dst, src, bytes, 2, stream));
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

@@ -218,5 +218,3 @@ TEST_WITH(threads_do_not_disturb_each_other, fresh, spent)
     }
 }
 TEST_WITH(threads_are_ordered_as_cuda_orders_them, fresh_sharp, spent) { threads_do_not_disturb_each_other(state); }
-
-int main(void) { return test_all("tests", NULL, NULL); }

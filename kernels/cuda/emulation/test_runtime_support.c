@@ -8,9 +8,6 @@
 void ha_emulated_run(const char *name, void (*run)(const void *args), const void *args, const unsigned grid[3],
                      const unsigned block[3])
 {
-    (void)name;
-    (void)grid;
-    (void)block;
     run(args);
 }
 

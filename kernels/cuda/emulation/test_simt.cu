@@ -404,5 +404,3 @@ TEST(pauses)
         assert_int_equal(out[1], 64);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }

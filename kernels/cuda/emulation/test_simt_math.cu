@@ -5,14 +5,12 @@
 
 #include <math.h>
 
-static bool small;
-
 /* Every stride-th float from -least to -most, relative error at most `bound`. Below the normal range the error may be
  * half a subnormal step more. */
 static void sweep(const char *name, float (*function)(float), double (*exact)(double), float least, float most,
                   double bound)
 {
-    const uint32_t stride = small ? 4001 : 23, end = __float_as_uint(most);
+    const uint32_t stride = test_small ? 4001 : 23, end = __float_as_uint(most);
     double worst = 0, worst_step = 0;
     for (uint32_t at = __float_as_uint(least); at <= end; at += stride) {
         const float x = -__uint_as_float(at);
@@ -64,10 +62,4 @@ TEST(pairs_of_halves)
         assert_int_equal(__float_as_uint(b.x), __float_as_uint(ha_bf16_to_f32(low)));
         assert_int_equal(__float_as_uint(b.y), __float_as_uint(ha_bf16_to_f32(high)));
     }
-}
-
-int main(int argc, char **argv)
-{
-    small = argc > 1 && !strcmp(argv[1], "small");
-    return test_all("tests", NULL, NULL);
 }

@@ -183,5 +183,3 @@ TEST(tf32_parts)
         assert_true(fabsf((x - hi) - lo) <= fabsf(x) * 0x1p-20f);
     }
 }
-
-int main(void) { return test_all("tests", NULL, NULL); }
