@@ -5,7 +5,6 @@
 #include "harness/base/why.h"
 #include "harness/engine/process.h"
 #include "suites/merge/replay.h"
-#include "suites/merge/traits.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,6 @@
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "suites/merge/replay.h"
-#include "suites/merge/shrink.h"
-#include "suites/merge/traits.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
-#include "suites/merge/traits.h"
+#include "suites/merge/subject.h"
 
 #include <stdio.h>
 #include <stdlib.h>

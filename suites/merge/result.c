@@ -1,4 +1,4 @@
-#include "suites/merge/result.h"
+#include "suites/merge/point.h"
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"

@@ -7,7 +7,6 @@
 #include "suites/merge/attention.h"
 #include "suites/merge/by.h"
 #include "suites/merge/replay.h"
-#include "suites/merge/result.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,13 +8,13 @@ size_t ha_tokens_enough(size_t states)
     return n < 48 ? 48 : n;
 }
 
-void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count)
+void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count, enum ha_cut cut)
 {
     t->row = row;
     t->count = count ? count : ha_tokens_enough(row->states);
     memset(t->dropped, 0, t->count * sizeof *t->dropped);
     ha_tokens_scores(t, HA_SCORES_NORMAL);
-    ha_tokens_cut(t, HA_CUT_RANDOM);
+    ha_tokens_cut(t, cut);
 }
 
 void ha_tokens_scores(struct ha_tokens *t, enum ha_scores scores)

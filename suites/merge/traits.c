@@ -1,7 +1,6 @@
-#include "suites/merge/traits.h"
+#include "suites/merge/subject.h"
 
 #include "harness/base/why.h"
-#include "suites/merge/batch.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -66,5 +66,11 @@ enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
  * written. */
 void ha_merge_failure_print(FILE *out, const struct ha_merge_source *source, const struct ha_merge_cell *cell,
                             const char *id, const char *dir);
+/* The smallest row that still fails: fewer states, fewer components, plainer numbers. Changes *row (states, dim, and
+ * the arrays in place, [states][dim] packed anew) as long as fails(arg, row) holds, asking at most `budget` times;
+ * returns how often it asked. The row given must fail. `whole` and `full` are switched off; a row that does not fail
+ * without them is left as it is. */
+size_t ha_merge_shrink(struct ha_merge_row *row, bool (*fails)(void *arg, const struct ha_merge_row *row), void *arg,
+                       size_t budget);
 
 #endif
