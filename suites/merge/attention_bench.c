@@ -8,57 +8,28 @@
 
 enum { POISON = 0xFF, ALIGN = 256, POOL_STREAM = 200 };
 
-/* what an open device needs to hold a block and run in it */
-static const char *lacks(const struct ha_device_api *api)
-{
-    return !api->mem_alloc        ? "mem_alloc"
-           : !api->mem_free       ? "mem_free"
-           : !api->stream_create  ? "stream_create"
-           : !api->stream_destroy ? "stream_destroy"
-           : !api->stream_sync    ? "stream_sync"
-           : !api->copy           ? "copy"
-                                  : NULL;
-}
-
 static enum ha_status open_api(struct ha_attention_bench *b, struct ha_why *why)
 {
     const struct ha_attention_subject *s = b->subject;
     if (!s->api->attend) return ha_why(why, HA_WAIVED, "%s: attend is not offered", s->name);
-    if (!s->api->info)
-        return ha_why(why, HA_ERROR, "%s: no info, which names the profile that the bound is computed from", s->name);
     struct ha_device_info info = { 0 };
     s->api->info(s->device, &info);
     memcpy(b->profile, info.profile, sizeof b->profile);
     b->traits = info.merge;
-    if (!s->device) return HA_OK;
-    if (lacks(s->api)) return ha_why(why, HA_WAIVED, "%s: %s is not offered", s->name, lacks(s->api));
-    return s->api->stream_create(s->device, "attention", &b->stream, why);
-}
-
-static enum ha_status prepare(struct ha_attention_bench *b, uint64_t seed, struct ha_why *why)
-{
-    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
-        if (b->profile[t].dot_lanes == 0 || b->profile[t].sum_lanes == 0)
-            return ha_why(why, HA_ERROR, "%s: 0 lanes in its profile: it must say how it sums (struct ha_profile)",
-                          b->subject->name);
-    b->pool = malloc(HA_POOL_FLOATS * sizeof *b->pool);
-    if (!b->pool) return ha_why(why, HA_ERROR, "no memory");
-    ha_rng_normals(seed, POOL_STREAM, 0, HA_POOL_FLOATS, b->pool);
-    return HA_OK;
+    return !s->device ? HA_OK : s->api->stream_create(s->device, "attention", &b->stream, why);
 }
 
 enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct ha_attention_subject *subject,
                                  uint64_t seed, struct ha_why *why)
 {
-    *bench = (struct ha_attention_bench){ .subject = subject };
+    *bench = (struct ha_attention_bench){ .subject = subject, .pool = malloc(HA_POOL_FLOATS * sizeof *bench->pool) };
+    enum ha_status status = bench->pool ? HA_OK : ha_why(why, HA_ERROR, "no memory");
     if (subject->kernels) {
         for (size_t t = 0; t < HA_DTYPE_COUNT; t++) bench->profile[t] = subject->kernels->profile;
         bench->traits = subject->kernels->traits;
-    } else {
-        HA_TRY(open_api(bench, why));
-    }
-    const enum ha_status status = prepare(bench, seed, why);
-    if (status != HA_OK) ha_attention_close(bench);
+    } else if (status == HA_OK) status = open_api(bench, why);
+    if (status == HA_OK) ha_rng_normals(seed, POOL_STREAM, 0, HA_POOL_FLOATS, bench->pool);
+    else ha_attention_close(bench);
     return status;
 }
 
@@ -106,12 +77,14 @@ enum ha_status ha_attention_room(struct ha_attention_bench *bench, size_t bytes,
     return HA_OK;
 }
 
-/* Why a call on the device was refused, or what went wrong since. */
-static enum ha_status refused(const struct ha_attention_bench *b, const char *operation, enum ha_status status,
-                              struct ha_why *why)
+/* Waits for what was asked of the device; an error says why it was refused, or what went wrong since. */
+static enum ha_status finish(const struct ha_attention_bench *b, const char *operation, enum ha_status status,
+                             struct ha_why *why)
 {
     const struct ha_attention_subject *s = b->subject;
-    const char *failure = s->api->failure ? s->api->failure(s->device) : NULL;
+    if (status == HA_OK && b->stream) status = s->api->stream_sync(b->stream);
+    if (status == HA_OK) return HA_OK;
+    const char *failure = s->api->failure ? s->api->failure(s->device) : NULL; /* a library has none */
     return ha_why(why, status == HA_WAIVED ? HA_WAIVED : HA_ERROR, "%s: %s: %s", s->name, operation,
                   failure && *failure ? failure : "refused, with no reason");
 }
@@ -122,9 +95,7 @@ enum ha_status ha_attention_move(struct ha_attention_bench *b, size_t from, size
     if (!b->stream) return HA_OK;
     const bool there = dir == HA_H2D;
     char *dst = (there ? b->there : b->host) + from, *src = (there ? b->host : b->there) + from;
-    enum ha_status status = b->subject->api->copy(b->stream, dst, src, to - from, dir);
-    if (status == HA_OK) status = b->subject->api->stream_sync(b->stream);
-    return status == HA_OK ? HA_OK : refused(b, "copy", status, why);
+    return finish(b, "copy", b->subject->api->copy(b->stream, dst, src, to - from, dir), why);
 }
 
 static enum ha_status attend_kernels(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
@@ -176,9 +147,7 @@ static enum ha_status attend_api(struct ha_attention_bench *bench, const struct 
         };
         memcpy(seqs[b].runs, runs, first.runs_count * sizeof *runs);
     }
-    enum ha_status status = bench->subject->api->attend(bench->stream, &a);
-    if (status == HA_OK && bench->stream) status = bench->subject->api->stream_sync(bench->stream);
-    return status == HA_OK ? HA_OK : refused(bench, "attend", status, why);
+    return finish(bench, "attend", bench->subject->api->attend(bench->stream, &a), why);
 }
 
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
@@ -190,11 +159,7 @@ enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struc
 enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why)
 {
     const struct ha_attention_subject *s = bench->subject;
-    if (s->kernels) {
-        s->kernels->merge(args);
-        return HA_OK;
-    }
-    enum ha_status status = s->api->merge(bench->stream, args);
-    if (status == HA_OK && bench->stream) status = s->api->stream_sync(bench->stream);
-    return status == HA_OK ? HA_OK : refused(bench, "merge", status, why);
+    if (!s->kernels) return finish(bench, "merge", s->api->merge(bench->stream, args), why);
+    s->kernels->merge(args);
+    return HA_OK;
 }

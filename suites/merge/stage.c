@@ -28,8 +28,7 @@ enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what)
 enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const char *what)
 {
     if (status == HA_OK) return HA_OK;
-    const struct ha_subject *by = s->subject;
-    const char *failure = by->api->failure ? by->api->failure(by->device) : NULL;
+    const char *failure = s->subject->api->failure(s->subject->device);
     return ha_why(s->why, HA_ERROR, "%s: %.300s", what, failure ? failure : "the device gives no reason");
 }
 

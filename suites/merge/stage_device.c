@@ -22,30 +22,16 @@ struct on_device {
     void *in, *there, *back; /* pinned: what is sent; in device memory; pinned: what came back */
 };
 
-static enum ha_status block_alloc(struct on_device *d, enum ha_memory kind, void **block)
-{
-    void *got;
-    HA_TRY(d->api->mem_alloc(d->device, kind, d->bytes, &got, d->s->why));
-    *block = got;
-    return HA_OK;
-}
-
 static enum ha_status device_open(struct on_device *d)
 {
     struct ha_stage_run *s = d->s;
     const struct ha_device_api *api = d->api;
-    if (!api || !d->device || !api->stream_create) return ha_why(s->why, HA_WAIVED, "needs a device with streams");
-    const char *missing = !api->mem_alloc     ? "mem_alloc"
-                          : !api->copy        ? "copy"
-                          : !api->stream_sync ? "stream_sync"
-                          : !api->merge       ? "merge"
-                                              : NULL;
-    if (missing) return ha_why(s->why, HA_WAIVED, "the device does not offer %s", missing);
+    if (!api) return ha_why(s->why, HA_WAIVED, "needs a device with streams");
     HA_TRY(ha_stage_open(s, NULL));
     d->bytes = (size_t)(s->trial.batch->end - s->trial.batch->begin);
-    HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->in));
-    HA_TRY(block_alloc(d, HA_MEM_DEVICE, &d->there));
-    HA_TRY(block_alloc(d, HA_MEM_PINNED, &d->back));
+    HA_TRY(api->mem_alloc(d->device, HA_MEM_PINNED, d->bytes, &d->in, s->why));
+    HA_TRY(api->mem_alloc(d->device, HA_MEM_DEVICE, d->bytes, &d->there, s->why));
+    HA_TRY(api->mem_alloc(d->device, HA_MEM_PINNED, d->bytes, &d->back, s->why));
     return api->stream_create(d->device, "merge", &d->stream, s->why);
 }
 
@@ -214,8 +200,6 @@ static enum ha_status in_order(struct on_device *d)
     struct ha_why *why = d->s->why;
     if (!api->host_fn) return ha_why(why, HA_WAIVED, "the device does not offer host_fn");
     HA_TRY(late(d, NULL, NULL));
-    if (!api->event_create || !api->event_record || !api->stream_wait)
-        return ha_why(why, HA_OK, "one stream only: the device does not offer events");
     HA_TRY(other_stream(d));
     if (api->graph_begin && api->graph_end && api->graph_launch) return from_graph(d);
     return ha_why(why, HA_OK, "without a graph: the device does not offer graph_begin");

@@ -249,8 +249,6 @@ static enum ha_status on_device(struct huge *h)
     struct ha_why why = { "" };
     void *memory = NULL;
     h->api = s->subject->api;
-    if (!h->api->mem_alloc || !h->api->info || !h->api->copy || !h->api->merge)
-        return ha_why(s->why, HA_WAIVED, "the device does not offer memory of its own");
     h->api->info(device, &info);
     if (info.compute_threads)
         return ha_why(
