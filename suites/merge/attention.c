@@ -81,11 +81,12 @@ static enum ha_status judge_row(const struct ha_problem *p, size_t r, const char
     out->rows++;
     if (!(ratio <= out->ratio)) out->ratio = ratio;
     if (ratio <= 1) return HA_OK;
-    if (at == want->dim)
-        return ha_problem_fail(p, why, "%ssequence %zu, token %zu, head %zu: LSE %.9g, want %.9g, bound %.3g", what,
-                               x.seq, x.token, x.head, (double)lse, want->lse, want->lse_bound);
-    return ha_problem_fail(p, why, "%ssequence %zu, token %zu, head %zu: o[%zu] %.9g, want %.9g, bound %.3g", what,
-                           x.seq, x.token, x.head, at, (double)o[at], want->o[at], want->bound[at]);
+    const bool is_o = at < want->dim;
+    char element[32] = "LSE";
+    if (is_o) snprintf(element, sizeof element, "o[%zu]", at);
+    return ha_problem_fail(p, why, "%ssequence %zu, token %zu, head %zu: %s %.9g, want %.9g, bound %.3g", what, x.seq,
+                           x.token, x.head, element, (double)(is_o ? o[at] : lse), is_o ? want->o[at] : want->lse,
+                           is_o ? want->bound[at] : want->lse_bound);
 }
 
 /* Does the NaN that was put in reach this row? */

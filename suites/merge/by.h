@@ -4,7 +4,6 @@
 /* Who merges, by the name that stands in an id. */
 
 #include "suites/merge/point.h"
-#include "suites/merge/work.h"
 
 struct ha_merge_member {
     struct ha_merge_member *next;

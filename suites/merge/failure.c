@@ -4,7 +4,6 @@
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "suites/merge/replay.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 #include "suites/merge/attention.h"
-#include "suites/merge/replay.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
  * prints all. */
 
 #include "harness/api/suite.h"
-#include "suites/merge/task.h"
+#include "suites/merge/work.h"
 
 enum ha_merge_part { HA_PART_CASES, HA_PART_RANDOM, HA_PART_GALLERY, HA_PART_ATTENTION, HA_PART_REPLAY };
 enum { HA_MERGE_NAME_MAX = 512 };

@@ -1,4 +1,4 @@
-#include "suites/merge/task.h"
+#include "suites/merge/work.h"
 
 #include "harness/base/array.h"
 #include "harness/base/rng.h"

@@ -6,7 +6,7 @@
 #include "harness/base/test.h"
 #include "suites/merge/fills.h"
 #include "suites/merge/judge.h"
-#include "suites/merge/task.h"
+#include "suites/merge/work.h"
 
 extern const struct ha_kernels ha_kernels_c;
 
