@@ -1,4 +1,4 @@
-#include "suites/merge/by.h"
+#include "suites/merge/point.h"
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
@@ -9,24 +9,6 @@
 #include <string.h>
 
 static const uint64_t STRANGER_LIMIT_NS = 20000000000u;
-
-static enum ha_status take_kernels(struct ha_merge_member *m)
-{
-    HA_TRY(ha_kernels_resolve(m->by, &m->kernels, &m->why));
-    m->source.merge = m->kernels.merge;
-    m->source.traits = m->kernels.traits;
-    m->source.kernels = &m->kernels;
-    return HA_OK;
-}
-
-static enum ha_status take_device(struct ha_merge_member *m, struct ha_machine *machine)
-{
-    struct ha_merge_source *s = &m->source;
-    s->kind = HA_FROM_DEVICE;
-    HA_TRY(ha_machine_device(machine, m->by, NULL, &s->api, &s->device, &m->why));
-    m->null = !strcmp(s->api->kind, "null");
-    return HA_OK;
-}
 
 /* Opened once, which says at once what is wrong with it. */
 static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec)
@@ -49,17 +31,29 @@ static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec)
 
 static enum ha_status take(struct ha_merge_member *m, const struct ha_suite_config *config)
 {
+    struct ha_merge_source *s = &m->source;
     const size_t defect = ha_merge_defect_index(m->by);
-    for (size_t i = 0; i < ha_kernels_count; i++)
-        if (!strcmp(ha_kernels_all[i]->name, m->by)) return take_kernels(m);
-    for (size_t i = 0; i < ha_devices_count; i++)
-        if (!strcmp(ha_devices_all[i]->name, m->by)) return take_device(m, config->machine);
+    for (size_t i = 0; i < ha_kernels_count; i++) {
+        if (strcmp(ha_kernels_all[i]->name, m->by) != 0) continue;
+        HA_TRY(ha_kernels_resolve(m->by, &m->kernels, &m->why));
+        s->merge = m->kernels.merge;
+        s->traits = m->kernels.traits;
+        s->kernels = &m->kernels;
+        return HA_OK;
+    }
+    for (size_t i = 0; i < ha_devices_count; i++) {
+        if (strcmp(ha_devices_all[i]->name, m->by) != 0) continue;
+        s->kind = HA_FROM_DEVICE;
+        HA_TRY(ha_machine_device(config->machine, m->by, NULL, &s->api, &s->device, &m->why));
+        m->null = !strcmp(s->api->kind, "null");
+        return HA_OK;
+    }
     if (defect == SIZE_MAX) return take_stranger(m, config->exec);
     const struct ha_merge_defect *d = &ha_merge_defects[defect];
-    m->source.merge = d->merge;
-    m->source.traits = ha_kernels_all[0]->traits; /* what a right merge of this kind would have */
-    if (d->forms) m->source.traits.forms = d->forms;
-    if (d->dtypes) m->source.traits.dtypes = d->dtypes;
+    s->merge = d->merge;
+    s->traits = ha_kernels_all[0]->traits; /* what a right merge of this kind would have */
+    if (d->forms) s->traits.forms = d->forms;
+    if (d->dtypes) s->traits.dtypes = d->dtypes;
     return HA_OK;
 }
 

@@ -307,8 +307,6 @@ static double compare(struct ha_judgement *j, size_t r, const struct answer *got
     return worst;
 }
 
-static bool same_bits(const float *a, const float *b, size_t n) { return memcmp(a, b, n * sizeof *a) == 0; }
-
 static void refuse(struct ha_judgement *j, size_t r, size_t element, double got, double want, const char *against)
 {
     keep(j, r, element, HUGE_VAL, got, want, 0, against);
@@ -361,11 +359,11 @@ static void same(struct ha_judgement *j, struct ha_merge_rows *rows, size_t r, c
                  float sum, const char *as)
 {
     for (size_t i = 0; i < rows->dim; i++) {
-        if (same_bits(&rows->other[i], &got->o[i], 1)) continue;
+        if (memcmp(&rows->other[i], &got->o[i], sizeof *got->o) == 0) continue;
         refuse(j, r, i, (double)got->o[i], (double)rows->other[i], as);
         return;
     }
-    if (!same_bits(&lse, &got->raw_lse, 1) || !same_bits(&sum, &got->raw_sum, 1))
+    if (memcmp(&lse, &got->raw_lse, sizeof lse) != 0 || memcmp(&sum, &got->raw_sum, sizeof sum) != 0)
         refuse(j, r, rows->dim, (double)got->raw_lse, (double)lse, as);
 }
 

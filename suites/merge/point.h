@@ -40,6 +40,28 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why);
 enum ha_status ha_merge_look(const void *point, struct ha_why *why);
 bool ha_merge_together(const void *a, const void *b);
 
+/* ---- by.c: who merges, by the name that stands in an id */
+
+struct ha_merge_member {
+    struct ha_merge_member *next;
+    char by[HA_MERGE_NAME_MAX]; /* as in the id */
+    struct ha_merge_source source;
+    struct ha_kernels kernels; /* the source's, where it is a table of CPU kernels */
+    bool null;                 /* a device of the kind "null": its output is nothing that could be checked */
+    enum ha_status status;     /* HA_WAIVED: this CPU, or this machine, lacks it; HA_ERROR: it cannot be opened */
+    struct ha_why why;         /* of a status that is not HA_OK */
+};
+/* Everybody who was asked for in a run: found once, and kept. */
+struct ha_merge_party {
+    const struct ha_suite_config *config;
+    struct ha_merge_member *first;
+};
+
+/* The member called `by`; NULL: there is no memory. Devices are those of config->machine, and asked for anew each time.
+ */
+struct ha_merge_member *ha_merge_party_find(struct ha_merge_party *party, const char *by);
+void ha_merge_party_free(struct ha_merge_party *party);
+
 /* ---- result.c: a row of lse_merge, and what is printed of all rows */
 
 enum { HA_MERGE_BINS = 10, HA_MERGE_FAILURE_MAX = 4096 };

@@ -5,7 +5,7 @@
 #include "harness/engine/point.h"
 #include "harness/report/verdict.h"
 #include "suites/merge/attention.h"
-#include "suites/merge/by.h"
+#include "suites/merge/point.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/test.h"
-#include "suites/merge/by.h"
+#include "suites/merge/point.h"
 
 static bool reduced;
 
