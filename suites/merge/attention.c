@@ -311,18 +311,15 @@ static enum ha_status run(struct split *s, struct ha_attention_result *out, stru
     return HA_OK;
 }
 
-static bool merges(const struct ha_attention_bench *bench)
-{
-    const struct ha_attention_subject *s = bench->subject;
-    return (s->kernels ? s->kernels->merge != NULL : s->api->merge != NULL) && bench->traits.forms != 0
-           && bench->traits.dtypes >> HA_F32 & 1u && bench->traits.states_max != 1;
-}
-
 static enum ha_status split_and_merge(struct ha_problem *p, struct ha_attention_bench *bench,
                                       struct ha_attention_result *out, struct ha_why *why)
 {
-    if (!merges(bench)) return ha_why(why, HA_WAIVED, "%s: no merge of f32 states is offered", bench->subject->name);
-    if (bench->traits.states_max > 0 && p->runs_count > bench->traits.states_max) return HA_OK;
+    const struct ha_attention_subject *by = bench->subject;
+    const struct ha_merge_traits *t = &bench->traits;
+    const bool has_merge = by->kernels ? by->kernels->merge != NULL : by->api->merge != NULL;
+    if (!has_merge || !t->forms || !(t->dtypes >> HA_F32 & 1u) || t->states_max == 1)
+        return ha_why(why, HA_WAIVED, "%s: no merge of f32 states is offered", by->name);
+    if (t->states_max > 0 && p->runs_count > t->states_max) return HA_OK;
     struct split s = { .p = p, .bench = bench };
     s.lse = malloc(p->runs_count * ha_problem_rows(p) * sizeof *s.lse);
     s.merged = malloc(4 * p->head_dim * sizeof *s.merged);

@@ -98,23 +98,6 @@ enum ha_status ha_attention_move(struct ha_attention_bench *b, size_t from, size
     return finish(b, "copy", b->subject->api->copy(b->stream, dst, src, to - from, dir), why);
 }
 
-static enum ha_status attend_kernels(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
-                                     struct ha_why *why)
-{
-    const struct ha_kernels *kernels = bench->subject->kernels;
-    for (size_t b = 0; b < p->batch; b++)
-        for (size_t h = 0; h < p->kv_heads; h++) {
-            struct ha_rows runs[HA_RUNS_MAX];
-            struct ha_attend a = ha_problem_attend(p, bench->there, i, b, h, runs);
-            const size_t bytes = kernels->attend_scratch_bytes(&a);
-            HA_TRY(renew(&bench->scratch, &bench->scratch_bytes, bytes, why));
-            memset(bench->scratch, POISON, bytes);
-            a.scratch = bench->scratch;
-            kernels->attend(kernels, &a);
-        }
-    return HA_OK;
-}
-
 enum { BATCH_MAX = 2 };
 
 static enum ha_status attend_api(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
@@ -153,7 +136,19 @@ static enum ha_status attend_api(struct ha_attention_bench *bench, const struct 
 enum ha_status ha_attention_attend(struct ha_attention_bench *bench, const struct ha_problem *p, size_t i,
                                    struct ha_why *why)
 {
-    return bench->subject->kernels ? attend_kernels(bench, p, i, why) : attend_api(bench, p, i, why);
+    const struct ha_kernels *kernels = bench->subject->kernels;
+    if (!kernels) return attend_api(bench, p, i, why);
+    for (size_t b = 0; b < p->batch; b++)
+        for (size_t h = 0; h < p->kv_heads; h++) {
+            struct ha_rows runs[HA_RUNS_MAX];
+            struct ha_attend a = ha_problem_attend(p, bench->there, i, b, h, runs);
+            const size_t bytes = kernels->attend_scratch_bytes(&a);
+            HA_TRY(renew(&bench->scratch, &bench->scratch_bytes, bytes, why));
+            memset(bench->scratch, POISON, bytes);
+            a.scratch = bench->scratch;
+            kernels->attend(kernels, &a);
+        }
+    return HA_OK;
 }
 
 enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why)

@@ -271,7 +271,7 @@ static void fill_constant_v(struct ha_merge_row *row)
 {
     struct ha_tokens t;
     ha_tokens_make(&t, row, 0, HA_CUT_RANDOM);
-    ha_tokens_scores(&t, (enum ha_scores)(row->index % HA_SCORES_COUNT));
+    ha_tokens_scores(&t, row->index);
     ha_tokens_fill(&t, row);
     for (size_t i = 0; i < row->dim; i++) {
         row->whole_o[i] = ha_draw_value(row, HA_TOKENS_MAX, i);

@@ -111,25 +111,13 @@ struct ha_tokens {
     size_t end[HA_TOKENS_STATES_MAX]; /* state m holds the tokens [end[m - 1], end[m]) */
 };
 
-enum ha_scores {
-    HA_SCORES_NORMAL,
-    HA_SCORES_WIDE,
-    HA_SCORES_RISING,
-    HA_SCORES_FALLING,
-    HA_SCORES_TIES,
-    HA_SCORES_PEAK
-};
-enum { HA_SCORES_COUNT = 6 };
-enum ha_cut {
-    HA_CUT_EVEN,
-    HA_CUT_RANDOM,
-    HA_CUT_ONES,
-    HA_CUT_EDGE
-}; /* EDGE: {0, 1, n - 1}, as far as there are states */
+/* EDGE: {0, 1, n - 1}, as far as there are states */
+enum ha_cut { HA_CUT_EVEN, HA_CUT_RANDOM, HA_CUT_ONES, HA_CUT_EDGE };
 
 /* `count` tokens (at most HA_TOKENS_MAX; 0: ha_tokens_enough) for a row, with normal scores. */
 void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count, enum ha_cut cut);
-void ha_tokens_scores(struct ha_tokens *t, enum ha_scores scores);
+/* other scores: normal, wide, rising, falling, with ties, with a peak, as i goes on */
+void ha_tokens_scores(struct ha_tokens *t, uint64_t i);
 void ha_tokens_cut(struct ha_tokens *t, enum ha_cut cut);
 /* As many as show the cut between `states` parts: some for each. */
 size_t ha_tokens_enough(size_t states);

@@ -194,7 +194,7 @@ static enum ha_status eps_read(const struct ha_safetensors *file, const char *ke
 {
     const char *value = ha_safetensors_meta(file, key);
     *out = 0x1p-23;
-    if (!value || ha_eps_parse(key, value, out, why) == HA_OK) return HA_OK;
+    if (!value || ha_number_parse(key, value, HA_EPS_MAX, out, why) == HA_OK) return HA_OK;
     return ha_why_prefix(why, HA_ERROR, "__metadata__");
 }
 

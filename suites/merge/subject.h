@@ -64,8 +64,8 @@ enum ha_status ha_traits_check(const struct ha_merge_traits *traits, struct ha_w
 /* One line key=value of those that a command may print: name, forms, dtypes, commutes, plus_inf, states_max, lse_order,
  * exp_eps, log_eps, depth_extra, rescales. */
 enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *traits, char name[64], struct ha_why *why);
-/* exp_eps and its like: a number in [0, HA_EPS_MAX] */
-enum ha_status ha_eps_parse(const char *key, const char *value, double *out, struct ha_why *why);
+/* a number in [0, max] */
+enum ha_status ha_number_parse(const char *key, const char *value, double max, double *out, struct ha_why *why);
 /* Turns a name into one that can stand in an id: anything but letters, digits, _ . and - becomes _. */
 void ha_subject_name(const char *from, char out[64]);
 
