@@ -40,7 +40,7 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why);
 enum ha_status ha_merge_look(const void *point, struct ha_why *why);
 bool ha_merge_together(const void *a, const void *b);
 
-/* ---- by.c: who merges, by the name that stands in an id */
+/* ---- who merges, by the name that stands in an id */
 
 struct ha_merge_member {
     struct ha_merge_member *next;
