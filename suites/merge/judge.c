@@ -376,14 +376,6 @@ static void copied(struct ha_judgement *j, const struct ha_batch *batch, struct 
     if (isfinite(lse)) same(j, rows, r, got, lse, sum, "the one state that has keys, bit for bit");
 }
 
-static void commuted(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
-                     const struct answer *got)
-{
-    float lse, sum;
-    ha_batch_get(batch, HA_RESULT, r - 1, rows->other, &lse, &sum);
-    same(j, rows, r, got, lse, sum, "the same states in the other order, bit for bit");
-}
-
 void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
                   enum ha_must must, const struct ha_merge_traits *traits)
 {
@@ -391,6 +383,7 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     const struct ha_merge_bound bound = ha_bound_merge(traits, s->form, s->dtype);
     const struct ha_merge_row *row = &rows->row[r];
     struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
+    float lse, sum; /* of the row before, where it must have the same bits */
     double worst = 0;
 
     ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
@@ -415,7 +408,10 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     }
     if (must == HA_MUST_EXACT) exact(j, r, &got, row->whole ? row->whole_o : told->o, s);
     if (must == HA_MUST_COPY) copied(j, batch, rows, r, &got);
-    if (must == HA_MUST_COMMUTE && traits->commutes && r % 2 && s->states == 2) commuted(j, batch, rows, r, &got);
+    if (must == HA_MUST_COMMUTE && traits->commutes && r % 2 && s->states == 2) {
+        ha_batch_get(batch, HA_RESULT, r - 1, rows->other, &lse, &sum);
+        same(j, rows, r, &got, lse, sum, "the same states in the other order, bit for bit");
+    }
 
     j->rows++;
     if (worst == 0) j->exact++;

@@ -215,12 +215,6 @@ static enum ha_status case_has_batches(const struct ha_merge_point *p, struct ha
     return st == HA_OK && !any ? HA_WAIVED : st;
 }
 
-static enum ha_status random_has_batches(const struct ha_merge_point *p, struct ha_why *why)
-{
-    if (!p->axes.dtype) return ha_why(why, HA_ERROR, "dtype: random merges are of one type; dtype=* is each of them");
-    return ha_merge_random_fits(p->kind * HA_DTYPE_COUNT + p->axes.dtype - 1, &p->axes) ? HA_OK : HA_WAIVED;
-}
-
 /* neither a command nor a defect */
 static bool may_attend(const struct ha_merge_point *p)
 {
@@ -236,7 +230,9 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why)
                       a->tokens * a->heads);
     switch (ha_merge_part(p)) {
     case HA_PART_CASES: return case_has_batches(p, why);
-    case HA_PART_RANDOM: return random_has_batches(p, why);
+    case HA_PART_RANDOM:
+        if (!a->dtype) return ha_why(why, HA_ERROR, "dtype: random merges are of one type; dtype=* is each of them");
+        return ha_merge_random_fits(p->kind * HA_DTYPE_COUNT + a->dtype - 1, a) ? HA_OK : HA_WAIVED;
     case HA_PART_GALLERY: /* of ours alone: by=c stands for it */
         return ha_merge_axes_any(a) && !strcmp(p->by, ha_kernels_all[0]->name) ? HA_OK : HA_WAIVED;
     case HA_PART_ATTENTION: return ha_merge_axes_any(a) && may_attend(p) ? HA_OK : HA_WAIVED;
