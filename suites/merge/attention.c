@@ -81,11 +81,12 @@ static enum ha_status judge_row(const struct ha_problem *p, size_t r, const char
     out->rows++;
     if (!(ratio <= out->ratio)) out->ratio = ratio;
     if (ratio <= 1) return HA_OK;
-    if (at == want->dim)
-        return ha_problem_fail(p, why, "%ssequence %zu, token %zu, head %zu: LSE %.9g, want %.9g, bound %.3g", what,
-                               x.seq, x.token, x.head, (double)lse, want->lse, want->lse_bound);
-    return ha_problem_fail(p, why, "%ssequence %zu, token %zu, head %zu: o[%zu] %.9g, want %.9g, bound %.3g", what,
-                           x.seq, x.token, x.head, at, (double)o[at], want->o[at], want->bound[at]);
+    const bool is_o = at < want->dim;
+    char element[32] = "LSE";
+    if (is_o) snprintf(element, sizeof element, "o[%zu]", at);
+    return ha_problem_fail(p, why, "%ssequence %zu, token %zu, head %zu: %s %.9g, want %.9g, bound %.3g", what, x.seq,
+                           x.token, x.head, element, (double)(is_o ? o[at] : lse), is_o ? want->o[at] : want->lse,
+                           is_o ? want->bound[at] : want->lse_bound);
 }
 
 /* Does the NaN that was put in reach this row? */
@@ -310,18 +311,15 @@ static enum ha_status run(struct split *s, struct ha_attention_result *out, stru
     return HA_OK;
 }
 
-static bool merges(const struct ha_attention_bench *bench)
-{
-    const struct ha_attention_subject *s = bench->subject;
-    return (s->kernels ? s->kernels->merge != NULL : s->api->merge != NULL) && bench->traits.forms != 0
-           && bench->traits.dtypes >> HA_F32 & 1u && bench->traits.states_max != 1;
-}
-
 static enum ha_status split_and_merge(struct ha_problem *p, struct ha_attention_bench *bench,
                                       struct ha_attention_result *out, struct ha_why *why)
 {
-    if (!merges(bench)) return ha_why(why, HA_WAIVED, "%s: no merge of f32 states is offered", bench->subject->name);
-    if (bench->traits.states_max > 0 && p->runs_count > bench->traits.states_max) return HA_OK;
+    const struct ha_attention_subject *by = bench->subject;
+    const struct ha_merge_traits *t = &bench->traits;
+    const bool has_merge = by->kernels ? by->kernels->merge != NULL : by->api->merge != NULL;
+    if (!has_merge || !t->forms || !(t->dtypes >> HA_F32 & 1u) || t->states_max == 1)
+        return ha_why(why, HA_WAIVED, "%s: no merge of f32 states is offered", by->name);
+    if (t->states_max > 0 && p->runs_count > t->states_max) return HA_OK;
     struct split s = { .p = p, .bench = bench };
     s.lse = malloc(p->runs_count * ha_problem_rows(p) * sizeof *s.lse);
     s.merged = malloc(4 * p->head_dim * sizeof *s.merged);

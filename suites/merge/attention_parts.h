@@ -6,7 +6,7 @@
 #include "harness/api/reference.h"
 #include "suites/merge/attention.h"
 
-/* ---- attention_bench.c: the subject, and the block of memory that it works in */
+/* ---- attention_problem.c: the subject, and the block of memory that it works in */
 
 struct ha_attention_bench {
     const struct ha_attention_subject *subject;
@@ -25,15 +25,13 @@ enum { HA_POOL_FLOATS = 1 << 15 };
 enum ha_status ha_attention_open(struct ha_attention_bench *bench, const struct ha_attention_subject *subject,
                                  uint64_t seed, struct ha_why *why);
 void ha_attention_close(struct ha_attention_bench *bench);
-/* at least so many bytes, all of them 0xFF: a NaN in every type */
-enum ha_status ha_attention_room(struct ha_attention_bench *bench, size_t bytes, struct ha_why *why);
 /* bytes [from, to) of the block to the subject, or back */
 enum ha_status ha_attention_move(struct ha_attention_bench *bench, size_t from, size_t to, enum ha_direction dir,
                                  struct ha_why *why);
 /* The subject's own merge, in memory that was pushed. */
 enum ha_status ha_attention_merge(struct ha_attention_bench *bench, const struct ha_merge *args, struct ha_why *why);
 
-/* ---- attention_problem.c: what is asked, and where it lies */
+/* ---- what is asked, and where it lies */
 
 enum ha_nan_place { HA_NAN_NOWHERE, HA_NAN_K, HA_NAN_V, HA_NAN_Q };
 

@@ -19,7 +19,7 @@ struct ha_merge_shape {
 
 /* Bytes of the block that are no element hold HA_ROOM_FILL. */
 enum { HA_ROOM_FILL = 0xA5 };
-enum ha_piece_name {
+enum {
     HA_IN_O,
     HA_IN_LSE,
     HA_IN_SUM,
@@ -28,9 +28,9 @@ enum ha_piece_name {
     HA_OUT_SUM,
     HA_TEMP_O,
     HA_TEMP_LSE,
-    HA_TEMP_SUM
+    HA_TEMP_SUM,
+    HA_PIECES
 };
-enum { HA_PIECES = 9 };
 extern const char *const ha_piece_names[HA_PIECES];
 
 /* Lies in the room itself, with its calls and states, so that a process that shares the room can use it. */

@@ -4,8 +4,6 @@
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/engine/process.h"
-#include "suites/merge/replay.h"
-#include "suites/merge/traits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,19 +60,15 @@ static void listen_to(struct printed *p, bool passed)
 }
 
 /* The start of the last line that is not empty. */
-struct line {
-    char text[LINE_MAX_CHARS + 1];
-};
 static bool breaks(char c) { return c == '\n' || c == '\r'; }
-static struct line last_line(const struct printed *p)
+static void last_line(const struct printed *p, char out[LINE_MAX_CHARS + 1])
 {
-    struct line line = { "" };
     size_t end = p->used, first, n = 0;
     while (end && breaks(p->text[end - 1])) end--;
     for (first = end; first && !breaks(p->text[first - 1]);) first--;
     for (; first + n < end && n < LINE_MAX_CHARS; n++)
-        line.text[n] = (unsigned char)p->text[first + n] < ' ' ? ' ' : p->text[first + n];
-    return line;
+        out[n] = (unsigned char)p->text[first + n] < ' ' ? ' ' : p->text[first + n];
+    out[n] = '\0';
 }
 
 /* Did it print or write more than it may? */
@@ -175,8 +169,9 @@ static enum ha_status run_exec(struct ha_subject *x, struct ha_batch *batch, str
     HA_TRY(ha_replay_write(c->in, batch, false, NULL, why));
     c->passed = true;
     HA_TRY(run_command(c, c->in, c->out, why));
-    const struct line line = last_line(&c->stream[1]);
-    const char *said = line.text, *colon = *said ? ": " : "";
+    char said[LINE_MAX_CHARS + 1];
+    last_line(&c->stream[1], said);
+    const char *colon = *said ? ": " : "";
     const struct ha_process_text text = ha_process_text(&c->how);
     if (no_command(c)) return ha_why(why, HA_ERROR, "the shell cannot run it (%s)%s%s", text.text, colon, said);
     if (!succeeded(c)) return ha_why(why, HA_ERROR, "%s%s%s", text.text, colon, said);

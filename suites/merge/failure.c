@@ -4,9 +4,6 @@
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "suites/merge/replay.h"
-#include "suites/merge/shrink.h"
-#include "suites/merge/traits.h"
 
 #include <math.h>
 #include <unistd.h>

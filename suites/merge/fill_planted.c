@@ -23,8 +23,7 @@ static void store(struct ha_merge_row *row, size_t m, double x)
 void ha_fill_positive_lse(struct ha_merge_row *row)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, 0);
-    ha_tokens_cut(&t, HA_CUT_EVEN);
+    ha_tokens_make(&t, row, 0, HA_CUT_EVEN);
     for (size_t j = 0; j < t.count; j++) t.score[j] += 5;
     ha_tokens_fill(&t, row);
 }
@@ -42,8 +41,7 @@ void ha_plant_base_mix(struct ha_merge_row *handed, const struct ha_merge_row *o
 void ha_fill_lse_bf16(struct ha_merge_row *row)
 {
     struct ha_tokens t;
-    ha_tokens_make(&t, row, HA_TOKENS_MAX);
-    ha_tokens_cut(&t, HA_CUT_EVEN);
+    ha_tokens_make(&t, row, HA_TOKENS_MAX, HA_CUT_EVEN);
     for (size_t m = 0; m < row->states; m++) {
         const size_t first = m ? t.end[m - 1] : 0;
         int exponent;
@@ -67,8 +65,7 @@ void ha_plant_lse_bf16(struct ha_merge_row *handed, const struct ha_merge_row *o
 static size_t boundary(struct ha_tokens *t, const struct ha_merge_row *row)
 {
     const size_t at = row->index % (row->states - 1);
-    ha_tokens_make(t, row, 0);
-    ha_tokens_cut(t, HA_CUT_EVEN);
+    ha_tokens_make(t, row, 0, HA_CUT_EVEN);
     t->score[t->end[at] - 1] = 2;
     return at;
 }

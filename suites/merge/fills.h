@@ -10,20 +10,7 @@
 #include <float.h>
 #include <math.h>
 
-/* fill_exact.c: answers that are known to the bit */
-ha_merge_fill ha_fill_equal_scores, ha_fill_permuted, ha_fill_one_state, ha_fill_empty_and_state, ha_fill_all_empty;
-/* fill_special.c: empty states, NaN, zeros */
-ha_merge_fill ha_fill_empty_with_nan, ha_fill_some_empty, ha_fill_nan_lse, ha_fill_nan_component, ha_fill_zero_lse,
-    ha_fill_tiny_lse, ha_fill_below_mask;
-/* fill_scores.c: LSEs far from 0 and from each other */
-ha_merge_fill ha_fill_large_lse, ha_fill_negative_lse, ha_fill_gaps, ha_fill_extreme_lse, ha_fill_both_low,
-    ha_fill_common_offset, ha_fill_offset_or_none, ha_fill_sink, ha_fill_dominant_token, ha_fill_increasing;
-/* fill_values.c: values that cancel, are huge, tiny, or all the same */
-ha_merge_fill ha_fill_one_hot, ha_fill_constant_v, ha_fill_cancellation, ha_fill_huge_in_light_state, ha_fill_near_max,
-    ha_fill_subnormal, ha_fill_million_ties, ha_fill_many_terms;
-/* fill_tokens.c: partitions, orders, selections */
-ha_merge_fill ha_fill_tokens, ha_fill_splits, ha_fill_orders_of_three, ha_fill_either_order, ha_fill_single_tokens,
-    ha_fill_sparse_union, ha_fill_predicted_query;
+ha_merge_fill ha_fill_tokens; /* some tokens, cut at random */
 /* fill_planted.c: rows that an error shows in, and the errors */
 ha_merge_fill ha_fill_positive_lse, ha_fill_lse_bf16, ha_fill_boundary_token, ha_fill_group;
 ha_merge_plant ha_plant_base_mix, ha_plant_lse_bf16, ha_plant_boundary_token, ha_plant_swapped_heads, ha_plant_stale;
@@ -124,25 +111,13 @@ struct ha_tokens {
     size_t end[HA_TOKENS_STATES_MAX]; /* state m holds the tokens [end[m - 1], end[m]) */
 };
 
-enum ha_scores {
-    HA_SCORES_NORMAL,
-    HA_SCORES_WIDE,
-    HA_SCORES_RISING,
-    HA_SCORES_FALLING,
-    HA_SCORES_TIES,
-    HA_SCORES_PEAK
-};
-enum { HA_SCORES_COUNT = 6 };
-enum ha_cut {
-    HA_CUT_EVEN,
-    HA_CUT_RANDOM,
-    HA_CUT_ONES,
-    HA_CUT_EDGE
-}; /* EDGE: {0, 1, n - 1}, as far as there are states */
+/* EDGE: {0, 1, n - 1}, as far as there are states */
+enum ha_cut { HA_CUT_EVEN, HA_CUT_RANDOM, HA_CUT_ONES, HA_CUT_EDGE };
 
-/* `count` tokens (at most HA_TOKENS_MAX; 0: ha_tokens_enough) for a row, with normal scores, cut at random. */
-void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count);
-void ha_tokens_scores(struct ha_tokens *t, enum ha_scores scores);
+/* `count` tokens (at most HA_TOKENS_MAX; 0: ha_tokens_enough) for a row, with normal scores. */
+void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count, enum ha_cut cut);
+/* other scores: normal, wide, rising, falling, with ties, with a peak, as i goes on */
+void ha_tokens_scores(struct ha_tokens *t, uint64_t i);
 void ha_tokens_cut(struct ha_tokens *t, enum ha_cut cut);
 /* As many as show the cut between `states` parts: some for each. */
 size_t ha_tokens_enough(size_t states);

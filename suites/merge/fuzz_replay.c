@@ -1,4 +1,4 @@
-#include "suites/merge/replay.h"
+#include "suites/merge/judge.h"
 
 #include <stdio.h>
 #include <stdlib.h>

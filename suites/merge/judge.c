@@ -307,8 +307,6 @@ static double compare(struct ha_judgement *j, size_t r, const struct answer *got
     return worst;
 }
 
-static bool same_bits(const float *a, const float *b, size_t n) { return memcmp(a, b, n * sizeof *a) == 0; }
-
 static void refuse(struct ha_judgement *j, size_t r, size_t element, double got, double want, const char *against)
 {
     keep(j, r, element, HUGE_VAL, got, want, 0, against);
@@ -361,11 +359,11 @@ static void same(struct ha_judgement *j, struct ha_merge_rows *rows, size_t r, c
                  float sum, const char *as)
 {
     for (size_t i = 0; i < rows->dim; i++) {
-        if (same_bits(&rows->other[i], &got->o[i], 1)) continue;
+        if (memcmp(&rows->other[i], &got->o[i], sizeof *got->o) == 0) continue;
         refuse(j, r, i, (double)got->o[i], (double)rows->other[i], as);
         return;
     }
-    if (!same_bits(&lse, &got->raw_lse, 1) || !same_bits(&sum, &got->raw_sum, 1))
+    if (memcmp(&lse, &got->raw_lse, sizeof lse) != 0 || memcmp(&sum, &got->raw_sum, sizeof sum) != 0)
         refuse(j, r, rows->dim, (double)got->raw_lse, (double)lse, as);
 }
 
@@ -378,14 +376,6 @@ static void copied(struct ha_judgement *j, const struct ha_batch *batch, struct 
     if (isfinite(lse)) same(j, rows, r, got, lse, sum, "the one state that has keys, bit for bit");
 }
 
-static void commuted(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
-                     const struct answer *got)
-{
-    float lse, sum;
-    ha_batch_get(batch, HA_RESULT, r - 1, rows->other, &lse, &sum);
-    same(j, rows, r, got, lse, sum, "the same states in the other order, bit for bit");
-}
-
 void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct ha_merge_rows *rows, size_t r,
                   enum ha_must must, const struct ha_merge_traits *traits)
 {
@@ -393,6 +383,7 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     const struct ha_merge_bound bound = ha_bound_merge(traits, s->form, s->dtype);
     const struct ha_merge_row *row = &rows->row[r];
     struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
+    float lse, sum; /* of the row before, where it must have the same bits */
     double worst = 0;
 
     ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
@@ -417,7 +408,10 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     }
     if (must == HA_MUST_EXACT) exact(j, r, &got, row->whole ? row->whole_o : told->o, s);
     if (must == HA_MUST_COPY) copied(j, batch, rows, r, &got);
-    if (must == HA_MUST_COMMUTE && traits->commutes && r % 2 && s->states == 2) commuted(j, batch, rows, r, &got);
+    if (must == HA_MUST_COMMUTE && traits->commutes && r % 2 && s->states == 2) {
+        ha_batch_get(batch, HA_RESULT, r - 1, rows->other, &lse, &sum);
+        same(j, rows, r, &got, lse, sum, "the same states in the other order, bit for bit");
+    }
 
     j->rows++;
     if (worst == 0) j->exact++;

@@ -3,7 +3,6 @@
 #include "harness/engine/child.h"
 #include "harness/engine/plugin.h"
 #include "suites/merge/subject.h"
-#include "suites/merge/traits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

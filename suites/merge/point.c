@@ -6,11 +6,11 @@
 #include "harness/engine/plugin.h"
 #include "harness/engine/point.h"
 #include "suites/merge/attention.h"
-#include "suites/merge/replay.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -215,12 +215,6 @@ static enum ha_status case_has_batches(const struct ha_merge_point *p, struct ha
     return st == HA_OK && !any ? HA_WAIVED : st;
 }
 
-static enum ha_status random_has_batches(const struct ha_merge_point *p, struct ha_why *why)
-{
-    if (!p->axes.dtype) return ha_why(why, HA_ERROR, "dtype: random merges are of one type; dtype=* is each of them");
-    return ha_merge_random_fits(p->kind * HA_DTYPE_COUNT + p->axes.dtype - 1, &p->axes) ? HA_OK : HA_WAIVED;
-}
-
 /* neither a command nor a defect */
 static bool may_attend(const struct ha_merge_point *p)
 {
@@ -236,7 +230,9 @@ enum ha_status ha_merge_settle(void *point, struct ha_why *why)
                       a->tokens * a->heads);
     switch (ha_merge_part(p)) {
     case HA_PART_CASES: return case_has_batches(p, why);
-    case HA_PART_RANDOM: return random_has_batches(p, why);
+    case HA_PART_RANDOM:
+        if (!a->dtype) return ha_why(why, HA_ERROR, "dtype: random merges are of one type; dtype=* is each of them");
+        return ha_merge_random_fits(p->kind * HA_DTYPE_COUNT + a->dtype - 1, a) ? HA_OK : HA_WAIVED;
     case HA_PART_GALLERY: /* of ours alone: by=c stands for it */
         return ha_merge_axes_any(a) && !strcmp(p->by, ha_kernels_all[0]->name) ? HA_OK : HA_WAIVED;
     case HA_PART_ATTENTION: return ha_merge_axes_any(a) && may_attend(p) ? HA_OK : HA_WAIVED;
@@ -272,4 +268,80 @@ bool ha_merge_together(const void *a, const void *b)
     if (part == HA_PART_CASES && p->item != q->item && !by_command) return false;
     if (part == HA_PART_ATTENTION && p->problem != q->problem) return false;
     return !memcmp(&x, &y, sizeof x);
+}
+
+/* ---- who merges ------------------------------------------------------------------------------------------------- */
+
+static const uint64_t STRANGER_LIMIT_NS = 20000000000u;
+
+/* Opened once, which says at once what is wrong with it. */
+static enum ha_status take_stranger(struct ha_merge_member *m, const char *exec)
+{
+    struct ha_merge_source *s = &m->source;
+    struct ha_subject probe;
+    const bool command = !strcmp(m->by, "exec");
+    if (!command && ha_device_look(m->by, &m->why) != HA_OK) return HA_ERROR;
+    if (command && !exec) return ha_why(&m->why, HA_ERROR, "by=exec: is the command of --exec, which was not given");
+    s->kind = command ? HA_FROM_EXEC : HA_FROM_PLUGIN;
+    s->text = command ? exec : m->by;
+    s->limit_ns = STRANGER_LIMIT_NS;
+    HA_TRY(ha_merge_source_open(s, &probe, &m->why));
+    snprintf(s->name, sizeof s->name, "%s", probe.name);
+    s->traits = probe.traits;
+    m->null = probe.null;
+    ha_subject_close(&probe);
+    return HA_OK;
+}
+
+static enum ha_status take(struct ha_merge_member *m, const struct ha_suite_config *config)
+{
+    struct ha_merge_source *s = &m->source;
+    const size_t defect = ha_merge_defect_index(m->by);
+    for (size_t i = 0; i < ha_kernels_count; i++) {
+        if (strcmp(ha_kernels_all[i]->name, m->by) != 0) continue;
+        HA_TRY(ha_kernels_resolve(m->by, &m->kernels, &m->why));
+        s->merge = m->kernels.merge;
+        s->traits = m->kernels.traits;
+        s->kernels = &m->kernels;
+        return HA_OK;
+    }
+    for (size_t i = 0; i < ha_devices_count; i++) {
+        if (strcmp(ha_devices_all[i]->name, m->by) != 0) continue;
+        s->kind = HA_FROM_DEVICE;
+        HA_TRY(ha_machine_device(config->machine, m->by, NULL, &s->api, &s->device, &m->why));
+        m->null = !strcmp(s->api->kind, "null");
+        return HA_OK;
+    }
+    if (defect == SIZE_MAX) return take_stranger(m, config->exec);
+    const struct ha_merge_defect *d = &ha_merge_defects[defect];
+    s->merge = d->merge;
+    s->traits = ha_kernels_all[0]->traits; /* what a right merge of this kind would have */
+    if (d->forms) s->traits.forms = d->forms;
+    if (d->dtypes) s->traits.dtypes = d->dtypes;
+    return HA_OK;
+}
+
+struct ha_merge_member *ha_merge_party_find(struct ha_merge_party *party, const char *by)
+{
+    struct ha_merge_member **end = &party->first;
+    for (; *end; end = &(*end)->next)
+        if (!strcmp((*end)->by, by)) break;
+    struct ha_merge_member *m = *end;
+    /* of a device another may have been open since */
+    if (m && (m->status != HA_OK || m->source.kind != HA_FROM_DEVICE)) return m;
+    if (!m) m = *end = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    snprintf(m->by, sizeof m->by, "%s", by);
+    snprintf(m->source.name, sizeof m->source.name, "%s", by);
+    m->status = take(m, party->config);
+    return m;
+}
+
+void ha_merge_party_free(struct ha_merge_party *party)
+{
+    for (struct ha_merge_member *m = party->first, *next; m; m = next) {
+        next = m->next;
+        free(m);
+    }
+    party->first = NULL;
 }

@@ -20,12 +20,12 @@ static inline double unit(struct bits *b) { return (double)(next(b) >> 11) * 0x1
 static inline double even(struct bits *b) { return (double)((int64_t)next(b) >> 10) * 0x1p-53; }
 
 /* bell-shaped, variance 1: four 16-bit uniforms */
-static inline double bell_of(uint64_t x)
+static inline double bell(struct bits *b)
 {
+    const uint64_t x = next(b);
     const int32_t sum = (int32_t)((x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) + (x >> 48));
     return (double)(sum - 131070) * 0x1.bb68p-16;
 }
-static inline double bell(struct bits *b) { return bell_of(next(b)); }
 
 /* ---- values: a stretch of components, the same kind in every state ----------------------------------------------- */
 

@@ -1,9 +1,9 @@
-#include "suites/merge/replay.h"
+#include "suites/merge/judge.h"
 
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
-#include "suites/merge/traits.h"
+#include "suites/merge/subject.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,17 +131,17 @@ static struct dims_text dims_text(const size_t *dim, size_t dims)
 }
 
 /* Tensor t as a shape needs it. */
-static enum ha_status tensor_find(const struct ha_safetensors *file, const char *name, size_t t,
-                                  const struct ha_merge_shape *s, const struct ha_tensor **out, struct ha_why *why)
+static enum ha_status tensor_find(const struct ha_safetensors *file, size_t t, const struct ha_merge_shape *s,
+                                  const struct ha_tensor **out, struct ha_why *why)
 {
     const struct ha_tensor *x = *out = ha_safetensors_find(file, names[t]);
     const enum ha_tensor_type type = is_o(t) ? types[s->dtype].type : HA_T_F32;
     size_t dim[4], dims = dims_of(t, s, dim);
     if (!x)
-        return ha_why(why, HA_ERROR, "%s: there is no tensor '%s', %s %s", name, names[t], type_name(type),
+        return ha_why(why, HA_ERROR, "there is no tensor '%s', %s %s", names[t], type_name(type),
                       dims_text(dim, dims).text);
     if (x->type != type || x->dims != dims || memcmp(x->dim, dim, dims * sizeof *dim) != 0)
-        return ha_why(why, HA_ERROR, "%s: tensor '%s' is %s %s; it must be %s %s", name, names[t], type_name(x->type),
+        return ha_why(why, HA_ERROR, "tensor '%s' is %s %s; it must be %s %s", names[t], type_name(x->type),
                       dims_text(x->dim, x->dims).text, type_name(type), dims_text(dim, dims).text);
     return HA_OK;
 }
@@ -165,11 +165,11 @@ enum ha_status ha_replay_read_answer(const char *path, struct ha_batch *b, struc
     HA_TRY(ha_safetensors_open(&file, path, why));
     enum ha_status st = HA_OK;
     for (size_t t = T_MERGED_O; t < T_COUNT && st == HA_OK; t++)
-        if (has(t, s)) st = tensor_find(file, path, t, s, &x[t], why);
+        if (has(t, s)) st = tensor_find(file, t, s, &x[t], why);
     for (size_t t = T_MERGED_O; t < T_COUNT && st == HA_OK; t++)
         for (size_t r = 0; x[t] && r < s->tokens * s->heads; r++) scatter(x[t], t, s, 0, r, &b->out, s, r);
     ha_safetensors_close(file);
-    return st;
+    return st == HA_OK ? HA_OK : ha_why_prefix(why, st, "%s", path);
 }
 
 /* ---- judging ----------------------------------------------------------------------------- */
@@ -181,27 +181,25 @@ struct replay {
 };
 
 /* a key of the metadata, one of words; missing: the first */
-static enum ha_status word_read(const struct ha_safetensors *file, const char *name, const char *key,
-                                const char *const *words, size_t *out, struct ha_why *why)
+static enum ha_status word_read(const struct ha_safetensors *file, const char *key, const char *const *words,
+                                size_t *out, struct ha_why *why)
 {
     const char *value = ha_safetensors_meta(file, key);
     *out = 0;
     if (!value || ha_word_find(key, value, words, out, why) == HA_OK) return HA_OK;
-    return ha_why_prefix(why, HA_ERROR, "%s: __metadata__", name);
+    return ha_why_prefix(why, HA_ERROR, "__metadata__");
 }
 
-static enum ha_status eps_read(const struct ha_safetensors *file, const char *name, const char *key, double *out,
-                               struct ha_why *why)
+static enum ha_status eps_read(const struct ha_safetensors *file, const char *key, double *out, struct ha_why *why)
 {
     const char *value = ha_safetensors_meta(file, key);
     *out = 0x1p-23;
-    if (!value || ha_eps_parse(key, value, out, why) == HA_OK) return HA_OK;
-    return ha_why_prefix(why, HA_ERROR, "%s: __metadata__", name);
+    if (!value || ha_number_parse(key, value, HA_EPS_MAX, out, why) == HA_OK) return HA_OK;
+    return ha_why_prefix(why, HA_ERROR, "__metadata__");
 }
 
 /* The shape, from tensor o. */
-static enum ha_status shape_read(const struct ha_safetensors *file, const char *name, struct ha_merge_shape *s,
-                                 struct ha_why *why)
+static enum ha_status shape_read(const struct ha_safetensors *file, struct ha_merge_shape *s, struct ha_why *why)
 {
     static const struct {
         const char *what;
@@ -210,23 +208,21 @@ static enum ha_status shape_read(const struct ha_safetensors *file, const char *
         { "states", HA_STATES_MAX }, { "tokens", SIZE_MAX }, { "heads", SIZE_MAX }, { "dim", HA_REF_DIM_MAX }
     };
     const struct ha_tensor *o = ha_safetensors_find(file, "o");
-    if (!o)
-        return ha_why(why, HA_ERROR, "%s: there is no tensor 'o', [states][tokens][heads][dim], F32, F16 or BF16",
-                      name);
+    if (!o) return ha_why(why, HA_ERROR, "there is no tensor 'o', [states][tokens][heads][dim], F32, F16 or BF16");
     size_t type = 0;
     while (type < HA_DTYPE_COUNT && types[type].type != o->type) type++;
     if (type == HA_DTYPE_COUNT)
-        return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s; it must be F32, F16 or BF16", name, type_name(o->type));
+        return ha_why(why, HA_ERROR, "tensor 'o' is %s; it must be F32, F16 or BF16", type_name(o->type));
     s->dtype = (enum ha_dtype)type;
     if (o->dims != 4)
-        return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s; it must have four dimensions, [states][tokens][heads][dim]",
-                      name, dims_text(o->dim, o->dims).text);
+        return ha_why(why, HA_ERROR, "tensor 'o' is %s; it must have four dimensions, [states][tokens][heads][dim]",
+                      dims_text(o->dim, o->dims).text);
     for (size_t i = 0; i < 4; i++) {
         if (!o->dim[i])
-            return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s: no %s", name, dims_text(o->dim, 4).text, limit[i].what);
+            return ha_why(why, HA_ERROR, "tensor 'o' is %s: no %s", dims_text(o->dim, 4).text, limit[i].what);
         if (o->dim[i] > limit[i].max)
-            return ha_why(why, HA_ERROR, "%s: tensor 'o' is %s: %zu %s, and %zu are the most", name,
-                          dims_text(o->dim, 4).text, o->dim[i], limit[i].what, limit[i].max);
+            return ha_why(why, HA_ERROR, "tensor 'o' is %s: %zu %s, and %zu are the most", dims_text(o->dim, 4).text,
+                          o->dim[i], limit[i].what, limit[i].max);
     }
     s->states = o->dim[0];
     s->tokens = o->dim[1];
@@ -235,25 +231,24 @@ static enum ha_status shape_read(const struct ha_safetensors *file, const char *
     return HA_OK;
 }
 
-static enum ha_status replay_read(const struct ha_safetensors *file, const char *name, struct replay *p,
-                                  struct ha_why *why)
+static enum ha_status replay_read(const struct ha_safetensors *file, struct replay *p, struct ha_why *why)
 {
     struct ha_merge_shape *s = &p->shape;
     size_t form, order, layout, empty;
     *p = (struct replay){ .traits = { .forms = 15u, .dtypes = 7u, .aliases = 7u } };
-    HA_TRY(word_read(file, name, "form", ha_form_words, &form, why));
-    HA_TRY(word_read(file, name, "order", ha_order_words, &order, why));
-    HA_TRY(word_read(file, name, "lse_layout", layout_words, &layout, why));
-    HA_TRY(word_read(file, name, "empty", empty_words, &empty, why));
-    HA_TRY(eps_read(file, name, "exp_eps", &p->traits.exp_eps, why));
-    HA_TRY(eps_read(file, name, "log_eps", &p->traits.log_eps, why));
-    HA_TRY(shape_read(file, name, s, why));
+    HA_TRY(word_read(file, "form", ha_form_words, &form, why));
+    HA_TRY(word_read(file, "order", ha_order_words, &order, why));
+    HA_TRY(word_read(file, "lse_layout", layout_words, &layout, why));
+    HA_TRY(word_read(file, "empty", empty_words, &empty, why));
+    HA_TRY(eps_read(file, "exp_eps", &p->traits.exp_eps, why));
+    HA_TRY(eps_read(file, "log_eps", &p->traits.log_eps, why));
+    HA_TRY(shape_read(file, s, why));
     s->form = (enum ha_form)form;
     s->order = (enum ha_order)order;
     s->layout = layout ? HA_LAYOUT_HEADS_FIRST : HA_LAYOUT_PACKED;
     s->plus_inf = empty == 1;
     for (size_t t = T_O; t < T_COUNT; t++)
-        if (has(t, s)) HA_TRY(tensor_find(file, name, t, s, &p->x[t], why));
+        if (has(t, s)) HA_TRY(tensor_find(file, t, s, &p->x[t], why));
     return HA_OK;
 }
 
@@ -281,12 +276,12 @@ static enum ha_status rows_judge(const struct replay *p, size_t first, size_t co
     return HA_OK;
 }
 
-static enum ha_status replay_judge(const struct ha_safetensors *file, const char *name, struct ha_merge_shape *shape,
+static enum ha_status replay_judge(const struct ha_safetensors *file, struct ha_merge_shape *shape,
                                    struct ha_judgement *j, struct ha_why *why)
 {
     struct replay p;
     struct ha_merge_trial trial = { .batch = NULL };
-    HA_TRY(replay_read(file, name, &p, why));
+    HA_TRY(replay_read(file, &p, why));
     *shape = p.shape;
     const size_t rows = p.shape.tokens * p.shape.heads, fit = CHUNK_ELEMENTS / (p.shape.states * p.shape.dim);
     const size_t most = fit < 1 ? 1 : fit < CHUNK_ROWS ? fit : CHUNK_ROWS;
@@ -294,7 +289,7 @@ static enum ha_status replay_judge(const struct ha_safetensors *file, const char
     for (size_t r = 0; r < rows && st == HA_OK; r += most)
         st = rows_judge(&p, r, rows - r < most ? rows - r : most, &trial, j, why);
     ha_merge_trial_close(&trial);
-    return st == HA_OK ? j->status : ha_why_prefix(why, st, "%s", name);
+    return st == HA_OK ? j->status : st;
 }
 
 enum ha_status ha_replay_judge(const char *path, struct ha_merge_shape *shape, struct ha_judgement *j,
@@ -304,7 +299,7 @@ enum ha_status ha_replay_judge(const char *path, struct ha_merge_shape *shape, s
     *shape = (struct ha_merge_shape){ 0 };
     *j = (struct ha_judgement){ .status = HA_OK };
     HA_TRY(ha_safetensors_open(&file, path, why));
-    const enum ha_status st = replay_judge(file, path, shape, j, why);
+    const enum ha_status st = replay_judge(file, shape, j, why);
     ha_safetensors_close(file);
-    return st;
+    return st == HA_ERROR ? ha_why_prefix(why, st, "%s", path) : st;
 }

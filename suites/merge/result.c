@@ -1,4 +1,4 @@
-#include "suites/merge/result.h"
+#include "suites/merge/point.h"
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
@@ -116,7 +116,7 @@ static bool read_line(const struct ha_results *r, size_t i, enum ha_merge_part p
     return true;
 }
 
-static const char *grouped(uint64_t n, char out[32])
+static void grouped(uint64_t n, char out[32])
 {
     char digits[24];
     const int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
@@ -126,35 +126,25 @@ static const char *grouped(uint64_t n, char out[32])
         *p++ = digits[i];
     }
     *p = 0;
-    return out;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-static void left_of_case(FILE *out, const struct ha_merge_point *p, uint64_t merges)
+static void print_left(FILE *out, enum ha_merge_part part, const struct ha_merge_point *p, uint64_t merges)
 {
     static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
-    const struct ha_merge_case *c = &ha_merge_cases[p->item];
+    const struct ha_merge_case *c = &ha_merge_cases[p->item]; /* where it is one */
     char n[32];
-    fprintf(out, "%3u %-23s %-9s %10s", c->number, c->name, must[c->must], grouped(merges, n));
-}
-
-static void left_of_random(FILE *out, const struct ha_merge_point *p, uint64_t merges)
-{
-    char n[32];
-    fprintf(out, "       %-10s %-4s %12s", ha_merge_kinds[p->kind].name,
-            ha_dtype_name((enum ha_dtype)(p->axes.dtype - 1)), grouped(merges, n));
-}
-
-static void left_of_attention(FILE *out, const struct ha_merge_point *p, uint64_t rows)
-{
-    char n[32];
-    fprintf(out, "    %-18s %8s", ha_attention_cases[p->problem].name, grouped(rows, n));
+    grouped(merges, n);
+    if (part == HA_PART_CASES) fprintf(out, "%3u %-23s %-9s %10s", c->number, c->name, must[c->must], n);
+    else if (part == HA_PART_ATTENTION) fprintf(out, "    %-18s %8s", ha_attention_cases[p->problem].name, n);
+    else
+        fprintf(out, "       %-10s %-4s %12s", ha_merge_kinds[p->kind].name,
+                ha_dtype_name((enum ha_dtype)(p->axes.dtype - 1)), n);
 }
 
 /* false: there is nothing of this part */
-static bool print_table(FILE *out, const struct ha_results *r, enum ha_merge_part part, const char *head,
-                        void (*left)(FILE *, const struct ha_merge_point *, uint64_t))
+static bool print_table(FILE *out, const struct ha_results *r, enum ha_merge_part part, const char *head)
 {
     const struct columns c = columns_of(r, part);
     const struct ha_merge_result *cell[COLUMNS_MAX];
@@ -166,7 +156,7 @@ static bool print_table(FILE *out, const struct ha_results *r, enum ha_merge_par
     fputc('\n', out);
     for (size_t i = 0; (i = next_of(r, i, part)) < r->entries; i++) {
         if (!read_line(r, i, part, &c, cell, &most)) continue;
-        left(out, point_at(r, i), most);
+        print_left(out, part, point_at(r, i), most);
         for (size_t k = 0; k < c.count; k++) fprintf(out, " %*s", c.width, cell[k] ? cell_text(cell[k], text) : "");
         fputc('\n', out);
     }
@@ -245,12 +235,10 @@ void ha_merge_print(FILE *out, const struct ha_results *r)
     fprintf(out,
             "lse_merge: is a merge of attention states exact?\nnumbers: the worst err/bound over all elements; 1 is "
             "the derived bound (docs/merging.md)\n");
-    if (print_table(out, r, HA_PART_CASES, " no case                    must          merges", left_of_case))
-        print_planted(out, r);
+    if (print_table(out, r, HA_PART_CASES, " no case                    must          merges")) print_planted(out, r);
     print_gallery(out, r);
-    print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows", left_of_attention);
-    if (print_table(out, r, HA_PART_RANDOM, "random form       o          merges", left_of_random))
-        print_spread(out, r);
+    print_table(out, r, HA_PART_ATTENTION, "attention's own LSE        rows");
+    if (print_table(out, r, HA_PART_RANDOM, "random form       o          merges")) print_spread(out, r);
     print_replays(out, r);
     print_failures(out, r);
 }

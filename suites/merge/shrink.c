@@ -1,4 +1,4 @@
-#include "suites/merge/shrink.h"
+#include "suites/merge/work.h"
 
 #include "harness/base/numeric.h"
 

@@ -34,10 +34,8 @@ enum ha_status ha_stage_open(struct ha_stage_run *s, const struct ha_room *room)
  * element 5: got ..., want ... within ... (against what)". */
 enum ha_status ha_stage_judge(struct ha_stage_run *s, const char *what);
 
-/* the stages; why is empty when they begin */
+/* HA_STAGE_HUGE; why is empty when it begins */
 enum ha_status ha_stage_huge(struct ha_stage_run *s);
-enum ha_status ha_stage_stream(struct ha_stage_run *s);
-enum ha_status ha_stage_flag(struct ha_stage_run *s);
 /* HA_ERROR with what was being done and the device's own reason, unless status is HA_OK */
 enum ha_status ha_stage_did(struct ha_stage_run *s, enum ha_status status, const char *what);
 

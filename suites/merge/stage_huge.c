@@ -16,17 +16,16 @@ enum { PAGE = 4096, SLOT = 32768, POISON = 0xFF, ROW_MAX = HA_STAGE_DIM * 4, ALI
 _Static_assert(3 * (HA_STAGE_STATES_MAX + 1) * SLOT < 2 * NEAR,
                "the slots end before the first alias, of 16-bit elements");
 
-/* Which strides are huge; the others are the batch's own. */
+/* Three rows on the axis whose stride is huge, for o and perhaps LSE; the other strides are the batch's own. */
 struct placement {
     const char *what;
-    size_t tokens, heads;
-    bool o_token, o_head, lse_token, lse_head;
+    bool by_head, lse;
 };
 static const struct placement placements[] = {
-    { "o of tokens 1 and 2 beyond 2^31 and 2^32 elements", 3, 2, true, false, false, false },
-    { "o and LSE of tokens 1 and 2 beyond 2^31 and 2^32 elements", 3, 2, true, false, true, false },
-    { "o of heads 1 and 2 beyond 2^31 and 2^32 elements", 2, 3, false, true, false, false },
-    { "o and LSE of heads 1 and 2 beyond 2^31 and 2^32 elements", 2, 3, false, true, false, true },
+    { "o of tokens 1 and 2 beyond 2^31 and 2^32 elements", false, false },
+    { "o and LSE of tokens 1 and 2 beyond 2^31 and 2^32 elements", false, true },
+    { "o of heads 1 and 2 beyond 2^31 and 2^32 elements", true, false },
+    { "o and LSE of heads 1 and 2 beyond 2^31 and 2^32 elements", true, true },
 };
 
 enum array { O, LSE, SUM };
@@ -80,20 +79,20 @@ static size_t index_of(const struct ha_merge_state *x, enum array k, size_t t, s
                   : t * x->lse_token_stride + head * x->lse_head_stride;
 }
 
+static unsigned char *array_of(const struct ha_merge_state *x, enum array k)
+{
+    return k == O ? x->o : k == LSE ? (void *)x->lse : (void *)x->sum;
+}
+
 static struct cell cell_at(const struct huge *h, size_t node, enum array k, size_t t, size_t head)
 {
     const struct ha_merge_state *near = &h->near[node], *far = &h->far[node];
-    const struct placement *p = h->p;
-    const size_t e = element_bytes(h, k);
-    unsigned char *near_array = k == O ? near->o : k == LSE ? (void *)near->lse : (void *)near->sum;
-    unsigned char *far_array = k == O ? far->o : k == LSE ? (void *)far->lse : (void *)far->sum;
-    const size_t near_index = index_of(near, k, t, head), far_index = index_of(far, k, t, head);
-    const bool by_token = k == O ? p->o_token : p->lse_token, by_head = k == O ? p->o_head : p->lse_head;
+    const size_t e = element_bytes(h, k), index = index_of(far, k, t, head), row = h->p->by_head ? head : t;
     struct cell c = { .node = node,
-                      .near = near_array + near_index * e,
-                      .far = far_array + far_index * e,
+                      .near = array_of(near, k) + index_of(near, k, t, head) * e,
+                      .far = array_of(far, k) + index * e,
                       .bytes = k == O ? h->s->shape.dim * e : e };
-    find_aliases(h, &c, far_index, by_token ? t : by_head ? head : 0, e, far_array);
+    find_aliases(h, &c, index, k == O || h->p->lse ? row : 0, e, array_of(far, k));
     return c;
 }
 
@@ -103,8 +102,8 @@ static enum ha_status each(struct huge *h, enum ha_status (*f)(struct huge *h, c
     const enum array arrays = h->s->shape.form == HA_FORM_MAX_SUM ? SUM : LSE;
     for (size_t node = 0; node < h->nodes; node++)
         for (enum array k = O; k <= arrays; k++)
-            for (size_t t = 0; t < h->p->tokens; t++)
-                for (size_t head = 0; head < h->p->heads; head++) {
+            for (size_t t = 0; t < h->s->shape.tokens; t++)
+                for (size_t head = 0; head < h->s->shape.heads; head++) {
                     const struct cell c = cell_at(h, node, k, t, head);
                     HA_TRY(f(h, &c));
                 }
@@ -166,10 +165,8 @@ static void lay_out(struct huge *h)
         far->o = h->base + 3 * i * SLOT;
         far->lse = (void *)(h->base + (3 * i + 1) * SLOT);
         far->sum = near->sum ? (void *)(h->base + (3 * i + 2) * SLOT) : NULL;
-        if (h->p->o_token) far->o_token_stride = STRIDE;
-        if (h->p->o_head) far->o_head_stride = STRIDE;
-        if (h->p->lse_token) far->lse_token_stride = STRIDE;
-        if (h->p->lse_head) far->lse_head_stride = STRIDE;
+        *(h->p->by_head ? &far->o_head_stride : &far->o_token_stride) = STRIDE;
+        if (h->p->lse) *(h->p->by_head ? &far->lse_head_stride : &far->lse_token_stride) = STRIDE;
     }
 }
 
@@ -211,8 +208,7 @@ static enum ha_status merge_there(struct huge *h)
 /* before base: a signed index, or stride, that wrapped; behind it: the rows */
 static void measure(struct huge *h)
 {
-    const bool lse = h->p->lse_token || h->p->lse_head;
-    const size_t e = lse ? sizeof(float) : element_bytes(h, O);
+    const size_t e = h->p->lse ? sizeof(float) : element_bytes(h, O);
     h->below = (size_t)(UINT64_C(1) << 32) * e;
     h->bytes = h->below + (size_t)(2 * STRIDE) * e + 2 * MIB;
 }
@@ -249,8 +245,6 @@ static enum ha_status on_device(struct huge *h)
     struct ha_why why = { "" };
     void *memory = NULL;
     h->api = s->subject->api;
-    if (!h->api->mem_alloc || !h->api->info || !h->api->copy || !h->api->merge)
-        return ha_why(s->why, HA_WAIVED, "the device does not offer memory of its own");
     h->api->info(device, &info);
     if (info.compute_threads)
         return ha_why(
@@ -282,9 +276,9 @@ enum ha_status ha_stage_huge(struct ha_stage_run *s)
     if (!traits->o_strides) return ha_why(s->why, HA_WAIVED, "takes packed rows of o only");
     for (size_t i = 0; i < sizeof placements / sizeof *placements; i++) {
         struct huge h = { .s = s, .p = &placements[i] };
-        if (traits->lse_order != HA_LSE_ANY && (h.p->lse_token || h.p->lse_head)) continue;
-        s->shape.tokens = h.p->tokens;
-        s->shape.heads = h.p->heads;
+        if (traits->lse_order != HA_LSE_ANY && h.p->lse) continue;
+        s->shape.tokens = h.p->by_head ? 2 : 3;
+        s->shape.heads = h.p->by_head ? 3 : 2;
         measure(&h);
         HA_TRY(s->subject->api ? on_device(&h) : in_host_memory(&h));
     }

@@ -5,9 +5,7 @@
 #include "harness/engine/point.h"
 #include "harness/report/verdict.h"
 #include "suites/merge/attention.h"
-#include "suites/merge/by.h"
-#include "suites/merge/replay.h"
-#include "suites/merge/result.h"
+#include "suites/merge/point.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,16 +70,8 @@ static void say(const struct run *run, size_t i, const char *why)
     snprintf(row_of(run, i)->head.reason, sizeof row_of(run, i)->head.reason, "%s", why);
 }
 
-/* Who cannot be opened is an error of every point that asks for him; one that computes nothing is not judged. */
-static void refuse(const struct run *run, size_t i, const struct ha_merge_member *m)
-{
-    if (m->status == HA_OK) {
-        row_of(run, i)->head.verdict = HA_UNCHECKED;
-        say(run, i, "a device of the kind null computes nothing");
-    } else ha_result_set(run->group, i, m->status, &m->why);
-}
-
-/* What each point's `by` stands for, once; a point whose subject cannot be asked gets its verdict here. */
+/* What each point's `by` stands for, once. Who cannot be opened is an error of every point that asks for him; one that
+ * computes nothing is not judged. */
 static enum ha_status gather_sources(struct run *run, struct ha_why *why)
 {
     for (size_t i = 0; i < run->group->count; i++) {
@@ -89,10 +79,13 @@ static enum ha_status gather_sources(struct run *run, struct ha_why *why)
         const bool defect = run->part == HA_PART_GALLERY;
         struct ha_merge_member *m = ha_merge_party_find(&run->party, defect ? ha_merge_defects[p->defect].name : p->by);
         if (!m) return ha_why(why, HA_ERROR, "out of memory");
-        if (m->status == HA_OK) snprintf(row_of(run, i)->subject, sizeof row_of(run, i)->subject, "%s", m->source.name);
         run->of[i] = SIZE_MAX;
-        if (m->status != HA_OK || m->null) {
-            refuse(run, i, m);
+        ha_result_set(run->group, i, m->status, &m->why);
+        if (m->status != HA_OK) continue;
+        snprintf(row_of(run, i)->subject, sizeof row_of(run, i)->subject, "%s", m->source.name);
+        if (m->null) {
+            row_of(run, i)->head.verdict = HA_UNCHECKED;
+            say(run, i, "a device of the kind null computes nothing");
             continue;
         }
         size_t s = 0;

@@ -1,4 +1,4 @@
-#include "suites/merge/task.h"
+#include "suites/merge/work.h"
 
 #include "harness/base/array.h"
 #include "harness/base/rng.h"
@@ -15,14 +15,6 @@ const struct ha_merge_kind ha_merge_kinds[] = {
 static const size_t state_counts[] = { 1, 2, 3, 5, 7, 16, 33, 133, 160, 512 };
 static const size_t dims[] = { 128, 64, 256, 80, 96, 112, 192 };
 enum { STATE_COUNTS = sizeof state_counts / sizeof *state_counts, DIMS = sizeof dims / sizeof *dims };
-
-static enum ha_status add(struct ha_merge_tasks *tasks, const struct ha_merge_task *t, struct ha_why *why)
-{
-    if (!ha_array_room(&tasks->task, &tasks->room, tasks->count + 1, sizeof *tasks->task))
-        return ha_why(why, HA_ERROR, "out of memory");
-    tasks->task[tasks->count++] = *t;
-    return HA_OK;
-}
 
 void ha_merge_tasks_free(struct ha_merge_tasks *tasks)
 {
@@ -66,8 +58,7 @@ static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_t
 {
     const struct ha_merge_case *c = t.c;
     struct ha_merge_shape *s = &t.shape;
-    enum ha_status st = HA_OK;
-    for (unsigned order = 0; order < HA_ORDER_COUNT && st == HA_OK; order++) {
+    for (unsigned order = 0; order < HA_ORDER_COUNT; order++) {
         if (!allows(c->orders, only->order, order)) continue;
         if ((s->states < 2 || c->stage != HA_STAGE_PLAIN) && order != HA_ORDER_FLAT) continue;
         const size_t k = (*turns)++, rows = rows_of(c, s->states);
@@ -79,9 +70,11 @@ static enum ha_status add_orders(struct ha_merge_tasks *tasks, struct ha_merge_t
         s->tokens = only->tokens ? only->tokens : rows / s->heads;
         if (!only->tokens) shorten(s);
         t.seed = ha_merge_axes_whole(only) ? only->seed : only->seed * 1000003 + k;
-        st = add(tasks, &t, why);
+        if (!ha_array_room(&tasks->task, &tasks->room, tasks->count + 1, sizeof *tasks->task))
+            return ha_why(why, HA_ERROR, "out of memory");
+        tasks->task[tasks->count++] = t;
     }
-    return st;
+    return HA_OK;
 }
 
 enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, size_t item, const struct ha_merge_axes *only,
@@ -92,25 +85,24 @@ enum ha_status ha_merge_tasks_of_case(struct ha_merge_tasks *tasks, size_t item,
     const size_t low = c->states_min ? c->states_min : 1,
                  high = c->states_max ? c->states_max : state_counts[STATE_COUNTS - 1];
     size_t turns = 0;
-    enum ha_status st = HA_OK;
     for (unsigned form = 0; form < HA_FORM_COUNT; form++)
         for (unsigned dtype = 0; dtype < HA_DTYPE_COUNT; dtype++) {
             if (!allows(c->forms, only->form, form) || !allows(c->dtypes, only->dtype, dtype)) continue;
             t.shape.form = (enum ha_form)form;
             t.shape.dtype = (enum ha_dtype)dtype;
             bool any = false;
-            for (size_t i = 0; i < STATE_COUNTS && st == HA_OK; i++) {
+            for (size_t i = 0; i < STATE_COUNTS; i++) {
                 t.shape.states = only->states ? only->states : state_counts[i];
                 if (t.shape.states < low || t.shape.states > high
                     || (any && (only->states || c->stage != HA_STAGE_PLAIN)))
                     continue;
                 any = true;
-                st = add_orders(tasks, t, only, &turns, why);
+                HA_TRY(add_orders(tasks, t, only, &turns, why));
             }
             t.shape.states = low; /* a number that is none of ours */
-            if (!any && st == HA_OK && !only->states) st = add_orders(tasks, t, only, &turns, why);
+            if (!any && !only->states) HA_TRY(add_orders(tasks, t, only, &turns, why));
         }
-    return st;
+    return HA_OK;
 }
 
 bool ha_merge_random_fits(size_t item, const struct ha_merge_axes *only)

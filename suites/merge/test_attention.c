@@ -136,10 +136,6 @@ TEST(what_cannot_be_judged_says_so)
     api.attend = NULL;
     assert_int_equal(ha_attention_check(&subject, 0, 1, &r, &why), HA_WAIVED);
     assert_string_equal(why.text, "mine: attend is not offered");
-    api = library;
-    api.info = NULL;
-    assert_int_equal(ha_attention_check(&subject, 0, 1, &r, &why), HA_ERROR);
-    assert_non_null(strstr(why.text, "mine: no info"));
 }
 
 /* ---- what is broken is caught: the best kernels' attend, with other arguments, other results, or both */

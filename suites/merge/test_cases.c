@@ -6,7 +6,7 @@
 #include "harness/base/test.h"
 #include "suites/merge/fills.h"
 #include "suites/merge/judge.h"
-#include "suites/merge/task.h"
+#include "suites/merge/work.h"
 
 extern const struct ha_kernels ha_kernels_c;
 
@@ -147,7 +147,7 @@ TEST(test_tokens)
     const struct ha_merge_row r = { .states = 2, .dim = DIM, .seed = SEED, .index = 3 };
     static struct ha_tokens t;
     double o[DIM], v[4][DIM], lse, sum;
-    ha_tokens_make(&t, &r, 4);
+    ha_tokens_make(&t, &r, 4, HA_CUT_RANDOM);
     for (size_t j = 0; j < 4; j++) {
         t.score[j] = 0;
         ha_tokens_attend(&t, j, j + 1, false, v[j], &lse, &sum);
@@ -175,8 +175,7 @@ TEST(test_cuts)
         const struct ha_merge_row r = { .states = states, .dim = 1, .seed = SEED, .index = states };
         for (size_t n = 1; n < 90; n += 4)
             for (int cut = HA_CUT_EVEN; cut <= HA_CUT_EDGE; cut++) {
-                ha_tokens_make(&t, &r, n);
-                ha_tokens_cut(&t, (enum ha_cut)cut);
+                ha_tokens_make(&t, &r, n, (enum ha_cut)cut);
                 for (size_t m = 1; m < states; m++) assert_true(t.end[m - 1] <= t.end[m]);
                 assert_int_equal(t.end[states - 1], n);
                 if (cut == HA_CUT_ONES)

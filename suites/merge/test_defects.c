@@ -2,7 +2,7 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/test.h"
-#include "suites/merge/by.h"
+#include "suites/merge/point.h"
 
 /* A column for each case: # wrong in every form and type that the defect claims, . right in every one, ~ in some, - not
  * asked. */

@@ -1,4 +1,4 @@
-#include "suites/merge/replay.h"
+#include "suites/merge/judge.h"
 
 #include "harness/base/safetensors.h"
 #include "harness/base/test_folder.h"

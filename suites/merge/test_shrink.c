@@ -1,6 +1,6 @@
 /* Rows shrink to the smallest that is known to fail. */
 
-#include "suites/merge/shrink.h"
+#include "suites/merge/work.h"
 #include "suites/merge/test_trial.h"
 
 #include <math.h>

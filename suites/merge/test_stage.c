@@ -44,8 +44,6 @@ TEST(streams_are_waived)
     s = on(&api, NULL);
     api.graph_begin = NULL;
     expect_plain(&s, HA_STAGE_STREAM, HA_OK, "does not offer graph_begin");
-    api.event_create = NULL;
-    expect_plain(&s, HA_STAGE_STREAM, HA_OK, "does not offer events");
     api.host_fn = NULL;
     expect_plain(&s, HA_STAGE_STREAM, HA_WAIVED, "does not offer host_fn");
     api.flag_wait = NULL;

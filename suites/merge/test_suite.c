@@ -6,7 +6,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/test_beside.h"
 #include "harness/engine/drive.h"
-#include "suites/merge/result.h"
+#include "suites/merge/point.h"
 #include "suites/merge/test_hostile.h"
 
 static struct ha_why why;

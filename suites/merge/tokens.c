@@ -8,28 +8,29 @@ size_t ha_tokens_enough(size_t states)
     return n < 48 ? 48 : n;
 }
 
-void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count)
+void ha_tokens_make(struct ha_tokens *t, const struct ha_merge_row *row, size_t count, enum ha_cut cut)
 {
     t->row = row;
     t->count = count ? count : ha_tokens_enough(row->states);
     memset(t->dropped, 0, t->count * sizeof *t->dropped);
-    ha_tokens_scores(t, HA_SCORES_NORMAL);
-    ha_tokens_cut(t, HA_CUT_RANDOM);
+    ha_tokens_scores(t, 0);
+    ha_tokens_cut(t, cut);
 }
 
-void ha_tokens_scores(struct ha_tokens *t, enum ha_scores scores)
+void ha_tokens_scores(struct ha_tokens *t, uint64_t i)
 {
+    enum { NORMAL, WIDE, RISING, FALLING, TIES, PEAK, PATTERNS };
     const double peak = ha_draw_uniform(t->row, HA_DRAW_CHOICE, 0) * (double)t->count;
     for (size_t j = 0; j < t->count; j++) {
         const double x = ha_draw_normal(t->row, HA_DRAW_SCORE, j), step = 20.0 / (double)t->count;
         double s = x;
-        switch (scores) {
-        case HA_SCORES_NORMAL: break;
-        case HA_SCORES_WIDE: s = 100 * ha_draw_uniform(t->row, HA_DRAW_SCORE, j) - 50; break;
-        case HA_SCORES_RISING: s = step * (double)j; break;
-        case HA_SCORES_FALLING: s = -step * (double)j; break;
-        case HA_SCORES_TIES: s = rint(x); break;
-        case HA_SCORES_PEAK: s = x + (j == (size_t)peak ? 15 : 0); break;
+        switch (i % PATTERNS) {
+        case NORMAL: break;
+        case WIDE: s = 100 * ha_draw_uniform(t->row, HA_DRAW_SCORE, j) - 50; break;
+        case RISING: s = step * (double)j; break;
+        case FALLING: s = -step * (double)j; break;
+        case TIES: s = rint(x); break;
+        case PEAK: s = x + (j == (size_t)peak ? 15 : 0); break;
         }
         t->score[j] = s;
     }

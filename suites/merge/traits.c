@@ -1,7 +1,6 @@
-#include "suites/merge/traits.h"
+#include "suites/merge/subject.h"
 
 #include "harness/base/why.h"
-#include "suites/merge/batch.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -92,18 +91,13 @@ static enum ha_status bits_parse(const char *key, const char *value, const char 
     return HA_OK;
 }
 
-static enum ha_status number_parse(const char *key, const char *value, double max, double *out, struct ha_why *why)
+enum ha_status ha_number_parse(const char *key, const char *value, double max, double *out, struct ha_why *why)
 {
     char *end;
     *out = strtod(value, &end);
     if (end == value || *end || !(*out >= 0 && *out <= max))
         return ha_why(why, HA_ERROR, "%s is '%.40s', not a number from 0 to %g", key, value, max);
     return HA_OK;
-}
-
-enum ha_status ha_eps_parse(const char *key, const char *value, double *out, struct ha_why *why)
-{
-    return number_parse(key, value, HA_EPS_MAX, out, why);
 }
 
 void ha_subject_name(const char *from, char out[64])
@@ -140,7 +134,7 @@ enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char
         *(k == COMMUTES ? &t->commutes : &t->plus_inf) = at == 1;
         return HA_OK;
     case STATES_MAX:
-        HA_TRY(number_parse(key, value, HA_STATES_MAX, &number, why));
+        HA_TRY(ha_number_parse(key, value, HA_STATES_MAX, &number, why));
         t->states_max = (size_t)number;
         return HA_OK;
     case LSE_ORDER:
@@ -150,7 +144,7 @@ enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char
     default:
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
             if (!strcmp(numbers[i].name, key)) {
-                HA_TRY(number_parse(key, value, numbers[i].max, &number, why));
+                HA_TRY(ha_number_parse(key, value, numbers[i].max, &number, why));
                 memcpy((char *)t + numbers[i].offset, &number, sizeof number);
             }
         return HA_OK;
