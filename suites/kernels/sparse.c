@@ -1,7 +1,6 @@
 #include "suites/kernels/attention.h"
 
 #include "harness/api/reference.h"
-#include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #define HA_VARIANTS_ROW_H
 
 /* One line of results. Numbers that were not measured are NaN, texts empty; both are written
- * as an empty field, never as 0. What each means stands in the field table, fields.c. */
+ * as an empty field, never as 0. What each means stands in the field table, suite.c. */
 
 #include "harness/api/suite.h"
 #include "harness/api/variant.h"
@@ -49,7 +49,5 @@ struct ha_row {
 extern const struct ha_suite ha_suite_variants;
 /* table.c: results grouped by workload, at most 150 columns wide */
 void ha_table_print(FILE *out, const struct ha_results *results);
-extern const struct ha_field ha_row_fields[]; /* fields.c */
-enum { HA_ROW_FIELDS = 86 };
 
 #endif

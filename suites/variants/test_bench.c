@@ -7,7 +7,6 @@
 #include "harness/report/verdict.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
-#include "suites/variants/known.h"
 #include "suites/variants/test_session.h"
 
 /* ---- stop rules --------------------------------------------------------------------------- */

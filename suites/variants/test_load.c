@@ -4,7 +4,6 @@
 #include "harness/base/numeric.h"
 #include "harness/report/field.h"
 #include "suites/variants/fill.h"
-#include "suites/variants/known.h"
 #include "suites/variants/test_session.h"
 
 #include <sys/mman.h>
