@@ -4,7 +4,6 @@
 #include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
-#include "harness/engine/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

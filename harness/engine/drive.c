@@ -43,8 +43,6 @@ const struct ha_entry *ha_driven_find(const struct ha_driven *d, const char *tex
     return NULL;
 }
 
-const struct ha_result *ha_driven_head(const struct ha_entry *e) { return ha_result_in(e->row); }
-
 static const struct ha_field *field(const struct ha_driven *d, const char *column)
 {
     for (size_t i = 0; i < d->suite->fields; i++)

@@ -2,7 +2,6 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
-#include "harness/engine/process.h"
 #include "harness/base/test.h"
 
 #include <errno.h>

@@ -113,15 +113,7 @@ double ha_field_value(const struct ha_field *field, const void *row)
                                            : (double)NAN;
 }
 
-double ha_field_lo(const struct ha_field *field, const void *row)
-{
-    return field->lo ? number_at(row, field->lo) : (double)NAN;
-}
-
-double ha_field_hi(const struct ha_field *field, const void *row)
-{
-    return field->hi ? number_at(row, field->hi) : (double)NAN;
-}
+double ha_field_end(size_t end, const void *row) { return end ? number_at(row, end) : (double)NAN; }
 
 bool ha_field_figure(const struct ha_field *field, const void *row)
 {

@@ -16,9 +16,8 @@ enum ha_status ha_field_parse(const struct ha_field *field, void *row, const cha
 
 /* NaN: not measured, or a text */
 double ha_field_value(const struct ha_field *field, const void *row);
-/* the ends of its interval; NaN: it has none */
-double ha_field_lo(const struct ha_field *field, const void *row);
-double ha_field_hi(const struct ha_field *field, const void *row);
+/* an end of an interval, field->lo or field->hi; NaN: it has none */
+double ha_field_end(size_t end, const void *row);
 /* Is it a figure (figures.csv) with a value in this row? */
 bool ha_field_figure(const struct ha_field *field, const void *row);
 /* "less", "more", "neither"; "" of what is no figure */

@@ -3,7 +3,7 @@
 
 /* What papers say of links, held against the figures of a run. */
 
-#include "suites/link/method.h"
+#include "suites/link/bench.h"
 
 /* What was right and measured. */
 struct ha_link_figure {

@@ -4,7 +4,7 @@
 /* The link as a suite; docs/link.md. A point is one way to move pieces of one size, a row what it came to. */
 
 #include "harness/api/suite.h"
-#include "suites/link/method.h"
+#include "suites/link/bench.h"
 
 extern const struct ha_suite ha_suite_link;
 

@@ -1,4 +1,4 @@
-#include "suites/variants/chosen.h"
+#include "suites/variants/check.h"
 
 #include "harness/base/array.h"
 #include "harness/base/why.h"
@@ -8,23 +8,9 @@
 
 enum { STRIDE = HA_PARTS_MAX + 1 };
 
-/* One bit for each token, all clear between uses. */
-struct bits {
-    uint64_t *word;
-    size_t words;
-};
-
-/* Moves the set bits of `now` to token, ascending, and into `before`. */
-static void drain_bits(struct bits *now, struct bits *before, uint32_t *token)
-{
-    for (size_t i = 0; i < now->words; i++) {
-        before->word[i] |= now->word[i];
-        for (uint64_t w = now->word[i]; w; w &= w - 1) *token++ = (uint32_t)(64 * i + (size_t)__builtin_ctzll(w));
-        now->word[i] = 0;
-    }
-}
-
-static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, struct bits *now, struct bits *before,
+/* now, before: a bit for each token, all clear between uses. Moves the set bits of `now` to the chosen tokens,
+ * ascending, and into `before`. */
+static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, uint64_t *now, uint64_t *before,
                                size_t tokens, struct ha_why *why)
 {
     if (part->padding > part->count)
@@ -32,19 +18,21 @@ static enum ha_status add_part(struct ha_chosen *c, const struct ha_part *part, 
     for (size_t i = 0; i < part->count; i++) {
         size_t t = part->token[i];
         if (t >= tokens) return ha_why(why, HA_FAIL, "key %zu does not exist: the sequence has %zu tokens", t, tokens);
-        if ((now->word[t / 64] | before->word[t / 64]) >> t % 64 & 1)
-            return ha_why(why, HA_FAIL, "key %zu is listed twice", t);
-        now->word[t / 64] |= UINT64_C(1) << t % 64;
+        if ((now[t / 64] | before[t / 64]) >> t % 64 & 1) return ha_why(why, HA_FAIL, "key %zu is listed twice", t);
+        now[t / 64] |= UINT64_C(1) << t % 64;
     }
-    drain_bits(now, before, c->token + c->count);
-    c->count += part->count;
+    for (size_t i = 0; i < (tokens + 63) / 64; i++) {
+        for (uint64_t w = now[i]; w; w &= w - 1) c->token[c->count++] = (uint32_t)(64 * i + (size_t)__builtin_ctzll(w));
+        before[i] |= now[i];
+        now[i] = 0;
+    }
     return HA_OK;
 }
 
-static enum ha_status read_head(struct ha_chosen *c, size_t head, const struct ha_selection *s, struct bits bits[2],
+static enum ha_status read_head(struct ha_chosen *c, size_t head, const struct ha_selection *s, uint64_t *bits,
                                 size_t tokens, struct ha_why *why)
 {
-    size_t *offset = c->offset + head * STRIDE;
+    size_t *offset = c->offset + head * STRIDE, words = (tokens + 63) / 64;
 
     if (s->parts > HA_PARTS_MAX)
         return ha_why(why, HA_FAIL, "%zu parts are reported, of at most %d", s->parts, HA_PARTS_MAX);
@@ -52,11 +40,11 @@ static enum ha_status read_head(struct ha_chosen *c, size_t head, const struct h
         offset[p] = c->count;
         if (p >= s->parts) continue;
         c->on_device[head * HA_PARTS_MAX + p] = s->part[p].on_device;
-        HA_TRY(add_part(c, &s->part[p], &bits[0], &bits[1], tokens, why));
+        HA_TRY(add_part(c, &s->part[p], bits, bits + words, tokens, why));
     }
     offset[HA_PARTS_MAX] = c->count;
     if (s->parts > c->parts) c->parts = s->parts;
-    memset(bits[1].word, 0, bits[1].words * sizeof *bits[1].word);
+    memset(bits + words, 0, words * sizeof *bits);
     return HA_OK;
 }
 
@@ -64,15 +52,13 @@ enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, s
                               struct ha_why *why)
 {
     const struct ha_workload *w = pass->session->workload;
-    size_t heads = w->shape.q_heads, tokens = ha_workload_tokens(w, seq, step + 1), words = (tokens + 63) / 64,
-           capacity = 0;
-    struct bits bits[2] = { { calloc(words, sizeof(uint64_t)), words }, { calloc(words, sizeof(uint64_t)), words } };
+    size_t heads = w->shape.q_heads, tokens = ha_workload_tokens(w, seq, step + 1), capacity = 0;
+    uint64_t *bits = calloc(2 * ((tokens + 63) / 64), sizeof *bits);
     enum ha_status status = HA_OK;
 
     *c = (struct ha_chosen){ .offset = calloc(heads * STRIDE, sizeof *c->offset),
                              .on_device = calloc(heads * HA_PARTS_MAX, sizeof(bool)) };
-    if (!bits[0].word || !bits[1].word || !c->offset || !c->on_device)
-        status = ha_why(why, HA_ERROR, "no memory for a selection");
+    if (!bits || !c->offset || !c->on_device) status = ha_why(why, HA_ERROR, "no memory for a selection");
     for (size_t head = 0; head < heads && status == HA_OK; head++) {
         struct ha_selection s = { .parts = 0 };
         struct ha_why reason = { "" };
@@ -87,8 +73,7 @@ enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, s
             ha_why(why, status, "selection, layer %zu step %zu seq %zu head %zu: %s", layer, step, seq, head,
                    reason.text);
     }
-    free(bits[0].word);
-    free(bits[1].word);
+    free(bits);
     return status;
 }
 

@@ -12,7 +12,7 @@
  *   n = offset[h, -1]; t = token[offset[h, 0]:n]; s = scale * k[h // group][t] @ q[0, h]
  *   out[0, h] == softmax(s) @ v[h // group][t];  lse[0, h] == logsumexp(s) */
 
-#include "suites/variants/chosen.h"
+#include "suites/variants/check.h"
 
 struct ha_dump {              /* empty: zeroed */
     struct ha_tensor *tensor; /* name and data are the dump's */

@@ -1,4 +1,4 @@
-#include "suites/variants/oracle.h"
+#include "suites/variants/check.h"
 
 #include "harness/api/reference.h"
 #include "harness/base/pool.h"

@@ -11,7 +11,6 @@
 #include "suites/variants/check.h"
 #include "suites/variants/dump.h"
 #include "suites/variants/fill.h"
-#include "suites/variants/row.h"
 
 #include <math.h>
 #include <stdlib.h>
