@@ -57,8 +57,9 @@ struct ha_child_work {
     /* What serve says by ha_child_say, in the parent, in order, before its answer; NULL: nothing is said. */
     void (*hear)(void *arg, unsigned kind, const void *bytes, size_t size);
     void *arg;
-    bool patient; /* SIGTERM asks it to stop before it is killed: when ha_stop is set, or the time to stop has come */
-    bool main_thread; /* serve runs on the thread that forked: the parent has no other and no OpenMP team */
+    /* It is our own code: serve runs on the thread that forked, where the parent has no other and no OpenMP team, and
+     * SIGTERM asks it to stop before it is killed: when ha_stop is set, or the time to stop has come. */
+    bool ours;
 };
 /* The child begins with the first call, and anew after it died. It dies with the thread that made that call.
  * room_bytes: reserved, not touched. */

@@ -334,13 +334,9 @@ static void forked(void *arg)
 
 static enum ha_status open_child(struct loop *l, struct ha_why *why)
 {
-    const struct ha_child_work work = { .serve = ha_serve,
-                                        .self = &l->serve,
-                                        .limit_ns = CASE_TIME_NS,
-                                        .hear = hear,
-                                        .arg = l,
-                                        .patient = true,
-                                        .main_thread = true };
+    const struct ha_child_work work = {
+        .serve = ha_serve, .self = &l->serve, .limit_ns = CASE_TIME_NS, .hear = hear, .arg = l, .ours = true
+    };
     l->serve = (struct ha_serve){
         .plan = l->plan, .options = l->options, .before = before, .arg = l, .forked = forked
     };

@@ -446,7 +446,7 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
 static enum ha_status call_teller(int number, uint64_t stop_ns, struct heard *h)
 {
     const struct ha_child_work teller = {
-        .serve = tell, .limit_ns = 10 * (uint64_t)SECOND, .hear = hear, .arg = h, .patient = true, .main_thread = true
+        .serve = tell, .limit_ns = 10 * (uint64_t)SECOND, .hear = hear, .arg = h, .ours = true
     };
     struct ha_child *own;
     *h = (struct heard){ .right = true };

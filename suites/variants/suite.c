@@ -194,11 +194,10 @@ static void layer_done(void *arg, size_t step, size_t layer, const struct ha_acc
     r->config.engine.line(r->config.engine.arg, ACCURACY_FILE, &row);
 }
 
-static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
+static void sample(void *arg, const struct ha_sample *s)
 {
     const struct run *r = arg;
     struct ha_row row = *r->row;
-    (void)why;
     snprintf(row.role, sizeof row.role, "%s", s->role);
     row.block = (double)s->block;
     row.iter = s->iter;
@@ -206,7 +205,6 @@ static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why
     row.context_switches = s->context_switches;
     row.page_faults = s->page_faults;
     r->config.engine.line(r->config.engine.arg, SAMPLES_FILE, &row);
-    return HA_OK;
 }
 
 static enum ha_status trace(const struct run *r, const struct ha_bench *b, struct ha_why *why)

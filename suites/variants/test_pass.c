@@ -203,13 +203,11 @@ static enum ha_status spoilt_attend(struct ha_instance *self, const struct ha_st
 }
 
 /* arg: NULL, or of the passes and of the single steps, how many were heard of */
-static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
+static void sample(void *arg, const struct ha_sample *s)
 {
     size_t *count = arg;
-    (void)why;
     if (count) count[!strcmp(s->role, "step")]++;
     assert_true(isnan(s->iter) == (strcmp(s->role, "step") != 0));
-    return HA_OK;
 }
 
 /* of a benchmark over 8 steps with the defect at one of them; 8: without */
@@ -387,12 +385,10 @@ static void tight_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 }
 
 /* The time is over with the second pass of the companion, before which the other arm wanted its room. */
-static enum ha_status sample_until_over(void *arg, const struct ha_sample *s, struct ha_why *why)
+static void sample_until_over(void *arg, const struct ha_sample *s)
 {
     size_t *fulls = arg;
-    (void)why;
     if (!strcmp(s->role, "full") && ++*fulls == 2) atomic_store(&told, UINT64_MAX / 2);
-    return HA_OK;
 }
 
 TEST(a_companion_makes_room)
