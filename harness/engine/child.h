@@ -76,7 +76,7 @@ enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_
 bool ha_child_died(struct ha_child *child, struct ha_why *how);
 /* In the child, during serve: a message to the parent. Messages arrive whole, or not at all where the child dies. */
 void ha_child_say(unsigned kind, const void *bytes, size_t size);
-/* The limit of calls from now on, and when, by ha_now_ns, a patient child is asked to stop (0: never). */
+/* The limit of calls from now on, and when, by ha_now_ns, a child of our own code is asked to stop (0: never). */
 void ha_child_limit(struct ha_child *child, uint64_t limit_ns, uint64_t stop_ns);
 /* The next call begins with a new process. */
 void ha_child_end(struct ha_child *child);

@@ -65,8 +65,7 @@ void ha_plan_free(struct ha_plan *plan);
 enum ha_status ha_id_parse(const char *id, const struct ha_suite **suite, void *point, size_t point_bytes,
                            struct ha_why *why);
 
-/* ---- filters
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- filters ----------------------------------------------------------------------------------------------------- */
 
 /* What -f says: terms joined by commas, all of which a point must fit: key=value, key!=value, or a part of the id. A
  * point without the key fits no key=value and every key!=value. The key `suite` is every point's. */

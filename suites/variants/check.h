@@ -9,10 +9,11 @@
 #include "suites/variants/session.h"
 
 /* The reported selection of one layer of one sequence, copied out of the variant and put in
- * order: what the check and the dump work on. (chosen.c) */
+ * order: what the check and the dump work on. */
+enum { HA_CHOSEN_STRIDE = HA_PARTS_MAX + 1 };
 struct ha_chosen {
     uint32_t *token;     /* all heads' parts after one another; ascending within a part */
-    size_t *offset;      /* [q_heads][HA_PARTS_MAX + 1]: part p of a head is [offset[p], offset[p+1]) */
+    size_t *offset;      /* [q_heads][HA_CHOSEN_STRIDE]: part p of a head is [offset[p], offset[p+1]) */
     bool *on_device;     /* [q_heads][HA_PARTS_MAX] */
     size_t parts, count; /* the most parts of any head; of tokens in all */
 };
@@ -98,5 +99,31 @@ bool ha_check_asks(const struct ha_check *check, size_t step);
 /* The outputs that were just downloaded, of a step that was asked, by another pass, within the same bounds. */
 enum ha_status ha_check_again(const struct ha_check *check, size_t step, struct ha_why *why);
 void ha_check_free(struct ha_check *check);
+
+/* ---- the dump of a case (dump.c) --------------------------------------------------------------------------------- */
+
+/* One safetensors file for each case, holding its first step, so that a verdict can be audited
+ * without this program. Names are layerL.seqS.WHAT:
+ *   q      F32 [q_len][q_heads][head_dim]
+ *   k, v   F32 F16 BF16 [kv_heads][tokens][head_dim], the new tokens included
+ *   out    F32 [q_len][q_heads][head_dim]     lse  F32 [q_len][q_heads]
+ *   token  I32 [n]: the keys used, ascending within a part, parts and heads after one another
+ *   offset I32 [q_heads][parts + 1]: part p of head h is token[offset[h,p] : offset[h,p+1]]
+ * and the metadata are the case's id, its scale and the KV heads. With numpy:
+ *   n = offset[h, -1]; t = token[offset[h, 0]:n]; s = scale * k[h // group][t] @ q[0, h]
+ *   out[0, h] == softmax(s) @ v[h // group][t];  lse[0, h] == logsumexp(s) */
+
+struct ha_dump {              /* empty: zeroed */
+    struct ha_tensor *tensor; /* name and data are the dump's */
+    size_t count, capacity;
+};
+
+/* one layer of one sequence; copies what it needs */
+enum ha_status ha_dump_sequence(struct ha_dump *dump, const struct ha_pass *pass, const struct ha_chosen *chosen,
+                                size_t layer, size_t seq, struct ha_why *why);
+/* writes folder/ID.safetensors, in which every byte of the id that is not a letter, digit, '.', '-' or '_' is '_' */
+enum ha_status ha_dump_write(const struct ha_dump *dump, const char *folder, const char *id,
+                             const struct ha_shape *shape, struct ha_why *why);
+void ha_dump_free(struct ha_dump *dump);
 
 #endif

@@ -9,7 +9,6 @@
 #include "harness/report/perfetto.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/check.h"
-#include "suites/variants/dump.h"
 #include "suites/variants/fill.h"
 
 #include <math.h>
