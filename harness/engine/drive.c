@@ -4,7 +4,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/group.h"
 #include "harness/engine/machine.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "harness/report/field.h"
+#include "harness/report/row.h"
 #include "harness/report/fake_suite.h"
 
 #include "harness/base/test.h"

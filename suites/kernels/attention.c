@@ -31,12 +31,6 @@ static void draw_list(uint64_t seed, uint64_t stream, size_t n, size_t k, uint32
         if (ha_rng_below(seed, stream, i, n - i) < k - have) out[have++] = (uint32_t)i;
 }
 
-static size_t listed_keys(const struct ha_cpu_point *p, const uint32_t *list, size_t chosen)
-{
-    const struct ha_packed listed = { .keys = p->ctx, .index = list, .unit = p->block, .units = chosen };
-    return ha_packed_listed(&listed);
-}
-
 static enum ha_status open_lists(struct attention *a, struct ha_cpu_work *w, size_t lists, struct ha_why *why)
 {
     if (!lists) return HA_OK;
@@ -115,7 +109,8 @@ static void attention_turn(struct attention *a, const struct ha_cpu_work *w)
         }
         a->runs[u] = ha_cpu_rows(w, kv, p->ctx + (p->kernel == HA_KERNEL_APPEND ? p->q_len : 0));
         a->runs[u].index = list;
-        if (list) a->runs[u].keys = listed_keys(p, list, w->chosen);
+        const struct ha_packed listed = { .keys = p->ctx, .index = list, .unit = p->block, .units = w->chosen };
+        if (list) a->runs[u].keys = ha_packed_listed(&listed);
     }
 }
 

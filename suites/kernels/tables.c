@@ -1,6 +1,6 @@
 #include "harness/base/registry.h"
 #include "harness/engine/point.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/kernels/suite.h"
 
 #include <math.h>

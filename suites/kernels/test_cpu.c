@@ -7,7 +7,7 @@
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
 #include "harness/engine/test_drive.h"
-#include "harness/report/field.h"
+#include "harness/report/row.h"
 #include "suites/kernels/suite.h"
 #include "suites/kernels/measure.h"
 

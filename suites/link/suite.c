@@ -7,7 +7,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
 #include "harness/measure/sampling.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <stdlib.h>
 #include <string.h>

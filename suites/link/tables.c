@@ -1,4 +1,4 @@
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/link/suite.h"
 
 #include <inttypes.h>

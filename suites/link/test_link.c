@@ -4,7 +4,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/test_drive.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/link/suite.h"
 
 #include <math.h>

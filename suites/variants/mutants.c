@@ -3,7 +3,7 @@
 #include "harness/base/numeric.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/variants/check.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 #include "harness/base/pool.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/variants/fill.h"
 
 #include <math.h>

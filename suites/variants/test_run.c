@@ -6,7 +6,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/test_folder.h"
 #include "harness/engine/drive.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/variants/check.h"
 #include "suites/variants/fill.h"
 #include "suites/variants/test_session.h"
