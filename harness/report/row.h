@@ -6,7 +6,6 @@
 
 #include "harness/api/suite.h"
 
-
 /* The head that every row begins with. */
 static inline struct ha_result *ha_result_of(void *row) { return row; }
 static inline const struct ha_result *ha_result_in(const void *row) { return row; }
