@@ -2,7 +2,7 @@
 
 #include "harness/base/numeric.h"
 #include "harness/base/why.h"
-#include "reference/error.h"
+#include "reference/rows.h"
 
 #include <stdlib.h>
 

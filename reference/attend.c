@@ -1,4 +1,3 @@
-#include "reference/error.h"
 #include "reference/rows.h"
 
 enum { QUERIES = 32 }; /* of one pass over the rows */
@@ -6,20 +5,6 @@ enum { QUERIES = 32 }; /* of one pass over the rows */
 static bool sees_as_before(const struct ha_ref_query *query, size_t c)
 {
     return c > 0 && query[c].visible == query[c - 1].visible;
-}
-
-/* lo and hi over the tile's first `rows` rows */
-static void range(const struct ha_ref_tile *tile, size_t rows, double *restrict lo, double *restrict hi)
-{
-    const size_t dim = tile->dim;
-    for (size_t r = 0; r < rows; r++) {
-        const float *restrict v = tile->data + r * dim;
-        for (size_t i = 0; i < dim; i++) {
-            const double x = (double)v[i];
-            lo[i] = x < lo[i] ? x : lo[i];
-            hi[i] = x > hi[i] ? x : hi[i];
-        }
-    }
 }
 
 /* spread[i] += sum of pt |v - o|, size[i] += sum of (p + pt) |v|: what B1 and A' are made of */
@@ -108,7 +93,8 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
             if (query[c].visible > j) {
                 const size_t n = ha_ref_smaller(query[c].visible - j, tile.rows);
                 ha_ref_tile_weigh(&tile, n, weight + c * 2 * keys, query[c].out->o, query[c].out->bound);
-                if (!sees_as_before(query, c)) range(&tile, n, query[c].out->v_min, query[c].out->v_max);
+                if (!sees_as_before(query, c))
+                    ha_ref_tile_range(&tile, n, NULL, query[c].out->v_min, query[c].out->v_max);
             }
     }
     for (size_t c = 0; c < count; c++)

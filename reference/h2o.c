@@ -13,7 +13,7 @@
  * of it; a choice is right if some values within these errors lead to it, and is then adopted. */
 
 #include "reference/definitions.h"
-#include "reference/error.h"
+#include "reference/rows.h"
 
 #include "harness/base/why.h"
 

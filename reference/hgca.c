@@ -26,7 +26,7 @@
  * adopted. Params: alpha, beta, blk_size, blk_num, heads_per_task; the rule ignores layout. */
 
 #include "reference/definitions.h"
-#include "reference/error.h"
+#include "reference/rows.h"
 
 #include "harness/base/why.h"
 

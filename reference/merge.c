@@ -1,4 +1,4 @@
-#include "reference/error.h"
+#include "reference/rows.h"
 
 #include "harness/api/reference.h"
 

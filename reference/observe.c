@@ -1,5 +1,4 @@
 #include "reference/definitions.h"
-#include "reference/error.h"
 #include "reference/rows.h"
 
 #include "harness/base/why.h"

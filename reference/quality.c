@@ -32,19 +32,6 @@ double ha_ref_weights(const float *q, size_t head_dim, double scale, const struc
     return max == -HUGE_VAL ? max : max + log(normalise(p, rows->keys));
 }
 
-/* lo and hi over the tile's rows that have a weight */
-static void range(const struct ha_ref_tile *tile, const double *w, double *lo, double *hi)
-{
-    for (size_t r = 0; r < tile->rows; r++) {
-        if (!(w[tile->first + r] > 0)) continue;
-        for (size_t i = 0; i < tile->dim; i++) {
-            const double x = (double)tile->data[r * tile->dim + i];
-            lo[i] = x < lo[i] ? x : lo[i];
-            hi[i] = x > hi[i] ? x : hi[i];
-        }
-    }
-}
-
 void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct ha_rows *rows, enum ha_dtype dtype,
                     const float *got, const uint32_t *token, size_t count, double *work, struct ha_ref_quality *out)
 {
@@ -72,7 +59,7 @@ void ha_ref_quality(const float *q, size_t head_dim, double scale, const struct 
         ha_ref_tile_load(&tile, rows, HA_REF_V, j, head_dim, dtype);
         ha_ref_tile_weigh(&tile, tile.rows, inside, sum_in, rest_in);
         ha_ref_tile_weigh(&tile, tile.rows, outside, sum_out, rest_out);
-        range(&tile, outside, lo, hi);
+        ha_ref_tile_range(&tile, tile.rows, outside, lo, hi);
     }
     const double all = mass_in + mass_out;
     *out = (struct ha_ref_quality){ .mass = all > 0 ? mass_in / all : 1 };

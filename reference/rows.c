@@ -1,7 +1,5 @@
 #include "reference/rows.h"
 
-#include "reference/error.h"
-
 #include "harness/base/numeric.h"
 
 #include <string.h>
@@ -77,6 +75,21 @@ void ha_ref_tile_weigh(const struct ha_ref_tile *tile, size_t rows, const double
         const double next = old + t, part = next - old;
         rest[i] += (old - (next - part)) + (t - part);
         sum[i] = next;
+    }
+}
+
+void ha_ref_tile_range(const struct ha_ref_tile *tile, size_t rows, const double *w, double *restrict lo,
+                       double *restrict hi)
+{
+    const size_t dim = tile->dim;
+    for (size_t r = 0; r < rows; r++) {
+        const float *restrict v = tile->data + r * dim;
+        if (w && !(w[tile->first + r] > 0)) continue;
+        for (size_t i = 0; i < dim; i++) {
+            const double x = (double)v[i];
+            lo[i] = x < lo[i] ? x : lo[i];
+            hi[i] = x > hi[i] ? x : hi[i];
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 /* What the kernels that choose keys have to give, in plain words: exactly, or in binary64 within the sums that
  * harness/api/kernels.h declares. */
 
-#include "reference/error.h"
+#include "reference/rows.h"
 
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"

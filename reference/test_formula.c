@@ -1,6 +1,6 @@
 /* The bounds of the oracle against those of docs/measurement.md, computed term by term in long double. */
 
-#include "reference/error.h"
+#include "reference/rows.h"
 #include "reference/test_inputs.h"
 
 enum { N = 40, DIM = 6 };

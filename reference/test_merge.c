@@ -1,6 +1,6 @@
 /* The bound of a merge holds for honest merges in binary32, and wrong merges are outside it. */
 
-#include "reference/error.h"
+#include "reference/rows.h"
 #include "reference/test_fp32.h"
 
 enum { STATES_MAX = 33, KEYS_MAX = 4096 };

@@ -4,7 +4,6 @@
 #include "harness/base/sanitizer.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
-#include "harness/engine/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -215,11 +214,11 @@ static _Noreturn void serve_process(const struct ha_child *child, int socket, pi
     server.parent = parent;
     action.sa_sigaction = on_stop;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
-    if (child->work.patient) sigaction(SIGTERM, &action, NULL);
+    if (child->work.ours) sigaction(SIGTERM, &action, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a limit of the size of files is a failure like others */
     pthread_atfork(NULL, NULL, on_fork);
     /* the thread sanitizer's runtime ends a process that makes a thread after a fork */
-    if (HA_TSAN || child->work.main_thread) serve_calls(NULL);
+    if (HA_TSAN || child->work.ours) serve_calls(NULL);
     /* The thread that forked may lead an OpenMP team whose other threads are not here, and would wait for them. */
     pthread_t thread;
     if (pthread_create(&thread, NULL, serve_calls, NULL) == 0) pthread_join(thread, NULL);
@@ -418,12 +417,12 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
             return ha_why(why, HA_ERROR, "%s%s", ha_process_text(&how).text, place_of(c, &h.fault, call, names).text);
         const uint64_t now = ha_now_ns(), spent = now - begun;
         const bool late = c->stop_ns && now >= c->stop_ns;
-        if (c->work.patient && !asked && (ha_stop || late)) {
+        if (c->work.ours && !asked && (ha_stop || late)) {
             kill(c->pid, SIGTERM);
             asked = true;
             if (end > spent + GRACE_MS * UINT64_C(1000000)) end = spent + GRACE_MS * UINT64_C(1000000);
         }
-        if ((ha_stop && !c->work.patient) || (asked && (spent >= end || ha_stop_now)))
+        if ((ha_stop && !c->work.ours) || (asked && (spent >= end || ha_stop_now)))
             return ha_why(why, HA_ERROR, ha_stop ? "interrupted" : "stopped: the time is over");
         if (h.hung_up && end == limit && end > spent + LINGER_MS * UINT64_C(1000000))
             end = spent + LINGER_MS * UINT64_C(1000000);
@@ -431,7 +430,7 @@ static enum ha_status await(struct ha_child *c, const struct call *call, const c
             return ha_why(why, HA_ERROR, "closed its connection to the program and lives on");
         if (spent >= end) return ha_why(why, HA_ERROR, "no answer in %.3g s", (double)limit * 1e-9);
         const uint64_t left_ms = (end - spent) / 1000000 + 1,
-                       slice_ms = c->work.patient ? PATIENT_SLICE_MS : HA_PROCESS_SLICE_MS;
+                       slice_ms = c->work.ours ? PATIENT_SLICE_MS : HA_PROCESS_SLICE_MS;
         struct pollfd ready[] = { { .fd = h.hung_up ? -1 : c->socket, .events = POLLIN },
                                   { .fd = h.hung_up ? -1 : c->printed, .events = POLLIN } };
         poll(ready, 2, (int)(h.hung_up ? 1 : left_ms < slice_ms ? left_ms : slice_ms));

@@ -6,6 +6,31 @@
 
 #include "harness/api/base.h"
 
+#include <signal.h>
+#include <sys/types.h>
+
+/* ---- processes (process.c) --------------------------------------------------------------------------------------- */
+
+/* Processes that run what is not ours: each leads a group of its own, so that what it starts ends with it. That is for
+ * ha_process_end to do: where the program itself is killed (SIGKILL) the kernel ends such a process, as its parent is
+ * gone, and nobody is left to end what that has started in turn. */
+enum { HA_PROCESS_SLICE_MS = 20 }; /* how often one that waits looks up: is it dead, is it time, was Ctrl-C pressed? */
+
+/* First of all in the child: it leads its group, dies with its parent, takes signals as any program does, reads nothing
+ * and prints where the errors go. Async-signal-safe. */
+void ha_process_settle(pid_t parent);
+/* Has it ended? It stays to be reaped by ha_process_end. */
+bool ha_process_gone(pid_t pid, siginfo_t *how);
+/* Kills what is left of the group and reaps its leader. */
+void ha_process_end(pid_t pid);
+/* "exited with 3", "killed by SIGSEGV" */
+struct ha_process_text {
+    char text[64];
+};
+struct ha_process_text ha_process_text(const siginfo_t *how);
+
+/* ---- a process that is called ------------------------------------------------------------------------------------ */
+
 /* A block of memory: of this process, or shared with one that runs what is not ours. */
 struct ha_room {
     unsigned char *base; /* page aligned */
@@ -32,8 +57,9 @@ struct ha_child_work {
     /* What serve says by ha_child_say, in the parent, in order, before its answer; NULL: nothing is said. */
     void (*hear)(void *arg, unsigned kind, const void *bytes, size_t size);
     void *arg;
-    bool patient; /* SIGTERM asks it to stop before it is killed: when ha_stop is set, or the time to stop has come */
-    bool main_thread; /* serve runs on the thread that forked: the parent has no other and no OpenMP team */
+    /* It is our own code: serve runs on the thread that forked, where the parent has no other and no OpenMP team, and
+     * SIGTERM asks it to stop before it is killed: when ha_stop is set, or the time to stop has come. */
+    bool ours;
 };
 /* The child begins with the first call, and anew after it died. It dies with the thread that made that call.
  * room_bytes: reserved, not touched. */
@@ -50,7 +76,7 @@ enum ha_status ha_child_call(struct ha_child *child, void *arg, const struct ha_
 bool ha_child_died(struct ha_child *child, struct ha_why *how);
 /* In the child, during serve: a message to the parent. Messages arrive whole, or not at all where the child dies. */
 void ha_child_say(unsigned kind, const void *bytes, size_t size);
-/* The limit of calls from now on, and when, by ha_now_ns, a patient child is asked to stop (0: never). */
+/* The limit of calls from now on, and when, by ha_now_ns, a child of our own code is asked to stop (0: never). */
 void ha_child_limit(struct ha_child *child, uint64_t limit_ns, uint64_t stop_ns);
 /* The next call begins with a new process. */
 void ha_child_end(struct ha_child *child);

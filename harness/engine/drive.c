@@ -4,7 +4,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/group.h"
 #include "harness/engine/machine.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,8 +42,6 @@ const struct ha_entry *ha_driven_find(const struct ha_driven *d, const char *tex
         if (strstr(d->results.entry[i].id, text)) return &d->results.entry[i];
     return NULL;
 }
-
-const struct ha_result *ha_driven_head(const struct ha_entry *e) { return ha_result_in(e->row); }
 
 static const struct ha_field *field(const struct ha_driven *d, const char *column)
 {

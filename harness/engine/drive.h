@@ -32,7 +32,6 @@ void ha_driven_free(struct ha_driven *driven);
 
 /* the first entry whose id has this text in it, or NULL */
 const struct ha_entry *ha_driven_find(const struct ha_driven *driven, const char *text);
-const struct ha_result *ha_driven_head(const struct ha_entry *entry);
 /* a number, or a text, of a row by the name of its column; NaN and NULL: there is no such column */
 double ha_driven_number(const struct ha_driven *driven, const struct ha_entry *entry, const char *column);
 const char *ha_driven_text(const struct ha_driven *driven, const struct ha_entry *entry, const char *column);

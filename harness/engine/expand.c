@@ -1,4 +1,4 @@
-#include "harness/engine/expand.h"
+#include "harness/engine/suite_file.h"
 
 #include "harness/base/why.h"
 #include "harness/engine/point.h"

@@ -1,4 +1,4 @@
-#include "harness/engine/filter.h"
+#include "harness/engine/plan.h"
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"

@@ -2,8 +2,7 @@
 
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
-#include "harness/report/field.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,10 +11,9 @@
 #include "harness/engine/point.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/summary.h"
-#include "harness/report/field.h"
 #include "harness/report/folder.h"
 #include "harness/report/progress.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -211,11 +210,6 @@ static bool over(const struct loop *l)
            || (l->options->max_time_ns && ha_now_ns() - l->begin_ns >= l->options->max_time_ns);
 }
 
-static uint64_t deadline(const struct loop *l)
-{
-    return l->options->max_time_ns ? l->begin_ns + l->options->max_time_ns : 0;
-}
-
 /* What --max-time leaves is shared by the groups to come, and half of it is for checking. */
 static uint64_t cap(const struct loop *l, size_t entry)
 {
@@ -242,7 +236,8 @@ static void error_row(struct loop *l, size_t entry, const struct ha_why *why)
 
 static enum ha_status order(struct loop *l, const size_t *entry, size_t count, struct ha_why *why)
 {
-    const uint64_t limit = l->options->case_time_ns ? l->options->case_time_ns : CASE_TIME_NS, until = deadline(l);
+    const uint64_t limit = l->options->case_time_ns ? l->options->case_time_ns : CASE_TIME_NS;
+    const uint64_t until = l->options->max_time_ns ? l->begin_ns + l->options->max_time_ns : 0;
     const bool endless = l->options->exhaustive && !l->options->case_time_ns;
     l->order->cap_ns = cap(l, entry[0]);
     l->order->deadline_ns = until;
@@ -334,13 +329,9 @@ static void forked(void *arg)
 
 static enum ha_status open_child(struct loop *l, struct ha_why *why)
 {
-    const struct ha_child_work work = { .serve = ha_serve,
-                                        .self = &l->serve,
-                                        .limit_ns = CASE_TIME_NS,
-                                        .hear = hear,
-                                        .arg = l,
-                                        .patient = true,
-                                        .main_thread = true };
+    const struct ha_child_work work = {
+        .serve = ha_serve, .self = &l->serve, .limit_ns = CASE_TIME_NS, .hear = hear, .arg = l, .ours = true
+    };
     l->serve = (struct ha_serve){
         .plan = l->plan, .options = l->options, .before = before, .arg = l, .forked = forked
     };

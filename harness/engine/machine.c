@@ -11,7 +11,7 @@
 enum { NAME_BYTES = 4096, ISA_BYTES = 32 };
 
 struct ha_machine {
-    struct ha_machine_note note;
+    ha_machine_seen *seen;                 /* or NULL */
     char name[NAME_BYTES], isa[ISA_BYTES]; /* of the device that is open */
     const struct ha_device_api *api;
     struct ha_device *device;  /* NULL: none is open */
@@ -25,11 +25,11 @@ struct ha_machine {
     bool has_given_ceilings;
 };
 
-enum ha_status ha_machine_create(struct ha_machine **machine, const struct ha_machine_note *note, struct ha_why *why)
+enum ha_status ha_machine_create(struct ha_machine **machine, ha_machine_seen *seen, struct ha_why *why)
 {
     struct ha_machine *m = *machine = calloc(1, sizeof *m);
     if (!m) return ha_why(why, HA_ERROR, "out of memory");
-    if (note) m->note = *note;
+    m->seen = seen;
     return HA_OK;
 }
 
@@ -65,9 +65,9 @@ void ha_machine_give(struct ha_machine *m, const char *name, const struct ha_dev
 static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)
 {
     struct ha_device_info info;
-    if (!m->note.seen) return;
+    if (!m->seen) return;
     m->api->info(m->device, &info);
-    m->note.seen(m->note.arg, m->name, m->api, &info, ceilings);
+    m->seen(m->name, m->api, &info, ceilings);
 }
 
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)

@@ -9,13 +9,10 @@
 struct ha_machine;
 
 /* Told once for each device, and once more when its ceilings are known (NULL before). */
-struct ha_machine_note {
-    void *arg;
-    void (*seen)(void *arg, const char *asked, const struct ha_device_api *api, const struct ha_device_info *info,
-                 const struct ha_ceilings *ceilings);
-};
+typedef void ha_machine_seen(const char *asked, const struct ha_device_api *api, const struct ha_device_info *info,
+                             const struct ha_ceilings *ceilings);
 
-enum ha_status ha_machine_create(struct ha_machine **machine, const struct ha_machine_note *note, struct ha_why *why);
+enum ha_status ha_machine_create(struct ha_machine **machine, ha_machine_seen *seen, struct ha_why *why);
 void ha_machine_destroy(struct ha_machine *machine);
 
 /* Opened once and kept; one that has failed is opened anew. isa: of the CPU kernels that it may compute with, NULL: the

@@ -3,8 +3,6 @@
 #include "harness/base/array.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
-#include "harness/engine/expand.h"
-#include "harness/engine/filter.h"
 #include "harness/engine/point.h"
 #include "harness/engine/suite_file.h"
 
@@ -213,20 +211,20 @@ static bool is_line(const struct ha_key *key, const struct ha_assignments *a)
 static enum ha_status read_section(void *arg, const struct ha_file_section *f, struct ha_why *why)
 {
     struct sink *sink = arg;
-    const struct ha_suite *s = f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
-    if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->file, f->suite_line);
+    const struct ha_suite *s = *f->suite ? ha_suite_named(f->suite, why) : ha_suites_all[0];
+    if (!s) return ha_why_prefix(why, HA_ERROR, "%s:%zu", f->keys.file, f->suite_line);
     size_t axis = SIZE_MAX;
-    for (size_t i = 0; f->axis && i < s->keys; i++)
+    for (size_t i = 0; *f->axis && i < s->keys; i++)
         if (!strcmp(s->key[i].name, f->axis)) axis = i;
-    if (f->axis && axis == SIZE_MAX)
-        return ha_why_prefix(why, ha_key_unknown(s, NULL, f->axis, why), "%s:%zu: axis", f->file, f->axis_line);
-    if (f->axis && !is_line(&s->key[axis], f->assignments))
-        return ha_why(why, HA_ERROR, "%s:%zu: axis: a line takes two values of %s, and [%s] has fewer", f->file,
-                      f->axis_line, f->axis, f->name);
-    HA_TRY(add_section(sink->plan, s, sink->file, f->name, axis, why));
+    if (*f->axis && axis == SIZE_MAX)
+        return ha_why_prefix(why, ha_key_unknown(s, NULL, f->axis, why), "%s:%zu: axis", f->keys.file, f->axis_line);
+    if (*f->axis && !is_line(&s->key[axis], &f->keys))
+        return ha_why(why, HA_ERROR, "%s:%zu: axis: a line takes two values of %s, and [%s] has fewer", f->keys.file,
+                      f->axis_line, f->axis, f->keys.section);
+    HA_TRY(add_section(sink->plan, s, sink->file, f->keys.section, axis, why));
     sink->section = sink->plan->sections - 1;
     sink->time_ns = f->time_ns;
-    struct ha_assignments a = *f->assignments;
+    struct ha_assignments a = f->keys;
     a.override = sink->options->override;
     a.overrides = sink->options->overrides;
     return ha_expand(s, &a, take, sink, why);

@@ -275,11 +275,6 @@ void ha_point_clear(const struct ha_suite *s, void *point)
 
 /* ---- ids --------------------------------------------------------------------------------------------------------- */
 
-static void append(char *out, size_t size, size_t *n, char separator, const char *name, const char *value)
-{
-    *n += (size_t)snprintf(*n < size ? out + *n : NULL, *n < size ? size - *n : 0, "%c%s=%s", separator, name, value);
-}
-
 size_t ha_point_print(const struct ha_suite *s, const void *point, char *out, size_t size)
 {
     char value[HA_VALUE_MAX], standard[HA_VALUE_MAX], head[HA_VALUE_MAX];
@@ -293,7 +288,8 @@ size_t ha_point_print(const struct ha_suite *s, const void *point, char *out, si
             continue;
         ha_point_value(point, key, value);
         if (!key->always && !strcmp(value, ha_key_standard(point, key, standard))) continue;
-        append(out, size, &n, separator, key->name, value);
+        n += (size_t)snprintf(n < size ? out + n : NULL, n < size ? size - n : 0, "%c%s=%s", separator, key->name,
+                              value);
         separator = ',';
     }
     return n;

@@ -1,4 +1,4 @@
-#include "harness/engine/process.h"
+#include "harness/engine/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #include "harness/engine/child.h"
 #include "harness/engine/group.h"
 #include "harness/engine/machine.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +51,10 @@ static void progress(void *arg, size_t done, size_t of, const char *what)
     ha_child_say(HA_SAID_PROGRESS, &p, sizeof p);
 }
 
-static void seen(void *arg, const char *asked, const struct ha_device_api *api, const struct ha_device_info *info,
+static void seen(const char *asked, const struct ha_device_api *api, const struct ha_device_info *info,
                  const struct ha_ceilings *ceilings)
 {
     struct ha_env_device device;
-    (void)arg;
     ha_env_device(&device, asked, api, info, ceilings);
     ha_child_say(HA_SAID_DEVICE, &device, sizeof device);
 }
@@ -125,8 +124,7 @@ enum ha_status ha_serve(void *self, void *arg, struct ha_why *why)
         struct server *s = calloc(1, sizeof *s);
         if (!s) return ha_why(why, HA_ERROR, "out of memory");
         s->serve = serve;
-        const struct ha_machine_note note = { NULL, seen };
-        HA_TRY(ha_machine_create(&s->machine, &note, why));
+        HA_TRY(ha_machine_create(&s->machine, seen, why));
         serve->server = s;
     }
     return serve_order(serve->server, arg, why);

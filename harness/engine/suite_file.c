@@ -14,13 +14,6 @@
 
 enum { LINE_BYTES = 16384, FILE_BYTES = 1 << 18, SECTIONS_MAX = 256, FOUND_MAX = HA_NAMES_MAX };
 
-/* What a section says besides its keys. */
-struct head {
-    char suite[64], axis[64];
-    uint64_t time_ns;
-    size_t suite_line, axis_line, time_line; /* 0: not said */
-};
-
 struct reader {
     const char *name, *rest; /* of the text; rest: not yet read */
     size_t line;
@@ -29,8 +22,7 @@ struct reader {
     size_t empty_line;   /* of one without a key, of which inih tells nothing */
     bool too_long;
     char section[64];
-    struct head standard_head, head; /* standard: of [default] */
-    struct ha_assignments standard, own;
+    struct ha_file_section standard, own; /* standard: of [default] */
     char names[SECTIONS_MAX][64];
     size_t lines[SECTIONS_MAX], sections, made;
     enum ha_status (*each)(void *arg, const struct ha_file_section *section, struct ha_why *why);
@@ -45,11 +37,13 @@ static bool is_default(const struct reader *r) { return !strcmp(r->section, "def
 
 static enum ha_status copy_standard(struct reader *r)
 {
-    ha_assignments_free(&r->own);
-    for (size_t i = 0; i < r->standard.count; i++) {
-        const struct ha_assignment *s = &r->standard.of[i];
-        HA_TRY(ha_assign(&r->own, s->name, s->values, s->line, r->why));
-        r->own.of[r->own.count - 1].own = false;
+    ha_assignments_free(&r->own.keys);
+    r->own = r->standard;
+    r->own.keys = (struct ha_assignments){ .file = r->name, .section = r->section, .line = r->open_line };
+    for (size_t i = 0; i < r->standard.keys.count; i++) {
+        const struct ha_assignment *s = &r->standard.keys.of[i];
+        HA_TRY(ha_assign(&r->own.keys, s->name, s->values, s->line, r->why));
+        r->own.keys.of[r->own.keys.count - 1].own = false;
     }
     return HA_OK;
 }
@@ -57,19 +51,8 @@ static enum ha_status copy_standard(struct reader *r)
 static enum ha_status close_section(struct reader *r)
 {
     if (!r->open_line || is_default(r)) return HA_OK;
-    r->own.file = r->name;
-    r->own.section = r->section;
-    r->own.line = r->open_line;
-    const struct ha_file_section s = { .file = r->name,
-                                       .name = r->section,
-                                       .suite = r->head.suite_line ? r->head.suite : NULL,
-                                       .axis = r->head.axis_line ? r->head.axis : NULL,
-                                       .suite_line = r->head.suite_line,
-                                       .axis_line = r->head.axis_line,
-                                       .time_ns = r->head.time_ns,
-                                       .assignments = &r->own };
     r->made++;
-    return r->each(r->arg, &s, r->why);
+    return r->each(r->arg, &r->own, r->why);
 }
 
 static enum ha_status open_section(struct reader *r, const char *name)
@@ -86,7 +69,6 @@ static enum ha_status open_section(struct reader *r, const char *name)
     snprintf(r->names[r->sections], sizeof *r->names, "%s", name);
     r->lines[r->sections++] = r->section_line;
     snprintf(r->section, sizeof r->section, "%s", name);
-    r->head = r->standard_head;
     r->open_line = r->section_line;
     return copy_standard(r);
 }
@@ -100,24 +82,23 @@ static enum ha_status set_word(char out[64], const char *key, const char *value,
 }
 
 /* *line: where the section has said it, 0: nowhere yet; what [default] says, a section may say otherwise */
-static enum ha_status set_head(struct reader *r, size_t *line, const char *key, const char *value)
+static enum ha_status set_head(struct reader *r, struct ha_file_section *s, size_t *line, const char *key,
+                               const char *value)
 {
-    struct head *h = &r->head;
     if (*line > r->open_line) return ha_why(r->why, HA_ERROR, "key '%s' is there twice; first in line %zu", key, *line);
     *line = r->line;
-    if (line == &h->time_line) HA_TRY(ha_duration_parse(value, &h->time_ns, r->why));
-    else HA_TRY(set_word(line == &h->suite_line ? h->suite : h->axis, key, value, r->why));
-    if (is_default(r)) r->standard_head = *h;
-    return HA_OK;
+    if (line == &s->time_line) return ha_duration_parse(value, &s->time_ns, r->why);
+    return set_word(line == &s->suite_line ? s->suite : s->axis, key, value, r->why);
 }
 
 static enum ha_status set_key(struct reader *r, const char *key, const char *value)
 {
+    struct ha_file_section *s = is_default(r) ? &r->standard : &r->own;
     if (!value[strspn(value, ha_blanks)]) return ha_why(r->why, HA_ERROR, "key '%s' has no value", key);
-    if (!strcmp(key, "suite")) return set_head(r, &r->head.suite_line, key, value);
-    if (!strcmp(key, "axis")) return set_head(r, &r->head.axis_line, key, value);
-    if (!strcmp(key, "time")) return set_head(r, &r->head.time_line, key, value);
-    return ha_assign(is_default(r) ? &r->standard : &r->own, key, value, r->line, r->why);
+    if (!strcmp(key, "suite")) return set_head(r, s, &s->suite_line, key, value);
+    if (!strcmp(key, "axis")) return set_head(r, s, &s->axis_line, key, value);
+    if (!strcmp(key, "time")) return set_head(r, s, &s->time_line, key, value);
+    return ha_assign(&s->keys, key, value, r->line, r->why);
 }
 
 static enum ha_status add_entry(struct reader *r, const char *section, const char *key, const char *value)
@@ -198,8 +179,8 @@ enum ha_status ha_suite_file_parse(const char *name, const char *text,
     r->arg = arg;
     r->why = why;
     const enum ha_status status = parse(r);
-    ha_assignments_free(&r->standard);
-    ha_assignments_free(&r->own);
+    ha_assignments_free(&r->standard.keys);
+    ha_assignments_free(&r->own.keys);
     free(r);
     return status;
 }

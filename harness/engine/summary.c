@@ -4,8 +4,7 @@
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
-#include "harness/report/field.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <math.h>
 #include <stdlib.h>

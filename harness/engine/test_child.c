@@ -2,7 +2,6 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
-#include "harness/engine/process.h"
 #include "harness/base/test.h"
 
 #include <errno.h>
@@ -502,7 +501,7 @@ static void hear(void *arg, unsigned kind, const void *bytes, size_t size)
 static struct ha_child *open_teller(struct heard *h)
 {
     const struct ha_child_work teller = {
-        .serve = tell, .limit_ns = 10 * (uint64_t)SECOND, .hear = hear, .arg = h, .patient = true, .main_thread = true
+        .serve = tell, .limit_ns = 10 * (uint64_t)SECOND, .hear = hear, .arg = h, .ours = true
     };
     struct ha_child *own;
     assert_int_equal(ha_child_create(&own, &teller, ROOM, &why), HA_OK);

@@ -1,7 +1,6 @@
 /* Keys, values and filters, over fake_suites.c. */
 #include "harness/base/rng.h"
 #include "harness/engine/fake_suites.h"
-#include "harness/engine/filter.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
 #include "harness/base/test.h"
@@ -291,6 +290,7 @@ TEST(wrong_filters_are_named)
     static const struct {
         const char *filter, *says;
     } terms[] = {
+        { ",", "',' has no term" },
         { "square,thread=1", "unknown key 'thread'; did you mean 'threads'?" },
         { "thread!=1", "unknown key 'thread'; did you mean 'threads'?" },
         { "peice=4K", "unknown key 'peice'; did you mean 'piece'?" },

@@ -52,9 +52,7 @@ enum ha_status ha_apart(enum ha_status (*work)(void *arg, FILE *out, struct ha_w
                         struct ha_why *why)
 {
     struct apart a = { work, arg };
-    const struct ha_child_work how = {
-        .serve = serve, .self = &a, .limit_ns = limit_ns, .hear = hear, .patient = true, .main_thread = true
-    };
+    const struct ha_child_work how = { .serve = serve, .self = &a, .limit_ns = limit_ns, .hear = hear, .ours = true };
     struct ha_child *child;
     HA_TRY(ha_child_create(&child, &how, HA_ROOM_PAGE, why));
     const enum ha_status status = ha_child_call(child, NULL, NULL, NULL, 0, why);

@@ -1,7 +1,7 @@
 #include "harness/report/fake_suite.h"
 
 #include "harness/base/why.h"
-#include "harness/report/field.h"
+#include "harness/report/row.h"
 
 #include <stdio.h>
 

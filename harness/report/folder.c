@@ -1,9 +1,8 @@
 #include "harness/base/array.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "harness/report/field.h"
 #include "harness/report/folder_parts.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "harness/report/whole_file.h"
 
 #include <dirent.h>

@@ -1,9 +1,8 @@
 #include "harness/base/array.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "harness/report/field.h"
 #include "harness/report/folder_parts.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -182,8 +181,8 @@ static void add_head(struct ha_line *line, const struct ha_folder *folder, enum 
     case BUILD: add(line, folder->build); break;
     case FIGURE: add(line, figure->name); break;
     case VALUE: add_field(line, figure, row); break;
-    case LO: add_number(line, ha_field_lo(figure, row)); break;
-    case HI: add_number(line, ha_field_hi(figure, row)); break;
+    case LO: add_number(line, ha_field_end(figure->lo, row)); break;
+    case HI: add_number(line, ha_field_end(figure->hi, row)); break;
     case VERDICT: add(line, ha_verdict_name(r->verdict)); break;
     case REASON: add(line, r->reason); break;
     case SAMPLES: add_number(line, r->samples); break;

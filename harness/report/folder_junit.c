@@ -1,7 +1,6 @@
 #include "harness/base/why.h"
-#include "harness/report/field.h"
 #include "harness/report/folder_parts.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "harness/report/whole_file.h"
 
 #include <math.h>

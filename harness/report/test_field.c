@@ -1,4 +1,4 @@
-#include "harness/report/field.h"
+#include "harness/report/row.h"
 #include "harness/report/fake_suite.h"
 
 #include "harness/base/test.h"
@@ -33,7 +33,7 @@ TEST(a_cleared_row_is_empty)
     one.fields = 1;
     memset(&row, 0x55, sizeof row);
     ha_fields_clear(&one, &row);
-    assert_true(isnan(ha_field_lo(field("time_ns"), &row)) && isnan(ha_field_hi(field("time_ns"), &row)));
+    assert_true(isnan(ha_field_end(field("time_ns")->lo, &row)) && isnan(ha_field_end(field("time_ns")->hi, &row)));
 }
 
 static void goes_round(const struct ha_field *f, const struct fake_row *row, const char *expected)
@@ -142,8 +142,9 @@ TEST(figures_are_what_has_a_value)
     size_t figures = 0;
     for (size_t i = 0; i < fake_suite.fields; i++) figures += ha_field_figure(&fake_suite.field[i], &row);
     assert_int_equal(figures, FAKE_FIGURES);
-    assert_true(ha_field_lo(field("time_ns"), &row) == row.lo_ns && ha_field_hi(field("time_ns"), &row) == row.hi_ns);
-    assert_true(isnan(ha_field_lo(field("rate_GBps"), &row)));
+    assert_true(ha_field_end(field("time_ns")->lo, &row) == row.lo_ns
+                && ha_field_end(field("time_ns")->hi, &row) == row.hi_ns);
+    assert_true(isnan(ha_field_end(field("rate_GBps")->lo, &row)));
     row.time_ns = (double)NAN;
     assert_false(ha_field_figure(field("time_ns"), &row));
     assert_false(ha_field_figure(field("text"), &row));

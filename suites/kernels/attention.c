@@ -1,4 +1,4 @@
-#include "suites/kernels/attention.h"
+#include "suites/kernels/work.h"
 
 #include "harness/api/reference.h"
 #include "harness/base/numeric.h"
@@ -8,35 +8,41 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* The attentions of a point, a unit for each KV head of each sequence, and their check. */
+
+struct attention {
+    struct ha_attend *unit; /* [units] */
+    struct ha_rows *runs;   /* [units] */
+    float *q, *o, *lse;     /* [units][q_len][group][head_dim], and without the last */
+    char *fresh;            /* natural rows of the query tokens beside packed keys: [units]; or NULL */
+    uint32_t *list;         /* [lists][units][chosen] blocks, ascending; or NULL: all keys */
+    size_t lists;
+    struct ha_attend_all all;
+};
+
 enum { Q_STREAM = 1, FRESH_STREAM, LIST_STREAM = 100, LISTS = 16 };
 
 /* ---- data --------------------------------------------------------------------------------------------- */
 
 /* k of n in ascending order, each set as likely as another */
-static void choose(uint64_t seed, uint64_t stream, size_t n, size_t k, uint32_t *out)
+static void draw_list(uint64_t seed, uint64_t stream, size_t n, size_t k, uint32_t *out)
 {
     for (size_t i = 0, have = 0; have < k; i++)
         if (ha_rng_below(seed, stream, i, n - i) < k - have) out[have++] = (uint32_t)i;
 }
 
-static size_t listed_keys(const struct ha_cpu_point *p, const uint32_t *list, size_t chosen)
-{
-    const struct ha_packed listed = { .keys = p->ctx, .index = list, .unit = p->block, .units = chosen };
-    return ha_packed_listed(&listed);
-}
-
-static enum ha_status open_lists(struct ha_cpu_attention *a, struct ha_cpu_work *w, size_t lists, struct ha_why *why)
+static enum ha_status open_lists(struct attention *a, struct ha_cpu_work *w, size_t lists, struct ha_why *why)
 {
     if (!lists) return HA_OK;
     a->lists = lists;
     a->list = ha_cpu_alloc(w, lists * w->units * w->chosen * sizeof *a->list, why);
     if (!a->list) return HA_ERROR;
     for (size_t i = 0; i < lists * w->units; i++)
-        choose(w->point.seed, LIST_STREAM + i, w->blocks, w->chosen, a->list + i * w->chosen);
+        draw_list(w->point.seed, LIST_STREAM + i, w->blocks, w->chosen, a->list + i * w->chosen);
     return HA_OK;
 }
 
-static enum ha_status open_rows(struct ha_cpu_attention *a, struct ha_cpu_work *w, struct ha_why *why)
+static enum ha_status open_rows(struct attention *a, struct ha_cpu_work *w, struct ha_why *why)
 {
     const struct ha_cpu_point *p = &w->point;
     const size_t rows = w->units * p->q_len * w->group, fresh = w->units * p->q_len * 2 * p->head_dim;
@@ -60,7 +66,7 @@ static enum ha_status open_rows(struct ha_cpu_attention *a, struct ha_cpu_work *
     return HA_OK;
 }
 
-static void set_unit(struct ha_cpu_attention *a, const struct ha_cpu_work *w, size_t u)
+static void set_unit(struct attention *a, const struct ha_cpu_work *w, size_t u)
 {
     const struct ha_cpu_point *p = &w->point;
     const size_t rows = p->q_len * w->group;
@@ -89,23 +95,8 @@ static void set_unit(struct ha_cpu_attention *a, const struct ha_cpu_work *w, si
     if (a->fresh) a->runs[u] = ha_cpu_rows(w, a->fresh + u * p->q_len * 2 * p->head_dim * w->elem, p->q_len);
 }
 
-enum ha_status ha_cpu_attention_open(struct ha_cpu_attention *a, struct ha_cpu_work *w, size_t lists,
-                                     struct ha_why *why)
-{
-    *a = (struct ha_cpu_attention){ 0 };
-    HA_TRY(open_lists(a, w, lists, why));
-    HA_TRY(open_rows(a, w, why));
-    for (size_t u = 0; u < w->units; u++) set_unit(a, w, u);
-    ha_cpu_attention_turn(a, w);
-    void *work = ha_cpu_alloc(w, w->kernels->attend_all_bytes(&a->unit[0], w->units, w->threads), why);
-    if (!work) return HA_ERROR;
-    a->all = (struct ha_attend_all){
-        .units = a->unit, .count = w->units, .pool = w->pool, .name = "attend", .work = work
-    };
-    return HA_OK;
-}
-
-void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work *w)
+/* its keys are those of the work's turn */
+static void attention_turn(struct attention *a, const struct ha_cpu_work *w)
 {
     const struct ha_cpu_point *p = &w->point;
     for (size_t u = 0; u < w->units; u++) {
@@ -118,11 +109,28 @@ void ha_cpu_attention_turn(struct ha_cpu_attention *a, const struct ha_cpu_work 
         }
         a->runs[u] = ha_cpu_rows(w, kv, p->ctx + (p->kernel == HA_KERNEL_APPEND ? p->q_len : 0));
         a->runs[u].index = list;
-        if (list) a->runs[u].keys = listed_keys(p, list, w->chosen);
+        const struct ha_packed listed = { .keys = p->ctx, .index = list, .unit = p->block, .units = w->chosen };
+        if (list) a->runs[u].keys = ha_packed_listed(&listed);
     }
 }
 
-void ha_cpu_attention_run(struct ha_cpu_attention *a, const struct ha_cpu_work *w)
+/* lists: 0, or how many lists of random blocks; their blocks may be set later */
+static enum ha_status attention_open(struct attention *a, struct ha_cpu_work *w, size_t lists, struct ha_why *why)
+{
+    *a = (struct attention){ 0 };
+    HA_TRY(open_lists(a, w, lists, why));
+    HA_TRY(open_rows(a, w, why));
+    for (size_t u = 0; u < w->units; u++) set_unit(a, w, u);
+    attention_turn(a, w);
+    void *work = ha_cpu_alloc(w, w->kernels->attend_all_bytes(&a->unit[0], w->units, w->threads), why);
+    if (!work) return HA_ERROR;
+    a->all = (struct ha_attend_all){
+        .units = a->unit, .count = w->units, .pool = w->pool, .name = "attend", .work = work
+    };
+    return HA_OK;
+}
+
+static void attention_run(struct attention *a, const struct ha_cpu_work *w)
 {
     w->kernels->attend_all(w->kernels, &a->all);
 }
@@ -132,7 +140,7 @@ void ha_cpu_attention_run(struct ha_cpu_attention *a, const struct ha_cpu_work *
 enum { ROWS_MOST = 4 };
 
 struct judged {
-    const struct ha_cpu_attention *attention;
+    const struct attention *attention;
     const struct ha_cpu_work *work;
     double ratio[HA_CPU_SAMPLES];
     bool broken; /* no memory */
@@ -162,8 +170,9 @@ static void judge_head(void *arg, size_t task, size_t worker)
     free(kv);
 }
 
-enum ha_status ha_cpu_attention_check(const struct ha_cpu_attention *a, const struct ha_cpu_work *w,
-                                      double *err_over_bound, struct ha_why *why)
+/* Some rows of some units against the reference, and every number finite. */
+static enum ha_status attention_check(const struct attention *a, const struct ha_cpu_work *w, double *err_over_bound,
+                                      struct ha_why *why)
 {
     const size_t rows = w->units * w->point.q_len * w->group;
     struct judged j = { .attention = a, .work = w };
@@ -192,12 +201,11 @@ static size_t kv_bytes(const struct ha_cpu_work *w)
     return p->layout == HA_CPU_PACKED ? ha_cpu_packed_bytes(w) : 2 * (p->ctx + own_keys(p)) * p->head_dim * w->elem;
 }
 
-static enum ha_status open(struct ha_cpu_work *w, struct ha_why *why)
+static enum ha_status attend_open(struct ha_cpu_work *w, struct ha_why *why)
 {
     const struct ha_cpu_point *p = &w->point;
-    struct ha_cpu_attention *a = w->own;
-    HA_TRY(
-        ha_cpu_attention_open(a, w, p->kernel == HA_KERNEL_BLOCKS || p->kernel == HA_KERNEL_GATHER ? LISTS : 0, why));
+    struct attention *a = w->own;
+    HA_TRY(attention_open(a, w, p->kernel == HA_KERNEL_BLOCKS || p->kernel == HA_KERNEL_GATHER ? LISTS : 0, why));
     const size_t most = w->chosen * p->block, own = own_keys(p);
     const double keys = (double)((a->list && most < p->ctx ? most : p->ctx) + own),
                  row = (double)(p->head_dim * w->elem);
@@ -207,18 +215,214 @@ static enum ha_status open(struct ha_cpu_work *w, struct ha_why *why)
     return HA_OK;
 }
 
-static void turn(struct ha_cpu_work *w) { ha_cpu_attention_turn(w->own, w); }
-static void run(struct ha_cpu_work *w) { ha_cpu_attention_run(w->own, w); }
-static enum ha_status check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
+static void attend_turn(struct ha_cpu_work *w) { attention_turn(w->own, w); }
+static void attend_run(struct ha_cpu_work *w) { attention_run(w->own, w); }
+static enum ha_status attend_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
-    return ha_cpu_attention_check(w->own, w, err_over_bound, why);
+    return attention_check(w->own, w, err_over_bound, why);
 }
 
 const struct ha_cpu_subject ha_cpu_subject_attend = {
     .unit_bytes = kv_bytes,
-    .own_bytes = sizeof(struct ha_cpu_attention),
-    .open = open,
-    .turn = turn,
-    .check = check,
-    .part = { { .name = "attend", .run = run } },
+    .own_bytes = sizeof(struct attention),
+    .open = attend_open,
+    .turn = attend_turn,
+    .check = attend_check,
+    .part = { { .name = "attend", .run = attend_run } },
+};
+
+/* ---- a step of block-sparse attention ---------------------------------------------------------------------------- */
+
+/* A step of block-sparse attention, a task for each KV head: scores of the digests for each query head of the group,
+ * the largest of them for each block, the best blocks, attention over these. */
+
+enum { PIECE_KEYS = 1024 };
+
+struct sparse {
+    struct attention chosen, dense;
+    char *digests; /* [turns][units][digest_bytes] */
+    size_t digest_bytes;
+    float *scores, *best; /* [units][group][blocks], [units][blocks] */
+    char *rows;           /* [threads][2][PIECE_KEYS] rows of K and V, of which digests are made */
+    char *scratch;        /* [threads][scratch_bytes] */
+    size_t scratch_bytes;
+};
+
+static char *digests_of(const struct ha_cpu_work *w, size_t unit)
+{
+    const struct sparse *s = w->own;
+    return s->digests + (w->turn % w->turns * w->units + unit) * s->digest_bytes;
+}
+
+/* of the keys [first, first + PIECE_KEYS) of a unit of a turn, as far as there are any, whose rows are at k */
+static struct ha_digest piece(const struct ha_cpu_work *w, size_t task, size_t first, const char *k)
+{
+    const struct sparse *s = w->own;
+    const struct ha_cpu_point *p = &w->point;
+    const size_t keys = p->ctx - first < PIECE_KEYS ? p->ctx - first : PIECE_KEYS;
+    return (struct ha_digest){ .digests = s->digests + task * s->digest_bytes,
+                               .first = first / p->block,
+                               .blocks = (keys + p->block - 1) / p->block,
+                               .unit = p->block,
+                               .rows = { .k = k, .k_stride_bytes = p->head_dim * w->elem, .keys = keys },
+                               .head_dim = p->head_dim,
+                               .dtype = w->dtype };
+}
+
+static void make_digests(void *arg, size_t task, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    const struct sparse *s = w->own;
+    const size_t row = w->point.head_dim * w->elem;
+    char *k = s->rows + worker * 2 * PIECE_KEYS * row;
+    for (size_t first = 0; first < w->point.ctx; first += PIECE_KEYS) {
+        const struct ha_digest args = piece(w, task, first, k);
+        w->kernels->unpack(&(struct ha_unpack){ .blocks = w->kv + task * w->unit_bytes,
+                                                .first = first,
+                                                .keys = args.rows.keys,
+                                                .head_dim = args.head_dim,
+                                                .dtype = args.dtype,
+                                                .k = k,
+                                                .v = k + PIECE_KEYS * row,
+                                                .k_stride_bytes = row,
+                                                .v_stride_bytes = row });
+        w->kernels->digest(&args);
+    }
+}
+
+static enum ha_status sparse_open(struct ha_cpu_work *w, struct ha_why *why)
+{
+    const struct ha_cpu_point *p = &w->point;
+    struct sparse *s = w->own;
+    s->digest_bytes = ha_digest_bytes(w->blocks, p->head_dim, w->dtype);
+    HA_TRY(attention_open(&s->chosen, w, 1, why));
+    HA_TRY(attention_open(&s->dense, w, 0, why));
+    s->digests = ha_cpu_alloc(w, w->turns * w->units * s->digest_bytes, why);
+    s->scores = ha_cpu_alloc(w, w->units * w->group * w->blocks * sizeof *s->scores, why);
+    s->best = ha_cpu_alloc(w, w->units * w->blocks * sizeof *s->best, why);
+    s->rows = ha_cpu_alloc(w, w->threads * 2 * PIECE_KEYS * p->head_dim * w->elem, why);
+    s->scratch_bytes = (w->kernels->attend_scratch_bytes(&s->chosen.unit[0]) + 63) / 64 * 64;
+    s->scratch = ha_cpu_alloc(w, w->threads * s->scratch_bytes, why);
+    if (!s->digests || !s->scores || !s->best || !s->rows || !s->scratch) return HA_ERROR;
+    ha_pool_run(w->pool, "digests", w->turns * w->units, make_digests, w);
+    const double keys = (double)(w->chosen * p->block < p->ctx ? w->chosen * p->block : p->ctx),
+                 dim = (double)p->head_dim;
+    w->bytes = (double)w->units * ((double)w->blocks + keys) * 2 * dim * (double)w->elem;
+    w->flop = (double)(w->units * w->group) * 4 * dim * ((double)w->blocks + keys);
+    return HA_OK;
+}
+
+static void sparse_turn(struct ha_cpu_work *w)
+{
+    struct sparse *s = w->own;
+    attention_turn(&s->chosen, w);
+    attention_turn(&s->dense, w);
+}
+
+static struct ha_digest_score score_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct sparse *s = w->own;
+    return (struct ha_digest_score){ .q = s->chosen.unit[u].q,
+                                     .q_rows = w->group,
+                                     .q_stride = w->point.head_dim,
+                                     .head_dim = w->point.head_dim,
+                                     .digests = digests_of(w, u),
+                                     .blocks = w->blocks,
+                                     .dtype = w->dtype,
+                                     .scale = w->scale,
+                                     .s = s->scores + u * w->group * w->blocks,
+                                     .s_stride = w->blocks };
+}
+
+static struct ha_topk choice_args(const struct ha_cpu_work *w, size_t u)
+{
+    const struct sparse *s = w->own;
+    return (struct ha_topk){
+        .x = s->best + u * w->blocks, .n = w->blocks, .k = w->chosen, .index = s->chosen.list + u * w->chosen
+    };
+}
+
+static void score(void *arg, size_t u, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    const struct sparse *s = w->own;
+    const struct ha_digest_score args = score_args(w, u);
+    float *best = s->best + u * w->blocks;
+    (void)worker;
+    w->kernels->digest_score(&args);
+    for (size_t b = 0; b < w->blocks; b++) best[b] = args.s[b];
+    for (size_t r = 1; r < w->group; r++)
+        for (size_t b = 0; b < w->blocks; b++)
+            best[b] = args.s[r * w->blocks + b] > best[b] ? args.s[r * w->blocks + b] : best[b];
+}
+
+static void choose(void *arg, size_t u, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    const struct ha_topk args = choice_args(w, u);
+    (void)worker;
+    w->kernels->topk(&args);
+}
+
+static void attend(void *arg, size_t u, size_t worker)
+{
+    const struct ha_cpu_work *w = arg;
+    const struct sparse *s = w->own;
+    s->chosen.unit[u].scratch = s->scratch + worker * s->scratch_bytes;
+    w->kernels->attend(w->kernels, &s->chosen.unit[u]);
+}
+
+static void whole(void *arg, size_t u, size_t worker)
+{
+    score(arg, u, worker);
+    choose(arg, u, worker);
+    attend(arg, u, worker);
+}
+
+static void run_dense(struct ha_cpu_work *w)
+{
+    struct sparse *s = w->own;
+    attention_run(&s->dense, w);
+}
+
+/* of turn 0 */
+static double judge_choice(const struct ha_cpu_work *w, size_t u)
+{
+    const struct sparse *s = w->own;
+    const struct ha_digest_score scores = score_args(w, u);
+    const struct ha_topk choice = choice_args(w, u);
+    double worst = fmax(ha_ref_judge_digest_score(&scores), ha_ref_judge_topk(&choice));
+    for (size_t first = 0; first < w->point.ctx; first += PIECE_KEYS) {
+        const struct ha_digest digests = piece(w, u, first, s->rows);
+        for (size_t i = 0; i < digests.rows.keys; i++)
+            ha_ref_unpack_row(ha_cpu_unit(w, u), w->dtype, digests.head_dim, first + i,
+                              s->rows + i * digests.rows.k_stride_bytes, NULL);
+        worst = fmax(worst, ha_ref_judge_digest(&digests));
+    }
+    return worst;
+}
+
+static enum ha_status sparse_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
+{
+    const struct sparse *s = w->own;
+    const double worst = ha_cpu_worst(w, judge_choice);
+    *err_over_bound = worst;
+    if (!(worst <= 1))
+        return ha_why(why, HA_FAIL, "digests, their scores or the choice of blocks: error over bound %.3g", worst);
+    HA_TRY(attention_check(&s->chosen, w, err_over_bound, why));
+    *err_over_bound = fmax(*err_over_bound, worst);
+    return HA_OK;
+}
+
+const struct ha_cpu_subject ha_cpu_subject_sparse = {
+    .unit_bytes = ha_cpu_packed_bytes,
+    .own_bytes = sizeof(struct sparse),
+    .open = sparse_open,
+    .turn = sparse_turn,
+    .check = sparse_check,
+    .part = { [HA_CPU_WHOLE] = { .name = "sparse", .task = whole, .cold = true },
+              [HA_CPU_SCORES] = { .name = "digest_score", .task = score, .cold = true },
+              [HA_CPU_CHOICE] = { .name = "topk", .task = choose },
+              [HA_CPU_CHOSEN] = { .name = "attend", .task = attend },
+              [HA_CPU_DENSE] = { .name = "dense", .run = run_dense, .cold = true } },
 };

@@ -1,6 +1,5 @@
-#include "suites/kernels/suite.h"
+#include "suites/kernels/work.h"
 
-#include "harness/base/pool.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
@@ -15,22 +14,25 @@ enum {
 
 static const struct {
     const char *name;
+    const struct ha_cpu_subject *subject;
     unsigned keys;
 } kernels[HA_CPU_KERNELS] = {
-    [HA_KERNEL_ATTEND] = { "attend", ROWS | KEY(LAYOUT) | KEY(QUERY) },
-    [HA_KERNEL_APPEND] = { "append", ROWS | KEY(LAYOUT) | KEY(QUERY) | KEY(Q_LEN) },
-    [HA_KERNEL_SPARSE] = { "sparse", ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_BLOCKS] = { "blocks", ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_GATHER] = { "gather", ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_PACK] = { "pack", ROWS },
-    [HA_KERNEL_APPEND_KEY] = { "append_key", ROWS },
-    [HA_KERNEL_SCORE] = { "score", ROWS | KEY(QUERY) },
-    [HA_KERNEL_DIGEST] = { "digest", ROWS | KEY(BLOCK) },
-    [HA_KERNEL_DIGEST_SCORE] = { "digest_score", ROWS | KEY(QUERY) | KEY(BLOCK) },
-    [HA_KERNEL_TOPK] = { "topk", ALL | KEY(CTX) | KEY(BUDGET) | KEY(BLOCK) },
-    [HA_KERNEL_SOFTMAX] = { "softmax", ALL | KEY(CTX) },
-    [HA_KERNEL_MERGE] = { "merge", ALL | KEY(DTYPE) | KEY(DIM) },
+    [HA_KERNEL_ATTEND] = { "attend", &ha_cpu_subject_attend, ROWS | KEY(LAYOUT) | KEY(QUERY) },
+    [HA_KERNEL_APPEND] = { "append", &ha_cpu_subject_attend, ROWS | KEY(LAYOUT) | KEY(QUERY) | KEY(Q_LEN) },
+    [HA_KERNEL_SPARSE] = { "sparse", &ha_cpu_subject_sparse, ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_BLOCKS] = { "blocks", &ha_cpu_subject_attend, ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_GATHER] = { "gather", &ha_cpu_subject_attend, ROWS | KEY(QUERY) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_PACK] = { "pack", &ha_cpu_subject_pack, ROWS },
+    [HA_KERNEL_APPEND_KEY] = { "append_key", &ha_cpu_subject_append_key, ROWS },
+    [HA_KERNEL_SCORE] = { "score", &ha_cpu_subject_score, ROWS | KEY(QUERY) },
+    [HA_KERNEL_DIGEST] = { "digest", &ha_cpu_subject_digest, ROWS | KEY(BLOCK) },
+    [HA_KERNEL_DIGEST_SCORE] = { "digest_score", &ha_cpu_subject_digest_score, ROWS | KEY(QUERY) | KEY(BLOCK) },
+    [HA_KERNEL_TOPK] = { "topk", &ha_cpu_subject_topk, ALL | KEY(CTX) | KEY(BUDGET) | KEY(BLOCK) },
+    [HA_KERNEL_SOFTMAX] = { "softmax", &ha_cpu_subject_softmax, ALL | KEY(CTX) },
+    [HA_KERNEL_MERGE] = { "merge", &ha_cpu_subject_merge, ALL | KEY(DTYPE) | KEY(DIM) },
 };
+
+const struct ha_cpu_subject *ha_cpu_subject_of(const struct ha_cpu_point *p) { return kernels[p->kernel].subject; }
 
 bool ha_cpu_uses(const void *point, size_t key)
 {

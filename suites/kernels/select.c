@@ -1,6 +1,5 @@
 #include "suites/kernels/work.h"
 
-#include "harness/base/numeric.h"
 #include "harness/base/why.h"
 #include "harness/api/reference.h"
 
@@ -41,6 +40,22 @@ static enum ha_status make_numbers(struct select *s, struct ha_cpu_work *w, size
     ha_cpu_normals(w, X_STREAM, n, false, *x);
     return HA_OK;
 }
+
+/* One call of the kernel for each unit, and its judge; NAME_args says what it is called with. */
+#define TASK(name)                                              \
+    static void name##_task(void *arg, size_t u, size_t worker) \
+    {                                                           \
+        const struct ha_cpu_work *w = arg;                      \
+        const struct ha_##name args = name##_args(w, u);        \
+        (void)worker;                                           \
+        w->kernels->name(&args);                                \
+    }
+#define JUDGE(name)                                                   \
+    static double name##_judge(const struct ha_cpu_work *w, size_t u) \
+    {                                                                 \
+        const struct ha_##name args = name##_args(w, u);              \
+        return ha_ref_judge_##name(&args);                            \
+    }
 
 /* ---- score -------------------------------------------------------------------------------------------------- */
 
@@ -107,19 +122,8 @@ static struct ha_digest digest_args(const struct ha_cpu_work *w, size_t u)
                                .dtype = w->dtype };
 }
 
-static void digest_task(void *arg, size_t u, size_t worker)
-{
-    const struct ha_cpu_work *w = arg;
-    const struct ha_digest args = digest_args(w, u);
-    (void)worker;
-    w->kernels->digest(&args);
-}
-
-static double digest_judge(const struct ha_cpu_work *w, size_t u)
-{
-    const struct ha_digest args = digest_args(w, u);
-    return ha_ref_judge_digest(&args);
-}
+TASK(digest)
+JUDGE(digest)
 
 /* ---- digest_score --------------------------------------------------------------------------------------------- */
 
@@ -149,19 +153,8 @@ static struct ha_digest_score digest_score_args(const struct ha_cpu_work *w, siz
                                      .s_stride = w->blocks };
 }
 
-static void digest_score_task(void *arg, size_t u, size_t worker)
-{
-    const struct ha_cpu_work *w = arg;
-    const struct ha_digest_score args = digest_score_args(w, u);
-    (void)worker;
-    w->kernels->digest_score(&args);
-}
-
-static double digest_score_judge(const struct ha_cpu_work *w, size_t u)
-{
-    const struct ha_digest_score args = digest_score_args(w, u);
-    return ha_ref_judge_digest_score(&args);
-}
+TASK(digest_score)
+JUDGE(digest_score)
 
 /* ---- topk -------------------------------------------------------------------------------------------------------- */
 
@@ -182,19 +175,8 @@ static struct ha_topk topk_args(const struct ha_cpu_work *w, size_t u)
                              .index = s->list + u * w->chosen };
 }
 
-static void topk_task(void *arg, size_t u, size_t worker)
-{
-    const struct ha_cpu_work *w = arg;
-    const struct ha_topk args = topk_args(w, u);
-    (void)worker;
-    w->kernels->topk(&args);
-}
-
-static double topk_judge(const struct ha_cpu_work *w, size_t u)
-{
-    const struct ha_topk args = topk_args(w, u);
-    return ha_ref_judge_topk(&args);
-}
+TASK(topk)
+JUDGE(topk)
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
@@ -228,13 +210,7 @@ static struct ha_softmax softmax_args(const struct ha_cpu_work *w, size_t u)
                                 .lse = s->lse + u * w->group };
 }
 
-static void softmax_task(void *arg, size_t u, size_t worker)
-{
-    const struct ha_cpu_work *w = arg;
-    const struct ha_softmax args = softmax_args(w, u);
-    (void)worker;
-    w->kernels->softmax(&args);
-}
+TASK(softmax)
 
 static double softmax_judge(const struct ha_cpu_work *w, size_t u)
 {

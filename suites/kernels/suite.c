@@ -97,19 +97,13 @@ void ha_cpu_run_with(void *arg, const struct ha_kernels *kernels, size_t rotate)
     if (rotate) run->store.rotate_bytes = rotate;
 }
 
-static enum ha_status resolve(struct cpu_run *run, const struct ha_cpu_point *p, struct ha_why *why)
-{
-    if (!run->given) return ha_kernels_resolve(p->isa ? ha_kernels_all[p->isa - 1]->name : NULL, &run->kernels, why);
-    run->kernels = *run->given;
-    return HA_OK;
-}
-
 static enum ha_status open_point(void *arg, struct ha_group *g, struct ha_why *why)
 {
     struct cpu_run *run = arg;
     const struct ha_cpu_point *p = g->point[0];
     struct ha_cpu_row *r = g->row[0];
-    HA_TRY(resolve(run, p, why));
+    if (run->given) run->kernels = *run->given;
+    else HA_TRY(ha_kernels_resolve(p->isa ? ha_kernels_all[p->isa - 1]->name : NULL, &run->kernels, why));
     snprintf(r->isa, sizeof r->isa, "%s", run->kernels.name);
     HA_TRY(ha_cpu_teams_get(&run->teams, (enum ha_team)p->team, p->threads, &run->team, why));
     r->threads = (double)ha_pool_threads(run->team->pool);

@@ -97,7 +97,7 @@ const char *ha_cpu_ceiling_state(const struct ha_cpu_row *row);
  * axis of each section that has one. (tables.c) */
 void ha_cpu_print(FILE *out, const struct ha_results *results);
 /* What the kernels are meant to reach, held against the figures of a run. No verdict on a goal is one of the run.
- * Nothing is printed of a run that has no figure for any of them. (goals.c) */
+ * Nothing is printed of a run that has no figure for any of them. (tables.c) */
 bool ha_cpu_conclude(FILE *out, const struct ha_results *results, struct ha_why *why);
 
 /* For tests, before the first point of a run: these tables and this much to rotate through, where they are not 0. */

@@ -1,4 +1,4 @@
-#include "suites/kernels/team.h"
+#include "suites/kernels/measure.h"
 
 #include "harness/base/clock.h"
 #include "harness/base/stats.h"

@@ -3,12 +3,12 @@
 #include "harness/api/reference.h"
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
-#include "harness/engine/filter.h"
+#include "harness/engine/plan.h"
 #include "harness/engine/point.h"
 #include "harness/engine/test_drive.h"
-#include "harness/report/field.h"
+#include "harness/report/row.h"
 #include "suites/kernels/suite.h"
-#include "suites/kernels/team.h"
+#include "suites/kernels/measure.h"
 
 #include <math.h>
 #include <sys/resource.h>

@@ -106,22 +106,6 @@ static enum ha_status fill(struct ha_cpu_work *w, struct ha_cpu_store *s, struct
 
 /* ---- work ---------------------------------------------------------------------------------------------- */
 
-static const struct ha_cpu_subject *const subjects[HA_CPU_KERNELS] = {
-    [HA_KERNEL_ATTEND] = &ha_cpu_subject_attend,
-    [HA_KERNEL_APPEND] = &ha_cpu_subject_attend,
-    [HA_KERNEL_SPARSE] = &ha_cpu_subject_sparse,
-    [HA_KERNEL_BLOCKS] = &ha_cpu_subject_attend,
-    [HA_KERNEL_GATHER] = &ha_cpu_subject_attend,
-    [HA_KERNEL_PACK] = &ha_cpu_subject_pack,
-    [HA_KERNEL_APPEND_KEY] = &ha_cpu_subject_append_key,
-    [HA_KERNEL_SCORE] = &ha_cpu_subject_score,
-    [HA_KERNEL_DIGEST] = &ha_cpu_subject_digest,
-    [HA_KERNEL_DIGEST_SCORE] = &ha_cpu_subject_digest_score,
-    [HA_KERNEL_TOPK] = &ha_cpu_subject_topk,
-    [HA_KERNEL_SOFTMAX] = &ha_cpu_subject_softmax,
-    [HA_KERNEL_MERGE] = &ha_cpu_subject_merge,
-};
-
 static enum ha_status open_work(struct ha_cpu_work *w, struct ha_cpu_store *s, struct ha_why *why)
 {
     HA_TRY(ha_arena_create(&w->arena, true, why));
@@ -142,7 +126,7 @@ enum ha_status ha_cpu_work_open(struct ha_cpu_work *w, const struct ha_cpu_point
         .point = *point,
         .kernels = kernels,
         .pool = pool,
-        .subject = subjects[point->kernel],
+        .subject = ha_cpu_subject_of(point),
         .dtype = dtype,
         .threads = ha_pool_threads(pool),
         .units = point->batch * point->kv_heads,

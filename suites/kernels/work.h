@@ -53,10 +53,11 @@ struct ha_cpu_subject {
     } part[HA_CPU_PARTS];
     size_t repeats; /* runs of a sample; 0: one */
 };
-extern const struct ha_cpu_subject ha_cpu_subject_attend, ha_cpu_subject_sparse; /* attention.c, sparse.c */
+extern const struct ha_cpu_subject ha_cpu_subject_attend, ha_cpu_subject_sparse; /* attention.c */
 extern const struct ha_cpu_subject ha_cpu_subject_score, ha_cpu_subject_digest, ha_cpu_subject_digest_score,
     ha_cpu_subject_topk, ha_cpu_subject_softmax;                                                         /* select.c */
 extern const struct ha_cpu_subject ha_cpu_subject_pack, ha_cpu_subject_append_key, ha_cpu_subject_merge; /* store.c */
+const struct ha_cpu_subject *ha_cpu_subject_of(const struct ha_cpu_point *point);                        /* keys.c */
 
 enum ha_status ha_cpu_store_open(struct ha_cpu_store *store, size_t rotate_bytes, struct ha_why *why);
 void ha_cpu_store_close(struct ha_cpu_store *store);

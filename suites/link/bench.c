@@ -3,7 +3,6 @@
 #include "harness/base/clock.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
-#include "suites/link/method.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -53,6 +53,30 @@ struct ha_link_bench {
     size_t fills; /* of moves that were verified: each is of other bytes */
 };
 
+/* The ways to move pieces of host memory to the device and back. On the device they lie dense, one after the other; on
+ * the host, each in a slot of a large source. A further one is a function and a line in the table. */
+
+/* besides mapped memory where `pool` is that */
+enum { HA_LINK_NEEDS_PIECES = 1, HA_LINK_NEEDS_MOVE = 2, HA_LINK_NEEDS_WINDOW = 4 };
+enum { HA_LINK_ALL = 1u << 30 }; /* threads: as many as the process has cores */
+
+struct ha_link_method {
+    const char *name, *doc;
+    enum ha_direction dir;
+    enum ha_link_pool pool; /* of the host side */
+    unsigned threads;       /* of the CPU that move the bytes, 0: none does */
+    unsigned needs;
+    /* Returns when every byte has arrived. An error is one of the device. */
+    enum ha_status (*move)(struct ha_link_bench *bench, const struct ha_link_method *method,
+                           const struct ha_link_plan *plan);
+};
+extern const struct ha_link_method ha_link_methods[];
+extern const size_t ha_link_methods_count;
+const struct ha_link_method *ha_link_method_find(const char *name);
+/* NULL, or why this method cannot be had on this machine; text: room for it */
+const char *ha_link_method_lacks(const struct ha_link_method *method, const struct ha_link_bench *bench,
+                                 char text[512]);
+
 enum { HA_LINK_PIECE_LEAST = 256 };
 
 /* On failure what was opened is closed. */
@@ -69,7 +93,6 @@ struct ha_link_plan ha_link_bench_plan(const struct ha_link_bench *bench, enum h
 /* The threads of a method: its team, awake, or NULL and why. */
 struct ha_pool *ha_link_bench_team(struct ha_link_bench *bench, size_t threads, struct ha_why *why);
 
-struct ha_link_method;
 /* One move into poisoned memory, which is then compared with where the bytes came from. HA_FAIL: they are wrong. */
 enum ha_status ha_link_bench_verify(struct ha_link_bench *bench, const struct ha_link_method *method, size_t turn,
                                     size_t *verified_bytes, struct ha_why *why);

@@ -1,4 +1,4 @@
-#include "suites/link/claims.h"
+#include "suites/link/suite.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "suites/link/method.h"
+#include "suites/link/bench.h"
 
 #include "harness/base/why.h"
 

@@ -1,6 +1,5 @@
 #include "suites/link/suite.h"
 
-#include "harness/api/kernels.h"
 #include "harness/base/clock.h"
 #include "harness/base/registry.h"
 #include "harness/base/stats.h"
@@ -8,7 +7,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
 #include "harness/measure/sampling.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,32 +58,31 @@ static const struct ha_key keys[] = {
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 #define IN(member) HA_IN(struct ha_link_row, member)
+#define TEXT(name, member, doc) { name, "", HA_FIELD_TEXT, IN(member), 1, doc }
+#define NUMBER(name, unit, member, ...) { name, unit, HA_FIELD_NUMBER, IN(member), 1, __VA_ARGS__ }
 static const struct ha_field fields[] = {
-    { "direction", "", HA_FIELD_TEXT, IN(direction), 1, "h2d: to the device; d2h: back" },
-    { "piece_bytes", "bytes", HA_FIELD_NUMBER, IN(piece_bytes), 1, "of a piece" },
-    { "threads", "", HA_FIELD_NUMBER, IN(threads), 1, "of the CPU that move the bytes; empty where none does" },
-    { "cores", "", HA_FIELD_NUMBER, IN(cores), 1, "that this process may use" },
-    { "device_kind", "", HA_FIELD_TEXT, IN(device_kind), 1,
-      "host and emulated: its memory is this host's; null: it moves nothing" },
-    { "device_name", "", HA_FIELD_TEXT, IN(device_name), 1, "what the device calls itself" },
-    { "pieces", "", HA_FIELD_NUMBER, IN(pieces), 1, "of one move" },
-    { "moved_bytes", "bytes", HA_FIELD_NUMBER, IN(moved_bytes), 1, "by one move" },
-    { "source_bytes", "bytes", HA_FIELD_NUMBER, IN(source_bytes), 1,
-      "of each kind of host memory, through which moves go" },
-    { "verified_bytes", "bytes", HA_FIELD_NUMBER, IN(verified_bytes), 1,
-      "that were compared with where they came from" },
-    { "GBps", "GB/s", HA_FIELD_NUMBER, IN(GBps), 1, "10^9 bytes a second: median of all samples", HA_MORE,
-      offsetof(struct ha_link_row, lo), offsetof(struct ha_link_row, hi) },
-    { "GBps_lo", "GB/s", HA_FIELD_NUMBER, IN(lo), 1, "95% interval of the median: lower end" },
-    { "GBps_hi", "GB/s", HA_FIELD_NUMBER, IN(hi), 1, "upper end" },
-    { "GBps_least", "GB/s", HA_FIELD_NUMBER, IN(least), 1, "the slowest sample" },
-    { "GBps_most", "GB/s", HA_FIELD_NUMBER, IN(most), 1, "the fastest sample" },
-    { "ceiling_GBps", "GB/s", HA_FIELD_NUMBER, IN(ceiling_GBps), 1, "large pinned copies that way, in this run",
-      HA_NEITHER },
-    { "link_share", "", HA_FIELD_NUMBER, IN(share), 1, "GBps over ceiling_GBps; empty where there is no link",
-      HA_MORE },
+    TEXT("direction", direction, "h2d: to the device; d2h: back"),
+    NUMBER("piece_bytes", "bytes", piece_bytes, "of a piece"),
+    NUMBER("threads", "", threads, "of the CPU that move the bytes; empty where none does"),
+    NUMBER("cores", "", cores, "that this process may use"),
+    TEXT("device_kind", device_kind, "host and emulated: its memory is this host's; null: it moves nothing"),
+    TEXT("device_name", device_name, "what the device calls itself"),
+    NUMBER("pieces", "", pieces, "of one move"),
+    NUMBER("moved_bytes", "bytes", moved_bytes, "by one move"),
+    NUMBER("source_bytes", "bytes", source_bytes, "of each kind of host memory, through which moves go"),
+    NUMBER("verified_bytes", "bytes", verified_bytes, "that were compared with where they came from"),
+    NUMBER("GBps", "GB/s", GBps, "10^9 bytes a second: median of all samples", HA_MORE,
+           offsetof(struct ha_link_row, lo), offsetof(struct ha_link_row, hi)),
+    NUMBER("GBps_lo", "GB/s", lo, "95% interval of the median: lower end"),
+    NUMBER("GBps_hi", "GB/s", hi, "upper end"),
+    NUMBER("GBps_least", "GB/s", least, "the slowest sample"),
+    NUMBER("GBps_most", "GB/s", most, "the fastest sample"),
+    NUMBER("ceiling_GBps", "GB/s", ceiling_GBps, "large pinned copies that way, in this run", HA_NEITHER),
+    NUMBER("link_share", "", share, "GBps over ceiling_GBps; empty where there is no link", HA_MORE),
 };
+/* clang-format on */
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
 

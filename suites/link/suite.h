@@ -4,7 +4,7 @@
 /* The link as a suite; docs/link.md. A point is one way to move pieces of one size, a row what it came to. */
 
 #include "harness/api/suite.h"
-#include "suites/link/method.h"
+#include "suites/link/bench.h"
 
 extern const struct ha_suite ha_suite_link;
 
@@ -45,5 +45,35 @@ bool ha_link_conclude(FILE *out, const struct ha_results *results, struct ha_why
 
 /* For tests, before the first group of a run: these limits, where they are not 0, instead of this machine's. */
 void ha_link_run_limit(void *run, const struct ha_link_limits *limits);
+
+/* ---- what papers say of links, held against the figures of a run (claims.c) -------------------------------------- */
+
+/* What was right and measured. */
+struct ha_link_figure {
+    const struct ha_link_method *method;
+    size_t piece_bytes;
+    bool scattered;
+    double GBps, share; /* share: of the link's ceiling in its direction */
+};
+struct ha_link_figures {
+    const struct ha_link_figure *figure;
+    size_t count, cores;
+    bool link; /* there is one: false where the device's memory is the host's */
+};
+
+enum ha_link_verdict {
+    HA_LINK_REPRODUCED,
+    HA_LINK_IN_SHAPE, /* the relation holds, the figures do not */
+    HA_LINK_REFUTED,
+    HA_LINK_NOT_APPLICABLE, /* a condition that is not met here */
+};
+struct ha_link_claim {
+    const char *text, *source, *rule;
+    /* figures: what the verdict rests on, or the condition that is not met */
+    enum ha_link_verdict (*judge)(const struct ha_link_figures *measured, char figures[512]);
+};
+extern const struct ha_link_claim ha_link_claims[];
+extern const size_t ha_link_claims_count;
+const char *ha_link_verdict_name(enum ha_link_verdict verdict);
 
 #endif

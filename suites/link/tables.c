@@ -1,5 +1,4 @@
-#include "harness/report/verdict.h"
-#include "suites/link/claims.h"
+#include "harness/report/row.h"
 #include "suites/link/suite.h"
 
 #include <inttypes.h>

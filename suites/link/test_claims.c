@@ -1,7 +1,7 @@
 /* The verdicts on the papers' claims, from figures made up here. */
 
 #include "harness/base/test.h"
-#include "suites/link/claims.h"
+#include "suites/link/suite.h"
 
 #include <math.h>
 

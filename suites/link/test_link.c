@@ -4,6 +4,7 @@
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
 #include "harness/engine/test_drive.h"
+#include "harness/report/row.h"
 #include "suites/link/suite.h"
 
 #include <math.h>
@@ -154,7 +155,7 @@ static void reason(const char *method, const char *words)
     snprintf(part, sizeof part, "method=%s", method);
     const struct ha_entry *e = ha_driven_find(&driven, part);
     assert_non_null(e);
-    assert_contains(ha_driven_head(e)->reason, words);
+    assert_contains(ha_result_in(e->row)->reason, words);
 }
 
 static const struct ha_link_row *row(size_t i) { return entry(i)->row; }

@@ -3,7 +3,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
-#include "harness/engine/process.h"
+#include "harness/engine/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

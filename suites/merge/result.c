@@ -2,7 +2,7 @@
 
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/merge/attention.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/merge/attention.h"
 #include "suites/merge/point.h"
 

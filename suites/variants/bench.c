@@ -100,12 +100,12 @@ static enum ha_status keep_sample(struct state *s, enum arm arm, const struct ha
         b->page_faults += sample.page_faults;
     }
     b->warmup_samples += !s->measuring;
-    HA_TRY(ha_series_add(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why));
-    return b->sample(b->arg, &sample, why);
+    b->sample(b->arg, &sample);
+    return ha_series_add(s->measuring ? &s->series[arm] : &s->warmup, sample.step_ns, why);
 }
 
 /* The single steps of the pass, those of its window. */
-static enum ha_status keep_steps(struct state *s, const struct ha_pass *p, struct ha_why *why)
+static void keep_steps(struct state *s, const struct ha_pass *p)
 {
     struct ha_bench *b = s->bench;
     const size_t steps = b->session->workload->shape.steps;
@@ -119,10 +119,9 @@ static enum ha_status keep_steps(struct state *s, const struct ha_pass *p, struc
                                           .step_ns = end_ns > begin_ns ? (double)(end_ns - begin_ns) : 0,
                                           .context_switches = (double)NAN,
                                           .page_faults = (double)NAN };
-        HA_TRY(b->sample(b->arg, &sample, why));
+        b->sample(b->arg, &sample);
         begin_ns = end_ns;
     }
-    return HA_OK;
 }
 
 /* The outputs of this pass where they are still there and were asked for in the check. */
@@ -185,7 +184,7 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     }
     HA_TRY(status);
     HA_TRY(keep_sample(s, arm, p, &before, &after, why));
-    if (metered) HA_TRY(keep_steps(s, p, why));
+    if (metered) keep_steps(s, p);
     if (arm == TRACED) {
         b->traced_steps += p->steps;
         return evaluate(s, p->window, why);

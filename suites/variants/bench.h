@@ -25,7 +25,7 @@ struct ha_bench {
     const struct ha_check *check;  /* that passed */
     const struct ha_variant *full; /* without options; NULL: full_ns is known, or not wanted */
     uint64_t time_cap_ns;
-    enum ha_status (*sample)(void *arg, const struct ha_sample *s, struct ha_why *why);
+    void (*sample)(void *arg, const struct ha_sample *s);
     void *arg;
     /* out: zeroed by the caller */
     double step_ns, lo_ns, hi_ns, full_ns; /* lo, hi: NaN of too few passes for an interval */

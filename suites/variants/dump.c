@@ -1,4 +1,4 @@
-#include "suites/variants/dump.h"
+#include "suites/variants/check.h"
 
 #include "harness/base/array.h"
 #include "harness/base/safetensors.h"

@@ -1,11 +1,55 @@
 #ifndef HA_FILL_H
 #define HA_FILL_H
 
-/* From what ran to the columns of a row. */
-
-#include "suites/variants/bench.h"
+#include "harness/api/suite.h"
 #include "harness/measure/ceilings.h"
-#include "suites/variants/row.h"
+#include "suites/variants/bench.h"
+
+/* One line of results. Numbers that were not measured are NaN, texts empty; both are written
+ * as an empty field, never as 0. What each means stands in the field table, suite.c. */
+
+struct ha_row {
+    struct ha_result head;
+    double block, iter, step, layer;
+    char role[16];
+    /* independents */
+    char family[32], variant[48], params[160], contract[16], device[256], device_kind[16], device_name[96], isa[32];
+    double layers, batch, q_len;
+    char ctx_len[160];
+    double q_heads, kv_heads, head_dim;
+    char kv_dtype[8], acc_dtype[8], dataset[256];
+    uint64_t seed;
+    double threads, numa_node;
+    char host_mem[16];
+    /* outcome */
+    double question;
+    /* questions 1 and 3 */
+    double err_over_bound, rel_l2, rel_l2_head_max, mass_min, mass_mean, cert_slack, recall, keys_mean;
+    /* time */
+    double step_ns, step_lo_ns, step_hi_ns, layer_ns, warmup_samples, warm, vs_full, full_step_ns;
+    double context_switches, page_faults;
+    /* idle, overlap, link */
+    struct ha_ratios ratios;
+    double overlap_eff, perturb, spans_dropped;
+    char source[32];
+    double h2d_bytes, d2h_bytes, zero_copy_bytes, h2d_eff_GBps, d2h_eff_GBps, link_share;
+    double floor_ns, floor_ratio;
+    /* memory */
+    double kv_gpu_bytes, kv_cpu_bytes, meta_gpu_bytes, meta_cpu_bytes;
+    /* what the variant counts */
+    struct ha_counters counters;
+    /* what runs around the attention */
+    char load[16], model[32], team[16];
+    /* the device's meters */
+    struct ha_condition condition;
+    char disturbed[48];
+};
+
+extern const struct ha_suite ha_suite_variants;
+/* table.c: results grouped by workload, at most 150 columns wide */
+void ha_table_print(FILE *out, const struct ha_results *results);
+
+/* ---- from what ran to the columns of a row ---------------------------------------------------------------------- */
 
 /* exact, bounded, statistical; or unchecked */
 const char *ha_contract_word(const struct ha_variant *variant);
@@ -27,5 +71,23 @@ double ha_floor_ns(const struct ha_ceilings *ceilings, bool in_host, double devi
  * step reads each byte once, so that between two visits of a byte lie all others of that step: all come from memory
  * where they are more than the caches hold, else none. */
 double ha_floor_fetched(double bytes, double cache_bytes);
+
+/* Step times measured earlier in this run, that later cases over the same workload are set beside. */
+
+struct ha_known_step;
+struct ha_known {
+    struct ha_known_step *step;
+    size_t count, capacity;
+};
+
+/* row names the workload and the device; variant and family are those that were measured */
+void ha_known_add(struct ha_known *known, const struct ha_row *row, const char *variant, const char *family,
+                  double step_ns);
+/* the latest of the variant, of that family or, NULL, of any; NaN if there is none */
+double ha_known_step(const struct ha_known *known, const struct ha_row *row, const char *variant, const char *family);
+/* The slowest of the arms copy_only, device_only and cpu_only of the row's family that its own trace has a
+ * part of: a variant that copies nothing is not held against the copy arm. NaN if none was run. */
+double ha_known_slowest_arm(const struct ha_known *known, const struct ha_row *row, const struct ha_usage *usage);
+void ha_known_free(struct ha_known *known);
 
 #endif

@@ -3,7 +3,6 @@
  * that begins with ':' is an id, one with '-' a filter. */
 #include "harness/base/pool.h"
 #include "harness/base/registry.h"
-#include "harness/engine/filter.h"
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
 #include "suites/variants/case.h"

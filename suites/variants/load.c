@@ -1,4 +1,4 @@
-#include "suites/variants/load.h"
+#include "suites/variants/session.h"
 
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"

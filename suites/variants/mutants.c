@@ -1,7 +1,10 @@
 #include "suites/variants/mutants.h"
 
-#include "suites/variants/case.h"
 #include "harness/base/numeric.h"
+#include "harness/base/registry.h"
+#include "harness/base/why.h"
+#include "harness/report/row.h"
+#include "suites/variants/check.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -286,3 +289,120 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     if (m->merge) shim.merge = m->merge;
     *api = &shim;
 }
+
+/* ---- the suite: each must be seen by the check of the case that is there for it ---------------------------------- */
+
+struct mutant_point {
+    size_t mutant, isa;
+};
+struct mutant_row {
+    struct ha_result head;
+    char breaks[160], seen_as[512];
+};
+
+static const char *mutant_word(size_t i) { return i < ha_mutants_count ? ha_mutants[i].name : NULL; }
+
+static const struct ha_key keys[] = {
+    { "mutant", "*", "a defect that is planted", HA_KEY_WORD, offsetof(struct mutant_point, mutant),
+      .word = mutant_word, .always = true, .column = true },
+    { "isa", "best", "CPU kernels", HA_KEY_WORD, offsetof(struct mutant_point, isa), .word = ha_isa_word },
+};
+
+static const struct ha_field fields[] = {
+    { "breaks", "", HA_FIELD_TEXT, HA_IN(struct mutant_row, breaks), 1, "what the defect does" },
+    { "seen_as", "", HA_FIELD_TEXT, HA_IN(struct mutant_row, seen_as), 1, "how the check that saw it failed" },
+};
+
+/* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
+static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct ha_mutant *mutant, const char *id,
+                            struct ha_why *why)
+{
+    struct ha_session session;
+    struct ha_case c;
+    HA_TRY(ha_case_parse(id, &c, why));
+    c.isa = isa;
+    HA_TRY(ha_session_open(&session, shared, &c, mutant, why));
+    struct ha_check check = { .session = &session, .id = id };
+    const enum ha_status status = ha_check_run(&check, why);
+    ha_check_free(&check);
+    ha_session_close(&session);
+    return status;
+}
+
+/* HA_OK: the defect was seen, and why says as what. */
+static enum ha_status hunt(struct ha_shared *shared, size_t isa, const struct ha_mutant *m, struct ha_why *why)
+{
+    struct ha_why reason = { "" };
+    const enum ha_status sound = judge(shared, isa, NULL, m->id, &reason);
+    if (sound == HA_WAIVED) return ha_why(why, HA_WAIVED, "%s", reason.text);
+    if (sound != HA_OK) return ha_why(why, HA_FAIL, "its case does not pass without it: %.400s", reason.text);
+    const enum ha_status broken = judge(shared, isa, m, m->id, &reason);
+    if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id);
+    if (broken != HA_FAIL)
+        return ha_why(why, HA_FAIL, "ended as %s and not as a failed check: %.400s",
+                      broken == HA_WAIVED ? "waived" : "an error", reason.text);
+    if (m->shown && !strstr(reason.text, m->shown))
+        return ha_why(why, HA_FAIL, "was not seen as %s: %.400s", m->shown, reason.text);
+    return ha_why(why, HA_OK, "%s", reason.text);
+}
+
+static enum ha_status begin(void **run, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why)
+{
+    struct ha_shared *shared = *run = calloc(1, sizeof *shared);
+    (void)before;
+    if (!shared) return ha_why(why, HA_ERROR, "out of memory");
+    return ha_shared_open(shared, config->machine, why);
+}
+
+static void end(void *run)
+{
+    ha_shared_close(run);
+    free(run);
+}
+
+static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
+{
+    const struct mutant_point *p = g->point[0];
+    struct mutant_row *row = g->row[0];
+    const struct ha_mutant *m = &ha_mutants[p->mutant];
+    snprintf(row->breaks, sizeof row->breaks, "%s", m->breaks);
+    HA_TRY(hunt(run, p->isa, m, why));
+    snprintf(row->seen_as, sizeof row->seen_as, "%s", why->text);
+    g->right[0] = true;
+    return HA_OK;
+}
+
+static void print(FILE *out, const struct ha_results *r)
+{
+    putc('\n', out);
+    for (size_t i = 0; i < r->entries; i++) {
+        const struct mutant_point *p = r->entry[i].point;
+        const struct mutant_row *row = r->entry[i].row;
+        if (!row) continue;
+        const enum ha_verdict v = row->head.verdict;
+        fprintf(out, "%-21s %-6s  %s\n", ha_mutants[p->mutant].name,
+                v == HA_PASS           ? "killed"
+                : v == HA_VERDICT_FAIL ? "ALIVE"
+                                       : ha_verdict_name(v),
+                ha_mutants[p->mutant].breaks);
+        fprintf(out, "%30s%.200s\n", "", v == HA_PASS ? row->seen_as : row->head.reason);
+    }
+}
+
+const struct ha_suite ha_suite_mutants = {
+    .name = "mutants",
+    .doc = "planted defects, each of which a check must see",
+    .key = keys,
+    .keys = sizeof keys / sizeof *keys,
+    .class_key = "mutant",
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .file = { "mutants.csv" },
+    .point_bytes = sizeof(struct mutant_point),
+    .row_bytes = sizeof(struct mutant_row),
+    .begin = begin,
+    .check = check,
+    .end = end,
+    .print = print,
+};

@@ -1,4 +1,4 @@
-#include "suites/variants/oracle.h"
+#include "suites/variants/check.h"
 
 #include "harness/api/reference.h"
 #include "harness/base/pool.h"
@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRIDE = HA_PARTS_MAX + 1 };
 static const size_t work_bytes_max = (size_t)64 << 20; /* of one job, where it can be split */
 
 /* Query tokens [t0, t0 + tokens) of query heads [h0, h0 + heads), which use the same keys. */
@@ -110,7 +109,7 @@ static void attend_part(const struct task *t, const struct job *job, size_t part
 {
     const struct ha_session *session = t->pass->session;
     const struct ha_shape *s = &data(t)->shape;
-    const size_t *offset = t->chosen->offset + job->h0 * STRIDE;
+    const size_t *offset = t->chosen->offset + job->h0 * HA_CHOSEN_STRIDE;
     const uint32_t *token = t->chosen->token + offset[part];
     bool on_device = t->chosen->on_device[job->h0 * HA_PARTS_MAX + part];
     const struct ha_profile of_cpu = ha_profile_attend(&session->kernels, s->dtype);
@@ -188,7 +187,7 @@ static double recall_of(const double *weight, size_t keys, const uint32_t *token
 static void ask_quality(const struct task *t, size_t token, size_t head, struct scratch *m)
 {
     const struct ha_shape *s = &data(t)->shape;
-    const size_t *offset = t->chosen->offset + head * STRIDE;
+    const size_t *offset = t->chosen->offset + head * HA_CHOSEN_STRIDE;
     size_t row = token * s->q_heads + head, at = t->seq * s->q_len * s->q_heads + row;
     size_t position = ha_workload_tokens(data(t), t->seq, t->step) + token, count = 0;
     const float *q = ha_session_q(t->pass->session, t->layer) + at * s->head_dim;

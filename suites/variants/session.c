@@ -8,10 +8,7 @@
 #include "suites/variants/mutants.h"
 #include "harness/base/registry.h"
 
-#include <inttypes.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const uint64_t kept_bytes_max = (uint64_t)256 << 20;

@@ -11,10 +11,79 @@
 #include "harness/engine/machine.h"
 #include "harness/measure/timeline.h"
 #include "harness/measure/meter.h"
-#include "suites/variants/load.h"
-#include "suites/variants/workload.h"
 
+struct ha_arena;
+struct ha_device_arena;
+struct ha_pool;
 struct ha_mutant; /* suites/variants/mutants.h */
+
+/* load=layer: the products of a model's layer, on the main stream around the attention of each layer, so that what a
+ * variant does beside them has a real window: y = x w^T with w of [q_heads + 2 kv_heads, each of head_dim][hidden]
+ * before it; [hidden][q_heads * head_dim], [1 or 2 of feed_forward][hidden] and [hidden][feed_forward] after it. What
+ * lies between them in a model (norms, positions, activation) is left out. Inputs and weights are random and finite, of
+ * the type of K and V; nothing reads the results. Every layer has weights of its own, or, where they are more than
+ * HA_LOAD_BYTES, takes turns with as many layers' as that holds, one at least: still more than caches hold. (load.c) */
+enum { HA_LOAD_PRODUCTS = 4, HA_LOAD_BEFORE = 1 }; /* of a layer; those ahead of attention */
+#define HA_LOAD_BYTES ((size_t)2 << 30)
+
+struct ha_load {
+    size_t products;                                    /* 0: attention alone */
+    struct ha_device_product product[HA_LOAD_PRODUCTS]; /* w: of the first layer */
+    size_t layer_bytes, kept;                           /* weights of a layer, of how many layers they are kept */
+};
+
+/* NULL, or why this device has no products. */
+const char *ha_load_unsupported(const struct ha_device_api *api, const struct ha_device_info *info);
+/* Buffers from the arena, filled. HA_ERROR: they do not fit. */
+enum ha_status ha_load_create(struct ha_load *load, const struct ha_model *model, const struct ha_shape *shape,
+                              const struct ha_device_api *api, struct ha_stream *stream, struct ha_device_arena *arena,
+                              struct ha_why *why);
+/* Products [first, end) of a layer, as far as there are any. */
+enum ha_status ha_load_enqueue(const struct ha_load *load, const struct ha_device_api *api, struct ha_stream *stream,
+                               size_t layer, size_t first, size_t end);
+
+/* ---- data (workload.c) ------------------------------------------------------------------------------------------- */
+
+/* The data of a case in host memory: K and V of all layers with the new tokens of all steps,
+ * generated once, and the inputs of each step. Every pass of every variant reads these bytes. */
+
+struct ha_workload {
+    struct ha_shape shape, asked; /* as the dataset completed it; as the case has it */
+    size_t cap;                   /* tokens of the longest sequence after the last step */
+    uint64_t seed;
+    char name[256]; /* dataset, with its file */
+    const struct ha_dataset *dataset;
+    struct ha_source *source;
+    struct ha_arena *arena; /* NULL until filled */
+    void **k, **v;          /* [layers][batch] -> [kv_heads][cap][head_dim] */
+    float **q;              /* [layers][batch]: the observed queries */
+};
+
+/* Opens the dataset: the shape is complete then, and nothing large is allocated. */
+enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why);
+enum ha_status ha_workload_fill(struct ha_workload *workload, struct ha_pool *pool, struct ha_why *why);
+bool ha_workload_serves(const struct ha_workload *workload, const struct ha_case *c);
+void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */
+
+/* Tokens of sequence b before step `step`. */
+size_t ha_workload_tokens(const struct ha_workload *workload, size_t b, size_t step);
+
+/* The context of one layer of a filled workload. */
+struct ha_prefill ha_workload_prefill(const struct ha_workload *workload, size_t layer);
+
+/* Where the inputs of one layer of one step lie in a block of bytes, and its outputs in another;
+ * layouts as in ha_step. */
+struct ha_io {
+    size_t q, k, v, x, in_bytes;
+    size_t o, lse, out_bytes;
+    bool has_x;
+};
+struct ha_io ha_workload_io(const struct ha_workload *workload);
+/* the inputs of all layers of a step, by the pool: [layers][in_bytes] */
+void ha_workload_step(const struct ha_workload *workload, size_t step, struct ha_pool *pool, const struct ha_io *io,
+                      unsigned char *blocks);
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
 /* What cases share: devices, data, and a thread for each core for what is not timed. */
 enum { HA_WORKLOADS_KEPT = 64 };

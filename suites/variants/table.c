@@ -1,6 +1,6 @@
 #include "harness/base/pool.h"
-#include "harness/report/verdict.h"
-#include "suites/variants/row.h"
+#include "harness/report/row.h"
+#include "suites/variants/fill.h"
 
 #include <math.h>
 #include <stdlib.h>

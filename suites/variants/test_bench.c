@@ -3,11 +3,9 @@
 #include "harness/base/arena.h"
 #include "harness/base/test.h"
 #include "harness/measure/cache.h"
-#include "harness/report/field.h"
-#include "harness/report/verdict.h"
+#include "harness/report/row.h"
 #include "suites/variants/bench.h"
 #include "suites/variants/fill.h"
-#include "suites/variants/known.h"
 #include "suites/variants/test_session.h"
 
 /* ---- stop rules --------------------------------------------------------------------------- */

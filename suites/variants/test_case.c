@@ -6,7 +6,7 @@
 #include "harness/engine/plan.h"
 #include "harness/engine/point.h"
 #include "suites/variants/case.h"
-#include "suites/variants/row.h"
+#include "suites/variants/fill.h"
 
 #include <math.h>
 

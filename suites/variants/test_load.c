@@ -2,9 +2,8 @@
 
 #include "harness/base/device_arena.h"
 #include "harness/base/numeric.h"
-#include "harness/report/field.h"
+#include "harness/report/row.h"
 #include "suites/variants/fill.h"
-#include "suites/variants/known.h"
 #include "suites/variants/test_session.h"
 
 #include <sys/mman.h>

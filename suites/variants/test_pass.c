@@ -209,11 +209,10 @@ struct heard {
 };
 
 /* arg: NULL, or a struct heard */
-static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
+static void sample(void *arg, const struct ha_sample *s)
 {
     struct heard *h = arg;
     const bool is_step = !strcmp(s->role, "step");
-    (void)why;
     if (h) {
         h->passes += !is_step;
         h->steps += is_step;
@@ -221,7 +220,6 @@ static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why
         h->steps_ns += is_step ? s->step_ns : 0;
     }
     assert_true(isnan(s->iter) == (strcmp(s->role, "step") != 0));
-    return HA_OK;
 }
 
 /* of a benchmark over the session's steps with the defect at one of them; as many as there are: without */
@@ -451,12 +449,10 @@ static void tight_free(struct ha_device *dev, enum ha_memory kind, void *ptr)
 }
 
 /* The time is over with the second pass of the companion, before which the other arm wanted its room. */
-static enum ha_status sample_until_over(void *arg, const struct ha_sample *s, struct ha_why *why)
+static void sample_until_over(void *arg, const struct ha_sample *s)
 {
     size_t *fulls = arg;
-    (void)why;
     if (!strcmp(s->role, "full") && ++*fulls == 2) atomic_store(&told, UINT64_MAX / 2);
-    return HA_OK;
 }
 
 TEST(a_companion_makes_room)

@@ -6,8 +6,9 @@
 #include "harness/base/stop.h"
 #include "harness/base/test_folder.h"
 #include "harness/engine/drive.h"
+#include "harness/report/row.h"
 #include "suites/variants/check.h"
-#include "suites/variants/row.h"
+#include "suites/variants/fill.h"
 #include "suites/variants/test_session.h"
 
 #include <ctype.h>
@@ -30,7 +31,7 @@ static enum ha_verdict verdict(const char *id, const char **says)
 
     drive(&(struct ha_drive){ .words = id });
     assert_int_equal(driven.results.entries, 1);
-    const struct ha_result head = *ha_driven_head(driven.results.entry);
+    const struct ha_result head = *ha_result_in(driven.results.entry->row);
     snprintf(text, sizeof text, "%s", head.reason);
     *says = text;
     ha_driven_free(&driven);
@@ -104,7 +105,7 @@ TEST(unknown_names_are_errors)
     ha_driven_free(&driven);
     drive(&(struct ha_drive){ .words = "cpu:ctx=10,device=no_such_device cpu:ctx=10" });
     assert_int_equal(driven.verdict[HA_VERDICT_ERROR], 1);
-    assert_non_null(strstr(ha_driven_head(driven.results.entry)->reason, "no_such_device"));
+    assert_non_null(strstr(ha_result_in(driven.results.entry->row)->reason, "no_such_device"));
     assert_int_equal(driven.verdict[HA_PASS], 1); /* the run goes on */
     ha_driven_free(&driven);
 }

@@ -120,11 +120,7 @@ static struct ha_ratios recompute(size_t threads)
 
 /* ---- the test ---------------------------------------------------------------------------------------- */
 
-static enum ha_status sample(void *arg, const struct ha_sample *s, struct ha_why *why)
-{
-    (void)arg, (void)s, (void)why;
-    return HA_OK;
-}
+static void sample(void *arg, const struct ha_sample *s) { (void)arg, (void)s; }
 
 static bool same(double a, double b, double tolerance) { return isnan(a) ? isnan(b) : fabs(a - b) <= tolerance; }
 
@@ -184,7 +180,6 @@ static void open_bench(const char *id)
 
 static void run_bench(void)
 {
-
     assert_ok(ha_bench_run(&bench, &reason));
     assert_int_equal(bench.usage.windows, 1);
 }

@@ -1,4 +1,4 @@
-#include "suites/variants/workload.h"
+#include "suites/variants/session.h"
 
 #include "harness/base/arena.h"
 #include "harness/base/pool.h"

@@ -1,9 +1,23 @@
-#ifndef HA_REPORT_FIELD_H
-#define HA_REPORT_FIELD_H
+#ifndef HA_REPORT_ROW_H
+#define HA_REPORT_ROW_H
 
-/* Values of a row by the table of its suite: as text, from text, as a figure. */
+/* Rows: the head that each begins with, with its verdict; values by the table of the suite: as text, from text, as
+ * figures. */
 
 #include "harness/api/suite.h"
+
+/* The head that every row begins with. */
+static inline struct ha_result *ha_result_of(void *row) { return row; }
+static inline const struct ha_result *ha_result_in(const void *row) { return row; }
+
+/* A verdict of its own for row i, from a status that is not HA_OK; it stays. */
+void ha_result_set(const struct ha_group *group, size_t i, enum ha_status status, const struct ha_why *why);
+/* "pass", "fail", "waived", "error", "unchecked", "not run" */
+const char *ha_verdict_name(enum ha_verdict verdict);
+/* The same as tables show them: FAIL and ERROR stand out. */
+const char *ha_verdict_shown(enum ha_verdict verdict);
+/* the verdict of that name; HA_NOT_RUN where there is none */
+enum ha_verdict ha_verdict_of(const char *name);
 
 /* Zeros, and NaN for every number, the ends of intervals and the samples: not run, nothing measured. */
 void ha_fields_clear(const struct ha_suite *suite, void *row);
@@ -16,9 +30,8 @@ enum ha_status ha_field_parse(const struct ha_field *field, void *row, const cha
 
 /* NaN: not measured, or a text */
 double ha_field_value(const struct ha_field *field, const void *row);
-/* the ends of its interval; NaN: it has none */
-double ha_field_lo(const struct ha_field *field, const void *row);
-double ha_field_hi(const struct ha_field *field, const void *row);
+/* an end of an interval, field->lo or field->hi; NaN: it has none */
+double ha_field_end(size_t end, const void *row);
 /* Is it a figure (figures.csv) with a value in this row? */
 bool ha_field_figure(const struct ha_field *field, const void *row);
 /* "less", "more", "neither"; "" of what is no figure */

@@ -1,15 +1,49 @@
-#include "harness/report/field.h"
+#include "harness/report/row.h"
 
 #include "harness/base/csv.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "harness/report/verdict.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+
+static const char *const names[HA_VERDICTS] = {
+    [HA_NOT_RUN] = "not run",       [HA_PASS] = "pass",           [HA_VERDICT_FAIL] = "fail",
+    [HA_VERDICT_WAIVED] = "waived", [HA_VERDICT_ERROR] = "error", [HA_UNCHECKED] = "unchecked",
+};
+
+const char *ha_verdict_name(enum ha_verdict verdict) { return names[verdict]; }
+
+const char *ha_verdict_shown(enum ha_verdict verdict)
+{
+    return verdict == HA_VERDICT_FAIL ? "FAIL" : verdict == HA_VERDICT_ERROR ? "ERROR" : names[verdict];
+}
+
+enum ha_verdict ha_verdict_of(const char *name)
+{
+    for (int v = 0; v < HA_VERDICTS; v++)
+        if (!strcmp(names[v], name)) return (enum ha_verdict)v;
+    return HA_NOT_RUN;
+}
+
+void ha_result_set(const struct ha_group *group, size_t i, enum ha_status status, const struct ha_why *why)
+{
+    static const enum ha_verdict verdict[] = { [HA_OK] = HA_NOT_RUN,
+                                               [HA_FAIL] = HA_VERDICT_FAIL,
+                                               [HA_WAIVED] = HA_VERDICT_WAIVED,
+                                               [HA_ERROR] = HA_VERDICT_ERROR };
+    struct ha_result *r = group->row[i];
+    if (status == HA_OK || r->verdict != HA_NOT_RUN) return;
+    r->verdict = verdict[status];
+    memcpy(r->reason, why->text, sizeof r->reason);
+}
+
+/* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 static double number_at(const void *row, size_t offset)
 {
@@ -113,15 +147,7 @@ double ha_field_value(const struct ha_field *field, const void *row)
                                            : (double)NAN;
 }
 
-double ha_field_lo(const struct ha_field *field, const void *row)
-{
-    return field->lo ? number_at(row, field->lo) : (double)NAN;
-}
-
-double ha_field_hi(const struct ha_field *field, const void *row)
-{
-    return field->hi ? number_at(row, field->hi) : (double)NAN;
-}
+double ha_field_end(size_t end, const void *row) { return end ? number_at(row, end) : (double)NAN; }
 
 bool ha_field_figure(const struct ha_field *field, const void *row)
 {
