@@ -37,7 +37,7 @@ static struct ha_machine *machine;
 static struct ha_why why;
 static size_t seen, seen_ceilings;
 
-static void note(void *arg, const char *asked, const struct ha_device_api *of, const struct ha_device_info *info,
+static void note(const char *asked, const struct ha_device_api *of, const struct ha_device_info *info,
                  const struct ha_ceilings *ceilings)
 {
     seen++;
@@ -49,7 +49,6 @@ static void note(void *arg, const char *asked, const struct ha_device_api *of, c
 
 static int begin(void **state)
 {
-    const struct ha_machine_note told = { NULL, note };
     struct ha_ceilings ceilings = { .of = { { .median = 5 } } };
     api = ha_device_host;
     api.open = open_fake;
@@ -59,7 +58,7 @@ static int begin(void **state)
     memset(&fake, 0, sizeof fake);
     seen = seen_ceilings = 0;
     why.text[0] = 0;
-    assert_int_equal(ha_machine_create(&machine, &told, &why), HA_OK);
+    assert_int_equal(ha_machine_create(&machine, note, &why), HA_OK);
     ha_machine_give(machine, "fake", &api, &ceilings);
     return 0;
 }
