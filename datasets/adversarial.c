@@ -38,11 +38,7 @@ static void noise_key(const struct place *p, size_t token, float *row) { noise(p
 static void noise_value(const struct place *p, size_t token, float *row) { noise(p, HA_FOR_VALUE, token, 1, row); }
 static void noise_query(const struct place *p, size_t token, float *row) { noise(p, HA_FOR_QUERY, token, 1, row); }
 
-static void same_key(const struct place *p, size_t token, float *row)
-{
-    (void)token;
-    noise(p, HA_FOR_KEY, 0, 1, row);
-}
+static void same_key(const struct place *p, size_t token, float *row) { noise(p, HA_FOR_KEY, 0, 1, row); }
 
 /* Scores from 0 to 80 in steps as fine as the dtype allows: every dimension has the query's sign, none
  * ever turns back, and each rounds up at another token (1/16 is two steps of bfloat16 below 8). */
@@ -64,7 +60,6 @@ static void falling_key(const struct place *p, size_t token, float *row)
 
 static void ramp_query(const struct place *p, size_t token, float *row)
 {
-    (void)token;
     size_t d = p->src->shape.head_dim;
     signs(p, row);
     for (size_t j = 0; j < d; j++) row[j] *= 10 / sqrtf((float)d);
@@ -115,7 +110,6 @@ static void dominant_query(const struct place *p, size_t token, float *row)
 
 static void zero_value(const struct place *p, size_t token, float *row)
 {
-    (void)token;
     for (size_t j = 0; j < p->src->shape.head_dim; j++) row[j] = 0;
 }
 

@@ -400,7 +400,6 @@ static enum ha_status trace_open(const struct ha_dataset *self, struct ha_source
 {
     char path[PATH_BYTES];
     struct ha_safetensors *tensors;
-    (void)self, (void)seed;
     *src = NULL;
     if (!file || !*file) return ha_why(why, HA_ERROR, "dataset trace needs a file: dataset=trace/NAME or trace/PATH");
     HA_TRY(ha_trace_find(file, path, why));
@@ -435,7 +434,6 @@ static void convert(const struct ha_source *src, const char *data, size_t first,
 static void trace_kv(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t first, size_t count, void *k,
                      void *v)
 {
-    (void)seq;
     size_t d = src->shape.head_dim, start = (head * src->tokens + first) * d;
     if (k) convert(src, src->layer[layer].k, start, count * d, k);
     if (v) convert(src, src->layer[layer].v, start, count * d, v);
@@ -443,7 +441,6 @@ static void trace_kv(struct ha_source *src, size_t seq, size_t layer, size_t hea
 
 static void trace_query(struct ha_source *src, size_t seq, size_t layer, size_t head, size_t token, float *q)
 {
-    (void)seq;
     size_t d = src->shape.head_dim, rows = src->tokens - src->q_first;
     size_t start = (head * rows + token - src->q_first) * d;
     ha_load_row(src->layer[layer].q + start * ha_dtype_bytes(src->stored), d, src->stored, q);
@@ -452,7 +449,6 @@ static void trace_query(struct ha_source *src, size_t seq, size_t layer, size_t 
 
 static void trace_input(struct ha_source *src, size_t seq, size_t layer, size_t token, float *x)
 {
-    (void)seq;
     size_t n = src->shape.model_dim;
     const char *row = src->layer[layer].x + (token - src->q_first) * n * ha_dtype_bytes(src->stored);
     double sum = 0;

@@ -50,7 +50,6 @@ static void merge_row(const struct ha_merge *a, size_t token, size_t head)
 /* dev and stream are NULL, all memory is the host's. HA_ERROR: it refuses. */
 static enum ha_status merge(struct ha_stream *stream, const struct ha_merge *args)
 {
-    (void)stream;
     if (args->form != HA_FORM_NATURAL || args->dtype != HA_F32 || args->dim > DIM_MAX) return HA_ERROR;
     for (size_t t = 0; t < args->tokens; t++)
         for (size_t h = 0; h < args->heads; h++) merge_row(args, t, h);
@@ -61,7 +60,6 @@ static enum ha_status merge(struct ha_stream *stream, const struct ha_merge *arg
  * means). */
 static void info(struct ha_device *dev, struct ha_device_info *out)
 {
-    (void)dev;
     out->merge = (struct ha_merge_traits){
         .forms = 1u << HA_FORM_NATURAL,
         .dtypes = 1u << HA_F32,

@@ -6,7 +6,6 @@
 
 static enum ha_status judge(struct ha_def *def, const struct ha_def_head *h, const uint8_t *mark, struct ha_why *why)
 {
-    (void)def;
     for (size_t j = 0; j < h->tokens; j++)
         if (mark[j] == HA_MARK_NONE) return ha_def_wrong(h, why, "key %zu is missing", j);
     return HA_OK;

@@ -19,7 +19,6 @@ struct ha_def {
 
 static enum ha_status create(struct ha_def **def, const struct ha_shape *shape, const double *param, struct ha_why *why)
 {
-    (void)shape;
     *def = calloc(1, sizeof **def);
     if (!*def) return ha_why(why, HA_ERROR, "streaming: no memory");
     **def = (struct ha_def){ (size_t)param[SINK], (size_t)param[WINDOW] };

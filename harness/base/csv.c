@@ -131,7 +131,6 @@ static void drop_fields(struct reader *r)
 
 static void end_row(int terminator, void *self)
 {
-    (void)terminator;
     struct reader *r = self;
     if (r->status == HA_OK && !r->out_of_memory) r->status = r->row(r->arg, r->row_line, r->fields, r->count);
     drop_fields(r);

@@ -98,7 +98,6 @@ static enum access access_of(const void *context)
     const ucontext_t *at = context;
     return at->uc_mcontext.gregs[REG_ERR] & 2 ? ACCESS_WRITE : ACCESS_READ;
 #else
-    (void)context;
     return ACCESS_EITHER;
 #endif
 }
@@ -118,11 +117,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 }
 
 /* exit() in a stranger's code: what the parent registered for its own end does not happen here */
-static void leave(int status, void *unused)
-{
-    (void)unused;
-    _exit(status);
-}
+static void leave(int status, void *unused) { _exit(status); }
 
 static unsigned char *first_page(const struct ha_piece *p) { return p->guard - (p->bytes + PAGE - 1) / PAGE * PAGE; }
 
@@ -144,7 +139,6 @@ static void *serve_calls(void *unused)
 {
     static unsigned char stack[FAULT_STACK];
     const struct ha_child *child = server.child;
-    (void)unused;
     sigaltstack(&(stack_t){ .ss_sp = stack, .ss_size = sizeof stack }, NULL);
     for (;;) {
         struct call call;
@@ -183,7 +177,6 @@ void ha_child_say(unsigned kind, const void *bytes, size_t size)
 /* The parent asks for an end; a signal from anyone else kills. */
 static void on_stop(int number, siginfo_t *info, void *unused)
 {
-    (void)unused;
     if (info->si_pid == server.parent) {
         ha_stop = number;
         return;

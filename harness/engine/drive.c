@@ -125,10 +125,7 @@ static enum ha_status choose(const struct ha_drive *drive, struct ha_plan *plan,
 
 static void no_line(void *arg, size_t file, const void *row) { (void)arg, (void)file, (void)row; }
 static void no_trace(void *arg, const char *events, size_t bytes) { (void)arg, (void)events, (void)bytes; }
-static void no_progress(void *arg, size_t done, size_t of, const char *what)
-{
-    (void)arg, (void)done, (void)of, (void)what;
-}
+static void no_progress(void *arg, size_t done, size_t of, const char *what) {}
 
 enum ha_status ha_drive(const struct ha_drive *drive, struct ha_driven *d, struct ha_why *why)
 {

@@ -15,14 +15,12 @@ static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 static void print_class(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct fake_point *p = point;
-    (void)key;
     snprintf(out, HA_VALUE_MAX, "%s", class_word(p->size >= 10));
 }
 
 static const char *side_standard(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct fake_point *p = point;
-    (void)key;
     snprintf(out, HA_VALUE_MAX, "%zu", (size_t)p->size);
     return out;
 }

@@ -46,7 +46,6 @@ static void trace(void *arg, const char *events, size_t bytes)
 static void progress(void *arg, size_t done, size_t of, const char *what)
 {
     struct ha_said_progress p = { .done = done, .of = of };
-    (void)arg;
     snprintf(p.what, sizeof p.what, "%s", what);
     ha_child_say(HA_SAID_PROGRESS, &p, sizeof p);
 }

@@ -123,7 +123,6 @@ static struct ha_machine *machine; /* in the child */
 static enum ha_status begin(void **run, const struct ha_suite_config *config, const struct ha_results *before,
                             struct ha_why *why)
 {
-    (void)run, (void)before, (void)why;
     machine = config->machine;
     return HA_OK;
 }

@@ -190,7 +190,6 @@ static const char *hostile_failure(struct ha_device *dev)
 /* the embedded device has none */
 static void hostile_meters(struct ha_device *dev, struct ha_device_meters *out)
 {
-    (void)dev;
     strike("meters");
     out->sm_clock_MHz = 1;
     if (getenv("HA_HOSTILE_NAMES")) memset(out->throttle, '\x1b', sizeof out->throttle);

@@ -17,7 +17,6 @@ double ha_ceiling_read_all(struct ha_ceiling_bench *b) { return ha_paired_read_a
 static void copy_task(void *arg, size_t task, size_t worker)
 {
     struct ha_ceiling_bench *b = arg;
-    (void)worker;
     memcpy(b->buffer + b->buffer_bytes / 2 + task * BLOCK, b->buffer + task * BLOCK, BLOCK);
 }
 
@@ -50,7 +49,6 @@ struct spins {
 static void spin_task(void *arg, size_t task, size_t worker)
 {
     struct spins *s = arg;
-    (void)task, (void)worker;
     /* the clock of one core depends on what the others do */
     atomic_fetch_sub(&s->missing, 1);
     while (atomic_load(&s->missing)) continue;
@@ -71,7 +69,6 @@ double ha_ceiling_flops_all(struct ha_ceiling_bench *b)
 double ha_ceiling_tick(struct ha_ceiling_bench *b)
 {
     uint64_t begin = ha_now_ns(), end;
-    (void)b;
     while ((end = ha_now_ns()) == begin) continue;
     return (double)(end - begin);
 }
@@ -98,7 +95,6 @@ static void ping(void *arg, size_t task, size_t worker)
     enum { ROUNDS = 100 };
     struct ping *p = arg;
     const unsigned odd = worker == p->of[1];
-    (void)task;
     if (worker != p->of[0] && !odd) return;
     uint64_t begin_ns = 0;
     for (unsigned i = 0; i <= ROUNDS; i++) { /* the first round waits until both are here */

@@ -36,7 +36,6 @@ static unsigned char *block(const struct ha_paired *p, size_t worker, size_t par
 static void fill(void *arg, size_t task, size_t worker)
 {
     struct ha_paired *p = arg;
-    (void)task;
     /* untouched pages are all one zero page, which sits in cache */
     memset(block(p, worker, 0, 0), 1, PARTS * p->blocks * BLOCK_BYTES);
 }
@@ -47,7 +46,6 @@ static void nothing(void *arg, size_t task, size_t worker) { (void)arg, (void)ta
 static void read_blocks(void *arg, size_t task, size_t worker)
 {
     struct ha_paired *p = arg;
-    (void)task;
     for (size_t v = 0; v < p->workers; v++) {
         size_t whose = (worker + v) % p->workers, i;
         while ((i = atomic_fetch_add_explicit(&p->turn[whose].next, 1, memory_order_relaxed)) < p->blocks)

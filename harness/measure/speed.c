@@ -8,7 +8,6 @@ static void slots(void *arg, size_t task, size_t worker)
 {
     enum { ROUNDS = 4000 };
     double *rate = arg;
-    (void)task;
     const uint64_t begin = ha_now_ns();
     for (size_t i = 0; i < ROUNDS; i++) __asm__ volatile(".rept 64\n\tnop\n\t.endr");
     rate[worker] = ROUNDS / (double)(ha_now_ns() - begin);

@@ -13,7 +13,6 @@ struct apart {
 
 static ssize_t say(void *unused, const char *text, size_t bytes)
 {
-    (void)unused;
     ha_child_say(0, text, bytes);
     return (ssize_t)bytes;
 }
@@ -21,7 +20,6 @@ static ssize_t say(void *unused, const char *text, size_t bytes)
 static enum ha_status serve(void *self, void *unused, struct ha_why *why)
 {
     const struct apart *a = self;
-    (void)unused;
     FILE *out = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = say });
     if (!out) return ha_why(why, HA_ERROR, "out of memory");
     setvbuf(out, NULL, _IOLBF, BUFSIZ);
@@ -33,8 +31,6 @@ static enum ha_status serve(void *self, void *unused, struct ha_why *why)
 static void hear(void *unused, unsigned kind, const void *bytes, size_t size)
 {
     char line[BUFSIZ + 1];
-    (void)unused;
-    (void)kind;
     for (const char *at = bytes, *end = at + size; at < end;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t n = (size_t)((stop ? stop : end) - at);

@@ -75,7 +75,6 @@ static void list_plugins(const char *folder)
 static void list_devices(FILE *out)
 {
     char folder[HA_PLUGIN_PATH_MAX];
-    (void)out; /* ha_apart prints to stdout, as print_device does */
     for (size_t i = 0; i < ha_devices_count && !ha_stop; i++) {
         const struct ha_device_api *api = ha_devices_all[i];
         print_device((struct look){ api->name, api->kind, api->name });

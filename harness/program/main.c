@@ -39,7 +39,6 @@ static void hold_closed_files(void)
 /* At every end of the program, also where argp ends it. */
 static void close_stdout(int status, void *unused)
 {
-    (void)unused;
     if (fflush(stdout) == 0 && !ferror(stdout)) return;
     fprintf(stderr, "habench: stdout: %s\n", strerror(errno));
     if (status == HA_EXIT_OK) _exit(HA_EXIT_ENVIRONMENT);

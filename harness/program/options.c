@@ -24,7 +24,6 @@ static enum ha_status take_text(void *to, const char *value, struct ha_why *why)
 
 static enum ha_status take_flag(void *to, const char *value, struct ha_why *why)
 {
-    (void)value, (void)why;
     *(bool *)to = true;
     return HA_OK;
 }
@@ -304,11 +303,7 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
     }
 }
 
-static void print_version(FILE *stream, struct argp_state *state)
-{
-    (void)state;
-    fprintf(stream, "habench %s\n", ha_version());
-}
+static void print_version(FILE *stream, struct argp_state *state) { fprintf(stream, "habench %s\n", ha_version()); }
 
 /* Options may stand before the command: it is the first word that is neither an option nor the value of one. */
 static void put_command_first(int argc, char **argv)

@@ -25,11 +25,7 @@ static const struct ha_key keys[] = {
     [FAKE_HIDDEN] = { .name = "hidden", .kind = HA_KEY_NAME, .doc = "no column" },
 };
 
-static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *why)
-{
-    (void)run, (void)group, (void)why;
-    return HA_OK;
-}
+static enum ha_status measure(void *run, struct ha_group *group, struct ha_why *why) { return HA_OK; }
 
 const struct ha_suite fake_suite = {
     .name = "fake",

@@ -148,7 +148,6 @@ static enum ha_status read_line(void *arg, size_t line, char **field, size_t cou
 static enum ha_status write_line(void *arg, size_t line, char **field, size_t count)
 {
     struct reader *r = arg;
-    (void)line;
     if (r->drop[r->lines++]) return HA_OK;
     const char **kept = malloc(count * sizeof *kept);
     if (!kept) return ha_why(r->why, HA_ERROR, "%s: out of memory", r->file->path);

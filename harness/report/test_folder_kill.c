@@ -88,7 +88,6 @@ static enum ha_status see(void *arg, size_t line, char **field, size_t count)
 {
     const size_t *id = arg;
     const char *n = strstr(field[*id], "n=");
-    (void)count;
     if (line > 1) seen[strtoul(n + 2, NULL, 10)]++;
     return HA_OK;
 }

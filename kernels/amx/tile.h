@@ -23,11 +23,7 @@ static _Thread_local struct {
     float f[TILE_ROWS][TILE_BYTES / 4];
 } amx_twin[8];
 
-static inline void amx_configure(const struct amx_config *c)
-{
-    (void)c;
-    memset(amx_twin, 0, sizeof amx_twin);
-}
+static inline void amx_configure(const struct amx_config *c) { memset(amx_twin, 0, sizeof amx_twin); }
 static inline void amx_release(void) { memset(amx_twin, 0xFF, sizeof amx_twin); }
 static inline void amx_zero(int t) { memset(&amx_twin[t], 0, sizeof amx_twin[t]); }
 static inline void amx_load(int t, const void *p, size_t stride)

@@ -201,7 +201,6 @@ static void run_turn(void *arg, size_t task, size_t worker)
 static void run_units(void *arg, size_t task, size_t worker)
 {
     const struct work *w = arg;
-    (void)task;
     for (size_t i = 0; i < w->all->count; i++) {
         struct ha_attend a = w->all->units[i];
         a.scratch = w->scratch + worker * w->scratch_bytes;

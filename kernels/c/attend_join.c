@@ -82,7 +82,6 @@ static struct ha_attend_state state_of(const struct ha_attend_join *j, const str
  */
 void ha_c_attend_join(const struct ha_kernels *self, const struct ha_attend_join *j)
 {
-    (void)self;
     const struct ha_attend *a = j->attend;
     const struct ha_attend_plan p = ha_attend_plan(a);
     const size_t rows = a->q_len * a->group;

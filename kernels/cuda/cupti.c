@@ -203,7 +203,6 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t si
 {
     struct ha_cupti *c = &the_cupti;
     void *record = NULL;
-    (void)context, (void)stream, (void)size;
     pthread_mutex_lock(&lock);
     while (valid_bytes && c->at.next_record(buffer, valid_bytes, &record) == SUCCESS) take(c, record);
     pthread_mutex_unlock(&lock);

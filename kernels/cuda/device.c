@@ -159,7 +159,6 @@ static enum ha_status ask_emulation(struct ha_why *why)
     const char *wrong = ha_emulated_order_wrong();
     if (wrong) return ha_why(why, HA_ERROR, "HA_EMULATION_ORDER=%.40s: " HA_EMULATED_ORDERS, wrong);
 #else
-    (void)why;
 #endif
     return HA_OK;
 }

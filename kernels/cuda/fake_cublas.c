@@ -126,7 +126,6 @@ ENTRY(cublasSetWorkspace_v2, void *handle, void *workspace, size_t bytes)
 
 ENTRY(cublasSetMathMode, void *handle, int mode)
 {
-    (void)handle;
     fake_cublas_math_mode = mode;
     return SUCCESS;
 }

@@ -166,7 +166,6 @@ ENTRY(cuptiActivityDisable, uint32_t kind)
 
 static void *flusher(void *arg)
 {
-    (void)arg;
     complete();
     return NULL;
 }
@@ -175,7 +174,6 @@ static void *flusher(void *arg)
 ENTRY(cuptiActivityFlushAll, uint32_t flag)
 {
     pthread_t thread;
-    (void)flag;
     pthread_mutex_lock(&lock);
     if (pthread_create(&thread, NULL, flusher, NULL) == 0) pthread_join(thread, NULL);
     pthread_mutex_unlock(&lock);
@@ -197,7 +195,6 @@ ENTRY(cuptiActivityGetNextRecord, uint8_t *from, size_t valid_bytes, void **reco
 
 ENTRY(cuptiActivityGetNumDroppedRecords, void *context, uint32_t stream, size_t *count)
 {
-    (void)context, (void)stream;
     *count = dropped;
     dropped = 0;
     return SUCCESS;
@@ -205,7 +202,6 @@ ENTRY(cuptiActivityGetNumDroppedRecords, void *context, uint32_t stream, size_t 
 
 ENTRY(cuptiActivityPushExternalCorrelationId, uint32_t kind, uint64_t id)
 {
-    (void)kind;
     pushed[depth++ % 16] = id;
     __atomic_fetch_add(&fake_cupti.depth, 1, __ATOMIC_RELAXED);
     return SUCCESS;
@@ -214,7 +210,6 @@ ENTRY(cuptiActivityPushExternalCorrelationId, uint32_t kind, uint64_t id)
 #ifndef FAKE_CUPTI_OLD
 ENTRY(cuptiActivityPopExternalCorrelationId, uint32_t kind, uint64_t *last)
 {
-    (void)kind;
     if (!depth) return ERROR_EMPTY;
     *last = pushed[--depth];
     __atomic_fetch_sub(&fake_cupti.depth, 1, __ATOMIC_RELAXED);
@@ -224,7 +219,6 @@ ENTRY(cuptiActivityPopExternalCorrelationId, uint32_t kind, uint64_t *last)
 
 ENTRY(cuptiGetStreamIdEx, void *context, void *stream, uint8_t per_thread, uint32_t *id)
 {
-    (void)context, (void)per_thread;
     if ((uintptr_t)stream < 0x1000) return ERROR_STREAM;
     *id = (uint32_t)((uintptr_t)stream - 0x1000);
     return SUCCESS;

@@ -101,7 +101,6 @@ enum ha_status ha_host_event_sync(struct ha_event *e)
 
 static void run_flag_write(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s;
     __atomic_store_n(op->u.write.flag, op->u.write.value, __ATOMIC_RELEASE);
 }
 

@@ -16,7 +16,6 @@ static size_t extent(size_t rows, size_t stride, size_t row_bytes)
 
 static void run_copy(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s;
     const struct ha_host_copy *c = &op->u.copy;
     for (size_t r = 0; r < c->rows; r++) memcpy(c->dst + r * c->dst_stride, c->src + r * c->src_stride, c->row_bytes);
 }
@@ -66,11 +65,7 @@ enum ha_status ha_host_copy_2d(struct ha_stream *s, void *dst, size_t dst_stride
 
 /* ---- host functions */
 
-static void run_host(struct ha_stream *s, const struct ha_host_op *op)
-{
-    (void)s;
-    op->u.host.fn(op->u.host.arg);
-}
+static void run_host(struct ha_stream *s, const struct ha_host_op *op) { op->u.host.fn(op->u.host.arg); }
 
 enum ha_status ha_host_fn(struct ha_stream *s, void (*fn)(void *arg), void *arg)
 {
@@ -210,7 +205,6 @@ enum ha_status ha_host_merge(struct ha_stream *s, const struct ha_merge *args)
 
 static void run_blend(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s;
     const struct ha_device_blend *b = &op->u.blend;
     for (size_t row = 0; row < b->rows; row++) {
         float *y = b->y + row * b->y_stride;

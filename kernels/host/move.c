@@ -88,7 +88,6 @@ struct piece {
 
 static void run_pieces(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s;
     const struct piece *piece = op->array;
     for (size_t i = 0; i < op->u.pieces.count; i++) memcpy(piece[i].dst, piece[i].src, piece[i].bytes);
 }
@@ -120,7 +119,6 @@ enum ha_status ha_host_copy_pieces(struct ha_stream *s, const struct ha_device_p
 
 static void run_read(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s;
     enum { LANES = 16 };
     const uint32_t *word = op->u.read.word;
     uint32_t sum[LANES] = { 0 }, total = 0;

@@ -125,7 +125,6 @@ static void load_rows(const void *from, size_t first, size_t rows, size_t cols, 
 
 static void run_product(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s;
     const struct ha_device_product *p = &op->u.product;
     if (p->dtype == HA_F32) {
         multiply(p->x, p->k, p->w, p->k, true, p->y, p->n, p->m, p->n, p->k, false);
@@ -269,7 +268,6 @@ static void attend_rows(const struct ha_device_attend *a, const struct ha_device
 
 static void run_attend(struct ha_stream *s, const struct ha_host_op *op)
 {
-    (void)s;
     const struct ha_device_attend *a = &op->u.attend;
     const struct ha_device_seq *seqs = op->array;
     for (size_t b = 0; b < a->batch; b++) {

@@ -60,7 +60,6 @@ struct ha_device_api ha_device_api;
 
 static enum ha_status no_open(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *why)
 {
-    (void)dev, (void)config;
     why->text[0] = '\0';
     return HA_WAIVED;
 }

@@ -143,7 +143,6 @@ extern int old_libc_start_main(program *main, int argc, char **argv, void (*init
 HIDDEN int __libc_start_main(program *main, int argc, char **argv, void (*init)(int, char **, char **),
                              void (*fini)(void), void (*loader_fini)(void), void *stack_end)
 {
-    (void)init, (void)fini;
     return old_libc_start_main(main, argc, argv, constructors, NULL, loader_fini, stack_end);
 }
 #endif

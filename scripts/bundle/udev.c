@@ -9,12 +9,7 @@ struct udev *udev_new(void) { return NULL; }
 struct udev *udev_unref(struct udev *u) { return u; }
 struct udev_device *udev_device_new_from_subsystem_sysname(struct udev *u, const char *subsystem, const char *name)
 {
-    (void)u, (void)subsystem, (void)name;
     return NULL;
 }
-const char *udev_device_get_property_value(struct udev_device *d, const char *key)
-{
-    (void)d, (void)key;
-    return NULL;
-}
+const char *udev_device_get_property_value(struct udev_device *d, const char *key) { return NULL; }
 struct udev_device *udev_device_unref(struct udev_device *d) { return d; }

@@ -21,7 +21,6 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
-    (void)why;
     return ha_kv_store_load(l->ctx, &store[b], in, b);
 }
 
@@ -41,7 +40,6 @@ static void cpu(struct ha_layer *l, size_t b, size_t kv_head, struct ha_attend *
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
 {
     const struct ha_kv_store *store = l->own;
-    (void)step;
     for (size_t b = 0; b < l->ctx->shape->batch; b++) l->due |= ha_kv_store_due(&store[b]);
     return HA_OK;
 }
@@ -49,7 +47,6 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
 static enum ha_status pack(struct ha_layer *l, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
-    (void)why;
     for (size_t b = 0; b < l->ctx->shape->batch; b++) ha_kv_store_pack(l->ctx, &store[b]);
     return HA_OK;
 }
@@ -57,7 +54,6 @@ static enum ha_status pack(struct ha_layer *l, struct ha_why *why)
 static enum ha_status rewind_store(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct ha_kv_store *store = l->own;
-    (void)why;
     ha_kv_store_rewind(l->ctx, &store[b], l->ctx->shape->ctx[b]);
     return HA_OK;
 }

@@ -52,7 +52,6 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_kv *store = l->own;
-    (void)why;
     return ha_kv_load(l->ctx, &store[b], 0, in, b, 0, l->ctx->shape->ctx[b]);
 }
 
@@ -112,7 +111,6 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
 static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
 {
     struct loader *loader = l->shared;
-    (void)step;
     HA_TRY(l->ctx->api->event_record(loader->buffer[loader->next].used, l->ctx->stream));
     loader->next = (loader->next + 1) % BUFFERS;
     return request(l->layer + 1 < l->ctx->shape->layers ? l + 1 : l - l->layer);
@@ -121,7 +119,6 @@ static enum ha_status after(struct ha_layer *l, const struct ha_step *step)
 static enum ha_status rewind_requests(struct ha_layer *l, size_t b, struct ha_why *why)
 {
     struct loader *loader = l->shared;
-    (void)b, (void)why;
     loader->requested = l->ctx->shape->layers;
     return l->ctx->api->stream_sync(loader->link);
 }
@@ -131,7 +128,6 @@ static enum ha_status copy_alone(struct ha_layer *l, const struct ha_step *step)
 {
     struct loader *loader = l->shared;
     const struct buffer *buffer = &loader->buffer[loader->next];
-    (void)step;
     loader->next = (loader->next + 1) % BUFFERS;
     HA_TRY(load(l, buffer, l->ctx->shape->ctx));
     return l->ctx->api->stream_wait(l->ctx->stream, buffer->loaded);

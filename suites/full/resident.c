@@ -14,7 +14,6 @@ static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)
 static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_prefill *in, struct ha_why *why)
 {
     const struct ha_kv *kv = l->own;
-    (void)why;
     return ha_kv_load(l->ctx, &kv[b], 0, in, b, 0, l->ctx->shape->ctx[b]);
 }
 

@@ -162,7 +162,6 @@ static void judge_head(void *arg, size_t task, size_t worker)
     void *kv = malloc(bytes + 1);
     struct ha_answer want = { 0 };
     struct ha_why why;
-    (void)worker;
     const struct ha_rows rows = kv ? ha_ref_plain_rows(a, kv) : (struct ha_rows){ .keys = 0 };
     if (!kv || ha_answer_make(&want, a, &rows, &profile, ROWS_MOST, &why) != HA_OK) j->broken = true;
     else j->ratio[task] = ha_answer_judge(&want, a).ratio;
@@ -348,7 +347,6 @@ static void score(void *arg, size_t u, size_t worker)
     const struct sparse *s = w->own;
     const struct ha_digest_score args = score_args(w, u);
     float *best = s->best + u * w->blocks;
-    (void)worker;
     w->kernels->digest_score(&args);
     for (size_t b = 0; b < w->blocks; b++) best[b] = args.s[b];
     for (size_t r = 1; r < w->group; r++)
@@ -360,7 +358,6 @@ static void choose(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
     const struct ha_topk args = choice_args(w, u);
-    (void)worker;
     w->kernels->topk(&args);
 }
 

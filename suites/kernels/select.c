@@ -83,7 +83,6 @@ static struct ha_score score_args(const struct ha_cpu_work *w, size_t u, size_t 
 static void score_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
-    (void)worker;
     for (size_t r = 0; r < w->group; r++) {
         const struct ha_score args = score_args(w, u, r);
         w->kernels->score(&args);
@@ -195,7 +194,6 @@ static void softmax_copy(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
     const struct select *s = w->own;
-    (void)worker;
     memcpy(s->x + u * s->x_unit, s->pure + u * s->x_unit, s->x_unit * sizeof *s->x);
 }
 static void softmax_turn(struct ha_cpu_work *w) { ha_pool_run(w->pool, "copy", w->units, softmax_copy, w); }

@@ -35,7 +35,6 @@ static void pack_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
     const struct store *s = w->own;
-    (void)worker;
     w->kernels->pack(&(struct ha_pack){ .blocks = s->blocks + u * s->blocks_bytes,
                                         .rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx),
                                         .head_dim = w->point.head_dim,
@@ -48,7 +47,6 @@ static void append_task(void *arg, size_t task, size_t worker)
     const struct ha_cpu_work *w = arg;
     const struct store *s = w->own;
     const size_t row = w->point.head_dim * w->elem;
-    (void)worker;
     for (size_t i = 0; i < w->point.ctx; i++)
         for (size_t u = task; u < w->units; u += w->threads) {
             struct ha_rows rows = ha_cpu_rows(w, ha_cpu_unit(w, u), w->point.ctx);
@@ -133,7 +131,6 @@ static void merge_task(void *arg, size_t u, size_t worker)
 {
     const struct ha_cpu_work *w = arg;
     const struct ha_merge_state states[STATES] = { state_of(w, 0, u), state_of(w, 1, u) };
-    (void)worker;
     w->kernels->merge(&(struct ha_merge){ .form = HA_FORM_NATURAL,
                                           .dtype = w->dtype,
                                           .states = states,
@@ -163,7 +160,6 @@ static double merge_judge(const struct ha_cpu_work *w, size_t row)
 
 static enum ha_status merge_check(struct ha_cpu_work *w, double *err_over_bound, struct ha_why *why)
 {
-    (void)why;
     *err_over_bound = 0;
     for (size_t row = 0; row < w->units * w->group; row++) *err_over_bound = fmax(*err_over_bound, merge_judge(w, row));
     return HA_OK;

@@ -82,7 +82,6 @@ static enum ha_status begin(void **out, const struct ha_suite_config *config, co
                             struct ha_why *why)
 {
     struct cpu_run *run = *out = calloc(1, sizeof *run);
-    (void)before;
     if (!run) return ha_why(why, HA_ERROR, "out of memory");
     run->config = *config;
     HA_TRY(ha_kernels_resolve(NULL, &run->best, why));
@@ -144,7 +143,6 @@ static enum ha_status measure(void *arg, struct ha_group *g, struct ha_why *why)
 static void close_point(void *arg, struct ha_group *g)
 {
     struct cpu_run *run = arg;
-    (void)g;
     ha_cpu_work_close(&run->work);
 }
 

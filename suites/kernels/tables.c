@@ -334,7 +334,6 @@ static void print_one(FILE *out, const struct goal *g, const struct ha_entry *e)
 bool ha_cpu_conclude(FILE *out, const struct ha_results *all, struct ha_why *why)
 {
     size_t count[GOALS] = { 0 }, any = 0;
-    (void)why;
     for (size_t g = 0; g < GOALS; g++)
         for (size_t i = 0; i < all->entries; i++) count[g] += fits(&goals[g], &all->entry[i]);
     for (size_t g = 0; g < GOALS; g++) any += count[g];

@@ -76,7 +76,6 @@ struct spin {
 static void spin_task(void *arg, size_t task, size_t worker)
 {
     struct spin *s = arg;
-    (void)worker;
     s->flop[task] = s->flops(s->rounds);
 }
 

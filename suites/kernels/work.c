@@ -65,7 +65,6 @@ static void fill_chunk(void *arg, size_t task, size_t worker)
 {
     const struct fill *f = arg;
     const size_t at = task * CHUNK * f->work->elem, chunk = CHUNK * f->work->elem, left = f->bytes - at;
-    (void)worker;
     memcpy(f->work->kv + at,
            f->pattern + ha_rng_below(f->work->point.seed, FILL_STREAM, task, PATTERN - CHUNK) * f->work->elem,
            left < chunk ? left : chunk);

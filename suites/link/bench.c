@@ -57,7 +57,6 @@ static void fill_block(void *arg, size_t task, size_t worker)
     const struct fill *f = arg;
     const size_t bytes = f->bench->limits.source_bytes, block = bytes < FILL_BLOCK ? bytes : FILL_BLOCK;
     uint64_t *words = (uint64_t *)(void *)f->bench->source[f->kind];
-    (void)worker;
     for (size_t i = task * (block / 8); i < (task + 1) * (block / 8); i++) words[i] = word(f->kind, i);
 }
 

@@ -129,7 +129,6 @@ static enum ha_status begin(void **out, const struct ha_suite_config *config, co
                             struct ha_why *why)
 {
     struct link_run *run = *out = calloc(1, sizeof *run);
-    (void)before;
     if (!run) return ha_why(why, HA_ERROR, "out of memory");
     const bool m = config->measure;
     run->config = *config;

@@ -191,7 +191,6 @@ bool ha_link_conclude(FILE *out, const struct ha_results *results, struct ha_why
 {
     struct part part;
     struct ha_link_figure *figure = results->measured ? calloc(results->entries + 1, sizeof *figure) : NULL;
-    (void)why;
     for (size_t at = 0; figure && next_part(results, &at, &part);) print_claims(out, &part, figure);
     free(figure);
     return true;

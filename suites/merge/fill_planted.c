@@ -31,7 +31,6 @@ void ha_fill_positive_lse(struct ha_merge_row *row)
 /* one side's LSEs in the other base, or both sides' */
 void ha_plant_base_mix(struct ha_merge_row *handed, const struct ha_merge_row *other)
 {
-    (void)other;
     for (size_t m = handed->index % 2 ? 0 : handed->states - 1; m < handed->states; m++)
         store(handed, m, stored(handed, m) * (handed->form == HA_FORM_BASE2 ? LN2 : 1 / LN2));
 }
@@ -57,7 +56,6 @@ void ha_fill_lse_bf16(struct ha_merge_row *row)
 
 void ha_plant_lse_bf16(struct ha_merge_row *handed, const struct ha_merge_row *other)
 {
-    (void)other;
     for (size_t m = 0; m < handed->states; m++) store(handed, m, (double)ha_round((float)stored(handed, m), HA_BF16));
 }
 
@@ -80,7 +78,6 @@ void ha_fill_boundary_token(struct ha_merge_row *row)
 /* that token is in the next state too */
 void ha_plant_boundary_token(struct ha_merge_row *handed, const struct ha_merge_row *other)
 {
-    (void)other;
     struct ha_tokens t;
     const size_t at = boundary(&t, handed), next = at + 1;
     ha_tokens_attend(&t, t.end[at] - 1, t.end[next], false, handed->o + next * handed->dim, &handed->lse[next],

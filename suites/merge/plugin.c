@@ -144,7 +144,6 @@ struct move {
 static void *moved(void *arg, const void *array, size_t bytes)
 {
     const struct move *m = arg;
-    (void)bytes;
     return m->to + ((const unsigned char *)array - m->from);
 }
 
@@ -343,7 +342,6 @@ static enum ha_status attend_asked(struct ha_stream *stream, const struct ha_dev
     struct request *r = p->request;
     struct block in = { NULL, 0 }, out = { NULL, 0 };
     struct ha_device_seq *seqs = (void *)p->room.base; /* while the arrays are measured */
-    (void)stream;
     memcpy(seqs, a->seqs, a->batch * sizeof *seqs);
     put(&in, a->seqs, a->batch * sizeof *seqs);
     each_array(a, seqs, false, put, &in);
@@ -372,17 +370,9 @@ static enum ha_status attend_asked(struct ha_stream *stream, const struct ha_dev
     return st;
 }
 
-static void info(struct ha_device *dev, struct ha_device_info *out)
-{
-    (void)dev;
-    *out = asked.plugin->is.info;
-}
+static void info(struct ha_device *dev, struct ha_device_info *out) { *out = asked.plugin->is.info; }
 
-static const char *failure(struct ha_device *dev)
-{
-    (void)dev;
-    return asked.why.text;
-}
+static const char *failure(struct ha_device *dev) { return asked.why.text; }
 
 const struct ha_device_api *ha_plugin_attend(struct ha_subject *x)
 {

@@ -91,7 +91,6 @@ static enum ha_status set_rows(void *point, const struct ha_key *key, const char
 static void print_rows(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct ha_merge_axes *a = &((const struct ha_merge_point *)point)->axes;
-    (void)key;
     if (!a->tokens) snprintf(out, HA_VALUE_MAX, "any");
     else snprintf(out, HA_VALUE_MAX, "%" PRIu64 "x%" PRIu64, a->tokens, a->heads);
 }
@@ -110,7 +109,6 @@ static enum ha_status set_row(void *point, const struct ha_key *key, const char 
 static void print_row(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const uint64_t x = ((const struct ha_merge_point *)point)->axes.row;
-    (void)key;
     if (x == HA_ROW_ANY) snprintf(out, HA_VALUE_MAX, "any");
     else snprintf(out, HA_VALUE_MAX, "%" PRIu64, x);
 }
@@ -139,14 +137,12 @@ static enum ha_status set_by(void *point, const struct ha_key *key, const char *
 /* the gallery's traits are those of kernels/c */
 static const char *standard_by(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    (void)out;
     return ha_merge_part(point) == HA_PART_GALLERY ? ha_kernels_all[0]->name : key->value;
 }
 
 /* random merges are of one type of o */
 static const char *standard_dtype(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    (void)out;
     return ha_merge_part(point) == HA_PART_RANDOM ? "*" : key->value;
 }
 

@@ -57,7 +57,6 @@ void ha_subject_describe(struct ha_subject *out, const char *name, const struct 
 
 static enum ha_status run_direct(struct ha_subject *x, struct ha_batch *batch, struct ha_why *why)
 {
-    (void)why;
     for (size_t i = 0; i < batch->calls_count; i++) x->merge(&batch->calls[i]);
     return HA_OK;
 }

@@ -47,7 +47,6 @@ static enum ha_status begin(void **out, const struct ha_suite_config *config, co
                             struct ha_why *why)
 {
     struct run *run = *out = calloc(1, sizeof *run);
-    (void)before;
     if (!run) return ha_why(why, HA_ERROR, "out of memory");
     run->config = *config;
     run->party.config = &run->config;
@@ -132,7 +131,6 @@ static enum ha_status open_group(void *arg, struct ha_group *group, struct ha_wh
 static void close_group(void *arg, struct ha_group *group)
 {
     struct run *run = arg;
-    (void)group;
     free(run->source);
     free(run->of);
     free(run->asked);
@@ -390,7 +388,6 @@ static enum ha_status attend(struct run *run, size_t i, struct ha_why *why)
 
 static enum ha_status check_attention(struct run *run, struct ha_why *why)
 {
-    (void)why;
     for (size_t i = 0; i < run->group->count; i++) {
         struct ha_why reason = { "" };
         if (run->of[i] == SIZE_MAX) continue;

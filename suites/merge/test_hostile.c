@@ -62,7 +62,6 @@ static enum hostile told(float x)
 
 static enum ha_status merge(struct ha_stream *stream, const struct ha_merge *a)
 {
-    (void)stream;
     const enum hostile what = told(*(const float *)a->states[0].o); /* which the merge may overwrite */
     ha_c_merge(a);
     return harm(what, a);
@@ -71,7 +70,6 @@ static enum ha_status merge(struct ha_stream *stream, const struct ha_merge *a)
 /* Not attention, but every argument takes part: o = q + the sum of all rows of V of its KV head, lse = the sum of K. */
 HA_AS_IS static enum ha_status attend(struct ha_stream *stream, const struct ha_device_attend *a)
 {
-    (void)stream;
     const enum hostile what = told(a->seqs[0].q[0]);
     if (what == REFUSES) return HA_ERROR;
     if (what == BAD_STATUS) return (enum ha_status)77;
@@ -106,7 +104,6 @@ HA_AS_IS static void info(struct ha_device *dev, struct ha_device_info *out)
 {
     const char *text = getenv(HOSTILE_VARIABLE);
     const char *how = text ? text : "";
-    (void)dev;
     strcpy(out->name, "hostile");
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
         out->profile[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1, .exp_eps = 0x1p-23, .log_eps = 0x1p-23 };

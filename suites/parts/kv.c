@@ -43,7 +43,6 @@ static void load_task(void *arg, size_t task, size_t worker)
     const struct load *l = arg;
     size_t token = ha_kv_token_bytes(l->shape), head = ha_kv_head_bytes(l->shape), first = task * LOAD_TOKENS;
     size_t end = ha_least(first + LOAD_TOKENS, l->count);
-    (void)worker;
     for (int i = 0; i < 2; i++)
         for (size_t h = 0; h < l->shape->kv_heads; h++)
             for (size_t t = first; t < end; t++)

@@ -48,7 +48,6 @@ static void load_task(void *arg, size_t task, size_t worker)
     const struct load *l = arg;
     size_t row = ha_kv_head_bytes(l->ctx->shape), head = task / l->slices, first = task % l->slices * LOAD_TOKENS;
     size_t left = whole(l->tokens) - first, at = (head * l->cap + first) * row;
-    (void)worker;
     pack(l->ctx, l->store, head, first,
          &(struct ha_rows){ .k = l->k + at,
                             .v = l->v + at,

@@ -148,7 +148,6 @@ static void device(struct ha_layer *l, const struct ha_step *step, size_t b, str
 {
     const struct sequence *seq = (const struct sequence *)l->own + b;
     size_t head = ha_kv_head_bytes(l->ctx->shape);
-    (void)step;
     d->runs[d->runs_count++] = (struct ha_rows){
         .k = seq->k, .v = seq->v, .k_stride_bytes = head, .v_stride_bytes = head, .keys = seq->kept
     };

@@ -121,11 +121,7 @@ static enum ha_status copy_entries(const struct ha_layer *l, size_t unit, struct
 }
 
 /* For heads whose memory is reserved: nothing is allocated, so that nothing fails. */
-static void copy_task(void *arg, size_t task, size_t worker)
-{
-    (void)worker;
-    copy_entries(arg, task, NULL);
-}
+static void copy_task(void *arg, size_t task, size_t worker) { copy_entries(arg, task, NULL); }
 
 static enum ha_status settle(struct ha_layer *l, struct ha_why *why)
 {

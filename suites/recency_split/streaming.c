@@ -37,7 +37,6 @@ static enum ha_status prefill(struct ha_layer *l, size_t b, const struct ha_pref
     const struct ha_context *ctx = l->ctx;
     struct sequence *seq = (struct sequence *)l->own + b;
     size_t n = ctx->shape->ctx[b], sinks = sinks_of(l, n), recent = ha_least(window(l), n - sinks);
-    (void)why;
     HA_TRY(ha_kv_load(ctx, &seq->sink, 0, in, b, 0, sinks));
     return ha_ring_load(ctx, &seq->recent, in, b, n - recent);
 }
@@ -57,7 +56,6 @@ static enum ha_status forget(struct ha_layer *l, const struct ha_step *step)
 static enum ha_status use(const struct ha_layer *l, size_t b, size_t q_head, struct ha_used *used, struct ha_why *why)
 {
     const struct sequence *seq = (const struct sequence *)l->own + b;
-    (void)q_head;
     HA_TRY(ha_positions_add_range(l->ctx, &used->device, 0, sinks_of(l, l->tokens[b]), why));
     return ha_positions_add_range(l->ctx, &used->device, seq->recent.first, l->tokens[b] + l->ctx->shape->q_len, why);
 }

@@ -49,7 +49,6 @@ static const char *family_word(size_t i)
 static void print_family(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct ha_variant *v = ha_variant_find(((const struct ha_case *)point)->variant);
-    (void)key;
     snprintf(out, HA_VALUE_MAX, "%s", v ? v->family : "");
 }
 
@@ -175,7 +174,6 @@ static enum ha_status set_heads(void *point, const struct ha_key *key, const cha
 static void print_heads(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct ha_shape *s = &((const struct ha_case *)point)->shape;
-    (void)key;
     if (s->q_heads == 0) snprintf(out, HA_VALUE_MAX, "0");
     else snprintf(out, HA_VALUE_MAX, "%zu/%zu", s->q_heads, s->kv_heads);
 }
@@ -255,7 +253,6 @@ void ha_ctx_print(const struct ha_shape *s, char *out, size_t size)
 
 static void print_ctx(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    (void)key;
     ha_ctx_print(&((const struct ha_case *)point)->shape, out, HA_VALUE_MAX);
 }
 
@@ -277,7 +274,6 @@ static enum ha_status set_batch(void *point, const struct ha_key *key, const cha
 static void print_batch(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
     const struct ha_shape *s = &((const struct ha_case *)point)->shape;
-    (void)key;
     snprintf(out, HA_VALUE_MAX, "%zu", same_ctx(s) ? s->batch : 1);
 }
 
@@ -302,7 +298,6 @@ static enum ha_status set_dtype(void *point, const struct ha_key *key, const cha
 
 static void print_dtype(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX])
 {
-    (void)key;
     snprintf(out, HA_VALUE_MAX, "%s", ha_dtype_name(((const struct ha_case *)point)->shape.dtype));
 }
 

@@ -98,22 +98,13 @@ static void double_token(struct ha_attend *a, struct ha_mutant_room *room)
 /* From the second step on the outputs stay what they were. */
 static void stale(struct ha_attend *a, struct ha_mutant_room *room)
 {
-    (void)room;
     if (atomic_load(&step_now) > 0) a->q_len = 0;
 }
 
-static void wrong_scale(struct ha_attend *a, struct ha_mutant_room *room)
-{
-    (void)room;
-    a->scale *= 1.01f;
-}
+static void wrong_scale(struct ha_attend *a, struct ha_mutant_room *room) { a->scale *= 1.01f; }
 
 /* the last head of the group is forgotten */
-static void unwritten(struct ha_attend *a, struct ha_mutant_room *room)
-{
-    (void)room;
-    a->group -= a->group > 1;
-}
+static void unwritten(struct ha_attend *a, struct ha_mutant_room *room) { a->group -= a->group > 1; }
 
 static float to_base_2(float x) { return x * 1.44269504f; }
 static float through_bf16(float x) { return ha_round(x, HA_BF16); }
@@ -142,7 +133,6 @@ static void attend(const struct ha_kernels *self, const struct ha_attend *args)
     struct ha_mutant_room room;
     struct ha_attend a = *args;
 
-    (void)self;
     if (planted->ask) planted->ask(&a, &room);
     if (a.q_len == 0) return;
     /* the changed arguments may need more */
@@ -350,7 +340,6 @@ static enum ha_status begin(void **run, const struct ha_suite_config *config, co
                             struct ha_why *why)
 {
     struct ha_shared *shared = *run = calloc(1, sizeof *shared);
-    (void)before;
     if (!shared) return ha_why(why, HA_ERROR, "out of memory");
     return ha_shared_open(shared, config->machine, why);
 }

@@ -277,7 +277,6 @@ static void judge_task(void *arg, size_t task, size_t worker)
 {
     struct task *t = arg;
 
-    (void)worker;
     if (!run_job(t, &t->job[task])) atomic_store(&t->ok, false);
 }
 

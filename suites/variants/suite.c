@@ -289,7 +289,6 @@ static enum ha_status measure_case(void *run, struct ha_group *g, struct ha_why 
 static void close_case(void *run, struct ha_group *g)
 {
     struct run *r = run;
-    (void)g;
     ha_check_free(&r->check);
     ha_dump_free(&r->dump);
     ha_session_close(&r->session);

@@ -39,38 +39,26 @@ static enum ha_status create(struct ha_instance **self, const struct ha_context 
     (*self)->block = ha_alloc(ctx->arena, 100, HA_TAG_KV, why);
     return (*self)->block ? HA_OK : HA_ERROR;
 }
-static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
-{
-    (void)self, (void)step, (void)why;
-    return HA_OK;
-}
-static enum ha_status drain_without_a_word(struct ha_instance *self, struct ha_why *why)
-{
-    (void)self, (void)why;
-    return HA_ERROR;
-}
+static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why) { return HA_OK; }
+static enum ha_status drain_without_a_word(struct ha_instance *self, struct ha_why *why) { return HA_ERROR; }
 #if !HA_ASAN /* which stops at the write itself */
 static enum ha_status drain_past_the_end(struct ha_instance *self, struct ha_why *why)
 {
-    (void)why;
     memset(self->block + 100, 0, 1);
     return HA_OK;
 }
 static enum ha_status attend_past_the_end(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
-    (void)step, (void)why;
     memset(self->block + 100, 0, 1);
     return HA_OK;
 }
 #endif
 static enum ha_status attend_without_a_word(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
-    (void)self, (void)step, (void)why;
     return HA_ERROR;
 }
 static void selection(struct ha_instance *self, size_t layer, size_t seq, size_t head, struct ha_selection *out)
 {
-    (void)self, (void)layer, (void)seq, (void)head;
     *out = (struct ha_selection){ .parts = 2,
                                   .part = { { .token = listed.token, .count = listed.count, .padding = listed.padding },
                                             { .token = listed.token, .count = 1, .on_device = true } } };
@@ -195,11 +183,7 @@ TEST(a_case_has_the_threads_that_it_asks_for)
 }
 
 /* A device that has failed is an error, whatever its operations return. */
-static const char *lost(struct ha_device *device)
-{
-    (void)device;
-    return "lost";
-}
+static const char *lost(struct ha_device *device) { return "lost"; }
 
 TEST(a_device_that_failed_is_seen)
 {

@@ -20,7 +20,6 @@ static float drawn_least, drawn_most;
 static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
                                 struct ha_why *why)
 {
-    (void)dev, (void)why;
     /* gigabytes of device memory are asked for, which nobody touches */
     *ptr = mmap(NULL, bytes, kind == HA_MEM_DEVICE ? PROT_NONE : PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -31,7 +30,6 @@ static enum ha_status mem_alloc(struct ha_device *dev, enum ha_memory kind, size
 static void mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr) { (void)dev, (void)kind, (void)ptr; }
 static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src, size_t bytes, enum ha_direction dir)
 {
-    (void)stream, (void)dst;
     assert_int_equal(dir, HA_H2D);
     copied += bytes;
     for (size_t i = 0; i < 1000 && i < bytes / 2; i++) {
@@ -42,14 +40,9 @@ static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src,
     }
     return HA_OK;
 }
-static enum ha_status sync(struct ha_stream *stream)
-{
-    (void)stream;
-    return HA_OK;
-}
+static enum ha_status sync(struct ha_stream *stream) { return HA_OK; }
 static enum ha_status product(struct ha_stream *stream, const struct ha_device_product *args)
 {
-    (void)stream;
     assert_true(calls < CALLS);
     call[calls++] = *args;
     return calls == refused_at ? HA_ERROR : HA_OK;
@@ -144,7 +137,6 @@ TEST(devices_without_products_say_so)
 static unsigned products_seen;
 static void on_span(void *self, const struct ha_span *span)
 {
-    (void)self;
     if (!strcmp(span->name, "product") && span->kind == HA_SPAN_KERNEL)
         __atomic_add_fetch(&products_seen, 1, __ATOMIC_RELAXED);
 }

@@ -37,13 +37,11 @@ static void work_off(void)
 
 static enum ha_status create(struct ha_instance **self, const struct ha_context *ctx, struct ha_why *why)
 {
-    (void)ctx, (void)why;
     *self = (struct ha_instance *)(void *)&play;
     return HA_OK;
 }
 static enum ha_status attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
-    (void)self, (void)why;
     work_off();
     atomic_fetch_add(&told, play.heavy && step->step == play.heavy ? 900 : 100);
     play.pending = play.later;
@@ -80,7 +78,6 @@ static enum ha_status copy(struct ha_stream *stream, void *dst, const void *src,
 }
 static enum ha_status host_fn(struct ha_stream *stream, void (*fn)(void *arg), void *arg)
 {
-    (void)stream;
     fn(arg);
     return HA_OK;
 }

@@ -171,7 +171,6 @@ static void line(void *arg, size_t file, const void *row)
 {
     const struct ha_row *r = row;
 
-    (void)arg;
     assert_true(file < HA_SUITE_FILES);
     lines[file]++;
     for (size_t i = 0; file == 1 && i < sizeof roles / sizeof *roles; i++) in_role[i] += !strcmp(r->role, roles[i]);
@@ -181,7 +180,6 @@ static void line(void *arg, size_t file, const void *row)
 
 static void trace(void *arg, const char *events, size_t bytes)
 {
-    (void)arg;
     assert_true(bytes > 4 && *events == '{');
     traces++;
 }

@@ -59,7 +59,6 @@ static inline void close_session(void)
 static inline enum ha_status no_prefill(struct ha_instance *self, size_t layer, const struct ha_prefill *in,
                                         struct ha_why *why)
 {
-    (void)self, (void)layer, (void)in, (void)why;
     return HA_OK;
 }
 static inline void no_destroy(struct ha_instance *self) { (void)self; }

@@ -270,7 +270,6 @@ static uint64_t lost;
 
 static void meters(struct ha_device *dev, struct ha_device_meters *out)
 {
-    (void)dev;
     *out = (struct ha_device_meters){ .sm_clock_MHz = 1755, .energy_J = joules += 3, .throttle = "power cap" };
 }
 

@@ -81,7 +81,6 @@ static void fill_chunk(void *arg, size_t task, size_t worker)
     size_t tokens = s->ctx[seq] + s->steps * s->q_len, count = tokens > first ? tokens - first : 0;
     size_t at = (head * w->cap + first) * row_bytes(w);
 
-    (void)worker;
     if (count > CHUNK_TOKENS) count = CHUNK_TOKENS;
     if (count)
         w->dataset->kv(w->source, seq, layer, head, first, count, (unsigned char *)w->k[i] + at,
@@ -94,7 +93,6 @@ static void fill_queries(void *arg, size_t task, size_t worker)
     const struct ha_shape *s = &w->shape;
     size_t head = task % s->q_heads, i = task / s->q_heads, seq = i % s->batch, count = observed(s, seq);
 
-    (void)worker;
     for (size_t t = 0; t < count; t++)
         w->dataset->query(w->source, seq, i / s->batch, head, s->ctx[seq] - count + t,
                           w->q[i] + (t * s->q_heads + head) * s->head_dim);
@@ -180,7 +178,6 @@ static void inputs_task(void *arg, size_t layer, size_t worker)
     unsigned char *block = in->blocks + layer * io->in_bytes;
     float *q = (float *)(void *)(block + io->q), *x = (float *)(void *)(block + io->x);
 
-    (void)worker;
     for (size_t b = 0; b < s->batch; b++)
         for (size_t t = 0; t < s->q_len; t++) {
             size_t token = ha_workload_tokens(w, b, in->step) + t, at = b * s->q_len + t;

@@ -189,7 +189,6 @@ void ha_runtime_streams_reap(void)
 
 static bool all_ended(const void *arg)
 {
-    (void)arg;
     for (const struct ha_runtime_stream *s = ha_runtime_streams; s; s = s->next)
         if (!s->ended) return false;
     return true;

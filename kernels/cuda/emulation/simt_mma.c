@@ -66,9 +66,6 @@ static void add_plainly(double *restrict c, const double *restrict a, const doub
 
 void ha_crew_mma(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask, void *const records[])
 {
-    (void)crew;
-    (void)site;
-    (void)mask;
     double a[M][K], b[K][N], c[M][N];
     for (unsigned lane = 0; lane < HA_EMULATED_WARP; lane++) {
         const struct ha_crew_fragments *f = records[lane];

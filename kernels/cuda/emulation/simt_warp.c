@@ -83,8 +83,6 @@ uint64_t ha_emulated_shuffle(const struct ha_emulated_site *site, unsigned mask,
 static void join_votes(const struct ha_crew *crew, const struct ha_emulated_site *site, unsigned mask,
                        void *const records[])
 {
-    (void)crew;
-    (void)site;
     unsigned votes = 0;
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         const unsigned lane = (unsigned)__builtin_ctz(rest), *vote = records[lane];
