@@ -20,7 +20,6 @@ static void merge_row(const struct ha_merge *a, size_t token, size_t head)
     float *out_o = (float *)a->out.o + token * a->out.o_token_stride + head * a->out.o_head_stride;
     float *out_lse = a->out.lse + token * a->out.lse_token_stride + head * a->out.lse_head_stride;
     size_t live = 0;
-
     for (int pass = 0; pass < 3; pass++) /* max L; sum exp(L - max); sum of weight * o */
         for (size_t m = 0; m < a->states_count; m++) {
             const struct ha_merge_state *s = &a->states[m]; /* each state has strides of its own, in elements */

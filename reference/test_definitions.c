@@ -83,7 +83,6 @@ TEST(test_h2o)
     static const double param[] = { 0.25, 0.2 }; /* of 10: 2 heavy, 2 recent */
     static const double weight[12] = { 5, 1, 1, 4, 1, 1, 3, 1, 1, 1, 1, 1 };
     struct ha_test_world w = ha_test_world(&ha_definition_h2o, param, 10, WEIGHTS(weight), SEEN(1));
-
     static const struct ha_test_step run[] = {
         /* acc = weight / 19: heavy are 0 (5/19) and 3 (4/19), recent 8 and 9 */
         { 1, { -1 }, { DEVICE(0, 3, 8, 9, 10) } },

@@ -219,7 +219,6 @@ static uint64_t read_number(const char *path)
 {
     char line[64] = "";
     FILE *f = fopen(path, "re");
-
     if (!f) return 0;
     if (!fgets(line, sizeof line, f)) line[0] = 0;
     fclose(f);
@@ -232,7 +231,6 @@ uint64_t ha_memory_available(void)
              used = read_number("/sys/fs/cgroup/memory.current");
     char line[256];
     FILE *f = fopen("/proc/meminfo", "re");
-
     if (!f) return 0;
     while (fgets(line, sizeof line, f))
         if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &available) == 1) break;

@@ -30,7 +30,6 @@ static double huge_share(FILE *smaps, uintptr_t first, uintptr_t end)
     char line[512];
     bool ours = false;
     double huge_KiB = 0, present_KiB = 0;
-
     while (fgets(line, sizeof line, smaps)) {
         uintptr_t from, to;
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) ours = from < end && to > first;

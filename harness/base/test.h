@@ -2,8 +2,7 @@
 #define HA_BASE_TEST_H
 
 /* What every test needs: cmocka, the headers that have to stand before it, and those of C that nearly every test uses,
- * which no test includes itself. cmocka hands each test and fixture a state, of which few have one. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
+ * which no test includes itself. */
 
 #include <setjmp.h>
 #include <stdarg.h>

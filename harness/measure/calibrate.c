@@ -44,7 +44,6 @@ static void judge(struct calibration *c, const char *name, bool ok)
 static uint64_t spans_lost(const struct calibration *c)
 {
     struct ha_device_info info;
-
     c->api->info(c->device, &info);
     return info.spans_lost;
 }
@@ -59,7 +58,6 @@ static enum ha_status traced(struct calibration *c, work *f, struct ha_usage *us
 {
     struct ha_interval window;
     uint64_t lost = spans_lost(c);
-
     ha_timeline_clear(c->timeline);
     c->api->trace(c->device, ha_timeline_sink(c->timeline, HA_FROM_DEVICE));
     window.begin_ns = ha_now_ns();
@@ -81,7 +79,6 @@ static enum ha_status traced(struct calibration *c, work *f, struct ha_usage *us
 static void until(const struct calibration *c, uint64_t ns)
 {
     const uint64_t early_ns = c->in_host ? 0 : 200000;
-
     for (uint64_t now = ha_now_ns(); now < ns; now = ha_now_ns())
         if (ns - now > early_ns) nanosleep(&(struct timespec){ .tv_nsec = (long)(ns - now - early_ns) }, NULL);
 }
@@ -95,7 +92,6 @@ static enum ha_status nothing(struct calibration *c)
 static enum ha_status copies(struct calibration *c)
 {
     const struct ha_device_api *metered = ha_meter_wrap(c->api);
-
     ha_meter_take();
     for (int i = 0; i < COPIES; i++) {
         HA_TRY(metered->copy(c->stream, c->memory, c->pinned, COPY_BYTES, HA_H2D));
@@ -108,7 +104,6 @@ static enum ha_status empty_and_bytes(struct calibration *c, struct ha_why *why)
 {
     const double h2d = (double)COPIES * COPY_BYTES, d2h = h2d / 2;
     struct ha_usage u;
-
     HA_TRY(traced(c, nothing, &u, why));
     judge(c, "empty window", u.device_ns == 0);
     fprintf(c->out, "%.3f ms busy of %.1f\n", (double)u.device_ns / 1e6, (double)u.wall_ns / 1e6);
@@ -127,7 +122,6 @@ static enum ha_status empty_and_bytes(struct calibration *c, struct ha_why *why)
 static enum ha_status spins(struct calibration *c)
 {
     uint64_t begin = ha_now_ns();
-
     for (uint64_t i = 1; i <= PERIODS; i++) {
         HA_TRY(c->api->spin(c->stream, (uint64_t)(c->duty * (double)c->period_ns)));
         until(c, begin + i * c->period_ns);
@@ -145,7 +139,6 @@ static struct shares by_lengths(const struct calibration *c)
 {
     double length[PERIODS];
     size_t count = ha_timeline_count(c->timeline), kept = 0;
-
     for (size_t i = 0; i < count; i++) {
         const struct ha_span *s = &ha_timeline_at(c->timeline, i)->span;
         if (s->kind == HA_SPAN_KERNEL && kept < PERIODS) length[kept++] = (double)(s->end_ns - s->begin_ns);
@@ -159,7 +152,6 @@ static struct shares by_lengths(const struct calibration *c)
 static enum ha_status duty_cycle(struct calibration *c, struct shares *best, struct ha_why *why)
 {
     double off = (double)INFINITY;
-
     c->period_ns = c->in_host ? PERIOD_IN_HOST_NS : PERIOD_NS;
     for (int attempt = 0; attempt < ATTEMPTS && !(off <= duty_off_most); attempt++) {
         struct ha_usage u;
@@ -176,7 +168,6 @@ static enum ha_status duty_cycle(struct calibration *c, struct shares *best, str
 static enum ha_status duty_cycles(struct calibration *c, struct ha_why *why)
 {
     static const double duty[] = { 0.1, 0.5, 0.9 };
-
     for (size_t i = 0; i < sizeof duty / sizeof *duty; i++) {
         struct shares s = { (double)NAN, (double)NAN };
         char name[64];
@@ -240,7 +231,6 @@ static void print_number(FILE *out, const char *name, double value, double most,
 static void print_condition(FILE *out, const struct ha_device_meters *m)
 {
     const double nan = (double)NAN;
-
     print_number(out, "SM clock under load", m->sm_clock_MHz, m->sm_clock_max_MHz, "MHz");
     print_number(out, "memory clock under load", m->memory_clock_MHz, m->memory_clock_max_MHz, "MHz");
     print_number(out, "link generation under load", m->link_gen, m->link_gen_max, "");
@@ -253,7 +243,6 @@ static void print_condition(FILE *out, const struct ha_device_meters *m)
 static enum ha_status calibrate(struct calibration *c, struct ha_why *why)
 {
     struct ha_device_info info;
-
     HA_TRY(ha_device_arena_create(&c->arena, c->api, c->device, why));
     HA_TRY(ha_timeline_create(&c->timeline, why));
     HA_TRY(c->api->stream_create(c->device, "calibrate", &c->stream, why));
@@ -276,7 +265,6 @@ enum ha_status ha_calibrate(FILE *out, const struct ha_device_api *api, struct h
 {
     struct calibration c = { .out = out, .api = api, .device = device, .ceilings = ceilings, .right = true };
     struct ha_device_info info;
-
     api->info(device, &info);
     c.in_host = info.compute_threads > 0;
 

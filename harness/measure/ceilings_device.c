@@ -106,7 +106,6 @@ double ha_ceiling_rate(struct ha_ceiling_bench *b, const struct ha_ceiling_load 
 {
     const double ways = load->work == ha_ceiling_both || load->work == ha_ceiling_kernel_both ? 2 : 1;
     double ns;
-
     return timed(b, load, &ns) ? ways * (double)load->bytes * (double)load->times / ns : (double)NAN;
 }
 
@@ -122,7 +121,6 @@ struct ha_device_meters ha_ceiling_meters(struct ha_ceiling_bench *b)
     enum { MEANWHILE_NS = 100000000 };
     struct ha_ceiling_load load;
     double ns;
-
     if (!b->api->meters || !ha_ceiling_fit(b, ha_ceiling_device_read, 2 * b->device_bytes, &load)
         || !timed(b, &load, &ns))
         return ha_meters_read(b->api, b->device, false);

@@ -34,7 +34,6 @@ static double spin(const struct ha_kernels *kernels)
     const uint64_t begin_ns = ha_now_ns();
     double flop = 0;
     uint64_t ns;
-
     do flop += kernels->flops(ROUNDS);
     while ((ns = ha_now_ns() - begin_ns) < LAST_NS);
     return flop / (double)ns;

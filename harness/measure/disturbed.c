@@ -20,7 +20,6 @@ static void read_stat(const char *root, const cpu_set_t *mine, struct ha_core_co
     char path[512], line[512];
     const double tick_ns = 1e9 / (double)sysconf(_SC_CLK_TCK);
     double busy = 0, steal = 0;
-
     snprintf(path, sizeof path, "%s/proc/stat", root);
     FILE *f = fopen(path, "re");
     if (!f) return;

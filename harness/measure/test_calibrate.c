@@ -76,7 +76,6 @@ static enum ha_status calibrate(void)
 {
     struct ha_ceilings c = { .meters = ha_meters_read(&liar, device, false) };
     FILE *out = test_print();
-
     for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 2, 2, 2, 1 };
     enum ha_status status = ha_calibrate(out, &liar, device, &c, &why);
     if (status != HA_OK) fputs(why.text, out);

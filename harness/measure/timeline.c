@@ -173,7 +173,6 @@ static double over(double a, double b) { return b > 0 ? a / b : (double)NAN; }
 struct ha_ratios ha_usage_ratios(const struct ha_usage *u, size_t threads)
 {
     double wall = (double)u->wall_ns, less = (double)(u->cpu_ns < u->device_ns ? u->cpu_ns : u->device_ns);
-
     return (struct ha_ratios){
         .gpu_kernel_idle = 1 - over((double)u->kernel_ns, wall),
         .gpu_idle = 1 - over((double)u->device_ns, wall),
@@ -190,7 +189,6 @@ enum ha_status ha_usage_medians(const struct ha_usage *steps, size_t count, size
 {
     enum { RATIOS = sizeof(struct ha_ratios) / sizeof(double) };
     double *x = malloc((count + 1) * sizeof *x);
-
     if (!x) return ha_why(why, HA_ERROR, "no memory for medians");
     for (size_t r = 0; r < RATIOS; r++) {
         size_t n = 0;

@@ -17,7 +17,6 @@
 static void chosen_word(char *text)
 {
     char *open = strchr(text, '['), *close = open ? strchr(open, ']') : NULL;
-
     if (!close) return;
     memmove(text, open + 1, (size_t)(close - open - 1));
     text[close - open - 1] = 0;
@@ -27,7 +26,6 @@ static void read_topology(struct ha_env *env)
 {
     hwloc_topology_t t;
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
-
     env->numa_node = -1;
     if (mine && hwloc_topology_init(&t) == 0) {
         if (hwloc_topology_load(t) == 0) {
@@ -52,7 +50,6 @@ void ha_env_read(struct ha_env *env)
     char text[64];
     time_t now = time(NULL);
     struct tm utc;
-
     struct ha_kernels kernels;
     struct ha_why why;
 

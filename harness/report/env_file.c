@@ -21,7 +21,6 @@ static void command_line(char *out, size_t size)
 {
     FILE *f = fopen("/proc/self/cmdline", "re");
     size_t n = f ? fread(out, 1, size - 1, f) : 0;
-
     if (f) fclose(f);
     out[n] = 0;
     for (size_t i = 0; i + 1 < n; i++)
@@ -43,7 +42,6 @@ static json_t *bytes_json(uint64_t x) { return json_integer(x > INT64_MAX ? INT6
 static json_t *ceilings_json(const struct ha_ceilings *c)
 {
     json_t *all = json_object();
-
     for (int i = 0; i < HA_CEILINGS; i++) {
         const struct ha_reading *r = &c->of[i];
         if (isnan(r->median)) continue;

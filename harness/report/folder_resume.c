@@ -95,7 +95,6 @@ static enum ha_status take_row(struct reader *r, size_t line, char **field, size
     const struct ha_suite *suite = r->suite->suite;
     const char *class_value = "", *reason = head_value(r, field, "reason");
     struct ha_why why;
-
     ha_fields_clear(suite, r->row);
     head->verdict = ha_verdict_of(head_value(r, field, "verdict"));
     if (head->verdict == HA_NOT_RUN) return damaged(r, line, "no verdict");

@@ -61,7 +61,6 @@ enum ha_status ha_perfetto_events(char **out, size_t *bytes, const struct ha_tim
     const char *lane[LANES_MAX] = { "step" };
     struct events t = { .file = open_memstream(out, bytes) };
     int lanes = 1;
-
     if (!t.file) return ha_why(why, HA_ERROR, "no memory for the trace");
     put_name(&t, "thread_name", 1, lane[0]);
     put_span(&t, 1, "step", &step, window.begin_ns);

@@ -8,7 +8,6 @@ uint64_t ha_c_read(const void *p, size_t bytes)
 {
     const uint64_t *word = p;
     uint64_t sum[LINE_WORDS] = { 0 }, all = 0;
-
     for (size_t i = 0; i < bytes / sizeof *word; i += LINE_WORDS) {
         __builtin_prefetch((const char *)(word + i) + AHEAD_BYTES, 0, 2);
         for (size_t j = 0; j < LINE_WORDS; j++) sum[j] += word[i + j];

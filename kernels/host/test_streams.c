@@ -121,7 +121,6 @@ TEST_WITH(a_wait_takes_the_latest_record_before_it, begin, device_end)
     struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b"), *c = device_stream(dev, "c");
     struct ha_event *e = device_event(dev);
     struct bell go_a = { 0 }, go_c = { 0 }, passed = { 0 };
-
     ok(api->event_record(e, b)); /* done at once */
     ok(api->stream_wait(b, e));
     ok(api->host_fn(a, bell_await, &go_a));

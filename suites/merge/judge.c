@@ -385,7 +385,6 @@ void ha_judge_row(struct ha_judgement *j, const struct ha_batch *batch, struct h
     struct answer got = { .form = s->form, .dtype = s->dtype, .o = rows->got };
     float lse, sum; /* of the row before, where it must have the same bits */
     double worst = 0;
-
     ha_batch_get(batch, HA_RESULT, r, rows->got, &got.raw_lse, &got.raw_sum);
     got.lse = ha_form_decode(s->form, got.raw_lse, got.raw_sum);
 

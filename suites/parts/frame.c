@@ -350,7 +350,6 @@ enum ha_status ha_frame_attend(struct ha_instance *self, const struct ha_step *s
     const struct ha_rule *rule = self->rule;
     const bool linked = rule->cpu && !rule->unlinked;
     struct ha_layer *l = &self->layer[step->layer];
-
     HA_TRY(settled(l, why));
     l->due = false;
     if (linked)

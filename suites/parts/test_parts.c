@@ -62,7 +62,6 @@ static void assert_entries(const struct ha_context *ctx, const struct ha_context
     struct ha_packed packed = ha_context_packed(head);
     struct ha_rows rows = ha_context_rows(ctx, head);
     float k[TOKENS * DIM_MAX], v[TOKENS * DIM_MAX];
-
     assert_int_equal(head->selected + head->padding, count);
     for (size_t i = 0; i < count; i++) assert_int_equal(head->token[i], want[i]);
     assert_int_equal(packed.keys, head->packed ? count : 0);
@@ -254,7 +253,6 @@ static void load(struct world *w, bool packed)
 {
     const struct ha_shape *s = &w->shape;
     const void *k[HA_BATCH_MAX], *v[HA_BATCH_MAX];
-
     for (size_t b = 0; b < s->batch; b++) {
         unsigned char *turned_k = turned(s, w->k[b], s->ctx[b]), *turned_v = turned(s, w->v[b], s->ctx[b]);
         k[b] = turned_k;
@@ -274,7 +272,6 @@ static void assert_reads(const struct world *w, const struct ha_kv_store *store,
     size_t row = ha_kv_head_bytes(s), apart = row + 2;
     unsigned char *k = malloc(count * apart + 1), *v = malloc(count * apart + 1);
     struct ha_kv from = source(w, b);
-
     for (size_t h = 0; h < s->kv_heads; h++) {
         struct ha_rows want = ha_kv_rows(s, &from, h, first, count);
         ha_kv_store_read(&w->ctx, store, h, first, count, k, v, apart);
@@ -294,7 +291,6 @@ static void assert_attends(const struct world *w, size_t h, struct ha_packed pac
     const struct ha_shape *s = &w->shape;
     static float o[2][32768], lse[2][512]; /* of the largest shape */
     size_t group = ha_shape_group(s);
-
     for (int i = 0; i < 2; i++) {
         struct ha_attend a = ha_cpu_attend_unit(s, h * group, group, s->q_len, true, w->q, o[i], lse[i],
                                                 i ? plain : open);

@@ -59,7 +59,6 @@ bool ha_bench_precise(const double *x, size_t count, size_t steps)
 static void trace(struct ha_bench *b, bool on)
 {
     struct ha_session *s = b->session;
-
     s->api->trace(s->device, on ? ha_timeline_sink(b->timeline, HA_FROM_DEVICE) : NULL);
     ha_pool_trace(s->pool, on ? ha_timeline_sink(b->timeline, HA_FROM_POOL) : NULL);
     ha_worker_trace(s->worker, on ? ha_timeline_sink(b->timeline, HA_FROM_WORKER) : NULL);
@@ -69,7 +68,6 @@ static void trace(struct ha_bench *b, bool on)
 static uint64_t spans_lost(struct ha_bench *b)
 {
     struct ha_device_info info;
-
     b->session->api->info(b->session->device, &info);
     snprintf(b->source, sizeof b->source, "%s", info.spans);
     return info.spans_lost;
@@ -89,7 +87,6 @@ static enum ha_status keep_sample(struct state *s, enum arm arm, const struct ha
         .context_switches = (double)(after->ru_nivcsw - before->ru_nivcsw),
         .page_faults = (double)(after->ru_minflt - before->ru_minflt + after->ru_majflt - before->ru_majflt),
     };
-
     if (arm == UNTRACED) {
         b->moved.h2d_bytes += p->moved.h2d_bytes;
         b->moved.d2h_bytes += p->moved.d2h_bytes;
@@ -110,7 +107,6 @@ static void keep_steps(struct state *s, const struct ha_pass *p)
     struct ha_bench *b = s->bench;
     const size_t steps = b->session->workload->shape.steps;
     uint64_t begin_ns = p->window.begin_ns;
-
     for (size_t step = steps - p->steps; step < steps; step++) {
         const uint64_t end_ns = b->session->ended_ns[step];
         const struct ha_sample sample = { .role = "step",
@@ -129,7 +125,6 @@ static enum ha_status compare(struct state *s, struct ha_pass *p, struct ha_why 
 {
     const struct ha_check *c = s->bench->check;
     const size_t steps = s->bench->session->workload->shape.steps;
-
     for (size_t step = 0; step < steps && c->expected; step++) {
         bool kept = step < HA_STEPS_KEPT || step + HA_STEPS_KEPT >= steps;
         if (!kept || !ha_check_asks(c, step)) continue;
@@ -152,7 +147,6 @@ static enum ha_status evaluate(struct state *s, struct ha_interval window, struc
 static void look(struct state *s)
 {
     const bool is_slow = ha_speed_least(s->bench->session->pool, s->best) < speed_least;
-
     s->looks += s->measuring;
     s->slow += s->measuring && is_slow;
 }
@@ -164,7 +158,6 @@ static enum ha_status steps(struct state *s, enum arm arm, struct ha_pass *p, st
     const bool metered = arm == UNTRACED && s->measuring;
     struct rusage before, after;
     uint64_t lost_before = 0;
-
     if (arm != TRACED) look(s);
     if (arm == TRACED) {
         ha_timeline_clear(b->timeline);
@@ -198,7 +191,6 @@ static enum ha_status ready(struct state *s, enum arm arm, struct ha_pass **p, s
     struct ha_bench *b = s->bench;
     const struct ha_variant *variant = arm == FULL ? b->full : b->session->variant;
     struct ha_pass *other = &s->kept[arm != FULL];
-
     *p = &s->kept[arm == FULL];
     if ((*p)->instance) return ha_pass_rewind(*p, why);
     if (other->instance && ha_session_takes(b->session, variant, NULL) != HA_OK) HA_TRY(ha_pass_end(other, HA_OK, why));
@@ -213,7 +205,6 @@ static enum ha_status pass(struct state *s, enum arm arm, struct ha_why *why)
 {
     struct ha_bench *b = s->bench;
     struct ha_pass *p;
-
     HA_TRY(ready(s, arm, &p, why));
     enum ha_status status = steps(s, arm, p, why);
     if (status == HA_OK && arm == UNTRACED && p->variant->counters) p->variant->counters(p->instance, &b->counters);
@@ -227,7 +218,6 @@ static bool enough(const struct state *s)
 {
     const struct ha_series *u = &s->series[UNTRACED];
     const struct ha_shape *shape = &s->bench->session->workload->shape;
-
     return ha_now_ns() >= s->deadline_ns || ha_bench_precise(u->x, u->count, shape->steps > 1 ? shape->steps - 1 : 1);
 }
 
@@ -236,7 +226,6 @@ static enum ha_status passes(struct state *s, struct ha_why *why)
     struct ha_bench *b = s->bench;
     const uint64_t warm_until_ns = ha_now_ns() + b->time_cap_ns / 4, half_ns = s->deadline_ns - b->time_cap_ns / 2;
     struct ha_core_counts before, after;
-
     do {
         HA_TRY(pass(s, UNTRACED, why));
         b->warm = ha_bench_settled(s->warmup.x, s->warmup.count);
@@ -260,7 +249,6 @@ enum ha_status ha_bench_run(struct ha_bench *b, struct ha_why *why)
 {
     const double nan = (double)NAN;
     struct state s = { .bench = b, .deadline_ns = ha_now_ns() + b->time_cap_ns };
-
     b->step_ns = b->lo_ns = b->hi_ns = b->perturb = nan;
     b->ratios = (struct ha_ratios){ nan, nan, nan, nan, nan, nan };
     b->counters = (struct ha_counters){ nan, nan, nan, nan, nan, nan };

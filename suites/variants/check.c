@@ -40,7 +40,6 @@ static enum ha_status read_head(struct ha_chosen *c, size_t head, const struct h
                                 size_t tokens, struct ha_why *why)
 {
     size_t *offset = c->offset + head * HA_CHOSEN_STRIDE, words = (tokens + 63) / 64;
-
     if (s->parts > HA_PARTS_MAX)
         return ha_why(why, HA_FAIL, "%zu parts are reported, of at most %d", s->parts, HA_PARTS_MAX);
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
@@ -62,7 +61,6 @@ enum ha_status ha_chosen_read(struct ha_chosen *c, const struct ha_pass *pass, s
     size_t heads = w->shape.q_heads, tokens = ha_workload_tokens(w, seq, step + 1), capacity = 0;
     uint64_t *bits = calloc(2 * ((tokens + 63) / 64), sizeof *bits);
     enum ha_status status = HA_OK;
-
     *c = (struct ha_chosen){ .offset = calloc(heads * HA_CHOSEN_STRIDE, sizeof *c->offset),
                              .on_device = calloc(heads * HA_PARTS_MAX, sizeof(bool)) };
     if (!bits || !c->offset || !c->on_device) status = ha_why(why, HA_ERROR, "no memory for a selection");
@@ -100,7 +98,6 @@ size_t ha_chosen_keys(const struct ha_chosen *c, size_t head)
 size_t ha_chosen_device_keys(const struct ha_chosen *c, size_t head)
 {
     size_t keys = 0;
-
     for (size_t p = 0; p < HA_PARTS_MAX; p++)
         if (c->on_device[head * HA_PARTS_MAX + p])
             keys += c->offset[head * HA_CHOSEN_STRIDE + p + 1] - c->offset[head * HA_CHOSEN_STRIDE + p];
@@ -110,7 +107,6 @@ size_t ha_chosen_device_keys(const struct ha_chosen *c, size_t head)
 bool ha_chosen_same(const struct ha_chosen *c, size_t a, size_t b)
 {
     const size_t *x = c->offset + a * HA_CHOSEN_STRIDE, *y = c->offset + b * HA_CHOSEN_STRIDE;
-
     for (size_t p = 0; p < HA_PARTS_MAX; p++)
         if (x[p + 1] - x[p] != y[p + 1] - y[p]
             || c->on_device[a * HA_PARTS_MAX + p] != c->on_device[b * HA_PARTS_MAX + p])
@@ -141,7 +137,6 @@ bool ha_check_asks(const struct ha_check *c, size_t step)
 static size_t asked_before(const struct ha_check *c, size_t step)
 {
     size_t skipped = !c->steps || shape(c)->steps <= 2 * c->steps ? 0 : shape(c)->steps - 2 * c->steps;
-
     return step < c->steps ? step : step - skipped;
 }
 
@@ -154,7 +149,6 @@ static struct ha_expected *expected_of(const struct ha_check *c, size_t step)
 static enum ha_status fail(struct ha_check *c, int question, struct ha_why *why, const char *text)
 {
     static const char *const name[] = { "", "question 1 (arithmetic): ", "question 2 (definition): " };
-
     c->question = question;
     return ha_why(why, HA_FAIL, "%s%s; habench check '%s'", name[question], text, c->id);
 }
@@ -164,7 +158,6 @@ static enum ha_status fail(struct ha_check *c, int question, struct ha_why *why,
 static struct ha_def_step def_step(struct state *s, size_t layer, size_t steps)
 {
     const struct ha_workload *w = s->check->session->workload;
-
     for (size_t b = 0; b < w->shape.batch; b++) s->tokens[b] = ha_workload_tokens(w, b, steps);
     return (struct ha_def_step){ .layer = layer,
                                  .q_len = w->shape.q_len,
@@ -177,7 +170,6 @@ static struct ha_def_step def_step(struct state *s, size_t layer, size_t steps)
 static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *out)
 {
     struct state *s = arg;
-
     *out = (struct ha_selection){ .parts = 0 };
     s->pass.variant->selection(s->pass.instance, s->layer, seq, q_head, out);
 }
@@ -185,7 +177,6 @@ static void reported(void *arg, size_t seq, size_t q_head, struct ha_selection *
 static enum ha_status prefill_definition(struct state *s, struct ha_why *why)
 {
     struct ha_session *session = s->check->session;
-
     if (s->definition->create) HA_TRY(s->definition->create(&s->def, shape(s->check), session->param, why));
     for (size_t layer = 0; layer < shape(s->check)->layers && s->definition->prefill; layer++) {
         struct ha_def_step kv = def_step(s, layer, 0);
@@ -199,7 +190,6 @@ static enum ha_status ask_definition(struct state *s, size_t step, size_t layer,
 {
     struct ha_def_step args = def_step(s, layer, step + 1);
     struct ha_why reason = { "" };
-
     s->layer = layer;
     enum ha_status status = ha_definition_step(s->definition, s->def, shape(s->check), &args, reported, s, &reason);
     if (status == HA_OK) return HA_OK;
@@ -214,7 +204,6 @@ static enum ha_status ask_definition(struct state *s, size_t step, size_t layer,
 static enum ha_status judge_heads(struct state *s, size_t step, size_t layer, size_t seq, struct ha_why *why)
 {
     size_t heads = shape(s->check)->q_heads, rows = heads * shape(s->check)->q_len, worst = 0;
-
     for (size_t i = 1; i < rows; i++)
         if (!(s->judged[i].ratio <= s->judged[worst].ratio)) worst = i;
     const struct ha_judged *j = &s->judged[worst];
@@ -234,7 +223,6 @@ static void count_key_bytes(struct ha_check *c, const struct ha_chosen *chosen)
 {
     const struct ha_shape *s = shape(c);
     size_t group = ha_shape_group(s), row = 2 * s->head_dim * ha_dtype_bytes(s->dtype);
-
     for (size_t h0 = 0; h0 < s->q_heads; h0 += group) {
         size_t device = 0, host = 0;
         for (size_t h = h0; h < h0 + group; h++) {
@@ -256,7 +244,6 @@ static enum ha_status ask_sequence(struct state *s, size_t step, size_t layer, s
     struct ha_why reason = { "" };
     struct ha_chosen chosen;
     enum ha_status status = ha_chosen_read(&chosen, &s->pass, step, layer, seq, &reason);
-
     if (status == HA_FAIL) fail(c, 1, why, reason.text);
     else if (status != HA_OK) ha_why(why, status, "%s", reason.text);
     if (status == HA_OK && c->dump && step == 0) status = ha_dump_sequence(c->dump, &s->pass, &chosen, layer, seq, why);
@@ -276,7 +263,6 @@ static enum ha_status ask_layer(struct state *s, size_t step, size_t layer, stru
     struct ha_check *c = s->check;
     struct ha_accuracy a;
     enum ha_status status = HA_OK;
-
     ha_accuracy_start(&a);
     for (size_t seq = 0; seq < shape(c)->batch && status == HA_OK; seq++)
         status = ask_sequence(s, step, layer, seq, &a, why);
@@ -298,7 +284,6 @@ static enum ha_status make_expected(struct ha_check *c, struct ha_why *why)
 {
     const struct ha_shape *s = shape(c);
     size_t rows = s->q_len * s->q_heads, n = asked_before(c, s->steps) * s->layers * s->batch;
-
     c->expected = calloc(n, sizeof *c->expected);
     double *x = c->expected ? calloc(n, 2 * rows * (s->head_dim + 1) * sizeof *x) : NULL;
     if (!x) return ha_why(why, HA_ERROR, "no memory for the expected outputs");
@@ -314,7 +299,6 @@ static enum ha_status run_steps(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
     bool checked = ha_session_checked(c->session);
-
     if (checked) HA_TRY(prefill_definition(s, why));
     if (checked && c->keep_expected) HA_TRY(make_expected(c, why));
     for (size_t step = 0; step < shape(c)->steps; step++) {
@@ -347,7 +331,6 @@ static enum ha_status run_pass(struct state *s, struct ha_why *why)
 {
     struct ha_check *c = s->check;
     struct ha_session *session = c->session;
-
     if (ha_session_checked(session) && (!s->definition || !session->variant->selection))
         return ha_why(why, HA_ERROR, "variant %s has no %s, so it cannot be checked", session->variant->name,
                       s->definition ? "selection" : "definition in reference/");
@@ -363,7 +346,6 @@ enum ha_status ha_check_run(struct ha_check *c, struct ha_why *why)
 {
     const double nan = (double)NAN;
     struct state s = { .check = c, .definition = ha_definition_find(c->session->variant->name) };
-
     ha_accuracy_start(&c->total);
     c->question = 0;
     c->steps_done = c->asked = 0;
@@ -382,7 +364,6 @@ enum ha_status ha_check_again(const struct ha_check *c, size_t step, struct ha_w
     const struct ha_shape *s = shape(c);
     const struct ha_expected *expected = expected_of(c, step);
     size_t rows = s->q_len * s->q_heads;
-
     for (size_t i = 0; expected && i < s->layers * s->batch; i++) {
         const struct ha_expected *e = &expected[i];
         const float *o = ha_session_o(c->session, i / s->batch) + i % s->batch * rows * s->head_dim;

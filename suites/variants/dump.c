@@ -15,7 +15,6 @@ static enum ha_status add(struct ha_dump *d, size_t layer, size_t seq, const cha
                           size_t element, const size_t *dim, size_t dims, void *data, struct ha_why *why)
 {
     char name[64];
-
     if (!ha_array_room(&d->tensor, &d->capacity, d->count + 1, sizeof *d->tensor)) goto failed;
     snprintf(name, sizeof name, "layer%zu.seq%zu.%s", layer, seq, what);
     struct ha_tensor t = { .name = strdup(name), .type = type, .dims = dims, .data = data, .bytes = element };
@@ -34,7 +33,6 @@ failed:
 static void *copy_of(const void *data, size_t bytes)
 {
     void *copy = malloc(bytes ? bytes : 1);
-
     if (copy) memcpy(copy, data, bytes);
     return copy;
 }
@@ -44,7 +42,6 @@ static void *heads_of(const struct ha_workload *w, const void *data, size_t toke
 {
     size_t row = w->shape.head_dim * ha_dtype_bytes(w->shape.dtype), bytes = tokens * row;
     unsigned char *copy = malloc(w->shape.kv_heads * bytes);
-
     for (size_t h = 0; copy && h < w->shape.kv_heads; h++)
         memcpy(copy + h * bytes, (const unsigned char *)data + h * w->cap * row, bytes);
     return copy;
@@ -54,7 +51,6 @@ static int32_t *offsets_of(const struct ha_chosen *c, size_t heads)
 {
     size_t n = heads * (HA_PARTS_MAX + 1);
     int32_t *x = malloc(n * sizeof *x);
-
     for (size_t i = 0; x && i < n; i++) x[i] = (int32_t)c->offset[i];
     return x;
 }
@@ -75,7 +71,6 @@ enum ha_status ha_dump_sequence(struct ha_dump *d, const struct ha_pass *pass, c
                 *o = ha_session_o(pass->session, layer) + at * s->head_dim;
     const float *lse = ha_session_lse(pass->session, layer) + at;
     enum ha_tensor_type type = type_of[s->dtype];
-
     /* positions and offsets are written as 32-bit integers */
     if (chosen->count > INT32_MAX)
         return ha_why(why, HA_ERROR, "dump: %zu keys in one layer are more than 2^31 - 1", chosen->count);
@@ -94,7 +89,6 @@ enum ha_status ha_dump_write(const struct ha_dump *d, const char *folder, const 
     char path[4096], file[256 - sizeof ".safetensors"], scale[40], heads[24];
     const char *meta[] = { "case", id, "scale", scale, "kv_heads", heads, NULL };
     size_t n = 0;
-
     if (strlen(id) >= sizeof file) /* cut off, it would be another case's, too */
         return ha_why(why, HA_ERROR, "dump: an id of more than %zu characters names no file", sizeof file - 1);
     HA_TRY(ha_file_folder(folder, why));

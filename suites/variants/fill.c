@@ -27,7 +27,6 @@ void ha_fill_case(struct ha_row *row, const struct ha_case *c)
     const struct ha_model *model = ha_case_model(c);
     const struct ha_variant *v = ha_variant_find(c->variant);
     size_t n = 0;
-
     snprintf(row->variant, sizeof row->variant, "%s", c->variant);
     snprintf(row->device, sizeof row->device, "%s", c->device);
     snprintf(row->dataset, sizeof row->dataset, "%s", c->dataset);
@@ -69,7 +68,6 @@ static double mean(double sum, size_t count) { return count ? sum / (double)coun
 void ha_fill_accuracy(struct ha_row *row, const struct ha_accuracy *a)
 {
     double nan = (double)NAN;
-
     if (!a->queries) return;
     row->err_over_bound = a->err_over_bound;
     row->rel_l2 = ha_accuracy_rel_l2(a);
@@ -120,7 +118,6 @@ static double floor_of(const struct ha_row *row, const struct ha_session *s, con
     const bool in_host = s->info.compute_threads > 0; /* then device memory is host memory, too */
     const double weights = (double)(s->load.layer_bytes * s->workload->shape.layers), cache = ha_cache_own_bytes();
     double device = check->device_key_bytes + weights, host = check->host_key_bytes;
-
     /* an arm that reads no keys of its own has no floor */
     if (ha_floor_fetched(in_host ? device + host : host, cache) <= 0) {
         host = 0;
@@ -137,7 +134,6 @@ void ha_fill_bench(struct ha_row *row, const struct ha_bench *b, const struct ha
     const struct ha_session *s = b->session;
     double steps = (double)b->moved_steps, zero_copy = mean(b->usage.zero_copy_bytes, b->traced_steps);
     bool whole = !isnan(b->perturb) && b->dropped == 0;
-
     row->step_ns = b->step_ns;
     row->step_lo_ns = b->lo_ns;
     row->step_hi_ns = b->hi_ns;
@@ -198,7 +194,6 @@ void ha_known_add(struct ha_known *k, const struct ha_row *row, const char *vari
 double ha_known_step(const struct ha_known *k, const struct ha_row *row, const char *variant, const char *family)
 {
     char key[KEY];
-
     key_of(row, key);
     for (size_t i = k->count; i-- > 0;)
         if (!strcmp(k->step[i].variant, variant) && (!family || !strcmp(k->step[i].family, family))

@@ -58,7 +58,6 @@ static struct ha_rows without_first(struct ha_rows r)
 static void drop_token(struct ha_attend *a, struct ha_mutant_room *room)
 {
     size_t i = 0;
-
     if (a->packed.keys) {
         a->packed.keys--;
         return;
@@ -75,7 +74,6 @@ static void drop_token(struct ha_attend *a, struct ha_mutant_room *room)
 static void double_token(struct ha_attend *a, struct ha_mutant_room *room)
 {
     size_t i = 0, row = a->head_dim * ha_dtype_bytes(a->dtype);
-
     while (i < a->runs_count && a->runs[i].keys == 0) i++;
     if ((!a->packed.keys && i == a->runs_count) || a->runs_count == HA_RUNS_MAX || a->weights) return;
     room->runs[0] = (struct ha_rows){ .k = room->k, .v = room->v, .k_stride_bytes = row, .v_stride_bytes = row };
@@ -132,7 +130,6 @@ static void attend(const struct ha_kernels *self, const struct ha_attend *args)
 {
     struct ha_mutant_room room;
     struct ha_attend a = *args;
-
     if (planted->ask) planted->ask(&a, &room);
     if (a.q_len == 0) return;
     /* the changed arguments may need more */
@@ -151,7 +148,6 @@ static void attend_all(const struct ha_kernels *self, const struct ha_attend_all
 static void pack_short(const struct ha_pack *p)
 {
     struct ha_pack all_but_one = *p;
-
     all_but_one.rows.keys -= p->rows.keys > 0;
     real.pack(&all_but_one);
 }
@@ -161,7 +157,6 @@ static void pack_short(const struct ha_pack *p)
 static enum ha_status device_scale(struct ha_stream *stream, const struct ha_device_attend *args)
 {
     struct ha_device_attend a = *args;
-
     a.scale *= 1.01f;
     return device->attend(stream, &a);
 }
@@ -170,7 +165,6 @@ static enum ha_status device_drop_token(struct ha_stream *stream, const struct h
 {
     struct ha_device_seq seqs[HA_BATCH_MAX];
     struct ha_device_attend a = *args;
-
     memcpy(seqs, args->seqs, args->batch * sizeof *seqs);
     for (size_t b = 0; b < args->batch; b++)
         if (seqs[b].runs_count && seqs[b].runs[0].keys > args->q_len) seqs[b].runs[0] = without_first(seqs[b].runs[0]);
@@ -182,7 +176,6 @@ static enum ha_status device_drop_token(struct ha_stream *stream, const struct h
 static enum ha_status drop_state(struct ha_stream *stream, const struct ha_merge *args)
 {
     struct ha_merge m = *args;
-
     m.states_count -= args->states_count > 1;
     return device->merge(stream, &m);
 }
@@ -191,7 +184,6 @@ static enum ha_status double_state(struct ha_stream *stream, const struct ha_mer
 {
     struct ha_merge_state states[16];
     struct ha_merge m = *args;
-
     if (args->states_count && args->states_count < 16) {
         memcpy(states, args->states, args->states_count * sizeof *states);
         states[args->states_count] = args->states[0];
@@ -210,7 +202,6 @@ static enum ha_status create_with_less(struct ha_instance **self, const struct h
 {
     static double param[HA_PARAMS_MAX]; /* an instance keeps its context */
     static struct ha_context less;
-
     less = *ctx;
     for (size_t i = 0; i < variant->params_count; i++)
         param[i] = ctx->param[i] - !strcmp(variant->params[i].name, planted->one_less);

@@ -34,7 +34,6 @@ static struct ha_rows head_rows(const struct task *t, size_t q_head)
     const struct ha_workload *w = data(t);
     size_t row = w->shape.head_dim * ha_dtype_bytes(w->shape.dtype), i = t->layer * w->shape.batch + t->seq;
     size_t at = q_head / ha_shape_group(&w->shape) * w->cap * row;
-
     return (struct ha_rows){ .k = (const unsigned char *)w->k[i] + at,
                              .v = (const unsigned char *)w->v[i] + at,
                              .k_stride_bytes = row,
@@ -45,7 +44,6 @@ static struct ha_rows head_rows(const struct task *t, size_t q_head)
 static size_t visible_of(const uint32_t *token, size_t count, size_t p)
 {
     size_t low = 0, high = count;
-
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (token[middle] <= p) low = middle + 1;
@@ -60,7 +58,6 @@ static size_t visible_of(const uint32_t *token, size_t count, size_t p)
 static double *lay_states(struct ha_ref_state *state, size_t count, size_t dim)
 {
     double *x = malloc(4 * count * dim * sizeof *x);
-
     for (size_t i = 0; x && i < count; i++)
         state[i] = (struct ha_ref_state){ .o = x + 4 * i * dim,
                                           .bound = x + (4 * i + 1) * dim,
@@ -77,7 +74,6 @@ static void judge(const struct task *t, size_t token, size_t head, const struct 
     const float *o = ha_session_o(t->pass->session, t->layer) + at * s->head_dim;
     float lse = ha_session_lse(t->pass->session, t->layer)[at];
     struct ha_judged *j = &t->judged[row];
-
     j->ratio = ha_ref_ratio(o, lse, want, &d);
     j->element = d;
     j->got = d < s->head_dim ? o[d] : lse;
@@ -119,7 +115,6 @@ static void attend_part(const struct task *t, const struct job *job, size_t part
     const size_t runs = HA_RUNS_MAX + (on_device ? 0 : 1); /* packed keys are one more */
     struct ha_rows rows = head_rows(t, job->h0);
     size_t n = 0, count = offset[part + 1] - offset[part];
-
     rows.index = token;
     for (size_t i = 0; i < job->tokens; i++) {
         size_t at = job->t0 + i;
@@ -170,7 +165,6 @@ static int descending(const void *a, const void *b)
 static double recall_of(const double *weight, size_t keys, const uint32_t *token, size_t count, double *sorted)
 {
     size_t above = 0, above_used = 0, equal_used = 0;
-
     if (!count) return (double)NAN;
     for (size_t i = 0; i < keys; i++) sorted[i] = weight[i];
     qsort(sorted, keys, sizeof *sorted, descending);
@@ -195,7 +189,6 @@ static void ask_quality(const struct task *t, size_t token, size_t head, struct 
     struct ha_judged *j = &t->judged[row];
     struct ha_rows rows = head_rows(t, head);
     struct ha_ref_quality quality;
-
     for (size_t p = 0; p < HA_PARTS_MAX; p++) {
         const uint32_t *from = t->chosen->token + offset[p];
         size_t visible = visible_of(from, offset[p + 1] - offset[p], position);
@@ -222,7 +215,6 @@ static void ask_quality(const struct task *t, size_t token, size_t head, struct 
 static size_t work_doubles(const struct task *t, size_t queries)
 {
     size_t keys = ha_workload_tokens(data(t), t->seq, t->step + 1);
-
     return queries * (2 * keys + data(t)->shape.head_dim) + 2 * keys;
 }
 
@@ -238,7 +230,6 @@ static bool run_job(const struct task *t, const struct job *job)
         .token = malloc(ha_workload_tokens(data(t), t->seq, t->step + 1) * sizeof *m.token),
     };
     bool ok = m.state && m.query && m.bound && m.work && m.token;
-
     if (ok) m.numbers = lay_states(m.state, (parts + 1) * queries, s->head_dim);
     ok = ok && m.numbers;
     for (size_t p = 0; p < parts && ok; p++) attend_part(t, job, p, &m);
@@ -261,7 +252,6 @@ static void plan(struct task *t)
 {
     const struct ha_shape *s = &data(t)->shape;
     size_t group = ha_shape_group(s);
-
     for (size_t h0 = 0; h0 < s->q_heads;) {
         size_t heads = 1;
         while (h0 % group + heads < group && ha_chosen_same(t->chosen, h0, h0 + heads)) heads++;
@@ -276,7 +266,6 @@ static void plan(struct task *t)
 static void judge_task(void *arg, size_t task, size_t worker)
 {
     struct task *t = arg;
-
     if (!run_job(t, &t->job[task])) atomic_store(&t->ok, false);
 }
 
@@ -293,7 +282,6 @@ enum ha_status ha_oracle_judge(const struct ha_pass *pass, const struct ha_chose
                       .judged = judged,
                       .expected = expected,
                       .job = malloc(s->q_heads * s->q_len * sizeof *t.job) };
-
     if (t.job) {
         atomic_store(&t.ok, true);
         plan(&t);
@@ -313,7 +301,6 @@ void ha_accuracy_start(struct ha_accuracy *a)
 void ha_accuracy_add(struct ha_accuracy *a, const struct ha_judged *head, size_t count)
 {
     double largest_diff = 0, largest_norm = 0;
-
     for (size_t h = 0; h < count; h++) {
         const struct ha_judged *j = &head[h];
         /* an error that is not a number is the largest there is */

@@ -13,7 +13,6 @@
 static enum ha_status explain(const struct ha_session *s, enum ha_status status, const char *what, struct ha_why *why)
 {
     const char *failure = s->api->failure(s->device);
-
     if (status == HA_OK && !failure) return HA_OK;
     if (failure) return ha_why(why, HA_ERROR, "device %s during %s: %s", s->api->name, what, failure);
     if (why && !why->text[0]) return ha_why(why, status, "%s failed and gave no reason", what);
@@ -32,7 +31,6 @@ enum ha_status ha_pass_download(struct ha_pass *p, size_t step, struct ha_why *w
 {
     struct ha_session *s = p->session;
     enum ha_status status = s->api->copy(s->stream, s->host_out, outputs(p, step), out_bytes(s), HA_D2H);
-
     if (status == HA_OK) status = s->api->stream_sync(s->stream);
     return explain(s, status, "the download of outputs", why);
 }
@@ -41,7 +39,6 @@ enum ha_status ha_pass_download(struct ha_pass *p, size_t step, struct ha_why *w
 static enum ha_status poison(struct ha_session *s, size_t first, size_t count, struct ha_why *why)
 {
     enum ha_status status = HA_OK;
-
     memset(s->host_out, 0xFF, out_bytes(s));
     for (size_t i = first; i < first + count && status == HA_OK; i++)
         status = s->api->copy(s->stream, s->out + i * out_bytes(s), s->host_out, out_bytes(s), HA_H2D);
@@ -52,7 +49,6 @@ static enum ha_status poison(struct ha_session *s, size_t first, size_t count, s
 static enum ha_status begin(struct ha_pass *p, const double *param, struct ha_why *why)
 {
     struct ha_session *s = p->session;
-
     HA_TRY(ha_arena_create(&p->arena, p->checks, why));
     HA_TRY(ha_device_arena_create(&p->device_arena, s->variant_api, s->device, why));
     HA_TRY(poison(s, 0, ha_session_slots(step_count(p)), why));
@@ -96,7 +92,6 @@ static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
     struct ha_session *s = p->session;
     size_t layers = s->workload->shape.layers;
     enum ha_status status = HA_OK;
-
     ha_mutant_step(step);
     for (size_t layer = 0; layer < layers && status == HA_OK; layer++) {
         unsigned char *in = s->in + (step * layers + layer) * s->io.in_bytes,
@@ -123,7 +118,6 @@ static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
 enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
 {
     struct ha_session *s = p->session;
-
     if (p->checks) {
         ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
         HA_TRY(poison(s, ha_session_slot(step_count(p), step), 1, why));
@@ -145,7 +139,6 @@ static bool is_marked(const struct ha_pass *p, size_t step, bool traced)
 {
     const struct ha_session *s = p->session;
     const size_t steps = step_count(p);
-
     if (!s->api->host_fn || step + 1 == steps) return false;
     return s->info.compute_threads > 0 || step == 0 || (traced && step + 2 == steps);
 }
@@ -156,7 +149,6 @@ enum ha_status ha_pass_run(struct ha_pass *p, bool traced, struct ha_why *why)
     const size_t steps = step_count(p);
     uint64_t first_ns = 0, second_ns = 0, *ended_ns = s->ended_ns;
     enum ha_status status = HA_OK;
-
     for (size_t step = 0; step < steps && status == HA_OK && !ha_stop; step++) {
         if (step < 2) *(step ? &second_ns : &first_ns) = ha_now_ns();
         status = submit(p, step, why);
@@ -180,7 +172,6 @@ enum ha_status ha_pass_settle(struct ha_pass *p, struct ha_why *why)
 {
     struct ha_session *s = p->session;
     enum ha_status status = HA_OK;
-
     if (p->variant->drain) status = explain(s, p->variant->drain(p->instance, why), "drain", why);
     enum ha_status synced = s->api->stream_sync(s->stream);
     if (status == HA_OK) status = explain(s, synced, "the end", why);

@@ -40,7 +40,6 @@ void ha_shared_close(struct ha_shared *s)
 static enum ha_status use_workload(struct ha_shared *m, const struct ha_case *c, struct ha_why *why)
 {
     size_t i = 0, bytes = 0;
-
     while (i < HA_WORKLOADS_KEPT && m->workload[i] && !ha_workload_serves(m->workload[i], c)) i++;
     if (i == HA_WORKLOADS_KEPT) drop_workloads(m, --i);
     struct ha_workload *w = m->workload[i];
@@ -74,7 +73,6 @@ struct ha_memory_need ha_memory_estimate(const struct ha_shape *s)
     uint64_t rows = s->layers * s->batch * s->q_len, outs = rows * (s->q_heads * (s->head_dim + 1)),
              slots = ha_session_slots(s->steps),
              in_bytes = rows * ((s->q_heads * s->head_dim + s->model_dim) * sizeof(float) + row);
-
     for (size_t b = 0; b < s->batch; b++) {
         uint64_t all = s->ctx[b] + s->steps * s->q_len;
         tokens += all;
@@ -96,7 +94,6 @@ enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool i
     double data = filled ? 0 : (double)need.data_bytes, variant = (double)need.variant_bytes,
            io = (double)need.host_io_bytes, device_io = (double)need.device_io_bytes;
     enum ha_status status;
-
     if (in_host) return ha_memory_fits("host", slack * (data + variant + io + device_io), host_free, lower, why);
     status = ha_memory_fits("host", slack * (data + (all_on_device ? 0 : variant) + io), host_free, lower, why);
     /* how much the others keep on the device is theirs to know; their allocations say when it is too much */
@@ -109,7 +106,6 @@ enum ha_status ha_memory_check(const struct ha_shape *shape, bool filled, bool i
 static enum ha_status make_buffers(struct ha_session *s, struct ha_why *why)
 {
     size_t layers = s->workload->shape.layers, steps = s->workload->shape.steps;
-
     HA_TRY(ha_device_arena_create(&s->arena, s->api, s->device, why));
     s->io = ha_workload_io(s->workload);
     s->in = ha_device_alloc(s->arena, HA_MEM_DEVICE, steps * layers * s->io.in_bytes, HA_TAG_SCRATCH, why);
@@ -125,7 +121,6 @@ static enum ha_status upload_inputs(struct ha_session *s, struct ha_why *why)
 {
     size_t layers = s->workload->shape.layers, bytes = layers * s->io.in_bytes;
     enum ha_status status = HA_OK;
-
     for (size_t step = 0; step < s->workload->shape.steps && status == HA_OK; step++) {
         ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
         status = s->api->copy(s->stream, s->in + step * bytes, s->host_in, bytes, HA_H2D);
@@ -219,7 +214,6 @@ enum ha_status ha_session_open(struct ha_session *s, struct ha_shared *shared, c
 void ha_session_close(struct ha_session *s)
 {
     struct ha_shared *shared = s->shared;
-
     if (s->stream) s->api->stream_destroy(s->stream);
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);

@@ -97,7 +97,6 @@ static void workload(const struct ha_row *r, char *out, size_t size)
 static bool same_workload(const struct ha_row *a, const struct ha_row *b)
 {
     char x[1024], y[1024];
-
     workload(a, x, sizeof x);
     workload(b, y, sizeof y);
     return !strcmp(x, y);

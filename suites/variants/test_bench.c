@@ -13,7 +13,6 @@
 TEST(warm_up_ends_where_the_trend_ends)
 {
     double x[40];
-
     for (int i = 0; i < 40; i++) x[i] = i < 20 ? 2000 - 50 * i : 1000 + i % 2;
     assert_false(ha_bench_settled(x + 20, 3));
     assert_false(ha_bench_settled(x, 15)); /* still falling 5% a pass */
@@ -24,7 +23,6 @@ TEST(warm_up_ends_where_the_trend_ends)
 TEST(precise_needs_passes_steps_and_one_percent)
 {
     double x[200];
-
     for (int i = 0; i < 200; i++) x[i] = 1000 + i % 5;
     assert_false(ha_bench_precise(x, 9, 7));
     assert_true(ha_bench_precise(x, 10, 7));
@@ -41,7 +39,6 @@ TEST(few_passes_have_no_interval)
 {
     const double x[6] = { 4, 1, 5, 9, 2, 6 };
     double lo, hi;
-
     ha_bench_interval(x, 5, &lo, &hi);
     assert_true(isnan(lo) && isnan(hi));
     ha_bench_interval(x, 6, &lo, &hi);
@@ -54,7 +51,6 @@ TEST(few_passes_have_no_interval)
 static struct ha_ceilings ceilings(void)
 {
     struct ha_ceilings c;
-
     for (int i = 0; i < HA_CEILINGS; i++) c.of[i] = (struct ha_reading){ 1, 1, 1, 1 };
     c.of[HA_CEIL_READ_ALL].hi = 20;
     c.of[HA_CEIL_D2D].hi = 50;
@@ -67,7 +63,6 @@ static struct ha_ceilings ceilings(void)
 TEST(the_floor_is_the_slowest_part)
 {
     struct ha_ceilings c = ceilings();
-
     assert_near(ha_floor_ns(&c, false, 1000, 100, 0, 0), 10, 1e-9);  /* device: read at twice its copy rate */
     assert_near(ha_floor_ns(&c, false, 1000, 1000, 0, 0), 50, 1e-9); /* host */
     assert_near(ha_floor_ns(&c, true, 1000, 1000, 0, 0), 100, 1e-9); /* one memory serves both */
@@ -125,7 +120,6 @@ static struct ha_row bench_row(double perturb, size_t dropped)
 TEST(ratios_of_a_perturbed_trace_are_kept)
 {
     struct ha_row row = bench_row(0.04, 1); /* not those of one that is not whole */
-
     assert_true(isnan(row.ratios.gpu_kernel_idle) && isnan(row.ratios.overlap) && isnan(row.ratios.h2d_link_GBps));
     assert_near(row.spans_dropped, 1, 0);
     row = bench_row(0.04, 0);
@@ -180,7 +174,6 @@ static double floor_in(double device_bytes, double host_bytes, size_t layer_byte
 TEST(each_side_has_caches_of_its_own)
 {
     const double much = 1e10, little = 1000; /* no machine caches the one, all the other */
-
     assert_near(floor_in(much, much, 0, 1), 2 * much / 20, 1); /* one memory, and its caches */
     assert_near(floor_in(much, 0, 0, 1), much / 20, 1);
     assert_true(isnan(floor_in(little, little, 0, 1)));
@@ -197,7 +190,6 @@ TEST(arms_are_those_of_the_same_workload_and_family)
     struct ha_known known = { 0 };
     struct ha_row row;
     struct ha_usage copies = { .copy_ns = 1, .kernel_ns = 1 }, cpu = { .pool_ns = 1 };
-
     ha_fields_clear(&ha_suite_variants, &row);
     snprintf(row.family, sizeof row.family, "full");
     snprintf(row.ctx_len, sizeof row.ctx_len, "4096");
@@ -237,7 +229,6 @@ TEST(memory_is_counted)
     struct ha_shape s = large(10000);
     struct ha_memory_need need = ha_memory_estimate(&s);
     uint64_t row = 2 * 8 * 128 * 2;
-
     assert_int_equal(need.data_bytes, 4 * 2 * 10004 * row);
     assert_int_equal(need.variant_bytes, 4 * 15008 * row);
     /* 4 steps of 4 layers of 2 sequences: q and what is appended; o and LSE of each; the expected ones as doubles, with
@@ -255,7 +246,6 @@ TEST(what_does_not_fit_is_refused)
     struct ha_shape s = large(1000000);
     struct ha_why why = { "" };
     uint64_t gib = UINT64_C(1) << 30;
-
     assert_int_equal(ha_memory_check(&s, false, true, false, 8 * gib, 8 * gib, &why), HA_ERROR);
     assert_non_null(strstr(why.text, "needs "));
     assert_non_null(strstr(why.text, "has 8.00 GiB"));
@@ -274,7 +264,6 @@ TEST(what_does_not_fit_is_refused)
 static struct ha_row table_row(const char *variant, enum ha_verdict verdict)
 {
     struct ha_row r;
-
     ha_fields_clear(&ha_suite_variants, &r);
     snprintf(r.variant, sizeof r.variant, "%s", variant);
     r.head.verdict = verdict;
@@ -297,7 +286,6 @@ static char *printed(const struct ha_row *rows, size_t count, bool measured)
     static char text[1 << 14];
     struct ha_entry entry[8] = { { NULL, NULL, "" } };
     FILE *f = fmemopen(text, sizeof text, "w");
-
     assert_true(count < 8); /* the last one was not run */
     for (size_t i = 0; i < count; i++) entry[i].row = &rows[i];
     ha_table_print(f, &(struct ha_results){ .entry = entry, .entries = count + 1, .measured = measured });
@@ -314,7 +302,6 @@ TEST(the_table_is_readable)
                               table_row("offload", HA_PASS),
                               table_row("copy_only", HA_UNCHECKED),
                               table_row("", HA_VERDICT_ERROR) };
-
     snprintf(rows[0].params, sizeof rows[0].params, "a_very_long_option=%0100d", 1);
     snprintf(rows[4].ctx_len, sizeof rows[4].ctx_len, "8192");
     rows[5].err_over_bound = 0.75;
@@ -343,7 +330,6 @@ TEST(the_table_is_readable)
 TEST(marks_are_explained_below_the_table)
 {
     struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS) };
-
     rows[0].perturb = rows[1].perturb = 0.05;
     const char *text = printed(rows, 2, true);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));

@@ -12,7 +12,6 @@
 static enum ha_status check(const struct ha_variant *variant)
 {
     struct ha_check c = { .session = &session, .id = "the case" };
-
     session.variant = variant;
     enum ha_status status = ha_check_run(&c, &reason);
     ha_check_free(&c);
@@ -81,7 +80,6 @@ static const struct ha_variant mine = {
 TEST(a_library_is_waived)
 {
     char id[4200];
-
     snprintf(id, sizeof id, "cpu:ctx=20,device=%s", beside("merger.so"));
     for (int i = 0; i < 2; i++) {
         if (i == 0) assert_int_equal(try_session(id, NULL), HA_WAIVED);
@@ -126,7 +124,6 @@ TEST(missing_operations_are_named)
 TEST(shims_pass_the_rest_of_the_table_on)
 {
     static const char *const mutant[] = { NULL, "dropped_state" };
-
     for (size_t i = 0; i < 2; i++) {
         assert_ok(try_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,threads=1", mutant[i]));
         const struct ha_device_api *a = session.api, *b = session.variant_api;
@@ -224,7 +221,6 @@ TEST(each_row_is_held_to_its_bound)
 {
     struct ha_variant v = *ha_variant_find("cpu");
     struct ha_check c = { .session = &session, .id = "the case", .keep_expected = true };
-
     open_session("cpu:ctx=20+9,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,threads=1");
     assert_ok(ha_check_run(&c, &reason));
     v.create = moved_create;
@@ -251,7 +247,6 @@ TEST(bytes_are_of_a_step_that_was_asked)
 {
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2 };
     const double row = 2 * 64 * 2; /* K and V in f16 */
-
     open_session("resident:ctx=100+40,heads=4/2,head_dim=64,layers=3,steps=9,dtype=f16,threads=1");
     assert_ok(ha_check_run(&c, &reason));
     /* of steps 0, 1, 7 and 8, each with its new token, by 3 layers and 2 KV heads */
@@ -269,7 +264,6 @@ TEST(bytes_are_of_a_step_that_was_asked)
 static enum ha_status read_selection(size_t count, const uint32_t *token, size_t padding, struct ha_chosen *chosen)
 {
     struct ha_pass pass;
-
     memset(&listed, 0, sizeof listed);
     memcpy(listed.token, token, count * sizeof *token);
     listed.token[7] = 3;
@@ -285,7 +279,6 @@ static enum ha_status read_selection(size_t count, const uint32_t *token, size_t
 TEST(selections_are_put_in_order)
 {
     struct ha_chosen c;
-
     open_session(SMALL);
     assert_ok(read_selection(3, (const uint32_t[]){ 20, 0, 7 }, 1, &c));
     assert_int_equal(c.parts, 2);
@@ -328,7 +321,6 @@ TEST(impossible_selections_fail)
 TEST(exact_means_everything)
 {
     struct ha_variant v = *ha_variant_find("streaming");
-
     open_session("streaming:ctx=80,heads=4/2,head_dim=64,layers=1,steps=1,sink=2,window=8");
     assert_ok(check(&v));
     v.contract = HA_EXACT;
@@ -343,7 +335,6 @@ TEST(a_timed_output_that_differs_fails)
 {
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
     struct ha_pass p;
-
     open_session("hgca:ctx=100+40,heads=4/2,head_dim=64,layers=2,steps=6,blk_size=8,blk_num=4");
     assert_ok(ha_check_run(&c, &reason));
     assert_int_equal(c.steps_done, 6);
@@ -382,7 +373,6 @@ TEST(inputs_are_those_of_the_dataset)
     size_t row = 64 * 2;
     uint16_t k[64], v[64];
     float q[64];
-
     open_session("cpu:ctx=70+3+0,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,observed=4,dtype=bf16,dataset=iid");
     w = session.workload;
     assert_int_equal(w->cap, 74);
@@ -464,7 +454,6 @@ static void plain_quality(const struct ha_pass *p, size_t h, double *diff2, doub
     double weight[TOKENS], sum = 0, most = -1e300, o[DIM] = { 0 };
     struct ha_selection s;
     size_t used = 0, hits = 0, kv = h / 2;
-
     for (size_t t = 0; t < TOKENS; t++) {
         double dot = 0;
         for (size_t d = 0; d < DIM; d++)
@@ -500,7 +489,6 @@ TEST(quality_agrees_with_plain_arithmetic)
     struct ha_chosen c;
     struct ha_pass p;
     double diff2 = 0, norm2 = 0, mass = 0, least = 1, recall = 0, largest_diff = 0, largest_norm = 0;
-
     open_session("h2o:ctx=90,heads=4/2,head_dim=64,layers=1,steps=1,dataset=iid,dtype=bf16");
     begin_pass(&p, true);
     assert_ok(ha_pass_step(&p, 0, &reason));
@@ -541,7 +529,6 @@ TEST(an_error_that_is_not_a_number_is_the_largest)
 {
     struct ha_judged j[2] = { { .ratio = (double)NAN }, { .ratio = 0.5 } };
     struct ha_accuracy a, all;
-
     ha_accuracy_start(&a);
     ha_accuracy_start(&all);
     ha_accuracy_add(&a, j, 2);

@@ -87,7 +87,6 @@ static double pace(uint64_t later, size_t heavy, size_t steps)
 {
     struct ha_device_api mine = *session.api;
     struct ha_pass p;
-
     real = session.api;
     mine.stream_sync = sync_stream;
     mine.event_sync = sync_event;
@@ -189,7 +188,6 @@ static enum ha_status spoilt_create(struct ha_instance **self, const struct ha_c
 static enum ha_status spoilt_attend(struct ha_instance *self, const struct ha_step *step, struct ha_why *why)
 {
     const bool timed = !defect.ctx.record_selection;
-
     defect.passes += timed && step->step == 0;
     const bool now = step->step == defect.step
                      && (defect.kind == LATER_UNWRITTEN ? defect.passes > 1 : defect.kind == ALWAYS || timed);
@@ -229,7 +227,6 @@ static enum ha_status bench(size_t step, enum kind kind)
     struct ha_bench b = {
         .session = &session, .check = &check, .full_ns = (double)NAN, .sample = sample, .arg = &heard
     };
-
     v.create = spoilt_create;
     v.attend = spoilt_attend;
     defect.step = step;
@@ -296,7 +293,6 @@ TEST(the_definition_follows_every_step)
 {
     struct ha_variant v = *ha_variant_find("streaming");
     struct ha_check c = { .session = &session, .id = "the case", .steps = 2 };
-
     open_session("streaming:ctx=80,heads=4/2,head_dim=64,layers=1,steps=8,sink=2,window=8,threads=1");
     v.selection = short_selection;
     v.attend = counting_attend;
@@ -319,7 +315,6 @@ static unsigned char *outputs(struct ha_pass *p, size_t *bytes)
     const size_t slots = ha_session_slots(opened.c.shape.steps),
                  each = session.workload->shape.layers * session.io.out_bytes;
     unsigned char *all = malloc(slots * each);
-
     assert_non_null(all);
     assert_ok(ha_pass_run(p, false, &reason));
     for (size_t step = 0; step < opened.c.shape.steps; step++) {
@@ -348,7 +343,6 @@ TEST(a_pass_leaves_no_trace)
         "hgca:" SHAPE "103+30,q_len=5,steps=9" RING,
         "hgca:" SHAPE "100+3,steps=41,heads_per_task=3,beta=0.5" RING,
     };
-
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         struct ha_counters once = { 0 }, again = { 0 };
         struct ha_pass p;
@@ -455,7 +449,6 @@ static void sample_until_over(void *arg, const struct ha_sample *s)
 TEST(a_companion_makes_room)
 {
     static const char *const ids[] = { "streaming:" SHAPE "100,steps=3,sink=4,window=40", "bmm:" SHAPE "100,steps=3" };
-
     for (size_t i = 0; i < 2; i++) {
         open_session(ids[i]);
         if (*session.info.no_products && i == 1) {

@@ -28,7 +28,6 @@ static void drive(const struct ha_drive *how)
 static enum ha_verdict verdict(const char *id, const char **says)
 {
     static char text[512];
-
     drive(&(struct ha_drive){ .words = id });
     assert_int_equal(driven.results.entries, 1);
     const struct ha_result head = *ha_result_in(driven.results.entry->row);
@@ -43,7 +42,6 @@ static void expect_right(const char *id)
 {
     const char *says;
     const enum ha_verdict v = verdict(id, &says), wanted = strstr(id, "_only:") ? HA_UNCHECKED : HA_PASS;
-
     if (v != wanted) fail_msg("%s: verdict %d: %s", id, (int)v, says);
 }
 
@@ -56,7 +54,6 @@ TEST(variants_are_right)
         "ctx=40+130,heads=4/2,head_dim=64,layers=1,steps=2,q_len=3,dtype=bf16",
     };
     char id[256];
-
     for (size_t v = 0; v < ha_variants_count; v++)
         for (size_t i = 0; i < (small ? 1 : 2); i++) {
             snprintf(id, sizeof id, "%s:%s", ha_variants_all[v]->name, shape[i]);
@@ -70,7 +67,6 @@ TEST(any_number_of_threads)
                                        "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
     static const int threads[] = { 1, 2, 5, 8 };
     char id[256];
-
     for (size_t i = 0; i < COUNT(ids) * COUNT(threads); i++) {
         snprintf(id, sizeof id, "%s,threads=%d", ids[i / COUNT(threads)], threads[i % COUNT(threads)]);
         expect_right(id);
@@ -80,7 +76,6 @@ TEST(any_number_of_threads)
 TEST(a_defect_fails_and_says_how_to_rerun)
 {
     struct ha_check check = { .session = &session, .id = "cpu:ctx=100,heads=4/2,head_dim=64,layers=1,steps=2" };
-
     assert_ok(try_session(check.id, "wrong_scale"));
     assert_int_equal(ha_check_run(&check, &reason), HA_FAIL);
     ha_check_free(&check);
@@ -93,7 +88,6 @@ TEST(a_defect_fails_and_says_how_to_rerun)
 TEST(too_large_is_refused_before_anything_is_allocated)
 {
     const char *says;
-
     assert_int_equal(verdict("cpu:ctx=100000000,layers=16,heads=32/32,head_dim=128", &says), HA_VERDICT_ERROR);
     assert_non_null(strstr(says, "needs "));
     assert_non_null(strstr(says, "ctx"));
@@ -124,7 +118,6 @@ static uint64_t bits_of(const char *id)
 {
     struct ha_pass p;
     uint64_t h = 0xcbf29ce484222325;
-
     open_session(id);
     const struct ha_shape *shape = &opened.c.shape;
     begin_pass(&p, true);
@@ -152,7 +145,6 @@ TEST(one_seed_one_answer)
         "offload:ctx=120,heads=4/2,head_dim=64,layers=2,steps=2,threads=1",
     };
     char another[128];
-
     for (size_t i = 0; i < COUNT(id); i++) {
         const uint64_t bits = bits_of(id[i]);
         assert_true(bits_of(id[i]) == bits);
@@ -170,7 +162,6 @@ static size_t in_role[sizeof roles / sizeof *roles];
 static void line(void *arg, size_t file, const void *row)
 {
     const struct ha_row *r = row;
-
     assert_true(file < HA_SUITE_FILES);
     lines[file]++;
     for (size_t i = 0; file == 1 && i < sizeof roles / sizeof *roles; i++) in_role[i] += !strcmp(r->role, roles[i]);
@@ -225,7 +216,6 @@ TEST(the_dump_can_be_audited)
 {
     struct ha_safetensors *file;
     char name[HA_ID_MAX + sizeof ".safetensors"];
-
     drive(&(struct ha_drive){
         .words = "hgca:ctx=100,heads=4/2,head_dim=64,layers=2,steps=2,blk_size=8,blk_num=4,dtype=f16",
         .config = { .dump_dir = test_folder },

@@ -33,7 +33,6 @@ static void load_file(void)
     json_error_t error;
     json_t *all = json_load_file(test_path("trace.json"), 0, &error), *list = json_object_get(all, "traceEvents"), *e;
     size_t i;
-
     if (!list) fail_msg("trace.json: %s", error.text);
     count = 0;
     wall = 0;
@@ -85,7 +84,6 @@ static struct ha_ratios recompute(size_t threads)
     static double edge[2 * EVENTS_MAX + 2];
     size_t edges = 0;
     double kernel = 0, any = 0, cpu = 0, both = 0, up = 0, pool = 0, bytes = 0;
-
     edge[edges++] = 0;
     edge[edges++] = wall;
     for (size_t i = 0; i < count; i++) {
@@ -135,7 +133,6 @@ static bool lane_begins(const char *with)
 static void assert_all_there(const struct ha_timeline *t, struct ha_interval w)
 {
     size_t n = 0;
-
     for (size_t i = 0; i < ha_timeline_count(t); i++) {
         const struct ha_span *s = &ha_timeline_at(t, i)->span;
         if (s->end_ns <= w.begin_ns || s->begin_ns >= w.end_ns) continue;
@@ -207,7 +204,6 @@ static void write_file(void)
     struct ha_folder *out;
     char *text = NULL;
     size_t bytes = 0;
-
     for (size_t i = 0; i < suite->keys; i++) value[i] = "";
     test_folder_remove(NULL); /* which is made by who opens it */
     if (ha_folder_open(&out, &options, &reason) != HA_EXIT_OK
@@ -283,7 +279,6 @@ static void info(struct ha_device *dev, struct ha_device_info *out)
 TEST(meters_and_losses_reach_the_benchmark)
 {
     struct ha_device_api mine;
-
     open_bench("resident:ctx=300,heads=4/2,head_dim=64,layers=1,steps=2,threads=1");
     real = session.api;
     mine = *real;

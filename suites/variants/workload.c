@@ -13,7 +13,6 @@ enum { CHUNK_TOKENS = 1024, LINE = 256 };
 static size_t longest(const struct ha_shape *s)
 {
     size_t most = 0;
-
     for (size_t b = 0; b < s->batch; b++)
         if (s->ctx[b] > most) most = s->ctx[b];
     return most;
@@ -26,7 +25,6 @@ static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c
 {
     const char *file = NULL;
     const struct ha_shape *s = &w->shape;
-
     w->dataset = ha_case_dataset(c, &file);
     if (!w->dataset) return ha_why(why, HA_ERROR, "dataset '%s': there is none of this name", c->dataset);
     w->cap = longest(&c->shape) + c->shape.steps * c->shape.q_len;
@@ -43,7 +41,6 @@ static enum ha_status open_source(struct ha_workload *w, const struct ha_case *c
 enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why)
 {
     struct ha_workload *w = *workload = calloc(1, sizeof *w);
-
     if (!w) return ha_why(why, HA_ERROR, "no memory");
     w->shape = w->asked = c->shape;
     w->seed = c->seed;
@@ -80,7 +77,6 @@ static void fill_chunk(void *arg, size_t task, size_t worker)
     size_t seq = i % s->batch, layer = i / s->batch, first = chunk * CHUNK_TOKENS;
     size_t tokens = s->ctx[seq] + s->steps * s->q_len, count = tokens > first ? tokens - first : 0;
     size_t at = (head * w->cap + first) * row_bytes(w);
-
     if (count > CHUNK_TOKENS) count = CHUNK_TOKENS;
     if (count)
         w->dataset->kv(w->source, seq, layer, head, first, count, (unsigned char *)w->k[i] + at,
@@ -92,7 +88,6 @@ static void fill_queries(void *arg, size_t task, size_t worker)
     const struct ha_workload *w = arg;
     const struct ha_shape *s = &w->shape;
     size_t head = task % s->q_heads, i = task / s->q_heads, seq = i % s->batch, count = observed(s, seq);
-
     for (size_t t = 0; t < count; t++)
         w->dataset->query(w->source, seq, i / s->batch, head, s->ctx[seq] - count + t,
                           w->q[i] + (t * s->q_heads + head) * s->head_dim);
@@ -102,7 +97,6 @@ enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, str
 {
     const struct ha_shape *s = &w->shape;
     size_t n = s->layers * s->batch, bytes = s->kv_heads * w->cap * row_bytes(w);
-
     if (w->arena) return HA_OK;
     HA_TRY(ha_arena_create(&w->arena, false, why));
     w->k = ha_alloc(w->arena, n * sizeof *w->k, HA_TAG_META, why);
@@ -129,7 +123,6 @@ size_t ha_workload_tokens(const struct ha_workload *w, size_t b, size_t step)
 struct ha_prefill ha_workload_prefill(const struct ha_workload *w, size_t layer)
 {
     size_t first = layer * w->shape.batch;
-
     return (struct ha_prefill){ .k = (const void *const *)(w->k + first),
                                 .v = (const void *const *)(w->v + first),
                                 .cap = w->cap,
@@ -141,7 +134,6 @@ struct ha_prefill ha_workload_prefill(const struct ha_workload *w, size_t layer)
 static size_t place(size_t *at, size_t bytes)
 {
     size_t here = *at;
-
     *at = (here + bytes + LINE - 1) / LINE * LINE;
     return here;
 }
@@ -151,7 +143,6 @@ struct ha_io ha_workload_io(const struct ha_workload *w)
     const struct ha_shape *s = &w->shape;
     size_t rows = s->batch * s->q_len;
     struct ha_io io = { .has_x = s->model_dim && w->dataset->input };
-
     io.q = place(&io.in_bytes, rows * s->q_heads * s->head_dim * sizeof(float));
     io.k = place(&io.in_bytes, rows * s->kv_heads * row_bytes(w));
     io.v = place(&io.in_bytes, rows * s->kv_heads * row_bytes(w));
@@ -177,7 +168,6 @@ static void inputs_task(void *arg, size_t layer, size_t worker)
     size_t row = row_bytes(w);
     unsigned char *block = in->blocks + layer * io->in_bytes;
     float *q = (float *)(void *)(block + io->q), *x = (float *)(void *)(block + io->x);
-
     for (size_t b = 0; b < s->batch; b++)
         for (size_t t = 0; t < s->q_len; t++) {
             size_t token = ha_workload_tokens(w, b, in->step) + t, at = b * s->q_len + t;
