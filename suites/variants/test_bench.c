@@ -173,7 +173,7 @@ static double floor_in(double device_bytes, double host_bytes, size_t layer_byte
 
 TEST(each_side_has_caches_of_its_own)
 {
-    const double much = 1e10, little = 1000; /* no machine caches the one, all the other */
+    const double much = 1e10, little = 1000;                   /* no machine caches the one, all the other */
     assert_near(floor_in(much, much, 0, 1), 2 * much / 20, 1); /* one memory, and its caches */
     assert_near(floor_in(much, 0, 0, 1), much / 20, 1);
     assert_true(isnan(floor_in(little, little, 0, 1)));
