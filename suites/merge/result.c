@@ -133,11 +133,12 @@ static void grouped(uint64_t n, char out[32])
 static void print_left(FILE *out, enum ha_merge_part part, const struct ha_merge_point *p, uint64_t merges)
 {
     static const char *const must[] = { "bound", "exact", "copy", "commute", "must fail" };
-    const struct ha_merge_case *c = &ha_merge_cases[p->item]; /* where it is one */
     char n[32];
     grouped(merges, n);
-    if (part == HA_PART_CASES) fprintf(out, "%3u %-23s %-9s %10s", c->number, c->name, must[c->must], n);
-    else if (part == HA_PART_ATTENTION) fprintf(out, "    %-18s %8s", ha_attention_cases[p->problem].name, n);
+    if (part == HA_PART_CASES) {
+        const struct ha_merge_case *c = &ha_merge_cases[p->item];
+        fprintf(out, "%3u %-23s %-9s %10s", c->number, c->name, must[c->must], n);
+    } else if (part == HA_PART_ATTENTION) fprintf(out, "    %-18s %8s", ha_attention_cases[p->problem].name, n);
     else
         fprintf(out, "       %-10s %-4s %12s", ha_merge_kinds[p->kind].name,
                 ha_dtype_name((enum ha_dtype)(p->axes.dtype - 1)), n);
