@@ -35,7 +35,8 @@ struct ha_merge_state {
 };
 
 /* All states empty gives (0, -inf) (and sum 0). NaN in L, or in o where the state has keys, gives NaN.
- * One state alone is copied, bit for bit. Arithmetic is binary32; o is rounded to dtype once. */
+ * One state alone is copied, bit for bit, but that a NaN that signals may become a quiet one. Arithmetic is binary32;
+ * o is rounded to dtype once. */
 struct ha_merge {
     enum ha_form form;
     enum ha_dtype dtype;    /* of o, in all states and out */
