@@ -120,6 +120,7 @@ void ha_kv_store_read(const struct ha_context *ctx, const struct ha_kv_store *st
                                                   .v = v,
                                                   .k_stride_bytes = stride_bytes,
                                                   .v_stride_bytes = stride_bytes });
+    if (packed == count) return;
     struct ha_rows rows = ha_kv_rows(s, &store->open, head, first + packed - store->packed, count - packed);
     for (size_t i = 0; i < rows.keys; i++) {
         memcpy(to_k + (packed + i) * stride_bytes, (const unsigned char *)rows.k + i * rows.k_stride_bytes,

@@ -316,7 +316,8 @@ static void print_variants(FILE *out)
     for (size_t i = 0; i < ha_variants_count; i++) {
         const struct ha_variant *v = ha_variants_all[i];
         fprintf(out, "%-12s %-14s %-11s %s (%s)\n", v->name, v->family, ha_contract_word(v), v->doc, v->source);
-        for (const struct ha_param *p = v->params; p < v->params + v->params_count; p++) {
+        for (size_t k = 0; k < v->params_count; k++) {
+            const struct ha_param *p = &v->params[k];
             char value[HA_VALUE_MAX], min[HA_VALUE_MAX], max[HA_VALUE_MAX];
             ha_number_print(p->value, value);
             ha_number_print(p->min, min);
