@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-packages="git ninja-build gcc g++ libc6-dev clang clang-format libomp-dev libclang-rt-dev \
+packages="git ninja-build gcc g++ libc6-dev clang lld clang-format libomp-dev libclang-rt-dev \
 libcsv-dev libhwloc-dev libjansson-dev libinih-dev libcmocka-dev libmpfr-dev libopenblas0-pthread"
 
 usage() {
@@ -61,9 +61,9 @@ get_cuda() {
 elsewhere() {
     cat >&2 <<'EOF'
 setup.sh: there is no apt-get here; install these by hand (names as far as we know them):
-  Fedora      dnf install git ninja-build gcc gcc-c++ clang clang-tools-extra libomp-devel compiler-rt libcsv-devel hwloc-devel
+  Fedora      dnf install git ninja-build gcc gcc-c++ clang lld clang-tools-extra libomp-devel compiler-rt libcsv-devel hwloc-devel
               jansson-devel inih-devel libcmocka-devel mpfr-devel openblas
-  Arch        pacman -S git ninja gcc clang openmp compiler-rt hwloc jansson libinih cmocka mpfr openblas
+  Arch        pacman -S git ninja gcc clang lld openmp compiler-rt hwloc jansson libinih cmocka mpfr openblas
               and libcsv from the AUR
   openSUSE    zypper install git ninja gcc gcc-c++ clang libomp-devel hwloc-devel libjansson-devel inih-devel
               libcmocka-devel mpfr-devel, and libcsv from its source
