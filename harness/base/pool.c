@@ -80,7 +80,7 @@ void ha_team_place(const struct ha_pool *pool, size_t worker)
 
 bool ha_team_awake(const struct ha_pool *pool, size_t worker)
 {
-    return pool->place && (worker == 0 || !atomic_load_explicit(&pool->shared, memory_order_relaxed));
+    return pool->place && worker < atomic_load_explicit(&pool->awake, memory_order_relaxed);
 }
 
 /* ---- runs -------------------------------------------------------------------------------------- */
@@ -130,6 +130,7 @@ enum ha_status ha_pool_create(struct ha_pool **out, enum ha_team team, size_t th
     if (!pool) return ha_why(why, HA_ERROR, "thread pool: out of memory");
     memset(pool, 0, sizeof *pool);
     pool->kind = kinds[team];
+    pool->awake = HA_POOL_THREADS_MAX;
     pool->id = atomic_fetch_add(&pools, UINT64_C(1)) + 1;
     enum ha_status status = set_up(pool, threads, why);
     if (status == HA_OK) *out = pool;
@@ -164,7 +165,9 @@ void ha_pool_each(struct ha_pool *pool, const char *name, void (*fn)(void *arg, 
     run(pool, &(struct job){ .name = name, .fn = fn, .arg = arg, .tasks = pool->threads, .each = true });
 }
 
-void ha_pool_share(struct ha_pool *pool) { atomic_store_explicit(&pool->shared, true, memory_order_relaxed); }
+void ha_pool_share(struct ha_pool *pool) { atomic_store_explicit(&pool->awake, 1, memory_order_relaxed); }
+
+void ha_pool_rest(struct ha_pool *pool) { atomic_store_explicit(&pool->awake, 0, memory_order_relaxed); }
 
 void ha_pool_trace(struct ha_pool *pool, const struct ha_span_sink *sink) { pool->sink = sink; }
 

@@ -28,6 +28,8 @@ size_t ha_pool_threads(const struct ha_pool *pool);
 enum ha_team ha_pool_team(const struct ha_pool *pool);
 /* Others need the cores between runs, as a device that computes on this host does: from now on workers sleep at once */
 void ha_pool_share(struct ha_pool *pool);
+/* No clock watches: the caller sleeps at once, too, where it waits for the end of a run */
+void ha_pool_rest(struct ha_pool *pool);
 /* fn(arg, task, worker) for every task in [0, tasks); worker in [0, threads). Returns when all are done. */
 void ha_pool_run(struct ha_pool *pool, const char *name, size_t tasks,
                  void (*fn)(void *arg, size_t task, size_t worker), void *arg);

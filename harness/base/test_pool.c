@@ -284,6 +284,8 @@ TEST(thousands_of_tiny_runs)
         tiny_runs(pool, teams[i] > 2 ? 400 : 8000, &w);
         ha_pool_share(pool); /* now every run finds the workers asleep, or on their way */
         tiny_runs(pool, 400, &w);
+        ha_pool_rest(pool); /* and the workers find the caller asleep */
+        tiny_runs(pool, 400, &w);
         ha_pool_destroy(pool);
     }
 }
@@ -433,6 +435,10 @@ TEST(who_waits_sleeps)
         ask(two, &c);
         await_sleep(&c, 2);
         assert_true(c.awake_ms[0] == awake_ms && c.awake_ms[1] == 0);
+        ha_pool_rest(two);
+        ask(two, &c);
+        await_sleep(&c, 2);
+        assert_true(c.awake_ms[0] == 0 && c.awake_ms[1] == 0);
     }
     atomic_store(&frozen, false);
     ha_pool_destroy(two);

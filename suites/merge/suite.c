@@ -123,7 +123,10 @@ static enum ha_status open_group(void *arg, struct ha_group *group, struct ha_wh
     bool strange = run->part == HA_PART_ATTENTION; /* which has threads of its own */
     for (size_t s = 0; s < run->sources; s++)
         strange |= run->source[s]->kind == HA_FROM_PLUGIN || run->source[s]->kind == HA_FROM_EXEC;
-    if (!strange && !run->pool) HA_TRY(ha_pool_create(&run->pool, HA_TEAM_DEFAULT, 0, why));
+    if (!strange && !run->pool) {
+        HA_TRY(ha_pool_create(&run->pool, HA_TEAM_DEFAULT, 0, why));
+        ha_pool_rest(run->pool);
+    }
     run->threads = strange ? NULL : run->pool;
     return HA_OK;
 }

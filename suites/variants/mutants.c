@@ -332,7 +332,7 @@ static enum ha_status begin(void **run, const struct ha_suite_config *config, co
 {
     struct ha_shared *shared = *run = calloc(1, sizeof *shared);
     if (!shared) return ha_why(why, HA_ERROR, "out of memory");
-    return ha_shared_open(shared, config->machine, why);
+    return ha_shared_open(shared, config->machine, false, why);
 }
 
 static void end(void *run)

@@ -13,11 +13,11 @@
 
 static const uint64_t kept_bytes_max = (uint64_t)256 << 20;
 
-enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, struct ha_why *why)
+enum ha_status ha_shared_open(struct ha_shared *s, struct ha_machine *machine, bool measure, struct ha_why *why)
 {
-    *s = (struct ha_shared){ .machine = machine };
+    *s = (struct ha_shared){ .machine = machine, .measure = measure };
     HA_TRY(ha_pool_create(&s->judges, HA_TEAM_DEFAULT, 0, why));
-    ha_pool_share(s->judges);
+    ha_pool_rest(s->judges);
     return HA_OK;
 }
 
@@ -188,7 +188,8 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     s->variant_api = ha_meter_wrap(s->api);
     ha_mutant_plant(mutant, &s->cpu, &s->variant_api);
     HA_TRY(ha_pool_create(&s->pool, (enum ha_team)c->team, c->threads ? c->threads : free_cores(&s->info), why));
-    if (s->info.compute_threads > 0) ha_pool_share(s->pool);
+    if (!s->shared->measure) ha_pool_rest(s->pool);
+    else if (s->info.compute_threads > 0) ha_pool_share(s->pool);
     HA_TRY(ha_worker_create(&s->worker, why));
     HA_TRY(ha_workload_fill(s->workload, s->pool, why));
     HA_TRY(s->api->stream_create(s->device, "main", &s->stream, why));

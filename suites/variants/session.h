@@ -89,13 +89,14 @@ void ha_workload_step(const struct ha_workload *workload, size_t step, struct ha
 enum { HA_WORKLOADS_KEPT = 64 };
 struct ha_shared {
     struct ha_machine *machine;
+    bool measure; /* clocks watch */
     /* of the last cases, the last one first, then NULL: as many as take little memory, so that the same data for other
      * variants is made once */
     struct ha_workload *workload[HA_WORKLOADS_KEPT];
     struct ha_pool *judges;
 };
 /* The machine is the caller's. */
-enum ha_status ha_shared_open(struct ha_shared *shared, struct ha_machine *machine, struct ha_why *why);
+enum ha_status ha_shared_open(struct ha_shared *shared, struct ha_machine *machine, bool measure, struct ha_why *why);
 void ha_shared_close(struct ha_shared *shared);
 
 /* The variant that others are compared with: all KV on the device. */

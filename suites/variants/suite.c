@@ -170,7 +170,7 @@ static enum ha_status begin(void **run, const struct ha_suite_config *config, co
     r->config = *config;
     ha_env_read(&r->env);
     remember(r, before);
-    return ha_shared_open(&r->shared, config->machine, why);
+    return ha_shared_open(&r->shared, config->machine, config->measure, why);
 }
 
 static void end(void *run)

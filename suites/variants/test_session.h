@@ -39,7 +39,7 @@ static inline enum ha_status try_session(const char *id, const char *mutant)
     assert_true(!mutant || planted);
     HA_TRY(ha_case_parse(id, &opened.c, &reason));
     HA_TRY(ha_machine_create(&opened.machine, NULL, &reason));
-    HA_TRY(ha_shared_open(&opened.shared, opened.machine, &reason));
+    HA_TRY(ha_shared_open(&opened.shared, opened.machine, false, &reason));
     return ha_session_open(&session, &opened.shared, &opened.c, planted, &reason);
 }
 
