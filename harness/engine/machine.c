@@ -1,5 +1,6 @@
 #include "harness/engine/machine.h"
 
+#include "harness/base/claims.h"
 #include "harness/base/registry.h"
 #include "harness/base/span_source.h"
 #include "harness/base/why.h"
@@ -62,12 +63,13 @@ void ha_machine_give(struct ha_machine *m, const char *name, const struct ha_dev
     if (ceilings) m->given_ceilings = *ceilings;
 }
 
-static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)
+/* Passes on what the device says of itself, if that can be. */
+static enum ha_status tell(const struct ha_machine *m, const struct ha_ceilings *ceilings, struct ha_why *why)
 {
     struct ha_device_info info;
-    if (!m->seen) return;
-    m->api->info(m->device, &info);
-    m->seen(m->name, m->api, &info, ceilings);
+    HA_TRY(ha_device_claims(m->api, m->device, &info, why));
+    if (m->seen) m->seen(m->name, m->api, &info, ceilings);
+    return HA_OK;
 }
 
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
@@ -92,8 +94,12 @@ static enum ha_status open_device(struct ha_machine *m, const char *name, const 
         ha_why(why, HA_ERROR, "device %.80s cannot be opened, and says no more", name);
     if (opened == HA_ERROR) m->failure = *why;
     HA_TRY(opened);
-    tell(m, m->measured ? &m->ceilings : NULL);
-    return HA_OK;
+    const enum ha_status told = tell(m, m->measured ? &m->ceilings : NULL, why);
+    if (told != HA_OK) {
+        ha_why_prefix(why, told, "device %.80s", name);
+        close_device(m);
+    }
+    return told;
 }
 
 enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const char *isa,
@@ -124,6 +130,5 @@ enum ha_status ha_machine_ceilings(struct ha_machine *m, const struct ha_ceiling
         HA_TRY(ha_ceilings_measure(&m->ceilings, m->api, m->device, &best, true, why));
     }
     m->measured = true;
-    tell(m, &m->ceilings);
-    return HA_OK;
+    return tell(m, &m->ceilings, why);
 }

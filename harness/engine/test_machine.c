@@ -13,6 +13,7 @@ static struct {
     enum ha_status opens; /* how open goes */
     const char *why;      /* what it says then, or NULL */
     const char *failure;  /* of the device that is open */
+    double exp_eps;       /* that it claims */
 } fake;
 
 static enum ha_status open_fake(struct ha_device **device, const struct ha_device_config *config, struct ha_why *why)
@@ -29,7 +30,13 @@ static void close_fake(struct ha_device *device)
     fake.open--;
     fake.failure = NULL;
 }
-static void info_of(struct ha_device *device, struct ha_device_info *info) { memset(info, 0, sizeof *info); }
+static void info_of(struct ha_device *device, struct ha_device_info *info)
+{
+    for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
+        info->profile[t] = info->products[t] = (struct ha_profile){ .dot_lanes = 1, .sum_lanes = 1 };
+    info->profile[HA_F16].exp_eps = fake.exp_eps;
+    info->merge = (struct ha_merge_traits){ .forms = 1, .dtypes = 1, .aliases = 1 };
+}
 static const char *failure_of(struct ha_device *device) { return fake.failure; }
 
 static struct ha_device_api api;
@@ -128,6 +135,17 @@ TEST_WITH(what_cannot_be_opened_says_why, begin, end)
         assert_string_equal(why.text, each[i].says);
         assert_int_equal(ha_machine_failed(machine, &why), each[i].failed);
         assert_int_equal(seen, 0);
+    }
+}
+
+/* Bounds are computed from what a device claims: one that claims what cannot be is not used at all. */
+TEST_WITH(what_claims_too_much_is_refused, begin, end)
+{
+    fake.exp_eps = 2;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(ask("fake", NULL), HA_ERROR);
+        assert_string_equal(why.text, "device fake: its profile[f16]: exp_eps is 2, not from 0 to 1.52588e-05");
+        assert_true(fake.open == 0 && seen == 0);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "suites/merge/subject.h"
 
+#include "harness/base/claims.h"
 #include "harness/base/clock.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"

@@ -1,3 +1,4 @@
+#include "harness/base/claims.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/child.h"
@@ -232,17 +233,6 @@ static void close_plugin(struct ha_subject *x)
     free(p);
 }
 
-static enum ha_status profile_check(const struct ha_profile *p, struct ha_why *why)
-{
-    if (!p->dot_lanes || !p->sum_lanes)
-        return ha_why(why, HA_ERROR, "its profile: %s is 0; did info() fill in profile?",
-                      p->dot_lanes ? "sum_lanes" : "dot_lanes");
-    const bool sane = p->exp_eps >= 0 && p->exp_eps <= HA_EPS_MAX && p->log_eps >= 0 && p->log_eps <= HA_EPS_MAX;
-    return sane ? HA_OK
-                : ha_why(why, HA_ERROR, "its profile: exp_eps is %g and log_eps %g, not from 0 to %g", p->exp_eps,
-                         p->log_eps, HA_EPS_MAX);
-}
-
 /* What the plugin says of itself. It is an error where that cannot be true. */
 static enum ha_status introduce(struct ha_subject *out, struct plugin *p, struct ha_why *why)
 {
@@ -258,7 +248,8 @@ static enum ha_status introduce(struct ha_subject *out, struct plugin *p, struct
         HA_TRY(ha_traits_check(&info->merge, why));
         traits = info->merge;
     }
-    for (size_t t = 0; p->is.attends && t < HA_DTYPE_COUNT; t++) HA_TRY(profile_check(&info->profile[t], why));
+    for (size_t t = 0; p->is.attends && t < HA_DTYPE_COUNT; t++)
+        HA_TRY(ha_profile_check("profile", &info->profile[t], why));
     ha_subject_name(p->is.name, name);
     ha_subject_describe(out, name, &traits);
     out->room = room_plugin;

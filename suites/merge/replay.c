@@ -1,5 +1,6 @@
 #include "suites/merge/judge.h"
 
+#include "harness/base/claims.h"
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/why.h"
@@ -190,11 +191,12 @@ static enum ha_status word_read(const struct ha_safetensors *file, const char *k
     return ha_why_prefix(why, HA_ERROR, "__metadata__");
 }
 
-static enum ha_status eps_read(const struct ha_safetensors *file, const char *key, double *out, struct ha_why *why)
+static enum ha_status eps_read(const struct ha_safetensors *file, const char *key, double most, double *out,
+                               struct ha_why *why)
 {
     const char *value = ha_safetensors_meta(file, key);
     *out = 0x1p-23;
-    if (!value || ha_number_parse(key, value, HA_EPS_MAX, out, why) == HA_OK) return HA_OK;
+    if (!value || ha_number_parse(key, value, most, out, why) == HA_OK) return HA_OK;
     return ha_why_prefix(why, HA_ERROR, "__metadata__");
 }
 
@@ -240,8 +242,8 @@ static enum ha_status replay_read(const struct ha_safetensors *file, struct repl
     HA_TRY(word_read(file, "order", ha_order_words, &order, why));
     HA_TRY(word_read(file, "lse_layout", layout_words, &layout, why));
     HA_TRY(word_read(file, "empty", empty_words, &empty, why));
-    HA_TRY(eps_read(file, "exp_eps", &p->traits.exp_eps, why));
-    HA_TRY(eps_read(file, "log_eps", &p->traits.log_eps, why));
+    HA_TRY(eps_read(file, "exp_eps", HA_EXP_EPS_MAX, &p->traits.exp_eps, why));
+    HA_TRY(eps_read(file, "log_eps", HA_LOG_EPS_MAX, &p->traits.log_eps, why));
     HA_TRY(shape_read(file, s, why));
     s->form = (enum ha_form)form;
     s->order = (enum ha_order)order;

@@ -1,5 +1,6 @@
 #include "suites/merge/subject.h"
 
+#include "harness/base/claims.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -155,7 +156,7 @@ enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const
     struct ha_device_info info = { 0 };
     struct on_device *own = calloc(1, sizeof *own);
     if (!own) return ha_why(why, HA_ERROR, "out of memory");
-    api->info(device, &info);
+    const enum ha_status claims = ha_device_claims(api, device, &info, why);
     ha_subject_describe(out, name, &info.merge);
     out->room = device_room;
     out->run = run_device;
@@ -164,8 +165,9 @@ enum ha_status ha_subject_device(struct ha_subject *out, const char *name, const
     out->api = api;
     out->device = device;
     out->null = !strcmp(api->kind, "null");
-    const enum ha_status st = api->merge ? api->stream_create(device, "merge", &own->stream, why)
-                                         : ha_why(why, HA_WAIVED, "device %s offers no merge", api->name);
+    const enum ha_status st = claims != HA_OK ? claims
+                              : api->merge    ? api->stream_create(device, "merge", &own->stream, why)
+                                              : ha_why(why, HA_WAIVED, "device %s offers no merge", api->name);
     if (st != HA_OK) ha_subject_close(out);
     return st;
 }

@@ -52,15 +52,8 @@ const struct ha_device_api *ha_plugin_attend(struct ha_subject *plugin);
 /* `sh -c "COMMAND IN OUT"` for each batch: it reads the safetensors IN and writes OUT (docs/merging.md). */
 enum ha_status ha_subject_exec(struct ha_subject *out, const char *command, uint64_t limit_ns, struct ha_why *why);
 
-/* ---- traits.c: what a foreign merge (a plugin, a command, a file) declares of itself; an error where it cannot be
- * true */
+/* ---- traits.c: what a foreign merge (a command, a file) declares of itself in words ---------------------- */
 
-enum { HA_STATES_MAX = 1 << 20 }; /* of a stranger's merge, and of a file */
-#define HA_EPS_MAX 0.01           /* of exp or log; a bound that allows more would accept anything */
-
-/* HA_ERROR with the field, its value and what it may be. The bytes of bools are checked before they are read as bools.
- */
-enum ha_status ha_traits_check(const struct ha_merge_traits *traits, struct ha_why *why);
 /* One line key=value of those that a command may print: name, forms, dtypes, commutes, plus_inf, states_max, lse_order,
  * exp_eps, log_eps, depth_extra, rescales. */
 enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *traits, char name[64], struct ha_why *why);

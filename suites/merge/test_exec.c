@@ -197,7 +197,7 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
     open_exec(
         &x,
         "printf "
-        "'forms=natural,max_sum\\ndtypes=bf16\\ncommutes=1\\nexp_eps=1e-4\\nlog_eps=0\\nplus_inf=1\\nstates_max=2\\n"
+        "'forms=natural,max_sum\\ndtypes=bf16\\ncommutes=1\\nexp_eps=1e-5\\nlog_eps=0\\nplus_inf=1\\nstates_max=2\\n"
         "lse_order=heads_tokens\\n\\ndepth_extra=3\\nrescales=1\\nname=a b\\n' #",
         SECOND);
     assert_string_equal(x.name, "a_b");
@@ -205,7 +205,7 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
     assert_int_equal(x.traits.dtypes, 1u << HA_BF16);
     assert_true(x.traits.commutes && x.traits.plus_inf && x.traits.states_max == 2
                 && x.traits.lse_order == HA_LSE_HEADS_TOKENS);
-    assert_true(x.traits.exp_eps == 1e-4 && x.traits.log_eps == 0 && x.traits.depth_extra == 3
+    assert_true(x.traits.exp_eps == 1e-5 && x.traits.log_eps == 0 && x.traits.depth_extra == 3
                 && x.traits.rescales == 1);
     assert_int_equal(x.layouts, 1u << HA_LAYOUT_HEADS_FIRST);
     ha_subject_close(&x);
@@ -237,8 +237,8 @@ TEST_WITH(what_it_declares, NULL, nothing_is_left)
     refused("echo forms=naturel #", "unknown form 'naturel'; did you mean 'natural'?");
     refused("echo dtypes=f64 #", "unknown type 'f64'; it is one of: f32 f16 bf16");
     refused("echo commutes=yes #", "unknown commutes 'yes'");
-    refused("echo exp_eps=nan #", "exp_eps is 'nan', not a number from 0 to 0.01");
-    refused("echo depth_extra=1e9 #", "depth_extra is '1e9', not a number from 0 to 1024");
+    refused("echo exp_eps=nan #", "exp_eps is 'nan', not a number from 0 to 1.52588e-05");
+    refused("echo depth_extra=1e9 #", "depth_extra is '1e9', not a number from 0 to 64");
     refused("echo states_max=1 #", "states_max is 1; it is 0 (any number) or from 2");
     refused("echo states_max=-1 #", "states_max is '-1'");
     refused("echo lse_order=heads #", "unknown lse_order 'heads'");

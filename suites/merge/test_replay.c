@@ -130,10 +130,10 @@ TEST(declared_errors)
     struct ha_merge_shape s = { .states = 3, .tokens = 2, .heads = 2, .dim = 64 };
     struct ha_merge_trial t = answered(&s);
     struct ha_judgement j;
-    t.batch->out.lse[0] += 3e-4f;
+    t.batch->out.lse[0] += 1e-5f;
     write_answered(&t, NULL);
     assert_int_equal(judged(&s, &j), HA_FAIL);
-    static const char *const loose[] = { "exp_eps", "0.001", "log_eps", "1e-7", NULL };
+    static const char *const loose[] = { "exp_eps", "1.5e-5", "log_eps", "1e-7", NULL };
     write_answered(&t, loose);
     assert_int_equal(judged(&s, &j), HA_OK);
     ha_merge_trial_close(&t);
@@ -194,8 +194,8 @@ static const struct {
     { NULL, LACKS, "order", "trees", "unknown order 'trees'; did you mean 'tree'?" },
     { NULL, LACKS, "lse_layout", "zzzzzzzz", "unknown lse_layout 'zzzzzzzz'; it is one of: tokens_heads heads_tokens" },
     { NULL, LACKS, "empty", "inf", "unknown empty 'inf'; did you mean" },
-    { NULL, LACKS, "exp_eps", "nan", "exp_eps is 'nan', not a number from 0 to 0.01" },
-    { NULL, LACKS, "exp_eps", "1", "exp_eps is '1', not a number from 0 to 0.01" },
+    { NULL, LACKS, "exp_eps", "nan", "exp_eps is 'nan', not a number from 0 to 1.52588e-05" },
+    { NULL, LACKS, "exp_eps", "1", "exp_eps is '1', not a number from 0 to 1.52588e-05" },
     { NULL, LACKS, "log_eps", "-1e-9", "log_eps is '-1e-9'" },
     { NULL, LACKS, "log_eps", "1e-7x", "log_eps is '1e-7x'" },
 };

@@ -1,6 +1,6 @@
-#include "suites/merge/subject.h"
-
+#include "harness/base/claims.h"
 #include "harness/base/why.h"
+#include "suites/merge/subject.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -10,68 +10,6 @@
 static const char *const dtype_words[] = { "f32", "f16", "bf16", NULL };
 static const char *const lse_order_words[] = { "any", "tokens_heads", "heads_tokens", NULL };
 static const char *const bool_words[] = { "0", "1", NULL };
-
-/* ---- what can be true -------------------------------------------------------------------- */
-
-#define HA_FIELD(f) #f, offsetof(struct ha_merge_traits, f)
-static const struct {
-    const char *name;
-    size_t offset;
-    unsigned known, needed; /* bits */
-    const char *needs;
-} masks[] = {
-    { HA_FIELD(forms), (1u << HA_FORM_COUNT) - 1, 0, "one of natural 1, base2 2, direct 4, max_sum 8" },
-    { HA_FIELD(dtypes), (1u << HA_DTYPE_COUNT) - 1, 0, "one of f32 1, f16 2, bf16 4" },
-    { HA_FIELD(aliases), 7u, 1u << HA_ALIAS_NONE, "1u << HA_ALIAS_NONE" },
-};
-static const struct {
-    const char *name;
-    size_t offset;
-    double max;
-} numbers[] = {
-    { HA_FIELD(exp_eps), HA_EPS_MAX },
-    { HA_FIELD(log_eps), HA_EPS_MAX },
-    { HA_FIELD(depth_extra), 1024 },
-    { HA_FIELD(rescales), 16 },
-};
-static const struct {
-    const char *name;
-    size_t offset;
-} bools[] = { { HA_FIELD(o_strides) }, { HA_FIELD(plus_inf) }, { HA_FIELD(commutes) } };
-
-enum ha_status ha_traits_check(const struct ha_merge_traits *t, struct ha_why *why)
-{
-    const char *bytes = (const char *)t;
-    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
-        unsigned x;
-        memcpy(&x, bytes + masks[i].offset, sizeof x);
-        if (x & ~masks[i].known)
-            return ha_why(why, HA_ERROR, "its traits: %s is %#x, with bits that mean nothing (all: %#x)", masks[i].name,
-                          x, masks[i].known);
-        if (x == 0 || (x & masks[i].needed) != masks[i].needed)
-            return ha_why(why, HA_ERROR, "its traits: %s is %#x and lacks %s; did info() fill in merge?", masks[i].name,
-                          x, masks[i].needs);
-    }
-    for (size_t i = 0; i < sizeof bools / sizeof *bools; i++) {
-        unsigned char x;
-        memcpy(&x, bytes + bools[i].offset, sizeof x);
-        if (x > 1) return ha_why(why, HA_ERROR, "its traits: %s is %u, neither true nor false", bools[i].name, x);
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        double x;
-        memcpy(&x, bytes + numbers[i].offset, sizeof x);
-        if (!(x >= 0 && x <= numbers[i].max))
-            return ha_why(why, HA_ERROR, "its traits: %s is %g, not from 0 to %g", numbers[i].name, x, numbers[i].max);
-    }
-    int order;
-    memcpy(&order, &t->lse_order, sizeof order);
-    if (order < 0 || order > (int)HA_LSE_HEADS_TOKENS)
-        return ha_why(why, HA_ERROR, "its traits: lse_order is %d, not from 0 to 2", order);
-    if (t->states_max == 1 || t->states_max > HA_STATES_MAX)
-        return ha_why(why, HA_ERROR, "its traits: states_max is %zu; it is 0 (any number) or from 2 to %d",
-                      t->states_max, HA_STATES_MAX);
-    return HA_OK;
-}
 
 /* ---- lines of text ----------------------------------------------------------------------- */
 
@@ -142,10 +80,10 @@ enum ha_status ha_traits_parse(const char *line, struct ha_merge_traits *t, char
         t->lse_order = (enum ha_lse_order)at;
         return HA_OK;
     default:
-        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-            if (!strcmp(numbers[i].name, key)) {
-                HA_TRY(ha_number_parse(key, value, numbers[i].max, &number, why));
-                memcpy((char *)t + numbers[i].offset, &number, sizeof number);
+        for (size_t i = 0; i < HA_TRAITS_NUMBERS; i++)
+            if (!strcmp(ha_traits_numbers[i].name, key)) {
+                HA_TRY(ha_number_parse(key, value, ha_traits_numbers[i].most, &number, why));
+                memcpy((char *)t + ha_traits_numbers[i].offset, &number, sizeof number);
             }
         return HA_OK;
     }

@@ -1,6 +1,7 @@
 #include "suites/variants/session.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/claims.h"
 #include "harness/base/device_arena.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
@@ -178,7 +179,7 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(ha_kernels_resolve(ha_case_isa(c), &s->kernels, why));
     HA_TRY(ha_machine_device(s->shared->machine, c->device, ha_case_isa(c), &s->api, &s->device, why));
     s->cpu = s->kernels;
-    s->api->info(s->device, &s->info);
+    HA_TRY(ha_device_claims(s->api, s->device, &s->info, why));
     HA_TRY(use_workload(s->shared, c, why));
     s->workload = s->shared->workload[0];
     HA_TRY(same_model(ha_case_model(c), &s->workload->shape, why));
