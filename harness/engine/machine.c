@@ -17,6 +17,7 @@ struct ha_machine {
     const struct ha_device_api *api;
     struct ha_device *device;  /* NULL: none is open */
     struct ha_kernels kernels; /* an open device points here */
+    struct ha_eps eps;         /* of the device that is open */
     struct ha_ceilings ceilings;
     struct ha_why failure; /* the first one of a device, which may outlive it; or "" */
     bool measured;         /* the ceilings are those of the device called `name` */
@@ -68,7 +69,7 @@ static enum ha_status tell(const struct ha_machine *m, const struct ha_ceilings 
 {
     struct ha_device_info info;
     HA_TRY(ha_device_claims(m->api, m->device, &info, why));
-    if (m->seen) m->seen(m->name, m->api, &info, ceilings);
+    if (m->seen) m->seen(m->name, m->api, &info, &m->eps, ceilings);
     return HA_OK;
 }
 
@@ -94,12 +95,13 @@ static enum ha_status open_device(struct ha_machine *m, const char *name, const 
         ha_why(why, HA_ERROR, "device %.80s cannot be opened, and says no more", name);
     if (opened == HA_ERROR) m->failure = *why;
     HA_TRY(opened);
-    const enum ha_status told = tell(m, m->measured ? &m->ceilings : NULL, why);
-    if (told != HA_OK) {
-        ha_why_prefix(why, told, "device %.80s", name);
+    enum ha_status status = ha_eps_measure(&m->eps, m->api, m->device, why);
+    if (status == HA_OK) status = tell(m, m->measured ? &m->ceilings : NULL, why);
+    if (status != HA_OK) {
+        ha_why_prefix(why, status, "device %.80s", name);
         close_device(m);
     }
-    return told;
+    return status;
 }
 
 enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const char *isa,
@@ -110,6 +112,8 @@ enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const c
     *device = m->device;
     return HA_OK;
 }
+
+const struct ha_eps *ha_machine_eps(const struct ha_machine *m) { return &m->eps; }
 
 bool ha_machine_failed(struct ha_machine *m, struct ha_why *why)
 {

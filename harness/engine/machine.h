@@ -5,23 +5,27 @@
 
 #include "harness/engine/plugin.h"
 #include "harness/measure/ceilings.h"
+#include "harness/measure/eps.h"
 
 struct ha_machine;
 
 /* Told once for each device, and once more when its ceilings are known (NULL before). */
 typedef void ha_machine_seen(const char *asked, const struct ha_device_api *api, const struct ha_device_info *info,
-                             const struct ha_ceilings *ceilings);
+                             const struct ha_eps *eps, const struct ha_ceilings *ceilings);
 
 enum ha_status ha_machine_create(struct ha_machine **machine, ha_machine_seen *seen, struct ha_why *why);
 void ha_machine_destroy(struct ha_machine *machine);
 
 /* Opened once and kept; one that has failed is opened anew. isa: of the CPU kernels that it may compute with, NULL: the
- * best. HA_WAIVED: the machine has no such device, or it is a library without memory and streams. */
+ * best. HA_ERROR also: it claims what cannot be. HA_WAIVED: the machine has no such
+ * device, or it is a library without memory and streams. */
 enum ha_status ha_machine_device(struct ha_machine *machine, const char *name, const char *isa,
                                  const struct ha_device_api **api, struct ha_device **device, struct ha_why *why);
 /* Has a device failed, also while it was opened? why says how. A failure may outlive the device, as that of a CUDA
  * context does: only another process is rid of it. */
 bool ha_machine_failed(struct ha_machine *machine, struct ha_why *why);
+/* Of the device that was opened last, measured when it was. */
+const struct ha_eps *ha_machine_eps(const struct ha_machine *machine);
 /* Of the device that was opened last: measured at the first call. */
 enum ha_status ha_machine_ceilings(struct ha_machine *machine, const struct ha_ceilings **ceilings, struct ha_why *why);
 /* For tests: this is the device of that name, and these are its ceilings (NULL: to be measured). */

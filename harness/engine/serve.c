@@ -51,10 +51,10 @@ static void progress(void *arg, size_t done, size_t of, const char *what)
 }
 
 static void seen(const char *asked, const struct ha_device_api *api, const struct ha_device_info *info,
-                 const struct ha_ceilings *ceilings)
+                 const struct ha_eps *eps, const struct ha_ceilings *ceilings)
 {
     struct ha_env_device device;
-    ha_env_device(&device, asked, api, info, ceilings);
+    ha_env_device(&device, asked, api, info, eps, ceilings);
     ha_child_say(HA_SAID_DEVICE, &device, sizeof device);
 }
 

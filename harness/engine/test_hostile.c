@@ -309,9 +309,10 @@ static enum ha_status take(void *arg, size_t line, char **at, size_t count)
     const size_t n = (size_t)at[f->id][strlen(at[f->id]) - 1] - '0';
     if (!strcmp(at[f->verdict], "error")) {
         f->errors++;
-        /* of a process that died there is no figure either */
-        f->told = f->reason && !strncmp(at[f->why], f->reason, strlen(f->reason))
-                  && (!strcmp(f->reason, POISONED) || !*at[f->sum]);
+        /* of a process that died there is no figure either; a device's own words stand behind what it was asked */
+        const char *said = f->reason ? strstr(at[f->why], f->reason) : NULL;
+        const bool own = f->reason && !strcmp(f->reason, POISONED);
+        f->told = said && (own || (said == at[f->why] && !*at[f->sum]));
         if (!f->told) fprintf(stderr, "it says: %s, %s\n", at[f->why], at[f->sum]);
     } else if (n < CASES && !strcmp(at[f->verdict], "pass")) f->right[n] += !strcmp(at[f->sum], "3");
     return HA_OK;

@@ -45,8 +45,9 @@ static struct ha_why why;
 static size_t seen, seen_ceilings;
 
 static void note(const char *asked, const struct ha_device_api *of, const struct ha_device_info *info,
-                 const struct ha_ceilings *ceilings)
+                 const struct ha_eps *eps, const struct ha_ceilings *ceilings)
 {
+    assert_true(eps && (strcmp(of->kind, "null") != 0) == (eps->merge_exp.worst > 0));
     seen++;
     if (!ceilings) return;
     seen_ceilings++;
@@ -62,6 +63,7 @@ static int begin(void **state)
     api.close = close_fake;
     api.failure = failure_of;
     api.info = info_of;
+    api.kind = "null"; /* which is not asked how far off it is */
     memset(&fake, 0, sizeof fake);
     seen = seen_ceilings = 0;
     why.text[0] = 0;

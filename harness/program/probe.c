@@ -77,7 +77,7 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
     HA_TRY(ha_ceilings_measure(&ceilings, api, dev, &kernels, false, why));
     struct ha_env_device seen;
-    ha_env_device(&seen, device, api, &info, &ceilings);
+    ha_env_device(&seen, device, api, &info, NULL, &ceilings);
     seen.probed = false;
     ha_env_print(out, &env, &seen);
     fputc('\n', out);

@@ -69,7 +69,7 @@ void ha_env_read(struct ha_env *env)
 }
 
 void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha_device_api *api,
-                   const struct ha_device_info *info, const struct ha_ceilings *ceilings)
+                   const struct ha_device_info *info, const struct ha_eps *eps, const struct ha_ceilings *ceilings)
 {
     memset(out, 0, sizeof *out); /* padding too: it may be written to a pipe */
     snprintf(out->asked, sizeof out->asked, "%s", asked);
@@ -77,6 +77,8 @@ void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha
     snprintf(out->kind, sizeof out->kind, "%s", api->kind);
     snprintf(out->built_with, sizeof out->built_with, "%s", api->built_with ? api->built_with : "");
     out->info = *info;
+    out->asked_eps = eps;
+    if (eps) out->eps = *eps;
     out->probed = ceilings;
     if (ceilings) out->ceilings = *ceilings;
     ha_env_device_mend(out);

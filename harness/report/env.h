@@ -5,6 +5,7 @@
 
 #include "harness/api/device.h"
 #include "harness/measure/ceilings.h"
+#include "harness/measure/eps.h"
 
 #include <stdio.h>
 
@@ -21,12 +22,14 @@ void ha_env_read(struct ha_env *env);
 struct ha_env_device {
     char asked[256], driver[64], kind[32], built_with[128]; /* asked: the name in the cases' ids */
     struct ha_device_info info;
+    bool asked_eps; /* eps is known */
+    struct ha_eps eps;
     bool probed; /* ceilings are known */
     struct ha_ceilings ceilings;
 };
-/* From what a device says of itself; ceilings may be NULL. */
+/* From what a device says of itself; eps and ceilings may be NULL. */
 void ha_env_device(struct ha_env_device *out, const char *asked, const struct ha_device_api *api,
-                   const struct ha_device_info *info, const struct ha_ceilings *ceilings);
+                   const struct ha_device_info *info, const struct ha_eps *eps, const struct ha_ceilings *ceilings);
 
 /* Of one whose bytes came from elsewhere: every text ends and can be printed. */
 void ha_env_device_mend(struct ha_env_device *device);

@@ -53,6 +53,33 @@ static json_t *ceilings_json(const struct ha_ceilings *c)
     return all;
 }
 
+/* what a device does not offer is left out */
+static json_t *eps_json(const struct ha_eps *eps, const struct ha_device_info *info)
+{
+    json_t *all = json_object();
+    const struct ha_profile *p = info->profile;
+    const struct {
+        const char *name;
+        double claimed;
+        const struct ha_eps_seen *seen;
+    } each[] = {
+        { "merge, exp", info->merge.exp_eps, &eps->merge_exp },
+        { "merge, log", info->merge.log_eps, &eps->merge_log },
+        { "attend f32, exp", p[HA_F32].exp_eps, &eps->exp[HA_F32] },
+        { "attend f32, log", p[HA_F32].log_eps, &eps->log[HA_F32] },
+        { "attend f16, exp", p[HA_F16].exp_eps, &eps->exp[HA_F16] },
+        { "attend f16, log", p[HA_F16].log_eps, &eps->log[HA_F16] },
+        { "attend bf16, exp", p[HA_BF16].exp_eps, &eps->exp[HA_BF16] },
+        { "attend bf16, log", p[HA_BF16].log_eps, &eps->log[HA_BF16] },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (!isnan(each[i].seen->least))
+            json_object_set_new(all, each[i].name,
+                                json_pack("{s:o, s:o, s:o}", "claimed", number_json(each[i].claimed), "worst",
+                                          number_json(each[i].seen->worst), "least", number_json(each[i].seen->least)));
+    return all;
+}
+
 /* what was not readable is left out */
 static json_t *meters_json(const struct ha_device_meters *m)
 {
@@ -90,6 +117,7 @@ static json_t *device_json(const struct ha_env_device *d)
                           "memory_bytes", bytes_json(d->info.memory_bytes), "compute_threads",
                           (json_int_t)d->info.compute_threads, "built_with", text_json(d->built_with), "driver_version",
                           text_json(d->info.driver), "spans", text_json(d->info.spans));
+    if (j && d->asked_eps) json_object_set_new(j, "eps", eps_json(&d->eps, &d->info));
     if (j && d->probed) {
         json_object_set_new(j, "ceilings", ceilings_json(&d->ceilings));
         json_object_set_new(j, "meters", meters_json(&d->ceilings.meters));
@@ -204,7 +232,7 @@ enum ha_status ha_env_write(const char *folder, const struct ha_env *env, const 
     struct ha_env_file *file = ha_env_file_create(env, &run);
     if (!file) return ha_why(why, HA_ERROR, "%s/env.json: out of memory", folder);
     struct ha_env_device device;
-    ha_env_device(&device, api->name, api, info, ceilings);
+    ha_env_device(&device, api->name, api, info, NULL, ceilings);
     enum ha_status status = ha_env_file_device(file, &device, why);
     if (status == HA_OK) status = ha_env_file_write(file, folder, why);
     ha_env_file_destroy(file);

@@ -123,11 +123,11 @@ static struct ha_env_file *two_devices(void)
     struct ha_env_device device;
     struct ha_why why;
     const struct ha_ceilings c = ceilings(50);
-    ha_env_device(&device, "host", &host, &info, NULL);
+    ha_env_device(&device, "host", &host, &info, NULL, NULL);
     assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
-    ha_env_device(&device, "./evil.so", &evil, &info, NULL);
+    ha_env_device(&device, "./evil.so", &evil, &info, NULL, NULL);
     assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
-    ha_env_device(&device, "host", &host, &info, &c); /* again, now that its ceilings are known */
+    ha_env_device(&device, "host", &host, &info, NULL, &c); /* again, now that its ceilings are known */
     assert_int_equal(ha_env_file_device(file, &device, &why), HA_OK);
     assert_int_equal(ha_env_file_write(file, test_folder, &why), HA_OK);
     return file;

@@ -61,6 +61,9 @@ void ha_fill_session(struct ha_row *row, const struct ha_session *s)
     snprintf(row->device_name, sizeof row->device_name, "%s", s->info.name);
     snprintf(row->isa, sizeof row->isa, "%s", s->kernels.name);
     row->threads = (double)ha_pool_threads(s->pool);
+    const struct ha_eps *eps = ha_machine_eps(s->shared->machine);
+    row->exp_eps = eps->exp[s->workload->shape.dtype].worst;
+    row->log_eps = eps->log[s->workload->shape.dtype].worst;
 }
 
 static double mean(double sum, size_t count) { return count ? sum / (double)count : (double)NAN; }

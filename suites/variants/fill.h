@@ -43,6 +43,7 @@ struct ha_row {
     /* the device's meters */
     struct ha_condition condition;
     char disturbed[48];
+    double exp_eps, log_eps;
 };
 
 extern const struct ha_suite ha_suite_variants;

@@ -130,6 +130,9 @@ static const struct ha_field fields[] = {
     TEXT(disturbed, C | Y, "what else used the cores while passes were measured: load, steal, throttled, shared (a "
         "core was at half its speed); empty: nothing was seen")
     TEXT(team, C | Y, "whose threads the CPU side has: openmp, own")
+    NUMBER(exp_eps, "", C, "largest relative error of the device's exp that was seen in attention over this type when "
+        "it was opened; env.json has what it claims", HA_NEITHER)
+    NUMBER(log_eps, "", C, "the same of its log", HA_NEITHER)
 };
 /* clang-format on */
 
@@ -232,6 +235,18 @@ static enum ha_status open_case(void *run, struct ha_group *g, struct ha_why *wh
     return HA_OK;
 }
 
+/* The bounds that the outputs were held to came from what the device claims: it must be true. */
+static enum ha_status claims_hold(struct run *r, struct ha_why *why)
+{
+    const struct ha_session *s = &r->session;
+    struct ha_why reason;
+    if (ha_eps_check(ha_machine_eps(r->shared.machine), &s->info, s->workload->shape.dtype, &reason) == HA_OK)
+        return HA_OK;
+    r->check.question = 1;
+    return ha_why(why, HA_FAIL, "question 1 (arithmetic): the device claims too little: %s; habench check '%s'",
+                  reason.text, r->id);
+}
+
 static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *why)
 {
     struct run *r = run;
@@ -244,6 +259,7 @@ static enum ha_status check_case(void *run, struct ha_group *g, struct ha_why *w
                                   .steps = r->config.measure ? CHECKED_STEPS_BENCH : 0,
                                   .keep_expected = r->config.measure };
     enum ha_status status = ha_check_run(&r->check, why);
+    if (status == HA_OK && is_attention) status = claims_hold(r, why);
     ha_fill_check(r->row, &r->check);
     struct ha_why dumped;
     if (dumps && status != HA_WAIVED
