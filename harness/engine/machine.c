@@ -87,11 +87,15 @@ static enum ha_status open_device(struct ha_machine *m, const char *name, const 
     if (strcmp(m->name, name) != 0) m->measured = false;
     snprintf(m->name, sizeof m->name, "%s", name);
     snprintf(m->isa, sizeof m->isa, "%s", isa);
-    const enum ha_status opened = m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why);
-    if (opened == HA_ERROR && !*why->text)
-        ha_why(why, HA_ERROR, "device %.80s cannot be opened, and says no more", name);
-    if (opened == HA_ERROR) m->failure = *why;
-    HA_TRY(opened);
+    struct ha_why said = { "" };
+    const enum ha_status opened = m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, &said);
+    if (opened != HA_OK) {
+        m->device = NULL; /* whatever it left there */
+        if (!*said.text) ha_why(&said, opened, "device %.80s cannot be opened, and says no more", name);
+        if (opened == HA_ERROR) m->failure = said;
+        *why = said;
+        return opened;
+    }
     tell(m, m->measured ? &m->ceilings : NULL);
     return HA_OK;
 }
