@@ -129,21 +129,21 @@ static void leaf(struct pair *p, const struct ha_test_stored *s, enum ha_form fo
 
 static bool flush; /* subnormal numbers are zero, as on devices */
 
-static void honest(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, enum ha_dtype dtype,
-                   struct ha_test_stored *out)
+static void honest(const struct ha_test_merge_method *way, const struct ha_test_stored *s, size_t count,
+                   enum ha_dtype dtype, struct ha_test_stored *out)
 {
 #if defined(__SSE__)
     const unsigned mode = _mm_getcsr();
     if (flush) _mm_setcsr(mode | 0x8040u);
 #endif
-    ha_test_merge_run(way, s, count, DIM, dtype, NULL, out);
+    ha_test_fp32_merge(way, s, count, DIM, dtype, NULL, out);
 #if defined(__SSE__)
     _mm_setcsr(mode);
 #endif
 }
 
 /* a becomes the merge of a and b */
-static void join(const struct ha_test_merge *way, const struct ha_merge_bound *bound, enum ha_dtype dtype,
+static void join(const struct ha_test_merge_method *way, const struct ha_merge_bound *bound, enum ha_dtype dtype,
                  struct pair *a, const struct pair *b)
 {
     const size_t to = a->want.o == a->o[0];
@@ -155,7 +155,7 @@ static void join(const struct ha_test_merge *way, const struct ha_merge_bound *b
 }
 
 /* the oracle's merge of states that are exact as stored */
-static struct ha_ref_state oracle(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count,
+static struct ha_ref_state oracle(const struct ha_test_merge_method *way, const struct ha_test_stored *s, size_t count,
                                   enum ha_dtype dtype)
 {
     static struct ha_ref_state state[MOST];
@@ -170,7 +170,7 @@ static struct ha_ref_state oracle(const struct ha_test_merge *way, const struct 
     return out;
 }
 
-static struct ha_test_ratio run(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count,
+static struct ha_test_ratio run(const struct ha_test_merge_method *way, const struct ha_test_stored *s, size_t count,
                                 enum ha_dtype dtype, enum shape shape)
 {
     const struct ha_merge_bound bound = ha_test_merge_bound(way, dtype);
@@ -195,7 +195,7 @@ static struct ha_test_ratio worst[HA_FORM_COUNT][HA_DTYPE_COUNT];
 
 /* Ways whose intermediate sum of weighted o is as large as the sum of the states may overflow where the states do
  * not; the bound does not cover that. */
-static bool overflows(const struct ha_test_merge *way, size_t o, size_t count)
+static bool overflows(const struct ha_test_merge_method *way, size_t o, size_t count)
 {
     const bool large = strcmp(o_family[o].name, "full") == 0 || strcmp(o_family[o].name, "inverse") == 0
                        || strcmp(o_family[o].name, "opposed") == 0;
@@ -206,12 +206,12 @@ static size_t hold(size_t count, uint64_t seeds, size_t shapes)
 {
     static struct ha_test_stored s[MOST];
     size_t cases = 0;
-    for (size_t w = 0; w < ha_test_merges; w++)
+    for (size_t w = 0; w < ha_test_merge_methods; w++)
         for (enum ha_dtype type = 0; (int)type < HA_DTYPE_COUNT; type++)
             for (size_t l = 0; l < LSES; l++)
                 for (size_t o = 0; o < OS; o++)
                     for (uint64_t seed = 0; seed < seeds; seed++) {
-                        const struct ha_test_merge *way = &ha_test_merge[w];
+                        const struct ha_test_merge_method *way = &ha_test_merge_method[w];
                         if (type != HA_F16 && overflows(way, o, count)) continue;
                         make(s, count, way->form, type, l, o, seed * 31 + count);
                         for (size_t shape = 0; shape < shapes; shape++) {
@@ -254,8 +254,8 @@ TEST(test_precision_lost)
 {
     static const struct ha_test_flaw flaw[] = { { 10, 0 }, { -10, 0 }, { 0, 10 }, { 0, -10 } };
     struct ha_test_stored s[4], got;
-    for (size_t w = 0; w < ha_test_merges; w++) {
-        const struct ha_test_merge *way = &ha_test_merge[w];
+    for (size_t w = 0; w < ha_test_merge_methods; w++) {
+        const struct ha_test_merge_method *way = &ha_test_merge_method[w];
         if (way->way == HA_TEST_ONLINE) continue;
         for (size_t count = 2; count <= 4; count += 2)
             for (uint64_t seed = 0; seed < 20; seed++)
@@ -263,7 +263,7 @@ TEST(test_precision_lost)
                     make(s, count, way->form, HA_F32, CLOSE, f < 2 ? OPPOSED : ONE_VALUE, 2 * seed);
                     for (size_t k = 0; k < count; k++) s[k].lse *= 0.25f;
                     const struct ha_ref_state want = oracle(way, s, count, HA_F32);
-                    ha_test_merge_run(way, s, count, DIM, HA_F32, &flaw[f], &got);
+                    ha_test_fp32_merge(way, s, count, DIM, HA_F32, &flaw[f], &got);
                     const struct ha_test_ratio r = ha_test_merge_ratio(&got, way->form, &want);
                     const bool out = fmax(r.o, r.lse) > 1;
                     if (!out)

@@ -127,7 +127,7 @@ float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_i
 #define NATURAL HA_FORM_NATURAL
 #define BASE2   HA_FORM_BASE2
 #define MAX_SUM HA_FORM_MAX_SUM
-const struct ha_test_merge ha_test_merge[] = {
+const struct ha_test_merge_method ha_test_merge_method[] = {
     { "natural, quotient", NATURAL, HA_TEST_QUOTIENT, false, 0 },
     { "natural, quotient, fma", NATURAL, HA_TEST_QUOTIENT, true, 0 },
     { "natural, reciprocal", NATURAL, HA_TEST_RECIPROCAL, false, 0 },
@@ -142,15 +142,15 @@ const struct ha_test_merge ha_test_merge[] = {
     { "max and sum, shares", MAX_SUM, HA_TEST_SHARES, false, 0 },
     { "max and sum, online", MAX_SUM, HA_TEST_ONLINE, true, 1 },
 };
-const size_t ha_test_merges = sizeof ha_test_merge / sizeof ha_test_merge[0];
+const size_t ha_test_merge_methods = sizeof ha_test_merge_method / sizeof ha_test_merge_method[0];
 
 static float power(enum ha_form form, float x) { return form == BASE2 ? exp2f(x) : expf(x); }
 static float logarithm(enum ha_form form, float x) { return form == BASE2 ? log2f(x) : logf(x); }
 
 static float off(float x, float ulps) { return x * (1 + ulps * 0x1p-23f); }
 
-static void merge_online(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, size_t dim,
-                         struct ha_test_stored *all)
+static void merge_online(const struct ha_test_merge_method *way, const struct ha_test_stored *s, size_t count,
+                         size_t dim, struct ha_test_stored *all)
 {
     for (size_t k = 0; k < count; k++) {
         if (s[k].lse == -INFINITY) continue;
@@ -164,7 +164,7 @@ static void merge_online(const struct ha_test_merge *way, const struct ha_test_s
     for (size_t i = 0; i < dim; i++) all->o[i] /= all->sum;
 }
 
-static void merge_flat(const struct ha_test_merge *way, const struct ha_test_stored *s, size_t count, size_t dim,
+static void merge_flat(const struct ha_test_merge_method *way, const struct ha_test_stored *s, size_t count, size_t dim,
                        const struct ha_test_flaw *flaw, struct ha_test_stored *all)
 {
     static _Thread_local float w[HA_TEST_MERGE_STATES];
@@ -190,8 +190,8 @@ static void merge_flat(const struct ha_test_merge *way, const struct ha_test_sto
     }
 }
 
-void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_stored *states, size_t count, size_t dim,
-                       enum ha_dtype dtype, const struct ha_test_flaw *flaw, struct ha_test_stored *out)
+void ha_test_fp32_merge(const struct ha_test_merge_method *way, const struct ha_test_stored *states, size_t count,
+                        size_t dim, enum ha_dtype dtype, const struct ha_test_flaw *flaw, struct ha_test_stored *out)
 {
     struct ha_test_stored all = { .lse = -INFINITY };
     size_t used = 0, last = 0;
@@ -208,7 +208,7 @@ void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_sto
 }
 
 /* glibc's expf and exp2f are within 0.51 ulp, logf and log2f within 0.82; an ulp is at most 2u */
-struct ha_merge_bound ha_test_merge_bound(const struct ha_test_merge *way, enum ha_dtype dtype)
+struct ha_merge_bound ha_test_merge_bound(const struct ha_test_merge_method *way, enum ha_dtype dtype)
 {
     const struct ha_merge_traits traits = { .exp_eps = 1.02 * 0x1p-24,
                                             .log_eps = 1.64 * 0x1p-24,

@@ -34,15 +34,15 @@ enum ha_test_way {
     HA_TEST_AS_THEY_ARE, /* sum of exp(L_k - L) * o */
 };
 
-struct ha_test_merge {
+struct ha_test_merge_method {
     const char *name;
     enum ha_form form;
     enum ha_test_way way;
     bool fused;
     double rescales;
 };
-extern const struct ha_test_merge ha_test_merge[];
-extern const size_t ha_test_merges;
+extern const struct ha_test_merge_method ha_test_merge_method[];
+extern const size_t ha_test_merge_methods;
 
 /* As stored: lse is to base 2 in HA_FORM_BASE2, and the maximum in HA_FORM_MAX_SUM. */
 struct ha_test_stored {
@@ -56,10 +56,10 @@ struct ha_test_flaw {
 };
 
 /* dim components, o rounded to dtype once. out may be one of the states. flaw may be NULL. */
-void ha_test_merge_run(const struct ha_test_merge *way, const struct ha_test_stored *states, size_t count, size_t dim,
-                       enum ha_dtype dtype, const struct ha_test_flaw *flaw, struct ha_test_stored *out);
+void ha_test_fp32_merge(const struct ha_test_merge_method *way, const struct ha_test_stored *states, size_t count,
+                        size_t dim, enum ha_dtype dtype, const struct ha_test_flaw *flaw, struct ha_test_stored *out);
 
-struct ha_merge_bound ha_test_merge_bound(const struct ha_test_merge *way, enum ha_dtype dtype);
+struct ha_merge_bound ha_test_merge_bound(const struct ha_test_merge_method *way, enum ha_dtype dtype);
 
 /* The oracle's state, o and bound in the caller's arrays [dim], with own bounds of 0. */
 struct ha_ref_state ha_test_merge_state(const struct ha_test_stored *s, enum ha_form form, size_t dim, double *o,

@@ -4,7 +4,7 @@
 #include "reference/test_fp32.h"
 
 enum { STATES_MAX = 33, KEYS_MAX = 4096 };
-static const struct ha_test_merge way = { "natural", HA_FORM_NATURAL, HA_TEST_QUOTIENT, true, 0 };
+static const struct ha_test_merge_method way = { "natural", HA_FORM_NATURAL, HA_TEST_QUOTIENT, true, 0 };
 
 /* States over the parts of a row, in binary32 and as the oracle has them. */
 struct split {
@@ -43,7 +43,7 @@ static double merged_ratio(const struct split *s, const struct ha_test_stored *g
 static double flat_ratio(const struct split *s)
 {
     struct ha_test_stored got;
-    ha_test_merge_run(&way, s->got, s->count, s->dim, HA_F32, NULL, &got);
+    ha_test_fp32_merge(&way, s->got, s->count, s->dim, HA_F32, NULL, &got);
     return merged_ratio(s, &got);
 }
 
@@ -76,7 +76,7 @@ static double chain_ratio(const struct split *s, enum ha_dtype dtype)
     ha_ref_merge(NULL, 0, &bound, &pair[0]);
     for (size_t k = 0; k < s->count; k++) {
         store(s, k, dtype, &got[1], &pair[1]);
-        ha_test_merge_run(&way, got, 2, s->dim, dtype, NULL, &got[0]);
+        ha_test_fp32_merge(&way, got, 2, s->dim, dtype, NULL, &got[0]);
         ha_ref_merge(pair, 2, &bound, &want);
         const struct ha_ref_state swap = pair[0];
         pair[0] = want;
@@ -136,7 +136,7 @@ TEST(test_wrong_merges)
         if (!(flat_ratio(&s) > 2)) fail_msg("wrong merge %zu: ratio %g", wrong, flat_ratio(&s));
     }
     memcpy(s.got, kept, sizeof kept);
-    ha_test_merge_run(&way, s.got, 4, s.dim, HA_F32, NULL, &got);
+    ha_test_fp32_merge(&way, s.got, 4, s.dim, HA_F32, NULL, &got);
     for (size_t i = 0; i < s.dim; i++) { /* the mean of the states */
         got.o[i] = 0;
         for (size_t k = 0; k < 4; k++) got.o[i] += kept[k].o[i] / 4;

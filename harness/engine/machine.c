@@ -73,6 +73,14 @@ static enum ha_status tell(const struct ha_machine *m, const struct ha_ceilings 
     return HA_OK;
 }
 
+static enum ha_status know(struct ha_machine *m, struct ha_why *why)
+{
+    struct ha_device_info info;
+    HA_TRY(ha_device_claims(m->api, m->device, &info, why));
+    HA_TRY(ha_eps_measure(&m->eps, m->api, m->device, why));
+    return tell(m, m->measured ? &m->ceilings : NULL, why);
+}
+
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
 {
     enum ha_span_source asked; /* a wrong word is refused for every device, whether it asks or not */
@@ -90,18 +98,21 @@ static enum ha_status open_device(struct ha_machine *m, const char *name, const 
     if (strcmp(m->name, name) != 0) m->measured = false;
     snprintf(m->name, sizeof m->name, "%s", name);
     snprintf(m->isa, sizeof m->isa, "%s", isa);
-    const enum ha_status opened = m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why);
-    if (opened == HA_ERROR && !*why->text)
-        ha_why(why, HA_ERROR, "device %.80s cannot be opened, and says no more", name);
-    if (opened == HA_ERROR) m->failure = *why;
-    HA_TRY(opened);
-    enum ha_status status = ha_eps_measure(&m->eps, m->api, m->device, why);
-    if (status == HA_OK) status = tell(m, m->measured ? &m->ceilings : NULL, why);
-    if (status != HA_OK) {
-        ha_why_prefix(why, status, "device %.80s", name);
+    struct ha_why said = { "" };
+    const enum ha_status opened = m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, &said);
+    if (opened != HA_OK) {
+        m->device = NULL; /* whatever it left there */
+        if (!*said.text) ha_why(&said, opened, "device %.80s cannot be opened, and says no more", name);
+        if (opened == HA_ERROR) m->failure = said;
+        *why = said;
+        return opened;
+    }
+    const enum ha_status known = know(m, why);
+    if (known != HA_OK) {
+        ha_why_prefix(why, known, "device %.80s", name);
         close_device(m);
     }
-    return status;
+    return known;
 }
 
 enum ha_status ha_machine_device(struct ha_machine *m, const char *name, const char *isa,

@@ -20,9 +20,9 @@ static enum ha_status open_fake(struct ha_device **device, const struct ha_devic
 {
     assert_non_null(config->kernels->attend_chunk);
     fake.opened++;
+    *device = (struct ha_device *)(void *)&fake; /* also where it fails */
     if (fake.opens != HA_OK) return fake.why ? ha_why(why, fake.opens, "%s", fake.why) : fake.opens;
     fake.open++;
-    *device = (struct ha_device *)(void *)&fake;
     return HA_OK;
 }
 static void close_fake(struct ha_device *device)
@@ -127,16 +127,25 @@ TEST_WITH(what_cannot_be_opened_says_why, begin, end)
         { HA_WAIVED, "no driver", "no driver", false },
         { HA_ERROR, "no room", "no room", true },
         { HA_ERROR, NULL, "device fake cannot be opened, and says no more", true },
+        { HA_WAIVED, NULL, "device fake cannot be opened, and says no more", false },
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         ha_machine_destroy(machine);
         begin(state);
         fake.opens = each[i].opens;
         fake.why = each[i].why;
-        assert_int_equal(ask("fake", NULL), each[i].opens);
-        assert_string_equal(why.text, each[i].says);
-        assert_int_equal(ha_machine_failed(machine, &why), each[i].failed);
-        assert_int_equal(seen, 0);
+        for (size_t again = 1; again < 3; again++) {
+            strcpy(why.text, "what was said before");
+            assert_int_equal(ask("fake", NULL), each[i].opens);
+            assert_string_equal(why.text, each[i].says);
+            assert_true(fake.opened == again && fake.open == 0 && seen == 0); /* nothing is closed that was not open */
+            assert_int_equal(ha_machine_failed(machine, &why), each[i].failed);
+        }
+        fake.opens = HA_OK;
+        strcpy(why.text, "what was said before");
+        assert_int_equal(ask("fake", NULL), HA_OK);
+        assert_string_equal(why.text, "what was said before");
+        assert_true(fake.open == 1 && seen == 1);
     }
 }
 

@@ -117,17 +117,46 @@ TEST(workspaces_outlive_who_used_them)
     api->close(dev);
 }
 
+/* A device of 20 MiB, of which a workspace that nobody uses may have 8: only where memory is short is it freed and the
+ * call repeated. */
 TEST(a_workspace_takes_the_room_of_spare_ones)
 {
-    struct ha_emulated_settings settings = ha_emulated_defaults();
-    settings.memory_bytes = (size_t)20 << 20;
-    ha_emulated_set(&settings);
-    dev = device_open(0);
-    struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
-    assert_non_null(ha_cuda_workspace(a, 1));
-    device_release(a);
-    assert_non_null(ha_cuda_workspace(b, (size_t)16 << 20));
-    device_close(dev, NULL);
+    enum { MIB = 1 << 20 };
+    static const struct {
+        bool spare;        /* there is one */
+        size_t bytes;      /* asked for */
+        cudaError_t error; /* of the call, but for what memory there is */
+        unsigned calls, freed;
+        const char *failure; /* or NULL */
+    } each[] = {
+        { true, 16 * MIB, cudaSuccess, 2, 1, NULL },
+        { true, 12 * MIB, cudaSuccess, 1, 0, NULL }, /* there is room for both */
+        { true, 32 * MIB, cudaSuccess, 2, 1, "workspace of 33554432 bytes on stream b: cudaMalloc: error 2 (" },
+        { false, 32 * MIB, cudaSuccess, 1, 0, "workspace of 33554432 bytes on stream b: cudaMalloc: error 2 (" },
+        { true, 12 * MIB, cudaErrorInvalidValue, 1, 0,
+          "workspace of 12582912 bytes on stream b: cudaMalloc: error 1 (" },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_emulated_settings settings = ha_emulated_defaults();
+        settings.memory_bytes = 20 * MIB;
+        ha_emulated_set(&settings);
+        dev = device_open(0);
+        struct ha_stream *a = device_stream(dev, "a"), *b = device_stream(dev, "b");
+        if (each[i].spare) assert_non_null(ha_cuda_workspace(a, 1));
+        device_release(a);
+        const uint64_t calls = ha_emulated_calls("cudaMalloc"), freed = ha_emulated_calls("cudaFree");
+        if (each[i].error) assert_true(ha_emulated_fail("cudaMalloc", 1, each[i].error, HA_EMULATED_ONCE));
+        char *got = ha_cuda_workspace(b, each[i].bytes);
+        assert_int_equal(got == NULL, each[i].failure != NULL);
+        assert_int_equal(ha_emulated_calls("cudaMalloc") - calls, each[i].calls);
+        assert_int_equal(ha_emulated_calls("cudaFree") - freed, each[i].freed);
+        assert_int_equal(cudaGetLastError(), cudaSuccess); /* nobody finds what has been dealt with */
+        if (got) memset(got, 1, each[i].bytes);
+        if (got) assert_ptr_equal(ha_cuda_workspace(b, each[i].bytes), got);
+        assert_int_equal(ha_cuda_workspaces_free(dev), each[i].spare && !each[i].freed);
+        device_close(dev, each[i].failure);
+        assert_int_equal(ha_emulated_alive().device_blocks, 0);
+    }
     ha_emulated_set(NULL);
 }
 

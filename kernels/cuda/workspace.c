@@ -28,7 +28,10 @@ static struct ha_cuda_room *room_take(struct ha_stream *s, size_t bytes)
         return NULL;
     }
     cudaError_t error = cudaMalloc(&room->ptr, bytes);
-    if (error == cudaErrorMemoryAllocation && ha_cuda_workspaces_free(dev)) error = cudaMalloc(&room->ptr, bytes);
+    if (error == cudaErrorMemoryAllocation && ha_cuda_workspaces_free(dev)) {
+        (void)cudaGetLastError(); /* or whoever asks next for the thread's last error would find it */
+        error = cudaMalloc(&room->ptr, bytes);
+    }
     if (error != cudaSuccess) {
         ha_cuda_check_on(s, error, "cudaMalloc", what);
         free(room);

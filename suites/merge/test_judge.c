@@ -353,6 +353,105 @@ TEST(infinity_is_within_some_bounds)
     }
 }
 
+/* ---- what is derived of a ratio: its bin, what storage may add ----------------------------------------- */
+
+/* two states of equal weight that cancel, stored as they are: o is 0 in every form of the sum */
+static void cancelling(struct ha_merge_row *row)
+{
+    for (size_t m = 0; m < 2; m++) {
+        row->lse[m] = 0;
+        for (size_t i = 0; i < row->dim; i++) row->o[m * row->dim + i] = m ? -1 : 1;
+    }
+}
+
+/* The bin that one row has come into; SIZE_MAX: none. */
+static size_t bin_of(const struct ha_judgement *j)
+{
+    size_t at = SIZE_MAX;
+    for (size_t k = 0; k < HA_RATIO_BINS; k++)
+        if (j->bin[k]) at = k;
+    return at;
+}
+
+/* The least float that reaches a share of the bound, and the float below it. */
+TEST(bins_begin_at_powers_of_two)
+{
+    struct ha_merge_shape s = shape_of(HA_FORM_MAX_SUM, HA_F32); /* the LSE is exact, too: 0 and 2 */
+    s.states = 2;
+    s.tokens = s.heads = 1;
+    open_merged(&s, cancelling);
+    struct ha_judgement j = judged(HA_MUST_BOUND, &two_pass);
+    assert_true(j.exact == 1 && j.ratio == 0 && bin_of(&j) == SIZE_MAX);
+    put(0, 3, 1);
+    const double bound = judged(HA_MUST_BOUND, &two_pass).bound;
+    for (int k = 0; k <= HA_RATIO_BINS + 4; k++) {
+        const double border = ldexp(bound, -k);
+        float x = (float)border;
+        if ((double)x < border) x = nextafterf(x, 1);
+        put(0, 3, x);
+        j = judged(HA_MUST_BOUND, &two_pass);
+        assert_true(j.rows == 1 && j.exact == 0);
+        assert_int_equal(j.status, k ? HA_OK : HA_FAIL); /* above the bound there is no bin */
+        assert_int_equal(bin_of(&j), k == 0 ? SIZE_MAX : k > HA_RATIO_BINS ? 0 : (size_t)(HA_RATIO_BINS - k));
+        put(0, 3, nextafterf(x, 0));
+        j = judged(HA_MUST_BOUND, &two_pass);
+        assert_int_equal(bin_of(&j), k >= HA_RATIO_BINS ? 0 : (size_t)(HA_RATIO_BINS - k - 1));
+    }
+    ha_merge_trial_close(&on);
+    /* what is worse than the states as stored, and only beside attention over all tokens, counts, too */
+    s = shape_of(HA_FORM_MAX_SUM, HA_F32);
+    open_merged(&s, whole);
+    j = judged(HA_MUST_BOUND, &two_pass);
+    uint64_t counted = 0;
+    for (size_t k = 0; k < HA_RATIO_BINS; k++) counted += j.bin[k];
+    assert_true(j.status == HA_OK && j.ratio > 0 && j.exact == 0 && counted == ROWS);
+    ha_merge_trial_close(&on);
+}
+
+/* A state that is not what any type holds: it is rounded to the type, and its LSE to binary32. */
+static double stored_o;
+static void one_state(struct ha_merge_row *row)
+{
+    row->lse[0] = -10.0 / 3;
+    row->sum[0] = 5.0 / 3;
+    for (size_t i = 0; i < row->dim; i++) row->o[i] = stored_o;
+}
+
+/* Beside the states as stored, the truth is given what storage rounds once, to the nearest, and no more. */
+TEST(storage_rounds_once)
+{
+    static const struct {
+        enum ha_dtype dtype;
+        double half_ulp, half_least; /* of a number, of the least subnormals */
+    } types[] = { { HA_F32, 0x1p-24, 0x1p-150 }, { HA_F16, 0x1p-11, 0x1p-25 }, { HA_BF16, 0x1p-8, 0x1p-134 } };
+    for (unsigned form = 0; form < HA_FORM_COUNT; form++)
+        for (size_t t = 0; t < COUNT(types); t++)
+            for (int small = 0; small < 2; small++) {
+                struct ha_merge_shape s = shape_of((enum ha_form)form, types[t].dtype);
+                s.states = 1;
+                stored_o = small ? types[t].half_least * 4 / 3 : 4.0 / 3;
+                open_merged(&s, one_state);
+                for (size_t i = LAST; i <= LSE; i++) {
+                    const float right = get(2, i);
+                    put(2, i, 1e3f);
+                    const struct ha_judgement as_stored = judged(HA_MUST_BOUND, &two_pass),
+                                              as_true = judged(HA_MUST_FAIL, &two_pass);
+                    assert_true(as_stored.element == i && as_true.element == i);
+                    const double added = as_true.bound - as_stored.bound,
+                                 max = form == HA_FORM_MAX_SUM ? -10.0 / 3 - log(5.0 / 3) : -10.0 / 3,
+                                 wanted = i == LSE ? 0x1p-24 * (fabs(max) + (form == HA_FORM_MAX_SUM))
+                                          : small  ? types[t].half_least
+                                                   : types[t].half_ulp * stored_o;
+                    /* of subnormals in binary32 a whole ulp; the digits behind are what that does to other terms */
+                    if (!(added >= wanted * 0.99 && added <= wanted * (small && i < LSE ? 2.02 : 1.02)))
+                        fail_msg("form %u, %s, element %zu: %g where %g is rounded", form,
+                                 ha_dtype_name(types[t].dtype), i, added, wanted);
+                    put(2, i, right);
+                }
+                ha_merge_trial_close(&on);
+            }
+}
+
 TEST(the_worse_is_kept)
 {
     const struct ha_judgement none = { .status = HA_OK, .rows = 1, .exact = 1 };

@@ -235,15 +235,19 @@ TEST(threads_change_nothing)
     assert_int_equal(ha_merge_cell_status(&cells[1][case_of("nan_lse") * 4 + 3]), HA_FAIL);
 }
 
-/* The first call returns when the second task of the other thread has begun. */
-static size_t calls;
+/* The first task's thread is held up until the other one has gone on to its second task: both sources have been asked
+ * in its first then. */
+static _Thread_local size_t at; /* the task in hand */
+static size_t calls, idle_calls, later_calls;
+static struct ha_merge_task noted(void *arg, size_t i) { return from_list(arg, at = i); }
 static void merge_late(const struct ha_merge *m)
 {
-    const bool first = __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == 0;
-    while (first && __atomic_load_n(&calls, __ATOMIC_SEQ_CST) < 3) sched_yield();
+    __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST);
+    if (at && __atomic_load_n(&idle_calls, __ATOMIC_SEQ_CST)) __atomic_fetch_add(&later_calls, 1, __ATOMIC_SEQ_CST);
+    while (!at && __atomic_load_n(&later_calls, __ATOMIC_SEQ_CST) == 0) sched_yield();
     ha_c_merge(m);
 }
-static void merge_nothing(const struct ha_merge *m) { (void)m; }
+static void merge_nothing(const struct ha_merge *m) { __atomic_fetch_add(&idle_calls, 1, __ATOMIC_SEQ_CST); }
 
 /* Where a failure ends the item, tasks before it that are still at work are asked all the same. */
 TEST(the_first_failure_is_kept)
@@ -257,10 +261,36 @@ TEST(the_first_failure_is_kept)
     job.stop_at_first = true;
     flat.order = 1 + HA_ORDER_FLAT;
     assert_int_equal(ha_merge_tasks_of_case(&tasks, item, &flat, &why), HA_OK);
-    run_tasks(&job, from_list, &tasks, tasks.count, 2);
+    run_tasks(&job, noted, &tasks, tasks.count, 2);
     ha_merge_tasks_free(&tasks);
     assert_true(calls > 3 && cells[0][item * 2].first_bad == SIZE_MAX);
     assert_int_equal(cells[0][item * 2 + 1].first_bad, 0);
+    assert_int_equal(cells[0][item * 2 + 1].runs, 2); /* the one that failed first, and the one before it */
+}
+
+/* An item that failed is not asked for again, not even with the error that is planted in the same task; others are, and
+ * whoever is right is. */
+TEST(a_failure_ends_the_item)
+{
+    struct ha_merge_source source[] = { function("c", ha_c_merge, &two_pass),
+                                        function("nothing", merge_nothing, &two_pass) };
+    const size_t items[] = { case_of("one_hot"), case_of("boundary_token") };
+    for (int stop = 0; stop < 2; stop++) {
+        struct ha_merge_tasks tasks = { 0 };
+        struct ha_merge_job job = job_of(source, 2, cells[0]);
+        job.stop_at_first = stop;
+        job.skip = many_states;
+        for (size_t i = 0; i < COUNT(items); i++)
+            assert_int_equal(ha_merge_tasks_of_case(&tasks, items[i], &natural_f32, &why), HA_OK);
+        run_tasks(&job, from_list, &tasks, tasks.count, 0);
+        ha_merge_tasks_free(&tasks);
+        for (size_t i = 0; i < COUNT(items); i++) {
+            const struct ha_merge_cell *right = &cells[0][items[i] * 2], *wrong = right + 1;
+            assert_true(ha_merge_cell_status(right) == HA_OK && ha_merge_cell_status(wrong) == HA_FAIL);
+            assert_true(right->runs > 2);
+            assert_int_equal(wrong->runs, stop ? 1 : right->runs);
+        }
+    }
 }
 
 /* The id of a failure, run alone, fails in the same element by as much. */

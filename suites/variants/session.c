@@ -220,8 +220,6 @@ void ha_session_close(struct ha_session *s)
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);
-    /* a half-filled workload must not serve the next case */
-    if (s->workload && !s->stream) drop_workloads(shared, 0);
     *s = (struct ha_session){ .shared = shared };
 }
 

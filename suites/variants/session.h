@@ -61,6 +61,7 @@ struct ha_workload {
 
 /* Opens the dataset: the shape is complete then, and nothing large is allocated. */
 enum ha_status ha_workload_open(struct ha_workload **workload, const struct ha_case *c, struct ha_why *why);
+/* Once; where there is no memory it stays as it was. */
 enum ha_status ha_workload_fill(struct ha_workload *workload, struct ha_pool *pool, struct ha_why *why);
 bool ha_workload_serves(const struct ha_workload *workload, const struct ha_case *c);
 void ha_workload_close(struct ha_workload *workload); /* NULL: nothing */

@@ -442,6 +442,46 @@ TEST(data_serve_the_cases_that_ask_for_them)
     close_session();
 }
 
+/* ha_alloc, which has no memory at one of its calls. */
+static size_t allocs_left = SIZE_MAX;
+void *__real_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
+void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
+void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why)
+{
+    if (__atomic_fetch_sub(&allocs_left, 1, __ATOMIC_RELAXED) > 0) return __real_ha_alloc(arena, bytes, tag, why);
+    ha_why(why, HA_ERROR, "no memory");
+    return NULL;
+}
+
+/* A session that could not be opened is closed, the next one gets all of its data, and others' data stay. */
+TEST(half_filled_data_serve_nobody)
+{
+    struct ha_case c;
+    size_t failed = 0;
+    open_session(SMALL);
+    const struct ha_workload *small = session.workload;
+    assert_ok(ha_case_parse("cpu:ctx=70+3,layers=2,steps=2,heads=4/2,head_dim=64,observed=4", &c, &reason));
+    for (;; failed++) {
+        ha_session_close(&session);
+        allocs_left = failed;
+        *reason.text = 0;
+        const enum ha_status status = ha_session_open(&session, &opened.shared, &c, NULL, &reason);
+        allocs_left = SIZE_MAX;
+        if (status == HA_OK) break;
+        assert_contains(reason.text, "no memory");
+        assert_true(!session.workload && !session.pool && !session.worker && !session.stream && !session.arena);
+        ha_session_close(&session); /* which is nothing */
+        assert_ok(ha_session_open(&session, &opened.shared, &c, NULL, &reason));
+        assert_int_equal(check(session.variant), HA_OK);
+        ha_session_close(&session);
+        assert_ptr_equal(opened.shared.workload[failed + 1], small);
+        c.seed++; /* the next time they are filled anew */
+    }
+    assert_int_equal(check(session.variant), HA_OK);
+    assert_true(failed >= 3 + 3 * 2 * 2); /* lists, and K, V and queries of two layers of two sequences */
+    close_session();
+}
+
 /* ---- question 3 ------------------------------------------------------------------------------ */
 
 enum { TOKENS = 91, DIM = 64 };

@@ -1,5 +1,6 @@
 /* A timed pass: what is between its steps, what counts as their time, what is looked at afterwards, and whether a
- * context serves a second pass. Linked with ha_now_ns wrapped, so that a test can tell the time. */
+ * context serves a second pass. Linked with ha_now_ns wrapped, so that a test can tell the time, and with what else the
+ * benchmark asks for: how fast the cores are, what disturbed it, how many spans were dropped. */
 
 #include "suites/variants/bench.h"
 #include "suites/variants/test_session.h"
@@ -482,6 +483,122 @@ TEST(a_companion_makes_room)
         ha_check_free(&check);
         close_session();
     }
+}
+
+/* ---- what was lost, what was disturbed --------------------------------------------------------------- */
+
+enum { WARMUP = 4, ROUNDS = 10 }; /* passes that settle, and that are precise, where none takes longer than another */
+
+/* While it is on, what is wrapped answers for this machine; and what the judge of disturbance was given. */
+static struct {
+    bool on;
+    size_t speeds; /* asked for so far */
+    uint64_t lost; /* spans, by the device, so far */
+    size_t judged, slow, looks;
+    double begin_ns, end_ns;
+    char throttle[32];
+} wrapped;
+
+double __real_ha_speed_least(struct ha_pool *pool, double *best);
+double __wrap_ha_speed_least(struct ha_pool *pool, double *best);
+void __real_ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
+                               size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX]);
+void __wrap_ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
+                               size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX]);
+size_t __real_ha_timeline_dropped(const struct ha_timeline *timeline);
+size_t __wrap_ha_timeline_dropped(const struct ha_timeline *timeline);
+
+/* slow in all of the warm-up, which does not count, and three times after it; 0.85 is not slow */
+double __wrap_ha_speed_least(struct ha_pool *pool, double *best)
+{
+    if (!wrapped.on) return __real_ha_speed_least(pool, best);
+    return wrapped.speeds++ < WARMUP + 3 ? 0.84 : 0.85;
+}
+void __wrap_ha_disturbed_judge(const struct ha_core_counts *before, const struct ha_core_counts *after, size_t slow,
+                               size_t looks, const char *device_throttle, char out[HA_DISTURBED_MAX])
+{
+    __real_ha_disturbed_judge(before, after, slow, looks, device_throttle, out);
+    wrapped.judged++;
+    wrapped.slow = slow;
+    wrapped.looks = looks;
+    wrapped.begin_ns = before->wall_ns;
+    wrapped.end_ns = after->wall_ns;
+    snprintf(wrapped.throttle, sizeof wrapped.throttle, "%s", device_throttle);
+    if (wrapped.on) strcpy(out, "a cause");
+}
+size_t __wrap_ha_timeline_dropped(const struct ha_timeline *timeline)
+{
+    return __real_ha_timeline_dropped(timeline) + (wrapped.on ? 1 : 0);
+}
+
+/* The device loses two spans of a trace, which it knows when the trace has ended. */
+static void losing_trace(struct ha_device *dev, const struct ha_span_sink *sink)
+{
+    real->trace(dev, sink);
+    if (!sink) wrapped.lost += 2;
+}
+static void losing_info(struct ha_device *dev, struct ha_device_info *info)
+{
+    real->info(dev, info);
+    info->spans_lost = wrapped.lost;
+    strcpy(info->spans, "a clock");
+}
+static void throttled_meters(struct ha_device *dev, struct ha_device_meters *out)
+{
+    strcpy(out->throttle, "power cap");
+}
+
+/* Every pass takes no time and 1000 ns go by after it; what the device loses outside of traces is nobody's. */
+static void sample_later(void *arg, const struct ha_sample *s)
+{
+    size_t *traced = arg;
+    if (!strcmp(s->role, "step")) return;
+    *traced += !strcmp(s->role, "traced");
+    wrapped.lost += 100;
+    atomic_fetch_add(&told, 1000);
+}
+
+TEST(lost_spans_and_slow_looks_add_up)
+{
+    enum { BEGIN_NS = 1000000 };
+    open_session("cpu:ctx=20,heads=4/2,head_dim=64,layers=1,steps=4,threads=1");
+    struct ha_device_api mine = *session.api;
+    struct ha_check check = { .session = &session, .id = "the case", .steps = 2, .keep_expected = true };
+    size_t traced = 0;
+    struct ha_bench b = { .session = &session,
+                          .check = &check,
+                          .full = ha_variant_find("resident"),
+                          .time_cap_ns = UINT64_C(20000000000),
+                          .sample = sample_later,
+                          .arg = &traced };
+    assert_ok(ha_check_run(&check, &reason));
+    real = session.api;
+    mine.trace = losing_trace;
+    mine.info = losing_info;
+    mine.meters = throttled_meters;
+    session.api = &mine;
+    memset(&wrapped, 0, sizeof wrapped);
+    wrapped.on = true;
+    atomic_store(&told, BEGIN_NS);
+    const enum ha_status status = ha_bench_run(&b, &reason);
+    atomic_store(&told, 0);
+    wrapped.on = false;
+    session.api = real;
+    assert_ok(status);
+    assert_true(b.warm && b.warmup_samples == WARMUP && b.samples == ROUNDS && traced == ROUNDS);
+    assert_int_equal(b.dropped, ROUNDS * (1 + 2));
+    assert_string_equal(b.source, "a clock");
+    /* before and after each pass that is measured, and before each of the companion's */
+    assert_int_equal(wrapped.judged, 1);
+    assert_int_equal(wrapped.looks, ROUNDS * 3);
+    assert_int_equal(wrapped.slow, 3);
+    assert_near(wrapped.begin_ns, BEGIN_NS + 1000 * WARMUP, 0);
+    assert_near(wrapped.end_ns, BEGIN_NS + 1000 * (WARMUP + 3 * ROUNDS), 0);
+    assert_string_equal(wrapped.throttle, "power cap");
+    assert_string_equal(b.disturbed, "a cause");
+    ha_bench_free(&b);
+    ha_check_free(&check);
+    close_session();
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

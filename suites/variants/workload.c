@@ -93,12 +93,10 @@ static void fill_queries(void *arg, size_t task, size_t worker)
                           w->q[i] + (t * s->q_heads + head) * s->head_dim);
 }
 
-enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, struct ha_why *why)
+static enum ha_status make_room(struct ha_workload *w, struct ha_why *why)
 {
     const struct ha_shape *s = &w->shape;
     size_t n = s->layers * s->batch, bytes = s->kv_heads * w->cap * row_bytes(w);
-    if (w->arena) return HA_OK;
-    HA_TRY(ha_arena_create(&w->arena, false, why));
     w->k = ha_alloc(w->arena, n * sizeof *w->k, HA_TAG_META, why);
     w->v = ha_alloc(w->arena, n * sizeof *w->v, HA_TAG_META, why);
     w->q = ha_alloc(w->arena, n * sizeof *w->q, HA_TAG_META, why);
@@ -109,6 +107,21 @@ enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, str
         w->q[i] = ha_alloc(w->arena, observed(s, i % s->batch) * s->q_heads * s->head_dim * sizeof(float), HA_TAG_KV,
                            why);
         if (!w->k[i] || !w->v[i] || !w->q[i]) return HA_ERROR;
+    }
+    return HA_OK;
+}
+
+enum ha_status ha_workload_fill(struct ha_workload *w, struct ha_pool *pool, struct ha_why *why)
+{
+    const struct ha_shape *s = &w->shape;
+    size_t n = s->layers * s->batch;
+    if (w->arena) return HA_OK;
+    HA_TRY(ha_arena_create(&w->arena, false, why));
+    const enum ha_status status = make_room(w, why);
+    if (status != HA_OK) {
+        ha_arena_destroy(w->arena);
+        w->arena = NULL;
+        return status;
     }
     ha_pool_run(pool, "generate", n * s->kv_heads * chunks(w), fill_chunk, w);
     ha_pool_run(pool, "queries", n * s->q_heads, fill_queries, w);
