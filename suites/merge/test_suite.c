@@ -9,6 +9,9 @@
 #include "suites/merge/point.h"
 #include "suites/merge/test_hostile.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 static struct ha_why why;
 static struct ha_driven driven;
 
@@ -109,6 +112,19 @@ TEST(a_failure_is_told)
     }
     run("lse_merge:replay=suites/merge/lse_merge.suite");
     is(0, HA_VERDICT_ERROR);
+}
+
+/* The folder of the file is what is wrong, not the file. */
+TEST(a_folder_that_cannot_be_made_is_named)
+{
+    char gone[200];
+    const int here = open(".", O_RDONLY | O_DIRECTORY);
+    assert_true(here >= 0 && mkdtemp(test_template(gone, sizeof gone, "")) && chdir(gone) == 0 && rmdir(gone) == 0);
+    run("lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32");
+    assert_int_equal(fchdir(here), 0);
+    close(here);
+    is(0, HA_VERDICT_FAIL);
+    assert_contains(row(0)->failure, "no replay file: lse_merge.failures: cannot make the folder: No such file");
 }
 
 TEST(the_gallery_finds)
