@@ -118,11 +118,7 @@ static void hear_device(struct loop *l, const void *bytes)
     memcpy(device, bytes, sizeof *device);
     ha_env_device_mend(device);
     if (!*l->device.asked || !strcmp(l->device.asked, device->asked)) l->device = *device;
-    if (!l->warned && !ha_span_source_heeded(device->info.spans)) {
-        fprintf(stderr, "warning: HABENCH_TRACE is not for device %s: its spans are stamped by %s\n", device->asked,
-                *device->info.spans ? device->info.spans : "nobody");
-        l->warned = true;
-    }
+    l->warned = l->warned || ha_span_source_warn(device->asked, device->info.spans);
     broken(l, ha_folder_device(l->folder, device, &why), &why);
     free(device);
 }

@@ -1,7 +1,6 @@
 #include "harness/engine/machine.h"
 
 #include "harness/base/registry.h"
-#include "harness/base/span_source.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -72,10 +71,8 @@ static void tell(const struct ha_machine *m, const struct ha_ceilings *ceilings)
 
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
 {
-    enum ha_span_source asked; /* a wrong word is refused for every device, whether it asks or not */
     if (m->device && !strcmp(m->name, name) && !strcmp(m->isa, isa) && !m->api->failure(m->device)) return HA_OK;
     close_device(m);
-    HA_TRY(ha_span_source(&asked, why));
     HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
     if (m->given && !strcmp(m->given_name, name)) m->api = m->given;
     else HA_TRY(ha_device_find(name, &m->api, why));
