@@ -446,12 +446,12 @@ TEST(takes_nothing_on_trust)
 }
 
 /* The whole run of `name`, in which the device does `deed` once; the path says whether it did. */
-static enum ha_exit run_deed(const char *name, const char *deed, char *once, struct ha_why *why)
+static enum ha_exit run_deed(const char *name, const char *deed, uint64_t case_time_ns, char *once, struct ha_why *why)
 {
     snprintf(once, TEST_PATH_MAX + 8, "%s.did", test_path(name));
     setenv("HA_HOSTILE", deed, 1);
     setenv("HA_HOSTILE_ONCE", once, 1);
-    const enum ha_exit code = run_cases(name, 0, why);
+    const enum ha_exit code = run_cases(name, case_time_ns, why);
     unsetenv("HA_HOSTILE");
     return code;
 }
@@ -466,13 +466,15 @@ TEST(a_death_among_several_costs_one_row)
         uint64_t killed;
         size_t bad;
         const char *reason;
+        uint64_t case_time_ns;
     } each[] = {
-        { "", CASES, 0, NULL },
-        { "", 0, 0, "killed by SIGKILL" },
-        { "", 1, 1, "killed by SIGKILL" },
-        { "", 2, 2, "killed by SIGKILL" AMONG },
-        { "copy:exit_3", CASES, 2, "exited with 3" AMONG },
-        { "copy:poison", CASES, 2, "device " },
+        { "", CASES, 0, NULL, 0 },
+        { "", 0, 0, "killed by SIGKILL", 0 },
+        { "", 1, 1, "killed by SIGKILL", 0 },
+        { "", 2, 2, "killed by SIGKILL" AMONG, 0 },
+        { "copy:exit_3", CASES, 2, "exited with 3" AMONG, 0 },
+        { "copy:poison", CASES, 2, "device ", 0 },
+        { "copy:hang", CASES, 2, "no answer in 6 s" AMONG, UINT64_C(2000000000) }, /* together, so much for each */
     };
     grouped = true;
     for (size_t i = 0; i < COUNT(each); i++) {
@@ -480,7 +482,7 @@ TEST(a_death_among_several_costs_one_row)
         struct ha_why why = { "" };
         snprintf(name, sizeof name, "together.%zu", i);
         killed = each[i].killed;
-        const enum ha_exit code = run_deed(name, each[i].deed, once, &why);
+        const enum ha_exit code = run_deed(name, each[i].deed, each[i].case_time_ns, once, &why);
         assert_true(as_it_should(name, code, each[i].reason, each[i].bad));
         assert_int_equal(access(once, F_OK) == 0, *each[i].deed != 0);
     }
@@ -521,7 +523,7 @@ TEST(the_end_of_time_is_nobodys_fault)
     char once[TEST_PATH_MAX + 8];
     struct ha_why why = { "" };
     max_time_ns = 300000000;
-    const enum ha_exit code = run_deed("over", "copy:hang", once, &why);
+    const enum ha_exit code = run_deed("over", "copy:hang", 0, once, &why);
     max_time_ns = 0;
     assert_int_equal(code, HA_EXIT_MISSING);
     assert_contains(why.text, "--max-time is over: 3 of 3");
