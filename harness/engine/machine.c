@@ -87,7 +87,7 @@ static enum ha_status open_device(struct ha_machine *m, const char *name, const 
     const enum ha_status opened = m->api->open(&m->device, &(struct ha_device_config){ .kernels = &m->kernels }, why);
     if (opened == HA_ERROR && !*why->text)
         ha_why(why, HA_ERROR, "device %.80s cannot be opened, and says no more", name);
-    if (opened == HA_ERROR) m->failure = *why;
+    if (opened == HA_ERROR && !*m->failure.text) m->failure = *why;
     HA_TRY(opened);
     tell(m, m->measured ? &m->ceilings : NULL);
     return HA_OK;
