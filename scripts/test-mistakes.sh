@@ -94,7 +94,10 @@ expect 0 "$ids" "-o$dir/f" check --dry-run resident:ctx=64
 expect 0 "$ids" -o check check --dry-run resident:ctx=64
 expect 0 'resident:device=./run,dataset=sinks,ctx=64,dtype=f16,seed=9' --device ./run --seed=9 run resident:ctx=64 --dry-run
 expect 0 'seed=9' --max-time 5m --seed 9 -q run --dry-run resident
-expect 0 'smoke' -f x list suites
+expect 0 'resident:' -f resident list cases smoke
+for option in --filter=x --device=host --seed=1 --threads=1 --team=own --isa=c; do
+    expect 64 "${option%%=*} means nothing to list devices" list devices "$option"
+done
 expect 0 '1 passed, 0 failed' -q check resident:ctx=64,layers=1,steps=1
 expect 0 '1 passed, 0 failed' --device host -q check resident:ctx=64,layers=1,steps=1
 expect 64 "unknown command 'rnu'; did you mean 'run'?" -q rnu smoke
