@@ -75,8 +75,11 @@ static void write_file(FILE *out, const struct again *a, const char *by, const c
         snprintf(number, sizeof number, "-%d", n);
     }
     if (st == HA_OK) st = ha_replay_write(path, a->trial.batch, true, meta, &why);
-    if (st == HA_OK) fprintf(out, "    again, anywhere: habench check lse_merge --replay %s\n", path);
-    else fprintf(out, "    no replay file: %s\n", why.text);
+    if (st == HA_OK) {
+        fputs("    again, anywhere: habench check lse_merge --replay ", out);
+        ha_text_quote(out, path);
+        fputc('\n', out);
+    } else fprintf(out, "    no replay file: %s\n", why.text);
 }
 
 /* The smallest row that fails, once the whole task has failed again here. false: the row alone does not fail, and the

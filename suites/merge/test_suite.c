@@ -95,6 +95,9 @@ TEST(a_failure_is_told)
         assert_contains(driven.printed, "FAIL");
         again(text);
         if (!i) assert_contains(text, "lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32,head_dim=");
+        char replay[300];
+        snprintf(replay, sizeof replay, "check lse_merge --replay '%s/%s.safetensors'\n", folder, each[i].file);
+        assert_contains(row(0)->failure, replay);
         run_in(text, folder);
         is(0, HA_VERDICT_FAIL);
         assert_int_equal(row(0)->merges, 1);
