@@ -1,10 +1,11 @@
 #!/bin/sh
 # install.sh [--uninstall]: puts what `ninja` built into $PREFIX (/usr/local by default), below $DESTDIR where a package is made;
 # `PREFIX=$HOME/.local ninja install` builds first. The program finds its suites, traces and plugins from where it is, so a
-# prefix can be moved. --uninstall takes away the same files, and the folders of habench alone.
+# prefix can be moved. --uninstall takes away the same files, and the folders of habench alone. BUILT: the folder of what was
+# built, for the test.
 set -eu
 cd "$(dirname "$0")/.."
-built=build/release
+built=${BUILT:-build/release}
 prefix=${PREFIX:-/usr/local}
 case $prefix in /*) ;; *) echo "install.sh: PREFIX=$prefix is not an absolute path" >&2; exit 64 ;; esac
 to=${DESTDIR:-}$prefix
@@ -23,12 +24,13 @@ case ${1:-} in
     *) echo "usage: [PREFIX=DIR] [DESTDIR=DIR] scripts/install.sh [--uninstall]" >&2; exit 64 ;;
 esac
 
-[ -x $built/habench ] || { echo "install.sh: $built/habench is not built; run ninja" >&2; exit 1; }
+[ -x "$built/habench" ] || { echo "install.sh: $built/habench is not built; run ninja" >&2; exit 1; }
 install -d "$to/bin" "$to/lib/habench"
-install -m 755 $built/habench "$to/bin/habench"
-install -m 644 $built/ha_null.so "$to/lib/habench/"
-# there after `ninja cuda`
-if [ -f $built/ha_cuda.so ]; then install -m 644 $built/ha_cuda.so "$to/lib/habench/"; fi
+install -m 755 "$built/habench" "$to/bin/habench"
+install -m 644 "$built/ha_null.so" "$to/lib/habench/"
+# there after `ninja cuda`; one of an earlier build need not fit this program
+if [ -f "$built/ha_cuda.so" ]; then install -m 644 "$built/ha_cuda.so" "$to/lib/habench/"
+else rm -f "$to/lib/habench/ha_cuda.so"; fi
 find suites datasets/traces -name '*.suite' -o -path 'datasets/traces/*' -type f | while read -r file; do
     install -D -m 644 "$file" "$to/share/habench/$file"
 done
@@ -38,7 +40,7 @@ install -D -m 644 LICENSE "$to/share/habench/LICENSE"
 page()
 {
     install -d "$(dirname "$2")"
-    $built/habench "$1" > "$2"
+    "$built/habench" "$1" > "$2"
 }
 page --print-man "$man"
 page --print-completion=bash "$bash"

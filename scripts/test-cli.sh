@@ -141,10 +141,18 @@ expect 10 '0 passed, 1 failed' check "$small" --device "$(dirname "$program")/t/
 holds 'the case is named on stderr' grep -q '^fail: resident:' "$dir/err"
 HABENCH_TRACE=garbage
 export HABENCH_TRACE
-expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small"
-expect 40 'HABENCH_TRACE=garbage: neither cupti nor events' check "$small" --device null
+vendor=$(dirname "$program")/ha_null.so
+for words in "check $small" "check $small --device null" "check $small --device $vendor" 'probe --device null' 'list devices' \
+    'check cpu_kernels' "check lse_merge:case=gaps --device $vendor"; do
+    # shellcheck disable=SC2086 # words
+    expect 64 'HABENCH_TRACE=garbage: neither cupti nor events' $words
+done
 HABENCH_TRACE=cupti
 expect 0 'warning: HABENCH_TRACE is not for device host: its spans are stamped by the device' check "$small"
+for device in null "$vendor"; do
+    expect 77 "warning: HABENCH_TRACE is not for device $device: its spans are stamped by nobody" check "$small" --device "$device"
+done
+expect 40 'warning: HABENCH_TRACE is not for device null: its spans are stamped by nobody' probe -q --device null
 unset HABENCH_TRACE
 # what computes nothing was not checked, and does not pass
 expect 77 'nothing was checked' check "$small" --device null

@@ -32,6 +32,18 @@ says 0 'passed, 0 failed' check -q smoke -f resident
 says 0 '1 passed, 0 failed' check -q resident:dataset=trace/english,ctx=1900,layers=1,steps=1
 says 0 'null       null    ' list devices
 says 77 'null' check -q resident:ctx=64,layers=1,steps=1 --device null
+
+# with the plugin of `ninja cuda`, for which the emulated one stands here
+mkdir "$dir/built"
+cp build/release/habench build/release/ha_null.so "$dir/built"
+cp build/release/ha_cuda_emulated.so "$dir/built/ha_cuda.so"
+does 'it installs the CUDA device' env BUILT="$dir/built" scripts/install.sh
+says 0 'cuda       emulated ' list devices
+says 0 '1 passed, 0 failed' check -q resident:ctx=64,layers=1,steps=1 --device cuda
+rm "$dir/built/ha_cuda.so"
+does 'it installs without it' env BUILT="$dir/built" scripts/install.sh
+holds 'one of an earlier build is gone' test ! -e "$to/lib/habench/ha_cuda.so"
+says 40 'its plugin was not built' check -q resident:ctx=64,layers=1,steps=1 --device cuda
 holds 'no path of the source tree in the program' sh -c "! strings -n 8 '$program' | grep -q -F '$(pwd)/suites'"
 
 man=$to/share/man/man1/habench.1

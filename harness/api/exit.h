@@ -5,7 +5,7 @@
 enum ha_exit {
     HA_EXIT_OK = 0,
     HA_EXIT_WRONG = 10,   /* a case failed its check */
-    HA_EXIT_MISSING = 20, /* a case was not run, or the data of all is damaged */
+    HA_EXIT_MISSING = 20, /* a case was not run: the time was over, or its file is damaged */
     HA_EXIT_REGRESSION = 30,
     HA_EXIT_ENVIRONMENT = 40, /* a case or a meter could not be judged here */
     HA_EXIT_USAGE = 64,

@@ -175,8 +175,8 @@ struct ha_suite {
     enum ha_status (*settle)(void *point, struct ha_why *why);
     /* Makes a point of a suite file small, where nothing is timed; NULL: as it is. */
     void (*shrink)(void *point);
-    /* Before anything runs: is what the point names there (files)? HA_ERROR: no. HA_FAIL: it is, and is damaged.
-     * HA_WAIVED: it is ours, and was not built. NULL: nothing to ask. */
+    /* Before anything runs: is what the point names there (files)? HA_ERROR: no. HA_FAIL: it is, and is damaged:
+     * the point is not run. HA_WAIVED: it is ours, and was not built. NULL: nothing to ask. */
     enum ha_status (*look)(const void *point, struct ha_why *why);
     /* Points next to each other that are run at once, in turns; NULL: none are. */
     bool (*together)(const void *a, const void *b);

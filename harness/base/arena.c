@@ -4,7 +4,6 @@
 #include "harness/base/why.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,30 +214,33 @@ void ha_arena_destroy(struct ha_arena *arena)
     free(arena);
 }
 
-static uint64_t read_number(const char *path)
+/* What follows the key in the first line of a file that begins with it; 0: there is none. */
+static uint64_t number_in(const char *root, const char *path, const char *key)
 {
-    char line[64] = "";
-    FILE *f = fopen(path, "re");
-    if (!f) return 0;
-    if (!fgets(line, sizeof line, f)) line[0] = 0;
-    fclose(f);
-    return strtoull(line, NULL, 10); /* "max" reads as 0: no limit */
+    char line[4096];
+    const size_t n = strlen(key);
+    uint64_t number = 0;
+    snprintf(line, sizeof line, "%s%s", root, path);
+    FILE *f = fopen(line, "re");
+    for (bool found = false; f && !found && fgets(line, sizeof line, f);)
+        if ((found = !strncmp(line, key, n))) number = strtoull(line + n, NULL, 10); /* "max" is 0: no limit */
+    if (f) fclose(f);
+    return number;
 }
 
-uint64_t ha_memory_available(void)
+struct ha_memory_size ha_memory_size(const char *root)
 {
-    uint64_t available = 0, limit = read_number("/sys/fs/cgroup/memory.max"),
-             used = read_number("/sys/fs/cgroup/memory.current");
-    char line[256];
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &available) == 1) break;
-    fclose(f);
-    available *= 1024;
-    if (limit && limit < available + used) available = limit > used ? limit - used : 0;
-    return available;
+    struct ha_memory_size size = { number_in(root, "/proc/meminfo", "MemTotal:") * 1024,
+                                   number_in(root, "/proc/meminfo", "MemAvailable:") * 1024 };
+    const uint64_t limit = number_in(root, "/sys/fs/cgroup/memory.max", ""),
+                   current = number_in(root, "/sys/fs/cgroup/memory.current", ""),
+                   files = number_in(root, "/sys/fs/cgroup/memory.stat", "inactive_file "),
+                   used = current > files ? current - files : 0;
+    if (limit && limit < size.available_bytes + used) size.available_bytes = limit > used ? limit - used : 1;
+    return size;
 }
+
+uint64_t ha_memory_available(void) { return ha_memory_size("").available_bytes; }
 
 enum ha_status ha_memory_fits(const char *where, double need, uint64_t have, const char *lower, struct ha_why *why)
 {

@@ -26,7 +26,13 @@ enum ha_status ha_arena_check(struct ha_arena *arena, struct ha_why *why);
 size_t ha_arena_peak_bytes(struct ha_arena *arena, enum ha_tag tag);
 void ha_arena_destroy(struct ha_arena *arena);
 
-/* What the system can still give: MemAvailable, or what the control group leaves of it. 0: unknown. */
+/* What the system has, and what it can still give: MemAvailable, or what the control group leaves of it, to which pages
+ * of files that are not in use count as free; 1 where nothing is left. 0: unknown. root: "", or for tests a folder with
+ * proc and sys. */
+struct ha_memory_size {
+    uint64_t total_bytes, available_bytes;
+};
+struct ha_memory_size ha_memory_size(const char *root);
 uint64_t ha_memory_available(void);
 /* HA_ERROR "needs X GiB of WHERE memory, has Y GiB: lower WHAT"; have 0: unknown. */
 enum ha_status ha_memory_fits(const char *where, double need, uint64_t have, const char *lower, struct ha_why *why);

@@ -2,6 +2,7 @@
 
 #include "harness/base/why.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +27,13 @@ enum ha_status ha_span_source(enum ha_span_source *source, struct ha_why *why)
     return asked ? ha_why(why, HA_ERROR, "HABENCH_TRACE=%.40s: neither cupti nor events", asked) : HA_OK;
 }
 
-bool ha_span_source_heeded(const char *spans)
+bool ha_span_source_warn(const char *device, const char *spans)
 {
     enum ha_span_source asked;
     struct ha_why unused;
-    return ha_span_source(&asked, &unused) != HA_OK
-           || !strncmp(spans, sources[asked].spans, strlen(sources[asked].spans));
+    if (ha_span_source(&asked, &unused) != HA_OK || !strncmp(spans, sources[asked].spans, strlen(sources[asked].spans)))
+        return false;
+    fprintf(stderr, "warning: HABENCH_TRACE is not for device %s: its spans are stamped by %s\n", device,
+            *spans ? spans : "nobody");
+    return true;
 }

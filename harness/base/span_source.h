@@ -9,7 +9,7 @@
 enum ha_span_source { HA_SPANS_ANY, HA_SPANS_CUPTI, HA_SPANS_EVENTS };
 /* HA_ERROR: another word */
 enum ha_status ha_span_source(enum ha_span_source *source, struct ha_why *why);
-/* false: the spans of a device are stamped by this, and another source is asked for */
-bool ha_span_source_heeded(const char *spans);
+/* Where the spans of a device are stamped by another source than is asked for, says so on stderr and returns true. */
+bool ha_span_source_warn(const char *device, const char *spans);
 
 #endif

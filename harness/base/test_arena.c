@@ -1,7 +1,8 @@
 #include "harness/base/arena.h"
-#include "harness/base/test.h"
+#include "harness/base/test_folder.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -181,4 +182,38 @@ TEST_WITH(threads_share_an_arena, open_checked, close_arena)
     for (size_t i = 0; i < 500; i += 3) left += 4 * 2 * i;
     assert_true(ha_arena_peak_bytes(arena, HA_TAG_META) >= left);
     assert_int_equal(ha_arena_check(arena, &why), HA_OK);
+}
+
+/* One reader for all who ask, and what a container may take besides. */
+TEST_WITH(memory_is_what_the_system_and_its_group_leave, test_folder_make, test_folder_remove)
+{
+    static const char meminfo[] = "MemTotal:       1000 kB\nMemFree:  5 kB\nMemAvailable:    600 kB\n";
+    static const char *const folders[] = { "proc", "sys", "sys/fs", "sys/fs/cgroup" };
+    static const struct {
+        const char *max, *current, *stat; /* NULL: no such file */
+        uint64_t available;
+    } each[] = {
+        { NULL, NULL, NULL, 600 * 1024 },
+        { "max\n", "5000\n", NULL, 600 * 1024 },
+        { "900000\n", "100000\n", NULL, 600 * 1024 }, /* more than there is */
+        { "300000\n", "100000\n", NULL, 200000 },
+        { "300000\n", "290000\n", "anon 5\ninactive_file 90000\n", 100000 },
+        { "300000\n", "310000\n", "inactive_file 5\n", 1 },
+        { "300000\n", "100000\n", "inactive_file 200000\n", 300000 },
+    };
+    struct ha_memory_size size = ha_memory_size(test_folder);
+    assert_true(size.total_bytes == 0 && size.available_bytes == 0);
+    for (size_t i = 0; i < COUNT(folders); i++) assert_int_equal(mkdir(test_path(folders[i]), 0777), 0);
+    test_write("proc/meminfo", meminfo, sizeof meminfo - 1);
+    for (size_t i = 0; i < COUNT(each); i++) {
+        if (each[i].max) test_write("sys/fs/cgroup/memory.max", each[i].max, strlen(each[i].max));
+        if (each[i].current) test_write("sys/fs/cgroup/memory.current", each[i].current, strlen(each[i].current));
+        if (each[i].stat) test_write("sys/fs/cgroup/memory.stat", each[i].stat, strlen(each[i].stat));
+        size = ha_memory_size(test_folder);
+        assert_int_equal(size.total_bytes, 1000 * 1024);
+        assert_int_equal(size.available_bytes, each[i].available);
+    }
+    size = ha_memory_size("");
+    assert_true(size.available_bytes > 0 && size.available_bytes <= size.total_bytes);
+    assert_true(ha_memory_available() > 0);
 }

@@ -13,16 +13,22 @@
 
 /* Processes that run what is not ours: each leads a group of its own, so that what it starts ends with it. That is for
  * ha_process_end to do: where the program itself is killed (SIGKILL) the kernel ends such a process, as its parent is
- * gone, and nobody is left to end what that has started in turn. */
+ * gone, and nobody is left to end what that has started in turn. One that is kept (ha_process_keep) leaves nothing in
+ * either case. */
 enum { HA_PROCESS_SLICE_MS = 20 }; /* how often one that waits looks up: is it dead, is it time, was Ctrl-C pressed? */
 
 /* First of all in the child: it leads its group, dies with its parent, takes signals as any program does, reads nothing
  * and prints where the errors go. Async-signal-safe. */
 void ha_process_settle(pid_t parent);
+/* In a child that has settled: goes on in a child of its own, which has settled. The first one stays until that has
+ * ended, until SIGTERM, or until its parent is gone; then it kills every descendant, also one that has left group and
+ * session, and ends with the status of the second, 128 + the signal of one that was killed. Async-signal-safe. */
+void ha_process_keep(void);
 /* Has it ended? It stays to be reaped by ha_process_end. */
 bool ha_process_gone(pid_t pid, siginfo_t *how);
-/* Kills what is left of the group and reaps its leader. */
+/* Kills what is left of the group and reaps its leader; of one that is kept, every descendant. */
 void ha_process_end(pid_t pid);
+void ha_process_end_kept(pid_t pid);
 /* "exited with 3", "killed by SIGSEGV" */
 struct ha_process_text {
     char text[64];

@@ -47,7 +47,7 @@ struct loop {
     uint64_t begin_ns;
     size_t process, processes; /* which of how many */
     size_t groups, groups_done;
-
+    const char *not_run;  /* why the first case that was not run was not; NULL: there is none */
     bool warned;          /* that HABENCH_TRACE is not heeded */
     struct ha_why broken; /* why nothing more can be written, or "" */
 };
@@ -118,11 +118,7 @@ static void hear_device(struct loop *l, const void *bytes)
     memcpy(device, bytes, sizeof *device);
     ha_env_device_mend(device);
     if (!*l->device.asked || !strcmp(l->device.asked, device->asked)) l->device = *device;
-    if (!l->warned && !ha_span_source_heeded(device->info.spans)) {
-        fprintf(stderr, "warning: HABENCH_TRACE is not for device %s: its spans are stamped by %s\n", device->asked,
-                *device->info.spans ? device->info.spans : "nobody");
-        l->warned = true;
-    }
+    l->warned = l->warned || ha_span_source_warn(device->asked, device->info.spans);
     broken(l, ha_folder_device(l->folder, device, &why), &why);
     free(device);
 }
@@ -182,13 +178,13 @@ static bool belong(const struct loop *l, size_t a, size_t b)
     return x->suite == y->suite && x->suite->together && x->suite->together(x->point, y->point);
 }
 
-/* The entries from `first` on that are run at once and are not done; returns where the next group begins. */
+/* The entries from `first` on that are run at once, neither damaged nor done; returns where the next group begins. */
 static size_t next_group(const struct loop *l, size_t first, size_t *entry, size_t *count)
 {
     size_t end = first;
     *count = 0;
     do {
-        if (!done(l, end, l->process)) entry[(*count)++] = end;
+        if (!l->plan->entry[end].damaged && !done(l, end, l->process)) entry[(*count)++] = end;
         end++;
     } while (end < l->plan->entries && belong(l, first, end));
     return end;
@@ -304,13 +300,17 @@ static enum ha_status run_all(struct loop *l, struct ha_why *why)
 static void note_not_run(struct loop *l)
 {
     struct ha_why why = { "" };
-    const char *reason = *l->broken.text ? "not run: the results cannot be written"
-                         : ha_stop       ? "not run: interrupted"
-                         : over(l)       ? "not run: --max-time is over"
-                                         : "not run: what it needs is in error";
+    const char *common = *l->broken.text ? "the results cannot be written"
+                         : ha_stop       ? "interrupted"
+                         : over(l)       ? "--max-time is over"
+                                         : "what it needs is in error";
     for (l->process = 0; l->process < l->processes; l->process++)
-        for (size_t i = 0; i < l->plan->entries; i++)
-            if (!done(l, i, l->process)) ha_folder_not_run(l->folder, describe(l, i), reason, &why);
+        for (size_t i = 0; i < l->plan->entries; i++) {
+            const char *damaged = l->plan->entry[i].damaged, *reason = damaged ? damaged : common;
+            if (done(l, i, l->process)) continue;
+            if (!l->not_run) l->not_run = reason;
+            ha_folder_not_run(l->folder, describe(l, i), reason, &why);
+        }
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
@@ -373,7 +373,7 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
     ha_summary_print_totals(out, &t);
     const enum ha_status closed = ha_folder_close(l->folder, &closing);
     l->folder = NULL;
-    enum ha_exit code = ha_summary_exit(&t, right, why);
+    enum ha_exit code = ha_summary_exit(&t, right, l->not_run, why);
     if (!right) ha_why(why, HA_FAIL, "%s", wrong.text);
     if (!*l->broken.text && closed != HA_OK) l->broken = closing;
     if (!*l->broken.text) return code;

@@ -2,7 +2,6 @@
 
 #include "harness/base/claims.h"
 #include "harness/base/registry.h"
-#include "harness/base/span_source.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -83,10 +82,8 @@ static enum ha_status know(struct ha_machine *m, struct ha_why *why)
 
 static enum ha_status open_device(struct ha_machine *m, const char *name, const char *isa, struct ha_why *why)
 {
-    enum ha_span_source asked; /* a wrong word is refused for every device, whether it asks or not */
     if (m->device && !strcmp(m->name, name) && !strcmp(m->isa, isa) && !m->api->failure(m->device)) return HA_OK;
     close_device(m);
-    HA_TRY(ha_span_source(&asked, why));
     HA_TRY(ha_kernels_resolve(*isa ? isa : NULL, &m->kernels, why));
     if (m->given && !strcmp(m->given_name, name)) m->api = m->given;
     else HA_TRY(ha_device_find(name, &m->api, why));
@@ -103,7 +100,7 @@ static enum ha_status open_device(struct ha_machine *m, const char *name, const 
     if (opened != HA_OK) {
         m->device = NULL; /* whatever it left there */
         if (!*said.text) ha_why(&said, opened, "device %.80s cannot be opened, and says no more", name);
-        if (opened == HA_ERROR) m->failure = said;
+        if (opened == HA_ERROR && !*m->failure.text) m->failure = said;
         *why = said;
         return opened;
     }

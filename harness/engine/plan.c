@@ -88,6 +88,7 @@ void ha_plan_free(struct ha_plan *plan)
         free(plan->entry[i].point);
         free(plan->entry[i].id);
         free(plan->entry[i].from);
+        free(plan->entry[i].damaged);
     }
     for (size_t i = 0; i < plan->sections; i++) free(plan->section[i].of.entry);
     free(plan->entry);
@@ -119,7 +120,7 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
         return ha_why(why, HA_ERROR, "the id is longer than %d characters: %.120s...", HA_ID_MAX - 1, id);
     if (sink->filter && !ha_filter_fits(sink->filter, s, point, id)) return HA_OK;
     struct ha_plan_section *section = &sink->plan->section[sink->section];
-    const struct ha_plan_entry like = { s, point, id, section->file, sink->time_ns };
+    const struct ha_plan_entry like = { s, point, id, section->file, sink->time_ns, NULL };
     size_t entry;
     bool is_new;
     HA_TRY(add_entry(sink->plan, &like, &entry, &is_new, why));

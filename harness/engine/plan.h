@@ -22,6 +22,7 @@ struct ha_plan_entry {
     char *id;         /* the plan's */
     char *from;       /* the suite file that it is from, without folder and ending; "" of an id */
     uint64_t time_ns; /* of measuring it, at most; 0: the suite's own */
+    char *damaged;    /* the plan's: what is wrong with a file that it reads, so that it is not run; NULL: nothing */
 };
 
 struct ha_plan_section {

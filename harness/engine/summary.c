@@ -1,6 +1,5 @@
 #include "harness/engine/summary.h"
 
-#include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
 #include "harness/engine/point.h"
@@ -150,6 +149,23 @@ static void print_skipped(FILE *out, const struct ha_results *r)
     }
 }
 
+/* of all suites: a file may be read by cases of several */
+static void print_damaged(FILE *out, const struct ha_plan *plan)
+{
+    for (size_t i = 0; i < plan->entries; i++) {
+        const char *reason = plan->entry[i].damaged;
+        size_t before = 0, count = 0;
+        while (before < i && !(reason && plan->entry[before].damaged && !strcmp(reason, plan->entry[before].damaged)))
+            before++;
+        if (!reason || before < i) continue;
+        for (size_t j = i; j < plan->entries; j++)
+            count += plan->entry[j].damaged && !strcmp(reason, plan->entry[j].damaged);
+        fprintf(out, "\nnot run: %zu x ", count);
+        ha_text_print(out, reason);
+        fputc('\n', out);
+    }
+}
+
 bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
 {
     bool right = true;
@@ -164,6 +180,7 @@ bool ha_summary_print(FILE *out, struct ha_summary *s, struct ha_why *why)
         print_skipped(out, &r);
         if (suite->conclude) right &= suite->conclude(out, &r, why);
     }
+    print_damaged(out, s->plan);
     return right;
 }
 
@@ -175,7 +192,7 @@ void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *t)
             t->waived + t->unchecked + t->not_run);
 }
 
-enum ha_exit ha_summary_exit(const struct ha_folder_totals *t, bool right, struct ha_why *why)
+enum ha_exit ha_summary_exit(const struct ha_folder_totals *t, bool right, const char *not_run, struct ha_why *why)
 {
     const size_t all = t->passed + t->failed + t->errors + t->waived + t->unchecked + t->not_run;
     if (t->failed || !right) {
@@ -187,8 +204,7 @@ enum ha_exit ha_summary_exit(const struct ha_folder_totals *t, bool right, struc
         return HA_EXIT_ENVIRONMENT;
     }
     if (t->not_run) {
-        ha_why(why, HA_ERROR, "%s: %zu of %zu cases were not run", ha_stop ? "interrupted" : "--max-time is over",
-               t->not_run, all);
+        ha_why(why, HA_ERROR, "%.400s: %zu of %zu cases were not run", not_run, t->not_run, all);
         return HA_EXIT_MISSING;
     }
     if (t->passed) return HA_EXIT_OK;

@@ -27,8 +27,9 @@ bool ha_summary_print(FILE *out, struct ha_summary *summary, struct ha_why *why)
 /* The last line, which scripts read: `N passed, N failed, N skipped`; an error has failed; waived, unchecked and not
  * run are skipped. */
 void ha_summary_print_totals(FILE *out, const struct ha_folder_totals *totals);
-/* The exit code of these totals; why says what is behind it. */
-enum ha_exit ha_summary_exit(const struct ha_folder_totals *totals, bool right, struct ha_why *why);
+/* The exit code of these totals; why says what is behind it. not_run: why a case was not, if one was not. */
+enum ha_exit ha_summary_exit(const struct ha_folder_totals *totals, bool right, const char *not_run,
+                             struct ha_why *why);
 void ha_summary_free(struct ha_summary *summary);
 
 #endif

@@ -10,11 +10,13 @@
 #include "harness/engine/machine.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/test_hostile.h"
+#include "harness/report/row.h"
 #include "harness/base/test_folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -200,6 +202,9 @@ static void forge(void)
 static bool forging, grouped;
 static uint64_t killed = CASES; /* the case that ends its process, however often it is run */
 static uint64_t silent = CASES; /* the one that says nothing of itself */
+static uint64_t late = CASES;   /* the one with which the device fails, the first time */
+static bool apart;              /* what is wrong with a case says nothing of the others of its group */
+static unsigned *ran;           /* NULL, or [CASES]: how often each was run, in memory that all processes share */
 static useconds_t nap_us;       /* of each case */
 static const uint64_t *cap_ns;  /* NULL, or [CASES]: about what each is given; all until the same time */
 static uint64_t max_time_ns;
@@ -251,8 +256,14 @@ static enum ha_status check(void *run, struct ha_group *g, struct ha_why *why)
     enum ha_status status = cap_ns ? check_times(g, *(const uint64_t *)g->point[0], why) : HA_OK;
     usleep(nap_us * (useconds_t)g->count);
     for (size_t i = 0; i < g->count && status == HA_OK; i++) {
-        status = check_point(*(const uint64_t *)g->point[i], g->row[i], why);
+        const uint64_t n = *(const uint64_t *)g->point[i];
+        if (ran) ran[n]++;
+        if (n == late) setenv("HA_HOSTILE", "copy:poison", 1);
+        status = check_point(n, g->row[i], why);
         g->right[i] = status == HA_OK;
+        if (!apart) continue;
+        ha_result_set(g, i, status, why);
+        status = HA_OK;
     }
     return status;
 }
@@ -481,12 +492,12 @@ TEST(takes_nothing_on_trust)
 }
 
 /* The whole run of `name`, in which the device does `deed` once; the path says whether it did. */
-static enum ha_exit run_deed(const char *name, const char *deed, char *once, struct ha_why *why)
+static enum ha_exit run_deed(const char *name, const char *deed, uint64_t case_time_ns, char *once, struct ha_why *why)
 {
     snprintf(once, TEST_PATH_MAX + 8, "%s.did", test_path(name));
     setenv("HA_HOSTILE", deed, 1);
     setenv("HA_HOSTILE_ONCE", once, 1);
-    const enum ha_exit code = run_cases(name, 0, why);
+    const enum ha_exit code = run_cases(name, case_time_ns, why);
     unsetenv("HA_HOSTILE");
     return code;
 }
@@ -501,13 +512,15 @@ TEST(a_death_among_several_costs_one_row)
         uint64_t killed;
         size_t bad;
         const char *reason;
+        uint64_t case_time_ns;
     } each[] = {
-        { "", CASES, 0, NULL },
-        { "", 0, 0, "killed by SIGKILL" },
-        { "", 1, 1, "killed by SIGKILL" },
-        { "", 2, 2, "killed by SIGKILL" AMONG },
-        { "copy:exit_3", CASES, 2, "exited with 3" AMONG },
-        { "copy:poison", CASES, 2, "device " },
+        { "", CASES, 0, NULL, 0 },
+        { "", 0, 0, "killed by SIGKILL", 0 },
+        { "", 1, 1, "killed by SIGKILL", 0 },
+        { "", 2, 2, "killed by SIGKILL" AMONG, 0 },
+        { "copy:exit_3", CASES, 2, "exited with 3" AMONG, 0 },
+        { "copy:poison", CASES, 2, "device ", 0 },
+        { "copy:hang", CASES, 2, "no answer in 6 s" AMONG, UINT64_C(2000000000) }, /* together, so much for each */
     };
     grouped = true;
     for (size_t i = 0; i < COUNT(each); i++) {
@@ -515,7 +528,7 @@ TEST(a_death_among_several_costs_one_row)
         struct ha_why why = { "" };
         snprintf(name, sizeof name, "together.%zu", i);
         killed = each[i].killed;
-        const enum ha_exit code = run_deed(name, each[i].deed, once, &why);
+        const enum ha_exit code = run_deed(name, each[i].deed, each[i].case_time_ns, once, &why);
         assert_true(as_it_should(name, code, each[i].reason, each[i].bad));
         assert_int_equal(access(once, F_OK) == 0, *each[i].deed != 0);
     }
@@ -545,6 +558,30 @@ TEST(a_group_is_of_one_suite)
     grouped = false;
     assert_int_equal(code, HA_EXIT_OK);
     assert_true(ends_with(test_text("border.out"), "\n6 passed, 0 failed, 0 skipped\n"));
+}
+
+/* A device that fails in the midst of a group costs no row that is right already: those are not run again. The last
+ * case that is left has the error and is not tried, also where it is the only one. */
+TEST(a_row_that_is_right_is_not_made_again)
+{
+    static const unsigned runs[CASES][CASES] = { [1] = { 1, 2, 1 }, [2] = { 1, 1, 1 } };
+    ran = mmap(NULL, sizeof *runs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(ran, MAP_FAILED);
+    grouped = apart = true;
+    for (late = 1; late < CASES; late++) {
+        char name[32], once[TEST_PATH_MAX + 8];
+        struct ha_why why = { "" };
+        snprintf(name, sizeof name, "late.%d", (int)late);
+        memset(ran, 0, sizeof *runs);
+        const enum ha_exit code = run_deed(name, "", 0, once, &why);
+        assert_true(as_it_should(name, code, "device ", 2));
+        assert_contains(test_text(strcat(name, "/tour.csv")), POISONED AMONG);
+        assert_int_equal(access(once, F_OK), 0);
+        for (size_t i = 0; i < CASES; i++) assert_int_equal(ran[i], runs[late][i]);
+    }
+    grouped = apart = false;
+    munmap(ran, sizeof *runs);
+    ran = NULL;
 }
 
 /* of the time that is left each has its share, and half of that is for checking; a group has as long as its cases */
@@ -580,7 +617,7 @@ TEST(the_end_of_time_is_nobodys_fault)
     char once[TEST_PATH_MAX + 8];
     struct ha_why why = { "" };
     max_time_ns = 300000000;
-    const enum ha_exit code = run_deed("over", "copy:hang", once, &why);
+    const enum ha_exit code = run_deed("over", "copy:hang", 0, once, &why);
     max_time_ns = 0;
     assert_int_equal(code, HA_EXIT_MISSING);
     assert_contains(why.text, "--max-time is over: 3 of 3");

@@ -115,6 +115,12 @@ TEST_WITH(a_failure_outlives_the_device, begin, end)
     fake.failure = "lost again";
     assert_true(ha_machine_failed(machine, &why));
     assert_string_equal(why.text, "device fake: lost"); /* the first one */
+    fake.opens = HA_ERROR;
+    fake.why = "still lost";
+    assert_int_equal(ask("fake", "c"), HA_ERROR);
+    assert_string_equal(why.text, "still lost");
+    assert_true(ha_machine_failed(machine, &why));
+    assert_string_equal(why.text, "device fake: lost");
 }
 
 TEST_WITH(what_cannot_be_opened_says_why, begin, end)

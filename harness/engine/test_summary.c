@@ -2,11 +2,8 @@
 
 #include "harness/engine/summary.h"
 
-#include "harness/base/stop.h"
 #include "harness/report/fake_suite.h"
 #include "harness/base/test.h"
-
-#include <signal.h>
 
 enum { CASES = 60 };
 static struct fake_case cases[CASES];
@@ -165,6 +162,17 @@ TEST_WITH(one_suite_that_concludes_wrong_is_enough, open_folder, close_folder)
     }
 }
 
+TEST_WITH(a_damaged_file_is_said_once, open_folder, close_folder)
+{
+    static char cut[] = "cut.safetensors: it is cut off\033", other[] = "other";
+    entries[2].damaged = entries[4].damaged = cut;
+    entries[5].suite = &other_suite;
+    entries[5].damaged = cut;
+    entries[3].damaged = other;
+    assert_int_equal(test_count(printed(), "not run: "), 2);
+    prints((const char *const[]){ "\nnot run: 3 x cut.safetensors: it is cut off?\n", "\nnot run: 1 x other\n", NULL });
+}
+
 /* ---- totals -------------------------------------------------------------------------------------- */
 
 TEST(the_last_line_and_the_exit_code)
@@ -172,42 +180,28 @@ TEST(the_last_line_and_the_exit_code)
     static const struct {
         struct ha_folder_totals totals; /* passed, failed, errors, waived, unchecked, not run */
         bool wrong;
-        int stop;
         enum ha_exit code;
         const char *line, *says;
     } of[] = {
-        { { 3, 0, 0, 0, 0, 0 }, false, 0, HA_EXIT_OK, "3 passed, 0 failed, 0 skipped\n", "" },
-        { { 3, 0, 0, 2, 1, 0 }, false, 0, HA_EXIT_OK, "3 passed, 0 failed, 3 skipped\n", "" },
-        { { 3, 1, 2, 0, 0, 4 }, false, 0, HA_EXIT_WRONG, "3 passed, 3 failed, 4 skipped\n", "1 of 10 are wrong" },
+        { { 3, 0, 0, 0, 0, 0 }, false, HA_EXIT_OK, "3 passed, 0 failed, 0 skipped\n", "" },
+        { { 3, 0, 0, 2, 1, 0 }, false, HA_EXIT_OK, "3 passed, 0 failed, 3 skipped\n", "" },
+        { { 3, 1, 2, 0, 0, 4 }, false, HA_EXIT_WRONG, "3 passed, 3 failed, 4 skipped\n", "1 of 10 are wrong" },
         { { 3, 0, 2, 0, 0, 4 },
           false,
-          0,
           HA_EXIT_ENVIRONMENT,
           "3 passed, 2 failed, 4 skipped\n",
           "2 of 9 could not be judged" },
-        { { 3, 0, 0, 0, 0, 4 },
-          false,
-          0,
-          HA_EXIT_MISSING,
-          "3 passed, 0 failed, 4 skipped\n",
-          "--max-time is over: 4 of 7" },
-        { { 3, 0, 0, 0, 0, 4 },
-          false,
-          SIGINT,
-          HA_EXIT_MISSING,
-          "3 passed, 0 failed, 4 skipped\n",
-          "interrupted: 4 of 7" },
-        { { 0, 0, 0, 2, 0, 0 }, false, 0, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "everything was waived" },
-        { { 0, 0, 0, 0, 2, 0 }, false, 0, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "nothing was checked" },
-        { { 3, 0, 0, 0, 0, 0 }, true, 0, HA_EXIT_WRONG, "3 passed, 0 failed, 0 skipped\n", "" },
+        { { 3, 0, 0, 0, 0, 4 }, false, HA_EXIT_MISSING, "3 passed, 0 failed, 4 skipped\n", "too late: 4 of 7" },
+        { { 0, 0, 0, 2, 0, 0 }, false, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "everything was waived" },
+        { { 0, 0, 0, 0, 2, 0 }, false, HA_EXIT_WAIVED, "0 passed, 0 failed, 2 skipped\n", "nothing was checked" },
+        { { 3, 0, 0, 0, 0, 0 }, true, HA_EXIT_WRONG, "3 passed, 0 failed, 0 skipped\n", "" },
     };
     for (size_t i = 0; i < COUNT(of); i++) {
         struct ha_why why = { "" };
         ha_summary_print_totals(test_print(), &of[i].totals);
         assert_string_equal(test_printed(), of[i].line);
-        ha_stop = of[i].stop;
-        const enum ha_exit code = ha_summary_exit(&of[i].totals, !of[i].wrong, &why);
-        ha_stop = 0;
+        const char *not_run = of[i].totals.not_run ? "too late" : NULL;
+        const enum ha_exit code = ha_summary_exit(&of[i].totals, !of[i].wrong, not_run, &why);
         assert_int_equal(code, of[i].code);
         assert_contains(why.text, of[i].says);
     }

@@ -166,6 +166,18 @@ static const struct ha_list *list_at(size_t i)
 
 const char *ha_list_name(size_t i) { return list_at(i) ? list_at(i)->name : NULL; }
 
+/* An option of cases, beside another list: NULL, or its name. */
+static const char *option_of_cases(const struct ha_options *o)
+{
+    const struct {
+        const char *name, *value;
+    } each[] = { { "filter", o->filter },   { "device", o->device }, { "seed", o->seed },
+                 { "threads", o->threads }, { "team", o->team },     { "isa", o->isa } };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].value) return each[i].name;
+    return NULL;
+}
+
 enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
 {
     const char *names[NAMES_MAX + 1] = { NULL };
@@ -181,6 +193,11 @@ enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
         return HA_EXIT_USAGE;
     }
     if (i == CASES) return list_cases(o, why);
+    const char *option = option_of_cases(o);
+    if (option) {
+        ha_why(why, HA_ERROR, "--%s means nothing to list %s", option, names[i]);
+        return HA_EXIT_USAGE;
+    }
     list_at(i)->print(stdout);
     return HA_EXIT_OK;
 }

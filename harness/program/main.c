@@ -1,3 +1,4 @@
+#include "harness/base/span_source.h"
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/thread.h"
@@ -55,9 +56,11 @@ __attribute__((noinline)) static int run(int argc, char **argv)
     };
     struct ha_options o;
     struct ha_why why = { "" };
+    enum ha_span_source spans;
     ha_options_parse(argc, argv, &o);
     catch_signals();
-    const enum ha_exit code = command[o.command](&o, &why);
+    const bool right = ha_span_source(&spans, &why) == HA_OK; /* whatever device there is, and whether it asks or not */
+    const enum ha_exit code = right ? command[o.command](&o, &why) : HA_EXIT_USAGE;
     if ((ha_stop || code != HA_EXIT_OK) && why.text[0]) {
         fflush(stdout); /* both may go into one file */
         fputs("habench: ", stderr);

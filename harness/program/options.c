@@ -95,8 +95,9 @@ const struct ha_option ha_option_table[] = {
     { RUN | CHECK, 0, "max-time", "TIME", "Stop after 90s, 10m or 2h; cases not run give exit code 20", take_time,
       TO(max_time_ns) },
     { RUN | CHECK, 0, "case-time", "TIME",
-      "A case that takes longer is an error, 10m by default, and the run goes on; of cases that run in turns: if all "
-      "of them take longer than so much for each",
+      "A case that takes longer is an error, and the run goes on; 10m by default, and no end with --exhaustive. N "
+      "cases "
+      "that run in turns have N times as long, together; if they take longer they are run again, one by one",
       take_time, TO(case_time_ns) },
     { RUN | CHECK, 0, "processes", "N", "Run each case in N fresh processes, in turns, a row for each", take_processes,
       TO(processes) },
@@ -121,8 +122,9 @@ const struct ha_command_text ha_command_table[HA_COMMANDS + 1] = {
     [HA_CMD_RUN] = { "run", "SUITE|CASE...",
                      "Checks each case, measures it on the same buffers, and prints a table. `habench list suites` "
                      "prints the suites; a CASE is HEAD:KEY=VALUE,... as `habench list cases SUITE` prints it.\v"
-                     "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run, 40 a case could not be "
-                     "judged here, 64 usage, 70 internal, 77 nothing was checked or everything waived; 128 + N: ended "
+                     "Exit code: 0 everything right, 10 a case is wrong, 20 cases were not run (the time was over, or "
+                     "their file is damaged), 40 a case could not be judged here, 64 usage, 70 internal, 77 nothing "
+                     "was checked or everything waived; 128 + N: ended "
                      "by signal N." },
     [HA_CMD_CHECK] = { "check", "[SUITE|CASE...]",
                        "Checks each case and measures nothing. The suite `check` by default. lse_merge judges merges "

@@ -1,6 +1,7 @@
 #include "harness/program/commands.h"
 
 #include "harness/base/csv.h"
+#include "harness/base/span_source.h"
 #include "harness/base/why.h"
 #include "harness/measure/ceilings.h"
 #include "harness/base/registry.h"
@@ -77,7 +78,8 @@ static enum ha_status probe(struct ha_machine *machine, const char *device, cons
     HA_TRY(ha_kernels_resolve(NULL, &kernels, why));
     HA_TRY(ha_ceilings_measure(&ceilings, api, dev, &kernels, false, why));
     struct ha_env_device seen;
-    ha_env_device(&seen, device, api, &info, NULL, &ceilings);
+    ha_env_device(&seen, device, api, &info, ha_machine_eps(machine), &ceilings);
+    ha_span_source_warn(seen.asked, seen.info.spans);
     seen.probed = false;
     ha_env_print(out, &env, &seen);
     fputc('\n', out);

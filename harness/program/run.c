@@ -15,7 +15,6 @@ static enum ha_exit exit_of(enum ha_status looked)
 {
     static const enum ha_exit code[] = {
         [HA_OK] = HA_EXIT_OK,
-        [HA_FAIL] = HA_EXIT_MISSING,
         [HA_WAIVED] = HA_EXIT_ENVIRONMENT,
         [HA_ERROR] = HA_EXIT_USAGE,
     };
@@ -39,17 +38,17 @@ static enum ha_status look(const struct ha_plan_entry *e, char last[HA_VALUE_MAX
 }
 
 /* Said once, not once a case: are the devices and the files there that points name? As ha_suite.look, but for a file
- * that is damaged: it costs its own cases, which say so, and the others run where there are any. */
+ * that is damaged: its cases alone are not run. */
 static enum ha_status look_at_all(const struct ha_plan *plan, struct ha_why *why)
 {
     char last[HA_VALUE_MAX] = "";
-    size_t damaged = 0;
     for (size_t i = 0; i < plan->entries; i++) {
         const enum ha_status status = look(&plan->entry[i], last, why);
         if (status != HA_OK && status != HA_FAIL) return status;
-        damaged += status == HA_FAIL;
+        if (status == HA_FAIL && !(plan->entry[i].damaged = strdup(why->text)))
+            return ha_why(why, HA_ERROR, "out of memory");
     }
-    return damaged && damaged == plan->entries ? HA_FAIL : HA_OK;
+    return HA_OK;
 }
 
 /* ---- the plan and the run ---------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 #include "harness/report/env.h"
 
+#include "harness/base/arena.h"
 #include "harness/base/text.h"
 #include "harness/base/registry.h"
 #include "harness/base/version.h"
@@ -62,8 +63,7 @@ void ha_env_read(struct ha_env *env)
     snprintf(env->huge_pages, sizeof env->huge_pages, "%.15s", text);
     if (uname(&u) == 0) snprintf(env->kernel, sizeof env->kernel, "%.64s %.64s %.24s", u.sysname, u.release, u.machine);
     snprintf(env->libc, sizeof env->libc, "glibc %.16s", gnu_get_libc_version());
-    ha_text_line("/proc/meminfo", "MemTotal", text, sizeof text);
-    env->memory_bytes = strtoull(text, NULL, 10) * 1024;
+    env->memory_bytes = ha_memory_size("").total_bytes;
     if (gmtime_r(&now, &utc)) strftime(env->date, sizeof env->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     read_topology(env);
 }

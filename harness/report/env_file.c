@@ -16,15 +16,18 @@ struct ha_env_file {
     json_t *all;
 };
 
-/* This program's arguments, which the user typed, joined by blanks. */
-static void command_line(char *out, size_t size)
+/* This program's arguments, which the user typed, joined by blanks; NULL: no memory */
+static char *command_line(void)
 {
-    FILE *f = fopen("/proc/self/cmdline", "re");
-    size_t n = f ? fread(out, 1, size - 1, f) : 0;
+    char *text = NULL, *word = NULL;
+    size_t size, room = 0;
+    FILE *out = open_memstream(&text, &size), *f = fopen("/proc/self/cmdline", "re");
+    for (const char *blank = ""; out && f && getdelim(&word, &room, 0, f) > 0; blank = " ")
+        fprintf(out, "%s%s", blank, word);
     if (f) fclose(f);
-    out[n] = 0;
-    for (size_t i = 0; i + 1 < n; i++)
-        if (!out[i]) out[i] = ' ';
+    if (out) fclose(out);
+    free(word);
+    return text;
 }
 
 /* empty: null */
@@ -127,12 +130,10 @@ static json_t *device_json(const struct ha_env_device *d)
 
 struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha_env_run *run)
 {
-    char command[4096];
-    if (run->command) snprintf(command, sizeof command, "%s", run->command);
-    else command_line(command, sizeof command);
-
     struct ha_env_file *file = calloc(1, sizeof *file);
     if (!file) return NULL;
+    char *own = run->command ? NULL : command_line();
+    const char *command = run->command ? run->command : own ? own : "";
     file->all = json_pack(
         "{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:[], "
         "s:[{s:o, s:o, s:o}]}",
@@ -143,6 +144,7 @@ struct ha_env_file *ha_env_file_create(const struct ha_env *env, const struct ha
         "kernel", text_json(env->kernel), "libc", text_json(env->libc), "governor", text_json(env->governor),
         "huge_pages", text_json(env->huge_pages), "compiler", text_json(HA_COMPILER), "devices", "runs", "run_id",
         text_json(run->run_id), "date_utc", text_json(env->date), "command", text_json(command));
+    free(own);
     if (file->all) return file;
     free(file);
     return NULL;

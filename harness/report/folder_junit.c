@@ -18,17 +18,19 @@ struct item {
     bool measured;
 };
 
-/* Texts of the folder are clean: what is left to do is what XML reads as its own. */
-static void put(FILE *f, const char *s)
+/* Texts of the folder are clean: what is left to do is what XML reads as its own. apostrophe: what stands for a ' */
+static void put_with(FILE *f, const char *s, const char *apostrophe)
 {
     for (; *s; s++) switch (*s) {
         case '&': fputs("&amp;", f); break;
         case '<': fputs("&lt;", f); break;
         case '>': fputs("&gt;", f); break;
         case '"': fputs("&quot;", f); break;
+        case '\'': fputs(apostrophe, f); break;
         default: putc(*s, f);
         }
 }
+static void put(FILE *f, const char *s) { put_with(f, s, "'"); }
 
 static void put_name(FILE *f, const struct item *i, const char *class)
 {
@@ -56,7 +58,7 @@ static void put_correctness(FILE *f, const struct item *i)
     fputs("\"", f);
     if (strcmp(t, "skipped")) {
         fputs(">habench check '", f);
-        put(f, i->of->id);
+        put_with(f, i->of->id, "'\\''"); /* one word of a shell */
         fprintf(f, "'</%s></testcase>\n", t);
     } else fputs("/></testcase>\n", f);
 }

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <sys/wait.h>
 
 /* nothing else is left there */
 static int remove_folder(void **state)
@@ -220,4 +221,36 @@ TEST_WITH(runs_and_devices_of_before_stay, test_folder_make, remove_folder)
     ha_env_file_destroy(file);
 }
 
-int main(void) { return test_all("tests", NULL, NULL); }
+/* This program as a run: FOLDER, then what else the user typed. */
+static int as_run(char **argv)
+{
+    const struct ha_env env = machine();
+    const struct ha_env_run run = { "r1", "run", "b", "device=host", NULL };
+    struct ha_why why = { "" };
+    struct ha_env_file *file = ha_env_file_create(&env, &run);
+    const enum ha_status status = ha_env_file_write(file, argv[1], &why);
+    ha_env_file_destroy(file);
+    return status != HA_OK;
+}
+
+/* However long it is: names of cases, one after the other, come to more than a page. */
+TEST_WITH(the_command_is_whole, test_folder_make, remove_folder)
+{
+    static char many[20001], whole[sizeof many + sizeof test_folder + 32];
+    memset(many, 'x', sizeof many - 1);
+    const pid_t run = fork();
+    if (run == 0) {
+        execl("/proc/self/exe", "habench", test_folder, many, "", "-q", (char *)NULL);
+        _exit(127);
+    }
+    int status;
+    assert_int_equal(waitpid(run, &status, 0), run);
+    assert_int_equal(status, 0);
+    json_t *j = load(test_path("env.json"));
+    snprintf(whole, sizeof whole, "habench %s %s  -q", test_folder, many);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(j, "runs"), 0), "command")),
+                        whole);
+    json_decref(j);
+}
+
+int main(int argc, char **argv) { return argc > 1 ? as_run(argv) : test_all("tests", NULL, NULL); }

@@ -608,6 +608,28 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
     assert_null(strchr(xml, '\033'));
 }
 
+/* A shell runs the line of a case that is wrong as it stands there. */
+TEST_WITH(what_runs_a_case_again_is_a_word_of_a_shell, open_new, test_folder_remove)
+{
+    static const char id[] = "fake:kind=it's,note=$HOME";
+    const struct fake_row row = fake_row(1, HA_VERDICT_FAIL);
+    char sh[600], said[64] = "";
+    fake_case(&c, 1, 0);
+    c.of.id = id;
+    assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
+    close_it();
+    const char *line = strstr(test_text("junit.xml"), "habench check "),
+               *end = line ? strstr(line, "</failure>") : NULL;
+    assert_non_null(end);
+    snprintf(sh, sizeof sh, "printf %%s %.*s", (int)(end - line - 14), line + 14);
+    FILE *shell = popen(sh, "r");
+    assert_non_null(shell);
+    said[fread(said, 1, sizeof said - 1, shell)] = 0;
+    assert_int_equal(pclose(shell), 0);
+    assert_string_equal(said, id);
+    assert_contains(test_text("junit.xml"), "name=\"fake:kind=it's,note=$HOME\"");
+}
+
 TEST_WITH(a_check_has_no_timing, test_folder_make, test_folder_remove)
 {
     struct ha_folder_options options = fake_options(test_folder, false);

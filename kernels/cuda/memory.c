@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda.h"
 
+#include "harness/base/arena.h"
 #include "harness/base/why.h"
 
 #include <inttypes.h>
@@ -8,19 +9,6 @@
 #include <sys/mman.h>
 
 static const size_t huge_page = (size_t)2 << 20;
-
-/* what Linux could give without pushing anything out; UINT64_MAX where it does not say */
-static uint64_t host_available(void)
-{
-    char line[128];
-    uint64_t kib;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file) return UINT64_MAX;
-    bool found = false;
-    while (!found && fgets(line, sizeof line, file)) found = sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1;
-    fclose(file);
-    return found ? kib * 1024 : UINT64_MAX;
-}
 
 /* ---- the four ways to memory */
 
@@ -58,9 +46,9 @@ static enum ha_status region_make(struct ha_device *dev, struct ha_region *r, st
         error = cudaMalloc(&ptr, bytes);
         if (error != cudaSuccess) return ha_cuda_why(why, error, "cudaMalloc", what);
     } else {
-        const uint64_t available = host_available();
+        const uint64_t available = ha_memory_available();
         /* pages that are pinned cannot be given back: the kernel would end some process instead */
-        if (bytes > available - available / 16)
+        if (available && bytes > available - available / 16)
             return ha_why(why, HA_ERROR, "cuda device: %s, %" PRIu64 " available; use a smaller case", what, available);
         if (dev->memory.huge_pages && bytes >= huge_page) return region_huge(r, why);
         cudaError_t error = cudaHostAlloc(

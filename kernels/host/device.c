@@ -73,7 +73,9 @@ static void host_info(struct ha_device *dev, struct ha_device_info *info)
     if (info->merge.states_max == 0 || info->merge.states_max > HA_HOST_STATES_MAX)
         info->merge.states_max = HA_HOST_STATES_MAX;
     snprintf(info->name, sizeof info->name, "host memory, %s kernels", dev->kernels.name);
-    ha_host_memory_size(&info->memory_bytes, &info->memory_free_bytes);
+    const struct ha_memory_size memory = ha_memory_size("");
+    info->memory_bytes = memory.total_bytes;
+    info->memory_free_bytes = memory.available_bytes;
     pthread_mutex_lock(&dev->lock);
     for (const struct ha_stream *s = dev->streams; s; s = s->next) info->compute_threads += s->live;
     pthread_mutex_unlock(&dev->lock);

@@ -29,7 +29,6 @@ struct ha_host_memory {
     struct ha_regions regions;
 };
 
-void ha_host_memory_size(uint64_t *total_bytes, uint64_t *free_bytes);
 enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
                                  struct ha_why *why);
 void ha_host_mem_free(struct ha_device *dev, enum ha_memory kind, void *ptr);

@@ -2,33 +2,18 @@
 
 #include "harness/base/why.h"
 
-#include <stdio.h>
-
-void ha_host_memory_size(uint64_t *total_bytes, uint64_t *free_bytes)
-{
-    *total_bytes = *free_bytes = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
-    if (!file) return;
-    char line[128];
-    while (fgets(line, sizeof line, file)) {
-        unsigned long long kib;
-        if (sscanf(line, "MemTotal: %llu", &kib) == 1) *total_bytes = kib * 1024;
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1) *free_bytes = kib * 1024;
-    }
-    fclose(file);
-}
+#include <inttypes.h>
 
 enum ha_status ha_host_mem_alloc(struct ha_device *dev, enum ha_memory kind, size_t bytes, void **ptr,
                                  struct ha_why *why)
 {
     struct ha_host_memory *m = &dev->memory;
-    uint64_t total, available;
-    ha_host_memory_size(&total, &available);
+    const uint64_t available = ha_memory_available();
     /* Linux would grant it and kill the process at first touch; without /proc nobody knows */
     if (available && bytes > available - available / 16)
         return ha_why(why, HA_ERROR,
-                      "host device: %zu bytes of %s memory asked for, %llu available; use a smaller case", bytes,
-                      ha_memory_name(kind), (unsigned long long)available);
+                      "host device: %zu bytes of %s memory asked for, %" PRIu64 " available; use a smaller case", bytes,
+                      ha_memory_name(kind), available);
     void *block = ha_alloc(m->arena, bytes, HA_TAG_SCRATCH, why);
     if (!block) return HA_ERROR;
     if (!ha_regions_add(&m->regions, (struct ha_region){ .base = block, .bytes = bytes, .kind = kind })) {

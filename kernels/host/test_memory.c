@@ -52,13 +52,21 @@ TEST_WITH(too_much_memory_is_refused_with_a_reason, open_all, close_all)
     struct ha_device_info info;
     api->info(dev, &info);
     assert_true(info.memory_bytes >= info.memory_free_bytes && info.memory_free_bytes > 0);
-    const size_t size[] = { info.memory_bytes, SIZE_MAX / 2, SIZE_MAX };
-    for (size_t i = 0; i < 3; i++) {
+    const struct {
+        enum ha_memory kind;
+        const char *name;
+        size_t bytes;
+    } each[] = {
+        { HA_MEM_DEVICE, "device", info.memory_bytes }, { HA_MEM_DEVICE, "device", SIZE_MAX / 2 },
+        { HA_MEM_DEVICE, "device", SIZE_MAX },          { HA_MEM_PINNED, "pinned", SIZE_MAX / 2 },
+        { HA_MEM_MAPPED, "mapped", SIZE_MAX / 2 },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
         void *ptr = &info;
         *why.text = 0;
         char words[64];
-        assert_int_equal(api->mem_alloc(dev, HA_MEM_DEVICE, size[i], &ptr, &why), HA_ERROR);
-        snprintf(words, sizeof words, "%zu bytes of device memory asked for, ", size[i]);
+        assert_int_equal(api->mem_alloc(dev, each[i].kind, each[i].bytes, &ptr, &why), HA_ERROR);
+        snprintf(words, sizeof words, "%zu bytes of %s memory asked for, ", each[i].bytes, each[i].name);
         if (!strstr(why.text, words)) fail_msg("'%s' lacks '%s'", why.text, words);
         assert_ptr_equal(ptr, &info);
     }

@@ -127,6 +127,7 @@ static enum ha_status run_command(struct command *c, char *first, char *second, 
     const pid_t parent = getpid(), pid = out < 0 || err < 0 ? -1 : fork();
     if (pid == 0) { /* only what is async-signal-safe: other threads may have held any lock */
         ha_process_settle(parent);
+        ha_process_keep();
         dup2(out, STDOUT_FILENO);
         dup2(err, STDERR_FILENO);
         execv("/bin/sh", argv);
@@ -138,7 +139,7 @@ static enum ha_status run_command(struct command *c, char *first, char *second, 
     if (pid > 0) {
         setpgid(pid, pid);
         st = await(c, pid, why);
-        ha_process_end(pid);
+        ha_process_end_kept(pid);
         if (st == HA_OK && c->how.si_code == CLD_EXITED && c->how.si_status > KILLED) {
             c->how.si_code = CLD_KILLED;
             c->how.si_status -= KILLED;

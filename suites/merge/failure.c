@@ -4,6 +4,7 @@
 #include "harness/base/stop.h"
 #include "harness/base/text.h"
 #include "harness/base/why.h"
+#include "harness/report/whole_file.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -57,21 +58,28 @@ static void print_numbers(FILE *out, const char *name, const double *x, size_t n
     fprintf(out, "%s\n", n > SHOWN ? " ..." : "");
 }
 
+#define FAILURES_DIR "lse_merge.failures" /* without a folder of the run */
+
 /* dir/merge-BY.safetensors, or the first of -2, -3, ... that is not there yet */
 static void write_file(FILE *out, const struct again *a, const char *by, const char *dir, const char *id)
 {
     char path[4096], name[64], number[16] = "";
     const char *const meta[] = { "case", id, "merged_by", by, NULL };
     struct ha_why why;
+    enum ha_status st = dir ? HA_OK : ha_file_folder(FAILURES_DIR, &why);
+    if (!dir) dir = FAILURES_DIR;
     ha_subject_name(by, name);
     for (int n = 2; n <= 10000; n++) {
         snprintf(path, sizeof path, "%s/%s-%s%s.safetensors", dir, a->j.against ? "merge" : "batch", name, number);
         if (access(path, F_OK) != 0) break;
         snprintf(number, sizeof number, "-%d", n);
     }
-    if (ha_replay_write(path, a->trial.batch, true, meta, &why) == HA_OK)
-        fprintf(out, "    again, anywhere: habench check lse_merge --replay %s\n", path);
-    else fprintf(out, "    no replay file: %s\n", why.text);
+    if (st == HA_OK) st = ha_replay_write(path, a->trial.batch, true, meta, &why);
+    if (st == HA_OK) {
+        fputs("    again, anywhere: habench check lse_merge --replay ", out);
+        ha_text_quote(out, path);
+        fputc('\n', out);
+    } else fprintf(out, "    no replay file: %s\n", why.text);
 }
 
 /* The smallest row that fails, once the whole task has failed again here. false: the row alone does not fail, and the
@@ -136,7 +144,7 @@ void ha_merge_failure_print(FILE *out, const struct ha_merge_source *source, con
     if (st == HA_FAIL && a.j.against && !print_smallest(out, &a)) st = try(&a, &task->shape, NULL);
     if (st == HA_ERROR || st == HA_WAIVED) fprintf(out, "    %s\n", a.why.text);
     else if (st == HA_OK) fprintf(out, "    it did not fail again when it was run alone: is it deterministic?\n");
-    else if (dir && a.trial.batch) write_file(out, &a, source->name, dir, id);
+    else if (a.trial.batch) write_file(out, &a, source->name, dir, id);
     ha_merge_trial_close(&a.trial);
     ha_subject_close(&a.subject);
 }

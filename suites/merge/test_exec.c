@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static const uint64_t SECOND = 1000000000;
@@ -34,10 +36,31 @@ static void merge_f32(const struct ha_tensor *o, const struct ha_tensor *lse, fl
     free(state);
 }
 
+/* Leaves a process that has left group and session, and whose parent is gone; $LEFT has its number. */
+static void leave(void)
+{
+    const char *left = getenv("LEFT");
+    if (fork() == 0) {
+        setsid();
+        if (fork() > 0) _exit(0);
+        char part[300];
+        snprintf(part, sizeof part, "%s.part", left);
+        FILE *f = fopen(part, "w");
+        fprintf(f, "%d", (int)getpid());
+        fclose(f);
+        rename(part, left);
+        for (;;) pause();
+    }
+    while (access(left, F_OK) != 0) usleep(1000);
+}
+
 static int as_command(const char *what, const char *in, const char *out)
 {
     struct ha_safetensors *file;
     if (!strcmp(in, "--traits")) return puts("name=it,self\ndtypes=f32"), 0;
+    if (!strncmp(what, "leaves", 6)) leave();
+    if (!strcmp(what, "leaves")) return 3;
+    while (!strcmp(what, "leaves_and_stays")) pause();
     if (ha_safetensors_open(&file, in, &why) != HA_OK) return 1;
     const struct ha_tensor *o = ha_safetensors_find(file, "o"), *lse = ha_safetensors_find(file, "lse");
     if (!o || !lse || strcmp(ha_safetensors_meta(file, "form"), "natural") != 0) return 2;
@@ -151,6 +174,62 @@ TEST_WITH(each_end_is_named, NULL, nothing_is_left)
     ends(itself("shape"), 20 * SECOND, "'merged_lse' is F32 [2, 4]; it must be F32 [4, 2]");
     ends(itself("type"), 20 * SECOND, "'merged_o' is F16 [4, 2, 64]; it must be F32 [4, 2, 64]");
     ends(itself("half"), 20 * SECOND, "there is no tensor 'merged_lse'");
+}
+
+/* the process that the command has left behind, once */
+static pid_t left_behind(void)
+{
+    int pid = 0;
+    const char *text = test_text("left");
+    sscanf(text, "%d", &pid);
+    if (*text) assert_int_equal(unlink(test_path("left")), 0);
+    return pid;
+}
+
+/* Nothing that it has started outlives the call, whatever it did to get away. */
+TEST_WITH(what_it_leaves_ends_with_it, NULL, nothing_is_left)
+{
+    static const struct {
+        const char *what, *words;
+        uint64_t limit_ns;
+    } each[] = { { "leaves", "exited with 3", 20000000000 }, { "leaves_and_stays", "no answer in 2 s", 2000000000 } };
+    setenv("LEFT", test_path("left"), 1);
+    for (size_t i = 0; i < COUNT(each); i++) {
+        ends(itself(each[i].what), each[i].limit_ns, each[i].words);
+        const pid_t left = left_behind();
+        assert_true(left > 0);
+        assert_int_equal(kill(left, 0), -1);
+        assert_int_equal(errno, ESRCH);
+    }
+    struct ha_subject x; /* and one that answers */
+    open_exec(&x, itself("leaves_and_answers"), 20 * SECOND);
+    assert_true(merges_right(&x, &few_rows) <= 1);
+    const pid_t left = left_behind();
+    assert_true(left > 0 && kill(left, 0) == -1 && errno == ESRCH);
+    ha_subject_close(&x);
+}
+
+/* Nor does it outlive a program that is killed. */
+TEST_WITH(what_it_leaves_ends_with_the_program, NULL, nothing_is_left)
+{
+    setenv("LEFT", test_path("left"), 1);
+    const pid_t program = fork();
+    if (program == 0) {
+        struct ha_subject x;
+        struct ha_judgement j;
+        open_exec(&x, itself("leaves_and_stays"), 600 * SECOND);
+        asked_once(&x, &j);
+        _exit(0);
+    }
+    while (access(test_path("left"), F_OK) != 0) usleep(1000);
+    const pid_t left = left_behind();
+    assert_true(left > 0 && kill(left, 0) == 0);
+    kill(program, SIGKILL);
+    assert_int_equal(waitpid(program, NULL, 0), program);
+    for (int i = 0; i < 2000 && kill(left, 0) == 0; i++) usleep(10000);
+    assert_int_equal(kill(left, 0), -1);
+    test_folder_remove(NULL); /* its files are nobody's */
+    assert_int_equal(mkdir(test_folder, 0777), 0);
 }
 
 /* What it wrote for the last batch is no answer to this one. */

@@ -9,8 +9,10 @@
 #include "suites/merge/point.h"
 #include "suites/merge/test_hostile.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <sched.h>
+#include <unistd.h>
 
 static struct ha_why why;
 static struct ha_driven driven;
@@ -100,6 +102,9 @@ TEST(a_failure_is_told)
         assert_contains(driven.printed, "FAIL");
         again(text);
         if (!i) assert_contains(text, "lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32,head_dim=");
+        char replay[300];
+        snprintf(replay, sizeof replay, "check lse_merge --replay '%s/%s.safetensors'\n", folder, each[i].file);
+        assert_contains(row(0)->failure, replay);
         run_in(text, folder);
         is(0, HA_VERDICT_FAIL);
         assert_int_equal(row(0)->merges, 1);
@@ -117,6 +122,19 @@ TEST(a_failure_is_told)
     }
     run("lse_merge:replay=suites/merge/lse_merge.suite");
     is(0, HA_VERDICT_ERROR);
+}
+
+/* The folder of the file is what is wrong, not the file. */
+TEST(a_folder_that_cannot_be_made_is_named)
+{
+    char gone[200];
+    const int here = open(".", O_RDONLY | O_DIRECTORY);
+    assert_true(here >= 0 && mkdtemp(test_template(gone, sizeof gone, "")) && chdir(gone) == 0 && rmdir(gone) == 0);
+    run("lse_merge:case=all_empty,by=both_empty_nan,form=natural,dtype=f32");
+    assert_int_equal(fchdir(here), 0);
+    close(here);
+    is(0, HA_VERDICT_FAIL);
+    assert_contains(row(0)->failure, "no replay file: lse_merge.failures: cannot make the folder: No such file");
 }
 
 /* A case that has found a defect is not asked for it again: on one thread no other task is at work then. */

@@ -141,8 +141,8 @@ enum ha_status ha_merge_job_run(const struct ha_merge_job *job, size_t count,
                                 struct ha_why *why);
 
 /* What a person needs of a cell that failed: the element, the smallest row that still fails, and a file of it. Runs the
- * cell's task again with that subject. id: of that task and row. dir: where the replay file goes; NULL: it is not
- * written. */
+ * cell's task again with that subject. id: of that task and row. dir: where the replay file goes; NULL: into
+ * lse_merge.failures, which is made then. */
 void ha_merge_failure_print(FILE *out, const struct ha_merge_source *source, const struct ha_merge_cell *cell,
                             const char *id, const char *dir);
 /* The smallest row that still fails: fewer states, fewer components, plainer numbers. Changes *row (states, dim, and
