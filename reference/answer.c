@@ -52,10 +52,10 @@ static void weigh(struct ha_answer *w, const struct ha_attend *a, const struct h
                 if (s == -HUGE_VAL) continue;
                 const double one = exp(s - state->lse);
                 const double eps = (b->h_dot + b->kappa_s) * HA_REF_U * size + b->kappa_t * HA_REF_U * (state->lse - s)
-                                   + (1 + b->rescales) * b->exp_eps + state->lse_bound
+                                   + (1 + b->rescales) * b->exp_eps + b->u_w + state->lse_bound
                                    + (b->rescales + tokens + 4) * HA_REF_U;
                 *weight += one / tokens;
-                *slack += ((one == 0 ? 0 : one * expm1(eps)) + 4 * HA_REF_ETA) / tokens;
+                *slack += ((one == 0 ? 0 : one * expm1(eps)) + 4 * HA_REF_ETA + b->eta_w) / tokens;
             }
         }
     }

@@ -42,6 +42,7 @@ static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, 
     out->sum = pass->sum;
     out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log_sum) + 1e-3)
                      + HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
+    out->lse_bound = ha_ref_rounded(out->lse_bound, out->lse, b->u_l, b->eta_l);
     const bool bounded = theta < 1 && g < 1;
     if (!bounded) out->lse_bound = HUGE_VAL;
     for (size_t i = 0; i < out->dim; i++) {

@@ -54,6 +54,14 @@ static double split_depth(size_t keys)
     return depth;
 }
 
+/* What rounding takes from a weight below the type's normal numbers. Instructions that multiply bf16 take its subnormal
+ * numbers for 0. */
+static double weight_eta(enum ha_dtype t)
+{
+    const double eta = ha_dtype_eta(t), flushed = 0x1p-126;
+    return t == HA_F32 ? 0 : eta > flushed ? eta : flushed;
+}
+
 struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, size_t keys, size_t runs)
 {
     const size_t used = runs == 0 ? 1 : runs, ends = used < keys ? used : keys, chunk = chunk_of(p);
@@ -62,6 +70,7 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
     const double joins = chunks > 1 ? (double)(chunks - 1 < most ? chunks - 1 : most) : 0;
     const bool rescaled = chunks > 1 && !p->exact_joins;
     const double each = p->truncates ? 2 : 1;
+    const double u = ha_dtype_unit(p->weight_type), eta = weight_eta(p->weight_type);
     return (struct ha_bound){
         .h_dot = each * longest_path(head_dim, p->dot_lanes, p->dot_extra),
         .h_sum = each * longest_path(keys < chunk ? keys : chunk, p->sum_lanes, p->sum_extra) + 1 + joins
@@ -71,8 +80,14 @@ struct ha_bound ha_bound_attend(const struct ha_profile *p, size_t head_dim, siz
         .log_eps = p->log_eps,
         .kappa_s = rescaled ? 4 : 2,
         .kappa_t = rescaled ? 4 : 3,
-        .u_p = p->weight_u,
-        .eta_p = p->weight_eta,
+        .u_p = p->sum_rounded ? 0 : u,
+        .eta_p = p->sum_rounded ? 0 : eta,
+        .u_o = ha_dtype_unit(p->out_type),
+        .eta_o = ha_dtype_eta(p->out_type),
+        .u_w = p->sum_rounded ? u : 0,
+        .eta_w = p->sum_rounded ? eta : 0,
+        .u_l = ha_dtype_unit(p->lse_type),
+        .eta_l = ha_dtype_eta(p->lse_type),
     };
 }
 
@@ -98,8 +113,10 @@ struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
     p.joins_max = 0;
     MOST(exp_eps);
     MOST(log_eps);
-    MOST(weight_u);
-    MOST(weight_eta);
+    MOST(weight_type); /* t or binary32, which is the least */
+    MOST(out_type);
+    MOST(lse_type);
+    p.sum_rounded |= x->sum_rounded;
     p.truncates |= x->truncates;
     p.exact_joins &= x->exact_joins;
     return p;

@@ -95,7 +95,7 @@ void ha_ref_tile_range(const struct ha_ref_tile *tile, size_t rows, const double
 
 struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const struct ha_bound *b)
 {
-    const double h = ha_ref_gamma(b->h_dot) + b->kappa_s * HA_REF_U, e = (1 + b->rescales) * b->exp_eps;
+    const double h = ha_ref_gamma(b->h_dot) + b->kappa_s * HA_REF_U, e = (1 + b->rescales) * b->exp_eps + b->u_w;
     double m = -HUGE_VAL, sum = 0, rest = 0;
     for (size_t j = 0; j < keys; j++) m = s[j] > m || isnan(s[j]) ? s[j] : m;
     struct ha_ref_softmax out = { .max = m };
@@ -113,7 +113,7 @@ struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const st
         a[j] /= out.sum;
         out.theta += a[j];
     }
-    out.lost = (double)keys * HA_REF_ETA / out.sum;
+    out.lost = (double)keys * (HA_REF_ETA + b->eta_w) / out.sum;
     out.theta += out.lost;
     return out;
 }

@@ -78,7 +78,7 @@ void ha_ref_tile_range(const struct ha_ref_tile *tile, size_t rows, const double
 /* A softmax beside what an implementation with the bound's parameters may make of it. */
 struct ha_ref_softmax {
     double sum, max;    /* D = sum of exp(s - max), and max */
-    double theta, lost; /* Theta, and its part n eta / D */
+    double theta, lost; /* Theta, and its part n (eta + eta_w) / D */
 };
 
 /* Scores and magnitudes become weights w_j = exp(s_j - max) and spreads p_j theta_j, p_j = w_j / D, in

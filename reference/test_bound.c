@@ -22,10 +22,8 @@ static void check_methods(const struct ha_test_input *in, size_t runs, struct ta
     size_t end[HA_RUNS_MAX];
     for (size_t r = 0; r < runs; r++) end[r] = r + 1 == runs ? in->keys : in->keys - (in->keys >> (r + 1));
     for (size_t i = 0; i < ha_test_methods; i++) {
-        struct ha_bound b = ha_bound_attend(&ha_test_method[i].profile, in->dim, in->keys, runs);
-        b.u_o = ha_dtype_unit(in->dtype);
-        b.eta_o = ha_dtype_eta(in->dtype);
-        if (ha_test_method[i].rounded) b.u_p = b.u_o, b.eta_p = b.eta_o;
+        const struct ha_profile profile = ha_test_method_profile(&ha_test_method[i], in->dtype);
+        const struct ha_bound b = ha_bound_attend(&profile, in->dim, in->keys, runs);
         const struct ha_ref_state want = ha_test_attend(in, &in->rows, &b);
         float o[HA_TEST_DIM_MAX];
         const float lse = ha_test_fp32_attend(&ha_test_method[i], in, order, end, runs, o);
@@ -130,13 +128,16 @@ TEST(test_ratio_rejects)
 TEST(test_bound_parameters)
 {
     static const struct ha_profile plain = { 16, 4, 8, 3, 1e-7, 2e-7, .join_keys = 0 },
-                                   gpu = { 16, 4, 8, 3, 1e-7, 2e-7, 16, 40, 0x1p-11, 0x1p-25, .truncates = false },
-                                   cut = { 16, 4, 8, 3, 1e-7, 2e-7, 16, 40, 0x1p-11, 0x1p-25, .truncates = true },
+                                   gpu = { 16, 4, 8, 3, 1e-7, 2e-7, 16, 40, .weight_type = HA_F16 },
+                                   cut = { 16, 4, 8, 3, 1e-7, 2e-7, 16, 40, .weight_type = HA_F16, .truncates = true },
+                                   low = { 16, 4,  8,       3,      1e-7,    2e-7,
+                                           16, 40, HA_BF16, HA_F16, HA_BF16, .sum_rounded = true },
                                    exact = { 16, 4, 8, 3, 0x1p-23, 2e-7, .exact_joins = true };
     static const struct {
         const struct ha_profile *profile;
         size_t dim, keys, runs;
-        struct ha_bound want; /* h_dot, h_sum, rescales, exp_eps, log_eps, kappa_s, kappa_t, u_p, eta_p, u_o, eta_o */
+        struct ha_bound want; /* h_dot, h_sum, rescales, exp_eps, log_eps, kappa_s, kappa_t, u_p, eta_p, u_o, eta_o,
+                               * u_w, eta_w, u_l, eta_l */
     } row[] = {
         { &plain, 80, 2048, 1, { 9, 256 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, .u_o = 0 } },
         { &plain, 81, 2049, 1, { 10, 256 + 3 + 1 + 1 + 4, 1, 1e-7, 2e-7, 4, 4, .u_o = 0 } },
@@ -147,10 +148,15 @@ TEST(test_bound_parameters)
         { &plain, 64, 131072, 1, { 8, 256 + 3 + 1 + 63 + 4, 63, 1e-7, 2e-7, 4, 4, .u_o = 0 } },
         { &plain, 64, 0, 3, { 8, 3 + 1, 0, 1e-7, 2e-7, 2, 3, .u_o = 0 } },
         { &plain, 64, 1, 1, { 8, 1 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, .u_o = 0 } },
-        { &gpu, 64, 16, 1, { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0x1p-11, 0x1p-25, 0, 0 } },
-        { &gpu, 64, 33, 1, { 8, 2 + 3 + 1 + 2 + 4, 2, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, 0, 0 } },
-        { &gpu, 64, 131072, 2, { 8, 2 + 3 + 1 + 40 + 4, 40, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, 0, 0 } },
-        { &cut, 64, 33, 1, { 2 * 8, 2 * (2 + 3) + 1 + 2 + 4, 2, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, 0, 0 } },
+        { &gpu, 64, 16, 1, { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0x1p-11, 0x1p-25, .u_o = 0 } },
+        { &gpu, 64, 33, 1, { 8, 2 + 3 + 1 + 2 + 4, 2, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, .u_o = 0 } },
+        { &gpu, 64, 131072, 2, { 8, 2 + 3 + 1 + 40 + 4, 40, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, .u_o = 0 } },
+        { &cut, 64, 33, 1, { 2 * 8, 2 * (2 + 3) + 1 + 2 + 4, 2, 1e-7, 2e-7, 4, 4, 0x1p-11, 0x1p-25, .u_o = 0 } },
+        { &low,
+          64,
+          16,
+          1,
+          { 8, 2 + 3 + 1, 0, 1e-7, 2e-7, 2, 3, 0, 0, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-126, 0x1p-8, 0x1p-134 } },
         { &exact, 80, 128, 1, { 9, 16 + 3 + 1, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } },
         { &exact, 80, 129, 1, { 9, 17 + 3 + 1 + 1, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } },           /* two parts */
         { &exact, 80, 131072, 3, { 9, 256 + 3 + 1 + 65 + 10, 0, 5 * 0x1p-24, 2e-7, 2, 3, .u_o = 0 } }, /* 1024 */
@@ -178,21 +184,22 @@ TEST(test_profile_of_both)
     struct ha_profile both = ha_profile_attend(&k, HA_F16);
     assert_true(both.dot_lanes == 8 && both.dot_extra == 31 && both.sum_lanes == 32 && both.sum_extra == 31
                 && both.exact_joins);
-    assert_true(both.exp_eps == 2 && both.log_eps == 4 && both.join_keys == 0 && both.weight_u == 0 && !both.truncates);
+    assert_true(both.exp_eps == 2 && both.log_eps == 4 && both.join_keys == 0 && both.weight_type == HA_F32
+                && both.out_type == HA_F32 && both.lse_type == HA_F32 && !both.sum_rounded && !both.truncates);
     both = ha_profile_attend(&k, HA_F32); /* no packed kernel */
     assert_true(both.dot_extra == 3 && both.exp_eps == 1 && both.log_eps == 4);
 
     /* chunks of 128 keys: with each length of context at least what either kernel has by itself */
     packed.join_keys = 128;
     packed.sum_lanes = 64;
-    packed.weight_u = 0x1p-9;
-    packed.weight_eta = 0x1p-134;
+    packed.weight_type = packed.out_type = packed.lse_type = HA_F16;
+    packed.sum_rounded = true;
     packed.truncates = true;
     packed.exact_joins = false;
     k.packed_profile[HA_F16] = packed;
     both = ha_profile_attend(&k, HA_F16);
-    assert_true(both.join_keys == 128 && both.weight_u == 0x1p-9 && both.weight_eta == 0x1p-134 && both.truncates
-                && !both.exact_joins);
+    assert_true(both.join_keys == 128 && both.weight_type == HA_F16 && both.out_type == HA_F16
+                && both.lse_type == HA_F16 && both.sum_rounded && both.truncates && !both.exact_joins);
     for (int exact = 0; exact < 2; exact++) {
         k.packed_profile[HA_F16].truncates = false;
         k.packed_profile[HA_F16].exact_joins = exact;
@@ -204,7 +211,7 @@ TEST(test_profile_of_both)
                                       y = ha_bound_attend(&k.packed_profile[HA_F16], 64, keys, runs);
                 assert_true(b.h_sum >= x.h_sum && b.h_sum >= y.h_sum && b.h_dot >= x.h_dot && b.h_dot >= y.h_dot);
                 assert_true(b.rescales >= x.rescales && b.rescales >= y.rescales && b.kappa_s >= y.kappa_s
-                            && b.u_p == y.u_p);
+                            && b.u_p == y.u_p && b.u_w == y.u_w);
             }
     }
 }

@@ -30,11 +30,11 @@ static void attend_formula(const struct ha_test_input *in, const struct ha_bound
         m = fmaxl(m, s[j]);
     }
     for (size_t j = 0; j < N; j++) d += expl(s[j] - m);
-    const long double lost = N * eta / d, g = gamma_of((long double)(b->h_sum + b->rescales));
+    const long double lost = N * (eta + (long double)b->eta_w) / d, g = gamma_of((long double)(b->h_sum + b->rescales));
     for (size_t j = 0; j < N; j++) {
         const long double eps = (gamma_of((long double)b->h_dot) + (long double)b->kappa_s * u) * a[j]
                                 + (long double)b->kappa_t * u * (m - s[j])
-                                + (1 + (long double)b->rescales) * (long double)b->exp_eps;
+                                + (1 + (long double)b->rescales) * (long double)b->exp_eps + (long double)b->u_w;
         p[j] = expl(s[j] - m) / d;
         theta[j] = expm1l(eps);
         big_theta += p[j] * theta[j];
@@ -64,16 +64,18 @@ static void attend_formula(const struct ha_test_input *in, const struct ha_bound
     }
     *lse_bound = -log1pl(-big_theta) - log1pl(-g) + (long double)b->log_eps * (fabsl(logl(d)) + 1e-3L)
                  + 3 * u * fabsl(m) + u * fabsl(m + logl(d));
+    *lse_bound += (long double)b->u_l * (fabsl(m + logl(d)) + *lse_bound) + (long double)b->eta_l;
     if (!(big_theta < 1)) *lse_bound = HUGE_VALL;
 }
 
 TEST(test_attend)
 {
     static const struct ha_bound bound[] = {
-        { 4, 9, 0, 0x1p-24, 0x1p-23, 2, 3, 0, 0, 0, 0 },
-        { 6, 40, 7, 0x1p-22, 0x1p-24, 4, 4, 0, 0, 0x1p-11, 0x1p-25 },
-        { 6, 5, 2, 0, 0x1p-10, 4, 4, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-134 },
-        { 1, 2, 0, 0, 0, 0, 0, 0x1p-8, 0x1p-9, 0, 0 },
+        { 4, 9, 0, 0x1p-24, 0x1p-23, 2, 3, .u_o = 0 },
+        { 6, 40, 7, 0x1p-22, 0x1p-24, 4, 4, 0, 0, 0x1p-11, 0x1p-25, 0, 0, 0x1p-8, 0x1p-134 },
+        { 6, 5, 2, 0, 0x1p-10, 4, 4, 0x1p-11, 0x1p-25, 0x1p-8, 0x1p-134, .u_w = 0 },
+        { 6, 5, 2, 0, 0x1p-10, 4, 4, 0, 0, 0, 0, 0x1p-11, 0x1p-25, 0x1p-11, 0x1p-25 },
+        { 1, 2, 0, 0, 0, 0, 0, 0x1p-8, 0x1p-9, .u_o = 0 },
     };
     size_t finite = 0;
     for (size_t f = 0; f < ha_test_families; f++)

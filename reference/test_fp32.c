@@ -4,20 +4,33 @@ enum { LANES = 16 };
 
 /* glibc's expf and logf are within 1 ulp; 1 ulp is at most 2u */
 #define EXP 2.02 * 0x1p-24
-#define SUMS(lanes, extra, exact)                                  \
-    {                                                              \
-        lanes, extra, lanes, extra, EXP, EXP, .exact_joins = exact \
+#define SUMS(lanes, extra, ...)                            \
+    {                                                      \
+        lanes, extra, lanes, extra, EXP, EXP, .__VA_ARGS__ \
     }
 const struct ha_test_method ha_test_method[] = {
-    { "one lane", SUMS(1, 0, false), false, false, false },
-    { "one lane, fma", SUMS(1, 0, false), true, false, false },
-    { "16 lanes", SUMS(LANES, 4, false), false, false, false },
-    { "16 lanes, fma, normalised chunks", SUMS(LANES, 4, false), true, true, false },
-    { "16 lanes, fma, weights in 16 bits", SUMS(LANES, 4, false), true, false, true },
-    { "one lane, levels", SUMS(1, 0, true), false, false, false },
-    { "16 lanes, fma, levels", SUMS(LANES, 4, true), true, false, false },
+    { "one lane", SUMS(1, 0, exact_joins = false), .fused = false },
+    { "one lane, fma", SUMS(1, 0, exact_joins = false), .fused = true },
+    { "16 lanes", SUMS(LANES, 4, exact_joins = false), .fused = false },
+    { "16 lanes, fma, normalised chunks", SUMS(LANES, 4, exact_joins = false), .fused = true, .normalised = true },
+    { "16 lanes, fma, weights in 16 bits", SUMS(LANES, 4, exact_joins = false), .fused = true, .rounded = true },
+    { "one lane, levels", SUMS(1, 0, exact_joins = true), .fused = false },
+    { "16 lanes, fma, levels", SUMS(LANES, 4, exact_joins = true), .fused = true },
+    { "16 lanes, fma, sum of rounded weights", SUMS(LANES, 4, sum_rounded = true), .fused = true, .rounded = true },
+    { "one lane, sum of rounded weights, LSE in 16 bits", SUMS(1, 0, sum_rounded = true), .rounded = true,
+      .lse_rounded = true },
+    { "one lane, levels, LSE in 16 bits", SUMS(1, 0, exact_joins = true), .lse_rounded = true },
 };
 const size_t ha_test_methods = sizeof ha_test_method / sizeof ha_test_method[0];
+
+struct ha_profile ha_test_method_profile(const struct ha_test_method *m, enum ha_dtype t)
+{
+    struct ha_profile p = m->profile;
+    p.weight_type = m->rounded ? t : HA_F32;
+    p.out_type = t;
+    p.lse_type = m->lse_rounded ? t : HA_F32;
+    return p;
+}
 
 static float multiply_add(bool fused, float a, float b, float c)
 {
@@ -60,8 +73,9 @@ static void attend_chunk(const struct ha_test_method *m, const struct ha_test_in
     float lane[LANES] = { 0 };
     for (size_t j = 0; j < n; j++) {
         w[j] = m->profile.exact_joins ? exp2f(w[j] - out->max) : expf(w[j] - out->max);
-        lane[j % m->profile.sum_lanes] += w[j];
+        const float exact = w[j];
         if (m->rounded) w[j] = ha_round(w[j], in->dtype);
+        lane[j % m->profile.sum_lanes] += m->profile.sum_rounded ? w[j] : exact;
     }
     out->sum = fold(lane);
     for (size_t i = 0; i < in->dim; i++) {
@@ -118,8 +132,10 @@ float ha_test_fp32_attend(const struct ha_test_method *m, const struct ha_test_i
         for (size_t i = 0; i + step < parts; i += 2 * step) join(m, &part[i], &part[i + step], in->dim);
     const struct chunk *all = &part[0];
     for (size_t i = 0; i < in->dim; i++) o[i] = all->acc[i] / all->sum;
-    return m->profile.exact_joins ? (float)((double)all->max * 0x1.62e42fefa39efp-1 + log((double)all->sum))
-                                  : all->max + logf(all->sum);
+    const float lse = m->profile.exact_joins ? (float)((double)all->max * 0x1.62e42fefa39efp-1 + log((double)all->sum))
+                                             : all->max + logf(all->sum);
+    const float stored = m->lse_rounded ? ha_round(lse, in->dtype) : lse;
+    return isfinite(stored) ? stored : lse;
 }
 
 /* ---- merges ----------------------------------------------------------------------------- */

@@ -12,10 +12,13 @@ struct ha_test_method {
     const char *name;
     /* exact_joins: weights are powers of two, relative to integers; parts of the keys are joined pairwise */
     struct ha_profile profile;
-    bool fused;      /* fma in the two products */
-    bool normalised; /* a chunk is divided by its sum before it is joined */
-    bool rounded;    /* the weights are cast to the type of V */
+    bool fused;       /* fma in the two products */
+    bool normalised;  /* a chunk is divided by its sum before it is joined */
+    bool rounded;     /* the weights are cast to the type of V; profile.sum_rounded: for the denominator, too */
+    bool lse_rounded; /* and the LSE, where the type can hold it; o is the caller's to round */
 };
+/* the profile where V is of type t, o and LSE rounded to it */
+struct ha_profile ha_test_method_profile(const struct ha_test_method *m, enum ha_dtype t);
 
 extern const struct ha_test_method ha_test_method[];
 extern const size_t ha_test_methods;

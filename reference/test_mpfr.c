@@ -1,6 +1,6 @@
 /* The oracle against 200-bit arithmetic: its own error must be a negligible part of the bound. */
 
-#include "reference/test_inputs.h"
+#include "reference/test_fp32.h"
 
 #include <mpfr.h>
 
@@ -141,6 +141,39 @@ TEST(test_attend_long)
     for (size_t f = 0; f < ha_test_families; f++)
         if (strcmp(ha_test_family_name(f), "biased") == 0 || strcmp(ha_test_family_name(f), "ties") == 0)
             check_attend(f, test_small ? 20000 : 100000, 2, HA_F32, f);
+}
+
+/* Designs that store less than binary32: o, LSE and the weights that both sums take in 16 bits. Not the oracle but the
+ * exact result is the judge, and only the bound is the oracle's. */
+TEST(test_16_bits)
+{
+    static uint32_t order[KEYS_MOST];
+    static const struct {
+        size_t keys, dim;
+    } shape[] = { { 1, 8 }, { 17, 80 }, { 129, 64 }, { 3000, 16 } };
+    double worst = 0;
+    for (size_t j = 0; j < KEYS_MOST; j++) order[j] = (uint32_t)j;
+    for (size_t f = 0; f < ha_test_families; f++)
+        for (size_t s = 0; s < (test_small ? 3 : sizeof shape / sizeof shape[0]); s++)
+            for (enum ha_dtype type = HA_F16; (int)type < HA_DTYPE_COUNT; type++) {
+                const struct ha_test_input in = ha_test_input(f, shape[s].keys, shape[s].dim, type, 10 * s + f);
+                exact_attend(&in);
+                for (size_t m = 0; m < ha_test_methods; m++) {
+                    const struct ha_profile p = ha_test_method_profile(&ha_test_method[m], type);
+                    const struct ha_bound b = ha_bound_attend(&p, in.dim, in.keys, 1);
+                    struct ha_ref_state got = ha_test_attend(&in, &in.rows, &b);
+                    float o[HA_TEST_DIM_MAX];
+                    got.lse = (double)ha_test_fp32_attend(&ha_test_method[m], &in, order, &in.keys, 1, o);
+                    for (size_t i = 0; i < in.dim; i++) got.o[i] = (double)ha_round(o[i], type);
+                    const double e = worst_error(&got);
+                    if (!(e <= 1))
+                        fail_msg("%s, %s: error %g of the bound", ha_test_method[m].name, ha_test_input_says(&in), e);
+                    worst = fmax(worst, e);
+                }
+                ha_test_release();
+            }
+    print_message("largest error %.3g of the bound\n", worst);
+    assert_true(worst > 0.5);
 }
 
 TEST(test_weights)

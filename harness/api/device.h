@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define HA_DEVICE_ABI    3u
+#define HA_DEVICE_ABI    4u
 #define HA_DEVICE_SYMBOL "ha_device_api"
 
 struct ha_device;

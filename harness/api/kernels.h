@@ -33,13 +33,14 @@ enum { HA_CHUNK_ROWS = 64 };
 /* The numeric profile that the error bound is computed from. A sum of n terms is claimed
  * to have at most ceil(n / lanes) + extra additions on its longest path. */
 struct ha_profile {
-    unsigned dot_lanes, dot_extra; /* q.k over head_dim terms */
-    unsigned sum_lanes, sum_extra; /* sums over the keys of one chunk: weights, weighted V */
-    double exp_eps, log_eps;       /* relative error of exp on [-104, 0], of log */
-    unsigned join_keys, joins_max; /* keys of a chunk, 0: HA_CHUNK_KEYS; a weight takes part in at most so many
-                                    * joins of chunks, however many keys there are, 0: no such limit */
-    double weight_u, weight_eta; /* unit and subnormal half of the type that weights are rounded to before they meet V;
-                                    0: binary32 */
+    unsigned dot_lanes, dot_extra;    /* q.k over head_dim terms */
+    unsigned sum_lanes, sum_extra;    /* sums over the keys of one chunk: weights, weighted V */
+    double exp_eps, log_eps;          /* relative error of exp on [-104, 0], of log */
+    unsigned join_keys, joins_max;    /* keys of a chunk, 0: HA_CHUNK_KEYS; a weight takes part in at most so many
+                                       * joins of chunks, however many keys there are, 0: no such limit */
+    enum ha_dtype weight_type;        /* that weights are rounded to before they meet V */
+    enum ha_dtype out_type, lse_type; /* that o and the LSE are rounded to in the end; they are handed over as floats */
+    bool sum_rounded;                 /* the denominator sums the weights as weight_type has them, too */
     bool truncates; /* products are summed without rounding to nearest, as by tensor cores: an addition counts twice */
     bool exact_joins; /* what joins chunks scales by powers of two: a join costs an addition and no rounding besides */
 };

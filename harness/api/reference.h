@@ -20,8 +20,10 @@ struct ha_bound {
     double rescales;     /* R */
     double exp_eps, log_eps;
     double kappa_s, kappa_t; /* 2, 3; 4, 4 where (max, sum, acc) chunks are joined with rounding */
-    double u_p, eta_p;       /* unit and subnormal half of the type the weights are cast to; 0: binary32 */
+    double u_p, eta_p;       /* unit and subnormal half of the type the weights are cast to for V; 0: binary32 */
     double u_o, eta_o;       /* the same of the output type */
+    double u_w, eta_w; /* of the type they are cast to for V and the denominator alike: then u_p and eta_p are 0 */
+    double u_l, eta_l; /* of the type that the LSE is stored in */
 };
 
 /* The bound parameters of ha_kernels.attend for a row over `keys` keys in `runs` runs; packed keys count as one run.

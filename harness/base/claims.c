@@ -38,17 +38,18 @@ static const struct {
     { OF_PROFILE(sum_lanes), 1, UINT_MAX }, { OF_PROFILE(sum_extra), 0, 256 },
     { OF_PROFILE(join_keys), 0, UINT_MAX }, { OF_PROFILE(joins_max), 0, UINT_MAX },
 };
-/* bf16 is the coarsest type that weights are rounded to, f16 the one whose least number is largest. */
 static const struct ha_claim reals[] = {
     { OF_PROFILE(exp_eps), HA_EXP_EPS_MAX },
     { OF_PROFILE(log_eps), HA_LOG_EPS_MAX },
-    { OF_PROFILE(weight_u), 0x1p-8 },
-    { OF_PROFILE(weight_eta), 0x1p-25 },
 };
 static const struct {
     const char *name;
     size_t offset;
-} bools[] = { { OF_PROFILE(truncates) }, { OF_PROFILE(exact_joins) } };
+} types[] = { { OF_PROFILE(weight_type) }, { OF_PROFILE(out_type) }, { OF_PROFILE(lse_type) } };
+static const struct {
+    const char *name;
+    size_t offset;
+} bools[] = { { OF_PROFILE(sum_rounded) }, { OF_PROFILE(truncates) }, { OF_PROFILE(exact_joins) } };
 
 enum ha_status ha_profile_check(const char *of, const struct ha_profile *p, struct ha_why *why)
 {
@@ -64,6 +65,12 @@ enum ha_status ha_profile_check(const char *of, const struct ha_profile *p, stru
     }
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         HA_TRY(real_check(of, reals[i].name, bytes + reals[i].offset, reals[i].most, why));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        int x;
+        memcpy(&x, bytes + types[i].offset, sizeof x);
+        if (x < 0 || x >= HA_DTYPE_COUNT)
+            return ha_why(why, HA_ERROR, "its %s: %s is %d, not one of f32 0, f16 1, bf16 2", of, types[i].name, x);
+    }
     for (size_t i = 0; i < sizeof bools / sizeof *bools; i++)
         HA_TRY(bool_check(of, bools[i].name, bytes + bools[i].offset, why));
     return HA_OK;

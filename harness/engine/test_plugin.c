@@ -40,7 +40,7 @@ TEST(refuses_what_is_no_plugin)
     refused(beside("test_plugin"), "cannot be loaded"); /* a program is an ELF file too */
     refused(beside("wrong_library.so"), "ha_test_nowhere");
     refused(beside("wrong_symbol.so"), "exports no symbol 'ha_device_api'");
-    refused(beside("wrong_abi.so"), "against device ABI 44, this program has ABI 3");
+    refused(beside("wrong_abi.so"), "against device ABI 45, this program has ABI 4");
     refused(beside("wrong_size.so"), "ends before 'event_sync'");
     refused(beside("wrong_entry.so"), "'mem_free' is NULL");
     refused(beside("wrong_merger.so"), "neither a device, which has 'open', nor a library");

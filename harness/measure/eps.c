@@ -193,13 +193,14 @@ static enum ha_status ask_attend(struct bench *b, enum ha_dtype t, size_t tokens
 static enum ha_status ask_attend_exp(struct bench *b, enum ha_dtype t, struct ha_eps_seen *seen, struct ha_why *why)
 {
     const struct ha_profile *p = &b->info.profile[t];
-    const double of_score = (7 + (p->truncates ? 2 : 1) * (double)p->dot_extra) * U;
+    const double of_score = (7 + (p->truncates ? 2 : 1) * (double)p->dot_extra) * U,
+                 rounded = 3 * (ha_dtype_unit(p->weight_type) + ha_dtype_unit(p->out_type));
     float *o, *lse;
     HA_TRY(ask_attend(b, t, b->count, 2, false, &o, &lse, why));
     for (size_t i = 0; i < b->count; i++) {
         const double x = (double)b->x[i], one = (double)o[i * DIM], got = (double)o[i * DIM + 1];
-        if (p->weight_u > 0 && x < -8) continue; /* what is left of a weight in 16 bits */
-        note_exp(seen, x, one, got, expm1(of_score * -x) + 3 * U + 3 * p->weight_u, x >= -1);
+        if (rounded > 0 && x < -8) continue; /* what is left of a weight in 16 bits */
+        note_exp(seen, x, one, got, expm1(of_score * -x) + 3 * U + rounded, x >= -1);
     }
     return HA_OK;
 }
@@ -207,11 +208,12 @@ static enum ha_status ask_attend_exp(struct bench *b, enum ha_dtype t, struct ha
 /* Token t sees t + 1 keys that all weigh 1: L = ln(t + 1), exactly summed. */
 static enum ha_status ask_attend_log(struct bench *b, enum ha_dtype t, struct ha_eps_seen *seen, struct ha_why *why)
 {
+    const double rounded = 2 * U + ha_dtype_unit(b->info.profile[t].lse_type);
     float *o, *lse;
     HA_TRY(ask_attend(b, t, b->logs, b->logs, true, &o, &lse, why));
     for (size_t i = 0; i < b->logs; i++) {
         const double want = log((double)(i + 1));
-        note(seen, fabs((double)lse[i] - want) / (want + 1e-3), 2 * U * want / (want + 1e-3), true);
+        note(seen, fabs((double)lse[i] - want) / (want + 1e-3), rounded * want / (want + 1e-3), true);
     }
     return HA_OK;
 }

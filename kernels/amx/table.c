@@ -12,8 +12,7 @@ const struct ha_kernels ha_kernels_amx = {
     .packed_profile = { [HA_BF16] = { .dot_lanes = 8,
                                       .dot_extra = 31,
                                       HA_KERNELS_SUM_PROFILE,
-                                      .weight_u = 0x1p-8,
-                                      .weight_eta = 0x1p-126 } },
+                                      .weight_type = HA_BF16 } },
     .attend_packed = { [HA_BF16] = HA_AMX(attend_packed_bf16) },
 #else
     .absent = "not compiled for this target",

@@ -9,7 +9,7 @@ const struct ha_kernels ha_kernels_avx512_bf16 = {
     .name = "avx512_bf16",
     .cpu_bit = HA_CPU_AVX512_BF16,
 #if defined(HA_ISA_AVX512_BF16)
-    .packed_profile = { [HA_BF16] = { HA_KERNELS_PACKED_PROFILE, .weight_u = 0x1p-8, .weight_eta = 0x1p-126 } },
+    .packed_profile = { [HA_BF16] = { HA_KERNELS_PACKED_PROFILE, .weight_type = HA_BF16 } },
     .attend_packed = { [HA_BF16] = ha_avx512_bf16_attend_packed_bf16 },
     .flops_bf16 = ha_avx512_bf16_flops_bf16,
 #else

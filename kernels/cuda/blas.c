@@ -4,7 +4,6 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/library.h"
 
-#include "harness/base/numeric.h"
 #include "harness/base/why.h"
 
 #include <limits.h>
@@ -411,7 +410,6 @@ struct ha_profile ha_cuda_products_profile(const struct ha_device *dev, enum ha_
                                 .exp_eps = dev->eps[HA_CUDA_EXP],
                                 .log_eps = dev->eps[HA_CUDA_LOG],
                                 .join_keys = UINT_MAX,
-                                .weight_u = ha_dtype_unit(dtype),
-                                .weight_eta = ha_dtype_eta(dtype),
+                                .weight_type = dtype,
                                 .truncates = dtype != HA_F32 };
 }

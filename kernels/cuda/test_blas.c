@@ -255,7 +255,7 @@ TEST(the_profile_says_what_is_rounded)
     for (int t = 0; t < HA_DTYPE_COUNT; t++) {
         const struct ha_profile p = ha_cuda_products_profile(&measured, (enum ha_dtype)t);
         assert_true(p.dot_lanes == 1 && p.sum_lanes == 1 && p.truncates == (t != HA_F32));
-        assert_true(p.weight_u == ha_dtype_unit((enum ha_dtype)t) && p.exp_eps == 1e-7 && p.log_eps == 2e-7);
+        assert_true(p.weight_type == (enum ha_dtype)t && p.exp_eps == 1e-7 && p.log_eps == 2e-7);
         const struct ha_bound bound = ha_bound_attend(&p, 128, 100000, 1);
         assert_true(bound.h_dot >= (t ? 256 : 128) && bound.h_sum >= (t ? 200000 : 100000) && bound.rescales == 0);
     }

@@ -175,6 +175,6 @@ DEVICE_TEST(info_has_the_profile)
     api->info(dev, &info);
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
         assert_true(info.products[t].dot_lanes == 1 && info.products[t].sum_lanes == 1
-                    && info.products[t].weight_u == 0);
+                    && info.products[t].weight_type == HA_F32);
     assert_int_equal(*info.no_products != 0, ha_host_products_absent() != NULL);
 }
