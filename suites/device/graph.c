@@ -1,0 +1,112 @@
+/* Graphs: what is kept between begin and end runs as often as it is launched, on memory as it is then. */
+
+#include "suites/device/path.h"
+
+#include "harness/base/why.h"
+
+#include <string.h>
+
+static void count(void *arg) { __atomic_fetch_add((uint32_t *)arg, 1, __ATOMIC_ACQ_REL); }
+
+struct kept {
+    struct ha_op_path p;
+    struct ha_op_block *row, *index; /* row: where move puts row index[0] of `there`, or NULL */
+    uint32_t calls, launches;
+    uint32_t *flag; /* NULL: no flag_write */
+};
+enum { ROW = 64 };
+
+static enum ha_status keep(struct ha_op_stage *s, struct kept *k)
+{
+    struct ha_stream *const on = s->stream[0];
+    struct ha_op_path p = k->p;
+    HA_OP(s, copy, on, p.there->at, p.x->at, p.bytes, HA_H2D);
+    if (k->row) {
+        struct ha_device_move m = { k->row->at, p.there->at, NULL, (const uint32_t *)(const void *)k->index->at,
+                                    1,          ROW,         ROW,  ROW };
+        HA_OP(s, move, on, &m);
+        memset(&m, 0, sizeof m);
+    }
+    if (s->api->host_fn) HA_OP(s, host_fn, on, count, &k->calls);
+    HA_OP(s, copy, on, p.out->at, p.there->at, p.bytes, HA_D2H);
+    if (k->flag) HA_OP(s, flag_write, on, k->flag, 9);
+    return HA_OK;
+}
+
+/* x and the index change after the launch and before it runs. */
+static enum ha_status launch(struct ha_op_stage *s, struct kept *k, struct ha_graph *graph, struct ha_stream *on)
+{
+    struct ha_op_path *p = &k->p;
+    HA_TRY(ha_op_path_fill(s, p));
+    if (k->flag) __atomic_store_n(k->flag, 0, __ATOMIC_RELEASE);
+    HA_TRY(ha_op_shut(s, on));
+    HA_OP(s, graph_launch, graph, on);
+    HA_TRY(ha_op_fill(s, p->x, 0, p->bytes));
+    if (k->row) {
+        const uint32_t row = (uint32_t)ha_op_draw(s, p->bytes / ROW);
+        memcpy(k->index->image, &row, sizeof row);
+        HA_TRY(ha_op_put(s, k->index, 0, sizeof row));
+        memcpy(k->row->image, p->x->image + row * ROW, ROW);
+    }
+    HA_TRY(ha_op_hold(s));
+    ha_op_open(s);
+    HA_OP(s, stream_sync, on);
+    k->launches++;
+    memcpy(p->out->image, p->x->image, p->bytes);
+    HA_TRY(ha_op_judge(s, p->out, 0, p->bytes, "launch %u of a graph: what it copied up and back", k->launches));
+    if (k->row) HA_TRY(ha_op_judge(s, k->row, 0, ROW, "launch %u of a graph: the row that it moved", k->launches));
+    if (s->api->host_fn && k->calls != k->launches)
+        return ha_op_wrong(s, "after launch %u of a graph its host function has been called %u times", k->launches,
+                           k->calls);
+    if (k->flag && __atomic_load_n(k->flag, __ATOMIC_ACQUIRE) != 9)
+        return ha_op_wrong(s, "launch %u of a graph: its flag_write did not write", k->launches);
+    return HA_OK;
+}
+
+static enum ha_status judge_kept(struct ha_op_stage *s, struct kept *k, struct ha_graph *graph)
+{
+    struct ha_op_path later;
+    HA_OP(s, stream_sync, s->stream[0]);
+    HA_TRY(ha_op_path_judge(s, &k->p, "what a graph is to copy back, while it was captured"));
+    if (k->calls) return ha_op_wrong(s, "graph: a host function was called while it was captured");
+    for (int i = 0; i < HA_OP_ROUNDS; i++) HA_TRY(launch(s, k, graph, s->stream[i % 2]));
+    HA_TRY(ha_op_path_make(s, &later, HA_OP_PATH_SMALL)); /* the stream runs again what it is given */
+    HA_TRY(ha_op_path_fill(s, &later));
+    HA_TRY(ha_op_path_up(s, &later, s->stream[0]));
+    HA_TRY(ha_op_path_down(s, &later, s->stream[0]));
+    HA_OP(s, stream_sync, s->stream[0]);
+    return ha_op_path_judge(s, &later, "what a stream copied after it captured a graph");
+}
+
+static enum ha_status judge_graph(struct ha_op_stage *s)
+{
+    static struct kept k;
+    struct ha_graph *graph = NULL;
+    k = (struct kept){ .calls = 0 };
+    HA_TRY(ha_op_path_make(s, &k.p, 256 << 10));
+    HA_TRY(ha_op_path_fill(s, &k.p));
+    if (s->api->flag_write) HA_TRY(ha_op_flag_make(s, &k.flag));
+    if (s->api->move) {
+        k.row = ha_op_block(s, HA_OP_DEVICE, ROW);
+        k.index = k.row ? ha_op_block(s, HA_OP_DEVICE, sizeof(uint32_t)) : NULL;
+        if (!k.index) return HA_ERROR;
+        memset(k.index->image, 0, sizeof(uint32_t));
+        HA_TRY(ha_op_put(s, k.index, 0, sizeof(uint32_t)));
+    }
+    HA_OP(s, graph_begin, s->stream[0]);
+    const enum ha_status kept = keep(s, &k);
+    const enum ha_status ended = s->api->graph_end(s->stream[0], &graph, s->why);
+    HA_TRY(kept);
+    HA_TRY(ended);
+    const enum ha_status status = judge_kept(s, &k, graph);
+    ha_op_open(s);
+    s->api->stream_sync(s->stream[0]);
+    s->api->stream_sync(s->stream[1]);
+    s->api->graph_destroy(graph);
+    return status;
+}
+const struct ha_op ha_op_graph = { "graph",
+                                   "kept and not run; launched with memory as it is then",
+                                   { HA_OP_ENTRY(graph_begin), HA_OP_ENTRY(graph_end), HA_OP_ENTRY(graph_launch),
+                                     HA_OP_ENTRY(graph_destroy) },
+                                   judge_graph };

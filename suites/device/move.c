@@ -1,0 +1,349 @@
+/* What moves bytes: every byte arrives, and none beside it changes. Each case is enqueued behind a gate and its
+ * arguments are overwritten before that opens; but for pageable memory, where a copy may wait for work before it. */
+
+#include "suites/device/stage.h"
+
+#include "harness/base/why.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 256, SMALL = 64 << 10 };
+
+static const struct {
+    enum ha_direction dir;
+    enum ha_op_place dst, src;
+    const char *name;
+} ways[] = {
+    { HA_H2D, HA_OP_DEVICE, HA_OP_PAGEABLE, "from pageable memory" },
+    { HA_H2D, HA_OP_DEVICE, HA_OP_PINNED, "from pinned memory" },
+    { HA_H2D, HA_OP_DEVICE, HA_OP_MAPPED, "from mapped memory" },
+    { HA_D2H, HA_OP_PAGEABLE, HA_OP_DEVICE, "to pageable memory" },
+    { HA_D2H, HA_OP_PINNED, HA_OP_DEVICE, "to pinned memory" },
+    { HA_D2H, HA_OP_MAPPED, HA_OP_DEVICE, "to mapped memory" },
+    { HA_D2D, HA_OP_DEVICE, HA_OP_DEVICE, "within the device" },
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+struct pair {
+    struct ha_op_block *dst, *src;
+};
+
+static enum ha_status pair_make(struct ha_op_stage *s, struct pair *p, enum ha_op_place dst, enum ha_op_place src,
+                                size_t bytes)
+{
+    ha_op_clear(s);
+    p->dst = ha_op_block(s, dst, bytes);
+    p->src = p->dst ? ha_op_block(s, src, bytes) : NULL;
+    return p->src ? ha_op_fill(s, p->src, 0, bytes) : HA_ERROR;
+}
+
+static enum ha_status shut(struct ha_op_stage *s, size_t way)
+{
+    const bool pageable = ways[way].dst == HA_OP_PAGEABLE || ways[way].src == HA_OP_PAGEABLE;
+    return pageable ? HA_OK : ha_op_shut(s, s->stream[0]);
+}
+
+static enum ha_status finish(struct ha_op_stage *s)
+{
+    ha_op_open(s);
+    HA_OP(s, stream_sync, s->stream[0]);
+    return HA_OK;
+}
+
+/* ---- copy -------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, size_t way, size_t bytes)
+{
+    const size_t to = GUARD + ha_op_draw(s, 65), from = ha_op_draw(s, 65), all = to + bytes + GUARD;
+    HA_TRY(ha_op_fill(s, p->dst, 0, all));
+    memcpy(p->dst->image + to, p->src->image + from, bytes);
+    HA_TRY(shut(s, way));
+    HA_OP(s, copy, s->stream[0], p->dst->at + to, p->src->at + from, bytes, ways[way].dir);
+    HA_TRY(finish(s));
+    return ha_op_judge(s, p->dst, 0, all, "copy of %zu bytes %s, from byte %zu of one block to byte %zu of another",
+                       bytes, ways[way].name, from, to);
+}
+
+/* Of every power of two the neighbours, too; above 64 KiB one odd size and one that is no power's neighbour. */
+static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
+{
+    struct pair p;
+    HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, s->most + 3 * GUARD));
+    for (size_t power = 1; power <= s->most && power <= SMALL; power *= 2)
+        for (size_t bytes = power - 1; bytes <= power + 1; bytes++) HA_TRY(copy_once(s, &p, way, bytes));
+    for (size_t i = 0; i < 16; i++) HA_TRY(copy_once(s, &p, way, ha_op_draw(s, s->most < SMALL ? s->most : SMALL)));
+    for (size_t power = 2 * (size_t)SMALL; power <= s->most; power *= 2) {
+        HA_TRY(copy_once(s, &p, way, power - 1 - 2 * ha_op_draw(s, power / 4)));
+        HA_TRY(copy_once(s, &p, way, power));
+        if (power <= 4 << 20 && power < s->most) HA_TRY(copy_once(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
+    }
+    return HA_OK;
+}
+
+static enum ha_status judge_copy(struct ha_op_stage *s)
+{
+    for (size_t way = 0; way < WAYS; way++) HA_TRY(copy_way(s, way));
+    return HA_OK;
+}
+const struct ha_op ha_op_copy = {
+    "copy", "bytes of every size and place, each way, and nothing beside them", { { 0 } }, judge_copy
+};
+
+/* ---- copy_2d ----------------------------------------------------------------------------------------------------- */
+
+struct rect {
+    size_t row_bytes, rows, dst_gap, src_gap; /* gaps: between rows */
+};
+static const struct rect rects[] = {
+    { 1, 1, 0, 0 },    { 7, 3, 0, 2 },        { 7, 3, 2, 0 },       { 64, 16, 0, 0 },    { 64, 16, 0, 64 },
+    { 64, 16, 64, 0 }, { 256, 40, 256, 768 }, { 4, 70000, 0, 4 },   { 4, 70000, 12, 0 }, { 0, 5, 8, 8 },
+    { 5, 0, 8, 8 },    { 4096, 17, 1, 3 },    { 100000, 3, 31, 7 }, { 1, 1000, 1, 2 },
+};
+
+static size_t stride_of(const struct rect *r, size_t gap) { return r->row_bytes + gap; }
+static size_t extent(size_t rows, size_t stride, size_t row_bytes)
+{
+    return rows ? (rows - 1) * stride + row_bytes : 0;
+}
+
+static enum ha_status rect_once(struct ha_op_stage *s, const struct pair *p, size_t way, const struct rect *r)
+{
+    const size_t to = GUARD + ha_op_draw(s, 65), from = ha_op_draw(s, 65);
+    const size_t dst = stride_of(r, r->dst_gap), src = stride_of(r, r->src_gap);
+    const size_t all = to + extent(r->rows, dst, r->row_bytes) + GUARD;
+    if (all > p->dst->bytes || from + extent(r->rows, src, r->row_bytes) > p->src->bytes) return HA_OK;
+    HA_TRY(ha_op_fill(s, p->dst, 0, all));
+    for (size_t i = 0; i < r->rows; i++)
+        memcpy(p->dst->image + to + i * dst, p->src->image + from + i * src, r->row_bytes);
+    HA_TRY(shut(s, way));
+    HA_OP(s, copy_2d, s->stream[0], p->dst->at + to, dst, p->src->at + from, src, r->row_bytes, r->rows, ways[way].dir);
+    HA_TRY(finish(s));
+    return ha_op_judge(s, p->dst, 0, all, "copy_2d of %zu rows of %zu bytes %s, strides %zu to %zu, to byte %zu",
+                       r->rows, r->row_bytes, ways[way].name, src, dst, to);
+}
+
+static enum ha_status judge_copy_2d(struct ha_op_stage *s)
+{
+    const size_t bytes = s->most < 2 << 20 ? s->most : 2 << 20;
+    for (size_t way = 0; way < WAYS; way++) {
+        struct pair p;
+        HA_TRY(pair_make(s, &p, ways[way].dst, ways[way].src, bytes));
+        for (size_t i = 0; i < sizeof rects / sizeof *rects; i++) HA_TRY(rect_once(s, &p, way, &rects[i]));
+        for (size_t i = 0; i < 24; i++) {
+            const struct rect r = { 1 + ha_op_draw(s, (size_t)1 << ha_op_draw(s, 13)), 1 + ha_op_draw(s, 130),
+                                    ha_op_draw(s, 2) * ha_op_draw(s, 300), ha_op_draw(s, 2) * ha_op_draw(s, 300) };
+            HA_TRY(rect_once(s, &p, way, &r));
+        }
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_copy_2d = {
+    "copy_2d", "rows at strides, each way, and nothing between them", { HA_OP_ENTRY(copy_2d) }, judge_copy_2d
+};
+
+/* ---- copy_pieces ------------------------------------------------------------------------------------------------- */
+
+enum { PIECES_MOST = 3000 };
+struct pieces {
+    void *dst[PIECES_MOST];
+    const void *src[PIECES_MOST];
+    size_t bytes[PIECES_MOST];
+};
+
+static enum ha_status pieces_once(struct ha_op_stage *s, const struct pair *p, size_t way, size_t count, size_t large,
+                                  struct pieces *list)
+{
+    size_t at = ha_op_draw(s, 65);
+    HA_TRY(ha_op_fill(s, p->dst, 0, p->dst->bytes));
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = i == count / 2 ? large : ha_op_draw(s, 5) ? ha_op_draw(s, 200) : 0;
+        if (at + bytes + 1 > p->dst->bytes) bytes = 0;
+        const size_t from = ha_op_draw(s, p->src->bytes - bytes);
+        list->bytes[i] = bytes;
+        list->dst[i] = bytes ? p->dst->at + at : NULL;
+        list->src[i] = bytes ? p->src->at + from : NULL;
+        memcpy(p->dst->image + at, p->src->image + from, bytes);
+        at += bytes + (bytes ? ha_op_draw(s, 70) : 0);
+        if (at >= p->dst->bytes) at = p->dst->bytes - 1;
+    }
+    struct ha_device_pieces args = { list->dst, list->src, list->bytes, count };
+    HA_TRY(shut(s, way));
+    HA_OP(s, copy_pieces, s->stream[0], &args, ways[way].dir);
+    memset(list, 0, sizeof *list);
+    memset(&args, 0, sizeof args);
+    HA_TRY(finish(s));
+    return ha_op_judge(s, p->dst, 0, p->dst->bytes, "copy_pieces of %zu pieces %s, the largest of %zu bytes", count,
+                       ways[way].name, large);
+}
+
+static enum ha_status judge_copy_pieces(struct ha_op_stage *s)
+{
+    static const size_t counts[] = { 0, 1, 2, 7, 33, 300, PIECES_MOST };
+    const size_t bytes = s->most < 3 << 20 ? s->most : 3 << 20, large = bytes / 3 + 1;
+    struct pieces *list = malloc(sizeof *list);
+    if (!list) return ha_why(s->why, HA_ERROR, "out of memory");
+    enum ha_status status = HA_OK;
+    for (size_t way = 0; way < WAYS && status == HA_OK; way++) {
+        struct pair p;
+        status = pair_make(s, &p, ways[way].dst, ways[way].src, bytes);
+        for (size_t i = 0; i < sizeof counts / sizeof *counts && status == HA_OK; i++)
+            status = pieces_once(s, &p, way, counts[i], i % 2 ? large : 99, list);
+    }
+    if (status != HA_OK) ha_op_open(s);
+    free(list);
+    return status;
+}
+const struct ha_op ha_op_copy_pieces = {
+    "copy_pieces", "many copies in one call, empty ones among them", { HA_OP_ENTRY(copy_pieces) }, judge_copy_pieces
+};
+
+/* ---- move -------------------------------------------------------------------------------------------------------- */
+
+struct shape {
+    size_t rows, row_bytes, dst_gap, src_gap, spread; /* spread: slots for each row where an index chooses */
+};
+static const struct shape shapes[] = {
+    { 1, 1, 0, 0, 1 },     { 1, 4096, 0, 0, 3 },  { 31, 4, 0, 0, 2 },      { 33, 7, 1, 2, 2 },
+    { 40, 24, 8, 8, 1 },   { 64, 128, 0, 0, 4 },  { 129, 256, 16, 0, 2 },  { 1000, 64, 0, 64, 1 },
+    { 1025, 20, 3, 1, 2 }, { 17, 1153, 5, 0, 2 }, { 300, 512, 0, 512, 3 }, { 3, 100000, 0, 4, 2 },
+    { 70000, 4, 0, 0, 2 }, { 0, 8, 0, 0, 1 },     { 9, 0, 8, 8, 1 },
+};
+enum { NO_INDEX, DEVICE_INDEX, MAPPED_INDEX, INDICES };
+
+static void permute(struct ha_op_stage *s, uint32_t *index, size_t rows, size_t slots)
+{
+    uint32_t *all = malloc((slots + 1) * sizeof *all);
+    if (!all) abort();
+    for (size_t i = 0; i < slots; i++) all[i] = (uint32_t)i;
+    for (size_t i = 0; i < rows; i++) {
+        const size_t other = i + ha_op_draw(s, slots - i);
+        const uint32_t chosen = all[other];
+        all[other] = all[i];
+        index[i] = chosen;
+        all[i] = chosen;
+    }
+    free(all);
+}
+
+/* The block of an index, or NULL in *out. It holds a wrong one until the move is enqueued: what counts is what it holds
+ * when the move runs. */
+static enum ha_status index_make(struct ha_op_stage *s, unsigned kind, size_t rows, size_t slots,
+                                 struct ha_op_block **out)
+{
+    *out = NULL;
+    if (kind == NO_INDEX || !rows) return HA_OK;
+    *out = ha_op_block(s, kind == DEVICE_INDEX ? HA_OP_DEVICE : HA_OP_MAPPED, rows * sizeof(uint32_t));
+    if (!*out) return HA_ERROR;
+    permute(s, (uint32_t *)(void *)(*out)->image, rows, slots);
+    const struct ha_op_block b = **out;
+    uint32_t *zero = calloc(rows, sizeof *zero);
+    if (!zero) return ha_why(s->why, HA_ERROR, "out of memory");
+    (*out)->image = (char *)zero;
+    const enum ha_status status = ha_op_put(s, *out, 0, b.bytes);
+    (*out)->image = b.image;
+    free(zero);
+    return status;
+}
+
+static uint32_t row_of(const struct ha_op_block *index, size_t i)
+{
+    uint32_t row = (uint32_t)i;
+    if (index) memcpy(&row, index->image + i * sizeof row, sizeof row);
+    return row;
+}
+
+static enum ha_status move_once(struct ha_op_stage *s, const struct shape *h, const enum ha_op_place place[2],
+                                const unsigned kind[2])
+{
+    const size_t slots = h->rows * h->spread + 1;
+    const size_t dst = h->row_bytes + h->dst_gap, src = h->row_bytes + h->src_gap;
+    const size_t to = GUARD + 8 * ha_op_draw(s, 3), from = 8 * ha_op_draw(s, 3), all = to + slots * dst + GUARD;
+    struct ha_op_block *index[2];
+    ha_op_clear(s);
+    struct ha_op_block *y = ha_op_block(s, place[0], all),
+                       *x = y ? ha_op_block(s, place[1], from + slots * src + 1) : NULL;
+    if (!x) return HA_ERROR;
+    HA_TRY(ha_op_fill(s, y, 0, all));
+    HA_TRY(ha_op_fill(s, x, 0, x->bytes));
+    for (size_t i = 0; i < 2; i++) HA_TRY(index_make(s, kind[i], h->rows, slots, &index[i]));
+    for (size_t i = 0; i < h->rows; i++)
+        memcpy(y->image + to + row_of(index[0], i) * dst, x->image + from + row_of(index[1], i) * src, h->row_bytes);
+    struct ha_device_move m = { y->at + to,
+                                x->at + from,
+                                index[0] ? (const uint32_t *)(const void *)index[0]->at : NULL,
+                                index[1] ? (const uint32_t *)(const void *)index[1]->at : NULL,
+                                h->rows,
+                                h->row_bytes,
+                                dst,
+                                src };
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_OP(s, move, s->stream[0], &m);
+    memset(&m, 0, sizeof m);
+    for (size_t i = 0; i < 2; i++)
+        if (index[i]) HA_TRY(ha_op_put(s, index[i], 0, index[i]->bytes));
+    HA_TRY(finish(s));
+    static const char *const named[] = { "no", "a device", "a mapped" };
+    return ha_op_judge(s, y, 0, all,
+                       "move of %zu rows of %zu bytes, strides %zu to %zu, %s index to %s memory, %s index from %s "
+                       "memory",
+                       h->rows, h->row_bytes, src, dst, named[kind[0]], ha_op_place_name(place[0]), named[kind[1]],
+                       ha_op_place_name(place[1]));
+}
+
+static enum ha_status judge_move(struct ha_op_stage *s)
+{
+    static const enum ha_op_place places[][2] = { { HA_OP_DEVICE, HA_OP_DEVICE },
+                                                  { HA_OP_DEVICE, HA_OP_MAPPED },
+                                                  { HA_OP_MAPPED, HA_OP_DEVICE } };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t p = 0; p < 3; p++)
+            for (unsigned k = 0; k < INDICES * INDICES; k++) {
+                const unsigned kind[2] = { k % INDICES, k / INDICES };
+                if (shapes[i].rows * shapes[i].row_bytes > SMALL && (k + p + i) % 4) continue; /* large ones: a few */
+                if (shapes[i].rows * shapes[i].row_bytes * shapes[i].spread > s->most) continue;
+                HA_TRY(move_once(s, &shapes[i], places[p], kind));
+            }
+    return HA_OK;
+}
+const struct ha_op ha_op_move = {
+    "move", "rows by index, the index as it is when the move runs", { HA_OP_ENTRY(move) }, judge_move
+};
+
+/* ---- read -------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status read_once(struct ha_op_stage *s, const struct ha_op_block *x, struct ha_op_block *sum,
+                                size_t first, size_t bytes)
+{
+    enum { AT = 64 };
+    HA_TRY(ha_op_fill(s, sum, 0, sum->bytes));
+    uint32_t want, word;
+    memcpy(&want, sum->image + AT, sizeof want);
+    for (size_t i = 0; i < bytes; i += sizeof word) {
+        memcpy(&word, x->image + first + i, sizeof word);
+        want += word;
+    }
+    memcpy(sum->image + AT, &want, sizeof want);
+    HA_OP(s, read, s->stream[0], x->at + first, bytes, (uint32_t *)(void *)(sum->at + AT));
+    HA_OP(s, stream_sync, s->stream[0]);
+    return ha_op_judge(s, sum, 0, sum->bytes, "read of %zu bytes of %s memory from byte %zu on, whose sum", bytes,
+                       ha_op_place_name(x->place), first);
+}
+
+static enum ha_status judge_read(struct ha_op_stage *s)
+{
+    static const enum ha_op_place places[] = { HA_OP_DEVICE, HA_OP_MAPPED };
+    for (size_t p = 0; p < 2; p++) {
+        struct ha_op_block *x = ha_op_block(s, places[p], s->most), *sum = x ? ha_op_block(s, HA_OP_DEVICE, 128) : NULL;
+        if (!sum) return HA_ERROR;
+        HA_TRY(ha_op_fill(s, x, 0, x->bytes));
+        for (size_t words = 0; words < 70; words++) HA_TRY(read_once(s, x, sum, 64 * ha_op_draw(s, 9), 4 * words));
+        for (size_t power = 512; power <= s->most; power *= 4) {
+            HA_TRY(read_once(s, x, sum, 0, power));
+            HA_TRY(read_once(s, x, sum, 0, power - 4 - 4 * ha_op_draw(s, power / 16)));
+        }
+        ha_op_clear(s);
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_read = { "read", "the sum of all words that are read", { HA_OP_ENTRY(read) }, judge_read };

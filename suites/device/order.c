@@ -1,0 +1,336 @@
+/* Streams and events. A gate holds up what must be waited for; what does not wait then runs ahead of it, with the bytes
+ * of before. */
+
+#include "suites/device/path.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/why.h"
+
+#include <string.h>
+
+static enum ha_status with_event(struct ha_op_stage *s,
+                                 enum ha_status (*judge)(struct ha_op_stage *s, struct ha_event *event))
+{
+    struct ha_event *event = NULL;
+    HA_TRY(s->api->event_create(s->device, &event, s->why));
+    enum ha_status status = HA_OK;
+    for (int round = 0; round < HA_OP_ROUNDS && status == HA_OK; round++) {
+        status = judge(s, event);
+        ha_op_open(s);
+        const enum ha_status rest = s->api->stream_sync(s->stream[0]) == HA_OK ? s->api->stream_sync(s->stream[1])
+                                                                               : HA_ERROR;
+        if (status == HA_OK) status = ha_op_failed(s, "stream_sync", rest);
+        ha_op_clear(s);
+    }
+    s->api->event_destroy(event);
+    return status;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+/* Each step reads what the one before it wrote, or writes what that read; every engine takes part. */
+static enum ha_status in_order(struct ha_op_stage *s, size_t bytes)
+{
+    struct ha_op_path p, q;
+    struct ha_stream *const on = s->stream[0];
+    HA_TRY(ha_op_path_make(s, &p, bytes));
+    HA_TRY(ha_op_path_make(s, &q, bytes));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_TRY(ha_op_path_fill(s, &q));
+    HA_TRY(ha_op_shut(s, on));
+    HA_TRY(ha_op_path_up(s, &p, on));
+    memcpy(q.there->image, p.there->image, p.bytes);
+    HA_OP(s, copy, on, q.there->at, p.there->at, p.bytes, HA_D2D);
+    HA_TRY(ha_op_path_down(s, &q, on));
+    HA_TRY(ha_op_path_down(s, &p, on));
+    struct ha_op_path again = { q.x, p.there, q.out, p.bytes };
+    HA_TRY(ha_op_path_up(s, &again, on)); /* over what has just been read */
+    const size_t half = p.bytes / 2;
+    memcpy(q.there->image, p.there->image + p.bytes - half, half);
+    HA_OP(s, copy, on, q.there->at, p.there->at + p.bytes - half, half, HA_D2D);
+    ha_op_open(s);
+    HA_OP(s, stream_sync, on);
+    HA_TRY(ha_op_path_judge(s, &p, "what a stream copied back before it copied other bytes up"));
+    HA_TRY(ha_op_path_judge(s, &q, "what a stream copied up, over and back"));
+    HA_TRY(ha_op_judge(s, p.there, 0, p.bytes, "what a stream copied up last"));
+    return ha_op_judge(s, q.there, 0, p.bytes, "what a stream copied over last");
+}
+
+static enum ha_status judge_stream(struct ha_op_stage *s)
+{
+    struct ha_op_path p;
+    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+        HA_TRY(in_order(s, round % 2 ? 8 << 20 : HA_OP_PATH_SMALL));
+        ha_op_clear(s);
+    }
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    for (int round = 0; round < HA_OP_ROUNDS; round++) { /* the other one is held up */
+        HA_TRY(ha_op_path_fill(s, &p));
+        HA_TRY(ha_op_shut(s, s->stream[round % 2]));
+        HA_TRY(ha_op_path_up(s, &p, s->stream[1 - round % 2]));
+        HA_TRY(ha_op_path_down(s, &p, s->stream[1 - round % 2]));
+        HA_OP(s, stream_sync, s->stream[1 - round % 2]);
+        HA_TRY(ha_op_path_judge(s, &p, "what a stream copied while another was held up"));
+        ha_op_open(s);
+        HA_OP(s, stream_sync, s->stream[round % 2]);
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_stream = {
+    "stream", "operations of one run in order, two run side by side", { { 0 } }, judge_stream
+};
+
+static void late(void *arg)
+{
+    ha_op_nap(2000000);
+    __atomic_store_n((uint32_t *)arg, 1, __ATOMIC_RELEASE);
+}
+
+/* Copies behind a gate that another thread opens in a while, and last a slow host function. */
+static enum ha_status returns_late(struct ha_op_stage *s, struct ha_stream *on, const char *what,
+                                   enum ha_status (*wait)(struct ha_op_stage *s, struct ha_stream *on, void *arg),
+                                   void *arg)
+{
+    struct ha_op_path p;
+    struct ha_op_opener opener;
+    static uint32_t done; /* a device that forgets to wait may call later */
+    __atomic_store_n(&done, !s->api->host_fn, __ATOMIC_RELEASE);
+    HA_TRY(ha_op_path_large(s, &p));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_TRY(ha_op_shut(s, on));
+    HA_TRY(ha_op_path_up(s, &p, on));
+    if (s->api->host_fn) HA_OP(s, host_fn, on, late, &done);
+    HA_TRY(ha_op_path_down(s, &p, on));
+    HA_TRY(ha_op_open_later(s, &opener));
+    const enum ha_status waited = wait(s, on, arg);
+    const bool opened = ha_op_opened(&opener), called = __atomic_load_n(&done, __ATOMIC_ACQUIRE);
+    enum ha_status status = HA_OK;
+    if (waited != HA_OK) status = ha_op_failed(s, what, waited);
+    else if (!opened || !called)
+        status = ha_op_wrong(s, "%s returned before the work that it is to wait for had %s", what,
+                             opened ? "run a host function" : "begun");
+    else status = ha_op_path_judge(s, &p, "what was copied back before it returned");
+    ha_op_open(s);
+    for (int i = 0; !__atomic_load_n(&done, __ATOMIC_ACQUIRE) && i < 1000; i++) ha_op_nap(1000000);
+    return status;
+}
+
+static enum ha_status sync_it(struct ha_op_stage *s, struct ha_stream *on, void *arg)
+{
+    return s->api->stream_sync(on);
+}
+static enum ha_status judge_stream_sync(struct ha_op_stage *s)
+{
+    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+        HA_TRY(returns_late(s, s->stream[round % 2], "stream_sync", sync_it, NULL));
+        HA_OP(s, stream_sync, s->stream[round % 2]);
+        ha_op_clear(s);
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_stream_sync = {
+    "stream_sync", "returns when all work before it is done", { { 0 } }, judge_stream_sync
+};
+
+static enum ha_status destroy_it(struct ha_op_stage *s, struct ha_stream *on, void *arg)
+{
+    s->api->stream_destroy(on);
+    return HA_OK;
+}
+static enum ha_status judge_stream_destroy(struct ha_op_stage *s)
+{
+    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+        struct ha_stream *stream = NULL;
+        HA_TRY(s->api->stream_create(s->device, "conform gone", &stream, s->why));
+        HA_TRY(returns_late(s, stream, "stream_destroy", destroy_it, NULL));
+        ha_op_clear(s);
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_stream_destroy = {
+    "stream_destroy", "waits for the stream's work", { { 0 } }, judge_stream_destroy
+};
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static enum ha_status wait_for_copy(struct ha_op_stage *s, struct ha_event *event)
+{
+    struct ha_op_path p;
+    HA_TRY(ha_op_path_large(s, &p));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
+    HA_OP(s, event_record, event, s->stream[0]);
+    HA_OP(s, stream_wait, s->stream[1], event);
+    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
+    HA_TRY(ha_op_hold(s));
+    ha_op_open(s);
+    HA_OP(s, stream_sync, s->stream[1]);
+    return ha_op_path_judge(s, &p, "what a stream copied behind stream_wait for an event behind another copy");
+}
+
+/* b is to wait for nothing: the event has no record. */
+static enum ha_status wait_for_nothing(struct ha_op_stage *s, struct ha_event *event)
+{
+    struct ha_op_path p;
+    struct ha_event *fresh;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_TRY(s->api->event_create(s->device, &fresh, s->why));
+    enum ha_status status = ha_op_failed(s, "stream_wait", s->api->stream_wait(s->stream[1], fresh));
+    if (status == HA_OK) status = ha_op_failed(s, "event_sync", s->api->event_sync(fresh));
+    s->api->event_destroy(fresh);
+    HA_TRY(status);
+    HA_TRY(ha_op_path_up(s, &p, s->stream[1]));
+    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
+    HA_OP(s, stream_sync, s->stream[1]);
+    return ha_op_path_judge(s, &p, "what a stream copied behind stream_wait for an event without a record");
+}
+
+static enum ha_status judge_stream_wait(struct ha_op_stage *s)
+{
+    HA_TRY(with_event(s, wait_for_copy));
+    return with_event(s, wait_for_nothing);
+}
+#define EVENTS                                                                                                  \
+    {                                                                                                           \
+        HA_OP_ENTRY(event_create), HA_OP_ENTRY(event_record), HA_OP_ENTRY(stream_wait), HA_OP_ENTRY(event_sync) \
+    }
+const struct ha_op ha_op_stream_wait = { "stream_wait", "what follows it waits for the event", EVENTS,
+                                         judge_stream_wait };
+
+static enum ha_status sync_event(struct ha_op_stage *s, struct ha_stream *on, void *event)
+{
+    HA_TRY(s->api->event_record(event, on));
+    return s->api->event_sync(event);
+}
+static enum ha_status event_late(struct ha_op_stage *s, struct ha_event *event)
+{
+    return returns_late(s, s->stream[0], "event_sync", sync_event, event);
+}
+/* What was enqueued behind the record need not be waited for; if it is, this ends at the device's wait limit. */
+static enum ha_status event_early(struct ha_op_stage *s, struct ha_event *event)
+{
+    HA_OP(s, event_record, event, s->stream[0]);
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_OP(s, event_sync, event);
+    s->cases++;
+    return HA_OK;
+}
+static enum ha_status judge_event_sync(struct ha_op_stage *s)
+{
+    HA_TRY(with_event(s, event_late));
+    return with_event(s, event_early);
+}
+const struct ha_op ha_op_event_sync = { "event_sync", "returns when the work before the record is done", EVENTS,
+                                        judge_event_sync };
+
+/* The last record before the wait is the one that counts. */
+static enum ha_status record_twice(struct ha_op_stage *s, struct ha_event *event)
+{
+    struct ha_op_path p;
+    HA_TRY(ha_op_path_large(s, &p));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_OP(s, event_record, event, s->stream[0]);
+    HA_OP(s, event_record, event, s->stream[1]);
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
+    HA_OP(s, event_record, event, s->stream[0]);
+    HA_OP(s, stream_wait, s->stream[1], event);
+    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
+    HA_TRY(ha_op_hold(s));
+    ha_op_open(s);
+    HA_OP(s, stream_sync, s->stream[1]);
+    return ha_op_path_judge(s, &p, "what a stream copied behind stream_wait for an event that was recorded again");
+}
+/* A record after the wait changes nothing for it. */
+static enum ha_status record_later(struct ha_op_stage *s, struct ha_event *event)
+{
+    struct ha_op_path p;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_OP(s, event_record, event, s->stream[0]);
+    HA_OP(s, stream_wait, s->stream[1], event);
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_OP(s, event_record, event, s->stream[0]);
+    HA_TRY(ha_op_path_up(s, &p, s->stream[1]));
+    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
+    HA_OP(s, stream_sync, s->stream[1]);
+    return ha_op_path_judge(s, &p,
+                            "what a stream copied behind stream_wait for an event that was recorded again later");
+}
+static enum ha_status judge_event_record(struct ha_op_stage *s)
+{
+    HA_TRY(with_event(s, wait_for_copy));
+    HA_TRY(with_event(s, record_twice));
+    return with_event(s, record_later);
+}
+const struct ha_op ha_op_event_record = { "event_record", "the latest record before a wait counts", EVENTS,
+                                          judge_event_record };
+
+/* ---- mixtures ---------------------------------------------------------------------------------------------------- */
+
+/* Copies between many blocks on streams that take turns, each behind an event of the other: the same as one after the
+ * other. */
+static enum ha_status mixture_once(struct ha_op_stage *s, struct ha_event *event)
+{
+    enum { BLOCKS = 7, BYTES = 192 << 10, STEPS = 120 };
+    static const enum ha_op_place place[BLOCKS] = { HA_OP_DEVICE, HA_OP_DEVICE, HA_OP_DEVICE,  HA_OP_PINNED,
+                                                    HA_OP_PINNED, HA_OP_MAPPED, HA_OP_PAGEABLE };
+    struct ha_op_block *block[BLOCKS];
+    size_t at = 0;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        block[i] = ha_op_block(s, place[i], BYTES);
+        if (!block[i]) return HA_ERROR;
+        HA_TRY(ha_op_fill(s, block[i], 0, BYTES));
+    }
+    for (size_t step = 0; step < STEPS; step++) {
+        const size_t to = ha_op_draw(s, BLOCKS), from = (to + 1 + ha_op_draw(s, BLOCKS - 1)) % BLOCKS;
+        const bool to_host = place[to] != HA_OP_DEVICE, from_host = place[from] != HA_OP_DEVICE;
+        const size_t bytes = ha_op_draw(s, ha_op_draw(s, 4) ? 3000 : BYTES), next = ha_op_draw(s, HA_OP_STREAMS);
+        const size_t dst = ha_op_draw(s, BYTES - bytes), src = ha_op_draw(s, BYTES - bytes);
+        if (to_host && from_host) continue;
+        if (next != at) {
+            HA_OP(s, event_record, event, s->stream[at]);
+            HA_OP(s, stream_wait, s->stream[next], event);
+            at = next;
+        }
+        memcpy(block[to]->image + dst, block[from]->image + src, bytes);
+        HA_OP(s, copy, s->stream[at], block[to]->at + dst, block[from]->at + src, bytes,
+              to_host     ? HA_D2H
+              : from_host ? HA_H2D
+                          : HA_D2D);
+    }
+    HA_OP(s, stream_sync, s->stream[at]);
+    for (size_t i = 0; i < BLOCKS; i++)
+        HA_TRY(ha_op_judge(s, block[i], 0, BYTES, "block %zu, after %d copies on %d streams that wait for each other",
+                           i, STEPS, HA_OP_STREAMS));
+    return HA_OK;
+}
+static enum ha_status judge_mixture(struct ha_op_stage *s) { return with_event(s, mixture_once); }
+const struct ha_op ha_op_mixture = { "mixture", "copies on two streams that wait for each other", EVENTS,
+                                     judge_mixture };
+
+/* ---- spin -------------------------------------------------------------------------------------------------------- */
+
+static enum ha_status judge_spin(struct ha_op_stage *s)
+{
+    static const uint64_t ns[] = { 0, 1000, 200000, 5000000 };
+    struct ha_op_path p;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) {
+        const uint64_t begin = ha_now_ns();
+        HA_TRY(ha_op_path_fill(s, &p));
+        HA_OP(s, spin, s->stream[0], ns[i]);
+        HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
+        HA_TRY(ha_op_path_down(s, &p, s->stream[0]));
+        HA_OP(s, stream_sync, s->stream[0]);
+        const uint64_t took = ha_now_ns() - begin;
+        if (took < ns[i])
+            return ha_op_wrong(s, "spin of %llu ns was over, with the copies behind it, in %llu ns",
+                               (unsigned long long)ns[i], (unsigned long long)took);
+        HA_TRY(ha_op_path_judge(s, &p, "what was copied behind spin"));
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_spin = { "spin", "holds its stream up for so long", { HA_OP_ENTRY(spin) }, judge_spin };

@@ -1,0 +1,29 @@
+#ifndef HA_DEVICE_SUITE_PATH_H
+#define HA_DEVICE_SUITE_PATH_H
+
+/* What shows whether two operations were in order: x of the host is copied up to `there` of the device, and that down
+ * to out. What ran too early has the bytes of before. */
+
+#include "suites/device/stage.h"
+
+enum { HA_OP_ROUNDS = 6, HA_OP_PATH_SMALL = 4096 };
+
+struct ha_op_path {
+    struct ha_op_block *x, *there, *out;
+    size_t bytes;
+};
+
+enum ha_status ha_op_path_make(struct ha_op_stage *stage, struct ha_op_path *path, size_t bytes);
+/* of copies that take a while */
+enum ha_status ha_op_path_large(struct ha_op_stage *stage, struct ha_op_path *path);
+enum ha_status ha_op_path_fill(struct ha_op_stage *stage, struct ha_op_path *path);
+/* These enqueue a copy, and do it in the images. */
+enum ha_status ha_op_path_up(struct ha_op_stage *stage, struct ha_op_path *path, struct ha_stream *on);
+enum ha_status ha_op_path_down(struct ha_op_stage *stage, struct ha_op_path *path, struct ha_stream *on);
+/* out is its image */
+enum ha_status ha_op_path_judge(struct ha_op_stage *stage, const struct ha_op_path *path, const char *what);
+
+/* a flag of 0, in mapped memory */
+enum ha_status ha_op_flag_make(struct ha_op_stage *stage, uint32_t **flag);
+
+#endif

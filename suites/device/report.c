@@ -1,0 +1,181 @@
+/* What a device says of itself: spans, meters, and that it has failed. */
+
+#include "suites/device/stage.h"
+
+#include "harness/base/registry.h"
+#include "harness/base/why.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- trace ------------------------------------------------------------------------------------------------------- */
+
+struct spans {
+    pthread_mutex_t lock;
+    size_t count[HA_SPAN_LAUNCH + 1], wrong;
+    uint64_t bytes[HA_SPAN_LAUNCH + 1], least_ns, most_ns;
+};
+
+static void take(void *self, const struct ha_span *span)
+{
+    struct spans *t = self;
+    pthread_mutex_lock(&t->lock);
+    if ((unsigned)span->kind <= HA_SPAN_LAUNCH) {
+        t->count[span->kind]++;
+        t->bytes[span->kind] += span->bytes;
+    } else t->wrong++;
+    if (span->begin_ns > span->end_ns || !span->lane || !span->name) t->wrong++;
+    if (span->begin_ns < t->least_ns) t->least_ns = span->begin_ns;
+    if (span->end_ns > t->most_ns) t->most_ns = span->end_ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
+static enum ha_status judge_trace(struct ha_op_stage *s)
+{
+    enum { COPIES = 12, BYTES = 40000 };
+    static struct spans t = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    static const struct ha_span_sink sink = { &t, take };
+    struct ha_op_block *x = ha_op_block(s, HA_OP_PINNED, BYTES),
+                       *there = x ? ha_op_block(s, HA_OP_DEVICE, BYTES) : NULL;
+    struct ha_device_info before, after;
+    if (!there) return HA_ERROR;
+    HA_TRY(ha_op_fill(s, x, 0, BYTES));
+    pthread_mutex_lock(&t.lock);
+    memset(t.count, 0, sizeof t.count);
+    memset(t.bytes, 0, sizeof t.bytes);
+    t.wrong = 0;
+    t.least_ns = UINT64_MAX;
+    t.most_ns = 0;
+    pthread_mutex_unlock(&t.lock);
+    memset(&before, 0, sizeof before);
+    memset(&after, 0, sizeof after);
+    s->api->info(s->device, &before);
+    s->api->trace(s->device, &sink);
+    enum ha_status status = HA_OK;
+    uint64_t bytes[2] = { 0, 0 };
+    for (size_t i = 0; i < COPIES && status == HA_OK; i++) {
+        const size_t n = 1 + ha_op_draw(s, BYTES - 1);
+        const bool back = i % 3 == 2;
+        status = ha_op_failed(s, "copy",
+                              back ? s->api->copy(s->stream[0], x->at, there->at, n, HA_D2H)
+                                   : s->api->copy(s->stream[0], there->at, x->at, n, HA_H2D));
+        bytes[back] += n;
+    }
+    if (status == HA_OK) status = ha_op_failed(s, "stream_sync", s->api->stream_sync(s->stream[0]));
+    s->api->trace(s->device, NULL);
+    HA_TRY(status);
+    s->api->info(s->device, &after);
+    s->cases++;
+    if (after.spans_lost != before.spans_lost)
+        return ha_why(s->why, HA_WAIVED, "the device says that it lost %llu spans",
+                      (unsigned long long)(after.spans_lost - before.spans_lost));
+    if (t.wrong)
+        return ha_op_wrong(s, "trace: %zu spans end before they begin, or have no lane, name or kind", t.wrong);
+    if (t.bytes[HA_SPAN_H2D] != bytes[0] || t.bytes[HA_SPAN_D2H] != bytes[1])
+        return ha_op_wrong(s, "trace: spans of %llu bytes up and %llu back, where %llu and %llu were copied",
+                           (unsigned long long)t.bytes[HA_SPAN_H2D], (unsigned long long)t.bytes[HA_SPAN_D2H],
+                           (unsigned long long)bytes[0], (unsigned long long)bytes[1]);
+    const size_t seen = t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H];
+    HA_OP(s, copy, s->stream[0], there->at, x->at, BYTES, HA_H2D);
+    HA_OP(s, stream_sync, s->stream[0]);
+    if (seen != COPIES || t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H] != COPIES)
+        return ha_op_wrong(s, "trace: %zu spans of %d copies, and %zu after it had ended", seen, COPIES,
+                           t.count[HA_SPAN_H2D] + t.count[HA_SPAN_D2H] - seen);
+    return HA_OK;
+}
+const struct ha_op ha_op_trace = {
+    "trace", "a span for each copy, with its bytes, until it ends", { HA_OP_ENTRY(trace) }, judge_trace
+};
+
+/* ---- meters ------------------------------------------------------------------------------------------------------ */
+
+static enum ha_status judge_meters(struct ha_op_stage *s)
+{
+    struct ha_device_meters m = ha_device_meters_none(true);
+    s->api->meters(s->device, &m);
+    const struct {
+        const char *name;
+        double value, most;
+    } of[] = {
+        { "sm_clock_MHz", m.sm_clock_MHz, 20000 },
+        { "sm_clock_max_MHz", m.sm_clock_max_MHz, 20000 },
+        { "memory_clock_MHz", m.memory_clock_MHz, 100000 },
+        { "memory_clock_max_MHz", m.memory_clock_max_MHz, 100000 },
+        { "temperature_C", m.temperature_C, 150 },
+        { "power_W", m.power_W, 100000 },
+        { "energy_J", m.energy_J, HUGE_VAL },
+        { "link_gen", m.link_gen, 10 },
+        { "link_gen_max", m.link_gen_max, 10 },
+        { "link_width", m.link_width, 64 },
+        { "link_width_max", m.link_width_max, 64 },
+        { "link_rx_GBps", m.link_rx_GBps, 10000 },
+        { "link_tx_GBps", m.link_tx_GBps, 10000 },
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        s->cases++;
+        if (!isnan(of[i].value) && !(of[i].value >= 0 && of[i].value <= of[i].most))
+            return ha_op_wrong(s, "meters: %s is %g", of[i].name, of[i].value);
+    }
+    if (!memchr(m.throttle, 0, sizeof m.throttle) || !memchr(m.bus_id, 0, sizeof m.bus_id))
+        return ha_op_wrong(s, "meters: a text has no end");
+    return HA_OK;
+}
+const struct ha_op ha_op_meters = { "meters", "not readable, or plausible", { HA_OP_ENTRY(meters) }, judge_meters };
+
+/* ---- failure ----------------------------------------------------------------------------------------------------- */
+
+/* Of a device of its own, which is lost with it. */
+static enum ha_status fail(struct ha_op_stage *s, struct ha_device *dev, struct ha_stream *stream[2], uint32_t *flag)
+{
+    const struct ha_device_api *api = s->api;
+    char first[512];
+    s->cases++;
+    if (api->failure(dev))
+        return ha_op_wrong(s, "failure: a device that has done nothing says: %.300s", api->failure(dev));
+    __atomic_store_n(flag, 0, __ATOMIC_RELEASE);
+    if (api->flag_wait(stream[0], flag, 1) != HA_OK || api->stream_sync(stream[0]) != HA_ERROR)
+        return ha_op_wrong(s, "failure: stream_sync of a stream that waited for a flag beyond the wait limit did not "
+                              "return HA_ERROR");
+    const char *text = api->failure(dev);
+    if (!text || !*text) return ha_op_wrong(s, "failure: a wait limit was exceeded, and failure says nothing");
+    strncpy(first, text, sizeof first - 1);
+    first[sizeof first - 1] = 0;
+    if (!strstr(first, "flag_wait"))
+        return ha_op_wrong(s,
+                           "failure: a wait limit was exceeded, and failure does not name the flag_wait that waits: "
+                           "%.300s",
+                           first);
+    for (int i = 0; i < 4; i++)
+        if (api->stream_sync(stream[i % 2]) != HA_ERROR)
+            return ha_op_wrong(s, "failure: sync %d after it, of %s, did not return HA_ERROR", i,
+                               i % 2 ? "another stream" : "the same stream");
+    text = api->failure(dev);
+    if (!text || strncmp(text, first, sizeof first - 1) != 0)
+        return ha_op_wrong(s, "failure: it said '%.150s' and says '%.150s' later", first, text ? text : "nothing");
+    return HA_OK;
+}
+
+static enum ha_status judge_failure(struct ha_op_stage *s)
+{
+    const struct ha_device_api *api = s->api;
+    struct ha_kernels kernels;
+    struct ha_device *dev = NULL;
+    struct ha_stream *stream[2] = { NULL, NULL };
+    void *flag = NULL;
+    HA_TRY(ha_kernels_resolve(s->isa, &kernels, s->why));
+    const struct ha_device_config config = { &kernels, 50000000 };
+    HA_TRY(api->open(&dev, &config, s->why));
+    enum ha_status status = api->mem_alloc(dev, HA_MEM_MAPPED, sizeof(uint32_t), &flag, s->why);
+    for (int i = 0; i < 2 && status == HA_OK; i++)
+        status = api->stream_create(dev, i ? "conform beside" : "conform waits", &stream[i], s->why);
+    if (status == HA_OK) status = fail(s, dev, stream, flag);
+    for (int i = 0; i < 2; i++)
+        if (stream[i]) api->stream_destroy(stream[i]);
+    if (flag) api->mem_free(dev, HA_MEM_MAPPED, flag);
+    api->close(dev);
+    return status;
+}
+const struct ha_op ha_op_failure = { "failure",
+                                     "said once and for all, and returned by every later sync",
+                                     { HA_OP_ENTRY(failure), HA_OP_ENTRY(flag_wait) },
+                                     judge_failure };

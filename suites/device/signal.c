@@ -1,0 +1,188 @@
+/* What a stream says to the CPU and the CPU to a stream: flags and host functions. */
+
+#include "suites/device/path.h"
+
+#include "harness/base/clock.h"
+#include "harness/base/why.h"
+
+#include <string.h>
+
+enum { POLL_NS = 20000 };
+static const uint64_t patience_ns = 20000000000;
+
+/* ---- flags ------------------------------------------------------------------------------------------------------- */
+
+static void flag_store(uint32_t *flag, uint32_t value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
+
+/* The CPU polls until the flag has that value. */
+static enum ha_status flag_await(struct ha_op_stage *s, const uint32_t *flag, uint32_t value)
+{
+    const uint64_t begin = ha_now_ns();
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value) {
+        if (s->api->failure(s->device)) return ha_op_failed(s, "flag_write", HA_ERROR);
+        if (ha_now_ns() - begin > patience_ns)
+            return ha_op_wrong(s, "flag_write of %u: the flag is %u after 20 s", value,
+                               __atomic_load_n(flag, __ATOMIC_ACQUIRE));
+        ha_op_nap(POLL_NS);
+    }
+    return HA_OK;
+}
+
+static enum ha_status judge_flag_write(struct ha_op_stage *s)
+{
+    static const uint32_t values[HA_OP_ROUNDS] = { 1, 2, 77, 65536, 3, 4000000000 };
+    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+        struct ha_op_path p;
+        uint32_t *flag;
+        HA_TRY(ha_op_path_large(s, &p));
+        HA_TRY(ha_op_path_fill(s, &p));
+        HA_TRY(ha_op_flag_make(s, &flag));
+        HA_TRY(ha_op_shut(s, s->stream[0]));
+        HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
+        HA_TRY(ha_op_path_down(s, &p, s->stream[0]));
+        HA_OP(s, flag_write, s->stream[0], flag, values[round]);
+        HA_TRY(ha_op_hold(s));
+        if (__atomic_load_n(flag, __ATOMIC_ACQUIRE))
+            return ha_op_wrong(s, "flag_write of %u: it is seen while the copies before it are held up", values[round]);
+        ha_op_open(s);
+        HA_TRY(flag_await(s, flag, values[round]));
+        HA_TRY(ha_op_path_judge(s, &p, "what was copied back before flag_write, when the CPU sees the flag"));
+        HA_OP(s, stream_sync, s->stream[0]);
+        ha_op_clear(s);
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_flag_write = {
+    "flag_write", "is seen behind the bytes of the work before it", { HA_OP_ENTRY(flag_write) }, judge_flag_write
+};
+
+/* Released by the CPU, which changes what is copied until then; less than asked for releases nothing. */
+static enum ha_status wait_for_cpu(struct ha_op_stage *s, uint32_t at_least, uint32_t less, uint32_t enough)
+{
+    struct ha_op_path p;
+    uint32_t *flag;
+    HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_TRY(ha_op_flag_make(s, &flag));
+    HA_OP(s, flag_wait, s->stream[0], flag, at_least);
+    HA_OP(s, copy, s->stream[0], p.there->at, p.x->at, p.bytes, HA_H2D);
+    HA_OP(s, copy, s->stream[0], p.out->at, p.there->at, p.bytes, HA_D2H);
+    enum ha_status status = ha_op_hold(s);
+    flag_store(flag, less);
+    if (status == HA_OK) status = ha_op_hold(s);
+    if (status == HA_OK) status = ha_op_fill(s, p.x, 0, p.bytes);
+    flag_store(flag, enough);
+    HA_TRY(status);
+    HA_OP(s, stream_sync, s->stream[0]);
+    memcpy(p.out->image, p.x->image, p.bytes);
+    return ha_op_judge(s, p.out, 0, p.bytes,
+                       "what was copied behind flag_wait for at least %u, which was %u and then %u", at_least, less,
+                       enough);
+}
+/* Released by another stream, behind a copy of it. */
+static enum ha_status wait_for_stream(struct ha_op_stage *s)
+{
+    struct ha_op_path p;
+    uint32_t *flag;
+    HA_TRY(ha_op_path_large(s, &p));
+    HA_TRY(ha_op_path_fill(s, &p));
+    HA_TRY(ha_op_flag_make(s, &flag));
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_TRY(ha_op_path_up(s, &p, s->stream[0]));
+    HA_OP(s, flag_write, s->stream[0], flag, 1);
+    HA_OP(s, flag_wait, s->stream[1], flag, 1);
+    HA_TRY(ha_op_path_down(s, &p, s->stream[1]));
+    HA_TRY(ha_op_hold(s));
+    ha_op_open(s);
+    HA_OP(s, stream_sync, s->stream[1]);
+    HA_OP(s, stream_sync, s->stream[0]);
+    return ha_op_path_judge(s, &p,
+                            "what a stream copied behind flag_wait for a flag that another writes behind a copy");
+}
+static enum ha_status judge_flag_wait(struct ha_op_stage *s)
+{
+    static const uint32_t value[HA_OP_ROUNDS][3] = { { 1, 0, 1 },      { 5, 4, 5 },         { 5, 1, 900 },
+                                                     { 300, 44, 300 }, { 65537, 1, 65537 }, { 2, 1, 70000 } };
+    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+        HA_TRY(wait_for_cpu(s, value[round][0], value[round][1], value[round][2]));
+        ha_op_clear(s);
+        if (s->api->flag_write) HA_TRY(wait_for_stream(s));
+        ha_op_clear(s);
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_flag_wait = {
+    "flag_wait", "what follows it waits until the flag is large enough", { HA_OP_ENTRY(flag_wait) }, judge_flag_wait
+};
+
+/* ---- host functions ---------------------------------------------------------------------------------------------- */
+
+enum { CALLS = 20 };
+struct calls {
+    struct ha_op_path p;
+    char next[HA_OP_PATH_SMALL]; /* what the first call puts into x */
+    uint32_t count;              /* atomic */
+    uint32_t order[CALLS];
+    bool arrived;
+};
+struct call {
+    struct calls *of;
+    uint32_t number;
+};
+
+static void called(void *arg)
+{
+    const struct call *c = arg;
+    struct calls *all = c->of;
+    const uint32_t n = __atomic_load_n(&all->count, __ATOMIC_ACQUIRE);
+    if (n == 0) {
+        all->arrived = !memcmp(all->p.out->at, all->p.out->image, all->p.bytes);
+        memcpy(all->p.x->at, all->next, all->p.bytes);
+    }
+    if (n < CALLS) all->order[n] = c->number;
+    __atomic_store_n(&all->count, n + 1, __ATOMIC_RELEASE);
+}
+
+static enum ha_status call_once(struct ha_op_stage *s, struct calls *all, struct call call[CALLS])
+{
+    struct ha_op_path *p = &all->p;
+    HA_TRY(ha_op_path_make(s, p, HA_OP_PATH_SMALL));
+    HA_TRY(ha_op_path_fill(s, p));
+    memcpy(all->next, p->x->image, p->bytes);
+    for (size_t i = 0; i < p->bytes; i++) all->next[i] ^= 0x5a;
+    HA_TRY(ha_op_shut(s, s->stream[0]));
+    HA_TRY(ha_op_path_up(s, p, s->stream[0]));
+    HA_TRY(ha_op_path_down(s, p, s->stream[0]));
+    for (uint32_t i = 0; i < CALLS; i++) {
+        call[i] = (struct call){ all, i };
+        HA_OP(s, host_fn, s->stream[0], called, &call[i]);
+    }
+    HA_OP(s, copy, s->stream[0], p->there->at, p->x->at, p->bytes, HA_H2D);
+    HA_TRY(ha_op_hold(s));
+    const bool early = __atomic_load_n(&all->count, __ATOMIC_ACQUIRE) > 0;
+    ha_op_open(s);
+    HA_OP(s, stream_sync, s->stream[0]);
+    if (early) return ha_op_wrong(s, "host_fn: called while the copies before it were held up");
+    if (!all->arrived) return ha_op_wrong(s, "host_fn: called before what was copied back before it had arrived");
+    if (all->count != CALLS)
+        return ha_op_wrong(s, "host_fn: %u calls were made of %d that were enqueued", all->count, CALLS);
+    for (uint32_t i = 0; i < CALLS; i++)
+        if (all->order[i] != i) return ha_op_wrong(s, "host_fn: call %u was of function %u", i, all->order[i]);
+    memcpy(p->there->image, all->next, p->bytes);
+    return ha_op_judge(s, p->there, 0, p->bytes, "what was copied up behind a host function that wrote it");
+}
+
+static enum ha_status judge_host_fn(struct ha_op_stage *s)
+{
+    static struct calls all; /* not on the stack: a device that forgets to wait calls later */
+    static struct call call[CALLS];
+    for (int round = 0; round < HA_OP_ROUNDS; round++) {
+        memset(&all, 0, sizeof all);
+        HA_TRY(call_once(s, &all, call));
+        ha_op_clear(s);
+    }
+    return HA_OK;
+}
+const struct ha_op ha_op_host_fn = {
+    "host_fn", "is called once, in stream order, with the bytes of before", { HA_OP_ENTRY(host_fn) }, judge_host_fn
+};

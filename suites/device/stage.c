@@ -1,0 +1,259 @@
+#include "suites/device/stage.h"
+
+#include "harness/base/numeric.h"
+#include "harness/base/rng.h"
+#include "harness/base/thread.h"
+#include "harness/base/why.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PIECE = 64 << 10, DRAWS = 1, NUMBERS = 2, HOLD_NS = 3000000, OPEN_LATER_NS = 5000000, GATE_NAP_NS = 20000 };
+
+void ha_op_nap(long ns) { nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL); }
+
+const char *ha_op_place_name(enum ha_op_place place)
+{
+    static const char *const name[] = { "device", "pinned", "mapped", "pageable" };
+    return name[place];
+}
+
+size_t ha_op_draw(struct ha_op_stage *s, size_t n) { return (size_t)ha_rng_below(s->seed, DRAWS, s->drawn++, n); }
+
+enum ha_status ha_op_failed(struct ha_op_stage *s, const char *operation, enum ha_status status)
+{
+    if (status == HA_OK) return HA_OK;
+    const char *failure = s->api->failure ? s->api->failure(s->device) : NULL;
+    return ha_why(s->why, HA_ERROR, "%s did not succeed: %.400s", operation,
+                  failure && *failure ? failure : "the device does not say why");
+}
+
+enum ha_status ha_op_wrong(struct ha_op_stage *s, const char *what, ...)
+{
+    va_list list;
+    va_start(list, what);
+    vsnprintf(s->why->text, sizeof s->why->text, what, list);
+    va_end(list);
+    return HA_FAIL;
+}
+
+/* ---- the stage --------------------------------------------------------------------------------------------------- */
+
+static enum ha_status begin(struct ha_op_stage *s)
+{
+    static const char *const name[] = { "conform a", "conform b", "conform own" };
+    void *gate;
+    for (size_t i = 0; i <= HA_OP_STREAMS; i++)
+        HA_TRY(s->api->stream_create(s->device, name[i], i < HA_OP_STREAMS ? &s->stream[i] : &s->own, s->why));
+    s->bounce = malloc(PIECE);
+    if (!s->bounce) return ha_why(s->why, HA_ERROR, "out of memory");
+    s->gate = &s->lock;
+    if (s->api->flag_wait && s->api->mem_alloc(s->device, HA_MEM_MAPPED, sizeof *s->gate, &gate, s->why) == HA_OK)
+        s->gate = gate;
+    *s->gate = 0;
+    return HA_OK;
+}
+
+enum ha_status ha_op_stage_begin(struct ha_op_stage *s, struct ha_why *why)
+{
+    s->why = why;
+    const enum ha_status status = begin(s);
+    if (status != HA_OK) ha_op_stage_end(s);
+    return status;
+}
+
+void ha_op_stage_end(struct ha_op_stage *s)
+{
+    if (s->gate) __atomic_store_n(s->gate, UINT32_MAX, __ATOMIC_RELEASE);
+    for (size_t i = 0; i < HA_OP_STREAMS; i++)
+        if (s->stream[i]) s->api->stream_destroy(s->stream[i]);
+    if (s->own) s->api->stream_destroy(s->own);
+    ha_op_clear(s);
+    if (s->gate && s->gate != &s->lock) s->api->mem_free(s->device, HA_MEM_MAPPED, s->gate);
+    free(s->bounce);
+    s->stream[0] = s->stream[1] = s->own = NULL;
+    s->gate = NULL;
+    s->bounce = NULL;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+static enum ha_memory memory_of(enum ha_op_place place)
+{
+    return place == HA_OP_DEVICE ? HA_MEM_DEVICE : place == HA_OP_PINNED ? HA_MEM_PINNED : HA_MEM_MAPPED;
+}
+
+static void block_free(struct ha_op_stage *s, struct ha_op_block *b)
+{
+    if (b->at && b->place == HA_OP_PAGEABLE) free(b->at);
+    else if (b->at) s->api->mem_free(s->device, memory_of(b->place), b->at);
+    free(b->image);
+    free(b);
+}
+
+struct ha_op_block *ha_op_block(struct ha_op_stage *s, enum ha_op_place place, size_t bytes)
+{
+    struct ha_op_block *b = calloc(1, sizeof *b);
+    void *at = NULL;
+    if (b) *b = (struct ha_op_block){ .place = place, .bytes = bytes, .image = malloc(bytes + 1) };
+    if (b && place == HA_OP_PAGEABLE) at = malloc(bytes + 1);
+    if (!b || !b->image || (place == HA_OP_PAGEABLE && !at)) {
+        ha_why(s->why, HA_ERROR, "out of memory: a block of %zu bytes", bytes);
+        if (b) block_free(s, b);
+        return NULL;
+    }
+    if (place != HA_OP_PAGEABLE && s->api->mem_alloc(s->device, memory_of(place), bytes, &at, s->why) != HA_OK) {
+        block_free(s, b);
+        return NULL;
+    }
+    b->at = at;
+    b->next = s->blocks;
+    s->blocks = b;
+    return b;
+}
+
+void ha_op_clear(struct ha_op_stage *s)
+{
+    for (struct ha_op_block *next; s->blocks; s->blocks = next) {
+        next = s->blocks->next;
+        block_free(s, s->blocks);
+    }
+}
+
+/* Device memory and an array of the host, in pieces, one way. */
+static enum ha_status transfer(struct ha_op_stage *s, char *dst, const char *src, size_t bytes, enum ha_direction dir)
+{
+    for (size_t at = 0; at < bytes; at += PIECE)
+        HA_OP(s, copy, s->own, dst + at, src + at, bytes - at < PIECE ? bytes - at : PIECE, dir);
+    HA_OP(s, stream_sync, s->own);
+    return HA_OK;
+}
+
+enum ha_status ha_op_put(struct ha_op_stage *s, struct ha_op_block *b, size_t first, size_t bytes)
+{
+    if (b->place == HA_OP_DEVICE) return transfer(s, b->at + first, b->image + first, bytes, HA_H2D);
+    memcpy(b->at + first, b->image + first, bytes);
+    return HA_OK;
+}
+
+enum ha_status ha_op_get(struct ha_op_stage *s, const struct ha_op_block *b, size_t first, size_t bytes, void *out)
+{
+    if (b->place == HA_OP_DEVICE) return transfer(s, out, b->at + first, bytes, HA_D2H);
+    memcpy(out, b->at + first, bytes);
+    return HA_OK;
+}
+
+/* splitmix64 of the position: memory's speed, which counts here */
+static void random_bytes(uint64_t seed, char *out, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t x = seed + (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        x ^= x >> 31;
+        memcpy(out + i, &x, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+enum ha_status ha_op_fill(struct ha_op_stage *s, struct ha_op_block *b, size_t first, size_t bytes)
+{
+    random_bytes(ha_rng_bits(s->seed, DRAWS, s->drawn++), b->image + first, bytes);
+    return ha_op_put(s, b, first, bytes);
+}
+
+enum ha_status ha_op_judge(struct ha_op_stage *s, const struct ha_op_block *b, size_t first, size_t bytes,
+                           const char *what, ...)
+{
+    s->cases++;
+    for (size_t at = first; at < first + bytes; at += PIECE) {
+        const size_t n = first + bytes - at < PIECE ? first + bytes - at : PIECE;
+        const char *got = b->at + at;
+        if (b->place == HA_OP_DEVICE) {
+            HA_TRY(ha_op_get(s, b, at, n, s->bounce));
+            got = s->bounce;
+        }
+        if (!memcmp(got, b->image + at, n)) continue;
+        size_t i = 0;
+        while (got[i] == b->image[at + i]) i++;
+        char text[256];
+        va_list list;
+        va_start(list, what);
+        vsnprintf(text, sizeof text, what, list);
+        va_end(list);
+        return ha_op_wrong(s, "%s: byte %zu of the block in %s memory is 0x%02x, want 0x%02x", text, at + i,
+                           ha_op_place_name(b->place), (unsigned char)got[i], (unsigned char)b->image[at + i]);
+    }
+    return HA_OK;
+}
+
+void ha_op_numbers(struct ha_op_stage *s, void *out, size_t n, enum ha_dtype dtype)
+{
+    float x[256];
+    for (size_t at = 0; at < n; at += 256) {
+        const size_t count = n - at < 256 ? n - at : 256;
+        ha_rng_normals(s->seed, NUMBERS + (s->drawn++ << 8), at, count, x);
+        ha_store_row((char *)out + at * ha_dtype_bytes(dtype), count, dtype, x);
+    }
+}
+
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
+
+static void wait_at_gate(void *arg)
+{
+    struct ha_op_stage *s = arg;
+    while (__atomic_load_n(s->gate, __ATOMIC_ACQUIRE) < __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE))
+        ha_op_nap(GATE_NAP_NS);
+}
+
+enum ha_status ha_op_shut(struct ha_op_stage *s, struct ha_stream *stream)
+{
+    if (__atomic_load_n(s->gate, __ATOMIC_RELAXED) == s->turn)
+        __atomic_store_n(&s->turn, s->turn + 1, __ATOMIC_RELEASE);
+    if (s->gate != &s->lock) HA_OP(s, flag_wait, stream, s->gate, s->turn);
+    else if (s->api->host_fn) HA_OP(s, host_fn, stream, wait_at_gate, s);
+    else
+        return ha_why(s->why, HA_WAIVED,
+                      "the device has neither flag_wait in mapped memory nor host_fn: nothing can "
+                      "hold a stream up, so that an order that is missing cannot be seen");
+    return HA_OK;
+}
+
+void ha_op_open(struct ha_op_stage *s)
+{
+    __atomic_store_n(s->gate, __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
+}
+
+enum ha_status ha_op_hold(struct ha_op_stage *s)
+{
+    ha_op_nap(HOLD_NS);
+    HA_OP(s, stream_sync, s->own);
+    return HA_OK;
+}
+
+static void *open_later(void *arg)
+{
+    struct ha_op_opener *o = arg;
+    ha_op_nap(OPEN_LATER_NS);
+    __atomic_store_n(&o->opened, 1, __ATOMIC_RELEASE);
+    ha_op_open(o->stage);
+    return NULL;
+}
+
+enum ha_status ha_op_open_later(struct ha_op_stage *s, struct ha_op_opener *o)
+{
+    pthread_t thread;
+    *o = (struct ha_op_opener){ .stage = s };
+    if (ha_thread_start(&thread, open_later, o)) return ha_why(s->why, HA_ERROR, "no thread to be had");
+    o->thread = thread;
+    return HA_OK;
+}
+
+bool ha_op_opened(struct ha_op_opener *o)
+{
+    const bool opened = __atomic_load_n(&o->opened, __ATOMIC_ACQUIRE);
+    pthread_join(o->thread, NULL);
+    return opened;
+}

@@ -1,0 +1,167 @@
+/* Every operation of a device, alone: a row for each, with its own oracle. */
+
+#include "suites/device/stage.h"
+
+#include "harness/api/suite.h"
+#include "harness/base/registry.h"
+#include "harness/base/stop.h"
+#include "harness/base/why.h"
+#include "harness/engine/machine.h"
+#include "harness/report/row.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct ha_suite ha_suite_device;
+
+#define HA_OP_LINE(name) &ha_op_##name,
+static const struct ha_op *const ops[] = {
+#include "suites/device/ops.def"
+};
+enum { OPS = sizeof ops / sizeof *ops };
+
+struct point {
+    size_t op;
+    uint64_t bytes;
+    char device[256];
+    size_t isa; /* 0: the best, i: table i - 1 of the registry */
+    uint64_t seed;
+};
+
+struct row {
+    struct ha_result head;
+    char device_kind[16], device_name[96];
+    double cases;
+};
+
+static const char *op_word(size_t i) { return i < OPS ? ops[i]->name : NULL; }
+
+#define AT(member) .offset = offsetof(struct point, member)
+static const struct ha_key keys[] = {
+    { "op", "*", "the operation: `habench list operations`", HA_KEY_WORD, AT(op), .word = op_word, .always = true,
+      .column = true },
+    { "bytes", "67108864", "of the largest copy", HA_KEY_NUMBER, AT(bytes), .min = 4096, .max = (uint64_t)1 << 32,
+      .column = true },
+    { "device", "host", "a name, or the path of a plugin", HA_KEY_NAME, AT(device),
+      .max = sizeof((struct point *)0)->device, .device = true, .column = true },
+    { "isa", "best", "instruction set of the kernels that the device may compute with", HA_KEY_WORD, AT(isa),
+      .word = ha_isa_word, .column = true },
+    { "seed", "1", "of sizes, places and bytes", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX, .column = true },
+};
+
+#define IN(member) HA_IN(struct row, member)
+static const struct ha_field fields[] = {
+    { "device_kind", "", HA_FIELD_TEXT, IN(device_kind), 1,
+      "host and emulated: its memory is this host's; null: it moves nothing" },
+    { "device_name", "", HA_FIELD_TEXT, IN(device_name), 1, "what the device calls itself" },
+    { "comparisons", "", HA_FIELD_NUMBER, IN(cases), 1, "that were made of what the operation left with what it must" },
+};
+
+struct run {
+    struct ha_suite_config config;
+};
+
+static enum ha_status begin(void **out, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why)
+{
+    struct run *run = *out = calloc(1, sizeof *run);
+    if (!run) return ha_why(why, HA_ERROR, "out of memory");
+    run->config = *config;
+    return HA_OK;
+}
+
+static enum ha_status open_group(void *run, struct ha_group *g, struct ha_why *why) { return HA_OK; }
+
+static bool lacks(const struct ha_device_api *api, size_t offset)
+{
+    void (*entry)(void);
+    memcpy(&entry, (const char *)api + offset, sizeof entry);
+    return !entry;
+}
+
+/* HA_WAIVED, where the operation is not offered */
+static enum ha_status offered(const struct ha_op *op, const struct ha_device_api *api, struct ha_why *why)
+{
+    for (size_t i = 0; i < HA_OP_NEEDS && op->needs[i].name; i++)
+        if (lacks(api, op->needs[i].offset))
+            return ha_why(why, HA_WAIVED, "the device does not offer %s", op->needs[i].name);
+    return HA_OK;
+}
+
+static enum ha_status check(void *arg, struct ha_group *g, struct ha_why *why)
+{
+    const struct run *run = arg;
+    const struct point *p = g->point[0];
+    const struct ha_op *op = ops[p->op];
+    struct row *row = g->row[0];
+    struct ha_op_stage stage = {
+        .name = p->device, .isa = p->isa ? ha_isa_word(p->isa) : NULL, .most = (size_t)p->bytes, .seed = p->seed
+    };
+    struct ha_device_info info;
+    HA_TRY(ha_machine_device(run->config.machine, p->device, stage.isa, &stage.api, &stage.device, why));
+    memset(&info, 0, sizeof info);
+    stage.api->info(stage.device, &info);
+    snprintf(row->device_kind, sizeof row->device_kind, "%s", stage.api->kind);
+    snprintf(row->device_name, sizeof row->device_name, "%.*s", (int)sizeof info.name - 1, info.name);
+    HA_TRY(offered(op, stage.api, why));
+    if (!strcmp(stage.api->kind, "null")) {
+        row->head.verdict = HA_UNCHECKED;
+        strcpy(row->head.reason, "the device does nothing");
+        return HA_OK;
+    }
+    HA_TRY(ha_op_stage_begin(&stage, why));
+    enum ha_status status = op->judge(&stage);
+    const char *failure = stage.api->failure(stage.device);
+    if (status == HA_OK && failure) status = ha_why(why, HA_ERROR, "the device failed: %.400s", failure);
+    ha_op_stage_end(&stage);
+    row->cases = (double)stage.cases;
+    g->right[0] = status == HA_OK;
+    return status;
+}
+
+static void end(void *run) { free(run); }
+
+static void print_ops(FILE *out)
+{
+    for (size_t i = 0; i < OPS; i++) fprintf(out, "%-16s %s\n", ops[i]->name, ops[i]->doc);
+}
+static const struct ha_list lists[] = { { "operations", print_ops } };
+
+/* A line for each operation, with what was wrong, or why it was not judged. */
+static void print(FILE *out, const struct ha_results *results)
+{
+    const struct point *last = NULL;
+    for (size_t i = 0; i < results->entries; i++) {
+        const struct point *p = results->entry[i].point;
+        const struct row *row = results->entry[i].row;
+        if (!row) continue;
+        if (!last || strcmp(last->device, p->device) != 0 || last->isa != p->isa || last->seed != p->seed
+            || last->bytes != p->bytes)
+            fprintf(out, "%sdevice %s (%s), copies to %llu bytes, seed %llu\n", last ? "\n" : "", p->device,
+                    row->device_name, (unsigned long long)p->bytes, (unsigned long long)p->seed);
+        last = p;
+        fprintf(out, "%-16s %-9s %8.0f comparisons  %s\n", ops[p->op]->name, ha_verdict_shown(row->head.verdict),
+                row->cases > 0 ? row->cases : 0, row->head.reason);
+    }
+}
+
+const struct ha_suite ha_suite_device = {
+    .name = "device",
+    .doc = "every operation of a device, alone, each with its oracle",
+    .key = keys,
+    .keys = sizeof keys / sizeof *keys,
+    .class_key = "op",
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .file = { "device.csv" },
+    .point_bytes = sizeof(struct point),
+    .row_bytes = sizeof(struct row),
+    .list = lists,
+    .lists = 1,
+    .begin = begin,
+    .open = open_group,
+    .check = check,
+    .end = end,
+    .print = print,
+};
