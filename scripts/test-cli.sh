@@ -282,7 +282,13 @@ expect 40 'cannot run' check -q lse_merge:case=gaps --exec no_such_command
 expect 40 '2 failed' check lse_merge:case=gaps lse_merge:case=one_state --exec no_such_command
 holds 'each case says why' test "$(grep -c 'without a row' "$dir/out")" -eq 0
 expect 40 "habench check 'lse_merge:case=gaps,by=exec' --exec 'no_such_command'" \
-    check lse_merge:case=gaps --exec no_such_command
+    check lse_merge:case=gaps --exec no_such_command -o "$dir/no_such"
+holds 'junit.xml says it, too' grep -q ">habench check 'lse_merge:case=gaps,by=exec' --exec 'no_such_command'<" "$dir/no_such/junit.xml"
+# however long it is, another command is not that of before
+long=$(printf '%2000s' '')
+expect 40 'cannot run' check -q lse_merge:case=gaps --exec "no_such_command$long" -o "$dir/long"
+expect 40 'cannot run' check -q lse_merge:case=gaps --exec "no_such_command$long" -o "$dir/long" --resume
+expect 64 'cannot go on there: options' check -q lse_merge:case=gaps --exec "no_such_command$long#" -o "$dir/long" --resume
 expect 77 'unchecked: 1 x a device of the kind null computes nothing' check lse_merge:case=gaps --device null
 expect 20 '--max-time is over' check -q lse_merge --max-time 1s
 expect 64 'No such file' check -q lse_merge --device ./nonesuch.so

@@ -349,6 +349,7 @@ static enum ha_exit open_folder(struct loop *l, struct ha_why *why)
                                          .mode = l->options->measure ? "run" : "check",
                                          .build = ha_version(),
                                          .options = l->options->options ? l->options->options : "",
+                                         .exec = l->options->exec,
                                          .run_id = l->run_id,
                                          .suites = ha_suites_all,
                                          .suites_count = ha_suites_count,

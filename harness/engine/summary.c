@@ -2,7 +2,6 @@
 
 #include "harness/base/text.h"
 #include "harness/base/why.h"
-#include "harness/engine/point.h"
 #include "harness/report/row.h"
 
 #include <math.h>
@@ -94,20 +93,6 @@ static bool same_reason(const struct ha_entry *a, const struct ha_entry *b)
            && !strcmp(ha_result_in(a->row)->reason, ha_result_in(b->row)->reason);
 }
 
-/* whether --exec says who answers this point */
-static bool asks_command(const struct ha_suite *suite, const void *point)
-{
-    char value[HA_VALUE_MAX];
-    struct ha_key room;
-    const struct ha_key *key;
-    for (size_t i = 0; (key = ha_point_key(suite, point, i, &room)); i++) {
-        if (!key->options || !strstr(key->options, " exec ") || !ha_point_uses(suite, point, i)) continue;
-        ha_point_value(point, key, value);
-        if (!strcmp(value, "exec")) return true;
-    }
-    return false;
-}
-
 static void print_wrong(FILE *out, const struct ha_results *r, const struct ha_suite *suite, const struct ha_summary *s)
 {
     const bool measured = s->measured && suite->measure;
@@ -123,7 +108,7 @@ static void print_wrong(FILE *out, const struct ha_results *r, const struct ha_s
         ha_text_print(out, ha_result_in(e->row)->reason);
         fprintf(out, "\n    habench %s ", measured ? "run" : "check");
         ha_text_quote(out, e->id);
-        if (s->exec && asks_command(suite, e->point)) {
+        if (s->exec && ha_folder_asks_command(suite, e->id)) {
             fputs(" --exec ", out);
             ha_text_quote(out, s->exec);
         }

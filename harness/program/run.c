@@ -90,20 +90,30 @@ enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o,
     return HA_OK;
 }
 
-static void join(char *out, size_t size, const char *name, const char *value)
+/* What a resumed run must have in common, on the heap, "isa=c exec=CMD"; NULL: no memory. */
+static char *options_of(const struct ha_options *o)
 {
-    const size_t n = strlen(out);
-    if (value) snprintf(out + n, size - n, "%s%s=%s", n ? " " : "", name, value);
+    const struct {
+        const char *name, *value;
+    } each[] = {
+        { "device", o->device }, { "isa", o->isa }, { "without", o->without }, { "team", o->team }, { "exec", o->exec }
+    };
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    const char *blank = "";
+    for (size_t i = 0; out && i < sizeof each / sizeof *each; i++) {
+        if (!each[i].value) continue;
+        fprintf(out, "%s%s=%s", blank, each[i].name, each[i].value);
+        blank = " ";
+    }
+    if (out) fclose(out);
+    return text;
 }
 
 static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options *o, struct ha_why *why)
 {
-    char options[1024] = "";
-    join(options, sizeof options, "device", o->device);
-    join(options, sizeof options, "isa", o->isa);
-    join(options, sizeof options, "without", o->without);
-    join(options, sizeof options, "team", o->team);
-    join(options, sizeof options, "exec", o->exec);
+    char *options = options_of(o);
     const struct ha_run_options how = {
         .measure = o->command == HA_CMD_RUN,
         .out_dir = o->out_dir,
@@ -119,8 +129,10 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .exhaustive = o->exhaustive,
         .options = options,
     };
-    const enum ha_exit code = exit_of(look_at_all(plan, why));
-    return code == HA_EXIT_OK ? ha_run(plan, &how, why) : code;
+    enum ha_exit code = exit_of(look_at_all(plan, why));
+    if (code == HA_EXIT_OK) code = ha_run(plan, &how, why);
+    free(options);
+    return code;
 }
 
 enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)

@@ -21,7 +21,7 @@ static const struct ha_field fields[] = {
 static const struct ha_key keys[] = {
     [FAKE_KIND] = { .name = "kind", .kind = HA_KEY_NAME, .doc = "the class" },
     [FAKE_SEED] = { .name = "seed", .kind = HA_KEY_NUMBER, .doc = "a seed", .column = true },
-    [FAKE_NOTE] = { .name = "note", .kind = HA_KEY_NAME, .doc = "a note", .column = true },
+    [FAKE_NOTE] = { .name = "note", .kind = HA_KEY_NAME, .doc = "a note", .column = true, .options = " exec " },
     [FAKE_HIDDEN] = { .name = "hidden", .kind = HA_KEY_NAME, .doc = "no column" },
 };
 

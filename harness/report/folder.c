@@ -282,6 +282,7 @@ static void destroy(struct ha_folder *folder)
     free(folder->missing);
     free(folder->suite);
     free(folder->trace.last_id);
+    free(folder->exec);
     free(folder);
 }
 
@@ -295,6 +296,7 @@ enum ha_exit ha_folder_open(struct ha_folder **out, const struct ha_folder_optio
     folder->mode = options->mode;
     folder->build = options->build;
     folder->run_id = options->run_id;
+    folder->exec = options->exec ? copy(options->exec) : NULL;
     enum ha_exit code = HA_EXIT_OK;
     if (folder->path && strlen(folder->path) > PATH_MOST) {
         ha_why(why, HA_ERROR, "-o %.200s...: the path is longer than %d bytes", folder->path, PATH_MOST);

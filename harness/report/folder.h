@@ -26,6 +26,7 @@ struct ha_folder_options {
     const char *build;   /* ha_version() */
     const char *options; /* whatever else must be the same on resume, for people to read: "device=host isa=best" */
     const char *command; /* as the user typed it; NULL: the command line of this process */
+    const char *exec;    /* the command of --exec, or NULL */
     const char *run_id;
     const struct ha_suite *const *suites; /* [suites_count] */
     size_t suites_count;
@@ -96,6 +97,8 @@ enum ha_status ha_folder_device(struct ha_folder *folder, const struct ha_env_de
 enum ha_status ha_folder_not_run(struct ha_folder *folder, const struct ha_folder_case *of, const char *reason,
                                  struct ha_why *why);
 
+/* Whether the case of this id asks the command of --exec: the key that --exec sets is "exec". */
+bool ha_folder_asks_command(const struct ha_suite *suite, const char *id);
 /* of the whole folder: cases of before, of this run, and not run */
 struct ha_folder_totals ha_folder_totals(const struct ha_folder *folder);
 /* Writes junit.xml of the whole folder, unless a write has failed; then lets go of everything. NULL is closed. */

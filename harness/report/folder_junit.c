@@ -40,7 +40,28 @@ static void put_name(FILE *f, const struct item *i, const char *class)
     putc('"', f);
 }
 
-static void put_correctness(FILE *f, const struct item *i)
+bool ha_folder_asks_command(const struct ha_suite *suite, const char *id)
+{
+    for (size_t k = 0; k < suite->keys; k++) {
+        const struct ha_key *key = &suite->key[k];
+        char word[64];
+        if (!key->options || !strstr(key->options, " exec ")) continue;
+        const size_t n = (size_t)snprintf(word, sizeof word, "%.50s=exec", key->name);
+        for (const char *at = id; (at = strstr(at + 1, word));)
+            if (strchr(":,", at[-1]) && (!at[n] || at[n] == ',')) return true;
+    }
+    return false;
+}
+
+/* one word of a shell */
+static void put_word(FILE *f, const char *word)
+{
+    putc('\'', f);
+    put_with(f, word, "'\\''");
+    putc('\'', f);
+}
+
+static void put_correctness(FILE *f, const struct ha_folder *folder, const struct item *i)
 {
     static const char *const tag[HA_VERDICTS] = {
         [HA_NOT_RUN] = "skipped",        [HA_VERDICT_FAIL] = "failure", [HA_VERDICT_ERROR] = "error",
@@ -57,9 +78,13 @@ static void put_correctness(FILE *f, const struct item *i)
     put(f, i->reason);
     fputs("\"", f);
     if (strcmp(t, "skipped")) {
-        fputs(">habench check '", f);
-        put_with(f, i->of->id, "'\\''"); /* one word of a shell */
-        fprintf(f, "'</%s></testcase>\n", t);
+        fputs(">habench check ", f);
+        put_word(f, i->of->id);
+        if (folder->exec && ha_folder_asks_command(i->of->suite, i->of->id)) {
+            fputs(" --exec ", f);
+            put_word(f, folder->exec);
+        }
+        fprintf(f, "</%s></testcase>\n", t);
     } else fputs("/></testcase>\n", f);
 }
 
@@ -128,7 +153,7 @@ static size_t find_groups(struct item *items, size_t n, size_t *groups)
     return found;
 }
 
-static void put_suite(FILE *f, const struct item *items, size_t n, size_t group)
+static void put_suite(FILE *f, const struct ha_folder *folder, const struct item *items, size_t n, size_t group)
 {
     const struct ha_folder_entry *e = items[group].of;
     fputs("  <testsuite name=\"", f);
@@ -139,7 +164,7 @@ static void put_suite(FILE *f, const struct item *items, size_t n, size_t group)
     put_counts(f, count(items, n, group));
     for (size_t i = group; i < n; i++) {
         if (items[i].group != group) continue;
-        put_correctness(f, &items[i]);
+        put_correctness(f, folder, &items[i]);
         if (items[i].timed) put_timing(f, &items[i]);
     }
     fputs("  </testsuite>\n", f);
@@ -163,7 +188,7 @@ enum ha_status ha_folder_junit(const struct ha_folder *folder, struct ha_why *wh
         const size_t found = find_groups(items, n, groups);
         fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"habench\"", out.file);
         put_counts(out.file, count(items, n, SIZE_MAX));
-        for (size_t g = 0; g < found; g++) put_suite(out.file, items, n, groups[g]);
+        for (size_t g = 0; g < found; g++) put_suite(out.file, folder, items, n, groups[g]);
         fputs("</testsuites>\n", out.file);
         status = ha_whole_file_close(&out, why);
     }

@@ -74,7 +74,8 @@ struct ha_folder_trace {
 struct ha_folder {
     const char *path; /* NULL: in memory alone */
     const char *mode, *build, *run_id;
-    int fd; /* of the folder, locked; -1 */
+    char *exec; /* or NULL */
+    int fd;     /* of the folder, locked; -1 */
     struct ha_env_file *env;
     struct ha_folder_suite *suite;
     size_t suites;

@@ -608,26 +608,50 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
     assert_null(strchr(xml, '\033'));
 }
 
-/* A shell runs the line of a case that is wrong as it stands there. */
-TEST_WITH(what_runs_a_case_again_is_a_word_of_a_shell, open_new, test_folder_remove)
+/* A shell runs the line of a case that is wrong as it stands there: by words, those of `habench check`. */
+TEST_WITH(what_runs_a_case_again_is_words_of_a_shell, test_folder_make, test_folder_remove)
 {
-    static const char id[] = "fake:kind=it's,note=$HOME";
-    const struct fake_row row = fake_row(1, HA_VERDICT_FAIL);
-    char sh[600], said[64] = "";
-    fake_case(&c, 1, 0);
-    c.of.id = id;
-    assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
-    close_it();
-    const char *line = strstr(test_text("junit.xml"), "habench check "),
-               *end = line ? strstr(line, "</failure>") : NULL;
-    assert_non_null(end);
-    snprintf(sh, sizeof sh, "printf %%s %.*s", (int)(end - line - 14), line + 14);
-    FILE *shell = popen(sh, "r");
-    assert_non_null(shell);
-    said[fread(said, 1, sizeof said - 1, shell)] = 0;
-    assert_int_equal(pclose(shell), 0);
-    assert_string_equal(said, id);
-    assert_contains(test_text("junit.xml"), "name=\"fake:kind=it's,note=$HOME\"");
+    static const struct {
+        const char *id, *exec, *words;
+    } each[] = {
+        { "fake:kind=it's,note=$HOME", NULL, "fake:kind=it's,note=$HOME\n" },
+        { "fake:kind=it's,note=$HOME", "x", "fake:kind=it's,note=$HOME\n" },
+        { "fake:note=exec", "sh -c 'a && <b>' --\033", "fake:note=exec\n--exec\nsh -c 'a && <b>' --?\n" },
+        { "fake:note=exec,seed=1", "x", "fake:note=exec,seed=1\n--exec\nx\n" },
+        { "fake:footnote=exec", "x", "fake:footnote=exec\n" },
+        { "fake:seed=1,note=execs", "x", "fake:seed=1,note=execs\n" },
+        { "fake:note=exec", NULL, "fake:note=exec\n" },
+    };
+    static const char *const plain[][2] = { { "&lt;", "<" }, { "&gt;", ">" }, { "&amp;", "&" } };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_folder_options options = fake_options(test_path("again"), false);
+        const struct fake_row row = fake_row(1, HA_VERDICT_FAIL);
+        char path[TEST_PATH_MAX], line[600], sh[700], said[128] = "";
+        options.path = strcpy(path, options.path);
+        options.exec = each[i].exec;
+        fake_case(&c, 1, 0);
+        c.of.id = each[i].id;
+        assert_int_equal(ha_folder_open(&f, &options, &why), HA_EXIT_OK);
+        assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
+        close_it();
+        const char *xml = test_text("again/junit.xml"), *from = strstr(xml, ">habench check "),
+                   *end = from ? strstr(from, "</failure>") : NULL;
+        assert_non_null(end);
+        snprintf(line, sizeof line, "%.*s", (int)(end - from - 15), from + 15);
+        for (size_t p = 0; p < COUNT(plain); p++)
+            for (char *at; (at = strstr(line, plain[p][0]));) {
+                *at = *plain[p][1];
+                memmove(at + 1, at + strlen(plain[p][0]), strlen(at + strlen(plain[p][0])) + 1);
+            }
+        snprintf(sh, sizeof sh, "printf '%%s\\n' %s", line);
+        FILE *shell = popen(sh, "r");
+        assert_non_null(shell);
+        said[fread(said, 1, sizeof said - 1, shell)] = 0;
+        assert_int_equal(pclose(shell), 0);
+        assert_string_equal(said, each[i].words);
+        snprintf(sh, sizeof sh, "rm -r %s", path);
+        assert_int_equal(system(sh), 0);
+    }
 }
 
 TEST_WITH(a_check_has_no_timing, test_folder_make, test_folder_remove)
