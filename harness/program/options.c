@@ -95,7 +95,7 @@ const struct ha_option ha_option_table[] = {
     { RUN | CHECK, 0, "max-time", "TIME", "Stop after 90s, 10m or 2h; cases not run give exit code 20", take_time,
       TO(max_time_ns) },
     { RUN | CHECK, 0, "case-time", "TIME",
-      "A case that takes longer is an error, and the run goes on; 10m by default, and no end with --exhaustive. N "
+      "A case that takes longer is an error, and the run goes on; 10m by default (an exhaustive check: no end). N "
       "cases "
       "that run in turns have N times as long, together; if they take longer they are run again, one by one",
       take_time, TO(case_time_ns) },
