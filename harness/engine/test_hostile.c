@@ -291,38 +291,11 @@ static const struct ha_suite suite = { .name = "tour",
                                        .begin = begin,
                                        .check = check };
 
-/* Two suites that run their cases together, and use no device. A case is right that comes to its own suite, among as
- * many as it says. */
-static enum ha_status check_border(struct ha_group *g, const char *name, struct ha_why *why)
-{
-    for (size_t i = 0; i < g->count; i++) {
-        if (strncmp(g->id[i], name, strlen(name)) != 0) return ha_why(why, HA_FAIL, "%s comes to %s", g->id[i], name);
-        if (*(const uint64_t *)g->point[i] != g->count) return ha_why(why, HA_FAIL, "%s among %zu", g->id[i], g->count);
-        g->right[i] = true;
-    }
-    return HA_OK;
-}
-static enum ha_status check_front(void *run, struct ha_group *g, struct ha_why *why)
-{
-    return check_border(g, "front", why);
-}
-static enum ha_status check_back(void *run, struct ha_group *g, struct ha_why *why)
-{
-    return check_border(g, "back", why);
-}
-#define BORDER(NAME)                                                                                      \
-    {                                                                                                     \
-        .name = #NAME, .doc = "beside another one", .key = &key, .keys = 1, .field = &field, .fields = 1, \
-        .file = { #NAME ".csv" }, .point_bytes = sizeof(uint64_t), .row_bytes = sizeof(struct row),       \
-        .together = together, .check = check_##NAME                                                       \
-    }
-static const struct ha_suite front = BORDER(front), back = BORDER(back);
-
 /* in place of the program's suites (--wrap) */
 extern const struct ha_suite *const __wrap_ha_suites_all[];
 extern const size_t __wrap_ha_suites_count;
-const struct ha_suite *const __wrap_ha_suites_all[] = { &suite, &front, &back };
-const size_t __wrap_ha_suites_count = 3;
+const struct ha_suite *const __wrap_ha_suites_all[] = { &suite };
+const size_t __wrap_ha_suites_count = 1;
 
 /* ---- one hook, one deed -------------------------------------------------------------------- */
 
@@ -374,14 +347,23 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* Of these cases: the folder of that name, and beside it NAME.out with what the run prints. */
-static enum ha_exit run_plan(const char *name, struct ha_plan_entry *entry, size_t entries, uint64_t case_time_ns,
-                             struct ha_why *why)
+/* Three cases: the folder of that name, and beside it NAME.out with what the run prints. */
+static enum ha_exit run_cases(const char *name, uint64_t case_time_ns, struct ha_why *why)
 {
+    static char from[] = "";
     char out[TEST_PATH_MAX], printed[TEST_PATH_MAX + 8];
+    char id[CASES][16];
+    uint64_t point[CASES];
+    struct ha_plan_entry entry[CASES];
+    for (size_t i = 0; i < CASES; i++) {
+        point[i] = i;
+        snprintf(id[i], sizeof id[i], "tour:n=%zu", i);
+        entry[i] = (struct ha_plan_entry){ .suite = &suite, .point = &point[i], .id = id[i], .from = from };
+        if (cap_ns && i == 1) entry[i].time_ns = cap_ns[i]; /* of its own */
+    }
     snprintf(out, sizeof out, "%s", test_path(name));
     snprintf(printed, sizeof printed, "%s.out", out);
-    const struct ha_plan plan = { .entry = entry, .entries = entries };
+    const struct ha_plan plan = { .entry = entry, .entries = CASES };
     const struct ha_run_options options = {
         .out_dir = out, .quiet = true, .case_time_ns = case_time_ns, .max_time_ns = max_time_ns
     };
@@ -396,22 +378,6 @@ static enum ha_exit run_plan(const char *name, struct ha_plan_entry *entry, size
     dup2(errors, STDERR_FILENO);
     close(shown), close(errors), close(none), close(file);
     return code;
-}
-
-/* Three cases of the tour. */
-static enum ha_exit run_cases(const char *name, uint64_t case_time_ns, struct ha_why *why)
-{
-    static char from[] = "";
-    char id[CASES][16];
-    uint64_t point[CASES];
-    struct ha_plan_entry entry[CASES];
-    for (size_t i = 0; i < CASES; i++) {
-        point[i] = i;
-        snprintf(id[i], sizeof id[i], "tour:n=%zu", i);
-        entry[i] = (struct ha_plan_entry){ .suite = &suite, .point = &point[i], .id = id[i], .from = from };
-        if (cap_ns && i == 1) entry[i].time_ns = cap_ns[i]; /* of its own */
-    }
-    return run_plan(name, entry, CASES, case_time_ns, why);
 }
 
 /* bad: the case that has the error, if there is one. */
@@ -534,30 +500,6 @@ TEST(a_death_among_several_costs_one_row)
     }
     grouped = false;
     killed = CASES;
-}
-
-/* Whatever their suites think of each other's cases. */
-TEST(a_group_is_of_one_suite)
-{
-    static const struct {
-        const struct ha_suite *suite;
-        uint64_t group; /* how many it is run among */
-    } each[] = { { &front, 2 }, { &front, 2 }, { &back, 3 }, { &back, 3 }, { &back, 3 }, { &front, 1 } };
-    static char from[] = "";
-    char id[COUNT(each)][32];
-    uint64_t point[COUNT(each)];
-    struct ha_plan_entry entry[COUNT(each)];
-    struct ha_why why = { "" };
-    for (size_t i = 0; i < COUNT(each); i++) {
-        point[i] = each[i].group;
-        snprintf(id[i], sizeof id[i], "%s:n=%zu", each[i].suite->name, i);
-        entry[i] = (struct ha_plan_entry){ .suite = each[i].suite, .point = &point[i], .id = id[i], .from = from };
-    }
-    grouped = true;
-    const enum ha_exit code = run_plan("border", entry, COUNT(each), 0, &why);
-    grouped = false;
-    assert_int_equal(code, HA_EXIT_OK);
-    assert_true(ends_with(test_text("border.out"), "\n6 passed, 0 failed, 0 skipped\n"));
 }
 
 /* A device that fails in the midst of a group costs no row that is right already: those are not run again. The last

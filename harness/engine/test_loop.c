@@ -1,0 +1,292 @@
+/* What the loop makes of a plan: groups, processes, what is gone on with, what was not run, how it ends. The suites are
+ * of this test, in place of the program's (--wrap), and use no device. */
+
+#include "harness/engine/loop.h"
+
+#include "harness/base/csv.h"
+#include "harness/base/registry.h"
+#include "harness/base/test_folder.h"
+#include "harness/base/why.h"
+#include "harness/engine/child.h"
+#include "harness/engine/serve.h"
+
+#include <fcntl.h>
+
+enum { CASES = 6 };
+
+struct point {
+    uint64_t n, unused;
+};
+struct row {
+    struct ha_result head;
+    double pid; /* of the process that ran it */
+};
+
+/* What the cases are to do and to find; the worker process has it from its fork. */
+static struct {
+    bool grouped;
+    size_t among[CASES]; /* how many of them are run at once; 0: is not run */
+    double cap_s[CASES]; /* about what its group is given; 0: whatever */
+    bool wrong[CASES];
+    bool removes[CASES];                     /* the folder of the run */
+    const char *device[CASES], *name[CASES]; /* that it uses, as asked for, and what that says of itself; or NULL */
+    bool lines;                              /* a line and an event of each case */
+} told;
+static char folder[TEST_PATH_MAX];
+
+static bool together(const void *a, const void *b) { return told.grouped; }
+static bool uses(const void *point, size_t key) { return key == 0; }
+
+static void use_device(size_t n)
+{
+    struct ha_env_device d;
+    memset(&d, 0, sizeof d);
+    snprintf(d.asked, sizeof d.asked, "%s", told.device[n]);
+    snprintf(d.kind, sizeof d.kind, "host");
+    snprintf(d.info.name, sizeof d.info.name, "%s", told.name[n]);
+    ha_child_say(HA_SAID_DEVICE, &d, sizeof d);
+}
+
+static struct ha_engine engine; /* in the worker process */
+static enum ha_status begin(void **run, const struct ha_suite_config *config, const struct ha_results *before,
+                            struct ha_why *why)
+{
+    engine = config->engine;
+    return HA_OK;
+}
+
+static enum ha_status check(struct ha_group *g, const char *suite, struct ha_why *why)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        const size_t n = ((const struct point *)g->point[i])->n;
+        const double cap_s = (double)g->cap_ns / 1e9;
+        if (told.cap_s[n] > 0 && (cap_s > told.cap_s[n] || cap_s < told.cap_s[n] * 0.9))
+            return ha_why(why, HA_FAIL, "%g s for it", cap_s);
+        if (strncmp(g->id[i], suite, strlen(suite)) != 0)
+            return ha_why(why, HA_FAIL, "%s comes to %s", g->id[i], suite);
+        if (told.among[n] != g->count) return ha_why(why, HA_FAIL, "%s among %zu", g->id[i], g->count);
+        if (told.device[n]) use_device(n);
+        if (told.removes[n]) nftw(folder, test_remove, 16, FTW_DEPTH | FTW_PHYS);
+        if (told.wrong[n]) return ha_why(why, HA_FAIL, "wrong");
+        ((struct row *)g->row[i])->pid = (double)getpid();
+        if (told.lines) engine.line(engine.arg, 1, g->row[i]);
+        if (told.lines) engine.trace(engine.arg, "{\"ph\":\"X\"}", 10);
+        g->right[i] = true;
+    }
+    return HA_OK;
+}
+static enum ha_status check_front(void *run, struct ha_group *g, struct ha_why *why) { return check(g, "front", why); }
+static enum ha_status check_back(void *run, struct ha_group *g, struct ha_why *why) { return check(g, "back", why); }
+
+static const struct ha_key keys[] = {
+    { "n", "0", "which", HA_KEY_NUMBER, offsetof(struct point, n), .max = CASES, .always = true, .column = true },
+    { "unused", "7", "of no case", HA_KEY_NUMBER, offsetof(struct point, unused), .max = 9, .column = true },
+};
+static const struct ha_field field = { "pid", "", HA_FIELD_NUMBER, HA_IN(struct row, pid), 3, "" };
+#define SUITE(NAME)                                                                                                \
+    {                                                                                                              \
+        .name = #NAME, .doc = "of this test", .key = keys, .keys = COUNT(keys), .field = &field, .fields = 1,      \
+        .file = { #NAME ".csv", #NAME "_lines.csv" }, .point_bytes = sizeof(struct point),                         \
+        .row_bytes = sizeof(struct row), .uses = uses, .together = together, .begin = begin, .check = check_##NAME \
+    }
+static const struct ha_suite front = SUITE(front), back = SUITE(back);
+
+extern const struct ha_suite *const __wrap_ha_suites_all[];
+extern const size_t __wrap_ha_suites_count;
+const struct ha_suite *const __wrap_ha_suites_all[] = { &front, &back };
+const size_t __wrap_ha_suites_count = 2;
+
+/* Runs cases 0, 1, ... of these suites, NULL behind the last; what is printed goes to NAME.out and NAME.err. */
+static enum ha_exit run(const char *name, const struct ha_suite *const *suites, struct ha_run_options options,
+                        struct ha_why *why)
+{
+    static char from[] = "";
+    char id[CASES][32], path[TEST_PATH_MAX + 8];
+    struct point point[CASES];
+    struct ha_plan_entry entry[CASES];
+    struct ha_plan plan = { .entry = entry };
+    for (size_t n = 0; suites[n]; n++) {
+        point[n] = (struct point){ n, 7 };
+        snprintf(id[n], sizeof id[n], "%s:n=%zu", suites[n]->name, n);
+        entry[plan.entries++] = (struct ha_plan_entry){
+            .suite = suites[n], .point = &point[n], .id = id[n], .from = from
+        };
+    }
+    snprintf(folder, sizeof folder, "%s", test_path(name));
+    options.out_dir = folder;
+    options.quiet = true;
+    int shown[2];
+    fflush(stdout);
+    for (int fd = 1; fd <= 2; fd++) {
+        snprintf(path, sizeof path, "%s.%s", folder, fd == 1 ? "out" : "err");
+        const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        shown[fd - 1] = dup(fd);
+        dup2(file, fd);
+        close(file);
+    }
+    const enum ha_exit code = ha_run(&plan, &options, why);
+    fflush(stdout);
+    for (int fd = 1; fd <= 2; fd++) {
+        dup2(shown[fd - 1], fd);
+        close(shown[fd - 1]);
+    }
+    return code;
+}
+
+static int forget(void **state)
+{
+    memset(&told, 0, sizeof told);
+    for (size_t n = 0; n < CASES; n++) told.among[n] = 1;
+    return 0;
+}
+
+static void ends_with(const char *file, const char *end)
+{
+    const char *text = test_text(file);
+    const size_t n = strlen(text), m = strlen(end);
+    if (n < m || strcmp(text + n - m, end) != 0) fail_msg("%s does not end with '%s':\n%s", file, end, text);
+}
+
+/* Rows of a file; "?" where it has no such column. */
+enum { ID, PROCESS, PID, UNUSED, COLUMNS };
+struct rows {
+    size_t column[COLUMNS], count;
+    char at[8][COLUMNS][64];
+};
+static enum ha_status take(void *arg, size_t line, char **at, size_t count)
+{
+    static const char *const names[COLUMNS] = { "case_id", "process", "pid", "unused" };
+    struct rows *r = arg;
+    for (size_t k = 0; k < COLUMNS && line == 1; k++) {
+        r->column[k] = 0;
+        while (r->column[k] < count && strcmp(at[r->column[k]], names[k]) != 0) r->column[k]++;
+    }
+    if (line == 1) return HA_OK;
+    assert_true(r->count < COUNT(r->at));
+    for (size_t k = 0; k < COLUMNS; k++)
+        snprintf(r->at[r->count][k], sizeof r->at[0][k], "%s", r->column[k] < count ? at[r->column[k]] : "?");
+    r->count++;
+    return HA_OK;
+}
+static struct rows rows_of(const char *run, const char *file)
+{
+    struct rows r = { .count = 0 };
+    struct ha_why why;
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", run, file);
+    if (ha_csv_read(test_path(path), take, &r, &why) != HA_OK) fail_msg("%s", why.text);
+    return r;
+}
+
+/* Whatever suites think of each other's cases. */
+TEST_WITH(a_group_is_of_one_suite, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &back, &back, &front, &front, &front, NULL };
+    static const size_t among[CASES] = { 1, 2, 2, 3, 3, 3 };
+    struct ha_why why = { "" };
+    memcpy(told.among, among, sizeof among);
+    told.grouped = true;
+    assert_int_equal(run("border", suites, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    ends_with("border.out", "\n6 passed, 0 failed, 0 skipped\n");
+}
+
+/* One process for all, or with --processes one for each row. A key that a case does not use is empty. */
+TEST_WITH(each_row_may_have_its_process, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &front, NULL };
+    for (size_t processes = 0; processes < 3; processes++) {
+        char name[32];
+        struct ha_why why = { "" };
+        snprintf(name, sizeof name, "processes.%zu", processes);
+        assert_int_equal(run(name, suites, (struct ha_run_options){ .processes = processes }, &why), HA_EXIT_OK);
+        const struct rows r = rows_of(name, "front.csv");
+        assert_int_equal(r.count, processes ? 2 * processes : 2);
+        for (size_t i = 0; i < r.count; i++) {
+            assert_int_equal(strtoul(r.at[i][PROCESS], NULL, 10), i / 2); /* in turns */
+            assert_string_equal(r.at[i][UNUSED], "");
+            for (size_t j = 0; j < i; j++) assert_int_equal(!strcmp(r.at[i][PID], r.at[j][PID]), processes == 0);
+        }
+    }
+}
+
+TEST_WITH(lines_and_events_are_of_their_case, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &front, &back, &back, NULL };
+    struct ha_why why = { "" };
+    told.lines = true;
+    assert_int_equal(run("lines", suites, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    for (size_t n = 0; n < 4; n++) {
+        const struct rows r = rows_of("lines", n < 2 ? "front_lines.csv" : "back_lines.csv");
+        char id[32];
+        snprintf(id, sizeof id, "%s:n=%zu", suites[n]->name, n);
+        assert_int_equal(r.count, 2);
+        assert_string_equal(r.at[n % 2][ID], id);
+        assert_int_equal(test_count(test_text("lines/trace.json"), id), 1);
+    }
+    assert_int_equal(test_count(test_text("lines/trace.json"), "\"X\""), 4);
+}
+
+/* What is there is not run again, and takes no share of the time: two groups have it, and half is for checking. */
+TEST_WITH(a_run_goes_on, forget, NULL)
+{
+    static const struct ha_suite *const first[] = { &back, &front, &front, NULL }, *const all[] = {
+        &back, &front, &front, &front, &front, &back, NULL
+    };
+    static const size_t among[CASES] = { 0, 0, 0, 2, 2, 1 };
+    static const double cap_s[CASES] = { 0, 0, 0, 150, 150, 300 };
+    const struct ha_run_options go_on = { .resume = true, .max_time_ns = UINT64_C(600000000000) };
+    struct ha_why why = { "" };
+    assert_int_equal(run("resumed", first, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    memcpy(told.among, among, sizeof among);
+    memcpy(told.cap_s, cap_s, sizeof cap_s);
+    told.grouped = true;
+    assert_int_equal(run("resumed", all, go_on, &why), HA_EXIT_OK);
+    ends_with("resumed.out", "\n6 passed, 0 failed, 0 skipped\n");
+}
+
+TEST_WITH(what_was_not_run_is_told_of_each_process, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &back, NULL };
+    struct ha_why why = { "" };
+    const struct ha_run_options no_time = { .processes = 2, .max_time_ns = 1 };
+    assert_int_equal(run("no_time", suites, no_time, &why), HA_EXIT_MISSING);
+    assert_contains(why.text, "4 of 4 cases were not run");
+    ends_with("no_time.out", "\n0 passed, 0 failed, 4 skipped\n");
+    assert_int_equal(test_count(test_text("no_time/junit.xml"), "(process 1)"), 2);
+}
+
+/* Where nothing more can be written the run ends; what was wrong before comes first. */
+TEST_WITH(a_folder_that_is_gone_ends_the_run, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &front, &front, NULL };
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct ha_why why = { "" };
+        told.wrong[0] = wrong;
+        told.removes[1] = true;
+        assert_int_equal(run(wrong ? "gone.1" : "gone.0", suites, (struct ha_run_options){ 0 }, &why),
+                         wrong ? HA_EXIT_WRONG : HA_EXIT_ENVIRONMENT);
+        assert_contains(why.text, "the folder was removed");
+        ends_with(wrong ? "gone.1.out" : "gone.0.out",
+                  wrong ? "\n0 passed, 1 failed, 2 skipped\n" : "\n1 passed, 0 failed, 2 skipped\n");
+    }
+}
+
+/* The end of the report is about the first device, as it was last heard of; one warning is enough. */
+TEST_WITH(the_first_device_is_shown, forget, NULL)
+{
+    static const struct ha_suite *const suites[] = { &front, &front, &back, &back, NULL };
+    static const char *const asked[] = { "one", "two", "one", "two" }, *const name[] = { "early", "other", "late",
+                                                                                         "other" };
+    struct ha_why why = { "" };
+    memcpy(told.device, asked, sizeof asked);
+    memcpy(told.name, name, sizeof name);
+    setenv("HABENCH_TRACE", "cupti", 1);
+    assert_int_equal(run("devices", suites, (struct ha_run_options){ 0 }, &why), HA_EXIT_OK);
+    unsetenv("HABENCH_TRACE");
+    assert_contains(test_text("devices.out"), "\ndevice: late, of the kind host");
+    assert_int_equal(test_count(test_text("devices.err"), "warning: HABENCH_TRACE is not for device one"), 1);
+    assert_int_equal(test_count(test_text("devices.err"), "warning:"), 1);
+    assert_int_equal(test_count(test_text("devices/env.json"), "\"asked\": "), 2);
+}
+
+int main(void) { return test_all("tests", test_folder_make, test_folder_remove); }
