@@ -49,7 +49,6 @@ struct later {
         } array;
         uint32_t *word;
     } u;
-    const uint32_t *index[2];
 };
 enum { LATERS = 1 << 14 };
 static struct later laters[LATERS];
@@ -236,12 +235,16 @@ static enum ha_status wrong_pieces(struct ha_stream *s, const struct ha_device_p
 }
 
 static uint32_t *indices; /* as they were */
+static size_t row_of(const uint32_t *index, const uint32_t *was, size_t i)
+{
+    return !index ? i : IS(move_index_16) ? index[i] & 0xffff : was[i];
+}
 static void move_later(struct later *l)
 {
     const struct ha_device_move *m = &l->u.move;
     for (size_t i = 0; i < m->rows; i++)
-        memcpy((char *)m->dst + (m->dst_index ? indices[i] : i) * m->dst_stride_bytes,
-               (const char *)m->src + (m->src_index ? indices[m->rows + i] : i) * m->src_stride_bytes, m->row_bytes);
+        memcpy((char *)m->dst + row_of(m->dst_index, indices, i) * m->dst_stride_bytes,
+               (const char *)m->src + row_of(m->src_index, indices + m->rows, i) * m->src_stride_bytes, m->row_bytes);
 }
 static enum ha_status wrong_move(struct ha_stream *s, const struct ha_device_move *args)
 {
@@ -249,7 +252,7 @@ static enum ha_status wrong_move(struct ha_stream *s, const struct ha_device_mov
     if (IS(move_last_index) && m.rows) m.rows--;
     if (IS(move_16)) m.rows &= 0xffff;
     if (IS(move_words)) m.row_bytes &= ~(size_t)3;
-    if (!IS(move_index_early)) return HOST.move(s, &m);
+    if (!IS(move_index_early) && !IS(move_index_16)) return HOST.move(s, &m);
     free(indices);
     indices = malloc((2 * m.rows + 1) * sizeof *indices);
     if (!indices) return HA_ERROR;
@@ -427,7 +430,7 @@ static enum ha_status wrong_product(struct ha_stream *s, const struct ha_device_
 static enum ha_status wrong_merge(struct ha_stream *s, const struct ha_merge *args)
 {
     struct ha_merge m = *args;
-    if (IS(merge_states) && m.states_count > 16) m.states_count = 16;
+    if (IS(merge_states) && m.states_count > 1024) m.states_count = 1024;
     const enum ha_status status = HOST.merge(s, &m);
     if (status != HA_OK || !IS(merge_scale) || m.dtype != HA_F32) return status;
     return change(s, scale_later, m.out.o, m.tokens * m.heads * m.dim, HA_F32);
@@ -441,7 +444,8 @@ static void *dense(const void *rows, size_t stride, size_t row_bytes, const uint
     struct ha_why why;
     if (HOST.mem_alloc(device, HA_MEM_DEVICE, keys * row_bytes, &out, &why) != HA_OK) abort();
     for (size_t i = 0; i < keys; i++) {
-        const size_t row = index[i / block] * block + (IS(index_in_block) ? 0 : i % block);
+        const size_t named = IS(index_16) ? index[i / block] & 0xffff : index[i / block],
+                     row = named * block + (IS(index_in_block) ? 0 : i % block);
         memcpy((char *)out + i * row_bytes, (const char *)rows + row * stride, row_bytes);
     }
     return out;
@@ -481,9 +485,11 @@ static enum ha_status wrong_attend(struct ha_stream *s, const struct ha_device_a
         for (size_t r = 0; r < seq[b].runs_count; r++) {
             struct ha_rows *run = &seq[b].runs[r];
             if (run->index) follow(run, IS(index_of_first) ? first_index : run->index, &seq[b], &a);
+            if (IS(attend_65536) && run->keys > 65536) run->keys = 65536;
             if (IS(attend_late) && run->keys > 2048) run->keys = 2048;
         }
     }
+    if (IS(attend_dim) && a.head_dim % 16 == 8 && a.head_dim > 8) a.head_dim -= 8;
     if (IS(attend_batch) && a.batch > 16) a.batch = 16;
     if (IS(attend_causal)) a.causal = false;
     if (IS(attend_mean)) a.scale = 0;
