@@ -308,6 +308,12 @@ expect 0 '18 passed, 0 failed, 0 skipped' check -q link -f piece=64K,method!=sto
 expect 64 'the folder is not empty' run link:piece=64K -o "$dir/bench"
 [ "$scope" != all ] || expect 20 '--max-time is over' run -q link --max-time 1s -f method=pinned
 expect 77 'unchecked' check -q link:piece=64K,method=pinned --device null
+expect 77 'unchecked: 1 x the device does nothing' check -q device:op=copy --device null
+expect 77 'the device does not offer meters' check -q device:op=meters
+expect 0 '2 passed, 0 failed' check -q device:op=copy,bytes=65536 device:op=blend -o "$dir/ops"
+holds 'two rows in device.csv' test "$(lines "$dir/ops/device.csv")" -eq 3
+expect 64 "unknown op 'copi'; did you mean 'copy'?" check device:op=copi
+expect 0 'stream_sync' list operations
 
 for words in 'list variants' --help --version 'run --help' --print-man; do
     # shellcheck disable=SC2086 # words

@@ -19,6 +19,8 @@ struct shape {
     bool causal, weights, empty;                     /* empty: the last sequence has no keys */
 };
 static const struct shape shapes[] = {
+    { 1, 1, 1, 1, 8, 70000, 1, 0, 0, false, true, false },   { 2, 1, 1, 3, 160, 66, 1, 0, 0, false, false, false },
+    { 1, 5, 1, 1, 200, 48, 2, 0, 0, true, true, false },     { 1, 1, 20, 1, 40, 70, 1, 0, 0, false, false, false },
     { 1, 1, 1, 1, 8, 1, 1, 0, 0, false, true, false },       { 1, 1, 2, 4, 64, 300, 2, 0, 0, true, false, false },
     { 3, 1, 2, 3, 24, 97, 2, 0, 8, false, true, true },      { 2, 4, 2, 5, 80, 130, 3, 0, 0, true, true, false },
     { 1, 1, 1, 7, 128, 1025, 1, 0, 0, false, false, false }, { 1, 17, 1, 2, 96, 64, 1, 0, 16, true, false, false },
@@ -27,10 +29,9 @@ static const struct shape shapes[] = {
     { 1, 2, 1, 16, 192, 63, 1, 0, 0, true, false, false },   { 4, 1, 4, 4, 64, 129, 1, 0, 24, true, true, false },
 };
 static const struct shape indexed[] = {
-    { 1, 1, 2, 4, 64, 300, 1, 1, 0, false, true, false },
-    { 2, 1, 1, 5, 128, 333, 2, 16, 0, false, false, false },
-    { 3, 4, 2, 1, 80, 65, 1, 7, 8, true, false, false },
-    { 1, 1, 1, 7, 64, 4200, 1, 64, 0, false, true, false },
+    { 1, 1, 1, 1, 8, 40000, 1, 1, 0, false, false, false }, { 1, 1, 1, 2, 16, 40000, 1, 32, 0, false, true, false },
+    { 1, 1, 2, 4, 64, 300, 1, 1, 0, false, true, false },   { 2, 1, 1, 5, 128, 333, 2, 16, 0, false, false, false },
+    { 3, 4, 2, 1, 80, 65, 1, 7, 8, true, false, false },    { 1, 1, 1, 7, 64, 4200, 1, 64, 0, false, true, false },
 };
 static const struct shape plain[] = {
     /* of attend_products */

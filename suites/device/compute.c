@@ -168,10 +168,10 @@ const struct ha_op ha_op_product = {
 static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_traits *traits, size_t states,
                                  size_t rows, size_t dim, enum ha_dtype dtype)
 {
-    enum { GUARD = 64, STATES = 64, DIM = 256 };
+    enum { GUARD = 64, STATES = 1500, DIM = 256 };
     const size_t e = ha_dtype_bytes(dtype), o_bytes = (rows * dim * e + 63) / 64 * 64,
                  bytes = o_bytes + (rows * sizeof(float) + 63) / 64 * 64;
-    struct ha_merge_state state[STATES];
+    static struct ha_merge_state state[STATES];
     ha_op_clear(s);
     struct ha_op_block *in = ha_op_block(s, HA_OP_DEVICE, states * bytes),
                        *out = in ? ha_op_block(s, HA_OP_DEVICE, bytes + GUARD) : NULL;
@@ -199,7 +199,7 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
     HA_TRY(ha_op_fill(s, out, 0, out->bytes));
     HA_TRY(ha_op_shut(s, s->stream[0]));
     HA_OP(s, merge, s->stream[0], &m);
-    memset(state, 0, sizeof state);
+    memset(state, 0, states * sizeof *state);
     memset(&m, 0, sizeof m);
     ha_op_open(s);
     HA_OP(s, stream_sync, s->stream[0]);
@@ -207,7 +207,7 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
     HA_TRY(ha_op_get(s, out, o_bytes, rows * sizeof(float), out->image + o_bytes));
     const struct ha_merge_bound bound = ha_bound_merge(traits, HA_FORM_NATURAL, dtype);
     static double of[STATES][DIM], nothing[DIM], o[DIM], b[DIM];
-    struct ha_ref_state ref[STATES];
+    static struct ha_ref_state ref[STATES];
     float got[DIM], lse;
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < states; i++) {
@@ -232,16 +232,16 @@ static enum ha_status merge_once(struct ha_op_stage *s, const struct ha_merge_tr
 
 static enum ha_status judge_merge(struct ha_op_stage *s)
 {
-    static const size_t states[] = { 1, 2, 3, 7, 33 }, dims[] = { 8, 64, 80, 128, 256 }, rows[] = { 1, 17, 40 };
+    static const size_t states[] = { 1, 2, 3, 7, 33, 1500 }, dims[] = { 8, 64, 80, 128, 256 }, rows[] = { 1, 17, 40 };
     struct ha_device_info info;
     memset(&info, 0, sizeof info);
     s->api->info(s->device, &info);
     if (!(info.merge.forms >> HA_FORM_NATURAL & 1))
         return ha_why(s->why, HA_WAIVED, "no natural LSE is merged; `habench check lse_merge` judges what is");
     for (size_t t = 0; t < HA_DTYPE_COUNT; t++)
-        for (size_t i = 0; info.merge.dtypes >> t & 1 && i < 5; i++)
+        for (size_t i = 0; info.merge.dtypes >> t & 1 && i < 6; i++)
             for (size_t d = 0; d < 5; d++)
-                if (!info.merge.states_max || states[i] <= info.merge.states_max)
+                if (states[i] * dims[d] <= 12000 && (!info.merge.states_max || states[i] <= info.merge.states_max))
                     HA_TRY(merge_once(s, &info.merge, states[i], rows[(i + d) % 3], dims[d], (enum ha_dtype)t));
     return HA_OK;
 }

@@ -41,6 +41,7 @@ static enum ha_status launch(struct ha_op_stage *s, struct kept *k, struct ha_gr
     if (k->flag) __atomic_store_n(k->flag, 0, __ATOMIC_RELEASE);
     HA_TRY(ha_op_shut(s, on));
     HA_OP(s, graph_launch, graph, on);
+    HA_TRY(ha_op_hold(s)); /* what does not wait runs now, on what was there */
     HA_TRY(ha_op_fill(s, p->x, 0, p->bytes));
     if (k->row) {
         const uint32_t row = (uint32_t)ha_op_draw(s, p->bytes / ROW);
@@ -48,7 +49,6 @@ static enum ha_status launch(struct ha_op_stage *s, struct kept *k, struct ha_gr
         HA_TRY(ha_op_put(s, k->index, 0, sizeof row));
         memcpy(k->row->image, p->x->image + row * ROW, ROW);
     }
-    HA_TRY(ha_op_hold(s));
     ha_op_open(s);
     HA_OP(s, stream_sync, on);
     k->launches++;

@@ -65,7 +65,7 @@ static enum ha_status copy_once(struct ha_op_stage *s, const struct pair *p, siz
                        bytes, ways[way].name, from, to);
 }
 
-/* Of every power of two the neighbours, too; above 64 KiB one odd size and one that is no power's neighbour. */
+/* Of every power of two the neighbours, too; above 64 KiB an odd size below it, to 8 MiB itself and one above it. */
 static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
 {
     struct pair p;
@@ -74,9 +74,10 @@ static enum ha_status copy_way(struct ha_op_stage *s, size_t way)
         for (size_t bytes = power - 1; bytes <= power + 1; bytes++) HA_TRY(copy_once(s, &p, way, bytes));
     for (size_t i = 0; i < 16; i++) HA_TRY(copy_once(s, &p, way, ha_op_draw(s, s->most < SMALL ? s->most : SMALL)));
     for (size_t power = 2 * (size_t)SMALL; power <= s->most; power *= 2) {
-        HA_TRY(copy_once(s, &p, way, power - 1 - 2 * ha_op_draw(s, power / 4)));
+        HA_TRY(copy_once(s, &p, way, power == s->most ? power - 1 : power - 1 - 2 * ha_op_draw(s, power / 4)));
+        if (power > 8 << 20) continue;
         HA_TRY(copy_once(s, &p, way, power));
-        if (power <= 4 << 20 && power < s->most) HA_TRY(copy_once(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
+        if (power < s->most) HA_TRY(copy_once(s, &p, way, power + 1 + ha_op_draw(s, 4096)));
     }
     return HA_OK;
 }
@@ -204,10 +205,10 @@ struct shape {
     size_t rows, row_bytes, dst_gap, src_gap, spread; /* spread: slots for each row where an index chooses */
 };
 static const struct shape shapes[] = {
-    { 1, 1, 0, 0, 1 },     { 1, 4096, 0, 0, 3 },  { 31, 4, 0, 0, 2 },      { 33, 7, 1, 2, 2 },
-    { 40, 24, 8, 8, 1 },   { 64, 128, 0, 0, 4 },  { 129, 256, 16, 0, 2 },  { 1000, 64, 0, 64, 1 },
-    { 1025, 20, 3, 1, 2 }, { 17, 1153, 5, 0, 2 }, { 300, 512, 0, 512, 3 }, { 3, 100000, 0, 4, 2 },
-    { 70000, 4, 0, 0, 2 }, { 0, 8, 0, 0, 1 },     { 9, 0, 8, 8, 1 },
+    { 40, 4, 0, 0, 30000 }, { 1, 1, 0, 0, 1 },     { 1, 4096, 0, 0, 3 },  { 31, 4, 0, 0, 2 },
+    { 33, 7, 1, 2, 2 },     { 40, 24, 8, 8, 1 },   { 64, 128, 0, 0, 4 },  { 129, 256, 16, 0, 2 },
+    { 1000, 64, 0, 64, 1 }, { 1025, 20, 3, 1, 2 }, { 17, 1153, 5, 0, 2 }, { 300, 512, 0, 512, 3 },
+    { 3, 100000, 0, 4, 2 }, { 70000, 4, 0, 0, 2 }, { 0, 8, 0, 0, 1 },     { 9, 0, 8, 8, 1 },
 };
 enum { NO_INDEX, DEVICE_INDEX, MAPPED_INDEX, INDICES };
 
@@ -300,8 +301,8 @@ static enum ha_status judge_move(struct ha_op_stage *s)
         for (size_t p = 0; p < 3; p++)
             for (unsigned k = 0; k < INDICES * INDICES; k++) {
                 const unsigned kind[2] = { k % INDICES, k / INDICES };
-                if (shapes[i].rows * shapes[i].row_bytes > SMALL && (k + p + i) % 4) continue; /* large ones: a few */
-                if (shapes[i].rows * shapes[i].row_bytes * shapes[i].spread > s->most) continue;
+                const size_t bytes = shapes[i].rows * shapes[i].row_bytes * shapes[i].spread;
+                if (bytes > s->most || (bytes > SMALL && (k + p + i) % 4)) continue; /* of large ones a few */
                 HA_TRY(move_once(s, &shapes[i], places[p], kind));
             }
     return HA_OK;

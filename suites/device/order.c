@@ -20,7 +20,7 @@ static enum ha_status with_event(struct ha_op_stage *s,
         const enum ha_status rest = s->api->stream_sync(s->stream[0]) == HA_OK ? s->api->stream_sync(s->stream[1])
                                                                                : HA_ERROR;
         if (status == HA_OK) status = ha_op_failed(s, "stream_sync", rest);
-        ha_op_clear(s);
+        if (status == HA_OK) ha_op_clear(s); /* a wrong device may still be at work in them */
     }
     s->api->event_destroy(event);
     return status;
@@ -315,7 +315,7 @@ const struct ha_op ha_op_mixture = { "mixture", "copies on two streams that wait
 
 static enum ha_status judge_spin(struct ha_op_stage *s)
 {
-    static const uint64_t ns[] = { 0, 1000, 200000, 5000000 };
+    static const uint64_t ns[] = { 0, 1000, 20000000, 200000, 20000000, 5000000, 20000000 };
     struct ha_op_path p;
     HA_TRY(ha_op_path_make(s, &p, HA_OP_PATH_SMALL));
     for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) {

@@ -14,16 +14,14 @@ static const uint64_t patience_ns = 20000000000;
 
 static void flag_store(uint32_t *flag, uint32_t value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 
-/* The CPU polls until the flag has that value. */
+/* The CPU polls until the flag, which was 0, has that value. */
 static enum ha_status flag_await(struct ha_op_stage *s, const uint32_t *flag, uint32_t value)
 {
     const uint64_t begin = ha_now_ns();
-    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value) {
+    for (uint32_t seen; (seen = __atomic_load_n(flag, __ATOMIC_ACQUIRE)) != value; ha_op_nap(POLL_NS)) {
         if (s->api->failure(s->device)) return ha_op_failed(s, "flag_write", HA_ERROR);
-        if (ha_now_ns() - begin > patience_ns)
-            return ha_op_wrong(s, "flag_write of %u: the flag is %u after 20 s", value,
-                               __atomic_load_n(flag, __ATOMIC_ACQUIRE));
-        ha_op_nap(POLL_NS);
+        if (seen || ha_now_ns() - begin > patience_ns)
+            return ha_op_wrong(s, "flag_write of %u: the flag is %u%s", value, seen, seen ? "" : " after 20 s");
     }
     return HA_OK;
 }
