@@ -337,7 +337,7 @@ enum ha_status ha_plan_add(struct ha_plan *plan, const struct ha_suite *s, void 
     size_t section = 0;
     while (section < plan->sections && plan->section[section].suite != s) section++;
     if (section == plan->sections) HA_TRY(add_section(plan, s, "", "", SIZE_MAX, why));
-    const struct ha_plan_entry like = { s, point, id, plan->section[section].file, 0 };
+    const struct ha_plan_entry like = { .suite = s, .point = point, .id = id, .from = plan->section[section].file };
     HA_TRY(add_entry(plan, &like, entry, &is_new, why));
     return list_entry(&plan->section[section], *entry, is_new, why);
 }
