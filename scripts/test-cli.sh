@@ -249,6 +249,14 @@ holds 'the case is named' grep -q '^error: resident:.*steps=100000' "$dir/err"
 expect 64 '--threads means nothing to these cases' check "$gaps" --threads 3
 expect 64 '--exec means nothing to these cases' check "$small" --exec y
 expect 64 '--exhaustive means nothing to these cases' check --exhaustive smoke
+expect 64 '--random draws its cases' check --random 5 --mutants
+expect 64 "is not a time such as" check --random soon
+expect 64 "did you mean 'head_dim'" check resident:hed_dim=8 --random 5
+expect 0 'resident:' check resident --random 5 --seed 9 --dry-run
+cp "$dir/out" "$dir/drawn"
+expect 0 'resident:' check resident --random 5 --seed 9 --dry-run
+holds 'a seed is its cases' cmp "$dir/out" "$dir/drawn"
+expect 0 ' 0 failed' check -q resident:ctx=9 cpu_kernels:ctx=9 --random 300ms
 expect 64 '--dump means nothing to these cases' check link --dump "$dir/dump"
 
 expect 0 'lse_merge:case=equal_scores' list cases lse_merge

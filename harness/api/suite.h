@@ -46,6 +46,10 @@ struct ha_key {
     void (*print)(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
     /* its default where that depends on the keys before it; NULL: value */
     const char *(*standard)(const void *point, const struct ha_key *key, char out[HA_VALUE_MAX]);
+    /* What `check --random` draws: values between blanks, each as likely as another; LEAST..MOST in a value is a
+     * number, LEAST..MOST:STEP one of so many steps from LEAST, and a value "*" any word. The first number of a
+     * HA_KEY_PAIR is how many times the second it is. NULL: the default. */
+    const char *draw;
 };
 
 /* ---- rows --------------------------------------------------------------------------------------------------- */
@@ -173,6 +177,9 @@ struct ha_suite {
     /* Are the keys possible together? May set what follows from others. HA_WAIVED: there is no such point, and a
      * product of values goes on without it. */
     enum ha_status (*settle)(void *point, struct ha_why *why);
+    /* Of a point that was drawn: what it takes to judge it, as a share of what is too much, which is never drawn; NULL:
+     * nothing to speak of. */
+    double (*cost)(const void *point);
     /* Makes a point of a suite file small, where nothing is timed; NULL: as it is. */
     void (*shrink)(void *point);
     /* Before anything runs: is what the point names there (files)? HA_ERROR: no. HA_FAIL: it is, and is damaged:

@@ -28,7 +28,8 @@ struct ha_param {
     const char *name;
     double value, min, max; /* default and range */
     const char *doc;
-    bool whole; /* without a fraction */
+    bool whole;       /* without a fraction */
+    const char *draw; /* as of a key (harness/api/suite.h) */
 };
 
 struct ha_variant;

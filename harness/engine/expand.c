@@ -158,6 +158,10 @@ static enum ha_status at_key(struct walk *w, void *point, size_t i)
     }
     if (a && a->line) return every_value(w, point, i, key, a->values, a->line);
     if (a) return !strcmp(a->values, "*") ? every_word(w, point, i, key, 0) : go_on(w, point, i, key, a->values, 0);
+    if (w->a->draw && key->draw) {
+        ha_draw_value(w->a->draw, i, key, standard);
+        return go_on(w, point, i, key, standard, 0);
+    }
     const char *value = ha_key_standard(point, key, standard);
     if (value && !strcmp(value, "*")) return every_word(w, point, i, key, 0);
     /* keys whose default is always the same have it since ha_point_clear */

@@ -49,12 +49,12 @@ const struct ha_device_api *const ha_devices_all[] = { &host };
 const size_t ha_devices_count = 1;
 
 static const struct ha_param ring_params[] = {
-    { "alpha", 0.3, 0.0, 1.0, "", false },
-    { "beta", 1.0, -1.0, 1e300, "", false },
-    { "size", 64.0, 1.0, 1e6, "", true },
+    { "alpha", 0.3, 0.0, 1.0, "", .whole = false },
+    { "beta", 1.0, -1.0, 1e300, "", .whole = false },
+    { "size", 64.0, 1.0, 1e6, "", .whole = true },
 };
-static const struct ha_param window_params[] = { { "window", 32.0, 0.0, 1e6, "", true },
-                                                 { "beta", 2.0, 0.0, 4.0, "", false } };
+static const struct ha_param window_params[] = { { "window", 32.0, 0.0, 1e6, "", .whole = true },
+                                                 { "beta", 2.0, 0.0, 4.0, "", .whole = false } };
 static const struct ha_variant plain = { .name = "plain", .family = "full" };
 static const struct ha_variant ring = { .name = "ring", .family = "split", .params = ring_params, .params_count = 3 };
 static const struct ha_variant window = {

@@ -11,6 +11,7 @@
 #include "harness/engine/point.h"
 #include "harness/engine/serve.h"
 #include "harness/engine/summary.h"
+#include "harness/engine/trial.h"
 #include "harness/report/folder.h"
 #include "harness/report/progress.h"
 #include "harness/report/row.h"
@@ -48,6 +49,7 @@ struct loop {
     size_t process, processes; /* which of how many */
     size_t groups, groups_done;
     const char *not_run;  /* why the first case that was not run was not; NULL: there is none */
+    size_t shrunk;        /* failures that were made smaller */
     bool warned;          /* that HABENCH_TRACE is not heeded */
     struct ha_why broken; /* why nothing more can be written, or "" */
 };
@@ -281,16 +283,85 @@ static void run_group(struct loop *l, const size_t *entry, size_t count)
     l->groups_done++;
 }
 
+/* ---- random points ----------------------------------------------------------------------------------------------- */
+
+static bool goes_on(const struct loop *l)
+{
+    const struct ha_random *r = l->options->random;
+    return !over(l) && (!r || ha_now_ns() - l->begin_ns < r->time_ns);
+}
+
+/* the points of the largest group that there can be */
+static size_t group_most(const struct loop *l)
+{
+    return l->plan->entries > HA_DRAWN_AT_ONCE ? l->plan->entries : HA_DRAWN_AT_ONCE;
+}
+
+/* The process that serves has the plan as it was. */
+static bool draw_more(struct loop *l)
+{
+    struct ha_random *r = l->options->random;
+    struct ha_why why;
+    if (!r || !goes_on(l) || ha_plan_draw(r->plan, &r->from, &r->draw, HA_DRAWN_AT_ONCE, &why) != HA_OK) return false;
+    l->groups += HA_DRAWN_AT_ONCE;
+    ha_child_end(l->child);
+    return true;
+}
+
+struct failure {
+    const struct loop *loop;
+    const struct ha_suite *suite;
+    enum ha_verdict verdict;
+    uint64_t until_ns;
+};
+
+static bool fails_too(void *arg, const void *point)
+{
+    const struct failure *f = arg;
+    const uint64_t now = ha_now_ns();
+    return !over(f->loop) && now < f->until_ns
+           && ha_trial(&f->loop->serve, f->suite, point, f->until_ns - now) == f->verdict;
+}
+
+/* The smallest point that fails like this one, as a case of its own. */
+static void shrink(struct loop *l, size_t entry)
+{
+    enum { TRIES = 400, SECONDS = 30, SHRUNK_MAX = 8 };
+    const struct ha_folder_entry *found = ha_folder_find(l->folder, l->plan->entry[entry].id, l->process);
+    const enum ha_verdict v = found ? ha_result_in(found->row)->verdict : HA_NOT_RUN;
+    const struct ha_suite *suite = l->plan->entry[entry].suite;
+    struct ha_why why;
+    size_t smallest;
+    if ((v != HA_VERDICT_FAIL && v != HA_VERDICT_ERROR) || l->shrunk == SHRUNK_MAX || over(l)) return;
+    void *point = malloc(suite->point_bytes);
+    if (!point) return;
+    memcpy(point, l->plan->entry[entry].point, suite->point_bytes);
+    l->shrunk++;
+    struct failure f = { l, suite, v, ha_now_ns() + SECONDS * (uint64_t)1000000000 };
+    const bool smaller = ha_shrink(suite, point, TRIES, fails_too, &f);
+    if (smaller && ha_plan_add(l->options->random->plan, suite, point, &smallest, &why) == HA_OK) {
+        fprintf(stderr, "smallest: ");
+        ha_text_print(stderr, l->plan->entry[smallest].id);
+        fputc('\n', stderr);
+        ha_child_end(l->child);
+        if (!done(l, smallest, l->process)) run_group(l, &smallest, 1);
+    }
+    free(point);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
 static enum ha_status run_all(struct loop *l, struct ha_why *why)
 {
-    size_t *entry = calloc(l->plan->entries, sizeof *entry);
+    size_t *entry = calloc(group_most(l), sizeof *entry);
     if (!entry) return ha_why(why, HA_ERROR, "out of memory");
     for (l->process = 0; l->process < l->processes; l->process++) l->groups += count_groups(l, entry);
     ha_progress_start(&l->progress, !l->options->quiet, l->groups);
     for (l->process = 0; l->process < l->processes && !over(l); l->process++)
-        for (size_t first = 0, count; first < l->plan->entries && !over(l);) {
+        for (size_t first = 0, count; (first < l->plan->entries || draw_more(l)) && goes_on(l);) {
             first = next_group(l, first, entry, &count);
             if (count) run_group(l, entry, count);
+            for (size_t i = 0; i < count && l->options->random; i++) shrink(l, entry[i]);
         }
     ha_progress_end(&l->progress);
     free(entry);
@@ -335,7 +406,7 @@ static enum ha_status open_child(struct loop *l, struct ha_why *why)
     l->serve = (struct ha_serve){
         .plan = l->plan, .options = l->options, .before = before, .arg = l, .forked = forked
     };
-    HA_TRY(ha_child_create(&l->child, &work, sizeof *l->order + l->plan->entries * sizeof *l->order->entry, why));
+    HA_TRY(ha_child_create(&l->child, &work, sizeof *l->order + group_most(l) * sizeof *l->order->entry, why));
     l->order = (struct ha_job *)(void *)ha_child_room(l->child).base;
     return HA_OK;
 }
@@ -364,7 +435,7 @@ static enum ha_exit finish(struct loop *l, struct ha_why *why)
 {
     struct ha_why wrong = { "" }, closing = { "" };
     FILE *out = l->options->json ? stderr : stdout;
-    note_not_run(l);
+    if (!l->options->random) note_not_run(l);
     const bool right = l->options->json || ha_summary_print(out, &l->summary, &wrong);
     const struct ha_folder_totals t = ha_folder_totals(l->folder);
     if (!l->options->json) {
@@ -386,9 +457,11 @@ static enum ha_exit run(struct loop *l, struct ha_why *why)
 {
     enum ha_exit code = open_folder(l, why);
     if (code != HA_EXIT_OK) return code;
-    l->summary = (struct ha_summary){
-        .plan = l->plan, .folder = l->folder, .measured = l->options->measure, .exec = l->options->exec
-    };
+    l->summary = (struct ha_summary){ .plan = l->plan,
+                                      .folder = l->folder,
+                                      .measured = l->options->measure,
+                                      .exec = l->options->exec,
+                                      .random = l->options->random != NULL };
     if (open_child(l, why) != HA_OK || run_all(l, why) != HA_OK) return HA_EXIT_ENVIRONMENT;
     ha_child_end(l->child);
     return finish(l, why);

@@ -7,6 +7,15 @@
 #include "harness/api/exit.h"
 #include "harness/engine/plan.h"
 
+/* Points that are drawn while the time is not over. One that fails, or dies, is made smaller, and the smallest runs as
+ * any other. */
+struct ha_random {
+    uint64_t time_ns;
+    struct ha_plan *plan; /* the one that is run, and grows */
+    struct ha_plan_options from;
+    struct ha_draw draw;
+};
+
 struct ha_run_options {
     bool measure;          /* run; else check */
     const char *out_dir;   /* NULL: no files */
@@ -20,7 +29,8 @@ struct ha_run_options {
     uint64_t seed;
     const char *dump_dir, *exec;
     bool exhaustive;
-    const char *options; /* what a resumed run must have in common, for people to read */
+    struct ha_random *random; /* or NULL */
+    const char *options;      /* what a resumed run must have in common, for people to read */
 };
 
 /* Prints tables, what is wrong and why, and, as the last line, the totals. why says what is behind any other exit code

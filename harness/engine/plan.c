@@ -118,6 +118,7 @@ static enum ha_status take(void *arg, const struct ha_suite *s, void *point, str
     }
     if (ha_point_print(s, point, id, sizeof id) >= sizeof id)
         return ha_why(why, HA_ERROR, "the id is longer than %d characters: %.120s...", HA_ID_MAX - 1, id);
+    if (sink->options->draw && !ha_draw_affords(sink->options->draw, s, point)) return HA_OK;
     if (sink->filter && !ha_filter_fits(sink->filter, s, point, id)) return HA_OK;
     struct ha_plan_section *section = &sink->plan->section[sink->section];
     const struct ha_plan_entry like = { s, point, id, section->file, sink->time_ns, NULL };
@@ -177,7 +178,7 @@ static enum ha_status read_terms(struct ha_assignments *a, char *text, const cha
 static enum ha_status read_id(const char *word, const struct ha_plan_options *o, ha_take *each, void *arg,
                               struct ha_why *why)
 {
-    struct ha_assignments a = { .override = o->override, .overrides = o->overrides };
+    struct ha_assignments a = { .override = o->override, .overrides = o->overrides, .draw = o->draw };
     const char *value;
     char *text = strdup(word);
     if (!text) return out_of_memory(why);
@@ -256,7 +257,7 @@ static enum ha_status add_word(struct ha_plan *plan, const struct ha_plan_option
     char path[HA_SUITE_PATH_MAX], *text;
     const char *value;
     const bool is_file = strchr(word, '/') && !strchr(word, '=');
-    if (!strchr(word, ':') || is_file) {
+    if (!o->draw && (!strchr(word, ':') || is_file)) {
         const enum ha_status found = ha_suite_find(word, path, why);
         if (found == HA_OK) {
             HA_TRY(ha_suite_file_load(path, &text, why));
@@ -300,6 +301,45 @@ enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *
     HA_TRY(ha_plan_parse(plan, o, NULL, NULL, why));
     if (plan->entries) return HA_OK;
     return why && *why->text ? ha_why_prefix(why, HA_ERROR, "no such case") : ha_why(why, HA_ERROR, "no case");
+}
+
+/* ---- points that are drawn --------------------------------------------------------------------------------------- */
+
+enum ha_status ha_plan_draw(struct ha_plan *plan, const struct ha_plan_options *options, struct ha_draw *draw,
+                            size_t count, struct ha_why *why)
+{
+    enum { NEIGHBOURS = 32, MISSES = 256, ROUNDS = 32 }; /* points of one word in turn; draws without one */
+    struct ha_plan_options o = *options;
+    struct ha_filter *filter = NULL;
+    const size_t before = plan->entries;
+    o.draw = draw;
+    if (why) why->text[0] = 0;
+    HA_TRY(o.filter ? ha_filter_create(&filter, o.filter, why) : HA_OK);
+    for (size_t misses = 0; misses < ROUNDS * MISSES * o.words_count; misses++, draw->point++) {
+        const size_t known = plan->entries, turn = draw->given / NEIGHBOURS + misses / MISSES;
+        if (known == before + count || known + 1 >= HA_POINTS_MAX) break;
+        add_word(plan, &o, filter, o.words[turn % o.words_count], why);
+        if (plan->entries == known) continue;
+        draw->given++;
+        misses = 0;
+    }
+    ha_filter_destroy(filter);
+    if (plan->entries > before) return HA_OK;
+    return why && *why->text ? HA_ERROR : ha_why(why, HA_ERROR, "nothing is left to draw");
+}
+
+enum ha_status ha_plan_add(struct ha_plan *plan, const struct ha_suite *s, void *point, size_t *entry,
+                           struct ha_why *why)
+{
+    char id[HA_ID_MAX];
+    bool is_new;
+    if (ha_point_print(s, point, id, sizeof id) >= sizeof id) return ha_why(why, HA_ERROR, "its id is too long");
+    size_t section = 0;
+    while (section < plan->sections && plan->section[section].suite != s) section++;
+    if (section == plan->sections) HA_TRY(add_section(plan, s, "", "", SIZE_MAX, why));
+    const struct ha_plan_entry like = { .suite = s, .point = point, .id = id, .from = plan->section[section].file };
+    HA_TRY(add_entry(plan, &like, entry, &is_new, why));
+    return list_entry(&plan->section[section], *entry, is_new, why);
 }
 
 /* ---- one id --------------------------------------------------------------------------------------------------- */

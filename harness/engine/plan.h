@@ -13,6 +13,7 @@
  * the nearest valid word. */
 
 #include "harness/api/suite.h"
+#include "harness/engine/random.h"
 
 enum { HA_POINTS_MAX = 100000 }; /* of a plan */
 
@@ -51,7 +52,8 @@ struct ha_plan_options {
     const char *filter; /* -f, or NULL */
     const struct ha_override *override;
     size_t overrides;
-    bool small; /* points of suite files are made small: nothing is timed */
+    bool small;                 /* points of suite files are made small: nothing is timed */
+    const struct ha_draw *draw; /* NULL, or what stands in place of the defaults of ids (harness/engine/random.h) */
 };
 
 /* Adds to an empty plan. HA_ERROR: nothing fits, or something is wrong; the plan is to be freed all the same. */
@@ -60,6 +62,14 @@ enum ha_status ha_plan_make(struct ha_plan *plan, const struct ha_plan_options *
  * the words alone. */
 enum ha_status ha_plan_parse(struct ha_plan *plan, const struct ha_plan_options *options, const char *name,
                              const char *text, struct ha_why *why);
+/* Adds about so many points that are drawn, those of the words in turns; `draw` goes on from where it is. HA_ERROR: no
+ * draw gives a point, and why says of the last what is wrong. */
+enum { HA_DRAWN_AT_ONCE = 256 };
+enum ha_status ha_plan_draw(struct ha_plan *plan, const struct ha_plan_options *options, struct ha_draw *draw,
+                            size_t count, struct ha_why *why);
+/* *entry: where this point stands, which is added if need be */
+enum ha_status ha_plan_add(struct ha_plan *plan, const struct ha_suite *suite, void *point, size_t *entry,
+                           struct ha_why *why);
 void ha_plan_free(struct ha_plan *plan);
 
 /* One id that names one point. point: [suite->point_bytes] */

@@ -21,6 +21,7 @@ struct ha_assignments {
     size_t line; /* of the section */
     const struct ha_override *override;
     size_t overrides;
+    const struct ha_draw *draw; /* NULL, or what stands in place of defaults */
 };
 
 /* HA_ERROR: the key is there already, or there is no memory; then a is of no use but to be freed. */

@@ -12,6 +12,7 @@ struct ha_summary {
     const struct ha_plan *plan;
     const struct ha_folder *folder;
     bool measured;
+    bool random;      /* points are no tables */
     const char *exec; /* the command of --exec, or NULL */
     /* made by ha_summary_results, of the suite asked for last */
     struct ha_entry *entry;

@@ -33,6 +33,15 @@ static enum ha_status take_time(void *to, const char *value, struct ha_why *why)
     return ha_duration_parse(value, to, why);
 }
 
+/* also a bare number of seconds */
+static enum ha_status take_random(void *to, const char *value, struct ha_why *why)
+{
+    char seconds[32];
+    const bool bare = *value && !value[strspn(value, "0123456789")];
+    snprintf(seconds, sizeof seconds, "%.24ss", value);
+    return ha_duration_parse(bare ? seconds : value, to, why);
+}
+
 static enum ha_status take_format(void *to, const char *value, struct ha_why *why)
 {
     bool *json = to;
@@ -109,6 +118,11 @@ const struct ha_option ha_option_table[] = {
     { CHECK, 0, "exhaustive", NULL,
       "lse_merge: ten million random merges of each form and type, or as many as --max-time allows", take_flag,
       TO(exhaustive) },
+    { CHECK, 0, "random", "TIME",
+      "Draw cases over all of their keys for so long (60, 90s, 30m), seeded by --seed, of each SUITE or CASE, whose "
+      "own "
+      "keys stay, or of every suite; a failure is made smaller, and the smallest is printed",
+      take_random, TO(random_ns) },
     { CHECK, 0, "replay", "FILE", "lse_merge: judge the merge in this safetensors file (docs/merging.md)", take_text,
       TO(replay) },
     { CHECK, 0, "exec", "CMD", "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", take_text,
@@ -253,6 +267,8 @@ static void check_options(const char *program, const struct ha_options *o)
         refuse(program, "--replay FILE is the case; leave SUITE and CASE out, but for lse_merge");
     if (o->replay && strpbrk(o->replay, ", \t\n"))
         refuse(program, "--replay: a path with a blank or a comma cannot stand in an id; give the file another name");
+    if (o->random_ns && (o->replay || o->mutants || o->exhaustive || o->processes))
+        refuse(program, "--random draws its cases; leave --replay, --mutants, --exhaustive and --processes out");
     if (o->resume && !o->out_dir) refuse(program, "--resume needs -o DIR, the folder to go on in");
     if (o->mutants && o->words_count) refuse(program, "--mutants chooses its cases itself; leave SUITE and CASE out");
     if (o->command == HA_CMD_RUN && !o->words_count)

@@ -16,6 +16,7 @@ struct ha_options {
     uint64_t case_time_ns;     /* 0: ten minutes */
     size_t processes;          /* 0: all cases in one */
     uint64_t max_time_ns;      /* 0: none */
+    uint64_t random_ns;        /* 0: no random cases */
     bool dry_run, resume, mutants, exhaustive, quiet, json;
 };
 

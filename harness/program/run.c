@@ -1,5 +1,6 @@
 #include "harness/program/commands.h"
 
+#include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/loop.h"
 #include "harness/engine/plugin.h"
@@ -69,18 +70,21 @@ static bool is_heeded(const struct ha_plan *plan, const char *option)
     return false;
 }
 
-enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o, char *const *words, size_t count,
-                               bool small, struct ha_why *why)
+enum { GIVEN = 6 };
+
+/* What sets a key of every point; a random one has a seed of its own. */
+static void give(struct ha_override given[GIVEN], const struct ha_options *o)
 {
-    const struct ha_override given[] = {
-        { "device", o->device },   { "isa", o->isa },   { "seed", o->seed },
+    const struct ha_override all[GIVEN] = {
+        { "device", o->device },   { "isa", o->isa },   { "seed", o->random_ns ? NULL : o->seed },
         { "threads", o->threads }, { "team", o->team }, { "exec", o->exec ? "exec" : NULL },
     };
-    enum { GIVEN = sizeof given / sizeof *given };
-    const struct ha_plan_options how = {
-        .words = words, .words_count = count, .filter = o->filter, .override = given, .overrides = GIVEN, .small = small
-    };
-    HA_TRY(ha_plan_make(plan, &how, why));
+    memcpy(given, all, sizeof all);
+}
+
+static enum ha_status check_heeded(const struct ha_plan *plan, const struct ha_options *o,
+                                   const struct ha_override given[GIVEN], struct ha_why *why)
+{
     const struct ha_override heeded[] = { { "exhaustive", o->exhaustive ? "" : NULL }, { "dump", o->dump_dir } };
     for (size_t i = 0; i < GIVEN + sizeof heeded / sizeof *heeded; i++) {
         const struct ha_override *g = i < GIVEN ? &given[i] : &heeded[i - GIVEN];
@@ -88,6 +92,41 @@ enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o,
             return ha_why(why, HA_ERROR, "--%s means nothing to these cases", g->option);
     }
     return HA_OK;
+}
+
+enum ha_status ha_program_plan(struct ha_plan *plan, const struct ha_options *o, char *const *words, size_t count,
+                               bool small, struct ha_why *why)
+{
+    struct ha_override given[GIVEN];
+    const struct ha_plan_options how = {
+        .words = words, .words_count = count, .filter = o->filter, .override = given, .overrides = GIVEN, .small = small
+    };
+    give(given, o);
+    HA_TRY(ha_plan_make(plan, &how, why));
+    return check_heeded(plan, o, given, why);
+}
+
+/* The first points of a random run, of the suites that are named, or of all of which points can be drawn. */
+static enum ha_status draw(struct ha_random *r, const struct ha_options *o, struct ha_why *why)
+{
+    static struct ha_override given[GIVEN];
+    static char *names[HA_NAMES_MAX];
+    size_t count = 0;
+    give(given, o);
+    for (size_t i = 0; i < ha_suites_count && count < HA_NAMES_MAX; i++) {
+        size_t drawn = 0;
+        for (size_t k = 0; k < ha_suites_all[i]->keys; k++) drawn += ha_suites_all[i]->key[k].draw != NULL;
+        if (drawn) names[count++] = (char *)(uintptr_t)ha_suites_all[i]->name;
+    }
+    r->from = (struct ha_plan_options){ .words = o->words_count ? o->words : names,
+                                        .words_count = o->words_count ? o->words_count : count,
+                                        .filter = o->filter,
+                                        .override = given,
+                                        .overrides = GIVEN };
+    r->time_ns = o->random_ns;
+    r->draw.seed = o->seed ? strtoull(o->seed, NULL, 10) : 1;
+    HA_TRY(ha_plan_draw(r->plan, &r->from, &r->draw, HA_DRAWN_AT_ONCE, why));
+    return check_heeded(r->plan, o, given, why);
 }
 
 /* What a resumed run must have in common, on the heap, "isa=c exec=CMD"; NULL: no memory. */
@@ -111,7 +150,8 @@ static char *options_of(const struct ha_options *o)
     return text;
 }
 
-static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options *o, struct ha_why *why)
+static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options *o, struct ha_random *random,
+                             struct ha_why *why)
 {
     char *options = options_of(o);
     const struct ha_run_options how = {
@@ -127,6 +167,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .dump_dir = o->dump_dir,
         .exec = o->exec,
         .exhaustive = o->exhaustive,
+        .random = o->random_ns ? random : NULL,
         .options = options,
     };
     enum ha_exit code = exit_of(look_at_all(plan, why));
@@ -144,10 +185,14 @@ enum ha_exit ha_command_run(const struct ha_options *o, struct ha_why *why)
     enum ha_exit code = HA_EXIT_USAGE;
     const bool small = o->command == HA_CMD_CHECK && !o->dry_run;
     if (o->out_dir) signal(SIGPIPE, SIG_IGN); /* the folder is to be complete, whoever reads the table */
-    if (ha_program_plan(&plan, o, instead ? &instead : o->words, instead ? 1 : o->words_count, small, why) == HA_OK) {
+    struct ha_random random = { .plan = &plan };
+    const enum ha_status planned = o->random_ns ? draw(&random, o, why)
+                                                : ha_program_plan(&plan, o, instead ? &instead : o->words,
+                                                                  instead ? 1 : o->words_count, small, why);
+    if (planned == HA_OK) {
         code = HA_EXIT_OK;
         for (size_t i = 0; o->dry_run && i < plan.entries; i++) puts(plan.entry[i].id);
-        if (!o->dry_run) code = run_plan(&plan, o, why);
+        if (!o->dry_run) code = run_plan(&plan, o, &random, why);
     }
     ha_plan_free(&plan);
     return code;

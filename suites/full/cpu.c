@@ -8,7 +8,7 @@
 enum { LAYOUT };
 static const struct ha_param params[] = {
     [LAYOUT] = { "layout", 1, 0, 1,
-                 "of K and V: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256", true },
+                 "of K and V: 0 natural rows, 1 packed where head_dim is a multiple of 8, at most 256", true, "0 1" },
 };
 
 static enum ha_status open(struct ha_layer *l, size_t b, struct ha_why *why)

@@ -52,34 +52,36 @@ _Static_assert(HA_TEAM_DEFAULT == HA_TEAM_OPENMP, "the default of team");
 static const char *all_word(size_t i) { return i == 0 ? "all" : NULL; }
 
 /* clang-format off */
-#define WORD(name, standard, member, words, doc) \
+#define WORD(name, standard, member, words, doc, draws) \
     { name, standard, doc, HA_KEY_WORD, offsetof(struct ha_cpu_point, member), .word = words, .always = true, \
-      .column = true }
-#define NUMBER(name, standard, member, least, most, doc) \
+      .column = true, .draw = draws }
+#define NUMBER(name, standard, member, least, most, doc, draws) \
     { name, standard, doc, HA_KEY_NUMBER, offsetof(struct ha_cpu_point, member), least, most, .always = true, \
-      .column = true }
+      .column = true, .draw = draws }
 const struct ha_key ha_cpu_keys[HA_CPU_ALL_KEYS] = {
-    [HA_CPU_KERNEL] = WORD("kernel", "attend", kernel, kernel_word, "what runs; docs/kernels.md"),
-    [HA_CPU_LAYOUT] = WORD("layout", "packed", layout, layout_word, "of the keys and values"),
-    [HA_CPU_ISA] = WORD("isa", "best", isa, ha_isa_word, "instruction set: best is the best of this CPU"),
-    [HA_CPU_DTYPE] = WORD("dtype", "f16", dtype, ha_dtype_word, "of the keys and values"),
+    [HA_CPU_KERNEL] = WORD("kernel", "attend", kernel, kernel_word, "what runs; docs/kernels.md", "*"),
+    [HA_CPU_LAYOUT] = WORD("layout", "packed", layout, layout_word, "of the keys and values", "*"),
+    [HA_CPU_ISA] = WORD("isa", "best", isa, ha_isa_word, "instruction set: best is the best of this CPU",
+        "best best *"),
+    [HA_CPU_DTYPE] = WORD("dtype", "f16", dtype, ha_dtype_word, "of the keys and values", "*"),
     [HA_CPU_QUERY] = WORD("query", "kv", query, query_word, "query vectors that are exact in dtype, or any of "
-        "binary32"),
-    [HA_CPU_CTX] = NUMBER("ctx", "32768", ctx, 1, 1 << 24, "keys of each sequence"),
-    [HA_CPU_BATCH] = NUMBER("batch", "1", batch, 1, 4096, "sequences"),
+        "binary32", "*"),
+    [HA_CPU_CTX] = NUMBER("ctx", "32768", ctx, 1, 1 << 24, "keys of each sequence", "1..131072"),
+    [HA_CPU_BATCH] = NUMBER("batch", "1", batch, 1, 4096, "sequences", "1 1..256"),
     [HA_CPU_HEADS] = { "heads", "32/8", "query heads and KV heads", HA_KEY_PAIR, offsetof(struct ha_cpu_point, q_heads),
-                       1, 1024, .always = true, .column = true },
-    [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, HA_CPU_DIM_MOST, "numbers of a key"),
-    [HA_CPU_Q_LEN] = NUMBER("q_len", "16", q_len, 1, 4096, "query tokens of an append"),
+                       1, 1024, .always = true, .column = true, .draw = "1..16:1/1..8 1..16:1/1 1..8/1..128" },
+    [HA_CPU_DIM] = NUMBER("head_dim", "128", head_dim, 1, HA_CPU_DIM_MOST, "numbers of a key",
+        "8..256:8 8..256:8 1..512"),
+    [HA_CPU_Q_LEN] = NUMBER("q_len", "16", q_len, 1, 4096, "query tokens of an append", "1..300"),
     [HA_CPU_THREADS] = { "threads", "all", "all: as many as the process has cores", HA_KEY_NUMBER,
                          offsetof(struct ha_cpu_point, threads), 1, 1024, .word = all_word, .always = true,
-                         .column = true },
-    [HA_CPU_BUDGET] = NUMBER("budget", "5", budget, 1, 100, "percent of the keys that are chosen"),
-    [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block"),
+                         .column = true, .draw = "all 1..8" },
+    [HA_CPU_BUDGET] = NUMBER("budget", "5", budget, 1, 100, "percent of the keys that are chosen", "1..100"),
+    [HA_CPU_BLOCK] = NUMBER("block", "32", block, 16, 128, "keys of a block", "16 32 64 128"),
     [HA_CPU_TEAM] = { "team", "openmp", "whose threads they are", HA_KEY_WORD, offsetof(struct ha_cpu_point, team),
-                      .word = ha_team_name, .column = true },
+                      .word = ha_team_name, .column = true, .draw = "*" },
     [HA_CPU_SEED] = { "seed", "1", "of the data", HA_KEY_NUMBER, offsetof(struct ha_cpu_point, seed), 0, UINT64_MAX,
-                      .column = true },
+                      .column = true, .draw = "1..1000000:1" },
 };
 /* clang-format on */
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "keys are of uint64_t");
@@ -112,6 +114,13 @@ enum ha_status ha_cpu_settle(void *point, struct ha_why *why)
                       p->head_dim, HA_PACK_DIM_MAX);
     if (p->block & (p->block - 1)) return ha_why(why, HA_ERROR, "block=%zu: it is one of 16 32 64 128", p->block);
     return HA_OK;
+}
+
+double ha_cpu_cost(const void *point)
+{
+    static const double most = 1e9; /* products, or bytes */
+    const struct ha_cpu_point *p = point;
+    return (double)(p->ctx * p->batch * p->head_dim) * (double)(p->q_heads * p->q_len + 8 * p->kv_heads) / most;
 }
 
 void ha_cpu_shrink(void *point)

@@ -167,6 +167,7 @@ const struct ha_suite ha_suite_cpu_kernels = {
     .row_bytes = sizeof(struct ha_cpu_row),
     .uses = ha_cpu_uses,
     .settle = ha_cpu_settle,
+    .cost = ha_cpu_cost,
     .shrink = ha_cpu_shrink,
     .begin = begin,
     .open = open_point,

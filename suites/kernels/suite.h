@@ -66,6 +66,7 @@ struct ha_cpu_point {
 /* as in struct ha_suite */
 bool ha_cpu_uses(const void *point, size_t key);
 enum ha_status ha_cpu_settle(void *point, struct ha_why *why);
+double ha_cpu_cost(const void *point);
 void ha_cpu_shrink(void *point);
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */

@@ -44,16 +44,17 @@ static enum ha_status set_piece(void *point, const struct ha_key *key, const cha
 #define AT(member) .offset = offsetof(struct ha_link_point, member)
 static const struct ha_key keys[] = {
     { "layout", "*", "where the pieces lie on the host: next to each other, or in random order over the whole source",
-      HA_KEY_WORD, AT(scattered), .word = layout_word, .always = true, .column = true },
+      HA_KEY_WORD, AT(scattered), .word = layout_word, .always = true, .column = true, .draw = "*" },
     { "piece", "*", "the size of a piece: 4K or 4096", HA_KEY_WORD, AT(piece), .word = ha_link_piece_name,
-      .set = set_piece, .always = true },
-    { "method", "*", "how they are moved", HA_KEY_WORD, AT(method), .word = method_word, .always = true,
-      .column = true },
+      .set = set_piece, .always = true, .draw = "*" },
+    { "method", "*", "how they are moved", HA_KEY_WORD, AT(method), .word = method_word, .always = true, .column = true,
+      .draw = "*" },
     { "device", "host", "a name, or the path of a plugin", HA_KEY_NAME, AT(device),
       .max = sizeof((struct ha_link_point *)0)->device, .device = true, .column = true },
     { "isa", "best", "instruction set of the kernels that the device may compute with", HA_KEY_WORD, AT(isa),
       .word = ha_isa_word, .column = true },
-    { "seed", "1", "of the random order", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX, .column = true },
+    { "seed", "1", "of the random order", HA_KEY_NUMBER, AT(seed), .max = UINT64_MAX, .column = true,
+      .draw = "1..1000000:1" },
 };
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */

@@ -154,21 +154,23 @@ static const char *standard_dtype(const void *point, const struct ha_key *key, c
     }
 #define LIMITS(least_, most_) .min = least_, .max = most_
 #define READ(what)            .set = set_##what, .print = print_##what
-#define TYPE                  READ(axis), .standard = standard_dtype
-#define BY                    .set = set_by, .standard = standard_by, .max = HA_MERGE_NAME_MAX, OPTIONS
+#define DRAW(values)          .draw = values
+#define TYPE                  READ(axis), .standard = standard_dtype, DRAW("*")
+#define BY                    .set = set_by, .standard = standard_by, .max = HA_MERGE_NAME_MAX, OPTIONS, DRAW("*")
+#define SEED                  LIMITS(0, UINT64_MAX), DRAW("1..1000000000:1")
 #define OPTIONS               .options = " device isa exec "
 
 enum { REPLAY, CASE, DEFECT, PROBLEM, BY_WHOM, KIND };
 const struct ha_key ha_merge_key[HA_MERGE_KEYS] = {
     [REPLAY] = KEY("replay", "", NAME, replay, NULL, LIMITS(0, HA_MERGE_NAME_MAX), "a file that holds a merge"),
     [CASE] = KEY(
-        "case", "*", WORD, item, case_word, LIMITS(0, 0),
+        "case", "*", WORD, item, case_word, DRAW("random"),
         "a case; gallery: is a known defect found; attention: is its own (o, LSE) right; random: random merges"),
     [DEFECT] = KEY("defect", "*", WORD, defect, defect_word, LIMITS(0, 0), "of the gallery: what must be found"),
     [PROBLEM] = KEY("problem", "*", WORD, problem, problem_word, LIMITS(0, 0), "of attention: what is attended"),
     [BY_WHOM] = KEY("by", "*", NAME, by, ha_merge_ours, BY,
                     "who merges: a table of CPU kernels, a device, a defect, a plugin's path, exec (what --exec says)"),
-    [KIND] = KEY("kind", "*", WORD, kind, kind_word, LIMITS(0, 0), "of random merges: a form flat, a chain, in place"),
+    [KIND] = KEY("kind", "*", WORD, kind, kind_word, DRAW("*"), "of random merges: a form flat, a chain, in place"),
     KEY("form", "any", WORD, axes.form, form_word, READ(axis), "what a state is"),
     KEY("dtype", "any", WORD, axes.dtype, ha_dtype_word, TYPE, "the type of o"),
     KEY("head_dim", "any", NUMBER, axes.head_dim, any_word, LIMITS(1, 1024), "elements of a row of o"),
@@ -177,7 +179,7 @@ const struct ha_key ha_merge_key[HA_MERGE_KEYS] = {
     KEY("alias", "any", WORD, axes.alias, ha_alias_name, READ(axis), "the state that the output overwrites"),
     KEY("layout", "any", WORD, axes.layout, ha_layout_name, READ(axis), "how rows lie in memory"),
     KEY("rows", "any", WORD, axes.tokens, any_word, READ(rows), "tokens x heads of a batch"),
-    KEY("seed", "1", NUMBER, axes.seed, NULL, LIMITS(0, UINT64_MAX),
+    KEY("seed", "1", NUMBER, axes.seed, NULL, SEED,
         "of a batch, where all from form to rows is named; else what the seed of every batch follows from"),
     KEY("row", "any", WORD, axes.row, any_word, READ(row), "the only row of a batch that is judged"),
 };

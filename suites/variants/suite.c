@@ -351,6 +351,24 @@ static void print_models(FILE *out)
                 m->source);
 }
 
+/* The products of attention, which the check does in binary64, and memory: a case at either limit takes some seconds.
+ * Of a bracketing arm there is nothing to find. */
+static double cost(const void *point)
+{
+    static const double most_products = 2e9, most_bytes = 1e9;
+    const struct ha_case *c = point;
+    const struct ha_shape *s = &c->shape;
+    const struct ha_variant *v = ha_variant_find(c->variant);
+    const struct ha_memory_need need = ha_memory_estimate(s);
+    double pairs = 0;
+    for (size_t b = 0; b < s->batch; b++)
+        pairs += (double)(s->steps * s->q_len) * (double)(s->ctx[b] + s->steps * s->q_len);
+    const double products = pairs * (double)(s->layers * s->q_heads * s->head_dim),
+                 bytes = (double)(need.data_bytes + need.variant_bytes + need.device_io_bytes + need.host_io_bytes);
+    if (!v || !v->checked) return (double)INFINITY;
+    return fmax(products / most_products, bytes / most_bytes);
+}
+
 static const struct ha_list lists[] = { { "variants", print_variants }, { "models", print_models } };
 
 const struct ha_suite ha_suite_variants = {
@@ -372,6 +390,7 @@ const struct ha_suite ha_suite_variants = {
     .more = ha_case_param,
     .more_name = ha_case_param_name,
     .settle = ha_case_settle,
+    .cost = cost,
     .look = look,
     .begin = begin,
     .open = open_case,
