@@ -249,10 +249,12 @@ holds 'the case is named' grep -q '^error: resident:.*steps=100000' "$dir/err"
 expect 64 '--threads means nothing to these cases' check "$gaps" --threads 3
 expect 64 '--exec means nothing to these cases' check "$small" --exec y
 expect 64 '--exhaustive means nothing to these cases' check --exhaustive smoke
+expect 64 '--order means nothing to these cases' check --order lse_merge
 expect 64 '--dump means nothing to these cases' check link --dump "$dir/dump"
 
 expect 0 'lse_merge:case=equal_scores' list cases lse_merge
 expect 0 'both_empty_nan' list defects
+expect 0 'load_over_attention' list defects
 expect 64 "unknown form 'bas2'; did you mean 'base2'?" check lse_merge:form=bas2
 expect 64 "unknown case 'gap'; did you mean 'gaps'?" check lse_merge:case=gap
 expect 64 'no case' check -q lse_merge:case=one_state,states=5
