@@ -110,8 +110,8 @@ const struct ha_option ha_option_table[] = {
       "lse_merge: ten million random merges of each form and type, or as many as --max-time allows", take_flag,
       TO(exhaustive) },
     { CHECK, 0, "order", NULL,
-      "Attention: watch what each operation reads and writes; two that nothing orders are a failure, even if the "
-      "bytes are right (docs/order.md)",
+      "Attention and link: watch what each operation reads and writes; two that nothing orders are a failure, even if "
+      "the bytes are right (docs/order.md)",
       take_flag, TO(order) },
     { CHECK, 0, "replay", "FILE", "lse_merge: judge the merge in this safetensors file (docs/merging.md)", take_text,
       TO(replay) },
