@@ -257,10 +257,12 @@ cp "$dir/out" "$dir/drawn"
 expect 0 'resident:' check resident --random 5 --seed 9 --dry-run
 holds 'a seed is its cases' cmp "$dir/out" "$dir/drawn"
 expect 0 ' 0 failed' check -q resident:ctx=9 cpu_kernels:ctx=9 --random 300ms
+expect 64 '--order means nothing to these cases' check --order lse_merge
 expect 64 '--dump means nothing to these cases' check link --dump "$dir/dump"
 
 expect 0 'lse_merge:case=equal_scores' list cases lse_merge
 expect 0 'both_empty_nan' list defects
+expect 0 'load_over_attention' list defects
 expect 64 "unknown form 'bas2'; did you mean 'base2'?" check lse_merge:form=bas2
 expect 64 "unknown case 'gap'; did you mean 'gaps'?" check lse_merge:case=gap
 expect 64 'no case' check -q lse_merge:case=one_state,states=5

@@ -111,6 +111,7 @@ struct ha_suite_config {
     const char *exec;     /* NULL, or the command that is asked instead of ours */
     const char *out_dir;  /* NULL, or the folder of the run, for files of the suite's own */
     bool exhaustive;      /* as much as time allows */
+    bool order;           /* is what moves ordered, too? */
 };
 
 /* Points that belong together, and what they came to. */

@@ -1,4 +1,5 @@
 #include "harness/base/arena.h"
+#include "harness/base/order.h"
 #include "harness/base/sanitizer.h"
 #include "harness/base/tally.h"
 #include "harness/base/why.h"
@@ -85,6 +86,7 @@ static char *back_end(const struct block *b) { return b->ptr + (b->bytes + 2 * A
 
 static void block_unmap(struct block *b)
 {
+    ha_order_thread_freed(b->ptr);
     UNFENCE(b->ptr - ALIGN, (size_t)(back_end(b) - b->ptr) + ALIGN);
     if (b->mapped) munmap(b->map, b->map_bytes);
     else free(b->map);
@@ -141,6 +143,7 @@ void *ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_
     arena->blocks = b;
     ha_tally_add(&arena->tally, tag, bytes);
     pthread_mutex_unlock(&arena->lock);
+    ha_order_thread_memory(ptr, bytes);
     return ptr;
 }
 

@@ -88,6 +88,7 @@ bool ha_team_awake(const struct ha_pool *pool, size_t worker)
 void ha_team_work(struct ha_pool *pool, size_t worker)
 {
     const struct job job = pool->job;
+    const struct ha_order_identity own = ha_order_stand_for(job.caller);
     struct ha_span span = { .kind = HA_SPAN_CPU, .lane = lanes[worker], .name = job.name };
     for (size_t task;
          (task = job.each ? worker : atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < job.tasks;) {
@@ -95,6 +96,7 @@ void ha_team_work(struct ha_pool *pool, size_t worker)
         job.fn(job.arg, task, worker);
         if (job.each) break;
     }
+    ha_order_stand_for(own);
     if (!span.begin_ns) return;
     span.end_ns = ha_now_ns();
     pool->sink->span(pool->sink->self, &span);
@@ -150,6 +152,7 @@ static void run(struct ha_pool *pool, const struct job *job)
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     place_caller(pool);
     pool->job = *job;
+    pool->job.caller = ha_order_identity();
     if (pool->threads > 1 && job->tasks > 1) pool->kind->run(pool);
     else ha_team_work(pool, 0); /* for one task nobody needs to be woken */
 }

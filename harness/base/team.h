@@ -3,6 +3,7 @@
 
 /* What a pool and the two teams of threads behind it share; nobody else includes this. */
 
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 
 #include <hwloc.h>
@@ -24,6 +25,7 @@ struct job {
     void *arg;
     size_t tasks;
     bool each; /* task w is worker w's */
+    struct ha_order_identity caller;
 };
 
 struct worker {

@@ -1,5 +1,6 @@
 #include "harness/base/worker.h"
 #include "harness/base/clock.h"
+#include "harness/base/order.h"
 #include "harness/base/thread.h"
 #include "harness/base/why.h"
 
@@ -33,7 +34,8 @@ static void *worker_main(void *self)
     for (;;) {
         while (w->taken == w->submitted && !w->ending) pthread_cond_wait(&w->to_do, &w->lock);
         if (w->taken == w->submitted) break;
-        struct job job = w->queue[++w->taken % QUEUE];
+        const struct job *next = &w->queue[++w->taken % QUEUE], job = *next;
+        ha_order_thread_await(next, 0);
         const struct ha_span_sink *sink = w->sink;
         pthread_cond_broadcast(&w->progress);
         pthread_mutex_unlock(&w->lock);
@@ -41,6 +43,7 @@ static void *worker_main(void *self)
         struct ha_span span = { .begin_ns = ha_now_ns(), .kind = HA_SPAN_CPU, .lane = "background", .name = job.name };
         job.fn(job.arg);
         span.end_ns = ha_now_ns();
+        ha_order_thread_signal(w, w->done + 1);
 
         pthread_mutex_lock(&w->lock);
         /* under the lock, so that none comes after ha_worker_trace(w, NULL) has returned */
@@ -71,7 +74,9 @@ uint64_t ha_worker_submit(struct ha_worker *w, const char *name, void (*fn)(void
     pthread_mutex_lock(&w->lock);
     while (w->submitted - w->taken == QUEUE) pthread_cond_wait(&w->progress, &w->lock);
     uint64_t ticket = ++w->submitted;
-    w->queue[ticket % QUEUE] = (struct job){ .name = name, .fn = fn, .arg = arg };
+    struct job *job = &w->queue[ticket % QUEUE];
+    *job = (struct job){ .name = name, .fn = fn, .arg = arg };
+    ha_order_thread_signal(job, 0);
     pthread_cond_signal(&w->to_do);
     pthread_mutex_unlock(&w->lock);
     return ticket;
@@ -82,6 +87,7 @@ void ha_worker_wait(struct ha_worker *w, uint64_t ticket)
     pthread_mutex_lock(&w->lock);
     while (w->done < ticket) pthread_cond_wait(&w->progress, &w->lock);
     pthread_mutex_unlock(&w->lock);
+    if (ticket) ha_order_thread_await(w, ticket);
 }
 
 void ha_worker_trace(struct ha_worker *w, const struct ha_span_sink *sink)

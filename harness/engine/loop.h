@@ -28,7 +28,7 @@ struct ha_run_options {
     size_t processes;      /* each case in so many fresh processes, in turns; 0: all cases in one */
     uint64_t seed;
     const char *dump_dir, *exec;
-    bool exhaustive;
+    bool exhaustive, order;
     struct ha_random *random; /* or NULL */
     const char *options;      /* what a resumed run must have in common, for people to read */
 };

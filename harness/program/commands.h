@@ -12,6 +12,7 @@ enum ha_exit ha_command_run(const struct ha_options *options, struct ha_why *why
 enum ha_exit ha_command_list(const struct ha_options *options, struct ha_why *why);
 /* What can be listed; NULL behind the last. */
 const char *ha_list_name(size_t i);
+bool ha_list_again(size_t i); /* an earlier one has its name: they are printed together */
 /* `habench probe`: measures the ceilings, and calibrates the meters (calibrate.h); with -o also to OUT/probe.csv and
  * OUT/env.json */
 enum ha_exit ha_command_probe(const struct ha_options *options, struct ha_why *why);

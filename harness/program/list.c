@@ -178,6 +178,13 @@ static const char *option_of_cases(const struct ha_options *o)
     return NULL;
 }
 
+bool ha_list_again(size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (!strcmp(ha_list_name(k), ha_list_name(i))) return true;
+    return false;
+}
+
 enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
 {
     const char *names[NAMES_MAX + 1] = { NULL };
@@ -198,6 +205,8 @@ enum ha_exit ha_command_list(const struct ha_options *o, struct ha_why *why)
         ha_why(why, HA_ERROR, "--%s means nothing to list %s", option, names[i]);
         return HA_EXIT_USAGE;
     }
-    list_at(i)->print(stdout);
+    /* suites may have lists of one name */
+    for (; ha_list_name(i); i++)
+        if (!strcmp(ha_list_name(i), o->words[0])) list_at(i)->print(stdout);
     return HA_EXIT_OK;
 }

@@ -123,6 +123,10 @@ const struct ha_option ha_option_table[] = {
       "own "
       "keys stay, or of every suite; a failure is made smaller, and the smallest is printed",
       take_random, TO(random_ns) },
+    { CHECK, 0, "order", NULL,
+      "Attention and link: watch what each operation reads and writes; two that nothing orders are a failure, even if "
+      "the bytes are right (docs/order.md)",
+      take_flag, TO(order) },
     { CHECK, 0, "replay", "FILE", "lse_merge: judge the merge in this safetensors file (docs/merging.md)", take_text,
       TO(replay) },
     { CHECK, 0, "exec", "CMD", "lse_merge: judge the merge that `CMD IN OUT` does, files as for --replay", take_text,
@@ -156,6 +160,7 @@ const char *ha_command_args(const struct ha_command_text *c)
     if (c != &ha_command_table[HA_CMD_LIST]) return c->args;
     for (size_t i = 0; ha_list_name(i) && n < sizeof lists; i++) {
         const char *name = ha_list_name(i);
+        if (ha_list_again(i)) continue;
         n += (size_t)snprintf(lists + n, sizeof lists - n, "%s%s%s", i ? "\n" : "", name,
                               strcmp(name, "cases") ? "" : " SUITE|CASE...");
     }

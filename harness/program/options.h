@@ -17,7 +17,7 @@ struct ha_options {
     size_t processes;          /* 0: all cases in one */
     uint64_t max_time_ns;      /* 0: none */
     uint64_t random_ns;        /* 0: no random cases */
-    bool dry_run, resume, mutants, exhaustive, quiet, json;
+    bool dry_run, resume, mutants, exhaustive, order, quiet, json;
 };
 
 /* What the command line takes; the man page and completions (manual.h) are made of it, too. */

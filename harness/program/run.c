@@ -54,8 +54,8 @@ static enum ha_status look_at_all(const struct ha_plan *plan, struct ha_why *why
 
 /* ---- the plan and the run ---------------------------------------------------------------------------------------- */
 
-/* Does a suite of the plan have a key that this option sets, or heed it otherwise? */
-static bool is_heeded(const struct ha_plan *plan, const char *option)
+/* Does a suite of the plan heed this option, or have a key that it sets, if it is one of those that set a key? */
+static bool is_heeded(const struct ha_plan *plan, const char *option, bool sets_key)
 {
     char word[64];
     snprintf(word, sizeof word, " %s ", option);
@@ -63,7 +63,7 @@ static bool is_heeded(const struct ha_plan *plan, const char *option)
         const struct ha_suite *s = plan->entry[i].suite;
         if (i && s == plan->entry[i - 1].suite) continue;
         if (s->options && strstr(s->options, word)) return true;
-        for (size_t k = 0; k < s->keys; k++)
+        for (size_t k = 0; sets_key && k < s->keys; k++)
             if (s->key[k].options ? strstr(s->key[k].options, word) != NULL : !strcmp(s->key[k].name, option))
                 return true;
     }
@@ -85,10 +85,12 @@ static void give(struct ha_override given[GIVEN], const struct ha_options *o)
 static enum ha_status check_heeded(const struct ha_plan *plan, const struct ha_options *o,
                                    const struct ha_override given[GIVEN], struct ha_why *why)
 {
-    const struct ha_override heeded[] = { { "exhaustive", o->exhaustive ? "" : NULL }, { "dump", o->dump_dir } };
+    const struct ha_override heeded[] = { { "exhaustive", o->exhaustive ? "" : NULL },
+                                          { "order", o->order ? "" : NULL },
+                                          { "dump", o->dump_dir } };
     for (size_t i = 0; i < GIVEN + sizeof heeded / sizeof *heeded; i++) {
         const struct ha_override *g = i < GIVEN ? &given[i] : &heeded[i - GIVEN];
-        if (g->value && !is_heeded(plan, g->option))
+        if (g->value && !is_heeded(plan, g->option, i < GIVEN))
             return ha_why(why, HA_ERROR, "--%s means nothing to these cases", g->option);
     }
     return HA_OK;
@@ -135,7 +137,8 @@ static char *options_of(const struct ha_options *o)
     const struct {
         const char *name, *value;
     } each[] = {
-        { "device", o->device }, { "isa", o->isa }, { "without", o->without }, { "team", o->team }, { "exec", o->exec }
+        { "device", o->device }, { "isa", o->isa },   { "without", o->without },
+        { "team", o->team },     { "exec", o->exec }, { "order", o->order ? "yes" : NULL },
     };
     char *text = NULL;
     size_t size;
@@ -168,6 +171,7 @@ static enum ha_exit run_plan(const struct ha_plan *plan, const struct ha_options
         .exec = o->exec,
         .exhaustive = o->exhaustive,
         .random = o->random_ns ? random : NULL,
+        .order = o->order,
         .options = options,
     };
     enum ha_exit code = exit_of(look_at_all(plan, why));

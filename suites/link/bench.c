@@ -1,6 +1,7 @@
 #include "suites/link/bench.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/order.h"
 #include "harness/base/rng.h"
 #include "harness/base/why.h"
 
@@ -196,6 +197,8 @@ static enum ha_status compare(const struct ha_link_bench *b, const struct ha_lin
     for (size_t i = 0; i < p->pieces; i++) {
         const unsigned char *host = (const unsigned char *)p->host + (size_t)p->slot[i] * p->piece_bytes;
         const unsigned char *there = (const unsigned char *)b->check + i * p->piece_bytes;
+        ha_order_thread_access("compare", "a piece", HA_READ, host, 1, 0, p->piece_bytes);
+        ha_order_thread_access("compare", "what is compared", HA_READ, there, 1, 0, p->piece_bytes);
         if (!memcmp(host, there, p->piece_bytes)) continue;
         size_t at = 0;
         while (host[at] == there[at]) at++;
@@ -214,6 +217,7 @@ static enum ha_status verify_up(struct ha_link_bench *b, const struct ha_link_me
     for (size_t i = 0; i < p->pieces; i++) {
         uint64_t *piece = (uint64_t *)(void *)(p->host + (size_t)p->slot[i] * p->piece_bytes);
         for (size_t j = 0; j < words; j++) piece[j] = word(fill, i * words + j);
+        ha_order_thread_access("fill", "a piece", HA_WRITE, piece, 1, 0, p->piece_bytes);
     }
     memset(b->check, POISON, bytes);
     HA_TRY(across(b, HA_H2D, bytes, why));
@@ -233,6 +237,7 @@ static enum ha_status verify_down(struct ha_link_bench *b, const struct ha_link_
     HA_TRY(across(b, HA_H2D, bytes, why));
     for (size_t i = 0; i < p->pieces; i++)
         memset(p->host + (size_t)p->slot[i] * p->piece_bytes, POISON, p->piece_bytes);
+    ha_order_thread_access("fill", "what is compared", HA_WRITE, b->check, 1, 0, bytes);
     HA_TRY(run(b, m, p, why));
     return compare(b, p, why);
 }

@@ -1,5 +1,6 @@
 #include "suites/link/bench.h"
 
+#include "harness/base/order.h"
 #include "harness/base/why.h"
 
 #include <stdio.h>
@@ -101,6 +102,7 @@ static void gather_chunk(void *arg, size_t task, size_t worker)
     const struct ha_link_plan *p = g->plan;
     const size_t all = p->pieces * p->piece_bytes, begin = task * CHUNK,
                  end = begin + CHUNK < all ? begin + CHUNK : all;
+    ha_order_thread_access("gather", "its pieces together", HA_WRITE, g->dst + begin, 1, 0, end - begin);
     for (size_t at = begin; at < end;) {
         const size_t piece = at / p->piece_bytes, within = at % p->piece_bytes;
         const size_t left = p->piece_bytes - within, bytes = left < end - at ? left : end - at;

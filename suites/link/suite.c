@@ -1,6 +1,7 @@
 #include "suites/link/suite.h"
 
 #include "harness/base/clock.h"
+#include "harness/base/order_api.h"
 #include "harness/base/registry.h"
 #include "harness/base/stats.h"
 #include "harness/base/stop.h"
@@ -151,6 +152,7 @@ void ha_link_run_limit(void *arg, const struct ha_link_limits *l)
 static void close_bench(struct link_run *run)
 {
     if (run->bench.api) ha_link_bench_close(&run->bench);
+    if (run->config.order) ha_order_end();
 }
 
 /* The bench on the device of the point, laid out for it. What lies on a device goes before the device does. */
@@ -164,6 +166,10 @@ static enum ha_status ready(struct link_run *run, struct ha_why *why)
     if (!fits) close_bench(run);
     HA_TRY(ha_machine_device(run->config.machine, p->device, p->isa ? ha_isa_word(p->isa) : NULL, &api, &device, why));
     if (run->config.measure) HA_TRY(ha_machine_ceilings(run->config.machine, &run->ceilings, why));
+    if (!run->bench.api && run->config.order) {
+        HA_TRY(ha_order_begin(why));
+        api = ha_order_wrap(api);
+    }
     if (!run->bench.api) HA_TRY(ha_link_bench_open(&run->bench, api, device, &run->limits, why));
     snprintf(run->device, sizeof run->device, "%s", p->device);
     run->isa = p->isa;
@@ -231,7 +237,12 @@ static enum ha_status check_one(struct link_run *run, struct ha_group *g, size_t
         strcpy(r->head.reason, "the device moves nothing");
         return HA_OK;
     }
-    const enum ha_status status = ha_link_bench_verify(&run->bench, method_of(g, i), 0, &verified, &because);
+    enum ha_status status = ha_link_bench_verify(&run->bench, method_of(g, i), 0, &verified, &because);
+    if (run->config.order && status != HA_ERROR && ha_order_verdict(ha_order_now(), &because) == HA_FAIL) {
+        ha_result_set(g, i, HA_FAIL, &because);
+        close_bench(run); /* the next method has a history of its own */
+        return ready(run, why);
+    }
     g->right[i] = status == HA_OK;
     if (status == HA_OK) r->verified_bytes = (double)verified;
     else if (status == HA_FAIL) ha_result_set(g, i, status, &because);
@@ -336,6 +347,7 @@ const struct ha_suite ha_suite_link = {
     .file = { "link.csv" },
     .point_bytes = sizeof(struct ha_link_point),
     .row_bytes = sizeof(struct ha_link_row),
+    .options = " order ",
     .together = together,
     .begin = begin,
     .open = open_group,

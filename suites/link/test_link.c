@@ -1,5 +1,6 @@
 /* The link suite over the embedded device, as it is and made wrong, slow, poor or broken. */
 
+#include "harness/base/order_api.h"
 #include "harness/base/registry.h"
 #include "harness/base/why.h"
 #include "harness/engine/machine.h"
@@ -413,6 +414,45 @@ TEST_WITH(moves_go_through_the_source, begin, driven_end)
     ha_link_bench_close(&bench);
     assert_null(host->failure(device));
     host->close(device);
+}
+
+static enum ha_status unawaited(struct ha_link_bench *b, const struct ha_link_method *m, const struct ha_link_plan *p)
+{
+    for (size_t i = 0; i < p->pieces; i++)
+        b->api->copy(b->stream, p->host + p->slot[i] * p->piece_bytes, b->memory + i * p->piece_bytes, p->piece_bytes,
+                     HA_D2H);
+    return HA_OK;
+}
+
+TEST_WITH(a_move_that_nobody_waits_for_is_a_conflict, begin, driven_end)
+{
+    if (HA_TSAN) skip(); /* which reports it */
+    const struct ha_link_method m = { "", "", HA_D2H, HA_LINK_PINNED, 0, 0, unawaited };
+    struct ha_kernels kernels;
+    struct ha_device *device;
+    struct ha_link_bench bench;
+    size_t verified;
+    assert_int_equal(ha_kernels_resolve("c", &kernels, &why), HA_OK);
+    assert_int_equal(host->open(&device, &(struct ha_device_config){ .kernels = &kernels }, &why), HA_OK);
+    assert_int_equal(ha_order_begin(&why), HA_OK);
+    assert_int_equal(ha_link_bench_open(&bench, ha_order_wrap(host), device, &small_limits, &why), HA_OK);
+    assert_int_equal(ha_link_bench_lay(&bench, PIECE, false, 1, &why), HA_OK);
+    ha_link_bench_verify(&bench, &m, 0, &verified, &why); /* right or wrong */
+    assert_int_equal(ha_order_verdict(ha_order_now(), &why), HA_FAIL);
+    assert_contains(why.text, "write of destination by copy on link, read of a piece by compare on thread 0");
+    bench.api->stream_sync(bench.stream);
+    ha_link_bench_close(&bench);
+    ha_order_end();
+    host->close(device);
+}
+
+TEST_WITH(every_method_waits_for_what_it_moved, begin, driven_end)
+{
+    const struct ha_drive d = { .words = "link", .filter = "piece=4K", .seed = "3", .config.order = true };
+    limits.cores = 5;
+    if (drive(d) != HA_OK) fail_msg("%s", why.text);
+    counted(30, 0, 0, 0);
+    assert_null(ha_order_now());
 }
 
 TEST_WITH(a_piece_larger_than_a_move_is_refused, begin, driven_end)

@@ -1,6 +1,7 @@
 #include "suites/parts/context_cache.h"
 
 #include "harness/base/arena.h"
+#include "harness/base/order.h"
 #include "harness/base/why.h"
 
 #include <string.h>
@@ -105,6 +106,9 @@ enum ha_status ha_context_copy(const struct ha_context *ctx, struct ha_context_h
                                               .head_dim = ctx->shape->head_dim,
                                               .dtype = ctx->shape->dtype });
     for (size_t i = head->copied; !head->blocks && i < count; i++) {
+        const size_t from = head->token[i] * rows->k_stride_bytes;
+        ha_order_thread_access("copy_entries", "K", HA_READ, (const unsigned char *)rows->k + from, 1, 0, row);
+        ha_order_thread_access("copy_entries", "V", HA_READ, (const unsigned char *)rows->v + from, 1, 0, row);
         memcpy(head->k + i * row, (const unsigned char *)rows->k + head->token[i] * rows->k_stride_bytes, row);
         memcpy(head->v + i * row, (const unsigned char *)rows->v + head->token[i] * rows->v_stride_bytes, row);
     }

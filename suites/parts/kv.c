@@ -1,6 +1,7 @@
 #include "suites/parts/kv.h"
 
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 
@@ -43,6 +44,8 @@ static void load_task(void *arg, size_t task, size_t worker)
     const struct load *l = arg;
     size_t token = ha_kv_token_bytes(l->shape), head = ha_kv_head_bytes(l->shape), first = task * LOAD_TOKENS;
     size_t end = ha_least(first + LOAD_TOKENS, l->count);
+    for (int i = 0; i < 2; i++)
+        ha_order_thread_access("load", i ? "V" : "K", HA_WRITE, l->dst[i] + first * token, 1, 0, (end - first) * token);
     for (int i = 0; i < 2; i++)
         for (size_t h = 0; h < l->shape->kv_heads; h++)
             for (size_t t = first; t < end; t++)

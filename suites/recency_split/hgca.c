@@ -13,6 +13,7 @@
 
 #include "harness/base/arena.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "suites/parts/context_cache.h"
@@ -91,6 +92,7 @@ static enum ha_status select_entries(const struct ha_layer *l, struct ha_context
                                      size_t first, size_t count, size_t entries, struct ha_why *why)
 {
     double threshold = l->ctx->param[BETA] / (double)entries;
+    ha_order_thread_access("select", "weights", HA_READ, weights, 1, 0, count * sizeof *weights);
     for (size_t j = 0; j < count; j++)
         if ((double)weights[j] > threshold) HA_TRY(ha_context_add(l->ctx, head, (uint32_t)(first + j), why));
     return HA_OK;

@@ -2,9 +2,11 @@
 
 #include "harness/base/numeric.h"
 #include "harness/base/registry.h"
+#include "harness/base/sanitizer.h"
 #include "harness/base/why.h"
 #include "harness/report/row.h"
 #include "suites/variants/check.h"
+#include "suites/variants/movement.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -18,7 +20,11 @@ static const struct ha_device_api *device;
 static const struct ha_mutant *planted;
 static atomic_size_t step_now;
 
-void ha_mutant_step(size_t step) { atomic_store(&step_now, step); }
+void ha_mutant_step(size_t step)
+{
+    atomic_store(&step_now, step);
+    ha_movement_step(step);
+}
 
 /* ---- the CPU's partial ------------------------------------------------------------------- */
 
@@ -230,6 +236,21 @@ const struct ha_variant *ha_mutant_variant(const struct ha_mutant *mutant, const
 /* nothing is evicted of the context, with three blocks or four; then some steps evict */
 #define EVICT "hgca:ctx=40,heads=4/2,head_dim=64,layers=1,steps=40,seed=5,blk_size=16,blk_num=4"
 
+#define OFFLOAD   "offload:ctx=300,heads=4/2,head_dim=64,layers=1,steps=3,seed=5"
+#define OFFLOAD_2 "offload:" SHAPE
+/* of a single layer, in the order in which they are made: of offload (two buffers), of hgca */
+enum { STORED = 1 << 0, LOADED = 1 << 1 | 1 << 3 };
+/* of two: there the wait for the store comes too early to stand for it */
+enum { USED_2 = 1 << 3 | 1 << 5 };
+enum { ATTENDED = 1 << 0, SETTLED = 1 << 1, ARRIVED = 1 << 2 };
+#define MOVES(name, breaks, id, seen_in, ...)                                                                         \
+    {                                                                                                                 \
+        name, breaks, id, .shown = "order: ", .order = true, .seen = seen_in, .movement = &(const struct ha_movement) \
+        {                                                                                                             \
+            __VA_ARGS__                                                                                               \
+        }                                                                                                             \
+    }
+
 const struct ha_mutant ha_mutants[] = {
     { "dropped_token", "the CPU side leaves out a key", CPU, .ask = drop_token },
     { "doubled_token", "the CPU side counts its first key twice", CPU, .ask = double_token },
@@ -250,6 +271,36 @@ const struct ha_mutant ha_mutants[] = {
     { "dropped_state", "the merge leaves out the last state", SPLIT, .merge = drop_state },
     { "doubled_state", "the merge counts the first state twice", SPLIT, .merge = double_state },
     { "eviction_count", "a block too many is evicted", EVICT, .one_less = "blk_num", .shown = "question 2" },
+
+    MOVES("load_over_attention", "a layer is loaded into a buffer that attention still reads", OFFLOAD_2,
+          "vllm-project/vllm#47282", .unwaited = USED_2),
+    MOVES("attention_before_load", "attention reads a buffer before the layer has arrived", OFFLOAD, "",
+          .unwaited = LOADED),
+    MOVES("load_before_store", "a layer is loaded before its newest tokens have reached the store", OFFLOAD, "",
+          .unwaited = STORED),
+    MOVES("store_before_attention", "what leaves the ring is stored before the kernels that write it are done", EVICT,
+          "vllm-project/vllm#45704", .unwaited = ATTENDED),
+    MOVES("append_over_store", "new tokens and weights are written over what is still being stored", EVICT, "",
+          .unwaited = SETTLED),
+    MOVES("host_before_query", "the CPU side reads the queries before they have come down", EVICT,
+          "ikawrakow/ik_llama.cpp#2083", .unsynced = ARRIVED),
+    MOVES("host_waits_once", "the CPU side waits in the first step alone, as if later ones were no later", EVICT,
+          "ikawrakow/ik_llama.cpp#2083", .unsynced = ARRIVED, .from_step = 1),
+    MOVES("select_before_store", "the background selects among tokens that have not arrived", EVICT, "",
+          .unsynced = SETTLED),
+    MOVES("half_a_layer", "the event of a load is recorded before the copy of V", OFFLOAD, "", .records_early = LOADED),
+    MOVES("record_on_main", "the end of a store is recorded on the stream that computes", EVICT, "",
+          .records_on_main = SETTLED),
+    MOVES("wait_on_main", "the stream that computes waits in place of the one that loads", OFFLOAD_2, "",
+          .waits_on_main = USED_2),
+    MOVES("one_place_twice", "two blocks are offloaded to one place, and neither waits for the other", EVICT,
+          "NVIDIA/TensorRT-LLM#9056", .offloads_twice = true),
+    MOVES("staging_reused", "a pinned buffer is filled again while a copy still reads it", EVICT,
+          "NVIDIA/TensorRT-LLM#15546", .reuses_staging = true),
+    { "wrong_layer_loaded", "the prefetch takes another layer", OFFLOAD_2, .shown = "question 1",
+      .seen = "huggingface/transformers#46748", .movement = &(const struct ha_movement){ .loads_other_layer = true } },
+    { "wrong_layer_stored", "new tokens are stored to another layer", OFFLOAD_2, .shown = "question 1", .seen = "",
+      .movement = &(const struct ha_movement){ .stores_other_layer = true } },
 };
 const size_t ha_mutants_count = sizeof ha_mutants / sizeof *ha_mutants;
 
@@ -268,7 +319,7 @@ void ha_mutant_plant(const struct ha_mutant *m, struct ha_kernels *kernels, cons
     shim = **api;
     if (m->device_attend) shim.attend = m->device_attend;
     if (m->merge) shim.merge = m->merge;
-    *api = &shim;
+    *api = m->movement ? ha_movement_wrap(m->movement, &shim) : &shim;
 }
 
 /* ---- the suite: each must be seen by the check of the case that is there for it ---------------------------------- */
@@ -296,12 +347,13 @@ static const struct ha_field fields[] = {
 
 /* The verdict of a check: HA_OK, HA_FAIL, HA_WAIVED, HA_ERROR. */
 static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct ha_mutant *mutant, const char *id,
-                            struct ha_why *why)
+                            bool order, struct ha_why *why)
 {
     struct ha_session session;
     struct ha_case c;
     HA_TRY(ha_case_parse(id, &c, why));
     c.isa = isa;
+    shared->order = order;
     HA_TRY(ha_session_open(&session, shared, &c, mutant, why));
     struct ha_check check = { .session = &session, .id = id };
     const enum ha_status status = ha_check_run(&check, why);
@@ -314,10 +366,12 @@ static enum ha_status judge(struct ha_shared *shared, size_t isa, const struct h
 static enum ha_status hunt(struct ha_shared *shared, size_t isa, const struct ha_mutant *m, struct ha_why *why)
 {
     struct ha_why reason = { "" };
-    const enum ha_status sound = judge(shared, isa, NULL, m->id, &reason);
+    if (HA_TSAN && m->order)
+        return ha_why(why, HA_WAIVED, "ThreadSanitizer ends a run in which what is planted happens");
+    const enum ha_status sound = judge(shared, isa, NULL, m->id, m->order, &reason);
     if (sound == HA_WAIVED) return ha_why(why, HA_WAIVED, "%s", reason.text);
     if (sound != HA_OK) return ha_why(why, HA_FAIL, "its case does not pass without it: %.400s", reason.text);
-    const enum ha_status broken = judge(shared, isa, m, m->id, &reason);
+    const enum ha_status broken = judge(shared, isa, m, m->id, m->order, &reason);
     if (broken == HA_OK) return ha_why(why, HA_FAIL, "SURVIVED: '%s' passes with it", m->id);
     if (broken != HA_FAIL)
         return ha_why(why, HA_FAIL, "ended as %s and not as a failed check: %.400s",
@@ -361,14 +415,25 @@ static void print(FILE *out, const struct ha_results *r)
         const struct mutant_row *row = r->entry[i].row;
         if (!row) continue;
         const enum ha_verdict v = row->head.verdict;
-        fprintf(out, "%-21s %-6s  %s\n", ha_mutants[p->mutant].name,
+        fprintf(out, "%-22s %-6s  %s\n", ha_mutants[p->mutant].name,
                 v == HA_PASS           ? "killed"
                 : v == HA_VERDICT_FAIL ? "ALIVE"
                                        : ha_verdict_name(v),
                 ha_mutants[p->mutant].breaks);
-        fprintf(out, "%30s%.200s\n", "", v == HA_PASS ? row->seen_as : row->head.reason);
+        fprintf(out, "%31s%.300s\n", "", v == HA_PASS ? row->seen_as : row->head.reason);
     }
 }
+
+static void print_defects(FILE *out)
+{
+    for (size_t i = 0; i < ha_mutants_count; i++) {
+        const struct ha_mutant *m = &ha_mutants[i];
+        if (!m->movement) continue;
+        fprintf(out, "%-22s %s\n%22s found by check %s'%s'%s%s\n", m->name, m->breaks, "", m->order ? "--order " : "",
+                m->id, *m->seen ? "; seen: " : "", m->seen);
+    }
+}
+static const struct ha_list defects = { "defects", print_defects };
 
 const struct ha_suite ha_suite_mutants = {
     .name = "mutants",
@@ -379,6 +444,8 @@ const struct ha_suite ha_suite_mutants = {
     .field = fields,
     .fields = sizeof fields / sizeof *fields,
     .file = { "mutants.csv" },
+    .list = &defects,
+    .lists = 1,
     .point_bytes = sizeof(struct mutant_point),
     .row_bytes = sizeof(struct mutant_row),
     .begin = begin,

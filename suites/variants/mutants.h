@@ -8,6 +8,7 @@
 #include "harness/api/kernels.h"
 #include "harness/api/variant.h"
 
+struct ha_movement; /* suites/variants/movement.h */
 struct ha_mutant_room;
 
 struct ha_mutant {
@@ -22,7 +23,10 @@ struct ha_mutant {
     /* the variant is made with one less of this option than the case says, and the definition with what the case says
      */
     const char *one_less;
-    const char *shown; /* NULL, or what the failure must speak of */
+    const char *shown;                  /* NULL, or what the failure must speak of */
+    const struct ha_movement *movement; /* NULL, or how what moves is wrong */
+    bool order;                         /* judged as by `check --order` */
+    const char *seen;                   /* of movement: in which public threads, or empty */
 };
 extern const struct ha_mutant ha_mutants[];
 extern const size_t ha_mutants_count;

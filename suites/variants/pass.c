@@ -1,6 +1,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/clock.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/order.h"
 #include "harness/base/stop.h"
 #include "harness/base/why.h"
 #include "suites/variants/mutants.h"
@@ -40,6 +41,7 @@ static enum ha_status poison(struct ha_session *s, size_t first, size_t count, s
 {
     enum ha_status status = HA_OK;
     memset(s->host_out, 0xFF, out_bytes(s));
+    ha_order_thread_access("poison", "the outputs", HA_WRITE, s->host_out, 1, 0, out_bytes(s));
     for (size_t i = first; i < first + count && status == HA_OK; i++)
         status = s->api->copy(s->stream, s->out + i * out_bytes(s), s->host_out, out_bytes(s), HA_H2D);
     if (status == HA_OK) status = s->api->stream_sync(s->stream);
@@ -107,6 +109,7 @@ static enum ha_status submit(struct ha_pass *p, size_t step, struct ha_why *why)
             .o = (float *)(void *)(out + s->io.o),
             .lse = (float *)(void *)(out + s->io.lse),
         };
+        if (s->ordered) ha_order_at(ha_order_now(), step, layer);
         status = ha_load_enqueue(&s->load, s->api, s->stream, layer, 0, HA_LOAD_BEFORE);
         if (status == HA_OK) status = p->variant->attend(p->instance, &args, why);
         if (status == HA_OK)
@@ -120,6 +123,8 @@ enum ha_status ha_pass_step(struct ha_pass *p, size_t step, struct ha_why *why)
     struct ha_session *s = p->session;
     if (p->checks) {
         ha_workload_step(s->workload, step, s->pool, &s->io, s->host_in);
+        ha_order_thread_access("fill", "the inputs", HA_WRITE, s->host_in, 1, 0,
+                               s->workload->shape.layers * s->io.in_bytes);
         HA_TRY(poison(s, ha_session_slot(step_count(p), step), 1, why));
     }
     p->window.begin_ns = ha_now_ns();

@@ -3,6 +3,7 @@
 #include "harness/base/arena.h"
 #include "harness/base/claims.h"
 #include "harness/base/device_arena.h"
+#include "harness/base/order_api.h"
 #include "harness/base/pool.h"
 #include "harness/base/why.h"
 #include "harness/base/worker.h"
@@ -179,6 +180,12 @@ static enum ha_status open_session(struct ha_session *s, const struct ha_case *c
     HA_TRY(ha_kernels_resolve(ha_case_isa(c), &s->kernels, why));
     HA_TRY(ha_machine_device(s->shared->machine, c->device, ha_case_isa(c), &s->api, &s->device, why));
     s->cpu = s->kernels;
+    if (s->shared->order) {
+        HA_TRY(ha_order_begin(why));
+        s->ordered = true;
+        s->api = ha_order_wrap(s->api);
+        ha_order_wrap_cpu(&s->cpu);
+    }
     HA_TRY(ha_device_claims(s->api, s->device, &s->info, why));
     HA_TRY(use_workload(s->shared, c, why));
     s->workload = s->shared->workload[0];
@@ -220,6 +227,7 @@ void ha_session_close(struct ha_session *s)
     ha_device_arena_destroy(s->arena);
     ha_worker_destroy(s->worker);
     ha_pool_destroy(s->pool);
+    if (s->ordered) ha_order_end();
     *s = (struct ha_session){ .shared = shared };
 }
 

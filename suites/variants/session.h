@@ -91,6 +91,7 @@ enum { HA_WORKLOADS_KEPT = 64 };
 struct ha_shared {
     struct ha_machine *machine;
     bool measure; /* clocks watch */
+    bool order;   /* is what moves ordered? see harness/base/order.h */
     /* of the last cases, the last one first, then NULL: as many as take little memory, so that the same data for other
      * variants is made once */
     struct ha_workload *workload[HA_WORKLOADS_KEPT];
@@ -109,12 +110,13 @@ struct ha_session {
     const double *param;
     struct ha_kernels kernels;               /* resolved; what the device computes with if it uses the host */
     struct ha_kernels cpu;                   /* what the variant computes with: the same unless a defect is planted */
-    const struct ha_device_api *api;         /* the device's own table */
+    const struct ha_device_api *api;         /* the device's own table, or with shared->order that which tells it */
     const struct ha_device_api *variant_api; /* metered */
     struct ha_device *device;
     struct ha_device_info info;
     struct ha_workload *workload;
     struct ha_pool *pool;   /* the case's threads */
+    bool ordered;           /* the history of this process is this session's */
     struct ha_pool *judges; /* a thread for each core, for what is not timed; the shared ones */
     struct ha_worker *worker;
     struct ha_stream *stream;

@@ -173,7 +173,9 @@ static enum ha_status begin(void **run, const struct ha_suite_config *config, co
     r->config = *config;
     ha_env_read(&r->env);
     remember(r, before);
-    return ha_shared_open(&r->shared, config->machine, config->measure, why);
+    HA_TRY(ha_shared_open(&r->shared, config->machine, config->measure, why));
+    r->shared.order = config->order;
+    return HA_OK;
 }
 
 static void end(void *run)
@@ -386,7 +388,7 @@ const struct ha_suite ha_suite_variants = {
     .row_bytes = sizeof(struct ha_row),
     .list = lists,
     .lists = sizeof lists / sizeof *lists,
-    .options = " dump ",
+    .options = " dump order ",
     .more = ha_case_param,
     .more_name = ha_case_param_name,
     .settle = ha_case_settle,

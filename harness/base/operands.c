@@ -1,0 +1,204 @@
+#include "harness/base/operands.h"
+
+struct visit {
+    ha_operand_fn *fn;
+    void *arg;
+};
+
+static void whole(struct visit v, const char *role, enum ha_access access, const void *at)
+{
+    if (at) v.fn(v.arg, role, access, (struct ha_range){ at, 1, 0, SIZE_MAX });
+}
+
+static void rows(struct visit v, const char *role, enum ha_access access, const void *at, size_t count, size_t stride,
+                 size_t bytes)
+{
+    if (at && count && bytes) v.fn(v.arg, role, access, (struct ha_range){ at, count, stride, bytes });
+}
+
+/* [outer][inner] pieces of bytes, in as few ranges as their strides allow */
+static void grid(struct visit v, const char *role, enum ha_access access, const void *at, size_t outer,
+                 size_t outer_stride, size_t inner, size_t inner_stride, size_t bytes)
+{
+    if (outer > 1 && inner > 1 && outer_stride < inner_stride) {
+        grid(v, role, access, at, inner, inner_stride, outer, outer_stride, bytes);
+        return;
+    }
+    if (inner > 1 && inner_stride == bytes) {
+        bytes *= inner;
+        inner = 1;
+    }
+    if (inner <= 1) {
+        if (inner) rows(v, role, access, at, outer, outer_stride, bytes);
+        return;
+    }
+    for (size_t i = 0; i < outer; i++)
+        rows(v, role, access, (const char *)at + i * outer_stride, inner, inner_stride, bytes);
+}
+
+void ha_operands_copy(const struct ha_device_pieces *p, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    for (size_t i = 0; i < p->count; i++) {
+        rows(v, "source", HA_READ, p->src[i], 1, 0, p->bytes[i]);
+        rows(v, "destination", HA_WRITE, p->dst[i], 1, 0, p->bytes[i]);
+    }
+}
+
+void ha_operands_copy_2d(void *dst, size_t dst_stride, const void *src, size_t src_stride, size_t row_bytes,
+                         size_t count, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "source", HA_READ, src, count, src_stride, row_bytes);
+    rows(v, "destination", HA_WRITE, dst, count, dst_stride, row_bytes);
+}
+
+/* One of K and V, of all heads that are head_bytes apart. */
+static void keys(struct visit v, const char *role, const struct ha_rows *r, const void *at, size_t stride, size_t heads,
+                 size_t head_bytes, size_t bytes)
+{
+    if (!r->keys) return;
+    if (r->index) whole(v, role, HA_READ, at);
+    else grid(v, role, HA_READ, at, heads, head_bytes, r->keys, stride, bytes);
+}
+
+void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof(float), key = a->head_dim * ha_dtype_bytes(a->dtype), lse = a->q_len * a->q_heads * f;
+    for (size_t b = 0; b < a->batch; b++) {
+        const struct ha_device_seq *s = &a->seqs[b];
+        size_t count = 0;
+        rows(v, "q", HA_READ, s->q, 1, 0, lse * a->head_dim);
+        for (size_t i = 0; i < s->runs_count && i < HA_RUNS_MAX; i++) {
+            const struct ha_rows *r = &s->runs[i];
+            keys(v, "K", r, r->k, r->k_stride_bytes, a->kv_heads, s->k_head_bytes, key);
+            keys(v, "V", r, r->v, r->v_stride_bytes, a->kv_heads, s->v_head_bytes, key);
+            if (r->index)
+                rows(v, "index", HA_READ, r->index, 1, 0, r->keys / (a->block ? a->block : 1) * sizeof(uint32_t));
+            count += r->keys;
+        }
+        rows(v, "o", HA_WRITE, s->o, 1, 0, lse * a->head_dim);
+        rows(v, "lse", HA_WRITE, s->lse, 1, 0, lse);
+        rows(v, "weights", HA_WRITE, s->weights, a->q_heads, s->weights_stride * f, count * f);
+    }
+}
+
+static void state(struct visit v, const struct ha_merge *m, const struct ha_merge_state *s, enum ha_access access)
+{
+    const size_t e = ha_dtype_bytes(m->dtype), f = sizeof(float);
+    grid(v, access == HA_READ ? "o of a state" : "o", access, s->o, m->tokens, s->o_token_stride * e, m->heads,
+         s->o_head_stride * e, m->dim * e);
+    grid(v, access == HA_READ ? "lse of a state" : "lse", access, s->lse, m->tokens, s->lse_token_stride * f, m->heads,
+         s->lse_head_stride * f, f);
+    if (m->form == HA_FORM_MAX_SUM)
+        grid(v, access == HA_READ ? "sum of a state" : "sum", access, s->sum, m->tokens, s->lse_token_stride * f,
+             m->heads, s->lse_head_stride * f, f);
+}
+
+void ha_operands_merge(const struct ha_merge *m, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    for (size_t i = 0; i < m->states_count; i++) state(v, m, &m->states[i], HA_READ);
+    state(v, m, &m->out, HA_WRITE);
+}
+
+void ha_operands_blend(const struct ha_device_blend *b, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof(float);
+    rows(v, "x", HA_READ, b->x, b->rows, b->x_stride * f, b->cols * f);
+    rows(v, "y", HA_WRITE, b->y, b->rows, b->y_stride * f, b->cols * f);
+}
+
+void ha_operands_move(const struct ha_device_move *m, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    rows(v, "index", HA_READ, m->src_index, 1, 0, m->rows * sizeof *m->src_index);
+    rows(v, "index", HA_READ, m->dst_index, 1, 0, m->rows * sizeof *m->dst_index);
+    if (m->src_index) whole(v, "source", HA_READ, m->src);
+    else rows(v, "source", HA_READ, m->src, m->rows, m->src_stride_bytes, m->row_bytes);
+    /* two moves may write to different rows of one allocation: what is not known is not claimed */
+    if (!m->dst_index) rows(v, "destination", HA_WRITE, m->dst, m->rows, m->dst_stride_bytes, m->row_bytes);
+}
+
+void ha_operands_product(const struct ha_device_product *p, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t e = ha_dtype_bytes(p->dtype);
+    rows(v, "x", HA_READ, p->x, 1, 0, p->m * p->k * e);
+    rows(v, "w", HA_READ, p->w, 1, 0, p->n * p->k * e);
+    rows(v, "y", HA_WRITE, p->y, 1, 0, p->m * p->n * e);
+}
+
+/* ---- the CPU's kernels ------------------------------------------------------------------------------------------- */
+
+/* Its index is in host memory: read. */
+static void listed(struct visit v, const char *role, const struct ha_rows *r, const void *at, size_t stride,
+                   size_t bytes, size_t block)
+{
+    if (!r->index) rows(v, role, HA_READ, at, r->keys, stride, bytes);
+    for (size_t i = 0; r->index && i < r->keys; i += block) {
+        const size_t left = r->keys - i;
+        rows(v, role, HA_READ, (const char *)at + r->index[i / block] * block * stride, left < block ? left : block,
+             stride, bytes);
+    }
+}
+
+static size_t packed_bytes(size_t count, size_t head_dim, enum ha_dtype t)
+{
+    return (count + HA_PACK_KEYS - 1) / HA_PACK_KEYS * ha_packed_block_bytes(head_dim, t);
+}
+
+void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t f = sizeof(float), key = a->head_dim * ha_dtype_bytes(a->dtype), block = a->block ? a->block : 1;
+    size_t count = ha_packed_listed(&a->packed);
+    grid(v, "q", HA_READ, a->q, a->q_len, a->q_token_stride * f, a->group, a->q_head_stride * f, a->head_dim * f);
+    if (a->packed.keys)
+        rows(v, "packed keys", HA_READ, a->packed.blocks, 1, 0, packed_bytes(a->packed.keys, a->head_dim, a->dtype));
+    for (size_t i = 0; i < a->runs_count; i++) {
+        listed(v, "K", &a->runs[i], a->runs[i].k, a->runs[i].k_stride_bytes, key, block);
+        listed(v, "V", &a->runs[i], a->runs[i].v, a->runs[i].v_stride_bytes, key, block);
+        count += a->runs[i].keys;
+    }
+    grid(v, "o", HA_WRITE, a->o, a->q_len, a->q_token_stride * f, a->group, a->q_head_stride * f, a->head_dim * f);
+    grid(v, "lse", HA_WRITE, a->lse, a->q_len, a->lse_token_stride * f, a->group, a->lse_head_stride * f, f);
+    rows(v, "weights", HA_WRITE, a->weights, a->group, a->weights_stride * f, count * f);
+}
+
+void ha_operands_pack(const struct ha_pack *p, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t key = p->head_dim * ha_dtype_bytes(p->dtype), first = p->at / HA_PACK_KEYS * HA_PACK_KEYS,
+                 before = packed_bytes(first, p->head_dim, p->dtype);
+    listed(v, "K", &p->rows, p->rows.k, p->rows.k_stride_bytes, key, 1);
+    listed(v, "V", &p->rows, p->rows.v, p->rows.v_stride_bytes, key, 1);
+    if (p->rows.keys)
+        rows(v, "packed keys", HA_WRITE, (char *)p->blocks + before, 1, 0,
+             packed_bytes(p->at + p->rows.keys, p->head_dim, p->dtype) - before);
+}
+
+void ha_operands_unpack(const struct ha_unpack *u, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t key = u->head_dim * ha_dtype_bytes(u->dtype),
+                 before = packed_bytes(u->first / HA_PACK_KEYS * HA_PACK_KEYS, u->head_dim, u->dtype);
+    if (u->index) whole(v, "packed keys", HA_READ, u->blocks);
+    else
+        rows(v, "packed keys", HA_READ, (const char *)u->blocks + before, 1, 0,
+             packed_bytes(u->first + u->keys, u->head_dim, u->dtype) - before);
+    rows(v, "k", HA_WRITE, u->k, u->keys, u->k_stride_bytes, key);
+    rows(v, "v", HA_WRITE, u->v, u->keys, u->v_stride_bytes, key);
+}
+
+void ha_operands_digest(const struct ha_digest *d, ha_operand_fn *fn, void *arg)
+{
+    const struct visit v = { fn, arg };
+    const size_t key = d->head_dim * ha_dtype_bytes(d->dtype),
+                 before = ha_digest_bytes(d->first / HA_PACK_KEYS * HA_PACK_KEYS, d->head_dim, d->dtype);
+    listed(v, "K", &d->rows, d->rows.k, d->rows.k_stride_bytes, key, 1);
+    rows(v, "digests", HA_WRITE, (char *)d->digests + before, 1, 0,
+         ha_digest_bytes(d->first + d->blocks, d->head_dim, d->dtype) - before);
+}

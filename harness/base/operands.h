@@ -1,0 +1,28 @@
+#ifndef HA_BASE_OPERANDS_H
+#define HA_BASE_OPERANDS_H
+
+/* Which bytes an operation reads and writes, from its arguments alone. Exact, but for the reads through an index that
+ * lies on a device: those are the whole allocation. */
+
+#include "harness/api/device.h"
+#include "harness/base/order.h"
+
+/* Called once for each operand; role is static: "o", "K". */
+typedef void ha_operand_fn(void *arg, const char *role, enum ha_access access, struct ha_range range);
+
+void ha_operands_copy(const struct ha_device_pieces *pieces, ha_operand_fn *fn, void *arg);
+void ha_operands_copy_2d(void *dst, size_t dst_stride, const void *src, size_t src_stride, size_t row_bytes,
+                         size_t rows, ha_operand_fn *fn, void *arg);
+void ha_operands_attend(const struct ha_device_attend *a, ha_operand_fn *fn, void *arg);
+void ha_operands_merge(const struct ha_merge *m, ha_operand_fn *fn, void *arg);
+void ha_operands_blend(const struct ha_device_blend *b, ha_operand_fn *fn, void *arg);
+void ha_operands_move(const struct ha_device_move *m, ha_operand_fn *fn, void *arg);
+void ha_operands_product(const struct ha_device_product *p, ha_operand_fn *fn, void *arg);
+
+/* of the CPU's kernels */
+void ha_operands_cpu_attend(const struct ha_attend *a, ha_operand_fn *fn, void *arg);
+void ha_operands_pack(const struct ha_pack *p, ha_operand_fn *fn, void *arg);
+void ha_operands_unpack(const struct ha_unpack *u, ha_operand_fn *fn, void *arg);
+void ha_operands_digest(const struct ha_digest *d, ha_operand_fn *fn, void *arg);
+
+#endif

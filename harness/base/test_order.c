@@ -1,0 +1,406 @@
+#include "harness/base/order.h"
+
+#include "harness/base/operands.h"
+#include "harness/base/test.h"
+#include "harness/base/why.h"
+#include "harness/base/worker.h"
+
+static struct ha_order *order;
+static size_t host, main_stream, link;
+static unsigned char memory[4096];
+static struct ha_why why;
+
+static int start(void **state)
+{
+    if (ha_order_create(&order, &why) != HA_OK) return 1;
+    host = ha_order_actor(order, "0", true);
+    main_stream = ha_order_actor(order, "main", false);
+    link = ha_order_actor(order, "link", false);
+    ha_order_memory(order, "device", memory, sizeof memory);
+    return 0;
+}
+
+static int finish(void **state)
+{
+    ha_order_destroy(order);
+    return 0;
+}
+
+/* ---- hand-written histories -------------------------------------------------------------------------------------- */
+
+static void access_rows(size_t actor, enum ha_access access, size_t at, size_t rows, size_t stride, size_t bytes)
+{
+    ha_order_access(order, actor, access == HA_WRITE ? "put" : "get", "x", access,
+                    (struct ha_range){ memory + at, rows, stride, bytes });
+}
+static void put(size_t actor, size_t at, size_t bytes) { access_rows(actor, HA_WRITE, at, 1, 0, bytes); }
+static void get(size_t actor, size_t at, size_t bytes) { access_rows(actor, HA_READ, at, 1, 0, bytes); }
+
+static void assert_ordered(void)
+{
+    if (ha_order_verdict(order, &why) != HA_OK) fail_msg("%s", why.text);
+}
+static void assert_conflict(const char *text)
+{
+    assert_int_equal(ha_order_verdict(order, &why), HA_FAIL);
+    if (!strstr(why.text, text)) fail_msg("'%s' does not say '%s'", why.text, text);
+}
+
+TEST_WITH(one_stream_is_in_order, start, finish)
+{
+    put(main_stream, 0, 64);
+    get(main_stream, 0, 64);
+    put(main_stream, 32, 64);
+    assert_ordered();
+}
+
+TEST_WITH(two_streams_are_not, start, finish)
+{
+    put(main_stream, 0, 64);
+    get(link, 64, 64);
+    assert_ordered(); /* other bytes */
+    get(link, 63, 2);
+    assert_conflict("write of x by put on main, read of x by get on link: nothing orders them; bytes [63, 64) of 4096, "
+                    "device memory; event_record on main behind the one, stream_wait on link before the other");
+}
+
+TEST_WITH(two_reads_are_no_conflict, start, finish)
+{
+    get(main_stream, 0, 64);
+    get(link, 0, 64);
+    assert_ordered();
+}
+
+TEST_WITH(a_write_behind_a_read_is_one, start, finish)
+{
+    get(main_stream, 0, 64);
+    put(link, 0, 1);
+    assert_conflict("read of x by get on main, write of x by put on link");
+}
+
+TEST_WITH(every_read_since_the_write_counts, start, finish)
+{
+    const int event = 0;
+    get(main_stream, 0, 64);
+    get(host, 0, 64);
+    ha_order_signal(order, host, &event, 0);
+    ha_order_await(order, link, &event, 0);
+    put(link, 0, 64);
+    assert_conflict("read of x by get on main, write of x by put on link");
+}
+
+TEST_WITH(an_event_orders, start, finish)
+{
+    const int event = 0;
+    put(main_stream, 0, 64);
+    ha_order_signal(order, main_stream, &event, 0);
+    put(main_stream, 64, 64);
+    assert_true(ha_order_await(order, link, &event, 0));
+    get(link, 0, 64);
+    assert_ordered();
+    get(link, 64, 1); /* behind the record */
+    assert_conflict("bytes [64, 65)");
+}
+
+TEST_WITH(an_event_that_was_never_recorded_does_not, start, finish)
+{
+    const int event = 0;
+    put(main_stream, 0, 64);
+    assert_false(ha_order_await(order, link, &event, 0));
+    get(link, 0, 64);
+    assert_conflict("nothing orders them");
+}
+
+TEST_WITH(the_latest_record_before_the_wait_counts, start, finish)
+{
+    const int event = 0;
+    ha_order_signal(order, main_stream, &event, 0);
+    put(main_stream, 0, 64);
+    ha_order_await(order, link, &event, 0);
+    ha_order_signal(order, main_stream, &event, 0);
+    get(link, 0, 64);
+    assert_conflict("nothing orders them");
+}
+
+TEST_WITH(order_is_passed_on, start, finish)
+{
+    const int event = 0;
+    put(main_stream, 0, 64);
+    ha_order_follow(order, host, main_stream); /* a sync */
+    ha_order_follow(order, link, host);        /* and what is enqueued then */
+    put(link, 0, 64);
+    ha_order_signal(order, link, &event, 0);
+    ha_order_await(order, main_stream, &event, 0);
+    get(main_stream, 0, 64);
+    assert_ordered();
+    put(host, 0, 64);
+    assert_conflict("write of x by put on link, write of x by put on thread 0");
+}
+
+TEST_WITH(what_is_enqueued_is_not_over, start, finish)
+{
+    ha_order_follow(order, main_stream, host);
+    put(main_stream, 0, 64);
+    get(host, 0, 64);
+    assert_conflict("event_record on main behind the one, event_sync before the other");
+}
+
+TEST_WITH(a_later_record_takes_the_place_of_an_earlier_one, start, finish)
+{
+    const int event = 0;
+    ha_order_signal(order, main_stream, &event, 0);
+    put(main_stream, 0, 64);
+    ha_order_signal(order, main_stream, &event, 0);
+    ha_order_await(order, link, &event, 0);
+    get(link, 0, 64);
+    assert_ordered();
+}
+
+TEST_WITH(what_comes_after_a_sync_is_not_covered_by_it, start, finish)
+{
+    put(main_stream, 0, 64);
+    ha_order_follow(order, host, main_stream);
+    get(host, 0, 64);
+    assert_ordered();
+    put(main_stream, 64, 64);
+    get(host, 64, 64);
+    assert_conflict("read of x by get on thread 0");
+}
+
+/* A wait is over with any of the writes that are enough: only what they have in common is ordered. */
+TEST_WITH(a_flag_orders_what_all_its_writes_have_in_common, start, finish)
+{
+    const int flag = 0;
+    put(main_stream, 0, 64);
+    ha_order_signal(order, main_stream, &flag, 1);
+    put(main_stream, 64, 64);
+    ha_order_signal(order, main_stream, &flag, 2);
+    assert_false(ha_order_await(order, host, &flag, 3));
+    assert_true(ha_order_await(order, link, &flag, 1));
+    get(link, 0, 64);
+    assert_ordered();
+    assert_true(ha_order_await(order, host, &flag, 2));
+    get(host, 64, 64);
+    assert_ordered();
+    get(link, 64, 64);
+    assert_conflict("read of x by get on link");
+}
+
+TEST_WITH(rows_are_told_apart, start, finish)
+{
+    access_rows(main_stream, HA_WRITE, 0, 8, 64, 16);
+    access_rows(link, HA_WRITE, 16, 8, 64, 48);
+    assert_ordered();
+    access_rows(host, HA_READ, 15, 1, 64, 1);
+    assert_conflict("bytes [15, 16)");
+}
+
+/* Against a byte for a byte: who wrote it last, of two streams that nothing orders. */
+TEST_WITH(intervals_are_as_bytes_would_be, start, finish)
+{
+    uint32_t x = 1;
+    for (size_t round = 0; round < 300; round++) {
+        unsigned char owner[256] = { 0 };
+        bool expected = false;
+        finish(NULL);
+        assert_int_equal(start(NULL), 0);
+        for (size_t i = 0; i < 12; i++) {
+            size_t draw[5];
+            for (size_t k = 0; k < 5; k++) draw[k] = (x = x * 1664525 + 1013904223) >> 16;
+            const size_t at = draw[0] % 100, rows = 1 + draw[1] % 5, bytes = 1 + draw[2] % 12,
+                         stride = bytes + draw[3] % 15, who = 1 + draw[4] % 8 / 7;
+            for (size_t r = 0; r < rows; r++)
+                for (size_t b = 0; b < bytes; b++) {
+                    unsigned char *o = &owner[at + r * stride + b];
+                    expected |= *o && *o != who;
+                    *o = (unsigned char)who;
+                }
+            access_rows(who == 1 ? main_stream : link, HA_WRITE, at, rows, stride, bytes);
+            assert_int_equal(ha_order_verdict(order, &why), expected ? HA_FAIL : HA_OK);
+        }
+    }
+}
+
+TEST_WITH(memory_is_freed_behind_all_that_used_it, start, finish)
+{
+    static unsigned char other[64];
+    ha_order_memory(order, "pinned", other, sizeof other);
+    ha_order_access(order, link, "copy", "source", HA_READ, (struct ha_range){ other, 1, 0, 64 });
+    put(main_stream, 0, 64);
+    ha_order_follow(order, host, main_stream);
+    ha_order_freed(order, host, memory);
+    assert_ordered();
+    ha_order_freed(order, host, other);
+    assert_conflict("read of source by copy on link, the end of that memory: nothing orders them");
+}
+
+TEST_WITH(memory_that_comes_back_is_new, start, finish)
+{
+    put(main_stream, 0, 64);
+    ha_order_follow(order, host, main_stream);
+    ha_order_freed(order, host, memory);
+    get(link, 0, 64); /* nobody's */
+    ha_order_memory(order, "device", memory, sizeof memory);
+    put(link, 0, 64);
+    assert_ordered();
+}
+
+TEST_WITH(of_whom_nothing_is_known_nothing_is_claimed, start, finish)
+{
+    ha_order_unknown(order, link, true);
+    put(link, 0, 64);
+    put(main_stream, 0, 64);
+    assert_ordered();
+    ha_order_unknown(order, link, false);
+    put(link, 0, 64);
+    assert_conflict("put on link");
+}
+
+TEST_WITH(the_place_of_one_that_is_over_is_taken, start, finish)
+{
+    for (size_t i = 0; i < 4 * HA_ORDER_ACTORS; i++) {
+        const size_t a = ha_order_actor(order, "for a while", false);
+        ha_order_follow(order, a, host);
+        put(a, 0, 64);
+        ha_order_retire(order, a, host);
+        put(host, 0, 64);
+        ha_order_follow(order, main_stream, host);
+    }
+    assert_ordered();
+    for (size_t i = 0; i < HA_ORDER_ACTORS; i++) ha_order_actor(order, "for good", false);
+    assert_int_equal(ha_order_verdict(order, &why), HA_ERROR);
+}
+
+TEST_WITH(a_conflict_says_step_and_layer, start, finish)
+{
+    ha_order_at(order, 3, 7);
+    put(main_stream, 0, 64);
+    ha_order_at(order, 4, 0);
+    get(link, 0, 64);
+    assert_conflict("put on main (step 3 layer 7), read of x by get on link (step 4 layer 0)");
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+static void store(void *arg) { ha_order_thread_access("store", "x", HA_WRITE, memory, 1, 0, 64); }
+
+static enum ha_status background(bool waits)
+{
+    struct ha_worker *worker;
+    assert_int_equal(ha_order_begin(&why), HA_OK);
+    ha_order_thread_memory(memory, sizeof memory);
+    assert_int_equal(ha_worker_create(&worker, &why), HA_OK);
+    store(NULL);
+    const uint64_t ticket = ha_worker_submit(worker, "store", store, NULL);
+    if (waits) ha_worker_wait(worker, ticket);
+    store(NULL);
+    ha_worker_destroy(worker);
+    const enum ha_status status = ha_order_verdict(ha_order_now(), &why);
+    ha_order_end();
+    return status;
+}
+
+TEST(a_background_thread_is_ordered_by_its_queue)
+{
+    for (size_t i = 0; i < 50; i++) {
+        assert_int_equal(background(true), HA_OK);
+        assert_int_equal(background(false), HA_FAIL); /* whichever came first */
+    }
+}
+
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
+
+struct seen {
+    size_t count, rows[16], stride[16], bytes[16];
+    const void *at[16];
+    const char *role[16];
+    enum ha_access access[16];
+};
+
+static void see(void *arg, const char *role, enum ha_access access, struct ha_range range)
+{
+    struct seen *s = arg;
+    assert_true(s->count < 16);
+    s->role[s->count] = role;
+    s->access[s->count] = access;
+    s->at[s->count] = range.at;
+    s->rows[s->count] = range.rows;
+    s->stride[s->count] = range.stride;
+    s->bytes[s->count++] = range.bytes;
+}
+
+static void assert_seen(const struct seen *s, size_t i, const char *role, enum ha_access access, const void *at,
+                        size_t rows, size_t stride, size_t bytes)
+{
+    assert_true(i < s->count);
+    assert_string_equal(s->role[i], role);
+    assert_int_equal(s->access[i], access);
+    assert_ptr_equal(s->at[i], at);
+    assert_int_equal(s->rows[i], rows);
+    if (rows > 1) assert_int_equal(s->stride[i], stride);
+    assert_int_equal(s->bytes[i], bytes);
+}
+
+TEST(attention_reads_all_heads_of_all_rows)
+{
+    float q[64], o[64], lse[4];
+    /* tokens of 2 KV heads of 8 halves side by side: one stretch; then heads one after the other, tokens further apart
+     */
+    const struct ha_device_seq seq[2] = {
+        { .q = q,
+          .o = o,
+          .lse = lse,
+          .runs = { { memory, memory + 1024, 32, 32, NULL, 5 } },
+          .runs_count = 1,
+          .k_head_bytes = 16,
+          .v_head_bytes = 16 },
+        { .q = q,
+          .o = o,
+          .lse = lse,
+          .runs = { { memory, memory + 2048, 48, 16, NULL, 3 } },
+          .runs_count = 1,
+          .k_head_bytes = 512,
+          .v_head_bytes = 512 },
+    };
+    struct ha_device_attend a = {
+        .batch = 1, .q_len = 1, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .dtype = HA_F16, .seqs = seq
+    };
+    struct seen s = { 0 };
+    ha_operands_attend(&a, see, &s);
+    assert_int_equal(s.count, 5);
+    assert_seen(&s, 0, "q", HA_READ, q, 1, 0, 128);
+    assert_seen(&s, 1, "K", HA_READ, memory, 5, 32, 32);
+    assert_seen(&s, 2, "V", HA_READ, memory + 1024, 5, 32, 32);
+    assert_seen(&s, 3, "o", HA_WRITE, o, 1, 0, 128);
+    assert_seen(&s, 4, "lse", HA_WRITE, lse, 1, 0, 16);
+    a.seqs = seq + 1;
+    s = (struct seen){ 0 };
+    ha_operands_attend(&a, see, &s);
+    assert_int_equal(s.count, 6);
+    assert_seen(&s, 1, "K", HA_READ, memory, 3, 48, 16);
+    assert_seen(&s, 2, "K", HA_READ, memory + 512, 3, 48, 16);
+    assert_seen(&s, 3, "V", HA_READ, memory + 2048, 2, 512, 48);
+}
+
+TEST(a_merge_reads_its_states_and_writes_its_result)
+{
+    float o[2][64], lse[2][8], out[64], out_lse[8];
+    const struct ha_merge_state states[2] = { { o[0], lse[0], NULL, 16, 8, 2, 1 },
+                                              { o[1], lse[1], NULL, 16, 8, 1, 4 } };
+    const struct ha_merge m = { .form = HA_FORM_NATURAL,
+                                .dtype = HA_F32,
+                                .states = states,
+                                .states_count = 2,
+                                .tokens = 4,
+                                .heads = 2,
+                                .dim = 8,
+                                .out = { out, out_lse, NULL, 16, 8, 2, 1 } };
+    struct seen s = { 0 };
+    ha_operands_merge(&m, see, &s);
+    assert_int_equal(s.count, 6);
+    assert_seen(&s, 0, "o of a state", HA_READ, o[0], 4, 64, 64);
+    assert_seen(&s, 1, "lse of a state", HA_READ, lse[0], 4, 8, 8);
+    assert_seen(&s, 3, "lse of a state", HA_READ, lse[1], 2, 16, 16); /* heads before tokens */
+    assert_seen(&s, 4, "o", HA_WRITE, out, 4, 64, 64);
+    assert_seen(&s, 5, "lse", HA_WRITE, out_lse, 4, 8, 8);
+}
