@@ -54,8 +54,10 @@ static void weigh(struct ha_answer *w, const struct ha_attend *a, const struct h
                 const double eps = (b->h_dot + b->kappa_s) * HA_REF_U * size + b->kappa_t * HA_REF_U * (state->lse - s)
                                    + (1 + b->rescales) * b->exp_eps + b->u_w + state->lse_bound
                                    + (b->rescales + tokens + 4) * HA_REF_U;
+                const double off = (one == 0 ? 0 : one * expm1(eps)) + 4 * HA_REF_ETA + b->eta_w;
+                const double most = exp(ha_ref_drift(b->h_sum + b->rescales + 4)); /* a share of a sum */
                 *weight += one / tokens;
-                *slack += ((one == 0 ? 0 : one * expm1(eps)) + 4 * HA_REF_ETA + b->eta_w) / tokens;
+                *slack += (off > most ? most : off) / tokens;
             }
         }
     }
@@ -110,18 +112,12 @@ static double element(double got, double want, double bound, double lo, double h
 {
     if (isnan(got) || isnan(want) || isnan(bound)) return HUGE_VAL;
     if (got == want) return 0;
-    if (bound == HUGE_VAL) {
-        const double slack = 1e-3 * fmax(fabs(lo), fabs(hi));
-        const bool inside = isfinite(got) && got >= lo - slack && got <= hi + slack;
-        return inside ? 0 : HUGE_VAL;
-    }
     const double ratio = fabs(got - want) / bound;
-    return ratio >= 0 ? ratio : HUGE_VAL;
+    return ratio > 1 || (ratio >= 0 && got >= lo && got <= hi) ? ratio : HUGE_VAL;
 }
 
 double ha_ref_ratio(const float *o, float lse, const struct ha_ref_state *want, size_t *worst_dim)
 {
-    /* where the bound is infinite an LSE need only be finite */
     double worst = element((double)lse, want->lse, want->lse_bound, -HUGE_VAL, HUGE_VAL);
     size_t at = want->dim;
     for (size_t i = 0; i < want->dim; i++) {
@@ -156,7 +152,7 @@ struct ha_answer_error ha_answer_judge(const struct ha_answer *w, const struct h
 static void note(struct ha_answer_error *worst, size_t head, size_t at, double got, double want, double slack)
 {
     const double off = fabs(got - want);
-    double ratio = off == 0 ? 0 : slack == HUGE_VAL && isfinite(got) ? 0 : off / slack;
+    double ratio = off == 0 ? 0 : off / slack;
     if (!(ratio >= 0)) ratio = HUGE_VAL;
     if (ratio > worst->ratio) *worst = (struct ha_answer_error){ ratio, head, at, got, want, slack };
 }

@@ -31,29 +31,104 @@ static void empty(struct ha_ref_state *out, size_t dim)
     out->lse_bound = out->sum = 0;
 }
 
-/* out->bound holds the spread, size the size, of deviate */
-static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_bound *b,
-                   const double *size)
+static bool weights_are_known(const struct ha_ref_softmax *pass, const struct ha_bound *b)
+{
+    return pass->theta < 1 && ha_ref_gamma(b->h_sum + b->rescales) < 1;
+}
+
+/* Where the weights are known. out->bound holds the spread, size the size, of deviate. */
+static void bound(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_bound *b,
+                  const double *size)
 {
     const double g = ha_ref_gamma(b->h_sum + b->rescales), n = (double)out->keys, theta = pass->theta;
-    const double log_sum = log(pass->sum);
-    out->lse = pass->max + log_sum;
-    out->max = pass->max;
-    out->sum = pass->sum;
-    out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log_sum) + 1e-3)
-                     + HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
-    out->lse_bound = ha_ref_rounded(out->lse_bound, out->lse, b->u_l, b->eta_l);
-    const bool bounded = theta < 1 && g < 1;
-    if (!bounded) out->lse_bound = HUGE_VAL;
+    out->lse_bound = -log1p(-theta) - log1p(-g) + b->log_eps * (fabs(log(pass->sum)) + 1e-3);
     for (size_t i = 0; i < out->dim; i++) {
         const double o = fabs(out->o[i]), v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i]));
         const double b1 = (out->bound[i] + pass->lost * (v + o)) / (1 - theta);
         const double a = (size[i] + pass->lost * v) / (1 - theta);
         const double b2 = ((g + b->u_p * (1 + g)) * a + (o + b1) * g) / (1 - g)
                           + n * (b->eta_p * v + HA_REF_ETA) / pass->sum;
-        out->bound[i] = bounded ? ha_ref_stored(b1 + b2, o, b->u_o, b->eta_o) : HUGE_VAL;
-        out->v_min[i] -= ha_ref_overhang(out->v_min[i], b->u_o, b->eta_o);
-        out->v_max[i] += ha_ref_overhang(out->v_max[i], b->u_o, b->eta_o);
+        out->bound[i] = ha_ref_stored(b1 + b2, o, b->u_o, b->eta_o);
+    }
+}
+
+/* Where they are not, L is within E, and what sums, exp and log add. A sum of weights is at least 1/2: the largest of
+ * them is 2^(x - level) with a level at most 1 above x, or exp(0). */
+static void bound_lse(struct ha_ref_state *out, const struct ha_ref_reach *reach, const struct ha_bound *b)
+{
+    const double sums = ha_ref_drift(b->h_sum + b->rescales) + 2 * (double)out->keys * (HA_REF_ETA + b->eta_w);
+    const double weights = (1 + b->rescales) * ha_ref_log_drift(b->exp_eps) + ha_ref_log_drift(b->u_w);
+    out->lse_bound = reach->error + sums + weights + b->log_eps * (log((double)reach->keys) + 1e-3);
+}
+
+/* The range of what an answer can be, from that of the values of J. size: max |v| of all keys, of which each may lose
+ * an underflow. Without known weights that range is all there is. */
+static void bound_range(struct ha_ref_state *out, const struct ha_ref_reach *reach, const struct ha_bound *b,
+                        const double *size)
+{
+    const double n = (double)out->keys, used = reach ? (double)reach->keys : n;
+    for (size_t i = 0; i < out->dim; i++) {
+        const double v = fmax(fabs(out->v_min[i]), fabs(out->v_max[i])), all = reach ? size[i] : v;
+        double beyond = ha_ref_overhang(v, b->h_sum + b->rescales, b->u_p);
+        beyond += 2 * (used * b->eta_p * v + n * HA_REF_ETA * (1 + all));
+        beyond = ha_ref_stored(beyond, v, b->u_o, b->eta_o);
+        out->v_min[i] -= beyond;
+        out->v_max[i] += beyond;
+        if (reach) out->bound[i] = fmax(out->v_max[i] - out->o[i], out->o[i] - out->v_min[i]);
+    }
+}
+
+/* reach: NULL where the weights are known */
+static void finish(struct ha_ref_state *out, const struct ha_ref_softmax *pass, const struct ha_ref_reach *reach,
+                   const struct ha_bound *b, const double *size)
+{
+    out->lse = pass->max + log(pass->sum);
+    out->max = pass->max;
+    out->sum = pass->sum;
+    if (reach) bound_lse(out, reach, b);
+    else bound(out, pass, b, size);
+    out->lse_bound += HA_REF_KAPPA_L * HA_REF_U * fabs(pass->max) + HA_REF_U * fabs(out->lse);
+    out->lse_bound = ha_ref_rounded(out->lse_bound, out->lse, b->u_l, b->eta_l);
+    bound_range(out, reach, b, size);
+}
+
+/* For queries whose weights are not known: the scores once more, in place of the weights, and the range of the values
+ * of J in place of that of all, whose largest |v| goes into size. */
+static void reach_keys(const struct ha_ref_query *query, size_t count, size_t dim, double scale,
+                       const struct ha_rows *rows, enum ha_dtype dtype, const struct ha_ref_softmax *pass,
+                       double *weight, double *size, struct ha_ref_reach *reach)
+{
+    struct ha_ref_tile tile;
+    const size_t keys = rows->keys;
+    size_t seen = 0, first[QUERIES]; /* what each of them sees; 0: its weights are known */
+    for (size_t c = 0; c < count; c++) {
+        first[c] = weights_are_known(&pass[c], query[c].bound) ? 0 : query[c].visible;
+        seen = first[c] > seen ? first[c] : seen;
+    }
+    for (size_t j = 0; j < seen; j += HA_REF_TILE) {
+        ha_ref_tile_load(&tile, rows, HA_REF_K, j, dim, dtype);
+        for (size_t c = 0; c < count; c++) {
+            double *w = weight + c * 2 * keys;
+            if (first[c] > j)
+                ha_ref_tile_score(&tile, ha_ref_smaller(first[c] - j, tile.rows), query[c].q, scale, w, w + keys);
+        }
+    }
+    for (size_t c = 0; c < count; c++) {
+        struct ha_ref_state *out = query[c].out;
+        double *w = weight + c * 2 * keys;
+        if (first[c]) reach[c] = ha_ref_reach(w, w + keys, first[c], pass[c].max, query[c].bound);
+        for (size_t i = 0; i < dim && first[c]; i++) {
+            size[c * dim + i] = fmax(fabs(out->v_min[i]), fabs(out->v_max[i]));
+            out->v_min[i] = HUGE_VAL;
+            out->v_max[i] = -HUGE_VAL;
+        }
+    }
+    for (size_t j = 0; j < seen; j += HA_REF_TILE) {
+        ha_ref_tile_load(&tile, rows, HA_REF_V, j, dim, dtype);
+        for (size_t c = 0; c < count; c++)
+            if (first[c] > j)
+                ha_ref_tile_range(&tile, ha_ref_smaller(first[c] - j, tile.rows), weight + c * 2 * keys,
+                                  query[c].out->v_min, query[c].out->v_max);
     }
 }
 
@@ -63,6 +138,7 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
 {
     struct ha_ref_tile tile;
     struct ha_ref_softmax pass[QUERIES];
+    struct ha_ref_reach reach[QUERIES];
     const size_t keys = rows->keys;
     size_t seen = 0;
     for (size_t c = 0; c < count; c++) seen = query[c].visible > seen ? query[c].visible : seen;
@@ -110,15 +186,17 @@ static void attend(const struct ha_ref_query *query, size_t count, size_t dim, d
     for (size_t j = 0; j < seen; j += HA_REF_TILE) {
         ha_ref_tile_load(&tile, rows, HA_REF_V, j, dim, dtype);
         for (size_t c = 0; c < count; c++)
-            if (query[c].visible > j && pass[c].theta < 1) {
+            if (query[c].visible > j && weights_are_known(&pass[c], query[c].bound)) {
                 const double *w = weight + c * 2 * keys;
                 deviate(&tile, ha_ref_smaller(query[c].visible - j, tile.rows), w, w + keys, pass[c].sum,
                         query[c].out->o, query[c].out->bound, size + c * dim);
             }
     }
+    reach_keys(query, count, dim, scale, rows, dtype, pass, weight, size, reach);
     for (size_t c = 0; c < count; c++) {
+        const struct ha_bound *b = query[c].bound;
         if (pass[c].max == -HUGE_VAL) empty(query[c].out, dim);
-        else finish(query[c].out, &pass[c], query[c].bound, size + c * dim);
+        else finish(query[c].out, &pass[c], weights_are_known(&pass[c], b) ? NULL : &reach[c], b, size + c * dim);
     }
 }
 

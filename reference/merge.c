@@ -2,7 +2,8 @@
 
 #include "harness/api/reference.h"
 
-enum { KEPT = 64 }; /* states whose weights are kept between the passes; those of others are computed twice */
+enum { COLUMNS = 64 }; /* of one pass over the states */
+enum { KEPT = 64 };    /* states whose weights are kept between the passes; those of others are computed twice */
 
 /* A weight, and how far an implementation's may be from it. */
 struct weight {
@@ -16,7 +17,11 @@ struct merge {
     double used, max, sum, log_sum; /* of the states that are not empty; weights are relative to exp(max) */
     double exp_eps;                 /* of a weight, with all rescalings and products in it */
     double flush;                   /* the most that one underflow takes */
+    double depth;                   /* of the sum of the weights */
     double theta, g, g_dot;         /* of all weights; of their sum; of the weighted sum */
+    double least;                   /* sum of a state */
+    double lowest;                  /* what weighs less than exp of that weighs nothing */
+    bool known;                     /* the weights are: theta < 1 and g < 1 */
     double lse_bound;
     struct weight *kept; /* [KEPT] */
 };
@@ -50,6 +55,38 @@ static struct weight share(const struct merge *m, size_t k)
     return (struct weight){ p, ha_ref_spread_of(p, -below, eps) + m->flush };
 }
 
+/* The logarithm of a state's weight; and what that is off by. */
+static double weight_log(const struct merge *m, const struct ha_ref_state *s)
+{
+    return max_of(s, m->b->form) + log(sum_of(s, m->b->form));
+}
+static double weight_error(const struct merge *m, const struct ha_ref_state *s)
+{
+    const double below = m->max - max_of(s, m->b->form);
+    return s->lse_bound + HA_REF_KAPPA_T * HA_REF_U * (below + s->lse_bound) + ha_ref_log_drift(m->exp_eps);
+}
+static bool weighs(const struct merge *m, const struct ha_ref_state *s)
+{
+    return !is_empty(s, m->b->form) && !(weight_log(m, s) + weight_error(m, s) < m->lowest);
+}
+
+/* What holds without any weight: L moves by no more than a state's L does, of those that weigh anything, and by the
+ * roundings of the sum, which is at least that of one state. In a chain it grows by what each merge adds. */
+static double reach(struct merge *m)
+{
+    const enum ha_form form = m->b->form;
+    double lowest = -HUGE_VAL, error = 0, lost = 0;
+    for (size_t k = 0; k < m->count; k++)
+        if (!is_empty(&m->states[k], form))
+            lowest = fmax(lowest, weight_log(m, &m->states[k]) - weight_error(m, &m->states[k]));
+    m->lowest = lowest - HA_REF_NOTHING;
+    for (size_t k = 0; k < m->count; k++) {
+        if (weighs(m, &m->states[k])) error = ha_ref_most(error, weight_error(m, &m->states[k]));
+        if (!is_empty(&m->states[k], form)) lost += m->flush * (1 + sum_of(&m->states[k], form)) / m->least;
+    }
+    return error * (1 + 8 * HA_REF_U) + ha_ref_drift(m->depth) + ha_ref_log_drift(lost);
+}
+
 /* An LSE to base 2 is the natural one over ln 2, and each of its roundings is relative to an LSE, to a difference of
  * two or to the logarithm of the sum: the natural bound holds as it is. In (max, sum) states the maximum is exact and
  * the logarithm the judge's: what is left of L is 2^-52, of two numbers of the judge's. The product with the sum is
@@ -58,6 +95,7 @@ static void measure(struct merge *m)
 {
     const bool logs = m->b->form != HA_FORM_MAX_SUM;
     const double rescales = m->b->rescales * (m->used - 1), depth = m->used + m->b->depth_extra + rescales;
+    m->depth = depth;
     m->g = ha_ref_gamma(depth);
     m->g_dot = ha_ref_gamma(depth + 2);
     m->flush = (1 + m->b->rescales) * HA_REF_ETA;
@@ -71,11 +109,16 @@ static void measure(struct merge *m)
     }
     m->theta /= m->sum;
     m->log_sum = log(m->sum);
+    m->known = m->theta < 1 && m->g_dot < 1;
     const double lse = fabs(m->max + m->log_sum);
-    m->lse_bound = -log1p(-m->theta) - log1p(-m->g);
-    m->lse_bound += logs ? m->b->log_eps * (fabs(m->log_sum) + 1e-3) + HA_REF_U * lse : 0x1p-52 * lse;
-    const bool bounded = m->theta < 1 && m->g_dot < 1 && m->lse_bound < HUGE_VAL;
-    if (!bounded) m->lse_bound = HUGE_VAL;
+    double log_sum = fabs(m->log_sum);
+    m->lse_bound = m->known ? -log1p(-m->theta) - log1p(-m->g) : HUGE_VAL;
+    if (!(m->theta <= 0.5 && m->known)) {
+        const double linear = reach(m);
+        if (!(m->lse_bound <= linear)) m->lse_bound = linear;
+        log_sum = fmax(log(m->used), log_sum);
+    }
+    m->lse_bound += logs ? m->b->log_eps * (log_sum + 1e-3) + HA_REF_U * lse : 0x1p-52 * lse;
 }
 
 static void average(const struct merge *m, struct ha_ref_state *out)
@@ -93,12 +136,11 @@ static void average(const struct merge *m, struct ha_ref_state *out)
  * direct merge has no quotient, and the weights' own errors do not cancel: they count against |x|, not |x - o|. */
 static void bound(const struct merge *m, struct ha_ref_state *out)
 {
-    const bool direct = m->b->form == HA_FORM_DIRECT, bounded = m->lse_bound < HUGE_VAL;
+    const bool direct = m->b->form == HA_FORM_DIRECT;
     double *restrict to = out->bound;
     const double *restrict o = out->o;
     const size_t dim = out->dim;
-    for (size_t i = 0; i < dim; i++) to[i] = bounded ? 0 : HUGE_VAL;
-    if (!bounded) return;
+    for (size_t i = 0; i < dim; i++) to[i] = 0;
     for (size_t k = 0; k < m->count; k++) {
         if (is_empty(&m->states[k], m->b->form)) continue;
         const double *restrict x = m->states[k].o, *restrict own = m->states[k].bound;
@@ -128,20 +170,57 @@ static double value_max(const struct ha_ref_state *s, size_t i)
     return s->v_max ? s->v_max[i] : s->o[i] + s->bound[i];
 }
 
-/* A convex combination stays between the values; weights that are used as they are reach from 0 to 1 each. */
+static double smaller(double a, double b) { return a < b ? a : b; }
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* columns from .. from + n of what a state says: into all, and if it counts into lo and hi */
+static void widen(const struct ha_ref_state *s, size_t from, size_t n, bool counts, bool direct, double *restrict lo,
+                  double *restrict hi, double *restrict all)
+{
+    for (size_t i = 0; i < n; i++) {
+        const double x_lo = value_min(s, from + i), x_hi = value_max(s, from + i);
+        all[i] = larger(larger(-x_lo, x_hi), all[i]);
+        if (!counts) continue;
+        lo[i] = direct ? lo[i] + smaller(x_lo, 0) : smaller(x_lo, lo[i]);
+        hi[i] = direct ? hi[i] + larger(x_hi, 0) : larger(x_hi, hi[i]);
+    }
+}
+
+/* A convex combination stays between the values, of states that weigh anything. Weights that are used as they are reach
+ * from 0 to 1 each, since the merged L is no less than any, but for its rounding. Without known weights that range is
+ * all there is. */
 static void range(const struct merge *m, struct ha_ref_state *out)
 {
     const bool direct = m->b->form == HA_FORM_DIRECT;
-    for (size_t i = 0; i < out->dim; i++) {
-        double lo = direct ? 0 : HUGE_VAL, hi = -lo;
-        for (size_t k = 0; k < m->count; k++) {
-            if (is_empty(&m->states[k], m->b->form)) continue;
-            const double x_lo = value_min(&m->states[k], i), x_hi = value_max(&m->states[k], i);
-            lo = direct ? lo + fmin(x_lo, 0) : fmin(x_lo, lo);
-            hi = direct ? hi + fmax(x_hi, 0) : fmax(x_hi, hi);
+    const double depth = m->depth + 2, kappa = direct ? 0 : HA_REF_KAPPA_Q;
+    /* what a weight that is used as it is may be above 1 */
+    const double stretch = HA_REF_KAPPA_T * HA_REF_U * (fabs(m->max) + fabs(m->max + m->log_sum))
+                           + ha_ref_log_drift(m->exp_eps) + ha_ref_drift(depth);
+    const double over = direct ? expm1(stretch) : ha_ref_overhang(1, depth, 0);
+    for (size_t from = 0; from < out->dim; from += COLUMNS) {
+        const size_t n = ha_ref_smaller(out->dim - from, COLUMNS);
+        double lo[COLUMNS], hi[COLUMNS], all[COLUMNS];
+        for (size_t i = 0; i < n; i++) {
+            lo[i] = direct ? 0 : HUGE_VAL;
+            hi[i] = -lo[i];
+            all[i] = 0;
         }
-        if (out->v_min) out->v_min[i] = lo - ha_ref_overhang(lo, m->b->u_o, m->b->eta_o);
-        if (out->v_max) out->v_max[i] = hi + ha_ref_overhang(hi, m->b->u_o, m->b->eta_o);
+        for (size_t k = 0; k < m->count; k++)
+            if (!is_empty(&m->states[k], m->b->form))
+                widen(&m->states[k], from, n, m->known || weighs(m, &m->states[k]), direct, lo, hi, all);
+        for (size_t i = 0; i < n; i++) {
+            const double v = larger(fabs(lo[i]), fabs(hi[i])), o = out->o[from + i];
+            double beyond = over * v;
+            beyond += m->used * m->flush * (1 + all[i]) * (1 + 1 / m->least);
+            beyond = ha_ref_rounded(beyond, v, kappa * HA_REF_U, HA_REF_ETA);
+            beyond = ha_ref_rounded(beyond, v, m->b->u_o, m->b->eta_o);
+            if (!(beyond < HUGE_VAL)) beyond = HUGE_VAL; /* direct, with an L that says nothing of a weight */
+            lo[i] -= beyond;
+            hi[i] += beyond;
+            if (out->v_min) out->v_min[from + i] = lo[i];
+            if (out->v_max) out->v_max[from + i] = hi[i];
+            if (!m->known) out->bound[from + i] = isfinite(o) ? larger(hi[i] - o, o - lo[i]) : HUGE_VAL;
+        }
     }
 }
 
@@ -177,7 +256,7 @@ void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct 
                   struct ha_ref_state *out)
 {
     struct weight kept[KEPT];
-    struct merge m = { .b = b, .states = states, .count = count, .max = -HUGE_VAL, .kept = kept };
+    struct merge m = { .b = b, .states = states, .count = count, .max = -HUGE_VAL, .least = HUGE_VAL, .kept = kept };
     const struct ha_ref_state *last = NULL;
     out->keys = 0;
     for (size_t k = 0; k < count; k++) {
@@ -185,6 +264,7 @@ void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct 
         if (is_empty(&states[k], b->form)) continue;
         const double max = isfinite(sum_of(&states[k], b->form)) ? max_of(&states[k], b->form) : (double)NAN;
         m.max = max > m.max || isnan(max) ? max : m.max;
+        m.least = fmin(sum_of(&states[k], b->form), m.least);
         m.used++;
         last = &states[k];
     }
@@ -194,8 +274,8 @@ void ha_ref_merge(const struct ha_ref_state *states, size_t count, const struct 
     else {
         measure(&m);
         average(&m, out);
-        bound(&m, out);
-        if (out->v_min || out->v_max) range(&m, out);
+        if (m.known) bound(&m, out);
+        if (!m.known || out->v_min || out->v_max) range(&m, out);
         out->lse = m.max + m.log_sum;
         out->lse_bound = m.lse_bound;
         out->max = m.max;

@@ -117,3 +117,20 @@ struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const st
     out.theta += out.lost;
     return out;
 }
+
+struct ha_ref_reach ha_ref_reach(double *s, const double *a, size_t keys, double max, const struct ha_bound *b)
+{
+    const double h = expm1(ha_ref_drift(b->h_dot)) + b->kappa_s * HA_REF_U, t = b->kappa_t * HA_REF_U;
+    struct ha_ref_reach out = { 0, 0 };
+    double lowest = -HUGE_VAL;
+    for (size_t j = 0; j < keys; j++) lowest = fmax(lowest, s[j] - (h * a[j] + t * (max - s[j])));
+    for (size_t j = 0; j < keys; j++) {
+        const double e = h * a[j] + t * (max - s[j]);
+        s[j] = s[j] > -HUGE_VAL && s[j] + e >= lowest - HA_REF_NOTHING;
+        if (!(s[j] > 0)) continue;
+        out.error = ha_ref_most(out.error, e);
+        out.keys++;
+    }
+    out.error *= 1 + 8 * HA_REF_U; /* the maximum and L are off by as much where they are rounded */
+    return out;
+}

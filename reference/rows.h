@@ -44,8 +44,27 @@ static inline double ha_ref_stored(double bound, double o, double u_o, double et
     return ha_ref_rounded(bound, o, u_o, eta_o);
 }
 
-/* how far the output's rounding can take a value at the edge of the range of V out of it */
-static inline double ha_ref_overhang(double v, double u_o, double eta_o) { return u_o * fabs(v) + eta_o; }
+/* the most that h roundings move the logarithm of a product or of a sum of positive terms; under gamma_h, and finite
+ * where that is not */
+static inline double ha_ref_drift(double h) { return h * HA_REF_U * (1 + HA_REF_U); }
+
+/* the most that relative errors of eps move a logarithm: at least -ln(1 - eps) up to 2/3 */
+static inline double ha_ref_log_drift(double eps) { return eps * (1 + eps); }
+
+/* How far a quotient of two sums with the same weights, whatever these are, may be outside the range of the values that
+ * it averages. A path through either sum has h roundings, which change a weight by G = exp(drift) at most, up or down,
+ * and one of u_p beside V: sum w v (1 + a) / sum w (1 + b) is sum w (1 + b) v / sum w (1 + b), which is inside,
+ * and max |v| times |a - b| / (1 + b) <= G (G (1 + u_p) - 1 / G). */
+static inline double ha_ref_overhang(double v, double h, double u_p)
+{
+    return expm1(2 * ha_ref_drift(h) + log1p(u_p)) * v;
+}
+
+/* the larger one, and NaN if either is */
+static inline double ha_ref_most(double a, double b) { return a > b || isnan(a) ? a : b; }
+
+/* A score's distance from the largest below which a weight is 0 in binary32. */
+#define HA_REF_NOTHING 104.0
 
 /* ---- what passes over K and V share: rows converted to binary32 once, a few at a time, for all queries --- */
 
@@ -84,5 +103,15 @@ struct ha_ref_softmax {
 /* Scores and magnitudes become weights w_j = exp(s_j - max) and spreads p_j theta_j, p_j = w_j / D, in
  * place. A score of -inf weighs 0. No key, or scores of -inf only: D = 0 and max = -inf. */
 struct ha_ref_softmax ha_ref_softmax(double *s, double *a, size_t keys, const struct ha_bound *b);
+
+/* What holds where Theta >= 1 and no weight is known: L moves by no more than the scores do. e_j is what a score, less
+ * the largest one, may be off by. A key whose s_j + e_j is 104 below the largest of all s_i - e_i weighs nothing; J are
+ * the others. */
+struct ha_ref_reach {
+    double error; /* E, the largest e_j of J */
+    size_t keys;  /* n', of J */
+};
+/* s: scores, which become 1 for keys of J and 0 for others; max: the largest */
+struct ha_ref_reach ha_ref_reach(double *s, const double *a, size_t keys, double max, const struct ha_bound *b);
 
 #endif

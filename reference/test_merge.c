@@ -144,8 +144,10 @@ TEST(test_wrong_merges)
     assert_true(merged_ratio(&s, &got) > 2);
 }
 
-/* unbounded states: the result is asserted to lie between the values */
-TEST(test_unbounded)
+static bool just(double x, double low, double high) { return x >= low && x <= high; }
+
+/* weights that are not known: the result lies between the values, and L is off by no more than a state's */
+TEST(test_unknown_weights)
 {
     double o[2] = { 1, 3 }, bound[2] = { HUGE_VAL, 0 }, lo[2] = { -1, 2 }, hi[2] = { 2, 4 };
     const struct ha_merge_bound f32 = ha_test_merge_bound(&way, HA_F32);
@@ -155,13 +157,46 @@ TEST(test_unbounded)
             .o = o + k, .bound = bound + k, .v_min = lo + k, .v_max = hi + k, .dim = 1, .keys = 5
         };
     ha_ref_merge(part, 2, &f32, &out);
-    assert_true(out.o[0] == 2 && out.bound[0] == HUGE_VAL && out.v_min[0] == -1 && out.v_max[0] == 4 && out.keys == 10);
-    assert_true(out.lse_bound < 1e-6);
+    assert_true(out.o[0] == 2 && out.bound[0] == HUGE_VAL && out.keys == 10);
+    assert_true(just(-out.v_min[0], 1, 1.00001) && just(out.v_max[0], 4, 4.00001) && out.lse_bound < 1e-6);
     bound[0] = 0;
-    part[1].lse_bound = 1; /* theta = e - 1: the weight of the part is not known */
+    part[1].lse_bound = 1; /* theta = (e - 1) / 2 */
     ha_ref_merge(part, 2, &f32, &out);
-    assert_true(out.bound[0] < HUGE_VAL);
+    assert_true(just(out.lse_bound, 1, 1.00001)); /* less than -ln(1 - theta) */
     part[0].lse_bound = 1;
     ha_ref_merge(part, 2, &f32, &out);
-    assert_true(out.bound[0] == HUGE_VAL && out.lse_bound == HUGE_VAL);
+    assert_true(just(out.bound[0], 3, 3.00001) && just(out.lse_bound, 1, 1.00001));
+    /* beside an L of 0 that is off by 1, one of -200 and 45 weighs nothing, and one of -148 may */
+    part[1].lse_bound = 45;
+    part[1].lse = -200;
+    ha_ref_merge(part, 2, &f32, &out);
+    assert_true(just(out.lse_bound, 1, 1.0001) && just(-out.v_min[0], 1, 1.00001) && just(out.v_max[0], 2, 2.00001));
+    part[1].lse = -148;
+    ha_ref_merge(part, 2, &f32, &out);
+    assert_true(just(out.lse_bound, 45, 45.001) && just(out.v_max[0], 4, 4.00001));
+    part[1].lse_bound = (double)NAN;
+    ha_ref_merge(part, 2, &f32, &out);
+    assert_true(isnan(out.lse_bound));
+}
+
+/* the bound of L grows by what each merge adds, not as exp of it */
+TEST(test_long_chain)
+{
+    const struct ha_merge_bound f32 = ha_test_merge_bound(&way, HA_F32);
+    struct ha_ref_state pair[2] = { ha_test_state(1), ha_test_state(1) }, out = ha_test_state(1);
+    for (size_t k = 0; k < 2; k++) {
+        pair[k].lse = 3e6;
+        pair[k].lse_bound = pair[k].o[0] = pair[k].bound[0] = 0;
+        pair[k].v_min[0] = pair[k].v_max[0] = 0;
+        pair[k].keys = 1;
+    }
+    const double each = 0x1p-24 * 3e6;
+    for (size_t n = 1; n <= 500; n++) {
+        ha_ref_merge(pair, 2, &f32, &out);
+        assert_true(just(out.lse_bound, each, (double)(n + 4) * each));
+        assert_true(out.bound[0] < 1e-30);
+        const struct ha_ref_state swap = pair[0];
+        pair[0] = out;
+        out = swap;
+    }
 }

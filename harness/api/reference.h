@@ -37,10 +37,10 @@ struct ha_profile ha_profile_attend(const struct ha_kernels *k, enum ha_dtype t)
 struct ha_ref_state {
     double *o, *bound; /* |got - o| <= bound for each element */
     double lse, lse_bound;
-    double max, sum; /* lse = max + ln sum, which lse cannot hold where max is huge. The oracle sets them; of
-                      * the states of a merge they are read, instead of lse, in HA_FORM_MAX_SUM alone */
-    double *v_min,
-        *v_max; /* [dim], over the keys, widened by the output's rounding; asserted where bound is infinite */
+    double max, sum;       /* lse = max + ln sum, which lse cannot hold where max is huge. The oracle sets them; of
+                            * the states of a merge they are read, instead of lse, in HA_FORM_MAX_SUM alone */
+    double *v_min, *v_max; /* [dim], what o is between: the range of the values of the keys that may weigh anything, and
+                            * what rounding adds to it; asserted, too */
     size_t dim, keys;
 };
 
@@ -86,8 +86,8 @@ double ha_ref_weights(const float *q, size_t head_dim, double scale, const struc
                       double *p);
 
 /* Largest |got - want| / bound over the elements of o and the LSE (worst_dim = want->dim); worst_dim may be
- * NULL. NaN in got, want or bound gives infinity; an LSE of -inf needs the same. Where
- * the bound is infinite: 0 if got is finite and inside [v_min, v_max] (with 1e-3 slack), else infinity. */
+ * NULL. NaN in got, want or bound gives infinity, and so does an o within its bound but outside [v_min, v_max]; an
+ * LSE of -inf needs the same. No bound is infinite where Q, K and V are finite. */
 double ha_ref_ratio(const float *o, float lse, const struct ha_ref_state *want, size_t *worst_dim);
 
 /* Where a packed head holds dimension d of key `key`: a number of that element from its start. */

@@ -15,7 +15,6 @@ struct ha_merge_rows {
     struct ha_merge_row *row, *handed;
     struct ha_merge_want *want; /* [count][2] the oracle's answers, asked for once for each rounding */
     struct ha_ref_state *node;  /* [2 * states] scratch: the nodes of an order */
-    double *o, *bound;          /* scratch: [dim] */
     float *got, *other;         /* scratch: [dim] */
     void *memory;               /* of all of these */
     size_t bytes;               /* of memory */

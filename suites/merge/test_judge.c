@@ -43,7 +43,7 @@ static void in_pairs(struct ha_merge_row *row)
     near_rows(row);
     row->index = index;
 }
-/* so far from 0 that a long chain's bound is infinite; all values positive */
+/* so far from 0 that in a long chain no weight is known; all values positive */
 static void far(struct ha_merge_row *row)
 {
     near_rows(row);
@@ -234,6 +234,8 @@ static const struct {
       HA_FAIL },
     { "no bound, infinite", far, HA_MUST_BOUND, HA_FORM_DIRECT, HA_F32, 40, HA_ORDER_CHAIN, SET, 2, LAST, inf,
       HA_FAIL },
+    { "no bound, an LSE of 0", far, HA_MUST_BOUND, 0, HA_F32, 40, HA_ORDER_CHAIN, SET, 2, LSE, 0, HA_FAIL },
+    { "no bound, the LSE plus 1000", far, HA_MUST_BOUND, 0, HA_F32, 40, HA_ORDER_CHAIN, SET, 2, LSE, 3001000, HA_FAIL },
     { "no bound, infinite LSE", far, HA_MUST_BOUND, 0, HA_F32, 40, HA_ORDER_CHAIN, SET, 2, LSE, -inf, HA_FAIL },
 };
 
