@@ -54,6 +54,19 @@ static const struct wrong wrongs[] = {
 #include "suites/device/test_wrong.def"
 };
 
+TEST(every_operation_has_something_planted)
+{
+    static const char *const ops[] = {
+#define HA_OP_LINE(name) #name,
+#include "suites/device/ops.def"
+    };
+    for (size_t i = 0; i < COUNT(ops); i++) {
+        size_t planted = 0;
+        for (size_t w = 0; w < COUNT(wrongs); w++) planted += !strcmp(wrongs[w].op, ops[i]);
+        if (!planted) fail_msg("nothing is planted in %s", ops[i]);
+    }
+}
+
 TEST_WITH(what_is_wrong_is_seen, NULL, driven_end)
 {
     size_t missed = 0;
