@@ -103,9 +103,12 @@ void ha_env_device_mend(struct ha_env_device *d)
         each[i].text[each[i].bytes - 1] = 0;
         ha_text_clean(each[i].text);
     }
-    unsigned char probed;
-    memcpy(&probed, &d->probed, sizeof probed);
-    d->probed = probed != 0;
+    bool *const known[] = { &d->asked_eps, &d->probed };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        unsigned char x;
+        memcpy(&x, known[i], sizeof x);
+        *known[i] = x != 0;
+    }
 }
 
 void ha_env_print(FILE *out, const struct ha_env *env, const struct ha_env_device *d)
