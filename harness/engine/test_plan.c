@@ -182,8 +182,8 @@ TEST(long_ids_are_refused)
 TEST(options_set_keys)
 {
     const struct ha_override seed = { "seed", "9" }, both[] = { seed, { "threads", "3" } }, word = { "piece", "64K" },
-                             absent = { "seed", NULL }, wrong = { "threads", "many" }, large = { "seed", "many" },
-                             other = { "count", "5" };
+                             absent = { "seed", NULL }, part = { "see", "5" }, wrong = { "threads", "many" },
+                             large = { "seed", "many" }, other = { "count", "5" };
     /* the option of its name, or those that a key says it takes instead; over what an id says */
     yields("moves:way=up circle:threads=2", (struct ha_plan_options){ .override = both, .overrides = 2 },
            "moves:way=up,piece=4K,seed=9\ncircle:size=10,count=9,threads=3\n");
@@ -193,6 +193,7 @@ TEST(options_set_keys)
            "circle:size=10,count=4\n");
     yields("circle:count=4", (struct ha_plan_options){ .override = &absent, .overrides = 1 },
            "circle:size=10,count=4\n");
+    yields("circle:count=4", (struct ha_plan_options){ .override = &part, .overrides = 1 }, "circle:size=10,count=4\n");
     refuses("circle", (struct ha_plan_options){ .override = &wrong, .overrides = 1 },
             "--threads: threads: 'many' is not 'all' or a whole number from 1 to 1024");
     /* what is wrong is the option, whatever the key is called that it sets */
@@ -286,6 +287,7 @@ TEST(mistakes_name_the_line)
         { "[a]\nsize=1\n[default]\nsize=2\n", "x.suite:3: [default] is the first section" },
         { "[a]\nkind=circle\n[b]\n\n[c]\nkind=circle\n", "x.suite:3: the section has no key" },
         { "[a]\nkind=circle\n[b]", "x.suite:3: the section has no key" },
+        { "[a]\n[b]\n[c]\n", "x.suite:1: the section has no key" },
         { "kind=circle\n", "x.suite:1: key 'kind' stands before the first [section]" },
         { "[a]\nkind=circle\nsize\n", "x.suite:3: neither [section] nor key = value" },
         { "[a\nkind=circle\n", "x.suite:1: neither [section] nor key = value" },

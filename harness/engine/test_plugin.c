@@ -1,8 +1,9 @@
-#include "harness/engine/machine.h"
+#include "harness/engine/plugin.h"
 
 #include "harness/base/test_beside.h"
 #include "harness/base/test.h"
 
+#include <link.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -83,6 +84,25 @@ TEST(refuses_damaged_files)
     }
 }
 
+/* Each part is there to its last byte. */
+TEST(refuses_a_file_that_is_cut_anywhere)
+{
+    FILE *in = fopen(beside("older.so"), "rb");
+    ElfW(Ehdr) head;
+    assert_non_null(in);
+    assert_int_equal(fread(&head, sizeof head, 1, in), 1);
+    for (size_t i = 0; i < head.e_phnum; i++) {
+        ElfW(Phdr) part;
+        assert_int_equal(fseeko(in, (off_t)(head.e_phoff + i * sizeof part), SEEK_SET), 0);
+        assert_int_equal(fread(&part, sizeof part, 1, in), 1);
+        if (part.p_type != PT_LOAD || !part.p_filesz) continue;
+        const char *path = damaged(part.p_offset + part.p_filesz - 1, SIZE_MAX, 0);
+        refused(path, "cut short");
+        unlink(path);
+    }
+    fclose(in);
+}
+
 TEST(takes_an_older_table)
 {
     const struct ha_device_api *api = loaded(beside("older.so"));
@@ -148,28 +168,11 @@ TEST(finds_a_device_by_name)
     assert_int_equal(ha_plugin_find(longer, path, &why), HA_ERROR);
     longer[5] = '/';
     assert_int_equal(ha_plugin_find(longer, path, &why), HA_ERROR);
-}
-
-static enum ha_status open_nothing(struct ha_device **dev, const struct ha_device_config *config, struct ha_why *out)
-{
-    return HA_ERROR;
-}
-
-/* A case must say why it is an error, whatever the device does. */
-TEST(a_device_that_gives_no_reason_has_one)
-{
-    static const struct ha_device_api silent = { .name = "silent", .kind = "plugin", .open = open_nothing };
-    const struct ha_device_api *api;
-    struct ha_machine *machine;
-    struct ha_device *dev;
-    struct ha_why reason = { "" };
-    assert_int_equal(ha_machine_create(&machine, NULL, &why), HA_OK);
-    ha_machine_give(machine, "./silent.so", &silent, NULL);
-    assert_int_equal(ha_machine_device(machine, "./silent.so", NULL, &api, &dev, &reason), HA_ERROR);
-    assert_string_equal(reason.text, "device ./silent.so cannot be opened, and says no more");
-    assert_true(ha_machine_failed(machine, &why));
-    assert_string_equal(why.text, reason.text);
-    ha_machine_destroy(machine);
+    longer[HA_PLUGIN_PATH_MAX] = '\0'; /* by one byte, that of its end */
+    assert_int_equal(ha_plugin_find(longer, path, &why), HA_ERROR);
+    longer[HA_PLUGIN_PATH_MAX - 1] = '\0';
+    assert_int_equal(ha_plugin_find(longer, path, &why), HA_OK);
+    assert_string_equal(path, longer);
 }
 
 static void set_flag(void *arg) { *(int *)arg = 1; }

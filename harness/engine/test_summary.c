@@ -5,6 +5,9 @@
 #include "harness/report/fake_suite.h"
 #include "harness/base/test.h"
 
+#include <math.h>
+#include <signal.h>
+
 enum { CASES = 60 };
 static struct fake_case cases[CASES];
 static struct ha_plan_entry entries[CASES];
@@ -72,14 +75,33 @@ TEST_WITH(the_process_in_the_middle_stands_for_a_case, open_folder, close_folder
     for (size_t p = 0; p < 5; p++) write_row(0, p, HA_PASS, times[p], "");
     for (size_t p = 0; p < 4; p++) write_row(1, p, HA_PASS, times[p], ""); /* the lower of two */
     for (size_t p = 0; p < 3; p++) write_row(2, p, HA_PASS, 7, "");        /* all the same */
+    static const double twins[] = { 5, 1, 1, 1, 9 };
+    for (size_t p = 0; p < 5; p++) write_row(5, p, HA_PASS, twins[p], "");
     write_row(3, 0, HA_PASS, 1, "");
     write_row(3, 1, HA_VERDICT_FAIL, 9, "wrong");
     write_row(3, 2, HA_PASS, 3, "");
-    assert_true(time_of(0) == 30 && time_of(1) == 20 && time_of(2) == 7);
+    assert_true(time_of(0) == 30 && time_of(1) == 20 && time_of(2) == 7 && time_of(5) == 1);
     assert_true(time_of(3) == 9); /* one that is wrong is not outvoted */
     assert_null(ha_summary_results(&summary, &fake_suite).entry[4].row);
     assert_int_equal(ha_summary_results(&summary, &fake_suite).entries, CASES);
     assert_int_equal(ha_summary_results(&summary, &other_suite).entries, 0);
+}
+
+/* Where there is no time, the first figure says which is in the middle. */
+TEST_WITH(any_figure_may_stand_for_a_case, open_folder, close_folder)
+{
+    static const double rate[] = { 3, 1, 2 };
+    struct ha_why why = { "" };
+    for (size_t p = 0; p < 3; p++) {
+        struct fake_row row = fake_row(0, HA_PASS);
+        row.time_ns = (double)NAN;
+        row.rate_GBps = rate[p];
+        row.big = 10 + p; /* another figure, behind */
+        fake_case(&cases[0], 0, p);
+        if (ha_folder_row(folder, &cases[0].of, &row, &why) != HA_OK) fail_msg("%s", why.text);
+    }
+    const struct fake_row *row = ha_summary_results(&summary, &fake_suite).entry[0].row;
+    assert_true(row->rate_GBps == 2);
 }
 
 TEST_WITH(sections_name_the_rows_of_their_suite, open_folder, close_folder)

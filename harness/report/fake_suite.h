@@ -13,9 +13,9 @@ struct fake_row {
     double sample_ns;
 };
 enum { FAKE_KIND, FAKE_SEED, FAKE_NOTE, FAKE_HIDDEN, FAKE_KEYS };
-enum { FAKE_ROWS, FAKE_SAMPLES, FAKE_SUMMARY };
+enum { FAKE_ROWS, FAKE_SUMMARY, FAKE_SAMPLES };
 
-extern const struct ha_suite fake_suite;  /* fake.csv fake_samples.csv fake_summary.csv */
+extern const struct ha_suite fake_suite;  /* fake.csv fake_summary.csv fake_samples.csv */
 extern const struct ha_suite other_suite; /* other.csv: the same row with fewer columns, no class, no measure */
 extern const struct ha_suite *const fake_suites[2];
 

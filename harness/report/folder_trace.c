@@ -113,7 +113,6 @@ enum ha_status ha_folder_trace(struct ha_folder *folder, const struct ha_folder_
 
     const bool first = !t->last_id || strcmp(t->last_id, of->id) || t->last_process != of->process;
     const size_t number = t->cases + first;
-    const bool any = t->any;
     char *text = NULL, id[HA_ID_MAX];
     size_t text_bytes = 0;
     snprintf(id, sizeof id, "%s", of->id);
@@ -141,7 +140,7 @@ enum ha_status ha_folder_trace(struct ha_folder *folder, const struct ha_folder_
         free(t->last_id);
         t->last_id = strdup(of->id);
         t->last_process = of->process;
-    } else t->any = any;
+    }
     free(text);
     return status == HA_OK ? HA_OK : ha_folder_fail(folder, why);
 }

@@ -147,6 +147,7 @@ TEST_WITH(what_is_written_fits_the_schema, test_folder_make, remove_folder)
     assert_true(json_real_value(json_object_get(read, "median")) == 50);
     assert_true(json_is_null(json_object_get(read, "hi"))); /* JSON has no infinity */
     assert_int_equal(json_object_size(json_object_get(first, "ceilings")), 1);
+    assert_int_equal(json_integer_value(json_object_get(first, "memory_bytes")), INT64_MAX); /* of UINT64_MAX */
     assert_null(json_object_get(json_object_get(first, "meters"), "power_W"));
     assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 1), "driver")), "?[2Jevil?");
     assert_null(json_object_get(json_array_get(devices, 1), "ceilings"));

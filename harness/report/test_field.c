@@ -136,6 +136,34 @@ TEST(what_is_no_value_is_refused)
     is_refused("text", "0123456789012345678901234567890123456789012345678901234567890123", "64 bytes");
 }
 
+/* The first verdict of a row stays, and with it its reason. */
+TEST(the_first_verdict_stays)
+{
+    static const struct {
+        enum ha_verdict before;
+        enum ha_status status;
+        enum ha_verdict after;
+    } each[] = {
+        { HA_NOT_RUN, HA_OK, HA_NOT_RUN },
+        { HA_NOT_RUN, HA_FAIL, HA_VERDICT_FAIL },
+        { HA_NOT_RUN, HA_WAIVED, HA_VERDICT_WAIVED },
+        { HA_NOT_RUN, HA_ERROR, HA_VERDICT_ERROR },
+        { HA_VERDICT_FAIL, HA_ERROR, HA_VERDICT_FAIL },
+        { HA_PASS, HA_FAIL, HA_PASS },
+        { HA_UNCHECKED, HA_WAIVED, HA_UNCHECKED },
+    };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct fake_row row = fake_row(1, each[i].before);
+        void *rows[] = { &row };
+        const struct ha_group group = { .count = 1, .row = rows };
+        const struct ha_why why = { "later" };
+        strcpy(row.result.reason, "first");
+        ha_result_set(&group, 0, each[i].status, &why);
+        assert_int_equal(row.result.verdict, each[i].after);
+        assert_string_equal(row.result.reason, each[i].after == each[i].before ? "first" : "later");
+    }
+}
+
 TEST(figures_are_what_has_a_value)
 {
     struct fake_row row = fake_row(3, HA_PASS);

@@ -117,9 +117,10 @@ TEST_WITH(a_case_has_one_row, open_new, test_folder_remove)
     write_it(4, HA_PASS);
     fake_case(&c, 4, 0);
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_ERROR);
-    c.of.process = 1; /* another process of the same case is another row */
+    c.of.process = 2; /* another process of the same case is another row */
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
     assert_int_equal(lines("fake.csv"), 3);
+    assert_contains(test_text("fake.csv"), "\"fake:kind=even,n=4\",\"2\",\"nightly\"");
     close_it();
 }
 
@@ -242,6 +243,7 @@ TEST_WITH(a_damaged_row_is_named, test_folder_make, test_folder_remove)
     } each[] = {
         { ",\"pass\",", ",\"past\",", "fake.csv:2: no verdict" },
         { ",\"0\",\"nightly\",", ",\"x\",\"nightly\",", "fake.csv:2: no process" },
+        { ",\"0\",\"nightly\",", ",\"18446744073709551616\",\"nightly\",", "fake.csv:2: no process" },
         { ",\"30\",", ",\"3O\",", "fake.csv:2: samples" },
         { ",\"1000000\",", ",\"1OOOOOO\",", "fake.csv:2: time_ns: " },
         { ",\"pass\",,", far_too_long, "fake.csv:2: the reason is too long" },
@@ -524,6 +526,7 @@ TEST_WITH(a_trace_that_does_not_fit_leaves_the_file_complete, open_new, test_fol
     assert_contains(why.text, "trace.json: cannot write: File too large; the rows so far are kept");
     ha_folder_close(f, &why);
     trace_has(3);
+    assert_false(there("junit.xml")); /* which would pass for the report of a whole run */
 }
 
 TEST_WITH(the_trace_is_complete_after_every_call, open_new, test_folder_remove)
@@ -561,6 +564,33 @@ TEST_WITH(the_trace_is_complete_after_every_call, open_new, test_folder_remove)
     assert_int_equal(test_count(test_text("trace.json"), "\"pid\":4"), 3);
 }
 
+/* Two processes of a case are two of the trace; only what follows the name of one that has its row stays. */
+TEST_WITH(events_belong_to_a_row, open_new, test_folder_remove)
+{
+    static const char event[] = "{\"ph\":\"X\"}";
+    const struct fake_row row = fake_row(1, HA_PASS);
+    fake_case(&c, 1, 0);
+    for (c.of.process = 0; c.of.process < 2; c.of.process++)
+        assert_int_equal(ha_folder_trace(f, &c.of, event, sizeof event - 1, &why), HA_OK);
+    assert_int_equal(test_count(test_text("trace.json"), "process_name"), 2);
+    assert_int_equal(test_count(test_text("trace.json"), "\"pid\":2"), 2);
+    c.of.process = 0;
+    assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
+    close_it();
+    open_it(true);
+    assert_int_equal(ha_folder_found(f)->dropped, 2);
+    trace_has(2);
+    close_it();
+    const size_t end = strlen("\n]}\n");
+    assert_int_equal(truncate(test_path("trace.json"), (off_t)(strlen(test_text("trace.json")) - end)), 0);
+    append("trace.json", ",\n{\"ph\":\"X\",\"pid\":9}\n]}\n"); /* of nobody */
+    trace_has(3);
+    open_it(true);
+    assert_int_equal(ha_folder_found(f)->dropped, 1);
+    trace_has(2);
+    close_it();
+}
+
 TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
 {
     static const struct {
@@ -584,6 +614,7 @@ TEST_WITH(junit_and_totals_cover_the_whole_folder, open_new, test_folder_remove)
     fake_case(&c, 6, 1);
     struct fake_row row = fake_row(6, HA_PASS);
     row.result.samples = row.time_ns = (double)NAN;
+    row.sample_ns = 5; /* of a line, and no time of the case */
     assert_int_equal(ha_folder_row(f, &c.of, &row, &why), HA_OK);
     c.of.suite = &other_suite;
     c.of.id = "other:n=1";
@@ -705,6 +736,10 @@ TEST_WITH(json_lines_hold_the_same, test_folder_make, test_folder_remove)
     strcpy(row.text, "a \"b\" \\ \033\xff\n");
     row.hi_ns = (double)INFINITY;
     row.lo_ns = (double)NAN;
+    fake_case(&c, 1, 0);
+    c.key[FAKE_SEED] = "007"; /* which is no number of JSON */
+    assert_int_equal(ha_folder_json(f, test_print(), &c.of, &row, &why), HA_OK);
+    assert_contains(test_printed(), "\"seed\":\"007\",");
     fake_case(&c, 1, 0);
     c.key[FAKE_NOTE] = "17"; /* a name, which looks like a number */
     assert_int_equal(ha_folder_json(f, test_print(), &c.of, &row, &why), HA_OK);

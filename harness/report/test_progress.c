@@ -43,6 +43,21 @@ TEST(a_terminal_is_drawn_over)
     assert_string_equal(text + strlen(text) - 4, "\r\033[K");
 }
 
+/* A line is cut between characters. */
+TEST(characters_are_whole)
+{
+    struct ha_progress p;
+    char id[80], shown[80];
+    memset(id, 'x', sizeof id);
+    strcpy(id + 59, "\u00e9 and more"); /* the first of its two bytes would still be shown */
+    snprintf(shown, sizeof shown, "1 of 1: %.59s\r", id);
+    now = 1000000000;
+    ha_progress_start_on(&p, test_print(), true, 1, clock_ns);
+    ha_progress_case(&p, id);
+    ha_progress_end(&p);
+    assert_contains(test_printed(), shown);
+}
+
 TEST(nothing_where_it_is_off)
 {
     struct ha_progress p;

@@ -112,7 +112,7 @@ static struct ha_row bench_row(double perturb, size_t dropped)
                                 .source = "CUPTI",
                                 .condition = condition,
                                 .moved = { .h2d_bytes = 4000 },
-                                .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200 },
+                                .ratios = { .gpu_kernel_idle = 0.5, .h2d_link_GBps = 200, .d2h_link_GBps = 3 },
                                 .counters = { .select_ns = 8 } };
     return filled(b, (struct ha_check){ 0 }, 0, 1);
 }
@@ -125,6 +125,7 @@ TEST(ratios_of_a_perturbed_trace_are_kept)
     row = bench_row(0.04, 0);
     assert_near(row.ratios.gpu_kernel_idle, 0.5, 1e-12);
     assert_near(row.ratios.h2d_link_GBps, 200, 1e-9);
+    assert_near(row.link_share, 20, 1e-9); /* of a ceiling of 10 */
     assert_string_equal(row.source, "CUPTI");
     assert_memory_equal(&row.condition, &condition, sizeof condition);
     assert_string_equal(row.disturbed, "load");
@@ -185,6 +186,35 @@ TEST(each_side_has_caches_of_its_own)
     assert_near(floor_in(much, 0, 1000000000, 0), (much + 3e9) / 100, 1e-3); /* weights are read, too */
 }
 
+/* What kernels read through the link goes over it, too. */
+TEST(the_floor_has_what_is_read_in_place)
+{
+    const struct ha_bench b = {
+        .step_ns = 1e9, .full_ns = 1, .moved_steps = 1, .usage.zero_copy_bytes = 6e10, .traced_steps = 3
+    };
+    const struct ha_row row = filled(b, (struct ha_check){ .device_key_bytes = 1e10 }, 0, 0);
+    assert_near(row.zero_copy_bytes, 2e10, 0);
+    assert_near(row.floor_ns, 2e10 / 10, 1e-3);
+    assert_near(row.floor_ratio, 2, 1e-9);
+}
+
+TEST(params_are_those_that_differ)
+{
+    static const struct {
+        const char *id, *params;
+    } each[] = { { "streaming:ctx=9", "" },
+                 { "streaming:ctx=9,window=17", "window=17" },
+                 { "streaming:ctx=9,sink=3,window=17", "sink=3,window=17" } };
+    for (size_t i = 0; i < COUNT(each); i++) {
+        struct ha_case c;
+        struct ha_row row;
+        assert_ok(ha_case_parse(each[i].id, &c, &reason));
+        ha_fields_clear(&ha_suite_variants, &row);
+        ha_fill_case(&row, &c);
+        assert_string_equal(row.params, each[i].params);
+    }
+}
+
 TEST(arms_are_those_of_the_same_workload_and_family)
 {
     struct ha_known known = { 0 };
@@ -200,6 +230,8 @@ TEST(arms_are_those_of_the_same_workload_and_family)
     assert_near(ha_known_slowest_arm(&known, &row, &copies), 70, 0);
     assert_near(ha_known_slowest_arm(&known, &row, &cpu), 200, 0);
     assert_near(ha_known_step(&known, &row, "cpu_only", NULL), 200, 0);
+    ha_known_add(&known, &row, "cpu_only", "full", 250);
+    assert_near(ha_known_step(&known, &row, "cpu_only", NULL), 250, 0); /* the latest */
     snprintf(row.ctx_len, sizeof row.ctx_len, "8192");
     assert_true(isnan(ha_known_slowest_arm(&known, &row, &copies)));
     assert_true(isnan(ha_known_step(&known, &row, "cpu_only", NULL)));
@@ -329,19 +361,20 @@ TEST(the_table_is_readable)
 
 TEST(marks_are_explained_below_the_table)
 {
-    struct ha_row rows[2] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS) };
-    rows[0].perturb = rows[1].perturb = 0.05;
-    const char *text = printed(rows, 2, true);
+    struct ha_row rows[3] = { table_row("cpu", HA_PASS), table_row("hgca", HA_PASS), table_row("offload", HA_PASS) };
+    rows[0].perturb = rows[1].perturb = rows[2].perturb = 0.05;
+    const char *text = printed(rows, 3, true);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
     rows[0].perturb = -0.06;
     snprintf(rows[1].disturbed, sizeof rows[1].disturbed, "load, steal");
-    text = printed(rows, 2, true);
+    snprintf(rows[2].disturbed, sizeof rows[2].disturbed, "steal"); /* each cause is said once */
+    text = printed(rows, 3, true);
     assert_non_null(strstr(text, "50.0~"));
     assert_non_null(strstr(text, "12.35!"));
-    assert_non_null(strstr(text, "\n~ 1 of 2: "));
-    assert_non_null(strstr(text, "\n! 1 of 2: "));
+    assert_non_null(strstr(text, "\n~ 1 of 3: "));
+    assert_non_null(strstr(text, "\n! 2 of 3: "));
     assert_non_null(strstr(text, ": load, steal ("));
-    text = printed(rows, 2, false);
+    text = printed(rows, 3, false);
     assert_true(!strchr(text, '~') && !strchr(text, '!'));
 }
 

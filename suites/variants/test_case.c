@@ -95,6 +95,7 @@ TEST(mistakes_are_named)
         { "plain:ctx=nan", "is not a whole number" },
         { "plain:ctx=4294967296", "ctx: 4294967296 is above 4294967295" },
         { "plain:ctx=4294967295", "are more than 4294967295" },
+        { "plain:ctx=4294967288,steps=8", "are more than 4294967295" },
         { "plain:ctx=18446744073709551616", "is not a whole number up to 4294967295" },
         { "plain:seed=18446744073709551616",
           "seed: '18446744073709551616' is not a whole number from 0 to 18446744073709551615" },
@@ -156,6 +157,7 @@ TEST(mistakes_are_named)
         if (ha_case_parse(ids[i].id, &c, &why) != HA_ERROR) fail_msg("%s: taken", ids[i].id);
         if (!strstr(why.text, ids[i].says)) fail_msg("%s: says \"%s\", not \"%s\"", ids[i].id, why.text, ids[i].says);
     }
+    assert_int_equal(parse("plain:ctx=4294967287,steps=8").shape.ctx[0], 4294967287); /* the most that there may be */
 }
 
 TEST(long_ids_are_read)

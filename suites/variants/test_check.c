@@ -259,6 +259,45 @@ TEST(bytes_are_of_a_step_that_was_asked)
     close_session();
 }
 
+/* Of a group of heads the longest list counts, of each side; K and V that are pinned are the host's. */
+TEST(each_side_reads_its_longest_lists)
+{
+    struct ha_check c = { .session = &session, .id = "the case" };
+    struct ha_pass p;
+    struct ha_chosen chosen;
+    size_t device = 0, host = 0, last = 0;
+    open_session("hgca:ctx=400,heads=8/2,head_dim=64,layers=1,steps=1,blk_size=8,blk_num=4,dtype=f16,threads=1");
+    assert_ok(ha_check_run(&c, &reason));
+    begin_pass(&p, true);
+    assert_ok(ha_pass_step(&p, 0, &reason));
+    assert_ok(ha_chosen_read(&chosen, &p, 0, 0, 0, &reason));
+    for (size_t group = 0; group < 2; group++) {
+        size_t most_device = 0, most_host = 0;
+        for (size_t h = 4 * group; h < 4 * group + 4; h++) {
+            const size_t on_device = ha_chosen_device_keys(&chosen, h),
+                         on_host = ha_chosen_keys(&chosen, h) - on_device;
+            most_device = on_device > most_device ? on_device : most_device;
+            most_host = on_host > most_host ? on_host : most_host;
+            last += h % 4 == 3 ? on_host : 0;
+        }
+        device += most_device;
+        host += most_host;
+    }
+    assert_true(device > 0 && last > 0 && host > last); /* another head than the last has the longest */
+    assert_near(c.device_key_bytes, (double)device * 2 * 64 * 2, 1e-6);
+    assert_near(c.host_key_bytes, (double)host * 2 * 64 * 2, 1e-6);
+    ha_chosen_free(&chosen);
+    assert_ok(ha_pass_end(&p, HA_OK, &reason));
+    ha_check_free(&c);
+    close_session();
+
+    open_session("offload:ctx=400,heads=8/2,head_dim=64,layers=2,steps=1,dtype=f16,threads=1");
+    assert_ok(ha_check_run(&c, &reason));
+    assert_true(c.kv_host_bytes >= 400 * 2 * 64 * 2 * 2 * 2);
+    ha_check_free(&c);
+    close_session();
+}
+
 /* ---- selections --------------------------------------------------------------------------- */
 
 static enum ha_status read_selection(size_t count, const uint32_t *token, size_t padding, struct ha_chosen *chosen)
@@ -292,6 +331,24 @@ TEST(selections_are_put_in_order)
     }
     ha_chosen_free(&c);
     close_session();
+}
+
+/* The same keys of the other side are judged by another profile. */
+TEST(the_same_keys_are_of_the_same_side)
+{
+    size_t offset[2 * HA_CHOSEN_STRIDE];
+    bool on_device[2 * HA_PARTS_MAX] = { false };
+    uint32_t token[] = { 1, 5, 1, 5 };
+    const struct ha_chosen c = { .token = token, .count = 4, .offset = offset, .on_device = on_device, .parts = 1 };
+    for (size_t h = 0; h < 2; h++)
+        for (size_t p = 0; p < HA_CHOSEN_STRIDE; p++) offset[h * HA_CHOSEN_STRIDE + p] = 2 * h + (p ? 2 : 0);
+    assert_true(ha_chosen_same(&c, 0, 1));
+    on_device[HA_PARTS_MAX] = true;
+    assert_false(ha_chosen_same(&c, 0, 1));
+    on_device[0] = true;
+    assert_true(ha_chosen_same(&c, 0, 1));
+    token[3] = 6;
+    assert_false(ha_chosen_same(&c, 0, 1));
 }
 
 TEST(impossible_selections_fail)
@@ -359,126 +416,13 @@ TEST(a_timed_output_that_differs_fails)
     float *lse = (float *)(void *)(session.host_out + session.io.lse);
     lse[1] += 0.01f;
     assert_int_equal(ha_check_again(&c, 4, &reason), HA_FAIL);
+    c.expected[2 * 2 * 2].lse[1] = -(double)INFINITY; /* of the first layer and sequence of the third step asked */
+    lse[1] = -INFINITY;
+    assert_ok(ha_check_again(&c, 4, &reason));
+    lse[1] = INFINITY;
+    assert_int_equal(ha_check_again(&c, 4, &reason), HA_FAIL);
     assert_ok(ha_pass_end(&p, HA_OK, &reason));
     ha_check_free(&c);
-    close_session();
-}
-
-/* ---- the data ------------------------------------------------------------------------------ */
-
-/* Every key, value and query that a variant is handed is the dataset's, the new tokens' too. */
-TEST(inputs_are_those_of_the_dataset)
-{
-    struct ha_workload *w;
-    size_t row = 64 * 2;
-    uint16_t k[64], v[64];
-    float q[64];
-    open_session("cpu:ctx=70+3+0,heads=4/2,head_dim=64,layers=2,steps=2,q_len=2,observed=4,dtype=bf16,dataset=iid");
-    w = session.workload;
-    assert_int_equal(w->cap, 74);
-    unsigned char *blocks = calloc(2, session.io.in_bytes);
-    for (size_t layer = 0; layer < 2; layer++) {
-        const struct ha_prefill in = ha_workload_prefill(w, layer);
-        for (size_t b = 0; b < 3; b++)
-            for (size_t h = 0; h < 2; h++)
-                for (size_t t = 0; t < w->shape.ctx[b] + 4; t++) {
-                    w->dataset->kv(w->source, b, layer, h, t, 1, k, v);
-                    assert_memory_equal((unsigned char *)w->k[layer * 3 + b] + (h * w->cap + t) * row, k, row);
-                    assert_memory_equal((unsigned char *)w->v[layer * 3 + b] + (h * w->cap + t) * row, v, row);
-                    if (t < w->shape.ctx[b]) {
-                        assert_memory_equal((const unsigned char *)in.k[b] + (h * in.cap + t) * row, k, row);
-                        assert_memory_equal((const unsigned char *)in.v[b] + (h * in.cap + t) * row, v, row);
-                    } else {
-                        size_t step = (t - w->shape.ctx[b]) / 2, at = b * 2 + (t - w->shape.ctx[b]) % 2;
-                        const unsigned char *block = blocks + layer * session.io.in_bytes;
-                        ha_workload_step(w, step, session.pool, &session.io, blocks);
-                        assert_memory_equal(block + session.io.k + (at * 2 + h) * row, k, row);
-                        assert_memory_equal(block + session.io.v + (at * 2 + h) * row, v, row);
-                        w->dataset->query(w->source, b, layer, 2 * h + 1, t, q);
-                        assert_memory_equal(block + session.io.q + (at * 4 + 2 * h + 1) * 256, q, 256);
-                    }
-                }
-        for (size_t b = 0; b < 3; b++) {
-            const size_t ctx = w->shape.ctx[b], seen = ctx < 4 ? ctx : 4; /* the last 4, where there are as many */
-            for (size_t i = 0; i < seen * 4; i++) {
-                w->dataset->query(w->source, b, layer, i % 4, ctx - seen + i / 4, q);
-                assert_memory_equal(in.q[b] + i * 64, q, sizeof q);
-            }
-        }
-    }
-    free(blocks);
-    close_session();
-}
-
-/* The data of the last cases are kept for whoever asks for the same. */
-TEST(data_serve_the_cases_that_ask_for_them)
-{
-    static const struct {
-        const char *id;
-        int same_as; /* the case before whose data they are, or -1 */
-    } cases[] = {
-        { "cpu:ctx=70,layers=1,seed=3", -1 },
-        { "resident:ctx=70,layers=1,seed=4", -1 },
-        { "resident:ctx=70,layers=1,seed=3", 0 },
-        { "cpu:ctx=70,layers=1,seed=3,dataset=iid", -1 },
-        { "cpu:ctx=70,layers=1,seed=3,steps=7", -1 },
-        { "cpu:ctx=69,layers=1,seed=3", -1 },
-        { "hgca:ctx=70,layers=1,seed=4,beta=3", 1 },
-        { "cpu:ctx=70,layers=1,seed=3,dtype=bf16", -1 },
-        { "cpu:ctx=1900,steps=1,dataset=trace/english", -1 },
-        { "hgca:ctx=1900,steps=1,dataset=trace/english", 8 },
-    };
-    const struct ha_workload *data[COUNT(cases)];
-    open_session("cpu:ctx=5");
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        struct ha_case c;
-        ha_session_close(&session);
-        assert_ok(ha_case_parse(cases[i].id, &c, &reason));
-        assert_ok(ha_session_open(&session, &opened.shared, &c, NULL, &reason));
-        data[i] = session.workload;
-        for (size_t j = 0; j < i; j++)
-            if ((data[i] == data[j]) != ((int)j == cases[i].same_as)) fail_msg("%s and %s", cases[i].id, cases[j].id);
-    }
-    close_session();
-}
-
-/* ha_alloc, which has no memory at one of its calls. */
-static size_t allocs_left = SIZE_MAX;
-void *__real_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
-void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why);
-void *__wrap_ha_alloc(struct ha_arena *arena, size_t bytes, enum ha_tag tag, struct ha_why *why)
-{
-    if (__atomic_fetch_sub(&allocs_left, 1, __ATOMIC_RELAXED) > 0) return __real_ha_alloc(arena, bytes, tag, why);
-    ha_why(why, HA_ERROR, "no memory");
-    return NULL;
-}
-
-/* A session that could not be opened is closed, the next one gets all of its data, and others' data stay. */
-TEST(half_filled_data_serve_nobody)
-{
-    struct ha_case c;
-    size_t failed = 0;
-    open_session(SMALL);
-    const struct ha_workload *small = session.workload;
-    assert_ok(ha_case_parse("cpu:ctx=70+3,layers=2,steps=2,heads=4/2,head_dim=64,observed=4", &c, &reason));
-    for (;; failed++) {
-        ha_session_close(&session);
-        allocs_left = failed;
-        *reason.text = 0;
-        const enum ha_status status = ha_session_open(&session, &opened.shared, &c, NULL, &reason);
-        allocs_left = SIZE_MAX;
-        if (status == HA_OK) break;
-        assert_contains(reason.text, "no memory");
-        assert_true(!session.workload && !session.pool && !session.worker && !session.stream && !session.arena);
-        ha_session_close(&session); /* which is nothing */
-        assert_ok(ha_session_open(&session, &opened.shared, &c, NULL, &reason));
-        assert_int_equal(check(session.variant), HA_OK);
-        ha_session_close(&session);
-        assert_ptr_equal(opened.shared.workload[failed + 1], small);
-        c.seed++; /* the next time they are filled anew */
-    }
-    assert_int_equal(check(session.variant), HA_OK);
-    assert_true(failed >= 3 + 3 * 2 * 2); /* lists, and K, V and queries of two layers of two sequences */
     close_session();
 }
 
@@ -565,6 +509,33 @@ TEST(quality_agrees_with_plain_arithmetic)
     close_session();
 }
 
+/* One key is heavier than all others, which are equal: of three keys used, two equal ones are among the three heaviest,
+ * and no more. */
+TEST(of_equal_keys_as_many_count_as_are_needed)
+{
+    struct ha_judged judged[4];
+    struct ha_chosen c;
+    struct ha_pass p;
+    open_session(SMALL);
+    session.variant = &mine;
+    begin_pass(&p, true);
+    assert_ok(ha_pass_step(&p, 0, &reason));
+    memset(session.workload->k[0], 0, session.workload->cap * 2 * DIM * 2);
+    for (size_t d = 0; d < DIM; d++) ha_store(session.workload->k[0], d, HA_F16, ha_session_q(&session, 0)[d]);
+    for (uint32_t first = 0; first < 2; first++) {
+        memset(&listed, 0, sizeof listed);
+        memcpy(listed.token, (const uint32_t[8]){ first, 2, [7] = 3 }, sizeof listed.token);
+        listed.count = 2;
+        assert_ok(ha_chosen_read(&c, &p, 0, 0, 0, &reason));
+        assert_ok(ha_oracle_judge(&p, &c, 0, 0, 0, judged, NULL, &reason));
+        assert_int_equal(judged[0].keys, 3);
+        assert_near(judged[0].recall, first ? 2.0 / 3 : 1, 1e-12);
+        ha_chosen_free(&c);
+    }
+    ha_pass_end(&p, HA_OK, NULL);
+    close_session();
+}
+
 TEST(an_error_that_is_not_a_number_is_the_largest)
 {
     struct ha_judged j[2] = { { .ratio = (double)NAN }, { .ratio = 0.5 } };
@@ -575,6 +546,31 @@ TEST(an_error_that_is_not_a_number_is_the_largest)
     assert_true(isinf(a.err_over_bound));
     ha_accuracy_join(&all, &a);
     assert_true(isinf(all.err_over_bound));
+}
+
+/* The worst of all is kept, in whatever order they come. */
+TEST(accuracies_are_joined)
+{
+    const struct ha_judged
+        poor = { .ratio = 0.9, .keys = 3, .visible = 4, .mass = 0.5, .cert_slack = 0.8, .recall = 0.25 },
+        good = { .ratio = 0.1, .keys = 4, .visible = 4, .mass = 1, .cert_slack = 0.2, .recall = 0.75 };
+    for (int order = 0; order < 2; order++) {
+        struct ha_accuracy all, each[2];
+        ha_accuracy_start(&all);
+        for (int i = 0; i < 2; i++) {
+            ha_accuracy_start(&each[i]);
+            ha_accuracy_add(&each[i], i == order ? &poor : &good, 1);
+            ha_accuracy_join(&all, &each[i]);
+        }
+        assert_false(all.everything);
+        assert_near(all.err_over_bound, 0.9, 0);
+        assert_near(all.mass_min, 0.5, 0);
+        assert_near(all.cert_slack, 0.8, 0);
+        assert_near(all.mass_sum, 1.5, 0);
+        assert_near(all.recall_sum, 1, 0);
+        assert_near(all.keys_sum, 7, 0);
+        assert_true(all.queries == 2 && all.mass_count == 2 && all.slack_count == 2 && all.recall_count == 2);
+    }
 }
 
 int main(void) { return test_all("tests", NULL, NULL); }

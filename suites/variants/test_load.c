@@ -199,12 +199,14 @@ TEST(a_trace_of_another_model_is_refused)
 TEST(rows_of_another_load_are_other_rows)
 {
     static const char *const ids[] = { "resident:layers=4,model=small", "resident:layers=4,model=small,load=layer",
-                                       "resident:layers=4" };
-    static const char *const load[] = { "attention", "layer", "attention" }, *const name[] = { "small", "small", "" };
+                                       "resident:layers=4", "resident:layers=4,team=own" };
+    static const char *const load[] = { "attention", "layer", "attention", "attention" }, *const name[] = { "small",
+                                                                                                            "small", "",
+                                                                                                            "" };
     struct ha_known known = { 0 };
-    struct ha_row row[3];
+    struct ha_row row[4];
     struct ha_case c;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 4; i++) {
         ha_fields_clear(&ha_suite_variants, &row[i]);
         assert_ok(ha_case_parse(ids[i], &c, &reason));
         ha_fill_case(&row[i], &c);
@@ -213,7 +215,7 @@ TEST(rows_of_another_load_are_other_rows)
         for (size_t j = 0; j < i; j++) assert_true(isnan(ha_known_step(&known, &row[i], "resident", NULL)));
         ha_known_add(&known, &row[i], "resident", "full", 100.0 + (double)i);
     }
-    for (size_t i = 0; i < 3; i++) assert_true(ha_known_step(&known, &row[i], "resident", NULL) == 100.0 + (double)i);
+    for (size_t i = 0; i < 4; i++) assert_true(ha_known_step(&known, &row[i], "resident", NULL) == 100.0 + (double)i);
     ha_known_free(&known);
 }
 

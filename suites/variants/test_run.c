@@ -4,6 +4,7 @@
 #include "harness/base/numeric.h"
 #include "harness/base/safetensors.h"
 #include "harness/base/stop.h"
+#include "harness/base/test_beside.h"
 #include "harness/base/test_folder.h"
 #include "harness/engine/drive.h"
 #include "harness/report/row.h"
@@ -196,6 +197,69 @@ TEST(a_bench_says_its_samples_accuracies_and_trace)
     ha_driven_free(&driven);
 }
 
+/* The row of a case that is measured for as long as it takes once, in a run that has this row of the companion from
+ * before. */
+static struct ha_row measured(const char *id, enum ha_verdict verdict, const char *params)
+{
+    static const struct ha_ceilings ceilings;
+    struct ha_machine *machine;
+    struct ha_suite_config config = { .measure = true, .engine = { NULL, line, trace, NULL } };
+    struct ha_case c;
+    struct ha_row row, known;
+    void *run;
+    assert_ok(ha_case_parse(id, &c, &reason));
+    assert_ok(ha_machine_create(&machine, NULL, &reason));
+    const struct ha_device_api *host;
+    assert_ok(ha_device_find("host", &host, &reason));
+    ha_machine_give(machine, "host", host, &ceilings);
+    config.machine = machine;
+    ha_fields_clear(&ha_suite_variants, &known);
+    ha_fill_case(&known, &c);
+    snprintf(known.variant, sizeof known.variant, "%s", HA_COMPANION);
+    snprintf(known.params, sizeof known.params, "%s", params);
+    snprintf(known.isa, sizeof known.isa, "c"); /* which the session fills in otherwise */
+    known.head.verdict = verdict;
+    known.step_ns = 12345;
+    const struct ha_entry entry = { &c, &known, id };
+    const struct ha_results before = { .entry = &entry, .entries = 1 };
+    assert_ok(ha_suite_variants.begin(&run, &config, &before, &reason));
+    ha_fields_clear(&ha_suite_variants, &row);
+    void *rows[] = { &row };
+    const void *points[] = { &c };
+    bool right = false;
+    struct ha_group group = { .count = 1, .row = rows, .point = points, .id = &id, .right = &right, .cap_ns = 1 };
+    assert_ok(ha_suite_variants.open(run, &group, &reason));
+    assert_ok(ha_suite_variants.check(run, &group, &reason));
+    assert_true(right);
+    assert_ok(ha_suite_variants.measure(run, &group, &reason));
+    ha_suite_variants.close(run, &group);
+    ha_suite_variants.end(run);
+    ha_machine_destroy(machine);
+    return row;
+}
+
+/* A run that goes on has step times from before, of cases that passed, as they are without options; a case has the time
+ * of its group, and the companion is set beside itself. */
+TEST(what_was_measured_before_is_set_beside)
+{
+    static const struct {
+        enum ha_verdict verdict;
+        const char *params;
+        bool known;
+    } each[] = { { HA_PASS, "", true }, { HA_VERDICT_FAIL, "", false }, { HA_PASS, "window=3", false } };
+    const char *id = "cpu:ctx=60,heads=2/1,head_dim=64,layers=1,steps=2,threads=1,isa=c";
+    for (size_t i = 0; i < COUNT(each); i++) {
+        const struct ha_row row = measured(id, each[i].verdict, each[i].params);
+        assert_true(row.full_step_ns > 0);
+        assert_int_equal(row.full_step_ns == 12345, each[i].known);
+        assert_near(row.vs_full, row.step_ns / row.full_step_ns, 1e-12);
+        assert_near(row.head.samples, 1, 0); /* there is no time for more */
+    }
+    const struct ha_row row = measured("resident:ctx=60,heads=2/1,head_dim=64,layers=1,steps=2,threads=1,isa=c",
+                                       HA_VERDICT_FAIL, "");
+    assert_true(row.full_step_ns == row.step_ns && row.vs_full == 1);
+}
+
 /* Stopped in the middle: no verdict, not an error. */
 TEST(stopping_leaves_no_verdict)
 {
@@ -261,6 +325,20 @@ TEST(the_dump_can_be_audited)
         for (size_t j = 0; j < 64; j++) assert_near((double)((const float *)out->data)[h * 64 + j], o[j] / sum, 1e-5);
     }
     ha_safetensors_close(file);
+}
+
+/* What is wrong is said, also where it cannot be written down. */
+TEST(a_dump_that_fails_hides_nothing)
+{
+    for (int wrong = 0; wrong < 2; wrong++) {
+        drive(&(struct ha_drive){ .words = "resident:ctx=60,heads=2/1,head_dim=64,layers=1,steps=1",
+                                  .device = wrong ? beside("wrong_scale.so") : "host",
+                                  .config = { .dump_dir = "/dev/null/nowhere" } });
+        const struct ha_result *head = ha_result_in(driven.results.entry->row);
+        assert_int_equal(head->verdict, wrong ? HA_VERDICT_FAIL : HA_VERDICT_ERROR);
+        assert_contains(head->reason, wrong ? "question 1" : "/dev/null/nowhere");
+        ha_driven_free(&driven);
+    }
 }
 
 int main(int argc, char **argv)
