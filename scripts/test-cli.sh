@@ -251,6 +251,7 @@ expect 64 '--exec means nothing to these cases' check "$small" --exec y
 expect 64 '--exhaustive means nothing to these cases' check --exhaustive smoke
 expect 64 '--random draws its cases' check --random 5 --mutants
 expect 64 "is not a time such as" check --random soon
+expect 64 '--random draws from suites and variants' check --random 5 smoke
 expect 64 "did you mean 'head_dim'" check resident:hed_dim=8 --random 5
 expect 0 'resident:' check resident --random 5 --seed 9 --dry-run
 cp "$dir/out" "$dir/drawn"

@@ -153,7 +153,10 @@ static enum ha_status unknown_head(const char *head, struct ha_why *why)
     char path[HA_SUITE_PATH_MAX];
     struct ha_why unused;
     if (ha_suite_find(head, path, &unused) == HA_OK)
-        return ha_why(why, HA_ERROR, "%.60s is a file of cases: choose from it by -f KEY=VALUE", head);
+        return ha_why(why, HA_ERROR,
+                      "%.60s is a file of cases: choose from it by -f KEY=VALUE; --random draws from suites and "
+                      "variants",
+                      head);
     ha_heads(names, 0);
     return ha_unknown(why, "variant or suite", head, names);
 }
